@@ -1,0 +1,130 @@
+// The operations: one prototype each, the table of contents of ops/. Each is one file there, with
+// its formula, its kernels and its gradient.
+//
+// Throughout: shapes broadcast only where it says so; axes may be negative; what does not fit
+// throws ShapeError naming the operation and the shapes. Results keep the order of axes in memory of
+// their (first) input.
+#pragma once
+
+#include <optional>
+
+#include "longhand/autograd/variable.h"
+#include "longhand/core/random.h"
+
+namespace longhand {
+
+// ---- arithmetic: a and b broadcast -------------------------------------------------------------
+Variable add(const Variable& a, const Variable& b);
+Variable sub(const Variable& a, const Variable& b);
+Variable mul(const Variable& a, const Variable& b);
+Variable div(const Variable& a, const Variable& b);
+/// scale * x + shift
+Variable affine(const Variable& x, double scale, double shift = 0);
+
+inline Variable operator+(const Variable& a, const Variable& b) { return add(a, b); }
+inline Variable operator-(const Variable& a, const Variable& b) { return sub(a, b); }
+inline Variable operator*(const Variable& a, const Variable& b) { return mul(a, b); }
+inline Variable operator/(const Variable& a, const Variable& b) { return div(a, b); }
+inline Variable operator+(const Variable& a, double b) { return affine(a, 1, b); }
+inline Variable operator-(const Variable& a, double b) { return affine(a, 1, -b); }
+inline Variable operator*(const Variable& a, double b) { return affine(a, b); }
+inline Variable operator/(const Variable& a, double b) { return affine(a, 1 / b); }
+inline Variable operator+(double a, const Variable& b) { return affine(b, 1, a); }
+inline Variable operator-(double a, const Variable& b) { return affine(b, -1, a); }
+inline Variable operator*(double a, const Variable& b) { return affine(b, a); }
+inline Variable operator-(const Variable& a) { return affine(a, -1); }
+
+// ---- element by element ------------------------------------------------------------------------
+Variable exp(const Variable& x);
+Variable log(const Variable& x);
+Variable sqrt(const Variable& x);
+Variable square(const Variable& x);
+Variable tanh(const Variable& x);
+Variable sigmoid(const Variable& x);
+Variable relu(const Variable& x);
+/// x for x > 0, alpha (e^x - 1) for x <= 0. Clevert et al. 2016 (arXiv 1511.07289).
+Variable elu(const Variable& x, double alpha = 1);
+/// elu(x) + 1 without cancellation: x + 1 for x > 0, e^x for x <= 0. The feature map of
+/// Katharopoulos et al. 2020 (arXiv 2006.16236), eq. 7.
+Variable elu_plus_one(const Variable& x);
+/// x Phi(x), with the error function, not its tanh approximation. Hendrycks & Gimpel 2016 (arXiv
+/// 1606.08415).
+Variable gelu(const Variable& x);
+
+// ---- products ----------------------------------------------------------------------------------
+/// alpha a b for a (…, m, k) and b (…, k, n): (…, m, n). Batch axes broadcast. Permuted and
+/// transposed views are multiplied where they lie.
+Variable matmul(const Variable& a, const Variable& b, double alpha = 1);
+/// x Wᵀ + bias for x (…, in), weight W (out, in), bias (out) or undefined: (…, out).
+Variable linear(const Variable& x, const Variable& weight, const Variable& bias = {});
+/// Along axis 1 of x (B, T, C), each channel c with its own filter weight[c] (C, width), width odd,
+/// zero-padded to the same length: out[b,t,c] = sum_j weight[c,j] x[b, t + j - width/2, c]. A weight
+/// (C/g, width) shares each filter between g neighbouring channels.
+Variable depthwise_conv1d(const Variable& x, const Variable& weight);
+
+// ---- rows (along the last axis) and reductions -------------------------------------------------
+/// e^x_j / sum e^x, along the last axis. A row of nothing but -inf gives zeros and gradient zero.
+Variable softmax(const Variable& x);
+/// x_j - log sum e^x, along the last axis.
+Variable log_softmax(const Variable& x);
+/// Over the axes named, which stay as size 1 with keep_axes; over all of them, to a scalar, if none
+/// are named. An empty sum is 0.
+Variable sum(const Variable& x, std::vector<int> axes = {}, bool keep_axes = false);
+/// As sum. An empty mean throws.
+Variable mean(const Variable& x, std::vector<int> axes = {}, bool keep_axes = false);
+/// The largest along one axis; the gradient goes to the first of equals. An empty axis throws.
+Variable max(const Variable& x, int axis, bool keep_axis = false);
+/// Running sums along an axis.
+Variable cumsum(const Variable& x, int axis);
+/// (x - mean) / sqrt(variance + eps) * weight + bias over the last axis, variance by 1/n. weight and
+/// bias (n), either may be undefined. Ba et al. 2016 (arXiv 1607.06450).
+Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias,
+                    double eps = 1e-5);
+/// x / sqrt(mean x² + eps) * weight. weight (n) or undefined. Zhang & Sennrich 2019 (arXiv
+/// 1910.07467), eq. 4.
+Variable rms_norm(const Variable& x, const Variable& weight, double eps = 1e-6);
+
+// ---- shapes: views where strides allow ---------------------------------------------------------
+Variable reshape(const Variable& x, const Shape& shape);
+Variable transpose(const Variable& x, int a, int b);
+Variable permute(const Variable& x, std::vector<int> order);
+Variable slice(const Variable& x, int axis, int64_t begin, int64_t end, int64_t step = 1);
+/// One index of an axis, which goes away.
+Variable select(const Variable& x, int axis, int64_t index);
+Variable unsqueeze(const Variable& x, int axis);
+Variable squeeze(const Variable& x, int axis);
+Variable broadcast_to(const Variable& x, const Shape& shape);
+/// Along an existing axis, whose sizes add up.
+Variable concat(const Variables& parts, int axis);
+/// Along a new axis.
+Variable stack(const Variables& parts, int axis);
+
+// ---- selection ---------------------------------------------------------------------------------
+/// condition ? a : b, element by element; condition is a tensor of u8, and all three broadcast.
+/// Selects, does not multiply: NaN on the side not taken stays there, in both directions.
+Variable where(const Tensor& condition, const Variable& a, const Variable& b);
+Variable where(const Tensor& condition, const Variable& a, double b);
+/// out[…, i, …] = x[…, index[…, i, …], …] along axis, for an index of i32 of x's rank whose other
+/// sizes equal x's. Throws if an index is outside of x.
+Variable gather(const Variable& x, int axis, const Tensor& index);
+/// Rows table[tokens]: tokens of i32 (any shape), table (V, d): (tokens' shape, d). Throws if a token
+/// is outside of 0 … V-1.
+Variable embedding(const Variable& table, const Tensor& tokens);
+
+// ---- training ----------------------------------------------------------------------------------
+/// x / (1 - p) with probability 1 - p, else 0; element i, in row-major order, is decided by number i
+/// of the generator, so nothing is stored and recomputation gives the same bits. 0 <= p < 1; p = 0
+/// gives x. Srivastava et al. 2014.
+Variable dropout(const Variable& x, double p, const Generator& generator);
+
+struct CrossEntropyOptions {
+  int32_t ignore_index = -100;          // targets to leave out
+  double label_smoothing = 0;           // e: target (1-e) + e/classes; Szegedy et al. 2016, eq. 7
+  std::optional<double> normalizer;     // divide the sum by this; by the targets counted if empty
+};
+/// Mean over the targets not ignored of -log softmax(logits)[target]: logits (…, classes), targets
+/// of i32 (…). A scalar; 0 if all are ignored. Throws if a target is neither a class nor ignored.
+Variable cross_entropy(const Variable& logits, const Tensor& targets,
+                       const CrossEntropyOptions& options = {});
+
+}  // namespace longhand

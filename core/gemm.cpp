@@ -1,0 +1,216 @@
+#include "longhand/core/gemm.h"
+
+#include <cblas.h>
+
+#include <mutex>
+#include <string>
+
+#include "longhand/core/kernels/elementwise.h"
+#include "longhand/core/parallel.h"
+
+namespace longhand {
+namespace {
+
+// OpenBLAS's own threads would fight ours for the cores and make bits depend on their number. The
+// setting is global and must not change while products run, so it is made once.
+void pin_blas_to_one_thread() {
+  static std::once_flag once;
+  std::call_once(once, [] { openblas_set_num_threads(1); });
+}
+
+void blas_gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, float alpha,
+               const float* a, int lda, const float* b, int ldb, float beta, float* c, int ldc) {
+  cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+void blas_gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, double alpha,
+               const double* a, int lda, const double* b, int ldb, double beta, double* c,
+               int ldc) {
+  cblas_dgemm(CblasRowMajor, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+CBLAS_TRANSPOSE cblas(Trans t) { return t == Trans::yes ? CblasTrans : CblasNoTrans; }
+
+int blas_int(int64_t n) {
+  check<ShapeError>(n <= INT32_MAX, "gemm: a size of ", n, " exceeds what BLAS can count");
+  return static_cast<int>(n);
+}
+
+// A matrix of a batch as BLAS wants it: unit stride along rows, or along columns (transposed).
+struct Operand {
+  Tensor tensor;  // (…, rows, cols), one of the last two strides is 1
+  Trans trans;
+  int64_t leading;  // stride of the other axis
+};
+
+// An axis of size 1 has no stride of its own.
+int64_t stride_of(const Tensor& t, int axis, int64_t if_one) {
+  return t.size(axis) == 1 ? if_one : t.strides()[axis];
+}
+
+Operand as_operand(const Tensor& t) {
+  const int64_t rows = t.size(-2), cols = t.size(-1);
+  const int64_t row_stride = stride_of(t, -2, cols), col_stride = stride_of(t, -1, 1);
+  if (col_stride == 1 && row_stride >= cols) return {t, Trans::no, row_stride};
+  const int64_t down = stride_of(t, -2, 1), across = stride_of(t, -1, rows);
+  if (down == 1 && across >= rows) return {t, Trans::yes, across};
+  return {t.contiguous(), Trans::no, cols};
+}
+
+template <class T>
+MatrixView<const T> matrix(const Operand& x, int64_t offset) {
+  const int64_t rows = x.tensor.size(-2), cols = x.tensor.size(-1);
+  const T* data = x.tensor.data<T>() + offset;
+  if (x.trans == Trans::yes) return {data, cols, rows, x.leading};
+  return {data, rows, cols, x.leading};
+}
+
+// Offset of a matrix of a batch, whose axes (of size 1 where they broadcast) are read off `batch`.
+int64_t batch_offset(const Shape& batch, const Tensor& t, int64_t index) {
+  int64_t offset = 0;
+  for (int i = 1; i <= batch.rank(); ++i) {
+    const int64_t at = index % batch[-i];
+    index /= batch[-i];
+    if (i + 2 <= t.rank() && t.size(-i - 2) != 1) offset += at * t.strides()[-i - 2];
+  }
+  return offset;
+}
+
+// How one product is cut up: blocks of rows of c, and chunks of the summed axis whose partial
+// products are added in order. Both depend on the shapes alone.
+struct Split {
+  int64_t row_block, k_chunk;
+};
+
+constexpr int64_t task_flops = int64_t{1} << 23;  // some 80 µs
+constexpr int64_t min_rows = 64;
+
+Split split(int64_t batch, int64_t m, int64_t n, int64_t k) {
+  Split s{m, k};
+  const int64_t flops = 2 * m * n * k;
+  if (flops <= task_flops || batch >= 64) return s;
+  // Long sums into a small result (weight gradients): rows alone would give too few tasks.
+  if (k >= 2048 && m * n <= 256 * 256 && batch < 16) s.k_chunk = std::max<int64_t>(512, (k + 31) / 32);
+  const int64_t rows = task_flops / std::max<int64_t>(1, 2 * n * s.k_chunk);
+  s.row_block = std::min(m, std::max(min_rows, (rows + min_rows - 1) / min_rows * min_rows));
+  return s;
+}
+
+template <class T>
+void multiply(Tensor& out, const Operand& a, const Operand& b, T alpha, T beta) {
+  const int64_t m = out.size(-2), n = out.size(-1), k = a.tensor.size(-1);
+  Shape batch = out.shape().without_axis(-1).without_axis(-1);
+  const int64_t count = batch.numel();
+  const int64_t out_stride = stride_of(out, -2, n);
+  const Split s = split(count, m, n, k);
+  const int64_t row_blocks = (m + s.row_block - 1) / s.row_block;
+  const int64_t chunks = (k + s.k_chunk - 1) / s.k_chunk;
+  // Chunk 0 is written straight to out, the others to partial results beside it.
+  Tensor partial = Tensor::empty({chunks - 1, count, m, n}, dtype_of<T>);
+  T* const out_data = out.data<T>();
+  T* const partial_data = partial.data<T>();
+
+  const auto row_range = [](MatrixView<const T> v, Trans t, int64_t from, int64_t rows) {
+    if (t == Trans::yes) return MatrixView<const T>{v.data + from, v.rows, rows, v.row_stride};
+    return MatrixView<const T>{v[from], rows, v.cols, v.row_stride};
+  };
+  const auto col_range = [](MatrixView<const T> v, Trans t, int64_t from, int64_t cols) {
+    if (t == Trans::yes) return MatrixView<const T>{v[from], cols, v.cols, v.row_stride};
+    return MatrixView<const T>{v.data + from, v.rows, cols, v.row_stride};
+  };
+  parallel_for(count * row_blocks * chunks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t chunk = task % chunks, block = task / chunks % row_blocks;
+      const int64_t index = task / chunks / row_blocks;
+      const int64_t row = block * s.row_block, rows = std::min(s.row_block, m - row);
+      const int64_t from = chunk * s.k_chunk, depth = std::min(s.k_chunk, k - from);
+      auto va = row_range(matrix<T>(a, batch_offset(batch, a.tensor, index)), a.trans, row, rows);
+      va = col_range(va, a.trans, from, depth);
+      const auto vb =
+          row_range(matrix<T>(b, batch_offset(batch, b.tensor, index)), b.trans, from, depth);
+      if (chunk == 0) {
+        T* c = out_data + batch_offset(batch, out, index) + row * out_stride;
+        gemm<T>(a.trans, b.trans, alpha, va, vb, beta, {c, rows, n, out_stride});
+      } else {
+        T* c = partial_data + ((chunk - 1) * count + index) * m * n + row * n;
+        gemm<T>(a.trans, b.trans, alpha, va, vb, T{0}, {c, rows, n, n});
+      }
+    }
+  });
+  for (int64_t chunk = 1; chunk < chunks; ++chunk) {
+    const Tensor part = partial.select(0, chunk - 1).reshape(out.shape());
+    kernels::elementwise_accumulate<T>(out, 1.0, [](T x) { return x; }, kernels::in<T>(part));
+  }
+}
+
+}  // namespace
+
+template <class T>
+void gemm(Trans trans_a, Trans trans_b, T alpha, MatrixView<const T> a, MatrixView<const T> b,
+          T beta, MatrixView<T> c) {
+  const int64_t m = trans_a == Trans::yes ? a.cols : a.rows;
+  const int64_t k = trans_a == Trans::yes ? a.rows : a.cols;
+  const int64_t kb = trans_b == Trans::yes ? b.cols : b.rows;
+  const int64_t n = trans_b == Trans::yes ? b.rows : b.cols;
+  check<ShapeError>(m == c.rows && n == c.cols && k == kb, "gemm: (", m, ", ", k, ") times (", kb,
+                    ", ", n, ") into (", c.rows, ", ", c.cols, ")");
+  if (m == 0 || n == 0) return;
+  pin_blas_to_one_thread();
+  blas_gemm(cblas(trans_a), cblas(trans_b), blas_int(m), blas_int(n), blas_int(k), alpha, a.data,
+            blas_int(std::max<int64_t>(1, a.row_stride)), b.data,
+            blas_int(std::max<int64_t>(1, b.row_stride)), beta, c.data,
+            blas_int(std::max<int64_t>(1, c.row_stride)));
+}
+
+template void gemm(Trans, Trans, float, MatrixView<const float>, MatrixView<const float>, float,
+                   MatrixView<float>);
+template void gemm(Trans, Trans, double, MatrixView<const double>, MatrixView<const double>, double,
+                   MatrixView<double>);
+
+Shape matmul_shape(const Shape& a, const Shape& b, const char* what) {
+  check<ShapeError>(a.rank() >= 2 && b.rank() >= 2 && a[-1] == b[-2], what, ": shapes ", a, " and ",
+                    b, " do not multiply");
+  const auto batch = [](const Shape& s) { return s.without_axis(-1).without_axis(-1); };
+  Shape out = broadcast_shape(batch(a), batch(b), what);
+  out.push_back(a[-2]);
+  out.push_back(b[-1]);
+  return out;
+}
+
+void matmul_into(Tensor& out, const Tensor& a, const Tensor& b, double alpha, double beta) {
+  const Shape shape = matmul_shape(a.shape(), b.shape());
+  check<ShapeError>(broadcast_shape(shape, out.shape(), "matmul") == out.shape(), "matmul: ",
+                    a.shape(), " times ", b.shape(), " into ", out.shape());
+  check<ShapeError>(a.dtype() == b.dtype() && a.dtype() == out.dtype(), "matmul: dtypes ",
+                    a.dtype(), ", ", b.dtype(), " and ", out.dtype(), " must be equal");
+  check<ShapeError>(out.size(-1) == 1 || out.strides()[-1] == 1,
+                    "matmul: the rows of the result are not contiguous");
+  if (out.numel() == 0) return;
+  dispatch_float(out.dtype(), [&]<class T>() {
+    if (a.size(-1) == 0) {  // an empty sum
+      kernels::elementwise_accumulate<T>(out, beta, [] { return T{0}; });
+      return;
+    }
+    multiply<T>(out, as_operand(a), as_operand(b), static_cast<T>(alpha), static_cast<T>(beta));
+  });
+}
+
+void check_blas(int threads) {
+  const int flavour = openblas_get_parallel();
+  check<ConfigError>(flavour == 1 || threads == 1,
+                     "OpenBLAS: its ", flavour == 0 ? "serial" : "OpenMP", " flavour is loaded, ",
+                     flavour == 0 ? "which gives wrong products" : "which starts threads of its own",
+                     " when called from ", threads,
+                     " threads; install libopenblas0-pthread and select it with "
+                     "update-alternatives, or use 1 thread");
+  pin_blas_to_one_thread();
+}
+
+std::string blas_description() {
+  static const char* const flavours[] = {"serial", "pthread", "openmp"};
+  const std::string config = openblas_get_config();  // "OpenBLAS 0.3.21 NO_LAPACKE …"
+  const size_t end = config.find(' ', config.find(' ') + 1);
+  return config.substr(0, end) + ' ' + flavours[openblas_get_parallel()] + ' ' +
+         openblas_get_corename();
+}
+
+}  // namespace longhand

@@ -1,0 +1,98 @@
+#include "longhand/core/linalg.h"
+
+#include <lapacke.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "longhand/core/gemm.h"
+
+namespace longhand {
+namespace {
+
+int geqrf(int m, int n, float* a, int lda, float* tau) {
+  return LAPACKE_sgeqrf(LAPACK_ROW_MAJOR, m, n, a, lda, tau);
+}
+int geqrf(int m, int n, double* a, int lda, double* tau) {
+  return LAPACKE_dgeqrf(LAPACK_ROW_MAJOR, m, n, a, lda, tau);
+}
+int orgqr(int m, int k, float* a, int lda, const float* tau) {
+  return LAPACKE_sorgqr(LAPACK_ROW_MAJOR, m, k, k, a, lda, tau);
+}
+int orgqr(int m, int k, double* a, int lda, const double* tau) {
+  return LAPACKE_dorgqr(LAPACK_ROW_MAJOR, m, k, k, a, lda, tau);
+}
+int gesdd(int m, int n, float* a, float* s, float* u, int ldu, float* vt) {
+  return LAPACKE_sgesdd(LAPACK_ROW_MAJOR, 'S', m, n, a, n, s, u, ldu, vt, n);
+}
+int gesdd(int m, int n, double* a, double* s, double* u, int ldu, double* vt) {
+  return LAPACKE_dgesdd(LAPACK_ROW_MAJOR, 'S', m, n, a, n, s, u, ldu, vt, n);
+}
+
+int lapack_int_of(int64_t n) {
+  check<ShapeError>(n <= INT32_MAX, "a size of ", n, " exceeds what LAPACK can count");
+  return static_cast<int>(n);
+}
+
+void check_matrix(const Tensor& a, const char* what) {
+  check<ShapeError>(a.rank() == 2 && a.numel() > 0 && is_float(a.dtype()), what,
+                    ": a non-empty matrix of floats is wanted, not ", a.shape(), " of ", a.dtype());
+  check_blas(1);
+}
+
+}  // namespace
+
+Qr qr(const Tensor& a) {
+  check_matrix(a, "qr");
+  const int m = lapack_int_of(a.size(0)), n = lapack_int_of(a.size(1)), k = std::min(m, n);
+  Qr out{Tensor::empty({m, k}, a.dtype()), Tensor::zeros({k, n}, a.dtype())};
+  dispatch_float(a.dtype(), [&]<class T>() {
+    std::vector<T> factor = a.to_vector<T>(), tau(k);
+    check(geqrf(m, n, factor.data(), n, tau.data()) == 0, "qr: LAPACK refused ", a.shape());
+    T* const r = out.r.data<T>();
+    for (int i = 0; i < k; ++i)
+      for (int j = i; j < n; ++j) r[i * n + j] = factor[i * n + j];
+    T* const q = out.q.data<T>();
+    for (int i = 0; i < m; ++i)
+      for (int j = 0; j < k; ++j) q[i * k + j] = factor[i * n + j];
+    check(orgqr(m, k, q, k, tau.data()) == 0, "qr: LAPACK refused ", a.shape());
+    // Q R = (Q S)(S R) for any diagonal S of signs: choose S = sign(diag R).
+    for (int j = 0; j < k; ++j) {
+      if (!(r[j * n + j] < 0)) continue;
+      for (int i = 0; i < m; ++i) q[i * k + j] = -q[i * k + j];
+      for (int c = j; c < n; ++c) r[j * n + c] = -r[j * n + c];
+    }
+  });
+  return out;
+}
+
+Svd svd(const Tensor& a) {
+  check_matrix(a, "svd");
+  const int m = lapack_int_of(a.size(0)), n = lapack_int_of(a.size(1)), k = std::min(m, n);
+  Svd out{Tensor::empty({m, k}, a.dtype()), Tensor::empty({k}, a.dtype()),
+          Tensor::empty({k, n}, a.dtype())};
+  dispatch_float(a.dtype(), [&]<class T>() {
+    std::vector<T> copy = a.to_vector<T>();
+    const int info = gesdd(m, n, copy.data(), out.s.data<T>(), out.u.data<T>(), k, out.vt.data<T>());
+    check(info == 0, "svd: LAPACK did not converge on a matrix ", a.shape(), " (info ", info, ")");
+  });
+  return out;
+}
+
+Tensor pseudo_inverse(const Tensor& a, double tolerance) {
+  const Svd d = svd(a);
+  Tensor scaled = d.u.clone();  // columns divided by the singular values: A⁺ = V S⁻¹ Uᵀ
+  dispatch_float(a.dtype(), [&]<class T>() {
+    const int64_t k = d.s.numel();
+    const T* const s = d.s.data<T>();
+    T* const u = scaled.data<T>();
+    for (int64_t i = 0; i < scaled.size(0); ++i)
+      for (int64_t j = 0; j < k; ++j) u[i * k + j] *= s[j] > tolerance * s[0] ? 1 / s[j] : T{0};
+  });
+  Tensor out = Tensor::empty({a.size(1), a.size(0)}, a.dtype());
+  matmul_into(out, d.vt.transpose(0, 1), scaled.transpose(0, 1));
+  return out;
+}
+
+}  // namespace longhand

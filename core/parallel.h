@@ -1,0 +1,74 @@
+// The only door to threads. Work is split by size, never by thread count, and partial results are
+// joined in index order, so that one thread and many give the same bits.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace longhand {
+
+/// Number of threads that parallel_for may use; at first, the cores this process may run on.
+int threads();
+
+/// Sets it. n >= 1, and may exceed the number of cores. Not to be called while work is running.
+/// Throws ConfigError for n < 1, or for n > 1 with an OpenBLAS flavour that is not thread-safe.
+void set_threads(int n);
+
+namespace detail {
+void parallel_blocks(int64_t blocks, void (*run)(void* context, int64_t block), void* context);
+}
+
+/// Calls body(begin, end) for the blocks [0, grain), [grain, 2 grain), … of [0, n), at once where
+/// threads allow. The blocks do not depend on the number of threads. The first exception thrown by
+/// a body is rethrown here. May be nested.
+template <class F>
+void parallel_for(int64_t n, int64_t grain, F&& body) {
+  if (n <= 0) return;
+  grain = std::max<int64_t>(grain, 1);
+  if (n <= grain) return body(int64_t{0}, n);
+  struct Context {
+    F& body;
+    int64_t n, grain;
+  } context{body, n, grain};
+  detail::parallel_blocks(
+      (n + grain - 1) / grain,
+      [](void* p, int64_t block) {
+        auto& c = *static_cast<Context*>(p);
+        c.body(block * c.grain, std::min(c.n, (block + 1) * c.grain));
+      },
+      &context);
+}
+
+/// Sum of body(begin, end) over the same blocks, added in index order. T needs += and T{}.
+template <class T, class F>
+T parallel_sum(int64_t n, int64_t grain, F&& body) {
+  grain = std::max<int64_t>(grain, 1);
+  std::vector<T> parts((std::max<int64_t>(n, 0) + grain - 1) / grain);
+  parallel_for(n, grain, [&](int64_t begin, int64_t end) { parts[begin / grain] = body(begin, end); });
+  T sum{};
+  for (const T& part : parts) sum += part;
+  return sum;
+}
+
+/// One piece of work that runs beside the caller, such as reading the next batch.
+class Background {
+ public:
+  Background();
+  /// Waits for the work; what it threw is lost.
+  ~Background();
+
+  /// Starts work. The piece before it must have been waited for.
+  void run(std::function<void()> work);
+  /// Returns when the work is done (having run it here if no thread was free) and rethrows what it
+  /// threw. Returns at once if none was started.
+  void wait();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace longhand

@@ -1,0 +1,46 @@
+// Vector instruction sets, chosen at run time: one source, three machine codes.
+#pragma once
+
+#include <string_view>
+
+namespace longhand {
+
+enum class Isa { baseline, avx2, avx512 };
+
+/// The best set this CPU has; LONGHAND_ISA=baseline|avx2|avx512 in the environment lowers it.
+Isa isa();
+std::string_view name_of(Isa isa);
+
+namespace detail {
+#if defined(__x86_64__) && defined(__OPTIMIZE__)
+template <class F>
+[[gnu::target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"), gnu::flatten, gnu::noinline]] void
+run_avx512(F& f) {
+  f();
+}
+template <class F>
+[[gnu::target("avx2,fma"), gnu::flatten, gnu::noinline]] void run_avx2(F& f) {
+  f();
+}
+#endif
+}  // namespace detail
+
+/// Calls kernel(), a loop over memory, compiled for the instruction set at hand: everything it
+/// calls is inlined into one function per set, where the compiler vectorises it. Keep threads,
+/// allocation and exceptions outside.
+template <class F>
+void simd(F&& kernel) {
+#if defined(__x86_64__) && defined(__OPTIMIZE__)
+  switch (isa()) {
+    case Isa::avx512:
+      return detail::run_avx512(kernel);
+    case Isa::avx2:
+      return detail::run_avx2(kernel);
+    case Isa::baseline:
+      break;
+  }
+#endif
+  kernel();
+}
+
+}  // namespace longhand

@@ -1,0 +1,38 @@
+// Storage: the memory behind tensors, 64-byte aligned, reference-counted, from a pool.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace longhand {
+
+/// A block of uninitialised memory, aligned to 64 bytes. Freed blocks go back to a pool of size
+/// classes and are handed out again: the first touch of fresh pages costs more than most kernels.
+class Storage {
+ public:
+  explicit Storage(size_t bytes);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  std::byte* data() { return data_; }
+  const std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_;
+  size_t bytes_;
+};
+
+/// What the pool holds, in bytes.
+struct MemoryStats {
+  size_t in_use;    // handed out now
+  size_t peak;      // the most ever handed out at once
+  size_t reserved;  // taken from the system and not given back
+};
+MemoryStats memory_stats();
+
+/// Gives every block that is not in use back to the system.
+void release_free_memory();
+
+}  // namespace longhand

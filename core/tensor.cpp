@@ -1,0 +1,265 @@
+#include "longhand/core/tensor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "longhand/core/kernels/elementwise.h"
+
+namespace longhand {
+namespace {
+
+// The axes with the largest stride first. Axes of size 1 and broadcast axes (stride 0) say nothing
+// about the order of memory and keep their places.
+std::vector<int> memory_order(const Shape& shape, const Strides& strides) {
+  std::vector<int> places;
+  for (int i = 0; i < shape.rank(); ++i)
+    if (shape[i] != 1 && strides[i] != 0) places.push_back(i);
+  std::vector<int> sorted = places;
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](int a, int b) { return strides[a] > strides[b]; });
+  std::vector<int> order(shape.rank());
+  std::iota(order.begin(), order.end(), 0);
+  for (size_t i = 0; i < places.size(); ++i) order[places[i]] = sorted[i];
+  return order;
+}
+
+bool is_row_major(const Shape& shape, const Strides& strides) {
+  int64_t step = 1;
+  for (int i = shape.rank() - 1; i >= 0; --i) {
+    if (shape[i] != 1 && strides[i] != step) return false;
+    step *= shape[i];
+  }
+  return true;
+}
+
+}  // namespace
+
+Tensor Tensor::empty(const Shape& shape, DType dtype) {
+  for (int64_t size : shape)
+    check<ShapeError>(size >= 0, "tensor: negative size in shape ", shape);
+  Tensor out;
+  out.storage_ = std::make_shared<Storage>(static_cast<size_t>(shape.numel()) * size_of(dtype));
+  out.shape_ = shape;
+  out.strides_ = contiguous_strides(shape);
+  out.dtype_ = dtype;
+  return out;
+}
+
+Tensor Tensor::empty_ordered(const Shape& shape, DType dtype, const Strides& like) {
+  check<ShapeError>(shape.rank() == like.rank(), "tensor: strides ", like, " cannot order shape ",
+                    shape);
+  Tensor out = empty(shape, dtype);
+  const std::vector<int> order = memory_order(shape, like);
+  int64_t step = 1;
+  for (int i = shape.rank() - 1; i >= 0; --i) {
+    out.strides_[order[i]] = step;
+    step *= shape[order[i]];
+  }
+  return out;
+}
+
+Tensor Tensor::zeros(const Shape& shape, DType dtype) {
+  Tensor out = empty(shape, dtype);
+  if (out.numel()) std::memset(out.storage_->data(), 0, out.storage_->bytes());
+  return out;
+}
+
+Tensor Tensor::full(const Shape& shape, double value, DType dtype) {
+  Tensor out = empty(shape, dtype);
+  out.fill(value);
+  return out;
+}
+
+bool Tensor::is_contiguous() const { return is_row_major(shape_, strides_); }
+
+bool Tensor::is_dense() const { return in_memory_order().is_contiguous(); }
+
+Tensor Tensor::view(const Shape& shape, const Strides& strides, int64_t offset) const {
+  check<ShapeError>(defined(), "tensor: an undefined tensor has no views");
+  Tensor out = *this;
+  out.shape_ = shape;
+  out.strides_ = strides;
+  out.offset_ = offset;
+  return out;
+}
+
+Tensor Tensor::reshape(Shape shape) const {
+  int64_t known = 1, unknown = -1;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i] >= 0) {
+      known *= shape[i];
+    } else {
+      check<ShapeError>(unknown < 0, "reshape: more than one -1 in ", shape);
+      unknown = i;
+    }
+  }
+  if (unknown >= 0) shape[static_cast<int>(unknown)] = known ? numel() / known : 0;
+  check<ShapeError>(shape.numel() == numel(), "reshape: ", shape_, " does not fill ", shape);
+  if (numel() == 0 || is_contiguous()) return view(shape, contiguous_strides(shape), offset_);
+
+  // Axes of size 1 are left out; then groups of old axes are matched with groups of new axes of the
+  // same number of elements, where the old ones must merge into one evenly strided axis.
+  Shape old_sizes;
+  Strides old_strides;
+  for (int i = 0; i < rank(); ++i) {
+    if (shape_[i] == 1) continue;
+    old_sizes.push_back(shape_[i]);
+    old_strides.push_back(strides_[i]);
+  }
+  Strides strides = shape;
+  int new_begin = 0, old_begin = 0;
+  while (new_begin < shape.rank() && old_begin < old_sizes.rank()) {
+    int new_end = new_begin + 1, old_end = old_begin + 1;
+    int64_t new_count = shape[new_begin], old_count = old_sizes[old_begin];
+    while (new_count != old_count) {
+      if (new_count < old_count)
+        new_count *= shape[new_end++];
+      else
+        old_count *= old_sizes[old_end++];
+    }
+    for (int i = old_begin; i + 1 < old_end; ++i)
+      check<ShapeError>(old_strides[i] == old_sizes[i + 1] * old_strides[i + 1], "reshape: ", shape_,
+                        " with strides ", strides_, " has no view as ", shape,
+                        "; call contiguous() first");
+    int64_t stride = old_strides[old_end - 1];
+    for (int i = new_end - 1; i >= new_begin; --i) {
+      strides[i] = stride;
+      stride *= shape[i];
+    }
+    new_begin = new_end;
+    old_begin = old_end;
+  }
+  for (; new_begin < shape.rank(); ++new_begin) strides[new_begin] = 1;  // sizes of 1 are left
+  return view(shape, strides, offset_);
+}
+
+Tensor Tensor::transpose(int a, int b) const {
+  Shape shape = shape_;
+  Strides strides = strides_;
+  std::swap(shape[a], shape[b]);
+  std::swap(strides[a], strides[b]);
+  return view(shape, strides, offset_);
+}
+
+Tensor Tensor::permute(std::span<const int> order) const {
+  check<ShapeError>(static_cast<int>(order.size()) == rank(), "permute: ", order.size(),
+                    " axes given for shape ", shape_);
+  Shape shape = shape_;
+  Strides strides = strides_;
+  unsigned seen = 0;
+  for (int i = 0; i < rank(); ++i) {
+    const int from = shape_.index(order[i]);
+    check<ShapeError>(!(seen >> from & 1), "permute: axis ", from, " is named twice");
+    seen |= 1u << from;
+    shape[i] = shape_[from];
+    strides[i] = strides_[from];
+  }
+  return view(shape, strides, offset_);
+}
+
+Tensor Tensor::slice(int axis, int64_t begin, int64_t end, int64_t step) const {
+  const int64_t n = size(axis);
+  if (begin < 0) begin += n;
+  if (end < 0) end += n;
+  check<ShapeError>(0 <= begin && begin <= end && end <= n && step >= 1, "slice: ", begin, " … ",
+                    end, " step ", step, " of axis ", axis, " of ", shape_);
+  Shape shape = shape_;
+  Strides strides = strides_;
+  shape[axis] = (end - begin + step - 1) / step;
+  strides[axis] *= step;
+  return view(shape, strides, offset_ + begin * strides_[axis]);
+}
+
+Tensor Tensor::select(int axis, int64_t index) const {
+  const int64_t n = size(axis);
+  if (index < 0) index += n;
+  check<ShapeError>(0 <= index && index < n, "select: index ", index, " of axis ", axis, " of ",
+                    shape_);
+  return view(shape_.without_axis(axis), strides_.without_axis(axis),
+              offset_ + index * strides_[axis]);
+}
+
+Tensor Tensor::expand(const Shape& shape) const {
+  check<ShapeError>(shape.rank() >= rank(), "expand: ", shape_, " to ", shape);
+  Strides strides = shape;
+  for (int i = 1; i <= shape.rank(); ++i) {
+    const int64_t from = i <= rank() ? shape_[-i] : 1;
+    check<ShapeError>(from == shape[-i] || from == 1, "expand: ", shape_, " to ", shape);
+    strides[-i] = i <= rank() && from == shape[-i] ? strides_[-i] : 0;
+  }
+  return view(shape, strides, offset_);
+}
+
+Tensor Tensor::unsqueeze(int axis) const {
+  const int at = axis < 0 ? axis + rank() + 1 : axis;
+  // The stride an axis outside of `at` would have if it were row-major: keeps is_contiguous simple.
+  const int64_t stride = at < rank() ? strides_[at] * shape_[at] : 1;
+  return view(shape_.with_axis(at, 1), strides_.with_axis(at, stride), offset_);
+}
+
+Tensor Tensor::squeeze(int axis) const {
+  check<ShapeError>(size(axis) == 1, "squeeze: axis ", axis, " of ", shape_, " is not 1");
+  return view(shape_.without_axis(axis), strides_.without_axis(axis), offset_);
+}
+
+Tensor Tensor::in_memory_order() const { return permute(memory_order(shape_, strides_)); }
+
+Tensor Tensor::contiguous() const {
+  if (is_contiguous()) return *this;
+  Tensor out = empty(shape_, dtype_);
+  copy_into(out, *this);
+  return out;
+}
+
+Tensor Tensor::clone() const {
+  Tensor out = empty_ordered(shape_, dtype_, strides_);
+  copy_into(out, *this);
+  return out;
+}
+
+Tensor Tensor::to(DType dtype) const {
+  if (dtype == dtype_) return *this;
+  Tensor out = empty_ordered(shape_, dtype, strides_);
+  copy_into(out, *this);
+  return out;
+}
+
+double Tensor::item() const {
+  check<ShapeError>(numel() == 1, "item: shape ", shape_, " has more than one element");
+  return dispatch_any(dtype_, [&]<class T>() { return static_cast<double>(*data<T>()); });
+}
+
+double Tensor::at(std::initializer_list<int64_t> index) const {
+  Tensor t = *this;
+  for (int64_t i : index) t = t.select(0, i);
+  return t.item();
+}
+
+void Tensor::fill(double value) {
+  dispatch_any(dtype_, [&]<class T>() {
+    const T v = static_cast<T>(value);
+    kernels::elementwise<T>(*this, [v] { return v; });
+  });
+}
+
+void copy_into(Tensor& out, const Tensor& in) {
+  check<ShapeError>(out.shape() == in.shape(), "copy: ", in.shape(), " into ", out.shape());
+  dispatch_any(out.dtype(), [&]<class To>() {
+    dispatch_any(in.dtype(), [&]<class From>() {
+      kernels::elementwise<To>(
+          out, [](From x) { return static_cast<To>(x); }, kernels::in<From>(in));
+    });
+  });
+}
+
+bool identical(const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype() || !(a.shape() == b.shape())) return false;
+  const Tensor x = a.contiguous(), y = b.contiguous();
+  return dispatch_any(a.dtype(), [&]<class T>() {
+    return x.numel() == 0 ||
+           std::memcmp(x.data<T>(), y.data<T>(), static_cast<size_t>(x.numel()) * sizeof(T)) == 0;
+  });
+}
+
+}  // namespace longhand

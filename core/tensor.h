@@ -1,0 +1,150 @@
+// Tensor: a handle on shared memory with a shape, strides and an offset.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "longhand/core/dtype.h"
+#include "longhand/core/shape.h"
+#include "longhand/core/storage.h"
+
+namespace longhand {
+
+/// Copying a Tensor shares its memory; clone() copies it. Views (reshape, permute, slice, expand)
+/// are O(1) and share memory too. A const Tensor hands out const pointers. Everything that is given
+/// a shape, axis or dtype that does not fit throws ShapeError.
+///
+/// A tensor is `dense` when its elements fill their memory without holes in some order of the axes;
+/// operations keep that order for their results, so a permuted input gives a permuted result and
+/// nothing needs to be copied.
+class Tensor {
+ public:
+  /// An undefined tensor: no memory, not even a shape to speak of.
+  Tensor() = default;
+
+  /// Uninitialised memory, row-major.
+  static Tensor empty(const Shape& shape, DType dtype = DType::f32);
+  /// Uninitialised memory whose axes lie in memory in the same order as those of `like`, which has
+  /// the same rank.
+  static Tensor empty_ordered(const Shape& shape, DType dtype, const Strides& like);
+  static Tensor zeros(const Shape& shape, DType dtype = DType::f32);
+  static Tensor full(const Shape& shape, double value, DType dtype = DType::f32);
+  /// A rank-0 tensor.
+  static Tensor scalar(double value, DType dtype = DType::f32) { return full({}, value, dtype); }
+  /// A copy of row-major values; their number must be shape.numel().
+  template <class T>
+  static Tensor from(std::span<const T> values, const Shape& shape);
+  template <class T>
+  static Tensor from(const std::vector<T>& values, const Shape& shape) {
+    return from(std::span<const T>(values), shape);
+  }
+
+  bool defined() const { return storage_ != nullptr; }
+  explicit operator bool() const { return defined(); }
+  const Shape& shape() const { return shape_; }
+  const Strides& strides() const { return strides_; }
+  DType dtype() const { return dtype_; }
+  int rank() const { return shape_.rank(); }
+  int64_t size(int axis) const { return shape_[axis]; }
+  int64_t numel() const { return shape_.numel(); }
+
+  /// Row-major without holes.
+  bool is_contiguous() const;
+  /// Without holes in some order of the axes (see above).
+  bool is_dense() const;
+
+  /// The same elements in row-major order under another shape; one size may be -1. A view: throws
+  /// if the strides do not allow one.
+  Tensor reshape(Shape shape) const;
+  /// Swaps two axes.
+  Tensor transpose(int a, int b) const;
+  /// Axis i of the result is axis order[i] of this.
+  Tensor permute(std::span<const int> order) const;
+  Tensor permute(std::initializer_list<int> order) const {
+    return permute(std::span<const int>(order.begin(), order.size()));
+  }
+  /// Elements begin, begin + step, … below end along an axis. begin and end may be negative, to
+  /// count from the back; step >= 1.
+  Tensor slice(int axis, int64_t begin, int64_t end, int64_t step = 1) const;
+  /// One index of an axis, which goes away.
+  Tensor select(int axis, int64_t index) const;
+  /// Broadcasts to a shape with stride 0.
+  Tensor expand(const Shape& shape) const;
+  Tensor unsqueeze(int axis) const;
+  Tensor squeeze(int axis) const;
+  /// The axes permuted so that strides fall: row-major if the tensor is dense.
+  Tensor in_memory_order() const;
+
+  /// This if it is row-major, else a row-major copy.
+  Tensor contiguous() const;
+  /// A copy with memory of its own, in the same order of axes.
+  Tensor clone() const;
+  /// A copy converted to another dtype, or this if it has it. Floats are truncated to integers.
+  Tensor to(DType dtype) const;
+
+  /// No other tensor shares the memory: it may be written without anyone noticing.
+  bool unique() const { return storage_.use_count() == 1; }
+  bool shares_memory_with(const Tensor& other) const { return storage_ == other.storage_; }
+
+  /// The first element. Throws if T is not the dtype.
+  template <class T>
+  T* data() {
+    return const_cast<T*>(static_cast<const Tensor*>(this)->data<T>());
+  }
+  template <class T>
+  const T* data() const;
+
+  /// The only element, as a number.
+  double item() const;
+  /// One element, as a number; for tests and messages, not for loops.
+  double at(std::initializer_list<int64_t> index) const;
+  /// All elements in row-major order.
+  template <class T>
+  std::vector<T> to_vector() const;
+
+  /// Writes every element.
+  void fill(double value);
+
+ private:
+  Tensor view(const Shape& shape, const Strides& strides, int64_t offset) const;
+
+  std::shared_ptr<Storage> storage_;
+  Shape shape_;
+  Strides strides_;
+  int64_t offset_ = 0;  // elements
+  DType dtype_ = DType::f32;
+};
+
+/// out = in, element by element, converting the dtype. Shapes must be equal.
+void copy_into(Tensor& out, const Tensor& in);
+inline void copy_into(Tensor&& out, const Tensor& in) { copy_into(out, in); }
+
+/// Equal dtype, shape and bits; true for two NaN of the same bits.
+bool identical(const Tensor& a, const Tensor& b);
+
+template <class T>
+Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
+  check<ShapeError>(static_cast<int64_t>(values.size()) == shape.numel(), "tensor: ", values.size(),
+                    " values do not fill shape ", shape);
+  Tensor out = empty(shape, dtype_of<T>);
+  std::copy(values.begin(), values.end(), out.data<T>());
+  return out;
+}
+
+template <class T>
+const T* Tensor::data() const {
+  check<ShapeError>(defined(), "tensor: an undefined tensor has no data");
+  check<ShapeError>(dtype_of<T> == dtype_, "tensor: dtype is ", dtype_, ", read as ", dtype_of<T>);
+  return reinterpret_cast<const T*>(storage_->data()) + offset_;
+}
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  const Tensor dense = to(dtype_of<T>).contiguous();
+  const T* p = dense.data<T>();
+  return std::vector<T>(p, p + dense.numel());
+}
+
+}  // namespace longhand

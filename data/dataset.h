@@ -1,0 +1,67 @@
+// Dataset: examples by index. Task: three of them and what a model must know.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "longhand/core/options.h"
+#include "longhand/core/tensor.h"
+
+namespace longhand::data {
+
+/// Targets with this value count for nothing.
+inline constexpr int32_t ignore_index = -100;
+
+struct Batch {
+  Tensor tokens;   // (B, N) i32, padded with 0 at the end
+  Tensor targets;  // i32: (B) classes of sequences, or (B, N) classes of tokens
+  Tensor lengths;  // (B) i32, real tokens; undefined if no sequence is padded
+};
+
+/// Examples by index, without state: any thread may ask for any of them, and gets the same bits.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual int64_t size() const = 0;
+  /// Tokens of one example, for bucketing by length.
+  virtual int64_t length(int64_t index) const = 0;
+  /// The examples as one batch, padded to the longest of them. Throws DataError for data that cannot
+  /// be read or is out of range.
+  virtual Batch collate(std::span<const int64_t> indices) const = 0;
+};
+
+/// What a model must know of a task.
+struct TaskInfo {
+  std::string name;
+  int64_t vocabulary = 0;   // tokens are 0 … vocabulary-1
+  int64_t classes = 0;      // targets are 0 … classes-1, or ignore_index
+  bool per_token = false;   // targets are (B, N), not (B)
+  bool causal = false;      // the target of a token is a later token: the model must not look ahead
+  bool bytes = false;       // tokens are bytes of text: bits per byte is a metric
+  int64_t max_length = 0;   // no example is longer
+};
+
+struct Task {
+  TaskInfo info;
+  std::unique_ptr<Dataset> train, validation, test;
+  /// "train", "validation" or "test"; throws ConfigError for another name.
+  const Dataset& split(const std::string& name) const;
+};
+
+/// The tasks that make_task() knows, in the order of tasks.def.
+std::vector<std::string> task_names();
+/// One line about a task and its options.
+std::string task_summary(const std::string& name);
+/// Makes a task from the [data] section: data.task names it, the task reads its own options.
+/// Everything generated depends on `seed` and the options alone. Throws ConfigError for an unknown
+/// task or options out of range, DataError for files that are missing or damaged.
+Task make_task(const Options& options, uint64_t seed);
+
+/// A hash of the first `limit` examples of a dataset (all if 0): tokens, targets and lengths, the
+/// same on every machine. 32 hexadecimal digits (XXH3-128).
+std::string content_hash(const Dataset& dataset, int64_t limit = 0);
+
+}  // namespace longhand::data
