@@ -18,6 +18,10 @@ class Module;
 /// Names to tensors: the state of a module, an optimizer, a random source.
 using StateDict = std::map<std::string, Tensor>;
 
+/// Throws one DataError, "the state does not fit WHAT:", that lists every name of `own` missing in
+/// `from`, every unknown name and every wrong shape or dtype (f32 and f64 fit each other).
+void check_state(const StateDict& own, const StateDict& from, const std::string& what);
+
 /// Where a module or parameter is registered, and what it is made with: a dtype, and a random
 /// generator that depends on the seed and the full name alone, not on the order of construction.
 struct Scope {

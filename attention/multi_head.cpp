@@ -1,0 +1,33 @@
+#include "longhand/attention/multi_head.h"
+
+#include "longhand/autograd/ops.h"
+#include "longhand/nn/position.h"
+
+namespace longhand::attention {
+
+MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::string& variant,
+                                       const Config& config, bool rotary)
+    : Module(scope_),
+      heads_(config.heads),
+      head_dim_(config.head_dim),
+      rotary_(rotary),
+      query_(scope("query"), heads_ * head_dim_, heads_ * head_dim_),
+      key_(scope("key"), heads_ * head_dim_, heads_ * head_dim_),
+      value_(scope("value"), heads_ * head_dim_, heads_ * head_dim_),
+      kernel_(make(variant, scope("kernel"), config)),
+      output_(scope("output"), heads_ * head_dim_, heads_ * head_dim_) {}
+
+Variable MultiHeadAttention::forward(const Variable& x, const Mask& mask, const nn::Pass& pass) {
+  const int64_t B = x.size(0), N = x.size(1);
+  const Shape split{B, N, heads_, head_dim_};
+  Variable q = reshape(query_.forward(x), split), k = reshape(key_.forward(x), split);
+  const Variable v = reshape(value_.forward(x), split);
+  if (rotary_) {
+    q = nn::rotate_by_position(q);
+    k = nn::rotate_by_position(k);
+  }
+  const Variable out = kernel_->forward(q, k, v, mask, pass);
+  return output_.forward(reshape(out, {B, N, heads_ * head_dim_}));
+}
+
+}  // namespace longhand::attention

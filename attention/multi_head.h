@@ -1,0 +1,31 @@
+// Multi-head attention: projections around a variant. Vaswani et al. 2017 (arXiv 1706.03762), 3.2.2.
+#pragma once
+
+#include "longhand/attention/variant.h"
+#include "longhand/nn/linear.h"
+
+namespace longhand::attention {
+
+/// output(concat over heads of kernel(query(x), key(x), value(x))). The heads are strides of the
+/// projections (B, N, H·D): nothing is copied to split or to join them.
+class MultiHeadAttention : public nn::Module {
+ public:
+  /// config.heads · config.head_dim is the width. With `rotary`, queries and keys are turned by their
+  /// positions (Su et al. 2021, arXiv 2104.09864).
+  MultiHeadAttention(const nn::Scope& scope, const std::string& variant, const Config& config,
+                     bool rotary);
+
+  /// x (B, N, H·D) to (B, N, H·D).
+  Variable forward(const Variable& x, const Mask& mask, const nn::Pass& pass);
+
+  Variant& kernel() { return *kernel_; }
+
+ private:
+  int64_t heads_, head_dim_;
+  bool rotary_;
+  nn::Linear query_, key_, value_;
+  std::unique_ptr<Variant> kernel_;
+  nn::Linear output_;
+};
+
+}  // namespace longhand::attention

@@ -1,0 +1,177 @@
+#include "longhand/attention/transformer.h"
+
+#include "longhand/autograd/ops.h"
+
+namespace longhand::attention {
+namespace {
+
+// The vector that stands for each sequence: x (B, N, d) to (B, d).
+Variable pool(const Variable& x, const Tensor& lengths, const std::string& pooling) {
+  const int64_t B = x.size(0), N = x.size(1), d = x.size(2);
+  if (pooling == "cls") return select(x, 1, 0);
+  if (pooling == "last") {
+    if (!lengths.defined()) return select(x, 1, N - 1);
+    Tensor last = Tensor::empty({B, 1, d}, DType::i32);
+    for (int64_t b = 0; b < B; ++b) last.select(0, b).fill(lengths.data<int32_t>()[b] - 1);
+    return squeeze(gather(x, 1, last), 1);
+  }
+  if (!lengths.defined()) return mean(x, {1});
+  // Padding does not count: neither in the sum nor in the number it is divided by.
+  Tensor real = Tensor::empty({B, N, 1}, DType::u8);
+  Tensor weight = Tensor::empty({B, 1}, x.dtype());
+  for (int64_t b = 0; b < B; ++b) {
+    const int64_t n = lengths.data<int32_t>()[b];
+    real.select(0, b).slice(0, 0, n).fill(1);
+    real.select(0, b).slice(0, n, N).fill(0);
+    weight.select(0, b).fill(1 / static_cast<double>(n));
+  }
+  return sum(where(real, x, 0), {1}) * Variable(weight);
+}
+
+}  // namespace
+
+TransformerConfig TransformerConfig::read(const Options& model, const Options& attention,
+                                          int64_t vocabulary, int64_t classes, bool per_token,
+                                          int64_t task_length, bool task_causal) {
+  constexpr int64_t most = int64_t{1} << 30;
+  TransformerConfig c;
+  c.vocabulary = vocabulary;
+  c.classes = classes;
+  c.per_token = per_token;
+  c.max_length = model.get_int("max_length", task_length, 1, most);
+  c.d_model = model.get_int("d_model", c.d_model, 1, most);
+  c.heads = model.get_int("heads", c.heads, 1, most);
+  c.layers = model.get_int("layers", c.layers, 1, most);
+  c.d_mlp = model.get_int("d_mlp", 2 * c.d_model, 0, most);
+  c.causal = model.get_bool("causal", task_causal);
+  c.norm = model.get_choice("norm", c.norm, {"pre", "post"});
+  c.norm_type = model.get_choice("norm_type", c.norm_type, {"layer_norm", "rms_norm"});
+  c.positions =
+      model.get_choice("positions", c.positions, {"learned", "sinusoidal", "rotary", "none"});
+  c.pooling = model.get_choice("pooling", c.pooling, {"mean", "cls", "last"});
+  c.head_hidden = model.get_int("head_hidden", c.head_hidden, 0, most);
+  c.tied_embeddings = model.get_bool("tied_embeddings", c.tied_embeddings);
+  c.dropout = model.get_double("dropout", c.dropout, 0, 0.999);
+  c.attention = attention.get_choice("type", c.attention, names());
+  c.attention_options = attention;
+
+  model.require(c.d_model % c.heads == 0, "heads",
+                concat_message("it must divide d_model = ", c.d_model));
+  model.require(c.causal || !task_causal, "causal",
+                "this task's targets are later tokens, which only a causal model must not see");
+  model.require(!(c.causal && !per_token && c.pooling == "cls"), "pooling",
+                "in a causal model the class token sees nothing but itself; use last or mean");
+  model.require(c.positions != "rotary" || c.d_model / c.heads % 2 == 0, "positions",
+                "rotary positions need an even width of heads");
+  model.require(!c.tied_embeddings || (c.head_hidden == 0 && c.classes == c.vocabulary),
+                "tied_embeddings",
+                concat_message("the head must be linear and have as many classes (", classes,
+                               ") as there are tokens (", vocabulary, ")"));
+  return c;
+}
+
+Block::Block(const nn::Scope& scope_, const TransformerConfig& config, const Config& attention)
+    : Module(scope_),
+      pre_norm_(config.norm == "pre"),
+      norm1_(scope("norm1"), config.norm_type, config.d_model),
+      attention_(scope("attention"), config.attention, attention, config.positions == "rotary"),
+      dropout1_(scope("dropout1"), config.dropout) {
+  if (config.d_mlp == 0) return;
+  norm2_.emplace(scope("norm2"), config.norm_type, config.d_model);
+  mlp_.emplace(scope("mlp"), config.d_model, config.d_mlp, config.dropout);
+  dropout2_.emplace(scope("dropout2"), config.dropout);
+}
+
+Variable Block::forward(const Variable& x, const Mask& mask, const nn::Pass& pass) {
+  const auto residual = [&](const Variable& in, const nn::Norm& norm, const nn::Dropout& dropout,
+                            auto branch) {
+    if (pre_norm_) return in + dropout.forward(branch(norm.forward(in)), pass);
+    return norm.forward(in + dropout.forward(branch(in), pass));
+  };
+  const Variable h = residual(x, norm1_, dropout1_, [&](const Variable& in) {
+    return attention_.forward(in, mask, pass);
+  });
+  if (!mlp_) return h;
+  return residual(h, *norm2_, *dropout2_,
+                  [&](const Variable& in) { return mlp_->forward(in, pass); });
+}
+
+Embeddings::Embeddings(const nn::Scope& scope_, const TransformerConfig& config)
+    : Module(scope_),
+      token_(scope("token"), config.vocabulary, config.d_model),
+      position_(scope("position"), config.positions,
+                config.max_length + (!config.per_token && config.pooling == "cls"), config.d_model),
+      dropout_(scope("dropout"), config.dropout) {
+  if (!config.per_token && config.pooling == "cls")
+    class_token_.emplace(scope("class_token"), Shape{config.d_model}, nn::init::normal(0.02));
+}
+
+Variable Embeddings::forward(const Tensor& tokens, const nn::Pass& pass) {
+  Variable x = token_.forward(tokens);
+  if (class_token_)
+    x = concat({broadcast_to(*class_token_, {x.size(0), 1, x.size(2)}), x}, 1);
+  return dropout_.forward(position_.forward(x), pass);
+}
+
+Head::Head(const nn::Scope& scope_, const TransformerConfig& config, const nn::Parameter* tied)
+    : Module(scope_), bias_(scope("bias"), {config.classes}, nn::init::zeros()), tied_(tied) {
+  const int64_t width = config.head_hidden ? config.head_hidden : config.d_model;
+  if (config.head_hidden) hidden_.emplace(scope("hidden"), config.d_model, width);
+  if (!tied) weight_.emplace(scope("weight"), Shape{config.classes, width}, nn::init::xavier_uniform());
+}
+
+Variable Head::forward(const Variable& x) const {
+  return linear(hidden_ ? relu(hidden_->forward(x)) : x, tied_ ? *tied_ : *weight_, bias_);
+}
+
+Transformer::Transformer(const nn::Scope& scope_, const TransformerConfig& config)
+    : Module(scope_),
+      config_(config),
+      embeddings_(scope("embeddings"), config),
+      blocks_(scope("blocks")),
+      head_(scope("head"), config, config.tied_embeddings ? &embeddings_.token_weight() : nullptr) {
+  Config attention;
+  attention.heads = config.heads;
+  attention.head_dim = config.d_model / config.heads;
+  attention.max_length = config.max_length + (!config.per_token && config.pooling == "cls");
+  attention.causal = config.causal;
+  attention.options = config.attention_options;
+  for (int64_t i = 0; i < config.layers; ++i) {
+    attention.layer = i;
+    blocks_.emplace_back(config, attention);
+  }
+  // Post-norm blocks end with a norm of their own.
+  if (config.norm == "pre") norm_.emplace(scope("norm"), config.norm_type, config.d_model);
+}
+
+Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const nn::Pass& pass) {
+  check<ShapeError>(tokens.rank() == 2 && tokens.dtype() == DType::i32 && tokens.size(1) >= 1,
+                    "transformer: tokens (B, N) of i32 are wanted, not ", tokens.shape(), " of ",
+                    tokens.dtype());
+  check<ShapeError>(tokens.size(1) <= config_.max_length, "transformer: a sequence of ",
+                    tokens.size(1), " tokens is longer than the model's max_length ",
+                    config_.max_length);
+  Variable x = embeddings_.forward(tokens, pass);
+  Mask mask;
+  if (lengths.defined()) {
+    check<ShapeError>(lengths.dtype() == DType::i32 && lengths.shape() == Shape{tokens.size(0)},
+                      "transformer: lengths (", tokens.size(0), ") of i32 are wanted, not ",
+                      lengths.shape(), " of ", lengths.dtype());
+    mask.lengths = lengths.clone();
+    const int32_t extra = static_cast<int32_t>(x.size(1) - tokens.size(1));  // the class token
+    for (int64_t b = 0; b < lengths.numel(); ++b) {
+      int32_t& n = mask.lengths.data<int32_t>()[b];
+      check<ShapeError>(n >= 1 && n <= tokens.size(1), "transformer: length ", n, " of sequence ", b,
+                        " is not within 1 … ", tokens.size(1));
+      n += extra;
+    }
+  }
+  for (const auto& block : blocks_) x = block->forward(x, mask, pass);
+  // The norm works on tokens alone, so pooling first would change it: norm of a mean is not the mean
+  // of norms.
+  if (norm_) x = norm_->forward(x);
+  if (!config_.per_token) x = pool(x, mask.lengths, config_.pooling);
+  return head_.forward(x);
+}
+
+}  // namespace longhand::attention

@@ -1,0 +1,116 @@
+// Transformer: token embeddings, a stack of blocks, a head.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "longhand/attention/multi_head.h"
+#include "longhand/nn/embedding.h"
+#include "longhand/nn/dropout.h"
+#include "longhand/nn/feed_forward.h"
+#include "longhand/nn/norm.h"
+#include "longhand/nn/position.h"
+
+namespace longhand::attention {
+
+/// Everything that determines a Transformer's shape.
+struct TransformerConfig {
+  // what the task says
+  int64_t vocabulary = 0;
+  int64_t classes = 0;
+  bool per_token = false;  // logits for every token, not for the sequence
+
+  // the [model] section
+  int64_t max_length = 0;
+  int64_t d_model = 64, heads = 2, layers = 2;
+  int64_t d_mlp = 128;         // 0: blocks without a feed-forward part
+  bool causal = false;
+  std::string norm = "pre";    // pre (Xiong et al. 2020, arXiv 2002.04745) | post (Vaswani et al. 2017)
+  std::string norm_type = "layer_norm";  // layer_norm | rms_norm
+  std::string positions = "learned";     // learned | sinusoidal | rotary | none
+  std::string pooling = "mean";          // mean | cls | last; of sequences to be classified
+  int64_t head_hidden = 0;     // width of a ReLU layer in the head; 0: the head is linear
+  bool tied_embeddings = false;  // the head's weight is the token embedding
+  double dropout = 0;          // of embeddings, of both residual branches, inside the feed-forward part
+
+  // the [attention] section
+  std::string attention = "softmax";
+  Options attention_options{"attention"};
+
+  /// Reads [model] and [attention] (attention.type names the variant). vocabulary, classes and
+  /// per_token come from the task, as do the defaults of max_length and causal. Throws ConfigError
+  /// for values that make no model: heads that do not divide d_model, pooling "cls" with causal, …
+  static TransformerConfig read(const Options& model, const Options& attention, int64_t vocabulary,
+                                int64_t classes, bool per_token, int64_t task_length,
+                                bool task_causal);
+};
+
+/// One block. Pre-norm: x += attention(norm1(x)); x += mlp(norm2(x)). Post-norm:
+/// x = norm1(x + attention(x)); x = norm2(x + mlp(x)).
+class Block : public nn::Module {
+ public:
+  Block(const nn::Scope& scope, const TransformerConfig& config, const Config& attention);
+  Variable forward(const Variable& x, const Mask& mask, const nn::Pass& pass);
+
+ private:
+  bool pre_norm_;
+  nn::Norm norm1_;
+  MultiHeadAttention attention_;
+  nn::Dropout dropout1_;
+  std::optional<nn::Norm> norm2_;
+  std::optional<nn::FeedForward> mlp_;
+  std::optional<nn::Dropout> dropout2_;
+};
+
+/// What stands before the blocks: tokens and positions to vectors.
+class Embeddings : public nn::Module {
+ public:
+  Embeddings(const nn::Scope& scope, const TransformerConfig& config);
+  /// tokens (B, N) i32: (B, N, d_model), or (B, N+1, d_model) with a class token in front.
+  Variable forward(const Tensor& tokens, const nn::Pass& pass);
+  const nn::Parameter& token_weight() const { return token_.weight; }
+
+ private:
+  nn::Embedding token_;
+  std::optional<nn::Parameter> class_token_;  // (d_model)
+  nn::Position position_;
+  nn::Dropout dropout_;
+};
+
+/// From vectors to logits.
+class Head : public nn::Module {
+ public:
+  /// With `tied`, the weight is that one and only a bias is owned.
+  Head(const nn::Scope& scope, const TransformerConfig& config, const nn::Parameter* tied);
+  Variable forward(const Variable& x) const;
+
+ private:
+  std::optional<nn::Linear> hidden_;
+  std::optional<nn::Parameter> weight_;  // (classes, width)
+  nn::Parameter bias_;                   // (classes)
+  const nn::Parameter* tied_;
+};
+
+/// An encoder or, with config.causal, a decoder-only Transformer.
+class Transformer : public nn::Module {
+ public:
+  /// Throws ConfigError where config makes no model, or the variant cannot do what it asks.
+  Transformer(const nn::Scope& scope, const TransformerConfig& config);
+
+  /// Logits (B, classes), or (B, N, classes) where config.per_token, for tokens (B, N) i32 and
+  /// lengths (B) i32 (undefined: nothing is padded). Throws ShapeError for tokens outside of the
+  /// vocabulary, or more than max_length of them.
+  Variable forward(const Tensor& tokens, const Tensor& lengths, const nn::Pass& pass);
+
+  const TransformerConfig& config() const { return config_; }
+
+ private:
+  TransformerConfig config_;
+  Embeddings embeddings_;
+  nn::ModuleList<Block> blocks_;
+  std::optional<nn::Norm> norm_;
+  Head head_;
+};
+
+}  // namespace longhand::attention

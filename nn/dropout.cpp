@@ -1,0 +1,16 @@
+#include "longhand/nn/dropout.h"
+
+#include "longhand/autograd/ops.h"
+
+namespace longhand::nn {
+
+Dropout::Dropout(const Scope& scope, double p) : Module(scope), p_(p) {
+  check<ConfigError>(p >= 0 && p < 1, "dropout: ", p, " is not within [0, 1)");
+}
+
+Variable Dropout::forward(const Variable& x, const Pass& pass) const {
+  if (!pass.training || p_ == 0) return x;
+  return dropout(x, p_, pass.random.fork(full_name()));
+}
+
+}  // namespace longhand::nn

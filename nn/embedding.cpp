@@ -1,0 +1,12 @@
+#include "longhand/nn/embedding.h"
+
+#include "longhand/autograd/ops.h"
+
+namespace longhand::nn {
+
+Embedding::Embedding(const Scope& scope_, int64_t count, int64_t width, double std)
+    : Module(scope_), weight(scope("weight"), {count, width}, init::normal(std)) {}
+
+Variable Embedding::forward(const Tensor& tokens) const { return embedding(weight, tokens); }
+
+}  // namespace longhand::nn

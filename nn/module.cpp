@@ -1,0 +1,110 @@
+#include "longhand/nn/module.h"
+
+#include <algorithm>
+
+namespace longhand::nn {
+
+void check_state(const StateDict& own, const StateDict& from, const std::string& what) {
+  std::string problems;
+  for (const auto& [name, to] : own) {
+    const auto found = from.find(name);
+    if (found == from.end())
+      problems += "\n  " + name + " is missing";
+    else if (!(found->second.shape() == to.shape()))
+      problems += concat_message("\n  ", name, " has shape ", found->second.shape(), ", wanted is ",
+                                 to.shape());
+    else if (found->second.dtype() != to.dtype() &&
+             !(is_float(found->second.dtype()) && is_float(to.dtype())))
+      problems += concat_message("\n  ", name, " is of ", found->second.dtype(), ", wanted is ",
+                                 to.dtype());
+  }
+  for (const auto& [name, tensor] : from)
+    if (!own.count(name)) problems += "\n  " + name + " is not part of it";
+  check<DataError>(problems.empty(), "the state does not fit ", what, ":", problems);
+}
+
+Module::Module(const Scope& scope) : dtype_(scope.dtype), random_(scope.random) {
+  if (!scope.parent) return;
+  scope.parent->claim(scope.name);
+  scope.parent->children_.emplace_back(scope.name, this);
+  full_name_ = scope.parent->full_name_.empty() ? scope.name
+                                                : scope.parent->full_name_ + "." + scope.name;
+}
+
+Scope Module::scope(const std::string& name) { return {this, name, dtype_, random_.fork(name)}; }
+
+void Module::claim(const std::string& name) {
+  const std::string owner = full_name_.empty() ? "the root module" : full_name_;
+  check(!name.empty() && name.find('.') == std::string::npos, owner, ": \"", name,
+        "\" cannot name a member");
+  const auto taken = [&](const auto& list) {
+    return std::any_of(list.begin(), list.end(), [&](const auto& item) { return item.first == name; });
+  };
+  check(!taken(children_) && !taken(parameters_) && !taken(buffers_), owner, ": \"", name,
+        "\" names two members");
+}
+
+void Module::visit(const std::string& prefix,
+                   const std::function<void(const std::string&, const Module&)>& f) const {
+  f(prefix, *this);
+  for (const auto& [name, child] : children_) child->visit(prefix + name + ".", f);
+}
+
+std::vector<std::pair<std::string, Variable>> Module::named_parameters() const {
+  std::vector<std::pair<std::string, Variable>> out;
+  visit("", [&](const std::string& prefix, const Module& m) {
+    for (const auto& [name, parameter] : m.parameters_) out.emplace_back(prefix + name, *parameter);
+  });
+  return out;
+}
+
+int64_t Module::parameter_count() const {
+  int64_t count = 0;
+  for (const auto& [name, parameter] : named_parameters()) count += parameter.value().numel();
+  return count;
+}
+
+StateDict Module::state_dict() const {
+  StateDict out;
+  visit("", [&](const std::string& prefix, const Module& m) {
+    for (const auto& [name, parameter] : m.parameters_) out[prefix + name] = parameter->value();
+    for (const auto& [name, buffer] : m.buffers_) out[prefix + name] = buffer->value();
+  });
+  return out;
+}
+
+void Module::load_state_dict(const StateDict& state) {
+  StateDict own = state_dict();
+  check_state(own, state, "the model");
+  for (auto& [name, to] : own) copy_into(to, state.at(name));
+}
+
+void Module::zero_grad() {
+  for (auto& [name, parameter] : named_parameters()) parameter.zero_grad();
+}
+
+void Module::after_step() {
+  on_step();
+  for (const auto& [name, child] : children_) child->after_step();
+}
+
+Parameter::Parameter(const Scope& scope, const Shape& shape, const Init& init)
+    : Variable(
+          [&] {
+            Tensor t = Tensor::empty(shape, scope.dtype);
+            init(t, scope.random);
+            return t;
+          }(),
+          true) {
+  check(scope.parent != nullptr, "parameter: it needs a module to own it");
+  scope.parent->claim(scope.name);
+  scope.parent->parameters_.emplace_back(scope.name, this);
+}
+
+Buffer::Buffer(const Scope& scope, Tensor value) : value_(std::move(value)) {
+  check(scope.parent != nullptr, "buffer: it needs a module to own it");
+  scope.parent->claim(scope.name);
+  scope.parent->buffers_.emplace_back(scope.name, this);
+}
+
+}  // namespace longhand::nn

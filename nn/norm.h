@@ -1,0 +1,22 @@
+// Normalisation along the last axis.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "longhand/nn/module.h"
+
+namespace longhand::nn {
+
+/// layer_norm (weight and bias) or rms_norm (weight only) over `width`.
+class Norm : public Module {
+ public:
+  /// Throws ConfigError for a type that is neither.
+  Norm(const Scope& scope, const std::string& type, int64_t width);
+  Variable forward(const Variable& x) const;
+
+  Parameter weight;               // (width), starts at 1
+  std::optional<Parameter> bias;  // (width), starts at 0
+};
+
+}  // namespace longhand::nn

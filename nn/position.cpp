@@ -1,0 +1,71 @@
+#include "longhand/nn/position.h"
+
+#include <cmath>
+
+#include "longhand/autograd/ops.h"
+#include "longhand/nn/init.h"
+
+namespace longhand::nn {
+namespace {
+
+// f(position, i, 10000^(-2i/width)) at (position, i), for i below `columns`.
+template <class F>
+Tensor position_table(int64_t length, int64_t columns, int64_t width, DType dtype, F f) {
+  Tensor out = Tensor::empty({length, columns}, dtype);
+  dispatch_float(dtype, [&]<class T>() {
+    T* p = out.data<T>();
+    for (int64_t n = 0; n < length; ++n)
+      for (int64_t i = 0; i < columns; ++i) {
+        const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(width);
+        *p++ = static_cast<T>(f(static_cast<double>(n) * std::pow(10000.0, exponent)));
+      }
+  });
+  return out;
+}
+
+}  // namespace
+
+Tensor sinusoids(int64_t length, int64_t width, DType dtype) {
+  Tensor out = Tensor::empty({length, width}, dtype);
+  const int64_t pairs = width / 2;
+  copy_into(out.slice(1, 0, width, 2),
+            position_table(length, width - pairs, width, dtype, [](double a) { return std::sin(a); }));
+  if (pairs)
+    copy_into(out.slice(1, 1, width, 2),
+              position_table(length, pairs, width, dtype, [](double a) { return std::cos(a); }));
+  return out;
+}
+
+Variable rotate_by_position(const Variable& x) {
+  check<ShapeError>(x.rank() == 4 && x.size(3) % 2 == 0,
+                    "rotary positions: x (B, N, H, D) with an even D is wanted, not ", x.shape());
+  const int64_t N = x.size(1), D = x.size(3), half = D / 2;
+  const auto table = [&](auto f) {
+    return Variable(position_table(N, half, D, x.dtype(), f).reshape({1, N, 1, half}));
+  };
+  const Variable c = table([](double a) { return std::cos(a); });
+  const Variable s = table([](double a) { return std::sin(a); });
+  const Variable a = slice(x, 3, 0, half), b = slice(x, 3, half, D);
+  return concat({a * c - b * s, a * s + b * c}, 3);
+}
+
+Position::Position(const Scope& scope_, const std::string& kind, int64_t max_length, int64_t width)
+    : Module(scope_) {
+  if (kind == "learned")
+    weight_.emplace(scope("weight"), Shape{max_length, width}, init::normal(0.02));
+  else if (kind == "sinusoidal")
+    table_ = sinusoids(max_length, width, parameter_dtype());
+  else
+    check<ConfigError>(kind == "rotary" || kind == "none", "positions: \"", kind,
+                       "\" is not one of learned, sinusoidal, rotary, none");
+}
+
+Variable Position::forward(const Variable& x) const {
+  if (!weight_ && !table_.defined()) return x;
+  const Variable table = weight_ ? Variable(*weight_) : Variable(table_);
+  check<ShapeError>(x.size(1) <= table.size(0), "positions: ", x.size(1), " tokens, but only ",
+                    table.size(0), " positions");
+  return x + slice(table, 0, 0, x.size(1));
+}
+
+}  // namespace longhand::nn

@@ -1,0 +1,155 @@
+#include <cmath>
+
+#include "longhand/autograd/gradcheck.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/nn/dropout.h"
+#include "longhand/nn/embedding.h"
+#include "longhand/nn/feed_forward.h"
+#include "longhand/nn/norm.h"
+#include "longhand/nn/position.h"
+#include "tests/support/catch.h"
+
+using namespace longhand;
+using namespace longhand::nn;
+
+namespace {
+
+Tensor random(const Shape& shape, uint64_t seed, DType dtype = DType::f64) {
+  Tensor t = Tensor::empty(shape, dtype);
+  fill_normal(t, Generator(seed));
+  return t;
+}
+
+double worst_difference(const Tensor& a, const Tensor& b) {
+  REQUIRE(a.shape() == b.shape());
+  const auto x = a.to_vector<double>(), y = b.to_vector<double>();
+  double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double d = std::abs(x[i] - y[i]);
+    if (!(d <= worst)) worst = d;  // NaN stays
+  }
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("linear: x Wᵀ + b") {
+  Linear layer(root(DType::f64, 1), 3, 2);
+  layer.bias->mutable_value().fill(0.5);
+  const Tensor x = random({4, 3}, 1);
+  const Tensor y = layer.forward(Variable(x)).value();
+  for (int64_t i = 0; i < 4; ++i)
+    for (int64_t o = 0; o < 2; ++o) {
+      double want = 0.5;
+      for (int64_t k = 0; k < 3; ++k) want += x.at({i, k}) * layer.weight.value().at({o, k});
+      CHECK(std::abs(y.at({i, o}) - want) <= 1e-14);
+    }
+  Linear bare(root(DType::f64, 1), 3, 2, false);
+  CHECK(bare.named_parameters().size() == 1);
+  CHECK(worst_difference(bare.forward(Variable(x)).value() , (Variable(y) - 0.5).value()) <= 1e-14);
+}
+
+TEST_CASE("norm: layer norm has a bias, rms norm has none, others do not exist") {
+  Norm layer(root(DType::f64), "layer_norm", 6), rms(root(DType::f64), "rms_norm", 6);
+  CHECK(layer.named_parameters().size() == 2);
+  CHECK(rms.named_parameters().size() == 1);
+  CHECK_THROWS_AS(Norm(root(), "batch_norm", 6), ConfigError);
+  const Variable x(random({3, 6}, 1));
+  const Tensor y = layer.forward(x).value(), z = rms.forward(x).value();
+  for (int64_t r = 0; r < 3; ++r) {
+    double sum = 0, squares = 0, rms_squares = 0;
+    for (int64_t j = 0; j < 6; ++j) {
+      sum += y.at({r, j});
+      squares += y.at({r, j}) * y.at({r, j});
+      rms_squares += z.at({r, j}) * z.at({r, j});
+    }
+    CHECK(std::abs(sum) <= 1e-12);
+    CHECK(std::abs(squares / 6 - 1) <= 1e-4);
+    CHECK(std::abs(rms_squares / 6 - 1) <= 1e-4);
+  }
+}
+
+TEST_CASE("dropout: off when evaluating, of its own name when training") {
+  class Two : public Module {
+   public:
+    Two() : Module(root()), a(scope("a"), 0.5), b(scope("b"), 0.5) {}
+    Dropout a, b;
+  } two;
+  const Variable x(Tensor::full({1000}, 1));
+  CHECK(identical(two.a.forward(x, {}).value(), x.value()));
+  const Pass pass{true, Generator(1)};
+  const Tensor y = two.a.forward(x, pass).value();
+  CHECK(identical(y, two.a.forward(x, pass).value()));
+  CHECK_FALSE(identical(y, two.b.forward(x, pass).value()));
+  CHECK_FALSE(identical(y, two.a.forward(x, {true, Generator(2)}).value()));
+  CHECK_THROWS_AS(Dropout(root(), 1.0), ConfigError);
+  CHECK_THROWS_AS(Dropout(root(), -0.1), ConfigError);
+}
+
+TEST_CASE("feed-forward: fc2(gelu(fc1 x))") {
+  FeedForward mlp(root(DType::f64, 3), 4, 7, 0);
+  CHECK(mlp.named_parameters()[0].first == "fc1.weight");
+  const auto p = mlp.named_parameters();
+  const Variable x(random({2, 3, 4}, 1));
+  const Tensor want =
+      linear(gelu(linear(x, p[0].second, p[1].second)), p[2].second, p[3].second).value();
+  CHECK(identical(mlp.forward(x, {}).value(), want));
+}
+
+TEST_CASE("embedding: rows of a table") {
+  Embedding table(root(DType::f32, 1), 5, 3);
+  const Tensor tokens = Tensor::from<int32_t>({4, 0, 4}, {3});
+  const Tensor y = table.forward(tokens).value();
+  CHECK(identical(y.select(0, 0), table.weight.value().select(0, 4)));
+  CHECK(identical(y.select(0, 0), y.select(0, 2)));
+  CHECK_THROWS_AS(table.forward(Tensor::from<int32_t>({5}, {1})), ShapeError);
+}
+
+TEST_CASE("sinusoids: sin and cos of falling frequencies, also of odd widths") {
+  for (const int64_t width : {1, 4, 7}) {
+    const Tensor s = sinusoids(9, width, DType::f64);
+    for (int64_t n = 0; n < 9; ++n)
+      for (int64_t c = 0; c < width; ++c) {
+        const double angle = static_cast<double>(n) / std::pow(10000.0, 2.0 * static_cast<double>(c / 2) / static_cast<double>(width));
+        CHECK(std::abs(s.at({n, c}) - (c % 2 ? std::cos(angle) : std::sin(angle))) <= 1e-12);
+      }
+  }
+}
+
+TEST_CASE("rotary: inner products depend on the distance alone, lengths stay") {
+  // The same vector at every position: q_n · k_m must be a function of n - m.
+  const Tensor q = random({1, 1, 2, 6}, 1), k = random({1, 1, 2, 6}, 2);
+  const Shape all{1, 8, 2, 6};
+  const Tensor rq = rotate_by_position(Variable(q.expand(all))).value();
+  const Tensor rk = rotate_by_position(Variable(k.expand(all))).value();
+  const auto dot = [&](const Tensor& a, const Tensor& b, int64_t n, int64_t m) {
+    double s = 0;
+    for (int64_t d = 0; d < 6; ++d) s += a.at({0, n, 1, d}) * b.at({0, m, 1, d});
+    return s;
+  };
+  for (int64_t n = 0; n + 1 < 8; ++n)
+    for (int64_t m = 0; m + 1 < 8; ++m)
+      CHECK(std::abs(dot(rq, rk, n, m) - dot(rq, rk, n + 1, m + 1)) <= 1e-12);
+  CHECK(std::abs(dot(rq, rk, 3, 0) - dot(rq, rk, 0, 0)) >= 1e-3);
+  CHECK(std::abs(dot(rq, rq, 5, 5) - dot(rq, rq, 0, 0)) <= 1e-12);
+  CHECK_THROWS_AS(rotate_by_position(Variable(random({1, 2, 1, 3}, 1))), ShapeError);
+  const auto report = gradcheck([](const Variables& in) { return rotate_by_position(in[0]); },
+                                {random({2, 3, 2, 4}, 5)});
+  INFO(report);
+  CHECK(report.ok);
+}
+
+TEST_CASE("position: a learned table is a parameter, sinusoids are none") {
+  const Variable x(Tensor::zeros({2, 3, 4}, DType::f64));
+  Position learned(root(DType::f64, 1), "learned", 5, 4);
+  CHECK(learned.named_parameters().size() == 1);
+  CHECK(identical(learned.forward(x).value().select(0, 1),
+                  learned.named_parameters()[0].second.value().slice(0, 0, 3)));
+  CHECK_THROWS_WITH(learned.forward(Variable(Tensor::zeros({1, 6, 4}, DType::f64))),
+                    Catch::Contains("6 tokens") && Catch::Contains("5 positions"));
+  Position fixed(root(DType::f64, 1), "sinusoidal", 5, 4);
+  CHECK(fixed.state_dict().empty());
+  CHECK(worst_difference(fixed.forward(x).value().select(0, 0), sinusoids(3, 4, DType::f64)) <= 0);
+  CHECK(identical(Position(root(), "none", 5, 4).forward(x).value(), x.value()));
+  CHECK_THROWS_AS(Position(root(), "absolute", 5, 4), ConfigError);
+}
