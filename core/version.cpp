@@ -1,0 +1,7 @@
+#include "longhand/core/version.h"
+
+namespace longhand {
+
+const char* version() { return LONGHAND_VERSION; }
+
+}  // namespace longhand

@@ -1,0 +1,65 @@
+// Lesson 5: a training loop, by hand.
+//
+// `longhand train` does this with evaluation, checkpoints and resumption; here are only the lines that
+// matter: batch, forward, backward, clip, step. The task is associative recall (MQAR): pairs of keys
+// and values, then some of the keys again, whose values must be remembered.
+#include <iostream>
+
+#include "longhand/attention/transformer.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/data/loader.h"
+#include "longhand/train/metrics.h"
+#include "longhand/train/optimizer.h"
+#include "longhand/train/schedule.h"
+
+using namespace longhand;
+
+int main() {
+  // Data: 16 tokens that hold 2 pairs of keys and values.
+  Options options("data");
+  options.set("task", "mqar");
+  options.set("length", int64_t{16});
+  options.set("pairs", int64_t{2});
+  options.set("vocabulary", int64_t{64});
+  const data::Task task = data::make_task(options, /*seed=*/1);
+  data::LoaderOptions loading;
+  loading.batch_size = 64;
+  data::Loader loader(*task.train, loading);
+
+  // Model: a Transformer of two blocks. Any variant of `longhand variants` can stand here.
+  attention::TransformerConfig config;
+  config.vocabulary = task.info.vocabulary;
+  config.classes = task.info.classes;
+  config.per_token = task.info.per_token;
+  config.max_length = task.info.max_length;
+  config.d_model = 32;
+  config.attention = "softmax";
+  attention::Transformer model(nn::root(DType::f32, /*seed=*/1), config);
+
+  const auto optimizer = train::make_adam(model.named_parameters(), {.weight_decay = 0.1});
+  const int64_t steps = 400;
+  const train::Schedule schedule{
+      .kind = train::Schedule::Kind::cosine, .lr = 5e-3, .warmup_steps = 20, .total_steps = steps};
+
+  for (int64_t step = 0; step < steps; ++step) {
+    const data::Batch batch = loader.next();
+    const nn::Pass pass{.training = true, .random = Generator(1).fork(static_cast<uint64_t>(step))};
+    const Variable loss =
+        cross_entropy(model.forward(batch.tokens, batch.lengths, pass), batch.targets);
+    backward(loss);
+    const train::Gradients gradients = train::take_gradients(model.named_parameters());
+    const double norm = train::global_norm(gradients);
+    optimizer->step(schedule.at(step), gradients, train::clip_scale(norm, 1.0));
+    model.after_step();  // a Performer redraws its features here
+    if (step % 50 == 0)
+      std::cout << "step " << step << "  loss " << loss.value().item() << "  |g| " << norm << '\n';
+  }
+
+  const auto metrics = train::evaluate(
+      [&](const data::Batch& b, const nn::Pass& pass) {
+        return model.forward(b.tokens, b.lengths, pass);
+      },
+      *task.test, 64, /*limit=*/256);
+  std::cout << "accuracy on the test split: " << metrics->accuracy() << '\n';
+  return metrics->accuracy() > 0.9 ? 0 : 1;
+}

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# tests/run.sh: installs what the build needs (on Debian 12, if it is missing), builds Longhand and
+# runs all tests.
+#   tests/run.sh                    the release preset
+#   tests/run.sh asan-ubsan         another preset of CMakePresets.json
+#   tests/run.sh release -R golden  more arguments go to ctest
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+preset=${1:-release}
+[ $# -gt 0 ] && shift
+examples/install-packages.sh
+echo "== configure ($preset)"
+cmake --preset "$preset" -DLONGHAND_WERROR=ON >build.log 2>&1 || { cat build.log; exit 1; }
+rm -f build.log
+echo "== build"
+cmake --build --preset "$preset"
+echo "== test"
+ctest --preset "$preset" -j "$(nproc)" "$@"
