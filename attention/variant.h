@@ -32,7 +32,7 @@ struct Traits {
   std::string summary;         // one line: what it computes
   bool exact = false;          // computes softmax attention itself
   bool causal = false;
-  std::string causal_reason;   // why not, if not
+  std::string causal_reason{};  // why not, if not
   bool cross_lengths = true;   // keys may be of another number than queries
   bool fixed_length = false;   // parameters are tied to max_length
   std::string time, memory;    // per head, as "N m D"

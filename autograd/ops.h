@@ -50,6 +50,8 @@ Variable elu_plus_one(const Variable& x);
 /// x Phi(x), with the error function, not its tanh approximation. Hendrycks & Gimpel 2016 (arXiv
 /// 1606.08415).
 Variable gelu(const Variable& x);
+/// [cos x, sin x] for x (…, m): (…, 2m).
+Variable cos_sin(const Variable& x);
 
 // ---- products ----------------------------------------------------------------------------------
 /// alpha a b for a (…, m, k) and b (…, k, n): (…, m, n). Batch axes broadcast. Permuted and
@@ -118,9 +120,9 @@ Variable embedding(const Variable& table, const Tensor& tokens);
 Variable dropout(const Variable& x, double p, const Generator& generator);
 
 struct CrossEntropyOptions {
-  int32_t ignore_index = -100;          // targets to leave out
-  double label_smoothing = 0;           // e: target (1-e) + e/classes; Szegedy et al. 2016, eq. 7
-  std::optional<double> normalizer;     // divide the sum by this; by the targets counted if empty
+  int32_t ignore_index = -100;            // targets to leave out
+  double label_smoothing = 0;             // e: target (1-e) + e/classes; Szegedy et al. 2016, eq. 7
+  std::optional<double> normalizer = {};  // divide the sum by this; by the targets counted if empty
 };
 /// Mean over the targets not ignored of -log softmax(logits)[target]: logits (…, classes), targets
 /// of i32 (…). A scalar; 0 if all are ignored. Throws if a target is neither a class nor ignored.

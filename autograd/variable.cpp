@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <unordered_set>
+#include <utility>
 
 #include "longhand/core/kernels/elementwise.h"
+#include "longhand/core/view.h"
 
 namespace longhand {
 namespace {
@@ -12,14 +14,35 @@ namespace {
 thread_local bool recording = true;
 std::atomic<uint64_t> node_count{0};
 
+// While a gradient rule runs on this thread: the nodes that were there before it.
+thread_local uint64_t foreign_nodes = 0;
+
 std::shared_ptr<detail::Node> make_node(const Tensor& value, std::string_view op) {
   auto node = std::make_shared<detail::Node>();
   node->shape = value.shape();
-  node->strides = value.strides();
+  node->strides = dense_strides(value.shape(), value.strides());
   node->dtype = value.dtype();
   node->number = node_count++;
   node->op = op;
   return node;
+}
+
+void check_fits(const Tensor& grad, const detail::Node& node) {
+  check<ShapeError>(grad.defined(), "backward: an undefined gradient for a value of ", node.shape);
+  check<ShapeError>(grad.shape() == node.shape && grad.dtype() == node.dtype,
+                    "backward: a gradient of ", grad.shape(), " of ", grad.dtype(),
+                    " for a value of ", node.shape, " of ", node.dtype);
+}
+
+// Nobody else sees the gradient, and it lies in memory as the node's value does.
+bool is_own(const Tensor& grad, const detail::Node& node) {
+  return grad.unique() && has_strides(grad, node.strides);
+}
+
+Tensor own_copy(const Tensor& grad, const detail::Node& node) {
+  Tensor own = Tensor::empty_ordered(node.shape, node.dtype, node.strides);
+  copy_into(own, grad);
+  return own;
 }
 
 }  // namespace
@@ -30,23 +53,37 @@ NoGrad::~NoGrad() { recording = before_; }
 EnableGrad::EnableGrad() : before_(recording) { recording = true; }
 EnableGrad::~EnableGrad() { recording = before_; }
 
-// Dropping the last handle of a long chain must not recurse once per node: the inputs of dying
-// nodes go to a list that the outermost destructor empties.
+// Dropping the last handle of a long chain must not recurse once per node: what dying nodes hold,
+// be it inputs or captures of their rules, goes to lists that the outermost destructor empties.
 detail::Node::~Node() {
-  thread_local std::vector<std::shared_ptr<Node>>* dying = nullptr;
-  if (dying) {
-    for (auto& input : inputs) dying->push_back(std::move(input));
+  struct Dying {
+    std::vector<std::shared_ptr<Node>> nodes;
+    std::vector<Backward> rules;
+  };
+  thread_local Dying* outermost = nullptr;
+  const auto give = [this](Dying& to) {
+    for (auto& input : inputs)
+      if (input) to.nodes.push_back(std::move(input));
+    if (backward) to.rules.push_back(std::move(backward));
+  };
+  if (outermost) {
+    give(*outermost);
     return;
   }
-  std::vector<std::shared_ptr<Node>> list = std::move(inputs);
-  dying = &list;
-  // A rule's captures may hold the last handle of other nodes: let them die while the list stands.
-  backward = nullptr;
-  while (!list.empty()) {
-    const std::shared_ptr<Node> node = std::move(list.back());
-    list.pop_back();
+  Dying dying;
+  give(dying);
+  outermost = &dying;
+  while (!dying.nodes.empty() || !dying.rules.empty()) {
+    // Taken off the list first: their destructors add to it.
+    if (!dying.nodes.empty()) {
+      const std::shared_ptr<Node> node = std::move(dying.nodes.back());
+      dying.nodes.pop_back();
+    } else {
+      const Backward rule = std::move(dying.rules.back());
+      dying.rules.pop_back();
+    }
   }
-  dying = nullptr;
+  outermost = nullptr;
 }
 
 Variable::Variable(Tensor value, bool requires_grad) : value_(std::move(value)) {
@@ -67,30 +104,35 @@ Tensor Variable::take_grad() {
   return std::exchange(node_->grad, Tensor());
 }
 
-GradSlot::Accumulator GradSlot::accumulate() {
+void GradSlot::serve() {
+  check(node_ != nullptr, "backward: a gradient was given for an input that needs none");
+  check(!served_, "backward: a gradient was given twice for the same input");
   served_ = true;
-  Tensor& grad = node_->grad;
-  if (!grad.defined()) {
-    grad = Tensor::empty_ordered(node_->shape, node_->dtype, node_->strides);
-    return {grad, 0.0};
+}
+
+GradSlot::Accumulator GradSlot::accumulate() {
+  serve();
+  if (!grad_->defined()) {
+    *grad_ = Tensor::empty_ordered(node_->shape, node_->dtype, node_->strides);
+    return {*grad_, 0.0};
   }
-  // What take() left may be shared with others, or a view that repeats elements.
-  if (!grad.unique() || !grad.is_dense()) grad = grad.is_dense() ? grad.clone() : grad.contiguous();
-  return {grad, 1.0};
+  // What take() left may be shared with others, and lie in any order or repeat elements.
+  if (!is_own(*grad_, *node_)) *grad_ = own_copy(*grad_, *node_);
+  return {*grad_, 1.0};
 }
 
 void GradSlot::take(Tensor grad) {
-  served_ = true;
-  check<ShapeError>(grad.shape() == node_->shape && grad.dtype() == node_->dtype,
-                    "backward: a gradient of ", grad.shape(), " of ", grad.dtype(),
-                    " for a value of ", node_->shape, " of ", node_->dtype);
-  if (!node_->grad.defined()) {
-    node_->grad = std::move(grad);
+  if (!grad_ || !grad_->defined()) {
+    serve();
+    check_fits(grad, *node_);
+    *grad_ = std::move(grad);
     return;
   }
+  check_fits(grad, *node_);
   const Accumulator sum = accumulate();
   dispatch_float(grad.dtype(), [&]<class T>() {
-    kernels::elementwise_accumulate<T>(sum.grad, 1.0, [](T g) { return g; }, kernels::in<T>(grad));
+    kernels::elementwise_accumulate<T>(
+        sum.grad, 1.0, [](T g) { return g; }, kernels::in<T>(grad));
   });
 }
 
@@ -100,11 +142,80 @@ Variable record(std::string_view op, Tensor out, std::span<const Variable> input
   bool needed = false;
   for (const Variable& input : inputs) needed = needed || input.requires_grad();
   if (!needed || !recording) return result;
+  check<ShapeError>(is_float(result.dtype()), op, ": a result of ", result.dtype(),
+                    " has no gradient");
   result.node_ = make_node(result.value_, op);
   result.node_->backward = std::move(backward);
   for (const Variable& input : inputs) result.node_->inputs.push_back(input.node_);
   return result;
 }
+
+namespace {
+
+using Nodes = std::vector<std::shared_ptr<detail::Node>>;
+
+// All nodes behind the root, each before its inputs, which were created earlier. No recursion.
+Nodes nodes_behind(const std::shared_ptr<detail::Node>& root) {
+  Nodes nodes{root};
+  std::unordered_set<const detail::Node*> seen{root.get()};
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const std::shared_ptr<detail::Node> node = nodes[i];
+    check(!node->done, "backward: the graph behind ", node->op,
+          " was freed by an earlier backward()");
+    check(node->leaf || node->number >= foreign_nodes, "backward: inside a gradient rule, reached ",
+          node->op, ", which was computed outside: it must be an input");
+    for (const auto& input : node->inputs)
+      if (input && seen.insert(input.get()).second) nodes.push_back(input);
+  }
+  std::sort(nodes.begin(), nodes.end(),
+            [](const auto& a, const auto& b) { return a->number > b->number; });
+  return nodes;
+}
+
+// Hands the gradient of a node on to its inputs, and frees it with all that the rule held.
+void run_rule(detail::Node& node) {
+  const Tensor grad_out = std::exchange(node.grad, {});
+  const Backward rule = std::exchange(node.backward, nullptr);
+  const Nodes inputs = std::exchange(node.inputs, {});
+  node.done = true;
+
+  // Where a node is an input again, its slot gets memory of its own: two slots on one gradient
+  // would see each other's unfinished work.
+  std::vector<GradSlot> slots(inputs.size());
+  std::vector<Tensor> again(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i]) continue;
+    const auto here = inputs.begin() + static_cast<ptrdiff_t>(i);
+    const bool first = std::find(inputs.begin(), here, inputs[i]) == here;
+    slots[i] = GradSlot(*inputs[i], first ? inputs[i]->grad : again[i]);
+  }
+  {
+    struct InsideRule {
+      uint64_t before = std::exchange(foreign_nodes, node_count);
+      ~InsideRule() { foreign_nodes = before; }
+    };
+    const InsideRule inside;
+    const NoGrad no_grad;
+    rule(grad_out, slots);
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check(!slots[i] || slots[i].served(), "backward: ", node.op, " gave no gradient for input ", i);
+    if (again[i].defined()) GradSlot(*inputs[i], inputs[i]->grad).take(std::move(again[i]));
+  }
+}
+
+// Leaves no gradient between the leaves and the root, and none in a leaf that others could see
+// change: the gradients of a + b, say, are one tensor at first.
+void settle(const Nodes& nodes) {
+  for (const auto& node : nodes) {
+    if (!node->leaf)
+      node->grad = Tensor();
+    else if (node->grad.defined() && !is_own(node->grad, *node))
+      node->grad = own_copy(node->grad, *node);
+  }
+}
+
+}  // namespace
 
 void backward(const Variable& root, const Tensor& seed) {
   check(root.requires_grad(), "backward: the root needs no gradient");
@@ -116,42 +227,17 @@ void backward(const Variable& root, const Tensor& seed) {
     check<ShapeError>(root.value().numel() == 1, "backward: a root of shape ", root.shape(),
                       " needs a seed");
 
-  // All nodes behind the root, without recursion; children were created after their inputs.
-  std::vector<detail::Node*> nodes{root.node_.get()}, stack{root.node_.get()};
-  std::unordered_set<detail::Node*> seen{root.node_.get()};
-  while (!stack.empty()) {
-    detail::Node* node = stack.back();
-    stack.pop_back();
-    check(node->leaf || !node->done, "backward: the graph behind ", node->op,
-          " was freed by an earlier backward()");
-    for (const auto& input : node->inputs)
-      if (input && seen.insert(input.get()).second) {
-        nodes.push_back(input.get());
-        stack.push_back(input.get());
-      }
+  const Nodes nodes = nodes_behind(root.node_);
+  try {
+    GradSlot(*root.node_, root.node_->grad)
+        .take(seed.defined() ? seed : Tensor::full(root.shape(), 1.0, root.dtype()));
+    for (const auto& node : nodes)
+      if (!node->leaf) run_rule(*node);
+  } catch (...) {
+    settle(nodes);
+    throw;
   }
-  std::sort(nodes.begin(), nodes.end(),
-            [](const auto* a, const auto* b) { return a->number > b->number; });
-
-  GradSlot(root.node_.get())
-      .take(seed.defined() ? seed : Tensor::full(root.shape(), 1.0, root.dtype()));
-  // A node must outlive its turn, though its children, which hold it, are cleared before it.
-  std::vector<std::shared_ptr<detail::Node>> keep{root.node_};
-  for (detail::Node* node : nodes) {
-    if (node->leaf) continue;
-    const Tensor grad = std::exchange(node->grad, Tensor());
-    std::vector<GradSlot> slots;
-    for (const auto& input : node->inputs) slots.emplace_back(input.get());
-    node->backward(grad, slots);
-    for (size_t i = 0; i < slots.size(); ++i)
-      check(!slots[i] || slots[i].served(), "backward: ", node->op, " gave no gradient for input ",
-            i);
-    node->backward = nullptr;
-    node->done = true;
-    for (auto& input : node->inputs)
-      if (input) keep.push_back(std::move(input));
-    node->inputs.clear();
-  }
+  settle(nodes);
 }
 
 }  // namespace longhand

@@ -16,7 +16,7 @@ class GradSlot;
 
 /// The gradient rule of one operation. Given the gradient of its result, it serves each slot of
 /// grad_in whose gradient somebody needs (the others are false), exactly once, by accumulate() or
-/// take(). It must not write to grad_out, which may have any strides.
+/// take(). It must not write to grad_out, which may have any strides. It runs under NoGrad.
 using Backward = std::function<void(const Tensor& grad_out, std::span<GradSlot> grad_in)>;
 
 namespace detail {
@@ -25,9 +25,9 @@ namespace detail {
 /// list holds, and nothing else stays alive.
 struct Node {
   Shape shape;
-  Strides strides;
-  DType dtype;
-  uint64_t number;  // of creation: a topological order
+  Strides strides;  // of a dense gradient
+  DType dtype = DType::f32;
+  uint64_t number = 0;  // of creation: a topological order
   std::string_view op;
   std::vector<std::shared_ptr<Node>> inputs;  // null where no gradient is needed
   Backward backward;                          // empty for leaves, and once it has run
@@ -55,9 +55,11 @@ class Variable {
   int64_t size(int axis) const { return value_.size(axis); }
   bool requires_grad() const { return node_ != nullptr; }
 
-  /// The gradient accumulated by backward(); undefined before, and for what is no leaf.
+  /// The gradient accumulated by backward(); undefined before, and for what is no leaf. It is
+  /// dense, its axes lie in memory as the value's do, and it shares its memory with nobody.
   const Tensor& grad() const;
-  /// Gives the gradient away: grad() is undefined afterwards, and the next backward() starts afresh.
+  /// Gives the gradient away: grad() is undefined afterwards, and the next backward() starts
+  /// afresh.
   Tensor take_grad();
   void zero_grad() { take_grad(); }
 
@@ -78,10 +80,14 @@ class Variable {
 
 using Variables = std::vector<Variable>;
 
-/// Where the gradient of one input goes.
+/// Where the gradient of one input goes. Slots are independent, even those of one Variable given
+/// twice: a rule may fill several in one loop.
 class GradSlot {
  public:
-  explicit GradSlot(detail::Node* node) : node_(node) {}
+  /// A false one.
+  GradSlot() = default;
+  /// One that adds to `grad`, as a gradient of the node's result.
+  GradSlot(const detail::Node& node, Tensor& grad) : node_(&node), grad_(&grad) {}
 
   /// False: nobody needs this gradient, skip the work.
   explicit operator bool() const { return node_ != nullptr; }
@@ -90,18 +96,22 @@ class GradSlot {
     Tensor& grad;
     double beta;
   };
-  /// The place to write grad = beta * grad + g, once. beta is 0 on first use, when grad is fresh
-  /// memory that must not be read (it may hold NaN). grad has the shape and dtype of the input and
-  /// is dense in the same order of axes.
+  /// The place to write grad = beta * grad + g, all of it. beta is 0 on first use, when grad is
+  /// fresh memory that must not be read (it may hold NaN), or else 1. grad has the shape and dtype
+  /// of the input and is dense in the same order of axes.
   Accumulator accumulate();
 
-  /// Hands over a finished gradient: it may be, or view, grad_out. Added to what is there.
+  /// Hands over a finished gradient, of any strides: it may be, or view, grad_out or what the rule
+  /// has captured. Added to what is there.
   void take(Tensor grad);
 
   bool served() const { return served_; }
 
  private:
-  detail::Node* node_;
+  void serve();
+
+  const detail::Node* node_ = nullptr;
+  Tensor* grad_ = nullptr;
   bool served_ = false;
 };
 
@@ -117,10 +127,14 @@ inline Variable record(std::string_view op, Tensor out, std::initializer_list<Va
 }
 
 /// Adds d root / d leaf, times seed, to the grad() of every leaf behind root, and frees the graph.
-/// Without a seed root must have one element, and the seed is 1. Throws Error if the graph was freed
-/// already or a gradient rule left out a gradient that is needed (naming the operation and input),
-/// ShapeError if the seed does not have root's shape. Gradients are first-order: there is no graph
-/// of the backward pass.
+/// Without a seed root must have one element, and the seed is 1. Gradients are first-order: there
+/// is no graph of the backward pass.
+///
+/// Throws Error if the graph was freed already or a gradient rule left out a gradient that is
+/// needed (naming the operation and input), ShapeError if the seed does not have root's shape. What
+/// a rule throws passes through; then some leaves may have their gradients and others not.
+///
+/// Graphs may be built and run on several threads at once if they have no leaf in common.
 void backward(const Variable& root, const Tensor& seed = {});
 
 }  // namespace longhand

@@ -18,6 +18,23 @@ void pin_blas_to_one_thread() {
   std::call_once(once, [] { openblas_set_num_threads(1); });
 }
 
+void check_flavour(int threads) {
+  const int flavour = openblas_get_parallel();
+  check<ConfigError>(flavour == 1 || threads == 1,
+                     "OpenBLAS: its ", flavour == 0 ? "serial" : "OpenMP", " flavour is loaded, ",
+                     flavour == 0 ? "which gives wrong products" : "which starts threads of its own",
+                     " when called from ", threads,
+                     " threads; install libopenblas0-pthread and select it with "
+                     "update-alternatives, or use 1 thread");
+}
+
+// Before the first product: later set_threads() sees to it.
+void prepare_blas() {
+  static std::once_flag once;
+  std::call_once(once, [] { check_flavour(threads()); });
+  pin_blas_to_one_thread();
+}
+
 void blas_gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, float alpha,
                const float* a, int lda, const float* b, int ldb, float beta, float* c, int ldc) {
   cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
@@ -117,7 +134,10 @@ void multiply(Tensor& out, const Operand& a, const Operand& b, T alpha, T beta) 
     if (t == Trans::yes) return MatrixView<const T>{v[from], cols, v.cols, v.row_stride};
     return MatrixView<const T>{v.data + from, v.rows, cols, v.row_stride};
   };
-  parallel_for(count * row_blocks * chunks, 1, [&](int64_t begin, int64_t end) {
+  // Small products go many to a task.
+  const int64_t flops = 2 * s.row_block * n * s.k_chunk;
+  const int64_t grain = std::max<int64_t>(1, task_flops / 8 / std::max<int64_t>(1, flops));
+  parallel_for(count * row_blocks * chunks, grain, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t chunk = task % chunks, block = task / chunks % row_blocks;
       const int64_t index = task / chunks / row_blocks;
@@ -154,7 +174,7 @@ void gemm(Trans trans_a, Trans trans_b, T alpha, MatrixView<const T> a, MatrixVi
   check<ShapeError>(m == c.rows && n == c.cols && k == kb, "gemm: (", m, ", ", k, ") times (", kb,
                     ", ", n, ") into (", c.rows, ", ", c.cols, ")");
   if (m == 0 || n == 0) return;
-  pin_blas_to_one_thread();
+  prepare_blas();
   blas_gemm(cblas(trans_a), cblas(trans_b), blas_int(m), blas_int(n), blas_int(k), alpha, a.data,
             blas_int(std::max<int64_t>(1, a.row_stride)), b.data,
             blas_int(std::max<int64_t>(1, b.row_stride)), beta, c.data,
@@ -178,8 +198,9 @@ Shape matmul_shape(const Shape& a, const Shape& b, const char* what) {
 
 void matmul_into(Tensor& out, const Tensor& a, const Tensor& b, double alpha, double beta) {
   const Shape shape = matmul_shape(a.shape(), b.shape());
-  check<ShapeError>(broadcast_shape(shape, out.shape(), "matmul") == out.shape(), "matmul: ",
-                    a.shape(), " times ", b.shape(), " into ", out.shape());
+  check<ShapeError>(broadcast_shape(shape, out.shape(), "matmul") == out.shape() &&
+                        shape[-2] == out.size(-2) && shape[-1] == out.size(-1),
+                    "matmul: ", a.shape(), " times ", b.shape(), " into ", out.shape());
   check<ShapeError>(a.dtype() == b.dtype() && a.dtype() == out.dtype(), "matmul: dtypes ",
                     a.dtype(), ", ", b.dtype(), " and ", out.dtype(), " must be equal");
   check<ShapeError>(out.size(-1) == 1 || out.strides()[-1] == 1,
@@ -195,13 +216,7 @@ void matmul_into(Tensor& out, const Tensor& a, const Tensor& b, double alpha, do
 }
 
 void check_blas(int threads) {
-  const int flavour = openblas_get_parallel();
-  check<ConfigError>(flavour == 1 || threads == 1,
-                     "OpenBLAS: its ", flavour == 0 ? "serial" : "OpenMP", " flavour is loaded, ",
-                     flavour == 0 ? "which gives wrong products" : "which starts threads of its own",
-                     " when called from ", threads,
-                     " threads; install libopenblas0-pthread and select it with "
-                     "update-alternatives, or use 1 thread");
+  check_flavour(threads);
   pin_blas_to_one_thread();
 }
 

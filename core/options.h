@@ -29,8 +29,11 @@ class Options {
 
   const std::string& section() const;
 
-  /// Sets a value; `where` is the place that errors name, such as "config.toml:12:3".
-  void set(const std::string& key, OptionValue value, const std::string& where = "");
+  /// Sets a value; `where` is the place that errors name, such as "config.toml:12:3". Nobody needs
+  /// to read an `optional` value: one that a file gives for what the command line replaced.
+  void set(const std::string& key, OptionValue value, const std::string& where = "",
+           bool optional = false);
+  /// Whether a value was set. Asking is not reading.
   bool has(std::string_view key) const;
   void erase(std::string_view key);
 
@@ -50,11 +53,16 @@ class Options {
   /// A single integer counts as a list of one.
   std::vector<int64_t> get_ints(std::string_view key, const std::vector<int64_t>& otherwise) const;
 
-  /// Throws ConfigError unless ok: "PLACE: section.key = VALUE: MESSAGE". For conditions between
-  /// options that a reader finds later.
+  /// For looking without doing: from here on, reading `key` gives this value, while effective() tells
+  /// the one that it would have been.
+  void substitute(const std::string& key, OptionValue value);
+
+  /// Throws ConfigError unless ok: "PLACE: section.key = VALUE: MESSAGE", where VALUE may be a default
+  /// that was read. For conditions between options that a reader finds later.
   void require(bool ok, std::string_view key, const std::string& message) const;
 
-  /// Throws ConfigError for the first key that nobody has read, naming the nearest one that was.
+  /// Throws ConfigError for the first key that nobody has read and that is not optional, naming the
+  /// nearest one that was read, or all of them if none is near.
   void check_all_read() const;
 
   /// Every option read, with the value it has: given or default, in alphabetical order.

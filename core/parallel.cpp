@@ -18,10 +18,13 @@ namespace {
 struct Pool {
   int threads;
   tbb::global_control limit;
-  tbb::task_arena arena;
+  // Shared with background work, which ends where it began if set_threads() comes in between.
+  std::shared_ptr<tbb::task_arena> arena;
 
   explicit Pool(int n)
-      : threads(n), limit(tbb::global_control::max_allowed_parallelism, n), arena(n) {}
+      : threads(n),
+        limit(tbb::global_control::max_allowed_parallelism, n),
+        arena(std::make_shared<tbb::task_arena>(n)) {}
 };
 
 std::unique_ptr<Pool>& pool() {
@@ -48,18 +51,22 @@ void detail::parallel_blocks(int64_t blocks, void (*run)(void*, int64_t), void* 
     for (int64_t i = 0; i < blocks; ++i) run(context, i);
     return;
   }
-  pool()->arena.execute([&] {
+  const auto loop = [&] {
     tbb::parallel_for(
         tbb::blocked_range<int64_t>(0, blocks, 1),
         [&](const tbb::blocked_range<int64_t>& range) {
           for (int64_t i = range.begin(); i != range.end(); ++i) run(context, i);
         },
         tbb::simple_partitioner());
-  });
+  };
+  // Isolated: while it waits for its last blocks, this thread must not pick up other work, such as
+  // a long piece of Background or a block of the loop around this one.
+  pool()->arena->execute([&] { tbb::this_task_arena::isolate(loop); });
 }
 
 struct Background::State {
   tbb::task_group group;
+  std::shared_ptr<tbb::task_arena> arena;
 };
 
 Background::Background() : state_(std::make_unique<State>()) {}
@@ -72,11 +79,12 @@ Background::~Background() {
 }
 
 void Background::run(std::function<void()> work) {
-  pool()->arena.execute([&] { state_->group.run(std::move(work)); });
+  state_->arena = pool()->arena;
+  state_->arena->execute([&] { state_->group.run(std::move(work)); });
 }
 
 void Background::wait() {
-  pool()->arena.execute([&] { state_->group.wait(); });
+  if (state_->arena) state_->arena->execute([&] { state_->group.wait(); });
 }
 
 }  // namespace longhand

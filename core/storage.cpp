@@ -28,16 +28,18 @@ class Pool {
   std::byte* take(size_t bytes) {
     const size_t size = class_size(bytes);
     std::lock_guard lock(mutex_);
+    auto& free = free_[size];
+    std::byte* block;
+    if (free.empty()) {
+      block = allocate(size);
+      stats_.reserved += size;
+    } else {
+      block = free.back();
+      free.pop_back();
+    }
     stats_.in_use += size;
     stats_.peak = std::max(stats_.peak, stats_.in_use);
-    auto& free = free_[size];
-    if (!free.empty()) {
-      std::byte* block = free.back();
-      free.pop_back();
-      return block;
-    }
-    stats_.reserved += size;
-    return allocate(size);
+    return block;
   }
 
   void give(std::byte* block, size_t bytes) {

@@ -26,20 +26,26 @@ std::vector<int> memory_order(const Shape& shape, const Strides& strides) {
 
 bool is_row_major(const Shape& shape, const Strides& strides) {
   int64_t step = 1;
+  bool row_major = true;
   for (int i = shape.rank() - 1; i >= 0; --i) {
-    if (shape[i] != 1 && strides[i] != step) return false;
+    row_major = row_major && (shape[i] == 1 || strides[i] == step);
     step *= shape[i];
   }
-  return true;
+  return row_major || step == 0;  // nothing lies in any order
 }
 
 }  // namespace
 
 Tensor Tensor::empty(const Shape& shape, DType dtype) {
-  for (int64_t size : shape)
+  int64_t bytes = static_cast<int64_t>(size_of(dtype));
+  bool too_large = false;
+  for (int64_t size : shape) {
     check<ShapeError>(size >= 0, "tensor: negative size in shape ", shape);
+    too_large |= __builtin_mul_overflow(bytes, size, &bytes);
+  }
+  check<ShapeError>(!too_large, "tensor: shape ", shape, " exceeds all memory");
   Tensor out;
-  out.storage_ = std::make_shared<Storage>(static_cast<size_t>(shape.numel()) * size_of(dtype));
+  out.storage_ = std::make_shared<Storage>(static_cast<size_t>(bytes));
   out.shape_ = shape;
   out.strides_ = contiguous_strides(shape);
   out.dtype_ = dtype;
@@ -47,15 +53,8 @@ Tensor Tensor::empty(const Shape& shape, DType dtype) {
 }
 
 Tensor Tensor::empty_ordered(const Shape& shape, DType dtype, const Strides& like) {
-  check<ShapeError>(shape.rank() == like.rank(), "tensor: strides ", like, " cannot order shape ",
-                    shape);
   Tensor out = empty(shape, dtype);
-  const std::vector<int> order = memory_order(shape, like);
-  int64_t step = 1;
-  for (int i = shape.rank() - 1; i >= 0; --i) {
-    out.strides_[order[i]] = step;
-    step *= shape[order[i]];
-  }
+  out.strides_ = dense_strides(shape, like);
   return out;
 }
 
@@ -85,12 +84,20 @@ Tensor Tensor::view(const Shape& shape, const Strides& strides, int64_t offset) 
 }
 
 Tensor Tensor::reshape(Shape shape) const {
+  const Tensor view = try_reshape(shape);
+  check<ShapeError>(view.defined(), "reshape: ", shape_, " with strides ", strides_,
+                    " has no view as ", shape, "; call contiguous() first");
+  return view;
+}
+
+Tensor Tensor::try_reshape(Shape shape) const {
   int64_t known = 1, unknown = -1;
   for (int i = 0; i < shape.rank(); ++i) {
     if (shape[i] >= 0) {
       known *= shape[i];
     } else {
-      check<ShapeError>(unknown < 0, "reshape: more than one -1 in ", shape);
+      check<ShapeError>(shape[i] == -1 && unknown < 0, "reshape: sizes of ", shape,
+                        " must be positive, but for one -1");
       unknown = i;
     }
   }
@@ -119,9 +126,7 @@ Tensor Tensor::reshape(Shape shape) const {
         old_count *= old_sizes[old_end++];
     }
     for (int i = old_begin; i + 1 < old_end; ++i)
-      check<ShapeError>(old_strides[i] == old_sizes[i + 1] * old_strides[i + 1], "reshape: ", shape_,
-                        " with strides ", strides_, " has no view as ", shape,
-                        "; call contiguous() first");
+      if (old_strides[i] != old_sizes[i + 1] * old_strides[i + 1]) return {};
     int64_t stride = old_strides[old_end - 1];
     for (int i = new_end - 1; i >= new_begin; --i) {
       strides[i] = stride;
@@ -185,17 +190,19 @@ Tensor Tensor::expand(const Shape& shape) const {
   Strides strides = shape;
   for (int i = 1; i <= shape.rank(); ++i) {
     const int64_t from = i <= rank() ? shape_[-i] : 1;
-    check<ShapeError>(from == shape[-i] || from == 1, "expand: ", shape_, " to ", shape);
+    check<ShapeError>(from == shape[-i] || (from == 1 && shape[-i] >= 0), "expand: ", shape_, " to ",
+                      shape);
     strides[-i] = i <= rank() && from == shape[-i] ? strides_[-i] : 0;
   }
   return view(shape, strides, offset_);
 }
 
 Tensor Tensor::unsqueeze(int axis) const {
-  const int at = axis < 0 ? axis + rank() + 1 : axis;
+  const Shape shape = shape_.with_axis(axis, 1);
+  const int at = shape.index(axis);
   // The stride an axis outside of `at` would have if it were row-major: keeps is_contiguous simple.
   const int64_t stride = at < rank() ? strides_[at] * shape_[at] : 1;
-  return view(shape_.with_axis(at, 1), strides_.with_axis(at, stride), offset_);
+  return view(shape, strides_.with_axis(at, stride), offset_);
 }
 
 Tensor Tensor::squeeze(int axis) const {
@@ -241,6 +248,19 @@ void Tensor::fill(double value) {
     const T v = static_cast<T>(value);
     kernels::elementwise<T>(*this, [v] { return v; });
   });
+}
+
+Strides dense_strides(const Shape& shape, const Strides& like) {
+  check<ShapeError>(shape.rank() == like.rank(), "tensor: strides ", like, " cannot order shape ",
+                    shape);
+  const std::vector<int> order = memory_order(shape, like);
+  Strides strides = shape;
+  int64_t step = 1;
+  for (int i = shape.rank() - 1; i >= 0; --i) {
+    strides[order[i]] = step;
+    step *= shape[order[i]];
+  }
+  return strides;
 }
 
 void copy_into(Tensor& out, const Tensor& in) {

@@ -1,6 +1,7 @@
 // Tensor: a handle on shared memory with a shape, strides and an offset.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -58,6 +59,8 @@ class Tensor {
   /// The same elements in row-major order under another shape; one size may be -1. A view: throws
   /// if the strides do not allow one.
   Tensor reshape(Shape shape) const;
+  /// The same, but an undefined tensor where the strides do not allow a view.
+  Tensor try_reshape(Shape shape) const;
   /// Swaps two axes.
   Tensor transpose(int a, int b) const;
   /// Axis i of the result is axis order[i] of this.
@@ -116,6 +119,9 @@ class Tensor {
   int64_t offset_ = 0;  // elements
   DType dtype_ = DType::f32;
 };
+
+/// The strides that Tensor::empty_ordered gives: dense, with the axes in the order of `like`.
+Strides dense_strides(const Shape& shape, const Strides& like);
 
 /// out = in, element by element, converting the dtype. Shapes must be equal.
 void copy_into(Tensor& out, const Tensor& in);

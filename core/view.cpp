@@ -8,12 +8,6 @@ bool is_row_dense(const Tensor& t) {
   return (t.size(-1) == 1 || t.strides()[-1] == 1) && t.is_dense();
 }
 
-bool same_strides(const Tensor& a, const Tensor& b) {
-  for (int i = 0; i < a.rank(); ++i)
-    if (a.size(i) != 1 && a.strides()[i] != b.strides()[i]) return false;
-  return true;
-}
-
 }  // namespace
 
 Tensor row_dense(const Tensor& t) { return is_row_dense(t) ? t : t.contiguous(); }
@@ -23,13 +17,24 @@ void detail::check_row_dense(const Tensor& t) {
                     " leave holes between the rows");
 }
 
+bool has_strides(const Tensor& t, const Strides& strides) {
+  check<ShapeError>(t.rank() == strides.rank(), "strides: ", strides, " for shape ", t.shape());
+  for (int i = 0; i < t.rank(); ++i)
+    if (t.size(i) != 1 && t.strides()[i] != strides[i]) return false;
+  return true;
+}
+
+Tensor with_strides(const Tensor& t, const Strides& strides) {
+  if (has_strides(t, strides)) return t;
+  Tensor out = Tensor::empty_ordered(t.shape(), t.dtype(), strides);
+  copy_into(out, t);
+  return out;
+}
+
 Tensor with_strides_of(const Tensor& t, const Tensor& like) {
   check<ShapeError>(t.shape() == like.shape(), "shapes ", t.shape(), " and ", like.shape(),
                     " must be equal");
-  if (same_strides(t, like)) return t;
-  Tensor out = Tensor::empty_ordered(t.shape(), t.dtype(), like.strides());
-  copy_into(out, t);
-  return out;
+  return with_strides(t, like.strides());
 }
 
 }  // namespace longhand

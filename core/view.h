@@ -34,6 +34,12 @@ Rows<T> rows(Tensor& t);
 template <class T>
 Rows<const T> rows(const Tensor& t);
 
+/// Whether these are the strides of a tensor; where a size is 1 they do not matter.
+bool has_strides(const Tensor& t, const Strides& strides);
+
+/// The tensor itself if it has these strides (of a dense tensor), else a copy that has.
+Tensor with_strides(const Tensor& t, const Strides& strides);
+
 /// The tensor itself if it has these strides (where they matter), else a copy that has.
 Tensor with_strides_of(const Tensor& t, const Tensor& like);
 

@@ -35,7 +35,7 @@ class Dataset {
 
 /// What a model must know of a task.
 struct TaskInfo {
-  std::string name;
+  std::string name{};
   int64_t vocabulary = 0;   // tokens are 0 … vocabulary-1
   int64_t classes = 0;      // targets are 0 … classes-1, or ignore_index
   bool per_token = false;   // targets are (B, N), not (B)

@@ -1,6 +1,7 @@
 // The one loop behind every element-by-element operation: any strides, any number of inputs.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <tuple>
 
@@ -31,6 +32,7 @@ template <size_t N>
 struct Loop {
   Shape shape;
   std::array<Strides, N> strides;
+  std::array<bool, N> dense;  // row-major in this shape
 };
 
 template <size_t N>
@@ -42,7 +44,8 @@ Loop<N> plan(const std::array<const Tensor*, N>& operands) {
   for (int i = 0; i < out.rank(); ++i) {
     if (out.size(i) == 1) continue;
     int at = rank++;
-    for (; at > 0 && out.strides()[order[at - 1]] < out.strides()[i]; --at) order[at] = order[at - 1];
+    for (; at > 0 && out.strides()[order[at - 1]] < out.strides()[i]; --at)
+      order[at] = order[at - 1];
     order[at] = i;
   }
   Loop<N> loop;
@@ -63,30 +66,74 @@ Loop<N> plan(const std::array<const Tensor*, N>& operands) {
     loop.shape.push_back(1);
     for (auto& s : loop.strides) s.push_back(1);
   }
+  const Strides row_major = contiguous_strides(loop.shape);
+  for (size_t n = 0; n < N; ++n) loop.dense[n] = loop.strides[n] == row_major;
   return loop;
 }
 
-struct Unit {
-  static constexpr int64_t of(int64_t i, int64_t) { return i; }
-};
-struct Fixed {
-  static constexpr int64_t of(int64_t, int64_t) { return 0; }
-};
-struct Any {
-  static constexpr int64_t of(int64_t i, int64_t step) { return i * step; }
+/// Elements of a piece, the run of elements of one inner loop. Those that do not lie one after the
+/// other in memory pass through a buffer in the first cache.
+inline constexpr int64_t piece_size = 512;
+
+template <class T>
+struct Buffer {
+  Buffer() {}  // a tuple would fill it with zeros
+  alignas(64) T data[piece_size];
 };
 
-/// Calls f with a list of step kinds that the steps allow: known kinds let the compiler vectorise.
+/// Calls visit(offset, done, count) for the stretches of elements begin … begin + n of the loop
+/// that lie along its last axis: the first one's place in memory, the elements before, their
+/// number.
 template <class F>
-void with_steps(const int64_t* steps, size_t count, F&& f) {
-  bool unit = true;
-  for (size_t i = 0; i < count; ++i) unit = unit && steps[i] == 1;
-  if (unit) return f.template operator()<Unit, Unit>();
-  // One broadcast input among unit ones is common: x * rstd[row].
-  bool last_fixed = count >= 2 && steps[count - 1] == 0;
-  for (size_t i = 0; i + 1 < count; ++i) last_fixed = last_fixed && steps[i] == 1;
-  if (last_fixed) return f.template operator()<Unit, Fixed>();
-  f.template operator()<Any, Any>();
+void for_stretches(const Shape& shape, const Strides& strides, int64_t begin, int64_t n, F visit) {
+  const int last = shape.rank() - 1;
+  std::array<int64_t, Shape::max_rank> index{};
+  int64_t offset = 0, rest = begin;
+  for (int axis = last; axis >= 0; --axis) {
+    index[axis] = rest % shape[axis];
+    rest /= shape[axis];
+    offset += index[axis] * strides[axis];
+  }
+  for (int64_t done = 0;;) {
+    const int64_t count = std::min(n - done, shape[last] - index[last]);
+    visit(offset, done, count);
+    done += count;
+    if (done == n) return;
+    // To the start of the next stretch, as a clock goes on.
+    offset -= index[last] * strides[last];
+    index[last] = 0;
+    for (int axis = last - 1; axis >= 0; --axis) {
+      offset += strides[axis];
+      if (++index[axis] < shape[axis]) break;
+      offset -= shape[axis] * strides[axis];
+      index[axis] = 0;
+    }
+  }
+}
+
+/// Elements begin … begin + n of the loop, one after the other: where they lie, if they lie so, or
+/// else in the buffer, to which they are copied if `copy`.
+template <class T, class U>
+T* piece_of(T* data, const Shape& shape, const Strides& strides, bool dense, int64_t begin,
+            int64_t n, Buffer<U>& buffer, bool copy) {
+  if (dense) return data + begin;
+  T* piece = buffer.data;
+  const int64_t step = strides[-1];
+  for_stretches(shape, strides, begin, n, [&](int64_t offset, int64_t done, int64_t count) {
+    T* const from = data + offset;
+    U* const to = buffer.data + done;
+    if (step == 1 && count == n)
+      piece = from;
+    else if (!copy)
+      return;
+    else if (step == 1)
+      std::copy(from, from + count, to);
+    else if (step == 0)
+      std::fill(to, to + count, *from);
+    else
+      for (int64_t i = 0; i < count; ++i) to[i] = from[i * step];
+  });
+  return piece;
 }
 
 }  // namespace detail
@@ -102,58 +149,50 @@ void elementwise_accumulate(Tensor& out, double beta, F f, const In<Ts>... input
    ...);
   if (out.numel() == 0) return;
   const auto loop = detail::plan<N>({&out, &inputs.tensor...});
-  const int64_t inner = loop.shape[-1], outer = loop.shape.numel() / inner;
+  const Shape& shape = loop.shape;
   T* const out_data = out.data<T>();
   const std::tuple<const Ts*...> in_data{inputs.tensor.template data<Ts>()...};
 
-  const auto run = [&](const std::array<int64_t, N>& offset, int64_t n) {
-    std::array<int64_t, N> step;
-    for (size_t i = 0; i < N; ++i) step[i] = loop.strides[i][-1];
-    detail::with_steps(step.data(), N, [&]<class Step, class LastStep>() {
-      [&]<size_t... I>(std::index_sequence<I...>) {
-        T* const y = out_data + offset[0];
-        const std::tuple<const Ts*...> x{(std::get<I>(in_data) + offset[I + 1])...};
-        const auto input = [&]<size_t K>(int64_t i) {
-          using S = std::conditional_t<K + 2 == N, LastStep, Step>;
-          return std::get<K>(x)[S::of(i, step[K + 1])];
-        };
-        using OutStep = std::conditional_t<N == 1, LastStep, Step>;
-        const int64_t out_step = step[0];
-        simd([&] {
-          if (beta == 0) {
-            for (int64_t i = 0; i < n; ++i)
-              y[OutStep::of(i, out_step)] = f(input.template operator()<I>(i)...);
-          } else {
-            const T b = static_cast<T>(beta);
-            for (int64_t i = 0; i < n; ++i) {
-              T& to = y[OutStep::of(i, out_step)];
-              to = static_cast<T>(b * to + f(input.template operator()<I>(i)...));
-            }
-          }
-        });
-      }(std::index_sequence_for<Ts...>{});
-    });
-  };
+  // A piece is not longer than a buffer unless none is needed, and does not cross the end of a long
+  // stretch, so that it need not be copied.
+  const int64_t stretch = shape[-1];
+  bool in_place = stretch >= detail::piece_size / 2;
+  for (const Strides& s : loop.strides) in_place = in_place && s[-1] == 1;
+  const int64_t limit = in_place ? stretch : detail::piece_size;
 
-  if (outer == 1) {
-    parallel_for(inner, elements_per_task, [&](int64_t begin, int64_t end) {
-      std::array<int64_t, N> offset;
-      for (size_t i = 0; i < N; ++i) offset[i] = begin * loop.strides[i][-1];
-      run(offset, end - begin);
-    });
-    return;
-  }
-  parallel_for(outer, std::max<int64_t>(1, elements_per_task / inner), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      std::array<int64_t, N> offset{};
-      int64_t rest = row;
-      for (int axis = loop.shape.rank() - 2; axis >= 0; --axis) {
-        const int64_t index = rest % loop.shape[axis];
-        rest /= loop.shape[axis];
-        for (size_t i = 0; i < N; ++i) offset[i] += index * loop.strides[i][axis];
-      }
-      run(offset, inner);
+  // Arguments, not captures: the compiler then knows that writing to y changes none of them.
+  const auto apply = [](F g, T b, int64_t n, T* y, const Ts*... x) {
+    if (b == 0)
+      for (int64_t i = 0; i < n; ++i) y[i] = g(x[i]...);
+    else
+      for (int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(b * y[i] + g(x[i]...));
+  };
+  const auto run = [&]<size_t... I>(std::index_sequence<I...>, int64_t begin, int64_t end) {
+    detail::Buffer<T> out_buffer;
+    std::tuple<detail::Buffer<Ts>...> buffers;
+    for (int64_t n; begin < end; begin += n) {
+      n = std::min(limit, end - begin);
+      if (stretch >= detail::piece_size / 2) n = std::min(n, stretch - begin % stretch);
+      T* const y = detail::piece_of(out_data, shape, loop.strides[0], loop.dense[0], begin, n,
+                                    out_buffer, beta != 0);
+      const std::tuple<const Ts*...> x{detail::piece_of(std::get<I>(in_data), shape,
+                                                        loop.strides[I + 1], loop.dense[I + 1],
+                                                        begin, n, std::get<I>(buffers), true)...};
+      simd([&] { apply(f, static_cast<T>(beta), n, y, std::get<I>(x)...); });
+      if (y == out_buffer.data)
+        detail::for_stretches(shape, loop.strides[0], begin, n,
+                              [&](int64_t offset, int64_t done, int64_t count) {
+                                const int64_t step = loop.strides[0][-1];
+                                T* const to = out_data + offset;
+                                if (step == 1)
+                                  std::copy(y + done, y + done + count, to);
+                                else
+                                  for (int64_t i = 0; i < count; ++i) to[i * step] = y[done + i];
+                              });
     }
+  };
+  parallel_for(out.numel(), elements_per_task, [&](int64_t begin, int64_t end) {
+    run(std::index_sequence_for<Ts...>{}, begin, end);
   });
 }
 

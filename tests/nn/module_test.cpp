@@ -111,7 +111,7 @@ TEST_CASE("module: a state that does not fit names every problem and changes not
     const std::string what = e.what();
     CHECK_THAT(what, Catch::Contains("gain is missing"));
     CHECK_THAT(what, Catch::Contains("items.1.first.bias has shape [5], wanted is [2]"));
-    CHECK_THAT(what, Catch::Contains("stranger is not part of this model"));
+    CHECK_THAT(what, Catch::Contains("stranger is not part of it"));
     CHECK_THAT(what, Catch::Contains("counter is of f32, wanted is i64"));
   }
   CHECK(identical(tree.items[0].first.weight.value(), before));

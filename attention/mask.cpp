@@ -1,0 +1,15 @@
+#include "longhand/attention/mask.h"
+
+namespace longhand::attention {
+
+Tensor real_tokens(const Tensor& lengths, int64_t tokens) {
+  Tensor real = Tensor::empty({lengths.numel(), tokens, 1, 1}, DType::u8);
+  uint8_t* out = real.data<uint8_t>();
+  for (const int32_t length : lengths.to_vector<int32_t>())
+    for (int64_t n = 0; n < tokens; ++n) *out++ = n < length;
+  return real;
+}
+
+Tensor not_empty(const Tensor& lengths) { return real_tokens(lengths, 1); }
+
+}  // namespace longhand::attention

@@ -1,0 +1,15 @@
+// Lengths as tensors that select.
+#pragma once
+
+#include "longhand/core/tensor.h"
+
+namespace longhand::attention {
+
+/// (B, N, 1, 1) u8, 1 for the real tokens of sequences of the given lengths (B) i32: broadcasts
+/// against (B, N, H, D).
+Tensor real_tokens(const Tensor& lengths, int64_t tokens);
+
+/// (B, 1, 1, 1) u8, 1 where a sequence is not empty.
+Tensor not_empty(const Tensor& lengths);
+
+}  // namespace longhand::attention

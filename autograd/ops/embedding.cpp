@@ -1,0 +1,81 @@
+// y_i = E[t_i]          dE[v] = sum of dy_i over the i with t_i = v
+#include <vector>
+
+#include "longhand/autograd/ops.h"
+#include "longhand/autograd/ops/rows.h"
+
+namespace longhand {
+namespace {
+
+// The places of each token, in rising order: those of v are places[begin[v]] … places[begin[v + 1]].
+struct Places {
+  std::vector<int64_t> begin, places;
+
+  Places(const int32_t* tokens, int64_t count, int64_t vocabulary)
+      : begin(vocabulary + 1), places(count) {
+    for (int64_t i = 0; i < count; ++i) ++begin[tokens[i] + 1];
+    for (int64_t v = 0; v < vocabulary; ++v) begin[v + 1] += begin[v];
+    std::vector<int64_t> next(begin.begin(), begin.end() - 1);
+    for (int64_t i = 0; i < count; ++i) places[next[tokens[i]]++] = i;
+  }
+};
+
+// Each row of the table belongs to one task, which adds in the order of the tokens.
+template <class T>
+void scatter_add(const Places& at, Rows<const T> dy, Rows<T> table, T beta) {
+  const int64_t work = (dy.count + table.count) * table.width;
+  const int64_t grain = kernels::elements_per_task * table.count / std::max<int64_t>(1, work);
+  parallel_for(table.count, grain, [&](int64_t begin, int64_t end) {
+    simd([&] {
+      for (int64_t v = begin; v < end; ++v) {
+        T* const row = table[v];
+        if (beta == 0) std::fill(row, row + table.width, T{0});
+        for (int64_t i = at.begin[v]; i < at.begin[v + 1]; ++i) {
+          const T* const from = dy[at.places[i]];
+          kernels::row_accumulate(row, table.width, T{1}, [from](int64_t j) { return from[j]; });
+        }
+      }
+    });
+  });
+}
+
+}  // namespace
+
+Variable embedding(const Variable& table, const Tensor& tokens) {
+  check<ShapeError>(table.rank() == 2, "embedding: a table (V, d) is wanted, not ", table.shape());
+  check<ShapeError>(tokens.defined() && tokens.dtype() == DType::i32,
+                    "embedding: tokens of i32 are wanted, not of ", tokens.dtype());
+  const int64_t vocabulary = table.size(0), width = table.size(1), count = tokens.numel();
+  const Tensor index = tokens.contiguous();
+  const int32_t* const t = index.data<int32_t>();
+  for (int64_t i = 0; i < count; ++i)
+    check<ShapeError>(t[i] >= 0 && t[i] < vocabulary, "embedding: token ", t[i], " at place ", i,
+                      " of ", tokens.shape(), ", where the table has ", vocabulary, " rows");
+
+  Shape shape = tokens.shape();
+  shape.push_back(width);
+  Tensor out = Tensor::empty(shape, table.dtype());
+  const Tensor dense = row_dense(table.value());
+  dispatch_float(table.dtype(), [&]<class T>() {
+    const T* const from = dense.data<T>();
+    T* const to = out.data<T>();
+    parallel_for(count, rows_per_task(width), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        std::copy_n(from + t[i] * width, width, to + i * width);
+    });
+  });
+  return record("embedding", out, {table},
+                [index, strides = out.strides(), shape = table.shape()](
+                    const Tensor& grad_out, std::span<GradSlot> grad_in) {
+                  const Tensor dout = with_strides(grad_out, strides);
+                  const Places at(index.data<int32_t>(), index.numel(), shape[0]);
+                  accumulate_with_strides(
+                      grad_in[0], contiguous_strides(shape), [&](Tensor& grad, double beta) {
+                        dispatch_float(grad.dtype(), [&]<class T>() {
+                          scatter_add<T>(at, rows<T>(dout), rows<T>(grad), static_cast<T>(beta));
+                        });
+                      });
+                });
+}
+
+}  // namespace longhand

@@ -1,0 +1,11 @@
+// y = (x - m) r w + b,  m = mean x,  r = (mean (x - m)² + eps)^(-1/2)
+#include "longhand/autograd/ops.h"
+#include "longhand/autograd/ops/normalise.h"
+
+namespace longhand {
+
+Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias, double eps) {
+  return normalise_rows("layer_norm", x, weight, bias, eps, true);
+}
+
+}  // namespace longhand

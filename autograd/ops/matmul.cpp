@@ -1,0 +1,113 @@
+// c = alpha a b          da = alpha dc bᵀ,  db = alpha aᵀ dc, summed over the batch axes that stretched
+#include <algorithm>
+
+#include "longhand/autograd/ops.h"
+#include "longhand/core/gemm.h"
+#include "longhand/core/kernels/elementwise.h"
+
+namespace longhand {
+namespace {
+
+// Uninitialised, the batch axes and rows in memory in a's order: the heads of a (B, H, N, D) that is
+// a view of (B, N, H, D) stay side by side, and concatenating them is a view again.
+Tensor empty_product(const Tensor& a, const Shape& shape) {
+  Strides order = shape;
+  for (int i = 1; i <= shape.rank(); ++i)
+    order[-i] = i > 1 && i <= a.rank() && a.size(-i) == shape[-i] ? a.strides()[-i] : 0;
+  return Tensor::empty_ordered(shape, a.dtype(), order);
+}
+
+// The axes from `first` up to before `last` as one: a view if strides allow.
+Tensor merge_axes(const Tensor& t, int first, int last) {
+  Shape shape;
+  for (int i = 0; i < t.rank(); ++i) {
+    if (i <= first || i >= last)
+      shape.push_back(t.size(i));
+    else
+      shape[first] *= t.size(i);
+  }
+  bool even = true;
+  int64_t stride = -1;  // that the next axis outward must have
+  for (int i = last - 1; i >= first; --i) {
+    if (t.size(i) == 1) continue;
+    even = even && (stride < 0 || t.strides()[i] == stride);
+    stride = t.strides()[i] * t.size(i);
+  }
+  return (even ? t : t.contiguous()).reshape(shape);
+}
+
+Tensor with_rank(Tensor t, int rank) {
+  while (t.rank() < rank) t = t.unsqueeze(0);
+  return t;
+}
+
+// out = alpha x y + beta out, for an out of any strides.
+void product_into(Tensor& out, const Tensor& x, const Tensor& y, double alpha, double beta) {
+  const auto unit = [&](int axis) { return out.size(axis) == 1 || out.strides()[axis] == 1; };
+  if (unit(-1)) return matmul_into(out, x, y, alpha, beta);
+  if (unit(-2)) {
+    Tensor turned = out.transpose(-2, -1);
+    return matmul_into(turned, y.transpose(-2, -1), x.transpose(-2, -1), alpha, beta);
+  }
+  Tensor product = Tensor::empty(out.shape(), out.dtype());
+  matmul_into(product, x, y, alpha);
+  dispatch_float(out.dtype(), [&]<class T>() {
+    kernels::elementwise_accumulate<T>(
+        out, beta, [](T p) { return p; }, kernels::in<T>(product));
+  });
+}
+
+// Adds alpha x y to the gradient: x (batch, p, c), y (batch, c, q), gradient (…, p, q). The batch
+// axes S along which the input was stretched join the summed one: (…, p, S c) times (…, S c, q).
+void accumulate_product(GradSlot& slot, const Tensor& x, const Tensor& y, double alpha) {
+  const GradSlot::Accumulator to = slot.accumulate();
+  const int rank = std::max({x.rank(), y.rank(), to.grad.rank()});
+  Tensor grad = with_rank(to.grad, rank);
+  const Tensor left = with_rank(x, rank), right = with_rank(y, rank);
+
+  std::vector<int> kept, stretched;
+  for (int i = 0; i < rank - 2; ++i) {
+    const bool one = left.size(i) == 1 && right.size(i) == 1;
+    (grad.size(i) == 1 && !one ? stretched : kept).push_back(i);
+  }
+  const int batch = static_cast<int>(kept.size());
+  std::vector<int> left_order = kept, right_order = kept;
+  left_order.push_back(-2);
+  for (int i : stretched) left_order.push_back(i), right_order.push_back(i);
+  left_order.push_back(-1);
+  right_order.push_back(-2), right_order.push_back(-1);
+  for (size_t i = stretched.size(); i-- > 0;) grad = grad.squeeze(stretched[i]);
+  product_into(grad, merge_axes(left.permute(left_order), batch + 1, rank),
+               merge_axes(right.permute(right_order), batch, rank - 1), alpha, to.beta);
+}
+
+// A matrix b for the whole batch of a: the rows of a, one after the other, are one matrix, too.
+bool is_one_product(const Tensor& a, const Tensor& b) {
+  return a.is_contiguous() && b.numel() == b.size(-2) * b.size(-1) && b.rank() <= a.rank();
+}
+
+}  // namespace
+
+Variable matmul(const Variable& a, const Variable& b, double alpha) {
+  check<ShapeError>(a.dtype() == b.dtype(), "matmul: dtypes ", a.dtype(), " and ", b.dtype(),
+                    " must be equal");
+  const Shape shape = matmul_shape(a.shape(), b.shape());
+  Tensor out = empty_product(a.value(), shape);
+  if (is_one_product(a.value(), b.value()) && out.numel() != 0) {
+    const int64_t k = b.size(-2), n = b.size(-1);
+    Tensor c = out.reshape({-1, n});
+    matmul_into(c, a.value().reshape({c.size(0), k}), b.value().reshape({k, n}), alpha);
+  } else {
+    matmul_into(out, a.value(), b.value(), alpha);
+  }
+  return record("matmul", out, {a, b},
+                [a = a.value(), b = b.value(), alpha](const Tensor& grad_out,
+                                                      std::span<GradSlot> grad_in) {
+                  if (grad_in[0])
+                    accumulate_product(grad_in[0], grad_out, b.transpose(-2, -1), alpha);
+                  if (grad_in[1])
+                    accumulate_product(grad_in[1], a.transpose(-2, -1), grad_out, alpha);
+                });
+}
+
+}  // namespace longhand

@@ -1,0 +1,16 @@
+// Axis i of y is axis order[i] of x; of dx, axis order[i] is axis i of dy. Views.
+#include "longhand/autograd/ops.h"
+
+namespace longhand {
+
+Variable permute(const Variable& x, std::vector<int> order) {
+  const Tensor out = x.value().permute(order);
+  std::vector<int> inverse(order.size());
+  for (size_t i = 0; i < order.size(); ++i)
+    inverse[x.shape().index(order[i])] = static_cast<int>(i);
+  return record("permute", out, {x}, [inverse](const Tensor& dy, std::span<GradSlot> dx) {
+    dx[0].take(dy.permute(inverse));
+  });
+}
+
+}  // namespace longhand

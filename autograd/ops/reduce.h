@@ -1,0 +1,52 @@
+// What sums and means over axes share.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "longhand/autograd/variable.h"
+#include "longhand/core/kernels/reduce.h"
+
+namespace longhand {
+
+/// Axes of a shape to be reduced, checked: those named, or all if none are.
+struct Reduction {
+  std::vector<int> axes;  // rising
+  Shape from;
+  Shape kept;         // with the axes as size 1
+  int64_t count = 1;  // elements that become one
+
+  /// Throws ShapeError if there is no such axis or one is named twice.
+  Reduction(std::string_view op, const Shape& shape, const std::vector<int>& named)
+      : from(shape), kept(shape) {
+    unsigned seen = 0;
+    for (int axis : named) {
+      const int i = shape.index(axis);
+      check<ShapeError>(!(seen >> i & 1), op, ": axis ", i, " of ", shape, " is named twice");
+      seen |= 1u << i;
+    }
+    for (int i = 0; i < shape.rank(); ++i) {
+      if (!named.empty() && !(seen >> i & 1)) continue;
+      axes.push_back(i);
+      kept[i] = 1;
+      count *= shape[i];
+    }
+  }
+
+  /// The sums divided by a number.
+  Tensor reduce(const Tensor& x, double divisor, bool keep_axes) const {
+    Tensor out = Tensor::empty_ordered(kept, x.dtype(), x.strides());
+    kernels::sum_axes_into(out, x, axes, divisor);
+    for (size_t i = axes.size(); i-- > 0 && !keep_axes;) out = out.squeeze(axes[i]);
+    return out;
+  }
+
+  /// What reduce() gave, once for each element that went in: a view.
+  Tensor repeat(Tensor reduced) const {
+    if (reduced.rank() != from.rank())
+      for (int axis : axes) reduced = reduced.unsqueeze(axis);
+    return reduced.expand(from);
+  }
+};
+
+}  // namespace longhand

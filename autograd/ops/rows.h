@@ -1,0 +1,53 @@
+// What operations along rows share.
+#pragma once
+
+#include <algorithm>
+
+#include "longhand/autograd/variable.h"
+#include "longhand/core/kernels/elementwise.h"
+#include "longhand/core/kernels/rows.h"
+#include "longhand/core/parallel.h"
+#include "longhand/core/simd.h"
+#include "longhand/core/view.h"
+
+namespace longhand {
+
+/// Rows of this width that a task should have.
+inline int64_t rows_per_task(int64_t width) {
+  return std::max<int64_t>(1, kernels::elements_per_task / std::max<int64_t>(1, width));
+}
+
+/// Calls f(r), a kernel for simd(), for every row r, in parallel.
+template <class F>
+void for_rows(int64_t count, int64_t width, F f) {
+  parallel_for(count, rows_per_task(width), [&](int64_t begin, int64_t end) {
+    simd([&] {
+      for (int64_t r = begin; r < end; ++r) f(r);
+    });
+  });
+}
+
+/// Uninitialised, x's shape with another size of the last axis, its rows in x's order in memory.
+inline Tensor empty_rows_like(const Tensor& x, int64_t width) {
+  Shape shape = x.shape();
+  Strides order = x.strides();
+  shape[-1] = width;
+  order[-1] = 0;  // innermost, whatever its stride was
+  return Tensor::empty_ordered(shape, x.dtype(), order);
+}
+
+/// Calls write(grad, beta), which is to do grad = beta grad + g, with a gradient of these strides (of
+/// a dense tensor): the slot's own memory if it lies so, else a temporary that is added to it.
+template <class F>
+void accumulate_with_strides(GradSlot& slot, const Strides& strides, F write) {
+  const GradSlot::Accumulator to = slot.accumulate();
+  if (has_strides(to.grad, strides)) return write(to.grad, to.beta);
+  Tensor grad = Tensor::empty_ordered(to.grad.shape(), to.grad.dtype(), strides);
+  write(grad, 0.0);
+  dispatch_float(grad.dtype(), [&]<class T>() {
+    kernels::elementwise_accumulate<T>(
+        to.grad, to.beta, [](T g) { return g; }, kernels::in<T>(grad));
+  });
+}
+
+}  // namespace longhand

@@ -1,0 +1,15 @@
+// y = sum of x over the axes          dx = dy, repeated along them
+#include "longhand/autograd/ops.h"
+#include "longhand/autograd/ops/reduce.h"
+
+namespace longhand {
+
+Variable sum(const Variable& x, std::vector<int> axes, bool keep_axes) {
+  const Reduction over("sum", x.shape(), axes);
+  return record("sum", over.reduce(x.value(), 1, keep_axes), {x},
+                [over](const Tensor& grad_out, std::span<GradSlot> grad_in) {
+                  grad_in[0].take(over.repeat(grad_out));
+                });
+}
+
+}  // namespace longhand

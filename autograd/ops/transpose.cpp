@@ -1,0 +1,12 @@
+// Swaps two axes, of the gradient as well. Views.
+#include "longhand/autograd/ops.h"
+
+namespace longhand {
+
+Variable transpose(const Variable& x, int a, int b) {
+  return record(
+      "transpose", x.value().transpose(a, b), {x},
+      [a, b](const Tensor& dy, std::span<GradSlot> dx) { dx[0].take(dy.transpose(a, b)); });
+}
+
+}  // namespace longhand

@@ -1,0 +1,22 @@
+// Sums over axes, in parallel and in a fixed order.
+#pragma once
+
+#include <vector>
+
+#include "longhand/core/tensor.h"
+
+namespace longhand::kernels {
+
+/// out[o, i] = beta out[o, i] + (sum over c of x[o, c, i]) / divisor, for row-major x (outer, count,
+/// inner); beta = 0 never reads out. Sums are trees of short sums, cut by size alone. T is float or
+/// double.
+template <class T>
+void sum_middle(const T* x, int64_t outer, int64_t count, int64_t inner, T* out, double divisor = 1,
+                double beta = 0);
+
+/// out = beta out + (sum of x over the axes) / divisor. out has the shape of x with the axes at
+/// size 1, the same dtype (float), and is dense. Throws ShapeError otherwise.
+void sum_axes_into(Tensor& out, const Tensor& x, const std::vector<int>& axes, double divisor = 1,
+                   double beta = 0);
+
+}  // namespace longhand::kernels

@@ -1,0 +1,107 @@
+// Kernels along one row, for use inside simd(). Sums go to 16 lanes (element i to lane i mod 16) that
+// are joined by halves, so the bits are the same whatever the width of the machine's vectors.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "longhand/core/math.h"
+
+namespace longhand::kernels {
+
+inline constexpr int lanes = 16;
+
+/// Sum of f(i) over 0 … n-1, for an f that gives a T. Blocks of 1024 are joined in double: long f32
+/// rows lose no digits.
+template <class T, class F>
+T lane_sum(int64_t n, F f) {
+  constexpr int64_t block = 1024;
+  double total = 0;
+  for (int64_t begin = 0; begin < n; begin += block) {
+    const int64_t end = std::min(n, begin + block), whole = end - (end - begin) % lanes;
+    T sum[lanes] = {};
+    for (int64_t i = begin; i < whole; i += lanes)
+      for (int l = 0; l < lanes; ++l) sum[l] += f(i + l);
+    for (int64_t i = whole; i < end; ++i) sum[i - whole] += f(i);
+    for (int half = lanes / 2; half > 0; half /= 2)
+      for (int l = 0; l < half; ++l) sum[l] += sum[l + half];
+    total += static_cast<double>(sum[0]);
+  }
+  return static_cast<T>(total);
+}
+
+template <class T>
+T row_sum(const T* x, int64_t n) {
+  return lane_sum<T>(n, [x](int64_t i) { return x[i]; });
+}
+
+template <class T>
+T row_dot(const T* a, const T* b, int64_t n) {
+  return lane_sum<T>(n, [a, b](int64_t i) { return a[i] * b[i]; });
+}
+
+template <class T>
+T row_sum_of_squares(const T* x, int64_t n) {
+  return row_dot(x, x, n);
+}
+
+/// The largest of a row; -inf for an empty one, NaN if it holds a NaN.
+template <class T>
+T row_max(const T* x, int64_t n) {
+  // Read as integers, floats are in order but for the negative ones, whose order is reversed; NaN
+  // have the largest magnitudes. Integer maxima are vectorised, those of floats (NaN!) are not.
+  using Int = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+  constexpr Int magnitude = std::numeric_limits<Int>::max();
+  constexpr Int infinity = std::bit_cast<Int>(std::numeric_limits<T>::infinity());
+  const auto reverse_negative = [](Int bits) -> Int {
+    return bits ^ (bits >> std::numeric_limits<Int>::digits & magnitude);
+  };
+  Int best = reverse_negative(std::bit_cast<Int>(-std::numeric_limits<T>::infinity())), largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const Int bits = std::bit_cast<Int>(x[i]);
+    best = std::max(best, reverse_negative(bits));
+    largest = std::max<Int>(largest, bits & magnitude);
+  }
+  if (largest > infinity) return std::numeric_limits<T>::quiet_NaN();
+  return std::bit_cast<T>(reverse_negative(best));
+}
+
+/// y[i] = beta y[i] + f(i); beta = 0 never reads y.
+template <class T, class F>
+void row_accumulate(T* y, int64_t n, T beta, F f) {
+  if (beta == 0)
+    for (int64_t i = 0; i < n; ++i) y[i] = f(i);
+  else
+    for (int64_t i = 0; i < n; ++i) y[i] = beta * y[i] + f(i);
+}
+
+/// y[i] = e^(x[i] - shift); gives their sum.
+template <class T>
+T exp_row(const T* x, T* y, int64_t n, T shift) {
+  for (int64_t i = 0; i < n; ++i) y[i] = math::exp(x[i] - shift);
+  return row_sum(y, n);
+}
+
+/// y = e^x / sum e^x; y may be x. A row of nothing but -inf gives zeros.
+template <class T>
+void softmax_row(const T* x, T* y, int64_t n) {
+  const T m = row_max(x, n);
+  if (m == -std::numeric_limits<T>::infinity()) {
+    std::fill(y, y + n, T{0});
+    return;
+  }
+  const T scale = 1 / exp_row(x, y, n, m);
+  for (int64_t i = 0; i < n; ++i) y[i] *= scale;
+}
+
+/// dx = beta dx + y (dy - sum y dy) for y = softmax x; dx may be dy.
+template <class T>
+void softmax_row_backward(const T* y, const T* dy, T* dx, int64_t n, T beta) {
+  const T dot = row_dot(y, dy, n);
+  row_accumulate(dx, n, beta, [=](int64_t i) { return y[i] * (dy[i] - dot); });
+}
+
+}  // namespace longhand::kernels

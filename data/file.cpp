@@ -1,0 +1,200 @@
+#include "longhand/data/file.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "longhand/core/error.h"
+
+namespace longhand::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view temporary_prefix = ".tmp-";
+
+[[noreturn]] void fail(const fs::path& path, const char* what, int error) {
+  throw DataError(concat_message(path.string(), ": ", what, ": ", std::strerror(error)));
+}
+
+// An open file that closes itself.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() { close(); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  int get() const { return fd_; }
+  // 0 or what went wrong: a close may be the first to report that a write failed. The descriptor is
+  // gone in any case, after EINTR too.
+  int close() {
+    if (fd_ < 0) return 0;
+    const int result = ::close(fd_);
+    fd_ = -1;
+    return result == 0 || errno == EINTR ? 0 : errno;
+  }
+
+ private:
+  int fd_;
+};
+
+int open_retrying(const fs::path& path, int flags, mode_t mode = 0) {
+  int fd;
+  do fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+int fsync_retrying(int fd) {
+  int result;
+  do result = ::fsync(fd);
+  while (result != 0 && errno == EINTR);
+  return result;
+}
+
+// Makes a rename in the directory durable.
+void sync_directory(const fs::path& directory) {
+  const Descriptor fd(open_retrying(directory, O_RDONLY | O_DIRECTORY));
+  if (fd.get() < 0) fail(directory, "cannot open the directory", errno);
+  // EINVAL: a file system that cannot sync directories, and needs not
+  if (fsync_retrying(fd.get()) != 0 && errno != EINVAL)
+    fail(directory, "cannot sync the directory", errno);
+}
+
+// Removes a file unless told that it has found its place.
+class Temporary {
+ public:
+  explicit Temporary(fs::path path) : path_(std::move(path)) {}
+  ~Temporary() {
+    if (!kept_) ::unlink(path_.c_str());
+  }
+  Temporary(const Temporary&) = delete;
+  Temporary& operator=(const Temporary&) = delete;
+
+  void keep() { kept_ = true; }
+
+ private:
+  fs::path path_;
+  bool kept_ = false;
+};
+
+fs::path directory_of(const fs::path& path) {
+  const fs::path parent = path.parent_path();
+  return parent.empty() ? fs::path(".") : parent;
+}
+
+}  // namespace
+
+std::vector<std::byte> read_file(const fs::path& path) {
+  const Descriptor fd(open_retrying(path, O_RDONLY));
+  if (fd.get() < 0) fail(path, "cannot open the file", errno);
+  struct stat status;
+  if (::fstat(fd.get(), &status) != 0) fail(path, "cannot read the file", errno);
+  if (S_ISDIR(status.st_mode)) fail(path, "cannot read the file", EISDIR);
+
+  // One byte more than the size it claims, so that the end is met without growing; what claims no
+  // size, such as a pipe, is read too.
+  std::vector<std::byte> bytes(static_cast<size_t>(status.st_size) + 1);
+  size_t size = 0;
+  for (;;) {
+    if (size == bytes.size()) bytes.resize(2 * size + 4096);
+    const ssize_t got = ::read(fd.get(), bytes.data() + size, bytes.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(path, "cannot read the file", errno);
+    if (got == 0) break;
+    size += static_cast<size_t>(got);
+  }
+  bytes.resize(size);
+  return bytes;
+}
+
+void write_file_durably(const fs::path& path, std::span<const std::byte> bytes) {
+  static std::atomic<uint64_t> count = 0;
+  const fs::path directory = directory_of(path);
+  const fs::path temporary = directory / concat_message(temporary_prefix, ::getpid(), '-', count++,
+                                                        '-', path.filename().string());
+
+  // A file of this name can only be one that a process of the same number left behind.
+  ::unlink(temporary.c_str());
+  Descriptor fd(open_retrying(temporary, O_WRONLY | O_CREAT | O_EXCL, 0666));
+  if (fd.get() < 0) fail(path, "cannot create the file", errno);
+  Temporary guard(temporary);
+
+  for (size_t written = 0; written < bytes.size();) {
+    const ssize_t got = ::write(fd.get(), bytes.data() + written, bytes.size() - written);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(path, "cannot write the file", errno);
+    written += static_cast<size_t>(got);
+  }
+  if (fsync_retrying(fd.get()) != 0) fail(path, "cannot sync the file", errno);
+  if (const int error = fd.close()) fail(path, "cannot close the file", error);
+  if (::rename(temporary.c_str(), path.c_str()) != 0) fail(path, "cannot replace the file", errno);
+  guard.keep();
+  sync_directory(directory);
+}
+
+void remove_stale_temporaries(const fs::path& directory) {
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(temporary_prefix)) continue;
+    pid_t pid = 0;
+    const char* const first = name.data() + temporary_prefix.size();
+    const char* const last = name.data() + name.size();
+    const auto [stop, problem] = std::from_chars(first, last, pid);
+    if (problem != std::errc() || pid <= 0 || stop == last || *stop != '-') continue;
+    const bool running = pid != ::getpid() && (::kill(pid, 0) == 0 || errno == EPERM);
+    if (!running) ::unlink(entry->path().c_str());
+  }
+  if (error) fail(directory, "cannot list the directory", error.value());
+}
+
+std::string hex(const Digest& digest) {
+  std::string text;
+  for (const std::byte b : digest)
+    for (const int shift : {4, 0})
+      text += "0123456789abcdef"[std::to_integer<unsigned>(b) >> shift & 15];
+  return text;
+}
+
+struct Digester::State {
+  // aligned as XXH3 wants it
+  XXH3_state_t xxh;
+};
+
+Digester::Digester() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->xxh); }
+Digester::~Digester() = default;
+Digester::Digester(Digester&&) noexcept = default;
+Digester& Digester::operator=(Digester&&) noexcept = default;
+
+void Digester::update(std::span<const std::byte> bytes) {
+  XXH3_128bits_update(&state_->xxh, bytes.data(), bytes.size());
+}
+
+Digest Digester::digest() const {
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&state_->xxh));
+  Digest digest;
+  std::memcpy(digest.data(), canonical.digest, digest.size());
+  return digest;
+}
+
+Digest digest(std::span<const std::byte> bytes) {
+  Digester digester;
+  digester.update(bytes);
+  return digester.digest();
+}
+
+}  // namespace longhand::data

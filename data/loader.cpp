@@ -1,0 +1,111 @@
+#include "longhand/data/loader.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "longhand/core/error.h"
+
+namespace longhand::data {
+namespace {
+
+// Lengths are compared among this many batches: enough for batches of nearly equal lengths, few
+// enough that an epoch stays well mixed.
+constexpr int64_t bucket_window = 50;
+
+}  // namespace
+
+Loader::Loader(const Dataset& dataset, const LoaderConfig& config, const Generator& generator)
+    : dataset_(dataset), config_(config), generator_(generator.fork("shuffle")) {
+  const int64_t size = dataset.size();
+  int64_t& batch = config_.batch_size;
+  check<ConfigError>(batch >= 1, "loader: batch size ", batch, " is not at least 1");
+  check<ConfigError>(size >= 1, "loader: the dataset has no examples");
+  check<ConfigError>(size >= batch || !config.drop_last, "loader: the dataset has ", size,
+                     " examples, too few for one batch of ", batch);
+  batch = std::min(batch, size);
+  examples_ = config.drop_last ? size / batch * batch : size;
+  batches_ = (examples_ + batch - 1) / batch;
+}
+
+Loader::Cursor Loader::after(Cursor cursor) const {
+  if (++cursor.batch == batches_) cursor = {cursor.epoch + 1, 0};
+  return cursor;
+}
+
+void Loader::prepare_epoch(int64_t epoch) {
+  if (prepared_epoch_ == epoch) return;
+  prepared_epoch_ = -1;
+  order_.resize(static_cast<size_t>(dataset_.size()));
+  std::iota(order_.begin(), order_.end(), int64_t{0});
+  RandomStream random(generator_.fork(static_cast<uint64_t>(epoch)));
+  if (config_.shuffle) random.shuffle(order_);
+  // Cut before sorting by length, or the longest examples would be the ones left out.
+  order_.resize(static_cast<size_t>(examples_));
+
+  if (config_.bucket) {
+    std::vector<std::pair<int64_t, int64_t>> window;  // length, index
+    std::vector<int64_t> batch_order;
+    const int64_t step = bucket_window * config_.batch_size;
+    for (int64_t begin = 0; begin < examples_; begin += step) {
+      const int64_t end = std::min(begin + step, examples_);
+      window.clear();
+      for (int64_t i = begin; i < end; ++i)
+        window.emplace_back(dataset_.length(order_[i]), order_[i]);
+      std::stable_sort(window.begin(), window.end(),
+                       [](const auto& a, const auto& b) { return a.first < b.first; });
+      // The full batches of the window in random order; an incomplete one stays at the end.
+      batch_order.resize(static_cast<size_t>((end - begin) / config_.batch_size));
+      std::iota(batch_order.begin(), batch_order.end(), int64_t{0});
+      if (config_.shuffle) random.shuffle(batch_order);
+      int64_t to = begin;
+      for (const int64_t batch : batch_order)
+        for (int64_t i = 0; i < config_.batch_size; ++i)
+          order_[to++] = window[batch * config_.batch_size + i].second;
+      for (; to < end; ++to) order_[to] = window[to - begin].second;
+    }
+  }
+  prepared_epoch_ = epoch;
+}
+
+Batch Loader::make(Cursor cursor) {
+  prepare_epoch(cursor.epoch);
+  const int64_t begin = cursor.batch * config_.batch_size;
+  const int64_t end = std::min(begin + config_.batch_size, examples_);
+  return dataset_.collate(std::span(order_).subspan(begin, end - begin));
+}
+
+Batch Loader::next() {
+  if (prefetching_) {
+    prefetching_ = false;
+    background_.wait();
+  }
+  Batch batch = ahead_ ? *std::exchange(ahead_, std::nullopt) : make(cursor_);
+  cursor_ = after(cursor_);
+  // In-order passes are made one at a time: there is nothing to fetch behind their end.
+  if (config_.prefetch && (config_.shuffle || cursor_.batch > 0)) {
+    prefetching_ = true;
+    background_.run([this, cursor = cursor_] { ahead_ = make(cursor); });
+  }
+  return batch;
+}
+
+void Loader::stop_prefetching() {
+  if (!std::exchange(prefetching_, false)) return;
+  try {
+    background_.wait();
+  } catch (...) {  // of a batch that nobody asked for
+  }
+}
+
+void Loader::seek(Cursor cursor) {
+  check<DataError>(cursor.epoch >= 0 && cursor.batch >= 0 && cursor.batch < batches_,
+                   "loader: there is no batch ", cursor.batch, " of epoch ", cursor.epoch,
+                   "; an epoch has ", batches_);
+  if (cursor == cursor_) return;
+  stop_prefetching();
+  ahead_.reset();
+  cursor_ = cursor;
+}
+
+}  // namespace longhand::data

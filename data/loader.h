@@ -1,0 +1,77 @@
+// Loader: a dataset's batches, epoch after epoch, in an order that a seed and a position determine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "longhand/core/parallel.h"
+#include "longhand/core/random.h"
+#include "longhand/data/dataset.h"
+
+namespace longhand::data {
+
+struct LoaderConfig {
+  int64_t batch_size = 32;
+  bool shuffle = true;    // a fresh order each epoch
+  bool drop_last = true;  // leave out the last batch of an epoch if it is not full
+  bool bucket = false;    // put examples of similar length together, so that less is padded
+  bool prefetch = true;   // make the next batch while the current one is used
+};
+
+/// The batches depend on dataset, batch_size, shuffle, drop_last, bucket, generator and cursor
+/// alone: not on the number of threads, prefetching, or where the loader came from.
+class Loader {
+ public:
+  /// The batch that next() gives: number `batch` of pass number `epoch`.
+  struct Cursor {
+    int64_t epoch = 0;
+    int64_t batch = 0;
+    friend bool operator==(const Cursor&, const Cursor&) = default;
+  };
+
+  /// The dataset must outlive the loader. The order of epoch e comes from
+  /// generator.fork("shuffle").fork(e). Throws ConfigError if batch_size < 1 or the dataset has no
+  /// full batch (with drop_last) or no example (without).
+  Loader(const Dataset& dataset, const LoaderConfig& config, const Generator& generator);
+
+  /// The examples once and in their order, the last batch as small as it is: for evaluation. Call
+  /// next() batches_per_epoch() times.
+  static LoaderConfig in_order(int64_t batch_size) {
+    return {.batch_size = batch_size, .shuffle = false, .drop_last = false};
+  }
+
+  int64_t batches_per_epoch() const { return batches_; }
+
+  /// The batch at the cursor, which goes on, from the end of an epoch to the next one. Rethrows
+  /// what Dataset::collate() threw; the cursor then stays.
+  Batch next();
+
+  Cursor cursor() const { return cursor_; }
+  /// Goes to a cursor; what follows is what would have followed there. Throws DataError for one
+  /// that this loader never has.
+  void seek(Cursor cursor);
+
+ private:
+  Cursor after(Cursor cursor) const;
+  void prepare_epoch(int64_t epoch);
+  Batch make(Cursor cursor);
+  void stop_prefetching();
+
+  const Dataset& dataset_;
+  LoaderConfig config_;
+  Generator generator_;
+  int64_t examples_;  // in an epoch
+  int64_t batches_;
+  Cursor cursor_;
+
+  // What background work may touch while it runs.
+  int64_t prepared_epoch_ = -1;
+  std::vector<int64_t> order_;  // of prepared_epoch_
+  std::optional<Batch> ahead_;  // the batch at cursor_
+
+  bool prefetching_ = false;
+  Background background_;  // last, so that it ends first
+};
+
+}  // namespace longhand::data

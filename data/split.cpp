@@ -1,0 +1,73 @@
+#include "longhand/data/split.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "longhand/core/error.h"
+
+namespace longhand::data {
+namespace {
+
+// so that a tensor's sizes, and the products of a few of them, stay far from overflow
+constexpr int64_t most_examples = int64_t{1} << 40;
+
+SplitSizes read(const Options& options, const SplitSizes& otherwise, int64_t low) {
+  return {options.get_int("train_size", otherwise.train, low, most_examples),
+          options.get_int("validation_size", otherwise.validation, low, most_examples),
+          options.get_int("test_size", otherwise.test, low, most_examples)};
+}
+
+}  // namespace
+
+SplitSizes read_sizes(const Options& options, const SplitSizes& otherwise) {
+  return read(options, otherwise, 1);
+}
+
+SplitSizes read_limits(const Options& options, const SplitSizes& otherwise) {
+  return read(options, otherwise, 0);
+}
+
+SplitFractions read_fractions(const Options& options, const SplitFractions& otherwise) {
+  const SplitFractions f{
+      options.get_double("validation_fraction", otherwise.validation, 1e-6, 0.999),
+      options.get_double("test_fraction", otherwise.test, 1e-6, 0.999)};
+  options.require(
+      f.validation + f.test < 1, "test_fraction",
+      concat_message("with validation_fraction = ", f.validation, " nothing is left for training"));
+  return f;
+}
+
+std::array<std::vector<int64_t>, 3> split_by_content(std::span<const std::string_view> contents,
+                                                     const SplitFractions& fractions,
+                                                     const Generator& generator,
+                                                     const std::string& source) {
+  // ordered by a random number of the content; the content itself decides a tie
+  std::map<std::pair<uint64_t, std::string_view>, std::vector<int64_t>> groups;
+  for (size_t i = 0; i < contents.size(); ++i)
+    groups[{generator.fork(contents[i]).bits(0), contents[i]}].push_back(static_cast<int64_t>(i));
+
+  const int64_t different = static_cast<int64_t>(groups.size());
+  check<DataError>(different >= 3, source, ": holds ", different,
+                   " different examples; 3 or more are wanted, to divide them into training, "
+                   "validation and test");
+  const auto share = [&](double fraction, int64_t left_for_others) {
+    const int64_t count = std::llround(fraction * static_cast<double>(different));
+    return std::clamp<int64_t>(count, 1, different - left_for_others);
+  };
+  const int64_t validation = share(fractions.validation, 2);
+  const int64_t test = share(fractions.test, validation + 1);
+
+  std::array<std::vector<int64_t>, 3> splits;
+  int64_t rank = 0;
+  for (const auto& [key, indices] : groups) {
+    auto& split = splits[rank < validation ? 1 : rank < validation + test ? 2 : 0];
+    split.insert(split.end(), indices.begin(), indices.end());
+    ++rank;
+  }
+  for (auto& split : splits) std::sort(split.begin(), split.end());
+  return splits;
+}
+
+}  // namespace longhand::data

@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <numeric>
+
+#include "longhand/core/error.h"
+#include "longhand/core/parallel.h"
+#include "longhand/data/dataset.h"
+#include "longhand/data/file.h"
+#include "longhand/data/registry.h"
+
+namespace longhand::data {
+namespace {
+
+struct Entry {
+  const char* name;
+  TaskRegistration (*registration)();
+};
+
+constexpr Entry entries[] = {
+#define TASK(name) {#name, register_##name},
+#include "longhand/data/tasks.def"
+#undef TASK
+};
+
+std::string known_names() {
+  std::string names;
+  for (const Entry& entry : entries) names.append(names.empty() ? "" : ", ").append(entry.name);
+  return names;
+}
+
+TaskRegistration find(const std::string& name) {
+  for (const Entry& entry : entries)
+    if (name == entry.name) return entry.registration();
+  const std::string near = nearest(name, task_names());
+  throw ConfigError("there is no task \"" + name + "\"; one of " + known_names() + " is wanted" +
+                    (near.empty() ? "" : "; did you mean " + near + '?'));
+}
+
+// The hash is over int32 in little-endian order.
+void append(std::vector<std::byte>& bytes, int64_t value) {
+  const auto word = static_cast<uint32_t>(value);
+  for (const int shift : {0, 8, 16, 24}) bytes.push_back(static_cast<std::byte>(word >> shift));
+}
+
+void append(std::vector<std::byte>& bytes, const int32_t* values, int64_t count) {
+  append(bytes, count);
+  for (int64_t i = 0; i < count; ++i) append(bytes, values[i]);
+}
+
+// Each example: the number of its tokens and they, the number of its targets and they. Padding is
+// left out, for it depends on the batch.
+std::vector<std::byte> examples_as_bytes(const Batch& batch) {
+  const int64_t size = batch.tokens.size(0), width = batch.tokens.size(1);
+  const bool per_token = batch.targets.rank() == 2;
+  const Tensor tokens = batch.tokens.contiguous(), targets = batch.targets.contiguous();
+  const Tensor lengths = batch.lengths ? batch.lengths.contiguous() : Tensor();
+  std::vector<std::byte> bytes;
+  bytes.reserve(static_cast<size_t>(4 * size * (width + (per_token ? width : 1) + 2)));
+  for (int64_t b = 0; b < size; ++b) {
+    const int64_t length = lengths ? lengths.data<int32_t>()[b] : width;
+    append(bytes, tokens.data<int32_t>() + b * width, length);
+    if (per_token)
+      append(bytes, targets.data<int32_t>() + b * width, length);
+    else
+      append(bytes, targets.data<int32_t>() + b, 1);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+const Dataset& Task::split(const std::string& name) const {
+  const std::unique_ptr<Dataset>* const found = name == "train"        ? &train
+                                                : name == "validation" ? &validation
+                                                : name == "test"       ? &test
+                                                                       : nullptr;
+  check<ConfigError>(found != nullptr, "there is no split \"", name,
+                     "\"; a task has train, validation and test");
+  return **found;
+}
+
+std::vector<std::string> task_names() {
+  std::vector<std::string> names;
+  for (const Entry& entry : entries) names.emplace_back(entry.name);
+  return names;
+}
+
+std::string task_summary(const std::string& name) { return find(name).summary; }
+
+Task make_task(const Options& options, uint64_t seed) {
+  const std::vector<std::string> names = task_names();
+  options.require(options.has("task"), "task", "one of " + known_names() + " is wanted");
+  const std::string name = options.get_choice("task", names.front(), names);
+  Task task = find(name).make(options, seed);
+  if (task.info.name.empty()) task.info.name = name;
+  return task;
+}
+
+std::string content_hash(const Dataset& dataset, int64_t limit) {
+  check<ConfigError>(limit >= 0, "content hash: limit ", limit, " is negative");
+  const int64_t size = limit == 0 ? dataset.size() : std::min(limit, dataset.size());
+  // Blocks of examples are made side by side, and digested in their order, a few at a time: the
+  // dataset may exceed memory.
+  constexpr int64_t block = 16, round = 16 * block;
+  Digester digester;
+  for (int64_t first = 0; first < size; first += round) {
+    const int64_t count = std::min(round, size - first);
+    std::vector<std::vector<std::byte>> parts((count + block - 1) / block);
+    parallel_for(count, block, [&](int64_t begin, int64_t end) {
+      std::vector<int64_t> indices(end - begin);
+      std::iota(indices.begin(), indices.end(), first + begin);
+      parts[begin / block] = examples_as_bytes(dataset.collate(indices));
+    });
+    for (const auto& part : parts) digester.update(part);
+  }
+  return hex(digester.digest());
+}
+
+}  // namespace longhand::data

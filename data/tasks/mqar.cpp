@@ -1,0 +1,108 @@
+// mqar: multi-query associative recall (Arora et al. 2023, "Zoology", arXiv 2312.04927). Pairs of a
+// key and a value, then each key once more, where its value is wanted.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "longhand/data/generated.h"
+#include "longhand/data/registry.h"
+
+namespace longhand::data {
+namespace {
+
+struct Mqar {
+  int64_t pairs;       // P
+  int64_t vocabulary;  // V: keys are 1 … V/2-1, values V/2 … V-1
+  bool random_non_queries;
+  std::vector<double> inverse;  // 1 / weight of gap g: (g + 1)^(1 - a)
+
+  void operator()(RandomStream& random, std::span<int32_t> tokens,
+                  std::span<int32_t> targets) const {
+    const int64_t half = vocabulary / 2;
+    const std::vector<int32_t> keys = choose(random, 1, half - 1);
+    const std::vector<int32_t> values = choose(random, half, vocabulary - half);
+    std::fill(tokens.begin(), tokens.end(), 0);
+    std::fill(targets.begin(), targets.end(), ignore_index);
+    for (int64_t p = 0; p < pairs; ++p) {
+      tokens[2 * p] = keys[p];
+      tokens[2 * p + 1] = values[p];
+    }
+    const std::vector<int64_t> gaps = choose_gaps(random);
+    for (int64_t p = 0; p < pairs; ++p) {
+      const int64_t query = 2 * pairs + 2 * gaps[p];
+      tokens[query] = keys[p];
+      targets[query] = values[p];
+    }
+    if (random_non_queries) fill_gaps(random, keys, tokens, targets);
+  }
+
+  // P different ones of first … first + count - 1, by the first P steps of a Fisher-Yates shuffle.
+  std::vector<int32_t> choose(RandomStream& random, int64_t first, int64_t count) const {
+    std::vector<int32_t> all(count);
+    std::iota(all.begin(), all.end(), static_cast<int32_t>(first));
+    for (int64_t p = 0; p < pairs; ++p)
+      std::swap(all[p], all[p + static_cast<int64_t>(random.below(count - p))]);
+    all.resize(pairs);
+    return all;
+  }
+
+  // P different gaps drawn one after the other, each with probability proportional to its weight
+  // among those left: the order of exponential numbers of these rates is exactly that.
+  std::vector<int64_t> choose_gaps(RandomStream& random) const {
+    std::vector<std::pair<double, int64_t>> arrivals(inverse.size());
+    for (size_t g = 0; g < inverse.size(); ++g)
+      arrivals[g] = {-std::log(1 - random.uniform()) * inverse[g], static_cast<int64_t>(g)};
+    std::partial_sort(arrivals.begin(), arrivals.begin() + pairs, arrivals.end());
+    std::vector<int64_t> gaps(pairs);
+    for (int64_t p = 0; p < pairs; ++p) gaps[p] = arrivals[p].second;
+    return gaps;
+  }
+
+  // Random tokens where nothing is asked; no key of this example, so that a key after the pairs is
+  // always a query.
+  void fill_gaps(RandomStream& random, std::vector<int32_t> keys, std::span<int32_t> tokens,
+                 std::span<const int32_t> targets) const {
+    std::sort(keys.begin(), keys.end());
+    for (size_t i = 2 * static_cast<size_t>(pairs); i < tokens.size(); ++i) {
+      if (targets[i] != ignore_index) continue;
+      do {
+        tokens[i] = static_cast<int32_t>(random.below(vocabulary));
+      } while (std::binary_search(keys.begin(), keys.end(), tokens[i]));
+    }
+  }
+};
+
+Task make(const Options& options, uint64_t seed) {
+  const SplitSizes sizes = read_sizes(options, {100000, 3000, 3000});
+  const int64_t length = options.get_int("length", 64, 4, 1 << 24);
+  const int64_t pairs = options.get_int("pairs", 4, 1);
+  const int64_t vocabulary = options.get_int("vocabulary", 8192, 4, 1 << 24);
+  const double power = options.get_double("power", 0.01, 0, 100);
+  const bool fill = options.get_bool("random_non_queries", false);
+  options.require(length % 2 == 0, "length", "an even number is wanted");
+  options.require(pairs <= length / 4, "pairs",
+                  concat_message("4 pairs <= length is wanted; length is ", length));
+  options.require(pairs <= vocabulary / 2 - 1, "pairs",
+                  concat_message("a vocabulary of ", vocabulary, " has only ", vocabulary / 2 - 1,
+                                 " different keys"));
+  std::vector<double> inverse(length / 2 - pairs);
+  for (size_t g = 0; g < inverse.size(); ++g)
+    inverse[g] = std::pow(static_cast<double>(g + 1), 1 - power);
+  const TaskInfo info{
+      .vocabulary = vocabulary, .classes = vocabulary, .per_token = true, .max_length = length};
+  return make_generated(info, sizes, seed, Mqar{pairs, vocabulary, fill, std::move(inverse)});
+}
+
+}  // namespace
+
+TaskRegistration register_mqar() {
+  return {
+      "associative recall: keys with values, then the keys again, whose values are wanted; "
+      "length=64, pairs=4, vocabulary=8192, power=0.01, random_non_queries=false, "
+      "train_size=100000, validation_size=3000, test_size=3000",
+      make};
+}
+
+}  // namespace longhand::data

@@ -1,0 +1,147 @@
+// pixels: the class of an image, read as a sequence of its grey values, row by row.
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "longhand/data/in_memory.h"
+#include "longhand/data/lines.h"
+#include "longhand/data/registry.h"
+#include "longhand/data/split.h"
+
+namespace longhand::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* debian_folder = "/usr/share/datasets/fashion-mnist";
+
+// All bytes of a file, unpacked if it is packed.
+std::vector<uint8_t> read_unpacked(const fs::path& path) {
+  check<DataError>(!is_folder(path), path.string(), ": a file is wanted, this is a folder");
+  const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
+  check<DataError>(file != nullptr, path.string(), ": cannot be opened");
+  constexpr size_t piece = size_t{1} << 20;
+  std::vector<uint8_t> bytes;
+  for (int got = 1; got > 0;) {
+    const size_t old = bytes.size();
+    bytes.resize(old + piece);
+    got = gzread(file.get(), bytes.data() + old, piece);
+    bytes.resize(old + static_cast<size_t>(std::max(got, 0)));
+  }
+  // a file that breaks off gives what it has without complaint, and the error afterwards
+  int error = Z_OK;
+  const char* const reason = gzerror(file.get(), &error);
+  check<DataError>(error == Z_OK, path.string(), ": cannot be unpacked: ", reason);
+  return bytes;
+}
+
+// An array of unsigned bytes in the IDX format: 0, 0, 8 (unsigned byte), the number of sizes, the
+// sizes as big-endian 32-bit integers, the elements in row-major order.
+struct Idx {
+  std::string path;
+  std::vector<int64_t> sizes;
+  std::vector<uint8_t> bytes;
+  size_t begin;  // of the elements
+
+  Idx(const fs::path& folder, const std::string& name, size_t rank) {
+    const fs::path plain = folder / name, packed = folder / (name + ".gz");
+    std::error_code ignored;
+    const bool unpacked = fs::exists(plain, ignored);
+    check<DataError>(unpacked || fs::exists(packed, ignored), folder.string(), ": has no ", name,
+                     " or ", name, ".gz");
+    path = (unpacked ? plain : packed).string();
+    bytes = read_unpacked(path);
+    begin = 4 + 4 * rank;
+    check<DataError>(bytes.size() >= begin && bytes[0] == 0 && bytes[1] == 0 && bytes[2] == 8 &&
+                         bytes[3] == rank,
+                     path, ": is no IDX file of unsigned bytes with ", rank, " sizes");
+    // in floating point, where a product of damaged sizes does not overflow
+    double elements = 1;
+    std::string wanted;
+    for (size_t i = 4; i < begin; i += 4) {
+      sizes.push_back(int64_t{bytes[i]} << 24 | bytes[i + 1] << 16 | bytes[i + 2] << 8 |
+                      bytes[i + 3]);
+      elements *= static_cast<double>(sizes.back());
+      wanted += (wanted.empty() ? "" : " x ") + std::to_string(sizes.back());
+    }
+    check<DataError>(elements > 0 && elements == static_cast<double>(bytes.size() - begin), path,
+                     ": has ", bytes.size() - begin, " bytes of elements, its header says ",
+                     wanted);
+  }
+};
+
+struct Images {
+  Idx pixels, labels;
+  int64_t count, size;
+
+  Images(const fs::path& folder, const std::string& name)
+      : pixels(folder, name + "-images-idx3-ubyte", 3),
+        labels(folder, name + "-labels-idx1-ubyte", 1),
+        count(pixels.sizes[0]),
+        size(pixels.sizes[1] * pixels.sizes[2]) {
+    check<DataError>(labels.sizes[0] == count, labels.path, ": has ", labels.sizes[0],
+                     " labels; there are ", count, " images");
+  }
+
+  int32_t label(int64_t i) const { return labels.bytes[labels.begin + i]; }
+
+  std::shared_ptr<const Sequences> sequences() const {
+    auto out = std::make_shared<Sequences>();
+    for (int64_t i = 0; i < count; ++i) {
+      const uint8_t* const image = pixels.bytes.data() + pixels.begin + i * size;
+      out->add({image, static_cast<size_t>(size)}, label(i));
+    }
+    return out;
+  }
+};
+
+int64_t limited(int64_t count, int64_t limit) {
+  return limit == 0 ? count : std::min(count, limit);
+}
+
+Task make(const Options& options, uint64_t) {
+  const std::string path =
+      options.get_string("path", is_folder(debian_folder) ? debian_folder : "");
+  options.require(!path.empty(), "path",
+                  "pixels reads a folder of IDX files, such as MNIST: name it with data.path, or "
+                  "install the Debian package dataset-fashion-mnist");
+  const SplitSizes limits = read_limits(options, {0, 5000, 0});
+  check<DataError>(is_folder(path), path, ": no such folder");
+
+  const Images train(path, "train"), test(path, "t10k");
+  check<DataError>(test.size == train.size, test.pixels.path, ": images of ", test.size,
+                   " pixels; those for training have ", train.size);
+  check<DataError>(limits.validation < train.count, train.pixels.path, ": has ", train.count,
+                   " images; data.validation_size = ", limits.validation, " leaves none to train");
+  int32_t last = 0;
+  for (int64_t i = 0; i < train.count; ++i) last = std::max(last, train.label(i));
+  for (int64_t i = 0; i < test.count; ++i)
+    check<DataError>(test.label(i) <= last, test.labels.path, ": label ", test.label(i),
+                     " of image ", i, "; those for training end at ", last);
+
+  const int64_t first_validation = train.count - limits.validation;
+  const TaskInfo info{.vocabulary = 256, .classes = last + 1, .max_length = train.size};
+  const auto images = train.sequences();
+  return {info, in_memory(images, 0, limited(first_validation, limits.train)),
+          in_memory(images, first_validation, train.count),
+          in_memory(test.sequences(), 0, limited(test.count, limits.test))};
+}
+
+}  // namespace
+
+TaskRegistration register_pixels() {
+  return {
+      "the class of an image from its grey values, row by row; path: a folder of IDX files as "
+      "MNIST "
+      "has them, packed or not (by default Debian's Fashion-MNIST); validation_size=5000 (the last "
+      "images for training), train_size, test_size: at most so many (0: all)",
+      make};
+}
+
+}  // namespace longhand::data

@@ -1,0 +1,79 @@
+#include "longhand/data/tasks/stored.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "longhand/core/parallel.h"
+#include "longhand/data/file.h"
+#include "longhand/data/hdf5.h"
+
+namespace longhand::data {
+namespace {
+
+void write_split(Hdf5Writer& file, const std::string& group, const Dataset& dataset,
+                 const TaskInfo& info) {
+  const int64_t size = dataset.size();
+  int64_t width = 0;
+  bool padded = false;
+  for (int64_t i = 0; i < size; ++i) {
+    const int64_t length = dataset.length(i);
+    padded = padded || (i > 0 && length != width);
+    width = std::max(width, length);
+  }
+
+  const std::string tokens_path = group + "/tokens", targets_path = group + "/targets",
+                    lengths_path = group + "/lengths";
+  file.create_rows(tokens_path, narrowest(0, info.vocabulary - 1), {size, width});
+  file.create_rows(targets_path, narrowest(ignore_index, info.classes - 1),
+                   info.per_token ? Shape{size, width} : Shape{size});
+  if (padded) file.create_rows(lengths_path, narrowest(1, width), {size});
+
+  constexpr int64_t block = 16, round = 16 * block;
+  for (int64_t first = 0; first < size; first += round) {
+    const int64_t count = std::min(round, size - first);
+    Tensor tokens = Tensor::zeros({count, width}, DType::i32);
+    Tensor targets =
+        Tensor::full(info.per_token ? Shape{count, width} : Shape{count}, ignore_index, DType::i32);
+    Tensor lengths = Tensor::full({count}, static_cast<double>(width), DType::i32);
+    parallel_for(count, block, [&](int64_t begin, int64_t end) {
+      std::vector<int64_t> indices(end - begin);
+      std::iota(indices.begin(), indices.end(), first + begin);
+      const Batch batch = dataset.collate(indices);
+      const int64_t longest = batch.tokens.size(1);
+      copy_into(tokens.slice(0, begin, end).slice(1, 0, longest), batch.tokens);
+      Tensor to = targets.slice(0, begin, end);
+      copy_into(info.per_token ? to.slice(1, 0, longest) : to, batch.targets);
+      Tensor real = lengths.slice(0, begin, end);
+      if (batch.lengths)
+        copy_into(real, batch.lengths);
+      else
+        real.fill(static_cast<double>(longest));
+    });
+    file.put_rows(tokens_path, first, tokens);
+    file.put_rows(targets_path, first, targets);
+    if (padded) file.put_rows(lengths_path, first, lengths);
+  }
+  file.attribute(group, "content_hash", content_hash(dataset));
+}
+
+}  // namespace
+
+void write_task(const Task& task, const std::filesystem::path& path, uint64_t seed) {
+  const TaskInfo& info = task.info;
+  Hdf5Writer file;
+  for (const std::string split : {"train", "validation", "test"})
+    write_split(file, split, task.split(split), info);
+  file.attribute("/", "format", "longhand-data");
+  file.attribute("/", "version", int64_t{1});
+  file.attribute("/", "task", info.name);
+  file.attribute("/", "vocabulary", info.vocabulary);
+  file.attribute("/", "classes", info.classes);
+  file.attribute("/", "per_token", int64_t{info.per_token});
+  file.attribute("/", "causal", int64_t{info.causal});
+  file.attribute("/", "bytes", int64_t{info.bytes});
+  file.attribute("/", "seed", std::to_string(seed));  // as text: it may exceed int64
+  write_file_durably(path, file.image());
+}
+
+}  // namespace longhand::data

@@ -1,0 +1,123 @@
+// text_lm: the next byte of text.
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "longhand/data/file.h"
+#include "longhand/data/lines.h"
+#include "longhand/data/registry.h"
+#include "longhand/data/split.h"
+
+namespace longhand::data {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+// Windows of `length` bytes, each with the byte after it, of a region of the text.
+class Windows : public Dataset {
+ public:
+  Windows(std::shared_ptr<const Bytes> text, int64_t begin, int64_t size, int64_t length,
+          int64_t stride)
+      : text_(std::move(text)), begin_(begin), size_(size), length_(length), stride_(stride) {}
+
+  int64_t size() const override { return size_; }
+  int64_t length(int64_t) const override { return length_; }
+
+  Batch collate(std::span<const int64_t> indices) const override {
+    const int64_t count = static_cast<int64_t>(indices.size());
+    Batch batch{Tensor::empty({count, length_}, DType::i32),
+                Tensor::empty({count, length_}, DType::i32), Tensor()};
+    int32_t* tokens = batch.tokens.data<int32_t>();
+    int32_t* targets = batch.targets.data<int32_t>();
+    for (const int64_t index : indices) {
+      check<DataError>(index >= 0 && index < size_, "example ", index, " of a dataset of ", size_);
+      const std::byte* const window = text_->data() + begin_ + index * stride_;
+      for (int64_t i = 0; i < length_; ++i) *tokens++ = static_cast<int32_t>(window[i]);
+      for (int64_t i = 0; i < length_; ++i) *targets++ = static_cast<int32_t>(window[i + 1]);
+    }
+    return batch;
+  }
+
+ private:
+  std::shared_ptr<const Bytes> text_;
+  int64_t begin_, size_, length_, stride_;
+};
+
+// A file, or the regular files below a folder, hidden ones and links to files among them, in the
+// order of their paths' bytes, joined without anything between them. Links to folders are not
+// followed, since they may lead back; what is no file (a socket, a device) is refused.
+Bytes read_text(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  if (!is_folder(path)) return read_file(path);
+  std::vector<std::string> files;
+  try {
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
+      if (entry.is_directory()) continue;
+      check<DataError>(entry.is_regular_file(), entry.path().string(), ": is no regular file");
+      files.push_back(entry.path().generic_string());
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw DataError(error.what());
+  }
+  check<DataError>(!files.empty(), path.string(), ": holds no file");
+  std::sort(files.begin(), files.end());
+  Bytes text;
+  for (const std::string& file : files) {
+    const Bytes bytes = read_file(file);
+    text.insert(text.end(), bytes.begin(), bytes.end());
+  }
+  return text;
+}
+
+Task make(const Options& options, uint64_t) {
+  const std::string path = options.get_string("path", "");
+  options.require(!path.empty(), "path",
+                  "text_lm reads text: name a file, or a folder of files, with data.path");
+  const int64_t length = options.get_int("length", 1024, 1, 1 << 24);
+  const int64_t stride = options.get_int("stride", length, 1, 1 << 24);
+  const SplitFractions fractions = read_fractions(options, {0.05, 0.05});
+  const SplitSizes limits = read_limits(options);
+
+  const auto text = std::make_shared<const Bytes>(read_text(path));
+  const int64_t bytes = static_cast<int64_t>(text->size());
+  const int64_t validation =
+      static_cast<int64_t>(static_cast<double>(bytes) * fractions.validation);
+  const int64_t test = static_cast<int64_t>(static_cast<double>(bytes) * fractions.test);
+  const int64_t train = bytes - validation - test;
+
+  const auto windows = [&](const char* split, int64_t begin, int64_t region, int64_t step,
+                           int64_t limit) {
+    check<DataError>(region > length, path, ": ", bytes, " bytes leave ", region, " for ", split,
+                     "; one window of data.length = ", length, " and the byte after it take ",
+                     length + 1);
+    const int64_t all = (region - 1 - length) / step + 1;
+    return std::make_unique<Windows>(text, begin, limit == 0 ? all : std::min(all, limit), length,
+                                     step);
+  };
+  const TaskInfo info{.vocabulary = 256,
+                      .classes = 256,
+                      .per_token = true,
+                      .causal = true,
+                      .bytes = true,
+                      .max_length = length};
+  return {info, windows("training", 0, train, stride, limits.train),
+          windows("validation", train, validation, length, limits.validation),
+          windows("test", train + validation, test, length, limits.test)};
+}
+
+}  // namespace
+
+TaskRegistration register_text_lm() {
+  return {
+      "the next byte of text; path: a file or a folder of files; length=1024, stride=length "
+      "(between "
+      "training windows), validation_fraction=0.05, test_fraction=0.05 (from the end of the text), "
+      "train_size, validation_size, test_size: at most so many windows (0: all)",
+      make};
+}
+
+}  // namespace longhand::data

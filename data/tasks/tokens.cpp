@@ -1,0 +1,238 @@
+// Anybody's own data: one HDF5 file with the groups train, validation and test, each of
+//
+//   tokens   (S, N)         integers from 0
+//   targets  (S) or (S, N)  classes from 0, of sequences or of tokens; -100 counts for nothing
+//   lengths  (S)            optional: how many tokens of a row are real, 1 … N
+//
+// Attributes of the root, all optional, say what cannot be seen from the numbers: task (a name),
+// vocabulary, classes, causal, bytes. Rows are read when they are asked for: the file may exceed
+// memory.
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "longhand/core/error.h"
+#include "longhand/data/hdf5.h"
+#include "longhand/data/registry.h"
+
+namespace longhand::data {
+namespace {
+
+using File = std::shared_ptr<const Hdf5Reader>;
+
+class StoredTokens final : public Dataset {
+ public:
+  // Checks shapes and lengths, but not yet tokens and targets.
+  StoredTokens(File file, const std::string& group)
+      : file_(std::move(file)), tokens_(group + "/tokens"), targets_(group + "/targets") {
+    const Shape tokens = shape_of(tokens_), targets = shape_of(targets_);
+    check<DataError>(tokens.rank() == 2 && tokens[0] >= 1 && tokens[1] >= 1, where(tokens_),
+                     "shape ", tokens, " is not (S, N) with at least one sequence of one token");
+    size_ = tokens[0];
+    width_ = tokens[1];
+    check<DataError>(targets == Shape{size_} || targets == tokens, where(targets_), "shape ",
+                     targets, " is neither ", Shape{size_}, " nor ", tokens,
+                     ", as tokens of shape ", tokens, " want it");
+    per_token_ = targets.rank() == 2;
+
+    const std::string lengths = group + "/lengths";
+    if (!file_->has(lengths)) return;
+    const Shape shape = shape_of(lengths);
+    check<DataError>(shape == Shape{size_}, where(lengths), "shape ", shape, " is not ",
+                     Shape{size_}, ", as tokens of shape ", tokens, " want it");
+    lengths_ = file_->read_rows(lengths, 0, size_, DType::i32).to_vector<int32_t>();
+    for (int64_t row = 0; row < size_; ++row)
+      check<DataError>(lengths_[row] >= 1 && lengths_[row] <= width_, where(lengths), "row ", row,
+                       ": length ", lengths_[row], " is not in 1 … ", width_);
+  }
+
+  int64_t size() const override { return size_; }
+  int64_t length(int64_t row) const override { return lengths_.empty() ? width_ : lengths_[row]; }
+  bool per_token() const { return per_token_; }
+  int64_t max_length() const {
+    return lengths_.empty() ? width_ : *std::max_element(lengths_.begin(), lengths_.end());
+  }
+
+  // Reads all tokens or targets, and returns the largest. They must lie below `limit`, which the
+  // file gives for its `limit_name`.
+  int64_t check_tokens(int64_t limit) const {
+    int64_t largest = -1;
+    for_each(tokens_, [&](int64_t row, int64_t position, int32_t token) {
+      if (token < 0 || token >= limit) [[unlikely]]
+        out_of_range(tokens_, "token", row, position, token, limit, "vocabulary");
+      largest = std::max<int64_t>(largest, token);
+    });
+    return largest;
+  }
+
+  int64_t check_targets(int64_t limit) const {
+    int64_t largest = -1;
+    for_each(targets_, [&](int64_t row, int64_t position, int32_t target) {
+      if ((target < 0 && target != ignore_index) || target >= limit) [[unlikely]]
+        out_of_range(targets_, "target", row, position, target, limit, "classes");
+      largest = std::max<int64_t>(largest, target);
+    });
+    check<DataError>(largest >= 0, where(targets_), "every target is ", ignore_index,
+                     ": there is nothing to learn or to measure");
+    return largest;
+  }
+
+  Batch collate(std::span<const int64_t> rows) const override {
+    const int64_t count = static_cast<int64_t>(rows.size());
+    int64_t longest = 0, shortest = width_;
+    for (const int64_t row : rows) {
+      check<DataError>(row >= 0 && row < size_, where(tokens_), "there is no row ", row, " of ",
+                       size_);
+      longest = std::max(longest, length(row));
+      shortest = std::min(shortest, length(row));
+    }
+    Batch batch;
+    batch.tokens = Tensor::zeros({count, longest}, DType::i32);
+    batch.targets =
+        Tensor::full(per_token_ ? Shape{count, longest} : Shape{count}, ignore_index, DType::i32);
+    if (shortest < longest) {
+      batch.lengths = Tensor::empty({count}, DType::i32);
+      for (int64_t b = 0; b < count; ++b)
+        batch.lengths.data<int32_t>()[b] = static_cast<int32_t>(length(rows[b]));
+    }
+
+    // In the order of the file, neighbours at once.
+    std::vector<int64_t> order(rows.size());
+    std::iota(order.begin(), order.end(), int64_t{0});
+    std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return rows[a] < rows[b]; });
+    for (int64_t i = 0; i < count;) {
+      int64_t run = 1;
+      while (i + run < count && rows[order[i + run]] == rows[order[i]] + run) ++run;
+      const int64_t first = rows[order[i]];
+      const Tensor tokens = file_->read_rows(tokens_, first, first + run, DType::i32);
+      const Tensor targets = file_->read_rows(targets_, first, first + run, DType::i32);
+      for (int64_t r = 0; r < run; ++r) {
+        const int64_t b = order[i + r], n = length(first + r);
+        std::copy_n(tokens.data<int32_t>() + r * width_, n,
+                    batch.tokens.data<int32_t>() + b * longest);
+        if (per_token_)
+          std::copy_n(targets.data<int32_t>() + r * width_, n,
+                      batch.targets.data<int32_t>() + b * longest);
+        else
+          batch.targets.data<int32_t>()[b] = targets.data<int32_t>()[r];
+      }
+      i += run;
+    }
+    return batch;
+  }
+
+ private:
+  std::string where(const std::string& dataset) const {
+    return file_->name() + ": /" + dataset + ": ";
+  }
+
+  Shape shape_of(const std::string& dataset) const {
+    const DType dtype = file_->dtype(dataset);
+    check<DataError>(!is_float(dtype), where(dataset),
+                     "holds floating-point numbers where integers ", "are wanted");
+    return file_->shape(dataset);
+  }
+
+  [[noreturn]] void out_of_range(const std::string& dataset, const char* what, int64_t row,
+                                 int64_t position, int32_t value, int64_t limit,
+                                 const char* attribute) const {
+    std::string text = concat_message(where(dataset), "row ", row);
+    if (file_->shape(dataset).rank() == 2) text += concat_message(", position ", position);
+    text += concat_message(": ", what, ' ', value, " is not ");
+    text += limit > INT32_MAX ? "0 or more"
+                              : concat_message("in 0 … ", limit - 1, ", as the file's attribute \"",
+                                               attribute, "\" wants it");
+    throw DataError(text);
+  }
+
+  // Calls f(row, position, value) for every value that is not padding, reading piece by piece.
+  template <class F>
+  void for_each(const std::string& dataset, F f) const {
+    const bool is_matrix = file_->shape(dataset).rank() == 2;
+    const int64_t width = is_matrix ? width_ : 1;
+    const int64_t step = std::max<int64_t>((int64_t{1} << 20) / width, 1);
+    for (int64_t begin = 0; begin < size_; begin += step) {
+      const int64_t end = std::min(begin + step, size_);
+      const Tensor piece = file_->read_rows(dataset, begin, end, DType::i32);
+      for (int64_t row = begin; row < end; ++row) {
+        const int32_t* const values = piece.data<int32_t>() + (row - begin) * width;
+        const int64_t n = is_matrix ? length(row) : 1;
+        for (int64_t i = 0; i < n; ++i) f(row, i, values[i]);
+      }
+    }
+  }
+
+  File file_;
+  std::string tokens_, targets_;  // paths
+  int64_t size_ = 0, width_ = 0;
+  bool per_token_ = false;
+  std::vector<int32_t> lengths_;  // empty: every row is full
+};
+
+// A count that the file may state; 0 if it does not.
+int64_t stated(const Hdf5Reader& file, const std::string& key) {
+  if (!file.has_attribute("/", key)) return 0;
+  const auto count = file.attribute_as<int64_t>("/", key);
+  check<DataError>(count >= 1 && count <= INT32_MAX, file.name(), ": attribute \"", key,
+                   "\": ", count, " is not in 1 … ", INT32_MAX);
+  return count;
+}
+
+bool flag(const Hdf5Reader& file, const std::string& key) {
+  return file.has_attribute("/", key) && file.attribute_as<int64_t>("/", key) != 0;
+}
+
+Task make_tokens(const Options& options, uint64_t) {
+  const std::string path = options.get_string("path", "");
+  options.require(!path.empty(), "path",
+                  "the path of an HDF5 file with groups train, validation and test is wanted");
+  const auto file = std::make_shared<const Hdf5Reader>(Hdf5Reader::open(path));
+  if (file->has_attribute("/", "format") &&
+      file->attribute("/", "format") == AttributeValue("longhand-data")) {
+    const auto version = file->attribute_as<int64_t>("/", "version");
+    check<DataError>(version == 1, path, ": is version ", version, " of the format; 1 is read");
+  }
+
+  Task task;
+  TaskInfo& info = task.info;
+  if (file->has_attribute("/", "task")) info.name = file->attribute_as<std::string>("/", "task");
+  info.bytes = flag(*file, "bytes");
+  info.causal = options.get_bool("causal", flag(*file, "causal"));
+  info.vocabulary = stated(*file, "vocabulary");
+  info.classes = stated(*file, "classes");
+
+  constexpr int64_t no_limit = int64_t{INT32_MAX} + 1;
+  const int64_t token_limit = info.vocabulary ? info.vocabulary : no_limit;
+  const int64_t target_limit = info.classes ? info.classes : no_limit;
+  std::optional<bool> per_token;
+  const auto load = [&](const std::string& split) {
+    auto dataset = std::make_unique<StoredTokens>(file, split);
+    info.per_token = per_token.value_or(dataset->per_token());
+    check<DataError>(dataset->per_token() == info.per_token, path, ": /", split,
+                     "/targets: are of ", dataset->per_token() ? "tokens" : "sequences",
+                     ", but those of train are not");
+    per_token = info.per_token;
+    info.vocabulary = std::max(info.vocabulary, 1 + dataset->check_tokens(token_limit));
+    info.classes = std::max(info.classes, 1 + dataset->check_targets(target_limit));
+    info.max_length = std::max(info.max_length, dataset->max_length());
+    return dataset;
+  };
+  task.train = load("train");
+  task.validation = load("validation");
+  task.test = load("test");
+  return task;
+}
+
+}  // namespace
+
+TaskRegistration register_tokens() {
+  return {
+      "your own data: path = an HDF5 file with groups train, validation, test of tokens (S,N), "
+      "targets (S) or (S,N) and optional lengths (S); causal = false",
+      make_tokens};
+}
+
+}  // namespace longhand::data

@@ -1,0 +1,221 @@
+// What the tests of attention variants share: small variants, random inputs, gradients of everything.
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "longhand/attention/variant.h"
+#include "longhand/autograd/gradcheck.h"
+#include "longhand/autograd/ops.h"
+#include "tests/support/catch.h"
+
+namespace longhand::test {
+
+using attention::Mask;
+
+/// Options that make a variant small; others keep their defaults.
+inline Options small_options(const std::string& name) {
+  Options options("attention");
+  if (name == "linformer") options.set("k", int64_t{5});
+  if (name == "performer" || name == "rff") options.set("features", int64_t{20});
+  if (name == "nystrom") {
+    options.set("landmarks", int64_t{4});
+    options.set("conv_kernel", int64_t{3});
+  }
+  return options;
+}
+
+struct Made {
+  int64_t heads = 2, dim = 4, max_length = 16;
+  bool causal = false;
+  DType dtype = DType::f64;
+  uint64_t seed = 7;
+};
+
+inline std::unique_ptr<attention::Variant> make_variant(const std::string& name, const Made& made,
+                                                        const Options& options) {
+  attention::Config config;
+  config.heads = made.heads;
+  config.head_dim = made.dim;
+  config.max_length = made.max_length;
+  config.causal = made.causal;
+  config.options = options;
+  return attention::make(name, nn::root(made.dtype, made.seed), config);
+}
+inline std::unique_ptr<attention::Variant> make_variant(const std::string& name,
+                                                        const Made& made = {}) {
+  return make_variant(name, made, small_options(name));
+}
+
+/// Small enough that the denominators of trigonometric features stay away from 0.
+inline Tensor normal(const Shape& shape, uint64_t seed, DType dtype = DType::f64, double std = 0.7) {
+  Tensor t = Tensor::empty(shape, dtype);
+  fill_normal(t, Generator(seed), 0, std);
+  return t;
+}
+
+inline Mask lengths(const std::vector<int32_t>& values) {
+  return {Tensor::from(values, {static_cast<int64_t>(values.size())})};
+}
+
+/// The result and all gradients of a variant.
+struct Outcome {
+  Tensor out, dq, dk, dv;
+  std::map<std::string, Tensor> parameters;  // gradients
+};
+
+inline Outcome run_variant(attention::Variant& variant, const Tensor& q, const Tensor& k,
+                           const Tensor& v, const Mask& mask, const Tensor& cotangent,
+                           const nn::Pass& pass = {}) {
+  variant.zero_grad();
+  const Variable vq(q, true), vk(k, true), vv(v, true);
+  const Variable out = variant.forward(vq, vk, vv, mask, pass);
+  backward(out, cotangent);
+  Outcome o{out.value(), vq.grad(), vk.grad(), vv.grad(), {}};
+  for (auto& [name, parameter] : variant.named_parameters())
+    if (parameter.grad().defined()) o.parameters[name] = parameter.grad().clone();
+  return o;
+}
+
+/// max |a - b| <= tolerance (1 + max |b|); NaN fails.
+inline bool near(const Tensor& a, const Tensor& b, double tolerance) {
+  if (!(a.shape() == b.shape())) return false;
+  const auto x = a.to_vector<double>(), y = b.to_vector<double>();
+  double scale = 1;
+  for (const double value : y) scale = std::max(scale, std::abs(value));
+  for (size_t i = 0; i < x.size(); ++i)
+    if (!(std::abs(x[i] - y[i]) <= tolerance * scale)) return false;
+  return true;
+}
+
+/// Every element is 0 (or -0), and there is none that is not.
+inline bool all_zero(const Tensor& t) {
+  for (const double x : t.to_vector<double>())
+    if (!(x == 0)) return false;
+  return true;
+}
+inline bool all_finite(const Tensor& t) {
+  for (const double x : t.to_vector<double>())
+    if (!std::isfinite(x)) return false;
+  return true;
+}
+
+/// A copy of x (B, N, …) where the tokens from lengths[b] on hold `value`.
+inline Tensor with_padding(const Tensor& x, const Mask& mask, double value) {
+  Tensor out = x.contiguous().clone();
+  const auto n = mask.lengths.to_vector<int32_t>();
+  for (int64_t b = 0; b < x.size(0); ++b)
+    if (n[b] < x.size(1)) out.slice(0, b, b + 1).slice(1, n[b], x.size(1)).fill(value);
+  return out;
+}
+
+/// The real tokens of one sequence, as a batch of one.
+inline Tensor one(const Tensor& x, int64_t b, int64_t length) {
+  return x.slice(0, b, b + 1).slice(1, 0, length);
+}
+
+/// Gradients of every parameter of a module by central differences of <cotangent, f()>.
+inline void check_parameters(nn::Module& module, const std::function<Variable()>& f) {
+  if (module.named_parameters().empty()) return;
+  module.zero_grad();
+  const Variable out = f();
+  const Tensor cotangent = normal(out.shape(), 99, out.dtype(), 1);
+  backward(out, cotangent);
+  const auto weights = cotangent.to_vector<double>();
+  const auto value = [&] {
+    const auto y = f().value().to_vector<double>();
+    double sum = 0;
+    for (size_t i = 0; i < y.size(); ++i) sum += y[i] * weights[i];
+    return sum;
+  };
+  for (auto& [name, parameter] : module.named_parameters()) {
+    REQUIRE(parameter.grad().defined());
+    const auto analytic = parameter.grad().to_vector<double>();
+    double* x = parameter.mutable_value().data<double>();
+    for (size_t i = 0; i < analytic.size(); ++i) {
+      constexpr double step = 1e-5;
+      const double before = x[i];
+      x[i] = before + step;
+      const double above = value();
+      x[i] = before - step;
+      const double below = value();
+      x[i] = before;
+      const double numeric = (above - below) / (2 * step);
+      INFO(name << " element " << i << ": analytic " << analytic[i] << " numeric " << numeric);
+      CHECK(std::abs(analytic[i] - numeric) <= 1e-7 + 1e-5 * std::abs(numeric));
+    }
+  }
+}
+
+using Row = std::vector<double>;
+
+inline double dot(const Row& a, const Row& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+/// The rows of x (B, N, H, D), at [(b N + n) H + h].
+inline std::vector<Row> rows_of(const Tensor& x) {
+  const auto all = x.to_vector<double>();
+  std::vector<Row> rows;
+  for (auto it = all.begin(); it != all.end(); it += x.size(3)) rows.emplace_back(it, it + x.size(3));
+  return rows;
+}
+
+/// Attention with the weights kernel(q_i, k_j) / sum_j kernel(q_i, k_j), over j < length, and j <= i
+/// if causal, as plain loops. The oracle of all kernel variants. With `features`, the kernel is
+/// the inner product of features(q_i) and features(k_j).
+using PairKernel = std::function<double(const Row& q, const Row& k)>;
+using Features = std::function<Row(const Row& x)>;
+inline Tensor naive_kernel_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                     const PairKernel& kernel, bool causal = false,
+                                     const Mask& mask = {}, const Features& features = {}) {
+  const int64_t B = q.size(0), N = q.size(1), M = k.size(1), H = q.size(2), D = v.size(3);
+  std::vector<Row> qs = rows_of(q), ks = rows_of(k), vs = rows_of(v);
+  if (features)
+    for (auto* rows : {&qs, &ks})
+      for (Row& row : *rows) row = features(row);
+  const auto limits = mask.lengths.defined() ? mask.lengths.to_vector<int32_t>()
+                                             : std::vector<int32_t>(B, static_cast<int32_t>(M));
+  Tensor out = Tensor::zeros({B, N, H, D}, DType::f64);
+  double* o = out.data<double>();
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t i = 0; i < N; ++i)
+      for (int64_t h = 0; h < H; ++h, o += D) {
+        if (i >= limits[b] && mask.lengths.defined()) continue;
+        double sum = 0;
+        for (int64_t j = 0; j < limits[b] && (!causal || j <= i); ++j) {
+          const double w = kernel(qs[(b * N + i) * H + h], ks[(b * M + j) * H + h]);
+          sum += w;
+          for (int64_t d = 0; d < D; ++d) o[d] += w * vs[(b * M + j) * H + h][d];
+        }
+        for (int64_t d = 0; d < D; ++d) o[d] /= sum;
+      }
+  return out;
+}
+
+/// exp(q·k / sqrt(D))
+inline double softmax_kernel(const Row& q, const Row& k) {
+  return std::exp(dot(q, k) / std::sqrt(static_cast<double>(q.size())));
+}
+
+/// W x D^(-1/4), for W (m, D).
+inline Row project(const Tensor& W, const Row& x) {
+  const double* w = W.data<double>();
+  Row u;
+  for (int64_t l = 0; l < W.size(0); ++l, w += W.size(1))
+    u.push_back(dot(Row(w, w + W.size(1)), x) * std::pow(static_cast<double>(x.size()), -0.25));
+  return u;
+}
+
+/// |x|² / (2 sqrt(D))
+inline double half_square(const Row& x) {
+  return dot(x, x) / (2 * std::sqrt(static_cast<double>(x.size())));
+}
+
+}  // namespace longhand::test

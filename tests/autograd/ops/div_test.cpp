@@ -1,0 +1,72 @@
+#include "longhand/autograd/ops.h"
+#include "tests/support/gradcheck.h"
+
+using namespace longhand;
+using namespace longhand::test;
+
+TEST_CASE("div: values") {
+  const Variable a(Tensor::from<double>({1, -2, 3, 4, 5, -6}, {2, 3}));
+  const Variable b(Tensor::from<double>({2, -4, 8}, {3})), c(Tensor::from<double>({2, -1}, {2, 1}));
+  CHECK(div(a, a).value().to_vector<double>() == std::vector<double>{1, 1, 1, 1, 1, 1});
+  CHECK(div(a, b).value().to_vector<double>() ==
+        std::vector<double>{0.5, 0.5, 0.375, 2, -1.25, -0.75});
+  CHECK(div(c, a).value().to_vector<double>() ==
+        std::vector<double>{2, -1, 0.6666666666666666, -0.25, -0.2, 0.16666666666666666});
+  CHECK(div(c, b).value().to_vector<double>() ==
+        std::vector<double>{1, -0.5, 0.25, -0.5, 0.25, -0.125});
+  CHECK(identical((a / b).value(), div(a, b).value()));
+}
+
+TEST_CASE("div: gradients, alike shapes and broadcast ones") {
+  const auto op = [](const Variables& in) { return div(in[0], in[1]); };
+  std::vector<Case> cases;
+  for (const Case& shape : awkward_shapes()) cases.push_back({shape[0], shape[0]});
+  for (const Case& pair : std::vector<Case>{{{3, 4}, {4}},
+                                            {{4}, {3, 4}},
+                                            {{3, 1}, {1, 4}},
+                                            {{}, {2, 3}},
+                                            {{2, 3}, {}},
+                                            {{2, 1, 3}, {4, 1}},
+                                            {{0}, {1}},
+                                            {{1}, {0}},
+                                            {{2, 0, 3}, {3}},
+                                            {{5, 1, 7}, {1, 3, 1}}})
+    cases.push_back(pair);
+  check_op(op, cases, {.low = 0.5, .high = 2});
+  check_threads(op, {{3, 40001}, {40001}}, {.low = 0.5, .high = 2});
+  check_threads(op, {{200, 1}, {3, 200, 301}}, {.low = 0.5, .high = 2});
+}
+
+TEST_CASE("div: a variable with itself, and with constants") {
+  const auto itself = [](const Variables& in) { return div(in[0], in[0]); };
+  check_op(itself, {{{3, 4}}}, {.low = 0.5, .high = 2});
+  const Variable constant(random({3, 1}, DType::f64, 0.5, 2));
+  CheckOptions options;
+  options.f32 = false;
+  options.low = 0.5;
+  check_op([&](const Variables& in) { return div(in[0], constant); }, {{{3, 4}}}, options);
+  check_op([&](const Variables& in) { return div(constant, in[0]); }, {{{3, 4}}}, options);
+  CHECK_FALSE(div(constant, constant).requires_grad());
+}
+
+TEST_CASE("div: the order of axes is that of the first input that is not broadcast") {
+  const Variable row_major(random({3, 4})), turned(random({4, 3}).transpose(0, 1)),
+      row(random({1, 4})), column(random({3, 1}));
+  CHECK(div(row_major, turned).value().strides() == Strides{4, 1});
+  CHECK(div(turned, row_major).value().strides() == Strides{1, 3});
+  CHECK(div(row, turned).value().strides() == Strides{1, 3});
+  CHECK(div(column, row_major).value().strides() == Strides{4, 1});
+  CHECK(div(row, column).value().is_dense());
+}
+
+TEST_CASE("div: errors name it, with shapes and dtypes") {
+  const Variable a(random({2, 3}));
+  CHECK_THROWS_WITH(div(a, Variable(random({2}))),
+                    Catch::Contains("div") && Catch::Contains("[2, 3]") && Catch::Contains("[2]"));
+  CHECK_THROWS_WITH(div(a, Variable(random({2, 3}, DType::f32))),
+                    Catch::Contains("div") && Catch::Contains("f64") && Catch::Contains("f32"));
+  CHECK_THROWS_AS(div(a, Variable()), ShapeError);
+  CHECK_THROWS_AS(
+      div(Variable(Tensor::zeros({2}, DType::i32)), Variable(Tensor::zeros({2}, DType::i32))),
+      ShapeError);
+}

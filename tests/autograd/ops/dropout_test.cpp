@@ -1,0 +1,79 @@
+#include "longhand/autograd/ops.h"
+#include "tests/support/gradcheck.h"
+
+using namespace longhand;
+using namespace longhand::test;
+
+namespace {
+
+// By the definition: word i mod 4 of block i / 4 against p 2^32.
+bool keeps(const Generator& generator, double p, uint64_t i) {
+  return generator.block(i / 4)[i % 4] >= p * 0x1p32;
+}
+
+}  // namespace
+
+TEST_CASE("dropout: element i is decided by word i, whatever the strides") {
+  const Generator generator(9);
+  for (const Shape& shape : {Shape{}, Shape{1}, Shape{7}, Shape{3, 5}, Shape{2, 3, 5}, Shape{3000}}) {
+    const Tensor values = random(shape, DType::f64, 1, 2);
+    const auto x = values.to_vector<double>();
+    for (Layout layout : {Layout::row_major, Layout::reversed, Layout::sliced}) {
+      for (double p : {0.1, 0.5, 0.75}) {
+        const Variable y = dropout(Variable(lay_out(values, layout)), p, generator);
+        const auto found = y.value().to_vector<double>();
+        INFO(shape << " layout " << static_cast<int>(layout) << " p " << p);
+        bool ok = true;
+        for (size_t i = 0; i < found.size(); ++i)
+          ok = ok && found[i] == (keeps(generator, p, i) ? x[i] * (1 / (1 - p)) : 0);
+        CHECK(ok);
+      }
+    }
+  }
+}
+
+TEST_CASE("dropout: how many are kept") {
+  const Variable x(Tensor::full({100000}, 1));
+  for (double p : {0.0, 0.1, 0.5, 0.9}) {
+    int64_t kept = 0;
+    for (float y : dropout(x, p, Generator(3)).value().to_vector<float>()) {
+      kept += y != 0;
+      if (y != 0) CHECK(y == Approx(1 / (1 - p)));
+    }
+    const double deviation = std::sqrt(1e5 * p * (1 - p));
+    CHECK(std::abs(static_cast<double>(kept) - 1e5 * (1 - p)) <= 4 * deviation);
+  }
+  CHECK(dropout(x, 0, Generator(3)).value().shares_memory_with(x.value()));
+  // Almost always dropped, never divided by zero.
+  const double nearly_one = std::nextafter(1.0, 0.0);
+  CHECK(sum(dropout(x, nearly_one, Generator(3))).value().item() == 0);
+}
+
+TEST_CASE("dropout: gradients") {
+  const auto op = [](const Variables& in) { return dropout(in[0], 0.3, Generator(5)); };
+  check_op(op, awkward_shapes());
+  check_op([&](const Variables& in) { return op(in) + square(transpose(op(in), 0, 1)); },
+           {{{4, 4}}});
+  check_op([](const Variables& in) { return dropout(transpose(in[0], 1, 2), 0.3, Generator(5)); },
+           {{{2, 3, 4, 5}}});
+  check_threads(op, {{300, 401}});
+  check_threads([](const Variables& in) { return dropout(transpose(in[0], 0, 1), 0.3, Generator(5)); },
+                {{300, 401}});
+}
+
+TEST_CASE("dropout: what is dropped is zero, even if it is not a number") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const Tensor& x : {Tensor::full({64}, nan, DType::f64),
+                          Tensor::full({8, 8}, nan, DType::f64).transpose(0, 1).slice(1, 0, 7)}) {
+    const auto y = dropout(Variable(x), 0.5, Generator(1)).value().to_vector<double>();
+    for (size_t i = 0; i < y.size(); ++i)
+      CHECK((keeps(Generator(1), 0.5, i) ? std::isnan(y[i]) : y[i] == 0));
+  }
+}
+
+TEST_CASE("dropout: errors") {
+  const Variable x(random({3}));
+  CHECK_THROWS_WITH(dropout(x, 1, Generator(1)), Catch::Contains("dropout"));
+  CHECK_THROWS_AS(dropout(x, -0.1, Generator(1)), ConfigError);
+  CHECK_THROWS_AS(dropout(x, std::nan(""), Generator(1)), ConfigError);
+}

@@ -1,0 +1,66 @@
+#include "longhand/autograd/ops.h"
+#include "tests/support/gradcheck.h"
+
+using namespace longhand;
+using namespace longhand::test;
+
+namespace {
+
+// The definition, composed of other operations.
+Variable composed(const Variable& x, const Variable& w, const Variable& b, double eps) {
+  const Variable centred = x - mean(x, {-1}, true);
+  return centred / sqrt(mean(square(centred), {-1}, true) + eps) * w + b;
+}
+
+}  // namespace
+
+TEST_CASE("layer_norm: values") {
+  const Tensor x = random({3, 7}), w = random({7}, DType::f64, 1, 2, 5), b = random({7});
+  CHECK(close(layer_norm(Variable(x), Variable(w), Variable(b), 0.1).value(),
+              composed(Variable(x), Variable(w), Variable(b), 0.1).value(), 1e-13));
+  // The variance is taken after the mean: a large offset costs few digits.
+  const Tensor far = affine(Variable(x.to(DType::f32)), 1, 1000).value();
+  CHECK(close(layer_norm(Variable(far), {}, {}).value(), layer_norm(Variable(x), {}, {}).value(),
+              1e-3));
+  // A row of equal numbers has no variance.
+  CHECK(layer_norm(Variable(Tensor::full({2, 3}, 5)), {}, {}).value().to_vector<float>() ==
+        std::vector<float>(6, 0.0f));
+}
+
+TEST_CASE("layer_norm: gradients") {
+  const auto op = [](const Variables& in) { return layer_norm(in[0], in[1], in[2], 0.1); };
+  check_op(op, {{{7}, {7}, {7}},
+                {{0}, {0}, {0}},
+                {{1}, {1}, {1}},
+                {{5, 1}, {1}, {1}},
+                {{3, 0}, {0}, {0}},
+                {{0, 3}, {3}, {3}},
+                {{1, 5}, {5}, {5}},
+                {{3, 4}, {4}, {4}},
+                {{2, 3, 5}, {5}, {5}}});
+  check_op([](const Variables& in) { return layer_norm(in[0], in[1], {}, 0.1); },
+           {{{2, 3, 5}, {5}}});
+  check_op([](const Variables& in) { return layer_norm(in[0], {}, in[1], 0.1); },
+           {{{2, 3, 5}, {5}}});
+  check_op([](const Variables& in) { return layer_norm(in[0], {}, {}, 0.1); }, {{{2, 3, 5}}});
+  check_op([](const Variables& in) { return layer_norm(transpose(in[0], 1, 2), in[1], in[2], 0.1); },
+           {{{2, 3, 4, 5}, {5}, {5}}});
+  // Twice the same inputs: gradients are added.
+  check_op([&](const Variables& in) { return op(in) + square(transpose(op(in), 0, 1)); },
+           {{{4, 4}, {4}, {4}}});
+  // Only some gradients are needed.
+  const Variable x(random({3, 4})), w(random({4}), true), b(random({4}));
+  backward(layer_norm(x, w, b), random({3, 4}));
+  CHECK(w.grad().defined());
+  check_threads(op, {{3000, 65}, {65}, {65}});
+}
+
+TEST_CASE("layer_norm: errors") {
+  const Variable x(random({2, 3}));
+  CHECK_THROWS_WITH(layer_norm(x, Variable(random({2})), {}),
+                    Catch::Contains("layer_norm") && Catch::Contains("[2]") &&
+                        Catch::Contains("[2, 3]"));
+  CHECK_THROWS_AS(layer_norm(x, {}, Variable(random({3}, DType::f32))), ShapeError);
+  CHECK_THROWS_AS(layer_norm(Variable(Tensor::scalar(1)), {}, {}), ShapeError);
+  CHECK_THROWS_AS(layer_norm(x, {}, {}, -1), ConfigError);
+}

@@ -1,0 +1,74 @@
+#include "longhand/autograd/ops.h"
+#include "tests/support/gradcheck.h"
+
+using namespace longhand;
+using namespace longhand::test;
+
+namespace {
+
+const Op with_bias = [](const Variables& in) { return linear(in[0], in[1], in[2]); };
+const Op without = [](const Variables& in) { return linear(in[0], in[1]); };
+
+}  // namespace
+
+TEST_CASE("linear: values") {
+  const Variable x(Tensor::from<double>({1, 2, 3, 4}, {2, 2}));
+  const Variable w(Tensor::from<double>({1, 0, 0, 1, 1, 1}, {3, 2}));
+  const Variable b(Tensor::from<double>({10, 20, 30}, {3}));
+  CHECK(linear(x, w, b).value().to_vector<double>() == std::vector<double>{11, 22, 33, 13, 24, 37});
+  CHECK(linear(x, w).value().to_vector<double>() == std::vector<double>{1, 2, 3, 3, 4, 7});
+  const Variable nothing(Tensor::zeros({2, 0}, DType::f64)), none(Tensor::zeros({3, 0}, DType::f64));
+  CHECK(linear(nothing, none, b).value().to_vector<double>() ==
+        std::vector<double>{10, 20, 30, 10, 20, 30});
+  // Sizes for which the product is cut into tiles in several ways.
+  for (const Shape& sizes : {Shape{500, 40, 50}, Shape{130, 200, 100}, Shape{63, 8, 8}}) {
+    for (Layout layout : {Layout::row_major, Layout::reversed}) {
+      const Variable a(random({sizes[0], sizes[1]}));
+      const Variable m(lay_out(random({sizes[2], sizes[1]}), layout)), c(random({sizes[2]}));
+      CHECK(close(linear(a, m, c).value(), (matmul(a, transpose(m, 0, 1)) + c).value(), 1e-12));
+    }
+  }
+}
+
+TEST_CASE("linear: gradients") {
+  const std::vector<Case> cases = {
+      {{3, 4}, {5, 4}, {5}}, {{4}, {3, 4}, {3}},       {{1}, {1, 1}, {1}},
+      {{3, 1}, {4, 1}, {4}}, {{3, 4}, {1, 4}, {1}},    {{0, 4}, {3, 4}, {3}},
+      {{3, 0}, {2, 0}, {2}}, {{3, 4}, {0, 4}, {0}},    {{2, 3, 4}, {5, 4}, {5}},
+      {{2, 1, 3, 2}, {3, 2}, {3}}};
+  check_op(with_bias, cases);
+  for (Case c : cases) check_op(without, {{c[0], c[1]}});
+  // More rows than a tile.
+  check_op(with_bias, {{{150, 3}, {2, 3}, {2}}});
+  // Rows in another order of memory, a gradient of another order.
+  check_op([](const Variables& in) { return linear(transpose(in[0], 1, 2), in[1], in[2]); },
+           {{{2, 3, 4, 5}, {3, 5}, {3}}});
+  check_op([](const Variables& in) { return square(transpose(linear(in[0], in[1], in[2]), 0, 2)); },
+           {{{2, 3, 4}, {3, 4}, {3}}});
+  check_op([](const Variables& in) { return sum(linear(in[0], in[1], in[2]), {1}); },
+           {{{2, 3, 4}, {3, 4}, {3}}});
+  // Gradients are added to others: a weight used twice.
+  check_op(
+      [](const Variables& in) { return linear(linear(in[0], in[1], in[2]), in[1], in[2]) + in[0]; },
+      {{{2, 3, 4}, {4, 4}, {4}}});
+}
+
+TEST_CASE("linear: keeps the order of rows in memory") {
+  const Variable x(random({2, 5, 3, 4}).transpose(1, 2));
+  CHECK(linear(x, Variable(random({7, 4}))).value().strides() == Strides{105, 7, 21, 1});
+}
+
+TEST_CASE("linear: threads") {
+  check_threads(with_bias, {{4000, 64}, {48, 64}, {48}});
+  check_threads(with_bias, {{700, 256}, {300, 256}, {300}});
+}
+
+TEST_CASE("linear: errors") {
+  const Variable x(random({2, 3})), w(random({4, 3}));
+  CHECK_THROWS_WITH(linear(x, Variable(random({3, 4}))), Catch::Contains("linear") &&
+                                                             Catch::Contains("[2, 3]") &&
+                                                             Catch::Contains("[3, 4]"));
+  CHECK_THROWS_WITH(linear(x, w, Variable(random({3}))), Catch::Contains("bias"));
+  CHECK_THROWS_WITH(linear(x, Variable(random({4, 3}, DType::f32))), Catch::Contains("f32"));
+  CHECK_THROWS_AS(linear(Variable(Tensor::scalar(1)), w), ShapeError);
+}

@@ -1,0 +1,47 @@
+#include "longhand/autograd/ops.h"
+#include "tests/support/gradcheck.h"
+
+using namespace longhand;
+using namespace longhand::test;
+
+TEST_CASE("slice: a view; negative ends count from the back") {
+  const Variable x(Tensor::from<double>({0, 1, 2, 3, 4, 5, 6}, {7}));
+  const auto is = [](const Variable& v, std::vector<double> want) {
+    CHECK(v.value().to_vector<double>() == want);
+  };
+  is(slice(x, 0, 1, 4), {1, 2, 3});
+  is(slice(x, -1, -3, 7), {4, 5, 6});
+  is(slice(x, 0, 0, -1, 2), {0, 2, 4});
+  is(slice(x, 0, 1, 7, 3), {1, 4});
+  is(slice(x, 0, 3, 3), {});
+  CHECK(slice(x, 0, 1, 4).value().shares_memory_with(x.value()));
+}
+
+TEST_CASE("slice: gradients, zero outside") {
+  check_op([](const Variables& in) { return slice(in[0], -1, 1, 4); },
+           {{{4}}, {{7}}, {{3, 5}}, {{2, 3, 6}}});
+  check_op([](const Variables& in) { return slice(in[0], 0, 0, -1); },
+           {{{1}}, {{5}}, {{3, 4}}, {{2, 0}}});
+  check_op([](const Variables& in) { return slice(in[0], 1, -4, 5, 2); }, {{{3, 5}}, {{2, 6, 3}}});
+  check_op([](const Variables& in) { return slice(in[0], 1, 1, 2, 5); }, {{{3, 5}}, {{2, 6, 3}}});
+  check_op([](const Variables& in) { return slice(in[0], 1, 2, 2); }, {{{3, 5}}});
+  check_threads([](const Variables& in) { return slice(in[0], 1, 1, 300); }, {{300, 301}});
+}
+
+TEST_CASE("slice: several of one variable, as of a joint projection to queries, keys, values") {
+  const auto op = [](const Variables& in) {
+    const Variable q = slice(in[0], -1, 0, 2), k = slice(in[0], -1, 2, 4),
+                   v = slice(in[0], -1, 4, 6);
+    return q * k + v * slice(in[0], -1, 1, 3);
+  };
+  check_op(op, {{{6}}, {{3, 6}}, {{2, 3, 7}}});
+}
+
+TEST_CASE("slice: errors") {
+  const Variable x(random({2, 3}));
+  CHECK_THROWS_WITH(slice(x, 1, 2, 5), Catch::Contains("slice") && Catch::Contains("[2, 3]"));
+  CHECK_THROWS_AS(slice(x, 1, 2, 1), ShapeError);
+  CHECK_THROWS_AS(slice(x, 1, -4, 1), ShapeError);
+  CHECK_THROWS_AS(slice(x, 1, 0, 3, 0), ShapeError);
+  CHECK_THROWS_AS(slice(x, 2, 0, 1), ShapeError);
+}

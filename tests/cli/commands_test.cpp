@@ -1,0 +1,384 @@
+// What the subcommands print and write when all is well.
+#include <signal.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "longhand/attention/variant.h"
+#include "tests/cli/program.h"
+#include "tests/cli/tiny.h"
+#include "tests/support/catch.h"
+
+using namespace longhand;
+using namespace longhand::test;
+using Catch::Contains;
+using Json = nlohmann::json;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+Outcome succeed(const std::vector<std::string>& arguments, const fs::path& where,
+                const std::map<std::string, std::string>& environment = {}) {
+  const Outcome outcome = run(arguments, where, environment);
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  return outcome;
+}
+
+Json json_of(const std::vector<std::string>& arguments, const fs::path& where) {
+  const Outcome outcome = succeed(arguments, where);
+  INFO(outcome.out);
+  return Json::parse(outcome.out);
+}
+
+/// A text with something to learn, and bytes beyond ASCII.
+std::string some_text() {
+  std::string text;
+  for (int i = 0; i < 200; ++i)
+    text += "line " + std::to_string(i * i % 97) + " of a small text: na\xc3\xafve caf\xc3\xa9\n";
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("train leaves a whole run directory") {
+  const TinyFolder folder;
+  const Outcome outcome = succeed({"train", "config.toml", "--out", "a/run"}, folder.path());
+  CHECK_THAT(outcome.out, Contains("finished after 20 steps") && Contains("a/run"));
+  CHECK_THAT(outcome.err, Contains("softmax attention") && Contains("validation loss"));
+
+  const fs::path run = folder / "a/run";
+  for (const char* name : {"config.toml", "metrics.jsonl", "summary.json", "checkpoints/last.h5",
+                           "checkpoints/best.h5"})
+    CHECK(fs::exists(run / name));
+
+  std::ifstream metrics(run / "metrics.jsonl");
+  int64_t training = 0, validation = 0;
+  for (std::string line; std::getline(metrics, line);) {
+    const Json record = Json::parse(line);
+    for (const char* key : {"step", "loss", "accuracy", "tokens_per_second", "peak_memory_bytes"})
+      CHECK(record[key].is_number());
+    if (record["split"] == "train") {
+      CHECK(record["step"] == ++training);
+      CHECK(record["learning_rate"] == 0.01);
+    } else {
+      CHECK(record["split"] == "validation");
+      CHECK(record["step"] == 10 * ++validation);
+    }
+  }
+  CHECK(training == 20);
+  CHECK(validation == 2);
+
+  const Json summary = Json::parse(read(run / "summary.json"));
+  CHECK(summary["status"] == "finished");
+  CHECK(summary["step"] == 20);
+  CHECK(summary["attention"] == "softmax");
+}
+
+TEST_CASE("the directory of a run is named after its configuration and the time") {
+  const TinyFolder folder;
+  for (int i = 0; i < 2; ++i)
+    succeed({"train", "config.toml", "--quiet", "--set", "train.steps=1"}, folder.path());
+  int64_t runs = 0;
+  for (const auto& entry : fs::directory_iterator(folder / "runs")) {
+    CHECK_THAT(entry.path().filename().string(), Catch::StartsWith("config-20"));
+    ++runs;
+  }
+  CHECK(runs == 2);
+}
+
+TEST_CASE("who is quiet says nothing on stderr, and JSON is all there is on stdout") {
+  const TinyFolder folder;
+  const Outcome quiet = succeed({"train", "config.toml", "--quiet", "--out", "q"}, folder.path());
+  CHECK(quiet.err == "");
+  const Outcome json = succeed({"train", "config.toml", "--json", "--out", "j"}, folder.path());
+  CHECK(Json::parse(json.out)["run"] == "j");
+  CHECK(json.err != "");
+  CHECK(json_of({"evaluate", "j", "--json"}, folder.path())["examples"] == 16);
+}
+
+TEST_CASE("the command line goes over the environment, and that over the file") {
+  const TinyFolder folder;
+  write_text(folder / "seeded.toml", std::string(tiny_config) + "\n[attention]\n");
+  const auto seed = [&](std::vector<std::string> more, const char* file,
+                        const std::map<std::string, std::string>& environment) {
+    std::vector<std::string> arguments = {"config", "dump", file};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const std::string text = succeed(arguments, folder.path(), environment).out;
+    const size_t at = text.rfind("\nseed = ");
+    return text.substr(at + 8, text.find('\n', at + 1) - at - 8);
+  };
+  std::string text = tiny_config;
+  text.insert(text.find("steps = 20"), "seed = 1\n");
+  write_text(folder / "c.toml", text);
+  CHECK(seed({}, "config.toml", {}) == "0");
+  CHECK(seed({}, "c.toml", {}) == "1");
+  CHECK(seed({}, "c.toml", {{"LONGHAND_SEED", "2"}}) == "2");
+  CHECK(seed({"--set", "train.seed=3"}, "c.toml", {{"LONGHAND_SEED", "2"}}) == "3");
+  CHECK(seed({"--seed", "4", "--set", "train.seed=3"}, "c.toml", {}) == "4");
+  CHECK(run({"config", "dump", "c.toml"}, folder.path(), {{"LONGHAND_SEED", "x"}}).code == 2);
+  CHECK(run({"config", "dump", "c.toml"}, folder.path(), {{"LONGHAND_THREADS", "x"}}).code == 2);
+}
+
+TEST_CASE("config dump gives every option, and its own output gives it again") {
+  const TinyFolder folder;
+  const std::string dumped = succeed({"config", "dump", "config.toml"}, folder.path()).out;
+  CHECK_THAT(dumped, Contains("d_model = 16\n") && Contains("vocabulary = ") &&
+                         Contains("type = \"softmax\"\n") && Contains("weight_decay = "));
+  write_text(folder / "dumped.toml", dumped);
+  CHECK(succeed({"config", "dump", "dumped.toml"}, folder.path()).out == dumped);
+  succeed({"train", "config.toml", "--quiet", "--out", "run"}, folder.path());
+  CHECK(read(folder / "run/config.toml") == dumped);
+
+  // Data that is not there keeps nobody from looking.
+  const Outcome outcome = succeed(
+      {"config", "dump", "config.toml", "--set", "data.task=tokens", "--set", "data.path=none.h5"},
+      folder.path());
+  CHECK_THAT(outcome.out, Contains("path = \"none.h5\"") && Contains("d_model = 16"));
+  CHECK_THAT(outcome.err, Contains("none.h5"));
+}
+
+TEST_CASE("options of another type are left out, with a word about it") {
+  const TinyFolder folder;
+  write_text(folder / "c.toml", std::string(tiny_config) + "[attention]\ntype='linformer'\nk=4\n");
+  const Outcome outcome =
+      succeed({"config", "dump", "c.toml", "--set", "attention.type=linear"}, folder.path());
+  CHECK_THAT(outcome.err, Contains("attention.k"));
+  CHECK_THAT(outcome.out, !Contains("\nk = "));
+}
+
+TEST_CASE("the example configurations are sound") {
+  const TemporaryDirectory folder;
+  write_text(folder / "text", some_text());
+  std::string lines;
+  for (int i = 0; i < 100; ++i)
+    lines += std::to_string(i % 2) + "\ttext " + std::to_string(i) + "\n";
+  write_text(folder / "lines.tsv", lines);
+  const std::map<std::string, std::vector<std::string>> data = {
+      {"mqar", {}},
+      {"listops", {"data.train_size=40", "data.validation_size=10", "data.test_size=10"}},
+      {"copy", {}},
+      {"text_lm", {"data.path=text", "model.max_length=64"}},
+      {"text_classification", {"data.path=lines.tsv", "model.max_length=64"}}};
+  for (const auto& [name, assignments] : data) {
+    std::vector<std::string> arguments = {"config", "dump",
+                                          std::string(LONGHAND_CONFIGS) + "/" + name + ".toml"};
+    for (const std::string& assignment : assignments)
+      arguments.insert(arguments.end(), {"--set", assignment});
+    INFO(name);
+    const std::string dumped = succeed(arguments, folder.path()).out;
+    CHECK_THAT(dumped, Contains("type = \"softmax\""));
+    if (name == "text_lm") CHECK_THAT(dumped, Contains("\nlength = 64\n"));
+    // Every variant that can be: none of the options stands in the way.
+    for (const std::string& variant : attention::names()) {
+      if (name == "text_lm" && !attention::traits(variant).causal) continue;
+      INFO(variant);
+      auto other = arguments;
+      other.insert(other.end(), {"--set", "attention.type=" + variant});
+      succeed(other, folder.path());
+    }
+  }
+  std::set<std::string> files;
+  for (const auto& entry : fs::directory_iterator(LONGHAND_CONFIGS))
+    files.insert(entry.path().stem());
+  CHECK(files == std::set<std::string>{"copy", "fashion_mnist", "listops", "mqar",
+                                       "text_classification", "text_lm"});
+}
+
+TEST_CASE("evaluate measures the best checkpoint, as training did") {
+  const TinyFolder folder;
+  const Json trained = json_of(
+      {"train", "config.toml", "--json", "--quiet", "--out", "run", "--set", "train.ema_decay=0.5"},
+      folder.path());
+  const Json result =
+      json_of({"evaluate", "run", "--split", "validation", "--json"}, folder.path());
+  CHECK(result["loss"] == trained["best"]["value"]);
+  CHECK(result["step"] == trained["best"]["step"]);
+  CHECK(result["initialised"].empty());
+  CHECK_THAT(succeed({"evaluate", "run"}, folder.path()).out,
+             Contains("loss  ") && Contains("accuracy  "));
+  CHECK(json_of({"evaluate", "run", "--limit", "5", "--json"}, folder.path())["examples"] == 5);
+  CHECK(json_of({"evaluate", "run/checkpoints/last.h5", "--json"}, folder.path())["step"] == 20);
+}
+
+TEST_CASE("evaluate under another variant keeps the weights that both have") {
+  const TinyFolder folder;
+  succeed({"train", "config.toml", "--quiet", "--out", "run", "--set", "attention.type=performer",
+           "--set", "attention.features=8"},
+          folder.path());
+  const Json own = json_of({"evaluate", "run", "--json"}, folder.path());
+  CHECK(own["initialised"].empty());
+  CHECK(own["unused"].empty());
+
+  const Json exact =
+      json_of({"evaluate", "run", "--json", "--set", "attention.type=softmax"}, folder.path());
+  CHECK(exact["attention"] == "softmax");
+  CHECK(exact["initialised"].empty());
+  CHECK(exact["unused"].size() >= 1);
+  CHECK(exact["loss"] != own["loss"]);
+
+  const Json linformer =
+      json_of({"evaluate", "run", "--json", "--set", "attention.type=linformer", "attention.k=4"},
+              folder.path());
+  REQUIRE(linformer["initialised"].size() == 2);
+  CHECK_THAT(linformer["initialised"][0].get<std::string>(),
+             Contains("blocks.0.attention.kernel.projection"));
+  const Json more =
+      json_of({"evaluate", "run", "--json", "--set", "attention.features=16"}, folder.path());
+  CHECK(more["initialised"].size() >= 1);
+}
+
+TEST_CASE("data that was made, stored and read again is the same") {
+  const TinyFolder folder;
+  const std::vector<std::string> options = {"--set",        "data.length=16", "--set",
+                                            "data.count=4", "--set",          "data.train_size=64"};
+  const auto with = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return arguments;
+  };
+  const Json made = json_of(
+      with({"data", "make", "copy", "-o", "copy.h5", "--count", "16", "--json"}), folder.path());
+  CHECK(made["examples"]["train"] == 16);
+  const Json hashed =
+      json_of(with({"data", "hash", "copy", "--count", "16", "--json"}), folder.path());
+  const Json stored =
+      json_of({"data", "hash", "tokens", "--set", "data.path=copy.h5", "--json"}, folder.path());
+  CHECK(stored["splits"] == hashed["splits"]);
+  const Json other = json_of(
+      with({"data", "hash", "copy", "--count", "16", "--json", "--seed", "1"}), folder.path());
+  CHECK(other["splits"]["train"] != hashed["splits"]["train"]);
+
+  // A model is evaluated on a file as on the task itself.
+  succeed({"train", "config.toml", "--quiet", "--out", "run"}, folder.path());
+  const Json task = json_of({"evaluate", "run", "--json", "--limit", "16"}, folder.path());
+  const Json file = json_of(
+      {"evaluate", "run", "--json", "--set", "data.task=tokens", "--set", "data.path=copy.h5"},
+      folder.path());
+  CHECK(file["loss"] == task["loss"]);
+  CHECK(file["accuracy"] == task["accuracy"]);
+
+  const Json shown =
+      json_of(with({"data", "show", "copy", "--count", "2", "--json"}), folder.path());
+  REQUIRE(shown["examples"].size() == 2);
+  CHECK(shown["examples"][0]["tokens"].size() == 16);
+  CHECK_THAT(succeed(with({"data", "show", "copy"}), folder.path()).out, Contains("targets: "));
+}
+
+TEST_CASE("data check listops recomputes targets") {
+  const TemporaryDirectory folder;
+  write_text(folder / "a.tsv", "Source\tTarget\n[MAX 1 2 ]\t2\n( ( ( [SM 5 ) 7 ) ] )\t2\n");
+  CHECK_THAT(succeed({"data", "check", "listops", "a.tsv"}, folder.path()).out,
+             Contains("2 of 2 targets agree"));
+  CHECK(json_of({"data", "check", "listops", "a.tsv", "--json"}, folder.path())["agreeing"] == 2);
+}
+
+TEST_CASE("generate continues a text") {
+  const TemporaryDirectory folder;
+  write_text(folder / "text", some_text());
+  std::string config = tiny_config;
+  config.replace(config.find("task = \"copy\"\nlength = 16\ncount = 4\ntrain_size = 64\n"
+                             "validation_size = 16\ntest_size = 16"),
+                 std::string("task = \"copy\"\nlength = 16\ncount = 4\ntrain_size = 64\n"
+                             "validation_size = 16\ntest_size = 16")
+                     .size(),
+                 "task = \"text_lm\"\npath = \"text\"");
+  config.replace(config.find("d_mlp = 16"), 10, "d_mlp = 16\nmax_length = 16");
+  write_text(folder / "c.toml", config);
+  succeed({"train", "c.toml", "--quiet", "--out", "run"}, folder.path());
+  // The model is all in the checkpoint; the text is not needed any more.
+  fs::remove(folder / "text");
+  const auto text = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"generate", "run", "--tokens", "40"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return succeed(arguments, folder.path()).out;
+  };
+  const std::string one = text({"--prompt", "line 1"});
+  CHECK(one.size() == 40);  // more than the model sees at once
+  CHECK(text({"--prompt", "line 1"}) == one);
+  CHECK(text({"--prompt", "line 1", "--seed", "1"}) != one);
+  CHECK(text({"--prompt", "line 1", "--threads", "2"}) == one);
+  const std::string likeliest = text({"--prompt", "line 1", "--temperature", "0"});
+  CHECK(text({"--prompt", "line 1", "--top-k", "1", "--seed", "9"}) == likeliest);
+  CHECK(text({}).size() == 40);
+  const Json json =
+      json_of({"generate", "run", "--prompt", "line 1", "--tokens", "40", "--json"}, folder.path());
+  REQUIRE(json["bytes"].size() == 40);
+  CHECK(json["bytes"][0] == static_cast<unsigned char>(one[0]));
+}
+
+TEST_CASE("variants are listed with what they can do") {
+  const TemporaryDirectory folder;
+  const Outcome table = succeed({"variants"}, folder.path());
+  const Json json = json_of({"variants", "--json"}, folder.path());
+  REQUIRE(json.size() == attention::names().size());
+  for (size_t i = 0; i < json.size(); ++i) {
+    const std::string name = attention::names()[i];
+    CHECK(json[i]["name"] == name);
+    CHECK(json[i]["causal"] == attention::traits(name).causal);
+    CHECK_THAT(table.out, Contains(name));
+  }
+}
+
+TEST_CASE("checkpoint inspect lists what a checkpoint holds") {
+  const TinyFolder folder;
+  succeed({"train", "config.toml", "--quiet", "--out", "run"}, folder.path());
+  const std::string file = "run/checkpoints/last.h5";
+  const Json json = json_of({"checkpoint", "inspect", file, "--json"}, folder.path());
+  CHECK(json["digest"] == "ok");
+  CHECK(json["step"] == 20);
+  CHECK(json["config"] == read(folder / "run/config.toml"));
+  const auto names = json["model"];
+  CHECK(std::any_of(names.begin(), names.end(), [](const Json& tensor) {
+    return tensor["name"] == "blocks.0.attention.query.weight" &&
+           tensor["shape"] == Json::array({16, 16}) && tensor["dtype"] == "f32";
+  }));
+  CHECK_THAT(succeed({"checkpoint", "inspect", file}, folder.path()).out,
+             Contains("digest   ok") && Contains("blocks.0.attention.query.weight"));
+}
+
+TEST_CASE("help and version") {
+  const TemporaryDirectory folder;
+  CHECK_THAT(succeed({"--version"}, folder.path()).out, Catch::StartsWith("longhand "));
+  CHECK(json_of({"--version", "--json"}, folder.path())["version"].is_string());
+  CHECK_THAT(succeed({"--help"}, folder.path()).out, Contains("Exit codes") && Contains("train"));
+  const std::vector<std::vector<std::string>> commands = {
+      {"train"},         {"evaluate"},       {"generate"},
+      {"variants"},      {"checkpoint"},     {"checkpoint", "inspect"},
+      {"config"},        {"config", "dump"}, {"data"},
+      {"data", "make"},  {"data", "show"},   {"data", "hash"},
+      {"data", "tasks"}, {"data", "check"},  {"data", "check", "listops"}};
+  for (auto command : commands) {
+    const std::string last = command.back();
+    command.push_back("--help");
+    CHECK_THAT(succeed(command, folder.path()).out, Contains("Usage:") && Contains(last));
+  }
+  CHECK_THAT(succeed({"data", "tasks"}, folder.path()).out, Contains("listops: "));
+}
+
+TEST_CASE("a terminal sees a bar, which is gone at the end") {
+  const TinyFolder folder;
+  for (const bool colour : {true, false}) {
+    std::map<std::string, std::string> environment = {{"TERM", "xterm"}};
+    environment["NO_COLOR"] = colour ? "" : "1";
+    Program program({"train", "config.toml", "--out", colour ? "a" : "b"}, folder.path(),
+                    environment, true);
+    const Outcome outcome = program.wait();
+    CHECK(outcome.code == 0);
+    CHECK_THAT(outcome.err,
+               Contains("\r[") && Contains("train 1/20  loss ") && Contains("tokens/s"));
+    CHECK_THAT(outcome.err, Contains("\r\x1b[K"));
+    CHECK((outcome.err.find("\x1b[32m") != std::string::npos) == colour);
+  }
+  Program dumb({"train", "config.toml", "--out", "c"}, folder.path(), {{"TERM", "dumb"}}, true);
+  const Outcome outcome = dumb.wait();
+  CHECK_THAT(outcome.err, Contains("train 1/20  loss ") && !Contains("\x1b"));
+}

@@ -1,0 +1,58 @@
+// The program as a process: started, signalled, waited for, and what it said.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace longhand::test {
+
+struct Outcome {
+  int code = -1;  // exit code, or 128 + the signal that ended it
+  std::string out, err;
+};
+
+/// A running `longhand`.
+class Program {
+ public:
+  /// In folder `where`, with variables added to the environment. With `terminal`, stderr is one.
+  Program(const std::vector<std::string>& arguments, const std::filesystem::path& where,
+          const std::map<std::string, std::string>& environment = {}, bool terminal = false);
+  /// Kills it if it still runs.
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  void send(int signal);
+  /// Whether it has ended.
+  bool over();
+  Outcome wait();
+
+ private:
+  std::filesystem::path out_, err_;
+  pid_t pid_ = -1;
+  int status_ = 0;
+  int terminal_ = -1;
+  std::string shown_;  // on the terminal
+};
+
+/// Runs it to its end.
+Outcome run(const std::vector<std::string>& arguments, const std::filesystem::path& where,
+            const std::map<std::string, std::string>& environment = {});
+
+/// Waits up to a minute for `done` to hold; false if it never does.
+template <class F>
+bool eventually(F&& done) {
+  using namespace std::chrono_literals;
+  for (const auto end = std::chrono::steady_clock::now() + 60s;
+       std::chrono::steady_clock::now() < end; std::this_thread::sleep_for(1ms))
+    if (done()) return true;
+  return false;
+}
+
+}  // namespace longhand::test

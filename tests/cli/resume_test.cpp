@@ -1,0 +1,181 @@
+// Interrupted and resumed, a run ends with the bits of one that was not, whatever the variant and
+// the number of threads.
+#include <signal.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "longhand/attention/variant.h"
+#include "longhand/train/checkpoint/checkpoint.h"
+#include "tests/cli/program.h"
+#include "tests/cli/tiny.h"
+#include "tests/support/catch.h"
+
+using namespace longhand;
+using namespace longhand::test;
+using Catch::Contains;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> lines_of(const fs::path& path) {
+  std::ifstream in(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+/// metrics.jsonl without what the clock and the machine decide.
+std::vector<std::string> metrics_of(const fs::path& run) {
+  std::vector<std::string> out;
+  for (const std::string& line : lines_of(run / "metrics.jsonl")) {
+    auto record = nlohmann::ordered_json::parse(line);
+    record.erase("tokens_per_second");
+    record.erase("peak_memory_bytes");
+    out.push_back(record.dump());
+  }
+  return out;
+}
+
+void check_identical(const nn::StateDict& a, const nn::StateDict& b) {
+  REQUIRE(a.size() == b.size());
+  for (const auto& [name, tensor] : a) {
+    INFO(name);
+    REQUIRE(b.contains(name));
+    CHECK(identical(tensor, b.at(name)));
+  }
+}
+
+void check_identical(const fs::path& a, const fs::path& b) {
+  const auto x = train::load(a / "checkpoints/last.h5"), y = train::load(b / "checkpoints/last.h5");
+  check_identical(x.model, y.model);
+  check_identical(x.optimizer, y.optimizer);
+  check_identical(x.ema, y.ema);
+  CHECK(x.training == y.training);
+  CHECK(metrics_of(a) == metrics_of(b));
+}
+
+/// A configuration in which all that is random or remembered takes part.
+std::string config_for(const std::string& variant) {
+  std::string attention = "[attention]\ntype = \"" + variant + "\"\n";
+  if (variant == "performer" || variant == "rff")
+    attention += "features = 6\nredraw_interval = 7\n";
+  if (variant == "nystrom") attention += "landmarks = 4\nconv_kernel = 3\n";
+  if (variant == "linformer") attention += "k = 4\n";
+  std::string text = tiny_config;
+  text.insert(text.find("[data]"), "dropout = 0.1\n\n" + attention + "\n");
+  text.replace(text.find("steps = 20"), 10, "steps = 50\nema_decay = 0.9\nmicro_batches = 2");
+  return text + "schedule = \"cosine\"\nwarmup_steps = 5\n";
+}
+
+/// Starts training into `out` and stops it after some steps; where it was too fast for that, again.
+Outcome interrupted(std::vector<std::string> arguments, const fs::path& folder,
+                    const std::string& out, int signal) {
+  arguments.insert(arguments.end(), {"--out", out});
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    fs::remove_all(folder / out);
+    Program program(arguments, folder);
+    CHECK(eventually(
+        [&] { return program.over() || lines_of(folder / out / "metrics.jsonl").size() >= 5; }));
+    program.send(signal);
+    const Outcome outcome = program.wait();
+    if (outcome.code != 0) return outcome;
+  }
+  FAIL("it could not be interrupted");
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("resuming gives the bits of a run without interruption") {
+  const std::string variant = GENERATE(from_range(attention::names()));
+  CAPTURE(variant);
+  const TemporaryDirectory folder;
+  write_text(folder / "c.toml", config_for(variant));
+  const Outcome whole = run({"train", "c.toml", "--threads", "1", "--out", "whole"}, folder.path());
+  INFO(whole.err);
+  REQUIRE(whole.code == 0);
+  for (const std::string threads : {"1", "2"}) {
+    CAPTURE(threads);
+    const std::string out = "parts-" + threads;
+    const Outcome stopped =
+        interrupted({"train", "c.toml", "--threads", threads}, folder.path(), out, SIGTERM);
+    INFO(stopped.err);
+    REQUIRE(stopped.code == 75);
+    CHECK_THAT(stopped.err, Contains("longhand train --resume " + out));
+    const int64_t step = train::load(folder / (out + "/checkpoints/last.h5")).training.step;
+    REQUIRE(step > 0);
+    REQUIRE(step < 50);
+    // As if it had gone on for a while after that checkpoint and then been killed.
+    std::ofstream(folder / (out + "/metrics.jsonl"), std::ios::app)
+        << R"({"step":)" << step + 1 << R"(,"split":"train","loss":9})"
+        << "\n{\"step\":1,\"spl";
+
+    const Outcome resumed = run({"train", "--resume", out, "--threads", threads}, folder.path());
+    INFO(resumed.err);
+    REQUIRE(resumed.code == 0);
+    check_identical(folder / "whole", folder / out);
+  }
+}
+
+TEST_CASE("a finished run can be made longer") {
+  const TinyFolder folder;
+  REQUIRE(run({"train", "config.toml", "--out", "long", "--set", "train.steps=40"}, folder.path())
+              .code == 0);
+  REQUIRE(run({"train", "config.toml", "--out", "parts"}, folder.path()).code == 0);
+  const Outcome same = run({"train", "--resume", "parts"}, folder.path());
+  CHECK(same.code == 0);
+  CHECK_THAT(same.out, Contains("finished after 20 steps"));
+  const Outcome longer =
+      run({"train", "--resume", "parts", "--set", "train.steps=40"}, folder.path());
+  INFO(longer.err);
+  REQUIRE(longer.code == 0);
+  check_identical(folder / "long", folder / "parts");
+  CHECK(lines_of(folder / "long/config.toml") == lines_of(folder / "parts/config.toml"));
+}
+
+TEST_CASE("signals") {
+  const TinyFolder folder;
+  Program program({"train", "config.toml", "--out", "run", "--set", "train.steps=100000000",
+                   "train.eval_every=0"},
+                  folder.path());
+  const fs::path last = folder / "run/checkpoints/last.h5";
+  REQUIRE(eventually(
+      [&] { return program.over() || lines_of(folder / "run/metrics.jsonl").size() > 2; }));
+  REQUIRE_FALSE(program.over());
+
+  // A second process keeps off.
+  const Outcome second = run({"train", "--resume", "run"}, folder.path());
+  CHECK(second.code == 2);
+  CHECK_THAT(second.err, Contains("run is in use by another process"));
+
+  CHECK_FALSE(fs::exists(last));
+  program.send(SIGUSR1);
+  REQUIRE(eventually([&] { return program.over() || fs::exists(last); }));
+  CHECK_FALSE(program.over());
+  const int64_t saved = train::load(last).training.step;
+
+  program.send(SIGINT);
+  const Outcome outcome = program.wait();
+  CHECK(outcome.code == 75);
+  CHECK(train::load(last).training.step >= saved);
+  const auto summary = nlohmann::json::parse(std::ifstream(folder / "run/summary.json"));
+  CHECK(summary["status"] == "stopped");
+}
+
+TEST_CASE("a run that was killed before its first checkpoint starts again") {
+  const TinyFolder folder;
+  const Outcome killed = interrupted({"train", "config.toml", "--set", "train.eval_every=0"},
+                                     folder.path(), "run", SIGKILL);
+  REQUIRE(killed.code == 128 + SIGKILL);
+  const Outcome resumed = run({"train", "--resume", "run"}, folder.path());
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  REQUIRE(
+      run({"train", "config.toml", "--set", "train.eval_every=0", "--out", "whole"}, folder.path())
+          .code == 0);
+  check_identical(folder / "whole", folder / "run");
+}

@@ -1,0 +1,122 @@
+#include <map>
+#include <set>
+
+#include "tests/data/examples.h"
+#include "tests/support/files.h"
+
+using namespace longhand;
+using namespace longhand::data;
+using namespace longhand::test;
+using Catch::Contains;
+
+namespace {
+
+// Everything that is a symbol is to be written after the delimiter, which is the largest token.
+Row oracle(const Row& tokens, int32_t delimiter) {
+  Row seen, targets;
+  for (const int32_t t : tokens) {
+    const bool writing = targets.size() > 0 && tokens[targets.size() - 1] == delimiter;
+    if (writing) break;
+    if (t != 0 && t != delimiter) seen.push_back(t);
+    targets.push_back(ignore_index);
+  }
+  targets.insert(targets.end(), seen.begin(), seen.end());
+  return targets;
+}
+
+}  // namespace
+
+TEST_CASE("copy and selective_copy: the oracle solves every example") {
+  const std::string name = GENERATE("copy", "selective_copy");
+  const auto [length, count, symbols] = GENERATE(
+      table<int64_t, int64_t, int64_t>({{64, 16, 8}, {9, 4, 5}, {40, 1, 100}, {1000, 3, 2}}));
+  INFO(name << " length " << length << " count " << count << " symbols " << symbols);
+  const Task task = make(name, {{"length", length},
+                                {"count", count},
+                                {"symbols", symbols},
+                                {"train_size", 30},
+                                {"validation_size", 30},
+                                {"test_size", 30}});
+  CHECK(task.info.vocabulary == symbols + 2);
+  CHECK(task.info.classes == symbols + 2);
+  CHECK(task.info.max_length == length);
+  CHECK(task.info.per_token);
+  CHECK_FALSE(task.info.causal);
+  for (const auto* split : {&task.train, &task.validation, &task.test}) {
+    for (const Example& e : examples(**split, 30)) {
+      CHECK(e.targets == oracle(e.tokens, static_cast<int32_t>(symbols) + 1));
+      CHECK(e.targets.size() == e.tokens.size());
+      int64_t written = 0;
+      for (int64_t i = 0; i < length; ++i) {
+        written += e.targets[i] != ignore_index;
+        if (i >= length - count) CHECK(e.tokens[i] == 0);
+        if (name == "copy" && i < count) CHECK((e.tokens[i] >= 1 && e.tokens[i] <= symbols));
+      }
+      CHECK(written == count);
+      CHECK(e.tokens[length - count - 1] == symbols + 1);
+    }
+  }
+}
+
+TEST_CASE("selective_copy: places and symbols are uniform") {
+  const int64_t count = 6000;
+  const Task task =
+      make("selective_copy", {{"length", 8}, {"count", 2}, {"symbols", 4}, {"train_size", count}});
+  std::map<std::pair<int, int>, double> places;  // 10 pairs of 0 … 4
+  std::vector<double> symbols(4), found;
+  for (const Example& e : examples(*task.train, count)) {
+    std::vector<int> at;
+    for (int i = 0; i < 5; ++i) {
+      if (e.tokens[i] == 0) continue;
+      at.push_back(i);
+      ++symbols[e.tokens[i] - 1];
+    }
+    REQUIRE(at.size() == 2);
+    ++places[{at[0], at[1]}];
+  }
+  for (const auto& [pair, n] : places) found.push_back(n);
+  REQUIRE(found.size() == 10);
+  // All 160 different examples occur; which of them are for training is up to a hash, and moves the
+  // shares by far more than chance does.
+  for (const double n : found) CHECK(std::abs(n / count - 0.1) <= 0.06);
+  for (const double n : symbols) CHECK(std::abs(n / (2 * count) - 0.25) <= 0.06);
+}
+
+TEST_CASE("generated splits never share an example, however few there are") {
+  const Task task = make("copy", {{"length", 7}, {"count", 3}, {"symbols", 4}});  // 64 of them
+  std::map<std::string, std::set<Row>> seen;
+  for (const char* split : {"train", "validation", "test"})
+    for (const Example& e : examples(task.split(split), 500)) seen[split].insert(e.tokens);
+  std::set<Row> all;
+  for (const auto& [split, rows] : seen) all.insert(rows.begin(), rows.end());
+  CHECK(all.size() == 64);
+  CHECK(seen["train"].size() + seen["validation"].size() + seen["test"].size() == 64);
+  CHECK(seen["train"].size() > seen["test"].size());
+
+  CHECK_THAT(message_of<ConfigError>([] {
+               make("copy", {{"length", 3}, {"count", 1}, {"symbols", 1}});
+             }),
+             Contains("so few different examples"));
+}
+
+TEST_CASE("copy and selective_copy: examples are fixed, on any number of threads") {
+  CHECK(hashes("copy", {}, 200) == std::vector<std::string>{"9ec9433a2df13064fd8d3902db590c46",
+                                                            "4148498421cd4e1e1de1dd5b39592b8b",
+                                                            "eaf8aeb28f421002e65be26349ccf6b3"});
+  CHECK(hashes("selective_copy", {}, 200) ==
+        std::vector<std::string>{"434d4564b2e71a6ebfd50c2839bce63b",
+                                 "05f881376b0bba90917973ba92070505",
+                                 "e98d1d822ea3b60dc8d79ad0137f7545"});
+}
+
+TEST_CASE("copy and selective_copy: options out of range are refused") {
+  const std::string name = GENERATE("copy", "selective_copy");
+  const auto message = [&](const Settings& settings) {
+    return message_of<ConfigError>([&] { make(name, settings); });
+  };
+  CHECK_THAT(message({{"length", 32}, {"count", 16}}), Contains("data.count = 16"));
+  CHECK_THAT(message({{"count", 0}}), Contains("data.count"));
+  CHECK_THAT(message({{"symbols", 0}}), Contains("data.symbols"));
+  CHECK_THAT(message({{"length", 2}}), Contains("data.length"));
+  CHECK_NOTHROW(make(name, {{"length", 33}, {"count", 16}}));
+}

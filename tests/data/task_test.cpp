@@ -1,0 +1,143 @@
+#include <algorithm>
+#include <numeric>
+
+#include "longhand/core/error.h"
+#include "longhand/core/options.h"
+#include "longhand/core/parallel.h"
+#include "longhand/data/dataset.h"
+#include "longhand/data/file.h"
+#include "tests/support/files.h"
+
+using namespace longhand;
+using namespace longhand::data;
+using Catch::Contains;
+using longhand::test::message_of;
+
+namespace {
+
+// Examples given as rows of tokens and targets; targets of one number are classes of sequences.
+struct Listed final : Dataset {
+  struct Example {
+    std::vector<int32_t> tokens, targets;
+  };
+  explicit Listed(std::vector<Example> given, bool per_token = false)
+      : examples(std::move(given)), is_per_token(per_token) {}
+
+  int64_t size() const override { return static_cast<int64_t>(examples.size()); }
+  int64_t length(int64_t i) const override {
+    return static_cast<int64_t>(examples[i].tokens.size());
+  }
+  Batch collate(std::span<const int64_t> indices) const override {
+    int64_t longest = 0;
+    for (const int64_t i : indices) longest = std::max(longest, length(i));
+    const auto count = static_cast<int64_t>(indices.size());
+    Batch batch{Tensor::zeros({count, longest}, DType::i32),
+                Tensor::full(is_per_token ? Shape{count, longest} : Shape{count}, -100, DType::i32),
+                Tensor::empty({count}, DType::i32)};
+    for (int64_t b = 0; b < count; ++b) {
+      const auto& [tokens, targets] = examples[indices[b]];
+      std::copy(tokens.begin(), tokens.end(), batch.tokens.data<int32_t>() + b * longest);
+      std::copy(targets.begin(), targets.end(),
+                batch.targets.data<int32_t>() + b * (is_per_token ? longest : 1));
+      batch.lengths.data<int32_t>()[b] = static_cast<int32_t>(tokens.size());
+    }
+    return batch;
+  }
+
+  std::vector<Example> examples;
+  bool is_per_token;
+};
+
+std::vector<Listed::Example> many() {
+  std::vector<Listed::Example> examples(1000);
+  for (int i = 0; i < 1000; ++i) {
+    examples[i].tokens.resize(1 + i * 37 % 90);
+    std::iota(examples[i].tokens.begin(), examples[i].tokens.end(), i);
+    examples[i].targets = {i % 10};
+  }
+  return examples;
+}
+
+}  // namespace
+
+TEST_CASE("tasks are known by name, and each has a summary") {
+  const auto names = task_names();
+  CHECK(std::find(names.begin(), names.end(), "tokens") != names.end());
+  CHECK(std::find(names.begin(), names.end(), "listops") != names.end());
+  for (const std::string& name : names) {
+    INFO(name);
+    const std::string summary = task_summary(name);
+    CHECK(summary.size() > 10);
+    CHECK(summary.find('\n') == std::string::npos);
+  }
+}
+
+TEST_CASE("unknown tasks are refused, with the nearest and the known ones") {
+  CHECK_THAT(
+      message_of<ConfigError>([] { task_summary("listop"); }),
+      Contains("no task \"listop\"") && Contains("did you mean listops?") && Contains("mqar"));
+  Options options("data");
+  CHECK_THAT(message_of<ConfigError>([&] { make_task(options, 0); }),
+             Contains("data.task") && Contains("mqar"));
+  options.set("task", "mqqar", "c.toml:3:1");
+  CHECK_THAT(message_of<ConfigError>([&] { make_task(options, 0); }),
+             Contains("c.toml:3:1") && Contains("did you mean mqar?"));
+}
+
+TEST_CASE("splits are known by name") {
+  Task task;
+  task.train = std::make_unique<Listed>(std::vector<Listed::Example>(1));
+  task.validation = std::make_unique<Listed>(std::vector<Listed::Example>(2));
+  task.test = std::make_unique<Listed>(std::vector<Listed::Example>(3));
+  CHECK(task.split("train").size() == 1);
+  CHECK(task.split("validation").size() == 2);
+  CHECK(task.split("test").size() == 3);
+  CHECK_THAT(message_of<ConfigError>([&] { task.split("valid"); }),
+             Contains("no split \"valid\"") && Contains("validation"));
+}
+
+TEST_CASE("content hashes are the same on every machine") {
+  const std::vector<Listed::Example> examples{{{1, 2, 300}, {7}}, {{70000}, {-100}}};
+  CHECK(content_hash(Listed(examples)) == "168a3816a49ec880935b813bbf4b0d30");
+  // the stream that is hashed, byte by byte
+  std::vector<std::byte> bytes;
+  for (const int b : {3, 0, 0, 0, 1,   0,   0,   0,  2, 0, 0, 0, 44, 1, 0, 0,  // 3 tokens
+                      1, 0, 0, 0, 7,   0,   0,   0,                            // 1 target
+                      1, 0, 0, 0, 112, 17,  1,   0,                            // 1 token
+                      1, 0, 0, 0, 156, 255, 255, 255})                         // 1 target
+    bytes.push_back(static_cast<std::byte>(b));
+  CHECK(content_hash(Listed(examples)) == hex(digest(bytes)));
+}
+
+TEST_CASE("content hashes see every number and every boundary") {
+  const auto hash = [](std::vector<Listed::Example> examples, bool per_token = false) {
+    return content_hash(Listed(std::move(examples), per_token));
+  };
+  const std::string base = hash({{{1, 2}, {3}}, {{4}, {5}}});
+  CHECK(hash({{{1, 2}, {3}}, {{4}, {5}}}) == base);
+  CHECK(hash({{{1, 9}, {3}}, {{4}, {5}}}) != base);     // a token
+  CHECK(hash({{{1, 2}, {3}}, {{4}, {6}}}) != base);     // a target
+  CHECK(hash({{{1, 2, 0}, {3}}, {{4}, {5}}}) != base);  // a token as large as padding
+  CHECK(hash({{{4}, {5}}, {{1, 2}, {3}}}) != base);     // order
+  CHECK(hash({{{1, 2}, {3}}}) != base);                 // number of examples
+  CHECK(hash({{{1}, {3}}}, false) == hash({{{1}, {3}}}, true));
+  CHECK(hash({{{1, 2}, {3, 4}}}, true) != hash({{{1, 2}, {3, 5}}}, true));
+}
+
+TEST_CASE("content hashes do not depend on threads, and know a limit") {
+  const Listed all(many());
+  const int before = threads();
+  set_threads(1);
+  const std::string one = content_hash(all);
+  set_threads(4);
+  CHECK(content_hash(all) == one);
+  set_threads(before);
+
+  auto part = many();
+  part.resize(300);
+  CHECK(content_hash(all, 300) == content_hash(Listed(part)));
+  CHECK(content_hash(all, 300) != one);
+  CHECK(content_hash(all, 1000) == one);
+  CHECK(content_hash(all, 5000) == one);
+  CHECK_THROWS_AS(content_hash(all, -1), ConfigError);
+}

@@ -1,0 +1,92 @@
+#include "longhand/autograd/variable.h"
+#include "tests/support/catch.h"
+#include "tests/support/golden.h"
+
+using namespace longhand;
+using namespace longhand::test;
+
+namespace {
+
+// The tensor, as (B, N, H, D) and of the dtype; a view of (B, H, N, D) in memory.
+Tensor by_token(const Tensor& t, DType dtype) { return t.to(dtype).permute({0, 2, 1, 3}); }
+
+void compare(const std::string& what, const Tensor& got, const Tensor& wanted, double tolerance) {
+  const double error = relative_error(got, wanted);
+  INFO(what << ": relative error " << error << ", at most " << tolerance << " is wanted");
+  CHECK(error <= tolerance);
+}
+
+void check_core(const Golden& golden, DType dtype, double tolerance) {
+  const Tensor& shape_of = golden.at("q");
+  attention::Config config;
+  config.heads = shape_of.size(1);
+  config.head_dim = shape_of.size(3);
+  const std::string type = golden.config.get_string("type", "");
+  config.causal = golden.config.get_bool("causal", false);
+  config.max_length = golden.config.get_int("max_len", shape_of.size(2));
+  config.options = golden.config;
+  const auto variant = attention::make(type, nn::root(dtype), config);
+  golden.config.check_all_read();
+
+  // What the variant owns and what the file gives must be the same.
+  auto own = variant->state_dict();
+  const auto params = golden.group("params");
+  for (const auto& [name, value] : params) {
+    INFO("params/" << name);
+    REQUIRE(own.count(name) == 1);
+    REQUIRE(own.at(name).shape() == value.shape());
+    copy_into(own.at(name), value);
+  }
+  for (const auto& [name, parameter] : variant->named_parameters()) {
+    INFO("parameter " << name << " is not in the file");
+    CHECK(params.count(name) == 1);
+  }
+  if (own.count("features")) CHECK(params.count("features") == 1);
+
+  attention::Mask mask;
+  if (golden.has("key_keep")) mask.lengths = lengths_of(golden.at("key_keep"));
+  const Variable q(by_token(golden.at("q"), dtype), true), k(by_token(golden.at("k"), dtype), true),
+      v(by_token(golden.at("v"), dtype), true);
+  const Variable out = variant->forward(q, k, v, mask, {});
+  backward(out, by_token(golden.at("grad_out"), dtype));
+
+  compare("out", out.value(), by_token(golden.at("out"), DType::f64), tolerance);
+  compare("grad_q", q.grad(), by_token(golden.at("grad_q"), DType::f64), tolerance);
+  compare("grad_k", k.grad(), by_token(golden.at("grad_k"), DType::f64), tolerance);
+  compare("grad_v", v.grad(), by_token(golden.at("grad_v"), DType::f64), tolerance);
+  auto grads = golden.group("grad_params");
+  for (const auto& [name, parameter] : variant->named_parameters()) {
+    INFO("grad_params/" << name);
+    REQUIRE(grads.count(name) == 1);
+    REQUIRE(parameter.grad().defined());
+    compare("grad_params/" + name, parameter.grad(), grads.at(name), tolerance);
+    grads.erase(name);
+  }
+  INFO("grad_params of what is not trained");
+  CHECK(grads.empty());
+}
+
+}  // namespace
+
+TEST_CASE("golden attention cores agree") {
+  for (const auto& path : golden_files()) {
+    DYNAMIC_SECTION(path.stem().string()) {
+      const Golden golden = read_golden(path);
+      if (golden.kind != "attention") continue;
+      INFO("source: " << golden.source);
+      SECTION("f64") { check_core(golden, DType::f64, 1e-9); }
+      SECTION("f32") { check_core(golden, DType::f32, 2e-4); }
+    }
+  }
+}
+
+TEST_CASE("golden comparisons can fail") {
+  const Tensor a = Tensor::from(std::vector<double>{1, -4, 2}, {3});
+  CHECK(relative_error(a, a) == 0);
+  CHECK(relative_error(Tensor::from(std::vector<double>{1, -4, 2.5}, {3}), a) ==
+        Approx(0.125).epsilon(1e-12));
+  const Tensor nan = Tensor::from(std::vector<double>{1, NAN, 2}, {3});
+  CHECK_FALSE(relative_error(nan, a) <= 1e9);
+  CHECK_FALSE(relative_error(a, nan) <= 1e9);
+  CHECK_THROWS_AS(lengths_of(Tensor::from(std::vector<uint8_t>{1, 0, 1}, {1, 3})), DataError);
+}

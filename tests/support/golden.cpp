@@ -1,0 +1,118 @@
+#include "tests/support/golden.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "longhand/data/hdf5.h"
+
+namespace longhand::test {
+namespace {
+
+using Json = nlohmann::json;
+
+OptionValue to_option(const std::string& name, const Json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (value.is_number()) return value.get<double>();
+  check<DataError>(value.is_string(), name, ": a value of type ", value.type_name(),
+                   " is not understood: ", value.dump());
+  return value.get<std::string>();
+}
+
+void set(Options& options, const std::string& name, const std::string& key, const Json& value) {
+  if (!value.is_array()) return options.set(key, to_option(name, value));
+  for (size_t i = 0; i < value.size(); ++i)
+    options.set(key + "." + std::to_string(i), to_option(name, value[i]));
+}
+
+}  // namespace
+
+const Tensor& Golden::at(const std::string& path) const {
+  const auto found = tensors.find(path);
+  check<DataError>(found != tensors.end(), name, ": there is no ", path);
+  return found->second;
+}
+
+std::map<std::string, Tensor> Golden::group(const std::string& name_) const {
+  const std::string prefix = name_ + "/";
+  std::map<std::string, Tensor> out;
+  for (const auto& [path, tensor] : tensors)
+    if (path.compare(0, prefix.size(), prefix) == 0) out[path.substr(prefix.size())] = tensor;
+  return out;
+}
+
+std::vector<std::filesystem::path> golden_files() {
+  namespace fs = std::filesystem;
+  const char* const given = std::getenv("LONGHAND_GOLDEN_DIR");
+  const fs::path folder = given ? given : LONGHAND_GOLDEN_DEFAULT_DIR;
+  check<DataError>(fs::is_directory(folder), "golden cases: ", folder, " is not a folder",
+                   given ? " (LONGHAND_GOLDEN_DIR)" : "");
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".h5") files.push_back(entry.path());
+  check<DataError>(!files.empty(), "golden cases: there is no *.h5 in ", folder);
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+Golden read_golden(const std::filesystem::path& path) {
+  const data::Hdf5Reader file = data::Hdf5Reader::open(path);
+  const auto text = [&](const char* key) { return file.attribute_as<std::string>("/", key); };
+  Golden golden;
+  golden.name = path.stem().string();
+  check<DataError>(text("format") == "attention-golden", path, ": format \"", text("format"),
+                   "\" is not \"attention-golden\"");
+  const auto version = file.attribute_as<int64_t>("/", "version");
+  check<DataError>(version == 1, path, ": version ", version, " is not 1");
+  golden.kind = text("kind");
+  check<DataError>(golden.kind == "attention" || golden.kind == "model", path, ": kind \"",
+                   golden.kind, "\" is neither \"attention\" nor \"model\"");
+  golden.source = text("source");
+  golden.config = Options(golden.name);
+  const Json config = Json::parse(text("config"), nullptr, false);
+  check<DataError>(config.is_object(), path, ": config is no JSON object: ", text("config"));
+  for (const auto& [key, value] : config.items()) {
+    if (!value.is_object()) {
+      set(golden.config, golden.name, key, value);
+      continue;
+    }
+    Options& section = golden.sections.emplace(key, Options(golden.name + ": " + key)).first->second;
+    for (const auto& [inner, inner_value] : value.items())
+      set(section, golden.name, inner, inner_value);
+  }
+  for (const std::string& dataset : file.datasets("/"))
+    golden.tensors[dataset] = file.read(dataset);
+  return golden;
+}
+
+Tensor lengths_of(const Tensor& key_keep) {
+  const int64_t B = key_keep.size(0), N = key_keep.size(1);
+  const auto keep = key_keep.to_vector<int64_t>();
+  std::vector<int32_t> lengths;
+  for (int64_t b = 0; b < B; ++b) {
+    const auto begin = keep.begin() + b * N, end = begin + N;
+    const auto padding = std::find(begin, end, 0);
+    check<DataError>(std::all_of(padding, end, [](int64_t k) { return k == 0; }),
+                     "key_keep: a real token follows padding in sequence ", b);
+    lengths.push_back(static_cast<int32_t>(padding - begin));
+  }
+  return Tensor::from(lengths, {B});
+}
+
+double relative_error(const Tensor& got, const Tensor& wanted) {
+  check<ShapeError>(got.shape() == wanted.shape(), "comparing ", got.shape(), " with ",
+                    wanted.shape());
+  const auto a = got.to_vector<double>(), b = wanted.to_vector<double>();
+  double error = 0, scale = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) || std::isnan(b[i])) return std::numeric_limits<double>::quiet_NaN();
+    error = std::max(error, std::abs(a[i] - b[i]));
+    scale = std::max(scale, std::abs(b[i]));
+  }
+  return scale > 0 ? error / scale : error;
+}
+
+}  // namespace longhand::test

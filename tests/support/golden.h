@@ -1,0 +1,54 @@
+// Golden cases: numbers that independent implementations computed, one HDF5 file a case.
+//
+// Root attributes: format = "attention-golden", version = 1, kind, config (JSON), source. Datasets
+// depend on the kind. kind = "attention", one attention core, all of f64:
+//
+//   q, k, v, out, grad_out, grad_q, grad_k, grad_v (B, H, N, D);  key_keep (B, N), optional, 1 = real;
+//   params/NAME, grad_params/NAME: what the variant owns, and its gradients where it has any
+//
+// kind = "model", a Transformer's training trajectory: see model_test.cpp.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "longhand/attention/variant.h"
+#include "longhand/core/options.h"
+
+namespace longhand::test {
+
+struct Golden {
+  std::string name;  // of the file, without its extension
+  std::string kind;
+  std::string source;  // whose code or formula the numbers come from
+  /// The values of the configuration. Lists of numbers with fractions become "key.0", "key.1", ….
+  /// What a test does not read, it does not understand: call check_all_read().
+  Options config;
+  /// Objects inside the configuration, by key.
+  std::map<std::string, Options> sections;
+  /// All datasets by path.
+  std::map<std::string, Tensor> tensors;
+
+  bool has(const std::string& path) const { return tensors.count(path) > 0; }
+  /// Throws DataError if it is missing.
+  const Tensor& at(const std::string& path) const;
+  /// Datasets of a group, by their path inside it.
+  std::map<std::string, Tensor> group(const std::string& name) const;
+};
+
+/// Every *.h5 in the folder named by LONGHAND_GOLDEN_DIR, by default tests/data/golden, in
+/// alphabetical order. Throws DataError if it is missing or holds none.
+std::vector<std::filesystem::path> golden_files();
+
+/// Throws DataError for what is no golden case, or of an unknown kind.
+Golden read_golden(const std::filesystem::path& path);
+
+/// Lengths (B) i32 of key_keep (B, N). Throws DataError if a real token follows padding.
+Tensor lengths_of(const Tensor& key_keep);
+
+/// The largest |got - wanted|, relative to the largest |wanted|; NaN if there is one.
+double relative_error(const Tensor& got, const Tensor& wanted);
+
+}  // namespace longhand::test

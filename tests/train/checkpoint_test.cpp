@@ -1,0 +1,218 @@
+#include "longhand/train/checkpoint/checkpoint.h"
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+
+#include <unistd.h>
+
+#include "longhand/core/random.h"
+#include "longhand/data/file.h"
+#include "longhand/data/hdf5.h"
+#include "tests/support/catch.h"
+
+namespace longhand::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Bytes = std::vector<std::byte>;
+
+/// A folder of this test alone.
+struct Folder {
+  fs::path path = fs::temp_directory_path() / ("longhand-checkpoint-" + std::to_string(getpid()));
+  Folder() { fs::create_directories(path); }
+  ~Folder() { fs::remove_all(path); }
+};
+
+Checkpoint small() {
+  Checkpoint c;
+  c.model["head.weight"] = Tensor::from(std::vector<float>{1, -0.0f, NAN}, {3});
+  c.optimizer["step"] = Tensor::from(std::vector<int64_t>{3}, {});
+  c.training.step = 3;
+  c.config = "[train]\nsteps = 3\n";
+  return c;
+}
+
+/// One of everything that a tensor can be.
+Checkpoint large() {
+  Checkpoint c;
+  int seed = 0;
+  for (const DType dtype : {DType::f32, DType::f64, DType::i32, DType::i64, DType::u8})
+    for (const Shape& shape :
+         {Shape{}, Shape{1}, Shape{0}, Shape{3, 0, 2}, Shape{5, 7}, Shape{1, 2, 3, 4, 5, 6}}) {
+      // Any bits: infinities, NaN with payloads, subnormal numbers.
+      Tensor t = Tensor::empty(shape, dtype);
+      dispatch_any(dtype, [&]<class T>() {
+        for (int64_t i = 0; i < t.numel(); ++i) {
+          const uint64_t bits = Generator(1).fork(seed).bits(i);
+          std::memcpy(t.data<T>() + i, &bits, sizeof(T));
+        }
+      });
+      c.model[concat_message("t", seed++, ".", dtype, ".weight")] = t;
+    }
+  Tensor strided = Tensor::empty({4, 6});
+  fill_normal(strided, Generator(2));
+  c.model["strided"] = strided.transpose(0, 1).slice(1, 0, 4, 2);
+  c.optimizer["m.x"] = strided;
+  c.ema["t0.f32.weight"] = Tensor::full({}, 3);
+  c.training = {.step = int64_t{1} << 60,
+                .seed = std::numeric_limits<uint64_t>::max(),
+                .cursor = {.epoch = 7, .batch = 9},
+                .interval = {.steps = 3, .loss = 0.1 + 0.2, .correct = 5, .targets = 6},
+                .evaluated_step = 90,
+                .best = 1.0 / 3,
+                .best_step = 80,
+                .evaluations_since_best = 2,
+                .last_accuracy = 0.7};
+  c.config = "# ä \"quoted\"\n[model]\nlayers = 2\n";
+  return c;
+}
+
+void check_equal(const nn::StateDict& a, const nn::StateDict& b) {
+  CHECK(a.size() == b.size());
+  for (const auto& [name, tensor] : a) {
+    INFO(name);
+    REQUIRE(b.count(name));
+    CHECK(identical(tensor, b.at(name)));
+  }
+}
+
+void refused(const Bytes& bytes, const std::string& reason) {
+  CHECK_THROWS_WITH(from_bytes(bytes, "x.h5"),
+                    Catch::StartsWith("x.h5") && Catch::Contains(reason));
+}
+
+/// The digest of all but the last 16 bytes, where it belongs.
+Bytes resealed(Bytes bytes) {
+  const data::Digest digest = data::digest(std::span(bytes).first(bytes.size() - 16));
+  std::copy(digest.begin(), digest.end(), bytes.end() - 16);
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint comes back bit for bit") {
+  const Folder folder;
+  const Checkpoint saved = GENERATE(0, 1) ? large() : small();
+  save(folder.path / "a.h5", saved);
+  const Checkpoint loaded = load(folder.path / "a.h5");
+  check_equal(saved.model, loaded.model);
+  check_equal(saved.optimizer, loaded.optimizer);
+  check_equal(saved.ema, loaded.ema);
+  CHECK(loaded.training == saved.training);
+  CHECK(loaded.config == saved.config);
+  CHECK(loaded.machine == machine_description());
+  CHECK(loaded.version == longhand::version());
+}
+
+TEST_CASE("equal checkpoints are equal files") {
+  const Bytes first = to_bytes(large());
+  sleep(1);  // a time stamp would show
+  CHECK(to_bytes(large()) == first);
+  CHECK(to_bytes(from_bytes(first, "x.h5")) == first);
+  Checkpoint other = large();
+  other.training.step += 1;
+  CHECK(to_bytes(other) != first);
+}
+
+TEST_CASE("evaluation takes the averaged weights if there are any") {
+  const Checkpoint c = large();
+  CHECK(c.weights().size() == c.model.size());
+  CHECK(c.weights().at("t0.f32.weight").item() == 3);
+  CHECK(identical(c.weights().at("strided"), c.model.at("strided")));
+}
+
+TEST_CASE("every cut-off checkpoint is refused") {
+  const Bytes whole = to_bytes(small());
+  for (size_t size = 0; size < whole.size(); ++size) {
+    const Bytes cut(whole.begin(), whole.begin() + size);
+    try {
+      from_bytes(cut, "x.h5");
+      FAIL("accepted with " << size << " of " << whole.size() << " bytes");
+    } catch (const DataError& e) {
+      const std::string message = e.what();
+      if (message.find(size < 8 ? "not a Longhand checkpoint" : "cut off") == std::string::npos)
+        FAIL("with " << size << " bytes: " << message);
+    }
+  }
+  Bytes longer = whole;
+  longer.push_back(std::byte{0});
+  CHECK_THROWS_AS(from_bytes(longer, "x.h5"), DataError);
+}
+
+TEST_CASE("every damaged checkpoint is refused") {
+  const Bytes whole = to_bytes(small());
+  const auto expect_refusal = [&](const Bytes& bytes, const std::string& what) {
+    try {
+      from_bytes(bytes, "x.h5");
+    } catch (const DataError&) {
+      return;
+    }
+    FAIL("accepted with " << what);
+  };
+  for (int i = 0; i < 2000; ++i) {
+    Bytes bytes = whole;
+    const size_t bit = Generator(3).bits(i) % (8 * bytes.size());
+    bytes[bit / 8] ^= std::byte(1 << (bit % 8));
+    expect_refusal(bytes, "bit " + std::to_string(bit) + " flipped");
+  }
+  for (size_t bit = 8 * (whole.size() - 32); bit < 8 * whole.size(); ++bit) {
+    Bytes bytes = whole;
+    bytes[bit / 8] ^= std::byte(1 << (bit % 8));
+    expect_refusal(bytes, "bit " + std::to_string(bit) + " of the trailer flipped");
+  }
+  Bytes bytes = whole;
+  bytes[whole.size() / 2] ^= std::byte{1};
+  refused(bytes, "is damaged");
+}
+
+TEST_CASE("files of other kinds are refused by name") {
+  const auto text =
+      std::as_bytes(std::span("step,loss\n1,2.3\n and some more text than a trailer"));
+  refused({text.begin(), text.end()}, "not a Longhand checkpoint");
+  refused({}, "not a Longhand checkpoint");
+
+  data::Hdf5Writer data_file;
+  data_file.put("train/tokens", Tensor::zeros({2, 3}, DType::i32));
+  refused(data_file.image(), "not a Longhand checkpoint");
+
+  // With a proper trailer, yet no checkpoint inside.
+  Bytes bytes = data_file.image();
+  const Bytes whole = to_bytes(small());
+  const uint64_t length = bytes.size();
+  bytes.insert(bytes.end(), whole.end() - 32, whole.end());
+  std::memcpy(bytes.data() + bytes.size() - 24, &length, 8);
+  refused(resealed(bytes), "not a Longhand checkpoint");
+
+  Bytes later = whole;
+  later[later.size() - 28] = std::byte{9};
+  refused(resealed(later), "format 9");
+
+  CHECK_THROWS_AS(load("/nonexistent/last.h5"), DataError);
+}
+
+TEST_CASE("a missing part is an error that names it") {
+  data::Hdf5Writer out;
+  out.attribute("/", "format", std::string("longhand-checkpoint"));
+  out.attribute("/", "longhand", std::string("0.1.0"));
+  Bytes bytes = out.image();
+  const Bytes whole = to_bytes(small());
+  const uint64_t length = bytes.size();
+  bytes.insert(bytes.end(), whole.end() - 32, whole.end());
+  std::memcpy(bytes.data() + bytes.size() - 24, &length, 8);
+  refused(resealed(bytes), "machine");
+}
+
+TEST_CASE("resuming elsewhere is possible, with a warning") {
+  Checkpoint c = small();
+  CHECK(resume_warning(c).empty());
+  c.machine = "OpenBLAS 0.3.0 pthread Other, baseline";
+  CHECK_THAT(resume_warning(c), Catch::Contains("OpenBLAS 0.3.0 pthread Other, baseline") &&
+                                    Catch::Contains(machine_description()));
+  c = small();
+  c.version = "0.0.1";
+  CHECK_THAT(resume_warning(c), Catch::Contains("Longhand 0.0.1"));
+}
+
+}  // namespace longhand::train

@@ -1,0 +1,151 @@
+#include "longhand/train/metrics.h"
+
+#include <cmath>
+#include <limits>
+
+#include "tests/core/random_view.h"
+#include "tests/support/catch.h"
+#include "tests/train/toy.h"
+
+namespace longhand::train {
+namespace {
+
+using namespace test;
+
+constexpr int32_t skip = data::ignore_index;
+
+data::Batch batch_of(const Tensor& targets) {
+  return {Tensor::zeros({targets.size(0), 4}, DType::i32), targets, {}};
+}
+
+}  // namespace
+
+TEST_CASE("loss and accuracy are means over the targets that count") {
+  const DType dtype = GENERATE(DType::f32, DType::f64);
+  const int64_t C = GENERATE(1, 2, 15, 16, 17, 40);
+  Tensor logits = Tensor::empty({5, 7, C}, dtype);
+  fill_normal(logits, Generator(1), 0, 3);
+  std::vector<int32_t> targets(35);
+  for (int i = 0; i < 35; ++i)
+    targets[i] = i % 3 == 2 ? skip : static_cast<int32_t>(Generator(2).bits(i) % C);
+
+  const auto x = logits.to_vector<double>();
+  double loss = 0;
+  int64_t correct = 0, count = 0;
+  for (int i = 0; i < 35; ++i) {
+    if (targets[i] == skip) continue;
+    double sum = 0;
+    bool top = true;
+    for (int64_t c = 0; c < C; ++c) {
+      sum += std::exp(x[i * C + c]);
+      top = top && x[i * C + c] <= x[i * C + targets[i]];
+    }
+    loss += std::log(sum) - x[i * C + targets[i]];
+    correct += top;
+    ++count;
+  }
+  const data::Batch batch = batch_of(Tensor::from(targets, {5, 7}));
+  const Metrics m = measure(logits, batch);
+  CHECK(std::abs(m.loss() - loss / static_cast<double>(count)) <=
+        (dtype == DType::f64 ? 1e-12 : 1e-5));
+  CHECK(m.correct == correct);
+  CHECK(m.targets == count);
+  CHECK(m.targets == count_targets(batch.targets));
+  CHECK(m.accuracy() == static_cast<double>(correct) / static_cast<double>(count));
+  CHECK(m.examples == 5);
+  CHECK(m.tokens == 20);
+  CHECK(m.perplexity() == std::exp(m.loss()));
+  CHECK(m.bits_per_byte() == Approx(m.loss() / std::log(2.0)));
+  CHECK(count_correct(logits, batch.targets) == correct);
+
+  // Permuted logits are the same logits.
+  const Tensor permuted = logits.permute({2, 1, 0}).contiguous().permute({2, 1, 0});
+  CHECK(measure(permuted, batch).loss_sum == m.loss_sum);
+}
+
+TEST_CASE("logits that are far apart neither overflow nor lose the loss") {
+  const Tensor logits = Tensor::from(std::vector<float>{1000, 0, -1000, 1000, -5, -5}, {3, 2});
+  const Metrics m = measure(logits, batch_of(Tensor::from(std::vector<int32_t>{0, 0, 1}, {3})));
+  CHECK(m.loss() == Approx((0 + 2000 + std::log(2.0)) / 3));
+  CHECK(m.correct == 1);  // of equals, the first is the prediction
+}
+
+TEST_CASE("what is not a number is not right") {
+  const float nan = NAN, inf = std::numeric_limits<float>::infinity();
+  const auto row = GENERATE_COPY(std::vector<float>{nan, 1}, std::vector<float>{1, nan},
+                                 std::vector<float>{nan, nan}, std::vector<float>{inf, inf},
+                                 std::vector<float>{-inf, -inf});
+  const Tensor logits = Tensor::from(row, {1, 2});
+  for (const int32_t target : {0, 1}) {
+    const Metrics m = measure(logits, batch_of(Tensor::from(std::vector<int32_t>{target}, {1})));
+    CHECK(std::isnan(m.loss()));
+    if (std::isnan(row[target])) CHECK(m.correct == 0);
+  }
+}
+
+TEST_CASE("metrics of nothing are 0") {
+  const Tensor targets = Tensor::full({2, 3}, skip, DType::i32);
+  const Metrics m = measure(Tensor::zeros({2, 3, 4}), batch_of(targets));
+  CHECK(m.loss() == 0);
+  CHECK(m.accuracy() == 0);
+  CHECK(m.targets == 0);
+}
+
+TEST_CASE("targets that do not fit the logits are refused") {
+  const Tensor logits = Tensor::zeros({2, 3});
+  CHECK_THROWS_WITH(measure(logits, batch_of(Tensor::from(std::vector<int32_t>{0, 3}, {2}))),
+                    "metrics: target 3 is not one of 3 classes");
+  CHECK_THROWS_AS(measure(logits, batch_of(Tensor::from(std::vector<int32_t>{0, -1}, {2}))),
+                  DataError);
+  CHECK_THROWS_AS(measure(logits, batch_of(Tensor::zeros({3}, DType::i32))), ShapeError);
+}
+
+TEST_CASE("evaluation does not depend on the batches, nor on the threads") {
+  const bool per_token = GENERATE(false, true);
+  ToyModel model(DType::f64, per_token);
+  const data::Task task = toy_task(per_token);
+  const auto run = [&](int64_t batch_size, int64_t limit = 0) {
+    return *evaluate(logits_of(model), *task.validation, batch_size, limit);
+  };
+  const Metrics all = run(23);
+  CHECK(all.examples == 23);
+  CHECK(run(4).loss() == Approx(all.loss()).epsilon(1e-12));
+  CHECK(run(4).correct == all.correct);
+  CHECK(run(4).tokens == all.tokens);
+  CHECK(run(4, 9).examples == 9);
+  CHECK(run(4, 99).examples == 23);
+  Metrics parts;
+  for (int64_t i = 0; i < 9; ++i) {
+    const data::Batch batch = task.validation->collate({&i, 1});
+    parts += measure(model.forward(batch, {}).value(), batch);
+  }
+  CHECK(run(4, 9).loss() == Approx(parts.loss()).epsilon(1e-12));
+  CHECK(run(4, 9).targets == parts.targets);
+
+  double one_thread = 0;
+  {
+    const WithThreads with(1);
+    one_thread = run(4).loss_sum;
+  }
+  const WithThreads with(3);
+  CHECK(run(4).loss_sum == one_thread);
+}
+
+TEST_CASE("evaluation records nothing and can be stopped") {
+  ToyModel model(DType::f32, false);
+  const data::Task task = toy_task(false);
+  int calls = 0;
+  const LogitsFn logits = [&](const data::Batch& batch, const nn::Pass& pass) {
+    ++calls;
+    CHECK_FALSE(pass.training);
+    const Variable out = model.forward(batch, pass);
+    CHECK_FALSE(out.requires_grad());
+    return out;
+  };
+  CHECK_FALSE(evaluate(logits, *task.validation, 5, 0, [&] { return calls == 2; }));
+  CHECK(calls == 2);
+  CHECK(grad_enabled());
+  CHECK_THROWS_AS(evaluate(logits, *task.validation, 0), ConfigError);
+}
+
+}  // namespace longhand::train

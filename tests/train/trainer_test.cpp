@@ -1,0 +1,406 @@
+#include "longhand/train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iterator>
+
+#include <unistd.h>
+
+#include "longhand/core/parallel.h"
+#include "tests/core/random_view.h"
+#include "tests/support/catch.h"
+#include "tests/train/toy.h"
+
+namespace longhand::train {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace test;
+
+/// A folder of this test alone.
+struct Folder {
+  fs::path path = fs::temp_directory_path() / ("longhand-trainer-" + std::to_string(getpid()));
+  Folder() { fs::create_directories(path); }
+  ~Folder() { fs::remove_all(path); }
+};
+
+/// All that a run needs, made anew from the same description.
+struct Run {
+  struct Setup {
+    TrainerOptions options;
+    bool per_token = true;
+    DType dtype = DType::f32;
+    bool sgd = false;
+    double lr = 0.05, dropout = 0.2;
+    bool bucket = false;
+    int64_t batch_size = 8;
+    fs::path folder = {};
+  };
+
+  explicit Run(const Setup& s, Observer observer = {})
+      : task(toy_task(s.per_token)),
+        loader(*task.train, {.batch_size = s.batch_size, .bucket = s.bucket}, Generator(9)),
+        model(s.dtype, s.per_token, s.dropout),
+        optimizer(s.sgd ? make_sgd(model.named_parameters(), {.momentum = 0.9})
+                        : make_adam(model.named_parameters(), {.weight_decay = 0.01})),
+        trainer(model, logits_of(model), *optimizer,
+                {Schedule::Kind::cosine, s.lr, 3, s.options.steps}, loader, task, s.options,
+                hooked(std::move(observer)), s.folder, "[train]\n") {}
+
+  Observer hooked(Observer o) {
+    o.on_record = [this, then = o.on_record](const Record& r) {
+      records.push_back(r);
+      if (then) then(r);
+    };
+    return o;
+  }
+
+  /// Losses of one split.
+  std::vector<double> losses(const std::string& split) const {
+    std::vector<double> out;
+    for (const Record& r : records)
+      if (r.split == split) out.push_back(r.loss);
+    return out;
+  }
+
+  std::vector<Record> records;
+  data::Task task;
+  data::Loader loader;
+  ToyModel model;
+  std::unique_ptr<Optimizer> optimizer;
+  Trainer trainer;
+};
+
+void check_same(const Checkpoint& a, const Checkpoint& b) {
+  for (const auto& [x, y] : {std::pair{&a.model, &b.model}, std::pair{&a.optimizer, &b.optimizer},
+                             std::pair{&a.ema, &b.ema}})
+    for (const auto& [name, tensor] : *x) {
+      INFO(name);
+      CHECK(identical(tensor, y->at(name)));
+    }
+  CHECK(a.training == b.training);
+}
+
+/// Twenty steps with everything that has state. No step is a multiple of everything.
+Run::Setup eventful(bool sgd = false) {
+  Run::Setup s;
+  s.options = {.steps = 20,
+               .micro_batches = 3,
+               .clip_norm = 0.5,
+               .label_smoothing = 0.1,
+               .ema_decay = 0.9,
+               .log_every = 3,
+               .eval_every = 4,
+               .eval_batch_size = 7,
+               .patience = 100,
+               .seed = 42};
+  s.sgd = sgd;
+  s.bucket = true;
+  return s;
+}
+
+}  // namespace
+
+TEST_CASE("a model learns, and its records say so") {
+  const bool per_token = GENERATE(false, true);
+  Run::Setup s;
+  s.per_token = per_token;
+  s.dropout = 0;
+  s.options = {.steps = 200, .log_every = 50, .eval_every = 100};
+  int64_t progressed = 0;
+  Run run(s, {.on_progress = [&](const Progress& p) {
+            CHECK(p.step == ++progressed);
+            CHECK(p.steps == 200);
+            CHECK(p.tokens_per_second > 0);
+          }});
+  CHECK(run.trainer.run() == Stopped::finished);
+  CHECK(progressed == 200);
+  CHECK(run.trainer.state().step == 200);
+  REQUIRE(run.losses("train").size() == 4);
+  REQUIRE(run.losses("validation").size() == 2);
+  CHECK(run.losses("train").back() < 0.3 * run.losses("train").front());
+  CHECK(run.records.back().split == "validation");
+  CHECK(run.records.back().accuracy >= 0.95);
+  CHECK_FALSE(run.records.back().bits_per_byte.has_value());
+  const Record& first = run.records.front();
+  CHECK(first.step == 50);
+  CHECK(first.split == "train");
+  CHECK((first.accuracy > 0 && first.accuracy <= 1));
+  CHECK(first.learning_rate == Schedule{Schedule::Kind::cosine, 0.05, 3, 200}.at(49));
+  CHECK(*first.gradient_norm > 0);
+  CHECK(first.tokens_per_second > 0);
+  CHECK(first.peak_memory > 1 << 20);
+}
+
+TEST_CASE("a run that was stopped and resumed gives the same bits as one that was not") {
+  struct Part {
+    Stopped stopped;
+    std::vector<std::byte> file;
+    std::vector<double> losses;  // of all records
+  };
+  const Run::Setup s = eventful(GENERATE(false, true));
+  const auto part = [&](int threads, int64_t stop_at, const Part* before) {
+    const WithThreads with(threads);
+    int64_t step = 0;
+    Run run(s, {.on_progress = [&](const Progress& p) { step = p.step; },
+                .should_stop = [&] { return step >= stop_at; }});
+    if (before) run.trainer.resume(from_bytes(before->file, "before"));
+    Part out;
+    out.stopped = run.trainer.run();
+    out.file = to_bytes(run.trainer.checkpoint());
+    out.losses = run.losses("train");
+    for (const double loss : run.losses("validation")) out.losses.push_back(-loss);
+    std::sort(out.losses.begin(), out.losses.end());
+    return out;
+  };
+  const Part whole = part(2, 1000, nullptr);
+  CHECK(whole.stopped == Stopped::finished);
+
+  // 8: an evaluation is due at that step; 9: a record is; 10: neither.
+  for (const int64_t stop_at : {1, 8, 9, 10, 19, 20}) {
+    INFO("stopped after step " << stop_at);
+    const Part first = part(1, stop_at, nullptr);
+    CHECK(first.stopped == Stopped::signal);
+    CHECK(from_bytes(first.file, "first").training.step == stop_at);
+    const Part second = part(2, 1000, &first);
+    CHECK(second.stopped == Stopped::finished);
+    check_same(from_bytes(second.file, "second"), from_bytes(whole.file, "whole"));
+    CHECK(second.file == whole.file);
+
+    // The two parts have recorded what the whole has, without gaps or doubles.
+    std::vector<double> losses;
+    std::merge(first.losses.begin(), first.losses.end(), second.losses.begin(), second.losses.end(),
+               std::back_inserter(losses));
+    CHECK(losses == whole.losses);
+  }
+}
+
+TEST_CASE("an evaluation that was stopped is done after resuming") {
+  const Run::Setup s = eventful();
+  Run whole(s);
+  whole.trainer.run();
+  int asked_in_evaluation = 0;
+  Run first(s, {.should_stop = [&] {
+              const auto& state = first.trainer.state();
+              return state.step == 8 && state.evaluated_step == 4 && ++asked_in_evaluation == 3;
+            }});
+  CHECK(first.trainer.run() == Stopped::signal);
+  CHECK(first.trainer.state().step == 8);
+  CHECK(first.trainer.state().evaluated_step == 4);
+  Run second(s);
+  second.trainer.resume(first.trainer.checkpoint());
+  second.trainer.run();
+  CHECK(second.records.front().step == 8);
+  check_same(second.trainer.checkpoint(), whole.trainer.checkpoint());
+}
+
+TEST_CASE("any number of micro-batches is the same batch") {
+  // In f64, what differs is rounding alone. Equal parts of sequences have unequal numbers of
+  // targets, so a mean of means would show.
+  const auto after_steps = [](int64_t micro_batches, int64_t batch_size, DType dtype) {
+    Run::Setup s;
+    s.dtype = dtype;
+    s.dropout = 0;
+    s.batch_size = batch_size;
+    s.options = {.steps = 3, .micro_batches = micro_batches, .clip_norm = 0.1};
+    Run run(s);
+    run.trainer.run();
+    return std::pair(run.trainer.checkpoint().model, run.losses("train"));
+  };
+  const int64_t batch_size = GENERATE(8, 5);
+  const auto [whole, losses] = after_steps(1, batch_size, DType::f64);
+  for (const int64_t n : {2, 3, 4, 8}) {
+    INFO(n << " micro-batches of a batch of " << batch_size);
+    const auto [model, part_losses] = after_steps(n, batch_size, DType::f64);
+    for (const auto& [name, tensor] : whole) {
+      const auto a = tensor.to_vector<double>(), b = model.at(name).to_vector<double>();
+      for (size_t i = 0; i < a.size(); ++i) CHECK(std::abs(a[i] - b[i]) <= 1e-11);
+    }
+    CHECK(part_losses.at(0) == Approx(losses.at(0)).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("dropout differs between steps and between micro-batches") {
+  std::vector<Tensor> masks;
+  Run::Setup s;
+  s.options = {.steps = 2, .micro_batches = 2};
+  Run run(s);
+  const LogitsFn spy = [&](const data::Batch& batch, const nn::Pass& pass) {
+    if (pass.training) {
+      masks.push_back(Tensor::empty({64}));
+      fill_uniform(masks.back(), pass.random);
+    }
+    return run.model.forward(batch, pass);
+  };
+  Trainer trainer(run.model, spy, *run.optimizer, {}, run.loader, run.task, s.options);
+  trainer.run();
+  REQUIRE(masks.size() == 4);
+  for (size_t i = 0; i < 4; ++i)
+    for (size_t j = 0; j < i; ++j) CHECK_FALSE(identical(masks[i], masks[j]));
+}
+
+TEST_CASE("the best and the last model are kept, and those asked for") {
+  const Folder folder;
+  Run::Setup s;
+  s.options = {.steps = 7, .eval_every = 2, .checkpoint_every = 3, .keep_every = 3};
+  s.folder = folder.path;
+  std::vector<std::string> saved;
+  Run run(
+      s, {.on_saved = [&](const fs::path& path) {
+        saved.push_back(path.filename().string() + "@" + std::to_string(load(path).training.step));
+      }});
+  run.trainer.run();
+  std::vector<std::string> wanted;
+  for (int64_t step = 1; step <= 7; ++step) {
+    if (step % 3 == 0)
+      wanted.push_back("step-0000000" + std::to_string(step) + ".h5@" + std::to_string(step));
+    for (const Record& r : run.records)
+      if (r.step == step && r.best) wanted.push_back("best.h5@" + std::to_string(step));
+    if (step % 3 == 0 || step == 7) wanted.push_back("last.h5@" + std::to_string(step));
+  }
+  CHECK(saved == wanted);
+
+  const Checkpoint last = load(folder.path / "last.h5"), best = load(folder.path / "best.h5");
+  CHECK(last.training.step == 7);
+  CHECK(last.config == "[train]\n");
+  CHECK(to_bytes(last) == to_bytes(run.trainer.checkpoint()));
+  CHECK(best.training.step == run.trainer.state().best_step);
+  CHECK(best.training.best == run.trainer.state().best);
+}
+
+TEST_CASE("a run ends early when it gets no better") {
+  Run::Setup s;
+  s.lr = 0;  // the first evaluation is the best
+  s.options = {.steps = 50, .eval_every = 5, .patience = 3};
+  s.options.best_metric = GENERATE("loss", "accuracy");
+  Run run(s);
+  // Redrawn noise may improve the loss by chance; without it nothing changes.
+  const LogitsFn frozen = [&](const data::Batch& batch, const nn::Pass&) {
+    return ToyModel(DType::f32, true).forward(batch, {});
+  };
+  const auto train_from = [&](const Checkpoint* from) {
+    Trainer trainer(run.model, frozen, *run.optimizer, {Schedule::Kind::constant, 0}, run.loader,
+                    run.task, s.options, run.hooked({}));
+    if (from) trainer.resume(*from);
+    const Stopped stopped = trainer.run();
+    CHECK(stopped == Stopped::early);
+    return trainer.checkpoint();
+  };
+  const Checkpoint end = train_from(nullptr);
+  CHECK(end.training.step == 20);
+  CHECK(end.training.best_step == 5);
+  CHECK(end.training.evaluations_since_best == 3);
+  // Resuming what ended early ends at once.
+  CHECK(train_from(&end).training.step == 20);
+}
+
+TEST_CASE("a run ends early when it is good enough") {
+  Run::Setup s;
+  s.dropout = 0;
+  s.options = {.steps = 400, .eval_every = 10, .target_accuracy = 0.9};
+  Run run(s);
+  CHECK(run.trainer.run() == Stopped::early);
+  CHECK(run.trainer.state().step < 400);
+  CHECK(run.records.back().accuracy >= 0.9);
+  for (size_t i = 0; i + 1 < run.records.size(); ++i)
+    if (run.records[i].split == "validation") CHECK(run.records[i].accuracy < 0.9);
+}
+
+TEST_CASE("what is not a number ends the run before it reaches weights and files") {
+  const Folder folder;
+  Run::Setup s;
+  s.options = {.steps = 10, .eval_every = 5, .checkpoint_every = 2};
+  Run run(s);
+  const bool in_gradient = GENERATE(false, true);
+  bool poisoned = false;
+  const LogitsFn logits = [&](const data::Batch& batch, const nn::Pass& pass) {
+    const Variable x = run.model.forward(batch, pass);
+    if (!poisoned || !pass.training) return x;
+    if (!in_gradient) return x * NAN;
+    return record("broken", x.value(), {x}, [](const Tensor& grad, std::span<GradSlot> in) {
+      in[0].take(Tensor::full(grad.shape(), NAN, grad.dtype()));
+    });
+  };
+  Tensor before;
+  const Observer observer{.on_progress = [&](const Progress& p) {
+    poisoned = p.step == 5;
+    if (poisoned) before = run.model.state_dict().at("weight").clone();
+  }};
+  Trainer trainer(run.model, logits, *run.optimizer, {}, run.loader, run.task, s.options, observer,
+                  folder.path);
+  try {
+    trainer.run();
+    FAIL("trained on");
+  } catch (const DivergedError& e) {
+    CHECK_THAT(e.what(), Catch::StartsWith("step 6: the loss is ") && Catch::Contains("nan"));
+  }
+  CHECK(trainer.state().step == 5);
+  CHECK(identical(run.model.state_dict().at("weight"), before));
+  CHECK(load(folder.path / "last.h5").training.step == 4);
+}
+
+TEST_CASE("a checkpoint of another run is refused, and changes nothing") {
+  const Run::Setup s = eventful();
+  Run other(s);
+  other.trainer.run();
+  Checkpoint c = other.trainer.checkpoint();
+  const std::string part = GENERATE("model", "optimizer", "ema", "no ema", "seed", "cursor");
+  INFO(part);
+  if (part == "model") c.model["weight"] = Tensor::zeros({2, 2});
+  if (part == "optimizer") c.optimizer.erase("v.bias");
+  if (part == "ema") c.ema["bias"] = Tensor::zeros({7});
+  if (part == "no ema") c.ema.clear();
+  if (part == "seed") c.training.seed = 43;
+  if (part == "cursor") c.training.cursor.batch = 1000;
+  Run run(s);
+  const Checkpoint before = run.trainer.checkpoint();
+  CHECK_THROWS_AS(run.trainer.resume(c), DataError);
+  check_same(run.trainer.checkpoint(), before);
+  CHECK(run.loader.cursor() == before.training.cursor);
+}
+
+TEST_CASE("the average is what is evaluated") {
+  Run::Setup s = eventful();
+  Run run(s);
+  run.trainer.run();
+  const Checkpoint c = run.trainer.checkpoint();
+  ToyModel model(DType::f32, true);
+  model.load_state_dict(c.weights());
+  const Metrics m = *evaluate(logits_of(model), *run.task.validation, s.options.eval_batch_size);
+  CHECK(m.loss() == run.records.back().loss);
+  model.load_state_dict(c.model);
+  CHECK(evaluate(logits_of(model), *run.task.validation, 7)->loss() != m.loss());
+}
+
+TEST_CASE("trainer options are read and checked") {
+  Options section("train");
+  section.set("steps", int64_t{500});
+  section.set("micro_batches", int64_t{4});
+  section.set("best_metric", std::string("accuracy"));
+  const TrainerOptions o = TrainerOptions::read(section, 16, 3);
+  CHECK(o.steps == 500);
+  CHECK(o.micro_batches == 4);
+  CHECK(o.eval_every == 50);
+  CHECK(o.eval_batch_size == 16);
+  CHECK(o.best_metric == "accuracy");
+  CHECK(o.seed == 3);
+
+  const auto refused = [](const std::string& key, OptionValue value) {
+    INFO(key);
+    Options bad("train");
+    bad.set(key, value);
+    CHECK_THROWS_AS(TrainerOptions::read(bad, 16, 0), ConfigError);
+  };
+  refused("steps", int64_t{0});
+  refused("micro_batches", int64_t{17});
+  refused("clip_norm", -1.0);
+  refused("label_smoothing", 1.5);
+  refused("ema_decay", 1.0);
+  refused("log_every", int64_t{0});
+  refused("eval_batch_size", int64_t{0});
+  refused("best_metric", std::string("speed"));
+  refused("target_accuracy", 1.5);
+}
+
+}  // namespace longhand::train

@@ -1,0 +1,81 @@
+#include <cmath>
+
+#include "longhand/core/kernels/elementwise.h"
+#include "longhand/train/optimizer.h"
+
+namespace longhand::train {
+namespace {
+
+template <class T>
+struct Coefficients {
+  T scale;         // s
+  T keep;          // 1 - lr lambda: decoupled decay
+  T weight_decay;  // lambda, if added to the gradient
+  T beta1, beta2;
+  T step;  // lr / (1 - beta1^t)
+  T root;  // 1 / sqrt(1 - beta2^t)
+  T eps;
+};
+
+// g' = s g + lambda theta;  m <- beta1 m + (1 - beta1) g';  v <- beta2 v + (1 - beta2) g'²;
+// theta <- (1 - lr lambda) theta - lr m^ / (sqrt(v^) + eps),  m^ = m / (1 - beta1^t),
+// v^ = v / (1 - beta2^t): all four arrays in one pass over memory.
+template <class T>
+void update_adam(T* theta, const T* grad, T* m, T* v, int64_t n, Coefficients<T> c) {
+  const T rest1 = 1 - c.beta1, rest2 = 1 - c.beta2;
+  simd([&] {
+    for (int64_t i = 0; i < n; ++i) {
+      const T g = c.scale * grad[i] + c.weight_decay * theta[i];
+      m[i] = c.beta1 * m[i] + rest1 * g;
+      v[i] = c.beta2 * v[i] + rest2 * g * g;
+      theta[i] = c.keep * theta[i] - c.step * m[i] / (std::sqrt(v[i]) * c.root + c.eps);
+    }
+  });
+}
+
+class Adam : public Optimizer {
+ public:
+  Adam(Parameters parameters, const AdamOptions& options)
+      : Optimizer(std::move(parameters)), options_(options) {}
+
+ protected:
+  void update(size_t i, Tensor& value, const Tensor& gradient, double lr, double scale) override {
+    const auto& o = options_;
+    const bool decays = o.decay == Decay::all || value.rank() >= 2;
+    const double lambda = decays ? o.weight_decay : 0;
+    const double t = static_cast<double>(steps());
+    dispatch_float(value.dtype(), [&]<class T>() {
+      const Coefficients<T> c{.scale = T(scale),
+                              .keep = o.decoupled ? T(1 - lr * lambda) : T{1},
+                              .weight_decay = o.decoupled ? T{0} : T(lambda),
+                              .beta1 = T(o.beta1),
+                              .beta2 = T(o.beta2),
+                              .step = T(lr / (1 - std::pow(o.beta1, t))),
+                              .root = T(1 / std::sqrt(1 - std::pow(o.beta2, t))),
+                              .eps = T(o.eps)};
+      T* const theta = value.data<T>();
+      const T* const g = gradient.data<T>();
+      T* const m = moment(m_, i).data<T>();
+      T* const v = moment(v_, i).data<T>();
+      parallel_for(value.numel(), kernels::elements_per_task, [&](int64_t begin, int64_t end) {
+        update_adam(theta + begin, g + begin, m + begin, v + begin, end - begin, c);
+      });
+    });
+  }
+
+ private:
+  AdamOptions options_;
+  size_t m_ = add_moments("m"), v_ = add_moments("v");
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_adam(Parameters parameters, const AdamOptions& options) {
+  check<ConfigError>(
+      options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
+      "adam: beta1 ", options.beta1, " and beta2 ", options.beta2, " must be in [0, 1)");
+  check<ConfigError>(options.eps > 0, "adam: eps ", options.eps, " must be more than 0");
+  return std::make_unique<Adam>(std::move(parameters), options);
+}
+
+}  // namespace longhand::train

@@ -1,0 +1,191 @@
+#include "longhand/train/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "longhand/core/gemm.h"
+#include "longhand/core/simd.h"
+#include "longhand/data/file.h"
+#include "longhand/data/hdf5.h"
+
+namespace longhand::train {
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+constexpr std::string_view magic = "LHCK";
+constexpr std::string_view hdf5_signature = "\x89HDF\r\n\x1a\n";
+constexpr uint32_t format_version = 1;
+constexpr size_t digest_size = 16, trailer_size = 32;
+
+bool starts_with(Bytes bytes, std::string_view text) {
+  return bytes.size() >= text.size() && std::memcmp(bytes.data(), text.data(), text.size()) == 0;
+}
+
+template <class T>
+void append(std::vector<std::byte>& bytes, T value) {
+  for (size_t i = 0; i < sizeof value; ++i) bytes.push_back(std::byte(value >> (8 * i)));
+}
+
+template <class T>
+T little_endian(Bytes bytes) {
+  T value = 0;
+  for (size_t i = 0; i < sizeof value; ++i) value |= std::to_integer<T>(bytes[i]) << (8 * i);
+  return value;
+}
+
+/// The HDF5 image in a file; throws unless every byte of the file is what was written.
+Bytes checked_image(Bytes file, const std::string& name) {
+  const bool is_hdf5 = starts_with(file, hdf5_signature);
+  check<DataError>(is_hdf5, name, " is not a Longhand checkpoint");
+  const bool has_trailer =
+      file.size() >= trailer_size && starts_with(file.last(trailer_size), magic);
+  check<DataError>(has_trailer, name, " is cut off, or not a Longhand checkpoint: the last ",
+                   trailer_size, " of its ", file.size(), " bytes are not a checkpoint's");
+  const Bytes trailer = file.last(trailer_size), image = file.first(file.size() - trailer_size);
+  const data::Digest digest = data::digest(file.first(file.size() - digest_size));
+  check<DataError>(std::equal(digest.begin(), digest.end(), trailer.last(digest_size).begin()),
+                   name, " is damaged: its bytes do not have the digest that was stored with them");
+  const uint32_t version = little_endian<uint32_t>(trailer.subspan(4));
+  check<DataError>(version <= format_version, name, " is a checkpoint of format ", version,
+                   "; this is Longhand ", longhand::version(), ", which reads formats up to ",
+                   format_version);
+  const uint64_t length = little_endian<uint64_t>(trailer.subspan(8));
+  check<DataError>(length == image.size(), name, " has an image of ", image.size(),
+                   " bytes, and should have ", length);
+  return image;
+}
+
+void put(data::Hdf5Writer& out, const std::string& group, const nn::StateDict& state) {
+  out.create_group(group);
+  for (const auto& [name, tensor] : state) {
+    check<DataError>(name.find('/') == std::string::npos, "checkpoint: \"", name,
+                     "\" cannot name a dataset");
+    out.put(group + "/" + name, tensor);
+  }
+}
+
+nn::StateDict get(const data::Hdf5Reader& in, const std::string& group) {
+  nn::StateDict out;
+  for (const std::string& name : in.children(group)) out[name] = in.read(group + "/" + name);
+  return out;
+}
+
+/// Writes or reads the training state: one list of names for both.
+template <class State, class Visit>
+void visit(State& s, Visit&& f) {
+  f("step", s.step);
+  f("seed", s.seed);
+  f("cursor_epoch", s.cursor.epoch);
+  f("cursor_batch", s.cursor.batch);
+  f("interval_steps", s.interval.steps);
+  f("interval_loss", s.interval.loss);
+  f("interval_correct", s.interval.correct);
+  f("interval_targets", s.interval.targets);
+  f("evaluated_step", s.evaluated_step);
+  f("best", s.best);
+  f("best_step", s.best_step);
+  f("evaluations_since_best", s.evaluations_since_best);
+  f("last_accuracy", s.last_accuracy);
+}
+
+struct Put {
+  data::Hdf5Writer& out;
+  void operator()(const char* key, int64_t x) const { out.attribute("training", key, x); }
+  void operator()(const char* key, uint64_t x) const { (*this)(key, std::bit_cast<int64_t>(x)); }
+  void operator()(const char* key, double x) const { out.attribute("training", key, x); }
+  void operator()(const char* key, const std::optional<double>& x) const {
+    if (x) (*this)(key, *x);
+  }
+};
+
+struct Get {
+  const data::Hdf5Reader& in;
+  void operator()(const char* key, int64_t& x) const {
+    x = in.attribute_as<int64_t>("training", key);
+  }
+  void operator()(const char* key, uint64_t& x) const {
+    x = std::bit_cast<uint64_t>(in.attribute_as<int64_t>("training", key));
+  }
+  void operator()(const char* key, double& x) const {
+    x = in.attribute_as<double>("training", key);
+  }
+  void operator()(const char* key, std::optional<double>& x) const {
+    if (in.has_attribute("training", key)) x = in.attribute_as<double>("training", key);
+  }
+};
+
+}  // namespace
+
+std::string machine_description() {
+  return blas_description() + ", " + std::string(name_of(isa()));
+}
+
+nn::StateDict Checkpoint::weights() const {
+  nn::StateDict out = model;
+  for (const auto& [name, tensor] : ema) out[name] = tensor;
+  return out;
+}
+
+std::vector<std::byte> to_bytes(const Checkpoint& checkpoint) {
+  data::Hdf5Writer out;
+  out.attribute("/", "format", "longhand-checkpoint");
+  out.attribute("/", "longhand", checkpoint.version);
+  out.attribute("/", "machine", checkpoint.machine);
+  out.attribute("/", "config", checkpoint.config);
+  out.create_group("training");
+  visit(checkpoint.training, Put{out});
+  put(out, "model", checkpoint.model);
+  put(out, "optimizer", checkpoint.optimizer);
+  put(out, "ema", checkpoint.ema);
+
+  std::vector<std::byte> bytes = out.image();
+  const uint64_t length = bytes.size();
+  for (const char c : magic) bytes.push_back(std::byte(c));
+  append(bytes, format_version);
+  append(bytes, length);
+  const data::Digest digest = data::digest(bytes);
+  bytes.insert(bytes.end(), digest.begin(), digest.end());
+  return bytes;
+}
+
+Checkpoint from_bytes(std::span<const std::byte> bytes, const std::string& name) {
+  const auto in = data::Hdf5Reader::from_image(checked_image(bytes, name), name);
+  check<DataError>(in.has_attribute("/", "format") &&
+                       in.attribute_as<std::string>("/", "format") == "longhand-checkpoint",
+                   name, " is not a Longhand checkpoint: attribute \"format\" says otherwise");
+  Checkpoint out;
+  out.version = in.attribute_as<std::string>("/", "longhand");
+  out.machine = in.attribute_as<std::string>("/", "machine");
+  out.config = in.attribute_as<std::string>("/", "config");
+  visit(out.training, Get{in});
+  out.model = get(in, "model");
+  out.optimizer = get(in, "optimizer");
+  out.ema = get(in, "ema");
+  return out;
+}
+
+void save(const std::filesystem::path& path, const Checkpoint& checkpoint) {
+  data::write_file_durably(path, to_bytes(checkpoint));
+}
+
+Checkpoint load(const std::filesystem::path& path) {
+  return from_bytes(data::read_file(path), path.string());
+}
+
+std::string resume_warning(const Checkpoint& checkpoint) {
+  std::string out;
+  const auto compare = [&](const std::string& then, const std::string& now) {
+    if (then == now) return;
+    out +=
+        (out.empty() ? "" : "; ") + concat_message("it was computed by ", then, ", this is ", now);
+  };
+  compare(checkpoint.machine, machine_description());
+  compare("Longhand " + checkpoint.version, std::string("Longhand ") + longhand::version());
+  return out.empty()
+             ? out
+             : "results may differ in their last bits from those of an uninterrupted run: " + out;
+}
+
+}  // namespace longhand::train

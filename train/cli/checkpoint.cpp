@@ -1,0 +1,75 @@
+// longhand checkpoint inspect: what a checkpoint holds, if it is sound.
+#include "longhand/train/checkpoint/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "longhand/train/cli/common.h"
+
+namespace longhand::cli {
+namespace {
+
+std::string text_of(const Shape& shape) { return concat_message(shape); }
+
+int64_t numbers(const nn::StateDict& state) {
+  int64_t sum = 0;
+  for (const auto& [name, tensor] : state) sum += tensor.numel();
+  return sum;
+}
+
+Json to_json(const nn::StateDict& state) {
+  Json out = Json::array();
+  for (const auto& [name, tensor] : state)
+    out.push_back({{"name", name},
+                   {"dtype", std::string(name_of(tensor.dtype()))},
+                   {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())}});
+  return out;
+}
+
+void print_state(const std::string& title, const nn::StateDict& state) {
+  if (state.empty()) return;
+  fmt::print("\n{}: {} tensors, {} numbers\n", title, state.size(), with_commas(numbers(state)));
+  for (const auto& [name, tensor] : state)
+    fmt::print("  {:<48} {:<4} {}\n", name, name_of(tensor.dtype()), text_of(tensor.shape()));
+}
+
+}  // namespace
+
+int inspect_checkpoint(const std::string& file, bool json) {
+  // load() compares the digest before anything else: what comes back is sound.
+  const train::Checkpoint checkpoint = train::load(file);
+  const train::TrainingState& state = checkpoint.training;
+  if (json) {
+    Json out = {{"file", file},
+                {"digest", "ok"},
+                {"version", checkpoint.version},
+                {"machine", checkpoint.machine},
+                {"step", state.step},
+                {"seed", state.seed},
+                {"epoch", state.cursor.epoch},
+                {"batch", state.cursor.batch},
+                {"model", to_json(checkpoint.model)},
+                {"optimizer", to_json(checkpoint.optimizer)},
+                {"ema", to_json(checkpoint.ema)},
+                {"config", checkpoint.config}};
+    if (state.best) {
+      out["best"] = json_number(*state.best);
+      out["best_step"] = state.best_step;
+    }
+    print_json(out);
+    return success;
+  }
+  fmt::print("file     {}\ndigest   ok\nversion  {}\nmachine  {}\n", file, checkpoint.version,
+             checkpoint.machine);
+  fmt::print("step     {}\nseed     {}\nnext     batch {} of epoch {}\n", state.step, state.seed,
+             state.cursor.batch, state.cursor.epoch);
+  if (state.best) fmt::print("best     {} after step {}\n", *state.best, state.best_step);
+  print_state("model", checkpoint.model);
+  print_state("optimizer", checkpoint.optimizer);
+  print_state("averaged weights", checkpoint.ema);
+  fmt::print("\nconfiguration:\n{}", checkpoint.config);
+  return success;
+}
+
+}  // namespace longhand::cli

@@ -1,0 +1,82 @@
+// The subcommands of the program, one file each. Each takes what the command line says and returns
+// an exit code; errors are thrown, and main() turns them into a line and a code.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace longhand::cli {
+
+/// What the program's exit codes say.
+enum ExitCode : int {
+  success = 0,
+  failure = 1,      // anything else
+  usage_error = 2,  // the command line or the configuration
+  data_error = 3,   // a data file or checkpoint is missing or cannot be used
+  diverged = 4,     // loss or gradient was not finite
+  stopped = 75,     // by a signal, and saved: train --resume goes on
+};
+
+/// What most subcommands take.
+struct Common {
+  std::vector<std::string> set;  // section.key=value
+  std::optional<uint64_t> seed;
+  bool quiet = false;
+  bool json = false;
+};
+
+struct TrainArguments : Common {
+  std::string config;  // of a new run
+  std::string resume;  // or the directory of one to go on with
+  std::string out;
+};
+int train(const TrainArguments& arguments);
+
+struct EvaluateArguments : Common {
+  std::string run;
+  std::string split = "test";
+  std::string checkpoint = "best";
+  int64_t limit = 0;
+};
+int evaluate(const EvaluateArguments& arguments);
+
+struct GenerateArguments : Common {
+  std::string run;
+  std::string checkpoint = "best";
+  std::string prompt;
+  int64_t tokens = 200;
+  double temperature = 1;
+  int64_t top_k = 0;
+};
+int generate(const GenerateArguments& arguments);
+
+int variants(bool json);
+
+/// `config dump`.
+struct ConfigArguments : Common {
+  std::string config;
+};
+int dump_config(const ConfigArguments& arguments);
+
+/// `checkpoint inspect`.
+int inspect_checkpoint(const std::string& file, bool json);
+
+struct DataArguments : Common {
+  std::string task;
+  std::string split = "train";
+  std::string out;
+  int64_t count = 0;
+};
+int make_data(const DataArguments& arguments);
+int show_data(const DataArguments& arguments);
+int hash_data(const DataArguments& arguments);
+/// `data tasks`.
+int list_tasks(bool json);
+/// `data check listops`.
+int check_listops(const std::string& file, bool json);
+
+int print_version(bool json);
+
+}  // namespace longhand::cli

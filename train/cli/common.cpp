@@ -1,0 +1,56 @@
+#include "longhand/train/cli/common.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "longhand/train/run_directory.h"
+
+namespace longhand::cli {
+
+Json json_number(double value) {
+  if (std::isfinite(value)) return value;
+  if (std::isnan(value)) return "NaN";
+  return value > 0 ? "Infinity" : "-Infinity";
+}
+
+void print_json(const Json& json) {
+  fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+void apply(const Common& common, train::Config& config) {
+  const char* seed = std::getenv("LONGHAND_SEED");
+  if (seed && *seed) config.assign(std::string("train.seed=") + seed, "LONGHAND_SEED");
+  for (const std::string& assignment : common.set) config.assign(assignment);
+  if (common.seed) config.assign("train", "seed", static_cast<int64_t>(*common.seed), "--seed");
+}
+
+void report_ignored(const train::Config& config, bool quiet) {
+  std::string names;
+  for (const std::string& name : config.ignored()) names += (names.empty() ? "" : ", ") + name;
+  if (!names.empty() && !quiet)
+    fmt::print(stderr, "longhand: not used here, and left out: {}\n", names);
+}
+
+LoadedRun load_run(const std::string& run, const std::string& name) {
+  const std::string file = train::find_checkpoint(run, name).string();
+  train::Checkpoint checkpoint = train::load(file);
+  train::Config config = train::Config::parse(checkpoint.config, file);
+  return {file, std::move(checkpoint), std::move(config)};
+}
+
+std::string with_commas(int64_t value) {
+  const std::string digits = std::to_string(value);
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    out += digits[i];
+    const size_t left = digits.size() - 1 - i;
+    if (left > 0 && left % 3 == 0 && digits[i] != '-') out += ',';
+  }
+  return out;
+}
+
+}  // namespace longhand::cli

@@ -1,0 +1,183 @@
+// longhand data: the data of tasks, written, shown, hashed and checked.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <vector>
+
+#include "longhand/core/error.h"
+#include "longhand/data/dataset.h"
+#include "longhand/data/listops.h"
+#include "longhand/data/tasks/stored.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/progress.h"
+#include "longhand/train/experiment.h"
+
+namespace longhand::cli {
+namespace {
+
+constexpr const char* splits[] = {"train", "validation", "test"};
+
+/// The first examples of a dataset.
+class First : public data::Dataset {
+ public:
+  First(std::unique_ptr<data::Dataset> all, int64_t count) : all_(std::move(all)), count_(count) {}
+  int64_t size() const override { return std::min(count_, all_->size()); }
+  int64_t length(int64_t index) const override { return all_->length(index); }
+  data::Batch collate(std::span<const int64_t> indices) const override {
+    return all_->collate(indices);
+  }
+
+ private:
+  std::unique_ptr<data::Dataset> all_;
+  int64_t count_;
+};
+
+struct Made {
+  data::Task task;
+  uint64_t seed;
+};
+
+Made make(const DataArguments& arguments) {
+  train::Config config;
+  config.assign("data", "task", arguments.task, "TASK");
+  apply(arguments, config);
+  const Waiting waiting(Progress::mode_for_stderr(arguments.quiet), "making data");
+  Made made{train::read_task(config), train::read_seed(config)};
+  config.check_all_read();
+  if (arguments.count > 0)
+    for (auto* split : {&made.task.train, &made.task.validation, &made.task.test})
+      *split = std::make_unique<First>(std::move(*split), arguments.count);
+  return made;
+}
+
+Json to_json(const data::TaskInfo& info) {
+  return {{"task", info.name},
+          {"vocabulary", info.vocabulary},
+          {"classes", info.classes},
+          {"per_token", info.per_token},
+          {"causal", info.causal},
+          {"bytes", info.bytes},
+          {"max_length", info.max_length}};
+}
+
+/// One row of a tensor of i32, its first `count` numbers.
+std::vector<int32_t> row(const Tensor& tensor, int64_t index, int64_t count) {
+  const Tensor one = tensor.select(0, index);
+  return one.rank() == 0 ? one.reshape({1}).to_vector<int32_t>()
+                         : one.slice(0, 0, count).to_vector<int32_t>();
+}
+
+/// Bytes as text, what cannot be printed as \x0a.
+std::string text_of_bytes(const std::vector<int32_t>& tokens) {
+  std::string out;
+  for (const int32_t token : tokens)
+    out += token == '\\'                   ? "\\\\"
+           : token >= 0x20 && token < 0x7f ? std::string(1, static_cast<char>(token))
+                                           : fmt::format("\\x{:02x}", token);
+  return out;
+}
+
+std::string text_of_tokens(const data::TaskInfo& info, const std::vector<int32_t>& tokens) {
+  if (info.bytes) return text_of_bytes(tokens);
+  if (info.name == "listops")
+    return data::listops::to_text(std::vector<uint8_t>(tokens.begin(), tokens.end()));
+  return fmt::format("{}", fmt::join(tokens, " "));
+}
+
+}  // namespace
+
+int make_data(const DataArguments& arguments) {
+  const Made made = make(arguments);
+  {
+    const Waiting waiting(Progress::mode_for_stderr(arguments.quiet), "writing " + arguments.out);
+    data::write_task(made.task, arguments.out, made.seed);
+  }
+  if (arguments.json) {
+    Json out = to_json(made.task.info);
+    out["file"] = arguments.out;
+    for (const char* split : splits) out["examples"][split] = made.task.split(split).size();
+    print_json(out);
+  } else if (!arguments.quiet) {
+    fmt::print("{}: {} examples to train on, {} to validate, {} to test\n", arguments.out,
+               made.task.train->size(), made.task.validation->size(), made.task.test->size());
+  }
+  return success;
+}
+
+int show_data(const DataArguments& arguments) {
+  const Made made = make(arguments);
+  const data::TaskInfo& info = made.task.info;
+  const data::Dataset& dataset = made.task.split(arguments.split);
+  Json out = to_json(info);
+  if (!arguments.json)
+    fmt::print("{}: {} examples of up to {} tokens below {}, classes below {}, one a {}\n",
+               arguments.split, dataset.size(), info.max_length, info.vocabulary, info.classes,
+               info.per_token ? "token" : "sequence");
+  for (int64_t i = 0; i < dataset.size(); ++i) {
+    const data::Batch batch = dataset.collate({{i}});
+    const int64_t length = batch.lengths ? batch.lengths.data<int32_t>()[0] : batch.tokens.size(1);
+    const auto tokens = row(batch.tokens, 0, length), targets = row(batch.targets, 0, length);
+    if (arguments.json) {
+      out["examples"].push_back({{"tokens", tokens}, {"targets", targets}});
+    } else {
+      fmt::print("\n{}\n", text_of_tokens(info, tokens));
+      if (info.bytes && info.per_token)
+        fmt::print("targets: {}\n", text_of_bytes(targets));
+      else
+        fmt::print("{}: {}\n", info.per_token ? "targets" : "target", fmt::join(targets, " "));
+    }
+  }
+  if (arguments.json) print_json(out);
+  return success;
+}
+
+int hash_data(const DataArguments& arguments) {
+  const Made made = make(arguments);
+  const Waiting waiting(Progress::mode_for_stderr(arguments.quiet), "hashing");
+  Json out = to_json(made.task.info);
+  for (const char* split : splits) {
+    const data::Dataset& dataset = made.task.split(split);
+    const std::string hash = data::content_hash(dataset);
+    out["splits"][split] = {{"examples", dataset.size()}, {"hash", hash}};
+    if (!arguments.json) fmt::print("{}  {} ({} examples)\n", hash, split, dataset.size());
+  }
+  if (arguments.json) print_json(out);
+  return success;
+}
+
+int list_tasks(bool json) {
+  Json out = Json::array();
+  for (const std::string& name : data::task_names()) {
+    out.push_back({{"name", name}, {"summary", data::task_summary(name)}});
+    if (!json) fmt::print("{}: {}\n", name, data::task_summary(name));
+  }
+  if (json) print_json(out);
+  return success;
+}
+
+int check_listops(const std::string& file, bool json) {
+  const data::listops::TsvReport report = data::listops::check_tsv(file);
+  if (json) {
+    Json out = {{"file", file},
+                {"expressions", report.expressions},
+                {"agreeing", report.agreeing},
+                {"disagreeing", Json::array()}};
+    for (const auto& d : report.first)
+      out["disagreeing"].push_back({{"line", d.line}, {"target", d.target}, {"value", d.value}});
+    print_json(out);
+  } else {
+    fmt::print("{} of {} targets agree\n", report.agreeing, report.expressions);
+    for (const auto& d : report.first)
+      fmt::print("line {}: the target is {}, the value {}\n", d.line, d.target, d.value);
+  }
+  check<DataError>(report.agreeing == report.expressions, file, ": ",
+                   report.expressions - report.agreeing, " of ", report.expressions,
+                   " targets disagree with their expression");
+  return success;
+}
+
+}  // namespace longhand::cli

@@ -1,0 +1,88 @@
+// longhand evaluate: loss and accuracy of a trained model, also under another variant or on other
+// data.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "longhand/core/error.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/progress.h"
+#include "longhand/train/experiment.h"
+
+namespace longhand::cli {
+namespace {
+
+bool changes_attention(const std::vector<std::string>& assignments) {
+  return std::any_of(assignments.begin(), assignments.end(),
+                     [](const std::string& a) { return a.starts_with("attention."); });
+}
+
+}  // namespace
+
+int evaluate(const EvaluateArguments& arguments) {
+  LoadedRun run = load_run(arguments.run, arguments.checkpoint);
+  for (const std::string& assignment : arguments.set) run.config.assign(assignment);
+  const Progress::Mode mode = Progress::mode_for_stderr(arguments.quiet);
+  const auto experiment = [&] {
+    const Waiting waiting(mode, "making data and model");
+    return std::make_unique<train::Experiment>(run.config);
+  }();
+  report_ignored(run.config, arguments.quiet);
+  train::Fresh fresh;
+  try {
+    fresh = load_weights(experiment->model, run.checkpoint, changes_attention(arguments.set));
+  } catch (const DataError& error) {
+    throw DataError(run.file + ": " + error.what());
+  }
+
+  const data::Dataset& dataset = experiment->task.split(arguments.split);
+  const int64_t batch = experiment->options.eval_batch_size;
+  const int64_t examples =
+      arguments.limit > 0 ? std::min(arguments.limit, dataset.size()) : dataset.size();
+  train::Metrics metrics;
+  {
+    Progress progress(mode, "evaluate", 2);
+    int64_t done = 0;
+    const auto tick = [&] {
+      progress.update(std::min(done, examples), examples, "");
+      done += batch;
+      return false;
+    };
+    metrics = *train::evaluate(train::logits_of(experiment->model), dataset, batch, arguments.limit,
+                               tick);
+  }
+
+  const bool bytes = experiment->task.info.bytes;
+  const std::string attention = experiment->model.config().attention;
+  if (arguments.json) {
+    Json out = {{"checkpoint", run.file},
+                {"step", run.checkpoint.training.step},
+                {"task", experiment->task.info.name},
+                {"split", arguments.split},
+                {"attention", attention},
+                {"examples", metrics.examples},
+                {"targets", metrics.targets},
+                {"loss", json_number(metrics.loss())},
+                {"accuracy", json_number(metrics.accuracy())},
+                {"perplexity", json_number(metrics.perplexity())}};
+    if (bytes) out["bits_per_byte"] = json_number(metrics.bits_per_byte());
+    out["initialised"] = fresh.initialised;
+    out["unused"] = fresh.unused;
+    print_json(out);
+    return success;
+  }
+  fmt::print("checkpoint     {} (step {})\n", run.file, run.checkpoint.training.step);
+  fmt::print("data           {}, {}: {} examples, {} targets\n", experiment->task.info.name,
+             arguments.split, with_commas(metrics.examples), with_commas(metrics.targets));
+  fmt::print("attention      {}\n", attention);
+  for (const std::string& name : fresh.initialised) fmt::print("initialised    {}\n", name);
+  for (const std::string& name : fresh.unused) fmt::print("unused         {}\n", name);
+  fmt::print("loss           {:.6f}\naccuracy       {:.6f}\nperplexity     {:.4f}\n",
+             metrics.loss(), metrics.accuracy(), metrics.perplexity());
+  if (bytes) fmt::print("bits per byte  {:.6f}\n", metrics.bits_per_byte());
+  return success;
+}
+
+}  // namespace longhand::cli

@@ -1,0 +1,196 @@
+#include "longhand/train/config.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "longhand/core/error.h"
+
+namespace longhand::train {
+namespace {
+
+const std::vector<std::string> section_names = {"model", "attention", "data", "train", "optimizer"};
+
+/// The option of a section that says which other options there are; empty if there is none.
+std::string selector(std::string_view section) {
+  if (section == "attention" || section == "optimizer") return "type";
+  if (section == "data") return "task";
+  return "";
+}
+
+std::string hint(std::string_view name) {
+  const std::string near = nearest(name, section_names);
+  return near.empty() ? "; the sections are [model], [attention], [data], [train] and [optimizer]"
+                      : "; did you mean [" + near + "]?";
+}
+
+size_t section_index(std::string_view name, const std::string& where) {
+  const auto found = std::find(section_names.begin(), section_names.end(), name);
+  check<ConfigError>(found != section_names.end(), where, ": there is no section [", name, "]",
+                     hint(name));
+  return static_cast<size_t>(found - section_names.begin());
+}
+
+std::string place(const std::string& name, const toml::source_region& source) {
+  return concat_message(name, ":", source.begin.line, ":", source.begin.column);
+}
+
+/// What an option can hold, or nothing: for dates, tables, lists of something else.
+std::optional<OptionValue> to_option(const toml::node& node) {
+  if (const auto* value = node.as_boolean()) return OptionValue(value->get());
+  if (const auto* value = node.as_integer()) return OptionValue(value->get());
+  if (const auto* value = node.as_floating_point()) return OptionValue(value->get());
+  if (const auto* value = node.as_string()) return OptionValue(value->get());
+  const auto* array = node.as_array();
+  if (!array) return std::nullopt;
+  if (array->empty() || array->is_homogeneous<int64_t>()) {
+    std::vector<int64_t> values;
+    for (const auto& item : *array) values.push_back(item.as_integer()->get());
+    return OptionValue(std::move(values));
+  }
+  if (array->is_homogeneous<std::string>()) {
+    std::vector<std::string> values;
+    for (const auto& item : *array) values.push_back(item.as_string()->get());
+    return OptionValue(std::move(values));
+  }
+  return std::nullopt;
+}
+
+toml::table parse_toml(std::string_view text, const std::string& name) {
+  try {
+    return toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    throw ConfigError(concat_message(place(name, error.source()), ": ", error.description()));
+  }
+}
+
+/// A value as typed on a command line: TOML, or else a text without quotes.
+OptionValue parse_value(const std::string& text) {
+  try {
+    const toml::table table = toml::parse("v = " + text);
+    // More than one key: the text held a line end and is no value.
+    if (table.size() == 1)
+      if (const auto value = to_option(*table.get("v"))) return *value;
+  } catch (const toml::parse_error&) {
+    // A bare text, such as a path.
+  }
+  return text;
+}
+
+}  // namespace
+
+Config::Config()
+    : sections_{Options("model"), Options("attention"), Options("data"), Options("train"),
+                Options("optimizer")} {}
+
+Config Config::load(const std::filesystem::path& path) {
+  std::error_code ignored;
+  check<ConfigError>(!std::filesystem::is_directory(path, ignored), "cannot read ", path.string(),
+                     ": it is a folder; a configuration is a TOML file");
+  std::ifstream in(path, std::ios::binary);
+  check<ConfigError>(in.is_open(), "cannot read ", path.string(), ": ", std::strerror(errno));
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  check<ConfigError>(!in.bad(), "cannot read ", path.string());
+  return parse(text, path.string());
+}
+
+Config Config::parse(std::string_view text, const std::string& name) {
+  const toml::table root = parse_toml(text, name);
+  Config config;
+  for (const auto& [section_key, node] : root) {
+    const std::string where = place(name, section_key.source());
+    const auto* table = node.as_table();
+    check<ConfigError>(table, where, ": ", section_key.str(),
+                       " stands outside of a section, such as [model]");
+    const size_t section = section_index(section_key.str(), where);
+    for (const auto& [key, value] : *table) {
+      const std::string at = place(name, key.source());
+      auto option = to_option(value);
+      check<ConfigError>(option.has_value(), at, ": ", section_key.str(), ".", key.str(),
+                         ": a value is true or false, a number, a text, or a list of integers or "
+                         "of texts");
+      config.give(section, std::string(key.str()), {std::move(*option), at, true, false});
+    }
+  }
+  return config;
+}
+
+void Config::assign(std::string_view assignment, const std::string& source) {
+  const auto equals = assignment.find('=');
+  const auto dot = assignment.substr(0, equals).find('.');
+  check<ConfigError>(equals != std::string_view::npos && dot != std::string_view::npos && dot > 0 &&
+                         dot + 1 < equals,
+                     source, " ", assignment, ": wanted is section.key=value");
+  assign(std::string(assignment.substr(0, dot)),
+         std::string(assignment.substr(dot + 1, equals - dot - 1)),
+         parse_value(std::string(assignment.substr(equals + 1))), source);
+}
+
+void Config::assign(const std::string& section, const std::string& key, OptionValue value,
+                    const std::string& source) {
+  const size_t index = section_index(section, source);
+  auto& given = given_[index];
+  if (key == selector(section)) {
+    const auto before = given.find(key);
+    if (before == given.end() || before->second.value != value)
+      for (auto& [name, option] : given)
+        if (option.from_file && name != key) {
+          option.optional = true;
+          give(index, name, option);
+        }
+  }
+  give(index, key, {std::move(value), source, false, false});
+}
+
+void Config::give(size_t section, const std::string& key, Given given) {
+  sections_[section].set(key, given.value, given.where, given.optional);
+  given_[section][key] = std::move(given);
+}
+
+Options& Config::section(std::string_view name) { return sections_[section_index(name, "config")]; }
+
+const Options& Config::section(std::string_view name) const {
+  return sections_[section_index(name, "config")];
+}
+
+std::map<std::string, OptionValue> Config::given() const {
+  std::map<std::string, OptionValue> all;
+  for (size_t i = 0; i < sections_.size(); ++i)
+    for (const auto& [key, given] : given_[i]) all[section_names[i] + "." + key] = given.value;
+  return all;
+}
+
+void Config::check_all_read() const {
+  for (const Options& section : sections_) section.check_all_read();
+}
+
+std::vector<std::string> Config::ignored() const {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < sections_.size(); ++i) {
+    const auto effective = sections_[i].effective();
+    for (const auto& [key, given] : given_[i])
+      if (given.optional && !effective.contains(key)) names.push_back(section_names[i] + "." + key);
+  }
+  return names;
+}
+
+std::string Config::to_toml(bool with_unread) const {
+  std::string out;
+  for (size_t i = 0; i < sections_.size(); ++i) {
+    auto options = sections_[i].effective();
+    if (with_unread)
+      for (const auto& [key, given] : given_[i]) options.emplace(key, given.value);
+    out += concat_message(out.empty() ? "" : "\n", "[", section_names[i], "]\n");
+    for (const auto& [key, value] : options)
+      out += concat_message(key, " = ", to_string(value), "\n");
+  }
+  return out;
+}
+
+}  // namespace longhand::train

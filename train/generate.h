@@ -1,0 +1,27 @@
+// generate: text from a language model, one byte after the other.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "longhand/attention/transformer.h"
+
+namespace longhand::train {
+
+struct GenerateOptions {
+  int64_t tokens = 200;
+  double temperature = 1;  // divides the logits; 0: the likeliest token (the first of equals)
+  int64_t top_k = 0;       // only the so many likeliest tokens are drawn from; 0: all
+  uint64_t seed = 0;
+};
+
+/// Continues a text with a causal model whose tokens are bytes. Token i is drawn with number i of
+/// the seed's stream. The model sees the last max_length bytes; an empty prompt counts as a line
+/// end. `on_byte`, if given, is called for each new byte. Returns the new bytes. Throws ConfigError
+/// for a model that is no language model on bytes, and for options out of range.
+std::string generate(attention::Transformer& model, std::string_view prompt,
+                     const GenerateOptions& options, const std::function<void(char)>& on_byte = {});
+
+}  // namespace longhand::train

@@ -1,0 +1,109 @@
+#include "longhand/train/gradients.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "longhand/core/kernels/elementwise.h"
+#include "longhand/core/view.h"
+
+namespace longhand::train {
+namespace {
+
+// Explicit lanes: without them the compiler must add one square after the other.
+template <class T>
+double sum_of_squares(const T* x, int64_t n) {
+  constexpr int64_t lanes = 16;
+  double sum[lanes] = {};
+  simd([&] {
+    int64_t i = 0;
+    for (; i + lanes <= n; i += lanes)
+      for (int64_t l = 0; l < lanes; ++l) {
+        const double value = x[i + l];
+        sum[l] += value * value;
+      }
+    for (int64_t l = 0; i < n; ++i, ++l) {
+      const double value = x[i];
+      sum[l] += value * value;
+    }
+  });
+  double total = 0;
+  for (const double s : sum) total += s;
+  return total;
+}
+
+}  // namespace
+
+Gradients take_gradients(Parameters& parameters) {
+  Gradients out;
+  out.reserve(parameters.size());
+  for (auto& [name, parameter] : parameters) {
+    Tensor grad = parameter.take_grad();
+    // A gradient rule may hand over any view; from here on memory is read from end to end.
+    out.push_back(grad ? with_strides_of(grad, parameter.value()) : grad);
+  }
+  return out;
+}
+
+double global_norm(const Gradients& gradients) {
+  double sum = 0;
+  for (const Tensor& g : gradients) {
+    if (!g) continue;
+    dispatch_float(g.dtype(), [&]<class T>() {
+      const T* x = g.data<T>();
+      sum += parallel_sum<double>(
+          g.numel(), kernels::elements_per_task,
+          [&](int64_t begin, int64_t end) { return sum_of_squares(x + begin, end - begin); });
+    });
+  }
+  return std::sqrt(sum);
+}
+
+double clip_scale(double norm, double max_norm) {
+  return max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1;
+}
+
+void merge(Contribution& left, Contribution&& right) {
+  check<ShapeError>(left.gradients.size() == right.gradients.size(), "gradients: lists of ",
+                    left.gradients.size(), " and ", right.gradients.size(), " cannot be added");
+  for (size_t i = 0; i < left.gradients.size(); ++i) {
+    Tensor& sum = left.gradients[i];
+    Tensor& more = right.gradients[i];
+    if (!more) continue;
+    if (!sum) {
+      sum = std::move(more);
+      continue;
+    }
+    // One gradient may serve two parameters: see GradSlot::take().
+    if (!sum.unique()) sum = sum.clone();
+    dispatch_float(sum.dtype(), [&]<class T>() {
+      kernels::elementwise_accumulate<T>(
+          sum, 1, [](T x) { return x; }, kernels::in<T>(more));
+    });
+  }
+  left.loss += right.loss;
+  left.correct += right.correct;
+}
+
+void TreeSum::add(Contribution contribution) {
+  int height = 0;
+  for (; !stack_.empty() && stack_.back().first == height; ++height) {
+    merge(stack_.back().second, std::move(contribution));
+    contribution = std::move(stack_.back().second);
+    stack_.pop_back();
+  }
+  stack_.emplace_back(height, std::move(contribution));
+}
+
+Contribution TreeSum::finish() {
+  check(!stack_.empty(), "tree sum: nothing was added");
+  Contribution sum = std::move(stack_.back().second);
+  stack_.pop_back();
+  while (!stack_.empty()) {
+    merge(stack_.back().second, std::move(sum));
+    sum = std::move(stack_.back().second);
+    stack_.pop_back();
+  }
+  return sum;
+}
+
+}  // namespace longhand::train

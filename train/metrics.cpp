@@ -1,0 +1,148 @@
+#include "longhand/train/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+#include <vector>
+
+#include "longhand/core/kernels/elementwise.h"
+#include "longhand/core/math.h"
+
+namespace longhand::train {
+namespace {
+
+constexpr int64_t lanes = 16;
+
+template <class T>
+T largest(const T* x, int64_t n) {
+  T best[lanes];
+  std::fill(best, best + lanes, -std::numeric_limits<T>::infinity());
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    for (int64_t l = 0; l < lanes; ++l) best[l] = x[i + l] > best[l] ? x[i + l] : best[l];
+  for (int64_t l = 0; i < n; ++i, ++l) best[l] = x[i] > best[l] ? x[i] : best[l];
+  for (int64_t l = 1; l < lanes; ++l) best[0] = best[l] > best[0] ? best[l] : best[0];
+  return best[0];
+}
+
+// sum_j e^(x_j - shift)
+template <class T>
+T sum_exp(const T* x, int64_t n, T shift) {
+  T sum[lanes] = {};
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    for (int64_t l = 0; l < lanes; ++l) sum[l] += math::exp(x[i + l] - shift);
+  for (int64_t l = 0; i < n; ++i, ++l) sum[l] += math::exp(x[i] - shift);
+  for (int64_t l = 1; l < lanes; ++l) sum[0] += sum[l];
+  return sum[0];
+}
+
+// loss_sum (if with_loss), correct and targets of `rows` rows of C logits.
+template <class T, bool with_loss>
+Metrics measure_rows(const T* logits, const int32_t* targets, int64_t rows, int64_t C) {
+  Metrics m;
+  simd([&] {
+    for (int64_t r = 0; r < rows; ++r) {
+      const int32_t target = targets[r];
+      if (target == data::ignore_index) continue;
+      const T* x = logits + r * C;
+      const T top = largest(x, C);
+      ++m.targets;
+      // NaN is no prediction: it is not equal to the largest.
+      m.correct += x[target] == top && std::find(x, x + target, top) == x + target;
+      // -log softmax(x)[target] = log sum_j e^(x_j - top) + top - x[target]
+      if (with_loss)
+        m.loss_sum += std::log(static_cast<double>(sum_exp(x, C, top))) +
+                      (static_cast<double>(top) - static_cast<double>(x[target]));
+    }
+  });
+  return m;
+}
+
+template <bool with_loss>
+Metrics measure_all(const Tensor& logits, const Tensor& targets) {
+  check<ShapeError>(logits.rank() >= 1 && logits.shape().without_axis(-1) == targets.shape(),
+                    "metrics: logits ", logits.shape(), " do not fit targets ", targets.shape());
+  const int64_t C = logits.size(-1);
+  const Tensor dense_logits = logits.contiguous(), dense_targets = targets.contiguous();
+  const int32_t* t = dense_targets.data<int32_t>();
+  for (int64_t i = 0; i < targets.numel(); ++i)
+    check<DataError>((t[i] >= 0 && t[i] < C) || t[i] == data::ignore_index, "metrics: target ",
+                     t[i], " is not one of ", C, " classes");
+  return dispatch_float(logits.dtype(), [&]<class T>() {
+    const T* x = dense_logits.data<T>();
+    const int64_t grain = kernels::elements_per_task / std::max<int64_t>(C, 1);
+    return parallel_sum<Metrics>(targets.numel(), grain, [&](int64_t begin, int64_t end) {
+      return measure_rows<T, with_loss>(x + begin * C, t + begin, end - begin, C);
+    });
+  });
+}
+
+}  // namespace
+
+double Metrics::loss() const { return targets ? loss_sum / static_cast<double>(targets) : 0; }
+
+double Metrics::accuracy() const {
+  return targets ? static_cast<double>(correct) / static_cast<double>(targets) : 0;
+}
+
+double Metrics::perplexity() const { return std::exp(loss()); }
+double Metrics::bits_per_byte() const { return loss() / std::numbers::ln2; }
+
+Metrics& Metrics::operator+=(const Metrics& other) {
+  loss_sum += other.loss_sum;
+  correct += other.correct;
+  targets += other.targets;
+  examples += other.examples;
+  tokens += other.tokens;
+  return *this;
+}
+
+Metrics measure(const Tensor& logits, const data::Batch& batch) {
+  Metrics m = measure_all<true>(logits, batch.targets);
+  m.examples = batch.tokens.size(0);
+  m.tokens = count_tokens(batch);
+  return m;
+}
+
+int64_t count_correct(const Tensor& logits, const Tensor& targets) {
+  return measure_all<false>(logits, targets).correct;
+}
+
+int64_t count_targets(const Tensor& targets) {
+  const Tensor dense = targets.contiguous();
+  const int32_t* t = dense.data<int32_t>();
+  return dense.numel() - std::count(t, t + dense.numel(), data::ignore_index);
+}
+
+int64_t count_tokens(const data::Batch& batch) {
+  if (!batch.lengths) return batch.tokens.numel();
+  const std::vector<int32_t> lengths = batch.lengths.to_vector<int32_t>();
+  return std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+}
+
+std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dataset,
+                                int64_t batch_size, int64_t limit,
+                                const std::function<bool()>& stop) {
+  check<ConfigError>(batch_size >= 1, "evaluate: a batch of ", batch_size, " examples");
+  std::vector<int64_t> order(limit > 0 ? std::min(limit, dataset.size()) : dataset.size());
+  std::iota(order.begin(), order.end(), int64_t{0});
+  // Padding costs time: examples of one batch should be equally long.
+  std::vector<int64_t> length(order.size());
+  for (const int64_t i : order) length[i] = dataset.length(i);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return length[a] < length[b]; });
+
+  const NoGrad no_grad;
+  Metrics total;
+  for (size_t begin = 0; begin < order.size(); begin += batch_size) {
+    if (stop && stop()) return std::nullopt;
+    const size_t count = std::min<size_t>(batch_size, order.size() - begin);
+    const data::Batch batch = dataset.collate({order.data() + begin, count});
+    total += measure(logits(batch, nn::Pass{}).value(), batch);
+  }
+  return total;
+}
+
+}  // namespace longhand::train

@@ -1,0 +1,39 @@
+// Schedule: the learning rate as a pure function of the step.
+#pragma once
+
+#include <cstdint>
+
+#include "longhand/core/options.h"
+
+namespace longhand::train {
+
+/// With t the step from 0, w warmup_steps and T total_steps. All but one_cycle begin with a linear
+/// warm-up, lr (t+1)/w for t < w, and then, with p = (t-w)/(T-w) from 0 up to 1:
+///
+///   constant       lr
+///   linear         final_lr + (lr - final_lr) (1 - p)
+///   cosine         final_lr + (lr - final_lr) (1 + cos pi p)/2    Loshchilov & Hutter 2017 (arXiv
+///                                                                 1608.03983), eq. 5
+///   inverse_sqrt   lr sqrt(max(w,1) / (t+1))                      Vaswani et al. 2017 (arXiv
+///                                                                 1706.03762), eq. 3
+///   one_cycle      from lr/25 at t = 0 up to lr at t = w-1, down to lr/25/10^4 at t = T-1, both
+///                  linearly: Smith & Topin 2018 (arXiv 1708.07120), as PyTorch's OneCycleLR with
+///                  pct_start = w/T and anneal_strategy "linear"; momentum does not cycle
+struct Schedule {
+  enum class Kind { constant, linear, cosine, inverse_sqrt, one_cycle };
+
+  Kind kind = Kind::constant;
+  double lr = 1e-3;
+  int64_t warmup_steps = 0;
+  int64_t total_steps = 1;
+  double final_lr = 0;
+
+  /// The rate of step t, counted from 0. Beyond total_steps it stays at the last value.
+  double at(int64_t t) const;
+
+  /// From the [optimizer] section: schedule, lr, warmup_steps (0; for one_cycle 3/10 of the steps),
+  /// and final_lr (linear and cosine). Throws ConfigError.
+  static Schedule read(const Options& optimizer_section, int64_t total_steps);
+};
+
+}  // namespace longhand::train

@@ -1,0 +1,293 @@
+#include "longhand/train/trainer.h"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <numbers>
+
+#include "longhand/autograd/ops.h"
+
+namespace longhand::train {
+namespace {
+
+class Timer {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+double rate(int64_t count, double seconds) {
+  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+}
+
+int64_t peak_memory() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;  // Linux counts in KiB
+}
+
+bool due(int64_t step, int64_t every) { return every > 0 && step > 0 && step % every == 0; }
+
+/// Rows begin … end-1 of a batch.
+data::Batch part(const data::Batch& batch, int64_t begin, int64_t end) {
+  const auto rows = [&](const Tensor& t) { return t ? t.slice(0, begin, end) : t; };
+  return {rows(batch.tokens), rows(batch.targets), rows(batch.lengths)};
+}
+
+nn::StateDict clone(const nn::StateDict& state) {
+  nn::StateDict out;
+  for (const auto& [name, tensor] : state) out[name] = tensor.clone();
+  return out;
+}
+
+}  // namespace
+
+TrainerOptions TrainerOptions::read(const Options& s, int64_t batch_size, uint64_t seed) {
+  TrainerOptions o;
+  o.steps = s.get_int("steps", o.steps, 1);
+  o.micro_batches = s.get_int("micro_batches", o.micro_batches, 1, batch_size);
+  o.clip_norm = s.get_double("clip_norm", o.clip_norm, 0);
+  o.label_smoothing = s.get_double("label_smoothing", o.label_smoothing, 0, 1);
+  o.ema_decay = s.get_double("ema_decay", o.ema_decay, 0, 1);
+  s.require(o.ema_decay < 1, "ema_decay", "must be less than 1");
+  o.log_every = s.get_int("log_every", o.log_every, 1);
+  o.eval_every = s.get_int("eval_every", std::max<int64_t>(o.steps / 10, 1), 0);
+  o.eval_batch_size = s.get_int("eval_batch_size", batch_size, 1);
+  o.eval_batches = s.get_int("eval_batches", o.eval_batches, 0);
+  o.best_metric = s.get_choice("best_metric", o.best_metric, {"loss", "accuracy"});
+  o.patience = s.get_int("patience", o.patience, 0);
+  o.target_accuracy = s.get_double("target_accuracy", o.target_accuracy, 0, 1);
+  o.checkpoint_every = s.get_int("checkpoint_every", o.eval_every, 0);
+  o.keep_every = s.get_int("keep_every", o.keep_every, 0);
+  o.seed = seed;
+  return o;
+}
+
+struct Trainer::StepResult {
+  double loss, learning_rate, gradient_norm, seconds;
+  int64_t tokens;
+};
+
+Trainer::Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const Schedule& schedule,
+                 data::Loader& loader, const data::Task& task, const TrainerOptions& options,
+                 Observer observer, std::filesystem::path folder, std::string config)
+    : model_(model),
+      logits_(std::move(logits)),
+      optimizer_(optimizer),
+      schedule_(schedule),
+      loader_(loader),
+      task_(task),
+      options_(options),
+      observer_(std::move(observer)),
+      folder_(std::move(folder)),
+      config_(std::move(config)),
+      parameters_(optimizer.parameters()) {
+  check<ConfigError>(options.steps >= 0 && options.micro_batches >= 1 && options.log_every >= 1 &&
+                         options.eval_batch_size >= 1,
+                     "trainer: ", options.steps, " steps of ", options.micro_batches,
+                     " micro-batches, a record every ", options.log_every,
+                     " steps, evaluation in batches of ", options.eval_batch_size);
+  check<ConfigError>(options.best_metric == "loss" || options.best_metric == "accuracy",
+                     "trainer: best_metric is \"", options.best_metric,
+                     "\", wanted is \"loss\" or \"accuracy\"");
+  if (options.ema_decay > 0) ema_.emplace(parameters_, options.ema_decay);
+  state_.seed = options.seed;
+  state_.cursor = loader.cursor();
+}
+
+bool Trainer::stop_requested() const { return observer_.should_stop && observer_.should_stop(); }
+
+Stopped Trainer::run() {
+  for (;;) {
+    const int64_t step = state_.step;
+    // An evaluation that a stop keeps from happening comes first after resuming.
+    if (evaluation_due() && (stop_requested() || !evaluate_now())) {
+      save_as("last.h5");
+      return Stopped::signal;
+    }
+    std::optional<Stopped> reason;
+    if (step >= options_.steps)
+      reason = Stopped::finished;
+    else if (ends_early())
+      reason = Stopped::early;
+    else if (stop_requested())
+      reason = Stopped::signal;
+    const bool asked = observer_.should_save && observer_.should_save();
+    if (reason || asked || due(step, options_.checkpoint_every)) save_as("last.h5");
+    if (reason) return *reason;
+
+    const StepResult result = train_step();
+    if (observer_.on_progress)
+      observer_.on_progress({state_.step, options_.steps, result.loss, result.learning_rate,
+                             rate(result.tokens, result.seconds)});
+    if (due(state_.step, options_.log_every) || state_.step == options_.steps) train_record(result);
+    if (due(state_.step, options_.keep_every)) {
+      char name[32];
+      std::snprintf(name, sizeof name, "step-%08lld.h5", static_cast<long long>(state_.step));
+      save_as(name);
+    }
+  }
+}
+
+Trainer::StepResult Trainer::train_step() {
+  const Timer timer;
+  const int64_t t = state_.step;
+  model_.zero_grad();  // of whatever somebody computed with the model before
+  const data::Batch batch = loader_.next();
+  const int64_t rows = batch.tokens.size(0);
+  const int64_t micro_batches = std::min(options_.micro_batches, rows);
+  const int64_t targets = count_targets(batch.targets);
+  const Generator random = Generator(options_.seed).fork("train").fork(t);
+
+  TreeSum sum;
+  for (int64_t micro = 0; micro < micro_batches; ++micro) {
+    const data::Batch some =
+        part(batch, micro * rows / micro_batches, (micro + 1) * rows / micro_batches);
+    const Variable logits = logits_(some, {.training = true, .random = random.fork(micro)});
+    // Each part is divided by the targets of the whole, so that the parts add up to its mean.
+    const Variable loss =
+        cross_entropy(logits, some.targets,
+                      {.ignore_index = data::ignore_index,
+                       .label_smoothing = options_.label_smoothing,
+                       .normalizer = static_cast<double>(std::max<int64_t>(targets, 1))});
+    backward(loss);
+    sum.add({take_gradients(parameters_), loss.value().item(),
+             count_correct(logits.value(), some.targets)});
+  }
+  const Contribution total = sum.finish();
+
+  const double lr = schedule_.at(t);
+  const double norm = global_norm(total.gradients);
+  check<DivergedError>(std::isfinite(total.loss) && std::isfinite(norm), "step ", t + 1,
+                       ": the loss is ", total.loss, " and the gradient norm ", norm,
+                       ", at a learning rate of ", lr,
+                       "; the weights are those of before this step");
+  optimizer_.step(lr, total.gradients, clip_scale(norm, options_.clip_norm));
+  model_.after_step();
+  if (ema_) ema_->update(t + 1);
+
+  state_.step = t + 1;
+  state_.cursor = loader_.cursor();
+  ++state_.interval.steps;
+  state_.interval.loss += total.loss;
+  state_.interval.correct += total.correct;
+  state_.interval.targets += targets;
+  const StepResult result{total.loss, lr, norm, timer.seconds(), count_tokens(batch)};
+  interval_tokens_ += result.tokens;
+  interval_seconds_ += result.seconds;
+  return result;
+}
+
+void Trainer::train_record(const StepResult& last) {
+  const auto& interval = state_.interval;
+  Record record;
+  record.step = state_.step;
+  record.split = "train";
+  record.loss = interval.loss / static_cast<double>(interval.steps);
+  record.accuracy = Metrics{.correct = interval.correct, .targets = interval.targets}.accuracy();
+  if (task_.info.bytes) record.bits_per_byte = record.loss / std::numbers::ln2;
+  record.learning_rate = last.learning_rate;
+  record.gradient_norm = last.gradient_norm;
+  record.tokens_per_second = rate(interval_tokens_, interval_seconds_);
+  record.peak_memory = peak_memory();
+  state_.interval = {};
+  interval_tokens_ = 0;
+  interval_seconds_ = 0;
+  if (observer_.on_record) observer_.on_record(record);
+}
+
+bool Trainer::evaluation_due() const {
+  return task_.validation && task_.validation->size() > 0 && state_.step > state_.evaluated_step &&
+         (due(state_.step, options_.eval_every) || state_.step == options_.steps);
+}
+
+bool Trainer::evaluate_now() {
+  const Timer timer;
+  std::optional<Metrics> metrics;
+  {
+    std::optional<Ema::Swap> swap;
+    if (ema_) swap.emplace(*ema_);
+    metrics = evaluate(logits_, *task_.validation, options_.eval_batch_size,
+                       options_.eval_batches * options_.eval_batch_size, observer_.should_stop);
+  }
+  if (!metrics) return false;
+
+  const bool by_loss = options_.best_metric == "loss";
+  const double value = by_loss ? metrics->loss() : metrics->accuracy();
+  const bool best = std::isfinite(value) &&
+                    (!state_.best || (by_loss ? value < *state_.best : value > *state_.best));
+  state_.evaluated_step = state_.step;
+  state_.last_accuracy = metrics->accuracy();
+  ++state_.evaluations_since_best;
+  if (best) {
+    state_.best = value;
+    state_.best_step = state_.step;
+    state_.evaluations_since_best = 0;
+  }
+
+  Record record;
+  record.step = state_.step;
+  record.split = "validation";
+  record.loss = metrics->loss();
+  record.accuracy = metrics->accuracy();
+  if (task_.info.bytes) record.bits_per_byte = metrics->bits_per_byte();
+  record.tokens_per_second = rate(metrics->tokens, timer.seconds());
+  record.peak_memory = peak_memory();
+  record.best = best;
+  if (observer_.on_record) observer_.on_record(record);
+  if (best) save_as("best.h5");
+  return true;
+}
+
+bool Trainer::ends_early() const {
+  return (options_.patience > 0 && state_.evaluations_since_best >= options_.patience) ||
+         (options_.target_accuracy > 0 && state_.evaluated_step > 0 &&
+          state_.last_accuracy >= options_.target_accuracy);
+}
+
+Checkpoint Trainer::view() const {
+  Checkpoint out;
+  out.model = model_.state_dict();
+  out.optimizer = optimizer_.state_dict();
+  if (ema_) out.ema = ema_->state_dict();
+  out.training = state_;
+  out.config = config_;
+  return out;
+}
+
+Checkpoint Trainer::checkpoint() const {
+  Checkpoint out = view();
+  for (nn::StateDict* state : {&out.model, &out.optimizer, &out.ema}) *state = clone(*state);
+  return out;
+}
+
+void Trainer::resume(const Checkpoint& checkpoint) {
+  check<DataError>(checkpoint.training.seed == options_.seed,
+                   "the checkpoint is of a run with seed ", checkpoint.training.seed, ", not ",
+                   options_.seed);
+  // Everything is looked at before anything changes.
+  nn::check_state(model_.state_dict(), checkpoint.model, "the model");
+  nn::check_state(optimizer_.state_dict(), checkpoint.optimizer, "the optimizer");
+  nn::check_state(ema_ ? ema_->state_dict() : nn::StateDict{}, checkpoint.ema,
+                  "the averaged weights");
+  loader_.seek(checkpoint.training.cursor);
+  model_.load_state_dict(checkpoint.model);
+  optimizer_.load_state_dict(checkpoint.optimizer);
+  if (ema_) ema_->load_state_dict(checkpoint.ema);
+  state_ = checkpoint.training;
+}
+
+void Trainer::save_as(const std::string& name) {
+  if (folder_.empty()) return;
+  const std::filesystem::path path = folder_ / name;
+  save(path, view());
+  if (observer_.on_saved) observer_.on_saved(path);
+}
+
+}  // namespace longhand::train

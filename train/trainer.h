@@ -1,0 +1,141 @@
+// Trainer: the loop from a model and data to a trained model.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "longhand/core/options.h"
+#include "longhand/data/dataset.h"
+#include "longhand/data/loader.h"
+#include "longhand/nn/module.h"
+#include "longhand/train/checkpoint/checkpoint.h"
+#include "longhand/train/ema.h"
+#include "longhand/train/metrics.h"
+#include "longhand/train/optimizer.h"
+#include "longhand/train/schedule.h"
+
+namespace longhand::train {
+
+struct TrainerOptions {
+  int64_t steps = 1000;        // optimizer steps in all
+  int64_t micro_batches = 1;   // parts of a batch, one after the other, to save memory
+  double clip_norm = 0;        // 0: no clipping
+  double label_smoothing = 0;  // in training; evaluation is without
+  double ema_decay = 0;        // 0: no average; else evaluation uses the averaged weights
+  int64_t log_every = 10;      // steps between training records
+  int64_t eval_every = 100;    // steps between evaluations; there is one after the last step
+  int64_t eval_batch_size = 32;
+  int64_t eval_batches = 0;          // of the validation split at each evaluation; 0: all
+  std::string best_metric = "loss";  // of the validation split, what decides: "loss" or "accuracy"
+  int64_t patience = 0;  // stop after so many evaluations without a better value; 0: never
+  /// Stop once validation accuracy is at least this; 0: never.
+  double target_accuracy = 0;
+  int64_t checkpoint_every = 0;  // steps between saving last.h5; 0: only at the end and on a stop
+  int64_t keep_every = 0;        // steps between files that are kept, step-00001000.h5; 0: none
+  uint64_t seed = 0;
+
+  /// From the [train] section, one key a field, by its name (not seed). eval_batch_size is
+  /// `batch_size`, eval_every a tenth of the steps and checkpoint_every eval_every, if not given. Throws ConfigError.
+  static TrainerOptions read(const Options& train_section, int64_t batch_size, uint64_t seed);
+};
+
+/// One line of a metrics file.
+struct Record {
+  int64_t step = 0;   // optimizer steps done
+  std::string split;  // "train": mean over the steps since the record before; "validation"
+  double loss = 0;    // nats a target
+  double accuracy = 0;
+  std::optional<double> bits_per_byte;  // of tasks on bytes
+  std::optional<double> learning_rate;  // train: of the last step
+  std::optional<double> gradient_norm;  // train: of the last step, before clipping
+  double tokens_per_second = 0;         // of this process, training or evaluating
+  int64_t peak_memory = 0;              // bytes, resident, of this process so far
+  bool best = false;                    // validation: better than all before
+};
+
+/// After each step, for a progress bar.
+struct Progress {
+  int64_t step = 0, steps = 0;
+  double loss = 0;  // of this step
+  double learning_rate = 0;
+  double tokens_per_second = 0;  // of this step
+};
+
+/// What a caller may want to know or say. Empty functions are not called.
+struct Observer {
+  std::function<void(const Record&)> on_record = {};
+  std::function<void(const Progress&)> on_progress = {};
+  /// After a checkpoint is on disk.
+  std::function<void(const std::filesystem::path&)> on_saved = {};
+  /// Asked after each step and between batches of an evaluation: true saves and ends the run.
+  std::function<bool()> should_stop = {};
+  /// Asked after each step: true saves last.h5 and goes on.
+  std::function<bool()> should_save = {};
+};
+
+enum class Stopped {
+  finished,  // all steps are done
+  early,     // patience is at an end, or target_accuracy reached
+  signal,    // should_stop said so; going on from the checkpoint gives the same bits
+};
+
+/// Trains a model. Nothing but counters and tensors is state: a run that was saved, ended and
+/// resumed gives the same bits as one that was not, and so does any number of threads.
+class Trainer {
+ public:
+  /// `logits` computes with `model`; `optimizer` has its parameters. Checkpoints (best.h5, last.h5,
+  /// step-N.h5) go to `folder`, which exists; to nowhere if it is empty. `config` is stored in
+  /// them. All references must outlive the trainer. Throws ConfigError for options that contradict
+  /// each other.
+  Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const Schedule& schedule,
+          data::Loader& loader, const data::Task& task, const TrainerOptions& options,
+          Observer observer = {}, std::filesystem::path folder = {}, std::string config = {});
+
+  /// Trains until there is a reason to stop, and saves last.h5 then. Throws DivergedError, naming
+  /// the step, if the loss or the gradient norm is not finite; the parameters and the files are
+  /// then those of before that step.
+  Stopped run();
+
+  /// All that resume() needs. The tensors are copies.
+  Checkpoint checkpoint() const;
+  /// Goes to where the checkpoint was taken. Throws DataError, and changes nothing, if it is of
+  /// another model, optimizer or seed.
+  void resume(const Checkpoint& checkpoint);
+
+  const TrainingState& state() const { return state_; }
+  /// The averaged weights; null without ema_decay.
+  Ema* ema() { return ema_ ? &*ema_ : nullptr; }
+
+ private:
+  struct StepResult;
+  StepResult train_step();
+  void train_record(const StepResult& last);
+  bool evaluate_now();
+  bool evaluation_due() const;
+  bool ends_early() const;
+  Checkpoint view() const;
+  void save_as(const std::string& name);
+  bool stop_requested() const;
+
+  nn::Module& model_;
+  LogitsFn logits_;
+  Optimizer& optimizer_;
+  Schedule schedule_;
+  data::Loader& loader_;
+  const data::Task& task_;
+  TrainerOptions options_;
+  Observer observer_;
+  std::filesystem::path folder_;
+  std::string config_;
+  Parameters parameters_;
+  std::optional<Ema> ema_;
+  TrainingState state_;
+  // For the rate of the next record; of this process, so not part of the state.
+  int64_t interval_tokens_ = 0;
+  double interval_seconds_ = 0;
+};
+
+}  // namespace longhand::train
