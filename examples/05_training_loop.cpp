@@ -22,9 +22,7 @@ int main() {
   options.set("pairs", int64_t{2});
   options.set("vocabulary", int64_t{64});
   const data::Task task = data::make_task(options, /*seed=*/1);
-  data::LoaderOptions loading;
-  loading.batch_size = 64;
-  data::Loader loader(*task.train, loading);
+  data::Loader loader(*task.train, {.batch_size = 64}, Generator(1));
 
   // Model: a Transformer of two blocks. Any variant of `longhand variants` can stand here.
   attention::TransformerConfig config;

@@ -33,11 +33,11 @@ double sum_of_squares(const T* x, int64_t n) {
 
 }  // namespace
 
-Gradients take_gradients(Parameters& parameters) {
+Gradients take_gradients(const Parameters& parameters) {
   Gradients out;
   out.reserve(parameters.size());
-  for (auto& [name, parameter] : parameters) {
-    Tensor grad = parameter.take_grad();
+  for (const auto& [name, parameter] : parameters) {
+    Tensor grad = Variable(parameter).take_grad();
     // A gradient rule may hand over any view; from here on memory is read from end to end.
     out.push_back(grad ? with_strides_of(grad, parameter.value()) : grad);
   }

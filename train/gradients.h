@@ -18,7 +18,7 @@ using Parameters = std::vector<std::pair<std::string, Variable>>;
 using Gradients = std::vector<Tensor>;
 
 /// Takes the gradients away from the parameters: the next backward pass starts afresh.
-Gradients take_gradients(Parameters& parameters);
+Gradients take_gradients(const Parameters& parameters);
 
 /// The square root of the sum of all squares, added in double and in an order that depends on the
 /// sizes alone.

@@ -38,7 +38,8 @@ struct TrainerOptions {
   uint64_t seed = 0;
 
   /// From the [train] section, one key a field, by its name (not seed). eval_batch_size is
-  /// `batch_size`, eval_every a tenth of the steps and checkpoint_every eval_every, if not given. Throws ConfigError.
+  /// `batch_size`, eval_every a tenth of the steps, and checkpoint_every eval_every if not given.
+  /// Throws ConfigError.
   static TrainerOptions read(const Options& train_section, int64_t batch_size, uint64_t seed);
 };
 

@@ -1,3 +1,4 @@
+// y = [cos x, sin x]          dx = cos(x) dy_sin - sin(x) dy_cos
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -62,7 +63,6 @@ T turned_cos(T x) {
 
 }  // namespace
 
-// y = [cos x, sin x]                      dx = cos(x) dy_sin - sin(x) dy_cos
 Variable cos_sin(const Variable& x) {
   check_float("cos_sin", x);
   check<ShapeError>(x.rank() >= 1, "cos_sin: a scalar has no last axis");

@@ -64,6 +64,7 @@ TEST_CASE("golden: models train along the trajectories that others computed") {
     golden.sections.at("attention").check_all_read();
     load(model, golden.group("initial"));
 
+    const Tensor tokens = golden.at("tokens").to(DType::i32);
     const Options& o = golden.sections.at("optimizer");
     REQUIRE(o.get_string("name", "") == "adamw");
     const auto optimizer = train::make_adam(
@@ -73,11 +74,11 @@ TEST_CASE("golden: models train along the trajectories that others computed") {
                                    .weight_decay = o.get_double("weight_decay", 0)});
     const train::Schedule schedule{.kind = train::Schedule::Kind::constant,
                                    .lr = o.get_double("lr", 0),
-                                   .warmup_steps = o.get_int("warmup_steps", 0)};
+                                   .warmup_steps = o.get_int("warmup_steps", 0),
+                                   .total_steps = tokens.size(0)};
     const double clip_norm = o.get_double("clip_norm", 0);
     o.check_all_read();
 
-    const Tensor tokens = golden.at("tokens").to(DType::i32);
     const Tensor targets = golden.at("targets").to(DType::i32);
     const std::vector<double> losses = golden.at("losses").to_vector<double>();
     const std::vector<double> norms = golden.at("grad_norms").to_vector<double>();
