@@ -101,8 +101,8 @@ Variable prefix_states(const Variable& x, const Tensor& a) {
 // What a log_scale c (B, N, H) becomes: the factors between tokens and chunk borders. C_g is c at
 // the last token of chunk g. All are constants.
 struct Scales {
-  Tensor within;  // (B, H, G, C, C): e^(c_j - c_i) for j <= i, else 0
-  Tensor to_end;  // (B, H, G, C, 1): e^(c_j - C_g)
+  Tensor within;       // (B, H, G, C, C): e^(c_j - c_i) for j <= i, else 0
+  Tensor to_end;       // (B, H, G, C, 1): e^(c_j - C_g)
   Tensor from_before;  // (B, H, G, C, 1): e^(C_(g-1) - c_i), 1 in the first chunk
   Tensor between;      // (B, H, G) f64: e^(C_(g-2) - C_(g-1)), 1 in the first two
 };
@@ -112,7 +112,8 @@ Scales make_scales(const Tensor& log_scale, int64_t chunks, int64_t chunk) {
   const DType dtype = log_scale.dtype();
   Scales s{Tensor::empty({B, H, chunks, chunk, chunk}, dtype),
            Tensor::empty({B, H, chunks, chunk, 1}, dtype),
-           Tensor::empty({B, H, chunks, chunk, 1}, dtype), Tensor::full({B, H, chunks}, 1, DType::f64)};
+           Tensor::empty({B, H, chunks, chunk, 1}, dtype),
+           Tensor::full({B, H, chunks}, 1, DType::f64)};
   const Tensor by_head = log_scale.transpose(1, 2).contiguous();  // (B, H, N)
   dispatch_float(dtype, [&]<class T>() {
     const T* const pc = by_head.data<T>();

@@ -5,10 +5,10 @@
 
 namespace longhand::attention {
 
-/// out_i = sum_j (fq_i · fk_j) v_j / sum_j fq_i · fk_j, over all j: fq (B, N, H, m), fk (B, M, H, m),
-/// v (B, M, H, D), out (B, N, H, D), any strides. Associativity makes it fq (fkᵀ v): N m D, without
-/// the N x M weights. Katharopoulos et al. 2020 (arXiv 2006.16236), eq. 5. The features of padding
-/// must be 0; sequences of length 0 give a finite result.
+/// out_i = sum_j (fq_i · fk_j) v_j / sum_j fq_i · fk_j, over all j: fq (B, N, H, m), fk (B, M, H,
+/// m), v (B, M, H, D), out (B, N, H, D), any strides. Associativity makes it fq (fkᵀ v): N m D,
+/// without the N x M weights. Katharopoulos et al. 2020 (arXiv 2006.16236), eq. 5. The features of
+/// padding must be 0; sequences of length 0 give a finite result.
 Variable kernel_attention(const Variable& fq, const Variable& fk, const Variable& v,
                           const Mask& mask);
 
@@ -16,8 +16,8 @@ Variable kernel_attention(const Variable& fq, const Variable& fk, const Variable
 /// between chunks by the state S = sum fk_j v_jᵀ, kept at the start of each chunk. Neither values
 /// nor bits at i depend on what comes after i.
 ///
-/// With log_scale c (B, N, H), the features of key j are e^c_j fk_j. c must not fall along N, so that
-/// only e^(c_j - c_i) <= 1 is ever computed; it is a constant to the gradient.
+/// With log_scale c (B, N, H), the features of key j are e^c_j fk_j. c must not fall along N, so
+/// that only e^(c_j - c_i) <= 1 is ever computed; it is a constant to the gradient.
 Variable causal_kernel_attention(const Variable& fq, const Variable& fk, const Variable& v,
                                  const Tensor& log_scale = {}, int64_t chunk = 64);
 

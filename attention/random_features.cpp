@@ -10,9 +10,9 @@ namespace {
 
 Tensor state_of(const Generator& generator) {
   const Generator::State state = generator.state();
-  return Tensor::from(std::vector<int64_t>{static_cast<int64_t>(state.key),
-                                           static_cast<int64_t>(state.stream)},
-                      {2});
+  return Tensor::from(
+      std::vector<int64_t>{static_cast<int64_t>(state.key), static_cast<int64_t>(state.stream)},
+      {2});
 }
 
 }  // namespace
@@ -67,7 +67,8 @@ void RandomFeatureVariant::on_step() {
 }
 
 Variable RandomFeatureVariant::projection() const {
-  return affine(Variable(features_.value()), std::pow(static_cast<double>(config().head_dim), -0.25));
+  return affine(Variable(features_.value()),
+                std::pow(static_cast<double>(config().head_dim), -0.25));
 }
 
 Variable RandomFeatureVariant::half_square(const Variable& x) {

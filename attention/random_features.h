@@ -16,8 +16,8 @@ Tensor draw_orthogonal(const Generator& generator, int64_t features, int64_t dim
 ///   features = 256            m
 ///   draw = "orthogonal"       or "iid"
 ///   redraw_interval = 1000    optimizer steps between fresh draws; 0: never
-/// Steps and draws are counted, and the random state is kept, in buffers: a checkpoint goes on to the
-/// same draws.
+/// Steps and draws are counted, and the random state is kept, in buffers: a checkpoint goes on to
+/// the same draws.
 class RandomFeatureVariant : public Variant {
  protected:
   RandomFeatureVariant(const nn::Scope& scope, const Config& config);

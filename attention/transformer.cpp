@@ -144,13 +144,16 @@ Transformer::Transformer(const nn::Scope& scope_, const TransformerConfig& confi
   if (config.norm == "pre") norm_.emplace(scope("norm"), config.norm_type, config.d_model);
 }
 
-Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const nn::Pass& pass) {
+Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const nn::Pass& pass,
+                              const Tensor& rows) {
   check<ShapeError>(tokens.rank() == 2 && tokens.dtype() == DType::i32 && tokens.size(1) >= 1,
                     "transformer: tokens (B, N) of i32 are wanted, not ", tokens.shape(), " of ",
                     tokens.dtype());
   check<ShapeError>(tokens.size(1) <= config_.max_length, "transformer: a sequence of ",
                     tokens.size(1), " tokens is longer than the model's max_length ",
                     config_.max_length);
+  check<ShapeError>(!rows.defined() || config_.per_token,
+                    "transformer: this model gives logits for sequences, not for single tokens");
   Variable x = embeddings_.forward(tokens, pass);
   Mask mask;
   if (lengths.defined()) {
@@ -167,6 +170,8 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
     }
   }
   for (const auto& block : blocks_) x = block->forward(x, mask, pass);
+  // A token's row of a (B N, d) matrix, as of a table. What follows treats tokens one by one.
+  if (rows.defined()) x = embedding(reshape(x, {x.size(0) * x.size(1), x.size(2)}), rows);
   // The norm works on tokens alone, so pooling first would change it: norm of a mean is not the mean
   // of norms.
   if (norm_) x = norm_->forward(x);

@@ -100,8 +100,11 @@ class Transformer : public nn::Module {
 
   /// Logits (B, classes), or (B, N, classes) where config.per_token, for tokens (B, N) i32 and
   /// lengths (B) i32 (undefined: nothing is padded). Throws ShapeError for tokens outside of the
-  /// vocabulary, or more than max_length of them.
-  Variable forward(const Tensor& tokens, const Tensor& lengths, const nn::Pass& pass);
+  /// vocabulary, or more than max_length of them. With rows (R) i32, places in tokens counted in
+  /// row-major order, a model with config.per_token gives (R, classes): the head reads those tokens
+  /// alone.
+  Variable forward(const Tensor& tokens, const Tensor& lengths, const nn::Pass& pass,
+                   const Tensor& rows = {});
 
   const TransformerConfig& config() const { return config_; }
 

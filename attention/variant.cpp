@@ -74,12 +74,11 @@ Variant::Variant(const nn::Scope& scope, const Config& config) : Module(scope), 
 Variable Variant::forward(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                           const nn::Pass& pass) {
   const Shape &qs = q.shape(), &ks = k.shape();
-  check<ShapeError>(qs.rank() == 4 && ks.rank() == 4 && ks == v.shape() && qs[0] == ks[0] &&
-                        qs[2] == ks[2] && qs[3] == ks[3] && qs[2] == config_.heads &&
-                        qs[3] == config_.head_dim,
-                    "attention: q (B, N, H, D), k and v (B, M, H, D) are wanted with H = ",
-                    config_.heads, " and D = ", config_.head_dim, ", not q ", qs, ", k ", ks, ", v ",
-                    v.shape());
+  check<ShapeError>(
+      qs.rank() == 4 && ks.rank() == 4 && ks == v.shape() && qs[0] == ks[0] && qs[2] == ks[2] &&
+          qs[3] == ks[3] && qs[2] == config_.heads && qs[3] == config_.head_dim,
+      "attention: q (B, N, H, D), k and v (B, M, H, D) are wanted with H = ", config_.heads,
+      " and D = ", config_.head_dim, ", not q ", qs, ", k ", ks, ", v ", v.shape());
   check<ShapeError>(is_float(q.dtype()) && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
                     "attention: one float dtype is wanted, not q ", q.dtype(), ", k ", k.dtype(),
                     ", v ", v.dtype());
@@ -87,7 +86,8 @@ Variable Variant::forward(const Variable& q, const Variable& k, const Variable& 
   check<ShapeError>(B >= 1 && N >= 1 && M >= 1, "attention: nothing to attend to: q ", qs, ", k ",
                     ks);
   check<ShapeError>(!config_.causal || N == M,
-                    "attention: causal attention wants as many queries as keys, not ", N, " and ", M);
+                    "attention: causal attention wants as many queries as keys, not ", N, " and ",
+                    M);
   bool padded = false;
   if (mask.lengths.defined()) {
     check<ShapeError>(N == M, "attention: lengths are for self-attention, not ", N, " queries and ",

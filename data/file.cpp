@@ -101,7 +101,6 @@ std::vector<std::byte> read_file(const fs::path& path) {
   if (fd.get() < 0) fail(path, "cannot open the file", errno);
   struct stat status;
   if (::fstat(fd.get(), &status) != 0) fail(path, "cannot read the file", errno);
-  if (S_ISDIR(status.st_mode)) fail(path, "cannot read the file", EISDIR);
 
   // One byte more than the size it claims, so that the end is met without growing; what claims no
   // size, such as a pipe, is read too.

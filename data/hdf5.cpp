@@ -322,8 +322,7 @@ void Hdf5Writer::create_rows(const std::string& path, StoredType type, const Sha
     must(H5Pset_chunk(properties, shape.rank(), sizes_of(with_rows(shape, chunk_rows)).data()),
          path);
     if (element > 1) must(H5Pset_shuffle(properties), path);
-    must(H5Pset_deflate(properties, 4), path);
-    must(H5Pset_fletcher32(properties), path);
+    must(H5Pset_deflate(properties, 4), path);  // with a checksum of its own
   }
   Handle dataset = state_->create(path, type, shape, properties);
   state_->rows[absolute(path)] = {std::move(dataset), type, shape};

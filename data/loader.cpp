@@ -40,10 +40,8 @@ void Loader::prepare_epoch(int64_t epoch) {
   std::iota(order_.begin(), order_.end(), int64_t{0});
   RandomStream random(generator_.fork(static_cast<uint64_t>(epoch)));
   if (config_.shuffle) random.shuffle(order_);
-  // Cut before sorting by length, or the longest examples would be the ones left out.
-  order_.resize(static_cast<size_t>(examples_));
-
   if (config_.bucket) {
+    // Of the first examples_ alone: sorted with the others, the longest would be left out.
     std::vector<std::pair<int64_t, int64_t>> window;  // length, index
     std::vector<int64_t> batch_order;
     const int64_t step = bucket_window * config_.batch_size;

@@ -73,7 +73,13 @@ data::Task read_task(const Config& config) {
 
 LogitsFn logits_of(attention::Transformer& model) {
   return [&model](const data::Batch& batch, const nn::Pass& pass) {
-    return model.forward(batch.tokens, batch.lengths, pass);
+    // Where most targets are ignored, as in recall and copying, so are most rows of the head.
+    Tensor rows;
+    if (batch.targets.rank() == 2) {
+      rows = counted_places(batch.targets);
+      if (rows.numel() == 0 || 2 * rows.numel() > batch.targets.numel()) rows = {};
+    }
+    return model.forward(batch.tokens, batch.lengths, pass, rows);
   };
 }
 

@@ -61,7 +61,8 @@ Metrics measure_rows(const T* logits, const int32_t* targets, int64_t rows, int6
 }
 
 template <bool with_loss>
-Metrics measure_all(const Tensor& logits, const Tensor& targets) {
+Metrics measure_all(const Tensor& logits, const Tensor& all_targets) {
+  const Tensor targets = targets_of(logits, all_targets);
   check<ShapeError>(logits.rank() >= 1 && logits.shape().without_axis(-1) == targets.shape(),
                     "metrics: logits ", logits.shape(), " do not fit targets ", targets.shape());
   const int64_t C = logits.size(-1);
@@ -80,6 +81,24 @@ Metrics measure_all(const Tensor& logits, const Tensor& targets) {
 }
 
 }  // namespace
+
+Tensor counted_places(const Tensor& targets) {
+  const Tensor dense = targets.contiguous();
+  const int32_t* const t = dense.data<int32_t>();
+  std::vector<int32_t> places;
+  for (int64_t i = 0; i < dense.numel(); ++i)
+    if (t[i] != data::ignore_index) places.push_back(static_cast<int32_t>(i));
+  return Tensor::from(places, {static_cast<int64_t>(places.size())});
+}
+
+Tensor targets_of(const Tensor& logits, const Tensor& targets) {
+  if (targets.rank() != 2 || logits.rank() != 2) return targets;
+  const Tensor places = counted_places(targets), dense = targets.contiguous();
+  Tensor out = Tensor::empty(places.shape(), DType::i32);
+  for (int64_t i = 0; i < places.numel(); ++i)
+    out.data<int32_t>()[i] = dense.data<int32_t>()[places.data<int32_t>()[i]];
+  return out;
+}
 
 double Metrics::loss() const { return targets ? loss_sum / static_cast<double>(targets) : 0; }
 

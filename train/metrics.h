@@ -11,8 +11,16 @@
 
 namespace longhand::train {
 
-/// The model as training sees it: logits (B, C) for targets (B), or (B, N, C) for targets (B, N).
+/// The model as training sees it: logits (B, C) for targets (B), or (B, N, C) for targets (B, N). For
+/// these it may also give (R, C), the rows of the R targets that count, in order: where few do, the
+/// head of the model is most of the work.
 using LogitsFn = std::function<Variable(const data::Batch&, const nn::Pass&)>;
+
+/// The places (R) i32 of the targets (B, N) that count, in row-major order.
+Tensor counted_places(const Tensor& targets);
+
+/// The targets that these logits are for: all of them, or (R) those that count; see LogitsFn.
+Tensor targets_of(const Tensor& logits, const Tensor& targets);
 
 /// Sums over targets; those with data::ignore_index count for nothing.
 struct Metrics {

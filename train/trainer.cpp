@@ -152,7 +152,7 @@ Trainer::StepResult Trainer::train_step() {
     const Variable logits = logits_(some, {.training = true, .random = random.fork(micro)});
     // Each part is divided by the targets of the whole, so that the parts add up to its mean.
     const Variable loss =
-        cross_entropy(logits, some.targets,
+        cross_entropy(logits, targets_of(logits.value(), some.targets),
                       {.ignore_index = data::ignore_index,
                        .label_smoothing = options_.label_smoothing,
                        .normalizer = static_cast<double>(std::max<int64_t>(targets, 1))});

@@ -3,9 +3,9 @@
 //
 //   O = softmax(Q (E K)ᵀ / sqrt(D)) (F V),   E, F (k, N)
 //
-// Padding is zeroed before it is projected and so adds nothing. No mask covers the k slots: one that
-// is fed by padding alone has score 0, like a key of zeros. A shorter sequence uses the first columns
-// of E and F, which is the same as padding it.
+// Padding is zeroed before it is projected and so adds nothing. No mask covers the k slots: one
+// that is fed by padding alone has score 0, like a key of zeros. A shorter sequence uses the first
+// columns of E and F, which is the same as padding it.
 #include <algorithm>
 #include <cmath>
 #include <optional>

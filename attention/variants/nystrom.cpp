@@ -1,17 +1,18 @@
-// Nyströmformer: softmax attention through m landmarks. Xiong et al. 2021 (arXiv 2102.03902), eq. 13
-// and 14. Landmarks Q̃, K̃ are means of m consecutive segments of the queries and keys; with
-// τ = 1/sqrt(D)
+// Nyströmformer: softmax attention through m landmarks. Xiong et al. 2021 (arXiv 2102.03902), eq.
+// 13 and 14. Landmarks Q̃, K̃ are means of m consecutive segments of the queries and keys; with τ =
+// 1/sqrt(D)
 //
 //   F = softmax(τ Q K̃ᵀ) (N, m),   A = softmax(τ Q̃ K̃ᵀ) (m, m),   G = softmax(τ Q̃ Kᵀ) (m, N)
-//   O = F Z (G V) + conv(V),   Z near A⁺ after a few steps of  Z <- Z/4 (13 I - AZ (15 I - AZ (7 I - AZ)))
+//   O = F Z (G V) + conv(V),   Z near A⁺ after a few steps of  Z <- Z/4 (13 I - AZ (15 I - AZ (7 I
+//   - AZ)))
 //
-// from Z = Aᵀ / max column sum of A (its row sums are 1), of each matrix by itself, so that a sample
-// does not depend on others of its batch. Razavi et al. 2014, the iteration. With exact Z the result
-// for m < N is worse, not better: stopping early regularises.
+// from Z = Aᵀ / max column sum of A (its row sums are 1), of each matrix by itself, so that a
+// sample does not depend on others of its batch. Razavi et al. 2014, the iteration. With exact Z
+// the result for m < N is worse, not better: stopping early regularises.
 //
-// Segments are those of the real tokens of each sample, and differ by at most one token, the shorter
-// ones first. A sample of at most m real tokens gets exact softmax attention. The convolution along
-// the tokens has one filter a head.
+// Segments are those of the real tokens of each sample, and differ by at most one token, the
+// shorter ones first. A sample of at most m real tokens gets exact softmax attention. The
+// convolution along the tokens has one filter a head.
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -78,16 +79,15 @@ class Nystrom final : public Variant {
   Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                   const nn::Pass&) override {
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3), m = landmarks_;
-    check<ShapeError>(k.size(1) == N, "nystrom: as many queries as keys are wanted, not ", N, " and ",
-                      k.size(1));
+    check<ShapeError>(k.size(1) == N, "nystrom: as many queries as keys are wanted, not ", N,
+                      " and ", k.size(1));
     // All samples have the same segments if there is no padding: one row stands for them.
     const std::vector<int32_t> lengths = mask.lengths.defined()
                                              ? mask.lengths.to_vector<int32_t>()
                                              : std::vector<int32_t>{static_cast<int32_t>(N)};
     Tensor few = Tensor::empty({static_cast<int64_t>(lengths.size()), 1, 1, 1}, DType::u8);
     int64_t exact = 0;
-    for (size_t b = 0; b < lengths.size(); ++b)
-      exact += few.data<uint8_t>()[b] = lengths[b] <= m;
+    for (size_t b = 0; b < lengths.size(); ++b) exact += few.data<uint8_t>()[b] = lengths[b] <= m;
     const bool all = exact == static_cast<int64_t>(lengths.size());
 
     Variable out;
@@ -95,9 +95,9 @@ class Nystrom final : public Variant {
     if (exact) {
       // Tokens beyond the first m are padding in these samples.
       const int64_t n = std::min(N, m);
-      Variable first = softmax_attention(slice(q, 1, 0, n), slice(k, 1, 0, n), slice(v, 1, 0, n), mask);
-      if (n < N)
-        first = concat({first, Variable(Tensor::zeros({B, N - n, H, D}, q.dtype()))}, 1);
+      Variable first =
+          softmax_attention(slice(q, 1, 0, n), slice(k, 1, 0, n), slice(v, 1, 0, n), mask);
+      if (n < N) first = concat({first, Variable(Tensor::zeros({B, N - n, H, D}, q.dtype()))}, 1);
       out = all ? first : where(few, first, out);
     }
     if (conv_) {
@@ -109,8 +109,7 @@ class Nystrom final : public Variant {
 
   // softmax(τ q kᵀ), (B, H, N, M) for q (B, H, N, D), k (B, H, M, D); keys that are padding get 0.
   static Variable weights(const Variable& q, const Variable& k, const Mask& mask = {}) {
-    Variable scores =
-        matmul(q, transpose(k, 2, 3), 1 / std::sqrt(static_cast<double>(q.size(3))));
+    Variable scores = matmul(q, transpose(k, 2, 3), 1 / std::sqrt(static_cast<double>(q.size(3))));
     if (mask.lengths.defined())
       scores = where(real_tokens(mask.lengths, k.size(2)).permute({0, 2, 3, 1}), scores,
                      -std::numeric_limits<double>::infinity());

@@ -1,6 +1,6 @@
 // Performer (FAVOR+): random features of positive entries whose inner products estimate the softmax
-// kernel. Choromanski et al. 2020 (arXiv 2009.14794), eq. 5 and 6, with x̂ = D^(-1/4) x and rows w_l of
-// W (m, D) drawn from N(0, I), orthogonal within blocks:
+// kernel. Choromanski et al. 2020 (arXiv 2009.14794), eq. 5 and 6, with x̂ = D^(-1/4) x and rows w_l
+// of W (m, D) drawn from N(0, I), orthogonal within blocks:
 //
 //   softmax:     φ(x)_l = exp(w_l·x̂ - |x̂|²/2)
 //   hyperbolic:  the 2m features exp(±w_l·x̂ - |x̂|²/2)
@@ -76,7 +76,7 @@ class Performer final : public RandomFeatureVariant {
       return causal_kernel_attention(fq, fk, v, c);
     }
     if (masked) t = where(real, t, -std::numeric_limits<double>::infinity());
-    Variable c = max(t.detach(), 1, true);                           // (B, 1, H, m)
+    Variable c = max(t.detach(), 1, true);  // (B, 1, H, m)
     if (masked) c = where(not_empty(mask.lengths), c, 0.0);
     const Variable s = uq + c;
     return kernel_attention(exp(s - max(s.detach(), 3, true)), exp(t - c), v, mask);

@@ -4,8 +4,8 @@
 //   φ(x) = exp(|x̂|²/2) m^(-1/2) [cos W x̂, sin W x̂],   E φ(x)·φ(y) = exp(x̂·ŷ)
 //
 // exp(|q̂|²/2) and m^(-1/2) cancel in num / den; of the keys exp(|k̂|²/2 - max |k̂|²/2) stays, the
-// maximum over real tokens (causal: those so far). Features have signs, so den may come near 0 and the
-// result be far off: that is this method, and it is left as it is.
+// maximum over real tokens (causal: those so far). Features have signs, so den may come near 0 and
+// the result be far off: that is this method, and it is left as it is.
 #include <limits>
 
 #include "longhand/attention/dropout_option.h"

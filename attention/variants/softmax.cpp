@@ -2,7 +2,8 @@
 //
 //   O = softmax(Q Kᵀ / sqrt(D)) V
 //
-// It forms the N x M probabilities: slow and large for long sequences, and the oracle for all others.
+// It forms the N x M probabilities: slow and large for long sequences, and the oracle for all
+// others.
 #include <cmath>
 #include <limits>
 
@@ -31,8 +32,8 @@ class Softmax final : public Variant {
   Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                   const nn::Pass& pass) override {
     const double tau = 1 / std::sqrt(static_cast<double>(q.size(3)));
-    const Variable keys = permute(k, {0, 2, 3, 1});                       // (B, H, D, M)
-    Variable scores = matmul(permute(q, {0, 2, 1, 3}), keys, tau);        // (B, H, N, M)
+    const Variable keys = permute(k, {0, 2, 3, 1});                 // (B, H, D, M)
+    Variable scores = matmul(permute(q, {0, 2, 1, 3}), keys, tau);  // (B, H, N, M)
     constexpr double never = -std::numeric_limits<double>::infinity();
     if (config().causal)  // which also hides padding, at the end, from all real tokens
       scores = where(not_later(q.size(1)), scores, never);

@@ -1,4 +1,5 @@
-// What the tests of attention variants share: small variants, random inputs, gradients of everything.
+// What the tests of attention variants share: small variants, random inputs, gradients of
+// everything.
 #pragma once
 
 #include <cmath>
@@ -52,7 +53,8 @@ inline std::unique_ptr<attention::Variant> make_variant(const std::string& name,
 }
 
 /// Small enough that the denominators of trigonometric features stay away from 0.
-inline Tensor normal(const Shape& shape, uint64_t seed, DType dtype = DType::f64, double std = 0.7) {
+inline Tensor normal(const Shape& shape, uint64_t seed, DType dtype = DType::f64,
+                     double std = 0.7) {
   Tensor t = Tensor::empty(shape, dtype);
   fill_normal(t, Generator(seed), 0, std);
   return t;
@@ -163,12 +165,13 @@ inline double dot(const Row& a, const Row& b) {
 inline std::vector<Row> rows_of(const Tensor& x) {
   const auto all = x.to_vector<double>();
   std::vector<Row> rows;
-  for (auto it = all.begin(); it != all.end(); it += x.size(3)) rows.emplace_back(it, it + x.size(3));
+  for (auto it = all.begin(); it != all.end(); it += x.size(3))
+    rows.emplace_back(it, it + x.size(3));
   return rows;
 }
 
-/// Attention with the weights kernel(q_i, k_j) / sum_j kernel(q_i, k_j), over j < length, and j <= i
-/// if causal, as plain loops. The oracle of all kernel variants. With `features`, the kernel is
+/// Attention with the weights kernel(q_i, k_j) / sum_j kernel(q_i, k_j), over j < length, and j <=
+/// i if causal, as plain loops. The oracle of all kernel variants. With `features`, the kernel is
 /// the inner product of features(q_i) and features(k_j).
 using PairKernel = std::function<double(const Row& q, const Row& k)>;
 using Features = std::function<Row(const Row& x)>;

@@ -74,8 +74,8 @@ TEST_CASE("variants: gradients of q, k, v and parameters") {
     const auto variant = make_variant(name, {.heads = 2, .dim = 3, .causal = causal});
     for (const bool padded : {false, true})
       for (const int64_t N : {1, 6, 9}) {
-        const Mask mask = padded ? lengths({static_cast<int32_t>(N), static_cast<int32_t>(N / 2)})
-                                 : Mask{};
+        const Mask mask =
+            padded ? lengths({static_cast<int32_t>(N), static_cast<int32_t>(N / 2)}) : Mask{};
         const Inputs x = inputs({2, N, 2, 3});
         INFO("N " << N << " padded " << padded);
         const GradcheckReport report = gradcheck(
@@ -103,9 +103,9 @@ TEST_CASE("variants: padding changes nothing and gets no gradient") {
     for (const double value : {1e9, -1e9, std::numeric_limits<double>::quiet_NaN(),
                                std::numeric_limits<double>::infinity()}) {
       INFO("padding holds " << value);
-      const Outcome filled = run_variant(
-          *variant, with_padding(x.q, mask, value), with_padding(x.k, mask, value),
-          with_padding(x.v, mask, value), mask, with_padding(x.cotangent, mask, value));
+      const Outcome filled =
+          run_variant(*variant, with_padding(x.q, mask, value), with_padding(x.k, mask, value),
+                      with_padding(x.v, mask, value), mask, with_padding(x.cotangent, mask, value));
       CHECK(identical(filled.out, zeros.out));
       CHECK(identical(filled.dq, zeros.dq));
       CHECK(identical(filled.dk, zeros.dk));
@@ -114,17 +114,16 @@ TEST_CASE("variants: padding changes nothing and gets no gradient") {
       for (const auto& [parameter, gradient] : filled.parameters)
         CHECK(identical(gradient, zeros.parameters.at(parameter)));
     }
-    // Alone and cut to its length, each sample gives the same: result, gradients, and what it adds to
-    // those of the parameters.
+    // Alone and cut to its length, each sample gives the same: result, gradients, and what it adds
+    // to those of the parameters.
     std::map<std::string, Tensor> sums;
     for (int64_t b = 0; b < B; ++b) {
       INFO("sample " << b << " of length " << n[b]);
       for (const Tensor* t : {&zeros.out, &zeros.dq, &zeros.dk, &zeros.dv})
         if (n[b] < N) CHECK(all_zero(t->slice(0, b, b + 1).slice(1, n[b], N)));
       if (n[b] == 0) continue;
-      const Outcome alone =
-          run_variant(*variant, one(x.q, b, n[b]), one(x.k, b, n[b]), one(x.v, b, n[b]), {},
-                      one(x.cotangent, b, n[b]));
+      const Outcome alone = run_variant(*variant, one(x.q, b, n[b]), one(x.k, b, n[b]),
+                                        one(x.v, b, n[b]), {}, one(x.cotangent, b, n[b]));
       CHECK(near(one(zeros.out, b, n[b]), alone.out, 1e-11));
       CHECK(near(one(zeros.dq, b, n[b]), alone.dq, 1e-11));
       CHECK(near(one(zeros.dk, b, n[b]), alone.dk, 1e-11));
@@ -132,7 +131,8 @@ TEST_CASE("variants: padding changes nothing and gets no gradient") {
       for (const auto& [parameter, gradient] : alone.parameters) {
         Tensor& sum = sums[parameter];
         if (!sum.defined()) sum = Tensor::zeros(gradient.shape(), DType::f64);
-        for (int64_t i = 0; i < sum.numel(); ++i) sum.data<double>()[i] += gradient.data<double>()[i];
+        for (int64_t i = 0; i < sum.numel(); ++i)
+          sum.data<double>()[i] += gradient.data<double>()[i];
       }
     }
     CHECK(sums.size() == zeros.parameters.size());
@@ -152,8 +152,8 @@ TEST_CASE("variants: a sample does not depend on its batch") {
     const Outcome other = run_variant(*variant, x.q, x.k, x.v, {}, x.cotangent);
     CHECK(near(one(other.out, 2, 11), one(together.out, 2, 11), 1e-12));
     CHECK(near(one(other.dk, 2, 11), one(together.dk, 2, 11), 1e-12));
-    const Outcome alone = run_variant(*variant, one(x.q, 2, 11), one(x.k, 2, 11), one(x.v, 2, 11), {},
-                                      one(x.cotangent, 2, 11));
+    const Outcome alone = run_variant(*variant, one(x.q, 2, 11), one(x.k, 2, 11), one(x.v, 2, 11),
+                                      {}, one(x.cotangent, 2, 11));
     CHECK(near(one(together.out, 2, 11), alone.out, 1e-12));
     CHECK(near(one(together.dk, 2, 11), alone.dk, 1e-12));
   });
@@ -197,7 +197,8 @@ TEST_CASE("variants: causal ones do not see the future, in any bit") {
           for (Tensor* t : {&y.q, &y.k, &y.v})
             copy_into(t->slice(1, j, j + 1), normal({1, 1, 2, 4}, 77, dtype, 6));
           Outcome after = run_variant(*variant, y.q, y.k, y.v, {}, y.cotangent);
-          CHECK(identical(after.out.slice(1, 0, j).contiguous(), before.out.slice(1, 0, j).contiguous()));
+          CHECK(identical(after.out.slice(1, 0, j).contiguous(),
+                          before.out.slice(1, 0, j).contiguous()));
           CHECK_FALSE(near(after.out.slice(1, j, N), before.out.slice(1, j, N), 1e-3));
           // What rows before j give back reaches nothing from j on.
           y.cotangent.slice(1, j, N).fill(0);
@@ -255,7 +256,8 @@ TEST_CASE("variants: order of tokens does not matter where no position enters") 
       for (int64_t i = 0; i < N; ++i) order[i] = (5 * i + 3) % N;
       const auto shuffled = [&](const Tensor& t) {
         Tensor out = t.clone();
-        for (int64_t i = 0; i < N; ++i) copy_into(out.slice(1, i, i + 1), t.slice(1, order[i], order[i] + 1));
+        for (int64_t i = 0; i < N; ++i)
+          copy_into(out.slice(1, i, i + 1), t.slice(1, order[i], order[i] + 1));
         return out;
       };
       const Outcome a = run_variant(*variant, x.q, x.k, x.v, {}, x.cotangent);
@@ -290,13 +292,16 @@ TEST_CASE("variants: other numbers of keys than queries work or throw") {
   for (const std::string& name : library) {
     DYNAMIC_SECTION(name) {
       const auto variant = make_variant(name);
-      const Tensor q = normal({2, 3, 2, 4}, 1), k = normal({2, 9, 2, 4}, 2), v = normal({2, 9, 2, 4}, 3);
+      const Tensor q = normal({2, 3, 2, 4}, 1), k = normal({2, 9, 2, 4}, 2),
+                   v = normal({2, 9, 2, 4}, 3);
       if (!traits(name).cross_lengths) {
-        CHECK_THROWS_AS(variant->forward(Variable(q), Variable(k), Variable(v), {}, {}), ShapeError);
+        CHECK_THROWS_AS(variant->forward(Variable(q), Variable(k), Variable(v), {}, {}),
+                        ShapeError);
         continue;
       }
       const GradcheckReport report = gradcheck(
-          [&](const Variables& in) { return variant->forward(in[0], in[1], in[2], {}, {}); }, {q, k, v});
+          [&](const Variables& in) { return variant->forward(in[0], in[1], in[2], {}, {}); },
+          {q, k, v});
       INFO(report);
       CHECK(report.ok);
       // A query does not know of the other queries.
@@ -341,9 +346,8 @@ TEST_CASE("variants: f32 agrees with f64") {
     const Inputs x = inputs({2, 70, 2, 4}, DType::f32);
     const Mask mask = lengths({70, 33});
     const Outcome lo = run_variant(*a, x.q, x.k, x.v, mask, x.cotangent);
-    const Outcome hi =
-        run_variant(*b, x.q.to(DType::f64), x.k.to(DType::f64), x.v.to(DType::f64), mask,
-                    x.cotangent.to(DType::f64));
+    const Outcome hi = run_variant(*b, x.q.to(DType::f64), x.k.to(DType::f64), x.v.to(DType::f64),
+                                   mask, x.cotangent.to(DType::f64));
     CHECK(lo.out.dtype() == DType::f32);
     CHECK(near(lo.out, hi.out, 2e-5));
     CHECK(near(lo.dq, hi.dq, 2e-4));

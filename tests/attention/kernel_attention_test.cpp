@@ -35,8 +35,7 @@ TEST_CASE("kernel attention: chunks of any size give the same") {
   const Tensor fq = positive(features, 1), fk = positive(features, 2), v = normal(values, 3);
   const Tensor c = scaled ? rising({2, N, 2}, 4) : Tensor();
   // The definition, with e^c in the features of the keys.
-  const Variable scaled_keys =
-      scaled ? Variable(fk) * exp(Variable(c.unsqueeze(3))) : Variable(fk);
+  const Variable scaled_keys = scaled ? Variable(fk) * exp(Variable(c.unsqueeze(3))) : Variable(fk);
   const Tensor wanted = naive_kernel_attention(fq, scaled_keys.value(), v, dot, true);
   for (const int64_t chunk : {1, 2, 3, 4, 64}) {
     INFO("N " << N << " chunk " << chunk << " scaled " << scaled);
@@ -51,7 +50,8 @@ TEST_CASE("kernel attention: chunks of any size give the same") {
 }
 
 TEST_CASE("kernel attention: all keys") {
-  const Tensor fq = positive({2, 3, 2, 5}, 1), fk = positive({2, 7, 2, 5}, 2), v = normal({2, 7, 2, 4}, 3);
+  const Tensor fq = positive({2, 3, 2, 5}, 1), fk = positive({2, 7, 2, 5}, 2),
+               v = normal({2, 7, 2, 4}, 3);
   const auto f = [&](const Variables& in) { return kernel_attention(in[0], in[1], in[2], {}); };
   const GradcheckReport report = gradcheck(f, {fq, fk, v});
   INFO(report);

@@ -21,8 +21,8 @@ TEST_CASE("linear equals its N x N form") {
   const int32_t n = static_cast<int32_t>(N);
   const Mask mask = GENERATE_COPY(Mask{}, lengths({n, (n + 1) / 2}));
   INFO("causal " << causal << " N " << N << " lengths " << mask.lengths.defined());
-  const Tensor q = normal({2, N, 2, 4}, 1, DType::f64, 2), k = normal({2, N, 2, 4}, 2, DType::f64, 2),
-               v = normal({2, N, 2, 4}, 3);
+  const Tensor q = normal({2, N, 2, 4}, 1, DType::f64, 2),
+               k = normal({2, N, 2, 4}, 2, DType::f64, 2), v = normal({2, N, 2, 4}, 3);
   const auto variant = make_variant("linear", {.max_length = N, .causal = causal});
   CHECK(near(variant->forward(Variable(q), Variable(k), Variable(v), mask, {}).value(),
              naive_kernel_attention(q, k, v, kernel, causal, mask), 1e-10));

@@ -27,9 +27,10 @@ TEST_CASE("linformer with k = N and E = F = I is softmax") {
   const Tensor eye = identity(N);
   for (auto& [name, tensor] : variant->state_dict()) copy_into(tensor, eye.expand(tensor.shape()));
   const auto softmax = make_variant("softmax", {.max_length = N});
-  const Tensor q = normal({2, N, 2, 4}, 1), k = normal({2, N, 2, 4}, 2), v = normal({2, N, 2, 4}, 3),
-               c = normal({2, N, 2, 4}, 4);
-  const Outcome a = run_variant(*variant, q, k, v, {}, c), b = run_variant(*softmax, q, k, v, {}, c);
+  const Tensor q = normal({2, N, 2, 4}, 1), k = normal({2, N, 2, 4}, 2),
+               v = normal({2, N, 2, 4}, 3), c = normal({2, N, 2, 4}, 4);
+  const Outcome a = run_variant(*variant, q, k, v, {}, c),
+                b = run_variant(*softmax, q, k, v, {}, c);
   CHECK(near(a.out, b.out, 1e-14));
   CHECK(near(a.dq, b.dq, 1e-14));
   CHECK(near(a.dk, b.dk, 1e-14));
@@ -55,11 +56,13 @@ TEST_CASE("linformer: E for every head, all equal, is one E for all, gradients s
   const auto each = make_variant("linformer", {}, linformer(5, "none"));
   const auto shared = make_variant("linformer", {}, linformer(5, "headwise"));
   auto from = shared->state_dict();
-  for (auto& [name, tensor] : each->state_dict()) copy_into(tensor, from.at(name).expand(tensor.shape()));
-  const Tensor q = normal({2, 9, 2, 4}, 1), k = normal({2, 9, 2, 4}, 2), v = normal({2, 9, 2, 4}, 3),
-               c = normal({2, 9, 2, 4}, 4);
+  for (auto& [name, tensor] : each->state_dict())
+    copy_into(tensor, from.at(name).expand(tensor.shape()));
+  const Tensor q = normal({2, 9, 2, 4}, 1), k = normal({2, 9, 2, 4}, 2),
+               v = normal({2, 9, 2, 4}, 3), c = normal({2, 9, 2, 4}, 4);
   const Mask mask = lengths({9, 5});
-  const Outcome a = run_variant(*each, q, k, v, mask, c), b = run_variant(*shared, q, k, v, mask, c);
+  const Outcome a = run_variant(*each, q, k, v, mask, c),
+                b = run_variant(*shared, q, k, v, mask, c);
   CHECK(near(a.out, b.out, 1e-14));
   for (const auto& [name, gradient] : b.parameters) {
     const Tensor summed = sum(Variable(a.parameters.at(name)), {0}).value();
@@ -75,18 +78,20 @@ TEST_CASE("linformer: keys and values may share one E, gradients added up") {
   const auto two = make_variant("linformer", {}, linformer(5, "headwise"));
   const Tensor E = tied->state_dict().at("projection_k");
   for (auto& [name, tensor] : two->state_dict()) copy_into(tensor, E);
-  const Tensor q = normal({2, 9, 2, 4}, 1), k = normal({2, 9, 2, 4}, 2), v = normal({2, 9, 2, 4}, 3),
-               c = normal({2, 9, 2, 4}, 4);
+  const Tensor q = normal({2, 9, 2, 4}, 1), k = normal({2, 9, 2, 4}, 2),
+               v = normal({2, 9, 2, 4}, 3), c = normal({2, 9, 2, 4}, 4);
   const Outcome a = run_variant(*tied, q, k, v, {}, c), b = run_variant(*two, q, k, v, {}, c);
   CHECK(near(a.out, b.out, 1e-14));
-  const Variable both = Variable(b.parameters.at("projection_k")) + Variable(b.parameters.at("projection_v"));
+  const Variable both =
+      Variable(b.parameters.at("projection_k")) + Variable(b.parameters.at("projection_v"));
   CHECK(near(a.parameters.at("projection_k"), both.value(), 1e-13));
 }
 
 TEST_CASE("linformer: longer than it was made for is refused") {
   const auto variant = make_variant("linformer", {.max_length = 8});
   const Variable x(normal({1, 9, 2, 4}, 1));
-  CHECK_THROWS_WITH(variant->forward(x, x, x, {}, {}), Catch::Contains("9") && Catch::Contains("8"));
+  CHECK_THROWS_WITH(variant->forward(x, x, x, {}, {}),
+                    Catch::Contains("9") && Catch::Contains("8"));
 }
 
 TEST_CASE("linformer: k is at most the default of 256 and the length") {

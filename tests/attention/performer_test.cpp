@@ -28,7 +28,9 @@ Features features_of(const std::string& kernel, const Tensor& W) {
   };
 }
 
-Tensor projection_of(const attention::Variant& variant) { return variant.state_dict().at("features"); }
+Tensor projection_of(const attention::Variant& variant) {
+  return variant.state_dict().at("features");
+}
 
 }  // namespace
 
@@ -39,9 +41,10 @@ TEST_CASE("performer equals its N x N form") {
   const int32_t n = static_cast<int32_t>(N);
   const Mask mask = GENERATE_COPY(Mask{}, lengths({n, (n + 1) / 2}));
   INFO(kernel << " causal " << causal << " N " << N << " lengths " << mask.lengths.defined());
-  const Tensor q = normal({2, N, 2, 4}, 1, DType::f64, 1.5), k = normal({2, N, 2, 4}, 2, DType::f64, 1.5),
-               v = normal({2, N, 2, 4}, 3);
-  const auto variant = make_variant("performer", {.max_length = N, .causal = causal}, performer(kernel));
+  const Tensor q = normal({2, N, 2, 4}, 1, DType::f64, 1.5),
+               k = normal({2, N, 2, 4}, 2, DType::f64, 1.5), v = normal({2, N, 2, 4}, 3);
+  const auto variant =
+      make_variant("performer", {.max_length = N, .causal = causal}, performer(kernel));
   CHECK(near(variant->forward(Variable(q), Variable(k), Variable(v), mask, {}).value(),
              naive_kernel_attention(q, k, v, dot, causal, mask,
                                     features_of(kernel, projection_of(*variant))),
@@ -53,8 +56,8 @@ TEST_CASE("performer: gradients of every kernel") {
   const bool causal = GENERATE(false, true);
   INFO(kernel << " causal " << causal);
   const int64_t N = causal ? 67 : 9;  // past the first chunk
-  const auto variant = make_variant("performer", {.heads = 1, .dim = 3, .max_length = N, .causal = causal},
-                                    performer(kernel, 5));
+  const auto variant = make_variant(
+      "performer", {.heads = 1, .dim = 3, .max_length = N, .causal = causal}, performer(kernel, 5));
   const Mask mask = lengths({static_cast<int32_t>(N), static_cast<int32_t>(N - 3)});
   GradcheckOptions options;
   options.max_elements = 60;
@@ -66,9 +69,11 @@ TEST_CASE("performer: gradients of every kernel") {
 }
 
 TEST_CASE("performer approaches softmax as features grow") {
-  const Tensor q = normal({1, 24, 2, 4}, 1), k = normal({1, 24, 2, 4}, 2), v = normal({1, 24, 2, 4}, 3);
-  const Tensor exact =
-      make_variant("softmax", {.max_length = 24})->forward(Variable(q), Variable(k), Variable(v), {}, {}).value();
+  const Tensor q = normal({1, 24, 2, 4}, 1), k = normal({1, 24, 2, 4}, 2),
+               v = normal({1, 24, 2, 4}, 3);
+  const Tensor exact = make_variant("softmax", {.max_length = 24})
+                           ->forward(Variable(q), Variable(k), Variable(v), {}, {})
+                           .value();
   const auto error = [&](int64_t m) {
     const auto variant = make_variant("performer", {.max_length = 24}, performer("softmax", m));
     const Tensor out = variant->forward(Variable(q), Variable(k), Variable(v), {}, {}).value();
@@ -83,8 +88,8 @@ TEST_CASE("performer approaches softmax as features grow") {
   CHECK(many <= few / 5);
 }
 
-// Reference implementations subtract max(w·x) but not what |x|²/2 leaves behind: from 2·N(0, 1) on, their
-// eps is all that remains, and attention is uniform.
+// Reference implementations subtract max(w·x) but not what |x|²/2 leaves behind: from 2·N(0, 1) on,
+// their eps is all that remains, and attention is uniform.
 TEST_CASE("performer stays finite and not uniform for large norms in f32") {
   const std::string kernel = GENERATE(as<std::string>(), "softmax", "hyperbolic");
   const double scale = GENERATE(1.0, 4.0, 30.0);
@@ -113,7 +118,8 @@ TEST_CASE("performer stays finite and not uniform for large norms in f32") {
 }
 
 TEST_CASE("performer: a huge key in the future does not silence the past") {
-  const auto variant = make_variant("performer", {.max_length = 130, .causal = true, .dtype = DType::f32});
+  const auto variant =
+      make_variant("performer", {.max_length = 130, .causal = true, .dtype = DType::f32});
   const Shape shape{1, 130, 2, 4};
   const Tensor q = normal(shape, 1, DType::f32), v = normal(shape, 3, DType::f32);
   Tensor k = normal(shape, 2, DType::f32);

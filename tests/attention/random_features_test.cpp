@@ -64,8 +64,8 @@ TEST_CASE("random features: one feature, one dimension") {
   CHECK(draw_orthogonal(Generator(1), 1, 5).shape() == Shape{1, 5});
 }
 
-// Every row is N(0, I): E exp(w·x - |x|²/2) = 1. LAPACK's Q without its signs corrected gives 0.83 here,
-// and 0.32 for the first row alone.
+// Every row is N(0, I): E exp(w·x - |x|²/2) = 1. LAPACK's Q without its signs corrected gives 0.83
+// here, and 0.32 for the first row alone.
 TEST_CASE("random features: every row of an orthogonal block is unbiased") {
   const int64_t D = 4;
   const int draws = 20000;
@@ -84,7 +84,8 @@ TEST_CASE("random features: every row of an orthogonal block is unbiased") {
     }
 }
 
-// Choromanski et al. 2020, theorem 2: orthogonal rows estimate the kernel better than independent ones.
+// Choromanski et al. 2020, theorem 2: orthogonal rows estimate the kernel better than independent
+// ones.
 TEST_CASE("random features: orthogonal draws have less error than independent ones") {
   const int64_t D = 8, m = 8;
   const auto squared_error = [&](auto draw) {
@@ -98,7 +99,8 @@ TEST_CASE("random features: orthogonal draws have less error than independent on
   };
   const Moments orthogonal = squared_error(draw_orthogonal), iid = squared_error(draw_gaussian);
   // MSE of independent positive features: exp(|x + y|²) exp(2 x·y) (1 - exp(-|x + y|²)) / m.
-  const double theory = std::exp(1.0) * std::exp(0.5) * (1 - std::exp(-1.0)) / static_cast<double>(m);
+  const double theory =
+      std::exp(1.0) * std::exp(0.5) * (1 - std::exp(-1.0)) / static_cast<double>(m);
   INFO("orthogonal " << orthogonal.mean << " iid " << iid.mean << " theory " << theory);
   CHECK(std::abs(iid.mean - theory) <= 5 * iid.standard_error);
   CHECK(orthogonal.mean < iid.mean - 2 * (iid.standard_error + orthogonal.standard_error));
@@ -159,7 +161,8 @@ TEST_CASE("random features: a loaded state goes on to the same draws") {
 TEST_CASE("random features: the same seed gives the same features in f32 and f64") {
   const auto narrow = make_variant("performer", {.dtype = DType::f32});
   const auto wide = make_variant("performer", {});
-  CHECK(identical(wide->state_dict().at("features").to(DType::f32), narrow->state_dict().at("features")));
+  CHECK(identical(wide->state_dict().at("features").to(DType::f32),
+                  narrow->state_dict().at("features")));
   const auto other = make_variant("performer", {.seed = 8});
   CHECK_FALSE(identical(wide->state_dict().at("features"), other->state_dict().at("features")));
 }

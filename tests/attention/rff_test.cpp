@@ -19,7 +19,8 @@ TEST_CASE("rff equals its N x N form") {
   const int32_t n = static_cast<int32_t>(N);
   const Mask mask = GENERATE_COPY(Mask{}, lengths({n, (n + 1) / 2}));
   INFO("causal " << causal << " N " << N << " lengths " << mask.lengths.defined());
-  const Tensor q = normal({2, N, 2, 4}, 1), k = normal({2, N, 2, 4}, 2), v = normal({2, N, 2, 4}, 3);
+  const Tensor q = normal({2, N, 2, 4}, 1), k = normal({2, N, 2, 4}, 2),
+               v = normal({2, N, 2, 4}, 3);
   const auto variant = make_variant("rff", {.max_length = N, .causal = causal}, rff(40));
   const Tensor W = variant->state_dict().at("features");
   const auto features = [&](const Row& x) {
@@ -35,9 +36,11 @@ TEST_CASE("rff equals its N x N form") {
 }
 
 TEST_CASE("rff approaches softmax as features grow") {
-  const Tensor q = normal({1, 24, 2, 4}, 1), k = normal({1, 24, 2, 4}, 2), v = normal({1, 24, 2, 4}, 3);
-  const Tensor exact =
-      make_variant("softmax", {.max_length = 24})->forward(Variable(q), Variable(k), Variable(v), {}, {}).value();
+  const Tensor q = normal({1, 24, 2, 4}, 1), k = normal({1, 24, 2, 4}, 2),
+               v = normal({1, 24, 2, 4}, 3);
+  const Tensor exact = make_variant("softmax", {.max_length = 24})
+                           ->forward(Variable(q), Variable(k), Variable(v), {}, {})
+                           .value();
   const auto variant = make_variant("rff", {.max_length = 24}, rff(8192));
   CHECK(near(variant->forward(Variable(q), Variable(k), Variable(v), {}, {}).value(), exact, 0.03));
 }

@@ -8,7 +8,8 @@ using namespace longhand::test;
 TEST_CASE("softmax is exp(q k / sqrt(D)), normalised") {
   const bool causal = GENERATE(false, true);
   const Mask mask = GENERATE(Mask{}, lengths({9, 4}));
-  const Tensor q = normal({2, 9, 2, 5}, 1), k = normal({2, 9, 2, 5}, 2), v = normal({2, 9, 2, 5}, 3);
+  const Tensor q = normal({2, 9, 2, 5}, 1), k = normal({2, 9, 2, 5}, 2),
+               v = normal({2, 9, 2, 5}, 3);
   const auto variant = make_variant("softmax", {.dim = 5, .causal = causal});
   CHECK(near(variant->forward(Variable(q), Variable(k), Variable(v), mask, {}).value(),
              naive_kernel_attention(q, k, v, softmax_kernel, causal, mask), 1e-13));

@@ -215,3 +215,19 @@ TEST_CASE("transformer: what cannot be is refused by name") {
   refused("causal", false, true);
   refused("dropout", 1.5);
 }
+
+TEST_CASE("transformer: the head may read some tokens alone") {
+  TransformerConfig config = small("linear");
+  config.per_token = true;
+  Transformer model(nn::root(DType::f64, 1), config);
+  const Tensor t = tokens(2, 7, 1), rows = Tensor::from<int32_t>({0, 6, 7, 12}, {4});
+  const Tensor all = model.forward(t, {}, {}).value().reshape({14, 5});
+  const Variable some = model.forward(t, {}, {}, rows);
+  REQUIRE(some.shape() == Shape{4, 5});
+  for (int64_t i = 0; i < 4; ++i)
+    CHECK(worst_difference(some.value().select(0, i),
+                           all.select(0, rows.data<int32_t>()[i])) <= 1e-13);
+  config.per_token = false;
+  Transformer classifier(nn::root(DType::f64, 1), config);
+  CHECK_THROWS_AS(classifier.forward(t, {}, {}, rows), ShapeError);
+}

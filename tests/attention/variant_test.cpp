@@ -58,7 +58,8 @@ TEST_CASE("registry: names in order, traits filled in") {
 TEST_CASE("registry: an unknown name lists the known ones and the nearest") {
   CHECK_THROWS_AS(traits("perfomer"), ConfigError);
   CHECK_THROWS_WITH(make("perfomer", nn::root(), {}),
-                    Catch::Contains("\"perfomer\"") && Catch::Contains("did you mean \"performer\"") &&
+                    Catch::Contains("\"perfomer\"") &&
+                        Catch::Contains("did you mean \"performer\"") &&
                         Catch::Contains("nystrom") && Catch::Contains("softmax"));
   CHECK_THROWS_WITH(make("xyzzy", nn::root(), {}), !Catch::Contains("did you mean"));
 }

@@ -133,6 +133,12 @@ TEST_CASE("content hashes do not depend on threads, and know a limit") {
   CHECK(content_hash(all) == one);
   set_threads(before);
 
+  for (const int i : {0, 15, 16, 255, 256, 700, 999}) {
+    Listed changed(many());
+    ++changed.examples[i].tokens[0];
+    CHECK(content_hash(changed) != one);
+  }
+
   auto part = many();
   part.resize(300);
   CHECK(content_hash(all, 300) == content_hash(Listed(part)));

@@ -79,7 +79,8 @@ Golden read_golden(const std::filesystem::path& path) {
       set(golden.config, golden.name, key, value);
       continue;
     }
-    Options& section = golden.sections.emplace(key, Options(golden.name + ": " + key)).first->second;
+    Options& section =
+        golden.sections.emplace(key, Options(golden.name + ": " + key)).first->second;
     for (const auto& [inner, inner_value] : value.items())
       set(section, golden.name, inner, inner_value);
   }

@@ -3,8 +3,8 @@
 // Root attributes: format = "attention-golden", version = 1, kind, config (JSON), source. Datasets
 // depend on the kind. kind = "attention", one attention core, all of f64:
 //
-//   q, k, v, out, grad_out, grad_q, grad_k, grad_v (B, H, N, D);  key_keep (B, N), optional, 1 = real;
-//   params/NAME, grad_params/NAME: what the variant owns, and its gradients where it has any
+//   q, k, v, out, grad_out, grad_q, grad_k, grad_v (B, H, N, D);  key_keep (B, N), optional, 1 =
+//   real; params/NAME, grad_params/NAME: what the variant owns, and its gradients where it has any
 //
 // kind = "model", a Transformer's training trajectory: see model_test.cpp.
 #pragma once

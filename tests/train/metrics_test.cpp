@@ -63,6 +63,24 @@ TEST_CASE("loss and accuracy are means over the targets that count") {
   CHECK(measure(permuted, batch).loss_sum == m.loss_sum);
 }
 
+TEST_CASE("logits of the targets that count give the metrics of all") {
+  Tensor logits = Tensor::empty({2, 3, 4}, DType::f64);
+  fill_normal(logits, Generator(1));
+  const data::Batch batch = batch_of(Tensor::from<int32_t>({skip, 2, skip, 0, 3, skip}, {2, 3}));
+  const std::vector<int32_t> places{1, 3, 4};
+  CHECK(counted_places(batch.targets).to_vector<int32_t>() == places);
+  Tensor some = Tensor::empty({3, 4}, DType::f64);
+  for (int64_t i = 0; i < 3; ++i)
+    copy_into(some.select(0, i), logits.reshape({6, 4}).select(0, places[i]));
+  const Metrics all = measure(logits, batch), few = measure(some, batch);
+  CHECK(few.targets == 3);
+  CHECK(few.correct == all.correct);
+  CHECK(few.loss() == Approx(all.loss()).epsilon(1e-12));
+  CHECK(targets_of(some, batch.targets).to_vector<int32_t>() == std::vector<int32_t>{2, 0, 3});
+  CHECK(identical(targets_of(logits, batch.targets), batch.targets));
+  CHECK_THROWS_AS(measure(some.slice(0, 0, 2), batch), ShapeError);
+}
+
 TEST_CASE("logits that are far apart neither overflow nor lose the loss") {
   const Tensor logits = Tensor::from(std::vector<float>{1000, 0, -1000, 1000, -5, -5}, {3, 2});
   const Metrics m = measure(logits, batch_of(Tensor::from(std::vector<int32_t>{0, 0, 1}, {3})));
