@@ -1,4 +1,5 @@
-// Multi-head attention: projections around a variant. Vaswani et al. 2017 (arXiv 1706.03762), 3.2.2.
+// Multi-head attention: projections around a variant. Vaswani et al. 2017 (arXiv
+// 1706.03762), 3.2.2.
 #pragma once
 
 #include "longhand/attention/variant.h"
@@ -10,8 +11,8 @@ namespace longhand::attention {
 /// projections (B, N, H·D): nothing is copied to split or to join them.
 class MultiHeadAttention : public nn::Module {
  public:
-  /// config.heads · config.head_dim is the width. With `rotary`, queries and keys are turned by their
-  /// positions (Su et al. 2021, arXiv 2104.09864).
+  /// config.heads · config.head_dim is the width. With `rotary`, queries and keys are turned by
+  /// their positions (Su et al. 2021, arXiv 2104.09864).
   MultiHeadAttention(const nn::Scope& scope, const std::string& variant, const Config& config,
                      bool rotary);
 

@@ -88,9 +88,8 @@ Variable Block::forward(const Variable& x, const Mask& mask, const nn::Pass& pas
     if (pre_norm_) return in + dropout.forward(branch(norm.forward(in)), pass);
     return norm.forward(in + dropout.forward(branch(in), pass));
   };
-  const Variable h = residual(x, norm1_, dropout1_, [&](const Variable& in) {
-    return attention_.forward(in, mask, pass);
-  });
+  const Variable h = residual(
+      x, norm1_, dropout1_, [&](const Variable& in) { return attention_.forward(in, mask, pass); });
   if (!mlp_) return h;
   return residual(h, *norm2_, *dropout2_,
                   [&](const Variable& in) { return mlp_->forward(in, pass); });
@@ -108,8 +107,7 @@ Embeddings::Embeddings(const nn::Scope& scope_, const TransformerConfig& config)
 
 Variable Embeddings::forward(const Tensor& tokens, const nn::Pass& pass) {
   Variable x = token_.forward(tokens);
-  if (class_token_)
-    x = concat({broadcast_to(*class_token_, {x.size(0), 1, x.size(2)}), x}, 1);
+  if (class_token_) x = concat({broadcast_to(*class_token_, {x.size(0), 1, x.size(2)}), x}, 1);
   return dropout_.forward(position_.forward(x), pass);
 }
 
@@ -117,7 +115,8 @@ Head::Head(const nn::Scope& scope_, const TransformerConfig& config, const nn::P
     : Module(scope_), bias_(scope("bias"), {config.classes}, nn::init::zeros()), tied_(tied) {
   const int64_t width = config.head_hidden ? config.head_hidden : config.d_model;
   if (config.head_hidden) hidden_.emplace(scope("hidden"), config.d_model, width);
-  if (!tied) weight_.emplace(scope("weight"), Shape{config.classes, width}, nn::init::xavier_uniform());
+  if (!tied)
+    weight_.emplace(scope("weight"), Shape{config.classes, width}, nn::init::xavier_uniform());
 }
 
 Variable Head::forward(const Variable& x) const {
@@ -164,16 +163,16 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
     const int32_t extra = static_cast<int32_t>(x.size(1) - tokens.size(1));  // the class token
     for (int64_t b = 0; b < lengths.numel(); ++b) {
       int32_t& n = mask.lengths.data<int32_t>()[b];
-      check<ShapeError>(n >= 1 && n <= tokens.size(1), "transformer: length ", n, " of sequence ", b,
-                        " is not within 1 … ", tokens.size(1));
+      check<ShapeError>(n >= 1 && n <= tokens.size(1), "transformer: length ", n, " of sequence ",
+                        b, " is not within 1 … ", tokens.size(1));
       n += extra;
     }
   }
   for (const auto& block : blocks_) x = block->forward(x, mask, pass);
   // A token's row of a (B N, d) matrix, as of a table. What follows treats tokens one by one.
   if (rows.defined()) x = embedding(reshape(x, {x.size(0) * x.size(1), x.size(2)}), rows);
-  // The norm works on tokens alone, so pooling first would change it: norm of a mean is not the mean
-  // of norms.
+  // The norm works on tokens alone, so pooling first would change it: norm of a mean is not the
+  // mean of norms.
   if (norm_) x = norm_->forward(x);
   if (!config_.per_token) x = pool(x, mask.lengths, config_.pooling);
   return head_.forward(x);

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "longhand/attention/multi_head.h"
-#include "longhand/nn/embedding.h"
 #include "longhand/nn/dropout.h"
+#include "longhand/nn/embedding.h"
 #include "longhand/nn/feed_forward.h"
 #include "longhand/nn/norm.h"
 #include "longhand/nn/position.h"
@@ -24,15 +24,16 @@ struct TransformerConfig {
   // the [model] section
   int64_t max_length = 0;
   int64_t d_model = 64, heads = 2, layers = 2;
-  int64_t d_mlp = 128;         // 0: blocks without a feed-forward part
+  int64_t d_mlp = 128;  // 0: blocks without a feed-forward part
   bool causal = false;
-  std::string norm = "pre";    // pre (Xiong et al. 2020, arXiv 2002.04745) | post (Vaswani et al. 2017)
+  std::string norm =
+      "pre";  // pre (Xiong et al. 2020, arXiv 2002.04745) | post (Vaswani et al. 2017)
   std::string norm_type = "layer_norm";  // layer_norm | rms_norm
   std::string positions = "learned";     // learned | sinusoidal | rotary | none
   std::string pooling = "mean";          // mean | cls | last; of sequences to be classified
-  int64_t head_hidden = 0;     // width of a ReLU layer in the head; 0: the head is linear
-  bool tied_embeddings = false;  // the head's weight is the token embedding
-  double dropout = 0;          // of embeddings, of both residual branches, inside the feed-forward part
+  int64_t head_hidden = 0;               // width of a ReLU layer in the head; 0: the head is linear
+  bool tied_embeddings = false;          // the head's weight is the token embedding
+  double dropout = 0;  // of embeddings, of both residual branches, inside the feed-forward part
 
   // the [attention] section
   std::string attention = "softmax";

@@ -29,15 +29,15 @@ struct Config {
 
 /// What a variant can do, whatever its options.
 struct Traits {
-  std::string summary;         // one line: what it computes
-  bool exact = false;          // computes softmax attention itself
+  std::string summary;  // one line: what it computes
+  bool exact = false;   // computes softmax attention itself
   bool causal = false;
   std::string causal_reason{};  // why not, if not
-  bool cross_lengths = true;   // keys may be of another number than queries
-  bool fixed_length = false;   // parameters are tied to max_length
-  std::string time, memory;    // per head, as "N m D"
-  std::string state;           // what a checkpoint holds beside trained parameters
-  std::string paper;           // "Wang et al. 2020, arXiv 2006.04768"
+  bool cross_lengths = true;    // keys may be of another number than queries
+  bool fixed_length = false;    // parameters are tied to max_length
+  std::string time, memory;     // per head, as "N m D"
+  std::string state;            // what a checkpoint holds beside trained parameters
+  std::string paper;            // "Wang et al. 2020, arXiv 2006.04768"
 };
 
 /// A way of attending. B batch, N queries, M keys, H heads, D width of a head.
@@ -56,8 +56,8 @@ class Variant : public nn::Module {
  protected:
   /// The variant itself. Shapes are checked, and padding of q, k and v holds zeros (not masked
   /// keys: those must still get no weight). What it returns at padding does not matter.
-  virtual Variable attend(const Variable& q, const Variable& k, const Variable& v,
-                          const Mask& mask, const nn::Pass& pass) = 0;
+  virtual Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
+                          const nn::Pass& pass) = 0;
 
   const Config& config() const { return config_; }
 

@@ -2,8 +2,8 @@
 // its formula, its kernels and its gradient.
 //
 // Throughout: shapes broadcast only where it says so; axes may be negative; what does not fit
-// throws ShapeError naming the operation and the shapes. Results keep the order of axes in memory of
-// their (first) input.
+// throws ShapeError naming the operation and the shapes. Results keep the order of axes in memory
+// of their (first) input.
 #pragma once
 
 #include <optional>
@@ -60,8 +60,8 @@ Variable matmul(const Variable& a, const Variable& b, double alpha = 1);
 /// x Wᵀ + bias for x (…, in), weight W (out, in), bias (out) or undefined: (…, out).
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias = {});
 /// Along axis 1 of x (B, T, C), each channel c with its own filter weight[c] (C, width), width odd,
-/// zero-padded to the same length: out[b,t,c] = sum_j weight[c,j] x[b, t + j - width/2, c]. A weight
-/// (C/g, width) shares each filter between g neighbouring channels.
+/// zero-padded to the same length: out[b,t,c] = sum_j weight[c,j] x[b, t + j - width/2, c]. A
+/// weight (C/g, width) shares each filter between g neighbouring channels.
 Variable depthwise_conv1d(const Variable& x, const Variable& weight);
 
 // ---- rows (along the last axis) and reductions -------------------------------------------------
@@ -78,8 +78,8 @@ Variable mean(const Variable& x, std::vector<int> axes = {}, bool keep_axes = fa
 Variable max(const Variable& x, int axis, bool keep_axis = false);
 /// Running sums along an axis.
 Variable cumsum(const Variable& x, int axis);
-/// (x - mean) / sqrt(variance + eps) * weight + bias over the last axis, variance by 1/n. weight and
-/// bias (n), either may be undefined. Ba et al. 2016 (arXiv 1607.06450).
+/// (x - mean) / sqrt(variance + eps) * weight + bias over the last axis, variance by 1/n. weight
+/// and bias (n), either may be undefined. Ba et al. 2016 (arXiv 1607.06450).
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias,
                     double eps = 1e-5);
 /// x / sqrt(mean x² + eps) * weight. weight (n) or undefined. Zhang & Sennrich 2019 (arXiv
@@ -109,14 +109,14 @@ Variable where(const Tensor& condition, const Variable& a, double b);
 /// out[…, i, …] = x[…, index[…, i, …], …] along axis, for an index of i32 of x's rank whose other
 /// sizes equal x's. Throws if an index is outside of x.
 Variable gather(const Variable& x, int axis, const Tensor& index);
-/// Rows table[tokens]: tokens of i32 (any shape), table (V, d): (tokens' shape, d). Throws if a token
-/// is outside of 0 … V-1.
+/// Rows table[tokens]: tokens of i32 (any shape), table (V, d): (tokens' shape, d). Throws if a
+/// token is outside of 0 … V-1.
 Variable embedding(const Variable& table, const Tensor& tokens);
 
 // ---- training ----------------------------------------------------------------------------------
-/// x / (1 - p) with probability 1 - p, else 0; element i, in row-major order, is decided by number i
-/// of the generator, so nothing is stored and recomputation gives the same bits. 0 <= p < 1; p = 0
-/// gives x. Srivastava et al. 2014.
+/// x / (1 - p) with probability 1 - p, else 0; element i, in row-major order, is decided by number
+/// i of the generator, so nothing is stored and recomputation gives the same bits. 0 <= p < 1; p =
+/// 0 gives x. Srivastava et al. 2014.
 Variable dropout(const Variable& x, double p, const Generator& generator);
 
 struct CrossEntropyOptions {

@@ -20,12 +20,13 @@ void pin_blas_to_one_thread() {
 
 void check_flavour(int threads) {
   const int flavour = openblas_get_parallel();
-  check<ConfigError>(flavour == 1 || threads == 1,
-                     "OpenBLAS: its ", flavour == 0 ? "serial" : "OpenMP", " flavour is loaded, ",
-                     flavour == 0 ? "which gives wrong products" : "which starts threads of its own",
-                     " when called from ", threads,
-                     " threads; install libopenblas0-pthread and select it with "
-                     "update-alternatives, or use 1 thread");
+  check<ConfigError>(
+      flavour == 1 || threads == 1, "OpenBLAS: its ", flavour == 0 ? "serial" : "OpenMP",
+      " flavour is loaded, ",
+      flavour == 0 ? "which gives wrong products" : "which starts threads of its own",
+      " when called from ", threads,
+      " threads; install libopenblas0-pthread and select it with "
+      "update-alternatives, or use 1 thread");
 }
 
 // Before the first product: later set_threads() sees to it.
@@ -106,7 +107,8 @@ Split split(int64_t batch, int64_t m, int64_t n, int64_t k) {
   const int64_t flops = 2 * m * n * k;
   if (flops <= task_flops || batch >= 64) return s;
   // Long sums into a small result (weight gradients): rows alone would give too few tasks.
-  if (k >= 2048 && m * n <= 256 * 256 && batch < 16) s.k_chunk = std::max<int64_t>(512, (k + 31) / 32);
+  if (k >= 2048 && m * n <= 256 * 256 && batch < 16)
+    s.k_chunk = std::max<int64_t>(512, (k + 31) / 32);
   const int64_t rows = task_flops / std::max<int64_t>(1, 2 * n * s.k_chunk);
   s.row_block = std::min(m, std::max(min_rows, (rows + min_rows - 1) / min_rows * min_rows));
   return s;
@@ -158,7 +160,8 @@ void multiply(Tensor& out, const Operand& a, const Operand& b, T alpha, T beta) 
   });
   for (int64_t chunk = 1; chunk < chunks; ++chunk) {
     const Tensor part = partial.select(0, chunk - 1).reshape(out.shape());
-    kernels::elementwise_accumulate<T>(out, 1.0, [](T x) { return x; }, kernels::in<T>(part));
+    kernels::elementwise_accumulate<T>(
+        out, 1.0, [](T x) { return x; }, kernels::in<T>(part));
   }
 }
 

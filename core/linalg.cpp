@@ -74,7 +74,8 @@ Svd svd(const Tensor& a) {
           Tensor::empty({k, n}, a.dtype())};
   dispatch_float(a.dtype(), [&]<class T>() {
     std::vector<T> copy = a.to_vector<T>();
-    const int info = gesdd(m, n, copy.data(), out.s.data<T>(), out.u.data<T>(), k, out.vt.data<T>());
+    const int info =
+        gesdd(m, n, copy.data(), out.s.data<T>(), out.u.data<T>(), k, out.vt.data<T>());
     check(info == 0, "svd: LAPACK did not converge on a matrix ", a.shape(), " (info ", info, ")");
   });
   return out;

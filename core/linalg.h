@@ -21,8 +21,9 @@ struct Svd {
 /// a = u diag(s) vt for a (m, n) of floats. Throws Error if it does not converge.
 Svd svd(const Tensor& a);
 
-/// The Moore-Penrose inverse of a (m, n). Singular values that are not above tolerance * the largest
-/// count as 0; a tolerance below max(m, n) times the precision of the dtype is raised to that.
+/// The Moore-Penrose inverse of a (m, n). Singular values that are not above tolerance * the
+/// largest count as 0; a tolerance below max(m, n) times the precision of the dtype is raised to
+/// that.
 Tensor pseudo_inverse(const Tensor& a, double tolerance = 1e-12);
 
 }  // namespace longhand

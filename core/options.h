@@ -13,8 +13,8 @@
 
 namespace longhand {
 
-using OptionValue =
-    std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<std::string>>;
+using OptionValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>,
+                                 std::vector<std::string>>;
 
 /// As TOML writes it: true, 3, 0.1, "text", [1, 2].
 std::string to_string(const OptionValue& value);
@@ -53,12 +53,12 @@ class Options {
   /// A single integer counts as a list of one.
   std::vector<int64_t> get_ints(std::string_view key, const std::vector<int64_t>& otherwise) const;
 
-  /// For looking without doing: from here on, reading `key` gives this value, while effective() tells
-  /// the one that it would have been.
+  /// For looking without doing: from here on, reading `key` gives this value, while effective()
+  /// tells the one that it would have been.
   void substitute(const std::string& key, OptionValue value);
 
-  /// Throws ConfigError unless ok: "PLACE: section.key = VALUE: MESSAGE", where VALUE may be a default
-  /// that was read. For conditions between options that a reader finds later.
+  /// Throws ConfigError unless ok: "PLACE: section.key = VALUE: MESSAGE", where VALUE may be a
+  /// default that was read. For conditions between options that a reader finds later.
   void require(bool ok, std::string_view key, const std::string& message) const;
 
   /// Throws ConfigError for the first key that nobody has read and that is not optional, naming the
@@ -73,8 +73,8 @@ class Options {
   std::shared_ptr<State> state_;
 };
 
-/// The candidate with the smallest edit distance to `text`, if it is near enough to be a slip of the
-/// fingers; else empty.
+/// The candidate with the smallest edit distance to `text`, if it is near enough to be a slip of
+/// the fingers; else empty.
 std::string nearest(std::string_view text, const std::vector<std::string>& candidates);
 
 }  // namespace longhand

@@ -33,13 +33,12 @@ void parallel_for(int64_t n, int64_t grain, F&& body) {
     F& body;
     int64_t n, grain;
   } context{body, n, grain};
-  detail::parallel_blocks(
-      (n + grain - 1) / grain,
-      [](void* p, int64_t block) {
-        auto& c = *static_cast<Context*>(p);
-        c.body(block * c.grain, std::min(c.n, (block + 1) * c.grain));
-      },
-      &context);
+  detail::parallel_blocks((n + grain - 1) / grain,
+                          [](void* p, int64_t block) {
+                            auto& c = *static_cast<Context*>(p);
+                            c.body(block * c.grain, std::min(c.n, (block + 1) * c.grain));
+                          },
+                          &context);
 }
 
 /// Sum of body(begin, end) over the same blocks, added in index order. T needs += and T{}.
@@ -47,7 +46,8 @@ template <class T, class F>
 T parallel_sum(int64_t n, int64_t grain, F&& body) {
   grain = std::max<int64_t>(grain, 1);
   std::vector<T> parts((std::max<int64_t>(n, 0) + grain - 1) / grain);
-  parallel_for(n, grain, [&](int64_t begin, int64_t end) { parts[begin / grain] = body(begin, end); });
+  parallel_for(n, grain,
+               [&](int64_t begin, int64_t end) { parts[begin / grain] = body(begin, end); });
   T sum{};
   for (const T& part : parts) sum += part;
   return sum;

@@ -190,8 +190,8 @@ Tensor Tensor::expand(const Shape& shape) const {
   Strides strides = shape;
   for (int i = 1; i <= shape.rank(); ++i) {
     const int64_t from = i <= rank() ? shape_[-i] : 1;
-    check<ShapeError>(from == shape[-i] || (from == 1 && shape[-i] >= 0), "expand: ", shape_, " to ",
-                      shape);
+    check<ShapeError>(from == shape[-i] || (from == 1 && shape[-i] >= 0), "expand: ", shape_,
+                      " to ", shape);
     strides[-i] = i <= rank() && from == shape[-i] ? strides_[-i] : 0;
   }
   return view(shape, strides, offset_);

@@ -28,20 +28,20 @@ class Dataset {
   virtual int64_t size() const = 0;
   /// Tokens of one example, for bucketing by length.
   virtual int64_t length(int64_t index) const = 0;
-  /// The examples as one batch, padded to the longest of them. Throws DataError for data that cannot
-  /// be read or is out of range.
+  /// The examples as one batch, padded to the longest of them. Throws DataError for data that
+  /// cannot be read or is out of range.
   virtual Batch collate(std::span<const int64_t> indices) const = 0;
 };
 
 /// What a model must know of a task.
 struct TaskInfo {
   std::string name{};
-  int64_t vocabulary = 0;   // tokens are 0 … vocabulary-1
-  int64_t classes = 0;      // targets are 0 … classes-1, or ignore_index
-  bool per_token = false;   // targets are (B, N), not (B)
-  bool causal = false;      // the target of a token is a later token: the model must not look ahead
-  bool bytes = false;       // tokens are bytes of text: bits per byte is a metric
-  int64_t max_length = 0;   // no example is longer
+  int64_t vocabulary = 0;  // tokens are 0 … vocabulary-1
+  int64_t classes = 0;     // targets are 0 … classes-1, or ignore_index
+  bool per_token = false;  // targets are (B, N), not (B)
+  bool causal = false;     // the target of a token is a later token: the model must not look ahead
+  bool bytes = false;      // tokens are bytes of text: bits per byte is a metric
+  int64_t max_length = 0;  // no example is longer
 };
 
 struct Task {

@@ -41,7 +41,7 @@ class Hdf5Writer {
   void create_group(const std::string& path);
   /// A dataset of the tensor's shape and dtype, uncompressed.
   void put(const std::string& path, const Tensor& value);
-  /// A compressed dataset, which notices damage, to be filled by put_rows(). rank >= 1.
+  /// A dataset to be filled by put_rows(), compressed, with checksums. rank >= 1.
   void create_rows(const std::string& path, StoredType type, const Shape& shape);
   /// Rows begin, begin + 1, … along the first axis of a dataset made by create_rows(). Integer
   /// values that do not fit the stored type throw DataError.

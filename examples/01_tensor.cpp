@@ -1,7 +1,7 @@
 // Lesson 1: tensors are handles on shared memory.
 //
-// Views (reshape, permute, slice, expand) cost nothing and share memory; clone() copies. This is why
-// attention heads need not be split: a head is a view with larger strides.
+// Views (reshape, permute, slice, expand) cost nothing and share memory; clone() copies. This is
+// why attention heads need not be split: a head is a view with larger strides.
 #include <iostream>
 
 #include "longhand/core/gemm.h"

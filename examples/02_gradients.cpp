@@ -1,7 +1,7 @@
 // Lesson 2: a Variable is a tensor that knows how it was computed.
 //
-// Operations record themselves; backward() walks the record from the newest to the oldest and leaves
-// the gradients in the leaves.
+// Operations record themselves; backward() walks the record from the newest to the oldest and
+// leaves the gradients in the leaves.
 #include <iostream>
 
 #include "longhand/autograd/gradcheck.h"
@@ -14,7 +14,7 @@ int main() {
   fill_normal(x0, Generator(1));
   fill_normal(w0, Generator(2));
 
-  const Variable x(x0);                         // a constant
+  const Variable x(x0);                          // a constant
   const Variable w(w0, /*requires_grad=*/true);  // a leaf whose gradient we want
 
   // Logistic regression: the loss is a scalar, so backward() needs no seed.

@@ -1,7 +1,7 @@
 // Lesson 4: an attention variant of your own is a class and one call of attention::add().
 //
-// "Squared ReLU" attention: kernel(q, k) = relu(q·k / sqrt D)², each row divided by its sum. It has no
-// softmax, and queries may match nothing at all.
+// "Squared ReLU" attention: kernel(q, k) = relu(q·k / sqrt D)², each row divided by its sum. It has
+// no softmax, and queries may match nothing at all.
 #include <cmath>
 #include <iostream>
 
@@ -25,8 +25,8 @@ class SquaredRelu : public attention::Variant {
     const auto heads_first = [](const Variable& x) { return permute(x, {0, 2, 1, 3}); };
     const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
     const Variable scores = matmul(heads_first(q), transpose(heads_first(k), 2, 3), scale);
-    const Variable weights = square(relu(scores));                       // (B, H, N, N)
-    const Variable row_sums = sum(weights, {3}, /*keep_axes=*/true);      // (B, H, N, 1)
+    const Variable weights = square(relu(scores));                    // (B, H, N, N)
+    const Variable row_sums = sum(weights, {3}, /*keep_axes=*/true);  // (B, H, N, 1)
     // A row that matches nothing gives 0: the small number only keeps 0 / 0 away.
     const Variable out = matmul(weights, heads_first(v)) / (row_sums + 1e-9);
     return permute(out, {0, 2, 1, 3});
@@ -60,13 +60,15 @@ int main() {
             << model.forward(tokens, {}, {}).shape() << '\n';
 
   // Its gradient comes from the operations it is made of. Check it all the same.
-  const auto variant = attention::make("squared_relu", nn::root(DType::f64), {.heads = 2, .head_dim = 3});
+  const auto variant =
+      attention::make("squared_relu", nn::root(DType::f64), {.heads = 2, .head_dim = 3});
   Tensor q = Tensor::empty({2, 4, 2, 3}, DType::f64), k = q.clone(), v = q.clone();
   fill_normal(q, Generator(1));
   fill_normal(k, Generator(2));
   fill_normal(v, Generator(3));
-  const auto report = gradcheck(
-      [&](const Variables& in) { return variant->forward(in[0], in[1], in[2], {}, {}); }, {q, k, v});
+  const auto report =
+      gradcheck([&](const Variables& in) { return variant->forward(in[0], in[1], in[2], {}, {}); },
+                {q, k, v});
   std::cout << "gradcheck: " << report << '\n';
 
   // What it cannot do is refused with the reason.

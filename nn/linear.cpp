@@ -4,7 +4,8 @@
 
 namespace longhand::nn {
 
-Linear::Linear(const Scope& scope_, int64_t in, int64_t out, bool with_bias, const Init& weight_init)
+Linear::Linear(const Scope& scope_, int64_t in, int64_t out, bool with_bias,
+               const Init& weight_init)
     : Module(scope_), weight(scope("weight"), {out, in}, weight_init) {
   if (with_bias) bias.emplace(scope("bias"), Shape{out}, init::zeros());
 }

@@ -27,8 +27,8 @@ Module::Module(const Scope& scope) : dtype_(scope.dtype), random_(scope.random) 
   if (!scope.parent) return;
   scope.parent->claim(scope.name);
   scope.parent->children_.emplace_back(scope.name, this);
-  full_name_ = scope.parent->full_name_.empty() ? scope.name
-                                                : scope.parent->full_name_ + "." + scope.name;
+  full_name_ =
+      scope.parent->full_name_.empty() ? scope.name : scope.parent->full_name_ + "." + scope.name;
 }
 
 Scope Module::scope(const std::string& name) { return {this, name, dtype_, random_.fork(name)}; }
@@ -38,7 +38,8 @@ void Module::claim(const std::string& name) {
   check(!name.empty() && name.find('.') == std::string::npos, owner, ": \"", name,
         "\" cannot name a member");
   const auto taken = [&](const auto& list) {
-    return std::any_of(list.begin(), list.end(), [&](const auto& item) { return item.first == name; });
+    return std::any_of(list.begin(), list.end(),
+                       [&](const auto& item) { return item.first == name; });
   };
   check(!taken(children_) && !taken(parameters_) && !taken(buffers_), owner, ": \"", name,
         "\" names two members");

@@ -64,8 +64,8 @@ class Module {
   /// Number of trained numbers.
   int64_t parameter_count() const;
 
-  /// Parameters and buffers by full name. The tensors share memory with the module: clone what is to
-  /// be kept.
+  /// Parameters and buffers by full name. The tensors share memory with the module: clone what is
+  /// to be kept.
   StateDict state_dict() const;
   /// Copies values in (converting f32 and f64). Throws one Error that lists every missing name,
   /// every unknown name and every wrong shape or dtype; nothing is changed then.

@@ -28,8 +28,8 @@ Tensor position_table(int64_t length, int64_t columns, int64_t width, DType dtyp
 Tensor sinusoids(int64_t length, int64_t width, DType dtype) {
   Tensor out = Tensor::empty({length, width}, dtype);
   const int64_t pairs = width / 2;
-  copy_into(out.slice(1, 0, width, 2),
-            position_table(length, width - pairs, width, dtype, [](double a) { return std::sin(a); }));
+  copy_into(out.slice(1, 0, width, 2), position_table(length, width - pairs, width, dtype,
+                                                      [](double a) { return std::sin(a); }));
   if (pairs)
     copy_into(out.slice(1, 1, width, 2),
               position_table(length, pairs, width, dtype, [](double a) { return std::cos(a); }));

@@ -8,8 +8,8 @@
 
 namespace longhand::nn {
 
-/// sin and cos of position / 10000^(2i/width) at columns 2i and 2i+1: (length, width). Vaswani et al.
-/// 2017, 3.5.
+/// sin and cos of position / 10000^(2i/width) at columns 2i and 2i+1: (length, width). Vaswani et
+/// al. 2017, 3.5.
 Tensor sinusoids(int64_t length, int64_t width, DType dtype);
 
 /// Turns each pair (x_i, x_{i+D/2}) of x (B, N, H, D) by the angle n · 10000^(-2i/D) at position n:

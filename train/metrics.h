@@ -11,9 +11,9 @@
 
 namespace longhand::train {
 
-/// The model as training sees it: logits (B, C) for targets (B), or (B, N, C) for targets (B, N). For
-/// these it may also give (R, C), the rows of the R targets that count, in order: where few do, the
-/// head of the model is most of the work.
+/// The model as training sees it: logits (B, C) for targets (B), or (B, N, C) for targets (B, N).
+/// For these it may also give (R, C), the rows of the R targets that count, in order: where few do,
+/// the head of the model is most of the work.
 using LogitsFn = std::function<Variable(const data::Batch&, const nn::Pass&)>;
 
 /// The places (R) i32 of the targets (B, N) that count, in row-major order.

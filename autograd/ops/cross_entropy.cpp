@@ -43,9 +43,8 @@ void gradient_row(const T* x, int64_t n, int32_t target, RowStats<T> s, double s
                   T* dx, T beta) {
   const T scale = s.scale, m = s.max, uniform = static_cast<T>(smoothing / static_cast<double>(n));
   const T factor = static_cast<T>(g);
-  kernels::row_accumulate(dx, n, beta, [=](int64_t j) {
-    return factor * (math::exp(x[j] - m) * scale - uniform);
-  });
+  kernels::row_accumulate(
+      dx, n, beta, [=](int64_t j) { return factor * (math::exp(x[j] - m) * scale - uniform); });
   dx[target] -= static_cast<T>(g * (1 - smoothing));
 }
 
@@ -53,7 +52,8 @@ void gradient_row(const T* x, int64_t n, int32_t target, RowStats<T> s, double s
 
 Variable cross_entropy(const Variable& logits, const Tensor& targets,
                        const CrossEntropyOptions& options) {
-  check<ShapeError>(logits.rank() >= 1, "cross_entropy: logits (…, classes) are wanted, not a scalar");
+  check<ShapeError>(logits.rank() >= 1,
+                    "cross_entropy: logits (…, classes) are wanted, not a scalar");
   check<ShapeError>(targets.defined() && targets.dtype() == DType::i32 &&
                         targets.shape() == logits.shape().without_axis(-1),
                     "cross_entropy: targets ", targets.shape(), " of ", targets.dtype(),
@@ -75,7 +75,8 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets,
     check<ShapeError>(0 <= t[i] && t[i] < classes, "cross_entropy: target ", t[i], " at place ", i,
                       " of ", targets.shape(), ", where there are ", classes, " classes");
   }
-  const double divisor = options.normalizer.value_or(static_cast<double>(std::max<int64_t>(1, counted)));
+  const double divisor =
+      options.normalizer.value_or(static_cast<double>(std::max<int64_t>(1, counted)));
 
   const Tensor in = row_dense(logits.value());
   // In the order in which the rows lie in memory.

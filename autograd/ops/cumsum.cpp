@@ -9,8 +9,8 @@ namespace {
 
 constexpr int64_t block = 64;  // columns whose running sums stay in registers
 
-// to = beta to + running sums of from along the axis, from the front or from the back, for tensors of
-// the same dense strides. Sums are kept in double: thousands of f32 terms lose no digits.
+// to = beta to + running sums of from along the axis, from the front or from the back, for tensors
+// of the same dense strides. Sums are kept in double: thousands of f32 terms lose no digits.
 template <class T>
 void running_sums(const Tensor& from, Tensor& to, int axis, bool from_back, double beta) {
   const Middle m(from, axis);
@@ -45,9 +45,8 @@ Variable cumsum(const Variable& x, int axis) {
                   const Tensor dout = with_strides(grad_out, strides);
                   accumulate_with_strides(grad_in[0], strides, [&](Tensor& grad, double beta) {
                     if (grad.numel() == 0) return;
-                    dispatch_float(grad.dtype(), [&]<class T>() {
-                      running_sums<T>(dout, grad, at, true, beta);
-                    });
+                    dispatch_float(grad.dtype(),
+                                   [&]<class T>() { running_sums<T>(dout, grad, at, true, beta); });
                   });
                 });
 }

@@ -14,16 +14,14 @@ namespace {
 
 // Work is cut into blocks of channels, whose rows of a few dozen times stay in the first cache, and
 // chunks of times.
-constexpr int64_t channel_block = 64, time_block = 32;
+constexpr int64_t channel_block = 64, time_block = 32, time_chunk = 512;
 
 struct Sizes {
   int64_t B, T, C, width;
 
   int64_t half() const { return width / 2; }
-  int64_t chunk() const {
-    return std::max(time_block, (int64_t{1} << 20) / (width * std::min(C, channel_block)));
-  }
-  int64_t chunks() const { return (T + chunk() - 1) / chunk(); }
+  int64_t blocks() const { return (C + channel_block - 1) / channel_block; }
+  int64_t chunks() const { return (T + time_chunk - 1) / time_chunk; }
 };
 
 // A (B, T, C) of unit stride along C.
@@ -48,8 +46,8 @@ Signal<T> signal(Tensor& t) {
 
 Tensor with_unit_channels(const Tensor& x) { return x.strides()[-1] == 1 ? x : x.contiguous(); }
 
-// to[c] += a[c] x[c] for two, or for four, pairs of rows: a row that stays is loaded and stored once
-// for four products.
+// to[c] += a[c] x[c] for two, or for four, pairs of rows: a row that stays is loaded and stored
+// once for four products.
 template <class T>
 void add_products(T* __restrict to, int64_t n, const T* a, const T* x) {
   for (int64_t c = 0; c < n; ++c) to[c] += a[c] * x[c];
@@ -73,16 +71,17 @@ void add_all_products(T* to, int64_t n, int64_t count, const T* a, int64_t a_str
   for (; i < count; ++i) add_products(to, n, a + i * a_stride, x + i * x_stride);
 }
 
-// Calls f(b, chunk, first time, last time + 1, first channel, channels) for every task.
+// Calls f(b, chunk, first time, last time + 1, first channel, channels) for all of them.
 template <class F>
-void for_tasks(const Sizes& s, F f) {
-  const int64_t blocks = (s.C + channel_block - 1) / channel_block, chunks = s.chunks();
-  parallel_for(s.B * chunks * blocks, 1, [&](int64_t begin, int64_t end) {
+void for_chunks(const Sizes& s, F f) {
+  const int64_t work = s.width * std::min(s.C, channel_block) * std::min(s.T, time_chunk);
+  const int64_t grain = (int64_t{1} << 20) / std::max<int64_t>(1, work);  // some 50 µs
+  parallel_for(s.B * s.chunks() * s.blocks(), grain, [&](int64_t begin, int64_t end) {
     simd([&] {
-      for (int64_t task = begin; task < end; ++task) {
-        const int64_t c = task % blocks * channel_block, chunk = task / blocks % chunks;
-        const int64_t t = chunk * s.chunk();
-        f(task / blocks / chunks, chunk, t, std::min(s.T, t + s.chunk()), c,
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t c = i % s.blocks() * channel_block, chunk = i / s.blocks() % s.chunks();
+        const int64_t t = chunk * time_chunk;
+        f(i / s.blocks() / s.chunks(), chunk, t, std::min(s.T, t + time_chunk), c,
           std::min(channel_block, s.C - c));
       }
     });
@@ -92,22 +91,23 @@ void for_tasks(const Sizes& s, F f) {
 // y = beta y + x filtered; filters (width, C), one a channel.
 template <class T>
 void filter(const Sizes& s, Signal<const T> x, const T* filters, Signal<T> y, T beta) {
-  for_tasks(s, [=, h = s.half()](int64_t b, int64_t, int64_t begin, int64_t end, int64_t c, int64_t n) {
-    for (int64_t t = begin; t < end; ++t) {
-      T* const to = y.at(b, t, c);
-      kernels::row_accumulate(to, n, beta, [](int64_t) { return T{0}; });
-      const int64_t first = std::max<int64_t>(0, h - t), last = std::min(s.width, s.T + h - t);
-      add_all_products(to, n, last - first, filters + first * s.C + c, s.C,
-                       x.at(b, t + first - h, c), x.time_stride);
-    }
-  });
+  for_chunks(
+      s, [=, h = s.half()](int64_t b, int64_t, int64_t begin, int64_t end, int64_t c, int64_t n) {
+        for (int64_t t = begin; t < end; ++t) {
+          T* const to = y.at(b, t, c);
+          kernels::row_accumulate(to, n, beta, [](int64_t) { return T{0}; });
+          const int64_t first = std::max<int64_t>(0, h - t), last = std::min(s.width, s.T + h - t);
+          add_all_products(to, n, last - first, filters + first * s.C + c, s.C,
+                           x.at(b, t + first - h, c), x.time_stride);
+        }
+      });
 }
 
 // partial (B, chunks, width, C): the gradient of each channel's own filter, in parts.
 template <class T>
 void filter_gradients(const Sizes& s, Signal<const T> x, Signal<const T> dy, T* partial) {
-  for_tasks(s, [=, h = s.half(), chunks = s.chunks()](int64_t b, int64_t chunk, int64_t begin,
-                                                      int64_t end, int64_t c, int64_t n) {
+  for_chunks(s, [=, h = s.half(), chunks = s.chunks()](int64_t b, int64_t chunk, int64_t begin,
+                                                       int64_t end, int64_t c, int64_t n) {
     T* const sums = partial + (b * chunks + chunk) * s.width * s.C + c;
     for (int64_t j = 0; j < s.width; ++j) std::fill_n(sums + j * s.C, n, T{0});
     for (int64_t t = begin; t < end; t += time_block) {
@@ -159,11 +159,11 @@ Variable depthwise_conv1d(const Variable& x, const Variable& weight) {
           if (grad_in[0])
             accumulate_with_strides(grad_in[0], strides, [&](Tensor& dx, double beta) {
               const Tensor filters = filters_of<T>(weight, s.C, true);
-              filter<T>(s, signal<T>(dy), filters.data<T>(), signal<T>(dx),
-                        static_cast<T>(beta));
+              filter<T>(s, signal<T>(dy), filters.data<T>(), signal<T>(dx), static_cast<T>(beta));
             });
           if (!grad_in[1]) return;
-          const int64_t parts = s.B * s.chunks(), shared = s.C / std::max<int64_t>(1, weight.size(0));
+          const int64_t parts = s.B * s.chunks(),
+                        shared = s.C / std::max<int64_t>(1, weight.size(0));
           Tensor partial = Tensor::empty({parts, s.width, s.C}, x.dtype());
           Tensor own = Tensor::empty({s.width, s.C}, x.dtype());
           filter_gradients<T>(s, signal<T>(x), signal<T>(dy), partial.data<T>());

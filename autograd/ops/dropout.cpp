@@ -1,6 +1,7 @@
 // y_i = keep_i x_i / (1 - p)          dx_i = keep_i dy_i / (1 - p)
-// keep_i: 32 random bits, word i mod 4 of the generator's block i / 4, are at least p 2^32, rounded:
-// p counts as a multiple of 2^-32. The backward pass computes them again, nothing is stored.
+// keep_i: 32 random bits, word i mod 4 of the generator's block i / 4, are at least p 2^32,
+// rounded: p counts as a multiple of 2^-32. The backward pass computes them again, nothing is
+// stored.
 #include <algorithm>
 #include <cmath>
 

@@ -7,7 +7,8 @@
 namespace longhand {
 namespace {
 
-// The places of each token, in rising order: those of v are places[begin[v]] … places[begin[v + 1]].
+// The places of each token, in rising order: those of v are places[begin[v]] … places[begin[v +
+// 1]].
 struct Places {
   std::vector<int64_t> begin, places;
 
@@ -60,8 +61,7 @@ Variable embedding(const Variable& table, const Tensor& tokens) {
     const T* const from = dense.data<T>();
     T* const to = out.data<T>();
     parallel_for(count, rows_per_task(width), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        std::copy_n(from + t[i] * width, width, to + i * width);
+      for (int64_t i = begin; i < end; ++i) std::copy_n(from + t[i] * width, width, to + i * width);
     });
   });
   return record("embedding", out, {table},

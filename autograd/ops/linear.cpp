@@ -88,33 +88,33 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias)
     multiply_rows<T>(rows<T>(in), weight.value().transpose(0, 1),
                      b.defined() ? b.data<T>() : nullptr, rows<T>(out), 0);
   });
-  return record(
-      "linear", out, {x, weight, bias},
-      [x = in, weight = weight.value(), strides = out.strides()](const Tensor& grad_out,
-                                                                 std::span<GradSlot> grad_in) {
-        const Tensor dy = with_strides(grad_out, strides);
-        if (grad_in[0]) {
-          accumulate_with_strides(grad_in[0], x.strides(), [&](Tensor& dx, double beta) {
-            dispatch_float(x.dtype(), [&]<class T>() {
-              multiply_rows<T>(rows<T>(dy), weight, nullptr, rows<T>(dx), beta);
-            });
-          });
-        }
-        if (grad_in[1]) {
-          accumulate_with_strides(
-              grad_in[1], contiguous_strides(weight.shape()), [&](Tensor& dw, double beta) {
-                matmul_into(dw, as_matrix(dy).transpose(0, 1), as_matrix(x), 1, beta);
-              });
-        }
-        if (grad_in[2]) {
-          const GradSlot::Accumulator db = grad_in[2].accumulate();
-          dispatch_float(x.dtype(), [&]<class T>() {
-            const auto from = rows<T>(dy);
-            kernels::sum_middle<T>(from.data, 1, from.count, from.width, db.grad.data<T>(), 1,
-                                   db.beta);
-          });
-        }
-      });
+  return record("linear", out, {x, weight, bias},
+                [x = in, weight = weight.value(), strides = out.strides()](
+                    const Tensor& grad_out, std::span<GradSlot> grad_in) {
+                  const Tensor dy = with_strides(grad_out, strides);
+                  if (grad_in[0]) {
+                    accumulate_with_strides(grad_in[0], x.strides(), [&](Tensor& dx, double beta) {
+                      dispatch_float(x.dtype(), [&]<class T>() {
+                        multiply_rows<T>(rows<T>(dy), weight, nullptr, rows<T>(dx), beta);
+                      });
+                    });
+                  }
+                  if (grad_in[1]) {
+                    accumulate_with_strides(grad_in[1], contiguous_strides(weight.shape()),
+                                            [&](Tensor& dw, double beta) {
+                                              matmul_into(dw, as_matrix(dy).transpose(0, 1),
+                                                          as_matrix(x), 1, beta);
+                                            });
+                  }
+                  if (grad_in[2]) {
+                    const GradSlot::Accumulator db = grad_in[2].accumulate();
+                    dispatch_float(x.dtype(), [&]<class T>() {
+                      const auto from = rows<T>(dy);
+                      kernels::sum_middle<T>(from.data, 1, from.count, from.width,
+                                             db.grad.data<T>(), 1, db.beta);
+                    });
+                  }
+                });
 }
 
 }  // namespace longhand

@@ -39,18 +39,19 @@ Variable log_softmax(const Variable& x) {
     const auto to = rows<T>(out);
     for_rows(to.count, to.width, [=](int64_t r) { log_softmax_row(from[r], to[r], to.width); });
   });
-  return record("log_softmax", out, {x}, [out](const Tensor& grad_out, std::span<GradSlot> grad_in) {
-    const Tensor dout = with_strides(grad_out, out.strides());
-    accumulate_with_strides(grad_in[0], out.strides(), [&](Tensor& grad, double beta) {
-      dispatch_float(out.dtype(), [&]<class T>() {
-        const auto y = rows<T>(out), dy = rows<T>(dout);
-        const auto dx = rows<T>(grad);
-        for_rows(dx.count, dx.width, [=, b = static_cast<T>(beta)](int64_t r) {
-          log_softmax_row_backward(y[r], dy[r], dx[r], dx.width, b);
+  return record(
+      "log_softmax", out, {x}, [out](const Tensor& grad_out, std::span<GradSlot> grad_in) {
+        const Tensor dout = with_strides(grad_out, out.strides());
+        accumulate_with_strides(grad_in[0], out.strides(), [&](Tensor& grad, double beta) {
+          dispatch_float(out.dtype(), [&]<class T>() {
+            const auto y = rows<T>(out), dy = rows<T>(dout);
+            const auto dx = rows<T>(grad);
+            for_rows(dx.count, dx.width, [=, b = static_cast<T>(beta)](int64_t r) {
+              log_softmax_row_backward(y[r], dy[r], dx[r], dx.width, b);
+            });
+          });
         });
       });
-    });
-  });
 }
 
 }  // namespace longhand

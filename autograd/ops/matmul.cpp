@@ -1,4 +1,5 @@
-// c = alpha a b          da = alpha dc bᵀ,  db = alpha aᵀ dc, summed over the batch axes that stretched
+// c = alpha a b          da = alpha dc bᵀ,  db = alpha aᵀ dc, summed over the batch axes that
+// stretched
 #include <algorithm>
 
 #include "longhand/autograd/ops.h"
@@ -8,8 +9,8 @@
 namespace longhand {
 namespace {
 
-// Uninitialised, the batch axes and rows in memory in a's order: the heads of a (B, H, N, D) that is
-// a view of (B, N, H, D) stay side by side, and concatenating them is a view again.
+// Uninitialised, the batch axes and rows in memory in a's order: the heads of a (B, H, N, D) that
+// is a view of (B, N, H, D) stay side by side, and concatenating them is a view again.
 Tensor empty_product(const Tensor& a, const Shape& shape) {
   Strides order = shape;
   for (int i = 1; i <= shape.rank(); ++i)
@@ -100,14 +101,12 @@ Variable matmul(const Variable& a, const Variable& b, double alpha) {
   } else {
     matmul_into(out, a.value(), b.value(), alpha);
   }
-  return record("matmul", out, {a, b},
-                [a = a.value(), b = b.value(), alpha](const Tensor& grad_out,
-                                                      std::span<GradSlot> grad_in) {
-                  if (grad_in[0])
-                    accumulate_product(grad_in[0], grad_out, b.transpose(-2, -1), alpha);
-                  if (grad_in[1])
-                    accumulate_product(grad_in[1], a.transpose(-2, -1), grad_out, alpha);
-                });
+  return record(
+      "matmul", out, {a, b},
+      [a = a.value(), b = b.value(), alpha](const Tensor& grad_out, std::span<GradSlot> grad_in) {
+        if (grad_in[0]) accumulate_product(grad_in[0], grad_out, b.transpose(-2, -1), alpha);
+        if (grad_in[1]) accumulate_product(grad_in[1], a.transpose(-2, -1), grad_out, alpha);
+      });
 }
 
 }  // namespace longhand

@@ -47,9 +47,8 @@ Tensor argmax(const Tensor& x, int axis) {
     const T* const from = dense.data<T>();
     int32_t* const to = index.data<int32_t>();
     if (m.inner == 1)
-      return for_rows(m.outer, m.count, [=](int64_t o) {
-        to[o] = argmax_row(from + o * m.count, m.count);
-      });
+      return for_rows(m.outer, m.count,
+                      [=](int64_t o) { to[o] = argmax_row(from + o * m.count, m.count); });
     const int64_t blocks = (m.inner + block - 1) / block;
     for_rows(m.outer * blocks, m.count * std::min(m.inner, block), [=](int64_t task) {
       const int64_t o = task / blocks, i = task % blocks * block;

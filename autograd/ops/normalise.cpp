@@ -35,9 +35,9 @@ void input_gradient_row(const T* x, const T* dy, const T* w, Moments<T> s, T* dx
                         bool centred, T beta) {
   const T count = static_cast<T>(n);
   const T mean_g = centred ? kernels::row_dot(dy, w, n) / count : T{0};
-  const T mean_gz = kernels::lane_sum<T>(n, [=](int64_t j) {
-                      return dy[j] * w[j] * ((x[j] - s.m) * s.r);
-                    }) / count;
+  const T mean_gz =
+      kernels::lane_sum<T>(n, [=](int64_t j) { return dy[j] * w[j] * ((x[j] - s.m) * s.r); }) /
+      count;
   kernels::row_accumulate(dx, n, beta, [=](int64_t j) {
     return s.r * (dy[j] * w[j] - (x[j] - s.m) * s.r * mean_gz - mean_g);
   });
@@ -100,39 +100,39 @@ Variable normalise_rows(std::string_view op, const Variable& x, const Variable& 
     const auto from = rows<T>(in);
     const auto to = rows<T>(out);
     auto* const s = reinterpret_cast<Moments<T>*>(moments.data<T>());
-    for_rows(count, n,
-             [=, wp = w.data<T>(), bp = b.data<T>(), e = static_cast<T>(eps)](int64_t r) {
-               s[r] = moments_of(from[r], n, e, centred);
-               normalise_row(from[r], s[r], wp, bp, to[r], n);
-             });
+    for_rows(count, n, [=, wp = w.data<T>(), bp = b.data<T>(), e = static_cast<T>(eps)](int64_t r) {
+      s[r] = moments_of(from[r], n, e, centred);
+      normalise_row(from[r], s[r], wp, bp, to[r], n);
+    });
   });
-  return record(
-      op, out, {x, weight, bias},
-      [x = in, w, moments, centred](const Tensor& grad_out, std::span<GradSlot> grad_in) {
-        const int64_t width = x.size(-1), grain = rows_per_task(width);
-        const Tensor dout = with_strides(grad_out, x.strides());
-        dispatch_float(x.dtype(), [&]<class T>() {
-          const auto from = rows<T>(x), dy = rows<T>(dout);
-          const auto* const s = reinterpret_cast<const Moments<T>*>(moments.data<T>());
-          const bool parameters = grad_in[1] || grad_in[2];
-          const int64_t tasks = (moments.size(0) + grain - 1) / grain;
-          Tensor partial = Tensor::empty({2, parameters ? tasks : 0, width}, x.dtype());
-          T* const dw = parameters ? partial.data<T>() : nullptr;
-          T* const db = parameters ? dw + tasks * width : nullptr;
-          if (grad_in[0])
-            accumulate_with_strides(grad_in[0], x.strides(), [&](Tensor& dx, double beta) {
-              backward_rows<T>(from, dy, w.data<T>(), s, dx.data<T>(), dw, db, centred,
-                               static_cast<T>(beta));
-            });
-          else
-            backward_rows<T>(from, dy, w.data<T>(), s, nullptr, dw, db, centred, T{0});
-          for (int i : {1, 2}) {
-            if (!grad_in[i]) continue;
-            const GradSlot::Accumulator to = grad_in[i].accumulate();
-            kernels::sum_middle<T>(i == 1 ? dw : db, 1, tasks, width, to.grad.data<T>(), 1, to.beta);
-          }
-        });
-      });
+  return record(op, out, {x, weight, bias},
+                [x = in, w, moments, centred](const Tensor& grad_out, std::span<GradSlot> grad_in) {
+                  const int64_t width = x.size(-1), grain = rows_per_task(width);
+                  const Tensor dout = with_strides(grad_out, x.strides());
+                  dispatch_float(x.dtype(), [&]<class T>() {
+                    const auto from = rows<T>(x), dy = rows<T>(dout);
+                    const auto* const s = reinterpret_cast<const Moments<T>*>(moments.data<T>());
+                    const bool parameters = grad_in[1] || grad_in[2];
+                    const int64_t tasks = (moments.size(0) + grain - 1) / grain;
+                    Tensor partial = Tensor::empty({2, parameters ? tasks : 0, width}, x.dtype());
+                    T* const dw = parameters ? partial.data<T>() : nullptr;
+                    T* const db = parameters ? dw + tasks * width : nullptr;
+                    if (grad_in[0])
+                      accumulate_with_strides(
+                          grad_in[0], x.strides(), [&](Tensor& dx, double beta) {
+                            backward_rows<T>(from, dy, w.data<T>(), s, dx.data<T>(), dw, db,
+                                             centred, static_cast<T>(beta));
+                          });
+                    else
+                      backward_rows<T>(from, dy, w.data<T>(), s, nullptr, dw, db, centred, T{0});
+                    for (int i : {1, 2}) {
+                      if (!grad_in[i]) continue;
+                      const GradSlot::Accumulator to = grad_in[i].accumulate();
+                      kernels::sum_middle<T>(i == 1 ? dw : db, 1, tasks, width, to.grad.data<T>(),
+                                             1, to.beta);
+                    }
+                  });
+                });
 }
 
 }  // namespace longhand

@@ -36,8 +36,8 @@ inline Tensor empty_rows_like(const Tensor& x, int64_t width) {
   return Tensor::empty_ordered(shape, x.dtype(), order);
 }
 
-/// Calls write(grad, beta), which is to do grad = beta grad + g, with a gradient of these strides (of
-/// a dense tensor): the slot's own memory if it lies so, else a temporary that is added to it.
+/// Calls write(grad, beta), which is to do grad = beta grad + g, with a gradient of these strides
+/// (of a dense tensor): the slot's own memory if it lies so, else a temporary that is added to it.
 template <class F>
 void accumulate_with_strides(GradSlot& slot, const Strides& strides, F write) {
   const GradSlot::Accumulator to = slot.accumulate();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <utility>
 
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/kernels/rows.h"
@@ -143,7 +142,8 @@ void sum_axes_into(Tensor& out, const Tensor& x, const std::vector<int>& axes, d
       groups.erase(groups.begin() + static_cast<ptrdiff_t>(g));
     }
     if (!direct)
-      elementwise_accumulate<T>(out, beta, [](T s) { return s; }, in<T>(to));
+      elementwise_accumulate<T>(
+          out, beta, [](T s) { return s; }, in<T>(to));
   });
 }
 

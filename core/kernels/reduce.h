@@ -7,9 +7,9 @@
 
 namespace longhand::kernels {
 
-/// out[o, i] = beta out[o, i] + (sum over c of x[o, c, i]) / divisor, for row-major x (outer, count,
-/// inner); beta = 0 never reads out. Sums are trees of short sums, cut by size alone. T is float or
-/// double.
+/// out[o, i] = beta out[o, i] + (sum over c of x[o, c, i]) / divisor, for row-major x (outer,
+/// count, inner); beta = 0 never reads out. Sums are trees of short sums, cut by size alone. T is
+/// float or double.
 template <class T>
 void sum_middle(const T* x, int64_t outer, int64_t count, int64_t inner, T* out, double divisor = 1,
                 double beta = 0);

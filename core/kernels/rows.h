@@ -1,5 +1,5 @@
-// Kernels along one row, for use inside simd(). Sums go to 16 lanes (element i to lane i mod 16) that
-// are joined by halves, so the bits are the same whatever the width of the machine's vectors.
+// Kernels along one row, for use inside simd(). Sums go to 16 lanes (element i to lane i mod 16)
+// that are joined by halves, so the bits are the same whatever the width of the machine's vectors.
 #pragma once
 
 #include <algorithm>

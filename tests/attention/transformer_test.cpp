@@ -88,8 +88,9 @@ TEST_CASE("transformer: a sequence in a batch gives the logits it gives alone") 
   const Tensor lengths = Tensor::from<int32_t>({12, 5, 1}, {3});
   const Tensor all = run(model, t, lengths).logits;
   for (int64_t b = 0; b < 3; ++b) {
-    const Tensor one = run(model, t.slice(0, b, b + 1).contiguous(),
-                           lengths.slice(0, b, b + 1).contiguous()).logits;
+    const Tensor one =
+        run(model, t.slice(0, b, b + 1).contiguous(), lengths.slice(0, b, b + 1).contiguous())
+            .logits;
     CHECK(worst_difference(all.slice(0, b, b + 1), one) <= 1e-9);
   }
 }
@@ -119,7 +120,8 @@ TEST_CASE("transformer: every option makes a model whose parameters all get grad
   config.positions = GENERATE("learned", "sinusoidal", "rotary", "none");
   config.head_hidden = GENERATE(0, 6);
   config.d_mlp = GENERATE(0, 12);
-  INFO(config.norm << " " << config.norm_type << " " << config.positions << " " << config.head_hidden);
+  INFO(config.norm << " " << config.norm_type << " " << config.positions << " "
+                   << config.head_hidden);
   Transformer model(nn::root(DType::f32, 1), config);
   const Result result = run(model, tokens(2, 7, 1), {});
   CHECK(result.logits.shape() == Shape{2, 5});
@@ -149,8 +151,8 @@ TEST_CASE("transformer: tied embeddings are one parameter with both gradients") 
   const Tensor t = tokens(2, 5, 1);
   const Result a = run(tied, t, {}), b = run(untied, t, {});
   CHECK(worst_difference(a.logits, b.logits) <= 1e-13);
-  const Variable both = Variable(b.gradients.at("embeddings.token.weight")) +
-                        Variable(b.gradients.at("head.weight"));
+  const Variable both =
+      Variable(b.gradients.at("embeddings.token.weight")) + Variable(b.gradients.at("head.weight"));
   CHECK(worst_difference(a.gradients.at("embeddings.token.weight"), both.value()) <= 1e-12);
 }
 
@@ -206,8 +208,9 @@ TEST_CASE("transformer: what cannot be is refused by name") {
   const auto refused = [](const std::string& key, OptionValue value, bool causal = false) {
     Options section("model");
     section.set(key, std::move(value));
-    CHECK_THROWS_WITH(TransformerConfig::read(section, Options("attention"), 256, 256, true, 100, causal),
-                      Catch::Contains("model." + key));
+    CHECK_THROWS_WITH(
+        TransformerConfig::read(section, Options("attention"), 256, 256, true, 100, causal),
+        Catch::Contains("model." + key));
   };
   refused("heads", int64_t{3});
   refused("d_model", int64_t{-8});
@@ -225,8 +228,8 @@ TEST_CASE("transformer: the head may read some tokens alone") {
   const Variable some = model.forward(t, {}, {}, rows);
   REQUIRE(some.shape() == Shape{4, 5});
   for (int64_t i = 0; i < 4; ++i)
-    CHECK(worst_difference(some.value().select(0, i),
-                           all.select(0, rows.data<int32_t>()[i])) <= 1e-13);
+    CHECK(worst_difference(some.value().select(0, i), all.select(0, rows.data<int32_t>()[i])) <=
+          1e-13);
   config.per_token = false;
   Transformer classifier(nn::root(DType::f64, 1), config);
   CHECK_THROWS_AS(classifier.forward(t, {}, {}, rows), ShapeError);

@@ -67,11 +67,11 @@ TEST_CASE("golden: models train along the trajectories that others computed") {
     const Tensor tokens = golden.at("tokens").to(DType::i32);
     const Options& o = golden.sections.at("optimizer");
     REQUIRE(o.get_string("name", "") == "adamw");
-    const auto optimizer = train::make_adam(
-        model.named_parameters(), {.beta1 = o.get_double("betas.0", 0),
-                                   .beta2 = o.get_double("betas.1", 0),
-                                   .eps = o.get_double("eps", 0),
-                                   .weight_decay = o.get_double("weight_decay", 0)});
+    const auto optimizer = train::make_adam(model.named_parameters(),
+                                            {.beta1 = o.get_double("betas.0", 0),
+                                             .beta2 = o.get_double("betas.1", 0),
+                                             .eps = o.get_double("eps", 0),
+                                             .weight_decay = o.get_double("weight_decay", 0)});
     const train::Schedule schedule{.kind = train::Schedule::Kind::constant,
                                    .lr = o.get_double("lr", 0),
                                    .warmup_steps = o.get_int("warmup_steps", 0),
@@ -89,7 +89,8 @@ TEST_CASE("golden: models train along the trajectories that others computed") {
           golden.has("key_keep") ? test::lengths_of(golden.at("key_keep").select(0, t)) : Tensor();
       const Variable logits =
           model.forward(tokens.select(0, t).contiguous(), lengths, {.training = true});
-      if (t == 0) CHECK(test::relative_error(logits.value(), golden.at("logits_step0")) <= tolerance);
+      if (t == 0)
+        CHECK(test::relative_error(logits.value(), golden.at("logits_step0")) <= tolerance);
       const Variable loss = cross_entropy(logits, targets.select(0, t).contiguous());
       CHECK(std::abs(loss.value().item() - losses[t]) <= tolerance * std::abs(losses[t]));
       backward(loss);

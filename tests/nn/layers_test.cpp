@@ -46,7 +46,7 @@ TEST_CASE("linear: x Wᵀ + b") {
     }
   Linear bare(root(DType::f64, 1), 3, 2, false);
   CHECK(bare.named_parameters().size() == 1);
-  CHECK(worst_difference(bare.forward(Variable(x)).value() , (Variable(y) - 0.5).value()) <= 1e-14);
+  CHECK(worst_difference(bare.forward(Variable(x)).value(), (Variable(y) - 0.5).value()) <= 1e-14);
 }
 
 TEST_CASE("norm: layer norm has a bias, rms norm has none, others do not exist") {
@@ -110,7 +110,9 @@ TEST_CASE("sinusoids: sin and cos of falling frequencies, also of odd widths") {
     const Tensor s = sinusoids(9, width, DType::f64);
     for (int64_t n = 0; n < 9; ++n)
       for (int64_t c = 0; c < width; ++c) {
-        const double angle = static_cast<double>(n) / std::pow(10000.0, 2.0 * static_cast<double>(c / 2) / static_cast<double>(width));
+        const double angle =
+            static_cast<double>(n) /
+            std::pow(10000.0, 2.0 * static_cast<double>(c / 2) / static_cast<double>(width));
         CHECK(std::abs(s.at({n, c}) - (c % 2 ? std::cos(angle) : std::sin(angle))) <= 1e-12);
       }
   }

@@ -45,9 +45,10 @@ std::vector<std::string> names(const Module& module) {
 
 TEST_CASE("module: constructing registers by full name") {
   Tree tree(root());
-  CHECK(names(tree) == std::vector<std::string>{"gain", "items.0.first.weight", "items.0.first.bias",
-                                                "items.0.second.weight", "items.1.first.weight",
-                                                "items.1.first.bias", "items.1.second.weight"});
+  CHECK(names(tree) == std::vector<std::string>{"gain", "items.0.first.weight",
+                                                "items.0.first.bias", "items.0.second.weight",
+                                                "items.1.first.weight", "items.1.first.bias",
+                                                "items.1.second.weight"});
   CHECK(tree.items[1].second.full_name() == "items.1.second");
   CHECK(tree.parameter_count() == 2 + 2 * (6 + 2 + 2));
   CHECK(tree.state_dict().count("counter") == 1);
@@ -62,7 +63,8 @@ TEST_CASE("module: initial values depend on the seed and the name, not on the or
 
   class Other : public Module {
    public:
-    explicit Other(const Scope& s) : Module(s), unrelated(scope("unrelated"), 1, 1), items(scope("items")) {
+    explicit Other(const Scope& s)
+        : Module(s), unrelated(scope("unrelated"), 1, 1), items(scope("items")) {
       items.emplace_back();
     }
     Linear unrelated;
@@ -92,14 +94,16 @@ TEST_CASE("module: a state dict goes into another module and converts floats") {
   from.counter.mutable_value().fill(7);
   to.load_state_dict(from.state_dict());
   CHECK(to.counter.value().item() == 7);
-  CHECK(identical(to.items[1].first.weight.value(), from.items[1].first.weight.value().to(DType::f32)));
+  CHECK(identical(to.items[1].first.weight.value(),
+                  from.items[1].first.weight.value().to(DType::f32)));
 }
 
 TEST_CASE("module: a state that does not fit names every problem and changes nothing") {
   Tree tree(root());
   const Tensor before = tree.items[0].first.weight.value().clone();
   StateDict state;
-  for (const auto& [name, tensor] : tree.state_dict()) state[name] = Tensor::full(tensor.shape(), 9, tensor.dtype());
+  for (const auto& [name, tensor] : tree.state_dict())
+    state[name] = Tensor::full(tensor.shape(), 9, tensor.dtype());
   state.erase("gain");
   state["items.1.first.bias"] = Tensor::zeros({5});
   state["stranger"] = Tensor::zeros({1});

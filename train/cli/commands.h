@@ -54,6 +54,12 @@ int generate(const GenerateArguments& arguments);
 
 int variants(bool json);
 
+struct ReportArguments {
+  std::vector<std::string> runs;
+  std::string out = "report.html";
+};
+int report(const ReportArguments& arguments);
+
 /// `config dump`.
 struct ConfigArguments : Common {
   std::string config;

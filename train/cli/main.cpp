@@ -103,6 +103,7 @@ class Program {
     add_train();
     add_evaluate();
     add_generate();
+    add_report();
     add_variants();
     add_data();
     add_config();
@@ -269,6 +270,14 @@ class Program {
     c.footer("Prints the new bytes alone. The same seed gives the same text.");
   }
 
+  void add_report() {
+    CLI::App& c = command(app_, "report", "Compare runs in one HTML file that needs nothing else",
+                          [this] { return report(report_); });
+    c.add_option("runs", report_.runs, "Directories of runs")->type_name("DIR")->required();
+    c.add_option("-o,--out", report_.out, "The file to write [report.html]")
+        ->type_name("FILE.html");
+  }
+
   void add_variants() {
     CLI::App& c = command(app_, "variants", "Table of the attention variants and what they can do",
                           [this] { return variants(json_); });
@@ -368,6 +377,7 @@ class Program {
   TrainArguments train_;
   EvaluateArguments evaluate_;
   GenerateArguments generate_;
+  ReportArguments report_;
   DataArguments data_;
   ConfigArguments config_;
 };

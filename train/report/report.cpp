@@ -28,7 +28,7 @@ struct Point {
 /// One curve of a chart.
 struct Curve {
   std::vector<Point> points;
-  size_t run = 0;        // which gives the colour
+  size_t run = 0;         // which gives the colour
   bool training = false;  // drawn thin
 };
 
@@ -46,11 +46,20 @@ std::string read_text(const fs::path& path) {
 std::string escape(std::string_view text) {
   std::string out;
   for (const char c : text) switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
     }
   return out;
 }
@@ -238,7 +247,8 @@ std::string html_report(const std::vector<fs::path>& paths) {
   html +=
       "</table></div>\n<p class=\"note\">Loss and accuracy are those of the last evaluation on the "
       "validation split; time and speed those of the last process of a run.</p>\n"
-      "<h2>Curves</h2><p class=\"note\">Thick: validation. Thin: training.</p><div class=\"charts\">\n";
+      "<h2>Curves</h2><p class=\"note\">Thick: validation. Thin: training.</p><div "
+      "class=\"charts\">\n";
   html += chart("Loss", curves_of(runs, "loss")) + chart("Accuracy", curves_of(runs, "accuracy"));
   html += "</div>\n<h2>Configurations</h2>\n";
   for (const Run& run : runs)

@@ -71,8 +71,8 @@ TEST_CASE("cross_entropy: targets ignored") {
 
 TEST_CASE("cross_entropy: gradients") {
   for (double e : {0.0, 0.1}) {
-    for (const Shape& shape :
-         {Shape{4}, Shape{1}, Shape{3, 4}, Shape{3, 1}, Shape{2, 3, 5}, Shape{0, 3}, Shape{2, 600}}) {
+    for (const Shape& shape : {Shape{4}, Shape{1}, Shape{3, 4}, Shape{3, 1}, Shape{2, 3, 5},
+                               Shape{0, 3}, Shape{2, 600}}) {
       Tensor targets = targets_of(shape.without_axis(-1), shape[-1]);
       if (targets.numel() > 2) targets.data<int32_t>()[1] = -100;
       const CrossEntropyOptions options{.label_smoothing = e};
@@ -88,9 +88,8 @@ TEST_CASE("cross_entropy: gradients") {
   }
   const Tensor targets = targets_of({2, 3}, 5);
   // Rows in another order than their targets.
-  check_op(
-      [&](const Variables& in) { return cross_entropy(transpose(in[0], 0, 1), targets); },
-      {{{3, 2, 5}}});
+  check_op([&](const Variables& in) { return cross_entropy(transpose(in[0], 0, 1), targets); },
+           {{{3, 2, 5}}});
   const Tensor many = targets_of({300}, 401);
   check_threads([&](const Variables& in) { return cross_entropy(in[0], many); }, {{300, 401}});
 }

@@ -18,8 +18,7 @@ TEST_CASE("cumsum: gradients") {
              {{{1, 5}}, {{5, 1}}, {{3, 4}}, {{2, 3, 5}}, {{3, 0, 2}}, {{2, 3, 1, 2}}});
   check_op([](const Variables& in) { return cumsum(in[0], 0); }, {{{0}}, {{1}}, {{7}}});
   check_op([](const Variables& in) { return cumsum(in[0], 1); }, {{{2, 3, 67}}});
-  check_op([](const Variables& in) { return cumsum(in[0], 0) + 2 * cumsum(in[0], 1); },
-           {{{3, 4}}});
+  check_op([](const Variables& in) { return cumsum(in[0], 0) + 2 * cumsum(in[0], 1); }, {{{3, 4}}});
   check_op([](const Variables& in) { return square(transpose(cumsum(in[0], 0), 0, 1)); },
            {{{3, 4}}});
   check_threads([](const Variables& in) { return cumsum(in[0], 1); }, {{3, 301, 150}},

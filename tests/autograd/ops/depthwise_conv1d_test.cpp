@@ -36,7 +36,8 @@ TEST_CASE("depthwise_conv1d: values") {
       for (int64_t shared : {1, 2, 70}) {
         const Tensor a = random({2, T, 70}), f = random({70 / shared, width});
         INFO("T " << T << " width " << width << " shared " << shared);
-        CHECK(close(depthwise_conv1d(Variable(a), Variable(f)).value(), by_definition(a, f), 1e-13));
+        CHECK(
+            close(depthwise_conv1d(Variable(a), Variable(f)).value(), by_definition(a, f), 1e-13));
       }
 }
 
@@ -51,13 +52,19 @@ TEST_CASE("depthwise_conv1d: gradients") {
                   {{2, 0, 2}, {2, 3}},
                   {{2, 3, 0}, {1, 3}},
                   {{2, 3, 0}, {0, 3}}});
-  check_op([](const Variables& in) { return conv({transpose(in[0], 0, 1), in[1]}); },
-           {{{3, 2, 4}, {2, 3}}});
+  check_op(
+      [](const Variables& in) {
+        return conv({transpose(in[0], 0, 1), in[1]});
+      },
+      {{{3, 2, 4}, {2, 3}}});
   check_op([](const Variables& in) { return conv(in) + square(transpose(conv(in), 1, 2)); },
            {{{2, 3, 3}, {3, 3}}});
   // A part of a wider tensor is read where it lies.
-  check_op([](const Variables& in) { return conv({slice(in[0], 2, 2, 4), in[1]}); },
-           {{{2, 5, 6}, {1, 3}}});
+  check_op(
+      [](const Variables& in) {
+        return conv({slice(in[0], 2, 2, 4), in[1]});
+      },
+      {{{2, 5, 6}, {1, 3}}});
 }
 
 TEST_CASE("depthwise_conv1d: sizes that are cut into pieces") {

@@ -9,8 +9,8 @@ namespace {
 Tensor tokens_of(const Shape& shape, int64_t vocabulary) {
   Tensor t = Tensor::empty(shape, DType::i32);
   for (int64_t i = 0; i < t.numel(); ++i)
-    t.data<int32_t>()[i] = static_cast<int32_t>(
-        RandomStream(Generator(4), static_cast<uint64_t>(i)).below(static_cast<uint64_t>(vocabulary)));
+    t.data<int32_t>()[i] = static_cast<int32_t>(RandomStream(Generator(4), static_cast<uint64_t>(i))
+                                                    .below(static_cast<uint64_t>(vocabulary)));
   return t;
 }
 
@@ -35,8 +35,8 @@ TEST_CASE("embedding: gradients, of tokens seen often, once and never") {
   }
   const Tensor tokens = tokens_of({2, 3}, 4);
   // Tied to the output: two gradients are added.
-  check_op(
-      [&](const Variables& in) { return linear(embedding(in[0], tokens), in[0]); }, {{{4, 3}}});
+  check_op([&](const Variables& in) { return linear(embedding(in[0], tokens), in[0]); },
+           {{{4, 3}}});
   check_op([&](const Variables& in) { return transpose(embedding(in[0], tokens), 0, 2); },
            {{{4, 3}}});
   const Tensor many = tokens_of({4000}, 700), few = tokens_of({4000}, 3);

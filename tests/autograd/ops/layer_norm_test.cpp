@@ -43,8 +43,9 @@ TEST_CASE("layer_norm: gradients") {
   check_op([](const Variables& in) { return layer_norm(in[0], {}, in[1], 0.1); },
            {{{2, 3, 5}, {5}}});
   check_op([](const Variables& in) { return layer_norm(in[0], {}, {}, 0.1); }, {{{2, 3, 5}}});
-  check_op([](const Variables& in) { return layer_norm(transpose(in[0], 1, 2), in[1], in[2], 0.1); },
-           {{{2, 3, 4, 5}, {5}, {5}}});
+  check_op(
+      [](const Variables& in) { return layer_norm(transpose(in[0], 1, 2), in[1], in[2], 0.1); },
+      {{{2, 3, 4, 5}, {5}, {5}}});
   // Twice the same inputs: gradients are added.
   check_op([&](const Variables& in) { return op(in) + square(transpose(op(in), 0, 1)); },
            {{{4, 4}, {4}, {4}}});
@@ -57,9 +58,9 @@ TEST_CASE("layer_norm: gradients") {
 
 TEST_CASE("layer_norm: errors") {
   const Variable x(random({2, 3}));
-  CHECK_THROWS_WITH(layer_norm(x, Variable(random({2})), {}),
-                    Catch::Contains("layer_norm") && Catch::Contains("[2]") &&
-                        Catch::Contains("[2, 3]"));
+  CHECK_THROWS_WITH(layer_norm(x, Variable(random({2})), {}), Catch::Contains("layer_norm") &&
+                                                                  Catch::Contains("[2]") &&
+                                                                  Catch::Contains("[2, 3]"));
   CHECK_THROWS_AS(layer_norm(x, {}, Variable(random({3}, DType::f32))), ShapeError);
   CHECK_THROWS_AS(layer_norm(Variable(Tensor::scalar(1)), {}, {}), ShapeError);
   CHECK_THROWS_AS(layer_norm(x, {}, {}, -1), ConfigError);

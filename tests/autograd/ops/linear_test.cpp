@@ -17,7 +17,8 @@ TEST_CASE("linear: values") {
   const Variable b(Tensor::from<double>({10, 20, 30}, {3}));
   CHECK(linear(x, w, b).value().to_vector<double>() == std::vector<double>{11, 22, 33, 13, 24, 37});
   CHECK(linear(x, w).value().to_vector<double>() == std::vector<double>{1, 2, 3, 3, 4, 7});
-  const Variable nothing(Tensor::zeros({2, 0}, DType::f64)), none(Tensor::zeros({3, 0}, DType::f64));
+  const Variable nothing(Tensor::zeros({2, 0}, DType::f64)),
+      none(Tensor::zeros({3, 0}, DType::f64));
   CHECK(linear(nothing, none, b).value().to_vector<double>() ==
         std::vector<double>{10, 20, 30, 10, 20, 30});
   // Sizes for which the product is cut into tiles in several ways.
@@ -31,11 +32,11 @@ TEST_CASE("linear: values") {
 }
 
 TEST_CASE("linear: gradients") {
-  const std::vector<Case> cases = {
-      {{3, 4}, {5, 4}, {5}}, {{4}, {3, 4}, {3}},       {{1}, {1, 1}, {1}},
-      {{3, 1}, {4, 1}, {4}}, {{3, 4}, {1, 4}, {1}},    {{0, 4}, {3, 4}, {3}},
-      {{3, 0}, {2, 0}, {2}}, {{3, 4}, {0, 4}, {0}},    {{2, 3, 4}, {5, 4}, {5}},
-      {{2, 1, 3, 2}, {3, 2}, {3}}};
+  const std::vector<Case> cases = {{{3, 4}, {5, 4}, {5}},    {{4}, {3, 4}, {3}},
+                                   {{1}, {1, 1}, {1}},       {{3, 1}, {4, 1}, {4}},
+                                   {{3, 4}, {1, 4}, {1}},    {{0, 4}, {3, 4}, {3}},
+                                   {{3, 0}, {2, 0}, {2}},    {{3, 4}, {0, 4}, {0}},
+                                   {{2, 3, 4}, {5, 4}, {5}}, {{2, 1, 3, 2}, {3, 2}, {3}}};
   check_op(with_bias, cases);
   for (Case c : cases) check_op(without, {{c[0], c[1]}});
   // More rows than a tile.

@@ -6,10 +6,10 @@ using namespace longhand::test;
 
 TEST_CASE("log_softmax: values") {
   const Variable x(Tensor::from<double>({0, std::log(3), 1000, 1000}, {2, 2}));
-  CHECK(close(log_softmax(x).value(),
-              Tensor::from<double>({std::log(0.25), std::log(0.75), std::log(0.5), std::log(0.5)},
-                                   {2, 2}),
-              1e-15));
+  CHECK(close(
+      log_softmax(x).value(),
+      Tensor::from<double>({std::log(0.25), std::log(0.75), std::log(0.5), std::log(0.5)}, {2, 2}),
+      1e-15));
   // Where the softmax itself would round to 0.
   const Variable far(Tensor::from<float>({0, -1000}, {2}));
   CHECK(log_softmax(far).value().to_vector<float>() == std::vector<float>{0, -1000});

@@ -17,7 +17,8 @@ TEST_CASE("matmul: values") {
   const Variable a(Tensor::from<double>({1, 2, 3, 4, 5, 6}, {2, 3}));
   const Variable b(Tensor::from<double>({1, 0, 0, 1, 2, -1}, {3, 2}));
   CHECK(matmul(a, b, 10).value().to_vector<double>() == std::vector<double>{70, -10, 160, -10});
-  CHECK(matmul(Variable(Tensor::zeros({2, 0}, DType::f64)), Variable(Tensor::zeros({0, 3}, DType::f64)))
+  CHECK(matmul(Variable(Tensor::zeros({2, 0}, DType::f64)),
+               Variable(Tensor::zeros({0, 3}, DType::f64)))
             .value()
             .to_vector<double>() == std::vector<double>(6, 0.0));
 }

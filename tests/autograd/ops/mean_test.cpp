@@ -21,8 +21,11 @@ TEST_CASE("mean: gradients") {
   check_op([](const Variables& in) { return mean(in[0]); }, cases);
   check_op([](const Variables& in) { return mean(in[0], {-1}); },
            {{{7}}, {{1, 5}}, {{5, 1}}, {{0, 3}}, {{3, 4}}, {{2, 3, 5}}});
-  check_op([](const Variables& in) { return mean(in[0], {0, 2}, true); },
-           {{{2, 3, 5}}, {{2, 1, 3, 2}}});
+  check_op(
+      [](const Variables& in) {
+        return mean(in[0], {0, 2}, true);
+      },
+      {{{2, 3, 5}}, {{2, 1, 3, 2}}});
   check_op([](const Variables& in) { return square(mean(square(in[0]), {1})); }, {{{2, 3, 5}}});
   check_threads([](const Variables& in) { return mean(in[0], {1}); }, {{30, 40, 101}});
 }

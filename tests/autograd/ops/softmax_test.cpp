@@ -29,8 +29,8 @@ TEST_CASE("softmax: keeps the order of axes in memory") {
 TEST_CASE("softmax: what is masked, and what is not a number") {
   const double inf = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  const Variable x(Tensor::from<double>({-inf, -inf, -inf, 1, -inf, 1, nan, 1, -inf, inf, 1, 2}, {4, 3}),
-                   true);
+  const Variable x(
+      Tensor::from<double>({-inf, -inf, -inf, 1, -inf, 1, nan, 1, -inf, inf, 1, 2}, {4, 3}), true);
   const Variable y = softmax(x);
   const auto values = y.value().to_vector<double>();
   CHECK(std::vector<double>(values.begin(), values.begin() + 6) ==

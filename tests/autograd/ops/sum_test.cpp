@@ -26,8 +26,11 @@ TEST_CASE("sum: gradients") {
   check_op([](const Variables& in) { return sum(in[0], {0}, true); }, awkward_rows());
   check_op([](const Variables& in) { return sum(in[0], {1}); }, {{{2, 3, 5}}, {{3, 0, 2}}});
   check_op([](const Variables& in) { return sum(in[0], {0, 2}); }, {{{2, 3, 5}}, {{2, 1, 3, 2}}});
-  check_op([](const Variables& in) { return square(sum(square(in[0]), {0, -1}, true)); },
-           {{{2, 3, 5}}});
+  check_op(
+      [](const Variables& in) {
+        return square(sum(square(in[0]), {0, -1}, true));
+      },
+      {{{2, 3, 5}}});
   check_threads([](const Variables& in) { return sum(in[0], {0, 2}); }, {{30, 40, 101}});
   check_threads([](const Variables& in) { return sum(in[0]); }, {{300, 401}});
 }

@@ -60,7 +60,8 @@ TEST_CASE("reduce: every set of axes, orders of memory, inner and outer") {
       const Tensor x = random(shape);
       const Tensor permuted =
           random({shape[2], shape[0], shape[3], shape[1]}).permute({1, 3, 0, 2});
-      const Tensor holes = random({shape[0], shape[1], shape[2] + 2, shape[3]}).slice(2, 1, shape[2] + 1);
+      const Tensor holes =
+          random({shape[0], shape[1], shape[2] + 2, shape[3]}).slice(2, 1, shape[2] + 1);
       const Tensor repeated = random({shape[0], 1, 1, shape[3]}).expand(shape);
       for (const Tensor& t : {x, permuted, holes, repeated}) {
         check_sums(t, axes, t.strides(), 1e-13);
