@@ -152,11 +152,11 @@ RunDirectory RunDirectory::create(const fs::path& where, const std::string& conf
 
 RunDirectory RunDirectory::open(const fs::path& path) {
   check<ConfigError>(fs::is_directory(path), "there is no run directory ", path.string());
-  check<ConfigError>(fs::exists(path / "config.toml"), path.string(),
-                     " holds no run: there is no config.toml");
+  for (const char* part : {"config.toml", "checkpoints"})
+    check<ConfigError>(fs::exists(path / part), path.string(), " holds no run: there is no ", part);
   RunDirectory run(path, lock(path));
   data::remove_stale_temporaries(path);
-  if (fs::is_directory(run.checkpoints())) data::remove_stale_temporaries(run.checkpoints());
+  data::remove_stale_temporaries(run.checkpoints());
   return run;
 }
 

@@ -13,9 +13,11 @@
 // Segments are those of the real tokens of each sample, and differ by at most one token, the
 // shorter ones first. A sample of at most m real tokens gets exact softmax attention. The
 // convolution along the tokens has one filter a head.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include "longhand/attention/dropout_option.h"
 #include "longhand/attention/mask.h"

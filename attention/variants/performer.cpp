@@ -14,13 +14,13 @@
 //
 // whatever the norms. That needs no eps, which would turn large norms into uniform attention. A
 // causal query must not know the maximum of later keys, so there c_j = max over l and j' <= j.
+#include <limits>
+
 #include "longhand/attention/dropout_option.h"
 #include "longhand/attention/kernel_attention.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/random_features.h"
 #include "longhand/autograd/ops.h"
-
-#include <limits>
 
 namespace longhand::attention {
 namespace {

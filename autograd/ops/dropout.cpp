@@ -23,42 +23,42 @@ struct Mask {
         threshold(static_cast<uint32_t>(std::min(std::nearbyint(p * 0x1p32), 0x1p32 - 1))) {}
 };
 
-template <class T>
-void drop_piece(Mask mask, int64_t begin, int64_t n, const T* from, T* to, T scale, T beta) {
-  uint32_t words[piece];
-  kernels::philox_words(mask.state, static_cast<uint64_t>(begin / 4), (n + 3) / 4, words);
-  kernels::row_accumulate(to, n, beta, [=, &words](int64_t i) {
-    const T kept = from[i] * scale;
-    return words[i] >= mask.threshold ? kept : T{0};
+// Calls f(first element, their number, words), for the pieces of n elements, in parallel.
+template <class F>
+void for_pieces(Mask mask, int64_t n, F f) {
+  parallel_for(n, kernels::elements_per_task, [&](int64_t begin, int64_t end) {
+    uint32_t words[piece];
+    for (int64_t i = begin; i < end; i += piece) {
+      const int64_t count = std::min(piece, end - i);
+      kernels::philox_words(mask.state, static_cast<uint64_t>(i / 4), (count + 3) / 4, words);
+      simd([&] { f(i, count, words); });
+    }
   });
 }
 
 // to = beta to + keep from scale, for tensors of one shape.
 void drop(const Tensor& from, Tensor& to, Mask mask, double scale, double beta) {
   const int64_t n = to.numel();
+  const uint32_t threshold = mask.threshold;
   dispatch_float(to.dtype(), [&]<class T>() {
-    const T s = static_cast<T>(scale);
+    const T s = static_cast<T>(scale), b = static_cast<T>(beta);
     if (from.is_contiguous() && to.is_contiguous()) {
-      parallel_for(n, kernels::elements_per_task, [&](int64_t begin, int64_t end) {
-        simd([&, x = from.data<T>(), y = to.data<T>(), b = static_cast<T>(beta)] {
-          for (int64_t i = begin; i < end; i += piece)
-            drop_piece(mask, i, std::min(piece, end - i), x + i, y + i, s, b);
-        });
-      });
+      for_pieces(mask, n,
+                 [=, x = from.data<T>(), y = to.data<T>()](int64_t i, int64_t count,
+                                                           const uint32_t* words) {
+                   kernels::row_accumulate(y + i, count, b, [=, x = x + i](int64_t j) {
+                     const T kept = x[j] * s;
+                     return words[j] >= threshold ? kept : T{0};
+                   });
+                 });
       return;
     }
-    // The mask is that of the row-major order; the loop over other orders is left to elementwise().
+    // The mask has the row-major order; the loop over tensors in other orders is elementwise()'s.
     Tensor keep = Tensor::empty(to.shape(), DType::u8);
-    parallel_for(n, kernels::elements_per_task, [&](int64_t begin, int64_t end) {
-      simd([&, k = keep.data<uint8_t>()] {
-        uint32_t words[piece];
-        for (int64_t i = begin; i < end; i += piece) {
-          const int64_t count = std::min(piece, end - i);
-          kernels::philox_words(mask.state, static_cast<uint64_t>(i / 4), (count + 3) / 4, words);
-          for (int64_t j = 0; j < count; ++j) k[i + j] = words[j] >= mask.threshold;
-        }
-      });
-    });
+    for_pieces(mask, n,
+               [=, k = keep.data<uint8_t>()](int64_t i, int64_t count, const uint32_t* words) {
+                 for (int64_t j = 0; j < count; ++j) k[i + j] = words[j] >= threshold;
+               });
     kernels::elementwise_accumulate<T>(
         to, beta, [s](T x, uint8_t k) { return k ? x * s : T{0}; }, kernels::in<T>(from),
         kernels::in<uint8_t>(keep));

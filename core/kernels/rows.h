@@ -14,6 +14,20 @@ namespace longhand::kernels {
 
 inline constexpr int lanes = 16;
 
+namespace detail {
+
+template <class T>
+T join_lanes(const T (&sum)[lanes]) {
+  static_assert(lanes == 16);
+  T eight[8], four[4], two[2];
+  for (int l = 0; l < 8; ++l) eight[l] = sum[l] + sum[l + 8];
+  for (int l = 0; l < 4; ++l) four[l] = eight[l] + eight[l + 4];
+  for (int l = 0; l < 2; ++l) two[l] = four[l] + four[l + 2];
+  return two[0] + two[1];
+}
+
+}  // namespace detail
+
 /// Sum of f(i) over 0 … n-1, for an f that gives a T. Blocks of 1024 are joined in double: long f32
 /// rows lose no digits.
 template <class T, class F>
@@ -26,9 +40,7 @@ T lane_sum(int64_t n, F f) {
     for (int64_t i = begin; i < whole; i += lanes)
       for (int l = 0; l < lanes; ++l) sum[l] += f(i + l);
     for (int64_t i = whole; i < end; ++i) sum[i - whole] += f(i);
-    for (int half = lanes / 2; half > 0; half /= 2)
-      for (int l = 0; l < half; ++l) sum[l] += sum[l + half];
-    total += static_cast<double>(sum[0]);
+    total += static_cast<double>(detail::join_lanes(sum));
   }
   return static_cast<T>(total);
 }

@@ -59,3 +59,13 @@ TEST_CASE("kernel attention: all keys") {
   CHECK(near(f({Variable(fq), Variable(fk), Variable(v)}).value(),
              naive_kernel_attention(fq, fk, v, dot), 1e-13));
 }
+
+TEST_CASE("kernel attention: an empty sequence divides nothing by nothing") {
+  const Shape shape{2, 4, 1, 3};
+  const Variable fq(positive(shape, 1)), v(normal(shape, 3));
+  Tensor fk = positive(shape, 2);
+  fk.slice(0, 0, 1).fill(0);
+  const Tensor out = kernel_attention(fq, Variable(fk), v, lengths({0, 4})).value();
+  CHECK(all_zero(out.slice(0, 0, 1)));
+  CHECK(all_finite(out));
+}

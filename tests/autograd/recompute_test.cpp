@@ -145,3 +145,20 @@ TEST_CASE("recompute: activations are gone between the passes") {
   const Variable y = recompute(f, {x});
   CHECK(memory_stats().in_use - start <= 9 * megabyte + 4096);
 }
+
+TEST_CASE("recompute: the first time through, nothing is kept for leaves in the closure either") {
+  const size_t megabyte = size_t{1} << 20;
+  const Variable x(Tensor::full({1 << 17}, 0.1, DType::f64)), w = leaf({1});
+  std::vector<size_t> used;
+  const auto f = [&](const Variables& in) {
+    const size_t start = memory_stats().in_use;
+    Variable y = in[0];
+    for (int i = 0; i < 8; ++i) y = y * w;  // keeps y for the gradient of w
+    used.push_back(memory_stats().in_use - start);
+    return y;
+  };
+  backward(recompute(f, {x}), x.value());
+  REQUIRE(used.size() == 2);
+  CHECK(used[0] == megabyte);
+  CHECK(used[1] == 8 * megabyte);
+}

@@ -81,10 +81,10 @@ TEST_CASE("errors of a configuration") {
   };
   CHECK_THAT(failure({"train", "none.toml"}, folder, 2), Contains("none.toml"));
   write_text(folder / "broken.toml", "[model]\nd_model = [1,\n");
-  CHECK_THAT(failure({"train", "broken.toml"}, folder, 2), Contains("broken.toml:3:"));
+  CHECK_THAT(failure({"train", "broken.toml"}, folder, 2), Contains("broken.toml:2:"));
   write_text(folder / "unknown.toml", std::string(tiny_config) + "lrr = 1\n");
   CHECK_THAT(failure({"train", "unknown.toml", "--quiet"}, folder, 2),
-             Contains("unknown.toml:26:1: optimizer.lrr") && Contains("did you mean lr?"));
+             Contains("unknown.toml:23:1: optimizer.lrr") && Contains("did you mean lr?"));
   write_text(folder / "section.toml", "[models]\n");
   CHECK_THAT(failure({"train", "section.toml"}, folder, 2), Contains("section.toml:1:2"));
   write_text(folder / "type.toml", "[data]\ntask = 3\n");
@@ -155,8 +155,7 @@ TEST_CASE("errors of runs and checkpoints") {
   CHECK_THAT(failure({"train", "config.toml", "--out", "config.toml"}, folder, 2),
              Contains("no folder"));
   CHECK_THAT(failure({"train", "--resume", "none"}, folder, 2), Contains("none"));
-  CHECK_THAT(failure({"train", "--resume", "."}, folder, 2),
-             Contains("checkpoint") || Contains("task"));
+  CHECK_THAT(failure({"train", "--resume", "."}, folder, 2), Contains("holds no run"));
   CHECK_THAT(failure({"train", "--resume", "run", "--seed", "3"}, folder, 2), Contains("seed"));
   CHECK_THAT(failure({"train", "--resume", "run", "--set", "model.layers=2"}, folder, 2),
              Contains("model.layers"));

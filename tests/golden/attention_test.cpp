@@ -1,3 +1,9 @@
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+
 #include "longhand/autograd/variable.h"
 #include "tests/support/catch.h"
 #include "tests/support/golden.h"
@@ -78,6 +84,45 @@ TEST_CASE("golden attention cores agree") {
       SECTION("f32") { check_core(golden, DType::f32, 2e-4); }
     }
   }
+}
+
+TEST_CASE("golden cases that are not understood fail") {
+  Golden golden;
+  for (const auto& path : golden_files())
+    if (golden.kind != "attention") golden = read_golden(path);
+  if (golden.kind != "attention") return;
+  SECTION("another option") {
+    golden.config.set("wiggle", int64_t{3});
+    CHECK_THROWS_WITH(check_core(golden, DType::f64, 1e-9), Catch::Contains("wiggle"));
+  }
+  SECTION("another variant") {
+    golden.config.set("type", std::string("wiggle"));
+    CHECK_THROWS_WITH(check_core(golden, DType::f64, 1e-9), Catch::Contains("wiggle"));
+  }
+  SECTION("no result") {
+    golden.tensors.erase("out");
+    CHECK_THROWS_WITH(check_core(golden, DType::f64, 1e-9), Catch::Contains("out"));
+  }
+}
+
+TEST_CASE("golden folders that are missing or empty fail") {
+  namespace fs = std::filesystem;
+  const char* const given = std::getenv("LONGHAND_GOLDEN_DIR");
+  const std::string before = given ? given : "";
+  const fs::path folder =
+      fs::temp_directory_path() / ("longhand-golden-" + std::to_string(getpid()));
+  setenv("LONGHAND_GOLDEN_DIR", folder.c_str(), 1);
+  CHECK_THROWS_AS(golden_files(), DataError);
+  fs::create_directory(folder);
+  CHECK_THROWS_AS(golden_files(), DataError);
+  std::ofstream(folder / "broken.h5") << "no HDF5";
+  REQUIRE(golden_files().size() == 1);
+  CHECK_THROWS_AS(read_golden(golden_files()[0]), DataError);
+  fs::remove_all(folder);
+  if (given)
+    setenv("LONGHAND_GOLDEN_DIR", before.c_str(), 1);
+  else
+    unsetenv("LONGHAND_GOLDEN_DIR");
 }
 
 TEST_CASE("golden comparisons can fail") {

@@ -33,6 +33,12 @@ void catch_signals() {
   handle(SIGINT, on_stop);
   handle(SIGTERM, on_stop);
   handle(SIGUSR1, on_save);
+  // The terminal is gone, unless nohup has said not to care.
+  struct sigaction before {};
+  if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN)
+    handle(SIGHUP, on_stop);
+  // Nobody reads what is printed any more: no reason to lose a run.
+  handle(SIGPIPE, SIG_IGN);
 }
 
 bool stop_requested() { return stop; }
