@@ -3,6 +3,7 @@
 
 #include "longhand/attention/transformer.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/gemm.h"
 #include "longhand/train/optimizer.h"
 
 int main() {
