@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <functional>
 #include <map>
 
@@ -276,14 +277,21 @@ class Made final : public Dataset {
   Made(int64_t size, int64_t width, bool padded, bool per_token)
       : size_(size), width_(width), padded_(padded), per_token_(per_token) {}
   int64_t size() const override { return size_; }
-  int64_t length(int64_t i) const override { return padded_ ? 1 + i * 31 % width_ : width_; }
+  // The first examples have equal lengths: together they need no padding.
+  int64_t length(int64_t i) const override {
+    return padded_ ? (i < 16 ? 32 : 1 + i * 31 % width_) : width_;
+  }
   Batch collate(std::span<const int64_t> indices) const override {
-    int64_t longest = 0;
-    for (const int64_t i : indices) longest = std::max(longest, length(i));
+    int64_t longest = 0, shortest = width_;
+    for (const int64_t i : indices) {
+      longest = std::max(longest, length(i));
+      shortest = std::min(shortest, length(i));
+    }
+    const bool uneven = shortest < longest;
     const auto count = static_cast<int64_t>(indices.size());
     Batch batch{Tensor::zeros({count, longest}, DType::i32),
                 Tensor::full(per_token_ ? Shape{count, longest} : Shape{count}, -100, DType::i32),
-                padded_ ? Tensor::empty({count}, DType::i32) : Tensor()};
+                uneven ? Tensor::empty({count}, DType::i32) : Tensor()};
     for (int64_t b = 0; b < count; ++b) {
       const int64_t i = indices[b];
       for (int64_t j = 0; j < length(i); ++j) {
@@ -292,7 +300,7 @@ class Made final : public Dataset {
           batch.targets.data<int32_t>()[b * longest + j] = static_cast<int32_t>((i + j) % 200);
       }
       if (!per_token_) batch.targets.data<int32_t>()[b] = static_cast<int32_t>(i % 200);
-      if (padded_) batch.lengths.data<int32_t>()[b] = static_cast<int32_t>(length(i));
+      if (uneven) batch.lengths.data<int32_t>()[b] = static_cast<int32_t>(length(i));
     }
     return batch;
   }
@@ -334,6 +342,12 @@ TEST_CASE("tasks survive being written and read") {
     CHECK(file.has(split + "/lengths") == padded);
   }
   CHECK(std::filesystem::file_size(dir / "made.h5") < 1317 * 50 * 2);
+
+  if (padded) {  // row 0 has 32 tokens of 50
+    CHECK(file.read_rows("train/tokens", 0, 1, DType::i32).at({0, 32}) == 0);
+    if (per_token)
+      CHECK(file.read_rows("train/targets", 0, 1, DType::i32).at({0, 32}) == ignore_index);
+  }
 
   const std::vector<int64_t> rows{999, 3, 4, 5, 500, 3};
   const Batch a = read.train->collate(rows), b = task.train->collate(rows);

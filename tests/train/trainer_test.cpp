@@ -140,11 +140,15 @@ TEST_CASE("a run that was stopped and resumed gives the same bits as one that wa
     std::vector<double> losses;  // of all records
   };
   const Run::Setup s = eventful(GENERATE(false, true));
-  const auto part = [&](int threads, int64_t stop_at, const Part* before) {
+  const auto part = [&](int threads, int64_t stop_at, bool evaluated, const Part* before) {
     const WithThreads with(threads);
-    int64_t step = 0;
-    Run run(s, {.on_progress = [&](const Progress& p) { step = p.step; },
-                .should_stop = [&] { return step >= stop_at; }});
+    int64_t step = 0, evaluated_step = 0;
+    Run run(s, {.on_record =
+                    [&](const Record& r) {
+                      if (r.split == "validation") evaluated_step = r.step;
+                    },
+                .on_progress = [&](const Progress& p) { step = p.step; },
+                .should_stop = [&] { return (evaluated ? evaluated_step : step) >= stop_at; }});
     if (before) run.trainer.resume(from_bytes(before->file, "before"));
     Part out;
     out.stopped = run.trainer.run();
@@ -154,16 +158,17 @@ TEST_CASE("a run that was stopped and resumed gives the same bits as one that wa
     std::sort(out.losses.begin(), out.losses.end());
     return out;
   };
-  const Part whole = part(2, 1000, nullptr);
+  const Part whole = part(2, 1000, false, nullptr);
   CHECK(whole.stopped == Stopped::finished);
 
-  // 8: an evaluation is due at that step; 9: a record is; 10: neither.
-  for (const int64_t stop_at : {1, 8, 9, 10, 19, 20}) {
-    INFO("stopped after step " << stop_at);
-    const Part first = part(1, stop_at, nullptr);
+  // 8: an evaluation is due at that step, and done or not; 9: a record is; 10: neither.
+  for (const auto& [stop_at, evaluated] : std::vector<std::pair<int64_t, bool>>{
+           {1, false}, {8, false}, {8, true}, {9, false}, {10, false}, {19, false}, {20, false}}) {
+    INFO("stopped after step " << stop_at << (evaluated ? ", evaluated" : ""));
+    const Part first = part(1, stop_at, evaluated, nullptr);
     CHECK(first.stopped == Stopped::signal);
     CHECK(from_bytes(first.file, "first").training.step == stop_at);
-    const Part second = part(2, 1000, &first);
+    const Part second = part(2, 1000, false, &first);
     CHECK(second.stopped == Stopped::finished);
     check_same(from_bytes(second.file, "second"), from_bytes(whole.file, "whole"));
     CHECK(second.file == whole.file);
@@ -174,6 +179,11 @@ TEST_CASE("a run that was stopped and resumed gives the same bits as one that wa
                std::back_inserter(losses));
     CHECK(losses == whole.losses);
   }
+
+  const Part again = part(2, 1000, false, &whole);
+  CHECK(again.stopped == Stopped::finished);
+  CHECK(again.losses.empty());
+  CHECK(again.file == whole.file);
 }
 
 TEST_CASE("an evaluation that was stopped is done after resuming") {

@@ -3,8 +3,8 @@
 
 namespace longhand::cli {
 
-/// From here on SIGINT, SIGTERM and SIGHUP ask to stop, and a second one of them ends the process at
-/// once with 128 + its number; SIGUSR1 asks to save; SIGPIPE is ignored.
+/// From here on SIGINT, SIGTERM and SIGHUP ask to stop, and a second one of them ends the process
+/// at once with 128 + its number; SIGUSR1 asks to save; SIGPIPE is ignored.
 void catch_signals();
 
 /// One that asks to stop has come.
