@@ -10,18 +10,21 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
     : Module(scope_),
       heads_(config.heads),
       head_dim_(config.head_dim),
+      kv_heads_(config.kv_heads ? config.kv_heads : config.heads),
       rotary_(rotary),
       query_(scope("query"), heads_ * head_dim_, heads_ * head_dim_),
-      key_(scope("key"), heads_ * head_dim_, heads_ * head_dim_),
-      value_(scope("value"), heads_ * head_dim_, heads_ * head_dim_),
+      key_(scope("key"), heads_ * head_dim_, kv_heads_ * head_dim_),
+      value_(scope("value"), heads_ * head_dim_, kv_heads_ * head_dim_),
       kernel_(make(variant, scope("kernel"), config)),
       output_(scope("output"), heads_ * head_dim_, heads_ * head_dim_) {}
 
 Variable MultiHeadAttention::forward(const Variable& x, const Mask& mask, const nn::Pass& pass) {
   const int64_t B = x.size(0), N = x.size(1);
-  const Shape split{B, N, heads_, head_dim_};
-  Variable q = reshape(query_.forward(x), split), k = reshape(key_.forward(x), split);
-  const Variable v = reshape(value_.forward(x), split);
+  const auto split = [&](const Variable& y, int64_t heads) {
+    return reshape(y, {B, N, heads, head_dim_});
+  };
+  Variable q = split(query_.forward(x), heads_), k = split(key_.forward(x), kv_heads_);
+  const Variable v = split(value_.forward(x), kv_heads_);
   if (rotary_) {
     q = nn::rotate_by_position(q);
     k = nn::rotate_by_position(k);

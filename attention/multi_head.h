@@ -11,8 +11,9 @@ namespace longhand::attention {
 /// projections (B, N, H·D): nothing is copied to split or to join them.
 class MultiHeadAttention : public nn::Module {
  public:
-  /// config.heads · config.head_dim is the width. With `rotary`, queries and keys are turned by
-  /// their positions (Su et al. 2021, arXiv 2104.09864).
+  /// config.heads · config.head_dim is the width; keys and values are kv_heads · head_dim wide.
+  /// With `rotary`, queries and keys are turned by their positions (Su et al. 2021, arXiv
+  /// 2104.09864).
   MultiHeadAttention(const nn::Scope& scope, const std::string& variant, const Config& config,
                      bool rotary);
 
@@ -22,7 +23,7 @@ class MultiHeadAttention : public nn::Module {
   Variant& kernel() { return *kernel_; }
 
  private:
-  int64_t heads_, head_dim_;
+  int64_t heads_, head_dim_, kv_heads_;
   bool rotary_;
   nn::Linear query_, key_, value_;
   std::unique_ptr<Variant> kernel_;

@@ -41,6 +41,7 @@ TransformerConfig TransformerConfig::read(const Options& model, const Options& a
   c.max_length = model.get_int("max_length", task_length, 1, most);
   c.d_model = model.get_int("d_model", c.d_model, 1, most);
   c.heads = model.get_int("heads", c.heads, 1, most);
+  c.kv_heads = model.get_int("kv_heads", c.kv_heads, 0, most);
   c.layers = model.get_int("layers", c.layers, 1, most);
   c.d_mlp = model.get_int("d_mlp", 2 * c.d_model, 0, most);
   c.causal = model.get_bool("causal", task_causal);
@@ -57,6 +58,8 @@ TransformerConfig TransformerConfig::read(const Options& model, const Options& a
 
   model.require(c.d_model % c.heads == 0, "heads",
                 concat_message("it must divide d_model = ", c.d_model));
+  model.require(c.kv_heads == 0 || c.heads % c.kv_heads == 0, "kv_heads",
+                concat_message("it must divide heads = ", c.heads));
   model.require(c.causal || !task_causal, "causal",
                 "this task's targets are later tokens, which only a causal model must not see");
   model.require(!(c.causal && !per_token && c.pooling == "cls"), "pooling",
@@ -132,11 +135,13 @@ Transformer::Transformer(const nn::Scope& scope_, const TransformerConfig& confi
   Config attention;
   attention.heads = config.heads;
   attention.head_dim = config.d_model / config.heads;
+  attention.kv_heads = config.kv_heads;
   attention.max_length = config.max_length + (!config.per_token && config.pooling == "cls");
   attention.causal = config.causal;
   attention.options = config.attention_options;
   for (int64_t i = 0; i < config.layers; ++i) {
     attention.layer = i;
+    attention.first = i ? &blocks_[0].kernel() : nullptr;
     blocks_.emplace_back(config, attention);
   }
   // Post-norm blocks end with a norm of their own.

@@ -24,7 +24,8 @@ struct TransformerConfig {
   // the [model] section
   int64_t max_length = 0;
   int64_t d_model = 64, heads = 2, layers = 2;
-  int64_t d_mlp = 128;  // 0: blocks without a feed-forward part
+  int64_t kv_heads = 0;  // heads of keys and values, a divisor of heads; 0: as many
+  int64_t d_mlp = 128;   // 0: blocks without a feed-forward part
   bool causal = false;
   std::string norm =
       "pre";  // pre (Xiong et al. 2020, arXiv 2002.04745) | post (Vaswani et al. 2017)
@@ -53,6 +54,7 @@ class Block : public nn::Module {
  public:
   Block(const nn::Scope& scope, const TransformerConfig& config, const Config& attention);
   Variable forward(const Variable& x, const Mask& mask, const nn::Pass& pass);
+  Variant& kernel() { return attention_.kernel(); }
 
  private:
   bool pre_norm_;
@@ -108,6 +110,8 @@ class Transformer : public nn::Module {
                    const Tensor& rows = {});
 
   const TransformerConfig& config() const { return config_; }
+  /// What attends in a layer, 0 <= layer < config().layers.
+  Variant& kernel(int64_t layer) { return blocks_[layer].kernel(); }
 
  private:
   TransformerConfig config_;

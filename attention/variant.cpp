@@ -31,6 +31,14 @@ std::deque<Entry>& registry() {
   return entries;
 }
 
+// (B, M, G, D) to (B, M, H, D): each head for its group.
+Variable for_all_heads(const Variable& x, int64_t heads) {
+  const int64_t B = x.size(0), M = x.size(1), G = x.size(2), D = x.size(3);
+  if (G == heads) return x;
+  return reshape(broadcast_to(reshape(x, {B, M, G, 1, D}), {B, M, G, heads / G, D}),
+                 {B, M, heads, D});
+}
+
 const Registration& find(std::string_view name) {
   for (const Entry& entry : registry())
     if (entry.name == name) return entry.registration;
@@ -59,7 +67,13 @@ std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, con
                      config.max_length, " must all be at least 1");
   check<ConfigError>(!config.causal || registration.traits.causal, name,
                      ": causal attention is impossible: ", registration.traits.causal_reason);
-  return registration.make(scope, config);
+  check<ConfigError>(
+      config.kv_heads >= 0 && (!config.kv_heads || config.heads % config.kv_heads == 0), name,
+      ": kv_heads ", config.kv_heads, " must divide heads ", config.heads);
+  Config named = config;
+  named.name = name;
+  if (!named.kv_heads) named.kv_heads = named.heads;
+  return registration.make(scope, named);
 }
 
 void add(const std::string& name, const Registration& registration) {
@@ -69,16 +83,26 @@ void add(const std::string& name, const Registration& registration) {
   registry().push_back({name, registration});
 }
 
-Variant::Variant(const nn::Scope& scope, const Config& config) : Module(scope), config_(config) {}
+Variant::Variant(const nn::Scope& scope, const Config& config)
+    : Module(scope), config_(config), traits_(find(config.name).traits) {}
+
+std::unique_ptr<Decoder> Variant::decoder(int64_t) const {
+  throw ConfigError(config_.name + ": it has no form that goes token by token");
+}
+
+Cost Variant::cost(int64_t, int64_t) const { return {}; }
+
+std::string Variant::algorithm(int64_t) const { return {}; }
 
 Variable Variant::forward(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                           const nn::Pass& pass) {
   const Shape &qs = q.shape(), &ks = k.shape();
-  check<ShapeError>(
-      qs.rank() == 4 && ks.rank() == 4 && ks == v.shape() && qs[0] == ks[0] && qs[2] == ks[2] &&
-          qs[3] == ks[3] && qs[2] == config_.heads && qs[3] == config_.head_dim,
-      "attention: q (B, N, H, D), k and v (B, M, H, D) are wanted with H = ", config_.heads,
-      " and D = ", config_.head_dim, ", not q ", qs, ", k ", ks, ", v ", v.shape());
+  check<ShapeError>(qs.rank() == 4 && ks.rank() == 4 && ks == v.shape() && qs[0] == ks[0] &&
+                        ks[2] == config_.kv_heads && qs[3] == ks[3] && qs[2] == config_.heads &&
+                        qs[3] == config_.head_dim,
+                    "attention: q (B, N, H, D), k and v (B, M, G, D) are wanted with H = ",
+                    config_.heads, ", G = ", config_.kv_heads, " and D = ", config_.head_dim,
+                    ", not q ", qs, ", k ", ks, ", v ", v.shape());
   check<ShapeError>(is_float(q.dtype()) && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
                     "attention: one float dtype is wanted, not q ", q.dtype(), ", k ", k.dtype(),
                     ", v ", v.dtype());
@@ -101,14 +125,34 @@ Variable Variant::forward(const Variable& q, const Variable& k, const Variable& 
       padded = padded || length < N;
     }
   }
+  check<ConfigError>(traits_.any_mask || (!mask.keep.defined() && !mask.bias.defined()),
+                     config_.name,
+                     ": it forms no scores of single pairs that a keep or a bias could change; it "
+                     "knows lengths",
+                     traits_.causal ? " and causal" : "");
+  if (mask.keep.defined())
+    check<ShapeError>(
+        mask.keep.dtype() == DType::u8 &&
+            broadcast_shape(mask.keep.shape(), {B, qs[2], N, M}) == Shape{B, qs[2], N, M},
+        "attention: keep must be u8 and broadcast to ", Shape{B, qs[2], N, M}, ", not ",
+        mask.keep.dtype(), " of shape ", mask.keep.shape());
+  if (mask.bias.defined())
+    check<ShapeError>(
+        mask.bias.dtype() == q.dtype() &&
+            broadcast_shape(mask.bias.shape(), {B, qs[2], N, M}) == Shape{B, qs[2], N, M},
+        "attention: bias must be ", q.dtype(), " and broadcast to ", Shape{B, qs[2], N, M},
+        ", not ", mask.bias.dtype(), " of shape ", mask.bias.shape());
   Variable out;
+  const Variable ke = for_all_heads(k, qs[2]), ve = for_all_heads(v, qs[2]);
+  Mask known = mask;
+  if (!padded) known.lengths = {};
   if (padded) {
     const Tensor real = real_tokens(mask.lengths, N);
     // A selection, not a product: padding may hold NaN. Its gradient is a selection too.
-    out = attend(where(real, q, 0.0), where(real, k, 0.0), where(real, v, 0.0), mask, pass);
+    out = attend(where(real, q, 0.0), where(real, ke, 0.0), where(real, ve, 0.0), known, pass);
     out = where(real, out, 0.0);
   } else {
-    out = attend(q, k, v, {}, pass);
+    out = attend(q, ke, ve, known, pass);
   }
   check<ShapeError>(out.shape() == qs, "attention: ", full_name(), " returned ", out.shape(),
                     ", not ", qs);

@@ -12,27 +12,44 @@
 
 namespace longhand::attention {
 
-/// Which tokens are real. Padding stands at the end.
+/// What may attend to what. Every variant knows lengths; only those with Traits::any_mask know keep
+/// and bias, which speak of single pairs of a query and a key.
 struct Mask {
-  Tensor lengths;  // (B) i32, real tokens of each sequence; undefined: all of them
+  Tensor lengths{};  // (B) i32, real tokens of each sequence, padding after them; undefined: all
+  Tensor keep{};     // u8, broadcasts to (B, H, N, M): 1 where a query may attend to a key
+  Variable bias{};   // broadcasts to (B, H, N, M): added to the scores, before the softmax
 };
+
+class Variant;
 
 /// What a variant is told when it is made.
 struct Config {
   int64_t heads = 1;
   int64_t head_dim = 1;    // D
+  int64_t kv_heads = 0;    // of keys and values, a divisor of heads; 0: as many as heads
   int64_t max_length = 1;  // no sequence is longer
   bool causal = false;
   int64_t layer = 0;
+  /// The variant of layer 0 where this is of a later layer: the owner of parameters that layers
+  /// share. It outlives this one.
+  Variant* first = nullptr;
   Options options{"attention"};  // the [attention] section; a variant reads what it knows
+  std::string name{};            // in the registry; make() sets it
 };
 
-/// What a variant can do, whatever its options.
+/// What a variant can do and what holds of it. The registry has those of default options; an
+/// option may change them in an instance.
 struct Traits {
-  std::string summary;  // one line: what it computes
-  bool exact = false;   // computes softmax attention itself
+  std::string summary;      // one line: what it computes
+  bool exact = false;       // computes softmax attention itself
+  bool random = false;      // its result depends on what it draws, and a checkpoint keeps that
+  bool averages = true;     // the weights of one query sum to 1
+  bool linear = true;       // its result is linear in v
+  bool positional = false;  // knows where a token stands: permuting tokens changes the result
+  bool any_mask = false;    // applies Mask::keep and Mask::bias
   bool causal = false;
   std::string causal_reason{};  // why not, if not
+  bool decodes = false;         // has a Decoder when causal
   bool cross_lengths = true;    // keys may be of another number than queries
   bool fixed_length = false;    // parameters are tied to max_length
   std::string time, memory;     // per head, as "N m D"
@@ -40,29 +57,61 @@ struct Traits {
   std::string paper;            // "Wang et al. 2020, arXiv 2006.04768"
 };
 
-/// A way of attending. B batch, N queries, M keys, H heads, D width of a head.
+/// Of one forward pass of one sequence, all heads together.
+struct Cost {
+  double flops = 0;  // a multiply-add is two; 0: not stated
+  double bytes = 0;  // beside q, k, v and the result, at once
+};
+
+/// Causal attention one token at a time: what a variant keeps between tokens.
+class Decoder {
+ public:
+  virtual ~Decoder() = default;
+  /// The result (B, H, D) for the next token's q, k, v (B, H, D): the row that forward() has there.
+  virtual Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) = 0;
+  /// Of what is kept now.
+  virtual int64_t bytes() const = 0;
+};
+
+/// A way of attending. B batch, N queries, M keys, H heads, D width of a head. Keys and values may
+/// have fewer heads, each for a group of H / kv_heads neighbouring heads of the queries (Ainslie et
+/// al. 2023, arXiv 2305.13245).
 class Variant : public nn::Module {
  public:
   Variant(const nn::Scope& scope, const Config& config);
 
-  /// Attention of every head: q (B, N, H, D), k and v (B, M, H, D), any strides; the result is
-  /// (B, N, H, D) and dense in memory as such. With a mask (then N = M: self-attention) the result
-  /// at real tokens does not depend on what stands in the padding, nor does any gradient, and the
-  /// result and all gradients there are 0. A query that may attend to nothing gives 0.
-  /// Throws ShapeError for shapes that do not fit, or lengths above M or below 0.
+  /// Attention of every head: q (B, N, H, D), k and v (B, M, kv_heads, D), any strides; the result
+  /// is (B, N, H, D) and dense in memory as such. With a mask (then N = M: self-attention) the
+  /// result at real tokens does not depend on what stands in the padding, nor does any gradient,
+  /// and the result and all gradients there are 0. A query that may attend to nothing gives 0.
+  /// Throws ShapeError for shapes that do not fit, or lengths above M or below 0, and ConfigError
+  /// for a keep or a bias where the variant knows none.
   Variable forward(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                    const nn::Pass& pass);
 
+  /// A decoder for a batch of sequences, from their start. Throws ConfigError where there is none.
+  virtual std::unique_ptr<Decoder> decoder(int64_t batch) const;
+  /// Of forward().
+  virtual Cost cost(int64_t queries, int64_t keys) const;
+  /// What forward() really computes for that many tokens, in a few words, where it depends on them
+  /// ("softmax: 50 tokens are at most 64 landmarks"); else empty.
+  virtual std::string algorithm(int64_t tokens) const;
+  const Traits& traits() const { return traits_; }
+
  protected:
-  /// The variant itself. Shapes are checked, and padding of q, k and v holds zeros (not masked
-  /// keys: those must still get no weight). What it returns at padding does not matter.
+  /// The variant itself. Shapes are checked, keys have as many heads as queries, and padding of q,
+  /// k and v holds zeros (not masked keys: those must still get no weight). What it returns at
+  /// padding does not matter.
   virtual Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                           const nn::Pass& pass) = 0;
 
   const Config& config() const { return config_; }
+  /// For a constructor whose options change what holds.
+  Traits& mutable_traits() { return traits_; }
 
  private:
   Config config_;
+  Traits traits_;
 };
 
 /// What a variant's file tells the registry.

@@ -80,6 +80,14 @@ void Module::load_state_dict(const StateDict& state) {
   for (auto& [name, to] : own) copy_into(to, state.at(name));
 }
 
+std::map<std::string, double> Module::metrics() const {
+  std::map<std::string, double> out;
+  visit("", [&](const std::string& prefix, const Module& m) {
+    for (const auto& [name, value] : m.own_metrics()) out[prefix + name] = value;
+  });
+  return out;
+}
+
 void Module::zero_grad() {
   for (auto& [name, parameter] : named_parameters()) parameter.zero_grad();
 }

@@ -78,6 +78,10 @@ class Module {
   /// root: hands it to on_step() of every module.
   void after_step();
 
+  /// What modules have to tell of their work beside its result, by full names, such as counts of
+  /// something that should not happen.
+  std::map<std::string, double> metrics() const;
+
   /// "blocks.0.mlp", or "" for a root.
   const std::string& full_name() const { return full_name_; }
   DType parameter_dtype() const { return dtype_; }
@@ -90,6 +94,8 @@ class Module {
   const Generator& init_random() const { return random_; }
   /// A hook for state that changes by optimizer steps, such as redrawn random features.
   virtual void on_step() {}
+  /// This module's part of metrics().
+  virtual std::map<std::string, double> own_metrics() const { return {}; }
 
  private:
   friend class Parameter;

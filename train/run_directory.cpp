@@ -40,6 +40,7 @@ Json object(const Record& record) {
   if (record.gradient_norm) out["gradient_norm"] = number(*record.gradient_norm);
   out["tokens_per_second"] = number(std::round(record.tokens_per_second));
   out["peak_memory_bytes"] = record.peak_memory;
+  for (const auto& [name, value] : record.model) out["model"][name] = number(value);
   if (record.split == "validation") out["best"] = record.best;
   return out;
 }

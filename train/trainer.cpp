@@ -196,6 +196,7 @@ void Trainer::train_record(const StepResult& last) {
   record.gradient_norm = last.gradient_norm;
   record.tokens_per_second = rate(interval_tokens_, interval_seconds_);
   record.peak_memory = peak_memory();
+  record.model = model_.metrics();
   state_.interval = {};
   interval_tokens_ = 0;
   interval_seconds_ = 0;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -49,12 +50,13 @@ struct Record {
   std::string split;  // "train": mean over the steps since the record before; "validation"
   double loss = 0;    // nats a target
   double accuracy = 0;
-  std::optional<double> bits_per_byte;  // of tasks on bytes
-  std::optional<double> learning_rate;  // train: of the last step
-  std::optional<double> gradient_norm;  // train: of the last step, before clipping
-  double tokens_per_second = 0;         // of this process, training or evaluating
-  int64_t peak_memory = 0;              // bytes, resident, of this process so far
-  bool best = false;                    // validation: better than all before
+  std::optional<double> bits_per_byte;    // of tasks on bytes
+  std::optional<double> learning_rate;    // train: of the last step
+  std::optional<double> gradient_norm;    // train: of the last step, before clipping
+  double tokens_per_second = 0;           // of this process, training or evaluating
+  int64_t peak_memory = 0;                // bytes, resident, of this process so far
+  std::map<std::string, double> model{};  // train: Module::metrics()
+  bool best = false;                      // validation: better than all before
 };
 
 /// After each step, for a progress bar.

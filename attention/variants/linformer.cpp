@@ -57,6 +57,8 @@ class Linformer final : public Variant {
 
 Registration linformer_variant() {
   return {{.summary = "softmax attention to k learned mixtures of the tokens",
+           .averages = false,
+           .positional = true,
            .causal_reason = "E mixes future tokens into every slot",
            .fixed_length = true,
            .time = "N k D",

@@ -142,6 +142,8 @@ class Nystrom final : public Variant {
 
 Registration nystrom_variant() {
   return {{.summary = "softmax attention through m landmarks; exact for at most m tokens",
+           .averages = false,
+           .positional = true,
            .causal_reason = "landmarks average future tokens",
            .cross_lengths = false,
            .time = "N m D + m^3",

@@ -90,6 +90,7 @@ class Performer final : public RandomFeatureVariant {
 
 Registration performer_variant() {
   return {{.summary = "kernel attention with positive random features of the softmax kernel",
+           .random = true,
            .causal = true,
            .time = "N m D",
            .memory = "N m",

@@ -46,6 +46,7 @@ class Rff final : public RandomFeatureVariant {
 
 Registration rff_variant() {
   return {{.summary = "kernel attention with sines and cosines of random projections",
+           .random = true,
            .causal = true,
            .time = "N m D",
            .memory = "N m",

@@ -39,6 +39,8 @@ class Softmax final : public Variant {
       scores = where(not_later(q.size(1)), scores, never);
     else if (mask.lengths.defined())
       scores = where(real_tokens(mask.lengths, k.size(1)).permute({0, 2, 3, 1}), scores, never);
+    if (mask.bias.defined()) scores = scores + mask.bias;
+    if (mask.keep.defined()) scores = where(mask.keep, scores, never);
     Variable p = softmax(scores);
     if (pass.training && dropout_ > 0) p = dropout(p, dropout_, pass.random.fork(full_name()));
     return permute(matmul(p, permute(v, {0, 2, 1, 3})), {0, 2, 1, 3});
@@ -52,6 +54,7 @@ class Softmax final : public Variant {
 Registration softmax_variant() {
   return {{.summary = "softmax(Q K^T / sqrt(D)) V, computed as it stands",
            .exact = true,
+           .any_mask = true,
            .causal = true,
            .time = "N M D",
            .memory = "N M",

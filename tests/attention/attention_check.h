@@ -31,7 +31,7 @@ inline Options small_options(const std::string& name) {
 }
 
 struct Made {
-  int64_t heads = 2, dim = 4, max_length = 16;
+  int64_t heads = 2, dim = 4, max_length = 16, kv_heads = 0;
   bool causal = false;
   DType dtype = DType::f64;
   uint64_t seed = 7;
@@ -42,6 +42,7 @@ inline std::unique_ptr<attention::Variant> make_variant(const std::string& name,
   attention::Config config;
   config.heads = made.heads;
   config.head_dim = made.dim;
+  config.kv_heads = made.kv_heads;
   config.max_length = made.max_length;
   config.causal = made.causal;
   config.options = options;

@@ -24,11 +24,6 @@ void for_each_variant(const std::function<void(const std::string&, bool causal)>
     }
 }
 
-// Those whose result knows where a token stands.
-bool positional(const std::string& name) { return name == "linformer" || name == "nystrom"; }
-// Those whose weights of one query do not sum to 1.
-bool unnormalised(const std::string& name) { return name == "linformer" || name == "nystrom"; }
-
 struct Inputs {
   Tensor q, k, v, cotangent;
 };
@@ -247,7 +242,7 @@ TEST_CASE("variants: those that cannot be causal say why") {
 
 TEST_CASE("variants: order of tokens does not matter where no position enters") {
   for (const std::string& name : library) {
-    if (positional(name)) continue;
+    if (traits(name).positional) continue;
     DYNAMIC_SECTION(name) {
       const int64_t N = 12;
       const auto variant = make_variant(name);
@@ -281,7 +276,7 @@ TEST_CASE("variants: results are linear in v, and averages where weights sum to 
     const Variable mixed = out(2 * Variable(x.v) - 0.5 * Variable(w));
     const Variable parts = 2 * out(Variable(x.v)) - 0.5 * out(Variable(w));
     CHECK(near(mixed.value(), parts.value(), 1e-11));
-    if (unnormalised(name)) return;
+    if (!traits(name).averages) return;
     const Tensor ones = out(Variable(Tensor::full({2, 13, 2, 4}, 1, DType::f64))).value();
     CHECK(near(one(ones, 0, 13), Tensor::full({1, 13, 2, 4}, 1, DType::f64), 1e-12));
     CHECK(near(one(ones, 1, 8), Tensor::full({1, 8, 2, 4}, 1, DType::f64), 1e-12));
@@ -422,6 +417,43 @@ TEST_CASE("variants: wrong shapes and lengths are refused") {
   CHECK_THROWS_AS(forward(v(good), v(good), v(good), lengths({5})), ShapeError);
   CHECK_THROWS_AS(forward(v({2, 3, 2, 4}), v(good), v(good), lengths({5, 5})), ShapeError);
   CHECK_THROWS_AS(forward(v(good), v(good), v(good), {Tensor::zeros({2}, DType::i64)}), ShapeError);
+  const auto masked = [&](const Mask& mask, const std::string& name = "softmax") {
+    const auto one = make_variant(name);
+    one->forward(v(good), v(good), v(good), mask, {});
+  };
+  CHECK_NOTHROW(masked({.keep = Tensor::full({5, 5}, 1, DType::u8)}));
+  CHECK_THROWS_AS(masked({.keep = Tensor::full({5, 5}, 1, DType::i32)}), ShapeError);
+  CHECK_THROWS_AS(masked({.keep = Tensor::full({5, 4}, 1, DType::u8)}), ShapeError);
+  CHECK_THROWS_AS(masked({.bias = v({2, 3, 5, 5})}), ShapeError);
+  CHECK_THROWS_AS(masked({.bias = v({5, 5}, DType::f32)}), ShapeError);
+  CHECK_THROWS_AS(masked({.keep = Tensor::full({5, 5}, 1, DType::u8)}, "performer"), ConfigError);
+  CHECK_THROWS_AS(masked({.bias = v({5, 5})}, "nystrom"), ConfigError);
   const auto causal = make_variant("softmax", {.causal = true});
   CHECK_THROWS_AS(causal->forward(v({2, 3, 2, 4}), v(good), v(good), {}, {}), ShapeError);
+}
+
+TEST_CASE("variants: fewer heads of keys and values serve groups of queries' heads") {
+  for_each_variant([](const std::string& name, bool causal) {
+    const int64_t B = 2, N = 9, H = 4, G = 2, D = 4;
+    const auto grouped = make_variant(name, {.heads = H, .kv_heads = G, .causal = causal});
+    const auto all = make_variant(name, {.heads = H, .causal = causal});
+    const Tensor q = normal({B, N, H, D}, 1), k = normal({B, N, G, D}, 2),
+                 v = normal({B, N, G, D}, 3), cotangent = normal({B, N, H, D}, 4);
+    const auto for_each_head = [&](const Tensor& x) {
+      Tensor out = Tensor::empty({B, N, H, D}, DType::f64);
+      for (int64_t h = 0; h < H; ++h) copy_into(out.select(2, h), x.select(2, h * G / H));
+      return out;
+    };
+    const Mask mask = lengths({9, 5});
+    const Outcome few = run_variant(*grouped, q, k, v, mask, cotangent);
+    const Outcome many = run_variant(*all, q, for_each_head(k), for_each_head(v), mask, cotangent);
+    CHECK(near(few.out, many.out, 1e-12));
+    CHECK(near(few.dq, many.dq, 1e-12));
+    const auto by_group = [&](const Tensor& x) {
+      return sum(reshape(Variable(x), {B, N, G, H / G, D}), {3}).value();
+    };
+    CHECK(near(few.dk, by_group(many.dk), 1e-12));
+    CHECK(near(few.dv, by_group(many.dv), 1e-12));
+  });
+  CHECK_THROWS_AS(make_variant("softmax", {.heads = 4, .kv_heads = 3}), ConfigError);
 }
