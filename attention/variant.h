@@ -67,7 +67,8 @@ struct Cost {
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  /// The result (B, H, D) for the next token's q, k, v (B, H, D): the row that forward() has there.
+  /// The result (B, H, D) for the next token's q (B, H, D), k and v (B, kv_heads, D): the row that
+  /// forward() has there.
   virtual Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) = 0;
   /// Of what is kept now.
   virtual int64_t bytes() const = 0;
