@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "longhand/attention/decoder.h"
 #include "longhand/attention/dropout_option.h"
 #include "longhand/attention/mask.h"
 #include "longhand/autograd/ops.h"
@@ -27,6 +28,11 @@ class Softmax final : public Variant {
  public:
   Softmax(const nn::Scope& scope_, const Config& config)
       : Variant(scope_, config), dropout_(read_dropout(config)) {}
+
+  std::unique_ptr<Decoder> decoder(int64_t batch) const override {
+    return make_cache_decoder(batch, config(),
+                              {.scale = 1 / std::sqrt(static_cast<double>(config().head_dim))});
+  }
 
  private:
   Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
@@ -56,6 +62,7 @@ Registration softmax_variant() {
            .exact = true,
            .any_mask = true,
            .causal = true,
+           .decodes = true,
            .time = "N M D",
            .memory = "N M",
            .state = "-",
