@@ -60,6 +60,8 @@ std::vector<std::string> names() {
 
 const Traits& traits(std::string_view name) { return find(name).traits; }
 
+const std::vector<OptionSet>& checked_options(std::string_view name) { return find(name).checked; }
+
 std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, const Config& config) {
   const Registration& registration = find(name);
   check<ConfigError>(config.heads >= 1 && config.head_dim >= 1 && config.max_length >= 1, name,
@@ -91,6 +93,8 @@ std::unique_ptr<Decoder> Variant::decoder(int64_t) const {
 }
 
 Cost Variant::cost(int64_t, int64_t) const { return {}; }
+
+std::optional<int64_t> Variant::rank(int64_t) const { return {}; }
 
 std::string Variant::algorithm(int64_t) const { return {}; }
 

@@ -3,8 +3,10 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "longhand/core/options.h"
@@ -40,13 +42,14 @@ struct Config {
 /// What a variant can do and what holds of it. The registry has those of default options; an
 /// option may change them in an instance.
 struct Traits {
-  std::string summary;      // one line: what it computes
-  bool exact = false;       // computes softmax attention itself
-  bool random = false;      // its result depends on what it draws, and a checkpoint keeps that
-  bool averages = true;     // the weights of one query sum to 1
-  bool linear = true;       // its result is linear in v
-  bool positional = false;  // knows where a token stands: permuting tokens changes the result
-  bool any_mask = false;    // applies Mask::keep and Mask::bias
+  std::string summary;          // one line: what it computes
+  bool exact = false;           // computes softmax attention itself
+  bool random = false;          // its result depends on what it draws, and a checkpoint keeps that
+  bool averages = true;         // the weights of one query sum to 1
+  bool linear = true;           // its result is linear in v
+  bool positional = false;      // knows where a token stands: permuting tokens changes the result
+  bool signed_weights = false;  // a sum of weights may come near 0, and the result be far off
+  bool any_mask = false;        // applies Mask::keep and Mask::bias
   bool causal = false;
   std::string causal_reason{};  // why not, if not
   bool decodes = false;         // has a Decoder when causal
@@ -93,6 +96,8 @@ class Variant : public nn::Module {
   virtual std::unique_ptr<Decoder> decoder(int64_t batch) const;
   /// Of forward().
   virtual Cost cost(int64_t queries, int64_t keys) const;
+  /// The most that the rank of the N x N weights can be, if it is bounded by less than N.
+  virtual std::optional<int64_t> rank(int64_t tokens) const;
   /// What forward() really computes for that many tokens, in a few words, where it depends on them
   /// ("softmax: 50 tokens are at most 64 landmarks"); else empty.
   virtual std::string algorithm(int64_t tokens) const;
@@ -114,16 +119,23 @@ class Variant : public nn::Module {
   Traits traits_;
 };
 
+using OptionSet = std::vector<std::pair<std::string, OptionValue>>;
+
 /// What a variant's file tells the registry.
 struct Registration {
   Traits traits;
   std::unique_ptr<Variant> (*make)(const nn::Scope&, const Config&);
+  /// The option sets that the conformance suite runs: together every option, and sizes small enough
+  /// that 13 tokens are more than landmarks or slots.
+  std::vector<OptionSet> checked = {{}};
 };
 
 /// The names that make() knows, in the order of variants.def, and those added by add().
 std::vector<std::string> names();
 /// Throws ConfigError for an unknown name, listing the known ones and the nearest.
 const Traits& traits(std::string_view name);
+/// Its Registration::checked.
+const std::vector<OptionSet>& checked_options(std::string_view name);
 /// Constructs a variant. Throws ConfigError for an unknown name, options out of range, or
 /// config.causal where the variant cannot be (with the reason).
 std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, const Config& config);

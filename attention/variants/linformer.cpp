@@ -67,7 +67,8 @@ Registration linformer_variant() {
            .paper = "Wang et al. 2020, arXiv 2006.04768"},
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
             return std::make_unique<Linformer>(scope, config);
-          }};
+          },
+          {{{"k", 5}}, {{"k", 5}, {"sharing", "none"}}, {{"k", 5}, {"sharing", "kv"}}}};
 }
 
 }  // namespace longhand::attention

@@ -98,7 +98,10 @@ Registration performer_variant() {
            .paper = "Choromanski et al. 2020, arXiv 2009.14794"},
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
             return std::make_unique<Performer>(scope, config);
-          }};
+          },
+          {{{"features", 20}},
+           {{"features", 20}, {"kernel", "hyperbolic"}},
+           {{"features", 20}, {"kernel", "relu"}}}};
 }
 
 }  // namespace longhand::attention
