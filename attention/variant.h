@@ -31,7 +31,7 @@ struct Config {
   int64_t kv_heads = 0;    // of keys and values, a divisor of heads; 0: as many as heads
   int64_t max_length = 1;  // no sequence is longer
   bool causal = false;
-  int64_t layer = 0;
+  int64_t layer = 0, layers = 0;  // of how many; 0: not known
   /// The variant of layer 0 where this is of a later layer: the owner of parameters that layers
   /// share. It outlives this one.
   Variant* first = nullptr;
@@ -55,6 +55,7 @@ struct Traits {
   bool decodes = false;         // has a Decoder when causal
   bool cross_lengths = true;    // keys may be of another number than queries
   bool fixed_length = false;    // parameters are tied to max_length
+  bool shortens = false;        // keys and values are made of fewer tokens: sources()
   std::string time, memory;     // per head, as "N m D"
   std::string state;            // what a checkpoint holds beside trained parameters
   std::string paper;            // "Wang et al. 2020, arXiv 2006.04768"
@@ -76,6 +77,11 @@ class Decoder {
   virtual int64_t bytes() const = 0;
 };
 
+/// What keys and what values are made of, (B, M, d) each.
+struct Sources {
+  Variable keys, values;
+};
+
 /// A way of attending. B batch, N queries, M keys, H heads, D width of a head. Keys and values may
 /// have fewer heads, each for a group of H / kv_heads neighbouring heads of the queries (Ainslie et
 /// al. 2023, arXiv 2305.13245).
@@ -91,6 +97,11 @@ class Variant : public nn::Module {
   /// for a keep or a bias where the variant knows none.
   Variable forward(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                    const nn::Pass& pass);
+
+  /// For tokens x (B, N, d), what to make keys and values of: x, but for variants that compress
+  /// tokens before they are projected (Traits::shortens). Their forward() takes M keys and values
+  /// without padding, while the mask's lengths are of the N tokens.
+  virtual Sources sources(const Variable& x, const Mask& mask);
 
   /// A decoder for a batch of sequences, from their start. Throws ConfigError where there is none.
   virtual std::unique_ptr<Decoder> decoder(int64_t batch) const;
