@@ -10,9 +10,6 @@ using namespace longhand::test;
 
 namespace {
 
-// Before any test adds one of its own.
-const std::vector<std::string> library = names();
-
 // What a broken variant does, for one token of q, k, v at a time: out(b, i) from all tokens.
 struct Broken final : Variant {
   using Attend = Variable (*)(const Variable& q, const Variable& k, const Variable& v,
