@@ -16,15 +16,19 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
       key_(scope("key"), heads_ * head_dim_, kv_heads_ * head_dim_),
       value_(scope("value"), heads_ * head_dim_, kv_heads_ * head_dim_),
       kernel_(make(variant, scope("kernel"), config)),
-      output_(scope("output"), heads_ * head_dim_, heads_ * head_dim_) {}
+      output_(scope("output"), heads_ * head_dim_, heads_ * head_dim_) {
+  check<ConfigError>(!rotary || !kernel_->traits().shortens, variant,
+                     ": rotary positions are of tokens, but its keys are mixtures of them");
+}
 
 Variable MultiHeadAttention::forward(const Variable& x, const Mask& mask, const nn::Pass& pass) {
   const int64_t B = x.size(0), N = x.size(1);
   const auto split = [&](const Variable& y, int64_t heads) {
-    return reshape(y, {B, N, heads, head_dim_});
+    return reshape(y, {B, y.size(1), heads, head_dim_});
   };
-  Variable q = split(query_.forward(x), heads_), k = split(key_.forward(x), kv_heads_);
-  const Variable v = split(value_.forward(x), kv_heads_);
+  const Sources from = kernel_->sources(x, mask);
+  Variable q = split(query_.forward(x), heads_), k = split(key_.forward(from.keys), kv_heads_);
+  const Variable v = split(value_.forward(from.values), kv_heads_);
   if (rotary_) {
     q = nn::rotate_by_position(q);
     k = nn::rotate_by_position(k);

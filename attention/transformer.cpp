@@ -138,6 +138,7 @@ Transformer::Transformer(const nn::Scope& scope_, const TransformerConfig& confi
   attention.kv_heads = config.kv_heads;
   attention.max_length = config.max_length + (!config.per_token && config.pooling == "cls");
   attention.causal = config.causal;
+  attention.layers = config.layers;
   attention.options = config.attention_options;
   for (int64_t i = 0; i < config.layers; ++i) {
     attention.layer = i;

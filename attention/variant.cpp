@@ -60,6 +60,8 @@ std::vector<std::string> names() {
 
 const Traits& traits(std::string_view name) { return find(name).traits; }
 
+const std::vector<OptionSet>& checked_options(std::string_view name) { return find(name).checked; }
+
 std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, const Config& config) {
   const Registration& registration = find(name);
   check<ConfigError>(config.heads >= 1 && config.head_dim >= 1 && config.max_length >= 1, name,
@@ -86,11 +88,15 @@ void add(const std::string& name, const Registration& registration) {
 Variant::Variant(const nn::Scope& scope, const Config& config)
     : Module(scope), config_(config), traits_(find(config.name).traits) {}
 
+Sources Variant::sources(const Variable& x, const Mask&) { return {x, x}; }
+
 std::unique_ptr<Decoder> Variant::decoder(int64_t) const {
   throw ConfigError(config_.name + ": it has no form that goes token by token");
 }
 
 Cost Variant::cost(int64_t, int64_t) const { return {}; }
+
+std::optional<int64_t> Variant::rank(int64_t) const { return {}; }
 
 std::string Variant::algorithm(int64_t) const { return {}; }
 
@@ -114,8 +120,8 @@ Variable Variant::forward(const Variable& q, const Variable& k, const Variable& 
                     M);
   bool padded = false;
   if (mask.lengths.defined()) {
-    check<ShapeError>(N == M, "attention: lengths are for self-attention, not ", N, " queries and ",
-                      M, " keys");
+    check<ShapeError>(N == M || traits_.shortens, "attention: lengths are for self-attention, not ",
+                      N, " queries and ", M, " keys");
     check<ShapeError>(mask.lengths.dtype() == DType::i32 && mask.lengths.shape() == Shape{B},
                       "attention: lengths must be i32 of shape ", Shape{B}, ", not ",
                       mask.lengths.dtype(), " of shape ", mask.lengths.shape());
@@ -149,7 +155,9 @@ Variable Variant::forward(const Variable& q, const Variable& k, const Variable& 
   if (padded) {
     const Tensor real = real_tokens(mask.lengths, N);
     // A selection, not a product: padding may hold NaN. Its gradient is a selection too.
-    out = attend(where(real, q, 0.0), where(real, ke, 0.0), where(real, ve, 0.0), known, pass);
+    const auto zeroed = [&](const Variable& x) { return where(real, x, 0.0); };
+    out = traits_.shortens ? attend(zeroed(q), ke, ve, known, pass)
+                           : attend(zeroed(q), zeroed(ke), zeroed(ve), known, pass);
     out = where(real, out, 0.0);
   } else {
     out = attend(q, ke, ve, known, pass);

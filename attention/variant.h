@@ -3,8 +3,10 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "longhand/core/options.h"
@@ -29,7 +31,7 @@ struct Config {
   int64_t kv_heads = 0;    // of keys and values, a divisor of heads; 0: as many as heads
   int64_t max_length = 1;  // no sequence is longer
   bool causal = false;
-  int64_t layer = 0;
+  int64_t layer = 0, layers = 0;  // of how many; 0: not known
   /// The variant of layer 0 where this is of a later layer: the owner of parameters that layers
   /// share. It outlives this one.
   Variant* first = nullptr;
@@ -40,18 +42,20 @@ struct Config {
 /// What a variant can do and what holds of it. The registry has those of default options; an
 /// option may change them in an instance.
 struct Traits {
-  std::string summary;      // one line: what it computes
-  bool exact = false;       // computes softmax attention itself
-  bool random = false;      // its result depends on what it draws, and a checkpoint keeps that
-  bool averages = true;     // the weights of one query sum to 1
-  bool linear = true;       // its result is linear in v
-  bool positional = false;  // knows where a token stands: permuting tokens changes the result
-  bool any_mask = false;    // applies Mask::keep and Mask::bias
+  std::string summary;          // one line: what it computes
+  bool exact = false;           // computes softmax attention itself
+  bool random = false;          // its result depends on what it draws, and a checkpoint keeps that
+  bool averages = true;         // the weights of one query sum to 1
+  bool linear = true;           // its result is linear in v
+  bool positional = false;      // knows where a token stands: permuting tokens changes the result
+  bool signed_weights = false;  // a sum of weights may come near 0, and the result be far off
+  bool any_mask = false;        // applies Mask::keep and Mask::bias
   bool causal = false;
   std::string causal_reason{};  // why not, if not
   bool decodes = false;         // has a Decoder when causal
   bool cross_lengths = true;    // keys may be of another number than queries
   bool fixed_length = false;    // parameters are tied to max_length
+  bool shortens = false;        // keys and values are made of fewer tokens: sources()
   std::string time, memory;     // per head, as "N m D"
   std::string state;            // what a checkpoint holds beside trained parameters
   std::string paper;            // "Wang et al. 2020, arXiv 2006.04768"
@@ -74,6 +78,11 @@ class Decoder {
   virtual int64_t bytes() const = 0;
 };
 
+/// What keys and what values are made of, (B, M, d) each.
+struct Sources {
+  Variable keys, values;
+};
+
 /// A way of attending. B batch, N queries, M keys, H heads, D width of a head. Keys and values may
 /// have fewer heads, each for a group of H / kv_heads neighbouring heads of the queries (Ainslie et
 /// al. 2023, arXiv 2305.13245).
@@ -90,10 +99,17 @@ class Variant : public nn::Module {
   Variable forward(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                    const nn::Pass& pass);
 
+  /// For tokens x (B, N, d), what to make keys and values of: x, but for variants that compress
+  /// tokens before they are projected (Traits::shortens). Their forward() takes M keys and values
+  /// without padding, while the mask's lengths are of the N tokens.
+  virtual Sources sources(const Variable& x, const Mask& mask);
+
   /// A decoder for a batch of sequences, from their start. Throws ConfigError where there is none.
   virtual std::unique_ptr<Decoder> decoder(int64_t batch) const;
   /// Of forward().
   virtual Cost cost(int64_t queries, int64_t keys) const;
+  /// The most that the rank of the N x N weights can be, if it is bounded by less than N.
+  virtual std::optional<int64_t> rank(int64_t tokens) const;
   /// What forward() really computes for that many tokens, in a few words, where it depends on them
   /// ("softmax: 50 tokens are at most 64 landmarks"); else empty.
   virtual std::string algorithm(int64_t tokens) const;
@@ -115,16 +131,23 @@ class Variant : public nn::Module {
   Traits traits_;
 };
 
+using OptionSet = std::vector<std::pair<std::string, OptionValue>>;
+
 /// What a variant's file tells the registry.
 struct Registration {
   Traits traits;
   std::unique_ptr<Variant> (*make)(const nn::Scope&, const Config&);
+  /// The option sets that the conformance suite runs: together every option, and sizes small enough
+  /// that 13 tokens are more than landmarks or slots.
+  std::vector<OptionSet> checked = {{}};
 };
 
 /// The names that make() knows, in the order of variants.def, and those added by add().
 std::vector<std::string> names();
 /// Throws ConfigError for an unknown name, listing the known ones and the nearest.
 const Traits& traits(std::string_view name);
+/// Its Registration::checked.
+const std::vector<OptionSet>& checked_options(std::string_view name);
 /// Constructs a variant. Throws ConfigError for an unknown name, options out of range, or
 /// config.causal where the variant cannot be (with the reason).
 std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, const Config& config);

@@ -1,56 +1,216 @@
-// Linformer: keys and values projected along the sequence to k rows. Wang et al. 2020 (arXiv
-// 2006.04768), eq. 7:
+// Linformer: softmax attention to k mixtures of the tokens. Wang et al. 2020 (arXiv 2006.04768),
+// eq. 7, with E, F (k, M) learned:
 //
-//   O = softmax(Q (E K)ᵀ / sqrt(D)) (F V),   E, F (k, N)
+//   O = softmax(Q (E K)ᵀ / sqrt(D)) (F V)
 //
-// Padding is zeroed before it is projected and so adds nothing. No mask covers the k slots: one
-// that is fed by padding alone has score 0, like a key of zeros. A shorter sequence uses the first
-// columns of E and F, which is the same as padding it.
+// Or (section 4 there) the tokens are cut into blocks of s = ceil(max_length / k), and slot c holds
+// of block c the mean, the largest value of each channel, or a convolution sum_j w_j x_(c s + j)
+// with one learned filter of s taps: E of a single row, the same in every block.
+//
+// Keys and values of padding are zero, after their biases, so padding adds nothing to E K and F V.
+// No slot of the linear kind is hidden: one that only padding could fill has key 0 and score 0.
+// Slots of blocks without real tokens are hidden. Shorter sequences use the first columns of E.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
+#include <vector>
 
 #include "longhand/attention/dropout_option.h"
+#include "longhand/attention/mask.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::attention {
 namespace {
 
+constexpr double never = -std::numeric_limits<double>::infinity();
+
+// E or F: trained, or kept as it was drawn.
+class Projection {
+ public:
+  Projection(const nn::Scope& scope, const Shape& shape, const nn::Init& init, bool frozen) {
+    if (!frozen) {
+      trained_.emplace(scope, shape, init);
+      return;
+    }
+    Tensor value = Tensor::empty(shape, scope.dtype);
+    init(value, scope.random);
+    kept_.emplace(scope, value);
+  }
+  Variable value() const { return trained_ ? Variable(*trained_) : Variable(kept_->value()); }
+
+ private:
+  std::optional<nn::Parameter> trained_;
+  std::optional<nn::Buffer> kept_;
+};
+
+nn::Init read_init(const Options& options, int64_t k) {
+  const std::string name =
+      options.get_choice("init", "xavier", {"xavier", "xavier_half", "uniform", "normal"});
+  if (name == "uniform") return nn::init::uniform(1 / std::sqrt(static_cast<double>(k)));
+  if (name == "normal") return nn::init::normal(0.02);
+  return nn::init::xavier_uniform(name == "xavier" ? 1 : std::sqrt(0.5));
+}
+
 class Linformer final : public Variant {
  public:
   Linformer(const nn::Scope& scope_, const Config& config)
-      : Variant(scope_, config), dropout_(read_dropout(config)) {
+      : Variant(scope_, config),
+        dropout_(read_dropout(config)),
+        kind_(config.options.get_choice("projection", "linear",
+                                        {"linear", "mean_pool", "max_pool", "conv"})),
+        inputs_(config.options.get_choice("order", "values", {"values", "inputs"}) == "inputs") {
+    read_k();
+    block_ = (config.max_length + k_ - 1) / k_;
+    mutable_traits().shortens = inputs_;
+    if (kind_ == "mean_pool" || kind_ == "max_pool") {
+      mutable_traits().averages = true;
+      mutable_traits().linear = kind_ == "mean_pool";
+      return;
+    }
     const std::string sharing =
-        config.options.get_choice("sharing", "headwise", {"none", "headwise", "kv"});
-    const int64_t k =
-        config.options.get_int("k", std::min<int64_t>(256, config.max_length), 1, 1 << 20);
-    Shape shape{k, config.max_length};
+        config.options.get_choice("sharing", "headwise", {"none", "headwise", "kv", "layerwise"});
+    const nn::Init init = read_init(config.options, k_);
+    const bool frozen = config.options.get_bool("freeze", false);
+    config.options.require(!inputs_ || sharing != "none", "sharing",
+                           "order \"inputs\" compresses before there are heads");
+    config.options.require(sharing != "layerwise" || one_k_, "k",
+                           "layers that share one projection share one k");
+    if (sharing == "layerwise" && config.first) {
+      owner_ = dynamic_cast<const Linformer*>(config.first);
+      config.options.require(owner_ != nullptr, "sharing",
+                             "layer 0 attends in another way and has no projection to share");
+      return;
+    }
+    Shape shape = kind_ == "linear" ? Shape{k_, config.max_length} : Shape{1, block_};
     if (sharing == "none") shape = shape.with_axis(0, config.heads);
-    projection_k_.emplace(scope("projection_k"), shape, nn::init::xavier_uniform());
-    if (sharing != "kv")
-      projection_v_.emplace(scope("projection_v"), shape, nn::init::xavier_uniform());
+    projection_k_.emplace(scope("projection_k"), shape, init, frozen);
+    if (sharing == "none" || sharing == "headwise")
+      projection_v_.emplace(scope("projection_v"), shape, init, frozen);
+  }
+
+  Sources sources(const Variable& x, const Mask& mask) override {
+    if (!inputs_) return {x, x};
+    const int64_t B = x.size(0), N = x.size(1), d = x.size(2);
+    Variable tokens = reshape(x, {B, N, 1, d});
+    if (mask.lengths.defined()) tokens = where(real_tokens(mask.lengths, N), tokens, 0.0);
+    const Variable keys = squeeze(compress(tokens, mask.lengths, false), 1);
+    return {keys, two_projections() ? squeeze(compress(tokens, mask.lengths, true), 1) : keys};
+  }
+
+  Cost cost(int64_t queries, int64_t keys) const override {
+    const double N = static_cast<double>(queries), M = static_cast<double>(keys),
+                 width = static_cast<double>(config().heads * config().head_dim),
+                 slots = static_cast<double>(slots_of(keys));
+    const double projections = inputs_ && !two_projections() ? 1 : 2;
+    const double per_token = kind_ == "linear" ? 2 * slots : kind_ == "conv" ? 2 : 1;
+    return {projections * per_token * M * width + 4 * N * slots * width,
+            static_cast<double>(size_of(parameter_dtype())) *
+                (2 * slots * width + 2 * N * slots * static_cast<double>(config().heads))};
   }
 
  private:
-  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask&,
+  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                   const nn::Pass& pass) override {
-    const int64_t tokens = k.size(1);
-    check<ShapeError>(tokens <= config().max_length, "linformer: ", tokens,
-                      " tokens, but the projections are made for ", config().max_length);
     const double tau = 1 / std::sqrt(static_cast<double>(q.size(3)));
-    const Variable E = slice(*projection_k_, -1, 0, tokens);
-    const Variable F = projection_v_ ? slice(*projection_v_, -1, 0, tokens) : E;
-    const Variable keys = matmul(E, permute(k, {0, 2, 1, 3}));    // (B, H, k, D)
-    const Variable values = matmul(F, permute(v, {0, 2, 1, 3}));  // (B, H, k, D)
-    Variable p = softmax(matmul(permute(q, {0, 2, 1, 3}), transpose(keys, 2, 3), tau));
+    const auto slots = [&](const Variable& x, bool values) {  // (B, H, slots, D)
+      return inputs_ ? transpose(x, 1, 2) : compress(x, mask.lengths, values);
+    };
+    const Variable keys = slots(k, false), values = slots(v, true);
+    Variable scores = matmul(transpose(q, 1, 2), transpose(keys, 2, 3), tau);
+    if (kind_ != "linear" && mask.lengths.defined())
+      scores = where(filled_slots(mask.lengths, keys.size(2)).permute({0, 2, 3, 1}), scores, never);
+    Variable p = softmax(scores);
     if (pass.training && dropout_ > 0) p = dropout(p, dropout_, pass.random.fork(full_name()));
-    return permute(matmul(p, values), {0, 2, 1, 3});
+    return transpose(matmul(p, values), 1, 2);
   }
 
+  void read_k() {
+    const Options& options = config().options;
+    const int64_t otherwise = std::min<int64_t>(256, config().max_length);
+    const std::vector<int64_t> list =
+        options.has("k") ? options.get_ints("k", {}) : std::vector{options.get_int("k", otherwise)};
+    const auto layer = static_cast<size_t>(config().layer);
+    options.require(list.size() == 1 || layer < list.size(), "k",
+                    concat_message("one number is wanted or one a layer, and there is a layer ",
+                                   config().layer));
+    options.require(
+        list.size() == 1 || !config().layers || list.size() == static_cast<size_t>(config().layers),
+        "k", concat_message("one number is wanted or one a layer, of ", config().layers));
+    k_ = list[list.size() == 1 ? 0 : layer];
+    one_k_ = std::all_of(list.begin(), list.end(), [&](int64_t k) { return k == k_; });
+    for (const int64_t k : list)
+      options.require(k >= 1 && k <= 1 << 20, "k",
+                      concat_message("at least 1 and at most ", 1 << 20, " is wanted"));
+  }
+
+  // E x, or F x for values, (B, G, slots, d), of x (B, M, G, d) that holds zeros in padding.
+  Variable compress(const Variable& x, const Tensor& lengths, bool values) const {
+    check<ShapeError>(x.size(1) <= config().max_length, "linformer: ", x.size(1),
+                      " tokens, but the projections are made for ", config().max_length);
+    const Linformer& owner = owner_ ? *owner_ : *this;
+    const auto projection = [&] {
+      return (values && owner.projection_v_ ? owner.projection_v_ : owner.projection_k_)->value();
+    };
+    if (kind_ == "linear") return matmul(slice(projection(), -1, 0, x.size(1)), transpose(x, 1, 2));
+    const int64_t B = x.size(0), M = x.size(1), G = x.size(2), d = x.size(3), slots = slots_of(M);
+    Variable padded = x;
+    if (M < slots * block_)
+      padded = concat({x, Variable(Tensor::zeros({B, slots * block_ - M, G, d}, x.dtype()))}, 1);
+    const Variable blocks = reshape(padded, {B, slots, block_, G, d});
+    Variable out;  // (B, slots, G, d)
+    if (kind_ == "conv") {
+      const Variable w = projection();  // (1, s), or (H, 1, s)
+      const int64_t filters = w.value().numel() / block_;
+      const Variable taps = transpose(reshape(w, {filters, block_}), 0, 1);
+      out = sum(blocks * reshape(taps, {block_, filters, 1}), {2});
+    } else {
+      const Tensor n =
+          lengths.defined() ? lengths : Tensor::full({1}, static_cast<double>(M), DType::i32);
+      const Tensor real = real_tokens(n, slots * block_).reshape({n.numel(), slots, block_, 1, 1});
+      if (kind_ == "mean_pool")
+        out = sum(blocks, {2}) * Variable(inverse_counts(real, x.dtype()));
+      else
+        out = where(filled_slots(n, slots), max(where(real, blocks, never), 2), 0.0);
+    }
+    return transpose(out, 1, 2);
+  }
+
+  // (B, slots, 1, 1): 1 / number of real tokens of each block, 0 without any.
+  static Tensor inverse_counts(const Tensor& real, DType dtype) {
+    Tensor out = Tensor::empty({real.size(0), real.size(1), 1, 1}, dtype);
+    const uint8_t* p = real.data<uint8_t>();
+    dispatch_float(dtype, [&]<class T>() {
+      for (T *to = out.data<T>(), *end = to + out.numel(); to < end; ++to, p += real.size(2)) {
+        const auto n = std::count(p, p + real.size(2), uint8_t{1});
+        *to = n ? T{1} / static_cast<T>(n) : T{0};
+      }
+    });
+    return out;
+  }
+
+  // (B, slots, 1, 1) u8, 1 for the blocks with a real token.
+  Tensor filled_slots(const Tensor& lengths, int64_t slots) const {
+    std::vector<int32_t> filled = lengths.to_vector<int32_t>();
+    for (int32_t& n : filled) n = static_cast<int32_t>((n + block_ - 1) / block_);
+    return real_tokens(Tensor::from(filled, {lengths.numel()}), slots);
+  }
+
+  int64_t slots_of(int64_t tokens) const {
+    return kind_ == "linear" ? k_ : (tokens + block_ - 1) / block_;
+  }
+  bool two_projections() const { return projection_v_.has_value(); }
+
   double dropout_;
-  std::optional<nn::Parameter> projection_k_;  // E (k, max_length), or (H, k, max_length)
-  std::optional<nn::Parameter> projection_v_;  // F likewise; E where keys and values share
+  std::string kind_;
+  bool inputs_;
+  bool one_k_ = true;  // in all layers
+  int64_t k_ = 0, block_ = 0;
+  std::optional<Projection> projection_k_;  // E (k, max_length), or (H, k, max_length); a filter
+                                            // (1, s), or (H, 1, s)
+  std::optional<Projection> projection_v_;  // F likewise; E where keys and values share
+  const Linformer* owner_ = nullptr;        // of the E of all layers, if it is another
 };
 
 }  // namespace
@@ -67,7 +227,15 @@ Registration linformer_variant() {
            .paper = "Wang et al. 2020, arXiv 2006.04768"},
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
             return std::make_unique<Linformer>(scope, config);
-          }};
+          },
+          {{{"k", 5}},
+           {{"k", 5}, {"sharing", "none"}, {"init", "uniform"}},
+           {{"k", 5}, {"sharing", "kv"}, {"init", "normal"}},
+           {{"k", 5}, {"sharing", "layerwise"}, {"freeze", true}, {"init", "xavier_half"}},
+           {{"k", 5}, {"projection", "mean_pool"}},
+           {{"k", 5}, {"projection", "max_pool"}},
+           {{"k", 5}, {"projection", "conv"}},
+           {{"k", 5}, {"projection", "conv"}, {"sharing", "none"}}}};
 }
 
 }  // namespace longhand::attention

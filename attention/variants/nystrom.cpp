@@ -152,7 +152,8 @@ Registration nystrom_variant() {
            .paper = "Xiong et al. 2021, arXiv 2102.03902"},
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
             return std::make_unique<Nystrom>(scope, config);
-          }};
+          },
+          {{{"landmarks", 4}}, {{"landmarks", 4}, {"conv_kernel", 3}}}};
 }
 
 }  // namespace longhand::attention

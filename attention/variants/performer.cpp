@@ -153,7 +153,10 @@ Registration performer_variant() {
             if (config.options.get_choice("projection", "random", {"random", "none"}) == "none")
               return make_efficient_attention(scope, config);
             return std::make_unique<Performer>(scope, config);
-          }};
+          },
+          {{{"features", 20}},
+           {{"features", 20}, {"kernel", "hyperbolic"}},
+           {{"features", 20}, {"kernel", "relu"}}}};
 }
 
 }  // namespace longhand::attention

@@ -74,6 +74,7 @@ class Rff final : public RandomFeatureVariant {
 Registration rff_variant() {
   return {{.summary = "kernel attention with sines and cosines of random projections",
            .random = true,
+           .signed_weights = true,
            .causal = true,
            .decodes = true,
            .time = "N m D",
@@ -82,7 +83,8 @@ Registration rff_variant() {
            .paper = "Rahimi & Recht 2007; Peng et al. 2021, arXiv 2103.02143"},
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
             return std::make_unique<Rff>(scope, config);
-          }};
+          },
+          {{{"features", 20}}}};
 }
 
 }  // namespace longhand::attention

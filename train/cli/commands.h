@@ -52,7 +52,19 @@ struct GenerateArguments : Common {
 };
 int generate(const GenerateArguments& arguments);
 
-int variants(bool json);
+struct VariantsArguments {
+  int64_t length = 1024, heads = 2, head_dim = 32;
+  bool json = false;
+};
+int variants(const VariantsArguments& arguments);
+
+/// `check attention`.
+struct CheckArguments : Common {
+  std::vector<std::string> variants;  // empty: all
+  std::vector<std::string> checks;    // empty: all
+  bool list = false, verbose = false;
+};
+int check_attention(const CheckArguments& arguments);
 
 struct ReportArguments {
   std::vector<std::string> runs;

@@ -105,6 +105,7 @@ class Program {
     add_generate();
     add_report();
     add_variants();
+    add_check();
     add_data();
     add_config();
     add_checkpoint();
@@ -279,9 +280,43 @@ class Program {
   }
 
   void add_variants() {
+    auto& a = variants_;
     CLI::App& c = command(app_, "variants", "Table of the attention variants and what they can do",
-                          [this] { return variants(json_); });
-    add_json(c, json_);
+                          [this] { return variants(variants_); });
+    c.add_option("--length", a.length, "Tokens that costs are stated for [1024]")
+        ->type_name("N")
+        ->check(positive("--length"));
+    c.add_option("--heads", a.heads, "Heads [2]")->type_name("H")->check(positive("--heads"));
+    c.add_option("--head-dim", a.head_dim, "Width of a head [32]")
+        ->type_name("D")
+        ->check(positive("--head-dim"));
+    add_json(c, a.json);
+  }
+
+  void add_check() {
+    CLI::App& check = group("check", "Prove what the library promises");
+    auto& a = check_;
+    CLI::App& c = command(check, "attention",
+                          "Run the conformance suite over attention variants; 1 if a check fails",
+                          [this] { return check_attention(check_); });
+    c.add_option("--variant", a.variants, "Only this variant; may be repeated")
+        ->type_name("NAME")
+        ->expected(1)
+        ->take_all();
+    c.add_option("--check", a.checks, "Only this check; may be repeated")
+        ->type_name("NAME")
+        ->expected(1)
+        ->take_all();
+    c.add_flag("--list", a.list, "List the checks and run none");
+    c.add_flag("-v,--verbose", a.verbose, "Print what was measured, too");
+    add_set(c, a);
+    add_quiet(c, a);
+    add_threads(c);
+    add_json(c, a.json);
+    c.footer(
+        "With --set attention.KEY=VALUE the invariants run for these options of one --variant;\n"
+        "otherwise for those that cover all its options, followed by its limits and statistics.\n"
+        "Suites over variants of your own: longhand/attention/conformance.h.");
   }
 
   void add_data() {
@@ -378,6 +413,8 @@ class Program {
   EvaluateArguments evaluate_;
   GenerateArguments generate_;
   ReportArguments report_;
+  VariantsArguments variants_;
+  CheckArguments check_;
   DataArguments data_;
   ConfigArguments config_;
 };
