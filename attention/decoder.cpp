@@ -37,7 +37,8 @@ class CacheDecoder final : public Decoder {
         for (int64_t r = begin; r < end; ++r) {  // b H + head
           const int64_t at = r / heads_ * groups_ + r % heads_ / (heads_ / groups_);
           attend(queries.data<T>() + r * dim_, keys_.data<T>() + at * capacity() * dim_,
-                 values_.data<T>() + at * capacity() * dim_, weights.data(),
+                 values_.data<T>() + at * capacity() * dim_,
+                 scores_.slopes.empty() ? 0.0 : scores_.slopes[r % heads_], weights.data(),
                  out.data<T>() + r * dim_);
         }
       });
@@ -63,28 +64,31 @@ class CacheDecoder final : public Decoder {
 
   // For q (D), k and v (t, D), with room for t weights.
   template <class T>
-  void attend(const T* q, const T* k, const T* v, T* weights, T* out) const {
-    const int64_t D = dim_, n = length_;
-    const T scale = static_cast<T>(scores_.scale);
+  void attend(const T* q, const T* k, const T* v, double slope, T* weights, T* out) const {
+    const int64_t D = dim_, n = length_, window = scores_.window;
+    const int64_t first = window > 0 ? std::max<int64_t>(0, n - window) : 0;
+    const T scale = static_cast<T>(scores_.scale), fall = static_cast<T>(slope);
+    const bool distance = scores_.distance, normalized = scores_.normalized;
     simd([&] {
-      for (int64_t j = 0; j < n; ++j) {
+      for (int64_t j = first; j < n; ++j) {
+        const T* const key = k + j * D;
         T sum = 0;
-        if (scores_.distance)
-          for (int64_t d = 0; d < D; ++d) sum -= (q[d] - k[j * D + d]) * (q[d] - k[j * D + d]) / 2;
+        if (distance)
+          for (int64_t d = 0; d < D; ++d) sum -= (q[d] - key[d]) * (q[d] - key[d]) / 2;
         else
-          for (int64_t d = 0; d < D; ++d) sum += q[d] * k[j * D + d];
-        weights[j] = scale * sum;
+          for (int64_t d = 0; d < D; ++d) sum += q[d] * key[d];
+        weights[j] = scale * sum - fall * static_cast<T>(n - 1 - j);
       }
-      T most = scores_.normalized ? weights[0] : T{0}, den = 0;
-      if (scores_.normalized)
-        for (int64_t j = 1; j < n; ++j) most = weights[j] > most ? weights[j] : most;
+      T most = normalized ? weights[first] : T{0}, den = 0;
+      if (normalized)
+        for (int64_t j = first + 1; j < n; ++j) most = weights[j] > most ? weights[j] : most;
       for (int64_t d = 0; d < D; ++d) out[d] = 0;
-      for (int64_t j = 0; j < n; ++j) {
+      for (int64_t j = first; j < n; ++j) {
         const T w = math::exp(weights[j] - most);
         den += w;
         for (int64_t d = 0; d < D; ++d) out[d] += w * v[j * D + d];
       }
-      if (scores_.normalized)
+      if (normalized)
         for (int64_t d = 0; d < D; ++d) out[d] /= den;
     });
   }

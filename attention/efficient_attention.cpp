@@ -125,6 +125,11 @@ class EfficientAttention final : public Variant {
                                               parameter_dtype());
   }
 
+  std::optional<int64_t> rank(int64_t tokens) const override {
+    if (config().causal || config().head_dim >= tokens) return {};
+    return config().head_dim;
+  }
+
   Cost cost(int64_t queries, int64_t keys) const override {
     const double N = static_cast<double>(queries), M = static_cast<double>(keys);
     const double D = static_cast<double>(config().head_dim);

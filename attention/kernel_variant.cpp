@@ -170,6 +170,12 @@ Cost KernelVariant::cost(int64_t queries, int64_t keys) const {
   return {heads * flops, heads * numbers * static_cast<double>(size_of(parameter_dtype()))};
 }
 
+// A causal mask cuts the product of features.
+std::optional<int64_t> KernelVariant::rank(int64_t tokens) const {
+  if (config().causal || features_ >= tokens) return {};
+  return features_;
+}
+
 void KernelVariant::count_nonpositive() {
   nonpositive_.emplace(scope("nonpositive_normalizers"), Tensor::zeros({}, DType::i64));
 }

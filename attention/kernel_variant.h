@@ -19,6 +19,7 @@ class KernelVariant : public Variant {
  public:
   std::unique_ptr<Decoder> decoder(int64_t batch) const override;
   Cost cost(int64_t queries, int64_t keys) const override;
+  std::optional<int64_t> rank(int64_t tokens) const override;
 
   /// φ of queries (B, N, H, m) and keys (B, M, H, m). As logarithms, they are stable for features
   /// that are exponentials: factors that cancel in the quotient are chosen so that nothing
@@ -38,7 +39,7 @@ class KernelVariant : public Variant {
  protected:
   using Variant::Variant;
 
-  /// For a constructor, once m is known: what cost() needs.
+  /// For a constructor: m, and what computing a token's features costs.
   void set_cost(int64_t features, double flops_a_token);
   /// For a constructor: counts normalisers that are not positive.
   void count_nonpositive();

@@ -23,8 +23,8 @@ Tensor draw_gaussian(const Generator& generator, int64_t features, int64_t dim,
 /// off. Yu et al. 2016 (arXiv 1610.09072); Choromanski et al. 2020 (arXiv 2009.14794), 2.4.
 Tensor draw_orthogonal(const Generator& generator, int64_t features, int64_t dim,
                        RowNorm norm = RowNorm::chi);
-/// The same with, in place of the Haar-distributed Q, a product of 3 D ceil(ln D) rotations by random
-/// angles in random coordinate planes, and random signs of the rows: near it, without a QR
+/// The same with, in place of the Haar-distributed Q, a product of 3 D ceil(ln D) rotations by
+/// random angles in random coordinate planes, and random signs of the rows: near it, without a QR
 /// factorisation.
 Tensor draw_givens(const Generator& generator, int64_t features, int64_t dim,
                    RowNorm norm = RowNorm::chi);

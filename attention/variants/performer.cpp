@@ -13,8 +13,8 @@
 // that cancels has cancelled (kernel_variant.cpp), so that no eps is needed, whatever the norms.
 //
 // eps > 0 with an exponential estimator is what reference implementations compute, to compare with:
-// exp(t - max) + eps. The constants then cancel no more, norms above some 2 sqrt(D) make attention
-// uniform, and it does not go token by token.
+// exp(t - max) + eps. The constants then cancel no more, and norms above some 2 sqrt(D) make
+// attention uniform.
 #include <cmath>
 #include <limits>
 
@@ -40,6 +40,22 @@ Variable log_plus(const Variable& x, double eps) {
   return positive + log(exp(d - 2 * positive) + 1) + std::log(eps);
 }
 
+// max over j <= i of x_j, along axis 1 of x (B, N, H, 1).
+Variable so_far(const Variable& x) {
+  const int64_t H = x.size(2), NH = x.size(1) * H;
+  const auto values = x.value().to_vector<double>();
+  Tensor index = Tensor::zeros(x.shape(), DType::i32);
+  for (int64_t b = 0; b < x.size(0); ++b) {
+    int32_t* const best = index.data<int32_t>() + b * NH;
+    const double* const at = values.data() + b * NH;
+    for (int64_t i = H; i < NH; ++i) {
+      const int32_t before = best[i - H];
+      best[i] = at[i] > at[before * H + i % H] ? static_cast<int32_t>(i / H) : before;
+    }
+  }
+  return gather(x, 1, index);
+}
+
 class Performer final : public RandomFeatureVariant {
  public:
   Performer(const nn::Scope& scope_, const Config& config)
@@ -57,6 +73,7 @@ class Performer final : public RandomFeatureVariant {
              m * (2 * static_cast<double>(config.head_dim) + 10));
 
     Traits& traits = mutable_traits();
+    traits.signed_weights = trigonometric_ || kernel_ == "gelu";
     if (trigonometric_)  // cos² + sin² = 1 of each w; cos² is 1/2 in the mean
       read_guard(two ? m : m / 2);
     else if (kernel_ == "gelu")
@@ -108,28 +125,31 @@ class Performer final : public RandomFeatureVariant {
   }
 
   // With u = w_l·x̂: exp(u - |x̂|²/2 - max u) + eps, the maximum over the features of each query, and
-  // over features and tokens of the keys (causal: those so far).
+  // over features and tokens of the keys (causal: c_i over those so far, for each row i). What eps
+  // of the keys adds to the sums of row i is eps sum_l φ(q_i)_l sum_j [v_j, 1].
   Variable attend_as_references(const Variable& q, const Variable& k, const Variable& v,
                                 const Mask& mask) const {
     const double scale = std::pow(static_cast<double>(config().head_dim), -0.25);
     const auto estimator = kernel_ == "positive" ? Estimator::positive : Estimator::hyperbolic;
     const auto u = [&](const Variable& x) { return exponents(estimator, project(x, scale)); };
     const auto map = [&](const Variable& x, const Variable& ux, const Variable& c) {
-      return exp(ux - half_square(x, scale) - c) + eps_;
+      return exp(ux - half_square(x, scale) - c);
     };
     const Variable uq = u(q), uk = u(k);
-    const Variable fq = map(q, uq, max(uq.detach(), 3, true));
-    Variable c = max(uk.detach(), 3, true);  // (B, M, H, 1)
+    const Variable fq = map(q, uq, max(uq, 3, true)) + eps_;
+    Variable c = max(uk, 3, true);  // (B, M, H, 1)
     if (config().causal) {
-      const Tensor running = running_max(c.value().squeeze(3));
-      const Variable fk = map(k, uk, Variable(running.unsqueeze(3)));
-      return normalise(causal_kernel_sums(fq, fk, v, running));
+      c = so_far(c);
+      const Tensor scale_of = c.value().squeeze(3);  // a constant: what depends on c is made up for
+      const Variable sums = causal_kernel_sums(fq, map(k, uk, c.detach()), v, scale_of);
+      const Variable v1 = concat({v, Variable(Tensor::full(c.shape(), 1, v.dtype()))}, 3);
+      return normalise(sums * exp(c.detach() - c) + eps_ * sum(fq, {3}, true) * cumsum(v1, 1));
     }
     const Tensor real = mask.lengths.defined() ? real_tokens(mask.lengths, k.size(1)) : Tensor();
     if (real.defined()) c = where(real, c, -std::numeric_limits<double>::infinity());
     c = max(c, 1, true);
     if (real.defined()) c = where(not_empty(mask.lengths), c, 0.0);
-    const Variable fk = map(k, uk, c);
+    const Variable fk = map(k, uk, c) + eps_;
     return normalise(kernel_sums(fq, real.defined() ? where(real, fk, 0.0) : fk, v));
   }
 
@@ -155,8 +175,15 @@ Registration performer_variant() {
             return std::make_unique<Performer>(scope, config);
           },
           {{{"features", 20}},
-           {{"features", 20}, {"kernel", "hyperbolic"}},
-           {{"features", 20}, {"kernel", "relu"}}}};
+           {{"features", 20}, {"kernel", "hyperbolic"}, {"heads", "per_head"}},
+           {{"features", 60}, {"kernel", "trigonometric"}, {"draw", "givens"}},
+           {{"features", 80}, {"kernel", "trigonometric_bias"}, {"guard", "add"}},
+           {{"features", 20}, {"kernel", "relu"}, {"norm", "sqrt_d"}},
+           {{"features", 20}, {"kernel", "exp"}, {"draw", "iid"}},
+           {{"features", 20}, {"kernel", "gelu"}, {"eps", 0.5}, {"guard", "clamp"}},
+           {{"features", 20}, {"kernel", "square"}, {"redraw_interval", 3}},
+           {{"features", 20}, {"eps", 1e-4}},
+           {{"projection", "none"}}}};
 }
 
 }  // namespace longhand::attention

@@ -84,7 +84,9 @@ Registration rff_variant() {
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
             return std::make_unique<Rff>(scope, config);
           },
-          {{{"features", 20}}}};
+          {{{"features", 20}},
+           {{"features", 80}, {"kernel", "gaussian"}, {"sigma", 1.5}, {"waves", "cos_bias"}},
+           {{"features", 60}, {"kernel", "rfa"}, {"guard", "clamp"}, {"guard_eps", 0.1}}}};
 }
 
 }  // namespace longhand::attention
