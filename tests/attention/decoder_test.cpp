@@ -17,6 +17,8 @@ struct Case {
 
 const std::vector<Case> cases{
     {"softmax", {}, true},
+    {"gaussian", {{"sigma", 0.6}}, true},
+    {"gaussian", {{"normalized", false}}, true},
     {"performer", {}},
     {"performer", {{"kernel", std::string("hyperbolic")}, {"heads", std::string("per_head")}}},
     {"performer", {{"kernel", std::string("trigonometric")}, {"features", int64_t{200}}}},
@@ -93,6 +95,34 @@ TEST_CASE("decoders: norms of any size, and keys far above all before") {
     const auto decoder = variant->decoder(1);
     for (int64_t t = 0; t < N; ++t)
       CHECK(all_finite(decoder->step(q.select(1, t), k.select(1, t), v.select(1, t))));
+  }
+}
+
+TEST_CASE("decoders: a cache knows windows and slopes") {
+  const int64_t N = 30, H = 2, D = 4;
+  attention::Config config;
+  config.heads = H;
+  config.head_dim = D;
+  config.causal = true;
+  const Tensor q = normal({1, N, H, D}, 1), k = normal({1, N, H, D}, 2),
+               v = normal({1, N, H, D}, 3);
+  const auto decoder =
+      make_cache_decoder(1, config, {.scale = 0.5, .window = 7, .slopes = {0.25, 2}});
+  const auto qs = rows_of(q), ks = rows_of(k), vs = rows_of(v);
+  for (int64_t t = 0; t < N; ++t) {
+    const Tensor out = decoder->step(q.select(1, t), k.select(1, t), v.select(1, t));
+    for (int64_t h = 0; h < H; ++h) {
+      Row sum(D, 0);
+      double den = 0;
+      for (int64_t j = std::max<int64_t>(0, t - 6); j <= t; ++j) {
+        const double w = std::exp(0.5 * dot(qs[t * H + h], ks[j * H + h]) -
+                                  (h ? 2 : 0.25) * static_cast<double>(t - j));
+        den += w;
+        for (int64_t d = 0; d < D; ++d) sum[d] += w * vs[j * H + h][d];
+      }
+      for (int64_t d = 0; d < D; ++d)
+        CHECK(out.at({0, h, d}) == Approx(sum[d] / den).margin(1e-12));
+    }
   }
 }
 
