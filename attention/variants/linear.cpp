@@ -181,7 +181,14 @@ Registration linear_variant() {
            .paper = "Katharopoulos et al. 2020, arXiv 2006.16236"},
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
             return std::make_unique<Linear>(scope, config);
-          }};
+          },
+          {{},
+           {{"feature_map", "relu"}},
+           {{"feature_map", "squared_relu"}},
+           {{"feature_map", "exp"}},
+           {{"feature_map", "taylor2"}},
+           {{"feature_map", "cosformer"}},
+           {{"feature_map", "hedgehog"}}}};
 }
 
 }  // namespace longhand::attention

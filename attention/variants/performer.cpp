@@ -155,8 +155,15 @@ Registration performer_variant() {
             return std::make_unique<Performer>(scope, config);
           },
           {{{"features", 20}},
-           {{"features", 20}, {"kernel", "hyperbolic"}},
-           {{"features", 20}, {"kernel", "relu"}}}};
+           {{"features", 20}, {"kernel", "hyperbolic"}, {"draw", "iid"}, {"heads", "per_head"}},
+           {{"features", 20}, {"kernel", "positive"}, {"draw", "givens"}, {"norm", "sqrt_d"}},
+           {{"features", 20}, {"kernel", "trigonometric"}},
+           {{"features", 20}, {"kernel", "trigonometric_bias"}},
+           {{"features", 20}, {"kernel", "relu"}},
+           {{"features", 20}, {"kernel", "exp"}},
+           {{"features", 20}, {"kernel", "gelu"}, {"redraw_interval", 1}},
+           {{"features", 20}, {"kernel", "square"}, {"redraw_interval", 0}},
+           {{"projection", "none"}}}};
 }
 
 }  // namespace longhand::attention

@@ -84,7 +84,10 @@ Registration rff_variant() {
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
             return std::make_unique<Rff>(scope, config);
           },
-          {{{"features", 20}}}};
+          {{{"features", 20}},
+           {{"features", 20}, {"kernel", "gaussian"}, {"sigma", 1.5}, {"guard", "add"}},
+           {{"features", 20}, {"kernel", "rfa"}, {"guard", "clamp"}, {"heads", "per_head"}},
+           {{"features", 20}, {"kernel", "gaussian"}, {"waves", "cos_bias"}, {"draw", "iid"}}}};
 }
 
 }  // namespace longhand::attention
