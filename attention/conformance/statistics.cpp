@@ -323,6 +323,7 @@ void rate(Findings& f, const std::string& name, const OptionSet& options) {
 void positive_rate(Findings& f) { rate(f, "performer", {{"draw", "iid"}}); }
 void orthogonal_rate(Findings& f) { rate(f, "performer", {{"kernel", "hyperbolic"}}); }
 void trigonometric_rate(Findings& f) { rate(f, "rff", {{"draw", "iid"}}); }
+void phase_rate(Findings& f) { rate(f, "rff", {{"draw", "iid"}, {"waves", "cos_bias"}}); }
 
 // softmax over the estimates of the kernel, as some texts have it, estimates something else: its
 // error stays where it is.
@@ -409,6 +410,7 @@ std::vector<Evidence> statistic_checks() {
        {"no-collapse", "q and k up to 3 N(0, 1): finite, and not uniform attention"},
        no_collapse},
       {"rff", {"trigonometric-rate", "the error falls with m^-0.5"}, trigonometric_rate},
+      {"rff", {"phase-rate", "the same: cosines with a phase"}, phase_rate},
       {"rff", {"trigonometric-large", "the error falls at larger norms too"}, trigonometric_large},
   };
 }
