@@ -24,7 +24,8 @@ inline constexpr int64_t causal_chunk = 64;
 Variable causal_kernel_sums(const Variable& fq, const Variable& fk, const Variable& v,
                             const Tensor& log_scale = {}, int64_t chunk = causal_chunk);
 
-/// What keeps a normaliser away from 0 where features have signs.
+/// What keeps a normaliser away from 0 where features have signs. eps is in the scale that the
+/// features were stabilised by; where a guard acts, gradients take that scale as a constant.
 struct Guard {
   enum class Kind {
     none,

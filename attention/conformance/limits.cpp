@@ -1,4 +1,6 @@
 // Exactness limits: settings under which an approximation is exact, or one option is another.
+#include <numbers>
+
 #include "longhand/attention/conformance/tools.h"
 
 namespace longhand::attention::conformance {
@@ -67,6 +69,96 @@ void linformer_pooling(Findings& f) {
   equal(f, "conv with weights 1 / stride and mean_pool", *convolved, *pooled, 1e-12);
 }
 
+// The weights that a variant applies are kernel(i, j, q_i·k_j, ...) over its row sums.
+template <class Kernel>
+void has_kernel(Findings& f, const std::string& what, const std::string& name,
+                const OptionSet& options, const Kernel& kernel) {
+  for (const bool causal : {false, true}) {
+    const auto variant = make_variant(name, options, made(causal));
+    const Inputs x;
+    const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
+    const Tensor found = weights(*variant, q, k);
+    Tensor wanted = Tensor::zeros({N, N}, DType::f64);
+    double* w = wanted.data<double>();
+    for (int64_t i = 0; i < N; ++i, w += N) {
+      double sum = 0;
+      for (int64_t j = 0; j < (causal ? i + 1 : N); ++j) {
+        std::vector<double> qi, kj;
+        for (int64_t d = 0; d < D; ++d) {
+          qi.push_back(q.at({0, i, 0, d}));
+          kj.push_back(k.at({0, j, 0, d}));
+        }
+        sum += w[j] = kernel(i, j, qi, kj);
+      }
+      for (int64_t j = 0; j < N; ++j) w[j] /= sum > 0 ? sum : 1;  // nothing in common: 0
+    }
+    const double d = distance(found, wanted);
+    f.expect(d <= 1e-11, what, causal ? " causal" : "", ": weights differ by ", d);
+    f.measured(what, causal ? " causal" : "", " to ", d);
+  }
+}
+
+using Row = std::vector<double>;
+double dot(const Row& a, const Row& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+void linear_kernels(Findings& f) {
+  has_kernel(f, "taylor2: 1 + s + s²/2", "linear", {{"feature_map", "taylor2"}},
+             [](int64_t, int64_t, const Row& q, const Row& k) {
+               const double s = dot(q, k) / 2;  // sqrt(D) = 2
+               return 1 + s + s * s / 2;
+             });
+  // cos a cos b + sin a sin b = cos(a - b)
+  has_kernel(f, "cosformer: relu(q)·relu(k) cos(π (i - j) / 2M)", "linear",
+             {{"feature_map", "cosformer"}}, [](int64_t i, int64_t j, const Row& q, const Row& k) {
+               double s = 0;
+               for (int64_t d = 0; d < D; ++d) s += std::max(q[d], 0.0) * std::max(k[d], 0.0);
+               return s * std::cos(std::numbers::pi * static_cast<double>(i - j) /
+                                   (2 * static_cast<double>(N)));
+             });
+  has_kernel(f, "elu + 1", "linear", {}, [](int64_t, int64_t, const Row& q, const Row& k) {
+    const auto phi = [](double x) { return x > 0 ? x + 1 : std::exp(x); };
+    double s = 0;
+    for (int64_t d = 0; d < D; ++d) s += phi(q[d]) * phi(k[d]);
+    return s;
+  });
+}
+
+void rff_limits(Findings& f) {
+  const OptionSet options{{"features", 32}, {"kernel", "gaussian"}};
+  const auto variant = make_variant("rff", options, made());
+  set(*variant, {{"features", Tensor::zeros({32, D}, DType::f64)}});
+  const Inputs x;
+  const double d = distance(forward(*variant, x.q, x.k, x.v),
+                            broadcast_to(mean(Variable(x.v), {1}, true), x.v.shape()).value());
+  f.expect(d <= 1e-12, "W = 0: the result differs from uniform attention by ", d);
+  // Many features: the Gaussian kernel e^(-|q - k|² / (2 sqrt(D) sigma²)).
+  OptionSet many = options;
+  many[0].second = int64_t{20000};
+  many.emplace_back("sigma", 2.0);
+  const auto wide = make_variant("rff", many, made());
+  const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
+  Tensor wanted = Tensor::empty({N, N}, DType::f64);
+  for (int64_t i = 0; i < N; ++i) {
+    double sum = 0;
+    double* const w = wanted.data<double>() + i * N;
+    for (int64_t j = 0; j < N; ++j) {
+      double square = 0;
+      for (int64_t c = 0; c < D; ++c)
+        square += std::pow(q.at({0, i, 0, c}) - k.at({0, j, 0, c}), 2);
+      sum += w[j] = std::exp(-square / (2 * 2 * 4));
+    }
+    for (int64_t j = 0; j < N; ++j) w[j] /= sum;
+  }
+  const double error = relative_error(weights(*wide, q, k), wanted);
+  f.measured("20,000 features and the Gaussian kernel: ", error);
+  f.expect(error <= 0.02, "with 20,000 features the weights differ from the Gaussian kernel's by ",
+           error);
+}
+
 }  // namespace
 
 std::vector<Evidence> limit_checks() {
@@ -75,6 +167,13 @@ std::vector<Evidence> limit_checks() {
       {"linformer",
        {"pooling", "E of block means, mean pooling and a constant convolution are one"},
        linformer_pooling},
+      {"linear",
+       {"kernels",
+        "taylor2 is a polynomial, cosformer a cosine of distances: weights in closed form"},
+       linear_kernels},
+      {"rff",
+       {"gaussian-kernel", "W = 0 is uniform attention; many features are the Gaussian kernel"},
+       rff_limits},
   };
 }
 

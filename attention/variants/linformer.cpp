@@ -229,7 +229,7 @@ Registration linformer_variant() {
             return std::make_unique<Linformer>(scope, config);
           },
           {{{"k", 5}},
-           {{"k", 5}, {"sharing", "none"}, {"init", "uniform"}},
+           {{"k", 5}, {"sharing", "none"}, {"init", "uniform"}, {"dropout", 0.3}},
            {{"k", 5}, {"sharing", "kv"}, {"init", "normal"}},
            {{"k", 5}, {"sharing", "layerwise"}, {"freeze", true}, {"init", "xavier_half"}},
            {{"k", 5}, {"projection", "mean_pool"}},

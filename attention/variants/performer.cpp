@@ -175,13 +175,14 @@ Registration performer_variant() {
             return std::make_unique<Performer>(scope, config);
           },
           {{{"features", 20}},
-           {{"features", 20}, {"kernel", "hyperbolic"}, {"heads", "per_head"}},
-           {{"features", 60}, {"kernel", "trigonometric"}, {"draw", "givens"}},
-           {{"features", 80}, {"kernel", "trigonometric_bias"}, {"guard", "add"}},
-           {{"features", 20}, {"kernel", "relu"}, {"norm", "sqrt_d"}},
-           {{"features", 20}, {"kernel", "exp"}, {"draw", "iid"}},
-           {{"features", 20}, {"kernel", "gelu"}, {"eps", 0.5}, {"guard", "clamp"}},
-           {{"features", 20}, {"kernel", "square"}, {"redraw_interval", 3}},
+           {{"features", 20}, {"kernel", "hyperbolic"}, {"draw", "iid"}, {"heads", "per_head"}},
+           {{"features", 20}, {"kernel", "positive"}, {"draw", "givens"}, {"norm", "sqrt_d"}},
+           {{"features", 20}, {"kernel", "trigonometric"}},
+           {{"features", 20}, {"kernel", "trigonometric_bias"}},
+           {{"features", 20}, {"kernel", "relu"}},
+           {{"features", 20}, {"kernel", "exp"}},
+           {{"features", 20}, {"kernel", "gelu"}, {"redraw_interval", 1}},
+           {{"features", 20}, {"kernel", "square"}, {"redraw_interval", 0}},
            {{"features", 20}, {"eps", 1e-4}},
            {{"projection", "none"}}}};
 }

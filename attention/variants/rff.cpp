@@ -85,8 +85,9 @@ Registration rff_variant() {
             return std::make_unique<Rff>(scope, config);
           },
           {{{"features", 20}},
-           {{"features", 80}, {"kernel", "gaussian"}, {"sigma", 1.5}, {"waves", "cos_bias"}},
-           {{"features", 60}, {"kernel", "rfa"}, {"guard", "clamp"}, {"guard_eps", 0.1}}}};
+           {{"features", 20}, {"kernel", "gaussian"}, {"sigma", 1.5}, {"guard", "add"}},
+           {{"features", 20}, {"kernel", "rfa"}, {"guard", "clamp"}, {"heads", "per_head"}},
+           {{"features", 20}, {"kernel", "gaussian"}, {"waves", "cos_bias"}, {"draw", "iid"}}}};
 }
 
 }  // namespace longhand::attention
