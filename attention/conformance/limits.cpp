@@ -159,6 +159,30 @@ void rff_limits(Findings& f) {
            error);
 }
 
+void gaussian_limits(Findings& f) {
+  // Keys of one norm: e^(-|q - k|²/2) is e^(q·k) but for factors of the query.
+  Inputs x;
+  double* k = x.k.data<double>();
+  for (int64_t row = 0; row < 2 * N * H; ++row, k += D) {
+    double square = 0;
+    for (int64_t d = 0; d < D; ++d) square += k[d] * k[d];
+    for (int64_t d = 0; d < D; ++d) k[d] *= 1.5 / std::sqrt(square);
+  }
+  for (const bool causal : {false, true}) {
+    const auto gaussian = make_variant("gaussian", {}, made(causal));
+    const auto softmax = make_variant("softmax", {}, made(causal));
+    const double d = distance(forward(*gaussian, x.q, x.k, x.v), forward(*softmax, x.q, x.k, x.v));
+    f.measured(causal ? "causal, " : "", "keys of equal norms and softmax to ", d);
+    f.expect(d <= 1e-12, "with keys of equal norms the result differs from softmax attention by ",
+             d);
+  }
+  // All 2N rows sampled, nothing added: the approximation is exact.
+  equal(f, "all landmarks, gamma = 0 and the exact kernel",
+        *make_variant("gaussian", {{"landmarks", 2 * N}, {"gamma", 0.0}, {"inverse", "exact"}},
+                      made()),
+        *make_variant("gaussian", {{"normalized", false}}, made()), 1e-7);
+}
+
 }  // namespace
 
 std::vector<Evidence> limit_checks() {
@@ -171,6 +195,9 @@ std::vector<Evidence> limit_checks() {
        {"kernels",
         "taylor2 is a polynomial, cosformer a cosine of distances: weights in closed form"},
        linear_kernels},
+      {"gaussian",
+       {"limits", "keys of equal norms: softmax; all landmarks: the exact kernel"},
+       gaussian_limits},
       {"rff",
        {"gaussian-kernel", "W = 0 is uniform attention; many features are the Gaussian kernel"},
        rff_limits},
