@@ -12,7 +12,7 @@ mkdir -p "$work"
 work=$(readlink -f "$work")
 rm -rf "$work/source"
 mkdir "$work/source"
-git ls-files -z | xargs -0 cp --parents -t "$work/source"
+git ls-files -z | xargs -0 cp -p --parents -t "$work/source"
 echo "== build the suite"
 cmake -S "$work/source" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
   -DLONGHAND_BUILD_TESTS=OFF >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
