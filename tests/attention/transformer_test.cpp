@@ -236,3 +236,50 @@ TEST_CASE("transformer: the head may read some tokens alone") {
   Transformer classifier(nn::root(DType::f64, 1), config);
   CHECK_THROWS_AS(classifier.forward(t, {}, {}, rows), ShapeError);
 }
+
+TEST_CASE("transformer: token by token gives the logits of the whole sequence") {
+  const std::string variant =
+      GENERATE(as<std::string>(), "softmax", "performer", "linear", "rff", "gaussian");
+  const std::string positions =
+      GENERATE(as<std::string>(), "learned", "sinusoidal", "rotary", "none");
+  const std::string norm = GENERATE(as<std::string>(), "pre", "post");
+  INFO(variant << " " << positions << " " << norm);
+  TransformerConfig config = small(variant);
+  config.causal = config.per_token = true;
+  config.positions = positions;
+  config.norm = norm;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.d_model = 16;
+  config.d_mlp = norm == "pre" ? 12 : 0;
+  config.tied_embeddings = false;
+  const int64_t B = 2, N = config.max_length;
+  Transformer model(nn::root(DType::f64, 1), config);
+  const Tensor t = tokens(B, N, 3);
+  const Tensor all = model.forward(t, {}, {}).value();
+  TransformerDecoder decoder(model, B);
+  for (int64_t i = 0; i < N; ++i) {
+    CHECK(decoder.position() == i);
+    const Tensor logits = decoder.step(t.select(1, i).contiguous());
+    CHECK(worst_difference(logits, all.select(1, i).contiguous()) <= 1e-10);
+  }
+  CHECK(decoder.bytes() > 0);
+  CHECK_THROWS_AS(decoder.step(t.select(1, 0).contiguous()), ShapeError);
+}
+
+TEST_CASE("transformer: what does not go token by token is refused") {
+  TransformerConfig config = small("linear");
+  const auto decoder_of = [](const TransformerConfig& c) {
+    Transformer model(nn::root(), c);
+    TransformerDecoder(model, 1);
+  };
+  CHECK_THROWS_AS(decoder_of(config), ConfigError);
+  config.per_token = true;
+  CHECK_THROWS_AS(decoder_of(config), ConfigError);
+  config.causal = true;
+  CHECK_NOTHROW(decoder_of(config));
+  config.attention_options.set("dropout", 0.0);
+  Transformer model(nn::root(), config);
+  TransformerDecoder decoder(model, 2);
+  CHECK_THROWS_AS(decoder.step(tokens(1, 1, 1).select(1, 0).contiguous()), ShapeError);
+}
