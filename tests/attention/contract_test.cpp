@@ -200,8 +200,9 @@ TEST_CASE("variants: causal ones do not see the future, in any bit") {
           after = run_variant(*variant, y.q, y.k, y.v, {}, y.cotangent);
           for (const Tensor* t : {&after.dq, &after.dk, &after.dv}) {
             CHECK(all_zero(t->slice(1, j, N)));
-            // A single key has weight 1, whatever it is.
-            if (j > 1 || t == &after.dv) CHECK_FALSE(all_zero(t->slice(1, 0, j)));
+            // A single key has weight 1, whatever it is; and some look at no content at all.
+            if ((j > 1 && !all_zero(before.dk)) || t == &after.dv)
+              CHECK_FALSE(all_zero(t->slice(1, 0, j)));
           }
         }
       }
@@ -299,7 +300,8 @@ TEST_CASE("variants: other numbers of keys than queries work or throw") {
           {q, k, v});
       INFO(report);
       CHECK(report.ok);
-      // A query does not know of the other queries.
+      // A query does not know of the other queries, unless the weights of all are cut together.
+      if (name == "svd") continue;
       const Tensor all = variant->forward(Variable(q), Variable(k), Variable(v), {}, {}).value();
       const Tensor last =
           variant->forward(Variable(q.slice(1, 2, 3)), Variable(k), Variable(v), {}, {}).value();
@@ -365,7 +367,7 @@ TEST_CASE("variants: full lengths are the same as none") {
 }
 
 TEST_CASE("variants: dropout is for those with probabilities") {
-  const std::set<std::string> with_probabilities{"softmax", "linformer"};
+  const std::set<std::string> with_probabilities{"softmax", "linformer", "window", "random"};
   for (const std::string& name : library) {
     DYNAMIC_SECTION(name) {
       Options options = small_options(name);
