@@ -12,4 +12,7 @@ Tensor real_tokens(const Tensor& lengths, int64_t tokens);
 /// (B, 1, 1, 1) u8, 1 where a sequence is not empty.
 Tensor not_empty(const Tensor& lengths);
 
+/// (N, N) u8, 1 where j <= i: what a causal query i may see.
+Tensor causal_keep(int64_t tokens);
+
 }  // namespace longhand::attention

@@ -42,14 +42,15 @@ struct Config {
 /// What a variant can do and what holds of it. The registry has those of default options; an
 /// option may change them in an instance.
 struct Traits {
-  std::string summary;          // one line: what it computes
-  bool exact = false;           // computes softmax attention itself
-  bool random = false;          // its result depends on what it draws, and a checkpoint keeps that
-  bool averages = true;         // the weights of one query sum to 1
-  bool linear = true;           // its result is linear in v
-  bool positional = false;      // knows where a token stands: permuting tokens changes the result
-  bool signed_weights = false;  // a sum of weights may come near 0, and the result be far off
-  bool any_mask = false;        // applies Mask::keep and Mask::bias
+  std::string summary;           // one line: what it computes
+  bool exact = false;            // computes softmax attention itself
+  bool random = false;           // its result depends on what it draws, and a checkpoint keeps that
+  bool averages = true;          // the weights of one query sum to 1
+  bool linear = true;            // its result is linear in v
+  bool separate_queries = true;  // a query\'s result does not depend on other queries
+  bool positional = false;       // knows where a token stands: permuting tokens changes the result
+  bool signed_weights = false;   // a sum of weights may come near 0, and the result be far off
+  bool any_mask = false;         // applies Mask::keep and Mask::bias
   bool causal = false;
   std::string causal_reason{};  // why not, if not
   bool decodes = false;         // has a Decoder when causal

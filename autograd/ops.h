@@ -59,6 +59,13 @@ Variable cos_sin(const Variable& x);
 Variable matmul(const Variable& a, const Variable& b, double alpha = 1);
 /// x Wᵀ + bias for x (…, in), weight W (out, in), bias (out) or undefined: (…, out).
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias = {});
+/// The Moore-Penrose inverses (…, n, m) of matrices a (…, m, n). Singular values that are not above
+/// tolerance * the largest count as 0 (see pseudo_inverse() in core/linalg.h); the gradient is that
+/// of a rank that does not change.
+Variable pinv(const Variable& a, double tolerance = 1e-12);
+/// (aᵀ a + eps I)⁻¹ aᵀ, (…, n, m), for a (…, m, n) with m >= n and eps > 0: Tikhonov's inverse,
+/// near the Moore-Penrose one for eps near 0, of any square matrix, not only of symmetric ones.
+Variable ridge_inverse(const Variable& a, double eps);
 /// Along axis 1 of x (B, T, C), each channel c with its own filter weight[c] (C, width), width odd,
 /// zero-padded to the same length: out[b,t,c] = sum_j weight[c,j] x[b, t + j - width/2, c]. A
 /// weight (C/g, width) shares each filter between g neighbouring channels.

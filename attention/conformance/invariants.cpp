@@ -315,7 +315,7 @@ void cross_lengths(const Subject& s, Findings& f) {
       gradcheck([&](const Variables& in) { return variant->forward(in[0], in[1], in[2], {}, {}); },
                 {q, k, v}, {.max_elements = 20});
   f.expect(report.ok, report);
-  if (variant->traits().positional) return;
+  if (variant->traits().positional || !variant->traits().separate_queries) return;
   near(f, "a query beside others and alone", forward(*variant, q, k, v).slice(1, 2, 3),
        forward(*variant, q.slice(1, 2, 3), k, v), 1e-12);
 }

@@ -1,52 +1,103 @@
 // Nyströmformer: softmax attention through m landmarks. Xiong et al. 2021 (arXiv 2102.03902), eq.
-// 13 and 14. Landmarks Q̃, K̃ are means of m consecutive segments of the queries and keys; with τ =
-// 1/sqrt(D)
+// 13 and 14. Landmarks Q̃, K̃ are m mixtures of the queries and keys; with τ = 1/sqrt(D)
 //
 //   F = softmax(τ Q K̃ᵀ) (N, m),   A = softmax(τ Q̃ K̃ᵀ) (m, m),   G = softmax(τ Q̃ Kᵀ) (m, N)
-//   O = F Z (G V) + conv(V),   Z near A⁺ after a few steps of  Z <- Z/4 (13 I - AZ (15 I - AZ (7 I
-//   - AZ)))
+//   O = F Z (G V) + conv(V),   Z = A⁺ or near it
 //
-// from Z = Aᵀ / max column sum of A (its row sums are 1), of each matrix by itself, so that a
-// sample does not depend on others of its batch. Razavi et al. 2014, the iteration. With exact Z
-// the result for m < N is worse, not better: stopping early regularises.
+// Landmarks are products W Q, W K with constant weights W (m, N):
+//   mean     the mean of each of m segments: of equal length or, first, one shorter (the paper)
+//   stride   the first token of each segment
+//   random   m tokens, the same ones for all sequences of one length
+//   kmeans   means of clusters of the queries, and of the keys, of each head: Lloyd's steps from
+//   the
+//            segments
+// and Z is
+//   iterative   a few steps of  Z <- Z/4 (13 I - AZ (15 I - AZ (7 I - AZ)))  from Z = Aᵀ / max
+//   column
+//               sum of A (its row sums are 1), of each matrix by itself, so that a sample does not
+//               depend on others of its batch; Razavi et al. 2014
+//   svd         A⁺
+//   ridge       (AᵀA + εI)⁻¹ Aᵀ. A is not symmetric: A + εI may be singular for any ε
 //
-// Segments are those of the real tokens of each sample, and differ by at most one token, the
-// shorter ones first. A sample of at most m real tokens gets exact softmax attention. The
-// convolution along the tokens has one filter a head.
+// All that is of the real tokens of each sample. One of n < m tokens has n landmarks; the others'
+// rows and columns of A, and of Z, are 0. A sample of at most exact_below real tokens gets exact
+// softmax attention. The convolution along the tokens has one filter a head.
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "longhand/attention/dropout_option.h"
 #include "longhand/attention/mask.h"
+#include "longhand/attention/random_state.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/parallel.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::attention {
 namespace {
 
-// (B, 1, m, N): times tokens, the means of m segments of the first lengths[b] of them; zeros where
-// there are fewer tokens than segments.
-Tensor segment_means(const std::vector<int32_t>& lengths, int64_t m, int64_t tokens, DType dtype) {
-  Tensor means = Tensor::zeros({static_cast<int64_t>(lengths.size()), 1, m, tokens}, dtype);
-  dispatch_float(dtype, [&]<class T>() {
-    T* row = means.data<T>();
-    for (const int32_t length : lengths) {
-      const int64_t size = length / m, longer = length % m;
-      int64_t begin = 0;
-      for (int64_t segment = 0; segment < m; ++segment, row += tokens) {
-        const int64_t n = size + (segment >= m - longer);
-        if (size > 0) std::fill_n(row + begin, n, T{1} / static_cast<T>(n));
-        begin += n;
-      }
-    }
-  });
-  return means;
+constexpr double never = -std::numeric_limits<double>::infinity();
+
+// Where each of `count` segments of n >= count tokens begins, and n at the end.
+std::vector<int64_t> segments(int64_t n, int64_t count) {
+  std::vector<int64_t> begin;
+  for (int64_t i = 0; i <= count; ++i)
+    begin.push_back(i * (n / count) + std::max<int64_t>(0, i - (count - n % count)));
+  return begin;
 }
 
-// Near the pseudo-inverse of A (…, m, m), whose rows sum to 1.
+// The means of the tokens of each cluster: `count` rows of `tokens` weights. A cluster without
+// tokens keeps its row.
+template <class T>
+void weigh_clusters(const std::vector<int64_t>& cluster, int64_t count, int64_t tokens,
+                    T* weights) {
+  std::vector<int64_t> sizes(count, 0);
+  for (const int64_t c : cluster) ++sizes[c];
+  for (int64_t c = 0; c < count; ++c)
+    if (sizes[c]) std::fill_n(weights + c * tokens, tokens, T{0});
+  for (size_t j = 0; j < cluster.size(); ++j)
+    weights[cluster[j] * tokens + static_cast<int64_t>(j)] =
+        T{1} / static_cast<T>(sizes[cluster[j]]);
+}
+
+// Lloyd 1982: x (n, D) with stride `step` between tokens, from `count` segments.
+template <class T>
+void cluster_means(const T* x, int64_t step, int64_t n, int64_t D, int64_t count, int64_t steps,
+                   int64_t tokens, T* weights) {
+  std::vector<int64_t> cluster(n);
+  const std::vector<int64_t> begin = segments(n, count);
+  for (int64_t c = 0; c < count; ++c)
+    std::fill(cluster.begin() + begin[c], cluster.begin() + begin[c + 1], c);
+  weigh_clusters(cluster, count, tokens, weights);
+  std::vector<T> centre(D);
+  std::vector<T> nearest(n);
+  std::vector<int64_t> next(n);
+  for (int64_t round = 0; round < steps; ++round) {
+    std::fill(nearest.begin(), nearest.end(), std::numeric_limits<T>::infinity());
+    for (int64_t c = 0; c < count; ++c) {
+      std::fill(centre.begin(), centre.end(), T{0});
+      for (int64_t j = 0; j < n; ++j)
+        if (const T w = weights[c * tokens + j]; w != 0)
+          for (int64_t d = 0; d < D; ++d) centre[d] += w * x[j * step + d];
+      for (int64_t j = 0; j < n; ++j) {
+        T distance = 0;
+        for (int64_t d = 0; d < D; ++d)
+          distance += (x[j * step + d] - centre[d]) * (x[j * step + d] - centre[d]);
+        if (!(distance < nearest[j])) continue;
+        nearest[j] = distance;
+        next[j] = c;
+      }
+    }
+    if (next == cluster) return;
+    cluster = next;
+    weigh_clusters(cluster, count, tokens, weights);
+  }
+}
+
 Variable iterated_inverse(const Variable& A, int64_t iterations) {
   const int64_t m = A.size(-1);
   const Variable column_sums = sum(A, {-2}, true);
@@ -67,8 +118,22 @@ class Nystrom final : public Variant {
   Nystrom(const nn::Scope& scope_, const Config& config)
       : Variant(scope_, config),
         landmarks_(config.options.get_int("landmarks", 64, 1, 1 << 16)),
-        iterations_(config.options.get_int("pinv_iterations", 6, 0, 1000)) {
+        kind_(config.options.get_choice("landmark_kind", "mean",
+                                        {"mean", "stride", "random", "kmeans"})),
+        pinv_(config.options.get_choice("pinv", "iterative", {"iterative", "svd", "ridge"})),
+        exact_below_(config.options.get_int("exact_below", landmarks_, 0)) {
     refuse_dropout(config, "nystrom");
+    if (pinv_ == "iterative") iterations_ = config.options.get_int("pinv_iterations", 6, 0, 1000);
+    if (pinv_ == "ridge") {
+      ridge_ = config.options.get_double("ridge", 1e-3);
+      config.options.require(ridge_ > 0, "ridge", "more than 0 is wanted");
+    }
+    if (kind_ == "kmeans") kmeans_steps_ = config.options.get_int("kmeans_steps", 3, 0, 1000);
+    if (kind_ == "random") {
+      random_state_.emplace(scope("random_state"), state_tensor(init_random().fork("landmarks")));
+      mutable_traits().random = true;
+      mutable_traits().state = "random_state";
+    }
     const int64_t width = config.options.get_int("conv_kernel", 0, 0, 1 << 16);
     config.options.require(width == 0 || width % 2 == 1, "conv_kernel",
                            "an odd number is wanted, or 0 for no convolution");
@@ -77,10 +142,29 @@ class Nystrom final : public Variant {
                     nn::init::uniform(1 / std::sqrt(static_cast<double>(width))));
   }
 
+  std::string algorithm(int64_t tokens) const override {
+    if (tokens > exact_below_) return {};
+    return concat_message("softmax: ", tokens, " tokens are at most ", exact_below_,
+                          exact_below_ == landmarks_ ? " landmarks" : "");
+  }
+
+  Cost cost(int64_t queries, int64_t) const override {
+    const auto number = [](int64_t n) { return static_cast<double>(n); };
+    const double N = number(queries), H = number(config().heads), D = number(config().head_dim),
+                 m = number(std::min(landmarks_, queries)),
+                 bytes = number(size_of(parameter_dtype()));
+    const double conv = conv_ ? 2 * N * D * number(conv_->size(1)) : 0;
+    if (queries <= exact_below_) return {H * (4 * N * N * D + conv), bytes * H * 2 * N * N};
+    // Products with W; F, G, G V and F Z; A and Z G V; and Z itself.
+    const double inverse = pinv_ == "iterative" ? 8 * number(iterations_) : 26;
+    return {H * (4 * m * N * D + 8 * N * m * D + 4 * m * m * D + inverse * m * m * m + conv),
+            bytes * H * (3 * N * m + 4 * m * m) + bytes * (kind_ == "kmeans" ? 2 * H : 1) * N * m};
+  }
+
  private:
   Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                   const nn::Pass&) override {
-    const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3), m = landmarks_;
+    const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
     check<ShapeError>(k.size(1) == N, "nystrom: as many queries as keys are wanted, not ", N,
                       " and ", k.size(1));
     // All samples have the same segments if there is no padding: one row stands for them.
@@ -89,17 +173,21 @@ class Nystrom final : public Variant {
                                              : std::vector<int32_t>{static_cast<int32_t>(N)};
     Tensor few = Tensor::empty({static_cast<int64_t>(lengths.size()), 1, 1, 1}, DType::u8);
     int64_t exact = 0;
-    for (size_t b = 0; b < lengths.size(); ++b) exact += few.data<uint8_t>()[b] = lengths[b] <= m;
+    for (size_t b = 0; b < lengths.size(); ++b)
+      exact += few.data<uint8_t>()[b] = lengths[b] <= exact_below_;
     const bool all = exact == static_cast<int64_t>(lengths.size());
 
     Variable out;
     if (!all) out = through_landmarks(q, k, v, mask, lengths);
     if (exact) {
-      // Tokens beyond the first m are padding in these samples.
-      const int64_t n = std::min(N, m);
-      Variable first =
-          softmax_attention(slice(q, 1, 0, n), slice(k, 1, 0, n), slice(v, 1, 0, n), mask);
-      if (n < N) first = concat({first, Variable(Tensor::zeros({B, N - n, H, D}, q.dtype()))}, 1);
+      // Tokens from there on are padding in these samples.
+      const int64_t n = std::min(N, exact_below_);
+      Variable first(Tensor::zeros({B, N - n, H, D}, q.dtype()));
+      if (n > 0)
+        first = concat(
+            {softmax_attention(slice(q, 1, 0, n), slice(k, 1, 0, n), slice(v, 1, 0, n), mask),
+             first},
+            1);
       out = all ? first : where(few, first, out);
     }
     if (conv_) {
@@ -109,33 +197,120 @@ class Nystrom final : public Variant {
     return out;
   }
 
-  // softmax(τ q kᵀ), (B, H, N, M) for q (B, H, N, D), k (B, H, M, D); keys that are padding get 0.
-  static Variable weights(const Variable& q, const Variable& k, const Mask& mask = {}) {
+  // softmax(τ q kᵀ), (B, H, N, M) for q (B, H, N, D), k (B, H, M, D), over the first lengths[b]
+  // keys.
+  static Variable weights(const Variable& q, const Variable& k, const Tensor& lengths) {
     Variable scores = matmul(q, transpose(k, 2, 3), 1 / std::sqrt(static_cast<double>(q.size(3))));
-    if (mask.lengths.defined())
-      scores = where(real_tokens(mask.lengths, k.size(2)).permute({0, 2, 3, 1}), scores,
-                     -std::numeric_limits<double>::infinity());
+    if (lengths.defined())
+      scores = where(real_tokens(lengths, k.size(2)).permute({0, 2, 3, 1}), scores, never);
     return softmax(scores);
   }
 
   static Variable softmax_attention(const Variable& q, const Variable& k, const Variable& v,
                                     const Mask& mask) {
-    const Variable p = weights(transpose(q, 1, 2), transpose(k, 1, 2), mask);
+    const Variable p = weights(transpose(q, 1, 2), transpose(k, 1, 2), mask.lengths);
     return transpose(matmul(p, transpose(v, 1, 2)), 1, 2);
   }
 
   Variable through_landmarks(const Variable& q, const Variable& k, const Variable& v,
-                             const Mask& mask, const std::vector<int32_t>& lengths) const {
+                             const Mask& mask, const std::vector<int32_t>& lengths) {
+    const int64_t N = q.size(1), m = std::min(landmarks_, N);
+    // An empty sample has one landmark, which is 0.
+    std::vector<int32_t> counts;
+    for (const int32_t n : lengths)
+      counts.push_back(std::clamp<int32_t>(n, 1, static_cast<int32_t>(m)));
+    Tensor landmarks;  // how many each sample has, where they are not all m
+    if (*std::min_element(counts.begin(), counts.end()) < m)
+      landmarks = Tensor::from(counts, {static_cast<int64_t>(counts.size())});
+
     const Variable Q = transpose(q, 1, 2), K = transpose(k, 1, 2), V = transpose(v, 1, 2);
-    const Variable means(segment_means(lengths, landmarks_, q.size(1), q.dtype()));
-    const Variable Qm = matmul(means, Q), Km = matmul(means, K);  // (B, H, m, D)
-    const Variable F = weights(Q, Km), A = weights(Qm, Km), G = weights(Qm, K, mask);
-    const Variable Z = iterated_inverse(A, iterations_);
+    const Tensor W = kind_ == "kmeans" ? Tensor() : selection(lengths, counts, m, N, q.dtype());
+    const auto landmarks_of = [&](const Variable& x, const Variable& X) {
+      return matmul(Variable(W ? W : clusters(x.value(), lengths, counts, m)), X);
+    };
+    const Variable Qm = landmarks_of(q, Q), Km = landmarks_of(k, K);  // (B, H, m, D)
+    const Variable F = weights(Q, Km, landmarks), G = weights(Qm, K, mask.lengths);
+    Variable A = weights(Qm, Km, landmarks);
+    if (landmarks) A = where(real_tokens(landmarks, m).transpose(1, 2), A, 0.0);
+    const Variable Z = pinv_ == "svd"     ? pinv(A)
+                       : pinv_ == "ridge" ? ridge_inverse(A, ridge_)
+                                          : iterated_inverse(A, iterations_);
+    first_A_ = A.value().select(0, 0).clone();
+    first_Z_ = Z.value().select(0, 0).clone();
     return transpose(matmul(F, matmul(Z, matmul(G, V))), 1, 2);
   }
 
-  int64_t landmarks_, iterations_;
-  std::optional<nn::Parameter> conv_;  // (H, conv_kernel)
+  // W for the kinds that look at positions alone: (samples, 1, m, tokens).
+  Tensor selection(const std::vector<int32_t>& lengths, const std::vector<int32_t>& counts,
+                   int64_t m, int64_t tokens, DType dtype) const {
+    Tensor W = Tensor::zeros({static_cast<int64_t>(lengths.size()), 1, m, tokens}, dtype);
+    dispatch_float(dtype, [&]<class T>() {
+      for (size_t b = 0; b < lengths.size(); ++b) {
+        T* row = W.data<T>() + static_cast<int64_t>(b) * m * tokens;
+        if (lengths[b] == 0) continue;
+        const std::vector<int64_t> begin = segments(lengths[b], counts[b]);
+        const std::vector<int64_t> drawn =
+            random_state_ ? draw(lengths[b], counts[b]) : std::vector<int64_t>();
+        for (int64_t i = 0; i < counts[b]; ++i, row += tokens) {
+          const int64_t first = drawn.empty() ? begin[i] : drawn[i];
+          const int64_t n = kind_ == "mean" ? begin[i + 1] - first : 1;
+          std::fill_n(row + first, n, T{1} / static_cast<T>(n));
+        }
+      }
+    });
+    return W;
+  }
+
+  // `count` of n tokens: those with the smallest of numbers that belong to positions.
+  std::vector<int64_t> draw(int64_t n, int64_t count) const {
+    const Generator generator = generator_of(random_state_->value());
+    std::vector<int64_t> order(n);
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      return generator.bits(static_cast<uint64_t>(a)) < generator.bits(static_cast<uint64_t>(b));
+    });
+    order.resize(count);
+    std::sort(order.begin(), order.end());
+    return order;
+  }
+
+  // W of clusters of x (B, N, H, D): (B, H, m, N).
+  Tensor clusters(const Tensor& x, const std::vector<int32_t>& lengths,
+                  const std::vector<int32_t>& counts, int64_t m) const {
+    const int64_t B = x.size(0), N = x.size(1), H = x.size(2), D = x.size(3);
+    const Tensor dense = x.contiguous();
+    Tensor W = Tensor::zeros({B, H, m, N}, x.dtype());
+    dispatch_float(x.dtype(), [&]<class T>() {
+      parallel_for(B * H, 1, [&](int64_t first, int64_t end) {
+        for (int64_t i = first; i < end; ++i) {
+          const size_t b = lengths.size() == 1 ? 0 : i / H;
+          cluster_means(dense.data<T>() + i / H * N * H * D + i % H * D, H * D,
+                        static_cast<int64_t>(lengths[b]), D, counts[b], kmeans_steps_, N,
+                        W.data<T>() + i * m * N);
+        }
+      });
+    });
+    return W;
+  }
+
+  // How far Z is from a pseudo-inverse: the largest |A Z A - A| / |A| (Frobenius) of the heads of
+  // the first sample of the latest pass through landmarks.
+  std::map<std::string, double> own_metrics() const override {
+    if (!first_A_) return {};
+    const Variable A(first_A_);
+    const Variable difference = matmul(matmul(A, Variable(first_Z_)), A) - A;
+    const Variable ratio = sum(square(difference), {1, 2}) / sum(square(A), {1, 2});
+    return {{"pinv_residual", std::sqrt(max(ratio, 0).value().item())}};
+  }
+
+  int64_t landmarks_;
+  std::string kind_, pinv_;
+  int64_t exact_below_;
+  int64_t iterations_ = 0, kmeans_steps_ = 0;
+  double ridge_ = 0;
+  std::optional<nn::Buffer> random_state_;  // (2) i64, the generator's
+  std::optional<nn::Parameter> conv_;       // (H, conv_kernel)
+  Tensor first_A_, first_Z_;                // (H, m, m)
 };
 
 }  // namespace
@@ -143,6 +318,7 @@ class Nystrom final : public Variant {
 Registration nystrom_variant() {
   return {{.summary = "softmax attention through m landmarks; exact for at most m tokens",
            .averages = false,
+           .separate_queries = false,
            .positional = true,
            .causal_reason = "landmarks average future tokens",
            .cross_lengths = false,
@@ -153,7 +329,11 @@ Registration nystrom_variant() {
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
             return std::make_unique<Nystrom>(scope, config);
           },
-          {{{"landmarks", 4}}, {{"landmarks", 4}, {"conv_kernel", 3}}}};
+          {{{"landmarks", 4}},
+           {{"landmarks", 4}, {"conv_kernel", 3}, {"pinv_iterations", 10}},
+           {{"landmarks", 4}, {"landmark_kind", "stride"}, {"pinv", "svd"}},
+           {{"landmarks", 4}, {"landmark_kind", "random"}, {"pinv", "ridge"}, {"ridge", 0.1}},
+           {{"landmarks", 4}, {"landmark_kind", "kmeans"}, {"exact_below", 0}}}};
 }
 
 }  // namespace longhand::attention

@@ -63,7 +63,7 @@ inline Mask lengths(const std::vector<int32_t>& values) {
   return {Tensor::from(values, {static_cast<int64_t>(values.size())})};
 }
 
-/// The result and all gradients of a variant.
+/// The result and all gradients of a variant; zeros for what the result does not depend on.
 struct Outcome {
   Tensor out, dq, dk, dv;
   std::map<std::string, Tensor> parameters;  // gradients
@@ -76,7 +76,10 @@ inline Outcome run_variant(attention::Variant& variant, const Tensor& q, const T
   const Variable vq(q, true), vk(k, true), vv(v, true);
   const Variable out = variant.forward(vq, vk, vv, mask, pass);
   backward(out, cotangent);
-  Outcome o{out.value(), vq.grad(), vk.grad(), vv.grad(), {}};
+  const auto gradient = [](const Variable& x) {
+    return x.grad() ? x.grad() : Tensor::zeros(x.shape(), x.dtype());
+  };
+  Outcome o{out.value(), gradient(vq), gradient(vk), gradient(vv), {}};
   for (auto& [name, parameter] : variant.named_parameters())
     if (parameter.grad().defined()) o.parameters[name] = parameter.grad().clone();
   return o;

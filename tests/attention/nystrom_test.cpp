@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <numeric>
+
+#include "longhand/core/linalg.h"
 #include "tests/attention/attention_check.h"
 
 using namespace longhand;
@@ -119,4 +123,278 @@ TEST_CASE("nystrom: large scores stay finite") {
   CHECK(all_finite(o.out));
   CHECK(all_finite(o.dq));
   CHECK(all_finite(o.dk));
+}
+
+namespace {
+
+// Scores and sums of N tokens: 2 heads of width 4.
+double softmax_flops(double N) { return 2 * 4 * N * N * 4; }
+
+using Settings = std::map<std::string, OptionValue>;
+using Rows = std::vector<Row>;
+
+Options with(int64_t landmarks, const Settings& settings) {
+  Options options("attention");
+  options.set("landmarks", landmarks);
+  options.set("exact_below", int64_t{0});
+  for (const auto& [key, value] : settings) options.set(key, value);
+  return options;
+}
+
+Row mean_of(const Rows& rows) {
+  Row out(rows[0].size(), 0.0);
+  for (const Row& row : rows)
+    for (size_t d = 0; d < out.size(); ++d) out[d] += row[d] / static_cast<double>(rows.size());
+  return out;
+}
+
+// The tokens of each of `count` segments: the shorter ones first.
+std::vector<Rows> cut(const Rows& x, size_t count) {
+  std::vector<Rows> out;
+  size_t begin = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t n = x.size() / count + (i >= count - x.size() % count);
+    out.emplace_back(x.begin() + begin, x.begin() + begin + n);
+    begin += n;
+  }
+  return out;
+}
+
+double distance(const Row& a, const Row& b) {
+  double sum = 0;
+  for (size_t d = 0; d < a.size(); ++d) sum += (a[d] - b[d]) * (a[d] - b[d]);
+  return sum;
+}
+
+// Landmarks of the real tokens x of one head. `order`: tokens in the order in which they are drawn.
+Rows landmarks(const std::string& kind, const Rows& x, size_t m, const std::vector<size_t>& order) {
+  const size_t count = std::min(m, x.size());
+  const std::vector<Rows> parts = cut(x, count);
+  Rows out;
+  if (kind == "random") {
+    std::vector<size_t> drawn;
+    for (const size_t j : order)
+      if (j < x.size() && drawn.size() < count) drawn.push_back(j);
+    std::sort(drawn.begin(), drawn.end());
+    for (const size_t j : drawn) out.push_back(x[j]);
+    return out;
+  }
+  for (const Rows& part : parts) out.push_back(kind == "stride" ? part[0] : mean_of(part));
+  if (kind == "kmeans")
+    for (int step = 0; step < 3; ++step) {
+      std::vector<Rows> clusters(count);
+      for (const Row& row : x) {
+        size_t best = 0;
+        for (size_t c = 1; c < count; ++c)
+          if (distance(row, out[c]) < distance(row, out[best])) best = c;
+        clusters[best].push_back(row);
+      }
+      for (size_t c = 0; c < count; ++c)
+        if (!clusters[c].empty()) out[c] = mean_of(clusters[c]);
+    }
+  return out;
+}
+
+// softmax(q k^T / sqrt(D)), row by row.
+Tensor weights(const Rows& q, const Rows& k) {
+  Tensor out =
+      Tensor::empty({static_cast<int64_t>(q.size()), static_cast<int64_t>(k.size())}, DType::f64);
+  double* w = out.data<double>();
+  for (const Row& row : q) {
+    double total = 0;
+    for (const Row& key : k) total += softmax_kernel(row, key);
+    for (const Row& key : k) *w++ = softmax_kernel(row, key) / total;
+  }
+  return out;
+}
+
+Tensor product(const Tensor& a, const Tensor& b) {
+  return matmul(Variable(a), Variable(b)).value();
+}
+
+// The order in which a variant's tokens are drawn: by the numbers of their positions.
+std::vector<size_t> order_of(attention::Variant& variant, size_t tokens) {
+  std::vector<size_t> order(tokens);
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto state = variant.state_dict();
+  if (!state.count("random_state")) return order;
+  const auto words = state.at("random_state").to_vector<int64_t>();
+  const Generator g =
+      Generator::from_state({static_cast<uint64_t>(words[0]), static_cast<uint64_t>(words[1])});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return g.bits(a) < g.bits(b); });
+  return order;
+}
+
+}  // namespace
+
+TEST_CASE("nystrom: every kind of landmarks and of inverse, as plain loops have it") {
+  const std::string kind = GENERATE("mean", "stride", "random", "kmeans");
+  const std::string inverse = GENERATE("svd", "ridge");
+  const std::vector<int32_t> n{23, 9, 4, 3, 1, 0};
+  const int64_t B = 6, N = 23, H = 2, D = 4;
+  const auto variant = make_variant("nystrom", {.max_length = N},
+                                    with(4, {{"landmark_kind", kind}, {"pinv", inverse}}));
+  CHECK(variant->traits().random == (kind == "random"));
+  const Tensor q = normal({B, N, H, D}, 1, DType::f64, 2),
+               k = normal({B, N, H, D}, 2, DType::f64, 2), v = normal({B, N, H, D}, 3);
+  const Tensor out = forward(*variant, q, k, v, lengths(n));
+  const auto qs = rows_of(q), ks = rows_of(k), vs = rows_of(v);
+  const std::vector<size_t> order = order_of(*variant, 23);
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t h = 0; h < H && n[b] > 0; ++h) {
+      INFO(kind << " " << inverse << ", sample " << b << " head " << h);
+      Rows Q, K, V;
+      for (int64_t j = 0; j < n[b]; ++j) {
+        Q.push_back(qs[(b * N + j) * H + h]);
+        K.push_back(ks[(b * N + j) * H + h]);
+        V.push_back(vs[(b * N + j) * H + h]);
+      }
+      const Rows Qm = landmarks(kind, Q, 4, order), Km = landmarks(kind, K, 4, order);
+      const Tensor A = weights(Qm, Km);
+      Tensor Z = pseudo_inverse(A);
+      if (inverse == "ridge") {
+        const Tensor At = A.transpose(0, 1);
+        Tensor square = product(At, A).clone();
+        for (int64_t i = 0; i < A.size(0); ++i) square.data<double>()[i * A.size(0) + i] += 1e-3;
+        Z = product(pseudo_inverse(square), At);
+      }
+      Tensor values = Tensor::empty({n[b], D}, DType::f64);
+      for (int64_t j = 0; j < n[b]; ++j)
+        std::copy(V[j].begin(), V[j].end(), values.data<double>() + j * D);
+      const Tensor wanted = product(product(weights(Q, Km), Z), product(weights(Qm, K), values));
+      CHECK(near(one(out, b, n[b]).select(2, h).squeeze(0), wanted, 1e-10));
+    }
+}
+
+TEST_CASE("nystrom: with all tokens for landmarks and an exact inverse it is softmax") {
+  const std::string kind = GENERATE("mean", "stride", "random", "kmeans");
+  const int64_t N = 16;
+  const Made made{.dim = 16, .max_length = N};
+  const auto softmax = make_variant("softmax", made);
+  const Shape shape{4, N, 2, 16};
+  const Tensor q = normal(shape, 1, DType::f64, 1), k = normal(shape, 2, DType::f64, 1),
+               v = normal(shape, 3), c = normal(shape, 4);
+  const Mask mask = lengths({16, 7, 1, 0});
+  const Outcome wanted = run_variant(*softmax, q, k, v, mask, c);
+  const auto run = [&](Settings settings) {
+    settings["landmark_kind"] = kind;
+    const auto variant = make_variant("nystrom", made, with(N, settings));
+    CHECK(variant->algorithm(N).empty());
+    return run_variant(*variant, q, k, v, mask, c);
+  };
+  const Outcome exact = run({{"pinv", "svd"}});
+  CHECK(near(exact.out, wanted.out, 1e-12));
+  CHECK(near(exact.dq, wanted.dq, 1e-10));
+  CHECK(near(exact.dk, wanted.dk, 1e-10));
+  CHECK(near(exact.dv, wanted.dv, 1e-12));
+  CHECK(near(run({{"pinv_iterations", int64_t{20}}}).out, wanted.out, 1e-6));
+  CHECK_FALSE(near(run({{"pinv_iterations", int64_t{4}}}).out, wanted.out, 1e-6));
+  CHECK(near(run({{"pinv", "ridge"}, {"ridge", 1e-12}}).out, wanted.out, 1e-6));
+}
+
+TEST_CASE("nystrom: gradients of every kind of landmarks and inverse") {
+  const std::string kind = GENERATE("mean", "stride", "random", "kmeans");
+  const std::string inverse = GENERATE("iterative", "svd", "ridge");
+  const auto variant = make_variant(
+      "nystrom", {.dim = 3},
+      with(3, {{"landmark_kind", kind}, {"pinv", inverse}, {"conv_kernel", int64_t{3}}}));
+  // Scores far apart: then A is far from singular.
+  const Tensor q = normal({4, 10, 2, 3}, 1, DType::f64, 2),
+               k = normal({4, 10, 2, 3}, 2, DType::f64, 2), v = normal({4, 10, 2, 3}, 3),
+               c = normal({4, 10, 2, 3}, 4);
+  for (const Mask& mask : {Mask{}, lengths({10, 5, 2, 0})}) {
+    const GradcheckReport report = gradcheck(
+        [&](const Variables& in) { return variant->forward(in[0], in[1], in[2], mask, {}); },
+        {q, k, v}, {.absolute = 2e-6});
+    INFO(kind << " " << inverse << " " << report);
+    CHECK(report.ok);
+  }
+  const Mask mask = lengths({10, 5, 2, 0});
+  check_parameters(
+      *variant, [&] { return variant->forward(Variable(q), Variable(k), Variable(v), mask, {}); });
+  // Each sample alone and cut, whatever the padding holds.
+  const Outcome all = run_variant(*variant, q, k, v, mask, c);
+  for (const auto& [b, n] : std::map<int64_t, int64_t>{{0, 10}, {1, 5}, {2, 2}}) {
+    const Outcome alone =
+        run_variant(*variant, one(q, b, n), one(k, b, n), one(v, b, n), {}, one(c, b, n));
+    CHECK(near(one(all.out, b, n), alone.out, 1e-11));
+    CHECK(near(one(all.dk, b, n), alone.dk, 1e-10));
+  }
+  const Outcome poisoned =
+      run_variant(*variant, with_padding(q, mask, NAN), with_padding(k, mask, NAN),
+                  with_padding(v, mask, NAN), mask, with_padding(c, mask, NAN));
+  CHECK(identical(poisoned.out, all.out));
+  CHECK(identical(poisoned.dk, all.dk));
+}
+
+TEST_CASE("nystrom: no steps of k-means are segment means") {
+  const auto a = make_variant("nystrom", {},
+                              with(4, {{"landmark_kind", "kmeans"}, {"kmeans_steps", int64_t{0}}}));
+  const auto b = make_variant("nystrom", {}, with(4, {}));
+  const auto c = make_variant("nystrom", {}, with(4, {{"landmark_kind", "kmeans"}}));
+  const Tensor q = normal({2, 13, 2, 4}, 1), k = normal({2, 13, 2, 4}, 2),
+               v = normal({2, 13, 2, 4}, 3);
+  CHECK(near(forward(*a, q, k, v), forward(*b, q, k, v), 1e-13));
+  CHECK_FALSE(near(forward(*c, q, k, v), forward(*b, q, k, v), 1e-3));
+}
+
+TEST_CASE("nystrom: random landmarks are kept in the state") {
+  const auto make = [](uint64_t seed) {
+    return make_variant("nystrom", {.seed = seed}, with(4, {{"landmark_kind", "random"}}));
+  };
+  const auto a = make(1), b = make(2);
+  const Tensor x = normal({2, 13, 2, 4}, 1);
+  const Tensor out = forward(*a, x, x, x);
+  CHECK(identical(forward(*a, x, x, x), out));
+  CHECK_FALSE(near(forward(*b, x, x, x), out, 1e-6));
+  b->load_state_dict(a->state_dict());
+  CHECK(identical(forward(*b, x, x, x), out));
+}
+
+TEST_CASE("nystrom: where it is exact, and how it says so") {
+  const auto usual = make_variant("nystrom", {}, nystrom(4));
+  CHECK(usual->algorithm(4) == "softmax: 4 tokens are at most 4 landmarks");
+  CHECK(usual->algorithm(5).empty());
+  const auto longer = make_variant("nystrom", {}, with(4, {{"exact_below", int64_t{10}}}));
+  CHECK(longer->algorithm(10).find("softmax") == 0);
+  CHECK(longer->algorithm(11).empty());
+  const auto softmax = make_variant("softmax");
+  const Tensor x = normal({2, 13, 2, 4}, 1, DType::f64, 2);
+  const Mask mask = lengths({13, 10});
+  const Tensor a = forward(*longer, x, x, x, mask), b = forward(*softmax, x, x, x, mask);
+  CHECK(near(one(a, 1, 10), one(b, 1, 10), 1e-13));
+  CHECK_FALSE(near(one(a, 0, 13), one(b, 0, 13), 1e-3));
+  CHECK(longer->cost(10, 10).flops == softmax_flops(10));
+  CHECK(usual->cost(2048, 2048).flops < 2.1 * usual->cost(1024, 1024).flops);
+}
+
+TEST_CASE("nystrom: the residual of the inverse falls with iterations") {
+  const Tensor q = normal({2, 13, 2, 4}, 1, DType::f64, 2),
+               k = normal({2, 13, 2, 4}, 2, DType::f64, 2);
+  const auto residual = [&](const Settings& settings) {
+    const auto variant = make_variant("nystrom", {}, with(4, settings));
+    CHECK(variant->metrics().empty());
+    forward(*variant, q, k, q);
+    return variant->metrics().at("pinv_residual");
+  };
+  CHECK(residual({{"pinv", "svd"}}) <= 1e-13);
+  const double none = residual({{"pinv_iterations", int64_t{0}}}), six = residual({}),
+               twenty = residual({{"pinv_iterations", int64_t{20}}});
+  INFO(none << " " << six << " " << twenty);
+  CHECK(none >= 0.1);
+  CHECK(six <= 0.5 * none);
+  CHECK(twenty <= 1e-3 * six);
+}
+
+TEST_CASE("nystrom: options of the ways not taken are unknown") {
+  const auto unknown = [](const Settings& settings) {
+    const Options options = with(4, settings);
+    make_variant("nystrom", {}, options);
+    CHECK_THROWS_AS(options.check_all_read(), ConfigError);
+  };
+  unknown({{"ridge", 1e-3}});
+  unknown({{"pinv", "svd"}, {"pinv_iterations", int64_t{6}}});
+  unknown({{"kmeans_steps", int64_t{3}}});
+  CHECK_THROWS_AS(make_variant("nystrom", {}, with(4, {{"pinv", "ridge"}, {"ridge", 0.0}})),
+                  ConfigError);
 }

@@ -55,7 +55,10 @@ Result run(Transformer& model, const Tensor& t, const Tensor& lengths, const nn:
   fill_normal(seed, Generator(99));
   backward(logits, seed);
   Result out{logits.value(), {}};
-  for (auto& [name, p] : model.named_parameters()) out.gradients[name] = p.take_grad();
+  for (auto& [name, p] : model.named_parameters()) {
+    const Tensor grad = p.take_grad();  // none where attention looks at no content
+    out.gradients[name] = grad ? grad : Tensor::zeros(p.shape(), p.dtype());
+  }
   return out;
 }
 
@@ -173,11 +176,12 @@ TEST_CASE("transformer: one thread and three give the same bits") {
   const std::string variant = GENERATE(from_range(library));
   INFO(variant);
   TransformerConfig config = small(variant);
-  config.max_length = 600;
+  const int32_t N = variant == "svd" ? 60 : 600;  // at a cost of N³
+  config.max_length = N;
   config.dropout = 0.1;
   Transformer model(nn::root(DType::f32, 1), config);
-  const Tensor t = tokens(4, 600, 1);
-  const Tensor lengths = Tensor::from<int32_t>({600, 599, 1, 300}, {4});
+  const Tensor t = tokens(4, N, 1);
+  const Tensor lengths = Tensor::from<int32_t>({N, N - 1, 1, N / 2}, {4});
   const nn::Pass pass{true, Generator(1)};
   const int before = threads();
   set_threads(1);

@@ -1,0 +1,92 @@
+// Uniform attention: what is left of softmax attention when no score differs from any other.
+//
+//   out_i = mean of v_j over the real tokens j (causal: over j <= i)
+#include "longhand/attention/dropout_option.h"
+#include "longhand/attention/variant.h"
+#include "longhand/autograd/ops.h"
+
+namespace longhand::attention {
+namespace {
+
+// Running sums, in double as cumsum keeps them.
+class MeanDecoder final : public Decoder {
+ public:
+  Tensor step(const Tensor&, const Tensor&, const Tensor& v) override {
+    if (!sums_) sums_ = Tensor::zeros(v.shape(), DType::f64);
+    ++tokens_;
+    const Tensor in = v.contiguous();
+    Tensor out = Tensor::empty(v.shape(), v.dtype());
+    dispatch_float(v.dtype(), [&]<class T>() {
+      const T inverse = T{1} / static_cast<T>(tokens_);
+      for (int64_t i = 0; i < out.numel(); ++i) {
+        const double sum = sums_.data<double>()[i] += double{in.data<T>()[i]};
+        out.data<T>()[i] = static_cast<T>(sum) * inverse;
+      }
+    });
+    return out;
+  }
+  int64_t bytes() const override { return sums_ ? sums_.numel() * 8 : 0; }
+
+ private:
+  Tensor sums_;  // (B, H, D)
+  int64_t tokens_ = 0;
+};
+
+class Mean final : public Variant {
+ public:
+  Mean(const nn::Scope& scope_, const Config& config) : Variant(scope_, config) {
+    refuse_dropout(config, "mean");
+  }
+  std::unique_ptr<Decoder> decoder(int64_t) const override {
+    return std::make_unique<MeanDecoder>();
+  }
+  Cost cost(int64_t queries, int64_t keys) const override {
+    const int64_t width = config().heads * config().head_dim;
+    const double sums = static_cast<double>((config().causal ? queries : 1) * width);
+    return {static_cast<double>(keys * width) + sums,
+            sums * static_cast<double>(size_of(parameter_dtype()))};
+  }
+
+ private:
+  Variable attend(const Variable& q, const Variable&, const Variable& v, const Mask& mask,
+                  const nn::Pass&) override {
+    const int64_t M = v.size(1);
+    if (config().causal) {
+      std::vector<int32_t> counts;
+      for (int64_t i = 0; i < M; ++i) counts.push_back(static_cast<int32_t>(i + 1));
+      return cumsum(v, 1) * inverse(counts, {1, M, 1, 1}, v.dtype());
+    }
+    const std::vector<int32_t> n = mask.lengths.defined()
+                                       ? mask.lengths.to_vector<int32_t>()
+                                       : std::vector<int32_t>{static_cast<int32_t>(M)};
+    const auto samples = static_cast<int64_t>(n.size());
+    return broadcast_to(sum(v, {1}, true) * inverse(n, {samples, 1, 1, 1}, v.dtype()), q.shape());
+  }
+
+  // 1 / n, and 0 for 0.
+  static Variable inverse(const std::vector<int32_t>& counts, const Shape& shape, DType dtype) {
+    Tensor out = Tensor::empty(shape, dtype);
+    dispatch_float(dtype, [&]<class T>() {
+      T* to = out.data<T>();
+      for (const int32_t n : counts) *to++ = n ? T{1} / static_cast<T>(n) : T{0};
+    });
+    return Variable(out);
+  }
+};
+
+}  // namespace
+
+Registration mean_variant() {
+  return {{.summary = "the mean of all values: uniform attention, a control",
+           .causal = true,
+           .decodes = true,
+           .time = "N D",
+           .memory = "D",
+           .state = "-",
+           .paper = "-"},
+          [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
+            return std::make_unique<Mean>(scope, config);
+          }};
+}
+
+}  // namespace longhand::attention

@@ -1,0 +1,51 @@
+// No attention: every token keeps its own value. What a model learns with it, it learns without
+// looking at other tokens.
+//
+//   out_i = v_i
+#include "longhand/attention/dropout_option.h"
+#include "longhand/attention/variant.h"
+
+namespace longhand::attention {
+namespace {
+
+class NoneDecoder final : public Decoder {
+ public:
+  Tensor step(const Tensor&, const Tensor&, const Tensor& v) override { return v.clone(); }
+  int64_t bytes() const override { return 0; }
+};
+
+class None final : public Variant {
+ public:
+  None(const nn::Scope& scope_, const Config& config) : Variant(scope_, config) {
+    refuse_dropout(config, "none");
+  }
+  std::unique_ptr<Decoder> decoder(int64_t) const override {
+    return std::make_unique<NoneDecoder>();
+  }
+
+ private:
+  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask&,
+                  const nn::Pass&) override {
+    check<ShapeError>(q.size(1) == k.size(1), "none: as many queries as keys are wanted, not ",
+                      q.size(1), " and ", k.size(1));
+    return v;
+  }
+};
+
+}  // namespace
+
+Registration none_variant() {
+  return {{.summary = "the token's own value: no attention, a control",
+           .causal = true,
+           .decodes = true,
+           .cross_lengths = false,
+           .time = "0",
+           .memory = "0",
+           .state = "-",
+           .paper = "-"},
+          [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
+            return std::make_unique<None>(scope, config);
+          }};
+}
+
+}  // namespace longhand::attention

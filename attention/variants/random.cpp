@@ -1,0 +1,99 @@
+// Fixed random attention: weights that know positions but no content, drawn once. The fixed random
+// synthesizer of Tay et al. 2020 (arXiv 2005.00743), which does not train R:
+//
+//   O = softmax(R) V,   R_ij from N(0, spread²), of each head
+//
+// over the real keys of each sample (causal: j <= i). Only the generator is kept; R_ij depends on
+// it and on (head, i, j), so any length has the R of a longer one's corner.
+#include <limits>
+
+#include "longhand/attention/dropout_option.h"
+#include "longhand/attention/mask.h"
+#include "longhand/attention/random_state.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/core/parallel.h"
+
+namespace longhand::attention {
+namespace {
+
+constexpr double never = -std::numeric_limits<double>::infinity();
+
+class Random final : public Variant {
+ public:
+  Random(const nn::Scope& scope_, const Config& config)
+      : Variant(scope_, config),
+        dropout_(read_dropout(config)),
+        spread_(config.options.get_double("spread", 1, 0)),
+        random_state_(scope("random_state"), state_tensor(init_random().fork("scores"))) {}
+
+  Cost cost(int64_t queries, int64_t keys) const override {
+    const double pairs = static_cast<double>(config().heads * queries * keys);
+    return {2 * pairs * static_cast<double>(config().head_dim),
+            3 * pairs * static_cast<double>(size_of(parameter_dtype()))};
+  }
+
+ private:
+  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
+                  const nn::Pass& pass) override {
+    const int64_t B = q.size(0), N = q.size(1), H = q.size(2);
+    check<ShapeError>(k.size(1) == N, "random: as many queries as keys are wanted, not ", N,
+                      " and ", k.size(1));
+    Variable scores(this->scores(N, q.dtype()));  // (H, N, N)
+    if (config().causal)
+      scores = where(causal_keep(N), scores, never);
+    else if (mask.lengths.defined())
+      scores = where(real_tokens(mask.lengths, N).permute({0, 2, 3, 1}), scores, never);
+    Variable p = softmax(scores);
+    if (pass.training && dropout_ > 0)
+      p = dropout(broadcast_to(p, {B, H, N, N}), dropout_, pass.random.fork(full_name()));
+    return transpose(matmul(p, transpose(v, 1, 2)), 1, 2);
+  }
+
+  // R (H, n, n). The largest so far is kept; loading a checkpoint changes what it is drawn from.
+  Tensor scores(int64_t n, DType dtype) {
+    const Tensor& state = random_state_.value();
+    if (scores_ && scores_.size(1) >= n && scores_.dtype() == dtype &&
+        identical(drawn_from_, state))
+      return scores_.slice(1, 0, n).slice(2, 0, n);
+    const int64_t H = config().heads;
+    const Generator generator = generator_of(state);
+    scores_ = Tensor::empty({H, n, n}, dtype);
+    dispatch_float(dtype, [&]<class T>() {
+      T* const out = scores_.data<T>();
+      parallel_for(H * n, std::max<int64_t>(1, 4096 / n), [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) {
+          const Generator own =
+              generator.fork(static_cast<uint64_t>(row / n)).fork(static_cast<uint64_t>(row % n));
+          for (int64_t j = 0; j < n; ++j)
+            out[row * n + j] = static_cast<T>(spread_ * own.normal(static_cast<uint64_t>(j)));
+        }
+      });
+    });
+    drawn_from_ = state.clone();
+    return scores_;
+  }
+
+  double dropout_, spread_;
+  nn::Buffer random_state_;  // (2) i64, the generator's
+  Tensor scores_, drawn_from_;
+};
+
+}  // namespace
+
+Registration random_variant() {
+  return {{.summary = "fixed random weights of positions, a control",
+           .random = true,
+           .positional = true,
+           .causal = true,
+           .cross_lengths = false,
+           .time = "N^2 D",
+           .memory = "N^2",
+           .state = "random_state",
+           .paper = "Tay et al. 2020, arXiv 2005.00743"},
+          [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
+            return std::make_unique<Random>(scope, config);
+          },
+          {{}, {{"spread", 3.0}, {"dropout", 0.3}}}};
+}
+
+}  // namespace longhand::attention

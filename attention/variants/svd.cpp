@@ -1,0 +1,254 @@
+// The best attention of low rank, an oracle: softmax attention whose weights are replaced by the
+// nearest matrix of rank r. Eckart & Young 1936; with P = softmax(Q Kᵀ / sqrt(D)) = U Σ Vᵀ
+//
+//   O = P_r V,   P_r = sum of σ_i u_i v_iᵀ over i <= r = U_r U_rᵀ P
+//
+// |P - P_r|² = sum of σ_i² over i > r: no matrix of rank r comes nearer. r is fixed, or the
+// smallest with sum_(i<=r) e_i >= energy sum e_i, where e = σ² ("squares") or σ ("values": what
+// Wang et al. 2020, arXiv 2006.04768, add up). Padding has no part in P: a decomposition is of the
+// real rows and columns of a sample. It costs N³: this shows what low rank can do, it saves
+// nothing.
+//
+// The gradient is either that of U_r U_rᵀ P with a constant U_r ("projector"), dP = U_r U_rᵀ dP_r,
+// or that of P_r ("exact"): with G = Uᵀ dP_r V and i <= r < j
+//
+//   dP = Π G' + G' Π' - Π G' Π' + sum_ij x_ij u_i v_jᵀ + y_ij u_j v_iᵀ
+//   x_ij = (σ_j² G_ij + σ_i σ_j G_ji) / (σ_i² - σ_j²),   y_ij = (σ_j² G_ji + σ_i σ_j G_ij) / same
+//
+// where G' = dP_r, Π = U_r U_rᵀ, Π' = V_r V_rᵀ: large where σ_r is near σ_(r+1). Pairs of equal σ
+// have x = y = 0.
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "longhand/attention/dropout_option.h"
+#include "longhand/attention/mask.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/core/linalg.h"
+#include "longhand/core/parallel.h"
+
+namespace longhand::attention {
+namespace {
+
+constexpr double never = -std::numeric_limits<double>::infinity();
+
+struct Rule {
+  int64_t rank;    // if energy is 0
+  double energy;   // of the values that stay
+  bool squares;    // energy is of σ², not of σ
+  bool projector;  // the gradient
+};
+
+// What is kept of one matrix: factors of all singular values, and how many stay.
+struct Kept {
+  Svd svd;
+  int64_t rank = 0;
+  double energy = 0;
+};
+
+Kept decompose(const Tensor& P, const Rule& rule) {
+  Kept kept{svd(P)};
+  const std::vector<double> s = kept.svd.s.to_vector<double>();
+  const auto part = [&](double sigma) { return rule.squares ? sigma * sigma : sigma; };
+  double total = 0, sum = 0;
+  for (const double sigma : s) total += part(sigma);
+  const auto enough = [&] {
+    return rule.energy > 0 ? sum >= rule.energy * total : kept.rank >= rule.rank;
+  };
+  while (kept.rank < static_cast<int64_t>(s.size()) && !enough()) sum += part(s[kept.rank++]);
+  kept.energy = total > 0 ? sum / total : 1;
+  return kept;
+}
+
+Tensor product(const Tensor& a, const Tensor& b) {
+  return matmul(Variable(a), Variable(b)).value();
+}
+
+// The first r columns, or the others.
+Tensor first(const Tensor& u, int64_t r) { return u.slice(1, 0, r); }
+Tensor others(const Tensor& u, int64_t r) { return u.slice(1, r, u.size(1)); }
+
+// dP for the gradient G of P_r, both (n, m) f64.
+Tensor gradient(const Kept& kept, const Tensor& G, bool projector) {
+  const int64_t r = kept.rank, k = kept.svd.s.numel();
+  const Tensor u = first(kept.svd.u, r), ut = u.transpose(0, 1);
+  const Variable inside(product(u, product(ut, G)));
+  if (projector) return inside.value();
+  const Tensor V = kept.svd.vt.transpose(0, 1), v = first(V, r), vt = v.transpose(0, 1);
+  Variable dP = inside + Variable(product(product(G, v), vt)) -
+                Variable(product(product(inside.value(), v), vt));
+  if (r == k || r == 0) return dP.value();
+  const Tensor u2 = others(kept.svd.u, r), v2 = others(V, r);
+  const Tensor Gij = product(product(ut, G), v2).contiguous(),  // (r, k - r)
+      Gji = product(product(u2.transpose(0, 1), G), v).transpose(0, 1).contiguous();
+  Tensor x = Tensor::empty({r, k - r}, DType::f64), y = Tensor::empty({r, k - r}, DType::f64);
+  const double* const s = kept.svd.s.data<double>();
+  for (int64_t i = 0; i < r; ++i)
+    for (int64_t j = 0; j < k - r; ++j) {
+      const int64_t at = i * (k - r) + j;
+      const double a = s[i], b = s[r + j], gap = (a - b) * (a + b);
+      const double gij = Gij.data<double>()[at], gji = Gji.data<double>()[at];
+      const bool apart = gap > 1e-14 * s[0] * s[0];
+      x.data<double>()[at] = apart ? (b * b * gij + a * b * gji) / gap : 0;
+      y.data<double>()[at] = apart ? (b * b * gji + a * b * gij) / gap : 0;
+    }
+  dP = dP + Variable(product(product(u, x), v2.transpose(0, 1))) +
+       Variable(product(product(u2, y.transpose(0, 1)), vt));
+  return dP.value();
+}
+
+// The part of matrix i of P (B, H, N, M) with real rows and columns.
+Tensor real_part(const Tensor& P, int64_t i, const std::vector<int32_t>& lengths) {
+  const int64_t H = P.size(1);
+  const Tensor all = P.select(0, i / H).select(0, i % H);
+  return lengths.empty() ? all : all.slice(0, 0, lengths[i / H]).slice(1, 0, lengths[i / H]);
+}
+
+// P_r of P (B, H, N, M); 0 outside of the first lengths[b] rows and columns, if lengths are given.
+Variable truncated(const Variable& P, const std::vector<int32_t>& lengths, const Rule& rule,
+                   std::vector<Kept>& kept) {
+  const int64_t count = P.size(0) * P.size(1);
+  Tensor out = Tensor::zeros(P.shape(), P.dtype());
+  kept.assign(count, {});
+  parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Tensor from = real_part(P.value(), i, lengths).to(DType::f64);
+      if (from.numel() == 0) continue;
+      kept[i] = decompose(from, rule);
+      const Tensor u = first(kept[i].svd.u, kept[i].rank);
+      Tensor to = real_part(out, i, lengths);
+      copy_into(to, product(u, product(u.transpose(0, 1), from)));
+    }
+  });
+  return record("low_rank", out, {P},
+                [kept, lengths, projector = rule.projector](const Tensor& grad_out,
+                                                            std::span<GradSlot> grad_in) {
+                  Tensor dP = Tensor::zeros(grad_out.shape(), grad_out.dtype());
+                  parallel_for(static_cast<int64_t>(kept.size()), 1,
+                               [&](int64_t begin, int64_t end) {
+                                 for (int64_t i = begin; i < end; ++i) {
+                                   Tensor to = real_part(dP, i, lengths);
+                                   const Tensor G = real_part(grad_out, i, lengths).to(DType::f64);
+                                   if (G.numel()) copy_into(to, gradient(kept[i], G, projector));
+                                 }
+                               });
+                  grad_in[0].take(dP);
+                });
+}
+
+class SvdAttention final : public Variant {
+ public:
+  SvdAttention(const nn::Scope& scope_, const Config& config)
+      : Variant(scope_, config), renormalize_(config.options.get_bool("renormalize", false)) {
+    refuse_dropout(config, "svd");
+    const Options& options = config.options;
+    rule_.energy = options.get_double("energy", 0, 0, 1);
+    options.require(rule_.energy == 0 || !options.has("rank"), "energy",
+                    "energy and rank both say how many singular values stay");
+    if (rule_.energy > 0)
+      rule_.squares =
+          options.get_choice("energy_of", "squares", {"squares", "values"}) == "squares";
+    else
+      rule_.rank = options.get_int("rank", 16, 1);
+    rule_.projector =
+        options.get_choice("gradient", "projector", {"projector", "exact"}) == "projector";
+    mutable_traits().averages = renormalize_;
+  }
+
+  std::string algorithm(int64_t tokens) const override {
+    if (rule_.energy > 0 || tokens > rule_.rank) return {};
+    return concat_message("softmax: the rank of ", tokens, " tokens is at most ", rule_.rank);
+  }
+  Cost cost(int64_t queries, int64_t keys) const override {
+    const auto N = static_cast<double>(queries), M = static_cast<double>(keys),
+               H = static_cast<double>(config().heads), D = static_cast<double>(config().head_dim);
+    const double least = std::min(N, M), most = std::max(N, M);
+    // A decomposition takes about 6 m n² + 20 n³ for m >= n (Golub & Van Loan); it is done in f64.
+    return {
+        H * (4 * N * M * D + 6 * most * least * least + 20 * least * least * least),
+        H * (3 * N * M * static_cast<double>(size_of(parameter_dtype())) + (N + M) * least * 8)};
+  }
+
+ private:
+  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
+                  const nn::Pass&) override {
+    const int64_t M = k.size(1);
+    const double tau = 1 / std::sqrt(static_cast<double>(q.size(3)));
+    Variable scores = matmul(transpose(q, 1, 2), permute(k, {0, 2, 3, 1}), tau);
+    if (mask.lengths.defined())
+      scores = where(real_tokens(mask.lengths, M).permute({0, 2, 3, 1}), scores, never);
+    if (mask.bias.defined()) scores = scores + mask.bias;
+    if (mask.keep.defined()) scores = where(mask.keep, scores, never);
+    const Variable P = softmax(scores);
+    std::vector<Kept> kept;
+    const Variable Pr = truncated(
+        P, mask.lengths.defined() ? mask.lengths.to_vector<int32_t>() : std::vector<int32_t>(),
+        rule_, kept);
+    note(kept);
+    Variable out = matmul(Pr, transpose(v, 1, 2));
+    if (!renormalize_ && !mask.keep.defined() && !mask.bias.defined()) return transpose(out, 1, 2);
+    // A query without keys has a row of zeros in P, of rounding errors in P_r. Padding may be such.
+    Tensor attends = Tensor::empty(P.shape().without_axis(-1).with_axis(3, 1), DType::u8);
+    const std::vector<double> weights = sum(P, {3}).value().to_vector<double>();
+    std::transform(weights.begin(), weights.end(), attends.data<uint8_t>(),
+                   [](double w) { return w > 0.5; });
+    if (mask.lengths.defined()) attends = both(attends, mask.lengths);
+    if (renormalize_) out = out / where(attends, sum(Pr, {3}, true), 1.0);
+    return transpose(where(attends, out, 0.0), 1, 2);
+  }
+
+  // (B, H, N, 1): the first, where a query is no padding.
+  static Tensor both(const Tensor& attends, const Tensor& lengths) {
+    Tensor out = attends.clone();
+    for (int64_t b = 0; b < out.size(0); ++b)
+      out.select(0, b).slice(1, lengths.data<int32_t>()[b], out.size(2)).fill(0);
+    return out;
+  }
+
+  void note(const std::vector<Kept>& kept) {
+    double matrices = 0;
+    rank_ = energy_ = 0;
+    for (const Kept& each : kept) {
+      if (each.rank == 0) continue;
+      matrices += 1;
+      rank_ += static_cast<double>(each.rank);
+      energy_ += each.energy;
+    }
+    if (matrices == 0) return;
+    rank_ /= matrices;
+    energy_ /= matrices;
+  }
+
+  // Means over the heads and samples of the latest pass: how many singular values stayed, and what
+  // part of the sum of all (of their squares, unless energy_of says otherwise).
+  std::map<std::string, double> own_metrics() const override {
+    if (rank_ == 0) return {};
+    return {{"rank", rank_}, {"energy", energy_}};
+  }
+
+  bool renormalize_;
+  Rule rule_{.rank = 0, .energy = 0, .squares = true, .projector = true};
+  double rank_ = 0, energy_ = 0;
+};
+
+}  // namespace
+
+Registration svd_variant() {
+  return {{.summary = "softmax attention cut to the nearest matrix of rank r: an oracle",
+           .averages = false,
+           .separate_queries = false,
+           .any_mask = true,
+           .causal_reason = "what is left of a triangular matrix at rank r is dense",
+           .time = "N^3",
+           .memory = "N M",
+           .state = "-",
+           .paper = "Eckart & Young 1936"},
+          [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
+            return std::make_unique<SvdAttention>(scope, config);
+          },
+          {{{"rank", 2}, {"gradient", "exact"}},
+           {{"energy", 0.9}, {"energy_of", "values"}, {"gradient", "exact"}},
+           {{"rank", 3}, {"renormalize", true}, {"gradient", "exact"}}}};
+}
+
+}  // namespace longhand::attention

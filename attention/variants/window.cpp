@@ -1,0 +1,237 @@
+// Softmax attention inside a sliding window, with some global tokens. Beltagy et al. 2020 (arXiv
+// 2004.05150), 3.1, with one projection for both kinds of attention:
+//
+//   out_i = softmax attention of q_i to the j with |i - j| <= w, or j < g, or i < g
+//
+// (causal: and j <= i). The first g tokens see all and are seen by all.
+//
+// In blocks of C >= w queries: block b looks at the g global keys and at tokens from b C - w to
+// (b + 1) C - 1 + w, of which a mask leaves the window. That is N (C + 2w + g) scores, not N².
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "longhand/attention/dropout_option.h"
+#include "longhand/attention/mask.h"
+#include "longhand/autograd/ops.h"
+
+namespace longhand::attention {
+namespace {
+
+constexpr double never = -std::numeric_limits<double>::infinity();
+constexpr int64_t least_block = 64;
+
+// How N tokens are cut, and what each block looks at.
+struct Blocks {
+  int64_t N, w, g;
+  bool causal;
+  int64_t C, count;     // tokens of a block, blocks
+  int64_t left, right;  // tokens before and after a block that it looks at
+
+  Blocks(int64_t tokens, int64_t window, int64_t globals, bool causal_)
+      : N(tokens),
+        w(std::min(window, tokens - 1)),
+        g(std::min(globals, tokens)),
+        causal(causal_),
+        C(std::min(tokens, std::max(w, least_block))),
+        count((tokens + C - 1) / C),
+        left(count > 1 ? w : 0),
+        right(count > 1 && !causal ? w : 0) {}
+
+  int64_t keys() const { return g + left + C + right; }
+
+  // x (B, N, H, D) as (B, H, count, C, D), zeros after the end.
+  Variable queries(const Variable& x) const { return permute(cut(x, 0, C), {0, 3, 1, 2, 4}); }
+
+  // The keys of each block, (B, H, count, keys(), D): global ones, those before, inside and after.
+  Variable slabs(const Variable& x) const {
+    Variables parts;
+    if (g) {
+      const Variable first = unsqueeze(slice(x, 1, 0, g), 1);
+      parts.push_back(broadcast_to(first, {x.size(0), count, g, x.size(2), x.size(3)}));
+    }
+    if (left) parts.push_back(cut(x, -left, left));
+    parts.push_back(cut(x, 0, C));
+    if (right) parts.push_back(cut(x, C, right));
+    return permute(parts.size() == 1 ? parts[0] : concat(parts, 2), {0, 3, 1, 2, 4});
+  }
+
+  // (samples, 1, count, C, keys()) u8, 1 where a query of a block may see a key.
+  Tensor keep(const std::vector<int32_t>& lengths) const {
+    Tensor out =
+        Tensor::empty({static_cast<int64_t>(lengths.size()), 1, count, C, keys()}, DType::u8);
+    uint8_t* to = out.data<uint8_t>();
+    for (const int32_t n : lengths)
+      for (int64_t i = 0; i < count * C; ++i) {
+        for (int64_t j = 0; j < g; ++j) *to++ = j < n && (!causal || j <= i);
+        const int64_t begin = i / C * C - left;
+        for (int64_t j = begin; j < begin + left + C + right; ++j)
+          *to++ = j >= g && j < n && std::abs(i - j) <= w && (!causal || j <= i);
+      }
+    return out;
+  }
+
+ private:
+  // (B, count, width, H, D): of each block, `width` tokens from b C + begin.
+  Variable cut(const Variable& x, int64_t begin, int64_t width) const {
+    const int64_t B = x.size(0), H = x.size(2), D = x.size(3), end = begin + count * C;
+    Variables parts;
+    const auto zeros = [&](int64_t n) {
+      if (n > 0) parts.push_back(Variable(Tensor::zeros({B, n, H, D}, x.dtype())));
+    };
+    zeros(-begin);
+    parts.push_back(slice(x, 1, std::max<int64_t>(begin, 0), std::min(end, N)));
+    zeros(end - N);
+    const Variable all = parts.size() == 1 ? parts[0] : concat(parts, 1);
+    return slice(reshape(all, {B, count, C, H, D}), 2, 0, width);
+  }
+};
+
+// Keys and values of the last w + 1 tokens, in a ring, behind those of the global ones.
+class WindowDecoder final : public Decoder {
+ public:
+  WindowDecoder(const Config& config, DType dtype, int64_t batch, int64_t window, int64_t globals)
+      : window_(std::min(window, config.max_length - 1)),
+        globals_(std::min(globals, config.max_length)),
+        max_length_(config.max_length),
+        keys_(Tensor::zeros({batch, config.heads, globals_ + window_ + 1, config.head_dim}, dtype)),
+        values_(keys_.clone()) {}
+
+  Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) override {
+    check<ShapeError>(next_ < max_length_, "window: a decoder of at most ", max_length_, " tokens");
+    const int64_t t = next_++;
+    const auto place = [&](int64_t j) {
+      return j < globals_ ? j : globals_ + (j - globals_) % (window_ + 1);
+    };
+    copy_into(keys_.select(2, place(t)), k);
+    copy_into(values_.select(2, place(t)), v);
+    std::vector<int64_t> seen;
+    for (int64_t j = 0; j <= t; ++j) {
+      if (j == std::min(globals_, t)) j = std::max(j, t - window_);
+      seen.push_back(place(j));
+    }
+    const Tensor queries = q.contiguous();
+    Tensor out = Tensor::zeros(q.shape(), q.dtype());
+    dispatch_float(q.dtype(), [&]<class T>() {
+      const int64_t D = q.size(2), rows = q.size(0) * q.size(1), stride = keys_.size(2) * D;
+      const T tau = static_cast<T>(1 / std::sqrt(static_cast<double>(D)));
+      std::vector<T> weights(seen.size());
+      for (int64_t r = 0; r < rows; ++r) {
+        const T *query = queries.data<T>() + r * D, *key = keys_.data<T>() + r * stride,
+                *value = values_.data<T>() + r * stride;
+        T largest = -std::numeric_limits<T>::infinity(), total = 0;
+        for (size_t s = 0; s < seen.size(); ++s) {
+          T score = 0;
+          for (int64_t d = 0; d < D; ++d) score += query[d] * key[seen[s] * D + d];
+          weights[s] = tau * score;
+          largest = std::max(largest, weights[s]);
+        }
+        for (T& w : weights) total += w = std::exp(w - largest);
+        T* const to = out.data<T>() + r * D;
+        for (size_t s = 0; s < seen.size(); ++s)
+          for (int64_t d = 0; d < D; ++d) to[d] += weights[s] / total * value[seen[s] * D + d];
+      }
+    });
+    return out;
+  }
+  int64_t bytes() const override {
+    return 2 * keys_.numel() * static_cast<int64_t>(size_of(keys_.dtype()));
+  }
+
+ private:
+  int64_t window_, globals_, max_length_;
+  Tensor keys_, values_;  // (B, H, g + w + 1, D)
+  int64_t next_ = 0;
+};
+
+class Window final : public Variant {
+ public:
+  Window(const nn::Scope& scope_, const Config& config)
+      : Variant(scope_, config),
+        dropout_(read_dropout(config)),
+        window_(config.options.get_int("window", 64, 0)),
+        globals_(config.options.get_int("global_tokens", 0, 0)) {}
+
+  std::unique_ptr<Decoder> decoder(int64_t batch) const override {
+    return std::make_unique<WindowDecoder>(config(), parameter_dtype(), batch, window_, globals_);
+  }
+  std::string algorithm(int64_t tokens) const override {
+    if (tokens - 1 > window_ && tokens > globals_) return {};
+    return concat_message("softmax: ", tokens, " tokens all see each other");
+  }
+  Cost cost(int64_t queries, int64_t) const override {
+    const Blocks blocks = cut(queries);
+    const double H = static_cast<double>(config().heads),
+                 D = static_cast<double>(config().head_dim);
+    const auto banded = static_cast<double>(blocks.count * blocks.C * blocks.keys());
+    const auto global = static_cast<double>(blocks.g * queries);
+    const auto slabs = static_cast<double>(blocks.count * blocks.keys()) * D;
+    return {4 * H * D * (banded + global),
+            H * (2 * banded + 2 * slabs) * static_cast<double>(size_of(parameter_dtype()))};
+  }
+
+ private:
+  Blocks cut(int64_t tokens) const { return {tokens, window_, globals_, config().causal}; }
+
+  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
+                  const nn::Pass& pass) override {
+    const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
+    check<ShapeError>(k.size(1) == N, "window: as many queries as keys are wanted, not ", N,
+                      " and ", k.size(1));
+    const Blocks blocks = cut(N);
+    const std::vector<int32_t> lengths = mask.lengths.defined()
+                                             ? mask.lengths.to_vector<int32_t>()
+                                             : std::vector<int32_t>{static_cast<int32_t>(N)};
+    const nn::Pass own{pass.training, pass.random.fork(full_name())};
+    Variable out =
+        attend(blocks.queries(q), blocks.slabs(k), blocks.slabs(v),  // (B, H, count, C, D)
+               blocks.keep(lengths), own);
+    out =
+        slice(reshape(permute(out, {0, 2, 3, 1, 4}), {B, blocks.count * blocks.C, H, D}), 1, 0, N);
+    if (blocks.g == 0) return out;
+    const int64_t g = blocks.g;
+    Tensor keep = Tensor::empty({static_cast<int64_t>(lengths.size()), 1, g, N}, DType::u8);
+    uint8_t* to = keep.data<uint8_t>();
+    for (const int32_t n : lengths)
+      for (int64_t i = 0; i < g; ++i)
+        for (int64_t j = 0; j < N; ++j) *to++ = j < n && (!blocks.causal || j <= i);
+    const Variable first =
+        transpose(attend(transpose(slice(q, 1, 0, g), 1, 2), transpose(k, 1, 2), transpose(v, 1, 2),
+                         keep, {own.training, own.random.fork("global")}),
+                  1, 2);
+    return g == N ? first : concat({first, slice(out, 1, g, N)}, 1);
+  }
+
+  // Softmax attention, (…, N, D), of q (…, N, D) to k and v (…, M, D).
+  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Tensor& keep,
+                  const nn::Pass& pass) const {
+    const double tau = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+    Variable p = softmax(where(keep, matmul(q, transpose(k, -2, -1), tau), never));
+    if (pass.training && dropout_ > 0) p = dropout(p, dropout_, pass.random);
+    return matmul(p, v);
+  }
+
+  double dropout_;
+  int64_t window_, globals_;
+};
+
+}  // namespace
+
+Registration window_variant() {
+  return {
+      {.summary = "softmax attention to the tokens at most w away, and to global ones",
+       .positional = true,
+       .causal = true,
+       .decodes = true,
+       .cross_lengths = false,
+       .time = "N w D",
+       .memory = "N w",
+       .state = "-",
+       .paper = "Beltagy et al. 2020, arXiv 2004.05150"},
+      [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
+        return std::make_unique<Window>(scope, config);
+      },
+      {{{"window", 3}}, {{"window", 3}, {"global_tokens", 2}, {"dropout", 0.3}}, {{"window", 0}}}};
+}
+
+}  // namespace longhand::attention

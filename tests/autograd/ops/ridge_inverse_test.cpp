@@ -1,0 +1,33 @@
+#include "longhand/autograd/ops.h"
+#include "tests/support/gradcheck.h"
+
+using namespace longhand;
+using namespace longhand::test;
+
+TEST_CASE("ridge_inverse: it solves (AᵀA + εI) Z = Aᵀ") {
+  for (const auto& [m, n] : {std::pair{4, 4}, {6, 3}, {1, 1}}) {
+    for (const double eps : {2.0, 1e-6}) {
+      INFO(m << " x " << n << ", " << eps);
+      const Variable A(random({2, m, n})), Z = ridge_inverse(A, eps), At = transpose(A, -2, -1);
+      REQUIRE(Z.shape() == Shape{2, n, m});
+      CHECK(close((matmul(At, matmul(A, Z)) + Z * eps).value(), At.value(), 1e-12));
+    }
+  }
+  const Variable A(random({3, 3}));
+  CHECK(close(ridge_inverse(A, 1e-14).value(), pinv(A).value(), 1e-9));
+}
+
+TEST_CASE("ridge_inverse: gradients") {
+  for (const double eps : {1.0, 1e-2}) {
+    const auto op = [eps](const Variables& in) { return ridge_inverse(in[0], eps); };
+    check_op(op, {{{3, 3}}, {{4, 2}}, {{2, 3, 3}}, {{1, 1}}, {{2, 1, 4, 3}}, {{0, 2, 2}}},
+             {.f32_tolerance = 1e-3});
+    check_threads(op, {{20, 8, 8}});
+  }
+}
+
+TEST_CASE("ridge_inverse: what cannot be") {
+  CHECK_THROWS_AS(ridge_inverse(Variable(random({2, 3})), 1), ShapeError);
+  CHECK_THROWS_AS(ridge_inverse(Variable(random({3})), 1), ShapeError);
+  CHECK_THROWS_AS(ridge_inverse(Variable(random({3, 3})), 0), ShapeError);
+}
