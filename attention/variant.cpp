@@ -90,8 +90,14 @@ Variant::Variant(const nn::Scope& scope, const Config& config)
 
 Sources Variant::sources(const Variable& x, const Mask&) { return {x, x}; }
 
-std::unique_ptr<Decoder> Variant::decoder(int64_t) const {
-  throw ConfigError(config_.name + ": it has no form that goes token by token");
+std::unique_ptr<Decoder> Variant::decoder(int64_t batch) const {
+  check<ConfigError>(traits_.decodes, config_.name, ": it has no form that goes token by token");
+  check<ConfigError>(config_.causal, config_.name, ": only causal attention goes token by token");
+  return make_decoder(batch);
+}
+
+std::unique_ptr<Decoder> Variant::make_decoder(int64_t) const {
+  throw Error(config_.name + ": it says that it decodes, and does not say how");
 }
 
 Cost Variant::cost(int64_t, int64_t) const { return {}; }
