@@ -1,5 +1,6 @@
 #include "longhand/attention/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -36,8 +37,9 @@ class CacheDecoder final : public Decoder {
         std::vector<T> weights(length_);
         for (int64_t r = begin; r < end; ++r) {  // b H + head
           const int64_t at = r / heads_ * groups_ + r % heads_ / (heads_ / groups_);
+          const double slope = scores_.slopes.empty() ? 0 : scores_.slopes[r % heads_];
           attend(queries.data<T>() + r * dim_, keys_.data<T>() + at * capacity() * dim_,
-                 values_.data<T>() + at * capacity() * dim_, weights.data(),
+                 values_.data<T>() + at * capacity() * dim_, static_cast<T>(slope), weights.data(),
                  out.data<T>() + r * dim_);
         }
       });
@@ -63,8 +65,9 @@ class CacheDecoder final : public Decoder {
 
   // For q (D), k and v (t, D), with room for t weights.
   template <class T>
-  void attend(const T* q, const T* k, const T* v, T* weights, T* out) const {
-    const int64_t D = dim_, n = length_;
+  void attend(const T* q, const T* k, const T* v, T slope, T* weights, T* out) const {
+    const int64_t D = dim_, n = scores_.window ? std::min(length_, scores_.window) : length_;
+    k += (length_ - n) * D, v += (length_ - n) * D;
     const T scale = static_cast<T>(scores_.scale);
     simd([&] {
       for (int64_t j = 0; j < n; ++j) {
@@ -73,7 +76,7 @@ class CacheDecoder final : public Decoder {
           for (int64_t d = 0; d < D; ++d) sum -= (q[d] - k[j * D + d]) * (q[d] - k[j * D + d]) / 2;
         else
           for (int64_t d = 0; d < D; ++d) sum += q[d] * k[j * D + d];
-        weights[j] = scale * sum;
+        weights[j] = scale * sum - slope * static_cast<T>(n - 1 - j);
       }
       T most = scores_.normalized ? weights[0] : T{0}, den = 0;
       if (scores_.normalized)

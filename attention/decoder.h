@@ -1,6 +1,8 @@
 // What decoders of several variants share.
 #pragma once
 
+#include <vector>
+
 #include "longhand/attention/variant.h"
 
 namespace longhand::attention {
@@ -13,6 +15,8 @@ struct CacheScores {
   double scale = 1;       // s_ij = scale q_i·k_j, or with
   bool distance = false;  // s_ij = -scale |q_i - k_j|² / 2
   bool normalized = true;
+  int64_t window = 0;            // if not 0, only the last so many keys count
+  std::vector<double> slopes{};  // of each head, or none: s_ij - slope (i - j)
 };
 
 /// Attention to all keys and values so far, which it keeps: (B, G, t, D) each.

@@ -17,6 +17,7 @@ struct Case {
 
 const std::vector<Case> cases{
     {"softmax", {}, true},
+    {"softmax", {{"window", int64_t{7}}, {"bias", std::string("alibi")}, {"scale", 0.3}}, true},
     {"performer", {}},
     {"performer", {{"kernel", std::string("hyperbolic")}, {"heads", std::string("per_head")}}},
     {"performer", {{"kernel", std::string("trigonometric")}, {"features", int64_t{200}}}},
