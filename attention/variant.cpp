@@ -154,10 +154,11 @@ Variable Variant::forward(const Variable& q, const Variable& k, const Variable& 
             broadcast_shape(mask.bias.shape(), {B, qs[2], N, M}) == Shape{B, qs[2], N, M},
         "attention: bias must be ", q.dtype(), " and broadcast to ", Shape{B, qs[2], N, M},
         ", not ", mask.bias.dtype(), " of shape ", mask.bias.shape());
-  Variable out;
-  const Variable ke = for_all_heads(k, qs[2]), ve = for_all_heads(v, qs[2]);
   Mask known = mask;
   if (!padded) known.lengths = {};
+  if (takes_all(mask)) return attend(q, k, v, known, pass);
+  Variable out;
+  const Variable ke = for_all_heads(k, qs[2]), ve = for_all_heads(v, qs[2]);
   if (padded) {
     const Tensor real = real_tokens(mask.lengths, N);
     // A selection, not a product: padding may hold NaN. Its gradient is a selection too.

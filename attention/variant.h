@@ -122,6 +122,9 @@ class Variant : public nn::Module {
   /// padding does not matter.
   virtual Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                           const nn::Pass& pass) = 0;
+  /// Whether attend() takes q, k and v as forward() gets them: keys of kv_heads, and padding that
+  /// holds anything, which it does not look at, while its result there is 0. It saves the copies.
+  virtual bool takes_all(const Mask&) const { return false; }
 
   /// decoder(), of a variant that is causal and Traits::decodes.
   virtual std::unique_ptr<Decoder> make_decoder(int64_t batch) const;
