@@ -143,8 +143,8 @@ Registration softmax_variant() {
             return std::make_unique<Softmax>(scope, config);
           },
           {{},
-           {{"impl", "naive"}},
-           {{"window", 5}, {"bias", "alibi"}, {"scale", 0.3}},
+           {{"impl", "naive"}, {"dropout", 0.3}},
+           {{"window", 5}, {"bias", "alibi"}, {"scale", 0.3}, {"dropout", 0.3}},
            {{"impl", "naive"}, {"window", 5}, {"bias", "alibi"}, {"scale", 0.3}}}};
 }
 
