@@ -49,6 +49,20 @@ Tensor identity(int64_t n) {
   return out;
 }
 
+void softmax_tiled(Findings& f) {
+  const Shape shape{2, 203, H, D};  // more than a tile
+  const Inputs x{normal(shape, 1, DType::f64, 1), normal(shape, 2, DType::f64, 1),
+                 normal(shape, 3, DType::f64, 1), normal(shape, 4)};
+  for (const bool causal : {false, true})
+    for (OptionSet options :
+         {OptionSet{}, OptionSet{{"window", 60}, {"bias", "alibi"}, {"scale", 0.3}}}) {
+      const auto tiled = make_variant("softmax", options, made(causal));
+      options.emplace_back("impl", "naive");
+      equal(f, "tile by tile and as written", *tiled,
+            *make_variant("softmax", options, made(causal)), 1e-12, x, lengths({203, 98}));
+    }
+}
+
 void linformer_identity(Findings& f) {
   const auto variant = make_variant("linformer", {{"k", N}}, made());
   set(*variant, {{"projection_k", identity(N)}, {"projection_v", identity(N)}});
@@ -266,6 +280,9 @@ void controls(Findings& f) {
 
 std::vector<Evidence> limit_checks() {
   return {
+      {"softmax",
+       {"tiled", "tile by tile and as written, the results and gradients are the same"},
+       softmax_tiled},
       {"linformer", {"identity", "k = N, E = F = I: softmax attention"}, linformer_identity},
       {"linformer",
        {"pooling", "E of block means, mean pooling and a constant convolution are one"},
