@@ -118,9 +118,7 @@ class EfficientAttention final : public Variant {
     traits.paper = "Shen et al. 2018, arXiv 1812.01243";
   }
 
-  std::unique_ptr<Decoder> decoder(int64_t batch) const override {
-    check<ConfigError>(config().causal, config().name,
-                       ": only causal attention goes token by token");
+  std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return std::make_unique<EfficientDecoder>(batch, config().heads, config().head_dim,
                                               parameter_dtype());
   }

@@ -144,8 +144,7 @@ Variable KernelVariant::attend(const Variable& q, const Variable& k, const Varia
   return normalise(sums);
 }
 
-std::unique_ptr<Decoder> KernelVariant::decoder(int64_t batch) const {
-  check<ConfigError>(config().causal, config().name, ": only causal attention goes token by token");
+std::unique_ptr<Decoder> KernelVariant::make_decoder(int64_t batch) const {
   return std::make_unique<KernelDecoder>(*this, batch);
 }
 

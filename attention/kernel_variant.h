@@ -17,7 +17,7 @@ namespace longhand::attention {
 /// that name.
 class KernelVariant : public Variant {
  public:
-  std::unique_ptr<Decoder> decoder(int64_t batch) const override;
+  std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
   Cost cost(int64_t queries, int64_t keys) const override;
   std::optional<int64_t> rank(int64_t tokens) const override;
 

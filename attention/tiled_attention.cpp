@@ -231,6 +231,7 @@ class ScoreTile {
     for (int64_t n = 0; n < keys; n += 2) {
       const uint32_t c = dropout ? words_[2][n / 2] : 0, d = dropout ? words_[3][n / 2] : 0;
       const int64_t row = n * lanes;
+#pragma GCC ivdep  // lanes do not meet
       for (int64_t i = 0; i < lanes; ++i) {
         const uint32_t both = dropout ? dropout_hash(a[i], b[i], c, d) : 0;
         visit(i, row + i, row + lanes + i, !dropout || (both & 0xffff) >= threshold,
@@ -416,7 +417,6 @@ void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& 
           if (scores)
             gemm_tile<T>(part.size(), lanes, D, {hv.at(b, part.begin, hkv), hv.token, 1}, dot,
                          lanes, ds, lanes, false);
-          if (part.size() % 2) std::fill_n(ds + part.size() * lanes, lanes, T{0});
           simd([&] {
             if (rule.dropout.on())
               score_gradients<true>(tile, part.size(), s, ds, l, delta, drop_scale);
@@ -472,12 +472,9 @@ void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& 
                });
 }
 
-// With its rows of D contiguous, and those of its gradient.
+// With contiguous rows of D; those of the gradient then are contiguous too.
 Variable with_contiguous_rows(const Variable& x) {
-  const auto innermost = [&](const Strides& s) { return s[3] == 1; };
-  const Strides& strides = x.value().strides();
-  if (x.size(3) == 1 || (innermost(strides) && innermost(dense_strides(x.shape(), strides))))
-    return x;
+  if (x.size(3) == 1 || x.value().strides()[3] == 1) return x;
   return reshape(reshape(x, {x.value().numel()}), x.shape());  // flattening copies
 }
 

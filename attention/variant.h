@@ -106,7 +106,7 @@ class Variant : public nn::Module {
   virtual Sources sources(const Variable& x, const Mask& mask);
 
   /// A decoder for a batch of sequences, from their start. Throws ConfigError where there is none.
-  virtual std::unique_ptr<Decoder> decoder(int64_t batch) const;
+  std::unique_ptr<Decoder> decoder(int64_t batch) const;
   /// Of forward().
   virtual Cost cost(int64_t queries, int64_t keys) const;
   /// The most that the rank of the N x N weights can be, if it is bounded by less than N.
@@ -122,6 +122,12 @@ class Variant : public nn::Module {
   /// padding does not matter.
   virtual Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                           const nn::Pass& pass) = 0;
+  /// Whether attend() takes q, k and v as forward() gets them: keys of kv_heads, and padding that
+  /// holds anything, which it does not look at, while its result there is 0. It saves the copies.
+  virtual bool takes_all(const Mask&) const { return false; }
+
+  /// decoder(), of a variant that is causal and Traits::decodes.
+  virtual std::unique_ptr<Decoder> make_decoder(int64_t batch) const;
 
   const Config& config() const { return config_; }
   /// For a constructor whose options change what holds.

@@ -488,6 +488,7 @@ void masks(const Subject& s, Findings& f) {
     const Tensor plain = forward(*variant, x.q, x.k, x.v);
     near(f, "keeping all", forward(*variant, x.q, x.k, x.v, keep), plain, 1e-12);
     near(f, "a bias of 0", forward(*variant, x.q, x.k, x.v, bias), plain, 1e-12);
+    if (!variant->traits().separate_queries) return;
     Tensor some = Tensor::full({6, 6}, 1, DType::u8);
     some.slice(1, 4, 6).fill(0);
     near(f, "keeping the first keys, and only they",

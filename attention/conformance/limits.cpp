@@ -2,6 +2,7 @@
 #include <numbers>
 
 #include "longhand/attention/conformance/tools.h"
+#include "longhand/core/linalg.h"
 
 namespace longhand::attention::conformance {
 namespace {
@@ -46,6 +47,20 @@ Tensor identity(int64_t n) {
   Tensor out = Tensor::zeros({n, n}, DType::f64);
   for (int64_t i = 0; i < n; ++i) out.slice(0, i, i + 1).slice(1, i, i + 1).fill(1);
   return out;
+}
+
+void softmax_tiled(Findings& f) {
+  const Shape shape{2, 203, H, D};  // more than a tile
+  const Inputs x{normal(shape, 1, DType::f64, 1), normal(shape, 2, DType::f64, 1),
+                 normal(shape, 3, DType::f64, 1), normal(shape, 4)};
+  for (const bool causal : {false, true})
+    for (OptionSet options :
+         {OptionSet{}, OptionSet{{"window", 60}, {"bias", "alibi"}, {"scale", 0.3}}}) {
+      const auto tiled = make_variant("softmax", options, made(causal));
+      options.emplace_back("impl", "naive");
+      equal(f, "tile by tile and as written", *tiled,
+            *make_variant("softmax", options, made(causal)), 1e-12, x, lengths({203, 98}));
+    }
 }
 
 void linformer_identity(Findings& f) {
@@ -183,10 +198,91 @@ void gaussian_limits(Findings& f) {
         *make_variant("gaussian", {{"normalized", false}}, made()), 1e-7);
 }
 
+void nystrom_limits(Findings& f) {
+  const auto softmax = make_variant("softmax", {}, made());
+  const auto with = [](const OptionSet& options) {
+    OptionSet all{{"landmarks", N}, {"exact_below", 0}};
+    all.insert(all.end(), options.begin(), options.end());
+    return make_variant("nystrom", all, made());
+  };
+  // m = N: F = A = G = P, and P P⁺ P = P. Queries that are keys, of norm 4, leave P far from
+  // singular.
+  Inputs x;
+  double* q = x.q.data<double>();
+  for (int64_t row = 0; row < 2 * N * H; ++row, q += D) {
+    const double norm = std::sqrt(q[0] * q[0] + q[1] * q[1] + q[2] * q[2] + q[3] * q[3]);
+    for (int64_t d = 0; d < D; ++d) q[d] *= 4 / norm;
+  }
+  x.k = x.q;
+  equal(f, "m = N, pseudo-inverse by SVD and softmax", *with({{"pinv", "svd"}}), *softmax, 1e-9, x);
+  const double error =
+      distance(forward(*with({{"pinv", "svd"}}), x.q, x.k, x.v), forward(*softmax, x.q, x.k, x.v));
+  f.expect(error <= 1e-12, "m = N, SVD: the result differs from softmax by ", error);
+  double before = 1e300;
+  for (const int64_t iterations : {6, 10, 20}) {
+    const double d = distance(forward(*with({{"pinv_iterations", iterations}}), x.q, x.k, x.v),
+                              forward(*softmax, x.q, x.k, x.v));
+    f.measured(iterations, " iterations to ", d);
+    f.expect(d < before || d <= 1e-14, iterations, " iterations err by ", d, ", fewer by ", before);
+    before = d;
+  }
+  f.expect(before <= 1e-6, "after 20 iterations the result differs from softmax by ", before);
+  // The shortcut says that it is taken.
+  f.expect(!make_variant("nystrom", {{"landmarks", N}}, made())->algorithm(N).empty() &&
+               with({})->algorithm(N).empty(),
+           "algorithm() does not tell exact attention from landmarks");
+}
+
+void svd_limits(Findings& f) {
+  const Inputs x;
+  const auto softmax = make_variant("softmax", {}, made());
+  for (const auto& [name, options] :
+       {std::pair<const char*, OptionSet>{"r = N", {{"rank", N}, {"gradient", "exact"}}},
+        {"energy 1 of values", {{"energy", 1.0}, {"energy_of", "values"}, {"gradient", "exact"}}}})
+    equal(f, name, *make_variant("svd", options, made()), *softmax, 1e-9, x);
+  // ‖P - P_r‖² is the sum of the squares of the singular values that were left out.
+  const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
+  const Tensor P = weights(*softmax, q, k);
+  const auto values = svd(P).s.to_vector<double>();
+  double left = 0;
+  for (int64_t r = N - 1; r >= 1; --r) {
+    left += values[r] * values[r];
+    const Tensor cut = weights(*make_variant("svd", {{"rank", r}}, made()), q, k);
+    double error = 0;
+    for (int64_t i = 0; i < N * N; ++i)
+      error += std::pow(P.data<double>()[i] - cut.data<double>()[i], 2);
+    f.expect(std::abs(error - left) <= 1e-10 * (1 + left), "rank ", r, ": the squared error is ",
+             error, ", that of the singular values left out ", left);
+  }
+}
+
+void window_limits(Findings& f) {
+  for (const bool causal : {false, true})
+    for (const OptionSet& options :
+         {OptionSet{{"window", N}}, OptionSet{{"window", 2}, {"global_tokens", N}}})
+      equal(f,
+            concat_message(options.size() == 1 ? "window" : "global tokens", " of N",
+                           causal ? ", causal" : "", " and softmax"),
+            *make_variant("window", options, made(causal)),
+            *make_variant("softmax", {}, made(causal)), 1e-12);
+  equal(f, "window 0 and none", *make_variant("window", {{"window", 0}}, made()),
+        *make_variant("none", {}, made()), 1e-12);
+}
+
+void controls(Findings& f) {
+  has_kernel(f, "mean: equal weights", "mean", {},
+             [](int64_t, int64_t, const Row&, const Row&) { return 1.0; });
+  has_kernel(f, "none: itself", "none", {},
+             [](int64_t i, int64_t j, const Row&, const Row&) { return i == j ? 1.0 : 0.0; });
+}
+
 }  // namespace
 
 std::vector<Evidence> limit_checks() {
   return {
+      {"softmax",
+       {"tiled", "tile by tile and as written, the results and gradients are the same"},
+       softmax_tiled},
       {"linformer", {"identity", "k = N, E = F = I: softmax attention"}, linformer_identity},
       {"linformer",
        {"pooling", "E of block means, mean pooling and a constant convolution are one"},
@@ -195,6 +291,16 @@ std::vector<Evidence> limit_checks() {
        {"kernels",
         "taylor2 is a polynomial, cosformer a cosine of distances: weights in closed form"},
        linear_kernels},
+      {"nystrom",
+       {"limits", "m = N: softmax, by SVD and after 20 iterations; shortcuts are told"},
+       nystrom_limits},
+      {"svd",
+       {"eckart-young", "r = N: softmax; the error is that of the singular values left out"},
+       svd_limits},
+      {"window",
+       {"limits", "a window of N, or N global tokens: softmax; of 0: none"},
+       window_limits},
+      {"mean", {"weights", "equal for all tokens so far; none: the token itself"}, controls},
       {"gaussian",
        {"limits", "keys of equal norms: softmax; all landmarks: the exact kernel"},
        gaussian_limits},

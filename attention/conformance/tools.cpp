@@ -45,7 +45,7 @@ Outcome run(Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
   variant.zero_grad();
   const Variable vq(q, true), vk(k, true), vv(v, true);
   const Variable out = variant.forward(vq, vk, vv, mask, pass);
-  backward(out, cotangent);
+  if (out.requires_grad()) backward(out, cotangent);
   const auto gradient = [](const Variable& x) {
     return x.grad().defined() ? x.grad() : Tensor::zeros(x.shape(), x.dtype());
   };

@@ -111,7 +111,7 @@ class Gaussian final : public Variant {
                        ": causal attention is impossible: ", landmarks_know_the_future);
   }
 
-  std::unique_ptr<Decoder> decoder(int64_t batch) const override {
+  std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return make_cache_decoder(batch, config(),
                               {.scale = scale(), .distance = true, .normalized = normalized_});
   }

@@ -124,6 +124,7 @@ class Nystrom final : public Variant {
         exact_below_(config.options.get_int("exact_below", landmarks_, 0)) {
     refuse_dropout(config, "nystrom");
     if (pinv_ == "iterative") iterations_ = config.options.get_int("pinv_iterations", 6, 0, 1000);
+    if (pinv_ == "svd") mutable_traits().signed_weights = true;  // and as large as A is singular
     if (pinv_ == "ridge") {
       ridge_ = config.options.get_double("ridge", 1e-3);
       config.options.require(ridge_ > 0, "ridge", "more than 0 is wanted");

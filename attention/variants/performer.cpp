@@ -91,13 +91,6 @@ class Performer final : public RandomFeatureVariant {
     if (phases().defined()) traits.state += ", phases";
   }
 
-  std::unique_ptr<Decoder> decoder(int64_t batch) const override {
-    config().options.require(
-        !reference_, "eps",
-        "above 0 it depends on maxima over keys; it does not go token by token");
-    return RandomFeatureVariant::decoder(batch);
-  }
-
   Features features(const Variable& q, const Variable& k, int64_t) const override {
     const double scale = std::pow(static_cast<double>(config().head_dim), -0.25);
     const Variable uq = project(q, scale), uk = project(k, scale);  // w_l·x̂ (B, N, H, m)

@@ -152,7 +152,7 @@ class Window final : public Variant {
         window_(config.options.get_int("window", 64, 0)),
         globals_(config.options.get_int("global_tokens", 0, 0)) {}
 
-  std::unique_ptr<Decoder> decoder(int64_t batch) const override {
+  std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return std::make_unique<WindowDecoder>(config(), parameter_dtype(), batch, window_, globals_);
   }
   std::string algorithm(int64_t tokens) const override {

@@ -19,6 +19,7 @@ const std::vector<Case> cases{
     {"softmax", {}, true},
     {"gaussian", {{"sigma", 0.6}}, true},
     {"gaussian", {{"normalized", false}}, true},
+    {"softmax", {{"window", int64_t{7}}, {"bias", std::string("alibi")}, {"scale", 0.3}}, true},
     {"performer", {}},
     {"performer", {{"kernel", std::string("hyperbolic")}, {"heads", std::string("per_head")}}},
     {"performer", {{"kernel", std::string("trigonometric")}, {"features", int64_t{200}}}},

@@ -41,6 +41,9 @@ std::vector<Case> cases() {
       {.name = "scale", .N = 11, .options = {.scale = 0.1}},
       {.name = "lengths", .N = 250, .options = {.key_lengths = padded, .query_lengths = padded}},
       {.name = "lengths of keys alone", .N = 20, .M = 150, .options = {.key_lengths = key_padded}},
+      {.name = "window beyond the keys",
+       .N = 250,
+       .options = {.window = 20, .key_lengths = padded}},
       {.name = "causal with lengths",
        .N = 250,
        .options = {.causal = true, .key_lengths = padded, .query_lengths = padded}},
@@ -59,7 +62,7 @@ std::vector<Case> cases() {
        .H = 4,
        .options = {.scale = 0.4,
                    .causal = true,
-                   .window = 173,
+                   .window = 172,
                    .key_lengths = padded,
                    .query_lengths = padded,
                    .slopes = {0.5, 0.25, 0.125, 0.0625},
@@ -225,6 +228,14 @@ TEST_CASE("tiled attention: views of any strides, and gradients of some inputs o
       CHECK((!(wants & 2) || identical(k.grad(), wanted.dk)));
       CHECK((!(wants & 4) || identical(v.grad(), wanted.dv)));
     }
+    // One head of keys for all, as a view.
+    const Shape all = part(1).shape();
+    const Tensor k = part(1).slice(2, 0, 1), v = part(2).slice(2, 0, 1);
+    check_identical(
+        outcome(tiled_attention, {part(0), k.expand(all), v.expand(all), cotangent}, c.options),
+        outcome(tiled_attention,
+                {part(0), k.expand(all).contiguous(), v.expand(all).contiguous(), cotangent},
+                c.options));
     // One tensor in all places.
     const Variable x(part(0), true);
     backward(tiled_attention(x, x, x, c.options), cotangent);
