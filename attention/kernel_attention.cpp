@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
-#include "longhand/attention/mask.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
@@ -146,26 +146,30 @@ Scales make_scales(const Tensor& log_scale, int64_t chunks, int64_t chunk) {
   return s;
 }
 
-// num / den of (B, N, H, D + 1).
-Variable normalised(const Variable& sums, const Mask& mask) {
-  const int64_t D = sums.size(3) - 1;
-  Variable den = slice(sums, 3, D, D + 1);
-  // An empty sequence has 0 / 0 in all its rows, which are all padding.
-  if (mask.lengths.defined()) den = where(not_empty(mask.lengths), den, 1.0);
-  return slice(sums, 3, 0, D) / den;
+// (B, N, H, 1) u8: where f holds for the normaliser of (B, N, H, D + 1); undefined if nowhere.
+template <class F>
+Tensor where_normaliser(const Tensor& sums, F f) {
+  const Tensor den = sums.slice(3, -1, sums.size(3)).contiguous();
+  Tensor out = Tensor::empty(den.shape(), DType::u8);
+  bool any = false;
+  dispatch_float(den.dtype(), [&]<class T>() {
+    const T* const d = den.data<T>();
+    uint8_t* const o = out.data<uint8_t>();
+    for (int64_t i = 0; i < den.numel(); ++i) any |= o[i] = f(d[i]);
+  });
+  return any ? out : Tensor();
 }
 
 }  // namespace
 
-Variable kernel_attention(const Variable& fq, const Variable& fk, const Variable& v,
-                          const Mask& mask) {
+Variable kernel_sums(const Variable& fq, const Variable& fk, const Variable& v) {
   const Variable state =  // (B, H, m, D + 1)
       matmul(transpose(swap_heads(fk), 2, 3), swap_heads(with_ones(v)));
-  return normalised(swap_heads(matmul(swap_heads(fq), state)), mask);
+  return swap_heads(matmul(swap_heads(fq), state));
 }
 
-Variable causal_kernel_attention(const Variable& fq, const Variable& fk, const Variable& v,
-                                 const Tensor& log_scale, int64_t chunk) {
+Variable causal_kernel_sums(const Variable& fq, const Variable& fk, const Variable& v,
+                            const Tensor& log_scale, int64_t chunk) {
   const int64_t B = fq.size(0), N = fq.size(1), H = fq.size(2);
   const int64_t C = std::min(chunk, N), chunks = (N + C - 1) / C;
   const Variable q = chunked(pad_tokens(fq, chunks * C), C);
@@ -191,7 +195,35 @@ Variable causal_kernel_attention(const Variable& fq, const Variable& fk, const V
   }
   // (B, H, G, C, D + 1) to (B, N, H, D + 1)
   sums = reshape(permute(sums, {0, 2, 3, 1, 4}), {B, chunks * C, H, v.size(3) + 1});
-  return normalised(slice(sums, 1, 0, N), {});
+  return slice(sums, 1, 0, N);
+}
+
+Variable normalised(const Variable& sums, const Guard& guard) {
+  const int64_t D = sums.size(3) - 1;
+  const double eps = guard.eps;
+  Variable den = slice(sums, 3, D, D + 1);
+  const auto replace = [&](const Variable& by, auto f) {
+    if (const Tensor at = where_normaliser(sums.value(), f); at.defined()) den = where(at, by, den);
+  };
+  const auto constant = [&](double x) { return Variable(Tensor::scalar(x, sums.dtype())); };
+  if (guard.kind == Guard::Kind::add)
+    replace(den + 2 * eps, [eps](auto d) { return std::abs(d) <= eps; });
+  else if (guard.kind == Guard::Kind::clamp)
+    replace(constant(eps), [eps](auto d) { return d < eps; });
+  else
+    replace(constant(std::numeric_limits<double>::infinity()), [](auto d) { return d == 0; });
+  return slice(sums, 3, 0, D) / den;
+}
+
+int64_t nonpositive_normalisers(const Tensor& sums, const Tensor& lengths) {
+  const Tensor at = where_normaliser(sums, [](auto d) { return d <= 0; });
+  if (!at.defined()) return 0;
+  int64_t count = 0;
+  for (int64_t b = 0; b < at.size(0); ++b) {
+    const int64_t n = lengths.defined() ? lengths.data<int32_t>()[b] : at.size(1);
+    for (const uint8_t flag : at.select(0, b).slice(0, 0, n).to_vector<uint8_t>()) count += flag;
+  }
+  return count;
 }
 
 Tensor running_max(const Tensor& x) {

@@ -1,25 +1,48 @@
-// Attention whose weights are inner products of features, in time linear in the length.
+// Attention whose weights are inner products of features, in time linear in the length: the sums.
 #pragma once
 
-#include "longhand/attention/variant.h"
+#include "longhand/autograd/variable.h"
 
 namespace longhand::attention {
 
-/// out_i = sum_j (fq_i · fk_j) v_j / sum_j fq_i · fk_j, over all j: fq (B, N, H, m), fk (B, M, H,
-/// m), v (B, M, H, D), out (B, N, H, D), any strides. Associativity makes it fq (fkᵀ v): N m D,
-/// without the N x M weights. Katharopoulos et al. 2020 (arXiv 2006.16236), eq. 5. The features of
-/// padding must be 0; sequences of length 0 give a finite result.
-Variable kernel_attention(const Variable& fq, const Variable& fk, const Variable& v,
-                          const Mask& mask);
+/// [sum_j (fq_i·fk_j) v_j, sum_j fq_i·fk_j] over all j, (B, N, H, D + 1), for features fq (B, N, H,
+/// m) and fk (B, M, H, m) and v (B, M, H, D), any strides. Associativity makes it fq (fkᵀ [v, 1]):
+/// N m D, without the N x M weights. Katharopoulos et al. 2020 (arXiv 2006.16236), eq. 5. The
+/// features of padding must be 0.
+Variable kernel_sums(const Variable& fq, const Variable& fk, const Variable& v);
+
+/// Tokens that causal sums take at once.
+inline constexpr int64_t causal_chunk = 64;
 
 /// The same over j <= i, with M = N (eq. 9 there): inside chunks of tokens by their masked weights,
-/// between chunks by the state S = sum fk_j v_jᵀ, kept at the start of each chunk. Neither values
-/// nor bits at i depend on what comes after i.
+/// between chunks by the state S = sum fk_j [v_j, 1]ᵀ, kept at the start of each chunk. Neither
+/// values nor bits at i depend on what comes after i.
 ///
-/// With log_scale c (B, N, H), the features of key j are e^c_j fk_j. c must not fall along N, so
-/// that only e^(c_j - c_i) <= 1 is ever computed; it is a constant to the gradient.
-Variable causal_kernel_attention(const Variable& fq, const Variable& fk, const Variable& v,
-                                 const Tensor& log_scale = {}, int64_t chunk = 64);
+/// With log_scale c (B, N, H), the features of key j are e^c_j fk_j, and row i of the result is
+/// e^-c_i times its sums. c must not fall along N, so that only e^(c_j - c_i) <= 1 is ever
+/// computed; it is a constant to the gradient.
+Variable causal_kernel_sums(const Variable& fq, const Variable& fk, const Variable& v,
+                            const Tensor& log_scale = {}, int64_t chunk = causal_chunk);
+
+/// What keeps a normaliser away from 0 where features have signs. eps is in the scale that the
+/// features were stabilised by; where a guard acts, gradients take that scale as a constant.
+struct Guard {
+  enum class Kind {
+    none,
+    add,   // den + 2 eps where |den| <= eps
+    clamp  // max(den, eps)
+  };
+  Kind kind = Kind::none;
+  double eps = 0;
+};
+
+/// The sums over their normalisers: (B, N, H, D). A normaliser of exactly 0, with nothing to attend
+/// to or no feature in common, gives 0 and gradient 0.
+Variable normalised(const Variable& sums, const Guard& guard = {});
+
+/// How many tokens, of the first lengths[b] of each sequence (undefined: of all), and heads have a
+/// normaliser of at most 0.
+int64_t nonpositive_normalisers(const Tensor& sums, const Tensor& lengths);
 
 /// max over j <= i of x_j, along axis 1 of x (B, N, H): a log_scale that looks at the past alone.
 Tensor running_max(const Tensor& x);

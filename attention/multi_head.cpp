@@ -37,4 +37,15 @@ Variable MultiHeadAttention::forward(const Variable& x, const Mask& mask, const 
   return output_.forward(reshape(out, {B, N, heads_ * head_dim_}));
 }
 
+Variable MultiHeadAttention::step(const Variable& x, Decoder& decoder, int64_t position) const {
+  const int64_t B = x.size(0);
+  const auto row = [&](const nn::Linear& projection, int64_t heads, bool turned) {
+    const Variable y = reshape(projection.forward(x), {B, 1, heads, head_dim_});
+    return (turned ? nn::rotate_by_position(y, position) : y).value().select(1, 0);
+  };
+  const Tensor out = decoder.step(row(query_, heads_, rotary_), row(key_, kv_heads_, rotary_),
+                                  row(value_, kv_heads_, false));
+  return output_.forward(Variable(out.contiguous().reshape({B, 1, heads_ * head_dim_})));
+}
+
 }  // namespace longhand::attention

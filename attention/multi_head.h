@@ -20,6 +20,10 @@ class MultiHeadAttention : public nn::Module {
   /// x (B, N, H·D) to (B, N, H·D).
   Variable forward(const Variable& x, const Mask& mask, const nn::Pass& pass);
 
+  /// The next tokens x (B, 1, H·D), which stand at `position`, of what the kernel's decoder has
+  /// seen: the row that forward() has there.
+  Variable step(const Variable& x, Decoder& decoder, int64_t position) const;
+
   Variant& kernel() { return *kernel_; }
 
  private:

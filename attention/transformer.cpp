@@ -85,17 +85,25 @@ Block::Block(const nn::Scope& scope_, const TransformerConfig& config, const Con
   dropout2_.emplace(scope("dropout2"), config.dropout);
 }
 
-Variable Block::forward(const Variable& x, const Mask& mask, const nn::Pass& pass) {
+template <class Attend>
+Variable Block::apply(const Variable& x, const nn::Pass& pass, const Attend& attend) const {
   const auto residual = [&](const Variable& in, const nn::Norm& norm, const nn::Dropout& dropout,
                             auto branch) {
     if (pre_norm_) return in + dropout.forward(branch(norm.forward(in)), pass);
     return norm.forward(in + dropout.forward(branch(in), pass));
   };
-  const Variable h = residual(
-      x, norm1_, dropout1_, [&](const Variable& in) { return attention_.forward(in, mask, pass); });
+  const Variable h = residual(x, norm1_, dropout1_, attend);
   if (!mlp_) return h;
   return residual(h, *norm2_, *dropout2_,
                   [&](const Variable& in) { return mlp_->forward(in, pass); });
+}
+
+Variable Block::forward(const Variable& x, const Mask& mask, const nn::Pass& pass) {
+  return apply(x, pass, [&](const Variable& in) { return attention_.forward(in, mask, pass); });
+}
+
+Variable Block::step(const Variable& x, Decoder& decoder, int64_t position) const {
+  return apply(x, {}, [&](const Variable& in) { return attention_.step(in, decoder, position); });
 }
 
 Embeddings::Embeddings(const nn::Scope& scope_, const TransformerConfig& config)
@@ -108,10 +116,10 @@ Embeddings::Embeddings(const nn::Scope& scope_, const TransformerConfig& config)
     class_token_.emplace(scope("class_token"), Shape{config.d_model}, nn::init::normal(0.02));
 }
 
-Variable Embeddings::forward(const Tensor& tokens, const nn::Pass& pass) {
+Variable Embeddings::forward(const Tensor& tokens, const nn::Pass& pass, int64_t first) const {
   Variable x = token_.forward(tokens);
   if (class_token_) x = concat({broadcast_to(*class_token_, {x.size(0), 1, x.size(2)}), x}, 1);
-  return dropout_.forward(position_.forward(x), pass);
+  return dropout_.forward(position_.forward(x, first), pass);
 }
 
 Head::Head(const nn::Scope& scope_, const TransformerConfig& config, const nn::Parameter* tied)
@@ -182,6 +190,37 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
   if (norm_) x = norm_->forward(x);
   if (!config_.per_token) x = pool(x, mask.lengths, config_.pooling);
   return head_.forward(x);
+}
+
+TransformerDecoder::TransformerDecoder(Transformer& model, int64_t batch)
+    : model_(model), batch_(batch) {
+  check<ConfigError>(batch >= 1, "decoder: a batch of ", batch, " sequences");
+  check<ConfigError>(model.config().causal && model.config().per_token,
+                     "decoder: only a causal model with logits for tokens goes token by token");
+  for (int64_t i = 0; i < model.config().layers; ++i)
+    decoders_.push_back(model.kernel(i).decoder(batch));
+}
+
+Tensor TransformerDecoder::step(const Tensor& tokens) {
+  check<ShapeError>(tokens.dtype() == DType::i32 && tokens.shape() == Shape{batch_},
+                    "decoder: tokens (", batch_, ") of i32 are wanted, not ", tokens.shape(),
+                    " of ", tokens.dtype());
+  check<ShapeError>(position_ < model_.config().max_length,
+                    "decoder: a sequence is at the model's max_length ",
+                    model_.config().max_length);
+  const NoGrad no_grad;
+  Variable x = model_.embeddings_.forward(tokens.unsqueeze(1), {}, position_);
+  for (size_t i = 0; i < decoders_.size(); ++i)
+    x = model_.blocks_[static_cast<int64_t>(i)].step(x, *decoders_[i], position_);
+  ++position_;
+  if (model_.norm_) x = model_.norm_->forward(x);
+  return model_.head_.forward(x).value().select(1, 0);
+}
+
+int64_t TransformerDecoder::bytes() const {
+  int64_t sum = 0;
+  for (const auto& decoder : decoders_) sum += decoder->bytes();
+  return sum;
 }
 
 }  // namespace longhand::attention

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "longhand/attention/multi_head.h"
 #include "longhand/nn/dropout.h"
@@ -54,9 +55,14 @@ class Block : public nn::Module {
  public:
   Block(const nn::Scope& scope, const TransformerConfig& config, const Config& attention);
   Variable forward(const Variable& x, const Mask& mask, const nn::Pass& pass);
+  /// As MultiHeadAttention::step().
+  Variable step(const Variable& x, Decoder& decoder, int64_t position) const;
   Variant& kernel() { return attention_.kernel(); }
 
  private:
+  template <class Attend>
+  Variable apply(const Variable& x, const nn::Pass& pass, const Attend& attend) const;
+
   bool pre_norm_;
   nn::Norm norm1_;
   MultiHeadAttention attention_;
@@ -70,8 +76,9 @@ class Block : public nn::Module {
 class Embeddings : public nn::Module {
  public:
   Embeddings(const nn::Scope& scope, const TransformerConfig& config);
-  /// tokens (B, N) i32: (B, N, d_model), or (B, N+1, d_model) with a class token in front.
-  Variable forward(const Tensor& tokens, const nn::Pass& pass);
+  /// tokens (B, N) i32, the first at position `first`: (B, N, d_model), or (B, N+1, d_model) with a
+  /// class token in front.
+  Variable forward(const Tensor& tokens, const nn::Pass& pass, int64_t first = 0) const;
   const nn::Parameter& token_weight() const { return token_.weight; }
 
  private:
@@ -114,11 +121,36 @@ class Transformer : public nn::Module {
   Variant& kernel(int64_t layer) { return blocks_[layer].kernel(); }
 
  private:
+  friend class TransformerDecoder;
+
   TransformerConfig config_;
   Embeddings embeddings_;
   nn::ModuleList<Block> blocks_;
   std::optional<nn::Norm> norm_;
   Head head_;
+};
+
+/// A causal model token by token: a batch of sequences from their start. What a token costs does
+/// not grow with their length where the variant's decoder does not. The model must outlive it and
+/// keep its parameters meanwhile.
+class TransformerDecoder {
+ public:
+  /// Throws ConfigError for a model that is not causal, gives no logits for tokens, or whose
+  /// variant does not go token by token.
+  TransformerDecoder(Transformer& model, int64_t batch);
+
+  /// Logits (B, classes) at the next tokens (B) i32: the row that forward() has there, to rounding.
+  /// Throws ShapeError for more than max_length of them.
+  Tensor step(const Tensor& tokens);
+  /// Tokens so far.
+  int64_t position() const { return position_; }
+  /// Of what the layers keep now.
+  int64_t bytes() const;
+
+ private:
+  Transformer& model_;
+  int64_t batch_, position_ = 0;
+  std::vector<std::unique_ptr<Decoder>> decoders_;  // one a layer
 };
 
 }  // namespace longhand::attention

@@ -60,6 +60,8 @@ std::vector<std::string> names() {
 
 const Traits& traits(std::string_view name) { return find(name).traits; }
 
+const std::vector<OptionSet>& checked_options(std::string_view name) { return find(name).checked; }
+
 std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, const Config& config) {
   const Registration& registration = find(name);
   check<ConfigError>(config.heads >= 1 && config.head_dim >= 1 && config.max_length >= 1, name,
@@ -88,11 +90,19 @@ Variant::Variant(const nn::Scope& scope, const Config& config)
 
 Sources Variant::sources(const Variable& x, const Mask&) { return {x, x}; }
 
-std::unique_ptr<Decoder> Variant::decoder(int64_t) const {
-  throw ConfigError(config_.name + ": it has no form that goes token by token");
+std::unique_ptr<Decoder> Variant::decoder(int64_t batch) const {
+  check<ConfigError>(traits_.decodes, config_.name, ": it has no form that goes token by token");
+  check<ConfigError>(config_.causal, config_.name, ": only causal attention goes token by token");
+  return make_decoder(batch);
+}
+
+std::unique_ptr<Decoder> Variant::make_decoder(int64_t) const {
+  throw Error(config_.name + ": it says that it decodes, and does not say how");
 }
 
 Cost Variant::cost(int64_t, int64_t) const { return {}; }
+
+std::optional<int64_t> Variant::rank(int64_t) const { return {}; }
 
 std::string Variant::algorithm(int64_t) const { return {}; }
 
@@ -144,10 +154,11 @@ Variable Variant::forward(const Variable& q, const Variable& k, const Variable& 
             broadcast_shape(mask.bias.shape(), {B, qs[2], N, M}) == Shape{B, qs[2], N, M},
         "attention: bias must be ", q.dtype(), " and broadcast to ", Shape{B, qs[2], N, M},
         ", not ", mask.bias.dtype(), " of shape ", mask.bias.shape());
-  Variable out;
-  const Variable ke = for_all_heads(k, qs[2]), ve = for_all_heads(v, qs[2]);
   Mask known = mask;
   if (!padded) known.lengths = {};
+  if (takes_all(mask)) return attend(q, k, v, known, pass);
+  Variable out;
+  const Variable ke = for_all_heads(k, qs[2]), ve = for_all_heads(v, qs[2]);
   if (padded) {
     const Tensor real = real_tokens(mask.lengths, N);
     // A selection, not a product: padding may hold NaN. Its gradient is a selection too.

@@ -3,8 +3,10 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "longhand/core/options.h"
@@ -40,13 +42,15 @@ struct Config {
 /// What a variant can do and what holds of it. The registry has those of default options; an
 /// option may change them in an instance.
 struct Traits {
-  std::string summary;      // one line: what it computes
-  bool exact = false;       // computes softmax attention itself
-  bool random = false;      // its result depends on what it draws, and a checkpoint keeps that
-  bool averages = true;     // the weights of one query sum to 1
-  bool linear = true;       // its result is linear in v
-  bool positional = false;  // knows where a token stands: permuting tokens changes the result
-  bool any_mask = false;    // applies Mask::keep and Mask::bias
+  std::string summary;           // one line: what it computes
+  bool exact = false;            // computes softmax attention itself
+  bool random = false;           // its result depends on what it draws, and a checkpoint keeps that
+  bool averages = true;          // the weights of one query sum to 1
+  bool linear = true;            // its result is linear in v
+  bool separate_queries = true;  // a query\'s result does not depend on other queries
+  bool positional = false;       // knows where a token stands: permuting tokens changes the result
+  bool signed_weights = false;   // a sum of weights may come near 0, and the result be far off
+  bool any_mask = false;         // applies Mask::keep and Mask::bias
   bool causal = false;
   std::string causal_reason{};  // why not, if not
   bool decodes = false;         // has a Decoder when causal
@@ -68,7 +72,8 @@ struct Cost {
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  /// The result (B, H, D) for the next token's q, k, v (B, H, D): the row that forward() has there.
+  /// The result (B, H, D) for the next token's q (B, H, D), k and v (B, kv_heads, D): the row that
+  /// forward() has there.
   virtual Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) = 0;
   /// Of what is kept now.
   virtual int64_t bytes() const = 0;
@@ -101,9 +106,11 @@ class Variant : public nn::Module {
   virtual Sources sources(const Variable& x, const Mask& mask);
 
   /// A decoder for a batch of sequences, from their start. Throws ConfigError where there is none.
-  virtual std::unique_ptr<Decoder> decoder(int64_t batch) const;
+  std::unique_ptr<Decoder> decoder(int64_t batch) const;
   /// Of forward().
   virtual Cost cost(int64_t queries, int64_t keys) const;
+  /// The most that the rank of the N x N weights can be, if it is bounded by less than N.
+  virtual std::optional<int64_t> rank(int64_t tokens) const;
   /// What forward() really computes for that many tokens, in a few words, where it depends on them
   /// ("softmax: 50 tokens are at most 64 landmarks"); else empty.
   virtual std::string algorithm(int64_t tokens) const;
@@ -115,6 +122,12 @@ class Variant : public nn::Module {
   /// padding does not matter.
   virtual Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                           const nn::Pass& pass) = 0;
+  /// Whether attend() takes q, k and v as forward() gets them: keys of kv_heads, and padding that
+  /// holds anything, which it does not look at, while its result there is 0. It saves the copies.
+  virtual bool takes_all(const Mask&) const { return false; }
+
+  /// decoder(), of a variant that is causal and Traits::decodes.
+  virtual std::unique_ptr<Decoder> make_decoder(int64_t batch) const;
 
   const Config& config() const { return config_; }
   /// For a constructor whose options change what holds.
@@ -125,16 +138,23 @@ class Variant : public nn::Module {
   Traits traits_;
 };
 
+using OptionSet = std::vector<std::pair<std::string, OptionValue>>;
+
 /// What a variant's file tells the registry.
 struct Registration {
   Traits traits;
   std::unique_ptr<Variant> (*make)(const nn::Scope&, const Config&);
+  /// The option sets that the conformance suite runs: together every option, and sizes small enough
+  /// that 13 tokens are more than landmarks or slots.
+  std::vector<OptionSet> checked = {{}};
 };
 
 /// The names that make() knows, in the order of variants.def, and those added by add().
 std::vector<std::string> names();
 /// Throws ConfigError for an unknown name, listing the known ones and the nearest.
 const Traits& traits(std::string_view name);
+/// Its Registration::checked.
+const std::vector<OptionSet>& checked_options(std::string_view name);
 /// Constructs a variant. Throws ConfigError for an unknown name, options out of range, or
 /// config.causal where the variant cannot be (with the reason).
 std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, const Config& config);

@@ -8,13 +8,15 @@
 namespace longhand::nn {
 namespace {
 
-// f(position, i, 10000^(-2i/width)) at (position, i), for i below `columns`.
+// f(n 10000^(-2i/width)) at (n - first, i), for `length` positions n from `first` and i below
+// `columns`.
 template <class F>
-Tensor position_table(int64_t length, int64_t columns, int64_t width, DType dtype, F f) {
+Tensor position_table(int64_t first, int64_t length, int64_t columns, int64_t width, DType dtype,
+                      F f) {
   Tensor out = Tensor::empty({length, columns}, dtype);
   dispatch_float(dtype, [&]<class T>() {
     T* p = out.data<T>();
-    for (int64_t n = 0; n < length; ++n)
+    for (int64_t n = first; n < first + length; ++n)
       for (int64_t i = 0; i < columns; ++i) {
         const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(width);
         *p++ = static_cast<T>(f(static_cast<double>(n) * std::pow(10000.0, exponent)));
@@ -28,20 +30,20 @@ Tensor position_table(int64_t length, int64_t columns, int64_t width, DType dtyp
 Tensor sinusoids(int64_t length, int64_t width, DType dtype) {
   Tensor out = Tensor::empty({length, width}, dtype);
   const int64_t pairs = width / 2;
-  copy_into(out.slice(1, 0, width, 2), position_table(length, width - pairs, width, dtype,
+  copy_into(out.slice(1, 0, width, 2), position_table(0, length, width - pairs, width, dtype,
                                                       [](double a) { return std::sin(a); }));
   if (pairs)
     copy_into(out.slice(1, 1, width, 2),
-              position_table(length, pairs, width, dtype, [](double a) { return std::cos(a); }));
+              position_table(0, length, pairs, width, dtype, [](double a) { return std::cos(a); }));
   return out;
 }
 
-Variable rotate_by_position(const Variable& x) {
+Variable rotate_by_position(const Variable& x, int64_t first) {
   check<ShapeError>(x.rank() == 4 && x.size(3) % 2 == 0,
                     "rotary positions: x (B, N, H, D) with an even D is wanted, not ", x.shape());
   const int64_t N = x.size(1), D = x.size(3), half = D / 2;
   const auto table = [&](auto f) {
-    return Variable(position_table(N, half, D, x.dtype(), f).reshape({1, N, 1, half}));
+    return Variable(position_table(first, N, half, D, x.dtype(), f).reshape({1, N, 1, half}));
   };
   const Variable c = table([](double a) { return std::cos(a); });
   const Variable s = table([](double a) { return std::sin(a); });
@@ -60,12 +62,12 @@ Position::Position(const Scope& scope_, const std::string& kind, int64_t max_len
                        "\" is not one of learned, sinusoidal, rotary, none");
 }
 
-Variable Position::forward(const Variable& x) const {
+Variable Position::forward(const Variable& x, int64_t first) const {
   if (!weight_ && !table_.defined()) return x;
   const Variable table = weight_ ? Variable(*weight_) : Variable(table_);
-  check<ShapeError>(x.size(1) <= table.size(0), "positions: ", x.size(1), " tokens, but only ",
-                    table.size(0), " positions");
-  return x + slice(table, 0, 0, x.size(1));
+  check<ShapeError>(first + x.size(1) <= table.size(0), "positions: ", first + x.size(1),
+                    " tokens, but only ", table.size(0), " positions");
+  return x + slice(table, 0, first, first + x.size(1));
 }
 
 }  // namespace longhand::nn

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "longhand/autograd/grad_mode.h"
+#include "longhand/autograd/ops.h"
 #include "longhand/core/error.h"
 #include "longhand/core/random.h"
 
@@ -35,6 +37,53 @@ int64_t choose(const std::vector<double>& logits, const GenerateOptions& options
   return order.back();
 }
 
+Tensor tokens_of(std::string_view text) {
+  Tensor tokens = Tensor::empty({static_cast<int64_t>(text.size())}, DType::i32);
+  std::transform(text.begin(), text.end(), tokens.data<int32_t>(),
+                 [](char c) { return static_cast<unsigned char>(c); });
+  return tokens;
+}
+
+/// What a model expects after a text that grows.
+class Reader {
+ public:
+  Reader(attention::Transformer& model, size_t prompt)
+      : model_(model),
+        most_(static_cast<size_t>(model.config().max_length)),
+        first_(prompt > most_ ? prompt - most_ : 0) {
+    for (int64_t i = 0; i < model.config().layers; ++i)
+      decodes_ = decodes_ && model.kernel(i).traits().decodes;
+  }
+
+  /// Logits of the byte after `text`, which begins with the text of the last call.
+  std::vector<double> logits(std::string_view text) {
+    if (text.size() - first_ > most_) {
+      first_ = text.size() - std::max<size_t>(1, most_ / 2);
+      decoder_.reset();
+    }
+    if (!decodes_) {
+      const std::string_view seen = text.substr(first_);
+      const Variable all = model_.forward(tokens_of(seen).unsqueeze(0), {}, {});
+      return all.value().select(1, all.size(1) - 1).to_vector<double>();
+    }
+    if (!decoder_) {
+      decoder_.emplace(model_, 1);
+      read_ = first_;
+    }
+    for (; read_ < text.size(); ++read_) last_ = decoder_->step(tokens_of(text.substr(read_, 1)));
+    return last_.to_vector<double>();
+  }
+
+ private:
+  attention::Transformer& model_;
+  size_t most_;   // bytes that the model sees
+  size_t first_;  // of them
+  bool decodes_ = true;
+  std::optional<attention::TransformerDecoder> decoder_;
+  size_t read_ = 0;  // by the decoder
+  Tensor last_;
+};
+
 }  // namespace
 
 std::string generate(attention::Transformer& model, std::string_view prompt,
@@ -52,15 +101,9 @@ std::string generate(attention::Transformer& model, std::string_view prompt,
   const Generator random = Generator(options.seed).fork("generate");
   std::string text(prompt.empty() ? std::string_view("\n") : prompt);
   const size_t begin = text.size();
+  Reader reader(model, begin);
   for (int64_t i = 0; i < options.tokens; ++i) {
-    const auto length = std::min<int64_t>(static_cast<int64_t>(text.size()), config.max_length);
-    Tensor tokens = Tensor::empty({1, length}, DType::i32);
-    const std::string_view context(text.data() + text.size() - length, length);
-    std::transform(context.begin(), context.end(), tokens.data<int32_t>(),
-                   [](char c) { return static_cast<unsigned char>(c); });
-    const Variable logits = model.forward(tokens, {}, {});
-    const auto last = logits.value().select(1, length - 1).to_vector<double>();
-    const char next = static_cast<char>(choose(last, options, random.uniform(i)));
+    const auto next = static_cast<char>(choose(reader.logits(text), options, random.uniform(i)));
     text += next;
     if (on_byte) on_byte(next);
   }

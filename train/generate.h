@@ -18,9 +18,14 @@ struct GenerateOptions {
 };
 
 /// Continues a text with a causal model whose tokens are bytes. Token i is drawn with number i of
-/// the seed's stream. The model sees the last max_length bytes; an empty prompt counts as a line
-/// end. `on_byte`, if given, is called for each new byte. Returns the new bytes. Throws ConfigError
-/// for a model that is no language model on bytes, and for options out of range.
+/// the seed's stream. An empty prompt counts as a line end. `on_byte`, if given, is called for each
+/// new byte. Returns the new bytes. Throws ConfigError for a model that is no language model on
+/// bytes, and for options out of range.
+///
+/// The model sees the last max_length bytes of the prompt and what follows; whenever these are
+/// max_length bytes, it goes on with the last half of them. So a byte costs one or two steps of a
+/// TransformerDecoder, however long the text is. Variants that do not go token by token read all
+/// that they see for every byte.
 std::string generate(attention::Transformer& model, std::string_view prompt,
                      const GenerateOptions& options, const std::function<void(char)>& on_byte = {});
 

@@ -1,30 +1,172 @@
-// Linear attention: features elu(x) + 1, of positive entries, in place of the softmax kernel.
-// Katharopoulos et al. 2020 (arXiv 2006.16236), eq. 5-9. A kernel of its own, not an approximation:
-// no 1/sqrt(D), and nothing is added to the normaliser, which is positive.
+// Linear attention: fixed features in place of the softmax kernel. Katharopoulos et al. 2020 (arXiv
+// 2006.16236), eq. 5-9. Kernels of their own, not approximations: no 1/sqrt(D) but in taylor2, and
+// nothing is added to the normaliser.
+//
+//   elu1:          elu(x) + 1, eq. 7 there
+//   relu, squared_relu:  max(x, 0), max(x, 0)²
+//   exp:           e^x
+//   taylor2:       φ(q)·φ(k) = 1 + s + s²/2, s = q·k / sqrt(D), the exponential's first terms, at
+//                  least 1/2. Arora et al. 2024, "Based" (arXiv 2402.18668). Of x x^T the upper
+//                  triangle is enough, its diagonal halved.
+//   cosformer:     max(x, 0) ⊗ [cos, sin](π i / 2M) for token i = 1, 2, …, M = max_length: weights
+//                  relu(q_i)·relu(k_j) cos(π (i - j) / 2M). Qin et al. 2022 (arXiv 2202.08791)
+//   hedgehog:      softmax([A x, -A x]), A (D, D) trained, of each head, one for queries and one
+//                  for keys, from the identity. Zhang et al. 2024 (arXiv 2402.04347)
+//
+// Rectified features may have nothing in common with those of any key: such a query gives 0, and is
+// counted.
+#include <cmath>
+#include <numbers>
+#include <optional>
+
 #include "longhand/attention/dropout_option.h"
-#include "longhand/attention/kernel_attention.h"
-#include "longhand/attention/mask.h"
+#include "longhand/attention/kernel_variant.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/parallel.h"
+#include "longhand/core/view.h"
 
 namespace longhand::attention {
 namespace {
 
-class Linear final : public Variant {
+// Calls f(l, i, j, c) for the products c x_i x_j, i <= j, whose squares' sum is (x·x)²/2.
+template <class F>
+void for_pairs(int64_t n, F f) {
+  for (int64_t i = 0, l = 0; i < n; ++i) {
+    f(l++, i, i, 1 / std::numbers::sqrt2);
+    for (int64_t j = i + 1; j < n; ++j) f(l++, i, j, 1.0);
+  }
+}
+
+// [1, x, products] of x (…, D): (…, 1 + D + D (D + 1) / 2)
+//
+//   dx_i = dy_(1+i) + sum_j c_ij x_j dy_ij, the diagonal twice
+Variable quadratic(const Variable& x) {
+  const int64_t D = x.size(-1), m = 1 + D + D * (D + 1) / 2;
+  const Tensor in = x.value().contiguous();
+  Shape shape = x.shape();
+  shape[-1] = m;
+  Tensor out = Tensor::empty(shape, x.dtype());
+  constexpr int64_t grain = 16;
+  dispatch_float(x.dtype(), [&]<class T>() {
+    const Rows<const T> from = rows<T>(in);
+    const Rows<T> to = rows<T>(out);
+    parallel_for(from.count, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const T* const a = from[r];
+        T* const y = to[r];
+        y[0] = 1;
+        for (int64_t i = 0; i < D; ++i) y[1 + i] = a[i];
+        for_pairs(D, [&](int64_t l, int64_t i, int64_t j, double c) {
+          y[1 + D + l] = static_cast<T>(c) * a[i] * a[j];
+        });
+      }
+    });
+  });
+  return record("quadratic", out, {x}, [in, D](const Tensor& grad_out, std::span<GradSlot> slots) {
+    const Tensor dy = grad_out.contiguous();
+    Tensor dx = Tensor::empty(in.shape(), in.dtype());
+    dispatch_float(in.dtype(), [&]<class T>() {
+      const Rows<const T> from = rows<T>(in), back = rows<T>(dy);
+      const Rows<T> to = rows<T>(dx);
+      parallel_for(from.count, grain, [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+          const T *const a = from[r], *const g = back[r];
+          T* const d = to[r];
+          for (int64_t i = 0; i < D; ++i) d[i] = g[1 + i];
+          for_pairs(D, [&](int64_t l, int64_t i, int64_t j, double c) {
+            const T w = static_cast<T>(c) * g[1 + D + l];
+            d[i] += w * a[j];
+            d[j] += w * a[i];
+          });
+        }
+      });
+    });
+    slots[0].take(dx);
+  });
+}
+
+void identity(Tensor& w, const Generator&) {  // (H, D, D)
+  const int64_t H = w.size(0), D = w.size(1);
+  w.fill(0);
+  w.reshape({H, D * D}).slice(1, 0, D * D, D + 1).fill(1);
+}
+
+class Linear final : public KernelVariant {
  public:
-  Linear(const nn::Scope& scope_, const Config& config) : Variant(scope_, config) {
+  Linear(const nn::Scope& scope_, const Config& config)
+      : KernelVariant(scope_, config),
+        map_(config.options.get_choice(
+            "feature_map", "elu1",
+            {"elu1", "relu", "squared_relu", "exp", "taylor2", "cosformer", "hedgehog"})) {
     refuse_dropout(config, "linear");
+    const int64_t D = config.head_dim;
+    Traits& traits = mutable_traits();
+    if (map_ != "elu1") traits.summary = "kernel attention with the features " + map_;
+    set_cost(D, 2 * static_cast<double>(D));
+    if (map_ == "relu" || map_ == "squared_relu" || map_ == "cosformer") {
+      count_nonpositive();
+      traits.averages = false;
+      traits.state = "nonpositive_normalizers";
+    }
+    if (map_ == "taylor2") {
+      const int64_t m = 1 + D + D * (D + 1) / 2;
+      set_cost(m, 2 * static_cast<double>(m));
+      traits.time = "N D^3";
+      traits.memory = "N D^2";
+      traits.paper = "Arora et al. 2024, arXiv 2402.18668";
+    }
+    if (map_ == "cosformer") {
+      set_cost(2 * D, 3 * static_cast<double>(D));
+      traits.positional = true;
+      traits.fixed_length = true;
+      traits.paper = "Qin et al. 2022, arXiv 2202.08791";
+    }
+    if (map_ == "hedgehog") {
+      set_cost(2 * D, 2 * static_cast<double>(D * D) + 20 * static_cast<double>(D));
+      traits.paper = "Zhang et al. 2024, arXiv 2402.04347";
+      query_map_.emplace(scope("query_map"), Shape{config.heads, D, D}, identity);
+      key_map_.emplace(scope("key_map"), Shape{config.heads, D, D}, identity);
+    }
+  }
+
+  Features features(const Variable& q, const Variable& k, int64_t position) const override {
+    if (map_ == "exp") return {q, k, true};
+    if (map_ == "taylor2") {
+      const double scale = std::pow(static_cast<double>(q.size(3)), -0.25);
+      return {quadratic(scale * q), quadratic(scale * k)};
+    }
+    if (map_ == "cosformer") return {turned(q, position), turned(k, position)};
+    if (map_ == "hedgehog") {  // the query's normaliser cancels
+      const Variable uq = linear_of_heads(q, *query_map_), uk = linear_of_heads(k, *key_map_);
+      return {concat({uq, -uq}, 3), log_softmax(concat({uk, -uk}, 3)), true};
+    }
+    const auto map = [&](const Variable& x) {
+      return map_ == "elu1" ? elu_plus_one(x) : map_ == "relu" ? relu(x) : square(relu(x));
+    };
+    return {map(q), map(k)};
   }
 
  private:
-  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
-                  const nn::Pass&) override {
-    const Variable fq = elu_plus_one(q);
-    Variable fk = elu_plus_one(k);
-    if (config().causal) return causal_kernel_attention(fq, fk, v);
-    // Zeroed keys are not enough: their features are 1.
-    if (mask.lengths.defined()) fk = where(real_tokens(mask.lengths, k.size(1)), fk, 0.0);
-    return kernel_attention(fq, fk, v, mask);
+  // x (B, N, H, D), whose first token has number `position`: (B, N, H, 2D)
+  Variable turned(const Variable& x, int64_t position) const {
+    const int64_t N = x.size(1), M = config().max_length;
+    check<ShapeError>(position + N <= M, "cosformer: ", position + N,
+                      " tokens are more than max_length ", M);
+    const auto table = [&](auto f) {
+      std::vector<double> values;
+      for (int64_t i = position + 1; i <= position + N; ++i)
+        values.push_back(
+            f(std::numbers::pi * static_cast<double>(i) / (2 * static_cast<double>(M))));
+      return Variable(Tensor::from(values, {1, N, 1, 1}).to(x.dtype()));
+    };
+    const Variable y = relu(x);
+    return concat({y * table([](double a) { return std::cos(a); }),
+                   y * table([](double a) { return std::sin(a); })},
+                  3);
   }
+
+  std::string map_;
+  std::optional<nn::Parameter> query_map_, key_map_;  // (H, D, D)
 };
 
 }  // namespace
@@ -32,13 +174,21 @@ class Linear final : public Variant {
 Registration linear_variant() {
   return {{.summary = "kernel attention with the features elu(x) + 1",
            .causal = true,
+           .decodes = true,
            .time = "N D^2",
            .memory = "D^2",
            .state = "-",
            .paper = "Katharopoulos et al. 2020, arXiv 2006.16236"},
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
             return std::make_unique<Linear>(scope, config);
-          }};
+          },
+          {{},
+           {{"feature_map", "relu"}},
+           {{"feature_map", "squared_relu"}},
+           {{"feature_map", "exp"}},
+           {{"feature_map", "taylor2"}},
+           {{"feature_map", "cosformer"}},
+           {{"feature_map", "hedgehog"}}}};
 }
 
 }  // namespace longhand::attention

@@ -227,7 +227,15 @@ Registration linformer_variant() {
            .paper = "Wang et al. 2020, arXiv 2006.04768"},
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
             return std::make_unique<Linformer>(scope, config);
-          }};
+          },
+          {{{"k", 5}},
+           {{"k", 5}, {"sharing", "none"}, {"init", "uniform"}, {"dropout", 0.3}},
+           {{"k", 5}, {"sharing", "kv"}, {"init", "normal"}},
+           {{"k", 5}, {"sharing", "layerwise"}, {"freeze", true}, {"init", "xavier_half"}},
+           {{"k", 5}, {"projection", "mean_pool"}},
+           {{"k", 5}, {"projection", "max_pool"}},
+           {{"k", 5}, {"projection", "conv"}},
+           {{"k", 5}, {"projection", "conv"}, {"sharing", "none"}}}};
 }
 
 }  // namespace longhand::attention

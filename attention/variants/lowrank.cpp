@@ -70,8 +70,7 @@ class Lowrank final : public Variant {
     mutable_traits().memory = "N^2";
   }
 
-  std::unique_ptr<Decoder> decoder(int64_t batch) const override {
-    if (softmax_) return Variant::decoder(batch);
+  std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return std::make_unique<LowrankDecoder>(u_.value(), v_.value(), batch, config().head_dim);
   }
   Cost cost(int64_t queries, int64_t) const override {
@@ -157,7 +156,8 @@ Registration lowrank_variant() {
            .paper = "Tay et al. 2020, arXiv 2005.00743"},
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
             return std::make_unique<Lowrank>(scope, config);
-          }};
+          },
+          {{{"rank", 3}}, {{"rank", 3}, {"softmax", true}}}};
 }
 
 }  // namespace longhand::attention

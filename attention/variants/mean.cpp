@@ -37,7 +37,7 @@ class Mean final : public Variant {
   Mean(const nn::Scope& scope_, const Config& config) : Variant(scope_, config) {
     refuse_dropout(config, "mean");
   }
-  std::unique_ptr<Decoder> decoder(int64_t) const override {
+  std::unique_ptr<Decoder> make_decoder(int64_t) const override {
     return std::make_unique<MeanDecoder>();
   }
   Cost cost(int64_t queries, int64_t keys) const override {

@@ -19,7 +19,7 @@ class None final : public Variant {
   None(const nn::Scope& scope_, const Config& config) : Variant(scope_, config) {
     refuse_dropout(config, "none");
   }
-  std::unique_ptr<Decoder> decoder(int64_t) const override {
+  std::unique_ptr<Decoder> make_decoder(int64_t) const override {
     return std::make_unique<NoneDecoder>();
   }
 

@@ -123,6 +123,7 @@ class Nystrom final : public Variant {
         exact_below_(config.options.get_int("exact_below", landmarks_, 0)) {
     refuse_dropout(config, "nystrom");
     if (pinv_ == "iterative") iterations_ = config.options.get_int("pinv_iterations", 6, 0, 1000);
+    if (pinv_ == "svd") mutable_traits().signed_weights = true;  // and as large as A is singular
     if (pinv_ == "ridge") {
       ridge_ = config.options.get_double("ridge", 1e-3);
       config.options.require(ridge_ > 0, "ridge", "more than 0 is wanted");
@@ -317,6 +318,7 @@ class Nystrom final : public Variant {
 Registration nystrom_variant() {
   return {{.summary = "softmax attention through m landmarks; exact for at most m tokens",
            .averages = false,
+           .separate_queries = false,
            .positional = true,
            .causal_reason = "landmarks average future tokens",
            .cross_lengths = false,
@@ -326,7 +328,12 @@ Registration nystrom_variant() {
            .paper = "Xiong et al. 2021, arXiv 2102.03902"},
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
             return std::make_unique<Nystrom>(scope, config);
-          }};
+          },
+          {{{"landmarks", 4}},
+           {{"landmarks", 4}, {"conv_kernel", 3}, {"pinv_iterations", 10}},
+           {{"landmarks", 4}, {"landmark_kind", "stride"}, {"pinv", "svd"}},
+           {{"landmarks", 4}, {"landmark_kind", "random"}, {"pinv", "ridge"}, {"ridge", 0.1}},
+           {{"landmarks", 4}, {"landmark_kind", "kmeans"}, {"exact_below", 0}}}};
 }
 
 }  // namespace longhand::attention

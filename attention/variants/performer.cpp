@@ -1,23 +1,25 @@
-// Performer (FAVOR+): random features of positive entries whose inner products estimate the softmax
-// kernel. Choromanski et al. 2020 (arXiv 2009.14794), eq. 5 and 6, with x̂ = D^(-1/4) x and rows w_l
-// of W (m, D) drawn from N(0, I), orthogonal within blocks:
+// Performer (FAVOR+): random features whose inner products estimate the softmax kernel, and kernels
+// of its kind. Choromanski et al. 2020 (arXiv 2009.14794), with x̂ = D^(-1/4) x and rows w_l of W
+// (m, D) drawn from N(0, I), orthogonal within blocks. Constants that cancel in num / den are left
+// out:
 //
-//   softmax:     φ(x)_l = exp(w_l·x̂ - |x̂|²/2)
-//   hyperbolic:  the 2m features exp(±w_l·x̂ - |x̂|²/2)
-//   relu:        φ(x)_l = max(w_l·x̂, 0) + eps, another kernel
+//   positive:            φ(x)_l = exp(w_l·x̂ - |x̂|²/2)                           eq. 5 and 6 there
+//   hyperbolic:          the 2m features exp(±w_l·x̂ - |x̂|²/2)
+//   trigonometric:       the 2m features exp(|x̂|²/2) [cos, sin](w_l·x̂), with signs
+//   trigonometric_bias:  exp(|x̂|²/2) cos(w_l·x̂ + b_l), with signs
+//   relu, exp, gelu, square:  φ(x)_l = f(w_l·x̂) + eps, other kernels ("generalised attention")
 //
-// Every factor that is common to a query, or that φ(q)_l gains and all φ(k)_l lose, cancels in
-// num / den. So |q̂|²/2 is dropped, and with t_jl = w_l·k̂_j - |k̂_j|²/2, c_l = max_j t_jl over real
-// tokens and s_il = w_l·q̂_i + c_l:
+// |q̂|²/2 is common to a query and is dropped as well. Exponentials are kept as logarithms until all
+// that cancels has cancelled (kernel_variant.cpp), so that no eps is needed, whatever the norms.
 //
-//   φ(k_j)_l = exp(t_jl - c_l),   φ(q_i)_l = exp(s_il - max_l s_il),   den_i >= 1
-//
-// whatever the norms. That needs no eps, which would turn large norms into uniform attention. A
-// causal query must not know the maximum of later keys, so there c_j = max over l and j' <= j.
+// eps > 0 with an exponential estimator is what reference implementations compute, to compare with:
+// exp(t - max) + eps. The constants then cancel no more, and norms above some 2 sqrt(D) make
+// attention uniform.
+#include <cmath>
 #include <limits>
 
 #include "longhand/attention/dropout_option.h"
-#include "longhand/attention/kernel_attention.h"
+#include "longhand/attention/efficient_attention.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/random_features.h"
 #include "longhand/autograd/ops.h"
@@ -25,65 +27,128 @@
 namespace longhand::attention {
 namespace {
 
-enum class Kernel { softmax, hyperbolic, relu };
+constexpr const char* kernels[] = {"positive", "hyperbolic", "trigonometric", "trigonometric_bias",
+                                   "relu",     "exp",        "gelu",          "square"};
 
-Kernel read_kernel(const Options& options) {
-  const std::string kernel =
-      options.get_choice("kernel", "softmax", {"softmax", "hyperbolic", "relu"});
-  return kernel == "softmax" ? Kernel::softmax
-         : kernel == "relu"  ? Kernel::relu
-                             : Kernel::hyperbolic;
+std::string read_kernel(const Options& options) {
+  return options.get_choice("kernel", "positive", {std::begin(kernels), std::end(kernels)});
+}
+
+// log(e^x + eps) for eps > 0, without an e^x that could overflow.
+Variable log_plus(const Variable& x, double eps) {
+  const Variable d = x - std::log(eps), positive = relu(d);
+  return positive + log(exp(d - 2 * positive) + 1) + std::log(eps);
+}
+
+// max over j <= i of x_j, along axis 1 of x (B, N, H, 1).
+Variable so_far(const Variable& x) {
+  const int64_t H = x.size(2), NH = x.size(1) * H;
+  const auto values = x.value().to_vector<double>();
+  Tensor index = Tensor::zeros(x.shape(), DType::i32);
+  for (int64_t b = 0; b < x.size(0); ++b) {
+    int32_t* const best = index.data<int32_t>() + b * NH;
+    const double* const at = values.data() + b * NH;
+    for (int64_t i = H; i < NH; ++i) {
+      const int32_t before = best[i - H];
+      best[i] = at[i] > at[before * H + i % H] ? static_cast<int32_t>(i / H) : before;
+    }
+  }
+  return gather(x, 1, index);
 }
 
 class Performer final : public RandomFeatureVariant {
  public:
   Performer(const nn::Scope& scope_, const Config& config)
-      : RandomFeatureVariant(scope_, config),
-        kernel_(read_kernel(config.options)),
-        eps_(config.options.get_double("eps", kernel_ == Kernel::relu ? 1e-3 : 0, 0)) {
+      : RandomFeatureVariant(scope_, config, read_kernel(config.options) == "trigonometric_bias"),
+        kernel_(read_kernel(config.options)) {
     refuse_dropout(config, "performer");
-    if (kernel_ == Kernel::relu)
-      config.options.require(eps_ > 0, "eps",
-                             "the relu kernel needs more than 0, for queries without a feature");
+    const bool positive = kernel_ == "positive" || kernel_ == "hyperbolic";
+    trigonometric_ = kernel_ == "trigonometric" || kernel_ == "trigonometric_bias";
+    const bool two = kernel_ == "hyperbolic" || kernel_ == "trigonometric";
+    const double m = static_cast<double>(features_count());
+    if (!trigonometric_)
+      eps_ = config.options.get_double("eps", positive || kernel_ == "exp" ? 0 : 1e-3, 0);
+    reference_ = positive && eps_ > 0;
+    set_cost(two ? 2 * features_count() : features_count(),
+             m * (2 * static_cast<double>(config.head_dim) + 10));
+
+    Traits& traits = mutable_traits();
+    traits.signed_weights = trigonometric_ || kernel_ == "gelu";
+    if (trigonometric_)  // cos² + sin² = 1 of each w; cos² is 1/2 in the mean
+      read_guard(two ? m : m / 2);
+    else if (kernel_ == "gelu")
+      read_guard(m);
     else
-      config.options.require(eps_ == 0, "eps",
-                             "exponential features need none; eps belongs to the relu kernel");
+      count_nonpositive();
+    if (kernel_ == "relu" || kernel_ == "square" || kernel_ == "gelu") {
+      traits.summary = "kernel attention with features f(W x) + eps";
+      if (eps_ == 0) traits.averages = false;  // nothing is left where no feature is
+    }
+    if (kernel_ == "exp") traits.summary = "kernel attention with features exp(W x) + eps";
+    if (trigonometric_)
+      traits.summary = "kernel attention with trigonometric random features of the softmax kernel";
+    traits.decodes = !reference_;
+    if (phases().defined()) traits.state += ", phases";
+  }
+
+  Features features(const Variable& q, const Variable& k, int64_t) const override {
+    const double scale = std::pow(static_cast<double>(config().head_dim), -0.25);
+    const Variable uq = project(q, scale), uk = project(k, scale);  // w_l·x̂ (B, N, H, m)
+    if (trigonometric_)
+      return {waves(uq, phases()), waves(uk, phases()), false, half_square(k, scale)};
+    if (kernel_ == "exp" && eps_ > 0) return {log_plus(uq, eps_), log_plus(uk, eps_), true};
+    if (kernel_ == "exp") return {uq, uk, true};
+    if (kernel_ == "positive" || kernel_ == "hyperbolic") {
+      const auto estimator = kernel_ == "positive" ? Estimator::positive : Estimator::hyperbolic;
+      return {exponents(estimator, uq), exponents(estimator, uk) - half_square(k, scale), true};
+    }
+    return {map(uq), map(uk)};
   }
 
  private:
-  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
-                  const nn::Pass&) override {
-    const Variable W = projection();
-    Variable uq = linear(q, W), uk = linear(k, W);  // w_l·x̂ (B, N, H, m)
-    const bool masked = mask.lengths.defined() && !config().causal;
-    const Tensor real = masked ? real_tokens(mask.lengths, k.size(1)) : Tensor();
-    if (kernel_ == Kernel::relu) {
-      const Variable fq = relu(uq) + eps_;
-      Variable fk = relu(uk) + eps_;
-      if (config().causal) return causal_kernel_attention(fq, fk, v);
-      if (masked) fk = where(real, fk, 0.0);
-      return kernel_attention(fq, fk, v, mask);
-    }
-    if (kernel_ == Kernel::hyperbolic) {
-      uq = concat({uq, -uq}, 3);
-      uk = concat({uk, -uk}, 3);
-    }
-    Variable t = uk - half_square(k);
-    if (config().causal) {
-      const Tensor c = running_max(max(t.detach(), 3).value());  // (B, N, H)
-      const Variable fk = exp(t - Variable(c.unsqueeze(3)));
-      const Variable fq = exp(uq - max(uq.detach(), 3, true));
-      return causal_kernel_attention(fq, fk, v, c);
-    }
-    if (masked) t = where(real, t, -std::numeric_limits<double>::infinity());
-    Variable c = max(t.detach(), 1, true);  // (B, 1, H, m)
-    if (masked) c = where(not_empty(mask.lengths), c, 0.0);
-    const Variable s = uq + c;
-    return kernel_attention(exp(s - max(s.detach(), 3, true)), exp(t - c), v, mask);
+  Variable map(const Variable& u) const {
+    const Variable f = kernel_ == "relu" ? relu(u) : kernel_ == "gelu" ? gelu(u) : square(u);
+    return eps_ > 0 ? f + eps_ : f;
   }
 
-  Kernel kernel_;
-  double eps_;
+  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
+                  const nn::Pass& pass) override {
+    return reference_ ? attend_as_references(q, k, v, mask)
+                      : RandomFeatureVariant::attend(q, k, v, mask, pass);
+  }
+
+  // With u = w_l·x̂: exp(u - |x̂|²/2 - max u) + eps, the maximum over the features of each query, and
+  // over features and tokens of the keys (causal: c_i over those so far, for each row i). What eps
+  // of the keys adds to the sums of row i is eps sum_l φ(q_i)_l sum_j [v_j, 1].
+  Variable attend_as_references(const Variable& q, const Variable& k, const Variable& v,
+                                const Mask& mask) const {
+    const double scale = std::pow(static_cast<double>(config().head_dim), -0.25);
+    const auto estimator = kernel_ == "positive" ? Estimator::positive : Estimator::hyperbolic;
+    const auto u = [&](const Variable& x) { return exponents(estimator, project(x, scale)); };
+    const auto map = [&](const Variable& x, const Variable& ux, const Variable& c) {
+      return exp(ux - half_square(x, scale) - c);
+    };
+    const Variable uq = u(q), uk = u(k);
+    const Variable fq = map(q, uq, max(uq, 3, true)) + eps_;
+    Variable c = max(uk, 3, true);  // (B, M, H, 1)
+    if (config().causal) {
+      c = so_far(c);
+      const Tensor scale_of = c.value().squeeze(3);  // a constant: what depends on c is made up for
+      const Variable sums = causal_kernel_sums(fq, map(k, uk, c.detach()), v, scale_of);
+      const Variable v1 = concat({v, Variable(Tensor::full(c.shape(), 1, v.dtype()))}, 3);
+      return normalise(sums * exp(c.detach() - c) + eps_ * sum(fq, {3}, true) * cumsum(v1, 1));
+    }
+    const Tensor real = mask.lengths.defined() ? real_tokens(mask.lengths, k.size(1)) : Tensor();
+    if (real.defined()) c = where(real, c, -std::numeric_limits<double>::infinity());
+    c = max(c, 1, true);
+    if (real.defined()) c = where(not_empty(mask.lengths), c, 0.0);
+    const Variable fk = map(k, uk, c) + eps_;
+    return normalise(kernel_sums(fq, real.defined() ? where(real, fk, 0.0) : fk, v));
+  }
+
+  std::string kernel_;
+  bool trigonometric_ = false, reference_ = false;
+  double eps_ = 0;
 };
 
 }  // namespace
@@ -92,13 +157,27 @@ Registration performer_variant() {
   return {{.summary = "kernel attention with positive random features of the softmax kernel",
            .random = true,
            .causal = true,
+           .decodes = true,
            .time = "N m D",
            .memory = "N m",
-           .state = "features, redraws, steps, random_state",
+           .state = "features, redraws, steps, random_state, nonpositive_normalizers",
            .paper = "Choromanski et al. 2020, arXiv 2009.14794"},
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
+            if (config.options.get_choice("projection", "random", {"random", "none"}) == "none")
+              return make_efficient_attention(scope, config);
             return std::make_unique<Performer>(scope, config);
-          }};
+          },
+          {{{"features", 20}},
+           {{"features", 20}, {"kernel", "hyperbolic"}, {"draw", "iid"}, {"heads", "per_head"}},
+           {{"features", 20}, {"kernel", "positive"}, {"draw", "givens"}, {"norm", "sqrt_d"}},
+           {{"features", 20}, {"kernel", "trigonometric"}},
+           {{"features", 20}, {"kernel", "trigonometric_bias"}},
+           {{"features", 20}, {"kernel", "relu"}},
+           {{"features", 20}, {"kernel", "exp"}},
+           {{"features", 20}, {"kernel", "gelu"}, {"redraw_interval", 1}},
+           {{"features", 20}, {"kernel", "square"}, {"redraw_interval", 0}},
+           {{"features", 20}, {"eps", 1e-4}},
+           {{"projection", "none"}}}};
 }
 
 }  // namespace longhand::attention

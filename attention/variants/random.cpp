@@ -92,7 +92,8 @@ Registration random_variant() {
            .paper = "Tay et al. 2020, arXiv 2005.00743"},
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
             return std::make_unique<Random>(scope, config);
-          }};
+          },
+          {{}, {{"spread", 3.0}, {"dropout", 0.3}}}};
 }
 
 }  // namespace longhand::attention

@@ -236,6 +236,7 @@ class SvdAttention final : public Variant {
 Registration svd_variant() {
   return {{.summary = "softmax attention cut to the nearest matrix of rank r: an oracle",
            .averages = false,
+           .separate_queries = false,
            .any_mask = true,
            .causal_reason = "what is left of a triangular matrix at rank r is dense",
            .time = "N^3",
@@ -244,7 +245,10 @@ Registration svd_variant() {
            .paper = "Eckart & Young 1936"},
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
             return std::make_unique<SvdAttention>(scope, config);
-          }};
+          },
+          {{{"rank", 2}, {"gradient", "exact"}},
+           {{"energy", 0.9}, {"energy_of", "values"}, {"gradient", "exact"}},
+           {{"rank", 3}, {"renormalize", true}, {"gradient", "exact"}}}};
 }
 
 }  // namespace longhand::attention

@@ -151,7 +151,7 @@ class Window final : public Variant {
         window_(config.options.get_int("window", 64, 0)),
         globals_(config.options.get_int("global_tokens", 0, 0)) {}
 
-  std::unique_ptr<Decoder> decoder(int64_t batch) const override {
+  std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return std::make_unique<WindowDecoder>(config(), parameter_dtype(), batch, window_, globals_);
   }
   std::string algorithm(int64_t tokens) const override {
@@ -217,18 +217,20 @@ class Window final : public Variant {
 }  // namespace
 
 Registration window_variant() {
-  return {{.summary = "softmax attention to the tokens at most w away, and to global ones",
-           .positional = true,
-           .causal = true,
-           .decodes = true,
-           .cross_lengths = false,
-           .time = "N w D",
-           .memory = "N w",
-           .state = "-",
-           .paper = "Beltagy et al. 2020, arXiv 2004.05150"},
-          [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
-            return std::make_unique<Window>(scope, config);
-          }};
+  return {
+      {.summary = "softmax attention to the tokens at most w away, and to global ones",
+       .positional = true,
+       .causal = true,
+       .decodes = true,
+       .cross_lengths = false,
+       .time = "N w D",
+       .memory = "N w",
+       .state = "-",
+       .paper = "Beltagy et al. 2020, arXiv 2004.05150"},
+      [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
+        return std::make_unique<Window>(scope, config);
+      },
+      {{{"window", 3}}, {{"window", 3}, {"global_tokens", 2}, {"dropout", 0.3}}, {{"window", 0}}}};
 }
 
 }  // namespace longhand::attention

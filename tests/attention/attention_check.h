@@ -18,24 +18,13 @@ namespace longhand::test {
 
 using attention::Mask;
 
+/// The variants of the library, before any test adds one of its own.
+inline const std::vector<std::string> library = attention::names();
+
 /// Options that make a variant small; others keep their defaults.
 inline Options small_options(const std::string& name) {
   Options options("attention");
-  if (name == "linformer") options.set("k", int64_t{5});
-  if (name == "performer" || name == "rff") options.set("features", int64_t{20});
-  if (name == "window") {
-    options.set("window", int64_t{3});
-    options.set("global_tokens", int64_t{2});
-  }
-  if (name == "lowrank") options.set("rank", int64_t{3});
-  if (name == "svd") {
-    options.set("rank", int64_t{2});
-    options.set("gradient", std::string("exact"));  // "projector" leaves a part out
-  }
-  if (name == "nystrom") {
-    options.set("landmarks", int64_t{4});
-    options.set("conv_kernel", int64_t{3});
-  }
+  for (const auto& [key, value] : attention::checked_options(name).front()) options.set(key, value);
   return options;
 }
 

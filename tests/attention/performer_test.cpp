@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include "tests/attention/attention_check.h"
@@ -14,58 +15,111 @@ Options performer(const std::string& kernel, int64_t m = 20) {
   return options;
 }
 
+const std::vector<std::string> kernels{
+    "positive", "hyperbolic", "trigonometric", "trigonometric_bias",
+    "relu",     "exp",        "gelu",          "square"};
+
 // As the paper writes them, without any stabilisation.
-Features features_of(const std::string& kernel, const Tensor& W) {
-  return [kernel, W](const Row& x) {
-    const Row u = project(W, x);
+Features features_of(const std::string& kernel, const nn::StateDict& state, double eps) {
+  const Tensor W = state.at("features");
+  const Row b = kernel == "trigonometric_bias" ? state.at("phases").to_vector<double>() : Row();
+  return [=](const Row& x) {
+    const double h = half_square(x);
     Row features;
-    for (const double value : u)
-      features.push_back(kernel == "relu" ? std::max(value, 0.0) + 1e-3
-                                          : std::exp(value - half_square(x)));
-    if (kernel == "hyperbolic")
-      for (const double value : u) features.push_back(std::exp(-value - half_square(x)));
+    const auto add = [&](double value) { features.push_back(value); };
+    for (const double u : project(W, x)) {
+      if (kernel == "positive" || kernel == "hyperbolic") add(std::exp(u - h));
+      if (kernel == "hyperbolic") add(std::exp(-u - h));
+      if (kernel == "trigonometric") add(std::exp(h) * std::sin(u));
+      if (kernel == "trigonometric") add(std::exp(h) * std::cos(u));
+      if (kernel == "trigonometric_bias") add(std::exp(h) * std::cos(u + b[features.size()]));
+      if (kernel == "relu") add(std::max(u, 0.0) + eps);
+      if (kernel == "exp") add(std::exp(u) + eps);
+      if (kernel == "gelu") add(u * std::erfc(-u / std::sqrt(2)) / 2 + eps);
+      if (kernel == "square") add(u * u + eps);
+    }
     return features;
   };
+}
+
+double default_eps(const std::string& kernel) {
+  return kernel == "relu" || kernel == "gelu" || kernel == "square" ? 1e-3 : 0;
 }
 
 Tensor projection_of(const attention::Variant& variant) {
   return variant.state_dict().at("features");
 }
 
+Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
+               const Mask& mask = {}) {
+  return variant.forward(Variable(q), Variable(k), Variable(v), mask, {}).value();
+}
+
 }  // namespace
 
 TEST_CASE("performer equals its N x N form") {
-  const std::string kernel = GENERATE(as<std::string>(), "softmax", "hyperbolic", "relu");
+  const std::string kernel = GENERATE(from_range(kernels));
   const bool causal = GENERATE(false, true);
-  const int64_t N = GENERATE(1, 7, 64, 65, 140);
+  const int64_t N = GENERATE(1, 7, 65, 140);
   const int32_t n = static_cast<int32_t>(N);
   const Mask mask = GENERATE_COPY(Mask{}, lengths({n, (n + 1) / 2}));
   INFO(kernel << " causal " << causal << " N " << N << " lengths " << mask.lengths.defined());
-  const Tensor q = normal({2, N, 2, 4}, 1, DType::f64, 1.5),
-               k = normal({2, N, 2, 4}, 2, DType::f64, 1.5), v = normal({2, N, 2, 4}, 3);
+  // With signs, normalisers stay away from 0 for small inputs only.
+  const double std = kernel.substr(0, 4) == "trig" ? 0.3 : 1.5;
+  const Tensor q = normal({2, N, 2, 4}, 1, DType::f64, std),
+               k = normal({2, N, 2, 4}, 2, DType::f64, std), v = normal({2, N, 2, 4}, 3);
   const auto variant =
-      make_variant("performer", {.max_length = N, .causal = causal}, performer(kernel));
-  CHECK(near(variant->forward(Variable(q), Variable(k), Variable(v), mask, {}).value(),
-             naive_kernel_attention(q, k, v, dot, causal, mask,
-                                    features_of(kernel, projection_of(*variant))),
-             1e-10));
+      make_variant("performer", {.max_length = N, .causal = causal}, performer(kernel, 40));
+  const Features features = features_of(kernel, variant->state_dict(), default_eps(kernel));
+  CHECK(near(forward(*variant, q, k, v, mask),
+             naive_kernel_attention(q, k, v, dot, causal, mask, features), 1e-10));
 }
 
 TEST_CASE("performer: gradients of every kernel") {
-  const std::string kernel = GENERATE(as<std::string>(), "softmax", "hyperbolic", "relu");
+  const std::string kernel = GENERATE(from_range(kernels));
   const bool causal = GENERATE(false, true);
   INFO(kernel << " causal " << causal);
   const int64_t N = causal ? 67 : 9;  // past the first chunk
-  const auto variant = make_variant(
-      "performer", {.heads = 1, .dim = 3, .max_length = N, .causal = causal}, performer(kernel, 5));
+  Options options = performer(kernel, 5);
+  if (kernel == "gelu") options.set("eps", 0.5);  // away from normalisers near 0
+  const auto variant =
+      make_variant("performer", {.heads = 1, .dim = 3, .max_length = N, .causal = causal}, options);
   const Mask mask = lengths({static_cast<int32_t>(N), static_cast<int32_t>(N - 3)});
-  GradcheckOptions options;
-  options.max_elements = 60;
+  const double std = kernel.substr(0, 4) == "trig" ? 0.2 : 0.7;
+  GradcheckOptions checks;
+  checks.max_elements = 60;
   const GradcheckReport report = gradcheck(
       [&](const Variables& in) { return variant->forward(in[0], in[1], in[2], mask, {}); },
-      {normal({2, N, 1, 3}, 1), normal({2, N, 1, 3}, 2), normal({2, N, 1, 3}, 3)}, options);
+      {normal({2, N, 1, 3}, 1, DType::f64, std), normal({2, N, 1, 3}, 2, DType::f64, std),
+       normal({2, N, 1, 3}, 3)},
+      checks);
   INFO(report);
   CHECK(report.ok);
+}
+
+TEST_CASE("performer: every way of drawing, and heads of their own") {
+  const std::string draw = GENERATE(as<std::string>(), "orthogonal", "iid", "givens");
+  const std::string norm = GENERATE(as<std::string>(), "chi", "sqrt_d");
+  Options options = performer("positive", 6);
+  options.set("draw", draw);
+  options.set("norm", norm);
+  const Tensor q = normal({2, 9, 2, 4}, 1), k = normal({2, 9, 2, 4}, 2),
+               v = normal({2, 9, 2, 4}, 3);
+  const auto shared = make_variant("performer", {}, options);
+  const Tensor W = projection_of(*shared);
+  REQUIRE(W.shape() == Shape{6, 4});
+  double square = 0;
+  for (int64_t d = 0; d < 4; ++d) square += W.at({5, d}) * W.at({5, d});
+  CHECK((std::abs(square - 4) <= 1e-12) == (norm == "sqrt_d"));
+
+  options.set("heads", std::string("per_head"));
+  const auto own = make_variant("performer", {}, options);
+  REQUIRE(projection_of(*own).shape() == Shape{2, 6, 4});
+  const Tensor out = forward(*own, q, k, v);
+  for (int64_t h = 0; h < 2; ++h) {
+    copy_into(projection_of(*shared), projection_of(*own).select(0, h));
+    CHECK(near(out.select(2, h).clone(), forward(*shared, q, k, v).select(2, h).clone(), 1e-12));
+  }
 }
 
 TEST_CASE("performer approaches softmax as features grow") {
@@ -75,7 +129,7 @@ TEST_CASE("performer approaches softmax as features grow") {
                            ->forward(Variable(q), Variable(k), Variable(v), {}, {})
                            .value();
   const auto error = [&](int64_t m) {
-    const auto variant = make_variant("performer", {.max_length = 24}, performer("softmax", m));
+    const auto variant = make_variant("performer", {.max_length = 24}, performer("positive", m));
     const Tensor out = variant->forward(Variable(q), Variable(k), Variable(v), {}, {}).value();
     double sum = 0;
     for (int64_t i = 0; i < out.numel(); ++i)
@@ -91,7 +145,7 @@ TEST_CASE("performer approaches softmax as features grow") {
 // Reference implementations subtract max(w·x) but not what |x|²/2 leaves behind: from 2·N(0, 1) on,
 // their eps is all that remains, and attention is uniform.
 TEST_CASE("performer stays finite and not uniform for large norms in f32") {
-  const std::string kernel = GENERATE(as<std::string>(), "softmax", "hyperbolic");
+  const std::string kernel = GENERATE(as<std::string>(), "positive", "hyperbolic");
   const double scale = GENERATE(1.0, 4.0, 30.0);
   const bool causal = GENERATE(false, true);
   if (causal && scale > 4) return;  // one scale for all features of a row there
@@ -138,17 +192,203 @@ TEST_CASE("performer: features are no parameters") {
   CHECK(projection_of(*variant).shape() == Shape{20, 4});
 }
 
-TEST_CASE("performer: eps belongs to the relu kernel") {
-  Options options = performer("relu");
+TEST_CASE("performer: eps is part of the features of other kernels") {
+  const std::string kernel = GENERATE(as<std::string>(), "relu", "exp", "gelu", "square");
+  const double eps = GENERATE(0.5, 1e-4, 0.0);
+  const bool causal = GENERATE(false, true);
+  INFO(kernel << " eps " << eps << " causal " << causal);
+  Options options = performer(kernel);
+  options.set("eps", eps);
+  const auto variant = make_variant("performer", {.causal = causal}, options);
+  const Tensor q = normal({1, 13, 2, 4}, 1), k = normal({1, 13, 2, 4}, 2),
+               v = normal({1, 13, 2, 4}, 3);
+  const Features features = features_of(kernel, variant->state_dict(), eps);
+  CHECK(near(forward(*variant, q, k, v), naive_kernel_attention(q, k, v, dot, causal, {}, features),
+             1e-9));
+  CHECK(variant->traits().averages == (eps > 0 || kernel == "exp"));
+}
+
+TEST_CASE("performer: exponentials with an eps do not overflow in f32") {
+  Options options = performer("exp");
+  options.set("eps", 1e-3);
+  const auto variant = make_variant("performer", {.dtype = DType::f32}, options);
+  const Tensor q = normal({1, 9, 2, 4}, 1, DType::f32, 200),
+               k = normal({1, 9, 2, 4}, 2, DType::f32, 200),
+               v = normal({1, 9, 2, 4}, 3, DType::f32);
+  CHECK(all_finite(forward(*variant, q, k, v)));
+}
+
+TEST_CASE("performer: a query without a feature gives 0 and gets no gradient") {
+  Options options = performer("relu", 3);
   options.set("eps", 0.0);
-  CHECK_THROWS_AS(make_variant("performer", {}, options), ConfigError);
-  options.set("eps", 0.5);
-  const auto variant = make_variant("performer", {}, options);
-  // A large eps makes attention uniform.
-  options.set("eps", 1e9);
-  const auto uniform = make_variant("performer", {}, options);
-  const Variable q(normal({1, 6, 2, 4}, 1)), k(normal({1, 6, 2, 4}, 2)), v(normal({1, 6, 2, 4}, 3));
-  const Tensor average = broadcast_to(mean(v, {1}, true), {1, 6, 2, 4}).value();
-  CHECK(near(uniform->forward(q, k, v, {}, {}).value(), average, 1e-6));
-  CHECK_FALSE(near(variant->forward(q, k, v, {}, {}).value(), average, 1e-3));
+  const bool causal = GENERATE(false, true);
+  const auto variant = make_variant("performer", {.causal = causal}, options);
+  const Tensor W = projection_of(*variant);
+  Tensor q = normal({1, 5, 2, 4}, 1);
+  const Tensor k = normal({1, 5, 2, 4}, 2), v = normal({1, 5, 2, 4}, 3);
+  // Negative along all three rows, which are orthogonal.
+  for (int64_t d = 0; d < 4; ++d)
+    q.slice(1, 2, 3).slice(3, d, d + 1).fill(-W.at({0, d}) - W.at({1, d}) - W.at({2, d}));
+  const Outcome o = run_variant(*variant, q, k, v, {}, normal({1, 5, 2, 4}, 4), {.training = true});
+  CHECK(all_zero(o.out.slice(1, 2, 3)));
+  for (const Tensor* t : {&o.out, &o.dq, &o.dk, &o.dv}) CHECK(all_finite(*t));
+  CHECK(all_zero(o.dq.slice(1, 2, 3)));
+  CHECK(variant->metrics().at("nonpositive_normalizers") >= 2);
+}
+
+TEST_CASE("performer: eps with exponentials is what reference implementations compute") {
+  const std::string kernel = GENERATE(as<std::string>(), "positive", "hyperbolic");
+  const double eps = 1e-2;
+  Options options = performer(kernel, 7);
+  options.set("eps", eps);
+  const auto variant = make_variant("performer", {.heads = 1}, options);
+  const Tensor W = projection_of(*variant);
+  const int64_t N = 9, n = 6;
+  const Tensor q = normal({1, N, 1, 4}, 1), k = normal({1, N, 1, 4}, 2),
+               v = normal({1, N, 1, 4}, 3);
+  const auto exponents = [&](const Row& x) {
+    Row u = project(W, x);
+    if (kernel == "hyperbolic")
+      for (int64_t l = 0; l < 7; ++l) u.push_back(-u[l]);
+    return u;
+  };
+  const auto most = [](const Row& u) { return *std::max_element(u.begin(), u.end()); };
+  double key_most = -1e300;
+  for (int64_t j = 0; j < n; ++j) key_most = std::max(key_most, most(exponents(rows_of(k)[j])));
+  const auto features = [&](const Row& x, double c) {
+    Row out = exponents(x);
+    for (double& u : out) u = std::exp(u - half_square(x) - c) + eps;
+    return out;
+  };
+  const Tensor wanted = naive_kernel_attention(
+      q, k, v,
+      [&](const Row& a, const Row& b) {
+        return dot(features(a, most(exponents(a))), features(b, key_most));
+      },
+      false, lengths({static_cast<int32_t>(n)}));
+  CHECK(near(forward(*variant, q, k, v, lengths({static_cast<int32_t>(n)})), wanted, 1e-12));
+
+  // Causal: each row is the last of its prefix.
+  const auto causal = make_variant("performer", {.heads = 1, .causal = true}, options);
+  const Tensor rows = forward(*causal, q, k, v);
+  for (const int64_t i : {1, 4, 8}) {
+    const auto prefix = [&](const Tensor& x) { return x.slice(1, 0, i + 1); };
+    const Tensor last = forward(*variant, prefix(q), prefix(k), prefix(v)).slice(1, i, i + 1);
+    CHECK(near(rows.slice(1, i, i + 1), last, 1e-12));
+  }
+  CHECK_FALSE(causal->traits().decodes);
+  CHECK_THROWS_AS(causal->decoder(1), ConfigError);
+}
+
+// The defect that eps = 0 avoids: D = 64, m = 256, as reference implementations have it.
+TEST_CASE("performer: with an eps, attention of large norms is uniform; without, it is not") {
+  const double eps = GENERATE(0.0, 1e-4);
+  Options options = performer("positive", 256);
+  options.set("eps", eps);
+  const auto variant = make_variant(
+      "performer", {.heads = 1, .dim = 64, .max_length = 50, .dtype = DType::f32}, options);
+  const Shape shape{1, 50, 1, 64};
+  const Tensor q = normal(shape, 1, DType::f32, 2.5), k = normal(shape, 2, DType::f32, 2.5),
+               v = normal(shape, 3, DType::f32, 1);
+  const Tensor out = forward(*variant, q, k, v);
+  const Tensor average = broadcast_to(mean(Variable(v), {1}, true), shape).value();
+  CHECK(near(out, average, 1e-3) == (eps > 0));
+}
+
+TEST_CASE("performer: options that do not belong to a kernel are unknown") {
+  for (const char* key : {"guard", "eps"}) {
+    const bool guard = key == std::string("guard");
+    Options options = performer(guard ? "positive" : "trigonometric");
+    if (guard)
+      options.set("guard", std::string("add"));
+    else
+      options.set("eps", 0.1);
+    make_variant("performer", {}, options);
+    CHECK_THROWS_AS(options.check_all_read(), ConfigError);
+  }
+}
+
+// ---- projection = "none": efficient attention --------------------------------------------------
+
+namespace {
+
+Options efficient() {
+  Options options("attention");
+  options.set("projection", std::string("none"));
+  return options;
+}
+
+Row soft(Row x) {
+  double sum = 0;
+  for (double& value : x) sum += value = std::exp(value);
+  for (double& value : x) value /= sum;
+  return x;
+}
+
+Tensor naive_efficient(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
+                       const Mask& mask) {
+  const int64_t B = q.size(0), N = q.size(1), M = k.size(1), H = q.size(2), D = q.size(3);
+  const auto qs = rows_of(q), ks = rows_of(k), vs = rows_of(v);
+  Tensor out = Tensor::zeros(q.shape(), DType::f64);
+  double* o = out.data<double>();
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t i = 0; i < N; ++i)
+      for (int64_t h = 0; h < H; ++h, o += D) {
+        const int64_t n = mask.lengths.defined() ? mask.lengths.data<int32_t>()[b] : M;
+        if (mask.lengths.defined() && i >= n) continue;
+        const Row rho = soft(qs[(b * N + i) * H + h]);
+        for (int64_t d = 0; d < D; ++d) {
+          double z = 0;
+          for (int64_t j = 0; j < n && (!causal || j <= i); ++j)
+            z += std::exp(ks[(b * M + j) * H + h][d]);
+          for (int64_t j = 0; j < n && (!causal || j <= i); ++j)
+            for (int64_t c = 0; c < D; ++c)
+              o[c] +=
+                  rho[d] * std::exp(ks[(b * M + j) * H + h][d]) / z * vs[(b * M + j) * H + h][c];
+        }
+      }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("efficient attention equals its N x N form, with its gradients") {
+  const bool causal = GENERATE(false, true);
+  const int64_t N = GENERATE(1, 7, 64, 65, 140);
+  const int32_t n = static_cast<int32_t>(N);
+  const Mask mask = GENERATE_COPY(Mask{}, lengths({n, (n + 1) / 2}));
+  INFO("causal " << causal << " N " << N << " lengths " << mask.lengths.defined());
+  const Tensor q = normal({2, N, 2, 4}, 1, DType::f64, 2),
+               k = normal({2, N, 2, 4}, 2, DType::f64, 2), v = normal({2, N, 2, 4}, 3);
+  const auto variant = make_variant("performer", {.max_length = N, .causal = causal}, efficient());
+  CHECK(near(forward(*variant, q, k, v, mask), naive_efficient(q, k, v, causal, mask), 1e-12));
+  GradcheckOptions checks;
+  checks.max_elements = 40;
+  const GradcheckReport report = gradcheck(
+      [&](const Variables& in) { return variant->forward(in[0], in[1], in[2], mask, {}); },
+      {q, k, v}, checks);
+  INFO(report);
+  CHECK(report.ok);
+  CHECK_FALSE(variant->traits().random);
+  CHECK(variant->state_dict().empty());
+}
+
+TEST_CASE("efficient attention: causal rows see nothing that comes later, in any bit") {
+  const int64_t N = 140;
+  const DType dtype = GENERATE(DType::f32, DType::f64);
+  const auto variant =
+      make_variant("performer", {.max_length = N, .causal = true, .dtype = dtype}, efficient());
+  const Shape shape{1, N, 2, 4};
+  const Tensor q = normal(shape, 1, dtype), v = normal(shape, 3, dtype);
+  Tensor k = normal(shape, 2, dtype);
+  const Tensor before = forward(*variant, q, k, v);
+  for (const int64_t j : {1, 40, 64, 129}) {
+    k.slice(1, j, j + 1).fill(60);  // far above all before
+    const Tensor after = forward(*variant, q, k, v);
+    CHECK(identical(after.slice(1, 0, j).contiguous(), before.slice(1, 0, j).contiguous()));
+    CHECK(all_finite(after));
+    // From here on this key has all the weight.
+    CHECK(near(after.slice(1, j, j + 1), v.slice(1, j, j + 1), 1e-6));
+    copy_into(k, normal(shape, 2, dtype));
+  }
 }

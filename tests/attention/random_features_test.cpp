@@ -58,6 +58,70 @@ TEST_CASE("random features: orthogonal within blocks, independent between them")
   CHECK(identical(draw_orthogonal(Generator(3), 6, D), w.slice(0, 0, 6).contiguous()));
 }
 
+TEST_CASE("random features: rotations are orthogonal within blocks and not the axes") {
+  const int64_t D = 6;
+  const Tensor w = draw_givens(Generator(3), 8, D);
+  for (int64_t a = 0; a < 8; ++a)
+    for (int64_t b = 0; b < a; ++b)
+      CHECK((std::abs(row_dot(w, a, b)) <= 1e-12) == (a / D == b / D));
+  // Over many draws every row is symmetric and spread over all coordinates.
+  for (const int64_t row : {0, 5})
+    for (const int64_t d : {0, 3}) {
+      const auto entry = [&](int i) {
+        return draw_givens(Generator(8).fork(i), D, D).at({row, d});
+      };
+      const auto [mean, error] = moments(4000, entry);
+      CHECK(std::abs(mean) <= 4 * error);
+      const auto [square, square_error] = moments(4000, [&](int i) { return entry(i) * entry(i); });
+      CHECK(std::abs(square - 1) <= 4 * square_error + 0.01);  // they mix, if not perfectly
+    }
+  CHECK(draw_givens(Generator(1), 3, 1).shape() == Shape{3, 1});
+}
+
+TEST_CASE("random features: rows of norm sqrt(D) where asked for") {
+  for (const auto draw : {draw_gaussian, draw_orthogonal, draw_givens}) {
+    const Tensor w = draw(Generator(2), 7, 5, RowNorm::sqrt_d);
+    for (int64_t row = 0; row < 7; ++row) CHECK(row_dot(w, row, row) == Approx(5).epsilon(1e-12));
+    // Directions are those of the other norm.
+    const Tensor chi = draw(Generator(2), 7, 5, RowNorm::chi);
+    for (int64_t row = 0; row < 7; ++row) {
+      double both = 0;
+      for (int64_t d = 0; d < 5; ++d) both += w.at({row, d}) * chi.at({row, d});
+      CHECK(both == Approx(std::sqrt(5 * row_dot(chi, row, row))).epsilon(1e-12));
+    }
+  }
+}
+
+TEST_CASE("random features: the estimators' formulas") {
+  const Tensor x = normal({3, 4}, 1), W = normal({5, 4}, 2), b = normal({5}, 3);
+  const auto dot_of = [&](int64_t i, int64_t l) {
+    double sum = 0;
+    for (int64_t d = 0; d < 4; ++d) sum += x.at({i, d}) * W.at({l, d});
+    return sum;
+  };
+  const Tensor positive = softmax_features(Estimator::positive, x, W);
+  const Tensor hyperbolic = softmax_features(Estimator::hyperbolic, x, W);
+  const Tensor waves_of = softmax_features(Estimator::trigonometric, x, W);
+  const Tensor biased = softmax_features(Estimator::trigonometric_bias, x, W, b);
+  const Tensor gaussian = gaussian_features(x, W), gaussian_biased = gaussian_features(x, W, b);
+  for (int64_t i = 0; i < 3; ++i) {
+    double h = 0;
+    for (int64_t d = 0; d < 4; ++d) h += x.at({i, d}) * x.at({i, d}) / 2;
+    for (int64_t l = 0; l < 5; ++l) {
+      const double u = dot_of(i, l), phase = std::cos(u + b.at({l}));
+      CHECK(positive.at({i, l}) == Approx(std::exp(u - h) / std::sqrt(5)).epsilon(1e-12));
+      CHECK(hyperbolic.at({i, l}) == Approx(std::exp(u - h) / std::sqrt(10)).epsilon(1e-12));
+      CHECK(hyperbolic.at({i, 5 + l}) == Approx(std::exp(-u - h) / std::sqrt(10)).epsilon(1e-12));
+      CHECK(gaussian.at({i, l}) == Approx(std::cos(u) / std::sqrt(5)).margin(1e-14));
+      CHECK(gaussian.at({i, 5 + l}) == Approx(std::sin(u) / std::sqrt(5)).margin(1e-14));
+      CHECK(gaussian_biased.at({i, l}) == Approx(phase * std::sqrt(0.4)).margin(1e-14));
+      CHECK(waves_of.at({i, 5 + l}) ==
+            Approx(std::exp(h) * std::sin(u) / std::sqrt(5)).margin(1e-14));
+      CHECK(biased.at({i, l}) == Approx(std::exp(h) * phase * std::sqrt(0.4)).margin(1e-14));
+    }
+  }
+}
+
 TEST_CASE("random features: one feature, one dimension") {
   CHECK(draw_orthogonal(Generator(1), 1, 1).shape() == Shape{1, 1});
   CHECK(draw_orthogonal(Generator(1), 3, 1).shape() == Shape{3, 1});
@@ -97,7 +161,10 @@ TEST_CASE("random features: orthogonal draws have less error than independent on
       return error * error;
     });
   };
-  const Moments orthogonal = squared_error(draw_orthogonal), iid = squared_error(draw_gaussian);
+  const Moments orthogonal = squared_error(
+      [](const Generator& g, int64_t rows, int64_t dim) { return draw_orthogonal(g, rows, dim); });
+  const Moments iid = squared_error(
+      [](const Generator& g, int64_t rows, int64_t dim) { return draw_gaussian(g, rows, dim); });
   // MSE of independent positive features: exp(|x + y|²) exp(2 x·y) (1 - exp(-|x + y|²)) / m.
   const double theory =
       std::exp(1.0) * std::exp(0.5) * (1 - std::exp(-1.0)) / static_cast<double>(m);
@@ -108,8 +175,17 @@ TEST_CASE("random features: orthogonal draws have less error than independent on
 
 TEST_CASE("random features: redrawn at the right optimizer steps, and only there") {
   const std::string name = GENERATE(as<std::string>(), "performer", "rff");
-  const auto variant = make_variant(name, {}, features(3));
-  const auto w = [&] { return variant->state_dict().at("features").clone(); };
+  const std::string of = GENERATE(as<std::string>(), "features", "phases");
+  const bool per_head = GENERATE(false, true);
+  Options options = features(3);
+  if (of == "phases")
+    options.set(name == "rff" ? "waves" : "kernel",
+                std::string(name == "rff" ? "cos_bias" : "trigonometric_bias"));
+  if (per_head) options.set("heads", std::string("per_head"));
+  const auto variant = make_variant(name, {}, options);
+  const auto w = [&] { return variant->state_dict().at(of).clone(); };
+  CHECK(w().rank() == (of == "phases" ? 1 : 2) + per_head);
+  if (per_head) CHECK_FALSE(identical(w().select(0, 0).clone(), w().select(0, 1).clone()));
   const Tensor first = w();
   const Variable x(normal({1, 5, 2, 4}, 1));
   std::vector<Tensor> seen{first};
@@ -141,7 +217,7 @@ TEST_CASE("random features: 0 means never") {
 }
 
 TEST_CASE("random features: a loaded state goes on to the same draws") {
-  const std::string draw = GENERATE(as<std::string>(), "orthogonal", "iid");
+  const std::string draw = GENERATE(as<std::string>(), "orthogonal", "iid", "givens");
   const auto straight = make_variant("performer", {}, features(2, draw));
   for (int step = 0; step < 3; ++step) straight->after_step();
   nn::StateDict saved;

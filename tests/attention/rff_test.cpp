@@ -1,3 +1,5 @@
+#include "longhand/autograd/recompute.h"
+#include "longhand/core/parallel.h"
 #include "tests/attention/attention_check.h"
 
 using namespace longhand;
@@ -5,51 +7,217 @@ using namespace longhand::test;
 
 namespace {
 
-Options rff(int64_t m) {
+Options rff(int64_t m, const std::string& kernel = "softmax",
+            const std::string& waves = "sin_cos") {
   Options options("attention");
   options.set("features", m);
+  options.set("kernel", kernel);
+  options.set("waves", waves);
+  if (kernel == "gaussian") options.set("sigma", 0.8);
   return options;
+}
+
+Row scaled(Row x, double scale) {
+  for (double& value : x) value *= scale;
+  return x;
+}
+
+// ψ of what the kernel makes of x, times its factor, by the definition. sigma is of this head.
+Row features_of(const std::string& kernel, const nn::StateDict& state, const Row& x,
+                const Row& sigma) {
+  const double root = std::pow(static_cast<double>(x.size()), 0.25);  // project() divides by it
+  Row y = x;
+  if (kernel == "gaussian") y = scaled(x, 1 / 0.8);
+  if (kernel == "rfa") y = scaled(x, root / std::sqrt(dot(x, x)));
+  for (size_t d = 0; d < y.size() && kernel == "rfa"; ++d) y[d] *= sigma[d];
+  const double factor = kernel == "softmax" ? std::exp(half_square(x)) : 1;
+  const bool biased = state.count("phases");
+  const Row b = biased ? state.at("phases").to_vector<double>() : Row();
+  Row out;
+  for (const double u : project(state.at("features"), y)) {
+    if (biased) {
+      out.push_back(factor * std::cos(u + b[out.size()]));
+      continue;
+    }
+    out.push_back(factor * std::cos(u));
+    out.push_back(factor * std::sin(u));
+  }
+  return out;
+}
+
+Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
+               const Mask& mask = {}) {
+  return variant.forward(Variable(q), Variable(k), Variable(v), mask, {}).value();
+}
+
+int64_t count(const attention::Variant& variant) {
+  return static_cast<int64_t>(variant.metrics().at("nonpositive_normalizers"));
 }
 
 }  // namespace
 
 TEST_CASE("rff equals its N x N form") {
+  const std::string kernel = GENERATE(as<std::string>(), "softmax", "gaussian", "rfa");
+  const std::string waves = GENERATE(as<std::string>(), "sin_cos", "cos_bias");
   const bool causal = GENERATE(false, true);
-  const int64_t N = GENERATE(1, 7, 64, 65, 140);
+  const int64_t N = GENERATE(1, 7, 65, 140);
   const int32_t n = static_cast<int32_t>(N);
   const Mask mask = GENERATE_COPY(Mask{}, lengths({n, (n + 1) / 2}));
-  INFO("causal " << causal << " N " << N << " lengths " << mask.lengths.defined());
-  const Tensor q = normal({2, N, 2, 4}, 1), k = normal({2, N, 2, 4}, 2),
-               v = normal({2, N, 2, 4}, 3);
-  const auto variant = make_variant("rff", {.max_length = N, .causal = causal}, rff(40));
-  const Tensor W = variant->state_dict().at("features");
-  const auto features = [&](const Row& x) {
-    Row out;
-    for (const double u : project(W, x)) {
-      out.push_back(std::exp(half_square(x)) * std::cos(u));
-      out.push_back(std::exp(half_square(x)) * std::sin(u));
-    }
-    return out;
-  };
-  CHECK(near(variant->forward(Variable(q), Variable(k), Variable(v), mask, {}).value(),
-             naive_kernel_attention(q, k, v, dot, causal, mask, features), 1e-10));
+  INFO(kernel << " " << waves << " causal " << causal << " N " << N << " lengths "
+              << mask.lengths.defined());
+  const Tensor q = normal({2, N, 1, 4}, 1), k = normal({2, N, 1, 4}, 2),
+               v = normal({2, N, 1, 4}, 3);
+  const auto variant =
+      make_variant("rff", {.heads = 1, .max_length = N, .causal = causal}, rff(60, kernel, waves));
+  nn::StateDict state = variant->state_dict();
+  Row sigma(4, 1);
+  if (kernel == "rfa") {
+    copy_into(state.at("sigma"), Tensor::from(std::vector<double>{0.3, 0.9, 0.6, 0.5}, {1, 4}));
+    sigma = state.at("sigma").to_vector<double>();
+  }
+  const auto features = [&](const Row& x) { return features_of(kernel, state, x, sigma); };
+  CHECK(near(forward(*variant, q, k, v, mask),
+             naive_kernel_attention(q, k, v, dot, causal, mask, features), 1e-9));
+}
+
+TEST_CASE("rff: gradients of every kernel") {
+  const std::string kernel = GENERATE(as<std::string>(), "softmax", "gaussian", "rfa");
+  const std::string waves = GENERATE(as<std::string>(), "sin_cos", "cos_bias");
+  const bool causal = GENERATE(false, true);
+  INFO(kernel << " " << waves << " causal " << causal);
+  const auto variant = make_variant("rff", {.dim = 3, .causal = causal}, rff(60, kernel, waves));
+  const Mask mask = lengths({9, 5});
+  const Tensor q = normal({2, 9, 2, 3}, 1), k = normal({2, 9, 2, 3}, 2),
+               v = normal({2, 9, 2, 3}, 3);
+  if (kernel == "rfa") variant->state_dict().at("sigma").fill(0.6);
+  const GradcheckReport report = gradcheck(
+      [&](const Variables& in) { return variant->forward(in[0], in[1], in[2], mask, {}); },
+      {q, k, v});
+  INFO(report);
+  CHECK(report.ok);
+  check_parameters(
+      *variant, [&] { return variant->forward(Variable(q), Variable(k), Variable(v), mask, {}); });
 }
 
 TEST_CASE("rff approaches softmax as features grow") {
+  const std::string waves = GENERATE(as<std::string>(), "sin_cos", "cos_bias");
   const Tensor q = normal({1, 24, 2, 4}, 1), k = normal({1, 24, 2, 4}, 2),
                v = normal({1, 24, 2, 4}, 3);
-  const Tensor exact = make_variant("softmax", {.max_length = 24})
-                           ->forward(Variable(q), Variable(k), Variable(v), {}, {})
-                           .value();
-  const auto variant = make_variant("rff", {.max_length = 24}, rff(8192));
-  CHECK(near(variant->forward(Variable(q), Variable(k), Variable(v), {}, {}).value(), exact, 0.03));
+  const Tensor exact = forward(*make_variant("softmax", {.max_length = 24}), q, k, v);
+  const auto variant = make_variant("rff", {.max_length = 24}, rff(8192, "softmax", waves));
+  CHECK(near(forward(*variant, q, k, v), exact, waves == "sin_cos" ? 0.03 : 0.06));
 }
 
 TEST_CASE("rff: without frequencies attention knows norms alone") {
   const auto variant = make_variant("rff", {}, rff(8));
   variant->state_dict().at("features").fill(0);
-  const Variable q(normal({1, 6, 2, 4}, 1)), v(normal({1, 6, 2, 4}, 3));
-  const Variable equal(Tensor::full({1, 6, 2, 4}, 0.3, DType::f64));
-  const Tensor average = broadcast_to(mean(v, {1}, true), {1, 6, 2, 4}).value();
-  CHECK(near(variant->forward(q, equal, v, {}, {}).value(), average, 1e-14));
+  const Tensor q = normal({1, 6, 2, 4}, 1), v = normal({1, 6, 2, 4}, 3);
+  const Tensor equal = Tensor::full({1, 6, 2, 4}, 0.3, DType::f64);
+  const Tensor average = broadcast_to(mean(Variable(v), {1}, true), {1, 6, 2, 4}).value();
+  CHECK(near(forward(*variant, q, equal, v), average, 1e-14));
+}
+
+TEST_CASE("rff: rfa knows directions alone, and a token of 0 is no NaN") {
+  const auto variant = make_variant("rff", {}, rff(64, "rfa"));
+  Tensor q = normal({1, 6, 2, 4}, 1);
+  const Tensor k = normal({1, 6, 2, 4}, 2), v = normal({1, 6, 2, 4}, 3);
+  const auto larger = [](const Tensor& x) { return affine(Variable(x), 50).value(); };
+  CHECK(near(forward(*variant, larger(q), larger(k), v), forward(*variant, q, k, v), 1e-9));
+  q.slice(1, 2, 3).fill(0);
+  const Outcome o = run_variant(*variant, q, k, v, {}, normal({1, 6, 2, 4}, 4));
+  CHECK(all_finite(o.out));
+  CHECK(all_finite(o.dq));
+}
+
+// Waves [cos u, sin u] of u = 0 (queries, q = 0) and u = W k: normalisers are sums of cosines.
+TEST_CASE("rff: normalisers that are not positive are counted, and guarded where asked for") {
+  const std::string guard = GENERATE(as<std::string>(), "none", "add", "clamp");
+  const bool causal = GENERATE(false, true);
+  INFO(guard << " causal " << causal);
+  Options options = rff(1, "gaussian");
+  options.set("sigma", 1.0);
+  options.set("guard", guard);
+  if (guard != "none") options.set("guard_eps", 0.25);
+  const auto variant = make_variant("rff", {.heads = 1, .dim = 1, .causal = causal}, options);
+  variant->state_dict().at("features").fill(1);
+  const double pi = std::acos(-1.0);
+  const Tensor q = Tensor::zeros({2, 3, 1, 1}, DType::f64), v = normal({2, 3, 1, 1}, 3);
+  const Tensor k = Tensor::from(std::vector<double>{pi, 0.1, 0.2, 0, 0, pi}, {2, 3, 1, 1});
+  const std::vector<std::vector<double>> cosines{{-1, std::cos(0.1), std::cos(0.2)}, {1, 1, -1}};
+  const Mask mask = lengths({3, 2});
+  const nn::Pass training{.training = true};
+  const Variable vq(q, true), vk(k, true), vv(v, true);
+  const Variable result = variant->forward(vq, vk, vv, mask, training);
+  int64_t expected = 0;
+  for (int64_t b = 0; b < 2; ++b)
+    for (int64_t i = 0; i < (b ? 2 : 3); ++i) {
+      double den = 0, num = 0;
+      for (int64_t j = 0; j <= (causal ? i : b ? 1 : 2); ++j) {
+        den += cosines[b][j];
+        num += cosines[b][j] * v.at({b, j, 0, 0});
+      }
+      expected += den <= 0;
+      if (guard == "add" && std::abs(den) <= 0.25) den += 0.5;
+      if (guard == "clamp") den = std::max(den, 0.25);
+      CHECK(result.value().at({b, i, 0, 0}) == Approx(num / den).epsilon(1e-10));
+    }
+  CHECK(expected == (causal ? 2 : 0));  // -1, and -1 + cos 0.1
+  CHECK(count(*variant) == expected);
+  CHECK(variant->traits().averages == (guard == "none"));
+  // Gradients with every guard, evaluation without counting.
+  const GradcheckReport report = gradcheck(
+      [&](const Variables& in) { return variant->forward(in[0], in[1], in[2], mask, {}); },
+      {q, k, v});
+  INFO(report);
+  CHECK(report.ok);
+  CHECK(count(*variant) == expected);
+  {
+    const NoGrad no_grad;
+    variant->forward(vq, vk, vv, mask, training);
+  }
+  CHECK(count(*variant) == expected);
+  // What is computed twice is counted once.
+  const Variable again = recompute(
+      [&](const Variables& in) { return variant->forward(in[0], in[1], in[2], mask, training); },
+      {vq, vk, vv});
+  backward(again, Tensor::full(again.shape(), 1, DType::f64));
+  CHECK(count(*variant) == 2 * expected);
+  // A checkpoint goes on counting.
+  const auto resumed = make_variant("rff", {.heads = 1, .dim = 1, .causal = causal}, options);
+  resumed->load_state_dict(variant->state_dict());
+  CHECK(count(*resumed) == 2 * expected);
+}
+
+TEST_CASE("rff: a guard keeps results of f32 within bounds") {
+  const Shape shape{1, 64, 1, 16};
+  const Tensor q = normal(shape, 1, DType::f32, 3), k = normal(shape, 2, DType::f32, 1),
+               v = normal(shape, 3, DType::f32, 1);
+  const auto largest = [&](const std::string& guard, double eps) {
+    Options options = rff(16);
+    options.set("guard", guard);
+    if (guard != "none") options.set("guard_eps", eps);
+    const auto variant = make_variant(
+        "rff", {.heads = 1, .dim = 16, .max_length = 64, .dtype = DType::f32}, options);
+    double most = 0;
+    for (const double x : forward(*variant, q, k, v).to_vector<double>())
+      most = std::max(most, std::abs(x));
+    return most;
+  };
+  CHECK(largest("none", 0) > 10);  // far from any average of v
+  CHECK(largest("clamp", 1) <= 10);
+}
+
+TEST_CASE("rff: the count does not depend on the number of threads") {
+  const auto counted = [](int workers) {
+    const int before = threads();
+    set_threads(workers);
+    const auto variant = make_variant("rff", {.max_length = 64}, rff(2));
+    const Tensor x = normal({3, 64, 2, 4}, 1, DType::f64, 3);
+    const Variable q(x, true);
+    variant->forward(q, q, q, lengths({64, 30, 0}), {.training = true});
+    set_threads(before);
+    return count(*variant);
+  };
+  CHECK(counted(1) > 0);
+  CHECK(counted(1) == counted(3));
 }

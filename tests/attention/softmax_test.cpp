@@ -63,3 +63,55 @@ TEST_CASE("softmax: a bias is added to the scores, and what is not kept has no w
   INFO(report);
   CHECK(report.ok);
 }
+
+TEST_CASE("softmax: tile by tile and as written are the same, with every option") {
+  const auto option = GENERATE(0, 1, 2, 3, 4);
+  const bool causal = GENERATE(false, true);
+  const int64_t B = 2, N = 130, H = 4, G = 2, D = 5;
+  Options options("attention");
+  if (option == 1) options.set("window", int64_t{40});
+  if (option == 2) options.set("bias", std::string("alibi"));
+  if (option == 3) options.set("scale", 0.2);
+  if (option == 4) options.set("dropout", 0.3);
+  const Made made{.heads = H, .dim = D, .max_length = N, .kv_heads = G, .causal = causal};
+  const auto tiled = make_variant("softmax", made, options);
+  options.set("impl", std::string("naive"));
+  const auto naive = make_variant("softmax", made, options);
+  const Tensor q = normal({B, N, H, D}, 1), k = normal({B, N, G, D}, 2),
+               v = normal({B, N, G, D}, 3), cotangent = normal({B, N, H, D}, 4);
+  const nn::Pass pass{.training = true, .random = Generator(9)};
+  for (const Mask& mask : {Mask{}, lengths({101, 130})}) {
+    const Outcome a = run_variant(*tiled, q, k, v, mask, cotangent, pass),
+                  b = run_variant(*naive, q, k, v, mask, cotangent, pass);
+    CHECK(near(a.out, b.out, 1e-12));
+    CHECK(near(a.dq, b.dq, 1e-12));
+    CHECK(near(a.dk, b.dk, 1e-12));
+    CHECK(near(a.dv, b.dv, 1e-12));
+    // A keep that keeps all changes nothing, but for who computes.
+    Mask all = mask;
+    all.keep = Tensor::full({N, N}, 1, DType::u8);
+    CHECK(identical(run_variant(*tiled, q, k, v, all, cotangent, pass).out, b.out));
+  }
+}
+
+TEST_CASE("softmax: slopes of ALiBi are 2^(-8 (h + 1) / H)") {
+  // Keys of 0: only the distance counts.
+  const int64_t N = 3, H = 4;
+  Options options("attention");
+  options.set("bias", std::string("alibi"));
+  for (const char* impl : {"tiled", "naive"}) {
+    options.set("impl", std::string(impl));
+    const auto variant = make_variant("softmax", {.heads = H, .dim = 1, .max_length = N}, options);
+    Tensor v = Tensor::zeros({1, N, H, 1}, DType::f64);
+    v.slice(1, 2, 3).fill(1);
+    const Tensor zeros = Tensor::zeros({1, N, H, 1}, DType::f64);
+    const Tensor out =
+        variant->forward(Variable(zeros), Variable(zeros), Variable(v), {}, {}).value();
+    for (int64_t h = 0; h < H; ++h) {
+      const double slope = std::pow(2, -2.0 * static_cast<double>(h + 1));
+      const double far = std::exp(-2 * slope), near_by = std::exp(-slope);
+      CHECK(out.at({0, 0, h, 0}) == Approx(far / (1 + near_by + far)));
+      CHECK(out.at({0, 1, h, 0}) == Approx(near_by / (1 + 2 * near_by)));
+    }
+  }
+}

@@ -11,6 +11,9 @@ using namespace longhand::attention;
 
 namespace {
 
+// Before any test adds one of its own.
+const std::vector<std::string> library = names();
+
 TransformerConfig small(const std::string& variant) {
   TransformerConfig c;
   c.vocabulary = 11;
@@ -20,9 +23,8 @@ TransformerConfig small(const std::string& variant) {
   c.heads = 2;
   c.d_mlp = 12;
   c.attention = variant;
-  if (variant == "linformer") c.attention_options.set("k", int64_t{4});
-  if (variant == "nystrom") c.attention_options.set("landmarks", int64_t{4});
-  if (variant == "performer" || variant == "rff") c.attention_options.set("features", int64_t{16});
+  for (const auto& [key, value] : checked_options(variant).front())
+    c.attention_options.set(key, value);
   return c;
 }
 
@@ -63,7 +65,7 @@ Result run(Transformer& model, const Tensor& t, const Tensor& lengths, const nn:
 }  // namespace
 
 TEST_CASE("transformer: a padded sequence gives the logits and gradients it gives alone") {
-  const std::string variant = GENERATE(from_range(names()));
+  const std::string variant = GENERATE(from_range(library));
   const std::string pooling = GENERATE("mean", "cls", "last");
   INFO(variant << " " << pooling);
   TransformerConfig config = small(variant);
@@ -84,7 +86,7 @@ TEST_CASE("transformer: a padded sequence gives the logits and gradients it give
 }
 
 TEST_CASE("transformer: a sequence in a batch gives the logits it gives alone") {
-  const std::string variant = GENERATE(from_range(names()));
+  const std::string variant = GENERATE(from_range(library));
   INFO(variant);
   Transformer model(nn::root(DType::f64, 1), small(variant));
   const Tensor t = tokens(3, 12, 2);
@@ -99,7 +101,7 @@ TEST_CASE("transformer: a sequence in a batch gives the logits it gives alone") 
 }
 
 TEST_CASE("transformer: a causal model does not look ahead") {
-  const std::string variant = GENERATE(from_range(names()));
+  const std::string variant = GENERATE(from_range(library));
   if (!traits(variant).causal) return;
   INFO(variant);
   TransformerConfig config = small(variant);
@@ -171,7 +173,7 @@ TEST_CASE("transformer: dropout is the same for the same pass and another for an
 }
 
 TEST_CASE("transformer: one thread and three give the same bits") {
-  const std::string variant = GENERATE(from_range(names()));
+  const std::string variant = GENERATE(from_range(library));
   INFO(variant);
   TransformerConfig config = small(variant);
   const int32_t N = variant == "svd" ? 60 : 600;  // at a cost of N³
@@ -237,4 +239,51 @@ TEST_CASE("transformer: the head may read some tokens alone") {
   config.per_token = false;
   Transformer classifier(nn::root(DType::f64, 1), config);
   CHECK_THROWS_AS(classifier.forward(t, {}, {}, rows), ShapeError);
+}
+
+TEST_CASE("transformer: token by token gives the logits of the whole sequence") {
+  const std::string variant =
+      GENERATE(as<std::string>(), "softmax", "performer", "linear", "rff", "gaussian");
+  const std::string positions =
+      GENERATE(as<std::string>(), "learned", "sinusoidal", "rotary", "none");
+  const std::string norm = GENERATE(as<std::string>(), "pre", "post");
+  INFO(variant << " " << positions << " " << norm);
+  TransformerConfig config = small(variant);
+  config.causal = config.per_token = true;
+  config.positions = positions;
+  config.norm = norm;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.d_model = 16;
+  config.d_mlp = norm == "pre" ? 12 : 0;
+  config.tied_embeddings = false;
+  const int64_t B = 2, N = config.max_length;
+  Transformer model(nn::root(DType::f64, 1), config);
+  const Tensor t = tokens(B, N, 3);
+  const Tensor all = model.forward(t, {}, {}).value();
+  TransformerDecoder decoder(model, B);
+  for (int64_t i = 0; i < N; ++i) {
+    CHECK(decoder.position() == i);
+    const Tensor logits = decoder.step(t.select(1, i).contiguous());
+    CHECK(worst_difference(logits, all.select(1, i).contiguous()) <= 1e-10);
+  }
+  CHECK(decoder.bytes() > 0);
+  CHECK_THROWS_AS(decoder.step(t.select(1, 0).contiguous()), ShapeError);
+}
+
+TEST_CASE("transformer: what does not go token by token is refused") {
+  TransformerConfig config = small("linear");
+  const auto decoder_of = [](const TransformerConfig& c) {
+    Transformer model(nn::root(), c);
+    TransformerDecoder(model, 1);
+  };
+  CHECK_THROWS_AS(decoder_of(config), ConfigError);
+  config.per_token = true;
+  CHECK_THROWS_AS(decoder_of(config), ConfigError);
+  config.causal = true;
+  CHECK_NOTHROW(decoder_of(config));
+  config.attention_options.set("dropout", 0.0);
+  Transformer model(nn::root(), config);
+  TransformerDecoder decoder(model, 2);
+  CHECK_THROWS_AS(decoder.step(tokens(1, 1, 1).select(1, 0).contiguous()), ShapeError);
 }

@@ -22,7 +22,13 @@ OptionValue to_option(const std::string& name, const Json& value) {
   return value.get<std::string>();
 }
 
+// The kernel that the cases call softmax is Performer's estimator "positive".
+std::string our_word(const std::string& key, const std::string& word) {
+  return key == "kernel" && word == "softmax" ? "positive" : word;
+}
+
 void set(Options& options, const std::string& name, const std::string& key, const Json& value) {
+  if (value.is_string()) return options.set(key, our_word(key, value.get<std::string>()));
   if (!value.is_array()) return options.set(key, to_option(name, value));
   for (size_t i = 0; i < value.size(); ++i)
     options.set(key + "." + std::to_string(i), to_option(name, value[i]));

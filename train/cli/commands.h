@@ -52,7 +52,34 @@ struct GenerateArguments : Common {
 };
 int generate(const GenerateArguments& arguments);
 
-int variants(bool json);
+struct VariantsArguments {
+  int64_t length = 1024, heads = 2, head_dim = 32;
+  bool json = false;
+};
+int variants(const VariantsArguments& arguments);
+
+/// `check attention`.
+struct CheckArguments : Common {
+  std::vector<std::string> variants;  // empty: all
+  std::vector<std::string> checks;    // empty: all
+  bool list = false, verbose = false;
+};
+int check_attention(const CheckArguments& arguments);
+
+/// `bench step` and `bench attention`.
+struct BenchArguments : Common {
+  std::string what;  // "step" or "attention"
+  std::string model = "L";
+  std::vector<std::string> attention;  // empty: all that can
+  std::vector<int64_t> length;         // empty: those of the model
+  std::optional<int64_t> d_model, heads, layers, d_mlp;
+  std::optional<double> dropout;
+  bool causal = false;
+  int64_t tokens = 16384;
+  int64_t repetitions = 0;
+  double seconds = 1;
+};
+int bench(const BenchArguments& arguments);
 
 struct ReportArguments {
   std::vector<std::string> runs;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "longhand/core/error.h"
@@ -105,6 +106,8 @@ class Program {
     add_generate();
     add_report();
     add_variants();
+    add_check();
+    add_bench();
     add_data();
     add_config();
     add_checkpoint();
@@ -279,9 +282,110 @@ class Program {
   }
 
   void add_variants() {
+    auto& a = variants_;
     CLI::App& c = command(app_, "variants", "Table of the attention variants and what they can do",
-                          [this] { return variants(json_); });
-    add_json(c, json_);
+                          [this] { return variants(variants_); });
+    c.add_option("--length", a.length, "Tokens that costs are stated for [1024]")
+        ->type_name("N")
+        ->check(positive("--length"));
+    c.add_option("--heads", a.heads, "Heads [2]")->type_name("H")->check(positive("--heads"));
+    c.add_option("--head-dim", a.head_dim, "Width of a head [32]")
+        ->type_name("D")
+        ->check(positive("--head-dim"));
+    add_json(c, a.json);
+  }
+
+  void add_check() {
+    CLI::App& check = group("check", "Prove what the library promises");
+    auto& a = check_;
+    CLI::App& c = command(check, "attention",
+                          "Run the conformance suite over attention variants; 1 if a check fails",
+                          [this] { return check_attention(check_); });
+    c.add_option("--variant", a.variants, "Only this variant; may be repeated")
+        ->type_name("NAME")
+        ->expected(1)
+        ->take_all();
+    c.add_option("--check", a.checks, "Only this check; may be repeated")
+        ->type_name("NAME")
+        ->expected(1)
+        ->take_all();
+    c.add_flag("--list", a.list, "List the checks and run none");
+    c.add_flag("-v,--verbose", a.verbose, "Print what was measured, too");
+    add_set(c, a);
+    add_quiet(c, a);
+    add_threads(c);
+    add_json(c, a.json);
+    c.footer(
+        "With --set attention.KEY=VALUE the invariants run for these options of one --variant;\n"
+        "otherwise for those that cover all its options, followed by its limits and statistics.\n"
+        "Suites over variants of your own: longhand/attention/conformance.h.");
+  }
+
+  void add_bench() {
+    CLI::App& group_of_two =
+        group("bench", "Measure speed and memory, beside what this machine could do");
+    auto& a = bench_;
+    const auto add = [&](const std::string& what, const std::string& text) {
+      CLI::App& c = command(group_of_two, what, text, [this, what] {
+        bench_.what = what;
+        return bench(bench_);
+      });
+      c.add_option("--model", a.model,
+                   "L: encoder, 2 layers, d_model 64, 2 heads, d_mlp 128, 10 classes, N from 1024 "
+                   "to 16384; M: causal language model, 4 layers, d_model 256, 8 heads, d_mlp "
+                   "1024, 256 tokens, N = 2048 and 8192 [L]")
+          ->type_name("L|M");
+      c.add_option("--attention", a.attention, "Variants [all that can]")
+          ->type_name("NAME,...")
+          ->delimiter(',');
+      c.add_option("--length", a.length, "Tokens of a sequence [those of the model]")
+          ->type_name("N,...")
+          ->delimiter(',')
+          ->check(positive("--length"));
+      c.add_option("--tokens", a.tokens, "Tokens a step, in sequences of N, at least one [16384]")
+          ->type_name("N")
+          ->check(positive("--tokens"));
+      c.add_option("--dropout", a.dropout,
+                   "Of the model, and of attention where the variant drops probabilities [0]")
+          ->type_name("P")
+          ->check(not_negative("--dropout"));
+      for (const auto& [name, value, description] :
+           {std::tuple{"--d-model", &a.d_model, "Width of the model"},
+            {"--heads", &a.heads, "Heads"},
+            {"--layers", &a.layers, "Layers"}})
+        c.add_option(name, *value, description)->type_name("N")->check(positive(name));
+      c.add_option("--d-mlp", a.d_mlp, "Width of the feed-forward part; 0: none")
+          ->type_name("N")
+          ->check(not_negative("--d-mlp"));
+      c.add_flag("--causal", a.causal, "Tokens attend to none that are later");
+      c.add_option("--seconds", a.seconds, "Time each cell for S seconds, at least three times [1]")
+          ->type_name("S")
+          ->check(not_negative("--seconds"));
+      c.add_option("--repetitions", a.repetitions, "Time each cell so many times")
+          ->type_name("N")
+          ->check(positive("--repetitions"));
+      add_set(c, a);
+      add_seed(c, a);
+      add_threads(c);
+      add_quiet(c, a);
+      add_json(c, a.json);
+      c.footer(
+          "Medians, after two repetitions that do not count; memory is the most that was "
+          "resident.\n"
+          "The limit is flops / peak + exponentials / rate + bytes / bandwidth, all measured in "
+          "the\n"
+          "process of the cell: sgemm, our exp in the first cache, y <- a x + y. A cell is a "
+          "process\n"
+          "of its own. Flops count what is needed: 6 a weight of a linear layer and token; "
+          "attention\n"
+          "a head, forward and backward: softmax 14 N^2 D (half if causal), linformer 24 N k D,\n"
+          "performer 20 N m D, nystrom 24 N m D + 24 m^3 an iteration, linear 12 N D^2. Bytes: 4\n"
+          "(60 d_model + 12 d_mlp) a token and layer, 28 a parameter. See train/README.md.\n"
+          "Options of one variant only, such as --set attention.k=128, go to those that know "
+          "them.");
+    };
+    add("step", "Training steps: forward, backward and optimizer, on random tokens");
+    add("attention", "Attention of one layer alone, forward and backward, on random numbers");
   }
 
   void add_data() {
@@ -378,6 +482,9 @@ class Program {
   EvaluateArguments evaluate_;
   GenerateArguments generate_;
   ReportArguments report_;
+  VariantsArguments variants_;
+  CheckArguments check_;
+  BenchArguments bench_;
   DataArguments data_;
   ConfigArguments config_;
 };

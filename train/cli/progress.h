@@ -30,6 +30,8 @@ class Progress {
   void update(int64_t done, int64_t total, const std::string& details);
   /// Writes a line that stays, above the bar. Not in mode none.
   void line(const std::string& text);
+  /// Takes the bar away until the next update.
+  void clear();
   /// As update(), for work that cannot tell how far it is.
   void pulse();
 
@@ -40,7 +42,6 @@ class Progress {
   void show(const std::string& text, double fraction);
   /// A negative fraction: how far it is, nobody knows.
   void draw(const std::string& text, double fraction);
-  void clear();
 
   Mode mode_;
   std::string what_;

@@ -1,4 +1,4 @@
-// longhand variants: what each attention variant can do.
+// longhand variants: what each attention variant can do, and what it costs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,20 +6,52 @@
 
 #include "longhand/attention/variant.h"
 #include "longhand/train/cli/common.h"
+#include "longhand/train/cli/progress.h"
 
 namespace longhand::cli {
 namespace {
 
-Json to_json(const std::string& name, const attention::Traits& t) {
-  return {{"name", name},
+struct Row {
+  std::string name;
+  attention::Traits traits;
+  attention::Cost cost;
+  std::string algorithm;
+};
+
+// With the options that it has by default.
+Row look_at(const std::string& name, const VariantsArguments& a) {
+  attention::Config config;
+  config.heads = a.heads;
+  config.head_dim = a.head_dim;
+  config.max_length = a.length;
+  const auto variant = attention::make(name, nn::root(DType::f32, 0), config);
+  return {name, variant->traits(), variant->cost(a.length, a.length), variant->algorithm(a.length)};
+}
+
+std::string masks(const attention::Traits& t) { return t.any_mask ? "any, bias" : "lengths"; }
+
+std::string lengths(const attention::Traits& t) {
+  return std::string(t.fixed_length ? "up to max" : "any") + (t.cross_lengths ? ", cross" : "");
+}
+
+Json to_json(const Row& row) {
+  const attention::Traits& t = row.traits;
+  return {{"name", row.name},
           {"summary", t.summary},
           {"exact", t.exact},
+          {"random", t.random},
+          {"averages", t.averages},
           {"causal", t.causal},
           {"causal_reason", t.causal_reason},
+          {"decodes", t.decodes},
+          {"any_mask", t.any_mask},
           {"cross_lengths", t.cross_lengths},
           {"fixed_length", t.fixed_length},
           {"time", t.time},
           {"memory", t.memory},
+          {"flops", row.cost.flops},
+          {"bytes", row.cost.bytes},
+          {"algorithm", row.algorithm},
           {"state", t.state},
           {"paper", t.paper}};
 }
@@ -39,31 +71,39 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
 
 }  // namespace
 
-int variants(bool json) {
-  if (json) {
+int variants(const VariantsArguments& arguments) {
+  std::vector<Row> rows;
+  for (const std::string& name : attention::names()) rows.push_back(look_at(name, arguments));
+  if (arguments.json) {
     Json out = Json::array();
-    for (const std::string& name : attention::names())
-      out.push_back(to_json(name, attention::traits(name)));
+    for (const Row& row : rows) out.push_back(to_json(row));
     print_json(out);
     return success;
   }
-  const auto yes = [](bool value) { return value ? std::string("yes") : std::string("-"); };
-  std::vector<std::vector<std::string>> rows = {
-      {"NAME", "EXACT", "CAUSAL", "CROSS", "FIXED LENGTH", "TIME", "MEMORY", "STATE"}};
-  for (const std::string& name : attention::names()) {
-    const attention::Traits& t = attention::traits(name);
-    rows.push_back({name, yes(t.exact), yes(t.causal), yes(t.cross_lengths), yes(t.fixed_length),
-                    t.time, t.memory, t.state.empty() ? "-" : t.state});
+  std::vector<std::vector<std::string>> cells = {
+      {"NAME", "EXACT", "CAUSAL", "MASKS", "LENGTHS", "TIME", "MEMORY", "FLOP", "BYTES", "STATE"}};
+  for (const Row& row : rows) {
+    const attention::Traits& t = row.traits;
+    const std::string causal = !t.causal ? "-" : t.decodes ? "yes, decodes" : "yes";
+    cells.push_back({row.name, t.exact ? "yes" : "-", causal, masks(t), lengths(t), t.time,
+                     t.memory, short_number(row.cost.flops), short_number(row.cost.bytes),
+                     t.state});
   }
-  print_table(rows);
+  print_table(cells);
   fmt::print(
-      "\nTime and memory are per head: N tokens, D width of a head, m features or landmarks.\n"
-      "Cross: keys may be of another number than queries. Fixed length: parameters are tied to\n"
-      "model.max_length.\n\n");
-  for (const std::string& name : attention::names()) {
-    const attention::Traits& t = attention::traits(name);
-    fmt::print("{}: {} ({}){}\n", name, t.summary, t.paper,
-               t.causal || t.causal_reason.empty() ? "" : "; not causal: " + t.causal_reason);
+      "\nTime and memory grow so, per head: N tokens, D width of a head, m features, landmarks or\n"
+      "slots. FLOP and bytes are those of a forward pass of one sequence of {} tokens, {} heads "
+      "of\n"
+      "width {} and default options (bytes beside q, k, v and the result). Decodes: token by "
+      "token.\n"
+      "Cross: keys may be of another number than queries. State: what a checkpoint holds beside\n"
+      "trained parameters.\n\n",
+      arguments.length, arguments.heads, arguments.head_dim);
+  for (const Row& row : rows) {
+    const attention::Traits& t = row.traits;
+    fmt::print("{}: {} ({}){}{}\n", row.name, t.summary, t.paper,
+               t.causal || t.causal_reason.empty() ? "" : "; not causal: " + t.causal_reason,
+               row.algorithm.empty() ? "" : "; here: " + row.algorithm);
   }
   return success;
 }

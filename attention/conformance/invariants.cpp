@@ -1,0 +1,638 @@
+// The invariants: what holds of every variant, whatever it computes.
+#include <limits>
+
+#include "longhand/attention/conformance/tools.h"
+#include "longhand/autograd/grad_mode.h"
+#include "longhand/autograd/gradcheck.h"
+#include "longhand/core/linalg.h"
+#include "longhand/core/parallel.h"
+
+namespace longhand::attention::conformance {
+namespace {
+
+struct Inputs {
+  Tensor q, k, v, cotangent;
+};
+Inputs inputs(const Shape& shape, DType dtype = DType::f64, uint64_t seed = 1, double std = 0.7) {
+  return {normal(shape, seed, dtype, std), normal(shape, seed + 1, dtype, std),
+          normal(shape, seed + 2, dtype, 1), normal(shape, seed + 3, dtype, 1)};
+}
+
+// A batch of every kind of length.
+const std::vector<int32_t> some_lengths{13, 6, 1, 0, 3};
+
+void near(Findings& f, const std::string& what, const Tensor& a, const Tensor& b,
+          double tolerance) {
+  const double d = distance(a, b);
+  f.expect(d <= tolerance, what, " differs by ", d, ", at most ", tolerance, " is wanted");
+}
+
+void same(Findings& f, const std::string& what, const Tensor& a, const Tensor& b) {
+  f.expect(identical(a, b), what, " differs in its bits, by ", distance(a, b));
+}
+
+void each_near(Findings& f, const std::string& what, const Outcome& a, const Outcome& b,
+               double tolerance) {
+  near(f, what + ": the result", a.out, b.out, tolerance);
+  near(f, what + ": dq", a.dq, b.dq, tolerance);
+  near(f, what + ": dk", a.dk, b.dk, tolerance);
+  near(f, what + ": dv", a.dv, b.dv, tolerance);
+}
+
+void each_same(Findings& f, const std::string& what, const Outcome& a, const Outcome& b) {
+  same(f, what + ": the result", a.out, b.out);
+  same(f, what + ": dq", a.dq, b.dq);
+  same(f, what + ": dk", a.dk, b.dk);
+  same(f, what + ": dv", a.dv, b.dv);
+  f.expect(a.parameters.size() == b.parameters.size(), what, ": other parameters get gradients");
+  for (const auto& [name, gradient] : a.parameters)
+    same(f, what + ": the gradient of " + name, gradient, b.parameters.at(name));
+}
+
+void shapes(const Subject& s, Findings& f) {
+  const int64_t B = 2, N = 7, H = 2, D = 4;
+  const auto variant = s.make();
+  const Tensor fused = normal({B, N, 3, H, D}, 3), cotangent = normal({B, N, H, D}, 4);
+  const auto part = [&](int64_t i) { return fused.select(2, i); };
+  const Outcome dense = run(*variant, part(0).contiguous(), part(1).contiguous(),
+                            part(2).contiguous(), {}, cotangent);
+  f.expect(dense.out.shape() == Shape{B, N, H, D}, "the result has shape ", dense.out.shape());
+  const Outcome strided = run(*variant, part(0), part(1), part(2), {}, cotangent);
+  f.expect(strided.out.is_contiguous(), "the result is not dense");
+  each_near(f, "parts of a fused projection", strided, dense, 1e-12);
+  const auto by_head = [&](int64_t i) {
+    return part(i).permute({0, 2, 1, 3}).contiguous().permute({0, 2, 1, 3});
+  };
+  const Outcome turned = run(*variant, by_head(0), by_head(1), by_head(2), {}, cotangent);
+  f.expect(turned.out.is_contiguous(), "the result is not dense");
+  each_near(f, "heads outside of tokens in memory", turned, dense, 1e-12);
+}
+
+void padding(const Subject& s, Findings& f) {
+  const auto variant = s.make();
+  const auto& n = some_lengths;
+  const auto B = static_cast<int64_t>(n.size()), N = int64_t{13};
+  const Inputs x = inputs({B, N, 2, 4});
+  const Mask mask = lengths(n);
+  const auto filled = [&](double value) {
+    return run(*variant, with_padding(x.q, mask, value), with_padding(x.k, mask, value),
+               with_padding(x.v, mask, value), mask, with_padding(x.cotangent, mask, value));
+  };
+  const Outcome zeros = filled(0);
+  for (const double value : {1e9, -1e9, std::numeric_limits<double>::quiet_NaN(),
+                             std::numeric_limits<double>::infinity()})
+    each_same(f, concat_message("padding of ", value, " and not of 0"), filled(value), zeros);
+  // Alone and cut to its length, each sample gives the same: result, gradients, and what it adds
+  // to those of the parameters.
+  std::map<std::string, Tensor> sums;
+  for (int64_t b = 0; b < B; ++b) {
+    f.context(concat_message("a sample of ", n[b], " tokens padded to 13"));
+    for (const Tensor* t : {&zeros.out, &zeros.dq, &zeros.dk, &zeros.dv})
+      if (n[b] < N)
+        f.expect(all_zero(t->slice(0, b, b + 1).slice(1, n[b], N)),
+                 "the result or a gradient at padding is not 0");
+    if (n[b] == 0) continue;
+    const auto cut = [&](const Tensor& t) { return one(t, b, n[b]); };
+    const Outcome alone = run(*variant, cut(x.q), cut(x.k), cut(x.v), {}, cut(x.cotangent));
+    each_near(f, "and not padded",
+              {cut(zeros.out), cut(zeros.dq), cut(zeros.dk), cut(zeros.dv), {}}, alone, 1e-11);
+    for (const auto& [name, gradient] : alone.parameters) {
+      Tensor& sum = sums[name];
+      if (!sum.defined()) sum = Tensor::zeros(gradient.shape(), DType::f64);
+      for (int64_t i = 0; i < sum.numel(); ++i) sum.data<double>()[i] += gradient.data<double>()[i];
+    }
+  }
+  f.context("");
+  for (const auto& [name, gradient] : sums)
+    near(f, "the gradient of " + name + " in a padded batch", zeros.parameters.at(name), gradient,
+         1e-11);
+  // Lengths that pad nothing are no lengths.
+  const Inputs y = inputs({2, 9, 2, 4});
+  each_same(f, "full lengths and none", run(*variant, y.q, y.k, y.v, lengths({9, 9}), y.cotangent),
+            run(*variant, y.q, y.k, y.v, {}, y.cotangent));
+}
+
+void batch(const Subject& s, Findings& f) {
+  const auto variant = s.make();
+  Inputs x = inputs({3, 11, 2, 4});
+  const auto last = [&](const Tensor& t) { return one(t, 2, 11); };
+  const auto last_of = [&](const Outcome& o) {
+    return Outcome{last(o.out), last(o.dq), last(o.dk), last(o.dv), {}};
+  };
+  const Outcome alone = run(*variant, last(x.q), last(x.k), last(x.v), {}, last(x.cotangent));
+  each_near(f, "a sample in a batch and alone",
+            last_of(run(*variant, x.q, x.k, x.v, {}, x.cotangent)), alone, 1e-12);
+  // The others are much larger: constants shared by the batch would show.
+  for (Tensor* t : {&x.q, &x.k})
+    for (int64_t i = 0; i < 2 * 11 * 8; ++i) t->data<double>()[i] *= 20;
+  each_near(f, "a sample in a batch of large ones and alone",
+            last_of(run(*variant, x.q, x.k, x.v, {}, x.cotangent)), alone, 1e-12);
+}
+
+void nothing_to_attend(const Subject& s, Findings& f) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const auto variant = s.make({.dtype = dtype});
+    const Inputs x = inputs({2, 9, 2, 4}, dtype);
+    for (const std::vector<int32_t>& n : {std::vector{0, 0}, {0, 9}, {2, 0}}) {
+      f.context(concat_message("lengths ", n[0], " and ", n[1]));
+      const Outcome o = run(*variant, x.q, x.k, x.v, lengths(n), x.cotangent);
+      for (const Tensor* t : {&o.out, &o.dq, &o.dk, &o.dv}) {
+        f.expect(all_finite(*t), "the result or a gradient is not finite");
+        for (int64_t b = 0; b < 2; ++b)
+          if (n[b] == 0)
+            f.expect(all_zero(t->slice(0, b, b + 1)), "an empty sequence does not give 0");
+      }
+      for (const auto& [name, gradient] : o.parameters)
+        f.expect(all_finite(gradient), "the gradient of ", name, " is not finite");
+    }
+    if (!variant->traits().any_mask) continue;
+    f.context("a query that keeps no key");
+    Tensor keep = Tensor::full({9, 9}, 1, DType::u8);
+    keep.slice(0, 4, 5).fill(0);
+    const Outcome o = run(*variant, x.q, x.k, x.v, {.keep = keep}, x.cotangent);
+    f.expect(all_zero(o.out.slice(1, 4, 5)) && all_zero(o.dq.slice(1, 4, 5)),
+             "the result or its gradient is not 0");
+    for (const Tensor* t : {&o.out, &o.dq, &o.dk, &o.dv})
+      f.expect(all_finite(*t), "something is not finite");
+  }
+}
+
+void causality(const Subject& s, Findings& f) {
+  if (!s.causal) {
+    const Traits traits = s.traits();
+    if (traits.causal) return;
+    f.expect(!traits.causal_reason.empty(), "it cannot be causal, and does not say why");
+    f.expect_throws<ConfigError>([&] { Subject{s.name, s.options, true}.make(); }, "being causal");
+    return;
+  }
+  const int64_t N = 150;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const auto variant = s.make({.max_length = N, .dtype = dtype});
+    const Inputs x = inputs({1, N, 2, 4}, dtype);
+    const Outcome before = run(*variant, x.q, x.k, x.v, {}, x.cotangent);
+    for (const int64_t j : {1, 63, 64, 65, 100, 128, 149}) {
+      f.context(concat_message("token ", j, " of ", dtype, " changes"));
+      // Large changes, which move every maximum and sum that looks at them.
+      Inputs y{x.q.clone(), x.k.clone(), x.v.clone(), x.cotangent.clone()};
+      for (Tensor* t : {&y.q, &y.k, &y.v})
+        copy_into(t->slice(1, j, j + 1), normal({1, 1, 2, 4}, 77, dtype, 6));
+      Outcome after = run(*variant, y.q, y.k, y.v, {}, y.cotangent);
+      same(f, "the result before it", after.out.slice(1, 0, j).contiguous(),
+           before.out.slice(1, 0, j).contiguous());
+      f.expect(distance(after.out.slice(1, j, N), before.out.slice(1, j, N)) > 1e-3,
+               "the result from it on stays");
+      // What rows before j give back reaches nothing from j on.
+      y.cotangent.slice(1, j, N).fill(0);
+      after = run(*variant, y.q, y.k, y.v, {}, y.cotangent);
+      for (const Tensor* t : {&after.dq, &after.dk, &after.dv})
+        f.expect(all_zero(t->slice(1, j, N)), "results before it have gradients from it on");
+      f.expect(!all_zero(after.dv.slice(1, 0, j)), "there is no gradient before it");
+    }
+  }
+}
+
+void prefixes(const Subject& s, Findings& f) {
+  if (!s.causal) return;
+  const int64_t N = 131;
+  const auto causal = s.make({.max_length = N});
+  const auto full = Subject{s.name, s.options, false}.make({.max_length = N});
+  full->load_state_dict(causal->state_dict());
+  const Inputs x = inputs({2, N, 2, 4});
+  const Tensor all = forward(*causal, x.q, x.k, x.v);
+  for (const int64_t n : {1, 2, 63, 64, 65, 127, 128, 129, 131}) {
+    const auto prefix = [&](const Tensor& t) { return t.slice(1, 0, n); };
+    const Tensor out = forward(*full, prefix(x.q), prefix(x.k), prefix(x.v));
+    near(f, concat_message("row ", n - 1, " and the last of a prefix that is not causal"),
+         all.slice(1, n - 1, n), out.slice(1, n - 1, n), 1e-10);
+  }
+}
+
+void permutation(const Subject& s, Findings& f) {
+  if (s.causal || s.traits().positional) return;
+  const int64_t N = 12;
+  const auto variant = s.make();
+  const Inputs x = inputs({1, N, 2, 4});
+  const auto shuffled = [&](const Tensor& t) {
+    Tensor out = t.clone();
+    for (int64_t i = 0; i < N; ++i)
+      copy_into(out.slice(1, i, i + 1), t.slice(1, (5 * i + 3) % N, (5 * i + 3) % N + 1));
+    return out;
+  };
+  const Outcome a = run(*variant, x.q, x.k, x.v, {}, x.cotangent);
+  const Outcome b =
+      run(*variant, shuffled(x.q), shuffled(x.k), shuffled(x.v), {}, shuffled(x.cotangent));
+  each_near(f, "tokens in another order", b,
+            {shuffled(a.out), shuffled(a.dq), shuffled(a.dk), shuffled(a.dv), {}}, 1e-11);
+}
+
+void values(const Subject& s, Findings& f) {
+  const auto variant = s.make();
+  const Inputs x = inputs({2, 13, 2, 4});
+  const Tensor w = normal({2, 13, 2, 4}, 50);
+  const Mask mask = lengths({13, 8});
+  const auto out = [&](const Variable& v) {
+    return variant->forward(Variable(x.q), Variable(x.k), v, mask, {});
+  };
+  const NoGrad no_grad;
+  if (variant->traits().linear)
+    near(f, "the result of 2 v - w / 2 and those of v and w",
+         out(2 * Variable(x.v) - 0.5 * Variable(w)).value(),
+         (2 * out(Variable(x.v)) - 0.5 * out(Variable(w))).value(), 1e-11);
+  if (!variant->traits().averages) return;
+  const Tensor ones = out(Variable(Tensor::full({2, 13, 2, 4}, 1, DType::f64))).value();
+  for (const int64_t b : {0, 1})
+    near(f, "the result for v = 1", one(ones, b, b ? 8 : 13),
+         Tensor::full({1, b ? 8 : 13, 2, 4}, 1, DType::f64), 1e-12);
+}
+
+// In training, so that dropout takes part: the same pass drops the same.
+const nn::Pass training_pass{.training = true, .random = Generator(5)};
+
+// Gradients of parameters by central differences of <cotangent, result>.
+void check_parameters(Findings& f, Variant& variant, const Inputs& x, const Mask& mask) {
+  run(variant, x.q, x.k, x.v, mask, x.cotangent, training_pass);
+  const auto c = x.cotangent.to_vector<double>();
+  const auto value = [&] {
+    const auto y = forward(variant, x.q, x.k, x.v, mask, training_pass).to_vector<double>();
+    double sum = 0;
+    for (size_t i = 0; i < y.size(); ++i) sum += y[i] * c[i];
+    return sum;
+  };
+  for (auto& [name, parameter] : variant.named_parameters()) {
+    if (!f.expect(parameter.grad().defined(), name, " gets no gradient")) continue;
+    const auto analytic = parameter.grad().to_vector<double>();
+    const auto count = static_cast<int64_t>(analytic.size());
+    for (int64_t i = 0; i < count; i += std::max<int64_t>(1, count / 40)) {
+      constexpr double step = 1e-5;
+      double& element = parameter.mutable_value().data<double>()[i];
+      const double before = element;
+      element = before + step;
+      const double above = value();
+      element = before - step;
+      const double numeric = (above - value()) / (2 * step);
+      element = before;
+      f.expect(std::abs(analytic[i] - numeric) <= 1e-7 + 1e-5 * std::abs(numeric), name,
+               " element ", i, ": gradient ", analytic[i], ", numeric ", numeric);
+    }
+  }
+}
+
+void gradients(const Subject& s, Findings& f) {
+  const auto variant = s.make({.dim = 3});
+  for (const int64_t N : {1, 6, 9}) {
+    const Mask mask =
+        N == 6 ? Mask{} : lengths({static_cast<int32_t>(N), static_cast<int32_t>(N / 2)});
+    const Inputs x = inputs({2, N, 2, 3});
+    f.context(concat_message(N, " tokens"));
+    const GradcheckReport report = gradcheck(
+        [&](const Variables& in) {
+          return variant->forward(in[0], in[1], in[2], mask, training_pass);
+        },
+        {x.q, x.k, x.v}, {.max_elements = 40});
+    f.expect(report.ok, report);
+    check_parameters(f, *variant, x, mask);
+  }
+  if (!s.causal) return;
+  // Past the first chunk of those that go by chunks.
+  const auto longer = s.make({.heads = 1, .dim = 3, .max_length = 140});
+  const Inputs x = inputs({1, 140, 1, 3});
+  f.context("140 tokens");
+  const GradcheckReport report = gradcheck(
+      [&](const Variables& in) { return longer->forward(in[0], in[1], in[2], {}, training_pass); },
+      {x.q, x.k, x.v}, {.max_elements = 12});
+  f.expect(report.ok, report);
+}
+
+void cross_lengths(const Subject& s, Findings& f) {
+  const auto variant = s.make();
+  const Tensor q = normal({2, 3, 2, 4}, 1), k = normal({2, 9, 2, 4}, 2),
+               v = normal({2, 9, 2, 4}, 3);
+  if (s.causal || !variant->traits().cross_lengths) {
+    f.expect_throws<ShapeError>([&] { forward(*variant, q, k, v); }, "3 queries of 9 keys");
+    return;
+  }
+  const GradcheckReport report =
+      gradcheck([&](const Variables& in) { return variant->forward(in[0], in[1], in[2], {}, {}); },
+                {q, k, v}, {.max_elements = 20});
+  f.expect(report.ok, report);
+  if (variant->traits().positional || !variant->traits().separate_queries) return;
+  near(f, "a query beside others and alone", forward(*variant, q, k, v).slice(1, 2, 3),
+       forward(*variant, q.slice(1, 2, 3), k, v), 1e-12);
+}
+
+void thread_counts(const Subject& s, Findings& f) {
+  const int64_t N = 200;
+  const auto variant = s.make({.heads = 3, .dim = 16, .max_length = N, .dtype = DType::f32});
+  const Inputs x = inputs({3, N, 3, 16}, DType::f32);
+  const Mask mask = lengths({200, 77, 131});
+  struct Restore {
+    int before = threads();
+    ~Restore() { set_threads(before); }
+  } restore;
+  set_threads(1);
+  const Outcome first = run(*variant, x.q, x.k, x.v, mask, x.cotangent);
+  for (const int n : {2, 3, 4, 8}) {
+    set_threads(n);
+    each_same(f, concat_message("1 thread and ", n),
+              run(*variant, x.q, x.k, x.v, mask, x.cotangent), first);
+  }
+}
+
+void precision(const Subject& s, Findings& f) {
+  const int64_t most = 131;
+  const auto narrow = s.make({.max_length = most, .dtype = DType::f32});
+  const auto wide = s.make({.max_length = most});
+  wide->load_state_dict(narrow->state_dict());
+  const auto up = [](const Tensor& t) { return t.to(DType::f64); };
+  for (const int64_t N : {1, 2, 7, 64, 65, 131}) {
+    f.context(concat_message(N, " tokens"));
+    const Inputs x = inputs({2, N, 2, 4}, DType::f32);
+    const Mask mask = lengths({static_cast<int32_t>(N), static_cast<int32_t>((N + 1) / 2)});
+    const Outcome lo = run(*narrow, x.q, x.k, x.v, mask, x.cotangent);
+    const Outcome hi = run(*wide, up(x.q), up(x.k), up(x.v), mask, up(x.cotangent));
+    f.expect(lo.out.dtype() == DType::f32, "the result is of ", lo.out.dtype());
+    near(f, "the result in f32 and f64", lo.out, hi.out, 4e-5);
+    near(f, "dq in f32 and f64", lo.dq, hi.dq, 4e-4);
+    near(f, "dk in f32 and f64", lo.dk, hi.dk, 4e-4);
+    near(f, "dv in f32 and f64", lo.dv, hi.dv, 4e-4);
+    for (const auto& [name, gradient] : lo.parameters)
+      near(f, "the gradient of " + name + " in f32 and f64", gradient, hi.parameters.at(name),
+           4e-4);
+  }
+}
+
+void large_norms(const Subject& s, Findings& f) {
+  if (s.traits().signed_weights) return;
+  // Logits with standard deviation 9 sqrt(D): exponents beyond what f32 holds, unless a maximum is
+  // taken out. D = 64 is where features of the softmax kernel underflow first.
+  const int64_t N = 100, D = 64;
+  const Made made{.heads = 1, .dim = D, .max_length = N, .dtype = DType::f32};
+  const auto narrow = s.make(made);
+  Made in64 = made;
+  in64.dtype = DType::f64;
+  const auto wide = s.make(in64);
+  wide->load_state_dict(narrow->state_dict());
+  const auto up = [](const Tensor& t) { return t.to(DType::f64); };
+  for (const double std : {1.0, 3.0, -1.0}) {
+    Inputs x = inputs({1, N, 1, D}, DType::f32, 1, std);
+    f.context(concat_message("q and k of ", std, " N(0, 1)"));
+    if (std < 0) {  // features such as elu(x) + 1 are small there, all of them, and still count
+      f.context("q and k of N(0, 1) - 20");
+      for (Tensor* t : {&x.q, &x.k})
+        for (int64_t i = 0; i < t->numel(); ++i) t->data<float>()[i] -= 20;
+    }
+    const Outcome o = run(*narrow, x.q, x.k, x.v, {}, x.cotangent);
+    f.expect(all_finite(o.out), "the result is not finite");
+    f.expect(all_finite(o.dq) && all_finite(o.dk) && all_finite(o.dv), "a gradient is not finite");
+    near(f, "the result in f32 and f64", o.out, forward(*wide, up(x.q), up(x.k), up(x.v)), 1e-2);
+  }
+}
+
+void decoding(const Subject& s, Findings& f) {
+  const int64_t B = 2, N = 131, H = 2, D = 4;
+  const auto variant = s.make({.max_length = N});
+  if (!s.causal || !variant->traits().decodes) {
+    f.expect_throws<ConfigError>([&] { variant->decoder(B); }, "decoding");
+    return;
+  }
+  const Inputs x = inputs({B, N, H, D});
+  const Tensor all = forward(*variant, x.q, x.k, x.v);
+  const auto decoder = variant->decoder(B);
+  for (int64_t i = 0; i < N; ++i) {
+    const auto token = [&](const Tensor& t) { return t.select(1, i); };
+    near(f, concat_message("token ", i, ", decoded and in the whole"),
+         decoder->step(token(x.q), token(x.k), token(x.v)), token(all), 1e-10);
+  }
+}
+
+void groups(const Subject& s, Findings& f) {
+  const int64_t B = 2, N = 9, H = 4, G = 2, D = 4;
+  const auto grouped = s.make({.heads = H, .kv_heads = G});
+  const auto all = s.make({.heads = H});
+  const Tensor q = normal({B, N, H, D}, 1), k = normal({B, N, G, D}, 2),
+               v = normal({B, N, G, D}, 3), cotangent = normal({B, N, H, D}, 4);
+  const auto for_each_head = [&](const Tensor& x) {
+    Tensor out = Tensor::empty({B, N, H, D}, DType::f64);
+    for (int64_t h = 0; h < H; ++h) copy_into(out.select(2, h), x.select(2, h * G / H));
+    return out;
+  };
+  const auto by_group = [&](const Tensor& x) {
+    return sum(reshape(Variable(x), {B, N, G, H / G, D}), {3}).value();
+  };
+  const Mask mask = lengths({9, 5});
+  const Outcome few = run(*grouped, q, k, v, mask, cotangent);
+  Outcome many = run(*all, q, for_each_head(k), for_each_head(v), mask, cotangent);
+  many.dk = by_group(many.dk);
+  many.dv = by_group(many.dv);
+  each_near(f, "2 heads of keys for 4 of queries, and those repeated", few, many, 1e-11);
+}
+
+nn::StateDict copy_of(const nn::StateDict& state) {
+  nn::StateDict out;
+  for (const auto& [name, tensor] : state) out[name] = tensor.clone();
+  return out;
+}
+
+bool equal(const nn::StateDict& a, const nn::StateDict& b) {
+  if (a.size() != b.size()) return false;
+  for (const auto& [name, tensor] : a)
+    if (!b.count(name) || !identical(tensor, b.at(name))) return false;
+  return true;
+}
+
+void state(const Subject& s, Findings& f) {
+  const auto variant = s.make();
+  const Inputs x = inputs({2, 13, 2, 4});
+  const nn::Pass training{.training = true, .random = Generator(5)};
+  // Passes, in training or not, as in gradient accumulation, draw nothing: metrics may be counted.
+  const nn::StateDict before = copy_of(variant->state_dict());
+  const Tensor first = forward(*variant, x.q, x.k, x.v);
+  for (int i = 0; i < 3; ++i) run(*variant, x.q, x.k, x.v, {}, x.cotangent, training);
+  same(f, "the result before and after training passes", forward(*variant, x.q, x.k, x.v), first);
+  same(f, "the same pass again", run(*variant, x.q, x.k, x.v, {}, x.cotangent, training).out,
+       run(*variant, x.q, x.k, x.v, {}, x.cotangent, training).out);
+  // The same seed gives the same variant, in both precisions.
+  f.expect(equal(before, s.make()->state_dict()),
+           "the same seed gives other parameters or buffers");
+  const auto narrow = s.make({.dtype = DType::f32});
+  for (const auto& [name, tensor] : narrow->state_dict())
+    f.expect(identical(tensor, before.at(name).to(tensor.dtype())), name,
+             " starts with other numbers in f32 than in f64");
+  // What was saved after some steps goes on as if it had not been, in a variant of another seed.
+  const auto step = [](Variant& v) {
+    for (int i = 0; i < 1003; ++i) v.after_step();
+  };
+  step(*variant);
+  const auto resumed = s.make({.seed = 1234});
+  resumed->load_state_dict(variant->state_dict());
+  step(*variant);
+  step(*resumed);
+  f.expect(equal(variant->state_dict(), resumed->state_dict()),
+           "after a saved state was loaded, it goes on in another way");
+  same(f, "the result of the two", forward(*resumed, x.q, x.k, x.v),
+       forward(*variant, x.q, x.k, x.v));
+  if (!variant->traits().random) {
+    const auto other = s.make({.seed = 1234});
+    other->load_state_dict(before);
+    same(f, "the result for another seed, of a variant that says it is not random",
+         forward(*other, x.q, x.k, x.v), first);
+  }
+}
+
+void masks(const Subject& s, Findings& f) {
+  const auto variant = s.make();
+  const Inputs x = inputs({1, 6, 2, 4});
+  const Mask keep{.keep = Tensor::full({6, 6}, 1, DType::u8)};
+  const Mask bias{.bias = Variable(Tensor::zeros({6, 6}, DType::f64))};
+  if (variant->traits().any_mask) {
+    const Tensor plain = forward(*variant, x.q, x.k, x.v);
+    near(f, "keeping all", forward(*variant, x.q, x.k, x.v, keep), plain, 1e-12);
+    near(f, "a bias of 0", forward(*variant, x.q, x.k, x.v, bias), plain, 1e-12);
+    if (!variant->traits().separate_queries) return;
+    Tensor some = Tensor::full({6, 6}, 1, DType::u8);
+    some.slice(1, 4, 6).fill(0);
+    near(f, "keeping the first keys, and only they",
+         forward(*variant, x.q, x.k, x.v, {.keep = some}).slice(1, 0, 4),
+         forward(*variant, one(x.q, 0, 4), one(x.k, 0, 4), one(x.v, 0, 4)), 1e-11);
+    return;
+  }
+  f.expect_throws<ConfigError>([&] { forward(*variant, x.q, x.k, x.v, keep); }, "a keep");
+  f.expect_throws<ConfigError>([&] { forward(*variant, x.q, x.k, x.v, bias); }, "a bias");
+}
+
+// Probabilities are dropped, or dropout is refused: silence would train another model than the
+// configuration says.
+void dropout(const Subject& s, Findings& f) {
+  const auto with = [&](double p) {
+    Subject other = s;
+    other.options.emplace_back("dropout", p);
+    return other.make({.max_length = 64});
+  };
+  std::unique_ptr<Variant> variant;
+  try {
+    variant = with(0.5);
+  } catch (const ConfigError&) {
+    return;
+  }
+  f.expect_throws<ConfigError>([&] { with(1); }, "dropping everything");
+  const Inputs x = inputs({2, 64, 2, 4});
+  const auto out = [&](bool training, uint64_t seed) {
+    return forward(*variant, x.q, x.k, x.v, {}, {.training = training, .random = Generator(seed)});
+  };
+  const Tensor kept = forward(*s.make({.max_length = 64}), x.q, x.k, x.v);
+  same(f, "the result out of training, with dropout and without", out(false, 1), kept);
+  f.expect(distance(out(true, 1), kept) > 1e-3, "nothing is dropped in training");
+  same(f, "the same pass again", out(true, 1), out(true, 1));
+  f.expect(!identical(out(true, 1), out(true, 2)), "every pass drops the same");
+  // E out = out without dropout: kept ones are divided by the probability of being kept.
+  constexpr int draws = 400;
+  Tensor mean = Tensor::zeros(kept.shape(), DType::f64);
+  for (int i = 0; i < draws; ++i) {
+    const Tensor one = out(true, 100 + i);
+    for (int64_t j = 0; j < mean.numel(); ++j)
+      mean.data<double>()[j] += one.data<double>()[j] / draws;
+  }
+  const double error = relative_error(mean, kept), single = relative_error(out(true, 1), kept);
+  f.measured("mean of ", draws, " passes differs by ", error, ", one by ", single);
+  f.expect(error <= 1.3 * single / std::sqrt(draws), "the mean of ", draws,
+           " passes differs from the result without dropout by ", error, ", one pass by ", single);
+}
+
+// Eckart and Young: no matrix of rank r is nearer to P than its r largest singular triplets.
+void rank_oracle(const Subject& s, Findings& f) {
+  const int64_t N = 40;
+  const auto variant = s.make({.heads = 1, .dim = 4, .max_length = N});
+  const std::optional<int64_t> rank = variant->rank(N);
+  if (!rank || !variant->traits().linear) return;
+  const Tensor q = normal({1, N, 1, 4}, 1, DType::f64, 1),
+               k = normal({1, N, 1, 4}, 2, DType::f64, 1);
+  const auto softmax =
+      attention::conformance::make_variant("softmax", {}, {.heads = 1, .max_length = N});
+  const Tensor P = weights(*softmax, q, k), A = weights(*variant, q, k);
+  const auto values = svd(P).s.to_vector<double>();
+  const auto own = svd(A).s.to_vector<double>();
+  double least = 0, error = 0;
+  for (int64_t i = *rank; i < N; ++i) {
+    least += values[i] * values[i];
+    f.expect(own[i] <= 1e-10 * own[0], "singular value ", i + 1, " is ", own[i],
+             ", but the rank should be ", *rank);
+  }
+  for (int64_t i = 0; i < N * N; ++i)
+    error += std::pow(A.data<double>()[i] - P.data<double>()[i], 2);
+  f.measured("rank ", *rank, ": error ", std::sqrt(error), ", least possible ", std::sqrt(least));
+  f.expect(error >= least * (1 - 1e-9), "of rank ", *rank,
+           " it is nearer to softmax than the SVD: ", std::sqrt(error), " < ", std::sqrt(least));
+}
+
+void exactness(const Subject& s, Findings& f) {
+  const auto variant = s.make();
+  if (!variant->traits().exact) return;
+  const Inputs x = inputs({2, 13, 2, 4});
+  const Mask mask = lengths({13, 8});
+  Tensor wanted = Tensor::zeros({2, 13, 2, 4}, DType::f64);
+  for (int64_t b = 0; b < 2; ++b)
+    for (int64_t i = 0; i < (b ? 8 : 13); ++i)
+      for (int64_t h = 0; h < 2; ++h) {
+        double total = 0;
+        std::vector<double> row(4, 0.0);
+        for (int64_t j = 0; j < (b ? 8 : 13) && (!s.causal || j <= i); ++j) {
+          double score = 0;
+          for (int64_t d = 0; d < 4; ++d) score += x.q.at({b, i, h, d}) * x.k.at({b, j, h, d});
+          const double w = std::exp(score / 2);
+          total += w;
+          for (int64_t d = 0; d < 4; ++d) row[d] += w * x.v.at({b, j, h, d});
+        }
+        for (int64_t d = 0; d < 4; ++d)
+          wanted.select(0, b).select(0, i).select(0, h).slice(0, d, d + 1).fill(row[d] / total);
+      }
+  near(f, "the result and softmax attention in plain loops", forward(*variant, x.q, x.k, x.v, mask),
+       wanted, 1e-12);
+}
+
+void costs(const Subject& s, Findings& f) {
+  const auto variant = s.make({.max_length = 4096});
+  const Cost one = variant->cost(1024, 1024), four = variant->cost(4096, 4096);
+  f.expect(one.flops >= 0 && one.bytes >= 0, "a cost is negative");
+  f.expect(four.flops >= one.flops && four.bytes >= one.bytes, "more tokens cost less");
+  f.measured(one.flops, " flops and ", one.bytes, " bytes for 1,024 tokens");
+}
+
+}  // namespace
+
+const std::vector<Check>& invariant_checks() {
+  static const std::vector<Check> checks{
+      {{"shapes", "any strides give the same, dense in memory"}, shapes},
+      {{"padding", "U1, U2: what stands in padding, NaN too, changes no bit and gets no gradient"},
+       padding},
+      {{"batch", "U3: a sample does not depend on its batch"}, batch},
+      {{"nothing-to-attend", "U4: a query that may attend to nothing gives 0, never NaN"},
+       nothing_to_attend},
+      {{"causality",
+        "U5: later tokens change no bit of earlier results, and get no gradient from them; else it "
+        "says why"},
+       causality},
+      {{"prefixes", "U5: a causal row is the last row of its prefix"}, prefixes},
+      {{"permutation", "U6: the order of tokens does not matter where no position enters"},
+       permutation},
+      {{"values", "U7: linear in v; the average of equal values is that value"}, values},
+      {{"gradients", "U8: of q, k, v and parameters, by central differences in f64"}, gradients},
+      {{"cross-lengths", "U9: other numbers of keys than queries work or are refused"},
+       cross_lengths},
+      {{"threads", "U10: 1, 2, 3, 4 and 8 threads give the same bits"}, thread_counts},
+      {{"precision", "f32 agrees with f64, from 1 token to more than a chunk"}, precision},
+      {{"large-norms", "q and k of 3 N(0, 1), D = 64: finite, and f32 still agrees with f64"},
+       large_norms},
+      {{"decoding", "token by token gives the rows of the whole"}, decoding},
+      {{"groups", "fewer heads of keys and values serve groups of heads"}, groups},
+      {{"state", "passes draw nothing; a saved state goes on with the same bits"}, state},
+      {{"masks", "masks and biases of pairs are applied or refused"}, masks},
+      {{"dropout", "probabilities are dropped in training, without bias; or it is refused"},
+       dropout},
+      {{"rank-oracle", "nothing of rank r beats the SVD"}, rank_oracle},
+      {{"exactness", "what is exact equals softmax attention in plain loops"}, exactness},
+      {{"costs", "flops and bytes are stated and grow with the length"}, costs},
+  };
+  return checks;
+}
+
+}  // namespace longhand::attention::conformance

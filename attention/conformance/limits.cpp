@@ -1,0 +1,313 @@
+// Exactness limits: settings under which an approximation is exact, or one option is another.
+#include <numbers>
+
+#include "longhand/attention/conformance/tools.h"
+#include "longhand/core/linalg.h"
+
+namespace longhand::attention::conformance {
+namespace {
+
+// q, k, v for the limits: 24 tokens, 2 heads of width 4, of unit variance.
+constexpr int64_t N = 24, H = 2, D = 4;
+struct Inputs {
+  Tensor q = normal({2, N, H, D}, 1, DType::f64, 1), k = normal({2, N, H, D}, 2, DType::f64, 1),
+         v = normal({2, N, H, D}, 3, DType::f64, 1), cotangent = normal({2, N, H, D}, 4);
+};
+
+Made made(bool causal = false) { return {.max_length = N, .causal = causal}; }
+
+// Results and gradients of q, k, v are the same.
+void equal(Findings& f, const std::string& what, Variant& a, Variant& b, double tolerance,
+           const Inputs& x = {}, const Mask& mask = {}) {
+  const Outcome one = run(a, x.q, x.k, x.v, mask, x.cotangent);
+  const Outcome two = run(b, x.q, x.k, x.v, mask, x.cotangent);
+  double worst = 0;
+  for (const auto& [name, s, t] :
+       {std::tuple("the result", one.out, two.out), std::tuple("dq", one.dq, two.dq),
+        std::tuple("dk", one.dk, two.dk), std::tuple("dv", one.dv, two.dv)}) {
+    const double d = distance(s, t);
+    worst = std::max(worst, d);
+    f.expect(d <= tolerance, what, ": ", name, " differs by ", d, ", at most ", tolerance,
+             " is wanted");
+  }
+  f.measured(what, " to ", worst);
+}
+
+// Overwrites parameters and buffers by name.
+void set(Variant& variant, const nn::StateDict& values) {
+  nn::StateDict state = variant.state_dict();
+  for (const auto& [name, tensor] : values) {
+    check(state.count(name) == 1, "conformance: ", name, " is no parameter");
+    state[name] = tensor;
+  }
+  variant.load_state_dict(state);
+}
+
+Tensor identity(int64_t n) {
+  Tensor out = Tensor::zeros({n, n}, DType::f64);
+  for (int64_t i = 0; i < n; ++i) out.slice(0, i, i + 1).slice(1, i, i + 1).fill(1);
+  return out;
+}
+
+void softmax_tiled(Findings& f) {
+  const Shape shape{2, 203, H, D};  // more than a tile
+  const Inputs x{normal(shape, 1, DType::f64, 1), normal(shape, 2, DType::f64, 1),
+                 normal(shape, 3, DType::f64, 1), normal(shape, 4)};
+  for (const bool causal : {false, true})
+    for (OptionSet options :
+         {OptionSet{}, OptionSet{{"window", 60}, {"bias", "alibi"}, {"scale", 0.3}}}) {
+      const auto tiled = make_variant("softmax", options, made(causal));
+      options.emplace_back("impl", "naive");
+      equal(f, "tile by tile and as written", *tiled,
+            *make_variant("softmax", options, made(causal)), 1e-12, x, lengths({203, 98}));
+    }
+}
+
+void linformer_identity(Findings& f) {
+  const auto variant = make_variant("linformer", {{"k", N}}, made());
+  set(*variant, {{"projection_k", identity(N)}, {"projection_v", identity(N)}});
+  equal(f, "k = N, E = F = I and softmax", *variant, *make_variant("softmax", {}, made()), 1e-12);
+}
+
+void linformer_pooling(Findings& f) {
+  const int64_t k = 6, s = N / k;
+  const auto pooled = make_variant("linformer", {{"k", k}, {"projection", "mean_pool"}}, made());
+  const auto learned = make_variant("linformer", {{"k", k}, {"sharing", "kv"}}, made());
+  Tensor means = Tensor::zeros({k, N}, DType::f64);
+  for (int64_t c = 0; c < k; ++c)
+    means.slice(0, c, c + 1).slice(1, c * s, (c + 1) * s).fill(1 / static_cast<double>(s));
+  set(*learned, {{"projection_k", means}});
+  equal(f, "E of block means and mean_pool", *learned, *pooled, 1e-12);
+  const auto convolved =
+      make_variant("linformer", {{"k", k}, {"projection", "conv"}, {"sharing", "kv"}}, made());
+  set(*convolved, {{"projection_k", Tensor::full({1, s}, 1 / static_cast<double>(s), DType::f64)}});
+  equal(f, "conv with weights 1 / stride and mean_pool", *convolved, *pooled, 1e-12);
+}
+
+// The weights that a variant applies are kernel(i, j, q_i·k_j, ...) over its row sums.
+template <class Kernel>
+void has_kernel(Findings& f, const std::string& what, const std::string& name,
+                const OptionSet& options, const Kernel& kernel) {
+  for (const bool causal : {false, true}) {
+    const auto variant = make_variant(name, options, made(causal));
+    const Inputs x;
+    const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
+    const Tensor found = weights(*variant, q, k);
+    Tensor wanted = Tensor::zeros({N, N}, DType::f64);
+    double* w = wanted.data<double>();
+    for (int64_t i = 0; i < N; ++i, w += N) {
+      double sum = 0;
+      for (int64_t j = 0; j < (causal ? i + 1 : N); ++j) {
+        std::vector<double> qi, kj;
+        for (int64_t d = 0; d < D; ++d) {
+          qi.push_back(q.at({0, i, 0, d}));
+          kj.push_back(k.at({0, j, 0, d}));
+        }
+        sum += w[j] = kernel(i, j, qi, kj);
+      }
+      for (int64_t j = 0; j < N; ++j) w[j] /= sum > 0 ? sum : 1;  // nothing in common: 0
+    }
+    const double d = distance(found, wanted);
+    f.expect(d <= 1e-11, what, causal ? " causal" : "", ": weights differ by ", d);
+    f.measured(what, causal ? " causal" : "", " to ", d);
+  }
+}
+
+using Row = std::vector<double>;
+double dot(const Row& a, const Row& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+void linear_kernels(Findings& f) {
+  has_kernel(f, "taylor2: 1 + s + s²/2", "linear", {{"feature_map", "taylor2"}},
+             [](int64_t, int64_t, const Row& q, const Row& k) {
+               const double s = dot(q, k) / 2;  // sqrt(D) = 2
+               return 1 + s + s * s / 2;
+             });
+  // cos a cos b + sin a sin b = cos(a - b)
+  has_kernel(f, "cosformer: relu(q)·relu(k) cos(π (i - j) / 2M)", "linear",
+             {{"feature_map", "cosformer"}}, [](int64_t i, int64_t j, const Row& q, const Row& k) {
+               double s = 0;
+               for (int64_t d = 0; d < D; ++d) s += std::max(q[d], 0.0) * std::max(k[d], 0.0);
+               return s * std::cos(std::numbers::pi * static_cast<double>(i - j) /
+                                   (2 * static_cast<double>(N)));
+             });
+  has_kernel(f, "elu + 1", "linear", {}, [](int64_t, int64_t, const Row& q, const Row& k) {
+    const auto phi = [](double x) { return x > 0 ? x + 1 : std::exp(x); };
+    double s = 0;
+    for (int64_t d = 0; d < D; ++d) s += phi(q[d]) * phi(k[d]);
+    return s;
+  });
+}
+
+void rff_limits(Findings& f) {
+  const OptionSet options{{"features", 32}, {"kernel", "gaussian"}};
+  const auto variant = make_variant("rff", options, made());
+  set(*variant, {{"features", Tensor::zeros({32, D}, DType::f64)}});
+  const Inputs x;
+  const double d = distance(forward(*variant, x.q, x.k, x.v),
+                            broadcast_to(mean(Variable(x.v), {1}, true), x.v.shape()).value());
+  f.expect(d <= 1e-12, "W = 0: the result differs from uniform attention by ", d);
+  // Many features: the Gaussian kernel e^(-|q - k|² / (2 sqrt(D) sigma²)).
+  OptionSet many = options;
+  many[0].second = int64_t{20000};
+  many.emplace_back("sigma", 2.0);
+  const auto wide = make_variant("rff", many, made());
+  const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
+  Tensor wanted = Tensor::empty({N, N}, DType::f64);
+  for (int64_t i = 0; i < N; ++i) {
+    double sum = 0;
+    double* const w = wanted.data<double>() + i * N;
+    for (int64_t j = 0; j < N; ++j) {
+      double square = 0;
+      for (int64_t c = 0; c < D; ++c)
+        square += std::pow(q.at({0, i, 0, c}) - k.at({0, j, 0, c}), 2);
+      sum += w[j] = std::exp(-square / (2 * 2 * 4));
+    }
+    for (int64_t j = 0; j < N; ++j) w[j] /= sum;
+  }
+  const double error = relative_error(weights(*wide, q, k), wanted);
+  f.measured("20,000 features and the Gaussian kernel: ", error);
+  f.expect(error <= 0.02, "with 20,000 features the weights differ from the Gaussian kernel's by ",
+           error);
+}
+
+void gaussian_limits(Findings& f) {
+  // Keys of one norm: e^(-|q - k|²/2) is e^(q·k) but for factors of the query.
+  Inputs x;
+  double* k = x.k.data<double>();
+  for (int64_t row = 0; row < 2 * N * H; ++row, k += D) {
+    double square = 0;
+    for (int64_t d = 0; d < D; ++d) square += k[d] * k[d];
+    for (int64_t d = 0; d < D; ++d) k[d] *= 1.5 / std::sqrt(square);
+  }
+  for (const bool causal : {false, true}) {
+    const auto gaussian = make_variant("gaussian", {}, made(causal));
+    const auto softmax = make_variant("softmax", {}, made(causal));
+    const double d = distance(forward(*gaussian, x.q, x.k, x.v), forward(*softmax, x.q, x.k, x.v));
+    f.measured(causal ? "causal, " : "", "keys of equal norms and softmax to ", d);
+    f.expect(d <= 1e-12, "with keys of equal norms the result differs from softmax attention by ",
+             d);
+  }
+  // All 2N rows sampled, nothing added: the approximation is exact.
+  equal(f, "all landmarks, gamma = 0 and the exact kernel",
+        *make_variant("gaussian", {{"landmarks", 2 * N}, {"gamma", 0.0}, {"inverse", "exact"}},
+                      made()),
+        *make_variant("gaussian", {{"normalized", false}}, made()), 1e-7);
+}
+
+void nystrom_limits(Findings& f) {
+  const auto softmax = make_variant("softmax", {}, made());
+  const auto with = [](const OptionSet& options) {
+    OptionSet all{{"landmarks", N}, {"exact_below", 0}};
+    all.insert(all.end(), options.begin(), options.end());
+    return make_variant("nystrom", all, made());
+  };
+  // m = N: F = A = G = P, and P P⁺ P = P. Queries that are keys, of norm 4, leave P far from
+  // singular.
+  Inputs x;
+  double* q = x.q.data<double>();
+  for (int64_t row = 0; row < 2 * N * H; ++row, q += D) {
+    const double norm = std::sqrt(q[0] * q[0] + q[1] * q[1] + q[2] * q[2] + q[3] * q[3]);
+    for (int64_t d = 0; d < D; ++d) q[d] *= 4 / norm;
+  }
+  x.k = x.q;
+  equal(f, "m = N, pseudo-inverse by SVD and softmax", *with({{"pinv", "svd"}}), *softmax, 1e-9, x);
+  const double error =
+      distance(forward(*with({{"pinv", "svd"}}), x.q, x.k, x.v), forward(*softmax, x.q, x.k, x.v));
+  f.expect(error <= 1e-12, "m = N, SVD: the result differs from softmax by ", error);
+  double before = 1e300;
+  for (const int64_t iterations : {6, 10, 20}) {
+    const double d = distance(forward(*with({{"pinv_iterations", iterations}}), x.q, x.k, x.v),
+                              forward(*softmax, x.q, x.k, x.v));
+    f.measured(iterations, " iterations to ", d);
+    f.expect(d < before || d <= 1e-14, iterations, " iterations err by ", d, ", fewer by ", before);
+    before = d;
+  }
+  f.expect(before <= 1e-6, "after 20 iterations the result differs from softmax by ", before);
+  // The shortcut says that it is taken.
+  f.expect(!make_variant("nystrom", {{"landmarks", N}}, made())->algorithm(N).empty() &&
+               with({})->algorithm(N).empty(),
+           "algorithm() does not tell exact attention from landmarks");
+}
+
+void svd_limits(Findings& f) {
+  const Inputs x;
+  const auto softmax = make_variant("softmax", {}, made());
+  for (const auto& [name, options] :
+       {std::pair<const char*, OptionSet>{"r = N", {{"rank", N}, {"gradient", "exact"}}},
+        {"energy 1 of values", {{"energy", 1.0}, {"energy_of", "values"}, {"gradient", "exact"}}}})
+    equal(f, name, *make_variant("svd", options, made()), *softmax, 1e-9, x);
+  // ‖P - P_r‖² is the sum of the squares of the singular values that were left out.
+  const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
+  const Tensor P = weights(*softmax, q, k);
+  const auto values = svd(P).s.to_vector<double>();
+  double left = 0;
+  for (int64_t r = N - 1; r >= 1; --r) {
+    left += values[r] * values[r];
+    const Tensor cut = weights(*make_variant("svd", {{"rank", r}}, made()), q, k);
+    double error = 0;
+    for (int64_t i = 0; i < N * N; ++i)
+      error += std::pow(P.data<double>()[i] - cut.data<double>()[i], 2);
+    f.expect(std::abs(error - left) <= 1e-10 * (1 + left), "rank ", r, ": the squared error is ",
+             error, ", that of the singular values left out ", left);
+  }
+}
+
+void window_limits(Findings& f) {
+  for (const bool causal : {false, true})
+    for (const OptionSet& options :
+         {OptionSet{{"window", N}}, OptionSet{{"window", 2}, {"global_tokens", N}}})
+      equal(f,
+            concat_message(options.size() == 1 ? "window" : "global tokens", " of N",
+                           causal ? ", causal" : "", " and softmax"),
+            *make_variant("window", options, made(causal)),
+            *make_variant("softmax", {}, made(causal)), 1e-12);
+  equal(f, "window 0 and none", *make_variant("window", {{"window", 0}}, made()),
+        *make_variant("none", {}, made()), 1e-12);
+}
+
+void controls(Findings& f) {
+  has_kernel(f, "mean: equal weights", "mean", {},
+             [](int64_t, int64_t, const Row&, const Row&) { return 1.0; });
+  has_kernel(f, "none: itself", "none", {},
+             [](int64_t i, int64_t j, const Row&, const Row&) { return i == j ? 1.0 : 0.0; });
+}
+
+}  // namespace
+
+std::vector<Evidence> limit_checks() {
+  return {
+      {"softmax",
+       {"tiled", "tile by tile and as written, the results and gradients are the same"},
+       softmax_tiled},
+      {"linformer", {"identity", "k = N, E = F = I: softmax attention"}, linformer_identity},
+      {"linformer",
+       {"pooling", "E of block means, mean pooling and a constant convolution are one"},
+       linformer_pooling},
+      {"linear",
+       {"kernels",
+        "taylor2 is a polynomial, cosformer a cosine of distances: weights in closed form"},
+       linear_kernels},
+      {"nystrom",
+       {"limits", "m = N: softmax, by SVD and after 20 iterations; shortcuts are told"},
+       nystrom_limits},
+      {"svd",
+       {"eckart-young", "r = N: softmax; the error is that of the singular values left out"},
+       svd_limits},
+      {"window",
+       {"limits", "a window of N, or N global tokens: softmax; of 0: none"},
+       window_limits},
+      {"mean", {"weights", "equal for all tokens so far; none: the token itself"}, controls},
+      {"gaussian",
+       {"limits", "keys of equal norms: softmax; all landmarks: the exact kernel"},
+       gaussian_limits},
+      {"rff",
+       {"gaussian-kernel", "W = 0 is uniform attention; many features are the Gaussian kernel"},
+       rff_limits},
+  };
+}
+
+}  // namespace longhand::attention::conformance

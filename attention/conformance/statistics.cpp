@@ -1,0 +1,418 @@
+// Statistics: what estimators of the softmax kernel must be on average, how far they may be off,
+// and how fast errors fall. Choromanski et al. 2020 (arXiv 2009.14794), lemma 2, theorem 2; Rahimi
+// & Recht 2007. With x̂ for x, z = x + y, Δ = x - y and SM = e^(x·y), the mean squared errors of an
+// estimate from one w ~ N(0, I) are
+//
+//   positive            e^|z|² SM² (1 - e^-|z|²)
+//   hyperbolic          that times (1 - e^-|z|²) / 2
+//   trigonometric       e^|z|² SM^-2 (1 - e^-|Δ|²)² / 2
+//   trigonometric_bias  e^(|x|²+|y|²) (1 + e^(-2|Δ|²) / 2 - e^-|Δ|²)
+//
+// and those of independent w average to a mean of that over their number. Seeds are fixed: what
+// holds once holds always.
+#include <algorithm>
+#include <numbers>
+
+#include "longhand/attention/conformance/tools.h"
+#include "longhand/attention/random_features.h"
+
+namespace longhand::attention::conformance {
+namespace {
+
+using Values = std::vector<double>;
+
+double dot(const Values& a, const Values& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+struct Moments {
+  double mean = 0, variance = 0, error = 0;  // error: of the mean
+};
+Moments moments(const Values& x) {
+  const auto n = static_cast<double>(x.size());
+  Moments m;
+  for (const double value : x) m.mean += value / n;
+  for (const double value : x) m.variance += (value - m.mean) * (value - m.mean) / (n - 1);
+  m.error = std::sqrt(m.variance / n);
+  return m;
+}
+
+const char* name_of(Estimator estimator) {
+  switch (estimator) {
+    case Estimator::positive:
+      return "positive";
+    case Estimator::hyperbolic:
+      return "hyperbolic";
+    case Estimator::trigonometric:
+      return "trigonometric";
+    case Estimator::trigonometric_bias:
+      return "trigonometric_bias";
+  }
+  return "";
+}
+constexpr Estimator estimators[] = {Estimator::positive, Estimator::hyperbolic,
+                                    Estimator::trigonometric, Estimator::trigonometric_bias};
+
+// Estimates of e^(x·y), each from `block` rows of W (R, D): R / block of them. Features of row l
+// are those at l and, where there are two a row, at R + l.
+Values estimates(Estimator estimator, const Tensor& W, const Values& x, const Values& y,
+                 int64_t block) {
+  const int64_t R = W.size(0), D = W.size(1);
+  Tensor phases;
+  if (estimator == Estimator::trigonometric_bias) {
+    phases = Tensor::empty({R}, DType::f64);
+    fill_uniform(phases, Generator(77), 0, 2 * std::numbers::pi);
+  }
+  const auto features = [&](const Values& point) {
+    return softmax_features(estimator, Tensor::from(point, {1, D}), W, phases).to_vector<double>();
+  };
+  const Values fx = features(x), fy = features(y);
+  Values out(R / block);
+  for (size_t i = 0; i < fx.size(); ++i)
+    if (const size_t row = i % R / block; row < out.size())
+      out[row] += fx[i] * fy[i] * static_cast<double>(R) / static_cast<double>(block);
+  return out;
+}
+
+// |x|² = 0.6, |y|² = 0.5.
+struct Points {
+  Values x, y;
+};
+Points points(int64_t D) {
+  Points p{Values(D, 0.0), Values(D, 0.0)};
+  p.x[0] = std::sqrt(0.5);
+  p.x[1] = std::sqrt(0.1);
+  for (int64_t d = 0; d < D; ++d) p.y[d] = std::sqrt(0.5 / static_cast<double>(D));
+  return p;
+}
+
+double mean_squared_error(Estimator estimator, const Values& x, const Values& y) {
+  const double xx = dot(x, x), yy = dot(y, y), xy = dot(x, y);
+  const double z = xx + yy + 2 * xy, delta = xx + yy - 2 * xy, sm = std::exp(xy);
+  const double positive = std::exp(z) * sm * sm * (1 - std::exp(-z));
+  switch (estimator) {
+    case Estimator::positive:
+      return positive;
+    case Estimator::hyperbolic:
+      return positive * (1 - std::exp(-z)) / 2;
+    case Estimator::trigonometric:
+      return std::exp(z) / (sm * sm) * std::pow(1 - std::exp(-delta), 2) / 2;
+    case Estimator::trigonometric_bias:
+      return std::exp(xx + yy) * (1 + std::exp(-2 * delta) / 2 - std::exp(-delta));
+  }
+  return 0;
+}
+
+void closed_forms(Findings& f) {
+  const int64_t D = 8, draws = 400000;
+  const Points p = points(D);
+  const double sm = std::exp(dot(p.x, p.y));
+  const Tensor W = draw_gaussian(Generator(11), draws, D);
+  for (const Estimator estimator : estimators) {
+    Values errors = estimates(estimator, W, p.x, p.y, 1);
+    const Moments mean = moments(errors);
+    f.expect(std::abs(mean.mean - sm) <= 4 * mean.error, name_of(estimator), ": the mean of ",
+             draws, " estimates is ", mean.mean, " +- ", mean.error, ", the kernel ", sm);
+    for (double& e : errors) e = (e - sm) * (e - sm);
+    const double found = moments(errors).mean, wanted = mean_squared_error(estimator, p.x, p.y);
+    f.measured(name_of(estimator), " mean/kernel ", mean.mean / sm, " error/formula ",
+               found / wanted);
+    f.expect(std::abs(found / wanted - 1) <= 0.05, name_of(estimator),
+             ": the mean squared error is ", found, ", by the formula ", wanted);
+  }
+}
+
+using Draw = Tensor (*)(const Generator&, int64_t, int64_t, RowNorm);
+
+// LAPACK's Q without the signs of R's diagonal is not Haar: its estimates are biased by up to a
+// third.
+void unbiased(Findings& f, const char* how, Draw draw) {
+  for (const int64_t D : {2, 4, 16}) {
+    const int64_t rows = 240000 / D * D;
+    const Tensor W = draw(Generator(12), rows, D, RowNorm::chi);
+    Values first(D, 0.0), even(D, 1 / std::sqrt(static_cast<double>(D)));
+    first[0] = 1;
+    for (const Values& z : {first, even}) {
+      // E e^(w·z - |z|²/2) = 1, for rows in every place of a block.
+      const Values zero(D, 0.0);
+      const Values all = estimates(Estimator::positive, W, z, zero, 1);
+      for (const int64_t place : {int64_t{0}, D - 1}) {
+        Values some;
+        for (size_t l = place; l < all.size(); l += D) some.push_back(all[l]);
+        const Moments m = moments(some);
+        f.expect(std::abs(m.mean - 1) <= 4 * m.error, how, " draws, D = ", D, ", row ", place,
+                 " of a block: the mean is ", m.mean, " +- ", m.error, " times the kernel");
+      }
+      const Moments m = moments(all);
+      f.measured(how, " D=", D, " ", m.mean, "+-", m.error);
+    }
+  }
+}
+
+void orthogonal_unbiased(Findings& f) { unbiased(f, "orthogonal", draw_orthogonal); }
+void givens_unbiased(Findings& f) { unbiased(f, "givens", draw_givens); }
+
+void orthogonal_better(Findings& f) {
+  const int64_t D = 8, rows = 400000;
+  const Points p = points(D);
+  const double sm = std::exp(dot(p.x, p.y));
+  const Tensor W = draw_orthogonal(Generator(13), rows, D);
+  for (const Estimator estimator : {Estimator::positive, Estimator::hyperbolic}) {
+    Values errors = estimates(estimator, W, p.x, p.y, D);
+    for (double& e : errors) e = (e - sm) * (e - sm);
+    const Moments found = moments(errors);
+    const double m = static_cast<double>(D), iid = mean_squared_error(estimator, p.x, p.y) / m;
+    const double low = std::exp(-(dot(p.x, p.x) + dot(p.y, p.y)) / 2);
+    // Theorem 2 there, for positive features.
+    const double bound = iid - 2 * (m - 1) / (m * (m + 2)) * (sm - low) * (sm - low);
+    f.measured(name_of(estimator), ": orthogonal ", found.mean, ", independent ", iid);
+    f.expect(found.mean + 4 * found.error < iid, name_of(estimator),
+             ": orthogonal rows have an error of ", found.mean, ", independent ones of ", iid);
+    if (estimator == Estimator::positive)
+      f.expect(found.mean <= bound + 4 * found.error, "orthogonal rows have an error of ",
+               found.mean, ", above the bound ", bound);
+  }
+  const double half = mean_squared_error(Estimator::positive, p.x, p.y) / 2;
+  f.expect(mean_squared_error(Estimator::hyperbolic, p.x, p.y) <= half,
+           "hyperbolic features have more than half the error of positive ones");
+}
+
+// The largest difference between the distribution of samples and a cumulative distribution.
+double kolmogorov_smirnov(Values samples, double (*cumulative)(double)) {
+  std::sort(samples.begin(), samples.end());
+  double worst = 0;
+  const auto n = static_cast<double>(samples.size());
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const double c = cumulative(samples[i]);
+    worst = std::max({worst, std::abs(c - static_cast<double>(i) / n),
+                      std::abs(c - static_cast<double>(i + 1) / n)});
+  }
+  return worst;
+}
+
+// Of |w|², chi-squared with 4 degrees of freedom.
+double chi_squared_4(double x) { return 1 - std::exp(-x / 2) * (1 + x / 2); }
+double standard_normal(double x) { return std::erfc(-x / std::numbers::sqrt2) / 2; }
+
+void row_distribution(Findings& f) {
+  const int64_t D = 4, rows = 8000;
+  const double most = 2 / std::sqrt(static_cast<double>(rows));  // passed by chance but 1 in 1500
+  for (const auto& [how, draw] : {std::pair<const char*, Draw>{"orthogonal", draw_orthogonal},
+                                  {"givens", draw_givens},
+                                  {"iid", draw_gaussian}}) {
+    const Tensor W = draw(Generator(14), rows, D, RowNorm::chi);
+    const double* w = W.data<double>();
+    Values squares, entries, between;
+    double within = 0;
+    for (int64_t l = 0; l < rows; ++l) {
+      const Values row(w + l * D, w + (l + 1) * D);
+      squares.push_back(dot(row, row));
+      entries.push_back(row[l % D]);
+      for (int64_t other = l + 1; other < std::min(rows, (l / D + 1) * D); ++other) {
+        const Values second(w + other * D, w + (other + 1) * D);
+        within = std::max(
+            within, std::abs(dot(row, second)) / std::sqrt(dot(row, row) * dot(second, second)));
+      }
+      if (l + D < rows) between.push_back(dot(row, Values(w + (l + D) * D, w + (l + D + 1) * D)));
+    }
+    const double norms = kolmogorov_smirnov(squares, chi_squared_4);
+    const double normal = kolmogorov_smirnov(entries, standard_normal);
+    f.measured(how, ": norms ", norms, ", entries ", normal);
+    f.expect(norms <= most, how, " rows: |w|² is not chi-squared, by ", norms, " (at most ", most,
+             ")");
+    f.expect(normal <= most, how, " rows: entries are not normal, by ", normal, " (at most ", most,
+             ")");
+    if (draw != draw_gaussian)
+      f.expect(within <= 1e-12, how, " rows of a block have a cosine of ", within);
+    const Moments b = moments(between);
+    f.expect(std::abs(b.mean) <= 4 * b.error, how,
+             " rows of neighbouring blocks depend on each other: ", b.mean, " +- ", b.error);
+  }
+  const Tensor W = draw_orthogonal(Generator(15), 64, D, RowNorm::sqrt_d);
+  for (int64_t l = 0; l < 64; ++l) {
+    double square = 0;
+    for (int64_t d = 0; d < D; ++d) square += W.at({l, d}) * W.at({l, d});
+    f.expect(std::abs(square - 4) <= 1e-12, "with norm = sqrt_d, |w|² is ", square,
+             " and not D = 4");
+  }
+}
+
+// Fresh draws of a variant are of the same distribution, and independent of those before.
+void redraws(Findings& f) {
+  const int64_t D = 4, m = 64, draws = 60;
+  const auto variant =
+      make_variant("performer", {{"features", m}, {"redraw_interval", 1}}, {.heads = 1, .dim = D});
+  Values entries, products;
+  Tensor last;
+  for (int64_t i = 0; i < draws; ++i) {
+    const Tensor W = variant->state_dict().at("features").clone();
+    const Values w = W.to_vector<double>();
+    entries.insert(entries.end(), w.begin(), w.end());
+    if (last.defined()) {
+      const Values before = last.to_vector<double>();
+      for (size_t j = 0; j < w.size(); ++j) products.push_back(w[j] * before[j]);
+    }
+    last = W;
+    variant->after_step();
+  }
+  const double normal = kolmogorov_smirnov(entries, standard_normal);
+  f.expect(normal <= 2 / std::sqrt(static_cast<double>(entries.size())),
+           "entries of redrawn features are not normal, by ", normal);
+  const Moments p = moments(products);
+  f.expect(std::abs(p.mean) <= 4 * p.error, "draws depend on those before: ", p.mean, " +- ",
+           p.error);
+}
+
+struct Case {
+  Tensor q, k, v, exact, uniform;
+};
+Case small_case(double std, uint64_t seed, int64_t N = 128, int64_t D = 16) {
+  const Shape shape{1, N, 1, D};
+  Case c{normal(shape, seed, DType::f64, std),
+         normal(shape, seed + 1, DType::f64, std),
+         normal(shape, seed + 2, DType::f64, 1),
+         {},
+         {}};
+  const Made made{.heads = 1, .dim = D, .max_length = N};
+  c.exact = forward(*make_variant("softmax", {}, made), c.q, c.k, c.v);
+  c.uniform = broadcast_to(mean(Variable(c.v), {1}, true), shape).value();
+  return c;
+}
+
+// The error of attention itself, over draws of the features.
+double attention_error(const std::string& name, OptionSet options, int64_t m, const Case& c) {
+  options.emplace_back("features", m);
+  double squares = 0;
+  constexpr int draws = 12;
+  for (int i = 0; i < draws; ++i) {
+    const auto variant = make_variant(name, options,
+                                      {.heads = 1,
+                                       .dim = c.q.size(3),
+                                       .max_length = c.q.size(1),
+                                       .seed = 100 + static_cast<uint64_t>(i)});
+    squares += std::pow(relative_error(forward(*variant, c.q, c.k, c.v), c.exact), 2) / draws;
+  }
+  return std::sqrt(squares);
+}
+
+// d log error / d log m by least squares.
+double slope(const std::vector<int64_t>& sizes, const Values& errors) {
+  double sx = 0, sy = 0, sxx = 0, sxy = 0;
+  const auto n = static_cast<double>(sizes.size());
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const double x = std::log(static_cast<double>(sizes[i])), y = std::log(errors[i]);
+    sx += x, sy += y, sxx += x * x, sxy += x * y;
+  }
+  return (n * sxy - sx * sy) / (n * sxx - sx * sx);
+}
+
+void rate(Findings& f, const std::string& name, const OptionSet& options) {
+  const Case c = small_case(0.25, 21);
+  const std::vector<int64_t> sizes{16, 64, 256, 1024, 4096};
+  Values errors;
+  for (const int64_t m : sizes) errors.push_back(attention_error(name, options, m, c));
+  const double found = slope(sizes, errors);
+  f.measured("slope ", found, ", error ", errors.front(), " at 16 features, ", errors.back(),
+             " at 4096, of uniform attention ", relative_error(c.uniform, c.exact));
+  f.expect(std::abs(found + 0.5) <= 0.05, "the error falls with the power ", found,
+           " of the number of features, not -0.5");
+}
+
+void positive_rate(Findings& f) { rate(f, "performer", {{"draw", "iid"}}); }
+void orthogonal_rate(Findings& f) { rate(f, "performer", {{"kernel", "hyperbolic"}}); }
+void trigonometric_rate(Findings& f) { rate(f, "rff", {{"draw", "iid"}}); }
+void phase_rate(Findings& f) { rate(f, "rff", {{"draw", "iid"}, {"waves", "cos_bias"}}); }
+
+// softmax over the estimates of the kernel, as some texts have it, estimates something else: its
+// error stays where it is.
+void softmax_of_features(Findings& f) {
+  const Case c = small_case(0.25, 21);
+  const int64_t N = c.q.size(1), D = c.q.size(3);
+  const auto rows = [&](const Tensor& x) {
+    return affine(Variable(x.contiguous().reshape({N, D})), std::pow(static_cast<double>(D), -0.25))
+        .value();
+  };
+  const auto error = [&](int64_t m) {
+    const Tensor W = draw_orthogonal(Generator(31), m, D);
+    const Variable fq(softmax_features(Estimator::positive, rows(c.q), W));
+    const Variable fk(softmax_features(Estimator::positive, rows(c.k), W));
+    const Variable out =
+        matmul(softmax(matmul(fq, transpose(fk, 0, 1), 1 / std::sqrt(static_cast<double>(D)))),
+               Variable(c.v.contiguous().reshape({N, D})));
+    return relative_error(out.value().reshape(c.exact.shape()), c.exact);
+  };
+  const double few = error(16), many = error(4096),
+               ours = attention_error("performer", {}, 4096, c);
+  f.measured("softmax of features: ", few, " at 16 features, ", many, " at 4096; performer ", ours);
+  f.expect(many > 0.5 * few && many > 3 * ours,
+           "softmax of features is a good estimate: this check sees nothing");
+}
+
+// Where references add eps to features that underflow, attention is uniform from 2 N(0, 1) on.
+void no_collapse(Findings& f) {
+  const int64_t N = 128, D = 64;
+  for (const double std : {1.0, 2.0, 3.0}) {
+    const Case c = small_case(std, 41, N, D);
+    const auto narrow = make_variant("performer", {{"features", 256}},
+                                     {.heads = 1, .dim = D, .max_length = N, .dtype = DType::f32});
+    const auto down = [](const Tensor& t) { return t.to(DType::f32); };
+    const Tensor out = forward(*narrow, down(c.q), down(c.k), down(c.v)).to(DType::f64);
+    f.context(concat_message("q and k of ", std, " N(0, 1)"));
+    if (!f.expect(all_finite(out), "the result is not finite")) continue;
+    const double from_uniform = relative_error(out, c.uniform);
+    f.measured("at ", std, ": from uniform ", from_uniform, ", from exact ",
+               relative_error(out, c.exact));
+    f.expect(from_uniform >= 0.5, "the result is uniform attention, but for ", from_uniform);
+  }
+}
+
+// At unit norms errors are large: signs make normalisers small. Its error must still fall.
+void trigonometric_large(Findings& f) {
+  const Case c = small_case(0.5, 51);
+  const double few = attention_error("rff", {}, 256, c), many = attention_error("rff", {}, 4096, c);
+  f.measured("error ", few, " at 256 features, ", many, " at 4096");
+  f.expect(many < few / 2, "16 times the features take the error from ", few, " to ", many);
+}
+
+}  // namespace
+
+std::vector<Evidence> statistic_checks() {
+  return {
+      {"performer",
+       {"closed-forms",
+        "4 estimators: unbiased, and the mean squared errors of their formulas within 5 %"},
+       closed_forms},
+      {"performer",
+       {"orthogonal-unbiased", "orthogonal draws are Haar: every row is unbiased"},
+       orthogonal_unbiased},
+      {"performer",
+       {"givens-unbiased", "draws by rotations: every row is unbiased"},
+       givens_unbiased},
+      {"performer",
+       {"orthogonal-better", "orthogonal rows err less than independent ones, within the bound"},
+       orthogonal_better},
+      {"performer",
+       {"row-distribution",
+        "rows: norms chi, entries normal, orthogonal in a block, independent between"},
+       row_distribution},
+      {"performer", {"redraws", "redrawn features are normal and new"}, redraws},
+      {"performer",
+       {"positive-rate", "the error falls with m^-0.5: positive, independent rows"},
+       positive_rate},
+      {"performer", {"orthogonal-rate", "the same: hyperbolic, orthogonal rows"}, orthogonal_rate},
+      {"performer",
+       {"softmax-of-features",
+        "softmax over features, a formula found in print, does not converge"},
+       softmax_of_features},
+      {"performer",
+       {"no-collapse", "q and k up to 3 N(0, 1): finite, and not uniform attention"},
+       no_collapse},
+      {"rff", {"trigonometric-rate", "the error falls with m^-0.5"}, trigonometric_rate},
+      {"rff", {"phase-rate", "the same: cosines with a phase"}, phase_rate},
+      {"rff", {"trigonometric-large", "the error falls at larger norms too"}, trigonometric_large},
+  };
+}
+
+}  // namespace longhand::attention::conformance

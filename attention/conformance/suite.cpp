@@ -1,0 +1,104 @@
+#include <algorithm>
+#include <chrono>
+
+#include "longhand/attention/conformance/tools.h"
+
+namespace longhand::attention {
+namespace {
+
+using conformance::Findings;
+
+template <class F>
+CheckResult timed(const std::string& variant, const std::string& check, const F& body) {
+  const auto start = std::chrono::steady_clock::now();
+  Findings findings;
+  try {
+    body(findings);
+  } catch (const std::exception& error) {
+    findings.expect(false, "it threw: ", error.what());
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return {variant, check, findings.failures(), findings.measured_text(), seconds.count()};
+}
+
+bool wanted(const ConformanceOptions& how, const std::string& check) {
+  return how.checks.empty() ||
+         std::find(how.checks.begin(), how.checks.end(), check) != how.checks.end();
+}
+
+std::vector<conformance::Evidence> all_evidence() {
+  std::vector<conformance::Evidence> all = conformance::limit_checks();
+  for (auto& each : conformance::statistic_checks()) all.push_back(std::move(each));
+  return all;
+}
+
+void check_names(const ConformanceOptions& how) {
+  std::vector<std::string> known;
+  for (const CheckDescription& check : invariants()) known.push_back(check.name);
+  for (const auto& each : all_evidence()) known.push_back(each.description.name);
+  for (const std::string& check : how.checks) {
+    const std::string near = nearest(check, known);
+    longhand::check<ConfigError>(std::find(known.begin(), known.end(), check) != known.end(),
+                                 "conformance: no check is called \"", check, "\"",
+                                 near.empty() ? "" : "; did you mean \"" + near + "\"?");
+  }
+}
+
+std::string title(const conformance::Subject& subject) {
+  std::string text = subject.name;
+  for (const auto& [key, value] : subject.options) {
+    const auto* plain = std::get_if<std::string>(&value);
+    text += " " + key + "=" + (plain ? *plain : to_string(value));
+  }
+  return subject.causal ? text + " causal" : text;
+}
+
+}  // namespace
+
+std::vector<CheckDescription> invariants() {
+  std::vector<CheckDescription> out;
+  for (const auto& check : conformance::invariant_checks()) out.push_back(check.description);
+  return out;
+}
+
+std::vector<CheckDescription> evidence(const std::string& variant) {
+  std::vector<CheckDescription> out;
+  for (const auto& each : all_evidence())
+    if (each.variant == variant) out.push_back(each.description);
+  return out;
+}
+
+std::vector<CheckResult> check_invariants(const std::string& variant, const OptionSet& options,
+                                          const ConformanceOptions& how) {
+  check_names(how);
+  std::vector<CheckResult> results;
+  const bool can_be_causal = conformance::make_variant(variant, options)->traits().causal;
+  for (const bool causal : {false, true}) {
+    if (causal && !can_be_causal) continue;
+    const conformance::Subject subject{variant, options, causal};
+    for (const auto& check : conformance::invariant_checks()) {
+      if (!wanted(how, check.description.name)) continue;
+      results.push_back(timed(title(subject), check.description.name,
+                              [&](Findings& findings) { check.run(subject, findings); }));
+      if (how.on_result) how.on_result(results.back());
+    }
+  }
+  return results;
+}
+
+std::vector<CheckResult> check_conformance(const std::string& variant,
+                                           const ConformanceOptions& how) {
+  check_names(how);
+  std::vector<CheckResult> results;
+  for (const OptionSet& options : checked_options(variant))
+    for (CheckResult& result : check_invariants(variant, options, how))
+      results.push_back(std::move(result));
+  for (const auto& each : all_evidence()) {
+    if (each.variant != variant || !wanted(how, each.description.name)) continue;
+    results.push_back(timed(variant, each.description.name, each.run));
+    if (how.on_result) how.on_result(results.back());
+  }
+  return results;
+}
+
+}  // namespace longhand::attention

@@ -1,0 +1,115 @@
+#include "longhand/attention/conformance/tools.h"
+
+#include "longhand/autograd/grad_mode.h"
+
+namespace longhand::attention::conformance {
+
+std::vector<std::string> Findings::failures() const {
+  std::vector<std::string> out = failures_;
+  if (failed_ > kept) out.push_back(concat_message("and ", failed_ - kept, " more"));
+  return out;
+}
+
+std::unique_ptr<Variant> make_variant(const std::string& name, const OptionSet& options,
+                                      const Made& made) {
+  Config config;
+  config.heads = made.heads;
+  config.head_dim = made.dim;
+  config.kv_heads = made.kv_heads;
+  config.max_length = made.max_length;
+  config.causal = made.causal;
+  for (const auto& [key, value] : options) config.options.set(key, value);
+  auto variant = attention::make(name, nn::root(made.dtype, made.seed), config);
+  config.options.check_all_read();
+  return variant;
+}
+
+Tensor normal(const Shape& shape, uint64_t seed, DType dtype, double std) {
+  Tensor t = Tensor::empty(shape, dtype);
+  fill_normal(t, Generator(seed), 0, std);
+  return t;
+}
+
+Mask lengths(const std::vector<int32_t>& values) {
+  return {.lengths = Tensor::from(values, {static_cast<int64_t>(values.size())})};
+}
+
+Tensor forward(Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
+               const Mask& mask, const nn::Pass& pass) {
+  const NoGrad no_grad;
+  return variant.forward(Variable(q), Variable(k), Variable(v), mask, pass).value();
+}
+
+Outcome run(Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v, const Mask& mask,
+            const Tensor& cotangent, const nn::Pass& pass) {
+  variant.zero_grad();
+  const Variable vq(q, true), vk(k, true), vv(v, true);
+  const Variable out = variant.forward(vq, vk, vv, mask, pass);
+  if (out.requires_grad()) backward(out, cotangent);
+  const auto gradient = [](const Variable& x) {
+    return x.grad().defined() ? x.grad() : Tensor::zeros(x.shape(), x.dtype());
+  };
+  Outcome o{out.value(), gradient(vq), gradient(vk), gradient(vv), {}};
+  for (auto& [name, parameter] : variant.named_parameters())
+    if (parameter.grad().defined()) o.parameters[name] = parameter.grad().clone();
+  return o;
+}
+
+Tensor weights(Variant& variant, const Tensor& q, const Tensor& k, const nn::Pass& pass) {
+  const int64_t N = q.size(1), M = k.size(1), D = q.size(3);
+  Tensor out = Tensor::empty({N, M}, DType::f64);
+  for (int64_t first = 0; first < M; first += D) {
+    const int64_t count = std::min(D, M - first);
+    Tensor units = Tensor::zeros({1, M, q.size(2), D}, q.dtype());
+    for (int64_t d = 0; d < count; ++d)
+      units.select(0, 0).select(0, first + d).slice(1, d, d + 1).fill(1);
+    const Tensor columns = forward(variant, q, k, units, {}, pass).select(2, 0).select(0, 0);
+    copy_into(out.slice(1, first, first + count), columns.slice(1, 0, count));
+  }
+  return out;
+}
+
+double distance(const Tensor& a, const Tensor& b) {
+  if (!(a.shape() == b.shape())) return std::numeric_limits<double>::infinity();
+  const auto x = a.to_vector<double>(), y = b.to_vector<double>();
+  double scale = 1, worst = 0;
+  for (const double value : y) scale = std::max(scale, 1 + std::abs(value));
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double d = std::abs(x[i] - y[i]);
+    if (!(d <= worst)) worst = d;  // a NaN stays
+    if (std::isnan(worst)) break;
+  }
+  return worst / scale;
+}
+
+double relative_error(const Tensor& a, const Tensor& b) {
+  const auto x = a.to_vector<double>(), y = b.to_vector<double>();
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    difference += (x.at(i) - y[i]) * (x.at(i) - y[i]);
+    norm += y[i] * y[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+bool all_zero(const Tensor& t) {
+  for (const double x : t.to_vector<double>())
+    if (!(x == 0)) return false;
+  return true;
+}
+
+bool all_finite(const Tensor& t) {
+  for (const double x : t.to_vector<double>())
+    if (!std::isfinite(x)) return false;
+  return true;
+}
+
+Tensor with_padding(const Tensor& x, const Mask& mask, double value) {
+  Tensor out = x.contiguous().clone();
+  const auto n = mask.lengths.to_vector<int32_t>();
+  for (int64_t b = 0; b < x.size(0); ++b)
+    if (n[b] < x.size(1)) out.slice(0, b, b + 1).slice(1, n[b], x.size(1)).fill(value);
+  return out;
+}
+
+}  // namespace longhand::attention::conformance

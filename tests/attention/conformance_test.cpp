@@ -1,0 +1,116 @@
+// What every variant promises: the conformance suite, and what it does not speak of.
+#include <set>
+
+#include "longhand/attention/conformance.h"
+#include "tests/attention/attention_check.h"
+
+using namespace longhand;
+using namespace longhand::attention;
+using namespace longhand::test;
+
+namespace {
+
+// What a broken variant does, for one token of q, k, v at a time: out(b, i) from all tokens.
+struct Broken final : Variant {
+  using Attend = Variable (*)(const Variable& q, const Variable& k, const Variable& v,
+                              const Mask& mask);
+  Broken(const nn::Scope& scope_, const Config& config, Attend f)
+      : Variant(scope_, config), f_(f) {}
+
+ private:
+  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
+                  const nn::Pass&) override {
+    return f_(q, k, v, mask);
+  }
+  Attend f_;
+};
+
+// The checks that fail for a variant computing f.
+template <Broken::Attend f>
+std::set<std::string> failing(const std::string& name, bool causal = false) {
+  Traits traits;
+  traits.summary = "broken";
+  traits.causal = causal;
+  traits.causal_reason = "it is broken";
+  add(name, {traits, [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
+               return std::make_unique<Broken>(scope, config, f);
+             }});
+  std::set<std::string> out;
+  for (const CheckResult& result : check_invariants(name, {}))
+    if (!result.passed()) out.insert(result.check);
+  return out;
+}
+
+Variable average(const Variable&, const Variable&, const Variable& v, const Mask&) {
+  return broadcast_to(mean(v, {1}, true), v.shape());  // padding counts, and the future is seen
+}
+Variable by_batch(const Variable& q, const Variable&, const Variable& v, const Mask&) {
+  return v * max(reshape(q, {q.value().numel()}), 0, true);
+}
+Variable not_a_number(const Variable&, const Variable&, const Variable& v, const Mask&) {
+  return v / sum(v * 0.0 + 1.0, {1}, true) * Variable(Tensor::full({}, NAN, v.dtype()));
+}
+
+}  // namespace
+
+TEST_CASE("variants: the conformance suite holds") {
+  for (const std::string& name : library) DYNAMIC_SECTION(name) {
+      const auto results = check_conformance(name);
+      CHECK(results.size() >= invariants().size());
+      for (const CheckResult& result : results) {
+        INFO(result.variant << " / " << result.check);
+        CHECK(result.failures == std::vector<std::string>{});
+      }
+    }
+}
+
+TEST_CASE("conformance: broken variants are caught, by the checks that are about it") {
+  CHECK(failing<average>("test: average") ==
+        std::set<std::string>{"cross-lengths", "padding", "values"});
+  CHECK(failing<average>("test: causal average", true).count("causality"));
+  CHECK(failing<by_batch>("test: by batch").count("batch"));
+  CHECK(failing<not_a_number>("test: NaN").count("nothing-to-attend"));
+}
+
+TEST_CASE("conformance: unknown names are refused") {
+  CHECK_THROWS_AS(check_conformance("sofmax"), ConfigError);
+  CHECK_THROWS_WITH(check_invariants("softmax", {}, {.checks = {"paddin"}}),
+                    Catch::Contains("did you mean \"padding\""));
+  CHECK_THROWS_WITH(check_invariants("linformer", {{"kk", 3}}), Catch::Contains("kk"));
+}
+
+TEST_CASE("variants: wrong shapes and lengths are refused") {
+  const auto variant = make_variant("softmax");
+  const auto v = [](const Shape& shape, DType dtype = DType::f64) {
+    return Variable(Tensor::zeros(shape, dtype));
+  };
+  const Shape good{2, 5, 2, 4};
+  const auto forward = [&](const Variable& q, const Variable& k, const Variable& w,
+                           const Mask& mask = {}) { return variant->forward(q, k, w, mask, {}); };
+  CHECK_NOTHROW(forward(v(good), v(good), v(good)));
+  CHECK_THROWS_AS(forward(v({2, 5, 8}), v(good), v(good)), ShapeError);
+  CHECK_THROWS_AS(forward(v({2, 5, 3, 4}), v({2, 5, 3, 4}), v({2, 5, 3, 4})), ShapeError);
+  CHECK_THROWS_AS(forward(v({2, 5, 2, 3}), v({2, 5, 2, 3}), v({2, 5, 2, 3})), ShapeError);
+  CHECK_THROWS_AS(forward(v({1, 5, 2, 4}), v(good), v(good)), ShapeError);
+  CHECK_THROWS_AS(forward(v(good), v(good), v({2, 4, 2, 4})), ShapeError);
+  CHECK_THROWS_AS(forward(v({2, 0, 2, 4}), v(good), v(good)), ShapeError);
+  CHECK_THROWS_AS(forward(v(good, DType::f32), v(good), v(good)), ShapeError);
+  CHECK_THROWS_AS(forward(v(good), v(good), v(good), lengths({5, 6})), ShapeError);
+  CHECK_THROWS_AS(forward(v(good), v(good), v(good), lengths({5, -1})), ShapeError);
+  CHECK_THROWS_AS(forward(v(good), v(good), v(good), lengths({5})), ShapeError);
+  CHECK_THROWS_AS(forward(v({2, 3, 2, 4}), v(good), v(good), lengths({5, 5})), ShapeError);
+  CHECK_THROWS_AS(forward(v(good), v(good), v(good), {Tensor::zeros({2}, DType::i64)}), ShapeError);
+  const auto masked = [&](const Mask& mask, const std::string& name = "softmax") {
+    const auto one = make_variant(name);
+    one->forward(v(good), v(good), v(good), mask, {});
+  };
+  CHECK_NOTHROW(masked({.keep = Tensor::full({5, 5}, 1, DType::u8)}));
+  CHECK_THROWS_AS(masked({.keep = Tensor::full({5, 5}, 1, DType::i32)}), ShapeError);
+  CHECK_THROWS_AS(masked({.keep = Tensor::full({5, 4}, 1, DType::u8)}), ShapeError);
+  CHECK_THROWS_AS(masked({.bias = v({2, 3, 5, 5})}), ShapeError);
+  CHECK_THROWS_AS(masked({.bias = v({5, 5}, DType::f32)}), ShapeError);
+  CHECK_THROWS_AS(masked({.keep = Tensor::full({5, 5}, 1, DType::u8)}, "performer"), ConfigError);
+  CHECK_THROWS_AS(masked({.bias = v({5, 5})}, "nystrom"), ConfigError);
+  const auto causal = make_variant("softmax", {.causal = true});
+  CHECK_THROWS_AS(causal->forward(v({2, 3, 2, 4}), v(good), v(good), {}, {}), ShapeError);
+}

@@ -1,0 +1,196 @@
+#include "longhand/core/linalg.h"
+#include "tests/attention/attention_check.h"
+
+using namespace longhand;
+using namespace longhand::test;
+
+namespace {
+
+Options gaussian(std::vector<std::pair<std::string, OptionValue>> values) {
+  Options options("attention");
+  for (const auto& [key, value] : values) options.set(key, value);
+  return options;
+}
+
+// exp(-|x - y|² / (2 sigma² sqrt(D)))
+double kernel(const Row& x, const Row& y, double sigma = 1) {
+  double square = 0;
+  for (size_t d = 0; d < x.size(); ++d) square += (x[d] - y[d]) * (x[d] - y[d]);
+  return std::exp(-square / (2 * sigma * sigma * std::sqrt(static_cast<double>(x.size()))));
+}
+
+Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
+               const Mask& mask = {}) {
+  return variant.forward(Variable(q), Variable(k), Variable(v), mask, {}).value();
+}
+
+// sum_j kernel(q_i, k_j) v_j, over j < length, and j <= i if causal.
+Tensor naive_sums(const Tensor& q, const Tensor& k, const Tensor& v, double sigma, bool causal,
+                  const Mask& mask) {
+  const int64_t B = q.size(0), N = q.size(1), M = k.size(1), H = q.size(2), D = q.size(3);
+  const auto qs = rows_of(q), ks = rows_of(k), vs = rows_of(v);
+  Tensor out = Tensor::zeros(q.shape(), DType::f64);
+  double* o = out.data<double>();
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t i = 0; i < N; ++i)
+      for (int64_t h = 0; h < H; ++h, o += D) {
+        const int64_t n = mask.lengths.defined() ? mask.lengths.data<int32_t>()[b] : M;
+        if (mask.lengths.defined() && i >= n) continue;
+        for (int64_t j = 0; j < n && (!causal || j <= i); ++j)
+          for (int64_t d = 0; d < D; ++d)
+            o[d] += kernel(qs[(b * N + i) * H + h], ks[(b * M + j) * H + h], sigma) *
+                    vs[(b * M + j) * H + h][d];
+      }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("gaussian equals its N x N form") {
+  const bool normalized = GENERATE(true, false);
+  const bool causal = GENERATE(false, true);
+  const double sigma = GENERATE(1.0, 0.6);
+  const int64_t N = GENERATE(1, 7, 70);
+  const int32_t n = static_cast<int32_t>(N);
+  const Mask mask = GENERATE_COPY(Mask{}, lengths({n, (n + 1) / 2}));
+  const Tensor q = normal({2, N, 2, 4}, 1), k = normal({2, N, 2, 4}, 2),
+               v = normal({2, N, 2, 4}, 3);
+  const auto variant = make_variant("gaussian", {.max_length = N, .causal = causal},
+                                    gaussian({{"normalized", normalized}, {"sigma", sigma}}));
+  const auto kernel_of = [&](const Row& x, const Row& y) { return kernel(x, y, sigma); };
+  const Tensor wanted = normalized ? naive_kernel_attention(q, k, v, kernel_of, causal, mask)
+                                   : naive_sums(q, k, v, sigma, causal, mask);
+  CHECK(near(forward(*variant, q, k, v, mask), wanted, 1e-12));
+  CHECK(variant->traits().averages == normalized);
+}
+
+TEST_CASE("gaussian: keys of equal norms make it softmax attention") {
+  const bool causal = GENERATE(false, true);
+  const Tensor q = normal({2, 13, 2, 4}, 1), v = normal({2, 13, 2, 4}, 3);
+  const Tensor k = affine(rms_norm(Variable(normal({2, 13, 2, 4}, 2)), {}, 0), 1.7).value();
+  const Tensor softmax = forward(*make_variant("softmax", {.causal = causal}), q, k, v);
+  CHECK(near(forward(*make_variant("gaussian", {.causal = causal}), q, k, v), softmax, 1e-12));
+  CHECK_FALSE(near(
+      forward(*make_variant("gaussian", {.causal = causal}), q, normal({2, 13, 2, 4}, 2), v),
+      forward(*make_variant("softmax", {.causal = causal}), q, normal({2, 13, 2, 4}, 2), v), 1e-3));
+}
+
+TEST_CASE("gaussian: random Fourier features of unit vectors approach it, RFA's too") {
+  const auto unit = [](uint64_t seed) {
+    return affine(rms_norm(Variable(normal({1, 24, 1, 4}, seed)), {}, 0), 0.5).value();
+  };
+  const Tensor q = unit(1), k = unit(2), v = normal({1, 24, 1, 4}, 3);
+  const Made made{.heads = 1, .max_length = 24};
+  // exp(-|q - k|² / 2): sigma² sqrt(D) = 1
+  const Tensor exact =
+      forward(*make_variant("gaussian", made, gaussian({{"sigma", std::pow(4, -0.25)}})), q, k, v);
+  for (const std::string kind : {"rfa", "gaussian"}) {
+    auto options = gaussian({{"features", 16384}, {"kernel", kind}});
+    if (kind == "gaussian") options.set("sigma", std::pow(4, -0.25));
+    CHECK(near(forward(*make_variant("rff", made, options), q, k, v), exact, 0.01));
+  }
+}
+
+TEST_CASE("gaussian: far apart and large, in f32") {
+  const bool normalized = GENERATE(true, false);
+  const auto variant =
+      make_variant("gaussian", {.dtype = DType::f32}, gaussian({{"normalized", normalized}}));
+  const Shape shape{1, 12, 2, 4};
+  const Outcome o =
+      run_variant(*variant, normal(shape, 1, DType::f32, 300), normal(shape, 2, DType::f32, 300),
+                  normal(shape, 3, DType::f32), {}, normal(shape, 4, DType::f32));
+  for (const Tensor* t : {&o.out, &o.dq, &o.dk, &o.dv}) CHECK(all_finite(*t));
+}
+
+TEST_CASE("gaussian: all rows as landmarks, exactly inverted, are exact") {
+  const bool padded = GENERATE(false, true);
+  const int64_t N = 9;
+  const Mask mask = padded ? lengths({9, 4}) : Mask{};
+  // Far enough apart that the kernel matrix is well conditioned.
+  const Tensor q = normal({2, N, 2, 4}, 1, DType::f64, 2),
+               k = normal({2, N, 2, 4}, 2, DType::f64, 2), v = normal({2, N, 2, 4}, 3);
+  const auto exact = make_variant("gaussian", {}, gaussian({{"normalized", false}}));
+  const Tensor wanted = forward(*exact, q, k, v, mask);
+  for (const int64_t landmarks : {18, 40}) {
+    const auto variant = make_variant(
+        "gaussian", {}, gaussian({{"landmarks", landmarks}, {"gamma", 0.0}, {"inverse", "exact"}}));
+    CHECK(near(forward(*variant, q, k, v, mask), wanted, 1e-9));
+    CHECK_FALSE(variant->algorithm(9).empty());
+    CHECK(variant->algorithm(900).empty());
+    // The iteration gets there, too.
+    const auto iterated = make_variant(
+        "gaussian", {},
+        gaussian({{"landmarks", landmarks}, {"gamma", 0.0}, {"inverse_iterations", 40}}));
+    CHECK(near(forward(*iterated, q, k, v, mask), wanted, 1e-6));
+  }
+  const auto few = make_variant("gaussian", {},
+                                gaussian({{"landmarks", 4}, {"gamma", 0.0}, {"inverse", "exact"}}));
+  CHECK_FALSE(near(forward(*few, q, k, v, mask), wanted, 1e-2));
+}
+
+TEST_CASE("gaussian: landmarks interpolate their own rows") {
+  // gamma = 0: C is exact between rows that are landmarks. Close points: landmarks tell most.
+  const auto variant =
+      make_variant("gaussian", {.heads = 1, .max_length = 64},
+                   gaussian({{"landmarks", 32}, {"gamma", 1e-9}, {"inverse", "exact"}}));
+  const auto exact =
+      make_variant("gaussian", {.heads = 1, .max_length = 64}, gaussian({{"normalized", false}}));
+  const Tensor q = normal({1, 64, 1, 4}, 1, DType::f64, 0.4),
+               k = normal({1, 64, 1, 4}, 2, DType::f64, 0.4), v = normal({1, 64, 1, 4}, 3);
+  CHECK(near(forward(*variant, q, k, v), forward(*exact, q, k, v), 0.05));
+}
+
+TEST_CASE("gaussian: landmarks are drawn by optimizer steps, and a checkpoint knows them") {
+  const auto options = [] { return gaussian({{"landmarks", 4}, {"redraw_interval", 2}}); };
+  const auto variant = make_variant("gaussian", {}, options());
+  const Tensor q = normal({2, 13, 2, 4}, 1), k = normal({2, 13, 2, 4}, 2),
+               v = normal({2, 13, 2, 4}, 3);
+  const Tensor first = forward(*variant, q, k, v);
+  CHECK(identical(forward(*variant, q, k, v), first));
+  variant->after_step();
+  CHECK(identical(forward(*variant, q, k, v), first));
+  variant->after_step();
+  const Tensor second = forward(*variant, q, k, v);
+  CHECK_FALSE(near(second, first, 1e-3));
+  const auto resumed = make_variant("gaussian", {.seed = 99}, options());
+  CHECK_FALSE(near(forward(*resumed, q, k, v), second, 1e-3));
+  resumed->load_state_dict(variant->state_dict());
+  CHECK(identical(forward(*resumed, q, k, v), second));
+}
+
+TEST_CASE("gaussian: every token is drawn as often as the others") {
+  const auto variant =
+      make_variant("gaussian", {.heads = 1}, gaussian({{"landmarks", 4}, {"inverse", "exact"}}));
+  // Far apart, a key has weight on its equal alone, if it is a landmark.
+  const int64_t N = 6, draws = 3000;
+  Tensor x = Tensor::zeros({1, N, 1, 4}, DType::f64);
+  for (int64_t i = 0; i < N; ++i) x.slice(1, i, i + 1).fill(static_cast<double>(30 * i));
+  const Tensor ones = Tensor::full({1, N, 1, 4}, 1, DType::f64);
+  std::vector<double> hits(N, 0);
+  for (int64_t draw = 0; draw < draws; ++draw) {
+    variant->after_step();
+    const Tensor out = forward(*variant, x, x, ones);
+    for (int64_t i = 0; i < N; ++i) hits[i] += out.at({0, i, 0, 0}) > 0.5;
+  }
+  // A row is missed if it is neither of 2 queries nor of 2 keys drawn from 6.
+  const double wanted = 1 - (4.0 / 6) * (4.0 / 6);
+  for (const double count : hits)
+    CHECK(std::abs(count / draws - wanted) <= 4 * std::sqrt(wanted * (1 - wanted) / draws));
+}
+
+TEST_CASE("gaussian: options that do not fit are refused, with the reason") {
+  const auto with = [](std::vector<std::pair<std::string, OptionValue>> values,
+                       bool causal = false) {
+    const Options options = gaussian(std::move(values));
+    make_variant("gaussian", {.causal = causal}, options);
+    options.check_all_read();
+  };
+  CHECK_NOTHROW(with({{"landmarks", 4}, {"normalized", false}}));
+  CHECK_THROWS_WITH(with({{"landmarks", 4}, {"normalized", true}}), Catch::Contains("vanish"));
+  CHECK_THROWS_WITH(with({{"landmarks", 4}}, true), Catch::Contains("all tokens"));
+  CHECK_THROWS_AS(with({{"landmarks", 3}}), ConfigError);
+  CHECK_THROWS_AS(with({{"landmarks", 4}, {"dropout", 0.1}}), ConfigError);
+  CHECK_THROWS_AS(with({{"gamma", 0.1}}), ConfigError);
+  CHECK_THROWS_AS(with({{"sigma", 0.0}}), ConfigError);
+  CHECK_NOTHROW(with({{"dropout", 0.1}}, true));
+}

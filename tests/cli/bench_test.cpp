@@ -1,0 +1,113 @@
+// longhand bench: what it prints, and what it refuses. Nothing here looks at a clock.
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/cli/program.h"
+#include "tests/support/catch.h"
+#include "tests/support/files.h"
+
+using namespace longhand::test;
+using Catch::Contains;
+using Json = nlohmann::json;
+
+namespace {
+
+Outcome bench(std::vector<std::string> arguments) {
+  const TemporaryDirectory folder;
+  arguments.insert(arguments.begin(), "bench");
+  for (const char* word : {"--d-model", "16", "--tokens", "128", "--repetitions", "1"})
+    arguments.emplace_back(word);
+  return run(arguments, folder.path());
+}
+
+std::vector<Json> lines(const Outcome& outcome) {
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  std::vector<Json> out;
+  std::istringstream text(outcome.out);
+  for (std::string line; std::getline(text, line);) out.push_back(Json::parse(line));
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("bench gives one object a line for each cell, in order") {
+  for (const char* what : {"step", "attention"}) {
+    const auto cells = lines(bench({what, "--attention", "softmax,linear", "--length", "64,32",
+                                    "--dropout", "0.25", "--threads", "2", "--json"}));
+    REQUIRE(cells.size() == 4);
+    for (size_t i = 0; i < 4; ++i) {
+      const Json& cell = cells[i];
+      INFO(what << " " << cell);
+      CHECK(cell["attention"] == (i < 2 ? "softmax" : "linear"));
+      CHECK(cell["length"] == (i % 2 ? 32 : 64));
+      CHECK(cell["batch"] == (i % 2 ? 4 : 2));
+      CHECK(cell["dropout"] == 0.25);
+      // Only what forms probabilities can drop them.
+      CHECK(cell["attention_dropout"] == (i < 2 ? 0.25 : 0));
+      CHECK(cell["threads"] == 2);
+      CHECK(cell["repetitions"] == 1);
+      for (const char* key : {"seconds", "seconds_forward", "tokens_per_second", "gflops",
+                              "share_of_peak", "limit_seconds", "share_of_limit", "machine_gflops"})
+        CHECK(cell[key].get<double>() > 0);
+      CHECK(cell["seconds_forward"] <= cell["seconds"]);
+    }
+  }
+}
+
+TEST_CASE("the memory of a cell does not depend on the cells before it") {
+  // What 4096 tokens need, 16 do not: their probabilities, and longer queries, keys and values.
+  const auto cells =
+      lines(bench({"attention", "--attention", "softmax", "--length", "4096,16", "--json"}));
+  REQUIRE(cells.size() == 2);
+  const auto peak = [&](size_t i) { return cells[i]["peak_memory_bytes"].get<double>(); };
+  CHECK(peak(1) > 0);
+  CHECK(peak(1) < peak(0));
+}
+
+TEST_CASE("bench prints a table, and crossovers against exact attention") {
+  const Outcome outcome =
+      bench({"step", "--attention", "softmax,linear", "--length", "16,32", "--quiet"});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(outcome.err == "");
+  CHECK_THAT(outcome.out, Contains("of limit") && Contains("softmax") &&
+                              Contains("Against exact attention") && Contains("This machine, "));
+}
+
+TEST_CASE("options go to the variants that know them") {
+  const auto cells = lines(bench({"step", "--attention", "softmax,linformer", "--length", "32",
+                                  "--set", "attention.k=4", "--json"}));
+  REQUIRE(cells.size() == 2);
+  // Two layers, E and F of 4 rows each.
+  CHECK(cells[1]["parameters"].get<int>() - cells[0]["parameters"].get<int>() == 2 * 2 * 4 * 32);
+}
+
+TEST_CASE("a causal bench takes the variants that can be") {
+  const auto cells =
+      lines(bench({"step", "--model", "M", "--layers", "1", "--length", "16", "--json"}));
+  CHECK(cells.size() >= 3);
+  for (const Json& cell : cells) CHECK(cell["attention"] != "linformer");
+}
+
+TEST_CASE("errors of bench") {
+  const auto failure = [](const std::vector<std::string>& arguments) {
+    const Outcome outcome = bench(arguments);
+    INFO(outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK(outcome.out == "");
+    return outcome.err;
+  };
+  CHECK_THAT(failure({}), Contains("bench"));
+  CHECK_THAT(failure({"step", "--attention", "linfromer"}), Contains("linformer"));
+  CHECK_THAT(failure({"step", "--model", "S"}), Contains("--model S"));
+  CHECK_THAT(failure({"step", "--length", "0"}), Contains("--length"));
+  CHECK_THAT(failure({"step", "--dropout", "1.5"}), Contains("dropout"));
+  CHECK_THAT(failure({"step", "--heads", "3"}), Contains("--heads") && Contains("d_model"));
+  CHECK_THAT(failure({"step", "--attention", "softmax", "--set", "attention.k=4"}),
+             Contains("attention.k"));
+  CHECK_THAT(failure({"step", "--set", "attention.type=linear"}), Contains("--attention"));
+  CHECK_THAT(failure({"step", "--attention", "linear", "--length", "16", "--set", "data.x=4"}),
+             Contains("data.x"));
+  CHECK_THAT(failure({"step", "--attention", "linformer", "--causal"}), Contains("causal"));
+}

@@ -1,0 +1,113 @@
+#include "longhand/core/kernels/gemm_tile.h"
+
+#include <sys/wait.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "longhand/core/random.h"
+#include "tests/support/catch.h"
+
+using namespace longhand;
+using kernels::gemm_tile;
+using kernels::Strided;
+
+namespace {
+
+template <class T>
+constexpr T nan = std::numeric_limits<T>::quiet_NaN();
+
+// A matrix of random numbers whose elements are `row` and `col` apart, NaN in between and around.
+template <class T>
+struct Matrix {
+  std::vector<T> memory;
+  int64_t start, row, col;
+
+  Matrix(int64_t rows, int64_t cols, int64_t row_, int64_t col_, RandomStream& random)
+      : memory(static_cast<size_t>(100 + rows * row_ + cols * col_), nan<T>),
+        start(50),
+        row(row_),
+        col(col_) {
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < cols; ++j) at(i, j) = static_cast<T>(random.normal());
+  }
+  T& at(int64_t i, int64_t j) { return memory[static_cast<size_t>(start + i * row + j * col)]; }
+  T* data() { return memory.data() + start; }
+};
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+template <class T>
+void check_tiles(int64_t m, int64_t n, int64_t k, RandomStream& random) {
+  const bool transposed = random.below(2), add = random.below(2);
+  const auto gap = [&] { return static_cast<int64_t>(random.below(3)); };
+  INFO("(" << m << ", " << k << ") times (" << k << ", " << n << "), add " << add
+           << ", a transposed " << transposed);
+  // Any two strides that keep the elements apart.
+  const int64_t near = 1 + gap();
+  Matrix<T> a(m, k, transposed ? near : near * k + gap(), transposed ? near * m + gap() : near,
+              random);
+  Matrix<T> b(k, n, n + gap(), 1, random), c(m, n, n + gap(), 1, random);
+  Matrix<T> wanted = c;
+  if (!add)
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) c.at(i, j) = nan<T>;
+  Matrix<T> in_parts = c;
+
+  gemm_tile<T>(m, n, k, {a.data(), a.row, a.col}, b.data(), b.row, c.data(), c.row, add);
+  bool all_near = true;
+  const double unit = static_cast<double>(std::numeric_limits<T>::epsilon());
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = add ? static_cast<double>(wanted.at(i, j)) : 0, magnitude = std::abs(sum);
+      for (int64_t l = 0; l < k; ++l) {
+        const double term = static_cast<double>(a.at(i, l)) * static_cast<double>(b.at(l, j));
+        sum += term;
+        magnitude += std::abs(term);
+      }
+      const double error = std::abs(static_cast<double>(c.at(i, j)) - sum);
+      all_near = all_near && error <= unit * std::sqrt(static_cast<double>(k) + 4) * magnitude;
+      wanted.at(i, j) = c.at(i, j);
+    }
+  REQUIRE(all_near);
+  // Nothing else was written.
+  REQUIRE(same_bits(c.memory, wanted.memory));
+
+  const int64_t rows = static_cast<int64_t>(random.below(static_cast<uint64_t>(m + 1)));
+  const int64_t cols = static_cast<int64_t>(random.below(static_cast<uint64_t>(n + 1)));
+  for (const auto& [i, mi] : {std::pair{int64_t{0}, rows}, std::pair{rows, m - rows}})
+    for (const auto& [j, nj] : {std::pair{int64_t{0}, cols}, std::pair{cols, n - cols}})
+      gemm_tile<T>(mi, nj, k, {a.data() + i * a.row, a.row, a.col}, b.data() + j, b.row,
+                   in_parts.data() + i * c.row + j, c.row, add);
+  REQUIRE(same_bits(c.memory, in_parts.memory));
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("gemm_tile: against plain sums, alone and in parts", "[gemm_tile]", float,
+                   double) {
+  RandomStream random{Generator(1)};
+  for (int64_t m = 0; m <= 26; ++m)
+    for (const int64_t n : {0, 1, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 40, 63, 65})
+      for (const int64_t k : {0, 1, 3, 16, 33}) check_tiles<TestType>(m, n, k, random);
+  check_tiles<TestType>(101, 130, 67, random);
+}
+
+TEST_CASE("gemm_tile: on lower instruction sets") {
+  if (std::getenv("LONGHAND_ISA")) return;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  for (const std::string isa : {"baseline", "avx2"}) {
+    INFO(isa);
+    const int status =
+        std::system(("LONGHAND_ISA=" + isa + " '" + self + "' '[gemm_tile]' > /dev/null").c_str());
+    CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  }
+}

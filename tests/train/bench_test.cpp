@@ -1,0 +1,85 @@
+#include "longhand/train/bench.h"
+
+#include "longhand/core/error.h"
+#include "tests/support/catch.h"
+
+using namespace longhand;
+using namespace longhand::train;
+
+namespace {
+
+Config model(const std::string& attention, int64_t length) {
+  Config config;
+  for (const char* assignment :
+       {"model.d_model=64", "model.heads=2", "model.layers=2", "model.d_mlp=128",
+        "model.vocabulary=10", "model.classes=4", "model.per_token=false"})
+    config.assign(assignment);
+  config.assign("model", "max_length", length, "test");
+  config.assign("attention", "type", attention, "test");
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("the work of a step is that of its linear layers and its attention") {
+  // Of one layer: q, k, v, output 4 d², feed-forward 2 d h; 6 flops a weight and token.
+  const double B = 2, N = 32, d = 64, h = 128, D = 32, heads = 2, layers = 2;
+  const double linear = 6 * B * N * layers * (4 * d * d + 2 * d * h);
+  const BenchOptions once{.repetitions = 1};
+  const auto flops = [&](const std::string& name) {
+    return bench_step(model(name, 32), 2, once).work.flops - linear;
+  };
+  const double units = B * heads * layers;
+  CHECK(flops("softmax") == units * 14 * N * N * D);
+  CHECK(flops("linear") == units * 12 * N * D * D);
+  CHECK(flops("linformer") == units * 24 * N * 32 * D);  // k is at most the length
+  CHECK(flops("performer") == units * 20 * N * 256 * D);
+  CHECK(flops("nystrom") == units * (24 * N * 64 * D + 6 * 24 * 64 * 64 * 64));
+
+  const BenchResult softmax = bench_step(model("softmax", 32), 2, once);
+  const double bytes = 4 * B * N * layers * (60 * d + 12 * h);
+  CHECK(softmax.work.bytes == bytes + 28 * static_cast<double>(softmax.parameters));
+  CHECK(softmax.work.exps == units * 2 * N * N);
+}
+
+TEST_CASE("causal attention is half the work of exact attention") {
+  const BenchOptions once{.repetitions = 1};
+  Config causal = model("softmax", 16);
+  causal.assign("model.causal=true");
+  const BenchResult half = bench_attention(causal, 1, once);
+  const BenchResult full = bench_attention(model("softmax", 16), 1, once);
+  CHECK(2 * half.work.flops == full.work.flops);
+  CHECK(half.work.bytes == full.work.bytes);
+  CHECK(half.parameters == 0);
+}
+
+TEST_CASE("the limit adds what takes time") {
+  const Machine machine{.flops = 100, .exps = 10, .bytes = 5};
+  CHECK(limit({.flops = 50, .exps = 20, .bytes = 5}, machine) == 3.5);
+}
+
+TEST_CASE("a machine does something in a second") {
+  const Machine machine = measure_machine();
+  CHECK(machine.flops > 0);
+  CHECK(machine.exps > 0);
+  CHECK(machine.bytes > 0);
+}
+
+TEST_CASE("a bench repeats as often as it is told, and tells how far it is") {
+  int64_t calls = 0, last = 0;
+  BenchOptions options{.repetitions = 4};
+  options.on_progress = [&](int64_t done, int64_t all) {
+    ++calls;
+    last = all - done;
+  };
+  CHECK(bench_attention(model("softmax", 8), 1, options).repetitions == 4);
+  CHECK(calls == 6);  // two of them not counted
+  CHECK(last == 0);
+}
+
+TEST_CASE("bench refuses options that nobody knows") {
+  Config config = model("softmax", 8);
+  config.assign("attention.features=3");
+  CHECK_THROWS_AS(bench_step(config, 1, {}), ConfigError);
+  CHECK_THROWS_AS(bench_attention(config, 1, {}), ConfigError);
+}

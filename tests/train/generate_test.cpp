@@ -1,0 +1,63 @@
+#include "longhand/train/generate.h"
+
+#include <algorithm>
+
+#include "longhand/autograd/grad_mode.h"
+#include "tests/support/catch.h"
+
+using namespace longhand;
+using namespace longhand::train;
+
+namespace {
+
+attention::TransformerConfig language_model(const std::string& variant) {
+  attention::TransformerConfig c;
+  c.vocabulary = c.classes = 256;
+  c.per_token = c.causal = true;
+  c.max_length = 9;
+  c.d_model = 8;
+  c.attention = variant;
+  if (variant == "performer") c.attention_options.set("features", int64_t{16});
+  return c;
+}
+
+// The likeliest continuation by whole passes over what the model sees.
+std::string continued(attention::Transformer& model, std::string text, int64_t count) {
+  const NoGrad no_grad;
+  const auto most = static_cast<size_t>(model.config().max_length);
+  const size_t begin = text.size();
+  size_t first = text.size() > most ? text.size() - most : 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (text.size() - first > most) first = text.size() - most / 2;
+    const auto n = static_cast<int64_t>(text.size() - first);
+    Tensor tokens = Tensor::empty({1, n}, DType::i32);
+    for (int64_t t = 0; t < n; ++t)
+      tokens.data<int32_t>()[t] = static_cast<unsigned char>(text[first + t]);
+    const auto logits = model.forward(tokens, {}, {}).value().select(1, n - 1).to_vector<double>();
+    text += static_cast<char>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  }
+  return text.substr(begin);
+}
+
+}  // namespace
+
+TEST_CASE("generate: token by token gives what whole passes give, past max_length too") {
+  const std::string variant =
+      GENERATE(as<std::string>(), "softmax", "performer", "linear", "gaussian");
+  const std::string prompt = GENERATE(as<std::string>(), "a", "abcdefghi", "more than max_length");
+  INFO(variant << ", prompt " << prompt);
+  attention::TransformerConfig config = language_model(variant);
+  SECTION("a variant that decodes") {}
+  SECTION("one that does not") {
+    if (variant != "performer") return;
+    config.attention_options.set("eps", 1e-4);
+  }
+  attention::Transformer model(nn::root(DType::f64, 3), config);
+  // Logits as initialised differ too little to be told apart by rounding.
+  for (auto& [name, parameter] : model.named_parameters())
+    if (parameter.rank() == 2)
+      fill_normal(parameter.mutable_value(), Generator(7).fork(name), 0, 1);
+  const std::string text = generate(model, prompt, {.tokens = 40, .temperature = 0});
+  CHECK(text == continued(model, prompt, 40));
+  CHECK(std::count(text.begin(), text.end(), text[0]) < 40);
+}

@@ -1,0 +1,321 @@
+#include "longhand/train/bench.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "longhand/autograd/ops.h"
+#include "longhand/core/gemm.h"
+#include "longhand/core/kernels/elementwise.h"
+#include "longhand/core/math.h"
+#include "longhand/core/storage.h"
+#include "longhand/train/experiment.h"
+
+namespace longhand::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point then) {
+  return std::chrono::duration<double>(Clock::now() - then).count();
+}
+
+/// Seconds of the fastest of the calls that fit into a tenth of a second, at least three.
+template <class F>
+double fastest(F f) {
+  double best = std::numeric_limits<double>::infinity();
+  const auto begin = Clock::now();
+  for (int i = 0; i < 3 || seconds_since(begin) < 0.1; ++i) {
+    const auto start = Clock::now();
+    f();
+    best = std::min(best, seconds_since(start));
+  }
+  return best;
+}
+
+double measure_products() {
+  constexpr int64_t n = 1024, block = 128, blocks = 16;
+  const Tensor a = Tensor::full({block * blocks, n}, 1), b = Tensor::full({n, n}, 1);
+  Tensor c = Tensor::empty({block * blocks, n});
+  const double seconds = fastest([&] {
+    parallel_for(blocks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        gemm<float>(Trans::no, Trans::no, 1, {a.data<float>() + i * block * n, block, n, n},
+                    {b.data<float>(), n, n, n}, 0, {c.data<float>() + i * block * n, block, n, n});
+    });
+  });
+  return 2.0 * block * blocks * n * n / seconds;
+}
+
+double measure_exps() {
+  constexpr int64_t n = 4096, rounds = 64, tasks = 64;  // 4096 floats are 16 KiB
+  const double seconds = fastest([&] {
+    parallel_for(tasks, 1, [&](int64_t begin, int64_t end) {
+      std::vector<float> x(n), y(n);
+      for (int64_t i = 0; i < n; ++i) x[i] = -static_cast<float>(i) / 256;
+      for (int64_t task = begin; task < end; ++task)
+        for (int64_t round = 0; round < rounds; ++round)
+          simd([n, from = x.data(), to = y.data()] {
+            for (int64_t i = 0; i < n; ++i) to[i] = math::exp(from[i]);
+          });
+    });
+  });
+  return n * rounds * tasks / seconds;
+}
+
+double measure_memory() {
+  constexpr int64_t n = int64_t{1} << 24;  // 64 MiB each
+  const Tensor x = Tensor::full({n}, 1);
+  Tensor y = Tensor::zeros({n});
+  const double seconds = fastest([&] {
+    kernels::elementwise<float>(
+        y, [](float a, float b) { return 0.5F * a + b; }, kernels::in<float>(x),
+        kernels::in<float>(y));
+  });
+  return 3 * sizeof(float) * n / seconds;
+}
+
+Work operator*(double factor, Work w) {
+  return {factor * w.flops, factor * w.exps, factor * w.bytes};
+}
+Work operator+(Work a, Work b) { return {a.flops + b.flops, a.exps + b.exps, a.bytes + b.bytes}; }
+
+double median(std::vector<double> x) {
+  const auto middle = x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2);
+  std::nth_element(x.begin(), middle, x.end());
+  if (x.size() % 2) return *middle;
+  return (*middle + *std::max_element(x.begin(), middle)) / 2;
+}
+
+/// VmHWM: unlike ru_maxrss, it does not begin with that of the process that started this one.
+int64_t peak_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (int64_t kib = 0; word == "VmHWM:" && status >> kib) return kib * 1024;
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+int64_t page_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+/// Repeats `once`, which returns the seconds that its forward pass took.
+template <class F>
+BenchResult repeat(const BenchOptions& options, F once) {
+  constexpr int64_t warm_up = 2, fewest = 3;
+  std::vector<double> all, forward;
+  double total = 0;
+  int64_t faults = 0, expected = std::max<int64_t>(options.repetitions, fewest);
+  const auto enough = [&](int64_t done) {
+    return options.repetitions ? done >= options.repetitions
+                               : done >= fewest && total >= options.seconds;
+  };
+  for (int64_t i = -warm_up; !enough(i); ++i) {
+    if (i == 0) faults = page_faults();
+    const auto start = Clock::now();
+    const double seconds_forward = once(i + warm_up);
+    const double seconds = seconds_since(start);
+    if (!options.repetitions)
+      expected = std::max(fewest, static_cast<int64_t>(std::ceil(options.seconds / seconds)));
+    if (options.on_progress) options.on_progress(i + 1 + warm_up, expected + warm_up);
+    if (i < 0) continue;
+    all.push_back(seconds);
+    forward.push_back(seconds_forward);
+    total += seconds;
+  }
+  BenchResult result;
+  result.seconds = median(all);
+  result.seconds_forward = median(forward);
+  result.repetitions = static_cast<int64_t>(all.size());
+  result.page_faults =
+      static_cast<double>(page_faults() - faults) / static_cast<double>(all.size());
+  result.peak_memory = peak_memory();
+  return result;
+}
+
+Tensor random_ids(const Shape& shape, int64_t below, const Generator& generator) {
+  Tensor out = Tensor::empty(shape, DType::i32);
+  auto* const ids = out.data<int32_t>();
+  for (int64_t i = 0; i < out.numel(); ++i)
+    ids[i] = static_cast<int32_t>(generator.bits(static_cast<uint64_t>(i)) %
+                                  static_cast<uint64_t>(below));
+  return out;
+}
+
+/// Everything but attention, of a model that reads `tokens` tokens. Numbers of width d and h (of
+/// the feed-forward part) that are read or written once, a token and layer, where what can be done
+/// in one pass over memory is done in one:
+///
+///   forward    norm 2d, q k v 4d, attention 4d, output 2d, residual 3d, norm 2d, feed-forward
+///              2d + 4h, residual 3d
+///   backward   feed-forward 5d + 8h, norm 3d, residual 3d, output 4d, attention 8d, q k v 9d,
+///              norm 3d, residual 3d
+///
+/// so 22d + 4h, and 38d + 8h. The optimizer reads and writes 28 bytes a parameter.
+struct ModelWork {
+  Work forward, step;
+};
+ModelWork model_work(const attention::TransformerConfig& c, int64_t tokens, int64_t parameters) {
+  const auto d = static_cast<double>(c.d_model), h = static_cast<double>(c.d_mlp);
+  const double kv =
+      static_cast<double>(c.kv_heads ? c.kv_heads : c.heads) / static_cast<double>(c.heads);
+  const double n = static_cast<double>(tokens), layers = static_cast<double>(c.layers);
+  double weights = layers * ((2 + 2 * kv) * d * d + 2 * d * h);
+  if (c.per_token) weights += d * static_cast<double>(c.classes);
+  const Work forward{2 * n * weights, 0, sizeof(float) * n * layers * (22 * d + 4 * h)};
+  const Work backward{4 * n * weights, 0, sizeof(float) * n * layers * (38 * d + 8 * h)};
+  return {forward, forward + backward + Work{0, 0, 28 * static_cast<double>(parameters)}};
+}
+
+/// Bytes of q, k, v and what comes out are in model_work(); alone, attention reads and writes them.
+Work attention_traffic(int64_t batch, int64_t N, int64_t width, double tensors) {
+  return {0, 0, sizeof(float) * tensors * static_cast<double>(batch * N * width)};
+}
+
+}  // namespace
+
+Machine measure_machine() { return {measure_products(), measure_exps(), measure_memory()}; }
+
+double limit(const Work& work, const Machine& machine) {
+  return work.flops / machine.flops + work.exps / machine.exps + work.bytes / machine.bytes;
+}
+
+// One head. N tokens, D width, m features or landmarks, k slots:
+//
+//   softmax     Q Kᵀ, P V; backward: Q Kᵀ and the exponentials again, which takes less than keeping
+//               them, and dV, dP, dQ, dK. Half of it if causal.
+//   linformer   E K, F V, Q K'ᵀ, P V'; backward: two products for each
+//   performer   W q, W k, φ(K)ᵀ V, φ(Q) (…); backward: W is not trained, so one for the first two
+//   nystrom     Q K̃ᵀ, Q̃ Kᵀ, G V, F (…), four products of m x m an iteration, a convolution of w
+//   linear      φ(K)ᵀ V, φ(Q) (…)
+//
+// Exponentials are counted once forward, and once more where backward does them again. Of another
+// variant, what it says of itself in cost(), and twice that backward.
+AttentionWork attention_work(const Options& options, const std::string& variant, int64_t heads,
+                             int64_t head_dim, int64_t N_, bool causal) {
+  const auto H = static_cast<double>(heads), N = static_cast<double>(N_);
+  const auto D = static_cast<double>(head_dim);
+  const auto read = options.effective();
+  const auto option = [&](const std::string& name) {
+    const auto found = read.find(name);
+    check<ConfigError>(found != read.end(), "bench: ", variant, " has no option ", name);
+    return static_cast<double>(std::get<int64_t>(found->second));
+  };
+  if (variant == "softmax") {
+    const double half = causal ? 0.5 : 1;
+    return {half * H * Work{4 * N * N * D, N * N}, half * H * Work{10 * N * N * D, N * N}};
+  }
+  if (variant == "linformer") {
+    const double k = option("k");
+    return {H * Work{8 * N * k * D, N * k}, H * Work{16 * N * k * D, N * k}};
+  }
+  if (variant == "performer") {
+    const double m = option("features");
+    return {H * Work{8 * N * m * D, 2 * N * m}, H * Work{12 * N * m * D, 2 * N * m}};
+  }
+  if (variant == "nystrom") {
+    const double m = option("landmarks"), w = option("conv_kernel");
+    const Work forward{8 * N * m * D + 2 * w * N * D + option("pinv_iterations") * 8 * m * m * m,
+                       2 * N * m + m * m};
+    return {H * forward, H * Work{2 * forward.flops, forward.exps}};
+  }
+  if (variant == "linear")
+    return {H * Work{4 * N * D * D, 2 * N * D}, H * Work{8 * N * D * D, 2 * N * D}};
+  if (variant == "none") return {};
+  attention::Config config;
+  config.heads = heads;
+  config.head_dim = head_dim;
+  config.max_length = N_;
+  config.causal = causal;
+  config.options = options;
+  const double flops = attention::make(variant, nn::root(), config)->cost(N_, N_).flops;
+  if (flops == 0) return {{std::nan("")}, {}};
+  return {{flops}, {2 * flops}};
+}
+
+BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& options) {
+  const attention::TransformerConfig shape = read_model(config, nullptr);
+  Options optimization = config.optimizer();
+  if (!optimization.has("type")) optimization.set("type", "adam");
+  const double lr = optimization.get_double("lr", 1e-3, 0);
+  attention::Transformer model(nn::root(DType::f32, options.seed), shape);
+  const auto optimizer = make_optimizer(optimization, model.named_parameters());
+  config.check_all_read();
+
+  const int64_t N = shape.max_length;
+  const Generator random = Generator(options.seed).fork("bench");
+  const Tensor tokens = random_ids({batch, N}, shape.vocabulary, random.fork("tokens"));
+  const Tensor targets = random_ids(shape.per_token ? Shape{batch, N} : Shape{batch}, shape.classes,
+                                    random.fork("targets"));
+  BenchResult result = repeat(options, [&](int64_t i) {
+    const auto start = Clock::now();
+    const nn::Pass pass{.training = true, .random = random.fork(static_cast<uint64_t>(i))};
+    const Variable loss = cross_entropy(model.forward(tokens, {}, pass), targets);
+    const double forward = seconds_since(start);
+    backward(loss);
+    optimizer->step(lr);
+    model.after_step();
+    return forward;
+  });
+  result.parameters = model.parameter_count();
+  const ModelWork rest = model_work(shape, batch * N, result.parameters);
+  const AttentionWork attention =
+      attention_work(shape.attention_options, shape.attention, shape.heads,
+                     shape.d_model / shape.heads, N, shape.causal);
+  const auto times = static_cast<double>(batch * shape.layers);
+  result.work_forward = rest.forward + times * attention.forward;
+  result.work = rest.step + times * (attention.forward + attention.backward);
+  return result;
+}
+
+BenchResult bench_attention(const Config& config, int64_t batch, const BenchOptions& options) {
+  const attention::TransformerConfig shape = read_model(config, nullptr);
+  const int64_t N = shape.max_length, H = shape.heads, D = shape.d_model / H;
+  attention::Config how;
+  how.heads = H;
+  how.head_dim = D;
+  how.kv_heads = shape.kv_heads;
+  how.max_length = N;
+  how.causal = shape.causal;
+  how.options = shape.attention_options;
+  const auto variant = attention::make(shape.attention, nn::root(DType::f32, options.seed), how);
+  config.check_all_read();
+
+  const Generator random = Generator(options.seed).fork("bench");
+  const auto leaf = [&](const char* name, int64_t heads) {
+    Tensor t = Tensor::empty({batch, N, heads, D});
+    fill_normal(t, random.fork(name));
+    return Variable(t, true);
+  };
+  const int64_t kv_heads = shape.kv_heads ? shape.kv_heads : H;
+  Variable q = leaf("q", H), k = leaf("k", kv_heads), v = leaf("v", kv_heads);
+  const Tensor seed = leaf("gradient", H).value();
+  BenchResult result = repeat(options, [&](int64_t i) {
+    const auto start = Clock::now();
+    const nn::Pass pass{.training = true, .random = random.fork(static_cast<uint64_t>(i))};
+    const Variable out = variant->forward(q, k, v, {}, pass);
+    const double forward = seconds_since(start);
+    backward(out, seed);
+    for (Variable* leaf_variable : {&q, &k, &v}) leaf_variable->zero_grad();
+    variant->zero_grad();
+    return forward;
+  });
+  result.parameters = variant->parameter_count();
+  const AttentionWork work = attention_work(how.options, shape.attention, H, D, N, shape.causal);
+  const auto times = static_cast<double>(batch);
+  result.work_forward = times * work.forward + attention_traffic(batch, N, H * D, 4);
+  result.work = result.work_forward + times * work.backward + attention_traffic(batch, N, H * D, 8);
+  return result;
+}
+
+}  // namespace longhand::train

@@ -1,0 +1,67 @@
+// Bench: what a training step and attention alone cost in time and memory, beside what the machine
+// could do.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "longhand/train/config.h"
+
+namespace longhand::train {
+
+/// What a computation must do, however it is written.
+struct Work {
+  double flops = 0;  // a multiply-add is two
+  double exps = 0;
+  double bytes = 0;  // to and from memory
+};
+
+/// What this machine does in a second, with threads() threads: the best of several tries.
+struct Machine {
+  double flops;  // of single-precision matrix products
+  double exps;   // of numbers in the first cache
+  double bytes;  // read and written by y <- a x + y, far beyond the caches
+};
+Machine measure_machine();
+
+/// Seconds that this machine needs at least, if nothing overlaps: flops / peak + exps / rate +
+/// bytes / bandwidth.
+double limit(const Work& work, const Machine& machine);
+
+struct BenchOptions {
+  int64_t repetitions = 0;  // timed ones; 0: as many as `seconds` allow, but at least three
+  double seconds = 1;
+  uint64_t seed = 0;
+  /// Called between repetitions with their number so far and how many there will be.
+  std::function<void(int64_t done, int64_t all)> on_progress = {};
+};
+
+/// Of all repetitions after two that are not counted.
+struct BenchResult {
+  double seconds = 0;          // median, of forward and backward together, and of the optimizer
+  double seconds_forward = 0;  // median
+  int64_t repetitions = 0;
+  int64_t parameters = 0;
+  double page_faults = 0;   // mean, of the process
+  int64_t peak_memory = 0;  // resident bytes, of the process so far
+  Work work, work_forward;
+};
+
+/// The training step of the model that [model] and [attention] describe, with the [optimizer]
+/// (adam if not given), on `batch` sequences of model.max_length random tokens and random targets.
+/// Throws ConfigError.
+BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& options);
+
+/// Its attention alone, as one layer has it, between random queries, keys and values and a random
+/// gradient: `parameters` are the variant's own.
+BenchResult bench_attention(const Config& config, int64_t batch, const BenchOptions& options);
+
+/// What attention of `heads` heads of one sequence of N tokens must do; see the formulas in
+/// bench.cpp. `options` are those that the variant has read. NaN where nothing is known.
+struct AttentionWork {
+  Work forward, backward;
+};
+AttentionWork attention_work(const Options& options, const std::string& variant, int64_t heads,
+                             int64_t head_dim, int64_t N, bool causal);
+
+}  // namespace longhand::train

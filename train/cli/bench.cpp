@@ -1,0 +1,367 @@
+// longhand bench: what training steps and attention cost, beside what the machine could do.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "longhand/attention/transformer.h"
+#include "longhand/core/parallel.h"
+#include "longhand/train/bench.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/progress.h"
+#include "longhand/train/experiment.h"
+
+namespace longhand::cli {
+namespace {
+
+struct Cell {
+  std::string attention;
+  int64_t length;
+};
+
+// What people measure: L encodes and classifies a long sequence, M is a language model on bytes.
+void set_model(const std::string& name, train::Config& config) {
+  struct Preset {
+    int64_t layers, d_model, heads, d_mlp, classes;
+    bool is_language_model;
+  };
+  static const std::map<std::string, Preset> presets = {{"L", {2, 64, 2, 128, 10, false}},
+                                                        {"M", {4, 256, 8, 1024, 256, true}}};
+  const auto found = presets.find(name);
+  check<ConfigError>(found != presets.end(), "--model ", name, ": there are L and M");
+  const Preset& p = found->second;
+  const auto set = [&](const char* key, OptionValue value) {
+    config.assign("model", key, std::move(value), "--model");
+  };
+  set("layers", p.layers);
+  set("d_model", p.d_model);
+  set("heads", p.heads);
+  set("d_mlp", p.d_mlp);
+  set("vocabulary", int64_t{256});
+  set("classes", p.classes);
+  set("per_token", p.is_language_model);
+  set("causal", p.is_language_model);
+}
+
+train::Config without_variant(const BenchArguments& a) {
+  train::Config config;
+  set_model(a.model, config);
+  const auto set = [&](const char* flag, const char* key, const std::optional<int64_t>& value) {
+    if (value) config.assign("model", key, *value, flag);
+  };
+  set("--d-model", "d_model", a.d_model);
+  set("--heads", "heads", a.heads);
+  set("--layers", "layers", a.layers);
+  set("--d-mlp", "d_mlp", a.d_mlp);
+  if (a.causal) config.assign("model", "causal", true, "--causal");
+  if (a.dropout) config.assign("model", "dropout", *a.dropout, "--dropout");
+  apply(a, config);
+  check<ConfigError>(!config.attention().has("type") && !config.model().has("max_length"),
+                     "bench: variants are named by --attention, lengths by --length");
+  return config;
+}
+
+bool is_causal(const BenchArguments& a) {
+  return without_variant(a).model().get_bool("causal", false);
+}
+
+train::Config config_of(const BenchArguments& a, const Cell& cell) {
+  train::Config config = without_variant(a);
+  config.assign("attention", "type", cell.attention, "--attention");
+  config.assign("model", "max_length", cell.length, "--length");
+  return config;
+}
+
+/// The options of [attention] that the variant reads.
+std::set<std::string> options_of(const train::Config& config) {
+  const auto shape = train::read_model(config, nullptr);
+  attention::Config how;
+  how.heads = shape.heads;
+  how.head_dim = shape.d_model / shape.heads;
+  how.kv_heads = shape.kv_heads;
+  how.max_length = shape.max_length;
+  how.causal = shape.causal;
+  how.options = shape.attention_options;
+  attention::make(shape.attention, nn::root(), how);
+  std::set<std::string> names;
+  for (const auto& [name, value] : how.options.effective()) names.insert(name);
+  return names;
+}
+
+bool drops_probabilities(train::Config config, double p) {
+  config.assign("attention", "dropout", p, "--dropout");
+  try {
+    options_of(config);
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+/// What to set for each variant: --set, without what another variant knows and this one does not.
+/// Throws ConfigError for what none knows, or cannot be.
+std::map<std::string, std::vector<std::string>> assignments(const BenchArguments& a,
+                                                            const std::vector<Cell>& cells) {
+  std::map<std::string, std::set<std::string>> known;
+  std::set<std::string> by_any;
+  for (const Cell& cell : cells) {
+    if (known.contains(cell.attention)) continue;
+    known[cell.attention] = options_of(config_of(a, cell));
+    by_any.insert(known[cell.attention].begin(), known[cell.attention].end());
+  }
+  std::map<std::string, std::vector<std::string>> out;
+  for (const Cell& cell : cells) {
+    if (out.contains(cell.attention)) continue;
+    auto& set = out[cell.attention];
+    const train::Config config = config_of(a, cell);
+    for (const auto& [name, value] : config.given()) {
+      const std::string prefix = "attention.", key = name.substr(name.find('.') + 1);
+      const bool foreign = name.starts_with(prefix) && !known[cell.attention].contains(key);
+      check<ConfigError>(!foreign || by_any.contains(key), name, ": none of the variants knows it");
+      if (!foreign && name != "attention.type" && name != "model.max_length")
+        set.push_back(name + "=" + to_string(value));
+    }
+    if (a.dropout && *a.dropout > 0 && !config.attention().has("dropout") &&
+        drops_probabilities(config_of(a, cell), *a.dropout))
+      set.push_back("attention.dropout=" + to_string(OptionValue(*a.dropout)));
+  }
+  return out;
+}
+
+Json to_json(const Cell& cell, const train::Config& config, int64_t batch,
+             const train::BenchResult& result, const train::Machine& machine) {
+  const double limit = train::limit(result.work, machine);
+  const double gflops = result.work.flops / result.seconds * 1e-9;
+  const auto dropout = [](const Options& section) { return section.get_double("dropout", 0); };
+  const double tokens = static_cast<double>(batch * cell.length);
+  return {{"attention", cell.attention},
+          {"length", cell.length},
+          {"batch", batch},
+          {"dropout", dropout(config.model())},
+          {"attention_dropout", dropout(config.attention())},
+          {"threads", threads()},
+          {"parameters", result.parameters},
+          {"repetitions", result.repetitions},
+          {"seconds", result.seconds},
+          {"seconds_forward", result.seconds_forward},
+          {"tokens_per_second", tokens / result.seconds},
+          {"gflops", json_number(gflops)},
+          {"share_of_peak", json_number(gflops * 1e9 / machine.flops)},
+          {"limit_seconds", json_number(limit)},
+          {"share_of_limit", json_number(limit / result.seconds)},
+          {"peak_memory_bytes", result.peak_memory},
+          {"page_faults", result.page_faults},
+          {"machine_gflops", machine.flops * 1e-9},
+          {"machine_exps_per_second", machine.exps},
+          {"machine_bytes_per_second", machine.bytes}};
+}
+
+/// In this process.
+Json measure(const BenchArguments& a, const Cell& cell, const std::vector<std::string>& set) {
+  train::Config config;
+  for (const std::string& assignment : set) config.assign(assignment);
+  config.assign("attention", "type", cell.attention, "--attention");
+  config.assign("model", "max_length", cell.length, "--length");
+  const int64_t batch = std::max<int64_t>(1, a.tokens / cell.length);
+  Progress progress(Progress::mode_for_stderr(a.quiet), "bench");
+  train::BenchOptions options;
+  options.repetitions = a.repetitions;
+  options.seconds = a.seconds;
+  options.seed = a.seed.value_or(0);
+  options.on_progress = [&](int64_t done, int64_t all) {
+    progress.update(done, all, fmt::format("{} {}", cell.attention, cell.length));
+  };
+  const auto bench = a.what == "step" ? train::bench_step : train::bench_attention;
+  const train::BenchResult result = bench(config, batch, options);
+  return to_json(cell, config, batch, result, train::measure_machine());
+}
+
+/// The same in a process of its own, whose peak of memory is this cell's alone. Nothing if it ended
+/// otherwise than it should; what there is to say is then on stderr.
+std::optional<Json> measure_elsewhere(const BenchArguments& a, const Cell& cell,
+                                      const std::vector<std::string>& set, int& code) {
+  std::vector<std::string> words = {"longhand", "bench", a.what, "--quiet", "--json"};
+  const auto add = [&](const char* name, const std::string& value) {
+    words.insert(words.end(), {name, value});
+  };
+  add("--attention", cell.attention);
+  add("--length", std::to_string(cell.length));
+  add("--tokens", std::to_string(a.tokens));
+  add("--threads", std::to_string(threads()));
+  add("--seconds", fmt::format("{}", a.seconds));
+  if (a.repetitions) add("--repetitions", std::to_string(a.repetitions));
+  if (a.seed) add("--seed", std::to_string(*a.seed));
+  for (const std::string& assignment : set) add("--set", assignment);
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+
+  std::array<int, 2> ends{};
+  check(pipe2(ends.data(), O_CLOEXEC) == 0, "bench: no pipe");
+  const pid_t child = fork();
+  check(child >= 0, "bench: no process");
+  if (child == 0) {  // nothing here but system calls: other threads may have held locks
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(ends[1], STDOUT_FILENO);
+    // Where memory ends, this process is the one to go.
+    if (const int file = open("/proc/self/oom_score_adj", O_WRONLY); file >= 0) {
+      [[maybe_unused]] const auto written = write(file, "1000", 4);
+      close(file);
+    }
+    execv("/proc/self/exe", argv.data());
+    _exit(127);
+  }
+  close(ends[1]);
+  std::string text;
+  for (std::array<char, 4096> buffer;;) {
+    const ssize_t count = read(ends[0], buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    text.append(buffer.data(), static_cast<size_t>(count));
+  }
+  close(ends[0]);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  code = WIFEXITED(status) ? WEXITSTATUS(status) : failure;
+  if (WIFSIGNALED(status))
+    fmt::print(stderr, "longhand: {} {}: ended by signal {}{}\n", cell.attention, cell.length,
+               WTERMSIG(status), WTERMSIG(status) == SIGKILL ? " (memory?)" : "");
+  if (code != success) return std::nullopt;
+  return Json::parse(text);
+}
+
+double number(const Json& json, const char* key) {
+  return json[key].is_number() ? json[key].get<double>() : std::nan("");
+}
+
+std::string percent(double share) {
+  return std::isfinite(share) ? fmt::format("{:.0f} %", 100 * share) : "-";
+}
+
+void print_row(const std::vector<std::string>& cells) {
+  std::string line = fmt::format("{:<12}", cells[0]);
+  for (size_t i = 1; i < cells.size(); ++i) line += fmt::format(" {:>10}", cells[i]);
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+void print_cell(const Json& json) {
+  const double gflops = number(json, "gflops");
+  print_row({json["attention"], json["length"].dump(),
+             fmt::format("{:.4f}", number(json, "seconds")),
+             fmt::format("{:.4f}", number(json, "seconds_forward")),
+             short_number(number(json, "tokens_per_second")),
+             std::isfinite(gflops) ? fmt::format("{:.1f}", gflops) : "-",
+             percent(number(json, "share_of_peak")), percent(number(json, "share_of_limit")),
+             fmt::format("{:.0f}", number(json, "peak_memory_bytes") / (1 << 20)),
+             fmt::format("{:.0f}", number(json, "page_faults"))});
+}
+
+/// Where the time of a variant falls below that of exact attention and stays there, by lines
+/// through the logarithms of what was measured.
+std::string crossover(const std::map<int64_t, double>& exact,
+                      const std::map<int64_t, double>& other) {
+  int64_t before = 0, from = 0;  // the longest where it is not faster, the next one
+  for (const auto& [length, seconds] : exact) {
+    if (!other.contains(length)) continue;
+    const bool faster = other.at(length) < seconds;
+    if (!faster) before = length;
+    if (!faster || from == 0) from = faster ? length : 0;
+  }
+  if (from == 0) return before ? fmt::format("not faster up to {} tokens", before) : "";
+  if (before == 0) return fmt::format("faster from {} tokens on, or fewer", from);
+  const auto gain = [&](int64_t n) { return std::log(exact.at(n) / other.at(n)); };
+  const double low = std::log(before), high = std::log(from);
+  const double at = low + (high - low) * gain(before) / (gain(before) - gain(from));
+  return fmt::format("faster from some {:.0f} tokens on", std::exp(at));
+}
+
+void print_crossovers(const std::vector<Json>& done) {
+  std::map<std::string, std::map<int64_t, double>> times;
+  for (const Json& json : done)
+    times[json["attention"]][json["length"].get<int64_t>()] = number(json, "seconds");
+  if (!times.contains("softmax") || times.size() < 2) return;
+  fmt::print("\nAgainst exact attention (softmax):\n");
+  for (const auto& [name, of_length] : times)
+    if (name != "softmax") {
+      const std::string text = crossover(times.at("softmax"), of_length);
+      if (!text.empty()) fmt::print("  {:<12} {}\n", name, text);
+    }
+}
+
+std::vector<Cell> cells_of(const BenchArguments& a) {
+  const bool causal = is_causal(a);
+  std::vector<std::string> variants = a.attention;
+  if (variants.empty())
+    for (const std::string& name : attention::names())
+      if (!causal || attention::traits(name).causal) variants.push_back(name);
+  std::vector<int64_t> lengths = a.length;
+  if (lengths.empty())
+    lengths = a.model == "M" ? std::vector<int64_t>{2048, 8192}
+                             : std::vector<int64_t>{1024, 2048, 4096, 8192, 16384};
+  std::vector<Cell> cells;
+  for (const std::string& name : variants) {
+    attention::traits(name);  // throws if unknown
+    for (const int64_t length : lengths) cells.push_back({name, length});
+  }
+  return cells;
+}
+
+}  // namespace
+
+int bench(const BenchArguments& arguments) {
+  const std::vector<Cell> cells = cells_of(arguments);
+  const auto set = assignments(arguments, cells);
+  Progress progress(Progress::mode_for_stderr(arguments.quiet || cells.size() == 1), "bench");
+  std::vector<Json> done;
+  int worst = success;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const Cell& cell = cells[i];
+    progress.update(static_cast<int64_t>(i), static_cast<int64_t>(cells.size()),
+                    fmt::format("{} {}", cell.attention, cell.length));
+    int code = success;
+    const std::optional<Json> result =
+        cells.size() == 1 ? measure(arguments, cell, set.at(cell.attention))
+                          : measure_elsewhere(arguments, cell, set.at(cell.attention), code);
+    progress.clear();
+    if (code == usage_error) return code;
+    if (!result) {
+      worst = failure;
+      continue;
+    }
+    if (done.empty() && !arguments.json)
+      print_row({"attention", "length", arguments.what == "step" ? "step s" : "both s", "forward s",
+                 "tokens/s", "GFLOP/s", "of peak", "of limit", "MiB", "faults"});
+    done.push_back(*result);
+    if (arguments.json) {
+      fmt::print("{}\n", result->dump());
+      std::fflush(stdout);
+    } else {
+      print_cell(*result);
+    }
+  }
+  if (!arguments.json) {
+    print_crossovers(done);
+    if (!done.empty())
+      fmt::print(
+          "\nThis machine, {} threads, in the last cell: {:.0f} GFLOP/s, {:.1f} G exp/s, "
+          "{:.0f} GB/s\n",
+          threads(), number(done.back(), "machine_gflops"),
+          number(done.back(), "machine_exps_per_second") * 1e-9,
+          number(done.back(), "machine_bytes_per_second") * 1e-9);
+  }
+  return worst;
+}
+
+}  // namespace longhand::cli

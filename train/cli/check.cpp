@@ -1,0 +1,99 @@
+// longhand check attention: the conformance suite, over the library's variants.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "longhand/attention/conformance.h"
+#include "longhand/train/cli/common.h"
+
+namespace longhand::cli {
+namespace {
+
+using attention::CheckResult;
+
+Json to_json(const CheckResult& result) {
+  return {{"variant", result.variant},   {"check", result.check},
+          {"passed", result.passed()},   {"failures", result.failures},
+          {"measured", result.measured}, {"seconds", json_number(result.seconds)}};
+}
+
+void list_checks(const std::vector<std::string>& variants) {
+  const auto print = [](const auto& checks) {
+    for (const auto& check : checks) fmt::print("  {:<24}{}\n", check.name, check.summary);
+  };
+  fmt::print("every variant:\n");
+  print(attention::invariants());
+  for (const std::string& variant : variants) {
+    const auto checks = attention::evidence(variant);
+    if (checks.empty()) continue;
+    fmt::print("{}:\n", variant);
+    print(checks);
+  }
+}
+
+}  // namespace
+
+int check_attention(const CheckArguments& arguments) {
+  const std::vector<std::string> variants =
+      arguments.variants.empty() ? attention::names() : arguments.variants;
+  for (const std::string& variant : variants) attention::traits(variant);  // throws if unknown
+  if (arguments.list) {
+    list_checks(variants);
+    return success;
+  }
+  attention::OptionSet options;
+  if (!arguments.set.empty()) {
+    if (variants.size() != 1)
+      throw ConfigError("check attention: --set wants the one --variant that it is for");
+    train::Config config;
+    apply(arguments, config);
+    for (const auto& [name, value] : config.given()) {
+      if (!name.starts_with("attention.") || name == "attention.type")
+        throw ConfigError("check attention: " + name +
+                          ": options of [attention] are wanted, and the variant by --variant");
+      options.emplace_back(name.substr(name.find('.') + 1), value);
+    }
+  }
+
+  int64_t held = 0, all = 0;
+  double seconds = 0;
+  std::string subject;  // whose checks are being counted
+  int64_t subject_held = 0, subject_all = 0;
+  double subject_seconds = 0;
+  const auto end_subject = [&] {
+    if (subject_all && !arguments.json && !arguments.quiet)
+      fmt::print("{:<60} {:>3} of {:>3}  {:6.2f} s\n", subject, subject_held, subject_all,
+                 subject_seconds);
+    std::fflush(stdout);
+    subject_held = subject_all = 0;
+    subject_seconds = 0;
+  };
+  attention::ConformanceOptions how{.checks = arguments.checks};
+  how.on_result = [&](const CheckResult& result) {
+    held += result.passed();
+    ++all;
+    seconds += result.seconds;
+    if (arguments.json) return print_json(to_json(result));
+    if (result.variant != subject) end_subject();
+    subject = result.variant;
+    subject_held += result.passed();
+    ++subject_all;
+    subject_seconds += result.seconds;
+    for (const std::string& failure : result.failures)
+      fmt::print("FAILED {} / {}: {}\n", result.variant, result.check, failure);
+    if (result.passed() && arguments.verbose && !result.measured.empty())
+      fmt::print("  {} / {}: {}\n", result.variant, result.check, result.measured);
+  };
+  for (const std::string& variant : variants) {
+    if (arguments.set.empty())
+      attention::check_conformance(variant, how);
+    else
+      attention::check_invariants(variant, options, how);
+    end_subject();
+  }
+  if (!arguments.json) fmt::print("{} of {} checks hold, {:.1f} s\n", held, all, seconds);
+  return held == all ? success : failure;
+}
+
+}  // namespace longhand::cli
