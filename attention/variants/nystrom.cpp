@@ -27,7 +27,6 @@
 #include <limits>
 #include <numeric>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "longhand/attention/dropout_option.h"

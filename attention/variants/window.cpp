@@ -12,7 +12,6 @@
 #include <limits>
 
 #include "longhand/attention/dropout_option.h"
-#include "longhand/attention/mask.h"
 #include "longhand/autograd/ops.h"
 
 namespace longhand::attention {

@@ -398,3 +398,39 @@ TEST_CASE("nystrom: options of the ways not taken are unknown") {
   CHECK_THROWS_AS(make_variant("nystrom", {}, with(4, {{"pinv", "ridge"}, {"ridge", 0.0}})),
                   ConfigError);
 }
+
+// The errors that nystrom.md quotes.
+TEST_CASE("nystrom: an exact inverse is worse than one stopped early, and clusters beat segments") {
+  const int64_t N = 256, D = 16;
+  const Made made{.heads = 4, .dim = D, .max_length = N};
+  const auto error = [&](const Tensor& q, const Tensor& k, const Settings& settings) {
+    const Tensor v = normal({1, N, 4, D}, 3, DType::f64, 1);
+    const Tensor exact = forward(*make_variant("softmax", made), q, k, v);
+    const Variable difference =
+        Variable(forward(*make_variant("nystrom", made, with(16, settings)), q, k, v)) -
+        Variable(exact);
+    return std::sqrt(sum(square(difference)).value().item() /
+                     sum(square(Variable(exact))).value().item());
+  };
+  const Tensor q = normal({1, N, 4, D}, 1, DType::f64, 1),
+               k = normal({1, N, 4, D}, 2, DType::f64, 1);
+  const double svd = error(q, k, {{"pinv", "svd"}}), iterative = error(q, k, {}),
+               ridge = error(q, k, {{"pinv", "ridge"}, {"ridge", 0.1}});
+  INFO("independent tokens: svd " << svd << ", 6 iterations " << iterative << ", ridge 0.1 "
+                                  << ridge);
+  CHECK(svd >= 3 * iterative);
+  CHECK(ridge <= 1.2 * iterative);
+
+  // 16 kinds of tokens, in no order: a segment's mean is like no token.
+  const Tensor kinds = normal({1, 16, 4, D}, 4, DType::f64, 1);
+  Tensor mixed = Tensor::empty({1, N, 4, D}, DType::f64);
+  for (int64_t j = 0; j < N; ++j)
+    copy_into(mixed.select(1, j), kinds.select(1, static_cast<int64_t>(Generator(5).bits(j) % 16)));
+  copy_into(mixed, (Variable(mixed) + Variable(normal({1, N, 4, D}, 6, DType::f64, 0.1))).value());
+  const double segments = error(mixed, mixed, {}),
+               clusters = error(mixed, mixed, {{"landmark_kind", "kmeans"}}),
+               tokens = error(mixed, mixed, {{"landmark_kind", "random"}});
+  INFO("16 kinds of tokens: mean " << segments << ", kmeans " << clusters << ", random " << tokens);
+  CHECK(clusters <= 0.6 * segments);
+  CHECK(tokens <= segments);
+}
