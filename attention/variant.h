@@ -47,7 +47,7 @@ struct Traits {
   bool random = false;           // its result depends on what it draws, and a checkpoint keeps that
   bool averages = true;          // the weights of one query sum to 1
   bool linear = true;            // its result is linear in v
-  bool separate_queries = true;  // a query\'s result does not depend on other queries
+  bool separate_queries = true;  // a query's result does not depend on other queries
   bool positional = false;       // knows where a token stands: permuting tokens changes the result
   bool signed_weights = false;   // a sum of weights may come near 0, and the result be far off
   bool any_mask = false;         // applies Mask::keep and Mask::bias

@@ -106,8 +106,15 @@ struct Options::State {
   // whether the value will do.
   template <class T, class Convert>
   T get(std::string_view key, T otherwise, const std::string& message, Convert convert) {
-    if (const auto it = given.find(key); it != given.end())
-      if (!convert(it->second.value, otherwise)) refuse(key, message);
+    if (const auto it = given.find(key); it != given.end()) {
+      T value = otherwise;
+      if (convert(it->second.value, value))
+        otherwise = value;
+      else if (it->second.optional)  // it was meant for another reader
+        given.erase(it);
+      else
+        refuse(key, message);
+    }
     read.insert_or_assign(std::string(key), OptionValue(otherwise));
     if (const auto it = substitutes.find(key); it != substitutes.end())
       if (!convert(it->second, otherwise)) refuse(key, message);

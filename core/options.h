@@ -30,7 +30,8 @@ class Options {
   const std::string& section() const;
 
   /// Sets a value; `where` is the place that errors name, such as "config.toml:12:3". Nobody needs
-  /// to read an `optional` value: one that a file gives for what the command line replaced.
+  /// to read an `optional` value, and one that does not fit its reader is dropped: a file gives it
+  /// for what the command line replaced.
   void set(const std::string& key, OptionValue value, const std::string& where = "",
            bool optional = false);
   /// Whether a value was set. Asking is not reading.

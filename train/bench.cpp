@@ -209,7 +209,8 @@ AttentionWork attention_work(const Options& options, const std::string& variant,
   const auto option = [&](const std::string& name) {
     const auto found = read.find(name);
     check<ConfigError>(found != read.end(), "bench: ", variant, " has no option ", name);
-    return static_cast<double>(std::get<int64_t>(found->second));
+    const auto* const list = std::get_if<std::vector<int64_t>>(&found->second);  // one a layer
+    return static_cast<double>(list ? list->front() : std::get<int64_t>(found->second));
   };
   if (variant == "softmax") {
     const double half = causal ? 0.5 : 1;

@@ -175,7 +175,8 @@ std::vector<std::string> Config::ignored() const {
   for (size_t i = 0; i < sections_.size(); ++i) {
     const auto effective = sections_[i].effective();
     for (const auto& [key, given] : given_[i])
-      if (given.optional && !effective.contains(key)) names.push_back(section_names[i] + "." + key);
+      if (given.optional && !(effective.contains(key) && sections_[i].has(key)))
+        names.push_back(section_names[i] + "." + key);
   }
   return names;
 }

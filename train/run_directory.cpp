@@ -74,6 +74,7 @@ std::string to_json(const Summary& summary) {
   out["status"] = summary.status;
   out["task"] = summary.task;
   out["attention"] = summary.attention;
+  if (!summary.algorithm.empty()) out["algorithm"] = summary.algorithm;
   out["step"] = summary.step;
   out["steps"] = summary.steps;
   out["parameters"] = summary.parameters;

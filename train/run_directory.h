@@ -15,6 +15,8 @@ namespace longhand::train {
 struct Summary {
   std::string status;  // "finished", "early", "stopped" or "diverged"
   std::string task, attention;
+  std::string
+      algorithm;  // Variant::algorithm() of the longest sequences, where there is more to say
   int64_t step = 0, steps = 0;
   int64_t parameters = 0;
   std::optional<Record> training;  // the last record of each kind, of this process

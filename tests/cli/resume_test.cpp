@@ -120,6 +120,34 @@ TEST_CASE("resuming gives the bits of a run without interruption") {
   }
 }
 
+TEST_CASE("every variant trains from its example configuration, and resuming gives the same bits") {
+  const std::string variant = GENERATE(from_range(attention::names()));
+  CAPTURE(variant);
+  const TemporaryDirectory folder;
+  const std::vector<std::string> train{
+      "train", std::string(LONGHAND_CONFIGS) + "/variants/" + variant + ".toml", "--set",
+      "train.log_every=10"};
+  auto arguments = train;
+  arguments.insert(arguments.end(), {"--threads", "2", "--out", "whole"});
+  const Outcome whole = run(arguments, folder.path());
+  INFO(whole.err);
+  REQUIRE(whole.code == 0);
+  std::vector<double> losses;
+  for (const std::string& line : lines_of(folder / "whole" / "metrics.jsonl"))
+    if (const auto record = nlohmann::json::parse(line); record["split"] == "train")
+      losses.push_back(record["loss"]);
+  REQUIRE(losses.size() == 10);
+  CHECK(losses.back() < losses.front() - 0.1);
+
+  const Outcome stopped = interrupted(train, folder.path(), "parts", SIGTERM);
+  INFO(stopped.err);
+  REQUIRE(stopped.code == 75);
+  const Outcome resumed = run({"train", "--resume", "parts", "--threads", "1"}, folder.path());
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  check_identical(folder / "whole", folder / "parts");
+}
+
 TEST_CASE("a finished run can be made longer") {
   const TinyFolder folder;
   REQUIRE(run({"train", "config.toml", "--out", "long", "--set", "train.steps=40"}, folder.path())

@@ -131,12 +131,20 @@ TEST_CASE("what nobody reads is unknown") {
   CHECK_THROWS_WITH(empty.check_all_read(), "x.y is not known; no options are known here");
 }
 
-TEST_CASE("optional values may stay unread, but are checked when read") {
+TEST_CASE("optional values may stay unread, and are dropped where they do not fit") {
   Options o("attention");
   o.set("features", -1, "config.toml:4:1", true);
   CHECK_NOTHROW(o.check_all_read());
-  CHECK_THROWS_AS(o.get_int("features", 16, 1), ConfigError);
+  CHECK(o.get_int("features", 16, 1) == 16);
+  CHECK_FALSE(o.has("features"));
+  o.set("features", 20, "", true);
+  CHECK(o.get_int("features", 16, 1) == 20);
+  CHECK(o.has("features"));
+  o.set("kernel", "positive", "", true);
+  CHECK(o.get_choice("kernel", "softmax", {"softmax", "gaussian"}) == "softmax");
+  CHECK(o.effective().at("kernel") == OptionValue("softmax"));
   o.set("features", 3);  // set again, it is not optional any more
+  o.set("colour", 3);
   CHECK_THROWS_AS(Options(o).check_all_read(), ConfigError);
 }
 

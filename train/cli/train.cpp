@@ -176,11 +176,12 @@ std::unique_ptr<train::Experiment> make(const train::Config& config, bool quiet)
   return std::make_unique<train::Experiment>(config);
 }
 
-train::Summary summarise(const train::Experiment& e, const train::Trainer& trainer,
+train::Summary summarise(train::Experiment& e, const train::Trainer& trainer,
                          const Reporter& reporter) {
   train::Summary s;
   s.task = e.task.info.name;
   s.attention = e.model.config().attention;
+  s.algorithm = e.model.kernel(0).algorithm(e.model.config().max_length);
   s.step = trainer.state().step;
   s.steps = e.options.steps;
   s.parameters = e.model.parameter_count();
@@ -218,6 +219,9 @@ int train(const TrainArguments& arguments) {
   reporter.say(fmt::format("{}: {}, {} attention, {} parameters, {} threads", run.path().string(),
                            experiment->task.info.name, experiment->model.config().attention,
                            with_commas(experiment->model.parameter_count()), threads()));
+  attention::Variant& kernel = experiment->model.kernel(0);
+  if (const auto how = kernel.algorithm(experiment->model.config().max_length); !how.empty())
+    reporter.say("attention computes " + how);
   if (!arguments.resume.empty()) {
     if (start.checkpoint) {
       trainer.resume(*start.checkpoint);
