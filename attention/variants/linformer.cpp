@@ -99,6 +99,10 @@ class Linformer final : public Variant {
     return {keys, two_projections() ? squeeze(compress(tokens, mask.lengths, true), 1) : keys};
   }
 
+  std::optional<int64_t> rank(int64_t tokens) const override {
+    if (inputs_ || slots_of(tokens) >= tokens) return {};
+    return slots_of(tokens);
+  }
   Cost cost(int64_t queries, int64_t keys) const override {
     const double N = static_cast<double>(queries), M = static_cast<double>(keys),
                  width = static_cast<double>(config().heads * config().head_dim),

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <limits>
 
+#include "longhand/attention/decoder.h"
 #include "longhand/attention/dropout_option.h"
 #include "longhand/attention/mask.h"
 #include "longhand/autograd/ops.h"
@@ -30,12 +31,13 @@ class LowrankDecoder final : public Decoder {
         v_(v.clone()),
         state_(Tensor::zeros({batch, u.size(0), u.size(2), dim}, u.dtype())) {}
 
-  Tensor step(const Tensor&, const Tensor&, const Tensor& x) override {
+  Tensor step(const Tensor&, const Tensor&, const Tensor& v) override {
     check<ShapeError>(next_ < u_.size(1), "lowrank: a decoder of at most ", u_.size(1), " tokens");
     const auto row = [&](const Tensor& factor) {  // (H, r, 1)
       return Variable(factor.select(1, next_).unsqueeze(2));
     };
-    state_ = (Variable(state_) + row(v_) * Variable(x.unsqueeze(2))).value();
+    const Variable x(repeat_groups(v, u_.size(0)).unsqueeze(2));  // (B, H, 1, D)
+    state_ = (Variable(state_) + row(v_) * x).value();
     const Tensor out = sum(Variable(state_) * row(u_), {2}).value();
     ++next_;
     return out;
@@ -72,6 +74,10 @@ class Lowrank final : public Variant {
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return std::make_unique<LowrankDecoder>(u_.value(), v_.value(), batch, config().head_dim);
+  }
+  std::optional<int64_t> rank(int64_t tokens) const override {
+    if (softmax_ || config().causal || rank_ >= tokens) return {};
+    return rank_;
   }
   Cost cost(int64_t queries, int64_t) const override {
     const auto number = [](int64_t n) { return static_cast<double>(n); };

@@ -1,6 +1,7 @@
 // Uniform attention: what is left of softmax attention when no score differs from any other.
 //
 //   out_i = mean of v_j over the real tokens j (causal: over j <= i)
+#include "longhand/attention/decoder.h"
 #include "longhand/attention/dropout_option.h"
 #include "longhand/attention/variant.h"
 #include "longhand/autograd/ops.h"
@@ -11,6 +12,7 @@ namespace {
 // Running sums, in double as cumsum keeps them.
 class MeanDecoder final : public Decoder {
  public:
+  explicit MeanDecoder(int64_t heads) : heads_(heads) {}
   Tensor step(const Tensor&, const Tensor&, const Tensor& v) override {
     if (!sums_) sums_ = Tensor::zeros(v.shape(), DType::f64);
     ++tokens_;
@@ -23,12 +25,13 @@ class MeanDecoder final : public Decoder {
         out.data<T>()[i] = static_cast<T>(sum) * inverse;
       }
     });
-    return out;
+    return repeat_groups(out, heads_);
   }
   int64_t bytes() const override { return sums_ ? sums_.numel() * 8 : 0; }
 
  private:
-  Tensor sums_;  // (B, H, D)
+  int64_t heads_;
+  Tensor sums_;  // (B, G, D)
   int64_t tokens_ = 0;
 };
 
@@ -38,7 +41,11 @@ class Mean final : public Variant {
     refuse_dropout(config, "mean");
   }
   std::unique_ptr<Decoder> make_decoder(int64_t) const override {
-    return std::make_unique<MeanDecoder>();
+    return std::make_unique<MeanDecoder>(config().heads);
+  }
+  std::optional<int64_t> rank(int64_t tokens) const override {
+    if (config().causal || tokens == 1) return {};
+    return 1;
   }
   Cost cost(int64_t queries, int64_t keys) const override {
     const int64_t width = config().heads * config().head_dim;

@@ -2,6 +2,7 @@
 // looking at other tokens.
 //
 //   out_i = v_i
+#include "longhand/attention/decoder.h"
 #include "longhand/attention/dropout_option.h"
 #include "longhand/attention/variant.h"
 
@@ -10,8 +11,14 @@ namespace {
 
 class NoneDecoder final : public Decoder {
  public:
-  Tensor step(const Tensor&, const Tensor&, const Tensor& v) override { return v.clone(); }
+  explicit NoneDecoder(int64_t heads) : heads_(heads) {}
+  Tensor step(const Tensor&, const Tensor&, const Tensor& v) override {
+    return repeat_groups(v, heads_).clone();
+  }
   int64_t bytes() const override { return 0; }
+
+ private:
+  int64_t heads_;
 };
 
 class None final : public Variant {
@@ -20,7 +27,7 @@ class None final : public Variant {
     refuse_dropout(config, "none");
   }
   std::unique_ptr<Decoder> make_decoder(int64_t) const override {
-    return std::make_unique<NoneDecoder>();
+    return std::make_unique<NoneDecoder>(config().heads);
   }
 
  private:

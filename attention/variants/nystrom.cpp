@@ -148,6 +148,10 @@ class Nystrom final : public Variant {
                           exact_below_ == landmarks_ ? " landmarks" : "");
   }
 
+  std::optional<int64_t> rank(int64_t tokens) const override {
+    if (conv_ || tokens <= exact_below_ || tokens <= landmarks_) return {};
+    return landmarks_;
+  }
   Cost cost(int64_t queries, int64_t) const override {
     const auto number = [](int64_t n) { return static_cast<double>(n); };
     const double N = number(queries), H = number(config().heads), D = number(config().head_dim),

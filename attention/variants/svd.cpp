@@ -159,6 +159,10 @@ class SvdAttention final : public Variant {
     if (rule_.energy > 0 || tokens > rule_.rank) return {};
     return concat_message("softmax: the rank of ", tokens, " tokens is at most ", rule_.rank);
   }
+  std::optional<int64_t> rank(int64_t tokens) const override {
+    if (rule_.energy > 0 || rule_.rank >= tokens) return {};
+    return rule_.rank;
+  }
   Cost cost(int64_t queries, int64_t keys) const override {
     const auto N = static_cast<double>(queries), M = static_cast<double>(keys),
                H = static_cast<double>(config().heads), D = static_cast<double>(config().head_dim);

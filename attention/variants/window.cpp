@@ -93,11 +93,14 @@ class WindowDecoder final : public Decoder {
       : window_(std::min(window, config.max_length - 1)),
         globals_(std::min(globals, config.max_length)),
         max_length_(config.max_length),
-        keys_(Tensor::zeros({batch, config.heads, globals_ + window_ + 1, config.head_dim}, dtype)),
+        keys_(Tensor::zeros({batch, config.kv_heads, globals_ + window_ + 1, config.head_dim},
+                            dtype)),
         values_(keys_.clone()) {}
 
   Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) override {
     check<ShapeError>(next_ < max_length_, "window: a decoder of at most ", max_length_, " tokens");
+    check<ShapeError>(q.size(0) == keys_.size(0) && q.size(1) % keys_.size(1) == 0,
+                      "window: queries ", q.shape(), " for keys ", keys_.shape());
     const int64_t t = next_++;
     const auto place = [&](int64_t j) {
       return j < globals_ ? j : globals_ + (j - globals_) % (window_ + 1);
@@ -113,11 +116,12 @@ class WindowDecoder final : public Decoder {
     Tensor out = Tensor::zeros(q.shape(), q.dtype());
     dispatch_float(q.dtype(), [&]<class T>() {
       const int64_t D = q.size(2), rows = q.size(0) * q.size(1), stride = keys_.size(2) * D;
+      const int64_t group = q.size(1) / keys_.size(1);
       const T tau = static_cast<T>(1 / std::sqrt(static_cast<double>(D)));
       std::vector<T> weights(seen.size());
       for (int64_t r = 0; r < rows; ++r) {
-        const T *query = queries.data<T>() + r * D, *key = keys_.data<T>() + r * stride,
-                *value = values_.data<T>() + r * stride;
+        const T *query = queries.data<T>() + r * D, *key = keys_.data<T>() + r / group * stride,
+                *value = values_.data<T>() + r / group * stride;
         T largest = -std::numeric_limits<T>::infinity(), total = 0;
         for (size_t s = 0; s < seen.size(); ++s) {
           T score = 0;
@@ -139,7 +143,7 @@ class WindowDecoder final : public Decoder {
 
  private:
   int64_t window_, globals_, max_length_;
-  Tensor keys_, values_;  // (B, H, g + w + 1, D)
+  Tensor keys_, values_;  // (B, G, g + w + 1, D)
   int64_t next_ = 0;
 };
 

@@ -76,6 +76,10 @@ TEST_CASE("none is the value itself") {
   CHECK(identical(one(padded, 1, 2).contiguous(), one(v, 1, 2).contiguous()));
   CHECK(all_zero(padded.slice(0, 1, 2).slice(1, 2, 5)));
   check_decoder(*make_variant("none", {.causal = true}), 5, DType::f64, 0);
+  const auto grouped = make_variant("none", {.heads = 4, .kv_heads = 2, .causal = true});
+  const Tensor row = normal({1, 2, 4}, 1);
+  CHECK(identical(grouped->decoder(1)->step(normal({1, 4, 4}, 2), row, row).select(1, 1),
+                  row.select(1, 0)));
 }
 
 TEST_CASE("mean is the mean of the real tokens, causal of those so far") {

@@ -39,6 +39,10 @@ const std::vector<Case> cases{
     {"linear", {{"feature_map", std::string("taylor2")}}},
     {"linear", {{"feature_map", std::string("cosformer")}}},
     {"linear", {{"feature_map", std::string("hedgehog")}}},
+    {"window", {{"window", int64_t{5}}, {"global_tokens", int64_t{0}}}},
+    {"window", {}},
+    {"lowrank", {}},
+    {"mean", {}},
 };
 
 Options options_of(const Case& c) {
