@@ -192,12 +192,17 @@ class SvdAttention final : public Variant {
     Variable out = matmul(Pr, transpose(v, 1, 2));
     if (!renormalize_ && !mask.keep.defined() && !mask.bias.defined()) return transpose(out, 1, 2);
     // A query without keys has a row of zeros in P, of rounding errors in P_r. Padding may be such.
-    Tensor attends = Tensor::empty(P.shape().without_axis(-1).with_axis(3, 1), DType::u8);
-    const std::vector<double> weights = sum(P, {3}).value().to_vector<double>();
-    std::transform(weights.begin(), weights.end(), attends.data<uint8_t>(),
-                   [](double w) { return w > 0.5; });
+    // And all of a row may be cut away: there is nothing to normalise then.
+    const Variable sums = sum(Pr, {3}, true);
+    Tensor attends = Tensor::empty(sums.shape(), DType::u8);
+    const auto whole = sum(P, {3}).value().to_vector<double>();
+    const auto left = sums.value().to_vector<double>();
+    std::transform(whole.begin(), whole.end(), left.begin(), attends.data<uint8_t>(),
+                   [this](double w, double cut) {
+                     return w > 0.5 && !(renormalize_ && std::abs(cut) <= 1e-6);
+                   });
     if (mask.lengths.defined()) attends = both(attends, mask.lengths);
-    if (renormalize_) out = out / where(attends, sum(Pr, {3}, true), 1.0);
+    if (renormalize_) out = out / where(attends, sums, 1.0);
     return transpose(where(attends, out, 0.0), 1, 2);
   }
 
