@@ -16,7 +16,7 @@ using Catch::Contains;
 namespace {
 
 const std::filesystem::path sample =
-    std::filesystem::path(__FILE__).parent_path() / "listops_sample.tsv";
+    std::filesystem::path(LONGHAND_TEST_DATA) / "listops_sample.tsv";
 
 // The value of the expression at `at`, from the definition: by recursion, on sorted lists.
 template <class Tokens>
