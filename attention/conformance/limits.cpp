@@ -191,6 +191,12 @@ void gaussian_limits(Findings& f) {
     f.expect(d <= 1e-12, "with keys of equal norms the result differs from softmax attention by ",
              d);
   }
+  has_kernel(f, "e^(-|q - k|² / (2 sqrt D sigma²))", "gaussian", {{"sigma", 1.5}},
+             [](int64_t, int64_t, const Row& q, const Row& key) {
+               double square = 0;
+               for (int64_t d = 0; d < D; ++d) square += (q[d] - key[d]) * (q[d] - key[d]);
+               return std::exp(-square / (2 * 2 * 1.5 * 1.5));
+             });
   // All 2N rows sampled, nothing added: the approximation is exact.
   equal(f, "all landmarks, gamma = 0 and the exact kernel",
         *make_variant("gaussian", {{"landmarks", 2 * N}, {"gamma", 0.0}, {"inverse", "exact"}},
