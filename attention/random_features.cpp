@@ -4,18 +4,12 @@
 #include <numbers>
 #include <vector>
 
+#include "longhand/attention/random_state.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/linalg.h"
 
 namespace longhand::attention {
 namespace {
-
-Tensor state_of(const Generator& generator) {
-  const Generator::State state = generator.state();
-  return Tensor::from(
-      std::vector<int64_t>{static_cast<int64_t>(state.key), static_cast<int64_t>(state.stream)},
-      {2});
-}
 
 // Rows of the wanted norm, from unit vectors: block(i) gives the next `dim` of them as (dim, dim).
 template <class F>
@@ -119,7 +113,7 @@ RandomFeatureVariant::RandomFeatureVariant(const nn::Scope& scope_, const Config
                                                                                  : RowNorm::sqrt_d),
       per_head_(config.options.get_choice("heads", "shared", {"shared", "per_head"}) == "per_head"),
       redraw_interval_(config.options.get_int("redraw_interval", 1000, 0)),
-      random_state_(scope("random_state"), state_of(init_random().fork("features"))),
+      random_state_(scope("random_state"), state_tensor(init_random().fork("features"))),
       redraws_(scope("redraws"), Tensor::zeros({}, DType::i64)),
       steps_(scope("steps"), Tensor::zeros({}, DType::i64)),
       features_(scope("features"), draw()) {
@@ -128,8 +122,7 @@ RandomFeatureVariant::RandomFeatureVariant(const nn::Scope& scope_, const Config
 
 // Of the draw that the counters stand at.
 Generator RandomFeatureVariant::generator() const {
-  const int64_t* const state = random_state_.value().data<int64_t>();
-  return Generator::from_state({static_cast<uint64_t>(state[0]), static_cast<uint64_t>(state[1])})
+  return generator_of(random_state_.value())
       .fork(static_cast<uint64_t>(*redraws_.value().data<int64_t>()));
 }
 

@@ -27,6 +27,7 @@
 #include "longhand/attention/dropout_option.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/random_features.h"
+#include "longhand/attention/random_state.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/gemm.h"
 #include "longhand/core/linalg.h"
@@ -90,11 +91,7 @@ class Gaussian final : public Variant {
     iterative_ = o.get_choice("inverse", "iterative", {"iterative", "exact"}) == "iterative";
     if (iterative_) iterations_ = o.get_int("inverse_iterations", 6, 0, 1000);
     redraw_interval_ = o.get_int("redraw_interval", 1, 0);
-    const Generator::State state = init_random().fork("landmarks").state();
-    random_state_.emplace(scope("random_state"),
-                          Tensor::from(std::vector<int64_t>{static_cast<int64_t>(state.key),
-                                                            static_cast<int64_t>(state.stream)},
-                                       {2}));
+    random_state_.emplace(scope("random_state"), state_tensor(init_random().fork("landmarks")));
     redraws_.emplace(scope("redraws"), Tensor::zeros({}, DType::i64));
     steps_.emplace(scope("steps"), Tensor::zeros({}, DType::i64));
 
@@ -153,17 +150,14 @@ class Gaussian final : public Variant {
                   const nn::Pass& pass) override {
     if (landmarks_) return through_landmarks(q, k, v, mask);
     const Variable Q = transpose(q, 1, 2), K = transpose(k, 1, 2), V = transpose(v, 1, 2);
-    const int64_t N = Q.size(2), M = K.size(2);
+    const int64_t M = K.size(2);
     // Of a normalised row the query's own norm cancels.
     Variable s = normalized_
                      ? affine(matmul(Q, transpose(K, 2, 3)) - transpose(norms(K), 2, 3), scale())
                      : distances(Q, K, scale());
     if (mask.bias.defined()) s = s + mask.bias;
     if (config().causal) {
-      Tensor past = Tensor::empty({N, M}, DType::u8);
-      for (int64_t i = 0; i < N; ++i)
-        for (int64_t j = 0; j < M; ++j) past.data<uint8_t>()[i * M + j] = j <= i;
-      s = where(past, s, never);
+      s = where(causal_keep(M), s, never);
     } else if (mask.lengths.defined()) {
       s = where(real_tokens(mask.lengths, M).permute({0, 2, 3, 1}), s, never);
     }
@@ -179,12 +173,10 @@ class Gaussian final : public Variant {
     std::iota(rows.begin(), rows.end(), 0);
     const int64_t count = landmarks_ / 2;
     if (n <= count) return rows;
-    const int64_t* const state = random_state_->value().data<int64_t>();
-    RandomStream random(
-        Generator::from_state({static_cast<uint64_t>(state[0]), static_cast<uint64_t>(state[1])})
-            .fork(static_cast<uint64_t>(*redraws_->value().data<int64_t>()))
-            .fork(of)
-            .fork(static_cast<uint64_t>(n)));
+    RandomStream random(generator_of(random_state_->value())
+                            .fork(static_cast<uint64_t>(*redraws_->value().data<int64_t>()))
+                            .fork(of)
+                            .fork(static_cast<uint64_t>(n)));
     for (int64_t i = 0; i < count; ++i)
       std::swap(rows[i], rows[i + static_cast<int64_t>(random.below(n - i))]);
     rows.resize(count);
