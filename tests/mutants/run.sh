@@ -10,9 +10,13 @@ cd "$(dirname "$(readlink -f "$0")")/../.."
 work=${LONGHAND_MUTANTS_DIR:-build/mutants}
 mkdir -p "$work"
 work=$(readlink -f "$work")
-rm -rf "$work/source"
-mkdir "$work/source"
-git ls-files -z | xargs -0 cp -p --parents -t "$work/source"
+mkdir -p "$work/source"
+# What has not changed since the last run keeps its time, and need not be built again.
+find "$work/source" -type f -printf '%P\n' | sort | comm -13 <(git ls-files | sort) - |
+  (cd "$work/source" && xargs -r -d '\n' rm)
+git ls-files | while read -r file; do
+  cmp -s "$file" "$work/source/$file" || cp --parents "$file" "$work/source"
+done
 echo "== build the suite"
 cmake -S "$work/source" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
   -DLONGHAND_BUILD_TESTS=OFF >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
