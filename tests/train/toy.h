@@ -39,7 +39,7 @@ class ToyDataset : public data::Dataset {
         tokens[b * N + n] = token;
         if (n % 4 != 3) each[b * N + n] = token % classes;
       }
-      first[b] = tokens[b * N] % classes;
+      first[b] = static_cast<int32_t>(tokens[b * N] % classes);
     }
     return {Tensor::from(tokens, {B, N}),
             per_token_ ? Tensor::from(each, {B, N}) : Tensor::from(first, {B}),
