@@ -135,20 +135,9 @@ class Scratch {
 template <class T>
 void pack_transposed(const T* from, int64_t token, int64_t count, int64_t lanes, int64_t D,
                      T factor, T* to) {
-  constexpr int64_t strip = 8;
-  simd([&] {
-    for (int64_t i = 0; i < lanes; i += strip) {
-      if (i + strip <= count) {
-        const T* const rows = from + i * token;
-        for (int64_t d = 0; d < D; ++d)
-          for (int64_t l = 0; l < strip; ++l) to[d * lanes + i + l] = factor * rows[l * token + d];
-      } else {
-        for (int64_t d = 0; d < D; ++d)
-          for (int64_t l = i; l < i + strip; ++l)
-            to[d * lanes + l] = l < count ? factor * from[l * token + d] : T{0};
-      }
-    }
-  });
+  kernels::transpose_into(count, D, from, token, factor, to, lanes);
+  if (count < lanes)
+    for (int64_t d = 0; d < D; ++d) std::fill(to + d * lanes + count, to + (d + 1) * lanes, T{0});
 }
 
 // The scores of one block of queries of one head with some keys at a time.

@@ -190,4 +190,67 @@ void gemm_tile(int64_t m, int64_t n, int64_t k, Strided<float> a, const float* b
   }
 }
 
+template <>
+bool has_tile_kernels<double>() {
+  return false;
+}
+template <>
+bool has_tile_kernels<float>() {
+  return isa() != Isa::baseline;
+}
+
+template <class T>
+void transpose_into(int64_t m, int64_t k, const T* a, int64_t row, T factor, T* to, int64_t ldt) {
+  constexpr int64_t strip = 8;  // written side by side
+  simd([&] {
+    int64_t i = 0;
+    for (; i + strip <= m; i += strip)
+      for (int64_t l = 0; l < k; ++l)
+        for (int64_t s = 0; s < strip; ++s) to[l * ldt + i + s] = factor * a[(i + s) * row + l];
+    for (; i < m; ++i)
+      for (int64_t l = 0; l < k; ++l) to[l * ldt + i] = factor * a[i * row + l];
+  });
+}
+
+template <class T>
+void pack_panels(int64_t k, int64_t n, Strided<T> b, T factor, int64_t begin, int64_t end,
+                 T* panels) {
+  for (int64_t p = begin; p < end; ++p) {
+    const int64_t first = p * panel_width, width = std::min(panel_width, n - first);
+    const T* const from = b.data + first * b.col;
+    T* const to = panels + first * k;
+    if (b.col != 1) {
+      transpose_into(width, k, from, b.col, factor, to, panel_width);
+      continue;
+    }
+    simd([&] {
+      for (int64_t l = 0; l < k; ++l)
+        for (int64_t j = 0; j < width; ++j) to[l * panel_width + j] = factor * from[l * b.row + j];
+    });
+  }
+}
+
+template <class T>
+void gemm_panels(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* panels, T* c, int64_t ldc,
+                 bool add) {
+  // So many rows of a, and so much of a panel, stay in the first two caches.
+  constexpr int64_t rows = 96, depth = 512;
+  for (int64_t i = 0; i < m; i += rows)
+    for (int64_t l = 0; l == 0 || l < k; l += depth)
+      for (int64_t j = 0; j < n; j += panel_width)
+        gemm_tile<T>(std::min(rows, m - i), std::min(panel_width, n - j), std::min(depth, k - l),
+                     {a.data + i * a.row + l * a.col, a.row, a.col},
+                     panels + j * k + l * panel_width, panel_width, c + i * ldc + j, ldc,
+                     add || l > 0);
+}
+
+template void transpose_into(int64_t, int64_t, const float*, int64_t, float, float*, int64_t);
+template void transpose_into(int64_t, int64_t, const double*, int64_t, double, double*, int64_t);
+template void pack_panels(int64_t, int64_t, Strided<float>, float, int64_t, int64_t, float*);
+template void pack_panels(int64_t, int64_t, Strided<double>, double, int64_t, int64_t, double*);
+template void gemm_panels(int64_t, int64_t, int64_t, Strided<float>, const float*, float*, int64_t,
+                          bool);
+template void gemm_panels(int64_t, int64_t, int64_t, Strided<double>, const double*, double*,
+                          int64_t, bool);
+
 }  // namespace longhand::kernels

@@ -2,6 +2,7 @@
 
 #include <sys/wait.h>
 
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -20,7 +21,7 @@ using kernels::Strided;
 namespace {
 
 template <class T>
-constexpr T nan = std::numeric_limits<T>::quiet_NaN();
+constexpr T not_a_number = std::numeric_limits<T>::quiet_NaN();
 
 // A matrix of random numbers whose elements are `row` and `col` apart, NaN in between and around.
 template <class T>
@@ -29,7 +30,7 @@ struct Matrix {
   int64_t start, row, col;
 
   Matrix(int64_t rows, int64_t cols, int64_t row_, int64_t col_, RandomStream& random)
-      : memory(static_cast<size_t>(100 + rows * row_ + cols * col_), nan<T>),
+      : memory(static_cast<size_t>(100 + rows * row_ + cols * col_), not_a_number<T>),
         start(50),
         row(row_),
         col(col_) {
@@ -59,7 +60,7 @@ void check_tiles(int64_t m, int64_t n, int64_t k, RandomStream& random) {
   Matrix<T> wanted = c;
   if (!add)
     for (int64_t i = 0; i < m; ++i)
-      for (int64_t j = 0; j < n; ++j) c.at(i, j) = nan<T>;
+      for (int64_t j = 0; j < n; ++j) c.at(i, j) = not_a_number<T>;
   Matrix<T> in_parts = c;
 
   gemm_tile<T>(m, n, k, {a.data(), a.row, a.col}, b.data(), b.row, c.data(), c.row, add);
@@ -99,6 +100,43 @@ TEMPLATE_TEST_CASE("gemm_tile: against plain sums, alone and in parts", "[gemm_t
     for (const int64_t n : {0, 1, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 40, 63, 65})
       for (const int64_t k : {0, 1, 3, 16, 33}) check_tiles<TestType>(m, n, k, random);
   check_tiles<TestType>(101, 130, 67, random);
+}
+
+TEMPLATE_TEST_CASE("gemm_panels: against plain sums", "[gemm_tile]", float, double) {
+  RandomStream random{Generator(2)};
+  for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
+           {1, 1, 1}, {97, 33, 0}, {100, 70, 40}, {7, 31, 1030}, {193, 32, 513}, {5, 100, 512}}) {
+    const bool across = random.below(2), add = random.below(2);
+    INFO("(" << m << ", " << k << ") times (" << k << ", " << n << "), add " << add
+             << ", b transposed " << across);
+    Matrix<TestType> a(m, k, k + 1, 1, random), c(m, n, n + 2, 1, random);
+    Matrix<TestType> b(k, n, across ? 1 : n + 3, across ? k + 2 : 1, random);
+    std::vector<TestType> panels(static_cast<size_t>(kernels::panels_size(k, n)),
+                                 not_a_number<TestType>);
+    const int64_t count = (n + kernels::panel_width - 1) / kernels::panel_width;
+    const int64_t some = static_cast<int64_t>(random.below(static_cast<uint64_t>(count + 1)));
+    for (const auto& [begin, end] : {std::pair{int64_t{0}, some}, std::pair{some, count}})
+      kernels::pack_panels<TestType>(k, n, {b.data(), b.row, b.col}, 2, begin, end, panels.data());
+    Matrix<TestType> wanted = c;
+    kernels::gemm_panels<TestType>(m, n, k, {a.data(), a.row, a.col}, panels.data(), c.data(),
+                                   c.row, add);
+    bool all_near = true;
+    const double unit = static_cast<double>(std::numeric_limits<TestType>::epsilon());
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        double sum = add ? static_cast<double>(wanted.at(i, j)) : 0, magnitude = std::abs(sum);
+        for (int64_t l = 0; l < k; ++l) {
+          const double term = 2 * static_cast<double>(a.at(i, l)) * static_cast<double>(b.at(l, j));
+          sum += term;
+          magnitude += std::abs(term);
+        }
+        const double error = std::abs(static_cast<double>(c.at(i, j)) - sum);
+        all_near = all_near && error <= unit * std::sqrt(static_cast<double>(k) + 4) * magnitude;
+        wanted.at(i, j) = c.at(i, j);
+      }
+    REQUIRE(all_near);
+    REQUIRE(same_bits(c.memory, wanted.memory));
+  }
 }
 
 TEST_CASE("gemm_tile: on lower instruction sets") {
