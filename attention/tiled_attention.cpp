@@ -34,7 +34,7 @@ namespace {
 using kernels::gemm_tile;
 
 // Multiples of 16 lanes and 6 (12) rows. S takes half of the first cache, 18 KiB in f32.
-constexpr int64_t query_block = 48, key_block = 96;
+constexpr int64_t query_block = 48, key_block = 96;  // the most that a block has
 constexpr int64_t lane_multiple = 16;
 constexpr int64_t task_flops = int64_t{1} << 23;  // some 80 µs
 
@@ -86,6 +86,11 @@ struct Heads {
 struct Sizes {
   int64_t B, N, M, H, Hkv, D;
   int64_t query_blocks() const { return (N + query_block - 1) / query_block; }
+  // Of as even blocks as the lanes allow: 64 queries are two of 32.
+  int64_t block_queries() const {
+    const int64_t even = (N + query_blocks() - 1) / query_blocks();
+    return (even + lane_multiple - 1) / lane_multiple * lane_multiple;
+  }
   int64_t key_blocks() const { return (M + key_block - 1) / key_block; }
 };
 
@@ -158,9 +163,9 @@ class ScoreTile {
   }
 
   void start(const Heads<const T>& q, int64_t b, int64_t h, int64_t block) {
-    b_ = b, h_ = h, first_ = block * query_block;
+    b_ = b, h_ = h, first_ = block * rule_.sizes.block_queries();
     count_ = std::clamp<int64_t>(rule_.query_lengths[b] - first_, 0,
-                                 std::min(query_block, rule_.sizes.N - first_));
+                                 std::min(rule_.sizes.block_queries(), rule_.sizes.N - first_));
     lanes_ = (count_ + lane_multiple - 1) / lane_multiple * lane_multiple;
     some_ = all_ = {0, 0};
     if (count_ == 0) return;
@@ -305,7 +310,7 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
         gemm_tile<T>(count, D, part.size(), {s, 1, lanes}, hv.at(b, part.begin, hkv), hv.token, o,
                      D, true);
       }
-      const int64_t rows = std::min(query_block, z.N - tile.first());
+      const int64_t rows = std::min(z.block_queries(), z.N - tile.first());
       T* const to_lse = lse.data<T>() + (b * z.H + h) * z.N + tile.first();
       for (int64_t i = 0; i < rows; ++i) {
         T* const to = ho.at(b, tile.first() + i, h);
@@ -433,7 +438,7 @@ void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& 
         Tensor part = parts.defined() ? parts.select(0, group) : dq.to;
         const bool add = !parts.defined() && dq.beta != 0;
         const Heads<T> to(part);
-        const int64_t rows = std::min(query_block, z.N - first);
+        const int64_t rows = std::min(z.block_queries(), z.N - first);
         for (int64_t i = 0; i < rows; ++i) {
           T* const row = to.at(b, first + i, h);
           for (int64_t d = 0; d < D; ++d) {

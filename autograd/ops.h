@@ -63,6 +63,11 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias 
 /// tolerance * the largest count as 0 (see pseudo_inverse() in core/linalg.h); the gradient is that
 /// of a rank that does not change.
 Variable pinv(const Variable& a, double tolerance = 1e-12);
+/// `iterations` steps of Z <- Z/4 (13 I - AZ (15 I - AZ (7 I - AZ))) for each of a's matrices (…,
+/// m, m), from Z = start of the same shape: they converge to A⁺ from a start near enough, such as
+/// Aᵀ / (largest column sum times largest row sum of |A|). Razavi et al. 2014; Xiong et al. 2021
+/// (arXiv 2102.03902), eq. 11.
+Variable iterative_pinv(const Variable& a, const Variable& start, int64_t iterations);
 /// (aᵀ a + eps I)⁻¹ aᵀ, (…, n, m), for a (…, m, n) with m >= n and eps > 0: Tikhonov's inverse,
 /// near the Moore-Penrose one for eps near 0, of any square matrix, not only of symmetric ones.
 Variable ridge_inverse(const Variable& a, double eps);

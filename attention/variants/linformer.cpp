@@ -18,6 +18,7 @@
 
 #include "longhand/attention/dropout_option.h"
 #include "longhand/attention/mask.h"
+#include "longhand/attention/tiled_attention.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 
@@ -95,8 +96,8 @@ class Linformer final : public Variant {
     const int64_t B = x.size(0), N = x.size(1), d = x.size(2);
     Variable tokens = reshape(x, {B, N, 1, d});
     if (mask.lengths.defined()) tokens = where(real_tokens(mask.lengths, N), tokens, 0.0);
-    const Variable keys = squeeze(compress(tokens, mask.lengths, false), 1);
-    return {keys, two_projections() ? squeeze(compress(tokens, mask.lengths, true), 1) : keys};
+    const Variable keys = squeeze(compress(tokens, mask.lengths, false), 2);
+    return {keys, two_projections() ? squeeze(compress(tokens, mask.lengths, true), 2) : keys};
   }
 
   std::optional<int64_t> rank(int64_t tokens) const override {
@@ -117,17 +118,18 @@ class Linformer final : public Variant {
  private:
   Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                   const nn::Pass& pass) override {
-    const double tau = 1 / std::sqrt(static_cast<double>(q.size(3)));
-    const auto slots = [&](const Variable& x, bool values) {  // (B, H, slots, D)
-      return inputs_ ? transpose(x, 1, 2) : compress(x, mask.lengths, values);
+    // Exact attention to the slots: (B, slots, H, D).
+    const auto slots = [&](const Variable& x, bool values) {
+      return inputs_ ? x : compress(x, mask.lengths, values);
     };
     const Variable keys = slots(k, false), values = slots(v, true);
-    Variable scores = matmul(transpose(q, 1, 2), transpose(keys, 2, 3), tau);
+    TiledAttentionOptions options;
+    options.scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
     if (kind_ != "linear" && mask.lengths.defined())
-      scores = where(filled_slots(mask.lengths, keys.size(2)).permute({0, 2, 3, 1}), scores, never);
-    Variable p = softmax(scores);
-    if (pass.training && dropout_ > 0) p = dropout(p, dropout_, pass.random.fork(full_name()));
-    return transpose(matmul(p, values), 1, 2);
+      options.key_lengths = filled_slots(mask.lengths);
+    if (pass.training) options.dropout = dropout_;
+    if (options.dropout > 0) options.generator = pass.random.fork(full_name());
+    return tiled_attention(q, keys, values, options);
   }
 
   void read_k() {
@@ -149,7 +151,7 @@ class Linformer final : public Variant {
                       concat_message("at least 1 and at most ", 1 << 20, " is wanted"));
   }
 
-  // E x, or F x for values, (B, G, slots, d), of x (B, M, G, d) that holds zeros in padding.
+  // E x, or F x for values, (B, slots, G, d), of x (B, M, G, d) that holds zeros in padding.
   Variable compress(const Variable& x, const Tensor& lengths, bool values) const {
     check<ShapeError>(x.size(1) <= config().max_length, "linformer: ", x.size(1),
                       " tokens, but the projections are made for ", config().max_length);
@@ -157,8 +159,12 @@ class Linformer final : public Variant {
     const auto projection = [&] {
       return (values && owner.projection_v_ ? owner.projection_v_ : owner.projection_k_)->value();
     };
-    if (kind_ == "linear") return matmul(slice(projection(), -1, 0, x.size(1)), transpose(x, 1, 2));
     const int64_t B = x.size(0), M = x.size(1), G = x.size(2), d = x.size(3), slots = slots_of(M);
+    if (kind_ == "linear") {
+      const Variable E = slice(projection(), -1, 0, M);
+      if (E.rank() == 3) return transpose(matmul(E, transpose(x, 1, 2)), 1, 2);
+      return reshape(matmul(E, reshape(x, {B, M, G * d})), {B, slots, G, d});
+    }
     Variable padded = x;
     if (M < slots * block_)
       padded = concat({x, Variable(Tensor::zeros({B, slots * block_ - M, G, d}, x.dtype()))}, 1);
@@ -176,9 +182,9 @@ class Linformer final : public Variant {
       if (kind_ == "mean_pool")
         out = sum(blocks, {2}) * Variable(inverse_counts(real, x.dtype()));
       else
-        out = where(filled_slots(n, slots), max(where(real, blocks, never), 2), 0.0);
+        out = where(real_tokens(filled_slots(n), slots), max(where(real, blocks, never), 2), 0.0);
     }
-    return transpose(out, 1, 2);
+    return out;
   }
 
   // (B, slots, 1, 1): 1 / number of real tokens of each block, 0 without any.
@@ -194,11 +200,11 @@ class Linformer final : public Variant {
     return out;
   }
 
-  // (B, slots, 1, 1) u8, 1 for the blocks with a real token.
-  Tensor filled_slots(const Tensor& lengths, int64_t slots) const {
+  // (B) i32: how many blocks, the first ones, have a real token.
+  Tensor filled_slots(const Tensor& lengths) const {
     std::vector<int32_t> filled = lengths.to_vector<int32_t>();
     for (int32_t& n : filled) n = static_cast<int32_t>((n + block_ - 1) / block_);
-    return real_tokens(Tensor::from(filled, {lengths.numel()}), slots);
+    return Tensor::from(filled, {lengths.numel()});
   }
 
   int64_t slots_of(int64_t tokens) const {

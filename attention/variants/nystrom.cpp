@@ -32,6 +32,7 @@
 #include "longhand/attention/dropout_option.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/random_state.h"
+#include "longhand/attention/tiled_attention.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/parallel.h"
 #include "longhand/nn/init.h"
@@ -98,18 +99,9 @@ void cluster_means(const T* x, int64_t step, int64_t n, int64_t D, int64_t count
 }
 
 Variable iterated_inverse(const Variable& A, int64_t iterations) {
-  const int64_t m = A.size(-1);
   const Variable column_sums = sum(A, {-2}, true);
-  Variable Z = transpose(A, -2, -1) / max(column_sums, -1, true);
-  Tensor identity = Tensor::zeros({m, m}, A.dtype());
-  identity.reshape({m * m}).slice(0, 0, m * m, m + 1).fill(1);
-  const Variable I(identity);
-  for (int64_t i = 0; i < iterations; ++i) {
-    const Variable AZ = matmul(A, Z);
-    const Variable inner = 15 * I - matmul(AZ, 7 * I - AZ);
-    Z = matmul(Z, 13 * I - matmul(AZ, inner), 0.25);
-  }
-  return Z;
+  const Variable Z = transpose(A, -2, -1) / max(column_sums, -1, true);
+  return iterative_pinv(A, Z, iterations);
 }
 
 class Nystrom final : public Variant {
@@ -184,14 +176,20 @@ class Nystrom final : public Variant {
     Variable out;
     if (!all) out = through_landmarks(q, k, v, mask, lengths);
     if (exact) {
-      // Tokens from there on are padding in these samples.
+      // Tokens from there on are padding in these samples; what the others get is not used.
       const int64_t n = std::min(N, exact_below_);
+      Tensor few_keys;
+      if (mask.lengths.defined()) {
+        few_keys = mask.lengths.clone();
+        for (int64_t b = 0; b < B; ++b)
+          few_keys.data<int32_t>()[b] = std::min(lengths[b], static_cast<int32_t>(n));
+      }
       Variable first(Tensor::zeros({B, N - n, H, D}, q.dtype()));
       if (n > 0)
-        first = concat(
-            {softmax_attention(slice(q, 1, 0, n), slice(k, 1, 0, n), slice(v, 1, 0, n), mask),
-             first},
-            1);
+        first =
+            concat({attention_to(slice(k, 1, 0, n), slice(v, 1, 0, n), slice(q, 1, 0, n), few_keys),
+                    first},
+                   1);
       out = all ? first : where(few, first, out);
     }
     if (conv_) {
@@ -210,10 +208,12 @@ class Nystrom final : public Variant {
     return softmax(scores);
   }
 
-  static Variable softmax_attention(const Variable& q, const Variable& k, const Variable& v,
-                                    const Mask& mask) {
-    const Variable p = weights(transpose(q, 1, 2), transpose(k, 1, 2), mask.lengths);
-    return transpose(matmul(p, transpose(v, 1, 2)), 1, 2);
+  // softmax(τ q kᵀ) v of (B, N, H, D) without the N x M weights.
+  static Variable attention_to(const Variable& k, const Variable& v, const Variable& q,
+                               const Tensor& lengths) {
+    TiledAttentionOptions options;
+    options.key_lengths = lengths;
+    return tiled_attention(q, k, v, options);
   }
 
   Variable through_landmarks(const Variable& q, const Variable& k, const Variable& v,
@@ -227,21 +227,28 @@ class Nystrom final : public Variant {
     if (*std::min_element(counts.begin(), counts.end()) < m)
       landmarks = Tensor::from(counts, {static_cast<int64_t>(counts.size())});
 
-    const Variable Q = transpose(q, 1, 2), K = transpose(k, 1, 2), V = transpose(v, 1, 2);
-    const Tensor W = kind_ == "kmeans" ? Tensor() : selection(lengths, counts, m, N, q.dtype());
-    const auto landmarks_of = [&](const Variable& x, const Variable& X) {
-      return matmul(Variable(W ? W : clusters(x.value(), lengths, counts, m)), X);
-    };
-    const Variable Qm = landmarks_of(q, Q), Km = landmarks_of(k, K);  // (B, H, m, D)
-    const Variable F = weights(Q, Km, landmarks), G = weights(Qm, K, mask.lengths);
-    Variable A = weights(Qm, Km, landmarks);
+    const Variable Qm = landmarks_of(q, lengths, counts, m),
+                   Km = landmarks_of(k, lengths, counts, m);
+    Variable A = weights(transpose(Qm, 1, 2), transpose(Km, 1, 2), landmarks);
     if (landmarks) A = where(real_tokens(landmarks, m).transpose(1, 2), A, 0.0);
     const Variable Z = pinv_ == "svd"     ? pinv(A)
                        : pinv_ == "ridge" ? ridge_inverse(A, ridge_)
                                           : iterated_inverse(A, iterations_);
     first_A_ = A.value().select(0, 0).clone();
     first_Z_ = Z.value().select(0, 0).clone();
-    return transpose(matmul(F, matmul(Z, matmul(G, V))), 1, 2);
+    const Variable GV = attention_to(k, v, Qm, mask.lengths);  // (B, m, H, D)
+    return attention_to(Km, transpose(matmul(Z, transpose(GV, 1, 2)), 1, 2), q, landmarks);
+  }
+
+  // (B, m, H, D) of x (B, N, H, D).
+  Variable landmarks_of(const Variable& x, const std::vector<int32_t>& lengths,
+                        const std::vector<int32_t>& counts, int64_t m) const {
+    const int64_t B = x.size(0), N = x.size(1), H = x.size(2), D = x.size(3);
+    if (kind_ == "mean" && lengths.size() == 1 && N % m == 0)
+      return mean(reshape(x, {B, m, N / m, H, D}), {2});
+    const Tensor W = kind_ == "kmeans" ? clusters(x.value(), lengths, counts, m)
+                                       : selection(lengths, counts, m, N, x.dtype());
+    return transpose(matmul(Variable(W), transpose(x, 1, 2)), 1, 2);
   }
 
   // W for the kinds that look at positions alone: (samples, 1, m, tokens).
