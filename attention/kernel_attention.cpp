@@ -20,9 +20,6 @@ Variable with_ones(const Variable& v) {
   return concat({v, Variable(Tensor::full(shape, 1, v.dtype()))}, 3);
 }
 
-// (B, N, H, x) to (B, H, N, x) and back: a view.
-Variable swap_heads(const Variable& x) { return transpose(x, 1, 2); }
-
 // Zeros up to `tokens` along axis 1.
 Variable pad_tokens(const Variable& x, int64_t tokens) {
   if (x.size(1) == tokens) return x;
@@ -162,12 +159,6 @@ Tensor where_normaliser(const Tensor& sums, F f) {
 
 }  // namespace
 
-Variable kernel_sums(const Variable& fq, const Variable& fk, const Variable& v) {
-  const Variable state =  // (B, H, m, D + 1)
-      matmul(transpose(swap_heads(fk), 2, 3), swap_heads(with_ones(v)));
-  return swap_heads(matmul(swap_heads(fq), state));
-}
-
 Variable causal_kernel_sums(const Variable& fq, const Variable& fk, const Variable& v,
                             const Tensor& log_scale, int64_t chunk) {
   const int64_t B = fq.size(0), N = fq.size(1), H = fq.size(2);
@@ -215,13 +206,15 @@ Variable normalised(const Variable& sums, const Guard& guard) {
   return slice(sums, 3, 0, D) / den;
 }
 
-int64_t nonpositive_normalisers(const Tensor& sums, const Tensor& lengths) {
-  const Tensor at = where_normaliser(sums, [](auto d) { return d <= 0; });
-  if (!at.defined()) return 0;
+int64_t nonpositive_normalisers(const Tensor& normalisers, const Tensor& lengths) {
   int64_t count = 0;
-  for (int64_t b = 0; b < at.size(0); ++b) {
-    const int64_t n = lengths.defined() ? lengths.data<int32_t>()[b] : at.size(1);
-    for (const uint8_t flag : at.select(0, b).slice(0, 0, n).to_vector<uint8_t>()) count += flag;
+  for (int64_t b = 0; b < normalisers.size(0); ++b) {
+    const int64_t n = lengths.defined() ? lengths.data<int32_t>()[b] : normalisers.size(1);
+    const Tensor dens = normalisers.select(0, b).slice(0, 0, n).contiguous();
+    dispatch_float(dens.dtype(), [&]<class T>() {
+      const T* const d = dens.data<T>();
+      count += std::count_if(d, d + dens.numel(), [](T den) { return den <= 0; });
+    });
   }
   return count;
 }

@@ -20,35 +20,45 @@ constexpr double never = -std::numeric_limits<double>::infinity();
 
 Variable largest(const Variable& x, int axis) { return max(x.detach(), axis, true); }
 
-// Every factor common to a query cancels, and so does one that φ(q)_l gains and all φ(k)_l lose. Of
-// logarithms t_jl of keys and s_il of queries, with c_l = max_j t_jl over real tokens:
-//
-//   φ(k_j)_l = exp(t_jl - c_l),   φ(q_i)_l = exp(s_il + c_l - max_l (s_il + c_l)),   den_i >= 1
-//
-// whatever the norms. Of a factor e^h_j of a whole key, exp(h_j - max_j h_j) is left.
-Variable all_sums(const Features& f, const Variable& v, const Mask& mask) {
+// The logarithms of features, where they are given as products.
+Features written_out(const Features& f) {
+  if (!f.projection.defined()) return f;
+  const Variable W(f.projection);
+  const auto project = [&](const Variable& x) {
+    return W.rank() == 3 ? linear_of_heads(x, W) : linear(x, W);
+  };
+  const Variable key = project(f.key);
+  if (f.half_norm == 0) return {project(f.query), key, true};
+  return {project(f.query), key - affine(sum(square(f.key), {-1}, true), f.half_norm), true};
+}
+
+// Of a factor e^h_j of a whole key's features, exp(h_j - max_j h_j) is left, the maximum over real
+// tokens; the rest cancels.
+Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, const Guard& guard,
+                       Tensor* normalisers) {
   const Tensor& lengths = mask.lengths;
-  const Tensor real = lengths.defined() ? real_tokens(lengths, v.size(1)) : Tensor();
-  const auto masked = [&](const Variable& x, double otherwise) {
-    return real.defined() ? where(real, x, otherwise) : x;
-  };
-  // Of an empty sequence all are -inf; then anything finite will do.
-  const auto finite = [&](const Variable& c) {
-    return real.defined() ? where(not_empty(lengths), c, 0.0) : c;
-  };
-  if (f.logarithms) {
-    const Variable t = masked(f.key, never), c = finite(largest(t, 1)), s = f.query + c;
-    return kernel_sums(exp(s - largest(s, 3)), exp(t - c), v);
+  Variable key = f.key;
+  if (f.key_log.defined()) {
+    Variable h = f.key_log;
+    if (lengths.defined()) h = where(real_tokens(lengths, v.size(1)), h, never);
+    Variable c = largest(h, 1);
+    // Of an empty sequence it is -inf; then anything finite will do.
+    if (lengths.defined()) c = where(not_empty(lengths), c, 0.0);
+    key = key * exp(h - c);
   }
-  // Zeroed keys are not enough: their features may be anything.
-  if (!f.key_log.defined()) return kernel_sums(f.query, masked(f.key, 0), v);
-  const Variable h = masked(f.key_log, never), c = finite(largest(h, 1));
-  return kernel_sums(f.query, f.key * exp(h - c), v);
+  return kernel_attention(f.query, key, v,
+                          {.exponentials = f.logarithms,
+                           .projection = f.projection,
+                           .half_norm = f.half_norm,
+                           .key_lengths = lengths,
+                           .guard = guard},
+                          normalisers);
 }
 
 // A causal query must not know the maximum of later keys: c_j is one over features and j' <= j.
 // Padding, at the end, comes after all real tokens.
-Variable causal_sums(const Features& f, const Variable& v) {
+Variable causal_sums(const Features& products, const Variable& v) {
+  const Features f = written_out(products);
   if (f.logarithms) {
     const Tensor c = running_max(largest(f.key, 3).value().squeeze(3));
     const Variable fk = exp(f.key - Variable(c.unsqueeze(3)));
@@ -70,8 +80,8 @@ class KernelDecoder final : public Decoder {
     check<ShapeError>(q.rank() == 3 && q.size(0) == batch_, "decoder: q (", batch_,
                       ", H, D) is wanted, not ", q.shape());
     const int64_t H = q.size(1), D = v.size(2);
-    Features f = variant_.features(Variable(q.unsqueeze(1)),
-                                   Variable(repeat_groups(k, H).unsqueeze(1)), position_++);
+    Features f = written_out(variant_.features(
+        Variable(q.unsqueeze(1)), Variable(repeat_groups(k, H).unsqueeze(1)), position_++));
     Variable h = f.key_log;
     if (f.logarithms) {
       h = largest(f.key, 3);
@@ -115,7 +125,7 @@ class KernelDecoder final : public Decoder {
         }
       });
     });
-    return variant_.normalise(Variable(sums)).value().squeeze(1);
+    return normalised(Variable(sums), variant_.guard()).value().squeeze(1);
   }
 
   int64_t bytes() const override {
@@ -136,12 +146,20 @@ class KernelDecoder final : public Decoder {
 Variable KernelVariant::attend(const Variable& q, const Variable& k, const Variable& v,
                                const Mask& mask, const nn::Pass& pass) {
   const Features f = features(q, k, 0);
-  const Variable sums = config().causal ? causal_sums(f, v) : all_sums(f, v, mask);
+  Variable out;
+  Tensor normalisers;  // (B, N, H)
+  if (config().causal) {
+    const Variable sums = causal_sums(f, v);
+    normalisers = sums.value().select(3, v.size(3));
+    out = normalised(sums, guard_);
+  } else {
+    out = attend_to_all(f, v, mask, guard_, &normalisers);
+  }
   // Recomputation records gradients once, as does a pass without it: nothing counts twice.
   if (nonpositive_ && pass.training && grad_enabled())
     std::atomic_ref(*nonpositive_->mutable_value().data<int64_t>()) +=
-        nonpositive_normalisers(sums.value(), mask.lengths);
-  return normalise(sums);
+        nonpositive_normalisers(normalisers, mask.lengths);
+  return out;
 }
 
 std::unique_ptr<Decoder> KernelVariant::make_decoder(int64_t batch) const {

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "longhand/attention/kernel_attention.h"
+#include "longhand/attention/tiled_kernel_attention.h"
 #include "longhand/attention/variant.h"
 
 namespace longhand::attention {
@@ -28,13 +28,16 @@ class KernelVariant : public Variant {
     Variable query, key;
     bool logarithms = false;
     Variable key_log{};  // (B, M, H, 1): of a factor of each key's features, if not logarithms
+    /// W (m, D) or (H, m, D): the logarithms are W x, and of keys minus half_norm |x|², of the x
+    /// (B, ., H, D) that stand in their place.
+    Tensor projection{};
+    double half_norm = 0;
   };
   /// Of q (B, N, H, D) and k (B, M, H, D), whose first tokens stand at `position`. Padding holds
   /// zeros, and its features do not matter.
   virtual Features features(const Variable& q, const Variable& k, int64_t position) const = 0;
 
-  /// out_i from the sums (B, N, H, D + 1).
-  Variable normalise(const Variable& sums) const { return normalised(sums, guard_); }
+  const Guard& guard() const { return guard_; }
 
  protected:
   using Variant::Variant;

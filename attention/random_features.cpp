@@ -153,8 +153,12 @@ void RandomFeatureVariant::on_step() {
   if (phases_) copy_into(phases_->mutable_value(), draw_phases());
 }
 
+Tensor RandomFeatureVariant::projection(double scale) const {
+  return affine(Variable(features_.value()), scale).value();
+}
+
 Variable RandomFeatureVariant::project(const Variable& x, double scale) const {
-  const Variable W = affine(Variable(features_.value()), scale);
+  const Variable W(projection(scale));
   return per_head_ ? linear_of_heads(x, W) : linear(x, W);
 }
 

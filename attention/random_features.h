@@ -70,6 +70,8 @@ class RandomFeatureVariant : public KernelVariant {
   RandomFeatureVariant(const nn::Scope& scope, const Config& config, bool with_phases);
 
   int64_t features_count() const { return count_; }
+  /// scale W.
+  Tensor projection(double scale) const;
   /// W (scale x) for x (B, N, H, D): (B, N, H, m).
   Variable project(const Variable& x, double scale) const;
   /// b, or an undefined tensor.

@@ -21,67 +21,22 @@
 #include <limits>
 
 #include "longhand/attention/probability_dropout.h"
+#include "longhand/attention/tiles.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
-#include "longhand/core/storage.h"
 
 namespace longhand::attention {
 namespace {
 
 using kernels::gemm_tile;
+using namespace tiles;
 
 // Multiples of 16 lanes and 6 (12) rows. S takes half of the first cache, 18 KiB in f32.
 constexpr int64_t query_block = 48, key_block = 96;  // the most that a block has
-constexpr int64_t lane_multiple = 16;
-constexpr int64_t task_flops = int64_t{1} << 23;  // some 80 µs
-
-// What e^x and log x are for T.
-template <class T>
-struct Base;
-template <>
-struct Base<double> {
-  static constexpr double log_e = 1;
-  static double power(double x) { return math::exp(x); }
-  static double log(double x) { return std::log(x); }
-};
-template <>
-struct Base<float> {
-  static constexpr double log_e = std::numbers::log2e;
-  // 2^x for x <= 1, within 2.2e-7 of it; exactly 1 for 0; 0 below the normal numbers; NaN for NaN.
-  static float power(float x) {
-    const float shifted =
-        x + 0x1.8p23f;  // rounds x to an integer, in the low bits (see math-inl.h)
-    const float f = x - (shifted - 0x1.8p23f);
-    const float y = math::detail::horner(f, 0.00132764727f, 0.00967554133f, 0.0555071327f,
-                                         0.240221197f, 0.693146967f, 1.0f);
-    const float z =
-        std::bit_cast<float>(std::bit_cast<uint32_t>(y) + (std::bit_cast<uint32_t>(shifted) << 23));
-    return x < -126 ? 0 : z;
-  }
-  static float log(float x) { return std::log2(x); }
-};
-
-template <class T>
-constexpr T infinity = std::numeric_limits<T>::infinity();
-
-// (B, N, H, D), whose rows of D are contiguous.
-template <class T>
-struct Heads {
-  T* data;
-  int64_t batch, token, head;
-
-  explicit Heads(Tensor& t)
-      : data(t.data<T>()), batch(t.strides()[0]), token(t.strides()[1]), head(t.strides()[2]) {}
-  explicit Heads(const Tensor& t)
-      : data(t.data<std::remove_const_t<T>>()),
-        batch(t.strides()[0]),
-        token(t.strides()[1]),
-        head(t.strides()[2]) {}
-  T* at(int64_t b, int64_t n, int64_t h) const { return data + b * batch + n * token + h * head; }
-};
+constexpr int64_t task_flops = int64_t{1} << 23;     // some 80 µs
 
 struct Sizes {
   int64_t B, N, M, H, Hkv, D;
@@ -89,7 +44,7 @@ struct Sizes {
   // Of as even blocks as the lanes allow: 64 queries are two of 32.
   int64_t block_queries() const {
     const int64_t even = (N + query_blocks() - 1) / query_blocks();
-    return (even + lane_multiple - 1) / lane_multiple * lane_multiple;
+    return whole_lanes(even);
   }
   int64_t key_blocks() const { return (M + key_block - 1) / key_block; }
 };
@@ -120,31 +75,6 @@ struct Rule {
   }
 };
 
-// Memory for one task.
-class Scratch {
- public:
-  explicit Scratch(size_t bytes) : memory_(bytes), next_(memory_.data()) {}
-  template <class U>
-  U* take(int64_t n) {
-    U* const p = reinterpret_cast<U*>(next_);
-    next_ += (static_cast<size_t>(n) * sizeof(U) + 63) / 64 * 64;
-    return p;
-  }
-
- private:
-  Storage memory_;
-  std::byte* next_;
-};
-
-// to[d lanes + i] = factor from[i token + d], zeros for the lanes from count on.
-template <class T>
-void pack_transposed(const T* from, int64_t token, int64_t count, int64_t lanes, int64_t D,
-                     T factor, T* to) {
-  kernels::transpose_into(count, D, from, token, factor, to, lanes);
-  if (count < lanes)
-    for (int64_t d = 0; d < D; ++d) std::fill(to + d * lanes + count, to + (d + 1) * lanes, T{0});
-}
-
 // The scores of one block of queries of one head with some keys at a time.
 template <class T>
 class ScoreTile {
@@ -166,7 +96,7 @@ class ScoreTile {
     b_ = b, h_ = h, first_ = block * rule_.sizes.block_queries();
     count_ = std::clamp<int64_t>(rule_.query_lengths[b] - first_, 0,
                                  std::min(rule_.sizes.block_queries(), rule_.sizes.N - first_));
-    lanes_ = (count_ + lane_multiple - 1) / lane_multiple * lane_multiple;
+    lanes_ = whole_lanes(count_);
     some_ = all_ = {0, 0};
     if (count_ == 0) return;
     const Range low = rule_.keys_of(b, first_), high = rule_.keys_of(b, first_ + count_ - 1);
@@ -467,12 +397,6 @@ void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& 
                      }
                  });
                });
-}
-
-// With contiguous rows of D; those of the gradient then are contiguous too.
-Variable with_contiguous_rows(const Variable& x) {
-  if (x.size(3) == 1 || x.value().strides()[3] == 1) return x;
-  return reshape(reshape(x, {x.value().numel()}), x.shape());  // flattening copies
 }
 
 std::vector<int32_t> lengths_or(const Tensor& lengths, int64_t B, int64_t n, const char* what) {

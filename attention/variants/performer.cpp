@@ -91,17 +91,18 @@ class Performer final : public RandomFeatureVariant {
     if (phases().defined()) traits.state += ", phases";
   }
 
+  // Of u = w_l·x̂: log φ(x) = u - |x̂|²/2, and -u - |x̂|²/2 too; that norm cancels for queries.
   Features features(const Variable& q, const Variable& k, int64_t) const override {
     const double scale = std::pow(static_cast<double>(config().head_dim), -0.25);
-    const Variable uq = project(q, scale), uk = project(k, scale);  // w_l·x̂ (B, N, H, m)
+    if (kernel_ == "positive" || kernel_ == "hyperbolic" || (kernel_ == "exp" && eps_ == 0)) {
+      Variable W(projection(scale));
+      if (kernel_ == "hyperbolic") W = concat({W, -W}, -2);
+      return {q, k, true, {}, W.value(), kernel_ == "exp" ? 0 : scale * scale / 2};
+    }
+    const Variable uq = project(q, scale), uk = project(k, scale);  // (B, N, H, m)
     if (trigonometric_)
       return {waves(uq, phases()), waves(uk, phases()), false, half_square(k, scale)};
-    if (kernel_ == "exp" && eps_ > 0) return {log_plus(uq, eps_), log_plus(uk, eps_), true};
-    if (kernel_ == "exp") return {uq, uk, true};
-    if (kernel_ == "positive" || kernel_ == "hyperbolic") {
-      const auto estimator = kernel_ == "positive" ? Estimator::positive : Estimator::hyperbolic;
-      return {exponents(estimator, uq), exponents(estimator, uk) - half_square(k, scale), true};
-    }
+    if (kernel_ == "exp") return {log_plus(uq, eps_), log_plus(uk, eps_), true};
     return {map(uq), map(uk)};
   }
 
@@ -136,14 +137,13 @@ class Performer final : public RandomFeatureVariant {
       const Tensor scale_of = c.value().squeeze(3);  // a constant: what depends on c is made up for
       const Variable sums = causal_kernel_sums(fq, map(k, uk, c.detach()), v, scale_of);
       const Variable v1 = concat({v, Variable(Tensor::full(c.shape(), 1, v.dtype()))}, 3);
-      return normalise(sums * exp(c.detach() - c) + eps_ * sum(fq, {3}, true) * cumsum(v1, 1));
+      return normalised(sums * exp(c.detach() - c) + eps_ * sum(fq, {3}, true) * cumsum(v1, 1));
     }
     const Tensor real = mask.lengths.defined() ? real_tokens(mask.lengths, k.size(1)) : Tensor();
     if (real.defined()) c = where(real, c, -std::numeric_limits<double>::infinity());
     c = max(c, 1, true);
     if (real.defined()) c = where(not_empty(mask.lengths), c, 0.0);
-    const Variable fk = map(k, uk, c) + eps_;
-    return normalise(kernel_sums(fq, real.defined() ? where(real, fk, 0.0) : fk, v));
+    return kernel_attention(fq, map(k, uk, c) + eps_, v, {.key_lengths = mask.lengths});
   }
 
   std::string kernel_;

@@ -48,24 +48,3 @@ TEST_CASE("kernel attention: chunks of any size give the same") {
     CHECK(report.ok);
   }
 }
-
-TEST_CASE("kernel attention: all keys") {
-  const Tensor fq = positive({2, 3, 2, 5}, 1), fk = positive({2, 7, 2, 5}, 2),
-               v = normal({2, 7, 2, 4}, 3);
-  const auto f = [&](const Variables& in) { return normalised(kernel_sums(in[0], in[1], in[2])); };
-  const GradcheckReport report = gradcheck(f, {fq, fk, v});
-  INFO(report);
-  CHECK(report.ok);
-  CHECK(near(f({Variable(fq), Variable(fk), Variable(v)}).value(),
-             naive_kernel_attention(fq, fk, v, dot), 1e-13));
-}
-
-TEST_CASE("kernel attention: an empty sequence divides nothing by nothing") {
-  const Shape shape{2, 4, 1, 3};
-  const Variable fq(positive(shape, 1)), v(normal(shape, 3));
-  Tensor fk = positive(shape, 2);
-  fk.slice(0, 0, 1).fill(0);
-  const Tensor out = normalised(kernel_sums(fq, Variable(fk), v)).value();
-  CHECK(all_zero(out.slice(0, 0, 1)));
-  CHECK(all_finite(out));
-}
