@@ -21,7 +21,8 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
                      ": rotary positions are of tokens, but its keys are mixtures of them");
 }
 
-Variable MultiHeadAttention::forward(const Variable& x, const Mask& mask, const nn::Pass& pass) {
+Variable MultiHeadAttention::forward(const Variable& x, const Mask& mask, const nn::Pass& pass,
+                                     const nn::Residual& add) {
   const int64_t B = x.size(0), N = x.size(1);
   const auto split = [&](const Variable& y, int64_t heads) {
     return reshape(y, {B, y.size(1), heads, head_dim_});
@@ -34,10 +35,12 @@ Variable MultiHeadAttention::forward(const Variable& x, const Mask& mask, const 
     k = nn::rotate_by_position(k);
   }
   const Variable out = kernel_->forward(q, k, v, mask, pass);
-  return output_.forward(reshape(out, {B, N, heads_ * head_dim_}));
+  return output_.forward(reshape(out, {B, N, heads_ * head_dim_}),
+                         {.output = add.dropout, .residual = add.to});
 }
 
-Variable MultiHeadAttention::step(const Variable& x, Decoder& decoder, int64_t position) const {
+Variable MultiHeadAttention::step(const Variable& x, Decoder& decoder, int64_t position,
+                                  const nn::Residual& add) const {
   const int64_t B = x.size(0);
   const auto row = [&](const nn::Linear& projection, int64_t heads, bool turned) {
     const Variable y = reshape(projection.forward(x), {B, 1, heads, head_dim_});
@@ -45,7 +48,8 @@ Variable MultiHeadAttention::step(const Variable& x, Decoder& decoder, int64_t p
   };
   const Tensor out = decoder.step(row(query_, heads_, rotary_), row(key_, kv_heads_, rotary_),
                                   row(value_, kv_heads_, false));
-  return output_.forward(Variable(out.contiguous().reshape({B, 1, heads_ * head_dim_})));
+  return output_.forward(Variable(out.contiguous().reshape({B, 1, heads_ * head_dim_})),
+                         {.output = add.dropout, .residual = add.to});
 }
 
 }  // namespace longhand::attention

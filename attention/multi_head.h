@@ -18,11 +18,13 @@ class MultiHeadAttention : public nn::Module {
                      bool rotary);
 
   /// x (B, N, H·D) to (B, N, H·D).
-  Variable forward(const Variable& x, const Mask& mask, const nn::Pass& pass);
+  Variable forward(const Variable& x, const Mask& mask, const nn::Pass& pass,
+                   const nn::Residual& add = {});
 
   /// The next tokens x (B, 1, H·D), which stand at `position`, of what the kernel's decoder has
   /// seen: the row that forward() has there.
-  Variable step(const Variable& x, Decoder& decoder, int64_t position) const;
+  Variable step(const Variable& x, Decoder& decoder, int64_t position,
+                const nn::Residual& add = {}) const;
 
   Variant& kernel() { return *kernel_; }
 

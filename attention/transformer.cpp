@@ -87,23 +87,29 @@ Block::Block(const nn::Scope& scope_, const TransformerConfig& config, const Con
 
 template <class Attend>
 Variable Block::apply(const Variable& x, const nn::Pass& pass, const Attend& attend) const {
+  // The branch's last layer adds the residual.
   const auto residual = [&](const Variable& in, const nn::Norm& norm, const nn::Dropout& dropout,
                             auto branch) {
-    if (pre_norm_) return in + dropout.forward(branch(norm.forward(in)), pass);
-    return norm.forward(in + dropout.forward(branch(in), pass));
+    const nn::Residual add{in, dropout.options(pass)};
+    return pre_norm_ ? branch(norm.forward(in), add) : norm.forward(branch(in, add));
   };
   const Variable h = residual(x, norm1_, dropout1_, attend);
   if (!mlp_) return h;
-  return residual(h, *norm2_, *dropout2_,
-                  [&](const Variable& in) { return mlp_->forward(in, pass); });
+  return residual(h, *norm2_, *dropout2_, [&](const Variable& in, const nn::Residual& add) {
+    return mlp_->forward(in, pass, add);
+  });
 }
 
 Variable Block::forward(const Variable& x, const Mask& mask, const nn::Pass& pass) {
-  return apply(x, pass, [&](const Variable& in) { return attention_.forward(in, mask, pass); });
+  return apply(x, pass, [&](const Variable& in, const nn::Residual& add) {
+    return attention_.forward(in, mask, pass, add);
+  });
 }
 
 Variable Block::step(const Variable& x, Decoder& decoder, int64_t position) const {
-  return apply(x, {}, [&](const Variable& in) { return attention_.step(in, decoder, position); });
+  return apply(x, {}, [&](const Variable& in, const nn::Residual& add) {
+    return attention_.step(in, decoder, position, add);
+  });
 }
 
 Embeddings::Embeddings(const nn::Scope& scope_, const TransformerConfig& config)

@@ -57,8 +57,22 @@ Variable cos_sin(const Variable& x);
 /// alpha a b for a (…, m, k) and b (…, k, n): (…, m, n). Batch axes broadcast. Permuted and
 /// transposed views are multiplied where they lie.
 Variable matmul(const Variable& a, const Variable& b, double alpha = 1);
-/// x Wᵀ + bias for x (…, in), weight W (out, in), bias (out) or undefined: (…, out).
-Variable linear(const Variable& x, const Variable& weight, const Variable& bias = {});
+/// Dropout with probability 0 <= p < 1, as dropout() below does it.
+struct DropoutOptions {
+  double p = 0;
+  Generator generator{0};
+};
+/// What linear() does on its way, without a pass over memory of its own.
+struct LinearOptions {
+  bool gelu = false;           // of x
+  DropoutOptions input = {};   // of x, behind the GELU
+  DropoutOptions output = {};  // of what is added to the residual
+  Variable residual = {};      // (…, out)
+};
+/// x Wᵀ + bias for x (…, in), weight W (out, in), bias (out) or undefined: (…, out). With options,
+/// residual + dropout(dropout(gelu(x)) Wᵀ + bias).
+Variable linear(const Variable& x, const Variable& weight, const Variable& bias = {},
+                const LinearOptions& options = {});
 /// The Moore-Penrose inverses (…, n, m) of matrices a (…, m, n). Singular values that are not above
 /// tolerance * the largest count as 0 (see pseudo_inverse() in core/linalg.h); the gradient is that
 /// of a rank that does not change.
@@ -126,9 +140,9 @@ Variable gather(const Variable& x, int axis, const Tensor& index);
 Variable embedding(const Variable& table, const Tensor& tokens);
 
 // ---- training ----------------------------------------------------------------------------------
-/// x / (1 - p) with probability 1 - p, else 0; element i, in row-major order, is decided by number
-/// i of the generator, so nothing is stored and recomputation gives the same bits. 0 <= p < 1; p =
-/// 0 gives x. Srivastava et al. 2014.
+/// x / (1 - p) with probability 1 - p, else 0; element i, in row-major order, is decided by 16 bits
+/// that i addresses in the generator, so nothing is stored and recomputation gives the same bits.
+/// 0 <= p < 1, rounded to a multiple of 2^-16; p = 0 gives x. Srivastava et al. 2014.
 Variable dropout(const Variable& x, double p, const Generator& generator);
 
 struct CrossEntropyOptions {

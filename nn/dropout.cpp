@@ -1,7 +1,5 @@
 #include "longhand/nn/dropout.h"
 
-#include "longhand/autograd/ops.h"
-
 namespace longhand::nn {
 
 Dropout::Dropout(const Scope& scope, double p) : Module(scope), p_(p) {
@@ -9,8 +7,13 @@ Dropout::Dropout(const Scope& scope, double p) : Module(scope), p_(p) {
 }
 
 Variable Dropout::forward(const Variable& x, const Pass& pass) const {
-  if (!pass.training || p_ == 0) return x;
-  return dropout(x, p_, pass.random.fork(full_name()));
+  const DropoutOptions how = options(pass);
+  return dropout(x, how.p, how.generator);
+}
+
+DropoutOptions Dropout::options(const Pass& pass) const {
+  if (!pass.training || p_ == 0) return {};
+  return {p_, pass.random.fork(full_name())};
 }
 
 }  // namespace longhand::nn

@@ -1,7 +1,5 @@
 #include "longhand/nn/feed_forward.h"
 
-#include "longhand/autograd/ops.h"
-
 namespace longhand::nn {
 
 FeedForward::FeedForward(const Scope& scope_, int64_t width, int64_t hidden, double dropout)
@@ -10,8 +8,10 @@ FeedForward::FeedForward(const Scope& scope_, int64_t width, int64_t hidden, dou
       dropout_(scope("dropout"), dropout),
       fc2_(scope("fc2"), hidden, width) {}
 
-Variable FeedForward::forward(const Variable& x, const Pass& pass) const {
-  return fc2_.forward(dropout_.forward(gelu(fc1_.forward(x)), pass));
+Variable FeedForward::forward(const Variable& x, const Pass& pass, const Residual& add) const {
+  return fc2_.forward(
+      fc1_.forward(x),
+      {.gelu = true, .input = dropout_.options(pass), .output = add.dropout, .residual = add.to});
 }
 
 }  // namespace longhand::nn

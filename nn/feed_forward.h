@@ -11,7 +11,7 @@ namespace longhand::nn {
 class FeedForward : public Module {
  public:
   FeedForward(const Scope& scope, int64_t width, int64_t hidden, double dropout);
-  Variable forward(const Variable& x, const Pass& pass) const;
+  Variable forward(const Variable& x, const Pass& pass, const Residual& add = {}) const;
 
  private:
   Linear fc1_;

@@ -1,7 +1,5 @@
 #include "longhand/nn/linear.h"
 
-#include "longhand/autograd/ops.h"
-
 namespace longhand::nn {
 
 Linear::Linear(const Scope& scope_, int64_t in, int64_t out, bool with_bias,
@@ -10,8 +8,8 @@ Linear::Linear(const Scope& scope_, int64_t in, int64_t out, bool with_bias,
   if (with_bias) bias.emplace(scope("bias"), Shape{out}, init::zeros());
 }
 
-Variable Linear::forward(const Variable& x) const {
-  return linear(x, weight, bias ? Variable(*bias) : Variable());
+Variable Linear::forward(const Variable& x, const LinearOptions& options) const {
+  return linear(x, weight, bias ? Variable(*bias) : Variable(), options);
 }
 
 }  // namespace longhand::nn

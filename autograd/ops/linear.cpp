@@ -1,8 +1,16 @@
-// y = x Wᵀ + b          dx = dy W,  dW = dyᵀ x,  db = sum of dy over the rows
+// y = u + D(a Wᵀ + b),  a = D'(gelu(x)), where D, D' are dropouts and u is a residual; a is x
+// without options
+// du = dy,  dz = D(dy),  dW = dzᵀ a,  db = sum of dz over the rows,  da = dz W,
+// dx = da D'(gelu'(x))
+//
+// All in blocks of rows that stay in the cache: neither a, z nor their gradients are ever written
+// to memory, and x is all that is kept.
 #include <algorithm>
 #include <utility>
 
 #include "longhand/autograd/ops.h"
+#include "longhand/autograd/ops/dropout_mask.h"
+#include "longhand/autograd/ops/gelu.h"
 #include "longhand/autograd/ops/rows.h"
 #include "longhand/core/gemm.h"
 #include "longhand/core/kernels/gemm_tile.h"
@@ -11,60 +19,214 @@
 namespace longhand {
 namespace {
 
-// A row-dense (…, width) as a matrix: a view.
-Tensor as_matrix(const Tensor& t) {
-  return t.in_memory_order().reshape({t.shape().without_axis(-1).numel(), t.size(-1)});
+// A right factor (k, n) in the form that product() wants: panels, or rows for OpenBLAS.
+template <class T>
+Tensor right_factor(const Tensor& b) {
+  if (!kernels::has_tile_kernels<T>()) return b.contiguous();
+  const Tensor from = b.strides()[0] == 1 || b.strides()[1] == 1 ? b : b.contiguous();
+  const int64_t k = b.size(0), n = b.size(1);
+  Tensor packed = Tensor::empty({kernels::panels_size(k, n)}, b.dtype());
+  constexpr int64_t width = kernels::panel_width;
+  parallel_for((n + width - 1) / width, rows_per_task(width * (k + 1)),
+               [&, data = from.data<T>(), to = packed.data<T>()](int64_t begin, int64_t end) {
+                 kernels::pack_panels<T>(k, n, {data, from.strides()[0], from.strides()[1]}, 1,
+                                         begin, end, to);
+               });
+  return packed;
 }
 
-// y += bias for `count` rows.
+// c = a b or, with `add`, c += a b, for a (m, k), of which one stride is 1, and c (m, n) in rows.
 template <class T>
-void add_bias(const T* bias, T* y, int64_t count, int64_t width) {
-  simd([&] {
-    for (int64_t r = 0; r < count; ++r)
-      kernels::row_accumulate(y + r * width, width, T{1}, [bias](int64_t j) { return bias[j]; });
+void product(int64_t m, int64_t n, int64_t k, kernels::Strided<T> a, const T* b, T* c, bool add) {
+  if (kernels::has_tile_kernels<T>()) {
+    kernels::gemm_panels<T>(m, n, k, a, b, c, n, add);
+  } else {
+    const bool rows = a.col == 1 && a.row >= k;
+    gemm<T>(rows ? Trans::no : Trans::yes, Trans::no, 1,
+            {a.data, rows ? m : k, rows ? k : m, rows ? a.row : a.col}, {b, k, n, n}, add ? 1 : 0,
+            {c, m, n, n});
+  }
+}
+
+// What stands before and behind the product.
+struct Around {
+  bool gelu;
+  DropoutMask input, output;
+
+  bool changes_input() const { return gelu || input.on(); }
+};
+
+// a = D'(gelu(x)) and, unless da is null, da = D'(gelu'(x)), for elements `first` … `first` + n - 1
+// of x, of which x, a and da are the first.
+template <class T>
+void activate(const Around& around, int64_t first, int64_t n, const T* x, T* a, T* da) {
+  const T s = static_cast<T>(around.input.scale());
+  const auto run = [=](int64_t count, const T* from, T* y, T* dy, bool gelu, auto factor) {
+    if (!gelu) {
+      for (int64_t i = 0; i < count; ++i) y[i] = factor(i, from[i]);
+      if (dy)
+        for (int64_t i = 0; i < count; ++i) dy[i] = factor(i, T{1});
+    } else if (!dy) {
+      for (int64_t i = 0; i < count; ++i) y[i] = factor(i, from[i] * normal_cdf(from[i]));
+    } else {
+      for (int64_t i = 0; i < count; ++i) {
+        const T v = from[i], phi = normal_cdf(v);
+        y[i] = factor(i, v * phi);
+        dy[i] = factor(i, phi + v * normal_density(v));
+      }
+    }
+  };
+  if (!around.input.on()) {
+    simd([&] { run(n, x, a, da, around.gelu, [](int64_t, T v) { return v; }); });
+    return;
+  }
+  around.input.for_pieces(first, n, [&](int64_t j, int64_t count, auto keep) {
+    run(count, x + j, a + j, da ? da + j : nullptr, around.gelu, [=](int64_t i, T v) {
+      const T kept = v * s;
+      return keep(i) ? kept : T{0};
+    });
   });
 }
 
-// y = x w + beta y + bias for w (k, n), row-dense x and y, and beta 0 or 1.
+// y = beta y + D(z), as activate().
 template <class T>
-void multiply_rows(const Tensor& x, const Tensor& w, const T* bias, Tensor& y, double beta) {
-  const Rows<const T> from = rows<T>(x);
-  const Rows<T> to = rows<T>(y);
-  const int64_t k = from.width, n = to.width;
-  if (n == 0) return;
-  if (!kernels::has_tile_kernels<T>()) {
-    Tensor matrix = as_matrix(y);
-    matmul_into(matrix, as_matrix(x), w, 1, beta);
-    if (bias)
-      parallel_for(to.count, rows_per_task(n),
-                   [&](int64_t begin, int64_t end) { add_bias(bias, to[begin], end - begin, n); });
-    return;
-  }
-  const Tensor weight = w.strides()[0] == 1 || w.strides()[1] == 1 ? w : w.contiguous();
-  Tensor packed = Tensor::empty({kernels::panels_size(k, n)}, w.dtype());
-  T* const panels = packed.data<T>();
-  constexpr int64_t width = kernels::panel_width;
-  parallel_for((n + width - 1) / width, rows_per_task(width * (k + 1)),
-               [&, b = weight.data<T>()](int64_t begin, int64_t end) {
-                 kernels::pack_panels<T>(k, n, {b, weight.strides()[0], weight.strides()[1]}, 1,
-                                         begin, end, panels);
-               });
-  // The bias is added while a block is in the cache.
-  constexpr int64_t block = 96, task = int64_t{1} << 22;  // multiplications, some 80 µs
-  parallel_for(
-      (to.count + block - 1) / block, std::max<int64_t>(1, task / (block * (k + 1) * n)),
-      [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin * block; r < std::min(end * block, to.count); r += block) {
-          const int64_t count = std::min(block, to.count - r);
-          kernels::gemm_panels<T>(count, n, k, {from[r], k, 1}, panels, to[r], n, beta != 0);
-          if (bias) add_bias(bias, to[r], count, n);
+void drop_output(const DropoutMask& mask, int64_t first, int64_t n, const T* z, const T* u, T* y) {
+  const T s = static_cast<T>(mask.scale());
+  mask.for_pieces(first, n, [&](int64_t j, int64_t count, auto keep) {
+    for (int64_t i = 0; i < count; ++i) {
+      const T kept = z[j + i] * s;
+      y[j + i] = keep(i) ? kept : T{0};
+    }
+    if (u)
+      for (int64_t i = 0; i < count; ++i) y[j + i] += u[j + i];
+  });
+}
+
+// y = u + bias for `count` rows, either may be null.
+template <class T>
+void start_rows(const T* u, const T* bias, T* y, int64_t count, int64_t width) {
+  simd([&] {
+    for (int64_t r = 0; r < count; ++r) {
+      T* const to = y + r * width;
+      if (bias)
+        for (int64_t j = 0; j < width; ++j) to[j] = bias[j];
+      else
+        std::fill(to, to + width, T{0});
+      if (u)
+        for (int64_t j = 0; j < width; ++j) to[j] += u[r * width + j];
+    }
+  });
+}
+
+// Rows that are worked on at a time, of `width` numbers in all: they should stay in the second
+// cache, and be many, since the gradient of the weight is read and written once for each block.
+int64_t block_of(int64_t width) {
+  return std::clamp<int64_t>(98304 / (width + 1) / 12 * 12, 48, 192);
+}
+
+template <class T>
+void forward_rows(Rows<const T> x, const Tensor& weight, const T* bias, const T* u, Rows<T> y,
+                  const Around& around) {
+  const int64_t k = x.width, n = y.width, block = block_of(k + n);
+  const Tensor factor = right_factor<T>(weight.transpose(0, 1));
+  const T* const w = factor.data<T>();
+  constexpr int64_t task = int64_t{1} << 22;  // multiplications, some 80 µs
+  const int64_t grain = block * std::max<int64_t>(1, task / (block * (k + 1) * (n + 1)));
+  parallel_for(y.count, grain, [&](int64_t begin, int64_t end) {
+    Tensor scratch = Tensor::empty({around.changes_input() ? block * k : 0}, dtype_of<T>);
+    for (int64_t r = begin; r < end; r += block) {
+      const int64_t count = std::min(block, end - r);
+      const T* a = x[r];
+      if (around.changes_input()) {
+        T* const to = scratch.data<T>();
+        activate<T>(around, r * k, count * k, a, to, nullptr);
+        a = to;
+      }
+      const T* const residual = u ? u + r * n : nullptr;
+      const bool drops = around.output.on(), add = bias || (residual && !drops);
+      if (add) start_rows(drops ? nullptr : residual, bias, y[r], count, n);
+      product<T>(count, n, k, {a, k, 1}, w, y[r], add);
+      if (drops) drop_output(around.output, r * n, count * n, y[r], residual, y[r]);
+    }
+  });
+}
+
+// Gradients that are wanted, the others null. dw and db are partial sums, one a task.
+template <class T>
+struct Gradients {
+  T *dx, *dw, *db;
+  T beta;  // of dx
+};
+
+// The number of tasks depends on the sizes alone, as it decides the order of sums; more than 16
+// would make adding them up too dear.
+int64_t rows_per_sum(int64_t rows, int64_t block) {
+  const int64_t blocks = (rows + block - 1) / block;
+  return std::max<int64_t>(1, (blocks + 15) / 16) * block;
+}
+
+template <class T>
+void backward_rows(Rows<const T> x, const Tensor& weight, Rows<const T> dy, const Around& around,
+                   Gradients<T> to) {
+  const int64_t k = x.width, n = dy.width, block = block_of(k + n);
+  const int64_t rows = std::max(x.count, dy.count);  // rows of no elements are not counted
+  const Tensor factor = to.dx ? right_factor<T>(weight) : Tensor();
+  const bool active = around.changes_input(), drops = around.output.on();
+  const int64_t per_sum = rows_per_sum(rows, block);
+  parallel_for(rows, per_sum, [&](int64_t begin, int64_t end) {
+    const auto scratch = [](int64_t size) { return Tensor::empty({size}, dtype_of<T>); };
+    Tensor z = scratch(drops ? block * n : 0), activated = scratch(active ? block * k : 0);
+    Tensor slope = scratch(active ? block * k : 0), dactivated = scratch(active ? block * k : 0);
+    const bool tiles = kernels::has_tile_kernels<T>();
+    Tensor panels = scratch(to.dw && tiles ? kernels::panels_size(block, k) : 0);
+    T* const dw = to.dw ? to.dw + begin / per_sum * n * k : nullptr;
+    T* const db = to.db ? to.db + begin / per_sum * n : nullptr;
+    for (int64_t r = begin; r < end; r += block) {
+      const int64_t count = std::min(block, end - r);
+      const bool first = r == begin;
+      const T *dz = dy[r], *a = x[r];
+      if (drops) {
+        drop_output<T>(around.output, r * n, count * n, dz, nullptr, z.data<T>());
+        dz = std::as_const(z).data<T>();
+      }
+      if (active) {
+        activate<T>(around, r * k, count * k, a, activated.data<T>(),
+                    to.dx ? slope.data<T>() : nullptr);
+        a = std::as_const(activated).data<T>();
+      }
+      if (to.dx) {
+        T* const dx = to.dx + r * k;
+        T* const da = active ? dactivated.data<T>() : dx;
+        product<T>(count, k, n, {dz, n, 1}, factor.data<T>(), da, !active && to.beta != 0);
+        if (active)
+          simd([&, slopes = std::as_const(slope).data<T>()] {
+            kernels::row_accumulate(dx, count * k, to.beta,
+                                    [=](int64_t i) { return da[i] * slopes[i]; });
+          });
+      }
+      if (dw) {
+        if (tiles) {
+          constexpr int64_t width = kernels::panel_width;
+          kernels::pack_panels<T>(count, k, {a, k, 1}, 1, 0, (k + width - 1) / width,
+                                  panels.data<T>());
+          a = std::as_const(panels).data<T>();
         }
-      });
+        product<T>(n, k, count, {dz, 1, n}, a, dw, !first);
+      }
+      if (db)
+        simd([&] {
+          if (first) std::fill(db, db + n, T{0});
+          for (int64_t i = 0; i < count; ++i)
+            kernels::row_accumulate(db, n, T{1}, [row = dz + i * n](int64_t j) { return row[j]; });
+        });
+    }
+  });
 }
 
 }  // namespace
 
-Variable linear(const Variable& x, const Variable& weight, const Variable& bias) {
+Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
+                const LinearOptions& options) {
   check<ShapeError>(x.rank() >= 1 && weight.rank() == 2 && x.size(-1) == weight.size(1),
                     "linear: x ", x.shape(), " and weight ", weight.shape(), " do not multiply");
   check<ShapeError>(!bias.defined() || bias.shape() == Shape{weight.size(0)}, "linear: bias ",
@@ -72,38 +234,58 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias)
   check<ShapeError>(weight.dtype() == x.dtype() && (!bias.defined() || bias.dtype() == x.dtype()),
                     "linear: x of ", x.dtype(), ", weight of ", weight.dtype(), ", bias of ",
                     bias.dtype());
-  const Tensor in = row_dense(x.value());
+  Shape shape = x.shape();
+  shape[-1] = weight.size(0);
+  const Variable& residual = options.residual;
+  check<ShapeError>(
+      !residual.defined() || (residual.shape() == shape && residual.dtype() == x.dtype()),
+      "linear: residual ", residual.shape(), " of ", residual.dtype(), " for a result ", shape,
+      " of ", x.dtype());
+  const Around around{options.gelu, {"linear", options.input}, {"linear", options.output}};
+  // Dropout goes by the row-major order.
+  const bool drops = around.input.on() || around.output.on();
+  const Tensor in = drops ? x.value().contiguous() : row_dense(x.value());
   Tensor out = empty_rows_like(in, weight.size(0));
   dispatch_float(in.dtype(), [&]<class T>() {
     const Tensor b = bias.defined() ? bias.value().contiguous() : Tensor();
-    multiply_rows<T>(in, weight.value().transpose(0, 1), b.defined() ? b.data<T>() : nullptr, out,
-                     0);
+    const Tensor u = residual.defined() ? with_strides(residual.value(), out.strides()) : Tensor();
+    forward_rows<T>(rows<T>(in), weight.value(), b.defined() ? b.data<T>() : nullptr,
+                    u.defined() ? u.data<T>() : nullptr, rows<T>(out), around);
   });
   return record(
-      "linear", out, {x, weight, bias},
-      [x = in, weight = weight.value(), strides = out.strides()](const Tensor& grad_out,
-                                                                 std::span<GradSlot> grad_in) {
+      "linear", out, {x, weight, bias, residual},
+      [x = in, weight = weight.value(), around, strides = out.strides()](
+          const Tensor& grad_out, std::span<GradSlot> grad_in) {
+        if (grad_in[3]) grad_in[3].take(grad_out);
         const Tensor dy = with_strides(grad_out, strides);
-        if (grad_in[0]) {
-          accumulate_with_strides(grad_in[0], x.strides(), [&](Tensor& dx, double beta) {
-            dispatch_float(x.dtype(),
-                           [&]<class T>() { multiply_rows<T>(dy, weight, nullptr, dx, beta); });
-          });
-        }
-        if (grad_in[1]) {
-          accumulate_with_strides(
-              grad_in[1], contiguous_strides(weight.shape()), [&](Tensor& dw, double beta) {
-                matmul_into(dw, as_matrix(dy).transpose(0, 1), as_matrix(x), 1, beta);
-              });
-        }
-        if (grad_in[2]) {
-          const GradSlot::Accumulator db = grad_in[2].accumulate();
-          dispatch_float(x.dtype(), [&]<class T>() {
-            const auto from = rows<T>(dy);
-            kernels::sum_middle<T>(from.data, 1, from.count, from.width, db.grad.data<T>(), 1,
-                                   db.beta);
-          });
-        }
+        dispatch_float(x.dtype(), [&]<class T>() {
+          const int64_t n = weight.size(0), k = weight.size(1);
+          const int64_t count = x.shape().without_axis(-1).numel();
+          const int64_t per_sum = rows_per_sum(count, block_of(k + n));
+          const int64_t sums = (count + per_sum - 1) / per_sum;
+          Tensor dw = Tensor::empty({grad_in[1] ? sums : 0, n, k}, x.dtype());
+          Tensor db = Tensor::empty({grad_in[2] ? sums : 0, n}, x.dtype());
+          Gradients<T> to{nullptr, grad_in[1] ? dw.data<T>() : nullptr,
+                          grad_in[2] ? db.data<T>() : nullptr, T{0}};
+          const auto run = [&] { backward_rows<T>(rows<T>(x), weight, rows<T>(dy), around, to); };
+          if (grad_in[0])
+            accumulate_with_strides(grad_in[0], x.strides(), [&](Tensor& dx, double beta) {
+              to.dx = dx.data<T>();
+              to.beta = static_cast<T>(beta);
+              run();
+            });
+          else if (to.dw || to.db)
+            run();
+          if (grad_in[1])
+            accumulate_with_strides(
+                grad_in[1], contiguous_strides(weight.shape()), [&](Tensor& grad, double beta) {
+                  kernels::sum_middle<T>(to.dw, 1, sums, n * k, grad.data<T>(), 1, beta);
+                });
+          if (grad_in[2]) {
+            const GradSlot::Accumulator grad = grad_in[2].accumulate();
+            kernels::sum_middle<T>(to.db, 1, sums, n, grad.grad.data<T>(), 1, grad.beta);
+          }
+        });
       });
 }
 

@@ -54,6 +54,86 @@ TEST_CASE("linear: gradients") {
       {{{2, 3, 4}, {4, 4}, {4}}});
 }
 
+namespace {
+
+// The definition, composed of other operations.
+Variable composed(const Variables& in, LinearOptions options) {
+  const Variable x = options.gelu ? gelu(in[0]) : in[0];
+  const Variable a = dropout(x, options.input.p, options.input.generator);
+  const Variable z = dropout(linear(a, in[1], in[2]), options.output.p, options.output.generator);
+  return options.residual.defined() ? options.residual + z : z;
+}
+
+const std::vector<LinearOptions> all_options = [] {
+  std::vector<LinearOptions> all;
+  for (const bool gelu : {false, true})
+    for (const double p : {0.0, 0.3})
+      for (const double q : {0.0, 0.4}) all.push_back({gelu, {p, Generator(5)}, {q, Generator(6)}});
+  return all;
+}();
+
+// linear() with the options, and with input 3 as residual if there is one.
+Op with_options(LinearOptions options) {
+  return [options](const Variables& in) {
+    LinearOptions o = options;
+    if (in.size() > 3) o.residual = in[3];
+    return linear(in[0], in[1], in[2], o);
+  };
+}
+
+}  // namespace
+
+TEST_CASE("linear: with options it is what is composed of other operations") {
+  // Widths that are no multiples of 8, several blocks of rows, several sums.
+  for (const Shape& sizes : {Shape{3, 5, 7}, Shape{4000, 13, 33}, Shape{700, 100, 34}}) {
+    const std::vector<Tensor> inputs = {random({sizes[0], sizes[1]}),
+                                        random({sizes[2], sizes[1]}, DType::f64, -1, 1, 2),
+                                        random({sizes[2]}, DType::f64, -1, 1, 3),
+                                        random({sizes[0], sizes[2]}, DType::f64, -1, 1, 4)};
+    for (const LinearOptions& options : all_options)
+      for (const DType dtype : {DType::f64, DType::f32}) {
+        std::vector<Tensor> in;
+        for (const Tensor& t : inputs) in.push_back(t.to(dtype));
+        INFO(sizes << " of " << dtype << " gelu " << options.gelu << " dropout " << options.input.p
+                   << ", " << options.output.p);
+        const auto found = run(with_options(options), in);
+        const auto wanted = run(
+            [&](const Variables& v) {
+              LinearOptions o = options;
+              o.residual = v[3];
+              return composed(v, o);
+            },
+            in);
+        for (size_t i = 0; i < found.size(); ++i) {
+          INFO(i);
+          CHECK(close(found[i], wanted[i], dtype == DType::f64 ? 1e-11 : 2e-4));
+        }
+      }
+  }
+}
+
+TEST_CASE("linear: gradients with options") {
+  for (const LinearOptions& options : all_options) {
+    INFO("gelu " << options.gelu << " dropout " << options.input.p << ", " << options.output.p);
+    const Op op = with_options(options);
+    check_op(op, {{{2, 3, 4}, {5, 4}, {5}, {2, 3, 5}},
+                  {{3, 4}, {5, 4}, {5}},
+                  {{4}, {3, 4}, {3}, {3}},
+                  {{0, 4}, {3, 4}, {3}, {0, 3}},
+                  {{3, 0}, {2, 0}, {2}, {3, 2}}});
+    // The residual is the input; rows in another order of memory; no bias.
+    check_op(
+        [&](const Variables& in) {
+          LinearOptions o = options;
+          const Variable x = transpose(in[0], 0, 1);
+          o.residual = x;
+          return square(linear(x, in[1], {}, o));
+        },
+        {{{2, 3, 4}, {4, 4}}});
+    check_threads(op, {{4000, 64}, {48, 64}, {48}, {4000, 48}});
+  }
+}
+
 TEST_CASE("linear: keeps the order of rows in memory") {
   const Variable x(random({2, 5, 3, 4}).transpose(1, 2));
   CHECK(linear(x, Variable(random({7, 4}))).value().strides() == Strides{105, 7, 21, 1});
@@ -72,4 +152,8 @@ TEST_CASE("linear: errors") {
   CHECK_THROWS_WITH(linear(x, w, Variable(random({3}))), Catch::Contains("bias"));
   CHECK_THROWS_WITH(linear(x, Variable(random({4, 3}, DType::f32))), Catch::Contains("f32"));
   CHECK_THROWS_AS(linear(Variable(Tensor::scalar(1)), w), ShapeError);
+  LinearOptions options;
+  options.residual = x;
+  CHECK_THROWS_WITH(linear(x, w, {}, options), Catch::Contains("residual"));
+  CHECK_THROWS_AS(linear(x, w, {}, {.output = {1, Generator(1)}}), ConfigError);
 }

@@ -1,0 +1,53 @@
+// Which elements dropout keeps, for the operations that drop some on their way.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "longhand/autograd/ops.h"
+#include "longhand/core/kernels/philox.h"
+
+namespace longhand {
+
+/// Element i is kept if number i, 16 random bits, is at least p 2^16: p counts as a multiple of
+/// 2^-16. Numbers 8 b … 8 b + 7 are the halves of the words of the generator's block b, low ones
+/// first. Nothing is stored: who needs a mask again computes it again.
+class DropoutMask {
+ public:
+  /// Throws ConfigError, naming the operation, unless 0 <= p < 1.
+  DropoutMask(std::string_view op, const DropoutOptions& dropout)
+      : state_(dropout.generator.state()) {
+    check<ConfigError>(0 <= dropout.p && dropout.p < 1, op, ": probability ", dropout.p,
+                       " is not in [0, 1)");
+    threshold_ = static_cast<uint16_t>(std::min(std::nearbyint(dropout.p * 65536), 65535.0));
+  }
+
+  bool on() const { return threshold_ > 0; }
+  /// 1 / (1 - p), of the p that counts.
+  double scale() const { return 65536.0 / (65536.0 - threshold_); }
+
+  /// Calls f(j, count, keep) for pieces j … j + count - 1 of the n elements from `first` on:
+  /// keep(i), for use in f, says whether element first + j + i is kept. f is a kernel for simd().
+  template <class F>
+  void for_pieces(int64_t first, int64_t n, F f) const {
+    constexpr int64_t piece = 1024;  // whose numbers lie in the first cache
+    uint32_t words[piece / 2 + 4];
+    uint16_t numbers[piece + 8];
+    for (int64_t j = 0; j < n; j += piece) {
+      const int64_t begin = first + j, count = std::min(piece, n - j);
+      const int64_t blocks = (begin % 8 + count + 7) / 8;
+      kernels::philox_words(state_, static_cast<uint64_t>(begin / 8), blocks, words);
+      std::memcpy(numbers, words, static_cast<size_t>(16 * blocks));
+      simd([&, t = threshold_, from = numbers + begin % 8] {
+        f(j, count, [=](int64_t i) { return from[i] >= t; });
+      });
+    }
+  }
+
+ private:
+  Generator::State state_;
+  uint16_t threshold_ = 0;
+};
+
+}  // namespace longhand
