@@ -1,5 +1,6 @@
 #include "longhand/core/storage.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -150,6 +151,16 @@ using Source = Arena;
 
 class Pool {
  public:
+  Pool() {
+#ifdef __GLIBC__
+    // What else a step allocates, such as its graph, is small and comes from malloc, which would
+    // give it back to the system after each step and take it again. These are the values that it
+    // comes to by itself once it has seen a large block.
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 64 << 20);
+#endif
+  }
+
   std::byte* take(size_t bytes) {
     const size_t size = block_size(bytes);
     std::lock_guard lock(mutex_);
