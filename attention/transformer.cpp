@@ -1,6 +1,7 @@
 #include "longhand/attention/transformer.h"
 
 #include "longhand/autograd/ops.h"
+#include "longhand/autograd/recompute.h"
 
 namespace longhand::attention {
 namespace {
@@ -188,7 +189,14 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
       n += extra;
     }
   }
-  for (const auto& block : blocks_) x = block->forward(x, mask, pass);
+  for (const auto& block : blocks_) {
+    if (pass.recompute)
+      x = recompute([&block = *block, mask,
+                     pass](const Variables& in) { return block.forward(in[0], mask, pass); },
+                    {x});
+    else
+      x = block->forward(x, mask, pass);
+  }
   // A token's row of a (B N, d) matrix, as of a table. What follows treats tokens one by one.
   if (rows.defined()) x = embedding(reshape(x, {x.size(0) * x.size(1), x.size(2)}), rows);
   // The norm works on tokens alone, so pooling first would change it: norm of a mean is not the

@@ -1,13 +1,17 @@
 #include "longhand/core/storage.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdlib>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <new>
-#include <unordered_map>
+#include <set>
+#include <utility>
 #include <vector>
 
 namespace longhand {
@@ -16,78 +20,187 @@ namespace {
 constexpr size_t alignment = 64;
 constexpr size_t huge_page = size_t{2} << 20;
 
-// Four size classes to each power of two: at most a quarter of a block is wasted.
-size_t class_size(size_t bytes) {
-  if (bytes <= alignment) return alignment;
-  const size_t step = std::max(alignment, std::bit_floor(bytes - 1) / 4);
-  return (bytes + step - 1) / step * step;
-}
+size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+// One range of addresses, whose pages the system backs when they are first needed. The smallest
+// free block that is large enough is cut, at its front; a block that is given back joins its free
+// neighbours. So the free blocks are determined by what is in use, not by what was before: a
+// training step that begins as the last one did finds the same blocks at the same places, and needs
+// no page that the last one did not.
+class Arena {
+ public:
+  Arena() {
+    // Addresses cost nothing: as many as fragments may ever want, or as the system allows.
+    capacity_ = round_up(4 * static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
+                             static_cast<size_t>(sysconf(_SC_PAGESIZE)),
+                         huge_page);
+    void* range = MAP_FAILED;
+    for (; capacity_ >= huge_page; capacity_ = round_up(capacity_ / 2, huge_page)) {
+      range = mmap(nullptr, capacity_ + huge_page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (range != MAP_FAILED || capacity_ == huge_page) break;
+    }
+    if (range == MAP_FAILED) throw std::bad_alloc();
+    void* aligned = range;
+    size_t space = capacity_ + huge_page;
+    begin_ = static_cast<std::byte*>(std::align(huge_page, capacity_, aligned, space));
+    madvise(begin_, capacity_, MADV_HUGEPAGE);
+    add_free(begin_, capacity_);
+  }
+
+  size_t reserved() const { return reserved_; }
+
+  std::byte* take(size_t size) {
+    const auto smallest = by_size_.lower_bound({size, nullptr});
+    if (smallest == by_size_.end()) throw std::bad_alloc();
+    const auto [free, block] = *smallest;
+    back(block, size);
+    by_size_.erase(smallest);
+    by_address_.erase(block);
+    if (free > size) add_free(block + size, free - size);
+    return block;
+  }
+
+  void give(std::byte* block, size_t size) {
+    const auto next = by_address_.lower_bound(block);
+    if (next != by_address_.begin()) {
+      const auto [before, free] = *std::prev(next);
+      if (before + free == block) {
+        remove_free(std::prev(next));
+        block = before;
+        size += free;
+      }
+    }
+    if (next != by_address_.end() && block + size == next->first) {
+      size += next->second;
+      remove_free(next);
+    }
+    add_free(block, size);
+  }
+
+  void release() {
+    for (const auto& [block, size] : by_address_) {
+      // Whole pages inside of the block.
+      const size_t first = round_up(block - begin_, huge_page) / huge_page;
+      const size_t last = std::min((block - begin_ + size) / huge_page, backed_.size());
+      for (size_t page = first; page < last; ++page) {
+        if (!backed_[page]) continue;
+        madvise(begin_ + page * huge_page, huge_page, MADV_DONTNEED);
+        backed_[page] = false;
+        reserved_ -= huge_page;
+      }
+    }
+  }
+
+ private:
+  void add_free(std::byte* block, size_t size) {
+    by_address_.emplace(block, size);
+    by_size_.emplace(size, block);
+  }
+  void remove_free(std::map<std::byte*, size_t>::iterator free) {
+    by_size_.erase({free->second, free->first});
+    by_address_.erase(free);
+  }
+
+  // Counts the pages of a block, and asks the system for those beyond the last so far.
+  void back(const std::byte* block, size_t size) {
+    const size_t first = (block - begin_) / huge_page;
+    const size_t last = round_up(block - begin_ + size, huge_page) / huge_page;
+    if (const size_t pages = backed_.size(); last > pages) {
+      if (mprotect(begin_ + pages * huge_page, (last - pages) * huge_page, PROT_READ | PROT_WRITE))
+        throw std::bad_alloc();
+      backed_.resize(last);
+    }
+    for (size_t page = first; page < last; ++page) {
+      if (backed_[page]) continue;
+      backed_[page] = true;
+      reserved_ += huge_page;
+    }
+  }
+
+  std::byte* begin_;
+  size_t capacity_, reserved_ = 0;
+  std::vector<bool> backed_;  // by page: the system may have memory behind it
+  std::map<std::byte*, size_t> by_address_;
+  std::set<std::pair<size_t, std::byte*>> by_size_;
+};
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// So that a use after free is seen.
+class System {
+ public:
+  size_t reserved() const { return reserved_; }
+  std::byte* take(size_t size) {
+    void* const block = std::aligned_alloc(alignment, size);
+    if (!block) throw std::bad_alloc();
+    reserved_ += size;
+    return static_cast<std::byte*>(block);
+  }
+  void give(std::byte* block, size_t size) {
+    std::free(block);
+    reserved_ -= size;
+  }
+  void release() {}
+
+ private:
+  size_t reserved_ = 0;
+};
+using Source = System;
+#else
+using Source = Arena;
+#endif
 
 class Pool {
  public:
+  Pool() {
+#ifdef __GLIBC__
+    // What else a step allocates, such as its graph, is small and comes from malloc, which would
+    // give it back to the system after each step and take it again. These are the values that it
+    // comes to by itself once it has seen a large block.
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 64 << 20);
+#endif
+  }
+
   std::byte* take(size_t bytes) {
-    const size_t size = class_size(bytes);
+    const size_t size = block_size(bytes);
     std::lock_guard lock(mutex_);
-    auto& free = free_[size];
-    std::byte* block;
-    if (free.empty()) {
-      block = allocate(size);
-      stats_.reserved += size;
-    } else {
-      block = free.back();
-      free.pop_back();
-    }
-    stats_.in_use += size;
-    stats_.peak = std::max(stats_.peak, stats_.in_use);
+    std::byte* const block = source(size).take(size);
+    in_use_ += size;
+    peak_ = std::max(peak_, in_use_);
     return block;
   }
 
   void give(std::byte* block, size_t bytes) {
-    const size_t size = class_size(bytes);
+    const size_t size = block_size(bytes);
     std::lock_guard lock(mutex_);
-    stats_.in_use -= size;
-    if (keep_blocks) {
-      free_[size].push_back(block);
-    } else {
-      stats_.reserved -= size;
-      std::free(block);
-    }
+    source(size).give(block, size);
+    in_use_ -= size;
   }
 
   void release() {
     std::lock_guard lock(mutex_);
-    for (auto& [size, blocks] : free_) {
-      stats_.reserved -= size * blocks.size();
-      for (std::byte* block : blocks) std::free(block);
-      blocks.clear();
-    }
+    small_.release();
+    large_.release();
   }
 
   MemoryStats stats() {
     std::lock_guard lock(mutex_);
-    return stats_;
+    return {in_use_, peak_, small_.reserved() + large_.reserved()};
   }
 
  private:
-#ifdef __SANITIZE_ADDRESS__
-  static constexpr bool keep_blocks = false;  // so that a use after free is seen
-#else
-  static constexpr bool keep_blocks = true;
-#endif
-
-  static std::byte* allocate(size_t size) {
-    const bool huge = size >= huge_page;
-    // aligned_alloc wants a multiple of the alignment
-    const size_t align = huge ? huge_page : alignment;
-    void* block = std::aligned_alloc(align, (size + align - 1) / align * align);
-    if (!block) throw std::bad_alloc();
-    if (huge) madvise(block, size, MADV_HUGEPAGE);
-    return static_cast<std::byte*>(block);
+  static size_t block_size(size_t bytes) {
+    if (bytes > SIZE_MAX - alignment) throw std::bad_alloc();
+    return round_up(std::max<size_t>(bytes, 1), alignment);
   }
 
+  // Small blocks lie among themselves: one in a hole that a large block has left would send the
+  // next large one elsewhere.
+  Source& source(size_t size) { return size < (size_t{1} << 20) ? small_ : large_; }
+
   std::mutex mutex_;
-  std::unordered_map<size_t, std::vector<std::byte*>> free_;
-  MemoryStats stats_{};
+  Source small_, large_;
+  size_t in_use_ = 0, peak_ = 0;
 };
 
 // Never destroyed: tensors in static objects may outlive it.

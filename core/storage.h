@@ -1,4 +1,4 @@
-// Storage: the memory behind tensors, 64-byte aligned, reference-counted, from a pool.
+// Storage: the memory behind tensors, 64-byte aligned, reference-counted, from an arena.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,9 @@
 
 namespace longhand {
 
-/// A block of uninitialised memory, aligned to 64 bytes. Freed blocks go back to a pool of size
-/// classes and are handed out again: the first touch of fresh pages costs more than most kernels.
+/// A block of uninitialised memory, aligned to 64 bytes. Freed blocks go back to an arena of huge
+/// pages and are handed out again: the first touch of fresh pages costs more than most kernels.
+/// Throws std::bad_alloc.
 class Storage {
  public:
   explicit Storage(size_t bytes);
@@ -24,15 +25,16 @@ class Storage {
   size_t bytes_;
 };
 
-/// What the pool holds, in bytes.
+/// What the arena holds, in bytes. Sanitized builds have none: there everything that is freed goes
+/// back to the system, so that its later use is seen.
 struct MemoryStats {
-  size_t in_use;    // handed out now
+  size_t in_use;    // handed out now, in multiples of the alignment
   size_t peak;      // the most ever handed out at once
-  size_t reserved;  // taken from the system and not given back
+  size_t reserved;  // pages taken from the system and not given back
 };
 MemoryStats memory_stats();
 
-/// Gives every block that is not in use back to the system.
+/// Gives every page of which nothing is in use back to the system.
 void release_free_memory();
 
 }  // namespace longhand

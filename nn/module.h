@@ -42,6 +42,9 @@ struct Pass {
   /// Of this pass alone (one micro-batch of one step); modules fork it by their own name, so that
   /// the numbers do not depend on the order of calls, and recomputation gives the same bits.
   Generator random{0};
+  /// Saves memory: parts that are repeated, such as blocks, keep their inputs alone, and compute
+  /// the rest again when backward() comes by. Same bits.
+  bool recompute = false;
 };
 
 /// Fills a fresh parameter from random numbers; see init.h.

@@ -260,7 +260,9 @@ BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& 
                                     random.fork("targets"));
   BenchResult result = repeat(options, [&](int64_t i) {
     const auto start = Clock::now();
-    const nn::Pass pass{.training = true, .random = random.fork(static_cast<uint64_t>(i))};
+    const nn::Pass pass{.training = true,
+                        .random = random.fork(static_cast<uint64_t>(i)),
+                        .recompute = options.recompute};
     const Variable loss = cross_entropy(model.forward(tokens, {}, pass), targets);
     const double forward = seconds_since(start);
     backward(loss);

@@ -32,6 +32,7 @@ struct BenchOptions {
   int64_t repetitions = 0;  // timed ones; 0: as many as `seconds` allow, but at least three
   double seconds = 1;
   uint64_t seed = 0;
+  bool recompute = false;  // of training steps: nn::Pass::recompute
   /// Called between repetitions with their number so far and how many there will be.
   std::function<void(int64_t done, int64_t all)> on_progress = {};
 };

@@ -52,6 +52,7 @@ TrainerOptions TrainerOptions::read(const Options& s, int64_t batch_size, uint64
   TrainerOptions o;
   o.steps = s.get_int("steps", o.steps, 1);
   o.micro_batches = s.get_int("micro_batches", o.micro_batches, 1, batch_size);
+  o.recompute = s.get_bool("recompute", o.recompute);
   o.clip_norm = s.get_double("clip_norm", o.clip_norm, 0);
   o.label_smoothing = s.get_double("label_smoothing", o.label_smoothing, 0, 1);
   o.ema_decay = s.get_double("ema_decay", o.ema_decay, 0, 1);
@@ -149,7 +150,8 @@ Trainer::StepResult Trainer::train_step() {
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
     const data::Batch some =
         part(batch, micro * rows / micro_batches, (micro + 1) * rows / micro_batches);
-    const Variable logits = logits_(some, {.training = true, .random = random.fork(micro)});
+    const Variable logits = logits_(
+        some, {.training = true, .random = random.fork(micro), .recompute = options_.recompute});
     // Each part is divided by the targets of the whole, so that the parts add up to its mean.
     const Variable loss =
         cross_entropy(logits, targets_of(logits.value(), some.targets),

@@ -23,6 +23,7 @@ namespace longhand::train {
 struct TrainerOptions {
   int64_t steps = 1000;        // optimizer steps in all
   int64_t micro_batches = 1;   // parts of a batch, one after the other, to save memory
+  bool recompute = false;      // nn::Pass::recompute: less memory, more time, the same bits
   double clip_norm = 0;        // 0: no clipping
   double label_smoothing = 0;  // in training; evaluation is without
   double ema_decay = 0;        // 0: no average; else evaluation uses the averaged weights

@@ -4,6 +4,7 @@
 
 #include "longhand/autograd/ops.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/storage.h"
 #include "tests/support/catch.h"
 
 using namespace longhand;
@@ -194,6 +195,73 @@ TEST_CASE("transformer: one thread and three give the same bits") {
     INFO(name);
     CHECK(identical(gradient, three.gradients.at(name)));
   }
+}
+
+TEST_CASE("transformer: recomputing blocks changes no bit") {
+  const std::string variant = GENERATE(from_range(library));
+  const bool causal = GENERATE(false, true);
+  if (causal && !traits(variant).causal) return;
+  CAPTURE(variant, causal);
+  for (const auto& options : checked_options(variant)) {
+    TransformerConfig config = small(variant);
+    config.causal = causal;
+    config.dropout = 0.2;
+    config.attention_options = Options("attention");
+    for (const auto& [key, value] : options) config.attention_options.set(key, value);
+    if (variant == "performer" || variant == "rff")
+      config.attention_options.set("redraw_interval", int64_t{1});
+    try {
+      Transformer(nn::root(), config);
+    } catch (const ConfigError&) {  // of options that do not go with a causal model
+      REQUIRE(causal);
+      continue;
+    }
+    Transformer plain(nn::root(DType::f32, 1), config), saving(nn::root(DType::f32, 1), config);
+    const Tensor t = tokens(3, 12, 1);
+    const Tensor lengths = Tensor::from<int32_t>({12, 1, 7}, {3});
+    for (uint64_t step = 0; step < 3; ++step) {
+      CAPTURE(step);
+      nn::Pass pass{.training = true, .random = Generator(step)};
+      const Result expected = run(plain, t, lengths, pass);
+      pass.recompute = true;
+      const Result result = run(saving, t, lengths, pass);
+      CHECK(identical(result.logits, expected.logits));
+      for (const auto& [name, gradient] : expected.gradients) {
+        INFO(name);
+        CHECK(identical(gradient, result.gradients.at(name)));
+      }
+      plain.after_step();
+      saving.after_step();
+      CHECK(saving.metrics() == plain.metrics());
+      const nn::StateDict state = saving.state_dict();
+      for (const auto& [name, tensor] : plain.state_dict()) {
+        INFO(name);
+        CHECK(identical(tensor, state.at(name)));
+      }
+    }
+  }
+}
+
+TEST_CASE("transformer: recomputed blocks keep their input alone") {
+  TransformerConfig config = small("softmax");
+  config.max_length = 2048;
+  config.d_model = 64;
+  config.d_mlp = 128;
+  config.layers = 1;
+  const auto kept = [&](bool recompute, int64_t layers) {
+    config.layers = layers;
+    Transformer model(nn::root(DType::f32, 1), config);
+    const Tensor t = tokens(1, 2048, 1);
+    const size_t before = memory_stats().in_use;
+    const Variable logits =
+        model.forward(t, {}, {.training = true, .random = Generator(1), .recompute = recompute});
+    return memory_stats().in_use - before;
+  };
+  const size_t input = size_t{2048} * 64 * sizeof(float);
+  const size_t one = kept(true, 1), four = kept(true, 4);
+  CHECK(four - one >= 3 * input);
+  CHECK(four - one < 3 * input + 3 * 4096);
+  CHECK(kept(false, 4) - kept(false, 1) > 3 * 6 * input);
 }
 
 TEST_CASE("transformer: what cannot be is refused by name") {

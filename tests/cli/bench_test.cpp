@@ -65,6 +65,16 @@ TEST_CASE("the memory of a cell does not depend on the cells before it") {
   CHECK(peak(1) < peak(0));
 }
 
+TEST_CASE("recomputed blocks need less memory") {
+  const TemporaryDirectory folder;
+  const auto peak = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"bench", "step", "--attention", "none", "--length", "8192",
+                                         "--layers", "8", "--repetitions", "1", "--json"});
+    return lines(run(arguments, folder.path())).at(0)["peak_memory_bytes"].get<double>();
+  };
+  CHECK(peak({"--recompute"}) < 0.7 * peak({}));
+}
+
 TEST_CASE("bench prints a table, and crossovers against exact attention") {
   const Outcome outcome =
       bench({"step", "--attention", "softmax,linear", "--length", "16,32", "--quiet"});

@@ -178,6 +178,7 @@ Json measure(const BenchArguments& a, const Cell& cell, const std::vector<std::s
   options.repetitions = a.repetitions;
   options.seconds = a.seconds;
   options.seed = a.seed.value_or(0);
+  options.recompute = a.recompute;
   options.on_progress = [&](int64_t done, int64_t all) {
     progress.update(done, all, fmt::format("{} {}", cell.attention, cell.length));
   };
@@ -201,6 +202,7 @@ std::optional<Json> measure_elsewhere(const BenchArguments& a, const Cell& cell,
   add("--seconds", fmt::format("{}", a.seconds));
   if (a.repetitions) add("--repetitions", std::to_string(a.repetitions));
   if (a.seed) add("--seed", std::to_string(*a.seed));
+  if (a.recompute) words.emplace_back("--recompute");
   for (const std::string& assignment : set) add("--set", assignment);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());

@@ -74,7 +74,7 @@ struct BenchArguments : Common {
   std::vector<int64_t> length;         // empty: those of the model
   std::optional<int64_t> d_model, heads, layers, d_mlp;
   std::optional<double> dropout;
-  bool causal = false;
+  bool causal = false, recompute = false;
   int64_t tokens = 16384;
   int64_t repetitions = 0;
   double seconds = 1;

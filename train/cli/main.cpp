@@ -200,7 +200,7 @@ class Program {
         c.add_option("--resume", a.resume,
                      "Go on with the run in DIR from its last checkpoint; --set may then "
                      "change train.steps, train.target_accuracy, train.patience, "
-                     "train.*_every, train.eval_batches and data.path")
+                     "train.*_every, train.eval_batches, train.recompute and data.path")
             ->type_name("DIR");
     resume->excludes(config);
     c.add_option("--out", a.out,
@@ -358,6 +358,10 @@ class Program {
           ->type_name("N")
           ->check(not_negative("--d-mlp"));
       c.add_flag("--causal", a.causal, "Tokens attend to none that are later");
+      if (what == "step")
+        c.add_flag("--recompute", a.recompute,
+                   "Blocks keep their inputs alone, and compute the rest again: less memory, more "
+                   "time");
       c.add_option("--seconds", a.seconds, "Time each cell for S seconds, at least three times [1]")
           ->type_name("S")
           ->check(not_negative("--seconds"));

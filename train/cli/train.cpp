@@ -28,7 +28,8 @@ namespace fs = std::filesystem;
 constexpr std::array resumable = {
     "train.steps",      "train.target_accuracy",  "train.patience",
     "train.log_every",  "train.eval_every",       "train.eval_batches",
-    "train.keep_every", "train.checkpoint_every", "data.path",
+    "train.keep_every", "train.checkpoint_every", "train.recompute",
+    "data.path",
 };
 
 /// runs/CONFIG-DATE-TIME, with a number behind it if that is taken.
