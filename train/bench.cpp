@@ -184,7 +184,9 @@ Work attention_traffic(int64_t batch, int64_t N, int64_t width, double tensors) 
 
 }  // namespace
 
-Machine measure_machine() { return {measure_products(), measure_exps(), measure_memory()}; }
+Machine measure_machine(bool bandwidth) {
+  return {measure_products(), measure_exps(), bandwidth ? measure_memory() : 0};
+}
 
 double limit(const Work& work, const Machine& machine) {
   return work.flops / machine.flops + work.exps / machine.exps + work.bytes / machine.bytes;

@@ -22,7 +22,8 @@ struct Machine {
   double exps;   // of numbers in the first cache
   double bytes;  // read and written by y <- a x + y, far beyond the caches
 };
-Machine measure_machine();
+/// The bandwidth is 0 unless asked for, which takes 128 MiB.
+Machine measure_machine(bool bandwidth = true);
 
 /// Seconds that this machine needs at least, if nothing overlaps: flops / peak + exps / rate +
 /// bytes / bandwidth.

@@ -183,8 +183,14 @@ Json measure(const BenchArguments& a, const Cell& cell, const std::vector<std::s
     progress.update(done, all, fmt::format("{} {}", cell.attention, cell.length));
   };
   const auto bench = a.what == "step" ? train::bench_step : train::bench_attention;
+  // The rates before and behind it, since a machine that others use changes its speed. The
+  // bandwidth only behind it: it would count as this cell's memory.
+  const train::Machine before = train::measure_machine(false);
   const train::BenchResult result = bench(config, batch, options);
-  return to_json(cell, config, batch, result, train::measure_machine());
+  train::Machine machine = train::measure_machine();
+  machine.flops = std::max(machine.flops, before.flops);
+  machine.exps = std::max(machine.exps, before.exps);
+  return to_json(cell, config, batch, result, machine);
 }
 
 /// The same in a process of its own, whose peak of memory is this cell's alone. Nothing if it ended

@@ -226,10 +226,10 @@ def ways(arguments):
             "LD_PRELOAD": arguments.jemalloc,
             "MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1,oversize_threshold:0"}
     for compiled in (False, True):
-        if compiled and arguments.eager_only:
-            continue
-        for name, environment in mallocs.items():
-            yield f"{'compiled' if compiled else 'eager'}, {name}", compiled, environment
+        for malloc, environment in mallocs.items():
+            name = f"{'compiled' if compiled else 'eager'}+{malloc}"
+            if not arguments.ways or name in arguments.ways:
+                yield name, compiled, environment
 
 
 def compare(arguments, cell, model):
@@ -292,7 +292,8 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=2, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=2, help="of all, in turn; the best counts")
-    parser.add_argument("--eager-only", action="store_true", help="no torch.compile")
+    parser.add_argument("--ways", type=numbers(str),
+                        help="of PyTorch to try, such as eager+glibc,compiled+jemalloc [all]")
     parser.add_argument("--jemalloc", default=find_jemalloc(), help="its library; empty: without")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
