@@ -7,6 +7,7 @@
 
 #include "longhand/autograd/ops.h"
 #include "longhand/core/kernels/philox.h"
+#include "longhand/core/simd.h"
 
 namespace longhand {
 
@@ -31,7 +32,9 @@ class DropoutMask {
   /// keep(i), for use in f, says whether element first + j + i is kept. f is a kernel for simd().
   template <class F>
   void for_pieces(int64_t first, int64_t n, F f) const {
-    constexpr int64_t piece = 1024;  // whose numbers lie in the first cache
+    // Its numbers lie in the first cache, and philox_words() makes 12 blocks of 8 of them at a
+    // time.
+    constexpr int64_t piece = 12 * 96;
     uint32_t words[piece / 2 + 4];
     uint16_t numbers[piece + 8];
     for (int64_t j = 0; j < n; j += piece) {

@@ -179,6 +179,10 @@ void backward_rows(Rows<const T> x, const Tensor& weight, Rows<const T> dy, cons
     Tensor slope = scratch(active ? block * k : 0), dactivated = scratch(active ? block * k : 0);
     const bool tiles = kernels::has_tile_kernels<T>();
     Tensor panels = scratch(to.dw && tiles ? kernels::panels_size(block, k) : 0);
+    // The columns of dz are read along, which would fall on few sets of the first cache if n were a
+    // power of two.
+    const int64_t stride = (n + 15) / 16 * 16 + 16;
+    Tensor padded = scratch(to.dw && tiles ? block * stride : 0);
     T* const dw = to.dw ? to.dw + begin / per_sum * n * k : nullptr;
     T* const db = to.db ? to.db + begin / per_sum * n : nullptr;
     for (int64_t r = begin; r < end; r += block) {
@@ -204,21 +208,25 @@ void backward_rows(Rows<const T> x, const Tensor& weight, Rows<const T> dy, cons
                                     [=](int64_t i) { return da[i] * slopes[i]; });
           });
       }
+      kernels::Strided<T> columns{dz, 1, n};
+      simd([&, to_rows = padded.data<T>()] {
+        if (db && first) std::fill(db, db + n, T{0});
+        for (int64_t i = 0; i < count; ++i) {
+          const T* const row = dz + i * n;
+          if (db) kernels::row_accumulate(db, n, T{1}, [row](int64_t j) { return row[j]; });
+          if (dw && tiles) std::copy_n(row, n, to_rows + i * stride);
+        }
+      });
       if (dw) {
         if (tiles) {
+          columns = {std::as_const(padded).data<T>(), 1, stride};
           constexpr int64_t width = kernels::panel_width;
           kernels::pack_panels<T>(count, k, {a, k, 1}, 1, 0, (k + width - 1) / width,
                                   panels.data<T>());
           a = std::as_const(panels).data<T>();
         }
-        product<T>(n, k, count, {dz, 1, n}, a, dw, !first);
+        product<T>(n, k, count, columns, a, dw, !first);
       }
-      if (db)
-        simd([&] {
-          if (first) std::fill(db, db + n, T{0});
-          for (int64_t i = 0; i < count; ++i)
-            kernels::row_accumulate(db, n, T{1}, [row = dz + i * n](int64_t j) { return row[j]; });
-        });
     }
   });
 }

@@ -16,13 +16,21 @@ struct Moments {
   T m, r;
 };
 
+// Rows that go through each step together: the steps of one row wait for each other's results,
+// those of several rows do not.
+constexpr int64_t group = 8;
+
+// s_r for `count` <= group rows.
 template <class T>
-Moments<T> moments_of(const T* x, int64_t n, T eps, bool centred) {
-  const T count = static_cast<T>(n);
-  const T m = centred ? kernels::row_sum(x, n) / count : T{0};
+void moments_of(const T* x, int64_t count, int64_t n, T eps, bool centred, Moments<T>* s) {
+  const T width = static_cast<T>(n);
+  for (int64_t r = 0; r < count; ++r)
+    s[r].m = centred ? kernels::row_sum(x + r * n, n) / width : T{0};
   // After the mean, not as mean x² - m²: that would cancel.
-  const T squares = kernels::lane_sum<T>(n, [=](int64_t j) { return (x[j] - m) * (x[j] - m); });
-  return {m, 1 / std::sqrt(squares / count + eps)};
+  for (int64_t r = 0; r < count; ++r)
+    s[r].r = kernels::lane_sum<T>(
+        n, [row = x + r * n, m = s[r].m](int64_t j) { return (row[j] - m) * (row[j] - m); });
+  for (int64_t r = 0; r < count; ++r) s[r].r = 1 / std::sqrt(s[r].r / width + eps);
 }
 
 template <class T>
@@ -30,25 +38,48 @@ void normalise_row(const T* x, Moments<T> s, const T* w, const T* b, T* y, int64
   for (int64_t j = 0; j < n; ++j) y[j] = (x[j] - s.m) * s.r * w[j] + b[j];
 }
 
+// dx of `count` <= group rows.
 template <class T>
-void input_gradient_row(const T* x, const T* dy, const T* w, Moments<T> s, T* dx, int64_t n,
-                        bool centred, T beta) {
-  const T count = static_cast<T>(n);
-  const T mean_g = centred ? kernels::row_dot(dy, w, n) / count : T{0};
-  const T mean_gz =
-      kernels::lane_sum<T>(n, [=](int64_t j) { return dy[j] * w[j] * ((x[j] - s.m) * s.r); }) /
-      count;
-  kernels::row_accumulate(dx, n, beta, [=](int64_t j) {
-    return s.r * (dy[j] * w[j] - (x[j] - s.m) * s.r * mean_gz - mean_g);
-  });
+void input_gradient_rows(const T* x, const T* dy, const T* w, const Moments<T>* s, T* dx,
+                         int64_t count, int64_t n, bool centred, T beta) {
+  const T width = static_cast<T>(n);
+  T mean_g[group], mean_gz[group];
+  for (int64_t r = 0; r < count; ++r) {
+    const T *const from = x + r * n, *const g = dy + r * n;
+    const Moments<T> of = s[r];
+    mean_g[r] = centred ? kernels::row_dot(g, w, n) / width : T{0};
+    mean_gz[r] = kernels::lane_sum<T>(
+                     n, [=](int64_t j) { return g[j] * w[j] * ((from[j] - of.m) * of.r); }) /
+                 width;
+  }
+  for (int64_t r = 0; r < count; ++r) {
+    const T *const from = x + r * n, *const g = dy + r * n;
+    const Moments<T> of = s[r];
+    kernels::row_accumulate(dx + r * n, n, beta, [=, a = mean_g[r], b = mean_gz[r]](int64_t j) {
+      return of.r * (g[j] * w[j] - (from[j] - of.m) * of.r * b - a);
+    });
+  }
 }
 
+// Four rows at a time, so that the sums are read and written less often.
 template <class T>
-void add_parameter_gradients(const T* x, const T* dy, Moments<T> s, T* dw, T* db, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) {
-    dw[j] += dy[j] * ((x[j] - s.m) * s.r);
-    db[j] += dy[j];
+void add_parameter_gradients(const T* x, const T* dy, const Moments<T>* s, T* dw, T* db,
+                             int64_t count, int64_t n) {
+  int64_t r = 0;
+  for (; r + 4 <= count; r += 4) {
+    const T *const a = x + r * n, *const b = a + n, *const c = b + n, *const d = c + n;
+    const T *const p = dy + r * n, *const q = p + n, *const u = q + n, *const v = u + n;
+    const Moments<T> sa = s[r], sb = s[r + 1], sc = s[r + 2], sd = s[r + 3];
+    for (int64_t j = 0; j < n; ++j)
+      dw[j] += (p[j] * ((a[j] - sa.m) * sa.r) + q[j] * ((b[j] - sb.m) * sb.r)) +
+               (u[j] * ((c[j] - sc.m) * sc.r) + v[j] * ((d[j] - sd.m) * sd.r));
+    for (int64_t j = 0; j < n; ++j) db[j] += (p[j] + q[j]) + (u[j] + v[j]);
   }
+  for (; r < count; ++r)
+    for (int64_t j = 0; j < n; ++j) {
+      dw[j] += dy[r * n + j] * ((x[r * n + j] - s[r].m) * s[r].r);
+      db[j] += dy[r * n + j];
+    }
 }
 
 // All gradients in one pass over the rows. dw and db (null if not wanted) are partial sums (tasks,
@@ -65,9 +96,11 @@ void backward_rows(Rows<const T> x, Rows<const T> dy, const T* w, const Moments<
         std::fill(dw_sum, dw_sum + n, T{0});
         std::fill(db_sum, db_sum + n, T{0});
       }
-      for (int64_t r = begin; r < end; ++r) {
-        if (dw) add_parameter_gradients(x[r], dy[r], moments[r], dw_sum, db_sum, n);
-        if (dx) input_gradient_row(x[r], dy[r], w, moments[r], dx + r * n, n, centred, beta);
+      for (int64_t r = begin; r < end; r += group) {
+        const int64_t count = std::min(group, end - r);
+        if (dw) add_parameter_gradients(x[r], dy[r], moments + r, dw_sum, db_sum, count, n);
+        if (dx)
+          input_gradient_rows(x[r], dy[r], w, moments + r, dx + r * n, count, n, centred, beta);
       }
     });
   });
@@ -100,9 +133,16 @@ Variable normalise_rows(std::string_view op, const Variable& x, const Variable& 
     const auto from = rows<T>(in);
     const auto to = rows<T>(out);
     auto* const s = reinterpret_cast<Moments<T>*>(moments.data<T>());
-    for_rows(count, n, [=, wp = w.data<T>(), bp = b.data<T>(), e = static_cast<T>(eps)](int64_t r) {
-      s[r] = moments_of(from[r], n, e, centred);
-      normalise_row(from[r], s[r], wp, bp, to[r], n);
+    const T *const wp = w.data<T>(), *const bp = b.data<T>();
+    parallel_for(count, rows_per_task(n), [&](int64_t begin, int64_t end) {
+      simd([&, e = static_cast<T>(eps)] {
+        for (int64_t first = begin; first < end; first += group) {
+          const int64_t some = std::min(group, end - first);
+          moments_of(from[first], some, n, e, centred, s + first);
+          for (int64_t r = first; r < first + some; ++r)
+            normalise_row(from[r], s[r], wp, bp, to[r], n);
+        }
+      });
     });
   });
   return record(op, out, {x, weight, bias},
