@@ -13,13 +13,6 @@ namespace {
 
 enum Direction { forward_pass, backward_pass };
 
-void report(benchmark::State& state, double operations, double best) {
-  const double peak = sgemm_peak();
-  state.counters["GFLOP/s"] = 1e-9 * operations / best;
-  state.counters["sgemm"] = 1e-9 * peak;
-  state.counters["share"] = operations / best / peak;
-}
-
 void attention_bench(benchmark::State& state, Direction direction, bool causal, double dropout) {
   const int64_t N = state.range(0), D = state.range(1);
   const int64_t heads = std::max<int64_t>(2, 16384 / N);  // 16384 tokens and two heads, as trained

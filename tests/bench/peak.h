@@ -1,6 +1,8 @@
 // What benchmarks are measured against: the products of OpenBLAS in this process, on all threads.
 #pragma once
 
+#include <benchmark/benchmark.h>
+
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -48,6 +50,14 @@ inline double sgemm_peak() {
                       });
                     }));
   return count * 2.0 * n * n * n / best;
+}
+
+/// Counters: the rate of `operations` in `best` seconds, and its share of the peak.
+inline void report(benchmark::State& state, double operations, double best) {
+  const double peak = sgemm_peak();
+  state.counters["GFLOP/s"] = 1e-9 * operations / best;
+  state.counters["sgemm"] = 1e-9 * peak;
+  state.counters["share"] = operations / best / peak;
 }
 
 }  // namespace longhand::bench
