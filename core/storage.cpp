@@ -2,15 +2,18 @@
 
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <iterator>
 #include <map>
 #include <mutex>
 #include <new>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -216,5 +219,15 @@ Storage::~Storage() { pool().give(data_, bytes_); }
 
 MemoryStats memory_stats() { return pool().stats(); }
 void release_free_memory() { pool().release(); }
+
+// VmHWM: unlike ru_maxrss, it does not begin with that of the process that started this one.
+int64_t peak_resident_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (int64_t kib = 0; word == "VmHWM:" && status >> kib) return kib * 1024;
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
 
 }  // namespace longhand

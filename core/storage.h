@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 namespace longhand {
@@ -36,5 +37,8 @@ MemoryStats memory_stats();
 
 /// Gives every page of which nothing is in use back to the system.
 void release_free_memory();
+
+/// The most that was ever resident of this process, in bytes: its code and all else included.
+int64_t peak_resident_memory();
 
 }  // namespace longhand

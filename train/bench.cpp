@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <string>
 #include <vector>
@@ -93,16 +92,6 @@ double median(std::vector<double> x) {
   return (*middle + *std::max_element(x.begin(), middle)) / 2;
 }
 
-/// VmHWM: unlike ru_maxrss, it does not begin with that of the process that started this one.
-int64_t peak_memory() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;)
-    if (int64_t kib = 0; word == "VmHWM:" && status >> kib) return kib * 1024;
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;
-}
-
 int64_t page_faults() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -139,7 +128,7 @@ BenchResult repeat(const BenchOptions& options, F once) {
   result.repetitions = static_cast<int64_t>(all.size());
   result.page_faults =
       static_cast<double>(page_faults() - faults) / static_cast<double>(all.size());
-  result.peak_memory = peak_memory();
+  result.peak_memory = peak_resident_memory();
   return result;
 }
 

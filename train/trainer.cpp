@@ -1,13 +1,12 @@
 #include "longhand/train/trainer.h"
 
-#include <sys/resource.h>
-
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <numbers>
 
 #include "longhand/autograd/ops.h"
+#include "longhand/core/storage.h"
 
 namespace longhand::train {
 namespace {
@@ -24,12 +23,6 @@ class Timer {
 
 double rate(int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
-}
-
-int64_t peak_memory() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;  // Linux counts in KiB
 }
 
 bool due(int64_t step, int64_t every) { return every > 0 && step > 0 && step % every == 0; }
@@ -197,7 +190,7 @@ void Trainer::train_record(const StepResult& last) {
   record.learning_rate = last.learning_rate;
   record.gradient_norm = last.gradient_norm;
   record.tokens_per_second = rate(interval_tokens_, interval_seconds_);
-  record.peak_memory = peak_memory();
+  record.peak_memory = peak_resident_memory();
   record.model = model_.metrics();
   state_.interval = {};
   interval_tokens_ = 0;
@@ -241,7 +234,7 @@ bool Trainer::evaluate_now() {
   record.accuracy = metrics->accuracy();
   if (task_.info.bytes) record.bits_per_byte = metrics->bits_per_byte();
   record.tokens_per_second = rate(metrics->tokens, timer.seconds());
-  record.peak_memory = peak_memory();
+  record.peak_memory = peak_resident_memory();
   record.best = best;
   if (observer_.on_record) observer_.on_record(record);
   if (best) save_as("best.h5");

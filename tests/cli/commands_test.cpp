@@ -53,7 +53,8 @@ std::string some_text() {
 TEST_CASE("train leaves a whole run directory") {
   const TinyFolder folder;
   const Outcome outcome = succeed({"train", "config.toml", "--out", "a/run"}, folder.path());
-  CHECK_THAT(outcome.out, Contains("finished after 20 steps") && Contains("a/run"));
+  CHECK_THAT(outcome.out,
+             Contains("finished after 20 steps") && Contains("peak memory") && Contains("a/run"));
   CHECK_THAT(outcome.err, Contains("softmax attention") && Contains("validation loss"));
 
   const fs::path run = folder / "a/run";
@@ -210,6 +211,7 @@ TEST_CASE("evaluate measures the best checkpoint, as training did") {
       folder.path());
   const Json result =
       json_of({"evaluate", "run", "--split", "validation", "--json"}, folder.path());
+  CHECK(result["peak_memory_bytes"] > 1 << 20);
   CHECK(result["loss"] == trained["best"]["value"]);
   CHECK(result["step"] == trained["best"]["step"]);
   CHECK(result["initialised"].empty());

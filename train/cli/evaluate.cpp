@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "longhand/core/error.h"
+#include "longhand/core/storage.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/experiment.h"
@@ -66,7 +67,8 @@ int evaluate(const EvaluateArguments& arguments) {
                 {"targets", metrics.targets},
                 {"loss", json_number(metrics.loss())},
                 {"accuracy", json_number(metrics.accuracy())},
-                {"perplexity", json_number(metrics.perplexity())}};
+                {"perplexity", json_number(metrics.perplexity())},
+                {"peak_memory_bytes", peak_resident_memory()}};
     if (bytes) out["bits_per_byte"] = json_number(metrics.bits_per_byte());
     out["initialised"] = fresh.initialised;
     out["unused"] = fresh.unused;
@@ -82,6 +84,7 @@ int evaluate(const EvaluateArguments& arguments) {
   fmt::print("loss           {:.6f}\naccuracy       {:.6f}\nperplexity     {:.4f}\n",
              metrics.loss(), metrics.accuracy(), metrics.perplexity());
   if (bytes) fmt::print("bits per byte  {:.6f}\n", metrics.bits_per_byte());
+  fmt::print("peak memory    {} MiB\n", peak_resident_memory() >> 20);
   return success;
 }
 

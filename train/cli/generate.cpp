@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "longhand/core/error.h"
+#include "longhand/core/storage.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/experiment.h"
 
@@ -37,7 +38,8 @@ int generate(const GenerateArguments& arguments) {
                 {"bytes", std::vector<int>(
                               reinterpret_cast<const unsigned char*>(text.data()),
                               reinterpret_cast<const unsigned char*>(text.data()) + text.size())},
-                {"seed", options.seed}});
+                {"seed", options.seed},
+                {"peak_memory_bytes", peak_resident_memory()}});
   } else if (isatty(STDOUT_FILENO)) {
     std::fputc('\n', stdout);
   }

@@ -1,6 +1,5 @@
 // longhand train: a new run, or the rest of one.
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +12,7 @@
 
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/storage.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/cli/signals.h"
@@ -43,12 +43,6 @@ fs::path default_directory(const std::string& config) {
   fs::path path = first;
   for (int n = 2; fs::exists(path); ++n) path = first.string() + "-" + std::to_string(n);
   return path;
-}
-
-int64_t peak_memory() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;  // Linux counts in KiB
 }
 
 std::string describe(const train::Record& record) {
@@ -193,7 +187,7 @@ train::Summary summarise(train::Experiment& e, const train::Trainer& trainer,
   s.best_step = trainer.state().best_step;
   s.seed = e.seed;
   s.threads = threads();
-  s.peak_memory = peak_memory();
+  s.peak_memory = peak_resident_memory();
   return s;
 }
 
@@ -265,9 +259,9 @@ int train(const TrainArguments& arguments) {
     if (summary.best)
       best = fmt::format("; best validation {} {:.4f} after step {}", summary.best_metric,
                          *summary.best, summary.best_step);
-    fmt::print("{} after {} steps, {}{}; {}\n",
+    fmt::print("{} after {} steps, {}{}; peak memory {} MiB; {}\n",
                why == train::Stopped::finished ? "finished" : "stopped early", summary.step,
-               duration(summary.seconds), best, run.path().string());
+               duration(summary.seconds), best, summary.peak_memory >> 20, run.path().string());
   }
   if (why != train::Stopped::signal) return success;
   reporter.say("");
