@@ -106,6 +106,17 @@ void padding(const Subject& s, Findings& f) {
   for (const auto& [name, gradient] : sums)
     near(f, "the gradient of " + name + " in a padded batch", zeros.parameters.at(name), gradient,
          1e-11);
+  // Padded alone is padded among others. 16 tokens divide into equal parts where 13 do not.
+  const Inputs w = inputs({B, 16, 2, 4});
+  const Outcome together = run(*variant, w.q, w.k, w.v, mask, w.cotangent);
+  for (int64_t b = 0; b < B; ++b) {
+    const auto alone = [&](const Tensor& t) { return one(t, b, 16); };
+    each_near(
+        f, concat_message("a padded sample of ", n[b], " tokens, among others and alone"),
+        {alone(together.out), alone(together.dq), alone(together.dk), alone(together.dv), {}},
+        run(*variant, alone(w.q), alone(w.k), alone(w.v), lengths({n[b]}), alone(w.cotangent)),
+        1e-11);
+  }
   // Lengths that pad nothing are no lengths.
   const Inputs y = inputs({2, 9, 2, 4});
   each_same(f, "full lengths and none", run(*variant, y.q, y.k, y.v, lengths({9, 9}), y.cotangent),

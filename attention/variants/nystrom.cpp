@@ -244,7 +244,7 @@ class Nystrom final : public Variant {
   Variable landmarks_of(const Variable& x, const std::vector<int32_t>& lengths,
                         const std::vector<int32_t>& counts, int64_t m) const {
     const int64_t B = x.size(0), N = x.size(1), H = x.size(2), D = x.size(3);
-    if (kind_ == "mean" && lengths.size() == 1 && N % m == 0)
+    if (kind_ == "mean" && N % m == 0 && *std::min_element(lengths.begin(), lengths.end()) == N)
       return mean(reshape(x, {B, m, N / m, H, D}), {2});
     const Tensor W = kind_ == "kmeans" ? clusters(x.value(), lengths, counts, m)
                                        : selection(lengths, counts, m, N, x.dtype());
