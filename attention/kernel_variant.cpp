@@ -55,18 +55,17 @@ Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, c
                           normalisers);
 }
 
-// A causal query must not know the maximum of later keys: c_j is one over features and j' <= j.
-// Padding, at the end, comes after all real tokens.
-Variable causal_sums(const Features& products, const Variable& v) {
-  const Features f = written_out(products);
-  if (f.logarithms) {
-    const Tensor c = running_max(largest(f.key, 3).value().squeeze(3));
-    const Variable fk = exp(f.key - Variable(c.unsqueeze(3)));
-    return causal_kernel_sums(exp(f.query - largest(f.query, 3)), fk, v, c);
-  }
+// A causal query must not know the maximum of later keys: c_j is one over j' <= j. Padding, at the
+// end, comes after all real tokens.
+Variable causal_sums(const Features& f, const Variable& v) {
+  if (f.logarithms)
+    return causal_kernel_sums(
+        f.query, f.key, v,
+        {.exponentials = true, .projection = f.projection, .half_norm = f.half_norm});
   if (!f.key_log.defined()) return causal_kernel_sums(f.query, f.key, v);
   const Tensor c = running_max(f.key_log.value().squeeze(3));
-  return causal_kernel_sums(f.query, f.key * exp(f.key_log - Variable(c.unsqueeze(3))), v, c);
+  return causal_kernel_sums(f.query, f.key * exp(f.key_log - Variable(c.unsqueeze(3))), v,
+                            {.log_scale = c});
 }
 
 // S_t = e^(c_(t-1) - c_t) S_(t-1) + e^(h_t - c_t) fk_t [v_t, 1]ᵀ,  c_t = max(c_(t-1), h_t)

@@ -37,10 +37,10 @@ TEST_CASE("kernel attention: chunks of any size give the same") {
   // The definition, with e^c in the features of the keys.
   const Variable scaled_keys = scaled ? Variable(fk) * exp(Variable(c.unsqueeze(3))) : Variable(fk);
   const Tensor wanted = naive_kernel_attention(fq, scaled_keys.value(), v, dot, true);
-  for (const int64_t chunk : {1, 2, 3, 4, 64}) {
+  for (const int64_t chunk : {1, 2, 3, 4, 48}) {
     INFO("N " << N << " chunk " << chunk << " scaled " << scaled);
     const auto f = [&](const Variables& in) {
-      return normalised(causal_kernel_sums(in[0], in[1], in[2], c, chunk));
+      return normalised(causal_kernel_sums(in[0], in[1], in[2], {.log_scale = c, .chunk = chunk}));
     };
     CHECK(near(f({Variable(fq), Variable(fk), Variable(v)}).value(), wanted, 1e-13));
     const GradcheckReport report = gradcheck(f, {fq, fk, v});
