@@ -31,14 +31,30 @@ inline FeatureRule feature_rule(const char* op, const Variable& x, bool exponent
           W.defined() ? W.contiguous() : W, half_norm};
 }
 
-/// Sum of x_i weight_i, or of x_i, over whole lanes.
+/// sums_l += Σ_i x_li weight_i for x (n, lanes), or Σ_i x_li; for use inside simd(). Eight rows at
+/// once, each in the order of join_lanes.
 template <class T>
-T sum_of_lanes(const T* x, const T* weight, int64_t lanes) {
-  T sum[lane_multiple] = {};
-  for (int64_t first = 0; first < lanes; first += lane_multiple)
-    for (int64_t i = 0; i < lane_multiple; ++i)
-      sum[i] += weight ? x[first + i] * weight[first + i] : x[first + i];
-  return kernels::detail::join_lanes(sum);
+void add_sums_of_lanes(const T* x, const T* weight, int64_t n, int64_t lanes, T* sums) {
+  constexpr int64_t rows = 8;
+  for (int64_t l = 0; l < n; l += rows) {
+    const int64_t real = std::min(rows, n - l);
+    T sixteen[rows * 16] = {}, eight[rows * 8], four[rows * 4], two[rows * 2];
+    static_assert(lane_multiple == 16);
+    for (int64_t r = 0; r < real; ++r)
+      for (int64_t first = 0; first < lanes; first += 16)
+        for (int64_t i = 0; i < 16; ++i) {
+          const T y = x[(l + r) * lanes + first + i];
+          sixteen[r * 16 + i] += weight ? y * weight[first + i] : y;
+        }
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t i = 0; i < 8; ++i)
+        eight[r * 8 + i] = sixteen[r * 16 + i] + sixteen[r * 16 + 8 + i];
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t i = 0; i < 4; ++i) four[r * 4 + i] = eight[r * 8 + i] + eight[r * 8 + 4 + i];
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t i = 0; i < 2; ++i) two[r * 2 + i] = four[r * 4 + i] + four[r * 4 + 2 + i];
+    for (int64_t r = 0; r < real; ++r) sums[l + r] += two[r * 2] + two[r * 2 + 1];
+  }
 }
 
 /// The features of a block of tokens of one head, (m, lanes).

@@ -32,6 +32,7 @@ namespace longhand::attention {
 namespace {
 
 using kernels::gemm_tile;
+using kernels::Strided;
 using namespace tiles;
 
 static_assert(causal_chunk <= block);
@@ -158,7 +159,7 @@ void add_block(const Rule& rule, T* s, T decay, FeatureTile<T>& tile, const T* r
   simd([=] {
     if (decay != 1)
       for (int64_t i = 0; i < m * (E + 1); ++i) s[i] *= decay;
-    for (int64_t l = 0; l < m; ++l) s[m * E + l] += sum_of_lanes(f + l * lanes, u, lanes);
+    add_sums_of_lanes(f, u, m, lanes, s + m * E);
   });
   gemm_tile<T>(m, E, tile.count(), {f, lanes, 1}, rows, E, s, E, true);
 }
@@ -188,15 +189,25 @@ void weigh_lanes(const T* weight, int64_t n, int64_t lanes, T* x) {
   });
 }
 
-// A (keys, block) of a block's features, without what is later.
+// Within a block, a matrix of weights (keys, block) has nothing below its diagonal: products with
+// it go in steps of keys or queries, and leave out what is before or after them.
+constexpr int64_t step = lane_multiple;
+
+// A_ji = (Σ_l f_jl g_li + δ_i) within_ji for f (keys, n) and g (n, lanes).
 template <class T>
-void weights(const Rule& rule, FeatureTile<T>& f, FeatureTile<T>& g, const T* within, T* A) {
-  const int64_t count = f.count(), lanes = f.lanes();
-  gemm_tile<T>(count, lanes, rule.features.m, {f.features(), 1, lanes}, g.features(), lanes, A,
-               block, false);
+void weights(int64_t count, int64_t lanes, int64_t n, Strided<T> f, const T* g, const T* delta,
+             const T* within, T* A) {
+  for (int64_t j = 0; j < count; j += step)
+    gemm_tile<T>(std::min(step, count - j), lanes - j, n, {f.data + j * f.row, f.row, f.col}, g + j,
+                 lanes, A + j * (block + 1), block, false);
   simd([=] {
-    for (int64_t j = 0; j < count; ++j)
-      for (int64_t i = 0; i < lanes; ++i) A[j * block + i] *= within[j * block + i];
+    for (int64_t j = 0; j < count; ++j) {
+      T* const a = A + j * block;
+      const T* const w = within + j * block;
+      const int64_t first = j / step * step;
+      std::fill_n(a, first, T{0});
+      for (int64_t i = first; i < lanes; ++i) a[i] = (a[i] + delta[i]) * w[i];
+    }
   });
 }
 
@@ -296,50 +307,52 @@ void causal_sums(const Rule& rule, const Tensor& q, const Tensor& k, const Tenso
   const int64_t m = rule.features.m, E = rule.E, n = rule.state_size();
   const Tensor starts = states_before<T>(rule, q, k, v, kept);
   const Heads<T> to(out);
-  for_groups(
-      rule, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-        Scratch scratch(static_cast<size_t>(2 * FeatureTile<T>::elements(rule.features) +
-                                            Scales<T>::elements + n + block * (block + E + 2)) *
-                            sizeof(T) +
-                        64 * 16);
-        FeatureTile<T> f(rule.features, scratch), g(rule.features, scratch);
-        Scales<T> scales(scratch);
-        T *const s = scratch.take<T>(n), *const A = scratch.take<T>(block * block),
-                 *const rows = scratch.take<T>(block * E), *const top = scratch.take<T>(block),
-                 *const den = scratch.take<T>(block);
-        const Head<T> x{rule, Heads<const T>(q),        Heads<const T>(k), Heads<const T>(v), b,
-                        h,    kept.scale<T>(rule, head)};
-        T before = starts.data<T>()[head * rule.groups + group];
-        std::copy_n(kept.state<T>(head, begin), n, s);
-        for (int64_t block_ = begin; block_ < end; ++block_) {
-          if (block_ > begin && block_ % kept.every == 0)
-            std::copy_n(s, n, kept.state<T>(head, block_));
-          const int64_t first = rule.first(block_);
-          x.keys(block_, before, true, top, f, scales);
-          x.queries(block_, top, g);
-          const int64_t count = f.count(), lanes = f.lanes();
-          weights(rule, f, g, scales.within(), A);
-          T* const num = to.at(b, first, h);
-          gemm_tile<T>(count, E, m, {g.features(), 1, lanes}, s, E, num, to.token, false);
-          simd([=, z = s + m * E, pg = g.features(), weight = scales.from_before()] {
-            std::fill_n(den, lanes, T{0});
-            for (int64_t l = 0; l < m; ++l)
-              for (int64_t i = 0; i < lanes; ++i) den[i] += pg[l * lanes + i] * z[l];
-            for (int64_t i = 0; i < lanes; ++i) den[i] *= weight[i];
-            for (int64_t j = 0; j < count; ++j)
-              for (int64_t i = 0; i < lanes; ++i) den[i] += A[j * block + i];
-            for (int64_t i = 0; i < count; ++i) {
-              for (int64_t e = 0; e < E; ++e) num[i * to.token + e] *= weight[i];
-              num[i * to.token + E] = den[i];
-            }
-          });
-          gemm_tile<T>(count, E, count, {A, 1, block}, x.v.at(b, first, h), x.v.token, num,
-                       to.token, true);
-          if (block_ + 1 == end) break;
-          x.add_keys(block_, f, scales, rows, s);
-          before = x.before(block_ + 1);
+  constexpr T none[block] = {};
+  for_groups(rule, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin,
+                       int64_t end) {
+    Scratch scratch(static_cast<size_t>(2 * FeatureTile<T>::elements(rule.features) +
+                                        Scales<T>::elements + n + block * (block + E + 2)) *
+                        sizeof(T) +
+                    64 * 16);
+    FeatureTile<T> f(rule.features, scratch), g(rule.features, scratch);
+    Scales<T> scales(scratch);
+    T *const s = scratch.take<T>(n), *const A = scratch.take<T>(block * block),
+             *const rows = scratch.take<T>(block * E), *const top = scratch.take<T>(block),
+             *const den = scratch.take<T>(block);
+    const Head<T> x{rule, Heads<const T>(q),        Heads<const T>(k), Heads<const T>(v), b,
+                    h,    kept.scale<T>(rule, head)};
+    T before = starts.data<T>()[head * rule.groups + group];
+    std::copy_n(kept.state<T>(head, begin), n, s);
+    for (int64_t block_ = begin; block_ < end; ++block_) {
+      if (block_ > begin && block_ % kept.every == 0)
+        std::copy_n(s, n, kept.state<T>(head, block_));
+      const int64_t first = rule.first(block_);
+      x.keys(block_, before, true, top, f, scales);
+      x.queries(block_, top, g);
+      const int64_t count = f.count(), lanes = f.lanes();
+      weights<T>(count, lanes, m, {f.features(), 1, lanes}, g.features(), none, scales.within(), A);
+      T* const num = to.at(b, first, h);
+      gemm_tile<T>(count, E, m, {g.features(), 1, lanes}, s, E, num, to.token, false);
+      simd([=, z = s + m * E, pg = g.features(), weight = scales.from_before()] {
+        std::fill_n(den, lanes, T{0});
+        for (int64_t l = 0; l < m; ++l)
+          for (int64_t i = 0; i < lanes; ++i) den[i] += pg[l * lanes + i] * z[l];
+        for (int64_t i = 0; i < lanes; ++i) den[i] *= weight[i];
+        for (int64_t j = 0; j < count; ++j)
+          for (int64_t i = 0; i < lanes; ++i) den[i] += A[j * block + i];
+        for (int64_t i = 0; i < count; ++i) {
+          for (int64_t e = 0; e < E; ++e) num[i * to.token + e] *= weight[i];
+          num[i * to.token + E] = den[i];
         }
       });
+      for (int64_t i = 0; i < count; i += step)
+        gemm_tile<T>(std::min(step, count - i), E, std::min(i + step, count), {A + i, 1, block},
+                     x.v.at(b, first, h), x.v.token, num + i * to.token, to.token, true);
+      if (block_ + 1 == end) break;
+      x.add_keys(block_, f, scales, rows, s);
+      before = x.before(block_ + 1);
+    }
+  });
 }
 
 struct Gradient {
@@ -405,6 +418,7 @@ void causal_gradients(const Rule& rule, const Tensor& q, const Tensor& k, const 
   const int64_t m = rule.features.m, E = rule.E, n = rule.state_size();
   Tensor after = states_after<T>(rule, q, k, v, dsums, kept);
   const Heads<const T> d(dsums);
+  constexpr T none[block] = {};
   for_groups(rule, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin,
                        int64_t end) {
     const int64_t elements = (span + 1) * FeatureTile<T>::elements(rule.features) +
@@ -448,23 +462,18 @@ void causal_gradients(const Rule& rule, const Tensor& q, const Tensor& k, const 
         pack_transposed(dn, d.token, count, lanes, E, T{1}, dn_turned);
         std::fill_n(delta, block, T{0});
         for (int64_t i = 0; i < count; ++i) delta[i] = dn[i * d.token + E];
-        gemm_tile<T>(count, lanes, E, {values, x.v.token, 1}, dn_turned, lanes, dA, block, false);
-        simd([=, within = scales.within()] {
-          for (int64_t j = 0; j < count; ++j)
-            for (int64_t i = 0; i < lanes; ++i) {
-              T& a = dA[j * block + i];
-              a = (a + delta[i]) * within[j * block + i];
-            }
-        });
+        weights<T>(count, lanes, E, {values, x.v.token, 1}, dn_turned, delta, scales.within(), dA);
 
         // Keys and values, with R.
         if (dv.to.defined()) {
           const Heads<T> to(dv.to);
           T* const p = to.at(b, first, h);
-          weights(rule, f, g, scales.within(), A);
+          weights<T>(count, lanes, m, {pf, 1, lanes}, pg, none, scales.within(), A);
           gemm_tile<T>(count, E, m, {pf, 1, lanes}, R, E, rows, E, false);
           weigh(rows, E, to_last, count, E, rows);
-          gemm_tile<T>(count, E, count, {A, block, 1}, dn, d.token, rows, E, true);
+          for (int64_t j = 0; j < count; j += step)
+            gemm_tile<T>(std::min(step, count - j), E, count - j, {A + j * (block + 1), block, 1},
+                         dn + j * d.token, d.token, rows + j * E, E, true);
           simd([=, add = dv.beta != 0] {
             for (int64_t j = 0; j < count; ++j)
               for (int64_t e = 0; e < E; ++e) {
@@ -477,7 +486,9 @@ void causal_gradients(const Rule& rule, const Tensor& q, const Tensor& k, const 
           pack_transposed(dA, block, count, lanes, count, T{1}, dA_turned);
           pack_transposed(values, x.v.token, count, lanes, E, T{1}, v_turned);
           weigh_lanes(to_last, E, lanes, v_turned);
-          gemm_tile<T>(m, lanes, count, {pg, lanes, 1}, dA_turned, lanes, df, lanes, false);
+          for (int64_t j = 0; j < count; j += step)
+            gemm_tile<T>(m, step, count - j, {pg + j, lanes, 1}, dA_turned + j * (lanes + 1), lanes,
+                         df + j, lanes, false);
           gemm_tile<T>(m, lanes, E, {R, E, 1}, v_turned, lanes, df, lanes, true);
           simd([=] {
             for (int64_t l = 0; l < m; ++l)
@@ -490,7 +501,9 @@ void causal_gradients(const Rule& rule, const Tensor& q, const Tensor& k, const 
         weigh_lanes(from_before, 1, block, delta);
         if (dq.to.defined()) {
           weigh_lanes(from_before, E, lanes, dn_turned);
-          gemm_tile<T>(m, lanes, count, {pf, lanes, 1}, dA, block, df, lanes, false);
+          for (int64_t i = 0; i < count; i += step)
+            gemm_tile<T>(m, step, std::min(i + step, count), {pf, lanes, 1}, dA + i, block, df + i,
+                         lanes, false);
           gemm_tile<T>(m, lanes, E, {S, E, 1}, dn_turned, lanes, df, lanes, true);
           simd([=] {
             for (int64_t l = 0; l < m; ++l)

@@ -126,8 +126,8 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Te
                 sum[l] *= shrink[l];
                 for (int64_t e = 0; e < E; ++e) S[l * E + e] *= shrink[l];
               }
-              sum[l] += sum_of_lanes<T>(f + l * lanes, nullptr, lanes);
             }
+            add_sums_of_lanes<T>(f, nullptr, m, lanes, sum);
           });
           gemm_tile<T>(m, E, tile.count(), {tile.features(), tile.lanes(), 1}, hv.at(b, j, h),
                        hv.token, S, E, true);
@@ -261,10 +261,9 @@ void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, const Tensor
           pack_transposed(n, E, count, lanes, E, T{1}, turned);
           gemm_tile<T>(m, lanes, E, {S, E, 1}, turned, lanes, dg, lanes, false);
           simd([=] {
-            for (int64_t l = 0; l < m; ++l) {
+            for (int64_t l = 0; l < m; ++l)
               for (int64_t i = 0; i < lanes; ++i) dg[l * lanes + i] += sum[l] * delta[i];
-              dz[l] += sum_of_lanes(g + l * lanes, delta, lanes);
-            }
+            add_sums_of_lanes(g, delta, m, lanes, dz);
           });
           gemm_tile<T>(m, E, count, {g, lanes, 1}, n, E, dS, E, true);
           if (dq.to.defined())
