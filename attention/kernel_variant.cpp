@@ -171,7 +171,7 @@ void KernelVariant::set_cost(int64_t features, double flops_a_token) {
 }
 
 // Per head, for D + 1 columns of values: features, their products with the values and with the
-// queries; causal chunks of C tokens also weigh C keys a query and keep a state each.
+// queries; causal chunks of C tokens also weigh C keys a query. Of their states few are kept.
 Cost KernelVariant::cost(int64_t queries, int64_t keys) const {
   const double N = static_cast<double>(queries), M = static_cast<double>(keys);
   const double m = static_cast<double>(features_), E = static_cast<double>(config().head_dim + 1);
@@ -180,7 +180,7 @@ Cost KernelVariant::cost(int64_t queries, int64_t keys) const {
   if (config().causal) {
     const double C = std::min(static_cast<double>(causal_chunk), N);
     flops += 2 * N * C * (m + E);
-    numbers += N * C + std::ceil(N / C) * m * E;
+    numbers += std::ceil(N / (4 * C)) * m * E;
   }
   const double heads = static_cast<double>(config().heads);
   return {heads * flops, heads * numbers * static_cast<double>(size_of(parameter_dtype()))};

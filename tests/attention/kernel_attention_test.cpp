@@ -94,12 +94,12 @@ TEST_CASE("kernel attention: causal groups with a scale that rises") {
 }
 
 TEST_CASE("kernel attention: causal sums for any number of threads, of any strides") {
-  const Shape shape{1, 1300, 1, 8};
+  const Shape shape{1, 1800, 1, 8};
   const CausalKernelOptions options{
       .exponentials = true, .projection = normal({20, 8}, 4).to(DType::f32), .half_norm = 0.5};
   const Tensor x[3] = {normal(shape, 1, DType::f32), normal(shape, 2, DType::f32),
                        normal(shape, 3, DType::f32)};
-  const Tensor seed = normal({1, 1300, 1, 9}, 5, DType::f32);
+  const Tensor seed = normal({1, 1800, 1, 9}, 5, DType::f32);
   const int before = threads();
   std::vector<Tensor> first;
   for (const int n : {1, 2, 5}) {
@@ -108,7 +108,7 @@ TEST_CASE("kernel attention: causal sums for any number of threads, of any strid
       INFO(n << " threads, strided " << strided);
       std::vector<Variable> in;
       for (const Tensor& t : x) {
-        Tensor wide = Tensor::zeros({1, 1300, 1, 24});
+        Tensor wide = Tensor::zeros({1, 1800, 1, 24});
         copy_into(wide.slice(3, 8, 16), t);
         in.emplace_back(strided ? wide.slice(3, 8, 16) : t, true);
       }
