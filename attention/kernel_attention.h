@@ -1,5 +1,6 @@
-// Causal attention whose weights are inner products of features, in time linear in the length: the
-// sums, and their normalisation.
+// Causal attention whose weights are inner products of features, in time linear in the length and
+// without the N x m features where they are exponentials of projections: the sums, and their
+// normalisation.
 #pragma once
 
 #include "longhand/autograd/variable.h"
@@ -7,19 +8,33 @@
 namespace longhand::attention {
 
 /// Tokens that causal sums take at once.
-inline constexpr int64_t causal_chunk = 64;
+inline constexpr int64_t causal_chunk = 48;
 
-/// [sum_j (fq_i·fk_j) v_j, sum_j fq_i·fk_j] over j <= i, (B, N, H, D + 1), for features fq and fk
-/// (B, N, H, m) and v (B, N, H, D), any strides. Katharopoulos et al. 2020 (arXiv 2006.16236), eq.
-/// 9: inside chunks of tokens by their masked weights, between chunks by the state S = sum fk_j
-/// [v_j, 1]ᵀ, kept at the start of each chunk. Neither values nor bits at i depend on what comes
-/// after i.
+struct CausalKernelOptions {
+  /// The features are e^t, not t. Factors that cancel are chosen so that nothing overflows: c below
+  /// is the largest t of keys so far, and of each query the largest t is taken off.
+  bool exponentials = false;
+  /// W (m, D) or (H, m, D), a constant: t = W x, and of keys minus half_norm |x|²; only with
+  /// exponentials. Undefined: t is x itself.
+  Tensor projection{};
+  double half_norm = 0;
+  /// c (B, N, H), which must not fall along N. The features of key j are e^c_j
+  /// φ(k_j). Undefined: 0. Not with exponentials, which have their own.
+  Tensor log_scale{};
+  int64_t chunk = causal_chunk;  // at most that
+};
+
+/// e^-c_i [sum_j w_ij v_j, sum_j w_ij] over j <= i,  w_ij = φ(q_i)·φ(k_j), for q and k (B, N, H, D)
+/// and v (B, N, H, E) of any strides: (B, N, H, E + 1). Katharopoulos et al. 2020 (arXiv
+/// 2006.16236), eq. 9: inside chunks of tokens by their masked weights, between chunks by the state
+/// S = sum_j φ(k_j) [v_j, 1]ᵀ. Neither values nor bits at i depend on what comes after i. c is a
+/// constant to the gradient; only e^(c_j - c_i) <= 1 is ever computed.
 ///
-/// With log_scale c (B, N, H), the features of key j are e^c_j fk_j, and row i of the result is
-/// e^-c_i times its sums. c must not fall along N, so that only e^(c_j - c_i) <= 1 is ever
-/// computed; it is a constant to the gradient.
-Variable causal_kernel_sums(const Variable& fq, const Variable& fk, const Variable& v,
-                            const Tensor& log_scale = {}, int64_t chunk = causal_chunk);
+/// For the gradients it keeps, beside its inputs, c and every fourth state: features are computed
+/// again. The same bits for any number of threads. Throws ShapeError where shapes or dtypes do not
+/// fit.
+Variable causal_kernel_sums(const Variable& q, const Variable& k, const Variable& v,
+                            const CausalKernelOptions& options = {});
 
 /// What keeps a normaliser away from 0 where features have signs. eps is in the scale that the
 /// features were stabilised by; where a guard acts, gradients take that scale as a constant.

@@ -55,18 +55,17 @@ Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, c
                           normalisers);
 }
 
-// A causal query must not know the maximum of later keys: c_j is one over features and j' <= j.
-// Padding, at the end, comes after all real tokens.
-Variable causal_sums(const Features& products, const Variable& v) {
-  const Features f = written_out(products);
-  if (f.logarithms) {
-    const Tensor c = running_max(largest(f.key, 3).value().squeeze(3));
-    const Variable fk = exp(f.key - Variable(c.unsqueeze(3)));
-    return causal_kernel_sums(exp(f.query - largest(f.query, 3)), fk, v, c);
-  }
+// A causal query must not know the maximum of later keys: c_j is one over j' <= j. Padding, at the
+// end, comes after all real tokens.
+Variable causal_sums(const Features& f, const Variable& v) {
+  if (f.logarithms)
+    return causal_kernel_sums(
+        f.query, f.key, v,
+        {.exponentials = true, .projection = f.projection, .half_norm = f.half_norm});
   if (!f.key_log.defined()) return causal_kernel_sums(f.query, f.key, v);
   const Tensor c = running_max(f.key_log.value().squeeze(3));
-  return causal_kernel_sums(f.query, f.key * exp(f.key_log - Variable(c.unsqueeze(3))), v, c);
+  return causal_kernel_sums(f.query, f.key * exp(f.key_log - Variable(c.unsqueeze(3))), v,
+                            {.log_scale = c});
 }
 
 // S_t = e^(c_(t-1) - c_t) S_(t-1) + e^(h_t - c_t) fk_t [v_t, 1]ᵀ,  c_t = max(c_(t-1), h_t)
@@ -172,7 +171,7 @@ void KernelVariant::set_cost(int64_t features, double flops_a_token) {
 }
 
 // Per head, for D + 1 columns of values: features, their products with the values and with the
-// queries; causal chunks of C tokens also weigh C keys a query and keep a state each.
+// queries; causal chunks of C tokens also weigh C keys a query. Of their states few are kept.
 Cost KernelVariant::cost(int64_t queries, int64_t keys) const {
   const double N = static_cast<double>(queries), M = static_cast<double>(keys);
   const double m = static_cast<double>(features_), E = static_cast<double>(config().head_dim + 1);
@@ -181,7 +180,7 @@ Cost KernelVariant::cost(int64_t queries, int64_t keys) const {
   if (config().causal) {
     const double C = std::min(static_cast<double>(causal_chunk), N);
     flops += 2 * N * C * (m + E);
-    numbers += N * C + std::ceil(N / C) * m * E;
+    numbers += std::ceil(N / (4 * C)) * m * E;
   }
   const double heads = static_cast<double>(config().heads);
   return {heads * flops, heads * numbers * static_cast<double>(size_of(parameter_dtype()))};

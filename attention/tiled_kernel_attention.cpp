@@ -23,6 +23,7 @@
 #include <cmath>
 #include <vector>
 
+#include "longhand/attention/feature_tile.h"
 #include "longhand/attention/tiles.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/parallel.h"
@@ -32,8 +33,6 @@ namespace {
 
 using kernels::gemm_tile;
 using namespace tiles;
-
-constexpr int64_t block = 48;  // tokens of a tile: a multiple of 16 lanes and of 6 (12) rows
 
 struct Sizes {
   int64_t B, N, M, H, D, E, m;
@@ -48,9 +47,7 @@ struct Sizes {
 
 struct Rule {
   Sizes sizes;
-  bool exponentials;
-  Tensor projection;
-  double half_norm;
+  FeatureRule features;
   std::vector<int64_t> key_lengths;
   Guard guard;
 };
@@ -72,147 +69,6 @@ struct Sums {
   T* z(int64_t set, int64_t head) {
     return features.data<T>() + (set * features.size(1) + head) * features.size(2);
   }
-};
-
-template <class T>
-T sum_of_lanes(const T* x, const T* weight, int64_t lanes) {
-  T sum[lane_multiple] = {};
-  for (int64_t first = 0; first < lanes; first += lane_multiple)
-    for (int64_t i = 0; i < lane_multiple; ++i)
-      sum[i] += weight ? x[first + i] * weight[first + i] : x[first + i];
-  return kernels::detail::join_lanes(sum);
-}
-
-// The features of a block of tokens of one head, (m, lanes).
-template <class T>
-class FeatureTile {
- public:
-  FeatureTile(const Rule& rule, Scratch& scratch)
-      : rule_(rule),
-        x_(scratch.take<T>(rule.sizes.D * block)),
-        f_(scratch.take<T>(rule.sizes.m * block)),
-        shift_(scratch.take<T>(block)) {}
-  static int64_t elements(const Sizes& z) { return (z.D + z.m + 1) * block; }
-
-  int64_t count() const { return count_; }
-  int64_t lanes() const { return lanes_; }
-  T* features() { return f_; }
-
-  // t of keys, or s of queries, times log_e if they are exponents. Lanes beyond `count` have
-  // features of 0: exponents of 0 and a shift of -inf.
-  void start(const Heads<const T>& x, int64_t b, int64_t h, int64_t first, int64_t count,
-             bool keys) {
-    const Sizes& z = rule_.sizes;
-    h_ = h, count_ = count, lanes_ = whole_lanes(count);
-    const T factor = rule_.exponentials ? static_cast<T>(Base<T>::log_e) : T{1};
-    T* const to = rule_.projection ? x_ : f_;
-    pack_transposed(x.at(b, first, h), x.token, count, lanes_, z.D, factor, to);
-    for (int64_t i = 0; i < lanes_; ++i) shift_[i] = i < count ? T{0} : -infinity<T>;
-    if (!rule_.projection) return;
-    gemm_tile<T>(z.m, lanes_, z.D, {W(), z.D, 1}, x_, lanes_, f_, lanes_, false);
-    if (!keys || rule_.half_norm == 0) return;
-    // x holds log_e k.
-    const T a = static_cast<T>(rule_.half_norm / Base<T>::log_e);
-    simd([this, a, D = z.D] {
-      for (int64_t d = 0; d < D; ++d)
-        for (int64_t i = 0; i < lanes_; ++i)
-          shift_[i] -= a * x_[d * lanes_ + i] * x_[d * lanes_ + i];
-    });
-  }
-
-  // Raises c to the maxima of exponents so far, and puts into `shrink` by what that multiplies
-  // sums.
-  void raise(T* c, T* shrink) const {
-    simd([=, this, m = rule_.sizes.m] {
-      for (int64_t l = 0; l < m; ++l) {
-        const T* const t = f_ + l * lanes_;
-        T top[lane_multiple];
-        std::fill(top, top + lane_multiple, c[l]);
-        for (int64_t first = 0; first < lanes_; first += lane_multiple)
-          for (int64_t i = 0; i < lane_multiple; ++i) {
-            const T x = t[first + i] + shift_[first + i];
-            top[i] = top[i] < x ? x : top[i];
-          }
-        for (int64_t half = lane_multiple / 2; half > 0; half /= 2)
-          for (int64_t i = 0; i < half; ++i)
-            top[i] = top[i] < top[i + half] ? top[i + half] : top[i];
-        shrink[l] = c[l] == top[0] ? T{1} : Base<T>::power(c[l] - top[0]);
-        c[l] = top[0];
-      }
-    });
-  }
-
-  // From exponents of keys to e^(t - c).
-  void exponentiate_keys(const T* c) {
-    simd([=, this, m = rule_.sizes.m] {
-      for (int64_t l = 0; l < m; ++l)
-        for (int64_t i = 0; i < lanes_; ++i) {
-          T& f = f_[l * lanes_ + i];
-          f = Base<T>::power(f + shift_[i] - c[l]);
-        }
-    });
-  }
-
-  // From exponents of queries to e^(s + c - max).
-  void exponentiate_queries(const T* c) {
-    simd([=, this, m = rule_.sizes.m] {
-      T top[block];
-      std::fill(top, top + lanes_, -infinity<T>);
-      for (int64_t l = 0; l < m; ++l)
-        for (int64_t i = 0; i < lanes_; ++i) {
-          const T s = f_[l * lanes_ + i] + c[l];
-          top[i] = top[i] < s ? s : top[i];
-        }
-      for (int64_t l = 0; l < m; ++l)
-        for (int64_t i = 0; i < lanes_; ++i) {
-          T& f = f_[l * lanes_ + i];
-          f = Base<T>::power(f + c[l] - top[i]);
-        }
-    });
-  }
-
-  // From the gradient of the features, (m, lanes), to that of x: added to it, or written.
-  void input_gradient(T* df, const Heads<const T>& x, const Heads<T>& dx, int64_t b, int64_t first,
-                      bool keys, bool add) {
-    const Sizes& z = rule_.sizes;
-    if (rule_.exponentials)
-      simd([=, this, m = z.m] {
-        for (int64_t i = 0; i < m * lanes_; ++i) df[i] *= f_[i];
-      });
-    T* const to = dx.at(b, first, h_);
-    if (!rule_.projection) {
-      simd([=, this] {
-        for (int64_t i = 0; i < count_; ++i)
-          for (int64_t d = 0; d < z.D; ++d) {
-            T& g = to[i * dx.token + d];
-            g = add ? g + df[d * lanes_ + i] : df[d * lanes_ + i];
-          }
-      });
-      return;
-    }
-    gemm_tile<T>(count_, z.D, z.m, {df, 1, lanes_}, W(), z.D, to, dx.token, add);
-    if (!keys || rule_.half_norm == 0) return;
-    const T* const from = x.at(b, first, h_);
-    simd([=, this] {
-      T sum[block] = {};
-      for (int64_t l = 0; l < z.m; ++l)
-        for (int64_t i = 0; i < lanes_; ++i) sum[i] += df[l * lanes_ + i];
-      for (int64_t i = 0; i < count_; ++i) {
-        const T a = static_cast<T>(2 * rule_.half_norm) * sum[i];
-        for (int64_t d = 0; d < z.D; ++d) to[i * dx.token + d] -= a * from[i * x.token + d];
-      }
-    });
-  }
-
- private:
-  const T* W() const {
-    const Tensor& W = rule_.projection;
-    return W.data<T>() + (W.rank() == 3 ? h_ * W.size(1) * W.size(2) : 0);
-  }
-
-  const Rule& rule_;
-  T *const x_, *const f_, *const shift_;
-  int64_t h_ = 0, count_ = 0, lanes_ = 0;
 };
 
 // Calls visit(b, h, head number, group, begin, end) for the tokens of each group of each head, in
@@ -247,8 +103,9 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Te
   Tensor tops = Tensor::empty({groups, z.B * z.H, m}, k.dtype());
   for_groups(
       z, z.M, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-        Scratch scratch(static_cast<size_t>(FeatureTile<T>::elements(z) + m) * sizeof(T) + 64 * 4);
-        FeatureTile<T> tile(rule, scratch);
+        Scratch scratch(
+            static_cast<size_t>(FeatureTile<T>::elements(rule.features) + m) * sizeof(T) + 64 * 4);
+        FeatureTile<T> tile(rule.features, scratch);
         T *const S = parts.S<T>(group, head), *const sum = parts.z<T>(group, head);
         T *const c = tops.data<T>() + (group * z.B * z.H + head) * m, *const shrink =
                                                                           scratch.take<T>(m);
@@ -258,18 +115,19 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Te
         end = std::min(end, rule.key_lengths[b]);
         for (int64_t j = begin; j < end; j += block) {
           tile.start(hk, b, h, j, std::min(block, end - j), true);
-          if (rule.exponentials) {
+          if (rule.features.exponentials) {
             tile.raise(c, shrink);
             tile.exponentiate_keys(c);
           }
-          simd([=, exponentials = rule.exponentials, lanes = tile.lanes(), f = tile.features()] {
+          simd([=, exponentials = rule.features.exponentials, lanes = tile.lanes(),
+                f = tile.features()] {
             for (int64_t l = 0; l < m; ++l) {
               if (exponentials && shrink[l] != 1) {
                 sum[l] *= shrink[l];
                 for (int64_t e = 0; e < E; ++e) S[l * E + e] *= shrink[l];
               }
-              sum[l] += sum_of_lanes<T>(f + l * lanes, nullptr, lanes);
             }
+            add_sums_of_lanes<T>(f, nullptr, m, lanes, sum);
           });
           gemm_tile<T>(m, E, tile.count(), {tile.features(), tile.lanes(), 1}, hv.at(b, j, h),
                        hv.token, S, E, true);
@@ -277,7 +135,7 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Te
       });
   // Joined, with the largest c.
   const int64_t heads = z.B * z.H;
-  const bool exponentials = rule.exponentials;
+  const bool exponentials = rule.features.exponentials;
   T *const all_S = sums.S<T>(0, 0), *const all_z = sums.z<T>(0, 0);
   const T *const part_S = parts.S<T>(0, 0), *const part_z = parts.z<T>(0, 0);
   const T* const top = tops.data<T>();
@@ -333,13 +191,14 @@ void attend(const Rule& rule, const Tensor& q, Sums& sums, const Tensor& maxima,
   const int64_t m = z.m, E = z.E;
   T* const dens = normalisers.data<T>();
   for_groups(z, z.N, [&](int64_t b, int64_t h, int64_t head, int64_t, int64_t begin, int64_t end) {
-    Scratch scratch(static_cast<size_t>(FeatureTile<T>::elements(z) + block) * sizeof(T) + 64 * 4);
-    FeatureTile<T> tile(rule, scratch);
+    Scratch scratch(
+        static_cast<size_t>(FeatureTile<T>::elements(rule.features) + block) * sizeof(T) + 64 * 4);
+    FeatureTile<T> tile(rule.features, scratch);
     T* const den = scratch.take<T>(block);
     const T *const S = sums.S<T>(0, head), *const sum = sums.z<T>(0, head);
     for (int64_t first = begin; first < end; first += block) {
       tile.start(hq, b, h, first, std::min(block, end - first), false);
-      if (rule.exponentials) tile.exponentiate_queries(maxima.data<T>() + head * m);
+      if (rule.features.exponentials) tile.exponentiate_queries(maxima.data<T>() + head * m);
       T* const g = tile.features();
       const int64_t count = tile.count(), lanes = tile.lanes();
       T* const to = ho.at(b, first, h);
@@ -373,46 +232,44 @@ void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, const Tensor
   const int64_t groups = z.groups(z.N), m = z.m, E = z.E;
   Sums parts(z, groups, q.dtype());
   const T* const dens = normalisers.data<T>();
-  for_groups(z, z.N,
-             [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-               const int64_t elements = FeatureTile<T>::elements(z) + (m + 2 * E + 1) * block;
-               Scratch scratch(static_cast<size_t>(elements) * sizeof(T) + 64 * 8);
-               FeatureTile<T> tile(rule, scratch);
-               T *const dg = scratch.take<T>(m * block), *const delta = scratch.take<T>(block);
-               T *const n = scratch.take<T>(E * block), *const turned = scratch.take<T>(E * block);
-               const T *const S = sums.S<T>(0, head), *const sum = sums.z<T>(0, head);
-               T *const dS = parts.S<T>(group, head), *const dz = parts.z<T>(group, head);
-               std::fill_n(dS, m * E, T{0});
-               std::fill_n(dz, m, T{0});
-               for (int64_t first = begin; first < end; first += block) {
-                 tile.start(hq, b, h, first, std::min(block, end - first), false);
-                 if (rule.exponentials) tile.exponentiate_queries(maxima.data<T>() + head * m);
-                 const T* const g = tile.features();
-                 const int64_t count = tile.count(), lanes = tile.lanes();
-                 const T *const from = hdo.at(b, first, h), *const o = ho.at(b, first, h);
-                 simd([=, guard = rule.guard] {
-                   for (int64_t i = 0; i < count; ++i) {
-                     const auto [factor, passes] =
-                         inverse_of(dens[(b * z.N + first + i) * z.H + h], guard);
-                     for (int64_t e = 0; e < E; ++e)
-                       n[i * E + e] = factor * from[i * hdo.token + e];
-                     delta[i] = passes ? -kernels::row_dot(n + i * E, o + i * ho.token, E) : T{0};
-                   }
-                   std::fill(delta + count, delta + lanes, T{0});
-                 });
-                 pack_transposed(n, E, count, lanes, E, T{1}, turned);
-                 gemm_tile<T>(m, lanes, E, {S, E, 1}, turned, lanes, dg, lanes, false);
-                 simd([=] {
-                   for (int64_t l = 0; l < m; ++l) {
-                     for (int64_t i = 0; i < lanes; ++i) dg[l * lanes + i] += sum[l] * delta[i];
-                     dz[l] += sum_of_lanes(g + l * lanes, delta, lanes);
-                   }
-                 });
-                 gemm_tile<T>(m, E, count, {g, lanes, 1}, n, E, dS, E, true);
-                 if (dq.to.defined())
-                   tile.input_gradient(dg, hq, Heads<T>(dq.to), b, first, false, dq.beta != 0);
-               }
-             });
+  for_groups(
+      z, z.N, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
+        const int64_t elements = FeatureTile<T>::elements(rule.features) + (m + 2 * E + 1) * block;
+        Scratch scratch(static_cast<size_t>(elements) * sizeof(T) + 64 * 8);
+        FeatureTile<T> tile(rule.features, scratch);
+        T *const dg = scratch.take<T>(m * block), *const delta = scratch.take<T>(block);
+        T *const n = scratch.take<T>(E * block), *const turned = scratch.take<T>(E * block);
+        const T *const S = sums.S<T>(0, head), *const sum = sums.z<T>(0, head);
+        T *const dS = parts.S<T>(group, head), *const dz = parts.z<T>(group, head);
+        std::fill_n(dS, m * E, T{0});
+        std::fill_n(dz, m, T{0});
+        for (int64_t first = begin; first < end; first += block) {
+          tile.start(hq, b, h, first, std::min(block, end - first), false);
+          if (rule.features.exponentials) tile.exponentiate_queries(maxima.data<T>() + head * m);
+          const T* const g = tile.features();
+          const int64_t count = tile.count(), lanes = tile.lanes();
+          const T *const from = hdo.at(b, first, h), *const o = ho.at(b, first, h);
+          simd([=, guard = rule.guard] {
+            for (int64_t i = 0; i < count; ++i) {
+              const auto [factor, passes] =
+                  inverse_of(dens[(b * z.N + first + i) * z.H + h], guard);
+              for (int64_t e = 0; e < E; ++e) n[i * E + e] = factor * from[i * hdo.token + e];
+              delta[i] = passes ? -kernels::row_dot(n + i * E, o + i * ho.token, E) : T{0};
+            }
+            std::fill(delta + count, delta + lanes, T{0});
+          });
+          pack_transposed(n, E, count, lanes, E, T{1}, turned);
+          gemm_tile<T>(m, lanes, E, {S, E, 1}, turned, lanes, dg, lanes, false);
+          simd([=] {
+            for (int64_t l = 0; l < m; ++l)
+              for (int64_t i = 0; i < lanes; ++i) dg[l * lanes + i] += sum[l] * delta[i];
+            add_sums_of_lanes(g, delta, m, lanes, dz);
+          });
+          gemm_tile<T>(m, E, count, {g, lanes, 1}, n, E, dS, E, true);
+          if (dq.to.defined())
+            tile.input_gradient(dg, hq, Heads<T>(dq.to), b, first, false, dq.beta != 0);
+        }
+      });
   parallel_for(z.B * z.H, 1, [&](int64_t from, int64_t to) {
     for (int64_t head = from; head < to; ++head) {
       T *const dS = gradients.S<T>(0, head), *const dz = gradients.z<T>(0, head);
@@ -434,15 +291,15 @@ void key_gradients(const Rule& rule, const Tensor& k, const Tensor& v, const Ten
   const Heads<const T> hk(k), hv(v);
   const int64_t m = z.m, E = z.E;
   for_groups(z, z.M, [&](int64_t b, int64_t h, int64_t head, int64_t, int64_t begin, int64_t end) {
-    const int64_t elements = FeatureTile<T>::elements(z) + (m + E) * block;
+    const int64_t elements = FeatureTile<T>::elements(rule.features) + (m + E) * block;
     Scratch scratch(static_cast<size_t>(elements) * sizeof(T) + 64 * 8);
-    FeatureTile<T> tile(rule, scratch);
+    FeatureTile<T> tile(rule.features, scratch);
     T *const df = scratch.take<T>(m * block), *const turned = scratch.take<T>(E * block);
     const T *const dS = gradients.S<T>(0, head), *const dz = gradients.z<T>(0, head);
     const int64_t real = std::clamp(rule.key_lengths[b], begin, end);
     for (int64_t j = begin; j < real; j += block) {
       tile.start(hk, b, h, j, std::min(block, real - j), true);
-      if (rule.exponentials) tile.exponentiate_keys(maxima.data<T>() + head * m);
+      if (rule.features.exponentials) tile.exponentiate_keys(maxima.data<T>() + head * m);
       const T* const f = tile.features();
       const int64_t count = tile.count(), lanes = tile.lanes();
       if (dv.to.defined()) {
@@ -480,19 +337,10 @@ Variable kernel_attention(const Variable& q_, const Variable& k_, const Variable
   check<ShapeError>(is_float(q_.dtype()) && q_.dtype() == k_.dtype() && q_.dtype() == v_.dtype(),
                     "kernel_attention: one float dtype is wanted, not q ", q_.dtype(), ", k ",
                     k_.dtype(), ", v ", v_.dtype());
-  const Tensor& W = options.projection;
-  check<ShapeError>(
-      !W.defined() || ((W.rank() == 2 || (W.rank() == 3 && W.size(0) == qs[2])) &&
-                       W.size(-1) == qs[3] && W.dtype() == q_.dtype() && options.exponentials),
-      "kernel_attention: a projection (m, D) or (H, m, D) for exponentials of q ", qs, " of ",
-      q_.dtype(), " is wanted, not ", W.defined() ? W.shape() : Shape{});
-  const Sizes z{qs[0], qs[1], ks[1], qs[2], qs[3], vs[3], W.defined() ? W.size(-2) : qs[3]};
-  Rule rule{z,
-            options.exponentials,
-            W.defined() ? W.contiguous() : W,
-            options.half_norm,
-            std::vector<int64_t>(z.B, z.M),
-            options.guard};
+  const FeatureRule features = feature_rule("kernel_attention", q_, options.exponentials,
+                                            options.projection, options.half_norm);
+  const Sizes z{qs[0], qs[1], ks[1], qs[2], qs[3], vs[3], features.m};
+  Rule rule{z, features, std::vector<int64_t>(z.B, z.M), options.guard};
   if (const Tensor& lengths = options.key_lengths; lengths.defined()) {
     check<ShapeError>(lengths.dtype() == DType::i32 && lengths.shape() == Shape{z.B},
                       "kernel_attention: key_lengths must be i32 of shape ", Shape{z.B}, ", not ",
@@ -506,7 +354,7 @@ Variable kernel_attention(const Variable& q_, const Variable& k_, const Variable
                  v = with_contiguous_rows(v_);
   const DType dtype = q.dtype();
   Sums sums(z, 1, dtype);
-  Tensor maxima = rule.exponentials ? Tensor::empty({z.B * z.H, z.m}, dtype) : Tensor();
+  Tensor maxima = rule.features.exponentials ? Tensor::empty({z.B * z.H, z.m}, dtype) : Tensor();
   Tensor out = Tensor::empty({z.B, z.N, z.H, z.E}, dtype);
   Tensor den = Tensor::empty({z.B, z.N, z.H}, dtype);
   dispatch_float(dtype, [&]<class T>() {

@@ -135,7 +135,8 @@ class Performer final : public RandomFeatureVariant {
     if (config().causal) {
       c = so_far(c);
       const Tensor scale_of = c.value().squeeze(3);  // a constant: what depends on c is made up for
-      const Variable sums = causal_kernel_sums(fq, map(k, uk, c.detach()), v, scale_of);
+      const Variable sums =
+          causal_kernel_sums(fq, map(k, uk, c.detach()), v, {.log_scale = scale_of});
       const Variable v1 = concat({v, Variable(Tensor::full(c.shape(), 1, v.dtype()))}, 3);
       return normalised(sums * exp(c.detach() - c) + eps_ * sum(fq, {3}, true) * cumsum(v1, 1));
     }
