@@ -112,7 +112,7 @@ class Linformer final : public Variant {
     const double per_token = kind_ == "linear" ? 2 * slots : kind_ == "conv" ? 2 : 1;
     return {projections * per_token * M * width + 4 * N * slots * width,
             static_cast<double>(size_of(parameter_dtype())) *
-                (2 * slots * width + 2 * N * slots * static_cast<double>(config().heads))};
+                (2 * slots * width + N * static_cast<double>(config().heads))};
   }
 
  private:
@@ -232,7 +232,7 @@ Registration linformer_variant() {
            .causal_reason = "E mixes future tokens into every slot",
            .fixed_length = true,
            .time = "N k D",
-           .memory = "N k",
+           .memory = "k D + N",
            .state = "-",
            .paper = "Wang et al. 2020, arXiv 2006.04768"},
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {

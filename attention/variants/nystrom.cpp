@@ -150,11 +150,12 @@ class Nystrom final : public Variant {
                  m = number(std::min(landmarks_, queries)),
                  bytes = number(size_of(parameter_dtype()));
     const double conv = conv_ ? 2 * N * D * number(conv_->size(1)) : 0;
-    if (queries <= exact_below_) return {H * (4 * N * N * D + conv), bytes * H * 2 * N * N};
-    // Products with W; F, G, G V and F Z; A and Z G V; and Z itself.
+    if (queries <= exact_below_) return {H * (4 * N * N * D + conv), bytes * H * N};
+    // Products with W; F, G, G V and F Z G V; A and Z G V; and Z itself.
     const double inverse = pinv_ == "iterative" ? 8 * number(iterations_) : 26;
     return {H * (4 * m * N * D + 8 * N * m * D + 4 * m * m * D + inverse * m * m * m + conv),
-            bytes * H * (3 * N * m + 4 * m * m) + bytes * (kind_ == "kmeans" ? 2 * H : 1) * N * m};
+            bytes * (H * (N + 4 * m * m + 4 * m * D) +
+                     (kind_ == "mean" ? 0 : (kind_ == "kmeans" ? 2 * H : 1) * N * m))};
   }
 
  private:
@@ -334,7 +335,7 @@ Registration nystrom_variant() {
            .causal_reason = "landmarks average future tokens",
            .cross_lengths = false,
            .time = "N m D + m^3",
-           .memory = "N m",
+           .memory = "m (m + D) + N",
            .state = "-",
            .paper = "Xiong et al. 2021, arXiv 2102.03902"},
           [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
