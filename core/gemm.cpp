@@ -3,9 +3,11 @@
 #include <cblas.h>
 
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "longhand/core/kernels/elementwise.h"
+#include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/parallel.h"
 
 namespace longhand {
@@ -108,10 +110,82 @@ Split split(int64_t batch, int64_t m, int64_t n, int64_t k) {
   if (flops <= task_flops || batch >= 64) return s;
   // Long sums into a small result (weight gradients): rows alone would give too few tasks.
   if (k >= 2048 && m * n <= 256 * 256 && batch < 16)
-    s.k_chunk = std::max<int64_t>(512, (k + 31) / 32);
+    s.k_chunk = (k / 32 + 511) / 512 * 512;  // Panels' depth
   const int64_t rows = task_flops / std::max<int64_t>(1, 2 * n * s.k_chunk);
   s.row_block = std::min(m, std::max(min_rows, (rows + min_rows - 1) / min_rows * min_rows));
   return s;
+}
+
+// A right factor, times alpha, for our own kernels: in panels, of `depth` of its rows at a time.
+template <class T>
+class Panels {
+ public:
+  static constexpr int64_t depth = 512;
+
+  // Packing pays where many rows meet each matrix.
+  static bool pay(const Operand& b, const Shape& batch, int64_t m) {
+    const int64_t matrices = b.tensor.numel() / (b.tensor.size(-2) * b.tensor.size(-1));
+    return kernels::has_tile_kernels<T>() && m >= min_rows &&
+           (matrices == 1 || matrices == batch.numel());
+  }
+
+  Panels(const Operand& b, const Shape& batch, T alpha)
+      : k_(b.tensor.size(-2)), n_(b.tensor.size(-1)), one_(b.tensor.numel() == k_ * n_) {
+    const int64_t matrices = one_ ? 1 : batch.numel(), pieces = (k_ + depth - 1) / depth;
+    data_ = Tensor::empty({matrices, kernels::panels_size(k_, n_)}, dtype_of<T>);
+    const int64_t panels = (n_ + kernels::panel_width - 1) / kernels::panel_width;
+    parallel_for(matrices * pieces, std::max<int64_t>(1, (int64_t{1} << 15) / (depth * n_)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t i = begin; i < end; ++i) {
+                     const int64_t index = i / pieces, from = i % pieces * depth;
+                     const auto v = matrix<T>(b, batch_offset(batch, b.tensor, index));
+                     const kernels::Strided<T> piece =
+                         b.trans == Trans::yes ? kernels::Strided<T>{v.data + from, 1, v.row_stride}
+                                               : kernels::Strided<T>{v[from], v.row_stride, 1};
+                     kernels::pack_panels<T>(std::min(depth, k_ - from), n_, piece, alpha, 0,
+                                             panels, at(index, from));
+                   }
+                 });
+  }
+
+  // From row `from`, a multiple of depth, of the matrix for a place in the batch.
+  const T* piece(int64_t index, int64_t from) const {
+    return const_cast<Panels*>(this)->at(index, from);
+  }
+
+ private:
+  T* at(int64_t index, int64_t from) {
+    const int64_t size = kernels::panels_size(k_, n_);
+    return data_.data<T>() + (one_ ? 0 : index * size) + size / k_ * from;
+  }
+
+  int64_t k_, n_;
+  bool one_;  // for the whole batch
+  Tensor data_;
+};
+
+// c = a b, or c += a b, for `rows` rows of an a (m, k) or its transpose, from the first of a piece.
+template <class T>
+void multiply_panels(MatrixView<const T> a, Trans trans, int64_t row, int64_t rows, int64_t from,
+                     int64_t k, int64_t n, const Panels<T>& b, int64_t index, T* c, int64_t ldc,
+                     bool add) {
+  constexpr int64_t block = 96;  // rows that stay in the second cache with a piece's columns
+  constexpr int64_t odd = block + 16;
+  Tensor columns = Tensor::empty({trans == Trans::yes ? odd * Panels<T>::depth : 0}, dtype_of<T>);
+  T* const copy = columns.data<T>();
+  for (int64_t r = row; r < row + rows; r += block)
+    for (int64_t l = from; l < from + k; l += Panels<T>::depth) {
+      const int64_t m = std::min(block, row + rows - r),
+                    depth = std::min(Panels<T>::depth, from + k - l);
+      kernels::Strided<T> left{a.data + r * a.row_stride + l, a.row_stride, 1};
+      if (trans == Trans::yes) {
+        // Columns that lie a power of two apart would fall on few sets of the caches.
+        for (int64_t i = 0; i < depth; ++i) std::copy_n(a[l + i] + r, m, copy + i * odd);
+        left = {copy, 1, odd};
+      }
+      kernels::gemm_panels<T>(m, n, depth, left, b.piece(index, l), c + (r - row) * ldc, ldc,
+                              add || l > from);
+    }
 }
 
 template <class T>
@@ -120,6 +194,8 @@ void multiply(Tensor& out, const Operand& a, const Operand& b, T alpha, T beta) 
   Shape batch = out.shape().without_axis(-1).without_axis(-1);
   const int64_t count = batch.numel();
   const int64_t out_stride = stride_of(out, -2, n);
+  std::optional<Panels<T>> panels;
+  if ((beta == 0 || beta == 1) && Panels<T>::pay(b, batch, m)) panels.emplace(b, batch, alpha);
   const Split s = split(count, m, n, k);
   const int64_t row_blocks = (m + s.row_block - 1) / s.row_block;
   const int64_t chunks = (k + s.k_chunk - 1) / s.k_chunk;
@@ -145,17 +221,20 @@ void multiply(Tensor& out, const Operand& a, const Operand& b, T alpha, T beta) 
       const int64_t index = task / chunks / row_blocks;
       const int64_t row = block * s.row_block, rows = std::min(s.row_block, m - row);
       const int64_t from = chunk * s.k_chunk, depth = std::min(s.k_chunk, k - from);
-      auto va = row_range(matrix<T>(a, batch_offset(batch, a.tensor, index)), a.trans, row, rows);
-      va = col_range(va, a.trans, from, depth);
+      T* const c = chunk == 0 ? out_data + batch_offset(batch, out, index) + row * out_stride
+                              : partial_data + ((chunk - 1) * count + index) * m * n + row * n;
+      const int64_t ldc = chunk == 0 ? out_stride : n;
+      const T keep = chunk == 0 ? beta : T{0};
+      const auto left = matrix<T>(a, batch_offset(batch, a.tensor, index));
+      if (panels) {
+        multiply_panels(left, a.trans, row, rows, from, depth, n, *panels, index, c, ldc,
+                        keep != 0);
+        continue;
+      }
+      const auto va = col_range(row_range(left, a.trans, row, rows), a.trans, from, depth);
       const auto vb =
           row_range(matrix<T>(b, batch_offset(batch, b.tensor, index)), b.trans, from, depth);
-      if (chunk == 0) {
-        T* c = out_data + batch_offset(batch, out, index) + row * out_stride;
-        gemm<T>(a.trans, b.trans, alpha, va, vb, beta, {c, rows, n, out_stride});
-      } else {
-        T* c = partial_data + ((chunk - 1) * count + index) * m * n + row * n;
-        gemm<T>(a.trans, b.trans, alpha, va, vb, T{0}, {c, rows, n, n});
-      }
+      gemm<T>(a.trans, b.trans, alpha, va, vb, keep, {c, rows, n, ldc});
     }
   });
   for (int64_t chunk = 1; chunk < chunks; ++chunk) {

@@ -161,7 +161,8 @@ class Linformer final : public Variant {
     };
     const int64_t B = x.size(0), M = x.size(1), G = x.size(2), d = x.size(3), slots = slots_of(M);
     if (kind_ == "linear") {
-      const Variable E = slice(projection(), -1, 0, M);
+      const Variable whole = projection();
+      const Variable E = M == whole.size(-1) ? whole : slice(whole, -1, 0, M);
       if (E.rank() == 3) return transpose(matmul(E, transpose(x, 1, 2)), 1, 2);
       return reshape(matmul(E, reshape(x, {B, M, G * d})), {B, slots, G, d});
     }
