@@ -111,6 +111,13 @@ void sum_axes_into(Tensor& out, const Tensor& x, const std::vector<int>& axes, d
       groups.back().size *= x.size(axis);
     }
 
+    const auto is_summed = [](const Group& group) { return group.summed; };
+    if (std::none_of(groups.begin(), groups.end(), is_summed)) {  // sums of one element each
+      elementwise_accumulate<T>(
+          out, beta, [d = static_cast<T>(divisor)](T s) { return s / d; }, in<T>(x));
+      return;
+    }
+
     // The sums go straight to out, if the kept axes lie there in the same order.
     Tensor to = Tensor::empty_ordered(kept, out.dtype(), dense.strides());
     const bool direct = has_strides(out, to.strides());
