@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "longhand/autograd/ops.h"
+#include "longhand/core/error.h"
 #include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/math.h"
 #include "longhand/core/simd.h"
@@ -68,14 +69,16 @@ struct Heads {
   T* at(int64_t b, int64_t n, int64_t h) const { return data + b * batch + n * token + h * head; }
 };
 
-/// Memory for one task.
+/// Memory for one task. Throws Error where more is taken than there is.
 class Scratch {
  public:
   explicit Scratch(size_t bytes) : memory_(bytes), next_(memory_.data()) {}
   template <class U>
   U* take(int64_t n) {
     U* const p = reinterpret_cast<U*>(next_);
-    next_ += (static_cast<size_t>(n) * sizeof(U) + 63) / 64 * 64;
+    const size_t size = static_cast<size_t>(n) * sizeof(U), end = next_ - memory_.data() + size;
+    check(end <= memory_.bytes(), "scratch: ", end, " bytes are wanted of ", memory_.bytes());
+    next_ += (size + 63) / 64 * 64;
     return p;
   }
 
