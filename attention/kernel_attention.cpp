@@ -355,11 +355,6 @@ void causal_sums(const Rule& rule, const Tensor& q, const Tensor& k, const Tenso
   });
 }
 
-struct Gradient {
-  Tensor to;  // undefined: not wanted
-  double beta = 0;
-};
-
 // The gradients' state R, r that each group meets behind it: (heads, groups, m (E + 1)).
 template <class T>
 Tensor states_after(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -575,14 +570,9 @@ Variable causal_kernel_sums(const Variable& q_, const Variable& k_, const Variab
                     const Tensor& grad_out, std::span<GradSlot> grad_in) mutable {
                   const Tensor dsums =
                       grad_out.strides()[3] == 1 ? grad_out : grad_out.contiguous();
-                  Gradient d[3];
-                  for (int i = 0; i < 3; ++i)
-                    if (grad_in[i]) {
-                      const GradSlot::Accumulator to = grad_in[i].accumulate();
-                      d[i] = {to.grad, to.beta};
-                    }
+                  auto [dq, dk, dv] = gradients_of(grad_in);
                   dispatch_float(q.dtype(), [&]<class T>() {
-                    causal_gradients<T>(rule, q, k, v, dsums, kept, d[0], d[1], d[2]);
+                    causal_gradients<T>(rule, q, k, v, dsums, kept, dq, dk, dv);
                   });
                 });
 }

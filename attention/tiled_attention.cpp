@@ -280,11 +280,6 @@ void score_gradients(const ScoreTile<T>& tile, int64_t keys, T* s, T* ds, const 
       });
 }
 
-struct Gradient {
-  Tensor to;  // undefined: not wanted
-  double beta = 0;
-};
-
 template <class T>
 void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v,
               const Tensor& out, const Tensor& lse, const Tensor& dout, Gradient& dq, Gradient& dk,
@@ -399,18 +394,6 @@ void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& 
                });
 }
 
-std::vector<int32_t> lengths_or(const Tensor& lengths, int64_t B, int64_t n, const char* what) {
-  if (!lengths.defined()) return std::vector<int32_t>(B, static_cast<int32_t>(n));
-  check<ShapeError>(lengths.dtype() == DType::i32 && lengths.shape() == Shape{B},
-                    "tiled_attention: ", what, " must be i32 of shape ", Shape{B}, ", not ",
-                    lengths.dtype(), " of shape ", lengths.shape());
-  auto values = lengths.to_vector<int32_t>();
-  for (const int32_t length : values)
-    check<ShapeError>(0 <= length && length <= n, "tiled_attention: ", what, " holds ", length,
-                      ", not within 0 and ", n);
-  return values;
-}
-
 }  // namespace
 
 Variable tiled_attention(const Variable& q_, const Variable& k_, const Variable& v_,
@@ -439,8 +422,8 @@ Variable tiled_attention(const Variable& q_, const Variable& k_, const Variable&
                   options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(z.D)),
                   options.causal,
                   options.window,
-                  lengths_or(options.key_lengths, z.B, z.M, "key_lengths"),
-                  lengths_or(options.query_lengths, z.B, z.N, "query_lengths"),
+                  lengths_or("tiled_attention: key_lengths", options.key_lengths, z.B, z.M),
+                  lengths_or("tiled_attention: query_lengths", options.query_lengths, z.B, z.N),
                   options.slopes,
                   ProbabilityDropout(options.dropout, options.generator)};
   const Variable q = with_contiguous_rows(q_), k = with_contiguous_rows(k_),
@@ -453,14 +436,9 @@ Variable tiled_attention(const Variable& q_, const Variable& k_, const Variable&
                 [rule, q = q.value(), k = k.value(), v = v.value(), out, lse](
                     const Tensor& grad_out, std::span<GradSlot> grad_in) {
                   const Tensor dout = grad_out.strides()[3] == 1 ? grad_out : grad_out.contiguous();
-                  Gradient d[3];
-                  for (int i = 0; i < 3; ++i)
-                    if (grad_in[i]) {
-                      const GradSlot::Accumulator to = grad_in[i].accumulate();
-                      d[i] = {to.grad, to.beta};
-                    }
+                  auto [dq, dk, dv] = gradients_of(grad_in);
                   dispatch_float(q.dtype(), [&]<class T>() {
-                    backward<T>(rule, q, k, v, out, lse, dout, d[0], d[1], d[2]);
+                    backward<T>(rule, q, k, v, out, lse, dout, dq, dk, dv);
                   });
                 });
 }

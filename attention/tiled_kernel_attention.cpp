@@ -48,7 +48,7 @@ struct Sizes {
 struct Rule {
   Sizes sizes;
   FeatureRule features;
-  std::vector<int64_t> key_lengths;
+  std::vector<int32_t> key_lengths;
   Guard guard;
 };
 
@@ -112,7 +112,7 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Te
         std::fill_n(S, m * E, T{0});
         std::fill_n(sum, m, T{0});
         std::fill_n(c, m, -infinity<T>);
-        end = std::min(end, rule.key_lengths[b]);
+        end = std::min<int64_t>(end, rule.key_lengths[b]);
         for (int64_t j = begin; j < end; j += block) {
           tile.start(hk, b, h, j, std::min(block, end - j), true);
           if (rule.features.exponentials) {
@@ -217,11 +217,6 @@ void attend(const Rule& rule, const Tensor& q, Sums& sums, const Tensor& maxima,
   });
 }
 
-struct Gradient {
-  Tensor to;  // undefined: not wanted
-  double beta = 0;
-};
-
 // dq, and dS and dz.
 template <class T>
 void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, const Tensor& maxima,
@@ -296,7 +291,7 @@ void key_gradients(const Rule& rule, const Tensor& k, const Tensor& v, const Ten
     FeatureTile<T> tile(rule.features, scratch);
     T *const df = scratch.take<T>(m * block), *const turned = scratch.take<T>(E * block);
     const T *const dS = gradients.S<T>(0, head), *const dz = gradients.z<T>(0, head);
-    const int64_t real = std::clamp(rule.key_lengths[b], begin, end);
+    const int64_t real = std::clamp<int64_t>(rule.key_lengths[b], begin, end);
     for (int64_t j = begin; j < real; j += block) {
       tile.start(hk, b, h, j, std::min(block, real - j), true);
       if (rule.features.exponentials) tile.exponentiate_keys(maxima.data<T>() + head * m);
@@ -340,16 +335,9 @@ Variable kernel_attention(const Variable& q_, const Variable& k_, const Variable
   const FeatureRule features = feature_rule("kernel_attention", q_, options.exponentials,
                                             options.projection, options.half_norm);
   const Sizes z{qs[0], qs[1], ks[1], qs[2], qs[3], vs[3], features.m};
-  Rule rule{z, features, std::vector<int64_t>(z.B, z.M), options.guard};
-  if (const Tensor& lengths = options.key_lengths; lengths.defined()) {
-    check<ShapeError>(lengths.dtype() == DType::i32 && lengths.shape() == Shape{z.B},
-                      "kernel_attention: key_lengths must be i32 of shape ", Shape{z.B}, ", not ",
-                      lengths.dtype(), " of shape ", lengths.shape());
-    rule.key_lengths = lengths.to_vector<int64_t>();
-    for (const int64_t length : rule.key_lengths)
-      check<ShapeError>(0 <= length && length <= z.M, "kernel_attention: key_lengths holds ",
-                        length, ", not within 0 and ", z.M);
-  }
+  const Rule rule{z, features,
+                  lengths_or("kernel_attention: key_lengths", options.key_lengths, z.B, z.M),
+                  options.guard};
   const Variable q = with_contiguous_rows(q_), k = with_contiguous_rows(k_),
                  v = with_contiguous_rows(v_);
   const DType dtype = q.dtype();
@@ -366,16 +354,11 @@ Variable kernel_attention(const Variable& q_, const Variable& k_, const Variable
                 [rule, q = q.value(), k = k.value(), v = v.value(), sums, maxima, out, den](
                     const Tensor& grad_out, std::span<GradSlot> grad_in) mutable {
                   const Tensor dout = grad_out.strides()[3] == 1 ? grad_out : grad_out.contiguous();
-                  Gradient d[3];
-                  for (int i = 0; i < 3; ++i)
-                    if (grad_in[i]) {
-                      const GradSlot::Accumulator to = grad_in[i].accumulate();
-                      d[i] = {to.grad, to.beta};
-                    }
+                  auto [dq, dk, dv] = gradients_of(grad_in);
                   dispatch_float(q.dtype(), [&]<class T>() {
                     Sums gradients(rule.sizes, 1, q.dtype());
-                    query_gradients<T>(rule, q, sums, maxima, out, den, dout, d[0], gradients);
-                    key_gradients<T>(rule, k, v, maxima, gradients, d[1], d[2]);
+                    query_gradients<T>(rule, q, sums, maxima, out, den, dout, dq, gradients);
+                    key_gradients<T>(rule, k, v, maxima, gradients, dk, dv);
                   });
                 });
 }

@@ -135,7 +135,7 @@ class Panels {
     data_ = Tensor::empty({matrices, kernels::panels_size(k_, n_)}, dtype_of<T>);
     const int64_t panels = (n_ + kernels::panel_width - 1) / kernels::panel_width;
     parallel_for(matrices * pieces, std::max<int64_t>(1, (int64_t{1} << 15) / (depth * n_)),
-                 [&](int64_t begin, int64_t end) {
+                 [&, to = data_.data<T>()](int64_t begin, int64_t end) {
                    for (int64_t i = begin; i < end; ++i) {
                      const int64_t index = i / pieces, from = i % pieces * depth;
                      const auto v = matrix<T>(b, batch_offset(batch, b.tensor, index));
@@ -143,20 +143,18 @@ class Panels {
                          b.trans == Trans::yes ? kernels::Strided<T>{v.data + from, 1, v.row_stride}
                                                : kernels::Strided<T>{v[from], v.row_stride, 1};
                      kernels::pack_panels<T>(std::min(depth, k_ - from), n_, piece, alpha, 0,
-                                             panels, at(index, from));
+                                             panels, to + at(index, from));
                    }
                  });
   }
 
   // From row `from`, a multiple of depth, of the matrix for a place in the batch.
-  const T* piece(int64_t index, int64_t from) const {
-    return const_cast<Panels*>(this)->at(index, from);
-  }
+  const T* piece(int64_t index, int64_t from) const { return data_.data<T>() + at(index, from); }
 
  private:
-  T* at(int64_t index, int64_t from) {
+  int64_t at(int64_t index, int64_t from) const {
     const int64_t size = kernels::panels_size(k_, n_);
-    return data_.data<T>() + (one_ ? 0 : index * size) + size / k_ * from;
+    return (one_ ? 0 : index * size) + size / k_ * from;
   }
 
   int64_t k_, n_;

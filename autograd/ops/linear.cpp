@@ -88,7 +88,7 @@ void activate(const Around& around, int64_t first, int64_t n, const T* x, T* a, 
   });
 }
 
-// y = beta y + D(z), as activate().
+// y = D(z) + u for elements as in activate(); u may be null, and y may be z.
 template <class T>
 void drop_output(const DropoutMask& mask, int64_t first, int64_t n, const T* z, const T* u, T* y) {
   const T s = static_cast<T>(mask.scale());
