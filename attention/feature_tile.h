@@ -31,62 +31,78 @@ inline FeatureRule feature_rule(const char* op, const Variable& x, bool exponent
           W.defined() ? W.contiguous() : W, half_norm};
 }
 
-/// sums_l += Σ_i x_li weight_i for x (n, lanes), or Σ_i x_li; for use inside simd(). Eight rows at
-/// once, each in the order of join_lanes.
-template <class T>
-void add_sums_of_lanes(const T* x, const T* weight, int64_t n, int64_t lanes, T* sums) {
+/// Calls take(l, y_l) with y_l = value(l, 0) ∘ value(l, 1) ∘ ... of the lanes of each of n rows,
+/// for use inside simd(). Eight rows at once, each in the order of join_lanes.
+template <class T, class Value, class Join, class Take>
+void join_rows_of_lanes(int64_t n, int64_t lanes, T start, Value value, Join join, Take take) {
   constexpr int64_t rows = 8;
   for (int64_t l = 0; l < n; l += rows) {
     const int64_t real = std::min(rows, n - l);
-    T sixteen[rows * 16] = {}, eight[rows * 8], four[rows * 4], two[rows * 2];
+    T sixteen[rows * 16], eight[rows * 8], four[rows * 4], two[rows * 2];
     static_assert(lane_multiple == 16);
+    std::fill(sixteen, sixteen + rows * 16, start);
     for (int64_t r = 0; r < real; ++r)
       for (int64_t first = 0; first < lanes; first += 16)
-        for (int64_t i = 0; i < 16; ++i) {
-          const T y = x[(l + r) * lanes + first + i];
-          sixteen[r * 16 + i] += weight ? y * weight[first + i] : y;
-        }
+        for (int64_t i = 0; i < 16; ++i)
+          sixteen[r * 16 + i] = join(sixteen[r * 16 + i], value(l + r, first + i));
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t i = 0; i < 8; ++i)
-        eight[r * 8 + i] = sixteen[r * 16 + i] + sixteen[r * 16 + 8 + i];
+        eight[r * 8 + i] = join(sixteen[r * 16 + i], sixteen[r * 16 + 8 + i]);
     for (int64_t r = 0; r < rows; ++r)
-      for (int64_t i = 0; i < 4; ++i) four[r * 4 + i] = eight[r * 8 + i] + eight[r * 8 + 4 + i];
+      for (int64_t i = 0; i < 4; ++i)
+        four[r * 4 + i] = join(eight[r * 8 + i], eight[r * 8 + 4 + i]);
     for (int64_t r = 0; r < rows; ++r)
-      for (int64_t i = 0; i < 2; ++i) two[r * 2 + i] = four[r * 4 + i] + four[r * 4 + 2 + i];
-    for (int64_t r = 0; r < real; ++r) sums[l + r] += two[r * 2] + two[r * 2 + 1];
+      for (int64_t i = 0; i < 2; ++i) two[r * 2 + i] = join(four[r * 4 + i], four[r * 4 + 2 + i]);
+    for (int64_t r = 0; r < real; ++r) take(l + r, join(two[r * 2], two[r * 2 + 1]));
   }
 }
 
-/// The features of a block of tokens of one head, (m, lanes).
+/// sums_l += Σ_i x_li weight_i for x (n, lanes), or Σ_i x_li; for use inside simd().
+template <class T>
+void add_sums_of_lanes(const T* x, const T* weight, int64_t n, int64_t lanes, T* sums) {
+  join_rows_of_lanes(
+      n, lanes, T{0},
+      [=](int64_t l, int64_t i) {
+        const T y = x[l * lanes + i];
+        return weight ? y * weight[i] : y;
+      },
+      [](T a, T b) { return a + b; }, [=](int64_t l, T sum) { sums[l] += sum; });
+}
+
+/// The features of a block of tokens of one head, (part, lanes): all m of them, or some at a time,
+/// so that they stay in the first cache.
 template <class T>
 class FeatureTile {
  public:
-  FeatureTile(const FeatureRule& rule, Scratch& scratch)
+  FeatureTile(const FeatureRule& rule, int64_t part, Scratch& scratch)
       : rule_(rule),
         x_(scratch.take<T>(rule.D * block)),
-        f_(scratch.take<T>(rule.m * block)),
-        shift_(scratch.take<T>(block)) {}
-  static int64_t elements(const FeatureRule& rule) { return (rule.D + rule.m + 1) * block; }
+        f_(scratch.take<T>(part * block)),
+        shift_(scratch.take<T>(block)),
+        gradients_(scratch.take<T>(block)) {}
+  static int64_t elements(const FeatureRule& rule, int64_t part) {
+    return (rule.D + part + 2) * block;
+  }
 
   int64_t count() const { return count_; }
   int64_t lanes() const { return lanes_; }
   T* features() { return f_; }
 
-  /// t of keys, or s of queries, times log_e if they are exponents. Lanes beyond `count` have
-  /// features of 0: exponents of 0 and a shift of -inf.
+  /// The tokens: keys or queries. Lanes beyond `count` have features of 0: exponents of 0 and a
+  /// shift of -inf.
   void start(const Heads<const T>& x, int64_t b, int64_t h, int64_t first, int64_t count,
              bool keys) {
     const FeatureRule& z = rule_;
-    h_ = h, count_ = count, lanes_ = whole_lanes(count);
-    const T factor = rule_.exponentials ? static_cast<T>(Base<T>::log_e) : T{1};
-    T* const to = rule_.projection ? x_ : f_;
-    pack_transposed(x.at(b, first, h), x.token, count, lanes_, z.D, factor, to);
+    h_ = h, count_ = count, lanes_ = whole_lanes(count), from_ = x.at(b, first, h),
+    token_ = x.token;
+    halved_ = keys && z.projection && z.half_norm != 0;
     for (int64_t i = 0; i < lanes_; ++i) shift_[i] = i < count ? T{0} : -infinity<T>;
-    if (!rule_.projection) return;
-    kernels::gemm_tile<T>(z.m, lanes_, z.D, {W(), z.D, 1}, x_, lanes_, f_, lanes_, false);
-    if (!keys || rule_.half_norm == 0) return;
+    if (!z.projection) return;
+    pack_transposed(from_, token_, count, lanes_, z.D, factor(), x_);
+    if (!halved_) return;
     // x holds log_e k.
-    const T a = static_cast<T>(rule_.half_norm / Base<T>::log_e);
+    const T a = static_cast<T>(z.half_norm / Base<T>::log_e);
+    std::fill_n(gradients_, block, T{0});
     simd([this, a, D = z.D] {
       for (int64_t d = 0; d < D; ++d)
         for (int64_t i = 0; i < lanes_; ++i)
@@ -94,32 +110,35 @@ class FeatureTile {
     });
   }
 
+  /// Features [l, l + n): t of keys, or s of queries, times log_e if they are exponents.
+  void compute(int64_t l, int64_t n) {
+    const FeatureRule& z = rule_;
+    l_ = l, n_ = n;
+    if (z.projection)
+      kernels::gemm_tile<T>(n, lanes_, z.D, {W(), z.D, 1}, x_, lanes_, f_, lanes_, false);
+    else
+      pack_transposed(from_ + l, token_, count_, lanes_, n, factor(), f_);
+  }
+
   /// Raises c to the maxima of exponents so far, and puts into `shrink` by what that multiplies
   /// sums.
   void raise(T* c, T* shrink) const {
-    simd([=, this, m = rule_.m] {
-      for (int64_t l = 0; l < m; ++l) {
-        const T* const t = f_ + l * lanes_;
-        T top[lane_multiple];
-        std::fill(top, top + lane_multiple, c[l]);
-        for (int64_t first = 0; first < lanes_; first += lane_multiple)
-          for (int64_t i = 0; i < lane_multiple; ++i) {
-            const T x = t[first + i] + shift_[first + i];
-            top[i] = top[i] < x ? x : top[i];
-          }
-        for (int64_t half = lane_multiple / 2; half > 0; half /= 2)
-          for (int64_t i = 0; i < half; ++i)
-            top[i] = top[i] < top[i + half] ? top[i + half] : top[i];
-        shrink[l] = c[l] == top[0] ? T{1} : Base<T>::power(c[l] - top[0]);
-        c[l] = top[0];
-      }
+    simd([=, n = n_, lanes = lanes_, f = f_, shift = shift_] {
+      join_rows_of_lanes(
+          n, lanes, -infinity<T>, [=](int64_t l, int64_t i) { return f[l * lanes + i] + shift[i]; },
+          [](T a, T b) { return a < b ? b : a; },
+          [=](int64_t l, T top) {
+            top = c[l] < top ? top : c[l];
+            shrink[l] = c[l] == top ? T{1} : Base<T>::power(c[l] - top);
+            c[l] = top;
+          });
     });
   }
 
   /// From exponents of keys to e^(t - c).
   void exponentiate_keys(const T* c) {
-    simd([=, this, m = rule_.m] {
-      for (int64_t l = 0; l < m; ++l)
+    simd([=, this, n = n_] {
+      for (int64_t l = 0; l < n; ++l)
         for (int64_t i = 0; i < lanes_; ++i) {
           T& f = f_[l * lanes_ + i];
           f = Base<T>::power(f + shift_[i] - c[l]);
@@ -127,19 +146,30 @@ class FeatureTile {
     });
   }
 
-  /// From exponents of queries to e^(s + c - max).
-  void exponentiate_queries(const T* c) {
-    simd([=, this, m = rule_.m] {
-      T top[block];
-      std::fill(top, top + lanes_, -infinity<T>);
-      for (int64_t l = 0; l < m; ++l)
-        for (int64_t i = 0; i < lanes_; ++i) {
-          const T s = f_[l * lanes_ + i] + c[l];
-          top[i] = top[i] < s ? s : top[i];
+  /// Raises `top` of each token to the maxima of s + c so far, and puts into `shrink` by what that
+  /// multiplies sums.
+  void raise_queries(const T* c, T* top, T* shrink) const {
+    simd([=, n = n_, lanes = lanes_, f = f_] {
+      T most[block];
+      std::copy_n(top, lanes, most);
+      for (int64_t l = 0; l < n; ++l)
+        for (int64_t i = 0; i < lanes; ++i) {
+          const T s = f[l * lanes + i] + c[l];
+          most[i] = most[i] < s ? s : most[i];
         }
-      for (int64_t l = 0; l < m; ++l)
-        for (int64_t i = 0; i < lanes_; ++i) {
-          T& f = f_[l * lanes_ + i];
+      for (int64_t i = 0; i < lanes; ++i) {
+        shrink[i] = top[i] == most[i] ? T{1} : Base<T>::power(top[i] - most[i]);
+        top[i] = most[i];
+      }
+    });
+  }
+
+  /// From exponents of queries to e^(s + c - top).
+  void exponentiate_queries(const T* c, const T* top) {
+    simd([=, this, n = n_, lanes = lanes_] {
+      for (int64_t l = 0; l < n; ++l)
+        for (int64_t i = 0; i < lanes; ++i) {
+          T& f = f_[l * lanes + i];
           f = Base<T>::power(f + c[l] - top[i]);
         }
     });
@@ -147,9 +177,9 @@ class FeatureTile {
 
   /// The largest exponent of each token; finite beyond `count`.
   void largest(T* top) const {
-    simd([=, this, m = rule_.m] {
+    simd([=, this, n = n_] {
       std::fill(top, top + lanes_, -infinity<T>);
-      for (int64_t l = 0; l < m; ++l)
+      for (int64_t l = 0; l < n; ++l)
         for (int64_t i = 0; i < lanes_; ++i) {
           const T t = f_[l * lanes_ + i] + shift_[i];
           top[i] = top[i] < t ? t : top[i];
@@ -160,8 +190,8 @@ class FeatureTile {
 
   /// From exponents to e^(t - c), c of each lane.
   void exponentiate(const T* c) {
-    simd([=, this, m = rule_.m] {
-      for (int64_t l = 0; l < m; ++l)
+    simd([=, this, n = n_] {
+      for (int64_t l = 0; l < n; ++l)
         for (int64_t i = 0; i < lanes_; ++i) {
           T& f = f_[l * lanes_ + i];
           f = Base<T>::power(f + shift_[i] - c[i]);
@@ -169,48 +199,49 @@ class FeatureTile {
     });
   }
 
-  /// From the gradient of the features, (m, lanes), to that of x: added to it, or written.
-  void input_gradient(T* df, const Heads<const T>& x, const Heads<T>& dx, int64_t b, int64_t first,
-                      bool keys, bool add) {
+  /// From the gradient of the features at hand, df_li + of_feature_l of_token_i, to that of x:
+  /// added to it, or written. Parts of the features come one after the other, up to the last.
+  void input_gradient(T* df, const T* of_feature, const T* of_token, const Heads<T>& dx, int64_t b,
+                      int64_t first, bool add) {
     const FeatureRule& z = rule_;
-    if (rule_.exponentials)
-      simd([=, this, m = z.m] {
-        for (int64_t i = 0; i < m * lanes_; ++i) df[i] *= f_[i];
-      });
-    T* const to = dx.at(b, first, h_);
-    if (!rule_.projection) {
-      simd([=, this] {
-        for (int64_t i = 0; i < count_; ++i)
-          for (int64_t d = 0; d < z.D; ++d) {
-            T& g = to[i * dx.token + d];
-            g = add ? g + df[d * lanes_ + i] : df[d * lanes_ + i];
-          }
-      });
-      return;
-    }
-    kernels::gemm_tile<T>(count_, z.D, z.m, {df, 1, lanes_}, W(), z.D, to, dx.token, add);
-    if (!keys || rule_.half_norm == 0) return;
-    const T* const from = x.at(b, first, h_);
-    simd([=, this] {
-      T sum[block] = {};
-      for (int64_t l = 0; l < z.m; ++l)
-        for (int64_t i = 0; i < lanes_; ++i) sum[i] += df[l * lanes_ + i];
-      for (int64_t i = 0; i < count_; ++i) {
-        const T a = static_cast<T>(2 * rule_.half_norm) * sum[i];
-        for (int64_t d = 0; d < z.D; ++d) to[i * dx.token + d] -= a * from[i * x.token + d];
+    simd([=, this, n = n_, lanes = lanes_, exponentials = z.exponentials] {
+      for (int64_t l = 0; l < n; ++l) {
+        T* const row = df + l * lanes;
+        const T* const f = f_ + l * lanes;
+        const T a = of_feature[l];
+        if (exponentials)
+          for (int64_t i = 0; i < lanes; ++i) row[i] = (row[i] + a * of_token[i]) * f[i];
+        else
+          for (int64_t i = 0; i < lanes; ++i) row[i] += a * of_token[i];
+        if (halved_)
+          for (int64_t i = 0; i < lanes; ++i) gradients_[i] += row[i];
       }
     });
+    T* const to = dx.at(b, first, h_);
+    if (!z.projection)
+      return kernels::transpose_into(n_, count_, df, lanes_, T{1}, to + l_, dx.token, add);
+    kernels::gemm_tile<T>(count_, z.D, n_, {df, 1, lanes_}, W(), z.D, to, dx.token, add || l_ > 0);
+    if (halved_ && l_ + n_ == z.m)
+      simd([=, this, a = static_cast<T>(2 * z.half_norm)] {
+        for (int64_t i = 0; i < count_; ++i)
+          for (int64_t d = 0; d < z.D; ++d)
+            to[i * dx.token + d] -= a * gradients_[i] * from_[i * token_ + d];
+      });
   }
 
  private:
+  T factor() const { return rule_.exponentials ? static_cast<T>(Base<T>::log_e) : T{1}; }
   const T* W() const {
     const Tensor& W = rule_.projection;
-    return W.data<T>() + (W.rank() == 3 ? h_ * W.size(1) * W.size(2) : 0);
+    return W.data<T>() + ((W.rank() == 3 ? h_ * W.size(1) : 0) + l_) * rule_.D;
   }
 
   const FeatureRule& rule_;
-  T *const x_, *const f_, *const shift_;
-  int64_t h_ = 0, count_ = 0, lanes_ = 0;
+  T *const x_, *const f_, *const shift_,
+                              *const gradients_;  // Σ_l of the features' gradients so far
+  const T* from_ = nullptr;
+  int64_t token_ = 0, h_ = 0, count_ = 0, lanes_ = 0, l_ = 0, n_ = 0;
+  bool halved_ = false;  // t has - half_norm |k|²
 };
 
 }  // namespace longhand::attention::tiles

@@ -227,6 +227,7 @@ struct Head {
   // The features of a block's queries.
   void queries(int64_t block_, T* top, FeatureTile<T>& g) const {
     g.start(q, b, h, rule.first(block_), rule.count(block_), false);
+    g.compute(0, rule.features.m);
     if (!rule.features.exponentials) return;
     g.largest(top);
     g.exponentiate(top);
@@ -237,6 +238,7 @@ struct Head {
             Scales<T>& scales) const {
     const int64_t first = rule.first(block_), count = rule.count(block_);
     f.start(k, b, h, first, count, true);
+    f.compute(0, rule.features.m);
     if (rule.features.exponentials && find_c) {
       f.largest(top);
       for (int64_t j = 0; j < count; ++j)
@@ -259,27 +261,27 @@ Tensor states_before(const Rule& rule, const Tensor& q, const Tensor& k, const T
   Tensor starts =
       Tensor::full({rule.B * rule.H, rule.groups}, rule.scaled ? -infinity<T> : 0, q.dtype());
   if (rule.groups > 1)
-    for_groups(
-        rule, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-          if (group == rule.groups - 1) return;
-          Scratch scratch(static_cast<size_t>(FeatureTile<T>::elements(rule.features) +
-                                              Scales<T>::elements + block * (rule.E + 1)) *
-                              sizeof(T) +
-                          64 * 12);
-          FeatureTile<T> f(rule.features, scratch);
-          Scales<T> scales(scratch);
-          T *const rows = scratch.take<T>(block * rule.E), *const top = scratch.take<T>(block);
-          const Head<T> x{rule, Heads<const T>(q),        Heads<const T>(k), Heads<const T>(v), b,
-                          h,    kept.scale<T>(rule, head)};
-          T* const s = kept.state<T>(head, end);
-          std::fill_n(s, n, T{0});
-          T before = rule.scaled ? -infinity<T> : 0;
-          for (int64_t g = begin; g < end; ++g) {
-            x.keys(g, before, true, top, f, scales);
-            x.add_keys(g, f, scales, rows, s);
-            if (rule.scaled) before = x.before(g + 1);
-          }
-        });
+    for_groups(rule, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin,
+                         int64_t end) {
+      if (group == rule.groups - 1) return;
+      Scratch scratch(static_cast<size_t>(FeatureTile<T>::elements(rule.features, rule.features.m) +
+                                          Scales<T>::elements + block * (rule.E + 1)) *
+                          sizeof(T) +
+                      64 * 12);
+      FeatureTile<T> f(rule.features, rule.features.m, scratch);
+      Scales<T> scales(scratch);
+      T *const rows = scratch.take<T>(block * rule.E), *const top = scratch.take<T>(block);
+      const Head<T> x{rule, Heads<const T>(q),        Heads<const T>(k), Heads<const T>(v), b,
+                      h,    kept.scale<T>(rule, head)};
+      T* const s = kept.state<T>(head, end);
+      std::fill_n(s, n, T{0});
+      T before = rule.scaled ? -infinity<T> : 0;
+      for (int64_t g = begin; g < end; ++g) {
+        x.keys(g, before, true, top, f, scales);
+        x.add_keys(g, f, scales, rows, s);
+        if (rule.scaled) before = x.before(g + 1);
+      }
+    });
   parallel_for(rule.B * rule.H, 1, [&](int64_t from, int64_t to) {
     for (int64_t head = from; head < to; ++head) {
       std::fill_n(kept.state<T>(head, 0), n, T{0});
@@ -310,11 +312,13 @@ void causal_sums(const Rule& rule, const Tensor& q, const Tensor& k, const Tenso
   constexpr T none[block] = {};
   for_groups(rule, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin,
                        int64_t end) {
-    Scratch scratch(static_cast<size_t>(2 * FeatureTile<T>::elements(rule.features) +
-                                        Scales<T>::elements + n + block * (block + E + 2)) *
-                        sizeof(T) +
-                    64 * 16);
-    FeatureTile<T> f(rule.features, scratch), g(rule.features, scratch);
+    Scratch scratch(
+        static_cast<size_t>(2 * FeatureTile<T>::elements(rule.features, rule.features.m) +
+                            Scales<T>::elements + n + block * (block + E + 2)) *
+            sizeof(T) +
+        64 * 16);
+    FeatureTile<T> f(rule.features, rule.features.m, scratch),
+        g(rule.features, rule.features.m, scratch);
     Scales<T> scales(scratch);
     T *const s = scratch.take<T>(n), *const A = scratch.take<T>(block * block),
              *const rows = scratch.take<T>(block * E), *const top = scratch.take<T>(block),
@@ -366,32 +370,32 @@ Tensor states_after(const Rule& rule, const Tensor& q, const Tensor& k, const Te
   };
   const Heads<const T> d(dsums);
   if (rule.groups > 1)
-    for_groups(
-        rule, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-          if (group == 0) return;
-          Scratch scratch(static_cast<size_t>(FeatureTile<T>::elements(rule.features) +
-                                              Scales<T>::elements + block * (E + 2)) *
-                              sizeof(T) +
-                          64 * 12);
-          FeatureTile<T> g(rule.features, scratch);
-          Scales<T> scales(scratch);
-          T *const rows = scratch.take<T>(block * E), *const delta = scratch.take<T>(block),
-                   *const top = scratch.take<T>(block);
-          const Head<T> x{rule, Heads<const T>(q),        Heads<const T>(k), Heads<const T>(v), b,
-                          h,    kept.scale<T>(rule, head)};
-          T* const r = state(head, group - 1);
-          std::fill_n(r, n, T{0});
-          for (int64_t block_ = end - 1; block_ >= begin; --block_) {
-            const int64_t first = rule.first(block_), count = rule.count(block_);
-            scales.set(x.c ? x.c + first : nullptr, count, x.before(block_));
-            x.queries(block_, top, g);
-            const T *const from = d.at(b, first, h), *const weight = scales.from_before();
-            weigh(from, d.token, weight, count, E, rows);
-            std::fill_n(delta, block, T{0});
-            for (int64_t i = 0; i < count; ++i) delta[i] = weight[i] * from[i * d.token + E];
-            add_block(rule, r, scales.decay(), g, rows, delta);
-          }
-        });
+    for_groups(rule, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin,
+                         int64_t end) {
+      if (group == 0) return;
+      Scratch scratch(static_cast<size_t>(FeatureTile<T>::elements(rule.features, rule.features.m) +
+                                          Scales<T>::elements + block * (E + 2)) *
+                          sizeof(T) +
+                      64 * 12);
+      FeatureTile<T> g(rule.features, rule.features.m, scratch);
+      Scales<T> scales(scratch);
+      T *const rows = scratch.take<T>(block * E), *const delta = scratch.take<T>(block),
+               *const top = scratch.take<T>(block);
+      const Head<T> x{rule, Heads<const T>(q),        Heads<const T>(k), Heads<const T>(v), b,
+                      h,    kept.scale<T>(rule, head)};
+      T* const r = state(head, group - 1);
+      std::fill_n(r, n, T{0});
+      for (int64_t block_ = end - 1; block_ >= begin; --block_) {
+        const int64_t first = rule.first(block_), count = rule.count(block_);
+        scales.set(x.c ? x.c + first : nullptr, count, x.before(block_));
+        x.queries(block_, top, g);
+        const T *const from = d.at(b, first, h), *const weight = scales.from_before();
+        weigh(from, d.token, weight, count, E, rows);
+        std::fill_n(delta, block, T{0});
+        for (int64_t i = 0; i < count; ++i) delta[i] = weight[i] * from[i * d.token + E];
+        add_block(rule, r, scales.decay(), g, rows, delta);
+      }
+    });
   parallel_for(rule.B * rule.H, 1, [&](int64_t from, int64_t to) {
     for (int64_t head = from; head < to; ++head) {
       std::fill_n(state(head, rule.groups - 1), n, T{0});
@@ -416,12 +420,12 @@ void causal_gradients(const Rule& rule, const Tensor& q, const Tensor& k, const 
   constexpr T none[block] = {};
   for_groups(rule, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin,
                        int64_t end) {
-    const int64_t elements = (span + 1) * FeatureTile<T>::elements(rule.features) +
+    const int64_t elements = (span + 1) * FeatureTile<T>::elements(rule.features, rule.features.m) +
                              Scales<T>::elements + span * n + (m + 3 * block + 3 * E + 3) * block;
     Scratch scratch(static_cast<size_t>(elements) * sizeof(T) + 64 * 48);
     std::vector<FeatureTile<T>> fs;
-    for (int64_t i = 0; i < span; ++i) fs.emplace_back(rule.features, scratch);
-    FeatureTile<T> g(rule.features, scratch);
+    for (int64_t i = 0; i < span; ++i) fs.emplace_back(rule.features, m, scratch);
+    FeatureTile<T> g(rule.features, rule.features.m, scratch);
     Scales<T> scales(scratch);
     T *const states = scratch.take<T>(span * n), *const df = scratch.take<T>(m * block);
     T *const A = scratch.take<T>(block * block), *const dA = scratch.take<T>(block * block),
@@ -485,11 +489,7 @@ void causal_gradients(const Rule& rule, const Tensor& q, const Tensor& k, const 
             gemm_tile<T>(m, step, count - j, {pg + j, lanes, 1}, dA_turned + j * (lanes + 1), lanes,
                          df + j, lanes, false);
           gemm_tile<T>(m, lanes, E, {R, E, 1}, v_turned, lanes, df, lanes, true);
-          simd([=] {
-            for (int64_t l = 0; l < m; ++l)
-              for (int64_t i = 0; i < lanes; ++i) df[l * lanes + i] += r[l] * to_last[i];
-          });
-          f.input_gradient(df, x.k, Heads<T>(dk.to), b, first, true, dk.beta != 0);
+          f.input_gradient(df, r, to_last, Heads<T>(dk.to), b, first, dk.beta != 0);
         }
         // What goes on to the blocks before, and the queries, with S.
         weigh(dn, d.token, from_before, count, E, rows);
@@ -500,11 +500,7 @@ void causal_gradients(const Rule& rule, const Tensor& q, const Tensor& k, const 
             gemm_tile<T>(m, step, std::min(i + step, count), {pf, lanes, 1}, dA + i, block, df + i,
                          lanes, false);
           gemm_tile<T>(m, lanes, E, {S, E, 1}, dn_turned, lanes, df, lanes, true);
-          simd([=] {
-            for (int64_t l = 0; l < m; ++l)
-              for (int64_t i = 0; i < lanes; ++i) df[l * lanes + i] += z[l] * delta[i];
-          });
-          g.input_gradient(df, x.q, Heads<T>(dq.to), b, first, false, dq.beta != 0);
+          g.input_gradient(df, z, delta, Heads<T>(dq.to), b, first, dq.beta != 0);
         }
         if (block_ > begin) add_block(rule, R, scales.decay(), g, rows, delta);
       }

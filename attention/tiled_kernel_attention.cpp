@@ -10,13 +10,14 @@
 // Of features that are exponentials, of t_jl for keys and s_il for queries, every factor common to
 // a query cancels, and so does one that all g_l gain and all f_l lose. With c_l = max_j t_jl
 //
-//   f_jl = e^(t_jl - c_l),   g_il = e^(s_il + c_l - max_l (s_il + c_l)),   den_i >= 1
+//   f_jl = e^(t_jl - c_l),   g_il = e^(s_il + c_l - C_i),   C_i = max_l (s_il + c_l),   den_i >= 1
 //
-// whatever the norms. c rises while keys go by, S and z shrink then. dt = f df, ds = g dg; with t =
-// W k - a |k|²,  dk_j = Wᵀ dt_j - 2 a k_j Σ_l dt_jl.
+// whatever the norms. c rises while keys go by, and C while features do: sums shrink then. dt = f
+// df, ds = g dg; with t = W k - a |k|²,  dk_j = Wᵀ dt_j - 2 a k_j Σ_l dt_jl.
 //
-// A tile has its features down and its tokens across. Features of the keys and of the queries are
-// computed again for the gradients: that costs 4 of 24 N m D, and no N x m matrix is ever written.
+// A tile has features down and tokens across, and holds some features at a time. Features of the
+// keys and of the queries are computed again for the gradients: that costs 4 of 24 N m D, and no
+// N x m matrix is ever written.
 #include "longhand/attention/tiled_kernel_attention.h"
 
 #include <algorithm>
@@ -33,6 +34,8 @@ namespace {
 
 using kernels::gemm_tile;
 using namespace tiles;
+
+constexpr int64_t part = 64;  // features of a tile, of m
 
 struct Sizes {
   int64_t B, N, M, H, D, E, m;
@@ -93,9 +96,35 @@ void add_to(T* sum, const T* x, int64_t n) {
   });
 }
 
-// S, z and, of exponentials, c (B H, m).
+// The exponents that exponentials are taken from: c (B H, m) and C (B H, N), as those of Base.
+struct Maxima {
+  Tensor keys, queries;  // undefined of other features
+
+  Maxima(const Rule& rule, DType dtype) {
+    const Sizes& z = rule.sizes;
+    if (!rule.features.exponentials) return;
+    keys = Tensor::empty({z.B * z.H, z.m}, dtype);
+    queries = Tensor::empty({z.B * z.H, z.N}, dtype);
+  }
+  template <class T>
+  T* c(int64_t head) {
+    return keys ? keys.data<T>() + head * keys.size(1) : nullptr;
+  }
+  template <class T>
+  T* C(int64_t head) {
+    return queries ? queries.data<T>() + head * queries.size(1) : nullptr;
+  }
+};
+
+// Calls visit(l, n) for each part of m features.
+template <class F>
+void for_parts(int64_t m, F visit) {
+  for (int64_t l = 0; l < m; l += part) visit(l, std::min(part, m - l));
+}
+
+// S, z and, of exponentials, c.
 template <class T>
-void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Tensor& maxima) {
+void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Maxima& maxima) {
   const Sizes& z = rule.sizes;
   const Heads<const T> hk(k), hv(v);
   const int64_t groups = z.groups(z.M), m = z.m, E = z.E;
@@ -103,34 +132,39 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Te
   Tensor tops = Tensor::empty({groups, z.B * z.H, m}, k.dtype());
   for_groups(
       z, z.M, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-        Scratch scratch(
-            static_cast<size_t>(FeatureTile<T>::elements(rule.features) + m) * sizeof(T) + 64 * 4);
-        FeatureTile<T> tile(rule.features, scratch);
+        Scratch scratch(static_cast<size_t>(FeatureTile<T>::elements(rule.features, part) + part) *
+                            sizeof(T) +
+                        64 * 6);
+        FeatureTile<T> tile(rule.features, part, scratch);
         T *const S = parts.S<T>(group, head), *const sum = parts.z<T>(group, head);
-        T *const c = tops.data<T>() + (group * z.B * z.H + head) * m, *const shrink =
-                                                                          scratch.take<T>(m);
+        T* const c = tops.data<T>() + (group * z.B * z.H + head) * m;
+        T* const shrink = scratch.take<T>(part);
         std::fill_n(S, m * E, T{0});
         std::fill_n(sum, m, T{0});
         std::fill_n(c, m, -infinity<T>);
         end = std::min<int64_t>(end, rule.key_lengths[b]);
         for (int64_t j = begin; j < end; j += block) {
           tile.start(hk, b, h, j, std::min(block, end - j), true);
-          if (rule.features.exponentials) {
-            tile.raise(c, shrink);
-            tile.exponentiate_keys(c);
-          }
-          simd([=, exponentials = rule.features.exponentials, lanes = tile.lanes(),
-                f = tile.features()] {
-            for (int64_t l = 0; l < m; ++l) {
-              if (exponentials && shrink[l] != 1) {
-                sum[l] *= shrink[l];
-                for (int64_t e = 0; e < E; ++e) S[l * E + e] *= shrink[l];
-              }
+          for_parts(m, [&](int64_t l, int64_t n) {
+            tile.compute(l, n);
+            T *const S_l = S + l * E, *const sum_l = sum + l;
+            if (rule.features.exponentials) {
+              tile.raise(c + l, shrink);
+              tile.exponentiate_keys(c + l);
+              simd([=] {
+                for (int64_t i = 0; i < n; ++i)
+                  if (shrink[i] != 1) {
+                    sum_l[i] *= shrink[i];
+                    for (int64_t e = 0; e < E; ++e) S_l[i * E + e] *= shrink[i];
+                  }
+              });
             }
-            add_sums_of_lanes<T>(f, nullptr, m, lanes, sum);
+            simd([=, lanes = tile.lanes(), f = tile.features()] {
+              add_sums_of_lanes<T>(f, nullptr, n, lanes, sum_l);
+            });
+            gemm_tile<T>(n, E, tile.count(), {tile.features(), tile.lanes(), 1}, hv.at(b, j, h),
+                         hv.token, S_l, E, true);
           });
-          gemm_tile<T>(m, E, tile.count(), {tile.features(), tile.lanes(), 1}, hv.at(b, j, h),
-                       hv.token, S, E, true);
         }
       });
   // Joined, with the largest c.
@@ -139,7 +173,7 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Te
   T *const all_S = sums.S<T>(0, 0), *const all_z = sums.z<T>(0, 0);
   const T *const part_S = parts.S<T>(0, 0), *const part_z = parts.z<T>(0, 0);
   const T* const top = tops.data<T>();
-  T* const c = exponentials ? maxima.data<T>() : nullptr;
+  T* const c = maxima.c<T>(0);
   parallel_for(heads * m, std::max<int64_t>(1, (int64_t{1} << 15) / (groups * E)),
                [=](int64_t begin, int64_t end) {
                  simd([=] {
@@ -183,7 +217,7 @@ Inverse<T> inverse_of(T den, const Guard& guard) {
 }
 
 template <class T>
-void attend(const Rule& rule, const Tensor& q, Sums& sums, const Tensor& maxima, Tensor& out,
+void attend(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxima, Tensor& out,
             Tensor& normalisers) {
   const Sizes& z = rule.sizes;
   const Heads<const T> hq(q);
@@ -191,22 +225,40 @@ void attend(const Rule& rule, const Tensor& q, Sums& sums, const Tensor& maxima,
   const int64_t m = z.m, E = z.E;
   T* const dens = normalisers.data<T>();
   for_groups(z, z.N, [&](int64_t b, int64_t h, int64_t head, int64_t, int64_t begin, int64_t end) {
-    Scratch scratch(
-        static_cast<size_t>(FeatureTile<T>::elements(rule.features) + block) * sizeof(T) + 64 * 4);
-    FeatureTile<T> tile(rule.features, scratch);
-    T* const den = scratch.take<T>(block);
+    const int64_t elements = FeatureTile<T>::elements(rule.features, part) + 3 * block;
+    Scratch scratch(static_cast<size_t>(elements) * sizeof(T) + 64 * 8);
+    FeatureTile<T> tile(rule.features, part, scratch);
+    T *const den = scratch.take<T>(block), *const top = scratch.take<T>(block),
+             *const shrink = scratch.take<T>(block);
     const T *const S = sums.S<T>(0, head), *const sum = sums.z<T>(0, head);
+    const T* const c = maxima.c<T>(head);
     for (int64_t first = begin; first < end; first += block) {
       tile.start(hq, b, h, first, std::min(block, end - first), false);
-      if (rule.features.exponentials) tile.exponentiate_queries(maxima.data<T>() + head * m);
-      T* const g = tile.features();
       const int64_t count = tile.count(), lanes = tile.lanes();
       T* const to = ho.at(b, first, h);
-      gemm_tile<T>(count, E, m, {g, 1, lanes}, S, E, to, ho.token, false);
+      std::fill_n(den, lanes, T{0});
+      std::fill_n(top, lanes, -infinity<T>);
+      for_parts(m, [&](int64_t l, int64_t n) {
+        tile.compute(l, n);
+        if (c) {
+          tile.raise_queries(c + l, top, shrink);
+          tile.exponentiate_queries(c + l, top);
+          if (l > 0)
+            simd([=] {
+              for (int64_t i = 0; i < lanes; ++i) den[i] *= shrink[i];
+              for (int64_t i = 0; i < count; ++i)
+                for (int64_t e = 0; e < E; ++e) to[i * ho.token + e] *= shrink[i];
+            });
+        }
+        const T* const g = tile.features();
+        simd([=] {
+          for (int64_t i = 0; i < n; ++i)
+            for (int64_t j = 0; j < lanes; ++j) den[j] += g[i * lanes + j] * sum[l + i];
+        });
+        gemm_tile<T>(count, E, n, {g, 1, lanes}, S + l * E, E, to, ho.token, l > 0);
+      });
+      if (c) std::copy_n(top, count, maxima.C<T>(head) + first);
       simd([=, guard = rule.guard] {
-        std::fill_n(den, lanes, T{0});
-        for (int64_t l = 0; l < m; ++l)
-          for (int64_t i = 0; i < lanes; ++i) den[i] += g[l * lanes + i] * sum[l];
         for (int64_t i = 0; i < count; ++i) {
           dens[(b * z.N + first + i) * z.H + h] = den[i];
           const T factor = inverse_of(den[i], guard).factor;
@@ -219,7 +271,7 @@ void attend(const Rule& rule, const Tensor& q, Sums& sums, const Tensor& maxima,
 
 // dq, and dS and dz.
 template <class T>
-void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, const Tensor& maxima,
+void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxima,
                      const Tensor& out, const Tensor& normalisers, const Tensor& dout, Gradient& dq,
                      Sums& gradients) {
   const Sizes& z = rule.sizes;
@@ -229,19 +281,20 @@ void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, const Tensor
   const T* const dens = normalisers.data<T>();
   for_groups(
       z, z.N, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-        const int64_t elements = FeatureTile<T>::elements(rule.features) + (m + 2 * E + 1) * block;
-        Scratch scratch(static_cast<size_t>(elements) * sizeof(T) + 64 * 8);
-        FeatureTile<T> tile(rule.features, scratch);
-        T *const dg = scratch.take<T>(m * block), *const delta = scratch.take<T>(block);
+        const int64_t elements =
+            FeatureTile<T>::elements(rule.features, part) + (part + 2 * E + 2) * block;
+        Scratch scratch(static_cast<size_t>(elements) * sizeof(T) + 64 * 10);
+        FeatureTile<T> tile(rule.features, part, scratch);
+        T *const dg = scratch.take<T>(part * block), *const delta = scratch.take<T>(block),
+                 *const top = scratch.take<T>(block);
         T *const n = scratch.take<T>(E * block), *const turned = scratch.take<T>(E * block);
         const T *const S = sums.S<T>(0, head), *const sum = sums.z<T>(0, head);
         T *const dS = parts.S<T>(group, head), *const dz = parts.z<T>(group, head);
+        const T* const c = maxima.c<T>(head);
         std::fill_n(dS, m * E, T{0});
         std::fill_n(dz, m, T{0});
         for (int64_t first = begin; first < end; first += block) {
           tile.start(hq, b, h, first, std::min(block, end - first), false);
-          if (rule.features.exponentials) tile.exponentiate_queries(maxima.data<T>() + head * m);
-          const T* const g = tile.features();
           const int64_t count = tile.count(), lanes = tile.lanes();
           const T *const from = hdo.at(b, first, h), *const o = ho.at(b, first, h);
           simd([=, guard = rule.guard] {
@@ -254,15 +307,18 @@ void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, const Tensor
             std::fill(delta + count, delta + lanes, T{0});
           });
           pack_transposed(n, E, count, lanes, E, T{1}, turned);
-          gemm_tile<T>(m, lanes, E, {S, E, 1}, turned, lanes, dg, lanes, false);
-          simd([=] {
-            for (int64_t l = 0; l < m; ++l)
-              for (int64_t i = 0; i < lanes; ++i) dg[l * lanes + i] += sum[l] * delta[i];
-            add_sums_of_lanes(g, delta, m, lanes, dz);
+          if (c) std::copy_n(maxima.C<T>(head) + first, count, top);
+          std::fill(top + count, top + lanes, infinity<T>);  // no token: e^-inf
+          for_parts(m, [&](int64_t l, int64_t features) {
+            tile.compute(l, features);
+            if (c) tile.exponentiate_queries(c + l, top);
+            const T* const g = tile.features();
+            simd([=] { add_sums_of_lanes(g, delta, features, lanes, dz + l); });
+            gemm_tile<T>(features, E, count, {g, lanes, 1}, n, E, dS + l * E, E, true);
+            if (!dq.to.defined()) return;
+            gemm_tile<T>(features, lanes, E, {S + l * E, E, 1}, turned, lanes, dg, lanes, false);
+            tile.input_gradient(dg, sum + l, delta, Heads<T>(dq.to), b, first, dq.beta != 0);
           });
-          gemm_tile<T>(m, E, count, {g, lanes, 1}, n, E, dS, E, true);
-          if (dq.to.defined())
-            tile.input_gradient(dg, hq, Heads<T>(dq.to), b, first, false, dq.beta != 0);
         }
       });
   parallel_for(z.B * z.H, 1, [&](int64_t from, int64_t to) {
@@ -280,35 +336,37 @@ void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, const Tensor
 
 // dk and dv, from dS and dz.
 template <class T>
-void key_gradients(const Rule& rule, const Tensor& k, const Tensor& v, const Tensor& maxima,
+void key_gradients(const Rule& rule, const Tensor& k, const Tensor& v, Maxima& maxima,
                    Sums& gradients, Gradient& dk, Gradient& dv) {
   const Sizes& z = rule.sizes;
   const Heads<const T> hk(k), hv(v);
   const int64_t m = z.m, E = z.E;
   for_groups(z, z.M, [&](int64_t b, int64_t h, int64_t head, int64_t, int64_t begin, int64_t end) {
-    const int64_t elements = FeatureTile<T>::elements(rule.features) + (m + E) * block;
+    const int64_t elements = FeatureTile<T>::elements(rule.features, part) + (part + E) * block;
     Scratch scratch(static_cast<size_t>(elements) * sizeof(T) + 64 * 8);
-    FeatureTile<T> tile(rule.features, scratch);
-    T *const df = scratch.take<T>(m * block), *const turned = scratch.take<T>(E * block);
+    FeatureTile<T> tile(rule.features, part, scratch);
+    T *const df = scratch.take<T>(part * block), *const turned = scratch.take<T>(E * block);
+    T ones[block];
+    std::fill_n(ones, block, T{1});
+    const T* const c = maxima.c<T>(head);
     const T *const dS = gradients.S<T>(0, head), *const dz = gradients.z<T>(0, head);
     const int64_t real = std::clamp<int64_t>(rule.key_lengths[b], begin, end);
     for (int64_t j = begin; j < real; j += block) {
       tile.start(hk, b, h, j, std::min(block, real - j), true);
-      if (rule.features.exponentials) tile.exponentiate_keys(maxima.data<T>() + head * m);
-      const T* const f = tile.features();
       const int64_t count = tile.count(), lanes = tile.lanes();
-      if (dv.to.defined()) {
-        const Heads<T> to(dv.to);
-        gemm_tile<T>(count, E, m, {f, 1, lanes}, dS, E, to.at(b, j, h), to.token, dv.beta != 0);
-      }
-      if (!dk.to.defined()) continue;
       pack_transposed(hv.at(b, j, h), hv.token, count, lanes, E, T{1}, turned);
-      gemm_tile<T>(m, lanes, E, {dS, E, 1}, turned, lanes, df, lanes, false);
-      simd([=] {
-        for (int64_t l = 0; l < m; ++l)
-          for (int64_t i = 0; i < lanes; ++i) df[l * lanes + i] += dz[l];
+      for_parts(m, [&](int64_t l, int64_t n) {
+        tile.compute(l, n);
+        if (c) tile.exponentiate_keys(c + l);
+        if (dv.to.defined()) {
+          const Heads<T> to(dv.to);
+          gemm_tile<T>(count, E, n, {tile.features(), 1, lanes}, dS + l * E, E, to.at(b, j, h),
+                       to.token, dv.beta != 0 || l > 0);
+        }
+        if (!dk.to.defined()) return;
+        gemm_tile<T>(n, lanes, E, {dS + l * E, E, 1}, turned, lanes, df, lanes, false);
+        tile.input_gradient(df, dz + l, ones, Heads<T>(dk.to), b, j, dk.beta != 0);
       });
-      tile.input_gradient(df, hk, Heads<T>(dk.to), b, j, true, dk.beta != 0);
     }
     for (Gradient* const g : {&dk, &dv})
       if (g->to.defined() && g->beta == 0) {
@@ -342,7 +400,7 @@ Variable kernel_attention(const Variable& q_, const Variable& k_, const Variable
                  v = with_contiguous_rows(v_);
   const DType dtype = q.dtype();
   Sums sums(z, 1, dtype);
-  Tensor maxima = rule.features.exponentials ? Tensor::empty({z.B * z.H, z.m}, dtype) : Tensor();
+  Maxima maxima(rule, dtype);
   Tensor out = Tensor::empty({z.B, z.N, z.H, z.E}, dtype);
   Tensor den = Tensor::empty({z.B, z.N, z.H}, dtype);
   dispatch_float(dtype, [&]<class T>() {

@@ -95,7 +95,7 @@ class Scratch {
 template <class T>
 void pack_transposed(const T* from, int64_t token, int64_t count, int64_t lanes, int64_t D,
                      T factor, T* to) {
-  kernels::transpose_into(count, D, from, token, factor, to, lanes);
+  kernels::transpose_into(count, D, from, token, factor, to, lanes, false);
   if (count < lanes)
     for (int64_t d = 0; d < D; ++d) std::fill(to + d * lanes + count, to + (d + 1) * lanes, T{0});
 }

@@ -199,17 +199,81 @@ bool has_tile_kernels<float>() {
   return isa() != Isa::baseline;
 }
 
+namespace {
+
 template <class T>
-void transpose_into(int64_t m, int64_t k, const T* a, int64_t row, T factor, T* to, int64_t ldt) {
-  constexpr int64_t strip = 8;  // written side by side
-  simd([&] {
-    int64_t i = 0;
-    for (; i + strip <= m; i += strip)
-      for (int64_t l = 0; l < k; ++l)
-        for (int64_t s = 0; s < strip; ++s) to[l * ldt + i + s] = factor * a[(i + s) * row + l];
-    for (; i < m; ++i)
-      for (int64_t l = 0; l < k; ++l) to[l * ldt + i] = factor * a[i * row + l];
-  });
+[[gnu::always_inline]] inline void put(T x, bool add, T* to) {
+  *to = add ? *to + x : x;
+}
+
+// Rows from `i` on and columns from `l` on, one element after the other.
+template <class T>
+void transpose_rest(int64_t i, int64_t m, int64_t l, int64_t k, const T* a, int64_t row, T factor,
+                    T* to, int64_t ldt, bool add) {
+  for (; i < m; ++i)
+    for (int64_t j = l; j < k; ++j) put(factor * a[i * row + j], add, &to[j * ldt + i]);
+}
+
+#if defined(__x86_64__)
+
+// Squares of 8 x 8: pairs of rows, then quadruples, then halves of vectors change places.
+template <bool add>
+[[gnu::target("avx2,fma")]] void transpose_avx2(int64_t m, int64_t k, const float* a, int64_t row,
+                                                float factor, float* to, int64_t ldt) {
+  const __m256 scale = _mm256_set1_ps(factor);
+  int64_t i = 0;
+  for (; i + 8 <= m; i += 8)
+    for (int64_t l = 0; l + 8 <= k; l += 8) {
+      __m256 x[8], y[8];
+#pragma GCC unroll 8
+      for (int r = 0; r < 8; ++r) x[r] = _mm256_loadu_ps(a + (i + r) * row + l);
+#pragma GCC unroll 4
+      for (int r = 0; r < 8; r += 2) {
+        y[r] = _mm256_unpacklo_ps(x[r], x[r + 1]);
+        y[r + 1] = _mm256_unpackhi_ps(x[r], x[r + 1]);
+      }
+#pragma GCC unroll 2
+      for (int r = 0; r < 8; r += 4) {
+        x[r] = _mm256_shuffle_ps(y[r], y[r + 2], 0x44);
+        x[r + 1] = _mm256_shuffle_ps(y[r], y[r + 2], 0xee);
+        x[r + 2] = _mm256_shuffle_ps(y[r + 1], y[r + 3], 0x44);
+        x[r + 3] = _mm256_shuffle_ps(y[r + 1], y[r + 3], 0xee);
+      }
+#pragma GCC unroll 4
+      for (int r = 0; r < 4; ++r) {
+        y[r] = _mm256_permute2f128_ps(x[r], x[r + 4], 0x20);
+        y[r + 4] = _mm256_permute2f128_ps(x[r], x[r + 4], 0x31);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < 8; ++r) {
+        float* const p = to + (l + r) * ldt + i;
+        const __m256 z = _mm256_mul_ps(scale, y[r]);
+        _mm256_storeu_ps(p, add ? _mm256_add_ps(_mm256_loadu_ps(p), z) : z);
+      }
+    }
+  transpose_rest(0, i, k / 8 * 8, k, a, row, factor, to, ldt, add);
+  transpose_rest(i, m, 0, k, a, row, factor, to, ldt, add);
+}
+
+#endif
+
+}  // namespace
+
+template <>
+void transpose_into(int64_t m, int64_t k, const double* a, int64_t row, double factor, double* to,
+                    int64_t ldt, bool add) {
+  transpose_rest(0, m, 0, k, a, row, factor, to, ldt, add);
+}
+
+template <>
+void transpose_into(int64_t m, int64_t k, const float* a, int64_t row, float factor, float* to,
+                    int64_t ldt, bool add) {
+#if defined(__x86_64__)
+  if (isa() != Isa::baseline)
+    return add ? transpose_avx2<true>(m, k, a, row, factor, to, ldt)
+               : transpose_avx2<false>(m, k, a, row, factor, to, ldt);
+#endif
+  transpose_rest(0, m, 0, k, a, row, factor, to, ldt, add);
 }
 
 template <class T>
@@ -220,7 +284,7 @@ void pack_panels(int64_t k, int64_t n, Strided<T> b, T factor, int64_t begin, in
     const T* const from = b.data + first * b.col;
     T* const to = panels + first * k;
     if (b.col != 1) {
-      transpose_into(width, k, from, b.col, factor, to, panel_width);
+      transpose_into(width, k, from, b.col, factor, to, panel_width, false);
       continue;
     }
     simd([&] {
@@ -244,8 +308,6 @@ void gemm_panels(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* panels,
                      add || l > 0);
 }
 
-template void transpose_into(int64_t, int64_t, const float*, int64_t, float, float*, int64_t);
-template void transpose_into(int64_t, int64_t, const double*, int64_t, double, double*, int64_t);
 template void pack_panels(int64_t, int64_t, Strided<float>, float, int64_t, int64_t, float*);
 template void pack_panels(int64_t, int64_t, Strided<double>, double, int64_t, int64_t, double*);
 template void gemm_panels(int64_t, int64_t, int64_t, Strided<float>, const float*, float*, int64_t,

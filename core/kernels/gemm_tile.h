@@ -31,9 +31,11 @@ void gemm_tile(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, int64_
 template <class T>
 bool has_tile_kernels();
 
-/// to[k ldt + i] = factor a(i, k) for a (m, k) with contiguous rows, of stride `row`.
+/// to[l ldt + i] = factor a(i, l) for a (m, k) with contiguous rows, of stride `row`; with `add` it
+/// is added to what is there. Not for use inside simd().
 template <class T>
-void transpose_into(int64_t m, int64_t k, const T* a, int64_t row, T factor, T* to, int64_t ldt);
+void transpose_into(int64_t m, int64_t k, const T* a, int64_t row, T factor, T* to, int64_t ldt,
+                    bool add);
 
 /// A right factor (k, n) is best cut into panels of some columns, (k, panel_width) each, one after
 /// the other: the rows of a product's block then lie side by side, whatever n is.
