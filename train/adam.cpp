@@ -21,9 +21,11 @@ struct Coefficients {
 // theta <- (1 - lr lambda) theta - lr m^ / (sqrt(v^) + eps),  m^ = m / (1 - beta1^t),
 // v^ = v / (1 - beta2^t): all four arrays in one pass over memory.
 template <class T>
-void update_adam(T* theta, const T* grad, T* m, T* v, int64_t n, Coefficients<T> c) {
-  const T rest1 = 1 - c.beta1, rest2 = 1 - c.beta2;
-  simd([&] {
+void update_adam(T* __restrict theta, const T* __restrict grad, T* __restrict m, T* __restrict v,
+                 int64_t n, const Coefficients<T>& coefficients) {
+  simd([=] {
+    const Coefficients<T> c = coefficients;  // its own: no store can change it
+    const T rest1 = 1 - c.beta1, rest2 = 1 - c.beta2;
     for (int64_t i = 0; i < n; ++i) {
       const T g = c.scale * grad[i] + c.weight_decay * theta[i];
       m[i] = c.beta1 * m[i] + rest1 * g;
