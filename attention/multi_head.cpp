@@ -21,15 +21,20 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
                      ": rotary positions are of tokens, but its keys are mixtures of them");
 }
 
-Variable MultiHeadAttention::forward(const Variable& x, const Mask& mask, const nn::Pass& pass,
-                                     const nn::Residual& add) {
-  const int64_t B = x.size(0), N = x.size(1);
+Variable MultiHeadAttention::forward(const Variable& in, const Mask& mask, const nn::Pass& pass,
+                                     const nn::Residual& add, const nn::Norm* norm) {
+  const int64_t B = in.size(0), N = in.size(1);
+  // Mixtures of tokens are made of normalised ones.
+  const bool early = norm && kernel_->traits().shortens;
+  const Variable x = early ? norm->forward(in) : in;
+  const LinearOptions behind = nn::behind(early ? nullptr : norm);
   const auto split = [&](const Variable& y, int64_t heads) {
     return reshape(y, {B, y.size(1), heads, head_dim_});
   };
   const Sources from = kernel_->sources(x, mask);
-  Variable q = split(query_.forward(x), heads_), k = split(key_.forward(from.keys), kv_heads_);
-  const Variable v = split(value_.forward(from.values), kv_heads_);
+  Variable q = split(query_.forward(x, behind), heads_);
+  Variable k = split(key_.forward(from.keys, behind), kv_heads_);
+  const Variable v = split(value_.forward(from.values, behind), kv_heads_);
   if (rotary_) {
     q = nn::rotate_by_position(q);
     k = nn::rotate_by_position(k);
@@ -40,10 +45,10 @@ Variable MultiHeadAttention::forward(const Variable& x, const Mask& mask, const 
 }
 
 Variable MultiHeadAttention::step(const Variable& x, Decoder& decoder, int64_t position,
-                                  const nn::Residual& add) const {
+                                  const nn::Residual& add, const nn::Norm* norm) const {
   const int64_t B = x.size(0);
   const auto row = [&](const nn::Linear& projection, int64_t heads, bool turned) {
-    const Variable y = reshape(projection.forward(x), {B, 1, heads, head_dim_});
+    const Variable y = reshape(projection.forward(x, nn::behind(norm)), {B, 1, heads, head_dim_});
     return (turned ? nn::rotate_by_position(y, position) : y).value().select(1, 0);
   };
   const Tensor out = decoder.step(row(query_, heads_, rotary_), row(key_, kv_heads_, rotary_),

@@ -4,6 +4,7 @@
 
 #include "longhand/attention/variant.h"
 #include "longhand/nn/linear.h"
+#include "longhand/nn/norm.h"
 
 namespace longhand::attention {
 
@@ -17,14 +18,14 @@ class MultiHeadAttention : public nn::Module {
   MultiHeadAttention(const nn::Scope& scope, const std::string& variant, const Config& config,
                      bool rotary);
 
-  /// x (B, N, H·D) to (B, N, H·D).
+  /// x (B, N, H·D) to (B, N, H·D). With a norm, of norm(x).
   Variable forward(const Variable& x, const Mask& mask, const nn::Pass& pass,
-                   const nn::Residual& add = {});
+                   const nn::Residual& add = {}, const nn::Norm* norm = nullptr);
 
   /// The next tokens x (B, 1, H·D), which stand at `position`, of what the kernel's decoder has
   /// seen: the row that forward() has there.
-  Variable step(const Variable& x, Decoder& decoder, int64_t position,
-                const nn::Residual& add = {}) const;
+  Variable step(const Variable& x, Decoder& decoder, int64_t position, const nn::Residual& add = {},
+                const nn::Norm* norm = nullptr) const;
 
   Variant& kernel() { return *kernel_; }
 

@@ -88,28 +88,25 @@ Block::Block(const nn::Scope& scope_, const TransformerConfig& config, const Con
 
 template <class Attend>
 Variable Block::apply(const Variable& x, const nn::Pass& pass, const Attend& attend) const {
-  // The branch's last layer adds the residual.
-  const auto residual = [&](const Variable& in, const nn::Norm& norm, const nn::Dropout& dropout,
-                            auto branch) {
-    const nn::Residual add{in, dropout.options(pass)};
-    return pre_norm_ ? branch(norm.forward(in), add) : norm.forward(branch(in, add));
-  };
-  const Variable h = residual(x, norm1_, dropout1_, attend);
+  // A branch's first layers normalise what they read, its last one adds the residual.
+  const nn::Residual add1{x, dropout1_.options(pass)};
+  const Variable h =
+      pre_norm_ ? attend(x, add1, &norm1_) : norm1_.forward(attend(x, add1, nullptr));
   if (!mlp_) return h;
-  return residual(h, *norm2_, *dropout2_, [&](const Variable& in, const nn::Residual& add) {
-    return mlp_->forward(in, pass, add);
-  });
+  const nn::Residual add2{h, dropout2_->options(pass)};
+  return pre_norm_ ? mlp_->forward(h, pass, add2, &*norm2_)
+                   : norm2_->forward(mlp_->forward(h, pass, add2));
 }
 
 Variable Block::forward(const Variable& x, const Mask& mask, const nn::Pass& pass) {
-  return apply(x, pass, [&](const Variable& in, const nn::Residual& add) {
-    return attention_.forward(in, mask, pass, add);
+  return apply(x, pass, [&](const Variable& in, const nn::Residual& add, const nn::Norm* norm) {
+    return attention_.forward(in, mask, pass, add, norm);
   });
 }
 
 Variable Block::step(const Variable& x, Decoder& decoder, int64_t position) const {
-  return apply(x, {}, [&](const Variable& in, const nn::Residual& add) {
-    return attention_.step(in, decoder, position, add);
+  return apply(x, {}, [&](const Variable& in, const nn::Residual& add, const nn::Norm* norm) {
+    return attention_.step(in, decoder, position, add, norm);
   });
 }
 
@@ -137,8 +134,10 @@ Head::Head(const nn::Scope& scope_, const TransformerConfig& config, const nn::P
     weight_.emplace(scope("weight"), Shape{config.classes, width}, nn::init::xavier_uniform());
 }
 
-Variable Head::forward(const Variable& x) const {
-  return linear(hidden_ ? relu(hidden_->forward(x)) : x, tied_ ? *tied_ : *weight_, bias_);
+Variable Head::forward(const Variable& x, const nn::Norm* norm) const {
+  const Variable weight = tied_ ? *tied_ : *weight_;
+  return hidden_ ? linear(relu(hidden_->forward(x, nn::behind(norm))), weight, bias_)
+                 : linear(x, weight, bias_, nn::behind(norm));
 }
 
 Transformer::Transformer(const nn::Scope& scope_, const TransformerConfig& config)
@@ -199,11 +198,11 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
   }
   // A token's row of a (B N, d) matrix, as of a table. What follows treats tokens one by one.
   if (rows.defined()) x = embedding(reshape(x, {x.size(0) * x.size(1), x.size(2)}), rows);
+  const nn::Norm* const norm = norm_ ? &*norm_ : nullptr;
+  if (config_.per_token) return head_.forward(x, norm);
   // The norm works on tokens alone, so pooling first would change it: norm of a mean is not the
   // mean of norms.
-  if (norm_) x = norm_->forward(x);
-  if (!config_.per_token) x = pool(x, mask.lengths, config_.pooling);
-  return head_.forward(x);
+  return head_.forward(pool(norm ? norm->forward(x) : x, mask.lengths, config_.pooling), nullptr);
 }
 
 TransformerDecoder::TransformerDecoder(Transformer& model, int64_t batch)
@@ -227,8 +226,7 @@ Tensor TransformerDecoder::step(const Tensor& tokens) {
   for (size_t i = 0; i < decoders_.size(); ++i)
     x = model_.blocks_[static_cast<int64_t>(i)].step(x, *decoders_[i], position_);
   ++position_;
-  if (model_.norm_) x = model_.norm_->forward(x);
-  return model_.head_.forward(x).value().select(1, 0);
+  return model_.head_.forward(x, model_.norm_ ? &*model_.norm_ : nullptr).value().select(1, 0);
 }
 
 int64_t TransformerDecoder::bytes() const {

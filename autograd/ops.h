@@ -62,15 +62,22 @@ struct DropoutOptions {
   double p = 0;
   Generator generator{0};
 };
+/// layer_norm(), or where not `centred` rms_norm() (and a bias).
+struct NormOptions {
+  Variable weight = {}, bias = {};  // either may be undefined
+  double eps = 1e-5;
+  bool centred = true;
+};
 /// What linear() does on its way, without a pass over memory of its own.
 struct LinearOptions {
-  bool gelu = false;           // of x
-  DropoutOptions input = {};   // of x, behind the GELU
-  DropoutOptions output = {};  // of what is added to the residual
-  Variable residual = {};      // (…, out)
+  bool gelu = false;                     // of x
+  DropoutOptions input = {};             // of x, behind the GELU
+  DropoutOptions output = {};            // of what is added to the residual
+  Variable residual = {};                // (…, out)
+  std::optional<NormOptions> norm = {};  // of x, before the GELU
 };
 /// x Wᵀ + bias for x (…, in), weight W (out, in), bias (out) or undefined: (…, out). With options,
-/// residual + dropout(dropout(gelu(x)) Wᵀ + bias).
+/// residual + dropout(dropout(gelu(norm(x))) Wᵀ + bias).
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias = {},
                 const LinearOptions& options = {});
 /// The Moore-Penrose inverses (…, n, m) of matrices a (…, m, n). Singular values that are not above

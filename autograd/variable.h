@@ -92,6 +92,9 @@ class GradSlot {
   /// False: nobody needs this gradient, skip the work.
   explicit operator bool() const { return node_ != nullptr; }
 
+  /// Nothing is there yet: beta of accumulate() will be 0.
+  bool fresh() const { return !grad_->defined(); }
+
   struct Accumulator {
     Tensor& grad;
     double beta;

@@ -8,9 +8,10 @@ FeedForward::FeedForward(const Scope& scope_, int64_t width, int64_t hidden, dou
       dropout_(scope("dropout"), dropout),
       fc2_(scope("fc2"), hidden, width) {}
 
-Variable FeedForward::forward(const Variable& x, const Pass& pass, const Residual& add) const {
+Variable FeedForward::forward(const Variable& x, const Pass& pass, const Residual& add,
+                              const Norm* norm) const {
   return fc2_.forward(
-      fc1_.forward(x),
+      fc1_.forward(x, behind(norm)),
       {.gelu = true, .input = dropout_.options(pass), .output = add.dropout, .residual = add.to});
 }
 

@@ -1,16 +1,16 @@
-// y = u + D(a Wᵀ + b),  a = D'(gelu(x)), where D, D' are dropouts and u is a residual; a is x
-// without options
-// du = dy,  dz = D(dy),  dW = dzᵀ a,  db = sum of dz over the rows,  da = dz W,
-// dx = da D'(gelu'(x))
+// y = u + D(a Wᵀ + b),  a = D'(gelu(h)),  h = norm(x), where D, D' are dropouts and u is a
+// residual; a is x without options du = dy,  dz = D(dy),  dW = dzᵀ a,  db = sum of dz over the
+// rows,  da = dz W, dh = da D'(gelu'(h)), and dx and the norm's own gradients as in normalise.cpp
 //
-// All in blocks of rows that stay in the cache: neither a, z nor their gradients are ever written
-// to memory, and x is all that is kept.
+// All in blocks of rows that stay in the cache: neither h, a, z nor their gradients are ever
+// written to memory, and x is all that is kept.
 #include <algorithm>
 #include <utility>
 
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/dropout_mask.h"
 #include "longhand/autograd/ops/gelu.h"
+#include "longhand/autograd/ops/normalise.h"
 #include "longhand/autograd/ops/rows.h"
 #include "longhand/core/gemm.h"
 #include "longhand/core/kernels/gemm_tile.h"
@@ -52,14 +52,51 @@ void product(int64_t m, int64_t n, int64_t k, kernels::Strided<T> a, const T* b,
 struct Around {
   bool gelu;
   DropoutMask input, output;
+  // Of the norm, undefined without one.
+  Tensor norm_weight, norm_bias;
+  double eps;
+  bool centred;
 
-  bool changes_input() const { return gelu || input.on(); }
+  bool norms() const { return norm_weight.defined(); }
+  bool activates() const { return gelu || input.on(); }
 };
 
-// a = D'(gelu(x)) and, unless da is null, da = D'(gelu'(x)), for elements `first` … `first` + n - 1
-// of x, of which x, a and da are the first.
+// h = norm(x) for `count` rows of n numbers, and their moments s.
 template <class T>
-void activate(const Around& around, int64_t first, int64_t n, const T* x, T* a, T* da) {
+void normalise_block(const Around& around, const T* x, int64_t count, int64_t n,
+                     normalise::Moments<T>* s, T* h) {
+  using namespace normalise;
+  const T *const w = around.norm_weight.data<T>(), *const b = around.norm_bias.data<T>();
+  simd([=, eps = static_cast<T>(around.eps), centred = around.centred] {
+    for (int64_t first = 0; first < count; first += group) {
+      const int64_t some = std::min(group, count - first);
+      moments_of(x + first * n, some, n, eps, centred, s + first);
+      for (int64_t r = first; r < first + some; ++r)
+        normalise_row(x + r * n, s[r], w, b, h + r * n, n);
+    }
+  });
+}
+
+// dx = beta dx + g from dh, and what is added to the gradients dw and db of the norm's parameters;
+// dx, or dw and db, may be null.
+template <class T>
+void normalise_block_backward(const Around& around, const T* x, const T* dh,
+                              const normalise::Moments<T>* s, int64_t count, int64_t n, T* dx,
+                              T beta, T* dw, T* db) {
+  using namespace normalise;
+  simd([=, w = around.norm_weight.data<T>(), centred = around.centred] {
+    for (int64_t r = 0; r < count; r += group) {
+      const int64_t some = std::min(group, count - r), at = r * n;
+      if (dw) add_parameter_gradients(x + at, dh + at, s + r, dw, db, some, n);
+      if (dx) input_gradient_rows(x + at, dh + at, w, s + r, dx + at, some, n, centred, beta);
+    }
+  });
+}
+
+// a = D'(gelu(h)) and, unless da is null, da = D'(gelu'(h)), for elements `first` … `first` + n - 1
+// of h, of which h, a and da are the first.
+template <class T>
+void activate(const Around& around, int64_t first, int64_t n, const T* h, T* a, T* da) {
   const T s = static_cast<T>(around.input.scale());
   const auto run = [=](int64_t count, const T* from, T* y, T* dy, bool gelu, auto factor) {
     if (!gelu) {
@@ -77,11 +114,11 @@ void activate(const Around& around, int64_t first, int64_t n, const T* x, T* a, 
     }
   };
   if (!around.input.on()) {
-    simd([&] { run(n, x, a, da, around.gelu, [](int64_t, T v) { return v; }); });
+    simd([&] { run(n, h, a, da, around.gelu, [](int64_t, T v) { return v; }); });
     return;
   }
   around.input.for_pieces(first, n, [&](int64_t j, int64_t count, auto keep) {
-    run(count, x + j, a + j, da ? da + j : nullptr, around.gelu, [=](int64_t i, T v) {
+    run(count, h + j, a + j, da ? da + j : nullptr, around.gelu, [=](int64_t i, T v) {
       const T kept = v * s;
       return keep(i) ? kept : T{0};
     });
@@ -133,13 +170,19 @@ void forward_rows(Rows<const T> x, const Tensor& weight, const T* bias, const T*
   constexpr int64_t task = int64_t{1} << 22;  // multiplications, some 80 µs
   const int64_t grain = block * std::max<int64_t>(1, task / (block * (k + 1) * (n + 1)));
   parallel_for(y.count, grain, [&](int64_t begin, int64_t end) {
-    Tensor scratch = Tensor::empty({around.changes_input() ? block * k : 0}, dtype_of<T>);
+    const bool changes = around.norms() || around.activates();
+    Tensor scratch = Tensor::empty({changes ? block * k : 0}, dtype_of<T>);
+    std::vector<normalise::Moments<T>> moments(around.norms() ? block : 0);
     for (int64_t r = begin; r < end; r += block) {
       const int64_t count = std::min(block, end - r);
       const T* a = x[r];
-      if (around.changes_input()) {
+      if (changes) {
         T* const to = scratch.data<T>();
-        activate<T>(around, r * k, count * k, a, to, nullptr);
+        if (around.norms()) {
+          normalise_block<T>(around, a, count, k, moments.data(), to);
+          a = to;
+        }
+        if (around.activates()) activate<T>(around, r * k, count * k, a, to, nullptr);
         a = to;
       }
       const T* const residual = u ? u + r * n : nullptr;
@@ -151,11 +194,13 @@ void forward_rows(Rows<const T> x, const Tensor& weight, const T* bias, const T*
   });
 }
 
-// Gradients that are wanted, the others null. dw and db are partial sums, one a task.
+// Gradients that are wanted, the others null. All but dx are partial sums, one a task. dx may be x
+// where there is a GELU or dropout of x, and no norm.
 template <class T>
 struct Gradients {
   T *dx, *dw, *db;
-  T beta;  // of dx
+  T *dnorm_weight, *dnorm_bias;  // both or none
+  T beta;                        // of dx
 };
 
 // The number of tasks depends on the sizes alone, as it decides the order of sums; more than 16
@@ -170,13 +215,16 @@ void backward_rows(Rows<const T> x, const Tensor& weight, Rows<const T> dy, cons
                    Gradients<T> to) {
   const int64_t k = x.width, n = dy.width, block = block_of(k + n);
   const int64_t rows = std::max(x.count, dy.count);  // rows of no elements are not counted
-  const Tensor factor = to.dx ? right_factor<T>(weight) : Tensor();
-  const bool active = around.changes_input(), drops = around.output.on();
+  const bool to_input = to.dx || to.dnorm_weight;
+  const Tensor factor = to_input ? right_factor<T>(weight) : Tensor();
+  const bool active = around.activates(), norms = around.norms(), drops = around.output.on();
   const int64_t per_sum = rows_per_sum(rows, block);
   parallel_for(rows, per_sum, [&](int64_t begin, int64_t end) {
     const auto scratch = [](int64_t size) { return Tensor::empty({size}, dtype_of<T>); };
     Tensor z = scratch(drops ? block * n : 0), activated = scratch(active ? block * k : 0);
     Tensor slope = scratch(active ? block * k : 0), dactivated = scratch(active ? block * k : 0);
+    Tensor normed = scratch(norms ? block * k : 0), dnormed = scratch(norms ? block * k : 0);
+    std::vector<normalise::Moments<T>> moments(norms ? block : 0);
     const bool tiles = kernels::has_tile_kernels<T>();
     Tensor panels = scratch(to.dw && tiles ? kernels::panels_size(block, k) : 0);
     // The columns of dz are read along, which would fall on few sets of the first cache if n were a
@@ -185,6 +233,10 @@ void backward_rows(Rows<const T> x, const Tensor& weight, Rows<const T> dy, cons
     Tensor padded = scratch(to.dw && tiles ? block * stride : 0);
     T* const dw = to.dw ? to.dw + begin / per_sum * n * k : nullptr;
     T* const db = to.db ? to.db + begin / per_sum * n : nullptr;
+    T* const dnw = to.dnorm_weight ? to.dnorm_weight + begin / per_sum * k : nullptr;
+    T* const dnb = to.dnorm_bias ? to.dnorm_bias + begin / per_sum * k : nullptr;
+    for (T* const sum : {dnw, dnb})
+      if (sum) std::fill(sum, sum + k, T{0});
     for (int64_t r = begin; r < end; r += block) {
       const int64_t count = std::min(block, end - r);
       const bool first = r == begin;
@@ -193,20 +245,29 @@ void backward_rows(Rows<const T> x, const Tensor& weight, Rows<const T> dy, cons
         drop_output<T>(around.output, r * n, count * n, dz, nullptr, z.data<T>());
         dz = std::as_const(z).data<T>();
       }
+      if (norms) {
+        normalise_block<T>(around, a, count, k, moments.data(), normed.data<T>());
+        a = std::as_const(normed).data<T>();
+      }
       if (active) {
         activate<T>(around, r * k, count * k, a, activated.data<T>(),
-                    to.dx ? slope.data<T>() : nullptr);
+                    to_input ? slope.data<T>() : nullptr);
         a = std::as_const(activated).data<T>();
       }
-      if (to.dx) {
-        T* const dx = to.dx + r * k;
-        T* const da = active ? dactivated.data<T>() : dx;
-        product<T>(count, k, n, {dz, n, 1}, factor.data<T>(), da, !active && to.beta != 0);
+      if (to_input) {
+        T* const dx = to.dx ? to.dx + r * k : nullptr;
+        T* const dh = norms ? dnormed.data<T>() : dx;
+        T* const da = active ? dactivated.data<T>() : dh;
+        const T beta = norms ? T{0} : to.beta;
+        product<T>(count, k, n, {dz, n, 1}, factor.data<T>(), da, !active && beta != 0);
         if (active)
           simd([&, slopes = std::as_const(slope).data<T>()] {
-            kernels::row_accumulate(dx, count * k, to.beta,
+            kernels::row_accumulate(dh, count * k, beta,
                                     [=](int64_t i) { return da[i] * slopes[i]; });
           });
+        if (norms)
+          normalise_block_backward<T>(around, x[r], dh, moments.data(), count, k, dx, to.beta, dnw,
+                                      dnb);
       }
       kernels::Strided<T> columns{dz, 1, n};
       simd([&, to_rows = padded.data<T>()] {
@@ -249,7 +310,15 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
       !residual.defined() || (residual.shape() == shape && residual.dtype() == x.dtype()),
       "linear: residual ", residual.shape(), " of ", residual.dtype(), " for a result ", shape,
       " of ", x.dtype());
-  const Around around{options.gelu, {"linear", options.input}, {"linear", options.output}};
+  const NormOptions norm = options.norm.value_or(NormOptions{});
+  check<ConfigError>(norm.eps >= 0, "linear: eps ", norm.eps, " of the norm is negative");
+  const Around around{options.gelu,
+                      {"linear", options.input},
+                      {"linear", options.output},
+                      options.norm ? norm_parameter("linear: norm", x, norm.weight, 1) : Tensor(),
+                      options.norm ? norm_parameter("linear: norm", x, norm.bias, 0) : Tensor(),
+                      norm.eps,
+                      norm.centred};
   // Dropout goes by the row-major order.
   const bool drops = around.input.on() || around.output.on();
   const Tensor in = drops ? x.value().contiguous() : row_dense(x.value());
@@ -261,9 +330,9 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
                     u.defined() ? u.data<T>() : nullptr, rows<T>(out), around);
   });
   return record(
-      "linear", out, {x, weight, bias, residual},
+      "linear", out, {x, weight, bias, residual, norm.weight, norm.bias},
       [x = in, weight = weight.value(), around, strides = out.strides()](
-          const Tensor& grad_out, std::span<GradSlot> grad_in) {
+          const Tensor& grad_out, std::span<GradSlot> grad_in) mutable {
         if (grad_in[3]) grad_in[3].take(grad_out);
         const Tensor dy = with_strides(grad_out, strides);
         dispatch_float(x.dtype(), [&]<class T>() {
@@ -271,19 +340,34 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
           const int64_t count = x.shape().without_axis(-1).numel();
           const int64_t per_sum = rows_per_sum(count, block_of(k + n));
           const int64_t sums = (count + per_sum - 1) / per_sum;
+          const bool norms = grad_in[4] || grad_in[5];
           Tensor dw = Tensor::empty({grad_in[1] ? sums : 0, n, k}, x.dtype());
           Tensor db = Tensor::empty({grad_in[2] ? sums : 0, n}, x.dtype());
-          Gradients<T> to{nullptr, grad_in[1] ? dw.data<T>() : nullptr,
-                          grad_in[2] ? db.data<T>() : nullptr, T{0}};
-          const auto run = [&] { backward_rows<T>(rows<T>(x), weight, rows<T>(dy), around, to); };
-          if (grad_in[0])
+          Tensor dnorm = Tensor::empty({2, norms ? sums : 0, k}, x.dtype());
+          Gradients<T> to{nullptr,
+                          grad_in[1] ? dw.data<T>() : nullptr,
+                          grad_in[2] ? db.data<T>() : nullptr,
+                          norms ? dnorm.data<T>() : nullptr,
+                          norms ? dnorm.data<T>() + sums * k : nullptr,
+                          T{0}};
+          const auto run = [&] {
+            backward_rows<T>(rows<T>(std::as_const(x)), weight, rows<T>(dy), around, to);
+          };
+          if (grad_in[0] && grad_in[0].fresh() && around.activates() && !around.norms() &&
+              x.unique()) {
+            // Nobody else looks at x, and each block of it is read before its gradient is known.
+            to.dx = x.data<T>();
+            run();
+            grad_in[0].take(x);
+          } else if (grad_in[0]) {
             accumulate_with_strides(grad_in[0], x.strides(), [&](Tensor& dx, double beta) {
               to.dx = dx.data<T>();
               to.beta = static_cast<T>(beta);
               run();
             });
-          else if (to.dw || to.db)
+          } else if (to.dw || to.db || norms) {
             run();
+          }
           if (grad_in[1])
             accumulate_with_strides(
                 grad_in[1], contiguous_strides(weight.shape()), [&](Tensor& grad, double beta) {
@@ -292,6 +376,12 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
           if (grad_in[2]) {
             const GradSlot::Accumulator grad = grad_in[2].accumulate();
             kernels::sum_middle<T>(to.db, 1, sums, n, grad.grad.data<T>(), 1, grad.beta);
+          }
+          for (const int i : {0, 1}) {
+            if (!grad_in[4 + i]) continue;
+            const GradSlot::Accumulator grad = grad_in[4 + i].accumulate();
+            kernels::sum_middle<T>(i == 0 ? to.dnorm_weight : to.dnorm_bias, 1, sums, k,
+                                   grad.grad.data<T>(), 1, grad.beta);
           }
         });
       });

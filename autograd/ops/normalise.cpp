@@ -3,84 +3,13 @@
 // dx = r (g - z mean(g z) - mean g),  g = dy w; without mean g where m is 0
 #include "longhand/autograd/ops/normalise.h"
 
-#include <cmath>
-
 #include "longhand/autograd/ops/rows.h"
 #include "longhand/core/kernels/reduce.h"
 
 namespace longhand {
 namespace {
 
-template <class T>
-struct Moments {
-  T m, r;
-};
-
-// Rows that go through each step together: the steps of one row wait for each other's results,
-// those of several rows do not.
-constexpr int64_t group = 8;
-
-// s_r for `count` <= group rows.
-template <class T>
-void moments_of(const T* x, int64_t count, int64_t n, T eps, bool centred, Moments<T>* s) {
-  const T width = static_cast<T>(n);
-  for (int64_t r = 0; r < count; ++r)
-    s[r].m = centred ? kernels::row_sum(x + r * n, n) / width : T{0};
-  // After the mean, not as mean x² - m²: that would cancel.
-  for (int64_t r = 0; r < count; ++r)
-    s[r].r = kernels::lane_sum<T>(
-        n, [row = x + r * n, m = s[r].m](int64_t j) { return (row[j] - m) * (row[j] - m); });
-  for (int64_t r = 0; r < count; ++r) s[r].r = 1 / std::sqrt(s[r].r / width + eps);
-}
-
-template <class T>
-void normalise_row(const T* x, Moments<T> s, const T* w, const T* b, T* y, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) y[j] = (x[j] - s.m) * s.r * w[j] + b[j];
-}
-
-// dx of `count` <= group rows.
-template <class T>
-void input_gradient_rows(const T* x, const T* dy, const T* w, const Moments<T>* s, T* dx,
-                         int64_t count, int64_t n, bool centred, T beta) {
-  const T width = static_cast<T>(n);
-  T mean_g[group], mean_gz[group];
-  for (int64_t r = 0; r < count; ++r) {
-    const T *const from = x + r * n, *const g = dy + r * n;
-    const Moments<T> of = s[r];
-    mean_g[r] = centred ? kernels::row_dot(g, w, n) / width : T{0};
-    mean_gz[r] = kernels::lane_sum<T>(
-                     n, [=](int64_t j) { return g[j] * w[j] * ((from[j] - of.m) * of.r); }) /
-                 width;
-  }
-  for (int64_t r = 0; r < count; ++r) {
-    const T *const from = x + r * n, *const g = dy + r * n;
-    const Moments<T> of = s[r];
-    kernels::row_accumulate(dx + r * n, n, beta, [=, a = mean_g[r], b = mean_gz[r]](int64_t j) {
-      return of.r * (g[j] * w[j] - (from[j] - of.m) * of.r * b - a);
-    });
-  }
-}
-
-// Four rows at a time, so that the sums are read and written less often.
-template <class T>
-void add_parameter_gradients(const T* x, const T* dy, const Moments<T>* s, T* dw, T* db,
-                             int64_t count, int64_t n) {
-  int64_t r = 0;
-  for (; r + 4 <= count; r += 4) {
-    const T *const a = x + r * n, *const b = a + n, *const c = b + n, *const d = c + n;
-    const T *const p = dy + r * n, *const q = p + n, *const u = q + n, *const v = u + n;
-    const Moments<T> sa = s[r], sb = s[r + 1], sc = s[r + 2], sd = s[r + 3];
-    for (int64_t j = 0; j < n; ++j)
-      dw[j] += (p[j] * ((a[j] - sa.m) * sa.r) + q[j] * ((b[j] - sb.m) * sb.r)) +
-               (u[j] * ((c[j] - sc.m) * sc.r) + v[j] * ((d[j] - sd.m) * sd.r));
-    for (int64_t j = 0; j < n; ++j) db[j] += (p[j] + q[j]) + (u[j] + v[j]);
-  }
-  for (; r < count; ++r)
-    for (int64_t j = 0; j < n; ++j) {
-      dw[j] += dy[r * n + j] * ((x[r * n + j] - s[r].m) * s[r].r);
-      db[j] += dy[r * n + j];
-    }
-}
+using namespace normalise;
 
 // All gradients in one pass over the rows. dw and db (null if not wanted) are partial sums (tasks,
 // n), a row for each block of rows.
@@ -106,30 +35,30 @@ void backward_rows(Rows<const T> x, Rows<const T> dy, const T* w, const Moments<
   });
 }
 
-// The parameter as a row, or a row of what does nothing.
-Tensor row_or(const Variable& parameter, double neutral, int64_t n, DType dtype) {
-  return parameter.defined() ? parameter.value().contiguous() : Tensor::full({n}, neutral, dtype);
-}
-
 }  // namespace
+
+Tensor norm_parameter(std::string_view op, const Variable& x, const Variable& parameter,
+                      double neutral) {
+  const int64_t n = x.size(-1);
+  if (!parameter.defined()) return Tensor::full({n}, neutral, x.dtype());
+  check<ShapeError>(parameter.shape() == Shape{n} && parameter.dtype() == x.dtype(), op,
+                    ": weight or bias ", parameter.shape(), " of ", parameter.dtype(), " for x ",
+                    x.shape(), " of ", x.dtype());
+  return parameter.value().contiguous();
+}
 
 Variable normalise_rows(std::string_view op, const Variable& x, const Variable& weight,
                         const Variable& bias, double eps, bool centred) {
   check<ShapeError>(x.rank() >= 1, op, ": a scalar has no last axis");
   const int64_t n = x.size(-1);
-  for (const Variable& p : {weight, bias})
-    check<ShapeError>(!p.defined() || (p.shape() == Shape{n} && p.dtype() == x.dtype()), op,
-                      ": weight or bias ", p.shape(), " of ", p.dtype(), " for x ", x.shape(),
-                      " of ", x.dtype());
   check<ConfigError>(eps >= 0, op, ": eps ", eps, " is negative");
 
   const Tensor in = row_dense(x.value());
   Tensor out = Tensor::empty_ordered(in.shape(), in.dtype(), in.strides());
-  const Tensor w = row_or(weight, 1, n, in.dtype());
+  const Tensor w = norm_parameter(op, x, weight, 1), b = norm_parameter(op, x, bias, 0);
   const int64_t count = n ? in.numel() / n : 0;
   Tensor moments = Tensor::empty({count, 2}, in.dtype());
   dispatch_float(in.dtype(), [&]<class T>() {
-    const Tensor b = row_or(bias, 0, n, in.dtype());
     const auto from = rows<T>(in);
     const auto to = rows<T>(out);
     auto* const s = reinterpret_cast<Moments<T>*>(moments.data<T>());

@@ -1,9 +1,12 @@
-// What layer_norm and rms_norm share.
+// What layer_norm, rms_norm and linear layers behind them share. The formulas are in normalise.cpp.
 #pragma once
 
+#include <cmath>
+#include <cstdint>
 #include <string_view>
 
 #include "longhand/autograd/variable.h"
+#include "longhand/core/kernels/rows.h"
 
 namespace longhand {
 
@@ -12,4 +15,84 @@ namespace longhand {
 Variable normalise_rows(std::string_view op, const Variable& x, const Variable& weight,
                         const Variable& bias, double eps, bool centred);
 
+/// The parameter as a row, or a row of what does nothing. Throws ShapeError, naming `op`, if it
+/// does not fit x.
+Tensor norm_parameter(std::string_view op, const Variable& x, const Variable& parameter,
+                      double neutral);
+
+// Kernels for rows of n numbers, one behind the other, for use inside simd().
+namespace normalise {
+
+template <class T>
+struct Moments {
+  T m, r;
+};
+
+// Rows that go through each step together: the steps of one row wait for each other's results,
+// those of several rows do not.
+inline constexpr int64_t group = 8;
+
+/// s_r for `count` <= group rows.
+template <class T>
+void moments_of(const T* x, int64_t count, int64_t n, T eps, bool centred, Moments<T>* s) {
+  const T width = static_cast<T>(n);
+  for (int64_t r = 0; r < count; ++r)
+    s[r].m = centred ? kernels::row_sum(x + r * n, n) / width : T{0};
+  // After the mean, not as mean x² - m²: that would cancel.
+  for (int64_t r = 0; r < count; ++r)
+    s[r].r = kernels::lane_sum<T>(
+        n, [row = x + r * n, m = s[r].m](int64_t j) { return (row[j] - m) * (row[j] - m); });
+  for (int64_t r = 0; r < count; ++r) s[r].r = 1 / std::sqrt(s[r].r / width + eps);
+}
+
+template <class T>
+void normalise_row(const T* x, Moments<T> s, const T* w, const T* b, T* y, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) y[j] = (x[j] - s.m) * s.r * w[j] + b[j];
+}
+
+/// dx = beta dx + g of `count` <= group rows.
+template <class T>
+void input_gradient_rows(const T* x, const T* dy, const T* w, const Moments<T>* s, T* dx,
+                         int64_t count, int64_t n, bool centred, T beta) {
+  const T width = static_cast<T>(n);
+  T mean_g[group], mean_gz[group];
+  for (int64_t r = 0; r < count; ++r) {
+    const T *const from = x + r * n, *const g = dy + r * n;
+    const Moments<T> of = s[r];
+    mean_g[r] = centred ? kernels::row_dot(g, w, n) / width : T{0};
+    mean_gz[r] = kernels::lane_sum<T>(
+                     n, [=](int64_t j) { return g[j] * w[j] * ((from[j] - of.m) * of.r); }) /
+                 width;
+  }
+  for (int64_t r = 0; r < count; ++r) {
+    const T *const from = x + r * n, *const g = dy + r * n;
+    const Moments<T> of = s[r];
+    kernels::row_accumulate(dx + r * n, n, beta, [=, a = mean_g[r], b = mean_gz[r]](int64_t j) {
+      return of.r * (g[j] * w[j] - (from[j] - of.m) * of.r * b - a);
+    });
+  }
+}
+
+// Four rows at a time, so that the sums are read and written less often.
+template <class T>
+void add_parameter_gradients(const T* x, const T* dy, const Moments<T>* s, T* dw, T* db,
+                             int64_t count, int64_t n) {
+  int64_t r = 0;
+  for (; r + 4 <= count; r += 4) {
+    const T *const a = x + r * n, *const b = a + n, *const c = b + n, *const d = c + n;
+    const T *const p = dy + r * n, *const q = p + n, *const u = q + n, *const v = u + n;
+    const Moments<T> sa = s[r], sb = s[r + 1], sc = s[r + 2], sd = s[r + 3];
+    for (int64_t j = 0; j < n; ++j)
+      dw[j] += (p[j] * ((a[j] - sa.m) * sa.r) + q[j] * ((b[j] - sb.m) * sb.r)) +
+               (u[j] * ((c[j] - sc.m) * sc.r) + v[j] * ((d[j] - sd.m) * sd.r));
+    for (int64_t j = 0; j < n; ++j) db[j] += (p[j] + q[j]) + (u[j] + v[j]);
+  }
+  for (; r < count; ++r)
+    for (int64_t j = 0; j < n; ++j) {
+      dw[j] += dy[r * n + j] * ((x[r * n + j] - s[r].m) * s[r].r);
+      db[j] += dy[r * n + j];
+    }
+}
+
+}  // namespace normalise
 }  // namespace longhand

@@ -58,7 +58,12 @@ namespace {
 
 // The definition, composed of other operations.
 Variable composed(const Variables& in, LinearOptions options) {
-  const Variable x = options.gelu ? gelu(in[0]) : in[0];
+  Variable x = in[0];
+  if (options.norm) {
+    const NormOptions& n = *options.norm;
+    x = n.centred ? layer_norm(x, n.weight, n.bias, n.eps) : rms_norm(x, n.weight, n.eps);
+  }
+  if (options.gelu) x = gelu(x);
   const Variable a = dropout(x, options.input.p, options.input.generator);
   const Variable z = dropout(linear(a, in[1], in[2]), options.output.p, options.output.generator);
   return options.residual.defined() ? options.residual + z : z;
@@ -68,16 +73,34 @@ const std::vector<LinearOptions> all_options = [] {
   std::vector<LinearOptions> all;
   for (const bool gelu : {false, true})
     for (const double p : {0.0, 0.3})
-      for (const double q : {0.0, 0.4}) all.push_back({gelu, {p, Generator(5)}, {q, Generator(6)}});
+      for (const double q : {0.0, 0.4})
+        for (const int norm : {0, 1, 2}) {
+          LinearOptions o{gelu, {p, Generator(5)}, {q, Generator(6)}};
+          if (norm) o.norm = NormOptions{.eps = 1e-3, .centred = norm == 1};
+          all.push_back(o);
+        }
   return all;
 }();
 
-// linear() with the options, and with input 3 as residual if there is one.
-Op with_options(LinearOptions options) {
+std::string name_of(const LinearOptions& o) {
+  return concat_message("gelu ", o.gelu, " dropout ", o.input.p, ", ", o.output.p, " norm ",
+                        !o.norm           ? "none"
+                        : o.norm->centred ? "layer"
+                                          : "rms");
+}
+
+// The options with input 3 as residual if there is one, and inputs 4 and 5 as parameters of the
+// norm.
+LinearOptions with_inputs(LinearOptions o, const Variables& in) {
+  if (in.size() > 3) o.residual = in[3];
+  if (o.norm && in.size() > 4) o.norm->weight = in[4];
+  if (o.norm && o.norm->centred && in.size() > 5) o.norm->bias = in[5];
+  return o;
+}
+
+Op with_options(const LinearOptions& options) {
   return [options](const Variables& in) {
-    LinearOptions o = options;
-    if (in.size() > 3) o.residual = in[3];
-    return linear(in[0], in[1], in[2], o);
+    return linear(in[0], in[1], in[2], with_inputs(options, in));
   };
 }
 
@@ -89,21 +112,17 @@ TEST_CASE("linear: with options it is what is composed of other operations") {
     const std::vector<Tensor> inputs = {random({sizes[0], sizes[1]}),
                                         random({sizes[2], sizes[1]}, DType::f64, -1, 1, 2),
                                         random({sizes[2]}, DType::f64, -1, 1, 3),
-                                        random({sizes[0], sizes[2]}, DType::f64, -1, 1, 4)};
+                                        random({sizes[0], sizes[2]}, DType::f64, -1, 1, 4),
+                                        random({sizes[1]}, DType::f64, -1, 1, 5),
+                                        random({sizes[1]}, DType::f64, -1, 1, 6)};
     for (const LinearOptions& options : all_options)
       for (const DType dtype : {DType::f64, DType::f32}) {
         std::vector<Tensor> in;
         for (const Tensor& t : inputs) in.push_back(t.to(dtype));
-        INFO(sizes << " of " << dtype << " gelu " << options.gelu << " dropout " << options.input.p
-                   << ", " << options.output.p);
+        INFO(sizes << " of " << dtype << " " << name_of(options));
         const auto found = run(with_options(options), in);
-        const auto wanted = run(
-            [&](const Variables& v) {
-              LinearOptions o = options;
-              o.residual = v[3];
-              return composed(v, o);
-            },
-            in);
+        const auto wanted =
+            run([&](const Variables& v) { return composed(v, with_inputs(options, v)); }, in);
         for (size_t i = 0; i < found.size(); ++i) {
           INFO(i);
           CHECK(close(found[i], wanted[i], dtype == DType::f64 ? 1e-11 : 2e-4));
@@ -114,9 +133,10 @@ TEST_CASE("linear: with options it is what is composed of other operations") {
 
 TEST_CASE("linear: gradients with options") {
   for (const LinearOptions& options : all_options) {
-    INFO("gelu " << options.gelu << " dropout " << options.input.p << ", " << options.output.p);
+    INFO(name_of(options));
     const Op op = with_options(options);
     check_op(op, {{{2, 3, 4}, {5, 4}, {5}, {2, 3, 5}},
+                  {{2, 3, 4}, {5, 4}, {5}, {2, 3, 5}, {4}, {4}},
                   {{3, 4}, {5, 4}, {5}},
                   {{4}, {3, 4}, {3}, {3}},
                   {{0, 4}, {3, 4}, {3}, {0, 3}},
@@ -130,7 +150,36 @@ TEST_CASE("linear: gradients with options") {
           return square(linear(x, in[1], {}, o));
         },
         {{{2, 3, 4}, {4, 4}}});
-    check_threads(op, {{4000, 64}, {48, 64}, {48}, {4000, 48}});
+    check_threads(op, {{4000, 64}, {48, 64}, {48}, {4000, 48}, {64}, {64}});
+  }
+}
+
+TEST_CASE("linear: the gradient of what nobody watches takes its place") {
+  const std::vector<Tensor> in = {random({700, 20}), random({50, 20}), random({50}),
+                                  random({20, 50}), random({20})};
+  for (const double p : {0.0, 0.3}) {
+    const LinearOptions options{.gelu = true, .input = {p, Generator(5)}};
+    const auto block = [&](const Variables& v, Variable* watched) {
+      const Variable h = linear(v[0], v[1], v[2]);
+      if (watched) *watched = h;
+      return linear(h, v[3], v[4], options);
+    };
+    Variable watched;
+    const auto found = run([&](const Variables& v) { return block(v, nullptr); }, in);
+    const auto wanted = run([&](const Variables& v) { return block(v, &watched); }, in);
+    for (size_t i = 0; i < found.size(); ++i)
+      CHECK(found[i].to_vector<double>() == wanted[i].to_vector<double>());
+    CHECK(watched.value().to_vector<double>() ==
+          linear(Variable(in[0]), Variable(in[1]), Variable(in[2])).value().to_vector<double>());
+    // Something else has a gradient for it.
+    const auto twice = run(
+        [&](const Variables& v) {
+          const Variable h = linear(v[0], v[1], v[2]);
+          return linear(h, v[3], v[4], options) + linear(h, v[3], v[4], options);
+        },
+        in);
+    for (size_t i = 1; i < found.size(); ++i)
+      CHECK(close(twice[i], (Variable(found[i]) * 2).value(), 1e-12));
   }
 }
 
@@ -156,4 +205,7 @@ TEST_CASE("linear: errors") {
   options.residual = x;
   CHECK_THROWS_WITH(linear(x, w, {}, options), Catch::Contains("residual"));
   CHECK_THROWS_AS(linear(x, w, {}, {.output = {1, Generator(1)}}), ConfigError);
+  CHECK_THROWS_WITH(linear(x, w, {}, {.norm = NormOptions{.bias = w}}),
+                    Catch::Contains("linear: norm") && Catch::Contains("[4, 3]"));
+  CHECK_THROWS_AS(linear(x, w, {}, {.norm = NormOptions{.eps = -1}}), ConfigError);
 }
