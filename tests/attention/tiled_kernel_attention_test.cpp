@@ -59,6 +59,12 @@ std::vector<Case> cases() {
         .projection = normal({2, 4, 3}, 4),
         .half_norm = 0.3,
         .key_lengths = lengths}},
+      {"features in parts",
+       {2, 3, 1, 5},
+       {2, 7, 1, 5},
+       {.exponentials = true, .projection = normal({150, 5}, 4), .half_norm = 0.3}},
+      {"features in parts, no projection", {2, 3, 1, 70}, {2, 7, 1, 70}, {.key_lengths = lengths}},
+      {"exponents in parts, no projection", {2, 3, 1, 70}, {2, 7, 1, 70}, {.exponentials = true}},
   };
 }
 
@@ -92,7 +98,7 @@ TEST_CASE("kernel_attention: sums in groups, for any number of threads, of any s
   const Shape shape{1, 1300, 1, 8};
   const KernelAttentionOptions options{
       .exponentials = true,
-      .projection = normal({20, 8}, 4).to(DType::f32),
+      .projection = normal({90, 8}, 4).to(DType::f32),
       .half_norm = 0.5,
       .key_lengths = Tensor::from(std::vector<int32_t>{1200}, {1})};
   const Tensor q = normal(shape, 1).to(DType::f32), k = normal(shape, 2).to(DType::f32),
@@ -126,10 +132,12 @@ TEST_CASE("kernel_attention: sums in groups, for any number of threads, of any s
 }
 
 TEST_CASE("kernel_attention: exponents of any size") {
-  const Shape shape{1, 60, 1, 3};
+  // 100 features are two parts; 60 tokens are a block and a part of one.
+  const int64_t D = GENERATE(3, 100);
+  const Shape shape{1, 60, 1, D};
   const KernelAttentionOptions options{.exponentials = true};
   for (const double size : {0.0, 1e3, 1e6}) {
-    INFO(size);
+    INFO(D << " features, " << size);
     const Variable q(affine(Variable(normal(shape, 1)), size).value().to(DType::f32), true),
         k(affine(Variable(normal(shape, 2)), size).value().to(DType::f32), true),
         v(normal(shape, 3).to(DType::f32), true);

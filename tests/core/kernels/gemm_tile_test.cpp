@@ -139,6 +139,22 @@ TEMPLATE_TEST_CASE("gemm_panels: against plain sums", "[gemm_tile]", float, doub
   }
 }
 
+TEMPLATE_TEST_CASE("transpose_into: element by element", "[gemm_tile]", float, double) {
+  RandomStream random{Generator(3)};
+  for (const int64_t m : {0, 1, 7, 8, 9, 16, 23})
+    for (const int64_t k : {0, 1, 5, 8, 15, 16, 24, 26})
+      for (const bool add : {false, true}) {
+        INFO("(" << m << ", " << k << "), add " << add);
+        Matrix<TestType> a(m, k, k + 2, 1, random), to(k, m, m + 3, 1, random);
+        Matrix<TestType> wanted = to;
+        kernels::transpose_into<TestType>(m, k, a.data(), a.row, 3, to.data(), to.row, add);
+        for (int64_t i = 0; i < m; ++i)
+          for (int64_t l = 0; l < k; ++l)
+            wanted.at(l, i) = 3 * a.at(i, l) + (add ? wanted.at(l, i) : 0);
+        REQUIRE(same_bits(to.memory, wanted.memory));
+      }
+}
+
 TEST_CASE("gemm_tile: on lower instruction sets") {
   if (std::getenv("LONGHAND_ISA")) return;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
