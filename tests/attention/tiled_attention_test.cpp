@@ -68,6 +68,18 @@ std::vector<Case> cases() {
                    .slopes = {0.5, 0.25, 0.125, 0.0625},
                    .dropout = 0.4,
                    .generator = Generator(6)}},
+      // Enough heads for blocks of queries that share keys.
+      {.name = "blocks that share keys", .N = 291, .H = 32, .Hkv = 8, .D = 2},
+      {.name = "blocks that share keys, window",
+       .N = 291,
+       .H = 32,
+       .Hkv = 8,
+       .D = 2,
+       .options = {.window = 40,
+                   .key_lengths = padded,
+                   .query_lengths = padded,
+                   .dropout = 0.2,
+                   .generator = Generator(7)}},
       // Enough keys for several groups of them.
       {.name = "groups of keys", .N = 12, .M = 2100, .B = 1, .H = 2, .Hkv = 1, .D = 2},
       {.name = "causal groups of keys",

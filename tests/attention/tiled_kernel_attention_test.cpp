@@ -150,6 +150,16 @@ TEST_CASE("kernel_attention: exponents of any size") {
   }
 }
 
+TEST_CASE("kernel_attention: lanes beyond the last token give nothing") {
+  // The exponents of 60 queries, a block and a part of one, are all -88.9; where there is no query,
+  // e^88.9 times the gradient 0 would be NaN.
+  const Shape shape{1, 60, 1, 3};
+  const Variable q(Tensor::full(shape, -88.86), true), k(Tensor::zeros(shape), true),
+      v(normal(shape, 3).to(DType::f32), true);
+  backward(kernel_attention(q, k, v, {.exponentials = true}), Tensor::full(shape, 1));
+  for (const Variable& x : {q, k, v}) CHECK(all_finite(x.grad()));
+}
+
 TEST_CASE("kernel_attention: guards") {
   // One key and one feature: the normaliser of query i is q_i, below and above eps.
   const Tensor q = Tensor::from(std::vector<double>{-2, -1e-3, 0, 1e-3, 2}, {1, 5, 1, 1});
