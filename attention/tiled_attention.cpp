@@ -61,6 +61,7 @@ struct Range {
   int64_t begin, end;
   int64_t size() const { return end - begin; }
 };
+Range common(Range a, Range b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
 
 // The options as kernels want them.
 struct Rule {
@@ -208,8 +209,8 @@ Range all_keys(std::span<const ScoreTile<T>> tiles) {
   Range all{0, 0};
   for (const ScoreTile<T>& tile : tiles) {
     const Range keys = tile.keys();
-    if (keys.begin >= keys.end) continue;
-    const bool none = all.begin >= all.end;
+    if (keys.size() <= 0) continue;
+    const bool none = all.size() == 0;
     all = {none ? keys.begin : std::min(all.begin, keys.begin), std::max(all.end, keys.end)};
   }
   return all;
@@ -227,6 +228,38 @@ struct Attended {
   static int64_t elements(const Sizes& z) { return (z.D + 2) * query_block; }
 };
 
+// What more keys, k and v (., D), add to it.
+template <class T>
+void attend(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const T* v,
+            const Attended<T>& x) {
+  const int64_t count = tile.count(), lanes = tile.lanes(), D = rule.sizes.D;
+  tile.compute(keys, k);
+  T* const s = tile.scores();
+  simd([&, lanes, s, o = x.o, m = x.m, l = x.l] {
+    T top[query_block], shift[query_block], shrink[query_block];
+    std::copy_n(m, lanes, top);
+    tile.template for_pairs<false>(keys.size(),
+                                   [=, t = top](int64_t i, int64_t a, int64_t b, bool, bool) {
+                                     const T larger = s[a] < s[b] ? s[b] : s[a];
+                                     t[i] = t[i] < larger ? larger : t[i];
+                                   });
+    for (int64_t i = 0; i < lanes; ++i) {
+      shift[i] = top[i] == -infinity<T> ? T{0} : top[i];
+      shrink[i] = m[i] == top[i] ? T{1} : Base<T>::power(m[i] - shift[i]);
+      l[i] *= shrink[i];
+      m[i] = top[i];
+    }
+    if (rule.dropout.on())
+      accumulate_powers<true>(tile, keys.size(), s, shift, l);
+    else
+      accumulate_powers<false>(tile, keys.size(), s, shift, l);
+    for (int64_t i = 0; i < count; ++i)
+      if (shrink[i] != 1)
+        for (int64_t d = 0; d < D; ++d) o[i * D + d] *= shrink[i];
+  });
+  gemm_tile<T>(count, D, keys.size(), {s, 1, lanes}, v, D, x.o, D, true);
+}
+
 template <class T>
 void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v, Tensor& out,
              Tensor& lse) {
@@ -238,17 +271,15 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
   const int64_t together = std::clamp<int64_t>(z.B * z.H * blocks / 64, 1, forward_blocks);
   const int64_t tasks_of_head = (blocks + together - 1) / together;
   const int64_t elements = together * (ScoreTile<T>::elements(z) + Attended<T>::elements(z)) +
-                           (key_block + 3) * query_block + 2 * key_block * D;
+                           key_block * query_block + 2 * key_block * D;
   const int64_t grain =
       std::max<int64_t>(1, task_flops / (4 * std::min(z.N, together * query_block) * z.M * D));
   parallel_for(z.B * z.H * tasks_of_head, grain, [&](int64_t begin, int64_t end) {
     Scratch scratch(static_cast<size_t>(elements) * sizeof(T) +
                     static_cast<size_t>(64 * 12 * (together + 1)));
-    T *const s = scratch.take<T>(key_block * query_block),
-             *const top = scratch.take<T>(query_block), *const shift = scratch.take<T>(query_block),
-             *const shrink = scratch.take<T>(query_block);
-    T *const keys_k = scratch.take<T>(key_block * D), *const keys_v =
-                                                          scratch.take<T>(key_block * D);
+    T* const s = scratch.take<T>(key_block * query_block);
+    T* const keys_k = scratch.take<T>(key_block * D);
+    T* const keys_v = scratch.take<T>(key_block * D);
     std::vector<ScoreTile<T>> tiles;
     std::vector<Attended<T>> attended;
     for (int64_t r = 0; r < together; ++r) {
@@ -272,35 +303,9 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
         copy_rows(hk, b, hkv, j, n, D, keys_k);
         copy_rows(hv, b, hkv, j, n, D, keys_v);
         for (int64_t r = 0; r < here; ++r) {
-          ScoreTile<T>& tile = tiles[r];
-          const Range part{std::max(j, tile.keys().begin), std::min(j + n, tile.keys().end)};
-          if (part.begin >= part.end) continue;
-          const int64_t count = tile.count(), lanes = tile.lanes();
-          tile.compute(part, keys_k + (part.begin - j) * D);
-          const auto [o, m, l] = attended[r];
-          simd([&, lanes, s, o = o, m = m, l = l] {
-            std::copy_n(m, lanes, top);
-            tile.template for_pairs<false>(part.size(),
-                                           [=](int64_t i, int64_t x, int64_t y, bool, bool) {
-                                             const T larger = s[x] < s[y] ? s[y] : s[x];
-                                             top[i] = top[i] < larger ? larger : top[i];
-                                           });
-            for (int64_t i = 0; i < lanes; ++i) {
-              shift[i] = top[i] == -infinity<T> ? T{0} : top[i];
-              shrink[i] = m[i] == top[i] ? T{1} : Base<T>::power(m[i] - shift[i]);
-              l[i] *= shrink[i];
-              m[i] = top[i];
-            }
-            if (rule.dropout.on())
-              accumulate_powers<true>(tile, part.size(), s, shift, l);
-            else
-              accumulate_powers<false>(tile, part.size(), s, shift, l);
-            for (int64_t i = 0; i < count; ++i)
-              if (shrink[i] != 1)
-                for (int64_t d = 0; d < D; ++d) o[i * D + d] *= shrink[i];
-          });
-          gemm_tile<T>(count, D, part.size(), {s, 1, lanes}, keys_v + (part.begin - j) * D, D, o, D,
-                       true);
+          const Range part = common(tiles[r].keys(), {j, j + n});
+          const int64_t at = (part.begin - j) * D;
+          if (part.size() > 0) attend(rule, tiles[r], part, keys_k + at, keys_v + at, attended[r]);
         }
       }
       for (int64_t r = 0; r < here; ++r) {
@@ -362,6 +367,26 @@ struct Attending {
   static int64_t elements(const Sizes& z) { return (4 * z.D + 2) * query_block; }
 };
 
+// The gradients of some keys and of the queries, where wanted: dk, dv (., D) and x.dq grow. ds is
+// room for a tile.
+template <class T>
+void add_gradients(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const T* v,
+                   const Attending<T>& x, T* ds, T* dk, T* dv, bool dq) {
+  const int64_t n = keys.size(), count = tile.count(), lanes = tile.lanes(), D = rule.sizes.D;
+  tile.compute(keys, k);
+  T* const s = tile.scores();
+  if (dk || dq) gemm_tile<T>(n, lanes, D, {v, D, 1}, x.dot, lanes, ds, lanes, false);
+  simd([&, scale = static_cast<T>(rule.dropout.scale())] {
+    if (rule.dropout.on())
+      score_gradients<true>(tile, n, s, ds, x.l, x.delta, scale);
+    else
+      score_gradients<false>(tile, n, s, ds, x.l, x.delta, scale);
+  });
+  if (dv) gemm_tile<T>(n, D, count, {s, lanes, 1}, x.dout, D, dv, D, true);
+  if (dk) gemm_tile<T>(n, D, count, {ds, lanes, 1}, x.q, D, dk, D, true);
+  if (dq) gemm_tile<T>(count, D, n, {ds, 1, lanes}, k, D, x.dq, D, true);
+}
+
 template <class T>
 void add_rows(const T* from, int64_t b, int64_t h, int64_t first, int64_t n, int64_t D,
               const Heads<T>& to) {
@@ -380,7 +405,6 @@ void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& 
   const Sizes& z = rule.sizes;
   const Heads<const T> hq(q), hk(k), hv(v), ho(out), hdo(dout);
   const int64_t groups = key_groups(z), blocks = z.query_blocks(), D = z.D;
-  const bool scores = dq.to.defined() || dk.to.defined();
   // What each group gives to dq; with a single one, dq itself.
   Tensor parts;
   if (dq.to.defined() && groups > 1) parts = Tensor::empty({groups, z.B, z.N, z.H, D}, q.dtype());
@@ -393,19 +417,18 @@ void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& 
   parallel_for(z.B * z.Hkv * groups, grain, [&](int64_t begin, int64_t end) {
     Scratch scratch(static_cast<size_t>(elements) * sizeof(T) +
                     static_cast<size_t>(64 * 16 * (together + 1)));
-    T *const s = scratch.take<T>(key_block * query_block), *const ds = scratch.take<T>(key_block *
-                                                                                       query_block);
-    T *const keys_k = scratch.take<T>(key_block * D),
-             *const keys_v = scratch.take<T>(key_block * D),
-             *const keys_dk = scratch.take<T>(key_block * D),
-             *const keys_dv = scratch.take<T>(key_block * D);
+    T* const s = scratch.take<T>(key_block * query_block);
+    T* const ds = scratch.take<T>(key_block * query_block);
+    T* const keys_k = scratch.take<T>(key_block * D);
+    T* const keys_v = scratch.take<T>(key_block * D);
+    T* const keys_dk = scratch.take<T>(key_block * D);
+    T* const keys_dv = scratch.take<T>(key_block * D);
     std::vector<ScoreTile<T>> tiles;
     std::vector<Attending<T>> attending;
     for (int64_t r = 0; r < together; ++r) {
       tiles.emplace_back(rule, s, scratch);
       attending.emplace_back(D, scratch);
     }
-    const T drop_scale = static_cast<T>(rule.dropout.scale());
     for (int64_t task = begin; task < end; ++task) {
       const int64_t group = task % groups, hkv = task / groups % z.Hkv, b = task / groups / z.Hkv;
       for (Gradient* const g : {&dk, &dv}) {
@@ -450,27 +473,12 @@ void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& 
           std::fill_n(keys_dk, n * D, T{0});
           std::fill_n(keys_dv, n * D, T{0});
           for (int64_t r = 0; r < here; ++r) {
-            ScoreTile<T>& tile = tiles[r];
-            const Attending<T>& x = attending[r];
-            const Range part{std::max(j, tile.keys().begin), std::min(j + n, tile.keys().end)};
-            if (part.begin >= part.end) continue;
-            const int64_t at = (part.begin - j) * D, keys = part.size();
-            const int64_t count = tile.count(), lanes = tile.lanes();
-            tile.compute(part, keys_k + at);
-            if (scores)
-              gemm_tile<T>(keys, lanes, D, {keys_v + at, D, 1}, x.dot, lanes, ds, lanes, false);
-            simd([&] {
-              if (rule.dropout.on())
-                score_gradients<true>(tile, keys, s, ds, x.l, x.delta, drop_scale);
-              else
-                score_gradients<false>(tile, keys, s, ds, x.l, x.delta, drop_scale);
-            });
-            if (dv.to.defined())
-              gemm_tile<T>(keys, D, count, {s, lanes, 1}, x.dout, D, keys_dv + at, D, true);
-            if (dk.to.defined())
-              gemm_tile<T>(keys, D, count, {ds, lanes, 1}, x.q, D, keys_dk + at, D, true);
-            if (dq.to.defined())
-              gemm_tile<T>(count, D, keys, {ds, 1, lanes}, keys_k + at, D, x.dq, D, true);
+            const Range part = common(tiles[r].keys(), {j, j + n});
+            const int64_t at = (part.begin - j) * D;
+            if (part.size() > 0)
+              add_gradients(rule, tiles[r], part, keys_k + at, keys_v + at, attending[r], ds,
+                            dk.to.defined() ? keys_dk + at : nullptr,
+                            dv.to.defined() ? keys_dv + at : nullptr, dq.to.defined());
           }
           if (dk.to.defined()) add_rows<T>(keys_dk, b, hkv, j, n, D, Heads<T>(dk.to));
           if (dv.to.defined()) add_rows<T>(keys_dv, b, hkv, j, n, D, Heads<T>(dv.to));
