@@ -24,6 +24,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "longhand/attention/probability_dropout.h"
 #include "longhand/attention/tiles.h"
@@ -330,12 +333,20 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
 
 // The keys are dealt out to groups, block by block: each is a task that computes dk and dv of its
 // keys and what they give to dq. The sum of the latter is over groups in order. More groups than
-// one only if there are few heads to work on at once.
-int64_t key_groups(const Sizes& z) {
-  constexpr int64_t tasks = 16, keys_of_group = 512;
-  const int64_t heads = z.B * z.Hkv;
-  return std::clamp<int64_t>((tasks + heads - 1) / heads, 1,
-                             std::max<int64_t>(1, z.M / keys_of_group));
+// one only if there are few heads to work on at once; if there are few keys as well, the blocks of
+// queries are dealt out too, and dk and dv are sums over their groups.
+struct Groups {
+  int64_t keys, queries, indices;  // indices: blocks of queries that meet the same keys
+  int64_t indices_of_group() const { return (indices + queries - 1) / queries; }
+};
+Groups groups_of(const Sizes& z) {
+  constexpr int64_t tasks = 16, tokens_of_group = 512;
+  const auto groups = [](int64_t heads, int64_t tokens) {
+    return std::clamp<int64_t>((tasks + heads - 1) / heads, 1,
+                               std::max<int64_t>(1, tokens / tokens_of_group));
+  };
+  const int64_t heads = z.B * z.Hkv, keys = groups(heads, z.M), shared = z.H / z.Hkv;
+  return {keys, groups(heads * keys, z.N * shared), z.query_blocks() * shared};
 }
 
 template <bool dropout, class T>
@@ -398,23 +409,67 @@ void add_rows(const T* from, int64_t b, int64_t h, int64_t first, int64_t n, int
   });
 }
 
+// A gradient that is a sum of several tasks' parts (parts, B, N, H, D), or without parts itself.
+template <class T>
+class Parts {
+ public:
+  Parts(Gradient& gradient, int64_t count) : gradient_(gradient) {
+    if (!gradient.to.defined() || count == 1) return;
+    Shape shape{count};
+    for (int i = 0; i < 4; ++i) shape.push_back(gradient.to.size(i));
+    parts_ = Tensor::empty(shape, gradient.to.dtype());
+  }
+  bool wanted() const { return gradient_.to.defined(); }
+  // Whether what is in to() counts.
+  bool adds() const { return !parts_ && gradient_.beta != 0; }
+  Heads<T> to(int64_t part) {
+    Tensor t = parts_ ? parts_.select(0, part) : gradient_.to;
+    return Heads<T>(t);
+  }
+  void sum() {
+    if (!parts_) return;
+    const Heads<T> to(gradient_.to);
+    const int64_t count = parts_.size(0), N = parts_.size(2), H = parts_.size(3),
+                  D = parts_.size(4);
+    const int64_t slab = parts_.size(1) * N * H * D;
+    parallel_for(parts_.size(1) * N, std::max<int64_t>(1, (int64_t{1} << 15) / (count * H * D)),
+                 [=, add = gradient_.beta != 0, all = std::as_const(parts_).data<T>()](
+                     int64_t begin, int64_t end) {
+                   simd([=] {
+                     for (int64_t n = begin; n < end; ++n)
+                       for (int64_t h = 0; h < H; ++h) {
+                         T* const row = to.at(n / N, n % N, h);
+                         const T* const from = all + (n * H + h) * D;
+                         for (int64_t d = 0; d < D; ++d) {
+                           T sum = add ? row[d] + from[d] : from[d];
+                           for (int64_t g = 1; g < count; ++g) sum += from[g * slab + d];
+                           row[d] = sum;
+                         }
+                       }
+                   });
+                 });
+  }
+
+ private:
+  Gradient& gradient_;
+  Tensor parts_;
+};
+
 template <class T>
 void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v,
-              const Tensor& out, const Tensor& lse, const Tensor& dout, Gradient& dq, Gradient& dk,
-              Gradient& dv) {
+              const Tensor& out, const Tensor& lse, const Tensor& dout, Gradient& to_dq,
+              Gradient& to_dk, Gradient& to_dv) {
   const Sizes& z = rule.sizes;
   const Heads<const T> hq(q), hk(k), hv(v), ho(out), hdo(dout);
-  const int64_t groups = key_groups(z), blocks = z.query_blocks(), D = z.D;
-  // What each group gives to dq; with a single one, dq itself.
-  Tensor parts;
-  if (dq.to.defined() && groups > 1) parts = Tensor::empty({groups, z.B, z.N, z.H, D}, q.dtype());
-  const int64_t indices = z.H / z.Hkv * blocks;  // blocks of queries that meet the same keys
-  const int64_t together = std::min(indices, backward_blocks);
+  const Groups groups = groups_of(z);
+  const int64_t blocks = z.query_blocks(), D = z.D;
+  Parts<T> dq(to_dq, groups.keys), dk(to_dk, groups.queries), dv(to_dv, groups.queries);
+  const int64_t together = std::min(groups.indices_of_group(), backward_blocks);
   const int64_t elements = together * (ScoreTile<T>::elements(z) + Attending<T>::elements(z)) +
                            2 * key_block * query_block + 4 * key_block * D;
-  const int64_t grain = std::max<int64_t>(
-      1, task_flops / (10 * z.N * (z.H / z.Hkv) * std::max<int64_t>(1, z.M / groups) * D));
-  parallel_for(z.B * z.Hkv * groups, grain, [&](int64_t begin, int64_t end) {
+  const int64_t flops = 10 * std::min(z.N, groups.indices_of_group() * query_block) *
+                        std::max<int64_t>(1, z.M / groups.keys) * D;
+  const auto run = [&](int64_t begin, int64_t end) {
     Scratch scratch(static_cast<size_t>(elements) * sizeof(T) +
                     static_cast<size_t>(64 * 16 * (together + 1)));
     T* const s = scratch.take<T>(key_block * query_block);
@@ -430,17 +485,22 @@ void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& 
       attending.emplace_back(D, scratch);
     }
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t group = task % groups, hkv = task / groups % z.Hkv, b = task / groups / z.Hkv;
-      for (Gradient* const g : {&dk, &dv}) {
-        if (!g->to.defined() || g->beta != 0) continue;
-        const Heads<T> to(g->to);
-        for (int64_t j = group * key_block; j < z.M; j += groups * key_block)
+      const int64_t query_group = task % groups.queries,
+                    key_group = task / groups.queries % groups.keys;
+      const int64_t head = task / groups.queries / groups.keys, hkv = head % z.Hkv,
+                    b = head / z.Hkv;
+      for (Parts<T>* const g : {&dk, &dv}) {
+        if (!g->wanted() || g->adds()) continue;
+        const Heads<T> to = g->to(query_group);
+        for (int64_t j = key_group * key_block; j < z.M; j += groups.keys * key_block)
           for (int64_t n = j; n < std::min(j + key_block, z.M); ++n)
             std::fill_n(to.at(b, n, hkv), D, T{0});
       }
       const auto head_of = [&](int64_t index) { return hkv * (z.H / z.Hkv) + index / blocks; };
-      for (int64_t index = 0; index < indices; index += together) {
-        const int64_t here = std::min(together, indices - index);
+      const int64_t last = std::min(groups.indices, (query_group + 1) * groups.indices_of_group());
+      for (int64_t index = query_group * groups.indices_of_group(); index < last;
+           index += together) {
+        const int64_t here = std::min(together, last - index);
         for (int64_t r = 0; r < here; ++r) {
           const int64_t h = head_of(index + r);
           tiles[r].start(hq, b, h, (index + r) % blocks);
@@ -465,7 +525,7 @@ void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& 
           });
         }
         const Range all = all_keys<T>({tiles.data(), static_cast<size_t>(here)});
-        for (int64_t j = group * key_block; j < all.end; j += groups * key_block) {
+        for (int64_t j = key_group * key_block; j < all.end; j += groups.keys * key_block) {
           const int64_t n = std::min(key_block, all.end - j);
           if (j + n <= all.begin) continue;
           copy_rows(hk, b, hkv, j, n, D, keys_k);
@@ -477,47 +537,30 @@ void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& 
             const int64_t at = (part.begin - j) * D;
             if (part.size() > 0)
               add_gradients(rule, tiles[r], part, keys_k + at, keys_v + at, attending[r], ds,
-                            dk.to.defined() ? keys_dk + at : nullptr,
-                            dv.to.defined() ? keys_dv + at : nullptr, dq.to.defined());
+                            dk.wanted() ? keys_dk + at : nullptr,
+                            dv.wanted() ? keys_dv + at : nullptr, dq.wanted());
           }
-          if (dk.to.defined()) add_rows<T>(keys_dk, b, hkv, j, n, D, Heads<T>(dk.to));
-          if (dv.to.defined()) add_rows<T>(keys_dv, b, hkv, j, n, D, Heads<T>(dv.to));
+          if (dk.wanted()) add_rows<T>(keys_dk, b, hkv, j, n, D, dk.to(query_group));
+          if (dv.wanted()) add_rows<T>(keys_dv, b, hkv, j, n, D, dv.to(query_group));
         }
-        if (!dq.to.defined()) continue;
-        Tensor part = parts.defined() ? parts.select(0, group) : dq.to;
-        const bool add = !parts.defined() && dq.beta != 0;
-        const Heads<T> to(part);
+        if (!dq.wanted()) continue;
+        const Heads<T> to = dq.to(key_group);
         for (int64_t r = 0; r < here; ++r) {
           const int64_t first = tiles[r].first(), rows = std::min(z.block_queries(), z.N - first);
           for (int64_t i = 0; i < rows; ++i) {
             T* const row = to.at(b, first + i, head_of(index + r));
             for (int64_t d = 0; d < D; ++d) {
               const T g = i < tiles[r].count() ? attending[r].dq[i * D + d] : T{0};
-              row[d] = add ? row[d] + g : g;
+              row[d] = dq.adds() ? row[d] + g : g;
             }
           }
         }
       }
     }
-  });
-  if (!parts.defined()) return;
-  const Heads<T> to(dq.to);
-  parallel_for(z.B * z.N, std::max<int64_t>(1, (int64_t{1} << 15) / (groups * z.H * D)),
-               [&](int64_t begin, int64_t end) {
-                 const int64_t slab = z.B * z.N * z.H * D;
-                 simd([&] {
-                   for (int64_t n = begin; n < end; ++n)
-                     for (int64_t h = 0; h < z.H; ++h) {
-                       T* const row = to.at(n / z.N, n % z.N, h);
-                       const T* const from = parts.data<T>() + (n * z.H + h) * D;
-                       for (int64_t d = 0; d < D; ++d) {
-                         T sum = dq.beta == 0 ? from[d] : row[d] + from[d];
-                         for (int64_t g = 1; g < groups; ++g) sum += from[g * slab + d];
-                         row[d] = sum;
-                       }
-                     }
-                 });
-               });
+  };
+  parallel_for(z.B * z.Hkv * groups.keys * groups.queries, std::max<int64_t>(1, task_flops / flops),
+               run);
+  for (Parts<T>* const g : {&dq, &dk, &dv}) g->sum();
 }
 
 }  // namespace

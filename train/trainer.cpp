@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <numbers>
+#include <utility>
 
 #include "longhand/autograd/ops.h"
 #include "longhand/core/storage.h"
@@ -143,17 +144,19 @@ Trainer::StepResult Trainer::train_step() {
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
     const data::Batch some =
         part(batch, micro * rows / micro_batches, (micro + 1) * rows / micro_batches);
-    const Variable logits = logits_(
+    Variable logits = logits_(
         some, {.training = true, .random = random.fork(micro), .recompute = options_.recompute});
-    // Each part is divided by the targets of the whole, so that the parts add up to its mean.
+    const auto correct = count_correct(logits.value(), some.targets);
+    const Tensor wanted = targets_of(logits.value(), some.targets);
+    // Each part is divided by the targets of the whole, so that the parts add up to its mean. The
+    // logits are given away: their gradient may take their place.
     const Variable loss =
-        cross_entropy(logits, targets_of(logits.value(), some.targets),
+        cross_entropy(std::exchange(logits, {}), wanted,
                       {.ignore_index = data::ignore_index,
                        .label_smoothing = options_.label_smoothing,
                        .normalizer = static_cast<double>(std::max<int64_t>(targets, 1))});
     backward(loss);
-    sum.add({take_gradients(parameters_), loss.value().item(),
-             count_correct(logits.value(), some.targets)});
+    sum.add({take_gradients(parameters_), loss.value().item(), correct});
   }
   const Contribution total = sum.finish();
 

@@ -38,13 +38,17 @@ RowLoss<T> loss_row(const T* x, int64_t n, int32_t target, double smoothing) {
   return {{m, static_cast<T>(1 / sum)}, std::log(sum) - expected};
 }
 
+// dx may be x.
 template <class T>
 void gradient_row(const T* x, int64_t n, int32_t target, RowStats<T> s, double smoothing, double g,
                   T* dx, T beta) {
   const T scale = s.scale, m = s.max, uniform = static_cast<T>(smoothing / static_cast<double>(n));
   const T factor = static_cast<T>(g);
-  kernels::row_accumulate(
-      dx, n, beta, [=](int64_t j) { return factor * (math::exp(x[j] - m) * scale - uniform); });
+  const auto of = [=](T v) { return factor * (math::exp(v - m) * scale - uniform); };
+  if (dx == x)  // one pointer, or the loop would not be vectorised
+    for (int64_t j = 0; j < n; ++j) dx[j] = of(dx[j]);
+  else
+    kernels::row_accumulate(dx, n, beta, [=](int64_t j) { return of(x[j]); });
   dx[target] -= static_cast<T>(g * (1 - smoothing));
 }
 
@@ -103,22 +107,31 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets,
   return record(
       "cross_entropy", Tensor::scalar(sum / divisor, in.dtype()), {logits},
       [x = in, target, stats, divisor, smoothing, ignore](const Tensor& grad_out,
-                                                          std::span<GradSlot> grad_in) {
+                                                          std::span<GradSlot> grad_in) mutable {
         const double g = grad_out.item() / divisor;
-        accumulate_with_strides(grad_in[0], x.strides(), [&](Tensor& grad, double beta) {
+        const auto write = [&](Tensor& grad, double beta) {
           dispatch_float(x.dtype(), [&]<class T>() {
-            const auto from = rows<T>(x);
+            const auto from = rows<T>(std::as_const(x));
             const auto dx = rows<T>(grad);
-            const auto* const s = reinterpret_cast<const RowStats<T>*>(stats.data<T>());
+            const auto* const s =
+                reinterpret_cast<const RowStats<T>*>(std::as_const(stats).data<T>());
             for_rows(dx.count, dx.width,
-                     [=, at = target.data<int32_t>(), b = static_cast<T>(beta)](int64_t r) {
+                     [=, at = std::as_const(target).data<int32_t>(),
+                      b = static_cast<T>(beta)](int64_t r) {
                        if (at[r] == ignore)
                          kernels::row_accumulate(dx[r], dx.width, b, [](int64_t) { return T{0}; });
                        else
                          gradient_row(from[r], dx.width, at[r], s[r], smoothing, g, dx[r], b);
                      });
           });
-        });
+        };
+        if (grad_in[0].fresh() && x.unique()) {
+          // Nobody else looks at the logits: their gradient takes their place.
+          write(x, 0);
+          grad_in[0].take(x);
+        } else {
+          accumulate_with_strides(grad_in[0], x.strides(), write);
+        }
       });
 }
 

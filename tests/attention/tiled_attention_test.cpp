@@ -82,6 +82,8 @@ std::vector<Case> cases() {
                    .generator = Generator(7)}},
       // Enough keys for several groups of them.
       {.name = "groups of keys", .N = 12, .M = 2100, .B = 1, .H = 2, .Hkv = 1, .D = 2},
+      // Few keys, and enough queries for several groups of them.
+      {.name = "groups of queries", .N = 1100, .M = 12, .B = 1, .H = 4, .Hkv = 2, .D = 2},
       {.name = "causal groups of keys",
        .N = 1100,
        .B = 1,

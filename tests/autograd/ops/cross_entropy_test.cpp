@@ -48,6 +48,25 @@ TEST_CASE("cross_entropy: values") {
         Approx(std::log1p(std::exp(-1.0))).epsilon(1e-6));
 }
 
+TEST_CASE("cross_entropy: the gradient of logits that nobody watches takes their place") {
+  const Tensor in = random({50, 37}, DType::f32);
+  Tensor targets = targets_of({50}, 37);
+  targets.data<int32_t>()[3] = -100;
+  const auto gradient = [&](Variable* watched) {
+    const Variable x(in, true);
+    const auto loss = [&] {
+      const Variable logits = x * 2.0;
+      if (watched) *watched = logits;
+      return cross_entropy(logits, targets, {.label_smoothing = 0.1});
+    }();
+    backward(loss);
+    return x.grad().to_vector<float>();
+  };
+  Variable watched;
+  CHECK(gradient(nullptr) == gradient(&watched));
+  CHECK(watched.value().to_vector<float>() == (Variable(in) * 2.0).value().to_vector<float>());
+}
+
 TEST_CASE("cross_entropy: targets ignored") {
   const Variable x(random({4, 3}), true);
   const auto loss = [&](const std::vector<int32_t>& t, const CrossEntropyOptions& options = {}) {
