@@ -1,6 +1,8 @@
-// y = u + D(a Wᵀ + b),  a = D'(gelu(h)),  h = norm(x), where D, D' are dropouts and u is a
-// residual; a is x without options du = dy,  dz = D(dy),  dW = dzᵀ a,  db = sum of dz over the
-// rows,  da = dz W, dh = da D'(gelu'(h)), and dx and the norm's own gradients as in normalise.cpp
+// y = u + D(a Wᵀ + b),  a = D'(gelu(h)),  h = norm(x), where D, D' are dropouts and u is a residual
+// (a is x without options)
+//
+//   du = dy,  dz = D(dy),  dW = dzᵀ a,  db = sum of dz over the rows,  da = dz W,
+//   dh = da D'(gelu'(h)),  and dx and the gradients of the norm's parameters as in normalise.cpp
 //
 // All in blocks of rows that stay in the cache: neither h, a, z nor their gradients are ever
 // written to memory, and x is all that is kept.
