@@ -109,7 +109,7 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets,
       [x = in, target, stats, divisor, smoothing, ignore](const Tensor& grad_out,
                                                           std::span<GradSlot> grad_in) mutable {
         const double g = grad_out.item() / divisor;
-        const auto write = [&](Tensor& grad, double beta) {
+        accumulate_over(grad_in[0], x, [&](Tensor& grad, double beta) {
           dispatch_float(x.dtype(), [&]<class T>() {
             const auto from = rows<T>(std::as_const(x));
             const auto dx = rows<T>(grad);
@@ -124,14 +124,7 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets,
                          gradient_row(from[r], dx.width, at[r], s[r], smoothing, g, dx[r], b);
                      });
           });
-        };
-        if (grad_in[0].fresh() && x.unique()) {
-          // Nobody else looks at the logits: their gradient takes their place.
-          write(x, 0);
-          grad_in[0].take(x);
-        } else {
-          accumulate_with_strides(grad_in[0], x.strides(), write);
-        }
+        });
       });
 }
 

@@ -61,39 +61,22 @@ struct Around {
 
   bool norms() const { return norm_weight.defined(); }
   bool activates() const { return gelu || input.on(); }
+
+  // h = norm(x) for `count` rows of n numbers, and their moments s.
+  template <class T>
+  void normalise(const T* x, int64_t count, int64_t n, normalise::Moments<T>* s, T* h) const {
+    simd([=, this, w = norm_weight.data<T>(), b = norm_bias.data<T>()] {
+      normalise::rows(x, count, n, static_cast<T>(eps), centred, w, b, s, h);
+    });
+  }
+  template <class T>
+  void normalise_backward(const T* x, const T* dh, const normalise::Moments<T>* s, int64_t count,
+                          int64_t n, T* dx, T beta, T* dw, T* db) const {
+    simd([=, this, w = norm_weight.data<T>()] {
+      normalise::rows_backward(x, dh, w, s, count, n, centred, dx, beta, dw, db);
+    });
+  }
 };
-
-// h = norm(x) for `count` rows of n numbers, and their moments s.
-template <class T>
-void normalise_block(const Around& around, const T* x, int64_t count, int64_t n,
-                     normalise::Moments<T>* s, T* h) {
-  using namespace normalise;
-  const T *const w = around.norm_weight.data<T>(), *const b = around.norm_bias.data<T>();
-  simd([=, eps = static_cast<T>(around.eps), centred = around.centred] {
-    for (int64_t first = 0; first < count; first += group) {
-      const int64_t some = std::min(group, count - first);
-      moments_of(x + first * n, some, n, eps, centred, s + first);
-      for (int64_t r = first; r < first + some; ++r)
-        normalise_row(x + r * n, s[r], w, b, h + r * n, n);
-    }
-  });
-}
-
-// dx = beta dx + g from dh, and what is added to the gradients dw and db of the norm's parameters;
-// dx, or dw and db, may be null.
-template <class T>
-void normalise_block_backward(const Around& around, const T* x, const T* dh,
-                              const normalise::Moments<T>* s, int64_t count, int64_t n, T* dx,
-                              T beta, T* dw, T* db) {
-  using namespace normalise;
-  simd([=, w = around.norm_weight.data<T>(), centred = around.centred] {
-    for (int64_t r = 0; r < count; r += group) {
-      const int64_t some = std::min(group, count - r), at = r * n;
-      if (dw) add_parameter_gradients(x + at, dh + at, s + r, dw, db, some, n);
-      if (dx) input_gradient_rows(x + at, dh + at, w, s + r, dx + at, some, n, centred, beta);
-    }
-  });
-}
 
 // a = D'(gelu(h)) and, unless da is null, da = D'(gelu'(h)), for elements `first` … `first` + n - 1
 // of h, of which h, a and da are the first.
@@ -181,7 +164,7 @@ void forward_rows(Rows<const T> x, const Tensor& weight, const T* bias, const T*
       if (changes) {
         T* const to = scratch.data<T>();
         if (around.norms()) {
-          normalise_block<T>(around, a, count, k, moments.data(), to);
+          around.normalise(a, count, k, moments.data(), to);
           a = to;
         }
         if (around.activates()) activate<T>(around, r * k, count * k, a, to, nullptr);
@@ -248,7 +231,7 @@ void backward_rows(Rows<const T> x, const Tensor& weight, Rows<const T> dy, cons
         dz = std::as_const(z).data<T>();
       }
       if (norms) {
-        normalise_block<T>(around, a, count, k, moments.data(), normed.data<T>());
+        around.normalise(a, count, k, moments.data(), normed.data<T>());
         a = std::as_const(normed).data<T>();
       }
       if (active) {
@@ -268,8 +251,7 @@ void backward_rows(Rows<const T> x, const Tensor& weight, Rows<const T> dy, cons
                                     [=](int64_t i) { return da[i] * slopes[i]; });
           });
         if (norms)
-          normalise_block_backward<T>(around, x[r], dh, moments.data(), count, k, dx, to.beta, dnw,
-                                      dnb);
+          around.normalise_backward(x[r], dh, moments.data(), count, k, dx, to.beta, dnw, dnb);
       }
       kernels::Strided<T> columns{dz, 1, n};
       simd([&, to_rows = padded.data<T>()] {
@@ -331,62 +313,60 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
     forward_rows<T>(rows<T>(in), weight.value(), b.defined() ? b.data<T>() : nullptr,
                     u.defined() ? u.data<T>() : nullptr, rows<T>(out), around);
   });
-  return record(
-      "linear", out, {x, weight, bias, residual, norm.weight, norm.bias},
-      [x = in, weight = weight.value(), around, strides = out.strides()](
-          const Tensor& grad_out, std::span<GradSlot> grad_in) mutable {
-        if (grad_in[3]) grad_in[3].take(grad_out);
-        const Tensor dy = with_strides(grad_out, strides);
-        dispatch_float(x.dtype(), [&]<class T>() {
-          const int64_t n = weight.size(0), k = weight.size(1);
-          const int64_t count = x.shape().without_axis(-1).numel();
-          const int64_t per_sum = rows_per_sum(count, block_of(k + n));
-          const int64_t sums = (count + per_sum - 1) / per_sum;
-          const bool norms = grad_in[4] || grad_in[5];
-          Tensor dw = Tensor::empty({grad_in[1] ? sums : 0, n, k}, x.dtype());
-          Tensor db = Tensor::empty({grad_in[2] ? sums : 0, n}, x.dtype());
-          Tensor dnorm = Tensor::empty({2, norms ? sums : 0, k}, x.dtype());
-          Gradients<T> to{nullptr,
-                          grad_in[1] ? dw.data<T>() : nullptr,
-                          grad_in[2] ? db.data<T>() : nullptr,
-                          norms ? dnorm.data<T>() : nullptr,
-                          norms ? dnorm.data<T>() + sums * k : nullptr,
-                          T{0}};
-          const auto run = [&] {
-            backward_rows<T>(rows<T>(std::as_const(x)), weight, rows<T>(dy), around, to);
-          };
-          if (grad_in[0] && grad_in[0].fresh() && around.activates() && !around.norms() &&
-              x.unique()) {
-            // Nobody else looks at x, and each block of it is read before its gradient is known.
-            to.dx = x.data<T>();
-            run();
-            grad_in[0].take(x);
-          } else if (grad_in[0]) {
-            accumulate_with_strides(grad_in[0], x.strides(), [&](Tensor& dx, double beta) {
-              to.dx = dx.data<T>();
-              to.beta = static_cast<T>(beta);
-              run();
-            });
-          } else if (to.dw || to.db || norms) {
-            run();
-          }
-          if (grad_in[1])
-            accumulate_with_strides(
-                grad_in[1], contiguous_strides(weight.shape()), [&](Tensor& grad, double beta) {
-                  kernels::sum_middle<T>(to.dw, 1, sums, n * k, grad.data<T>(), 1, beta);
+  return record("linear", out, {x, weight, bias, residual, norm.weight, norm.bias},
+                [x = in, weight = weight.value(), around, strides = out.strides()](
+                    const Tensor& grad_out, std::span<GradSlot> grad_in) mutable {
+                  if (grad_in[3]) grad_in[3].take(grad_out);
+                  const Tensor dy = with_strides(grad_out, strides);
+                  dispatch_float(x.dtype(), [&]<class T>() {
+                    const int64_t n = weight.size(0), k = weight.size(1);
+                    const int64_t count = x.shape().without_axis(-1).numel();
+                    const int64_t per_sum = rows_per_sum(count, block_of(k + n));
+                    const int64_t sums = (count + per_sum - 1) / per_sum;
+                    const bool norms = grad_in[4] || grad_in[5];
+                    Tensor dw = Tensor::empty({grad_in[1] ? sums : 0, n, k}, x.dtype());
+                    Tensor db = Tensor::empty({grad_in[2] ? sums : 0, n}, x.dtype());
+                    Tensor dnorm = Tensor::empty({2, norms ? sums : 0, k}, x.dtype());
+                    Gradients<T> to{nullptr,
+                                    grad_in[1] ? dw.data<T>() : nullptr,
+                                    grad_in[2] ? db.data<T>() : nullptr,
+                                    norms ? dnorm.data<T>() : nullptr,
+                                    norms ? dnorm.data<T>() + sums * k : nullptr,
+                                    T{0}};
+                    const auto run = [&] {
+                      backward_rows<T>(rows<T>(std::as_const(x)), weight, rows<T>(dy), around, to);
+                    };
+                    const auto write = [&](Tensor& dx, double beta) {
+                      to.dx = dx.data<T>();
+                      to.beta = static_cast<T>(beta);
+                      run();
+                    };
+                    if (grad_in[0]) {
+                      if (around.activates() && !around.norms())
+                        accumulate_over(grad_in[0], x, write);
+                      else
+                        accumulate_with_strides(grad_in[0], x.strides(), write);
+                    } else if (to.dw || to.db || norms) {
+                      run();
+                    }
+                    if (grad_in[1])
+                      accumulate_with_strides(grad_in[1], contiguous_strides(weight.shape()),
+                                              [&](Tensor& grad, double beta) {
+                                                kernels::sum_middle<T>(to.dw, 1, sums, n * k,
+                                                                       grad.data<T>(), 1, beta);
+                                              });
+                    if (grad_in[2]) {
+                      const GradSlot::Accumulator grad = grad_in[2].accumulate();
+                      kernels::sum_middle<T>(to.db, 1, sums, n, grad.grad.data<T>(), 1, grad.beta);
+                    }
+                    for (const int i : {0, 1}) {
+                      if (!grad_in[4 + i]) continue;
+                      const GradSlot::Accumulator grad = grad_in[4 + i].accumulate();
+                      kernels::sum_middle<T>(i == 0 ? to.dnorm_weight : to.dnorm_bias, 1, sums, k,
+                                             grad.grad.data<T>(), 1, grad.beta);
+                    }
+                  });
                 });
-          if (grad_in[2]) {
-            const GradSlot::Accumulator grad = grad_in[2].accumulate();
-            kernels::sum_middle<T>(to.db, 1, sums, n, grad.grad.data<T>(), 1, grad.beta);
-          }
-          for (const int i : {0, 1}) {
-            if (!grad_in[4 + i]) continue;
-            const GradSlot::Accumulator grad = grad_in[4 + i].accumulate();
-            kernels::sum_middle<T>(i == 0 ? to.dnorm_weight : to.dnorm_bias, 1, sums, k,
-                                   grad.grad.data<T>(), 1, grad.beta);
-          }
-        });
-      });
 }
 
 }  // namespace longhand

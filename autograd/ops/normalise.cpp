@@ -9,7 +9,7 @@
 namespace longhand {
 namespace {
 
-using namespace normalise;
+using normalise::Moments, normalise::rows_backward;
 
 // All gradients in one pass over the rows. dw and db (null if not wanted) are partial sums (tasks,
 // n), a row for each block of rows.
@@ -25,12 +25,8 @@ void backward_rows(Rows<const T> x, Rows<const T> dy, const T* w, const Moments<
         std::fill(dw_sum, dw_sum + n, T{0});
         std::fill(db_sum, db_sum + n, T{0});
       }
-      for (int64_t r = begin; r < end; r += group) {
-        const int64_t count = std::min(group, end - r);
-        if (dw) add_parameter_gradients(x[r], dy[r], moments + r, dw_sum, db_sum, count, n);
-        if (dx)
-          input_gradient_rows(x[r], dy[r], w, moments + r, dx + r * n, count, n, centred, beta);
-      }
+      rows_backward(x[begin], dy[begin], w, moments + begin, end - begin, n, centred,
+                    dx ? dx + begin * n : nullptr, beta, dw_sum, db_sum);
     });
   });
 }
@@ -65,12 +61,7 @@ Variable normalise_rows(std::string_view op, const Variable& x, const Variable& 
     const T *const wp = w.data<T>(), *const bp = b.data<T>();
     parallel_for(count, rows_per_task(n), [&](int64_t begin, int64_t end) {
       simd([&, e = static_cast<T>(eps)] {
-        for (int64_t first = begin; first < end; first += group) {
-          const int64_t some = std::min(group, end - first);
-          moments_of(from[first], some, n, e, centred, s + first);
-          for (int64_t r = first; r < first + some; ++r)
-            normalise_row(from[r], s[r], wp, bp, to[r], n);
-        }
+        normalise::rows(from[begin], end - begin, n, e, centred, wp, bp, s + begin, to[begin]);
       });
     });
   });

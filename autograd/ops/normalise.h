@@ -1,6 +1,7 @@
 // What layer_norm, rms_norm and linear layers behind them share. The formulas are in normalise.cpp.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string_view>
@@ -92,6 +93,30 @@ void add_parameter_gradients(const T* x, const T* dy, const Moments<T>* s, T* dw
       dw[j] += dy[r * n + j] * ((x[r * n + j] - s[r].m) * s[r].r);
       db[j] += dy[r * n + j];
     }
+}
+
+/// y = norm(x) for `count` rows, and their moments s.
+template <class T>
+void rows(const T* x, int64_t count, int64_t n, T eps, bool centred, const T* w, const T* b,
+          Moments<T>* s, T* y) {
+  for (int64_t first = 0; first < count; first += group) {
+    const int64_t some = std::min(group, count - first);
+    moments_of(x + first * n, some, n, eps, centred, s + first);
+    for (int64_t r = first; r < first + some; ++r)
+      normalise_row(x + r * n, s[r], w, b, y + r * n, n);
+  }
+}
+
+/// dx = beta dx + g from dy, and what is added to the gradients dw and db of the parameters; dx, or
+/// dw and db, may be null.
+template <class T>
+void rows_backward(const T* x, const T* dy, const T* w, const Moments<T>* s, int64_t count,
+                   int64_t n, bool centred, T* dx, T beta, T* dw, T* db) {
+  for (int64_t r = 0; r < count; r += group) {
+    const int64_t some = std::min(group, count - r), at = r * n;
+    if (dw) add_parameter_gradients(x + at, dy + at, s + r, dw, db, some, n);
+    if (dx) input_gradient_rows(x + at, dy + at, w, s + r, dx + at, some, n, centred, beta);
+  }
 }
 
 }  // namespace normalise

@@ -50,4 +50,13 @@ void accumulate_with_strides(GradSlot& slot, const Strides& strides, F write) {
   });
 }
 
+/// The same with x's strides, over x itself where nobody else looks at it: write() must then read
+/// each element of x before it writes that of the gradient.
+template <class F>
+void accumulate_over(GradSlot& slot, Tensor& x, F write) {
+  if (!slot.fresh() || !x.unique()) return accumulate_with_strides(slot, x.strides(), write);
+  write(x, 0.0);
+  slot.take(x);
+}
+
 }  // namespace longhand
