@@ -25,59 +25,55 @@ double seconds_since(Clock::time_point then) {
   return std::chrono::duration<double>(Clock::now() - then).count();
 }
 
-/// Seconds of the fastest of the calls that fit into a tenth of a second, at least three.
+/// Mean seconds of as many calls as take so long, at least one.
 template <class F>
-double fastest(F f) {
-  double best = std::numeric_limits<double>::infinity();
-  const auto begin = Clock::now();
-  for (int i = 0; i < 3 || seconds_since(begin) < 0.1; ++i) {
-    const auto start = Clock::now();
+double mean_seconds(double at_least, F f) {
+  const auto start = Clock::now();
+  for (int64_t calls = 1;; ++calls) {
     f();
-    best = std::min(best, seconds_since(start));
+    const double seconds = seconds_since(start);
+    if (seconds >= at_least) return seconds / static_cast<double>(calls);
   }
-  return best;
 }
 
-double measure_products() {
+double products_per_second(double at_least) {
   constexpr int64_t n = 1024, block = 128, blocks = 16;
   const Tensor a = Tensor::full({block * blocks, n}, 1), b = Tensor::full({n, n}, 1);
-  Tensor c = Tensor::empty({block * blocks, n});
-  const double seconds = fastest([&] {
-    parallel_for(blocks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        gemm<float>(Trans::no, Trans::no, 1, {a.data<float>() + i * block * n, block, n, n},
-                    {b.data<float>(), n, n, n}, 0, {c.data<float>() + i * block * n, block, n, n});
-    });
-  });
-  return 2.0 * block * blocks * n * n / seconds;
+  Tensor c = Tensor::zeros({block * blocks, n});
+  return 2.0 * block * blocks * n * n / mean_seconds(at_least, [&] {
+           parallel_for(blocks, 1, [&](int64_t begin, int64_t end) {
+             for (int64_t i = begin; i < end; ++i)
+               gemm<float>(Trans::no, Trans::no, 1, {a.data<float>() + i * block * n, block, n, n},
+                           {b.data<float>(), n, n, n}, 0,
+                           {c.data<float>() + i * block * n, block, n, n});
+           });
+         });
 }
 
-double measure_exps() {
+double exps_per_second(double at_least) {
   constexpr int64_t n = 4096, rounds = 64, tasks = 64;  // 4096 floats are 16 KiB
-  const double seconds = fastest([&] {
-    parallel_for(tasks, 1, [&](int64_t begin, int64_t end) {
-      std::vector<float> x(n), y(n);
-      for (int64_t i = 0; i < n; ++i) x[i] = -static_cast<float>(i) / 256;
-      for (int64_t task = begin; task < end; ++task)
-        for (int64_t round = 0; round < rounds; ++round)
-          simd([n, from = x.data(), to = y.data()] {
-            for (int64_t i = 0; i < n; ++i) to[i] = math::exp(from[i]);
-          });
-    });
-  });
-  return n * rounds * tasks / seconds;
+  return n * rounds * tasks / mean_seconds(at_least, [&] {
+           parallel_for(tasks, 1, [&](int64_t begin, int64_t end) {
+             std::vector<float> x(n), y(n);
+             for (int64_t i = 0; i < n; ++i) x[i] = -static_cast<float>(i) / 256;
+             for (int64_t task = begin; task < end; ++task)
+               for (int64_t round = 0; round < rounds; ++round)
+                 simd([n, from = x.data(), to = y.data()] {
+                   for (int64_t i = 0; i < n; ++i) to[i] = math::exp(from[i]);
+                 });
+           });
+         });
 }
 
-double measure_memory() {
+double bytes_per_second(double at_least) {
   constexpr int64_t n = int64_t{1} << 24;  // 64 MiB each
   const Tensor x = Tensor::full({n}, 1);
   Tensor y = Tensor::zeros({n});
-  const double seconds = fastest([&] {
-    kernels::elementwise<float>(
-        y, [](float a, float b) { return 0.5F * a + b; }, kernels::in<float>(x),
-        kernels::in<float>(y));
-  });
-  return 3 * sizeof(float) * n / seconds;
+  return 3 * sizeof(float) * n / mean_seconds(at_least, [&] {
+           kernels::elementwise<float>(
+               y, [](float a, float b) { return 0.5F * a + b; }, kernels::in<float>(x),
+               kernels::in<float>(y));
+         });
 }
 
 Work operator*(double factor, Work w) {
@@ -102,15 +98,16 @@ int64_t page_faults() {
 template <class F>
 BenchResult repeat(const BenchOptions& options, F once) {
   constexpr int64_t warm_up = 2, fewest = 3;
-  std::vector<double> all, forward;
-  double total = 0;
+  constexpr double turn = 0.25, longest = 0.5;  // seconds
+  std::vector<double> all, forward, products, exps;
+  double total = 0, since = 0;  // `since` the machine was looked at
   int64_t faults = 0, expected = std::max<int64_t>(options.repetitions, fewest);
   const auto enough = [&](int64_t done) {
     return options.repetitions ? done >= options.repetitions
                                : done >= fewest && total >= options.seconds;
   };
   for (int64_t i = -warm_up; !enough(i); ++i) {
-    if (i == 0) faults = page_faults();
+    const int64_t faults_before = page_faults();
     const auto start = Clock::now();
     const double seconds_forward = once(i + warm_up);
     const double seconds = seconds_since(start);
@@ -120,15 +117,21 @@ BenchResult repeat(const BenchOptions& options, F once) {
     if (i < 0) continue;
     all.push_back(seconds);
     forward.push_back(seconds_forward);
+    faults += page_faults() - faults_before;
     total += seconds;
+    since += seconds;
+    if (since < turn && !enough(i + 1)) continue;
+    products.push_back(products_per_second(std::min(longest, since / 8)));
+    exps.push_back(exps_per_second(std::min(longest, since / 32)));
+    since = 0;
   }
   BenchResult result;
   result.seconds = median(all);
   result.seconds_forward = median(forward);
   result.repetitions = static_cast<int64_t>(all.size());
-  result.page_faults =
-      static_cast<double>(page_faults() - faults) / static_cast<double>(all.size());
+  result.page_faults = static_cast<double>(faults) / static_cast<double>(all.size());
   result.peak_memory = peak_resident_memory();
+  result.machine = {median(products), median(exps), bytes_per_second(0.1)};
   return result;
 }
 
@@ -172,10 +175,6 @@ Work attention_traffic(int64_t batch, int64_t N, int64_t width, double tensors) 
 }
 
 }  // namespace
-
-Machine measure_machine(bool bandwidth) {
-  return {measure_products(), measure_exps(), bandwidth ? measure_memory() : 0};
-}
 
 double limit(const Work& work, const Machine& machine) {
   return work.flops / machine.flops + work.exps / machine.exps + work.bytes / machine.bytes;

@@ -16,14 +16,12 @@ struct Work {
   double bytes = 0;  // to and from memory
 };
 
-/// What this machine does in a second, with threads() threads: the best of several tries.
+/// What this machine does in a second, with threads() threads.
 struct Machine {
-  double flops;  // of single-precision matrix products
-  double exps;   // of numbers in the first cache
-  double bytes;  // read and written by y <- a x + y, far beyond the caches
+  double flops = 0;  // of single-precision matrix products
+  double exps = 0;   // of numbers in the first cache
+  double bytes = 0;  // read and written by y <- a x + y, far beyond the caches
 };
-/// The bandwidth is 0 unless asked for, which takes 128 MiB.
-Machine measure_machine(bool bandwidth = true);
 
 /// Seconds that this machine needs at least, if nothing overlaps: flops / peak + exps / rate +
 /// bytes / bandwidth.
@@ -47,6 +45,10 @@ struct BenchResult {
   double page_faults = 0;   // mean, of the process
   int64_t peak_memory = 0;  // resident bytes, of the process so far
   Work work, work_forward;
+  /// Medians of what it did in turns with the repetitions, so that a machine whose speed changes
+  /// while it is measured, as others use it too, changes both alike; the bandwidth after them,
+  /// since that takes 128 MiB.
+  Machine machine;
 };
 
 /// The training step of the model that [model] and [attention] describe, with the [optimizer]

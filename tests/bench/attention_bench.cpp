@@ -1,4 +1,4 @@
-// Exact attention, tile by tile: the rate of the best pass, and its share of what products of
+// Exact attention, tile by tile: the median rate, and its share of what products of
 // matrices reach. Operations are those of the full N x N scores, causal or not: a causal pass at
 // full speed would have twice the rate.
 #include <benchmark/benchmark.h>
@@ -19,20 +19,18 @@ void attention_bench(benchmark::State& state, Direction direction, bool causal, 
   const Tensor qkv = normal({1, N, 3, heads, D}, 1), cotangent = normal({1, N, heads, D}, 2);
   const Variable q(qkv.select(2, 0), true), k(qkv.select(2, 1), true), v(qkv.select(2, 2), true);
   const attention::TiledAttentionOptions options{.causal = causal, .dropout = dropout};
-  double best = std::numeric_limits<double>::infinity();
+  Turns turns;
   for (auto _ : state) {
     Variable out;
     double time = seconds([&] { out = attention::tiled_attention(q, k, v, options); });
     if (direction == backward_pass) time = seconds([&] { backward(out, cotangent); });
     for (Variable x : {q, k, v}) x.zero_grad();
     state.SetIterationTime(time);
-    best = std::min(best, time);
+    turns.pass(time);
   }
   const double n = static_cast<double>(N);
-  report(state,
-         (direction == forward_pass ? 4 : 10) * static_cast<double>(heads) * n * n *
-             static_cast<double>(D),
-         best);
+  turns.report(state, (direction == forward_pass ? 4 : 10) * static_cast<double>(heads) * n * n *
+                          static_cast<double>(D));
 }
 
 void sizes(benchmark::internal::Benchmark* b) {

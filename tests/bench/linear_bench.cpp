@@ -1,4 +1,4 @@
-// Linear layers of 16,384 tokens: the rate of the best pass, and its share of what products of
+// Linear layers of 16,384 tokens: the median rate, and its share of what products of
 // matrices reach.
 #include <benchmark/benchmark.h>
 
@@ -29,7 +29,7 @@ void linear_bench(benchmark::State& state, Direction direction, double dropout) 
                .input = {dropout, Generator(6)},
                .output = {dropout, Generator(7)},
                .residual = residual};
-  double best = std::numeric_limits<double>::infinity();
+  Turns turns;
   for (auto _ : state) {
     std::vector<Variable> y(times);
     double time = seconds([&] {
@@ -42,11 +42,10 @@ void linear_bench(benchmark::State& state, Direction direction, double dropout) 
     for (Variable leaf : {x, residual}) leaf.zero_grad();
     for (int64_t i = 0; i < times; ++i) weights[i].zero_grad(), biases[i].zero_grad();
     state.SetIterationTime(time);
-    best = std::min(best, time);
+    turns.pass(time);
   }
-  report(state,
-         (direction == forward_pass ? 2.0 : 4.0) * static_cast<double>(tokens * in * out * times),
-         best);
+  turns.report(state, (direction == forward_pass ? 2.0 : 4.0) *
+                          static_cast<double>(tokens * in * out * times));
 }
 
 // The layers of models L and M; (64, 64) three times is what query, key and value are beside one of

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -28,36 +27,61 @@ double seconds(F f) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// The highest rate seen so far of f32 products of 1024 x 1024 matrices, one on each thread, in
-/// FLOP/s. Every call tries some more: the machine may have been busy before.
-inline double sgemm_peak() {
-  constexpr int64_t n = 1024;
-  static const int count = threads();
-  static std::vector<Tensor> a, b, c;
-  static double best = std::numeric_limits<double>::infinity();
-  while (static_cast<int>(a.size()) < count) {
-    a.push_back(normal({n, n}, 1));
-    b.push_back(normal({n, n}, 2));
-    c.push_back(normal({n, n}, 3));
+/// Passes of what is measured, and products of OpenBLAS in turns with them: a machine whose speed
+/// changes, as others use it too, changes both alike.
+class Turns {
+ public:
+  /// A pass took so long.
+  void pass(double time) {
+    passes_.push_back(time);
+    since_ += time;
+    if (since_ < 0.2) return;
+    products_.push_back(product_seconds(since_ / 4));
+    since_ = 0;
   }
-  for (int round = 0; round < 10; ++round)
-    best = std::min(best, seconds([&] {
-                      parallel_for(count, 1, [&](int64_t i, int64_t) {
-                        gemm<float>(Trans::no, Trans::no, 1,
-                                    {std::as_const(a[i]).data<float>(), n, n, n},
-                                    {std::as_const(b[i]).data<float>(), n, n, n}, 0,
-                                    {c[i].data<float>(), n, n, n});
-                      });
-                    }));
-  return count * 2.0 * n * n * n / best;
-}
 
-/// Counters: the rate of `operations` in `best` seconds, and its share of the peak.
-inline void report(benchmark::State& state, double operations, double best) {
-  const double peak = sgemm_peak();
-  state.counters["GFLOP/s"] = 1e-9 * operations / best;
-  state.counters["sgemm"] = 1e-9 * peak;
-  state.counters["share"] = operations / best / peak;
-}
+  /// Counters: the median rates of `operations` a pass and of sgemm, and the share of the latter.
+  void report(benchmark::State& state, double operations) {
+    if (products_.empty()) products_.push_back(product_seconds(0));
+    const double rate = operations / median(passes_);
+    const double sgemm = threads() * 2.0 * n * n * n / median(products_);
+    state.counters["GFLOP/s"] = 1e-9 * rate;
+    state.counters["sgemm"] = 1e-9 * sgemm;
+    state.counters["share"] = rate / sgemm;
+  }
+
+ private:
+  static constexpr int64_t n = 1024;
+
+  static double median(std::vector<double> x) {
+    std::nth_element(x.begin(), x.begin() + x.size() / 2, x.end());
+    return x[x.size() / 2];
+  }
+
+  /// Mean seconds of f32 products of n x n matrices, one on each thread, for so long.
+  static double product_seconds(double at_least) {
+    static std::vector<Tensor> a, b, c;
+    while (static_cast<int>(a.size()) < threads()) {
+      a.push_back(normal({n, n}, 1));
+      b.push_back(normal({n, n}, 2));
+      c.push_back(normal({n, n}, 3));
+    }
+    double total = 0;
+    for (int calls = 1;; ++calls) {
+      total += seconds([] {
+        parallel_for(threads(), 1, [](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i)
+            gemm<float>(Trans::no, Trans::no, 1, {std::as_const(a[i]).data<float>(), n, n, n},
+                        {std::as_const(b[i]).data<float>(), n, n, n}, 0,
+                        {c[i].data<float>(), n, n, n});
+        });
+      });
+      if (total >= at_least) return total / calls;
+    }
+  }
+
+  std::vector<double> passes_, products_;
+  double since_ = 0;
+};
 
 }  // namespace longhand::bench

@@ -139,7 +139,8 @@ std::map<std::string, std::vector<std::string>> assignments(const BenchArguments
 }
 
 Json to_json(const Cell& cell, const train::Config& config, int64_t batch,
-             const train::BenchResult& result, const train::Machine& machine) {
+             const train::BenchResult& result) {
+  const train::Machine& machine = result.machine;
   const double limit = train::limit(result.work, machine);
   const double gflops = result.work.flops / result.seconds * 1e-9;
   const auto dropout = [](const Options& section) { return section.get_double("dropout", 0); };
@@ -183,14 +184,7 @@ Json measure(const BenchArguments& a, const Cell& cell, const std::vector<std::s
     progress.update(done, all, fmt::format("{} {}", cell.attention, cell.length));
   };
   const auto bench = a.what == "step" ? train::bench_step : train::bench_attention;
-  // The rates before and behind it, since a machine that others use changes its speed. The
-  // bandwidth only behind it: it would count as this cell's memory.
-  const train::Machine before = train::measure_machine(false);
-  const train::BenchResult result = bench(config, batch, options);
-  train::Machine machine = train::measure_machine();
-  machine.flops = std::max(machine.flops, before.flops);
-  machine.exps = std::max(machine.exps, before.exps);
-  return to_json(cell, config, batch, result, machine);
+  return to_json(cell, config, batch, bench(config, batch, options));
 }
 
 /// The same in a process of its own, whose peak of memory is this cell's alone. Nothing if it ended
