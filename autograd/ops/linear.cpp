@@ -180,7 +180,7 @@ void forward_rows(Rows<const T> x, const Tensor& weight, const T* bias, const T*
 }
 
 // Gradients that are wanted, the others null. All but dx are partial sums, one a task. dx may be x
-// where there is a GELU or dropout of x, and no norm.
+// where something stands before the product.
 template <class T>
 struct Gradients {
   T *dx, *dw, *db;
@@ -342,7 +342,7 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
                       run();
                     };
                     if (grad_in[0]) {
-                      if (around.activates() && !around.norms())
+                      if (around.activates() || around.norms())
                         accumulate_over(grad_in[0], x, write);
                       else
                         accumulate_with_strides(grad_in[0], x.strides(), write);

@@ -108,7 +108,7 @@ void rows(const T* x, int64_t count, int64_t n, T eps, bool centred, const T* w,
 }
 
 /// dx = beta dx + g from dy, and what is added to the gradients dw and db of the parameters; dx, or
-/// dw and db, may be null.
+/// dw and db, may be null, and dx may be x.
 template <class T>
 void rows_backward(const T* x, const T* dy, const T* w, const Moments<T>* s, int64_t count,
                    int64_t n, bool centred, T* dx, T beta, T* dw, T* db) {

@@ -81,12 +81,14 @@ T row_max(const T* x, int64_t n) {
   return std::bit_cast<T>(reverse_negative(best));
 }
 
-/// y[i] = beta y[i] + f(i); beta = 0 never reads y.
+/// y[i] = beta y[i] + f(i); beta = 0 never reads y. f(i) may read y[i], but no other element of y.
 template <class T, class F>
 void row_accumulate(T* y, int64_t n, T beta, F f) {
   if (beta == 0)
+#pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i] = f(i);
   else
+#pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i] = beta * y[i] + f(i);
 }
 

@@ -156,17 +156,29 @@ TEST_CASE("linear: gradients with options") {
 
 TEST_CASE("linear: the gradient of what nobody watches takes its place") {
   const std::vector<Tensor> in = {random({700, 20}), random({50, 20}), random({50}),
-                                  random({20, 50}), random({20})};
-  for (const double p : {0.0, 0.3}) {
-    const LinearOptions options{.gelu = true, .input = {p, Generator(5)}};
+                                  random({20, 50}),  random({20}),     random({50})};
+  const NormOptions norm{.weight = Variable(random({50})), .bias = Variable(random({50}))};
+  const NormOptions rms{.weight = norm.weight, .centred = false};
+  for (const LinearOptions& options :
+       {LinearOptions{.gelu = true}, LinearOptions{.gelu = true, .input = {0.3, Generator(5)}},
+        LinearOptions{.norm = norm}, LinearOptions{.norm = rms},
+        LinearOptions{.gelu = true, .input = {0.3, Generator(5)}, .norm = norm}}) {
+    INFO(name_of(options));
+    const auto again = [&](const Variable& h, const Variables& v) {
+      LinearOptions o = options;
+      if (o.norm) o.norm->weight = v[5];
+      return linear(h, v[3], v[4], o);
+    };
     const auto block = [&](const Variables& v, Variable* watched) {
       const Variable h = linear(v[0], v[1], v[2]);
       if (watched) *watched = h;
-      return linear(h, v[3], v[4], options);
+      return again(h, v);
     };
+    std::vector<Tensor> used = in;
+    if (!options.norm) used.pop_back();
     Variable watched;
-    const auto found = run([&](const Variables& v) { return block(v, nullptr); }, in);
-    const auto wanted = run([&](const Variables& v) { return block(v, &watched); }, in);
+    const auto found = run([&](const Variables& v) { return block(v, nullptr); }, used);
+    const auto wanted = run([&](const Variables& v) { return block(v, &watched); }, used);
     for (size_t i = 0; i < found.size(); ++i)
       CHECK(found[i].to_vector<double>() == wanted[i].to_vector<double>());
     CHECK(watched.value().to_vector<double>() ==
@@ -175,9 +187,9 @@ TEST_CASE("linear: the gradient of what nobody watches takes its place") {
     const auto twice = run(
         [&](const Variables& v) {
           const Variable h = linear(v[0], v[1], v[2]);
-          return linear(h, v[3], v[4], options) + linear(h, v[3], v[4], options);
+          return again(h, v) + again(h, v);
         },
-        in);
+        used);
     for (size_t i = 1; i < found.size(); ++i)
       CHECK(close(twice[i], (Variable(found[i]) * 2).value(), 1e-12));
   }
