@@ -57,8 +57,7 @@ template <int R, int V, bool masked>
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) sum[r][v] = _mm256_setzero_ps();
-  const float* b = p.b;
-  for (int64_t l = 0; l < p.k; ++l, a += p.a.col, b += p.ldb) {
+  for (const float *b = p.b, *const end = b + p.k * p.ldb; b != end; a += p.a.col, b += p.ldb) {
     __m256 x[V];
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v)
@@ -71,24 +70,32 @@ template <int R, int V, bool masked>
       for (int v = 0; v < V; ++v) sum[r][v] = _mm256_fmadd_ps(y, x[v], sum[r][v]);
     }
   }
+  if (const float* row = c; p.add)
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r)
+    for (int r = 0; r < R; ++r, row += p.ldc)
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) {
+        const float* const to = row + 8 * v;
+        const __m256 old =
+            masked && v == V - 1 ? _mm256_maskload_ps(to, mask) : _mm256_loadu_ps(to);
+        sum[r][v] = _mm256_add_ps(old, sum[r][v]);
+      }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r, c += p.ldc)
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) {
-      float* const to = c + r * p.ldc + 8 * v;
-      if (masked && v == V - 1) {
-        if (p.add) sum[r][v] = _mm256_add_ps(_mm256_maskload_ps(to, mask), sum[r][v]);
+      float* const to = c + 8 * v;
+      if (masked && v == V - 1)
         _mm256_maskstore_ps(to, mask, sum[r][v]);
-      } else {
-        if (p.add) sum[r][v] = _mm256_add_ps(_mm256_loadu_ps(to), sum[r][v]);
+      else
         _mm256_storeu_ps(to, sum[r][v]);
-      }
     }
 }
 
-// V vectors of all rows of c.
+// V vectors of all rows of c. The product is a copy, so that it stays in registers: what is written
+// to c might change one that others see.
 template <int V, bool masked>
-[[gnu::target("avx2,fma"), gnu::noinline]] void columns_avx2(const Product<float>& p, int last) {
+[[gnu::target("avx2,fma"), gnu::noinline]] void columns_avx2(Product<float> p, int last) {
   const float* a = p.a.data;
   float* c = p.c;
   int64_t m = p.m;
@@ -115,8 +122,7 @@ template <int R, int V, bool masked>
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) sum[r][v] = _mm512_setzero_ps();
-  const float* b = p.b;
-  for (int64_t l = 0; l < p.k; ++l, a += p.a.col, b += p.ldb) {
+  for (const float *b = p.b, *const end = b + p.k * p.ldb; b != end; a += p.a.col, b += p.ldb) {
     __m512 x[V];
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v)
@@ -129,23 +135,30 @@ template <int R, int V, bool masked>
       for (int v = 0; v < V; ++v) sum[r][v] = _mm512_fmadd_ps(y, x[v], sum[r][v]);
     }
   }
+  if (const float* row = c; p.add)
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r)
+    for (int r = 0; r < R; ++r, row += p.ldc)
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) {
+        const float* const to = row + 16 * v;
+        const __m512 old =
+            masked && v == V - 1 ? _mm512_maskz_loadu_ps(mask, to) : _mm512_loadu_ps(to);
+        sum[r][v] = _mm512_add_ps(old, sum[r][v]);
+      }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r, c += p.ldc)
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) {
-      float* const to = c + r * p.ldc + 16 * v;
-      if (masked && v == V - 1) {
-        if (p.add) sum[r][v] = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, to), sum[r][v]);
+      float* const to = c + 16 * v;
+      if (masked && v == V - 1)
         _mm512_mask_storeu_ps(to, mask, sum[r][v]);
-      } else {
-        if (p.add) sum[r][v] = _mm512_add_ps(_mm512_loadu_ps(to), sum[r][v]);
+      else
         _mm512_storeu_ps(to, sum[r][v]);
-      }
     }
 }
 
 template <int V, bool masked>
-[[gnu::target("avx512f"), gnu::noinline]] void columns_avx512(const Product<float>& p, int last) {
+[[gnu::target("avx512f"), gnu::noinline]] void columns_avx512(Product<float> p, int last) {
   const float* a = p.a.data;
   float* c = p.c;
   int64_t m = p.m;
