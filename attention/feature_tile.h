@@ -105,8 +105,9 @@ class FeatureTile {
     std::fill_n(gradients_, block, T{0});
     simd([this, a, D = z.D] {
       for (int64_t d = 0; d < D; ++d)
-        for (int64_t i = 0; i < lanes_; ++i)
-          shift_[i] -= a * x_[d * lanes_ + i] * x_[d * lanes_ + i];
+        for_lanes(lanes_, [=, shift = shift_, x = x_ + d * lanes_](int64_t i) {
+          shift[i] -= a * x[i] * x[i];
+        });
     });
   }
 
@@ -137,12 +138,8 @@ class FeatureTile {
 
   /// From exponents of keys to e^(t - c).
   void exponentiate_keys(const T* c) {
-    simd([=, this, n = n_] {
-      for (int64_t l = 0; l < n; ++l)
-        for (int64_t i = 0; i < lanes_; ++i) {
-          T& f = f_[l * lanes_ + i];
-          f = Base<T>::power(f + shift_[i] - c[l]);
-        }
+    each([=, shift = shift_](int64_t l, int64_t i, T t) {
+      return Base<T>::power(t + shift[i] - c[l]);
     });
   }
 
@@ -153,49 +150,39 @@ class FeatureTile {
       T most[block];
       std::copy_n(top, lanes, most);
       for (int64_t l = 0; l < n; ++l)
-        for (int64_t i = 0; i < lanes; ++i) {
-          const T s = f[l * lanes + i] + c[l];
+        for_lanes(lanes, [=, c = c[l], row = f + l * lanes, most = most](int64_t i) {
+          const T s = row[i] + c;
           most[i] = most[i] < s ? s : most[i];
-        }
-      for (int64_t i = 0; i < lanes; ++i) {
+        });
+      for_lanes(lanes, [=, most = most](int64_t i) {
         shrink[i] = top[i] == most[i] ? T{1} : Base<T>::power(top[i] - most[i]);
         top[i] = most[i];
-      }
+      });
     });
   }
 
   /// From exponents of queries to e^(s + c - top).
   void exponentiate_queries(const T* c, const T* top) {
-    simd([=, this, n = n_, lanes = lanes_] {
-      for (int64_t l = 0; l < n; ++l)
-        for (int64_t i = 0; i < lanes; ++i) {
-          T& f = f_[l * lanes + i];
-          f = Base<T>::power(f + c[l] - top[i]);
-        }
-    });
+    each([=](int64_t l, int64_t i, T s) { return Base<T>::power(s + c[l] - top[i]); });
   }
 
   /// The largest exponent of each token; finite beyond `count`.
   void largest(T* top) const {
-    simd([=, this, n = n_] {
-      std::fill(top, top + lanes_, -infinity<T>);
+    simd([=, n = n_, count = count_, lanes = lanes_, f = f_, shift = shift_] {
+      std::fill(top, top + lanes, -infinity<T>);
       for (int64_t l = 0; l < n; ++l)
-        for (int64_t i = 0; i < lanes_; ++i) {
-          const T t = f_[l * lanes_ + i] + shift_[i];
+        for_lanes(lanes, [=, row = f + l * lanes](int64_t i) {
+          const T t = row[i] + shift[i];
           top[i] = top[i] < t ? t : top[i];
-        }
-      std::fill(top + count_, top + lanes_, T{0});
+        });
+      std::fill(top + count, top + lanes, T{0});
     });
   }
 
   /// From exponents to e^(t - c), c of each lane.
   void exponentiate(const T* c) {
-    simd([=, this, n = n_] {
-      for (int64_t l = 0; l < n; ++l)
-        for (int64_t i = 0; i < lanes_; ++i) {
-          T& f = f_[l * lanes_ + i];
-          f = Base<T>::power(f + shift_[i] - c[i]);
-        }
+    each([=, shift = shift_](int64_t, int64_t i, T t) {
+      return Base<T>::power(t + shift[i] - c[i]);
     });
   }
 
@@ -204,17 +191,22 @@ class FeatureTile {
   void input_gradient(T* df, const T* of_feature, const T* of_token, const Heads<T>& dx, int64_t b,
                       int64_t first, bool add) {
     const FeatureRule& z = rule_;
-    simd([=, this, n = n_, lanes = lanes_, exponentials = z.exponentials] {
+    simd([=, n = n_, lanes = lanes_, exponentials = z.exponentials, halved = halved_, features = f_,
+          gradients = gradients_] {
       for (int64_t l = 0; l < n; ++l) {
-        T* const row = df + l * lanes;
-        const T* const f = f_ + l * lanes;
-        const T a = of_feature[l];
-        if (exponentials)
-          for (int64_t i = 0; i < lanes; ++i) row[i] = (row[i] + a * of_token[i]) * f[i];
+        const auto with = [=, a = of_feature[l], row = df + l * lanes,
+                           f = features + l * lanes](auto write) {
+          for_lanes(lanes, [=](int64_t i) { write(i, row[i], row[i] + a * of_token[i], f[i]); });
+        };
+        if (!exponentials)
+          with([](int64_t, T& to, T g, T) { to = g; });
+        else if (!halved)
+          with([](int64_t, T& to, T g, T f) { to = g * f; });
         else
-          for (int64_t i = 0; i < lanes; ++i) row[i] += a * of_token[i];
-        if (halved_)
-          for (int64_t i = 0; i < lanes; ++i) gradients_[i] += row[i];
+          with([=](int64_t i, T& to, T g, T f) {
+            to = g * f;
+            gradients[i] += to;
+          });
       }
     });
     T* const to = dx.at(b, first, h_);
@@ -230,6 +222,15 @@ class FeatureTile {
   }
 
  private:
+  // f_li <- f(l, i, f_li)
+  template <class F>
+  void each(F f) {
+    simd([=, n = n_, lanes = lanes_, all = f_] {
+      for (int64_t l = 0; l < n; ++l)
+        for_lanes(lanes, [=, row = all + l * lanes](int64_t i) { row[i] = f(l, i, row[i]); });
+    });
+  }
+
   T factor() const { return rule_.exponentials ? static_cast<T>(Base<T>::log_e) : T{1}; }
   const T* W() const {
     const Tensor& W = rule_.projection;

@@ -145,11 +145,12 @@ class ScoreTile {
           T* const row = s + n * lanes;
           const T at = static_cast<T>(keys.begin + n);
           if (slope != 0)
-            for (int64_t i = 0; i < lanes; ++i) row[i] -= slope * std::abs(position[i] - at);
+            for_lanes(lanes, [=](int64_t i) { row[i] -= slope * std::abs(position[i] - at); });
           const int32_t j = static_cast<int32_t>(keys.begin + n);
           if (edge)
-            for (int64_t i = 0; i < lanes; ++i)
+            for_lanes(lanes, [=](int64_t i) {
               row[i] = j >= from[i] && j < to[i] ? row[i] : -infinity<T>;
+            });
         }
       });
     if (rule_.dropout.on())
@@ -166,15 +167,12 @@ class ScoreTile {
     const int64_t lanes = lanes_;
     for (int64_t n = 0; n < keys; n += 2) {
       const uint32_t c = dropout ? words_[2][n / 2] : 0, d = dropout ? words_[3][n / 2] : 0;
-      for (int64_t first = 0; first < lanes; first += lane_multiple) {
-#pragma GCC ivdep  // lanes do not meet
-        for (int64_t lane = 0; lane < lane_multiple; ++lane) {
-          const int64_t i = first + lane, row = n * lanes + i;
-          const uint32_t both = dropout ? dropout_hash(a[i], b[i], c, d) : 0;
-          visit(i, row, row + lanes, !dropout || (both & 0xffff) >= threshold,
-                !dropout || both >> 16 >= threshold);
-        }
-      }
+      for_lanes(lanes, [=](int64_t i) {
+        const int64_t row = n * lanes + i;
+        const uint32_t both = dropout ? dropout_hash(a[i], b[i], c, d) : 0;
+        visit(i, row, row + lanes, !dropout || (both & 0xffff) >= threshold,
+              !dropout || both >> 16 >= threshold);
+      });
     }
   }
 

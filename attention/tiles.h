@@ -27,6 +27,15 @@ inline int64_t whole_lanes(int64_t tokens) {
   return (tokens + lane_multiple - 1) / lane_multiple * lane_multiple;
 }
 
+/// Calls f(i) for each of the lanes, which do not meet; for use inside simd(). Whole vectors: no
+/// loop for the rest of them, and no look whether what f writes is what it reads.
+template <class F>
+void for_lanes(int64_t lanes, F f) {
+  for (int64_t first = 0; first < lanes; first += lane_multiple)
+#pragma GCC ivdep
+    for (int64_t i = first; i < first + lane_multiple; ++i) f(i);
+}
+
 /// What e^x and log x are for T: f32 works with powers of 2, `log_e` = log2 e is multiplied into
 /// exponents beforehand.
 template <class T>

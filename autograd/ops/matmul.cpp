@@ -34,7 +34,18 @@ Tensor merge_axes(const Tensor& t, int first, int last) {
     even = even && (stride < 0 || t.strides()[i] == stride);
     stride = t.strides()[i] * t.size(i);
   }
-  return (even ? t : t.contiguous()).reshape(shape);
+  if (even) return t.reshape(shape);
+  if (t.strides()[last - 1] != 1) return t.contiguous().reshape(shape);
+  // What is innermost stays so: rows are copied, not turned.
+  std::vector<int> inward, back;
+  Shape turned;
+  for (int i = 0; i < t.rank(); ++i)
+    if (i < first || i >= last) inward.push_back(i), turned.push_back(t.size(i));
+  for (int i = first; i < last; ++i) inward.push_back(i);
+  turned.push_back(shape[first]);
+  for (int i = 0; i < shape.rank(); ++i)
+    back.push_back(i < first ? i : i == first ? shape.rank() - 1 : i - 1);
+  return t.permute(inward).contiguous().reshape(turned).permute(back);
 }
 
 Tensor with_rank(Tensor t, int rank) {
