@@ -14,9 +14,10 @@ struct Strided {
 };
 
 /// c = a b, or with `add` c += a b; a (m, k), b (k, n), c (m, n), the rows of b and c contiguous
-/// and ldb and ldc elements apart. Without `add` c is not read. The n elements of a row of c come
-/// from the same operations in the same order whatever m, n and their neighbours are: a product may
-/// be cut along m and n without changing a bit.
+/// and ldb, ldc >= n elements apart: ldb also counts the steps along k, so it is never 0. Without
+/// `add` c is not read. The n elements of a row of c come from the same operations in the same
+/// order whatever m, n and their neighbours are: a product may be cut along m and n without
+/// changing a bit.
 ///
 /// T is float or double. AVX2 and AVX-512 give the same bits: each element of a b is one chain of
 /// fused multiply-adds along k. The baseline set, which has none, and double multiply and add; that

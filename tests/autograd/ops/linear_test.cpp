@@ -183,6 +183,26 @@ TEST_CASE("linear: the gradient of what nobody watches takes its place") {
       CHECK(found[i].to_vector<double>() == wanted[i].to_vector<double>());
     CHECK(watched.value().to_vector<double>() ==
           linear(Variable(in[0]), Variable(in[1]), Variable(in[2])).value().to_vector<double>());
+    // It is the same memory, unless the value is watched.
+    for (const bool is_watched : {false, true}) {
+      const void *value = nullptr, *gradient = nullptr;
+      const auto spied = [&](const Variable& x) {
+        const Tensor copy = x.value().clone();
+        value = copy.data<double>();
+        return record("spy", copy, {x}, [&](const Tensor& grad, std::span<GradSlot> slots) {
+          gradient = grad.data<double>();
+          slots[0].take(grad);
+        });
+      };
+      run(
+          [&](const Variables& v) {
+            const Variable h = spied(linear(v[0], v[1], v[2]));
+            if (is_watched) watched = h;
+            return again(h, v);
+          },
+          used);
+      CHECK((value == gradient) == !is_watched);
+    }
     // Something else has a gradient for it.
     const auto twice = run(
         [&](const Variables& v) {
