@@ -1,5 +1,5 @@
 // Branch-free exp, tanh and erf that the compiler vectorises inside simd(). Every rounding is
-// explicit (fma, no contraction), so all instruction sets give the same bits. The baseline set
+// spelled out (fma, no contraction), so all instruction sets give the same bits. The baseline set
 // has no fma instruction and is slower by a factor of 20 or more. Errors are the worst ones
 // measured: in f32 over all numbers, in f64 over some millions.
 #pragma once

@@ -13,7 +13,7 @@ namespace longhand::test {
 
 using Settings = std::vector<std::pair<std::string, OptionValue>>;
 
-/// Makes a task; fails unless it reads all options.
+/// Fails unless the task reads every option it is given.
 inline data::Task make(const std::string& task, const Settings& settings, uint64_t seed = 1) {
   Options options("data");
   options.set("task", task);

@@ -72,7 +72,7 @@ TEST_CASE("tasks are listed by name, and each has a summary") {
   }
 }
 
-TEST_CASE("errors for unknown tasks suggest the nearest name and list all") {
+TEST_CASE("unknown tasks are refused, with the nearest and the known ones") {
   CHECK_THAT(
       message_of<ConfigError>([] { task_summary("listop"); }),
       Contains("no task \"listop\"") && Contains("did you mean listops?") && Contains("mqar"));
