@@ -7,6 +7,7 @@
 #include "longhand/autograd/ops/pointwise.h"
 
 namespace longhand {
+using namespace ops;
 namespace {
 
 // pi/2 in parts, each as precise as T: n times the first is exact where it matters, under fma.

@@ -10,6 +10,7 @@
 #include "longhand/core/kernels/reduce.h"
 
 namespace longhand {
+using namespace ops;
 namespace {
 
 // Work is cut into blocks of channels, whose rows of a few dozen times stay in the first cache, and

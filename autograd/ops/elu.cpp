@@ -5,6 +5,7 @@
 #include "longhand/core/math.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable elu(const Variable& x, double alpha) {
   // With alpha < 0 the result would not tell the sign of x.

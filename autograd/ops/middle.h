@@ -6,7 +6,7 @@
 
 #include "longhand/core/tensor.h"
 
-namespace longhand {
+namespace longhand::ops {
 
 /// A dense tensor as it lies in memory, seen from one axis: (outer, count, inner), row-major, where
 /// count is the axis.
@@ -20,4 +20,4 @@ struct Middle {
   }
 };
 
-}  // namespace longhand
+}  // namespace longhand::ops

@@ -7,6 +7,7 @@
 #include "longhand/core/parallel.h"
 
 namespace longhand {
+using namespace ops;
 namespace {
 
 // Column j times f(s_j).
