@@ -1,4 +1,4 @@
-// Variant: one way of letting queries attend to keys. The registry that makes them by name.
+// Variant: one way of letting queries attend to keys.
 #pragma once
 
 #include <functional>
@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "longhand/attention/decoding/decoder.h"
 #include "longhand/core/options.h"
 #include "longhand/nn/module.h"
 
@@ -66,17 +67,6 @@ struct Traits {
 struct Cost {
   double flops = 0;  // a multiply-add is two; 0: not stated
   double bytes = 0;  // beside q, k, v and the result, at once
-};
-
-/// Causal attention one token at a time: what a variant keeps between tokens.
-class Decoder {
- public:
-  virtual ~Decoder() = default;
-  /// The result (B, H, D) for the next token's q (B, H, D), k and v (B, kv_heads, D): the row that
-  /// forward() has there.
-  virtual Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) = 0;
-  /// Of what is kept now.
-  virtual int64_t bytes() const = 0;
 };
 
 /// What keys and what values are made of, (B, M, d) each.
@@ -137,28 +127,5 @@ class Variant : public nn::Module {
   Config config_;
   Traits traits_;
 };
-
-using OptionSet = std::vector<std::pair<std::string, OptionValue>>;
-
-/// What a variant's file tells the registry.
-struct Registration {
-  Traits traits;
-  std::unique_ptr<Variant> (*make)(const nn::Scope&, const Config&);
-  /// The option sets that the conformance suite runs: together every option, and sizes small enough
-  /// that 13 tokens are more than landmarks or slots.
-  std::vector<OptionSet> checked = {{}};
-};
-
-/// The names that make() knows, in the order of variants.def, and those added by add().
-std::vector<std::string> names();
-/// Throws ConfigError for an unknown name, listing the known ones and the nearest.
-const Traits& traits(std::string_view name);
-/// Its Registration::checked.
-const std::vector<OptionSet>& checked_options(std::string_view name);
-/// Constructs a variant. Throws ConfigError for an unknown name, options out of range, or
-/// config.causal where the variant cannot be (with the reason).
-std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, const Config& config);
-/// Adds a variant of your own, from outside the library. Throws ConfigError if the name is taken.
-void add(const std::string& name, const Registration& registration);
 
 }  // namespace longhand::attention

@@ -72,6 +72,20 @@ std::string to_string(const OptionValue& value) {
   return std::visit([](const auto& v) { return text_of(v); }, value);
 }
 
+namespace {
+
+// A list of one means the same as its item, and is written as the item, whichever was given.
+OptionValue canonical(OptionValue value) {
+  if (const auto* const list = std::get_if<std::vector<int64_t>>(&value); list && list->size() == 1)
+    return list->front();
+  if (const auto* const list = std::get_if<std::vector<std::string>>(&value);
+      list && list->size() == 1)
+    return list->front();
+  return value;
+}
+
+}  // namespace
+
 struct Options::State {
   struct Given {
     OptionValue value;
@@ -115,7 +129,7 @@ struct Options::State {
       else
         refuse(key, message);
     }
-    read.insert_or_assign(std::string(key), OptionValue(otherwise));
+    read.insert_or_assign(std::string(key), canonical(OptionValue(otherwise)));
     if (const auto it = substitutes.find(key); it != substitutes.end())
       if (!convert(it->second, otherwise)) refuse(key, message);
     return otherwise;
@@ -138,6 +152,11 @@ void Options::substitute(const std::string& key, OptionValue value) {
 }
 
 bool Options::has(std::string_view key) const { return state_->given.contains(key); }
+
+bool Options::is_optional(std::string_view key) const {
+  const auto it = state_->given.find(key);
+  return it != state_->given.end() && it->second.optional;
+}
 
 void Options::erase(std::string_view key) {
   if (const auto it = state_->given.find(key); it != state_->given.end()) state_->given.erase(it);
@@ -173,6 +192,22 @@ double Options::get_double(std::string_view key, double otherwise, double low, d
                        else
                          return false;
                        return std::isfinite(to) && low <= to && to <= high;
+                     });
+}
+
+double Options::get_double(std::string_view key, double default_value,
+                           const std::function<bool(double)>& fits,
+                           const std::string& range) const {
+  return state_->get(key, default_value,
+                     "expected a finite number" + (range.empty() ? "" : " " + range),
+                     [&](const OptionValue& value, double& to) {
+                       if (const double* const d = std::get_if<double>(&value))
+                         to = *d;
+                       else if (const int64_t* const i = std::get_if<int64_t>(&value))
+                         to = static_cast<double>(*i);
+                       else
+                         return false;
+                       return std::isfinite(to) && fits(to);
                      });
 }
 
@@ -217,6 +252,24 @@ std::vector<int64_t> Options::get_ints(std::string_view key,
                        to.clear();
                        return true;
                      });
+}
+
+std::vector<std::string> Options::get_choices(std::string_view key,
+                                              const std::vector<std::string>& default_value,
+                                              const std::vector<std::string>& choices) const {
+  return state_->get(
+      key, default_value, "expected one or a list of " + joined(choices),
+      [&](const OptionValue& value, std::vector<std::string>& to) {
+        if (const auto* const list = std::get_if<std::vector<std::string>>(&value))
+          to = *list;
+        else if (const auto* const word = std::get_if<std::string>(&value))
+          to = {*word};
+        else
+          return false;
+        return !to.empty() && std::all_of(to.begin(), to.end(), [&](const auto& word) {
+          return std::find(choices.begin(), choices.end(), word) != choices.end();
+        });
+      });
 }
 
 void Options::require(bool ok, std::string_view key, const std::string& message) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -36,6 +37,8 @@ class Options {
            bool optional = false);
   /// Whether a value was set. Asking is not reading.
   bool has(std::string_view key) const;
+  /// Whether a value was set as optional.
+  bool is_optional(std::string_view key) const;
   void erase(std::string_view key);
 
   bool get_bool(std::string_view key, bool otherwise) const;
@@ -47,12 +50,19 @@ class Options {
   double get_double(std::string_view key, double otherwise,
                     double low = -std::numeric_limits<double>::infinity(),
                     double high = std::numeric_limits<double>::infinity()) const;
+  /// A finite number for which fits() holds; `range` tells which, such as "above 0".
+  double get_double(std::string_view key, double default_value,
+                    const std::function<bool(double)>& fits, const std::string& range) const;
   std::string get_string(std::string_view key, const std::string& otherwise) const;
   /// One of `choices`; the error lists them, and the nearest.
   std::string get_choice(std::string_view key, const std::string& otherwise,
                          const std::vector<std::string>& choices) const;
   /// A single integer counts as a list of one.
   std::vector<int64_t> get_ints(std::string_view key, const std::vector<int64_t>& otherwise) const;
+  /// One or more of `choices`; a single word counts as a list of one.
+  std::vector<std::string> get_choices(std::string_view key,
+                                       const std::vector<std::string>& default_value,
+                                       const std::vector<std::string>& choices) const;
 
   /// For looking without doing: from here on, reading `key` gives this value, while effective()
   /// tells the one that it would have been.

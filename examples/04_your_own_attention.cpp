@@ -5,8 +5,8 @@
 #include <cmath>
 #include <iostream>
 
-#include "longhand/attention/conformance.h"
-#include "longhand/attention/transformer.h"
+#include "longhand/attention/conformance/conformance.h"
+#include "longhand/attention/model/transformer.h"
 #include "longhand/autograd/ops.h"
 
 using namespace longhand;

@@ -5,7 +5,7 @@
 // of keys and values, then some of the keys again, whose values must be remembered.
 #include <iostream>
 
-#include "longhand/attention/transformer.h"
+#include "longhand/attention/model/transformer.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/data/loader.h"
 #include "longhand/train/metrics.h"

@@ -1,4 +1,5 @@
 #include "longhand/train/bench.h"
+#include "longhand/attention/registry.h"
 
 #include <sys/resource.h>
 

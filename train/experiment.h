@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "longhand/attention/transformer.h"
+#include "longhand/attention/model/transformer.h"
 #include "longhand/data/dataset.h"
 #include "longhand/data/loader.h"
 #include "longhand/train/checkpoint/checkpoint.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "longhand/attention/transformer.h"
+#include "longhand/attention/model/transformer.h"
 
 namespace longhand::train {
 

@@ -13,8 +13,8 @@
 #include <algorithm>
 #include <numbers>
 
+#include "longhand/attention/bases/random_features.h"
 #include "longhand/attention/conformance/tools.h"
-#include "longhand/attention/random_features.h"
 
 namespace longhand::attention::conformance {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "longhand/attention/conformance.h"
+#include "longhand/attention/conformance/conformance.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/error.h"
 

@@ -23,11 +23,12 @@
 #include <optional>
 #include <vector>
 
-#include "longhand/attention/decoder.h"
-#include "longhand/attention/dropout_option.h"
+#include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/bases/random_features.h"
+#include "longhand/attention/bases/random_state.h"
+#include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"
-#include "longhand/attention/random_features.h"
-#include "longhand/attention/random_state.h"
+#include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/gemm.h"
 #include "longhand/core/linalg.h"

@@ -19,8 +19,9 @@
 #include <numbers>
 #include <optional>
 
-#include "longhand/attention/dropout_option.h"
-#include "longhand/attention/kernel_variant.h"
+#include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/bases/feature_attention.h"
+#include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/view.h"
@@ -91,10 +92,10 @@ void identity(Tensor& w, const Generator&) {  // (H, D, D)
   w.reshape({H, D * D}).slice(1, 0, D * D, D + 1).fill(1);
 }
 
-class Linear final : public KernelVariant {
+class Linear final : public FeatureAttention {
  public:
   Linear(const nn::Scope& scope_, const Config& config)
-      : KernelVariant(scope_, config),
+      : FeatureAttention(scope_, config),
         map_(config.options.get_choice(
             "feature_map", "elu1",
             {"elu1", "relu", "squared_relu", "exp", "taylor2", "cosformer", "hedgehog"})) {

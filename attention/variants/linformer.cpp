@@ -16,9 +16,10 @@
 #include <optional>
 #include <vector>
 
-#include "longhand/attention/dropout_option.h"
+#include "longhand/attention/bases/dropout_option.h"
 #include "longhand/attention/mask.h"
-#include "longhand/attention/tiled_attention.h"
+#include "longhand/attention/ops/softmax_attention.h"
+#include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 
@@ -123,13 +124,13 @@ class Linformer final : public Variant {
       return inputs_ ? x : compress(x, mask.lengths, values);
     };
     const Variable keys = slots(k, false), values = slots(v, true);
-    TiledAttentionOptions options;
+    SoftmaxAttentionOptions options;
     options.scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
     if (kind_ != "linear" && mask.lengths.defined())
       options.key_lengths = filled_slots(mask.lengths);
     if (pass.training) options.dropout = dropout_;
     if (options.dropout > 0) options.generator = pass.random.fork(full_name());
-    return tiled_attention(q, keys, values, options);
+    return softmax_attention(q, keys, values, options);
   }
 
   void read_k() {

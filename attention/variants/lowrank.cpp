@@ -12,9 +12,10 @@
 #include <cmath>
 #include <limits>
 
-#include "longhand/attention/decoder.h"
-#include "longhand/attention/dropout_option.h"
+#include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"
+#include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 

@@ -1,9 +1,9 @@
 // Uniform attention: what is left of softmax attention when no score differs from any other.
 //
 //   out_i = mean of v_j over the real tokens j (causal: over j <= i)
-#include "longhand/attention/decoder.h"
-#include "longhand/attention/dropout_option.h"
-#include "longhand/attention/variant.h"
+#include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 
 namespace longhand::attention {

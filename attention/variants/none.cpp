@@ -2,9 +2,9 @@
 // looking at other tokens.
 //
 //   out_i = v_i
-#include "longhand/attention/decoder.h"
-#include "longhand/attention/dropout_option.h"
-#include "longhand/attention/variant.h"
+#include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/registry.h"
 
 namespace longhand::attention {
 namespace {

@@ -29,10 +29,11 @@
 #include <optional>
 #include <vector>
 
-#include "longhand/attention/dropout_option.h"
+#include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/mask.h"
-#include "longhand/attention/random_state.h"
-#include "longhand/attention/tiled_attention.h"
+#include "longhand/attention/ops/softmax_attention.h"
+#include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/parallel.h"
 #include "longhand/nn/init.h"
@@ -212,9 +213,9 @@ class Nystrom final : public Variant {
   // softmax(τ q kᵀ) v of (B, N, H, D) without the N x M weights.
   static Variable attention_to(const Variable& k, const Variable& v, const Variable& q,
                                const Tensor& lengths) {
-    TiledAttentionOptions options;
+    SoftmaxAttentionOptions options;
     options.key_lengths = lengths;
-    return tiled_attention(q, k, v, options);
+    return softmax_attention(q, k, v, options);
   }
 
   Variable through_landmarks(const Variable& q, const Variable& k, const Variable& v,

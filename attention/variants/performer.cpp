@@ -18,10 +18,11 @@
 #include <cmath>
 #include <limits>
 
-#include "longhand/attention/dropout_option.h"
-#include "longhand/attention/efficient_attention.h"
+#include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/bases/random_features.h"
 #include "longhand/attention/mask.h"
-#include "longhand/attention/random_features.h"
+#include "longhand/attention/registry.h"
+#include "longhand/attention/variants/efficient.h"
 #include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
@@ -56,10 +57,10 @@ Variable so_far(const Variable& x) {
   return gather(x, 1, index);
 }
 
-class Performer final : public RandomFeatureVariant {
+class Performer final : public RandomFeatureAttention {
  public:
   Performer(const nn::Scope& scope_, const Config& config)
-      : RandomFeatureVariant(scope_, config, read_kernel(config.options) == "trigonometric_bias"),
+      : RandomFeatureAttention(scope_, config, read_kernel(config.options) == "trigonometric_bias"),
         kernel_(read_kernel(config.options)) {
     refuse_dropout(config, "performer");
     const bool positive = kernel_ == "positive" || kernel_ == "hyperbolic";
@@ -115,7 +116,7 @@ class Performer final : public RandomFeatureVariant {
   Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                   const nn::Pass& pass) override {
     return reference_ ? attend_as_references(q, k, v, mask)
-                      : RandomFeatureVariant::attend(q, k, v, mask, pass);
+                      : RandomFeatureAttention::attend(q, k, v, mask, pass);
   }
 
   // With u = w_l·x̂: exp(u - |x̂|²/2 - max u) + eps, the maximum over the features of each query, and
@@ -144,7 +145,7 @@ class Performer final : public RandomFeatureVariant {
     if (real.defined()) c = where(real, c, -std::numeric_limits<double>::infinity());
     c = max(c, 1, true);
     if (real.defined()) c = where(not_empty(mask.lengths), c, 0.0);
-    return kernel_attention(fq, map(k, uk, c) + eps_, v, {.key_lengths = mask.lengths});
+    return linear_attention(fq, map(k, uk, c) + eps_, v, {.key_lengths = mask.lengths});
   }
 
   std::string kernel_;

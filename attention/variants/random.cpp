@@ -7,9 +7,10 @@
 // it and on (head, i, j), so any length has the R of a longer one's corner.
 #include <limits>
 
-#include "longhand/attention/dropout_option.h"
+#include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/mask.h"
-#include "longhand/attention/random_state.h"
+#include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/parallel.h"
 

@@ -13,8 +13,9 @@
 // counted, and a guard can be chosen.
 #include <cmath>
 
-#include "longhand/attention/dropout_option.h"
-#include "longhand/attention/random_features.h"
+#include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/bases/random_features.h"
+#include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 
@@ -25,10 +26,10 @@ bool read_bias(const Options& options) {
   return options.get_choice("waves", "sin_cos", {"sin_cos", "cos_bias"}) == "cos_bias";
 }
 
-class Rff final : public RandomFeatureVariant {
+class Rff final : public RandomFeatureAttention {
  public:
   Rff(const nn::Scope& scope_, const Config& config)
-      : RandomFeatureVariant(scope_, config, read_bias(config.options)),
+      : RandomFeatureAttention(scope_, config, read_bias(config.options)),
         kernel_(config.options.get_choice("kernel", "softmax", {"softmax", "gaussian", "rfa"})) {
     refuse_dropout(config, "rff");
     const double D = static_cast<double>(config.head_dim);

@@ -2,15 +2,16 @@
 //
 //   O = softmax(τ Q Kᵀ + B) V,  τ = 1 / sqrt(D)
 //
-// Tile by tile in memory O(N) (tiled_attention.h), or as written, with the N x M probabilities: the
+// Tile by tile in memory O(N) (softmax_attention.h), or as written, with the N x M probabilities: the
 // oracle of all others, and the way for masks that are N x M themselves.
 #include <cmath>
 #include <limits>
 
-#include "longhand/attention/decoder.h"
-#include "longhand/attention/dropout_option.h"
-#include "longhand/attention/probability_dropout.h"
-#include "longhand/attention/tiled_attention.h"
+#include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/ops/softmax_attention.h"
+#include "longhand/attention/ops/tile/probability_dropout.h"
+#include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
@@ -69,15 +70,15 @@ class Softmax final : public Variant {
     const double p = pass.training ? dropout_ : 0;
     const Generator random = pass.random.fork(full_name());
     if (takes_all(mask))
-      return tiled_attention(q, k, v,
-                             {.scale = scale_,
-                              .causal = config().causal,
-                              .window = window_,
-                              .key_lengths = mask.lengths,
-                              .query_lengths = mask.lengths,
-                              .slopes = slopes_,
-                              .dropout = p,
-                              .generator = random});
+      return softmax_attention(q, k, v,
+                               {.scale = scale_,
+                                .causal = config().causal,
+                                .window = window_,
+                                .key_lengths = mask.lengths,
+                                .query_lengths = mask.lengths,
+                                .slopes = slopes_,
+                                .dropout = p,
+                                .generator = random});
     const Variable keys = permute(k, {0, 2, 3, 1});                    // (B, H, D, M)
     Variable scores = matmul(permute(q, {0, 2, 1, 3}), keys, scale_);  // (B, H, N, M)
     if (!slopes_.empty()) scores = scores + Variable(distances(N, q.dtype()));

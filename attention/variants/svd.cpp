@@ -21,8 +21,9 @@
 #include <limits>
 #include <vector>
 
-#include "longhand/attention/dropout_option.h"
+#include "longhand/attention/bases/dropout_option.h"
 #include "longhand/attention/mask.h"
+#include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/linalg.h"
 #include "longhand/core/parallel.h"

@@ -11,7 +11,8 @@
 #include <cmath>
 #include <limits>
 
-#include "longhand/attention/dropout_option.h"
+#include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 
 namespace longhand::attention {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "longhand/attention/variant.h"
+#include "longhand/attention/registry.h"
 #include "longhand/autograd/gradcheck.h"
 #include "longhand/autograd/ops.h"
 #include "tests/support/catch.h"

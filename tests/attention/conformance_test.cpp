@@ -1,7 +1,7 @@
 // What every variant promises: the conformance suite, and what it does not speak of.
 #include <set>
 
-#include "longhand/attention/conformance.h"
+#include "longhand/attention/conformance/conformance.h"
 #include "tests/attention/attention_check.h"
 
 using namespace longhand;

@@ -3,7 +3,7 @@
 // full speed would have twice the rate.
 #include <benchmark/benchmark.h>
 
-#include "longhand/attention/tiled_attention.h"
+#include "longhand/attention/ops/softmax_attention.h"
 #include "tests/bench/peak.h"
 
 using namespace longhand;
@@ -18,11 +18,11 @@ void attention_bench(benchmark::State& state, Direction direction, bool causal, 
   const int64_t heads = std::max<int64_t>(2, 16384 / N);  // 16384 tokens and two heads, as trained
   const Tensor qkv = normal({1, N, 3, heads, D}, 1), cotangent = normal({1, N, heads, D}, 2);
   const Variable q(qkv.select(2, 0), true), k(qkv.select(2, 1), true), v(qkv.select(2, 2), true);
-  const attention::TiledAttentionOptions options{.causal = causal, .dropout = dropout};
+  const attention::SoftmaxAttentionOptions options{.causal = causal, .dropout = dropout};
   Turns turns;
   for (auto _ : state) {
     Variable out;
-    double time = seconds([&] { out = attention::tiled_attention(q, k, v, options); });
+    double time = seconds([&] { out = attention::softmax_attention(q, k, v, options); });
     if (direction == backward_pass) time = seconds([&] { backward(out, cotangent); });
     for (Variable x : {q, k, v}) x.zero_grad();
     state.SetIterationTime(time);

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "longhand/attention/variant.h"
+#include "longhand/attention/registry.h"
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "tests/cli/program.h"
 #include "tests/cli/tiny.h"

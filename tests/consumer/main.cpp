@@ -1,7 +1,7 @@
 // Trains one step of a tiny model: every layer is linked and runs.
 #include <iostream>
 
-#include "longhand/attention/transformer.h"
+#include "longhand/attention/model/transformer.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/gemm.h"
 #include "longhand/train/optimizer.h"

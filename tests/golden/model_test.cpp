@@ -5,7 +5,7 @@
 // clipping); losses (T) and grad_norms (T, before clipping).
 #include <cmath>
 
-#include "longhand/attention/transformer.h"
+#include "longhand/attention/model/transformer.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/train/optimizer.h"
 #include "longhand/train/schedule.h"

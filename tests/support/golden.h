@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "longhand/attention/variant.h"
+#include "longhand/attention/registry.h"
 #include "longhand/core/options.h"
 
 namespace longhand::test {

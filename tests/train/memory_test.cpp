@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "longhand/attention/transformer.h"
+#include "longhand/attention/model/transformer.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/storage.h"
 #include "longhand/train/experiment.h"

@@ -14,7 +14,8 @@
 #include <optional>
 #include <set>
 
-#include "longhand/attention/transformer.h"
+#include "longhand/attention/model/transformer.h"
+#include "longhand/attention/registry.h"
 #include "longhand/core/parallel.h"
 #include "longhand/train/bench.h"
 #include "longhand/train/cli/common.h"

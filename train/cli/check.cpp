@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "longhand/attention/conformance.h"
+#include "longhand/attention/conformance/conformance.h"
 #include "longhand/train/cli/common.h"
 
 namespace longhand::cli {

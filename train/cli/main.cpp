@@ -318,7 +318,7 @@ class Program {
     c.footer(
         "With --set attention.KEY=VALUE the invariants run for these options of one --variant;\n"
         "otherwise for those that cover all its options, followed by its limits and statistics.\n"
-        "Suites over variants of your own: longhand/attention/conformance.h.");
+        "Suites over variants of your own: longhand/attention/conformance/conformance.h.");
   }
 
   void add_bench() {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "longhand/attention/variant.h"
+#include "longhand/attention/registry.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/progress.h"
 

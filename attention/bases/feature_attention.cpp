@@ -1,0 +1,220 @@
+#include "longhand/attention/bases/feature_attention.h"
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/mask.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/core/parallel.h"
+#include "longhand/core/simd.h"
+
+namespace longhand::attention {
+namespace {
+
+using Features = FeatureAttention::Features;
+
+constexpr double never = -std::numeric_limits<double>::infinity();
+
+Variable largest(const Variable& x, int axis) { return max(x.detach(), axis, true); }
+
+// The logarithms of features, where they are given as products.
+Features written_out(const Features& f) {
+  if (!f.projection.defined()) return f;
+  const Variable W(f.projection);
+  const auto project = [&](const Variable& x) {
+    return W.rank() == 3 ? linear_of_heads(x, W) : linear(x, W);
+  };
+  const Variable key = project(f.key);
+  if (f.half_norm == 0) return {project(f.query), key, true};
+  return {project(f.query), key - affine(sum(square(f.key), {-1}, true), f.half_norm), true};
+}
+
+// Of a factor e^h_j of a whole key's features, exp(h_j - max_j h_j) is left, the maximum over real
+// tokens; the rest cancels.
+Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, const Guard& guard,
+                       Tensor* normalisers) {
+  const Tensor& lengths = mask.lengths;
+  Variable key = f.key;
+  if (f.key_log.defined()) {
+    Variable h = f.key_log;
+    if (lengths.defined()) h = where(real_tokens(lengths, v.size(1)), h, never);
+    Variable c = largest(h, 1);
+    // Of an empty sequence it is -inf; then anything finite will do.
+    if (lengths.defined()) c = where(not_empty(lengths), c, 0.0);
+    key = key * exp(h - c);
+  }
+  return linear_attention(f.query, key, v,
+                          {.exponentials = f.logarithms,
+                           .projection = f.projection,
+                           .half_norm = f.half_norm,
+                           .key_lengths = lengths,
+                           .guard = guard},
+                          normalisers);
+}
+
+// A causal query must not know the maximum of later keys: c_j is one over j' <= j. Padding, at the
+// end, comes after all real tokens.
+Variable causal_sums(const Features& f, const Variable& v) {
+  if (f.logarithms)
+    return causal_kernel_sums(
+        f.query, f.key, v,
+        {.exponentials = true, .projection = f.projection, .half_norm = f.half_norm});
+  if (!f.key_log.defined()) return causal_kernel_sums(f.query, f.key, v);
+  const Tensor c = running_max(f.key_log.value().squeeze(3));
+  return causal_kernel_sums(f.query, f.key * exp(f.key_log - Variable(c.unsqueeze(3))), v,
+                            {.log_scale = c});
+}
+
+// S_t = e^(c_(t-1) - c_t) S_(t-1) + e^(h_t - c_t) fk_t [v_t, 1]ᵀ,  c_t = max(c_(t-1), h_t)
+// out_t = fq_t S_t, normalised
+class KernelDecoder final : public Decoder {
+ public:
+  KernelDecoder(const FeatureAttention& variant, int64_t batch)
+      : variant_(variant), batch_(batch) {}
+
+  Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) override {
+    const NoGrad no_grad;
+    check<ShapeError>(q.rank() == 3 && q.size(0) == batch_, "decoder: q (", batch_,
+                      ", H, D) is wanted, not ", q.shape());
+    const int64_t H = q.size(1), D = v.size(2);
+    Features f = written_out(variant_.features(
+        Variable(q.unsqueeze(1)), Variable(repeat_groups(k, H).unsqueeze(1)), position_++));
+    Variable h = f.key_log;
+    if (f.logarithms) {
+      h = largest(f.key, 3);
+      f.key = exp(f.key - h);
+      f.query = exp(f.query - largest(f.query, 3));
+    }
+    const int64_t m = f.key.size(3);
+    if (!state_.defined()) {
+      state_ = Tensor::zeros({batch_, H, m, D + 1}, q.dtype());
+      log_scale_.assign(batch_ * H, never);
+    }
+    Tensor sums = Tensor::zeros({batch_, 1, H, D + 1}, q.dtype());
+    const Tensor fq = f.query.value().contiguous(), fk = f.key.value().contiguous();
+    const Tensor vs = repeat_groups(v, H).contiguous();
+    const std::vector<double> hs =
+        h.defined() ? h.value().to_vector<double>() : std::vector<double>(batch_ * H, 0.0);
+    dispatch_float(q.dtype(), [&]<class T>() {
+      parallel_for(batch_ * H, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {  // b H + head
+          double& c = log_scale_[r];
+          const double next = std::max(c, hs[r]);
+          const T decay = static_cast<T>(std::exp(c - next));
+          const T weight = static_cast<T>(std::exp(hs[r] - next));
+          c = next;
+          const T *const pq = fq.data<T>() + r * m, *const pk = fk.data<T>() + r * m;
+          const T* const value = vs.data<T>() + r * D;
+          T *const S = state_.data<T>() + r * m * (D + 1), *const out =
+                                                               sums.data<T>() + r * (D + 1);
+          simd([&] {
+            for (int64_t l = 0; l < m; ++l) {
+              T* const row = S + l * (D + 1);
+              const T key = weight * pk[l], query = pq[l];
+              for (int64_t d = 0; d < D; ++d) {
+                row[d] = decay * row[d] + key * value[d];
+                out[d] += query * row[d];
+              }
+              row[D] = decay * row[D] + key;
+              out[D] += query * row[D];
+            }
+          });
+        }
+      });
+    });
+    return normalised(Variable(sums), variant_.guard()).value().squeeze(1);
+  }
+
+  int64_t bytes() const override {
+    return state_.defined() ? state_.numel() * static_cast<int64_t>(size_of(state_.dtype())) +
+                                  static_cast<int64_t>(log_scale_.size() * sizeof(double))
+                            : 0;
+  }
+
+ private:
+  const FeatureAttention& variant_;
+  int64_t batch_, position_ = 0;
+  Tensor state_;                   // (B, H, m, D + 1)
+  std::vector<double> log_scale_;  // (B, H)
+};
+
+}  // namespace
+
+Variable FeatureAttention::attend(const Variable& q, const Variable& k, const Variable& v,
+                                  const Mask& mask, const nn::Pass& pass) {
+  const Features f = features(q, k, 0);
+  Variable out;
+  Tensor normalisers;  // (B, N, H)
+  if (config().causal) {
+    const Variable sums = causal_sums(f, v);
+    normalisers = sums.value().select(3, v.size(3));
+    out = normalised(sums, guard_);
+  } else {
+    out = attend_to_all(f, v, mask, guard_, &normalisers);
+  }
+  // Recomputation records gradients once, as does a pass without it: nothing counts twice.
+  if (nonpositive_ && pass.training && grad_enabled())
+    std::atomic_ref(*nonpositive_->mutable_value().data<int64_t>()) +=
+        nonpositive_normalisers(normalisers, mask.lengths);
+  return out;
+}
+
+std::unique_ptr<Decoder> FeatureAttention::make_decoder(int64_t batch) const {
+  return std::make_unique<KernelDecoder>(*this, batch);
+}
+
+void FeatureAttention::set_cost(int64_t features, double flops_a_token) {
+  features_ = features;
+  flops_a_token_ = flops_a_token;
+}
+
+// Per head, for D + 1 columns of values: features, their products with the values and with the
+// queries; causal chunks of C tokens also weigh C keys a query. Of their states few are kept.
+Cost FeatureAttention::cost(int64_t queries, int64_t keys) const {
+  const double N = static_cast<double>(queries), M = static_cast<double>(keys);
+  const double m = static_cast<double>(features_), E = static_cast<double>(config().head_dim + 1);
+  double flops = (N + M) * (flops_a_token_ + 2 * m * E);
+  double numbers = (N + M) * m + M * E + m * E;
+  if (config().causal) {
+    const double C = std::min(static_cast<double>(causal_chunk), N);
+    flops += 2 * N * C * (m + E);
+    numbers += std::ceil(N / (4 * C)) * m * E;
+  }
+  const double heads = static_cast<double>(config().heads);
+  return {heads * flops, heads * numbers * static_cast<double>(size_of(parameter_dtype()))};
+}
+
+// A causal mask cuts the product of features.
+std::optional<int64_t> FeatureAttention::rank(int64_t tokens) const {
+  if (config().causal || features_ >= tokens) return {};
+  return features_;
+}
+
+void FeatureAttention::count_nonpositive() {
+  nonpositive_.emplace(scope("nonpositive_normalizers"), Tensor::zeros({}, DType::i64));
+}
+
+void FeatureAttention::read_guard(double unit) {
+  const Options& options = config().options;
+  const std::string kind = options.get_choice("guard", "none", {"none", "add", "clamp"});
+  if (kind != "none") {
+    guard_.kind = kind == "add" ? Guard::Kind::add : Guard::Kind::clamp;
+    guard_.eps = unit * options.get_double("guard_eps", kind == "add" ? 1e-6 : 1e-2, 1e-30);
+    mutable_traits().averages = false;
+  }
+  count_nonpositive();
+}
+
+std::map<std::string, double> FeatureAttention::own_metrics() const {
+  if (!nonpositive_) return {};
+  return {{"nonpositive_normalizers", nonpositive_->value().item()}};
+}
+
+Variable linear_of_heads(const Variable& x, const Variable& W) {
+  return transpose(matmul(transpose(x, 1, 2), transpose(W, 1, 2)), 1, 2);
+}
+
+}  // namespace longhand::attention

@@ -1,0 +1,165 @@
+#include "longhand/attention/bases/random_features.h"
+
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "longhand/attention/bases/random_state.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/core/linalg.h"
+
+namespace longhand::attention {
+namespace {
+
+// Rows of the wanted norm, from unit vectors: block(i) gives the next `dim` of them as (dim, dim).
+template <class F>
+Tensor rows_of_blocks(const Generator& generator, int64_t features, int64_t dim, RowNorm norm,
+                      F block) {
+  Tensor w = Tensor::empty({features, dim}, DType::f64);
+  const Tensor lengths = draw_gaussian(generator.fork("norm"), features, dim, norm);
+  const double* g = lengths.data<double>();
+  double* out = w.data<double>();
+  Tensor unit;
+  for (int64_t row = 0; row < features; ++row, out += dim, g += dim) {
+    if (row % dim == 0) unit = block(generator.fork("block").fork(row / dim));
+    double square = 0;
+    for (int64_t d = 0; d < dim; ++d) square += g[d] * g[d];
+    for (int64_t d = 0; d < dim; ++d) out[d] = std::sqrt(square) * unit.at({row % dim, d});
+  }
+  return w;
+}
+
+// (dim, dim), orthogonal.
+Tensor random_rotations(const Generator& generator, int64_t dim) {
+  Tensor q = Tensor::zeros({dim, dim}, DType::f64);
+  double* const p = q.data<double>();
+  RandomStream random(generator);
+  for (int64_t i = 0; i < dim; ++i) p[i * dim + i] = random.bits() & 1 ? 1 : -1;
+  // Each brings E q_ij² nearer to 1/D by a factor 1 - 1/(D - 1). After D ln D of them those of the
+  // diagonal are still up to 2/D, which biases estimates; after three times as many, 1/D + D^-3.
+  const auto rotations =
+      3 * dim * static_cast<int64_t>(std::ceil(std::log(static_cast<double>(dim))));
+  for (int64_t r = 0; r < rotations; ++r) {  // of columns i and j
+    const auto i = static_cast<int64_t>(random.below(dim));
+    const auto j = (i + 1 + static_cast<int64_t>(random.below(dim - 1))) % dim;
+    const double angle = 2 * std::numbers::pi * random.uniform();
+    const double c = std::cos(angle), s = std::sin(angle);
+    for (int64_t row = 0; row < dim; ++row) {
+      double &a = p[row * dim + i], &b = p[row * dim + j];
+      const double turned = c * a - s * b;
+      b = s * a + c * b;
+      a = turned;
+    }
+  }
+  return q;
+}
+
+double over_root(int64_t n) { return 1 / std::sqrt(static_cast<double>(n)); }
+
+}  // namespace
+
+Tensor draw_gaussian(const Generator& generator, int64_t features, int64_t dim, RowNorm norm) {
+  Tensor w = Tensor::empty({features, dim}, DType::f64);
+  fill_normal(w, generator);
+  if (norm == RowNorm::chi) return w;
+  return rms_norm(Variable(w), {}, 0).value();  // mean square 1: the norm is sqrt(D)
+}
+
+Tensor draw_orthogonal(const Generator& generator, int64_t features, int64_t dim, RowNorm norm) {
+  return rows_of_blocks(generator, features, dim, norm, [dim](const Generator& block) {
+    return qr(draw_gaussian(block, dim, dim)).q.transpose(0, 1);
+  });
+}
+
+Tensor draw_givens(const Generator& generator, int64_t features, int64_t dim, RowNorm norm) {
+  return rows_of_blocks(generator, features, dim, norm,
+                        [dim](const Generator& block) { return random_rotations(block, dim); });
+}
+
+Variable exponents(Estimator estimator, const Variable& u) {
+  return estimator == Estimator::hyperbolic ? concat({u, -u}, -1) : u;
+}
+
+Variable waves(const Variable& u, const Tensor& phases) {
+  if (!phases.defined()) return cos_sin(u);
+  return slice(cos_sin(u + Variable(phases)), -1, 0, u.size(-1));
+}
+
+Variable half_square(const Variable& x, double scale) {
+  return affine(sum(square(x), {-1}, true), scale * scale / 2);
+}
+
+Tensor softmax_features(Estimator estimator, const Tensor& x, const Tensor& W,
+                        const Tensor& phases) {
+  const Variable h = half_square(Variable(x), 1);
+  const bool has_waves =
+      estimator == Estimator::trigonometric || estimator == Estimator::trigonometric_bias;
+  if (has_waves) return (Variable(gaussian_features(x, W, phases)) * exp(h)).value();
+  const Variable t = exponents(estimator, linear(Variable(x), Variable(W))) - h;
+  return affine(exp(t), over_root(t.size(-1))).value();
+}
+
+Tensor gaussian_features(const Tensor& x, const Tensor& W, const Tensor& phases) {
+  const double scale = over_root(W.size(0)) * (phases.defined() ? std::numbers::sqrt2 : 1);
+  return affine(waves(linear(Variable(x), Variable(W)), phases), scale).value();
+}
+
+RandomFeatureAttention::RandomFeatureAttention(const nn::Scope& scope_, const Config& config,
+                                               bool with_phases)
+    : FeatureAttention(scope_, config),
+      count_(config.options.get_int("features", 256, 1, 1 << 20)),
+      how_(config.options.get_choice("draw", "orthogonal", {"orthogonal", "iid", "givens"})),
+      norm_(config.options.get_choice("norm", "chi", {"chi", "sqrt_d"}) == "chi" ? RowNorm::chi
+                                                                                 : RowNorm::sqrt_d),
+      per_head_(config.options.get_choice("heads", "shared", {"shared", "per_head"}) == "per_head"),
+      redraw_interval_(config.options.get_int("redraw_interval", 1000, 0)),
+      random_state_(scope("random_state"), state_tensor(init_random().fork("features"))),
+      redraws_(scope("redraws"), Tensor::zeros({}, DType::i64)),
+      steps_(scope("steps"), Tensor::zeros({}, DType::i64)),
+      features_(scope("features"), draw()) {
+  if (with_phases) phases_.emplace(scope("phases"), draw_phases());
+}
+
+// Of the draw that the counters stand at.
+Generator RandomFeatureAttention::generator() const {
+  return generator_of(random_state_.value())
+      .fork(static_cast<uint64_t>(*redraws_.value().data<int64_t>()));
+}
+
+Tensor RandomFeatureAttention::draw() const {
+  const auto draw_one = how_ == "orthogonal" ? draw_orthogonal
+                        : how_ == "iid"      ? draw_gaussian
+                                             : draw_givens;
+  const int64_t D = config().head_dim;
+  if (!per_head_) return draw_one(generator(), count_, D, norm_).to(parameter_dtype());
+  Tensor w = Tensor::empty({config().heads, count_, D}, parameter_dtype());
+  for (int64_t h = 0; h < config().heads; ++h)
+    copy_into(w.select(0, h), draw_one(generator().fork("head").fork(h), count_, D, norm_));
+  return w;
+}
+
+Tensor RandomFeatureAttention::draw_phases() const {
+  Tensor b =
+      Tensor::empty(per_head_ ? Shape{config().heads, count_} : Shape{count_}, parameter_dtype());
+  fill_uniform(b, generator().fork("phases"), 0, 2 * std::numbers::pi);
+  return b;
+}
+
+void RandomFeatureAttention::on_step() {
+  const int64_t step = ++*steps_.mutable_value().data<int64_t>();
+  if (redraw_interval_ == 0 || step % redraw_interval_ != 0) return;
+  ++*redraws_.mutable_value().data<int64_t>();
+  copy_into(features_.mutable_value(), draw());
+  if (phases_) copy_into(phases_->mutable_value(), draw_phases());
+}
+
+Tensor RandomFeatureAttention::projection(double scale) const {
+  return affine(Variable(features_.value()), scale).value();
+}
+
+Variable RandomFeatureAttention::project(const Variable& x, double scale) const {
+  const Variable W(projection(scale));
+  return per_head_ ? linear_of_heads(x, W) : linear(x, W);
+}
+
+}  // namespace longhand::attention

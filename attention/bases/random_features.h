@@ -1,0 +1,99 @@
+// Random features of the softmax and Gaussian kernels: the estimators, how their projections are
+// drawn, kept, and drawn anew.
+#pragma once
+
+#include <optional>
+
+#include "longhand/attention/bases/feature_attention.h"
+
+namespace longhand::attention {
+
+// ---- projections: W (m, D) in f64 --------------------------------------------------------------
+
+/// How long the rows are.
+enum class RowNorm {
+  chi,    // as rows of N(0, I): then every single row is one, and estimates are unbiased
+  sqrt_d  // sqrt(D), all of them: less variance, and a bias (Choromanski et al. 2020, "SMREG")
+};
+
+/// Independent rows of N(0, I).
+Tensor draw_gaussian(const Generator& generator, int64_t features, int64_t dim,
+                     RowNorm norm = RowNorm::chi);
+/// Rows that are orthogonal within each block of D, of a Haar-distributed Q; the last block is cut
+/// off. Yu et al. 2016 (arXiv 1610.09072); Choromanski et al. 2020 (arXiv 2009.14794), 2.4.
+Tensor draw_orthogonal(const Generator& generator, int64_t features, int64_t dim,
+                       RowNorm norm = RowNorm::chi);
+/// The same with, in place of the Haar-distributed Q, a product of 3 D ceil(ln D) rotations by
+/// random angles in random coordinate planes, and random signs of the rows: near it, without a QR
+/// factorisation.
+Tensor draw_givens(const Generator& generator, int64_t features, int64_t dim,
+                   RowNorm norm = RowNorm::chi);
+
+// ---- estimators --------------------------------------------------------------------------------
+// In these u = W x (…, m) for rows w_l of N(0, I).
+
+/// Of the softmax kernel: E φ(x)·φ(y) = exp(x·y).
+enum class Estimator {
+  positive,           // m^(-1/2) exp(u - |x|²/2)
+  hyperbolic,         // (2m)^(-1/2) [exp(u - |x|²/2), exp(-u - |x|²/2)]
+  trigonometric,      // m^(-1/2) exp(|x|²/2) [cos u, sin u]
+  trigonometric_bias  // (2/m)^(1/2) exp(|x|²/2) cos(u + b), b uniform on [0, 2π)
+};
+
+/// Logarithms of positive features without their norm and constant: u, or [u, -u].
+Variable exponents(Estimator estimator, const Variable& u);
+/// [cos u, sin u], or cos(u + b) if there are phases b, which broadcast.
+Variable waves(const Variable& u, const Tensor& phases = {});
+/// |scale x|² / 2 along the last axis of x, which stays as size 1.
+Variable half_square(const Variable& x, double scale);
+
+/// φ of the softmax kernel, for x (n, D), W (m, D) and, with trigonometric_bias, phases (m): (n, m)
+/// or (n, 2m).
+Tensor softmax_features(Estimator estimator, const Tensor& x, const Tensor& W,
+                        const Tensor& phases = {});
+/// φ of the Gaussian kernel, E φ(x)·φ(y) = exp(-|x - y|²/2): m^(-1/2) [cos u, sin u] or (2/m)^(1/2)
+/// cos(u + b). Rahimi & Recht 2007.
+Tensor gaussian_features(const Tensor& x, const Tensor& W, const Tensor& phases = {});
+
+// ---- variants ----------------------------------------------------------------------------------
+
+/// Base of variants with a random projection. Reads the options
+///   features = 256            m
+///   draw = "orthogonal"       or "iid" or "givens"
+///   norm = "chi"              or "sqrt_d"
+///   heads = "shared"          or "per_head": the buffer "features" is (m, D) or (H, m, D)
+///   redraw_interval = 1000    optimizer steps between fresh draws; 0: never
+/// With phases, there is a buffer "phases" (m) or (H, m). Steps and draws are counted, and the
+/// random state is kept, in buffers: a checkpoint goes on to the same draws.
+class RandomFeatureAttention : public FeatureAttention {
+ protected:
+  RandomFeatureAttention(const nn::Scope& scope, const Config& config, bool with_phases);
+
+  int64_t features_count() const { return count_; }
+  /// scale W.
+  Tensor projection(double scale) const;
+  /// W (scale x) for x (B, N, H, D): (B, N, H, m).
+  Variable project(const Variable& x, double scale) const;
+  /// b, or an undefined tensor.
+  Tensor phases() const { return phases_ ? phases_->value() : Tensor(); }
+
+  void on_step() override;
+
+ private:
+  Tensor draw() const;
+  Tensor draw_phases() const;
+  Generator generator() const;
+
+  int64_t count_;
+  std::string how_;
+  RowNorm norm_;
+  bool per_head_;
+  int64_t redraw_interval_;
+  nn::Buffer random_state_;  // (2) i64, the generator's
+  nn::Buffer redraws_;       // i64, a scalar
+  nn::Buffer steps_;         // i64, a scalar
+  nn::Buffer features_;
+  std::optional<nn::Buffer> phases_;
+};
+
+}  // namespace longhand::attention

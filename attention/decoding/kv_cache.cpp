@@ -1,0 +1,125 @@
+#include "longhand/attention/decoding/kv_cache.h"
+
+#include <cmath>
+#include <vector>
+
+#include "longhand/core/math.h"
+#include "longhand/core/parallel.h"
+#include "longhand/core/simd.h"
+
+namespace longhand::attention {
+namespace {
+
+class CacheDecoder final : public Decoder {
+ public:
+  CacheDecoder(int64_t batch, const Config& config, const CacheScores& scores)
+      : batch_(batch),
+        heads_(config.heads),
+        groups_(config.kv_heads ? config.kv_heads : config.heads),
+        dim_(config.head_dim),
+        scores_(scores) {}
+
+  Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) override {
+    const Shape kv{batch_, groups_, dim_};
+    check<ShapeError>(
+        q.shape() == Shape{batch_, heads_, dim_} && k.shape() == kv && v.shape() == kv,
+        "decoder: q ", Shape{batch_, heads_, dim_}, " and k and v ", kv, " are wanted, not q ",
+        q.shape(), ", k ", k.shape(), ", v ", v.shape());
+    if (length_ == capacity()) grow(q.dtype());
+    copy_into(keys_.select(2, length_), k);
+    copy_into(values_.select(2, length_), v);
+    ++length_;
+    const Tensor queries = q.contiguous();
+    Tensor out = Tensor::empty(q.shape(), q.dtype());
+    dispatch_float(q.dtype(), [&]<class T>() {
+      parallel_for(batch_ * heads_, 1, [&](int64_t begin, int64_t end) {
+        std::vector<T> weights(length_);
+        std::vector<double> sums(dim_);
+        for (int64_t r = begin; r < end; ++r) {  // b H + head
+          const int64_t at = r / heads_ * groups_ + r % heads_ / (heads_ / groups_);
+          attend(queries.data<T>() + r * dim_, keys_.data<T>() + at * capacity() * dim_,
+                 values_.data<T>() + at * capacity() * dim_,
+                 scores_.slopes.empty() ? 0.0 : scores_.slopes[r % heads_], weights.data(),
+                 sums.data(), out.data<T>() + r * dim_);
+        }
+      });
+    });
+    return out;
+  }
+
+  int64_t bytes() const override {
+    return keys_.defined() ? 2 * keys_.numel() * static_cast<int64_t>(size_of(keys_.dtype())) : 0;
+  }
+
+ private:
+  int64_t capacity() const { return keys_.defined() ? keys_.size(2) : 0; }
+
+  void grow(DType dtype) {
+    const Shape larger{batch_, groups_, std::max<int64_t>(16, 2 * capacity()), dim_};
+    for (Tensor* cache : {&keys_, &values_}) {
+      Tensor moved = Tensor::empty(larger, dtype);
+      if (length_) copy_into(moved.slice(2, 0, length_), *cache);
+      *cache = moved;
+    }
+  }
+
+  // For q (D), k and v (t, D), with room for t weights and D sums, which are of blocks of keys.
+  template <class T>
+  void attend(const T* q, const T* k, const T* v, double slope, T* weights, double* sums,
+              T* out) const {
+    constexpr int64_t block = 128;
+    const int64_t D = dim_, n = length_, window = scores_.window;
+    const int64_t first = window > 0 ? std::max<int64_t>(0, n - window) : 0;
+    const T scale = static_cast<T>(scores_.scale), fall = static_cast<T>(slope);
+    const bool distance = scores_.distance, normalized = scores_.normalized;
+    simd([&] {
+      for (int64_t j = first; j < n; ++j) {
+        const T* const key = k + j * D;
+        T sum = 0;
+        if (distance)
+          for (int64_t d = 0; d < D; ++d) sum -= (q[d] - key[d]) * (q[d] - key[d]) / 2;
+        else
+          for (int64_t d = 0; d < D; ++d) sum += q[d] * key[d];
+        weights[j] = scale * sum - fall * static_cast<T>(n - 1 - j);
+      }
+      T most = normalized ? weights[first] : T{0};
+      if (normalized)
+        for (int64_t j = first + 1; j < n; ++j) most = weights[j] > most ? weights[j] : most;
+      double den = 0;
+      std::fill(sums, sums + D, 0.0);
+      for (int64_t j = first; j < n; j += block) {
+        T block_den = 0;
+        std::fill(out, out + D, T{0});
+        for (int64_t l = j; l < std::min(n, j + block); ++l) {
+          const T w = math::exp(weights[l] - most);
+          block_den += w;
+          for (int64_t d = 0; d < D; ++d) out[d] += w * v[l * D + d];
+        }
+        den += static_cast<double>(block_den);
+        for (int64_t d = 0; d < D; ++d) sums[d] += static_cast<double>(out[d]);
+      }
+      for (int64_t d = 0; d < D; ++d) out[d] = static_cast<T>(normalized ? sums[d] / den : sums[d]);
+    });
+  }
+
+  int64_t batch_, heads_, groups_, dim_;
+  CacheScores scores_;
+  int64_t length_ = 0;
+  Tensor keys_, values_;  // (B, G, capacity, D)
+};
+
+}  // namespace
+
+Tensor repeat_groups(const Tensor& x, int64_t heads) {
+  const int64_t B = x.size(0), G = x.size(1), D = x.size(2);
+  if (G == heads) return x;
+  return x.unsqueeze(2).expand({B, G, heads / G, D}).contiguous().reshape({B, heads, D});
+}
+
+std::unique_ptr<Decoder> make_cache_decoder(int64_t batch, const Config& config,
+                                            const CacheScores& scores) {
+  check<ConfigError>(config.causal, config.name, ": only causal attention goes token by token");
+  return std::make_unique<CacheDecoder>(batch, config, scores);
+}
+
+}  // namespace longhand::attention

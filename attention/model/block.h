@@ -1,0 +1,37 @@
+// One Transformer block: attention and a feed-forward network, each on a residual branch.
+#pragma once
+
+#include <optional>
+
+#include "longhand/attention/model/multi_head.h"
+#include "longhand/attention/model/transformer_config.h"
+#include "longhand/nn/dropout.h"
+#include "longhand/nn/feed_forward.h"
+#include "longhand/nn/norm.h"
+
+namespace longhand::attention {
+
+/// One block. Pre-norm: x += attention(norm1(x)); x += mlp(norm2(x)). Post-norm:
+/// x = norm1(x + attention(x)); x = norm2(x + mlp(x)).
+class Block : public nn::Module {
+ public:
+  Block(const nn::Scope& scope, const TransformerConfig& config, const Config& attention);
+  Variable forward(const Variable& x, const Mask& mask, const nn::Pass& pass);
+  /// As MultiHeadAttention::step().
+  Variable step(const Variable& x, Decoder& decoder, int64_t position) const;
+  Variant& kernel() { return attention_.kernel(); }
+
+ private:
+  template <class Attend>
+  Variable apply(const Variable& x, const nn::Pass& pass, const Attend& attend) const;
+
+  bool pre_norm_;
+  nn::Norm norm1_;
+  MultiHeadAttention attention_;
+  nn::Dropout dropout1_;
+  std::optional<nn::Norm> norm2_;
+  std::optional<nn::FeedForward> mlp_;
+  std::optional<nn::Dropout> dropout2_;
+};
+
+}  // namespace longhand::attention

@@ -1,0 +1,159 @@
+#include "longhand/attention/model/transformer.h"
+
+#include "longhand/autograd/ops.h"
+#include "longhand/autograd/recompute.h"
+
+namespace longhand::attention {
+namespace {
+
+// The vector that stands for each sequence: x (B, N, d) to (B, d).
+Variable pool(const Variable& x, const Tensor& lengths, const std::string& pooling) {
+  const int64_t B = x.size(0), N = x.size(1), d = x.size(2);
+  if (pooling == "cls") return select(x, 1, 0);
+  if (pooling == "last") {
+    if (!lengths.defined()) return select(x, 1, N - 1);
+    Tensor last = Tensor::empty({B, 1, d}, DType::i32);
+    for (int64_t b = 0; b < B; ++b) last.select(0, b).fill(lengths.data<int32_t>()[b] - 1);
+    return squeeze(gather(x, 1, last), 1);
+  }
+  if (!lengths.defined()) return mean(x, {1});
+  // Padding does not count: neither in the sum nor in the number it is divided by.
+  Tensor real = Tensor::empty({B, N, 1}, DType::u8);
+  Tensor weight = Tensor::empty({B, 1}, x.dtype());
+  for (int64_t b = 0; b < B; ++b) {
+    const int64_t n = lengths.data<int32_t>()[b];
+    real.select(0, b).slice(0, 0, n).fill(1);
+    real.select(0, b).slice(0, n, N).fill(0);
+    weight.select(0, b).fill(1 / static_cast<double>(n));
+  }
+  return sum(where(real, x, 0), {1}) * Variable(weight);
+}
+
+}  // namespace
+
+Embeddings::Embeddings(const nn::Scope& scope_, const TransformerConfig& config)
+    : Module(scope_),
+      token_(scope("token"), config.vocabulary, config.d_model),
+      position_(scope("position"), config.positions,
+                config.max_length + (!config.per_token && config.pooling == "cls"), config.d_model),
+      dropout_(scope("dropout"), config.dropout) {
+  if (!config.per_token && config.pooling == "cls")
+    class_token_.emplace(scope("class_token"), Shape{config.d_model}, nn::init::normal(0.02));
+}
+
+Variable Embeddings::forward(const Tensor& tokens, const nn::Pass& pass, int64_t first) const {
+  Variable x = token_.forward(tokens);
+  if (class_token_) x = concat({broadcast_to(*class_token_, {x.size(0), 1, x.size(2)}), x}, 1);
+  return dropout_.forward(position_.forward(x, first), pass);
+}
+
+Head::Head(const nn::Scope& scope_, const TransformerConfig& config, const nn::Parameter* tied)
+    : Module(scope_), bias_(scope("bias"), {config.classes}, nn::init::zeros()), tied_(tied) {
+  const int64_t width = config.head_hidden ? config.head_hidden : config.d_model;
+  if (config.head_hidden) hidden_.emplace(scope("hidden"), config.d_model, width);
+  if (!tied)
+    weight_.emplace(scope("weight"), Shape{config.classes, width}, nn::init::xavier_uniform());
+}
+
+Variable Head::forward(const Variable& x, const nn::Norm* norm) const {
+  const Variable weight = tied_ ? *tied_ : *weight_;
+  return hidden_ ? linear(relu(hidden_->forward(x, nn::behind(norm))), weight, bias_)
+                 : linear(x, weight, bias_, nn::behind(norm));
+}
+
+Transformer::Transformer(const nn::Scope& scope_, const TransformerConfig& config)
+    : Module(scope_),
+      config_(config),
+      embeddings_(scope("embeddings"), config),
+      blocks_(scope("blocks")),
+      head_(scope("head"), config, config.tied_embeddings ? &embeddings_.token_weight() : nullptr) {
+  Config attention;
+  attention.heads = config.heads;
+  attention.head_dim = config.d_model / config.heads;
+  attention.kv_heads = config.kv_heads;
+  attention.max_length = config.max_length + (!config.per_token && config.pooling == "cls");
+  attention.causal = config.causal;
+  attention.layers = config.layers;
+  attention.options = config.attention_options;
+  for (int64_t i = 0; i < config.layers; ++i) {
+    attention.layer = i;
+    attention.first = i ? &blocks_[0].kernel() : nullptr;
+    blocks_.emplace_back(config, attention);
+  }
+  // Post-norm blocks end with a norm of their own.
+  if (config.norm == "pre") norm_.emplace(scope("norm"), config.norm_type, config.d_model);
+}
+
+Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const nn::Pass& pass,
+                              const Tensor& rows) {
+  check<ShapeError>(tokens.rank() == 2 && tokens.dtype() == DType::i32 && tokens.size(1) >= 1,
+                    "transformer: tokens (B, N) of i32 are wanted, not ", tokens.shape(), " of ",
+                    tokens.dtype());
+  check<ShapeError>(tokens.size(1) <= config_.max_length, "transformer: a sequence of ",
+                    tokens.size(1), " tokens is longer than the model's max_length ",
+                    config_.max_length);
+  check<ShapeError>(!rows.defined() || config_.per_token,
+                    "transformer: this model gives logits for sequences, not for single tokens");
+  Variable x = embeddings_.forward(tokens, pass);
+  Mask mask;
+  if (lengths.defined()) {
+    check<ShapeError>(lengths.dtype() == DType::i32 && lengths.shape() == Shape{tokens.size(0)},
+                      "transformer: lengths (", tokens.size(0), ") of i32 are wanted, not ",
+                      lengths.shape(), " of ", lengths.dtype());
+    mask.lengths = lengths.clone();
+    const int32_t extra = static_cast<int32_t>(x.size(1) - tokens.size(1));  // the class token
+    for (int64_t b = 0; b < lengths.numel(); ++b) {
+      int32_t& n = mask.lengths.data<int32_t>()[b];
+      check<ShapeError>(n >= 1 && n <= tokens.size(1), "transformer: length ", n, " of sequence ",
+                        b, " is not within 1 … ", tokens.size(1));
+      n += extra;
+    }
+  }
+  for (const auto& block : blocks_) {
+    if (pass.recompute)
+      x = recompute([&block = *block, mask,
+                     pass](const Variables& in) { return block.forward(in[0], mask, pass); },
+                    {x});
+    else
+      x = block->forward(x, mask, pass);
+  }
+  // A token's row of a (B N, d) matrix, as of a table. What follows treats tokens one by one.
+  if (rows.defined()) x = embedding(reshape(x, {x.size(0) * x.size(1), x.size(2)}), rows);
+  const nn::Norm* const norm = norm_ ? &*norm_ : nullptr;
+  if (config_.per_token) return head_.forward(x, norm);
+  // The norm works on tokens alone, so pooling first would change it: norm of a mean is not the
+  // mean of norms.
+  return head_.forward(pool(norm ? norm->forward(x) : x, mask.lengths, config_.pooling), nullptr);
+}
+
+TransformerDecoder::TransformerDecoder(Transformer& model, int64_t batch)
+    : model_(model), batch_(batch) {
+  check<ConfigError>(batch >= 1, "decoder: a batch of ", batch, " sequences");
+  check<ConfigError>(model.config().causal && model.config().per_token,
+                     "decoder: only a causal model with logits for tokens goes token by token");
+  for (int64_t i = 0; i < model.config().layers; ++i)
+    decoders_.push_back(model.kernel(i).decoder(batch));
+}
+
+Tensor TransformerDecoder::step(const Tensor& tokens) {
+  check<ShapeError>(tokens.dtype() == DType::i32 && tokens.shape() == Shape{batch_},
+                    "decoder: tokens (", batch_, ") of i32 are wanted, not ", tokens.shape(),
+                    " of ", tokens.dtype());
+  check<ShapeError>(position_ < model_.config().max_length,
+                    "decoder: a sequence is at the model's max_length ",
+                    model_.config().max_length);
+  const NoGrad no_grad;
+  Variable x = model_.embeddings_.forward(tokens.unsqueeze(1), {}, position_);
+  for (size_t i = 0; i < decoders_.size(); ++i)
+    x = model_.blocks_[static_cast<int64_t>(i)].step(x, *decoders_[i], position_);
+  ++position_;
+  return model_.head_.forward(x, model_.norm_ ? &*model_.norm_ : nullptr).value().select(1, 0);
+}
+
+int64_t TransformerDecoder::bytes() const {
+  int64_t sum = 0;
+  for (const auto& decoder : decoders_) sum += decoder->bytes();
+  return sum;
+}
+
+}  // namespace longhand::attention

@@ -1,0 +1,426 @@
+// With features f_jl = φ(k_j)_l of keys and g_il = φ(q_i)_l of queries, for each head:
+//
+//   S = Σ_j f_j v_jᵀ (m, E),  z = Σ_j f_j (m),   den_i = g_i·z,  o_i = Sᵀ g_i / den_i
+//
+// and for the gradients, with n_i = do_i / den_i and δ_i = -(n_i·o_i):
+//
+//   dS = Σ_i g_i n_iᵀ,  dz = Σ_i δ_i g_i,   dg_i = S n_i + δ_i z
+//   df_j = dS v_j + dz,  dv_j = dSᵀ f_j
+//
+// Of features that are exponentials, of t_jl for keys and s_il for queries, every factor common to
+// a query cancels, and so does one that all g_l gain and all f_l lose. With c_l = max_j t_jl
+//
+//   f_jl = e^(t_jl - c_l),   g_il = e^(s_il + c_l - C_i),   C_i = max_l (s_il + c_l),   den_i >= 1
+//
+// whatever the norms. c rises while keys go by, and C while features do: sums shrink then. dt = f
+// df, ds = g dg; with t = W k - a |k|²,  dk_j = Wᵀ dt_j - 2 a k_j Σ_l dt_jl.
+//
+// A tile has features down and tokens across, and holds some features at a time. Features of the
+// keys and of the queries are computed again for the gradients: that costs 4 of 24 N m D, and no
+// N x m matrix is ever written.
+#include "longhand/attention/ops/linear_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "longhand/attention/ops/tile/features.h"
+#include "longhand/attention/ops/tile/lanes.h"
+#include "longhand/attention/ops/tile/operands.h"
+#include "longhand/attention/ops/tile/scratch.h"
+#include "longhand/core/kernels/rows.h"
+#include "longhand/core/parallel.h"
+
+namespace longhand::attention {
+namespace {
+
+using kernels::gemm_tile;
+using namespace tile;
+
+constexpr int64_t part = 64;  // features of a tile, of m
+
+struct Sizes {
+  int64_t B, N, M, H, D, E, m;
+  // Tokens are dealt out to so many groups, each a task that sums over its own, if there are few
+  // heads to work on at once. Sums over groups go in order.
+  int64_t groups(int64_t tokens) const {
+    constexpr int64_t tasks = 32, tokens_of_group = 512;
+    return std::clamp<int64_t>((tasks + B * H - 1) / (B * H), 1,
+                               std::max<int64_t>(1, tokens / tokens_of_group));
+  }
+};
+
+struct Rule {
+  Sizes sizes;
+  FeatureRule features;
+  std::vector<int32_t> key_lengths;
+  Guard guard;
+};
+
+// What is summed over the keys of each head, and its gradient: (sets, B H, m, E) and (sets, B H,
+// m).
+struct Sums {
+  Tensor products, features;
+
+  Sums(const Sizes& z, int64_t sets, DType dtype)
+      : products(Tensor::empty({sets, z.B * z.H, z.m, z.E}, dtype)),
+        features(Tensor::empty({sets, z.B * z.H, z.m}, dtype)) {}
+  template <class T>
+  T* S(int64_t set, int64_t head) {
+    return products.data<T>() +
+           (set * products.size(1) + head) * products.size(2) * products.size(3);
+  }
+  template <class T>
+  T* z(int64_t set, int64_t head) {
+    return features.data<T>() + (set * features.size(1) + head) * features.size(2);
+  }
+};
+
+// Calls visit(b, h, head number, group, begin, end) for the tokens of each group of each head, in
+// blocks' multiples; one task each.
+template <class F>
+void for_groups(const Sizes& z, int64_t tokens, F visit) {
+  const int64_t groups = z.groups(tokens);
+  const int64_t size = ((tokens + groups - 1) / groups + block - 1) / block * block;
+  parallel_for(z.B * z.H * groups, 1, [&](int64_t from, int64_t to) {
+    for (int64_t task = from; task < to; ++task) {
+      const int64_t head = task / groups, group = task % groups;
+      visit(head / z.H, head % z.H, head, group, std::min(tokens, group * size),
+            std::min(tokens, (group + 1) * size));
+    }
+  });
+}
+
+template <class T>
+void add_to(T* sum, const T* x, int64_t n) {
+  simd([=] {
+    for (int64_t i = 0; i < n; ++i) sum[i] += x[i];
+  });
+}
+
+// The exponents that exponentials are taken from: c (B H, m) and C (B H, N), as those of Base.
+struct Maxima {
+  Tensor keys, queries;  // undefined of other features
+
+  Maxima(const Rule& rule, DType dtype) {
+    const Sizes& z = rule.sizes;
+    if (!rule.features.exponentials) return;
+    keys = Tensor::empty({z.B * z.H, z.m}, dtype);
+    queries = Tensor::empty({z.B * z.H, z.N}, dtype);
+  }
+  template <class T>
+  T* c(int64_t head) {
+    return keys ? keys.data<T>() + head * keys.size(1) : nullptr;
+  }
+  template <class T>
+  T* C(int64_t head) {
+    return queries ? queries.data<T>() + head * queries.size(1) : nullptr;
+  }
+};
+
+// Calls visit(l, n) for each part of m features.
+template <class F>
+void for_parts(int64_t m, F visit) {
+  for (int64_t l = 0; l < m; l += part) visit(l, std::min(part, m - l));
+}
+
+// S, z and, of exponentials, c.
+template <class T>
+void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Maxima& maxima) {
+  const Sizes& z = rule.sizes;
+  const Heads<const T> hk(k), hv(v);
+  const int64_t groups = z.groups(z.M), m = z.m, E = z.E;
+  Sums parts(z, groups, k.dtype());
+  Tensor tops = Tensor::empty({groups, z.B * z.H, m}, k.dtype());
+  for_groups(
+      z, z.M, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
+        Scratch scratch(static_cast<size_t>(FeatureTile<T>::elements(rule.features, part) + part) *
+                            sizeof(T) +
+                        64 * 6);
+        FeatureTile<T> tile(rule.features, part, scratch);
+        T *const S = parts.S<T>(group, head), *const sum = parts.z<T>(group, head);
+        T* const c = tops.data<T>() + (group * z.B * z.H + head) * m;
+        T* const shrink = scratch.take<T>(part);
+        std::fill_n(S, m * E, T{0});
+        std::fill_n(sum, m, T{0});
+        std::fill_n(c, m, -infinity<T>);
+        end = std::min<int64_t>(end, rule.key_lengths[b]);
+        for (int64_t j = begin; j < end; j += block) {
+          tile.start(hk, b, h, j, std::min(block, end - j), true);
+          for_parts(m, [&](int64_t l, int64_t n) {
+            tile.compute(l, n);
+            T *const S_l = S + l * E, *const sum_l = sum + l;
+            if (rule.features.exponentials) {
+              tile.raise(c + l, shrink);
+              tile.exponentiate_keys(c + l);
+              simd([=] {
+                for (int64_t i = 0; i < n; ++i)
+                  if (shrink[i] != 1) {
+                    sum_l[i] *= shrink[i];
+                    for (int64_t e = 0; e < E; ++e) S_l[i * E + e] *= shrink[i];
+                  }
+              });
+            }
+            simd([=, lanes = tile.lanes(), f = tile.features()] {
+              add_sums_of_lanes<T>(f, nullptr, n, lanes, sum_l);
+            });
+            gemm_tile<T>(n, E, tile.count(), {tile.features(), tile.lanes(), 1}, hv.at(b, j, h),
+                         hv.token, S_l, E, true);
+          });
+        }
+      });
+  // Joined, with the largest c.
+  const int64_t heads = z.B * z.H;
+  const bool exponentials = rule.features.exponentials;
+  T *const all_S = sums.S<T>(0, 0), *const all_z = sums.z<T>(0, 0);
+  const T *const part_S = parts.S<T>(0, 0), *const part_z = parts.z<T>(0, 0);
+  const T* const top = tops.data<T>();
+  T* const c = maxima.c<T>(0);
+  parallel_for(heads * m, std::max<int64_t>(1, (int64_t{1} << 15) / (groups * E)),
+               [=](int64_t begin, int64_t end) {
+                 simd([=] {
+                   for (int64_t l = begin; l < end; ++l) {  // head m + feature
+                     T most = top[l];
+                     for (int64_t g = 1; g < groups; ++g)
+                       most = std::max(most, top[g * heads * m + l]);
+                     // Of an empty sequence; then anything finite will do.
+                     if (most == -infinity<T>) most = 0;
+                     if (exponentials) c[l] = most;
+                     T* const S = all_S + l * E;
+                     T sum = 0;
+                     std::fill_n(S, E, T{0});
+                     for (int64_t g = 0; g < groups; ++g) {
+                       const int64_t at = g * heads * m + l;
+                       const T shrink =
+                           !exponentials || top[at] == most ? T{1} : Base<T>::power(top[at] - most);
+                       sum += shrink * part_z[at];
+                       for (int64_t e = 0; e < E; ++e) S[e] += shrink * part_S[at * E + e];
+                     }
+                     all_z[l] = sum;
+                   }
+                 });
+               });
+}
+
+// What a sum is multiplied with, and whether the normaliser passes a gradient on.
+template <class T>
+struct Inverse {
+  T factor;
+  bool passes;
+};
+
+template <class T>
+Inverse<T> inverse_of(T den, const Guard& guard) {
+  const T eps = static_cast<T>(guard.eps);
+  if (guard.kind == Guard::Kind::add && std::abs(den) <= eps) return {1 / (den + 2 * eps), true};
+  if (guard.kind == Guard::Kind::clamp && den < eps) return {1 / eps, false};
+  if (den == 0) return {T{0}, false};
+  return {1 / den, true};
+}
+
+template <class T>
+void attend(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxima, Tensor& out,
+            Tensor& normalisers) {
+  const Sizes& z = rule.sizes;
+  const Heads<const T> hq(q);
+  const Heads<T> ho(out);
+  const int64_t m = z.m, E = z.E;
+  T* const dens = normalisers.data<T>();
+  for_groups(z, z.N, [&](int64_t b, int64_t h, int64_t head, int64_t, int64_t begin, int64_t end) {
+    const int64_t elements = FeatureTile<T>::elements(rule.features, part) + 3 * block;
+    Scratch scratch(static_cast<size_t>(elements) * sizeof(T) + 64 * 8);
+    FeatureTile<T> tile(rule.features, part, scratch);
+    T *const den = scratch.take<T>(block), *const top = scratch.take<T>(block),
+             *const shrink = scratch.take<T>(block);
+    const T *const S = sums.S<T>(0, head), *const sum = sums.z<T>(0, head);
+    const T* const c = maxima.c<T>(head);
+    for (int64_t first = begin; first < end; first += block) {
+      tile.start(hq, b, h, first, std::min(block, end - first), false);
+      const int64_t count = tile.count(), lanes = tile.lanes();
+      T* const to = ho.at(b, first, h);
+      std::fill_n(den, lanes, T{0});
+      std::fill_n(top, lanes, -infinity<T>);
+      for_parts(m, [&](int64_t l, int64_t n) {
+        tile.compute(l, n);
+        if (c) {
+          tile.raise_queries(c + l, top, shrink);
+          tile.exponentiate_queries(c + l, top);
+          if (l > 0)
+            simd([=] {
+              for (int64_t i = 0; i < lanes; ++i) den[i] *= shrink[i];
+              for (int64_t i = 0; i < count; ++i)
+                for (int64_t e = 0; e < E; ++e) to[i * ho.token + e] *= shrink[i];
+            });
+        }
+        const T* const g = tile.features();
+        simd([=] {
+          for (int64_t i = 0; i < n; ++i)
+            for (int64_t j = 0; j < lanes; ++j) den[j] += g[i * lanes + j] * sum[l + i];
+        });
+        gemm_tile<T>(count, E, n, {g, 1, lanes}, S + l * E, E, to, ho.token, l > 0);
+      });
+      if (c) std::copy_n(top, count, maxima.C<T>(head) + first);
+      simd([=, guard = rule.guard] {
+        for (int64_t i = 0; i < count; ++i) {
+          dens[(b * z.N + first + i) * z.H + h] = den[i];
+          const T factor = inverse_of(den[i], guard).factor;
+          for (int64_t e = 0; e < E; ++e) to[i * ho.token + e] *= factor;
+        }
+      });
+    }
+  });
+}
+
+// dq, and dS and dz.
+template <class T>
+void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxima,
+                     const Tensor& out, const Tensor& normalisers, const Tensor& dout, Gradient& dq,
+                     Sums& gradients) {
+  const Sizes& z = rule.sizes;
+  const Heads<const T> hq(q), ho(out), hdo(dout);
+  const int64_t groups = z.groups(z.N), m = z.m, E = z.E;
+  Sums parts(z, groups, q.dtype());
+  const T* const dens = normalisers.data<T>();
+  for_groups(
+      z, z.N, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
+        const int64_t elements =
+            FeatureTile<T>::elements(rule.features, part) + (part + 2 * E + 2) * block;
+        Scratch scratch(static_cast<size_t>(elements) * sizeof(T) + 64 * 10);
+        FeatureTile<T> tile(rule.features, part, scratch);
+        T *const dg = scratch.take<T>(part * block), *const delta = scratch.take<T>(block),
+                 *const top = scratch.take<T>(block);
+        T *const n = scratch.take<T>(E * block), *const turned = scratch.take<T>(E * block);
+        const T *const S = sums.S<T>(0, head), *const sum = sums.z<T>(0, head);
+        T *const dS = parts.S<T>(group, head), *const dz = parts.z<T>(group, head);
+        const T* const c = maxima.c<T>(head);
+        std::fill_n(dS, m * E, T{0});
+        std::fill_n(dz, m, T{0});
+        for (int64_t first = begin; first < end; first += block) {
+          tile.start(hq, b, h, first, std::min(block, end - first), false);
+          const int64_t count = tile.count(), lanes = tile.lanes();
+          const T *const from = hdo.at(b, first, h), *const o = ho.at(b, first, h);
+          simd([=, guard = rule.guard] {
+            for (int64_t i = 0; i < count; ++i) {
+              const auto [factor, passes] =
+                  inverse_of(dens[(b * z.N + first + i) * z.H + h], guard);
+              for (int64_t e = 0; e < E; ++e) n[i * E + e] = factor * from[i * hdo.token + e];
+              delta[i] = passes ? -kernels::row_dot(n + i * E, o + i * ho.token, E) : T{0};
+            }
+            std::fill(delta + count, delta + lanes, T{0});
+          });
+          pack_transposed(n, E, count, lanes, E, T{1}, turned);
+          if (c) std::copy_n(maxima.C<T>(head) + first, count, top);
+          std::fill(top + count, top + lanes, infinity<T>);  // no token: e^-inf
+          for_parts(m, [&](int64_t l, int64_t features) {
+            tile.compute(l, features);
+            if (c) tile.exponentiate_queries(c + l, top);
+            const T* const g = tile.features();
+            simd([=] { add_sums_of_lanes(g, delta, features, lanes, dz + l); });
+            gemm_tile<T>(features, E, count, {g, lanes, 1}, n, E, dS + l * E, E, true);
+            if (!dq.to.defined()) return;
+            gemm_tile<T>(features, lanes, E, {S + l * E, E, 1}, turned, lanes, dg, lanes, false);
+            tile.input_gradient(dg, sum + l, delta, Heads<T>(dq.to), b, first, dq.beta != 0);
+          });
+        }
+      });
+  parallel_for(z.B * z.H, 1, [&](int64_t from, int64_t to) {
+    for (int64_t head = from; head < to; ++head) {
+      T *const dS = gradients.S<T>(0, head), *const dz = gradients.z<T>(0, head);
+      std::copy_n(parts.S<T>(0, head), m * E, dS);
+      std::copy_n(parts.z<T>(0, head), m, dz);
+      for (int64_t g = 1; g < groups; ++g) {
+        add_to(dS, parts.S<T>(g, head), m * E);
+        add_to(dz, parts.z<T>(g, head), m);
+      }
+    }
+  });
+}
+
+// dk and dv, from dS and dz.
+template <class T>
+void key_gradients(const Rule& rule, const Tensor& k, const Tensor& v, Maxima& maxima,
+                   Sums& gradients, Gradient& dk, Gradient& dv) {
+  const Sizes& z = rule.sizes;
+  const Heads<const T> hk(k), hv(v);
+  const int64_t m = z.m, E = z.E;
+  for_groups(z, z.M, [&](int64_t b, int64_t h, int64_t head, int64_t, int64_t begin, int64_t end) {
+    const int64_t elements = FeatureTile<T>::elements(rule.features, part) + (part + E) * block;
+    Scratch scratch(static_cast<size_t>(elements) * sizeof(T) + 64 * 8);
+    FeatureTile<T> tile(rule.features, part, scratch);
+    T *const df = scratch.take<T>(part * block), *const turned = scratch.take<T>(E * block);
+    T ones[block];
+    std::fill_n(ones, block, T{1});
+    const T* const c = maxima.c<T>(head);
+    const T *const dS = gradients.S<T>(0, head), *const dz = gradients.z<T>(0, head);
+    const int64_t real = std::clamp<int64_t>(rule.key_lengths[b], begin, end);
+    for (int64_t j = begin; j < real; j += block) {
+      tile.start(hk, b, h, j, std::min(block, real - j), true);
+      const int64_t count = tile.count(), lanes = tile.lanes();
+      pack_transposed(hv.at(b, j, h), hv.token, count, lanes, E, T{1}, turned);
+      for_parts(m, [&](int64_t l, int64_t n) {
+        tile.compute(l, n);
+        if (c) tile.exponentiate_keys(c + l);
+        if (dv.to.defined()) {
+          const Heads<T> to(dv.to);
+          gemm_tile<T>(count, E, n, {tile.features(), 1, lanes}, dS + l * E, E, to.at(b, j, h),
+                       to.token, dv.beta != 0 || l > 0);
+        }
+        if (!dk.to.defined()) return;
+        gemm_tile<T>(n, lanes, E, {dS + l * E, E, 1}, turned, lanes, df, lanes, false);
+        tile.input_gradient(df, dz + l, ones, Heads<T>(dk.to), b, j, dk.beta != 0);
+      });
+    }
+    for (Gradient* const g : {&dk, &dv})
+      if (g->to.defined() && g->beta == 0) {
+        const Heads<T> to(g->to);
+        for (int64_t j = real; j < end; ++j) std::fill_n(to.at(b, j, h), g->to.size(3), T{0});
+      }
+  });
+}
+
+}  // namespace
+
+Variable linear_attention(const Variable& q_, const Variable& k_, const Variable& v_,
+                          const LinearAttentionOptions& options, Tensor* normalisers) {
+  const Shape &qs = q_.shape(), &ks = k_.shape(), &vs = v_.shape();
+  check<ShapeError>(qs.rank() == 4 && ks.rank() == 4 && vs.rank() == 4 && qs[0] == ks[0] &&
+                        qs[2] == ks[2] && qs[3] == ks[3] && vs[0] == ks[0] && vs[1] == ks[1] &&
+                        vs[2] == ks[2] && qs.numel() > 0 && ks.numel() > 0 && vs.numel() > 0,
+                    "linear_attention: q (B, N, H, D), k (B, M, H, D) and v (B, M, H, E) are "
+                    "wanted, nothing empty, not q ",
+                    qs, ", k ", ks, ", v ", vs);
+  check<ShapeError>(is_float(q_.dtype()) && q_.dtype() == k_.dtype() && q_.dtype() == v_.dtype(),
+                    "linear_attention: one float dtype is wanted, not q ", q_.dtype(), ", k ",
+                    k_.dtype(), ", v ", v_.dtype());
+  const FeatureRule features = feature_rule("linear_attention", q_, options.exponentials,
+                                            options.projection, options.half_norm);
+  const Sizes z{qs[0], qs[1], ks[1], qs[2], qs[3], vs[3], features.m};
+  const Rule rule{z, features,
+                  lengths_or("linear_attention: key_lengths", options.key_lengths, z.B, z.M),
+                  options.guard};
+  const Variable q = with_contiguous_rows(q_), k = with_contiguous_rows(k_),
+                 v = with_contiguous_rows(v_);
+  const DType dtype = q.dtype();
+  Sums sums(z, 1, dtype);
+  Maxima maxima(rule, dtype);
+  Tensor out = Tensor::empty({z.B, z.N, z.H, z.E}, dtype);
+  Tensor den = Tensor::empty({z.B, z.N, z.H}, dtype);
+  dispatch_float(dtype, [&]<class T>() {
+    sum_keys<T>(rule, k.value(), v.value(), sums, maxima);
+    attend<T>(rule, q.value(), sums, maxima, out, den);
+  });
+  if (normalisers) *normalisers = den;
+  return record("linear_attention", out, {q, k, v},
+                [rule, q = q.value(), k = k.value(), v = v.value(), sums, maxima, out, den](
+                    const Tensor& grad_out, std::span<GradSlot> grad_in) mutable {
+                  const Tensor dout = grad_out.strides()[3] == 1 ? grad_out : grad_out.contiguous();
+                  auto [dq, dk, dv] = gradients_of(grad_in);
+                  dispatch_float(q.dtype(), [&]<class T>() {
+                    Sums gradients(rule.sizes, 1, q.dtype());
+                    query_gradients<T>(rule, q, sums, maxima, out, den, dout, dq, gradients);
+                    key_gradients<T>(rule, k, v, maxima, gradients, dk, dv);
+                  });
+                });
+}
+
+}  // namespace longhand::attention

@@ -1,0 +1,609 @@
+// Rabe & Staats 2021 (arXiv 2112.05682); Dao et al. 2022 (arXiv 2205.14135), algorithms 1 and 4;
+// Dao 2023 (arXiv 2307.08691). With scores s_ij = τ q_i·k_j + bias_ij, L_i = log Σ_j e^(s_ij) and
+// p_ij = e^(s_ij - L_i):
+//
+//   o_i = Σ_j p_ij v_j                      tile by tile, with the maximum m so far:
+//   m' = max(m, max_j s_ij),  l ← e^(m-m') l + Σ_j e^(s_ij-m'),  o ← e^(m-m') o + Σ_j e^(s_ij-m')
+//   v_j and in the end o / l, L = m + log l
+//
+//   δ_i = do_i·o_i,  dp_ij = do_i·v_j,  ds_ij = p_ij (dp_ij - δ_i)
+//   dv_j = Σ_i p_ij do_i,  dk_j = τ Σ_i ds_ij q_i,  dq_i = τ Σ_j ds_ij k_j
+//
+// A tile has its keys down and its queries across: S = K Qᵀ. So the lanes of a vector are queries,
+// maxima and sums over keys need nothing across lanes, and keys beyond a length are rows that are
+// left out.
+//
+// Some blocks of queries share each block of keys, which is copied once for all of them: in memory
+// the rows of a head are as far apart as the width of the model, which falls on few sets of the
+// caches. On a Zen 3 core both products of a tile run at 95 GFLOP/s on copies, on rows 1 KiB apart
+// at 87, and at 50 where 16,384 keys do not stay in the second cache.
+//
+// f32 works with logarithms and powers of base 2: τ log2 e is multiplied into Qᵀ.
+#include "longhand/attention/ops/softmax_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "longhand/attention/ops/tile/lanes.h"
+#include "longhand/attention/ops/tile/operands.h"
+#include "longhand/attention/ops/tile/probability_dropout.h"
+#include "longhand/attention/ops/tile/scratch.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/core/kernels/gemm_tile.h"
+#include "longhand/core/kernels/rows.h"
+#include "longhand/core/parallel.h"
+#include "longhand/core/simd.h"
+
+namespace longhand::attention {
+namespace {
+
+using kernels::gemm_tile;
+using namespace tile;
+
+// Multiples of 16 lanes and 6 (12) rows. S takes half of the first cache, 18 KiB in f32.
+constexpr int64_t query_block = 48, key_block = 96;  // the most that a block has
+// Blocks of queries that share keys, at most; backward each has three times as much to keep in the
+// second cache.
+constexpr int64_t forward_blocks = 8, backward_blocks = 4;
+constexpr int64_t task_flops = int64_t{1} << 23;  // some 80 µs
+// Blocks of keys whose sums are added one to the other in f32; longer sums are sums of such.
+constexpr int64_t fold_blocks = 24;
+
+struct Sizes {
+  int64_t B, N, M, H, Hkv, D;
+  int64_t query_blocks() const { return (N + query_block - 1) / query_block; }
+  // Of as even blocks as the lanes allow: 64 queries are two of 32.
+  int64_t block_queries() const {
+    const int64_t even = (N + query_blocks() - 1) / query_blocks();
+    return whole_lanes(even);
+  }
+  int64_t key_blocks() const { return (M + key_block - 1) / key_block; }
+};
+
+struct Range {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+Range common(Range a, Range b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
+
+// The options as kernels want them.
+struct Rule {
+  Sizes sizes;
+  double scale;
+  bool causal;
+  int64_t window;
+  std::vector<int32_t> key_lengths, query_lengths;
+  std::vector<double> slopes;
+  ProbabilityDropout dropout;
+
+  // The keys that query i attends to. Neither end falls as i grows.
+  Range keys_of(int64_t b, int64_t i) const {
+    Range r{window ? std::max<int64_t>(0, i - window + 1) : 0, key_lengths[b]};
+    if (causal)
+      r.end = std::min(r.end, i + 1);
+    else if (window)
+      r.end = std::min(r.end, i + window);
+    return {std::min(r.begin, r.end), r.end};
+  }
+};
+
+// The scores of one block of queries of one head with some keys at a time, in s (key_block,
+// query_block), which several blocks may share.
+template <class T>
+class ScoreTile {
+ public:
+  ScoreTile(const Rule& rule, T* s, Scratch& scratch)
+      : rule_(rule),
+        q_(scratch.take<T>(rule.sizes.D * query_block)),
+        s_(s),
+        position_(scratch.take<T>(query_block)),
+        from_(scratch.take<int32_t>(query_block)),
+        to_(scratch.take<int32_t>(query_block)),
+        words_{scratch.take<uint32_t>(query_block), scratch.take<uint32_t>(query_block),
+               scratch.take<uint32_t>(key_block), scratch.take<uint32_t>(key_block)} {}
+  static int64_t elements(const Sizes& z) { return (z.D + 8) * query_block + 2 * key_block; }
+
+  void start(const Heads<const T>& q, int64_t b, int64_t h, int64_t block) {
+    b_ = b, h_ = h, first_ = block * rule_.sizes.block_queries();
+    count_ = std::clamp<int64_t>(rule_.query_lengths[b] - first_, 0,
+                                 std::min(rule_.sizes.block_queries(), rule_.sizes.N - first_));
+    lanes_ = whole_lanes(count_);
+    some_ = all_ = {0, 0};
+    if (count_ == 0) return;
+    const Range low = rule_.keys_of(b, first_), high = rule_.keys_of(b, first_ + count_ - 1);
+    some_ = {low.begin, high.end};
+    all_ = {high.begin, low.end};
+    slope_ = rule_.slopes.empty() ? T{0} : static_cast<T>(rule_.slopes[h] * Base<T>::log_e);
+    pack_transposed(q.at(b, first_, h), q.token, count_, lanes_, rule_.sizes.D,
+                    static_cast<T>(rule_.scale * Base<T>::log_e), q_);
+    for (int64_t i = 0; i < lanes_; ++i) {
+      const Range keys = rule_.keys_of(b, first_ + std::min(i, count_ - 1));
+      position_[i] = static_cast<T>(first_ + i);
+      from_[i] = static_cast<int32_t>(keys.begin), to_[i] = static_cast<int32_t>(keys.end);
+    }
+    if (rule_.dropout.on())
+      rule_.dropout.query_words(b * rule_.sizes.H + h, first_, lanes_, words_[0], words_[1]);
+  }
+
+  int64_t first() const { return first_; }
+  int64_t count() const { return count_; }  // of queries
+  int64_t lanes() const { return lanes_; }  // count and some more, whose scores mean nothing
+  // The keys that any of the queries attends to. Begins at an even one.
+  Range keys() const { return {some_.begin & ~int64_t{1}, some_.end}; }
+  T* scores() { return s_; }  // (keys, lanes)
+
+  // Scores with at most key_block keys k (., D), an even first one; -inf where a query does not
+  // attend. If their number is odd, there is one more row of -inf: the loops over them go by pairs.
+  void compute(Range keys, const T* k) {
+    const int64_t lanes = lanes_, count = keys.size(), D = rule_.sizes.D;
+    gemm_tile<T>(count, lanes, D, {k, D, 1}, q_, lanes, s_, lanes, false);
+    if (count % 2) std::fill_n(s_ + count * lanes, lanes, -infinity<T>);
+    const bool edge = keys.begin < all_.begin || keys.end > all_.end;
+    if (edge || slope_ != 0)
+      simd([&, s = s_, position = position_, from = from_, to = to_, slope = slope_] {
+        for (int64_t n = 0; n < count; ++n) {
+          T* const row = s + n * lanes;
+          const T at = static_cast<T>(keys.begin + n);
+          if (slope != 0)
+            for_lanes(lanes, [=](int64_t i) { row[i] -= slope * std::abs(position[i] - at); });
+          const int32_t j = static_cast<int32_t>(keys.begin + n);
+          if (edge)
+            for_lanes(lanes, [=](int64_t i) {
+              row[i] = j >= from[i] && j < to[i] ? row[i] : -infinity<T>;
+            });
+        }
+      });
+    if (rule_.dropout.on())
+      rule_.dropout.key_words(b_ * rule_.sizes.H + h_, keys.begin / 2, (count + 1) / 2, words_[2],
+                              words_[3]);
+  }
+
+  // Calls visit(lane, row of the even key, element there, element in the row below, keep, keep
+  // below) for all elements. For simd().
+  template <bool dropout, class F>
+  void for_pairs(int64_t keys, F visit) const {
+    const uint32_t *const a = words_[0], *const b = words_[1];
+    const uint32_t threshold = rule_.dropout.threshold();
+    const int64_t lanes = lanes_;
+    for (int64_t n = 0; n < keys; n += 2) {
+      const uint32_t c = dropout ? words_[2][n / 2] : 0, d = dropout ? words_[3][n / 2] : 0;
+      for_lanes(lanes, [=](int64_t i) {
+        const int64_t row = n * lanes + i;
+        const uint32_t both = dropout ? dropout_hash(a[i], b[i], c, d) : 0;
+        visit(i, row, row + lanes, !dropout || (both & 0xffff) >= threshold,
+              !dropout || both >> 16 >= threshold);
+      });
+    }
+  }
+
+ private:
+  const Rule& rule_;
+  T *const q_, *const s_, *const position_;  // q_ (D, lanes)
+  int32_t *const from_, *const to_;
+  uint32_t* const words_[4];
+  int64_t b_ = 0, h_ = 0, first_ = 0, count_ = 0, lanes_ = 0;
+  Range some_{0, 0}, all_{0, 0};  // keys that any, and all, of the queries attend to
+  T slope_ = 0;
+};
+
+template <bool dropout, class T>
+void accumulate_powers(const ScoreTile<T>& tile, int64_t keys, T* s, const T* shift, T* sum) {
+  tile.template for_pairs<dropout>(
+      keys, [=](int64_t i, int64_t x, int64_t y, bool keep_x, bool keep_y) {
+        const T px = Base<T>::power(s[x] - shift[i]), py = Base<T>::power(s[y] - shift[i]);
+        sum[i] += px + py;
+        s[x] = keep_x ? px : T{0};
+        s[y] = keep_y ? py : T{0};
+      });
+}
+
+// to (n, D) = rows [first, first + n) of a head.
+template <class T>
+void copy_rows(const Heads<const T>& from, int64_t b, int64_t h, int64_t first, int64_t n,
+               int64_t D, T* to) {
+  for (int64_t i = 0; i < n; ++i) std::copy_n(from.at(b, first + i, h), D, to + i * D);
+}
+
+// The keys that any query of the tiles attends to. Begins at an even one.
+template <class T>
+Range all_keys(std::span<const ScoreTile<T>> tiles) {
+  Range all{0, 0};
+  for (const ScoreTile<T>& tile : tiles) {
+    const Range keys = tile.keys();
+    if (keys.size() <= 0) continue;
+    const bool none = all.size() == 0;
+    all = {none ? keys.begin : std::min(all.begin, keys.begin), std::max(all.end, keys.end)};
+  }
+  return all;
+}
+
+// What the queries of a block have seen so far. If there are many keys, o and l are of the last
+// fold_blocks blocks, and those before are in all_o and all_l, which `behind` brings to the maximum
+// m.
+template <class T>
+struct Attended {
+  T *o, *m, *l, *all_o = nullptr, *all_l = nullptr, *behind = nullptr;
+
+  Attended(const Sizes& z, Scratch& scratch)
+      : o(scratch.take<T>(z.D * query_block)),
+        m(scratch.take<T>(query_block)),
+        l(scratch.take<T>(query_block)) {
+    if (!folds(z)) return;
+    all_o = scratch.take<T>(z.D * query_block);
+    all_l = scratch.take<T>(query_block);
+    behind = scratch.take<T>(query_block);
+  }
+  static bool folds(const Sizes& z) { return z.key_blocks() > fold_blocks; }
+  static int64_t elements(const Sizes& z) {
+    return (folds(z) ? 2 * z.D + 4 : z.D + 2) * query_block;
+  }
+
+  void start(int64_t count, int64_t lanes, int64_t D) const {
+    std::fill_n(m, lanes, -infinity<T>);
+    std::fill_n(l, lanes, T{0});
+    std::fill_n(o, count * D, T{0});
+    if (!all_o) return;
+    std::fill_n(all_l, lanes, T{0});
+    std::fill_n(behind, lanes, T{0});
+    std::fill_n(all_o, count * D, T{0});
+  }
+  // Moves o and l to all_o and all_l.
+  void fold(int64_t count, int64_t lanes, int64_t D) const {
+    simd([=, *this] {
+      for (int64_t i = 0; i < count; ++i)
+        for (int64_t d = i * D; d < (i + 1) * D; ++d) {
+          all_o[d] = all_o[d] * behind[i] + o[d];
+          o[d] = 0;
+        }
+      for (int64_t i = 0; i < lanes; ++i) {
+        all_l[i] = all_l[i] * behind[i] + l[i];
+        l[i] = 0;
+        behind[i] = 1;
+      }
+    });
+  }
+};
+
+// What more keys, k and v (., D), add to it.
+template <class T>
+void attend(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const T* v,
+            const Attended<T>& x) {
+  const int64_t count = tile.count(), lanes = tile.lanes(), D = rule.sizes.D;
+  tile.compute(keys, k);
+  T* const s = tile.scores();
+  simd([&, lanes, s, o = x.o, m = x.m, l = x.l, behind = x.behind] {
+    T top[query_block], shift[query_block], shrink[query_block], sum[query_block] = {};
+    std::copy_n(m, lanes, top);
+    tile.template for_pairs<false>(keys.size(),
+                                   [=, t = top](int64_t i, int64_t a, int64_t b, bool, bool) {
+                                     const T larger = s[a] < s[b] ? s[b] : s[a];
+                                     t[i] = t[i] < larger ? larger : t[i];
+                                   });
+    for (int64_t i = 0; i < lanes; ++i) {
+      shift[i] = top[i] == -infinity<T> ? T{0} : top[i];
+      shrink[i] = m[i] == top[i] ? T{1} : Base<T>::power(m[i] - shift[i]);
+      m[i] = top[i];
+    }
+    if (rule.dropout.on())
+      accumulate_powers<true>(tile, keys.size(), s, shift, sum);
+    else
+      accumulate_powers<false>(tile, keys.size(), s, shift, sum);
+    for (int64_t i = 0; i < lanes; ++i) l[i] = l[i] * shrink[i] + sum[i];
+    if (behind)
+      for (int64_t i = 0; i < lanes; ++i) behind[i] *= shrink[i];
+    for (int64_t i = 0; i < count; ++i)
+      if (shrink[i] != 1)
+        for (int64_t d = 0; d < D; ++d) o[i * D + d] *= shrink[i];
+  });
+  gemm_tile<T>(count, D, keys.size(), {s, 1, lanes}, v, D, x.o, D, true);
+}
+
+template <class T>
+void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v, Tensor& out,
+             Tensor& lse) {
+  const Sizes& z = rule.sizes;
+  const Heads<const T> hq(q), hk(k), hv(v);
+  const Heads<T> ho(out);
+  const int64_t blocks = z.query_blocks(), D = z.D;
+  // Tasks for many threads come first.
+  const int64_t together = std::clamp<int64_t>(z.B * z.H * blocks / 64, 1, forward_blocks);
+  const int64_t tasks_of_head = (blocks + together - 1) / together;
+  const int64_t elements = together * (ScoreTile<T>::elements(z) + Attended<T>::elements(z)) +
+                           key_block * query_block + 2 * key_block * D;
+  const int64_t grain =
+      std::max<int64_t>(1, task_flops / (4 * std::min(z.N, together * query_block) * z.M * D));
+  parallel_for(z.B * z.H * tasks_of_head, grain, [&](int64_t begin, int64_t end) {
+    Scratch scratch(static_cast<size_t>(elements) * sizeof(T) +
+                    static_cast<size_t>(64 * 15 * (together + 1)));
+    T* const s = scratch.take<T>(key_block * query_block);
+    T* const keys_k = scratch.take<T>(key_block * D);
+    T* const keys_v = scratch.take<T>(key_block * D);
+    std::vector<ScoreTile<T>> tiles;
+    std::vector<Attended<T>> attended;
+    for (int64_t r = 0; r < together; ++r) {
+      tiles.emplace_back(rule, s, scratch);
+      attended.emplace_back(z, scratch);
+    }
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t h = task / tasks_of_head % z.H, b = task / tasks_of_head / z.H,
+                    hkv = h * z.Hkv / z.H;
+      const int64_t first_block = task % tasks_of_head * together,
+                    here = std::min(together, blocks - first_block);
+      for (int64_t r = 0; r < here; ++r) {
+        tiles[r].start(hq, b, h, first_block + r);
+        attended[r].start(tiles[r].count(), tiles[r].lanes(), D);
+      }
+      const auto fold = [&] {
+        if (!Attended<T>::folds(z)) return;
+        for (int64_t r = 0; r < here; ++r) attended[r].fold(tiles[r].count(), tiles[r].lanes(), D);
+      };
+      int64_t since_fold = 0;
+      const Range all = all_keys<T>({tiles.data(), static_cast<size_t>(here)});
+      for (int64_t j = all.begin; j < all.end; j += key_block) {
+        const int64_t n = std::min(key_block, all.end - j);
+        copy_rows(hk, b, hkv, j, n, D, keys_k);
+        copy_rows(hv, b, hkv, j, n, D, keys_v);
+        for (int64_t r = 0; r < here; ++r) {
+          const Range part = common(tiles[r].keys(), {j, j + n});
+          const int64_t at = (part.begin - j) * D;
+          if (part.size() > 0) attend(rule, tiles[r], part, keys_k + at, keys_v + at, attended[r]);
+        }
+        if (++since_fold % fold_blocks == 0) fold();
+      }
+      fold();
+      for (int64_t r = 0; r < here; ++r) {
+        const int64_t first = tiles[r].first(), rows = std::min(z.block_queries(), z.N - first);
+        const Attended<T>& x = attended[r];
+        const T *const o = x.all_o ? x.all_o : x.o, *const m = x.m,
+                       *const l = x.all_l ? x.all_l : x.l;
+        T* const to_lse = lse.data<T>() + (b * z.H + h) * z.N + first;
+        for (int64_t i = 0; i < rows; ++i) {
+          T* const to = ho.at(b, first + i, h);
+          if (i >= tiles[r].count() || l[i] == 0) {
+            std::fill_n(to, D, T{0});
+            to_lse[i] = -infinity<T>;
+            continue;
+          }
+          const T factor = static_cast<T>(rule.dropout.scale()) / l[i];
+          for (int64_t d = 0; d < D; ++d) to[d] = factor * o[i * D + d];
+          to_lse[i] = m[i] + Base<T>::log(l[i]);
+        }
+      }
+    }
+  });
+}
+
+// If there are few heads to work on at once, the keys of each and the queries that meet them are
+// dealt out to groups, some blocks at a time. A task is a group of keys with a group of queries.
+// Tasks that share neither go at once, a wave of them; in each wave a group of keys meets the next
+// group of queries. So no two add to one gradient at a time, all add in a fixed order, and none
+// needs a copy of a gradient for itself.
+struct Groups {
+  int64_t keys, queries;  // keys <= queries, the number of waves
+  int64_t indices;        // blocks of queries, of all heads that share keys
+  int64_t together;       // of these that share a copied block of keys
+
+  explicit Groups(const Sizes& z) : indices(z.query_blocks() * (z.H / z.Hkv)) {
+    constexpr int64_t tasks = 16, tokens_of_group = 256;
+    const int64_t heads = z.B * z.Hkv;
+    keys = std::clamp<int64_t>((tasks + heads - 1) / heads, 1,
+                               std::max<int64_t>(1, z.M / tokens_of_group));
+    together = std::clamp<int64_t>(indices / keys, 1, backward_blocks);
+    queries = std::min(keys, (indices + together - 1) / together);
+    keys = std::min(keys, queries);
+  }
+};
+
+template <bool dropout, class T>
+void score_gradients(const ScoreTile<T>& tile, int64_t keys, T* s, T* ds, const T* lse,
+                     const T* delta, T scale) {
+  tile.template for_pairs<dropout>(
+      keys, [=](int64_t i, int64_t x, int64_t y, bool keep_x, bool keep_y) {
+        const T px = Base<T>::power(s[x] - lse[i]), py = Base<T>::power(s[y] - lse[i]);
+        ds[x] = px * ((keep_x ? ds[x] : T{0}) - delta[i]);
+        ds[y] = py * ((keep_y ? ds[y] : T{0}) - delta[i]);
+        s[x] = !dropout ? px : keep_x ? px * scale : T{0};
+        s[y] = !dropout ? py : keep_y ? py * scale : T{0};
+      });
+}
+
+// What a block of queries is for the gradients: rows of q and dO, dOᵀ (D, lanes) times τ, L, τ δ,
+// and its dq so far.
+template <class T>
+struct Attending {
+  T *q, *dout, *dot, *l, *delta, *dq;
+
+  Attending(int64_t D, Scratch& scratch)
+      : q(scratch.take<T>(query_block * D)),
+        dout(scratch.take<T>(query_block * D)),
+        dot(scratch.take<T>(D * query_block)),
+        l(scratch.take<T>(query_block)),
+        delta(scratch.take<T>(query_block)),
+        dq(scratch.take<T>(query_block * D)) {}
+  static int64_t elements(const Sizes& z) { return (4 * z.D + 2) * query_block; }
+};
+
+// The gradients of some keys and of the queries, where wanted: dk, dv (., D) and x.dq grow. ds is
+// room for a tile.
+template <class T>
+void add_gradients(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const T* v,
+                   const Attending<T>& x, T* ds, T* dk, T* dv, bool dq) {
+  const int64_t n = keys.size(), count = tile.count(), lanes = tile.lanes(), D = rule.sizes.D;
+  tile.compute(keys, k);
+  T* const s = tile.scores();
+  if (dk || dq) gemm_tile<T>(n, lanes, D, {v, D, 1}, x.dot, lanes, ds, lanes, false);
+  simd([&, scale = static_cast<T>(rule.dropout.scale())] {
+    if (rule.dropout.on())
+      score_gradients<true>(tile, n, s, ds, x.l, x.delta, scale);
+    else
+      score_gradients<false>(tile, n, s, ds, x.l, x.delta, scale);
+  });
+  if (dv) gemm_tile<T>(n, D, count, {s, lanes, 1}, x.dout, D, dv, D, true);
+  if (dk) gemm_tile<T>(n, D, count, {ds, lanes, 1}, x.q, D, dk, D, true);
+  if (dq) gemm_tile<T>(count, D, n, {ds, 1, lanes}, k, D, x.dq, D, true);
+}
+
+template <class T>
+void add_rows(const T* from, int64_t b, int64_t h, int64_t first, int64_t n, int64_t D,
+              const Heads<T>& to) {
+  simd([=] {
+    for (int64_t i = 0; i < n; ++i) {
+      T* const row = to.at(b, first + i, h);
+      for (int64_t d = 0; d < D; ++d) row[d] += from[i * D + d];
+    }
+  });
+}
+
+template <class T>
+void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v,
+              const Tensor& out, const Tensor& lse, const Tensor& dout, Gradient& to_dq,
+              Gradient& to_dk, Gradient& to_dv) {
+  const Sizes& z = rule.sizes;
+  const Heads<const T> hq(q), hk(k), hv(v), ho(out), hdo(dout);
+  const Groups groups(z);
+  const int64_t blocks = z.query_blocks(), D = z.D, together = groups.together;
+  for (Gradient* const g : {&to_dq, &to_dk, &to_dv})
+    if (g->to.defined() && g->beta == 0) g->to.fill(0);
+  const bool dq = to_dq.to.defined(), dk = to_dk.to.defined(), dv = to_dv.to.defined();
+  const int64_t elements = together * (ScoreTile<T>::elements(z) + Attending<T>::elements(z)) +
+                           2 * key_block * query_block + 4 * key_block * D;
+  const int64_t flops = 10 * std::max<int64_t>(1, groups.indices / groups.queries) * query_block *
+                        std::max<int64_t>(1, z.M / groups.keys) * D;
+  const auto run = [&](int64_t wave, int64_t begin, int64_t end) {
+    Scratch scratch(static_cast<size_t>(elements) * sizeof(T) +
+                    static_cast<size_t>(64 * 16 * (together + 1)));
+    T* const s = scratch.take<T>(key_block * query_block);
+    T* const ds = scratch.take<T>(key_block * query_block);
+    T* const keys_k = scratch.take<T>(key_block * D);
+    T* const keys_v = scratch.take<T>(key_block * D);
+    T* const keys_dk = scratch.take<T>(key_block * D);
+    T* const keys_dv = scratch.take<T>(key_block * D);
+    std::vector<ScoreTile<T>> tiles;
+    std::vector<Attending<T>> attending;
+    for (int64_t r = 0; r < together; ++r) {
+      tiles.emplace_back(rule, s, scratch);
+      attending.emplace_back(D, scratch);
+    }
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t key_group = task % groups.keys,
+                    query_group = (key_group + wave) % groups.queries;
+      const int64_t head = task / groups.keys, hkv = head % z.Hkv, b = head / z.Hkv;
+      const auto head_of = [&](int64_t index) { return hkv * (z.H / z.Hkv) + index / blocks; };
+      for (int64_t index = query_group * together; index < groups.indices;
+           index += groups.queries * together) {
+        const int64_t here = std::min(together, groups.indices - index);
+        for (int64_t r = 0; r < here; ++r) {
+          const int64_t h = head_of(index + r);
+          tiles[r].start(hq, b, h, (index + r) % blocks);
+          const Attending<T>& x = attending[r];
+          const int64_t first = tiles[r].first(), count = tiles[r].count(),
+                        lanes = tiles[r].lanes();
+          std::fill_n(x.dq, count * D, T{0});
+          if (count == 0) continue;
+          copy_rows(hq, b, h, first, count, D, x.q);
+          copy_rows(hdo, b, h, first, count, D, x.dout);
+          pack_transposed(x.dout, D, count, lanes, D,
+                          static_cast<T>(rule.scale * rule.dropout.scale()), x.dot);
+          const T* const from = lse.data<T>() + (b * z.H + h) * z.N + first;
+          simd([&] {
+            for (int64_t i = 0; i < lanes; ++i) {
+              x.l[i] = i < count && from[i] != -infinity<T> ? from[i] : infinity<T>;
+              x.delta[i] = i < count
+                               ? static_cast<T>(rule.scale) *
+                                     kernels::row_dot(ho.at(b, first + i, h), x.dout + i * D, D)
+                               : T{0};
+            }
+          });
+        }
+        const auto flush_dq = [&] {
+          if (!dq) return;
+          for (int64_t r = 0; r < here; ++r) {
+            const int64_t count = tiles[r].count();
+            add_rows<T>(attending[r].dq, b, head_of(index + r), tiles[r].first(), count, D,
+                        Heads<T>(to_dq.to));
+            std::fill_n(attending[r].dq, count * D, T{0});
+          }
+        };
+        int64_t since_flush = 0;
+        const Range all = all_keys<T>({tiles.data(), static_cast<size_t>(here)});
+        for (int64_t j = key_group * key_block; j < all.end; j += groups.keys * key_block) {
+          const int64_t n = std::min(key_block, all.end - j);
+          if (j + n <= all.begin) continue;
+          copy_rows(hk, b, hkv, j, n, D, keys_k);
+          copy_rows(hv, b, hkv, j, n, D, keys_v);
+          std::fill_n(keys_dk, n * D, T{0});
+          std::fill_n(keys_dv, n * D, T{0});
+          for (int64_t r = 0; r < here; ++r) {
+            const Range part = common(tiles[r].keys(), {j, j + n});
+            const int64_t at = (part.begin - j) * D;
+            if (part.size() > 0)
+              add_gradients(rule, tiles[r], part, keys_k + at, keys_v + at, attending[r], ds,
+                            dk ? keys_dk + at : nullptr, dv ? keys_dv + at : nullptr, dq);
+          }
+          if (dk) add_rows<T>(keys_dk, b, hkv, j, n, D, Heads<T>(to_dk.to));
+          if (dv) add_rows<T>(keys_dv, b, hkv, j, n, D, Heads<T>(to_dv.to));
+          if (++since_flush % fold_blocks == 0) flush_dq();
+        }
+        flush_dq();
+      }
+    }
+  };
+  for (int64_t wave = 0; wave < groups.queries; ++wave)
+    parallel_for(z.B * z.Hkv * groups.keys, std::max<int64_t>(1, task_flops / flops),
+                 [&](int64_t begin, int64_t end) { run(wave, begin, end); });
+}
+
+}  // namespace
+
+Variable softmax_attention(const Variable& q_, const Variable& k_, const Variable& v_,
+                           const SoftmaxAttentionOptions& options) {
+  const Shape &qs = q_.shape(), &ks = k_.shape();
+  check<ShapeError>(qs.rank() == 4 && ks.rank() == 4 && ks == v_.shape() && qs[0] == ks[0] &&
+                        qs[3] == ks[3] && qs.numel() > 0 && ks.numel() > 0 && qs[2] % ks[2] == 0,
+                    "softmax_attention: q (B, N, H, D), k and v (B, M, Hkv, D) are wanted, H a "
+                    "multiple of Hkv and nothing empty, not q ",
+                    qs, ", k ", ks, ", v ", v_.shape());
+  check<ShapeError>(is_float(q_.dtype()) && q_.dtype() == k_.dtype() && q_.dtype() == v_.dtype(),
+                    "softmax_attention: one float dtype is wanted, not q ", q_.dtype(), ", k ",
+                    k_.dtype(), ", v ", v_.dtype());
+  const Sizes z{qs[0], qs[1], ks[1], qs[2], ks[2], qs[3]};
+  check<ShapeError>(
+      z.N == z.M || (!options.causal && options.window == 0 && options.slopes.empty()),
+      "softmax_attention: positions of queries and keys are compared, but there are ", z.N, " and ",
+      z.M);
+  check<ShapeError>(options.slopes.empty() || static_cast<int64_t>(options.slopes.size()) == z.H,
+                    "softmax_attention: ", options.slopes.size(), " slopes for ", z.H, " heads");
+  check<ConfigError>(0 <= options.dropout && options.dropout < 1, "softmax_attention: probability ",
+                     options.dropout, " of dropout is not in [0, 1)");
+  check<ConfigError>(options.window >= 0, "softmax_attention: window ", options.window,
+                     " is below 0");
+  const Rule rule{z,
+                  options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(z.D)),
+                  options.causal,
+                  options.window,
+                  lengths_or("softmax_attention: key_lengths", options.key_lengths, z.B, z.M),
+                  lengths_or("softmax_attention: query_lengths", options.query_lengths, z.B, z.N),
+                  options.slopes,
+                  ProbabilityDropout(options.dropout, options.generator)};
+  const Variable q = with_contiguous_rows(q_), k = with_contiguous_rows(k_),
+                 v = with_contiguous_rows(v_);
+  Tensor out = Tensor::empty(qs, q.dtype()), lse = Tensor::empty({z.B, z.H, z.N}, q.dtype());
+  dispatch_float(q.dtype(),
+                 [&]<class T>() { forward<T>(rule, q.value(), k.value(), v.value(), out, lse); });
+  // L, not the N x M probabilities: computing them again is cheaper than reading them.
+  return record("softmax_attention", out, {q, k, v},
+                [rule, q = q.value(), k = k.value(), v = v.value(), out, lse](
+                    const Tensor& grad_out, std::span<GradSlot> grad_in) {
+                  const Tensor dout = grad_out.strides()[3] == 1 ? grad_out : grad_out.contiguous();
+                  auto [dq, dk, dv] = gradients_of(grad_in);
+                  dispatch_float(q.dtype(), [&]<class T>() {
+                    backward<T>(rule, q, k, v, out, lse, dout, dq, dk, dv);
+                  });
+                });
+}
+
+}  // namespace longhand::attention

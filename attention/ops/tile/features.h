@@ -1,0 +1,250 @@
+// Features of queries and keys, computed where they are needed: in the caches, never written.
+#pragma once
+
+#include <algorithm>
+
+#include "longhand/attention/ops/tile/lanes.h"
+#include "longhand/attention/ops/tile/operands.h"
+#include "longhand/attention/ops/tile/scratch.h"
+#include "longhand/core/kernels/rows.h"
+
+namespace longhand::attention::tile {
+
+/// Tokens of a tile: a multiple of 16 lanes and of 6 (12) rows.
+inline constexpr int64_t block = 48;
+
+/// What the m features of an x of D numbers are.
+struct FeatureRule {
+  int64_t D, m;
+  bool exponentials;
+  Tensor projection;  // contiguous, or undefined
+  double half_norm;
+};
+
+/// Throws ShapeError, naming `op`, where a projection does not fit x (B, N, H, D).
+inline FeatureRule feature_rule(const char* op, const Variable& x, bool exponentials,
+                                const Tensor& W, double half_norm) {
+  check<ShapeError>(
+      !W.defined() || ((W.rank() == 2 || (W.rank() == 3 && W.size(0) == x.size(2))) &&
+                       W.size(-1) == x.size(3) && W.dtype() == x.dtype() && exponentials),
+      op, ": a projection (m, D) or (H, m, D) for exponentials of q ", x.shape(), " of ", x.dtype(),
+      " is wanted, not ", W.defined() ? W.shape() : Shape{});
+  return {x.size(3), W.defined() ? W.size(-2) : x.size(3), exponentials,
+          W.defined() ? W.contiguous() : W, half_norm};
+}
+
+/// Calls take(l, y_l) with y_l = value(l, 0) ∘ value(l, 1) ∘ ... of the lanes of each of n rows,
+/// for use inside simd(). Eight rows at once, each in the order of join_lanes.
+template <class T, class Value, class Join, class Take>
+void join_rows_of_lanes(int64_t n, int64_t lanes, T start, Value value, Join join, Take take) {
+  constexpr int64_t rows = 8;
+  for (int64_t l = 0; l < n; l += rows) {
+    const int64_t real = std::min(rows, n - l);
+    T sixteen[rows * 16], eight[rows * 8], four[rows * 4], two[rows * 2];
+    static_assert(lane_multiple == 16);
+    std::fill(sixteen, sixteen + rows * 16, start);
+    for (int64_t r = 0; r < real; ++r)
+      for (int64_t first = 0; first < lanes; first += 16)
+        for (int64_t i = 0; i < 16; ++i)
+          sixteen[r * 16 + i] = join(sixteen[r * 16 + i], value(l + r, first + i));
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t i = 0; i < 8; ++i)
+        eight[r * 8 + i] = join(sixteen[r * 16 + i], sixteen[r * 16 + 8 + i]);
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t i = 0; i < 4; ++i)
+        four[r * 4 + i] = join(eight[r * 8 + i], eight[r * 8 + 4 + i]);
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t i = 0; i < 2; ++i) two[r * 2 + i] = join(four[r * 4 + i], four[r * 4 + 2 + i]);
+    for (int64_t r = 0; r < real; ++r) take(l + r, join(two[r * 2], two[r * 2 + 1]));
+  }
+}
+
+/// sums_l += Σ_i x_li weight_i for x (n, lanes), or Σ_i x_li; for use inside simd().
+template <class T>
+void add_sums_of_lanes(const T* x, const T* weight, int64_t n, int64_t lanes, T* sums) {
+  join_rows_of_lanes(
+      n, lanes, T{0},
+      [=](int64_t l, int64_t i) {
+        const T y = x[l * lanes + i];
+        return weight ? y * weight[i] : y;
+      },
+      [](T a, T b) { return a + b; }, [=](int64_t l, T sum) { sums[l] += sum; });
+}
+
+/// The features of a block of tokens of one head, (part, lanes): all m of them, or some at a time,
+/// so that they stay in the first cache.
+template <class T>
+class FeatureTile {
+ public:
+  FeatureTile(const FeatureRule& rule, int64_t part, Scratch& scratch)
+      : rule_(rule),
+        x_(scratch.take<T>(rule.D * block)),
+        f_(scratch.take<T>(part * block)),
+        shift_(scratch.take<T>(block)),
+        gradients_(scratch.take<T>(block)) {}
+  static int64_t elements(const FeatureRule& rule, int64_t part) {
+    return (rule.D + part + 2) * block;
+  }
+
+  int64_t count() const { return count_; }
+  int64_t lanes() const { return lanes_; }
+  T* features() { return f_; }
+
+  /// The tokens: keys or queries. Lanes beyond `count` have features of 0: exponents of 0 and a
+  /// shift of -inf.
+  void start(const Heads<const T>& x, int64_t b, int64_t h, int64_t first, int64_t count,
+             bool keys) {
+    const FeatureRule& z = rule_;
+    h_ = h, count_ = count, lanes_ = whole_lanes(count), from_ = x.at(b, first, h),
+    token_ = x.token;
+    halved_ = keys && z.projection && z.half_norm != 0;
+    for (int64_t i = 0; i < lanes_; ++i) shift_[i] = i < count ? T{0} : -infinity<T>;
+    if (!z.projection) return;
+    pack_transposed(from_, token_, count, lanes_, z.D, factor(), x_);
+    if (!halved_) return;
+    // x holds log_e k.
+    const T a = static_cast<T>(z.half_norm / Base<T>::log_e);
+    std::fill_n(gradients_, block, T{0});
+    simd([this, a, D = z.D] {
+      for (int64_t d = 0; d < D; ++d)
+        for_lanes(lanes_, [=, shift = shift_, x = x_ + d * lanes_](int64_t i) {
+          shift[i] -= a * x[i] * x[i];
+        });
+    });
+  }
+
+  /// Features [l, l + n): t of keys, or s of queries, times log_e if they are exponents.
+  void compute(int64_t l, int64_t n) {
+    const FeatureRule& z = rule_;
+    l_ = l, n_ = n;
+    if (z.projection)
+      kernels::gemm_tile<T>(n, lanes_, z.D, {W(), z.D, 1}, x_, lanes_, f_, lanes_, false);
+    else
+      pack_transposed(from_ + l, token_, count_, lanes_, n, factor(), f_);
+  }
+
+  /// Raises c to the maxima of exponents so far, and puts into `shrink` by what that multiplies
+  /// sums.
+  void raise(T* c, T* shrink) const {
+    simd([=, n = n_, lanes = lanes_, f = f_, shift = shift_] {
+      join_rows_of_lanes(
+          n, lanes, -infinity<T>, [=](int64_t l, int64_t i) { return f[l * lanes + i] + shift[i]; },
+          [](T a, T b) { return a < b ? b : a; },
+          [=](int64_t l, T top) {
+            top = c[l] < top ? top : c[l];
+            shrink[l] = c[l] == top ? T{1} : Base<T>::power(c[l] - top);
+            c[l] = top;
+          });
+    });
+  }
+
+  /// From exponents of keys to e^(t - c).
+  void exponentiate_keys(const T* c) {
+    each([=, shift = shift_](int64_t l, int64_t i, T t) {
+      return Base<T>::power(t + shift[i] - c[l]);
+    });
+  }
+
+  /// Raises `top` of each token to the maxima of s + c so far, and puts into `shrink` by what that
+  /// multiplies sums.
+  void raise_queries(const T* c, T* top, T* shrink) const {
+    simd([=, n = n_, lanes = lanes_, f = f_] {
+      T most[block];
+      std::copy_n(top, lanes, most);
+      for (int64_t l = 0; l < n; ++l)
+        for_lanes(lanes, [=, c = c[l], row = f + l * lanes, most = most](int64_t i) {
+          const T s = row[i] + c;
+          most[i] = most[i] < s ? s : most[i];
+        });
+      for_lanes(lanes, [=, most = most](int64_t i) {
+        shrink[i] = top[i] == most[i] ? T{1} : Base<T>::power(top[i] - most[i]);
+        top[i] = most[i];
+      });
+    });
+  }
+
+  /// From exponents of queries to e^(s + c - top).
+  void exponentiate_queries(const T* c, const T* top) {
+    each([=](int64_t l, int64_t i, T s) { return Base<T>::power(s + c[l] - top[i]); });
+  }
+
+  /// The largest exponent of each token; finite beyond `count`.
+  void largest(T* top) const {
+    simd([=, n = n_, count = count_, lanes = lanes_, f = f_, shift = shift_] {
+      std::fill(top, top + lanes, -infinity<T>);
+      for (int64_t l = 0; l < n; ++l)
+        for_lanes(lanes, [=, row = f + l * lanes](int64_t i) {
+          const T t = row[i] + shift[i];
+          top[i] = top[i] < t ? t : top[i];
+        });
+      std::fill(top + count, top + lanes, T{0});
+    });
+  }
+
+  /// From exponents to e^(t - c), c of each lane.
+  void exponentiate(const T* c) {
+    each([=, shift = shift_](int64_t, int64_t i, T t) {
+      return Base<T>::power(t + shift[i] - c[i]);
+    });
+  }
+
+  /// From the gradient of the features at hand, df_li + of_feature_l of_token_i, to that of x:
+  /// added to it, or written. Parts of the features come one after the other, up to the last.
+  void input_gradient(T* df, const T* of_feature, const T* of_token, const Heads<T>& dx, int64_t b,
+                      int64_t first, bool add) {
+    const FeatureRule& z = rule_;
+    simd([=, n = n_, lanes = lanes_, exponentials = z.exponentials, halved = halved_, features = f_,
+          gradients = gradients_] {
+      for (int64_t l = 0; l < n; ++l) {
+        const auto with = [=, a = of_feature[l], row = df + l * lanes,
+                           f = features + l * lanes](auto write) {
+          for_lanes(lanes, [=](int64_t i) { write(i, row[i], row[i] + a * of_token[i], f[i]); });
+        };
+        if (!exponentials)
+          with([](int64_t, T& to, T g, T) { to = g; });
+        else if (!halved)
+          with([](int64_t, T& to, T g, T f) { to = g * f; });
+        else
+          with([=](int64_t i, T& to, T g, T f) {
+            to = g * f;
+            gradients[i] += to;
+          });
+      }
+    });
+    T* const to = dx.at(b, first, h_);
+    if (!z.projection)
+      return kernels::transpose_into(n_, count_, df, lanes_, T{1}, to + l_, dx.token, add);
+    kernels::gemm_tile<T>(count_, z.D, n_, {df, 1, lanes_}, W(), z.D, to, dx.token, add || l_ > 0);
+    if (halved_ && l_ + n_ == z.m)
+      simd([=, this, a = static_cast<T>(2 * z.half_norm)] {
+        for (int64_t i = 0; i < count_; ++i)
+          for (int64_t d = 0; d < z.D; ++d)
+            to[i * dx.token + d] -= a * gradients_[i] * from_[i * token_ + d];
+      });
+  }
+
+ private:
+  // f_li <- f(l, i, f_li)
+  template <class F>
+  void each(F f) {
+    simd([=, n = n_, lanes = lanes_, all = f_] {
+      for (int64_t l = 0; l < n; ++l)
+        for_lanes(lanes, [=, row = all + l * lanes](int64_t i) { row[i] = f(l, i, row[i]); });
+    });
+  }
+
+  T factor() const { return rule_.exponentials ? static_cast<T>(Base<T>::log_e) : T{1}; }
+  const T* W() const {
+    const Tensor& W = rule_.projection;
+    return W.data<T>() + ((W.rank() == 3 ? h_ * W.size(1) : 0) + l_) * rule_.D;
+  }
+
+  const FeatureRule& rule_;
+  T *const x_, *const f_, *const shift_,
+                              *const gradients_;  // Σ_l of the features' gradients so far
+  const T* from_ = nullptr;
+  int64_t token_ = 0, h_ = 0, count_ = 0, lanes_ = 0, l_ = 0, n_ = 0;
+  bool halved_ = false;  // t has - half_norm |k|²
+};
+
+}  // namespace longhand::attention::tile

@@ -1,0 +1,64 @@
+#include "longhand/attention/ops/tile/probability_dropout.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "longhand/core/parallel.h"
+
+namespace longhand::attention {
+namespace {
+
+void words(Generator::State state, int64_t head, int64_t begin, int64_t count, uint32_t* first,
+           uint32_t* second) {
+  constexpr int64_t piece = 96;
+  std::array<uint32_t, 4 * piece> block;
+  for (int64_t done = 0; done < count; done += piece) {
+    const int64_t n = std::min(piece, count - done);
+    const uint64_t index = static_cast<uint64_t>(head) << 32 | static_cast<uint64_t>(begin + done);
+    kernels::philox_words(state, index, n, block.data());
+    for (int64_t i = 0; i < n; ++i) {
+      first[done + i] = block[4 * i];
+      second[done + i] = block[4 * i + 1];
+    }
+  }
+}
+
+}  // namespace
+
+ProbabilityDropout::ProbabilityDropout(double p, const Generator& generator)
+    : threshold_(static_cast<uint32_t>(std::min(std::nearbyint(p * 65536), 65535.0))),
+      queries_(generator.fork("queries").state()),
+      keys_(generator.fork("keys").state()) {}
+
+void ProbabilityDropout::query_words(int64_t head, int64_t begin, int64_t count, uint32_t* first,
+                                     uint32_t* second) const {
+  words(queries_, head, begin, count, first, second);
+}
+
+void ProbabilityDropout::key_words(int64_t head, int64_t begin, int64_t count, uint32_t* first,
+                                   uint32_t* second) const {
+  words(keys_, head, begin, count, first, second);
+}
+
+Tensor ProbabilityDropout::kept(const Shape& shape) const {
+  const int64_t heads = shape[0] * shape[1], N = shape[2], M = shape[3], pairs = (M + 1) / 2;
+  Tensor keep = Tensor::empty(shape, DType::u8);
+  uint8_t* const data = keep.data<uint8_t>();
+  parallel_for(heads, 1, [&](int64_t from, int64_t to) {
+    std::vector<uint32_t> a(N), b(N), c(pairs), d(pairs);
+    for (int64_t head = from; head < to; ++head) {
+      query_words(head, 0, N, a.data(), b.data());
+      key_words(head, 0, pairs, c.data(), d.data());
+      for (int64_t i = 0; i < N; ++i)
+        for (int64_t j = 0; j < M; ++j) {
+          const uint32_t both = dropout_hash(a[i], b[i], c[j / 2], d[j / 2]);
+          data[(head * N + i) * M + j] = (j % 2 ? both >> 16 : both & 0xffff) >= threshold_;
+        }
+    }
+  });
+  return keep;
+}
+
+}  // namespace longhand::attention

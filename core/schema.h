@@ -1,0 +1,209 @@
+// Declared options: a component describes each option once, with its type, default, range and
+// meaning. The description reads a configuration, dumps it, and documents it.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "longhand/core/options.h"
+
+namespace longhand {
+
+/// Bounds of an integer option, both inclusive.
+struct IntegerRange {
+  int64_t low = std::numeric_limits<int64_t>::min();
+  int64_t high = std::numeric_limits<int64_t>::max();
+};
+
+/// Bounds of a floating-point option, inclusive unless open.
+struct NumberRange {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool open_low = false, open_high = false;
+
+  static NumberRange above(double low) { return {.low = low, .open_low = true}; }
+  /// [0, 1): a dropout probability, a decay.
+  static NumberRange fraction() { return {.low = 0, .high = 1, .open_high = true}; }
+};
+
+/// One option as documentation shows it.
+struct Field {
+  std::string name;
+  std::string type;           // "integer", "number", "true or false", "text", "choice", …
+  std::string values;         // "1 to 64", "at least 0", "a, b or c"; empty: any
+  std::string default_value;  // as TOML writes it, or words if it depends on other options
+  std::string meaning;        // one phrase
+  std::string condition;      // when the option applies: "kernel = \"relu\""; empty: always
+};
+using Schema = std::vector<Field>;
+
+/// What describe() of an options struct is given. Each call declares one option and passes the
+/// member that holds it, which has the default value before the call and the configured one after
+/// it (documentation leaves it as it is). A struct declares its options in the order in which they
+/// are to be read and shown:
+///
+///   struct WindowOptions {
+///     int64_t window = 64;
+///     bool global = false;
+///     int64_t global_tokens = 1;
+///
+///     void describe(OptionVisitor& v) {
+///       v.integer("window", window, {1, 1 << 20}, "largest distance between query and key");
+///       v.boolean("global", global, "whether some tokens attend to all");
+///       v.when(global, "global = true", [&] {
+///         v.integer("global_tokens", global_tokens, {1}, "tokens that attend to all");
+///       });
+///     }
+///   };
+///
+/// `default_text` documents a default that depends on other options or on the model.
+class OptionVisitor {
+ public:
+  virtual ~OptionVisitor() = default;
+
+  virtual void boolean(const std::string& name, bool& value, const std::string& meaning) = 0;
+  virtual void integer(const std::string& name, int64_t& value, IntegerRange range,
+                       const std::string& meaning, const std::string& default_text = "") = 0;
+  virtual void number(const std::string& name, double& value, NumberRange range,
+                      const std::string& meaning, const std::string& default_text = "") = 0;
+  virtual void text(const std::string& name, std::string& value, const std::string& meaning,
+                    const std::string& default_text = "") = 0;
+  /// One of a list of words.
+  virtual void choice(const std::string& name, std::string& value,
+                      const std::vector<std::string>& choices, const std::string& meaning,
+                      const std::string& default_text = "") = 0;
+  /// One integer or a list of them; a list of one and the integer mean the same and are dumped as
+  /// the integer.
+  virtual void integers(const std::string& name, std::vector<int64_t>& value, IntegerRange each,
+                        const std::string& meaning, const std::string& default_text = "") = 0;
+  /// One word or a list of them, each one of `choices`; as integers().
+  virtual void words(const std::string& name, std::vector<std::string>& value,
+                     const std::vector<std::string>& choices, const std::string& meaning,
+                     const std::string& default_text = "") = 0;
+
+  /// An enumeration, as one of a list of words.
+  template <class Enum>
+  void choice(const std::string& name, Enum& value,
+              std::initializer_list<std::pair<const char*, Enum>> choices,
+              const std::string& meaning) {
+    std::vector<std::string> names;
+    std::string word;
+    for (const auto& [text, each] : choices) {
+      names.emplace_back(text);
+      if (each == value) word = text;
+    }
+    choice(name, word, names, meaning);
+    for (const auto& [text, each] : choices)
+      if (word == text) value = each;
+  }
+
+  /// Declares options that apply only under a condition. Reading leaves them alone where it does not
+  /// hold, and refuses a configuration that sets one; documentation shows them with the condition.
+  template <class Declare>
+  void when(bool applies, const std::string& condition, Declare declare) {
+    enter(applies, condition);
+    declare();
+    leave();
+  }
+
+  /// A condition between options, checked on reading only: throws ConfigError unless ok, with the
+  /// place and value of option `name`, and `message`.
+  virtual void require(bool ok, const std::string& name, const std::string& message) = 0;
+
+ protected:
+  virtual void enter(bool applies, const std::string& condition) = 0;
+  virtual void leave() = 0;
+};
+
+/// Reads `section` into an options struct. Throws ConfigError for values of another type or out of
+/// range, and for options that are set but do not apply, naming section, option, place, the value
+/// found and what is expected. Options that no description knows are left for
+/// Options::check_all_read().
+class OptionReader final : public OptionVisitor {
+ public:
+  explicit OptionReader(const Options& section) : section_(section) {}
+
+  void boolean(const std::string&, bool&, const std::string&) override;
+  void integer(const std::string&, int64_t&, IntegerRange, const std::string&,
+               const std::string&) override;
+  void number(const std::string&, double&, NumberRange, const std::string&,
+              const std::string&) override;
+  void text(const std::string&, std::string&, const std::string&, const std::string&) override;
+  void choice(const std::string&, std::string&, const std::vector<std::string>&, const std::string&,
+              const std::string&) override;
+  void integers(const std::string&, std::vector<int64_t>&, IntegerRange, const std::string&,
+                const std::string&) override;
+  void words(const std::string&, std::vector<std::string>&, const std::vector<std::string>&,
+             const std::string&, const std::string&) override;
+  void require(bool ok, const std::string& name, const std::string& message) override;
+
+ private:
+  void enter(bool applies, const std::string& condition) override {
+    conditions_.emplace_back(applies, condition);
+  }
+  void leave() override { conditions_.pop_back(); }
+  // Whether the option is to be read; throws if it is set where it does not apply.
+  bool applies(const std::string& name) const;
+
+  const Options& section_;
+  std::vector<std::pair<bool, std::string>> conditions_;
+};
+
+/// Collects what describe() declares.
+class SchemaWriter final : public OptionVisitor {
+ public:
+  Schema take() { return std::move(schema_); }
+
+  void boolean(const std::string&, bool&, const std::string&) override;
+  void integer(const std::string&, int64_t&, IntegerRange, const std::string&,
+               const std::string&) override;
+  void number(const std::string&, double&, NumberRange, const std::string&,
+              const std::string&) override;
+  void text(const std::string&, std::string&, const std::string&, const std::string&) override;
+  void choice(const std::string&, std::string&, const std::vector<std::string>&, const std::string&,
+              const std::string&) override;
+  void integers(const std::string&, std::vector<int64_t>&, IntegerRange, const std::string&,
+                const std::string&) override;
+  void words(const std::string&, std::vector<std::string>&, const std::vector<std::string>&,
+             const std::string&, const std::string&) override;
+  void require(bool, const std::string&, const std::string&) override {}
+
+ private:
+  void enter(bool, const std::string& condition) override { conditions_.push_back(condition); }
+  void leave() override { conditions_.pop_back(); }
+  void add(const std::string& name, const char* type, std::string values,
+           const std::string& default_value, const std::string& default_text,
+           const std::string& meaning);
+
+  Schema schema_;
+  std::vector<std::string> conditions_;
+};
+
+/// Options of type S, read from a section over the defaults that `options` has.
+template <class S>
+S read_options(const Options& section, S options = {}) {
+  OptionReader reader(section);
+  options.describe(reader);
+  return options;
+}
+
+/// What S::describe() declares, with the defaults that `options` has.
+template <class S>
+Schema schema_of(S options = {}) {
+  SchemaWriter writer;
+  options.describe(writer);
+  return writer.take();
+}
+
+/// The schema as a Markdown table: option, values, default, meaning.
+std::string to_markdown(const Schema& schema);
+/// The schema as aligned text for a terminal of `width` columns.
+std::string to_text(const Schema& schema, int64_t width = 80);
+
+}  // namespace longhand

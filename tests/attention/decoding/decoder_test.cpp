@@ -1,0 +1,183 @@
+// Token by token gives the rows of the whole sequence.
+#include "longhand/attention/decoding/kv_cache.h"
+
+#include "tests/attention/attention_check.h"
+
+using namespace longhand;
+using namespace longhand::attention;
+using namespace longhand::test;
+
+namespace {
+
+struct Case {
+  std::string name;
+  std::vector<std::pair<std::string, OptionValue>> options{};
+  bool grows = false;  // what is kept grows with the tokens
+};
+
+const std::vector<Case> cases{
+    {"softmax", {}, true},
+    {"gaussian", {{"sigma", 0.6}}, true},
+    {"gaussian", {{"normalized", false}}, true},
+    {"softmax", {{"window", int64_t{7}}, {"bias", std::string("alibi")}, {"scale", 0.3}}, true},
+    {"performer", {}},
+    {"performer", {{"kernel", std::string("hyperbolic")}, {"heads", std::string("per_head")}}},
+    {"performer", {{"kernel", std::string("trigonometric")}, {"features", int64_t{200}}}},
+    {"performer", {{"kernel", std::string("trigonometric_bias")}, {"features", int64_t{200}}}},
+    {"performer", {{"kernel", std::string("relu")}}},
+    {"performer", {{"kernel", std::string("exp")}, {"eps", 0.01}}},
+    {"performer", {{"projection", std::string("none")}}},
+    {"rff", {{"features", int64_t{200}}}},
+    {"rff", {{"kernel", std::string("gaussian")}, {"guard", std::string("clamp")}}},
+    {"rff",
+     {{"kernel", std::string("rfa")},
+      {"waves", std::string("cos_bias")},
+      {"features", int64_t{200}}}},
+    {"linear", {}},
+    {"linear", {{"feature_map", std::string("exp")}}},
+    {"linear", {{"feature_map", std::string("relu")}}},
+    {"linear", {{"feature_map", std::string("taylor2")}}},
+    {"linear", {{"feature_map", std::string("cosformer")}}},
+    {"linear", {{"feature_map", std::string("hedgehog")}}},
+    {"window", {{"window", int64_t{5}}, {"global_tokens", int64_t{0}}}},
+    {"window", {}},
+    {"lowrank", {}},
+    {"mean", {}},
+};
+
+Options options_of(const Case& c) {
+  Options options = small_options(c.name);
+  for (const auto& [key, value] : c.options) options.set(key, value);
+  return options;
+}
+
+std::string text_of(const Case& c) {
+  std::string text = c.name;
+  for (const auto& [key, value] : c.options) text += " " + key + "=" + to_string(value);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("decoders: token by token is the same as all at once") {
+  const Case c = GENERATE(from_range(cases));
+  const DType dtype = GENERATE(DType::f64, DType::f32);
+  const int64_t B = 2, N = 140, H = 4, G = 2, D = 4;
+  INFO(text_of(c) << " " << dtype);
+  const auto variant = make_variant(
+      c.name, {.heads = H, .max_length = N, .kv_heads = G, .causal = true, .dtype = dtype},
+      options_of(c));
+  REQUIRE(variant->traits().decodes);
+  const Tensor q = normal({B, N, H, D}, 1, dtype, 0.4), k = normal({B, N, G, D}, 2, dtype, 0.4),
+               v = normal({B, N, G, D}, 3, dtype);
+  const Tensor wanted = variant->forward(Variable(q), Variable(k), Variable(v), {}, {}).value();
+  const auto decoder = variant->decoder(B);
+  Tensor out = Tensor::empty(q.shape(), dtype);
+  int64_t after_two = 0;
+  for (int64_t t = 0; t < N; ++t) {
+    copy_into(out.select(1, t), decoder->step(q.select(1, t), k.select(1, t), v.select(1, t)));
+    if (t == 1) after_two = decoder->bytes();
+  }
+  CHECK(near(out, wanted, dtype == DType::f64 ? 1e-11 : 1e-4));
+  CHECK(after_two > 0);
+  CHECK((decoder->bytes() > after_two) == c.grows);
+}
+
+TEST_CASE("decoders: norms of any size, and keys far above all before") {
+  for (const Case& c : std::vector<Case>{{"performer", {}},
+                                         {"performer", {{"projection", std::string("none")}}},
+                                         {"linear", {{"feature_map", std::string("exp")}}},
+                                         {"rff", {}},
+                                         {"softmax", {}}}) {
+    INFO(text_of(c));
+    const int64_t N = 40;
+    const auto variant = make_variant(
+        c.name, {.heads = 1, .max_length = N, .causal = true, .dtype = DType::f32}, options_of(c));
+    const Tensor q = normal({1, N, 1, 4}, 1, DType::f32, 3),
+                 v = normal({1, N, 1, 4}, 3, DType::f32);
+    Tensor k = normal({1, N, 1, 4}, 2, DType::f32, 3);
+    k.slice(1, 20, 21).fill(60);
+    const auto decoder = variant->decoder(1);
+    for (int64_t t = 0; t < N; ++t)
+      CHECK(all_finite(decoder->step(q.select(1, t), k.select(1, t), v.select(1, t))));
+  }
+}
+
+TEST_CASE("decoders: a cache knows windows and slopes") {
+  const int64_t N = 30, H = 2, D = 4;
+  attention::Config config;
+  config.heads = H;
+  config.head_dim = D;
+  config.causal = true;
+  const Tensor q = normal({1, N, H, D}, 1), k = normal({1, N, H, D}, 2),
+               v = normal({1, N, H, D}, 3);
+  const auto decoder =
+      make_cache_decoder(1, config, {.scale = 0.5, .window = 7, .slopes = {0.25, 2}});
+  const auto qs = rows_of(q), ks = rows_of(k), vs = rows_of(v);
+  for (int64_t t = 0; t < N; ++t) {
+    const Tensor out = decoder->step(q.select(1, t), k.select(1, t), v.select(1, t));
+    for (int64_t h = 0; h < H; ++h) {
+      Row sum(D, 0);
+      double den = 0;
+      for (int64_t j = std::max<int64_t>(0, t - 6); j <= t; ++j) {
+        const double w = std::exp(0.5 * dot(qs[t * H + h], ks[j * H + h]) -
+                                  (h ? 2 : 0.25) * static_cast<double>(t - j));
+        den += w;
+        for (int64_t d = 0; d < D; ++d) sum[d] += w * vs[j * H + h][d];
+      }
+      for (int64_t d = 0; d < D; ++d)
+        CHECK(out.at({0, h, d}) == Approx(sum[d] / den).margin(1e-12));
+    }
+  }
+}
+
+TEST_CASE("decoders: wrong shapes, and variants that are not causal, are refused") {
+  for (const std::string name : {"softmax", "performer", "linear"}) {
+    INFO(name);
+    CHECK_THROWS_AS(make_variant(name)->decoder(1), ConfigError);
+    const auto decoder = make_variant(name, {.causal = true})->decoder(2);
+    const Tensor x = Tensor::zeros({3, 2, 4}, DType::f64);
+    CHECK_THROWS_AS(decoder->step(x, x, x), ShapeError);
+  }
+}
+
+TEST_CASE("decoders: what says that it decodes does") {
+  for (const std::string& name : names()) {
+    INFO(name);
+    if (!traits(name).causal) {
+      CHECK_FALSE(traits(name).decodes);
+      continue;
+    }
+    const auto variant = make_variant(name, {.causal = true});
+    if (variant->traits().decodes)
+      CHECK_NOTHROW(variant->decoder(1));
+    else
+      CHECK_THROWS_AS(variant->decoder(1), ConfigError);
+  }
+}
+
+TEST_CASE("decoding: a cache of 16,384 equal keys and one other is as precise as f64") {
+  const int64_t N = 16384, D = 2;
+  Config config;
+  config.heads = 1;
+  config.head_dim = D;
+  config.causal = true;
+  config.max_length = N;
+  const auto last = [&](DType dtype) {
+    const auto decoder = make_cache_decoder(1, config, {.scale = 1, .slopes = {}});
+    const auto row = [&](float x) { return Tensor::full({1, 1, D}, x, dtype); };
+    Tensor out;
+    for (int64_t j = 0; j < N; ++j) {
+      const bool other = j == N / 3;
+      Tensor v = row(other ? 0.9f : 0.7f);
+      v.select(2, 0).fill(other ? 1 : 0);
+      out = decoder->step(row(0.3f), row(other ? 0.8f : 0.2f), v);
+    }
+    return out.to_vector<double>();
+  };
+  const auto found = last(DType::f32), wanted = last(DType::f64);
+  for (int64_t d = 0; d < D; ++d) {
+    INFO(d << ": " << found[d] / wanted[d] - 1);
+    CHECK(std::abs(found[d] / wanted[d] - 1) <= 5e-6);
+  }
+}

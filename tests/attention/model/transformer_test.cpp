@@ -1,0 +1,358 @@
+#include "longhand/attention/model/transformer.h"
+#include "longhand/attention/registry.h"
+
+#include <cmath>
+
+#include "longhand/autograd/ops.h"
+#include "longhand/core/parallel.h"
+#include "longhand/core/storage.h"
+#include "tests/support/catch.h"
+
+using namespace longhand;
+using namespace longhand::attention;
+
+namespace {
+
+// Before any test adds one of its own.
+const std::vector<std::string> library = names();
+
+TransformerConfig small(const std::string& variant) {
+  TransformerConfig c;
+  c.vocabulary = 11;
+  c.classes = 5;
+  c.max_length = 12;
+  c.d_model = 8;
+  c.heads = 2;
+  c.d_mlp = 12;
+  c.attention = variant;
+  for (const auto& [key, value] : checked_options(variant).front())
+    c.attention_options.set(key, value);
+  return c;
+}
+
+Tensor tokens(int64_t B, int64_t N, uint64_t seed) {
+  Tensor t = Tensor::empty({B, N}, DType::i32);
+  RandomStream random{Generator(seed)};
+  for (int64_t i = 0; i < B * N; ++i) t.data<int32_t>()[i] = static_cast<int32_t>(random.below(11));
+  return t;
+}
+
+double worst_difference(const Tensor& a, const Tensor& b) {
+  REQUIRE(a.shape() == b.shape());
+  const auto x = a.to_vector<double>(), y = b.to_vector<double>();
+  double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i)
+    if (const double d = std::abs(x[i] - y[i]); !(d <= worst)) worst = d;
+  return worst;
+}
+
+// Logits, and the gradient of every parameter for one fixed cotangent.
+struct Result {
+  Tensor logits;
+  nn::StateDict gradients;
+};
+Result run(Transformer& model, const Tensor& t, const Tensor& lengths, const nn::Pass& pass = {}) {
+  const Variable logits = model.forward(t, lengths, pass);
+  Tensor seed = Tensor::empty(logits.shape(), logits.dtype());
+  fill_normal(seed, Generator(99));
+  backward(logits, seed);
+  Result out{logits.value(), {}};
+  for (auto& [name, p] : model.named_parameters()) {
+    const Tensor grad = p.take_grad();  // none where attention looks at no content
+    out.gradients[name] = grad ? grad : Tensor::zeros(p.shape(), p.dtype());
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("transformer: a padded sequence gives the logits and gradients it gives alone") {
+  const std::string variant = GENERATE(from_range(library));
+  const std::string pooling = GENERATE("mean", "cls", "last");
+  INFO(variant << " " << pooling);
+  TransformerConfig config = small(variant);
+  config.pooling = pooling;
+  Transformer model(nn::root(DType::f64, 1), config);
+  Tensor padded = tokens(1, 9, 1);
+  const Tensor lengths = Tensor::from<int32_t>({6}, {1});
+  const Result alone = run(model, padded.slice(1, 0, 6).contiguous(), {});
+  const Result with_padding = run(model, padded, lengths);
+  CHECK(worst_difference(alone.logits, with_padding.logits) <= 1e-9);
+  for (const auto& [name, gradient] : alone.gradients) {
+    INFO(name);
+    CHECK(worst_difference(gradient, with_padding.gradients.at(name)) <= 1e-8);
+  }
+  // What stands in the padding changes nothing, not even a bit.
+  padded.slice(1, 6, 9).fill(3);
+  CHECK(identical(run(model, padded, lengths).logits, with_padding.logits));
+}
+
+TEST_CASE("transformer: a sequence in a batch gives the logits it gives alone") {
+  const std::string variant = GENERATE(from_range(library));
+  INFO(variant);
+  Transformer model(nn::root(DType::f64, 1), small(variant));
+  const Tensor t = tokens(3, 12, 2);
+  const Tensor lengths = Tensor::from<int32_t>({12, 5, 1}, {3});
+  const Tensor all = run(model, t, lengths).logits;
+  for (int64_t b = 0; b < 3; ++b) {
+    const Tensor one =
+        run(model, t.slice(0, b, b + 1).contiguous(), lengths.slice(0, b, b + 1).contiguous())
+            .logits;
+    CHECK(worst_difference(all.slice(0, b, b + 1), one) <= 1e-9);
+  }
+}
+
+TEST_CASE("transformer: a causal model does not look ahead") {
+  const std::string variant = GENERATE(from_range(library));
+  if (!traits(variant).causal) return;
+  INFO(variant);
+  TransformerConfig config = small(variant);
+  config.causal = config.per_token = true;
+  config.classes = 11;
+  config.positions = GENERATE("learned", "rotary");
+  Transformer model(nn::root(DType::f64, 1), config);
+  Tensor t = tokens(2, 12, 3);
+  const Tensor before = model.forward(t, {}, {}).value();
+  t.select(1, 7).fill(0);
+  t.select(1, 11).fill(10);
+  const Tensor after = model.forward(t, {}, {}).value();
+  CHECK(worst_difference(before.slice(1, 0, 7), after.slice(1, 0, 7)) <= 1e-12);
+  CHECK(worst_difference(before.slice(1, 7, 12), after.slice(1, 7, 12)) >= 1e-6);
+}
+
+TEST_CASE("transformer: every option makes a model whose parameters all get gradients") {
+  TransformerConfig config = small("softmax");
+  config.norm = GENERATE("pre", "post");
+  config.norm_type = GENERATE("layer_norm", "rms_norm");
+  config.positions = GENERATE("learned", "sinusoidal", "rotary", "none");
+  config.head_hidden = GENERATE(0, 6);
+  config.d_mlp = GENERATE(0, 12);
+  INFO(config.norm << " " << config.norm_type << " " << config.positions << " "
+                   << config.head_hidden);
+  Transformer model(nn::root(DType::f32, 1), config);
+  const Result result = run(model, tokens(2, 7, 1), {});
+  CHECK(result.logits.shape() == Shape{2, 5});
+  for (const auto& [name, gradient] : result.gradients) {
+    INFO(name);
+    REQUIRE(gradient.defined());
+    double sum = 0;
+    for (double g : gradient.to_vector<double>()) sum += std::abs(g);
+    // The gain of keys' bias is exactly 0 for softmax: it shifts all scores of a row alike.
+    CHECK((sum > 0 || name.find("attention.key.bias") != std::string::npos));
+    CHECK(std::isfinite(sum));
+  }
+}
+
+TEST_CASE("transformer: tied embeddings are one parameter with both gradients") {
+  TransformerConfig config = small("softmax");
+  config.per_token = true;
+  config.classes = 11;
+  config.tied_embeddings = true;
+  Transformer tied(nn::root(DType::f64, 1), config);
+  CHECK(tied.state_dict().count("head.weight") == 0);
+  config.tied_embeddings = false;
+  Transformer untied(nn::root(DType::f64, 1), config);
+  nn::StateDict state = tied.state_dict();
+  state["head.weight"] = state.at("embeddings.token.weight").clone();
+  untied.load_state_dict(state);
+  const Tensor t = tokens(2, 5, 1);
+  const Result a = run(tied, t, {}), b = run(untied, t, {});
+  CHECK(worst_difference(a.logits, b.logits) <= 1e-13);
+  const Variable both =
+      Variable(b.gradients.at("embeddings.token.weight")) + Variable(b.gradients.at("head.weight"));
+  CHECK(worst_difference(a.gradients.at("embeddings.token.weight"), both.value()) <= 1e-12);
+}
+
+TEST_CASE("transformer: dropout is the same for the same pass and another for another") {
+  TransformerConfig config = small("softmax");
+  config.dropout = 0.3;
+  Transformer model(nn::root(DType::f32, 1), config);
+  const Tensor t = tokens(2, 7, 1);
+  const nn::Pass one{true, Generator(1)}, two{true, Generator(2)};
+  CHECK(identical(run(model, t, {}, one).logits, run(model, t, {}, one).logits));
+  CHECK_FALSE(identical(run(model, t, {}, one).logits, run(model, t, {}, two).logits));
+  CHECK(identical(run(model, t, {}).logits, run(model, t, {}).logits));
+}
+
+TEST_CASE("transformer: one thread and three give the same bits") {
+  const std::string variant = GENERATE(from_range(library));
+  INFO(variant);
+  TransformerConfig config = small(variant);
+  const int32_t N = variant == "svd" ? 60 : 600;  // at a cost of N³
+  config.max_length = N;
+  config.dropout = 0.1;
+  Transformer model(nn::root(DType::f32, 1), config);
+  const Tensor t = tokens(4, N, 1);
+  const Tensor lengths = Tensor::from<int32_t>({N, N - 1, 1, N / 2}, {4});
+  const nn::Pass pass{true, Generator(1)};
+  const int before = threads();
+  set_threads(1);
+  const Result one = run(model, t, lengths, pass);
+  set_threads(3);
+  const Result three = run(model, t, lengths, pass);
+  set_threads(before);
+  CHECK(identical(one.logits, three.logits));
+  for (const auto& [name, gradient] : one.gradients) {
+    INFO(name);
+    CHECK(identical(gradient, three.gradients.at(name)));
+  }
+}
+
+TEST_CASE("transformer: recomputing blocks changes no bit") {
+  const std::string variant = GENERATE(from_range(library));
+  const bool causal = GENERATE(false, true);
+  if (causal && !traits(variant).causal) return;
+  CAPTURE(variant, causal);
+  for (const auto& options : checked_options(variant)) {
+    TransformerConfig config = small(variant);
+    config.causal = causal;
+    config.dropout = 0.2;
+    config.attention_options = Options("attention");
+    for (const auto& [key, value] : options) config.attention_options.set(key, value);
+    if (variant == "performer" || variant == "rff")
+      config.attention_options.set("redraw_interval", int64_t{1});
+    try {
+      Transformer(nn::root(), config);
+    } catch (const ConfigError&) {  // of options that do not go with a causal model
+      REQUIRE(causal);
+      continue;
+    }
+    Transformer plain(nn::root(DType::f32, 1), config), saving(nn::root(DType::f32, 1), config);
+    const Tensor t = tokens(3, 12, 1);
+    const Tensor lengths = Tensor::from<int32_t>({12, 1, 7}, {3});
+    for (uint64_t step = 0; step < 3; ++step) {
+      CAPTURE(step);
+      nn::Pass pass{.training = true, .random = Generator(step)};
+      const Result expected = run(plain, t, lengths, pass);
+      pass.recompute = true;
+      const Result result = run(saving, t, lengths, pass);
+      CHECK(identical(result.logits, expected.logits));
+      for (const auto& [name, gradient] : expected.gradients) {
+        INFO(name);
+        CHECK(identical(gradient, result.gradients.at(name)));
+      }
+      plain.after_step();
+      saving.after_step();
+      CHECK(saving.metrics() == plain.metrics());
+      const nn::StateDict state = saving.state_dict();
+      for (const auto& [name, tensor] : plain.state_dict()) {
+        INFO(name);
+        CHECK(identical(tensor, state.at(name)));
+      }
+    }
+  }
+}
+
+TEST_CASE("transformer: recomputed blocks keep their input alone") {
+  TransformerConfig config = small("softmax");
+  config.max_length = 2048;
+  config.d_model = 64;
+  config.d_mlp = 128;
+  config.layers = 1;
+  const auto kept = [&](bool recompute, int64_t layers) {
+    config.layers = layers;
+    Transformer model(nn::root(DType::f32, 1), config);
+    const Tensor t = tokens(1, 2048, 1);
+    const size_t before = memory_stats().in_use;
+    const Variable logits =
+        model.forward(t, {}, {.training = true, .random = Generator(1), .recompute = recompute});
+    return memory_stats().in_use - before;
+  };
+  const size_t input = size_t{2048} * 64 * sizeof(float);
+  const size_t one = kept(true, 1), four = kept(true, 4);
+  CHECK(four - one >= 3 * input);
+  CHECK(four - one < 3 * input + 3 * 4096);
+  CHECK(kept(false, 4) - kept(false, 1) > 3 * 6 * input);
+}
+
+TEST_CASE("transformer: what cannot be is refused by name") {
+  Transformer model(nn::root(), small("softmax"));
+  CHECK_THROWS_WITH(model.forward(tokens(1, 13, 1), {}, {}),
+                    Catch::Contains("13 tokens") && Catch::Contains("max_length 12"));
+  CHECK_THROWS_AS(model.forward(Tensor::full({1, 3}, 11, DType::i32), {}, {}), ShapeError);
+  CHECK_THROWS_AS(model.forward(Tensor::zeros({1, 3}), {}, {}), ShapeError);
+  CHECK_THROWS_AS(model.forward(tokens(1, 3, 1), Tensor::from<int32_t>({4}, {1}), {}), ShapeError);
+  CHECK_THROWS_AS(model.forward(tokens(1, 3, 1), Tensor::from<int32_t>({0}, {1}), {}), ShapeError);
+  for (const char* variant : {"linformer", "nystrom"}) {
+    TransformerConfig config = small(variant);
+    config.causal = true;
+    CHECK_THROWS_WITH(Transformer(nn::root(), config),
+                      Catch::Contains(variant) && Catch::Contains(traits(variant).causal_reason));
+  }
+
+  const auto refused = [](const std::string& key, OptionValue value, bool causal = false) {
+    Options section("model");
+    section.set(key, std::move(value));
+    CHECK_THROWS_WITH(
+        TransformerConfig::read(section, Options("attention"), 256, 256, true, 100, causal),
+        Catch::Contains("model." + key));
+  };
+  refused("heads", int64_t{3});
+  refused("d_model", int64_t{-8});
+  refused("norm", std::string("middle"));
+  refused("causal", false, true);
+  refused("dropout", 1.5);
+}
+
+TEST_CASE("transformer: the head may read some tokens alone") {
+  TransformerConfig config = small("linear");
+  config.per_token = true;
+  Transformer model(nn::root(DType::f64, 1), config);
+  const Tensor t = tokens(2, 7, 1), rows = Tensor::from<int32_t>({0, 6, 7, 12}, {4});
+  const Tensor all = model.forward(t, {}, {}).value().reshape({14, 5});
+  const Variable some = model.forward(t, {}, {}, rows);
+  REQUIRE(some.shape() == Shape{4, 5});
+  for (int64_t i = 0; i < 4; ++i)
+    CHECK(worst_difference(some.value().select(0, i), all.select(0, rows.data<int32_t>()[i])) <=
+          1e-13);
+  config.per_token = false;
+  Transformer classifier(nn::root(DType::f64, 1), config);
+  CHECK_THROWS_AS(classifier.forward(t, {}, {}, rows), ShapeError);
+}
+
+TEST_CASE("transformer: token by token gives the logits of the whole sequence") {
+  const std::string variant =
+      GENERATE(as<std::string>(), "softmax", "performer", "linear", "rff", "gaussian");
+  const std::string positions =
+      GENERATE(as<std::string>(), "learned", "sinusoidal", "rotary", "none");
+  const std::string norm = GENERATE(as<std::string>(), "pre", "post");
+  INFO(variant << " " << positions << " " << norm);
+  TransformerConfig config = small(variant);
+  config.causal = config.per_token = true;
+  config.positions = positions;
+  config.norm = norm;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.d_model = 16;
+  config.d_mlp = norm == "pre" ? 12 : 0;
+  config.tied_embeddings = false;
+  const int64_t B = 2, N = config.max_length;
+  Transformer model(nn::root(DType::f64, 1), config);
+  const Tensor t = tokens(B, N, 3);
+  const Tensor all = model.forward(t, {}, {}).value();
+  TransformerDecoder decoder(model, B);
+  for (int64_t i = 0; i < N; ++i) {
+    CHECK(decoder.position() == i);
+    const Tensor logits = decoder.step(t.select(1, i).contiguous());
+    CHECK(worst_difference(logits, all.select(1, i).contiguous()) <= 1e-10);
+  }
+  CHECK(decoder.bytes() > 0);
+  CHECK_THROWS_AS(decoder.step(t.select(1, 0).contiguous()), ShapeError);
+}
+
+TEST_CASE("transformer: what does not go token by token is refused") {
+  TransformerConfig config = small("linear");
+  const auto decoder_of = [](const TransformerConfig& c) {
+    Transformer model(nn::root(), c);
+    TransformerDecoder(model, 1);
+  };
+  CHECK_THROWS_AS(decoder_of(config), ConfigError);
+  config.per_token = true;
+  CHECK_THROWS_AS(decoder_of(config), ConfigError);
+  config.causal = true;
+  CHECK_NOTHROW(decoder_of(config));
+  config.attention_options.set("dropout", 0.0);
+  Transformer model(nn::root(), config);
+  TransformerDecoder decoder(model, 2);
+  CHECK_THROWS_AS(decoder.step(tokens(1, 1, 1).select(1, 0).contiguous()), ShapeError);
+}

@@ -1,0 +1,210 @@
+#include "longhand/attention/ops/linear_attention.h"
+
+#include "longhand/core/parallel.h"
+#include "tests/attention/attention_check.h"
+
+using namespace longhand;
+using namespace longhand::attention;
+using namespace longhand::test;
+
+namespace {
+
+Tensor positive(const Shape& shape, uint64_t seed) {
+  Tensor t = Tensor::empty(shape, DType::f64);
+  fill_uniform(t, Generator(seed), 0.1, 1);
+  return t;
+}
+
+// The definition: features of x, t or e^t, keys from their lengths on 0.
+Tensor features_of(const Tensor& x, const LinearAttentionOptions& options, bool keys) {
+  Variable t(x);
+  if (options.projection.defined()) {
+    const Variable W(options.projection);
+    t = W.rank() == 2 ? linear(t, W)
+                      : transpose(matmul(transpose(t, 1, 2), transpose(W, 1, 2)), 1, 2);
+    if (keys) t = t - affine(sum(square(Variable(x)), {-1}, true), options.half_norm);
+  }
+  if (options.exponentials) t = exp(t);
+  Tensor f = t.value().contiguous().clone();
+  if (keys && options.key_lengths.defined())
+    for (int64_t b = 0; b < f.size(0); ++b)
+      f.select(0, b).slice(0, options.key_lengths.data<int32_t>()[b], f.size(1)).fill(0);
+  return f;
+}
+
+struct Case {
+  const char* name;
+  Shape q, k;
+  LinearAttentionOptions options;
+};
+
+std::vector<Case> cases() {
+  const Tensor lengths = Tensor::from(std::vector<int32_t>{5, 0}, {2});
+  return {
+      {"plain", {2, 3, 2, 5}, {2, 7, 2, 5}, {}},
+      {"lengths", {2, 3, 2, 5}, {2, 7, 2, 5}, {.key_lengths = lengths}},
+      {"exponentials", {2, 3, 2, 5}, {2, 7, 2, 5}, {.exponentials = true}},
+      {"exponentials, lengths",
+       {2, 3, 2, 5},
+       {2, 7, 2, 5},
+       {.exponentials = true, .key_lengths = lengths}},
+      {"projection",
+       {2, 3, 2, 5},
+       {2, 7, 2, 5},
+       {.exponentials = true, .projection = normal({6, 5}, 4), .half_norm = 0.3}},
+      {"projection of each head, lengths, two tiles",
+       {2, 50, 2, 3},
+       {2, 60, 2, 3},
+       {.exponentials = true,
+        .projection = normal({2, 4, 3}, 4),
+        .half_norm = 0.3,
+        .key_lengths = lengths}},
+      {"features in parts",
+       {2, 3, 1, 5},
+       {2, 7, 1, 5},
+       {.exponentials = true, .projection = normal({150, 5}, 4), .half_norm = 0.3}},
+      {"features in parts, no projection", {2, 3, 1, 70}, {2, 7, 1, 70}, {.key_lengths = lengths}},
+      {"exponents in parts, no projection", {2, 3, 1, 70}, {2, 7, 1, 70}, {.exponentials = true}},
+  };
+}
+
+}  // namespace
+
+TEST_CASE("linear_attention: the definition, and gradients") {
+  for (const Case& c : cases()) {
+    INFO(c.name);
+    const Tensor q = positive(c.q, 1), k = positive(c.k, 2),
+                 v = normal({c.k[0], c.k[1], c.k[2], 4}, 3);
+    const auto f = [&](const Variables& in) {
+      return linear_attention(in[0], in[1], in[2], c.options);
+    };
+    const Tensor wanted = naive_kernel_attention(features_of(q, c.options, false),
+                                                 features_of(k, c.options, true), v, dot);
+    const Tensor out = f({Variable(q), Variable(k), Variable(v)}).value();
+    for (int64_t b = 0; b < 2; ++b) {
+      if (b == 1 && c.options.key_lengths.defined())
+        CHECK(all_zero(out.select(0, b)));
+      else
+        CHECK(near(out.select(0, b), wanted.select(0, b), 1e-13));
+    }
+    const GradcheckReport report = gradcheck(f, {q, k, v});
+    INFO(report);
+    CHECK(report.ok);
+  }
+}
+
+TEST_CASE("linear_attention: sums in groups, for any number of threads, of any strides") {
+  // Long enough for several groups of keys and of queries.
+  const Shape shape{1, 1300, 1, 8};
+  const LinearAttentionOptions options{
+      .exponentials = true,
+      .projection = normal({90, 8}, 4).to(DType::f32),
+      .half_norm = 0.5,
+      .key_lengths = Tensor::from(std::vector<int32_t>{1200}, {1})};
+  const Tensor q = normal(shape, 1).to(DType::f32), k = normal(shape, 2).to(DType::f32),
+               v = normal(shape, 3).to(DType::f32), seed = normal(shape, 5).to(DType::f32);
+  const int before = threads();
+  std::vector<Tensor> first;
+  for (const int n : {1, 2, 5}) {
+    set_threads(n);
+    for (const bool strided : {false, true}) {
+      INFO(n << " threads, strided " << strided);
+      std::vector<Variable> in;
+      for (const Tensor& x : {q, k, v}) {
+        Tensor wide = Tensor::zeros({1, 1300, 1, 24});
+        copy_into(wide.slice(3, 8, 16), x);
+        in.emplace_back(strided ? wide.slice(3, 8, 16) : x, true);
+      }
+      const Variable y = linear_attention(in[0], in[1], in[2], options);
+      backward(y, seed);
+      const std::vector<Tensor> got{y.value(), in[0].grad(), in[1].grad(), in[2].grad()};
+      if (first.empty()) first = got;
+      for (size_t i = 0; i < got.size(); ++i)
+        CHECK(identical(got[i].contiguous(), first[i].contiguous()));
+    }
+  }
+  set_threads(before);
+  LinearAttentionOptions wide = options;
+  wide.projection = options.projection.to(DType::f64);
+  const Tensor fq = features_of(q.to(DType::f64), wide, false),
+               fk = features_of(k.to(DType::f64), wide, true);
+  CHECK(near(first[0].to(DType::f64), naive_kernel_attention(fq, fk, v.to(DType::f64), dot), 1e-5));
+}
+
+TEST_CASE("linear_attention: exponents of any size") {
+  // 100 features are two parts; 60 tokens are a block and a part of one.
+  const int64_t D = GENERATE(3, 100);
+  const Shape shape{1, 60, 1, D};
+  const LinearAttentionOptions options{.exponentials = true};
+  for (const double size : {0.0, 1e3, 1e6}) {
+    INFO(D << " features, " << size);
+    const Variable q(affine(Variable(normal(shape, 1)), size).value().to(DType::f32), true),
+        k(affine(Variable(normal(shape, 2)), size).value().to(DType::f32), true),
+        v(normal(shape, 3).to(DType::f32), true);
+    Tensor normalisers;
+    const Variable out = linear_attention(q, k, v, options, &normalisers);
+    backward(out, Tensor::full(shape, 1));
+    CHECK(all_finite(out.value()));
+    for (const Variable& x : {q, k, v}) CHECK(all_finite(x.grad()));
+    for (const float den : normalisers.to_vector<float>()) CHECK(den >= 0.999f);
+  }
+}
+
+TEST_CASE("linear_attention: lanes beyond the last token give nothing") {
+  // The exponents of 60 queries, a block and a part of one, are all -88.9; where there is no query,
+  // e^88.9 times the gradient 0 would be NaN.
+  const Shape shape{1, 60, 1, 3};
+  const Variable q(Tensor::full(shape, -88.86), true), k(Tensor::zeros(shape), true),
+      v(normal(shape, 3).to(DType::f32), true);
+  backward(linear_attention(q, k, v, {.exponentials = true}), Tensor::full(shape, 1));
+  for (const Variable& x : {q, k, v}) CHECK(all_finite(x.grad()));
+}
+
+TEST_CASE("linear_attention: guards") {
+  // One key and one feature: the normaliser of query i is q_i, below and above eps.
+  const Tensor q = Tensor::from(std::vector<double>{-2, -1e-3, 0, 1e-3, 2}, {1, 5, 1, 1});
+  const Variable k(Tensor::full({1, 1, 1, 1}, 1, DType::f64)),
+      v(Tensor::full({1, 1, 1, 1}, 3, DType::f64));
+  const auto run = [&](Guard guard) {
+    Tensor normalisers;
+    const Variable x(q, true);
+    const Variable out = linear_attention(x, k, v, {.guard = guard}, &normalisers);
+    backward(out, Tensor::full(q.shape(), 1, DType::f64));
+    CHECK(near(normalisers, q.squeeze(3), 0));
+    CHECK(nonpositive_normalisers(normalisers, {}) == 3);
+    CHECK(nonpositive_normalisers(normalisers, Tensor::from(std::vector<int32_t>{2}, {1})) == 2);
+    return std::pair{out.value().to_vector<double>(), x.grad().to_vector<double>()};
+  };
+  const auto close_to = [](const std::vector<double>& a, const std::vector<double>& b) {
+    for (size_t i = 0; i < a.size(); ++i)
+      if (std::abs(a[i] - b[i]) > 1e-9 * (1 + std::abs(b[i]))) return false;
+    return true;
+  };
+  // d/dq of 3 q / q, 3 q / (q + 2 eps), 3 q / eps.
+  const double eps = 0.01;
+  const auto [none, dnone] = run({});
+  CHECK(close_to(none, {3, 3, 0, 3, 3}));
+  CHECK(close_to(dnone, {0, 0, 0, 0, 0}));
+  const auto [add, dadd] = run({Guard::Kind::add, eps});
+  CHECK(close_to(add, {3, -3e-3 / 0.019, 0, 3e-3 / 0.021, 3}));
+  CHECK(close_to(dadd, {0, 0.06 / (0.019 * 0.019), 150, 0.06 / (0.021 * 0.021), 0}));
+  const auto [clamp, dclamp] = run({Guard::Kind::clamp, eps});
+  CHECK(close_to(clamp, {-600, -0.3, 0, 0.3, 3}));
+  CHECK(close_to(dclamp, {300, 300, 300, 300, 0}));
+}
+
+TEST_CASE("linear_attention: what does not fit is refused") {
+  const Variable q(normal({2, 3, 2, 4}, 1)), v(normal({2, 3, 2, 5}, 2));
+  CHECK_NOTHROW(linear_attention(q, q, v, {}));
+  CHECK_THROWS_AS(linear_attention(q, v, v, {}), ShapeError);
+  CHECK_THROWS_AS(linear_attention(q, q, Variable(normal({2, 4, 2, 5}, 2)), {}), ShapeError);
+  CHECK_THROWS_AS(linear_attention(q, q, Variable(normal({2, 3, 2, 5}, 2, DType::f32)), {}),
+                  ShapeError);
+  CHECK_THROWS_AS(linear_attention(q, q, v, {.projection = normal({6, 4}, 1)}), ShapeError);
+  CHECK_THROWS_AS(
+      linear_attention(q, q, v, {.exponentials = true, .projection = normal({6, 5}, 1)}),
+      ShapeError);
+  CHECK_THROWS_AS(
+      linear_attention(q, q, v, {.key_lengths = Tensor::from(std::vector<int32_t>{1, 4}, {2})}),
+      ShapeError);
+}

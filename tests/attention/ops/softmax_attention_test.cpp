@@ -1,0 +1,452 @@
+#include "longhand/attention/ops/softmax_attention.h"
+
+#include <limits>
+#include <optional>
+
+#include "longhand/attention/ops/tile/probability_dropout.h"
+#include "longhand/core/parallel.h"
+#include "longhand/core/storage.h"
+#include "tests/attention/attention_check.h"
+
+using namespace longhand;
+using namespace longhand::attention;
+using namespace longhand::test;
+
+namespace {
+
+struct Case {
+  std::string name;
+  int64_t N = 8, M = 0;  // 0: N
+  int64_t B = 2, H = 2, Hkv = 2, D = 4;
+  SoftmaxAttentionOptions options = {};
+};
+Tensor counts(const std::vector<int32_t>& values) { return lengths(values).lengths; }
+
+std::vector<Case> cases() {
+  const auto padded = counts({70, 250}), key_padded = counts({0, 101});
+  return {
+      {.name = "one token", .N = 1},
+      {.name = "one key", .N = 5, .M = 1},
+      {.name = "odd sizes", .N = 13, .D = 5},
+      {.name = "longer than a block", .N = 97, .M = 195, .D = 3},
+      {.name = "many keys", .N = 3, .M = 1301, .D = 1},
+      {.name = "causal, one token", .N = 1, .options = {.causal = true}},
+      {.name = "causal", .N = 95, .options = {.causal = true}},
+      {.name = "causal, longer", .N = 290, .D = 9, .options = {.causal = true}},
+      {.name = "window of one", .N = 9, .options = {.window = 1}},
+      {.name = "window", .N = 291, .options = {.window = 5}},
+      {.name = "window of more than a block", .N = 400, .options = {.window = 130}},
+      {.name = "causal window", .N = 301, .options = {.causal = true, .window = 101}},
+      {.name = "window of all", .N = 120, .options = {.causal = true, .window = 120}},
+      {.name = "scale", .N = 11, .options = {.scale = 0.1}},
+      {.name = "lengths", .N = 250, .options = {.key_lengths = padded, .query_lengths = padded}},
+      {.name = "lengths of keys alone", .N = 20, .M = 150, .options = {.key_lengths = key_padded}},
+      {.name = "window beyond the keys",
+       .N = 250,
+       .options = {.window = 20, .key_lengths = padded}},
+      {.name = "causal with lengths",
+       .N = 250,
+       .options = {.causal = true, .key_lengths = padded, .query_lengths = padded}},
+      {.name = "ALiBi", .N = 130, .options = {.slopes = {0.5, 0.03}}},
+      {.name = "causal ALiBi",
+       .N = 130,
+       .options = {.causal = true, .window = 120, .slopes = {0.5, 0.03}}},
+      {.name = "grouped queries", .N = 101, .H = 6, .Hkv = 2, .options = {.causal = true}},
+      {.name = "one head for all", .N = 40, .M = 33, .H = 3, .Hkv = 1},
+      {.name = "dropout",
+       .N = 111,
+       .M = 203,
+       .options = {.dropout = 0.3, .generator = Generator(5)}},
+      {.name = "everything",
+       .N = 250,
+       .H = 4,
+       .options = {.scale = 0.4,
+                   .causal = true,
+                   .window = 172,
+                   .key_lengths = padded,
+                   .query_lengths = padded,
+                   .slopes = {0.5, 0.25, 0.125, 0.0625},
+                   .dropout = 0.4,
+                   .generator = Generator(6)}},
+      // Enough heads for blocks of queries that share keys.
+      {.name = "blocks that share keys", .N = 291, .H = 32, .Hkv = 8, .D = 2},
+      {.name = "blocks that share keys, window",
+       .N = 291,
+       .H = 32,
+       .Hkv = 8,
+       .D = 2,
+       .options = {.window = 40,
+                   .key_lengths = padded,
+                   .query_lengths = padded,
+                   .dropout = 0.2,
+                   .generator = Generator(7)}},
+      // Enough keys for several groups of them.
+      {.name = "groups of keys", .N = 12, .M = 2100, .B = 1, .H = 2, .Hkv = 1, .D = 2},
+      // Few keys, and enough queries for several groups of them.
+      {.name = "groups of queries", .N = 1100, .M = 12, .B = 1, .H = 4, .Hkv = 2, .D = 2},
+      {.name = "causal groups of keys",
+       .N = 1100,
+       .B = 1,
+       .H = 1,
+       .Hkv = 1,
+       .D = 2,
+       .options = {.causal = true}},
+  };
+}
+
+// (B, M, Hkv, D) with each head H / Hkv times.
+Variable repeated(const Variable& x, int64_t H) {
+  const int64_t B = x.size(0), M = x.size(1), G = x.size(2), D = x.size(3);
+  return reshape(broadcast_to(reshape(x, {B, M, G, 1, D}), {B, M, G, H / G, D}), {B, M, H, D});
+}
+
+// As the formulas have it, with the N x M matrix.
+Variable naive(const Variable& q, const Variable& k, const Variable& v,
+               const SoftmaxAttentionOptions& o) {
+  const int64_t B = q.size(0), N = q.size(1), H = q.size(2), M = k.size(1);
+  const double tau = o.scale != 0 ? o.scale : 1 / std::sqrt(static_cast<double>(q.size(3)));
+  const auto query_lengths = o.query_lengths, key_lengths = o.key_lengths;
+  Tensor bias = Tensor::zeros({H, N, M}, q.dtype());
+  Tensor keep = Tensor::full({B, 1, N, M}, 1, DType::u8);
+  dispatch_float(q.dtype(), [&]<class T>() {
+    for (int64_t h = 0; h < H && !o.slopes.empty(); ++h)
+      for (int64_t i = 0; i < N; ++i)
+        for (int64_t j = 0; j < M; ++j)
+          bias.data<T>()[(h * N + i) * M + j] =
+              static_cast<T>(-o.slopes[h] * static_cast<double>(std::abs(i - j)));
+  });
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t i = 0; i < N; ++i)
+      for (int64_t j = 0; j < M; ++j)
+        keep.data<uint8_t>()[(b * N + i) * M + j] =
+            !(o.causal && j > i) && !(o.window && std::abs(i - j) >= o.window) &&
+            !(key_lengths.defined() && j >= key_lengths.data<int32_t>()[b]) &&
+            !(query_lengths.defined() && i >= query_lengths.data<int32_t>()[b]);
+  Variable scores = matmul(permute(q, {0, 2, 1, 3}), permute(repeated(k, H), {0, 2, 3, 1}), tau);
+  Variable p =
+      softmax(where(keep, scores + Variable(bias), -std::numeric_limits<double>::infinity()));
+  if (o.dropout > 0) {
+    const ProbabilityDropout dropout(o.dropout, o.generator);
+    p = where(dropout.kept({B, H, N, M}), p, 0.0) * dropout.scale();
+  }
+  return permute(matmul(p, permute(repeated(v, H), {0, 2, 1, 3})), {0, 2, 1, 3});
+}
+
+struct Inputs {
+  Tensor q, k, v, cotangent;
+};
+Inputs inputs(const Case& c, DType dtype, double std = 0.9) {
+  const int64_t M = c.M ? c.M : c.N;
+  return {normal({c.B, c.N, c.H, c.D}, 1, dtype, std), normal({c.B, M, c.Hkv, c.D}, 2, dtype, std),
+          normal({c.B, M, c.Hkv, c.D}, 3, dtype, 1), normal({c.B, c.N, c.H, c.D}, 4, dtype, 1)};
+}
+
+using Function = Variable (*)(const Variable&, const Variable&, const Variable&,
+                              const SoftmaxAttentionOptions&);
+Outcome outcome(Function f, const Inputs& x, const SoftmaxAttentionOptions& options) {
+  const Variable q(x.q, true), k(x.k, true), v(x.v, true);
+  const Variable out = f(q, k, v, options);
+  backward(out, x.cotangent);
+  return {out.value(), q.grad(), k.grad(), v.grad(), {}};
+}
+
+void check_near(const Outcome& a, const Outcome& b, double tolerance, double of_gradients) {
+  CHECK(near(a.out, b.out, tolerance));
+  CHECK(near(a.dq, b.dq, of_gradients));
+  CHECK(near(a.dk, b.dk, of_gradients));
+  CHECK(near(a.dv, b.dv, of_gradients));
+}
+
+void check_identical(const Outcome& a, const Outcome& b) {
+  CHECK(identical(a.out, b.out));
+  CHECK(identical(a.dq, b.dq));
+  CHECK(identical(a.dk, b.dk));
+  CHECK(identical(a.dv, b.dv));
+}
+
+class Threads {
+ public:
+  explicit Threads(int n) : before_(threads()) { set_threads(n); }
+  ~Threads() { set_threads(before_); }
+
+ private:
+  int before_;
+};
+
+}  // namespace
+
+TEST_CASE("tiled attention equals the naive one") {
+  for (const Case& c : cases()) {
+    INFO(c.name);
+    const Inputs x = inputs(c, DType::f64);
+    const Outcome wanted = outcome(naive, x, c.options);
+    check_near(outcome(softmax_attention, x, c.options), wanted, 1e-12, 1e-12);
+    const Inputs y = inputs(c, DType::f32);
+    const Inputs exact{y.q.to(DType::f64), y.k.to(DType::f64), y.v.to(DType::f64),
+                       y.cotangent.to(DType::f64)};
+    check_near(outcome(softmax_attention, y, c.options), outcome(naive, exact, c.options), 1.5e-6,
+               4e-6);
+  }
+}
+
+TEST_CASE("tiled attention: gradients against differences") {
+  std::vector<Case> some{
+      {.name = "odd", .N = 7, .M = 5, .D = 3},
+      {.name = "causal window", .N = 9, .options = {.causal = true, .window = 4}},
+      {.name = "grouped", .N = 5, .H = 4, .options = {.slopes = {1, .5, .2, .1}}},
+      {.name = "padded",
+       .N = 6,
+       .options = {
+           .key_lengths = counts({4, 0}), .query_lengths = counts({5, 3}), .dropout = 0.25}}};
+  for (const Case& c : some) {
+    INFO(c.name);
+    const Inputs x = inputs(c, DType::f64);
+    const GradcheckReport report = gradcheck(
+        [&](const Variables& in) { return softmax_attention(in[0], in[1], in[2], c.options); },
+        {x.q, x.k, x.v});
+    INFO(report);
+    CHECK(report.ok);
+  }
+}
+
+TEST_CASE("tiled attention: views of any strides, and gradients of some inputs only") {
+  const Case c{.name = "", .N = 101, .D = 8, .options = {.causal = true}};
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const Tensor fused = normal({c.B, c.N, 3, c.H, c.D}, 1, dtype);
+    const Tensor cotangent = normal({c.B, c.N, c.H, c.D}, 2, dtype);
+    const auto part = [&](int i) { return fused.select(2, i); };
+    const Outcome wanted = outcome(
+        softmax_attention,
+        {part(0).contiguous(), part(1).contiguous(), part(2).contiguous(), cotangent}, c.options);
+    check_identical(outcome(softmax_attention, {part(0), part(1), part(2), cotangent}, c.options),
+                    wanted);
+    // D, heads or the batch innermost in memory.
+    for (const auto& order :
+         std::vector<std::vector<int>>{{3, 0, 1, 2}, {1, 3, 0, 2}, {2, 1, 3, 0}}) {
+      std::vector<int> back(4);
+      for (int i = 0; i < 4; ++i) back[order[i]] = i;
+      const auto turned = [&](const Tensor& t) {
+        return t.permute(order).contiguous().permute(back);
+      };
+      check_identical(
+          outcome(softmax_attention,
+                  {turned(part(0)), turned(part(1)), turned(part(2)), turned(cotangent)},
+                  c.options),
+          wanted);
+    }
+    for (int wants = 1; wants < 8; ++wants) {
+      const Variable q(part(0), wants & 1), k(part(1), wants & 2), v(part(2), wants & 4);
+      const Variable out = softmax_attention(q, k, v, c.options);
+      backward(out, cotangent);
+      CHECK((!(wants & 1) || identical(q.grad(), wanted.dq)));
+      CHECK((!(wants & 2) || identical(k.grad(), wanted.dk)));
+      CHECK((!(wants & 4) || identical(v.grad(), wanted.dv)));
+    }
+    // One head of keys for all, as a view.
+    const Shape all = part(1).shape();
+    const Tensor k = part(1).slice(2, 0, 1), v = part(2).slice(2, 0, 1);
+    check_identical(
+        outcome(softmax_attention, {part(0), k.expand(all), v.expand(all), cotangent}, c.options),
+        outcome(softmax_attention,
+                {part(0), k.expand(all).contiguous(), v.expand(all).contiguous(), cotangent},
+                c.options));
+    // One tensor in all places.
+    const Variable x(part(0), true);
+    backward(softmax_attention(x, x, x, c.options), cotangent);
+    const Outcome apart =
+        outcome(softmax_attention, {part(0), part(0), part(0), cotangent}, c.options);
+    const Variable sum = Variable(apart.dq) + Variable(apart.dk) + Variable(apart.dv);
+    CHECK(near(x.grad(), sum.value(), 1e-6));
+  }
+}
+
+TEST_CASE("tiled attention: the same bits for any number of threads") {
+  std::vector<Case> some = cases();
+  some.push_back({.name = "blocks", .N = 700, .B = 3, .H = 4, .Hkv = 2, .D = 32});
+  for (const Case& c : some) {
+    INFO(c.name);
+    const Inputs x = inputs(c, DType::f32);
+    std::optional<Outcome> first;
+    for (const int n : {1, 2, 3, 4, 8}) {
+      const Threads with(n);
+      const Outcome o = outcome(softmax_attention, x, c.options);
+      if (first)
+        check_identical(o, *first);
+      else
+        first = o;
+    }
+  }
+}
+
+TEST_CASE("tiled attention: large scores, and values that nobody attends to") {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    // Scores up to some 1e4: mostly one key has all the weight.
+    const Case c{.name = "", .N = 150, .D = 16};
+    const Inputs x = inputs(c, dtype, 50);
+    const Outcome o = outcome(softmax_attention, x, {});
+    for (const Tensor* t : {&o.out, &o.dq, &o.dk, &o.dv}) CHECK(all_finite(*t));
+    if (dtype == DType::f64) check_near(o, outcome(naive, x, {}), 1e-9, 1e-9);
+
+    // Queries and keys beyond the lengths may hold anything, and so may what comes from above.
+    const SoftmaxAttentionOptions padded{.key_lengths = counts({100, 0}),
+                                         .query_lengths = counts({97, 150})};
+    const Inputs zeros = inputs(c, dtype);
+    Inputs poisoned = zeros;
+    poisoned.q = with_padding(zeros.q, {padded.query_lengths}, NAN);
+    poisoned.k = with_padding(zeros.k, {padded.key_lengths}, NAN);
+    poisoned.v = with_padding(zeros.v, {padded.key_lengths}, INFINITY);
+    poisoned.cotangent = with_padding(zeros.cotangent, {padded.query_lengths}, NAN);
+    const Outcome clean = outcome(softmax_attention, zeros, padded);
+    check_identical(outcome(softmax_attention, poisoned, padded), clean);
+    CHECK(all_zero(clean.out.slice(0, 0, 1).slice(1, 97, 150)));
+    CHECK(all_zero(clean.dq.slice(0, 0, 1).slice(1, 97, 150)));
+    CHECK(all_zero(clean.dk.slice(0, 0, 1).slice(1, 100, 150)));
+    for (const Tensor* t : {&clean.out, &clean.dq, &clean.dk, &clean.dv}) {
+      CHECK(all_finite(*t));
+      CHECK(all_zero(t->slice(0, 1, 2)));
+    }
+    // NaN where somebody attends is not swallowed.
+    poisoned.k = zeros.k.clone();
+    copy_into(poisoned.k.slice(0, 0, 1).slice(1, 99, 100), Tensor::full({1, 1, 2, 16}, NAN, dtype));
+    const Tensor out = outcome(softmax_attention, poisoned, padded).out;
+    CHECK(std::isnan(out.at({0, 0, 0, 0})));
+    CHECK(std::isnan(out.at({0, 96, 1, 15})));
+  }
+}
+
+TEST_CASE("tiled attention needs memory in O(N)") {
+  const Case c{.name = "", .N = 3000, .B = 1, .H = 1, .Hkv = 1, .D = 8};
+  const Inputs x = inputs(c, DType::f32);
+  const Threads with(2);
+  outcome(softmax_attention, x, {});
+  // The pool's peak may be an earlier test's: fill up to there, and what a call needs is on top.
+  const MemoryStats before = memory_stats();
+  const Tensor filler =
+      Tensor::empty({static_cast<int64_t>(before.peak - before.in_use) + 1}, DType::u8);
+  const size_t peak = memory_stats().peak;
+  outcome(softmax_attention, x, {});
+  CHECK(memory_stats().peak > peak);
+  CHECK(memory_stats().peak < peak + size_t{4} * 3000 * 3000 / 8);
+}
+
+TEST_CASE("tiled attention: what does not fit is refused") {
+  const auto x = [](const Shape& shape, DType dtype = DType::f64) {
+    return Variable(Tensor::zeros(shape, dtype));
+  };
+  const auto run = [&](const Variable& q, const Variable& k, const Variable& v,
+                       const SoftmaxAttentionOptions& options = {}) {
+    return softmax_attention(q, k, v, options);
+  };
+  const Variable q = x({2, 5, 4, 3}), k = x({2, 5, 2, 3}), other = x({2, 6, 2, 3});
+  CHECK_NOTHROW(run(q, k, k));
+  CHECK_THROWS_AS(run(x({2, 5, 3, 3}), k, k), ShapeError);
+  CHECK_THROWS_AS(run(x({2, 5, 12}), k, k), ShapeError);
+  CHECK_THROWS_AS(run(q, k, other), ShapeError);
+  CHECK_THROWS_AS(run(x({2, 5, 4, 4}), k, k), ShapeError);
+  CHECK_THROWS_AS(run(x({1, 5, 4, 3}), k, k), ShapeError);
+  CHECK_THROWS_AS(run(x({2, 5, 4, 3}, DType::f32), k, k), ShapeError);
+  CHECK_THROWS_AS(run(q, other, other, {.causal = true}), ShapeError);
+  CHECK_THROWS_AS(run(q, other, other, {.window = 3}), ShapeError);
+  CHECK_THROWS_AS(run(q, k, k, {.window = -1}), ConfigError);
+  CHECK_THROWS_AS(run(q, k, k, {.slopes = {1, 2}}), ShapeError);
+  CHECK_THROWS_AS(run(q, k, k, {.dropout = 1}), ConfigError);
+  CHECK_THROWS_AS(run(q, k, k, {.key_lengths = counts({6, 1})}), ShapeError);
+  CHECK_THROWS_AS(run(q, k, k, {.query_lengths = counts({5})}), ShapeError);
+}
+
+TEST_CASE("dropout of probabilities keeps what it should, evenly") {
+  const int64_t N = 512;
+  for (const double p : {0.1, 0.5}) {
+    const ProbabilityDropout dropout(p, Generator(3));
+    CHECK(dropout.scale() == Approx(1 / (1 - p)).epsilon(2e-5));
+    const auto keep = dropout.kept({1, 2, N, N}).to_vector<uint8_t>();
+    const double q = 1 - p, sigma = std::sqrt(p * q);
+    const auto at = [&](int64_t h, int64_t i, int64_t j) {
+      return (keep[(h * N + i) * N + j] - q) / sigma;  // mean 0, variance 1
+    };
+    // Means of n numbers that are independent, of mean 0 and variance 1, times sqrt(n).
+    double all = 0, along = 0, down = 0, corners = 0, heads = 0, rows = 0, cols = 0;
+    for (int64_t i = 0; i < N; ++i) {
+      double row = 0, col = 0;
+      for (int64_t j = 0; j < N; ++j) {
+        const double x = at(0, i, j), right = at(0, i, (j + 1) % N), below = at(0, (i + 1) % N, j);
+        all += x, row += x, col += at(0, j, i);
+        along += x * right, down += x * below, heads += x * at(1, i, j);
+        corners += x * right * below * at(0, (i + 1) % N, (j + 1) % N);
+      }
+      rows += row * row / static_cast<double>(N) - 1;  // of variance 2
+      cols += col * col / static_cast<double>(N) - 1;
+    }
+    const double n = static_cast<double>(N);
+    for (const double sum : {all, along, down, corners, heads}) CHECK(std::abs(sum) < 4 * n);
+    for (const double sum : {rows, cols}) CHECK(std::abs(sum) < 4 * std::sqrt(2 * n));
+  }
+}
+
+TEST_CASE("tiled attention: precise to 65,536 keys") {
+  // One key among equal ones, of the only value that is not 0: its weight is 1 over the row's sum.
+  for (const int64_t M : {4096, 16384, 65536}) {
+    const int64_t D = 4, N = 20;
+    Tensor q = Tensor::full({1, N, 1, D}, 0.3f, DType::f32);
+    Tensor k = Tensor::full({1, M, 1, D}, 0.2f, DType::f32),
+           v = Tensor::full({1, M, 1, D}, 0.7f, DType::f32);
+    v.select(3, 0).fill(0);
+    for (Tensor* t : {&k, &v}) t->select(1, M / 3).fill(0.9f);
+    const Tensor dout = Tensor::full({1, N, 1, D}, 0.3f, DType::f32);
+    const auto outcome = [&](DType dtype) {
+      const Variable a(q.to(dtype), true), b(k.to(dtype), true), c(v.to(dtype), true);
+      const Variable out = tiled_attention(a, b, c, {});
+      backward(out, dout.to(dtype));
+      return std::vector<Tensor>{out.value(), a.grad(), b.grad(), c.grad()};
+    };
+    const auto found = outcome(DType::f32), wanted = outcome(DType::f64);
+    for (const int64_t column : {0, 1}) {
+      const auto x = found[0].select(3, column).to_vector<double>(),
+                 y = wanted[0].select(3, column).to_vector<double>();
+      INFO(M << " keys, column " << column);
+      CHECK(std::abs(x[0] / y[0] - 1) <= 5e-6);
+    }
+    for (const int i : {1, 2, 3}) {
+      const auto x = found[i].to_vector<double>(), y = wanted[i].to_vector<double>();
+      double worst = 0, largest = 0;
+      for (size_t j = 0; j < x.size(); ++j) {
+        worst = std::max(worst, std::abs(x[j] - y[j]));
+        largest = std::max(largest, std::abs(y[j]));
+      }
+      INFO(M << " keys, gradient " << i);
+      // dq sums differences that nearly cancel: relative to their terms.
+      CHECK(worst <= 1e-5 * std::max(largest, i == 1 ? 0.01 : 0.0));
+    }
+  }
+}
+
+namespace {
+
+Tensor random_f32(const Shape& shape) {
+  Tensor t = Tensor::empty(shape, DType::f32);
+  fill_normal(t, Generator(5), 0, 1);
+  return t;
+}
+
+}  // namespace
+
+TEST_CASE("tiled attention: few heads of keys and values need no copies of gradients") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return;  // there is no arena to ask
+#endif
+  const int64_t N = 2048, H = 16, D = 32, bytes = 4 * N * (H + 2) * D;
+  for (const int64_t heads : {H, int64_t{1}}) {
+    const Variable q(random_f32({1, N, heads, D}), true), k(random_f32({1, N, 1, D}), true),
+        v(random_f32({1, N, 1, D}), true);
+    const Variable out = tiled_attention(q, k, v, {.causal = true});
+    const Tensor dout = random_f32({1, N, heads, D});
+    // As much in use as ever was, so that what comes on top shows.
+    const MemoryStats before = memory_stats();
+    const Storage ballast(before.peak - before.in_use + 64);
+    const size_t peak = memory_stats().peak;
+    backward(out, dout);
+    const auto more = static_cast<int64_t>(memory_stats().peak - peak);
+    INFO(heads << " heads: " << more << " bytes, " << bytes << " of gradients");
+    CHECK(more <= bytes + (int64_t{2} << 20));
+  }
+}
