@@ -6,13 +6,13 @@ namespace longhand::nn {
 namespace {
 
 // Steps in the order of the formula. A step can be added behind lower ones.
-enum Step { value = 0, normalise, activate, drop_input, multiply, drop_output };
+enum Step { start = 0, normalise, activate, drop_input, multiply, drop_output };
 
 }  // namespace
 
 struct Lazy::Formula {
   Variable x;
-  Step last = value;
+  Step last = start;
   LinearOptions around = {};        // of x, and of the product
   Variable weight = {}, bias = {};  // of the product, if it has come to it
 
@@ -34,7 +34,7 @@ Lazy::Lazy(const Variable& x) : formula_(std::make_shared<Formula>(Formula{x})) 
 Lazy::Lazy(Formula formula) : formula_(std::make_shared<Formula>(std::move(formula))) {}
 
 Variable Lazy::eval() const {
-  if (formula_->last != value) *formula_ = Formula{formula_->compute()};
+  if (formula_->last != start) *formula_ = Formula{formula_->compute()};
   return formula_->x;
 }
 

@@ -395,7 +395,7 @@ TEST_CASE("tiled attention: precise to 65,536 keys") {
     const Tensor dout = Tensor::full({1, N, 1, D}, 0.3f, DType::f32);
     const auto outcome = [&](DType dtype) {
       const Variable a(q.to(dtype), true), b(k.to(dtype), true), c(v.to(dtype), true);
-      const Variable out = tiled_attention(a, b, c, {});
+      const Variable out = softmax_attention(a, b, c, {});
       backward(out, dout.to(dtype));
       return std::vector<Tensor>{out.value(), a.grad(), b.grad(), c.grad()};
     };
@@ -438,7 +438,7 @@ TEST_CASE("tiled attention: few heads of keys and values need no copies of gradi
   for (const int64_t heads : {H, int64_t{1}}) {
     const Variable q(random_f32({1, N, heads, D}), true), k(random_f32({1, N, 1, D}), true),
         v(random_f32({1, N, 1, D}), true);
-    const Variable out = tiled_attention(q, k, v, {.causal = true});
+    const Variable out = softmax_attention(q, k, v, {.causal = true});
     const Tensor dout = random_f32({1, N, heads, D});
     // As much in use as ever was, so that what comes on top shows.
     const MemoryStats before = memory_stats();
