@@ -50,8 +50,15 @@ Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, co
   return variant.forward(Variable(q), Variable(k), Variable(v), mask, {}).value();
 }
 
-int64_t count(const attention::Variant& variant) {
-  return static_cast<int64_t>(variant.metrics().at("nonpositive_normalizers"));
+// Of normalisers that were not positive; the metric is their fraction.
+int64_t count(attention::Variant& variant) {
+  const auto counts = variant.state_dict().at("nonpositive_normalizers").to_vector<int64_t>();
+  const double rate = variant.metrics().at("nonpositive_normalizers");
+  CHECK(rate == (counts[1] ? static_cast<double>(counts[0]) / static_cast<double>(counts[1]) : 0));
+  return counts[0];
+}
+int64_t count_of_all(attention::Variant& variant) {
+  return variant.state_dict().at("nonpositive_normalizers").to_vector<int64_t>()[1];
 }
 
 }  // namespace
@@ -163,6 +170,7 @@ TEST_CASE("rff: normalisers that are not positive are counted, and guarded where
     }
   CHECK(expected == (causal ? 2 : 0));  // -1, and -1 + cos 0.1
   CHECK(count(*variant) == expected);
+  CHECK(count_of_all(*variant) == 5);
   CHECK(variant->traits().averages == (guard == "none"));
   // Gradients with every guard, evaluation without counting.
   const GradcheckReport report = gradcheck(
@@ -182,10 +190,12 @@ TEST_CASE("rff: normalisers that are not positive are counted, and guarded where
       {vq, vk, vv});
   backward(again, Tensor::full(again.shape(), 1, DType::f64));
   CHECK(count(*variant) == 2 * expected);
+  CHECK(count_of_all(*variant) == 10);
   // A checkpoint goes on counting.
   const auto resumed = make_variant("rff", {.heads = 1, .dim = 1, .causal = causal}, options);
   resumed->load_state_dict(variant->state_dict());
   CHECK(count(*resumed) == 2 * expected);
+  CHECK(count_of_all(*resumed) == 10);
 }
 
 TEST_CASE("rff: a guard keeps results of f32 within bounds") {
