@@ -36,3 +36,34 @@ TEST_CASE("variants: threads evaluate one model at the same time") {
       CHECK(wrong == std::array<int, 4>{});
     }
 }
+
+// Passes leave something behind: R of the latest length and dtype, A and Z of the latest pass.
+TEST_CASE("variants: what one thread keeps is not torn by another") {
+  for (const char* const name : {"random", "nystrom", "svd"}) DYNAMIC_SECTION(name) {
+      const auto variant = make_variant(name);
+      const auto out = [&](DType dtype) {
+        const NoGrad no_grad;
+        const Shape shape{1, 6, 2, 4};
+        return variant
+            ->forward(Variable(normal(shape, 1, dtype)), Variable(normal(shape, 2, dtype)),
+                      Variable(normal(shape, 3, dtype)), {}, {})
+            .value();
+      };
+      const std::array<DType, 2> dtypes{DType::f32, DType::f64};
+      const std::array<Tensor, 2> expected{out(dtypes[0]), out(dtypes[1])};
+      std::array<int, 4> wrong{};
+      std::vector<std::thread> threads;
+      for (size_t t = 0; t < wrong.size(); ++t)
+        threads.emplace_back([&, t] {
+          for (size_t i = 0; i < 1500; ++i) try {
+              const size_t at = (t + i) % 2;
+              wrong[t] += !identical(out(dtypes[at]), expected[at]);
+              variant->metrics();
+            } catch (const Error&) {  // of shapes or dtypes that do not belong together
+              ++wrong[t];
+            }
+        });
+      for (std::thread& thread : threads) thread.join();
+      CHECK(wrong == std::array<int, 4>{});
+    }
+}

@@ -1,4 +1,5 @@
 #include "longhand/autograd/recompute.h"
+#include "longhand/core/layouts.h"
 #include "longhand/core/parallel.h"
 #include "tests/attention/attention_check.h"
 
@@ -151,7 +152,7 @@ TEST_CASE("rff: normalisers that are not positive are counted, and guarded where
   const Tensor q = Tensor::zeros({2, 3, 1, 1}, DType::f64), v = normal({2, 3, 1, 1}, 3);
   const Tensor k = Tensor::from(std::vector<double>{pi, 0.1, 0.2, 0, 0, pi}, {2, 3, 1, 1});
   const std::vector<std::vector<double>> cosines{{-1, std::cos(0.1), std::cos(0.2)}, {1, 1, -1}};
-  const Mask mask = lengths({3, 2});
+  const Mask mask{.lengths = with_layout(lengths({3, 2}).lengths, Layout::stride_2)};
   const nn::Pass training{.training = true};
   const Variable vq(q, true), vk(k, true), vv(v, true);
   const Variable result = variant->forward(vq, vk, vv, mask, training);
