@@ -6,6 +6,12 @@
 
 namespace longhand::attention {
 
+std::string no_use_for_rotary(const std::string& variant) {
+  return concat_message("rotary positions turn queries and keys, but the weights of \"", variant,
+                        "\" do not depend on them, so the option would have no effect; use "
+                        "\"learned\", \"sinusoidal\" or \"none\"");
+}
+
 MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::string& variant,
                                        const Config& config, bool rotary)
     : Module(scope_),
@@ -13,18 +19,26 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
       head_dim_(config.head_dim),
       kv_heads_(config.kv_heads ? config.kv_heads : config.heads),
       rotary_(rotary),
-      query_(scope("query"), heads_ * head_dim_, heads_ * head_dim_),
-      key_(scope("key"), heads_ * head_dim_, kv_heads_ * head_dim_),
+      query_(
+          traits(variant).uses_queries_and_keys
+              ? std::make_unique<nn::Linear>(scope("query"), heads_ * head_dim_, heads_ * head_dim_)
+              : nullptr),
+      key_(query_ ? std::make_unique<nn::Linear>(scope("key"), heads_ * head_dim_,
+                                                 kv_heads_ * head_dim_)
+                  : nullptr),
       value_(scope("value"), heads_ * head_dim_, kv_heads_ * head_dim_),
       kernel_(make(variant, scope("kernel"), config)),
       output_(scope("output"), heads_ * head_dim_, heads_ * head_dim_) {
+  check<ConfigError>(!rotary || query_, no_use_for_rotary(variant));
   check<ConfigError>(!rotary || !kernel_->traits().shortens, variant,
                      ": rotary positions are of tokens, but its keys are mixtures of them");
 }
 
 nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass) {
   const int64_t B = x.shape()[0], N = x.shape()[1];
-  const auto split = [&](const Variable& y, int64_t heads) {
+  const auto projected = [&](const nn::Linear* projection, const nn::Lazy& tokens, int64_t heads) {
+    if (!projection) return Variable();
+    const Variable y = projection->forward(tokens);
     return reshape(y, {B, y.size(1), heads, head_dim_});
   };
   nn::Lazy keys = x, values = x;
@@ -32,9 +46,9 @@ nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const 
     const Sources from = kernel_->sources(x, mask);
     keys = from.keys, values = from.values;
   }
-  Variable q = split(query_.forward(x), heads_);
-  Variable k = split(key_.forward(keys), kv_heads_);
-  const Variable v = split(value_.forward(values), kv_heads_);
+  Variable q = projected(query_.get(), x, heads_);
+  Variable k = projected(key_.get(), keys, kv_heads_);
+  const Variable v = projected(&value_, values, kv_heads_);
   if (rotary_) {
     q = nn::rotate_by_position(q);
     k = nn::rotate_by_position(k);
@@ -45,12 +59,14 @@ nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const 
 
 nn::Lazy MultiHeadAttention::step(const nn::Lazy& x, Decoder& decoder, int64_t position) const {
   const int64_t B = x.shape()[0];
-  const auto row = [&](const nn::Linear& projection, int64_t heads, bool turned) {
-    const Variable y = reshape(projection.forward(x), {B, 1, heads, head_dim_});
+  const auto row = [&](const nn::Linear* projection, int64_t heads, bool turned) {
+    if (!projection) return Tensor();
+    const Variable y = reshape(projection->forward(x), {B, 1, heads, head_dim_});
     return (turned ? nn::rotate_by_position(y, position) : y).value().select(1, 0);
   };
-  const Tensor out = decoder.step(row(query_, heads_, rotary_), row(key_, kv_heads_, rotary_),
-                                  row(value_, kv_heads_, false));
+  const Tensor out =
+      decoder.step(row(query_.get(), heads_, rotary_), row(key_.get(), kv_heads_, rotary_),
+                   row(&value_, kv_heads_, false));
   return output_.forward(Variable(out.contiguous().reshape({B, 1, heads_ * head_dim_})));
 }
 

@@ -155,6 +155,7 @@ Registration lowrank_variant() {
            .positional = true,
            .causal = true,
            .decodes = true,
+           .uses_queries_and_keys = false,
            .cross_lengths = false,
            .fixed_length = true,
            .time = "N r D",
