@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/run.sh: installs what the build needs (on Debian 12, if it is missing), builds Longhand and
+# tests/run.sh: installs what the build needs (on Debian 12 or 13, if it is missing), builds Longhand and
 # runs all tests.
 #   tests/run.sh                    the release preset
 #   tests/run.sh asan-ubsan         another preset of CMakePresets.json
