@@ -15,4 +15,7 @@ rm -f build.log
 echo "== build"
 cmake --build --preset "$preset"
 echo "== test"
-ctest --preset "$preset" -j "$(nproc)" "$@"
+status=0
+ctest --preset "$preset" -j "$(nproc)" "$@" || status=$?
+grep -hm 1 '^instruction sets: ' "build/$preset/Testing/Temporary/LastTest.log" || true
+exit $status

@@ -75,8 +75,9 @@ template <class V, int C, bool masked>
   for (; m >= 1; m -= 1, a += p.a_row, c += p.ldc) block<V, 1, C, masked>(p, a, c, last);
 }
 
+// Uses up p.
 template <class V>
-void multiply(TileProduct p) {
+[[gnu::always_inline]] inline void multiply(TileProduct& p) {
   constexpr int width = V::width;
   for (; p.n >= 2 * width; p.n -= 2 * width, p.b += 2 * width, p.c += 2 * width)
     columns<V, 2, false>(p, width);

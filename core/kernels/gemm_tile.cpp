@@ -25,7 +25,7 @@ void plain(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, int64_t ld
   });
 }
 
-void multiply_baseline(const TileProduct& p) {
+void multiply_baseline(TileProduct p) {
   plain<float>(p.m, p.n, p.k, {p.a, p.a_row, p.a_col}, p.b, p.ldb, p.c, p.ldc, p.add);
 }
 
@@ -56,16 +56,15 @@ void gemm_tile(int64_t m, int64_t n, int64_t k, Strided<double> a, const double*
 template <>
 void gemm_tile(int64_t m, int64_t n, int64_t k, Strided<float> a, const float* b, int64_t ldb,
                float* c, int64_t ldc, bool add) {
-  const TileProduct p{m, n, k, a.data, a.row, a.col, b, ldb, c, ldc, add};
   switch (isa()) {
 #if defined(__x86_64__)
     case Isa::avx512:
-      return detail::multiply_avx512(p);
+      return detail::multiply_avx512({m, n, k, a.data, a.row, a.col, b, ldb, c, ldc, add});
     case Isa::avx2:
-      return detail::multiply_avx2(p);
+      return detail::multiply_avx2({m, n, k, a.data, a.row, a.col, b, ldb, c, ldc, add});
 #endif
     default:
-      return multiply_baseline(p);
+      return plain(m, n, k, a, b, ldb, c, ldc, add);
   }
 }
 

@@ -106,8 +106,8 @@ void transpose(int64_t m, int64_t k, const float* a, int64_t row, float factor, 
 
 namespace detail {
 
-void multiply_avx2(const TileProduct& p) { multiply<Avx2>(p); }
-void multiply_avx512_emulated(const TileProduct& p) { multiply<Pair<Avx2>>(p); }
+void multiply_avx2(TileProduct p) { multiply<Avx2>(p); }
+void multiply_avx512_emulated(TileProduct p) { multiply<Pair<Avx2>>(p); }
 
 void transpose_avx2(int64_t m, int64_t k, const float* a, int64_t row, float factor, float* to,
                     int64_t ldt, bool add) {

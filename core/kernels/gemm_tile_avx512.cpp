@@ -28,7 +28,7 @@ struct Avx512 {
 
 }  // namespace
 
-void detail::multiply_avx512(const TileProduct& p) { multiply<Avx512>(p); }
+void detail::multiply_avx512(TileProduct p) { multiply<Avx512>(p); }
 
 }  // namespace longhand::kernels
 

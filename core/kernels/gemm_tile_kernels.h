@@ -24,7 +24,7 @@ struct TileProduct {
 struct TileKernel {
   const char* name;
   Isa needs;  // the instruction set it is compiled for
-  void (*multiply)(const TileProduct&);
+  void (*multiply)(TileProduct);
 };
 
 /// Every micro-kernel that this CPU can run, whatever LONGHAND_ISA is: "baseline", "avx2", "avx512"
@@ -35,9 +35,9 @@ std::span<const TileKernel> tile_kernels();
 
 namespace detail {
 
-void multiply_avx2(const TileProduct& p);
-void multiply_avx512_emulated(const TileProduct& p);
-void multiply_avx512(const TileProduct& p);
+void multiply_avx2(TileProduct p);
+void multiply_avx512_emulated(TileProduct p);
+void multiply_avx512(TileProduct p);
 
 /// transpose_into for m and k that are multiples of 8.
 void transpose_avx2(int64_t m, int64_t k, const float* a, int64_t row, float factor, float* to,
