@@ -21,23 +21,33 @@
 namespace longhand::kernels {
 namespace {
 
+struct Product {
+  int64_t m, k;
+  Strided<float> a;
+  const float* b;
+  int64_t ldb;
+  float* c;
+  int64_t ldc;
+  bool add;
+};
+
 // If `masked`, only the first `last` lanes of the last vector of a row are loaded and stored.
 template <class V, int R, int C, bool masked>
-[[gnu::always_inline]] inline void block(const TileProduct& p, const float* a, float* c, int last) {
+[[gnu::always_inline]] inline void block(const Product& p, const float* a, float* c, int last) {
   const auto mask = V::first(last);
   typename V::Register sum[R][C];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
     for (int v = 0; v < C; ++v) sum[r][v] = V::zero();
-  for (const float *b = p.b, *const end = b + p.k * p.ldb; b != end; a += p.a_col, b += p.ldb) {
+  for (const float *b = p.b, *const end = b + p.k * p.ldb; b != end; a += p.a.col, b += p.ldb) {
     typename V::Register x[C];
 #pragma GCC unroll 2
     for (int v = 0; v < C; ++v)
       x[v] = masked && v == C - 1 ? V::load(b + V::width * v, mask) : V::load(b + V::width * v);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-      const auto y = V::broadcast(a + r * p.a_row);
+      const auto y = V::broadcast(a + r * p.a.row);
 #pragma GCC unroll 2
       for (int v = 0; v < C; ++v) sum[r][v] = V::multiply_add(y, x[v], sum[r][v]);
     }
@@ -65,26 +75,25 @@ template <class V, int R, int C, bool masked>
 // C vectors of all rows of c. The product is a copy, so that it stays in registers: the compiler
 // must assume that stores to c change what a reference refers to.
 template <class V, int C, bool masked>
-[[gnu::noinline]] void columns(TileProduct p, int last) {
+[[gnu::noinline]] void columns(Product p, int last) {
   constexpr int R = V::rows;
-  const float* a = p.a;
+  const float* a = p.a.data;
   float* c = p.c;
   int64_t m = p.m;
-  for (; m >= R; m -= R, a += R * p.a_row, c += R * p.ldc) block<V, R, C, masked>(p, a, c, last);
-  for (; m >= 4; m -= 4, a += 4 * p.a_row, c += 4 * p.ldc) block<V, 4, C, masked>(p, a, c, last);
-  for (; m >= 1; m -= 1, a += p.a_row, c += p.ldc) block<V, 1, C, masked>(p, a, c, last);
+  for (; m >= R; m -= R, a += R * p.a.row, c += R * p.ldc) block<V, R, C, masked>(p, a, c, last);
+  for (; m >= 4; m -= 4, a += 4 * p.a.row, c += 4 * p.ldc) block<V, 4, C, masked>(p, a, c, last);
+  for (; m >= 1; m -= 1, a += p.a.row, c += p.ldc) block<V, 1, C, masked>(p, a, c, last);
 }
 
-// Uses up p.
 template <class V>
-[[gnu::always_inline]] inline void multiply(TileProduct& p) {
+[[gnu::always_inline]] inline void multiply(Product p, int64_t n) {
   constexpr int width = V::width;
-  for (; p.n >= 2 * width; p.n -= 2 * width, p.b += 2 * width, p.c += 2 * width)
+  for (; n >= 2 * width; n -= 2 * width, p.b += 2 * width, p.c += 2 * width)
     columns<V, 2, false>(p, width);
-  const int last = static_cast<int>(p.n % width);
-  if (p.n > width) columns<V, 2, true>(p, last);
-  if (p.n == width) columns<V, 1, false>(p, width);
-  if (p.n > 0 && p.n < width) columns<V, 1, true>(p, last);
+  const int last = static_cast<int>(n % width);
+  if (n > width) columns<V, 2, true>(p, last);
+  if (n == width) columns<V, 1, false>(p, width);
+  if (n > 0 && n < width) columns<V, 1, true>(p, last);
 }
 
 }  // namespace

@@ -25,13 +25,9 @@ void plain(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, int64_t ld
   });
 }
 
-void multiply_baseline(TileProduct p) {
-  plain<float>(p.m, p.n, p.k, {p.a, p.a_row, p.a_col}, p.b, p.ldb, p.c, p.ldc, p.add);
-}
-
 // By the set they need.
 constexpr TileKernel all_tile_kernels[] = {
-    {"baseline", Isa::baseline, multiply_baseline},
+    {"baseline", Isa::baseline, plain<float>},
 #if defined(__x86_64__)
     {"avx2", Isa::avx2, detail::multiply_avx2},
     {"avx512 emulated by avx2", Isa::avx2, detail::multiply_avx512_emulated},
@@ -59,9 +55,9 @@ void gemm_tile(int64_t m, int64_t n, int64_t k, Strided<float> a, const float* b
   switch (isa()) {
 #if defined(__x86_64__)
     case Isa::avx512:
-      return detail::multiply_avx512({m, n, k, a.data, a.row, a.col, b, ldb, c, ldc, add});
+      return detail::multiply_avx512(m, n, k, a, b, ldb, c, ldc, add);
     case Isa::avx2:
-      return detail::multiply_avx2({m, n, k, a.data, a.row, a.col, b, ldb, c, ldc, add});
+      return detail::multiply_avx2(m, n, k, a, b, ldb, c, ldc, add);
 #endif
     default:
       return plain(m, n, k, a, b, ldb, c, ldc, add);

@@ -106,8 +106,14 @@ void transpose(int64_t m, int64_t k, const float* a, int64_t row, float factor, 
 
 namespace detail {
 
-void multiply_avx2(TileProduct p) { multiply<Avx2>(p); }
-void multiply_avx512_emulated(TileProduct p) { multiply<Pair<Avx2>>(p); }
+void multiply_avx2(int64_t m, int64_t n, int64_t k, Strided<float> a, const float* b, int64_t ldb,
+                   float* c, int64_t ldc, bool add) {
+  multiply<Avx2>({m, k, a, b, ldb, c, ldc, add}, n);
+}
+void multiply_avx512_emulated(int64_t m, int64_t n, int64_t k, Strided<float> a, const float* b,
+                              int64_t ldb, float* c, int64_t ldc, bool add) {
+  multiply<Pair<Avx2>>({m, k, a, b, ldb, c, ldc, add}, n);
+}
 
 void transpose_avx2(int64_t m, int64_t k, const float* a, int64_t row, float factor, float* to,
                     int64_t ldt, bool add) {

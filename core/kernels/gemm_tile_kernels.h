@@ -5,26 +5,19 @@
 #include <cstdint>
 #include <span>
 
+#include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/simd.h"
 
 namespace longhand::kernels {
 
-/// c = a b, or with `add` c += a b: the arguments of gemm_tile<float>.
-struct TileProduct {
-  int64_t m, n, k;
-  const float* a;
-  int64_t a_row, a_col;
-  const float* b;
-  int64_t ldb;
-  float* c;
-  int64_t ldc;
-  bool add;
-};
+/// As gemm_tile<float>.
+using TileFunction = void(int64_t m, int64_t n, int64_t k, Strided<float> a, const float* b,
+                          int64_t ldb, float* c, int64_t ldc, bool add);
 
 struct TileKernel {
   const char* name;
   Isa needs;  // the instruction set it is compiled for
-  void (*multiply)(TileProduct);
+  TileFunction* multiply;
 };
 
 /// Every micro-kernel that this CPU can run, whatever LONGHAND_ISA is: "baseline", "avx2", "avx512"
@@ -35,9 +28,7 @@ std::span<const TileKernel> tile_kernels();
 
 namespace detail {
 
-void multiply_avx2(TileProduct p);
-void multiply_avx512_emulated(TileProduct p);
-void multiply_avx512(TileProduct p);
+TileFunction multiply_avx2, multiply_avx512_emulated, multiply_avx512;
 
 /// transpose_into for m and k that are multiples of 8.
 void transpose_avx2(int64_t m, int64_t k, const float* a, int64_t row, float factor, float* to,

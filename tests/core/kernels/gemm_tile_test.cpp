@@ -126,11 +126,7 @@ TEST_CASE("gemm_tile: every micro-kernel that this CPU can run", "[gemm_tile]") 
   std::vector<std::vector<float>> fused;  // results of the first kernel that fuses
   for (const kernels::TileKernel& kernel : kernels::tile_kernels()) {
     INFO(kernel.name);
-    const auto results =
-        check_sizes<float>([&](int64_t m, int64_t n, int64_t k, Strided<float> a, const float* b,
-                               int64_t ldb, float* c, int64_t ldc, bool add) {
-          kernel.multiply({m, n, k, a.data, a.row, a.col, b, ldb, c, ldc, add});
-        });
+    const auto results = check_sizes<float>(kernel.multiply);
     tested += (tested.empty() ? "" : ", ") + std::string(kernel.name);
     if (kernel.needs == Isa::baseline) continue;
     if (fused.empty()) fused = results;
