@@ -12,13 +12,13 @@
 #include <limits>
 
 #include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
 
-constexpr double never = -std::numeric_limits<double>::infinity();
 constexpr int64_t least_block = 64;
 
 // How N tokens are cut, and what each block looks at.
@@ -210,7 +210,7 @@ class Window final : public Variant {
   Variable attend(const Variable& q, const Variable& k, const Variable& v, const Tensor& keep,
                   const nn::Pass& pass) const {
     const double tau = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-    Variable p = softmax(where(keep, matmul(q, transpose(k, -2, -1), tau), never));
+    Variable p = softmax(masked_scores(keep, matmul(q, transpose(k, -2, -1), tau)));
     if (pass.training && dropout_ > 0) p = dropout(p, dropout_, pass.random);
     return matmul(p, v);
   }
