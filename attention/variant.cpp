@@ -42,6 +42,15 @@ std::string Variant::algorithm(int64_t) const { return {}; }
 
 Variable Variant::forward(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                           const nn::Pass& pass) {
+  if (!traits_.uses_queries_and_keys && !q.defined() && !k.defined()) {
+    check<ShapeError>(v.defined() && v.shape().rank() == 4 && v.size(2) == config_.kv_heads,
+                      "attention: v (B, N, G, D) with G = ", config_.kv_heads, " is expected, got ",
+                      v.defined() ? v.shape() : Shape{});
+    // Values stand in for their shapes.
+    return forward(for_all_heads(v, config_.heads), v, v, mask, pass);
+  }
+  check<ShapeError>(q.defined() && k.defined() && v.defined(),
+                    "attention: q, k and v are expected, got an undefined one");
   const Shape &qs = q.shape(), &ks = k.shape();
   check<ShapeError>(qs.rank() == 4 && ks.rank() == 4 && ks == v.shape() && qs[0] == ks[0] &&
                         ks[2] == config_.kv_heads && qs[3] == ks[3] && qs[2] == config_.heads &&
@@ -58,6 +67,7 @@ Variable Variant::forward(const Variable& q, const Variable& k, const Variable& 
   check<ShapeError>(!config_.causal || N == M,
                     "attention: causal attention wants as many queries as keys, not ", N, " and ",
                     M);
+  Mask known = mask;
   bool padded = false;
   if (mask.lengths.defined()) {
     check<ShapeError>(N == M || traits_.shortens, "attention: lengths are for self-attention, not ",
@@ -65,7 +75,9 @@ Variable Variant::forward(const Variable& q, const Variable& k, const Variable& 
     check<ShapeError>(mask.lengths.dtype() == DType::i32 && mask.lengths.shape() == Shape{B},
                       "attention: lengths must be i32 of shape ", Shape{B}, ", not ",
                       mask.lengths.dtype(), " of shape ", mask.lengths.shape());
-    for (const int32_t length : mask.lengths.to_vector<int32_t>()) {
+    // Contiguous from here on: variants read them as an array.
+    known.lengths = mask.lengths.contiguous();
+    for (const int32_t length : known.lengths.to_vector<int32_t>()) {
       check<ShapeError>(length >= 0 && length <= N, "attention: length ", length,
                         " is not within 0 and ", N);
       padded = padded || length < N;
@@ -88,25 +100,25 @@ Variable Variant::forward(const Variable& q, const Variable& k, const Variable& 
             broadcast_shape(mask.bias.shape(), {B, qs[2], N, M}) == Shape{B, qs[2], N, M},
         "attention: bias must be ", q.dtype(), " and broadcast to ", Shape{B, qs[2], N, M},
         ", not ", mask.bias.dtype(), " of shape ", mask.bias.shape());
-  Mask known = mask;
+  const Tensor lengths = known.lengths;
   if (!padded) known.lengths = {};
-  if (takes_all(mask)) return attend(q, k, v, known, pass);
+  if (takes_all(mask)) return contiguous(attend(q, k, v, known, pass));
   Variable out;
   const Variable ke = for_all_heads(k, qs[2]), ve = for_all_heads(v, qs[2]);
   if (padded) {
-    const Tensor real = real_tokens(mask.lengths, N);
+    const Tensor real = real_tokens(lengths, N);
     // A selection, not a product: padding may hold NaN. Its gradient is a selection too.
     const auto zeroed = [&](const Variable& x) { return where(real, x, 0.0); };
-    out = traits_.shortens ? attend(zeroed(q), ke, ve, known, pass)
-                           : attend(zeroed(q), zeroed(ke), zeroed(ve), known, pass);
+    out = traits_.shortens                 ? attend(zeroed(q), ke, ve, known, pass)
+          : !traits_.uses_queries_and_keys ? attend(q, ke, zeroed(ve), known, pass)
+                                           : attend(zeroed(q), zeroed(ke), zeroed(ve), known, pass);
     out = where(real, out, 0.0);
   } else {
     out = attend(q, ke, ve, known, pass);
   }
   check<ShapeError>(out.shape() == qs, "attention: ", full_name(), " returned ", out.shape(),
                     ", not ", qs);
-  // Flattening copies what is not dense in this order.
-  return out.value().is_contiguous() ? out : reshape(reshape(out, {qs.numel()}), qs);
+  return contiguous(out);
 }
 
 }  // namespace longhand::attention

@@ -53,14 +53,15 @@ struct Traits {
   bool signed_weights = false;   // a sum of weights may come near 0, and the result be far off
   bool any_mask = false;         // applies Mask::keep and Mask::bias
   bool causal = false;
-  std::string causal_reason{};  // why not, if not
-  bool decodes = false;         // has a Decoder when causal
-  bool cross_lengths = true;    // keys may be of another number than queries
-  bool fixed_length = false;    // parameters are tied to max_length
-  bool shortens = false;        // keys and values are made of fewer tokens: sources()
-  std::string time, memory;     // per head, as "N m D"
-  std::string state;            // what a checkpoint holds beside trained parameters
-  std::string paper;            // "Wang et al. 2020, arXiv 2006.04768"
+  std::string causal_reason{};        // why not, if not
+  bool decodes = false;               // has a Decoder when causal
+  bool uses_queries_and_keys = true;  // the weights depend on what q and k hold
+  bool cross_lengths = true;          // keys may be of another number than queries
+  bool fixed_length = false;          // parameters are tied to max_length
+  bool shortens = false;              // keys and values are made of fewer tokens: sources()
+  std::string time, memory;           // per head, as "N m D"
+  std::string state;                  // what a checkpoint holds beside trained parameters
+  std::string paper;                  // "Wang et al. 2020, arXiv 2006.04768"
 };
 
 /// Of one forward pass of one sequence, all heads together.
@@ -86,7 +87,8 @@ class Variant : public nn::Module {
   /// result at real tokens does not depend on what stands in the padding, nor does any gradient,
   /// and the result and all gradients there are 0. A query that may attend to nothing gives 0.
   /// Throws ShapeError for shapes that do not fit, or lengths above M or below 0, and ConfigError
-  /// for a keep or a bias where the variant knows none.
+  /// for a keep or a bias where the variant knows none. Where weights do not depend on queries and
+  /// keys (Traits::uses_queries_and_keys), both may be undefined; then N = M.
   Variable forward(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                    const nn::Pass& pass);
 
@@ -107,7 +109,7 @@ class Variant : public nn::Module {
   const Traits& traits() const { return traits_; }
 
  protected:
-  /// The variant itself. Shapes are checked, keys have as many heads as queries, and padding of q,
+  /// The variant itself. Shapes are checked, lengths are contiguous, keys have as many heads as queries, and padding of q,
   /// k and v holds zeros (not masked keys: those must still get no weight). What it returns at
   /// padding does not matter.
   virtual Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,

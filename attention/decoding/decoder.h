@@ -12,7 +12,8 @@ class Decoder {
  public:
   virtual ~Decoder() = default;
   /// The result (B, H, D) for the next token's q (B, H, D), k and v (B, kv_heads, D): the row that
-  /// forward() has there.
+  /// forward() has there. q and k may be undefined where the variant does not use queries and keys
+  /// (Traits::uses_queries_and_keys).
   virtual Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) = 0;
   /// Of what is kept now.
   virtual int64_t bytes() const = 0;

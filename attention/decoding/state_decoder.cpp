@@ -19,11 +19,16 @@ class StateDecoder final : public Decoder {
 
   Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) override {
     const NoGrad no_grad;
-    check<ShapeError>(q.rank() == 3 && q.size(0) == batch_ && q.size(1) == heads_,
-                      "decoder: expected q (", batch_, ", ", heads_, ", D), got ", q.shape());
-    const Tensor sums =
-        scan_step(state_, step_(q, repeat_groups(k, heads_), repeat_groups(v, heads_), position_),
-                  normalizer_);
+    const auto fits = [&](const Tensor& x) { return x.rank() == 3 && x.size(0) == batch_; };
+    check<ShapeError>(
+        (!q.defined() || (fits(q) && q.size(1) == heads_)) && (!k.defined() || fits(k)) && fits(v),
+        "decoder: expected q (", batch_, ", ", heads_, ", D), k and v (", batch_,
+        ", kv_heads, D), got q ", q.defined() ? q.shape() : Shape{}, ", k ",
+        k.defined() ? k.shape() : Shape{}, ", v ", v.shape());
+    const Tensor sums = scan_step(
+        state_,
+        step_(q, k.defined() ? repeat_groups(k, heads_) : k, repeat_groups(v, heads_), position_),
+        normalizer_);
     ++position_;
     if (normalizer_ != Normalizer::query) return sums;
     return normalised(Variable(sums.unsqueeze(1)), guard_).value().squeeze(1);

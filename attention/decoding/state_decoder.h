@@ -10,7 +10,7 @@
 namespace longhand::attention {
 
 /// What a token adds to the state and asks of it, for its q, k, v (B, H, D), all of H heads, and
-/// its number, from 0.
+/// its number, from 0. q and k may be undefined, as in Decoder::step().
 using StepFunction =
     std::function<StepInputs(const Tensor& q, const Tensor& k, const Tensor& v, int64_t position)>;
 

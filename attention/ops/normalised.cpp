@@ -7,6 +7,7 @@
 #include <numbers>
 #include <vector>
 
+#include "longhand/attention/ops/tile/operands.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
@@ -63,10 +64,11 @@ Variable normalised(const Variable& sums, const Guard& guard) {
 }
 
 int64_t nonpositive_normalisers(const Tensor& normalisers, const Tensor& lengths) {
+  const auto real = tile::lengths_or("nonpositive_normalisers: lengths", lengths,
+                                     normalisers.size(0), normalisers.size(1));
   int64_t count = 0;
   for (int64_t b = 0; b < normalisers.size(0); ++b) {
-    const int64_t n = lengths.defined() ? lengths.data<int32_t>()[b] : normalisers.size(1);
-    const Tensor dens = normalisers.select(0, b).slice(0, 0, n).contiguous();
+    const Tensor dens = normalisers.select(0, b).slice(0, 0, real[b]).contiguous();
     dispatch_float(dens.dtype(), [&]<class T>() {
       const T* const d = dens.data<T>();
       count += std::count_if(d, d + dens.numel(), [](T den) { return den <= 0; });

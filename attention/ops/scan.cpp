@@ -422,7 +422,7 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
       record("scan", out, operands,
              [rule, x, kept, behind, dbehind, decays, has_initial = initial != nullptr](
                  const Tensor& grad_out, std::span<GradSlot> slots) mutable {
-               const Tensor dout = grad_out.strides()[3] == 1 ? grad_out : grad_out.contiguous();
+               const Tensor dout = with_contiguous_rows(grad_out);
                const auto gradient = [&](size_t i) -> Gradient {
                  if (i >= slots.size() || !slots[i]) return {};
                  const GradSlot::Accumulator to = slots[i].accumulate();

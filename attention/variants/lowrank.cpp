@@ -45,11 +45,11 @@ class Lowrank final : public Variant {
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     const auto step = [u = u_.value().clone(), v = v_.value().clone()](
-                          const Tensor& q, const Tensor&, const Tensor& x, int64_t position) {
+                          const Tensor&, const Tensor&, const Tensor& x, int64_t position) {
       check<ShapeError>(position < u.size(1), "lowrank: expected at most ", u.size(1),
                         " tokens to decode");
       const auto row = [&](const Tensor& factor) {
-        return factor.select(1, position).unsqueeze(0).expand({q.size(0), u.size(0), u.size(2)});
+        return factor.select(1, position).unsqueeze(0).expand({x.size(0), u.size(0), u.size(2)});
       };
       return StepInputs{row(u), row(v), x};
     };
@@ -110,6 +110,7 @@ Registration lowrank_variant() {
            .positional = true,
            .causal = true,
            .decodes = true,
+           .uses_queries_and_keys = false,
            .cross_lengths = false,
            .fixed_length = true,
            .time = "N r D",

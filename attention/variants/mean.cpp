@@ -87,6 +87,7 @@ Registration mean_variant() {
   return {{.summary = "the mean of all values: uniform attention, a control",
            .causal = true,
            .decodes = true,
+           .uses_queries_and_keys = false,
            .time = "N D",
            .memory = "D",
            .state = "-",

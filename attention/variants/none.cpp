@@ -45,6 +45,7 @@ Registration none_variant() {
   return {{.summary = "the token's own value: no attention, a control",
            .causal = true,
            .decodes = true,
+           .uses_queries_and_keys = false,
            .cross_lengths = false,
            .time = "0",
            .memory = "0",

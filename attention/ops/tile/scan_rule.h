@@ -33,9 +33,10 @@ struct ScanRule {
         blocks((N + tokens - 1) / tokens) {
     // Each head's blocks are dealt out to so many groups, each a task, if there are few heads to
     // work on at once. What a group adds to the state is then found beforehand.
-    constexpr int64_t tasks = 32, least = 12, unit = kept_every;
-    groups =
-        std::clamp<int64_t>((tasks + B * H - 1) / (B * H), 1, std::max<int64_t>(1, blocks / least));
+    // Nor may f32 add too many blocks one to the other.
+    constexpr int64_t tasks = 32, least = 12, unit = kept_every, tokens_of_sum = 16384;
+    groups = std::clamp<int64_t>(std::max((tasks + B * H - 1) / (B * H), N / tokens_of_sum), 1,
+                                 std::max<int64_t>(1, blocks / least));
     blocks_of_group = ((blocks + groups - 1) / groups + unit - 1) / unit * unit;
     groups = (blocks + blocks_of_group - 1) / blocks_of_group;
   }

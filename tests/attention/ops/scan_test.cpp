@@ -1,6 +1,7 @@
 #include "longhand/attention/ops/scan.h"
 
 #include "longhand/attention/definitions/definitions.h"
+#include "longhand/core/layouts.h"
 #include "longhand/core/parallel.h"
 #include "tests/attention/attention_check.h"
 
@@ -532,4 +533,81 @@ TEST_CASE("scan: tokens behind the last that counts get no gradient at all") {
     in.emplace_back(t.to(DType::f32), true);
   backward(sum(slice(scan({in[0], in[1], in[2], in[3]}).out, 1, 0, last + 1)));
   for (const Variable& x : in) CHECK(all_zero(x.grad().slice(1, last + 1, N)));
+}
+
+TEST_CASE("scan: inputs and gradients in every memory layout") {
+  const auto layouts = all_layouts();
+  for (const int64_t N : {1, 7, 131})
+    for (size_t round = 0; round < 2 * layouts.size(); ++round) {
+      const auto layout = [&](size_t i) {
+        return layouts[(round < layouts.size() ? round : round + i) % layouts.size()];
+      };
+      INFO(N << " tokens, " << to_string(layout(0)) << " " << to_string(layout(5)) << " "
+             << to_string(layout(7)));
+      const Shape shape{2, N, 2, 5};
+      const Tensor q = with_layout(normal(shape, 1), layout(0)),
+                   k = with_layout(normal(shape, 2), layout(5)),
+                   v = with_layout(normal(shape, 3), layout(7)),
+                   seed = with_layout(normal(Shape{2, N, 2, 6}, 4), layout(3));
+      const auto run = [&](const std::vector<Tensor>& x, const Tensor& cotangent) {
+        const Variable in[3] = {Variable(x[0], true), Variable(x[1], true), Variable(x[2], true)};
+        const Variable y = scan({in[0], in[1], in[2]}, nullptr, {.exponentials = true}).out;
+        backward(y, cotangent);
+        return std::vector<Tensor>{y.value(), in[0].grad(), in[1].grad(), in[2].grad()};
+      };
+      const auto strided = run({q, k, v}, seed);
+      const auto dense = run({q.contiguous(), k.contiguous(), v.contiguous()}, seed.contiguous());
+      for (size_t i = 0; i < dense.size(); ++i) CHECK(near(strided[i], dense[i], 1e-10));
+    }
+}
+
+TEST_CASE("scan: 65,536 tokens at every third place in memory") {
+  const Shape shape{1, 65536, 1, 4};
+  const auto run = [&](Layout layout) {
+    const auto input = [&](uint64_t seed) {
+      return Variable(with_layout(normal(shape, seed, DType::f32), layout), true);
+    };
+    const Variable in[3] = {input(1), input(2), input(3)};
+    const Variable y = scan({in[0], in[1], in[2]}, nullptr, {.exponentials = true}).out;
+    backward(y, normal(Shape{1, 65536, 1, 5}, 4, DType::f32));
+    return std::vector<Tensor>{y.value(), in[0].grad(), in[1].grad(), in[2].grad()};
+  };
+  const auto strided = run(Layout::stride_3), dense = run(Layout::row_major);
+  for (size_t i = 0; i < dense.size(); ++i) CHECK(near(strided[i], dense[i], 1e-5));
+}
+
+TEST_CASE("scan: channel decays in every memory layout") {
+  const auto layouts = all_layouts();
+  const Shape shape{2, 53, 2, 5};
+  const std::vector<Tensor> dense{normal(shape, 1), normal(shape, 2), normal(shape, 3),
+                                  uniform(shape, 4, -1, 0)};
+  const auto run = [&](const std::vector<Tensor>& x) {
+    std::vector<Variable> in;
+    for (const Tensor& t : x) in.emplace_back(t, true);
+    const ScanResult r = scan({in[0], in[1], in[2], in[3]});
+    backward(sum(square(r.out)) + sum(r.state.S));
+    std::vector<Tensor> results{r.out.value()};
+    for (const Variable& t : in) results.push_back(t.grad());
+    return results;
+  };
+  for (size_t round = 0; round < layouts.size(); ++round) {
+    std::vector<Tensor> x, copies;
+    for (size_t i = 0; i < dense.size(); ++i)
+      x.push_back(with_layout(dense[i], layouts[(round + 3 * i) % layouts.size()]));
+    for (const Tensor& t : x) copies.push_back(t.contiguous());
+    const auto got = run(x), expected = run(copies);
+    for (size_t i = 0; i < got.size(); ++i) CHECK(near(got[i], expected[i], 1e-12));
+  }
+}
+
+TEST_CASE("scan: f32 sums of 65,536 equal tokens") {
+  const Decay decay = GENERATE(Decay::none, Decay::channel);
+  const int64_t N = 65536, H = 32;  // so many heads need no groups to keep threads busy
+  const auto full = [&](double x) { return Variable(Tensor::full({1, N, H, 1}, x)); };
+  const Variable g = decay == Decay::none ? Variable() : full(0);
+  const Variable out =
+      scan({full(0.3), full(0.3), full(0.7), g}, nullptr, {.final_state = false}).out;
+  for (const int64_t i : {100, 16383, 65535})
+    CHECK(out.value().at({0, i, 0, 0}) ==
+          Approx(0.3 * 0.3 * 0.7 * static_cast<double>(i + 1)).epsilon(1e-5));
 }
