@@ -18,16 +18,15 @@
 // to M^(-1); stopping early regularises.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <vector>
 
 #include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/bases/random_features.h"
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/mask.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/gemm.h"
@@ -35,8 +34,6 @@
 
 namespace longhand::attention {
 namespace {
-
-constexpr double never = -std::numeric_limits<double>::infinity();
 
 // |x|²/2 along the last axis, for heads before tokens: (B, H, N, 1).
 Variable norms(const Variable& x) { return half_square(x, 1); }
@@ -151,18 +148,13 @@ class Gaussian final : public Variant {
                   const nn::Pass& pass) override {
     if (landmarks_) return through_landmarks(q, k, v, mask);
     const Variable Q = transpose(q, 1, 2), K = transpose(k, 1, 2), V = transpose(v, 1, 2);
-    const int64_t M = K.size(2);
     // Of a normalised row the query's own norm cancels.
     Variable s = normalized_
                      ? affine(matmul(Q, transpose(K, 2, 3)) - transpose(norms(K), 2, 3), scale())
                      : distances(Q, K, scale());
     if (mask.bias.defined()) s = s + mask.bias;
-    if (config().causal) {
-      s = where(causal_keep(M), s, never);
-    } else if (mask.lengths.defined()) {
-      s = where(real_tokens(mask.lengths, M).permute({0, 2, 3, 1}), s, never);
-    }
-    if (mask.keep.defined()) s = where(mask.keep, s, never);
+    s = masked_scores(s, config().causal, mask.lengths);
+    if (mask.keep.defined()) s = masked_scores(mask.keep, s);
     Variable C = normalized_ ? softmax(s) : exp(s);
     if (pass.training && dropout_ > 0) C = dropout(C, dropout_, pass.random.fork(full_name()));
     return transpose(matmul(C, V), 1, 2);
