@@ -34,17 +34,24 @@ Mask lengths(const std::vector<int32_t>& values) {
   return {.lengths = Tensor::from(values, {static_cast<int64_t>(values.size())})};
 }
 
+attention::Inputs inputs_of(const Variant& variant, const Variable& q, const Variable& k,
+                            const Variable& v) {
+  if (!variant.capabilities().uses_x) return {q, k, v};
+  return {q, k, v, reshape(q, {q.size(0), q.size(1), q.size(2) * q.size(3)})};
+}
+
 Tensor forward(Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
                const Mask& mask, const nn::Pass& pass) {
   const NoGrad no_grad;
-  return variant.forward(Variable(q), Variable(k), Variable(v), mask, pass).value();
+  return variant.forward(inputs_of(variant, Variable(q), Variable(k), Variable(v)), mask, pass)
+      .value();
 }
 
 Outcome run(Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v, const Mask& mask,
             const Tensor& cotangent, const nn::Pass& pass) {
   variant.zero_grad();
   const Variable vq(q, true), vk(k, true), vv(v, true);
-  const Variable out = variant.forward(vq, vk, vv, mask, pass);
+  const Variable out = variant.forward(inputs_of(variant, vq, vk, vv), mask, pass);
   if (out.requires_grad()) backward(out, cotangent);
   const auto gradient = [](const Variable& x) {
     return x.grad().defined() ? x.grad() : Tensor::zeros(x.shape(), x.dtype());

@@ -10,31 +10,33 @@ using namespace longhand::test;
 
 namespace {
 
+using Attend = Variable (*)(const Variable& q, const Variable& k, const Variable& v,
+                            const Mask& mask);
+
+template <bool causal>
+struct BrokenOptions {
+  void describe(OptionVisitor&) {}
+  Capabilities capabilities() const { return {.causal = causal, .causal_reason = "it is broken"}; }
+};
+
 // What a broken variant does, for one token of q, k, v at a time: out(b, i) from all tokens.
+template <Attend f, bool causal>
 struct Broken final : Variant {
-  using Attend = Variable (*)(const Variable& q, const Variable& k, const Variable& v,
-                              const Mask& mask);
-  Broken(const nn::Scope& scope_, const Config& config, Attend f)
-      : Variant(scope_, config), f_(f) {}
+  Broken(const nn::Scope& scope_, const Config& config, const BrokenOptions<causal>&)
+      : Variant(scope_, config) {}
+  Work work(int64_t, int64_t) const override { return {}; }
 
  private:
-  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
-                  const nn::Pass&) override {
-    return f_(q, k, v, mask);
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+    return f(inputs.q, inputs.k, inputs.v, mask);
   }
-  Attend f_;
 };
 
 // The checks that fail for a variant computing f.
-template <Broken::Attend f>
-std::set<std::string> failing(const std::string& name, bool causal = false) {
-  Traits traits;
-  traits.summary = "broken";
-  traits.causal = causal;
-  traits.causal_reason = "it is broken";
-  add(name, {traits, [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
-               return std::make_unique<Broken>(scope, config, f);
-             }});
+template <Attend f, bool causal = false>
+std::set<std::string> failing(const std::string& name) {
+  add(name,
+      make_spec<BrokenOptions<causal>, Broken<f, causal>>({.summary = "broken", .paper = "-"}));
   std::set<std::string> out;
   for (const CheckResult& result : check_invariants(name, {}))
     if (!result.passed()) out.insert(result.check);
@@ -67,9 +69,30 @@ TEST_CASE("variants: the conformance suite holds") {
 TEST_CASE("conformance: broken variants are caught, by the checks that are about it") {
   CHECK(failing<average>("test: average") ==
         std::set<std::string>{"cross-lengths", "padding", "values"});
-  CHECK(failing<average>("test: causal average", true).count("causality"));
+  CHECK(failing<average, true>("test: causal average").count("causality"));
   CHECK(failing<by_batch>("test: by batch").count("batch"));
   CHECK(failing<not_a_number>("test: NaN").count("nothing-to-attend"));
+}
+
+TEST_CASE("conformance: decoding that is declared and not there is told") {
+  struct NoOptions {
+    void describe(OptionVisitor&) {}
+    Capabilities capabilities() const { return {.causal = true, .decodes = true}; }
+  };
+  struct Undecided final : Variant {
+    Undecided(const nn::Scope& scope_, const Config& config, const NoOptions&)
+        : Variant(scope_, config) {}
+    Work work(int64_t, int64_t) const override { return {}; }
+
+   private:
+    Variable attend(const Inputs& inputs, const Mask&, const nn::Pass&) override {
+      return inputs.v;
+    }
+  };
+  add("test: undecided", make_spec<NoOptions, Undecided>({.summary = "undecided", .paper = "-"}));
+  const auto variant = make_variant("test: undecided", {.causal = true});
+  CHECK_THROWS_WITH(variant->decoder(1),
+                    "test: undecided: declares \"decodes\" but does not override make_decoder()");
 }
 
 TEST_CASE("conformance: unknown names are refused") {

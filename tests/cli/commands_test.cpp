@@ -190,7 +190,7 @@ TEST_CASE("the example configurations are sound") {
     if (name == "text_lm") CHECK_THAT(dumped, Contains("\nlength = 64\n"));
     // Every variant that can be: none of the options stands in the way.
     for (const std::string& variant : attention::names()) {
-      if (name == "text_lm" && !attention::traits(variant).causal) continue;
+      if (name == "text_lm" && !attention::capabilities(variant).causal) continue;
       INFO(variant);
       auto other = arguments;
       other.insert(other.end(), {"--set", "attention.type=" + variant});
@@ -334,7 +334,7 @@ TEST_CASE("variants are listed with what they can do") {
   for (size_t i = 0; i < json.size(); ++i) {
     const std::string name = attention::names()[i];
     CHECK(json[i]["name"] == name);
-    CHECK(json[i]["causal"] == attention::traits(name).causal);
+    CHECK(json[i]["causal"] == attention::capabilities(name).causal);
     CHECK_THAT(table.out, Contains(name));
   }
 }

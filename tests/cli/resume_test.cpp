@@ -61,7 +61,7 @@ void check_identical(const fs::path& a, const fs::path& b) {
 /// A configuration in which all that is random or remembered takes part.
 std::string config_for(const std::string& variant) {
   std::string attention = "[attention]\ntype = \"" + variant + "\"\n";
-  for (const auto& [key, value] : attention::checked_options(variant).front())
+  for (const auto& [key, value] : attention::spec(variant).cases.front())
     attention += key + " = " + to_string(value) + "\n";
   if (variant == "performer" || variant == "rff") attention += "redraw_interval = 7\n";
   std::string text = tiny_config;

@@ -133,8 +133,8 @@ TEST_CASE("svd: the rank that keeps an energy") {
 TEST_CASE("svd: rows may be scaled to sum to 1") {
   const auto plain = make("svd", {{"rank", int64_t{3}}});
   const auto scaled = make("svd", {{"rank", int64_t{3}}, {"renormalize", true}});
-  CHECK_FALSE(plain->traits().averages);
-  CHECK(scaled->traits().averages);
+  CHECK_FALSE(plain->capabilities().averages);
+  CHECK(scaled->capabilities().averages);
   const Tensor q = queries(1), k = queries(2);
   const Mask mask = lengths(some_lengths);
   const Tensor a = weights_of(*plain, q, k, mask), b = weights_of(*scaled, q, k, mask);
