@@ -58,6 +58,8 @@ Config checked(std::string_view name, const Config& config) {
   Config out = completed(name, config);
   check<ConfigError>(!config.causal || out.capabilities.causal, name,
                      ": causal attention is impossible: ", out.capabilities.causal_reason);
+  check<ConfigError>(config.causal || !out.capabilities.causal_only, name,
+                     ": it is causal only; set model.causal = true");
   return out;
 }
 

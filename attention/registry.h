@@ -81,8 +81,8 @@ const Spec& spec(std::string_view name);
 /// unknown name, sizes below 1 and options out of range, unknown ones excepted: they are left for
 /// Options::check_all_read().
 Capabilities capabilities(std::string_view name, const Config& config = {});
-/// The same check and, with config.causal, that the variant can be: all that make() checks before
-/// it constructs anything.
+/// The same check and that the variant can be causal, or not, as `config` wants it: all that make()
+/// checks before it constructs anything.
 void check_options(std::string_view name, const Config& config);
 /// Constructs a variant. Throws ConfigError as check_options() does.
 std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, const Config& config);

@@ -40,7 +40,16 @@ std::unique_ptr<Decoder> Variant::make_decoder(int64_t) const {
   throw Error(config_.name + ": declares \"decodes\" but does not override make_decoder()");
 }
 
-int64_t Variant::state_bytes(int64_t) const { return 0; }
+int64_t Variant::state_bytes(int64_t tokens) const {
+  if (!decodes() || tokens == 0) return 0;
+  const auto zeros = [&](const Shape& shape) { return Tensor::zeros(shape, parameter_dtype()); };
+  const int64_t H = config_.heads, D = config_.head_dim;
+  Token token{zeros({1, H, D}), zeros({1, config_.kv_heads, D}), zeros({1, config_.kv_heads, D})};
+  if (capabilities().uses_x) token.x = zeros({1, H * D});
+  const auto one = make_decoder(1);
+  one->step(token);
+  return one->bytes();
+}
 
 std::optional<int64_t> Variant::rank(int64_t) const { return {}; }
 

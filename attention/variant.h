@@ -37,6 +37,7 @@ struct Capabilities {
   bool any_mask = false;         // applies Mask::keep and Mask::bias
   bool causal = false;           // can be causal
   std::string causal_reason{};   // why not, if not
+  bool causal_only = false;      // has no form in which queries see later keys
   bool decodes = false;          // has a Decoder when causal
   bool cross_lengths = true;     // the number of keys may differ from the number of queries
   bool fixed_length = false;     // parameters are tied to max_length
@@ -114,7 +115,8 @@ class Variant : public nn::Module {
 
   /// A decoder for a batch of sequences, from their start. Throws ConfigError where there is none.
   std::unique_ptr<Decoder> decoder(int64_t batch) const;
-  /// Bytes that a decoder keeps of one sequence after that many tokens; 0 without a decoder.
+  /// Bytes that a decoder keeps of one sequence after that many tokens; 0 without a decoder. As
+  /// defined here, of one whose state does not grow: what it keeps after one token.
   virtual int64_t state_bytes(int64_t tokens) const;
   /// Of forward() and of its gradients, for one sequence.
   virtual Work work(int64_t queries, int64_t keys) const = 0;

@@ -75,7 +75,8 @@ class KernelDecoder final : public Decoder {
   KernelDecoder(const FeatureAttention& variant, int64_t batch)
       : variant_(variant), batch_(batch) {}
 
-  Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) override {
+  Tensor step(const Token& token) override {
+    const Tensor &q = token.q, &k = token.k, &v = token.v;
     const NoGrad no_grad;
     check<ShapeError>(q.rank() == 3 && q.size(0) == batch_, "decoder: q (", batch_,
                       ", H, D) is wanted, not ", q.shape());
@@ -176,14 +177,6 @@ Variable FeatureAttention::attend(const Inputs& inputs, const Mask& mask, const 
 
 std::unique_ptr<Decoder> FeatureAttention::make_decoder(int64_t batch) const {
   return std::make_unique<KernelDecoder>(*this, batch);
-}
-
-// S, z and the logarithm of their scale, of each head.
-int64_t FeatureAttention::state_bytes(int64_t tokens) const {
-  if (!decodes() || tokens == 0) return 0;
-  const int64_t numbers = features_ * (config().head_dim + 1);
-  return config().heads *
-         (numbers * static_cast<int64_t>(size_of(parameter_dtype())) + int64_t{sizeof(double)});
 }
 
 void FeatureAttention::set_work(int64_t features, const Work::Counts& forward,

@@ -27,7 +27,6 @@ struct GuardOptions {
 class FeatureAttention : public Variant {
  public:
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
-  int64_t state_bytes(int64_t tokens) const override;
   Work work(int64_t queries, int64_t keys) const override;
   std::optional<int64_t> rank(int64_t tokens) const override;
 

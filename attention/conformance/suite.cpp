@@ -66,9 +66,9 @@ std::vector<CheckResult> check_invariants(const std::string& variant, const Opti
                                           const ConformanceOptions& how) {
   check_names(how);
   std::vector<CheckResult> results;
-  const bool can_be_causal = conformance::Subject{variant, options}.capabilities().causal;
+  const Capabilities can = conformance::capabilities_of(variant, options);
   for (const bool causal : {false, true}) {
-    if (causal && !can_be_causal) continue;
+    if (causal ? !can.causal : can.causal_only) continue;
     const conformance::Subject subject{variant, options, causal};
     for (const auto& check : conformance::invariant_checks()) {
       if (!wanted(how, check.description.name)) continue;

@@ -10,8 +10,9 @@ std::vector<std::string> Findings::failures() const {
   return out;
 }
 
-std::unique_ptr<Variant> make_variant(const std::string& name, const OptionSet& options,
-                                      const Made& made) {
+namespace {
+
+Config config_of(const OptionSet& options, const Made& made) {
   Config config;
   config.heads = made.heads;
   config.head_dim = made.dim;
@@ -19,9 +20,24 @@ std::unique_ptr<Variant> make_variant(const std::string& name, const OptionSet& 
   config.max_length = made.max_length;
   config.causal = made.causal;
   for (const auto& [key, value] : options) config.options.set(key, value);
+  return config;
+}
+
+}  // namespace
+
+std::unique_ptr<Variant> make_variant(const std::string& name, const OptionSet& options,
+                                      const Made& made) {
+  const Config config = config_of(options, made);
   auto variant = attention::make(name, nn::root(made.dtype, made.seed), config);
   config.options.check_all_read();
   return variant;
+}
+
+Capabilities capabilities_of(const std::string& name, const OptionSet& options) {
+  const Config config = config_of(options, {});
+  const Capabilities capabilities = attention::capabilities(name, config);
+  config.options.check_all_read();
+  return capabilities;
 }
 
 Tensor normal(const Shape& shape, uint64_t seed, DType dtype, double std) {
@@ -38,6 +54,11 @@ attention::Inputs inputs_of(const Variant& variant, const Variable& q, const Var
                             const Variable& v) {
   if (!variant.capabilities().uses_x) return {q, k, v};
   return {q, k, v, reshape(q, {q.size(0), q.size(1), q.size(2) * q.size(3)})};
+}
+
+Token token_of(const Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (!variant.capabilities().uses_x) return {q, k, v};
+  return {q, k, v, q.contiguous().reshape({q.size(0), q.size(1) * q.size(2)})};
 }
 
 Tensor forward(Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,

@@ -62,6 +62,9 @@ struct Made {
 std::unique_ptr<Variant> make_variant(const std::string& name, const OptionSet& options,
                                       const Made& made = {});
 
+/// What it can do with these options.
+Capabilities capabilities_of(const std::string& name, const OptionSet& options);
+
 /// A variant with options, causal or not: what the invariants are about.
 struct Subject {
   std::string name;
@@ -72,7 +75,7 @@ struct Subject {
     made.causal = causal;
     return make_variant(name, options, made);
   }
-  Capabilities capabilities() const { return make()->capabilities(); }
+  Capabilities capabilities() const { return capabilities_of(name, options); }
 };
 
 struct Check {
@@ -92,6 +95,8 @@ Mask lengths(const std::vector<int32_t>& values);
 /// the identity. What is checked of q then holds of x too.
 attention::Inputs inputs_of(const Variant& variant, const Variable& q, const Variable& k,
                             const Variable& v);
+/// The same of one token, for a decoder.
+Token token_of(const Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v);
 
 /// The result of a variant, without gradients.
 Tensor forward(Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,

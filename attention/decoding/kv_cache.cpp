@@ -21,7 +21,8 @@ class CacheDecoder final : public Decoder {
         dim_(config.head_dim),
         scores_(scores) {}
 
-  Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) override {
+  Tensor step(const Token& token) override {
+    const Tensor &q = token.q, &k = token.k, &v = token.v;
     const Shape kv{batch_, groups_, dim_};
     check<ShapeError>(
         q.shape() == Shape{batch_, heads_, dim_} && k.shape() == kv && v.shape() == kv,

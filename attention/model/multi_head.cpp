@@ -54,8 +54,10 @@ Variable MultiHeadAttention::step(const Variable& x, Decoder& decoder, int64_t p
     const Variable y = reshape(projection.forward(x, nn::behind(norm)), {B, 1, heads, head_dim_});
     return (turned ? nn::rotate_by_position(y, position) : y).value().select(1, 0);
   };
-  const Tensor out = decoder.step(row(query_, heads_, rotary_), row(key_, kv_heads_, rotary_),
-                                  row(value_, kv_heads_, false));
+  Token token{row(query_, heads_, rotary_), row(key_, kv_heads_, rotary_),
+              row(value_, kv_heads_, false)};
+  if (kernel_->capabilities().uses_x) token.x = (norm ? norm->forward(x) : x).value().select(1, 0);
+  const Tensor out = decoder.step(token);
   return output_.forward(Variable(out.contiguous().reshape({B, 1, heads_ * head_dim_})),
                          {.output = add.dropout, .residual = add.to});
 }

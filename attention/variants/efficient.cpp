@@ -73,7 +73,8 @@ class EfficientDecoder final : public Decoder {
         largest_(
             Tensor::full({batch, heads, dim}, -std::numeric_limits<double>::infinity(), dtype)) {}
 
-  Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) override {
+  Tensor step(const Token& token) override {
+    const Tensor &q = token.q, &k = token.k, &v = token.v;
     const NoGrad no_grad;
     const int64_t D = q.size(2), heads = q.size(1);
     check<ShapeError>(q.shape() == largest_.shape(), "decoder: q ", largest_.shape(),
@@ -127,11 +128,6 @@ class EfficientAttention final : public Variant {
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return std::make_unique<EfficientDecoder>(batch, config().heads, config().head_dim,
                                               parameter_dtype());
-  }
-  int64_t state_bytes(int64_t) const override {
-    const int64_t D = config().head_dim;
-    if (!decodes()) return 0;
-    return config().heads * D * (D + 2) * static_cast<int64_t>(size_of(parameter_dtype()));
   }
 
   std::optional<int64_t> rank(int64_t tokens) const override {

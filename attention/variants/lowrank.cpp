@@ -31,7 +31,8 @@ class LowrankDecoder final : public Decoder {
         v_(v.clone()),
         state_(Tensor::zeros({batch, u.size(0), u.size(2), dim}, u.dtype())) {}
 
-  Tensor step(const Tensor&, const Tensor&, const Tensor& v) override {
+  Tensor step(const Token& token) override {
+    const Tensor& v = token.v;
     check<ShapeError>(next_ < u_.size(1), "lowrank: a decoder of at most ", u_.size(1), " tokens");
     const auto row = [&](const Tensor& factor) {  // (H, r, 1)
       return Variable(factor.select(1, next_).unsqueeze(2));
@@ -100,10 +101,6 @@ class Lowrank final : public Variant {
   std::optional<int64_t> rank(int64_t tokens) const override {
     if (softmax_ || config().causal || rank_ >= tokens) return {};
     return rank_;
-  }
-  int64_t state_bytes(int64_t) const override {
-    const int64_t numbers = config().heads * rank_ * config().head_dim;
-    return decodes() ? numbers * static_cast<int64_t>(size_of(parameter_dtype())) : 0;
   }
   Work work(int64_t queries, int64_t) const override {
     const auto number = [](int64_t n) { return static_cast<double>(n); };

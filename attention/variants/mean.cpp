@@ -13,7 +13,8 @@ namespace {
 class MeanDecoder final : public Decoder {
  public:
   explicit MeanDecoder(int64_t heads) : heads_(heads) {}
-  Tensor step(const Tensor&, const Tensor&, const Tensor& v) override {
+  Tensor step(const Token& token) override {
+    const Tensor& v = token.v;
     if (!sums_) sums_ = Tensor::zeros(v.shape(), DType::f64);
     ++tokens_;
     const Tensor in = v.contiguous();
@@ -49,9 +50,6 @@ class Mean final : public Variant {
 
   std::unique_ptr<Decoder> make_decoder(int64_t) const override {
     return std::make_unique<MeanDecoder>(config().heads);
-  }
-  int64_t state_bytes(int64_t tokens) const override {
-    return decodes() && tokens ? 8 * config().kv_heads * config().head_dim : 0;
   }
   std::optional<int64_t> rank(int64_t tokens) const override {
     if (config().causal || tokens == 1) return {};

@@ -11,9 +11,7 @@ namespace {
 class NoneDecoder final : public Decoder {
  public:
   explicit NoneDecoder(int64_t heads) : heads_(heads) {}
-  Tensor step(const Tensor&, const Tensor&, const Tensor& v) override {
-    return repeat_groups(v, heads_).clone();
-  }
+  Tensor step(const Token& token) override { return repeat_groups(token.v, heads_).clone(); }
   int64_t bytes() const override { return 0; }
 
  private:

@@ -98,7 +98,8 @@ class WindowDecoder final : public Decoder {
                             dtype)),
         values_(keys_.clone()) {}
 
-  Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) override {
+  Tensor step(const Token& token) override {
+    const Tensor &q = token.q, &k = token.k, &v = token.v;
     check<ShapeError>(next_ < max_length_, "window: a decoder of at most ", max_length_, " tokens");
     check<ShapeError>(q.size(0) == keys_.size(0) && q.size(1) % keys_.size(1) == 0,
                       "window: queries ", q.shape(), " for keys ", keys_.shape());
@@ -178,13 +179,6 @@ class Window final : public Variant {
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return std::make_unique<WindowDecoder>(config(), parameter_dtype(), batch, window_, globals_);
-  }
-  int64_t state_bytes(int64_t) const override {
-    if (!decodes()) return 0;
-    const int64_t most = config().max_length;
-    const int64_t kept = std::min(globals_, most) + std::min(window_, most - 1) + 1;
-    return 2 * config().kv_heads * kept * config().head_dim *
-           static_cast<int64_t>(size_of(parameter_dtype()));
   }
   std::string algorithm(int64_t tokens) const override {
     if (tokens - 1 > window_ && tokens > globals_) return {};

@@ -95,6 +95,7 @@ bool drops_probabilities(const train::Config& config, const Cell& cell) {
   const std::set<std::string> known = options_of(cell.attention);
   attention::Config how;
   how.max_length = cell.length;
+  how.causal = attention::capabilities(cell.attention).causal_only;
   for (const auto& [name, value] : config.given()) {
     const std::string prefix = "attention.";
     if (name.starts_with(prefix) && known.contains(name.substr(prefix.size())))
@@ -302,8 +303,10 @@ std::vector<Cell> cells_of(const BenchArguments& a) {
   const bool causal = is_causal(a);
   std::vector<std::string> variants = a.attention;
   if (variants.empty())
-    for (const std::string& name : attention::names())
-      if (!causal || attention::capabilities(name).causal) variants.push_back(name);
+    for (const std::string& name : attention::names()) {
+      const attention::Capabilities can = attention::capabilities(name);
+      if (causal ? can.causal : !can.causal_only) variants.push_back(name);
+    }
   std::vector<int64_t> lengths = a.length;
   if (lengths.empty())
     lengths = a.model == "M" ? std::vector<int64_t>{2048, 8192}

@@ -24,6 +24,7 @@ Row look_at(const std::string& name, const VariantsArguments& a) {
   config.heads = a.heads;
   config.head_dim = a.head_dim;
   config.max_length = a.length;
+  config.causal = attention::capabilities(name, config).causal_only;
   const auto variant = attention::make(name, nn::root(DType::f32, 0), config);
   return {name, variant->capabilities(), variant->work(a.length, a.length),
           variant->algorithm(a.length)};
