@@ -10,7 +10,7 @@
 //   relu, exp, gelu, square:  φ(x)_l = f(w_l·x̂) + eps, other kernels ("generalised attention")
 //
 // |q̂|²/2 is common to a query and is dropped as well. Exponentials are kept as logarithms until all
-// that cancels has cancelled (kernel_variant.cpp), so that no eps is needed, whatever the norms.
+// that cancels has cancelled (feature_attention.cpp), so that no eps is needed, whatever the norms.
 //
 // eps > 0 with an exponential estimator is what reference implementations compute, to compare with:
 // exp(t - max) + eps. The constants then cancel no more, and norms above some 2 sqrt(D) make

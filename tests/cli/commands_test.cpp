@@ -194,6 +194,8 @@ TEST_CASE("the example configurations are sound") {
       INFO(variant);
       auto other = arguments;
       other.insert(other.end(), {"--set", "attention.type=" + variant});
+      if (attention::capabilities(variant).causal_only)
+        other.insert(other.end(), {"--set", "model.causal=true"});
       succeed(other, folder.path());
     }
   }

@@ -386,15 +386,14 @@ TEST_CASE("nystrom: the residual of the inverse falls with iterations") {
   CHECK(twenty <= 1e-3 * six);
 }
 
-TEST_CASE("nystrom: options of the ways not taken are unknown") {
-  const auto unknown = [](const Settings& settings) {
-    const Options options = with(4, settings);
-    make_variant("nystrom", {}, options);
-    CHECK_THROWS_AS(options.check_all_read(), ConfigError);
+TEST_CASE("nystrom: options of the ways not taken are refused") {
+  const auto refused = [](const Settings& settings, const std::string& condition) {
+    CHECK_THROWS_WITH(make_variant("nystrom", {}, with(4, settings)),
+                      Catch::Contains("applies only with " + condition));
   };
-  unknown({{"ridge", 1e-3}});
-  unknown({{"pinv", "svd"}, {"pinv_iterations", int64_t{6}}});
-  unknown({{"kmeans_steps", int64_t{3}}});
+  refused({{"ridge", 1e-3}}, "pinv = \"ridge\"");
+  refused({{"pinv", "svd"}, {"pinv_iterations", int64_t{6}}}, "pinv = \"iterative\"");
+  refused({{"kmeans_steps", int64_t{3}}}, "landmark_kind = \"kmeans\"");
   CHECK_THROWS_AS(make_variant("nystrom", {}, with(4, {{"pinv", "ridge"}, {"ridge", 0.0}})),
                   ConfigError);
 }
