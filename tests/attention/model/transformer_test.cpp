@@ -352,7 +352,6 @@ TEST_CASE("transformer: what does not go token by token is refused") {
   CHECK_THROWS_AS(decoder_of(config), ConfigError);
   config.causal = true;
   CHECK_NOTHROW(decoder_of(config));
-  config.attention_options.set("dropout", 0.0);
   Transformer model(nn::root(), config);
   TransformerDecoder decoder(model, 2);
   CHECK_THROWS_AS(decoder.step(tokens(1, 1, 1).select(1, 0).contiguous()), ShapeError);
