@@ -73,10 +73,10 @@ struct LinformerOptions {
     v.choice("projection", projection, {"linear", "mean_pool", "max_pool", "conv"},
              "how mixtures are made");
     v.choice("order", order, {"values", "inputs"},
-             "mixes keys and values, or tokens before they are projected");
+             "whether keys and values are mixed, or tokens before they are projected");
     v.when(!pools(), "projection = \"linear\" or \"conv\"", [&] {
       v.choice("sharing", sharing, {"none", "headwise", "kv", "layerwise"},
-               "who shares E and F: nobody, heads, keys and values too, layers too");
+               "what shares one E and F: nothing, heads, also keys and values, also layers");
       v.choice("init", init, {"xavier", "xavier_half", "uniform", "normal"},
                "start of E and F; uniform is within 1/sqrt(k), normal has the deviation 0.02");
       v.boolean("freeze", freeze, "whether E and F stay as they were drawn");
