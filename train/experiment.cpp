@@ -33,8 +33,11 @@ TrainerOptions read_options(const Options& section, int64_t batch_size, uint64_t
   return options;
 }
 
+// What other variants may have more of, or none: there are variants without queries and keys.
 bool belongs_to_variant(const std::string& name) {
-  return name.find(".attention.kernel.") != std::string::npos;
+  for (const char* const part : {".attention.kernel.", ".attention.query.", ".attention.key."})
+    if (name.find(part) != std::string::npos) return true;
+  return false;
 }
 
 }  // namespace

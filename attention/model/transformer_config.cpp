@@ -1,5 +1,6 @@
 #include "longhand/attention/model/transformer_config.h"
 
+#include "longhand/attention/model/multi_head.h"
 #include "longhand/attention/registry.h"
 
 namespace longhand::attention {
@@ -23,7 +24,13 @@ TransformerConfig TransformerConfig::read(const Options& model, const Options& a
   c.norm_type = model.get_choice("norm_type", c.norm_type, {"layer_norm", "rms_norm"});
   c.positions =
       model.get_choice("positions", c.positions, {"learned", "sinusoidal", "rotary", "none"});
-  c.pooling = model.get_choice("pooling", c.pooling, {"mean", "cls", "last"});
+  if (!per_token)
+    c.pooling = model.get_choice("pooling", c.pooling, {"mean", "cls", "last"});
+  else
+    model.require(
+        !model.has("pooling") || model.is_optional("pooling"), "pooling",
+        "this model has logits for every token, so nothing is pooled and the option would "
+        "have no effect; remove it");
   c.head_hidden = model.get_int("head_hidden", c.head_hidden, 0, most);
   c.tied_embeddings = model.get_bool("tied_embeddings", c.tied_embeddings);
   c.dropout = model.get_double("dropout", c.dropout, 0, 0.999);
@@ -40,6 +47,8 @@ TransformerConfig TransformerConfig::read(const Options& model, const Options& a
                 "in a causal model the class token sees nothing but itself; use last or mean");
   model.require(c.positions != "rotary" || c.d_model / c.heads % 2 == 0, "positions",
                 "rotary positions need an even width of heads");
+  model.require(c.positions != "rotary" || capabilities(c.attention).uses_queries_and_keys,
+                "positions", no_use_for_rotary(c.attention));
   model.require(!c.tied_embeddings || (c.head_hidden == 0 && c.classes == c.vocabulary),
                 "tied_embeddings",
                 concat_message("the head must be linear and have as many classes (", classes,

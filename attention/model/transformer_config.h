@@ -24,7 +24,7 @@ struct TransformerConfig {
       "pre";  // pre (Xiong et al. 2020, arXiv 2002.04745) | post (Vaswani et al. 2017)
   std::string norm_type = "layer_norm";  // layer_norm | rms_norm
   std::string positions = "learned";     // learned | sinusoidal | rotary | none
-  std::string pooling = "mean";          // mean | cls | last; of sequences to be classified
+  std::string pooling = "mean";          // mean | cls | last; not with per_token
   int64_t head_hidden = 0;               // width of a ReLU layer in the head; 0: the head is linear
   bool tied_embeddings = false;          // the head's weight is the token embedding
   double dropout = 0;  // of embeddings, of both residual branches, inside the feed-forward part
@@ -35,7 +35,8 @@ struct TransformerConfig {
 
   /// Reads [model] and [attention] (attention.type names the variant). vocabulary, classes and
   /// per_token come from the task, as do the defaults of max_length and causal. Throws ConfigError
-  /// for values that make no model: heads that do not divide d_model, pooling "cls" with causal, …
+  /// for values that make no model: heads that do not divide d_model, pooling "cls" with causal, …, and for options without an effect:
+  /// pooling with per_token, rotary positions under a variant without queries and keys.
   static TransformerConfig read(const Options& model, const Options& attention, int64_t vocabulary,
                                 int64_t classes, bool per_token, int64_t task_length,
                                 bool task_causal);

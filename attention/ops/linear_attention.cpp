@@ -413,7 +413,7 @@ Variable linear_attention(const Variable& q_, const Variable& k_, const Variable
   return record("linear_attention", out, {q, k, v},
                 [rule, q = q.value(), k = k.value(), v = v.value(), sums, maxima, out, den](
                     const Tensor& grad_out, std::span<GradSlot> grad_in) mutable {
-                  const Tensor dout = grad_out.strides()[3] == 1 ? grad_out : grad_out.contiguous();
+                  const Tensor dout = with_contiguous_rows(grad_out);
                   auto [dq, dk, dv] = gradients_of(grad_in);
                   dispatch_float(q.dtype(), [&]<class T>() {
                     Sums gradients(rule.sizes, 1, q.dtype());

@@ -604,7 +604,7 @@ Variable softmax_attention(const Variable& q_, const Variable& k_, const Variabl
   return record("softmax_attention", out, {q, k, v},
                 [rule, q = q.value(), k = k.value(), v = v.value(), out, lse](
                     const Tensor& grad_out, std::span<GradSlot> grad_in) {
-                  const Tensor dout = grad_out.strides()[3] == 1 ? grad_out : grad_out.contiguous();
+                  const Tensor dout = with_contiguous_rows(grad_out);
                   auto [dq, dk, dv] = gradients_of(grad_in);
                   dispatch_float(q.dtype(), [&]<class T>() {
                     backward<T>(rule, q, k, v, out, lse, dout, dq, dk, dv);

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "longhand/attention/ops/tile/probability_dropout.h"
+#include "longhand/core/layouts.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/storage.h"
 #include "tests/attention/attention_check.h"
@@ -381,4 +382,30 @@ TEST_CASE("dropout of probabilities keeps what it should, evenly") {
     for (const double sum : {all, along, down, corners, heads}) CHECK(std::abs(sum) < 4 * n);
     for (const double sum : {rows, cols}) CHECK(std::abs(sum) < 4 * std::sqrt(2 * n));
   }
+}
+
+TEST_CASE("softmax_attention: inputs and gradients in every memory layout") {
+  const auto layouts = all_layouts();
+  for (const int64_t N : {1, 7, 131})
+    for (size_t round = 0; round < 2 * layouts.size(); ++round) {
+      const auto layout = [&](size_t i) {
+        return layouts[(round < layouts.size() ? round : round + i) % layouts.size()];
+      };
+      INFO(N << " tokens, " << to_string(layout(0)) << " " << to_string(layout(5)) << " "
+             << to_string(layout(7)));
+      const Shape shape{2, N, 2, 5};
+      const Tensor q = with_layout(normal(shape, 1), layout(0)),
+                   k = with_layout(normal(shape, 2), layout(5)),
+                   v = with_layout(normal(shape, 3), layout(7)),
+                   seed = with_layout(normal(shape, 4), layout(3));
+      const auto run = [&](const std::vector<Tensor>& x, const Tensor& cotangent) {
+        const Variable in[3] = {Variable(x[0], true), Variable(x[1], true), Variable(x[2], true)};
+        const Variable y = softmax_attention(in[0], in[1], in[2], {.causal = true});
+        backward(y, cotangent);
+        return std::vector<Tensor>{y.value(), in[0].grad(), in[1].grad(), in[2].grad()};
+      };
+      const auto strided = run({q, k, v}, seed);
+      const auto dense = run({q.contiguous(), k.contiguous(), v.contiguous()}, seed.contiguous());
+      for (size_t i = 0; i < dense.size(); ++i) CHECK(near(strided[i], dense[i], 1e-10));
+    }
 }

@@ -25,7 +25,7 @@ TEST_CASE("linear: values") {
   for (const Shape& sizes : {Shape{500, 40, 50}, Shape{130, 200, 100}, Shape{63, 8, 8}}) {
     for (Layout layout : {Layout::row_major, Layout::reversed}) {
       const Variable a(random({sizes[0], sizes[1]}));
-      const Variable m(lay_out(random({sizes[2], sizes[1]}), layout)), c(random({sizes[2]}));
+      const Variable m(with_layout(random({sizes[2], sizes[1]}), layout)), c(random({sizes[2]}));
       CHECK(close(linear(a, m, c).value(), (matmul(a, transpose(m, 0, 1)) + c).value(), 1e-12));
     }
   }
