@@ -46,9 +46,17 @@ struct TaskInfo {
 
 struct Task {
   TaskInfo info;
-  std::unique_ptr<Dataset> train, validation, test;
-  /// "train", "validation" or "test"; throws ConfigError for another name.
+  std::unique_ptr<Dataset> train, validation, test;  // null: not asked for
+  /// "train", "validation" or "test"; throws ConfigError for another name, and Error for a split
+  /// that make_task() was not asked for.
   const Dataset& split(const std::string& name) const;
+};
+
+/// Which splits of a task are used. A task need not make, read or check the others.
+struct Splits {
+  bool train = true, validation = true, test = true;
+  /// Only "train", "validation" or "test"; throws ConfigError for another name.
+  static Splits only(const std::string& name);
 };
 
 /// The names of all tasks, in the order of tasks.def.
@@ -56,9 +64,11 @@ std::vector<std::string> task_names();
 /// One line about a task and its options.
 std::string task_summary(const std::string& name);
 /// Makes a task from the [data] section: data.task names it, the task reads its own options.
-/// Everything generated depends on `seed` and the options alone. Throws ConfigError for an unknown
-/// task or options out of range, DataError for files that are missing or damaged.
-Task make_task(const Options& options, uint64_t seed);
+/// Everything generated depends on `seed` and the options alone; examples do not depend on
+/// `splits`, but what a file does not state of its TaskInfo is found in those splits alone. Throws
+/// ConfigError for an unknown task or options out of range, DataError for files that are missing or
+/// damaged.
+Task make_task(const Options& options, uint64_t seed, const Splits& splits = {});
 
 /// Returns a hash of the first `limit` examples of a dataset (all if 0): of tokens, targets and
 /// lengths, the same on every machine. 32 hexadecimal digits (XXH3-128).

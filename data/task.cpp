@@ -75,7 +75,16 @@ const Dataset& Task::split(const std::string& name) const {
                                                                        : nullptr;
   check<ConfigError>(found != nullptr, "there is no split \"", name,
                      "\"; a task has train, validation and test");
+  check(*found != nullptr, "task ", info.name, ": the split ", name,
+        " was not asked for; name it in the Splits given to make_task()");
   return **found;
+}
+
+Splits Splits::only(const std::string& name) {
+  const Splits one{name == "train", name == "validation", name == "test"};
+  check<ConfigError>(one.train || one.validation || one.test, "there is no split \"", name,
+                     "\"; a task has train, validation and test");
+  return one;
 }
 
 std::vector<std::string> task_names() {
@@ -86,11 +95,11 @@ std::vector<std::string> task_names() {
 
 std::string task_summary(const std::string& name) { return find(name).summary; }
 
-Task make_task(const Options& options, uint64_t seed) {
+Task make_task(const Options& options, uint64_t seed, const Splits& splits) {
   const std::vector<std::string> names = task_names();
   options.require(options.has("task"), "task", "one of " + known_names() + " is wanted");
   const std::string name = options.get_choice("task", names.front(), names);
-  Task task = find(name).make(options, seed);
+  Task task = find(name).make(options, seed, splits);
   if (task.info.name.empty()) task.info.name = name;
   return task;
 }

@@ -61,7 +61,7 @@ uint64_t read_seed(const Config& config) {
   return static_cast<uint64_t>(config.train().get_int("seed", 0, 0));
 }
 
-data::Task read_task(const Config& config) {
+data::Task read_task(const Config& config, const data::Splits& splits) {
   // Text can be cut to any length: to the model's, if nothing else is said.
   Options options = config.data();
   const std::string task = options.has("task") ? options.get_string("task", "") : "";
@@ -71,28 +71,29 @@ data::Task read_task(const Config& config) {
   if (!key.empty() && config.model().has("max_length") && !options.has(key))
     options.set(key, config.model().get_int("max_length", 0, 1), "model.max_length");
   const int64_t seed = static_cast<int64_t>(read_seed(config));
-  return data::make_task(options, static_cast<uint64_t>(options.get_int("seed", seed, 0)));
+  return data::make_task(options, static_cast<uint64_t>(options.get_int("seed", seed, 0)), splits);
 }
 
 LogitsFn logits_of(attention::Transformer& model) {
   return [&model](const data::Batch& batch, const nn::Pass& pass) {
     // Where most targets are ignored, as in recall and copying, so are most rows of the head.
-    Tensor rows;
     if (batch.targets.rank() == 2) {
-      rows = counted_places(batch.targets);
-      if (rows.numel() == 0 || 2 * rows.numel() > batch.targets.numel()) rows = {};
+      const Tensor rows = counted_places(batch.targets);
+      if (rows.numel() > 0 && 2 * rows.numel() <= batch.targets.numel())
+        return Prediction{model.forward(batch.tokens, batch.lengths, pass, rows),
+                          targets_at(batch.targets, rows)};
     }
-    return model.forward(batch.tokens, batch.lengths, pass, rows);
+    return Prediction{model.forward(batch.tokens, batch.lengths, pass), batch.targets};
   };
 }
 
-Experiment::Experiment(Config config_)
+Experiment::Experiment(Config config_, const data::Splits& splits)
     : config(std::move(config_)),
       seed(read_seed(config)),
       loading(read_loading(config.train())),
       options(read_options(config.train(), loading.batch_size, seed)),
       schedule(Schedule::read(config.optimizer(), options.steps)),
-      task(read_task(config)),
+      task(read_task(config, splits)),
       model(nn::root(DType::f32, seed), read_model(config, &task.info)) {
   optimizer = make_optimizer(config.optimizer(), model.named_parameters());
   config.check_all_read();

@@ -29,16 +29,16 @@ uint64_t read_seed(const Config& config);
 
 /// The task that [data] describes. Its data.length, where the task has one and it is not given, is
 /// model.max_length, if that is given.
-data::Task read_task(const Config& config);
+data::Task read_task(const Config& config, const data::Splits& splits = {});
 
-/// The logits of a model.
+/// The logits of a model, of the targets that count alone where these are less than half.
 LogitsFn logits_of(attention::Transformer& model);
 
 /// Everything that a training run needs, made from its configuration.
 struct Experiment {
-  /// Reads all sections. Throws ConfigError for what cannot be used and for options that nobody
-  /// knows, DataError for data that cannot be read.
-  explicit Experiment(Config config);
+  /// Reads all sections, and makes the splits of the data that are used. Throws ConfigError for
+  /// what cannot be used and for options that nobody knows, DataError for data that cannot be read.
+  explicit Experiment(Config config, const data::Splits& splits = {});
   Experiment(const Experiment&) = delete;
   Experiment& operator=(const Experiment&) = delete;
 

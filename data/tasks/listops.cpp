@@ -38,14 +38,14 @@ std::unique_ptr<Dataset> select(const Sequences& from, const std::vector<int64_t
 }
 
 void read_files(Task& task, const Options& options, const std::string& path,
-                const SplitSizes& sizes, uint64_t seed) {
+                const SplitSizes& sizes, uint64_t seed, const Splits& splits) {
   if (is_folder(path)) {
     const auto file = [&](const char* name, int64_t limit) {
       return in_memory(read(std::filesystem::path(path) / name, task.info.max_length, limit));
     };
-    task.train = file("basic_train.tsv", sizes.train);
-    task.validation = file("basic_val.tsv", sizes.validation);
-    task.test = file("basic_test.tsv", sizes.test);
+    if (splits.train) task.train = file("basic_train.tsv", sizes.train);
+    if (splits.validation) task.validation = file("basic_val.tsv", sizes.validation);
+    if (splits.test) task.test = file("basic_test.tsv", sizes.test);
     return;
   }
   const SplitFractions fractions = read_fractions(options, {0.1, 0.1});
@@ -55,13 +55,13 @@ void read_files(Task& task, const Options& options, const std::string& path,
     const auto tokens = all.tokens(i);
     contents[i] = {reinterpret_cast<const char*>(tokens.data()), tokens.size()};
   }
-  const auto splits = split_by_content(contents, fractions, Generator(seed).fork("split"), path);
-  task.train = select(all, splits[0], sizes.train);
-  task.validation = select(all, splits[1], sizes.validation);
-  task.test = select(all, splits[2], sizes.test);
+  const auto parts = split_by_content(contents, fractions, Generator(seed).fork("split"), path);
+  task.train = select(all, parts[0], sizes.train);
+  task.validation = select(all, parts[1], sizes.validation);
+  task.test = select(all, parts[2], sizes.test);
 }
 
-Task make(const Options& options, uint64_t seed) {
+Task make(const Options& options, uint64_t seed, const Splits& splits) {
   constexpr SplitSizes sizes{96000, 2000, 2000};
   listops::Limits limits;
   limits.max_length = options.get_int("max_length", limits.max_length, 2, 1 << 24);
@@ -71,7 +71,7 @@ Task make(const Options& options, uint64_t seed) {
             nullptr};
   const std::string path = options.get_string("path", "");
   if (!path.empty()) {
-    read_files(task, options, path, read_limits(options, sizes), seed);
+    read_files(task, options, path, read_limits(options, sizes), seed, splits);
     return task;
   }
   const auto [train, validation, test] = read_sizes(options, sizes);
@@ -81,13 +81,13 @@ Task make(const Options& options, uint64_t seed) {
   options.require(limits.min_length < limits.max_length - 1, "min_length",
                   concat_message("min_length < length < max_length = ", limits.max_length,
                                  " leaves no length"));
-  const int64_t count = validation + test + train;
+  // validation and test come first, so that they stay the same for any train_size
+  const int64_t count = validation + test + (splits.train ? train : 0);
   const auto all = std::make_shared<const Sequences>(
       listops::generate(limits, count, Generator(seed).fork("listops")));
-  // validation and test come first, so that they stay the same for any train_size
   task.validation = in_memory(all, 0, validation);
   task.test = in_memory(all, validation, validation + test);
-  task.train = in_memory(all, validation + test, count);
+  if (splits.train) task.train = in_memory(all, validation + test, count);
   return task;
 }
 

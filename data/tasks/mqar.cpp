@@ -74,7 +74,7 @@ struct Mqar {
   }
 };
 
-Task make(const Options& options, uint64_t seed) {
+Task make(const Options& options, uint64_t seed, const Splits&) {
   const SplitSizes sizes = read_sizes(options, {100000, 3000, 3000});
   const int64_t length = options.get_int("length", 64, 4, 1 << 24);
   const int64_t pairs = options.get_int("pairs", 4, 1);

@@ -105,7 +105,7 @@ int64_t limited(int64_t count, int64_t limit) {
   return limit == 0 ? count : std::min(count, limit);
 }
 
-Task make(const Options& options, uint64_t) {
+Task make(const Options& options, uint64_t, const Splits&) {
   const std::string path =
       options.get_string("path", is_folder(debian_folder) ? debian_folder : "");
   options.require(!path.empty(), "path",

@@ -9,7 +9,7 @@ TaskRegistration register_selective_copy() {
   return {
       "symbols scattered among blanks, to be written in order after a delimiter; length=256, "
       "count=16, symbols=16, train_size=100000, validation_size=2000, test_size=2000",
-      [](const Options& options, uint64_t seed) {
+      [](const Options& options, uint64_t seed, const Splits&) {
         return make_copying(options, seed, {.length = 256, .count = 16, .symbols = 16}, true);
       }};
 }

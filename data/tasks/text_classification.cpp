@@ -93,7 +93,7 @@ fs::path find(const fs::path& folder, const std::vector<std::string>& names) {
   throw DataError(concat_message(folder.string(), ": has no ", names[0]));
 }
 
-Task make(const Options& options, uint64_t seed) {
+Task make(const Options& options, uint64_t seed, const Splits&) {
   const std::string path = options.get_string("path", "");
   options.require(!path.empty(), "path",
                   "text_classification reads lines of a label, a tab and a text: name a file, or a "

@@ -73,7 +73,7 @@ Bytes read_text(const std::filesystem::path& path) {
   return text;
 }
 
-Task make(const Options& options, uint64_t) {
+Task make(const Options& options, uint64_t, const Splits&) {
   const std::string path = options.get_string("path", "");
   options.require(!path.empty(), "path",
                   "text_lm reads text: name a file, or a folder of files, with data.path");

@@ -185,7 +185,7 @@ bool flag(const Hdf5Reader& file, const std::string& key) {
   return file.has_attribute("/", key) && file.attribute_as<int64_t>("/", key) != 0;
 }
 
-Task make_tokens(const Options& options, uint64_t) {
+Task make_tokens(const Options& options, uint64_t, const Splits& splits) {
   const std::string path = options.get_string("path", "");
   options.require(!path.empty(), "path",
                   "the path of an HDF5 file with groups train, validation and test is wanted");
@@ -208,21 +208,23 @@ Task make_tokens(const Options& options, uint64_t) {
   const int64_t token_limit = info.vocabulary ? info.vocabulary : no_limit;
   const int64_t target_limit = info.classes ? info.classes : no_limit;
   std::optional<bool> per_token;
+  std::string first;  // the split that per_token is of
   const auto load = [&](const std::string& split) {
     auto dataset = std::make_unique<StoredTokens>(file, split);
     info.per_token = per_token.value_or(dataset->per_token());
     check<DataError>(dataset->per_token() == info.per_token, path, ": /", split,
                      "/targets: are of ", dataset->per_token() ? "tokens" : "sequences",
-                     ", but those of train are not");
+                     ", but those of ", first, " are not");
     per_token = info.per_token;
+    if (first.empty()) first = split;
     info.vocabulary = std::max(info.vocabulary, 1 + dataset->check_tokens(token_limit));
     info.classes = std::max(info.classes, 1 + dataset->check_targets(target_limit));
     info.max_length = std::max(info.max_length, dataset->max_length());
     return dataset;
   };
-  task.train = load("train");
-  task.validation = load("validation");
-  task.test = load("test");
+  if (splits.train) task.train = load("train");
+  if (splits.validation) task.validation = load("validation");
+  if (splits.test) task.test = load("test");
   return task;
 }
 

@@ -4,14 +4,20 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <memory>
 
 #include "longhand/core/error.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/experiment.h"
 
 namespace longhand::cli {
+namespace {
 
-int dump_config(const ConfigArguments& arguments) {
+struct Arguments : Common {
+  std::string config;
+};
+
+int dump(const Arguments& arguments) {
   train::Config config = train::Config::load(arguments.config);
   apply(arguments, config);
   // To read options, a task has to be made; it need not be a large one.
@@ -29,6 +35,21 @@ int dump_config(const ConfigArguments& arguments) {
                  error.what());
   }
   return success;
+}
+
+}  // namespace
+
+void add_config(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command group = program.group("config", "Look at configurations");
+  Command c = group.command("dump", "Print every option of a configuration with its value",
+                            [a] { return dump(*a); });
+  c.add("config", a->config, "CONFIG.toml", "A configuration").required();
+  c.set(*a);
+  c.seed(*a);
+  c.threads();
+  c.quiet(*a);
+  c.words_to_set(*a);
 }
 
 }  // namespace longhand::cli
