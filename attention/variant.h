@@ -15,8 +15,8 @@
 
 namespace longhand::attention {
 
-/// What may attend to what. Every variant knows lengths; only those with Capabilities::any_mask know keep
-/// and bias, which speak of single pairs of a query and a key.
+/// What may attend to what. Every variant knows lengths; only those with Capabilities::any_mask
+/// know keep and bias, which are about single pairs of a query and a key.
 struct Mask {
   Tensor lengths{};  // (B) i32, real tokens of each sequence, padding after them; undefined: all
   Tensor keep{};     // u8, broadcasts to (B, H, N, M): 1 where a query may attend to a key
