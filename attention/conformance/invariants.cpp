@@ -400,6 +400,55 @@ void thread_counts(const Subject& s, Findings& f) {
   }
 }
 
+// max |a - b| / max |b| of a column of the values.
+double column_error(const Tensor& a, const Tensor& b, int64_t column) {
+  const auto x = a.select(3, column).to_vector<double>(),
+             y = b.select(3, column).to_vector<double>();
+  double worst = 0, largest = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (!(std::abs(x[i] - y[i]) <= worst)) worst = std::abs(x[i] - y[i]);
+    largest = std::max(largest, std::abs(y[i]));
+  }
+  return largest > 0 ? worst / largest : worst;
+}
+
+// One token among equal ones, of the only value in column 0 that is not 0: sums of equal terms, whose
+// roundings all go the same way, and a weight of 1 over such a sum. Landmarks of equal tokens would be
+// equal, so tokens differ where queries are not separate.
+void long_sums(const Subject& s, Findings& f) {
+  const int64_t D = 4;
+  const Capabilities can = s.capabilities();
+  // States carried from chunk to chunk, and pseudo-inverses, cost another digit.
+  const double most = s.causal || !can.separate_queries ? 3e-5 : 1e-5;
+  const auto probe = s.make({.heads = 1, .dim = D});
+  double worst = 0;
+  int64_t longest = 0;
+  for (const int64_t N : {4096, 16384, 65536}) {
+    const int64_t queries = can.cross_lengths && !s.causal ? 16 : N;
+    const Work takes = probe->work(queries, N);
+    if (takes.forward.flops > 5e8 || takes.bytes > 1e8 || can.fixed_length) return;
+    Tensor q = normal({1, queries, 1, D}, 1, DType::f32);
+    Tensor k = Tensor::full({1, N, 1, D}, 0.2f, DType::f32);
+    if (!can.separate_queries || can.signed_weights) k = normal({1, N, 1, D}, 2, DType::f32, 0.3);
+    Tensor v = Tensor::full({1, N, 1, D}, 0.7f, DType::f32);
+    v.select(3, 0).fill(0);
+    for (Tensor* t : {&k, &v}) t->select(1, 1).fill(0.9f);
+    const auto narrow = s.make({.heads = 1, .dim = D, .max_length = N, .dtype = DType::f32});
+    const auto wide = s.make({.heads = 1, .dim = D, .max_length = N});
+    wide->load_state_dict(narrow->state_dict());
+    const Tensor lo = forward(*narrow, q, k, v);
+    const Tensor hi = forward(*wide, q.to(DType::f64), k.to(DType::f64), v.to(DType::f64));
+    for (const int64_t column : {0, 1}) {
+      const double error = column_error(s.causal ? lo.slice(1, N - 1, N) : lo,
+                                        s.causal ? hi.slice(1, N - 1, N) : hi, column);
+      f.expect(error <= most, N, " tokens: f32 and f64 differ by ", error, " in column ", column,
+               ", expected at most ", most);
+      worst = std::max(worst, error), longest = N;
+    }
+  }
+  if (longest) f.measured("error ", worst, " to ", longest, " tokens");
+}
+
 void precision(const Subject& s, Findings& f) {
   const int64_t most = 131;
   const auto narrow = s.make({.max_length = most, .dtype = DType::f32});
@@ -702,6 +751,8 @@ const std::vector<Check>& invariant_checks() {
        cross_lengths},
       {{"threads", "U10: 1, 2, 3, 4 and 8 threads give the same bits"}, thread_counts},
       {{"precision", "f32 agrees with f64, from 1 token to more than a chunk"}, precision},
+      {{"long-sums", "f32 sums over up to 65,536 equal tokens and one other have 5 digits"},
+       long_sums},
       {{"large-norms", "q and k of 3 N(0, 1), D = 64: finite, and f32 still agrees with f64"},
        large_norms},
       {{"decoding", "token by token gives the rows of the whole"}, decoding},

@@ -34,47 +34,47 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
                      ": rotary positions are of tokens, but its keys are mixtures of them");
 }
 
-Variable MultiHeadAttention::forward(const Variable& in, const Mask& mask, const nn::Pass& pass,
-                                     const nn::Residual& add, const nn::Norm* norm) {
-  const int64_t B = in.size(0), N = in.size(1);
-  // Mixtures of tokens are made of normalised ones, as are gates; else linear layers normalise what
-  // they read, and x is not written out.
+nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass) {
+  const int64_t B = x.shape()[0], N = x.shape()[1];
+  // Gates read finished tokens, and projections then read the same; else linear layers normalise
+  // what they read, and the normalised tokens are not written out.
   const Capabilities& kernel = kernel_->capabilities();
-  const bool early = norm && (kernel.shortens || kernel.uses_x);
-  const Variable x = early ? norm->forward(in) : in;
-  const LinearOptions behind = nn::behind(early ? nullptr : norm);
-  const auto projected = [&](const nn::Linear* projection, const Variable& tokens, int64_t heads) {
+  const Variable tokens = kernel.uses_x ? x.eval() : Variable();
+  const auto projected = [&](const nn::Linear* projection, const nn::Lazy& of, int64_t heads) {
     if (!projection) return Variable();
-    const Variable y = projection->forward(tokens, behind);
+    const Variable y = projection->forward(of);
     return reshape(y, {B, y.size(1), heads, head_dim_});
   };
-  const Sources from = kernel_->sources(x, mask);
+  nn::Lazy keys = x, values = x;
+  if (kernel.shortens) {  // mixtures of tokens are made of finished ones
+    const Sources from = kernel_->sources(x, mask);
+    keys = from.keys, values = from.values;
+  }
   Variable q = projected(query_.get(), x, heads_);
-  Variable k = projected(key_.get(), from.keys, kv_heads_);
-  const Variable v = projected(&value_, from.values, kv_heads_);
+  Variable k = projected(key_.get(), keys, kv_heads_);
+  const Variable v = projected(&value_, values, kv_heads_);
   if (rotary_) {
     q = nn::rotate_by_position(q);
     k = nn::rotate_by_position(k);
   }
-  const Variable out = kernel_->forward({q, k, v, kernel.uses_x ? x : Variable()}, mask, pass);
-  return output_.forward(reshape(out, {B, N, heads_ * head_dim_}),
-                         {.output = add.dropout, .residual = add.to});
+  const Variable out = kernel_->forward({q, k, v, tokens}, mask, pass);
+  return output_.forward(reshape(out, {B, N, heads_ * head_dim_}));
 }
 
-Variable MultiHeadAttention::step(const Variable& x, Decoder& decoder, int64_t position,
-                                  const nn::Residual& add, const nn::Norm* norm) const {
-  const int64_t B = x.size(0);
+nn::Lazy MultiHeadAttention::step(const nn::Lazy& x, Decoder& decoder, int64_t position) const {
+  const int64_t B = x.shape()[0];
   const auto row = [&](const nn::Linear* projection, int64_t heads, bool turned) {
     if (!projection) return Tensor();
-    const Variable y = reshape(projection->forward(x, nn::behind(norm)), {B, 1, heads, head_dim_});
+    const Variable y = reshape(projection->forward(x), {B, 1, heads, head_dim_});
     return (turned ? nn::rotate_by_position(y, position) : y).value().select(1, 0);
   };
-  Token token{row(query_.get(), heads_, rotary_), row(key_.get(), kv_heads_, rotary_),
-              row(&value_, kv_heads_, false)};
-  if (kernel_->capabilities().uses_x) token.x = (norm ? norm->forward(x) : x).value().select(1, 0);
+  Token token;
+  if (kernel_->capabilities().uses_x) token.x = x.value().select(1, 0);
+  token.q = row(query_.get(), heads_, rotary_);
+  token.k = row(key_.get(), kv_heads_, rotary_);
+  token.v = row(&value_, kv_heads_, false);
   const Tensor out = decoder.step(token);
-  return output_.forward(Variable(out.contiguous().reshape({B, 1, heads_ * head_dim_})),
-                         {.output = add.dropout, .residual = add.to});
+  return output_.forward(Variable(out.contiguous().reshape({B, 1, heads_ * head_dim_})));
 }
 
 }  // namespace longhand::attention

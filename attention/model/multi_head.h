@@ -7,7 +7,6 @@
 
 #include "longhand/attention/variant.h"
 #include "longhand/nn/linear.h"
-#include "longhand/nn/norm.h"
 
 namespace longhand::attention {
 
@@ -24,14 +23,12 @@ class MultiHeadAttention : public nn::Module {
   MultiHeadAttention(const nn::Scope& scope, const std::string& variant, const Config& config,
                      bool rotary);
 
-  /// x (B, N, H·D) to (B, N, H·D). With a norm, of norm(x).
-  Variable forward(const Variable& x, const Mask& mask, const nn::Pass& pass,
-                   const nn::Residual& add = {}, const nn::Norm* norm = nullptr);
+  /// x (B, N, H·D) to (B, N, H·D).
+  nn::Lazy forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass);
 
   /// The next tokens x (B, 1, H·D), which stand at `position`, of what the kernel's decoder has
   /// seen: the row that forward() has there.
-  Variable step(const Variable& x, Decoder& decoder, int64_t position, const nn::Residual& add = {},
-                const nn::Norm* norm = nullptr) const;
+  nn::Lazy step(const nn::Lazy& x, Decoder& decoder, int64_t position) const;
 
   Variant& kernel() { return *kernel_; }
 

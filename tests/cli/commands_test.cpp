@@ -402,7 +402,14 @@ TEST_CASE("checkpoint inspect lists what a checkpoint holds") {
 TEST_CASE("help and version") {
   const TemporaryDirectory folder;
   CHECK_THAT(succeed({"--version"}, folder.path()).out, Catch::StartsWith("longhand "));
-  CHECK(json_of({"--version", "--json"}, folder.path())["version"].is_string());
+  CHECK_THAT(succeed({"--version"}, folder.path()).out, Contains("micro-kernels tested: baseline"));
+  const Json about = json_of({"--version", "--json"}, folder.path());
+  CHECK(about["version"].is_string());
+  CHECK(about["instruction_sets"]["available"][0] == "baseline");
+  CHECK(about["micro_kernels"]["wrong"].empty());
+  const Outcome unknown = run({"--version"}, folder.path(), {{"LONGHAND_ISA", "sse9"}});
+  CHECK(unknown.code == 2);
+  CHECK_THAT(unknown.err, Contains("LONGHAND_ISA: expected baseline, avx2 or avx512"));
   CHECK_THAT(succeed({"--help"}, folder.path()).out, Contains("Exit codes") && Contains("train"));
   const std::vector<std::vector<std::string>> commands = {
       {"train"},         {"evaluate"},       {"generate"},
