@@ -97,9 +97,9 @@ train::Config config_of(const BenchArguments& a, const Cell& cell) {
   return config;
 }
 
-/// The options of [attention] that the variant declares.
+/// The options of [attention] that apply to the variant: its own, and the type.
 std::set<std::string> options_of(const std::string& variant) {
-  std::set<std::string> names;
+  std::set<std::string> names{"type"};
   for (const Field& field : attention::spec(variant).options) names.insert(field.name);
   return names;
 }
