@@ -303,6 +303,74 @@ void check_state(const char* what, const ScanState& state) {
                     " of ", state.S.dtype());
 }
 
+// The sizes of a scan, whose operands fit.
+ScanRule rule_of(const ScanInputs& inputs, const ScanOptions& options) {
+  const Shape &qs = inputs.q.shape(), &ks = inputs.k.shape(), &vs = inputs.v.shape();
+  check<ShapeError>(qs.rank() == 4 && ks == qs && vs.rank() == 4 && vs[0] == qs[0] &&
+                        vs[1] == qs[1] && vs[2] == qs[2] && qs.numel() > 0 && vs.numel() > 0,
+                    "scan: expected q and k (B, N, H, D) and v (B, N, H, E), nothing empty, got q ",
+                    qs, ", k ", ks, ", v ", vs);
+  const DType dtype = inputs.q.dtype();
+  check<ShapeError>(is_float(dtype) && inputs.k.dtype() == dtype && inputs.v.dtype() == dtype,
+                    "scan: expected one float dtype, got q ", dtype, ", k ", inputs.k.dtype(),
+                    ", v ", inputs.v.dtype());
+  const Variable& g = inputs.log_decay;
+  const bool decays = g.defined(), channels = decays && g.rank() == 4;
+  check<ShapeError>(
+      !decays || (g.dtype() == dtype &&
+                  (channels ? g.shape() == qs : g.shape() == Shape{qs[0], qs[1], qs[2]})),
+      "scan: expected a log_decay ", Shape{qs[0], qs[1], qs[2]}, " or ", qs, " of ", dtype,
+      ", got ", decays ? g.shape() : Shape{});
+  check<ShapeError>(!channels || !options.exponentials,
+                    "scan: a log_decay of each channel is for features as they are; of "
+                    "exponentials, give one of each head");
+  check<ShapeError>(1 <= options.block && options.block <= scan_block,
+                    "scan: expected blocks of 1 to ", scan_block, " tokens, got ", options.block);
+  return {
+      feature_rule("scan", inputs.q, options.exponentials, options.projection, options.half_norm),
+      vs,
+      options.normalizer,
+      decays,
+      channels,
+      options.block};
+}
+
+void check_initial(const ScanRule& rule, const ScanState& initial, DType dtype) {
+  check_state("an initial state", initial);
+  const Shape expected{rule.B, rule.H, rule.features.m, rule.E};
+  check<ShapeError>(initial.S.shape() == expected && initial.S.dtype() == dtype &&
+                        initial.z.defined() == rule.normalizer,
+                    "scan: expected an initial state with S ", expected, " of ", dtype,
+                    rule.normalizer ? " and z" : " and no z", ", got ", initial.S.shape());
+  check<ShapeError>(initial.log_scale.defined() == rule.features.exponentials,
+                    "scan: an initial state of exponentials, and no other, has a log_scale");
+}
+
+// The gradient rule of the sums. `dbehind` holds the gradient of the final states `behind`.
+Backward backward_of(const ScanRule& rule, ScanTensors x, KeptStates kept, const Tensor& behind,
+                     const std::shared_ptr<Tensor>& dbehind) {
+  return
+      [rule, x, kept, behind, dbehind](const Tensor& grad_out, std::span<GradSlot> slots) mutable {
+        const Tensor dout = with_contiguous_rows(grad_out);
+        const auto gradient = [&](size_t i) -> Gradient {
+          if (!slots[i]) return {};
+          const GradSlot::Accumulator to = slots[i].accumulate();
+          return {to.grad, to.beta};
+        };
+        ScanGradients to{gradient(0), gradient(1), gradient(2), {}};
+        if (rule.decays) to.log_decay = gradient(3);
+        const size_t initial = rule.decays ? 4 : 3;
+        Tensor dinitial;
+        if (initial < slots.size() && slots[initial])
+          dinitial = Tensor::empty({rule.B, rule.H, rule.state().size()}, x.q.dtype());
+        dispatch_scan(rule, x.q.dtype(), [&]<class T, class Blocks>() {
+          scan_backward<T, Blocks>(rule, x, kept, dout, behind, *dbehind, to, dinitial);
+        });
+        if (dinitial.defined()) slots[initial].take(dinitial);
+        *dbehind = {};
+      };
+}
+
 }  // namespace
 
 ScanState combine(const ScanState& left, const ScanState& right, const Variable& log_decay) {
@@ -345,55 +413,27 @@ ScanState combine(const ScanState& left, const ScanState& right, const Variable&
 }
 
 ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOptions& options) {
-  const Shape &qs = inputs.q.shape(), &ks = inputs.k.shape(), &vs = inputs.v.shape();
-  check<ShapeError>(qs.rank() == 4 && ks == qs && vs.rank() == 4 && vs[0] == qs[0] &&
-                        vs[1] == qs[1] && vs[2] == qs[2] && qs.numel() > 0 && vs.numel() > 0,
-                    "scan: expected q and k (B, N, H, D) and v (B, N, H, E), nothing empty, got q ",
-                    qs, ", k ", ks, ", v ", vs);
+  const ScanRule rule = rule_of(inputs, options);
   const DType dtype = inputs.q.dtype();
-  check<ShapeError>(is_float(dtype) && inputs.k.dtype() == dtype && inputs.v.dtype() == dtype,
-                    "scan: expected one float dtype, got q ", dtype, ", k ", inputs.k.dtype(),
-                    ", v ", inputs.v.dtype());
-  const Variable& g = inputs.log_decay;
-  const bool decays = g.defined(), channels = decays && g.rank() == 4;
-  check<ShapeError>(
-      !decays || (g.dtype() == dtype &&
-                  (channels ? g.shape() == qs : g.shape() == Shape{qs[0], qs[1], qs[2]})),
-      "scan: expected a log_decay ", Shape{qs[0], qs[1], qs[2]}, " or ", qs, " of ", dtype,
-      ", got ", decays ? g.shape() : Shape{});
-  check<ShapeError>(!channels || !options.exponentials,
-                    "scan: a log_decay of each channel is for features as they are; of "
-                    "exponentials, give one of each head");
-  check<ShapeError>(1 <= options.block && options.block <= scan_block,
-                    "scan: expected blocks of 1 to ", scan_block, " tokens, got ", options.block);
-  const ScanRule rule(
-      feature_rule("scan", inputs.q, options.exponentials, options.projection, options.half_norm),
-      vs, options.normalizer, decays, channels, options.block);
   const StateShape shape = rule.state();
 
   Variable start;
   ScanTensors x;
   if (initial) {
-    check_state("an initial state", *initial);
-    const Shape expected{rule.B, rule.H, shape.m, shape.E};
-    check<ShapeError>(initial->S.shape() == expected && initial->S.dtype() == dtype &&
-                          initial->z.defined() == rule.normalizer,
-                      "scan: expected an initial state with S ", expected, " of ", dtype,
-                      rule.normalizer ? " and z" : " and no z", ", got ", initial->S.shape());
-    check<ShapeError>(initial->log_scale.defined() == options.exponentials,
-                      "scan: an initial state of exponentials, and no other, has a log_scale");
+    check_initial(rule, *initial, dtype);
     start = pack(*initial);
     if (options.exponentials)
-      x.initial_scale = exponents("a log_scale", initial->log_scale, expected, 1, dtype);
+      x.initial_scale = exponents("a log_scale", initial->log_scale, initial->S.shape(), 1, dtype);
   }
   const Variable q = with_contiguous_rows(inputs.q), k = with_contiguous_rows(inputs.k),
                  v = with_contiguous_rows(inputs.v),
-                 log_decay = channels ? with_contiguous_rows(g) : g;
+                 log_decay =
+                     rule.channels ? with_contiguous_rows(inputs.log_decay) : inputs.log_decay;
   x.q = q.value(), x.k = k.value(), x.v = v.value();
-  if (decays) x.log_decay = log_decay.value();
+  if (rule.decays) x.log_decay = log_decay.value();
   if (options.exponentials) x.c = Tensor::empty({rule.B, rule.H, rule.N}, dtype);
   std::vector<Variable> operands{q, k, v};
-  if (decays) operands.push_back(log_decay);
+  if (rule.decays) operands.push_back(log_decay);
   if (initial) operands.push_back(start);
   bool gradients = false;
   for (const Variable& operand : operands)
@@ -418,28 +458,7 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
   // operation that comes later, has run by then.
   const auto dbehind = std::make_shared<Tensor>();
   ScanResult result;
-  result.out =
-      record("scan", out, operands,
-             [rule, x, kept, behind, dbehind, decays, has_initial = initial != nullptr](
-                 const Tensor& grad_out, std::span<GradSlot> slots) mutable {
-               const Tensor dout = with_contiguous_rows(grad_out);
-               const auto gradient = [&](size_t i) -> Gradient {
-                 if (i >= slots.size() || !slots[i]) return {};
-                 const GradSlot::Accumulator to = slots[i].accumulate();
-                 return {to.grad, to.beta};
-               };
-               ScanGradients to{gradient(0), gradient(1), gradient(2), {}};
-               if (decays) to.log_decay = gradient(3);
-               const size_t last = decays ? 4 : 3;
-               Tensor dinitial;
-               if (has_initial && slots[last])
-                 dinitial = Tensor::empty({rule.B, rule.H, rule.state().size()}, x.q.dtype());
-               dispatch_scan(rule, x.q.dtype(), [&]<class T, class Blocks>() {
-                 scan_backward<T, Blocks>(rule, x, kept, dout, behind, *dbehind, to, dinitial);
-               });
-               if (dinitial.defined()) slots[last].take(dinitial);
-               *dbehind = {};
-             });
+  result.out = record("scan", out, operands, backward_of(rule, x, kept, behind, dbehind));
   if (!options.final_state) return result;
   const Variable states = record("scan_state", behind, {result.out},
                                  [dbehind](const Tensor& grad_out, std::span<GradSlot> slots) {
