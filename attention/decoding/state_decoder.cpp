@@ -17,8 +17,9 @@ class StateDecoder final : public Decoder {
         normalizer_(normalizer),
         guard_(guard) {}
 
-  Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) override {
+  Tensor step(const Token& token) override {
     const NoGrad no_grad;
+    const Tensor &q = token.q, &k = token.k, &v = token.v;
     const auto fits = [&](const Tensor& x) { return x.rank() == 3 && x.size(0) == batch_; };
     check<ShapeError>(
         (!q.defined() || (fits(q) && q.size(1) == heads_)) && (!k.defined() || fits(k)) && fits(v),
@@ -27,7 +28,8 @@ class StateDecoder final : public Decoder {
         k.defined() ? k.shape() : Shape{}, ", v ", v.shape());
     const Tensor sums = scan_step(
         state_,
-        step_(q, k.defined() ? repeat_groups(k, heads_) : k, repeat_groups(v, heads_), position_),
+        step_({q, k.defined() ? repeat_groups(k, heads_) : k, repeat_groups(v, heads_), token.x},
+              position_),
         normalizer_);
     ++position_;
     if (normalizer_ != Normalizer::query) return sums;

@@ -9,10 +9,9 @@
 
 namespace longhand::attention {
 
-/// What a token adds to the state and asks of it, for its q, k, v (B, H, D), all of H heads, and
-/// its number, from 0. q and k may be undefined, as in Decoder::step().
-using StepFunction =
-    std::function<StepInputs(const Tensor& q, const Tensor& k, const Tensor& v, int64_t position)>;
+/// What a token adds to the state and asks of it, given its q, k and v with all of H heads, its x,
+/// and its number, from 0. What is undefined of it stays so.
+using StepFunction = std::function<StepInputs(const Token& token, int64_t position)>;
 
 /// A decoder that keeps a ScanState. With Normalizer::query sums are divided by their normalisers,
 /// as the guard says.

@@ -20,7 +20,7 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
       kv_heads_(config.kv_heads ? config.kv_heads : config.heads),
       rotary_(rotary),
       query_(
-          traits(variant).uses_queries_and_keys
+          capabilities(variant, config).uses_queries_and_keys
               ? std::make_unique<nn::Linear>(scope("query"), heads_ * head_dim_, heads_ * head_dim_)
               : nullptr),
       key_(query_ ? std::make_unique<nn::Linear>(scope("key"), heads_ * head_dim_,
@@ -30,19 +30,23 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
       kernel_(make(variant, scope("kernel"), config)),
       output_(scope("output"), heads_ * head_dim_, heads_ * head_dim_) {
   check<ConfigError>(!rotary || query_, no_use_for_rotary(variant));
-  check<ConfigError>(!rotary || !kernel_->traits().shortens, variant,
+  check<ConfigError>(!rotary || !kernel_->capabilities().shortens, variant,
                      ": rotary positions are of tokens, but its keys are mixtures of them");
 }
 
 nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass) {
   const int64_t B = x.shape()[0], N = x.shape()[1];
-  const auto projected = [&](const nn::Linear* projection, const nn::Lazy& tokens, int64_t heads) {
+  // Gates read finished tokens, and projections then read the same; else linear layers normalise
+  // what they read, and the normalised tokens are not written out.
+  const Capabilities& kernel = kernel_->capabilities();
+  const Variable tokens = kernel.uses_x ? x.eval() : Variable();
+  const auto projected = [&](const nn::Linear* projection, const nn::Lazy& of, int64_t heads) {
     if (!projection) return Variable();
-    const Variable y = projection->forward(tokens);
+    const Variable y = projection->forward(of);
     return reshape(y, {B, y.size(1), heads, head_dim_});
   };
   nn::Lazy keys = x, values = x;
-  if (kernel_->traits().shortens) {  // mixtures of tokens are made of finished ones
+  if (kernel.shortens) {  // mixtures of tokens are made of finished ones
     const Sources from = kernel_->sources(x, mask);
     keys = from.keys, values = from.values;
   }
@@ -53,7 +57,7 @@ nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const 
     q = nn::rotate_by_position(q);
     k = nn::rotate_by_position(k);
   }
-  const Variable out = kernel_->forward(q, k, v, mask, pass);
+  const Variable out = kernel_->forward({q, k, v, tokens}, mask, pass);
   return output_.forward(reshape(out, {B, N, heads_ * head_dim_}));
 }
 
@@ -64,9 +68,12 @@ nn::Lazy MultiHeadAttention::step(const nn::Lazy& x, Decoder& decoder, int64_t p
     const Variable y = reshape(projection->forward(x), {B, 1, heads, head_dim_});
     return (turned ? nn::rotate_by_position(y, position) : y).value().select(1, 0);
   };
-  const Tensor out =
-      decoder.step(row(query_.get(), heads_, rotary_), row(key_.get(), kv_heads_, rotary_),
-                   row(&value_, kv_heads_, false));
+  Token token;
+  if (kernel_->capabilities().uses_x) token.x = x.value().select(1, 0);
+  token.q = row(query_.get(), heads_, rotary_);
+  token.k = row(key_.get(), kv_heads_, rotary_);
+  token.v = row(&value_, kv_heads_, false);
+  const Tensor out = decoder.step(token);
   return output_.forward(Variable(out.contiguous().reshape({B, 1, heads_ * head_dim_})));
 }
 

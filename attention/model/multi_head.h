@@ -15,7 +15,7 @@ namespace longhand::attention {
 class MultiHeadAttention : public nn::Module {
  public:
   /// config.heads · config.head_dim is the width; keys and values are kv_heads · head_dim wide. A
-  /// variant whose weights do not depend on queries and keys (Traits::uses_queries_and_keys) has no
+  /// variant whose weights do not depend on queries and keys (Capabilities::uses_queries_and_keys) has no
   /// projections for them.
   /// With `rotary`, queries and keys are turned by their positions (Su et al. 2021, arXiv
   /// 2104.09864). Throws ConfigError for `rotary` where the variant has no queries and keys, or

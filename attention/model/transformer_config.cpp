@@ -47,8 +47,8 @@ TransformerConfig TransformerConfig::read(const Options& model, const Options& a
                 "in a causal model the class token sees nothing but itself; use last or mean");
   model.require(c.positions != "rotary" || c.d_model / c.heads % 2 == 0, "positions",
                 "rotary positions need an even width of heads");
-  model.require(c.positions != "rotary" || traits(c.attention).uses_queries_and_keys, "positions",
-                no_use_for_rotary(c.attention));
+  model.require(c.positions != "rotary" || capabilities(c.attention).uses_queries_and_keys,
+                "positions", no_use_for_rotary(c.attention));
   model.require(!c.tied_embeddings || (c.head_hidden == 0 && c.classes == c.vocabulary),
                 "tied_embeddings",
                 concat_message("the head must be linear and have as many classes (", classes,

@@ -103,7 +103,7 @@ std::vector<Definition> all() {
                     },
                     waves ? 0.3 : 1});
   }
-  list.push_back({"performer", {{"projection", std::string("none")}}, [](const Given& g) {
+  list.push_back({"efficient", {}, [](const Given& g) {
                     return def::efficient(g.q, g.k, g.visible);
                   }});
   list.push_back({"rff",
