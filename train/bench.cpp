@@ -145,6 +145,17 @@ Tensor random_ids(const Shape& shape, int64_t below, const Generator& generator)
   return out;
 }
 
+/// The section [optimizer] of a bench.
+struct BenchOptimizer {
+  OptimizerOptions optimizer{.type = "adam"};
+  double lr = 1e-3;
+
+  void describe(OptionVisitor& v) {
+    optimizer.describe(v);
+    v.number("lr", lr, {0}, "learning rate");
+  }
+};
+
 /// Everything but attention, of a model that reads `tokens` tokens. Numbers of width d and h (of
 /// the feed-forward part) that are read or written once, a token and layer, where what can be done
 /// in one pass over memory is done in one:
@@ -237,11 +248,10 @@ AttentionWork attention_work(const Options& options, const std::string& variant,
 
 BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& options) {
   const attention::TransformerConfig shape = read_model(config, nullptr);
-  Options optimization = config.optimizer();
-  if (!optimization.has("type")) optimization.set("type", "adam");
-  const double lr = optimization.get_double("lr", 1e-3, 0);
+  const auto optimization = read_section<BenchOptimizer>(config.optimizer());
+  const double lr = optimization.lr;
   attention::Transformer model(nn::root(DType::f32, options.seed), shape);
-  const auto optimizer = make_optimizer(optimization, model.named_parameters());
+  const auto optimizer = make_optimizer(optimization.optimizer, model.named_parameters());
   config.check_all_read();
 
   const int64_t N = shape.max_length;

@@ -126,7 +126,7 @@ void Config::assign(std::string_view assignment, const std::string& source) {
   const auto dot = assignment.substr(0, equals).find('.');
   check<ConfigError>(equals != std::string_view::npos && dot != std::string_view::npos && dot > 0 &&
                          dot + 1 < equals,
-                     source, " ", assignment, ": wanted is section.key=value");
+                     source, " ", assignment, ": expected section.key=value");
   assign(std::string(assignment.substr(0, dot)),
          std::string(assignment.substr(dot + 1, equals - dot - 1)),
          parse_value(std::string(assignment.substr(equals + 1))), source);
@@ -181,15 +181,20 @@ std::vector<std::string> Config::ignored() const {
   return names;
 }
 
-std::string Config::to_toml(bool with_unread) const {
+Config Config::unread() const {
+  Config config;
+  for (size_t i = 0; i < sections_.size(); ++i)
+    for (const auto& [key, given] : given_[i]) config.give(i, key, given);
+  return config;
+}
+
+std::string Config::to_toml(const std::set<std::string>& without) const {
   std::string out;
   for (size_t i = 0; i < sections_.size(); ++i) {
-    auto options = sections_[i].effective();
-    if (with_unread)
-      for (const auto& [key, given] : given_[i]) options.emplace(key, given.value);
     out += concat_message(out.empty() ? "" : "\n", "[", section_names[i], "]\n");
-    for (const auto& [key, value] : options)
-      out += concat_message(key, " = ", to_string(value), "\n");
+    for (const auto& [key, value] : sections_[i].effective())
+      if (!without.contains(section_names[i] + "." + key))
+        out += concat_message(key, " = ", to_string(value), "\n");
   }
   return out;
 }

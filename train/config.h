@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,9 +60,12 @@ class Config {
   /// The optional ones that nobody has read, as "attention.landmarks".
   std::vector<std::string> ignored() const;
 
-  /// Every option read, with its value, as a TOML file; parse() of it gives the same again.
-  /// `with_unread`: also what was given and nobody has read (yet).
-  std::string to_toml(bool with_unread = false) const;
+  /// The same options, given alike, of which none has been read.
+  Config unread() const;
+
+  /// Every option read, with its value, as a TOML file; parse() of it gives the same again. Those in
+  /// `without`, named in full such as "model.vocabulary", are left out.
+  std::string to_toml(const std::set<std::string>& without = {}) const;
 
  private:
   struct Given {

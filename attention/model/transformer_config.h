@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "longhand/core/options.h"
+#include "longhand/core/schema.h"
 
 namespace longhand::attention {
 
@@ -33,12 +33,14 @@ struct TransformerConfig {
   std::string attention = "softmax";
   Options attention_options{"attention"};
 
-  /// Reads [model] and [attention] (attention.type names the variant). vocabulary, classes and
-  /// per_token come from the task, as do the defaults of max_length and causal. Throws ConfigError
-  /// for values that make no model: heads that do not divide d_model, pooling "cls" with causal, …
-  static TransformerConfig read(const Options& model, const Options& attention, int64_t vocabulary,
-                                int64_t classes, bool per_token, int64_t task_length,
-                                bool task_causal);
+  /// The options of [model], and their conditions: heads must divide d_model, … The defaults of
+  /// vocabulary, classes, per_token, max_length and causal are the values of before, which a task
+  /// decides.
+  void describe(OptionVisitor& v);
+  /// Reads [model] and [attention] (attention.type names the variant) over what `task` says. Throws
+  /// ConfigError for values that make no model.
+  static TransformerConfig read(const Options& model, const Options& attention,
+                                TransformerConfig task);
 };
 
 }  // namespace longhand::attention

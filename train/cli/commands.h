@@ -90,8 +90,15 @@ int report(const ReportArguments& arguments);
 /// `config dump`.
 struct ConfigArguments : Common {
   std::string config;
+  bool comments = false;
 };
 int dump_config(const ConfigArguments& arguments);
+
+struct HelpArguments {
+  std::string topic;  // empty: the list of them
+  bool markdown = false;
+};
+int help(const HelpArguments& arguments);
 
 /// `checkpoint inspect`.
 int inspect_checkpoint(const std::string& file, bool json);

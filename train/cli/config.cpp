@@ -4,30 +4,31 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "longhand/core/error.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/experiment.h"
+#include "longhand/train/reference.h"
 
 namespace longhand::cli {
 
 int dump_config(const ConfigArguments& arguments) {
   train::Config config = train::Config::load(arguments.config);
   apply(arguments, config);
-  // To read options, a task has to be made; it need not be a large one.
-  for (const char* key : {"train_size", "validation_size", "test_size"})
-    config.data().substitute(key, int64_t{1});
+  train::check_config(config);
+  std::optional<data::TaskInfo> task = train::read_task_info(config);
   try {
-    const train::Experiment experiment(config);
-    report_ignored(config, arguments.quiet);
-    fmt::print("{}", config.to_toml());
+    if (!task) task = train::read_task(config).info;
   } catch (const DataError& error) {
     // A configuration can be looked at where its data is not. What depends on the data is unknown.
-    fmt::print("{}", config.to_toml(true));
     if (!arguments.quiet)
       fmt::print(stderr, "longhand: {}; defaults that depend on the data are left out\n",
                  error.what());
   }
+  const std::string text = train::effective_config(config, task ? &*task : nullptr);
+  fmt::print("{}", arguments.comments ? train::with_comments(text) : text);
+  report_ignored(config, arguments.quiet);
   return success;
 }
 

@@ -152,10 +152,15 @@ int hash_data(const DataArguments& arguments) {
 int list_tasks(bool json) {
   Json out = Json::array();
   for (const std::string& name : data::task_names()) {
-    out.push_back({{"name", name}, {"summary", data::task_summary(name)}});
+    const Schema options = data::task_options(name);
+    out.push_back(
+        {{"name", name}, {"summary", data::task_summary(name)}, {"options", names_of(options)}});
     if (!json) fmt::print("{}: {}\n", name, data::task_summary(name));
   }
-  if (json) print_json(out);
+  if (json)
+    print_json(out);
+  else
+    fmt::print("\nOptions of a task: longhand help data.NAME\n");
   return success;
 }
 

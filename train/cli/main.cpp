@@ -110,6 +110,7 @@ class Program {
     add_bench();
     add_data();
     add_config();
+    add_help();
     add_checkpoint();
     wrap_help(app_);
   }
@@ -440,8 +441,8 @@ class Program {
     add_quiet(hash, a);
     add_json(hash, a.json);
 
-    CLI::App& tasks = command(data, "tasks", "List the tasks and their options",
-                              [this] { return list_tasks(json_); });
+    CLI::App& tasks =
+        command(data, "tasks", "List the tasks", [this] { return list_tasks(json_); });
     add_json(tasks, json_);
 
     CLI::App& check = *data.add_subcommand("check", "Check a data file against its definition");
@@ -462,11 +463,21 @@ class Program {
     dump.add_option("config", config_.config, "A configuration")
         ->type_name("CONFIG.toml")
         ->required();
+    dump.add_flag("--comments", config_.comments, "What each option means, as a comment");
     add_set(dump, config_);
     add_seed(dump, config_);
     add_threads(dump);
     add_quiet(dump, config_);
     add_more_assignments(dump, config_);
+  }
+
+  void add_help() {
+    CLI::App& c = command(app_, "help", "Options of the configuration: sections, tasks, variants",
+                          [this] { return help(help_); });
+    c.add_option("topic", help_.topic,
+                 "model, attention, data, train, optimizer, attention.NAME or data.NAME")
+        ->type_name("TOPIC");
+    c.add_flag("--markdown", help_.markdown, "The table alone, as the pages have it");
   }
 
   void add_checkpoint() {
@@ -492,6 +503,7 @@ class Program {
   BenchArguments bench_;
   DataArguments data_;
   ConfigArguments config_;
+  HelpArguments help_;
 };
 
 int run(int argc, char** argv) {

@@ -280,18 +280,22 @@ TEST_CASE("transformer: what cannot be is refused by name") {
                       Catch::Contains(variant) && Catch::Contains(traits(variant).causal_reason));
   }
 
-  const auto refused = [](const std::string& key, OptionValue value, bool causal = false) {
+  const auto refused = [](const std::string& key, OptionValue value) {
     Options section("model");
     section.set(key, std::move(value));
-    CHECK_THROWS_WITH(
-        TransformerConfig::read(section, Options("attention"), 256, 256, true, 100, causal),
-        Catch::Contains("model." + key));
+    TransformerConfig task;
+    task.vocabulary = task.classes = 256;
+    task.per_token = true;
+    task.max_length = 100;
+    CHECK_THROWS_WITH(TransformerConfig::read(section, Options("attention"), task),
+                      Catch::Contains("model." + key));
   };
   refused("heads", int64_t{3});
   refused("d_model", int64_t{-8});
   refused("norm", std::string("middle"));
-  refused("causal", false, true);
   refused("dropout", 1.5);
+  refused("pooling", std::string("mean"));  // of a model with logits for each token
+  refused("d_modle", int64_t{8});
 }
 
 TEST_CASE("transformer: the head may read some tokens alone") {
