@@ -1,12 +1,12 @@
-// Whether operations record themselves for a backward pass.
+// Whether operations are recorded for a backward pass.
 #pragma once
 
 namespace longhand {
 
-/// True at first; per thread.
+/// Whether operations are recorded on this thread. Default: true.
 bool grad_enabled();
 
-/// While one lives on this thread, nothing is recorded: results need no gradient.
+/// During its lifetime, operations on this thread are not recorded: results need no gradient.
 class NoGrad {
  public:
   NoGrad();
@@ -18,7 +18,7 @@ class NoGrad {
   bool before_;
 };
 
-/// While one lives, operations are recorded, even inside a NoGrad.
+/// During its lifetime, operations on this thread are recorded, even inside a NoGrad.
 class EnableGrad {
  public:
   EnableGrad();

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-// Infinities are as wrong as NaN: inf <= relative * inf would let them pass.
+// Infinities fail as NaN does: inf <= relative * inf would let them pass.
 bool agree(double a, double b, const GradcheckOptions& options) {
   return std::isfinite(a) && std::isfinite(b) &&
          std::abs(a - b) <=
@@ -26,7 +26,7 @@ Tensor row_major_copy(const Tensor& t) {
   return copy;
 }
 
-// The same values in memory of reversed axes, every second element of which is a NaN in between.
+// The same values with the axes reversed in memory and a NaN after each element.
 Tensor scattered_copy(const Tensor& t) {
   const int rank = t.rank();
   if (rank == 0) return row_major_copy(t);
@@ -43,7 +43,7 @@ Tensor scattered_copy(const Tensor& t) {
   return copy;
 }
 
-// Blocks that the pool hands out next hold NaN, so that who reads fresh memory is found out.
+// Fills the blocks that the pool returns next with NaN, to detect reads of uninitialised memory.
 void poison_free_memory(const std::vector<Tensor>& sizes) {
   std::vector<Tensor> blocks;
   for (const Tensor& t : sizes) blocks.push_back(Tensor::full(t.shape(), nan, t.dtype()));
@@ -76,9 +76,9 @@ std::ostream& operator<<(std::ostream& out, const GradcheckReport& report) {
 GradcheckReport gradcheck(const std::function<Variable(const Variables&)>& f,
                           const std::vector<Tensor>& inputs, const GradcheckOptions& options) {
   for (size_t i = 0; i < inputs.size(); ++i)
-    check<ShapeError>(inputs[i].defined() && inputs[i].dtype() == DType::f64, "gradcheck: input ",
-                      i, " is ", inputs[i].defined() ? name_of(inputs[i].dtype()) : "undefined",
-                      ", not f64");
+    check<ShapeError>(inputs[i].defined() && inputs[i].dtype() == DType::f64,
+                      "gradcheck: expected f64 for input ", i, ", got ",
+                      inputs[i].defined() ? name_of(inputs[i].dtype()) : "an undefined tensor");
   GradcheckReport report;
   const auto problem = [&](const auto&... parts) {
     report.ok = false;
@@ -96,8 +96,8 @@ GradcheckReport gradcheck(const std::function<Variable(const Variables&)>& f,
   const EnableGrad enable;
   poison_free_memory(inputs);
   const Variable out = f(leaves);
-  check<ShapeError>(out.dtype() == DType::f64, "gradcheck: the result is ", out.dtype(),
-                    ", not f64");
+  check<ShapeError>(out.dtype() == DType::f64, "gradcheck: expected a result of f64, got ",
+                    out.dtype());
   Tensor cotangent = Tensor::empty(out.shape(), DType::f64);
   fill_normal(cotangent, generator.fork("cotangent"));
   const Tensor scattered = scattered_copy(cotangent);
@@ -110,8 +110,8 @@ GradcheckReport gradcheck(const std::function<Variable(const Variables&)>& f,
       const bool fits = !grad.defined() ||
                         (grad.shape() == inputs[i].shape() && grad.dtype() == inputs[i].dtype());
       if (!fits)
-        problem("the gradient of input ", i, " is ", grad.shape(), " of ", grad.dtype(), ", not ",
-                inputs[i].shape());
+        problem("expected a gradient ", inputs[i].shape(), " of f64 for input ", i, ", got ",
+                grad.shape(), " of ", grad.dtype());
       result.push_back(grad.defined() && fits ? grad.to_vector<double>()
                                               : std::vector<double>(inputs[i].numel()));
     }
@@ -125,8 +125,9 @@ GradcheckReport gradcheck(const std::function<Variable(const Variables&)>& f,
   for (size_t i = 0; i < inputs.size(); ++i)
     for (size_t e = 0; e < analytic[i].size(); ++e)
       if (!agree(2 * analytic[i][e], doubled[i][e], options))
-        problem("the gradient of input ", i, " element ", e, " is ", analytic[i][e], ", and ",
-                doubled[i][e], " when added to with a cotangent of other strides");
+        problem("the gradient of input ", i, " element ", e, " is ", analytic[i][e],
+                " after one backward pass and ", doubled[i][e],
+                " after a second one with a cotangent of other strides; expected twice the first");
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!identical(inputs[i], copies[i])) problem("input ", i, " was written to");
   if (cotangent.to_vector<double>() != c || scattered.to_vector<double>() != c)
@@ -138,14 +139,14 @@ GradcheckReport gradcheck(const std::function<Variable(const Variables&)>& f,
     Variables at;
     for (const Tensor& copy : copies) at.emplace_back(copy);
     const Variable y = f(at);
-    check<ShapeError>(y.shape() == out.shape(), "gradcheck: the result is ", y.shape(), ", was ",
-                      out.shape());
+    check<ShapeError>(y.shape() == out.shape(), "gradcheck: expected the result ", out.shape(),
+                      " again, got ", y.shape());
     return y.value().to_vector<double>();
   };
   const std::vector<double> strided = out.value().to_vector<double>(), row_major = evaluate();
   for (size_t k = 0; k < strided.size(); ++k)
     if (!agree(strided[k], row_major[k], options))
-      problem("element ", k, " of the result is ", strided[k], ", and ", row_major[k],
+      problem("element ", k, " of the result is ", strided[k], ", but ", row_major[k],
               " for row-major copies of the inputs");
 
   double worst = -1;

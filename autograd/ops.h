@@ -1,9 +1,9 @@
-// The operations: one prototype each, the table of contents of ops/. Each is one file there, with
-// its formula, its kernels and its gradient.
+// Prototypes of the operations. Each is defined in a file of its own in ops/, with its formula,
+// its kernels and its gradient.
 //
-// Throughout: shapes broadcast only where it says so; axes may be negative; what does not fit
-// throws ShapeError naming the operation and the shapes. Results keep the order of axes in memory
-// of their (first) input.
+// Throughout: shapes broadcast only where stated; axes may be negative; invalid arguments throw
+// ShapeError, naming the operation and the shapes. The axes of a result have the memory order of
+// those of its (first) input.
 #pragma once
 
 #include <optional>
@@ -42,7 +42,7 @@ Variable square(const Variable& x);
 Variable tanh(const Variable& x);
 Variable sigmoid(const Variable& x);
 Variable relu(const Variable& x);
-/// x for x > 0, alpha (e^x - 1) for x <= 0. Clevert et al. 2016 (arXiv 1511.07289).
+/// x for x > 0, alpha (e^x - 1) for x <= 0; alpha >= 0. Clevert et al. 2016 (arXiv 1511.07289).
 Variable elu(const Variable& x, double alpha = 1);
 /// elu(x) + 1 without cancellation: x + 1 for x > 0, e^x for x <= 0. The feature map of
 /// Katharopoulos et al. 2020 (arXiv 2006.16236), eq. 7.
@@ -55,42 +55,42 @@ Variable cos_sin(const Variable& x);
 
 // ---- products ----------------------------------------------------------------------------------
 /// alpha a b for a (…, m, k) and b (…, k, n): (…, m, n). Batch axes broadcast. Permuted and
-/// transposed views are multiplied where they lie.
+/// transposed views are multiplied in place, without a copy.
 Variable matmul(const Variable& a, const Variable& b, double alpha = 1);
-/// Dropout with probability 0 <= p < 1, as dropout() below does it.
+/// Arguments of dropout() below, 0 <= p < 1.
 struct DropoutOptions {
   double p = 0;
   Generator generator{0};
 };
-/// layer_norm(), or where not `centred` rms_norm() (and a bias).
+/// Arguments of layer_norm(), or, if not `centred`, of rms_norm() with an additional bias.
 struct NormOptions {
   Variable weight = {}, bias = {};  // either may be undefined
   double eps = 1e-5;
   bool centred = true;
 };
-/// What linear() does on its way, without a pass over memory of its own.
+/// Operations that linear() fuses with its product, without further passes over memory.
 struct LinearOptions {
   bool gelu = false;                     // of x
-  DropoutOptions input = {};             // of x, behind the GELU
-  DropoutOptions output = {};            // of what is added to the residual
+  DropoutOptions input = {};             // of x, after the GELU
+  DropoutOptions output = {};            // of the product, before the residual is added
   Variable residual = {};                // (…, out)
   std::optional<NormOptions> norm = {};  // of x, before the GELU
 };
 /// x Wᵀ + bias for x (…, in), weight W (out, in), bias (out) or undefined: (…, out). With options,
-/// residual + dropout(dropout(gelu(norm(x))) Wᵀ + bias).
+/// residual + dropout(dropout(gelu(norm(x))) Wᵀ + bias), each part if its option is set.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias = {},
                 const LinearOptions& options = {});
-/// The Moore-Penrose inverses (…, n, m) of matrices a (…, m, n). Singular values that are not above
-/// tolerance * the largest count as 0 (see pseudo_inverse() in core/linalg.h); the gradient is that
-/// of a rank that does not change.
+/// The Moore-Penrose inverses (…, n, m) of matrices a (…, m, n). Singular values that do not exceed
+/// tolerance times the largest one count as 0 (see pseudo_inverse() in core/linalg.h). The gradient
+/// assumes that the rank is constant.
 Variable pinv(const Variable& a, double tolerance = 1e-12);
 /// `iterations` steps of Z <- Z/4 (13 I - AZ (15 I - AZ (7 I - AZ))) for each of a's matrices (…,
-/// m, m), from Z = start of the same shape: they converge to A⁺ from a start near enough, such as
-/// Aᵀ / (largest column sum times largest row sum of |A|). Razavi et al. 2014; Xiong et al. 2021
-/// (arXiv 2102.03902), eq. 11.
+/// m, m), from Z = start of the same shape. They converge to A⁺ if start is close enough to it,
+/// such as Aᵀ / (largest column sum times largest row sum of |A|). Razavi et al. 2014; Xiong et al.
+/// 2021 (arXiv 2102.03902), eq. 11.
 Variable iterative_pinv(const Variable& a, const Variable& start, int64_t iterations);
-/// (aᵀ a + eps I)⁻¹ aᵀ, (…, n, m), for a (…, m, n) with m >= n and eps > 0: Tikhonov's inverse,
-/// near the Moore-Penrose one for eps near 0, of any square matrix, not only of symmetric ones.
+/// The Tikhonov-regularised inverses (aᵀ a + eps I)⁻¹ aᵀ, (…, n, m), of a (…, m, n) with m >= n,
+/// for eps > 0. They approach the Moore-Penrose inverses as eps approaches 0; a need not be symmetric.
 Variable ridge_inverse(const Variable& a, double eps);
 /// Along axis 1 of x (B, T, C), each channel c with its own filter weight[c] (C, width), width odd,
 /// zero-padded to the same length: out[b,t,c] = sum_j weight[c,j] x[b, t + j - width/2, c]. A
@@ -98,67 +98,67 @@ Variable ridge_inverse(const Variable& a, double eps);
 Variable depthwise_conv1d(const Variable& x, const Variable& weight);
 
 // ---- rows (along the last axis) and reductions -------------------------------------------------
-/// e^x_j / sum e^x, along the last axis. A row of nothing but -inf gives zeros and gradient zero.
+/// e^x_j / sum e^x, along the last axis. If all elements of a row are -inf: 0, with gradient 0.
 Variable softmax(const Variable& x);
 /// x_j - log sum e^x, along the last axis.
 Variable log_softmax(const Variable& x);
-/// Over the axes named, which stay as size 1 with keep_axes; over all of them, to a scalar, if none
-/// are named. An empty sum is 0.
+/// Sum over the given axes, which are kept with size 1 if keep_axes. Without axes, over all of
+/// them. An empty sum is 0.
 Variable sum(const Variable& x, std::vector<int> axes = {}, bool keep_axes = false);
-/// As sum. An empty mean throws.
+/// Mean over the same axes as sum(). Throws if there are no elements.
 Variable mean(const Variable& x, std::vector<int> axes = {}, bool keep_axes = false);
-/// The largest along one axis; the gradient goes to the first of equals. An empty axis throws.
+/// Maximum along an axis; of equal maxima the first gets the gradient. Throws if the axis is empty.
 Variable max(const Variable& x, int axis, bool keep_axis = false);
-/// Running sums along an axis.
+/// Cumulative sums along an axis.
 Variable cumsum(const Variable& x, int axis);
-/// (x - mean) / sqrt(variance + eps) * weight + bias over the last axis, variance by 1/n. weight
-/// and bias (n), either may be undefined. Ba et al. 2016 (arXiv 1607.06450).
+/// (x - mean) / sqrt(variance + eps) * weight + bias over the last axis, with the biased variance
+/// (1/n). weight and bias are (n) or undefined. Ba et al. 2016 (arXiv 1607.06450).
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias,
                     double eps = 1e-5);
-/// x / sqrt(mean x² + eps) * weight. weight (n) or undefined. Zhang & Sennrich 2019 (arXiv
-/// 1910.07467), eq. 4.
+/// x / sqrt(mean x² + eps) * weight over the last axis. weight is (n) or undefined. Zhang &
+/// Sennrich 2019 (arXiv 1910.07467), eq. 4.
 Variable rms_norm(const Variable& x, const Variable& weight, double eps = 1e-6);
 
-// ---- shapes: views where strides allow ---------------------------------------------------------
+// ---- shapes: views if strides allow ------------------------------------------------------------
 Variable reshape(const Variable& x, const Shape& shape);
 Variable transpose(const Variable& x, int a, int b);
 Variable permute(const Variable& x, std::vector<int> order);
 Variable slice(const Variable& x, int axis, int64_t begin, int64_t end, int64_t step = 1);
-/// One index of an axis, which goes away.
+/// The elements at one index of an axis, which is removed.
 Variable select(const Variable& x, int axis, int64_t index);
 Variable unsqueeze(const Variable& x, int axis);
 Variable squeeze(const Variable& x, int axis);
 Variable broadcast_to(const Variable& x, const Shape& shape);
-/// Along an existing axis, whose sizes add up.
+/// Joins tensors along an existing axis.
 Variable concat(const Variables& parts, int axis);
-/// Along a new axis.
+/// Joins tensors of the same shape along a new axis.
 Variable stack(const Variables& parts, int axis);
 
 // ---- selection ---------------------------------------------------------------------------------
 /// condition ? a : b, element by element; condition is a tensor of u8, and all three broadcast.
-/// Selects, does not multiply: NaN on the side not taken stays there, in both directions.
+/// NaN in elements that are not selected affect neither the result nor the gradients.
 Variable where(const Tensor& condition, const Variable& a, const Variable& b);
 Variable where(const Tensor& condition, const Variable& a, double b);
-/// out[…, i, …] = x[…, index[…, i, …], …] along axis, for an index of i32 of x's rank whose other
-/// sizes equal x's. Throws if an index is outside of x.
+/// out[…, i, …] = x[…, index[…, i, …], …] along axis, for an index of i32 that has the rank of x
+/// and its sizes along the other axes. Throws if an index is out of range.
 Variable gather(const Variable& x, int axis, const Tensor& index);
-/// Rows table[tokens]: tokens of i32 (any shape), table (V, d): (tokens' shape, d). Throws if a
-/// token is outside of 0 … V-1.
+/// The rows table[tokens] for tokens of i32, of any shape, and table (V, d): (shape of tokens, d).
+/// Throws if a token is not in 0 … V-1.
 Variable embedding(const Variable& table, const Tensor& tokens);
 
 // ---- training ----------------------------------------------------------------------------------
-/// x / (1 - p) with probability 1 - p, else 0; element i, in row-major order, is decided by 16 bits
-/// that i addresses in the generator, so nothing is stored and recomputation gives the same bits.
-/// 0 <= p < 1, rounded to a multiple of 2^-16; p = 0 gives x. Srivastava et al. 2014.
+/// x / (1 - p) with probability 1 - p, else 0. Whether element i, in row-major order, is kept
+/// depends on 16 bits at index i of the generator: no mask is stored, and recomputation gives the
+/// same bits. 0 <= p < 1, rounded to a multiple of 2^-16; p = 0 gives x. Srivastava et al. 2014.
 Variable dropout(const Variable& x, double p, const Generator& generator);
 
 struct CrossEntropyOptions {
-  int32_t ignore_index = -100;            // targets to leave out
+  int32_t ignore_index = -100;            // targets to ignore
   double label_smoothing = 0;             // e: target (1-e) + e/classes; Szegedy et al. 2016, eq. 7
-  std::optional<double> normalizer = {};  // divide the sum by this; by the targets counted if empty
+  std::optional<double> normalizer = {};  // divisor of the sum; default: the targets not ignored
 };
-/// Mean over the targets not ignored of -log softmax(logits)[target]: logits (…, classes), targets
-/// of i32 (…). A scalar; 0 if all are ignored. Throws if a target is neither a class nor ignored.
+/// Mean of -log softmax(logits)[target] over the targets not ignored, for logits (…, classes) and
+/// targets (…) of i32: a scalar; 0 if all are ignored. Throws if a target is out of range.
 Variable cross_entropy(const Variable& logits, const Tensor& targets,
                        const CrossEntropyOptions& options = {});
 

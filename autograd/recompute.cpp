@@ -14,8 +14,8 @@ Variable recompute(const std::function<Variable(const Variables&)>& f, const Var
     const NoGrad no_grad;
     out = f(detached).value();
   }
-  // record() drops a rule when no input needs a gradient, but leaves that f closes over may need
-  // one: a leaf of no consequence stands for them.
+  // record() drops a rule if no input needs a gradient, but leaves that f closes over may need one:
+  // a dummy leaf represents them.
   Variables recorded = inputs;
   recorded.emplace_back(Tensor::zeros({}), true);
   return record(
@@ -29,7 +29,7 @@ Variable recompute(const std::function<Variable(const Variables&)>& f, const Var
         for (size_t i = 0; i < leaves.size(); ++i) {
           if (!dx[i]) continue;
           Tensor grad = leaves[i].take_grad();
-          // Undefined where f does not depend on the input.
+          // Undefined if f does not depend on the input.
           dx[i].take(grad.defined() ? grad : Tensor::zeros(leaves[i].shape(), leaves[i].dtype()));
         }
         dx.back().take(Tensor::zeros({}));

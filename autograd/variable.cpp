@@ -14,7 +14,7 @@ namespace {
 thread_local bool recording = true;
 std::atomic<uint64_t> node_count{0};
 
-// While a gradient rule runs on this thread: the nodes that were there before it.
+// While a gradient rule runs on this thread: the number of nodes that existed before it.
 thread_local uint64_t foreign_nodes = 0;
 
 std::shared_ptr<detail::Node> make_node(const Tensor& value, std::string_view op) {
@@ -28,13 +28,14 @@ std::shared_ptr<detail::Node> make_node(const Tensor& value, std::string_view op
 }
 
 void check_fits(const Tensor& grad, const detail::Node& node) {
-  check<ShapeError>(grad.defined(), "backward: an undefined gradient for a value of ", node.shape);
+  check<ShapeError>(grad.defined(), "backward: the gradient for a value ", node.shape,
+                    " is undefined");
   check<ShapeError>(grad.shape() == node.shape && grad.dtype() == node.dtype,
-                    "backward: a gradient of ", grad.shape(), " of ", grad.dtype(),
-                    " for a value of ", node.shape, " of ", node.dtype);
+                    "backward: expected a gradient ", node.shape, " of ", node.dtype, ", got ",
+                    grad.shape(), " of ", grad.dtype());
 }
 
-// Nobody else sees the gradient, and it lies in memory as the node's value does.
+// Whether the gradient has no other owner and the strides of the node's value.
 bool is_own(const Tensor& grad, const detail::Node& node) {
   return grad.unique() && has_strides(grad, node.strides);
 }
@@ -53,8 +54,8 @@ NoGrad::~NoGrad() { recording = before_; }
 EnableGrad::EnableGrad() : before_(recording) { recording = true; }
 EnableGrad::~EnableGrad() { recording = before_; }
 
-// Dropping the last handle of a long chain must not recurse once per node: what dying nodes hold,
-// be it inputs or captures of their rules, goes to lists that the outermost destructor empties.
+// Dropping the last handle of a long chain must not recurse once per node: nodes that are destroyed
+// move their inputs and rules to lists that the outermost destructor empties.
 detail::Node::~Node() {
   struct Dying {
     std::vector<std::shared_ptr<Node>> nodes;
@@ -74,7 +75,7 @@ detail::Node::~Node() {
   give(dying);
   outermost = &dying;
   while (!dying.nodes.empty() || !dying.rules.empty()) {
-    // Taken off the list first: their destructors add to it.
+    // Removed from the list first, since their destructors append to it.
     if (!dying.nodes.empty()) {
       const std::shared_ptr<Node> node = std::move(dying.nodes.back());
       dying.nodes.pop_back();
@@ -89,7 +90,7 @@ detail::Node::~Node() {
 Variable::Variable(Tensor value, bool requires_grad) : value_(std::move(value)) {
   if (!requires_grad) return;
   check<ShapeError>(value_.defined() && is_float(value_.dtype()),
-                    "variable: only floats have gradients, not ", value_.dtype());
+                    "variable: expected a float dtype for a gradient, got ", value_.dtype());
   node_ = make_node(value_, "leaf");
   node_->leaf = true;
 }
@@ -105,8 +106,8 @@ Tensor Variable::take_grad() {
 }
 
 void GradSlot::serve() {
-  check(node_ != nullptr, "backward: a gradient was given for an input that needs none");
-  check(!served_, "backward: a gradient was given twice for the same input");
+  check(node_ != nullptr, "backward: a rule gave a gradient for an input that needs none");
+  check(!served_, "backward: a rule gave the gradient of an input twice");
   served_ = true;
 }
 
@@ -116,7 +117,7 @@ GradSlot::Accumulator GradSlot::accumulate() {
     *grad_ = Tensor::empty_ordered(node_->shape, node_->dtype, node_->strides);
     return {*grad_, 0.0};
   }
-  // What take() left may be shared with others, and lie in any order or repeat elements.
+  // A tensor from take() may have other owners, any order of axes, or stride 0.
   if (!is_own(*grad_, *node_)) *grad_ = own_copy(*grad_, *node_);
   return {*grad_, 1.0};
 }
@@ -142,8 +143,8 @@ Variable record(std::string_view op, Tensor out, std::span<const Variable> input
   bool needed = false;
   for (const Variable& input : inputs) needed = needed || input.requires_grad();
   if (!needed || !recording) return result;
-  check<ShapeError>(is_float(result.dtype()), op, ": a result of ", result.dtype(),
-                    " has no gradient");
+  check<ShapeError>(is_float(result.dtype()), op, ": expected a result of a float dtype, got ",
+                    result.dtype());
   result.node_ = make_node(result.value_, op);
   result.node_->backward = std::move(backward);
   for (const Variable& input : inputs) result.node_->inputs.push_back(input.node_);
@@ -154,16 +155,16 @@ namespace {
 
 using Nodes = std::vector<std::shared_ptr<detail::Node>>;
 
-// All nodes behind the root, each before its inputs, which were created earlier. No recursion.
+// All nodes that the root depends on, each before its inputs, which were created earlier. Without
+// recursion.
 Nodes nodes_behind(const std::shared_ptr<detail::Node>& root) {
   Nodes nodes{root};
   std::unordered_set<const detail::Node*> seen{root.get()};
   for (size_t i = 0; i < nodes.size(); ++i) {
     const std::shared_ptr<detail::Node> node = nodes[i];
-    check(!node->done, "backward: the graph behind ", node->op,
-          " was freed by an earlier backward()");
-    check(node->leaf || node->number >= foreign_nodes, "backward: inside a gradient rule, reached ",
-          node->op, ", which was computed outside: it must be an input");
+    check(!node->done, "backward: the graph of ", node->op, " was freed by an earlier backward()");
+    check(node->leaf || node->number >= foreign_nodes, "backward: a gradient rule depends on ",
+          node->op, ", which was computed outside of it: it must be an input");
     for (const auto& input : node->inputs)
       if (input && seen.insert(input.get()).second) nodes.push_back(input);
   }
@@ -172,15 +173,15 @@ Nodes nodes_behind(const std::shared_ptr<detail::Node>& root) {
   return nodes;
 }
 
-// Hands the gradient of a node on to its inputs, and frees it with all that the rule held.
+// Passes the gradient of a node on to its inputs, and frees it and everything the rule captured.
 void run_rule(detail::Node& node) {
   const Tensor grad_out = std::exchange(node.grad, {});
   const Backward rule = std::exchange(node.backward, nullptr);
   const Nodes inputs = std::exchange(node.inputs, {});
   node.done = true;
 
-  // Where a node is an input again, its slot gets memory of its own: two slots on one gradient
-  // would see each other's unfinished work.
+  // If a node occurs among the inputs again, its further slots get their own gradients: a rule may
+  // fill several slots at the same time.
   std::vector<GradSlot> slots(inputs.size());
   std::vector<Tensor> again(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -199,13 +200,14 @@ void run_rule(detail::Node& node) {
     rule(grad_out, slots);
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
-    check(!slots[i] || slots[i].served(), "backward: ", node.op, " gave no gradient for input ", i);
+    check(!slots[i] || slots[i].served(), "backward: the rule of ", node.op,
+          " gave no gradient for input ", i);
     if (again[i].defined()) GradSlot(*inputs[i], inputs[i]->grad).take(std::move(again[i]));
   }
 }
 
-// Leaves no gradient between the leaves and the root, and none in a leaf that others could see
-// change: the gradients of a + b, say, are one tensor at first.
+// Clears the gradients of all nodes but leaves, and gives each leaf a gradient of its own: those of
+// a + b, for example, are the same tensor at first.
 void settle(const Nodes& nodes) {
   for (const auto& node : nodes) {
     if (!node->leaf)
@@ -218,14 +220,14 @@ void settle(const Nodes& nodes) {
 }  // namespace
 
 void backward(const Variable& root, const Tensor& seed) {
-  check(root.requires_grad(), "backward: the root needs no gradient");
+  check(root.requires_grad(), "backward: the root depends on nothing that needs a gradient");
   if (seed.defined())
     check<ShapeError>(seed.shape() == root.shape() && seed.dtype() == root.dtype(),
-                      "backward: seed ", seed.shape(), " of ", seed.dtype(), " for a root ",
-                      root.shape(), " of ", root.dtype());
+                      "backward: expected a seed ", root.shape(), " of ", root.dtype(), ", got ",
+                      seed.shape(), " of ", seed.dtype());
   else
     check<ShapeError>(root.value().numel() == 1, "backward: a root of shape ", root.shape(),
-                      " needs a seed");
+                      " requires a seed");
 
   const Nodes nodes = nodes_behind(root.node_);
   try {

@@ -1,4 +1,4 @@
-// Variable: a tensor that knows how it was computed; record(): how an operation tells.
+// Variable: a tensor with its computation graph; record() adds operations to the graph.
 #pragma once
 
 #include <functional>
@@ -14,22 +14,22 @@ namespace longhand {
 
 class GradSlot;
 
-/// The gradient rule of one operation. Given the gradient of its result, it serves each slot of
-/// grad_in whose gradient somebody needs (the others are false), exactly once, by accumulate() or
-/// take(). It must not write to grad_out, which may have any strides. It runs under NoGrad.
+/// The gradient rule of an operation. Given the gradient of its result, it serves each slot of
+/// grad_in that is true (the others need no gradient), exactly once, by accumulate() or take(). It
+/// must not write to grad_out, which may have any strides. It runs under NoGrad.
 using Backward = std::function<void(const Tensor& grad_out, std::span<GradSlot> grad_in)>;
 
 namespace detail {
 
-/// One recorded operation, or a leaf. It holds no values: what a gradient rule needs, its capture
-/// list holds, and nothing else stays alive.
+/// A recorded operation, or a leaf. It holds no values: only what the gradient rule has captured
+/// stays alive.
 struct Node {
   Shape shape;
   Strides strides;  // of a dense gradient
   DType dtype = DType::f32;
-  uint64_t number = 0;  // of creation: a topological order
+  uint64_t number = 0;  // in order of creation, which is a topological order
   std::string_view op;
-  std::vector<std::shared_ptr<Node>> inputs;  // null where no gradient is needed
+  std::vector<std::shared_ptr<Node>> inputs;  // null if no gradient is needed
   Backward backward;                          // empty for leaves, and once it has run
   bool leaf = false;
   bool done = false;
@@ -40,11 +40,11 @@ struct Node {
 
 }  // namespace detail
 
-/// A handle: copies share the value and the place in the graph. Read-only but for the gradient.
+/// A handle: copies share the value and the node of the graph. Read-only except for the gradient.
 class Variable {
  public:
   Variable() = default;
-  /// A leaf. With requires_grad (floats only), backward() leaves its gradient in grad().
+  /// A leaf. With requires_grad (float dtypes only), backward() adds to its grad().
   explicit Variable(Tensor value, bool requires_grad = false);
 
   bool defined() const { return value_.defined(); }
@@ -55,19 +55,19 @@ class Variable {
   int64_t size(int axis) const { return value_.size(axis); }
   bool requires_grad() const { return node_ != nullptr; }
 
-  /// The gradient accumulated by backward(); undefined before, and for what is no leaf. It is
-  /// dense, its axes lie in memory as the value's do, and it shares its memory with nobody.
+  /// The gradient accumulated by backward(); undefined before that, and unless this is a leaf. It
+  /// is dense, with its axes in the value's memory order, and shares its memory with no tensor.
   const Tensor& grad() const;
-  /// Gives the gradient away: grad() is undefined afterwards, and the next backward() starts
-  /// afresh.
+  /// Moves the gradient out: grad() is undefined afterwards, and the next backward() starts from
+  /// zero.
   Tensor take_grad();
   void zero_grad() { take_grad(); }
 
-  /// The same value, without the graph behind it.
+  /// The same value, without its graph.
   Variable detach() const { return Variable(value_); }
 
-  /// The value, to be changed in place: for optimizers and for loading. Nobody checks that a
-  /// recorded operation does not need the old value.
+  /// The value, for modification in place by optimizers and when loading. It is not checked whether
+  /// a recorded operation still needs the old value.
   Tensor& mutable_value() { return value_; }
 
  private:
@@ -80,32 +80,32 @@ class Variable {
 
 using Variables = std::vector<Variable>;
 
-/// Where the gradient of one input goes. Slots are independent, even those of one Variable given
+/// Receives the gradient of one input. Slots are independent, even those of one Variable given
 /// twice: a rule may fill several in one loop.
 class GradSlot {
  public:
-  /// A false one.
+  /// A false slot, of an input that needs no gradient.
   GradSlot() = default;
-  /// One that adds to `grad`, as a gradient of the node's result.
+  /// A slot that adds to `grad`, the gradient of the node's result.
   GradSlot(const detail::Node& node, Tensor& grad) : node_(&node), grad_(&grad) {}
 
-  /// False: nobody needs this gradient, skip the work.
+  /// Whether the gradient is needed; if not, skip the work.
   explicit operator bool() const { return node_ != nullptr; }
 
-  /// Nothing is there yet: beta of accumulate() will be 0.
+  /// Whether there is no gradient yet, in which case beta of accumulate() will be 0.
   bool fresh() const { return !grad_->defined(); }
 
   struct Accumulator {
     Tensor& grad;
     double beta;
   };
-  /// The place to write grad = beta * grad + g, all of it. beta is 0 on first use, when grad is
-  /// fresh memory that must not be read (it may hold NaN), or else 1. grad has the shape and dtype
-  /// of the input and is dense in the same order of axes.
+  /// Returns memory in which to write grad = beta * grad + g, every element. beta is 0 on first
+  /// use, when grad is uninitialised and must not be read (it may hold NaN), and 1 after that. grad
+  /// has the shape and dtype of the input and is dense, in the same order of axes.
   Accumulator accumulate();
 
-  /// Hands over a finished gradient, of any strides: it may be, or view, grad_out or what the rule
-  /// has captured. Added to what is there.
+  /// Adds a finished gradient, with any strides. It may be, or be a view of, grad_out or a captured
+  /// tensor; the first one is kept without a copy.
   void take(Tensor grad);
 
   bool served() const { return served_; }
@@ -118,9 +118,9 @@ class GradSlot {
   bool served_ = false;
 };
 
-/// The result of an operation as a Variable that remembers its inputs and its gradient rule; if no
-/// input needs a gradient, or none is recorded (NoGrad), the rule is dropped. `op` must outlive the
-/// program (a literal).
+/// Returns the result of an operation as a Variable with its inputs and gradient rule. If no input
+/// needs a gradient, or recording is disabled (NoGrad), the rule is dropped. `op` must have static
+/// lifetime (a literal).
 Variable record(std::string_view op, Tensor out, std::span<const Variable> inputs,
                 Backward backward);
 inline Variable record(std::string_view op, Tensor out, std::initializer_list<Variable> inputs,
@@ -129,15 +129,15 @@ inline Variable record(std::string_view op, Tensor out, std::initializer_list<Va
                 std::move(backward));
 }
 
-/// Adds d root / d leaf, times seed, to the grad() of every leaf behind root, and frees the graph.
-/// Without a seed root must have one element, and the seed is 1. Gradients are first-order: there
-/// is no graph of the backward pass.
+/// Adds seed times d root / d leaf to the grad() of every leaf that root depends on, and frees the
+/// graph. Without a seed, root must have one element, and the seed is 1. Gradients are first-order:
+/// the backward pass is not recorded.
 ///
-/// Throws Error if the graph was freed already or a gradient rule left out a gradient that is
-/// needed (naming the operation and input), ShapeError if the seed does not have root's shape. What
-/// a rule throws passes through; then some leaves may have their gradients and others not.
+/// Throws Error if the graph has already been freed or a gradient rule omits a required gradient
+/// (naming the operation and the input), ShapeError if the seed does not have root's shape.
+/// Exceptions of a rule pass through; only some of the leaves may then have their gradients.
 ///
-/// Graphs may be built and run on several threads at once if they have no leaf in common.
+/// Graphs that share no leaf may be built and differentiated on several threads concurrently.
 void backward(const Variable& root, const Tensor& seed = {});
 
 }  // namespace longhand

@@ -1,4 +1,4 @@
-// The element types of tensors, and the one way from a run-time DType to a compile-time type.
+// Element types of tensors, and the dispatch from a run-time DType to a compile-time type.
 #pragma once
 
 #include <cstddef>
@@ -61,7 +61,7 @@ inline constexpr DType dtype_of<int64_t> = DType::i64;
 template <>
 inline constexpr DType dtype_of<uint8_t> = DType::u8;
 
-/// Calls f.operator()<T>() with T = float or double. Throws ShapeError for other dtypes.
+/// Calls f.operator()<T>() with T = float or double. Throws ShapeError for any other dtype.
 template <class F>
 decltype(auto) dispatch_float(DType dtype, F&& f) {
   switch (dtype) {
@@ -70,7 +70,7 @@ decltype(auto) dispatch_float(DType dtype, F&& f) {
     case DType::f64:
       return f.template operator()<double>();
     default:
-      throw ShapeError(concat_message("a tensor of f32 or f64 is wanted, not ", dtype));
+      throw ShapeError(concat_message("expected a tensor of f32 or f64, got ", dtype));
   }
 }
 

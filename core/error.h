@@ -1,4 +1,4 @@
-// How the library complains: it throws one of these, and never prints, aborts or exits.
+// The exceptions of the library, which never prints, aborts or exits.
 #pragma once
 
 #include <sstream>
@@ -7,20 +7,20 @@
 
 namespace longhand {
 
-/// Base of everything the library throws. The message names the thing, the value found and the
-/// value wanted.
+/// Base class of everything the library throws. The message names the subject, the value found and
+/// the value expected.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-/// Shapes or dtypes that do not fit together.
+/// Shapes or dtypes that do not match.
 struct ShapeError : Error {
   using Error::Error;
 };
-/// A configuration, flag or option that cannot be used.
+/// An invalid configuration, flag or option.
 struct ConfigError : Error {
   using Error::Error;
 };
-/// A data file or checkpoint that is missing, damaged or of another kind.
+/// A data file or checkpoint that is missing, damaged or in an unexpected format.
 struct DataError : Error {
   using Error::Error;
 };
@@ -29,7 +29,7 @@ struct DivergedError : Error {
   using Error::Error;
 };
 
-/// The parts streamed one after the other into one string.
+/// Streams the parts, in order, into one string.
 template <class... Parts>
 std::string concat_message(const Parts&... parts) {
   std::ostringstream out;
@@ -37,7 +37,7 @@ std::string concat_message(const Parts&... parts) {
   return out.str();
 }
 
-/// Throws E with the streamed parts as its message unless ok; formats only on failure.
+/// Throws E with the streamed parts as its message unless ok. The message is formatted only then.
 template <class E = Error, class... Parts>
 void check(bool ok, const Parts&... parts) {
   if (!ok) [[unlikely]]

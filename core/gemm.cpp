@@ -13,28 +13,27 @@
 namespace longhand {
 namespace {
 
-// OpenBLAS's own threads would fight ours for the cores and make bits depend on their number. The
-// setting is global and must not change while products run, so it is made once.
+// OpenBLAS's own threads would compete with ours for the cores, and results would depend on their
+// number. The setting is global and must not change while products run, so it is made once.
 void pin_blas_to_one_thread() {
   static std::once_flag once;
   std::call_once(once, [] { openblas_set_num_threads(1); });
 }
 
-void check_flavour(int threads) {
-  const int flavour = openblas_get_parallel();
+void check_build(int threads) {
+  const int build = openblas_get_parallel();
   check<ConfigError>(
-      flavour == 1 || threads == 1, "OpenBLAS: its ", flavour == 0 ? "serial" : "OpenMP",
-      " flavour is loaded, ",
-      flavour == 0 ? "which gives wrong products" : "which starts threads of its own",
-      " when called from ", threads,
-      " threads; install libopenblas0-pthread and select it with "
+      build == 1 || threads == 1, "OpenBLAS: expected the pthread build for ", threads,
+      " threads, got the ", build == 0 ? "serial" : "OpenMP", " build, which ",
+      build == 0 ? "computes wrong products" : "starts threads of its own",
+      " when called from several threads; install libopenblas0-pthread and select it with "
       "update-alternatives, or use 1 thread");
 }
 
-// Before the first product: later set_threads() sees to it.
+// The build is checked before the first product; set_threads() checks it for other thread counts.
 void prepare_blas() {
   static std::once_flag once;
-  std::call_once(once, [] { check_flavour(threads()); });
+  std::call_once(once, [] { check_build(threads()); });
   pin_blas_to_one_thread();
 }
 
@@ -51,18 +50,19 @@ void blas_gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, doub
 CBLAS_TRANSPOSE cblas(Trans t) { return t == Trans::yes ? CblasTrans : CblasNoTrans; }
 
 int blas_int(int64_t n) {
-  check<ShapeError>(n <= INT32_MAX, "gemm: a size of ", n, " exceeds what BLAS can count");
+  check<ShapeError>(n <= INT32_MAX, "gemm: size ", n, " exceeds the 32-bit integers of BLAS");
   return static_cast<int>(n);
 }
 
-// A matrix of a batch as BLAS wants it: unit stride along rows, or along columns (transposed).
+// The matrices of a batch in a form that BLAS accepts: unit stride along rows, or along columns
+// (transposed).
 struct Operand {
   Tensor tensor;  // (…, rows, cols), one of the last two strides is 1
   Trans trans;
   int64_t leading;  // stride of the other axis
 };
 
-// An axis of size 1 has no stride of its own.
+// The stride of an axis; that of an axis of size 1 is arbitrary and replaced by `if_one`.
 int64_t stride_of(const Tensor& t, int axis, int64_t if_one) {
   return t.size(axis) == 1 ? if_one : t.strides()[axis];
 }
@@ -84,7 +84,7 @@ MatrixView<const T> matrix(const Operand& x, int64_t offset) {
   return {data, rows, cols, x.leading};
 }
 
-// Offset of a matrix of a batch, whose axes (of size 1 where they broadcast) are read off `batch`.
+// Offset of matrix `index` of a batch with the axes `batch`; axes of size 1 in t broadcast.
 int64_t batch_offset(const Shape& batch, const Tensor& t, int64_t index) {
   int64_t offset = 0;
   for (int i = 1; i <= batch.rank(); ++i) {
@@ -95,20 +95,20 @@ int64_t batch_offset(const Shape& batch, const Tensor& t, int64_t index) {
   return offset;
 }
 
-// How one product is cut up: blocks of rows of c, and chunks of the summed axis whose partial
-// products are added in order. Both depend on the shapes alone.
+// How one product is split: blocks of rows of c, and chunks of the summed axis, whose partial
+// products are added in index order. Both depend on the shapes alone.
 struct Split {
   int64_t row_block, k_chunk;
 };
 
-constexpr int64_t task_flops = int64_t{1} << 23;  // some 80 µs
+constexpr int64_t task_flops = int64_t{1} << 23;  // about 80 µs
 constexpr int64_t min_rows = 64;
 
 Split split(int64_t batch, int64_t m, int64_t n, int64_t k) {
   Split s{m, k};
   const int64_t flops = 2 * m * n * k;
   if (flops <= task_flops || batch >= 64) return s;
-  // Long sums into a small result (weight gradients): rows alone would give too few tasks.
+  // Long sums into a small result (weight gradients): blocks of rows alone would be too few tasks.
   if (k >= 2048 && m * n <= 256 * 256 && batch < 16)
     s.k_chunk = (k / 32 + 511) / 512 * 512;  // Panels' depth
   const int64_t rows = task_flops / std::max<int64_t>(1, 2 * n * s.k_chunk);
@@ -116,13 +116,14 @@ Split split(int64_t batch, int64_t m, int64_t n, int64_t k) {
   return s;
 }
 
-// A right factor, times alpha, for our own kernels: in panels, of `depth` of its rows at a time.
+// A right factor, times alpha, packed into panels for our own kernels, `depth` of its rows at a
+// time.
 template <class T>
 class Panels {
  public:
   static constexpr int64_t depth = 512;
 
-  // Packing pays where many rows meet each matrix.
+  // Packing pays off if each matrix is multiplied by many rows.
   static bool pay(const Operand& b, const Shape& batch, int64_t m) {
     const int64_t matrices = b.tensor.numel() / (b.tensor.size(-2) * b.tensor.size(-1));
     return kernels::has_tile_kernels<T>() && m >= min_rows &&
@@ -148,7 +149,7 @@ class Panels {
                  });
   }
 
-  // From row `from`, a multiple of depth, of the matrix for a place in the batch.
+  // The panels from row `from`, a multiple of depth, of the matrix at a position in the batch.
   const T* piece(int64_t index, int64_t from) const { return data_.data<T>() + at(index, from); }
 
  private:
@@ -158,16 +159,17 @@ class Panels {
   }
 
   int64_t k_, n_;
-  bool one_;  // for the whole batch
+  bool one_;  // one matrix for the whole batch
   Tensor data_;
 };
 
-// c = a b, or c += a b, for `rows` rows of an a (m, k) or its transpose, from the first of a piece.
+// c = a b, or c += a b, for `rows` rows of a (m, k), or of its transpose, and k columns from column
+// `from`, a multiple of Panels::depth.
 template <class T>
 void multiply_panels(MatrixView<const T> a, Trans trans, int64_t row, int64_t rows, int64_t from,
                      int64_t k, int64_t n, const Panels<T>& b, int64_t index, T* c, int64_t ldc,
                      bool add) {
-  constexpr int64_t block = 96;  // rows that stay in the second cache with a piece's columns
+  constexpr int64_t block = 96;  // rows that fit in the L2 cache along with a panel's columns
   constexpr int64_t odd = block + 16;
   Tensor columns = Tensor::empty({trans == Trans::yes ? odd * Panels<T>::depth : 0}, dtype_of<T>);
   T* const copy = columns.data<T>();
@@ -177,7 +179,7 @@ void multiply_panels(MatrixView<const T> a, Trans trans, int64_t row, int64_t ro
                     depth = std::min(Panels<T>::depth, from + k - l);
       kernels::Strided<T> left{a.data + r * a.row_stride + l, a.row_stride, 1};
       if (trans == Trans::yes) {
-        // Columns that lie a power of two apart would fall on few sets of the caches.
+        // Columns a power of two apart would map to few cache sets.
         for (int64_t i = 0; i < depth; ++i) std::copy_n(a[l + i] + r, m, copy + i * odd);
         left = {copy, 1, odd};
       }
@@ -197,7 +199,7 @@ void multiply(Tensor& out, const Operand& a, const Operand& b, T alpha, T beta) 
   const Split s = split(count, m, n, k);
   const int64_t row_blocks = (m + s.row_block - 1) / s.row_block;
   const int64_t chunks = (k + s.k_chunk - 1) / s.k_chunk;
-  // Chunk 0 is written straight to out, the others to partial results beside it.
+  // Chunk 0 is written directly to out, the others to partial results.
   Tensor partial = Tensor::empty({chunks - 1, count, m, n}, dtype_of<T>);
   T* const out_data = out.data<T>();
   T* const partial_data = partial.data<T>();
@@ -210,7 +212,7 @@ void multiply(Tensor& out, const Operand& a, const Operand& b, T alpha, T beta) 
     if (t == Trans::yes) return MatrixView<const T>{v[from], cols, v.cols, v.row_stride};
     return MatrixView<const T>{v.data + from, v.rows, cols, v.row_stride};
   };
-  // Small products go many to a task.
+  // A task computes many small products.
   const int64_t flops = 2 * s.row_block * n * s.k_chunk;
   const int64_t grain = std::max<int64_t>(1, task_flops / 8 / std::max<int64_t>(1, flops));
   parallel_for(count * row_blocks * chunks, grain, [&](int64_t begin, int64_t end) {
@@ -251,8 +253,9 @@ void gemm(Trans trans_a, Trans trans_b, T alpha, MatrixView<const T> a, MatrixVi
   const int64_t k = trans_a == Trans::yes ? a.rows : a.cols;
   const int64_t kb = trans_b == Trans::yes ? b.cols : b.rows;
   const int64_t n = trans_b == Trans::yes ? b.rows : b.cols;
-  check<ShapeError>(m == c.rows && n == c.cols && k == kb, "gemm: (", m, ", ", k, ") times (", kb,
-                    ", ", n, ") into (", c.rows, ", ", c.cols, ")");
+  check<ShapeError>(m == c.rows && n == c.cols && k == kb,
+                    "gemm: expected op(a) (m, k), op(b) (k, n) and c (m, n), got op(a) (", m, ", ",
+                    k, "), op(b) (", kb, ", ", n, ") and c (", c.rows, ", ", c.cols, ")");
   if (m == 0 || n == 0) return;
   prepare_blas();
   blas_gemm(cblas(trans_a), cblas(trans_b), blas_int(m), blas_int(n), blas_int(k), alpha, a.data,
@@ -267,8 +270,8 @@ template void gemm(Trans, Trans, double, MatrixView<const double>, MatrixView<co
                    MatrixView<double>);
 
 Shape matmul_shape(const Shape& a, const Shape& b, const char* what) {
-  check<ShapeError>(a.rank() >= 2 && b.rank() >= 2 && a[-1] == b[-2], what, ": shapes ", a, " and ",
-                    b, " do not multiply");
+  check<ShapeError>(a.rank() >= 2 && b.rank() >= 2 && a[-1] == b[-2], what,
+                    ": expected a (…, m, k) and b (…, k, n), got a ", a, " and b ", b);
   const auto batch = [](const Shape& s) { return s.without_axis(-1).without_axis(-1); };
   Shape out = broadcast_shape(batch(a), batch(b), what);
   out.push_back(a[-2]);
@@ -280,11 +283,13 @@ void matmul_into(Tensor& out, const Tensor& a, const Tensor& b, double alpha, do
   const Shape shape = matmul_shape(a.shape(), b.shape());
   check<ShapeError>(broadcast_shape(shape, out.shape(), "matmul") == out.shape() &&
                         shape[-2] == out.size(-2) && shape[-1] == out.size(-1),
-                    "matmul: ", a.shape(), " times ", b.shape(), " into ", out.shape());
-  check<ShapeError>(a.dtype() == b.dtype() && a.dtype() == out.dtype(), "matmul: dtypes ",
-                    a.dtype(), ", ", b.dtype(), " and ", out.dtype(), " must be equal");
+                    "matmul: expected a result that ", shape, " broadcasts to, got ", out.shape(),
+                    " for a ", a.shape(), " and b ", b.shape());
+  check<ShapeError>(a.dtype() == b.dtype() && a.dtype() == out.dtype(),
+                    "matmul: expected equal dtypes, got a ", a.dtype(), ", b ", b.dtype(),
+                    " and a result of ", out.dtype());
   check<ShapeError>(out.size(-1) == 1 || out.strides()[-1] == 1,
-                    "matmul: the rows of the result are not contiguous");
+                    "matmul: expected a result with contiguous rows, got strides ", out.strides());
   if (out.numel() == 0) return;
   dispatch_float(out.dtype(), [&]<class T>() {
     if (a.size(-1) == 0) {  // an empty sum
@@ -296,15 +301,15 @@ void matmul_into(Tensor& out, const Tensor& a, const Tensor& b, double alpha, do
 }
 
 void check_blas(int threads) {
-  check_flavour(threads);
+  check_build(threads);
   pin_blas_to_one_thread();
 }
 
 std::string blas_description() {
-  static const char* const flavours[] = {"serial", "pthread", "openmp"};
+  static const char* const builds[] = {"serial", "pthread", "openmp"};
   const std::string config = openblas_get_config();  // "OpenBLAS 0.3.21 NO_LAPACKE …"
   const size_t end = config.find(' ', config.find(' ') + 1);
-  return config.substr(0, end) + ' ' + flavours[openblas_get_parallel()] + ' ' +
+  return config.substr(0, end) + ' ' + builds[openblas_get_parallel()] + ' ' +
          openblas_get_corename();
 }
 

@@ -1,4 +1,4 @@
-// Matrix products on views, on top of OpenBLAS.
+// Matrix products of views, on top of OpenBLAS.
 #pragma once
 
 #include "longhand/core/tensor.h"
@@ -9,26 +9,26 @@ namespace longhand {
 enum class Trans { no, yes };
 
 /// c = alpha op(a) op(b) + beta c on one thread; beta = 0 never reads c. op(a) is (m, k), op(b)
-/// (k, n), c (m, n): throws ShapeError otherwise. T is float or double.
+/// (k, n), c (m, n). Throws ShapeError if they are not. T is float or double.
 template <class T>
 void gemm(Trans trans_a, Trans trans_b, T alpha, MatrixView<const T> a, MatrixView<const T> b,
           T beta, MatrixView<T> c);
 
 /// out = alpha a b + beta out for a (…, m, k), b (…, k, n), out (…, m, n), in parallel. The batch
-/// axes of a and b broadcast to those of out. Any strides: transposed and permuted views are read
-/// where they lie, if one of the last two axes has stride 1 (others are copied first); the rows of
-/// out must be contiguous. The split of the work depends on the shapes alone.
-/// Throws ShapeError where shapes or dtypes do not fit.
+/// axes of a and b broadcast to those of out. a and b may have any strides: views whose last or
+/// second to last axis has stride 1 are read in place, others are copied first. The rows of out
+/// must be contiguous. The split of the work depends on the shapes alone.
+/// Throws ShapeError if shapes or dtypes do not match.
 void matmul_into(Tensor& out, const Tensor& a, const Tensor& b, double alpha = 1, double beta = 0);
 
-/// The shape of a b, with broadcast batch axes. Throws ShapeError naming `what`.
+/// Returns the shape of a b, with broadcast batch axes. Throws ShapeError naming `what`.
 Shape matmul_shape(const Shape& a, const Shape& b, const char* what = "matmul");
 
 /// Checks that the OpenBLAS in this process can be called from `threads` threads at once, and pins
-/// it to one thread inside. Throws ConfigError with the flavour found and the one wanted.
+/// it to one thread inside. Throws ConfigError with the build found and the one expected.
 void check_blas(int threads);
 
-/// What is multiplying, as "OpenBLAS 0.3.21 pthread Haswell". Bits differ between CPU kernels
+/// Describes the BLAS in use, as "OpenBLAS 0.3.21 pthread Haswell". Bits differ between CPU kernels
 /// (the last word), so checkpoints record it.
 std::string blas_description();
 

@@ -31,13 +31,13 @@ int gesdd(int m, int n, double* a, double* s, double* u, int ldu, double* vt) {
 }
 
 int lapack_int_of(int64_t n) {
-  check<ShapeError>(n <= INT32_MAX, "a size of ", n, " exceeds what LAPACK can count");
+  check<ShapeError>(n <= INT32_MAX, "size ", n, " exceeds the 32-bit integers of LAPACK");
   return static_cast<int>(n);
 }
 
 void check_matrix(const Tensor& a, const char* what) {
   check<ShapeError>(a.rank() == 2 && a.numel() > 0 && is_float(a.dtype()), what,
-                    ": a non-empty matrix of floats is wanted, not ", a.shape(), " of ", a.dtype());
+                    ": expected a non-empty matrix of floats, got ", a.shape(), " of ", a.dtype());
   check_blas(1);
 }
 
@@ -49,14 +49,14 @@ Qr qr(const Tensor& a) {
   Qr out{Tensor::empty({m, k}, a.dtype()), Tensor::zeros({k, n}, a.dtype())};
   dispatch_float(a.dtype(), [&]<class T>() {
     std::vector<T> factor = a.to_vector<T>(), tau(k);
-    check(geqrf(m, n, factor.data(), n, tau.data()) == 0, "qr: LAPACK refused ", a.shape());
+    check(geqrf(m, n, factor.data(), n, tau.data()) == 0, "qr: geqrf failed for ", a.shape());
     T* const r = out.r.data<T>();
     for (int i = 0; i < k; ++i)
       for (int j = i; j < n; ++j) r[i * n + j] = factor[i * n + j];
     T* const q = out.q.data<T>();
     for (int i = 0; i < m; ++i)
       for (int j = 0; j < k; ++j) q[i * k + j] = factor[i * n + j];
-    check(orgqr(m, k, q, k, tau.data()) == 0, "qr: LAPACK refused ", a.shape());
+    check(orgqr(m, k, q, k, tau.data()) == 0, "qr: orgqr failed for ", a.shape());
     // Q R = (Q S)(S R) for any diagonal S of signs: choose S = sign(diag R).
     for (int j = 0; j < k; ++j) {
       if (!(r[j * n + j] < 0)) continue;
@@ -76,7 +76,7 @@ Svd svd(const Tensor& a) {
     std::vector<T> copy = a.to_vector<T>();
     const int info =
         gesdd(m, n, copy.data(), out.s.data<T>(), out.u.data<T>(), k, out.vt.data<T>());
-    check(info == 0, "svd: LAPACK did not converge on a matrix ", a.shape(), " (info ", info, ")");
+    check(info == 0, "svd: LAPACK did not converge for a matrix ", a.shape(), " (info ", info, ")");
   });
   return out;
 }

@@ -1,7 +1,7 @@
-// Bodies of math.h.
+// Definitions for math.h.
 //
 // The coefficients are minimax fits of our own: Remez exchange in 200-bit arithmetic on the error
-// that matters (given beside each), the lowest powers rounded first and the others fitted again.
+// stated at each of them, the lowest powers rounded first and the others fitted again.
 #pragma once
 
 #include "longhand/core/math.h"
@@ -16,7 +16,7 @@ T horner(T x, T high, C... c) {
   return high;
 }
 
-// For |r| <= ln 2 / 2: (e^r - 1 - r) / r². The error of e^r is 2^-28 (f32) and 2^-57 (f64) of it.
+// (e^r - 1 - r) / r² for |r| <= ln 2 / 2. The relative error of e^r is 2^-28 (f32), 2^-57 (f64).
 inline float exp_tail(float r) {
   return horner(r, 0.00138390250f, 0.00836919621f, 0.0416681021f, 0.166665167f, 0.499999940f);
 }
@@ -50,18 +50,18 @@ struct ExpFormat<double> {
 template <class T>
 struct ExpParts {
   T m;
-  typename ExpFormat<T>::Bits exponent;  // n, where the exponent of a T stands
+  typename ExpFormat<T>::Bits exponent;  // n, shifted to the exponent field of a T
 };
 
 template <class T>
 ExpParts<T> exp_parts(T x) {
   using F = ExpFormat<T>;
-  // x = n ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 * 2^23 (2^52) rounds x / ln 2 to the integer n,
-  // which then stands in the low bits: no conversion, so NaN and infinity are no special case.
+  // x = n ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 * 2^23 (2^52) rounds x / ln 2 to the integer n
+  // and leaves n in the low bits: without a conversion, NaN and infinity need no special case.
   const T shifted = std::fma(x, std::numbers::log2e_v<T>, F::round);
   const T n = shifted - F::round;
-  // ln 2 in two parts, since x - n ln 2 cancels: the first has so few bits that n times it is
-  // exact.
+  // ln 2 is split in two parts, since x - n ln 2 cancels: the first has few enough bits for its
+  // product with n to be exact.
   T r = std::fma(n, -F::ln2_high, x);
   r = std::fma(n, -F::ln2_low, r);
   return {std::fma(exp_tail(r) * r, r, r), std::bit_cast<typename F::Bits>(shifted)
@@ -72,7 +72,7 @@ template <class T>
 T exp(T x) {
   using F = ExpFormat<T>;
   const ExpParts<T> parts = exp_parts(x);
-  // n is added to the exponent in the bits: 2^128 itself would not be a number.
+  // n is added to the exponent field, since 2^128 itself is not representable.
   const T y = std::bit_cast<T>(std::bit_cast<typename F::Bits>(1 + parts.m) + parts.exponent);
   const T high = x > F::high ? std::numeric_limits<T>::infinity() : y;
   const T low = x < F::low ? T{0} : high;
@@ -95,18 +95,18 @@ T tanh(T x, T saturated) {
 inline float exp(float x) { return detail::exp(x); }
 inline double exp(double x) { return detail::exp(x); }
 
-// Beyond the second number tanh rounds to 1.
+// tanh rounds to 1 beyond the second argument.
 inline float tanh(float x) { return detail::tanh(x, 9.25f); }
 inline double tanh(double x) { return detail::tanh(x, 19.5); }
 
 inline float erf(float x) {
   const float a = std::abs(x);
-  const float b = a > 3.95f ? 3.95f : a;  // from where on erf rounds to 1
+  const float b = a > 3.95f ? 3.95f : a;  // beyond, erf rounds to 1
   // |x| < 1: erf x = x + x q(x²), with a relative error of 2^-29.
   const float q = detail::horner(b * b, 7.80706294e-05f, -0.000799788802f, 0.00518716453f,
                                  -0.0268533472f, 0.112835787f, -0.376126260f, 0.128379166f);
-  // Else erf |x| = 1 - p(|x| - 2.5)^4: the fourth root of erfc bends little, so few powers do. The
-  // absolute error is 2^-26.
+  // Otherwise erf |x| = 1 - p(|x| - 2.5)^4: the fourth root of erfc is nearly straight, so a low
+  // degree suffices. The absolute error is 2^-26.
   const float p =
       detail::horner(b - 2.5f, -2.21821052e-05f, -0.000266999152f, -6.38213444e-06f, 0.00275938841f,
                      -0.00639775628f, -0.0122630363f, 0.0936312005f, -0.190067768f, 0.142031938f);

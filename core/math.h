@@ -12,15 +12,15 @@
 
 namespace longhand::math {
 
-/// e^x, within 1.02 ulp (f32) and 1.01 ulp (f64); exactly 1 for 0; exactly 0 where the result would
-/// be below the smallest normal number, so for -infinity; infinity above the largest; NaN for NaN.
+/// e^x, within 1.02 ulp (f32) and 1.01 ulp (f64); exactly 1 for 0; exactly 0 if the result would be
+/// below the smallest normal number, as for -infinity; infinity above the largest; NaN for NaN.
 float exp(float x);
 double exp(double x);
 /// tanh x, within 2.63 ulp (f32) and 2.6 ulp (f64). Odd, and -0 for -0; exactly 1 for large x.
 float tanh(float x);
 double tanh(double x);
-/// The error function, within 1.74 ulp (f32). Odd, and -0 for -0; exactly 1 for large x. That of
-/// f64 is the C library's, which no compiler vectorises.
+/// The error function, within 1.74 ulp (f32). Odd, and -0 for -0; exactly 1 for large x. In f64 it
+/// is the C library's, which no compiler vectorises.
 float erf(float x);
 double erf(double x);
 

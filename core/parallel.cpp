@@ -14,11 +14,11 @@
 namespace longhand {
 namespace {
 
-// One arena for the process: its size is the number of threads.
+// The process has one arena, whose size is the number of threads.
 struct Pool {
   int threads;
   tbb::global_control limit;
-  // Shared with background work, which ends where it began if set_threads() comes in between.
+  // Shared with background work, which ends in the arena where it began even after set_threads().
   std::shared_ptr<tbb::task_arena> arena;
 
   explicit Pool(int n)
@@ -28,7 +28,7 @@ struct Pool {
 };
 
 std::unique_ptr<Pool>& pool() {
-  // Leaked: TBB's own static objects may be gone before ours.
+  // Leaked, since TBB's own static objects may be destroyed before ours.
   static auto* const pool = new std::unique_ptr<Pool>(
       std::make_unique<Pool>(std::max(1, tbb::info::default_concurrency())));
   return *pool;
@@ -39,10 +39,10 @@ std::unique_ptr<Pool>& pool() {
 int threads() { return pool()->threads; }
 
 void set_threads(int n) {
-  check<ConfigError>(n >= 1, "threads: ", n, " is not at least 1");
+  check<ConfigError>(n >= 1, "threads: expected at least 1, got ", n);
   check_blas(n);
   if (n == threads()) return;
-  pool().reset();  // the old limit must be gone before the new one, or the smaller of both holds
+  pool().reset();  // first, since the smaller of two limits that exist at once applies
   pool() = std::make_unique<Pool>(n);
 }
 
@@ -60,7 +60,7 @@ void detail::parallel_blocks(int64_t blocks, void (*run)(void*, int64_t), void* 
         tbb::simple_partitioner());
   };
   // Isolated: while it waits for its last blocks, this thread must not pick up other work, such as
-  // a long piece of Background or a block of the loop around this one.
+  // a long Background job or a block of an enclosing loop.
   pool()->arena->execute([&] { tbb::this_task_arena::isolate(loop); });
 }
 
@@ -74,7 +74,7 @@ Background::Background() : state_(std::make_unique<State>()) {}
 Background::~Background() {
   try {
     wait();
-  } catch (...) {  // nobody is left to hear it
+  } catch (...) {  // documented as lost
   }
 }
 

@@ -1,5 +1,5 @@
-// The only door to threads. Work is split by size, never by thread count, and partial results are
-// joined in index order, so that one thread and many give the same bits.
+// The only entry point to threads. Work is split by size, never by thread count, and partial
+// results are combined in index order, so that results do not depend on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -10,20 +10,20 @@
 
 namespace longhand {
 
-/// Number of threads that parallel_for may use; at first, the cores this process may run on.
+/// Number of threads that parallel_for may use. Default: the cores this process may run on.
 int threads();
 
-/// Sets it. n >= 1, and may exceed the number of cores. Not to be called while work is running.
-/// Throws ConfigError for n < 1, or for n > 1 with an OpenBLAS flavour that is not thread-safe.
+/// Sets the number of threads, n >= 1, which may exceed the number of cores. Must not be called
+/// while work is running. Throws ConfigError for n < 1, or for n > 1 if OpenBLAS is not thread-safe.
 void set_threads(int n);
 
 namespace detail {
 void parallel_blocks(int64_t blocks, void (*run)(void* context, int64_t block), void* context);
 }
 
-/// Calls body(begin, end) for the blocks [0, grain), [grain, 2 grain), … of [0, n), at once where
-/// threads allow. The blocks do not depend on the number of threads. The first exception thrown by
-/// a body is rethrown here. May be nested.
+/// Calls body(begin, end) for the blocks [0, grain), [grain, 2 grain), … of [0, n), in parallel.
+/// The blocks do not depend on the number of threads. The first exception that a body throws is
+/// rethrown here. Calls may be nested.
 template <class F>
 void parallel_for(int64_t n, int64_t grain, F&& body) {
   if (n <= 0) return;
@@ -41,7 +41,7 @@ void parallel_for(int64_t n, int64_t grain, F&& body) {
                           &context);
 }
 
-/// Sum of body(begin, end) over the same blocks, added in index order. T needs += and T{}.
+/// Returns the sum of body(begin, end) over the same blocks, in index order. T needs += and T{}.
 template <class T, class F>
 T parallel_sum(int64_t n, int64_t grain, F&& body) {
   grain = std::max<int64_t>(grain, 1);
@@ -53,17 +53,17 @@ T parallel_sum(int64_t n, int64_t grain, F&& body) {
   return sum;
 }
 
-/// One piece of work that runs beside the caller, such as reading the next batch.
+/// A job that runs in parallel with the caller, such as reading the next batch.
 class Background {
  public:
   Background();
-  /// Waits for the work; what it threw is lost.
+  /// Waits for the job; an exception that it threw is lost.
   ~Background();
 
-  /// Starts work. The piece before it must have been waited for.
+  /// Starts a job. The previous one must have been waited for.
   void run(std::function<void()> work);
-  /// Returns when the work is done (having run it here if no thread was free) and rethrows what it
-  /// threw. Returns at once if none was started.
+  /// Returns when the job is done (running it on this thread if no other was free) and rethrows
+  /// what it threw. Returns at once if none was started.
   void wait();
 
  private:

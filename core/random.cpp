@@ -38,11 +38,11 @@ void fill_by_index(Tensor& out, F f) {
 
 }  // namespace
 
-// The seed is mixed, so that seeds 0, 1, 2 … do not give related keys.
+// The seed is hashed, so that seeds 0, 1, 2, … do not give related keys.
 Generator::Generator(uint64_t seed) : state_{seed, 0} { *this = fork(uint64_t{0}); }
 
 Generator Generator::fork(uint64_t name) const {
-  // Another key than block()'s, so that children and numbers never come from the same words.
+  // A different key than block()'s, so that children and numbers never use the same words.
   const auto r = philox(state_.key ^ 0x9e3779b97f4a7c15u, name, state_.stream);
   return from_state({join(r[0], r[1]), join(r[2], r[3])});
 }
@@ -66,13 +66,14 @@ double Generator::uniform(uint64_t index) const { return to_unit(bits(index)); }
 
 double Generator::normal(uint64_t index) const {
   const auto r = block(index);
-  // 1 - u is never 0, so the logarithm is finite
+  // 1 - u is never 0, so the logarithm is finite.
   const double radius = std::sqrt(-2 * std::log(1 - to_unit(join(r[0], r[1]))));
   return radius * std::cos(2 * std::numbers::pi * to_unit(join(r[2], r[3])));
 }
 
 uint64_t RandomStream::below(uint64_t bound) {
-  // Lemire's method: the high half of bits * bound, rejecting the few low halves that are too many.
+  // Lemire 2019: the high half of bits * bound; rejecting the lowest 2^64 mod bound values of the
+  // low half makes it unbiased.
   for (;;) {
     const unsigned __int128 product = static_cast<unsigned __int128>(bits()) * bound;
     const uint64_t low = static_cast<uint64_t>(product);

@@ -1,5 +1,5 @@
 // Counter-based random numbers (Philox4x32-10): number i of a stream depends on (key, i) alone, so
-// any thread may compute any of them, and a state to save is a key and a counter.
+// any thread may compute any of them, and the state to save is a key and a counter.
 #pragma once
 
 #include <array>
@@ -10,13 +10,13 @@
 
 namespace longhand {
 
-/// An immutable source of random numbers, addressed by index. Different generators made by fork()
-/// are independent.
+/// An immutable source of random numbers, addressed by index. Generators obtained by fork() with
+/// different names are independent.
 class Generator {
  public:
   explicit Generator(uint64_t seed);
 
-  /// An independent generator named by a number or a text.
+  /// Returns an independent generator, identified by a number or a string.
   Generator fork(uint64_t name) const;
   Generator fork(std::string_view name) const;
 
@@ -29,7 +29,7 @@ class Generator {
   /// Standard normal (Box-Muller).
   double normal(uint64_t index) const;
 
-  /// What to save; Generator::from_state gives the generator back.
+  /// The state to save; from_state() restores the generator.
   struct State {
     uint64_t key, stream;
     friend bool operator==(const State&, const State&) = default;
@@ -43,7 +43,7 @@ class Generator {
   State state_;
 };
 
-/// A generator read one number after the other, for when their count is not known beforehand.
+/// A generator read sequentially, for when the number of draws is not known in advance.
 class RandomStream {
  public:
   explicit RandomStream(const Generator& generator, uint64_t position = 0)
@@ -53,12 +53,12 @@ class RandomStream {
   /// Uniform on [0, 1).
   double uniform() { return generator_.uniform(position_++); }
   double normal() { return generator_.normal(position_++); }
-  /// Uniform on 0 … bound-1, without bias. bound >= 1.
+  /// Uniform on the integers 0 … bound-1, without bias. bound >= 1.
   uint64_t below(uint64_t bound);
-  /// How many numbers were drawn.
+  /// The index of the next number: those drawn so far, plus the initial position.
   uint64_t position() const { return position_; }
 
-  /// Puts a random-access range in a uniformly random order (Fisher-Yates).
+  /// Shuffles a random-access range uniformly (Fisher-Yates).
   template <class Range>
   void shuffle(Range& range) {
     for (uint64_t i = range.size(); i > 1; --i) std::swap(range[i - 1], range[below(i)]);
@@ -70,7 +70,7 @@ class RandomStream {
 };
 
 /// Fills a float tensor with low + (high - low) * uniform, or mean + std * normal. Element i, in
-/// row-major order, comes from index i, whatever the dtype and the strides.
+/// row-major order, is drawn at index i, for any dtype and strides.
 void fill_uniform(Tensor& out, const Generator& generator, double low = 0, double high = 1);
 void fill_normal(Tensor& out, const Generator& generator, double mean = 0, double std = 1);
 

@@ -20,13 +20,14 @@ int64_t Shape::numel() const {
 }
 
 void Shape::push_back(int64_t size) {
-  check<ShapeError>(rank_ < max_rank, "shape: more than ", max_rank, " axes");
+  check<ShapeError>(rank_ < max_rank, "shape: expected at most ", max_rank, " axes, got more");
   sizes_[rank_++] = size;
 }
 
 Shape Shape::with_axis(int axis, int64_t size) const {
   const int at = axis < 0 ? axis + rank_ + 1 : axis;
-  check<ShapeError>(at >= 0 && at <= rank_, "shape: no place ", axis, " for a new axis in ", *this);
+  check<ShapeError>(at >= 0 && at <= rank_, "shape: expected a position from ", -rank_ - 1, " to ",
+                    rank_, " for a new axis of ", *this, ", got ", axis);
   Shape out;
   for (int i = 0; i < at; ++i) out.push_back(sizes_[i]);
   out.push_back(size);
@@ -43,7 +44,7 @@ Shape Shape::without_axis(int axis) const {
 }
 
 void Shape::bad_axis(int axis) const {
-  throw ShapeError(concat_message("axis ", axis, " does not exist in shape ", *this));
+  throw ShapeError(concat_message("axis ", axis, " is out of range for shape ", *this));
 }
 
 Strides contiguous_strides(const Shape& shape) {
@@ -63,7 +64,7 @@ Shape broadcast_shape(const Shape& a, const Shape& b, const char* what) {
   for (int i = 1; i <= shorter.rank(); ++i) {
     const int64_t x = longer[-i], y = shorter[-i];
     check<ShapeError>(x == y || x == 1 || y == 1, what, ": shapes ", a, " and ", b,
-                      " do not broadcast");
+                      " cannot be broadcast together");
     out[-i] = x == 1 ? y : x;
   }
   return out;

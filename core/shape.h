@@ -1,4 +1,4 @@
-// Shape: the sizes (or strides) of a tensor's axes, stored inline.
+// Shape: the sizes, or strides, of a tensor's axes, stored inline.
 #pragma once
 
 #include <array>
@@ -15,12 +15,12 @@ class Shape {
   static constexpr int max_rank = 6;
 
   Shape() = default;
-  /// Throws ShapeError beyond max_rank.
+  /// Throws ShapeError for more than max_rank sizes.
   Shape(std::initializer_list<int64_t> sizes);
   explicit Shape(std::span<const int64_t> sizes);
 
   int rank() const { return rank_; }
-  /// Size of an axis; negative axes count from the end. Throws ShapeError if there is no such axis.
+  /// Size of an axis; negative axes count from the end. Throws ShapeError if axis is out of range.
   int64_t operator[](int axis) const { return sizes_[index(axis)]; }
   int64_t& operator[](int axis) { return sizes_[index(axis)]; }
   /// Product of the sizes.
@@ -30,11 +30,11 @@ class Shape {
   const int64_t* end() const { return sizes_.data() + rank_; }
 
   void push_back(int64_t size);
-  /// A copy with one more axis of the given size before `axis`, or with `axis` taken out.
+  /// Returns a copy with a new axis of the given size inserted before `axis`, or without `axis`.
   Shape with_axis(int axis, int64_t size) const;
   Shape without_axis(int axis) const;
 
-  /// The axis as 0 … rank-1; throws ShapeError if there is no such axis.
+  /// Returns the axis as 0 … rank-1. Throws ShapeError if it is out of range.
   int index(int axis) const {
     const int i = axis < 0 ? axis + rank_ : axis;
     if (i < 0 || i >= rank_) [[unlikely]]
@@ -58,10 +58,10 @@ class Shape {
 
 using Strides = Shape;
 
-/// Strides of a row-major dense tensor of this shape, in elements.
+/// Returns the strides, in elements, of a row-major dense tensor of this shape.
 Strides contiguous_strides(const Shape& shape);
 
-/// The shape that both broadcast to: axes are aligned at the end, and a size of 1 stretches.
+/// Returns the shape that both broadcast to: axes are aligned at the end, sizes of 1 are repeated.
 /// Throws ShapeError naming `what` and both shapes if there is none.
 Shape broadcast_shape(const Shape& a, const Shape& b, const char* what = "broadcast");
 

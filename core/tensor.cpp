@@ -9,8 +9,8 @@
 namespace longhand {
 namespace {
 
-// The axes with the largest stride first. Axes of size 1 and broadcast axes (stride 0) say nothing
-// about the order of memory and keep their places.
+// The axes in descending order of their strides. Axes of size 1 and broadcast axes (stride 0) do
+// not affect the memory order and keep their positions.
 std::vector<int> memory_order(const Shape& shape, const Strides& strides) {
   std::vector<int> places;
   for (int i = 0; i < shape.rank(); ++i)
@@ -31,7 +31,7 @@ bool is_row_major(const Shape& shape, const Strides& strides) {
     row_major = row_major && (shape[i] == 1 || strides[i] == step);
     step *= shape[i];
   }
-  return row_major || step == 0;  // nothing lies in any order
+  return row_major || step == 0;  // without elements, any order is row-major
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ Tensor Tensor::empty(const Shape& shape, DType dtype) {
     check<ShapeError>(size >= 0, "tensor: negative size in shape ", shape);
     too_large |= __builtin_mul_overflow(bytes, size, &bytes);
   }
-  check<ShapeError>(!too_large, "tensor: shape ", shape, " exceeds all memory");
+  check<ShapeError>(!too_large, "tensor: the bytes of shape ", shape, " exceed 64-bit integers");
   Tensor out;
   out.storage_ = std::make_shared<Storage>(static_cast<size_t>(bytes));
   out.shape_ = shape;
@@ -86,7 +86,7 @@ Tensor Tensor::view(const Shape& shape, const Strides& strides, int64_t offset) 
 Tensor Tensor::reshape(Shape shape) const {
   const Tensor view = try_reshape(shape);
   check<ShapeError>(view.defined(), "reshape: ", shape_, " with strides ", strides_,
-                    " has no view as ", shape, "; call contiguous() first");
+                    " cannot be viewed as ", shape, "; call contiguous() first");
   return view;
 }
 
@@ -96,17 +96,18 @@ Tensor Tensor::try_reshape(Shape shape) const {
     if (shape[i] >= 0) {
       known *= shape[i];
     } else {
-      check<ShapeError>(shape[i] == -1 && unknown < 0, "reshape: sizes of ", shape,
-                        " must be positive, but for one -1");
+      check<ShapeError>(shape[i] == -1 && unknown < 0,
+                        "reshape: expected sizes of at least 0 and at most one -1, got ", shape);
       unknown = i;
     }
   }
   if (unknown >= 0) shape[static_cast<int>(unknown)] = known ? numel() / known : 0;
-  check<ShapeError>(shape.numel() == numel(), "reshape: ", shape_, " does not fill ", shape);
+  check<ShapeError>(shape.numel() == numel(), "reshape: ", shape_, " and ", shape,
+                    " differ in the number of elements");
   if (numel() == 0 || is_contiguous()) return view(shape, contiguous_strides(shape), offset_);
 
-  // Axes of size 1 are left out; then groups of old axes are matched with groups of new axes of the
-  // same number of elements, where the old ones must merge into one evenly strided axis.
+  // Axes of size 1 are dropped. Then groups of old axes are matched with groups of new axes that
+  // have the same number of elements; the old ones must merge into one axis of constant stride.
   Shape old_sizes;
   Strides old_strides;
   for (int i = 0; i < rank(); ++i) {
@@ -135,7 +136,7 @@ Tensor Tensor::try_reshape(Shape shape) const {
     new_begin = new_end;
     old_begin = old_end;
   }
-  for (; new_begin < shape.rank(); ++new_begin) strides[new_begin] = 1;  // sizes of 1 are left
+  for (; new_begin < shape.rank(); ++new_begin) strides[new_begin] = 1;  // only sizes of 1 remain
   return view(shape, strides, offset_);
 }
 
@@ -148,14 +149,14 @@ Tensor Tensor::transpose(int a, int b) const {
 }
 
 Tensor Tensor::permute(std::span<const int> order) const {
-  check<ShapeError>(static_cast<int>(order.size()) == rank(), "permute: ", order.size(),
-                    " axes given for shape ", shape_);
+  check<ShapeError>(static_cast<int>(order.size()) == rank(), "permute: expected ", rank(),
+                    " axes for shape ", shape_, ", got ", order.size());
   Shape shape = shape_;
   Strides strides = strides_;
   unsigned seen = 0;
   for (int i = 0; i < rank(); ++i) {
     const int from = shape_.index(order[i]);
-    check<ShapeError>(!(seen >> from & 1), "permute: axis ", from, " is named twice");
+    check<ShapeError>(!(seen >> from & 1), "permute: axis ", from, " is given twice");
     seen |= 1u << from;
     shape[i] = shape_[from];
     strides[i] = strides_[from];
@@ -167,8 +168,9 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t end, int64_t step) const {
   const int64_t n = size(axis);
   if (begin < 0) begin += n;
   if (end < 0) end += n;
-  check<ShapeError>(0 <= begin && begin <= end && end <= n && step >= 1, "slice: ", begin, " … ",
-                    end, " step ", step, " of axis ", axis, " of ", shape_);
+  check<ShapeError>(0 <= begin && begin <= end && end <= n && step >= 1,
+                    "slice: expected 0 <= begin <= end <= ", n, " and step >= 1 along axis ", axis,
+                    " of ", shape_, ", got begin ", begin, ", end ", end, " and step ", step);
   Shape shape = shape_;
   Strides strides = strides_;
   shape[axis] = (end - begin + step - 1) / step;
@@ -179,19 +181,19 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t end, int64_t step) const {
 Tensor Tensor::select(int axis, int64_t index) const {
   const int64_t n = size(axis);
   if (index < 0) index += n;
-  check<ShapeError>(0 <= index && index < n, "select: index ", index, " of axis ", axis, " of ",
-                    shape_);
+  check<ShapeError>(0 <= index && index < n, "select: index ", index,
+                    " is out of range along axis ", axis, " of ", shape_);
   return view(shape_.without_axis(axis), strides_.without_axis(axis),
               offset_ + index * strides_[axis]);
 }
 
 Tensor Tensor::expand(const Shape& shape) const {
-  check<ShapeError>(shape.rank() >= rank(), "expand: ", shape_, " to ", shape);
+  check<ShapeError>(shape.rank() >= rank(), "expand: ", shape_, " cannot be broadcast to ", shape);
   Strides strides = shape;
   for (int i = 1; i <= shape.rank(); ++i) {
     const int64_t from = i <= rank() ? shape_[-i] : 1;
     check<ShapeError>(from == shape[-i] || (from == 1 && shape[-i] >= 0), "expand: ", shape_,
-                      " to ", shape);
+                      " cannot be broadcast to ", shape);
     strides[-i] = i <= rank() && from == shape[-i] ? strides_[-i] : 0;
   }
   return view(shape, strides, offset_);
@@ -200,13 +202,14 @@ Tensor Tensor::expand(const Shape& shape) const {
 Tensor Tensor::unsqueeze(int axis) const {
   const Shape shape = shape_.with_axis(axis, 1);
   const int at = shape.index(axis);
-  // The stride an axis outside of `at` would have if it were row-major: keeps is_contiguous simple.
+  // The stride that the new axis would have in a row-major tensor, which keeps is_row_major simple.
   const int64_t stride = at < rank() ? strides_[at] * shape_[at] : 1;
   return view(shape, strides_.with_axis(at, stride), offset_);
 }
 
 Tensor Tensor::squeeze(int axis) const {
-  check<ShapeError>(size(axis) == 1, "squeeze: axis ", axis, " of ", shape_, " is not 1");
+  check<ShapeError>(size(axis) == 1, "squeeze: expected size 1 along axis ", axis, " of ", shape_,
+                    ", got ", size(axis));
   return view(shape_.without_axis(axis), strides_.without_axis(axis), offset_);
 }
 
@@ -233,7 +236,7 @@ Tensor Tensor::to(DType dtype) const {
 }
 
 double Tensor::item() const {
-  check<ShapeError>(numel() == 1, "item: shape ", shape_, " has more than one element");
+  check<ShapeError>(numel() == 1, "item: expected one element, got shape ", shape_);
   return dispatch_any(dtype_, [&]<class T>() { return static_cast<double>(*data<T>()); });
 }
 
@@ -251,8 +254,8 @@ void Tensor::fill(double value) {
 }
 
 Strides dense_strides(const Shape& shape, const Strides& like) {
-  check<ShapeError>(shape.rank() == like.rank(), "tensor: strides ", like, " cannot order shape ",
-                    shape);
+  check<ShapeError>(shape.rank() == like.rank(), "tensor: strides ", like, " and shape ", shape,
+                    " differ in rank");
   const std::vector<int> order = memory_order(shape, like);
   Strides strides = shape;
   int64_t step = 1;
@@ -264,7 +267,8 @@ Strides dense_strides(const Shape& shape, const Strides& like) {
 }
 
 void copy_into(Tensor& out, const Tensor& in) {
-  check<ShapeError>(out.shape() == in.shape(), "copy: ", in.shape(), " into ", out.shape());
+  check<ShapeError>(out.shape() == in.shape(), "copy: expected equal shapes, got a source ",
+                    in.shape(), " and a destination ", out.shape());
   dispatch_any(out.dtype(), [&]<class To>() {
     dispatch_any(in.dtype(), [&]<class From>() {
       kernels::elementwise<To>(

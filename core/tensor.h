@@ -1,4 +1,4 @@
-// Tensor: a handle on shared memory with a shape, strides and an offset.
+// Tensor: a handle to shared memory with a shape, strides and an offset.
 #pragma once
 
 #include <algorithm>
@@ -14,27 +14,27 @@
 namespace longhand {
 
 /// Copying a Tensor shares its memory; clone() copies it. Views (reshape, permute, slice, expand)
-/// are O(1) and share memory too. A const Tensor hands out const pointers. Everything that is given
-/// a shape, axis or dtype that does not fit throws ShapeError.
+/// are O(1) and share memory too. A const Tensor gives const pointers only. Member functions throw
+/// ShapeError if a shape, axis, index or dtype is invalid.
 ///
-/// A tensor is `dense` when its elements fill their memory without holes in some order of the axes;
-/// operations keep that order for their results, so a permuted input gives a permuted result and
+/// A tensor is dense if its elements fill their memory without holes in some order of the axes.
+/// Operations keep that order for their results, so a permuted input gives a permuted result and
 /// nothing needs to be copied.
 class Tensor {
  public:
-  /// An undefined tensor: no memory, not even a shape to speak of.
+  /// An undefined tensor: it has no memory, and its shape is meaningless.
   Tensor() = default;
 
   /// Uninitialised memory, row-major.
   static Tensor empty(const Shape& shape, DType dtype = DType::f32);
-  /// Uninitialised memory whose axes lie in memory in the same order as those of `like`, which has
-  /// the same rank.
+  /// Uninitialised dense memory with the axes in the same order as those of the strides `like`,
+  /// which have the same rank.
   static Tensor empty_ordered(const Shape& shape, DType dtype, const Strides& like);
   static Tensor zeros(const Shape& shape, DType dtype = DType::f32);
   static Tensor full(const Shape& shape, double value, DType dtype = DType::f32);
   /// A rank-0 tensor.
   static Tensor scalar(double value, DType dtype = DType::f32) { return full({}, value, dtype); }
-  /// A copy of row-major values; their number must be shape.numel().
+  /// A copy of the values, in row-major order; their number must be shape.numel().
   template <class T>
   static Tensor from(std::span<const T> values, const Shape& shape);
   template <class T>
@@ -53,45 +53,45 @@ class Tensor {
 
   /// Row-major without holes.
   bool is_contiguous() const;
-  /// Without holes in some order of the axes (see above).
+  /// Without holes in some order of the axes; see above.
   bool is_dense() const;
 
-  /// The same elements in row-major order under another shape; one size may be -1. A view: throws
-  /// if the strides do not allow one.
+  /// A view of the same elements, in row-major order, with another shape. One size may be -1 and
+  /// is then inferred. Throws if the strides do not allow a view.
   Tensor reshape(Shape shape) const;
-  /// The same, but an undefined tensor where the strides do not allow a view.
+  /// As reshape(), but returns an undefined tensor if the strides do not allow a view.
   Tensor try_reshape(Shape shape) const;
   /// Swaps two axes.
   Tensor transpose(int a, int b) const;
-  /// Axis i of the result is axis order[i] of this.
+  /// Axis i of the result is axis order[i] of this tensor.
   Tensor permute(std::span<const int> order) const;
   Tensor permute(std::initializer_list<int> order) const {
     return permute(std::span<const int>(order.begin(), order.size()));
   }
-  /// Elements begin, begin + step, … below end along an axis. begin and end may be negative, to
-  /// count from the back; step >= 1.
+  /// Elements begin, begin + step, … below end along an axis. Negative begin and end count from
+  /// the end; step >= 1.
   Tensor slice(int axis, int64_t begin, int64_t end, int64_t step = 1) const;
-  /// One index of an axis, which goes away.
+  /// The elements at one index of an axis, which is removed.
   Tensor select(int axis, int64_t index) const;
-  /// Broadcasts to a shape with stride 0.
+  /// Broadcasts to a shape; repeated axes have stride 0.
   Tensor expand(const Shape& shape) const;
   Tensor unsqueeze(int axis) const;
   Tensor squeeze(int axis) const;
-  /// The axes permuted so that strides fall: row-major if the tensor is dense.
+  /// The axes permuted to descending strides: row-major if the tensor is dense.
   Tensor in_memory_order() const;
 
-  /// This if it is row-major, else a row-major copy.
+  /// This tensor if it is row-major, otherwise a row-major copy.
   Tensor contiguous() const;
-  /// A copy with memory of its own, in the same order of axes.
+  /// A copy with its own memory and the same order of axes.
   Tensor clone() const;
-  /// A copy converted to another dtype, or this if it has it. Floats are truncated to integers.
+  /// A copy converted to a dtype, or this tensor if it has it. Floats are truncated to integers.
   Tensor to(DType dtype) const;
 
-  /// No other tensor shares the memory: it may be written without anyone noticing.
+  /// Whether no other tensor shares the memory, which may then be overwritten.
   bool unique() const { return storage_.use_count() == 1; }
   bool shares_memory_with(const Tensor& other) const { return storage_ == other.storage_; }
 
-  /// The first element. Throws if T is not the dtype.
+  /// A pointer to the first element. Throws if T does not match the dtype.
   template <class T>
   T* data() {
     return const_cast<T*>(static_cast<const Tensor*>(this)->data<T>());
@@ -99,15 +99,15 @@ class Tensor {
   template <class T>
   const T* data() const;
 
-  /// The only element, as a number.
+  /// The only element. Throws if there is not exactly one.
   double item() const;
-  /// One element, as a number; for tests and messages, not for loops.
+  /// The element at an index; for tests and messages, not for loops.
   double at(std::initializer_list<int64_t> index) const;
   /// All elements in row-major order.
   template <class T>
   std::vector<T> to_vector() const;
 
-  /// Writes every element.
+  /// Sets every element.
   void fill(double value);
 
  private:
@@ -120,20 +120,20 @@ class Tensor {
   DType dtype_ = DType::f32;
 };
 
-/// The strides that Tensor::empty_ordered gives: dense, with the axes in the order of `like`.
+/// Returns the strides of Tensor::empty_ordered: dense, with the axes in the order of `like`.
 Strides dense_strides(const Shape& shape, const Strides& like);
 
 /// out = in, element by element, converting the dtype. Shapes must be equal.
 void copy_into(Tensor& out, const Tensor& in);
 inline void copy_into(Tensor&& out, const Tensor& in) { copy_into(out, in); }
 
-/// Equal dtype, shape and bits; true for two NaN of the same bits.
+/// Whether dtypes, shapes and bits are equal; true for two NaN of the same bits.
 bool identical(const Tensor& a, const Tensor& b);
 
 template <class T>
 Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
-  check<ShapeError>(static_cast<int64_t>(values.size()) == shape.numel(), "tensor: ", values.size(),
-                    " values do not fill shape ", shape);
+  check<ShapeError>(static_cast<int64_t>(values.size()) == shape.numel(), "tensor: expected ",
+                    shape.numel(), " values for shape ", shape, ", got ", values.size());
   Tensor out = empty(shape, dtype_of<T>);
   std::copy(values.begin(), values.end(), out.data<T>());
   return out;
@@ -142,7 +142,7 @@ Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
 template <class T>
 const T* Tensor::data() const {
   check<ShapeError>(defined(), "tensor: an undefined tensor has no data");
-  check<ShapeError>(dtype_of<T> == dtype_, "tensor: dtype is ", dtype_, ", read as ", dtype_of<T>);
+  check<ShapeError>(dtype_of<T> == dtype_, "tensor: cannot read ", dtype_, " as ", dtype_of<T>);
   return reinterpret_cast<const T*>(storage_->data()) + offset_;
 }
 

@@ -1,9 +1,9 @@
-// Which Longhand this is.
+// The version of the library.
 #pragma once
 
 namespace longhand {
 
-/// "0.1.0": semantic version of the library that is linked.
+/// Returns the semantic version of the linked library, such as "0.1.0".
 const char* version();
 
 }  // namespace longhand

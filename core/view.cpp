@@ -13,12 +13,13 @@ bool is_row_dense(const Tensor& t) {
 Tensor row_dense(const Tensor& t) { return is_row_dense(t) ? t : t.contiguous(); }
 
 void detail::check_row_dense(const Tensor& t) {
-  check<ShapeError>(is_row_dense(t), "rows: strides ", t.strides(), " of ", t.shape(),
-                    " leave holes between the rows");
+  check<ShapeError>(is_row_dense(t), "rows: expected rows without holes between them, got strides ",
+                    t.strides(), " for shape ", t.shape());
 }
 
 bool has_strides(const Tensor& t, const Strides& strides) {
-  check<ShapeError>(t.rank() == strides.rank(), "strides: ", strides, " for shape ", t.shape());
+  check<ShapeError>(t.rank() == strides.rank(), "strides: ", strides, " and shape ", t.shape(),
+                    " differ in rank");
   for (int i = 0; i < t.rank(); ++i)
     if (t.size(i) != 1 && t.strides()[i] != strides[i]) return false;
   return true;
@@ -32,8 +33,8 @@ Tensor with_strides(const Tensor& t, const Strides& strides) {
 }
 
 Tensor with_strides_of(const Tensor& t, const Tensor& like) {
-  check<ShapeError>(t.shape() == like.shape(), "shapes ", t.shape(), " and ", like.shape(),
-                    " must be equal");
+  check<ShapeError>(t.shape() == like.shape(), "expected equal shapes, got ", t.shape(), " and ",
+                    like.shape());
   return with_strides(t, like.strides());
 }
 

@@ -1,4 +1,4 @@
-// What kernels see of tensors: memory, never graphs.
+// The form in which kernels take tensors: memory, never graphs.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace longhand {
 
-/// `count` rows of `width` elements, one after the other.
+/// `count` adjacent rows of `width` elements.
 template <class T>
 struct Rows {
   T* data;
@@ -15,7 +15,7 @@ struct Rows {
   T* operator[](int64_t r) const { return data + r * width; }
 };
 
-/// A matrix whose rows are contiguous and row_stride elements apart. A head of (B, T, H*D) is one.
+/// A matrix of contiguous rows, row_stride elements apart, such as one head of a (B, T, H*D).
 template <class T>
 struct MatrixView {
   T* data;
@@ -23,24 +23,24 @@ struct MatrixView {
   T* operator[](int64_t r) const { return data + r * row_stride; }
 };
 
-/// The tensor itself if its last axis is unit-stride and the axes before it are dense in some
-/// order, else a row-major copy.
+/// Returns the tensor itself if its last axis has stride 1 and the axes before it are dense in some
+/// order, otherwise a row-major copy.
 Tensor row_dense(const Tensor& t);
 
-/// The rows along the last axis of a row_dense tensor, in the order of memory; a scalar is one row
-/// of one element. Tensors with equal strides have equal orders.
+/// Returns the rows along the last axis of a row_dense() tensor, in memory order; a scalar is one
+/// row of one element. Tensors with equal strides have their rows in the same order.
 template <class T>
 Rows<T> rows(Tensor& t);
 template <class T>
 Rows<const T> rows(const Tensor& t);
 
-/// Whether these are the strides of a tensor; where a size is 1 they do not matter.
+/// Whether a tensor has these strides; those of axes of size 1 are ignored.
 bool has_strides(const Tensor& t, const Strides& strides);
 
-/// The tensor itself if it has these strides (of a dense tensor), else a copy that has.
+/// Returns the tensor itself if it has these strides, which must be dense, otherwise a copy.
 Tensor with_strides(const Tensor& t, const Strides& strides);
 
-/// The tensor itself if it has these strides (where they matter), else a copy that has.
+/// As with_strides(), with the strides of `like`, a dense tensor of the same shape.
 Tensor with_strides_of(const Tensor& t, const Tensor& like);
 
 namespace detail {

@@ -33,7 +33,7 @@ Task make_copying(const CopyOptions& o, uint64_t seed) {
     tokens[places] = static_cast<int32_t>(symbols + 1);
     int64_t done = 0;
     for (int64_t i = 0; done < count; ++i) {
-      // of the places left, each set of as many as there are symbols left is equally likely
+      // Selection sampling: every choice of `count` places is equally likely.
       if (scattered && static_cast<int64_t>(random.below(places - i)) >= count - done) continue;
       tokens[i] = static_cast<int32_t>(1 + random.below(symbols));
       targets[places + 1 + done++] = tokens[i];

@@ -1,4 +1,4 @@
-// What the tasks copy and selective_copy share.
+// Common to the tasks copy and selective_copy.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Dataset: examples by index. Task: three of them and what a model must know.
+// Dataset: examples by index. Task: three datasets, and the properties that a model needs.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,28 @@
 
 namespace longhand::data {
 
-/// Targets with this value count for nothing.
+/// Targets with this value are ignored.
 inline constexpr int32_t ignore_index = -100;
 
 struct Batch {
   Tensor tokens;   // (B, N) i32, padded with 0 at the end
   Tensor targets;  // i32: (B) classes of sequences, or (B, N) classes of tokens
-  Tensor lengths;  // (B) i32, real tokens; undefined if no sequence is padded
+  Tensor lengths;  // (B) i32, tokens without padding; undefined if no sequence is padded
 };
 
-/// Examples by index, without state: any thread may ask for any of them, and gets the same bits.
+/// Examples by index, without state: any thread may read any of them and gets the same bits.
 class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;
-  /// Tokens of one example, for bucketing by length.
+  /// The number of tokens of an example, for bucketing by length.
   virtual int64_t length(int64_t index) const = 0;
-  /// The examples as one batch, padded to the longest of them. Throws DataError for data that
+  /// Returns the examples as a batch, padded to the longest of them. Throws DataError if data
   /// cannot be read or is out of range.
   virtual Batch collate(std::span<const int64_t> indices) const = 0;
 };
 
-/// What a model must know of a task.
+/// The properties of a task that a model needs.
 struct TaskInfo {
   std::string name{};
   int64_t vocabulary = 0;  // tokens are 0 … vocabulary-1
@@ -42,7 +42,7 @@ struct TaskInfo {
   bool per_token = false;  // targets are (B, N), not (B)
   bool causal = false;     // the target of a token is a later token: the model must not look ahead
   bool bytes = false;      // tokens are bytes of text: bits per byte is a metric
-  int64_t max_length = 0;  // no example is longer
+  int64_t max_length = 0;  // of all examples
 };
 
 struct Task {
@@ -52,7 +52,7 @@ struct Task {
   const Dataset& split(const std::string& name) const;
 };
 
-/// The tasks that make_task() knows, in the order of tasks.def.
+/// The names of all tasks, in the order of tasks.def.
 std::vector<std::string> task_names();
 /// One line about a task. Throws ConfigError for an unknown name, as the functions below do.
 std::string task_summary(const std::string& name);
@@ -68,8 +68,8 @@ std::optional<TaskInfo> check_task(const Options& section, int64_t max_length = 
 /// files that are missing or damaged.
 Task make_task(const Options& section, uint64_t seed, int64_t max_length = 0);
 
-/// A hash of the first `limit` examples of a dataset (all if 0): tokens, targets and lengths, the
-/// same on every machine. 32 hexadecimal digits (XXH3-128).
+/// Returns a hash of the first `limit` examples of a dataset (all if 0): of tokens, targets and
+/// lengths, the same on every machine. 32 hexadecimal digits (XXH3-128).
 std::string content_hash(const Dataset& dataset, int64_t limit = 0);
 
 }  // namespace longhand::data

@@ -27,7 +27,7 @@ constexpr std::string_view temporary_prefix = ".tmp-";
   throw DataError(concat_message(path.string(), ": ", what, ": ", std::strerror(error)));
 }
 
-// An open file that closes itself.
+// An open file, closed by the destructor.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -36,8 +36,8 @@ class Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
 
   int get() const { return fd_; }
-  // 0 or what went wrong: a close may be the first to report that a write failed. The descriptor is
-  // gone in any case, after EINTR too.
+  // Returns 0 or the error: close() may be the first to report that a write failed. The descriptor
+  // is closed in any case, even after EINTR.
   int close() {
     if (fd_ < 0) return 0;
     const int result = ::close(fd_);
@@ -67,12 +67,12 @@ int fsync_retrying(int fd) {
 void sync_directory(const fs::path& directory) {
   const Descriptor fd(open_retrying(directory, O_RDONLY | O_DIRECTORY));
   if (fd.get() < 0) fail(directory, "cannot open the directory", errno);
-  // EINVAL: a file system that cannot sync directories, and needs not
+  // EINVAL: the file system does not support syncing directories, nor need it.
   if (fsync_retrying(fd.get()) != 0 && errno != EINVAL)
     fail(directory, "cannot sync the directory", errno);
 }
 
-// Removes a file unless told that it has found its place.
+// Removes a file unless keep() has been called.
 class Temporary {
  public:
   explicit Temporary(fs::path path) : path_(std::move(path)) {}
@@ -102,8 +102,8 @@ std::vector<std::byte> read_file(const fs::path& path) {
   struct stat status;
   if (::fstat(fd.get(), &status) != 0) fail(path, "cannot read the file", errno);
 
-  // One byte more than the size it claims, so that the end is met without growing; what claims no
-  // size, such as a pipe, is read too.
+  // One byte more than the reported size, so that the end is found without growing the buffer.
+  // Files that report no size, such as pipes, are read too.
   std::vector<std::byte> bytes(static_cast<size_t>(status.st_size) + 1);
   size_t size = 0;
   for (;;) {
@@ -124,7 +124,7 @@ void write_file_durably(const fs::path& path, std::span<const std::byte> bytes) 
   const fs::path temporary = directory / concat_message(temporary_prefix, ::getpid(), '-', count++,
                                                         '-', path.filename().string());
 
-  // A file of this name can only be one that a process of the same number left behind.
+  // A file of this name can only be left over from an earlier process with the same id.
   ::unlink(temporary.c_str());
   Descriptor fd(open_retrying(temporary, O_WRONLY | O_CREAT | O_EXCL, 0666));
   if (fd.get() < 0) fail(path, "cannot create the file", errno);
@@ -169,7 +169,7 @@ std::string hex(const Digest& digest) {
 }
 
 struct Digester::State {
-  // aligned as XXH3 wants it
+  // aligned as XXH3 requires
   XXH3_state_t xxh;
 };
 

@@ -1,5 +1,4 @@
-// Whole files: reading them, replacing them so that a crash leaves the old or the new one, and
-// digests that show damage.
+// Whole files: reading, crash-safe replacement, and digests that detect damage.
 #pragma once
 
 #include <array>
@@ -12,26 +11,27 @@
 
 namespace longhand::data {
 
-/// All bytes of a file. Throws DataError if it is missing, a directory or cannot be read.
+/// Returns all bytes of a file. Throws DataError if it is missing, a directory or unreadable.
 std::vector<std::byte> read_file(const std::filesystem::path& path);
 
-/// Puts a file in the place of `path`, such that after a crash at any moment, of the machine too,
-/// the old file is there or the new one, whole; once this returns it is the new one. Its directory
-/// must exist. Throws DataError with the system's reason; the old file is then untouched and
-/// nothing is left behind, except that if the very last step fails (making the rename durable) the
-/// new file is already in place.
+/// Replaces the file `path` so that after a crash of the process or the machine at any moment,
+/// either the old or the new file exists, complete; after this function returns it is the new one.
+/// The directory must exist. Throws DataError with the system's reason; the old file is then
+/// unchanged and no temporary file remains, unless the last step fails (making the rename durable),
+/// when the new file is already in place.
 void write_file_durably(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
-/// Removes what processes killed in write_file_durably() left in a directory. Files of processes
-/// that still run on this machine stay. Not to be called while this process writes there.
+/// Removes temporary files that processes killed in write_file_durably() left in a directory, but
+/// not those of processes that are running on this machine. Must not be called while this process
+/// writes there.
 void remove_stale_temporaries(const std::filesystem::path& directory);
 
-/// XXH3-128, big-endian: it shows damage, not malice.
+/// XXH3-128, big-endian: it detects damage, but not tampering.
 using Digest = std::array<std::byte, 16>;
 /// 32 hexadecimal digits.
 std::string hex(const Digest& digest);
 
-/// A digest of bytes that come in pieces; how they are cut makes no difference.
+/// A digest of bytes given in pieces; how they are split does not affect it.
 class Digester {
  public:
   Digester();

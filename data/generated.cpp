@@ -23,7 +23,7 @@ class Generated : public Dataset {
         size_(size),
         length_(length) {
     std::vector<int32_t> tokens(length_), targets(length_);
-    example(0, tokens, targets);  // throws if the split has none
+    example(0, tokens, targets);  // throws if the split has no examples
   }
 
   int64_t size() const override { return size_; }
@@ -32,7 +32,8 @@ class Generated : public Dataset {
   Batch collate(std::span<const int64_t> indices) const override {
     const int64_t count = static_cast<int64_t>(indices.size());
     for (const int64_t i : indices)
-      check<DataError>(i >= 0 && i < size_, "example ", i, " of a dataset of ", size_);
+      check<DataError>(i >= 0 && i < size_, "example ", i, " is out of range for a dataset of ",
+                       size_, " examples");
     Batch batch{Tensor::empty({count, length_}, DType::i32),
                 Tensor::empty({count, length_}, DType::i32), Tensor()};
     int32_t* const tokens = batch.tokens.data<int32_t>();
@@ -47,7 +48,7 @@ class Generated : public Dataset {
 
  private:
   void example(int64_t index, std::span<int32_t> tokens, std::span<int32_t> targets) const {
-    // a split that has a quarter of what may be drawn is missed so often with probability 1e-125
+    // A split with a quarter of all examples is missed this many times with probability 1e-125.
     constexpr int tries = 1000;
     RandomStream random(examples_.fork(static_cast<uint64_t>(index)));
     for (int i = 0; i < tries; ++i) {
@@ -55,7 +56,7 @@ class Generated : public Dataset {
       if (split_of(tokens) == split_) return;
     }
     throw ConfigError(
-        "data: the options of the task allow so few different examples that a split has none");
+        "data: the task's options allow so few different examples that a split has none");
   }
 
   Split split_of(std::span<const int32_t> tokens) const {

@@ -40,9 +40,10 @@ class InMemory : public Dataset {
   }
 
  private:
-  // Where it stands among the sequences.
+  // The index of an example among all sequences.
   int64_t at(int64_t index) const {
-    check<DataError>(index >= 0 && index < size(), "example ", index, " of a dataset of ", size());
+    check<DataError>(index >= 0 && index < size(), "example ", index,
+                     " is out of range for a dataset of ", size(), " examples");
     return begin_ + index;
   }
 
@@ -67,7 +68,7 @@ void Sequences::remove_last() {
 std::unique_ptr<Dataset> in_memory(std::shared_ptr<const Sequences> sequences, int64_t begin,
                                    int64_t end) {
   check<DataError>(0 <= begin && begin <= end && end <= sequences->size(), "sequences ", begin,
-                   " to ", end, " of ", sequences->size());
+                   " to ", end, " are out of range for ", sequences->size(), " sequences");
   return std::make_unique<InMemory>(std::move(sequences), begin, end);
 }
 

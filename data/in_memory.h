@@ -1,4 +1,4 @@
-// Sequences of tokens below 256, each with a class, in memory at one byte a token.
+// Sequences of tokens below 256, each with a class, in memory with one byte per token.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace longhand::data {
 
-/// The sequences, one after the other.
+/// The sequences, stored contiguously.
 class Sequences {
  public:
   int64_t size() const { return static_cast<int64_t>(targets_.size()); }
@@ -28,11 +28,11 @@ class Sequences {
   std::vector<int32_t> targets_;
 };
 
-/// Some of them, begin … end-1, as a dataset, padded with 0. The lengths of a batch tell padding
-/// from tokens 0.
+/// Returns sequences begin … end-1 as a dataset, padded with 0. The lengths of a batch distinguish
+/// padding from tokens 0.
 std::unique_ptr<Dataset> in_memory(std::shared_ptr<const Sequences> sequences, int64_t begin,
                                    int64_t end);
-/// All of them.
+/// Returns all sequences as a dataset.
 std::unique_ptr<Dataset> in_memory(Sequences sequences);
 
 }  // namespace longhand::data

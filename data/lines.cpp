@@ -17,8 +17,8 @@ bool is_folder(const std::filesystem::path& path) {
 
 void for_each_line(const std::filesystem::path& path,
                    const std::function<void(int64_t number, std::string_view line)>& visit) {
-  // a folder can be opened as a file; only reading it fails, and without a reason
-  check<DataError>(!is_folder(path), path.string(), ": a file is wanted, this is a folder");
+  // A folder can be opened as a file; only reading it fails, without a reason.
+  check<DataError>(!is_folder(path), path.string(), ": expected a file, got a folder");
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   check<DataError>(in.is_open(), path.string(), ": cannot be opened: ", std::strerror(errno));

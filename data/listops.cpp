@@ -15,7 +15,7 @@ constexpr std::array<std::string_view, 4> operator_names = {"[MIN", "[MAX", "[ME
 bool is_digit(uint8_t token) { return token >= digit && token < min; }
 bool is_operator(uint8_t token) { return token >= min && token < close; }
 
-// Sorts the values when it must.
+// Returns the value of an operator; sorts its arguments for the median.
 int apply(uint8_t op, std::span<uint8_t> values) {
   const size_t n = values.size();
   switch (op) {
@@ -25,7 +25,7 @@ int apply(uint8_t op, std::span<uint8_t> values) {
       return *std::max_element(values.begin(), values.end());
     case med:
       std::sort(values.begin(), values.end());
-      return (values[(n - 1) / 2] + values[n / 2]) / 2;  // the same one twice if n is odd
+      return (values[(n - 1) / 2] + values[n / 2]) / 2;  // the same value twice if n is odd
     default: {
       int sum = 0;
       for (const uint8_t v : values) sum = (sum + v) % 10;
@@ -43,7 +43,7 @@ uint8_t token_of(std::string_view word) {
   return static_cast<uint8_t>(min + (op - operator_names.begin()));
 }
 
-// Follows the words of an expression. In the form with parentheses an operator of n arguments has
+// Parses the words of an expression. In the form with parentheses, an operator of n arguments has
 // n + 1 "(" before it, and a ")" after each argument and after its close.
 class Parser {
  public:
@@ -59,9 +59,9 @@ class Parser {
       if (closes_operator) end_operator();
       return;
     }
-    check<DataError>(awaits_ == Awaits::any, "')' is missing before it");
+    check<DataError>(awaits_ == Awaits::any, "')' is missing before this word");
     if (word == "(") {
-      check<DataError>(parentheses_, "parentheses that do not begin at the start");
+      check<DataError>(parentheses_, "parentheses in an expression that does not begin with '('");
       ++pending_;
       return;
     }
@@ -72,7 +72,7 @@ class Parser {
       open_.push_back({pending_, 0});
       pending_ = 0;
     } else {
-      check<DataError>(pending_ == 0, "'(' before something that is no operator");
+      check<DataError>(pending_ == 0, "'(' before a word that is not an operator");
       if (token == close) {
         check<DataError>(!open_.empty(), "']' that closes nothing");
         const auto [opened, arguments] = open_.back();
@@ -113,7 +113,7 @@ class Parser {
 
   bool parentheses_;
   bool done_ = false;
-  int64_t pending_ = 0;  // "(" whose operator is yet to come
+  int64_t pending_ = 0;  // "(" whose operator has not been read yet
   Awaits awaits_ = Awaits::any;
   std::vector<Open> open_;
 };
@@ -130,7 +130,7 @@ int evaluate(std::span<const uint8_t> tokens) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     const uint8_t token = tokens[i];
     check<DataError>(i == 0 || !open.empty(), "listops: token ", i,
-                     " comes after the end of the expression");
+                     " follows the end of the expression");
     if (is_operator(token)) {
       open.push_back({token, values.size()});
     } else if (token == close) {
@@ -143,7 +143,7 @@ int evaluate(std::span<const uint8_t> tokens) {
       open.pop_back();
     } else {
       check<DataError>(is_digit(token), "listops: token ", i, " is ", int{token},
-                       ", which is no digit, operator or close");
+                       ", which is not a digit, operator or close");
       values.push_back(static_cast<uint8_t>(token - digit));
     }
   }
@@ -194,7 +194,7 @@ bool draw_candidate(const Limits& limits, RandomStream& random, std::vector<uint
   std::vector<int64_t> missing;  // arguments of the open operators
   tokens.clear();
   for (;;) {
-    // One number on 0 … 39 is operator or digit, and which digit: 30 … 39 are a quarter of all.
+    // One number in 0 … 39 selects operator (30 … 39, a quarter of all) or digit, and which digit.
     const bool deepest = static_cast<int64_t>(missing.size()) + 1 >= limits.max_depth;
     const uint64_t drawn = random.below(deepest ? 10 : 40);
     if (drawn >= 30) {
@@ -216,10 +216,10 @@ bool draw_candidate(const Limits& limits, RandomStream& random, std::vector<uint
 
 Sequences generate(const Limits& limits, int64_t count, const Generator& generator) {
   constexpr int64_t block = 64, round = 128 * block;  // candidates
-  constexpr int64_t patience = 1'000'000;             // candidates without a new expression
+  constexpr int64_t patience = 1'000'000;             // most candidates without a new expression
   Sequences kept;
-  // Candidates are compared token by token where their hashes meet, so that which are kept depends
-  // on no hash function.
+  // Candidates with equal hashes are compared token by token, so that the hash function does not
+  // affect which are kept.
   const auto text_of = [&](int64_t i) {
     const auto tokens = kept.tokens(i);
     return std::string_view(reinterpret_cast<const char*>(tokens.data()), tokens.size());
@@ -229,12 +229,12 @@ Sequences generate(const Limits& limits, int64_t count, const Generator& generat
   std::unordered_set<int64_t, decltype(hash), decltype(equal)> seen(0, hash, equal);
 
   std::array<Sequences, round / block> found;
-  int64_t last = 0;  // the candidates up to the newest expression
+  int64_t last = 0;  // candidates drawn up to the latest new expression
   for (int64_t begin = 0; kept.size() < count; begin += round) {
     check<ConfigError>(begin - last <= patience, "listops: only ", kept.size(), " of ", count,
                        " different expressions were found with min_length ", limits.min_length,
                        ", max_length ", limits.max_length, ", max_depth ", limits.max_depth,
-                       " and max_args ", limits.max_args);
+                       " and max_args ", limits.max_args, "; widen these limits");
     parallel_for(round, block, [&](int64_t from, int64_t to) {
       std::vector<uint8_t> tokens;
       Sequences& mine = found[from / block] = {};
@@ -263,17 +263,18 @@ void read_tsv(
   for_each_line(path, [&](int64_t number, std::string_view line) {
     if (number == 1) {
       empty = false;
-      return check<DataError>(line == "Source\tTarget", "the header is '", line.substr(0, 40),
-                              "', 'Source<TAB>Target' is wanted");
+      return check<DataError>(line == "Source\tTarget",
+                              "expected the header 'Source<TAB>Target', got '", line.substr(0, 40),
+                              "'");
     }
     const auto columns = split_columns(line);
-    check<DataError>(columns.size() == 2, columns.size(), " columns, 2 are wanted");
+    check<DataError>(columns.size() == 2, "expected 2 columns, got ", columns.size());
     const auto tokens = parse(columns[0]);
     const uint8_t target = token_of(columns[1]);
-    check<DataError>(is_digit(target), "target '", columns[1].substr(0, 20), "' is no digit");
+    check<DataError>(is_digit(target), "target '", columns[1].substr(0, 20), "' is not a digit");
     visit(number, tokens, target - digit);
   });
-  check<DataError>(!empty, path.string(), ": is empty");
+  check<DataError>(!empty, path.string(), ": the file is empty");
 }
 
 TsvReport check_tsv(const std::filesystem::path& path, int64_t most_disagreements) {
@@ -310,14 +311,14 @@ Heuristics heuristics(const Dataset& train, const Dataset& test) {
   const auto best = [](const std::array<int64_t, 10>& classes) {
     return std::max_element(classes.begin(), classes.end()) - classes.begin();
   };
-  const Counts learned = count(train), wanted = count(test);
+  const Counts learned = count(train), actual = count(test);
   std::array<int64_t, 10> classes{};
   for (const auto& root : learned)
     for (int c = 0; c < 10; ++c) classes[c] += root[c];
   double majority = 0, by_root = 0;
   for (int64_t root = 0; root < vocabulary; ++root) {
-    majority += static_cast<double>(wanted[root][best(classes)]);
-    by_root += static_cast<double>(wanted[root][best(learned[root])]);
+    majority += static_cast<double>(actual[root][best(classes)]);
+    by_root += static_cast<double>(actual[root][best(learned[root])]);
   }
   const double all = static_cast<double>(test.size());
   return {majority / all, by_root / all};

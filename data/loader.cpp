@@ -10,8 +10,8 @@
 namespace longhand::data {
 namespace {
 
-// Lengths are compared among this many batches: enough for batches of nearly equal lengths, few
-// enough that an epoch stays well mixed.
+// Examples are sorted by length among this many batches: enough for the examples of a batch to have
+// nearly equal lengths, few enough for an epoch to stay well mixed.
 constexpr int64_t bucket_window = 50;
 
 }  // namespace
@@ -28,7 +28,7 @@ Loader::Loader(const Dataset& dataset, const LoaderConfig& config, const Generat
     : dataset_(dataset), config_(config), generator_(generator.fork("shuffle")) {
   const int64_t size = dataset.size();
   int64_t& batch = config_.batch_size;
-  check<ConfigError>(batch >= 1, "loader: batch size ", batch, " is not at least 1");
+  check<ConfigError>(batch >= 1, "loader: expected a batch size of at least 1, got ", batch);
   check<ConfigError>(size >= 1, "loader: the dataset has no examples");
   check<ConfigError>(size >= batch || !config.drop_last, "loader: the dataset has ", size,
                      " examples, too few for one batch of ", batch);
@@ -50,7 +50,7 @@ void Loader::prepare_epoch(int64_t epoch) {
   RandomStream random(generator_.fork(static_cast<uint64_t>(epoch)));
   if (config_.shuffle) random.shuffle(order_);
   if (config_.bucket) {
-    // Of the first examples_ alone: sorted with the others, the longest would be left out.
+    // Only of the first examples_: if the others were sorted too, the longest would be left out.
     std::vector<std::pair<int64_t, int64_t>> window;  // length, index
     std::vector<int64_t> batch_order;
     const int64_t step = bucket_window * config_.batch_size;
@@ -61,7 +61,7 @@ void Loader::prepare_epoch(int64_t epoch) {
         window.emplace_back(dataset_.length(order_[i]), order_[i]);
       std::stable_sort(window.begin(), window.end(),
                        [](const auto& a, const auto& b) { return a.first < b.first; });
-      // The full batches of the window in random order; an incomplete one stays at the end.
+      // The full batches of the window are shuffled; an incomplete one stays at the end.
       batch_order.resize(static_cast<size_t>((end - begin) / config_.batch_size));
       std::iota(batch_order.begin(), batch_order.end(), int64_t{0});
       if (config_.shuffle) random.shuffle(batch_order);
@@ -89,7 +89,7 @@ Batch Loader::next() {
   }
   Batch batch = ahead_ ? *std::exchange(ahead_, std::nullopt) : make(cursor_);
   cursor_ = after(cursor_);
-  // In-order passes are made one at a time: there is nothing to fetch behind their end.
+  // Passes in order are run one at a time: there is nothing to prefetch after their end.
   if (config_.prefetch && (config_.shuffle || cursor_.batch > 0)) {
     prefetching_ = true;
     background_.run([this, cursor = cursor_] { ahead_ = make(cursor); });
@@ -101,14 +101,14 @@ void Loader::stop_prefetching() {
   if (!std::exchange(prefetching_, false)) return;
   try {
     background_.wait();
-  } catch (...) {  // of a batch that nobody asked for
+  } catch (...) {  // of a batch that was not requested
   }
 }
 
 void Loader::seek(Cursor cursor) {
   check<DataError>(cursor.epoch >= 0 && cursor.batch >= 0 && cursor.batch < batches_,
-                   "loader: there is no batch ", cursor.batch, " of epoch ", cursor.epoch,
-                   "; an epoch has ", batches_);
+                   "loader: batch ", cursor.batch, " of epoch ", cursor.epoch,
+                   " does not exist; an epoch has ", batches_, " batches");
   if (cursor == cursor_) return;
   stop_prefetching();
   ahead_.reset();

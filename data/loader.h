@@ -1,4 +1,4 @@
-// Loader: a dataset's batches, epoch after epoch, in an order that a seed and a position determine.
+// Loader: the batches of a dataset, epoch after epoch, determined by a seed and a position.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace longhand::data {
 
 struct LoaderConfig {
   int64_t batch_size = 32;
-  bool shuffle = true;    // a fresh order each epoch
-  bool drop_last = true;  // leave out the last batch of an epoch if it is not full
-  bool bucket = false;    // put examples of similar length together, so that less is padded
+  bool shuffle = true;    // a new order each epoch
+  bool drop_last = true;  // omit the last batch of an epoch if it is not full
+  bool bucket = false;    // group examples of similar length, to reduce padding
   bool prefetch = true;   // make the next batch while the current one is used
 
   /// The options batch_size, shuffle and bucket.
@@ -24,10 +24,10 @@ struct LoaderConfig {
 };
 
 /// The batches depend on dataset, batch_size, shuffle, drop_last, bucket, generator and cursor
-/// alone: not on the number of threads, prefetching, or where the loader came from.
+/// alone: not on the number of threads, on prefetching, or on the batches read before.
 class Loader {
  public:
-  /// The batch that next() gives: number `batch` of pass number `epoch`.
+  /// The batch that next() returns: number `batch` of epoch number `epoch`.
   struct Cursor {
     int64_t epoch = 0;
     int64_t batch = 0;
@@ -39,21 +39,21 @@ class Loader {
   /// full batch (with drop_last) or no example (without).
   Loader(const Dataset& dataset, const LoaderConfig& config, const Generator& generator);
 
-  /// The examples once and in their order, the last batch as small as it is: for evaluation. Call
-  /// next() batches_per_epoch() times.
+  /// A configuration for evaluation: all examples once, in order; the last batch may be smaller.
+  /// Call next() batches_per_epoch() times.
   static LoaderConfig in_order(int64_t batch_size) {
     return {.batch_size = batch_size, .shuffle = false, .drop_last = false};
   }
 
   int64_t batches_per_epoch() const { return batches_; }
 
-  /// The batch at the cursor, which goes on, from the end of an epoch to the next one. Rethrows
-  /// what Dataset::collate() threw; the cursor then stays.
+  /// Returns the batch at the cursor, which advances, from the end of an epoch to the next one.
+  /// Rethrows what Dataset::collate() threw; the cursor then does not advance.
   Batch next();
 
   Cursor cursor() const { return cursor_; }
-  /// Goes to a cursor; what follows is what would have followed there. Throws DataError for one
-  /// that this loader never has.
+  /// Moves to a cursor; the batches from there on are the same as without seeking. Throws DataError
+  /// if this loader has no such batch.
   void seek(Cursor cursor);
 
  private:
@@ -69,13 +69,13 @@ class Loader {
   int64_t batches_;
   Cursor cursor_;
 
-  // What background work may touch while it runs.
+  // Used by the background job while it runs.
   int64_t prepared_epoch_ = -1;
   std::vector<int64_t> order_;  // of prepared_epoch_
   std::optional<Batch> ahead_;  // the batch at cursor_
 
   bool prefetching_ = false;
-  Background background_;  // last, so that it ends first
+  Background background_;  // last, so that it is destroyed first
 };
 
 }  // namespace longhand::data

@@ -10,7 +10,7 @@
 namespace longhand::data {
 namespace {
 
-// so that a tensor's sizes, and the products of a few of them, stay far from overflow
+// Keeps the sizes of tensors, and products of a few of them, far from overflow.
 constexpr int64_t most_examples = int64_t{1} << 40;
 
 }  // namespace
@@ -39,7 +39,7 @@ std::array<std::vector<int64_t>, 3> split_by_content(std::span<const std::string
                                                      const SplitFractions& fractions,
                                                      const Generator& generator,
                                                      const std::string& source) {
-  // ordered by a random number of the content; the content itself decides a tie
+  // Ordered by a random number that depends on the content, and then by the content itself.
   std::map<std::pair<uint64_t, std::string_view>, std::vector<int64_t>> groups;
   for (size_t i = 0; i < contents.size(); ++i)
     groups[{generator.fork(contents[i]).bits(0), contents[i]}].push_back(static_cast<int64_t>(i));

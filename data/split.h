@@ -1,4 +1,4 @@
-// Which examples are for training, for validation and for testing: never the same one for two.
+// Division of examples into training, validation and test sets, which are disjoint.
 #pragma once
 
 #include <array>
@@ -31,11 +31,11 @@ struct SplitFractions {
   void describe(OptionVisitor& v);
 };
 
-/// The indices of the contents for training, validation and testing, each ascending. A content's
-/// split depends on the content, the set of all contents and the generator, not on their order;
-/// equal contents get the same split. Each split gets its fraction of the different contents,
-/// rounded, and at least one. Throws DataError, naming `source`, for fewer than 3 different
-/// contents.
+/// Returns the indices of the contents for training, validation and testing, in ascending order.
+/// The split of a content depends on that content, the set of all contents and the generator, but
+/// not on their order; equal contents are in the same split. Each split gets its fraction of the
+/// different contents, rounded, and at least one. Throws DataError, naming `source`, for fewer than
+/// 3 different contents.
 std::array<std::vector<int64_t>, 3> split_by_content(std::span<const std::string_view> contents,
                                                      const SplitFractions& fractions,
                                                      const Generator& generator,

@@ -1,5 +1,4 @@
-// y = x, repeated along axes of size 1 and new axes in front          dx = sum of dy over these
-// axes
+// y = x, repeated along axes of size 1 and new leading axes          dx = sum of dy over these axes
 #include "longhand/autograd/ops.h"
 #include "longhand/core/kernels/reduce.h"
 
@@ -9,7 +8,7 @@ Variable broadcast_to(const Variable& x, const Shape& shape) {
   check<ShapeError>(x.defined(), "broadcast_to: the input is undefined");
   bool fits = shape.rank() >= x.rank();
   for (int i = 1; fits && i <= x.rank(); ++i) fits = x.size(-i) == shape[-i] || x.size(-i) == 1;
-  check<ShapeError>(fits, "broadcast_to: ", x.shape(), " to ", shape);
+  check<ShapeError>(fits, "broadcast_to: ", x.shape(), " cannot be broadcast to ", shape);
   if (x.shape() == shape) return x;
   return record("broadcast_to", x.value().expand(shape), {x},
                 [from = x.shape()](const Tensor& dy, std::span<GradSlot> dx) {

@@ -1,11 +1,11 @@
-// The parts one after the other along an axis; the gradient of each is its part of dy, a view.
+// Joins parts along an axis; the gradient of each is its part of dy, a view.
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/pointwise.h"
 
 namespace longhand {
 
 Variable concat(const Variables& parts, int axis) {
-  check<ShapeError>(!parts.empty(), "concat: no parts");
+  check<ShapeError>(!parts.empty(), "concat: expected at least one tensor, got none");
   const Variable& first = parts[0];
   const int at = first.shape().index(axis);
   Shape shape = first.shape();
@@ -14,7 +14,8 @@ Variable concat(const Variables& parts, int axis) {
     check_same_dtype("concat", first.dtype(), part.dtype());
     bool fits = part.rank() == first.rank();
     for (int i = 0; fits && i < first.rank(); ++i) fits = i == at || part.size(i) == first.size(i);
-    check<ShapeError>(fits, "concat: ", first.shape(), " and ", part.shape(), " along axis ", axis);
+    check<ShapeError>(fits, "concat: expected equal sizes except along axis ", axis, ", got ",
+                      first.shape(), " and ", part.shape());
     ends.push_back((ends.empty() ? 0 : ends.back()) + part.size(at));
   }
   shape[at] = ends.back();

@@ -9,13 +9,13 @@
 namespace longhand {
 namespace {
 
-// pi/2 in parts, each as precise as T: n times the first is exact where it matters, under fma.
+// pi/2 as a sum of three T: fma(n, -a, x) is exact where x cancels, and b and c correct it.
 template <class T>
 struct HalfPi;
 template <>
 struct HalfPi<float> {
   static constexpr float a = 0x1.921fb6p+0f, b = -0x1.777a5cp-25f, c = -0x1.ee59dap-50f;
-  static constexpr float round = 0x1.8p23f;  // added and taken away again, it rounds to an integer
+  static constexpr float round = 0x1.8p23f;  // adding and subtracting it rounds to an integer
 };
 template <>
 struct HalfPi<double> {
@@ -31,8 +31,8 @@ constexpr double taylor(int odd, int i) {
   return 1 / factorial;
 }
 
-// cos(r) for odd = 0, sin(r) / r for odd = 1, at s = r². A recursion: a loop here would keep the
-// loop over elements from being vectorised (13 instead of 1.1 ns an element of f32).
+// cos(r) for odd = 0, sin(r) / r for odd = 1, at s = r². Recursive, since a loop here would prevent
+// the loop over elements from being vectorised (13 instead of 1.1 ns per f32 element).
 template <int odd, class T, int i = 0>
 T series(T s) {
   constexpr int last = sizeof(T) == 4 ? 5 : 8;
@@ -43,21 +43,22 @@ T series(T s) {
     return std::fma(series<odd, T, i + 1>(s), s, coefficient);
 }
 
-// cos(x - quarters pi/2), branch-free: x = n pi/2 + r with |r| <= pi/4. Absolute error below 1e-7
-// (f32) and 3e-16 (f64) for |x| < 2^22; beyond, where a float hardly tells a phase, within [-1, 1].
+// cos(x - quarters pi/2), branch-free: x = n pi/2 + r with |r| <= pi/4. The absolute error is below
+// 1e-7 (f32) and 3e-16 (f64) for |x| < 2^22. For larger |x|, whose phase a float hardly resolves,
+// the result is only guaranteed to be in [-1, 1].
 template <int quarters, class T>
-T turned_cos(T x) {
+T shifted_cos(T x) {
   const T shifted = std::fma(x, static_cast<T>(0x1.45f306dc9c883p-1), HalfPi<T>::round);
   const T n = shifted - HalfPi<T>::round;
   T r = std::fma(n, -HalfPi<T>::a, x);
   r = std::fma(n, -HalfPi<T>::b, r);
   r = std::fma(n, -HalfPi<T>::c, r);
   const T s = r * r, c = series<0>(s), d = r * series<1>(s);
-  // cos(r + n' pi/2) for n' = n - quarters modulo 4, read off the low bits: c, -d, -c, d.
+  // cos(r + q pi/2) is c, -d, -c, d for q = 0, 1, 2, 3, q = n - quarters modulo 4 (the low bits).
   using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
-  const Bits turn = std::bit_cast<Bits>(shifted) - quarters;
-  const T y = turn & 1 ? d : c;
-  const T z = (turn + 1) & 2 ? -y : y;
+  const Bits quadrant = std::bit_cast<Bits>(shifted) - quarters;
+  const T y = quadrant & 1 ? d : c;
+  const T z = (quadrant + 1) & 2 ? -y : y;
   return z > 1 ? 1 : z < -1 ? -1 : z;
 }
 
@@ -65,7 +66,7 @@ T turned_cos(T x) {
 
 Variable cos_sin(const Variable& x) {
   check_float("cos_sin", x);
-  check<ShapeError>(x.rank() >= 1, "cos_sin: a scalar has no last axis");
+  check<ShapeError>(x.rank() >= 1, "cos_sin: expected at least one axis, got a scalar");
   Shape shape = x.shape();
   const int64_t m = shape[-1];
   shape[-1] = 2 * m;
@@ -73,9 +74,9 @@ Variable cos_sin(const Variable& x) {
   Tensor c = out.slice(-1, 0, m), s = out.slice(-1, m, 2 * m);
   dispatch_float(x.dtype(), [&]<class T>() {
     kernels::elementwise<T>(
-        c, [](T v) { return turned_cos<0>(v); }, kernels::in<T>(x.value()));
+        c, [](T v) { return shifted_cos<0>(v); }, kernels::in<T>(x.value()));
     kernels::elementwise<T>(
-        s, [](T v) { return turned_cos<1>(v); }, kernels::in<T>(x.value()));
+        s, [](T v) { return shifted_cos<1>(v); }, kernels::in<T>(x.value()));
   });
   return record("cos_sin", out, {x}, [c, s, m](const Tensor& dy, std::span<GradSlot> in) {
     const Tensor dc = dy.slice(-1, 0, m), ds = dy.slice(-1, m, 2 * m);

@@ -9,7 +9,7 @@
 namespace longhand {
 namespace {
 
-// p_j = e^(x_j - max) scale: two numbers a row, not the row, are kept for the backward pass.
+// p_j = e^(x_j - max) scale: only two numbers per row are kept for the backward pass.
 template <class T>
 struct RowStats {
   T max, scale;
@@ -29,7 +29,7 @@ RowLoss<T> loss_row(const T* x, int64_t n, int32_t target, double smoothing) {
   double sum = 0;
   for (int64_t begin = 0; begin < n; begin += piece)
     sum += static_cast<double>(kernels::exp_row(x + begin, exps, std::min(piece, n - begin), m));
-  // Relative to the maximum, which cancels: sum of q is 1.
+  // Relative to the maximum, which cancels, since the sum of q is 1.
   double expected = static_cast<double>(x[target] - m);
   if (smoothing != 0) {
     const double shifted = kernels::lane_sum<T>(n, [=](int64_t j) { return x[j] - m; });
@@ -45,7 +45,7 @@ void gradient_row(const T* x, int64_t n, int32_t target, RowStats<T> s, double s
   const T scale = s.scale, m = s.max, uniform = static_cast<T>(smoothing / static_cast<double>(n));
   const T factor = static_cast<T>(g);
   const auto of = [=](T v) { return factor * (math::exp(v - m) * scale - uniform); };
-  if (dx == x)  // one pointer, or the loop would not be vectorised
+  if (dx == x)  // a single pointer, so that the loop can be vectorised
     for (int64_t j = 0; j < n; ++j) dx[j] = of(dx[j]);
   else
     kernels::row_accumulate(dx, n, beta, [=](int64_t j) { return of(x[j]); });
@@ -57,16 +57,18 @@ void gradient_row(const T* x, int64_t n, int32_t target, RowStats<T> s, double s
 Variable cross_entropy(const Variable& logits, const Tensor& targets,
                        const CrossEntropyOptions& options) {
   check<ShapeError>(logits.rank() >= 1,
-                    "cross_entropy: logits (…, classes) are wanted, not a scalar");
+                    "cross_entropy: expected logits (…, classes), got a scalar");
   check<ShapeError>(targets.defined() && targets.dtype() == DType::i32 &&
                         targets.shape() == logits.shape().without_axis(-1),
-                    "cross_entropy: targets ", targets.shape(), " of ", targets.dtype(),
-                    " for logits ", logits.shape(), "; i32, one for each row, is wanted");
+                    "cross_entropy: expected targets ", logits.shape().without_axis(-1),
+                    " of i32 for logits ", logits.shape(), ", got ", targets.shape(), " of ",
+                    targets.dtype());
   const double smoothing = options.label_smoothing;
-  check<ConfigError>(0 <= smoothing && smoothing <= 1, "cross_entropy: label smoothing ", smoothing,
-                     " is not in [0, 1]");
-  check<ConfigError>(!options.normalizer || *options.normalizer > 0, "cross_entropy: normalizer ",
-                     options.normalizer.value_or(0), " is not positive");
+  check<ConfigError>(0 <= smoothing && smoothing <= 1,
+                     "cross_entropy: expected label_smoothing in [0, 1], got ", smoothing);
+  check<ConfigError>(!options.normalizer || *options.normalizer > 0,
+                     "cross_entropy: expected a positive normalizer, got ",
+                     options.normalizer.value_or(0));
 
   const int64_t classes = logits.size(-1), count = targets.numel();
   const int32_t ignore = options.ignore_index;
@@ -76,14 +78,14 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets,
   for (int64_t i = 0; i < count; ++i) {
     if (t[i] == ignore) continue;
     ++counted;
-    check<ShapeError>(0 <= t[i] && t[i] < classes, "cross_entropy: target ", t[i], " at place ", i,
-                      " of ", targets.shape(), ", where there are ", classes, " classes");
+    check<ShapeError>(0 <= t[i] && t[i] < classes, "cross_entropy: target ", t[i], " at position ",
+                      i, " of ", targets.shape(), " is out of range for ", classes, " classes");
   }
   const double divisor =
       options.normalizer.value_or(static_cast<double>(std::max<int64_t>(1, counted)));
 
   const Tensor in = row_dense(logits.value());
-  // In the order in which the rows lie in memory.
+  // In the memory order of the rows.
   Tensor target = Tensor::empty_ordered(targets.shape(), DType::i32, in.strides().without_axis(-1));
   copy_into(target, targets);
   Tensor stats = Tensor::empty({count, 2}, in.dtype());

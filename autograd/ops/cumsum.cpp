@@ -7,10 +7,10 @@
 namespace longhand {
 namespace {
 
-constexpr int64_t block = 64;  // columns whose running sums stay in registers
+constexpr int64_t block = 64;  // columns whose cumulative sums stay in registers
 
-// to = beta to + running sums of from along the axis, from the front or from the back, for tensors
-// of the same dense strides. Sums are kept in double: thousands of f32 terms lose no digits.
+// to = beta to + cumulative sums of from along the axis, from the front or from the back, for
+// tensors of the same dense strides. Sums are in double: thousands of f32 terms lose no digits.
 template <class T>
 void running_sums(const Tensor& from, Tensor& to, int axis, bool from_back, double beta) {
   const Middle m(from, axis);

@@ -1,6 +1,6 @@
 // h = width / 2, f = c / g the filter of channel c, x zero outside of 0 … T-1:
 // y[b,t,c] = sum_j w[f,j] x[b, t + j - h, c]
-// dx[b,t,c] = sum_j w[f, width - 1 - j] dy[b, t + j - h, c]: the same with the filters turned round
+// dx[b,t,c] = sum_j w[f, width - 1 - j] dy[b, t + j - h, c]: the same with the filters reversed
 // dw[f,j] = sum over b, t and the channels c of f of dy[b,t,c] x[b, t + j - h, c]
 #include <algorithm>
 
@@ -12,8 +12,8 @@
 namespace longhand {
 namespace {
 
-// Work is cut into blocks of channels, whose rows of a few dozen times stay in the first cache, and
-// chunks of times.
+// Work is split into blocks of channels, a few dozen time steps of which fit in the L1 cache, and
+// chunks of time steps.
 constexpr int64_t channel_block = 64, time_block = 32, time_chunk = 512;
 
 struct Sizes {
@@ -24,7 +24,7 @@ struct Sizes {
   int64_t chunks() const { return (T + time_chunk - 1) / time_chunk; }
 };
 
-// A (B, T, C) of unit stride along C.
+// A tensor (B, T, C) with stride 1 along C.
 template <class T>
 struct Signal {
   T* data;
@@ -46,8 +46,8 @@ Signal<T> signal(Tensor& t) {
 
 Tensor with_unit_channels(const Tensor& x) { return x.strides()[-1] == 1 ? x : x.contiguous(); }
 
-// to[c] += a[c] x[c] for two, or for four, pairs of rows: a row that stays is loaded and stored
-// once for four products.
+// to[c] += a[c] x[c] for one pair of rows, or for four: `to` is then loaded and stored only once
+// for four products.
 template <class T>
 void add_products(T* __restrict to, int64_t n, const T* a, const T* x) {
   for (int64_t c = 0; c < n; ++c) to[c] += a[c] * x[c];
@@ -71,11 +71,11 @@ void add_all_products(T* to, int64_t n, int64_t count, const T* a, int64_t a_str
   for (; i < count; ++i) add_products(to, n, a + i * a_stride, x + i * x_stride);
 }
 
-// Calls f(b, chunk, first time, last time + 1, first channel, channels) for all of them.
+// Calls f(b, chunk, first time, last time + 1, first channel, channels) for each chunk and block.
 template <class F>
 void for_chunks(const Sizes& s, F f) {
   const int64_t work = s.width * std::min(s.C, channel_block) * std::min(s.T, time_chunk);
-  const int64_t grain = (int64_t{1} << 20) / std::max<int64_t>(1, work);  // some 50 µs
+  const int64_t grain = (int64_t{1} << 20) / std::max<int64_t>(1, work);  // about 50 µs
   parallel_for(s.B * s.chunks() * s.blocks(), grain, [&](int64_t begin, int64_t end) {
     simd([&] {
       for (int64_t i = begin; i < end; ++i) {
@@ -88,7 +88,7 @@ void for_chunks(const Sizes& s, F f) {
   });
 }
 
-// y = beta y + x filtered; filters (width, C), one a channel.
+// y = beta y + x filtered, for filters (width, C), one per channel.
 template <class T>
 void filter(const Sizes& s, Signal<const T> x, const T* filters, Signal<T> y, T beta) {
   for_chunks(
@@ -103,7 +103,7 @@ void filter(const Sizes& s, Signal<const T> x, const T* filters, Signal<T> y, T 
       });
 }
 
-// partial (B, chunks, width, C): the gradient of each channel's own filter, in parts.
+// partial (B, chunks, width, C): partial sums of the gradient of each channel's own filter.
 template <class T>
 void filter_gradients(const Sizes& s, Signal<const T> x, Signal<const T> dy, T* partial) {
   for_chunks(s, [=, h = s.half(), chunks = s.chunks()](int64_t b, int64_t chunk, int64_t begin,
@@ -121,16 +121,16 @@ void filter_gradients(const Sizes& s, Signal<const T> x, Signal<const T> dy, T* 
   });
 }
 
-// (width, C) of weights (C / g, width): one filter a channel, from the front or from the back.
+// Returns (width, C) for weights (C / g, width): one filter per channel, possibly reversed.
 template <class T>
-Tensor filters_of(const Tensor& weight, int64_t channels, bool turned) {
+Tensor filters_of(const Tensor& weight, int64_t channels, bool reversed) {
   const int64_t width = weight.size(1), shared = channels / std::max<int64_t>(1, weight.size(0));
   Tensor filters = Tensor::empty({width, channels}, weight.dtype());
   const T* const w = weight.data<T>();
   T* const to = filters.data<T>();
   for (int64_t j = 0; j < width; ++j)
     for (int64_t c = 0; c < channels; ++c)
-      to[(turned ? width - 1 - j : j) * channels + c] =
+      to[(reversed ? width - 1 - j : j) * channels + c] =
           w[c / shared * weight.strides()[0] + j * weight.strides()[1]];
   return filters;
 }
@@ -141,8 +141,8 @@ Variable depthwise_conv1d(const Variable& x, const Variable& weight) {
   check_float_pair("depthwise_conv1d", x, weight);
   check<ShapeError>(x.rank() == 3 && weight.rank() == 2 && weight.size(1) % 2 == 1 &&
                         (weight.size(0) == 0 ? x.size(2) == 0 : x.size(2) % weight.size(0) == 0),
-                    "depthwise_conv1d: x ", x.shape(), " and weight ", weight.shape(),
-                    "; (B, T, C) and (C/g, odd width) are wanted");
+                    "depthwise_conv1d: expected x (B, T, C) and a weight (C/g, odd width), got x ",
+                    x.shape(), " and a weight ", weight.shape());
   const Sizes s{x.size(0), x.size(1), x.size(2), weight.size(1)};
   const Tensor in = with_unit_channels(x.value());
   Tensor out = empty_rows_like(in, s.C);

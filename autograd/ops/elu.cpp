@@ -7,8 +7,8 @@
 namespace longhand {
 
 Variable elu(const Variable& x, double alpha) {
-  // With alpha < 0 the result would not tell the sign of x.
-  check<ConfigError>(alpha >= 0, "elu: alpha is ", alpha, ", must not be negative");
+  // With alpha < 0, the sign of x could not be determined from the result.
+  check<ConfigError>(alpha >= 0, "elu: expected alpha >= 0, got ", alpha);
   return pointwise_of_result(
       "elu", x,
       [alpha](auto v) {

@@ -9,8 +9,8 @@
 namespace longhand {
 namespace {
 
-// Calls line(x, y, index) with the offsets of every line along the last axis of three tensors whose
-// other axes are equal.
+// Calls line(x, y, index) with the offsets of each line along the last axis of three tensors whose
+// other axes have the same sizes.
 template <class F>
 void for_lines(const Tensor& x, const Tensor& y, const Tensor& index, F line) {
   const Shape outer = y.shape().without_axis(-1);
@@ -33,16 +33,17 @@ void for_lines(const Tensor& x, const Tensor& y, const Tensor& index, F line) {
 
 Variable gather(const Variable& x, int axis, const Tensor& index) {
   check_float("gather", x);
-  check<ShapeError>(index.dtype() == DType::i32, "gather: the index is ", index.dtype(),
-                    ", must be i32");
+  check<ShapeError>(index.dtype() == DType::i32, "gather: expected an index of i32, got ",
+                    index.dtype());
   const int at = x.shape().index(axis);
   bool fits = index.rank() == x.rank();
   for (int i = 0; fits && i < x.rank(); ++i) fits = i == at || index.size(i) == x.size(i);
-  check<ShapeError>(fits, "gather: index ", index.shape(), " along axis ", axis, " of ", x.shape());
+  check<ShapeError>(fits, "gather: expected an index with the sizes of x except along axis ", axis,
+                    ", got an index ", index.shape(), " and x ", x.shape());
   const int64_t n = x.size(at);
   for (int32_t i : index.to_vector<int32_t>())
-    check<ShapeError>(0 <= i && i < n, "gather: index ", i, " is outside of axis ", axis, " of ",
-                      x.shape());
+    check<ShapeError>(0 <= i && i < n, "gather: index ", i, " is out of range along axis ", axis,
+                      " of ", x.shape());
 
   const Tensor from = x.value().transpose(at, -1), places = index.transpose(at, -1);
   Tensor out = Tensor::empty_ordered(index.shape(), x.dtype(), x.value().strides());

@@ -1,8 +1,8 @@
 // Z' = Z W / 4,  P = A Z,  U = 7 I - P,  V = 15 I - P U,  W = 13 I - P V          from dZ' = G:
 //   dW = Zᵀ G / 4,  dV = -Pᵀ dW,  dU = -Pᵀ dV,  dP = -(dW Vᵀ + dV Uᵀ + dU)
 //   dZ = G Wᵀ / 4 + Aᵀ dP,  dA += dP Zᵀ
-// One matrix of a batch is one task, all of it in the caches. Z of each iteration is kept; P, U, V
-// and W are computed again.
+// Each matrix of a batch is a task whose data fits in the caches. Z of each iteration is kept; P,
+// U, V and W are computed again.
 #include <algorithm>
 
 #include "longhand/autograd/ops.h"
@@ -15,18 +15,18 @@ namespace {
 
 using kernels::Strided;
 
-// Products of (m, m) matrices, one after the other in one thread.
+// Products of (m, m) matrices on one thread, with their memory.
 template <class T>
 class Products {
  public:
   explicit Products(int64_t m) : m_(m), memory_(Tensor::empty({slots * size()}, dtype_of<T>)) {}
 
-  /// The i-th of some matrices to work with.
+  /// Work matrix i.
   T* operator[](int i) { return memory_.data<T>() + i * size(); }
   Strided<T> plain(const T* x) const { return {x, m_, 1}; }
-  Strided<T> turned(const T* x) const { return {x, 1, m_}; }
+  Strided<T> transposed(const T* x) const { return {x, 1, m_}; }
 
-  // c = factor a b, or added to it.
+  // c = factor a b, or c += factor a b.
   void multiply(T factor, Strided<T> a, Strided<T> b, T* c, bool add = false) {
     T* const panels = (*this)[slots - 1];
     kernels::pack_panels<T>(m_, m_, b, factor, 0, panels_of(m_), panels);
@@ -49,7 +49,7 @@ class Products {
   Tensor memory_;
 };
 
-// P, U, V and W to the places 0 … 3.
+// Writes P, U, V and W to work matrices 0 … 3.
 template <class T>
 void polynomials(Products<T>& x, const T* A, const T* Z, int64_t m) {
   T *const P = x[0], *const U = x[1], *const V = x[2], *const W = x[3];
@@ -59,22 +59,22 @@ void polynomials(Products<T>& x, const T* A, const T* Z, int64_t m) {
   x.subtract_from(T{13}, x.plain(P), x.plain(V), W);
 }
 
-// From G = dZ', in `G`, to dZ there; dA += what this iteration gives to it.
+// G = dZ' is replaced by dZ; dA += the contribution of this iteration.
 template <class T>
 void iteration_backward(Products<T>& x, const T* A, const T* Z, T* G, T* dA, int64_t m) {
   polynomials(x, A, Z, m);
   T *const P = x[0], *const U = x[1], *const V = x[2], *const W = x[3];
   T *const dW = x[4], *const dV = x[5], *const dP = x[6], *const dU = dP;
-  x.multiply(T{1} / 4, x.turned(Z), x.plain(G), dW);
-  x.multiply(T{-1}, x.turned(P), x.plain(dW), dV);
-  x.multiply(T{-1}, x.turned(P), x.plain(dV), dU);
+  x.multiply(T{1} / 4, x.transposed(Z), x.plain(G), dW);
+  x.multiply(T{-1}, x.transposed(P), x.plain(dW), dV);
+  x.multiply(T{-1}, x.transposed(P), x.plain(dV), dU);
   for (int64_t i = 0; i < m * m; ++i) dP[i] = -dU[i];
-  x.multiply(T{-1}, x.plain(dW), x.turned(V), dP, true);
-  x.multiply(T{-1}, x.plain(dV), x.turned(U), dP, true);
-  x.multiply(T{1}, x.plain(dP), x.turned(Z), dA, true);
-  T* const dZ = dW;  // which is done with
-  x.multiply(T{1} / 4, x.plain(G), x.turned(W), dZ);
-  x.multiply(T{1}, x.turned(A), x.plain(dP), dZ, true);
+  x.multiply(T{-1}, x.plain(dW), x.transposed(V), dP, true);
+  x.multiply(T{-1}, x.plain(dV), x.transposed(U), dP, true);
+  x.multiply(T{1}, x.plain(dP), x.transposed(Z), dA, true);
+  T* const dZ = dW;  // dW is no longer needed
+  x.multiply(T{1} / 4, x.plain(G), x.transposed(W), dZ);
+  x.multiply(T{1}, x.transposed(A), x.plain(dP), dZ, true);
   std::copy_n(dZ, m * m, G);
 }
 
@@ -83,13 +83,13 @@ void iteration_backward(Products<T>& x, const T* A, const T* Z, T* G, T* dA, int
 Variable iterative_pinv(const Variable& a, const Variable& start, int64_t iterations) {
   check_float_pair("iterative_pinv", a, start);
   check<ShapeError>(a.rank() >= 2 && a.size(-2) == a.size(-1) && a.shape() == start.shape(),
-                    "iterative_pinv: two of square matrices (…, m, m) are wanted, not ", a.shape(),
+                    "iterative_pinv: expected a and start of one shape (…, m, m), got ", a.shape(),
                     " and ", start.shape());
-  check<ConfigError>(iterations >= 0, "iterative_pinv: ", iterations, " iterations");
+  check<ConfigError>(iterations >= 0, "iterative_pinv: expected iterations >= 0, got ", iterations);
   if (iterations == 0 || a.value().numel() == 0) return start;
   const int64_t m = a.size(-1), count = a.value().numel() / (m * m);
   const Tensor A = a.value().contiguous(), first = start.value().contiguous();
-  // Z before each iteration but the first.
+  // Z at the start of each iteration but the first.
   Tensor steps = Tensor::empty({iterations - 1, count, m, m}, a.dtype());
   Tensor out = Tensor::empty(a.shape(), a.dtype());
   dispatch_float(a.dtype(), [&]<class T>() {

@@ -1,5 +1,5 @@
 // y_j = x_j - m - log sum e^(x_k - m), m = max x          dx_j = dy_j - e^y_j sum dy_k
-// A row of nothing but -inf, whose softmax is zeros, gives -inf, and gradient zero.
+// A row in which every element is -inf, whose softmax is zeros, gives -inf and a gradient of zero.
 #include <cmath>
 #include <limits>
 
@@ -31,7 +31,7 @@ void log_softmax_row_backward(const T* y, const T* dy, T* dx, int64_t n, T beta)
 }  // namespace
 
 Variable log_softmax(const Variable& x) {
-  check<ShapeError>(x.rank() >= 1, "log_softmax: a scalar has no last axis");
+  check<ShapeError>(x.rank() >= 1, "log_softmax: expected at least one axis, got a scalar");
   const Tensor in = row_dense(x.value());
   Tensor out = Tensor::empty_ordered(in.shape(), in.dtype(), in.strides());
   dispatch_float(in.dtype(), [&]<class T>() {

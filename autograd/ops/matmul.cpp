@@ -1,5 +1,5 @@
-// c = alpha a b          da = alpha dc bᵀ,  db = alpha aᵀ dc, summed over the batch axes that
-// stretched
+// c = alpha a b          da = alpha dc bᵀ,  db = alpha aᵀ dc, summed over batch axes that were
+// broadcast
 #include <algorithm>
 
 #include "longhand/autograd/ops.h"
@@ -9,8 +9,8 @@
 namespace longhand {
 namespace {
 
-// Uninitialised, the batch axes and rows in memory in a's order: the heads of a (B, H, N, D) that
-// is a view of (B, N, H, D) stay side by side, and concatenating them is a view again.
+// Uninitialised, with the batch axes and rows in a's memory order: the heads of a (B, H, N, D) that
+// is a view of (B, N, H, D) stay adjacent, and concatenating them is a view again.
 Tensor empty_product(const Tensor& a, const Shape& shape) {
   Strides order = shape;
   for (int i = 1; i <= shape.rank(); ++i)
@@ -18,7 +18,7 @@ Tensor empty_product(const Tensor& a, const Shape& shape) {
   return Tensor::empty_ordered(shape, a.dtype(), order);
 }
 
-// The axes from `first` up to before `last` as one: a view if strides allow.
+// Merges axes first … last-1 into one: a view if strides allow.
 Tensor merge_axes(const Tensor& t, int first, int last) {
   Shape shape;
   for (int i = 0; i < t.rank(); ++i) {
@@ -28,7 +28,7 @@ Tensor merge_axes(const Tensor& t, int first, int last) {
       shape[first] *= t.size(i);
   }
   bool even = true;
-  int64_t stride = -1;  // that the next axis outward must have
+  int64_t stride = -1;  // required of the next outer axis
   for (int i = last - 1; i >= first; --i) {
     if (t.size(i) == 1) continue;
     even = even && (stride < 0 || t.strides()[i] == stride);
@@ -36,16 +36,16 @@ Tensor merge_axes(const Tensor& t, int first, int last) {
   }
   if (even) return t.reshape(shape);
   if (t.strides()[last - 1] != 1) return t.contiguous().reshape(shape);
-  // What is innermost stays so: rows are copied, not turned.
+  // The innermost axis stays innermost, so that whole rows are copied rather than transposed.
   std::vector<int> inward, back;
-  Shape turned;
+  Shape permuted;
   for (int i = 0; i < t.rank(); ++i)
-    if (i < first || i >= last) inward.push_back(i), turned.push_back(t.size(i));
+    if (i < first || i >= last) inward.push_back(i), permuted.push_back(t.size(i));
   for (int i = first; i < last; ++i) inward.push_back(i);
-  turned.push_back(shape[first]);
+  permuted.push_back(shape[first]);
   for (int i = 0; i < shape.rank(); ++i)
     back.push_back(i < first ? i : i == first ? shape.rank() - 1 : i - 1);
-  return t.permute(inward).contiguous().reshape(turned).permute(back);
+  return t.permute(inward).contiguous().reshape(permuted).permute(back);
 }
 
 Tensor with_rank(Tensor t, int rank) {
@@ -53,13 +53,13 @@ Tensor with_rank(Tensor t, int rank) {
   return t;
 }
 
-// out = alpha x y + beta out, for an out of any strides.
+// out = alpha x y + beta out, for out with any strides.
 void product_into(Tensor& out, const Tensor& x, const Tensor& y, double alpha, double beta) {
   const auto unit = [&](int axis) { return out.size(axis) == 1 || out.strides()[axis] == 1; };
   if (unit(-1)) return matmul_into(out, x, y, alpha, beta);
   if (unit(-2)) {
-    Tensor turned = out.transpose(-2, -1);
-    return matmul_into(turned, y.transpose(-2, -1), x.transpose(-2, -1), alpha, beta);
+    Tensor transposed = out.transpose(-2, -1);
+    return matmul_into(transposed, y.transpose(-2, -1), x.transpose(-2, -1), alpha, beta);
   }
   Tensor product = Tensor::empty(out.shape(), out.dtype());
   matmul_into(product, x, y, alpha);
@@ -70,30 +70,30 @@ void product_into(Tensor& out, const Tensor& x, const Tensor& y, double alpha, d
 }
 
 // Adds alpha x y to the gradient: x (batch, p, c), y (batch, c, q), gradient (…, p, q). The batch
-// axes S along which the input was stretched join the summed one: (…, p, S c) times (…, S c, q).
+// axes S along which the input was broadcast join the summed one: (…, p, S c) times (…, S c, q).
 void accumulate_product(GradSlot& slot, const Tensor& x, const Tensor& y, double alpha) {
   const GradSlot::Accumulator to = slot.accumulate();
   const int rank = std::max({x.rank(), y.rank(), to.grad.rank()});
   Tensor grad = with_rank(to.grad, rank);
   const Tensor left = with_rank(x, rank), right = with_rank(y, rank);
 
-  std::vector<int> kept, stretched;
+  std::vector<int> kept, repeated;
   for (int i = 0; i < rank - 2; ++i) {
     const bool one = left.size(i) == 1 && right.size(i) == 1;
-    (grad.size(i) == 1 && !one ? stretched : kept).push_back(i);
+    (grad.size(i) == 1 && !one ? repeated : kept).push_back(i);
   }
   const int batch = static_cast<int>(kept.size());
   std::vector<int> left_order = kept, right_order = kept;
   left_order.push_back(-2);
-  for (int i : stretched) left_order.push_back(i), right_order.push_back(i);
+  for (int i : repeated) left_order.push_back(i), right_order.push_back(i);
   left_order.push_back(-1);
   right_order.push_back(-2), right_order.push_back(-1);
-  for (size_t i = stretched.size(); i-- > 0;) grad = grad.squeeze(stretched[i]);
+  for (size_t i = repeated.size(); i-- > 0;) grad = grad.squeeze(repeated[i]);
   product_into(grad, merge_axes(left.permute(left_order), batch + 1, rank),
                merge_axes(right.permute(right_order), batch, rank - 1), alpha, to.beta);
 }
 
-// A matrix b for the whole batch of a: the rows of a, one after the other, are one matrix, too.
+// Whether b is one matrix for the whole batch of a, whose rows form a single matrix as well.
 bool is_one_product(const Tensor& a, const Tensor& b) {
   return a.is_contiguous() && b.numel() == b.size(-2) * b.size(-1) && b.rank() <= a.rank();
 }
@@ -101,8 +101,8 @@ bool is_one_product(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Variable matmul(const Variable& a, const Variable& b, double alpha) {
-  check<ShapeError>(a.dtype() == b.dtype(), "matmul: dtypes ", a.dtype(), " and ", b.dtype(),
-                    " must be equal");
+  check<ShapeError>(a.dtype() == b.dtype(), "matmul: expected equal dtypes, got ", a.dtype(),
+                    " and ", b.dtype());
   const Shape shape = matmul_shape(a.shape(), b.shape());
   Tensor out = empty_product(a.value(), shape);
   if (is_one_product(a.value(), b.value()) && out.numel() != 0) {

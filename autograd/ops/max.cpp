@@ -7,7 +7,7 @@
 namespace longhand {
 namespace {
 
-constexpr int64_t block = 256;  // columns whose maxima lie in the first cache
+constexpr int64_t block = 256;  // columns whose maxima fit in the L1 cache
 
 template <class T>
 int32_t argmax_row(const T* x, int64_t n) {
@@ -29,7 +29,8 @@ void argmax_columns(const T* x, int64_t count, int64_t inner, int64_t columns, i
   for (int64_t k = 1; k < count; ++k) {
     const T* const row = x + k * inner;
     for (int64_t i = 0; i < columns; ++i) {
-      // NaN beats numbers and stays: !(row <= best) is true for either, best == best rules one out.
+      // NaN replaces a number, but not another NaN: !(row <= best) is true if either is NaN, and
+      // best == best excludes that best is.
       const bool better = !(row[i] <= best[i]) && best[i] == best[i];
       best[i] = better ? row[i] : best[i];
       index[i] = better ? static_cast<int32_t>(k) : index[i];
@@ -63,7 +64,7 @@ Tensor argmax(const Tensor& x, int axis) {
 
 Variable max(const Variable& x, int axis, bool keep_axis) {
   check_float("max", x);
-  check<ShapeError>(x.size(axis) > 0, "max: of nothing, along axis ", axis, " of ", x.shape());
+  check<ShapeError>(x.size(axis) > 0, "max: axis ", axis, " of ", x.shape(), " is empty");
   const Variable largest = gather(x, axis, argmax(x.value(), axis));
   return keep_axis ? largest : squeeze(largest, axis);
 }

@@ -1,4 +1,4 @@
-// What operations along one axis share.
+// Common to operations along one axis.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace longhand {
 
-/// A dense tensor as it lies in memory, seen from one axis: (outer, count, inner), row-major, where
-/// count is the axis.
+/// The memory of a dense tensor as a row-major (outer, count, inner), where count is the size of
+/// the given axis.
 struct Middle {
   int64_t outer, count, inner;
 

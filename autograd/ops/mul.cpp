@@ -10,7 +10,7 @@ Variable mul(const Variable& a, const Variable& b) {
   const Variable x = broadcast_to(a, shape), y = broadcast_to(b, shape);
   const auto product = [](auto u, auto v) { return u * v; };
   const Tensor out = pointwise(product, x.value(), y.value());
-  // Each is kept for the gradient of the other.
+  // Each operand is kept for the gradient of the other.
   const Tensor u = y.requires_grad() ? x.value() : Tensor();
   const Tensor v = x.requires_grad() ? y.value() : Tensor();
   return record("mul", out, {x, y}, [u, v, product](const Tensor& dy, std::span<GradSlot> dx) {

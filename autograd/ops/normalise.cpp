@@ -1,6 +1,6 @@
 // y = z w + b,  z = (x - m) r,  r = (mean (x - m)² + eps)^(-1/2),  m = mean x or 0
 // dw = sum of dy z, db = sum of dy over the rows
-// dx = r (g - z mean(g z) - mean g),  g = dy w; without mean g where m is 0
+// dx = r (g - z mean(g z) - mean g),  g = dy w; without mean g if m = 0
 #include "longhand/autograd/ops/normalise.h"
 
 #include "longhand/autograd/ops/rows.h"
@@ -38,16 +38,16 @@ Tensor norm_parameter(std::string_view op, const Variable& x, const Variable& pa
   const int64_t n = x.size(-1);
   if (!parameter.defined()) return Tensor::full({n}, neutral, x.dtype());
   check<ShapeError>(parameter.shape() == Shape{n} && parameter.dtype() == x.dtype(), op,
-                    ": weight or bias ", parameter.shape(), " of ", parameter.dtype(), " for x ",
-                    x.shape(), " of ", x.dtype());
+                    ": expected a weight or bias ", Shape{n}, " of ", x.dtype(), " for x ",
+                    x.shape(), ", got ", parameter.shape(), " of ", parameter.dtype());
   return parameter.value().contiguous();
 }
 
 Variable normalise_rows(std::string_view op, const Variable& x, const Variable& weight,
                         const Variable& bias, double eps, bool centred) {
-  check<ShapeError>(x.rank() >= 1, op, ": a scalar has no last axis");
+  check<ShapeError>(x.rank() >= 1, op, ": expected at least one axis, got a scalar");
   const int64_t n = x.size(-1);
-  check<ConfigError>(eps >= 0, op, ": eps ", eps, " is negative");
+  check<ConfigError>(eps >= 0, op, ": expected eps >= 0, got ", eps);
 
   const Tensor in = row_dense(x.value());
   Tensor out = Tensor::empty_ordered(in.shape(), in.dtype(), in.strides());

@@ -1,4 +1,4 @@
-// Axis i of y is axis order[i] of x; of dx, axis order[i] is axis i of dy. Views.
+// Axis i of y is axis order[i] of x; axis order[i] of dx is axis i of dy. Both are views.
 #include "longhand/autograd/ops.h"
 
 namespace longhand {

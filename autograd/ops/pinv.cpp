@@ -1,6 +1,6 @@
 // P = A⁺          dA = -Pᵀ dP Pᵀ + (I - A P) dPᵀ P Pᵀ + Pᵀ P dPᵀ (I - P A)
 //
-// as long as the rank does not change. Golub & Pereyra 1973.
+// if the rank is constant near A. Golub & Pereyra 1973.
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/pointwise.h"
 #include "longhand/core/linalg.h"
@@ -11,7 +11,7 @@ namespace longhand {
 Variable pinv(const Variable& a, double tolerance) {
   check_float("pinv", a);
   check<ShapeError>(a.rank() >= 2 && a.size(-2) >= 1 && a.size(-1) >= 1,
-                    "pinv: matrices (…, m, n) are wanted, not ", a.shape());
+                    "pinv: expected non-empty matrices (…, m, n), got ", a.shape());
   const int64_t m = a.size(-2), n = a.size(-1), count = a.value().numel() / (m * n);
   Shape shape = a.shape();
   std::swap(shape[-2], shape[-1]);

@@ -1,4 +1,4 @@
-// What operations that work element by element share.
+// Common to element-wise operations.
 #pragma once
 
 #include <string_view>
@@ -16,10 +16,10 @@ inline void check_same_dtype(std::string_view op, DType a, DType b) {
 /// Throws ShapeError naming the operation unless x is defined and of f32 or f64.
 inline void check_float(std::string_view op, const Variable& x) {
   check<ShapeError>(x.defined(), op, ": an input is undefined");
-  check<ShapeError>(is_float(x.dtype()), op, ": f32 or f64 is wanted, not ", x.dtype());
+  check<ShapeError>(is_float(x.dtype()), op, ": expected f32 or f64, got ", x.dtype());
 }
 
-/// Both, for an operation of two inputs.
+/// Both checks, for an operation of two inputs.
 inline void check_float_pair(std::string_view op, const Variable& a, const Variable& b) {
   check_float(op, a);
   check_float(op, b);
@@ -36,8 +36,8 @@ inline bool repeats_elements(const Tensor& t) {
 
 }  // namespace detail
 
-/// Uninitialised memory for an element-by-element result of tensors of one shape: its axes lie in
-/// memory as those of the first tensor that is not a broadcast one.
+/// Returns uninitialised memory for an element-wise result of tensors of one shape. Its axes have
+/// the memory order of those of the first tensor that was not broadcast.
 template <class... Tensors>
 Tensor empty_for_pointwise(const Tensor& x, const Tensors&... more) {
   const Tensor* like = nullptr;
@@ -46,8 +46,8 @@ Tensor empty_for_pointwise(const Tensor& x, const Tensors&... more) {
   return Tensor::empty_ordered(x.shape(), x.dtype(), (like ? *like : x).strides());
 }
 
-/// f(x...), element by element, for tensors of one shape and one float dtype; f takes and gives
-/// float or double.
+/// Returns f(x...), element by element, for tensors of one shape and one float dtype; f takes and
+/// returns float or double.
 template <class F, class... Tensors>
 Tensor pointwise(F f, const Tensor& x, const Tensors&... more) {
   Tensor out = empty_for_pointwise(x, more...);
@@ -57,7 +57,7 @@ Tensor pointwise(F f, const Tensor& x, const Tensors&... more) {
   return out;
 }
 
-/// The gradient of an input is f(x...), element by element; as pointwise().
+/// Adds f(x...), element by element, to the gradient of an input; see pointwise().
 template <class F, class... Tensors>
 void accumulate_pointwise(GradSlot& slot, F f, const Tensors&... x) {
   const GradSlot::Accumulator to = slot.accumulate();
@@ -66,7 +66,7 @@ void accumulate_pointwise(GradSlot& slot, F f, const Tensors&... x) {
   });
 }
 
-/// An operation of one input from its function y = f(x) and its derivative as df(dy, x).
+/// The operation y = f(x) of one input, whose gradient is df(dy, x).
 template <class F, class G>
 Variable pointwise_of_input(std::string_view op, const Variable& x, F f, G df) {
   check_float(op, x);
@@ -76,8 +76,8 @@ Variable pointwise_of_input(std::string_view op, const Variable& x, F f, G df) {
                 });
 }
 
-/// The same with its derivative as df(dy, y): keeps the result, which the next operation mostly
-/// keeps anyway.
+/// The operation y = f(x) whose gradient is df(dy, y): it keeps the result, which the next
+/// operation usually keeps anyway.
 template <class F, class G>
 Variable pointwise_of_result(std::string_view op, const Variable& x, F f, G df) {
   check_float(op, x);

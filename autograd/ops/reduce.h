@@ -1,4 +1,4 @@
-// What sums and means over axes share.
+// Common to sums and means over axes.
 #pragma once
 
 #include <string_view>
@@ -9,14 +9,14 @@
 
 namespace longhand {
 
-/// Axes of a shape to be reduced, checked: those named, or all if none are.
+/// The axes of a shape to reduce, checked: those named, or all if none are.
 struct Reduction {
-  std::vector<int> axes;  // rising
+  std::vector<int> axes;  // ascending
   Shape from;
-  Shape kept;         // with the axes as size 1
-  int64_t count = 1;  // elements that become one
+  Shape kept;         // `from` with size 1 along the axes
+  int64_t count = 1;  // elements of each sum
 
-  /// Throws ShapeError if there is no such axis or one is named twice.
+  /// Throws ShapeError if an axis is out of range or named twice.
   Reduction(std::string_view op, const Shape& shape, const std::vector<int>& named)
       : from(shape), kept(shape) {
     unsigned seen = 0;
@@ -33,7 +33,7 @@ struct Reduction {
     }
   }
 
-  /// The sums divided by a number.
+  /// Returns the sums, divided by a number.
   Tensor reduce(const Tensor& x, double divisor, bool keep_axes) const {
     Tensor out = Tensor::empty_ordered(kept, x.dtype(), x.strides());
     kernels::sum_axes_into(out, x, axes, divisor);
@@ -41,7 +41,7 @@ struct Reduction {
     return out;
   }
 
-  /// What reduce() gave, once for each element that went in: a view.
+  /// Broadcasts a result of reduce() back to the shape before the reduction: a view.
   Tensor repeat(Tensor reduced) const {
     if (reduced.rank() != from.rank())
       for (int axis : axes) reduced = reduced.unsqueeze(axis);

@@ -1,5 +1,5 @@
 // y = max(x, 0)          dx = dy where y > 0, else 0
-// The comparisons are written so that NaN passes through, in both directions.
+// The comparisons let NaN pass through in both directions.
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/pointwise.h"
 

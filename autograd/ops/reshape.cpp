@@ -1,5 +1,5 @@
-// The same elements in row-major order under another shape; the gradient is dy under that of x. A
-// view where the strides allow one, else a copy.
+// y has the elements of x, in row-major order, with another shape; dx is dy with the shape of x.
+// Both are views if the strides allow it, otherwise copies.
 #include "longhand/autograd/ops.h"
 
 namespace longhand {

@@ -9,7 +9,7 @@
 namespace longhand {
 namespace {
 
-// Column j times f(s_j).
+// Returns x with column j multiplied by f(s_j).
 template <class F>
 Tensor scaled_columns(const Tensor& x, const Tensor& s, F f) {
   Tensor out = x.contiguous().clone();
@@ -26,8 +26,8 @@ Tensor scaled_columns(const Tensor& x, const Tensor& s, F f) {
 Variable ridge_inverse(const Variable& a, double eps) {
   check_float("ridge_inverse", a);
   check<ShapeError>(a.rank() >= 2 && a.size(-2) >= a.size(-1) && a.size(-1) >= 1,
-                    "ridge_inverse: matrices (…, m, n) of m >= n are wanted, not ", a.shape());
-  check<ShapeError>(eps > 0, "ridge_inverse: more than 0 is wanted, not ", eps);
+                    "ridge_inverse: expected matrices (…, m, n) with m >= n >= 1, got ", a.shape());
+  check<ShapeError>(eps > 0, "ridge_inverse: expected eps > 0, got ", eps);
   const int64_t m = a.size(-2), n = a.size(-1), count = a.value().numel() / (m * n);
   Shape shape = a.shape(), square = a.shape();
   std::swap(shape[-2], shape[-1]);

@@ -1,5 +1,5 @@
 // y = 1 / (1 + e^-x)          dx = y (1 - y) dy
-// e^-x may overflow to infinity, whose reciprocal is the right 0.
+// e^-x may overflow to infinity, whose reciprocal is 0, as required.
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/pointwise.h"
 #include "longhand/core/math.h"

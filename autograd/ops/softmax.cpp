@@ -5,7 +5,7 @@
 namespace longhand {
 
 Variable softmax(const Variable& x) {
-  check<ShapeError>(x.rank() >= 1, "softmax: a scalar has no last axis");
+  check<ShapeError>(x.rank() >= 1, "softmax: expected at least one axis, got a scalar");
   const Tensor in = row_dense(x.value());
   Tensor out = Tensor::empty_ordered(in.shape(), in.dtype(), in.strides());
   dispatch_float(in.dtype(), [&]<class T>() {

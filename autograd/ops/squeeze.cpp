@@ -1,4 +1,4 @@
-// An axis of size 1 goes away; it comes back in the gradient. Views.
+// Removes an axis of size 1, which the gradient has again. Both are views.
 #include "longhand/autograd/ops.h"
 
 namespace longhand {

@@ -1,14 +1,14 @@
-// The parts side by side along a new axis: a concatenation of slices of size 1.
+// Joins parts along a new axis: a concatenation of slices of size 1.
 #include "longhand/autograd/ops.h"
 
 namespace longhand {
 
 Variable stack(const Variables& parts, int axis) {
-  check<ShapeError>(!parts.empty(), "stack: no parts");
+  check<ShapeError>(!parts.empty(), "stack: expected at least one tensor, got none");
   Variables slices;
   for (const Variable& part : parts) {
-    check<ShapeError>(part.shape() == parts[0].shape(), "stack: ", parts[0].shape(), " and ",
-                      part.shape());
+    check<ShapeError>(part.shape() == parts[0].shape(), "stack: expected equal shapes, got ",
+                      parts[0].shape(), " and ", part.shape());
     slices.push_back(unsqueeze(part, axis));
   }
   return concat(slices, axis);

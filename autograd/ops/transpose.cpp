@@ -1,4 +1,4 @@
-// Swaps two axes, of the gradient as well. Views.
+// Swaps two axes, also those of the gradient. Both are views.
 #include "longhand/autograd/ops.h"
 
 namespace longhand {

@@ -1,4 +1,4 @@
-// A new axis of size 1 before `axis`; it goes away again from the gradient. Views.
+// Inserts a new axis of size 1 before `axis`, and removes it from the gradient. Both are views.
 #include "longhand/autograd/ops.h"
 
 namespace longhand {

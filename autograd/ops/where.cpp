@@ -18,8 +18,8 @@ void accumulate_side(GradSlot& slot, const Tensor& condition, bool side, const T
 }  // namespace
 
 Variable where(const Tensor& condition, const Variable& a, const Variable& b) {
-  check<ShapeError>(condition.dtype() == DType::u8, "where: the condition is ", condition.dtype(),
-                    ", must be u8");
+  check<ShapeError>(condition.dtype() == DType::u8, "where: expected a condition of u8, got ",
+                    condition.dtype());
   check_float_pair("where", a, b);
   const Shape shape =
       broadcast_shape(condition.shape(), broadcast_shape(a.shape(), b.shape(), "where"), "where");

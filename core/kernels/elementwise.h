@@ -1,4 +1,4 @@
-// The one loop behind every element-by-element operation: any strides, any number of inputs.
+// The loop that all element-wise operations share: any strides, any number of inputs.
 #pragma once
 
 #include <algorithm>
@@ -21,13 +21,13 @@ In<T> in(const Tensor& tensor) {
   return {tensor};
 }
 
-/// Elements a task should have: some 20 µs of work.
+/// Elements of a task: about 20 µs of work.
 inline constexpr int64_t elements_per_task = 1 << 15;
 
 namespace detail {
 
-/// The axes of equally shaped operands, merged where all of them allow it, the output's innermost
-/// axis last.
+/// The axes of operands of the same shape, merged where all of them allow it, the output's
+/// innermost axis last.
 template <size_t N>
 struct Loop {
   Shape shape;
@@ -38,7 +38,7 @@ struct Loop {
 template <size_t N>
 Loop<N> plan(const std::array<const Tensor*, N>& operands) {
   const Tensor& out = *operands[0];
-  // Axes in the order of the output's memory; sizes of 1 do not matter.
+  // Axes in the memory order of the output, without those of size 1.
   std::array<int, Shape::max_rank> order{};
   int rank = 0;
   for (int i = 0; i < out.rank(); ++i) {
@@ -71,19 +71,19 @@ Loop<N> plan(const std::array<const Tensor*, N>& operands) {
   return loop;
 }
 
-/// Elements of a piece, the run of elements of one inner loop. Those that do not lie one after the
-/// other in memory pass through a buffer in the first cache.
+/// Elements that one inner loop processes. Those that are not contiguous in memory pass through a
+/// buffer in the L1 cache.
 inline constexpr int64_t piece_size = 512;
 
 template <class T>
 struct Buffer {
-  Buffer() {}  // a tuple would fill it with zeros
+  Buffer() {}  // keeps a tuple from zero-initialising it
   alignas(64) T data[piece_size];
 };
 
-/// Calls visit(offset, done, count) for the stretches of elements begin … begin + n of the loop
-/// that lie along its last axis: the first one's place in memory, the elements before, their
-/// number.
+/// Calls visit(offset, done, count) for each stretch, along the last axis, of elements begin …
+/// begin + n of the loop: the memory offset of its first element, the number of elements before it
+/// and their number in it.
 template <class F>
 void for_stretches(const Shape& shape, const Strides& strides, int64_t begin, int64_t n, F visit) {
   const int last = shape.rank() - 1;
@@ -99,7 +99,7 @@ void for_stretches(const Shape& shape, const Strides& strides, int64_t begin, in
     visit(offset, done, count);
     done += count;
     if (done == n) return;
-    // To the start of the next stretch, as a clock goes on.
+    // To the start of the next stretch; the index advances like an odometer.
     offset -= index[last] * strides[last];
     index[last] = 0;
     for (int axis = last - 1; axis >= 0; --axis) {
@@ -111,8 +111,8 @@ void for_stretches(const Shape& shape, const Strides& strides, int64_t begin, in
   }
 }
 
-/// Elements begin … begin + n of the loop, one after the other: where they lie, if they lie so, or
-/// else in the buffer, to which they are copied if `copy`.
+/// Returns elements begin … begin + n of the loop as a contiguous run: in place if they are one,
+/// otherwise in the buffer, to which they are copied if `copy`.
 template <class T, class U>
 T* piece_of(T* data, const Shape& shape, const Strides& strides, bool dense, int64_t begin,
             int64_t n, Buffer<U>& buffer, bool copy) {
@@ -139,8 +139,8 @@ T* piece_of(T* data, const Shape& shape, const Strides& strides, bool dense, int
 }  // namespace detail
 
 /// out = beta * out + f(in...), element by element; beta = 0 never reads out. All operands have the
-/// shape of out (expand() broadcasts). T is the element type of out, f's arguments are those of the
-/// inputs. out must not overlap the inputs, except for being one of them.
+/// shape of out (expand() broadcasts). T is the element type of out, and f takes the elements of
+/// the inputs. out may be one of the inputs, but must not overlap them in any other way.
 template <class T, class F, class... Ts>
 void elementwise_accumulate(Tensor& out, double beta, F f, const In<Ts>... inputs) {
   constexpr size_t N = 1 + sizeof...(Ts);
@@ -153,14 +153,14 @@ void elementwise_accumulate(Tensor& out, double beta, F f, const In<Ts>... input
   T* const out_data = out.data<T>();
   const std::tuple<const Ts*...> in_data{inputs.tensor.template data<Ts>()...};
 
-  // A piece is not longer than a buffer unless none is needed, and does not cross the end of a long
-  // stretch, so that it need not be copied.
+  // A piece is no longer than a buffer unless none is needed, and does not extend past the end of a
+  // long stretch, so that it need not be copied.
   const int64_t stretch = shape[-1];
   bool in_place = stretch >= detail::piece_size / 2;
   for (const Strides& s : loop.strides) in_place = in_place && s[-1] == 1;
   const int64_t limit = in_place ? stretch : detail::piece_size;
 
-  // Arguments, not captures: the compiler then knows that writing to y changes none of them.
+  // Arguments rather than captures: the compiler may then assume that writes to y change none.
   const auto apply = [](F g, T b, int64_t n, T* y, const Ts*... x) {
     if (b == 0)
       for (int64_t i = 0; i < n; ++i) y[i] = g(x[i]...);

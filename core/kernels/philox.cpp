@@ -1,6 +1,6 @@
 // Philox4x32-10: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3. A
-// round takes (c0, c1, c2, c3) to (high(q) ^ c1 ^ k0, low(q), high(p) ^ c3 ^ k1, low(p)) with the
-// 64-bit products p = M0 c0, q = M1 c2; then the key (k0, k1) grows by (W0, W1).
+// round maps (c0, c1, c2, c3) to (high(q) ^ c1 ^ k0, low(q), high(p) ^ c3 ^ k1, low(p)) with the
+// 64-bit products p = M0 c0, q = M1 c2; then (W0, W1) is added to the key (k0, k1).
 #include "longhand/core/kernels/philox.h"
 
 #include "longhand/core/simd.h"
@@ -32,18 +32,18 @@ void words_of_block(Generator::State state, uint64_t index, uint32_t* words) {
 }
 
 #if defined(__x86_64__)
-constexpr int vectors = 3;  // whose chains of dependent instructions overlap
+constexpr int vectors = 3;  // independent dependency chains, which overlap
 constexpr int64_t blocks_at_once = 4 * vectors;
 
-// By hand, since compilers find no good code for 32 x 32 -> 64 bit products (0.8 ns a word; left to
-// them, 2.2). Each c is the low half of a 64-bit
-// lane: the multiplication reads nothing else, so the high halves may hold anything.
+// Intrinsics, since compilers generate slow code for 32 x 32 -> 64 bit products (2.2 ns a word
+// instead of 0.8). Each c is the low half of a 64-bit lane; the multiplication reads nothing else,
+// so the high halves may hold anything.
 [[gnu::target("avx2")]] void words_of_blocks(Generator::State state, uint64_t first,
                                              uint32_t* words) {
   const __m256i m0 = _mm256_set1_epi64x(M0), m1 = _mm256_set1_epi64x(M1);
   __m256i c0[vectors], c1[vectors], c2[vectors], c3[vectors];
   for (int v = 0; v < vectors; ++v) {
-    // In this order of lanes, unpacking at the end gives blocks 0, 1 and 2, 3.
+    // With this order of lanes, the final unpacking yields blocks 0, 1 and 2, 3.
     const __m256i index = _mm256_set_epi64x(4 * v + 3, 4 * v + 1, 4 * v + 2, 4 * v);
     c0[v] = _mm256_add_epi64(_mm256_set1_epi64x(static_cast<int64_t>(first)), index);
     c1[v] = _mm256_srli_epi64(c0[v], 32);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t max_columns = 1024;
 
-// sum[i] = sum over count rows, which lie `stride` apart.
+// sum[i] = sum over count rows, which are `stride` elements apart.
 template <class T>
 void sum_rows(const T* x, int64_t count, int64_t stride, int64_t columns, T* sum) {
   std::fill(sum, sum + columns, T{0});
@@ -27,7 +27,7 @@ void sum_rows(const T* x, int64_t count, int64_t stride, int64_t columns, T* sum
     for (int64_t i = 0; i < columns; ++i) sum[i] += x[r * stride + i];
 }
 
-// Rows (or elements, if inner is 1) of one short sum.
+// Rows (elements, if inner is 1) of one partial sum.
 int64_t chunk_of(int64_t inner) {
   if (inner == 1) return 8192;
   return std::clamp<int64_t>(elements_per_task / inner, 32, 512);
@@ -94,7 +94,7 @@ void sum_axes_into(Tensor& out, const Tensor& x, const std::vector<int>& axes, d
   dispatch_float(x.dtype(), [&]<class T>() {
     const Tensor dense = x.is_dense() ? x : x.contiguous();
 
-    // The axes in the order of memory, neighbours merged that are both summed or both kept.
+    // The axes in memory order; neighbours that are both summed or both kept are merged.
     std::vector<int> order;
     for (int i = 0; i < x.rank(); ++i)
       if (x.size(i) != 1) order.push_back(i);
@@ -118,12 +118,12 @@ void sum_axes_into(Tensor& out, const Tensor& x, const std::vector<int>& axes, d
       return;
     }
 
-    // The sums go straight to out, if the kept axes lie there in the same order.
+    // The sums are written directly to out if its axes are in the same memory order.
     Tensor to = Tensor::empty_ordered(kept, out.dtype(), dense.strides());
     const bool direct = has_strides(out, to.strides());
     if (direct) to = out;
 
-    // One group of summed axes after the other, the innermost first.
+    // One run of summed axes at a time, the innermost first.
     Tensor from = dense;
     for (;;) {
       int64_t outer = 1, count = 1, inner = 1;

@@ -1,5 +1,5 @@
-// Kernels along one row, for use inside simd(). Sums go to 16 lanes (element i to lane i mod 16)
-// that are joined by halves, so the bits are the same whatever the width of the machine's vectors.
+// Kernels over one row, for use inside simd(). Sums use 16 accumulators (element i is added to
+// number i mod 16), which are added pairwise by halves: the vector width does not affect the bits.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +28,8 @@ T join_lanes(const T (&sum)[lanes]) {
 
 }  // namespace detail
 
-/// Sum of f(i) over 0 … n-1, for an f that gives a T. Blocks of 1024 are joined in double: long f32
-/// rows lose no digits.
+/// Returns the sum of f(i), of type T, over 0 … n-1. Blocks of 1024 are added in double, so that
+/// long f32 rows lose no digits.
 template <class T, class F>
 T lane_sum(int64_t n, F f) {
   constexpr int64_t block = 1024;
@@ -60,11 +60,11 @@ T row_sum_of_squares(const T* x, int64_t n) {
   return row_dot(x, x, n);
 }
 
-/// The largest of a row; -inf for an empty one, NaN if it holds a NaN.
+/// Returns the maximum of a row: -inf if it is empty, NaN if it contains a NaN.
 template <class T>
 T row_max(const T* x, int64_t n) {
-  // Read as integers, floats are in order but for the negative ones, whose order is reversed; NaN
-  // have the largest magnitudes. Integer maxima are vectorised, those of floats (NaN!) are not.
+  // The bits of floats compare as integers, except that the order of negative ones is reversed; NaN
+  // have the largest magnitudes. Compilers vectorise integer maxima, but not float ones (NaN).
   using Int = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
   constexpr Int magnitude = std::numeric_limits<Int>::max();
   constexpr Int infinity = std::bit_cast<Int>(std::numeric_limits<T>::infinity());
@@ -92,14 +92,14 @@ void row_accumulate(T* y, int64_t n, T beta, F f) {
     for (int64_t i = 0; i < n; ++i) y[i] = beta * y[i] + f(i);
 }
 
-/// y[i] = e^(x[i] - shift); gives their sum.
+/// y[i] = e^(x[i] - shift). Returns their sum.
 template <class T>
 T exp_row(const T* x, T* y, int64_t n, T shift) {
   for (int64_t i = 0; i < n; ++i) y[i] = math::exp(x[i] - shift);
   return row_sum(y, n);
 }
 
-/// y = e^x / sum e^x; y may be x. A row of nothing but -inf gives zeros.
+/// y = e^x / sum e^x; y may be x. A row in which every element is -inf gives zeros.
 template <class T>
 void softmax_row(const T* x, T* y, int64_t n) {
   const T m = row_max(x, n);

@@ -46,7 +46,7 @@ TEST_CASE("recompute: gradcheck, in the middle of a graph and nested") {
   CHECK(report.checked == 8);
 }
 
-TEST_CASE("recompute: the same variable twice, one that f ignores, one that needs no gradient") {
+TEST_CASE("recompute: a variable given twice, one that f ignores, one that needs no gradient") {
   const auto f = [](const Variables& in) { return in[0] * in[1] * in[3]; };
   const auto whole = [&](const Variables& in) {
     return recompute(f, {in[0], in[0], in[1], Variable(random({3}))});
@@ -56,7 +56,7 @@ TEST_CASE("recompute: the same variable twice, one that f ignores, one that need
   CHECK(report.ok);
 }
 
-TEST_CASE("recompute: results that are inputs, or views of them, or depend on nothing") {
+TEST_CASE("recompute: results that are inputs, views of inputs, or constants") {
   const auto identity = [](const Variables& in) {
     return recompute([](const Variables& x) { return x[0]; }, in);
   };
@@ -73,20 +73,20 @@ TEST_CASE("recompute: results that are inputs, or views of them, or depend on no
   CHECK(identical(x.grad(), Tensor::zeros({3}, DType::f64)));
 }
 
-TEST_CASE("recompute: leaves in the closure get gradients though no input needs one") {
+TEST_CASE("recompute: captured leaves get gradients even if no input needs one") {
   const Variable w = leaf({3});
   const Variable x(random({3}, DType::f64, -1, 1, 5));
   const Variable y = recompute([&](const Variables& in) { return in[0] * w; }, {x});
   CHECK(y.requires_grad());
   backward(y, Tensor::full({3}, 1, DType::f64));
   CHECK(identical(w.grad(), x.value()));
-  // and with no input at all
+  // Also without any input.
   const Variable z = recompute([&](const Variables&) { return w * 2.0; }, {});
   backward(z, Tensor::full({3}, 1, DType::f64));
   CHECK(test::close(w.grad(), (x + 2).value(), 1e-15));
 }
 
-TEST_CASE("recompute: other results in the closure are refused") {
+TEST_CASE("recompute: other captured results are errors") {
   const Variable x = leaf({3});
   const Variable h = exp(x);
   const Variable y = recompute([&](const Variables& in) { return in[0] * h; }, {x});
@@ -131,7 +131,7 @@ TEST_CASE("recompute: an exception in f passes through") {
   CHECK(grad_enabled());
 }
 
-TEST_CASE("recompute: activations are gone between the passes") {
+TEST_CASE("recompute: activations are freed between the passes") {
   const size_t megabyte = size_t{1} << 20;
   const Variable x(Tensor::full({1 << 17}, 0.1, DType::f64), true);
   const auto f = [](const Variables& in) {
@@ -146,7 +146,7 @@ TEST_CASE("recompute: activations are gone between the passes") {
   CHECK(memory_stats().in_use - start <= 9 * megabyte + 4096);
 }
 
-TEST_CASE("recompute: the first time through, nothing is kept for leaves in the closure either") {
+TEST_CASE("recompute: the forward pass keeps nothing for captured leaves either") {
   const size_t megabyte = size_t{1} << 20;
   const Variable x(Tensor::full({1 << 17}, 0.1, DType::f64)), w = leaf({1});
   std::vector<size_t> used;

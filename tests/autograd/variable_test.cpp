@@ -15,7 +15,7 @@ Variable leaf(const Shape& shape, uint64_t seed = 1) {
   return Variable(random(shape, DType::f64, -2, 2, seed), true);
 }
 
-// factor * x by accumulate(), whatever is there.
+// factor * x, whose rule uses accumulate().
 Variable scaled(const Variable& x, double factor) {
   Tensor out = x.value().clone();
   kernels::elementwise<double>(
@@ -27,7 +27,7 @@ Variable scaled(const Variable& x, double factor) {
   });
 }
 
-// x by take(), its gradient being the same tensor.
+// x, whose rule uses take(): the gradient is the same tensor.
 Variable passed(const Variable& x) {
   return record("passed", x.value(), {x},
                 [](const Tensor& dy, std::span<GradSlot> dx) { dx[0].take(dy); });
@@ -54,14 +54,14 @@ bool all_equal(const Tensor& t, double value) {
 
 }  // namespace
 
-TEST_CASE("a leaf collects gradients, over several passes") {
+TEST_CASE("a leaf accumulates gradients over several passes") {
   Variable x = leaf({2, 3});
   CHECK(x.requires_grad());
   CHECK_FALSE(x.grad().defined());
   const Tensor ones = Tensor::full({2, 3}, 1, DType::f64);
   backward(scaled(x, 3), ones);
   CHECK(all_equal(x.grad(), 3));
-  const Tensor first = x.grad();  // somebody holds it while the next pass adds
+  const Tensor first = x.grad();  // another owner while the next pass adds
   backward(scaled(x, 4), ones);
   CHECK(all_equal(x.grad(), 7));
   CHECK(all_equal(first, 3));
@@ -100,7 +100,7 @@ TEST_CASE("what needs no gradient is not recorded") {
   CHECK_THROWS_AS(Variable(Tensor(), true), ShapeError);
 }
 
-TEST_CASE("rules run without recording, and grad_out comes as it is") {
+TEST_CASE("rules run without recording, and grad_out keeps its strides") {
   const Variable x = leaf({2, 3});
   bool recorded = true;
   Strides strides;
@@ -115,9 +115,9 @@ TEST_CASE("rules run without recording, and grad_out comes as it is") {
   CHECK(grad_enabled());
 }
 
-TEST_CASE("a value used several times gets the sum, and no gradient is written through another") {
+TEST_CASE("a value used several times gets the sum, and no gradient overwrites another") {
   const Tensor seed = random({4, 5}, DType::f64, -1, 1, 7), before = seed.clone();
-  // z = x + x + 3 x + 5 y: take() aliases one tensor into several places, accumulate() adds there.
+  // z = x + x + 3 x + 5 y: take() puts one tensor in several slots, to which accumulate() adds.
   const Variable x = leaf({4, 5}, 1), y = leaf({4, 5}, 2);
   const Variable h = passed(x);
   const Variable z =
@@ -132,7 +132,7 @@ TEST_CASE("a value used several times gets the sum, and no gradient is written t
   CHECK(identical(seed, before));
 }
 
-TEST_CASE("gradients of leaves share no memory and lie like the leaf") {
+TEST_CASE("gradients of leaves share no memory and have the strides of the leaf") {
   const Variable a = leaf({3, 4}, 1), b(random({4, 3}).transpose(0, 1), true),
                  c(random({3, 8}).slice(1, 0, 8, 2), true);
   const Tensor seed = random({3, 4});
@@ -146,7 +146,7 @@ TEST_CASE("gradients of leaves share no memory and lie like the leaf") {
   CHECK(a.grad().strides() == Strides{4, 1});
   CHECK(b.grad().strides() == Strides{1, 3});
   CHECK(c.grad().strides() == Strides{4, 1});
-  // One that nobody shares, but in another order.
+  // A gradient without another owner, but in another order.
   const Variable e(random({4, 3}).transpose(0, 1), true);
   backward(record("fresh", e.value(), {e},
                   [](const Tensor&, std::span<GradSlot> dx) {
@@ -154,14 +154,14 @@ TEST_CASE("gradients of leaves share no memory and lie like the leaf") {
                   }),
            seed);
   CHECK(e.grad().strides() == Strides{1, 3});
-  // A broadcast gradient becomes a whole one.
+  // A broadcast gradient is materialised.
   const Variable d = leaf({3, 4});
   backward(passed(d), Tensor::full({1, 4}, 2, DType::f64).expand({3, 4}));
   CHECK(d.grad().is_dense());
   CHECK(all_equal(d.grad(), 2));
 }
 
-TEST_CASE("accumulate() gives memory in the input's order, even over what take() left") {
+TEST_CASE("accumulate() returns memory in the input's order, even after take()") {
   const Variable x(random({4, 3}).transpose(0, 1), true);  // (3, 4)
   const Variable h = scaled(x, 1);                         // dense, axes in x's order
   std::vector<Strides> strides;
@@ -171,7 +171,7 @@ TEST_CASE("accumulate() gives memory in the input's order, even over what take()
     kernels::elementwise_accumulate<double>(
         to.grad, to.beta, [](double d) { return d; }, kernels::in<double>(dy));
   };
-  // The later child runs first: it leaves a row-major gradient that nobody else holds.
+  // The later child runs first: it leaves a row-major gradient without another owner.
   const Variable accumulated = record("observe", h.value(), {h}, observe);
   const Variable taken = record("fresh", h.value(), {h}, [](const Tensor&, std::span<GradSlot> dx) {
     dx[0].take(Tensor::full({3, 4}, 1, DType::f64));
@@ -183,7 +183,7 @@ TEST_CASE("accumulate() gives memory in the input's order, even over what take()
 }
 
 TEST_CASE("the slots of one variable given twice are independent") {
-  // A fused rule asks for both places before it writes to either, in any order.
+  // A fused rule obtains both accumulators before it writes to either, in any order.
   const Backward fused = [](const Tensor& dy, std::span<GradSlot> dx) {
     const auto a = dx[0].accumulate(), b = dx[1].accumulate();
     kernels::elementwise_accumulate<double>(
@@ -231,7 +231,7 @@ TEST_CASE("slots: mistakes in rules are errors that name the operation and the i
   CHECK_THROWS_AS(record("bytes", Tensor::zeros({3}, DType::u8), {x}, take_both), ShapeError);
 }
 
-TEST_CASE("an exception in a rule passes through and leaves no half sums behind") {
+TEST_CASE("an exception in a rule passes through and leaves no partial sums") {
   const Variable x = leaf({3});
   const Tensor ones = Tensor::full({3}, 1, DType::f64);
   const Variable h = scaled(x, 2);
@@ -244,12 +244,12 @@ TEST_CASE("an exception in a rule passes through and leaves no half sums behind"
   CHECK_THROWS_WITH(backward(both(bad, good, take_both), ones), "on purpose");
   CHECK(grad_enabled());
   CHECK_FALSE(x.grad().defined());
-  // h has not run and can be used again; what `good` had given it is gone.
+  // The rule of h has not run, so h can be used again; the gradient from `good` is discarded.
   backward(scaled(h, 10), ones);
   CHECK(all_equal(x.grad(), 20));
 }
 
-TEST_CASE("backward: roots, seeds and graphs that are used up") {
+TEST_CASE("backward: roots, seeds and graphs that have been freed") {
   const Variable x = leaf({2});
   CHECK_THROWS_AS(backward(Variable(random({2})), random({2})), Error);
   CHECK_THROWS_AS(backward(scaled(x, 1)), ShapeError);
@@ -266,7 +266,7 @@ TEST_CASE("backward: roots, seeds and graphs that are used up") {
                     Catch::Contains("freed") && Catch::Contains("scaled"));
   CHECK_THROWS_WITH(backward(scaled(h, 2), random({2})), Catch::Contains("freed"));
   CHECK(identical(x.grad(), before));
-  // Leaves live on.
+  // Leaves remain usable.
   backward(scaled(x, 1), random({2}));
   CHECK_FALSE(identical(x.grad(), before));
 }
@@ -294,7 +294,7 @@ TEST_CASE("chains of 200,000 operations are built, run and dropped without recur
   }
   {
     Variable y = x;
-    for (int i = 0; i < n; ++i) y = passed(y);  // dropped without a pass
+    for (int i = 0; i < n; ++i) y = passed(y);  // dropped without a backward pass
   }
   {
     // Handles held by captures only.
@@ -313,7 +313,7 @@ TEST_CASE("chains of 200,000 operations are built, run and dropped without recur
   }
 }
 
-TEST_CASE("memory: what no rule captured is freed, and a pass frees as it goes") {
+TEST_CASE("memory: values that no rule captured are freed, and a pass frees captures") {
   const size_t megabyte = size_t{1} << 20;
   const Shape shape{1 << 17};  // of f64: 1 MB
   const auto used = [] { return memory_stats().in_use; };
@@ -327,7 +327,7 @@ TEST_CASE("memory: what no rule captured is freed, and a pass frees as it goes")
   {
     Variable y = x;
     for (int i = 0; i < 10; ++i) y = scaled(y, 1);
-    CHECK(used() - start == megabyte);  // the last value alone
+    CHECK(used() - start == megabyte);  // only the last value
     Variable z = x;
     for (int i = 0; i < 10; ++i) z = keeps(z);
     CHECK(used() - start == 11 * megabyte);
@@ -336,7 +336,7 @@ TEST_CASE("memory: what no rule captured is freed, and a pass frees as it goes")
   }
   CHECK(used() - start == megabyte);
   {
-    // What rules held is gone at once, though somebody keeps the values in between.
+    // Captures of rules are freed at once, even if the intermediate values have other owners.
     const auto holds_more = [](const Variable& v, std::function<void()> note) {
       const Tensor more = Tensor::full({1 << 17}, 1, DType::f64);
       return record("holds_more", v.value(), {v},

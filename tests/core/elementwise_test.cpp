@@ -11,7 +11,7 @@ using kernels::in;
 
 namespace {
 
-// Every ninth is large enough to be cut into tasks.
+// Every ninth is large enough to be split into tasks.
 Shape random_shape(RandomStream& random, int round) {
   Shape shape;
   for (int64_t i = pick(random, 0, round % 9 == 0 ? 1 : 4); i > 0; --i)
@@ -24,11 +24,11 @@ Shape random_shape(RandomStream& random, int round) {
 }
 
 template <class T>
-void check_bits(const Tensor& got, const std::vector<T>& wanted) {
+void check_bits(const Tensor& got, const std::vector<T>& expected) {
   const std::vector<T> values = values_of<T>(got);
-  REQUIRE(values.size() == wanted.size());
-  REQUIRE((wanted.empty() ||
-           std::memcmp(values.data(), wanted.data(), wanted.size() * sizeof(T)) == 0));
+  REQUIRE(values.size() == expected.size());
+  REQUIRE((expected.empty() ||
+           std::memcmp(values.data(), expected.data(), expected.size() * sizeof(T)) == 0));
 }
 
 template <class T>
@@ -45,19 +45,19 @@ void compare_with_plain_loop(uint64_t seed) {
     const std::vector<T> x = values_of<T>(a), y = values_of<T>(b), old = values_of<T>(before);
     const std::vector<uint8_t> z = values_of<uint8_t>(c);
     for (const double beta : {0.0, 1.0, 0.75}) {
-      std::vector<T> wanted(x.size());
+      std::vector<T> expected(x.size());
       for (size_t i = 0; i < x.size(); ++i) {
         const T value = f(x[i], y[i], z[i]);
-        wanted[i] = beta == 0 ? value : static_cast<T>(beta) * old[i] + value;
+        expected[i] = beta == 0 ? value : static_cast<T>(beta) * old[i] + value;
       }
       for (const int n : {1, 4}) {
         const WithThreads with(n);
-        // Memory that beta = 0 must not read; between its elements there may be others.
+        // Memory that beta = 0 must not read; there may be other elements in between.
         Tensor out = random_view(shape, dtype_of<T>, random, {.holes = kind.holes});
         copy_into(out, before);
         if (beta == 0) out.fill(std::numeric_limits<T>::quiet_NaN());
         kernels::elementwise_accumulate<T>(out, beta, f, in<T>(a), in<T>(b), in<uint8_t>(c));
-        check_bits(out, wanted);
+        check_bits(out, expected);
       }
     }
   }
@@ -70,7 +70,7 @@ TEST_CASE("elementwise agrees with a plain loop over any strides") {
   compare_with_plain_loop<double>(2);
 }
 
-TEST_CASE("elementwise writes its elements and none between them") {
+TEST_CASE("elementwise writes no elements in the holes of a view") {
   RandomStream random(Generator(3));
   for (int round = 0; round < 50; ++round) {
     Tensor memory = Tensor::full({5, 7, 6}, -1, DType::i32);
@@ -84,14 +84,14 @@ TEST_CASE("elementwise writes its elements and none between them") {
   }
 }
 
-TEST_CASE("elementwise walks long rows with holes between them") {
+TEST_CASE("elementwise handles long rows with holes between them") {
   for (const int64_t width : {200, 300, 700, 5000}) {
     const Shape shape{90, width};
     Tensor memory = Tensor::empty({90, width + 3}), rows = Tensor::empty({90, width + 1});
     fill_normal(memory, Generator(1));
     fill_normal(rows, Generator(2));
     const Tensor x = rows.slice(1, 1, width + 1), bias = rows.slice(0, 3, 4).slice(1, 0, width);
-    // One number a row, or one an element: the former does not lie in memory as the loop runs.
+    // One number per row or per element: the former is not contiguous along the loop.
     const Tensor scales[] = {rows.slice(1, 0, 1).expand(shape), x};
     for (const int n : {1, 4})
       for (const Tensor& scale : scales) {
@@ -102,14 +102,14 @@ TEST_CASE("elementwise walks long rows with holes between them") {
         kernels::elementwise_accumulate<float>(
             out, 2, [](float v, float b, float s) { return v * s + b; }, in<float>(x),
             in<float>(bias.expand(shape)), in<float>(scale));
-        std::vector<float> wanted;
+        std::vector<float> expected;
         for_each_index(shape, [&](const Shape& i) {
-          const size_t at = wanted.size();
+          const size_t at = expected.size();
           const float b = bias.data<float>()[i[1]],
                       s = scale.data<float>()[offset_of(i, scale.strides())];
-          wanted.push_back(2 * old[at] + (a[at] * s + b));
+          expected.push_back(2 * old[at] + (a[at] * s + b));
         });
-        check_bits(out, wanted);
+        check_bits(out, expected);
         CHECK(identical(whole.slice(1, 0, 2), memory.slice(1, 0, 2)));
         CHECK(
             identical(whole.slice(1, width + 2, width + 3), memory.slice(1, width + 2, width + 3)));
@@ -130,7 +130,7 @@ TEST_CASE("elementwise may write to one of its inputs") {
   }
 }
 
-TEST_CASE("elementwise refuses shapes and types that differ") {
+TEST_CASE("elementwise rejects shapes and types that differ") {
   Tensor out = Tensor::zeros({2, 3});
   const Tensor x = Tensor::zeros({3, 2}), i = Tensor::zeros({2, 3}, DType::i32);
   const auto copy = [](float v) { return v; };

@@ -10,8 +10,8 @@ using namespace longhand;
 
 namespace {
 
-// alpha a b + beta out by index arithmetic in double; beside it, the sum of magnitudes, which the
-// error of any order of summation is proportional to.
+// alpha a b + beta out by index arithmetic in double, and the sum of magnitudes, to which the error
+// of any order of summation is proportional.
 struct Naive {
   std::vector<double> value, magnitude;
 };
@@ -49,12 +49,12 @@ Naive naive(const Tensor& out, const Tensor& a, const Tensor& b, double alpha, d
 
 template <class T>
 void check_product(const Tensor& out, const Tensor& a, const Tensor& b, double alpha, double beta) {
-  const Naive wanted = naive<T>(out, a, b, alpha, beta);
+  const Naive expected = naive<T>(out, a, b, alpha, beta);
   const double unit = static_cast<double>(std::numeric_limits<T>::epsilon());
   Tensor first;
   for (const int n : {1, 2, 3, 8}) {
     const WithThreads with(n);
-    // Fresh memory may hold anything.
+    // Uninitialised memory may hold anything.
     Tensor c = Tensor::empty_ordered(out.shape(), out.dtype(), out.strides());
     if (beta == 0)
       c.fill(std::numeric_limits<double>::quiet_NaN());
@@ -69,9 +69,9 @@ void check_product(const Tensor& out, const Tensor& a, const Tensor& b, double a
     const std::vector<T> got = values_of<T>(c);
     double worst = 0;
     for (size_t i = 0; i < got.size(); ++i) {
-      const double error = std::abs(static_cast<double>(got[i]) - wanted.value[i]);
+      const double error = std::abs(static_cast<double>(got[i]) - expected.value[i]);
       const double bound =
-          unit * std::sqrt(static_cast<double>(a.size(-1)) + 4) * (wanted.magnitude[i] + 1e-300);
+          unit * std::sqrt(static_cast<double>(a.size(-1)) + 4) * (expected.magnitude[i] + 1e-300);
       if (!(error / bound <= worst)) worst = error / bound;
     }
     INFO(concat_message(a.shape(), a.strides(), " times ", b.shape(), b.strides()));
@@ -112,7 +112,7 @@ void check_random_products(uint64_t seed) {
     Shape shape = batch;
     shape.push_back(m);
     shape.push_back(n);
-    // The rows of the result are contiguous, its other axes may lie in any order and have holes.
+    // The rows of the result are contiguous; its other axes may have any order and holes.
     Shape padded = shape;
     padded[-1] += random.below(2);
     std::vector<int> order = random_order(random, shape.rank() - 1);
@@ -133,7 +133,7 @@ TEST_CASE("matmul_into agrees with sums in double over any strides, batches and 
   check_random_products<double>(2);
 }
 
-TEST_CASE("products that are cut into tasks") {
+TEST_CASE("products that are split into tasks") {
   RandomStream random(Generator(3));
   struct Case {
     Shape a, b;
@@ -163,7 +163,7 @@ TEST_CASE("products that are cut into tasks") {
     }
 }
 
-TEST_CASE("heads are multiplied where they lie") {
+TEST_CASE("heads are multiplied without copies") {
   const int64_t batch = 2, time = 37, heads = 3, dim = 8;
   Tensor q = Tensor::empty({batch, time, heads * dim}),
          k = Tensor::empty({batch, time, heads * dim});
@@ -194,7 +194,7 @@ TEST_CASE("rows and columns with stride 0 are multiplied too") {
   check_product<double>(out, Tensor::full({5, 1}, 2, DType::f64).expand({5, 9}), b, 1, 0);
 }
 
-TEST_CASE("an empty sum is zero, or what was there") {
+TEST_CASE("an empty sum is beta times the result") {
   const Tensor a = Tensor::empty({3, 0}), b = Tensor::empty({0, 2});
   Tensor out = Tensor::full({3, 2}, std::numeric_limits<double>::quiet_NaN());
   matmul_into(out, a, b);
@@ -204,7 +204,7 @@ TEST_CASE("an empty sum is zero, or what was there") {
   CHECK(out.to_vector<float>() == std::vector<float>(6, 6));
 }
 
-TEST_CASE("NaN and infinity come through a product") {
+TEST_CASE("NaN and infinity propagate through a product") {
   const float inf = std::numeric_limits<float>::infinity();
   const Tensor a = Tensor::from<float>({inf, 1, 1, 0}, {2, 2});
   const Tensor b = Tensor::from<float>({1, 0, 1, 1}, {2, 2});
@@ -248,7 +248,7 @@ TEST_CASE("gemm multiplies views with any transposition") {
       ShapeError);
 }
 
-TEST_CASE("matmul_into refuses what does not fit") {
+TEST_CASE("matmul_into rejects shapes and dtypes that do not match") {
   const Tensor a = Tensor::zeros({2, 3}), b = Tensor::zeros({3, 4});
   const auto into = [&](const Shape& shape, const Tensor& x, const Tensor& y) {
     Tensor out = Tensor::zeros(shape);
@@ -259,17 +259,17 @@ TEST_CASE("matmul_into refuses what does not fit") {
   CHECK_THROWS_AS(into({2, 4}, b, a), ShapeError);
   CHECK_THROWS_AS(into({4, 2}, a, b), ShapeError);
   CHECK_THROWS_AS(into({3, 4}, a, b), ShapeError);
-  // A product of one row (or column) does not stretch.
+  // A product of one row (or column) is not broadcast.
   CHECK_THROWS_AS(into({5, 4}, a.slice(0, 0, 1), b), ShapeError);
   CHECK_THROWS_AS(into({2, 4}, a, b.slice(1, 0, 1)), ShapeError);
   CHECK_THROWS_AS(into({2, 4}, a, b.to(DType::f64)), ShapeError);
   CHECK_THROWS_AS(into({2, 4}, Tensor::zeros({3}), b), ShapeError);
   CHECK_THROWS_AS(into({2, 4}, Tensor::zeros({3, 2, 3}), b), ShapeError);
   CHECK_THROWS_AS(into({3, 2, 4}, Tensor::zeros({2, 2, 3}), b), ShapeError);
-  Tensor turned = Tensor::zeros({4, 2});
+  Tensor transposed = Tensor::zeros({4, 2});
   CHECK_THROWS_AS(
       [&] {
-        Tensor out = turned.transpose(0, 1);
+        Tensor out = transposed.transpose(0, 1);
         matmul_into(out, a, b);
       }(),
       ShapeError);
@@ -278,7 +278,7 @@ TEST_CASE("matmul_into refuses what does not fit") {
   CHECK(matmul_shape({7, 1, 2, 3}, {5, 3, 4}) == Shape{7, 5, 2, 4});
 }
 
-TEST_CASE("the BLAS says what it is") {
+TEST_CASE("blas_description names the BLAS in use") {
   CHECK_THAT(blas_description(), Catch::StartsWith("OpenBLAS 0."));
   CHECK_NOTHROW(check_blas(1));
 }

@@ -63,7 +63,7 @@ TEST_CASE("qr: a = q r, q orthonormal, r upper triangular with a positive diagon
     }
 }
 
-TEST_CASE("qr reads transposed views and ends at a zero matrix") {
+TEST_CASE("qr reads transposed views, and succeeds for a zero matrix") {
   const Tensor a = gaussian({4, 7}, DType::f64, 2);
   CHECK(identical(qr(a.transpose(0, 1)).q, qr(a.transpose(0, 1).contiguous()).q));
   const Qr zero = qr(Tensor::zeros({3, 2}, DType::f64));
@@ -94,7 +94,7 @@ TEST_CASE("q of Gaussian matrices is Haar-distributed") {
   CHECK(std::abs(trace / count) <= 0.064);
 }
 
-TEST_CASE("svd: a = u s vt with orthonormal u and v and falling s") {
+TEST_CASE("svd: a = u s vt with orthonormal u and v and descending s") {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const Shape& shape : shapes) {
       const double tolerance = tolerance_of(dtype);
@@ -116,7 +116,7 @@ TEST_CASE("svd: a = u s vt with orthonormal u and v and falling s") {
     }
 }
 
-TEST_CASE("the pseudo-inverse fulfils Penrose's four conditions") {
+TEST_CASE("the pseudo-inverse satisfies Penrose's four conditions") {
   const auto check_penrose = [](const Tensor& a) {
     const Tensor p = pseudo_inverse(a);
     const double tolerance = 50 * tolerance_of(a.dtype());
@@ -130,21 +130,21 @@ TEST_CASE("the pseudo-inverse fulfils Penrose's four conditions") {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const Shape& shape : {Shape{5, 1}, Shape{1, 5}, Shape{9, 4}, Shape{4, 9}, Shape{6, 6}})
       check_penrose(gaussian(shape, dtype, 4));
-    // Of rank 3; what rounding leaves of the other singular values is not inverted.
+    // Of rank 3; the other singular values, which are rounding errors, are not inverted.
     check_penrose(product(gaussian({8, 3}, dtype, 5), gaussian({3, 10}, dtype, 6)));
     check_penrose(Tensor::full({4, 4}, 1, dtype));
     check_penrose(Tensor::zeros({2, 3}, dtype));
   }
 }
 
-TEST_CASE("the pseudo-inverse drops what is below the tolerance") {
+TEST_CASE("the pseudo-inverse drops singular values below the tolerance") {
   const Tensor a = Tensor::from<double>({2, 0, 0, 1e-3}, {2, 2});
   CHECK(max_difference(pseudo_inverse(a), Tensor::from<double>({0.5, 0, 0, 1e3}, {2, 2})) <= 1e-9);
   CHECK(max_difference(pseudo_inverse(a, 1e-2), Tensor::from<double>({0.5, 0, 0, 0}, {2, 2})) <=
         1e-15);
 }
 
-TEST_CASE("factorisations refuse what is not a matrix of floats") {
+TEST_CASE("factorisations reject arguments that are not matrices of floats") {
   CHECK_THROWS_AS(qr(Tensor::zeros({2, 2, 2})), ShapeError);
   CHECK_THROWS_AS(svd(Tensor::zeros({3})), ShapeError);
   CHECK_THROWS_AS(qr(Tensor::zeros({0, 3})), ShapeError);

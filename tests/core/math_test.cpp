@@ -49,7 +49,7 @@ std::vector<T> applied(F f, const std::vector<T>& x) {
   return y;
 }
 
-// In units of the last place of the exact value.
+// The error in units in the last place of the exact value.
 template <class T>
 double error_in_ulp(T got, long double exact) {
   int exponent = 0;
@@ -59,7 +59,7 @@ double error_in_ulp(T got, long double exact) {
   return static_cast<double>(std::abs(static_cast<long double>(got) - exact) / unit);
 }
 
-// Evenly over [low, high], and over all magnitudes down to denormal ones.
+// Arguments spread evenly over [low, high], and over all magnitudes down to subnormal ones.
 template <class T>
 std::vector<T> sweep(double low, double high) {
   std::vector<T> x;
@@ -107,7 +107,7 @@ void check_all_sets_agree(F f) {
     run(kernel);
     INFO(name);
     int64_t differences = 0;
-    for (size_t i = 0; i < x.size(); ++i)  // the sign and payload of NaN are nobody's business
+    for (size_t i = 0; i < x.size(); ++i)  // the sign and payload of NaN are unspecified
       differences += std::memcmp(&y[i], &z[i], 4) != 0 && !(y[i] != y[i] && z[i] != z[i]);
     for (size_t i = 0; i < x64.size(); ++i)
       differences +=
@@ -126,7 +126,7 @@ bool same_bits(float a, float b) {
 
 }  // namespace
 
-TEST_CASE("exp, tanh and erf are as accurate as their header says") {
+TEST_CASE("exp, tanh and erf are as accurate as documented") {
   CHECK(worst_error<float>(Exp()) <= 1.02);
   CHECK(worst_error<double>(Exp()) <= 1.01);
   CHECK(worst_error<float>(Tanh()) <= 2.63);
@@ -154,7 +154,7 @@ TEST_CASE("exp at the ends of its range") {
   CHECK(e(89) == inf);
   CHECK(e(3e38f) == inf);
   CHECK(std::isnan(e(not_a_number)));
-  // Around the largest and the smallest results, number by number.
+  // All numbers around the largest and the smallest results.
   float x = 88.7f, overflow = 0;
   for (; x < 88.75f; x = std::nextafter(x, inf)) {
     const double exact = std::exp(static_cast<double>(x));

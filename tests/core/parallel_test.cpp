@@ -13,7 +13,7 @@
 
 using namespace longhand;
 
-TEST_CASE("blocks cover the range once, whatever the number of threads") {
+TEST_CASE("blocks cover the range once, for any number of threads") {
   for (const int64_t n : {0, 1, 7, 8, 9, 1000})
     for (const int64_t grain : {-1, 0, 1, 4, 8, 5000}) {
       std::set<std::pair<int64_t, int64_t>> first;
@@ -37,10 +37,10 @@ TEST_CASE("blocks cover the range once, whatever the number of threads") {
   CHECK(calls == 0);
 }
 
-TEST_CASE("work goes to more than one thread") {
+TEST_CASE("work is distributed to more than one thread") {
   const WithThreads with(2);
   std::atomic<int> arrived{0};
-  // Each of two blocks waits for the other, so one thread alone would not get through.
+  // Each of two blocks waits for the other, so a single thread would not finish.
   std::atomic<bool> both{false};
   parallel_for(2, 1, [&](int64_t, int64_t) {
     ++arrived;
@@ -60,7 +60,7 @@ TEST_CASE("exceptions reach the caller") {
                                  }),
                     ShapeError);
     CHECK_THROWS_WITH(parallel_for(1, 1, [](int64_t, int64_t) { throw Error("only"); }), "only");
-    // Threads are still there afterwards.
+    // The threads remain usable.
     CHECK(parallel_sum<int64_t>(100, 3, [](int64_t a, int64_t b) { return b - a; }) == 100);
   }
 }
@@ -88,7 +88,7 @@ TEST_CASE("a thread that waits for an inner loop does not run blocks of the oute
       if (inside) ++mixed;
       inside = true;
       const auto owner = std::this_thread::get_id();
-      // Whoever helps is slow, so that the owner has to wait for it.
+      // The helping thread is slow, so that the owner has to wait for it.
       parallel_for(2, 1, [&](int64_t, int64_t) {
         const bool helper = std::this_thread::get_id() != owner;
         std::this_thread::sleep_for(std::chrono::microseconds(helper ? 2000 : 50));
@@ -98,7 +98,7 @@ TEST_CASE("a thread that waits for an inner loop does not run blocks of the oute
   CHECK(mixed == 0);
 }
 
-TEST_CASE("sums have the same bits on any number of threads") {
+TEST_CASE("sums have the same bits for any number of threads") {
   const int64_t n = 100000;
   const auto sum = [&](int64_t grain) {
     return parallel_sum<float>(n, grain, [](int64_t begin, int64_t end) {
@@ -131,7 +131,7 @@ TEST_CASE("the number of threads is at least one") {
   CHECK(threads() == 3);
 }
 
-TEST_CASE("background work is done when it was waited for") {
+TEST_CASE("background work is done after wait()") {
   for (const int count : {1, 2}) {
     const WithThreads with(count);
     Background background;
@@ -151,7 +151,7 @@ TEST_CASE("background work is done when it was waited for") {
   }
 }
 
-TEST_CASE("background work runs beside the caller") {
+TEST_CASE("background work runs in parallel with the caller") {
   const WithThreads with(2);
   Background background;
   std::atomic<bool> done{false};
@@ -162,7 +162,7 @@ TEST_CASE("background work runs beside the caller") {
   background.wait();
 }
 
-TEST_CASE("what background work throws comes out of wait, once") {
+TEST_CASE("wait() rethrows an exception of background work, once") {
   for (const int count : {1, 2}) {
     const WithThreads with(count);
     Background background;
@@ -173,11 +173,11 @@ TEST_CASE("what background work throws comes out of wait, once") {
     background.run([&] { result = 1; });
     background.wait();
     CHECK(result == 1);
-    background.run([] { throw DataError("nobody waits"); });
+    background.run([] { throw DataError("not waited for"); });
   }
 }
 
-TEST_CASE("a Background that goes away has finished") {
+TEST_CASE("the destructor of Background waits for its work") {
   for (const int count : {1, 2}) {
     const WithThreads with(count);
     std::atomic<int> finished{0};
@@ -189,7 +189,7 @@ TEST_CASE("a Background that goes away has finished") {
   }
 }
 
-TEST_CASE("background work that waits for a thread outlives a change of their number") {
+TEST_CASE("background work that waits for a thread survives set_threads()") {
   const WithThreads with(1);
   Background background;
   int result = 0;

@@ -15,7 +15,7 @@ using namespace longhand;
 
 namespace {
 
-// Kolmogorov and Smirnov's distance times sqrt(n): above 1.95 once in a thousand.
+// The Kolmogorov-Smirnov distance times sqrt(n), which exceeds 1.95 with probability 0.001.
 template <class Cdf>
 double ks(std::vector<double> x, Cdf cdf) {
   std::sort(x.begin(), x.end());
@@ -62,7 +62,7 @@ TEST_CASE("blocks are Philox4x32-10: the known answers of Random123") {
         Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("words in bulk are those of single blocks") {
+TEST_CASE("words in bulk equal those of single blocks") {
   const Generator g(11);
   for (const uint64_t first : {uint64_t{0}, uint64_t{0xfffffff0}, ~uint64_t{0} - 20}) {
     std::vector<uint32_t> words(4 * 40);
@@ -78,7 +78,7 @@ TEST_CASE("numbers depend on the seed and the index alone") {
   CHECK(g.bits(12345) != other.bits(12345));
   CHECK(g.bits(12345) != g.bits(12346));
   CHECK(Generator::from_state(g.state()).normal(3) == g.normal(3));
-  // Fixed across machines and versions: data sets are made of these.
+  // Fixed across machines and versions, since generated data depends on them.
   CHECK(Generator(0).bits(0) == Generator(0).bits(0));
   RandomStream stream(g), later(g, 2);
   stream.bits();
@@ -129,9 +129,9 @@ TEST_CASE("forks and neighbouring seeds are independent") {
       CHECK(std::abs(correlation(samples[i], samples[j])) <= 4.5 / std::sqrt(1e5));
   CHECK(g.fork("a").state() == g.fork("a").state());
   CHECK_FALSE(g.fork("a").state() == g.fork("b").state());
-  // A child is not made of the words that its parent gives as numbers.
+  // The state of a child does not consist of words that its parent returns as numbers.
   for (uint64_t i = 0; i < 10; ++i) CHECK(g.fork(i).state().key != g.bits(i));
-  // No two of many streams begin alike.
+  // No two of many streams begin with the same number.
   std::set<uint64_t> first;
   for (uint64_t i = 0; i < 1000; ++i) {
     first.insert(g.fork(i).bits(0));
@@ -157,8 +157,8 @@ TEST_CASE("below is unbiased") {
     const double freedom = static_cast<double>(bound) - 1;
     CHECK(chi2 <= freedom + 4 * std::sqrt(2 * freedom) + 4);
   }
-  // Of 3/4 of all words, bits % bound would give the first third twice as often as the others, and
-  // the high half of bits * bound without rejection every third number twice as often.
+  // For a bound of 3/4 of all words, bits % bound would return the first third of the numbers twice
+  // as often as the others, as would the high half of bits * bound without rejection every third.
   const uint64_t bound = uint64_t{3} << 62;
   RandomStream random(Generator(5));
   double thirds[3] = {}, residues[3] = {};
@@ -191,26 +191,26 @@ TEST_CASE("shuffling makes every order equally likely") {
 TEST_CASE("filling does not depend on strides, threads or dtype") {
   const Generator g(9);
   const Shape shape{50, 30, 7};
-  Tensor wanted = Tensor::empty(shape, DType::f64);
+  Tensor reference = Tensor::empty(shape, DType::f64);
   {
     const WithThreads with(1);
-    fill_normal(wanted, g, 3, 0.5);
+    fill_normal(reference, g, 3, 0.5);
   }
-  for (int64_t i = 0; i < wanted.numel(); i += 997)
-    CHECK(wanted.to_vector<double>()[i] == 3 + 0.5 * g.normal(static_cast<uint64_t>(i)));
+  for (int64_t i = 0; i < reference.numel(); i += 997)
+    CHECK(reference.to_vector<double>()[i] == 3 + 0.5 * g.normal(static_cast<uint64_t>(i)));
   for (const int count : {1, 4}) {
     const WithThreads with(count);
     Tensor permuted = Tensor::empty({7, 50, 30}, DType::f64).permute({1, 2, 0});
     fill_normal(permuted, g, 3, 0.5);
-    CHECK(identical(permuted, wanted));
+    CHECK(identical(permuted, reference));
     Tensor memory = Tensor::zeros({50, 60, 9}, DType::f64);
     Tensor holes = memory.slice(1, 0, 60, 2).slice(2, 1, 8);
     fill_normal(holes, g, 3, 0.5);
-    CHECK(identical(holes, wanted));
+    CHECK(identical(holes, reference));
     CHECK(memory.at({0, 1, 1}) == 0);
     Tensor floats = Tensor::empty(shape);
     fill_normal(floats, g, 3, 0.5);
-    CHECK(identical(floats, wanted.to(DType::f32)));
+    CHECK(identical(floats, reference.to(DType::f32)));
   }
   Tensor u = Tensor::empty({1000});
   fill_uniform(u, g, -2, 5);

@@ -1,4 +1,4 @@
-// Tensors with awkward strides, and plain index arithmetic to compare with.
+// Tensors with awkward strides, and index arithmetic to compare with.
 #pragma once
 
 #include <vector>
@@ -25,7 +25,7 @@ inline std::vector<int> random_order(RandomStream& random, int rank) {
   return order;
 }
 
-/// A view of the shape into fresh memory that holds small integers, its axes in a random order.
+/// Returns a view of new memory that holds small integers, with its axes in a random order.
 inline Tensor random_view(const Shape& shape, DType dtype, RandomStream& random,
                           ViewKind kind = {}) {
   const std::vector<int> order = random_order(random, shape.rank());

@@ -21,11 +21,11 @@ TEST_CASE("axes count from both ends") {
   CHECK(s.index(-3) == 0);
   CHECK_THROWS_AS(s[3], ShapeError);
   CHECK_THROWS_AS(s[-4], ShapeError);
-  CHECK_THROWS_WITH(s[7], "axis 7 does not exist in shape [2, 3, 5]");
+  CHECK_THROWS_WITH(s[7], "axis 7 is out of range for shape [2, 3, 5]");
   CHECK_THROWS_AS(Shape{}[0], ShapeError);
 }
 
-TEST_CASE("axes can be added and taken out") {
+TEST_CASE("axes can be added and removed") {
   const Shape s{2, 3};
   CHECK(s.with_axis(0, 7) == Shape{7, 2, 3});
   CHECK(s.with_axis(2, 7) == Shape{2, 3, 7});
@@ -38,7 +38,7 @@ TEST_CASE("axes can be added and taken out") {
   CHECK_THROWS_AS(s.without_axis(2), ShapeError);
 }
 
-TEST_CASE("a shape has no more than six axes") {
+TEST_CASE("a shape has at most six axes") {
   Shape s{1, 2, 3, 4, 5, 6};
   CHECK(s.numel() == 720);
   CHECK_THROWS_AS(s.push_back(1), ShapeError);
@@ -60,5 +60,5 @@ TEST_CASE("broadcasting aligns axes at the end") {
   CHECK(broadcast_shape({0, 3}, {1, 3}) == Shape{0, 3});
   CHECK_THROWS_AS(broadcast_shape({2}, {0}), ShapeError);
   CHECK_THROWS_WITH(broadcast_shape({2, 3}, {2, 4}, "add"),
-                    "add: shapes [2, 3] and [2, 4] do not broadcast");
+                    "add: shapes [2, 3] and [2, 4] cannot be broadcast together");
 }

@@ -24,7 +24,7 @@ Tensor counting(const Shape& shape) {
   return t;
 }
 
-// A shape of the same number of elements, with sizes of 1 strewn in.
+// A shape of the same number of elements, with sizes of 1 inserted.
 Shape refactored(RandomStream& random, int64_t numel) {
   Shape shape;
   while (shape.rank() < Shape::max_rank - 1 && (numel > 1 || random.below(2))) {
@@ -39,7 +39,7 @@ Shape refactored(RandomStream& random, int64_t numel) {
 
 }  // namespace
 
-TEST_CASE("new tensors are row-major and hold what is asked for") {
+TEST_CASE("new tensors are row-major and hold the given values") {
   const Tensor t = Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3});
   CHECK(t.shape() == Shape{2, 3});
   CHECK(t.strides() == Strides{3, 1});
@@ -54,7 +54,7 @@ TEST_CASE("new tensors are row-major and hold what is asked for") {
     CHECK(Tensor::full({1}, 3, d).item() == 3);
 }
 
-TEST_CASE("tensors complain about what does not fit") {
+TEST_CASE("tensors reject invalid arguments") {
   const Tensor t = Tensor::zeros({2, 3});
   CHECK_THROWS_AS(Tensor::empty({2, -1}), ShapeError);
   CHECK_THROWS_AS(Tensor::empty({int64_t{1} << 40, int64_t{1} << 40}), ShapeError);
@@ -93,17 +93,17 @@ TEST_CASE("tensors complain about what does not fit") {
   CHECK_THROWS_AS(undefined.reshape({1}), ShapeError);
 }
 
-TEST_CASE("views read the elements that index arithmetic says") {
+TEST_CASE("views read the elements that index arithmetic gives") {
   RandomStream random(Generator(1));
   for (int round = 0; round < 300; ++round) {
     const Tensor t = random_view(random_shape(random, 4, 0, 4), DType::i64, random);
     const auto same = [&](const Tensor& view, auto&& source) {
       CHECK(view.shares_memory_with(t));
-      std::vector<int64_t> wanted;
+      std::vector<int64_t> expected;
       for_each_index(view.shape(), [&](const Shape& i) {
-        wanted.push_back(t.data<int64_t>()[offset_of(source(i), t.strides())]);
+        expected.push_back(t.data<int64_t>()[offset_of(source(i), t.strides())]);
       });
-      CHECK(values_of<int64_t>(view) == wanted);
+      CHECK(values_of<int64_t>(view) == expected);
     };
     const std::vector<int> order = random_order(random, t.rank());
     const Tensor permuted = t.permute(order);
@@ -139,7 +139,7 @@ TEST_CASE("views read the elements that index arithmetic says") {
   }
 }
 
-TEST_CASE("reshape gives a view exactly where strides allow one") {
+TEST_CASE("reshape returns a view exactly if strides allow one") {
   RandomStream random(Generator(2));
   int views = 0, refusals = 0;
   for (int round = 0; round < 3000; ++round) {
@@ -176,7 +176,7 @@ TEST_CASE("reshape gives a view exactly where strides allow one") {
   CHECK(refusals > 500);
 }
 
-TEST_CASE("reshape finds the size that is left open") {
+TEST_CASE("reshape infers a size of -1") {
   const Tensor t = counting({2, 3, 4});
   CHECK(t.reshape({-1}).shape() == Shape{24});
   CHECK(t.reshape({4, -1, 2}).shape() == Shape{4, 3, 2});
@@ -184,7 +184,7 @@ TEST_CASE("reshape finds the size that is left open") {
   CHECK(Tensor::zeros({2, 0}).transpose(0, 1).reshape({5, 0, 7}).shape() == Shape{5, 0, 7});
   CHECK(Tensor::scalar(1).reshape({1, 1}).shape() == Shape{1, 1});
   CHECK(Tensor::zeros({1, 1}).reshape({}).shape() == Shape{});
-  // A head of (B, T, H D), as attention sees it.
+  // A head of (B, T, H D), as attention uses it.
   CHECK(t.reshape({2, 3, 2, 2}).permute({0, 2, 1, 3}).strides() == Strides{12, 2, 4, 1});
 }
 
@@ -215,7 +215,7 @@ TEST_CASE("dense tensors have no holes in some order of axes") {
   CHECK(t.slice(0, 1, 2).transpose(0, 1).is_contiguous());
 }
 
-TEST_CASE("results are ordered like a tensor with holes, without its holes") {
+TEST_CASE("results have the axis order of a tensor with holes, but no holes") {
   const Tensor like = Tensor::zeros({4, 5, 6}).slice(2, 0, 6, 2).permute({2, 0, 1});
   const Tensor out = Tensor::empty_ordered(like.shape(), DType::f32, like.strides());
   CHECK(out.strides() == Strides{1, 15, 3});
@@ -251,16 +251,16 @@ TEST_CASE("copies convert between all dtypes and strides") {
         const Tensor in = random_view(shape, from, random, {.broadcast = true});
         Tensor out = random_view(shape, to, random);
         copy_into(out, in);
-        std::vector<double> wanted = in.to(DType::f64).to_vector<double>();
+        std::vector<double> expected = in.to(DType::f64).to_vector<double>();
         if (!is_float(to))
-          for (double& x : wanted) x = std::trunc(x);
-        CHECK(out.to_vector<double>() == wanted);
+          for (double& x : expected) x = std::trunc(x);
+        CHECK(out.to_vector<double>() == expected);
         CHECK(in.contiguous().to_vector<double>() == in.to_vector<double>());
         CHECK(in.contiguous().is_contiguous());
       }
 }
 
-TEST_CASE("writing to a view leaves the memory around it alone") {
+TEST_CASE("writing to a view does not change the memory around it") {
   Tensor memory = Tensor::zeros({5, 6}, DType::i32);
   Tensor view = memory.slice(0, 1, 5, 2).slice(1, 0, 6, 3).transpose(0, 1);
   view.fill(7);

@@ -5,7 +5,7 @@
 
 using namespace longhand;
 
-TEST_CASE("rows of a permuted tensor come in the order of memory") {
+TEST_CASE("rows of a permuted tensor are in memory order") {
   Tensor t = Tensor::empty({2, 3, 4, 5});
   for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = static_cast<float>(i);
   Tensor heads = t.permute({0, 2, 1, 3});
@@ -17,7 +17,7 @@ TEST_CASE("rows of a permuted tensor come in the order of memory") {
   CHECK(heads.at({0, 1, 0, 2}) == 7);
 }
 
-TEST_CASE("rows of tensors without an inner axis of memory are copied") {
+TEST_CASE("rows of tensors whose last axis does not have stride 1 are copied") {
   const Tensor t = Tensor::full({4, 6}, 1);
   CHECK_FALSE(row_dense(t.transpose(0, 1)).shares_memory_with(t));
   CHECK_FALSE(row_dense(t.slice(1, 0, 3)).shares_memory_with(t));

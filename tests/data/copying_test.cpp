@@ -11,7 +11,7 @@ using Catch::Contains;
 
 namespace {
 
-// Everything that is a symbol is to be written after the delimiter, which is the largest token.
+// The solution: all symbols, in order, after the delimiter, which is the largest token.
 Row oracle(const Row& tokens, int32_t delimiter) {
   Row seen, targets;
   for (const int32_t t : tokens) {
@@ -76,8 +76,8 @@ TEST_CASE("selective_copy: places and symbols are uniform") {
   }
   for (const auto& [pair, n] : places) found.push_back(n);
   REQUIRE(found.size() == 10);
-  // All 160 different examples occur; which of them are for training is up to a hash, and moves the
-  // shares by far more than chance does.
+  // All 160 different examples occur; a hash decides which of them are for training, which affects
+  // the frequencies far more than chance does.
   for (const double n : found) CHECK(std::abs(n / count - 0.1) <= 0.06);
   for (const double n : symbols) CHECK(std::abs(n / (2 * count) - 0.25) <= 0.06);
 }
@@ -99,7 +99,7 @@ TEST_CASE("generated splits never share an example, however few there are") {
              Contains("so few different examples"));
 }
 
-TEST_CASE("copy and selective_copy: examples are fixed, on any number of threads") {
+TEST_CASE("copy and selective_copy: examples are fixed, for any number of threads") {
   CHECK(hashes("copy", {}, 200) == std::vector<std::string>{"9ec9433a2df13064fd8d3902db590c46",
                                                             "4148498421cd4e1e1de1dd5b39592b8b",
                                                             "eaf8aeb28f421002e65be26349ccf6b3"});
@@ -109,7 +109,7 @@ TEST_CASE("copy and selective_copy: examples are fixed, on any number of threads
                                  "e98d1d822ea3b60dc8d79ad0137f7545"});
 }
 
-TEST_CASE("copy and selective_copy: options out of range are refused") {
+TEST_CASE("copy and selective_copy: options out of range are rejected") {
   const std::string name = GENERATE("copy", "selective_copy");
   const auto message = [&](const Settings& settings) {
     return message_of<ConfigError>([&] { make(name, settings); });

@@ -1,4 +1,4 @@
-// Tasks made in one line, and their examples as plain vectors.
+// Tasks in one line, and their examples as vectors.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ inline data::Task make(const std::string& task, const Settings& settings, uint64
 using Row = std::vector<int32_t>;
 
 struct Example {
-  Row tokens, targets;  // one target for a whole sequence
+  Row tokens, targets;  // a single target is one for the whole sequence
 };
 
 inline Example example(const data::Dataset& dataset, int64_t index) {
@@ -39,7 +39,8 @@ inline std::vector<Example> examples(const data::Dataset& dataset, int64_t count
   return all;
 }
 
-/// The hashes of the three splits' first examples, which must be the same with one thread and four.
+/// Returns hashes of the first examples of the three splits, which must be the same with one thread
+/// and with four.
 inline std::vector<std::string> hashes(const std::string& task, const Settings& settings,
                                        int64_t limit, uint64_t seed = 1) {
   std::vector<std::vector<std::string>> found;

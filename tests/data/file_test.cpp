@@ -32,7 +32,7 @@ std::vector<std::byte> pattern(size_t size) {
 
 }  // namespace
 
-TEST_CASE("files are written and read back whole") {
+TEST_CASE("files are written and read back completely") {
   const TemporaryDirectory dir;
   const size_t size = GENERATE(0, 1, 4096, 1'000'003);
   const auto bytes = pattern(size);
@@ -43,18 +43,18 @@ TEST_CASE("files are written and read back whole") {
   CHECK(dir.names() == std::vector<std::string>{"a"});
 }
 
-TEST_CASE("files that claim no size are read") {
+TEST_CASE("files that report no size are read") {
   CHECK(read_file("/proc/self/status").size() > 100);
 }
 
-TEST_CASE("a file that cannot be read is named, with the reason") {
+TEST_CASE("an error of reading names the file and the reason") {
   const TemporaryDirectory dir;
   CHECK_THAT(message_of<DataError>([&] { read_file(dir / "none"); }),
              Contains((dir / "none").string()) && Contains("No such file"));
   CHECK_THAT(message_of<DataError>([&] { read_file(dir.path()); }), Contains("Is a directory"));
 }
 
-TEST_CASE("a file that cannot be written is named, and nothing is left behind") {
+TEST_CASE("an error of writing names the file and leaves no temporary file") {
   const TemporaryDirectory dir;
   CHECK_THAT(message_of<DataError>([&] { write_file_durably(dir / "no/a", pattern(9)); }),
              Contains((dir / "no/a").string()) && Contains("No such file"));
@@ -89,7 +89,7 @@ TEST_CASE("a write that fails midway leaves the old file") {
   CHECK(dir.names() == std::vector<std::string>{"a"});
 }
 
-TEST_CASE("stale temporaries go, those of running processes stay") {
+TEST_CASE("stale temporaries are removed, those of running processes are kept") {
   const TemporaryDirectory dir;
   const pid_t dead = fork();
   if (dead == 0) _exit(0);
@@ -106,7 +106,7 @@ TEST_CASE("stale temporaries go, those of running processes stay") {
   CHECK_THROWS_AS(remove_stale_temporaries(dir / "none"), DataError);
 }
 
-TEST_CASE("digests are those of XXH3-128, however the bytes are cut") {
+TEST_CASE("digests are those of XXH3-128, however the bytes are split") {
   // known values of the algorithm with seed 0
   CHECK(hex(digest({})) == "99aa06d3014798d86001c324468d497f");
   CHECK(hex(digest(bytes_of("abc"))) == "06b05ab6733a618578af5f94892f3950");

@@ -53,7 +53,7 @@ TEST_CASE("listops: values follow the definition") {
   CHECK(value_of("[SM 8 9 7 ]") == 4);
   CHECK(value_of("[MED 9 1 5 ]") == 5);
   CHECK(value_of("[MED 9 1 ]") == 5);
-  CHECK(value_of("[MED 2 5 ]") == 3);          // 3.5 without its fraction
+  CHECK(value_of("[MED 2 5 ]") == 3);          // 3.5 rounded down
   CHECK(value_of("[MED 0 9 3 4 ]") == 3);      // 3.5 again, from unsorted values
   CHECK(value_of("[MED 9 0 0 0 8 7 ]") == 3);  // (0 + 7) / 2
   CHECK(value_of("[MAX 2 [SM 7 8 ] 0 ]") == 5);
@@ -63,7 +63,7 @@ TEST_CASE("listops: values follow the definition") {
   CHECK(listops::root_operator(listops::parse("4")) == listops::padding);
 }
 
-TEST_CASE("listops: what is no expression is refused") {
+TEST_CASE("listops: text that is not an expression is rejected") {
   const auto [text, reason] = GENERATE(table<const char*, const char*>({
       {"", "not complete"},
       {"(", "not complete"},
@@ -88,7 +88,7 @@ TEST_CASE("listops: what is no expression is refused") {
   CHECK_THAT(message_of<DataError>([&] { listops::parse(text); }), Contains(reason));
 }
 
-TEST_CASE("listops: evaluate refuses tokens that are not exactly one expression") {
+TEST_CASE("listops: evaluate rejects tokens that are not exactly one expression") {
   using Tokens = std::vector<uint8_t>;
   const Tokens broken =
       GENERATE(Tokens{}, Tokens{0}, Tokens{16}, Tokens{1, 1}, Tokens{15}, Tokens{11, 15},
@@ -107,7 +107,7 @@ TEST_CASE("listops: the length bounds are strict, the expressions all different"
   }
   CHECK(found.size() == 4000);
   CHECK(different.size() == 4000);
-  CHECK(lengths == std::set<size_t>{5, 7, 8});  // 6 would take an operator of one argument
+  CHECK(lengths == std::set<size_t>{5, 7, 8});  // 6 would require an operator of one argument
   CHECK_THAT(message_of<ConfigError>(
                  [&] { listops::generate({.min_length = 0, .max_length = 2}, 11, Generator(3)); }),
              Contains("only 10 of 11"));
@@ -202,7 +202,7 @@ TEST_CASE("listops: the oracle solves every example of every split") {
   CHECK(different.size() == 400);
 }
 
-TEST_CASE("listops: examples are fixed, on any number of threads") {
+TEST_CASE("listops: examples are fixed, for any number of threads") {
   const Settings sizes = {{"train_size", 200}, {"validation_size", 100}, {"test_size", 100}};
   CHECK(hashes("listops", sizes, 0) == std::vector<std::string>{
                                            "544fd91a28fabea3a9befcbb7ab0f060",
@@ -210,13 +210,13 @@ TEST_CASE("listops: examples are fixed, on any number of threads") {
                                            "8c8615ff50e1795954a26baab49513fa",
                                        });
   CHECK(hashes("listops", sizes, 0, 2) != hashes("listops", sizes, 0));
-  // more to train on does not change the rest
+  // More training examples do not change the other splits.
   CHECK(content_hash(
             *make("listops", {{"train_size", 1}, {"validation_size", 100}, {"test_size", 100}})
                  .test) == hashes("listops", sizes, 0)[2]);
 }
 
-TEST_CASE("listops: heuristics know the majority and the root operator") {
+TEST_CASE("listops: heuristics use the majority and the root operator") {
   Sequences train, test;
   const std::vector<uint8_t> low = listops::parse("[MIN 1 2 ]"),
                              high = listops::parse("[MAX 1 2 ]");
@@ -234,7 +234,7 @@ TEST_CASE("listops: heuristics know the majority and the root operator") {
   CHECK(std::abs(real.root_operator - 0.361) <= 0.025);
 }
 
-TEST_CASE("listops: options out of range are refused") {
+TEST_CASE("listops: options out of range are rejected") {
   const auto message = [](const Settings& settings) {
     return message_of<ConfigError>([&] { make("listops", settings); });
   };
@@ -261,7 +261,7 @@ TEST_CASE("listops: a file of the Long Range Arena is read, its targets recomput
   });
 }
 
-TEST_CASE("listops: disagreements are counted and the first of them told") {
+TEST_CASE("listops: disagreements are counted and the first of them reported") {
   const TemporaryDirectory folder;
   std::string text = "Source\tTarget\n";
   for (int i = 0; i < 20; ++i) text += i % 2 ? "[MIN 1 2 ]\t1\n" : "( ( ( [MAX 1 ) 2 ) ] )\t7\n";
@@ -279,7 +279,7 @@ TEST_CASE("listops: disagreements are counted and the first of them told") {
              Contains("a.tsv:2: the target is 7") && Contains("value 2"));
 }
 
-TEST_CASE("listops: broken files are refused with their name and line") {
+TEST_CASE("listops: errors in files name the file and the line") {
   const TemporaryDirectory folder;
   const std::string path = (folder / "a.tsv").string();
   const auto message = [&](const std::string& text) {
@@ -289,19 +289,19 @@ TEST_CASE("listops: broken files are refused with their name and line") {
   const std::string good = "Source\tTarget\r\n[MIN 1 2 ]\t1\r\n";
   CHECK_THAT(message(good + "[MIN 1 2\t1\n"), Contains(path + ":3: ") && Contains("complete"));
   CHECK_THAT(message(good + good), Contains(path + ":3: word 1"));
-  CHECK_THAT(message(good + "[MIN 1 2 ]\n"), Contains(path + ":3: 1 columns"));
-  CHECK_THAT(message(good + "[MIN 1 2 ]\t1\t1\n"), Contains(path + ":3: 3 columns"));
+  CHECK_THAT(message(good + "[MIN 1 2 ]\n"), Contains(path + ":3: expected 2 columns, got 1"));
+  CHECK_THAT(message(good + "[MIN 1 2 ]\t1\t1\n"), Contains(path + ":3: ") && Contains("got 3"));
   CHECK_THAT(message(good + "[MIN 1 2 ]\t10\n"), Contains(path + ":3: target '10'"));
   CHECK_THAT(message(good + "[MIN 1 2 ]\t\n"), Contains(path + ":3: target ''"));
   CHECK_THAT(message(good + "\n"), Contains(path + ":3: "));
-  CHECK_THAT(message("[MIN 1 2 ]\t1\n"), Contains(path + ":1: the header"));
-  CHECK_THAT(message(""), Contains(path + ": is empty"));
+  CHECK_THAT(message("[MIN 1 2 ]\t1\n"), Contains(path + ":1: expected the header"));
+  CHECK_THAT(message(""), Contains(path + ": the file is empty"));
   CHECK_THAT(message_of<DataError>([&] { listops::check_tsv(folder / "none.tsv"); }),
              Contains("none.tsv: ") && Contains("No such file"));
   CHECK_THAT(message_of<DataError>([&] { listops::check_tsv(folder.path()); }), Contains("folder"));
 }
 
-TEST_CASE("listops: one file is divided, a folder is taken as it is") {
+TEST_CASE("listops: a single file is split, a folder keeps its own splits") {
   const std::string path = sample.string();
   const Task task = make("listops", {{"path", path}, {"validation_fraction", 0.25}});
   CHECK(task.train->size() == 8);

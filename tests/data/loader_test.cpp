@@ -16,7 +16,7 @@ namespace {
 
 int64_t one(int64_t) { return 1; }
 
-// Example i is the one token i, as long as it is told; the targets say which examples they are.
+// Example i has length_of(i) tokens and the target i.
 class Numbers final : public Dataset {
  public:
   explicit Numbers(int64_t size, int64_t (*length_of)(int64_t) = one)
@@ -70,7 +70,7 @@ struct Threads {
 
 }  // namespace
 
-TEST_CASE("an epoch shows every example once, and the next one in another order") {
+TEST_CASE("an epoch contains every example once, and the next one has another order") {
   const Numbers numbers(103, uneven);
   const bool bucket = GENERATE(false, true);
   Loader loader(numbers, {.batch_size = 10, .drop_last = false, .bucket = bucket}, Generator(1));
@@ -84,7 +84,7 @@ TEST_CASE("an epoch shows every example once, and the next one in another order"
   }
 }
 
-TEST_CASE("batches are full, and what is left out differs between epochs") {
+TEST_CASE("batches are full, and the examples left out differ between epochs") {
   const Numbers numbers(23, uneven);
   const bool bucket = GENERATE(false, true);
   Loader loader(numbers, {.batch_size = 5, .bucket = bucket}, Generator(1));
@@ -104,7 +104,7 @@ TEST_CASE("batches are full, and what is left out differs between epochs") {
   CHECK(left_out.size() > 1);
 }
 
-TEST_CASE("the order depends on the generator and nothing else") {
+TEST_CASE("the order depends on the generator alone") {
   const Numbers numbers(200, uneven);
   const bool bucket = GENERATE(false, true);
   const LoaderConfig config{.batch_size = 7, .bucket = bucket};
@@ -122,7 +122,7 @@ TEST_CASE("the order depends on the generator and nothing else") {
   CHECK(take(other, 100) != batches);
 }
 
-TEST_CASE("the order of an epoch is fixed for good") {
+TEST_CASE("the order of an epoch is the same in all versions") {
   // Changing it would break resuming runs of earlier versions.
   const Numbers numbers(8);
   Loader loader(numbers, {.batch_size = 8}, Generator(0));
@@ -130,7 +130,7 @@ TEST_CASE("the order of an epoch is fixed for good") {
         std::vector<std::vector<int32_t>>{{4, 6, 0, 5, 1, 2, 3, 7}, {5, 7, 2, 3, 0, 6, 1, 4}});
 }
 
-TEST_CASE("a loader that was sought gives what it would have given") {
+TEST_CASE("a loader after seek() returns the same batches as without it") {
   const Numbers numbers(50, uneven);
   const LoaderConfig config{
       .batch_size = 4, .bucket = GENERATE(false, true), .prefetch = GENERATE(false, true)};
@@ -147,24 +147,24 @@ TEST_CASE("a loader that was sought gives what it would have given") {
   CHECK(resumed.cursor() == cursor);
   CHECK(take(resumed, 40 - stop) == std::vector(batches.begin() + stop, batches.end()));
 
-  // and back again, with a batch already fetched
+  // And back again, with a batch already prefetched.
   loader.seek(cursor);
   CHECK(take(loader, 40 - stop) == std::vector(batches.begin() + stop, batches.end()));
 }
 
-TEST_CASE("cursors that do not exist are refused") {
+TEST_CASE("cursors that do not exist are rejected") {
   const Numbers numbers(50);
   Loader loader(numbers, {.batch_size = 4}, Generator(2));
   CHECK_THAT(message_of<DataError>([&] {
                loader.seek({0, 12});
              }),
-             Contains("no batch 12 of epoch 0; an epoch has 12"));
+             Contains("batch 12 of epoch 0 does not exist; an epoch has 12 batches"));
   CHECK_THROWS_AS(loader.seek({-1, 0}), DataError);
   CHECK_THROWS_AS(loader.seek({0, -1}), DataError);
   CHECK(loader.cursor() == Loader::Cursor{});
 }
 
-TEST_CASE("evaluation goes through the examples in order") {
+TEST_CASE("evaluation reads the examples in order") {
   const Numbers numbers(11);
   const std::vector<std::vector<int32_t>> once{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10}};
   {
@@ -172,7 +172,7 @@ TEST_CASE("evaluation goes through the examples in order") {
     REQUIRE(loader.batches_per_epoch() == 3);
     CHECK(take(loader, 3) == once);
   }
-  CHECK(numbers.collated == 3);  // nothing was made that nobody asked for
+  CHECK(numbers.collated == 3);  // no batch was made that was not requested
   Loader loader(numbers, Loader::in_order(4), Generator(0));
   CHECK(take(loader, 6) == take(loader, 6));
   Loader large(numbers, Loader::in_order(INT64_MAX), Generator(0));
@@ -192,7 +192,7 @@ TEST_CASE("bucketing pads less and still mixes") {
   CHECK(padded(false) > real * 17 / 10);
   CHECK(padded(true) < real * 11 / 10);
 
-  // long and short batches follow each other in no order
+  // Batches of long and short examples are mixed.
   Loader loader(numbers, {.batch_size = 8, .bucket = true}, Generator(3));
   std::vector<int64_t> widths;
   for (int i = 0; i < 50; ++i) widths.push_back(loader.next().tokens.size(1));
@@ -202,7 +202,7 @@ TEST_CASE("bucketing pads less and still mixes") {
   CHECK(rises < 40);
 }
 
-TEST_CASE("datasets without a batch are refused") {
+TEST_CASE("datasets without a batch are rejected") {
   CHECK_THAT(message_of<ConfigError>([] { Loader(Numbers(3), {.batch_size = 4}, Generator(0)); }),
              Contains("3 examples, too few for one batch of 4"));
   CHECK_THROWS_AS(Loader(Numbers(0), Loader::in_order(4), Generator(0)), ConfigError);
@@ -210,7 +210,7 @@ TEST_CASE("datasets without a batch are refused") {
   CHECK_NOTHROW(Loader(Numbers(4), {.batch_size = 4}, Generator(0)));
 }
 
-TEST_CASE("what a dataset throws arrives with the batch that it spoils, and the loader lives on") {
+TEST_CASE("an exception of a dataset is thrown at its batch, and the loader remains usable") {
   Numbers numbers(12);
   numbers.broken = 5;
   LoaderConfig config = Loader::in_order(4);
@@ -225,6 +225,6 @@ TEST_CASE("what a dataset throws arrives with the batch that it spoils, and the 
   numbers.broken = 8;
   loader.seek({0, 1});
   loader.next();
-  loader.seek({0, 0});  // drops the broken batch that was being fetched
+  loader.seek({0, 0});  // drops the broken batch that was being prefetched
   CHECK(examples(loader.next()) == std::vector<int32_t>{0, 1, 2, 3});
 }

@@ -12,7 +12,7 @@ using Catch::Contains;
 
 namespace {
 
-// Targets from the tokens alone: what followed a key in the first 2P tokens, where it comes again.
+// Targets from the tokens alone: where a key occurs again, its value in the first 2P tokens.
 Row oracle(const Row& tokens, size_t pairs) {
   std::map<int32_t, int32_t> value_of;
   Row targets(tokens.size(), ignore_index);
@@ -113,7 +113,7 @@ TEST_CASE("mqar: keys and values are uniform") {
   CHECK(chi_square(values, std::vector<double>(8, 2. * count / 8)) <= 24.3);  // 1 in 1000
 }
 
-TEST_CASE("mqar: examples are fixed, on any number of threads") {
+TEST_CASE("mqar: examples are fixed, for any number of threads") {
   CHECK(hashes("mqar", {}, 200) == std::vector<std::string>{
                                        "461f7a374f86ccec5fa9f9dad2928686",
                                        "5d084847e53799f81cc32834c3040678",
@@ -122,11 +122,11 @@ TEST_CASE("mqar: examples are fixed, on any number of threads") {
   CHECK(hashes("mqar", {{"random_non_queries", true}}, 200)[0] ==
         "d29ea95e775bfcc1d0f62c96cf54318c");
   CHECK(hashes("mqar", {}, 200, 2) != hashes("mqar", {}, 200));
-  // how many there are makes no difference to the first
+  // The first examples do not depend on their number.
   CHECK(hashes("mqar", {{"train_size", 300}}, 200) == hashes("mqar", {}, 200));
 }
 
-TEST_CASE("mqar: a batch holds what its examples are alone; an index out of range is refused") {
+TEST_CASE("mqar: batches do not change examples; an index out of range is rejected") {
   const Task task = make("mqar", {{"train_size", 50}});
   const Batch batch = task.train->collate(std::vector<int64_t>{49, 3, 3, 0, 17, 20});
   CHECK(batch.tokens.shape() == Shape{6, 64});
@@ -138,7 +138,7 @@ TEST_CASE("mqar: a batch holds what its examples are alone; an index out of rang
   CHECK_THROWS_AS(task.train->collate(std::vector<int64_t>{-1}), DataError);
 }
 
-TEST_CASE("mqar: options out of range are refused") {
+TEST_CASE("mqar: options out of range are rejected") {
   const auto message = [](const Settings& settings) {
     return message_of<ConfigError>([&] { make("mqar", settings); });
   };

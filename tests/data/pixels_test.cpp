@@ -65,7 +65,7 @@ struct Folder : TemporaryDirectory {
 
 }  // namespace
 
-TEST_CASE("pixels: images are sequences, and the last for training validate") {
+TEST_CASE("pixels: images are sequences, and the last training images are for validation") {
   const Folder folder;
   const Task task = folder.task();
   CHECK(task.info.vocabulary == 256);
@@ -91,7 +91,7 @@ TEST_CASE("pixels: images are sequences, and the last for training validate") {
   CHECK(example(*few.validation, 0).tokens[0] == 80);
 }
 
-TEST_CASE("pixels: broken files are refused by name") {
+TEST_CASE("pixels: errors in files name the file") {
   Folder folder;
   const auto write = [&](const char* name, const std::string& text) {
     write_text(folder / name, text);
@@ -100,7 +100,7 @@ TEST_CASE("pixels: broken files are refused by name") {
     std::filesystem::remove(folder / "t10k-labels-idx1-ubyte");
     CHECK_THAT(folder.error(), Contains("has no t10k-labels-idx1-ubyte or"));
   }
-  SECTION("another kind") {
+  SECTION("another format") {
     write("train-images-idx3-ubyte", idx({60}, folder.images));
     CHECK_THAT(folder.error(), Contains("train-images-idx3-ubyte: is no IDX file"));
   }
@@ -124,12 +124,12 @@ TEST_CASE("pixels: broken files are refused by name") {
     write("train-images-idx3-ubyte", idx({0, 2, 3}, ""));
     CHECK_THAT(folder.error(), Contains("0 x 2 x 3"));
   }
-  SECTION("packed, but broken off") {
+  SECTION("compressed, but truncated") {
     const std::string whole = packed(idx({10}, folder.labels));
     write("train-labels-idx1-ubyte.gz", whole.substr(0, whole.size() - 12));
     CHECK_THAT(folder.error(), Contains("labels-idx1-ubyte.gz: cannot be unpacked"));
   }
-  SECTION("packed, but damaged") {
+  SECTION("compressed, but damaged") {
     std::string whole = packed(idx({10}, folder.labels));
     whole[whole.size() - 10] ^= 1;
     write("train-labels-idx1-ubyte.gz", whole);
@@ -181,7 +181,7 @@ TEST_CASE("pixels: Debian's Fashion-MNIST, where it is installed") {
   CHECK(classes == std::vector<int>(10, 1000));
 }
 
-TEST_CASE("pixels: examples are fixed, on any number of threads") {
+TEST_CASE("pixels: examples are fixed, for any number of threads") {
   const Folder folder;
   CHECK(hashes("pixels", {{"path", folder.path().string()}, {"validation_size", 3}}, 0) ==
         std::vector<std::string>{"fe2d50651b68566d246e92ad05b5ad88",

@@ -60,7 +60,7 @@ std::vector<Listed::Example> many() {
 
 }  // namespace
 
-TEST_CASE("tasks are known by name, and each has a summary") {
+TEST_CASE("tasks are listed by name, and each has a summary") {
   const auto names = task_names();
   CHECK(std::find(names.begin(), names.end(), "tokens") != names.end());
   CHECK(std::find(names.begin(), names.end(), "listops") != names.end());
@@ -120,7 +120,7 @@ TEST_CASE("unknown tasks are refused, with the nearest and the known ones") {
              Contains("c.toml:3:1") && Contains("did you mean mqar?"));
 }
 
-TEST_CASE("splits are known by name") {
+TEST_CASE("splits are selected by name") {
   Task task;
   task.train = std::make_unique<Listed>(std::vector<Listed::Example>(1));
   task.validation = std::make_unique<Listed>(std::vector<Listed::Example>(2));
@@ -135,7 +135,7 @@ TEST_CASE("splits are known by name") {
 TEST_CASE("content hashes are the same on every machine") {
   const std::vector<Listed::Example> examples{{{1, 2, 300}, {7}}, {{70000}, {-100}}};
   CHECK(content_hash(Listed(examples)) == "168a3816a49ec880935b813bbf4b0d30");
-  // the stream that is hashed, byte by byte
+  // The stream that is hashed, byte by byte.
   std::vector<std::byte> bytes;
   for (const int b : {3, 0, 0, 0, 1,   0,   0,   0,  2, 0, 0, 0, 44, 1, 0, 0,  // 3 tokens
                       1, 0, 0, 0, 7,   0,   0,   0,                            // 1 target
@@ -145,7 +145,7 @@ TEST_CASE("content hashes are the same on every machine") {
   CHECK(content_hash(Listed(examples)) == hex(digest(bytes)));
 }
 
-TEST_CASE("content hashes see every number and every boundary") {
+TEST_CASE("content hashes depend on every number and every boundary") {
   const auto hash = [](std::vector<Listed::Example> examples, bool per_token = false) {
     return content_hash(Listed(std::move(examples), per_token));
   };
@@ -160,7 +160,7 @@ TEST_CASE("content hashes see every number and every boundary") {
   CHECK(hash({{{1, 2}, {3, 4}}}, true) != hash({{{1, 2}, {3, 5}}}, true));
 }
 
-TEST_CASE("content hashes do not depend on threads, and know a limit") {
+TEST_CASE("content hashes do not depend on threads, and respect the limit") {
   const Listed all(many());
   const int before = threads();
   set_threads(1);

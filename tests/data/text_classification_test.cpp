@@ -29,7 +29,7 @@ std::string many() {
 
 }  // namespace
 
-TEST_CASE("text_classification: one file is divided, each line with its label") {
+TEST_CASE("text_classification: a single file is split, each line with its label") {
   const TemporaryDirectory folder;
   write_text(folder / "a.tsv", many());
   const Task task = make("text_classification",
@@ -52,7 +52,7 @@ TEST_CASE("text_classification: one file is divided, each line with its label") 
   CHECK(different.size() == 200);
 }
 
-TEST_CASE("text_classification: which split a text is in depends on the text and the seed") {
+TEST_CASE("text_classification: the split of a text depends on the text and the seed") {
   const TemporaryDirectory folder;
   std::string backwards, line;
   const std::string forwards = many();
@@ -110,7 +110,7 @@ TEST_CASE("text_classification: a folder has a file for each split") {
              Contains("test.tsv:2: ") && Contains("'8'") && Contains("does not occur"));
 }
 
-TEST_CASE("text_classification: columns, header, labels of text, cut texts, odd line ends") {
+TEST_CASE("text_classification: columns, header, text labels, truncation, unusual line ends") {
   const TemporaryDirectory folder;
   const std::string text =
       "\xef\xbb\xbfid\ttext\tlabel\r\n1\tsch\xc3\xb6n\tpos\r\n2\tugly\tneg\r\n3\tso "
@@ -132,7 +132,7 @@ TEST_CASE("text_classification: columns, header, labels of text, cut texts, odd 
   CHECK(example(*task.train, 3).targets == Row{1});
 }
 
-TEST_CASE("text_classification: broken files are refused with their name and line") {
+TEST_CASE("text_classification: errors in files name the file and the line") {
   const TemporaryDirectory folder;
   const std::string path = (folder / "a.tsv").string();
   const auto message = [&](const std::string& text) {
@@ -160,7 +160,7 @@ TEST_CASE("text_classification: broken files are refused with their name and lin
              Contains("data.text_column"));
 }
 
-TEST_CASE("text_classification: examples are fixed, on any number of threads") {
+TEST_CASE("text_classification: examples are fixed, for any number of threads") {
   const TemporaryDirectory folder;
   write_text(folder / "a.tsv", many());
   CHECK(hashes("text_classification", {{"path", (folder / "a.tsv").string()}}, 0) ==

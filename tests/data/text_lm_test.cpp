@@ -11,7 +11,7 @@ using Catch::Contains;
 
 namespace {
 
-// Bytes 0, 1, 2 … 250, 0, 1 …: what stands where is easily told.
+// Bytes 0, 1, 2, … 250, 0, 1, …, which identify their positions.
 std::string counting(int n) {
   std::string text(n, '\0');
   for (int i = 0; i < n; ++i) text[i] = static_cast<char>(i % 251);
@@ -53,7 +53,7 @@ TEST_CASE("text_lm: windows do not overlap, and targets are the next bytes") {
   }
 }
 
-TEST_CASE("text_lm: stride moves training windows alone, and sizes limit splits") {
+TEST_CASE("text_lm: stride affects only training windows, and sizes limit splits") {
   const TemporaryDirectory folder;
   write_text(folder / "a.txt", counting(1000));
   const std::string path = (folder / "a.txt").string();
@@ -78,7 +78,7 @@ TEST_CASE("text_lm: bytes above 127 are tokens above 127") {
   CHECK(example(*task.train, 0).tokens == Row{0xe9, 0xe9});
 }
 
-TEST_CASE("text_lm: a folder is its files, in the order of their paths") {
+TEST_CASE("text_lm: a folder is read as its files, in the order of their paths") {
   const TemporaryDirectory folder;
   std::filesystem::create_directories(folder / "b/deep");
   write_text(folder / "c.txt", std::string(30, 'c'));
@@ -103,7 +103,7 @@ TEST_CASE("text_lm: a folder is its files, in the order of their paths") {
              Contains("link: is no regular file"));
 }
 
-TEST_CASE("text_lm: says what it lacks") {
+TEST_CASE("text_lm: errors name what is missing") {
   const TemporaryDirectory folder;
   write_text(folder / "a.txt", counting(1000));
   const std::string path = (folder / "a.txt").string();
@@ -138,7 +138,7 @@ TEST_CASE("text_lm: says what it lacks") {
              Contains("holds no file"));
 }
 
-TEST_CASE("text_lm: examples are fixed, on any number of threads") {
+TEST_CASE("text_lm: examples are fixed, for any number of threads") {
   const TemporaryDirectory folder;
   write_text(folder / "a.txt", counting(5000));
   CHECK(hashes("text_lm", {{"path", (folder / "a.txt").string()}, {"length", 16}}, 0) ==

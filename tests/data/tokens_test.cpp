@@ -21,7 +21,7 @@ namespace {
 
 using Ints = std::vector<int32_t>;
 
-// The datasets of a file that is in order, each by its path: tests change some and write them.
+// The datasets of a valid file, by path: tests modify some of them and write the file.
 std::map<std::string, Tensor> sequences() {
   std::map<std::string, Tensor> file;
   for (const std::string split : {"train", "validation", "test"}) {
@@ -98,7 +98,7 @@ TEST_CASE("tokens: sequences with classes") {
   CHECK_THROWS_AS(collate(*task.train, {3}), DataError);
 }
 
-TEST_CASE("tokens: classes of tokens, and padding that holds anything") {
+TEST_CASE("tokens: classes of tokens, and arbitrary padding") {
   const TemporaryDirectory dir;
   auto file = per_token();
   file["train/tokens"] = Tensor::from(Ints{1, 2, 3, 4, 5, -1, 9, 1000, -7}, {3, 3});
@@ -137,7 +137,7 @@ TEST_CASE("tokens: numbers of any integer type") {
   CHECK(content_hash(*task.test) == content_hash(*task.validation));
 }
 
-TEST_CASE("tokens: attributes say what numbers do not") {
+TEST_CASE("tokens: attributes override what the numbers imply") {
   const TemporaryDirectory dir;
   write(dir / "my.h5", sequences(),
         {{"task", "poems"},
@@ -155,7 +155,7 @@ TEST_CASE("tokens: attributes say what numbers do not") {
   CHECK(!load(dir / "my.h5", [](Options& o) { o.set("causal", false); }).info.causal);
 }
 
-TEST_CASE("tokens: what is wrong with a file is said before training starts") {
+TEST_CASE("tokens: errors in a file are reported before training starts") {
   auto file = sequences();
   SECTION("no split") {
     for (const char* part : {"tokens", "targets", "lengths"})
@@ -227,7 +227,7 @@ TEST_CASE("tokens: what is wrong with a file is said before training starts") {
     file["train/targets"] = Tensor::from(Ints{0, -100, -1}, {3});
     CHECK_THAT(complaint(file), Contains("/train/targets: row 2: target -1 is not 0 or more"));
   }
-  SECTION("nothing but ignored targets") {
+  SECTION("ignored targets only") {
     file["train/targets"] = Tensor::full({3}, -100, DType::i32);
     CHECK_THAT(complaint(file), Contains("/train/targets: every target is -100"));
   }
@@ -241,7 +241,7 @@ TEST_CASE("tokens: what is wrong with a file is said before training starts") {
         complaint(file, {{"classes", int64_t{2}}}),
         Contains("/train/targets: row 1: target 2 is not in 0 … 1, as the file's attribute"));
   }
-  SECTION("senseless attributes") {
+  SECTION("invalid attributes") {
     CHECK_THAT(complaint(file, {{"vocabulary", int64_t{0}}}),
                Contains("\"vocabulary\": 0 is not in 1"));
     CHECK_THAT(complaint(file, {{"classes", "three"}}), Contains("an integer is wanted, not text"));
@@ -258,7 +258,7 @@ TEST_CASE("tokens: ignored targets do not count as classes of sequences") {
   CHECK(collate(*load(dir / "my.h5").train, {1, 2}).targets.to_vector<int32_t>() == Ints{-100, 1});
 }
 
-TEST_CASE("tokens: files that are not there or not HDF5") {
+TEST_CASE("tokens: files that are missing or not HDF5") {
   const TemporaryDirectory dir;
   CHECK_THAT(message_of<DataError>([&] { load(dir / "none.h5"); }),
              Contains("none.h5: there is no such file"));
@@ -270,7 +270,7 @@ TEST_CASE("tokens: files that are not there or not HDF5") {
 
 namespace {
 
-// Numbers that depend on the place alone, in rows of uneven length.
+// Numbers that depend on the position alone, in rows of different lengths.
 class Made final : public Dataset {
  public:
   Made(int64_t size, int64_t width, bool padded, bool per_token)
@@ -320,7 +320,7 @@ Task made(bool padded, bool per_token) {
 
 }  // namespace
 
-TEST_CASE("tasks survive being written and read") {
+TEST_CASE("tasks are unchanged after being written and read") {
   const bool padded = GENERATE(false, true), per_token = GENERATE(false, true);
   const TemporaryDirectory dir;
   const Task task = made(padded, per_token);
@@ -365,7 +365,7 @@ TEST_CASE("files of tasks do not depend on the number of threads") {
   CHECK(read_file(dir / "1") == read_file(dir / "4"));
 }
 
-TEST_CASE("a file of a task that cannot be written is named") {
+TEST_CASE("an error of writing a task names the file") {
   const TemporaryDirectory dir;
   CHECK_THAT(message_of<DataError>([&] { write_task(made(true, true), dir / "no/made.h5", 1); }),
              Contains("no/made.h5: cannot create the file: No such file"));

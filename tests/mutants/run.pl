@@ -1,5 +1,5 @@
 # run.pl WORK MUTANTS [PATTERN...]: plants each mutant in WORK/source, builds WORK/build, runs the
-# suite over the variants that it concerns, and tells which checks failed.
+# suite for the variants that it affects, and prints which checks failed.
 use strict;
 use warnings;
 use List::Util qw(any);
@@ -25,7 +25,7 @@ for my $line (split /\n/, read_file($list)) {
   elsif ($line =~ /^(variants|file): (.*)/) { $mutants[-1]{$1} = $2; }
   elsif ($line =~ /^-(.*)/) { $mutants[-1]{old} .= "$1\n"; }
   elsif ($line =~ /^\+(.*)/) { $mutants[-1]{new} .= "$1\n"; }
-  elsif ($line ne '') { die "$list: what is \"$line\"?\n"; }
+  elsif ($line ne '') { die "$list: unexpected line \"$line\"\n"; }
 }
 
 my ($caught, $tried) = (0, 0);
@@ -37,7 +37,7 @@ for my $mutant (@mutants) {
   my $at = index($text, $mutant->{old});
   my $found = '';
   if ($at < 0 || index($text, $mutant->{old}, $at + 1) >= 0) {
-    $found = 'DOES NOT FIT THE CODE';
+    $found = 'DOES NOT MATCH THE CODE';
   } else {
     my $broken = $text;
     substr($broken, $at, length $mutant->{old}) = $mutant->{new};
@@ -59,7 +59,7 @@ for my $mutant (@mutants) {
   }
   print "| $mutant->{name} | $mutant->{what} | $found |\n";
 }
-# The sources are whole again; so shall be the build.
+# The sources are restored; so is the build.
 system("cmake --build '$work/build' --target longhand >'$work/log' 2>&1");
 print "$caught of $tried mutants are caught\n";
 exit($tried > 0 && $caught == $tried ? 0 : 1);

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# tests/mutants/run.sh: breaks the library in the ways of mutants.txt, one at a time, in a copy, and
-# shows that the conformance suite catches every one.
+# tests/mutants/run.sh: plants the mistakes of mutants.txt, one at a time, in a copy of the library,
+# and verifies that the conformance suite catches each of them.
 #   tests/mutants/run.sh              all of them; about 15 s each on 2 cores
 #   tests/mutants/run.sh PATTERN ...  those whose name contains a pattern
-# Exits with 1 if a mutant survives, or no longer fits the code. The table of the last complete run is
-# in tests/mutants/README.md.
+# Exits with 1 if a mutant survives or no longer matches the code. The table of the last complete run
+# is in tests/mutants/README.md.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 work=${LONGHAND_MUTANTS_DIR:-build/mutants}
 mkdir -p "$work"
 work=$(readlink -f "$work")
 mkdir -p "$work/source"
-# What has not changed since the last run keeps its time, and need not be built again.
+# Files that have not changed since the last run keep their time stamps and are not built again.
 find "$work/source" -type f -printf '%P\n' | sort | comm -13 <(git ls-files | sort) - |
   (cd "$work/source" && xargs -r -d '\n' rm)
 git ls-files | while read -r file; do

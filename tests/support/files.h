@@ -1,4 +1,4 @@
-// Files for tests, and the messages of what is thrown.
+// Temporary files for tests, and the messages of exceptions.
 #pragma once
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 namespace longhand::test {
 
-/// A directory that goes away with the object, and all that is in it.
+/// A directory that is removed, with its contents, by the destructor.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
@@ -27,7 +27,7 @@ class TemporaryDirectory {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
 
-  /// Names of what is in it, in no order.
+  /// The names of its entries, in no particular order.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path_))
@@ -45,7 +45,7 @@ inline void write_text(const std::filesystem::path& path, const std::string& tex
   REQUIRE(out.flush().good());
 }
 
-/// What f throws, which must be an E; else the test fails here.
+/// Returns the message of the E that f throws; the test fails if it throws none.
 template <class E, class F>
 std::string message_of(F&& f) {
   try {
@@ -53,7 +53,7 @@ std::string message_of(F&& f) {
   } catch (const E& error) {
     return error.what();
   }
-  FAIL("nothing was thrown");
+  FAIL("no exception was thrown");
   return "";
 }
 

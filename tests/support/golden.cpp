@@ -18,17 +18,17 @@ OptionValue to_option(const std::string& name, const Json& value) {
   if (value.is_number_integer()) return value.get<int64_t>();
   if (value.is_number()) return value.get<double>();
   check<DataError>(value.is_string(), name, ": a value of type ", value.type_name(),
-                   " is not understood: ", value.dump());
+                   " is not supported: ", value.dump());
   return value.get<std::string>();
 }
 
 // The kernel that the cases call softmax is Performer's estimator "positive".
-std::string our_word(const std::string& key, const std::string& word) {
-  return key == "kernel" && word == "softmax" ? "positive" : word;
+std::string option_name(const std::string& key, const std::string& value) {
+  return key == "kernel" && value == "softmax" ? "positive" : value;
 }
 
 void set(Options& options, const std::string& name, const std::string& key, const Json& value) {
-  if (value.is_string()) return options.set(key, our_word(key, value.get<std::string>()));
+  if (value.is_string()) return options.set(key, option_name(key, value.get<std::string>()));
   if (!value.is_array()) return options.set(key, to_option(name, value));
   for (size_t i = 0; i < value.size(); ++i)
     options.set(key + "." + std::to_string(i), to_option(name, value[i]));
@@ -38,7 +38,7 @@ void set(Options& options, const std::string& name, const std::string& key, cons
 
 const Tensor& Golden::at(const std::string& path) const {
   const auto found = tensors.find(path);
-  check<DataError>(found != tensors.end(), name, ": there is no ", path);
+  check<DataError>(found != tensors.end(), name, ": the case has no dataset ", path);
   return found->second;
 }
 
@@ -59,7 +59,7 @@ std::vector<std::filesystem::path> golden_files() {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".h5") files.push_back(entry.path());
-  check<DataError>(!files.empty(), "golden cases: there is no *.h5 in ", folder);
+  check<DataError>(!files.empty(), "golden cases: expected *.h5 files in ", folder, ", found none");
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -69,17 +69,18 @@ Golden read_golden(const std::filesystem::path& path) {
   const auto text = [&](const char* key) { return file.attribute_as<std::string>("/", key); };
   Golden golden;
   golden.name = path.stem().string();
-  check<DataError>(text("format") == "attention-golden", path, ": format \"", text("format"),
-                   "\" is not \"attention-golden\"");
+  check<DataError>(text("format") == "attention-golden", path,
+                   ": expected format \"attention-golden\", got \"", text("format"), "\"");
   const auto version = file.attribute_as<int64_t>("/", "version");
-  check<DataError>(version == 1, path, ": version ", version, " is not 1");
+  check<DataError>(version == 1, path, ": expected version 1, got ", version);
   golden.kind = text("kind");
-  check<DataError>(golden.kind == "attention" || golden.kind == "model", path, ": kind \"",
-                   golden.kind, "\" is neither \"attention\" nor \"model\"");
+  check<DataError>(golden.kind == "attention" || golden.kind == "model", path,
+                   ": expected kind \"attention\" or \"model\", got \"", golden.kind, "\"");
   golden.source = text("source");
   golden.config = Options(golden.name);
   const Json config = Json::parse(text("config"), nullptr, false);
-  check<DataError>(config.is_object(), path, ": config is no JSON object: ", text("config"));
+  check<DataError>(config.is_object(), path, ": expected a JSON object as config, got ",
+                   text("config"));
   for (const auto& [key, value] : config.items()) {
     if (!value.is_object()) {
       set(golden.config, golden.name, key, value);
@@ -109,10 +110,10 @@ Tensor lengths_of(const Tensor& key_keep) {
   return Tensor::from(lengths, {B});
 }
 
-double relative_error(const Tensor& got, const Tensor& wanted) {
-  check<ShapeError>(got.shape() == wanted.shape(), "comparing ", got.shape(), " with ",
-                    wanted.shape());
-  const auto a = got.to_vector<double>(), b = wanted.to_vector<double>();
+double relative_error(const Tensor& got, const Tensor& expected) {
+  check<ShapeError>(got.shape() == expected.shape(), "relative_error: expected shape ",
+                    expected.shape(), ", got ", got.shape());
+  const auto a = got.to_vector<double>(), b = expected.to_vector<double>();
   double error = 0, scale = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     if (std::isnan(a[i]) || std::isnan(b[i])) return std::numeric_limits<double>::quiet_NaN();

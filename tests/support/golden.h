@@ -1,10 +1,10 @@
-// Golden cases: numbers that independent implementations computed, one HDF5 file a case.
+// Golden cases: results computed by independent implementations, one HDF5 file per case.
 //
 // Root attributes: format = "attention-golden", version = 1, kind, config (JSON), source. Datasets
 // depend on the kind. kind = "attention", one attention core, all of f64:
 //
 //   q, k, v, out, grad_out, grad_q, grad_k, grad_v (B, H, N, D);  key_keep (B, N), optional, 1 =
-//   real; params/NAME, grad_params/NAME: what the variant owns, and its gradients where it has any
+//   not padding; params/NAME, grad_params/NAME: parameters and buffers, and gradients if they exist
 //
 // kind = "model", a Transformer's training trajectory: see model_test.cpp.
 #pragma once
@@ -22,9 +22,9 @@ namespace longhand::test {
 struct Golden {
   std::string name;  // of the file, without its extension
   std::string kind;
-  std::string source;  // whose code or formula the numbers come from
+  std::string source;  // the implementation or formula that the numbers come from
   /// The values of the configuration. Lists of numbers with fractions become "key.0", "key.1", ….
-  /// What a test does not read, it does not understand: call check_all_read().
+  /// Tests must read all of them: call check_all_read().
   Options config;
   /// Objects inside the configuration, by key.
   std::map<std::string, Options> sections;
@@ -42,13 +42,13 @@ struct Golden {
 /// alphabetical order. Throws DataError if it is missing or holds none.
 std::vector<std::filesystem::path> golden_files();
 
-/// Throws DataError for what is no golden case, or of an unknown kind.
+/// Throws DataError if a file is not a golden case or of an unknown kind.
 Golden read_golden(const std::filesystem::path& path);
 
-/// Lengths (B) i32 of key_keep (B, N). Throws DataError if a real token follows padding.
+/// Returns the lengths (B) of i32 of key_keep (B, N). Throws DataError if a token follows padding.
 Tensor lengths_of(const Tensor& key_keep);
 
-/// The largest |got - wanted|, relative to the largest |wanted|; NaN if there is one.
-double relative_error(const Tensor& got, const Tensor& wanted);
+/// Returns the largest |got - expected| relative to the largest |expected|; NaN if any element is.
+double relative_error(const Tensor& got, const Tensor& expected);
 
 }  // namespace longhand::test

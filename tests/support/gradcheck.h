@@ -1,5 +1,5 @@
-// One line to test an operation: gradients over awkward shapes and layouts, f32 against f64, and
-// the same bits on one thread and on three.
+// One-line tests of operations: gradients for awkward shapes and layouts, f32 against f64, and the
+// same bits with one thread and with three.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace longhand::test {
 
 using Op = std::function<Variable(const Variables&)>;
-/// The shapes of an operation's inputs, one case of a list.
+/// The shapes of the inputs of an operation.
 using Case = std::vector<Shape>;
 
 /// Shapes for operations of one input of any shape: scalars, sizes of 0 and 1, odd sizes.
@@ -24,7 +24,7 @@ inline std::vector<Case> awkward_shapes() {
   return {{{}},     {{0}},    {{1}},    {{7}},       {{3, 0, 2}},
           {{1, 5}}, {{5, 1}}, {{3, 4}}, {{2, 3, 5}}, {{2, 1, 3, 2}}};
 }
-/// Those for an operation along the last axis or a given one: no scalar.
+/// As awkward_shapes(), without the scalar: for operations along an axis.
 inline std::vector<Case> awkward_rows() {
   std::vector<Case> cases = awkward_shapes();
   cases.erase(cases.begin());
@@ -33,7 +33,7 @@ inline std::vector<Case> awkward_rows() {
 
 struct CheckOptions {
   double low = -2, high = 2;    // range of the random inputs
-  bool expanded = true;         // also try inputs of stride 0, whose values repeat (ties!)
+  bool expanded = true;         // also try inputs with stride 0, whose values repeat (ties)
   bool f32 = true;              // compare f32 with f64: the op must work for both
   double f32_tolerance = 1e-5;  // |a - b| <= tolerance * (1 + |b|), for values and gradients
   GradcheckOptions gradcheck = {};
@@ -89,7 +89,7 @@ inline bool close(const Tensor& a, const Tensor& b, double tolerance) {
   return true;
 }
 
-/// The value of op and the gradients of all inputs (zeros where there is none) for a cotangent that
+/// Returns the value of op and the gradients of all inputs (zeros if undefined) for a cotangent that
 /// depends on the seed only.
 inline std::vector<Tensor> run(const Op& op, const std::vector<Tensor>& inputs, uint64_t seed = 1) {
   Variables leaves;
@@ -143,8 +143,9 @@ inline void check_op(const Op& op, const std::vector<Case>& cases,
   }
 }
 
-/// The value and gradients of op have the same bits on one thread and on three, in f32, for inputs
-/// of these shapes: large ones, so that there is something to split (kernels::elements_per_task).
+/// Checks that value and gradients of op have the same bits with one thread and with three, in f32,
+/// for inputs of these shapes, which must be large enough to be split into tasks
+/// (kernels::elements_per_task).
 inline void check_threads(const Op& op, const Case& shapes, const CheckOptions& options = {}) {
   std::vector<Tensor> inputs;
   for (size_t i = 0; i < shapes.size(); ++i)

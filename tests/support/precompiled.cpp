@@ -1,1 +1,1 @@
-// Nothing but a reason to compile the precompiled header, which all tests use.
+// Exists only to compile the precompiled header that all tests use.

@@ -14,7 +14,7 @@ TEST_CASE("add: values") {
   CHECK(identical((a + b).value(), add(a, b).value()));
 }
 
-TEST_CASE("add: gradients, alike shapes and broadcast ones") {
+TEST_CASE("add: gradients for equal and broadcast shapes") {
   const auto op = [](const Variables& in) { return add(in[0], in[1]); };
   std::vector<Case> cases;
   for (const Case& shape : awkward_shapes()) cases.push_back({shape[0], shape[0]});
@@ -47,16 +47,16 @@ TEST_CASE("add: a variable with itself, and with constants") {
 }
 
 TEST_CASE("add: the order of axes is that of the first input that is not broadcast") {
-  const Variable row_major(random({3, 4})), turned(random({4, 3}).transpose(0, 1)),
+  const Variable row_major(random({3, 4})), permuted(random({4, 3}).transpose(0, 1)),
       row(random({1, 4})), column(random({3, 1}));
-  CHECK(add(row_major, turned).value().strides() == Strides{4, 1});
-  CHECK(add(turned, row_major).value().strides() == Strides{1, 3});
-  CHECK(add(row, turned).value().strides() == Strides{1, 3});
+  CHECK(add(row_major, permuted).value().strides() == Strides{4, 1});
+  CHECK(add(permuted, row_major).value().strides() == Strides{1, 3});
+  CHECK(add(row, permuted).value().strides() == Strides{1, 3});
   CHECK(add(column, row_major).value().strides() == Strides{4, 1});
   CHECK(add(row, column).value().is_dense());
 }
 
-TEST_CASE("add: errors name it, with shapes and dtypes") {
+TEST_CASE("add: errors name the operation, shapes and dtypes") {
   const Variable a(random({2, 3}));
   CHECK_THROWS_WITH(add(a, Variable(random({2}))),
                     Catch::Contains("add") && Catch::Contains("[2, 3]") && Catch::Contains("[2]"));

@@ -29,7 +29,7 @@ TEST_CASE("affine: gradients") {
   }
 }
 
-TEST_CASE("affine: keeps the order of axes, and names itself in errors") {
+TEST_CASE("affine: keeps the order of axes, and errors name it") {
   CHECK(affine(Variable(random({3, 4}).transpose(0, 1)), 2).value().strides() == Strides{1, 4});
   CHECK_THROWS_WITH(affine(Variable(Tensor::zeros({2}, DType::i32)), 2),
                     Catch::Contains("affine") && Catch::Contains("i32"));

@@ -10,7 +10,7 @@ TEST_CASE("broadcast_to: a view of stride 0") {
   CHECK(y.value().shares_memory_with(x.value()));
   CHECK(y.value().strides()[0] == 0);
   CHECK(y.value().at({1, 2, 3}) == 3);
-  // Nothing to do gives the variable itself.
+  // Broadcasting to its own shape returns the variable itself.
   CHECK(broadcast_to(x, {3, 1}).value().shares_memory_with(x.value()));
   backward(y, Tensor::full({2, 3, 4}, 1, DType::f64));
   CHECK(x.grad().to_vector<double>() == std::vector<double>{8, 8, 8});

@@ -15,7 +15,7 @@ Tensor targets_of(const Shape& shape, int64_t classes) {
   return t;
 }
 
-// The definition: - sum over rows and classes of q log softmax(x), q = (1 - e) [j = t] + e / C.
+// By definition: - sum over rows and classes of q log softmax(x), q = (1 - e) [j = t] + e / C.
 Variable composed(const Variable& logits, const Tensor& targets, double e) {
   Tensor q = Tensor::empty(logits.shape(), logits.dtype());
   const int64_t classes = logits.size(-1);
@@ -48,26 +48,26 @@ TEST_CASE("cross_entropy: values") {
         Approx(std::log1p(std::exp(-1.0))).epsilon(1e-6));
 }
 
-TEST_CASE("cross_entropy: the gradient of logits that nobody watches takes their place") {
+TEST_CASE("cross_entropy: the gradient is written over logits that have no other owner") {
   const Tensor in = random({50, 37}, DType::f32);
   Tensor targets = targets_of({50}, 37);
   targets.data<int32_t>()[3] = -100;
-  const auto gradient = [&](Variable* watched) {
+  const auto gradient = [&](Variable* owner) {
     const Variable x(in, true);
     const auto loss = [&] {
       const Variable logits = x * 2.0;
-      if (watched) *watched = logits;
+      if (owner) *owner = logits;
       return cross_entropy(logits, targets, {.label_smoothing = 0.1});
     }();
     backward(loss);
     return x.grad().to_vector<float>();
   };
-  Variable watched;
-  CHECK(gradient(nullptr) == gradient(&watched));
-  CHECK(watched.value().to_vector<float>() == (Variable(in) * 2.0).value().to_vector<float>());
+  Variable owner;
+  CHECK(gradient(nullptr) == gradient(&owner));
+  CHECK(owner.value().to_vector<float>() == (Variable(in) * 2.0).value().to_vector<float>());
 }
 
-TEST_CASE("cross_entropy: targets ignored") {
+TEST_CASE("cross_entropy: ignored targets") {
   const Variable x(random({4, 3}), true);
   const auto loss = [&](const std::vector<int32_t>& t, const CrossEntropyOptions& options = {}) {
     return cross_entropy(x, Tensor::from(t, {4}), options);
@@ -80,7 +80,7 @@ TEST_CASE("cross_entropy: targets ignored") {
   CHECK(none.value().item() == 0);
   backward(none);
   CHECK(x.grad().to_vector<double>() == std::vector<double>(12, 0.0));
-  // A row ignored does no harm, whatever is in it.
+  // The values in an ignored row have no effect.
   Tensor bad = random({2, 3});
   bad.select(0, 1).fill(std::numeric_limits<double>::quiet_NaN());
   const Variable y(bad, true);
@@ -125,7 +125,7 @@ TEST_CASE("cross_entropy: no second tensor of the size of the logits in the forw
 TEST_CASE("cross_entropy: errors") {
   const Variable x(random({2, 3}));
   CHECK_THROWS_WITH(cross_entropy(x, Tensor::from<int32_t>({0, 3}, {2})),
-                    Catch::Contains("cross_entropy") && Catch::Contains("target 3 at place 1") &&
+                    Catch::Contains("cross_entropy") && Catch::Contains("target 3 at position 1") &&
                         Catch::Contains("3 classes"));
   CHECK_THROWS_AS(cross_entropy(x, Tensor::from<int32_t>({0, -1}, {2})), ShapeError);
   CHECK_THROWS_AS(cross_entropy(x, Tensor::from<int32_t>({0, 1, 2}, {3})), ShapeError);

@@ -59,7 +59,7 @@ TEST_CASE("depthwise_conv1d: gradients") {
       {{{3, 2, 4}, {2, 3}}});
   check_op([](const Variables& in) { return conv(in) + square(transpose(conv(in), 1, 2)); },
            {{{2, 3, 3}, {3, 3}}});
-  // A part of a wider tensor is read where it lies.
+  // A slice of a wider tensor is read in place.
   check_op(
       [](const Variables& in) {
         return conv({slice(in[0], 2, 2, 4), in[1]});
@@ -67,9 +67,9 @@ TEST_CASE("depthwise_conv1d: gradients") {
       {{{2, 5, 6}, {1, 3}}});
 }
 
-TEST_CASE("depthwise_conv1d: sizes that are cut into pieces") {
+TEST_CASE("depthwise_conv1d: sizes that are split into tasks") {
   check_threads(conv, {{3, 1500, 70}, {35, 35}});
-  // A gradient of the filters over many chunks of time: each output is a sum of its own.
+  // The gradient of the filters is a sum over many chunks of time.
   const Tensor longer = random({1, 90000, 1}, DType::f32, 0, 1);
   const Variable filter(Tensor::full({1, 13}, 1), true);
   backward(depthwise_conv1d(Variable(longer), filter), Tensor::full({1, 90000, 1}, 1));

@@ -17,7 +17,7 @@ TEST_CASE("div: values") {
   CHECK(identical((a / b).value(), div(a, b).value()));
 }
 
-TEST_CASE("div: gradients, alike shapes and broadcast ones") {
+TEST_CASE("div: gradients for equal and broadcast shapes") {
   const auto op = [](const Variables& in) { return div(in[0], in[1]); };
   std::vector<Case> cases;
   for (const Case& shape : awkward_shapes()) cases.push_back({shape[0], shape[0]});
@@ -50,16 +50,16 @@ TEST_CASE("div: a variable with itself, and with constants") {
 }
 
 TEST_CASE("div: the order of axes is that of the first input that is not broadcast") {
-  const Variable row_major(random({3, 4})), turned(random({4, 3}).transpose(0, 1)),
+  const Variable row_major(random({3, 4})), permuted(random({4, 3}).transpose(0, 1)),
       row(random({1, 4})), column(random({3, 1}));
-  CHECK(div(row_major, turned).value().strides() == Strides{4, 1});
-  CHECK(div(turned, row_major).value().strides() == Strides{1, 3});
-  CHECK(div(row, turned).value().strides() == Strides{1, 3});
+  CHECK(div(row_major, permuted).value().strides() == Strides{4, 1});
+  CHECK(div(permuted, row_major).value().strides() == Strides{1, 3});
+  CHECK(div(row, permuted).value().strides() == Strides{1, 3});
   CHECK(div(column, row_major).value().strides() == Strides{4, 1});
   CHECK(div(row, column).value().is_dense());
 }
 
-TEST_CASE("div: errors name it, with shapes and dtypes") {
+TEST_CASE("div: errors name the operation, shapes and dtypes") {
   const Variable a(random({2, 3}));
   CHECK_THROWS_WITH(div(a, Variable(random({2}))),
                     Catch::Contains("div") && Catch::Contains("[2, 3]") && Catch::Contains("[2]"));

@@ -6,18 +6,18 @@ using namespace longhand::test;
 
 namespace {
 
-// By the definition: a half of word i mod 8 / 2 of block i / 8 against p 2^16.
+// By definition: half i mod 2 of word (i mod 8) / 2 of block i / 8 is compared with p 2^16.
 bool keeps(const Generator& generator, double p, uint64_t i) {
   const uint32_t word = generator.block(i / 8)[i % 8 / 2];
   return (i % 2 ? word >> 16 : word & 0xffff) >= std::nearbyint(p * 65536);
 }
 
-// 1 / (1 - p) for the p that counts, a multiple of 2^-16.
+// 1 / (1 - p) for p rounded to a multiple of 2^-16.
 double scale(double p) { return 65536 / (65536 - std::nearbyint(p * 65536)); }
 
 }  // namespace
 
-TEST_CASE("dropout: element i is decided by number i, whatever the strides") {
+TEST_CASE("dropout: element i is dropped depending on number i, for any strides") {
   const Generator generator(9);
   for (const Shape& shape :
        {Shape{}, Shape{1}, Shape{7}, Shape{3, 5}, Shape{2, 3, 5}, Shape{3000}}) {
@@ -37,7 +37,7 @@ TEST_CASE("dropout: element i is decided by number i, whatever the strides") {
   }
 }
 
-TEST_CASE("dropout: how many are kept") {
+TEST_CASE("dropout: the number of elements kept") {
   const Variable x(Tensor::full({100000}, 1));
   for (double p : {0.0, 0.1, 0.5, 0.9}) {
     int64_t kept = 0;
@@ -69,7 +69,7 @@ TEST_CASE("dropout: gradients") {
       {{300, 401}});
 }
 
-TEST_CASE("dropout: what is dropped is zero, even if it is not a number") {
+TEST_CASE("dropout: dropped elements are zero, even if they were NaN") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const Tensor& x : {Tensor::full({64}, nan, DType::f64),
                           Tensor::full({8, 8}, nan, DType::f64).transpose(0, 1).slice(1, 0, 7)}) {

@@ -39,7 +39,7 @@ TEST_CASE("elu_plus_one: gradients") {
   check_threads(op, {{3, 40001}});
 }
 
-TEST_CASE("elu_plus_one: keeps the order of axes, and names itself in errors") {
+TEST_CASE("elu_plus_one: keeps the order of axes, and errors name it") {
   const Variable x(random({3, 4}).transpose(0, 1));
   CHECK(elu_plus_one(x).value().strides() == Strides{1, 4});
   CHECK_THROWS_WITH(elu_plus_one(Variable(Tensor::zeros({2}, DType::i32))),
@@ -47,7 +47,7 @@ TEST_CASE("elu_plus_one: keeps the order of axes, and names itself in errors") {
   CHECK_THROWS_AS(elu_plus_one(Variable()), ShapeError);
 }
 
-TEST_CASE("elu_plus_one: stays positive where 1 + elu would be 0, and the ends are right") {
+TEST_CASE("elu_plus_one: stays positive where 1 + elu would be 0, and extreme arguments") {
   const double inf = std::numeric_limits<double>::infinity();
   CHECK(elu_plus_one(Variable(Tensor::scalar(-30))).value().item() > 0);
   CHECK(elu_plus_one(Variable(Tensor::scalar(-inf))).value().item() == 0);

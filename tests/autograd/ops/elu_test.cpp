@@ -37,7 +37,7 @@ TEST_CASE("elu: gradients") {
   check_threads(op, {{3, 40001}});
 }
 
-TEST_CASE("elu: keeps the order of axes, and names itself in errors") {
+TEST_CASE("elu: keeps the order of axes, and errors name it") {
   const Variable x(random({3, 4}).transpose(0, 1));
   CHECK(elu(x).value().strides() == Strides{1, 4});
   CHECK_THROWS_WITH(elu(Variable(Tensor::zeros({2}, DType::i32))),
@@ -56,7 +56,7 @@ TEST_CASE("elu: alpha") {
   CHECK_THROWS_AS(elu(Variable(random({2})), std::nan("")), ConfigError);
 }
 
-TEST_CASE("elu: no digits are lost near 0, and the ends are right") {
+TEST_CASE("elu: no digits are lost near 0, and extreme arguments") {
   const double x = -1e-5;
   const double y = elu(Variable(Tensor::scalar(x, DType::f32))).value().item();
   CHECK(y == Approx(std::expm1(static_cast<double>(static_cast<float>(x)))).epsilon(1e-6));

@@ -27,7 +27,7 @@ TEST_CASE("exp: gradients") {
   check_threads(op, {{3, 40001}});
 }
 
-TEST_CASE("exp: keeps the order of axes, and names itself in errors") {
+TEST_CASE("exp: keeps the order of axes, and errors name it") {
   const Variable x(random({3, 4}).transpose(0, 1));
   CHECK(exp(x).value().strides() == Strides{1, 4});
   CHECK_THROWS_WITH(exp(Variable(Tensor::zeros({2}, DType::i32))),
@@ -35,7 +35,7 @@ TEST_CASE("exp: keeps the order of axes, and names itself in errors") {
   CHECK_THROWS_AS(exp(Variable()), ShapeError);
 }
 
-TEST_CASE("exp: the ends of the line") {
+TEST_CASE("exp: extreme arguments") {
   const double inf = std::numeric_limits<double>::infinity();
   const Tensor x = Tensor::from<double>({-inf, inf, -1000, 1000}, {4});
   CHECK(exp(Variable(x)).value().to_vector<double>() == std::vector<double>{0, inf, 0, inf});

@@ -38,7 +38,7 @@ TEST_CASE("gelu: gradients") {
   check_threads(op, {{3, 40001}});
 }
 
-TEST_CASE("gelu: keeps the order of axes, and names itself in errors") {
+TEST_CASE("gelu: keeps the order of axes, and errors name it") {
   const Variable x(random({3, 4}).transpose(0, 1));
   CHECK(gelu(x).value().strides() == Strides{1, 4});
   CHECK_THROWS_WITH(gelu(Variable(Tensor::zeros({2}, DType::i32))),

@@ -6,7 +6,7 @@ using namespace longhand::test;
 
 namespace {
 
-// Matrices (…, m, m) near the identity, of which the transposes are starts near enough.
+// Matrices (…, m, m) near the identity, for which the transposes are suitable start values.
 Tensor near_identity(const Shape& shape, uint64_t seed, DType dtype = DType::f64) {
   Tensor a = random(shape, dtype, -0.1, 0.1, seed);
   const int64_t m = shape[-1];
@@ -66,7 +66,7 @@ TEST_CASE("iterative_pinv: gradients") {
   check_threads(op, {{20, 8, 8}, {20, 8, 8}});
 }
 
-TEST_CASE("iterative_pinv: no step is the start; what does not fit is refused") {
+TEST_CASE("iterative_pinv: zero iterations return the start; errors") {
   const Variable a(random({2, 3, 3})), z(random({2, 3, 3}));
   CHECK(identical(iterative_pinv(a, z, 0).value(), z.value()));
   CHECK_THROWS_AS(iterative_pinv(a, Variable(random({3, 3})), 1), ShapeError);

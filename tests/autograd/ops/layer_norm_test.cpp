@@ -6,7 +6,7 @@ using namespace longhand::test;
 
 namespace {
 
-// The definition, composed of other operations.
+// By definition, composed of other operations.
 Variable composed(const Variable& x, const Variable& w, const Variable& b, double eps) {
   const Variable centred = x - mean(x, {-1}, true);
   return centred / sqrt(mean(square(centred), {-1}, true) + eps) * w + b;
@@ -18,11 +18,11 @@ TEST_CASE("layer_norm: values") {
   const Tensor x = random({3, 7}), w = random({7}, DType::f64, 1, 2, 5), b = random({7});
   CHECK(close(layer_norm(Variable(x), Variable(w), Variable(b), 0.1).value(),
               composed(Variable(x), Variable(w), Variable(b), 0.1).value(), 1e-13));
-  // The variance is taken after the mean: a large offset costs few digits.
+  // The mean is subtracted before the variance is computed: a large offset costs few digits.
   const Tensor far = affine(Variable(x.to(DType::f32)), 1, 1000).value();
   CHECK(close(layer_norm(Variable(far), {}, {}).value(), layer_norm(Variable(x), {}, {}).value(),
               1e-3));
-  // A row of equal numbers has no variance.
+  // A row of equal numbers has variance 0.
   CHECK(layer_norm(Variable(Tensor::full({2, 3}, 5)), {}, {}).value().to_vector<float>() ==
         std::vector<float>(6, 0.0f));
 }
@@ -46,7 +46,7 @@ TEST_CASE("layer_norm: gradients") {
   check_op(
       [](const Variables& in) { return layer_norm(transpose(in[0], 1, 2), in[1], in[2], 0.1); },
       {{{2, 3, 4, 5}, {5}, {5}}});
-  // Twice the same inputs: gradients are added.
+  // The same inputs twice: gradients are added.
   check_op([&](const Variables& in) { return op(in) + square(transpose(op(in), 0, 1)); },
            {{{4, 4}, {4}, {4}}});
   // Only some gradients are needed.

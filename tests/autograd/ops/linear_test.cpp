@@ -21,7 +21,7 @@ TEST_CASE("linear: values") {
       none(Tensor::zeros({3, 0}, DType::f64));
   CHECK(linear(nothing, none, b).value().to_vector<double>() ==
         std::vector<double>{10, 20, 30, 10, 20, 30});
-  // Sizes for which the product is cut into tiles in several ways.
+  // Sizes for which the product is split into tiles in several ways.
   for (const Shape& sizes : {Shape{500, 40, 50}, Shape{130, 200, 100}, Shape{63, 8, 8}}) {
     for (Layout layout : {Layout::row_major, Layout::reversed}) {
       const Variable a(random({sizes[0], sizes[1]}));
@@ -41,14 +41,14 @@ TEST_CASE("linear: gradients") {
   for (Case c : cases) check_op(without, {{c[0], c[1]}});
   // More rows than a tile.
   check_op(with_bias, {{{150, 3}, {2, 3}, {2}}});
-  // Rows in another order of memory, a gradient of another order.
+  // Rows in another memory order, and a gradient in another order.
   check_op([](const Variables& in) { return linear(transpose(in[0], 1, 2), in[1], in[2]); },
            {{{2, 3, 4, 5}, {3, 5}, {3}}});
   check_op([](const Variables& in) { return square(transpose(linear(in[0], in[1], in[2]), 0, 2)); },
            {{{2, 3, 4}, {3, 4}, {3}}});
   check_op([](const Variables& in) { return sum(linear(in[0], in[1], in[2]), {1}); },
            {{{2, 3, 4}, {3, 4}, {3}}});
-  // Gradients are added to others: a weight used twice.
+  // A weight used twice: gradients are added.
   check_op(
       [](const Variables& in) { return linear(linear(in[0], in[1], in[2]), in[1], in[2]) + in[0]; },
       {{{2, 3, 4}, {4, 4}, {4}}});
@@ -56,7 +56,7 @@ TEST_CASE("linear: gradients") {
 
 namespace {
 
-// The definition, composed of other operations.
+// By definition, composed of other operations.
 Variable composed(const Variables& in, LinearOptions options) {
   Variable x = in[0];
   if (options.norm) {
@@ -106,8 +106,8 @@ Op with_options(const LinearOptions& options) {
 
 }  // namespace
 
-TEST_CASE("linear: with options it is what is composed of other operations") {
-  // Widths that are no multiples of 8, several blocks of rows, several sums.
+TEST_CASE("linear: with options it equals the composition of other operations") {
+  // Widths that are not multiples of 8, several blocks of rows, several partial sums.
   for (const Shape& sizes : {Shape{3, 5, 7}, Shape{4000, 13, 33}, Shape{700, 100, 34}}) {
     const std::vector<Tensor> inputs = {random({sizes[0], sizes[1]}),
                                         random({sizes[2], sizes[1]}, DType::f64, -1, 1, 2),
@@ -121,11 +121,11 @@ TEST_CASE("linear: with options it is what is composed of other operations") {
         for (const Tensor& t : inputs) in.push_back(t.to(dtype));
         INFO(sizes << " of " << dtype << " " << name_of(options));
         const auto found = run(with_options(options), in);
-        const auto wanted =
+        const auto expected =
             run([&](const Variables& v) { return composed(v, with_inputs(options, v)); }, in);
         for (size_t i = 0; i < found.size(); ++i) {
           INFO(i);
-          CHECK(close(found[i], wanted[i], dtype == DType::f64 ? 1e-11 : 2e-4));
+          CHECK(close(found[i], expected[i], dtype == DType::f64 ? 1e-11 : 2e-4));
         }
       }
   }
@@ -141,7 +141,7 @@ TEST_CASE("linear: gradients with options") {
                   {{4}, {3, 4}, {3}, {3}},
                   {{0, 4}, {3, 4}, {3}, {0, 3}},
                   {{3, 0}, {2, 0}, {2}, {3, 2}}});
-    // The residual is the input; rows in another order of memory; no bias.
+    // The residual is the input; rows in another memory order; no bias.
     check_op(
         [&](const Variables& in) {
           LinearOptions o = options;
@@ -154,7 +154,7 @@ TEST_CASE("linear: gradients with options") {
   }
 }
 
-TEST_CASE("linear: the gradient of what nobody watches takes its place") {
+TEST_CASE("linear: the gradient is written over an input that has no other owner") {
   const std::vector<Tensor> in = {random({700, 20}), random({50, 20}), random({50}),
                                   random({20, 50}),  random({20}),     random({50})};
   const NormOptions norm{.weight = Variable(random({50})), .bias = Variable(random({50}))};
@@ -169,22 +169,22 @@ TEST_CASE("linear: the gradient of what nobody watches takes its place") {
       if (o.norm) o.norm->weight = v[5];
       return linear(h, v[3], v[4], o);
     };
-    const auto block = [&](const Variables& v, Variable* watched) {
+    const auto block = [&](const Variables& v, Variable* owner) {
       const Variable h = linear(v[0], v[1], v[2]);
-      if (watched) *watched = h;
+      if (owner) *owner = h;
       return again(h, v);
     };
     std::vector<Tensor> used = in;
     if (!options.norm) used.pop_back();
-    Variable watched;
+    Variable owner;
     const auto found = run([&](const Variables& v) { return block(v, nullptr); }, used);
-    const auto wanted = run([&](const Variables& v) { return block(v, &watched); }, used);
+    const auto expected = run([&](const Variables& v) { return block(v, &owner); }, used);
     for (size_t i = 0; i < found.size(); ++i)
-      CHECK(found[i].to_vector<double>() == wanted[i].to_vector<double>());
-    CHECK(watched.value().to_vector<double>() ==
+      CHECK(found[i].to_vector<double>() == expected[i].to_vector<double>());
+    CHECK(owner.value().to_vector<double>() ==
           linear(Variable(in[0]), Variable(in[1]), Variable(in[2])).value().to_vector<double>());
-    // It is the same memory, unless the value is watched.
-    for (const bool is_watched : {false, true}) {
+    // It is in the same memory unless the value has another owner.
+    for (const bool shared : {false, true}) {
       const void *value = nullptr, *gradient = nullptr;
       const auto spied = [&](const Variable& x) {
         const Tensor copy = x.value().clone();
@@ -197,13 +197,13 @@ TEST_CASE("linear: the gradient of what nobody watches takes its place") {
       run(
           [&](const Variables& v) {
             const Variable h = spied(linear(v[0], v[1], v[2]));
-            if (is_watched) watched = h;
+            if (shared) owner = h;
             return again(h, v);
           },
           used);
-      CHECK((value == gradient) == !is_watched);
+      CHECK((value == gradient) == !shared);
     }
-    // Something else has a gradient for it.
+    // The value has another gradient already.
     const auto twice = run(
         [&](const Variables& v) {
           const Variable h = linear(v[0], v[1], v[2]);

@@ -10,7 +10,7 @@ TEST_CASE("log_softmax: values") {
       log_softmax(x).value(),
       Tensor::from<double>({std::log(0.25), std::log(0.75), std::log(0.5), std::log(0.5)}, {2, 2}),
       1e-15));
-  // Where the softmax itself would round to 0.
+  // The softmax itself would round to 0.
   const Variable far(Tensor::from<float>({0, -1000}, {2}));
   CHECK(log_softmax(far).value().to_vector<float>() == std::vector<float>{0, -1000});
 }
@@ -26,7 +26,7 @@ TEST_CASE("log_softmax: gradients") {
   check_threads([](const Variables& in) { return log_softmax(in[0]); }, {{300, 401}});
 }
 
-TEST_CASE("log_softmax: what is masked, and what is not a number") {
+TEST_CASE("log_softmax: masked elements, and NaN") {
   const double inf = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const Variable x(Tensor::from<double>({-inf, -inf, 1, -inf, nan, 1, inf, 1}, {4, 2}), true);

@@ -37,7 +37,7 @@ TEST_CASE("log: gradients") {
   check_threads(op, {{3, 40001}}, {.low = 0.2, .high = 3});
 }
 
-TEST_CASE("log: keeps the order of axes, and names itself in errors") {
+TEST_CASE("log: keeps the order of axes, and errors name it") {
   const Variable x(random({3, 4}).transpose(0, 1));
   CHECK(log(x).value().strides() == Strides{1, 4});
   CHECK_THROWS_WITH(log(Variable(Tensor::zeros({2}, DType::i32))),
@@ -45,7 +45,7 @@ TEST_CASE("log: keeps the order of axes, and names itself in errors") {
   CHECK_THROWS_AS(log(Variable()), ShapeError);
 }
 
-TEST_CASE("log: at 0 both follow the mathematics") {
+TEST_CASE("log: infinite value and gradient at 0, NaN below") {
   const double inf = std::numeric_limits<double>::infinity();
   CHECK(log(Variable(Tensor::scalar(0, DType::f64))).value().item() == -inf);
   CHECK(slope(0) == inf);

@@ -8,7 +8,7 @@ namespace {
 
 const Op product = [](const Variables& in) { return matmul(in[0], in[1], 0.5); };
 
-// The heads of (B, N, H, D) memory, as attention sees them.
+// The heads of (B, N, H, D) memory, as attention uses them.
 Variable heads(const Variable& x) { return transpose(x, 1, 2); }
 
 }  // namespace
@@ -36,7 +36,7 @@ TEST_CASE("matmul: gradients") {
                      {{0, 2, 3}, {0, 3, 4}}});
 }
 
-TEST_CASE("matmul: gradients of stretched batch axes are summed") {
+TEST_CASE("matmul: gradients of broadcast batch axes are summed") {
   check_op(product, {{{4, 2, 3}, {3, 2}},
                      {{2, 3, 2, 3}, {3, 2}},
                      {{2, 3}, {4, 3, 2}},
@@ -46,18 +46,18 @@ TEST_CASE("matmul: gradients of stretched batch axes are summed") {
                      {{3, 2, 3}, {2, 1, 3, 2}},
                      {{1, 2, 3}, {1, 3, 2}},
                      {{1, 2, 3}, {0, 3, 2}}});
-  // More than a block of rows, where the batch is one long product.
+  // More than one block of rows, with the batch as one product.
   check_op(product, {{{3, 50, 4}, {4, 2}}});
 }
 
-TEST_CASE("matmul: heads are multiplied where they lie, and stay there") {
+TEST_CASE("matmul: heads are multiplied without copies and keep their memory order") {
   const auto scores = [](const Variables& in) {
     return matmul(heads(in[0]), transpose(heads(in[1]), 2, 3));
   };
   check_op(scores, {{{2, 3, 2, 4}, {2, 5, 2, 4}}});
   check_op([&](const Variables& in) { return matmul(scores(in), heads(in[1])); },
            {{{2, 3, 2, 4}, {2, 5, 2, 4}}});
-  // A projection of the sequence, as Linformer's.
+  // A projection of the sequence, as in Linformer.
   check_op([](const Variables& in) { return matmul(in[0], heads(in[1])); },
            {{{3, 5}, {2, 5, 2, 4}}, {{2, 3, 5}, {2, 5, 2, 4}}});
 
@@ -71,7 +71,7 @@ TEST_CASE("matmul: heads are multiplied where they lie, and stay there") {
   CHECK(q.grad().is_contiguous());
 }
 
-TEST_CASE("matmul: gradients are added to others") {
+TEST_CASE("matmul: gradients are added to existing ones") {
   check_op([](const Variables& in) { return matmul(in[0], in[0]); }, {{{3, 3}}, {{2, 3, 3}}});
   check_op(
       [](const Variables& in) {

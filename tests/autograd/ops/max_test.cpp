@@ -39,7 +39,7 @@ TEST_CASE("max: gradients") {
   check_threads([](const Variables& in) { return max(in[0], 1); }, {{300, 401}});
 }
 
-TEST_CASE("max: the first of equals, and NaN") {
+TEST_CASE("max: the first of equal maxima, and NaN") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double inf = std::numeric_limits<double>::infinity();
   const std::vector<double> values{2,   5,   5, 1, -inf, -inf, -inf, -inf,

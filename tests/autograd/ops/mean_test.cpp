@@ -10,7 +10,7 @@ TEST_CASE("mean: values and shapes") {
   CHECK(mean(x, {0}).value().to_vector<double>() == std::vector<double>{2.5, 3.5, 4.5});
   CHECK(mean(x, {-1}, true).shape() == Shape{2, 1});
   CHECK(mean(x, {-1}).value().to_vector<double>() == std::vector<double>{2, 5});
-  // A mean of equal numbers is that number: divided, not multiplied by a rounded 1/49.
+  // The mean of equal numbers is that number: the sum is divided, not multiplied by a rounded 1/49.
   CHECK(mean(Variable(Tensor::full({49}, 1.0))).value().item() == 1);
   CHECK(mean(Variable(Tensor::zeros({0, 3}, DType::f64)), {1}).shape() == Shape{0});
 }

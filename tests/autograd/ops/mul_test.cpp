@@ -14,7 +14,7 @@ TEST_CASE("mul: values") {
   CHECK(identical((a * b).value(), mul(a, b).value()));
 }
 
-TEST_CASE("mul: gradients, alike shapes and broadcast ones") {
+TEST_CASE("mul: gradients for equal and broadcast shapes") {
   const auto op = [](const Variables& in) { return mul(in[0], in[1]); };
   std::vector<Case> cases;
   for (const Case& shape : awkward_shapes()) cases.push_back({shape[0], shape[0]});
@@ -47,16 +47,16 @@ TEST_CASE("mul: a variable with itself, and with constants") {
 }
 
 TEST_CASE("mul: the order of axes is that of the first input that is not broadcast") {
-  const Variable row_major(random({3, 4})), turned(random({4, 3}).transpose(0, 1)),
+  const Variable row_major(random({3, 4})), permuted(random({4, 3}).transpose(0, 1)),
       row(random({1, 4})), column(random({3, 1}));
-  CHECK(mul(row_major, turned).value().strides() == Strides{4, 1});
-  CHECK(mul(turned, row_major).value().strides() == Strides{1, 3});
-  CHECK(mul(row, turned).value().strides() == Strides{1, 3});
+  CHECK(mul(row_major, permuted).value().strides() == Strides{4, 1});
+  CHECK(mul(permuted, row_major).value().strides() == Strides{1, 3});
+  CHECK(mul(row, permuted).value().strides() == Strides{1, 3});
   CHECK(mul(column, row_major).value().strides() == Strides{4, 1});
   CHECK(mul(row, column).value().is_dense());
 }
 
-TEST_CASE("mul: errors name it, with shapes and dtypes") {
+TEST_CASE("mul: errors name the operation, shapes and dtypes") {
   const Variable a(random({2, 3}));
   CHECK_THROWS_WITH(mul(a, Variable(random({2}))),
                     Catch::Contains("mul") && Catch::Contains("[2, 3]") && Catch::Contains("[2]"));
@@ -78,7 +78,7 @@ TEST_CASE("mul: keeps only what a needed gradient needs") {
       const Variable constant(Tensor::full(shape, 2, DType::f64));
       y = mul(y, constant);
     }
-    // The five constants and the result, but not the products in between.
+    // The five constants and the result, but not the intermediate products.
     CHECK(memory_stats().in_use - before == 6 * megabyte);
   }
   CHECK(memory_stats().in_use == before);

@@ -7,7 +7,7 @@ using namespace longhand::test;
 
 namespace {
 
-// (m, n) of the given singular values, the others 0.
+// A matrix (m, n) with the given singular values; the others are 0.
 Tensor of_values(int64_t m, int64_t n, const std::vector<double>& values) {
   const Tensor u = qr(random({m, m}, DType::f64, -1, 1, 3)).q, v = qr(random({n, n})).q;
   Tensor s = Tensor::zeros({m, n}, DType::f64);
@@ -32,14 +32,14 @@ TEST_CASE("pinv: the four conditions of Penrose") {
 
 TEST_CASE("pinv: gradients") {
   const auto op = [](const Variables& in) { return pinv(in[0]); };
-  // Layouts that repeat rows have another rank.
+  // Layouts that repeat rows change the rank.
   check_op(op, {{{3, 3}}, {{4, 2}}, {{2, 5}}, {{2, 3, 3}}, {{1, 1}}, {{2, 1, 3, 4}}, {{0, 2, 2}}},
            {.expanded = false, .f32_tolerance = 1e-3});
   check_threads(op, {{20, 8, 8}});
 }
 
-TEST_CASE("pinv: gradients of matrices of lower rank, along changes that keep it") {
-  // A = B C of rank 2 is 5 x 4; B and C change, the rank does not.
+TEST_CASE("pinv: gradients of rank-deficient matrices, for changes that preserve the rank") {
+  // A = B C is 5 x 4 and of rank 2; the rank stays the same as B and C change.
   const GradcheckReport report =
       gradcheck([](const Variables& in) { return pinv(matmul(in[0], in[1]), 1e-9); },
                 {random({5, 2}, DType::f64, -2, 2, 1), random({2, 4}, DType::f64, -2, 2, 2)});

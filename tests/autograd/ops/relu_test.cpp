@@ -37,7 +37,7 @@ TEST_CASE("relu: gradients") {
   check_threads(op, {{3, 40001}});
 }
 
-TEST_CASE("relu: keeps the order of axes, and names itself in errors") {
+TEST_CASE("relu: keeps the order of axes, and errors name it") {
   const Variable x(random({3, 4}).transpose(0, 1));
   CHECK(relu(x).value().strides() == Strides{1, 4});
   CHECK_THROWS_WITH(relu(Variable(Tensor::zeros({2}, DType::i32))),

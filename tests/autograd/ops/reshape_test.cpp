@@ -10,7 +10,7 @@ TEST_CASE("reshape: values, -1, views and copies") {
   CHECK(y.shape() == Shape{6, 4});
   CHECK(y.value().shares_memory_with(x.value()));
   CHECK(y.value().to_vector<double>() == x.value().to_vector<double>());
-  // Heads merged: (B, H, T, D) as (B, T, H D) needs a copy; split, none.
+  // Merging heads, (B, H, T, D) to (B, T, H D), requires a copy; splitting them does not.
   const Variable heads(random({2, 3, 5, 4}).permute({0, 2, 1, 3}));
   const Variable merged = reshape(heads, {2, 5, 12});
   CHECK_FALSE(merged.value().shares_memory_with(heads.value()));
@@ -30,7 +30,7 @@ TEST_CASE("reshape: gradients") {
   check_op([](const Variables& in) { return reshape(in[0], {0, 5}); }, {{{3, 0, 2}}});
 }
 
-TEST_CASE("reshape: the gradient is a view where it can be") {
+TEST_CASE("reshape: the gradient is a view if strides allow") {
   const Variable x(Tensor::full({1 << 9, 1 << 8}, 1, DType::f64), true);
   const Tensor seed = Tensor::full({1 << 17}, 1, DType::f64);
   const Variable h = x + 1.0;

@@ -4,7 +4,7 @@
 using namespace longhand;
 using namespace longhand::test;
 
-TEST_CASE("ridge_inverse: it solves (AᵀA + εI) Z = Aᵀ") {
+TEST_CASE("ridge_inverse: solves (AᵀA + εI) Z = Aᵀ") {
   for (const auto& [m, n] : {std::pair{4, 4}, {6, 3}, {1, 1}}) {
     for (const double eps : {2.0, 1e-6}) {
       INFO(m << " x " << n << ", " << eps);
@@ -26,7 +26,7 @@ TEST_CASE("ridge_inverse: gradients") {
   }
 }
 
-TEST_CASE("ridge_inverse: what cannot be") {
+TEST_CASE("ridge_inverse: errors") {
   CHECK_THROWS_AS(ridge_inverse(Variable(random({2, 3})), 1), ShapeError);
   CHECK_THROWS_AS(ridge_inverse(Variable(random({3})), 1), ShapeError);
   CHECK_THROWS_AS(ridge_inverse(Variable(random({3, 3})), 0), ShapeError);

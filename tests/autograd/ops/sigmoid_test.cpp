@@ -27,7 +27,7 @@ TEST_CASE("sigmoid: gradients") {
   check_threads(op, {{3, 40001}});
 }
 
-TEST_CASE("sigmoid: keeps the order of axes, and names itself in errors") {
+TEST_CASE("sigmoid: keeps the order of axes, and errors name it") {
   const Variable x(random({3, 4}).transpose(0, 1));
   CHECK(sigmoid(x).value().strides() == Strides{1, 4});
   CHECK_THROWS_WITH(sigmoid(Variable(Tensor::zeros({2}, DType::i32))),

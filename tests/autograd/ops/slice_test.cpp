@@ -4,7 +4,7 @@
 using namespace longhand;
 using namespace longhand::test;
 
-TEST_CASE("slice: a view; negative ends count from the back") {
+TEST_CASE("slice: a view; negative bounds count from the end") {
   const Variable x(Tensor::from<double>({0, 1, 2, 3, 4, 5, 6}, {7}));
   const auto is = [](const Variable& v, std::vector<double> want) {
     CHECK(v.value().to_vector<double>() == want);
@@ -28,7 +28,7 @@ TEST_CASE("slice: gradients, zero outside") {
   check_threads([](const Variables& in) { return slice(in[0], 1, 1, 300); }, {{300, 301}});
 }
 
-TEST_CASE("slice: several of one variable, as of a joint projection to queries, keys, values") {
+TEST_CASE("slice: several slices of one variable, such as a joint query-key-value projection") {
   const auto op = [](const Variables& in) {
     const Variable q = slice(in[0], -1, 0, 2), k = slice(in[0], -1, 2, 4),
                    v = slice(in[0], -1, 4, 6);

@@ -14,7 +14,7 @@ TEST_CASE("softmax: values") {
 
 TEST_CASE("softmax: gradients") {
   check_op([](const Variables& in) { return softmax(in[0]); }, awkward_rows());
-  // Heads of (B, N, H, D) memory, a gradient of another order, and one added to another.
+  // Heads of (B, N, H, D) memory, a gradient in another order, and one added to another.
   check_op([](const Variables& in) { return softmax(transpose(in[0], 1, 2)); }, {{{2, 3, 4, 5}}});
   check_op([](const Variables& in) { return square(transpose(softmax(in[0]), 0, 1)); }, {{{3, 4}}});
   check_op([](const Variables& in) { return softmax(in[0]) + 2 * softmax(in[0]); }, {{{3, 4}}});
@@ -26,7 +26,7 @@ TEST_CASE("softmax: keeps the order of axes in memory") {
   CHECK(softmax(x).value().strides() == x.value().strides());
 }
 
-TEST_CASE("softmax: what is masked, and what is not a number") {
+TEST_CASE("softmax: masked elements, and NaN") {
   const double inf = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const Variable x(

@@ -37,7 +37,7 @@ TEST_CASE("sqrt: gradients") {
   check_threads(op, {{3, 40001}}, {.low = 0.2, .high = 3});
 }
 
-TEST_CASE("sqrt: keeps the order of axes, and names itself in errors") {
+TEST_CASE("sqrt: keeps the order of axes, and errors name it") {
   const Variable x(random({3, 4}).transpose(0, 1));
   CHECK(sqrt(x).value().strides() == Strides{1, 4});
   CHECK_THROWS_WITH(sqrt(Variable(Tensor::zeros({2}, DType::i32))),
@@ -45,7 +45,7 @@ TEST_CASE("sqrt: keeps the order of axes, and names itself in errors") {
   CHECK_THROWS_AS(sqrt(Variable()), ShapeError);
 }
 
-TEST_CASE("sqrt: at 0 the gradient follows the mathematics") {
+TEST_CASE("sqrt: the gradient at 0 is infinite") {
   CHECK(slope(0) == std::numeric_limits<double>::infinity());
   CHECK(slope(4) == 0.25);
 }

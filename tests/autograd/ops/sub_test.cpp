@@ -14,7 +14,7 @@ TEST_CASE("sub: values") {
   CHECK(identical((a - b).value(), sub(a, b).value()));
 }
 
-TEST_CASE("sub: gradients, alike shapes and broadcast ones") {
+TEST_CASE("sub: gradients for equal and broadcast shapes") {
   const auto op = [](const Variables& in) { return sub(in[0], in[1]); };
   std::vector<Case> cases;
   for (const Case& shape : awkward_shapes()) cases.push_back({shape[0], shape[0]});
@@ -47,16 +47,16 @@ TEST_CASE("sub: a variable with itself, and with constants") {
 }
 
 TEST_CASE("sub: the order of axes is that of the first input that is not broadcast") {
-  const Variable row_major(random({3, 4})), turned(random({4, 3}).transpose(0, 1)),
+  const Variable row_major(random({3, 4})), permuted(random({4, 3}).transpose(0, 1)),
       row(random({1, 4})), column(random({3, 1}));
-  CHECK(sub(row_major, turned).value().strides() == Strides{4, 1});
-  CHECK(sub(turned, row_major).value().strides() == Strides{1, 3});
-  CHECK(sub(row, turned).value().strides() == Strides{1, 3});
+  CHECK(sub(row_major, permuted).value().strides() == Strides{4, 1});
+  CHECK(sub(permuted, row_major).value().strides() == Strides{1, 3});
+  CHECK(sub(row, permuted).value().strides() == Strides{1, 3});
   CHECK(sub(column, row_major).value().strides() == Strides{4, 1});
   CHECK(sub(row, column).value().is_dense());
 }
 
-TEST_CASE("sub: errors name it, with shapes and dtypes") {
+TEST_CASE("sub: errors name the operation, shapes and dtypes") {
   const Variable a(random({2, 3}));
   CHECK_THROWS_WITH(sub(a, Variable(random({2}))),
                     Catch::Contains("sub") && Catch::Contains("[2, 3]") && Catch::Contains("[2]"));

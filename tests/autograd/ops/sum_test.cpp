@@ -15,7 +15,7 @@ TEST_CASE("sum: values and shapes") {
   CHECK(sum(x, {1, 0}).value().item() == 21);
   CHECK(sum(Variable(Tensor::zeros({2, 0}, DType::f64)), {1}).value().to_vector<double>() ==
         std::vector<double>{0, 0});
-  // Axes that are left keep their order in memory.
+  // The remaining axes keep their memory order.
   const Variable permuted(random({2, 3, 4, 5}).permute({0, 2, 1, 3}));
   CHECK(sum(permuted, {3}).value().strides() == Strides{12, 1, 4});
 }

@@ -27,7 +27,7 @@ TEST_CASE("tanh: gradients") {
   check_threads(op, {{3, 40001}});
 }
 
-TEST_CASE("tanh: keeps the order of axes, and names itself in errors") {
+TEST_CASE("tanh: keeps the order of axes, and errors name it") {
   const Variable x(random({3, 4}).transpose(0, 1));
   CHECK(tanh(x).value().strides() == Strides{1, 4});
   CHECK_THROWS_WITH(tanh(Variable(Tensor::zeros({2}, DType::i32))),

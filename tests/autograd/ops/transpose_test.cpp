@@ -4,7 +4,7 @@
 using namespace longhand;
 using namespace longhand::test;
 
-TEST_CASE("transpose: a view, whose gradient is one") {
+TEST_CASE("transpose: value and gradient are views") {
   const Variable x(random({2, 3, 4}), true);
   const Variable y = transpose(x, 0, -1);
   CHECK(y.shape() == Shape{4, 3, 2});

@@ -19,14 +19,14 @@ Tensor bits(const Shape& shape) {
 
 }  // namespace
 
-TEST_CASE("where: values; anything but 0 is true") {
+TEST_CASE("where: values; any condition but 0 is true") {
   const Tensor condition = Tensor::from<uint8_t>({0, 1, 255}, {3});
   const Variable a(Tensor::from<double>({1, 2, 3}, {3})), b(Tensor::from<double>({4, 5, 6}, {3}));
   CHECK(where(condition, a, b).value().to_vector<double>() == std::vector<double>{4, 2, 3});
   CHECK(where(condition, a, -7).value().to_vector<double>() == std::vector<double>{-7, 2, 3});
 }
 
-TEST_CASE("where: gradients, everything broadcast") {
+TEST_CASE("where: gradients, with all arguments broadcast") {
   for (const Shape& shape : std::vector<Shape>{{}, {4}, {3, 1}, {3, 4}, {2, 3, 4}, {1}}) {
     const Tensor c = bits(shape);
     INFO("condition " << shape);
@@ -44,7 +44,7 @@ TEST_CASE("where: gradients, everything broadcast") {
                 {{300, 401}, {401}});
 }
 
-TEST_CASE("where: NaN and infinity on the side not taken do not leak") {
+TEST_CASE("where: NaN and infinity in elements that are not selected have no effect") {
   const double nan = std::numeric_limits<double>::quiet_NaN(),
                inf = std::numeric_limits<double>::infinity();
   const Tensor condition = Tensor::from<uint8_t>({1, 0}, {2});

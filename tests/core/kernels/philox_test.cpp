@@ -6,7 +6,7 @@
 
 using namespace longhand;
 
-TEST_CASE("philox: words by the block are those of the generator") {
+TEST_CASE("philox: words in bulk equal those of the generator") {
   for (const Generator& generator : {Generator(0), Generator(7).fork("x").fork(3)}) {
     for (uint64_t first : {uint64_t{0}, uint64_t{5}, (uint64_t{1} << 32) - 20, ~uint64_t{0} - 99}) {
       for (int64_t blocks : {0, 1, 3, 16, 67}) {

@@ -16,7 +16,7 @@ Tensor random(const Shape& shape, DType dtype = DType::f64) {
   return t;
 }
 
-// Sums in row-major order in double, added to what is in `to`, which is row-major.
+// Sums in row-major order in double, added to `to`, which is row-major.
 std::vector<double> sums(const Tensor& x, const Shape& kept) {
   std::vector<double> out(kept.numel(), 0.0);
   const auto values = x.to_vector<double>();
@@ -51,7 +51,7 @@ void check_sums(const Tensor& x, const std::vector<int>& axes, const Strides& ou
 
 }  // namespace
 
-TEST_CASE("reduce: every set of axes, orders of memory, inner and outer") {
+TEST_CASE("reduce: all sets of axes, inner and outer, in several memory orders") {
   for (const Shape& shape : {Shape{3, 1, 5, 4}, Shape{2, 0, 3, 1}, Shape{4, 3, 2, 6}}) {
     for (unsigned set = 0; set < 16; ++set) {
       std::vector<int> axes;
@@ -72,7 +72,7 @@ TEST_CASE("reduce: every set of axes, orders of memory, inner and outer") {
   check_sums(Tensor::scalar(3, DType::f64), {}, {}, 0);
 }
 
-TEST_CASE("reduce: sizes that are cut into pieces") {
+TEST_CASE("reduce: sizes that are split into tasks") {
   const Shape shape = GENERATE(Shape{1, 40000, 1}, Shape{3, 20000, 1}, Shape{1, 3000, 64},
                                Shape{2, 700, 65}, Shape{1, 130, 2500}, Shape{40000, 2, 1});
   for (DType dtype : {DType::f32, DType::f64}) {

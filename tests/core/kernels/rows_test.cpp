@@ -20,7 +20,7 @@ std::vector<T> numbers(int64_t n, uint64_t seed = 1) {
   return x;
 }
 
-// The order of additions that rows.h promises, one at a time.
+// The order of additions documented in rows.h, one at a time.
 template <class T>
 T sum_in_lanes(const std::vector<T>& x) {
   double total = 0;
@@ -37,7 +37,7 @@ T sum_in_lanes(const std::vector<T>& x) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("rows: sums have one order, whatever the vectors", "", float, double) {
+TEMPLATE_TEST_CASE("rows: sums have one order for any vector width", "", float, double) {
   for (int64_t n : {0, 1, 2, 15, 16, 17, 31, 33, 1023, 1024, 1025, 1041, 5000}) {
     INFO(n);
     const auto x = numbers<TestType>(n), y = numbers<TestType>(n, 2);
