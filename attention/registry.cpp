@@ -1,10 +1,11 @@
 #include "longhand/attention/registry.h"
 
+#include <algorithm>
 #include <deque>
 
 namespace longhand::attention {
 
-#define VARIANT(name) Registration name##_variant();
+#define VARIANT(name) Spec name##_variant();
 #include "longhand/attention/variants.def"
 #undef VARIANT
 
@@ -12,12 +13,12 @@ namespace {
 
 struct Entry {
   std::string name;
-  Registration registration;
+  Spec spec;
 };
 
-// A deque, so that a variant added later does not move the traits somebody holds. A function calls
-// those of variants.def by name: a registration by static objects would be lost when an object file
-// of a static library is not linked because nobody calls it.
+// A deque, so that a variant added later does not move the specs that others refer to. A function
+// calls those of variants.def by name: a registration by static objects would be lost where the
+// object file of a static library is not linked because nothing refers to it.
 std::deque<Entry>& registry() {
   static std::deque<Entry> entries{
 #define VARIANT(name) {#name, name##_variant()},
@@ -27,15 +28,39 @@ std::deque<Entry>& registry() {
   return entries;
 }
 
-const Registration& find(std::string_view name) {
-  for (const Entry& entry : registry())
-    if (entry.name == name) return entry.registration;
-  std::string known;
-  for (const std::string& each : names()) known += (known.empty() ? "" : ", ") + each;
-  const std::string near = nearest(name, names());
-  throw ConfigError(concat_message("attention: no variant is called \"", name, "\"; ",
-                                   near.empty() ? "" : "did you mean \"" + near + "\"? ",
-                                   "known are ", known));
+// `config` with what the registry sets.
+Config completed(std::string_view name, const Config& config) {
+  const Spec& of = spec(name);
+  check<ConfigError>(config.heads >= 1 && config.head_dim >= 1 && config.max_length >= 1, name,
+                     ": heads ", config.heads, ", head_dim ", config.head_dim, " and max_length ",
+                     config.max_length, " must all be at least 1");
+  check<ConfigError>(
+      config.kv_heads >= 0 && (!config.kv_heads || config.heads % config.kv_heads == 0), name,
+      ": kv_heads ", config.kv_heads, " must divide heads ", config.heads);
+  const auto refuse = [&](const std::string& option, const std::string& reason) {
+    const bool given = config.options.has(option) && !config.options.is_optional(option);
+    config.options.require(!given, option, concat_message(name, " ", reason));
+  };
+  for (const auto& [option, instead] : of.replaced)
+    refuse(option, "has no such option; " + instead);
+  // Ignoring it would leave a model with less dropout than its configuration says.
+  if (std::none_of(of.options.begin(), of.options.end(),
+                   [](const Field& field) { return field.name == "dropout"; }))
+    refuse("dropout", "has no attention probabilities to drop");
+  Config out = config;
+  out.name = name;
+  if (!out.kv_heads) out.kv_heads = out.heads;
+  out.capabilities = of.capabilities(out);
+  return out;
+}
+
+Config checked(std::string_view name, const Config& config) {
+  Config out = completed(name, config);
+  check<ConfigError>(!config.causal || out.capabilities.causal, name,
+                     ": causal attention is impossible: ", out.capabilities.causal_reason);
+  check<ConfigError>(config.causal || !out.capabilities.causal_only, name,
+                     ": it is causal only; set model.causal = true");
+  return out;
 }
 
 }  // namespace
@@ -46,31 +71,34 @@ std::vector<std::string> names() {
   return list;
 }
 
-const Traits& traits(std::string_view name) { return find(name).traits; }
-
-const std::vector<OptionSet>& checked_options(std::string_view name) { return find(name).checked; }
-
-std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, const Config& config) {
-  const Registration& registration = find(name);
-  check<ConfigError>(config.heads >= 1 && config.head_dim >= 1 && config.max_length >= 1, name,
-                     ": heads ", config.heads, ", head_dim ", config.head_dim, " and max_length ",
-                     config.max_length, " must all be at least 1");
-  check<ConfigError>(!config.causal || registration.traits.causal, name,
-                     ": causal attention is impossible: ", registration.traits.causal_reason);
-  check<ConfigError>(
-      config.kv_heads >= 0 && (!config.kv_heads || config.heads % config.kv_heads == 0), name,
-      ": kv_heads ", config.kv_heads, " must divide heads ", config.heads);
-  Config named = config;
-  named.name = name;
-  if (!named.kv_heads) named.kv_heads = named.heads;
-  return registration.make(scope, named);
+const Spec& spec(std::string_view name) {
+  for (const Entry& entry : registry())
+    if (entry.name == name) return entry.spec;
+  std::string known;
+  for (const std::string& each : names()) known += (known.empty() ? "" : ", ") + each;
+  const std::string near = nearest(name, names());
+  throw ConfigError(concat_message("attention: no variant is called \"", name, "\"; ",
+                                   near.empty() ? "" : "did you mean \"" + near + "\"? ",
+                                   "known are ", known));
 }
 
-void add(const std::string& name, const Registration& registration) {
+Capabilities capabilities(std::string_view name, const Config& config) {
+  return completed(name, config).capabilities;
+}
+
+void check_options(std::string_view name, const Config& config) { checked(name, config); }
+
+std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, const Config& config) {
+  return spec(name).make(scope, checked(name, config));
+}
+
+void add(const std::string& name, const Spec& spec) {
   for (const Entry& entry : registry())
     check<ConfigError>(entry.name != name, "attention: a variant called \"", name,
                        "\" exists already");
-  registry().push_back({name, registration});
+  check<ConfigError>(spec.make && spec.capabilities, "attention: the Spec of \"", name,
+                     "\" cannot make anything; complete it with make_spec()");
+  registry().push_back({name, spec});
 }
 
 }  // namespace longhand::attention

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "longhand/attention/mask.h"
-#include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
@@ -19,29 +18,45 @@ Variable for_all_heads(const Variable& x, int64_t heads) {
 
 }  // namespace
 
-Variant::Variant(const nn::Scope& scope, const Config& config)
-    : Module(scope), config_(config), traits_(attention::traits(config.name)) {}
+Variant::Variant(const nn::Scope& scope, const Config& config) : Module(scope), config_(config) {}
+
+Work operator*(double factor, const Work& work) {
+  const auto times = [factor](const Work::Counts& counts) -> Work::Counts {
+    return {factor * counts.flops, factor * counts.exponentials};
+  };
+  return {times(work.forward), times(work.backward), factor * work.bytes};
+}
 
 Sources Variant::sources(const Variable& x, const Mask&) { return {x, x}; }
 
 std::unique_ptr<Decoder> Variant::decoder(int64_t batch) const {
-  check<ConfigError>(traits_.decodes, config_.name, ": it has no form that goes token by token");
+  check<ConfigError>(capabilities().decodes, config_.name,
+                     ": it has no form that goes token by token");
   check<ConfigError>(config_.causal, config_.name, ": only causal attention goes token by token");
   return make_decoder(batch);
 }
 
 std::unique_ptr<Decoder> Variant::make_decoder(int64_t) const {
-  throw Error(config_.name + ": it says that it decodes, and does not say how");
+  throw Error(config_.name + ": declares \"decodes\" but does not override make_decoder()");
 }
 
-Cost Variant::cost(int64_t, int64_t) const { return {}; }
+int64_t Variant::state_bytes(int64_t tokens) const {
+  if (!decodes() || tokens == 0) return 0;
+  const auto zeros = [&](const Shape& shape) { return Tensor::zeros(shape, parameter_dtype()); };
+  const int64_t H = config_.heads, D = config_.head_dim;
+  Token token{zeros({1, H, D}), zeros({1, config_.kv_heads, D}), zeros({1, config_.kv_heads, D})};
+  if (capabilities().uses_x) token.x = zeros({1, H * D});
+  const auto one = make_decoder(1);
+  one->step(token);
+  return one->bytes();
+}
 
 std::optional<int64_t> Variant::rank(int64_t) const { return {}; }
 
 std::string Variant::algorithm(int64_t) const { return {}; }
 
-Variable Variant::forward(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
-                          const nn::Pass& pass) {
+Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
+  const auto& [q, k, v, x] = inputs;
   const Shape &qs = q.shape(), &ks = k.shape();
   check<ShapeError>(qs.rank() == 4 && ks.rank() == 4 && ks == v.shape() && qs[0] == ks[0] &&
                         ks[2] == config_.kv_heads && qs[3] == ks[3] && qs[2] == config_.heads &&
@@ -58,10 +73,17 @@ Variable Variant::forward(const Variable& q, const Variable& k, const Variable& 
   check<ShapeError>(!config_.causal || N == M,
                     "attention: causal attention wants as many queries as keys, not ", N, " and ",
                     M);
+  if (capabilities().uses_x)
+    check<ShapeError>(
+        x.defined() && x.shape() == Shape{B, N, qs[2] * qs[3]} && x.dtype() == q.dtype(),
+        config_.name, ": it reads the tokens x: expected ", q.dtype(), " of shape ",
+        Shape{B, N, qs[2] * qs[3]}, ", got ",
+        x.defined() ? concat_message(x.dtype(), " of shape ", x.shape()) : "none");
   bool padded = false;
   if (mask.lengths.defined()) {
-    check<ShapeError>(N == M || traits_.shortens, "attention: lengths are for self-attention, not ",
-                      N, " queries and ", M, " keys");
+    check<ShapeError>(N == M || capabilities().shortens,
+                      "attention: lengths are for self-attention, not ", N, " queries and ", M,
+                      " keys");
     check<ShapeError>(mask.lengths.dtype() == DType::i32 && mask.lengths.shape() == Shape{B},
                       "attention: lengths must be i32 of shape ", Shape{B}, ", not ",
                       mask.lengths.dtype(), " of shape ", mask.lengths.shape());
@@ -71,11 +93,11 @@ Variable Variant::forward(const Variable& q, const Variable& k, const Variable& 
       padded = padded || length < N;
     }
   }
-  check<ConfigError>(traits_.any_mask || (!mask.keep.defined() && !mask.bias.defined()),
+  check<ConfigError>(capabilities().any_mask || (!mask.keep.defined() && !mask.bias.defined()),
                      config_.name,
                      ": it forms no scores of single pairs that a keep or a bias could change; it "
                      "knows lengths",
-                     traits_.causal ? " and causal" : "");
+                     capabilities().causal ? " and causal" : "");
   if (mask.keep.defined())
     check<ShapeError>(
         mask.keep.dtype() == DType::u8 &&
@@ -90,18 +112,23 @@ Variable Variant::forward(const Variable& q, const Variable& k, const Variable& 
         ", not ", mask.bias.dtype(), " of shape ", mask.bias.shape());
   Mask known = mask;
   if (!padded) known.lengths = {};
-  if (takes_all(mask)) return attend(q, k, v, known, pass);
+  if (takes_all(mask)) return attend(inputs, known, pass);
   Variable out;
   const Variable ke = for_all_heads(k, qs[2]), ve = for_all_heads(v, qs[2]);
   if (padded) {
     const Tensor real = real_tokens(mask.lengths, N);
     // A selection, not a product: padding may hold NaN. Its gradient is a selection too.
-    const auto zeroed = [&](const Variable& x) { return where(real, x, 0.0); };
-    out = traits_.shortens ? attend(zeroed(q), ke, ve, known, pass)
-                           : attend(zeroed(q), zeroed(ke), zeroed(ve), known, pass);
+    const auto zeroed = [&](const Variable& y) { return where(real, y, 0.0); };
+    Inputs real_inputs{zeroed(q), ke, ve};
+    if (!capabilities().shortens) {
+      real_inputs.k = zeroed(ke);
+      real_inputs.v = zeroed(ve);
+    }
+    if (capabilities().uses_x) real_inputs.x = where(real.squeeze(3), x, 0.0);
+    out = attend(real_inputs, known, pass);
     out = where(real, out, 0.0);
   } else {
-    out = attend(q, ke, ve, known, pass);
+    out = attend({q, ke, ve, x}, known, pass);
   }
   check<ShapeError>(out.shape() == qs, "attention: ", full_name(), " returned ", out.shape(),
                     ", not ", qs);

@@ -1,7 +1,8 @@
-// Lesson 4: an attention variant of your own is a class and one call of attention::add().
+// Lesson 4: an attention variant of your own is a class, its options, and one call of
+// attention::add().
 //
-// "Squared ReLU" attention: kernel(q, k) = relu(q·k / sqrt D)², each row divided by its sum. It has
-// no softmax, and queries may match nothing at all.
+// "Squared ReLU" attention: kernel(q, k) = relu(q·k / sqrt D)², each row divided by its sum. It
+// has no softmax, and queries may match nothing at all.
 #include <cmath>
 #include <iostream>
 
@@ -13,41 +14,59 @@ using namespace longhand;
 
 namespace {
 
+// What [attention] may say beside the type. One description reads it, checks it and documents it.
+struct SquaredReluOptions {
+  bool squared = true;
+
+  void describe(OptionVisitor& v) {
+    v.boolean("squared", squared, "whether relu(q·k / sqrt D) is squared");
+  }
+  attention::Capabilities capabilities() const {
+    return {.averages = false,  // rows that match nothing give 0
+            .causal_reason = "the example does not mask later keys",
+            .time = "N^2 D",
+            .memory = "N^2"};
+  }
+};
+
 class SquaredRelu : public attention::Variant {
  public:
-  using Variant::Variant;
+  SquaredRelu(const nn::Scope& scope_, const attention::Config& config,
+              const SquaredReluOptions& options)
+      : Variant(scope_, config), squared_(options.squared) {}
+
+  // Two products forward, two for the gradients of each; nothing is exponential. For `bench`.
+  attention::Work work(int64_t queries, int64_t keys) const override {
+    const auto pairs = static_cast<double>(config().heads * queries * keys);
+    const double flops = 4 * pairs * static_cast<double>(config().head_dim);
+    return {{flops}, {2 * flops}, 2 * sizeof(float) * pairs};
+  }
 
  protected:
   // q, k, v (B, N, H, D); out = A V with A = relu(Q Kᵀ / sqrt D)² / row sums. Padding of v holds
   // zeros already, and a zero key has the kernel value 0, so padded keys need no more care.
-  Variable attend(const Variable& q, const Variable& k, const Variable& v, const attention::Mask&,
-                  const nn::Pass&) override {
+  Variable attend(const attention::Inputs& in, const attention::Mask&, const nn::Pass&) override {
     const auto heads_first = [](const Variable& x) { return permute(x, {0, 2, 1, 3}); };
-    const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
-    const Variable scores = matmul(heads_first(q), transpose(heads_first(k), 2, 3), scale);
-    const Variable weights = square(relu(scores));                    // (B, H, N, N)
-    const Variable row_sums = sum(weights, {3}, /*keep_axes=*/true);  // (B, H, N, 1)
+    const double scale = 1 / std::sqrt(static_cast<double>(in.q.size(3)));
+    const Variable scores = matmul(heads_first(in.q), transpose(heads_first(in.k), 2, 3), scale);
+    const Variable weights = squared_ ? square(relu(scores)) : relu(scores);  // (B, H, N, N)
+    const Variable row_sums = sum(weights, {3}, /*keep_axes=*/true);          // (B, H, N, 1)
     // A row that matches nothing gives 0: the small number only keeps 0 / 0 away.
-    const Variable out = matmul(weights, heads_first(v)) / (row_sums + 1e-9);
+    const Variable out = matmul(weights, heads_first(in.v)) / (row_sums + 1e-9);
     return permute(out, {0, 2, 1, 3});
   }
-};
 
-std::unique_ptr<attention::Variant> make_squared_relu(const nn::Scope& scope,
-                                                      const attention::Config& config) {
-  return std::make_unique<SquaredRelu>(scope, config);
-}
+ private:
+  bool squared_;
+};
 
 }  // namespace
 
 int main() {
-  attention::Traits traits;
-  traits.summary = "relu(q·k)² attention, an example";
-  traits.causal_reason = "the example does not mask later keys";
-  traits.averages = false;  // rows that match nothing give 0
-  traits.time = "N^2 D";
-  traits.memory = "N^2";
-  attention::add("squared_relu", {traits, make_squared_relu});
+  attention::add("squared_relu", attention::make_spec<SquaredReluOptions, SquaredRelu>(
+                                     {.summary = "relu(q·k)² attention, an example",
+                                      .paper = "-",
+                                      .cases = {{}, {{"squared", false}}}}));
 
   // From here on it works by name, in models and configurations.
   attention::TransformerConfig config;
@@ -63,7 +82,7 @@ int main() {
   // The conformance suite asks of it what it asks of the library's variants: padding and other
   // samples change nothing, gradients are right, any number of threads gives the same bits, ...
   bool ok = true;
-  for (const auto& result : attention::check_invariants("squared_relu", {})) {
+  for (const auto& result : attention::check_conformance("squared_relu")) {
     ok = ok && result.passed();
     for (const auto& failure : result.failures)
       std::cout << result.check << " fails: " << failure << '\n';

@@ -181,6 +181,11 @@ ModelWork model_work(const attention::TransformerConfig& c, int64_t tokens, int6
   return {forward, forward + backward + Work{0, 0, 28 * static_cast<double>(parameters)}};
 }
 
+/// Of a variant; its traffic is in model_work() or attention_traffic().
+Work work_of(const attention::Work::Counts& counts) {
+  return {counts.flops, counts.exponentials, 0};
+}
+
 /// Bytes of q, k, v and what comes out are in model_work(); alone, attention reads and writes them.
 Work attention_traffic(int64_t batch, int64_t N, int64_t width, double tensors) {
   return {0, 0, sizeof(float) * tensors * static_cast<double>(batch * N * width)};
@@ -190,60 +195,6 @@ Work attention_traffic(int64_t batch, int64_t N, int64_t width, double tensors) 
 
 double limit(const Work& work, const Machine& machine) {
   return work.flops / machine.flops + work.exps / machine.exps + work.bytes / machine.bytes;
-}
-
-// One head. N tokens, D width, m features or landmarks, k slots:
-//
-//   softmax     Q Kᵀ, P V; backward: Q Kᵀ and the exponentials again, which takes less than keeping
-//               them, and dV, dP, dQ, dK. Half of it if causal.
-//   linformer   E K, F V, Q K'ᵀ, P V'; backward: two products for each
-//   performer   W q, W k, φ(K)ᵀ V, φ(Q) (…); backward: W is not trained, so one for the first two
-//   nystrom     Q K̃ᵀ, Q̃ Kᵀ, G V, F (…), four products of m x m an iteration, a convolution of w
-//   linear      φ(K)ᵀ V, φ(Q) (…)
-//
-// Exponentials are counted once forward, and once more where backward does them again. Of another
-// variant, what it says of itself in cost(), and twice that backward.
-AttentionWork attention_work(const Options& options, const std::string& variant, int64_t heads,
-                             int64_t head_dim, int64_t N_, bool causal) {
-  const auto H = static_cast<double>(heads), N = static_cast<double>(N_);
-  const auto D = static_cast<double>(head_dim);
-  const auto read = options.effective();
-  const auto option = [&](const std::string& name) {
-    const auto found = read.find(name);
-    check<ConfigError>(found != read.end(), "bench: ", variant, " has no option ", name);
-    const auto* const list = std::get_if<std::vector<int64_t>>(&found->second);  // one a layer
-    return static_cast<double>(list ? list->front() : std::get<int64_t>(found->second));
-  };
-  if (variant == "softmax") {
-    const double half = causal ? 0.5 : 1;
-    return {half * H * Work{4 * N * N * D, N * N}, half * H * Work{10 * N * N * D, N * N}};
-  }
-  if (variant == "linformer") {
-    const double k = option("k");
-    return {H * Work{8 * N * k * D, N * k}, H * Work{16 * N * k * D, N * k}};
-  }
-  if (variant == "performer") {
-    const double m = option("features");
-    return {H * Work{8 * N * m * D, 2 * N * m}, H * Work{12 * N * m * D, 2 * N * m}};
-  }
-  if (variant == "nystrom") {
-    const double m = option("landmarks"), w = option("conv_kernel");
-    const Work forward{8 * N * m * D + 2 * w * N * D + option("pinv_iterations") * 8 * m * m * m,
-                       2 * N * m + m * m};
-    return {H * forward, H * Work{2 * forward.flops, forward.exps}};
-  }
-  if (variant == "linear")
-    return {H * Work{4 * N * D * D, 2 * N * D}, H * Work{8 * N * D * D, 2 * N * D}};
-  if (variant == "none") return {};
-  attention::Config config;
-  config.heads = heads;
-  config.head_dim = head_dim;
-  config.max_length = N_;
-  config.causal = causal;
-  config.options = options;
-  const double flops = attention::make(variant, nn::root(), config)->cost(N_, N_).flops;
-  if (flops == 0) return {{std::nan("")}, {}};
-  return {{flops}, {2 * flops}};
 }
 
 BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& options) {
@@ -273,12 +224,14 @@ BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& 
   });
   result.parameters = model.parameter_count();
   const ModelWork rest = model_work(shape, batch * N, result.parameters);
-  const AttentionWork attention =
-      attention_work(shape.attention_options, shape.attention, shape.heads,
-                     shape.d_model / shape.heads, N, shape.causal);
-  const auto times = static_cast<double>(batch * shape.layers);
-  result.work_forward = rest.forward + times * attention.forward;
-  result.work = rest.step + times * (attention.forward + attention.backward);
+  result.work_forward = rest.forward;
+  result.work = rest.step;
+  const auto times = static_cast<double>(batch);
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    const attention::Work work = model.kernel(layer).work(N, N);
+    result.work_forward = result.work_forward + times * work_of(work.forward);
+    result.work = result.work + times * (work_of(work.forward) + work_of(work.backward));
+  }
   return result;
 }
 
@@ -302,23 +255,27 @@ BenchResult bench_attention(const Config& config, int64_t batch, const BenchOpti
     return Variable(t, true);
   };
   const int64_t kv_heads = shape.kv_heads ? shape.kv_heads : H;
-  Variable q = leaf("q", H), k = leaf("k", kv_heads), v = leaf("v", kv_heads);
+  Variable q = leaf("q", H), k = leaf("k", kv_heads), v = leaf("v", kv_heads), x;
+  if (variant->capabilities().uses_x)
+    x = Variable(leaf("x", H).value().reshape({batch, N, H * D}), true);
   const Tensor seed = leaf("gradient", H).value();
   BenchResult result = repeat(options, [&](int64_t i) {
     const auto start = Clock::now();
     const nn::Pass pass{.training = true, .random = random.fork(static_cast<uint64_t>(i))};
-    const Variable out = variant->forward(q, k, v, {}, pass);
+    const Variable out = variant->forward({q, k, v, x}, {}, pass);
     const double forward = seconds_since(start);
     backward(out, seed);
-    for (Variable* leaf_variable : {&q, &k, &v}) leaf_variable->zero_grad();
+    for (Variable* input : {&q, &k, &v, &x})
+      if (input->defined()) input->zero_grad();
     variant->zero_grad();
     return forward;
   });
   result.parameters = variant->parameter_count();
-  const AttentionWork work = attention_work(how.options, shape.attention, H, D, N, shape.causal);
+  const attention::Work work = variant->work(N, N);
   const auto times = static_cast<double>(batch);
-  result.work_forward = times * work.forward + attention_traffic(batch, N, H * D, 4);
-  result.work = result.work_forward + times * work.backward + attention_traffic(batch, N, H * D, 8);
+  result.work_forward = times * work_of(work.forward) + attention_traffic(batch, N, H * D, 4);
+  result.work =
+      result.work_forward + times * work_of(work.backward) + attention_traffic(batch, N, H * D, 8);
   return result;
 }
 

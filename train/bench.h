@@ -60,12 +60,4 @@ BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& 
 /// gradient: `parameters` are the variant's own.
 BenchResult bench_attention(const Config& config, int64_t batch, const BenchOptions& options);
 
-/// What attention of `heads` heads of one sequence of N tokens must do; see the formulas in
-/// bench.cpp. `options` are those that the variant has read. NaN where nothing is known.
-struct AttentionWork {
-  Work forward, backward;
-};
-AttentionWork attention_work(const Options& options, const std::string& variant, int64_t heads,
-                             int64_t head_dim, int64_t N, bool causal);
-
 }  // namespace longhand::train

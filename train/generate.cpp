@@ -52,7 +52,7 @@ class Reader {
         most_(static_cast<size_t>(model.config().max_length)),
         first_(prompt > most_ ? prompt - most_ : 0) {
     for (int64_t i = 0; i < model.config().layers; ++i)
-      decodes_ = decodes_ && model.kernel(i).traits().decodes;
+      decodes_ = decodes_ && model.kernel(i).capabilities().decodes;
   }
 
   /// Logits of the byte after `text`, which begins with the text of the last call.

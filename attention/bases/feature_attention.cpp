@@ -75,7 +75,8 @@ class KernelDecoder final : public Decoder {
   KernelDecoder(const FeatureAttention& variant, int64_t batch)
       : variant_(variant), batch_(batch) {}
 
-  Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) override {
+  Tensor step(const Token& token) override {
+    const Tensor &q = token.q, &k = token.k, &v = token.v;
     const NoGrad no_grad;
     check<ShapeError>(q.rank() == 3 && q.size(0) == batch_, "decoder: q (", batch_,
                       ", H, D) is wanted, not ", q.shape());
@@ -143,8 +144,20 @@ class KernelDecoder final : public Decoder {
 
 }  // namespace
 
-Variable FeatureAttention::attend(const Variable& q, const Variable& k, const Variable& v,
-                                  const Mask& mask, const nn::Pass& pass) {
+void GuardOptions::describe(OptionVisitor& v) {
+  v.choice("guard", guard, {"none", "add", "clamp"},
+           "add: 2 guard_eps is added to a normaliser within guard_eps of 0; clamp: at least "
+           "guard_eps");
+  eps = guard == "clamp" ? 1e-2 : 1e-6;
+  v.when(guard != "none", "guard = \"add\" or \"clamp\"", [&] {
+    v.number("guard_eps", eps, {1e-30},
+             "in units of what a key in the direction of the query adds to a normaliser",
+             "1e-6; 1e-2 with clamp");
+  });
+}
+
+Variable FeatureAttention::attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
+  const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
   const Features f = features(q, k, 0);
   Variable out;
   Tensor normalisers;  // (B, N, H)
@@ -166,25 +179,29 @@ std::unique_ptr<Decoder> FeatureAttention::make_decoder(int64_t batch) const {
   return std::make_unique<KernelDecoder>(*this, batch);
 }
 
-void FeatureAttention::set_cost(int64_t features, double flops_a_token) {
+void FeatureAttention::set_work(int64_t features, const Work::Counts& forward,
+                                const Work::Counts& backward) {
   features_ = features;
-  flops_a_token_ = flops_a_token;
+  token_forward_ = forward;
+  token_backward_ = backward;
 }
 
-// Per head, for D + 1 columns of values: features, their products with the values and with the
-// queries; causal chunks of C tokens also weigh C keys a query. Of their states few are kept.
-Cost FeatureAttention::cost(int64_t queries, int64_t keys) const {
-  const double N = static_cast<double>(queries), M = static_cast<double>(keys);
-  const double m = static_cast<double>(features_), E = static_cast<double>(config().head_dim + 1);
-  double flops = (N + M) * (flops_a_token_ + 2 * m * E);
-  double numbers = (N + M) * m + M * E + m * E;
+// Per head: features, their products with the values and with the queries; backward two products
+// for each. In memory D + 1 columns of values; of the states of causal blocks few are kept.
+Work FeatureAttention::work(int64_t queries, int64_t keys) const {
+  const double N = static_cast<double>(queries), M = static_cast<double>(keys), tokens = N + M;
+  const double m = static_cast<double>(features_), D = static_cast<double>(config().head_dim);
+  double numbers = tokens * m + (M + m) * (D + 1);
   if (config().causal) {
     const double C = std::min(static_cast<double>(causal_chunk), N);
-    flops += 2 * N * C * (m + E);
-    numbers += std::ceil(N / (4 * C)) * m * E;
+    numbers += std::ceil(N / (4 * C)) * m * (D + 1);
   }
-  const double heads = static_cast<double>(config().heads);
-  return {heads * flops, heads * numbers * static_cast<double>(size_of(parameter_dtype()))};
+  const auto counts = [&](const Work::Counts& token, double products) -> Work::Counts {
+    return {tokens * (token.flops + products * 2 * m * D), tokens * token.exponentials};
+  };
+  return static_cast<double>(config().heads) *
+         Work{counts(token_forward_, 1), counts(token_backward_, 2),
+              numbers * static_cast<double>(size_of(parameter_dtype()))};
 }
 
 // A causal mask cuts the product of features.
@@ -197,14 +214,9 @@ void FeatureAttention::count_nonpositive() {
   nonpositive_.emplace(scope("nonpositive_normalizers"), Tensor::zeros({}, DType::i64));
 }
 
-void FeatureAttention::read_guard(double unit) {
-  const Options& options = config().options;
-  const std::string kind = options.get_choice("guard", "none", {"none", "add", "clamp"});
-  if (kind != "none") {
-    guard_.kind = kind == "add" ? Guard::Kind::add : Guard::Kind::clamp;
-    guard_.eps = unit * options.get_double("guard_eps", kind == "add" ? 1e-6 : 1e-2, 1e-30);
-    mutable_traits().averages = false;
-  }
+void FeatureAttention::set_guard(const GuardOptions& options, double unit) {
+  if (options.guard != "none")
+    guard_ = {options.guard == "add" ? Guard::Kind::add : Guard::Kind::clamp, unit * options.eps};
   count_nonpositive();
 }
 

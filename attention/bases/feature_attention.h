@@ -5,8 +5,17 @@
 
 #include "longhand/attention/ops/linear_attention.h"
 #include "longhand/attention/variant.h"
+#include "longhand/core/schema.h"
 
 namespace longhand::attention {
+
+/// Options of features with signs, whose normalisers may be near 0.
+struct GuardOptions {
+  std::string guard = "none";
+  double eps = 0;
+
+  void describe(OptionVisitor& v);
+};
 
 /// A derived class says what the features are; this attends with them, over all keys or causally,
 /// or token by token with a state that does not grow. out_i = sum_j w_ij v_j / sum_j w_ij, w_ij =
@@ -18,7 +27,7 @@ namespace longhand::attention {
 class FeatureAttention : public Variant {
  public:
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
-  Cost cost(int64_t queries, int64_t keys) const override;
+  Work work(int64_t queries, int64_t keys) const override;
   std::optional<int64_t> rank(int64_t tokens) const override;
 
   /// φ of queries (B, N, H, m) and keys (B, M, H, m). As logarithms, they are stable for features
@@ -42,24 +51,21 @@ class FeatureAttention : public Variant {
  protected:
   using Variant::Variant;
 
-  /// For a constructor: m, and what computing a token's features costs.
-  void set_cost(int64_t features, double flops_a_token);
+  /// For a constructor: m, and what it takes to compute the features of a token, in forward() and
+  /// for gradients.
+  void set_work(int64_t features, const Work::Counts& forward, const Work::Counts& backward);
   /// For a constructor: counts normalisers that are not positive.
   void count_nonpositive();
-  /// For a constructor of features with signs: reads the options
-  ///   guard = "none"       or "add" or "clamp", see Guard
-  ///   guard_eps            1e-6, with "clamp" 1e-2; in units of `unit`, what one key in the
-  ///                        direction of the query adds to a normaliser
-  /// and counts normalisers that are not positive.
-  void read_guard(double unit);
+  /// For a constructor of features with signs: the guard, and counts normalisers that are not
+  /// positive. `unit` is what one key in the direction of the query adds to a normaliser.
+  void set_guard(const GuardOptions& options, double unit);
 
-  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
-                  const nn::Pass& pass) override;
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override;
   std::map<std::string, double> own_metrics() const override;
 
  private:
   int64_t features_ = 0;
-  double flops_a_token_ = 0;
+  Work::Counts token_forward_, token_backward_;
   Guard guard_;
   std::optional<nn::Buffer> nonpositive_;  // i64, a scalar
 };

@@ -104,15 +104,27 @@ Tensor gaussian_features(const Tensor& x, const Tensor& W, const Tensor& phases)
   return affine(waves(linear(Variable(x), Variable(W)), phases), scale).value();
 }
 
+void RandomFeatureOptions::describe(OptionVisitor& v) {
+  v.integer("features", features, {1, 1 << 20}, "number of random features m");
+  v.choice("draw", draw, {"orthogonal", "iid", "givens"},
+           "rows of the projection: orthogonal in blocks of D, independent, or products of random "
+           "rotations");
+  v.choice("norm", norm, {"chi", "sqrt_d"},
+           "norms of the rows: those of Gaussian rows, or all sqrt(D)");
+  v.choice("heads", heads, {"shared", "per_head"}, "one projection for all heads or one for each");
+  v.integer("redraw_interval", redraw_interval, {0},
+            "optimizer steps between fresh draws; 0: never");
+}
+
 RandomFeatureAttention::RandomFeatureAttention(const nn::Scope& scope_, const Config& config,
+                                               const RandomFeatureOptions& options,
                                                bool with_phases)
     : FeatureAttention(scope_, config),
-      count_(config.options.get_int("features", 256, 1, 1 << 20)),
-      how_(config.options.get_choice("draw", "orthogonal", {"orthogonal", "iid", "givens"})),
-      norm_(config.options.get_choice("norm", "chi", {"chi", "sqrt_d"}) == "chi" ? RowNorm::chi
-                                                                                 : RowNorm::sqrt_d),
-      per_head_(config.options.get_choice("heads", "shared", {"shared", "per_head"}) == "per_head"),
-      redraw_interval_(config.options.get_int("redraw_interval", 1000, 0)),
+      count_(options.features),
+      how_(options.draw),
+      norm_(options.norm == "chi" ? RowNorm::chi : RowNorm::sqrt_d),
+      per_head_(options.heads == "per_head"),
+      redraw_interval_(options.redraw_interval),
       random_state_(scope("random_state"), state_tensor(init_random().fork("features"))),
       redraws_(scope("redraws"), Tensor::zeros({}, DType::i64)),
       steps_(scope("steps"), Tensor::zeros({}, DType::i64)),

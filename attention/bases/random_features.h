@@ -57,17 +57,22 @@ Tensor gaussian_features(const Tensor& x, const Tensor& W, const Tensor& phases 
 
 // ---- variants ----------------------------------------------------------------------------------
 
-/// Base of variants with a random projection. Reads the options
-///   features = 256            m
-///   draw = "orthogonal"       or "iid" or "givens"
-///   norm = "chi"              or "sqrt_d"
-///   heads = "shared"          or "per_head": the buffer "features" is (m, D) or (H, m, D)
-///   redraw_interval = 1000    optimizer steps between fresh draws; 0: never
-/// With phases, there is a buffer "phases" (m) or (H, m). Steps and draws are counted, and the
-/// random state is kept, in buffers: a checkpoint goes on to the same draws.
+/// Options of a random projection.
+struct RandomFeatureOptions {
+  int64_t features = 256;
+  std::string draw = "orthogonal", norm = "chi", heads = "shared";
+  int64_t redraw_interval = 1000;
+
+  void describe(OptionVisitor& v);
+};
+
+/// Base of variants with a random projection: the buffer "features" is (m, D) or, with heads =
+/// "per_head", (H, m, D). With phases, there is a buffer "phases" (m) or (H, m). Steps and draws
+/// are counted, and the random state is kept, in buffers: a checkpoint goes on to the same draws.
 class RandomFeatureAttention : public FeatureAttention {
  protected:
-  RandomFeatureAttention(const nn::Scope& scope, const Config& config, bool with_phases);
+  RandomFeatureAttention(const nn::Scope& scope, const Config& config,
+                         const RandomFeatureOptions& options, bool with_phases);
 
   int64_t features_count() const { return count_; }
   /// scale W.

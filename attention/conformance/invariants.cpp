@@ -161,7 +161,7 @@ void nothing_to_attend(const Subject& s, Findings& f) {
       for (const auto& [name, gradient] : o.parameters)
         f.expect(all_finite(gradient), "the gradient of ", name, " is not finite");
     }
-    if (!variant->traits().any_mask) continue;
+    if (!variant->capabilities().any_mask) continue;
     f.context("a query that keeps no key");
     Tensor keep = Tensor::full({9, 9}, 1, DType::u8);
     keep.slice(0, 4, 5).fill(0);
@@ -175,9 +175,9 @@ void nothing_to_attend(const Subject& s, Findings& f) {
 
 void causality(const Subject& s, Findings& f) {
   if (!s.causal) {
-    const Traits traits = s.traits();
-    if (traits.causal) return;
-    f.expect(!traits.causal_reason.empty(), "it cannot be causal, and does not say why");
+    const Capabilities can = s.capabilities();
+    if (can.causal) return;
+    f.expect(!can.causal_reason.empty(), "it cannot be causal, and does not say why");
     f.expect_throws<ConfigError>([&] { Subject{s.name, s.options, true}.make(); }, "being causal");
     return;
   }
@@ -208,7 +208,7 @@ void causality(const Subject& s, Findings& f) {
 }
 
 void prefixes(const Subject& s, Findings& f) {
-  if (!s.causal) return;
+  if (!s.causal || s.capabilities().causal_only) return;
   const int64_t N = 131;
   const auto causal = s.make({.max_length = N});
   const auto full = Subject{s.name, s.options, false}.make({.max_length = N});
@@ -224,7 +224,7 @@ void prefixes(const Subject& s, Findings& f) {
 }
 
 void permutation(const Subject& s, Findings& f) {
-  if (s.causal || s.traits().positional) return;
+  if (s.causal || s.capabilities().positional) return;
   const int64_t N = 12;
   const auto variant = s.make();
   const Inputs x = inputs({1, N, 2, 4});
@@ -247,14 +247,14 @@ void values(const Subject& s, Findings& f) {
   const Tensor w = normal({2, 13, 2, 4}, 50);
   const Mask mask = lengths({13, 8});
   const auto out = [&](const Variable& v) {
-    return variant->forward(Variable(x.q), Variable(x.k), v, mask, {});
+    return variant->forward(inputs_of(*variant, Variable(x.q), Variable(x.k), v), mask, {});
   };
   const NoGrad no_grad;
-  if (variant->traits().linear)
+  if (variant->capabilities().linear)
     near(f, "the result of 2 v - w / 2 and those of v and w",
          out(2 * Variable(x.v) - 0.5 * Variable(w)).value(),
          (2 * out(Variable(x.v)) - 0.5 * out(Variable(w))).value(), 1e-11);
-  if (!variant->traits().averages) return;
+  if (!variant->capabilities().averages) return;
   const Tensor ones = out(Variable(Tensor::full({2, 13, 2, 4}, 1, DType::f64))).value();
   for (const int64_t b : {0, 1})
     near(f, "the result for v = 1", one(ones, b, b ? 8 : 13),
@@ -302,7 +302,7 @@ void gradients(const Subject& s, Findings& f) {
     f.context(concat_message(N, " tokens"));
     const GradcheckReport report = gradcheck(
         [&](const Variables& in) {
-          return variant->forward(in[0], in[1], in[2], mask, training_pass);
+          return variant->forward(inputs_of(*variant, in[0], in[1], in[2]), mask, training_pass);
         },
         {x.q, x.k, x.v}, {.max_elements = 40});
     f.expect(report.ok, report);
@@ -314,7 +314,9 @@ void gradients(const Subject& s, Findings& f) {
   const Inputs x = inputs({1, 140, 1, 3});
   f.context("140 tokens");
   const GradcheckReport report = gradcheck(
-      [&](const Variables& in) { return longer->forward(in[0], in[1], in[2], {}, training_pass); },
+      [&](const Variables& in) {
+        return longer->forward(inputs_of(*longer, in[0], in[1], in[2]), {}, training_pass);
+      },
       {x.q, x.k, x.v}, {.max_elements = 12});
   f.expect(report.ok, report);
 }
@@ -323,15 +325,17 @@ void cross_lengths(const Subject& s, Findings& f) {
   const auto variant = s.make();
   const Tensor q = normal({2, 3, 2, 4}, 1), k = normal({2, 9, 2, 4}, 2),
                v = normal({2, 9, 2, 4}, 3);
-  if (s.causal || !variant->traits().cross_lengths) {
+  if (s.causal || !variant->capabilities().cross_lengths) {
     f.expect_throws<ShapeError>([&] { forward(*variant, q, k, v); }, "3 queries of 9 keys");
     return;
   }
-  const GradcheckReport report =
-      gradcheck([&](const Variables& in) { return variant->forward(in[0], in[1], in[2], {}, {}); },
-                {q, k, v}, {.max_elements = 20});
+  const GradcheckReport report = gradcheck(
+      [&](const Variables& in) {
+        return variant->forward(inputs_of(*variant, in[0], in[1], in[2]), {}, {});
+      },
+      {q, k, v}, {.max_elements = 20});
   f.expect(report.ok, report);
-  if (variant->traits().positional || !variant->traits().separate_queries) return;
+  if (variant->capabilities().positional || !variant->capabilities().separate_queries) return;
   near(f, "a query beside others and alone", forward(*variant, q, k, v).slice(1, 2, 3),
        forward(*variant, q.slice(1, 2, 3), k, v), 1e-12);
 }
@@ -378,7 +382,7 @@ void precision(const Subject& s, Findings& f) {
 }
 
 void large_norms(const Subject& s, Findings& f) {
-  if (s.traits().signed_weights) return;
+  if (s.capabilities().signed_weights) return;
   // Logits with standard deviation 9 sqrt(D): exponents beyond what f32 holds, unless a maximum is
   // taken out. D = 64 is where features of the softmax kernel underflow first.
   const int64_t N = 100, D = 64;
@@ -407,8 +411,9 @@ void large_norms(const Subject& s, Findings& f) {
 void decoding(const Subject& s, Findings& f) {
   const int64_t B = 2, N = 131, H = 2, D = 4;
   const auto variant = s.make({.max_length = N});
-  if (!s.causal || !variant->traits().decodes) {
+  if (!s.causal || !variant->capabilities().decodes) {
     f.expect_throws<ConfigError>([&] { variant->decoder(B); }, "decoding");
+    f.expect(variant->state_bytes(N) == 0, "it has no decoder, but state_bytes() is not 0");
     return;
   }
   const Inputs x = inputs({B, N, H, D});
@@ -417,7 +422,11 @@ void decoding(const Subject& s, Findings& f) {
   for (int64_t i = 0; i < N; ++i) {
     const auto token = [&](const Tensor& t) { return t.select(1, i); };
     near(f, concat_message("token ", i, ", decoded and in the whole"),
-         decoder->step(token(x.q), token(x.k), token(x.v)), token(all), 1e-10);
+         decoder->step(token_of(*variant, token(x.q), token(x.k), token(x.v))), token(all), 1e-10);
+    if (i == 0 || i == 64 || i == N - 1)
+      f.expect(decoder->bytes() == B * variant->state_bytes(i + 1), "after ", i + 1, " tokens of ",
+               B, " sequences it keeps ", decoder->bytes(), " bytes, and state_bytes() is ",
+               variant->state_bytes(i + 1));
   }
 }
 
@@ -493,7 +502,7 @@ void state(const Subject& s, Findings& f) {
            "after a saved state was loaded, it goes on in another way");
   same(f, "the result of the two", forward(*resumed, x.q, x.k, x.v),
        forward(*variant, x.q, x.k, x.v));
-  if (!variant->traits().random) {
+  if (!variant->capabilities().random) {
     const auto other = s.make({.seed = 1234});
     other->load_state_dict(before);
     same(f, "the result for another seed, of a variant that says it is not random",
@@ -506,11 +515,11 @@ void masks(const Subject& s, Findings& f) {
   const Inputs x = inputs({1, 6, 2, 4});
   const Mask keep{.keep = Tensor::full({6, 6}, 1, DType::u8)};
   const Mask bias{.bias = Variable(Tensor::zeros({6, 6}, DType::f64))};
-  if (variant->traits().any_mask) {
+  if (variant->capabilities().any_mask) {
     const Tensor plain = forward(*variant, x.q, x.k, x.v);
     near(f, "keeping all", forward(*variant, x.q, x.k, x.v, keep), plain, 1e-12);
     near(f, "a bias of 0", forward(*variant, x.q, x.k, x.v, bias), plain, 1e-12);
-    if (!variant->traits().separate_queries) return;
+    if (!variant->capabilities().separate_queries) return;
     Tensor some = Tensor::full({6, 6}, 1, DType::u8);
     some.slice(1, 4, 6).fill(0);
     near(f, "keeping the first keys, and only they",
@@ -565,7 +574,7 @@ void rank_oracle(const Subject& s, Findings& f) {
   const int64_t N = 40;
   const auto variant = s.make({.heads = 1, .dim = 4, .max_length = N});
   const std::optional<int64_t> rank = variant->rank(N);
-  if (!rank || !variant->traits().linear) return;
+  if (!rank || !variant->capabilities().linear) return;
   const Tensor q = normal({1, N, 1, 4}, 1, DType::f64, 1),
                k = normal({1, N, 1, 4}, 2, DType::f64, 1);
   const auto softmax =
@@ -588,7 +597,7 @@ void rank_oracle(const Subject& s, Findings& f) {
 
 void exactness(const Subject& s, Findings& f) {
   const auto variant = s.make();
-  if (!variant->traits().exact) return;
+  if (!variant->capabilities().exact) return;
   const Inputs x = inputs({2, 13, 2, 4});
   const Mask mask = lengths({13, 8});
   Tensor wanted = Tensor::zeros({2, 13, 2, 4}, DType::f64);
@@ -611,12 +620,20 @@ void exactness(const Subject& s, Findings& f) {
        wanted, 1e-12);
 }
 
-void costs(const Subject& s, Findings& f) {
+void work(const Subject& s, Findings& f) {
   const auto variant = s.make({.max_length = 4096});
-  const Cost one = variant->cost(1024, 1024), four = variant->cost(4096, 4096);
-  f.expect(one.flops >= 0 && one.bytes >= 0, "a cost is negative");
-  f.expect(four.flops >= one.flops && four.bytes >= one.bytes, "more tokens cost less");
-  f.measured(one.flops, " flops and ", one.bytes, " bytes for 1,024 tokens");
+  const Work one = variant->work(1024, 1024), four = variant->work(4096, 4096);
+  const auto grows = [&](const char* what, double few, double many) {
+    f.expect(few >= 0, what, " are negative");
+    f.expect(many >= few, what, ": more tokens take less");
+  };
+  grows("forward flops", one.forward.flops, four.forward.flops);
+  grows("backward flops", one.backward.flops, four.backward.flops);
+  grows("forward exponentials", one.forward.exponentials, four.forward.exponentials);
+  grows("backward exponentials", one.backward.exponentials, four.backward.exponentials);
+  grows("bytes", one.bytes, four.bytes);
+  f.measured(one.forward.flops, " flops, ", one.forward.exponentials, " exponentials and ",
+             one.bytes, " bytes for 1,024 tokens");
 }
 
 }  // namespace
@@ -652,7 +669,7 @@ const std::vector<Check>& invariant_checks() {
        dropout},
       {{"rank-oracle", "nothing of rank r beats the SVD"}, rank_oracle},
       {{"exactness", "what is exact equals softmax attention in plain loops"}, exactness},
-      {{"costs", "flops and bytes are stated and grow with the length"}, costs},
+      {{"work", "flops, exponentials and bytes grow with the length"}, work},
   };
   return checks;
 }

@@ -1,6 +1,7 @@
 // Exactness limits: settings under which an approximation is exact, or one option is another.
 #include <numbers>
 
+#include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/conformance/tools.h"
 #include "longhand/core/linalg.h"
 
@@ -49,41 +50,6 @@ Tensor identity(int64_t n) {
   return out;
 }
 
-void softmax_tiled(Findings& f) {
-  const Shape shape{2, 203, H, D};  // more than a tile
-  const Inputs x{normal(shape, 1, DType::f64, 1), normal(shape, 2, DType::f64, 1),
-                 normal(shape, 3, DType::f64, 1), normal(shape, 4)};
-  for (const bool causal : {false, true})
-    for (OptionSet options :
-         {OptionSet{}, OptionSet{{"window", 60}, {"bias", "alibi"}, {"scale", 0.3}}}) {
-      const auto tiled = make_variant("softmax", options, made(causal));
-      options.emplace_back("impl", "naive");
-      equal(f, "tile by tile and as written", *tiled,
-            *make_variant("softmax", options, made(causal)), 1e-12, x, lengths({203, 98}));
-    }
-}
-
-void linformer_identity(Findings& f) {
-  const auto variant = make_variant("linformer", {{"k", N}}, made());
-  set(*variant, {{"projection_k", identity(N)}, {"projection_v", identity(N)}});
-  equal(f, "k = N, E = F = I and softmax", *variant, *make_variant("softmax", {}, made()), 1e-12);
-}
-
-void linformer_pooling(Findings& f) {
-  const int64_t k = 6, s = N / k;
-  const auto pooled = make_variant("linformer", {{"k", k}, {"projection", "mean_pool"}}, made());
-  const auto learned = make_variant("linformer", {{"k", k}, {"sharing", "kv"}}, made());
-  Tensor means = Tensor::zeros({k, N}, DType::f64);
-  for (int64_t c = 0; c < k; ++c)
-    means.slice(0, c, c + 1).slice(1, c * s, (c + 1) * s).fill(1 / static_cast<double>(s));
-  set(*learned, {{"projection_k", means}});
-  equal(f, "E of block means and mean_pool", *learned, *pooled, 1e-12);
-  const auto convolved =
-      make_variant("linformer", {{"k", k}, {"projection", "conv"}, {"sharing", "kv"}}, made());
-  set(*convolved, {{"projection_k", Tensor::full({1, s}, 1 / static_cast<double>(s), DType::f64)}});
-  equal(f, "conv with weights 1 / stride and mean_pool", *convolved, *pooled, 1e-12);
-}
-
 // The weights that a variant applies are kernel(i, j, q_i·k_j, ...) over its row sums.
 template <class Kernel>
 void has_kernel(Findings& f, const std::string& what, const std::string& name,
@@ -118,6 +84,43 @@ double dot(const Row& a, const Row& b) {
   double sum = 0;
   for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
   return sum;
+}
+
+}  // namespace
+
+void softmax_tiled(Findings& f) {
+  const Shape shape{2, 203, H, D};  // more than a tile
+  const Inputs x{normal(shape, 1, DType::f64, 1), normal(shape, 2, DType::f64, 1),
+                 normal(shape, 3, DType::f64, 1), normal(shape, 4)};
+  for (const bool causal : {false, true})
+    for (OptionSet options :
+         {OptionSet{}, OptionSet{{"window", 60}, {"bias", "alibi"}, {"scale", 0.3}}}) {
+      const auto tiled = make_variant("softmax", options, made(causal));
+      options.emplace_back("impl", "naive");
+      equal(f, "tile by tile and as written", *tiled,
+            *make_variant("softmax", options, made(causal)), 1e-12, x, lengths({203, 98}));
+    }
+}
+
+void linformer_identity(Findings& f) {
+  const auto variant = make_variant("linformer", {{"k", N}}, made());
+  set(*variant, {{"projection_k", identity(N)}, {"projection_v", identity(N)}});
+  equal(f, "k = N, E = F = I and softmax", *variant, *make_variant("softmax", {}, made()), 1e-12);
+}
+
+void linformer_pooling(Findings& f) {
+  const int64_t k = 6, s = N / k;
+  const auto pooled = make_variant("linformer", {{"k", k}, {"projection", "mean_pool"}}, made());
+  const auto learned = make_variant("linformer", {{"k", k}, {"sharing", "kv"}}, made());
+  Tensor means = Tensor::zeros({k, N}, DType::f64);
+  for (int64_t c = 0; c < k; ++c)
+    means.slice(0, c, c + 1).slice(1, c * s, (c + 1) * s).fill(1 / static_cast<double>(s));
+  set(*learned, {{"projection_k", means}});
+  equal(f, "E of block means and mean_pool", *learned, *pooled, 1e-12);
+  const auto convolved =
+      make_variant("linformer", {{"k", k}, {"projection", "conv"}, {"sharing", "kv"}}, made());
+  set(*convolved, {{"projection_k", Tensor::full({1, s}, 1 / static_cast<double>(s), DType::f64)}});
+  equal(f, "conv with weights 1 / stride and mean_pool", *convolved, *pooled, 1e-12);
 }
 
 void linear_kernels(Findings& f) {
@@ -197,11 +200,39 @@ void gaussian_limits(Findings& f) {
                for (int64_t d = 0; d < D; ++d) square += (q[d] - key[d]) * (q[d] - key[d]);
                return std::exp(-square / (2 * 2 * 1.5 * 1.5));
              });
-  // All 2N rows sampled, nothing added: the approximation is exact.
+}
+
+// All 2N rows sampled, nothing added: the approximation is exact.
+void skyformer_limits(Findings& f) {
   equal(f, "all landmarks, gamma = 0 and the exact kernel",
-        *make_variant("gaussian", {{"landmarks", 2 * N}, {"gamma", 0.0}, {"inverse", "exact"}},
+        *make_variant("skyformer", {{"landmarks", 2 * N}, {"gamma", 0.0}, {"inverse", "exact"}},
                       made()),
         *make_variant("gaussian", {{"normalized", false}}, made()), 1e-7);
+}
+
+// Of query i and key j: the sum over d of softmax_d(q_i) e^k_jd / sum_j' e^k_j'd.
+void efficient_weights(Findings& f) {
+  for (const bool causal : {false, true}) {
+    const Inputs x;
+    const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
+    Tensor expected = Tensor::zeros({N, N}, DType::f64);
+    for (int64_t i = 0; i < N; ++i) {
+      const int64_t seen = causal ? i + 1 : N;
+      double total = 0;
+      for (int64_t d = 0; d < D; ++d) total += std::exp(q.at({0, i, 0, d}));
+      for (int64_t d = 0; d < D; ++d) {
+        double keys = 0;
+        for (int64_t j = 0; j < seen; ++j) keys += std::exp(k.at({0, j, 0, d}));
+        for (int64_t j = 0; j < seen; ++j)
+          expected.data<double>()[i * N + j] +=
+              std::exp(q.at({0, i, 0, d})) / total * std::exp(k.at({0, j, 0, d})) / keys;
+      }
+    }
+    const double error =
+        distance(weights(*make_variant("efficient", {}, made(causal)), q, k), expected);
+    f.expect(error <= 1e-12, causal ? "causal " : "", "weights differ by ", error);
+    f.measured(causal ? "causal " : "", "weights to ", error);
+  }
 }
 
 void nystrom_limits(Findings& f) {
@@ -280,40 +311,6 @@ void controls(Findings& f) {
              [](int64_t, int64_t, const Row&, const Row&) { return 1.0; });
   has_kernel(f, "none: itself", "none", {},
              [](int64_t i, int64_t j, const Row&, const Row&) { return i == j ? 1.0 : 0.0; });
-}
-
-}  // namespace
-
-std::vector<Evidence> limit_checks() {
-  return {
-      {"softmax",
-       {"tiled", "tile by tile and as written, the results and gradients are the same"},
-       softmax_tiled},
-      {"linformer", {"identity", "k = N, E = F = I: softmax attention"}, linformer_identity},
-      {"linformer",
-       {"pooling", "E of block means, mean pooling and a constant convolution are one"},
-       linformer_pooling},
-      {"linear",
-       {"kernels",
-        "taylor2 is a polynomial, cosformer a cosine of distances: weights in closed form"},
-       linear_kernels},
-      {"nystrom",
-       {"limits", "m = N: softmax, by SVD and after 20 iterations; shortcuts are told"},
-       nystrom_limits},
-      {"svd",
-       {"eckart-young", "r = N: softmax; the error is that of the singular values left out"},
-       svd_limits},
-      {"window",
-       {"limits", "a window of N, or N global tokens: softmax; of 0: none"},
-       window_limits},
-      {"mean", {"weights", "equal for all tokens so far; none: the token itself"}, controls},
-      {"gaussian",
-       {"limits", "keys of equal norms: softmax; all landmarks: the exact kernel"},
-       gaussian_limits},
-      {"rff",
-       {"gaussian-kernel", "W = 0 is uniform attention; many features are the Gaussian kernel"},
-       rff_limits},
-  };
 }
 
 }  // namespace longhand::attention::conformance

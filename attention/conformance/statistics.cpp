@@ -14,6 +14,7 @@
 #include <numbers>
 
 #include "longhand/attention/bases/random_features.h"
+#include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/conformance/tools.h"
 
 namespace longhand::attention::conformance {
@@ -105,6 +106,8 @@ double mean_squared_error(Estimator estimator, const Values& x, const Values& y)
   return 0;
 }
 
+}  // namespace
+
 void closed_forms(Findings& f) {
   const int64_t D = 8, draws = 400000;
   const Points p = points(D);
@@ -123,6 +126,8 @@ void closed_forms(Findings& f) {
              ": the mean squared error is ", found, ", by the formula ", wanted);
   }
 }
+
+namespace {
 
 using Draw = Tensor (*)(const Generator&, int64_t, int64_t, RowNorm);
 
@@ -150,6 +155,8 @@ void unbiased(Findings& f, const char* how, Draw draw) {
     }
   }
 }
+
+}  // namespace
 
 void orthogonal_unbiased(Findings& f) { unbiased(f, "orthogonal", draw_orthogonal); }
 void givens_unbiased(Findings& f) { unbiased(f, "givens", draw_givens); }
@@ -179,6 +186,8 @@ void orthogonal_better(Findings& f) {
            "hyperbolic features have more than half the error of positive ones");
 }
 
+namespace {
+
 // The largest difference between the distribution of samples and a cumulative distribution.
 double kolmogorov_smirnov(Values samples, double (*cumulative)(double)) {
   std::sort(samples.begin(), samples.end());
@@ -195,6 +204,8 @@ double kolmogorov_smirnov(Values samples, double (*cumulative)(double)) {
 // Of |w|², chi-squared with 4 degrees of freedom.
 double chi_squared_4(double x) { return 1 - std::exp(-x / 2) * (1 + x / 2); }
 double standard_normal(double x) { return std::erfc(-x / std::numbers::sqrt2) / 2; }
+
+}  // namespace
 
 void row_distribution(Findings& f) {
   const int64_t D = 4, rows = 8000;
@@ -265,6 +276,8 @@ void redraws(Findings& f) {
            p.error);
 }
 
+namespace {
+
 struct Case {
   Tensor q, k, v, exact, uniform;
 };
@@ -320,6 +333,8 @@ void rate(Findings& f, const std::string& name, const OptionSet& options) {
            " of the number of features, not -0.5");
 }
 
+}  // namespace
+
 void positive_rate(Findings& f) { rate(f, "performer", {{"draw", "iid"}}); }
 void orthogonal_rate(Findings& f) { rate(f, "performer", {{"kernel", "hyperbolic"}}); }
 void trigonometric_rate(Findings& f) { rate(f, "rff", {{"draw", "iid"}}); }
@@ -374,45 +389,6 @@ void trigonometric_large(Findings& f) {
   const double few = attention_error("rff", {}, 256, c), many = attention_error("rff", {}, 4096, c);
   f.measured("error ", few, " at 256 features, ", many, " at 4096");
   f.expect(many < few / 2, "16 times the features take the error from ", few, " to ", many);
-}
-
-}  // namespace
-
-std::vector<Evidence> statistic_checks() {
-  return {
-      {"performer",
-       {"closed-forms",
-        "4 estimators: unbiased, and the mean squared errors of their formulas within 5 %"},
-       closed_forms},
-      {"performer",
-       {"orthogonal-unbiased", "orthogonal draws are Haar: every row is unbiased"},
-       orthogonal_unbiased},
-      {"performer",
-       {"givens-unbiased", "draws by rotations: every row is unbiased"},
-       givens_unbiased},
-      {"performer",
-       {"orthogonal-better", "orthogonal rows err less than independent ones, within the bound"},
-       orthogonal_better},
-      {"performer",
-       {"row-distribution",
-        "rows: norms chi, entries normal, orthogonal in a block, independent between"},
-       row_distribution},
-      {"performer", {"redraws", "redrawn features are normal and new"}, redraws},
-      {"performer",
-       {"positive-rate", "the error falls with m^-0.5: positive, independent rows"},
-       positive_rate},
-      {"performer", {"orthogonal-rate", "the same: hyperbolic, orthogonal rows"}, orthogonal_rate},
-      {"performer",
-       {"softmax-of-features",
-        "softmax over features, a formula found in print, does not converge"},
-       softmax_of_features},
-      {"performer",
-       {"no-collapse", "q and k up to 3 N(0, 1): finite, and not uniform attention"},
-       no_collapse},
-      {"rff", {"trigonometric-rate", "the error falls with m^-0.5"}, trigonometric_rate},
-      {"rff", {"phase-rate", "the same: cosines with a phase"}, phase_rate},
-      {"rff", {"trigonometric-large", "the error falls at larger norms too"}, trigonometric_large},
-  };
 }
 
 }  // namespace longhand::attention::conformance

@@ -26,16 +26,11 @@ bool wanted(const ConformanceOptions& how, const std::string& check) {
          std::find(how.checks.begin(), how.checks.end(), check) != how.checks.end();
 }
 
-std::vector<conformance::Evidence> all_evidence() {
-  std::vector<conformance::Evidence> all = conformance::limit_checks();
-  for (auto& each : conformance::statistic_checks()) all.push_back(std::move(each));
-  return all;
-}
-
 void check_names(const ConformanceOptions& how) {
   std::vector<std::string> known;
   for (const CheckDescription& check : invariants()) known.push_back(check.name);
-  for (const auto& each : all_evidence()) known.push_back(each.description.name);
+  for (const std::string& variant : names())
+    for (const Evidence& each : spec(variant).evidence) known.push_back(each.name);
   for (const std::string& check : how.checks) {
     const std::string near = nearest(check, known);
     longhand::check<ConfigError>(std::find(known.begin(), known.end(), check) != known.end(),
@@ -63,8 +58,7 @@ std::vector<CheckDescription> invariants() {
 
 std::vector<CheckDescription> evidence(const std::string& variant) {
   std::vector<CheckDescription> out;
-  for (const auto& each : all_evidence())
-    if (each.variant == variant) out.push_back(each.description);
+  for (const Evidence& each : spec(variant).evidence) out.push_back({each.name, each.summary});
   return out;
 }
 
@@ -72,9 +66,9 @@ std::vector<CheckResult> check_invariants(const std::string& variant, const Opti
                                           const ConformanceOptions& how) {
   check_names(how);
   std::vector<CheckResult> results;
-  const bool can_be_causal = conformance::make_variant(variant, options)->traits().causal;
+  const Capabilities can = conformance::capabilities_of(variant, options);
   for (const bool causal : {false, true}) {
-    if (causal && !can_be_causal) continue;
+    if (causal ? !can.causal : can.causal_only) continue;
     const conformance::Subject subject{variant, options, causal};
     for (const auto& check : conformance::invariant_checks()) {
       if (!wanted(how, check.description.name)) continue;
@@ -90,12 +84,12 @@ std::vector<CheckResult> check_conformance(const std::string& variant,
                                            const ConformanceOptions& how) {
   check_names(how);
   std::vector<CheckResult> results;
-  for (const OptionSet& options : checked_options(variant))
+  for (const OptionSet& options : spec(variant).cases)
     for (CheckResult& result : check_invariants(variant, options, how))
       results.push_back(std::move(result));
-  for (const auto& each : all_evidence()) {
-    if (each.variant != variant || !wanted(how, each.description.name)) continue;
-    results.push_back(timed(variant, each.description.name, each.run));
+  for (const Evidence& each : spec(variant).evidence) {
+    if (!wanted(how, each.name)) continue;
+    results.push_back(timed(variant, each.name, each.run));
     if (how.on_result) how.on_result(results.back());
   }
   return results;

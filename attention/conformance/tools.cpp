@@ -10,8 +10,9 @@ std::vector<std::string> Findings::failures() const {
   return out;
 }
 
-std::unique_ptr<Variant> make_variant(const std::string& name, const OptionSet& options,
-                                      const Made& made) {
+namespace {
+
+Config config_of(const OptionSet& options, const Made& made) {
   Config config;
   config.heads = made.heads;
   config.head_dim = made.dim;
@@ -19,9 +20,24 @@ std::unique_ptr<Variant> make_variant(const std::string& name, const OptionSet& 
   config.max_length = made.max_length;
   config.causal = made.causal;
   for (const auto& [key, value] : options) config.options.set(key, value);
+  return config;
+}
+
+}  // namespace
+
+std::unique_ptr<Variant> make_variant(const std::string& name, const OptionSet& options,
+                                      const Made& made) {
+  const Config config = config_of(options, made);
   auto variant = attention::make(name, nn::root(made.dtype, made.seed), config);
   config.options.check_all_read();
   return variant;
+}
+
+Capabilities capabilities_of(const std::string& name, const OptionSet& options) {
+  const Config config = config_of(options, {});
+  const Capabilities capabilities = attention::capabilities(name, config);
+  config.options.check_all_read();
+  return capabilities;
 }
 
 Tensor normal(const Shape& shape, uint64_t seed, DType dtype, double std) {
@@ -34,17 +50,29 @@ Mask lengths(const std::vector<int32_t>& values) {
   return {.lengths = Tensor::from(values, {static_cast<int64_t>(values.size())})};
 }
 
+attention::Inputs inputs_of(const Variant& variant, const Variable& q, const Variable& k,
+                            const Variable& v) {
+  if (!variant.capabilities().uses_x) return {q, k, v};
+  return {q, k, v, reshape(q, {q.size(0), q.size(1), q.size(2) * q.size(3)})};
+}
+
+Token token_of(const Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (!variant.capabilities().uses_x) return {q, k, v};
+  return {q, k, v, q.contiguous().reshape({q.size(0), q.size(1) * q.size(2)})};
+}
+
 Tensor forward(Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
                const Mask& mask, const nn::Pass& pass) {
   const NoGrad no_grad;
-  return variant.forward(Variable(q), Variable(k), Variable(v), mask, pass).value();
+  return variant.forward(inputs_of(variant, Variable(q), Variable(k), Variable(v)), mask, pass)
+      .value();
 }
 
 Outcome run(Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v, const Mask& mask,
             const Tensor& cotangent, const nn::Pass& pass) {
   variant.zero_grad();
   const Variable vq(q, true), vk(k, true), vv(v, true);
-  const Variable out = variant.forward(vq, vk, vv, mask, pass);
+  const Variable out = variant.forward(inputs_of(variant, vq, vk, vv), mask, pass);
   if (out.requires_grad()) backward(out, cotangent);
   const auto gradient = [](const Variable& x) {
     return x.grad().defined() ? x.grad() : Tensor::zeros(x.shape(), x.dtype());

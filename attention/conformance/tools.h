@@ -62,6 +62,9 @@ struct Made {
 std::unique_ptr<Variant> make_variant(const std::string& name, const OptionSet& options,
                                       const Made& made = {});
 
+/// What it can do with these options.
+Capabilities capabilities_of(const std::string& name, const OptionSet& options);
+
 /// A variant with options, causal or not: what the invariants are about.
 struct Subject {
   std::string name;
@@ -72,7 +75,7 @@ struct Subject {
     made.causal = causal;
     return make_variant(name, options, made);
   }
-  Traits traits() const { return make()->traits(); }
+  Capabilities capabilities() const { return capabilities_of(name, options); }
 };
 
 struct Check {
@@ -82,20 +85,18 @@ struct Check {
 /// invariants.cpp
 const std::vector<Check>& invariant_checks();
 
-struct Evidence {
-  std::string variant;
-  CheckDescription description;
-  void (*run)(Findings&);
-};
-/// limits.cpp, statistics.cpp
-std::vector<Evidence> limit_checks();
-std::vector<Evidence> statistic_checks();
-
 /// N(0, std²) numbers. The default is small enough that normalisers of signed features stay away
 /// from 0.
 Tensor normal(const Shape& shape, uint64_t seed, DType dtype = DType::f64, double std = 0.7);
 
 Mask lengths(const std::vector<int32_t>& values);
+
+/// Of q, k and v and, where the variant reads tokens, x: the numbers of q, as if projections were
+/// the identity. What is checked of q then holds of x too.
+attention::Inputs inputs_of(const Variant& variant, const Variable& q, const Variable& k,
+                            const Variable& v);
+/// The same of one token, for a decoder.
+Token token_of(const Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v);
 
 /// The result of a variant, without gradients.
 Tensor forward(Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,

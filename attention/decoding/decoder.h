@@ -7,13 +7,20 @@
 
 namespace longhand::attention {
 
+/// The next token of B sequences.
+struct Token {
+  Tensor q;     // (B, H, D)
+  Tensor k, v;  // (B, kv_heads, D)
+  Tensor x{};   // (B, H D), of variants with Capabilities::uses_x, as Inputs::x
+};
+
 /// Causal attention one token at a time: what a variant keeps between tokens.
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  /// The result (B, H, D) for the next token's q (B, H, D), k and v (B, kv_heads, D): the row that
-  /// forward() has there.
-  virtual Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) = 0;
+  /// The result (B, H, D) for the next token: the row that forward() has there.
+  virtual Tensor step(const Token& token) = 0;
+  Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) { return step({q, k, v}); }
   /// Of what is kept now.
   virtual int64_t bytes() const = 0;
 };

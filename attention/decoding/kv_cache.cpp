@@ -10,6 +10,8 @@
 namespace longhand::attention {
 namespace {
 
+constexpr int64_t first_capacity = 16;  // doubles whenever it is reached
+
 class CacheDecoder final : public Decoder {
  public:
   CacheDecoder(int64_t batch, const Config& config, const CacheScores& scores)
@@ -19,7 +21,8 @@ class CacheDecoder final : public Decoder {
         dim_(config.head_dim),
         scores_(scores) {}
 
-  Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) override {
+  Tensor step(const Token& token) override {
+    const Tensor &q = token.q, &k = token.k, &v = token.v;
     const Shape kv{batch_, groups_, dim_};
     check<ShapeError>(
         q.shape() == Shape{batch_, heads_, dim_} && k.shape() == kv && v.shape() == kv,
@@ -54,7 +57,7 @@ class CacheDecoder final : public Decoder {
   int64_t capacity() const { return keys_.defined() ? keys_.size(2) : 0; }
 
   void grow(DType dtype) {
-    const Shape larger{batch_, groups_, std::max<int64_t>(16, 2 * capacity()), dim_};
+    const Shape larger{batch_, groups_, std::max(first_capacity, 2 * capacity()), dim_};
     for (Tensor* cache : {&keys_, &values_}) {
       Tensor moved = Tensor::empty(larger, dtype);
       if (length_) copy_into(moved.slice(2, 0, length_), *cache);
@@ -111,6 +114,12 @@ std::unique_ptr<Decoder> make_cache_decoder(int64_t batch, const Config& config,
                                             const CacheScores& scores) {
   check<ConfigError>(config.causal, config.name, ": only causal attention goes token by token");
   return std::make_unique<CacheDecoder>(batch, config, scores);
+}
+
+int64_t cache_bytes(const Config& config, DType dtype, int64_t tokens) {
+  int64_t capacity = tokens > 0 ? first_capacity : 0;
+  while (capacity < tokens) capacity *= 2;
+  return 2 * config.kv_heads * capacity * config.head_dim * static_cast<int64_t>(size_of(dtype));
 }
 
 }  // namespace longhand::attention

@@ -20,5 +20,7 @@ struct CacheScores {
 /// Attention to all keys and values so far, which it keeps: (B, G, t, D) each.
 std::unique_ptr<Decoder> make_cache_decoder(int64_t batch, const Config& config,
                                             const CacheScores& scores);
+/// Bytes that it keeps of one sequence after that many tokens.
+int64_t cache_bytes(const Config& config, DType dtype, int64_t tokens);
 
 }  // namespace longhand::attention

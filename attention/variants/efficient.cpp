@@ -1,8 +1,14 @@
+// Efficient attention: two softmaxes, of each query over its D entries and of each entry d over the
+// keys. Shen et al. 2018 (arXiv 1812.01243):
+//
+//   O = softmax_D(Q) (softmax_M(K)ᵀ V)
+//
+// The weights of a query are positive and sum to 1; there is no 1/sqrt(D).
+//
 // Causally, O_i = sum_d ρ_id S_id / z_id with ρ = softmax_D(q), S_id = sum_(j<=i) e^k_jd v_j and
 // z_id = sum_(j<=i) e^k_jd: kernel attention with features ρ_i / z_i of queries and e^k_j of keys,
 // both relative to a scale of each entry d, R_gd = max over keys up to the first of chunk g. Rows
 // know that key, so z >= 1, and nothing looks ahead.
-#include "longhand/attention/variants/efficient.h"
 #include "longhand/attention/registry.h"
 
 #include <algorithm>
@@ -10,7 +16,7 @@
 #include <limits>
 #include <vector>
 
-#include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/scan.h"
@@ -67,7 +73,8 @@ class EfficientDecoder final : public Decoder {
         largest_(
             Tensor::full({batch, heads, dim}, -std::numeric_limits<double>::infinity(), dtype)) {}
 
-  Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) override {
+  Tensor step(const Token& token) override {
+    const Tensor &q = token.q, &k = token.k, &v = token.v;
     const NoGrad no_grad;
     const int64_t D = q.size(2), heads = q.size(1);
     check<ShapeError>(q.shape() == largest_.shape(), "decoder: q ", largest_.shape(),
@@ -106,18 +113,17 @@ class EfficientDecoder final : public Decoder {
   Tensor largest_;  // (B, H, D)
 };
 
+struct EfficientOptions {
+  void describe(OptionVisitor&) {}
+  Capabilities capabilities() const {
+    return {.causal = true, .decodes = true, .time = "N D^2", .memory = "N D"};
+  }
+};
+
 class EfficientAttention final : public Variant {
  public:
-  EfficientAttention(const nn::Scope& scope_, const Config& config) : Variant(scope_, config) {
-    refuse_dropout(config, config.name);
-    Traits& traits = mutable_traits();
-    traits.summary = "softmax over entries of queries, softmax over positions of keys";
-    traits.random = false;
-    traits.time = "N D^2";
-    traits.memory = "N D";
-    traits.state = std::string("-");
-    traits.paper = "Shen et al. 2018, arXiv 1812.01243";
-  }
+  EfficientAttention(const nn::Scope& scope_, const Config& config, const EfficientOptions&)
+      : Variant(scope_, config) {}
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return std::make_unique<EfficientDecoder>(batch, config().heads, config().head_dim,
@@ -129,22 +135,23 @@ class EfficientAttention final : public Variant {
     return config().head_dim;
   }
 
-  Cost cost(int64_t queries, int64_t keys) const override {
+  Work work(int64_t queries, int64_t keys) const override {
     const double N = static_cast<double>(queries), M = static_cast<double>(keys);
     const double D = static_cast<double>(config().head_dim);
-    const double heads = static_cast<double>(config().heads);
-    double flops = (N + M) * (2 * D * D + 5 * D), numbers = (N + M) * D + D * D;
+    double numbers = (N + M) * D + D * D;
     if (config().causal) {
       const double C = std::min(static_cast<double>(causal_chunk), N);
-      flops += 6 * N * C * D;
       numbers += N * C + std::ceil(N / C) * D * D;
     }
-    return {heads * flops, heads * numbers * static_cast<double>(size_of(parameter_dtype()))};
+    return static_cast<double>(config().heads) *
+           Work{{(N + M) * 2 * D * D, (N + M) * D},
+                {(N + M) * 4 * D * D},
+                numbers * static_cast<double>(size_of(parameter_dtype()))};
   }
 
  private:
-  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
-                  const nn::Pass&) override {
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+    const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     if (config().causal) return causal(q, k, v);
     Variable keys = permute(k, {0, 2, 3, 1});  // (B, H, D, M)
     if (mask.lengths.defined())
@@ -157,8 +164,12 @@ class EfficientAttention final : public Variant {
 
 }  // namespace
 
-std::unique_ptr<Variant> make_efficient_attention(const nn::Scope& scope, const Config& config) {
-  return std::make_unique<EfficientAttention>(scope, config);
+Spec efficient_variant() {
+  return make_spec<EfficientOptions, EfficientAttention>(
+      {.summary = "softmax over entries of queries, softmax over positions of keys",
+       .paper = "Shen et al. 2018, arXiv 1812.01243",
+       .evidence = {{"weights", "the product of the two softmaxes, causally over earlier keys",
+                     conformance::efficient_weights}}});
 }
 
 }  // namespace longhand::attention

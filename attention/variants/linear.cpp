@@ -19,8 +19,8 @@
 #include <numbers>
 #include <optional>
 
-#include "longhand/attention/bases/dropout_option.h"
 #include "longhand/attention/bases/feature_attention.h"
+#include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/parallel.h"
@@ -92,41 +92,53 @@ void identity(Tensor& w, const Generator&) {  // (H, D, D)
   w.reshape({H, D * D}).slice(1, 0, D * D, D + 1).fill(1);
 }
 
+struct LinearOptions {
+  std::string feature_map = "elu1";
+
+  void describe(OptionVisitor& v) {
+    v.choice("feature_map", feature_map,
+             {"elu1", "relu", "squared_relu", "exp", "taylor2", "cosformer", "hedgehog"},
+             "features of queries and keys");
+  }
+
+  // Normalisers may be 0.
+  bool rectified() const {
+    return feature_map == "relu" || feature_map == "squared_relu" || feature_map == "cosformer";
+  }
+
+  Capabilities capabilities() const {
+    const bool by_position = feature_map == "cosformer", taylor = feature_map == "taylor2";
+    return {.averages = !rectified(),
+            .positional = by_position,
+            .causal = true,
+            .decodes = true,
+            .fixed_length = by_position,
+            .time = taylor ? "N D^3" : "N D^2",
+            .memory = taylor ? "N D^2" : "D^2",
+            .state = rectified() ? "nonpositive_normalizers" : "-"};
+  }
+};
+
 class Linear final : public FeatureAttention {
  public:
-  Linear(const nn::Scope& scope_, const Config& config)
-      : FeatureAttention(scope_, config),
-        map_(config.options.get_choice(
-            "feature_map", "elu1",
-            {"elu1", "relu", "squared_relu", "exp", "taylor2", "cosformer", "hedgehog"})) {
-    refuse_dropout(config, "linear");
+  Linear(const nn::Scope& scope_, const Config& config, const LinearOptions& options)
+      : FeatureAttention(scope_, config), map_(options.feature_map) {
     const int64_t D = config.head_dim;
-    Traits& traits = mutable_traits();
-    if (map_ != "elu1") traits.summary = "kernel attention with the features " + map_;
-    set_cost(D, 2 * static_cast<double>(D));
-    if (map_ == "relu" || map_ == "squared_relu" || map_ == "cosformer") {
-      count_nonpositive();
-      traits.averages = false;
-      traits.state = "nonpositive_normalizers";
-    }
+    const auto d = static_cast<double>(D);
+    if (options.rectified()) count_nonpositive();
     if (map_ == "taylor2") {
       const int64_t m = 1 + D + D * (D + 1) / 2;
-      set_cost(m, 2 * static_cast<double>(m));
-      traits.time = "N D^3";
-      traits.memory = "N D^2";
-      traits.paper = "Arora et al. 2024, arXiv 2402.18668";
-    }
-    if (map_ == "cosformer") {
-      set_cost(2 * D, 3 * static_cast<double>(D));
-      traits.positional = true;
-      traits.fixed_length = true;
-      traits.paper = "Qin et al. 2022, arXiv 2202.08791";
-    }
-    if (map_ == "hedgehog") {
-      set_cost(2 * D, 2 * static_cast<double>(D * D) + 20 * static_cast<double>(D));
-      traits.paper = "Zhang et al. 2024, arXiv 2402.04347";
+      const auto products = static_cast<double>(2 * m);
+      set_work(m, {products, 0}, {2 * products, 0});
+    } else if (map_ == "cosformer") {
+      set_work(2 * D, {2 * d, 0}, {2 * d, 0});
+    } else if (map_ == "hedgehog") {
+      set_work(2 * D, {2 * d * d, 2 * d}, {4 * d * d, 2 * d});
       query_map_.emplace(scope("query_map"), Shape{config.heads, D, D}, identity);
       key_map_.emplace(scope("key_map"), Shape{config.heads, D, D}, identity);
+    } else {
+      const double exponentials = options.rectified() ? 0 : d;
+      set_work(D, {0, exponentials}, {0, exponentials});
     }
   }
 
@@ -172,24 +184,21 @@ class Linear final : public FeatureAttention {
 
 }  // namespace
 
-Registration linear_variant() {
-  return {{.summary = "kernel attention with the features elu(x) + 1",
-           .causal = true,
-           .decodes = true,
-           .time = "N D^2",
-           .memory = "D^2",
-           .state = "-",
-           .paper = "Katharopoulos et al. 2020, arXiv 2006.16236"},
-          [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
-            return std::make_unique<Linear>(scope, config);
-          },
-          {{},
-           {{"feature_map", "relu"}},
-           {{"feature_map", "squared_relu"}},
-           {{"feature_map", "exp"}},
-           {{"feature_map", "taylor2"}},
-           {{"feature_map", "cosformer"}},
-           {{"feature_map", "hedgehog"}}}};
+Spec linear_variant() {
+  return make_spec<LinearOptions, Linear>(
+      {.summary = "weights of fixed features: elu(x) + 1 and others",
+       .paper = "Katharopoulos et al. 2020, arXiv 2006.16236",
+       .cases = {{},
+                 {{"feature_map", "relu"}},
+                 {{"feature_map", "squared_relu"}},
+                 {{"feature_map", "exp"}},
+                 {{"feature_map", "taylor2"}},
+                 {{"feature_map", "cosformer"}},
+                 {{"feature_map", "hedgehog"}}},
+       .evidence = {
+           {"kernels",
+            "taylor2 is a polynomial, cosformer a cosine of distances: weights in closed form",
+            conformance::linear_kernels}}});
 }
 
 }  // namespace longhand::attention

@@ -16,7 +16,7 @@
 #include <optional>
 #include <vector>
 
-#include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
@@ -47,49 +47,92 @@ class Projection {
   std::optional<nn::Buffer> kept_;
 };
 
-nn::Init read_init(const Options& options, int64_t k) {
-  const std::string name =
-      options.get_choice("init", "xavier", {"xavier", "xavier_half", "uniform", "normal"});
+nn::Init init_of(const std::string& name, int64_t k) {
   if (name == "uniform") return nn::init::uniform(1 / std::sqrt(static_cast<double>(k)));
   if (name == "normal") return nn::init::normal(0.02);
   return nn::init::xavier_uniform(name == "xavier" ? 1 : std::sqrt(0.5));
 }
 
+struct LinformerOptions {
+  std::vector<int64_t> k{256};
+  std::string projection = "linear", order = "values", sharing = "headwise", init = "xavier";
+  bool freeze = false;
+  double dropout = 0;
+
+  static LinformerOptions defaults(const Config& config) {
+    LinformerOptions options;
+    options.k = {std::min<int64_t>(256, config.max_length)};
+    return options;
+  }
+
+  bool pools() const { return projection == "mean_pool" || projection == "max_pool"; }
+
+  void describe(OptionVisitor& v) {
+    v.integers("k", k, {1, 1 << 20}, "number of mixtures: one number, or one a layer",
+               "256, at most max_length");
+    v.choice("projection", projection, {"linear", "mean_pool", "max_pool", "conv"},
+             "how mixtures are made");
+    v.choice("order", order, {"values", "inputs"},
+             "whether keys and values are mixed, or tokens before they are projected");
+    v.when(!pools(), "projection = \"linear\" or \"conv\"", [&] {
+      v.choice("sharing", sharing, {"none", "headwise", "kv", "layerwise"},
+               "what shares one E and F: nothing, heads, also keys and values, also layers");
+      v.choice("init", init, {"xavier", "xavier_half", "uniform", "normal"},
+               "start of E and F; uniform is within 1/sqrt(k), normal has the deviation 0.02");
+      v.boolean("freeze", freeze, "whether E and F stay as they were drawn");
+      v.require(order != "inputs" || sharing != "none", "sharing",
+                "order \"inputs\" compresses before there are heads");
+      v.require(sharing != "layerwise" ||
+                    std::all_of(k.begin(), k.end(), [&](int64_t each) { return each == k[0]; }),
+                "k", "layers that share one projection share one k");
+    });
+    v.number("dropout", dropout, NumberRange::fraction(), "dropout of attention probabilities");
+  }
+
+  void check(const Config& config) const {
+    if (k.size() == 1) return;
+    config.options.require(
+        !config.layers || k.size() == static_cast<size_t>(config.layers), "k",
+        concat_message("expected one number, or one for each of ", config.layers, " layers"));
+    config.options.require(
+        static_cast<size_t>(config.layer) < k.size(), "k",
+        concat_message("expected one number, or one a layer: there is a layer ", config.layer));
+  }
+
+  Capabilities capabilities() const {
+    return {.averages = pools(),
+            .linear = projection != "max_pool",
+            .positional = true,
+            .causal_reason = "E mixes future tokens into every slot",
+            .fixed_length = true,
+            .shortens = order == "inputs",
+            .time = "N k D",
+            .memory = "k D + N"};
+  }
+};
+
 class Linformer final : public Variant {
  public:
-  Linformer(const nn::Scope& scope_, const Config& config)
+  Linformer(const nn::Scope& scope_, const Config& config, const LinformerOptions& options)
       : Variant(scope_, config),
-        dropout_(read_dropout(config)),
-        kind_(config.options.get_choice("projection", "linear",
-                                        {"linear", "mean_pool", "max_pool", "conv"})),
-        inputs_(config.options.get_choice("order", "values", {"values", "inputs"}) == "inputs") {
-    read_k();
-    block_ = (config.max_length + k_ - 1) / k_;
-    mutable_traits().shortens = inputs_;
-    if (kind_ == "mean_pool" || kind_ == "max_pool") {
-      mutable_traits().averages = true;
-      mutable_traits().linear = kind_ == "mean_pool";
-      return;
-    }
-    const std::string sharing =
-        config.options.get_choice("sharing", "headwise", {"none", "headwise", "kv", "layerwise"});
-    const nn::Init init = read_init(config.options, k_);
-    const bool frozen = config.options.get_bool("freeze", false);
-    config.options.require(!inputs_ || sharing != "none", "sharing",
-                           "order \"inputs\" compresses before there are heads");
-    config.options.require(sharing != "layerwise" || one_k_, "k",
-                           "layers that share one projection share one k");
-    if (sharing == "layerwise" && config.first) {
+        dropout_(options.dropout),
+        kind_(options.projection),
+        inputs_(options.order == "inputs"),
+        k_(options.k[options.k.size() == 1 ? 0 : static_cast<size_t>(config.layer)]),
+        block_((config.max_length + k_ - 1) / k_) {
+    if (options.pools()) return;
+    if (options.sharing == "layerwise" && config.first) {
       owner_ = dynamic_cast<const Linformer*>(config.first);
       config.options.require(owner_ != nullptr, "sharing",
                              "layer 0 attends in another way and has no projection to share");
       return;
     }
+    const nn::Init init = init_of(options.init, k_);
     Shape shape = kind_ == "linear" ? Shape{k_, config.max_length} : Shape{1, block_};
-    if (sharing == "none") shape = shape.with_axis(0, config.heads);
-    projection_k_.emplace(scope("projection_k"), shape, init, frozen);
-    if (sharing == "none" || sharing == "headwise")
-      projection_v_.emplace(scope("projection_v"), shape, init, frozen);
+    if (options.sharing == "none") shape = shape.with_axis(0, config.heads);
+    projection_k_.emplace(scope("projection_k"), shape, init, options.freeze);
+    if (options.sharing == "none" || options.sharing == "headwise")
+      projection_v_.emplace(scope("projection_v"), shape, init, options.freeze);
   }
 
   Sources sources(const Variable& x, const Mask& mask) override {
@@ -105,20 +148,23 @@ class Linformer final : public Variant {
     if (inputs_ || slots_of(tokens) >= tokens) return {};
     return slots_of(tokens);
   }
-  Cost cost(int64_t queries, int64_t keys) const override {
+  // E K and F V, then attention to the slots; for gradients two products for each.
+  Work work(int64_t queries, int64_t keys) const override {
     const double N = static_cast<double>(queries), M = static_cast<double>(keys),
-                 width = static_cast<double>(config().heads * config().head_dim),
+                 H = static_cast<double>(config().heads),
+                 width = H * static_cast<double>(config().head_dim),
                  slots = static_cast<double>(slots_of(keys));
     const double projections = inputs_ && !two_projections() ? 1 : 2;
     const double per_token = kind_ == "linear" ? 2 * slots : kind_ == "conv" ? 2 : 1;
-    return {projections * per_token * M * width + 4 * N * slots * width,
-            static_cast<double>(size_of(parameter_dtype())) *
-                (2 * slots * width + N * static_cast<double>(config().heads))};
+    const double flops = projections * per_token * M * width + 4 * N * slots * width;
+    return {{flops, H * N * slots},
+            {2 * flops, H * N * slots},
+            static_cast<double>(size_of(parameter_dtype())) * (2 * slots * width + N * H)};
   }
 
  private:
-  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
-                  const nn::Pass& pass) override {
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
+    const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     // Exact attention to the slots: (B, slots, H, D).
     const auto slots = [&](const Variable& x, bool values) {
       return inputs_ ? x : compress(x, mask.lengths, values);
@@ -131,25 +177,6 @@ class Linformer final : public Variant {
     if (pass.training) options.dropout = dropout_;
     if (options.dropout > 0) options.generator = pass.random.fork(full_name());
     return softmax_attention(q, keys, values, options);
-  }
-
-  void read_k() {
-    const Options& options = config().options;
-    const int64_t otherwise = std::min<int64_t>(256, config().max_length);
-    const std::vector<int64_t> list =
-        options.has("k") ? options.get_ints("k", {}) : std::vector{options.get_int("k", otherwise)};
-    const auto layer = static_cast<size_t>(config().layer);
-    options.require(list.size() == 1 || layer < list.size(), "k",
-                    concat_message("one number is wanted or one a layer, and there is a layer ",
-                                   config().layer));
-    options.require(
-        list.size() == 1 || !config().layers || list.size() == static_cast<size_t>(config().layers),
-        "k", concat_message("one number is wanted or one a layer, of ", config().layers));
-    k_ = list[list.size() == 1 ? 0 : layer];
-    one_k_ = std::all_of(list.begin(), list.end(), [&](int64_t k) { return k == k_; });
-    for (const int64_t k : list)
-      options.require(k >= 1 && k <= 1 << 20, "k",
-                      concat_message("at least 1 and at most ", 1 << 20, " is wanted"));
   }
 
   // E x, or F x for values, (B, slots, G, d), of x (B, M, G, d) that holds zeros in padding.
@@ -217,8 +244,7 @@ class Linformer final : public Variant {
   double dropout_;
   std::string kind_;
   bool inputs_;
-  bool one_k_ = true;  // in all layers
-  int64_t k_ = 0, block_ = 0;
+  int64_t k_, block_;
   std::optional<Projection> projection_k_;  // E (k, max_length), or (H, k, max_length); a filter
                                             // (1, s), or (H, 1, s)
   std::optional<Projection> projection_v_;  // F likewise; E where keys and values share
@@ -227,27 +253,22 @@ class Linformer final : public Variant {
 
 }  // namespace
 
-Registration linformer_variant() {
-  return {{.summary = "softmax attention to k learned mixtures of the tokens",
-           .averages = false,
-           .positional = true,
-           .causal_reason = "E mixes future tokens into every slot",
-           .fixed_length = true,
-           .time = "N k D",
-           .memory = "k D + N",
-           .state = "-",
-           .paper = "Wang et al. 2020, arXiv 2006.04768"},
-          [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
-            return std::make_unique<Linformer>(scope, config);
-          },
-          {{{"k", 5}},
-           {{"k", 5}, {"sharing", "none"}, {"init", "uniform"}, {"dropout", 0.3}},
-           {{"k", 5}, {"sharing", "kv"}, {"init", "normal"}},
-           {{"k", 5}, {"sharing", "layerwise"}, {"freeze", true}, {"init", "xavier_half"}},
-           {{"k", 5}, {"projection", "mean_pool"}},
-           {{"k", 5}, {"projection", "max_pool"}},
-           {{"k", 5}, {"projection", "conv"}},
-           {{"k", 5}, {"projection", "conv"}, {"sharing", "none"}}}};
+Spec linformer_variant() {
+  return make_spec<LinformerOptions, Linformer>(
+      {.summary = "softmax attention to k learned mixtures of the tokens",
+       .paper = "Wang et al. 2020, arXiv 2006.04768",
+       .cases = {{{"k", 5}},
+                 {{"k", 5}, {"sharing", "none"}, {"init", "uniform"}, {"dropout", 0.3}},
+                 {{"k", 5}, {"sharing", "kv"}, {"init", "normal"}},
+                 {{"k", 5}, {"sharing", "layerwise"}, {"freeze", true}, {"init", "xavier_half"}},
+                 {{"k", 5}, {"projection", "mean_pool"}},
+                 {{"k", 5}, {"projection", "max_pool"}},
+                 {{"k", 5}, {"projection", "conv"}},
+                 {{"k", 5}, {"projection", "conv"}, {"sharing", "none"}}},
+       .evidence = {
+           {"identity", "k = N, E = F = I: softmax attention", conformance::linformer_identity},
+           {"pooling", "E of block means, mean pooling and a constant convolution are one",
+            conformance::linformer_pooling}}});
 }
 
 }  // namespace longhand::attention

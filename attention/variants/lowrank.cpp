@@ -12,7 +12,6 @@
 #include <cmath>
 #include <limits>
 
-#include "longhand/attention/bases/dropout_option.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/registry.h"
@@ -32,7 +31,8 @@ class LowrankDecoder final : public Decoder {
         v_(v.clone()),
         state_(Tensor::zeros({batch, u.size(0), u.size(2), dim}, u.dtype())) {}
 
-  Tensor step(const Tensor&, const Tensor&, const Tensor& v) override {
+  Tensor step(const Token& token) override {
+    const Tensor& v = token.v;
     check<ShapeError>(next_ < u_.size(1), "lowrank: a decoder of at most ", u_.size(1), " tokens");
     const auto row = [&](const Tensor& factor) {  // (H, r, 1)
       return Variable(factor.select(1, next_).unsqueeze(2));
@@ -52,26 +52,48 @@ class LowrankDecoder final : public Decoder {
   int64_t next_ = 0;
 };
 
+struct LowrankOptions {
+  bool softmax = false;
+  int64_t rank = 8;
+  double dropout = 0;
+
+  static LowrankOptions defaults(const Config& config) {
+    LowrankOptions options;
+    options.rank = std::min<int64_t>(8, config.max_length);
+    return options;
+  }
+
+  void describe(OptionVisitor& v) {
+    v.integer("rank", rank, {1, 1 << 20}, "rank r of the weights", "8, at most max_length");
+    v.boolean("softmax", softmax, "whether the weights are softmax(U Vᵀ), in N² D, or U Vᵀ");
+    v.when(softmax, "softmax = true", [&] {
+      v.number("dropout", dropout, NumberRange::fraction(), "dropout of attention probabilities");
+    });
+  }
+
+  Capabilities capabilities() const {
+    return {.averages = softmax,
+            .positional = true,
+            .causal = true,
+            .decodes = !softmax,
+            .cross_lengths = false,
+            .fixed_length = true,
+            .time = softmax ? "N^2 D" : "N r D",
+            .memory = softmax ? "N^2" : "r D"};
+  }
+};
+
 class Lowrank final : public Variant {
  public:
-  Lowrank(const nn::Scope& scope_, const Config& config)
+  Lowrank(const nn::Scope& scope_, const Config& config, const LowrankOptions& options)
       : Variant(scope_, config),
-        softmax_(config.options.get_bool("softmax", false)),
-        rank_(config.options.get_int("rank", std::min<int64_t>(8, config.max_length), 1, 1 << 20)),
+        softmax_(options.softmax),
+        rank_(options.rank),
+        dropout_(options.dropout),
         // Without a softmax, sums over max_length values have the variance of one.
         u_(scope("u"), {config.heads, config.max_length, rank_}, deviation(rank_)),
         v_(scope("v"), {config.heads, config.max_length, rank_},
-           deviation(softmax_ ? 1 : config.max_length)) {
-    if (!softmax_) {
-      refuse_dropout(config, "lowrank");
-      return;
-    }
-    dropout_ = read_dropout(config);
-    mutable_traits().averages = true;
-    mutable_traits().decodes = false;
-    mutable_traits().time = "N^2 D";
-    mutable_traits().memory = "N^2";
-  }
+           deviation(softmax_ ? 1 : config.max_length)) {}
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return std::make_unique<LowrankDecoder>(u_.value(), v_.value(), batch, config().head_dim);
@@ -80,15 +102,18 @@ class Lowrank final : public Variant {
     if (softmax_ || config().causal || rank_ >= tokens) return {};
     return rank_;
   }
-  Cost cost(int64_t queries, int64_t) const override {
+  Work work(int64_t queries, int64_t) const override {
     const auto number = [](int64_t n) { return static_cast<double>(n); };
-    const double N = number(queries), H = number(config().heads), D = number(config().head_dim),
-                 r = number(rank_), bytes = H * number(size_of(parameter_dtype()));
-    if (softmax_) return {2 * H * N * N * (r + D), bytes * 2 * N * N};
-    if (!config().causal) return {4 * H * N * r * D, bytes * r * D};
-    const double C = number(std::min(chunk, queries)), chunks = std::ceil(N / C);
-    return {H * chunks * C * (2 * C * (r + D) + 4 * r * D),
-            bytes * chunks * (C * C + 2 * r * D + 2 * C * D)};
+    const double N = number(queries), D = number(config().head_dim), r = number(rank_),
+                 H = number(config().heads), size = number(size_of(parameter_dtype()));
+    if (softmax_)
+      return H * Work{{2 * N * N * (r + D), N * N}, {4 * N * N * (r + D)}, size * 2 * N * N};
+    double numbers = r * D;
+    if (config().causal) {
+      const double C = number(std::min(chunk, queries));
+      numbers = std::ceil(N / C) * (C * C + 2 * r * D + 2 * C * D);
+    }
+    return H * Work{{4 * N * r * D}, {8 * N * r * D}, size * numbers};
   }
 
  private:
@@ -96,8 +121,8 @@ class Lowrank final : public Variant {
     return nn::init::normal(1 / std::sqrt(static_cast<double>(terms)));
   }
 
-  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
-                  const nn::Pass& pass) override {
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
+    const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2);
     check<ShapeError>(k.size(1) == N && N <= config().max_length, "lowrank: as many queries as ",
                       "keys are wanted, at most ", config().max_length, ", not ", N, " and ",
@@ -143,28 +168,17 @@ class Lowrank final : public Variant {
 
   bool softmax_;
   int64_t rank_;
-  double dropout_ = 0;
+  double dropout_;
   nn::Parameter u_, v_;  // (H, max_length, r)
 };
 
 }  // namespace
 
-Registration lowrank_variant() {
-  return {{.summary = "learned weights of positions, of rank r",
-           .averages = false,
-           .positional = true,
-           .causal = true,
-           .decodes = true,
-           .cross_lengths = false,
-           .fixed_length = true,
-           .time = "N r D",
-           .memory = "r D",
-           .state = "-",
-           .paper = "Tay et al. 2020, arXiv 2005.00743"},
-          [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
-            return std::make_unique<Lowrank>(scope, config);
-          },
-          {{{"rank", 3}}, {{"rank", 3}, {"softmax", true}}}};
+Spec lowrank_variant() {
+  return make_spec<LowrankOptions, Lowrank>(
+      {.summary = "learned weights of positions, of rank r",
+       .paper = "Tay et al. 2020, arXiv 2005.00743",
+       .cases = {{{"rank", 3}}, {{"rank", 3}, {"softmax", true}, {"dropout", 0.3}}}});
 }
 
 }  // namespace longhand::attention

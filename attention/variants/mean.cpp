@@ -1,7 +1,7 @@
 // Uniform attention: what is left of softmax attention when no score differs from any other.
 //
 //   out_i = mean of v_j over the real tokens j (causal: over j <= i)
-#include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -13,7 +13,8 @@ namespace {
 class MeanDecoder final : public Decoder {
  public:
   explicit MeanDecoder(int64_t heads) : heads_(heads) {}
-  Tensor step(const Tensor&, const Tensor&, const Tensor& v) override {
+  Tensor step(const Token& token) override {
+    const Tensor& v = token.v;
     if (!sums_) sums_ = Tensor::zeros(v.shape(), DType::f64);
     ++tokens_;
     const Tensor in = v.contiguous();
@@ -35,11 +36,18 @@ class MeanDecoder final : public Decoder {
   int64_t tokens_ = 0;
 };
 
+struct MeanOptions {
+  void describe(OptionVisitor&) {}
+  Capabilities capabilities() const {
+    return {.causal = true, .decodes = true, .time = "N D", .memory = "D"};
+  }
+};
+
 class Mean final : public Variant {
  public:
-  Mean(const nn::Scope& scope_, const Config& config) : Variant(scope_, config) {
-    refuse_dropout(config, "mean");
-  }
+  Mean(const nn::Scope& scope_, const Config& config, const MeanOptions&)
+      : Variant(scope_, config) {}
+
   std::unique_ptr<Decoder> make_decoder(int64_t) const override {
     return std::make_unique<MeanDecoder>(config().heads);
   }
@@ -47,16 +55,16 @@ class Mean final : public Variant {
     if (config().causal || tokens == 1) return {};
     return 1;
   }
-  Cost cost(int64_t queries, int64_t keys) const override {
+  Work work(int64_t queries, int64_t keys) const override {
     const int64_t width = config().heads * config().head_dim;
     const double sums = static_cast<double>((config().causal ? queries : 1) * width);
-    return {static_cast<double>(keys * width) + sums,
-            sums * static_cast<double>(size_of(parameter_dtype()))};
+    const double flops = static_cast<double>(keys * width) + sums;
+    return {{flops}, {flops}, sums * static_cast<double>(size_of(parameter_dtype()))};
   }
 
  private:
-  Variable attend(const Variable& q, const Variable&, const Variable& v, const Mask& mask,
-                  const nn::Pass&) override {
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+    const Variable& v = inputs.v;
     const int64_t M = v.size(1);
     if (config().causal) {
       std::vector<int32_t> counts;
@@ -67,7 +75,8 @@ class Mean final : public Variant {
                                        ? mask.lengths.to_vector<int32_t>()
                                        : std::vector<int32_t>{static_cast<int32_t>(M)};
     const auto samples = static_cast<int64_t>(n.size());
-    return broadcast_to(sum(v, {1}, true) * inverse(n, {samples, 1, 1, 1}, v.dtype()), q.shape());
+    return broadcast_to(sum(v, {1}, true) * inverse(n, {samples, 1, 1, 1}, v.dtype()),
+                        inputs.q.shape());
   }
 
   // 1 / n, and 0 for 0.
@@ -83,17 +92,12 @@ class Mean final : public Variant {
 
 }  // namespace
 
-Registration mean_variant() {
-  return {{.summary = "the mean of all values: uniform attention, a control",
-           .causal = true,
-           .decodes = true,
-           .time = "N D",
-           .memory = "D",
-           .state = "-",
-           .paper = "-"},
-          [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
-            return std::make_unique<Mean>(scope, config);
-          }};
+Spec mean_variant() {
+  return make_spec<MeanOptions, Mean>(
+      {.summary = "the mean of all values: uniform attention, a control",
+       .paper = "-",
+       .evidence = {{"weights", "equal for all tokens so far; none: the token itself",
+                     conformance::controls}}});
 }
 
 }  // namespace longhand::attention

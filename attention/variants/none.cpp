@@ -2,7 +2,6 @@
 // looking at other tokens.
 //
 //   out_i = v_i
-#include "longhand/attention/bases/dropout_option.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/registry.h"
 
@@ -12,47 +11,44 @@ namespace {
 class NoneDecoder final : public Decoder {
  public:
   explicit NoneDecoder(int64_t heads) : heads_(heads) {}
-  Tensor step(const Tensor&, const Tensor&, const Tensor& v) override {
-    return repeat_groups(v, heads_).clone();
-  }
+  Tensor step(const Token& token) override { return repeat_groups(token.v, heads_).clone(); }
   int64_t bytes() const override { return 0; }
 
  private:
   int64_t heads_;
 };
 
+struct NoneOptions {
+  void describe(OptionVisitor&) {}
+  Capabilities capabilities() const {
+    return {.causal = true, .decodes = true, .cross_lengths = false, .time = "0", .memory = "0"};
+  }
+};
+
 class None final : public Variant {
  public:
-  None(const nn::Scope& scope_, const Config& config) : Variant(scope_, config) {
-    refuse_dropout(config, "none");
-  }
+  None(const nn::Scope& scope_, const Config& config, const NoneOptions&)
+      : Variant(scope_, config) {}
+
   std::unique_ptr<Decoder> make_decoder(int64_t) const override {
     return std::make_unique<NoneDecoder>(config().heads);
   }
+  Work work(int64_t, int64_t) const override { return {}; }
 
  private:
-  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask&,
-                  const nn::Pass&) override {
+  Variable attend(const Inputs& inputs, const Mask&, const nn::Pass&) override {
+    const Variable &q = inputs.q, &k = inputs.k;
     check<ShapeError>(q.size(1) == k.size(1), "none: as many queries as keys are wanted, not ",
                       q.size(1), " and ", k.size(1));
-    return v;
+    return inputs.v;
   }
 };
 
 }  // namespace
 
-Registration none_variant() {
-  return {{.summary = "the token's own value: no attention, a control",
-           .causal = true,
-           .decodes = true,
-           .cross_lengths = false,
-           .time = "0",
-           .memory = "0",
-           .state = "-",
-           .paper = "-"},
-          [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
-            return std::make_unique<None>(scope, config);
-          }};
+Spec none_variant() {
+  return make_spec<NoneOptions, None>(
+      {.summary = "the token's own value: no attention, a control", .paper = "-"});
 }
 
 }  // namespace longhand::attention

@@ -29,8 +29,8 @@
 #include <optional>
 #include <vector>
 
-#include "longhand/attention/bases/dropout_option.h"
 #include "longhand/attention/bases/random_state.h"
+#include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
@@ -105,32 +105,64 @@ Variable iterated_inverse(const Variable& A, int64_t iterations) {
   return iterative_pinv(A, Z, iterations);
 }
 
+struct NystromOptions {
+  int64_t landmarks = 64, kmeans_steps = 3, pinv_iterations = 6, exact_below = 64, conv_kernel = 0;
+  std::string landmark_kind = "mean", pinv = "iterative";
+  double ridge = 1e-3;
+
+  void describe(OptionVisitor& v) {
+    v.integer("landmarks", landmarks, {1, 1 << 16}, "number of landmarks m");
+    v.choice("landmark_kind", landmark_kind, {"mean", "stride", "random", "kmeans"},
+             "means or first tokens of m segments, m random tokens, or means of clusters");
+    v.when(landmark_kind == "kmeans", "landmark_kind = \"kmeans\"", [&] {
+      v.integer("kmeans_steps", kmeans_steps, {0, 1000}, "Lloyd's steps from the segments");
+    });
+    v.choice("pinv", pinv, {"iterative", "svd", "ridge"},
+             "what stands for the pseudo-inverse of A");
+    v.when(pinv == "iterative", "pinv = \"iterative\"", [&] {
+      v.integer("pinv_iterations", pinv_iterations, {0, 1000}, "steps of the iteration");
+    });
+    v.when(pinv == "ridge", "pinv = \"ridge\"",
+           [&] { v.number("ridge", ridge, NumberRange::above(0), "ε of (AᵀA + ε I)⁻¹ Aᵀ"); });
+    exact_below = landmarks;
+    v.integer("exact_below", exact_below, {0},
+              "samples of at most that many tokens get exact softmax attention; 0: none",
+              "landmarks");
+    v.integer("conv_kernel", conv_kernel, {0, 1 << 16},
+              "odd width of a filter along the tokens of V, one a head; 0: none");
+    v.require(conv_kernel == 0 || conv_kernel % 2 == 1, "conv_kernel",
+              "expected an odd number, or 0 for no convolution");
+  }
+
+  Capabilities capabilities() const {
+    const bool drawn = landmark_kind == "random";
+    return {.random = drawn,
+            .averages = false,
+            .separate_queries = false,
+            .positional = true,
+            .signed_weights = pinv == "svd",  // and as large as A is singular
+            .causal_reason = "landmarks average future tokens",
+            .cross_lengths = false,
+            .time = "N m D + m^3",
+            .memory = "m (m + D) + N",
+            .state = drawn ? "random_state" : "-"};
+  }
+};
+
 class Nystrom final : public Variant {
  public:
-  Nystrom(const nn::Scope& scope_, const Config& config)
+  Nystrom(const nn::Scope& scope_, const Config& config, const NystromOptions& options)
       : Variant(scope_, config),
-        landmarks_(config.options.get_int("landmarks", 64, 1, 1 << 16)),
-        kind_(config.options.get_choice("landmark_kind", "mean",
-                                        {"mean", "stride", "random", "kmeans"})),
-        pinv_(config.options.get_choice("pinv", "iterative", {"iterative", "svd", "ridge"})),
-        exact_below_(config.options.get_int("exact_below", landmarks_, 0)) {
-    refuse_dropout(config, "nystrom");
-    if (pinv_ == "iterative") iterations_ = config.options.get_int("pinv_iterations", 6, 0, 1000);
-    if (pinv_ == "svd") mutable_traits().signed_weights = true;  // and as large as A is singular
-    if (pinv_ == "ridge") {
-      ridge_ = config.options.get_double("ridge", 1e-3);
-      config.options.require(ridge_ > 0, "ridge", "more than 0 is wanted");
-    }
-    if (kind_ == "kmeans") kmeans_steps_ = config.options.get_int("kmeans_steps", 3, 0, 1000);
-    if (kind_ == "random") {
+        landmarks_(options.landmarks),
+        kind_(options.landmark_kind),
+        pinv_(options.pinv),
+        exact_below_(options.exact_below),
+        iterations_(options.pinv_iterations),
+        kmeans_steps_(options.kmeans_steps),
+        ridge_(options.ridge) {
+    if (kind_ == "random")
       random_state_.emplace(scope("random_state"), state_tensor(init_random().fork("landmarks")));
-      mutable_traits().random = true;
-      mutable_traits().state = "random_state";
-    }
-    const int64_t width = config.options.get_int("conv_kernel", 0, 0, 1 << 16);
-    config.options.require(width == 0 || width % 2 == 1, "conv_kernel",
-                           "an odd number is wanted, or 0 for no convolution");
-    if (width)
+    if (const int64_t width = options.conv_kernel)
       conv_.emplace(scope("conv"), Shape{config.heads, width},
                     nn::init::uniform(1 / std::sqrt(static_cast<double>(width))));
   }
@@ -145,23 +177,27 @@ class Nystrom final : public Variant {
     if (conv_ || tokens <= exact_below_ || tokens <= landmarks_) return {};
     return landmarks_;
   }
-  Cost cost(int64_t queries, int64_t) const override {
+  // F, G, G V and F Z (G V), the steps to Z, and the convolution; for gradients two products for
+  // each, and the exponentials of F and G again.
+  Work work(int64_t queries, int64_t) const override {
     const auto number = [](int64_t n) { return static_cast<double>(n); };
     const double N = number(queries), H = number(config().heads), D = number(config().head_dim),
                  m = number(std::min(landmarks_, queries)),
-                 bytes = number(size_of(parameter_dtype()));
+                 size = number(size_of(parameter_dtype()));
     const double conv = conv_ ? 2 * N * D * number(conv_->size(1)) : 0;
-    if (queries <= exact_below_) return {H * (4 * N * N * D + conv), bytes * H * N};
-    // Products with W; F, G, G V and F Z G V; A and Z G V; and Z itself.
+    if (queries <= exact_below_)
+      return H * Work{{4 * N * N * D + conv, N * N}, {10 * N * N * D + 2 * conv, N * N}, size * N};
     const double inverse = pinv_ == "iterative" ? 8 * number(iterations_) : 26;
-    return {H * (4 * m * N * D + 8 * N * m * D + 4 * m * m * D + inverse * m * m * m + conv),
-            bytes * (H * (N + 4 * m * m + 4 * m * D) +
-                     (kind_ == "mean" ? 0 : (kind_ == "kmeans" ? 2 * H : 1) * N * m))};
+    const double flops = 8 * N * m * D + inverse * m * m * m + conv;
+    const double exponentials = 2 * N * m + m * m;
+    double numbers = N + 4 * m * m + 4 * m * D;
+    if (kind_ != "mean") numbers += (kind_ == "kmeans" ? 2 : 1 / H) * N * m;
+    return H * Work{{flops, exponentials}, {2 * flops, exponentials}, size * numbers};
   }
 
  private:
-  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
-                  const nn::Pass&) override {
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+    const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
     check<ShapeError>(k.size(1) == N, "nystrom: as many queries as keys are wanted, not ", N,
                       " and ", k.size(1));
@@ -319,8 +355,8 @@ class Nystrom final : public Variant {
   int64_t landmarks_;
   std::string kind_, pinv_;
   int64_t exact_below_;
-  int64_t iterations_ = 0, kmeans_steps_ = 0;
-  double ridge_ = 0;
+  int64_t iterations_, kmeans_steps_;
+  double ridge_;
   std::optional<nn::Buffer> random_state_;  // (2) i64, the generator's
   std::optional<nn::Parameter> conv_;       // (H, conv_kernel)
   Tensor first_A_, first_Z_;                // (H, m, m)
@@ -328,25 +364,17 @@ class Nystrom final : public Variant {
 
 }  // namespace
 
-Registration nystrom_variant() {
-  return {{.summary = "softmax attention through m landmarks; exact for at most m tokens",
-           .averages = false,
-           .separate_queries = false,
-           .positional = true,
-           .causal_reason = "landmarks average future tokens",
-           .cross_lengths = false,
-           .time = "N m D + m^3",
-           .memory = "m (m + D) + N",
-           .state = "-",
-           .paper = "Xiong et al. 2021, arXiv 2102.03902"},
-          [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
-            return std::make_unique<Nystrom>(scope, config);
-          },
-          {{{"landmarks", 4}},
-           {{"landmarks", 4}, {"conv_kernel", 3}, {"pinv_iterations", 10}},
-           {{"landmarks", 4}, {"landmark_kind", "stride"}, {"pinv", "svd"}},
-           {{"landmarks", 4}, {"landmark_kind", "random"}, {"pinv", "ridge"}, {"ridge", 0.1}},
-           {{"landmarks", 4}, {"landmark_kind", "kmeans"}, {"exact_below", 0}}}};
+Spec nystrom_variant() {
+  return make_spec<NystromOptions, Nystrom>(
+      {.summary = "softmax attention through m landmarks; exact for at most m tokens",
+       .paper = "Xiong et al. 2021, arXiv 2102.03902",
+       .cases = {{{"landmarks", 4}},
+                 {{"landmarks", 4}, {"conv_kernel", 3}, {"pinv_iterations", 10}},
+                 {{"landmarks", 4}, {"landmark_kind", "stride"}, {"pinv", "svd"}},
+                 {{"landmarks", 4}, {"landmark_kind", "random"}, {"pinv", "ridge"}, {"ridge", 0.1}},
+                 {{"landmarks", 4}, {"landmark_kind", "kmeans"}, {"exact_below", 0}}},
+       .evidence = {{"limits", "m = N: softmax, by SVD and after 20 iterations; shortcuts are told",
+                     conformance::nystrom_limits}}});
 }
 
 }  // namespace longhand::attention

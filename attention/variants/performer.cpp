@@ -10,7 +10,7 @@
 //   relu, exp, gelu, square:  φ(x)_l = f(w_l·x̂) + eps, other kernels ("generalised attention")
 //
 // |q̂|²/2 is common to a query and is dropped as well. Exponentials are kept as logarithms until all
-// that cancels has cancelled (kernel_variant.cpp), so that no eps is needed, whatever the norms.
+// that cancels has cancelled (feature_attention.cpp), so that no eps is needed, whatever the norms.
 //
 // eps > 0 with an exponential estimator is what reference implementations compute, to compare with:
 // exp(t - max) + eps. The constants then cancel no more, and norms above some 2 sqrt(D) make
@@ -18,22 +18,61 @@
 #include <cmath>
 #include <limits>
 
-#include "longhand/attention/bases/dropout_option.h"
 #include "longhand/attention/bases/random_features.h"
+#include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/registry.h"
-#include "longhand/attention/variants/efficient.h"
 #include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
 
-constexpr const char* kernels[] = {"positive", "hyperbolic", "trigonometric", "trigonometric_bias",
-                                   "relu",     "exp",        "gelu",          "square"};
+struct PerformerOptions {
+  std::string kernel = "positive";
+  RandomFeatureOptions projection;
+  double eps = 0;
+  GuardOptions guard;
 
-std::string read_kernel(const Options& options) {
-  return options.get_choice("kernel", "positive", {std::begin(kernels), std::end(kernels)});
-}
+  bool estimates_positive() const { return kernel == "positive" || kernel == "hyperbolic"; }
+  bool trigonometric() const { return kernel == "trigonometric" || kernel == "trigonometric_bias"; }
+  bool has_signs() const { return trigonometric() || kernel == "gelu"; }
+  // f(W x) + eps of any f: another kernel.
+  bool generalized() const { return kernel == "relu" || kernel == "gelu" || kernel == "square"; }
+  // As reference implementations have it.
+  bool reference() const { return estimates_positive() && eps > 0; }
+
+  void describe(OptionVisitor& v) {
+    v.choice("kernel", kernel,
+             {"positive", "hyperbolic", "trigonometric", "trigonometric_bias", "relu", "exp",
+              "gelu", "square"},
+             "features: estimators of the softmax kernel, or functions of the projection");
+    projection.describe(v);
+    eps = generalized() ? 1e-3 : 0;
+    v.when(!trigonometric(), "a kernel that is not trigonometric", [&] {
+      v.number("eps", eps, {0},
+               "added to the features; above 0, positive and hyperbolic are computed as reference "
+               "implementations do",
+               "0; 1e-3 with relu, gelu and square");
+    });
+    v.when(has_signs(), "kernel = \"trigonometric\", \"trigonometric_bias\" or \"gelu\"",
+           [&] { guard.describe(v); });
+  }
+
+  Capabilities capabilities() const {
+    // Without eps nothing is left of a row where no feature is.
+    const bool may_vanish = generalized() && eps == 0;
+    return {.random = true,
+            .averages = guard.guard == "none" && !may_vanish,
+            .signed_weights = has_signs(),
+            .causal = true,
+            .decodes = !reference(),
+            .time = "N m D",
+            .memory = "N m",
+            .state = std::string("features, redraws, steps, random_state, "
+                                 "nonpositive_normalizers") +
+                     (kernel == "trigonometric_bias" ? ", phases" : "")};
+  }
+};
 
 // log(e^x + eps) for eps > 0, without an e^x that could overflow.
 Variable log_plus(const Variable& x, double eps) {
@@ -59,37 +98,24 @@ Variable so_far(const Variable& x) {
 
 class Performer final : public RandomFeatureAttention {
  public:
-  Performer(const nn::Scope& scope_, const Config& config)
-      : RandomFeatureAttention(scope_, config, read_kernel(config.options) == "trigonometric_bias"),
-        kernel_(read_kernel(config.options)) {
-    refuse_dropout(config, "performer");
-    const bool positive = kernel_ == "positive" || kernel_ == "hyperbolic";
-    trigonometric_ = kernel_ == "trigonometric" || kernel_ == "trigonometric_bias";
+  Performer(const nn::Scope& scope_, const Config& config, const PerformerOptions& options)
+      : RandomFeatureAttention(scope_, config, options.projection,
+                               options.kernel == "trigonometric_bias"),
+        kernel_(options.kernel),
+        trigonometric_(options.trigonometric()),
+        reference_(options.reference()),
+        eps_(options.eps) {
     const bool two = kernel_ == "hyperbolic" || kernel_ == "trigonometric";
     const double m = static_cast<double>(features_count());
-    if (!trigonometric_)
-      eps_ = config.options.get_double("eps", positive || kernel_ == "exp" ? 0 : 1e-3, 0);
-    reference_ = positive && eps_ > 0;
-    set_cost(two ? 2 * features_count() : features_count(),
-             m * (2 * static_cast<double>(config.head_dim) + 10));
-
-    Traits& traits = mutable_traits();
-    traits.signed_weights = trigonometric_ || kernel_ == "gelu";
+    const double exponentials = kernel_ == "relu" || kernel_ == "square" ? 0 : two ? 2 * m : m;
+    const Work::Counts token{2 * m * static_cast<double>(config.head_dim), exponentials};
+    set_work(two ? 2 * features_count() : features_count(), token, token);  // W is not trained
     if (trigonometric_)  // cos² + sin² = 1 of each w; cos² is 1/2 in the mean
-      read_guard(two ? m : m / 2);
+      set_guard(options.guard, two ? m : m / 2);
     else if (kernel_ == "gelu")
-      read_guard(m);
+      set_guard(options.guard, m);
     else
       count_nonpositive();
-    if (kernel_ == "relu" || kernel_ == "square" || kernel_ == "gelu") {
-      traits.summary = "kernel attention with features f(W x) + eps";
-      if (eps_ == 0) traits.averages = false;  // nothing is left where no feature is
-    }
-    if (kernel_ == "exp") traits.summary = "kernel attention with features exp(W x) + eps";
-    if (trigonometric_)
-      traits.summary = "kernel attention with trigonometric random features of the softmax kernel";
-    traits.decodes = !reference_;
-    if (phases().defined()) traits.state += ", phases";
   }
 
   // Of u = w_l·x̂: log φ(x) = u - |x̂|²/2, and -u - |x̂|²/2 too; that norm cancels for queries.
@@ -113,10 +139,9 @@ class Performer final : public RandomFeatureAttention {
     return eps_ > 0 ? f + eps_ : f;
   }
 
-  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
-                  const nn::Pass& pass) override {
-    return reference_ ? attend_as_references(q, k, v, mask)
-                      : RandomFeatureAttention::attend(q, k, v, mask, pass);
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
+    return reference_ ? attend_as_references(inputs.q, inputs.k, inputs.v, mask)
+                      : RandomFeatureAttention::attend(inputs, mask, pass);
   }
 
   // With u = w_l·x̂: exp(u - |x̂|²/2 - max u) + eps, the maximum over the features of each query, and
@@ -149,37 +174,51 @@ class Performer final : public RandomFeatureAttention {
   }
 
   std::string kernel_;
-  bool trigonometric_ = false, reference_ = false;
-  double eps_ = 0;
+  bool trigonometric_, reference_;
+  double eps_;
 };
 
 }  // namespace
 
-Registration performer_variant() {
-  return {{.summary = "kernel attention with positive random features of the softmax kernel",
-           .random = true,
-           .causal = true,
-           .decodes = true,
-           .time = "N m D",
-           .memory = "N m",
-           .state = "features, redraws, steps, random_state, nonpositive_normalizers",
-           .paper = "Choromanski et al. 2020, arXiv 2009.14794"},
-          [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
-            if (config.options.get_choice("projection", "random", {"random", "none"}) == "none")
-              return make_efficient_attention(scope, config);
-            return std::make_unique<Performer>(scope, config);
-          },
-          {{{"features", 20}},
-           {{"features", 20}, {"kernel", "hyperbolic"}, {"draw", "iid"}, {"heads", "per_head"}},
-           {{"features", 20}, {"kernel", "positive"}, {"draw", "givens"}, {"norm", "sqrt_d"}},
-           {{"features", 20}, {"kernel", "trigonometric"}},
-           {{"features", 20}, {"kernel", "trigonometric_bias"}},
-           {{"features", 20}, {"kernel", "relu"}},
-           {{"features", 20}, {"kernel", "exp"}},
-           {{"features", 20}, {"kernel", "gelu"}, {"redraw_interval", 1}},
-           {{"features", 20}, {"kernel", "square"}, {"redraw_interval", 0}},
-           {{"features", 20}, {"eps", 1e-4}},
-           {{"projection", "none"}}}};
+Spec performer_variant() {
+  using namespace conformance;
+  return make_spec<PerformerOptions, Performer>(
+      {.summary = "positive random features of the softmax kernel, and others",
+       .paper = "Choromanski et al. 2020, arXiv 2009.14794",
+       .cases =
+           {{{"features", 20}},
+            {{"features", 20}, {"kernel", "hyperbolic"}, {"draw", "iid"}, {"heads", "per_head"}},
+            {{"features", 20}, {"kernel", "positive"}, {"draw", "givens"}, {"norm", "sqrt_d"}},
+            {{"features", 20}, {"kernel", "trigonometric"}},
+            {{"features", 20}, {"kernel", "trigonometric_bias"}},
+            {{"features", 20}, {"kernel", "relu"}},
+            {{"features", 20}, {"kernel", "exp"}},
+            {{"features", 20}, {"kernel", "gelu"}, {"redraw_interval", 1}},
+            {{"features", 20}, {"kernel", "square"}, {"redraw_interval", 0}},
+            {{"features", 20}, {"eps", 1e-4}}},
+       .evidence =
+           {{"closed-forms",
+             "4 estimators: unbiased, and the mean squared errors of their formulas within 5 %",
+             closed_forms},
+            {"orthogonal-unbiased", "orthogonal draws are Haar: every row is unbiased",
+             orthogonal_unbiased},
+            {"givens-unbiased", "draws by rotations: every row is unbiased", givens_unbiased},
+            {"orthogonal-better",
+             "orthogonal rows err less than independent ones, within the bound", orthogonal_better},
+            {"row-distribution",
+             "rows: norms chi, entries normal, orthogonal in a block, independent between",
+             row_distribution},
+            {"redraws", "redrawn features are normal and new", redraws},
+            {"positive-rate", "the error falls with m^-0.5: positive, independent rows",
+             positive_rate},
+            {"orthogonal-rate", "the same: hyperbolic, orthogonal rows", orthogonal_rate},
+            {"softmax-of-features",
+             "softmax over features, a formula found in print, does not converge",
+             softmax_of_features},
+            {"no-collapse", "q and k up to 3 N(0, 1): finite, and not uniform attention",
+             no_collapse}},
+       .replaced = {
+           {"projection", "efficient attention is a variant of its own: type = \"efficient\""}}});
 }
 
 }  // namespace longhand::attention

@@ -7,7 +7,6 @@
 // it and on (head, i, j), so any length has the R of a longer one's corner.
 #include <limits>
 
-#include "longhand/attention/bases/dropout_option.h"
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/registry.h"
@@ -19,23 +18,41 @@ namespace {
 
 constexpr double never = -std::numeric_limits<double>::infinity();
 
+struct RandomOptions {
+  double spread = 1, dropout = 0;
+
+  void describe(OptionVisitor& v) {
+    v.number("spread", spread, {0}, "standard deviation of the scores R");
+    v.number("dropout", dropout, NumberRange::fraction(), "dropout of attention probabilities");
+  }
+  Capabilities capabilities() const {
+    return {.random = true,
+            .positional = true,
+            .causal = true,
+            .cross_lengths = false,
+            .time = "N^2 D",
+            .memory = "N^2",
+            .state = "random_state"};
+  }
+};
+
 class Random final : public Variant {
  public:
-  Random(const nn::Scope& scope_, const Config& config)
+  Random(const nn::Scope& scope_, const Config& config, const RandomOptions& options)
       : Variant(scope_, config),
-        dropout_(read_dropout(config)),
-        spread_(config.options.get_double("spread", 1, 0)),
+        dropout_(options.dropout),
+        spread_(options.spread),
         random_state_(scope("random_state"), state_tensor(init_random().fork("scores"))) {}
 
-  Cost cost(int64_t queries, int64_t keys) const override {
+  Work work(int64_t queries, int64_t keys) const override {
     const double pairs = static_cast<double>(config().heads * queries * keys);
-    return {2 * pairs * static_cast<double>(config().head_dim),
-            3 * pairs * static_cast<double>(size_of(parameter_dtype()))};
+    const double flops = 2 * pairs * static_cast<double>(config().head_dim);
+    return {{flops, pairs}, {flops}, 3 * pairs * static_cast<double>(size_of(parameter_dtype()))};
   }
 
  private:
-  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
-                  const nn::Pass& pass) override {
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
+    const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2);
     check<ShapeError>(k.size(1) == N, "random: as many queries as keys are wanted, not ", N,
                       " and ", k.size(1));
@@ -81,20 +98,11 @@ class Random final : public Variant {
 
 }  // namespace
 
-Registration random_variant() {
-  return {{.summary = "fixed random weights of positions, a control",
-           .random = true,
-           .positional = true,
-           .causal = true,
-           .cross_lengths = false,
-           .time = "N^2 D",
-           .memory = "N^2",
-           .state = "random_state",
-           .paper = "Tay et al. 2020, arXiv 2005.00743"},
-          [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
-            return std::make_unique<Random>(scope, config);
-          },
-          {{}, {{"spread", 3.0}, {"dropout", 0.3}}}};
+Spec random_variant() {
+  return make_spec<RandomOptions, Random>(
+      {.summary = "fixed random weights of positions, a control",
+       .paper = "Tay et al. 2020, arXiv 2005.00743",
+       .cases = {{}, {{"spread", 3.0}, {"dropout", 0.3}}}});
 }
 
 }  // namespace longhand::attention

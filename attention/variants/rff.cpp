@@ -13,8 +13,8 @@
 // counted, and a guard can be chosen.
 #include <cmath>
 
-#include "longhand/attention/bases/dropout_option.h"
 #include "longhand/attention/bases/random_features.h"
+#include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
@@ -22,32 +22,57 @@
 namespace longhand::attention {
 namespace {
 
-bool read_bias(const Options& options) {
-  return options.get_choice("waves", "sin_cos", {"sin_cos", "cos_bias"}) == "cos_bias";
-}
+struct RffOptions {
+  std::string kernel = "softmax", waves = "sin_cos";
+  RandomFeatureOptions projection;
+  double sigma = 1;
+  GuardOptions guard;
+
+  bool has_phases() const { return waves == "cos_bias"; }
+
+  void describe(OptionVisitor& v) {
+    v.choice("kernel", kernel, {"softmax", "gaussian", "rfa"},
+             "what the features estimate: the softmax kernel, a Gaussian one, or one of unit "
+             "vectors with trained frequencies");
+    v.when(kernel == "gaussian", "kernel = \"gaussian\"", [&] {
+      v.number("sigma", sigma, {1e-6, 1e6}, "width of the Gaussian, of x / D^(1/4)");
+    });
+    v.choice("waves", waves, {"sin_cos", "cos_bias"},
+             "sines and cosines, or cosines with a random phase");
+    projection.describe(v);
+    guard.describe(v);
+  }
+
+  Capabilities capabilities() const {
+    return {.random = true,
+            .averages = guard.guard == "none",
+            .signed_weights = true,
+            .causal = true,
+            .decodes = true,
+            .time = "N m D",
+            .memory = "N m",
+            .state = std::string("features, redraws, steps, random_state, "
+                                 "nonpositive_normalizers") +
+                     (has_phases() ? ", phases" : "")};
+  }
+};
 
 class Rff final : public RandomFeatureAttention {
  public:
-  Rff(const nn::Scope& scope_, const Config& config)
-      : RandomFeatureAttention(scope_, config, read_bias(config.options)),
-        kernel_(config.options.get_choice("kernel", "softmax", {"softmax", "gaussian", "rfa"})) {
-    refuse_dropout(config, "rff");
+  Rff(const nn::Scope& scope_, const Config& config, const RffOptions& options)
+      : RandomFeatureAttention(scope_, config, options.projection, options.has_phases()),
+        kernel_(options.kernel) {
     const double D = static_cast<double>(config.head_dim);
     scale_ = kernel_ == "rfa" ? 1 : std::pow(D, -0.25);
-    if (kernel_ == "gaussian") scale_ /= config.options.get_double("sigma", 1, 1e-6, 1e6);
+    if (kernel_ == "gaussian") scale_ /= options.sigma;
     if (kernel_ == "rfa")
       sigma_.emplace(scope("sigma"), Shape{config.heads, config.head_dim}, nn::init::ones());
-    const bool biased = read_bias(config.options);
+    const int64_t waves_of_row = options.has_phases() ? 1 : 2;
     const double m = static_cast<double>(features_count());
-    set_cost(biased ? features_count() : 2 * features_count(), m * (2 * D + 20));
-    read_guard(biased ? m / 2 : m);  // cos² + sin² = 1 of each w; cos² is 1/2 in the mean
-
-    Traits& traits = mutable_traits();
-    if (kernel_ == "gaussian")
-      traits.summary = "kernel attention with random Fourier features of a Gaussian kernel";
-    if (kernel_ == "rfa")
-      traits.summary = "random feature attention: unit queries and keys, trained bandwidths";
-    if (biased) traits.state += ", phases";
+    const Work::Counts token{2 * m * D, static_cast<double>(waves_of_row) * m};
+    set_work(waves_of_row * features_count(), token, token);
+    // cos² + sin² = 1 of each w; cos² is 1/2 in the mean
+    set_guard(options.guard, options.has_phases() ? m / 2 : m);
   }
 
   Features features(const Variable& q, const Variable& k, int64_t) const override {
@@ -72,23 +97,22 @@ class Rff final : public RandomFeatureAttention {
 
 }  // namespace
 
-Registration rff_variant() {
-  return {{.summary = "kernel attention with sines and cosines of random projections",
-           .random = true,
-           .signed_weights = true,
-           .causal = true,
-           .decodes = true,
-           .time = "N m D",
-           .memory = "N m",
-           .state = "features, redraws, steps, random_state, nonpositive_normalizers",
-           .paper = "Rahimi & Recht 2007; Peng et al. 2021, arXiv 2103.02143"},
-          [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
-            return std::make_unique<Rff>(scope, config);
-          },
-          {{{"features", 20}},
-           {{"features", 20}, {"kernel", "gaussian"}, {"sigma", 1.5}, {"guard", "add"}},
-           {{"features", 20}, {"kernel", "rfa"}, {"guard", "clamp"}, {"heads", "per_head"}},
-           {{"features", 20}, {"kernel", "gaussian"}, {"waves", "cos_bias"}, {"draw", "iid"}}}};
+Spec rff_variant() {
+  return make_spec<RffOptions, Rff>(
+      {.summary = "sines and cosines of random projections",
+       .paper = "Rahimi & Recht 2007; Peng et al. 2021, arXiv 2103.02143",
+       .cases =
+           {{{"features", 20}},
+            {{"features", 20}, {"kernel", "gaussian"}, {"sigma", 1.5}, {"guard", "add"}},
+            {{"features", 20}, {"kernel", "rfa"}, {"guard", "clamp"}, {"heads", "per_head"}},
+            {{"features", 20}, {"kernel", "gaussian"}, {"waves", "cos_bias"}, {"draw", "iid"}}},
+       .evidence = {
+           {"gaussian-kernel", "W = 0 is uniform attention; many features are the Gaussian kernel",
+            conformance::rff_limits},
+           {"trigonometric-rate", "the error falls with m^-0.5", conformance::trigonometric_rate},
+           {"phase-rate", "the same: cosines with a phase", conformance::phase_rate},
+           {"trigonometric-large", "the error falls at larger norms too",
+            conformance::trigonometric_large}}});
 }
 
 }  // namespace longhand::attention

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
@@ -17,42 +17,68 @@
 namespace longhand::attention {
 namespace {
 
+struct SoftmaxOptions {
+  std::string impl = "tiled", bias = "none";
+  double scale = 0, dropout = 0;
+  int64_t window = 0;
+
+  void describe(OptionVisitor& v) {
+    v.choice("impl", impl, {"tiled", "naive"},
+             "tile by tile in memory O(N), or with the N x M probabilities");
+    v.number("scale", scale, {0}, "factor of the scores; 0: 1/sqrt(D)");
+    v.integer("window", window, {0},
+              "with w > 0, queries attend to keys with |i - j| < w; 0: to all");
+    v.choice("bias", bias, {"none", "alibi"},
+             "alibi: -2^(-8 (h + 1) / H) |i - j| is added to the scores of head h");
+    v.number("dropout", dropout, NumberRange::fraction(), "dropout of attention probabilities");
+  }
+
+  Capabilities capabilities() const {
+    const bool positional = window > 0 || bias == "alibi";
+    return {.exact = scale == 0 && !positional,
+            .positional = positional,
+            .any_mask = true,
+            .causal = true,
+            .decodes = true,
+            .cross_lengths = !positional,
+            .time = "N M D",
+            .memory = impl == "tiled" ? "N" : "N M"};
+  }
+};
+
 class Softmax final : public Variant {
  public:
-  Softmax(const nn::Scope& scope_, const Config& config)
+  Softmax(const nn::Scope& scope_, const Config& config, const SoftmaxOptions& options)
       : Variant(scope_, config),
-        tiled_(config.options.get_choice("impl", "tiled", {"tiled", "naive"}) == "tiled"),
-        scale_(config.options.get_double("scale", 0, 0)),
-        window_(config.options.get_int("window", 0, 0)),
-        dropout_(read_dropout(config)) {
-    if (config.options.get_choice("bias", "none", {"none", "alibi"}) == "alibi")
+        tiled_(options.impl == "tiled"),
+        scale_(options.scale != 0 ? options.scale
+                                  : 1 / std::sqrt(static_cast<double>(config.head_dim))),
+        window_(options.window),
+        dropout_(options.dropout) {
+    if (options.bias == "alibi")
       for (int64_t h = 0; h < config.heads; ++h)
         slopes_.push_back(
             std::exp2(-8 * static_cast<double>(h + 1) / static_cast<double>(config.heads)));
-    if (scale_ != 0) mutable_traits().exact = false;
-    if (window_ || !slopes_.empty()) {
-      mutable_traits().exact = false;
-      mutable_traits().positional = true;
-      mutable_traits().cross_lengths = false;
-    }
-    if (!tiled_) mutable_traits().memory = std::string("N M");
-    if (scale_ == 0) scale_ = 1 / std::sqrt(static_cast<double>(config.head_dim));
   }
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return make_cache_decoder(batch, config(),
                               {.scale = scale_, .window = window_, .slopes = slopes_});
   }
+  int64_t state_bytes(int64_t tokens) const override {
+    return decodes() ? cache_bytes(config(), parameter_dtype(), tokens) : 0;
+  }
 
-  Cost cost(int64_t queries, int64_t keys) const override {
-    const double heads = static_cast<double>(config().heads), N = static_cast<double>(queries),
-                 M = static_cast<double>(keys);
+  // Q Kᵀ and P V; for gradients dV, dP, dQ and dK and, tile by tile, Q Kᵀ and the exponentials
+  // again, which takes less than keeping them.
+  Work work(int64_t queries, int64_t keys) const override {
+    const double H = static_cast<double>(config().heads), N = static_cast<double>(queries),
+                 M = static_cast<double>(keys), D = static_cast<double>(config().head_dim);
+    if (!tiled_) return H * Work{{4 * N * M * D, N * M}, {8 * N * M * D}, 8 * N * M};
     double seen = M;  // keys of a query, on average
     if (window_) seen = std::min(seen, 2 * static_cast<double>(window_) - 1);
     if (config().causal) seen /= 2;
-    if (!tiled_)
-      return {4 * heads * N * M * static_cast<double>(config().head_dim), 2 * 4 * heads * N * M};
-    return {4 * heads * N * seen * static_cast<double>(config().head_dim), 4 * heads * N};
+    return H * Work{{4 * N * seen * D, N * seen}, {10 * N * seen * D, N * seen}, 4 * N};
   }
 
  protected:
@@ -61,10 +87,10 @@ class Softmax final : public Variant {
   }
 
  private:
-  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
-                  const nn::Pass& pass) override {
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
+    const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t N = q.size(1), M = k.size(1);
-    check<ShapeError>(N == M || traits().cross_lengths,
+    check<ShapeError>(N == M || capabilities().cross_lengths,
                       "softmax: a window or ALiBi compares positions, but there are ", N,
                       " queries and ", M, " keys");
     const double p = pass.training ? dropout_ : 0;
@@ -130,23 +156,16 @@ class Softmax final : public Variant {
 
 }  // namespace
 
-Registration softmax_variant() {
-  return {{.summary = "softmax(Q K^T / sqrt(D)) V",
-           .exact = true,
-           .any_mask = true,
-           .causal = true,
-           .decodes = true,
-           .time = "N M D",
-           .memory = "N",
-           .state = "-",
-           .paper = "Vaswani et al. 2017, arXiv 1706.03762"},
-          [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
-            return std::make_unique<Softmax>(scope, config);
-          },
-          {{},
-           {{"impl", "naive"}, {"dropout", 0.3}},
-           {{"window", 5}, {"bias", "alibi"}, {"scale", 0.3}, {"dropout", 0.3}},
-           {{"impl", "naive"}, {"window", 5}, {"bias", "alibi"}, {"scale", 0.3}}}};
+Spec softmax_variant() {
+  return make_spec<SoftmaxOptions, Softmax>(
+      {.summary = "softmax(Q K^T / sqrt(D)) V",
+       .paper = "Vaswani et al. 2017, arXiv 1706.03762",
+       .cases = {{},
+                 {{"impl", "naive"}, {"dropout", 0.3}},
+                 {{"window", 5}, {"bias", "alibi"}, {"scale", 0.3}, {"dropout", 0.3}},
+                 {{"impl", "naive"}, {"window", 5}, {"bias", "alibi"}, {"scale", 0.3}}},
+       .evidence = {{"tiled", "tile by tile and as written, the results and gradients are the same",
+                     conformance::softmax_tiled}}});
 }
 
 }  // namespace longhand::attention

@@ -21,7 +21,7 @@
 #include <limits>
 #include <vector>
 
-#include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -137,24 +137,45 @@ Variable truncated(const Variable& P, const std::vector<int32_t>& lengths, const
                 });
 }
 
+struct SvdOptions {
+  int64_t rank = 16;
+  double energy = 0;
+  std::string energy_of = "squares", gradient = "projector";
+  bool renormalize = false;
+
+  void describe(OptionVisitor& v) {
+    v.number("energy", energy, {0, 1},
+             "as many singular values stay as have that fraction of the sum; 0: `rank` of them");
+    v.when(energy == 0, "energy = 0",
+           [&] { v.integer("rank", rank, {1}, "number of singular values that stay"); });
+    v.when(energy > 0, "energy above 0", [&] {
+      v.choice("energy_of", energy_of, {"squares", "values"},
+               "the sum is of squares of the singular values, or of themselves");
+    });
+    v.boolean("renormalize", renormalize, "whether rows are divided by their sums");
+    v.choice("gradient", gradient, {"projector", "exact"},
+             "with the singular vectors held constant, or of the truncation itself");
+  }
+
+  Capabilities capabilities() const {
+    return {.averages = renormalize,
+            .separate_queries = false,
+            .any_mask = true,
+            .causal_reason = "what is left of a triangular matrix at rank r is dense",
+            .time = "N^3",
+            .memory = "N M"};
+  }
+};
+
 class SvdAttention final : public Variant {
  public:
-  SvdAttention(const nn::Scope& scope_, const Config& config)
-      : Variant(scope_, config), renormalize_(config.options.get_bool("renormalize", false)) {
-    refuse_dropout(config, "svd");
-    const Options& options = config.options;
-    rule_.energy = options.get_double("energy", 0, 0, 1);
-    options.require(rule_.energy == 0 || !options.has("rank"), "energy",
-                    "energy and rank both say how many singular values stay");
-    if (rule_.energy > 0)
-      rule_.squares =
-          options.get_choice("energy_of", "squares", {"squares", "values"}) == "squares";
-    else
-      rule_.rank = options.get_int("rank", 16, 1);
-    rule_.projector =
-        options.get_choice("gradient", "projector", {"projector", "exact"}) == "projector";
-    mutable_traits().averages = renormalize_;
-  }
+  SvdAttention(const nn::Scope& scope_, const Config& config, const SvdOptions& options)
+      : Variant(scope_, config),
+        renormalize_(options.renormalize),
+        rule_{.rank = options.energy > 0 ? 0 : options.rank,
+              .energy = options.energy,
+              .squares = options.energy_of == "squares",
+              .projector = options.gradient == "projector"} {}
 
   std::string algorithm(int64_t tokens) const override {
     if (rule_.energy > 0 || tokens > rule_.rank) return {};
@@ -164,19 +185,21 @@ class SvdAttention final : public Variant {
     if (rule_.energy > 0 || rule_.rank >= tokens) return {};
     return rule_.rank;
   }
-  Cost cost(int64_t queries, int64_t keys) const override {
+  Work work(int64_t queries, int64_t keys) const override {
     const auto N = static_cast<double>(queries), M = static_cast<double>(keys),
                H = static_cast<double>(config().heads), D = static_cast<double>(config().head_dim);
     const double least = std::min(N, M), most = std::max(N, M);
     // A decomposition takes about 6 m n² + 20 n³ for m >= n (Golub & Van Loan); it is done in f64.
-    return {
-        H * (4 * N * M * D + 6 * most * least * least + 20 * least * least * least),
-        H * (3 * N * M * static_cast<double>(size_of(parameter_dtype())) + (N + M) * least * 8)};
+    const double svd = 6 * most * least * least + 20 * least * least * least;
+    return H *
+           Work{{4 * N * M * D + svd, N * M},
+                {8 * N * M * D + 4 * most * least * least},
+                3 * N * M * static_cast<double>(size_of(parameter_dtype())) + (N + M) * least * 8};
   }
 
  private:
-  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
-                  const nn::Pass&) override {
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+    const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t M = k.size(1);
     const double tau = 1 / std::sqrt(static_cast<double>(q.size(3)));
     Variable scores = matmul(transpose(q, 1, 2), permute(k, {0, 2, 3, 1}), tau);
@@ -237,28 +260,22 @@ class SvdAttention final : public Variant {
   }
 
   bool renormalize_;
-  Rule rule_{.rank = 0, .energy = 0, .squares = true, .projector = true};
+  Rule rule_;
   double rank_ = 0, energy_ = 0;
 };
 
 }  // namespace
 
-Registration svd_variant() {
-  return {{.summary = "softmax attention cut to the nearest matrix of rank r: an oracle",
-           .averages = false,
-           .separate_queries = false,
-           .any_mask = true,
-           .causal_reason = "what is left of a triangular matrix at rank r is dense",
-           .time = "N^3",
-           .memory = "N M",
-           .state = "-",
-           .paper = "Eckart & Young 1936"},
-          [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
-            return std::make_unique<SvdAttention>(scope, config);
-          },
-          {{{"rank", 2}, {"gradient", "exact"}},
-           {{"energy", 0.9}, {"energy_of", "values"}, {"gradient", "exact"}},
-           {{"rank", 3}, {"renormalize", true}, {"gradient", "exact"}}}};
+Spec svd_variant() {
+  return make_spec<SvdOptions, SvdAttention>(
+      {.summary = "softmax attention cut to the nearest matrix of rank r: an oracle",
+       .paper = "Eckart & Young 1936",
+       .cases = {{{"rank", 2}, {"gradient", "exact"}},
+                 {{"energy", 0.9}, {"energy_of", "values"}, {"gradient", "exact"}},
+                 {{"rank", 3}, {"renormalize", true}, {"gradient", "exact"}}},
+       .evidence = {{"eckart-young",
+                     "r = N: softmax; the error is that of the singular values left out",
+                     conformance::svd_limits}}});
 }
 
 }  // namespace longhand::attention

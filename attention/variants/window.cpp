@@ -11,7 +11,7 @@
 #include <cmath>
 #include <limits>
 
-#include "longhand/attention/bases/dropout_option.h"
+#include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 
@@ -98,7 +98,8 @@ class WindowDecoder final : public Decoder {
                             dtype)),
         values_(keys_.clone()) {}
 
-  Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) override {
+  Tensor step(const Token& token) override {
+    const Tensor &q = token.q, &k = token.k, &v = token.v;
     check<ShapeError>(next_ < max_length_, "window: a decoder of at most ", max_length_, " tokens");
     check<ShapeError>(q.size(0) == keys_.size(0) && q.size(1) % keys_.size(1) == 0,
                       "window: queries ", q.shape(), " for keys ", keys_.shape());
@@ -148,13 +149,33 @@ class WindowDecoder final : public Decoder {
   int64_t next_ = 0;
 };
 
+struct WindowOptions {
+  int64_t window = 64, global_tokens = 0;
+  double dropout = 0;
+
+  void describe(OptionVisitor& v) {
+    v.integer("window", window, {0}, "largest distance w between a query and its keys");
+    v.integer("global_tokens", global_tokens, {0},
+              "the first g tokens attend to all and are attended to by all");
+    v.number("dropout", dropout, NumberRange::fraction(), "dropout of attention probabilities");
+  }
+  Capabilities capabilities() const {
+    return {.positional = true,
+            .causal = true,
+            .decodes = true,
+            .cross_lengths = false,
+            .time = "N w D",
+            .memory = "N w"};
+  }
+};
+
 class Window final : public Variant {
  public:
-  Window(const nn::Scope& scope_, const Config& config)
+  Window(const nn::Scope& scope_, const Config& config, const WindowOptions& options)
       : Variant(scope_, config),
-        dropout_(read_dropout(config)),
-        window_(config.options.get_int("window", 64, 0)),
-        globals_(config.options.get_int("global_tokens", 0, 0)) {}
+        dropout_(options.dropout),
+        window_(options.window),
+        globals_(options.global_tokens) {}
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return std::make_unique<WindowDecoder>(config(), parameter_dtype(), batch, window_, globals_);
@@ -163,22 +184,29 @@ class Window final : public Variant {
     if (tokens - 1 > window_ && tokens > globals_) return {};
     return concat_message("softmax: ", tokens, " tokens all see each other");
   }
-  Cost cost(int64_t queries, int64_t) const override {
+  // Of the scores inside the window alone, those of whole blocks are more.
+  Work work(int64_t queries, int64_t) const override {
     const Blocks blocks = cut(queries);
-    const double H = static_cast<double>(config().heads),
-                 D = static_cast<double>(config().head_dim);
-    const auto banded = static_cast<double>(blocks.count * blocks.C * blocks.keys());
-    const auto global = static_cast<double>(blocks.g * queries);
-    const auto slabs = static_cast<double>(blocks.count * blocks.keys()) * D;
-    return {4 * H * D * (banded + global),
-            H * (2 * banded + 2 * slabs) * static_cast<double>(size_of(parameter_dtype()))};
+    const auto number = [](int64_t n) { return static_cast<double>(n); };
+    const double H = number(config().heads), D = number(config().head_dim), N = number(queries),
+                 w = number(blocks.w), g = number(blocks.g);
+    // Keys within the window of all queries, and pairs of one global token that are outside of it.
+    const double banded = N * (w + 1) - w * (w + 1) / 2;
+    const double half =
+        std::min(banded + g * std::max(0.0, N - w - 1 - (g - 1) / 2), N * (N + 1) / 2);
+    const double scores = config().causal ? half : 2 * half - N;
+    const auto kept = number(blocks.count * blocks.C * blocks.keys()),
+               slabs = number(blocks.count * blocks.keys()) * D;
+    return H * Work{{4 * D * scores, scores},
+                    {8 * D * scores},
+                    (2 * kept + 2 * slabs) * number(size_of(parameter_dtype()))};
   }
 
  private:
   Blocks cut(int64_t tokens) const { return {tokens, window_, globals_, config().causal}; }
 
-  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
-                  const nn::Pass& pass) override {
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
+    const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
     check<ShapeError>(k.size(1) == N, "window: as many queries as keys are wanted, not ", N,
                       " and ", k.size(1));
@@ -221,21 +249,15 @@ class Window final : public Variant {
 
 }  // namespace
 
-Registration window_variant() {
-  return {
+Spec window_variant() {
+  return make_spec<WindowOptions, Window>(
       {.summary = "softmax attention to the tokens at most w away, and to global ones",
-       .positional = true,
-       .causal = true,
-       .decodes = true,
-       .cross_lengths = false,
-       .time = "N w D",
-       .memory = "N w",
-       .state = "-",
-       .paper = "Beltagy et al. 2020, arXiv 2004.05150"},
-      [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
-        return std::make_unique<Window>(scope, config);
-      },
-      {{{"window", 3}}, {{"window", 3}, {"global_tokens", 2}, {"dropout", 0.3}}, {{"window", 0}}}};
+       .paper = "Beltagy et al. 2020, arXiv 2004.05150",
+       .cases = {{{"window", 3}},
+                 {{"window", 3}, {"global_tokens", 2}, {"dropout", 0.3}},
+                 {{"window", 0}}},
+       .evidence = {{"limits", "a window of N, or N global tokens: softmax; of 0: none",
+                     conformance::window_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "longhand/attention/conformance/tools.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/gradcheck.h"
 #include "longhand/autograd/ops.h"
@@ -17,6 +18,15 @@
 namespace longhand::test {
 
 using attention::Mask;
+using attention::conformance::all_finite;
+using attention::conformance::all_zero;
+using attention::conformance::distance;
+using attention::conformance::lengths;
+using attention::conformance::Made;
+using attention::conformance::normal;
+using attention::conformance::one;
+using attention::conformance::Outcome;
+using attention::conformance::with_padding;
 
 /// The variants of the library, before any test adds one of its own.
 inline const std::vector<std::string> library = attention::names();
@@ -24,16 +34,9 @@ inline const std::vector<std::string> library = attention::names();
 /// Options that make a variant small; others keep their defaults.
 inline Options small_options(const std::string& name) {
   Options options("attention");
-  for (const auto& [key, value] : attention::checked_options(name).front()) options.set(key, value);
+  for (const auto& [key, value] : attention::spec(name).cases.front()) options.set(key, value);
   return options;
 }
-
-struct Made {
-  int64_t heads = 2, dim = 4, max_length = 16, kv_heads = 0;
-  bool causal = false;
-  DType dtype = DType::f64;
-  uint64_t seed = 7;
-};
 
 inline std::unique_ptr<attention::Variant> make_variant(const std::string& name, const Made& made,
                                                         const Options& options) {
@@ -51,75 +54,15 @@ inline std::unique_ptr<attention::Variant> make_variant(const std::string& name,
   return make_variant(name, made, small_options(name));
 }
 
-/// Small enough that the denominators of trigonometric features stay away from 0.
-inline Tensor normal(const Shape& shape, uint64_t seed, DType dtype = DType::f64,
-                     double std = 0.7) {
-  Tensor t = Tensor::empty(shape, dtype);
-  fill_normal(t, Generator(seed), 0, std);
-  return t;
-}
-
-inline Mask lengths(const std::vector<int32_t>& values) {
-  return {Tensor::from(values, {static_cast<int64_t>(values.size())})};
-}
-
-/// The result and all gradients of a variant; zeros for what the result does not depend on.
-struct Outcome {
-  Tensor out, dq, dk, dv;
-  std::map<std::string, Tensor> parameters;  // gradients
-};
-
 inline Outcome run_variant(attention::Variant& variant, const Tensor& q, const Tensor& k,
                            const Tensor& v, const Mask& mask, const Tensor& cotangent,
                            const nn::Pass& pass = {}) {
-  variant.zero_grad();
-  const Variable vq(q, true), vk(k, true), vv(v, true);
-  const Variable out = variant.forward(vq, vk, vv, mask, pass);
-  backward(out, cotangent);
-  const auto gradient = [](const Variable& x) {
-    return x.grad() ? x.grad() : Tensor::zeros(x.shape(), x.dtype());
-  };
-  Outcome o{out.value(), gradient(vq), gradient(vk), gradient(vv), {}};
-  for (auto& [name, parameter] : variant.named_parameters())
-    if (parameter.grad().defined()) o.parameters[name] = parameter.grad().clone();
-  return o;
+  return attention::conformance::run(variant, q, k, v, mask, cotangent, pass);
 }
 
 /// max |a - b| <= tolerance (1 + max |b|); NaN fails.
 inline bool near(const Tensor& a, const Tensor& b, double tolerance) {
-  if (!(a.shape() == b.shape())) return false;
-  const auto x = a.to_vector<double>(), y = b.to_vector<double>();
-  double scale = 1;
-  for (const double value : y) scale = std::max(scale, std::abs(value));
-  for (size_t i = 0; i < x.size(); ++i)
-    if (!(std::abs(x[i] - y[i]) <= tolerance * scale)) return false;
-  return true;
-}
-
-/// Every element is 0 (or -0), and there is none that is not.
-inline bool all_zero(const Tensor& t) {
-  for (const double x : t.to_vector<double>())
-    if (!(x == 0)) return false;
-  return true;
-}
-inline bool all_finite(const Tensor& t) {
-  for (const double x : t.to_vector<double>())
-    if (!std::isfinite(x)) return false;
-  return true;
-}
-
-/// A copy of x (B, N, …) where the tokens from lengths[b] on hold `value`.
-inline Tensor with_padding(const Tensor& x, const Mask& mask, double value) {
-  Tensor out = x.contiguous().clone();
-  const auto n = mask.lengths.to_vector<int32_t>();
-  for (int64_t b = 0; b < x.size(0); ++b)
-    if (n[b] < x.size(1)) out.slice(0, b, b + 1).slice(1, n[b], x.size(1)).fill(value);
-  return out;
-}
-
-/// The real tokens of one sequence, as a batch of one.
-inline Tensor one(const Tensor& x, int64_t b, int64_t length) {
-  return x.slice(0, b, b + 1).slice(1, 0, length);
+  return distance(a, b) <= tolerance;
 }
 
 /// Gradients of every parameter of a module by central differences of <cotangent, f()>.

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "longhand/attention/conformance/conformance.h"
+#include "longhand/attention/model/transformer.h"
 #include "tests/attention/attention_check.h"
 
 using namespace longhand;
@@ -10,31 +11,33 @@ using namespace longhand::test;
 
 namespace {
 
+using Attend = Variable (*)(const Variable& q, const Variable& k, const Variable& v,
+                            const Mask& mask);
+
+template <bool causal>
+struct BrokenOptions {
+  void describe(OptionVisitor&) {}
+  Capabilities capabilities() const { return {.causal = causal, .causal_reason = "it is broken"}; }
+};
+
 // What a broken variant does, for one token of q, k, v at a time: out(b, i) from all tokens.
+template <Attend f, bool causal>
 struct Broken final : Variant {
-  using Attend = Variable (*)(const Variable& q, const Variable& k, const Variable& v,
-                              const Mask& mask);
-  Broken(const nn::Scope& scope_, const Config& config, Attend f)
-      : Variant(scope_, config), f_(f) {}
+  Broken(const nn::Scope& scope_, const Config& config, const BrokenOptions<causal>&)
+      : Variant(scope_, config) {}
+  Work work(int64_t, int64_t) const override { return {}; }
 
  private:
-  Variable attend(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
-                  const nn::Pass&) override {
-    return f_(q, k, v, mask);
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+    return f(inputs.q, inputs.k, inputs.v, mask);
   }
-  Attend f_;
 };
 
 // The checks that fail for a variant computing f.
-template <Broken::Attend f>
-std::set<std::string> failing(const std::string& name, bool causal = false) {
-  Traits traits;
-  traits.summary = "broken";
-  traits.causal = causal;
-  traits.causal_reason = "it is broken";
-  add(name, {traits, [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
-               return std::make_unique<Broken>(scope, config, f);
-             }});
+template <Attend f, bool causal = false>
+std::set<std::string> failing(const std::string& name) {
+  add(name,
+      make_spec<BrokenOptions<causal>, Broken<f, causal>>({.summary = "broken", .paper = "-"}));
   std::set<std::string> out;
   for (const CheckResult& result : check_invariants(name, {}))
     if (!result.passed()) out.insert(result.check);
@@ -67,9 +70,114 @@ TEST_CASE("variants: the conformance suite holds") {
 TEST_CASE("conformance: broken variants are caught, by the checks that are about it") {
   CHECK(failing<average>("test: average") ==
         std::set<std::string>{"cross-lengths", "padding", "values"});
-  CHECK(failing<average>("test: causal average", true).count("causality"));
+  CHECK(failing<average, true>("test: causal average").count("causality"));
   CHECK(failing<by_batch>("test: by batch").count("batch"));
   CHECK(failing<not_a_number>("test: NaN").count("nothing-to-attend"));
+}
+
+TEST_CASE("conformance: decoding that is declared and not there is told") {
+  struct NoOptions {
+    void describe(OptionVisitor&) {}
+    Capabilities capabilities() const { return {.causal = true, .decodes = true}; }
+  };
+  struct Undecided final : Variant {
+    Undecided(const nn::Scope& scope_, const Config& config, const NoOptions&)
+        : Variant(scope_, config) {}
+    Work work(int64_t, int64_t) const override { return {}; }
+
+   private:
+    Variable attend(const Inputs& inputs, const Mask&, const nn::Pass&) override {
+      return inputs.v;
+    }
+  };
+  add("test: undecided", make_spec<NoOptions, Undecided>({.summary = "undecided", .paper = "-"}));
+  const auto variant = make_variant("test: undecided", {.causal = true});
+  CHECK_THROWS_WITH(variant->decoder(1),
+                    "test: undecided: declares \"decodes\" but does not override make_decoder()");
+}
+
+namespace {
+
+struct GatedOptions {
+  void describe(OptionVisitor&) {}
+  Capabilities capabilities() const {
+    return {.averages = false,
+            .positional = true,
+            .causal = true,
+            .causal_only = true,
+            .decodes = true,
+            .uses_x = true};
+  }
+};
+
+// out_i = sigmoid(x_i Wᵀ) q_i ∘ sum_(j<=i) k_j ∘ v_j, with a gate of each head.
+class Gated final : public Variant {
+ public:
+  Gated(const nn::Scope& scope_, const Config& config, const GatedOptions&)
+      : Variant(scope_, config),
+        gate_(scope("gate"), config.heads * config.head_dim, config.heads) {}
+  Work work(int64_t, int64_t) const override { return {}; }
+
+  std::unique_ptr<Decoder> make_decoder(int64_t) const override {
+    struct Sum final : Decoder {
+      explicit Sum(const Gated& variant) : of(variant) {}
+      Tensor step(const Token& t) override {
+        const Variable added = Variable(t.k) * Variable(t.v);
+        sum = (sum ? Variable(sum) + added : added).value();
+        return of
+            .gated(Variable(t.x.unsqueeze(1)),
+                   Variable(t.q.unsqueeze(1)) * Variable(sum.unsqueeze(1)))
+            .value()
+            .squeeze(1);
+      }
+      int64_t bytes() const override { return sum.numel() * 8; }
+      const Gated& of;
+      Tensor sum;
+    };
+    return std::make_unique<Sum>(*this);
+  }
+
+ private:
+  Variable gated(const Variable& x, const Variable& y) const {
+    return y * unsqueeze(sigmoid(gate_.forward(x)), 3);
+  }
+  Variable attend(const Inputs& in, const Mask&, const nn::Pass&) override {
+    return gated(in.x, in.q * cumsum(in.k * in.v, 1));
+  }
+
+  nn::Linear gate_;
+};
+
+}  // namespace
+
+TEST_CASE("variants: a gate reads the tokens that q, k and v were projected from") {
+  static const bool added =
+      (add("test: gated", make_spec<GatedOptions, Gated>({.summary = "gated", .paper = "-"})),
+       true);
+  REQUIRE(added);
+  for (const CheckResult& result : check_invariants("test: gated", {})) {
+    INFO(result.variant << " / " << result.check);
+    CHECK(result.failures == std::vector<std::string>{});
+  }
+  CHECK_THROWS_WITH(make_variant("test: gated"), Catch::Contains("causal only"));
+  const auto alone = make_variant("test: gated", {.causal = true});
+  const Variable q(normal({1, 3, 2, 4}, 1));
+  CHECK_THROWS_WITH(alone->forward(q, q, q, {}, {}),
+                    Catch::Contains("reads the tokens x") && Catch::Contains("none"));
+  // In a model, x has been through the norm, where there is one before attention.
+  const std::string norm = GENERATE(as<std::string>(), "pre", "post");
+  TransformerConfig config{.vocabulary = 7, .classes = 7, .per_token = true, .max_length = 9};
+  config.d_model = 8;
+  config.causal = true;
+  config.norm = norm;
+  config.attention = "test: gated";
+  Transformer model(nn::root(DType::f64, 3), config);
+  const Tensor tokens = Tensor::from<int32_t>({1, 2, 3, 4, 5, 6, 0, 1, 2}, {1, 9});
+  check_parameters(model, [&] { return model.forward(tokens, {}, {}); });
+  const Tensor whole = model.forward(tokens, {}, {}).value();
+  TransformerDecoder decoder(model, 1);
+  for (int64_t i = 0; i < 9; ++i)
+    CHECK(near(decoder.step(tokens.select(1, i).contiguous()), whole.select(1, i), 1e-12));
 }
 
 TEST_CASE("conformance: unknown names are refused") {

@@ -9,54 +9,112 @@ using namespace longhand::test;
 
 namespace {
 
-// Attends to nothing but itself.
-class Itself final : public Variant {
- public:
-  using Variant::Variant;
-
- private:
-  Variable attend(const Variable&, const Variable&, const Variable& v, const Mask&,
-                  const nn::Pass&) override {
-    return v;
+struct ItselfOptions {
+  void describe(OptionVisitor&) {}
+  Capabilities capabilities() const {
+    return {.causal = true, .cross_lengths = false, .time = "N D", .memory = "1"};
   }
 };
 
-Registration itself() {
-  return {{.summary = "the value itself",
-           .causal = true,
-           .cross_lengths = false,
-           .time = "N D",
-           .memory = "1",
-           .state = "-",
-           .paper = "-"},
-          [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
-            return std::make_unique<Itself>(scope, config);
-          }};
+// Attends to nothing but itself.
+class Itself final : public Variant {
+ public:
+  Itself(const nn::Scope& scope_, const Config& config, const ItselfOptions&)
+      : Variant(scope_, config) {}
+  Work work(int64_t, int64_t) const override { return {}; }
+
+ private:
+  Variable attend(const Inputs& inputs, const Mask&, const nn::Pass&) override { return inputs.v; }
+};
+
+Spec itself() {
+  return make_spec<ItselfOptions, Itself>({.summary = "the value itself", .paper = "-"});
+}
+
+Config configured(const OptionSet& options) {
+  Config config{.heads = 2, .head_dim = 4, .max_length = 16};
+  for (const auto& [key, value] : options) config.options.set(key, value, "run.toml:3:1");
+  return config;
 }
 
 }  // namespace
 
-TEST_CASE("registry: names in order, traits filled in") {
+TEST_CASE("registry: names in order, specs filled in") {
   const auto& list = library;
-  REQUIRE(list.size() >= 6);
-  CHECK(std::vector<std::string>(list.begin(), list.begin() + 6) ==
-        std::vector<std::string>{"softmax", "linformer", "performer", "nystrom", "linear", "rff"});
+  REQUIRE(list.size() >= 7);
+  CHECK(std::vector<std::string>(list.begin(), list.begin() + 7) ==
+        std::vector<std::string>{"softmax", "linformer", "performer", "efficient", "nystrom",
+                                 "linear", "rff"});
   for (const std::string& name : list) {
     INFO(name);
-    const Traits& t = traits(name);
-    CHECK_FALSE(t.summary.empty());
-    CHECK_FALSE(t.time.empty());
-    CHECK_FALSE(t.memory.empty());
-    CHECK_FALSE(t.state.empty());
-    CHECK_FALSE(t.paper.empty());
-    CHECK(t.causal == t.causal_reason.empty());
+    CHECK_FALSE(spec(name).summary.empty());
+    CHECK_FALSE(spec(name).paper.empty());
+    const Capabilities can = capabilities(name);
+    CHECK_FALSE(can.time.empty());
+    CHECK_FALSE(can.memory.empty());
+    CHECK_FALSE(can.state.empty());
+    CHECK(can.causal == can.causal_reason.empty());
+    for (const Field& field : spec(name).options) {
+      INFO(field.name);
+      CHECK_FALSE(field.meaning.empty());
+      CHECK_FALSE(field.default_value.empty());
+    }
   }
-  CHECK(traits("softmax").exact);
-  CHECK(traits("linformer").fixed_length);
+  CHECK(capabilities("softmax").exact);
+  CHECK(capabilities("linformer").fixed_length);
+}
+
+TEST_CASE("registry: capabilities follow the options, and nothing is constructed for them") {
+  CHECK_FALSE(capabilities("softmax", configured({{"scale", 0.5}})).exact);
+  CHECK(capabilities("linear", configured({{"feature_map", "cosformer"}})).positional);
+  CHECK_FALSE(capabilities("performer", configured({{"eps", 1e-4}})).decodes);
+  CHECK_FALSE(capabilities("lowrank", configured({{"softmax", true}})).decodes);
+  CHECK(capabilities("nystrom", configured({{"landmark_kind", "random"}})).random);
+  CHECK(capabilities("linformer", configured({{"order", "inputs"}})).shortens);
+  // A projection of 2^40 numbers.
+  Config large = configured({{"k", int64_t{1} << 20}});
+  large.max_length = int64_t{1} << 20;
+  CHECK_NOTHROW(check_options("linformer", large));
+  large.causal = true;
+  CHECK_THROWS_WITH(check_options("linformer", large),
+                    Catch::Contains("causal attention is impossible"));
+  const Capabilities can = capabilities("rff", configured({{"guard", "add"}}));
+  const auto variant = make("rff", nn::root(), configured({{"guard", "add"}}));
+  CHECK(variant->capabilities().averages == can.averages);
+}
+
+TEST_CASE("registry: options that do not apply name the place and the condition") {
+  const auto message = [](const std::string& name, const OptionSet& options) {
+    try {
+      check_options(name, configured(options));
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(message("linear", {{"dropout", 0.1}}) ==
+        "run.toml:3:1: attention.dropout = 0.1: linear has no attention probabilities to drop");
+  CHECK(message("lowrank", {{"dropout", 0.1}}) ==
+        "run.toml:3:1: attention.dropout = 0.1: this option applies only with softmax = true");
+  CHECK(message("lowrank", {{"softmax", true}, {"dropout", 0.1}}).empty());
+  CHECK_THAT(message("softmax", {{"dropout", 1.0}}),
+             Catch::Contains("attention.dropout = 1.0") && Catch::Contains("below 1"));
+  CHECK_THAT(message("performer", {{"projection", "none"}}),
+             Catch::Contains("attention.projection") && Catch::Contains("type = \"efficient\""));
+  CHECK_THAT(message("gaussian", {{"landmarks", int64_t{8}}}),
+             Catch::Contains("attention.landmarks = 8") && Catch::Contains("type = \"skyformer\""));
+  CHECK_THAT(message("linformer", {{"projection", "mean_pool"}, {"freeze", true}}),
+             Catch::Contains("attention.freeze") && Catch::Contains("applies only with"));
+  CHECK_THAT(message("nystrom", {{"pinv", "svd"}, {"pinv_iterations", int64_t{3}}}),
+             Catch::Contains("pinv = \"iterative\""));
+  // What a file gives for what the command line replaced is nobody's.
+  Config optional = configured({});
+  optional.options.set("dropout", 0.1, "", true);
+  CHECK_NOTHROW(check_options("linear", optional));
 }
 
 TEST_CASE("registry: an unknown name lists the known ones and the nearest") {
-  CHECK_THROWS_AS(traits("perfomer"), ConfigError);
+  CHECK_THROWS_AS(capabilities("perfomer"), ConfigError);
   CHECK_THROWS_WITH(make("perfomer", nn::root(), {}),
                     Catch::Contains("\"perfomer\"") &&
                         Catch::Contains("did you mean \"performer\"") &&
@@ -94,10 +152,11 @@ TEST_CASE("registry: options of variants are checked, unknown ones are left over
 
 TEST_CASE("registry: a variant from outside") {
   CHECK_THROWS_AS(add("softmax", itself()), ConfigError);
-  const Traits& held = traits("softmax");
+  const Spec& held = spec("softmax");
   add("itself", itself());
   CHECK_THROWS_AS(add("itself", itself()), ConfigError);
-  CHECK(&held == &traits("softmax"));
+  CHECK(&held == &spec("softmax"));
+  CHECK_THROWS_WITH(add("half", {.summary = "half", .paper = "-"}), Catch::Contains("make_spec"));
   CHECK(names().back() == "itself");
   const auto variant = make_variant("itself");
   const Tensor x = normal({2, 3, 2, 4}, 1);

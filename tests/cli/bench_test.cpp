@@ -93,6 +93,21 @@ TEST_CASE("options go to the variants that know them") {
   CHECK(cells[1]["parameters"].get<int>() - cells[0]["parameters"].get<int>() == 2 * 2 * 4 * 32);
 }
 
+TEST_CASE("bench measures every option, and dropout where there are probabilities") {
+  for (const char* option : {"attention.pinv=svd", "attention.pinv=ridge"}) {
+    const auto cells = lines(bench(
+        {"attention", "--attention", "nystrom", "--length", "128", "--set", option, "--json"}));
+    REQUIRE(cells.size() == 1);
+    CHECK(cells[0]["limit_seconds"].get<double>() > 0);
+  }
+  const auto cells = lines(bench({"attention", "--attention", "softmax,linear,lowrank", "--length",
+                                  "32", "--dropout", "0.1", "--json"}));
+  REQUIRE(cells.size() == 3);
+  CHECK(cells[0]["attention_dropout"] == 0.1);
+  CHECK(cells[1]["attention_dropout"] == 0.0);
+  CHECK(cells[2]["attention_dropout"] == 0.0);
+}
+
 TEST_CASE("a causal bench takes the variants that can be") {
   const auto cells =
       lines(bench({"step", "--model", "M", "--layers", "1", "--length", "16", "--json"}));

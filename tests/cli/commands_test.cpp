@@ -190,10 +190,12 @@ TEST_CASE("the example configurations are sound") {
     if (name == "text_lm") CHECK_THAT(dumped, Contains("\nlength = 64\n"));
     // Every variant that can be: none of the options stands in the way.
     for (const std::string& variant : attention::names()) {
-      if (name == "text_lm" && !attention::traits(variant).causal) continue;
+      if (name == "text_lm" && !attention::capabilities(variant).causal) continue;
       INFO(variant);
       auto other = arguments;
       other.insert(other.end(), {"--set", "attention.type=" + variant});
+      if (attention::capabilities(variant).causal_only)
+        other.insert(other.end(), {"--set", "model.causal=true"});
       succeed(other, folder.path());
     }
   }
@@ -334,7 +336,7 @@ TEST_CASE("variants are listed with what they can do") {
   for (size_t i = 0; i < json.size(); ++i) {
     const std::string name = attention::names()[i];
     CHECK(json[i]["name"] == name);
-    CHECK(json[i]["causal"] == attention::traits(name).causal);
+    CHECK(json[i]["causal"] == attention::capabilities(name).causal);
     CHECK_THAT(table.out, Contains(name));
   }
 }

@@ -61,11 +61,13 @@ void check_identical(const fs::path& a, const fs::path& b) {
 /// A configuration in which all that is random or remembered takes part.
 std::string config_for(const std::string& variant) {
   std::string attention = "[attention]\ntype = \"" + variant + "\"\n";
-  for (const auto& [key, value] : attention::checked_options(variant).front())
+  for (const auto& [key, value] : attention::spec(variant).cases.front())
     attention += key + " = " + to_string(value) + "\n";
   if (variant == "performer" || variant == "rff") attention += "redraw_interval = 7\n";
   std::string text = tiny_config;
-  text.insert(text.find("[data]"), "dropout = 0.1\n\n" + attention + "\n");
+  const bool causal = attention::capabilities(variant).causal_only;
+  text.insert(text.find("[data]"), std::string("dropout = 0.1\n") +
+                                       (causal ? "causal = true\n" : "") + "\n" + attention + "\n");
   text.replace(text.find("steps = 20"), 10, "steps = 50\nema_decay = 0.9\nmicro_batches = 2");
   return text + "schedule = \"cosine\"\nwarmup_steps = 5\n";
 }

@@ -26,15 +26,27 @@ TEST_CASE("the work of a step is that of its linear layers and its attention") {
   const double B = 2, N = 32, d = 64, h = 128, D = 32, heads = 2, layers = 2;
   const double linear = 6 * B * N * layers * (4 * d * d + 2 * d * h);
   const BenchOptions once{.repetitions = 1};
-  const auto flops = [&](const std::string& name) {
-    return bench_step(model(name, 32), 2, once).work.flops - linear;
+  const auto flops = [&](const std::string& name, const std::vector<std::string>& options = {}) {
+    Config config = model(name, 32);
+    for (const std::string& option : options) config.assign("attention." + option);
+    return bench_step(config, 2, once).work.flops - linear;
   };
   const double units = B * heads * layers;
   CHECK(flops("softmax") == units * 14 * N * N * D);
   CHECK(flops("linear") == units * 12 * N * D * D);
   CHECK(flops("linformer") == units * 24 * N * 32 * D);  // k is at most the length
   CHECK(flops("performer") == units * 20 * N * 256 * D);
-  CHECK(flops("nystrom") == units * (24 * N * 64 * D + 6 * 24 * 64 * 64 * 64));
+  const double m = 16;
+  CHECK(flops("nystrom", {"landmarks=16"}) == units * (24 * N * m * D + 6 * 24 * m * m * m));
+  CHECK(flops("nystrom") == flops("softmax"));  // at most 64 tokens are landmarks
+  // Options count.
+  CHECK(flops("softmax", {"window=5"}) == units * 14 * N * 9 * D);
+  CHECK(flops("linear", {"feature_map=relu"}) == units * 12 * N * D * D);
+  const double quadratic = 1 + D + D * (D + 1) / 2;
+  CHECK(flops("linear", {"feature_map=taylor2"}) == units * 12 * N * (quadratic * D + quadratic));
+  CHECK(flops("nystrom", {"landmarks=16", "pinv=svd"}) ==
+        units * (24 * N * m * D + 3 * 26 * m * m * m));
+  CHECK(flops("efficient") == flops("linear"));
 
   const BenchResult softmax = bench_step(model("softmax", 32), 2, once);
   const double bytes = 4 * B * N * layers * (60 * d + 12 * h);

@@ -83,30 +83,26 @@ train::Config config_of(const BenchArguments& a, const Cell& cell) {
   return config;
 }
 
-/// The options of [attention] that the variant reads.
-std::set<std::string> options_of(const train::Config& config) {
-  const auto shape = train::read_model(config, nullptr);
-  attention::Config how;
-  how.heads = shape.heads;
-  how.head_dim = shape.d_model / shape.heads;
-  how.kv_heads = shape.kv_heads;
-  how.max_length = shape.max_length;
-  how.causal = shape.causal;
-  how.options = shape.attention_options;
-  attention::make(shape.attention, nn::root(), how);
+/// The options of [attention] that the variant declares.
+std::set<std::string> options_of(const std::string& variant) {
   std::set<std::string> names;
-  for (const auto& [name, value] : how.options.effective()) names.insert(name);
+  for (const Field& field : attention::spec(variant).options) names.insert(field.name);
   return names;
 }
 
-bool drops_probabilities(train::Config config, double p) {
-  config.assign("attention", "dropout", p, "--dropout");
-  try {
-    options_of(config);
-    return true;
-  } catch (const ConfigError&) {
-    return false;
+/// Whether attention.dropout applies to the variant with its other options.
+bool drops_probabilities(const train::Config& config, const Cell& cell) {
+  const std::set<std::string> known = options_of(cell.attention);
+  attention::Config how;
+  how.max_length = cell.length;
+  how.causal = attention::capabilities(cell.attention).causal_only;
+  for (const auto& [name, value] : config.given()) {
+    const std::string prefix = "attention.";
+    if (name.starts_with(prefix) && known.contains(name.substr(prefix.size())))
+      how.options.set(name.substr(prefix.size()), value);
   }
+  attention::check_options(cell.attention, how);
+  return how.options.effective().contains("dropout");
 }
 
 /// What to set for each variant: --set, without what another variant knows and this one does not.
@@ -117,7 +113,7 @@ std::map<std::string, std::vector<std::string>> assignments(const BenchArguments
   std::set<std::string> by_any;
   for (const Cell& cell : cells) {
     if (known.contains(cell.attention)) continue;
-    known[cell.attention] = options_of(config_of(a, cell));
+    known[cell.attention] = options_of(cell.attention);
     by_any.insert(known[cell.attention].begin(), known[cell.attention].end());
   }
   std::map<std::string, std::vector<std::string>> out;
@@ -133,7 +129,7 @@ std::map<std::string, std::vector<std::string>> assignments(const BenchArguments
         set.push_back(name + "=" + to_string(value));
     }
     if (a.dropout && *a.dropout > 0 && !config.attention().has("dropout") &&
-        drops_probabilities(config_of(a, cell), *a.dropout))
+        drops_probabilities(config, cell))
       set.push_back("attention.dropout=" + to_string(OptionValue(*a.dropout)));
   }
   return out;
@@ -307,15 +303,17 @@ std::vector<Cell> cells_of(const BenchArguments& a) {
   const bool causal = is_causal(a);
   std::vector<std::string> variants = a.attention;
   if (variants.empty())
-    for (const std::string& name : attention::names())
-      if (!causal || attention::traits(name).causal) variants.push_back(name);
+    for (const std::string& name : attention::names()) {
+      const attention::Capabilities can = attention::capabilities(name);
+      if (causal ? can.causal : !can.causal_only) variants.push_back(name);
+    }
   std::vector<int64_t> lengths = a.length;
   if (lengths.empty())
     lengths = a.model == "M" ? std::vector<int64_t>{2048, 8192}
                              : std::vector<int64_t>{1024, 2048, 4096, 8192, 16384};
   std::vector<Cell> cells;
   for (const std::string& name : variants) {
-    attention::traits(name);  // throws if unknown
+    attention::spec(name);  // throws if unknown
     for (const int64_t length : lengths) cells.push_back({name, length});
   }
   return cells;

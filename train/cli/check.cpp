@@ -37,7 +37,7 @@ void list_checks(const std::vector<std::string>& variants) {
 int check_attention(const CheckArguments& arguments) {
   const std::vector<std::string> variants =
       arguments.variants.empty() ? attention::names() : arguments.variants;
-  for (const std::string& variant : variants) attention::traits(variant);  // throws if unknown
+  for (const std::string& variant : variants) attention::spec(variant);  // throws if unknown
   if (arguments.list) {
     list_checks(variants);
     return success;

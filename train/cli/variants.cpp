@@ -13,8 +13,8 @@ namespace {
 
 struct Row {
   std::string name;
-  attention::Traits traits;
-  attention::Cost cost;
+  attention::Capabilities can;
+  attention::Work work;
   std::string algorithm;
 };
 
@@ -24,20 +24,23 @@ Row look_at(const std::string& name, const VariantsArguments& a) {
   config.heads = a.heads;
   config.head_dim = a.head_dim;
   config.max_length = a.length;
+  config.causal = attention::capabilities(name, config).causal_only;
   const auto variant = attention::make(name, nn::root(DType::f32, 0), config);
-  return {name, variant->traits(), variant->cost(a.length, a.length), variant->algorithm(a.length)};
+  return {name, variant->capabilities(), variant->work(a.length, a.length),
+          variant->algorithm(a.length)};
 }
 
-std::string masks(const attention::Traits& t) { return t.any_mask ? "any, bias" : "lengths"; }
+std::string masks(const attention::Capabilities& c) { return c.any_mask ? "any, bias" : "lengths"; }
 
-std::string lengths(const attention::Traits& t) {
-  return std::string(t.fixed_length ? "up to max" : "any") + (t.cross_lengths ? ", cross" : "");
+std::string lengths(const attention::Capabilities& c) {
+  return std::string(c.fixed_length ? "up to max" : "any") + (c.cross_lengths ? ", cross" : "");
 }
 
 Json to_json(const Row& row) {
-  const attention::Traits& t = row.traits;
+  const attention::Capabilities& t = row.can;
+  const attention::Spec& spec = attention::spec(row.name);
   return {{"name", row.name},
-          {"summary", t.summary},
+          {"summary", spec.summary},
           {"exact", t.exact},
           {"random", t.random},
           {"averages", t.averages},
@@ -49,11 +52,14 @@ Json to_json(const Row& row) {
           {"fixed_length", t.fixed_length},
           {"time", t.time},
           {"memory", t.memory},
-          {"flops", row.cost.flops},
-          {"bytes", row.cost.bytes},
+          {"flops", row.work.forward.flops},
+          {"exponentials", row.work.forward.exponentials},
+          {"backward_flops", row.work.backward.flops},
+          {"backward_exponentials", row.work.backward.exponentials},
+          {"bytes", row.work.bytes},
           {"algorithm", row.algorithm},
           {"state", t.state},
-          {"paper", t.paper}};
+          {"paper", spec.paper}};
 }
 
 /// Columns as wide as their widest cell.
@@ -83,10 +89,10 @@ int variants(const VariantsArguments& arguments) {
   std::vector<std::vector<std::string>> cells = {
       {"NAME", "EXACT", "CAUSAL", "MASKS", "LENGTHS", "TIME", "MEMORY", "FLOP", "BYTES", "STATE"}};
   for (const Row& row : rows) {
-    const attention::Traits& t = row.traits;
+    const attention::Capabilities& t = row.can;
     const std::string causal = !t.causal ? "-" : t.decodes ? "yes, decodes" : "yes";
     cells.push_back({row.name, t.exact ? "yes" : "-", causal, masks(t), lengths(t), t.time,
-                     t.memory, short_number(row.cost.flops), short_number(row.cost.bytes),
+                     t.memory, short_number(row.work.forward.flops), short_number(row.work.bytes),
                      t.state});
   }
   print_table(cells);
@@ -100,8 +106,9 @@ int variants(const VariantsArguments& arguments) {
       "trained parameters.\n\n",
       arguments.length, arguments.heads, arguments.head_dim);
   for (const Row& row : rows) {
-    const attention::Traits& t = row.traits;
-    fmt::print("{}: {} ({}){}{}\n", row.name, t.summary, t.paper,
+    const attention::Capabilities& t = row.can;
+    const attention::Spec& spec = attention::spec(row.name);
+    fmt::print("{}: {} ({}){}{}\n", row.name, spec.summary, spec.paper,
                t.causal || t.causal_reason.empty() ? "" : "; not causal: " + t.causal_reason,
                row.algorithm.empty() ? "" : "; here: " + row.algorithm);
   }

@@ -26,7 +26,7 @@ const std::vector<Case> cases{
     {"performer", {{"kernel", std::string("trigonometric_bias")}, {"features", int64_t{200}}}},
     {"performer", {{"kernel", std::string("relu")}}},
     {"performer", {{"kernel", std::string("exp")}, {"eps", 0.01}}},
-    {"performer", {{"projection", std::string("none")}}},
+    {"efficient", {}},
     {"rff", {{"features", int64_t{200}}}},
     {"rff", {{"kernel", std::string("gaussian")}, {"guard", std::string("clamp")}}},
     {"rff",
@@ -67,7 +67,7 @@ TEST_CASE("decoders: token by token is the same as all at once") {
   const auto variant = make_variant(
       c.name, {.heads = H, .max_length = N, .kv_heads = G, .causal = true, .dtype = dtype},
       options_of(c));
-  REQUIRE(variant->traits().decodes);
+  REQUIRE(variant->capabilities().decodes);
   const Tensor q = normal({B, N, H, D}, 1, dtype, 0.4), k = normal({B, N, G, D}, 2, dtype, 0.4),
                v = normal({B, N, G, D}, 3, dtype);
   const Tensor wanted = variant->forward(Variable(q), Variable(k), Variable(v), {}, {}).value();
@@ -85,7 +85,7 @@ TEST_CASE("decoders: token by token is the same as all at once") {
 
 TEST_CASE("decoders: norms of any size, and keys far above all before") {
   for (const Case& c : std::vector<Case>{{"performer", {}},
-                                         {"performer", {{"projection", std::string("none")}}},
+                                         {"efficient", {}},
                                          {"linear", {{"feature_map", std::string("exp")}}},
                                          {"rff", {}},
                                          {"softmax", {}}}) {
@@ -142,14 +142,14 @@ TEST_CASE("decoders: wrong shapes, and variants that are not causal, are refused
 }
 
 TEST_CASE("decoders: what says that it decodes does") {
-  for (const std::string& name : names()) {
+  for (const std::string& name : library) {
     INFO(name);
-    if (!traits(name).causal) {
-      CHECK_FALSE(traits(name).decodes);
+    if (!capabilities(name).causal) {
+      CHECK_FALSE(capabilities(name).decodes);
       continue;
     }
     const auto variant = make_variant(name, {.causal = true});
-    if (variant->traits().decodes)
+    if (variant->capabilities().decodes)
       CHECK_NOTHROW(variant->decoder(1));
     else
       CHECK_THROWS_AS(variant->decoder(1), ConfigError);

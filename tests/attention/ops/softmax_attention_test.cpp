@@ -132,10 +132,10 @@ Variable naive(const Variable& q, const Variable& k, const Variable& v,
   return permute(matmul(p, permute(repeated(v, H), {0, 2, 1, 3})), {0, 2, 1, 3});
 }
 
-struct Inputs {
+struct Sample {
   Tensor q, k, v, cotangent;
 };
-Inputs inputs(const Case& c, DType dtype, double std = 0.9) {
+Sample inputs(const Case& c, DType dtype, double std = 0.9) {
   const int64_t M = c.M ? c.M : c.N;
   return {normal({c.B, c.N, c.H, c.D}, 1, dtype, std), normal({c.B, M, c.Hkv, c.D}, 2, dtype, std),
           normal({c.B, M, c.Hkv, c.D}, 3, dtype, 1), normal({c.B, c.N, c.H, c.D}, 4, dtype, 1)};
@@ -143,7 +143,7 @@ Inputs inputs(const Case& c, DType dtype, double std = 0.9) {
 
 using Function = Variable (*)(const Variable&, const Variable&, const Variable&,
                               const SoftmaxAttentionOptions&);
-Outcome outcome(Function f, const Inputs& x, const SoftmaxAttentionOptions& options) {
+Outcome outcome(Function f, const Sample& x, const SoftmaxAttentionOptions& options) {
   const Variable q(x.q, true), k(x.k, true), v(x.v, true);
   const Variable out = f(q, k, v, options);
   backward(out, x.cotangent);
@@ -178,11 +178,11 @@ class Threads {
 TEST_CASE("tiled attention equals the naive one") {
   for (const Case& c : cases()) {
     INFO(c.name);
-    const Inputs x = inputs(c, DType::f64);
+    const Sample x = inputs(c, DType::f64);
     const Outcome wanted = outcome(naive, x, c.options);
     check_near(outcome(softmax_attention, x, c.options), wanted, 1e-12, 1e-12);
-    const Inputs y = inputs(c, DType::f32);
-    const Inputs exact{y.q.to(DType::f64), y.k.to(DType::f64), y.v.to(DType::f64),
+    const Sample y = inputs(c, DType::f32);
+    const Sample exact{y.q.to(DType::f64), y.k.to(DType::f64), y.v.to(DType::f64),
                        y.cotangent.to(DType::f64)};
     check_near(outcome(softmax_attention, y, c.options), outcome(naive, exact, c.options), 1.5e-6,
                4e-6);
@@ -200,7 +200,7 @@ TEST_CASE("tiled attention: gradients against differences") {
            .key_lengths = counts({4, 0}), .query_lengths = counts({5, 3}), .dropout = 0.25}}};
   for (const Case& c : some) {
     INFO(c.name);
-    const Inputs x = inputs(c, DType::f64);
+    const Sample x = inputs(c, DType::f64);
     const GradcheckReport report = gradcheck(
         [&](const Variables& in) { return softmax_attention(in[0], in[1], in[2], c.options); },
         {x.q, x.k, x.v});
@@ -265,7 +265,7 @@ TEST_CASE("tiled attention: the same bits for any number of threads") {
   some.push_back({.name = "blocks", .N = 700, .B = 3, .H = 4, .Hkv = 2, .D = 32});
   for (const Case& c : some) {
     INFO(c.name);
-    const Inputs x = inputs(c, DType::f32);
+    const Sample x = inputs(c, DType::f32);
     std::optional<Outcome> first;
     for (const int n : {1, 2, 3, 4, 8}) {
       const Threads with(n);
@@ -282,7 +282,7 @@ TEST_CASE("tiled attention: large scores, and values that nobody attends to") {
   for (const DType dtype : {DType::f32, DType::f64}) {
     // Scores up to some 1e4: mostly one key has all the weight.
     const Case c{.name = "", .N = 150, .D = 16};
-    const Inputs x = inputs(c, dtype, 50);
+    const Sample x = inputs(c, dtype, 50);
     const Outcome o = outcome(softmax_attention, x, {});
     for (const Tensor* t : {&o.out, &o.dq, &o.dk, &o.dv}) CHECK(all_finite(*t));
     if (dtype == DType::f64) check_near(o, outcome(naive, x, {}), 1e-9, 1e-9);
@@ -290,8 +290,8 @@ TEST_CASE("tiled attention: large scores, and values that nobody attends to") {
     // Queries and keys beyond the lengths may hold anything, and so may what comes from above.
     const SoftmaxAttentionOptions padded{.key_lengths = counts({100, 0}),
                                          .query_lengths = counts({97, 150})};
-    const Inputs zeros = inputs(c, dtype);
-    Inputs poisoned = zeros;
+    const Sample zeros = inputs(c, dtype);
+    Sample poisoned = zeros;
     poisoned.q = with_padding(zeros.q, {padded.query_lengths}, NAN);
     poisoned.k = with_padding(zeros.k, {padded.key_lengths}, NAN);
     poisoned.v = with_padding(zeros.v, {padded.key_lengths}, INFINITY);
@@ -316,7 +316,7 @@ TEST_CASE("tiled attention: large scores, and values that nobody attends to") {
 
 TEST_CASE("tiled attention needs memory in O(N)") {
   const Case c{.name = "", .N = 3000, .B = 1, .H = 1, .Hkv = 1, .D = 8};
-  const Inputs x = inputs(c, DType::f32);
+  const Sample x = inputs(c, DType::f32);
   const Threads with(2);
   outcome(softmax_attention, x, {});
   // The pool's peak may be an earlier test's: fill up to there, and what a call needs is on top.

@@ -1,4 +1,3 @@
-#include "longhand/core/linalg.h"
 #include "tests/attention/attention_check.h"
 
 using namespace longhand;
@@ -61,7 +60,7 @@ TEST_CASE("gaussian equals its N x N form") {
   const Tensor wanted = normalized ? naive_kernel_attention(q, k, v, kernel_of, causal, mask)
                                    : naive_sums(q, k, v, sigma, causal, mask);
   CHECK(near(forward(*variant, q, k, v, mask), wanted, 1e-12));
-  CHECK(variant->traits().averages == normalized);
+  CHECK(variant->capabilities().averages == normalized);
 }
 
 TEST_CASE("gaussian: keys of equal norms make it softmax attention") {
@@ -102,95 +101,15 @@ TEST_CASE("gaussian: far apart and large, in f32") {
   for (const Tensor* t : {&o.out, &o.dq, &o.dk, &o.dv}) CHECK(all_finite(*t));
 }
 
-TEST_CASE("gaussian: all rows as landmarks, exactly inverted, are exact") {
-  const bool padded = GENERATE(false, true);
-  const int64_t N = 9;
-  const Mask mask = padded ? lengths({9, 4}) : Mask{};
-  // Far enough apart that the kernel matrix is well conditioned.
-  const Tensor q = normal({2, N, 2, 4}, 1, DType::f64, 2),
-               k = normal({2, N, 2, 4}, 2, DType::f64, 2), v = normal({2, N, 2, 4}, 3);
-  const auto exact = make_variant("gaussian", {}, gaussian({{"normalized", false}}));
-  const Tensor wanted = forward(*exact, q, k, v, mask);
-  for (const int64_t landmarks : {18, 40}) {
-    const auto variant = make_variant(
-        "gaussian", {}, gaussian({{"landmarks", landmarks}, {"gamma", 0.0}, {"inverse", "exact"}}));
-    CHECK(near(forward(*variant, q, k, v, mask), wanted, 1e-9));
-    CHECK_FALSE(variant->algorithm(9).empty());
-    CHECK(variant->algorithm(900).empty());
-    // The iteration gets there, too.
-    const auto iterated = make_variant(
-        "gaussian", {},
-        gaussian({{"landmarks", landmarks}, {"gamma", 0.0}, {"inverse_iterations", 40}}));
-    CHECK(near(forward(*iterated, q, k, v, mask), wanted, 1e-6));
-  }
-  const auto few = make_variant("gaussian", {},
-                                gaussian({{"landmarks", 4}, {"gamma", 0.0}, {"inverse", "exact"}}));
-  CHECK_FALSE(near(forward(*few, q, k, v, mask), wanted, 1e-2));
-}
-
-TEST_CASE("gaussian: landmarks interpolate their own rows") {
-  // gamma = 0: C is exact between rows that are landmarks. Close points: landmarks tell most.
-  const auto variant =
-      make_variant("gaussian", {.heads = 1, .max_length = 64},
-                   gaussian({{"landmarks", 32}, {"gamma", 1e-9}, {"inverse", "exact"}}));
-  const auto exact =
-      make_variant("gaussian", {.heads = 1, .max_length = 64}, gaussian({{"normalized", false}}));
-  const Tensor q = normal({1, 64, 1, 4}, 1, DType::f64, 0.4),
-               k = normal({1, 64, 1, 4}, 2, DType::f64, 0.4), v = normal({1, 64, 1, 4}, 3);
-  CHECK(near(forward(*variant, q, k, v), forward(*exact, q, k, v), 0.05));
-}
-
-TEST_CASE("gaussian: landmarks are drawn by optimizer steps, and a checkpoint knows them") {
-  const auto options = [] { return gaussian({{"landmarks", 4}, {"redraw_interval", 2}}); };
-  const auto variant = make_variant("gaussian", {}, options());
-  const Tensor q = normal({2, 13, 2, 4}, 1), k = normal({2, 13, 2, 4}, 2),
-               v = normal({2, 13, 2, 4}, 3);
-  const Tensor first = forward(*variant, q, k, v);
-  CHECK(identical(forward(*variant, q, k, v), first));
-  variant->after_step();
-  CHECK(identical(forward(*variant, q, k, v), first));
-  variant->after_step();
-  const Tensor second = forward(*variant, q, k, v);
-  CHECK_FALSE(near(second, first, 1e-3));
-  const auto resumed = make_variant("gaussian", {.seed = 99}, options());
-  CHECK_FALSE(near(forward(*resumed, q, k, v), second, 1e-3));
-  resumed->load_state_dict(variant->state_dict());
-  CHECK(identical(forward(*resumed, q, k, v), second));
-}
-
-TEST_CASE("gaussian: every token is drawn as often as the others") {
-  const auto variant =
-      make_variant("gaussian", {.heads = 1}, gaussian({{"landmarks", 4}, {"inverse", "exact"}}));
-  // Far apart, a key has weight on its equal alone, if it is a landmark.
-  const int64_t N = 6, draws = 3000;
-  Tensor x = Tensor::zeros({1, N, 1, 4}, DType::f64);
-  for (int64_t i = 0; i < N; ++i) x.slice(1, i, i + 1).fill(static_cast<double>(30 * i));
-  const Tensor ones = Tensor::full({1, N, 1, 4}, 1, DType::f64);
-  std::vector<double> hits(N, 0);
-  for (int64_t draw = 0; draw < draws; ++draw) {
-    variant->after_step();
-    const Tensor out = forward(*variant, x, x, ones);
-    for (int64_t i = 0; i < N; ++i) hits[i] += out.at({0, i, 0, 0}) > 0.5;
-  }
-  // A row is missed if it is neither of 2 queries nor of 2 keys drawn from 6.
-  const double wanted = 1 - (4.0 / 6) * (4.0 / 6);
-  for (const double count : hits)
-    CHECK(std::abs(count / draws - wanted) <= 4 * std::sqrt(wanted * (1 - wanted) / draws));
-}
-
 TEST_CASE("gaussian: options that do not fit are refused, with the reason") {
-  const auto with = [](std::vector<std::pair<std::string, OptionValue>> values,
-                       bool causal = false) {
+  const auto with = [](std::vector<std::pair<std::string, OptionValue>> values) {
     const Options options = gaussian(std::move(values));
-    make_variant("gaussian", {.causal = causal}, options);
+    make_variant("gaussian", {.causal = true}, options);
     options.check_all_read();
   };
-  CHECK_NOTHROW(with({{"landmarks", 4}, {"normalized", false}}));
-  CHECK_THROWS_WITH(with({{"landmarks", 4}, {"normalized", true}}), Catch::Contains("vanish"));
-  CHECK_THROWS_WITH(with({{"landmarks", 4}}, true), Catch::Contains("all tokens"));
-  CHECK_THROWS_AS(with({{"landmarks", 3}}), ConfigError);
-  CHECK_THROWS_AS(with({{"landmarks", 4}, {"dropout", 0.1}}), ConfigError);
-  CHECK_THROWS_AS(with({{"gamma", 0.1}}), ConfigError);
+  CHECK_NOTHROW(with({{"dropout", 0.1}}));
   CHECK_THROWS_AS(with({{"sigma", 0.0}}), ConfigError);
-  CHECK_NOTHROW(with({{"dropout", 0.1}}, true));
+  for (const char* option :
+       {"landmarks", "gamma", "inverse", "inverse_iterations", "redraw_interval"})
+    CHECK_THROWS_WITH(with({{option, 4}}), Catch::Contains("skyformer"));
 }

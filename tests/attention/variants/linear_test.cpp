@@ -168,7 +168,7 @@ TEST_CASE("linear: cosformer weighs by the cosine of the distance") {
   };
   CHECK(near(forward(*variant, q, k, v),
              naive_kernel_attention(numbered(q), numbered(k), v, kernel, causal), 1e-11));
-  CHECK(variant->traits().positional);
+  CHECK(variant->capabilities().positional);
   CHECK_THROWS_AS(forward(*variant, normal({1, 76, 2, 4}, 1), normal({1, 76, 2, 4}, 2),
                           normal({1, 76, 2, 4}, 3)),
                   ShapeError);
@@ -216,7 +216,7 @@ TEST_CASE("linear: a query without a positive entry gives 0 and gets no gradient
   for (const Tensor* t : {&o.out, &o.dq, &o.dk, &o.dv}) CHECK(all_finite(*t));
   CHECK(all_zero(o.dq.slice(1, 3, 4)));
   CHECK_FALSE(all_zero(o.dq.slice(1, 2, 3)));
-  CHECK_FALSE(variant->traits().averages);
+  CHECK_FALSE(variant->capabilities().averages);
   CHECK(variant->metrics().at("nonpositive_normalizers") == 4);  // two samples, two heads
 }
 

@@ -328,12 +328,12 @@ TEST_CASE("linformer: what kinds of projections have in common") {
     const Variable ones(Tensor::full({2, 16, 2, 4}, 1, DType::f64));
     for (const char* kind : {"mean_pool", "max_pool"}) {
       const auto variant = make_variant("linformer", {}, linformer(5, {{"projection", kind}}));
-      CHECK(variant->traits().averages);
-      CHECK(variant->traits().linear == (kind == std::string("mean_pool")));
+      CHECK(variant->capabilities().averages);
+      CHECK(variant->capabilities().linear == (kind == std::string("mean_pool")));
       const Variable out = variant->forward(Variable(q), Variable(k), ones, lengths({16, 3}), {});
       CHECK(near(one(out.value(), 1, 3), one(ones.value(), 1, 3), 1e-14));
     }
-    CHECK_FALSE(make_variant("linformer")->traits().averages);
+    CHECK_FALSE(make_variant("linformer")->capabilities().averages);
   }
 }
 
@@ -502,14 +502,14 @@ TEST_CASE("linformer: options that do not go together are refused") {
   CHECK_THROWS_WITH(attention::make("linformer", nn::root(), later), Catch::Contains("layer 0"));
 }
 
-TEST_CASE("linformer: costs are linear in the tokens") {
+TEST_CASE("linformer: work is linear in the tokens") {
   for (const char* kind : {"linear", "conv", "mean_pool"}) {
     const auto variant =
         make_variant("linformer", {.max_length = 64}, linformer(8, {{"projection", kind}}));
-    const attention::Cost one = variant->cost(32, 64), two = variant->cost(64, 64);
-    CHECK(one.flops > 0);
+    const attention::Work one = variant->work(32, 64), two = variant->work(64, 64);
+    CHECK(one.forward.flops > 0);
     // Scores and sums of 32 more queries: 8 slots, 2 heads of 4.
-    CHECK(two.flops - one.flops == 4 * 32 * 8 * 8);
+    CHECK(two.forward.flops - one.forward.flops == 4 * 32 * 8 * 8);
     CHECK(two.bytes > one.bytes);
   }
 }

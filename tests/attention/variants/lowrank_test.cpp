@@ -68,13 +68,13 @@ TEST_CASE("lowrank: gradients, also of U and V, in several chunks") {
   check_parameters(*variant, [&] { return f({Variable(x)}); });
 }
 
-TEST_CASE("lowrank: a softmax makes averages, and costs the square") {
+TEST_CASE("lowrank: a softmax makes averages, and takes the square") {
   const auto linear = make_variant("lowrank", {}, lowrank(3, false)),
              square = make_variant("lowrank", {}, lowrank(3, true));
-  CHECK_FALSE(linear->traits().averages);
-  CHECK(square->traits().averages);
-  CHECK(linear->cost(2048, 2048).flops == 2 * linear->cost(1024, 1024).flops);
-  CHECK(square->cost(2048, 2048).flops == 4 * square->cost(1024, 1024).flops);
+  CHECK_FALSE(linear->capabilities().averages);
+  CHECK(square->capabilities().averages);
+  CHECK(linear->work(2048, 2048).forward.flops == 2 * linear->work(1024, 1024).forward.flops);
+  CHECK(square->work(2048, 2048).forward.flops == 4 * square->work(1024, 1024).forward.flops);
   CHECK(linear->parameter_count() == 2 * 2 * 16 * 3);
   // At first sums over all positions have the variance of one value.
   const int64_t N = 400;
@@ -100,7 +100,7 @@ TEST_CASE("lowrank: token by token") {
   CHECK(decoder->bytes() == 2 * 2 * 3 * 4 * 8);
   CHECK_THROWS_AS(decoder->step(x.select(1, 0), x.select(1, 0), x.select(1, 0)), ShapeError);
   const auto softmax = make_variant("lowrank", {.causal = true}, lowrank(3, true));
-  CHECK_FALSE(softmax->traits().decodes);
+  CHECK_FALSE(softmax->capabilities().decodes);
   CHECK_THROWS_AS(softmax->decoder(1), ConfigError);
 }
 

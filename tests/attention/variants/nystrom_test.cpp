@@ -234,7 +234,7 @@ TEST_CASE("nystrom: every kind of landmarks and of inverse, as plain loops have 
   const int64_t B = 6, N = 23, H = 2, D = 4;
   const auto variant = make_variant("nystrom", {.max_length = N},
                                     with(4, {{"landmark_kind", kind}, {"pinv", inverse}}));
-  CHECK(variant->traits().random == (kind == "random"));
+  CHECK(variant->capabilities().random == (kind == "random"));
   const Tensor q = normal({B, N, H, D}, 1, DType::f64, 2),
                k = normal({B, N, H, D}, 2, DType::f64, 2), v = normal({B, N, H, D}, 3);
   const Tensor out = forward(*variant, q, k, v, lengths(n));
@@ -364,8 +364,8 @@ TEST_CASE("nystrom: where it is exact, and how it says so") {
   const Tensor a = forward(*longer, x, x, x, mask), b = forward(*softmax, x, x, x, mask);
   CHECK(near(one(a, 1, 10), one(b, 1, 10), 1e-13));
   CHECK_FALSE(near(one(a, 0, 13), one(b, 0, 13), 1e-3));
-  CHECK(longer->cost(10, 10).flops == softmax_flops(10));
-  CHECK(usual->cost(2048, 2048).flops < 2.1 * usual->cost(1024, 1024).flops);
+  CHECK(longer->work(10, 10).forward.flops == softmax_flops(10));
+  CHECK(usual->work(2048, 2048).forward.flops < 2.1 * usual->work(1024, 1024).forward.flops);
 }
 
 TEST_CASE("nystrom: the residual of the inverse falls with iterations") {
@@ -386,15 +386,14 @@ TEST_CASE("nystrom: the residual of the inverse falls with iterations") {
   CHECK(twenty <= 1e-3 * six);
 }
 
-TEST_CASE("nystrom: options of the ways not taken are unknown") {
-  const auto unknown = [](const Settings& settings) {
-    const Options options = with(4, settings);
-    make_variant("nystrom", {}, options);
-    CHECK_THROWS_AS(options.check_all_read(), ConfigError);
+TEST_CASE("nystrom: options of the ways not taken are refused") {
+  const auto refused = [](const Settings& settings, const std::string& condition) {
+    CHECK_THROWS_WITH(make_variant("nystrom", {}, with(4, settings)),
+                      Catch::Contains("applies only with " + condition));
   };
-  unknown({{"ridge", 1e-3}});
-  unknown({{"pinv", "svd"}, {"pinv_iterations", int64_t{6}}});
-  unknown({{"kmeans_steps", int64_t{3}}});
+  refused({{"ridge", 1e-3}}, "pinv = \"ridge\"");
+  refused({{"pinv", "svd"}, {"pinv_iterations", int64_t{6}}}, "pinv = \"iterative\"");
+  refused({{"kmeans_steps", int64_t{3}}}, "landmark_kind = \"kmeans\"");
   CHECK_THROWS_AS(make_variant("nystrom", {}, with(4, {{"pinv", "ridge"}, {"ridge", 0.0}})),
                   ConfigError);
 }

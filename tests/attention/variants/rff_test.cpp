@@ -163,7 +163,7 @@ TEST_CASE("rff: normalisers that are not positive are counted, and guarded where
     }
   CHECK(expected == (causal ? 2 : 0));  // -1, and -1 + cos 0.1
   CHECK(count(*variant) == expected);
-  CHECK(variant->traits().averages == (guard == "none"));
+  CHECK(variant->capabilities().averages == (guard == "none"));
   // Gradients with every guard, evaluation without counting.
   const GradcheckReport report = gradcheck(
       [&](const Variables& in) { return variant->forward(in[0], in[1], in[2], mask, {}); },

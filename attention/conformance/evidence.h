@@ -1,0 +1,39 @@
+// Checks that belong to single variants of the library; each is named in the Spec of its variant.
+// A variant of your own may have them in its own file.
+#pragma once
+
+namespace longhand::attention::conformance {
+
+class Findings;
+
+// limits.cpp: settings under which an approximation is exact, or one option is another.
+void softmax_tiled(Findings&);
+void linformer_identity(Findings&);
+void linformer_pooling(Findings&);
+void linear_kernels(Findings&);
+void nystrom_limits(Findings&);
+void svd_limits(Findings&);
+void window_limits(Findings&);
+void controls(Findings&);
+void gaussian_limits(Findings&);
+void skyformer_limits(Findings&);
+void efficient_weights(Findings&);
+void rff_limits(Findings&);
+
+// statistics.cpp: what estimators of the softmax kernel are on average, how far they are off, and
+// how fast errors fall.
+void closed_forms(Findings&);
+void orthogonal_unbiased(Findings&);
+void givens_unbiased(Findings&);
+void orthogonal_better(Findings&);
+void row_distribution(Findings&);
+void redraws(Findings&);
+void positive_rate(Findings&);
+void orthogonal_rate(Findings&);
+void softmax_of_features(Findings&);
+void no_collapse(Findings&);
+void trigonometric_rate(Findings&);
+void phase_rate(Findings&);
+void trigonometric_large(Findings&);
+
+}  // namespace longhand::attention::conformance

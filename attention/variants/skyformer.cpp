@@ -1,0 +1,220 @@
+// Skyformer: Gaussian kernel attention through d landmarks, its Nyström approximation. Chen et al.
+// 2021 (arXiv 2111.00035). With x̂ = D^(-1/4) x and κ(x, y) = exp(-|x̂ - ŷ|² / (2 sigma²)), landmarks
+// L are rows of [Q; K] (half of each, at random, among the real tokens of each sample), and
+//
+//   O = C V,   C = κ(Q, L) (κ(L, L) + gamma I)^(-1) κ(L, K)
+//
+// which is κ(Q, K) (gaussian.cpp, not normalised) if gamma = 0 and all rows are landmarks. κ(L, L)
+// is positive definite, as softmax scores are not. For the inverse, M = S (κ(L, L) + gamma I) S with
+// S = diag(row sums)^(-1/2) has its eigenvalues in (0, 1], and
+//
+//   Z <- Z/4 (13 I - MZ (15 I - MZ (7 I - MZ)))   from Z = I
+//
+// converges to M^(-1); stopping early regularises.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "longhand/attention/bases/gaussian_kernel.h"
+#include "longhand/attention/bases/random_state.h"
+#include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/registry.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/core/gemm.h"
+#include "longhand/core/linalg.h"
+
+namespace longhand::attention {
+namespace {
+
+// A^(-1) for positive definite A (H, d, d); directions that rounding has lost are left out.
+//
+//   dA = -Zᵀ dZ Zᵀ
+Variable inverse(const Variable& A) {
+  Tensor Z = Tensor::empty(A.shape(), A.dtype());
+  for (int64_t h = 0; h < A.size(0); ++h)
+    copy_into(Z.select(0, h), pseudo_inverse(A.value().select(0, h).contiguous()));
+  return record("inverse", Z, {A}, [Z](const Tensor& dZ, std::span<GradSlot> slots) {
+    const Tensor Zt = Z.transpose(1, 2);
+    Tensor half = Tensor::empty(Z.shape(), Z.dtype()), dA = Tensor::empty(Z.shape(), Z.dtype());
+    matmul_into(half, Zt, dZ);
+    matmul_into(dA, half, Zt, -1);
+    slots[0].take(dA);
+  });
+}
+
+Variable diagonal(int64_t n, double value, DType dtype) {
+  Tensor out = Tensor::zeros({n, n}, dtype);
+  out.reshape({n * n}).slice(0, 0, n * n, n + 1).fill(value);
+  return Variable(out);
+}
+
+struct SkyformerOptions {
+  double sigma = 1, gamma = 0.1;
+  int64_t landmarks = 64, inverse_iterations = 6, redraw_interval = 1;
+  std::string inverse = "iterative";
+
+  void describe(OptionVisitor& v) {
+    v.number("sigma", sigma, {1e-6, 1e6}, "width of the Gaussian, of x / D^(1/4)");
+    v.integer("landmarks", landmarks, {2, 1 << 16},
+              "number of landmarks d: half of them queries, half keys");
+    v.require(landmarks % 2 == 0, "landmarks",
+              "expected an even number: half are queries, half are keys");
+    v.number("gamma", gamma, {0}, "added to the diagonal of κ(L, L)");
+    v.choice("inverse", inverse, {"iterative", "exact"},
+             "steps of an iteration, or the inverse itself");
+    v.when(inverse == "iterative", "inverse = \"iterative\"", [&] {
+      v.integer("inverse_iterations", inverse_iterations, {0, 1000}, "steps of the iteration");
+    });
+    v.integer("redraw_interval", redraw_interval, {0},
+              "optimizer steps between draws of landmarks; 0: never");
+  }
+
+  Capabilities capabilities() const {
+    return {
+        .random = true,
+        .averages = false,
+        .positional = true,  // which tokens are drawn is a matter of their places
+        .causal_reason = "landmarks are drawn among all tokens, and every weight depends on them",
+        .time = "N d D + d^3",
+        .memory = "N d",
+        .state = "redraws, steps, random_state"};
+  }
+};
+
+class Skyformer final : public Variant {
+ public:
+  Skyformer(const nn::Scope& scope_, const Config& config, const SkyformerOptions& options)
+      : Variant(scope_, config),
+        sigma_(options.sigma),
+        gamma_(options.gamma),
+        landmarks_(options.landmarks),
+        iterations_(options.inverse_iterations),
+        redraw_interval_(options.redraw_interval),
+        iterative_(options.inverse == "iterative"),
+        random_state_(scope("random_state"), state_tensor(init_random().fork("landmarks"))),
+        redraws_(scope("redraws"), Tensor::zeros({}, DType::i64)),
+        steps_(scope("steps"), Tensor::zeros({}, DType::i64)) {}
+
+  // κ(Q, L), κ(L, K) and κ(L, L), the steps to the inverse, and products with V.
+  Work work(int64_t queries, int64_t keys) const override {
+    const double N = static_cast<double>(queries), M = static_cast<double>(keys);
+    const double D = static_cast<double>(config().head_dim), d = static_cast<double>(landmarks_);
+    const double solve = static_cast<double>(iterative_ ? 8 * iterations_ : 30);
+    const double flops = (N + M + d) * 4 * d * D + solve * d * d * d;
+    const double numbers = (N + M) * d + 4 * d * d;
+    return static_cast<double>(config().heads) *
+           Work{{flops, (N + M + d) * d},
+                {2 * flops},
+                numbers * static_cast<double>(size_of(parameter_dtype()))};
+  }
+
+  std::optional<int64_t> rank(int64_t tokens) const override {
+    if (landmarks_ >= tokens) return {};
+    return landmarks_;
+  }
+
+  std::string algorithm(int64_t tokens) const override {
+    if (landmarks_ / 2 < tokens) return {};
+    return concat_message("all rows: ", tokens, " tokens are at most ", landmarks_ / 2,
+                          " landmarks of each kind");
+  }
+
+ private:
+  double scale() const {
+    return 1 / (sigma_ * sigma_ * std::sqrt(static_cast<double>(config().head_dim)));
+  }
+
+  // Sample by sample, of its real tokens alone.
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+    const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
+    Variables samples;
+    for (int64_t b = 0; b < q.size(0); ++b) {
+      const int64_t n = mask.lengths.defined() ? mask.lengths.data<int32_t>()[b] : q.size(1);
+      const int64_t m = mask.lengths.defined() ? n : k.size(1), padding = q.size(1) - n;
+      const auto heads = [&](const Variable& x, int64_t length) {  // (H, length, D)
+        return transpose(slice(select(x, 0, b), 0, 0, length), 0, 1);
+      };
+      Variables parts;
+      if (n > 0)
+        parts.push_back(transpose(one_sample(heads(q, n), heads(k, m), heads(v, m)), 0, 1));
+      // Its zeros, which keep an empty sequence a part of the graph.
+      if (padding > 0) parts.push_back(slice(select(q, 0, b), 0, n, n + padding));
+      samples.push_back(concat(parts, 0));
+    }
+    return stack(samples, 0);
+  }
+
+  // Which of n rows are landmarks, in order: the same for every sample of that length.
+  std::vector<int32_t> drawn(const std::string& of, int64_t n) const {
+    std::vector<int32_t> rows(n);
+    std::iota(rows.begin(), rows.end(), 0);
+    const int64_t count = landmarks_ / 2;
+    if (n <= count) return rows;
+    RandomStream random(generator_of(random_state_.value())
+                            .fork(static_cast<uint64_t>(*redraws_.value().data<int64_t>()))
+                            .fork(of)
+                            .fork(static_cast<uint64_t>(n)));
+    for (int64_t i = 0; i < count; ++i)
+      std::swap(rows[i], rows[i + static_cast<int64_t>(random.below(n - i))]);
+    rows.resize(count);
+    std::sort(rows.begin(), rows.end());
+    return rows;
+  }
+
+  // Rows of x (H, n, D).
+  static Variable rows_of(const Variable& x, const std::vector<int32_t>& rows) {
+    const auto count = static_cast<int64_t>(rows.size());
+    const Tensor index = Tensor::from(rows, {1, count, 1});
+    return gather(x, 1, index.expand({x.size(0), count, x.size(2)}).contiguous());
+  }
+
+  // q (H, n, D), k and v (H, m, D)
+  Variable one_sample(const Variable& q, const Variable& k, const Variable& v) const {
+    const Variable L = concat({rows_of(q, drawn("queries", q.size(1))),  // (H, d, D)
+                               rows_of(k, drawn("keys", k.size(1)))},
+                              1);
+    const auto kernel = [&](const Variable& x, const Variable& y) {
+      return exp(gaussian_exponents(x, y, scale()));
+    };
+    const int64_t d = L.size(1);
+    const Variable A = kernel(L, L) + diagonal(d, gamma_, q.dtype());
+    const Variable mixed = matmul(kernel(L, k), v);  // (H, d, D)
+    if (!iterative_) return matmul(kernel(q, L), matmul(inverse(A), mixed));
+    const Variable one(Tensor::scalar(1, q.dtype()));
+    const Variable S = one / sqrt(sum(A, {2}, true));  // (H, d, 1)
+    const Variable M = S * A * transpose(S, 1, 2);
+    const Variable I = diagonal(d, 1, q.dtype());
+    Variable Z = I;
+    for (int64_t i = 0; i < iterations_; ++i) {
+      const Variable MZ = matmul(M, Z);
+      Z = matmul(Z, 13 * I - matmul(MZ, 15 * I - matmul(MZ, 7 * I - MZ)), 0.25);
+    }
+    return matmul(kernel(q, L), S * matmul(Z, S * mixed));
+  }
+
+  void on_step() override {
+    const int64_t step = ++*steps_.mutable_value().data<int64_t>();
+    if (redraw_interval_ > 0 && step % redraw_interval_ == 0)
+      ++*redraws_.mutable_value().data<int64_t>();
+  }
+
+  double sigma_, gamma_;
+  int64_t landmarks_, iterations_, redraw_interval_;
+  bool iterative_;
+  nn::Buffer random_state_, redraws_, steps_;
+};
+
+}  // namespace
+
+Spec skyformer_variant() {
+  return make_spec<SkyformerOptions, Skyformer>(
+      {.summary = "Gaussian kernel attention through random rows of [Q; K]",
+       .paper = "Chen et al. 2021, arXiv 2111.00035",
+       .cases = {{{"landmarks", 8}},
+                 {{"landmarks", 8}, {"inverse", "exact"}, {"redraw_interval", 2}, {"sigma", 1.5}}},
+       .evidence = {
+           {"limits", "all rows are landmarks: the exact kernel", conformance::skyformer_limits}}});
+}
+
+}  // namespace longhand::attention

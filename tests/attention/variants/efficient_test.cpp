@@ -1,0 +1,85 @@
+#include "tests/attention/attention_check.h"
+
+using namespace longhand;
+using namespace longhand::test;
+
+namespace {
+
+Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
+               const Mask& mask = {}) {
+  return attention::conformance::forward(variant, q, k, v, mask);
+}
+
+Row soft(Row x) {
+  double sum = 0;
+  for (double& value : x) sum += value = std::exp(value);
+  for (double& value : x) value /= sum;
+  return x;
+}
+
+Tensor naive_efficient(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
+                       const Mask& mask) {
+  const int64_t B = q.size(0), N = q.size(1), M = k.size(1), H = q.size(2), D = q.size(3);
+  const auto qs = rows_of(q), ks = rows_of(k), vs = rows_of(v);
+  Tensor out = Tensor::zeros(q.shape(), DType::f64);
+  double* o = out.data<double>();
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t i = 0; i < N; ++i)
+      for (int64_t h = 0; h < H; ++h, o += D) {
+        const int64_t n = mask.lengths.defined() ? mask.lengths.data<int32_t>()[b] : M;
+        if (mask.lengths.defined() && i >= n) continue;
+        const Row rho = soft(qs[(b * N + i) * H + h]);
+        for (int64_t d = 0; d < D; ++d) {
+          double z = 0;
+          for (int64_t j = 0; j < n && (!causal || j <= i); ++j)
+            z += std::exp(ks[(b * M + j) * H + h][d]);
+          for (int64_t j = 0; j < n && (!causal || j <= i); ++j)
+            for (int64_t c = 0; c < D; ++c)
+              o[c] +=
+                  rho[d] * std::exp(ks[(b * M + j) * H + h][d]) / z * vs[(b * M + j) * H + h][c];
+        }
+      }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("efficient equals its N x N form, with its gradients") {
+  const bool causal = GENERATE(false, true);
+  const int64_t N = GENERATE(1, 7, 64, 65, 140);
+  const int32_t n = static_cast<int32_t>(N);
+  const Mask mask = GENERATE_COPY(Mask{}, lengths({n, (n + 1) / 2}));
+  INFO("causal " << causal << " N " << N << " lengths " << mask.lengths.defined());
+  const Tensor q = normal({2, N, 2, 4}, 1, DType::f64, 2),
+               k = normal({2, N, 2, 4}, 2, DType::f64, 2), v = normal({2, N, 2, 4}, 3);
+  const auto variant = make_variant("efficient", {.max_length = N, .causal = causal});
+  CHECK(near(forward(*variant, q, k, v, mask), naive_efficient(q, k, v, causal, mask), 1e-12));
+  GradcheckOptions checks;
+  checks.max_elements = 40;
+  const GradcheckReport report = gradcheck(
+      [&](const Variables& in) { return variant->forward(in[0], in[1], in[2], mask, {}); },
+      {q, k, v}, checks);
+  INFO(report);
+  CHECK(report.ok);
+  CHECK_FALSE(variant->capabilities().random);
+  CHECK(variant->state_dict().empty());
+}
+
+TEST_CASE("efficient: causal rows see nothing that comes later, in any bit") {
+  const int64_t N = 140;
+  const DType dtype = GENERATE(DType::f32, DType::f64);
+  const auto variant = make_variant("efficient", {.max_length = N, .causal = true, .dtype = dtype});
+  const Shape shape{1, N, 2, 4};
+  const Tensor q = normal(shape, 1, dtype), v = normal(shape, 3, dtype);
+  Tensor k = normal(shape, 2, dtype);
+  const Tensor before = forward(*variant, q, k, v);
+  for (const int64_t j : {1, 40, 64, 129}) {
+    k.slice(1, j, j + 1).fill(60);  // far above all before
+    const Tensor after = forward(*variant, q, k, v);
+    CHECK(identical(after.slice(1, 0, j).contiguous(), before.slice(1, 0, j).contiguous()));
+    CHECK(all_finite(after));
+    // From here on this key has all the weight.
+    CHECK(near(after.slice(1, j, j + 1), v.slice(1, j, j + 1), 1e-6));
+    copy_into(k, normal(shape, 2, dtype));
+  }
+}
