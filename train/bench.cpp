@@ -197,6 +197,13 @@ double limit(const Work& work, const Machine& machine) {
   return work.flops / machine.flops + work.exps / machine.exps + work.bytes / machine.bytes;
 }
 
+void check_bench(const Config& config, bool attention_alone) {
+  const Config unread = config.unread();
+  read_model(unread, nullptr);
+  if (!attention_alone) read_section<BenchOptimizer>(unread.optimizer());
+  unread.check_all_read();
+}
+
 BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& options) {
   const attention::TransformerConfig shape = read_model(config, nullptr);
   const auto optimization = read_section<BenchOptimizer>(config.optimizer());

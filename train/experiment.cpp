@@ -18,10 +18,13 @@ int64_t max_length_of(const Config& config) {
   return config.model().has("max_length") ? config.model().get_int("max_length", 0, 1) : 0;
 }
 
-/// A task whose needs are not known: what any model meets.
+/// A task whose needs are not known: one that any model meets, and with the longest sequences that
+/// it can read.
 data::TaskInfo any_task(const Config& config) {
   const Options& model = config.model();
-  data::TaskInfo any{.vocabulary = 1, .classes = 1, .max_length = 1};
+  const int64_t length = max_length_of(config);
+  data::TaskInfo any{
+      .vocabulary = 1, .classes = 1, .max_length = length > 0 ? length : int64_t{1} << 24};
   any.per_token = model.get_bool("per_token", false);
   // for tied embeddings
   if (model.has("vocabulary")) any.classes = model.get_int("vocabulary", 1, 1);
@@ -29,7 +32,7 @@ data::TaskInfo any_task(const Config& config) {
   return any;
 }
 
-/// Checks the options of [attention], for every layer.
+/// Checks the options of [attention].
 void check_attention(const attention::TransformerConfig& model) {
   attention::Config config;
   config.heads = model.heads;
@@ -37,9 +40,12 @@ void check_attention(const attention::TransformerConfig& model) {
   config.kv_heads = model.kv_heads;
   config.max_length = model.max_length;
   config.causal = model.causal;
+  config.layers = model.layers;
   config.options = model.attention_options;
-  attention::make(model.attention, nn::root(), config);
-  model.attention_options.check_all_read();
+  attention::check_options(model.attention, config);
+  std::vector<std::string> known = names_of(attention::spec(model.attention).options);
+  known.emplace_back("type");
+  model.attention_options.check_known(known);
 }
 
 }  // namespace
@@ -79,6 +85,7 @@ attention::TransformerConfig read_model(const Config& config, const data::TaskIn
       concat_message("the data has one target a ", needs.per_token ? "token" : "sequence"));
   model.require(read.causal || !needs.causal, "causal",
                 "this task's targets are later tokens, which only a causal model must not see");
+  check_attention(read);
   return read;
 }
 
@@ -93,7 +100,6 @@ Plan read_plan(const Config& config, const data::TaskInfo& task) {
   plan.optimizer = read_section(config.optimizer(), plan.optimizer);
   read_task_info(config);
   plan.model = read_model(config, &task);
-  check_attention(plan.model);
   return plan;
 }
 
@@ -106,10 +112,14 @@ void check_config(const Config& config) {
 std::string effective_config(const Config& config, const data::TaskInfo* task) {
   const Config unread = config.unread();
   std::set<std::string> unknown;
-  if (!task)
+  const Plan plan = read_plan(unread, task ? *task : any_task(unread));
+  if (!task) {
     for (const char* key : {"vocabulary", "classes", "per_token", "max_length", "causal"})
       if (!config.model().has(key)) unknown.insert(std::string("model.") + key);
-  read_plan(unread, task ? *task : any_task(unread));
+    // Their defaults may depend on the length.
+    for (const std::string& key : names_of(attention::spec(plan.model.attention).options))
+      if (!config.attention().has(key)) unknown.insert("attention." + key);
+  }
   return unread.to_toml(unknown);
 }
 

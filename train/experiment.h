@@ -18,7 +18,7 @@
 
 namespace longhand::train {
 
-/// The model that [model] and [attention] describe. model.vocabulary, model.classes and
+/// The model that [model] and [attention] describe, with all their options checked. model.vocabulary, model.classes and
 /// model.per_token say what it reads and gives; their defaults, and those of model.max_length and
 /// model.causal, are what `task` needs. Throws ConfigError for what makes no model, and for a model
 /// that `task` does not fit: it has more tokens, classes or longer sequences, or other targets.

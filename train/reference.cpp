@@ -57,7 +57,7 @@ Topic topic(const std::string& name) {
     Topic page{name, concat_message("[", section, "]: ", summary), options_of(section), {}};
     if (section == "attention")
       for (const std::string& variant : attention::names())
-        page.topics.emplace_back("attention." + variant, attention::traits(variant).summary);
+        page.topics.emplace_back("attention." + variant, attention::spec(variant).summary);
     if (section == "data")
       for (const std::string& task : data::task_names())
         page.topics.emplace_back("data." + task, data::task_summary(task));

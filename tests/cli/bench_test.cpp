@@ -135,4 +135,13 @@ TEST_CASE("errors of bench") {
   CHECK_THAT(failure({"step", "--attention", "linear", "--length", "16", "--set", "data.x=4"}),
              Contains("data.x"));
   CHECK_THAT(failure({"step", "--attention", "linformer", "--causal"}), Contains("causal"));
+  // Nothing is measured before all is checked: the first cells would print.
+  CHECK_THAT(failure({"step", "--attention", "softmax,linformer", "--length", "16,4", "--set",
+                      "attention.k=0"}),
+             Contains("attention.k = 0"));
+  CHECK_THAT(failure({"step", "--attention", "softmax,nystrom", "--length", "16", "--causal"}),
+             Contains("causal"));
+  CHECK_THAT(failure({"attention", "--attention", "softmax,nystrom", "--length", "16", "--set",
+                      "attention.ridge=0.1"}),
+             Contains("attention.ridge") && Contains("only with pinv"));
 }

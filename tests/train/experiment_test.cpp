@@ -85,6 +85,23 @@ TEST_CASE("the effective configuration has every option, and reads back to itsel
   CHECK(effective_config(Config::parse(without, "again.toml"), &*task) == text);
 }
 
+TEST_CASE("the effective configuration of every variant reads back to itself") {
+  const std::string variant = GENERATE(from_range(attention::names()));
+  CAPTURE(variant);
+  for (const attention::OptionSet& options : attention::spec(variant).cases) {
+    Config config = Config::parse("[data]\ntask = 'copy'\n", "c.toml");
+    config.assign("attention.type=" + variant);
+    if (attention::capabilities(variant).causal_only) config.assign("model.causal=true");
+    for (const bool given : {false, true}) {
+      if (given)
+        for (const auto& [key, value] : options) config.assign("attention", key, value, "test");
+      const auto task = read_task_info(config);
+      const std::string text = effective_config(config, &*task);
+      CHECK(effective_config(Config::parse(text, "again.toml"), &*task) == text);
+    }
+  }
+}
+
 TEST_CASE("a different seed of the data is the task's own") {
   Config config = Config::parse("[data]\ntask = 'copy'\n[train]\nseed = 3\n", "c.toml");
   const auto hash = [&] { return data::content_hash(*read_task(config.unread()).train, 10); };

@@ -164,12 +164,18 @@ Json to_json(const Cell& cell, const train::Config& config, int64_t batch,
           {"machine_bytes_per_second", machine.bytes}};
 }
 
-/// In this process.
-Json measure(const BenchArguments& a, const Cell& cell, const std::vector<std::string>& set) {
+/// The configuration of a cell, from what assignments() gives for its variant.
+train::Config config_with(const Cell& cell, const std::vector<std::string>& set) {
   train::Config config;
   for (const std::string& assignment : set) config.assign(assignment);
   config.assign("attention", "type", cell.attention, "--attention");
   config.assign("model", "max_length", cell.length, "--length");
+  return config;
+}
+
+/// In this process.
+Json measure(const BenchArguments& a, const Cell& cell, const std::vector<std::string>& set) {
+  const train::Config config = config_with(cell, set);
   const int64_t batch = std::max<int64_t>(1, a.tokens / cell.length);
   Progress progress(Progress::mode_for_stderr(a.quiet), "bench");
   train::BenchOptions options;
@@ -324,6 +330,9 @@ std::vector<Cell> cells_of(const BenchArguments& a) {
 int bench(const BenchArguments& arguments) {
   const std::vector<Cell> cells = cells_of(arguments);
   const auto set = assignments(arguments, cells);
+  // All of them before the first is measured.
+  for (const Cell& cell : cells)
+    train::check_bench(config_with(cell, set.at(cell.attention)), arguments.what == "attention");
   Progress progress(Progress::mode_for_stderr(arguments.quiet || cells.size() == 1), "bench");
   std::vector<Json> done;
   int worst = success;
