@@ -22,7 +22,7 @@ std::optional<TaskInfo> copying_info(const CopyOptions& o) {
                   .max_length = o.length};
 }
 
-Task make_copying(const CopyOptions& o, uint64_t seed) {
+Task make_copying(const CopyOptions& o, uint64_t seed, const Splits&) {
   const auto draw = [count = o.count, symbols = o.symbols, scattered = o.scattered](
                         RandomStream& random, std::span<int32_t> tokens,
                         std::span<int32_t> targets) {

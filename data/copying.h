@@ -22,6 +22,6 @@ struct CopyOptions {
   void describe(OptionVisitor& v);
 };
 std::optional<TaskInfo> copying_info(const CopyOptions& options);
-Task make_copying(const CopyOptions& options, uint64_t seed);
+Task make_copying(const CopyOptions& options, uint64_t seed, const Splits& splits = {});
 
 }  // namespace longhand::data

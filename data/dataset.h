@@ -47,9 +47,17 @@ struct TaskInfo {
 
 struct Task {
   TaskInfo info;
-  std::unique_ptr<Dataset> train, validation, test;
-  /// "train", "validation" or "test"; throws ConfigError for another name.
+  std::unique_ptr<Dataset> train, validation, test;  // null: not asked for
+  /// "train", "validation" or "test"; throws ConfigError for another name, and Error for a split
+  /// that make_task() was not asked for.
   const Dataset& split(const std::string& name) const;
+};
+
+/// Which splits of a task are used. A task need not make, read or check the others.
+struct Splits {
+  bool train = true, validation = true, test = true;
+  /// Only "train", "validation" or "test"; throws ConfigError for another name.
+  static Splits only(const std::string& name);
 };
 
 /// The names of all tasks, in the order of tasks.def.
@@ -62,11 +70,13 @@ Schema task_options(const std::string& name);
 /// that takes the data. Throws ConfigError as make_task() does.
 std::optional<TaskInfo> check_task(const Options& section, int64_t max_length = 0);
 /// Makes a task from the [data] section: data.task names it, the task reads its own options.
-/// Everything generated depends on data.seed, by default `seed`, and the options alone.
-/// `max_length`, unless 0, is the model's: texts are cut to it unless an option says otherwise.
+/// Everything generated depends on data.seed, by default `seed`, and the options alone; examples do
+/// not depend on `splits`, but what a file does not state of its TaskInfo is found in those splits
+/// alone. `max_length`, unless 0, is the model's: texts are cut to it unless an option says otherwise.
 /// Throws ConfigError for an unknown task, unknown options or options out of range, DataError for
 /// files that are missing or damaged.
-Task make_task(const Options& section, uint64_t seed, int64_t max_length = 0);
+Task make_task(const Options& section, uint64_t seed, const Splits& splits = {},
+               int64_t max_length = 0);
 
 /// Returns a hash of the first `limit` examples of a dataset (all if 0): of tokens, targets and
 /// lengths, the same on every machine. 32 hexadecimal digits (XXH3-128).

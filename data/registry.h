@@ -20,8 +20,10 @@ struct TaskSpec {
   /// Reads and checks the options, without data. Returns every field of TaskInfo but the name, or
   /// nothing if that takes the data. `max_length` as in make_task().
   std::function<std::optional<TaskInfo>(OptionReader& reader, int64_t max_length)> check;
-  /// The same, and makes the three datasets. Throws as make_task() does.
-  std::function<Task(OptionReader& reader, uint64_t seed, int64_t max_length)> make;
+  /// The same, and makes the three datasets, or at least those of `splits`. Throws as make_task()
+  /// does.
+  std::function<Task(OptionReader& reader, uint64_t seed, const Splits& splits, int64_t max_length)>
+      make;
 };
 
 /// A task whose options are a struct S with describe(). `info` returns what is known of the task
@@ -29,7 +31,7 @@ struct TaskSpec {
 /// which sets the default of its own limit to that of the model.
 template <class S>
 TaskSpec make_spec(std::string summary, std::optional<TaskInfo> (*info)(const S&),
-                   Task (*make)(const S&, uint64_t seed), const S& defaults = {}) {
+                   Task (*make)(const S&, uint64_t seed, const Splits&), const S& defaults = {}) {
   const auto read = [defaults](OptionReader& reader, int64_t max_length) {
     S options = defaults;
     if constexpr (requires { options.cut_to(max_length); })
@@ -38,13 +40,14 @@ TaskSpec make_spec(std::string summary, std::optional<TaskInfo> (*info)(const S&
     reader.check_unknown();
     return options;
   };
-  return {std::move(summary), schema_of(defaults),
-          [read, info](OptionReader& reader, int64_t max_length) {
-            return info(read(reader, max_length));
-          },
-          [read, make](OptionReader& reader, uint64_t seed, int64_t max_length) {
-            return make(read(reader, max_length), seed);
-          }};
+  return {
+      std::move(summary), schema_of(defaults),
+      [read, info](OptionReader& reader, int64_t max_length) {
+        return info(read(reader, max_length));
+      },
+      [read, make](OptionReader& reader, uint64_t seed, const Splits& splits, int64_t max_length) {
+        return make(read(reader, max_length), seed, splits);
+      }};
 }
 
 #define TASK(name) TaskSpec register_##name();

@@ -97,7 +97,16 @@ const Dataset& Task::split(const std::string& name) const {
                                                                        : nullptr;
   check<ConfigError>(found != nullptr, "there is no split \"", name,
                      "\"; a task has train, validation and test");
+  check(*found != nullptr, "task ", info.name, ": the split ", name,
+        " was not asked for; name it in the Splits given to make_task()");
   return **found;
+}
+
+Splits Splits::only(const std::string& name) {
+  const Splits one{name == "train", name == "validation", name == "test"};
+  check<ConfigError>(one.train || one.validation || one.test, "there is no split \"", name,
+                     "\"; a task has train, validation and test");
+  return one;
 }
 
 std::vector<std::string> task_names() {
@@ -124,10 +133,11 @@ std::optional<TaskInfo> check_task(const Options& section, int64_t max_length) {
   return info;
 }
 
-Task make_task(const Options& section, uint64_t seed, int64_t max_length) {
+Task make_task(const Options& section, uint64_t seed, const Splits& splits, int64_t max_length) {
   OptionReader reader(section);
   const CommonOptions common = read_common(reader, section, seed);
-  Task task = find(common.task).make(reader, static_cast<uint64_t>(common.seed), max_length);
+  Task task =
+      find(common.task).make(reader, static_cast<uint64_t>(common.seed), splits, max_length);
   if (task.info.name.empty()) task.info.name = common.task;
   return task;
 }

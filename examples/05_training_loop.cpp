@@ -43,11 +43,11 @@ int main() {
 
   for (int64_t step = 0; step < steps; ++step) {
     const data::Batch batch = loader.next();
-    const nn::Pass pass{.training = true, .random = Generator(1).fork(static_cast<uint64_t>(step))};
+    const nn::Pass pass = nn::Pass::train(Generator(1).fork(static_cast<uint64_t>(step)));
     // Most tokens have no target: the head of the model need not read them.
-    const Variable logits =
-        model.forward(batch.tokens, batch.lengths, pass, train::counted_places(batch.targets));
-    const Variable loss = cross_entropy(logits, train::targets_of(logits.value(), batch.targets));
+    const Tensor places = train::counted_places(batch.targets);
+    const Variable loss = cross_entropy(model.forward(batch.tokens, batch.lengths, pass, places),
+                                        train::targets_at(batch.targets, places));
     backward(loss);
     const train::Gradients gradients = train::take_gradients(model.named_parameters());
     const double norm = train::global_norm(gradients);
@@ -59,9 +59,9 @@ int main() {
 
   const auto metrics = train::evaluate(
       [&](const data::Batch& b, const nn::Pass& pass) {
-        return model.forward(b.tokens, b.lengths, pass);
+        return train::Prediction{model.forward(b.tokens, b.lengths, pass), b.targets};
       },
-      *task.test, 64, /*limit=*/256);
+      *task.test, {.batch_size = 64, .limit = 256});
   std::cout << "accuracy on the test split: " << metrics->accuracy() << '\n';
   return metrics->accuracy() > 0.9 ? 0 : 1;
 }

@@ -2,6 +2,11 @@
 
 namespace longhand::nn {
 
+DropoutOptions dropout_options(double p, const Pass& pass, const std::string& module) {
+  if (!pass.training || p == 0) return {};
+  return {p, pass.random.fork(module)};
+}
+
 Dropout::Dropout(const Scope& scope, double p) : Module(scope), p_(p) {
   check<ConfigError>(p >= 0 && p < 1, "dropout: ", p, " is not within [0, 1)");
 }
@@ -12,8 +17,7 @@ Variable Dropout::forward(const Variable& x, const Pass& pass) const {
 }
 
 DropoutOptions Dropout::options(const Pass& pass) const {
-  if (!pass.training || p_ == 0) return {};
-  return {p_, pass.random.fork(full_name())};
+  return dropout_options(p_, pass, full_name());
 }
 
 }  // namespace longhand::nn

@@ -6,10 +6,15 @@
 
 namespace longhand::nn {
 
+/// What a module of this full name drops in a pass: nothing in evaluation or if p is 0. Throws
+/// Error for a training pass without random numbers and p > 0.
+DropoutOptions dropout_options(double p, const Pass& pass, const std::string& module);
+
 /// dropout(x, p) while training, x otherwise. 0 <= p < 1.
 class Dropout : public Module {
  public:
   Dropout(const Scope& scope, double p);
+  /// Throws Error for a training pass without random numbers, if p > 0.
   Variable forward(const Variable& x, const Pass& pass) const;
   /// What forward() does, for an operation that does it on its way.
   DropoutOptions options(const Pass& pass) const;

@@ -23,6 +23,13 @@ void check_state(const StateDict& own, const StateDict& from, const std::string&
   check<DataError>(problems.empty(), "the state does not fit ", what, ":", problems);
 }
 
+Generator PassRandom::fork(std::string_view module) const {
+  check(generator_.has_value(), module,
+        ": needs random numbers, but this pass has no generator; train with "
+        "nn::Pass::train(Generator(seed).fork(step)), which differs from step to step");
+  return generator_->fork(module);
+}
+
 Module::Module(const Scope& scope) : dtype_(scope.dtype), random_(scope.random) {
   if (!scope.parent) return;
   scope.parent->claim(scope.name);

@@ -4,7 +4,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -36,15 +38,39 @@ inline Scope root(DType dtype = DType::f32, uint64_t seed = 0) {
   return {nullptr, "", dtype, Generator(seed).fork("init")};
 }
 
-/// What a forward pass needs to know beside its inputs.
+/// The random numbers of one forward pass: a generator, or none.
+class PassRandom {
+ public:
+  PassRandom() = default;
+  PassRandom(const Generator& generator) : generator_(generator) {}  // NOLINT: implicit
+
+  /// Whether there is a generator.
+  explicit operator bool() const { return generator_.has_value(); }
+  /// The generator of one module, by its full name. Throws Error, naming the module and the remedy,
+  /// if the pass has none.
+  Generator fork(std::string_view module) const;
+
+ private:
+  std::optional<Generator> generator_;
+};
+
+/// What a forward pass needs to know beside its inputs. The default is evaluation.
 struct Pass {
+  /// Dropout is active, and modules may count what happens in training.
   bool training = false;
-  /// Of this pass alone (one micro-batch of one step); modules fork it by their own name, so that
-  /// the numbers do not depend on the order of calls, and recomputation gives the same bits.
-  Generator random{0};
-  /// Saves memory: parts that are repeated, such as blocks, keep their inputs alone, and compute
-  /// the rest again when backward() comes by. Same bits.
+  /// Of this pass alone (one micro-batch of one step). Modules fork it by their own name, so that
+  /// the numbers do not depend on the order of calls, and recomputation gives the same bits. There
+  /// is no default: a module that needs random numbers in a pass without them throws Error.
+  PassRandom random = {};
+  /// Saves memory: repeated parts, such as blocks, keep only their inputs and recompute everything
+  /// else in the backward pass. Same bits.
   bool recompute = false;
+
+  /// A pass for measuring and predicting.
+  static Pass evaluate() { return {}; }
+  /// A pass for training. Give every step (and every micro-batch) a generator of its own, such as
+  /// Generator(seed).fork(step): the same generator draws the same dropout masks.
+  static Pass train(const Generator& random) { return {.training = true, .random = random}; }
 };
 
 /// Fills a fresh parameter from random numbers; see init.h.

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "longhand/core/kernels/elementwise.h"
+#include "longhand/train/moving_average.h"
 #include "longhand/train/optimizer.h"
 
 namespace longhand::train {
@@ -11,7 +12,7 @@ struct Coefficients {
   T scale;         // s
   T keep;          // 1 - lr lambda: decoupled decay
   T weight_decay;  // lambda, if added to the gradient
-  T beta1, beta2;
+  MovingAverage<T> m, v;
   T step;  // lr / (1 - beta1^t)
   T root;  // 1 / sqrt(1 - beta2^t)
   T eps;
@@ -25,11 +26,10 @@ void update_adam(T* __restrict theta, const T* __restrict grad, T* __restrict m,
                  int64_t n, const Coefficients<T>& coefficients) {
   simd([=] {
     const Coefficients<T> c = coefficients;  // its own: no store can change it
-    const T rest1 = 1 - c.beta1, rest2 = 1 - c.beta2;
     for (int64_t i = 0; i < n; ++i) {
       const T g = c.scale * grad[i] + c.weight_decay * theta[i];
-      m[i] = c.beta1 * m[i] + rest1 * g;
-      v[i] = c.beta2 * v[i] + rest2 * g * g;
+      m[i] = c.m(m[i], g);
+      v[i] = c.v(v[i], g * g);
       theta[i] = c.keep * theta[i] - c.step * m[i] / (std::sqrt(v[i]) * c.root + c.eps);
     }
   });
@@ -47,13 +47,14 @@ class Adam : public Optimizer {
     const double lambda = decays ? o.weight_decay : 0;
     const double t = static_cast<double>(steps());
     dispatch_float(value.dtype(), [&]<class T>() {
+      const MovingAverage<T> average_m(o.beta1), average_v(o.beta2);
       const Coefficients<T> c{.scale = T(scale),
                               .keep = o.decoupled ? T(1 - lr * lambda) : T{1},
                               .weight_decay = o.decoupled ? T{0} : T(lambda),
-                              .beta1 = T(o.beta1),
-                              .beta2 = T(o.beta2),
-                              .step = T(lr / (1 - std::pow(o.beta1, t))),
-                              .root = T(1 / std::sqrt(1 - std::pow(o.beta2, t))),
+                              .m = average_m,
+                              .v = average_v,
+                              .step = T(lr / average_m.total_weight(t)),
+                              .root = T(1 / std::sqrt(average_v.total_weight(t))),
                               .eps = T(o.eps)};
       T* const theta = value.data<T>();
       const T* const g = gradient.data<T>();
@@ -72,10 +73,26 @@ class Adam : public Optimizer {
 
 }  // namespace
 
+namespace {
+
+// Throws ConfigError for a beta so near 1 that a parameter's dtype cannot average with it.
+void check_beta(const Parameters& parameters, const char* name, double beta) {
+  check<ConfigError>(beta >= 0 && beta < 1, "adam: ", name, " is ", beta, ", expected 0 <= ", name,
+                     " < 1");
+  for (const auto& [parameter_name, parameter] : parameters)
+    dispatch_float(parameter.value().dtype(), [&, &owner = parameter_name]<class T>() {
+      constexpr double least = MovingAverage<T>::smallest_share;
+      check<ConfigError>(1 - beta >= least, "adam: ", name, " is 1 - ", 1 - beta,
+                         ", too near 1 for ", owner, " of ", dtype_of<T>, ": expected 1 - ", name,
+                         " >= ", least, "; use a smaller ", name);
+    });
+}
+
+}  // namespace
+
 std::unique_ptr<Optimizer> make_adam(Parameters parameters, const AdamOptions& options) {
-  check<ConfigError>(
-      options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
-      "adam: beta1 ", options.beta1, " and beta2 ", options.beta2, " must be in [0, 1)");
+  check_beta(parameters, "beta1", options.beta1);
+  check_beta(parameters, "beta2", options.beta2);
   check<ConfigError>(options.eps > 0, "adam: eps ", options.eps, " must be more than 0");
   return std::make_unique<Adam>(std::move(parameters), options);
 }

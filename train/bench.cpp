@@ -219,9 +219,8 @@ BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& 
                                     random.fork("targets"));
   BenchResult result = repeat(options, [&](int64_t i) {
     const auto start = Clock::now();
-    const nn::Pass pass{.training = true,
-                        .random = random.fork(static_cast<uint64_t>(i)),
-                        .recompute = options.recompute};
+    nn::Pass pass = nn::Pass::train(random.fork(static_cast<uint64_t>(i)));
+    pass.recompute = options.recompute;
     const Variable loss = cross_entropy(model.forward(tokens, {}, pass), targets);
     const double forward = seconds_since(start);
     backward(loss);
@@ -268,7 +267,7 @@ BenchResult bench_attention(const Config& config, int64_t batch, const BenchOpti
   const Tensor seed = leaf("gradient", H).value();
   BenchResult result = repeat(options, [&](int64_t i) {
     const auto start = Clock::now();
-    const nn::Pass pass{.training = true, .random = random.fork(static_cast<uint64_t>(i))};
+    const nn::Pass pass = nn::Pass::train(random.fork(static_cast<uint64_t>(i)));
     const Variable out = variant->forward({q, k, v, x}, {}, pass);
     const double forward = seconds_since(start);
     backward(out, seed);

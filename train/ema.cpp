@@ -3,12 +3,21 @@
 #include <algorithm>
 
 #include "longhand/core/kernels/elementwise.h"
+#include "longhand/train/moving_average.h"
 
 namespace longhand::train {
 
 Ema::Ema(Parameters parameters, double decay) : parameters_(std::move(parameters)), decay_(decay) {
   check<ConfigError>(decay > 0 && decay < 1, "ema: decay ", decay, " must be between 0 and 1");
-  for (const auto& [name, parameter] : parameters_) averages_.push_back(parameter.value().clone());
+  for (const auto& [name, parameter] : parameters_) {
+    dispatch_float(parameter.value().dtype(), [&, &owner = name]<class T>() {
+      constexpr double least = MovingAverage<T>::smallest_share;
+      check<ConfigError>(1 - decay >= least, "ema: decay is 1 - ", 1 - decay, ", too near 1 for ",
+                         owner, " of ", dtype_of<T>, ": expected 1 - decay >= ", least,
+                         "; use a smaller decay");
+    });
+    averages_.push_back(parameter.value().clone());
+  }
 }
 
 void Ema::update(int64_t t) {
@@ -16,9 +25,16 @@ void Ema::update(int64_t t) {
   const double d = std::min(decay_, (1 + steps) / (10 + steps));
   for (size_t i = 0; i < averages_.size(); ++i)
     dispatch_float(averages_[i].dtype(), [&]<class T>() {
-      kernels::elementwise_accumulate<T>(
-          averages_[i], T(d), [rest = T(1 - d)](T theta) { return rest * theta; },
-          kernels::in<T>(parameters_[i].second.value()));
+      // Both have the same strides: the averages began as clones of dense parameters.
+      T* const e = averages_[i].data<T>();
+      const T* const theta = parameters_[i].second.value().data<T>();
+      const MovingAverage<T> average(d);
+      parallel_for(averages_[i].numel(), kernels::elements_per_task,
+                   [&](int64_t begin, int64_t end) {
+                     simd([=, a = average] {
+                       for (int64_t j = begin; j < end; ++j) e[j] = a(e[j], theta[j]);
+                     });
+                   });
     });
 }
 
@@ -37,7 +53,7 @@ void Ema::load_state_dict(const nn::StateDict& state) {
 void Ema::swap() {
   for (size_t i = 0; i < averages_.size(); ++i)
     dispatch_float(averages_[i].dtype(), [&]<class T>() {
-      // Both lie in memory alike: the averages began as clones of dense parameters.
+      // The same strides again.
       T* const theta = parameters_[i].second.mutable_value().data<T>();
       std::swap_ranges(theta, theta + averages_[i].numel(), averages_[i].data<T>());
     });

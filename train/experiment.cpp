@@ -120,32 +120,33 @@ std::string effective_config(const Config& config, const data::TaskInfo* task) {
     for (const std::string& key : names_of(attention::spec(plan.model.attention).options))
       if (!config.attention().has(key)) unknown.insert("attention." + key);
   }
-  return unread.to_toml(unknown);
+  return config.to_toml(unknown);
 }
 
 uint64_t read_seed(const Config& config) {
   return static_cast<uint64_t>(config.train().get_int("seed", 0, 0));
 }
 
-data::Task read_task(const Config& config) {
-  return data::make_task(config.data(), read_seed(config), max_length_of(config));
+data::Task read_task(const Config& config, const data::Splits& splits) {
+  return data::make_task(config.data(), read_seed(config), splits, max_length_of(config));
 }
 
 LogitsFn logits_of(attention::Transformer& model) {
   return [&model](const data::Batch& batch, const nn::Pass& pass) {
     // Where most targets are ignored, as in recall and copying, so are most rows of the head.
-    Tensor rows;
     if (batch.targets.rank() == 2) {
-      rows = counted_places(batch.targets);
-      if (rows.numel() == 0 || 2 * rows.numel() > batch.targets.numel()) rows = {};
+      const Tensor rows = counted_places(batch.targets);
+      if (rows.numel() > 0 && 2 * rows.numel() <= batch.targets.numel())
+        return Prediction{model.forward(batch.tokens, batch.lengths, pass, rows),
+                          targets_at(batch.targets, rows)};
     }
-    return model.forward(batch.tokens, batch.lengths, pass, rows);
+    return Prediction{model.forward(batch.tokens, batch.lengths, pass), batch.targets};
   };
 }
 
 // Everything is checked before data is read or made, which may take its time.
-Experiment::Experiment(Config config_)
-    : Experiment(config_, (check_config(config_), read_task(config_))) {}
+Experiment::Experiment(Config config_, const data::Splits& splits)
+    : Experiment(config_, (check_config(config_), read_task(config_, splits))) {}
 
 Experiment::Experiment(Config config_, data::Task&& task_)
     : Experiment(config_, std::move(task_), read_plan(config_, task_.info)) {}

@@ -60,7 +60,7 @@ std::optional<data::TaskInfo> read_task_info(const Config& config);
 /// what the task needs depends on the contents of files, conditions on it are left for Experiment.
 void check_config(const Config& config);
 
-/// Every option with its value, as read_plan() reads it, in the form of a TOML file. With no `task`,
+/// Every option with its value, read by read_plan(), in the form of a TOML file. With no `task`,
 /// defaults that depend on it are left out. Throws ConfigError as read_plan() does.
 std::string effective_config(const Config& config, const data::TaskInfo* task);
 
@@ -69,16 +69,16 @@ uint64_t read_seed(const Config& config);
 
 /// The task that [data] describes. Texts are cut to model.max_length, where that is given and no
 /// option of [data] says otherwise.
-data::Task read_task(const Config& config);
+data::Task read_task(const Config& config, const data::Splits& splits = {});
 
-/// The logits of a model.
+/// The logits of a model, of the targets that count alone where these are less than half.
 LogitsFn logits_of(attention::Transformer& model);
 
 /// Everything that a training run needs, made from its configuration.
 struct Experiment {
-  /// Checks all sections, then makes data and model. Throws ConfigError for what cannot be used and
+  /// Checks all sections, then makes the splits of the data that are used, and the model. Throws ConfigError for what cannot be used and
   /// for options that no component declares, DataError for data that cannot be read.
-  explicit Experiment(Config config);
+  explicit Experiment(Config config, const data::Splits& splits = {});
   Experiment(const Experiment&) = delete;
   Experiment& operator=(const Experiment&) = delete;
 

@@ -61,8 +61,7 @@ Metrics measure_rows(const T* logits, const int32_t* targets, int64_t rows, int6
 }
 
 template <bool with_loss>
-Metrics measure_all(const Tensor& logits, const Tensor& all_targets) {
-  const Tensor targets = targets_of(logits, all_targets);
+Metrics measure_all(const Tensor& logits, const Tensor& targets) {
   check<ShapeError>(logits.rank() >= 1 && logits.shape().without_axis(-1) == targets.shape(),
                     "metrics: logits ", logits.shape(), " do not fit targets ", targets.shape());
   const int64_t C = logits.size(-1);
@@ -91,9 +90,8 @@ Tensor counted_places(const Tensor& targets) {
   return Tensor::from(places, {static_cast<int64_t>(places.size())});
 }
 
-Tensor targets_of(const Tensor& logits, const Tensor& targets) {
-  if (targets.rank() != 2 || logits.rank() != 2) return targets;
-  const Tensor places = counted_places(targets), dense = targets.contiguous();
+Tensor targets_at(const Tensor& targets, const Tensor& places) {
+  const Tensor dense = targets.contiguous();
   Tensor out = Tensor::empty(places.shape(), DType::i32);
   for (int64_t i = 0; i < places.numel(); ++i)
     out.data<int32_t>()[i] = dense.data<int32_t>()[places.data<int32_t>()[i]];
@@ -118,11 +116,8 @@ Metrics& Metrics::operator+=(const Metrics& other) {
   return *this;
 }
 
-Metrics measure(const Tensor& logits, const data::Batch& batch) {
-  Metrics m = measure_all<true>(logits, batch.targets);
-  m.examples = batch.tokens.size(0);
-  m.tokens = count_tokens(batch);
-  return m;
+Metrics measure(const Tensor& logits, const Tensor& targets) {
+  return measure_all<true>(logits, targets);
 }
 
 int64_t count_correct(const Tensor& logits, const Tensor& targets) {
@@ -142,10 +137,11 @@ int64_t count_tokens(const data::Batch& batch) {
 }
 
 std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dataset,
-                                int64_t batch_size, int64_t limit,
-                                const std::function<bool()>& stop) {
-  check<ConfigError>(batch_size >= 1, "evaluate: a batch of ", batch_size, " examples");
-  std::vector<int64_t> order(limit > 0 ? std::min(limit, dataset.size()) : dataset.size());
+                                const EvaluationOptions& options) {
+  const int64_t size = options.batch_size;
+  check<ConfigError>(size >= 1, "evaluate: batch_size is ", size, ", expected 1 or more");
+  const int64_t all = options.limit > 0 ? std::min(options.limit, dataset.size()) : dataset.size();
+  std::vector<int64_t> order(all);
   std::iota(order.begin(), order.end(), int64_t{0});
   // Padding costs time: examples of one batch should be equally long.
   std::vector<int64_t> length(order.size());
@@ -155,11 +151,23 @@ std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dat
 
   const NoGrad no_grad;
   Metrics total;
-  for (size_t begin = 0; begin < order.size(); begin += batch_size) {
-    if (stop && stop()) return std::nullopt;
-    const size_t count = std::min<size_t>(batch_size, order.size() - begin);
-    const data::Batch batch = dataset.collate({order.data() + begin, count});
-    total += measure(logits(batch, nn::Pass{}).value(), batch);
+  EvaluationProgress progress{.all_batches = (all + size - 1) / size, .all_examples = all};
+  const auto report = [&] {
+    if (options.on_progress) options.on_progress(progress);
+  };
+  report();
+  for (int64_t begin = 0; begin < all; begin += size) {
+    if (options.should_stop && options.should_stop()) return std::nullopt;
+    const int64_t count = std::min(size, all - begin);
+    const data::Batch batch = dataset.collate({order.data() + begin, static_cast<size_t>(count)});
+    const Prediction prediction = logits(batch, nn::Pass::evaluate());
+    Metrics m = measure(prediction.logits.value(), prediction.targets);
+    m.examples = count;
+    m.tokens = count_tokens(batch);
+    total += m;
+    ++progress.batches;
+    progress.examples += count;
+    report();
   }
   return total;
 }

@@ -11,16 +11,20 @@
 
 namespace longhand::train {
 
-/// The model as training sees it: logits (B, C) for targets (B), or (B, N, C) for targets (B, N).
-/// For these it may also give (R, C), the rows of the R targets that count, in order: where few do,
-/// the head of the model is most of the work.
-using LogitsFn = std::function<Variable(const data::Batch&, const nn::Pass&)>;
+/// What a model computes of a batch: logits, and the targets they are for.
+struct Prediction {
+  Variable logits;  // (..., C)
+  Tensor targets;   // (...) i32; those with data::ignore_index count for nothing
+};
 
-/// The places (R) i32 of the targets (B, N) that count, in row-major order.
+/// The model as training sees it: predicts every target of a batch that counts. It may leave out
+/// the others: where few targets count, the head of the model is most of the work.
+using LogitsFn = std::function<Prediction(const data::Batch&, const nn::Pass&)>;
+
+/// The places (R) i32 of the targets (...) that count, in row-major order.
 Tensor counted_places(const Tensor& targets);
-
-/// The targets that these logits are for: all of them, or (R) those that count; see LogitsFn.
-Tensor targets_of(const Tensor& logits, const Tensor& targets);
+/// The targets (R) at these places.
+Tensor targets_at(const Tensor& targets, const Tensor& places);
 
 /// Sums over targets; those with data::ignore_index count for nothing.
 struct Metrics {
@@ -42,10 +46,10 @@ struct Metrics {
   Metrics& operator+=(const Metrics& other);
 };
 
-/// Metrics of one batch: logits (…, C) for batch.targets (…). Sums are added in double in an order
-/// that depends on the sizes alone. Throws ShapeError for shapes that do not fit, and DataError for
-/// a target that is neither a class nor ignored.
-Metrics measure(const Tensor& logits, const data::Batch& batch);
+/// loss_sum, correct and targets of logits (..., C) for targets (...). Sums are added in double in
+/// an order that depends on the sizes alone. Throws ShapeError for shapes that do not fit, and
+/// DataError for a target that is neither a class nor ignored.
+Metrics measure(const Tensor& logits, const Tensor& targets);
 
 /// The part of measure() that needs no exponentials: Metrics::correct.
 int64_t count_correct(const Tensor& logits, const Tensor& targets);
@@ -54,11 +58,24 @@ int64_t count_targets(const Tensor& targets);
 /// Tokens that are not padding.
 int64_t count_tokens(const data::Batch& batch);
 
-/// Metrics over the first `limit` examples of a dataset (all if 0), in batches of `batch_size`
-/// examples of similar length, without gradients and not in training mode. When `stop` says so
-/// between two batches, there is no result.
+/// How far an evaluation is.
+struct EvaluationProgress {
+  int64_t batches = 0, all_batches = 0;
+  int64_t examples = 0, all_examples = 0;
+};
+
+struct EvaluationOptions {
+  int64_t batch_size = 32;
+  int64_t limit = 0;  // only the first so many examples; 0: all
+  /// Called before the first batch and after each one, if not empty.
+  std::function<void(const EvaluationProgress&)> on_progress = {};
+  /// Asked before each batch, if not empty: true ends the evaluation without a result.
+  std::function<bool()> should_stop = {};
+};
+
+/// Metrics over a dataset, in batches of examples of similar length, without gradients and not in
+/// training mode. Empty if should_stop ended it. Throws ConfigError for a batch_size below 1.
 std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dataset,
-                                int64_t batch_size, int64_t limit = 0,
-                                const std::function<bool()>& stop = {});
+                                const EvaluationOptions& options = {});
 
 }  // namespace longhand::train

@@ -79,7 +79,9 @@ struct AdamOptions {
 };
 
 /// Adam: Kingma & Ba 2015 (arXiv 1412.6980), algorithm 1; AdamW: Loshchilov & Hutter 2019 (arXiv
-/// 1711.05101), algorithm 2 with the decay multiplied by the rate, as is usual.
+/// 1711.05101), algorithm 2 with the decay multiplied by the rate, as is usual. Throws ConfigError
+/// unless 0 <= beta < 1 and eps > 0, and for betas so near 1 that the parameters' dtype cannot
+/// average with them: 1 - beta below 9.5e-7 in f32, 1.8e-15 in f64.
 std::unique_ptr<Optimizer> make_adam(Parameters parameters, const AdamOptions& options = {});
 
 /// Which optimizer, and how: those options of the section [optimizer] that are not the schedule's.

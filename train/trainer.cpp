@@ -156,14 +156,18 @@ Trainer::StepResult Trainer::train_step() {
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
     const data::Batch some =
         part(batch, micro * rows / micro_batches, (micro + 1) * rows / micro_batches);
-    Variable logits = logits_(
-        some, {.training = true, .random = random.fork(micro), .recompute = options_.recompute});
-    const auto correct = count_correct(logits.value(), some.targets);
-    const Tensor wanted = targets_of(logits.value(), some.targets);
+    nn::Pass pass = nn::Pass::train(random.fork(micro));
+    pass.recompute = options_.recompute;
+    Prediction prediction = logits_(some, pass);
+    const int64_t predicted = count_targets(prediction.targets),
+                  given = count_targets(some.targets);
+    check<ShapeError>(predicted == given, "trainer: the model predicts ", predicted,
+                      " targets of a batch in which ", given, " count");
+    const auto correct = count_correct(prediction.logits.value(), prediction.targets);
     // Each part is divided by the targets of the whole, so that the parts add up to its mean. The
     // logits are given away: their gradient may take their place.
     const Variable loss =
-        cross_entropy(std::exchange(logits, {}), wanted,
+        cross_entropy(std::exchange(prediction.logits, {}), prediction.targets,
                       {.ignore_index = data::ignore_index,
                        .label_smoothing = options_.label_smoothing,
                        .normalizer = static_cast<double>(std::max<int64_t>(targets, 1))});
@@ -224,8 +228,11 @@ bool Trainer::evaluate_now() {
   {
     std::optional<Ema::Swap> swap;
     if (ema_) swap.emplace(*ema_);
-    metrics = evaluate(logits_, *task_.validation, options_.eval_batch_size,
-                       options_.eval_batches * options_.eval_batch_size, observer_.should_stop);
+    metrics = evaluate(logits_, *task_.validation,
+                       {.batch_size = options_.eval_batch_size,
+                        .limit = options_.eval_batches * options_.eval_batch_size,
+                        .on_progress = observer_.on_evaluation,
+                        .should_stop = observer_.should_stop});
   }
   if (!metrics) return false;
 

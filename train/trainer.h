@@ -71,6 +71,8 @@ struct Progress {
 struct Observer {
   std::function<void(const Record&)> on_record = {};
   std::function<void(const Progress&)> on_progress = {};
+  /// Before, during and after each evaluation.
+  std::function<void(const EvaluationProgress&)> on_evaluation = {};
   /// After a checkpoint is on disk.
   std::function<void(const std::filesystem::path&)> on_saved = {};
   /// Asked after each step and between batches of an evaluation: true saves and ends the run.

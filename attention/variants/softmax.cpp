@@ -13,6 +13,7 @@
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/nn/dropout.h"
 
 namespace longhand::attention {
 namespace {
@@ -93,8 +94,7 @@ class Softmax final : public Variant {
     check<ShapeError>(N == M || capabilities().cross_lengths,
                       "softmax: a window or ALiBi compares positions, but there are ", N,
                       " queries and ", M, " keys");
-    const double p = pass.training ? dropout_ : 0;
-    const Generator random = pass.random.fork(full_name());
+    const auto [p, random] = nn::dropout_options(dropout_, pass, full_name());
     if (takes_all(mask))
       return softmax_attention(q, k, v,
                                {.scale = scale_,

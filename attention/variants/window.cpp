@@ -14,6 +14,7 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/nn/dropout.h"
 
 namespace longhand::attention {
 namespace {
@@ -214,10 +215,10 @@ class Window final : public Variant {
     const std::vector<int32_t> lengths = mask.lengths.defined()
                                              ? mask.lengths.to_vector<int32_t>()
                                              : std::vector<int32_t>{static_cast<int32_t>(N)};
-    const nn::Pass own{pass.training, pass.random.fork(full_name())};
+    const DropoutOptions drop = nn::dropout_options(dropout_, pass, full_name());
     Variable out =
         attend(blocks.queries(q), blocks.slabs(k), blocks.slabs(v),  // (B, H, count, C, D)
-               blocks.keep(lengths), own);
+               blocks.keep(lengths), drop);
     out =
         slice(reshape(permute(out, {0, 2, 3, 1, 4}), {B, blocks.count * blocks.C, H, D}), 1, 0, N);
     if (blocks.g == 0) return out;
@@ -229,17 +230,17 @@ class Window final : public Variant {
         for (int64_t j = 0; j < N; ++j) *to++ = j < n && (!blocks.causal || j <= i);
     const Variable first =
         transpose(attend(transpose(slice(q, 1, 0, g), 1, 2), transpose(k, 1, 2), transpose(v, 1, 2),
-                         keep, {own.training, own.random.fork("global")}),
+                         keep, {drop.p, drop.generator.fork("global")}),
                   1, 2);
     return g == N ? first : concat({first, slice(out, 1, g, N)}, 1);
   }
 
   // Softmax attention, (…, N, D), of q (…, N, D) to k and v (…, M, D).
   Variable attend(const Variable& q, const Variable& k, const Variable& v, const Tensor& keep,
-                  const nn::Pass& pass) const {
+                  const DropoutOptions& drop) const {
     const double tau = 1 / std::sqrt(static_cast<double>(q.size(-1)));
     Variable p = softmax(where(keep, matmul(q, transpose(k, -2, -1), tau), never));
-    if (pass.training && dropout_ > 0) p = dropout(p, dropout_, pass.random);
+    p = dropout(p, drop.p, drop.generator);
     return matmul(p, v);
   }
 

@@ -72,15 +72,15 @@ std::optional<TaskInfo> info_of(const ListopsOptions& o) {
       .vocabulary = listops::vocabulary, .classes = 10, .max_length = o.limits.max_length};
 }
 
-void read_files(Task& task, const ListopsOptions& o, uint64_t seed) {
+void read_files(Task& task, const ListopsOptions& o, uint64_t seed, const Splits& splits) {
   const auto& [path, limits, sizes, fractions] = o;
   if (is_folder(path)) {
     const auto file = [&](const char* name, int64_t limit) {
       return in_memory(read(std::filesystem::path(path) / name, task.info.max_length, limit));
     };
-    task.train = file("basic_train.tsv", sizes.train);
-    task.validation = file("basic_val.tsv", sizes.validation);
-    task.test = file("basic_test.tsv", sizes.test);
+    if (splits.train) task.train = file("basic_train.tsv", sizes.train);
+    if (splits.validation) task.validation = file("basic_val.tsv", sizes.validation);
+    if (splits.test) task.test = file("basic_test.tsv", sizes.test);
     return;
   }
   const Sequences all = read(path, task.info.max_length);
@@ -89,26 +89,26 @@ void read_files(Task& task, const ListopsOptions& o, uint64_t seed) {
     const auto tokens = all.tokens(i);
     contents[i] = {reinterpret_cast<const char*>(tokens.data()), tokens.size()};
   }
-  const auto splits = split_by_content(contents, fractions, Generator(seed).fork("split"), path);
-  task.train = select(all, splits[0], sizes.train);
-  task.validation = select(all, splits[1], sizes.validation);
-  task.test = select(all, splits[2], sizes.test);
+  const auto parts = split_by_content(contents, fractions, Generator(seed).fork("split"), path);
+  task.train = select(all, parts[0], sizes.train);
+  task.validation = select(all, parts[1], sizes.validation);
+  task.test = select(all, parts[2], sizes.test);
 }
 
-Task make(const ListopsOptions& o, uint64_t seed) {
+Task make(const ListopsOptions& o, uint64_t seed, const Splits& splits) {
   Task task{*info_of(o), nullptr, nullptr, nullptr};
   if (!o.path.empty()) {
-    read_files(task, o, seed);
+    read_files(task, o, seed, splits);
     return task;
   }
   const auto [train, validation, test] = o.sizes;
-  const int64_t count = validation + test + train;
+  // validation and test come first, so that they stay the same for any train_size
+  const int64_t count = validation + test + (splits.train ? train : 0);
   const auto all = std::make_shared<const Sequences>(
       listops::generate(o.limits, count, Generator(seed).fork("listops")));
-  // validation and test come first, so that they stay the same for any train_size
   task.validation = in_memory(all, 0, validation);
   task.test = in_memory(all, validation, validation + test);
-  task.train = in_memory(all, validation + test, count);
+  if (splits.train) task.train = in_memory(all, validation + test, count);
   return task;
 }
 

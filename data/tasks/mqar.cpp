@@ -105,7 +105,7 @@ std::optional<TaskInfo> info_of(const MqarOptions& o) {
                   .max_length = o.length};
 }
 
-Task make(const MqarOptions& o, uint64_t seed) {
+Task make(const MqarOptions& o, uint64_t seed, const Splits&) {
   std::vector<double> inverse(o.length / 2 - o.pairs);
   for (size_t g = 0; g < inverse.size(); ++g)
     inverse[g] = std::pow(static_cast<double>(g + 1), 1 - o.power);

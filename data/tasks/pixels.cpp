@@ -128,7 +128,7 @@ struct PixelsOptions {
 // Sizes and classes stand in the files.
 std::optional<TaskInfo> info_of(const PixelsOptions&) { return std::nullopt; }
 
-Task make(const PixelsOptions& o, uint64_t) {
+Task make(const PixelsOptions& o, uint64_t, const Splits&) {
   const auto& [path, limits] = o;
   check<DataError>(is_folder(path), path, ": no such folder");
 

@@ -124,7 +124,7 @@ struct LabelledTextOptions {
 // The number of classes is that of the labels.
 std::optional<TaskInfo> info_of(const LabelledTextOptions&) { return std::nullopt; }
 
-Task make(const LabelledTextOptions& o, uint64_t seed) {
+Task make(const LabelledTextOptions& o, uint64_t seed, const Splits&) {
   const auto& [path, max_length, columns, fractions, limits] = o;
   Classes classes;
   std::array<Sequences, 3> splits;

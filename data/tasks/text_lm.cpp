@@ -104,7 +104,7 @@ std::optional<TaskInfo> info_of(const TextOptions& o) {
                   .max_length = o.length};
 }
 
-Task make(const TextOptions& o, uint64_t) {
+Task make(const TextOptions& o, uint64_t, const Splits&) {
   const auto& [path, length, stride, fractions, limits] = o;
   const auto text = std::make_shared<const Bytes>(read_text(path));
   const int64_t bytes = static_cast<int64_t>(text->size());

@@ -215,7 +215,7 @@ struct TokensOptions {
 
 std::optional<TaskInfo> info_of(const TokensOptions&) { return std::nullopt; }
 
-Task make_tokens(const TokensOptions& options, uint64_t) {
+Task make_tokens(const TokensOptions& options, uint64_t, const Splits& splits) {
   const std::string& path = options.path;
   const auto file = std::make_shared<const Hdf5Reader>(Hdf5Reader::open(path));
   if (file->has_attribute("/", "format") &&
@@ -236,21 +236,23 @@ Task make_tokens(const TokensOptions& options, uint64_t) {
   const int64_t token_limit = info.vocabulary ? info.vocabulary : no_limit;
   const int64_t target_limit = info.classes ? info.classes : no_limit;
   std::optional<bool> per_token;
+  std::string first;  // the split that per_token is of
   const auto load = [&](const std::string& split) {
     auto dataset = std::make_unique<StoredTokens>(file, split);
     info.per_token = per_token.value_or(dataset->per_token());
     check<DataError>(dataset->per_token() == info.per_token, path, ": /", split,
                      "/targets: are of ", dataset->per_token() ? "tokens" : "sequences",
-                     ", but those of train are not");
+                     ", but those of ", first, " are not");
     per_token = info.per_token;
+    if (first.empty()) first = split;
     info.vocabulary = std::max(info.vocabulary, 1 + dataset->check_tokens(token_limit));
     info.classes = std::max(info.classes, 1 + dataset->check_targets(target_limit));
     info.max_length = std::max(info.max_length, dataset->max_length());
     return dataset;
   };
-  task.train = load("train");
-  task.validation = load("validation");
-  task.test = load("test");
+  if (splits.train) task.train = load("train");
+  if (splits.validation) task.validation = load("validation");
+  if (splits.test) task.test = load("test");
   return task;
 }
 

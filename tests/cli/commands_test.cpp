@@ -8,6 +8,8 @@
 #include <set>
 
 #include "longhand/attention/registry.h"
+#include "longhand/data/file.h"
+#include "longhand/data/hdf5.h"
 #include "tests/cli/program.h"
 #include "tests/cli/tiny.h"
 #include "tests/support/catch.h"
@@ -284,6 +286,33 @@ TEST_CASE("data that was made, stored and read again is the same") {
   REQUIRE(shown["examples"].size() == 2);
   CHECK(shown["examples"][0]["tokens"].size() == 16);
   CHECK_THAT(succeed(with({"data", "show", "copy"}), folder.path()).out, Contains("targets: "));
+}
+
+TEST_CASE("only the splits that are used need to be in a file") {
+  const TinyFolder folder;
+  succeed({"train", "config.toml", "--quiet", "--out", "run"}, folder.path());
+  data::Hdf5Writer writer;
+  writer.put("test/tokens", Tensor::full({8, 16}, 1, DType::i32));
+  writer.put("test/targets", Tensor::full({8, 16}, 2, DType::i32));
+  writer.put("train/tokens", Tensor::full({8, 16}, -1, DType::i32));  // of no use, nor looked at
+  data::write_file_durably(folder / "test.h5", writer.image());
+  const std::vector<std::string> on_file = {"--set", "data.task=tokens", "data.path=test.h5"};
+  std::vector<std::string> evaluate = {"evaluate", "run", "--json"};
+  evaluate.insert(evaluate.end(), on_file.begin(), on_file.end());
+  CHECK(json_of(evaluate, folder.path())["examples"] == 8);
+  const Json shown =
+      json_of({"data", "show", "tokens", "--split", "test", "--json", "--set", "data.path=test.h5"},
+              folder.path());
+  CHECK(shown["examples"].size() == 3);
+  const Json hashed =
+      json_of({"data", "hash", "tokens", "--split", "test", "--json", "--set", "data.path=test.h5"},
+              folder.path());
+  CHECK(hashed["splits"].size() == 1);
+  // What is used must be there.
+  evaluate.insert(evaluate.end(), {"--split", "validation"});
+  const Outcome missing = run(evaluate, folder.path());
+  CHECK(missing.code == 3);
+  CHECK_THAT(missing.err, Contains("test.h5") && Contains("validation"));
 }
 
 TEST_CASE("data check listops recomputes targets") {

@@ -14,7 +14,7 @@ build_and_run() {  # NAME CMAKE-ARGUMENT...
   shift
   cmake -S "$here" -B "$top/$name" -G Ninja -DCMAKE_BUILD_TYPE=Debug "$@" >"$top/$name.log" 2>&1 &&
     cmake --build "$top/$name" --target consumer >>"$top/$name.log" 2>&1 || { cat "$top/$name.log"; return 1; }
-  echo "$name: $("$top/$name/consumer")"
+  echo "$name: $("$top/$name/consumer" | tail -n 1)"
 }
 
 case ${4:-install} in

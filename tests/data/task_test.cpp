@@ -183,3 +183,21 @@ TEST_CASE("content hashes do not depend on threads, and respect the limit") {
   CHECK(content_hash(all, 5000) == one);
   CHECK_THROWS_AS(content_hash(all, -1), ConfigError);
 }
+
+TEST_CASE("a split is the same, whether the others are asked for or not") {
+  const std::string name = GENERATE("listops", "mqar", "copy", "selective_copy");
+  CAPTURE(name);
+  Options options("data");
+  options.set("task", name);
+  for (const char* key : {"train_size", "validation_size", "test_size"})
+    options.set(key, int64_t{20});
+  if (name == "listops") {
+    options.set("min_length", int64_t{5});
+    options.set("max_length", int64_t{40});
+  }
+  const Task all = make_task(options, 3);
+  for (const char* split : {"train", "validation", "test"}) {
+    const Task one = make_task(options, 3, Splits::only(split));
+    CHECK(content_hash(one.split(split)) == content_hash(all.split(split)));
+  }
+}

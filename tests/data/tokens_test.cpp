@@ -125,6 +125,23 @@ TEST_CASE("tokens: without lengths every row is full, and splits may differ in l
   CHECK(!collate(*task.train, {0, 2}).lengths.defined());
 }
 
+TEST_CASE("tokens: splits that are not used need not be there, nor be in order") {
+  const TemporaryDirectory dir;
+  auto file = sequences();
+  for (const std::string name : {"tokens", "targets", "lengths"}) file.erase("train/" + name);
+  file["validation/tokens"] = Tensor::full({3, 3}, -1, DType::i32);
+  write(dir / "my.h5", file);
+  Options options("data");
+  options.set("task", "tokens");
+  options.set("path", (dir / "my.h5").string());
+  const Task task = make_task(options, 0, Splits::only("test"));
+  CHECK(task.test->size() == 3);
+  CHECK(task.info.vocabulary == 10);
+  CHECK_THROWS_WITH(task.split("train"), Contains("the split train was not asked for"));
+  CHECK_THROWS_AS(make_task(options, 0), DataError);
+  CHECK_THROWS_AS(Splits::only("tset"), ConfigError);
+}
+
 TEST_CASE("tokens: numbers of any integer type") {
   const TemporaryDirectory dir;
   auto file = sequences();

@@ -86,6 +86,20 @@ TEST_CASE("dropout: off when evaluating, of its own name when training") {
   CHECK_THROWS_AS(Dropout(root(), -0.1), ConfigError);
 }
 
+TEST_CASE("dropout: training without random numbers is an error that names the module") {
+  class One : public Module {
+   public:
+    explicit One(double p) : Module(root()), drop(scope("drop"), p) {}
+    Dropout drop;
+  } half(0.5), none(0);
+  const Variable x(Tensor::full({1000}, 1));
+  Pass pass;
+  pass.training = true;
+  CHECK_THROWS_WITH(half.drop.forward(x, pass),
+                    Catch::StartsWith("drop: ") && Catch::Contains("nn::Pass::train"));
+  CHECK(identical(none.drop.forward(x, pass).value(), x.value()));  // nothing random is needed
+}
+
 TEST_CASE("feed-forward: fc2(gelu(fc1 x))") {
   FeedForward mlp(root(DType::f64, 3), 4, 7, 0);
   CHECK(mlp.named_parameters()[0].first == "fc1.weight");

@@ -37,6 +37,29 @@ TEST_CASE("the average follows its formula") {
     CHECK(ema.state_dict().at("b").at({i}) == Approx(p[1].second.value().at({i})));
 }
 
+TEST_CASE("the weights of a long average sum to 1") {
+  constexpr double decay = 0.99999;
+  constexpr int64_t first = 10'000'000;  // where the average is as long as it gets
+  Parameters p = parameters(DType::f32);
+  Ema ema(p, decay);
+  const std::vector<double> begin = p[0].second.value().to_vector<double>();
+  std::vector<double> wanted = begin;
+  Tensor& theta = p[0].second.mutable_value();
+  for (int64_t t = 0; t < 200'000; ++t) {
+    const double factor = t % 2 ? 1.25 : 0.75;  // exact in f32
+    for (int64_t i = 0; i < theta.numel(); ++i) {
+      theta.data<float>()[i] = static_cast<float>(begin[i] * factor);
+      wanted[i] += (1 - decay) * (static_cast<double>(theta.data<float>()[i]) - wanted[i]);
+    }
+    ema.update(first + t);
+  }
+  const auto found = ema.state_dict().at("a").to_vector<double>();
+  for (size_t i = 0; i < found.size(); ++i)
+    CHECK(std::abs(found[i] - wanted[i]) <= 2e-5 * std::abs(wanted[i]));
+  // The average of what does not change is that, to the bit.
+  CHECK(identical(ema.state_dict().at("b"), p[1].second.value()));
+}
+
 TEST_CASE("a swap exchanges averages and weights, and back") {
   Parameters p = parameters(DType::f32);
   Ema ema(p, 0.9);

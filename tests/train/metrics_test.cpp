@@ -14,10 +14,6 @@ using namespace test;
 
 constexpr int32_t skip = data::ignore_index;
 
-data::Batch batch_of(const Tensor& targets) {
-  return {Tensor::zeros({targets.size(0), 4}, DType::i32), targets, {}};
-}
-
 }  // namespace
 
 TEST_CASE("loss and accuracy are means over the targets that count") {
@@ -44,46 +40,44 @@ TEST_CASE("loss and accuracy are means over the targets that count") {
     correct += top;
     ++count;
   }
-  const data::Batch batch = batch_of(Tensor::from(targets, {5, 7}));
-  const Metrics m = measure(logits, batch);
+  const Tensor given = Tensor::from(targets, {5, 7});
+  const Metrics m = measure(logits, given);
   CHECK(std::abs(m.loss() - loss / static_cast<double>(count)) <=
         (dtype == DType::f64 ? 1e-12 : 1e-5));
   CHECK(m.correct == correct);
   CHECK(m.targets == count);
-  CHECK(m.targets == count_targets(batch.targets));
+  CHECK(m.targets == count_targets(given));
   CHECK(m.accuracy() == static_cast<double>(correct) / static_cast<double>(count));
-  CHECK(m.examples == 5);
-  CHECK(m.tokens == 20);
   CHECK(m.perplexity() == std::exp(m.loss()));
   CHECK(m.bits_per_byte() == Approx(m.loss() / std::log(2.0)));
-  CHECK(count_correct(logits, batch.targets) == correct);
+  CHECK(count_correct(logits, given) == correct);
 
   // Permuted logits are the same logits.
   const Tensor permuted = logits.permute({2, 1, 0}).contiguous().permute({2, 1, 0});
-  CHECK(measure(permuted, batch).loss_sum == m.loss_sum);
+  CHECK(measure(permuted, given).loss_sum == m.loss_sum);
 }
 
 TEST_CASE("logits of the targets that count give the metrics of all") {
   Tensor logits = Tensor::empty({2, 3, 4}, DType::f64);
   fill_normal(logits, Generator(1));
-  const data::Batch batch = batch_of(Tensor::from<int32_t>({skip, 2, skip, 0, 3, skip}, {2, 3}));
+  const Tensor targets = Tensor::from<int32_t>({skip, 2, skip, 0, 3, skip}, {2, 3});
   const std::vector<int32_t> places{1, 3, 4};
-  CHECK(counted_places(batch.targets).to_vector<int32_t>() == places);
+  CHECK(counted_places(targets).to_vector<int32_t>() == places);
   Tensor some = Tensor::empty({3, 4}, DType::f64);
   for (int64_t i = 0; i < 3; ++i)
     copy_into(some.select(0, i), logits.reshape({6, 4}).select(0, places[i]));
-  const Metrics all = measure(logits, batch), few = measure(some, batch);
+  const Tensor counted = targets_at(targets, counted_places(targets));
+  CHECK(counted.to_vector<int32_t>() == std::vector<int32_t>{2, 0, 3});
+  const Metrics all = measure(logits, targets), few = measure(some, counted);
   CHECK(few.targets == 3);
   CHECK(few.correct == all.correct);
   CHECK(few.loss() == Approx(all.loss()).epsilon(1e-12));
-  CHECK(targets_of(some, batch.targets).to_vector<int32_t>() == std::vector<int32_t>{2, 0, 3});
-  CHECK(identical(targets_of(logits, batch.targets), batch.targets));
-  CHECK_THROWS_AS(measure(some.slice(0, 0, 2), batch), ShapeError);
+  CHECK_THROWS_AS(measure(some.slice(0, 0, 2), counted), ShapeError);
 }
 
 TEST_CASE("logits that are far apart neither overflow nor lose the loss") {
   const Tensor logits = Tensor::from(std::vector<float>{1000, 0, -1000, 1000, -5, -5}, {3, 2});
-  const Metrics m = measure(logits, batch_of(Tensor::from(std::vector<int32_t>{0, 0, 1}, {3})));
+  const Metrics m = measure(logits, Tensor::from(std::vector<int32_t>{0, 0, 1}, {3}));
   CHECK(m.loss() == Approx((0 + 2000 + std::log(2.0)) / 3));
   CHECK(m.correct == 1);  // of equals, the first is the prediction
 }
@@ -95,7 +89,7 @@ TEST_CASE("what is not a number is not right") {
                                  std::vector<float>{-inf, -inf});
   const Tensor logits = Tensor::from(row, {1, 2});
   for (const int32_t target : {0, 1}) {
-    const Metrics m = measure(logits, batch_of(Tensor::from(std::vector<int32_t>{target}, {1})));
+    const Metrics m = measure(logits, Tensor::from(std::vector<int32_t>{target}, {1}));
     CHECK(std::isnan(m.loss()));
     if (std::isnan(row[target])) CHECK(m.correct == 0);
   }
@@ -103,7 +97,7 @@ TEST_CASE("what is not a number is not right") {
 
 TEST_CASE("metrics of nothing are 0") {
   const Tensor targets = Tensor::full({2, 3}, skip, DType::i32);
-  const Metrics m = measure(Tensor::zeros({2, 3, 4}), batch_of(targets));
+  const Metrics m = measure(Tensor::zeros({2, 3, 4}), targets);
   CHECK(m.loss() == 0);
   CHECK(m.accuracy() == 0);
   CHECK(m.targets == 0);
@@ -111,11 +105,10 @@ TEST_CASE("metrics of nothing are 0") {
 
 TEST_CASE("targets that do not fit the logits are refused") {
   const Tensor logits = Tensor::zeros({2, 3});
-  CHECK_THROWS_WITH(measure(logits, batch_of(Tensor::from(std::vector<int32_t>{0, 3}, {2}))),
+  CHECK_THROWS_WITH(measure(logits, Tensor::from(std::vector<int32_t>{0, 3}, {2})),
                     "metrics: target 3 is not one of 3 classes");
-  CHECK_THROWS_AS(measure(logits, batch_of(Tensor::from(std::vector<int32_t>{0, -1}, {2}))),
-                  DataError);
-  CHECK_THROWS_AS(measure(logits, batch_of(Tensor::zeros({3}, DType::i32))), ShapeError);
+  CHECK_THROWS_AS(measure(logits, Tensor::from(std::vector<int32_t>{0, -1}, {2})), DataError);
+  CHECK_THROWS_AS(measure(logits, Tensor::zeros({3}, DType::i32)), ShapeError);
 }
 
 TEST_CASE("evaluation does not depend on the batches, nor on the threads") {
@@ -123,7 +116,8 @@ TEST_CASE("evaluation does not depend on the batches, nor on the threads") {
   ToyModel model(DType::f64, per_token);
   const data::Task task = toy_task(per_token);
   const auto run = [&](int64_t batch_size, int64_t limit = 0) {
-    return *evaluate(logits_of(model), *task.validation, batch_size, limit);
+    return *evaluate(logits_of(model), *task.validation,
+                     {.batch_size = batch_size, .limit = limit});
   };
   const Metrics all = run(23);
   CHECK(all.examples == 23);
@@ -133,10 +127,13 @@ TEST_CASE("evaluation does not depend on the batches, nor on the threads") {
   CHECK(run(4, 9).examples == 9);
   CHECK(run(4, 99).examples == 23);
   Metrics parts;
+  int64_t tokens = 0;
   for (int64_t i = 0; i < 9; ++i) {
     const data::Batch batch = task.validation->collate({&i, 1});
-    parts += measure(model.forward(batch, {}).value(), batch);
+    parts += measure(model.forward(batch, {}).value(), batch.targets);
+    tokens += count_tokens(batch);
   }
+  CHECK(run(4, 9).tokens == tokens);
   CHECK(run(4, 9).loss() == Approx(parts.loss()).epsilon(1e-12));
   CHECK(run(4, 9).targets == parts.targets);
 
@@ -158,12 +155,28 @@ TEST_CASE("evaluation records nothing and can be stopped") {
     CHECK_FALSE(pass.training);
     const Variable out = model.forward(batch, pass);
     CHECK_FALSE(out.requires_grad());
-    return out;
+    return Prediction{out, batch.targets};
   };
-  CHECK_FALSE(evaluate(logits, *task.validation, 5, 0, [&] { return calls == 2; }));
+  CHECK_FALSE(evaluate(logits, *task.validation,
+                       {.batch_size = 5, .should_stop = [&] { return calls == 2; }}));
   CHECK(calls == 2);
   CHECK(grad_enabled());
-  CHECK_THROWS_AS(evaluate(logits, *task.validation, 0), ConfigError);
+  CHECK_THROWS_AS(evaluate(logits, *task.validation, {.batch_size = 0}), ConfigError);
+}
+
+TEST_CASE("evaluation says how far it is") {
+  ToyModel model(DType::f32, false);
+  const data::Task task = toy_task(false);
+  std::vector<int64_t> batches, examples;
+  evaluate(logits_of(model), *task.validation,
+           {.batch_size = 5, .limit = 12, .on_progress = [&](const EvaluationProgress& p) {
+              CHECK(p.all_batches == 3);
+              CHECK(p.all_examples == 12);
+              batches.push_back(p.batches);
+              examples.push_back(p.examples);
+            }});
+  CHECK(batches == std::vector<int64_t>{0, 1, 2, 3});
+  CHECK(examples == std::vector<int64_t>{0, 5, 10, 12});
 }
 
 }  // namespace longhand::train

@@ -108,6 +108,38 @@ TEST_CASE("adam and adamw follow their formulas") {
           });
 }
 
+TEST_CASE("adam takes the right steps for betas near 1, or refuses them") {
+  const double beta2 = GENERATE(0.999, 0.99999, 0.999999, 0.9999999, 0.99999999);
+  const DType dtype = GENERATE(DType::f32, DType::f64);
+  const double beta1 = GENERATE(0.0, 0.3, 0.9, 0.999);
+  CAPTURE(beta1, beta2, dtype);
+  Variable x(Tensor::zeros({1}, dtype), true);
+  const AdamOptions options{.beta1 = beta1, .beta2 = beta2, .eps = 1e-30};
+  if (dtype == DType::f32 && beta2 > 0.999999) {
+    // f32 cannot add a 10-millionth of a square to an average of squares.
+    CHECK_THROWS_WITH(make_adam({{"x", x}}, options), Catch::StartsWith("adam: beta2"));
+    return;
+  }
+  const auto optimizer = make_adam({{"x", x}}, options);
+  double m = 0, v = 0;
+  for (int t = 1; t <= 300; ++t) {
+    const Tensor g = normal({1}, dtype, 100 + t);
+    const double value = g.at({0});
+    m += (1 - beta1) * (value - m);
+    v += (1 - beta2) * (value * value - v);
+    const auto weights = [&](double beta) {
+      return beta == 0 ? 1 : -std::expm1(t * std::log(beta));
+    };
+    const double wanted = -(m / weights(beta1)) / std::sqrt(v / weights(beta2));
+    x.mutable_value().fill(0);
+    optimizer->step(1, {g});
+    INFO("step " << t << ": " << x.value().at({0}) << ", wanted " << wanted);
+    // Where the average of gradients is near 0, its error is that of the gradients.
+    CHECK(std::abs(x.value().at({0}) - wanted) <=
+          (dtype == DType::f64 ? 1e-12 : 2e-6) * std::max(std::abs(wanted), 0.3));
+  }
+}
+
 TEST_CASE("every optimizer finds the minimum of a quadratic") {
   const std::string type = GENERATE("sgd", "adam", "adamw");
   Options section("optimizer");

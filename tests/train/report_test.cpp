@@ -1,9 +1,9 @@
-#include "longhand/train/report/report.h"
+#include "longhand/train/report/page.h"
 
 #include <fstream>
 #include <limits>
 
-#include "longhand/train/run_directory.h"
+#include "longhand/train/run/run_record.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
 
@@ -30,8 +30,7 @@ Record record(int64_t step, const std::string& split, double loss, double accura
 
 // Writes a run of three steps.
 void make_run(const std::filesystem::path& path, const std::string& attention, double loss) {
-  RunDirectory run =
-      RunDirectory::create(path, "[attention]\ntype = \"" + attention + "\" # <&>\n");
+  RunRecord run = RunRecord::create(path, "[attention]\ntype = \"" + attention + "\" # <&>\n");
   run.keep();
   for (int64_t step = 1; step <= 3; ++step) {
     const double falling = loss / static_cast<double>(step);

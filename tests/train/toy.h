@@ -97,7 +97,7 @@ class ToyModel : public nn::Module {
 
 inline LogitsFn logits_of(ToyModel& model) {
   return [&model](const data::Batch& batch, const nn::Pass& pass) {
-    return model.forward(batch, pass);
+    return Prediction{model.forward(batch, pass), batch.targets};
   };
 }
 

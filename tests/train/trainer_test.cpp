@@ -239,9 +239,9 @@ TEST_CASE("dropout differs between steps and between micro-batches") {
   const LogitsFn spy = [&](const data::Batch& batch, const nn::Pass& pass) {
     if (pass.training) {
       masks.push_back(Tensor::empty({64}));
-      fill_uniform(masks.back(), pass.random);
+      fill_uniform(masks.back(), pass.random.fork("mask"));
     }
-    return run.model.forward(batch, pass);
+    return Prediction{run.model.forward(batch, pass), batch.targets};
   };
   Trainer trainer(run.model, spy, *run.optimizer, {}, run.loader, run.task, s.options);
   trainer.run();
@@ -287,7 +287,7 @@ TEST_CASE("a run ends early when it gets no better") {
   Run run(s);
   // Redrawn noise may improve the loss by chance; without it nothing changes.
   const LogitsFn frozen = [&](const data::Batch& batch, const nn::Pass&) {
-    return ToyModel(DType::f32, true).forward(batch, {});
+    return Prediction{ToyModel(DType::f32, true).forward(batch, {}), batch.targets};
   };
   const auto train_from = [&](const Checkpoint* from) {
     Trainer trainer(run.model, frozen, *run.optimizer, {Schedule::Kind::constant, 0}, run.loader,
@@ -325,12 +325,14 @@ TEST_CASE("what is not a number ends the run before it reaches weights and files
   const bool in_gradient = GENERATE(false, true);
   bool poisoned = false;
   const LogitsFn logits = [&](const data::Batch& batch, const nn::Pass& pass) {
-    const Variable x = run.model.forward(batch, pass);
-    if (!poisoned || !pass.training) return x;
-    if (!in_gradient) return x * NAN;
-    return record("broken", x.value(), {x}, [](const Tensor& grad, std::span<GradSlot> in) {
-      in[0].take(Tensor::full(grad.shape(), NAN, grad.dtype()));
-    });
+    Variable x = run.model.forward(batch, pass);
+    if (poisoned && pass.training && in_gradient)
+      x = record("broken", x.value(), {x}, [](const Tensor& grad, std::span<GradSlot> in) {
+        in[0].take(Tensor::full(grad.shape(), NAN, grad.dtype()));
+      });
+    else if (poisoned && pass.training)
+      x = x * NAN;
+    return Prediction{x, batch.targets};
   };
   Tensor before;
   const Observer observer{.on_progress = [&](const Progress& p) {
@@ -377,10 +379,43 @@ TEST_CASE("the average is what is evaluated") {
   const Checkpoint c = run.trainer.checkpoint();
   ToyModel model(DType::f32, true);
   model.load_state_dict(c.weights());
-  const Metrics m = *evaluate(logits_of(model), *run.task.validation, s.options.eval_batch_size);
+  const EvaluationOptions how{.batch_size = s.options.eval_batch_size};
+  const Metrics m = *evaluate(logits_of(model), *run.task.validation, how);
   CHECK(m.loss() == run.records.back().loss);
   model.load_state_dict(c.model);
-  CHECK(evaluate(logits_of(model), *run.task.validation, 7)->loss() != m.loss());
+  CHECK(evaluate(logits_of(model), *run.task.validation, how)->loss() != m.loss());
+}
+
+TEST_CASE("the average goes on across redraws, and is evaluated with the newest draw") {
+  Run::Setup s;
+  s.dtype = DType::f64;
+  s.options = {.steps = 7, .ema_decay = 0.9};  // ToyModel redraws after steps 3 and 6
+  std::vector<double> wanted;
+  Run run(s, {.on_progress = [&](const Progress& p) {
+            const auto now = run.model.state_dict().at("weight").to_vector<double>();
+            const double t = static_cast<double>(p.step), d = std::min(0.9, (1 + t) / (10 + t));
+            for (size_t i = 0; i < now.size(); ++i) wanted[i] += (1 - d) * (now[i] - wanted[i]);
+          }});
+  wanted = run.model.state_dict().at("weight").to_vector<double>();
+  run.trainer.run();
+  const Checkpoint c = run.trainer.checkpoint();
+  const auto average = c.ema.at("weight").to_vector<double>();
+  for (size_t i = 0; i < average.size(); ++i) CHECK(std::abs(average[i] - wanted[i]) <= 1e-12);
+  CHECK_FALSE(c.ema.contains("noise"));
+  const nn::StateDict weights = c.weights();
+  CHECK(identical(weights.at("weight"), c.ema.at("weight")));
+  CHECK(identical(weights.at("noise"), run.model.state_dict().at("noise")));
+}
+
+TEST_CASE("a model that leaves out targets is refused") {
+  Run::Setup s;
+  s.options = {.steps = 1};
+  Run run(s);
+  const LogitsFn first_row = [&](const data::Batch& batch, const nn::Pass& pass) {
+    return Prediction{slice(run.model.forward(batch, pass), 0, 0, 1), batch.targets.slice(0, 0, 1)};
+  };
+  Trainer trainer(run.model, first_row, *run.optimizer, {}, run.loader, run.task, s.options);
+  CHECK_THROWS_AS(trainer.run(), ShapeError);
 }
 
 TEST_CASE("trainer options are read and checked") {

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -24,6 +25,19 @@
 
 namespace longhand::cli {
 namespace {
+
+struct BenchArguments : Common {
+  std::string what;  // "step" or "attention"
+  std::string model = "L";
+  std::vector<std::string> attention;  // empty: all that can
+  std::vector<int64_t> length;         // empty: those of the model
+  std::optional<int64_t> d_model, heads, layers, d_mlp;
+  std::optional<double> dropout;
+  bool causal = false, recompute = false;
+  int64_t tokens = 16384;
+  int64_t repetitions = 0;
+  double seconds = 1;
+};
 
 struct Cell {
   std::string attention;
@@ -325,8 +339,6 @@ std::vector<Cell> cells_of(const BenchArguments& a) {
   return cells;
 }
 
-}  // namespace
-
 int bench(const BenchArguments& arguments) {
   const std::vector<Cell> cells = cells_of(arguments);
   const auto set = assignments(arguments, cells);
@@ -372,6 +384,66 @@ int bench(const BenchArguments& arguments) {
           number(done.back(), "machine_bytes_per_second") * 1e-9);
   }
   return worst;
+}
+
+void add_one_bench(Command& group, const std::string& what, const std::string& text) {
+  const auto a = std::make_shared<BenchArguments>();
+  a->what = what;
+  Command c = group.command(what, text, [a] { return bench(*a); });
+  c.add("--model", a->model, "L|M",
+        "L: encoder, 2 layers, d_model 64, 2 heads, d_mlp 128, 10 classes, N from 1024 to 16384; "
+        "M: causal language model, 4 layers, d_model 256, 8 heads, d_mlp 1024, 256 tokens, N = "
+        "2048 and 8192 [L]");
+  c.add("--attention", a->attention, "NAME,...", "Variants [all that can]").separated_by_commas();
+  c.add("--length", a->length, "N,...", "Tokens of a sequence [those of the model]")
+      .separated_by_commas()
+      .positive();
+  c.add("--tokens", a->tokens, "N", "Tokens a step, in sequences of N, at least one [16384]")
+      .positive();
+  c.add("--dropout", a->dropout, "P",
+        "Of the model, and of attention where the variant drops probabilities [0]")
+      .not_negative();
+  c.add("--d-model", a->d_model, "N", "Width of the model").positive();
+  c.add("--heads", a->heads, "N", "Heads").positive();
+  c.add("--layers", a->layers, "N", "Layers").positive();
+  c.add("--d-mlp", a->d_mlp, "N", "Width of the feed-forward part; 0: none").not_negative();
+  c.flag("--causal", a->causal, "Tokens attend to none that are later");
+  if (what == "step")
+    c.flag("--recompute", a->recompute,
+           "Blocks keep their inputs alone, and compute the rest again: less memory, more time");
+  c.add("--seconds", a->seconds, "S", "Time each cell for S seconds, at least three times [1]")
+      .not_negative();
+  c.add("--repetitions", a->repetitions, "N", "Time each cell so many times").positive();
+  c.set(*a);
+  c.seed(*a);
+  c.threads();
+  c.quiet(*a);
+  c.json(a->json);
+  c.footer(
+      "Medians, after two repetitions that do not count; memory is the most that was "
+      "resident.\n"
+      "The limit is flops / peak + exponentials / rate + bytes / bandwidth, all measured in "
+      "the\n"
+      "process of the cell, in turns with it: sgemm, our exp in the first cache, "
+      "y <- a x + y.\n"
+      "A cell is a process of its own. Flops count what is needed: 6 a weight of a linear "
+      "layer\n"
+      "and token; attention\n"
+      "a head, forward and backward: softmax 14 N^2 D (half if causal), linformer 24 N k D,\n"
+      "performer 20 N m D, nystrom 24 N m D + 24 m^3 an iteration, linear 12 N D^2. Bytes: 4\n"
+      "(60 d_model + 12 d_mlp) a token and layer, 28 a parameter. See train/README.md.\n"
+      "Options of one variant only, such as --set attention.k=128, go to those that know "
+      "them.");
+}
+
+}  // namespace
+
+void add_bench(Command& program) {
+  Command group =
+      program.group("bench", "Measure speed and memory, beside what this machine could do");
+  add_one_bench(group, "step", "Training steps: forward, backward and optimizer, on random tokens");
+  add_one_bench(group, "attention",
+                "Attention of one layer alone, forward and backward, on random numbers");
 }
 
 }  // namespace longhand::cli

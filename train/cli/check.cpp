@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "longhand/attention/conformance/conformance.h"
@@ -11,6 +12,12 @@ namespace longhand::cli {
 namespace {
 
 using attention::CheckResult;
+
+struct Arguments : Common {
+  std::vector<std::string> variants;  // empty: all
+  std::vector<std::string> checks;    // empty: all
+  bool list = false, verbose = false;
+};
 
 Json to_json(const CheckResult& result) {
   return {{"variant", result.variant},   {"check", result.check},
@@ -32,9 +39,7 @@ void list_checks(const std::vector<std::string>& variants) {
   }
 }
 
-}  // namespace
-
-int check_attention(const CheckArguments& arguments) {
+int check_attention(const Arguments& arguments) {
   const std::vector<std::string> variants =
       arguments.variants.empty() ? attention::names() : arguments.variants;
   for (const std::string& variant : variants) attention::spec(variant);  // throws if unknown
@@ -94,6 +99,28 @@ int check_attention(const CheckArguments& arguments) {
   }
   if (!arguments.json) fmt::print("{} of {} checks hold, {:.1f} s\n", held, all, seconds);
   return held == all ? success : failure;
+}
+
+}  // namespace
+
+void add_check(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command group = program.group("check", "Prove what the library promises");
+  Command c = group.command("attention",
+                            "Run the conformance suite over attention variants; 1 if a check fails",
+                            [a] { return check_attention(*a); });
+  c.add("--variant", a->variants, "NAME", "Only this variant; may be repeated").repeated();
+  c.add("--check", a->checks, "NAME", "Only this check; may be repeated").repeated();
+  c.flag("--list", a->list, "List the checks and run none");
+  c.flag("-v,--verbose", a->verbose, "Print what was measured, too");
+  c.set(*a);
+  c.quiet(*a);
+  c.threads();
+  c.json(a->json);
+  c.footer(
+      "With --set attention.KEY=VALUE the invariants run for these options of one --variant;\n"
+      "otherwise for those that cover all its options, followed by its limits and statistics.\n"
+      "Suites over variants of your own: longhand/attention/conformance.h.");
 }
 
 }  // namespace longhand::cli

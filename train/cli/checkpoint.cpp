@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "longhand/train/cli/common.h"
@@ -34,9 +35,7 @@ void print_state(const std::string& title, const nn::StateDict& state) {
     fmt::print("  {:<48} {:<4} {}\n", name, name_of(tensor.dtype()), text_of(tensor.shape()));
 }
 
-}  // namespace
-
-int inspect_checkpoint(const std::string& file, bool json) {
+int inspect(const std::string& file, bool json) {
   // load() compares the digest before anything else: what comes back is sound.
   const train::Checkpoint checkpoint = train::load(file);
   const train::TrainingState& state = checkpoint.training;
@@ -70,6 +69,21 @@ int inspect_checkpoint(const std::string& file, bool json) {
   print_state("averaged weights", checkpoint.ema);
   fmt::print("\nconfiguration:\n{}", checkpoint.config);
   return success;
+}
+
+}  // namespace
+
+void add_checkpoint(Command& program) {
+  struct Arguments {
+    std::string file;
+    bool json = false;
+  };
+  const auto a = std::make_shared<Arguments>();
+  Command group = program.group("checkpoint", "Look at checkpoints");
+  Command c = group.command("inspect", "Verify a checkpoint and list what it holds",
+                            [a] { return inspect(a->file, a->json); });
+  c.add("file", a->file, "FILE.h5", "A checkpoint").required();
+  c.json(a->json);
 }
 
 }  // namespace longhand::cli

@@ -7,8 +7,6 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "longhand/train/run_directory.h"
-
 namespace longhand::cli {
 
 Json json_number(double value) {
@@ -33,13 +31,6 @@ void report_ignored(const train::Config& config, bool quiet) {
   for (const std::string& name : config.ignored()) names += (names.empty() ? "" : ", ") + name;
   if (!names.empty() && !quiet)
     fmt::print(stderr, "longhand: not used here, and left out: {}\n", names);
-}
-
-LoadedRun load_run(const std::string& run, const std::string& name) {
-  const std::string file = train::find_checkpoint(run, name).string();
-  train::Checkpoint checkpoint = train::load(file);
-  train::Config config = train::Config::parse(checkpoint.config, file);
-  return {file, std::move(checkpoint), std::move(config)};
 }
 
 std::string with_commas(int64_t value) {

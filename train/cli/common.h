@@ -4,8 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "longhand/train/checkpoint/checkpoint.h"
-#include "longhand/train/cli/commands.h"
+#include "longhand/train/cli/command.h"
 #include "longhand/train/config.h"
 
 namespace longhand::cli {
@@ -24,14 +23,6 @@ void apply(const Common& common, train::Config& config);
 /// Says on stderr which options of the file were left out, because the command line chose another
 /// type than the file did.
 void report_ignored(const train::Config& config, bool quiet);
-
-/// A checkpoint of a run with the configuration it holds.
-struct LoadedRun {
-  std::string file;
-  train::Checkpoint checkpoint;
-  train::Config config;
-};
-LoadedRun load_run(const std::string& run, const std::string& checkpoint);
 
 /// "12,345,678"
 std::string with_commas(int64_t value);

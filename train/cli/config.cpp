@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <memory>
 #include <optional>
 
 #include "longhand/core/error.h"
@@ -12,8 +13,14 @@
 #include "longhand/train/reference.h"
 
 namespace longhand::cli {
+namespace {
 
-int dump_config(const ConfigArguments& arguments) {
+struct Arguments : Common {
+  std::string config;
+  bool comments = false;
+};
+
+int dump(const Arguments& arguments) {
   train::Config config = train::Config::load(arguments.config);
   apply(arguments, config);
   train::check_config(config);
@@ -30,6 +37,22 @@ int dump_config(const ConfigArguments& arguments) {
   fmt::print("{}", arguments.comments ? train::with_comments(text) : text);
   report_ignored(config, arguments.quiet);
   return success;
+}
+
+}  // namespace
+
+void add_config(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command group = program.group("config", "Look at configurations");
+  Command c = group.command("dump", "Print every option of a configuration with its value",
+                            [a] { return dump(*a); });
+  c.add("config", a->config, "CONFIG.toml", "A configuration").required();
+  c.flag("--comments", a->comments, "What each option means, as a comment");
+  c.set(*a);
+  c.seed(*a);
+  c.threads();
+  c.quiet(*a);
+  c.words_to_set(*a);
 }
 
 }  // namespace longhand::cli

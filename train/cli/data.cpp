@@ -1,7 +1,6 @@
 // longhand data: the data of tasks, written, shown, hashed and checked.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include "longhand/core/error.h"
 #include "longhand/data/dataset.h"
 #include "longhand/data/listops.h"
+#include "longhand/data/subset.h"
 #include "longhand/data/tasks/stored.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/progress.h"
@@ -21,19 +21,11 @@ namespace {
 
 constexpr const char* splits[] = {"train", "validation", "test"};
 
-/// The first examples of a dataset.
-class First : public data::Dataset {
- public:
-  First(std::unique_ptr<data::Dataset> all, int64_t count) : all_(std::move(all)), count_(count) {}
-  int64_t size() const override { return std::min(count_, all_->size()); }
-  int64_t length(int64_t index) const override { return all_->length(index); }
-  data::Batch collate(std::span<const int64_t> indices) const override {
-    return all_->collate(indices);
-  }
-
- private:
-  std::unique_ptr<data::Dataset> all_;
-  int64_t count_;
+struct Arguments : Common {
+  std::string task;
+  std::string split;  // empty: all
+  std::string out;
+  int64_t count = 0;
 };
 
 struct Made {
@@ -41,16 +33,17 @@ struct Made {
   uint64_t seed;
 };
 
-Made make(const DataArguments& arguments) {
+/// The splits that are used, or all.
+Made make(const Arguments& arguments, const data::Splits& used = {}) {
   train::Config config;
   config.assign("data", "task", arguments.task, "TASK");
   apply(arguments, config);
   const Waiting waiting(Progress::mode_for_stderr(arguments.quiet), "making data");
-  Made made{train::read_task(config), train::read_seed(config)};
+  Made made{train::read_task(config, used), train::read_seed(config)};
   config.check_all_read();
   if (arguments.count > 0)
     for (auto* split : {&made.task.train, &made.task.validation, &made.task.test})
-      *split = std::make_unique<First>(std::move(*split), arguments.count);
+      if (*split) *split = data::first_examples(std::move(*split), arguments.count);
   return made;
 }
 
@@ -88,9 +81,7 @@ std::string text_of_tokens(const data::TaskInfo& info, const std::vector<int32_t
   return fmt::format("{}", fmt::join(tokens, " "));
 }
 
-}  // namespace
-
-int make_data(const DataArguments& arguments) {
+int make_file(const Arguments& arguments) {
   const Made made = make(arguments);
   {
     const Waiting waiting(Progress::mode_for_stderr(arguments.quiet), "writing " + arguments.out);
@@ -108,8 +99,8 @@ int make_data(const DataArguments& arguments) {
   return success;
 }
 
-int show_data(const DataArguments& arguments) {
-  const Made made = make(arguments);
+int show(const Arguments& arguments) {
+  const Made made = make(arguments, data::Splits::only(arguments.split));
   const data::TaskInfo& info = made.task.info;
   const data::Dataset& dataset = made.task.split(arguments.split);
   Json out = to_json(info);
@@ -135,15 +126,17 @@ int show_data(const DataArguments& arguments) {
   return success;
 }
 
-int hash_data(const DataArguments& arguments) {
-  const Made made = make(arguments);
+int hash(const Arguments& arguments) {
+  const bool one = !arguments.split.empty();
+  const Made made = make(arguments, one ? data::Splits::only(arguments.split) : data::Splits());
   const Waiting waiting(Progress::mode_for_stderr(arguments.quiet), "hashing");
   Json out = to_json(made.task.info);
   for (const char* split : splits) {
+    if (one && arguments.split != split) continue;
     const data::Dataset& dataset = made.task.split(split);
-    const std::string hash = data::content_hash(dataset);
-    out["splits"][split] = {{"examples", dataset.size()}, {"hash", hash}};
-    if (!arguments.json) fmt::print("{}  {} ({} examples)\n", hash, split, dataset.size());
+    const std::string digits = data::content_hash(dataset);
+    out["splits"][split] = {{"examples", dataset.size()}, {"hash", digits}};
+    if (!arguments.json) fmt::print("{}  {} ({} examples)\n", digits, split, dataset.size());
   }
   if (arguments.json) print_json(out);
   return success;
@@ -183,6 +176,59 @@ int check_listops(const std::string& file, bool json) {
                    report.expressions - report.agreeing, " of ", report.expressions,
                    " targets disagree with their expression");
   return success;
+}
+
+}  // namespace
+
+void add_data(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  const auto file = std::make_shared<std::string>();
+  Command group = program.group("data", "Look at the data of a task, store it, check it");
+  const auto add_task = [&](Command& c) {
+    c.add("task", a->task, "TASK", "A task (see longhand data tasks)").required();
+    c.set(*a, "data.KEY=VALUE", "Set an option of the task; may be repeated");
+    c.seed(*a);
+    c.threads();
+    c.words_to_set(*a);
+  };
+  Command make = group.command("make", "Write a task's data to a file that task \"tokens\" reads",
+                               [a] { return make_file(*a); });
+  add_task(make);
+  make.add("-o,--out", a->out, "FILE.h5", "The file to write").required();
+  make.add("--count", a->count, "N", "At most N examples of each split [all]").positive();
+  make.quiet(*a);
+  make.json(a->json);
+
+  Command show_some = group.command("show", "Print examples of a task", [a] {
+    if (a->count == 0) a->count = 3;
+    if (a->split.empty()) a->split = "train";
+    return show(*a);
+  });
+  add_task(show_some);
+  show_some.add("--split", a->split, "SPLIT", "train, validation or test [train]");
+  show_some.add("--count", a->count, "N", "Examples to print [3]").positive();
+  show_some.json(a->json);
+
+  Command hash_all = group.command("hash", "Print a hash of a task's data, the same on any machine",
+                                   [a] { return hash(*a); });
+  add_task(hash_all);
+  hash_all.add("--split", a->split, "SPLIT", "Only train, validation or test [all]");
+  hash_all.add("--count", a->count, "N", "Hash the first N examples of each split [all]")
+      .positive();
+  hash_all.quiet(*a);
+  hash_all.json(a->json);
+
+  group.command("tasks", "List the tasks and their options", [a] { return list_tasks(a->json); })
+      .json(a->json);
+
+  Command check_files = group.group("check", "Check a data file against its definition");
+  Command listops = check_files.command(
+      "listops", "Recompute every target of a ListOps TSV file; 3 if any disagrees",
+      [a, file] { return check_listops(*file, a->json); });
+  listops
+      .add("file", *file, "FILE.tsv", "Columns Source and Target, as Long Range Arena writes them")
+      .required();
+  listops.json(a->json);
 }
 
 }  // namespace longhand::cli

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -11,24 +12,30 @@
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/experiment.h"
+#include "longhand/train/run/run_record.h"
 
 namespace longhand::cli {
 namespace {
+
+struct Arguments : Common {
+  std::string run;
+  std::string split = "test";
+  std::string checkpoint = "best";
+  int64_t limit = 0;
+};
 
 bool changes_attention(const std::vector<std::string>& assignments) {
   return std::any_of(assignments.begin(), assignments.end(),
                      [](const std::string& a) { return a.starts_with("attention."); });
 }
 
-}  // namespace
-
-int evaluate(const EvaluateArguments& arguments) {
-  LoadedRun run = load_run(arguments.run, arguments.checkpoint);
+int evaluate(const Arguments& arguments) {
+  train::SavedModel run = train::load_model(arguments.run, arguments.checkpoint);
   for (const std::string& assignment : arguments.set) run.config.assign(assignment);
   const Progress::Mode mode = Progress::mode_for_stderr(arguments.quiet);
   const auto experiment = [&] {
     const Waiting waiting(mode, "making data and model");
-    return std::make_unique<train::Experiment>(run.config);
+    return std::make_unique<train::Experiment>(run.config, data::Splits::only(arguments.split));
   }();
   report_ignored(run.config, arguments.quiet);
   train::Fresh fresh;
@@ -39,20 +46,15 @@ int evaluate(const EvaluateArguments& arguments) {
   }
 
   const data::Dataset& dataset = experiment->task.split(arguments.split);
-  const int64_t batch = experiment->options.eval_batch_size;
-  const int64_t examples =
-      arguments.limit > 0 ? std::min(arguments.limit, dataset.size()) : dataset.size();
   train::Metrics metrics;
   {
     Progress progress(mode, "evaluate", 2);
-    int64_t done = 0;
-    const auto tick = [&] {
-      progress.update(std::min(done, examples), examples, "");
-      done += batch;
-      return false;
-    };
-    metrics = *train::evaluate(train::logits_of(experiment->model), dataset, batch, arguments.limit,
-                               tick);
+    metrics = *train::evaluate(train::logits_of(experiment->model), dataset,
+                               {.batch_size = experiment->options.eval_batch_size,
+                                .limit = arguments.limit,
+                                .on_progress = [&](const train::EvaluationProgress& p) {
+                                  progress.update(p.examples, p.all_examples, "");
+                                }});
   }
 
   const bool bytes = experiment->task.info.bytes;
@@ -86,6 +88,28 @@ int evaluate(const EvaluateArguments& arguments) {
   if (bytes) fmt::print("bits per byte  {:.6f}\n", metrics.bits_per_byte());
   fmt::print("peak memory    {} MiB\n", peak_resident_memory() >> 20);
   return success;
+}
+
+}  // namespace
+
+void add_evaluate(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command c = program.command("evaluate", "Loss and accuracy of a trained model",
+                              [a] { return evaluate(*a); });
+  c.add("run", a->run, "DIR", "Directory of a run, or a checkpoint file").required();
+  c.add("--split", a->split, "SPLIT", "train, validation or test [test]");
+  c.add("--checkpoint", a->checkpoint, "NAME", "best, last or another file of the run [best]");
+  c.add("--limit", a->limit, "N", "Evaluate the first N examples [all]").positive();
+  c.set(*a);
+  c.threads();
+  c.quiet(*a);
+  c.json(a->json);
+  c.words_to_set(*a);
+  c.footer(
+      "Under another variant (--set attention.type=NAME) the weights that both have are used, "
+      "and\n"
+      "parameters that only the new one owns are initialised afresh and listed. On other data:\n"
+      "--set data.task=tokens --set data.path=FILE.h5, of which only the split is read.");
 }
 
 }  // namespace longhand::cli

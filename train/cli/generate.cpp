@@ -6,17 +6,29 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "longhand/core/error.h"
 #include "longhand/core/storage.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/experiment.h"
+#include "longhand/train/run/run_record.h"
 
 namespace longhand::cli {
+namespace {
 
-int generate(const GenerateArguments& arguments) {
-  const LoadedRun run = load_run(arguments.run, arguments.checkpoint);
+struct Arguments : Common {
+  std::string run;
+  std::string checkpoint = "best";
+  std::string prompt;
+  int64_t tokens = 200;
+  double temperature = 1;
+  int64_t top_k = 0;
+};
+
+int generate(const Arguments& arguments) {
+  const train::SavedModel run = train::load_model(arguments.run, arguments.checkpoint);
   // The configuration says all of the model; its data is not needed.
   attention::Transformer model(nn::root(), train::read_model(run.config, nullptr));
   load_weights(model, run.checkpoint);
@@ -44,6 +56,27 @@ int generate(const GenerateArguments& arguments) {
     std::fputc('\n', stdout);
   }
   return success;
+}
+
+}  // namespace
+
+void add_generate(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command c = program.command("generate", "Continue a text with a language model on bytes",
+                              [a] { return generate(*a); });
+  c.add("run", a->run, "DIR", "Directory of a run, or a checkpoint file").required();
+  c.add("--prompt", a->prompt, "TEXT", "Text to continue");
+  c.add("--tokens", a->tokens, "N", "Bytes to generate [200]").positive();
+  c.add("--temperature", a->temperature, "T",
+        "Divides the logits; below 1 is bolder, 0 takes the likeliest byte [1]")
+      .not_negative();
+  c.add("--top-k", a->top_k, "K", "Choose among the K likeliest bytes; 0: among all [0]")
+      .not_negative();
+  c.add("--checkpoint", a->checkpoint, "NAME", "best, last or another file of the run [best]");
+  c.seed(*a).environment("LONGHAND_SEED");
+  c.threads();
+  c.json(a->json);
+  c.footer("Prints the new bytes alone. The same seed gives the same text.");
 }
 
 }  // namespace longhand::cli

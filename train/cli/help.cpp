@@ -1,14 +1,20 @@
 // longhand help: the options of every section, task and variant.
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <memory>
 
-#include "longhand/train/cli/commands.h"
+#include "longhand/train/cli/command.h"
 #include "longhand/train/reference.h"
 
 namespace longhand::cli {
+namespace {
 
-int help(const HelpArguments& arguments) {
+struct Arguments {
+  std::string topic;  // empty: the list of them
+  bool markdown = false;
+};
+
+int help(const Arguments& arguments) {
   if (!arguments.topic.empty()) {
     const train::Topic topic = train::topic(arguments.topic);
     fmt::print("{}", arguments.markdown ? to_markdown(topic) : to_text(topic));
@@ -22,6 +28,17 @@ int help(const HelpArguments& arguments) {
       "\nand longhand help attention.NAME or data.NAME for a variant or a task. Commands: longhand "
       "--help\n");
   return success;
+}
+
+}  // namespace
+
+void add_help(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command c = program.command("help", "Print the options of a section, a task or a variant",
+                              [a] { return help(*a); });
+  c.add("topic", a->topic, "TOPIC",
+        "model, attention, data, train, optimizer, attention.NAME or data.NAME");
+  c.flag("--markdown", a->markdown, "The table alone, as the pages have it");
 }
 
 }  // namespace longhand::cli

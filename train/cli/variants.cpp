@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "longhand/attention/registry.h"
@@ -11,6 +12,11 @@
 namespace longhand::cli {
 namespace {
 
+struct Arguments {
+  int64_t length = 1024, heads = 2, head_dim = 32;
+  bool json = false;
+};
+
 struct Row {
   std::string name;
   attention::Capabilities can;
@@ -19,7 +25,7 @@ struct Row {
 };
 
 // With the options that it has by default.
-Row look_at(const std::string& name, const VariantsArguments& a) {
+Row look_at(const std::string& name, const Arguments& a) {
   attention::Config config;
   config.heads = a.heads;
   config.head_dim = a.head_dim;
@@ -75,9 +81,7 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
   }
 }
 
-}  // namespace
-
-int variants(const VariantsArguments& arguments) {
+int variants(const Arguments& arguments) {
   std::vector<Row> rows;
   for (const std::string& name : attention::names()) rows.push_back(look_at(name, arguments));
   if (arguments.json) {
@@ -113,6 +117,18 @@ int variants(const VariantsArguments& arguments) {
                row.algorithm.empty() ? "" : "; here: " + row.algorithm);
   }
   return success;
+}
+
+}  // namespace
+
+void add_variants(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command c = program.command("variants", "Table of the attention variants and what they can do",
+                              [a] { return variants(*a); });
+  c.add("--length", a->length, "N", "Tokens that costs are stated for [1024]").positive();
+  c.add("--heads", a->heads, "H", "Heads [2]").positive();
+  c.add("--head-dim", a->head_dim, "D", "Width of a head [32]").positive();
+  c.json(a->json);
 }
 
 }  // namespace longhand::cli

@@ -1,4 +1,4 @@
-// Report: runs side by side, as one HTML file that needs nothing else.
+// A report: runs side by side, as one HTML file that needs nothing else.
 #pragma once
 
 #include <filesystem>

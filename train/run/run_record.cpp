@@ -1,4 +1,4 @@
-#include "longhand/train/run_directory.h"
+#include "longhand/train/run/run_record.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -7,8 +7,10 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
@@ -57,6 +59,84 @@ bool holds_run(const fs::path& path) {
   return false;
 }
 
+std::string read_text(const fs::path& path) {
+  const std::vector<std::byte> bytes = data::read_file(path);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// The value of a key, or nothing if it is missing or of another type. Numbers that are not finite
+/// were written as texts.
+template <class T>
+std::optional<T> find(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end()) return std::nullopt;
+  if constexpr (std::is_same_v<T, std::string>) {
+    if (found->is_string()) return found->get<T>();
+  } else if constexpr (std::is_same_v<T, bool>) {
+    if (found->is_boolean()) return found->get<T>();
+  } else {
+    if (found->is_number()) return found->get<T>();
+    if constexpr (std::is_same_v<T, double>) {
+      constexpr double inf = std::numeric_limits<double>::infinity();
+      if (*found == "NaN") return std::numeric_limits<double>::quiet_NaN();
+      if (*found == "Infinity") return inf;
+      if (*found == "-Infinity") return -inf;
+    }
+  }
+  return std::nullopt;
+}
+
+double number_of(const Json& object, const char* key) {
+  return find<double>(object, key).value_or(std::numeric_limits<double>::quiet_NaN());
+}
+
+Record record_of(const Json& line) {
+  Record r;
+  r.step = find<int64_t>(line, "step").value_or(0);
+  r.split = find<std::string>(line, "split").value_or("");
+  r.loss = number_of(line, "loss");
+  r.accuracy = number_of(line, "accuracy");
+  r.bits_per_byte = find<double>(line, "bits_per_byte");
+  r.learning_rate = find<double>(line, "learning_rate");
+  r.gradient_norm = find<double>(line, "gradient_norm");
+  r.tokens_per_second = number_of(line, "tokens_per_second");
+  r.peak_memory = find<int64_t>(line, "peak_memory_bytes").value_or(0);
+  if (const auto model = line.find("model"); model != line.end() && model->is_object())
+    for (const auto& [name, value] : model->items())
+      r.model[name] = number_of(*model, name.c_str());
+  r.best = find<bool>(line, "best").value_or(false);
+  return r;
+}
+
+Summary summary_of(const Json& object) {
+  const auto text = [&](const char* key) { return find<std::string>(object, key).value_or(""); };
+  const auto count = [&](const char* key) { return find<int64_t>(object, key).value_or(0); };
+  const auto part = [&](const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_object() ? &*found : nullptr;
+  };
+  Summary s;
+  s.status = text("status");
+  s.task = text("task");
+  s.attention = text("attention");
+  s.algorithm = text("algorithm");
+  s.step = count("step");
+  s.steps = count("steps");
+  s.parameters = count("parameters");
+  if (const Json* best = part("best")) {
+    s.best_metric = find<std::string>(*best, "metric").value_or("");
+    s.best = number_of(*best, "value");
+    s.best_step = find<int64_t>(*best, "step").value_or(0);
+  }
+  if (const Json* training = part("train")) s.training = record_of(*training);
+  if (const Json* validation = part("validation")) s.validation = record_of(*validation);
+  s.seed = find<uint64_t>(object, "seed").value_or(0);
+  s.seconds = number_of(object, "seconds");
+  s.threads = find<int>(object, "threads").value_or(1);
+  s.peak_memory = count("peak_memory_bytes");
+  return s;
+}
+
 /// The step of a line of metrics, or nothing if it is none.
 std::optional<int64_t> step_of(const std::string& line) {
   const Json record = Json::parse(line, nullptr, false);
@@ -92,14 +172,14 @@ std::string to_json(const Summary& summary) {
   return out.dump(2) + "\n";
 }
 
-RunDirectory::RunDirectory(fs::path path, int lock) : path_(std::move(path)), lock_(lock) {}
+RunRecord::RunRecord(fs::path path, int lock) : path_(std::move(path)), lock_(lock) {}
 
-RunDirectory::RunDirectory(RunDirectory&& other) noexcept
+RunRecord::RunRecord(RunRecord&& other) noexcept
     : path_(std::move(other.path_)),
       lock_(std::exchange(other.lock_, -1)),
       made_(std::move(other.made_)) {}
 
-RunDirectory::~RunDirectory() {
+RunRecord::~RunRecord() {
   if (made_) {
     std::error_code ignored;
     for (const fs::path& part : {config(), metrics(), checkpoints()}) fs::remove_all(part, ignored);
@@ -111,7 +191,7 @@ RunDirectory::~RunDirectory() {
   if (lock_ >= 0) close(lock_);
 }
 
-int RunDirectory::lock(const fs::path& path) {
+int RunRecord::lock(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   check<DataError>(fd >= 0, "cannot open ", path.string(), ": ", system_reason());
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -124,14 +204,26 @@ int RunDirectory::lock(const fs::path& path) {
   return fd;
 }
 
-void RunDirectory::check_free(const fs::path& path) {
+fs::path RunRecord::fresh_path(const fs::path& folder, const std::string& name) {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  char time[32];
+  std::strftime(time, sizeof time, "%Y%m%d-%H%M%S", &local);
+  const fs::path first = folder / (name + "-" + time);
+  fs::path path = first;
+  for (int n = 2; fs::exists(path); ++n) path = first.string() + "-" + std::to_string(n);
+  return path;
+}
+
+void RunRecord::check_free(const fs::path& path) {
   check<ConfigError>(!fs::exists(path) || fs::is_directory(path), path.string(),
                      " exists and is no folder");
   check<ConfigError>(!holds_run(path), path.string(),
                      " holds a run already; go on with it by --resume, or choose another --out");
 }
 
-RunDirectory RunDirectory::create(const fs::path& where, const std::string& config) {
+RunRecord RunRecord::create(const fs::path& where, const std::string& config) {
   fs::path path = where.lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // "runs/a/"
   check_free(path);
@@ -144,7 +236,7 @@ RunDirectory RunDirectory::create(const fs::path& where, const std::string& conf
     check<DataError>(!error, "cannot make ", folder.string(), ": ", error.message());
   };
   make(path);
-  RunDirectory run(path, lock(path));
+  RunRecord run(path, lock(path));
   check_free(path);  // another process may have been faster
   run.made_ = std::make_unique<fs::path>(topmost);
   make(run.checkpoints());
@@ -152,26 +244,26 @@ RunDirectory RunDirectory::create(const fs::path& where, const std::string& conf
   return run;
 }
 
-RunDirectory RunDirectory::open(const fs::path& path) {
+RunRecord RunRecord::open(const fs::path& path) {
   check<ConfigError>(fs::is_directory(path), "there is no run directory ", path.string());
   for (const char* part : {"config.toml", "checkpoints"})
     check<ConfigError>(fs::exists(path / part), path.string(), " holds no run: there is no ", part);
-  RunDirectory run(path, lock(path));
+  RunRecord run(path, lock(path));
   data::remove_stale_temporaries(path);
   data::remove_stale_temporaries(run.checkpoints());
   return run;
 }
 
-void RunDirectory::write_config(const std::string& toml) const { write_text(config(), toml); }
+void RunRecord::write_config(const std::string& toml) const { write_text(config(), toml); }
 
-void RunDirectory::append(const Record& record) const {
+void RunRecord::append(const Record& record) const {
   std::ofstream out(metrics(), std::ios::app | std::ios::binary);
   out << to_json(record) << '\n';
   out.close();
   check<DataError>(!out.fail(), "cannot write ", metrics().string(), ": ", system_reason());
 }
 
-void RunDirectory::cut_metrics(int64_t step) const {
+void RunRecord::cut_metrics(int64_t step) const {
   std::ifstream in(metrics(), std::ios::binary);
   if (!in.is_open()) return;
   std::string kept, line;
@@ -182,8 +274,38 @@ void RunDirectory::cut_metrics(int64_t step) const {
   write_text(metrics(), kept);
 }
 
-void RunDirectory::write_summary(const Summary& summary) const {
+void RunRecord::write_summary(const Summary& summary) const {
   write_text(path_ / "summary.json", to_json(summary));
+}
+
+RecordedRun read_run(const fs::path& path) {
+  const fs::path metrics = path / "metrics.jsonl", summary = path / "summary.json";
+  check<ConfigError>(fs::exists(metrics), path.string(),
+                     " holds no run: there is no metrics.jsonl");
+  RecordedRun run;
+  run.name = path.lexically_normal().string();
+  if (run.name.size() > 1 && run.name.back() == '/') run.name.pop_back();
+  if (fs::exists(path / "config.toml")) run.config = read_text(path / "config.toml");
+  if (fs::exists(summary)) {
+    const Json object = Json::parse(read_text(summary), nullptr, false);
+    check<DataError>(object.is_object(), summary.string(), ": no JSON object");
+    run.summary = summary_of(object);
+  }
+  const std::string lines = read_text(metrics);
+  int64_t count = 0;
+  for (size_t begin = 0; begin < lines.size();) {
+    const size_t end = lines.find('\n', begin);
+    // A run that is going on may have written half of its last line.
+    if (end == std::string::npos) break;
+    const Json line = Json::parse(lines.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  lines.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+    ++count;
+    check<DataError>(line.is_object() && find<int64_t>(line, "step"), metrics.string(), ":", count,
+                     ": no JSON object with a step");
+    run.metrics.push_back(record_of(line));
+    begin = end + 1;
+  }
+  return run;
 }
 
 fs::path find_checkpoint(const fs::path& run, const std::string& name) {
@@ -194,6 +316,13 @@ fs::path find_checkpoint(const fs::path& run, const std::string& name) {
     if (fs::is_regular_file(folder / file)) return folder / file;
   if (name == "best" && fs::is_regular_file(folder / "last.h5")) return folder / "last.h5";
   throw ConfigError(concat_message(run.string(), " has no checkpoint \"", name, "\""));
+}
+
+SavedModel load_model(const fs::path& run, const std::string& name) {
+  const std::string file = find_checkpoint(run, name).string();
+  Checkpoint checkpoint = load(file);
+  Config config = Config::parse(checkpoint.config, file);
+  return {file, std::move(checkpoint), std::move(config)};
 }
 
 }  // namespace longhand::train

@@ -1,0 +1,184 @@
+#include "longhand/train/run/run.h"
+
+#include <signal.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "longhand/data/file.h"
+#include "longhand/train/run/process.h"
+#include "tests/support/catch.h"
+#include "tests/support/files.h"
+
+using namespace longhand;
+using namespace longhand::train;
+using namespace longhand::test;
+using Catch::Contains;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+Config tiny(const std::string& more = "") {
+  return Config::parse(R"([model]
+d_model = 8
+heads = 2
+layers = 1
+d_mlp = 8
+dropout = 0.1
+[data]
+task = "copy"
+length = 16
+count = 4
+train_size = 32
+validation_size = 8
+test_size = 8
+[train]
+steps = 6
+batch_size = 4
+eval_every = 2
+log_every = 1
+)" + more,
+                       "tiny");
+}
+
+/// Stops after some steps.
+Observer stop_after(int64_t steps, int64_t& step) {
+  Observer observer;
+  observer.on_progress = [&step](const Progress& p) { step = p.step; };
+  observer.should_stop = [&step, steps] { return step >= steps; };
+  return observer;
+}
+
+}  // namespace
+
+TEST_CASE("a run leaves its record, which can be read") {
+  const TemporaryDirectory dir;
+  int64_t records = 0, batches = 0, saved = 0;
+  {
+    const auto run = Run::create(tiny(), dir / "a" / "run");
+    CHECK_FALSE(run->resumed());
+    CHECK(run->summary().parameters == run->experiment().model.parameter_count());
+    Observer observer;
+    observer.on_record = [&](const Record&) { ++records; };
+    observer.on_evaluation = [&](const EvaluationProgress& p) {
+      CHECK(p.all_batches == 2);
+      batches += p.batches == p.all_batches;
+    };
+    observer.on_saved = [&](const fs::path&) { ++saved; };
+    CHECK(run->train(observer) == Stopped::finished);
+    CHECK(run->step() == 6);
+    CHECK(run->summary().status == "finished");
+  }
+  CHECK(records == 9);  // 6 of training, 3 evaluations
+  CHECK(batches == 3);
+  CHECK(saved >= 3);
+  const RecordedRun read = read_run(dir / "a" / "run");
+  CHECK(std::ssize(read.metrics) == records);
+  REQUIRE(read.summary.has_value());
+  CHECK(read.summary->status == "finished");
+  CHECK(read.summary->step == 6);
+  CHECK(read.summary->task == "copy");
+  CHECK(read.summary->attention == "softmax");
+  REQUIRE(read.summary->best.has_value());
+  REQUIRE(read.summary->validation.has_value());
+  CHECK(read.summary->validation->loss == read.metrics.back().loss);
+  CHECK(read.metrics.back().split == "validation");
+  CHECK(Config::parse(read.config, "read").to_toml(true) == read.config);
+  CHECK(load_model(dir / "a" / "run").checkpoint.training.step == read.summary->best_step);
+}
+
+TEST_CASE("a run that was never trained leaves nothing, one that cannot be made neither") {
+  const TemporaryDirectory dir;
+  { const auto run = Run::create(tiny(), dir / "a" / "run"); }
+  CHECK_THROWS_AS(Run::create(tiny("stesp = 3\n"), dir / "a" / "run"), ConfigError);
+  CHECK_FALSE(fs::exists(dir / "a"));
+  CHECK_THROWS_AS(Run::resume(dir / "a"), ConfigError);
+}
+
+TEST_CASE("a run that was stopped and resumed in one process gives the same file") {
+  const TemporaryDirectory dir;
+  Run::create(tiny("ema_decay = 0.9\n"), dir / "whole")->train();
+  int64_t step = 0;
+  CHECK(Run::create(tiny("ema_decay = 0.9\n"), dir / "parts")->train(stop_after(3, step)) ==
+        Stopped::signal);
+  CHECK(read_run(dir / "parts").summary->status == "stopped");
+  {
+    const auto run = Run::resume(dir / "parts", {"train.log_every=1"});
+    CHECK(run->resumed());
+    CHECK(run->step() == 3);
+    CHECK(run->warning() == "");
+    CHECK_THROWS_WITH(Run::resume(dir / "parts"), Contains("in use by another process"));
+    CHECK(run->train() == Stopped::finished);
+  }
+  CHECK(data::read_file(dir / "whole/checkpoints/last.h5") ==
+        data::read_file(dir / "parts/checkpoints/last.h5"));
+  CHECK(read_run(dir / "parts").metrics.size() == read_run(dir / "whole").metrics.size());
+}
+
+TEST_CASE("a resumed run may change what it reports, and nothing that decides its bits") {
+  const TemporaryDirectory dir;
+  Run::create(tiny(), dir / "run")->train();
+  for (const std::string& name : resumable_options()) {
+    INFO(name);
+    CHECK(name.find('.') != std::string::npos);
+  }
+  CHECK_THROWS_WITH(
+      Run::resume(dir / "run", {"train.batch_size=8"}),
+      Contains("train.batch_size") && Contains("train.steps") && Contains("data.path"));
+  const auto run = Run::resume(dir / "run", {"train.steps=8"});
+  CHECK(run->train() == Stopped::finished);
+  CHECK(run->step() == 8);
+}
+
+TEST_CASE("a run that diverges says so in its summary") {
+  const TemporaryDirectory dir;
+  const auto run = Run::create(tiny("[optimizer]\nlr = 1e30\n"), dir / "run");
+  CHECK_THROWS_AS(run->train(), DivergedError);
+  CHECK(read_run(dir / "run").summary->status == "diverged");
+}
+
+TEST_CASE("numbers that are none are recorded and read") {
+  const TemporaryDirectory dir;
+  RunRecord run = RunRecord::create(dir / "run", "");
+  run.keep();
+  Record record;
+  record.step = 1;
+  record.split = "train";
+  record.loss = std::numeric_limits<double>::quiet_NaN();
+  record.accuracy = -std::numeric_limits<double>::infinity();
+  record.gradient_norm = std::numeric_limits<double>::infinity();
+  record.model["performer.clipped"] = 3;
+  run.append(record);
+  const RecordedRun read = read_run(dir / "run");
+  REQUIRE(read.metrics.size() == 1);
+  CHECK(std::isnan(read.metrics[0].loss));
+  CHECK(read.metrics[0].accuracy == record.accuracy);
+  CHECK(read.metrics[0].gradient_norm == record.gradient_norm);
+  CHECK(read.metrics[0].model == record.model);
+  CHECK_FALSE(read.metrics[0].learning_rate.has_value());
+  CHECK_FALSE(read.summary.has_value());
+}
+
+TEST_CASE("signals are requests while somebody listens, and only then") {
+  struct sigaction before {
+  }, after{};
+  sigaction(SIGTERM, nullptr, &before);
+  {
+    SignalRequests signals;
+    CHECK_FALSE(signals.stop());
+    CHECK_FALSE(signals.take_save());
+    raise(SIGUSR1);
+    CHECK(signals.take_save());
+    CHECK_FALSE(signals.take_save());
+    raise(SIGTERM);
+    CHECK(signals.stop());
+    CHECK_THROWS_AS(SignalRequests(), Error);
+  }
+  sigaction(SIGTERM, nullptr, &after);
+  CHECK(after.sa_handler == before.sa_handler);
+  const SignalRequests again;
+  CHECK_FALSE(again.stop());
+}

@@ -1,0 +1,217 @@
+// The command line of the program, by CLI11.
+#include "longhand/train/cli/command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <sstream>
+#include <utility>
+
+#include "longhand/core/parallel.h"
+
+namespace longhand::cli {
+namespace {
+
+constexpr const char* exit_codes =
+    "Exit codes: 0 done; 1 another error; 2 command line or configuration; 3 data or checkpoint\n"
+    "missing or invalid; 4 training diverged; 75 stopped by a signal and saved (resumable).\n"
+    "Environment: LONGHAND_THREADS, LONGHAND_SEED, NO_COLOR.";
+
+/// Accepts numbers of type T for which `holds`; `wanted` completes the error: "--limit must be …".
+template <class T, class F>
+CLI::Validator number(const std::string& name, const std::string& wanted, F holds) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        T value{};
+        const bool ok = CLI::detail::lexical_cast(text, value) && holds(value);
+        return ok ? std::string() : name + " must be " + wanted + ", not " + text;
+      },
+      "");
+}
+
+std::string wrapped(const std::string& text, size_t width) {
+  std::string out, line;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (!line.empty() && line.size() + 1 + word.size() > width) {
+      out += line + "\n";
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return out + line;
+}
+
+/// Help texts of a command and those below it in 100 columns.
+void wrap_help(CLI::App& app) {
+  constexpr size_t column = 30;
+  app.get_formatter()->column_width(column);
+  for (CLI::Option* option : app.get_options([](CLI::Option*) { return true; }))
+    option->description(wrapped(option->get_description(), 100 - column));
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) wrap_help(*command);
+}
+
+}  // namespace
+
+struct Command::Program {
+  std::function<int()> selected;
+  std::optional<int64_t> threads;
+};
+
+Argument& Argument::required() {
+  option_->required();
+  return *this;
+}
+
+Argument& Argument::positive() {
+  option_->check(number<int64_t>(option_->get_name(), "a whole number of at least 1",
+                                 [](int64_t n) { return n >= 1 && n <= int64_t{1} << 30; }));
+  return *this;
+}
+
+Argument& Argument::not_negative() {
+  option_->check(number<double>(option_->get_name(), "a number of at least 0",
+                                [](double x) { return x >= 0 && x < 1e18; }));
+  return *this;
+}
+
+Argument& Argument::repeated() {
+  option_->expected(1)->take_all();
+  return *this;
+}
+
+Argument& Argument::separated_by_commas() {
+  option_->delimiter(',');
+  return *this;
+}
+
+Argument& Argument::excludes(const Argument& other) {
+  option_->excludes(other.option_);
+  return *this;
+}
+
+Argument& Argument::environment(const std::string& variable) {
+  option_->envname(variable);
+  return *this;
+}
+
+Command Command::command(const std::string& name, const std::string& text,
+                         std::function<int()> run) {
+  CLI::App& app = *app_->add_subcommand(name, text);
+  app.callback([program = program_, run = std::move(run)] { program->selected = run; });
+  return {app, *program_};
+}
+
+Command Command::group(const std::string& name, const std::string& text) {
+  CLI::App& app = *app_->add_subcommand(name, text);
+  app.require_subcommand(1);
+  return {app, *program_};
+}
+
+template <class T>
+Argument Command::add(const std::string& name, T& to, const std::string& value,
+                      const std::string& text) {
+  return Argument(app_->add_option(name, to, text)->type_name(value));
+}
+
+#define LONGHAND_ADD(...)                                                              \
+  template Argument Command::add(const std::string&, __VA_ARGS__&, const std::string&, \
+                                 const std::string&)
+LONGHAND_ADD(std::string);
+LONGHAND_ADD(int64_t);
+LONGHAND_ADD(double);
+LONGHAND_ADD(std::optional<int64_t>);
+LONGHAND_ADD(std::optional<uint64_t>);
+LONGHAND_ADD(std::optional<double>);
+LONGHAND_ADD(std::vector<std::string>);
+LONGHAND_ADD(std::vector<int64_t>);
+#undef LONGHAND_ADD
+
+Argument Command::flag(const std::string& name, bool& to, const std::string& text) {
+  return Argument(app_->add_flag(name, to, text));
+}
+
+void Command::footer(const std::string& text) { app_->footer(text); }
+
+void Command::set(Common& common, const std::string& value, const std::string& text) {
+  app_->add_option("--set", common.set, text)
+      ->type_name(value)
+      ->expected(1)
+      ->take_all()
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+void Command::words_to_set(Common& common) {
+  app_->add_option("assignments", common.set, "More options to set")
+      ->type_name("SECTION.KEY=VALUE")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->check([](const std::string& word) {
+        return word.find('=') == std::string::npos ? "what is \"" + word + "\"?" : std::string();
+      })
+      ->group("");
+}
+
+Argument Command::seed(Common& common) {
+  return add("--seed", common.seed, "N", "Seed of everything random (0 … 2^63-1)");
+}
+
+void Command::threads() {
+  add("--threads", program_->threads, "N", "Threads to compute with; results do not depend on it")
+      .positive()
+      .environment("LONGHAND_THREADS");
+}
+
+void Command::quiet(Common& common) {
+  flag("-q,--quiet", common.quiet, "Say nothing but errors and results");
+}
+
+void Command::json(bool& to) {
+  flag("--json", to, "Print the result as JSON, and nothing else, on stdout");
+}
+
+int fail(const std::string& message, int code) {
+  std::string line;
+  for (const char c : message)
+    line += c == '\n' ? (line.ends_with(':') ? " " : "; ") : std::string(1, c);
+  fmt::print(stderr, "longhand: {}\n", line);
+  return code;
+}
+
+int run_program(int argc, char** argv) {
+  CLI::App app{"Longhand trains long-sequence Transformers with efficient attention on CPUs."};
+  app.name("longhand");
+  app.require_subcommand(0, 1);
+  app.footer(exit_codes);
+  bool version = false, json = false;
+  app.add_flag("--version", version, "Print the version and what computes");
+  app.add_flag("--json", json, "The version as JSON");
+  Command::Program chosen;
+  Command program(app, chosen);
+  program.threads();
+#define COMMAND(name) add_##name(program);
+#include "longhand/train/cli/commands.def"
+#undef COMMAND
+  wrap_help(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::string text = app.help();
+    while (text.ends_with('\n')) text.pop_back();
+    fmt::print("{}\n", text);
+    return success;
+  } catch (const CLI::ParseError& error) {
+    std::string path = app.get_name();
+    for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+      at = at->get_subcommands().front();
+      path += " " + at->get_name();
+    }
+    return fail(std::string(error.what()) + " (see " + path + " --help)", usage_error);
+  }
+  if (chosen.threads) set_threads(static_cast<int>(*chosen.threads));
+  if (version) return print_version(json);
+  if (!chosen.selected) return fail("which command? (see longhand --help)", usage_error);
+  return chosen.selected();
+}
+
+}  // namespace longhand::cli

@@ -1,0 +1,168 @@
+#include "longhand/train/run/run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/core/parallel.h"
+#include "longhand/core/storage.h"
+
+namespace longhand::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_resumable(const std::string& name) {
+  const auto& names = resumable_options();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// Throws DataError unless the checkpoint was made with the run's configuration, but for what may
+/// change.
+void check_same(const RunRecord& run, const Config& config, const Checkpoint& checkpoint) {
+  const auto ours = config.given();
+  const auto theirs = Config::parse(checkpoint.config, run.last().string()).given();
+  for (const auto& [name, value] : theirs) {
+    if (is_resumable(name)) continue;
+    const auto found = ours.find(name);
+    check<DataError>(found != ours.end() && found->second == value, run.last().string(),
+                     " is a checkpoint of another run: it was made with ", name, " = ",
+                     to_string(value), ", and config.toml says ",
+                     found == ours.end() ? "nothing of it" : to_string(found->second));
+  }
+}
+
+void assign(Config& config, const std::vector<std::string>& assignments) {
+  for (const std::string& assignment : assignments) {
+    const std::string name = assignment.substr(0, assignment.find('='));
+    std::string allowed;
+    for (const std::string& option : resumable_options())
+      allowed += (allowed.empty() ? "" : ", ") + option;
+    check<ConfigError>(is_resumable(name), "--set ", name, ": a run that goes on may change only ",
+                       allowed);
+    config.assign(assignment);
+  }
+}
+
+}  // namespace
+
+const std::vector<std::string>& resumable_options() {
+  static const std::vector<std::string> names = {
+      "train.steps",      "train.target_accuracy",  "train.patience",
+      "train.log_every",  "train.eval_every",       "train.eval_batches",
+      "train.keep_every", "train.checkpoint_every", "train.recompute",
+      "data.path",
+  };
+  return names;
+}
+
+std::unique_ptr<Run> Run::create(Config config, const fs::path& directory,
+                                 const std::string& name) {
+  if (!directory.empty()) RunRecord::check_free(directory);
+  auto experiment = std::make_unique<Experiment>(std::move(config));
+  const std::string text = experiment->config.to_toml();
+  RunRecord record =
+      RunRecord::create(directory.empty() ? RunRecord::fresh_path("runs", name) : directory, text);
+  return std::unique_ptr<Run>(new Run(std::move(experiment), std::move(record), nullptr, false));
+}
+
+std::unique_ptr<Run> Run::resume(const fs::path& directory,
+                                 const std::vector<std::string>& assignments) {
+  RunRecord record = RunRecord::open(directory);
+  Config config = Config::load(record.config());
+  std::optional<Checkpoint> checkpoint;
+  if (fs::exists(record.last())) {
+    checkpoint = load(record.last());
+    check_same(record, config, *checkpoint);
+  }
+  assign(config, assignments);
+  auto experiment = std::make_unique<Experiment>(std::move(config));
+  return std::unique_ptr<Run>(
+      new Run(std::move(experiment), std::move(record), checkpoint ? &*checkpoint : nullptr, true));
+}
+
+Run::Run(std::unique_ptr<Experiment> experiment, RunRecord record, const Checkpoint* checkpoint,
+         bool resumed)
+    : experiment_(std::move(experiment)),
+      record_(std::move(record)),
+      config_(experiment_->config.to_toml()),
+      resumed_(resumed),
+      loader_(experiment_->loader()),
+      trainer_(experiment_->model, logits_of(experiment_->model), *experiment_->optimizer,
+               experiment_->schedule, loader_, experiment_->task, experiment_->options, observe(),
+               record_.checkpoints(), config_) {
+  if (checkpoint) {
+    trainer_.resume(*checkpoint);
+    warning_ = resume_warning(*checkpoint);
+  }
+  summarise("", 0);
+}
+
+Run::~Run() = default;
+
+Observer Run::observe() {
+  Observer out;
+  out.on_record = [this](const Record& record) {
+    record_.append(record);
+    (record.split == "train" ? summary_.training : summary_.validation) = record;
+    if (observer_.on_record) observer_.on_record(record);
+  };
+  out.on_progress = [this](const Progress& progress) {
+    if (observer_.on_progress) observer_.on_progress(progress);
+  };
+  out.on_evaluation = [this](const EvaluationProgress& progress) {
+    if (observer_.on_evaluation) observer_.on_evaluation(progress);
+  };
+  out.on_saved = [this](const fs::path& path) {
+    if (observer_.on_saved) observer_.on_saved(path);
+  };
+  out.should_stop = [this] { return observer_.should_stop && observer_.should_stop(); };
+  out.should_save = [this] { return observer_.should_save && observer_.should_save(); };
+  return out;
+}
+
+Stopped Run::train(Observer observer) {
+  observer_ = std::move(observer);
+  if (resumed_) {
+    record_.cut_metrics(step());
+    record_.write_config(config_);
+  }
+  record_.keep();
+  const auto begin = std::chrono::steady_clock::now();
+  const auto finish = [&](const std::string& status) {
+    summarise(status,
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    record_.write_summary(summary_);
+  };
+  Stopped why;
+  try {
+    why = trainer_.run();
+  } catch (const DivergedError&) {
+    finish("diverged");
+    throw;
+  }
+  finish(why == Stopped::finished ? "finished" : why == Stopped::early ? "early" : "stopped");
+  return why;
+}
+
+void Run::summarise(const std::string& status, double seconds) {
+  Experiment& e = *experiment_;
+  Summary& s = summary_;
+  s.status = status;
+  s.task = e.task.info.name;
+  s.attention = e.model.config().attention;
+  s.algorithm = e.model.kernel(0).algorithm(e.model.config().max_length);
+  s.step = trainer_.state().step;
+  s.steps = e.options.steps;
+  s.parameters = e.model.parameter_count();
+  s.best_metric = e.options.best_metric;
+  s.best = trainer_.state().best;
+  s.best_step = trainer_.state().best_step;
+  s.seed = e.seed;
+  s.seconds = seconds;
+  s.threads = threads();
+  s.peak_memory = peak_resident_memory();
+}
+
+}  // namespace longhand::train
