@@ -98,7 +98,6 @@ struct Options::State {
   std::string section;
   std::map<std::string, Given, std::less<>> given;
   std::map<std::string, OptionValue, std::less<>> read;
-  std::map<std::string, OptionValue, std::less<>> substitutes;
 
   // "config.toml:12:3: attention.k"
   std::string name(std::string_view key) const {
@@ -132,8 +131,6 @@ struct Options::State {
         refuse(key, message);
     }
     read.insert_or_assign(std::string(key), canonical(OptionValue(default_value)));
-    if (const auto it = substitutes.find(key); it != substitutes.end())
-      if (!convert(it->second, default_value)) refuse(key, message);
     return default_value;
   }
 };
@@ -147,10 +144,6 @@ const std::string& Options::section() const { return state_->section; }
 void Options::set(const std::string& key, OptionValue value, const std::string& where,
                   bool optional) {
   state_->given.insert_or_assign(key, State::Given{std::move(value), where, optional});
-}
-
-void Options::substitute(const std::string& key, OptionValue value) {
-  state_->substitutes.insert_or_assign(key, std::move(value));
 }
 
 bool Options::has(std::string_view key) const { return state_->given.contains(key); }

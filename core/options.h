@@ -65,10 +65,6 @@ class Options {
                                        const std::vector<std::string>& default_value,
                                        const std::vector<std::string>& choices) const;
 
-  /// For looking without doing: from here on, reading `key` gives this value, while effective()
-  /// tells the one that it would have been.
-  void substitute(const std::string& key, OptionValue value);
-
   /// Throws ConfigError unless ok: "PLACE: section.key = VALUE: MESSAGE", where VALUE may be a
   /// default that was read. For conditions between options that a reader finds later.
   void require(bool ok, std::string_view key, const std::string& message) const;

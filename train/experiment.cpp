@@ -110,9 +110,8 @@ void check_config(const Config& config) {
 }
 
 std::string effective_config(const Config& config, const data::TaskInfo* task) {
-  const Config unread = config.unread();
   std::set<std::string> unknown;
-  const Plan plan = read_plan(unread, task ? *task : any_task(unread));
+  const Plan plan = read_plan(config, task ? *task : any_task(config));
   if (!task) {
     for (const char* key : {"vocabulary", "classes", "per_token", "max_length", "causal"})
       if (!config.model().has(key)) unknown.insert(std::string("model.") + key);

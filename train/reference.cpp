@@ -69,8 +69,10 @@ Topic topic(const std::string& name) {
   };
   const std::string key = name.substr(name.find('.') + 1);
   if (below("attention", attention::names()))
-    return {
-        name, attention::traits(key).summary + " (" + attention::traits(key).paper + ")", {}, {}};
+    return {name,
+            concat_message(attention::spec(key).summary, " (", attention::spec(key).paper, ")"),
+            attention::spec(key).options,
+            {}};
   if (below("data", data::task_names()))
     return {name, data::task_summary(key), data::task_options(key), {}};
   std::string hint;

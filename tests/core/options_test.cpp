@@ -213,16 +213,3 @@ TEST_CASE("nearest finds slips of the fingers, not other words") {
   CHECK(nearest("abc", {}).empty());
   CHECK(nearest("rate", {"rats", "rate", "crate"}) == "rate");
 }
-
-TEST_CASE("a substitute is read instead, and the real value told") {
-  Options o("data");
-  o.substitute("size", int64_t{1});
-  CHECK(o.get_int("size", 100, 1) == 1);
-  CHECK(o.effective().at("size") == OptionValue(int64_t{100}));
-  CHECK_FALSE(o.has("size"));
-  o.set("size", int64_t{50});
-  CHECK(o.get_int("size", 100, 1) == 1);
-  CHECK(o.effective().at("size") == OptionValue(int64_t{50}));
-  o.set("size", int64_t{-1});
-  CHECK_THROWS_AS(o.get_int("size", 100, 1), ConfigError);
-}

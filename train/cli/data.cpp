@@ -40,6 +40,8 @@ Made make(const Arguments& arguments, const data::Splits& used = {}) {
   apply(arguments, config);
   const Waiting waiting(Progress::mode_for_stderr(arguments.quiet), "making data");
   Made made{train::read_task(config, used), train::read_seed(config)};
+  const auto seed = static_cast<int64_t>(made.seed);
+  made.seed = static_cast<uint64_t>(config.data().get_int("seed", seed, 0));
   config.check_all_read();
   if (arguments.count > 0)
     for (auto* split : {&made.task.train, &made.task.validation, &made.task.test})
