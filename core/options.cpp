@@ -157,6 +157,23 @@ void Options::erase(std::string_view key) {
   if (const auto it = state_->given.find(key); it != state_->given.end()) state_->given.erase(it);
 }
 
+std::vector<std::string> Options::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, given] : state_->given) keys.push_back(key);
+  return keys;
+}
+
+void Options::hand_over(const std::string& key, Options& to, const std::string& to_key) const {
+  const auto it = state_->given.find(key);
+  if (it == state_->given.end()) return;
+  to.state_->given.insert_or_assign(to_key, it->second);
+  it->second.optional = false;
+}
+
+void Options::record(const std::string& key, const OptionValue& value) const {
+  state_->read.insert_or_assign(key, canonical(value));
+}
+
 bool Options::get_bool(std::string_view key, bool default_value) const {
   return state_->get(key, default_value, "expected true or false",
                      [](const OptionValue& value, bool& to) {

@@ -40,6 +40,13 @@ class Options {
   /// Whether a value was set as optional.
   bool is_optional(std::string_view key) const;
   void erase(std::string_view key);
+  /// The keys that are set, in alphabetical order.
+  std::vector<std::string> keys() const;
+  /// Sets `to_key` of `to` as `key` is set here, place and all. Such a key is not optional any more:
+  /// `to` has taken it over.
+  void hand_over(const std::string& key, Options& to, const std::string& to_key) const;
+  /// Adds an option to effective(), for one that was read from elsewhere.
+  void record(const std::string& key, const OptionValue& value) const;
 
   bool get_bool(std::string_view key, bool default_value) const;
   /// Within [low, high].

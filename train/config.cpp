@@ -70,6 +70,12 @@ toml::table parse_toml(std::string_view text, const std::string& name) {
   }
 }
 
+/// The number of a layer: [attention.1].
+bool is_number(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return '0' <= c && c <= '9'; });
+}
+
 /// A value as typed on a command line: TOML, or else a text without quotes.
 OptionValue parse_value(const std::string& text) {
   try {
@@ -109,13 +115,22 @@ Config Config::parse(std::string_view text, const std::string& name) {
     check<ConfigError>(table, where, ": ", section_key.str(),
                        " stands outside of a section, such as [model]");
     const size_t section = section_index(section_key.str(), where);
-    for (const auto& [key, value] : *table) {
-      const std::string at = place(name, key.source());
+    const auto give = [&](const std::string& key, const toml::node& value, const std::string& at) {
       auto option = to_option(value);
-      check<ConfigError>(option.has_value(), at, ": ", section_key.str(), ".", key.str(),
-                         ": a value is true or false, a number, a text, or a list of integers or "
-                         "of texts");
-      config.give(section, std::string(key.str()), {std::move(*option), at, true, false});
+      check<ConfigError>(option.has_value(), at, ": ", section_key.str(), ".", key,
+                         ": expected true or false, a number, text, or a list of integers or of "
+                         "texts");
+      config.give(section, key, {std::move(*option), at, true, false});
+    };
+    for (const auto& [key, value] : *table) {
+      const auto* const layer = value.as_table();
+      if (section_key.str() == "attention" && layer && is_number(key.str())) {
+        for (const auto& [layer_key, layer_value] : *layer)
+          give(concat_message(key.str(), ".", layer_key.str()), layer_value,
+               place(name, layer_key.source()));
+        continue;
+      }
+      give(std::string(key.str()), value, place(name, key.source()));
     }
   }
   return config;
@@ -175,7 +190,9 @@ std::vector<std::string> Config::ignored() const {
   for (size_t i = 0; i < sections_.size(); ++i) {
     const auto effective = sections_[i].effective();
     for (const auto& [key, given] : given_[i])
-      if (given.optional && !(effective.contains(key) && sections_[i].has(key)))
+      // Set and read, or handed over, it was used; it is not set any more where it did not fit.
+      if (given.optional &&
+          (!sections_[i].has(key) || (sections_[i].is_optional(key) && !effective.contains(key))))
         names.push_back(section_names[i] + "." + key);
   }
   return names;

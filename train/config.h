@@ -20,7 +20,8 @@ class Config {
  public:
   Config();
 
-  /// Reads a TOML file. Throws ConfigError with line and column for what is no TOML, a section that
+  /// Reads a TOML file. Options of one layer's attention stand in a table of its own, [attention.1],
+  /// and are named "1.window" in the section. Throws ConfigError with line and column for what is no TOML, a section that
   /// does not exist (with the nearest that does), and values that no option can have.
   static Config load(const std::filesystem::path& path);
   /// The same for a text; `name` is what errors call it.

@@ -32,22 +32,6 @@ data::TaskInfo any_task(const Config& config) {
   return any;
 }
 
-/// Checks the options of [attention].
-void check_attention(const attention::TransformerConfig& model) {
-  attention::Config config;
-  config.heads = model.heads;
-  config.head_dim = model.d_model / model.heads;
-  config.kv_heads = model.kv_heads;
-  config.max_length = model.max_length;
-  config.causal = model.causal;
-  config.layers = model.layers;
-  config.options = model.attention_options;
-  attention::check_options(model.attention, config);
-  std::vector<std::string> known = names_of(attention::spec(model.attention).options);
-  known.emplace_back("type");
-  model.attention_options.check_known(known);
-}
-
 }  // namespace
 
 void TrainSection::describe(OptionVisitor& v) {
@@ -85,7 +69,7 @@ attention::TransformerConfig read_model(const Config& config, const data::TaskIn
       concat_message("the data has one target a ", needs.per_token ? "token" : "sequence"));
   model.require(read.causal || !needs.causal, "causal",
                 "this task's targets are later tokens, which only a causal model must not see");
-  check_attention(read);
+  read.check_attention();
   return read;
 }
 
@@ -111,13 +95,13 @@ void check_config(const Config& config) {
 
 std::string effective_config(const Config& config, const data::TaskInfo* task) {
   std::set<std::string> unknown;
-  const Plan plan = read_plan(config, task ? *task : any_task(config));
+  read_plan(config, task ? *task : any_task(config));
   if (!task) {
     for (const char* key : {"vocabulary", "classes", "per_token", "max_length", "causal"})
       if (!config.model().has(key)) unknown.insert(std::string("model.") + key);
     // Their defaults may depend on the length.
-    for (const std::string& key : names_of(attention::spec(plan.model.attention).options))
-      if (!config.attention().has(key)) unknown.insert("attention." + key);
+    for (const auto& [key, value] : config.attention().effective())
+      if (key != "type" && !config.attention().has(key)) unknown.insert("attention." + key);
   }
   return config.to_toml(unknown);
 }

@@ -22,8 +22,13 @@ const std::vector<std::pair<std::string, std::string>> sections = {
 
 // The options of [attention] that do not depend on the variant.
 struct AttentionOptions {
-  std::string type = "softmax";
-  void describe(OptionVisitor& v) { v.choice("type", type, attention::names(), "the variant"); }
+  std::vector<std::string> type{"softmax"};
+  void describe(OptionVisitor& v) {
+    v.words(
+        "type", type, attention::names(),
+        "the variant, or a list of one for each layer; options of layer i alone, counted from 0, "
+        "stand in [attention.i]");
+  }
 };
 
 struct DataOptions {

@@ -1,8 +1,10 @@
 #include "longhand/attention/model/transformer_config.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "longhand/attention/registry.h"
+#include "longhand/core/error.h"
 
 namespace longhand::attention {
 
@@ -52,11 +54,97 @@ void TransformerConfig::describe(OptionVisitor& v) {
            "probability of embeddings, of both parts of a block, and inside the feed-forward part");
 }
 
+std::string TransformerConfig::attention_name() const {
+  if (layer_attention.empty()) return attention;
+  std::string names;
+  for (const std::string& name : layer_attention)
+    names.append(names.empty() ? "" : ", ").append(name);
+  return names;
+}
+
+Config TransformerConfig::attention_config(int64_t layer) const {
+  Config config;
+  config.name = attention_of(layer);
+  config.heads = heads;
+  config.head_dim = d_model / heads;
+  config.kv_heads = kv_heads;
+  config.max_length = max_length + (!per_token && pooling == "cls");
+  config.causal = causal;
+  config.layer = layer;
+  config.layers = layers;
+  config.options =
+      layer_options.empty() ? attention_options : layer_options[static_cast<size_t>(layer)];
+  return config;
+}
+
+void TransformerConfig::check_attention() const {
+  if (layer_attention.empty()) {
+    check_options(attention, attention_config(0));
+    std::vector<std::string> known = names_of(spec(attention).options);
+    known.emplace_back("type");
+    return attention_options.check_known(known);
+  }
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const Config config = attention_config(layer);
+    try {
+      check_options(config.name, config);
+    } catch (const ConfigError& error) {
+      throw ConfigError(concat_message("layer ", layer, " (", config.name, "): ", error.what()));
+    }
+    for (const auto& [key, value] : config.options.effective())
+      attention_options.record(std::to_string(layer).append(".").append(key), value);
+  }
+}
+
+namespace {
+
+// The options of each layer: those of its own, and those of all that its variant declares.
+std::vector<Options> options_of_layers(const Options& section,
+                                       const std::vector<std::string>& variants) {
+  std::vector<Options> layers;
+  std::vector<std::string> known = {"type"}, used = {"type"};
+  for (size_t layer = 0; layer < variants.size(); ++layer) {
+    Options& own = layers.emplace_back("attention");
+    for (const std::string& name : names_of(spec(variants[layer]).options)) {
+      const std::string key = std::to_string(layer).append(".").append(name);
+      known.insert(known.end(), {key, name});
+      if (section.has(key)) {
+        section.hand_over(key, own, name);
+      } else if (section.has(name)) {
+        section.hand_over(name, own, name);
+        used.push_back(name);
+      }
+    }
+  }
+  section.check_known(known);
+  for (const std::string& key : section.keys())
+    section.require(section.is_optional(key) || key.find('.') != std::string::npos ||
+                        std::find(used.begin(), used.end(), key) != used.end(),
+                    key, "every layer that has this option sets its own value");
+  return layers;
+}
+
+}  // namespace
+
 TransformerConfig TransformerConfig::read(const Options& model, const Options& attention,
                                           TransformerConfig task) {
   TransformerConfig config = read_section(model, std::move(task));
-  config.attention = attention.get_choice("type", config.attention, names());
+  std::vector<std::string> variants = attention.get_choices("type", {config.attention}, names());
+  attention.require(
+      variants.size() == 1 || static_cast<int64_t>(variants.size()) == config.layers, "type",
+      concat_message("expected one variant, or one for each of ", config.layers, " layers"));
+  config.attention = variants.front();
   config.attention_options = attention;
+  const std::vector<std::string> keys = attention.keys();
+  const bool differ =
+      variants.size() > 1 || std::any_of(keys.begin(), keys.end(), [](const std::string& key) {
+        return key.find('.') != std::string::npos;
+      });
+  if (differ) {
+    variants.resize(static_cast<size_t>(config.layers), variants.front());
+    config.layer_attention = variants;
+    config.layer_options = options_of_layers(attention, variants);
+  }
   return config;
 }
 

@@ -108,6 +108,14 @@ TEST_CASE("bench measures every option, and dropout where there are probabilitie
   CHECK(cells[2]["attention_dropout"] == 0.0);
 }
 
+TEST_CASE("bench measures models whose layers differ") {
+  const auto cells = lines(bench({"step", "--attention", "window+linear,softmax", "--length", "32",
+                                  "--set", "attention.window=4", "--dropout", "0.1", "--json"}));
+  REQUIRE(cells.size() == 2);
+  CHECK(cells[0]["attention"] == "window+linear");
+  CHECK(cells[0]["seconds"].get<double>() > 0);
+}
+
 TEST_CASE("a causal bench takes the variants that can be") {
   const auto cells =
       lines(bench({"step", "--model", "M", "--layers", "1", "--length", "16", "--json"}));

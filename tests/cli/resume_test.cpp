@@ -142,11 +142,17 @@ TEST_CASE("resuming gives the bits of a run without interruption") {
 
 TEST_CASE("resuming writes options that were not given as a run without interruption does") {
   const TinyFolder folder;
-  const std::vector<std::string> train{"train", "config.toml", "--set", "attention.type=linformer",
-                                       "train.steps=50"};
+  const bool mixed = GENERATE(false, true);
+  const std::vector<std::string> train{
+      "train", "config.toml",
+      "--set", "train.steps=50",
+      "--set", "model.layers=2",
+      "--set", mixed ? "attention.type=['window', 'linformer']" : "attention.type=linformer"};
   auto arguments = train;
   arguments.insert(arguments.end(), {"--out", "whole"});
-  REQUIRE(run(arguments, folder.path()).code == 0);
+  const Outcome whole = run(arguments, folder.path());
+  INFO(whole.err);
+  REQUIRE(whole.code == 0);
   REQUIRE(interrupted(train, folder.path(), "parts", SIGTERM).code == 75);
   REQUIRE(run({"train", "--resume", "parts"}, folder.path()).code == 0);
   check_same_bytes(folder / "whole", folder / "parts");

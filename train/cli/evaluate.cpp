@@ -58,7 +58,7 @@ int evaluate(const Arguments& arguments) {
   }
 
   const bool bytes = experiment->task.info.bytes;
-  const std::string attention = experiment->model.config().attention;
+  const std::string attention = experiment->model.config().attention_name();
   if (arguments.json) {
     Json out = {{"checkpoint", run.file},
                 {"step", run.checkpoint.training.step},
