@@ -57,6 +57,15 @@ std::string Variant::algorithm(int64_t) const { return {}; }
 
 Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
   const auto& [q, k, v, x] = inputs;
+  if (!capabilities().uses_queries_and_keys && !q.defined() && !k.defined()) {
+    check<ShapeError>(v.defined() && v.shape().rank() == 4 && v.size(2) == config_.kv_heads,
+                      "attention: v (B, N, G, D) with G = ", config_.kv_heads, " is expected, got ",
+                      v.defined() ? v.shape() : Shape{});
+    // Values stand in for their shapes.
+    return forward({for_all_heads(v, config_.heads), v, v, x}, mask, pass);
+  }
+  check<ShapeError>(q.defined() && k.defined() && v.defined(),
+                    "attention: q, k and v are expected, got an undefined one");
   const Shape &qs = q.shape(), &ks = k.shape();
   check<ShapeError>(qs.rank() == 4 && ks.rank() == 4 && ks == v.shape() && qs[0] == ks[0] &&
                         ks[2] == config_.kv_heads && qs[3] == ks[3] && qs[2] == config_.heads &&
@@ -79,6 +88,7 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
         config_.name, ": it reads the tokens x: expected ", q.dtype(), " of shape ",
         Shape{B, N, qs[2] * qs[3]}, ", got ",
         x.defined() ? concat_message(x.dtype(), " of shape ", x.shape()) : "none");
+  Mask known = mask;
   bool padded = false;
   if (mask.lengths.defined()) {
     check<ShapeError>(N == M || capabilities().shortens,
@@ -87,7 +97,9 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
     check<ShapeError>(mask.lengths.dtype() == DType::i32 && mask.lengths.shape() == Shape{B},
                       "attention: lengths must be i32 of shape ", Shape{B}, ", not ",
                       mask.lengths.dtype(), " of shape ", mask.lengths.shape());
-    for (const int32_t length : mask.lengths.to_vector<int32_t>()) {
+    // Contiguous from here on: variants read them as an array.
+    known.lengths = mask.lengths.contiguous();
+    for (const int32_t length : known.lengths.to_vector<int32_t>()) {
       check<ShapeError>(length >= 0 && length <= N, "attention: length ", length,
                         " is not within 0 and ", N);
       padded = padded || length < N;
@@ -110,20 +122,21 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
             broadcast_shape(mask.bias.shape(), {B, qs[2], N, M}) == Shape{B, qs[2], N, M},
         "attention: bias must be ", q.dtype(), " and broadcast to ", Shape{B, qs[2], N, M},
         ", not ", mask.bias.dtype(), " of shape ", mask.bias.shape());
-  Mask known = mask;
+  const Tensor lengths = known.lengths;
   if (!padded) known.lengths = {};
-  if (takes_all(mask)) return attend(inputs, known, pass);
+  if (takes_all(mask)) return contiguous(attend(inputs, known, pass));
   Variable out;
   const Variable ke = for_all_heads(k, qs[2]), ve = for_all_heads(v, qs[2]);
   if (padded) {
-    const Tensor real = real_tokens(mask.lengths, N);
+    const Tensor real = real_tokens(lengths, N);
     // A selection, not a product: padding may hold NaN. Its gradient is a selection too.
     const auto zeroed = [&](const Variable& y) { return where(real, y, 0.0); };
-    Inputs real_inputs{zeroed(q), ke, ve};
-    if (!capabilities().shortens) {
+    Inputs real_inputs{q, ke, zeroed(ve)};
+    if (capabilities().uses_queries_and_keys) real_inputs.q = zeroed(q);
+    if (capabilities().shortens)
+      real_inputs.v = ve;
+    else if (capabilities().uses_queries_and_keys)
       real_inputs.k = zeroed(ke);
-      real_inputs.v = zeroed(ve);
-    }
     if (capabilities().uses_x) real_inputs.x = where(real.squeeze(3), x, 0.0);
     out = attend(real_inputs, known, pass);
     out = where(real, out, 0.0);
@@ -132,8 +145,7 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
   }
   check<ShapeError>(out.shape() == qs, "attention: ", full_name(), " returned ", out.shape(),
                     ", not ", qs);
-  // Flattening copies what is not dense in this order.
-  return out.value().is_contiguous() ? out : reshape(reshape(out, {qs.numel()}), qs);
+  return contiguous(out);
 }
 
 }  // namespace longhand::attention

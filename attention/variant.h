@@ -15,8 +15,8 @@
 
 namespace longhand::attention {
 
-/// What may attend to what. Every variant knows lengths; only those with Capabilities::any_mask know keep
-/// and bias, which speak of single pairs of a query and a key.
+/// What may attend to what. Every variant knows lengths; only those with Capabilities::any_mask
+/// know keep and bias, which are about single pairs of a query and a key.
 struct Mask {
   Tensor lengths{};  // (B) i32, real tokens of each sequence, padding after them; undefined: all
   Tensor keep{};     // u8, broadcasts to (B, H, N, M): 1 where a query may attend to a key
@@ -27,24 +27,25 @@ class Variant;
 
 /// What a variant can do and what holds of it, given its options. It does not change.
 struct Capabilities {
-  bool exact = false;            // computes softmax attention itself
-  bool random = false;           // its result depends on random numbers, kept in checkpoints
-  bool averages = true;          // the weights of one query sum to 1
-  bool linear = true;            // its result is linear in v
-  bool separate_queries = true;  // a query's result does not depend on other queries
-  bool positional = false;       // permuting the tokens changes the result
-  bool signed_weights = false;   // a sum of weights may be near 0, and the result far off
-  bool any_mask = false;         // applies Mask::keep and Mask::bias
-  bool causal = false;           // can be causal
-  std::string causal_reason{};   // why not, if not
-  bool causal_only = false;      // has no form in which queries see later keys
-  bool decodes = false;          // has a Decoder when causal
-  bool cross_lengths = true;     // the number of keys may differ from the number of queries
-  bool fixed_length = false;     // parameters are tied to max_length
-  bool shortens = false;         // keys and values are made of fewer tokens: sources()
-  bool uses_x = false;           // reads Inputs::x
-  std::string time{}, memory{};  // per head, as "N m D"
-  std::string state{"-"};        // what a checkpoint holds beside trained parameters
+  bool exact = false;                 // computes softmax attention itself
+  bool random = false;                // its result depends on random numbers, kept in checkpoints
+  bool averages = true;               // the weights of one query sum to 1
+  bool linear = true;                 // its result is linear in v
+  bool separate_queries = true;       // a query's result does not depend on other queries
+  bool positional = false;            // permuting the tokens changes the result
+  bool signed_weights = false;        // a sum of weights may be near 0, and the result far off
+  bool any_mask = false;              // applies Mask::keep and Mask::bias
+  bool causal = false;                // can be causal
+  std::string causal_reason{};        // why not, if not
+  bool causal_only = false;           // has no form in which queries see later keys
+  bool decodes = false;               // has a Decoder when causal
+  bool uses_queries_and_keys = true;  // the weights depend on what q and k hold
+  bool cross_lengths = true;          // the number of keys may differ from the number of queries
+  bool fixed_length = false;          // parameters are tied to max_length
+  bool shortens = false;              // keys and values are made of fewer tokens: sources()
+  bool uses_x = false;                // reads Inputs::x
+  std::string time{}, memory{};       // per head, as "N m D"
+  std::string state{"-"};             // what a checkpoint holds beside trained parameters
 };
 
 /// What a variant is told when it is made.
@@ -101,7 +102,8 @@ class Variant : public nn::Module {
   /// result at real tokens does not depend on what stands in the padding, nor does any gradient,
   /// and the result and all gradients there are 0. A query that may attend to nothing gives 0.
   /// Throws ShapeError for shapes that do not fit, or lengths above M or below 0, and ConfigError
-  /// for a keep or a bias where the variant knows none.
+  /// for a keep or a bias where the variant knows none. Where weights do not depend on queries and
+  /// keys (Capabilities::uses_queries_and_keys), both may be undefined; then N = M.
   Variable forward(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
   Variable forward(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                    const nn::Pass& pass) {
@@ -128,8 +130,9 @@ class Variant : public nn::Module {
   const Capabilities& capabilities() const { return config_.capabilities; }
 
  protected:
-  /// The variant itself. Shapes are checked, keys have as many heads as queries, and padding of q,
-  /// k, v and x holds zeros (not masked keys: those must still get no weight). What it returns at
+  /// The variant itself. Shapes are checked, lengths are contiguous, keys have as many heads as
+  /// queries, and padding of q, k, v and x holds zeros (not masked keys: those must still get no
+  /// weight). What it returns at
   /// padding does not matter.
   virtual Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) = 0;
   /// Whether attend() takes q, k and v as forward() gets them: keys of kv_heads, and padding that

@@ -1,6 +1,6 @@
-// Branch-free exp, tanh and erf that the compiler vectorises inside simd(). Every rounding is
-// spelled out (fma, no contraction), so all instruction sets give the same bits. The baseline set
-// has no fma instruction and is slower by a factor of 20 or more. Errors are the worst ones
+// Branch-free exp, tanh, erf and normal that the compiler vectorises inside simd(). Every rounding
+// is spelled out (fma, no contraction), so all instruction sets give the same bits. The baseline
+// set has no fma instruction and is slower by a factor of 20 or more. Errors are the worst ones
 // measured: in f32 over all numbers, in f64 over some millions.
 #pragma once
 
@@ -23,6 +23,18 @@ double tanh(double x);
 /// is the C library's, which no compiler vectorises.
 float erf(float x);
 double erf(double x);
+
+/// The standard normal distribution at x: Phi(x) = erfc(-x / sqrt 2) / 2 and its density
+/// e^(-x²/2) / sqrt(2 pi).
+template <class T>
+struct Normal {
+  T cdf, density;
+};
+/// Both with a relative error of at most 4e-7 (f32; subnormal results excepted) and 1e-12 (f64), in
+/// the negative tail too, where 1 + erf would cancel. NaN for NaN. The cdf of f64 is the C
+/// library's erfc, which no compiler vectorises.
+Normal<float> normal(float x);
+Normal<double> normal(double x);
 
 }  // namespace longhand::math
 

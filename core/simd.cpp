@@ -1,31 +1,48 @@
 #include "longhand/core/simd.h"
 
-#include <algorithm>
 #include <cstdlib>
+
+#include "longhand/core/error.h"
 
 namespace longhand {
 namespace {
 
 Isa detect() {
-  Isa best = Isa::baseline;
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) best = Isa::avx2;
-  if (best == Isa::avx2 && __builtin_cpu_supports("avx512f") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl"))
-    best = Isa::avx512;
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return Isa::baseline;
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  return avx512 ? Isa::avx512 : Isa::avx2;
+#else
+  return Isa::baseline;
 #endif
-  if (const char* wanted = std::getenv("LONGHAND_ISA"))
-    for (Isa lower : {Isa::baseline, Isa::avx2})
-      if (name_of(lower) == wanted) best = std::min(best, lower);
-  return best;
 }
 
 }  // namespace
 
+Isa machine_isa() {
+  static const Isa best = detect();
+  return best;
+}
+
+Isa select_isa(std::string_view requested, Isa machine) {
+  if (requested.empty()) return machine;
+  for (const Isa set : all_isas) {
+    if (name_of(set) != requested) continue;
+    check<ConfigError>(set <= machine, "LONGHAND_ISA: this CPU does not have ", requested,
+                       "; the best instruction set it has is ", name_of(machine));
+    return set;
+  }
+  throw ConfigError(
+      concat_message("LONGHAND_ISA: expected baseline, avx2 or avx512, got \"", requested, "\""));
+}
+
 Isa isa() {
-  static const Isa chosen = detect();
-  return chosen;
+  static const Isa selected = [] {
+    const char* const requested = std::getenv("LONGHAND_ISA");
+    return select_isa(requested ? requested : "", machine_isa());
+  }();
+  return selected;
 }
 
 std::string_view name_of(Isa isa) {

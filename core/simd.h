@@ -5,10 +5,22 @@
 
 namespace longhand {
 
+/// Each set includes those before it.
 enum class Isa { baseline, avx2, avx512 };
+inline constexpr Isa all_isas[] = {Isa::baseline, Isa::avx2, Isa::avx512};
 
-/// The best set this CPU has; LONGHAND_ISA=baseline|avx2|avx512 in the environment lowers it.
+/// The best set this CPU has.
+Isa machine_isa();
+
+/// The set that is used: the best one, or the one named by the environment variable LONGHAND_ISA
+/// (baseline, avx2 or avx512), which is read once. Throws ConfigError if LONGHAND_ISA names no set
+/// or one that this CPU does not have.
 Isa isa();
+
+/// What isa() returns where LONGHAND_ISA is `requested` (empty: not set) on a CPU whose best set is
+/// `machine`.
+Isa select_isa(std::string_view requested, Isa machine);
+
 std::string_view name_of(Isa isa);
 
 namespace detail {

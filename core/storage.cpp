@@ -47,7 +47,7 @@ class Arena {
     size_t space = capacity_ + huge_page;
     begin_ = static_cast<std::byte*>(std::align(huge_page, capacity_, aligned, space));
     madvise(begin_, capacity_, MADV_HUGEPAGE);
-    add_free(begin_, capacity_);
+    add_free(new_free_block(), begin_, capacity_);
   }
 
   size_t reserved() const { return reserved_; }
@@ -56,14 +56,16 @@ class Arena {
     const auto smallest = by_size_.lower_bound({size, nullptr});
     if (smallest == by_size_.end()) throw std::bad_alloc();
     const auto [free, block] = *smallest;
+    // What may throw comes first.
+    if (spare_.size() == spare_.capacity()) spare_.reserve(2 * spare_.size() + 64);
+    FreeBlock rest = free > size ? new_free_block() : FreeBlock();
     back(block, size);
-    by_size_.erase(smallest);
-    by_address_.erase(block);
-    if (free > size) add_free(block + size, free - size);
+    spare_.push_back(remove_free(by_address_.find(block)));
+    if (free > size) add_free(std::move(rest), block + size, free - size);
     return block;
   }
 
-  void give(std::byte* block, size_t size) {
+  void give(std::byte* block, size_t size) noexcept {
     const auto next = by_address_.lower_bound(block);
     if (next != by_address_.begin()) {
       const auto [before, free] = *std::prev(next);
@@ -77,7 +79,8 @@ class Arena {
       size += next->second;
       remove_free(next);
     }
-    add_free(block, size);
+    add_free(std::move(spare_.back()), block, size);
+    spare_.pop_back();
   }
 
   void release() {
@@ -95,13 +98,34 @@ class Arena {
   }
 
  private:
-  void add_free(std::byte* block, size_t size) {
-    by_address_.emplace(block, size);
-    by_size_.emplace(size, block);
+  using ByAddress = std::map<std::byte*, size_t>;
+  using BySize = std::set<std::pair<size_t, std::byte*>>;
+
+  // The entries of a free block in both orders.
+  struct FreeBlock {
+    ByAddress::node_type by_address;
+    BySize::node_type by_size;
+  };
+
+  // Neither of these allocates.
+  void add_free(FreeBlock entries, std::byte* block, size_t size) noexcept {
+    entries.by_address.key() = block;
+    entries.by_address.mapped() = size;
+    entries.by_size.value() = {size, block};
+    by_address_.insert(std::move(entries.by_address));
+    by_size_.insert(std::move(entries.by_size));
   }
-  void remove_free(std::map<std::byte*, size_t>::iterator free) {
-    by_size_.erase({free->second, free->first});
-    by_address_.erase(free);
+  FreeBlock remove_free(ByAddress::iterator free) noexcept {
+    BySize::node_type by_size = by_size_.extract({free->second, free->first});
+    return {by_address_.extract(free), std::move(by_size)};
+  }
+
+  static FreeBlock new_free_block() {
+    ByAddress by_address;
+    BySize by_size;
+    by_address.emplace(nullptr, 0);
+    by_size.emplace(0, nullptr);
+    return {by_address.extract(by_address.begin()), by_size.extract(by_size.begin())};
   }
 
   // Counts the pages of a block, and asks the system for those beyond the last so far.
@@ -123,8 +147,10 @@ class Arena {
   std::byte* begin_;
   size_t capacity_, reserved_ = 0;
   std::vector<bool> backed_;  // by page: the system may have memory behind it
-  std::map<std::byte*, size_t> by_address_;
-  std::set<std::pair<size_t, std::byte*>> by_size_;
+  ByAddress by_address_;
+  BySize by_size_;
+  // One for each block in use: to give a block back takes no memory, and so cannot fail.
+  std::vector<FreeBlock> spare_;
 };
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -138,7 +164,7 @@ class System {
     reserved_ += size;
     return static_cast<std::byte*>(block);
   }
-  void give(std::byte* block, size_t size) {
+  void give(std::byte* block, size_t size) noexcept {
     std::free(block);
     reserved_ -= size;
   }
@@ -173,7 +199,7 @@ class Pool {
     return block;
   }
 
-  void give(std::byte* block, size_t bytes) {
+  void give(std::byte* block, size_t bytes) noexcept {
     const size_t size = block_size(bytes);
     std::lock_guard lock(mutex_);
     source(size).give(block, size);

@@ -9,7 +9,7 @@ namespace longhand {
 
 /// A block of uninitialised memory, aligned to 64 bytes. Freed blocks go back to an arena of huge
 /// pages and are handed out again: the first touch of fresh pages costs more than most kernels.
-/// Throws std::bad_alloc. The first one in a process also raises glibc's thresholds of giving
+/// The constructor throws std::bad_alloc; the destructor allocates nothing and never fails. The first one in a process also raises glibc's thresholds of giving
 /// memory back (mallopt), to what it raises them to by itself once it has seen a large block.
 class Storage {
  public:

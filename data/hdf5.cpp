@@ -19,8 +19,7 @@
 namespace longhand::data {
 namespace {
 
-// --- libhdf5, tamed
-// -------------------------------------------------------------------------------
+// --- libhdf5, tamed ------------------------------------------------------------------------------
 
 // While one lives, this thread owns libhdf5, which prints nothing. Nothing may be done meanwhile
 // that runs other work of ours on this thread (parallel_for), for that might want to own it, too.
@@ -242,8 +241,7 @@ StoredType narrowest(int64_t low, int64_t high) {
   return i64;
 }
 
-// --- writer
-// ---------------------------------------------------------------------------------------
+// --- writer --------------------------------------------------------------------------------------
 
 struct Hdf5Writer::State {
   struct Rows {
@@ -394,8 +392,7 @@ std::vector<std::byte> Hdf5Writer::image() const {
   return bytes;
 }
 
-// --- reader
-// ---------------------------------------------------------------------------------------
+// --- reader --------------------------------------------------------------------------------------
 
 namespace {
 
@@ -682,6 +679,22 @@ bool add_name(void* names, const char* name) {
   }
 }
 
+// What tells an object from all others of its file, whatever its path.
+std::string identity_of(hid_t object, const std::string& what) {
+  const auto bytes = [](const auto& value) {
+    return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+#if H5_VERSION_GE(1, 12, 0)
+  H5O_info2_t info;
+  must(H5Oget_info3(object, &info, H5O_INFO_BASIC), what);
+  return bytes(info.token);
+#else
+  H5O_info_t info;
+  must(H5Oget_info2(object, &info, H5O_INFO_BASIC), what);
+  return bytes(info.addr);
+#endif
+}
+
 std::vector<std::string> names_in(hid_t group, const std::string& what) {
   check<DataError>(H5Iget_type(group) == H5I_GROUP, what, ": a group is wanted, not a dataset");
   std::vector<std::string> names;
@@ -706,14 +719,12 @@ std::vector<std::string> Hdf5Reader::children(const std::string& path) const {
 std::vector<std::string> Hdf5Reader::datasets(const std::string& path) const {
   const Session session;
   std::vector<std::string> found;
-  std::set<haddr_t> seen;  // a group that contains itself would have no end
+  std::set<std::string> seen;  // a group that contains itself would have no end
   const auto walk = [&](const auto& self, const std::string& group,
                         const std::string& prefix) -> void {
     const Handle object = state_->get(group);
-    H5O_info_t info;
-    must(H5Oget_info2(object, &info, H5O_INFO_BASIC), state_->what(group));
-    check<DataError>(seen.insert(info.addr).second, state_->what(group),
-                     ": a group with two paths");
+    check<DataError>(seen.insert(identity_of(object, state_->what(group))).second,
+                     state_->what(group), ": a group with two paths");
     for (const std::string& name : names_in(object, state_->what(group))) {
       const std::string child = group + '/' + name;
       if (H5Iget_type(state_->get(child)) == H5I_GROUP)

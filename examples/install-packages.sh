@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# install-packages.sh: installs the Debian packages that Longhand is built with, if any is missing.
-# Needs root (or sudo) only then.
+# install-packages.sh: installs the packages of Debian 12 or 13 that Longhand is built with, if any
+# is missing. Needs root (or sudo) only then.
 set -euo pipefail
-packages=(g++ cmake ninja-build clang-format-14 pkg-config libopenblas-pthread-dev liblapacke-dev
-  libtbb-dev libhdf5-dev zlib1g-dev catch2 libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
-  libfmt-dev librandom123-dev libxxhash-dev)
+packages=(g++ cmake ninja-build pkg-config libopenblas-pthread-dev liblapacke-dev libtbb-dev
+  libhdf5-dev zlib1g-dev catch2 libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev
+  librandom123-dev libxxhash-dev)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# examples/quickstart.sh: installs what is needed (Debian 12), builds Longhand, trains two attention
+# examples/quickstart.sh: installs what is needed (Debian 12 or 13), builds Longhand, trains two attention
 # variants on associative recall until they have learned it, evaluates them on data they have not
 # seen, and leaves a table and a report in runs/quickstart.
 set -euo pipefail

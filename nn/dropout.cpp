@@ -11,13 +11,9 @@ Dropout::Dropout(const Scope& scope, double p) : Module(scope), p_(p) {
   check<ConfigError>(p >= 0 && p < 1, "dropout: ", p, " is not within [0, 1)");
 }
 
-Variable Dropout::forward(const Variable& x, const Pass& pass) const {
-  const DropoutOptions how = options(pass);
-  return dropout(x, how.p, how.generator);
-}
-
-DropoutOptions Dropout::options(const Pass& pass) const {
-  return dropout_options(p_, pass, full_name());
+Lazy Dropout::forward(const Lazy& x, const Pass& pass) const {
+  const DropoutOptions options = dropout_options(p_, pass, full_name());
+  return options.p == 0 ? x : dropout(x, options);
 }
 
 }  // namespace longhand::nn

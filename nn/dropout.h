@@ -1,7 +1,7 @@
 // Dropout as a module: it has a name, and so random numbers of its own.
 #pragma once
 
-#include "longhand/autograd/ops.h"
+#include "longhand/nn/lazy.h"
 #include "longhand/nn/module.h"
 
 namespace longhand::nn {
@@ -15,9 +15,7 @@ class Dropout : public Module {
  public:
   Dropout(const Scope& scope, double p);
   /// Throws Error for a training pass without random numbers, if p > 0.
-  Variable forward(const Variable& x, const Pass& pass) const;
-  /// What forward() does, for an operation that does it on its way.
-  DropoutOptions options(const Pass& pass) const;
+  Lazy forward(const Lazy& x, const Pass& pass) const;
 
  private:
   double p_;

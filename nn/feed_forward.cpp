@@ -8,11 +8,8 @@ FeedForward::FeedForward(const Scope& scope_, int64_t width, int64_t hidden, dou
       dropout_(scope("dropout"), dropout),
       fc2_(scope("fc2"), hidden, width) {}
 
-Variable FeedForward::forward(const Variable& x, const Pass& pass, const Residual& add,
-                              const Norm* norm) const {
-  return fc2_.forward(
-      fc1_.forward(x, behind(norm)),
-      {.gelu = true, .input = dropout_.options(pass), .output = add.dropout, .residual = add.to});
+Lazy FeedForward::forward(const Lazy& x, const Pass& pass) const {
+  return fc2_.forward(dropout_.forward(gelu(fc1_.forward(x)), pass));
 }
 
 }  // namespace longhand::nn

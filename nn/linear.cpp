@@ -8,8 +8,8 @@ Linear::Linear(const Scope& scope_, int64_t in, int64_t out, bool with_bias,
   if (with_bias) bias.emplace(scope("bias"), Shape{out}, init::zeros());
 }
 
-Variable Linear::forward(const Variable& x, const LinearOptions& options) const {
-  return linear(x, weight, bias ? Variable(*bias) : Variable(), options);
+Lazy Linear::forward(const Lazy& x) const {
+  return linear(x, weight, bias ? Variable(*bias) : Variable());
 }
 
 }  // namespace longhand::nn

@@ -11,20 +11,9 @@ Norm::Norm(const Scope& scope_, const std::string& type, int64_t width)
   if (type == "layer_norm") bias.emplace(scope("bias"), Shape{width}, init::zeros());
 }
 
-NormOptions Norm::options() const {
-  if (bias) return {.weight = weight, .bias = *bias};
-  return {.weight = weight, .eps = 1e-6, .centred = false};
-}
-
-Variable Norm::forward(const Variable& x) const {
-  const NormOptions o = options();
-  return o.centred ? layer_norm(x, o.weight, o.bias, o.eps) : rms_norm(x, o.weight, o.eps);
-}
-
-LinearOptions behind(const Norm* norm) {
-  LinearOptions options;
-  if (norm) options.norm = norm->options();
-  return options;
+Lazy Norm::forward(const Lazy& x) const {
+  if (bias) return norm(x, {.weight = weight, .bias = *bias});
+  return norm(x, {.weight = weight, .eps = 1e-6, .centred = false});
 }
 
 }  // namespace longhand::nn

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "longhand/autograd/ops.h"
+#include "longhand/nn/lazy.h"
 #include "longhand/nn/module.h"
 
 namespace longhand::nn {
@@ -14,15 +14,10 @@ class Norm : public Module {
  public:
   /// Throws ConfigError for a type that is neither.
   Norm(const Scope& scope, const std::string& type, int64_t width);
-  Variable forward(const Variable& x) const;
-  /// The same, as an option of linear().
-  NormOptions options() const;
+  Lazy forward(const Lazy& x) const;
 
   Parameter weight;               // (width), starts at 1
   std::optional<Parameter> bias;  // (width), starts at 0
 };
-
-/// Options of a linear layer that reads norm(x) where a norm is given.
-LinearOptions behind(const Norm* norm);
 
 }  // namespace longhand::nn

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/run.sh: installs what the build needs (on Debian 12, if it is missing), builds Longhand and
+# tests/run.sh: installs what the build needs (on Debian 12 or 13, if it is missing), builds Longhand and
 # runs all tests.
 #   tests/run.sh                    the release preset
 #   tests/run.sh asan-ubsan         another preset of CMakePresets.json
@@ -15,4 +15,7 @@ rm -f build.log
 echo "== build"
 cmake --build --preset "$preset"
 echo "== test"
-ctest --preset "$preset" -j "$(nproc)" "$@"
+status=0
+ctest --preset "$preset" -j "$(nproc)" "$@" || status=$?
+grep -hm 1 '^instruction sets: ' "build/$preset/Testing/Temporary/LastTest.log" || true
+exit $status

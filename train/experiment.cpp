@@ -10,7 +10,9 @@ namespace longhand::train {
 namespace {
 
 bool belongs_to_variant(const std::string& name) {
-  return name.find(".attention.kernel.") != std::string::npos;
+  for (const char* const part : {".attention.kernel.", ".attention.query.", ".attention.key."})
+    if (name.find(part) != std::string::npos) return true;
+  return false;
 }
 
 /// model.max_length, or 0 if it is not given.

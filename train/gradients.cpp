@@ -4,31 +4,22 @@
 #include <cmath>
 
 #include "longhand/core/kernels/elementwise.h"
+#include "longhand/core/kernels/rows.h"
 #include "longhand/core/view.h"
 
 namespace longhand::train {
 namespace {
 
-// Explicit lanes: without them the compiler must add one square after the other.
 template <class T>
 double sum_of_squares(const T* x, int64_t n) {
-  constexpr int64_t lanes = 16;
-  double sum[lanes] = {};
+  double sum = 0;
   simd([&] {
-    int64_t i = 0;
-    for (; i + lanes <= n; i += lanes)
-      for (int64_t l = 0; l < lanes; ++l) {
-        const double value = x[i + l];
-        sum[l] += value * value;
-      }
-    for (int64_t l = 0; i < n; ++i, ++l) {
+    sum = kernels::lane_sum<double>(n, [x](int64_t i) {
       const double value = x[i];
-      sum[l] += value * value;
-    }
+      return value * value;
+    });
   });
-  double total = 0;
-  for (const double s : sum) total += s;
-  return total;
+  return sum;
 }
 
 }  // namespace

@@ -7,36 +7,11 @@
 #include <vector>
 
 #include "longhand/core/kernels/elementwise.h"
+#include "longhand/core/kernels/rows.h"
 #include "longhand/core/math.h"
 
 namespace longhand::train {
 namespace {
-
-constexpr int64_t lanes = 16;
-
-template <class T>
-T largest(const T* x, int64_t n) {
-  T best[lanes];
-  std::fill(best, best + lanes, -std::numeric_limits<T>::infinity());
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes)
-    for (int64_t l = 0; l < lanes; ++l) best[l] = x[i + l] > best[l] ? x[i + l] : best[l];
-  for (int64_t l = 0; i < n; ++i, ++l) best[l] = x[i] > best[l] ? x[i] : best[l];
-  for (int64_t l = 1; l < lanes; ++l) best[0] = best[l] > best[0] ? best[l] : best[0];
-  return best[0];
-}
-
-// sum_j e^(x_j - shift)
-template <class T>
-T sum_exp(const T* x, int64_t n, T shift) {
-  T sum[lanes] = {};
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes)
-    for (int64_t l = 0; l < lanes; ++l) sum[l] += math::exp(x[i + l] - shift);
-  for (int64_t l = 0; i < n; ++i, ++l) sum[l] += math::exp(x[i] - shift);
-  for (int64_t l = 1; l < lanes; ++l) sum[0] += sum[l];
-  return sum[0];
-}
 
 // loss_sum (if with_loss), correct and targets of `rows` rows of C logits.
 template <class T, bool with_loss>
@@ -47,13 +22,14 @@ Metrics measure_rows(const T* logits, const int32_t* targets, int64_t rows, int6
       const int32_t target = targets[r];
       if (target == data::ignore_index) continue;
       const T* x = logits + r * C;
-      const T top = largest(x, C);
+      const T top = kernels::row_max(x, C);
       ++m.targets;
-      // NaN is no prediction: it is not equal to the largest.
+      // A row with a NaN, whose maximum is NaN, predicts nothing: NaN equals nothing.
       m.correct += x[target] == top && std::find(x, x + target, top) == x + target;
       // -log softmax(x)[target] = log sum_j e^(x_j - top) + top - x[target]
       if (with_loss)
-        m.loss_sum += std::log(static_cast<double>(sum_exp(x, C, top))) +
+        m.loss_sum += std::log(static_cast<double>(kernels::lane_sum<T>(
+                          C, [=](int64_t j) { return math::exp(x[j] - top); }))) +
                       (static_cast<double>(top) - static_cast<double>(x[target]));
     }
   });

@@ -1,8 +1,10 @@
 #include "longhand/attention/bases/feature_attention.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "longhand/attention/decoding/kv_cache.h"
@@ -169,9 +171,16 @@ Variable FeatureAttention::attend(const Inputs& inputs, const Mask& mask, const 
     out = attend_to_all(f, v, mask, guard_, &normalisers);
   }
   // Recomputation records gradients once, as does a pass without it: nothing counts twice.
-  if (nonpositive_ && pass.training && grad_enabled())
-    std::atomic_ref(*nonpositive_->mutable_value().data<int64_t>()) +=
-        nonpositive_normalisers(normalisers, mask.lengths);
+  if (nonpositive_ && pass.training && grad_enabled()) {
+    int64_t* const counts = nonpositive_->mutable_value().data<int64_t>();
+    std::atomic_ref(counts[0]) += nonpositive_normalisers(normalisers, mask.lengths);
+    int64_t queries = q.size(0) * q.size(1);
+    if (mask.lengths.defined()) {
+      const auto real = mask.lengths.to_vector<int32_t>();
+      queries = std::accumulate(real.begin(), real.end(), int64_t{0});
+    }
+    std::atomic_ref(counts[1]) += queries * q.size(2);
+  }
   return out;
 }
 
@@ -211,7 +220,7 @@ std::optional<int64_t> FeatureAttention::rank(int64_t tokens) const {
 }
 
 void FeatureAttention::count_nonpositive() {
-  nonpositive_.emplace(scope("nonpositive_normalizers"), Tensor::zeros({}, DType::i64));
+  nonpositive_.emplace(scope("nonpositive_normalizers"), Tensor::zeros({2}, DType::i64));
 }
 
 void FeatureAttention::set_guard(const GuardOptions& options, double unit) {
@@ -222,7 +231,9 @@ void FeatureAttention::set_guard(const GuardOptions& options, double unit) {
 
 std::map<std::string, double> FeatureAttention::own_metrics() const {
   if (!nonpositive_) return {};
-  return {{"nonpositive_normalizers", nonpositive_->value().item()}};
+  const auto counts = nonpositive_->value().to_vector<int64_t>();
+  const auto all = static_cast<double>(std::max<int64_t>(1, counts[1]));
+  return {{"nonpositive_normalizers", static_cast<double>(counts[0]) / all}};
 }
 
 Variable linear_of_heads(const Variable& x, const Variable& W) {

@@ -21,9 +21,9 @@ struct GuardOptions {
 /// or token by token with a state that does not grow. out_i = sum_j w_ij v_j / sum_j w_ij, w_ij =
 /// φ(q_i)·φ(k_j).
 ///
-/// Where features may make a normaliser 0 or negative, those are counted, in the buffer
-/// "nonpositive_normalizers", over all training passes of which gradients are taken: a metric of
-/// that name.
+/// Where features may make a normaliser 0 or negative, the buffer "nonpositive_normalizers" (2) i64
+/// counts those and all normalisers, over all training passes of which gradients are taken. The
+/// metric of that name is their quotient: the fraction that is not positive.
 class FeatureAttention : public Variant {
  public:
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
@@ -67,7 +67,7 @@ class FeatureAttention : public Variant {
   int64_t features_ = 0;
   Work::Counts token_forward_, token_backward_;
   Guard guard_;
-  std::optional<nn::Buffer> nonpositive_;  // i64, a scalar
+  std::optional<nn::Buffer> nonpositive_;  // (2) i64: normalisers that are not positive, and all
 };
 
 /// x_h W_hᵀ of each head, for x (B, N, H, D) and W (H, m, D): (B, N, H, m).

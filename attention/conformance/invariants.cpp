@@ -4,6 +4,7 @@
 #include "longhand/attention/conformance/tools.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/autograd/gradcheck.h"
+#include "longhand/core/layouts.h"
 #include "longhand/core/linalg.h"
 #include "longhand/core/parallel.h"
 
@@ -17,6 +18,9 @@ Inputs inputs(const Shape& shape, DType dtype = DType::f64, uint64_t seed = 1, d
   return {normal(shape, seed, dtype, std), normal(shape, seed + 1, dtype, std),
           normal(shape, seed + 2, dtype, 1), normal(shape, seed + 3, dtype, 1)};
 }
+
+// In training, so that dropout takes part: the same pass drops the same.
+const nn::Pass training_pass{.training = true, .random = Generator(5)};
 
 // A batch of every kind of length.
 const std::vector<int32_t> some_lengths{13, 6, 1, 0, 3};
@@ -49,23 +53,32 @@ void each_same(Findings& f, const std::string& what, const Outcome& a, const Out
     same(f, what + ": the gradient of " + name, gradient, b.parameters.at(name));
 }
 
+// Every layout for q, k, v and the gradient of the result alike, then another for each. 67 tokens
+// are more than a tile of every kind.
 void shapes(const Subject& s, Findings& f) {
-  const int64_t B = 2, N = 7, H = 2, D = 4;
-  const auto variant = s.make();
-  const Tensor fused = normal({B, N, 3, H, D}, 3), cotangent = normal({B, N, H, D}, 4);
-  const auto part = [&](int64_t i) { return fused.select(2, i); };
-  const Outcome dense = run(*variant, part(0).contiguous(), part(1).contiguous(),
-                            part(2).contiguous(), {}, cotangent);
-  f.expect(dense.out.shape() == Shape{B, N, H, D}, "the result has shape ", dense.out.shape());
-  const Outcome strided = run(*variant, part(0), part(1), part(2), {}, cotangent);
-  f.expect(strided.out.is_contiguous(), "the result is not dense");
-  each_near(f, "parts of a fused projection", strided, dense, 1e-12);
-  const auto by_head = [&](int64_t i) {
-    return part(i).permute({0, 2, 1, 3}).contiguous().permute({0, 2, 1, 3});
-  };
-  const Outcome turned = run(*variant, by_head(0), by_head(1), by_head(2), {}, cotangent);
-  f.expect(turned.out.is_contiguous(), "the result is not dense");
-  each_near(f, "heads outside of tokens in memory", turned, dense, 1e-12);
+  const int64_t B = 2, H = 2, D = 4;
+  const auto layouts = all_layouts();
+  for (const int64_t N : {1, 7, 67}) {
+    const auto variant = s.make({.max_length = 67});
+    const Inputs x = inputs({B, N, H, D});
+    for (size_t round = 0; round < 2 * layouts.size(); ++round) {
+      const auto laid_out = [&](const Tensor& t, size_t i) {
+        return with_layout(t,
+                           layouts[(round < layouts.size() ? round : round + i) % layouts.size()]);
+      };
+      const Tensor q = laid_out(x.q, 0), k = laid_out(x.k, 5), v = laid_out(x.v, 7),
+                   c = laid_out(x.cotangent, 3);
+      f.context(concat_message(N, " tokens, layout ", to_string(layouts[round % layouts.size()]),
+                               round < layouts.size() ? " of all" : " of q, others of k and v"));
+      const Outcome strided = run(*variant, q, k, v, {}, c);
+      f.expect(strided.out.shape() == Shape{B, N, H, D}, "the result has shape ",
+               strided.out.shape());
+      f.expect(strided.out.is_contiguous(), "the result is not contiguous");
+      each_near(f, "strided and contiguous inputs", strided,
+                run(*variant, q.contiguous(), k.contiguous(), v.contiguous(), {}, c.contiguous()),
+                1e-10);
+    }
+  }
 }
 
 void padding(const Subject& s, Findings& f) {
@@ -116,6 +129,16 @@ void padding(const Subject& s, Findings& f) {
         {alone(together.out), alone(together.dq), alone(together.dk), alone(together.dv), {}},
         run(*variant, alone(w.q), alone(w.k), alone(w.v), lengths({n[b]}), alone(w.cotangent)),
         1e-11);
+  }
+  // Lengths are read with their strides, whatever these are.
+  for (const Layout layout : all_layouts()) {
+    const Mask strided{.lengths = with_layout(mask.lengths, layout)};
+    const auto with = [&](const Mask& m) {
+      return run(*variant, x.q, x.k, x.v, m, x.cotangent, training_pass);
+    };
+    const Outcome dense = with({.lengths = strided.lengths.contiguous()});
+    each_same(f, "lengths in layout " + to_string(layout) + " and contiguous", with(strided),
+              dense);
   }
   // Lengths that pad nothing are no lengths.
   const Inputs y = inputs({2, 9, 2, 4});
@@ -203,6 +226,12 @@ void causality(const Subject& s, Findings& f) {
       for (const Tensor* t : {&after.dq, &after.dk, &after.dv})
         f.expect(all_zero(t->slice(1, j, N)), "results before it have gradients from it on");
       f.expect(!all_zero(after.dv.slice(1, 0, j)), "there is no gradient before it");
+      // Finite values of any size: a weight of 0 times them is 0. Of infinite ones it is NaN.
+      y = {x.q, x.k, x.v.clone(), x.cotangent};
+      y.v.slice(1, j, j + 1).fill(dtype == DType::f32 ? 1e30 : 1e300);
+      same(f, "the result before a huge value",
+           forward(*variant, y.q, y.k, y.v).slice(1, 0, j).contiguous(),
+           before.out.slice(1, 0, j).contiguous());
     }
   }
 }
@@ -261,9 +290,6 @@ void values(const Subject& s, Findings& f) {
          Tensor::full({1, b ? 8 : 13, 2, 4}, 1, DType::f64), 1e-12);
 }
 
-// In training, so that dropout takes part: the same pass drops the same.
-const nn::Pass training_pass{.training = true, .random = Generator(5)};
-
 // Gradients of parameters by central differences of <cotangent, result>.
 void check_parameters(Findings& f, Variant& variant, const Inputs& x, const Mask& mask) {
   run(variant, x.q, x.k, x.v, mask, x.cotangent, training_pass);
@@ -321,6 +347,22 @@ void gradients(const Subject& s, Findings& f) {
   f.expect(report.ok, report);
 }
 
+void queries_and_keys(const Subject& s, Findings& f) {
+  const auto variant = s.make();
+  const Inputs x = inputs({2, 13, 2, 4});
+  const Mask mask = lengths({13, 8});
+  const auto without = [&] {
+    return variant->forward(Variable(), Variable(), Variable(x.v), mask, {}).value();
+  };
+  if (variant->capabilities().uses_queries_and_keys) {
+    f.expect_throws<ShapeError>(without, "an undefined q and k");
+    return;
+  }
+  const Outcome o = run(*variant, x.q, x.k, x.v, mask, x.cotangent);
+  f.expect(all_zero(o.dq) && all_zero(o.dk), "queries or keys get a gradient");
+  same(f, "the result with queries and keys and without", without(), o.out);
+}
+
 void cross_lengths(const Subject& s, Findings& f) {
   const auto variant = s.make();
   const Tensor q = normal({2, 3, 2, 4}, 1), k = normal({2, 9, 2, 4}, 2),
@@ -356,6 +398,55 @@ void thread_counts(const Subject& s, Findings& f) {
     each_same(f, concat_message("1 thread and ", n),
               run(*variant, x.q, x.k, x.v, mask, x.cotangent), first);
   }
+}
+
+// max |a - b| / max |b| of a column of the values.
+double column_error(const Tensor& a, const Tensor& b, int64_t column) {
+  const auto x = a.select(3, column).to_vector<double>(),
+             y = b.select(3, column).to_vector<double>();
+  double worst = 0, largest = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (!(std::abs(x[i] - y[i]) <= worst)) worst = std::abs(x[i] - y[i]);
+    largest = std::max(largest, std::abs(y[i]));
+  }
+  return largest > 0 ? worst / largest : worst;
+}
+
+// One token among equal ones, of the only value in column 0 that is not 0: sums of equal terms, whose
+// roundings all go the same way, and a weight of 1 over such a sum. Landmarks of equal tokens would be
+// equal, so tokens differ where queries are not separate.
+void long_sums(const Subject& s, Findings& f) {
+  const int64_t D = 4;
+  const Capabilities can = s.capabilities();
+  // States carried from chunk to chunk, and pseudo-inverses, cost another digit.
+  const double most = s.causal || !can.separate_queries ? 3e-5 : 1e-5;
+  const auto probe = s.make({.heads = 1, .dim = D});
+  double worst = 0;
+  int64_t longest = 0;
+  for (const int64_t N : {4096, 16384, 65536}) {
+    const int64_t queries = can.cross_lengths && !s.causal ? 16 : N;
+    const Work takes = probe->work(queries, N);
+    if (takes.forward.flops > 5e8 || takes.bytes > 1e8 || can.fixed_length) return;
+    Tensor q = normal({1, queries, 1, D}, 1, DType::f32);
+    Tensor k = Tensor::full({1, N, 1, D}, 0.2f, DType::f32);
+    if (!can.separate_queries || can.signed_weights) k = normal({1, N, 1, D}, 2, DType::f32, 0.3);
+    Tensor v = Tensor::full({1, N, 1, D}, 0.7f, DType::f32);
+    v.select(3, 0).fill(0);
+    for (Tensor* t : {&k, &v}) t->select(1, 1).fill(0.9f);
+    const auto narrow = s.make({.heads = 1, .dim = D, .max_length = N, .dtype = DType::f32});
+    const auto wide = s.make({.heads = 1, .dim = D, .max_length = N});
+    wide->load_state_dict(narrow->state_dict());
+    const Tensor lo = forward(*narrow, q, k, v);
+    const Tensor hi = forward(*wide, q.to(DType::f64), k.to(DType::f64), v.to(DType::f64));
+    for (const int64_t column : {0, 1}) {
+      const double error = column_error(s.causal ? lo.slice(1, N - 1, N) : lo,
+                                        s.causal ? hi.slice(1, N - 1, N) : hi, column);
+      f.expect(error <= most, N, " tokens: f32 and f64 differ by ", error, " in column ", column,
+               ", expected at most ", most);
+      worst = std::max(worst, error), longest = N;
+    }
+  }
+  if (longest) f.measured("error ", worst, " to ", longest, " tokens");
 }
 
 void precision(const Subject& s, Findings& f) {
@@ -647,18 +738,21 @@ const std::vector<Check>& invariant_checks() {
       {{"nothing-to-attend", "U4: a query that may attend to nothing gives 0, never NaN"},
        nothing_to_attend},
       {{"causality",
-        "U5: later tokens change no bit of earlier results, and get no gradient from them; else it "
-        "says why"},
+        "U5: later tokens, if finite, change no bit of earlier results, and get no gradient from "
+        "them; else it says why"},
        causality},
       {{"prefixes", "U5: a causal row is the last row of its prefix"}, prefixes},
       {{"permutation", "U6: the order of tokens does not matter where no position enters"},
        permutation},
       {{"values", "U7: linear in v; the average of equal values is that value"}, values},
       {{"gradients", "U8: of q, k, v and parameters, by central differences in f64"}, gradients},
+      {{"queries-and-keys", "they get a gradient, or may be left out"}, queries_and_keys},
       {{"cross-lengths", "U9: other numbers of keys than queries work or are refused"},
        cross_lengths},
       {{"threads", "U10: 1, 2, 3, 4 and 8 threads give the same bits"}, thread_counts},
       {{"precision", "f32 agrees with f64, from 1 token to more than a chunk"}, precision},
+      {{"long-sums", "f32 sums over up to 65,536 equal tokens and one other have 5 digits"},
+       long_sums},
       {{"large-norms", "q and k of 3 N(0, 1), D = 64: finite, and f32 still agrees with f64"},
        large_norms},
       {{"decoding", "token by token gives the rows of the whole"}, decoding},

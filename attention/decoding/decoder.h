@@ -7,7 +7,8 @@
 
 namespace longhand::attention {
 
-/// The next token of B sequences.
+/// The next token of B sequences. q and k may be undefined where the variant does not use queries
+/// and keys (Capabilities::uses_queries_and_keys).
 struct Token {
   Tensor q;     // (B, H, D)
   Tensor k, v;  // (B, kv_heads, D)

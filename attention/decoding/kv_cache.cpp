@@ -37,12 +37,13 @@ class CacheDecoder final : public Decoder {
     dispatch_float(q.dtype(), [&]<class T>() {
       parallel_for(batch_ * heads_, 1, [&](int64_t begin, int64_t end) {
         std::vector<T> weights(length_);
+        std::vector<double> sums(dim_);
         for (int64_t r = begin; r < end; ++r) {  // b H + head
           const int64_t at = r / heads_ * groups_ + r % heads_ / (heads_ / groups_);
           attend(queries.data<T>() + r * dim_, keys_.data<T>() + at * capacity() * dim_,
                  values_.data<T>() + at * capacity() * dim_,
                  scores_.slopes.empty() ? 0.0 : scores_.slopes[r % heads_], weights.data(),
-                 out.data<T>() + r * dim_);
+                 sums.data(), out.data<T>() + r * dim_);
         }
       });
     });
@@ -65,9 +66,11 @@ class CacheDecoder final : public Decoder {
     }
   }
 
-  // For q (D), k and v (t, D), with room for t weights.
+  // For q (D), k and v (t, D), with room for t weights and D sums, which are of blocks of keys.
   template <class T>
-  void attend(const T* q, const T* k, const T* v, double slope, T* weights, T* out) const {
+  void attend(const T* q, const T* k, const T* v, double slope, T* weights, double* sums,
+              T* out) const {
+    constexpr int64_t block = 128;
     const int64_t D = dim_, n = length_, window = scores_.window;
     const int64_t first = window > 0 ? std::max<int64_t>(0, n - window) : 0;
     const T scale = static_cast<T>(scores_.scale), fall = static_cast<T>(slope);
@@ -82,17 +85,23 @@ class CacheDecoder final : public Decoder {
           for (int64_t d = 0; d < D; ++d) sum += q[d] * key[d];
         weights[j] = scale * sum - fall * static_cast<T>(n - 1 - j);
       }
-      T most = normalized ? weights[first] : T{0}, den = 0;
+      T most = normalized ? weights[first] : T{0};
       if (normalized)
         for (int64_t j = first + 1; j < n; ++j) most = weights[j] > most ? weights[j] : most;
-      for (int64_t d = 0; d < D; ++d) out[d] = 0;
-      for (int64_t j = first; j < n; ++j) {
-        const T w = math::exp(weights[j] - most);
-        den += w;
-        for (int64_t d = 0; d < D; ++d) out[d] += w * v[j * D + d];
+      double den = 0;
+      std::fill(sums, sums + D, 0.0);
+      for (int64_t j = first; j < n; j += block) {
+        T block_den = 0;
+        std::fill(out, out + D, T{0});
+        for (int64_t l = j; l < std::min(n, j + block); ++l) {
+          const T w = math::exp(weights[l] - most);
+          block_den += w;
+          for (int64_t d = 0; d < D; ++d) out[d] += w * v[l * D + d];
+        }
+        den += static_cast<double>(block_den);
+        for (int64_t d = 0; d < D; ++d) sums[d] += static_cast<double>(out[d]);
       }
-      if (normalized)
-        for (int64_t d = 0; d < D; ++d) out[d] /= den;
+      for (int64_t d = 0; d < D; ++d) out[d] = static_cast<T>(normalized ? sums[d] / den : sums[d]);
     });
   }
 

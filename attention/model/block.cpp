@@ -4,7 +4,7 @@ namespace longhand::attention {
 
 Block::Block(const nn::Scope& scope_, const TransformerConfig& config, const Config& attention)
     : Module(scope_),
-      pre_norm_(config.norm == "pre"),
+      norm_(config.norm == "pre" ? nn::NormPlace::pre : nn::NormPlace::post),
       norm1_(scope("norm1"), config.norm_type, config.d_model),
       attention_(scope("attention"), attention.name, attention, config.positions == "rotary"),
       dropout1_(scope("dropout1"), config.dropout) {
@@ -16,26 +16,18 @@ Block::Block(const nn::Scope& scope_, const TransformerConfig& config, const Con
 
 template <class Attend>
 Variable Block::apply(const Variable& x, const nn::Pass& pass, const Attend& attend) const {
-  // A branch's first layers normalise what they read, its last one adds the residual.
-  const nn::Residual add1{x, dropout1_.options(pass)};
-  const Variable h =
-      pre_norm_ ? attend(x, add1, &norm1_) : norm1_.forward(attend(x, add1, nullptr));
+  const Variable h = nn::residual_branch(x, norm1_, norm_, dropout1_, pass, attend);
   if (!mlp_) return h;
-  const nn::Residual add2{h, dropout2_->options(pass)};
-  return pre_norm_ ? mlp_->forward(h, pass, add2, &*norm2_)
-                   : norm2_->forward(mlp_->forward(h, pass, add2));
+  return nn::residual_branch(h, *norm2_, norm_, *dropout2_, pass,
+                             [&](const nn::Lazy& in) { return mlp_->forward(in, pass); });
 }
 
 Variable Block::forward(const Variable& x, const Mask& mask, const nn::Pass& pass) {
-  return apply(x, pass, [&](const Variable& in, const nn::Residual& add, const nn::Norm* norm) {
-    return attention_.forward(in, mask, pass, add, norm);
-  });
+  return apply(x, pass, [&](const nn::Lazy& in) { return attention_.forward(in, mask, pass); });
 }
 
 Variable Block::step(const Variable& x, Decoder& decoder, int64_t position) const {
-  return apply(x, {}, [&](const Variable& in, const nn::Residual& add, const nn::Norm* norm) {
-    return attention_.step(in, decoder, position, add, norm);
-  });
+  return apply(x, {}, [&](const nn::Lazy& in) { return attention_.step(in, decoder, position); });
 }
 
 }  // namespace longhand::attention

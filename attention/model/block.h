@@ -7,12 +7,12 @@
 #include "longhand/attention/model/transformer_config.h"
 #include "longhand/nn/dropout.h"
 #include "longhand/nn/feed_forward.h"
-#include "longhand/nn/norm.h"
+#include "longhand/nn/residual.h"
 
 namespace longhand::attention {
 
-/// One block. Pre-norm: x += attention(norm1(x)); x += mlp(norm2(x)). Post-norm:
-/// x = norm1(x + attention(x)); x = norm2(x + mlp(x)).
+/// One block: two of nn::residual_branch(), with attention and with the feed-forward network, their
+/// norms before or behind.
 class Block : public nn::Module {
  public:
   Block(const nn::Scope& scope, const TransformerConfig& config, const Config& attention);
@@ -25,7 +25,7 @@ class Block : public nn::Module {
   template <class Attend>
   Variable apply(const Variable& x, const nn::Pass& pass, const Attend& attend) const;
 
-  bool pre_norm_;
+  nn::NormPlace norm_;
   nn::Norm norm1_;
   MultiHeadAttention attention_;
   nn::Dropout dropout1_;

@@ -6,6 +6,12 @@
 
 namespace longhand::attention {
 
+std::string no_use_for_rotary(const std::string& variant) {
+  return concat_message("rotary positions turn queries and keys, but the weights of \"", variant,
+                        "\" do not depend on them, so the option would have no effect; use "
+                        "\"learned\", \"sinusoidal\" or \"none\"");
+}
+
 MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::string& variant,
                                        const Config& config, bool rotary)
     : Module(scope_),
@@ -13,53 +19,62 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
       head_dim_(config.head_dim),
       kv_heads_(config.kv_heads ? config.kv_heads : config.heads),
       rotary_(rotary),
-      query_(scope("query"), heads_ * head_dim_, heads_ * head_dim_),
-      key_(scope("key"), heads_ * head_dim_, kv_heads_ * head_dim_),
+      query_(
+          capabilities(variant, config).uses_queries_and_keys
+              ? std::make_unique<nn::Linear>(scope("query"), heads_ * head_dim_, heads_ * head_dim_)
+              : nullptr),
+      key_(query_ ? std::make_unique<nn::Linear>(scope("key"), heads_ * head_dim_,
+                                                 kv_heads_ * head_dim_)
+                  : nullptr),
       value_(scope("value"), heads_ * head_dim_, kv_heads_ * head_dim_),
       kernel_(make(variant, scope("kernel"), config)),
       output_(scope("output"), heads_ * head_dim_, heads_ * head_dim_) {
+  check<ConfigError>(!rotary || query_, no_use_for_rotary(variant));
   check<ConfigError>(!rotary || !kernel_->capabilities().shortens, variant,
                      ": rotary positions are of tokens, but its keys are mixtures of them");
 }
 
-Variable MultiHeadAttention::forward(const Variable& in, const Mask& mask, const nn::Pass& pass,
-                                     const nn::Residual& add, const nn::Norm* norm) {
-  const int64_t B = in.size(0), N = in.size(1);
-  // Mixtures of tokens are made of normalised ones, as are gates; else linear layers normalise what
-  // they read, and x is not written out.
+nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass) {
+  const int64_t B = x.shape()[0], N = x.shape()[1];
+  // Gates read finished tokens, and projections then read the same; else linear layers normalise
+  // what they read, and the normalised tokens are not written out.
   const Capabilities& kernel = kernel_->capabilities();
-  const bool early = norm && (kernel.shortens || kernel.uses_x);
-  const Variable x = early ? norm->forward(in) : in;
-  const LinearOptions behind = nn::behind(early ? nullptr : norm);
-  const auto split = [&](const Variable& y, int64_t heads) {
+  const Variable tokens = kernel.uses_x ? x.eval() : Variable();
+  const auto projected = [&](const nn::Linear* projection, const nn::Lazy& of, int64_t heads) {
+    if (!projection) return Variable();
+    const Variable y = projection->forward(of);
     return reshape(y, {B, y.size(1), heads, head_dim_});
   };
-  const Sources from = kernel_->sources(x, mask);
-  Variable q = split(query_.forward(x, behind), heads_);
-  Variable k = split(key_.forward(from.keys, behind), kv_heads_);
-  const Variable v = split(value_.forward(from.values, behind), kv_heads_);
+  nn::Lazy keys = x, values = x;
+  if (kernel.shortens) {  // mixtures of tokens are made of finished ones
+    const Sources from = kernel_->sources(x, mask);
+    keys = from.keys, values = from.values;
+  }
+  Variable q = projected(query_.get(), x, heads_);
+  Variable k = projected(key_.get(), keys, kv_heads_);
+  const Variable v = projected(&value_, values, kv_heads_);
   if (rotary_) {
     q = nn::rotate_by_position(q);
     k = nn::rotate_by_position(k);
   }
-  const Variable out = kernel_->forward({q, k, v, kernel.uses_x ? x : Variable()}, mask, pass);
-  return output_.forward(reshape(out, {B, N, heads_ * head_dim_}),
-                         {.output = add.dropout, .residual = add.to});
+  const Variable out = kernel_->forward({q, k, v, tokens}, mask, pass);
+  return output_.forward(reshape(out, {B, N, heads_ * head_dim_}));
 }
 
-Variable MultiHeadAttention::step(const Variable& x, Decoder& decoder, int64_t position,
-                                  const nn::Residual& add, const nn::Norm* norm) const {
-  const int64_t B = x.size(0);
-  const auto row = [&](const nn::Linear& projection, int64_t heads, bool turned) {
-    const Variable y = reshape(projection.forward(x, nn::behind(norm)), {B, 1, heads, head_dim_});
+nn::Lazy MultiHeadAttention::step(const nn::Lazy& x, Decoder& decoder, int64_t position) const {
+  const int64_t B = x.shape()[0];
+  const auto row = [&](const nn::Linear* projection, int64_t heads, bool turned) {
+    if (!projection) return Tensor();
+    const Variable y = reshape(projection->forward(x), {B, 1, heads, head_dim_});
     return (turned ? nn::rotate_by_position(y, position) : y).value().select(1, 0);
   };
-  Token token{row(query_, heads_, rotary_), row(key_, kv_heads_, rotary_),
-              row(value_, kv_heads_, false)};
-  if (kernel_->capabilities().uses_x) token.x = (norm ? norm->forward(x) : x).value().select(1, 0);
+  Token token;
+  if (kernel_->capabilities().uses_x) token.x = x.value().select(1, 0);
+  token.q = row(query_.get(), heads_, rotary_);
+  token.k = row(key_.get(), kv_heads_, rotary_);
+  token.v = row(&value_, kv_heads_, false);
   const Tensor out = decoder.step(token);
-  return output_.forward(Variable(out.contiguous().reshape({B, 1, heads_ * head_dim_})),
-                         {.output = add.dropout, .residual = add.to});
+  return output_.forward(Variable(out.contiguous().reshape({B, 1, heads_ * head_dim_})));
 }
 
 }  // namespace longhand::attention

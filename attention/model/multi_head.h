@@ -2,9 +2,11 @@
 // 1706.03762), 3.2.2.
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "longhand/attention/variant.h"
 #include "longhand/nn/linear.h"
-#include "longhand/nn/norm.h"
 
 namespace longhand::attention {
 
@@ -12,29 +14,34 @@ namespace longhand::attention {
 /// projections (B, N, H·D): nothing is copied to split or to join them.
 class MultiHeadAttention : public nn::Module {
  public:
-  /// config.heads · config.head_dim is the width; keys and values are kv_heads · head_dim wide.
+  /// config.heads · config.head_dim is the width; keys and values are kv_heads · head_dim wide. A
+  /// variant whose weights do not depend on queries and keys (Capabilities::uses_queries_and_keys) has no
+  /// projections for them.
   /// With `rotary`, queries and keys are turned by their positions (Su et al. 2021, arXiv
-  /// 2104.09864).
+  /// 2104.09864). Throws ConfigError for `rotary` where the variant has no queries and keys, or
+  /// where its keys are no single tokens.
   MultiHeadAttention(const nn::Scope& scope, const std::string& variant, const Config& config,
                      bool rotary);
 
-  /// x (B, N, H·D) to (B, N, H·D). With a norm, of norm(x).
-  Variable forward(const Variable& x, const Mask& mask, const nn::Pass& pass,
-                   const nn::Residual& add = {}, const nn::Norm* norm = nullptr);
+  /// x (B, N, H·D) to (B, N, H·D).
+  nn::Lazy forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass);
 
   /// The next tokens x (B, 1, H·D), which stand at `position`, of what the kernel's decoder has
   /// seen: the row that forward() has there.
-  Variable step(const Variable& x, Decoder& decoder, int64_t position, const nn::Residual& add = {},
-                const nn::Norm* norm = nullptr) const;
+  nn::Lazy step(const nn::Lazy& x, Decoder& decoder, int64_t position) const;
 
   Variant& kernel() { return *kernel_; }
 
  private:
   int64_t heads_, head_dim_, kv_heads_;
   bool rotary_;
-  nn::Linear query_, key_, value_;
+  std::unique_ptr<nn::Linear> query_, key_;  // null where the kernel does not use them
+  nn::Linear value_;
   std::unique_ptr<Variant> kernel_;
   nn::Linear output_;
 };
+
+/// Why rotary positions are refused under a variant that does not use queries and keys.
+std::string no_use_for_rotary(const std::string& variant);
 
 }  // namespace longhand::attention

@@ -55,10 +55,10 @@ Head::Head(const nn::Scope& scope_, const TransformerConfig& config, const nn::P
     weight_.emplace(scope("weight"), Shape{config.classes, width}, nn::init::xavier_uniform());
 }
 
-Variable Head::forward(const Variable& x, const nn::Norm* norm) const {
+Variable Head::forward(const nn::Lazy& x) const {
   const Variable weight = tied_ ? *tied_ : *weight_;
-  return hidden_ ? linear(relu(hidden_->forward(x, nn::behind(norm))), weight, bias_)
-                 : linear(x, weight, bias_, nn::behind(norm));
+  return hidden_ ? linear(relu(hidden_->forward(x)), weight, bias_)
+                 : linear(x, weight, bias_).eval();
 }
 
 Transformer::Transformer(const nn::Scope& scope_, const TransformerConfig& config)
@@ -113,11 +113,11 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
   }
   // A token's row of a (B N, d) matrix, as of a table. What follows treats tokens one by one.
   if (rows.defined()) x = embedding(reshape(x, {x.size(0) * x.size(1), x.size(2)}), rows);
-  const nn::Norm* const norm = norm_ ? &*norm_ : nullptr;
-  if (config_.per_token) return head_.forward(x, norm);
+  const nn::Lazy normed = norm_ ? norm_->forward(x) : nn::Lazy(x);
+  if (config_.per_token) return head_.forward(normed);
   // The norm works on tokens alone, so pooling first would change it: norm of a mean is not the
   // mean of norms.
-  return head_.forward(pool(norm ? norm->forward(x) : x, mask.lengths, config_.pooling), nullptr);
+  return head_.forward(pool(normed, mask.lengths, config_.pooling));
 }
 
 TransformerDecoder::TransformerDecoder(Transformer& model, int64_t batch)
@@ -141,7 +141,9 @@ Tensor TransformerDecoder::step(const Tensor& tokens) {
   for (size_t i = 0; i < decoders_.size(); ++i)
     x = model_.blocks_[static_cast<int64_t>(i)].step(x, *decoders_[i], position_);
   ++position_;
-  return model_.head_.forward(x, model_.norm_ ? &*model_.norm_ : nullptr).value().select(1, 0);
+  return model_.head_.forward(model_.norm_ ? model_.norm_->forward(x) : nn::Lazy(x))
+      .value()
+      .select(1, 0);
 }
 
 int64_t TransformerDecoder::bytes() const {

@@ -36,8 +36,8 @@ class Head : public nn::Module {
  public:
   /// With `tied`, the weight is that one and only a bias is owned.
   Head(const nn::Scope& scope, const TransformerConfig& config, const nn::Parameter* tied);
-  /// Logits of x, or of norm(x) with a norm.
-  Variable forward(const Variable& x, const nn::Norm* norm) const;
+  /// Logits of x.
+  Variable forward(const nn::Lazy& x) const;
 
  private:
   std::optional<nn::Linear> hidden_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "longhand/attention/model/multi_head.h"
 #include "longhand/attention/registry.h"
 #include "longhand/core/error.h"
 
@@ -78,8 +79,14 @@ Config TransformerConfig::attention_config(int64_t layer) const {
 }
 
 void TransformerConfig::check_attention() const {
+  const auto check_layer = [&](const Config& config) {
+    check_options(config.name, config);
+    check<ConfigError>(positions != "rotary" || !capabilities(config.name, config).shortens,
+                       config.name,
+                       ": rotary positions are of tokens, but its keys are mixtures of them");
+  };
   if (layer_attention.empty()) {
-    check_options(attention, attention_config(0));
+    check_layer(attention_config(0));
     std::vector<std::string> known = names_of(spec(attention).options);
     known.emplace_back("type");
     return attention_options.check_known(known);
@@ -87,7 +94,7 @@ void TransformerConfig::check_attention() const {
   for (int64_t layer = 0; layer < layers; ++layer) {
     const Config config = attention_config(layer);
     try {
-      check_options(config.name, config);
+      check_layer(config);
     } catch (const ConfigError& error) {
       throw ConfigError(concat_message("layer ", layer, " (", config.name, "): ", error.what()));
     }
@@ -133,6 +140,9 @@ TransformerConfig TransformerConfig::read(const Options& model, const Options& a
   attention.require(
       variants.size() == 1 || static_cast<int64_t>(variants.size()) == config.layers, "type",
       concat_message("expected one variant, or one for each of ", config.layers, " layers"));
+  for (const std::string& variant : variants)
+    model.require(config.positions != "rotary" || capabilities(variant).uses_queries_and_keys,
+                  "positions", no_use_for_rotary(variant));
   config.attention = variants.front();
   config.attention_options = attention;
   const std::vector<std::string> keys = attention.keys();

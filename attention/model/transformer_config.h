@@ -26,7 +26,7 @@ struct TransformerConfig {
       "pre";  // pre (Xiong et al. 2020, arXiv 2002.04745) | post (Vaswani et al. 2017)
   std::string norm_type = "layer_norm";  // layer_norm | rms_norm
   std::string positions = "learned";     // learned | sinusoidal | rotary | none
-  std::string pooling = "mean";          // mean | cls | last; of sequences to be classified
+  std::string pooling = "mean";          // mean | cls | last; not with per_token
   int64_t head_hidden = 0;               // width of a ReLU layer in the head; 0: the head is linear
   bool tied_embeddings = false;          // the head's weight is the token embedding
   double dropout = 0;  // of embeddings, of both residual branches, inside the feed-forward part
@@ -56,8 +56,9 @@ struct TransformerConfig {
   void describe(OptionVisitor& v);
   /// Reads [model] and [attention] over what `task` says. attention.type names the variant, or one
   /// for each layer. Its options apply to each layer whose variant declares them; those of one layer,
-  /// such as 1.window, take precedence. Throws ConfigError for values that make no model, and for
-  /// options that no layer's variant declares.
+  /// such as 1.window, take precedence. Throws ConfigError for values that make no model, for options
+  /// that no layer's variant declares, and for those without an effect: pooling with per_token,
+  /// rotary positions under a variant without queries and keys.
   static TransformerConfig read(const Options& model, const Options& attention,
                                 TransformerConfig task);
 };

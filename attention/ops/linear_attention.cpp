@@ -45,7 +45,9 @@ struct Sizes {
   // heads to work on at once. Sums over groups go in order.
   int64_t groups(int64_t tokens) const {
     constexpr int64_t tasks = 32, tokens_of_group = 512;
-    return std::clamp<int64_t>((tasks + B * H - 1) / (B * H), 1,
+    // Nor may f32 add too many blocks one to the other.
+    constexpr int64_t tokens_of_sum = 16384;
+    return std::clamp<int64_t>(std::max((tasks + B * H - 1) / (B * H), tokens / tokens_of_sum), 1,
                                std::max<int64_t>(1, tokens / tokens_of_group));
   }
 };
@@ -413,7 +415,7 @@ Variable linear_attention(const Variable& q_, const Variable& k_, const Variable
   return record("linear_attention", out, {q, k, v},
                 [rule, q = q.value(), k = k.value(), v = v.value(), sums, maxima, out, den](
                     const Tensor& grad_out, std::span<GradSlot> grad_in) mutable {
-                  const Tensor dout = grad_out.strides()[3] == 1 ? grad_out : grad_out.contiguous();
+                  const Tensor dout = with_contiguous_rows(grad_out);
                   auto [dq, dk, dv] = gradients_of(grad_in);
                   dispatch_float(q.dtype(), [&]<class T>() {
                     Sums gradients(rule.sizes, 1, q.dtype());

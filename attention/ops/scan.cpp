@@ -566,8 +566,7 @@ Variable causal_kernel_sums(const Variable& q_, const Variable& k_, const Variab
   return record("causal_kernel_sums", out, {q, k, v},
                 [rule, q = q.value(), k = k.value(), v = v.value(), kept](
                     const Tensor& grad_out, std::span<GradSlot> grad_in) mutable {
-                  const Tensor dsums =
-                      grad_out.strides()[3] == 1 ? grad_out : grad_out.contiguous();
+                  const Tensor dsums = with_contiguous_rows(grad_out);
                   auto [dq, dk, dv] = gradients_of(grad_in);
                   dispatch_float(q.dtype(), [&]<class T>() {
                     causal_gradients<T>(rule, q, k, v, dsums, kept, dq, dk, dv);
@@ -593,9 +592,11 @@ Variable normalised(const Variable& sums, const Guard& guard) {
 }
 
 int64_t nonpositive_normalisers(const Tensor& normalisers, const Tensor& lengths) {
+  const auto real = lengths_or("nonpositive_normalisers: lengths", lengths, normalisers.size(0),
+                               normalisers.size(1));
   int64_t count = 0;
   for (int64_t b = 0; b < normalisers.size(0); ++b) {
-    const int64_t n = lengths.defined() ? lengths.data<int32_t>()[b] : normalisers.size(1);
+    const int64_t n = real[b];
     const Tensor dens = normalisers.select(0, b).slice(0, 0, n).contiguous();
     dispatch_float(dens.dtype(), [&]<class T>() {
       const T* const d = dens.data<T>();

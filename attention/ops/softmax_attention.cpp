@@ -50,6 +50,8 @@ constexpr int64_t query_block = 48, key_block = 96;  // the most that a block ha
 // second cache.
 constexpr int64_t forward_blocks = 8, backward_blocks = 4;
 constexpr int64_t task_flops = int64_t{1} << 23;  // some 80 µs
+// Blocks of keys whose sums are added one to the other in f32; longer sums are sums of such.
+constexpr int64_t fold_blocks = 24;
 
 struct Sizes {
   int64_t B, N, M, H, Hkv, D;
@@ -189,11 +191,11 @@ class ScoreTile {
 };
 
 template <bool dropout, class T>
-void accumulate_powers(const ScoreTile<T>& tile, int64_t keys, T* s, const T* shift, T* l) {
+void accumulate_powers(const ScoreTile<T>& tile, int64_t keys, T* s, const T* shift, T* sum) {
   tile.template for_pairs<dropout>(
       keys, [=](int64_t i, int64_t x, int64_t y, bool keep_x, bool keep_y) {
         const T px = Base<T>::power(s[x] - shift[i]), py = Base<T>::power(s[y] - shift[i]);
-        l[i] += px + py;
+        sum[i] += px + py;
         s[x] = keep_x ? px : T{0};
         s[y] = keep_y ? py : T{0};
       });
@@ -219,16 +221,51 @@ Range all_keys(std::span<const ScoreTile<T>> tiles) {
   return all;
 }
 
-// What the queries of a block have seen so far.
+// What the queries of a block have seen so far. If there are many keys, o and l are of the last
+// fold_blocks blocks, and those before are in all_o and all_l, which `behind` brings to the maximum
+// m.
 template <class T>
 struct Attended {
-  T *o, *m, *l;
+  T *o, *m, *l, *all_o = nullptr, *all_l = nullptr, *behind = nullptr;
 
-  Attended(int64_t D, Scratch& scratch)
-      : o(scratch.take<T>(D * query_block)),
+  Attended(const Sizes& z, Scratch& scratch)
+      : o(scratch.take<T>(z.D * query_block)),
         m(scratch.take<T>(query_block)),
-        l(scratch.take<T>(query_block)) {}
-  static int64_t elements(const Sizes& z) { return (z.D + 2) * query_block; }
+        l(scratch.take<T>(query_block)) {
+    if (!folds(z)) return;
+    all_o = scratch.take<T>(z.D * query_block);
+    all_l = scratch.take<T>(query_block);
+    behind = scratch.take<T>(query_block);
+  }
+  static bool folds(const Sizes& z) { return z.key_blocks() > fold_blocks; }
+  static int64_t elements(const Sizes& z) {
+    return (folds(z) ? 2 * z.D + 4 : z.D + 2) * query_block;
+  }
+
+  void start(int64_t count, int64_t lanes, int64_t D) const {
+    std::fill_n(m, lanes, -infinity<T>);
+    std::fill_n(l, lanes, T{0});
+    std::fill_n(o, count * D, T{0});
+    if (!all_o) return;
+    std::fill_n(all_l, lanes, T{0});
+    std::fill_n(behind, lanes, T{0});
+    std::fill_n(all_o, count * D, T{0});
+  }
+  // Moves o and l to all_o and all_l.
+  void fold(int64_t count, int64_t lanes, int64_t D) const {
+    simd([=, *this] {
+      for (int64_t i = 0; i < count; ++i)
+        for (int64_t d = i * D; d < (i + 1) * D; ++d) {
+          all_o[d] = all_o[d] * behind[i] + o[d];
+          o[d] = 0;
+        }
+      for (int64_t i = 0; i < lanes; ++i) {
+        all_l[i] = all_l[i] * behind[i] + l[i];
+        l[i] = 0;
+        behind[i] = 1;
+      }
+    });
+  }
 };
 
 // What more keys, k and v (., D), add to it.
@@ -238,8 +275,8 @@ void attend(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const 
   const int64_t count = tile.count(), lanes = tile.lanes(), D = rule.sizes.D;
   tile.compute(keys, k);
   T* const s = tile.scores();
-  simd([&, lanes, s, o = x.o, m = x.m, l = x.l] {
-    T top[query_block], shift[query_block], shrink[query_block];
+  simd([&, lanes, s, o = x.o, m = x.m, l = x.l, behind = x.behind] {
+    T top[query_block], shift[query_block], shrink[query_block], sum[query_block] = {};
     std::copy_n(m, lanes, top);
     tile.template for_pairs<false>(keys.size(),
                                    [=, t = top](int64_t i, int64_t a, int64_t b, bool, bool) {
@@ -249,13 +286,15 @@ void attend(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const 
     for (int64_t i = 0; i < lanes; ++i) {
       shift[i] = top[i] == -infinity<T> ? T{0} : top[i];
       shrink[i] = m[i] == top[i] ? T{1} : Base<T>::power(m[i] - shift[i]);
-      l[i] *= shrink[i];
       m[i] = top[i];
     }
     if (rule.dropout.on())
-      accumulate_powers<true>(tile, keys.size(), s, shift, l);
+      accumulate_powers<true>(tile, keys.size(), s, shift, sum);
     else
-      accumulate_powers<false>(tile, keys.size(), s, shift, l);
+      accumulate_powers<false>(tile, keys.size(), s, shift, sum);
+    for (int64_t i = 0; i < lanes; ++i) l[i] = l[i] * shrink[i] + sum[i];
+    if (behind)
+      for (int64_t i = 0; i < lanes; ++i) behind[i] *= shrink[i];
     for (int64_t i = 0; i < count; ++i)
       if (shrink[i] != 1)
         for (int64_t d = 0; d < D; ++d) o[i * D + d] *= shrink[i];
@@ -279,7 +318,7 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
       std::max<int64_t>(1, task_flops / (4 * std::min(z.N, together * query_block) * z.M * D));
   parallel_for(z.B * z.H * tasks_of_head, grain, [&](int64_t begin, int64_t end) {
     Scratch scratch(static_cast<size_t>(elements) * sizeof(T) +
-                    static_cast<size_t>(64 * 12 * (together + 1)));
+                    static_cast<size_t>(64 * 15 * (together + 1)));
     T* const s = scratch.take<T>(key_block * query_block);
     T* const keys_k = scratch.take<T>(key_block * D);
     T* const keys_v = scratch.take<T>(key_block * D);
@@ -287,7 +326,7 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
     std::vector<Attended<T>> attended;
     for (int64_t r = 0; r < together; ++r) {
       tiles.emplace_back(rule, s, scratch);
-      attended.emplace_back(D, scratch);
+      attended.emplace_back(z, scratch);
     }
     for (int64_t task = begin; task < end; ++task) {
       const int64_t h = task / tasks_of_head % z.H, b = task / tasks_of_head / z.H,
@@ -296,10 +335,13 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
                     here = std::min(together, blocks - first_block);
       for (int64_t r = 0; r < here; ++r) {
         tiles[r].start(hq, b, h, first_block + r);
-        std::fill_n(attended[r].m, tiles[r].lanes(), -infinity<T>);
-        std::fill_n(attended[r].l, tiles[r].lanes(), T{0});
-        std::fill_n(attended[r].o, tiles[r].count() * D, T{0});
+        attended[r].start(tiles[r].count(), tiles[r].lanes(), D);
       }
+      const auto fold = [&] {
+        if (!Attended<T>::folds(z)) return;
+        for (int64_t r = 0; r < here; ++r) attended[r].fold(tiles[r].count(), tiles[r].lanes(), D);
+      };
+      int64_t since_fold = 0;
       const Range all = all_keys<T>({tiles.data(), static_cast<size_t>(here)});
       for (int64_t j = all.begin; j < all.end; j += key_block) {
         const int64_t n = std::min(key_block, all.end - j);
@@ -310,10 +352,14 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
           const int64_t at = (part.begin - j) * D;
           if (part.size() > 0) attend(rule, tiles[r], part, keys_k + at, keys_v + at, attended[r]);
         }
+        if (++since_fold % fold_blocks == 0) fold();
       }
+      fold();
       for (int64_t r = 0; r < here; ++r) {
         const int64_t first = tiles[r].first(), rows = std::min(z.block_queries(), z.N - first);
-        const auto [o, m, l] = attended[r];
+        const Attended<T>& x = attended[r];
+        const T *const o = x.all_o ? x.all_o : x.o, *const m = x.m,
+                       *const l = x.all_l ? x.all_l : x.l;
         T* const to_lse = lse.data<T>() + (b * z.H + h) * z.N + first;
         for (int64_t i = 0; i < rows; ++i) {
           T* const to = ho.at(b, first + i, h);
@@ -331,23 +377,26 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
   });
 }
 
-// The keys are dealt out to groups, block by block: each is a task that computes dk and dv of its
-// keys and what they give to dq. The sum of the latter is over groups in order. More groups than
-// one only if there are few heads to work on at once; if there are few keys as well, the blocks of
-// queries are dealt out too, and dk and dv are sums over their groups.
+// If there are few heads to work on at once, the keys of each and the queries that meet them are
+// dealt out to groups, some blocks at a time. A task is a group of keys with a group of queries.
+// Tasks that share neither go at once, a wave of them; in each wave a group of keys meets the next
+// group of queries. So no two add to one gradient at a time, all add in a fixed order, and none
+// needs a copy of a gradient for itself.
 struct Groups {
-  int64_t keys, queries, indices;  // indices: blocks of queries that meet the same keys
-  int64_t indices_of_group() const { return (indices + queries - 1) / queries; }
+  int64_t keys, queries;  // keys <= queries, the number of waves
+  int64_t indices;        // blocks of queries, of all heads that share keys
+  int64_t together;       // of these that share a copied block of keys
+
+  explicit Groups(const Sizes& z) : indices(z.query_blocks() * (z.H / z.Hkv)) {
+    constexpr int64_t tasks = 16, tokens_of_group = 256;
+    const int64_t heads = z.B * z.Hkv;
+    keys = std::clamp<int64_t>((tasks + heads - 1) / heads, 1,
+                               std::max<int64_t>(1, z.M / tokens_of_group));
+    together = std::clamp<int64_t>(indices / keys, 1, backward_blocks);
+    queries = std::min(keys, (indices + together - 1) / together);
+    keys = std::min(keys, queries);
+  }
 };
-Groups groups_of(const Sizes& z) {
-  constexpr int64_t tasks = 16, tokens_of_group = 512;
-  const auto groups = [](int64_t heads, int64_t tokens) {
-    return std::clamp<int64_t>((tasks + heads - 1) / heads, 1,
-                               std::max<int64_t>(1, tokens / tokens_of_group));
-  };
-  const int64_t heads = z.B * z.Hkv, keys = groups(heads, z.M), shared = z.H / z.Hkv;
-  return {keys, groups(heads * keys, z.N * shared), z.query_blocks() * shared};
-}
 
 template <bool dropout, class T>
 void score_gradients(const ScoreTile<T>& tile, int64_t keys, T* s, T* ds, const T* lse,
@@ -409,67 +458,22 @@ void add_rows(const T* from, int64_t b, int64_t h, int64_t first, int64_t n, int
   });
 }
 
-// A gradient that is a sum of several tasks' parts (parts, B, N, H, D), or without parts itself.
-template <class T>
-class Parts {
- public:
-  Parts(Gradient& gradient, int64_t count) : gradient_(gradient) {
-    if (!gradient.to.defined() || count == 1) return;
-    Shape shape{count};
-    for (int i = 0; i < 4; ++i) shape.push_back(gradient.to.size(i));
-    parts_ = Tensor::empty(shape, gradient.to.dtype());
-  }
-  bool wanted() const { return gradient_.to.defined(); }
-  // Whether what is in to() counts.
-  bool adds() const { return !parts_ && gradient_.beta != 0; }
-  Heads<T> to(int64_t part) {
-    Tensor t = parts_ ? parts_.select(0, part) : gradient_.to;
-    return Heads<T>(t);
-  }
-  void sum() {
-    if (!parts_) return;
-    const Heads<T> to(gradient_.to);
-    const int64_t count = parts_.size(0), N = parts_.size(2), H = parts_.size(3),
-                  D = parts_.size(4);
-    const int64_t slab = parts_.size(1) * N * H * D;
-    parallel_for(parts_.size(1) * N, std::max<int64_t>(1, (int64_t{1} << 15) / (count * H * D)),
-                 [=, add = gradient_.beta != 0, all = std::as_const(parts_).data<T>()](
-                     int64_t begin, int64_t end) {
-                   simd([=] {
-                     for (int64_t n = begin; n < end; ++n)
-                       for (int64_t h = 0; h < H; ++h) {
-                         T* const row = to.at(n / N, n % N, h);
-                         const T* const from = all + (n * H + h) * D;
-                         for (int64_t d = 0; d < D; ++d) {
-                           T sum = add ? row[d] + from[d] : from[d];
-                           for (int64_t g = 1; g < count; ++g) sum += from[g * slab + d];
-                           row[d] = sum;
-                         }
-                       }
-                   });
-                 });
-  }
-
- private:
-  Gradient& gradient_;
-  Tensor parts_;
-};
-
 template <class T>
 void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v,
               const Tensor& out, const Tensor& lse, const Tensor& dout, Gradient& to_dq,
               Gradient& to_dk, Gradient& to_dv) {
   const Sizes& z = rule.sizes;
   const Heads<const T> hq(q), hk(k), hv(v), ho(out), hdo(dout);
-  const Groups groups = groups_of(z);
-  const int64_t blocks = z.query_blocks(), D = z.D;
-  Parts<T> dq(to_dq, groups.keys), dk(to_dk, groups.queries), dv(to_dv, groups.queries);
-  const int64_t together = std::min(groups.indices_of_group(), backward_blocks);
+  const Groups groups(z);
+  const int64_t blocks = z.query_blocks(), D = z.D, together = groups.together;
+  for (Gradient* const g : {&to_dq, &to_dk, &to_dv})
+    if (g->to.defined() && g->beta == 0) g->to.fill(0);
+  const bool dq = to_dq.to.defined(), dk = to_dk.to.defined(), dv = to_dv.to.defined();
   const int64_t elements = together * (ScoreTile<T>::elements(z) + Attending<T>::elements(z)) +
                            2 * key_block * query_block + 4 * key_block * D;
-  const int64_t flops = 10 * std::min(z.N, groups.indices_of_group() * query_block) *
+  const int64_t flops = 10 * std::max<int64_t>(1, groups.indices / groups.queries) * query_block *
                         std::max<int64_t>(1, z.M / groups.keys) * D;
-  const auto run = [&](int64_t begin, int64_t end) {
+  const auto run = [&](int64_t wave, int64_t begin, int64_t end) {
     Scratch scratch(static_cast<size_t>(elements) * sizeof(T) +
                     static_cast<size_t>(64 * 16 * (together + 1)));
     T* const s = scratch.take<T>(key_block * query_block);
@@ -485,22 +489,13 @@ void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& 
       attending.emplace_back(D, scratch);
     }
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t query_group = task % groups.queries,
-                    key_group = task / groups.queries % groups.keys;
-      const int64_t head = task / groups.queries / groups.keys, hkv = head % z.Hkv,
-                    b = head / z.Hkv;
-      for (Parts<T>* const g : {&dk, &dv}) {
-        if (!g->wanted() || g->adds()) continue;
-        const Heads<T> to = g->to(query_group);
-        for (int64_t j = key_group * key_block; j < z.M; j += groups.keys * key_block)
-          for (int64_t n = j; n < std::min(j + key_block, z.M); ++n)
-            std::fill_n(to.at(b, n, hkv), D, T{0});
-      }
+      const int64_t key_group = task % groups.keys,
+                    query_group = (key_group + wave) % groups.queries;
+      const int64_t head = task / groups.keys, hkv = head % z.Hkv, b = head / z.Hkv;
       const auto head_of = [&](int64_t index) { return hkv * (z.H / z.Hkv) + index / blocks; };
-      const int64_t last = std::min(groups.indices, (query_group + 1) * groups.indices_of_group());
-      for (int64_t index = query_group * groups.indices_of_group(); index < last;
-           index += together) {
-        const int64_t here = std::min(together, last - index);
+      for (int64_t index = query_group * together; index < groups.indices;
+           index += groups.queries * together) {
+        const int64_t here = std::min(together, groups.indices - index);
         for (int64_t r = 0; r < here; ++r) {
           const int64_t h = head_of(index + r);
           tiles[r].start(hq, b, h, (index + r) % blocks);
@@ -524,6 +519,16 @@ void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& 
             }
           });
         }
+        const auto flush_dq = [&] {
+          if (!dq) return;
+          for (int64_t r = 0; r < here; ++r) {
+            const int64_t count = tiles[r].count();
+            add_rows<T>(attending[r].dq, b, head_of(index + r), tiles[r].first(), count, D,
+                        Heads<T>(to_dq.to));
+            std::fill_n(attending[r].dq, count * D, T{0});
+          }
+        };
+        int64_t since_flush = 0;
         const Range all = all_keys<T>({tiles.data(), static_cast<size_t>(here)});
         for (int64_t j = key_group * key_block; j < all.end; j += groups.keys * key_block) {
           const int64_t n = std::min(key_block, all.end - j);
@@ -537,30 +542,19 @@ void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& 
             const int64_t at = (part.begin - j) * D;
             if (part.size() > 0)
               add_gradients(rule, tiles[r], part, keys_k + at, keys_v + at, attending[r], ds,
-                            dk.wanted() ? keys_dk + at : nullptr,
-                            dv.wanted() ? keys_dv + at : nullptr, dq.wanted());
+                            dk ? keys_dk + at : nullptr, dv ? keys_dv + at : nullptr, dq);
           }
-          if (dk.wanted()) add_rows<T>(keys_dk, b, hkv, j, n, D, dk.to(query_group));
-          if (dv.wanted()) add_rows<T>(keys_dv, b, hkv, j, n, D, dv.to(query_group));
+          if (dk) add_rows<T>(keys_dk, b, hkv, j, n, D, Heads<T>(to_dk.to));
+          if (dv) add_rows<T>(keys_dv, b, hkv, j, n, D, Heads<T>(to_dv.to));
+          if (++since_flush % fold_blocks == 0) flush_dq();
         }
-        if (!dq.wanted()) continue;
-        const Heads<T> to = dq.to(key_group);
-        for (int64_t r = 0; r < here; ++r) {
-          const int64_t first = tiles[r].first(), rows = std::min(z.block_queries(), z.N - first);
-          for (int64_t i = 0; i < rows; ++i) {
-            T* const row = to.at(b, first + i, head_of(index + r));
-            for (int64_t d = 0; d < D; ++d) {
-              const T g = i < tiles[r].count() ? attending[r].dq[i * D + d] : T{0};
-              row[d] = dq.adds() ? row[d] + g : g;
-            }
-          }
-        }
+        flush_dq();
       }
     }
   };
-  parallel_for(z.B * z.Hkv * groups.keys * groups.queries, std::max<int64_t>(1, task_flops / flops),
-               run);
-  for (Parts<T>* const g : {&dq, &dk, &dv}) g->sum();
+  for (int64_t wave = 0; wave < groups.queries; ++wave)
+    parallel_for(z.B * z.Hkv * groups.keys, std::max<int64_t>(1, task_flops / flops),
+                 [&](int64_t begin, int64_t end) { run(wave, begin, end); });
 }
 
 }  // namespace
@@ -604,7 +598,7 @@ Variable softmax_attention(const Variable& q_, const Variable& k_, const Variabl
   return record("softmax_attention", out, {q, k, v},
                 [rule, q = q.value(), k = k.value(), v = v.value(), out, lse](
                     const Tensor& grad_out, std::span<GradSlot> grad_in) {
-                  const Tensor dout = grad_out.strides()[3] == 1 ? grad_out : grad_out.contiguous();
+                  const Tensor dout = with_contiguous_rows(grad_out);
                   auto [dq, dk, dv] = gradients_of(grad_in);
                   dispatch_float(q.dtype(), [&]<class T>() {
                     backward<T>(rule, q, k, v, out, lse, dout, dq, dk, dv);

@@ -76,6 +76,7 @@ struct LowrankOptions {
             .positional = true,
             .causal = true,
             .decodes = !softmax,
+            .uses_queries_and_keys = false,
             .cross_lengths = false,
             .fixed_length = true,
             .time = softmax ? "N^2 D" : "N r D",

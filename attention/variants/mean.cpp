@@ -39,7 +39,11 @@ class MeanDecoder final : public Decoder {
 struct MeanOptions {
   void describe(OptionVisitor&) {}
   Capabilities capabilities() const {
-    return {.causal = true, .decodes = true, .time = "N D", .memory = "D"};
+    return {.causal = true,
+            .decodes = true,
+            .uses_queries_and_keys = false,
+            .time = "N D",
+            .memory = "D"};
   }
 };
 

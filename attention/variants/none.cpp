@@ -21,7 +21,12 @@ class NoneDecoder final : public Decoder {
 struct NoneOptions {
   void describe(OptionVisitor&) {}
   Capabilities capabilities() const {
-    return {.causal = true, .decodes = true, .cross_lengths = false, .time = "0", .memory = "0"};
+    return {.causal = true,
+            .decodes = true,
+            .uses_queries_and_keys = false,
+            .cross_lengths = false,
+            .time = "0",
+            .memory = "0"};
   }
 };
 

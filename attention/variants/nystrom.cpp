@@ -29,6 +29,7 @@
 #include <optional>
 #include <vector>
 
+#include "longhand/attention/bases/latest.h"
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
@@ -272,8 +273,7 @@ class Nystrom final : public Variant {
     const Variable Z = pinv_ == "svd"     ? pinv(A)
                        : pinv_ == "ridge" ? ridge_inverse(A, ridge_)
                                           : iterated_inverse(A, iterations_);
-    first_A_ = A.value().select(0, 0).clone();
-    first_Z_ = Z.value().select(0, 0).clone();
+    first_.set({A.value().select(0, 0).clone(), Z.value().select(0, 0).clone()});
     const Variable GV = attention_to(k, v, Qm, mask.lengths);  // (B, m, H, D)
     return attention_to(Km, transpose(matmul(Z, transpose(GV, 1, 2)), 1, 2), q, landmarks);
   }
@@ -345,9 +345,10 @@ class Nystrom final : public Variant {
   // How far Z is from a pseudo-inverse: the largest |A Z A - A| / |A| (Frobenius) of the heads of
   // the first sample of the latest pass through landmarks.
   std::map<std::string, double> own_metrics() const override {
-    if (!first_A_) return {};
-    const Variable A(first_A_);
-    const Variable difference = matmul(matmul(A, Variable(first_Z_)), A) - A;
+    const auto [first_A, first_Z] = first_.get();
+    if (!first_A) return {};
+    const Variable A(first_A);
+    const Variable difference = matmul(matmul(A, Variable(first_Z)), A) - A;
     const Variable ratio = sum(square(difference), {1, 2}) / sum(square(A), {1, 2});
     return {{"pinv_residual", std::sqrt(max(ratio, 0).value().item())}};
   }
@@ -357,9 +358,9 @@ class Nystrom final : public Variant {
   int64_t exact_below_;
   int64_t iterations_, kmeans_steps_;
   double ridge_;
-  std::optional<nn::Buffer> random_state_;  // (2) i64, the generator's
-  std::optional<nn::Parameter> conv_;       // (H, conv_kernel)
-  Tensor first_A_, first_Z_;                // (H, m, m)
+  std::optional<nn::Buffer> random_state_;   // (2) i64, the generator's
+  std::optional<nn::Parameter> conv_;        // (H, conv_kernel)
+  Latest<std::pair<Tensor, Tensor>> first_;  // A and Z (H, m, m)
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 // it and on (head, i, j), so any length has the R of a longer one's corner.
 #include <limits>
 
+#include "longhand/attention/bases/latest.h"
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/registry.h"
@@ -29,6 +30,7 @@ struct RandomOptions {
     return {.random = true,
             .positional = true,
             .causal = true,
+            .uses_queries_and_keys = false,
             .cross_lengths = false,
             .time = "N^2 D",
             .memory = "N^2",
@@ -51,6 +53,10 @@ class Random final : public Variant {
   }
 
  private:
+  struct Drawn {
+    Tensor scores, from;
+  };
+
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2);
@@ -67,17 +73,19 @@ class Random final : public Variant {
     return transpose(matmul(p, transpose(v, 1, 2)), 1, 2);
   }
 
-  // R (H, n, n). The largest so far is kept; loading a checkpoint changes what it is drawn from.
+  // R (H, n, n). The latest is kept for shorter sequences; loading a checkpoint changes what it is
+  // drawn from.
   Tensor scores(int64_t n, DType dtype) {
     const Tensor& state = random_state_.value();
-    if (scores_ && scores_.size(1) >= n && scores_.dtype() == dtype &&
-        identical(drawn_from_, state))
-      return scores_.slice(1, 0, n).slice(2, 0, n);
+    if (const Drawn drawn = drawn_.get(); drawn.scores && drawn.scores.size(1) >= n &&
+                                          drawn.scores.dtype() == dtype &&
+                                          identical(drawn.from, state))
+      return drawn.scores.slice(1, 0, n).slice(2, 0, n);
     const int64_t H = config().heads;
     const Generator generator = generator_of(state);
-    scores_ = Tensor::empty({H, n, n}, dtype);
+    Tensor scores = Tensor::empty({H, n, n}, dtype);
     dispatch_float(dtype, [&]<class T>() {
-      T* const out = scores_.data<T>();
+      T* const out = scores.data<T>();
       parallel_for(H * n, std::max<int64_t>(1, 4096 / n), [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {
           const Generator own =
@@ -87,13 +95,13 @@ class Random final : public Variant {
         }
       });
     });
-    drawn_from_ = state.clone();
-    return scores_;
+    drawn_.set({scores, state.clone()});
+    return scores;
   }
 
   double dropout_, spread_;
   nn::Buffer random_state_;  // (2) i64, the generator's
-  Tensor scores_, drawn_from_;
+  Latest<Drawn> drawn_;
 };
 
 }  // namespace

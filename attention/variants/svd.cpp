@@ -21,6 +21,7 @@
 #include <limits>
 #include <vector>
 
+#include "longhand/attention/bases/latest.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/registry.h"
@@ -238,30 +239,37 @@ class SvdAttention final : public Variant {
     return out;
   }
 
+  struct Means {
+    double rank = 0, energy = 0;
+  };
+
   void note(const std::vector<Kept>& kept) {
     double matrices = 0;
-    rank_ = energy_ = 0;
+    Means means;
     for (const Kept& each : kept) {
       if (each.rank == 0) continue;
       matrices += 1;
-      rank_ += static_cast<double>(each.rank);
-      energy_ += each.energy;
+      means.rank += static_cast<double>(each.rank);
+      means.energy += each.energy;
     }
-    if (matrices == 0) return;
-    rank_ /= matrices;
-    energy_ /= matrices;
+    if (matrices > 0) {
+      means.rank /= matrices;
+      means.energy /= matrices;
+    }
+    means_.set(means);
   }
 
   // Means over the heads and samples of the latest pass: how many singular values stayed, and what
   // part of the sum of all (of their squares, unless energy_of says otherwise).
   std::map<std::string, double> own_metrics() const override {
-    if (rank_ == 0) return {};
-    return {{"rank", rank_}, {"energy", energy_}};
+    const Means means = means_.get();
+    if (means.rank == 0) return {};
+    return {{"rank", means.rank}, {"energy", means.energy}};
   }
 
   bool renormalize_;
   Rule rule_;
-  double rank_ = 0, energy_ = 0;
+  Latest<Means> means_;
 };
 
 }  // namespace

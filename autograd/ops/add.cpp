@@ -3,6 +3,7 @@
 #include "longhand/autograd/ops/pointwise.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable add(const Variable& a, const Variable& b) {
   check_float_pair("add", a, b);

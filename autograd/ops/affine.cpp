@@ -3,6 +3,7 @@
 #include "longhand/autograd/ops/pointwise.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable affine(const Variable& x, double scale, double shift) {
   check_float("affine", x);

@@ -3,6 +3,7 @@
 #include "longhand/autograd/ops/pointwise.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable concat(const Variables& parts, int axis) {
   check<ShapeError>(!parts.empty(), "concat: expected at least one tensor, got none");

@@ -7,6 +7,7 @@
 #include "longhand/autograd/ops/pointwise.h"
 
 namespace longhand {
+using namespace ops;
 namespace {
 
 // pi/2 as a sum of three T: fma(n, -a, x) is exact where x cancels, and b and c correct it.

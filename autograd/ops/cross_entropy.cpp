@@ -7,6 +7,7 @@
 #include "longhand/autograd/ops/rows.h"
 
 namespace longhand {
+using namespace ops;
 namespace {
 
 // p_j = e^(x_j - max) scale: only two numbers per row are kept for the backward pass.

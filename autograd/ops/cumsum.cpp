@@ -5,6 +5,7 @@
 #include "longhand/autograd/ops/rows.h"
 
 namespace longhand {
+using namespace ops;
 namespace {
 
 constexpr int64_t block = 64;  // columns whose cumulative sums stay in registers

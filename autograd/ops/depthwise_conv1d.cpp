@@ -10,6 +10,7 @@
 #include "longhand/core/kernels/reduce.h"
 
 namespace longhand {
+using namespace ops;
 namespace {
 
 // Work is split into blocks of channels, a few dozen time steps of which fit in the L1 cache, and

@@ -4,6 +4,7 @@
 #include "longhand/autograd/ops/rows.h"
 
 namespace longhand {
+using namespace ops;
 namespace {
 
 // to = beta to + keep * from * scale, for tensors of one shape.

@@ -9,7 +9,7 @@
 #include "longhand/core/kernels/philox.h"
 #include "longhand/core/simd.h"
 
-namespace longhand {
+namespace longhand::ops {
 
 /// Element i is kept if number i, 16 random bits, is at least p 2^16: p counts as a multiple of
 /// 2^-16. Numbers 8 b … 8 b + 7 are the halves of the words of the generator's block b, low ones
@@ -53,4 +53,4 @@ class DropoutMask {
   uint16_t threshold_ = 0;
 };
 
-}  // namespace longhand
+}  // namespace longhand::ops

@@ -5,6 +5,7 @@
 #include "longhand/core/math.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable elu(const Variable& x, double alpha) {
   // With alpha < 0, the sign of x could not be determined from the result.

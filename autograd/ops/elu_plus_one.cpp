@@ -4,6 +4,7 @@
 #include "longhand/core/math.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable elu_plus_one(const Variable& x) {
   return pointwise_of_result(

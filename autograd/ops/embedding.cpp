@@ -5,6 +5,7 @@
 #include "longhand/autograd/ops/rows.h"
 
 namespace longhand {
+using namespace ops;
 namespace {
 
 // The places of each token, in rising order: those of v are places[begin[v]] … places[begin[v +
@@ -21,6 +22,45 @@ struct Places {
   }
 };
 
+// sum = the sum of rows at `places`, four at a time, for columns [first, first + columns) of dy.
+template <class T>
+void sum_rows_at(const int64_t* places, int64_t count, Rows<const T> dy, int64_t first,
+                 int64_t columns, T* sum) {
+  std::fill(sum, sum + columns, T{0});
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    const T *const a = dy[places[i]] + first, *const b = dy[places[i + 1]] + first;
+    const T *const c = dy[places[i + 2]] + first, *const d = dy[places[i + 3]] + first;
+    for (int64_t j = 0; j < columns; ++j) sum[j] += (a[j] + b[j]) + (c[j] + d[j]);
+  }
+  for (; i < count; ++i) {
+    const T* const a = dy[places[i]] + first;
+    for (int64_t j = 0; j < columns; ++j) sum[j] += a[j];
+  }
+}
+
+// row = beta row + the sum of dy at the places of one token. A frequent token has many: they are
+// added in blocks, whose sums are joined in double.
+template <class T>
+void add_token(const int64_t* places, int64_t count, Rows<const T> dy, T* row, T beta) {
+  constexpr int64_t block = 256, width = 512;
+  T sum[width];
+  double total[width];
+  for (int64_t first = 0; first < dy.width; first += width) {
+    const int64_t columns = std::min(width, dy.width - first);
+    sum_rows_at(places, std::min(block, count), dy, first, columns, sum);
+    if (count > block) {
+      std::copy(sum, sum + columns, total);
+      for (int64_t i = block; i < count; i += block) {
+        sum_rows_at(places + i, std::min(block, count - i), dy, first, columns, sum);
+        for (int64_t j = 0; j < columns; ++j) total[j] += static_cast<double>(sum[j]);
+      }
+      for (int64_t j = 0; j < columns; ++j) sum[j] = static_cast<T>(total[j]);
+    }
+    kernels::row_accumulate(row + first, columns, beta, [&sum](int64_t j) { return sum[j]; });
+  }
+}
+
 // Each row of the table belongs to one task, which adds in the order of the tokens.
 template <class T>
 void scatter_add(const Places& at, Rows<const T> dy, Rows<T> table, T beta) {
@@ -29,12 +69,11 @@ void scatter_add(const Places& at, Rows<const T> dy, Rows<T> table, T beta) {
   parallel_for(table.count, grain, [&](int64_t begin, int64_t end) {
     simd([&] {
       for (int64_t v = begin; v < end; ++v) {
-        T* const row = table[v];
-        if (beta == 0) std::fill(row, row + table.width, T{0});
-        for (int64_t i = at.begin[v]; i < at.begin[v + 1]; ++i) {
-          const T* const from = dy[at.places[i]];
-          kernels::row_accumulate(row, table.width, T{1}, [from](int64_t j) { return from[j]; });
-        }
+        const int64_t count = at.begin[v + 1] - at.begin[v];
+        if (count > 0)
+          add_token(at.places.data() + at.begin[v], count, dy, table[v], beta);
+        else if (beta == 0)
+          std::fill(table[v], table[v] + table.width, T{0});
       }
     });
   });

@@ -4,6 +4,7 @@
 #include "longhand/core/math.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable exp(const Variable& x) {
   return pointwise_of_result(

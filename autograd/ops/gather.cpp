@@ -1,12 +1,14 @@
 // y[…, j, …] = x[…, index[…, j, …], …]
 // dx[…, i, …] = sum of dy[…, j, …] over the j with index[…, j, …] = i
 #include <array>
+#include <vector>
 
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/pointwise.h"
 #include "longhand/core/parallel.h"
 
 namespace longhand {
+using namespace ops;
 namespace {
 
 // Calls line(x, y, index) with the offsets of each line along the last axis of three tensors whose
@@ -69,8 +71,18 @@ Variable gather(const Variable& x, int axis, const Tensor& index) {
       const int32_t* const p = places.data<int32_t>();
       const int64_t m = from_y.size(-1), x_step = to_x.strides()[-1], y_step = from_y.strides()[-1],
                     p_step = places.strides()[-1];
+      constexpr int64_t few = 256;  // of one element: as many as f32 adds without losing digits
+      const int64_t size = to_x.size(-1);
       for_lines(to_x, from_y, places, [=](int64_t x0, int64_t y0, int64_t p0) {
-        for (int64_t j = 0; j < m; ++j) dx[x0 + p[p0 + j * p_step] * x_step] += dy[y0 + j * y_step];
+        if (m <= few) {
+          for (int64_t j = 0; j < m; ++j)
+            dx[x0 + p[p0 + j * p_step] * x_step] += dy[y0 + j * y_step];
+          return;
+        }
+        std::vector<double> sums(size);
+        for (int64_t j = 0; j < m; ++j)
+          sums[p[p0 + j * p_step]] += static_cast<double>(dy[y0 + j * y_step]);
+        for (int64_t i = 0; i < size; ++i) dx[x0 + i * x_step] += static_cast<T>(sums[i]);
       });
     });
   });

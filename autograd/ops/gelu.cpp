@@ -5,11 +5,12 @@
 #include "longhand/autograd/ops/pointwise.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable gelu(const Variable& x) {
   return pointwise_of_input(
-      "gelu", x, [](auto v) { return v * normal_cdf(v); },
-      [](auto dy, auto v) { return (normal_cdf(v) + v * normal_density(v)) * dy; });
+      "gelu", x, [](auto v) { return ops::gelu_of(v); },
+      [](auto dy, auto v) { return ops::gelu_with_slope(v).slope * dy; });
 }
 
 }  // namespace longhand

@@ -1,23 +1,25 @@
 // The GELU of one number, for the operations that apply it.
 #pragma once
 
-#include <numbers>
-
 #include "longhand/core/math.h"
 
-namespace longhand {
+namespace longhand::ops {
 
-/// Phi(x) = (1 + erf(x / sqrt 2)) / 2
+/// x Phi(x)
 template <class T>
-T normal_cdf(T x) {
-  return (1 + math::erf(x * static_cast<T>(1 / std::numbers::sqrt2))) / 2;
+T gelu_of(T x) {
+  return x * math::normal(x).cdf;
 }
 
-/// phi(x) = e^(-x²/2) / sqrt(2 pi)
+/// x Phi(x) and its derivative Phi(x) + x phi(x), for the price of one of them.
 template <class T>
-T normal_density(T x) {
-  constexpr double inverse_sqrt_two_pi = std::numbers::inv_sqrtpi / std::numbers::sqrt2;
-  return math::exp(-x * x / 2) * static_cast<T>(inverse_sqrt_two_pi);
+struct GeluWithSlope {
+  T value, slope;
+};
+template <class T>
+GeluWithSlope<T> gelu_with_slope(T x) {
+  const math::Normal<T> at = math::normal(x);
+  return {x * at.cdf, at.cdf + x * at.density};
 }
 
-}  // namespace longhand
+}  // namespace longhand::ops

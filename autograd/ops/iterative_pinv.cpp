@@ -11,6 +11,7 @@
 #include "longhand/core/parallel.h"
 
 namespace longhand {
+using namespace ops;
 namespace {
 
 using kernels::Strided;

@@ -5,6 +5,7 @@
 #include "longhand/autograd/ops/pointwise.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable log(const Variable& x) {
   return pointwise_of_input(

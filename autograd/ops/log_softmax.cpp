@@ -7,6 +7,7 @@
 #include "longhand/autograd/ops/rows.h"
 
 namespace longhand {
+using namespace ops;
 namespace {
 
 template <class T>

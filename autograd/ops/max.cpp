@@ -5,6 +5,7 @@
 #include "longhand/autograd/ops/rows.h"
 
 namespace longhand {
+using namespace ops;
 namespace {
 
 constexpr int64_t block = 256;  // columns whose maxima fit in the L1 cache

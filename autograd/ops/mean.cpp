@@ -4,6 +4,7 @@
 #include "longhand/core/kernels/elementwise.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable mean(const Variable& x, std::vector<int> axes, bool keep_axes) {
   const Reduction over("mean", x.shape(), axes);

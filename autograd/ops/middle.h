@@ -6,7 +6,7 @@
 
 #include "longhand/core/tensor.h"
 
-namespace longhand {
+namespace longhand::ops {
 
 /// The memory of a dense tensor as a row-major (outer, count, inner), where count is the size of
 /// the given axis.
@@ -20,4 +20,4 @@ struct Middle {
   }
 };
 
-}  // namespace longhand
+}  // namespace longhand::ops

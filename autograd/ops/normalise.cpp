@@ -6,27 +6,32 @@
 #include "longhand/autograd/ops/rows.h"
 #include "longhand/core/kernels/reduce.h"
 
-namespace longhand {
+namespace longhand::ops {
 namespace {
 
 using normalise::Moments, normalise::rows_backward;
 
-// All gradients in one pass over the rows. dw and db (null if not wanted) are partial sums (tasks,
-// n), a row for each block of rows.
+// Rows of one partial sum of the parameters' gradients: few enough for f32 to lose no digits.
+int64_t rows_of_sum(int64_t width) { return std::min<int64_t>(512, rows_per_task(width)); }
+
+// All gradients in one pass over the rows. dw and db (null if not wanted) are partial sums, (sums,
+// n), of rows_of_sum() rows each.
 template <class T>
 void backward_rows(Rows<const T> x, Rows<const T> dy, const T* w, const Moments<T>* moments, T* dx,
                    T* dw, T* db, bool centred, T beta) {
-  const int64_t n = x.width, grain = rows_per_task(n);
+  const int64_t n = x.width, block = rows_of_sum(n), grain = rows_per_task(n) / block * block;
   parallel_for(x.count, grain, [&](int64_t begin, int64_t end) {
     simd([&] {
-      T* const dw_sum = dw ? dw + begin / grain * n : nullptr;
-      T* const db_sum = db ? db + begin / grain * n : nullptr;
-      if (dw) {
-        std::fill(dw_sum, dw_sum + n, T{0});
-        std::fill(db_sum, db_sum + n, T{0});
+      for (int64_t r = begin; r < end; r += block) {
+        T* const dw_sum = dw ? dw + r / block * n : nullptr;
+        T* const db_sum = db ? db + r / block * n : nullptr;
+        if (dw) {
+          std::fill(dw_sum, dw_sum + n, T{0});
+          std::fill(db_sum, db_sum + n, T{0});
+        }
+        rows_backward(x[r], dy[r], w, moments + r, std::min(block, end - r), n, centred,
+                      dx ? dx + r * n : nullptr, beta, dw_sum, db_sum);
       }
-      rows_backward(x[begin], dy[begin], w, moments + begin, end - begin, n, centred,
-                    dx ? dx + begin * n : nullptr, beta, dw_sum, db_sum);
     });
   });
 }
@@ -65,34 +70,33 @@ Variable normalise_rows(std::string_view op, const Variable& x, const Variable& 
       });
     });
   });
-  return record(op, out, {x, weight, bias},
-                [x = in, w, moments, centred](const Tensor& grad_out, std::span<GradSlot> grad_in) {
-                  const int64_t width = x.size(-1), grain = rows_per_task(width);
-                  const Tensor dout = with_strides(grad_out, x.strides());
-                  dispatch_float(x.dtype(), [&]<class T>() {
-                    const auto from = rows<T>(x), dy = rows<T>(dout);
-                    const auto* const s = reinterpret_cast<const Moments<T>*>(moments.data<T>());
-                    const bool parameters = grad_in[1] || grad_in[2];
-                    const int64_t tasks = (moments.size(0) + grain - 1) / grain;
-                    Tensor partial = Tensor::empty({2, parameters ? tasks : 0, width}, x.dtype());
-                    T* const dw = parameters ? partial.data<T>() : nullptr;
-                    T* const db = parameters ? dw + tasks * width : nullptr;
-                    if (grad_in[0])
-                      accumulate_with_strides(
-                          grad_in[0], x.strides(), [&](Tensor& dx, double beta) {
-                            backward_rows<T>(from, dy, w.data<T>(), s, dx.data<T>(), dw, db,
-                                             centred, static_cast<T>(beta));
-                          });
-                    else
-                      backward_rows<T>(from, dy, w.data<T>(), s, nullptr, dw, db, centred, T{0});
-                    for (int i : {1, 2}) {
-                      if (!grad_in[i]) continue;
-                      const GradSlot::Accumulator to = grad_in[i].accumulate();
-                      kernels::sum_middle<T>(i == 1 ? dw : db, 1, tasks, width, to.grad.data<T>(),
-                                             1, to.beta);
-                    }
-                  });
-                });
+  return record(
+      op, out, {x, weight, bias},
+      [x = in, w, moments, centred](const Tensor& grad_out, std::span<GradSlot> grad_in) {
+        const int64_t width = x.size(-1), block = rows_of_sum(width);
+        const Tensor dout = with_strides(grad_out, x.strides());
+        dispatch_float(x.dtype(), [&]<class T>() {
+          const auto from = rows<T>(x), dy = rows<T>(dout);
+          const auto* const s = reinterpret_cast<const Moments<T>*>(moments.data<T>());
+          const bool parameters = grad_in[1] || grad_in[2];
+          const int64_t sums = (moments.size(0) + block - 1) / block;
+          Tensor partial = Tensor::empty({2, parameters ? sums : 0, width}, x.dtype());
+          T* const dw = parameters ? partial.data<T>() : nullptr;
+          T* const db = parameters ? dw + sums * width : nullptr;
+          if (grad_in[0])
+            accumulate_with_strides(grad_in[0], x.strides(), [&](Tensor& dx, double beta) {
+              backward_rows<T>(from, dy, w.data<T>(), s, dx.data<T>(), dw, db, centred,
+                               static_cast<T>(beta));
+            });
+          else
+            backward_rows<T>(from, dy, w.data<T>(), s, nullptr, dw, db, centred, T{0});
+          for (int i : {1, 2}) {
+            if (!grad_in[i]) continue;
+            const GradSlot::Accumulator to = grad_in[i].accumulate();
+            kernels::sum_middle<T>(i == 1 ? dw : db, 1, sums, width, to.grad.data<T>(), 1, to.beta);
+          }
+        });
+      });
 }
 
-}  // namespace longhand
+}  // namespace longhand::ops

@@ -9,7 +9,7 @@
 #include "longhand/autograd/variable.h"
 #include "longhand/core/kernels/rows.h"
 
-namespace longhand {
+namespace longhand::ops {
 
 /// (x - m) r w + b along the last axis, r = (mean (x - m)² + eps)^(-1/2), where m is the mean of
 /// the row if `centred`, else 0. w and b (n), either may be undefined.
@@ -120,4 +120,4 @@ void rows_backward(const T* x, const T* dy, const T* w, const Moments<T>* s, int
 }
 
 }  // namespace normalise
-}  // namespace longhand
+}  // namespace longhand::ops

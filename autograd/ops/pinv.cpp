@@ -7,6 +7,7 @@
 #include "longhand/core/parallel.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable pinv(const Variable& a, double tolerance) {
   check_float("pinv", a);

@@ -6,7 +6,7 @@
 #include "longhand/autograd/variable.h"
 #include "longhand/core/kernels/elementwise.h"
 
-namespace longhand {
+namespace longhand::ops {
 
 /// Throws ShapeError naming the operation and both dtypes unless they are equal.
 inline void check_same_dtype(std::string_view op, DType a, DType b) {
@@ -87,4 +87,4 @@ Variable pointwise_of_result(std::string_view op, const Variable& x, F f, G df) 
   });
 }
 
-}  // namespace longhand
+}  // namespace longhand::ops

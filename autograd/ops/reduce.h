@@ -7,7 +7,7 @@
 #include "longhand/autograd/variable.h"
 #include "longhand/core/kernels/reduce.h"
 
-namespace longhand {
+namespace longhand::ops {
 
 /// The axes of a shape to reduce, checked: those named, or all if none are.
 struct Reduction {
@@ -49,4 +49,4 @@ struct Reduction {
   }
 };
 
-}  // namespace longhand
+}  // namespace longhand::ops

@@ -4,6 +4,7 @@
 #include "longhand/autograd/ops/pointwise.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable relu(const Variable& x) {
   return pointwise_of_result(

@@ -7,6 +7,7 @@
 #include "longhand/core/parallel.h"
 
 namespace longhand {
+using namespace ops;
 namespace {
 
 // Returns x with column j multiplied by f(s_j).

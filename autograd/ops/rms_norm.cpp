@@ -3,6 +3,7 @@
 #include "longhand/autograd/ops/normalise.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable rms_norm(const Variable& x, const Variable& weight, double eps) {
   return normalise_rows("rms_norm", x, weight, {}, eps, false);

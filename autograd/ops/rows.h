@@ -10,7 +10,7 @@
 #include "longhand/core/simd.h"
 #include "longhand/core/view.h"
 
-namespace longhand {
+namespace longhand::ops {
 
 /// Rows of this width that a task should have.
 inline int64_t rows_per_task(int64_t width) {
@@ -36,18 +36,38 @@ inline Tensor empty_rows_like(const Tensor& x, int64_t width) {
   return Tensor::empty_ordered(shape, x.dtype(), order);
 }
 
+/// Memory of these strides (of a dense tensor) for a gradient, which finish() hands over: the
+/// slot's own if it lies so, else a temporary that finish() adds to it. Write grad = beta grad + g.
+class StridedGradient {
+ public:
+  StridedGradient(GradSlot& slot, const Strides& strides) : to_(slot.accumulate()) {
+    direct_ = has_strides(to_.grad, strides);
+    grad = direct_ ? to_.grad : Tensor::empty_ordered(to_.grad.shape(), to_.grad.dtype(), strides);
+    beta = direct_ ? to_.beta : 0;
+  }
+  void finish() {
+    if (direct_) return;
+    dispatch_float(grad.dtype(), [&]<class T>() {
+      kernels::elementwise_accumulate<T>(
+          to_.grad, to_.beta, [](T g) { return g; }, kernels::in<T>(grad));
+    });
+  }
+
+  Tensor grad;
+  double beta;
+
+ private:
+  GradSlot::Accumulator to_;
+  bool direct_;
+};
+
 /// Calls write(grad, beta), which is to do grad = beta grad + g, with a gradient of these strides
 /// (of a dense tensor): the slot's own memory if it lies so, else a temporary that is added to it.
 template <class F>
 void accumulate_with_strides(GradSlot& slot, const Strides& strides, F write) {
-  const GradSlot::Accumulator to = slot.accumulate();
-  if (has_strides(to.grad, strides)) return write(to.grad, to.beta);
-  Tensor grad = Tensor::empty_ordered(to.grad.shape(), to.grad.dtype(), strides);
-  write(grad, 0.0);
-  dispatch_float(grad.dtype(), [&]<class T>() {
-    kernels::elementwise_accumulate<T>(
-        to.grad, to.beta, [](T g) { return g; }, kernels::in<T>(grad));
-  });
+  StridedGradient to(slot, strides);
+  write(to.grad, to.beta);
+  to.finish();
 }
 
 /// The same with x's strides, over x itself where nobody else looks at it: write() must then read
@@ -59,4 +79,4 @@ void accumulate_over(GradSlot& slot, Tensor& x, F write) {
   slot.take(x);
 }
 
-}  // namespace longhand
+}  // namespace longhand::ops

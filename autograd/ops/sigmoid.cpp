@@ -5,6 +5,7 @@
 #include "longhand/core/math.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable sigmoid(const Variable& x) {
   return pointwise_of_result(

@@ -3,6 +3,7 @@
 #include "longhand/autograd/ops/pointwise.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable slice(const Variable& x, int axis, int64_t begin, int64_t end, int64_t step) {
   const Tensor out = x.value().slice(axis, begin, end, step);

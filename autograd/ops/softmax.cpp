@@ -3,6 +3,7 @@
 #include "longhand/autograd/ops/rows.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable softmax(const Variable& x) {
   check<ShapeError>(x.rank() >= 1, "softmax: expected at least one axis, got a scalar");

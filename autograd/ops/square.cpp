@@ -3,6 +3,7 @@
 #include "longhand/autograd/ops/pointwise.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable square(const Variable& x) {
   return pointwise_of_input(

@@ -3,6 +3,7 @@
 #include "longhand/autograd/ops/pointwise.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable sub(const Variable& a, const Variable& b) {
   check_float_pair("sub", a, b);

@@ -3,6 +3,7 @@
 #include "longhand/autograd/ops/reduce.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable sum(const Variable& x, std::vector<int> axes, bool keep_axes) {
   const Reduction over("sum", x.shape(), axes);

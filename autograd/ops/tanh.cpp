@@ -4,6 +4,7 @@
 #include "longhand/core/math.h"
 
 namespace longhand {
+using namespace ops;
 
 Variable tanh(const Variable& x) {
   return pointwise_of_result(

@@ -3,6 +3,7 @@
 #include "longhand/autograd/ops/pointwise.h"
 
 namespace longhand {
+using namespace ops;
 namespace {
 
 // grad = beta grad + (condition == side ? dy : 0)

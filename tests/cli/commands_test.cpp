@@ -200,6 +200,13 @@ TEST_CASE("the example configurations are sound") {
       other.insert(other.end(), {"--set", "attention.type=" + variant});
       if (attention::capabilities(variant).causal_only)
         other.insert(other.end(), {"--set", "model.causal=true"});
+      // The text_lm model has rotary positions, which turn queries and keys.
+      if (name == "text_lm" && !attention::capabilities(variant).uses_queries_and_keys) {
+        const Outcome refused = run(other, folder.path());
+        CHECK(refused.code != 0);
+        CHECK_THAT(refused.err, Contains("model.positions") && Contains("no effect"));
+        other.insert(other.end(), {"--set", "model.positions=learned"});
+      }
       succeed(other, folder.path());
     }
   }
@@ -249,6 +256,11 @@ TEST_CASE("evaluate under another variant keeps the weights that both have") {
   REQUIRE(linformer["initialised"].size() == 2);
   CHECK_THAT(linformer["initialised"][0].get<std::string>(),
              Contains("blocks.0.attention.kernel.projection"));
+  // It has no projections of queries and keys.
+  const Json mean =
+      json_of({"evaluate", "run", "--json", "--set", "attention.type=mean"}, folder.path());
+  CHECK(mean["initialised"].empty());
+  CHECK(mean["unused"].size() >= 4);
   const Json more =
       json_of({"evaluate", "run", "--json", "--set", "attention.features=16"}, folder.path());
   CHECK(more["initialised"].size() >= 1);
@@ -392,7 +404,14 @@ TEST_CASE("checkpoint inspect lists what a checkpoint holds") {
 TEST_CASE("help and version") {
   const TemporaryDirectory folder;
   CHECK_THAT(succeed({"--version"}, folder.path()).out, Catch::StartsWith("longhand "));
-  CHECK(json_of({"--version", "--json"}, folder.path())["version"].is_string());
+  CHECK_THAT(succeed({"--version"}, folder.path()).out, Contains("micro-kernels tested: baseline"));
+  const Json about = json_of({"--version", "--json"}, folder.path());
+  CHECK(about["version"].is_string());
+  CHECK(about["instruction_sets"]["available"][0] == "baseline");
+  CHECK(about["micro_kernels"]["wrong"].empty());
+  const Outcome unknown = run({"--version"}, folder.path(), {{"LONGHAND_ISA", "sse9"}});
+  CHECK(unknown.code == 2);
+  CHECK_THAT(unknown.err, Contains("LONGHAND_ISA: expected baseline, avx2 or avx512"));
   CHECK_THAT(succeed({"--help"}, folder.path()).out, Contains("Exit codes") && Contains("train"));
   const std::vector<std::vector<std::string>> commands = {
       {"train"},         {"evaluate"},       {"generate"},

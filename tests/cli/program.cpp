@@ -48,9 +48,9 @@ Program::Program(const std::vector<std::string>& arguments, const std::filesyste
   for (char** entry = environ; *entry; ++entry) {
     const std::string text = *entry;
     const size_t equals = text.find('=');
-    // Neither the tester's own settings nor what this test sets.
+    // Neither the tester's own settings, but for the instruction set, nor what this test sets.
     const std::string name = text.substr(0, equals);
-    if (equals != std::string::npos && !name.starts_with("LONGHAND_"))
+    if (equals != std::string::npos && (name == "LONGHAND_ISA" || !name.starts_with("LONGHAND_")))
       variables.emplace(name, text.substr(equals + 1));
   }
   std::vector<std::string> settings;

@@ -40,6 +40,25 @@ struct Erf {
   static constexpr double low = -4.5, high = 4.5, low64 = -7, high64 = 7;
 };
 
+struct NormalCdf {
+  template <class T>
+  T operator()(T x) const {
+    return math::normal(x).cdf;
+  }
+  static long double exact(long double x) { return std::erfc(-x / std::sqrt(2.0L)) / 2; }
+  static constexpr double low = -13.1, high = 15, low64 = -37.5, high64 = 15;
+};
+struct NormalDensity {
+  template <class T>
+  T operator()(T x) const {
+    return math::normal(x).density;
+  }
+  static long double exact(long double x) {
+    return std::exp(-x * x / 2) / std::sqrt(2 * std::acos(-1.0L));
+  }
+  static constexpr double low = -13.1, high = 13.1, low64 = -37.5, high64 = 37.5;
+};
+
 template <class T, class F>
 std::vector<T> applied(F f, const std::vector<T>& x) {
   std::vector<T> y(x.size());
@@ -135,10 +154,27 @@ TEST_CASE("exp, tanh and erf are as accurate as documented") {
   CHECK(worst_error<double>(Erf()) <= 2);
 }
 
+TEST_CASE("the normal distribution keeps its digits in the tails") {
+  // In units of the last place, which are 1.2e-7 (2.2e-16) at most of a number.
+  CHECK(worst_error<float>(NormalCdf()) <= 6);
+  CHECK(worst_error<double>(NormalCdf()) <= 4000);
+  CHECK(worst_error<float>(NormalDensity()) <= 3);
+  CHECK(worst_error<double>(NormalDensity()) <= 3);
+  const auto at = [](float x) { return applied(NormalCdf(), std::vector<float>{x})[0]; };
+  CHECK(same_bits(at(-inf), 0));
+  CHECK(same_bits(at(inf), 1));
+  CHECK(same_bits(at(-3e38f), 0));
+  CHECK(at(not_a_number) != at(not_a_number));
+  CHECK(math::normal(-5.5).cdf == Approx(1.8989562465887718e-8).epsilon(1e-13));
+  CHECK(at(-9) == Approx(1.1285884059538405e-19).epsilon(1e-6));
+}
+
 TEST_CASE("all instruction sets give the same bits") {
   check_all_sets_agree(Exp());
   check_all_sets_agree(Tanh());
   check_all_sets_agree(Erf());
+  check_all_sets_agree(NormalCdf());
+  check_all_sets_agree(NormalDensity());
 }
 
 TEST_CASE("exp at the ends of its range") {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "longhand/core/error.h"
 #include "tests/support/catch.h"
 
 using namespace longhand;
@@ -35,19 +36,32 @@ TEST_CASE("the instruction set is the expected one", "[.expected-isa]") {
   CHECK(name_of(isa()) == expected);
 }
 
-TEST_CASE("LONGHAND_ISA lowers the instruction set, and never raises it") {
+TEST_CASE("LONGHAND_ISA restricts the instruction set") {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  const auto gives = [&](const std::string& wanted, const std::string& expected) {
-    const std::string command = "LONGHAND_ISA=" + wanted + " EXPECTED_ISA=" + expected + " '" +
+  const auto gives = [&](const std::string& requested, const std::string& expected) {
+    const std::string command = "LONGHAND_ISA=" + requested + " EXPECTED_ISA=" + expected + " '" +
                                 self + "' '[.expected-isa]' > /dev/null";
     const int status = std::system(command.c_str());
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
   };
-  CHECK(gives("baseline", "baseline"));
+  for (const Isa set : all_isas) {
+    const std::string name(name_of(set));
+    INFO(name);
+    CHECK(gives(name, name) == (set <= machine_isa()));
+  }
   CHECK_FALSE(gives("baseline", "avx2"));
-  if (std::getenv("LONGHAND_ISA")) return;  // this process does not know what the machine has
-  const std::string best(name_of(isa()));
-  CHECK(gives("avx2", best == "baseline" ? "baseline" : "avx2"));
-  CHECK(gives("avx512", best));
-  CHECK(gives("nonsense", best));
+  CHECK(gives("", std::string(name_of(machine_isa()))));
+  CHECK_FALSE(gives("nonsense", std::string(name_of(machine_isa()))));
+}
+
+TEST_CASE("a LONGHAND_ISA that cannot be had is an error") {
+  CHECK(select_isa("", Isa::avx512) == Isa::avx512);
+  CHECK(select_isa("avx2", Isa::avx512) == Isa::avx2);
+  CHECK(select_isa("baseline", Isa::baseline) == Isa::baseline);
+  CHECK_THROWS_WITH(select_isa("avx512", Isa::avx2),
+                    "LONGHAND_ISA: this CPU does not have avx512; the best instruction set it has "
+                    "is avx2");
+  CHECK_THROWS_WITH(select_isa("sse9", Isa::avx2),
+                    "LONGHAND_ISA: expected baseline, avx2 or avx512, got \"sse9\"");
+  CHECK_THROWS_AS(select_isa("AVX2", Isa::avx2), ConfigError);
 }

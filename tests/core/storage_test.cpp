@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -14,6 +15,18 @@
 #include "tests/support/catch.h"
 
 using namespace longhand;
+
+// While it is set, operator new throws on this thread, in all of this program.
+static thread_local bool allocations_fail = false;
+
+// Not inlined: GCC would take free() for the wrong way to free what came from new.
+[[gnu::noinline]] void* operator new(size_t size) {
+  void* const memory = allocations_fail ? nullptr : std::malloc(std::max<size_t>(size, 1));
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -155,6 +168,31 @@ TEST_CASE("blocks in use never overlap") {
     if (i % 50 == 0) release_free_memory();
   }
   for (const Block& block : blocks) CHECK(is_whole(block));
+}
+
+TEST_CASE("blocks are freed when no memory is left for anything else") {
+  const size_t before = memory_stats().in_use;
+  std::vector<std::unique_ptr<Storage>> blocks;
+  for (int i = 0; i < 300; ++i)
+    blocks.push_back(std::make_unique<Storage>(i % 3 ? 64 + i % 7 * 64 : mib));
+  allocations_fail = true;
+  // Every other one first: their free neighbours are none, so that each stays a block of its own.
+  for (const size_t first : {0, 1})
+    for (size_t i = first; i < blocks.size(); i += 2) blocks[i].reset();
+  allocations_fail = false;
+  CHECK(memory_stats().in_use == before);
+  // A block that could not be had has changed nothing.
+  const Storage kept(64);
+  allocations_fail = true;
+  bool thrown = false;
+  try {
+    const Storage none(64);
+  } catch (const std::bad_alloc&) {
+    thrown = true;
+  }
+  allocations_fail = false;
+  CHECK((thrown || !blocks_are_kept));
+  CHECK(memory_stats().in_use == before + 64);
 }
 
 TEST_CASE("the peak is the most ever in use") {

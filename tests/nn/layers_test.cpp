@@ -7,6 +7,7 @@
 #include "longhand/nn/feed_forward.h"
 #include "longhand/nn/norm.h"
 #include "longhand/nn/position.h"
+#include "longhand/nn/residual.h"
 #include "tests/support/catch.h"
 
 using namespace longhand;
@@ -168,4 +169,80 @@ TEST_CASE("position: a learned table is a parameter, sinusoids are none") {
   CHECK(worst_difference(fixed.forward(x).value().select(0, 0), sinusoids(3, 4, DType::f64)) <= 0);
   CHECK(identical(Position(root(), "none", 5, 4).forward(x).value(), x.value()));
   CHECK_THROWS_AS(Position(root(), "absolute", 5, 4), ConfigError);
+}
+
+TEST_CASE("lazy: layers as they are written are one linear() with its neighbours") {
+  class Branch : public Module {
+   public:
+    explicit Branch(const std::string& type)
+        : Module(root(DType::f64, 3)),
+          norm(scope("norm"), type, 6),
+          in(scope("in"), 6, 9),
+          inner(scope("inner"), 0.25),
+          out(scope("out"), 9, 6),
+          outer(scope("outer"), 0.5) {}
+    Norm norm;
+    Linear in;
+    Dropout inner;
+    Linear out;
+    Dropout outer;
+  };
+  const Pass pass{true, Generator(4)};
+  for (const std::string type : {"layer_norm", "rms_norm"}) {
+    const Branch b(type);
+    const Variable x(random({5, 6}, 1));
+    const auto branch = [&](const Lazy& h) {
+      return b.out.forward(b.inner.forward(gelu(b.in.forward(h)), pass));
+    };
+    // The same calls of linear(), so the same bits.
+    const NormOptions norm =
+        type == "layer_norm" ? NormOptions{.weight = b.norm.weight, .bias = *b.norm.bias}
+                             : NormOptions{.weight = b.norm.weight, .eps = 1e-6, .centred = false};
+    const auto random_of = [&](double p, const char* name) {
+      return DropoutOptions{p, pass.random.fork(name)};
+    };
+    const Variable hidden = linear(x, b.in.weight, *b.in.bias, {.norm = norm});
+    const Tensor fused = linear(hidden, b.out.weight, *b.out.bias,
+                                {.gelu = true,
+                                 .input = random_of(0.25, "inner"),
+                                 .output = random_of(0.5, "outer"),
+                                 .residual = x})
+                             .value();
+    CHECK(identical(residual_branch(x, b.norm, NormPlace::pre, b.outer, pass, branch).value(),
+                    fused));
+    // And as if each step were by itself.
+    const Variable normed = b.norm.forward(x);
+    const Variable h = gelu(Variable(b.in.forward(normed)));
+    const Variable z = b.out.forward(Variable(b.inner.forward(h, pass)));
+    const Variable dropped = b.outer.forward(z, pass);
+    CHECK(worst_difference(fused, add(x, dropped).value()) <= 1e-13);
+    const Tensor post = residual_branch(x, b.norm, NormPlace::post, b.outer, pass, branch).value();
+    const Variable unnormed = branch(x);
+    CHECK(worst_difference(post, b.norm.forward(add(x, b.outer.forward(unnormed, pass))).value()) <=
+          1e-13);
+  }
+}
+
+TEST_CASE("lazy: what has no place in the formula is computed on the way, once") {
+  const Variable x(random({4, 3}, 1)), w(random({3, 3}, 2)), none;
+  const DropoutOptions drop{0.5, Generator(1)}, again{0.5, Generator(2)};
+  const auto same = [](const Lazy& a, const Variable& b) {
+    return worst_difference(a.value(), b.value()) <= 1e-14;
+  };
+  CHECK(same(linear(linear(Lazy(x), w, none), w, none), linear(linear(x, w), w)));
+  CHECK(same(gelu(gelu(Lazy(x))), gelu(gelu(x))));
+  CHECK(same(norm(gelu(Lazy(x)), {}), layer_norm(gelu(x), {}, {})));
+  CHECK(same(norm(linear(Lazy(x), w, none), {}), layer_norm(linear(x, w), {}, {})));
+  CHECK(same(dropout(dropout(Lazy(x), drop), again),
+             dropout(dropout(x, 0.5, drop.generator), 0.5, again.generator)));
+  const Lazy twice = dropout(dropout(linear(Lazy(x), w, none), drop), again);
+  CHECK(same(twice, dropout(dropout(linear(x, w), 0.5, drop.generator), 0.5, again.generator)));
+  CHECK(same(x + twice, add(x, twice)));
+  CHECK(same(x + gelu(Lazy(x)), add(x, gelu(x))));
+  // A residual that broadcasts is an addition of its own.
+  const Variable row(random({3}, 3));
+  CHECK(same(row + linear(Lazy(x), w, none), add(row, linear(x, w))));
+  CHECK(linear(Lazy(x), Variable(random({7, 3}, 4)), none).shape() == Shape{4, 7});
+  const Lazy value = gelu(Lazy(x));
+  CHECK(value.value().data<double>() == Lazy(value).value().data<double>());
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "longhand/autograd/gradcheck.h"
+#include "longhand/core/layouts.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/random.h"
 #include "tests/support/catch.h"
@@ -47,39 +48,6 @@ inline Tensor random(const Shape& shape, DType dtype = DType::f64, double low = 
   return t;
 }
 
-enum class Layout { row_major, reversed, sliced, expanded };
-
-/// The values laid out another way in memory. `expanded` repeats the first ones along the first
-/// axis longer than 1.
-inline Tensor lay_out(const Tensor& values, Layout layout) {
-  const int rank = values.rank();
-  switch (layout) {
-    case Layout::row_major:
-      return values.contiguous();
-    case Layout::reversed: {
-      std::vector<int> order;
-      for (int i = rank - 1; i >= 0; --i) order.push_back(i);
-      return values.permute(order).contiguous().permute(order);
-    }
-    case Layout::sliced: {  // every second element of the last axis, a margin around the others
-      Shape wide = values.shape();
-      for (int i = 0; i < rank; ++i) wide[i] = 2 * wide[i] + 3;
-      Tensor t = Tensor::full(wide, std::numeric_limits<double>::quiet_NaN(), values.dtype());
-      for (int i = 0; i < rank; ++i) {
-        const int64_t n = values.size(i);
-        t = i == rank - 1 ? t.slice(i, 2, 2 + 2 * n, 2) : t.slice(i, 1, 1 + n);
-      }
-      copy_into(t, values);
-      return t;
-    }
-    case Layout::expanded:
-      for (int i = 0; i < rank; ++i)
-        if (values.size(i) > 1) return values.slice(i, 0, 1).expand(values.shape());
-      return values;
-  }
-  return values;
-}
-
 /// |a - b| <= tolerance (1 + |b|) for all elements; NaN fails.
 inline bool close(const Tensor& a, const Tensor& b, double tolerance) {
   if (!(a.shape() == b.shape())) return false;
@@ -105,27 +73,27 @@ inline std::vector<Tensor> run(const Op& op, const std::vector<Tensor>& inputs, 
   return result;
 }
 
-/// For every case: gradcheck in f64 with random inputs, row-major and as strided views of several
-/// kinds, and values and gradients in f32 against f64.
+/// For every case: gradcheck in f64 with random inputs in every memory layout, and values and
+/// gradients in f32 against f64.
 inline void check_op(const Op& op, const std::vector<Case>& cases,
                      const CheckOptions& options = {}) {
+  const auto layouts = all_layouts();
+  const size_t rounds = layouts.size();
   for (const Case& shapes : cases) {
-    for (int round = 0; round < 8; ++round) {
-      // First all inputs in the same layout, then each in another.
-      if (round >= 4 && shapes.size() == 1) break;
+    // First all inputs in the same layout, then each in another.
+    for (size_t round = 0; round < (shapes.size() == 1 ? rounds : 2 * rounds); ++round) {
       std::vector<Tensor> inputs, inputs_f32, rounded;
       std::ostringstream what;
       bool expanded = false;
       for (size_t i = 0; i < shapes.size(); ++i) {
-        const auto layout =
-            static_cast<Layout>(round < 4 ? round : (round + static_cast<int>(i)) % 4);
-        expanded = expanded || layout == Layout::expanded;
+        const Layout layout = layouts[(round < rounds ? round : round + 5 * i) % rounds];
+        expanded = expanded || repeats_elements(layout);
         Tensor values = Tensor::empty(shapes[i], DType::f64);
         fill_uniform(values, Generator(options.seed).fork(i), options.low, options.high);
-        inputs.push_back(lay_out(values, layout));
-        inputs_f32.push_back(lay_out(values.to(DType::f32), layout));
-        rounded.push_back(lay_out(values.to(DType::f32).to(DType::f64), layout));
-        what << shapes[i] << " layout " << static_cast<int>(layout) << "; ";
+        inputs.push_back(with_layout(values, layout));
+        inputs_f32.push_back(with_layout(values.to(DType::f32), layout));
+        rounded.push_back(with_layout(values.to(DType::f32).to(DType::f64), layout));
+        what << shapes[i] << " " << to_string(layout) << "; ";
       }
       if (expanded && !options.expanded) continue;
       INFO(what.str());

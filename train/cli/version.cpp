@@ -2,14 +2,38 @@
 #include "longhand/core/version.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
+#include <vector>
 
+#include "longhand/core/kernels/gemm_tile_kernels.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/simd.h"
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/cli/common.h"
 
 namespace longhand::cli {
+namespace {
+
+/// Whether a micro-kernel gives the one right result of a product of small whole numbers.
+bool is_right(const kernels::TileKernel& kernel) {
+  constexpr int64_t m = 17, n = 39,
+                    k = 5;  // blocks of each height; whole vectors and a part of one
+  std::vector<float> a(m * k), b(k * n), c(m * n);
+  for (int64_t i = 0; i < m * k; ++i) a[i] = static_cast<float>(i % 7 - 3);
+  for (int64_t i = 0; i < k * n; ++i) b[i] = static_cast<float>(i % 11 - 5);
+  kernel.multiply(m, n, k, {a.data(), k, 1}, b.data(), n, c.data(), n, false);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      float sum = 0;
+      for (int64_t l = 0; l < k; ++l) sum += a[i * k + l] * b[l * n + j];
+      if (c[i * n + j] != sum) return false;
+    }
+  return true;
+}
+
+}  // namespace
 
 int print_version(bool json) {
   const std::string compiler =
@@ -20,16 +44,29 @@ int print_version(bool json) {
                   "gcc", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__
 #endif
       );
+  const std::string used(name_of(isa()));
+  std::vector<std::string> available, tested, wrong;
+  for (const Isa set : all_isas)
+    if (set <= machine_isa()) available.emplace_back(name_of(set));
+  for (const kernels::TileKernel& kernel : kernels::tile_kernels())
+    (is_right(kernel) ? tested : wrong).emplace_back(kernel.name);
   if (json) {
     print_json({{"version", version()},
                 {"compiler", compiler},
                 {"machine", train::machine_description()},
+                {"instruction_sets", {{"available", available}, {"used", used}}},
+                {"micro_kernels", {{"tested", tested}, {"wrong", wrong}}},
                 {"threads", threads()}});
   } else {
     fmt::print("longhand {}\n{}; {}; {} threads\n", version(), compiler,
                train::machine_description(), threads());
+    fmt::print("instruction sets: this CPU has {}; in use: {}\n", fmt::join(available, ", "), used);
+    fmt::print("micro-kernels tested: {}\n", fmt::join(tested, ", "));
   }
-  return success;
+  if (wrong.empty()) return success;
+  fmt::print(stderr, "longhand: wrong products on this CPU from the micro-kernels {}\n",
+             fmt::join(wrong, ", "));
+  return failure;
 }
 
 }  // namespace longhand::cli

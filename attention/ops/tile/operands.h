@@ -13,26 +13,37 @@
 
 namespace longhand::attention::tile {
 
-/// (B, N, H, D), whose rows of D are contiguous.
+/// (B, N, H, D) as has_contiguous_rows() wants it.
 template <class T>
 struct Heads {
   T* data;
   int64_t batch, token, head;
 
-  explicit Heads(Tensor& t)
-      : data(t.data<T>()), batch(t.strides()[0]), token(t.strides()[1]), head(t.strides()[2]) {}
-  explicit Heads(const Tensor& t)
-      : data(t.data<std::remove_const_t<T>>()),
-        batch(t.strides()[0]),
-        token(t.strides()[1]),
-        head(t.strides()[2]) {}
+  explicit Heads(Tensor& t) : Heads(t.data<T>(), t) {}
+  explicit Heads(const Tensor& t) : Heads(t.data<std::remove_const_t<T>>(), t) {}
   T* at(int64_t b, int64_t n, int64_t h) const { return data + b * batch + n * token + h * head; }
+
+ private:
+  // A single token has no stride of its own; kernels want one that is not 0.
+  Heads(T* first, const Tensor& t)
+      : data(first),
+        batch(t.strides()[0]),
+        token(t.size(1) == 1 ? t.size(3) : t.strides()[1]),
+        head(t.strides()[2]) {}
 };
 
-/// (B, N, H, D) with contiguous rows of D; those of the gradient then are contiguous too.
+/// Whether the rows of D of x (B, N, H, D) are contiguous, and no two tokens share theirs:
+/// gemm_tile() wants strides other than 0.
+inline bool has_contiguous_rows(const Tensor& x) {
+  return (x.size(3) == 1 || x.strides()[3] == 1) && (x.size(1) == 1 || x.strides()[1] != 0);
+}
+/// x itself if it has contiguous rows, else a row-major copy. The gradient of the result has
+/// contiguous rows, too.
 inline Variable with_contiguous_rows(const Variable& x) {
-  if (x.size(3) == 1 || x.value().strides()[3] == 1) return x;
-  return reshape(reshape(x, {x.value().numel()}), x.shape());  // flattening copies
+  return has_contiguous_rows(x.value()) ? x : contiguous(x);
+}
+inline Tensor with_contiguous_rows(const Tensor& x) {
+  return has_contiguous_rows(x) ? x : x.contiguous();
 }
 
 /// Lengths (B) i32 of at most n, or n for all where they are undefined. Throws ShapeError, saying

@@ -155,3 +155,29 @@ TEST_CASE("decoders: what says that it decodes does") {
       CHECK_THROWS_AS(variant->decoder(1), ConfigError);
   }
 }
+
+TEST_CASE("decoding: a cache of 16,384 equal keys and one other is as precise as f64") {
+  const int64_t N = 16384, D = 2;
+  Config config;
+  config.heads = 1;
+  config.head_dim = D;
+  config.causal = true;
+  config.max_length = N;
+  const auto last = [&](DType dtype) {
+    const auto decoder = make_cache_decoder(1, config, {.scale = 1, .slopes = {}});
+    const auto row = [&](float x) { return Tensor::full({1, 1, D}, x, dtype); };
+    Tensor out;
+    for (int64_t j = 0; j < N; ++j) {
+      const bool other = j == N / 3;
+      Tensor v = row(other ? 0.9f : 0.7f);
+      v.select(2, 0).fill(other ? 1 : 0);
+      out = decoder->step(row(0.3f), row(other ? 0.8f : 0.2f), v);
+    }
+    return out.to_vector<double>();
+  };
+  const auto found = last(DType::f32), wanted = last(DType::f64);
+  for (int64_t d = 0; d < D; ++d) {
+    INFO(d << ": " << found[d] / wanted[d] - 1);
+    CHECK(std::abs(found[d] / wanted[d] - 1) <= 5e-6);
+  }
+}

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "longhand/autograd/ops.h"
+#include "longhand/core/layouts.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/storage.h"
 #include "tests/support/catch.h"
@@ -57,10 +58,7 @@ Result run(Transformer& model, const Tensor& t, const Tensor& lengths, const nn:
   fill_normal(seed, Generator(99));
   backward(logits, seed);
   Result out{logits.value(), {}};
-  for (auto& [name, p] : model.named_parameters()) {
-    const Tensor grad = p.take_grad();  // none where attention looks at no content
-    out.gradients[name] = grad ? grad : Tensor::zeros(p.shape(), p.dtype());
-  }
+  for (auto& [name, p] : model.named_parameters()) out.gradients[name] = p.take_grad();
   return out;
 }
 
@@ -110,6 +108,7 @@ TEST_CASE("transformer: a causal model does not look ahead") {
   config.causal = config.per_token = true;
   config.classes = 11;
   config.positions = GENERATE("learned", "rotary");
+  if (config.positions == "rotary" && !capabilities(variant).uses_queries_and_keys) return;
   Transformer model(nn::root(DType::f64, 1), config);
   Tensor t = tokens(2, 12, 3);
   const Tensor before = model.forward(t, {}, {}).value();
@@ -295,8 +294,72 @@ TEST_CASE("transformer: what cannot be is refused by name") {
   refused("d_model", int64_t{-8});
   refused("norm", std::string("middle"));
   refused("dropout", 1.5);
-  refused("pooling", std::string("mean"));  // of a model with logits for each token
+  refused("pooling", std::string("last"));  // of a model with logits for every token
   refused("d_modle", int64_t{8});
+}
+
+TEST_CASE("transformer: options without an effect are refused") {
+  for (const std::string name : {"none", "mean", "random", "lowrank", "softmax", "linear"}) {
+    INFO(name);
+    Options model("model"), attention("attention");
+    model.set("positions", std::string("rotary"));
+    attention.set("type", name);
+    const auto read = [&] { TransformerConfig::read(model, attention, small(name)); };
+    TransformerConfig config = small(name);
+    config.positions = "rotary";
+    const auto make = [&] { Transformer(nn::root(), config); };
+    if (capabilities(name).uses_queries_and_keys) {
+      CHECK_NOTHROW(read());
+      CHECK_NOTHROW(make());
+      continue;
+    }
+    CHECK_THROWS_WITH(read(), Catch::Contains("model.positions") && Catch::Contains(name) &&
+                                  Catch::Contains("no effect") && Catch::Contains("learned"));
+    CHECK_THROWS_WITH(make(), Catch::Contains("rotary") && Catch::Contains(name));
+  }
+  Options model("model");
+  model.set("pooling", std::string("mean"));
+  const auto read = [&](bool per_token) {
+    TransformerConfig task = small("softmax");
+    task.per_token = per_token;
+    return TransformerConfig::read(model, Options("attention"), task);
+  };
+  CHECK(read(false).pooling == "mean");
+  CHECK_THROWS_WITH(read(true), Catch::Contains("model.pooling") && Catch::Contains("mean") &&
+                                    Catch::Contains("only with per_token = false"));
+}
+
+TEST_CASE("transformer: every parameter of every variant gets a gradient") {
+  for (const std::string& name : library) {
+    INFO(name);
+    TransformerConfig config = small(name);
+    config.causal = capabilities(name).causal;
+    Transformer model(nn::root(DType::f32, 1), config);
+    const Result result = run(model, tokens(2, 7, 1), {});
+    for (const auto& [parameter, gradient] : result.gradients) {
+      INFO(parameter);
+      CHECK(gradient.defined());
+    }
+    const bool projects = model.state_dict().count("blocks.0.attention.query.weight") > 0;
+    CHECK(projects == capabilities(name).uses_queries_and_keys);
+  }
+}
+
+TEST_CASE("transformer: lengths of any strides") {
+  for (const char* pooling : {"mean", "last", "cls"}) {
+    TransformerConfig config = small("gaussian");
+    config.attention_options.set("landmarks", int64_t{4});
+    config.pooling = pooling;
+    Transformer model(nn::root(DType::f64, 1), config);
+    const Tensor t = tokens(3, 7, 1);
+    for (const Layout layout : all_layouts()) {
+      INFO(pooling << " " << to_string(layout));
+      const Tensor lengths = with_layout(Tensor::from<int32_t>({3, 7, 5}, {3}), layout);
+      const NoGrad no_grad;
+      CHECK(identical(model.forward(t, lengths, {}).value(),
+                      model.forward(t, lengths.contiguous(), {}).value()));
+    }
+  }
 }
 
 TEST_CASE("transformer: the head may read some tokens alone") {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "longhand/attention/ops/tile/probability_dropout.h"
+#include "longhand/core/layouts.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/storage.h"
 #include "tests/attention/attention_check.h"
@@ -381,4 +382,98 @@ TEST_CASE("dropout of probabilities keeps what it should, evenly") {
     for (const double sum : {all, along, down, corners, heads}) CHECK(std::abs(sum) < 4 * n);
     for (const double sum : {rows, cols}) CHECK(std::abs(sum) < 4 * std::sqrt(2 * n));
   }
+}
+
+TEST_CASE("tiled attention: precise to 65,536 keys") {
+  // One key among equal ones, of the only value that is not 0: its weight is 1 over the row's sum.
+  for (const int64_t M : {4096, 16384, 65536}) {
+    const int64_t D = 4, N = 20;
+    Tensor q = Tensor::full({1, N, 1, D}, 0.3f, DType::f32);
+    Tensor k = Tensor::full({1, M, 1, D}, 0.2f, DType::f32),
+           v = Tensor::full({1, M, 1, D}, 0.7f, DType::f32);
+    v.select(3, 0).fill(0);
+    for (Tensor* t : {&k, &v}) t->select(1, M / 3).fill(0.9f);
+    const Tensor dout = Tensor::full({1, N, 1, D}, 0.3f, DType::f32);
+    const auto outcome = [&](DType dtype) {
+      const Variable a(q.to(dtype), true), b(k.to(dtype), true), c(v.to(dtype), true);
+      const Variable out = softmax_attention(a, b, c, {});
+      backward(out, dout.to(dtype));
+      return std::vector<Tensor>{out.value(), a.grad(), b.grad(), c.grad()};
+    };
+    const auto found = outcome(DType::f32), wanted = outcome(DType::f64);
+    for (const int64_t column : {0, 1}) {
+      const auto x = found[0].select(3, column).to_vector<double>(),
+                 y = wanted[0].select(3, column).to_vector<double>();
+      INFO(M << " keys, column " << column);
+      CHECK(std::abs(x[0] / y[0] - 1) <= 5e-6);
+    }
+    for (const int i : {1, 2, 3}) {
+      const auto x = found[i].to_vector<double>(), y = wanted[i].to_vector<double>();
+      double worst = 0, largest = 0;
+      for (size_t j = 0; j < x.size(); ++j) {
+        worst = std::max(worst, std::abs(x[j] - y[j]));
+        largest = std::max(largest, std::abs(y[j]));
+      }
+      INFO(M << " keys, gradient " << i);
+      // dq sums differences that nearly cancel: relative to their terms.
+      CHECK(worst <= 1e-5 * std::max(largest, i == 1 ? 0.01 : 0.0));
+    }
+  }
+}
+
+namespace {
+
+Tensor random_f32(const Shape& shape) {
+  Tensor t = Tensor::empty(shape, DType::f32);
+  fill_normal(t, Generator(5), 0, 1);
+  return t;
+}
+
+}  // namespace
+
+TEST_CASE("tiled attention: few heads of keys and values need no copies of gradients") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return;  // there is no arena to ask
+#endif
+  const int64_t N = 2048, H = 16, D = 32, bytes = 4 * N * (H + 2) * D;
+  for (const int64_t heads : {H, int64_t{1}}) {
+    const Variable q(random_f32({1, N, heads, D}), true), k(random_f32({1, N, 1, D}), true),
+        v(random_f32({1, N, 1, D}), true);
+    const Variable out = softmax_attention(q, k, v, {.causal = true});
+    const Tensor dout = random_f32({1, N, heads, D});
+    // As much in use as ever was, so that what comes on top shows.
+    const MemoryStats before = memory_stats();
+    const Storage ballast(before.peak - before.in_use + 64);
+    const size_t peak = memory_stats().peak;
+    backward(out, dout);
+    const auto more = static_cast<int64_t>(memory_stats().peak - peak);
+    INFO(heads << " heads: " << more << " bytes, " << bytes << " of gradients");
+    CHECK(more <= bytes + (int64_t{2} << 20));
+  }
+}
+
+TEST_CASE("softmax_attention: inputs and gradients in every memory layout") {
+  const auto layouts = all_layouts();
+  for (const int64_t N : {1, 7, 131})
+    for (size_t round = 0; round < 2 * layouts.size(); ++round) {
+      const auto layout = [&](size_t i) {
+        return layouts[(round < layouts.size() ? round : round + i) % layouts.size()];
+      };
+      INFO(N << " tokens, " << to_string(layout(0)) << " " << to_string(layout(5)) << " "
+             << to_string(layout(7)));
+      const Shape shape{2, N, 2, 5};
+      const Tensor q = with_layout(normal(shape, 1), layout(0)),
+                   k = with_layout(normal(shape, 2), layout(5)),
+                   v = with_layout(normal(shape, 3), layout(7)),
+                   seed = with_layout(normal(shape, 4), layout(3));
+      const auto run = [&](const std::vector<Tensor>& x, const Tensor& cotangent) {
+        const Variable in[3] = {Variable(x[0], true), Variable(x[1], true), Variable(x[2], true)};
+        const Variable y = softmax_attention(in[0], in[1], in[2], {.causal = true});
+        backward(y, cotangent);
+        return std::vector<Tensor>{y.value(), in[0].grad(), in[1].grad(), in[2].grad()};
+      };
+      const auto strided = run({q, k, v}, seed);
+      const auto dense = run({q.contiguous(), k.contiguous(), v.contiguous()}, seed.contiguous());
+      for (size_t i = 0; i < dense.size(); ++i) CHECK(near(strided[i], dense[i], 1e-10));
+    }
 }

@@ -83,3 +83,21 @@ TEST_CASE("efficient: causal rows see nothing that comes later, in any bit") {
     copy_into(k, normal(shape, 2, dtype));
   }
 }
+
+TEST_CASE("efficient: token by token gives the rows of the whole, for keys of any size") {
+  const int64_t N = 140;
+  const DType dtype = GENERATE(DType::f32, DType::f64);
+  const double scale = GENERATE(1.0, 100.0, 1000.0);
+  INFO(dtype << " keys of " << scale << " N(0, 1)");
+  const auto variant = make_variant("efficient", {.max_length = N, .causal = true, .dtype = dtype});
+  const Shape shape{1, N, 2, 4};
+  const Tensor q = normal(shape, 1, dtype), k = normal(shape, 2, dtype, scale),
+               v = normal(shape, 3, dtype);
+  const Tensor all = forward(*variant, q, k, v);
+  const auto decoder = variant->decoder(1);
+  for (int64_t i = 0; i < N; ++i) {
+    INFO("token " << i);
+    CHECK(near(decoder->step(q.select(1, i), k.select(1, i), v.select(1, i)), all.select(1, i),
+               dtype == DType::f32 ? 1e-4 : 1e-10));
+  }
+}

@@ -233,7 +233,7 @@ TEST_CASE("performer: a query without a feature gives 0 and gets no gradient") {
   CHECK(all_zero(o.out.slice(1, 2, 3)));
   for (const Tensor* t : {&o.out, &o.dq, &o.dk, &o.dv}) CHECK(all_finite(*t));
   CHECK(all_zero(o.dq.slice(1, 2, 3)));
-  CHECK(variant->metrics().at("nonpositive_normalizers") >= 2);
+  CHECK(variant->metrics().at("nonpositive_normalizers") >= 0.2);
 }
 
 TEST_CASE("performer: eps with exponentials is what reference implementations compute") {

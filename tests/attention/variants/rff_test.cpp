@@ -1,4 +1,5 @@
 #include "longhand/autograd/recompute.h"
+#include "longhand/core/layouts.h"
 #include "longhand/core/parallel.h"
 #include "tests/attention/attention_check.h"
 
@@ -50,8 +51,15 @@ Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, co
   return variant.forward(Variable(q), Variable(k), Variable(v), mask, {}).value();
 }
 
-int64_t count(const attention::Variant& variant) {
-  return static_cast<int64_t>(variant.metrics().at("nonpositive_normalizers"));
+// Of normalisers that were not positive; the metric is their fraction.
+int64_t count(attention::Variant& variant) {
+  const auto counts = variant.state_dict().at("nonpositive_normalizers").to_vector<int64_t>();
+  const double rate = variant.metrics().at("nonpositive_normalizers");
+  CHECK(rate == (counts[1] ? static_cast<double>(counts[0]) / static_cast<double>(counts[1]) : 0));
+  return counts[0];
+}
+int64_t count_of_all(attention::Variant& variant) {
+  return variant.state_dict().at("nonpositive_normalizers").to_vector<int64_t>()[1];
 }
 
 }  // namespace
@@ -144,7 +152,7 @@ TEST_CASE("rff: normalisers that are not positive are counted, and guarded where
   const Tensor q = Tensor::zeros({2, 3, 1, 1}, DType::f64), v = normal({2, 3, 1, 1}, 3);
   const Tensor k = Tensor::from(std::vector<double>{pi, 0.1, 0.2, 0, 0, pi}, {2, 3, 1, 1});
   const std::vector<std::vector<double>> cosines{{-1, std::cos(0.1), std::cos(0.2)}, {1, 1, -1}};
-  const Mask mask = lengths({3, 2});
+  const Mask mask{.lengths = with_layout(lengths({3, 2}).lengths, Layout::stride_2)};
   const nn::Pass training{.training = true};
   const Variable vq(q, true), vk(k, true), vv(v, true);
   const Variable result = variant->forward(vq, vk, vv, mask, training);
@@ -163,6 +171,7 @@ TEST_CASE("rff: normalisers that are not positive are counted, and guarded where
     }
   CHECK(expected == (causal ? 2 : 0));  // -1, and -1 + cos 0.1
   CHECK(count(*variant) == expected);
+  CHECK(count_of_all(*variant) == 5);
   CHECK(variant->capabilities().averages == (guard == "none"));
   // Gradients with every guard, evaluation without counting.
   const GradcheckReport report = gradcheck(
@@ -182,10 +191,12 @@ TEST_CASE("rff: normalisers that are not positive are counted, and guarded where
       {vq, vk, vv});
   backward(again, Tensor::full(again.shape(), 1, DType::f64));
   CHECK(count(*variant) == 2 * expected);
+  CHECK(count_of_all(*variant) == 10);
   // A checkpoint goes on counting.
   const auto resumed = make_variant("rff", {.heads = 1, .dim = 1, .causal = causal}, options);
   resumed->load_state_dict(variant->state_dict());
   CHECK(count(*resumed) == 2 * expected);
+  CHECK(count_of_all(*resumed) == 10);
 }
 
 TEST_CASE("rff: a guard keeps results of f32 within bounds") {

@@ -97,7 +97,7 @@ TEST_CASE("cross_entropy: gradients") {
       const CrossEntropyOptions options{.label_smoothing = e};
       check_op([&](const Variables& in) { return cross_entropy(in[0], targets, options); },
                {{shape}});
-      const Tensor reversed = lay_out(targets.to(DType::f32), Layout::reversed).to(DType::i32);
+      const Tensor reversed = with_layout(targets.to(DType::f32), Layout::reversed).to(DType::i32);
       check_op(
           [&](const Variables& in) {
             return cross_entropy(in[0], reversed, options) + cross_entropy(in[0], targets);

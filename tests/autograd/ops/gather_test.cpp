@@ -34,7 +34,7 @@ TEST_CASE("gather: gradients, elements taken several times or never") {
       INFO("axis " << axis << ", " << count << " places");
       const Tensor index = index_of(shape, n);
       check_op([&](const Variables& in) { return gather(in[0], axis, index); }, {{{2, 3, 5}}});
-      const Tensor strided = lay_out(index.to(DType::f32), Layout::reversed).to(DType::i32);
+      const Tensor strided = with_layout(index.to(DType::f32), Layout::reversed).to(DType::i32);
       check_op([&](const Variables& in) { return gather(in[0], axis, strided); }, {{{2, 3, 5}}});
     }
   }

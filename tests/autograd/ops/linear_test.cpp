@@ -1,4 +1,5 @@
 #include "longhand/autograd/ops.h"
+#include "longhand/core/storage.h"
 #include "tests/support/gradcheck.h"
 
 using namespace longhand;
@@ -25,7 +26,7 @@ TEST_CASE("linear: values") {
   for (const Shape& sizes : {Shape{500, 40, 50}, Shape{130, 200, 100}, Shape{63, 8, 8}}) {
     for (Layout layout : {Layout::row_major, Layout::reversed}) {
       const Variable a(random({sizes[0], sizes[1]}));
-      const Variable m(lay_out(random({sizes[2], sizes[1]}), layout)), c(random({sizes[2]}));
+      const Variable m(with_layout(random({sizes[2], sizes[1]}), layout)), c(random({sizes[2]}));
       CHECK(close(linear(a, m, c).value(), (matmul(a, transpose(m, 0, 1)) + c).value(), 1e-12));
     }
   }
@@ -240,4 +241,49 @@ TEST_CASE("linear: errors") {
   CHECK_THROWS_WITH(linear(x, w, {}, {.norm = NormOptions{.bias = w}}),
                     Catch::Contains("linear: norm") && Catch::Contains("[4, 3]"));
   CHECK_THROWS_AS(linear(x, w, {}, {.norm = NormOptions{.eps = -1}}), ConfigError);
+}
+
+TEST_CASE("linear: partial sums of a large weight's gradient stay within its own size") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return;  // there is no arena to ask
+#endif
+  constexpr int64_t rows = 3072, in = 1024, out = 2048, weight_bytes = 4 * in * out;
+  const Variable x(random({rows, in}, DType::f32), true), w(random({out, in}, DType::f32), true),
+      b(random({out}, DType::f32), true);
+  const Variable y = linear(x, w, b);
+  const Tensor dy = random({rows, out}, DType::f32);
+  // As much in use as ever was, so that what comes on top shows.
+  const MemoryStats before = memory_stats();
+  const Storage ballast(before.peak - before.in_use + 64);
+  const size_t peak = memory_stats().peak;
+  backward(y, dy);
+  const auto more = static_cast<int64_t>(memory_stats().peak - peak);
+  const int64_t gradients = 4 * rows * in + weight_bytes;
+  INFO(more << " bytes, " << gradients << " of gradients");
+  CHECK(more <= gradients + 3 * weight_bytes);  // the transposed weight and blocks of rows, too
+}
+
+TEST_CASE("linear: gradients of a large weight") {
+  // Its gradient is one sum for all tasks; rows and columns are cut in several ways.
+  for (const Shape& sizes : {Shape{1700, 1000, 700}, Shape{100, 8200, 65}, Shape{60, 50, 12000}}) {
+    const std::vector<Tensor> in = {random({sizes[0], sizes[1]}, DType::f32, -1, 1),
+                                    random({sizes[2], sizes[1]}, DType::f32, -0.1, 0.1),
+                                    random({sizes[2]}, DType::f32)};
+    std::vector<Tensor> wide;
+    for (const Tensor& t : in) wide.push_back(t.to(DType::f64));
+    const auto op = [](const Variables& v) {
+      return linear(v[0], v[1], v[2],
+                    {.gelu = true, .input = {0.1, Generator(3)}, .output = {0.2, Generator(4)}});
+    };
+    const auto found = run(op, in), wanted = run(op, wide);
+    for (size_t i = 0; i < found.size(); ++i) {
+      INFO(sizes << " " << i);
+      CHECK(close(found[i], wanted[i], 1e-4));
+    }
+    // Added to what is there.
+    const auto twice = run([&](const Variables& v) { return op(v) + op(v); }, in);
+    for (size_t i = 1; i < found.size(); ++i)
+      CHECK(close(twice[i], (Variable(found[i]) * 2).value(), 1e-4));
+  }
+  check_threads(with_bias, {{900, 1000}, {700, 1000}, {700}});
 }

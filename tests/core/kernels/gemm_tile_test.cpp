@@ -7,10 +7,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <iostream>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "longhand/core/kernels/gemm_tile_kernels.h"
 #include "longhand/core/random.h"
 #include "tests/support/catch.h"
 
@@ -46,8 +49,15 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
+// What computes c = a b or c += a b: gemm_tile, or one of its kernels.
 template <class T>
-void check_tiles(int64_t m, int64_t n, int64_t k, RandomStream& random) {
+using Multiply = std::function<void(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b,
+                                    int64_t ldb, T* c, int64_t ldc, bool add)>;
+
+// Against sums in double, and whole against in parts. Returns c and what lies around it.
+template <class T>
+std::vector<T> check_tiles(int64_t m, int64_t n, int64_t k, RandomStream& random,
+                           const Multiply<T>& multiply) {
   const bool transposed = random.below(2), add = random.below(2);
   const auto gap = [&] { return static_cast<int64_t>(random.below(3)); };
   INFO("(" << m << ", " << k << ") times (" << k << ", " << n << "), add " << add
@@ -63,7 +73,7 @@ void check_tiles(int64_t m, int64_t n, int64_t k, RandomStream& random) {
       for (int64_t j = 0; j < n; ++j) c.at(i, j) = not_a_number<T>;
   Matrix<T> in_parts = c;
 
-  gemm_tile<T>(m, n, k, {a.data(), a.row, a.col}, b.data(), b.row, c.data(), c.row, add);
+  multiply(m, n, k, {a.data(), a.row, a.col}, b.data(), b.row, c.data(), c.row, add);
   bool all_near = true;
   const double unit = static_cast<double>(std::numeric_limits<T>::epsilon());
   for (int64_t i = 0; i < m; ++i)
@@ -86,20 +96,47 @@ void check_tiles(int64_t m, int64_t n, int64_t k, RandomStream& random) {
   const int64_t cols = static_cast<int64_t>(random.below(static_cast<uint64_t>(n + 1)));
   for (const auto& [i, mi] : {std::pair{int64_t{0}, rows}, std::pair{rows, m - rows}})
     for (const auto& [j, nj] : {std::pair{int64_t{0}, cols}, std::pair{cols, n - cols}})
-      gemm_tile<T>(mi, nj, k, {a.data() + i * a.row, a.row, a.col}, b.data() + j, b.row,
-                   in_parts.data() + i * c.row + j, c.row, add);
+      multiply(mi, nj, k, {a.data() + i * a.row, a.row, a.col}, b.data() + j, b.row,
+               in_parts.data() + i * c.row + j, c.row, add);
   REQUIRE(same_bits(c.memory, in_parts.memory));
+  return c.memory;
+}
+
+template <class T>
+std::vector<std::vector<T>> check_sizes(const Multiply<T>& multiply) {
+  RandomStream random{Generator(1)};
+  std::vector<std::vector<T>> results;
+  for (int64_t m = 0; m <= 26; ++m)
+    for (const int64_t n : {0, 1, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 40, 63, 65})
+      for (const int64_t k : {0, 1, 3, 16, 33})
+        results.push_back(check_tiles<T>(m, n, k, random, multiply));
+  results.push_back(check_tiles<T>(101, 130, 67, random, multiply));
+  return results;
 }
 
 }  // namespace
 
 TEMPLATE_TEST_CASE("gemm_tile: against plain sums, alone and in parts", "[gemm_tile]", float,
                    double) {
-  RandomStream random{Generator(1)};
-  for (int64_t m = 0; m <= 26; ++m)
-    for (const int64_t n : {0, 1, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 40, 63, 65})
-      for (const int64_t k : {0, 1, 3, 16, 33}) check_tiles<TestType>(m, n, k, random);
-  check_tiles<TestType>(101, 130, 67, random);
+  check_sizes<TestType>(gemm_tile<TestType>);
+}
+
+TEST_CASE("gemm_tile: every micro-kernel that this CPU can run", "[gemm_tile]") {
+  std::string tested;
+  std::vector<std::vector<float>> fused;  // results of the first kernel that fuses
+  for (const kernels::TileKernel& kernel : kernels::tile_kernels()) {
+    INFO(kernel.name);
+    const auto results = check_sizes<float>(kernel.multiply);
+    tested += (tested.empty() ? "" : ", ") + std::string(kernel.name);
+    if (kernel.needs == Isa::baseline) continue;
+    if (fused.empty()) fused = results;
+    for (size_t i = 0; i < results.size(); ++i) REQUIRE(same_bits(results[i], fused[i]));
+  }
+  std::string available;
+  for (const Isa set : all_isas)
+    if (set <= machine_isa()) available += " " + std::string(name_of(set));
+  std::cout << "instruction sets: this CPU has" << available << "; in use: " << name_of(isa())
+            << "; micro-kernels tested: " << tested << std::endl;
 }
 
 TEMPLATE_TEST_CASE("gemm_panels: against plain sums", "[gemm_tile]", float, double) {
@@ -156,12 +193,13 @@ TEMPLATE_TEST_CASE("transpose_into: element by element", "[gemm_tile]", float, d
 }
 
 TEST_CASE("gemm_tile: on lower instruction sets") {
-  if (std::getenv("LONGHAND_ISA")) return;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  for (const std::string isa : {"baseline", "avx2"}) {
-    INFO(isa);
+  for (const Isa lower : all_isas) {
+    if (lower >= isa()) continue;
+    const std::string name(name_of(lower));
+    INFO(name);
     const int status =
-        std::system(("LONGHAND_ISA=" + isa + " '" + self + "' '[gemm_tile]' > /dev/null").c_str());
+        std::system(("LONGHAND_ISA=" + name + " '" + self + "' '[gemm_tile]' > /dev/null").c_str());
     CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
   }
 }

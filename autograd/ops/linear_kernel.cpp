@@ -1,0 +1,554 @@
+// All in blocks of rows that stay in the second cache: neither a, z nor their gradients are ever
+// written to memory as a whole.
+//
+// The gradient of the weight is a sum over rows. That of a small weight is summed by each of up to
+// 64 tasks over its own rows, and their sums are added up. Sums of a large one would take as many
+// times its memory: there, tasks first compute some blocks of rows of dz and a, and then tiles of
+// the gradient from all of them.
+#include "longhand/autograd/ops/linear_kernel.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "longhand/autograd/ops/gelu.h"
+#include "longhand/autograd/ops/normalise.h"
+#include "longhand/autograd/ops/rows.h"
+#include "longhand/core/gemm.h"
+#include "longhand/core/kernels/gemm_tile.h"
+#include "longhand/core/kernels/reduce.h"
+
+namespace longhand::ops {
+namespace {
+
+using kernels::panel_width;
+using kernels::Strided;
+using normalise::Moments;
+
+template <class T>
+Tensor scratch(int64_t size) {
+  return Tensor::empty({size}, dtype_of<T>);
+}
+
+int64_t panels_of(int64_t columns) { return (columns + panel_width - 1) / panel_width; }
+
+// A right factor (k, n) in the form that product() wants: panels, or rows for OpenBLAS.
+template <class T>
+Tensor right_factor(const Tensor& b) {
+  if (!kernels::has_tile_kernels<T>()) return b.contiguous();
+  const Tensor from = b.strides()[0] == 1 || b.strides()[1] == 1 ? b : b.contiguous();
+  const int64_t k = b.size(0), n = b.size(1);
+  Tensor packed = scratch<T>(kernels::panels_size(k, n));
+  parallel_for(panels_of(n), rows_per_task(panel_width * (k + 1)),
+               [&, data = from.data<T>(), to = packed.data<T>()](int64_t begin, int64_t end) {
+                 kernels::pack_panels<T>(k, n, {data, from.strides()[0], from.strides()[1]}, 1,
+                                         begin, end, to);
+               });
+  return packed;
+}
+
+// c = a b or, with `add`, c += a b, for a (m, k), of which one stride is 1, a right factor b (k, n)
+// and rows of c that lie ldc apart.
+template <class T>
+void product(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, T* c, int64_t ldc,
+             bool add) {
+  if (kernels::has_tile_kernels<T>()) {
+    kernels::gemm_panels<T>(m, n, k, a, b, c, ldc, add);
+  } else {
+    const bool rows = a.col == 1 && a.row >= k;
+    gemm<T>(rows ? Trans::no : Trans::yes, Trans::no, 1,
+            {a.data, rows ? m : k, rows ? k : m, rows ? a.row : a.col}, {b, k, n, n}, add ? 1 : 0,
+            {c, m, n, ldc});
+  }
+}
+
+// Rows that are worked on at a time, of `width` numbers in all: they should stay in the second
+// cache, and be many, since the gradient of the weight is read and written once for each block.
+int64_t block_of(int64_t width) {
+  return std::clamp<int64_t>(98304 / (width + 1) / 12 * 12, 48, 192);
+}
+
+// ---- prologue and epilogue of a block ----------------------------------------------------------
+
+// h = norm(x) for `count` rows of n numbers, and their moments s.
+template <class T>
+void normalise_block(const Prologue& p, const T* x, int64_t count, int64_t n, Moments<T>* s, T* h) {
+  simd([=, w = p.norm_weight.data<T>(), b = p.norm_bias.data<T>(), eps = static_cast<T>(p.eps),
+        centred = p.centred] { normalise::rows(x, count, n, eps, centred, w, b, s, h); });
+}
+
+// a = dropout(gelu(h)) and, unless da is null, da = its derivative, for elements `first` … `first`
+// + n - 1 of h, of which h, a and da are the first.
+template <class T>
+void activate(const Prologue& p, int64_t first, int64_t n, const T* h, T* a, T* da) {
+  const T s = static_cast<T>(p.dropout.scale());
+  const auto run = [](int64_t count, const T* from, T* y, T* dy, bool gelu, auto factor) {
+    if (!gelu) {
+      for (int64_t i = 0; i < count; ++i) y[i] = factor(i, from[i]);
+      if (dy)
+        for (int64_t i = 0; i < count; ++i) dy[i] = factor(i, T{1});
+    } else if (!dy) {
+      for (int64_t i = 0; i < count; ++i) y[i] = factor(i, gelu_of(from[i]));
+    } else {
+      for (int64_t i = 0; i < count; ++i) {
+        const GeluWithSlope<T> at = gelu_with_slope(from[i]);
+        y[i] = factor(i, at.value);
+        dy[i] = factor(i, at.slope);
+      }
+    }
+  };
+  if (!p.dropout.on()) {
+    simd([&] { run(n, h, a, da, p.gelu, [](int64_t, T v) { return v; }); });
+    return;
+  }
+  p.dropout.for_pieces(first, n, [&](int64_t j, int64_t count, auto keep) {
+    run(count, h + j, a + j, da ? da + j : nullptr, p.gelu, [=](int64_t i, T v) {
+      const T kept = v * s;
+      return keep(i) ? kept : T{0};
+    });
+  });
+}
+
+// y = dropout(z) + u for elements as in activate(); u may be null, and y may be z.
+template <class T>
+void drop_output(const DropoutMask& mask, int64_t first, int64_t n, const T* z, const T* u, T* y) {
+  const T s = static_cast<T>(mask.scale());
+  mask.for_pieces(first, n, [&](int64_t j, int64_t count, auto keep) {
+    for (int64_t i = 0; i < count; ++i) {
+      const T kept = z[j + i] * s;
+      y[j + i] = keep(i) ? kept : T{0};
+    }
+    if (u)
+      for (int64_t i = 0; i < count; ++i) y[j + i] += u[j + i];
+  });
+}
+
+// y = u + bias for `count` rows, either may be null.
+template <class T>
+void start_rows(const T* u, const T* bias, T* y, int64_t count, int64_t width) {
+  simd([&] {
+    for (int64_t r = 0; r < count; ++r) {
+      T* const to = y + r * width;
+      if (bias)
+        for (int64_t j = 0; j < width; ++j) to[j] = bias[j];
+      else
+        std::fill(to, to + width, T{0});
+      if (u)
+        for (int64_t j = 0; j < width; ++j) to[j] += u[r * width + j];
+    }
+  });
+}
+
+// ---- backward: a block -------------------------------------------------------------------------
+
+// What all tasks know.
+template <class T>
+struct Backward {
+  Rows<const T> x, dy;
+  const Prologue& prologue;
+  const Epilogue& epilogue;
+  LinearGradients<T> to;
+  int64_t rows, k, n, block;
+  Tensor factor;  // the weight as a right factor, if the input's gradient is wanted
+
+  Backward(Rows<const T> x_, const Tensor& weight, Rows<const T> dy_, const Prologue& before,
+           const Epilogue& behind, const LinearGradients<T>& gradients)
+      : x(x_),
+        dy(dy_),
+        prologue(before),
+        epilogue(behind),
+        to(gradients),
+        rows(std::max(x.count, dy.count)),  // rows of no elements are not counted
+        k(x.width),
+        n(dy.width),
+        block(block_of(k + n)) {
+    if (to_input()) factor = right_factor<T>(weight);
+  }
+  bool norms() const { return to.norm_weight || to.norm_bias; }
+  bool to_input() const { return to.x || norms(); }
+  int64_t blocks() const { return (rows + block - 1) / block; }
+};
+
+// The gradients of the bias and of the norm's parameters, summed over some blocks of rows: n and
+// twice k numbers, in double, so that many blocks lose no digits. Null pointers are not wanted.
+struct SmallSums {
+  double *bias, *norm_weight, *norm_bias;
+
+  SmallSums(double* data, bool with_bias, bool with_norm, int64_t k, int64_t n)
+      : bias(with_bias ? data : nullptr),
+        norm_weight(with_norm ? data + n : nullptr),
+        norm_bias(with_norm ? data + n + k : nullptr) {}
+  static int64_t size(int64_t k, int64_t n) { return n + 2 * k; }
+};
+
+// The left and the right factor of what a block adds to the weight's gradient: dzᵀ (n, count) and a
+// (count, k).
+template <class T>
+struct WeightFactors {
+  Strided<T> left;
+  const T* right;
+};
+
+// One block of rows after the other, in the memory of one task.
+template <class T>
+class BlockGradients {
+ public:
+  explicit BlockGradients(const Backward<T>& all)
+      : all_(all),
+        dropped_(scratch<T>(drops() ? all.block * all.n : 0)),
+        normed_(scratch<T>(normalises() ? all.block * all.k : 0)),
+        activated_(scratch<T>(activates() ? all.block * all.k : 0)),
+        slope_(scratch<T>(activates() ? all.block * all.k : 0)),
+        dactivated_(scratch<T>(activates() ? all.block * all.k : 0)),
+        dnormed_(scratch<T>(normalises() ? all.block * all.k : 0)),
+        sums_(scratch<T>(std::max(all.n, 2 * all.k))),
+        moments_(normalises() ? all.block : 0) {}
+
+  // Rows [first, first + count): writes dx and adds to the sums. What the weight's gradient needs
+  // is kept until the next call.
+  void run(int64_t first, int64_t count, const SmallSums& sums) {
+    first_ = first, count_ = count;
+    find_output_gradient();
+    find_activations();
+    if (all_.to_input()) find_input_gradient(sums);
+    if (sums.bias) add_bias(sums.bias);
+  }
+
+  // Elements of the factors of a whole block.
+  static int64_t left_size(const Backward<T>& all) { return all.block * left_stride(all.n); }
+  static int64_t right_size(const Backward<T>& all) {
+    return std::max(all.block * all.k, kernels::panels_size(all.block, all.k));
+  }
+  // The factors in the form for product(), in `left` and `right` if they must outlive this block or
+  // have another form. The columns of dz are read along, which would fall on few sets of the first
+  // cache if n were a power of two.
+  WeightFactors<T> factors(T* left, T* right, bool keep) const {
+    const int64_t n = all_.n, k = all_.k, stride = left_stride(n);
+    if (!keep && !kernels::has_tile_kernels<T>()) return {{dz_, 1, n}, a_};
+    for (int64_t i = 0; i < count_; ++i) std::copy_n(dz_ + i * n, n, left + i * stride);
+    if (kernels::has_tile_kernels<T>())
+      kernels::pack_panels<T>(count_, k, {a_, k, 1}, 1, 0, panels_of(k), right);
+    else
+      std::copy_n(a_, count_ * k, right);
+    return {{left, 1, stride}, right};
+  }
+
+ private:
+  static int64_t left_stride(int64_t n) { return (n + 15) / 16 * 16 + 16; }
+  bool drops() const { return all_.epilogue.dropout.on(); }
+  bool normalises() const { return all_.prologue.normalises(); }
+  bool activates() const { return all_.prologue.activates(); }
+
+  // dz = dropout(dy)
+  void find_output_gradient() {
+    dz_ = all_.dy[first_];
+    if (!drops()) return;
+    drop_output<T>(all_.epilogue.dropout, first_ * all_.n, count_ * all_.n, dz_, nullptr,
+                   dropped_.data<T>());
+    dz_ = std::as_const(dropped_).data<T>();
+  }
+
+  // a, and its slope if the input's gradient is wanted.
+  void find_activations() {
+    a_ = all_.x[first_];
+    if (normalises()) {
+      normalise_block(all_.prologue, a_, count_, all_.k, moments_.data(), normed_.data<T>());
+      a_ = std::as_const(normed_).data<T>();
+    }
+    if (activates()) {
+      activate<T>(all_.prologue, first_ * all_.k, count_ * all_.k, a_, activated_.data<T>(),
+                  all_.to_input() ? slope_.data<T>() : nullptr);
+      a_ = std::as_const(activated_).data<T>();
+    }
+  }
+
+  // da = dz W, dh = da a', and through the norm dx and the gradients of its parameters.
+  void find_input_gradient(const SmallSums& sums) {
+    const int64_t k = all_.k, size = count_ * k;
+    T* const dx = all_.to.x ? all_.to.x.to + first_ * k : nullptr;
+    T* const dh = normalises() ? dnormed_.data<T>() : dx;
+    T* const da = activates() ? dactivated_.data<T>() : dh;
+    const T beta = normalises() ? T{0} : all_.to.x.beta;
+    product<T>(count_, k, all_.n, {dz_, all_.n, 1}, all_.factor.template data<T>(), da, k,
+               !activates() && beta != 0);
+    if (activates())
+      simd([=, slopes = std::as_const(slope_).data<T>()] {
+        kernels::row_accumulate(dh, size, beta, [=](int64_t i) { return da[i] * slopes[i]; });
+      });
+    if (normalises()) norm_gradients(dh, dx, sums);
+  }
+
+  void norm_gradients(const T* dh, T* dx, const SmallSums& sums) {
+    const int64_t k = all_.k;
+    T* const dw = sums.norm_weight ? sums_.data<T>() : nullptr;
+    T* const db = dw ? dw + k : nullptr;
+    simd([&, x = all_.x[first_], w = all_.prologue.norm_weight.template data<T>(),
+          s = moments_.data()] {
+      if (dw) std::fill(dw, dw + 2 * k, T{0});
+      normalise::rows_backward(x, dh, w, s, count_, k, all_.prologue.centred, dx, all_.to.x.beta,
+                               dw, db);
+      if (dw) add_to(sums.norm_weight, dw, k), add_to(sums.norm_bias, db, k);
+    });
+  }
+
+  // The sum of dz over the rows, four at a time.
+  void add_bias(double* bias) {
+    simd([&, n = all_.n, dz = dz_, sum = sums_.data<T>()] {
+      std::fill(sum, sum + n, T{0});
+      int64_t i = 0;
+      for (; i + 4 <= count_; i += 4) {
+        const T *const a = dz + i * n, *const b = a + n, *const c = b + n, *const d = c + n;
+        for (int64_t j = 0; j < n; ++j) sum[j] += (a[j] + b[j]) + (c[j] + d[j]);
+      }
+      for (; i < count_; ++i)
+        for (int64_t j = 0; j < n; ++j) sum[j] += dz[i * n + j];
+      add_to(bias, sum, n);
+    });
+  }
+
+  static void add_to(double* sum, const T* x, int64_t count) {
+    for (int64_t j = 0; j < count; ++j) sum[j] += static_cast<double>(x[j]);
+  }
+
+  const Backward<T>& all_;
+  Tensor dropped_, normed_, activated_, slope_, dactivated_, dnormed_, sums_;
+  std::vector<Moments<T>> moments_;
+  int64_t first_ = 0, count_ = 0;
+  const T *dz_ = nullptr, *a_ = nullptr;  // of the block
+};
+
+// ---- backward: sums over blocks ----------------------------------------------------------------
+
+// to = beta to + the sum of `count` rows of doubles that lie `stride` apart.
+template <class T>
+void write_sum(const double* sums, int64_t count, int64_t stride, int64_t size, GradientTo<T> to) {
+  if (!to) return;
+  std::vector<double> total(sums, sums + size);
+  for (int64_t s = 1; s < count; ++s)
+    for (int64_t j = 0; j < size; ++j) total[j] += sums[s * stride + j];
+  simd([&] {
+    kernels::row_accumulate(to.to, size, to.beta,
+                            [&](int64_t j) { return static_cast<T>(total[j]); });
+  });
+}
+
+// Of several tasks, each of which adds to its own.
+template <class T>
+class AllSmallSums {
+ public:
+  AllSmallSums(const Backward<T>& all, int64_t count)
+      : all_(all),
+        wanted_(all.to.bias || all.norms()),
+        sums_(Tensor::zeros(
+            {wanted_ ? std::max<int64_t>(1, count) : 0, SmallSums::size(all.k, all.n)},
+            DType::f64)) {}
+
+  SmallSums of(int64_t task) {
+    double* const data = wanted_ ? sums_.data<double>() + task * sums_.size(1) : nullptr;
+    return {data, static_cast<bool>(all_.to.bias), all_.norms(), all_.k, all_.n};
+  }
+  void write() const {
+    if (!wanted_) return;
+    const double* const data = sums_.data<double>();
+    const int64_t count = sums_.size(0), stride = sums_.size(1), k = all_.k, n = all_.n;
+    write_sum(data, count, stride, n, all_.to.bias);
+    write_sum(data + n, count, stride, k, all_.to.norm_weight);
+    write_sum(data + n + k, count, stride, k, all_.to.norm_bias);
+  }
+
+ private:
+  const Backward<T>& all_;
+  bool wanted_;
+  Tensor sums_;  // (count, n + 2 k)
+};
+
+// How many partial sums of the weight's gradient there are: up to 16, more if there are very many
+// rows, so that no sum has too many terms, but not more than fit into 16 MiB.
+int64_t partial_sums(int64_t blocks, int64_t weight_bytes) {
+  constexpr int64_t budget = int64_t{16} << 20;
+  const int64_t fit = budget / std::max<int64_t>(1, weight_bytes);
+  return std::min({blocks, std::max<int64_t>(16, blocks / 64), fit});
+}
+
+// Each task sums over its own rows.
+template <class T>
+void backward_by_rows(const Backward<T>& all, int64_t sums) {
+  const int64_t size = all.n * all.k;
+  const int64_t rows_of_sum = std::max<int64_t>(1, (all.blocks() + sums - 1) / sums) * all.block;
+  sums = (all.rows + rows_of_sum - 1) / rows_of_sum;
+  const GradientTo<T> dw = all.to.weight;
+  Tensor partial = scratch<T>(dw ? sums * size : 0);
+  AllSmallSums<T> small(all, sums);
+  parallel_for(all.rows, rows_of_sum, [&](int64_t begin, int64_t end) {
+    const int64_t task = begin / rows_of_sum;
+    BlockGradients<T> gradients(all);
+    Tensor left = scratch<T>(dw ? gradients.left_size(all) : 0);
+    Tensor right = scratch<T>(dw ? gradients.right_size(all) : 0);
+    const SmallSums small_sums = small.of(task);
+    for (int64_t r = begin; r < end; r += all.block) {
+      const int64_t count = std::min(all.block, end - r);
+      gradients.run(r, count, small_sums);
+      if (!dw) continue;
+      const WeightFactors<T> f = gradients.factors(left.data<T>(), right.data<T>(), false);
+      product<T>(all.n, all.k, count, f.left, f.right, partial.data<T>() + task * size, all.k,
+                 r > begin);
+    }
+  });
+  if (dw)
+    kernels::sum_middle<T>(std::as_const(partial).data<T>(), 1, sums, size, dw.to, 1,
+                           static_cast<double>(dw.beta));
+  small.write();
+}
+
+// The weight's gradient in tiles, from the factors of some blocks of rows at a time.
+template <class T>
+class WeightGradient {
+ public:
+  static constexpr int64_t blocks_at_once = 16;
+
+  explicit WeightGradient(const Backward<T>& all)
+      : all_(all),
+        // The first level of the sum has few terms; if the second had too many, there is a third.
+        folds_(all.blocks() > blocks_at_once * blocks_of_fold),
+        part_(scratch<T>(folds_ ? all.n * all.k : 0)),
+        left_size_(BlockGradients<T>::left_size(all)),
+        right_size_(BlockGradients<T>::right_size(all)),
+        left_(scratch<T>(blocks_at_once * left_size_)),
+        right_(scratch<T>(blocks_at_once * right_size_)),
+        tile_columns_(kernels::has_tile_kernels<T>() ? 16 * panel_width : all.k) {}
+
+  void store(int64_t slot, int64_t count, const BlockGradients<T>& gradients) {
+    counts_[slot] = count;
+    factors_[slot] = gradients.factors(left_.data<T>() + slot * left_size_,
+                                       right_.data<T>() + slot * right_size_, true);
+  }
+
+  // Adds what is stored in the first `slots`.
+  void add(int64_t slots, bool last) {
+    const int64_t across = (all_.k + tile_columns_ - 1) / tile_columns_;
+    const int64_t down = (all_.n + tile_rows - 1) / tile_rows;
+    const bool fold = folds_ && (last || times_ % blocks_of_fold == blocks_of_fold - 1);
+    parallel_for(across * down, 1, [&](int64_t begin, int64_t end) {
+      Tensor tile = scratch<T>(tile_rows * tile_columns_);
+      for (int64_t t = begin; t < end; ++t)
+        add_tile(t / across * tile_rows, t % across * tile_columns_, slots, fold, tile.data<T>());
+    });
+    ++times_;
+    if (fold) folded_ = true;
+  }
+
+ private:
+  static constexpr int64_t tile_rows = 96, blocks_of_fold = 64;
+
+  void add_tile(int64_t row, int64_t column, int64_t slots, bool fold, T* tile) {
+    const int64_t m = std::min(tile_rows, all_.n - row), k = all_.k,
+                  columns = std::min(tile_columns_, k - column);
+    for (int64_t s = 0; s < slots; ++s) {
+      const Strided<T> left{factors_[s].left.data + row, 1, factors_[s].left.col};
+      product<T>(m, columns, counts_[s], left, factors_[s].right + column * counts_[s], tile,
+                 columns, s > 0);
+    }
+    const GradientTo<T> dw = all_.to.weight;
+    const bool starts = folds_ && times_ % blocks_of_fold == 0;
+    const T beta = folds_ ? T(!starts) : times_ == 0 ? dw.beta : T{1};
+    simd([&, at = row * k + column, sum = folds_ ? part_.data<T>() : dw.to] {
+      for (int64_t i = 0; i < m; ++i)
+        kernels::row_accumulate(sum + at + i * k, columns, beta,
+                                [from = tile + i * columns](int64_t j) { return from[j]; });
+      if (!fold) return;
+      for (int64_t i = 0; i < m; ++i)
+        kernels::row_accumulate(dw.to + at + i * k, columns, folded_ ? T{1} : dw.beta,
+                                [from = sum + at + i * k](int64_t j) { return from[j]; });
+    });
+  }
+
+  const Backward<T>& all_;
+  const bool folds_;
+  Tensor part_;  // (n, k), sums of blocks_of_fold times
+  const int64_t left_size_, right_size_;
+  Tensor left_, right_;
+  const int64_t tile_columns_;
+  int64_t counts_[blocks_at_once] = {};
+  WeightFactors<T> factors_[blocks_at_once] = {};
+  int64_t times_ = 0;
+  bool folded_ = false;
+};
+
+// Some blocks of rows at a time, then the tiles of the weight's gradient.
+template <class T>
+void backward_by_tiles(const Backward<T>& all) {
+  constexpr int64_t at_once = WeightGradient<T>::blocks_at_once;
+  WeightGradient<T> dw(all);
+  AllSmallSums<T> small(all, at_once);
+  for (int64_t first = 0; first < all.rows; first += at_once * all.block) {
+    const int64_t rows = std::min(at_once * all.block, all.rows - first);
+    parallel_for(rows, all.block, [&](int64_t begin, int64_t end) {
+      BlockGradients<T> gradients(all);
+      for (int64_t r = begin; r < end; r += all.block) {
+        const int64_t slot = r / all.block, count = std::min(all.block, end - r);
+        gradients.run(first + r, count, small.of(slot));
+        dw.store(slot, count, gradients);
+      }
+    });
+    dw.add((rows + all.block - 1) / all.block, first + rows == all.rows);
+  }
+  small.write();
+}
+
+}  // namespace
+
+template <class T>
+void linear_forward(Rows<const T> x, const Tensor& weight, const T* bias, const T* residual,
+                    Rows<T> y, const Prologue& prologue, const Epilogue& epilogue) {
+  const int64_t k = x.width, n = y.width, block = block_of(k + n);
+  const Tensor factor = right_factor<T>(weight.transpose(0, 1));
+  const T* const w = factor.data<T>();
+  const bool drops = epilogue.dropout.on();
+  constexpr int64_t task = int64_t{1} << 22;  // multiplications, some 80 µs
+  const int64_t grain = block * std::max<int64_t>(1, task / (block * (k + 1) * (n + 1)));
+  parallel_for(y.count, grain, [&](int64_t begin, int64_t end) {
+    Tensor changed = scratch<T>(prologue.changes() ? block * k : 0);
+    std::vector<Moments<T>> moments(prologue.normalises() ? block : 0);
+    for (int64_t r = begin; r < end; r += block) {
+      const int64_t count = std::min(block, end - r);
+      const T* a = x[r];
+      if (prologue.normalises()) {
+        normalise_block(prologue, a, count, k, moments.data(), changed.data<T>());
+        a = changed.data<T>();
+      }
+      if (prologue.activates()) {
+        activate<T>(prologue, r * k, count * k, a, changed.data<T>(), nullptr);
+        a = changed.data<T>();
+      }
+      const T* const u = residual ? residual + r * n : nullptr;
+      const bool add = bias || (u && !drops);
+      if (add) start_rows(drops ? nullptr : u, bias, y[r], count, n);
+      product<T>(count, n, k, {a, k, 1}, w, y[r], n, add);
+      if (drops) drop_output(epilogue.dropout, r * n, count * n, y[r], u, y[r]);
+    }
+  });
+}
+
+template <class T>
+void linear_backward(Rows<const T> x, const Tensor& weight, Rows<const T> dy,
+                     const Prologue& prologue, const Epilogue& epilogue,
+                     const LinearGradients<T>& to) {
+  const Backward<T> all(x, weight, dy, prologue, epilogue, to);
+  constexpr int64_t enough_tasks = 8;
+  const int64_t sums = partial_sums(all.blocks(), all.n * all.k * static_cast<int64_t>(sizeof(T)));
+  if (to.weight && sums < std::min(enough_tasks, all.blocks()))
+    backward_by_tiles(all);
+  else
+    backward_by_rows(all, std::max<int64_t>(1, to.weight ? sums : partial_sums(all.blocks(), 0)));
+}
+
+template void linear_forward(Rows<const float>, const Tensor&, const float*, const float*,
+                             Rows<float>, const Prologue&, const Epilogue&);
+template void linear_forward(Rows<const double>, const Tensor&, const double*, const double*,
+                             Rows<double>, const Prologue&, const Epilogue&);
+template void linear_backward(Rows<const float>, const Tensor&, Rows<const float>, const Prologue&,
+                              const Epilogue&, const LinearGradients<float>&);
+template void linear_backward(Rows<const double>, const Tensor&, Rows<const double>,
+                              const Prologue&, const Epilogue&, const LinearGradients<double>&);
+
+}  // namespace longhand::ops
