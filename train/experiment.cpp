@@ -95,7 +95,9 @@ void check_config(const Config& config) {
   read_plan(unread, task ? *task : any_task(unread));
 }
 
-std::string effective_config(const Config& config, const data::TaskInfo* task) {
+std::string effective_config(const Config& given, const data::TaskInfo* task,
+                             std::vector<std::string>* ignored) {
+  const Config config = given.unread();
   std::set<std::string> unknown;
   read_plan(config, task ? *task : any_task(config));
   if (!task) {
@@ -105,6 +107,7 @@ std::string effective_config(const Config& config, const data::TaskInfo* task) {
     for (const auto& [key, value] : config.attention().effective())
       if (key != "type" && !config.attention().has(key)) unknown.insert("attention." + key);
   }
+  if (ignored) *ignored = config.ignored();
   return config.to_toml(unknown);
 }
 

@@ -62,7 +62,9 @@ void check_config(const Config& config);
 
 /// Every option with its value, read by read_plan(), in the form of a TOML file. With no `task`,
 /// defaults that depend on it are left out. Throws ConfigError as read_plan() does.
-std::string effective_config(const Config& config, const data::TaskInfo* task);
+/// `ignored` is set to Config::ignored() then.
+std::string effective_config(const Config& config, const data::TaskInfo* task,
+                             std::vector<std::string>* ignored = nullptr);
 
 /// The seed of everything random: train.seed.
 uint64_t read_seed(const Config& config);

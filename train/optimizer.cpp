@@ -70,7 +70,7 @@ void OptimizerOptions::describe(OptionVisitor& v) {
   sgd.weight_decay = adam.weight_decay = weight_decay;
   sgd.decay = adam.decay = decay;
   adam.decoupled = type == "adamw";
-  v.when(type != "sgd", "type = \"adamw\" or type = \"adam\"", [&] {
+  v.when(type != "sgd", "type = \"adamw\" or \"adam\"", [&] {
     v.number("beta1", adam.beta1, NumberRange::fraction(), "decay of the mean of gradients");
     v.number("beta2", adam.beta2, NumberRange::fraction(), "decay of the mean of their squares");
     v.number("eps", adam.eps, NumberRange::above(0), "added to the root of the mean square");

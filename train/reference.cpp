@@ -59,7 +59,7 @@ std::vector<std::string> topic_names() {
 Topic topic(const std::string& name) {
   for (const auto& [section, summary] : sections) {
     if (name != section) continue;
-    Topic page{name, concat_message("[", section, "]: ", summary), options_of(section), {}};
+    Topic page{name, summary, options_of(section), {}};
     if (section == "attention")
       for (const std::string& variant : attention::names())
         page.topics.emplace_back("attention." + variant, attention::spec(variant).summary);

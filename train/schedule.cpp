@@ -53,12 +53,10 @@ void Schedule::describe(OptionVisitor& v) {
   warmup_steps = kind == Kind::one_cycle ? total_steps * 3 / 10 : 0;
   v.integer("warmup_steps", warmup_steps, {0}, "steps in which the rate rises linearly",
             "0; with one_cycle 3/10 of train.steps");
-  v.when(kind == Kind::linear || kind == Kind::cosine,
-         "schedule = \"linear\" or schedule = \"cosine\"", [&] {
-           v.number("final_lr", final_lr, {0}, "learning rate at the end, at most lr");
-           v.require(final_lr <= lr, "final_lr",
-                     concat_message("expected at most lr, which is ", lr));
-         });
+  v.when(kind == Kind::linear || kind == Kind::cosine, "schedule = \"linear\" or \"cosine\"", [&] {
+    v.number("final_lr", final_lr, {0}, "learning rate at the end, at most lr");
+    v.require(final_lr <= lr, "final_lr", concat_message("expected at most lr, which is ", lr));
+  });
 }
 
 }  // namespace longhand::train

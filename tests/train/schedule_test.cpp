@@ -94,10 +94,9 @@ TEST_CASE("schedule options are read and checked") {
   cycle.set("schedule", std::string("one_cycle"));
   CHECK(read_section(cycle, Schedule{.total_steps = 100}).warmup_steps == 30);
   cycle.set("final_lr", 0.0);
-  CHECK_THROWS_WITH(
-      read_section<Schedule>(cycle),
-      Catch::Contains("optimizer.final_lr") &&
-          Catch::Contains("only with schedule = \"linear\" or schedule = \"cosine\""));
+  CHECK_THROWS_WITH(read_section<Schedule>(cycle),
+                    Catch::Contains("optimizer.final_lr") &&
+                        Catch::Contains("only with schedule = \"linear\" or \"cosine\""));
 }
 
 }  // namespace longhand::train

@@ -151,11 +151,12 @@ std::map<std::string, std::vector<std::string>> assignments(const BenchArguments
     auto& set = out[cell.attention];
     const train::Config config = config_of(a, cell);
     for (const auto& [name, value] : config.given()) {
+      if (name == "attention.type" || name == "model.max_length") continue;
       const std::string prefix = "attention.", key = name.substr(name.find('.') + 1);
       const bool foreign = name.starts_with(prefix) && !known[cell.attention].contains(key);
-      check<ConfigError>(!foreign || by_any.contains(key), name, ": none of the variants knows it");
-      if (!foreign && name != "attention.type" && name != "model.max_length")
-        set.push_back(name + "=" + to_string(value));
+      check<ConfigError>(!foreign || by_any.contains(key), name,
+                         ": none of the variants has this option");
+      if (!foreign) set.push_back(name + "=" + to_string(value));
     }
     const std::vector<std::string> variants = variants_of(cell.attention);
     if (a.dropout && *a.dropout > 0 && !config.attention().has("dropout") &&

@@ -33,9 +33,10 @@ int dump(const Arguments& arguments) {
       fmt::print(stderr, "longhand: {}; defaults that depend on the data are left out\n",
                  error.what());
   }
-  const std::string text = train::effective_config(config, task ? &*task : nullptr);
+  std::vector<std::string> ignored;
+  const std::string text = train::effective_config(config, task ? &*task : nullptr, &ignored);
   fmt::print("{}", arguments.comments ? train::with_comments(text) : text);
-  report_ignored(config, arguments.quiet);
+  report_ignored(ignored, arguments.quiet);
   return success;
 }
 
