@@ -163,6 +163,12 @@ void Config::assign(const std::string& section, const std::string& key, OptionVa
   give(index, key, {std::move(value), source, false, false});
 }
 
+void Config::erase(const std::string& section, const std::string& key) {
+  const size_t index = section_index(section, "config");
+  sections_[index].erase(key);
+  given_[index].erase(key);
+}
+
 void Config::give(size_t section, const std::string& key, Given given) {
   sections_[section].set(key, given.value, given.where, given.optional);
   given_[section][key] = std::move(given);

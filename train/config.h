@@ -37,6 +37,9 @@ class Config {
   void assign(const std::string& section, const std::string& key, OptionValue value,
               const std::string& source);
 
+  /// Takes an option away, as if it had not been given.
+  void erase(const std::string& section, const std::string& key);
+
   /// A section by name. Throws ConfigError for an unknown one, naming the nearest.
   Options& section(std::string_view name);
   const Options& section(std::string_view name) const;

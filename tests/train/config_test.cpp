@@ -154,6 +154,14 @@ TEST_CASE("with another type, options of the file's type are left out") {
   }
 }
 
+TEST_CASE("an option that was taken away is as if it had not been given") {
+  Config config = Config::parse("[model]\nd_model = 32\nlayers = 2\n", "c.toml");
+  config.erase("model", "d_model");
+  CHECK_FALSE(config.model().has("d_model"));
+  CHECK_FALSE(config.unread().model().has("d_model"));
+  CHECK(config.given().size() == 1);
+}
+
 TEST_CASE("a section is found by its name") {
   Config config;
   CHECK(config.section("optimizer").section() == "optimizer");

@@ -363,9 +363,14 @@ std::vector<Cell> cells_of(const BenchArguments& a) {
 int bench(const BenchArguments& arguments) {
   const std::vector<Cell> cells = cells_of(arguments);
   const auto set = assignments(arguments, cells);
-  // All of them before the first is measured.
-  for (const Cell& cell : cells)
-    train::check_bench(config_with(cell, set.at(cell.attention)), arguments.what == "attention");
+  // All of them before the first is measured, where errors can still name what was typed.
+  for (const Cell& cell : cells) {
+    train::Config config = config_of(arguments, cell);
+    const std::set<std::string> known = options_of(variants_of(cell.attention));
+    for (const std::string& key : config.attention().keys())
+      if (key != "type" && !known.contains(key)) config.erase("attention", key);
+    train::check_bench(config, arguments.what == "attention");
+  }
   Progress progress(Progress::mode_for_stderr(arguments.quiet || cells.size() == 1), "bench");
   std::vector<Json> done;
   int worst = success;

@@ -347,7 +347,7 @@ TEST_CASE("transformer: every parameter of every variant gets a gradient") {
 
 TEST_CASE("transformer: lengths of any strides") {
   for (const char* pooling : {"mean", "last", "cls"}) {
-    TransformerConfig config = small("gaussian");
+    TransformerConfig config = small("skyformer");
     config.attention_options.set("landmarks", int64_t{4});
     config.pooling = pooling;
     Transformer model(nn::root(DType::f64, 1), config);
