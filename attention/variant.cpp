@@ -131,12 +131,12 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
     const Tensor real = real_tokens(lengths, N);
     // A selection, not a product: padding may hold NaN. Its gradient is a selection too.
     const auto zeroed = [&](const Variable& y) { return where(real, y, 0.0); };
-    Inputs real_inputs{q, ke, zeroed(ve)};
+    Inputs real_inputs{q, ke, ve};
     if (capabilities().uses_queries_and_keys) real_inputs.q = zeroed(q);
-    if (capabilities().shortens)
-      real_inputs.v = ve;
-    else if (capabilities().uses_queries_and_keys)
-      real_inputs.k = zeroed(ke);
+    if (!capabilities().shortens) {
+      if (capabilities().uses_queries_and_keys) real_inputs.k = zeroed(ke);
+      real_inputs.v = zeroed(ve);
+    }
     if (capabilities().uses_x) real_inputs.x = where(real.squeeze(3), x, 0.0);
     out = attend(real_inputs, known, pass);
     out = where(real, out, 0.0);

@@ -51,22 +51,28 @@ void detail::parallel_blocks(int64_t blocks, void (*run)(void*, int64_t), void* 
     for (int64_t i = 0; i < blocks; ++i) run(context, i);
     return;
   }
+  HappensBefore start, end;
   const auto loop = [&] {
     tbb::parallel_for(
         tbb::blocked_range<int64_t>(0, blocks, 1),
         [&](const tbb::blocked_range<int64_t>& range) {
+          start.acquire();
           for (int64_t i = range.begin(); i != range.end(); ++i) run(context, i);
+          end.release();
         },
         tbb::simple_partitioner());
   };
+  start.release();
   // Isolated: while it waits for its last blocks, this thread must not pick up other work, such as
   // a long Background job or a block of an enclosing loop.
   pool()->arena->execute([&] { tbb::this_task_arena::isolate(loop); });
+  end.acquire();
 }
 
 struct Background::State {
   tbb::task_group group;
   std::shared_ptr<tbb::task_arena> arena;
+  HappensBefore start, end;
 };
 
 Background::Background() : state_(std::make_unique<State>()) {}
@@ -80,11 +86,25 @@ Background::~Background() {
 
 void Background::run(std::function<void()> work) {
   state_->arena = pool()->arena;
-  state_->arena->execute([&] { state_->group.run(std::move(work)); });
+  state_->start.release();
+  auto task = [state = state_.get(), work = std::move(work)] {
+    struct End {  // also if work() throws
+      State* state;
+      ~End() { state->end.release(); }
+    } const end{state};
+    state->start.acquire();
+    work();
+  };
+  state_->arena->execute([&] { state_->group.run(std::move(task)); });
 }
 
 void Background::wait() {
-  if (state_->arena) state_->arena->execute([&] { state_->group.wait(); });
+  if (!state_->arena) return;
+  struct Waited {
+    State* state;
+    ~Waited() { state->end.acquire(); }
+  } const waited{state_.get()};
+  state_->arena->execute([&] { state_->group.wait(); });
 }
 
 }  // namespace longhand

@@ -3,22 +3,18 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <limits>
 #include <numeric>
-#include <vector>
 
-#include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/bases/masked_softmax.h"
+#include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
+#include "longhand/attention/ops/scan.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/parallel.h"
-#include "longhand/core/simd.h"
 
 namespace longhand::attention {
 namespace {
 
 using Features = FeatureAttention::Features;
-
-constexpr double never = -std::numeric_limits<double>::infinity();
 
 Variable largest(const Variable& x, int axis) { return max(x.detach(), axis, true); }
 
@@ -57,92 +53,22 @@ Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, c
                           normalisers);
 }
 
-// A causal query must not know the maximum of later keys: c_j is one over j' <= j. Padding, at the
-// end, comes after all real tokens.
+// A causal query must not know the maximum of later keys: sums are relative to c_j, one over j' <=
+// j, and decay where it rises. Padding, at the end, comes after all real tokens.
 Variable causal_sums(const Features& f, const Variable& v) {
-  if (f.logarithms)
-    return causal_kernel_sums(
-        f.query, f.key, v,
-        {.exponentials = true, .projection = f.projection, .half_norm = f.half_norm});
-  if (!f.key_log.defined()) return causal_kernel_sums(f.query, f.key, v);
-  const Tensor c = running_max(f.key_log.value().squeeze(3));
-  return causal_kernel_sums(f.query, f.key * exp(f.key_log - Variable(c.unsqueeze(3))), v,
-                            {.log_scale = c});
+  ScanInputs in{f.query, f.key, v};
+  if (f.key_log.defined()) {
+    const Variable c(running_max(f.key_log.value().squeeze(3)));
+    in.k = f.key * exp(f.key_log - unsqueeze(c, 3));
+    in.log_decay = log_decay_of_scale(c);
+  }
+  return scan(in, nullptr,
+              {.exponentials = f.logarithms,
+               .projection = f.projection,
+               .half_norm = f.half_norm,
+               .final_state = false})
+      .out;
 }
-
-// S_t = e^(c_(t-1) - c_t) S_(t-1) + e^(h_t - c_t) fk_t [v_t, 1]ᵀ,  c_t = max(c_(t-1), h_t)
-// out_t = fq_t S_t, normalised
-class KernelDecoder final : public Decoder {
- public:
-  KernelDecoder(const FeatureAttention& variant, int64_t batch)
-      : variant_(variant), batch_(batch) {}
-
-  Tensor step(const Token& token) override {
-    const Tensor &q = token.q, &k = token.k, &v = token.v;
-    const NoGrad no_grad;
-    check<ShapeError>(q.rank() == 3 && q.size(0) == batch_, "decoder: q (", batch_,
-                      ", H, D) is wanted, not ", q.shape());
-    const int64_t H = q.size(1), D = v.size(2);
-    Features f = written_out(variant_.features(
-        Variable(q.unsqueeze(1)), Variable(repeat_groups(k, H).unsqueeze(1)), position_++));
-    Variable h = f.key_log;
-    if (f.logarithms) {
-      h = largest(f.key, 3);
-      f.key = exp(f.key - h);
-      f.query = exp(f.query - largest(f.query, 3));
-    }
-    const int64_t m = f.key.size(3);
-    if (!state_.defined()) {
-      state_ = Tensor::zeros({batch_, H, m, D + 1}, q.dtype());
-      log_scale_.assign(batch_ * H, never);
-    }
-    Tensor sums = Tensor::zeros({batch_, 1, H, D + 1}, q.dtype());
-    const Tensor fq = f.query.value().contiguous(), fk = f.key.value().contiguous();
-    const Tensor vs = repeat_groups(v, H).contiguous();
-    const std::vector<double> hs =
-        h.defined() ? h.value().to_vector<double>() : std::vector<double>(batch_ * H, 0.0);
-    dispatch_float(q.dtype(), [&]<class T>() {
-      parallel_for(batch_ * H, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) {  // b H + head
-          double& c = log_scale_[r];
-          const double next = std::max(c, hs[r]);
-          const T decay = static_cast<T>(std::exp(c - next));
-          const T weight = static_cast<T>(std::exp(hs[r] - next));
-          c = next;
-          const T *const pq = fq.data<T>() + r * m, *const pk = fk.data<T>() + r * m;
-          const T* const value = vs.data<T>() + r * D;
-          T *const S = state_.data<T>() + r * m * (D + 1), *const out =
-                                                               sums.data<T>() + r * (D + 1);
-          simd([&] {
-            for (int64_t l = 0; l < m; ++l) {
-              T* const row = S + l * (D + 1);
-              const T key = weight * pk[l], query = pq[l];
-              for (int64_t d = 0; d < D; ++d) {
-                row[d] = decay * row[d] + key * value[d];
-                out[d] += query * row[d];
-              }
-              row[D] = decay * row[D] + key;
-              out[D] += query * row[D];
-            }
-          });
-        }
-      });
-    });
-    return normalised(Variable(sums), variant_.guard()).value().squeeze(1);
-  }
-
-  int64_t bytes() const override {
-    return state_.defined() ? state_.numel() * static_cast<int64_t>(size_of(state_.dtype())) +
-                                  static_cast<int64_t>(log_scale_.size() * sizeof(double))
-                            : 0;
-  }
-
- private:
-  const FeatureAttention& variant_;
-  int64_t batch_, position_ = 0;
-  Tensor state_;                   // (B, H, m, D + 1)
-  std::vector<double> log_scale_;  // (B, H)
-};
 
 }  // namespace
 
@@ -185,7 +111,19 @@ Variable FeatureAttention::attend(const Inputs& inputs, const Mask& mask, const 
 }
 
 std::unique_ptr<Decoder> FeatureAttention::make_decoder(int64_t batch) const {
-  return std::make_unique<KernelDecoder>(*this, batch);
+  const auto step = [this](const Token& token, int64_t position) {
+    Features f = written_out(
+        features(Variable(token.q.unsqueeze(1)), Variable(token.k.unsqueeze(1)), position));
+    if (f.logarithms) {
+      f.key_log = largest(f.key, 3);
+      f.key = exp(f.key - f.key_log);
+      f.query = exp(f.query - largest(f.query, 3));
+    }
+    StepInputs in{f.query.value().squeeze(1), f.key.value().squeeze(1), token.v};
+    if (f.key_log.defined()) in.key_log = f.key_log.value().squeeze(3).squeeze(1);
+    return in;
+  };
+  return make_state_decoder(batch, config(), step, Normalizer::query, guard_);
 }
 
 void FeatureAttention::set_work(int64_t features, const Work::Counts& forward,
@@ -202,7 +140,7 @@ Work FeatureAttention::work(int64_t queries, int64_t keys) const {
   const double m = static_cast<double>(features_), D = static_cast<double>(config().head_dim);
   double numbers = tokens * m + (M + m) * (D + 1);
   if (config().causal) {
-    const double C = std::min(static_cast<double>(causal_chunk), N);
+    const double C = std::min(static_cast<double>(scan_block), N);
     numbers += std::ceil(N / (4 * C)) * m * (D + 1);
   }
   const auto counts = [&](const Work::Counts& token, double products) -> Work::Counts {

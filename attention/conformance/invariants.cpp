@@ -409,7 +409,8 @@ double column_error(const Tensor& a, const Tensor& b, int64_t column) {
     if (!(std::abs(x[i] - y[i]) <= worst)) worst = std::abs(x[i] - y[i]);
     largest = std::max(largest, std::abs(y[i]));
   }
-  return largest > 0 ? worst / largest : worst;
+  // What has faded below the range of f32 is 0 there.
+  return largest > std::numeric_limits<float>::min() ? worst / largest : worst;
 }
 
 // One token among equal ones, of the only value in column 0 that is not 0: sums of equal terms, whose

@@ -15,9 +15,9 @@
 // whatever the norms. c rises while keys go by, and C while features do: sums shrink then. dt = f
 // df, ds = g dg; with t = W k - a |k|²,  dk_j = Wᵀ dt_j - 2 a k_j Σ_l dt_jl.
 //
-// A tile has features down and tokens across, and holds some features at a time. Features of the
-// keys and of the queries are computed again for the gradients: that costs 4 of 24 N m D, and no
-// N x m matrix is ever written.
+// A tile has features down and tokens across, and holds a block of the features at a time. Features
+// of the keys and of the queries are computed again for the gradients: that costs 4 of 24 N m D,
+// and no N x m matrix is ever written.
 #include "longhand/attention/ops/linear_attention.h"
 
 #include <algorithm>
@@ -28,6 +28,7 @@
 #include "longhand/attention/ops/tile/lanes.h"
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/attention/ops/tile/scratch.h"
+#include "longhand/attention/ops/tile/state.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/parallel.h"
 
@@ -37,7 +38,7 @@ namespace {
 using kernels::gemm_tile;
 using namespace tile;
 
-constexpr int64_t part = 64;  // features of a tile, of m
+constexpr int64_t feature_block = 64;  // features of a tile, of m
 
 struct Sizes {
   int64_t B, N, M, H, D, E, m;
@@ -120,11 +121,39 @@ struct Maxima {
   }
 };
 
-// Calls visit(l, n) for each part of m features.
+// Calls visit(l, n) for each block of the m features.
 template <class F>
-void for_parts(int64_t m, F visit) {
-  for (int64_t l = 0; l < m; l += part) visit(l, std::min(part, m - l));
+void for_feature_blocks(int64_t m, F visit) {
+  for (int64_t l = 0; l < m; l += feature_block) visit(l, std::min(feature_block, m - l));
 }
+
+// Memory of the tasks.
+template <class T>
+struct KeyTask {
+  KeyTask(const Rule& rule, Scratch& scratch)
+      : tile(rule.features, feature_block, scratch), shrink(scratch.take<T>(feature_block)) {}
+  FeatureTile<T> tile;
+  T* shrink;  // of the sums of each feature
+};
+template <class T>
+struct QueryTask {
+  QueryTask(const Rule& rule, Scratch& scratch)
+      : tile(rule.features, feature_block, scratch),
+        delta(scratch.take<T>(block)),
+        top(scratch.take<T>(block)),
+        shrink(scratch.take<T>(block)) {}
+  FeatureTile<T> tile;
+  T *delta, *top, *shrink;  // of each token
+};
+template <class T>
+struct GradientTask : QueryTask<T> {
+  GradientTask(const Rule& rule, Scratch& scratch)
+      : QueryTask<T>(rule, scratch),
+        dfeatures(scratch.take<T>(feature_block * block)),
+        rows(scratch.take<T>(rule.sizes.E * block)),
+        transposed(scratch.take<T>(rule.sizes.E * block)) {}
+  T *dfeatures, *rows, *transposed;
+};
 
 // S, z and, of exponentials, c.
 template <class T>
@@ -134,73 +163,68 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Ma
   const int64_t groups = z.groups(z.M), m = z.m, E = z.E;
   Sums parts(z, groups, k.dtype());
   Tensor tops = Tensor::empty({groups, z.B * z.H, m}, k.dtype());
-  for_groups(
-      z, z.M, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-        Scratch scratch(static_cast<size_t>(FeatureTile<T>::elements(rule.features, part) + part) *
-                            sizeof(T) +
-                        64 * 6);
-        FeatureTile<T> tile(rule.features, part, scratch);
-        T *const S = parts.S<T>(group, head), *const sum = parts.z<T>(group, head);
-        T* const c = tops.data<T>() + (group * z.B * z.H + head) * m;
-        T* const shrink = scratch.take<T>(part);
-        std::fill_n(S, m * E, T{0});
-        std::fill_n(sum, m, T{0});
-        std::fill_n(c, m, -infinity<T>);
-        end = std::min<int64_t>(end, rule.key_lengths[b]);
-        for (int64_t j = begin; j < end; j += block) {
-          tile.start(hk, b, h, j, std::min(block, end - j), true);
-          for_parts(m, [&](int64_t l, int64_t n) {
-            tile.compute(l, n);
-            T *const S_l = S + l * E, *const sum_l = sum + l;
-            if (rule.features.exponentials) {
-              tile.raise(c + l, shrink);
-              tile.exponentiate_keys(c + l);
-              simd([=] {
-                for (int64_t i = 0; i < n; ++i)
-                  if (shrink[i] != 1) {
-                    sum_l[i] *= shrink[i];
-                    for (int64_t e = 0; e < E; ++e) S_l[i * E + e] *= shrink[i];
-                  }
-              });
-            }
-            simd([=, lanes = tile.lanes(), f = tile.features()] {
-              add_sums_of_lanes<T>(f, nullptr, n, lanes, sum_l);
-            });
-            gemm_tile<T>(n, E, tile.count(), {tile.features(), tile.lanes(), 1}, hv.at(b, j, h),
-                         hv.token, S_l, E, true);
-          });
-        }
-      });
-  // Joined, with the largest c.
-  const int64_t heads = z.B * z.H;
-  const bool exponentials = rule.features.exponentials;
-  T *const all_S = sums.S<T>(0, 0), *const all_z = sums.z<T>(0, 0);
-  const T *const part_S = parts.S<T>(0, 0), *const part_z = parts.z<T>(0, 0);
-  const T* const top = tops.data<T>();
-  T* const c = maxima.c<T>(0);
-  parallel_for(heads * m, std::max<int64_t>(1, (int64_t{1} << 15) / (groups * E)),
-               [=](int64_t begin, int64_t end) {
-                 simd([=] {
-                   for (int64_t l = begin; l < end; ++l) {  // head m + feature
-                     T most = top[l];
-                     for (int64_t g = 1; g < groups; ++g)
-                       most = std::max(most, top[g * heads * m + l]);
-                     // Of an empty sequence; then anything finite will do.
-                     if (most == -infinity<T>) most = 0;
-                     if (exponentials) c[l] = most;
-                     T* const S = all_S + l * E;
-                     T sum = 0;
-                     std::fill_n(S, E, T{0});
-                     for (int64_t g = 0; g < groups; ++g) {
-                       const int64_t at = g * heads * m + l;
-                       const T shrink =
-                           !exponentials || top[at] == most ? T{1} : Base<T>::power(top[at] - most);
-                       sum += shrink * part_z[at];
-                       for (int64_t e = 0; e < E; ++e) S[e] += shrink * part_S[at * E + e];
-                     }
-                     all_z[l] = sum;
+  for_groups(z, z.M,
+             [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
+               Workspace<KeyTask<T>> task(rule);
+               FeatureTile<T>& tile = task->tile;
+               T* const shrink = task->shrink;
+               T *const S = parts.S<T>(group, head), *const sum = parts.z<T>(group, head);
+               T* const c = tops.data<T>() + (group * z.B * z.H + head) * m;
+               std::fill_n(S, m * E, T{0});
+               std::fill_n(sum, m, T{0});
+               std::fill_n(c, m, -infinity<T>);
+               end = std::min<int64_t>(end, rule.key_lengths[b]);
+               for (int64_t j = begin; j < end; j += block) {
+                 tile.start(hk, b, h, j, std::min(block, end - j), true);
+                 for_feature_blocks(m, [&](int64_t l, int64_t n) {
+                   tile.compute(l, n);
+                   T *const S_l = S + l * E, *const sum_l = sum + l;
+                   if (rule.features.exponentials) {
+                     tile.raise(c + l, shrink);
+                     tile.exponentiate_keys(c + l);
+                     simd([=] {
+                       for (int64_t i = 0; i < n; ++i)
+                         if (shrink[i] != 1) {
+                           sum_l[i] *= shrink[i];
+                           for (int64_t e = 0; e < E; ++e) S_l[i * E + e] *= shrink[i];
+                         }
+                     });
                    }
+                   simd([=, lanes = tile.lanes(), f = tile.features()] {
+                     add_sums_of_lanes<T>(f, nullptr, n, lanes, sum_l);
+                   });
+                   gemm_tile<T>(n, E, tile.count(), {tile.features(), tile.lanes(), 1},
+                                hv.at(b, j, h), hv.token, S_l, E, true);
                  });
+               }
+             });
+  // The groups' sums, each relative to its own c, joined in order.
+  const int64_t heads = z.B * z.H;
+  T* const top = tops.data<T>();
+  parallel_for(heads * m, std::max<int64_t>(1, (int64_t{1} << 15) / (groups * E)),
+               [&](int64_t begin, int64_t end) {
+                 const int64_t rows = end - begin;
+                 const auto at = [&](auto* x, int64_t group, int64_t width) {
+                   return x + (group * heads * m + begin) * width;
+                 };
+                 T *const S = sums.S<T>(0, 0) + begin * E, *const sum = sums.z<T>(0, 0) + begin;
+                 std::copy_n(at(parts.S<T>(0, 0), 0, E), rows * E, S);
+                 std::copy_n(at(parts.z<T>(0, 0), 0, 1), rows, sum);
+                 std::vector<Join<T>> joins(rows, Join<T>{0, 1, 1});
+                 T* const c = at(top, 0, 1);
+                 for (int64_t g = 1; g < groups; ++g) {
+                   if (rule.features.exponentials)
+                     for (int64_t l = 0; l < rows; ++l) {
+                       joins[l] = join_of(c[l], at(top, g, 1)[l]);
+                       c[l] = joins[l].scale;
+                     }
+                   join_rows(S, at(parts.S<T>(0, 0), g, E), rows, E, joins.data(), false);
+                   join_rows(sum, at(parts.z<T>(0, 0), g, 1), rows, 1, joins.data(), false);
+                 }
+                 // Of an empty sequence it is -inf; then anything finite will do.
+                 if (rule.features.exponentials)
+                   for (int64_t l = 0; l < rows; ++l)
+                     maxima.c<T>(0)[begin + l] = c[l] == -infinity<T> ? T{0} : c[l];
                });
 }
 
@@ -229,11 +253,9 @@ void attend(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxima, Tenso
   const int64_t m = z.m, E = z.E;
   T* const dens = normalisers.data<T>();
   for_groups(z, z.N, [&](int64_t b, int64_t h, int64_t head, int64_t, int64_t begin, int64_t end) {
-    const int64_t elements = FeatureTile<T>::elements(rule.features, part) + 3 * block;
-    Scratch scratch(static_cast<size_t>(elements) * sizeof(T) + 64 * 8);
-    FeatureTile<T> tile(rule.features, part, scratch);
-    T *const den = scratch.take<T>(block), *const top = scratch.take<T>(block),
-             *const shrink = scratch.take<T>(block);
+    Workspace<QueryTask<T>> task(rule);
+    FeatureTile<T>& tile = task->tile;
+    T *const den = task->delta, *const top = task->top, *const shrink = task->shrink;
     const T *const S = sums.S<T>(0, head), *const sum = sums.z<T>(0, head);
     const T* const c = maxima.c<T>(head);
     for (int64_t first = begin; first < end; first += block) {
@@ -242,7 +264,7 @@ void attend(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxima, Tenso
       T* const to = ho.at(b, first, h);
       std::fill_n(den, lanes, T{0});
       std::fill_n(top, lanes, -infinity<T>);
-      for_parts(m, [&](int64_t l, int64_t n) {
+      for_feature_blocks(m, [&](int64_t l, int64_t n) {
         tile.compute(l, n);
         if (c) {
           tile.raise_queries(c + l, top, shrink);
@@ -283,48 +305,48 @@ void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxi
   const int64_t groups = z.groups(z.N), m = z.m, E = z.E;
   Sums parts(z, groups, q.dtype());
   const T* const dens = normalisers.data<T>();
-  for_groups(
-      z, z.N, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-        const int64_t elements =
-            FeatureTile<T>::elements(rule.features, part) + (part + 2 * E + 2) * block;
-        Scratch scratch(static_cast<size_t>(elements) * sizeof(T) + 64 * 10);
-        FeatureTile<T> tile(rule.features, part, scratch);
-        T *const dg = scratch.take<T>(part * block), *const delta = scratch.take<T>(block),
-                 *const top = scratch.take<T>(block);
-        T *const n = scratch.take<T>(E * block), *const turned = scratch.take<T>(E * block);
-        const T *const S = sums.S<T>(0, head), *const sum = sums.z<T>(0, head);
-        T *const dS = parts.S<T>(group, head), *const dz = parts.z<T>(group, head);
-        const T* const c = maxima.c<T>(head);
-        std::fill_n(dS, m * E, T{0});
-        std::fill_n(dz, m, T{0});
-        for (int64_t first = begin; first < end; first += block) {
-          tile.start(hq, b, h, first, std::min(block, end - first), false);
-          const int64_t count = tile.count(), lanes = tile.lanes();
-          const T *const from = hdo.at(b, first, h), *const o = ho.at(b, first, h);
-          simd([=, guard = rule.guard] {
-            for (int64_t i = 0; i < count; ++i) {
-              const auto [factor, passes] =
-                  inverse_of(dens[(b * z.N + first + i) * z.H + h], guard);
-              for (int64_t e = 0; e < E; ++e) n[i * E + e] = factor * from[i * hdo.token + e];
-              delta[i] = passes ? -kernels::row_dot(n + i * E, o + i * ho.token, E) : T{0};
-            }
-            std::fill(delta + count, delta + lanes, T{0});
-          });
-          pack_transposed(n, E, count, lanes, E, T{1}, turned);
-          if (c) std::copy_n(maxima.C<T>(head) + first, count, top);
-          std::fill(top + count, top + lanes, infinity<T>);  // no token: e^-inf
-          for_parts(m, [&](int64_t l, int64_t features) {
-            tile.compute(l, features);
-            if (c) tile.exponentiate_queries(c + l, top);
-            const T* const g = tile.features();
-            simd([=] { add_sums_of_lanes(g, delta, features, lanes, dz + l); });
-            gemm_tile<T>(features, E, count, {g, lanes, 1}, n, E, dS + l * E, E, true);
-            if (!dq.to.defined()) return;
-            gemm_tile<T>(features, lanes, E, {S + l * E, E, 1}, turned, lanes, dg, lanes, false);
-            tile.input_gradient(dg, sum + l, delta, Heads<T>(dq.to), b, first, dq.beta != 0);
-          });
-        }
-      });
+  for_groups(z, z.N,
+             [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
+               Workspace<GradientTask<T>> task(rule);
+               FeatureTile<T>& tile = task->tile;
+               T *const dg = task->dfeatures, *const delta = task->delta, *const top = task->top;
+               T *const n = task->rows, *const transposed = task->transposed;
+               const T *const S = sums.S<T>(0, head), *const sum = sums.z<T>(0, head);
+               T *const dS = parts.S<T>(group, head), *const dz = parts.z<T>(group, head);
+               const T* const c = maxima.c<T>(head);
+               std::fill_n(dS, m * E, T{0});
+               std::fill_n(dz, m, T{0});
+               for (int64_t first = begin; first < end; first += block) {
+                 tile.start(hq, b, h, first, std::min(block, end - first), false);
+                 const int64_t count = tile.count(), lanes = tile.lanes();
+                 const T *const from = hdo.at(b, first, h), *const o = ho.at(b, first, h);
+                 simd([=, guard = rule.guard] {
+                   for (int64_t i = 0; i < count; ++i) {
+                     const auto [factor, passes] =
+                         inverse_of(dens[(b * z.N + first + i) * z.H + h], guard);
+                     for (int64_t e = 0; e < E; ++e)
+                       n[i * E + e] = factor * from[i * hdo.token + e];
+                     delta[i] = passes ? -kernels::row_dot(n + i * E, o + i * ho.token, E) : T{0};
+                   }
+                   std::fill(delta + count, delta + lanes, T{0});
+                 });
+                 pack_transposed(n, E, count, lanes, E, T{1}, transposed);
+                 if (c) std::copy_n(maxima.C<T>(head) + first, count, top);
+                 std::fill(top + count, top + lanes, infinity<T>);  // no token: e^-inf
+                 for_feature_blocks(m, [&](int64_t l, int64_t features) {
+                   tile.compute(l, features);
+                   if (c) tile.exponentiate_queries(c + l, top);
+                   const T* const g = tile.features();
+                   simd([=] { add_sums_of_lanes(g, delta, features, lanes, dz + l); });
+                   gemm_tile<T>(features, E, count, {g, lanes, 1}, n, E, dS + l * E, E, true);
+                   if (!dq.to.defined()) return;
+                   gemm_tile<T>(features, lanes, E, {S + l * E, E, 1}, transposed, lanes, dg, lanes,
+                                false);
+                   tile.finish_gradient(dg, sum + l, delta);
+                   tile.input_gradient(dg, Heads<T>(dq.to), b, first, dq.beta != 0);
+                 });
+               }
+             });
   parallel_for(z.B * z.H, 1, [&](int64_t from, int64_t to) {
     for (int64_t head = from; head < to; ++head) {
       T *const dS = gradients.S<T>(0, head), *const dz = gradients.z<T>(0, head);
@@ -346,10 +368,9 @@ void key_gradients(const Rule& rule, const Tensor& k, const Tensor& v, Maxima& m
   const Heads<const T> hk(k), hv(v);
   const int64_t m = z.m, E = z.E;
   for_groups(z, z.M, [&](int64_t b, int64_t h, int64_t head, int64_t, int64_t begin, int64_t end) {
-    const int64_t elements = FeatureTile<T>::elements(rule.features, part) + (part + E) * block;
-    Scratch scratch(static_cast<size_t>(elements) * sizeof(T) + 64 * 8);
-    FeatureTile<T> tile(rule.features, part, scratch);
-    T *const df = scratch.take<T>(part * block), *const turned = scratch.take<T>(E * block);
+    Workspace<GradientTask<T>> task(rule);
+    FeatureTile<T>& tile = task->tile;
+    T *const df = task->dfeatures, *const transposed = task->transposed;
     T ones[block];
     std::fill_n(ones, block, T{1});
     const T* const c = maxima.c<T>(head);
@@ -358,8 +379,8 @@ void key_gradients(const Rule& rule, const Tensor& k, const Tensor& v, Maxima& m
     for (int64_t j = begin; j < real; j += block) {
       tile.start(hk, b, h, j, std::min(block, real - j), true);
       const int64_t count = tile.count(), lanes = tile.lanes();
-      pack_transposed(hv.at(b, j, h), hv.token, count, lanes, E, T{1}, turned);
-      for_parts(m, [&](int64_t l, int64_t n) {
+      pack_transposed(hv.at(b, j, h), hv.token, count, lanes, E, T{1}, transposed);
+      for_feature_blocks(m, [&](int64_t l, int64_t n) {
         tile.compute(l, n);
         if (c) tile.exponentiate_keys(c + l);
         if (dv.to.defined()) {
@@ -368,8 +389,9 @@ void key_gradients(const Rule& rule, const Tensor& k, const Tensor& v, Maxima& m
                        to.token, dv.beta != 0 || l > 0);
         }
         if (!dk.to.defined()) return;
-        gemm_tile<T>(n, lanes, E, {dS + l * E, E, 1}, turned, lanes, df, lanes, false);
-        tile.input_gradient(df, dz + l, ones, Heads<T>(dk.to), b, j, dk.beta != 0);
+        gemm_tile<T>(n, lanes, E, {dS + l * E, E, 1}, transposed, lanes, df, lanes, false);
+        tile.finish_gradient(df, dz + l, ones);
+        tile.input_gradient(df, Heads<T>(dk.to), b, j, dk.beta != 0);
       });
     }
     for (Gradient* const g : {&dk, &dv})

@@ -2,7 +2,7 @@
 // in the length, without the N x m features where they are exponentials of projections.
 #pragma once
 
-#include "longhand/attention/ops/scan.h"
+#include "longhand/attention/ops/normalised.h"
 #include "longhand/autograd/variable.h"
 
 namespace longhand::attention {

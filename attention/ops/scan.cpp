@@ -1,78 +1,31 @@
-// With features f_jl of keys and g_il of queries, and c_j that does not fall, for each head:
-//
-//   A_ji = g_i·f_j e^(c_j - c_i),  num_i = Σ_(j<=i) A_ji v_j,  den_i = Σ_(j<=i) A_ji
-//
-// A block of tokens meets those before it in their state, relative to `before`, c at the last:
-//
-//   S = Σ_j e^(c_j - before) f_j v_jᵀ (m, E),  z = Σ_j e^(c_j - before) f_j (m)
-//   num_i = Σ_(j in the block, j<=i) A_ji v_j + e^(before - c_i) Sᵀ g_i,  den_i alike
-//
-// and for the gradients, of dn_i and δ_i, those after it, relative to `last`, c at its own last:
-//
-//   R = Σ_i e^(last - c_i) g_i dn_iᵀ (m, E),  r = Σ_i e^(last - c_i) δ_i g_i (m)
-//   dA_ji = (v_j·dn_i + δ_i) e^(c_j - c_i),  j <= i in the block
-//   dg_i = Σ_j dA_ji f_j + e^(before - c_i) (S dn_i + δ_i z)
-//   df_j = Σ_i dA_ji g_i + e^(c_j - last) (R v_j + r),  dv_j = Σ_i A_ji dn_i + e^(c_j - last) Rᵀ
-//   f_j
-//
-// Blocks go by in order for the results and in reverse for the gradients; no exponent is positive.
-// Of states the first of each span of blocks is kept, the others of a span are computed again.
+// A block of tokens meets those before it in their state, and for the gradients those after it in
+// the gradient of theirs: head_blocks.h and channel_blocks.h have the formulas. Blocks go by in
+// order for the results and in reverse for the gradients. If there are few heads, groups of blocks
+// are worked on at once: what each adds to a state of zeros is found first, and joined, in order,
+// to the state that the group starts from. Of states one in four is kept, the others are computed
+// again.
 #include "longhand/attention/ops/scan.h"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
-#include "longhand/attention/ops/tile/features.h"
-#include "longhand/attention/ops/tile/operands.h"
-#include "longhand/attention/ops/tile/scratch.h"
+#include "longhand/attention/ops/tile/channel_blocks.h"
+#include "longhand/attention/ops/tile/head_blocks.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/parallel.h"
 
 namespace longhand::attention {
 namespace {
 
-using kernels::gemm_tile;
-using kernels::Strided;
 using namespace tile;
 
-static_assert(causal_chunk <= block);
-
-constexpr int64_t span = 4;  // blocks
-
-struct Rule {
-  FeatureRule features;
-  int64_t B, N, H, E, chunk;
-  bool scaled;  // there is a c
-  int64_t blocks, groups, blocks_of_group;
-
-  Rule(const FeatureRule& f, const Shape& v, int64_t tokens_at_once, bool has_scale)
-      : features(f),
-        B(v[0]),
-        N(v[1]),
-        H(v[2]),
-        E(v[3]),
-        chunk(tokens_at_once),
-        scaled(has_scale),
-        blocks((N + chunk - 1) / chunk) {
-    // Blocks are dealt out to so many groups, each a task, if there are few heads to work on at
-    // once. What a group finds or leaves for others is then summed beforehand.
-    constexpr int64_t tasks = 32, least = 12;
-    groups =
-        std::clamp<int64_t>((tasks + B * H - 1) / (B * H), 1, std::max<int64_t>(1, blocks / least));
-    blocks_of_group = ((blocks + groups - 1) / groups + span - 1) / span * span;
-    groups = (blocks + blocks_of_group - 1) / blocks_of_group;
-  }
-  int64_t first(int64_t block_) const { return block_ * chunk; }
-  int64_t count(int64_t block_) const { return std::min(chunk, N - block_ * chunk); }
-  int64_t state_size() const { return features.m * (E + 1); }
-};
+static_assert(scan_block <= block);
 
 // Calls visit(b, h, head number, group, first block, end); one task each.
 template <class F>
-void for_groups(const Rule& rule, F visit) {
-  parallel_for(rule.B * rule.H * rule.groups, 1, [&](int64_t from, int64_t to) {
+void for_groups(const ScanRule& rule, F visit) {
+  parallel_for(rule.heads() * rule.groups, 1, [&](int64_t from, int64_t to) {
     for (int64_t task = from; task < to; ++task) {
       const int64_t head = task / rule.groups, group = task % rule.groups;
       visit(head / rule.H, head % rule.H, head, group, group * rule.blocks_of_group,
@@ -81,538 +34,516 @@ void for_groups(const Rule& rule, F visit) {
   });
 }
 
-// What is kept of the result: c (B, H, N), as exponents of Base, and the states of each head before
-// every so many blocks, (heads, ., m (E + 1)).
-struct Kept {
-  Tensor c, states;
+// States of each head, (heads, ., size): those before every so many blocks.
+struct KeptStates {
+  Tensor states;
   int64_t every;
 
-  Kept(const Rule& rule, int64_t every_, DType dtype)
+  KeptStates(const ScanRule& rule, int64_t every_, DType dtype)
       : states(Tensor::empty(
-            {rule.B * rule.H, (rule.blocks + every_ - 1) / every_, rule.state_size()}, dtype)),
-        every(every_) {
-    if (rule.scaled) c = Tensor::empty({rule.B, rule.H, rule.N}, dtype);
-  }
+            {rule.heads(), (rule.blocks + every_ - 1) / every_, rule.state().size()}, dtype)),
+        every(every_) {}
   template <class T>
-  T* state(int64_t head, int64_t block_) {
+  T* before(int64_t head, int64_t block_) {
     return states.data<T>() + (head * states.size(1) + block_ / every) * states.size(2);
   }
+};
+
+// The memory of a task: the blocks, and `states` states.
+template <class T, class Blocks>
+struct Task {
+  Task(const ScanRule& rule, const ScanTensors& x, int slots, int64_t states_, bool gradients,
+       Scratch& scratch)
+      : blocks(rule, x, slots, gradients, scratch),
+        states(scratch.take<T>(states_ * rule.state().size())) {}
+  Blocks blocks;
+  T* states;
+};
+
+// What groups hand on to each other: the sum of g over each, (heads, groups, 1 or m), and the scale
+// before each, (heads, groups).
+struct Groups {
+  Tensor log_decays, scales;
+  Groups(const ScanRule& rule, DType dtype)
+      : log_decays(Tensor::zeros({rule.heads(), rule.groups, rule.decay_rows()}, dtype)),
+        scales(Tensor::zeros({rule.heads(), rule.groups}, dtype)) {}
   template <class T>
-  T* scale(const Rule& rule, int64_t head) {
-    return rule.scaled ? c.data<T>() + head * rule.N : nullptr;
+  T* log_decay(int64_t head, int64_t group) {
+    return log_decays.data<T>() + (head * log_decays.size(1) + group) * log_decays.size(2);
+  }
+  template <class T>
+  T& scale(int64_t head, int64_t group) {
+    return scales.data<T>()[head * scales.size(1) + group];
   }
 };
 
-// The powers of c in a block; all are at most 1.
+// x = join of the state x (left), which decays and has a scale, and y (right); the scale.
 template <class T>
-class Scales {
- public:
-  explicit Scales(Scratch& scratch)
-      : c_(scratch.take<T>(block)),
-        from_before_(scratch.take<T>(block)),
-        to_last_(scratch.take<T>(block)),
-        mask_(scratch.take<T>(block * block)),
-        within_(scratch.take<T>(block * block)) {
-    std::fill_n(c_, block, T{0});
-    std::fill_n(from_before_, block, T{1});
-    std::fill_n(to_last_, block, T{1});
-    for (int64_t j = 0; j < block; ++j)
-      for (int64_t i = 0; i < block; ++i) mask_[j * block + i] = j <= i ? 1 : 0;
-  }
-  static constexpr int64_t elements = 3 * block + 2 * block * block;
-
-  // For c of `count` tokens, and that before them; or for none.
-  void set(const T* c, int64_t count, T before) {
-    if (!c) return;
-    std::copy_n(c, count, c_);
-    const T last = c[count - 1];
-    std::fill(c_ + count, c_ + block, last);
-    steady_ = c[0] == last;
-    simd([=, this] {
-      for (int64_t i = 0; i < block; ++i) {
-        from_before_[i] = Base<T>::power(before - c_[i]);
-        to_last_[i] = Base<T>::power(c_[i] - last);
-      }
-      if (!steady_)
-        for (int64_t j = 0; j < block; ++j)
-          for (int64_t i = 0; i < block; ++i) {
-            const T power = Base<T>::power(c_[j] - c_[i]);
-            within_[j * block + i] = j <= i ? power : T{0};
-          }
-    });
-  }
-
-  const T* c() const { return c_; }
-  const T* from_before() const { return from_before_; }          // e^(before - c_i)
-  const T* to_last() const { return to_last_; }                  // e^(c_j - last)
-  T decay() const { return from_before_[block - 1]; }            // e^(before - last)
-  const T* within() const { return steady_ ? mask_ : within_; }  // e^(c_j - c_i) for j <= i, or 0
-
- private:
-  T *const c_, *const from_before_, *const to_last_, *const mask_, *const within_;
-  bool steady_ = true;
-};
-
-// s = decay s + Σ_i f_i [row_i, u_i]ᵀ: a state (m, E) and (m) with what a block adds to it.
-template <class T>
-void add_block(const Rule& rule, T* s, T decay, FeatureTile<T>& tile, const T* rows, const T* u) {
-  const int64_t m = rule.features.m, E = rule.E, lanes = tile.lanes();
-  T* const f = tile.features();
-  simd([=] {
-    if (decay != 1)
-      for (int64_t i = 0; i < m * (E + 1); ++i) s[i] *= decay;
-    add_sums_of_lanes(f, u, m, lanes, s + m * E);
-  });
-  gemm_tile<T>(m, E, tile.count(), {f, lanes, 1}, rows, E, s, E, true);
+T join_decayed(const ScanRule& rule, T* x, T left_scale, const T* log_decay, const T* y,
+               T right_scale) {
+  std::vector<Join<T>> joins(rule.decay_rows());
+  for (size_t l = 0; l < joins.size(); ++l)
+    joins[l] = join_of(left_scale + log_decay[l], right_scale);
+  join_states(rule.state(), x, y, joins.data(), !rule.channels);
+  return joins[0].scale;
 }
 
-// s = factor s + factor_add x
-template <class T>
-void join(T* s, T factor, const T* x, T factor_x, int64_t n) {
-  simd([=] {
-    for (int64_t i = 0; i < n; ++i) s[i] = factor * s[i] + factor_x * x[i];
-  });
-}
-
-// to_i = weight_i from_i, (count, E).
-template <class T>
-void weigh(const T* from, int64_t token, const T* weight, int64_t count, int64_t E, T* to) {
-  simd([=] {
-    for (int64_t i = 0; i < count; ++i)
-      for (int64_t e = 0; e < E; ++e) to[i * E + e] = weight[i] * from[i * token + e];
-  });
-}
-
-template <class T>
-void weigh_lanes(const T* weight, int64_t n, int64_t lanes, T* x) {
-  simd([=] {
-    for (int64_t l = 0; l < n; ++l)
-      for (int64_t i = 0; i < lanes; ++i) x[l * lanes + i] *= weight[i];
-  });
-}
-
-// Within a block, a matrix of weights (keys, block) has nothing below its diagonal: products with
-// it go in steps of keys or queries, and leave out what is before or after them.
-constexpr int64_t step = lane_multiple;
-
-// A_ji = (Σ_l f_jl g_li + δ_i) within_ji for f (keys, n) and g (n, lanes).
-template <class T>
-void weights(int64_t count, int64_t lanes, int64_t n, Strided<T> f, const T* g, const T* delta,
-             const T* within, T* A) {
-  for (int64_t j = 0; j < count; j += step)
-    gemm_tile<T>(std::min(step, count - j), lanes - j, n, {f.data + j * f.row, f.row, f.col}, g + j,
-                 lanes, A + j * (block + 1), block, false);
-  simd([=] {
-    for (int64_t j = 0; j < count; ++j) {
-      T* const a = A + j * block;
-      const T* const w = within + j * block;
-      const int64_t first = j / step * step;
-      std::fill_n(a, first, T{0});
-      for (int64_t i = first; i < lanes; ++i) a[i] = (a[i] + delta[i]) * w[i];
-    }
-  });
-}
-
-// A head's blocks, in one task.
-template <class T>
-struct Head {
-  const Rule& rule;
-  const Heads<const T> q, k, v;
-  const int64_t b, h;
-  T* const c;  // (N), or null
-
-  // c before a block.
-  T before(int64_t block_) const {
-    if (!c) return 0;
-    return block_ ? c[rule.first(block_) - 1] : -infinity<T>;
-  }
-  // The features of a block's queries.
-  void queries(int64_t block_, T* top, FeatureTile<T>& g) const {
-    g.start(q, b, h, rule.first(block_), rule.count(block_), false);
-    g.compute(0, rule.features.m);
-    if (!rule.features.exponentials) return;
-    g.largest(top);
-    g.exponentiate(top);
-  }
-  // Those of its keys, and the powers of c; with find_c, where features are exponentials, it is
-  // found first, from that before.
-  void keys(int64_t block_, T before, bool find_c, T* top, FeatureTile<T>& f,
-            Scales<T>& scales) const {
-    const int64_t first = rule.first(block_), count = rule.count(block_);
-    f.start(k, b, h, first, count, true);
-    f.compute(0, rule.features.m);
-    if (rule.features.exponentials && find_c) {
-      f.largest(top);
-      for (int64_t j = 0; j < count; ++j)
-        c[first + j] = std::max(j ? c[first + j - 1] : before, top[j]);
-    }
-    scales.set(c ? c + first : nullptr, count, before);
-    if (rule.features.exponentials) f.exponentiate(scales.c());
-  }
-  void add_keys(int64_t block_, FeatureTile<T>& f, const Scales<T>& scales, T* rows, T* s) const {
-    weigh(v.at(b, rule.first(block_), h), v.token, scales.to_last(), f.count(), rule.E, rows);
-    add_block(rule, s, scales.decay(), f, rows, scales.to_last());
-  }
-};
-
-// The state that each group of blocks meets, in `kept`, and the c before it, (heads, groups).
-template <class T>
-Tensor states_before(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v,
-                     Kept& kept) {
-  const int64_t n = rule.state_size();
-  Tensor starts =
-      Tensor::full({rule.B * rule.H, rule.groups}, rule.scaled ? -infinity<T> : 0, q.dtype());
+// The state that each group starts from, in `kept`, whose first is that before all, and the scale.
+template <class T, class Blocks>
+Groups states_before(const ScanRule& rule, ScanTensors& x, KeptStates& kept) {
+  const int64_t n = rule.state().size();
+  Groups groups(rule, x.q.dtype());
   if (rule.groups > 1)
-    for_groups(rule, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin,
-                         int64_t end) {
-      if (group == rule.groups - 1) return;
-      Scratch scratch(static_cast<size_t>(FeatureTile<T>::elements(rule.features, rule.features.m) +
-                                          Scales<T>::elements + block * (rule.E + 1)) *
-                          sizeof(T) +
-                      64 * 12);
-      FeatureTile<T> f(rule.features, rule.features.m, scratch);
-      Scales<T> scales(scratch);
-      T *const rows = scratch.take<T>(block * rule.E), *const top = scratch.take<T>(block);
-      const Head<T> x{rule, Heads<const T>(q),        Heads<const T>(k), Heads<const T>(v), b,
-                      h,    kept.scale<T>(rule, head)};
-      T* const s = kept.state<T>(head, end);
-      std::fill_n(s, n, T{0});
-      T before = rule.scaled ? -infinity<T> : 0;
-      for (int64_t g = begin; g < end; ++g) {
-        x.keys(g, before, true, top, f, scales);
-        x.add_keys(g, f, scales, rows, s);
-        if (rule.scaled) before = x.before(g + 1);
-      }
-    });
-  parallel_for(rule.B * rule.H, 1, [&](int64_t from, int64_t to) {
+    for_groups(rule,
+               [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
+                 if (group == rule.groups - 1) return;
+                 Workspace<Task<T, Blocks>> task(rule, x, 1, 0, false);
+                 Blocks& blocks = task->blocks;
+                 blocks.start(b, h);
+                 T* const s = kept.before<T>(head, end);
+                 std::fill_n(s, n, T{0});
+                 for (int64_t i = begin; i < end; ++i) {
+                   blocks.load_keys(0, i,
+                                    i > begin ? blocks.scale_before(i)
+                                    : x.c     ? -infinity<T>
+                                              : T{0},
+                                    true);
+                   blocks.advance(0, i, s);
+                   if (rule.decays) blocks.add_log_decay(i, groups.log_decay<T>(head, group));
+                 }
+               });
+  parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
+    std::vector<T> own(n);
     for (int64_t head = from; head < to; ++head) {
-      std::fill_n(kept.state<T>(head, 0), n, T{0});
-      T* const start = starts.data<T>() + head * rule.groups;
+      groups.scale<T>(head, 0) = x.scale_at_start<T>(head);
       for (int64_t group = 1; group < rule.groups; ++group) {
         const int64_t at = group * rule.blocks_of_group;
-        T factor = 1, own_factor = 1;
-        if (rule.scaled) {
-          const T own = kept.scale<T>(rule, head)[rule.first(at) - 1];
-          start[group] = std::max(start[group - 1], own);
-          factor = Base<T>::power(start[group - 1] - start[group]);
-          own_factor = Base<T>::power(own - start[group]);
-        }
-        join(kept.state<T>(head, at), own_factor, kept.state<T>(head, at - rule.blocks_of_group),
-             factor, n);
+        const T* const left = kept.before<T>(head, at - rule.blocks_of_group);
+        T* const s = kept.before<T>(head, at);
+        std::copy_n(s, n, own.data());
+        std::copy_n(left, n, s);
+        const T own_scale = x.c ? x.scales<T>(rule, head)[rule.first(at) - 1] : T{0};
+        groups.scale<T>(head, group) =
+            join_decayed(rule, s, groups.scale<T>(head, group - 1),
+                         groups.log_decay<T>(head, group - 1), own.data(), own_scale);
       }
     }
   });
-  return starts;
+  return groups;
 }
 
-template <class T>
-void causal_sums(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v, Kept& kept,
-                 Tensor& out) {
-  const int64_t m = rule.features.m, E = rule.E, n = rule.state_size();
-  const Tensor starts = states_before<T>(rule, q, k, v, kept);
+// The sums, and the state behind all where `final` is defined, (heads, size).
+template <class T, class Blocks>
+void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor& out,
+                  Tensor& final_states) {
+  const int64_t n = rule.state().size();
+  Groups groups = states_before<T, Blocks>(rule, x, kept);
   const Heads<T> to(out);
-  constexpr T none[block] = {};
-  for_groups(rule, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin,
-                       int64_t end) {
-    Scratch scratch(
-        static_cast<size_t>(2 * FeatureTile<T>::elements(rule.features, rule.features.m) +
-                            Scales<T>::elements + n + block * (block + E + 2)) *
-            sizeof(T) +
-        64 * 16);
-    FeatureTile<T> f(rule.features, rule.features.m, scratch),
-        g(rule.features, rule.features.m, scratch);
-    Scales<T> scales(scratch);
-    T *const s = scratch.take<T>(n), *const A = scratch.take<T>(block * block),
-             *const rows = scratch.take<T>(block * E), *const top = scratch.take<T>(block),
-             *const den = scratch.take<T>(block);
-    const Head<T> x{rule, Heads<const T>(q),        Heads<const T>(k), Heads<const T>(v), b,
-                    h,    kept.scale<T>(rule, head)};
-    T before = starts.data<T>()[head * rule.groups + group];
-    std::copy_n(kept.state<T>(head, begin), n, s);
-    for (int64_t block_ = begin; block_ < end; ++block_) {
-      if (block_ > begin && block_ % kept.every == 0)
-        std::copy_n(s, n, kept.state<T>(head, block_));
-      const int64_t first = rule.first(block_);
-      x.keys(block_, before, true, top, f, scales);
-      x.queries(block_, top, g);
-      const int64_t count = f.count(), lanes = f.lanes();
-      weights<T>(count, lanes, m, {f.features(), 1, lanes}, g.features(), none, scales.within(), A);
-      T* const num = to.at(b, first, h);
-      gemm_tile<T>(count, E, m, {g.features(), 1, lanes}, s, E, num, to.token, false);
-      simd([=, z = s + m * E, pg = g.features(), weight = scales.from_before()] {
-        std::fill_n(den, lanes, T{0});
-        for (int64_t l = 0; l < m; ++l)
-          for (int64_t i = 0; i < lanes; ++i) den[i] += pg[l * lanes + i] * z[l];
-        for (int64_t i = 0; i < lanes; ++i) den[i] *= weight[i];
-        for (int64_t j = 0; j < count; ++j)
-          for (int64_t i = 0; i < lanes; ++i) den[i] += A[j * block + i];
-        for (int64_t i = 0; i < count; ++i) {
-          for (int64_t e = 0; e < E; ++e) num[i * to.token + e] *= weight[i];
-          num[i * to.token + E] = den[i];
-        }
-      });
-      for (int64_t i = 0; i < count; i += step)
-        gemm_tile<T>(std::min(step, count - i), E, std::min(i + step, count), {A + i, 1, block},
-                     x.v.at(b, first, h), x.v.token, num + i * to.token, to.token, true);
-      if (block_ + 1 == end) break;
-      x.add_keys(block_, f, scales, rows, s);
-      before = x.before(block_ + 1);
-    }
-  });
+  for_groups(rule,
+             [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
+               Workspace<Task<T, Blocks>> task(rule, x, 1, 1, false);
+               Blocks& blocks = task->blocks;
+               blocks.start(b, h);
+               T* const s = task->states;
+               std::copy_n(kept.before<T>(head, begin), n, s);
+               const bool goes_on = group + 1 == rule.groups && final_states.defined();
+               for (int64_t i = begin; i < end; ++i) {
+                 if (i > begin && i % kept.every == 0) std::copy_n(s, n, kept.before<T>(head, i));
+                 blocks.load_keys(
+                     0, i, i > begin ? blocks.scale_before(i) : groups.scale<T>(head, group), true);
+                 blocks.load_queries(i);
+                 blocks.attend(0, i, s, to.at(b, rule.first(i), h), to.token);
+                 if (i + 1 < end || goes_on) blocks.advance(0, i, s);
+               }
+               if (goes_on) std::copy_n(s, n, final_states.data<T>() + head * n);
+             });
 }
 
-// The gradients' state R, r that each group meets behind it: (heads, groups, m (E + 1)).
-template <class T>
-Tensor states_after(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v,
-                    const Tensor& dsums, Kept& kept) {
-  const int64_t E = rule.E, n = rule.state_size();
-  Tensor states = Tensor::empty({rule.B * rule.H, rule.groups, n}, q.dtype());
-  const auto state = [&](int64_t head, int64_t group) {
+// The gradient of the state behind each group: (heads, groups, size).
+template <class T, class Blocks>
+Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
+                    const Tensor& dfinal) {
+  const int64_t n = rule.state().size();
+  Groups groups(rule, x.q.dtype());
+  Tensor states = Tensor::empty({rule.heads(), rule.groups, n}, x.q.dtype());
+  const auto behind = [&](int64_t head, int64_t group) {
     return states.data<T>() + (head * rule.groups + group) * n;
   };
-  const Heads<const T> d(dsums);
+  const Heads<const T> d(dout);
   if (rule.groups > 1)
-    for_groups(rule, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin,
-                         int64_t end) {
-      if (group == 0) return;
-      Scratch scratch(static_cast<size_t>(FeatureTile<T>::elements(rule.features, rule.features.m) +
-                                          Scales<T>::elements + block * (E + 2)) *
-                          sizeof(T) +
-                      64 * 12);
-      FeatureTile<T> g(rule.features, rule.features.m, scratch);
-      Scales<T> scales(scratch);
-      T *const rows = scratch.take<T>(block * E), *const delta = scratch.take<T>(block),
-               *const top = scratch.take<T>(block);
-      const Head<T> x{rule, Heads<const T>(q),        Heads<const T>(k), Heads<const T>(v), b,
-                      h,    kept.scale<T>(rule, head)};
-      T* const r = state(head, group - 1);
-      std::fill_n(r, n, T{0});
-      for (int64_t block_ = end - 1; block_ >= begin; --block_) {
-        const int64_t first = rule.first(block_), count = rule.count(block_);
-        scales.set(x.c ? x.c + first : nullptr, count, x.before(block_));
-        x.queries(block_, top, g);
-        const T *const from = d.at(b, first, h), *const weight = scales.from_before();
-        weigh(from, d.token, weight, count, E, rows);
-        std::fill_n(delta, block, T{0});
-        for (int64_t i = 0; i < count; ++i) delta[i] = weight[i] * from[i * d.token + E];
-        add_block(rule, r, scales.decay(), g, rows, delta);
-      }
-    });
-  parallel_for(rule.B * rule.H, 1, [&](int64_t from, int64_t to) {
+    for_groups(rule,
+               [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
+                 if (group == 0) return;
+                 Workspace<Task<T, Blocks>> task(rule, x, 0, 0, false);
+                 Blocks& blocks = task->blocks;
+                 blocks.start(b, h);
+                 T* const r = behind(head, group - 1);
+                 std::fill_n(r, n, T{0});
+                 for (int64_t i = end - 1; i >= begin; --i) {
+                   blocks.use(i, blocks.scale_before(i));
+                   blocks.load_queries(i);
+                   blocks.retreat(i, d, r);
+                   if (rule.decays) blocks.add_log_decay(i, groups.log_decay<T>(head, group));
+                 }
+               });
+  parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
+    std::vector<Join<T>> joins(rule.decay_rows());
     for (int64_t head = from; head < to; ++head) {
-      std::fill_n(state(head, rule.groups - 1), n, T{0});
-      const T* const c = kept.scale<T>(rule, head);
+      T* const last = behind(head, rule.groups - 1);
+      if (dfinal.defined())
+        std::copy_n(dfinal.data<T>() + head * n, n, last);
+      else
+        std::fill_n(last, n, T{0});
+      const T* const c = x.scales<T>(rule, head);
       for (int64_t group = rule.groups - 1; group > 0; --group) {
         const int64_t first = rule.first(group * rule.blocks_of_group),
                       end = std::min(rule.N, rule.first((group + 1) * rule.blocks_of_group));
-        join(state(head, group - 1), T{1}, state(head, group),
-             c ? Base<T>::power(c[first - 1] - c[end - 1]) : T{1}, n);
+        const T fall = c ? c[first - 1] - c[end - 1] : T{0};
+        for (size_t l = 0; l < joins.size(); ++l)
+          joins[l] = {0, 1, Base<T>::power(fall + groups.log_decay<T>(head, group)[l])};
+        join_states(rule.state(), behind(head, group - 1), behind(head, group), joins.data(),
+                    !rule.channels);
       }
     }
   });
   return states;
 }
 
-template <class T>
-void causal_gradients(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v,
-                      const Tensor& dsums, Kept& kept, Gradient& dq, Gradient& dk, Gradient& dv) {
-  const int64_t m = rule.features.m, E = rule.E, n = rule.state_size();
-  Tensor after = states_after<T>(rule, q, k, v, dsums, kept);
-  const Heads<const T> d(dsums);
-  constexpr T none[block] = {};
+// All gradients; that of the state before all is left where `dinitial` (heads, size) is defined.
+// `final_states` are those behind all, and are read only where their gradient is defined.
+template <class T, class Blocks>
+void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const Tensor& dout,
+                   const Tensor& final_states, const Tensor& dfinal, ScanGradients& to,
+                   Tensor& dinitial) {
+  constexpr int64_t every = ScanRule::kept_every;
+  const int64_t n = rule.state().size();
+  Tensor after = states_after<T, Blocks>(rule, x, dout, dfinal);
+  const Heads<const T> d(dout);
   for_groups(rule, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin,
                        int64_t end) {
-    const int64_t elements = (span + 1) * FeatureTile<T>::elements(rule.features, rule.features.m) +
-                             Scales<T>::elements + span * n + (m + 3 * block + 3 * E + 3) * block;
-    Scratch scratch(static_cast<size_t>(elements) * sizeof(T) + 64 * 48);
-    std::vector<FeatureTile<T>> fs;
-    for (int64_t i = 0; i < span; ++i) fs.emplace_back(rule.features, m, scratch);
-    FeatureTile<T> g(rule.features, rule.features.m, scratch);
-    Scales<T> scales(scratch);
-    T *const states = scratch.take<T>(span * n), *const df = scratch.take<T>(m * block);
-    T *const A = scratch.take<T>(block * block), *const dA = scratch.take<T>(block * block),
-             *const dA_turned = scratch.take<T>(block * block);
-    T *const rows = scratch.take<T>(block * E), *const dn_turned = scratch.take<T>(block * E),
-             *const v_turned = scratch.take<T>(block * E);
-    T *const delta = scratch.take<T>(block), *const top = scratch.take<T>(block);
-    const Head<T> x{rule, Heads<const T>(q),        Heads<const T>(k), Heads<const T>(v), b,
-                    h,    kept.scale<T>(rule, head)};
+    Workspace<Task<T, Blocks>> task(rule, x, static_cast<int>(every), every, true);
+    Blocks& blocks = task->blocks;
+    blocks.start(b, h);
     T* const R = after.data<T>() + (head * rule.groups + group) * n;
-    const T* const r = R + m * E;
-    for (int64_t to_block = end, from_block; to_block > begin; to_block = from_block) {
-      from_block = (to_block - 1) / span * span;
-      std::copy_n(kept.state<T>(head, from_block), n, states);
-      for (int64_t block_ = from_block; block_ < to_block; ++block_) {
-        T* const s = states + (block_ - from_block) * n;
-        FeatureTile<T>& f = fs[block_ - from_block];
-        x.keys(block_, x.before(block_), false, top, f, scales);
-        if (block_ + 1 == to_block) break;
+    if (to.log_decay.to.defined())
+      blocks.end_decay(end < rule.blocks  ? kept.before<T>(head, end)
+                       : dfinal.defined() ? final_states.data<T>() + head * n
+                                          : nullptr,
+                       R);
+    for (int64_t behind = end, from; behind > begin; behind = from) {
+      from = (behind - 1) / every * every;
+      std::copy_n(kept.before<T>(head, from), n, task->states);
+      for (int64_t i = from; i < behind; ++i) {
+        const auto slot = static_cast<int>(i - from);
+        blocks.load_keys(slot, i, blocks.scale_before(i), false);
+        if (i + 1 == behind) break;
+        T* const s = task->states + slot * n;
         std::copy_n(s, n, s + n);
-        x.add_keys(block_, f, scales, rows, s + n);
+        blocks.advance(slot, i, s + n);
       }
-      for (int64_t block_ = to_block - 1; block_ >= from_block; --block_) {
-        const T *const S = states + (block_ - from_block) * n, *const z = S + m * E;
-        FeatureTile<T>& f = fs[block_ - from_block];
-        const int64_t first = rule.first(block_), count = f.count(), lanes = f.lanes();
-        scales.set(x.c ? x.c + first : nullptr, count, x.before(block_));
-        const T *const from_before = scales.from_before(), *const to_last = scales.to_last();
-        x.queries(block_, top, g);
-        const T *const pf = f.features(), *const pg = g.features();
-        const T *const dn = d.at(b, first, h), *const values = x.v.at(b, first, h);
-
-        pack_transposed(dn, d.token, count, lanes, E, T{1}, dn_turned);
-        std::fill_n(delta, block, T{0});
-        for (int64_t i = 0; i < count; ++i) delta[i] = dn[i * d.token + E];
-        weights<T>(count, lanes, E, {values, x.v.token, 1}, dn_turned, delta, scales.within(), dA);
-
-        // Keys and values, with R.
-        if (dv.to.defined()) {
-          const Heads<T> to(dv.to);
-          T* const p = to.at(b, first, h);
-          weights<T>(count, lanes, m, {pf, 1, lanes}, pg, none, scales.within(), A);
-          gemm_tile<T>(count, E, m, {pf, 1, lanes}, R, E, rows, E, false);
-          weigh(rows, E, to_last, count, E, rows);
-          for (int64_t j = 0; j < count; j += step)
-            gemm_tile<T>(std::min(step, count - j), E, count - j, {A + j * (block + 1), block, 1},
-                         dn + j * d.token, d.token, rows + j * E, E, true);
-          simd([=, add = dv.beta != 0] {
-            for (int64_t j = 0; j < count; ++j)
-              for (int64_t e = 0; e < E; ++e) {
-                T& to_e = p[j * to.token + e];
-                to_e = add ? to_e + rows[j * E + e] : rows[j * E + e];
-              }
-          });
-        }
-        if (dk.to.defined()) {
-          pack_transposed(dA, block, count, lanes, count, T{1}, dA_turned);
-          pack_transposed(values, x.v.token, count, lanes, E, T{1}, v_turned);
-          weigh_lanes(to_last, E, lanes, v_turned);
-          for (int64_t j = 0; j < count; j += step)
-            gemm_tile<T>(m, step, count - j, {pg + j, lanes, 1}, dA_turned + j * (lanes + 1), lanes,
-                         df + j, lanes, false);
-          gemm_tile<T>(m, lanes, E, {R, E, 1}, v_turned, lanes, df, lanes, true);
-          f.input_gradient(df, r, to_last, Heads<T>(dk.to), b, first, dk.beta != 0);
-        }
-        // What goes on to the blocks before, and the queries, with S.
-        weigh(dn, d.token, from_before, count, E, rows);
-        weigh_lanes(from_before, 1, block, delta);
-        if (dq.to.defined()) {
-          weigh_lanes(from_before, E, lanes, dn_turned);
-          for (int64_t i = 0; i < count; i += step)
-            gemm_tile<T>(m, step, std::min(i + step, count), {pf, lanes, 1}, dA + i, block, df + i,
-                         lanes, false);
-          gemm_tile<T>(m, lanes, E, {S, E, 1}, dn_turned, lanes, df, lanes, true);
-          g.input_gradient(df, z, delta, Heads<T>(dq.to), b, first, dq.beta != 0);
-        }
-        if (block_ > begin) add_block(rule, R, scales.decay(), g, rows, delta);
+      for (int64_t i = behind - 1; i >= from; --i) {
+        blocks.use(i, blocks.scale_before(i));
+        blocks.load_queries(i);
+        blocks.gradients(static_cast<int>(i - from), i, d, task->states + (i - from) * n, R, to);
       }
     }
+    if (group == 0 && dinitial.defined()) std::copy_n(R, n, dinitial.data<T>() + head * n);
   });
 }
 
-// (B, N, H, 1) u8: where f holds for the normaliser of (B, N, H, D + 1); undefined if nowhere.
 template <class F>
-Tensor where_normaliser(const Tensor& sums, F f) {
-  const Tensor den = sums.slice(3, -1, sums.size(3)).contiguous();
-  Tensor out = Tensor::empty(den.shape(), DType::u8);
-  bool any = false;
-  dispatch_float(den.dtype(), [&]<class T>() {
-    const T* const d = den.data<T>();
-    uint8_t* const o = out.data<uint8_t>();
-    for (int64_t i = 0; i < den.numel(); ++i) any |= o[i] = f(d[i]);
+void dispatch_scan(const ScanRule& rule, DType dtype, F f) {
+  dispatch_float(dtype, [&]<class T>() {
+    if (rule.channels)
+      f.template operator()<T, ChannelBlocks<T>>();
+    else
+      f.template operator()<T, HeadBlocks<T>>();
   });
-  return any ? out : Tensor();
+}
+
+// ---- states as operands: (B, H, size), S and behind it z ----------------------------------------
+
+Variable pack(const ScanState& state) {
+  const Shape& s = state.S.shape();
+  const Variable S = reshape(state.S, {s[0], s[1], s[2] * s[3]});
+  return state.z.defined() ? concat({S, state.z}, 2) : S;
+}
+ScanState unpack(const Variable& states, const StateShape& shape) {
+  const int64_t B = states.size(0), H = states.size(1), products = shape.m * shape.E;
+  if (!shape.normalizer) return {reshape(states, {B, H, shape.m, shape.E})};
+  return {reshape(slice(states, 2, 0, products), {B, H, shape.m, shape.E}),
+          slice(states, 2, products, shape.size())};
+}
+
+// The scale of a state or a decay, as exponents of Base: (B, H, rows), 0 where it is undefined.
+Tensor exponents(const char* what, const Variable& x, const Shape& S, int64_t rows, DType dtype) {
+  const Shape head{S[0], S[1]}, channel{S[0], S[1], S[2]};
+  if (!x.defined()) return Tensor::zeros({S[0], S[1], rows}, dtype);
+  check<ShapeError>((x.shape() == head || x.shape() == channel) && x.dtype() == dtype,
+                    "scan: expected ", what, " of shape ", head, " or ", channel, " and ", dtype,
+                    ", got ", x.shape(), " of ", x.dtype());
+  const Tensor t = x.rank() == 2 ? x.value().unsqueeze(2) : x.value();
+  Tensor out = t.expand({S[0], S[1], rows}).contiguous().clone();
+  dispatch_float(dtype, [&]<class T>() {
+    T* const p = out.data<T>();
+    for (int64_t i = 0; i < out.numel(); ++i) p[i] *= static_cast<T>(Base<T>::log_e);
+  });
+  return out;
+}
+
+void check_state(const char* what, const ScanState& state) {
+  check<ShapeError>(state.S.defined() && state.S.rank() == 4 && state.S.shape().numel() > 0,
+                    "scan: expected ", what, " with S (B, H, m, E), nothing empty, got ",
+                    state.S.defined() ? state.S.shape() : Shape{});
+  const Shape& s = state.S.shape();
+  check<ShapeError>(is_float(state.S.dtype()) &&
+                        (!state.z.defined() || (state.z.shape() == Shape{s[0], s[1], s[2]} &&
+                                                state.z.dtype() == state.S.dtype())),
+                    "scan: expected ", what, " with z ", Shape{s[0], s[1], s[2]}, " beside S ", s,
+                    " of ", state.S.dtype());
+}
+
+// The sizes of a scan, whose operands fit.
+ScanRule rule_of(const ScanInputs& inputs, const ScanOptions& options) {
+  const Shape &qs = inputs.q.shape(), &ks = inputs.k.shape(), &vs = inputs.v.shape();
+  check<ShapeError>(qs.rank() == 4 && ks == qs && vs.rank() == 4 && vs[0] == qs[0] &&
+                        vs[1] == qs[1] && vs[2] == qs[2] && qs.numel() > 0 && vs.numel() > 0,
+                    "scan: expected q and k (B, N, H, D) and v (B, N, H, E), nothing empty, got q ",
+                    qs, ", k ", ks, ", v ", vs);
+  const DType dtype = inputs.q.dtype();
+  check<ShapeError>(is_float(dtype) && inputs.k.dtype() == dtype && inputs.v.dtype() == dtype,
+                    "scan: expected one float dtype, got q ", dtype, ", k ", inputs.k.dtype(),
+                    ", v ", inputs.v.dtype());
+  const Variable& g = inputs.log_decay;
+  const bool decays = g.defined(), channels = decays && g.rank() == 4;
+  check<ShapeError>(
+      !decays || (g.dtype() == dtype &&
+                  (channels ? g.shape() == qs : g.shape() == Shape{qs[0], qs[1], qs[2]})),
+      "scan: expected a log_decay ", Shape{qs[0], qs[1], qs[2]}, " or ", qs, " of ", dtype,
+      ", got ", decays ? g.shape() : Shape{});
+  check<ShapeError>(!channels || !options.exponentials,
+                    "scan: a log_decay of each channel is for features as they are; of "
+                    "exponentials, give one of each head");
+  check<ShapeError>(1 <= options.block && options.block <= scan_block,
+                    "scan: expected blocks of 1 to ", scan_block, " tokens, got ", options.block);
+  return {
+      feature_rule("scan", inputs.q, options.exponentials, options.projection, options.half_norm),
+      vs,
+      options.normalizer,
+      decays,
+      channels,
+      options.block};
+}
+
+void check_initial(const ScanRule& rule, const ScanState& initial, DType dtype) {
+  check_state("an initial state", initial);
+  const Shape expected{rule.B, rule.H, rule.features.m, rule.E};
+  check<ShapeError>(initial.S.shape() == expected && initial.S.dtype() == dtype &&
+                        initial.z.defined() == rule.normalizer,
+                    "scan: expected an initial state with S ", expected, " of ", dtype,
+                    rule.normalizer ? " and z" : " and no z", ", got ", initial.S.shape());
+  check<ShapeError>(initial.log_scale.defined() == rule.features.exponentials,
+                    "scan: an initial state of exponentials, and no other, has a log_scale");
+}
+
+// The gradient rule of the sums. `dbehind` holds the gradient of the final states `behind`.
+Backward backward_of(const ScanRule& rule, ScanTensors x, KeptStates kept, const Tensor& behind,
+                     const std::shared_ptr<Tensor>& dbehind) {
+  return
+      [rule, x, kept, behind, dbehind](const Tensor& grad_out, std::span<GradSlot> slots) mutable {
+        const Tensor dout = with_contiguous_rows(grad_out);
+        const auto gradient = [&](size_t i) -> Gradient {
+          if (!slots[i]) return {};
+          const GradSlot::Accumulator to = slots[i].accumulate();
+          return {to.grad, to.beta};
+        };
+        ScanGradients to{gradient(0), gradient(1), gradient(2), {}};
+        if (rule.decays) to.log_decay = gradient(3);
+        const size_t initial = rule.decays ? 4 : 3;
+        Tensor dinitial;
+        if (initial < slots.size() && slots[initial])
+          dinitial = Tensor::empty({rule.B, rule.H, rule.state().size()}, x.q.dtype());
+        dispatch_scan(rule, x.q.dtype(), [&]<class T, class Blocks>() {
+          scan_backward<T, Blocks>(rule, x, kept, dout, behind, *dbehind, to, dinitial);
+        });
+        if (dinitial.defined()) slots[initial].take(dinitial);
+        *dbehind = {};
+      };
 }
 
 }  // namespace
 
-Variable causal_kernel_sums(const Variable& q_, const Variable& k_, const Variable& v_,
-                            const CausalKernelOptions& options) {
-  const Shape &qs = q_.shape(), &ks = k_.shape(), &vs = v_.shape();
-  check<ShapeError>(qs.rank() == 4 && ks == qs && vs.rank() == 4 && vs[0] == qs[0] &&
-                        vs[1] == qs[1] && vs[2] == qs[2] && qs.numel() > 0 && vs.numel() > 0,
-                    "causal_kernel_sums: q and k (B, N, H, D) and v (B, N, H, E) are wanted, "
-                    "nothing empty, not q ",
-                    qs, ", k ", ks, ", v ", vs);
-  const DType dtype = q_.dtype();
-  check<ShapeError>(is_float(dtype) && k_.dtype() == dtype && v_.dtype() == dtype,
-                    "causal_kernel_sums: one float dtype is wanted, not q ", dtype, ", k ",
-                    k_.dtype(), ", v ", v_.dtype());
-  const Tensor& c = options.log_scale;
-  check<ShapeError>(!c.defined() || (!options.exponentials && c.dtype() == dtype &&
-                                     c.shape() == Shape{vs[0], vs[1], vs[2]}),
-                    "causal_kernel_sums: a log_scale (B, N, H) for features of ", qs,
-                    " that are no exponentials is wanted, not ", c.defined() ? c.shape() : Shape{});
-  check<ShapeError>(1 <= options.chunk && options.chunk <= causal_chunk,
-                    "causal_kernel_sums: chunks of 1 to ", causal_chunk, " tokens are wanted, not ",
-                    options.chunk);
-  const Rule rule(feature_rule("causal_kernel_sums", q_, options.exponentials, options.projection,
-                               options.half_norm),
-                  vs, options.chunk, options.exponentials || c.defined());
-  const Variable q = with_contiguous_rows(q_), k = with_contiguous_rows(k_),
-                 v = with_contiguous_rows(v_);
-  const bool gradients =
-      grad_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
-  Kept kept(rule, gradients ? span : rule.blocks_of_group, dtype);
-  Tensor out = Tensor::empty({rule.B, rule.N, rule.H, rule.E + 1}, dtype);
+ScanState combine(const ScanState& left, const ScanState& right, const Variable& log_decay) {
+  check_state("a left state", left);
+  check_state("a right state", right);
+  const Shape& S = left.S.shape();
+  const DType dtype = left.S.dtype();
+  check<ShapeError>(
+      right.S.shape() == S && right.S.dtype() == dtype && left.z.defined() == right.z.defined(),
+      "scan: expected states alike, got S ", S, " and ", right.S.shape());
+  bool channels = false;
+  for (const Variable* x : {&left.log_scale, &right.log_scale, &log_decay})
+    channels = channels || (x->defined() && x->rank() == 3);
+  const int64_t rows = channels ? S[2] : 1;
+  const Tensor a = exponents("a log_scale", left.log_scale, S, rows, dtype),
+               b = exponents("a log_scale", right.log_scale, S, rows, dtype),
+               g = exponents("a log_decay", log_decay, S, rows, dtype);
+  Tensor scale = Tensor::empty(a.shape(), dtype), left_factors = Tensor::empty(a.shape(), dtype),
+         right_factors = Tensor::empty(a.shape(), dtype);
   dispatch_float(dtype, [&]<class T>() {
-    if (c.defined()) {
-      copy_into(kept.c, c.transpose(1, 2));
-      T* const p = kept.c.data<T>();
-      for (int64_t i = 0; i < c.numel(); ++i) p[i] *= static_cast<T>(Base<T>::log_e);
+    for (int64_t i = 0; i < a.numel(); ++i) {
+      const Join<T> join = join_of(a.data<T>()[i] + g.data<T>()[i], b.data<T>()[i]);
+      scale.data<T>()[i] = join.scale / static_cast<T>(Base<T>::log_e);
+      left_factors.data<T>()[i] = join.left_factor;
+      right_factors.data<T>()[i] = join.right_factor;
     }
-    causal_sums<T>(rule, q.value(), k.value(), v.value(), kept, out);
   });
-  return record("causal_kernel_sums", out, {q, k, v},
-                [rule, q = q.value(), k = k.value(), v = v.value(), kept](
-                    const Tensor& grad_out, std::span<GradSlot> grad_in) mutable {
-                  const Tensor dsums = with_contiguous_rows(grad_out);
-                  auto [dq, dk, dv] = gradients_of(grad_in);
-                  dispatch_float(q.dtype(), [&]<class T>() {
-                    causal_gradients<T>(rule, q, k, v, dsums, kept, dq, dk, dv);
-                  });
-                });
-}
-
-Variable normalised(const Variable& sums, const Guard& guard) {
-  const int64_t D = sums.size(3) - 1;
-  const double eps = guard.eps;
-  Variable den = slice(sums, 3, D, D + 1);
-  const auto replace = [&](const Variable& by, auto f) {
-    if (const Tensor at = where_normaliser(sums.value(), f); at.defined()) den = where(at, by, den);
-  };
-  const auto constant = [&](double x) { return Variable(Tensor::scalar(x, sums.dtype())); };
-  if (guard.kind == Guard::Kind::add)
-    replace(den + 2 * eps, [eps](auto d) { return std::abs(d) <= eps; });
-  else if (guard.kind == Guard::Kind::clamp)
-    replace(constant(eps), [eps](auto d) { return d < eps; });
-  else
-    replace(constant(std::numeric_limits<double>::infinity()), [](auto d) { return d == 0; });
-  return slice(sums, 3, 0, D) / den;
-}
-
-int64_t nonpositive_normalisers(const Tensor& normalisers, const Tensor& lengths) {
-  const auto real = lengths_or("nonpositive_normalisers: lengths", lengths, normalisers.size(0),
-                               normalisers.size(1));
-  int64_t count = 0;
-  for (int64_t b = 0; b < normalisers.size(0); ++b) {
-    const int64_t n = real[b];
-    const Tensor dens = normalisers.select(0, b).slice(0, 0, n).contiguous();
-    dispatch_float(dens.dtype(), [&]<class T>() {
-      const T* const d = dens.data<T>();
-      count += std::count_if(d, d + dens.numel(), [](T den) { return den <= 0; });
-    });
+  Variable from_left(left_factors), from_right(right_factors);  // (B, H, rows)
+  if (log_decay.defined()) {
+    // e^(x - x), for the gradient. Nothing passes where the decay is -inf.
+    const Variable x = relu((log_decay.rank() == 2 ? unsqueeze(log_decay, 2) : log_decay) + 1e30);
+    from_left = from_left * (x - x.detach() + 1);
   }
-  return count;
+  ScanState result;
+  result.S = left.S * unsqueeze(from_left, 3) + right.S * unsqueeze(from_right, 3);
+  if (left.z.defined()) result.z = left.z * from_left + right.z * from_right;
+  if (left.log_scale.defined() || right.log_scale.defined())
+    result.log_scale = Variable(channels ? scale : scale.squeeze(2));
+  return result;
 }
 
-Tensor running_max(const Tensor& x) {
-  Tensor out = x.contiguous().clone();
-  const int64_t N = x.size(1), H = x.size(2);
-  dispatch_float(x.dtype(), [&]<class T>() {
-    T* p = out.data<T>();
-    for (int64_t b = 0; b < x.size(0); ++b, p += N * H)
-      for (int64_t i = H; i < N * H; ++i) p[i] = std::max(p[i], p[i - H]);
+ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOptions& options) {
+  const ScanRule rule = rule_of(inputs, options);
+  const DType dtype = inputs.q.dtype();
+  const StateShape shape = rule.state();
+
+  Variable start;
+  ScanTensors x;
+  if (initial) {
+    check_initial(rule, *initial, dtype);
+    start = pack(*initial);
+    if (options.exponentials)
+      x.initial_scale = exponents("a log_scale", initial->log_scale, initial->S.shape(), 1, dtype);
+  }
+  const Variable q = with_contiguous_rows(inputs.q), k = with_contiguous_rows(inputs.k),
+                 v = with_contiguous_rows(inputs.v),
+                 log_decay =
+                     rule.channels ? with_contiguous_rows(inputs.log_decay) : inputs.log_decay;
+  x.q = q.value(), x.k = k.value(), x.v = v.value();
+  if (rule.decays) x.log_decay = log_decay.value();
+  if (options.exponentials) x.c = Tensor::empty({rule.B, rule.H, rule.N}, dtype);
+  std::vector<Variable> operands{q, k, v};
+  if (rule.decays) operands.push_back(log_decay);
+  if (initial) operands.push_back(start);
+  bool gradients = false;
+  for (const Variable& operand : operands)
+    gradients = gradients || (grad_enabled() && operand.requires_grad());
+
+  KeptStates kept(rule, gradients ? ScanRule::kept_every : rule.blocks_of_group, dtype);
+  Tensor out = Tensor::empty({rule.B, rule.N, rule.H, rule.columns()}, dtype), behind;
+  if (options.final_state) behind = Tensor::empty({rule.B, rule.H, shape.size()}, dtype);
+  dispatch_scan(rule, dtype, [&]<class T, class Blocks>() {
+    const Tensor states = initial ? start.value().contiguous() : Tensor();
+    for (int64_t head = 0; head < rule.heads(); ++head) {
+      T* const s = kept.before<T>(head, 0);
+      if (initial)
+        std::copy_n(states.data<T>() + head * shape.size(), shape.size(), s);
+      else
+        std::fill_n(s, shape.size(), T{0});
+    }
+    scan_forward<T, Blocks>(rule, x, kept, out, behind);
+  });
+
+  // The gradient of the final state reaches the rule of the sums through this: its own rule, of an
+  // operation that comes later, has run by then.
+  const auto dbehind = std::make_shared<Tensor>();
+  ScanResult result;
+  result.out = record("scan", out, operands, backward_of(rule, x, kept, behind, dbehind));
+  if (!options.final_state) return result;
+  const Variable states = record("scan_state", behind, {result.out},
+                                 [dbehind](const Tensor& grad_out, std::span<GradSlot> slots) {
+                                   *dbehind = grad_out.contiguous();
+                                   GradSlot::Accumulator to = slots[0].accumulate();
+                                   if (to.beta == 0) to.grad.fill(0);
+                                 });
+  result.state = unpack(states, shape);
+  if (options.exponentials) {
+    const Tensor c = x.c.select(2, rule.N - 1).contiguous();
+    result.state.log_scale = affine(Variable(c), dtype == DType::f32 ? 1 / Base<float>::log_e : 1);
+  }
+  return result;
+}
+
+Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer) {
+  const NoGrad no_grad;
+  const Shape& ks = in.k.shape();
+  const int64_t B = ks[0], H = ks[1], m = ks[2], E = in.v.size(2);
+  const DType dtype = in.k.dtype();
+  check<ShapeError>(in.q.shape() == ks && in.v.size(0) == B && in.v.size(1) == H,
+                    "scan: expected q and k (B, H, m) and v (B, H, E), got q ", in.q.shape(),
+                    ", k ", ks, ", v ", in.v.shape());
+  const bool z = normalizer != Normalizer::none, scaled = in.key_log.defined();
+  if (!state.S.defined()) {
+    state.S = Variable(Tensor::zeros({B, H, m, E}, dtype));
+    if (z) state.z = Variable(Tensor::zeros({B, H, m}, dtype));
+    if (scaled)
+      state.log_scale = Variable(
+          Tensor::full(in.key_log.shape(), -std::numeric_limits<double>::infinity(), dtype));
+  }
+  check<ShapeError>(state.S.shape() == Shape{B, H, m, E} && state.z.defined() == z &&
+                        state.log_scale.defined() == scaled,
+                    "scan: expected a state of ", Shape{B, H, m, E}, ", got ", state.S.shape());
+  check<ShapeError>(
+      !scaled || in.key_log.rank() == 3 || !in.log_decay.defined() || in.log_decay.rank() == 2,
+      "scan: a log_decay of each channel needs a key_log of each, got ",
+      in.log_decay.defined() ? in.log_decay.shape() : Shape{}, " and ",
+      scaled ? in.key_log.shape() : Shape{});
+  const auto dense = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
+  const Tensor q = dense(in.q), k = dense(in.k), v = dense(in.v), g = dense(in.log_decay),
+               key_log = dense(in.key_log);
+  const bool column = normalizer == Normalizer::query;
+  Tensor out = Tensor::zeros({B, H, column ? E + 1 : E}, dtype);
+  const bool g_each = g.defined() && g.rank() == 3, log_each = scaled && key_log.rank() == 3;
+  dispatch_float(dtype, [&]<class T>() {
+    T* const S = state.S.mutable_value().data<T>();
+    T* const zs = z ? state.z.mutable_value().data<T>() : nullptr;
+    T* const scales = scaled ? state.log_scale.mutable_value().data<T>() : nullptr;
+    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t head = begin; head < end; ++head)
+        simd([&, width = out.size(2)] {
+          T* const to = out.data<T>() + head * width;
+          const T* const value = v.data<T>() + head * E;
+          T decay = 1, weight = 1;
+          for (int64_t l = 0; l < m; ++l) {
+            const int64_t at = head * m + l;
+            if (l == 0 || g_each || log_each) {
+              const T fall = g.defined() ? g.data<T>()[g_each ? at : head] : T{0};
+              decay = math::exp(fall);
+              if (scaled) {
+                T& c = scales[log_each ? at : head];
+                const T log = key_log.data<T>()[log_each ? at : head];
+                const T next = std::max(c + fall, log);
+                decay = math::exp(c + fall - next), weight = math::exp(log - next);
+                c = next;
+              }
+            }
+            const T key = weight * k.data<T>()[at];
+            T query = q.data<T>()[at];
+            if (zs) {
+              zs[at] = decay * zs[at] + key;
+              if (column)
+                to[E] += query * zs[at];
+              else
+                query /= zs[at];
+            }
+            T* const row = S + at * E;
+            for (int64_t e = 0; e < E; ++e) {
+              row[e] = decay * row[e] + key * value[e];
+              to[e] += query * row[e];
+            }
+          }
+        });
+    });
   });
   return out;
 }

@@ -7,19 +7,16 @@
 // norms of queries cancel, and keys of equal norms make it softmax attention. skyformer.cpp is its
 // approximation through landmarks.
 #include <cmath>
-#include <limits>
 
 #include "longhand/attention/bases/gaussian_kernel.h"
+#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/mask.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
-
-constexpr double never = -std::numeric_limits<double>::infinity();
 
 struct GaussianOptions {
   double sigma = 1, dropout = 0;
@@ -72,19 +69,14 @@ class Gaussian final : public Variant {
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable Q = transpose(inputs.q, 1, 2), K = transpose(inputs.k, 1, 2),
                    V = transpose(inputs.v, 1, 2);
-    const int64_t M = K.size(2);
     // Of a normalised row the query's own norm cancels.
     Variable s =
         normalized_
             ? affine(matmul(Q, transpose(K, 2, 3)) - transpose(half_norms(K), 2, 3), scale())
             : gaussian_exponents(Q, K, scale());
     if (mask.bias.defined()) s = s + mask.bias;
-    if (config().causal) {
-      s = where(causal_keep(M), s, never);
-    } else if (mask.lengths.defined()) {
-      s = where(real_tokens(mask.lengths, M).permute({0, 2, 3, 1}), s, never);
-    }
-    if (mask.keep.defined()) s = where(mask.keep, s, never);
+    s = masked_scores(s, config().causal, mask.lengths);
+    if (mask.keep.defined()) s = masked_scores(mask.keep, s);
     Variable C = normalized_ ? softmax(s) : exp(s);
     if (pass.training && dropout_ > 0) C = dropout(C, dropout_, pass.random.fork(full_name()));
     return transpose(matmul(C, V), 1, 2);

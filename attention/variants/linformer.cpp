@@ -12,10 +12,10 @@
 // Slots of blocks without real tokens are hidden. Shorter sequences use the first columns of E.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <vector>
 
+#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/softmax_attention.h"
@@ -25,8 +25,6 @@
 
 namespace longhand::attention {
 namespace {
-
-constexpr double never = -std::numeric_limits<double>::infinity();
 
 // E or F: trained, or kept as it was drawn.
 class Projection {

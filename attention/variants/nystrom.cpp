@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "longhand/attention/bases/latest.h"
+#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
@@ -41,8 +42,6 @@
 
 namespace longhand::attention {
 namespace {
-
-constexpr double never = -std::numeric_limits<double>::infinity();
 
 // Where each of `count` segments of n >= count tokens begins, and n at the end.
 std::vector<int64_t> segments(int64_t n, int64_t count) {
@@ -241,10 +240,8 @@ class Nystrom final : public Variant {
   // softmax(τ q kᵀ), (B, H, N, M) for q (B, H, N, D), k (B, H, M, D), over the first lengths[b]
   // keys.
   static Variable weights(const Variable& q, const Variable& k, const Tensor& lengths) {
-    Variable scores = matmul(q, transpose(k, 2, 3), 1 / std::sqrt(static_cast<double>(q.size(3))));
-    if (lengths.defined())
-      scores = where(real_tokens(lengths, k.size(2)).permute({0, 2, 3, 1}), scores, never);
-    return softmax(scores);
+    const double tau = 1 / std::sqrt(static_cast<double>(q.size(3)));
+    return softmax(masked_scores(matmul(q, transpose(k, 2, 3), tau), false, lengths));
   }
 
   // softmax(τ q kᵀ) v of (B, N, H, D) without the N x M weights.

@@ -16,11 +16,12 @@
 // exp(t - max) + eps. The constants then cancel no more, and norms above some 2 sqrt(D) make
 // attention uniform.
 #include <cmath>
-#include <limits>
 
+#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/bases/random_features.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
+#include "longhand/attention/ops/scan.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 
@@ -160,14 +161,15 @@ class Performer final : public RandomFeatureAttention {
     Variable c = max(uk, 3, true);  // (B, M, H, 1)
     if (config().causal) {
       c = so_far(c);
-      const Tensor scale_of = c.value().squeeze(3);  // a constant: what depends on c is made up for
-      const Variable sums =
-          causal_kernel_sums(fq, map(k, uk, c.detach()), v, {.log_scale = scale_of});
+      const Variable fixed = c.detach();  // a constant: what depends on c is made up for
+      const Variable sums = scan({fq, map(k, uk, fixed), v, log_decay_of_scale(squeeze(fixed, 3))},
+                                 nullptr, {.final_state = false})
+                                .out;
       const Variable v1 = concat({v, Variable(Tensor::full(c.shape(), 1, v.dtype()))}, 3);
-      return normalised(sums * exp(c.detach() - c) + eps_ * sum(fq, {3}, true) * cumsum(v1, 1));
+      return normalised(sums * exp(fixed - c) + eps_ * sum(fq, {3}, true) * cumsum(v1, 1));
     }
     const Tensor real = mask.lengths.defined() ? real_tokens(mask.lengths, k.size(1)) : Tensor();
-    if (real.defined()) c = where(real, c, -std::numeric_limits<double>::infinity());
+    if (real.defined()) c = where(real, c, never);
     c = max(c, 1, true);
     if (real.defined()) c = where(not_empty(mask.lengths), c, 0.0);
     return linear_attention(fq, map(k, uk, c) + eps_, v, {.key_lengths = mask.lengths});

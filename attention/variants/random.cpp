@@ -5,19 +5,16 @@
 //
 // over the real keys of each sample (causal: j <= i). Only the generator is kept; R_ij depends on
 // it and on (head, i, j), so any length has the R of a longer one's corner.
-#include <limits>
 
 #include "longhand/attention/bases/latest.h"
+#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/bases/random_state.h"
-#include "longhand/attention/mask.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/parallel.h"
 
 namespace longhand::attention {
 namespace {
-
-constexpr double never = -std::numeric_limits<double>::infinity();
 
 struct RandomOptions {
   double spread = 1, dropout = 0;
@@ -62,12 +59,8 @@ class Random final : public Variant {
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2);
     check<ShapeError>(k.size(1) == N, "random: as many queries as keys are wanted, not ", N,
                       " and ", k.size(1));
-    Variable scores(this->scores(N, q.dtype()));  // (H, N, N)
-    if (config().causal)
-      scores = where(causal_keep(N), scores, never);
-    else if (mask.lengths.defined())
-      scores = where(real_tokens(mask.lengths, N).permute({0, 2, 3, 1}), scores, never);
-    Variable p = softmax(scores);
+    const Variable scores(this->scores(N, q.dtype()));  // (H, N, N)
+    Variable p = softmax(masked_scores(scores, config().causal, mask.lengths));
     if (pass.training && dropout_ > 0)
       p = dropout(broadcast_to(p, {B, H, N, N}), dropout_, pass.random.fork(full_name()));
     return transpose(matmul(p, transpose(v, 1, 2)), 1, 2);

@@ -5,8 +5,8 @@
 // Tile by tile in memory O(N) (softmax_attention.h), or as written, with the N x M probabilities: the
 // oracle of all others, and the way for masks that are N x M themselves.
 #include <cmath>
-#include <limits>
 
+#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/ops/softmax_attention.h"
@@ -109,9 +109,8 @@ class Softmax final : public Variant {
     Variable scores = matmul(permute(q, {0, 2, 1, 3}), keys, scale_);  // (B, H, N, M)
     if (!slopes_.empty()) scores = scores + Variable(distances(N, q.dtype()));
     if (mask.bias.defined()) scores = scores + mask.bias;
-    constexpr double never = -std::numeric_limits<double>::infinity();
-    scores = where(visible(mask.lengths, q.size(0), N, M), scores, never);
-    if (mask.keep.defined()) scores = where(mask.keep, scores, never);
+    scores = masked_scores(visible(mask.lengths, q.size(0), N, M), scores);
+    if (mask.keep.defined()) scores = masked_scores(mask.keep, scores);
     Variable weights = softmax(scores);
     if (p > 0) {
       const ProbabilityDropout dropout(p, random);

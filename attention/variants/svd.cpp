@@ -18,10 +18,10 @@
 // where G' = dP_r, Π = U_r U_rᵀ, Π' = V_r V_rᵀ: large where σ_r is near σ_(r+1). Pairs of equal σ
 // have x = y = 0.
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "longhand/attention/bases/latest.h"
+#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/registry.h"
@@ -31,8 +31,6 @@
 
 namespace longhand::attention {
 namespace {
-
-constexpr double never = -std::numeric_limits<double>::infinity();
 
 struct Rule {
   int64_t rank;    // if energy is 0
@@ -201,13 +199,11 @@ class SvdAttention final : public Variant {
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-    const int64_t M = k.size(1);
     const double tau = 1 / std::sqrt(static_cast<double>(q.size(3)));
     Variable scores = matmul(transpose(q, 1, 2), permute(k, {0, 2, 3, 1}), tau);
-    if (mask.lengths.defined())
-      scores = where(real_tokens(mask.lengths, M).permute({0, 2, 3, 1}), scores, never);
+    scores = masked_scores(scores, false, mask.lengths);
     if (mask.bias.defined()) scores = scores + mask.bias;
-    if (mask.keep.defined()) scores = where(mask.keep, scores, never);
+    if (mask.keep.defined()) scores = masked_scores(mask.keep, scores);
     const Variable P = softmax(scores);
     std::vector<Kept> kept;
     const Variable Pr = truncated(

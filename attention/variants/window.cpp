@@ -11,6 +11,7 @@
 #include <cmath>
 #include <limits>
 
+#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -19,7 +20,6 @@
 namespace longhand::attention {
 namespace {
 
-constexpr double never = -std::numeric_limits<double>::infinity();
 constexpr int64_t least_block = 64;
 
 // How N tokens are cut, and what each block looks at.
@@ -239,7 +239,7 @@ class Window final : public Variant {
   Variable attend(const Variable& q, const Variable& k, const Variable& v, const Tensor& keep,
                   const DropoutOptions& drop) const {
     const double tau = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-    Variable p = softmax(where(keep, matmul(q, transpose(k, -2, -1), tau), never));
+    Variable p = softmax(masked_scores(keep, matmul(q, transpose(k, -2, -1), tau)));
     p = dropout(p, drop.p, drop.generator);
     return matmul(p, v);
   }

@@ -50,10 +50,11 @@ std::map<std::string, Tensor> Golden::group(const std::string& name_) const {
   return out;
 }
 
-std::vector<std::filesystem::path> golden_files() {
+std::vector<std::filesystem::path> golden_files(const std::string& subfolder) {
   namespace fs = std::filesystem;
   const char* const given = std::getenv("LONGHAND_GOLDEN_DIR");
-  const fs::path folder = given ? given : LONGHAND_GOLDEN_DEFAULT_DIR;
+  const fs::path folder = fs::path(given ? given : LONGHAND_GOLDEN_DEFAULT_DIR) / subfolder;
+  if (!subfolder.empty() && !fs::is_directory(folder)) return {};
   check<DataError>(fs::is_directory(folder), "golden cases: ", folder, " is not a folder",
                    given ? " (LONGHAND_GOLDEN_DIR)" : "");
   std::vector<fs::path> files;

@@ -39,8 +39,9 @@ struct Golden {
 };
 
 /// Every *.h5 in the folder named by LONGHAND_GOLDEN_DIR, by default tests/data/golden, in
-/// alphabetical order. Throws DataError if it is missing or holds none.
-std::vector<std::filesystem::path> golden_files();
+/// alphabetical order; or in a subfolder of it, which may be missing. Throws DataError if there
+/// is none.
+std::vector<std::filesystem::path> golden_files(const std::string& subfolder = {});
 
 /// Throws DataError if a file is not a golden case or of an unknown kind.
 Golden read_golden(const std::filesystem::path& path);

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <sstream>
 #include <utility>
 
@@ -16,7 +17,21 @@ namespace {
 constexpr const char* exit_codes =
     "Exit codes: 0 done; 1 another error; 2 command line or configuration; 3 data or checkpoint\n"
     "missing or invalid; 4 training diverged; 75 stopped by a signal and saved (resumable).\n"
-    "Environment: LONGHAND_THREADS, LONGHAND_SEED, NO_COLOR.";
+    "Environment: LONGHAND_THREADS, LONGHAND_SEED, LONGHAND_ISA (baseline, avx2 or avx512),\n"
+    "NO_COLOR.";
+
+/// Refuses a value of the environment that its option does not take. CLI11 2.1 does so itself; 2.4
+/// ignores such a value.
+void check_environment(CLI::App& app) {
+  for (CLI::Option* const option : app.get_options()) {
+    if (option->get_envname().empty() || !option->empty()) continue;
+    const char* const text = std::getenv(option->get_envname().c_str());
+    if (!text || !*text) continue;
+    option->add_result(text);
+    option->run_callback();  // throws
+  }
+  for (CLI::App* const subcommand : app.get_subcommands()) check_environment(*subcommand);
+}
 
 /// Accepts numbers of type T for which `holds`; `wanted` completes the error: "--limit must be …".
 template <class T, class F>
@@ -195,6 +210,7 @@ int run_program(int argc, char** argv) {
   wrap_help(app);
   try {
     app.parse(argc, argv);
+    check_environment(app);
   } catch (const CLI::CallForHelp&) {
     std::string text = app.help();
     while (text.ends_with('\n')) text.pop_back();

@@ -71,20 +71,17 @@ void add_sums_of_lanes(const T* x, const T* weight, int64_t n, int64_t lanes, T*
       [](T a, T b) { return a + b; }, [=](int64_t l, T sum) { sums[l] += sum; });
 }
 
-/// The features of a block of tokens of one head, (part, lanes): all m of them, or some at a time,
-/// so that they stay in the first cache.
+/// The features of a block of tokens of one head, (features, lanes): all m of them, or a block of
+/// features at a time, so that they stay in the first cache.
 template <class T>
 class FeatureTile {
  public:
-  FeatureTile(const FeatureRule& rule, int64_t part, Scratch& scratch)
+  FeatureTile(const FeatureRule& rule, int64_t features, Scratch& scratch)
       : rule_(rule),
         x_(scratch.take<T>(rule.D * block)),
-        f_(scratch.take<T>(part * block)),
+        f_(scratch.take<T>(features * block)),
         shift_(scratch.take<T>(block)),
         gradients_(scratch.take<T>(block)) {}
-  static int64_t elements(const FeatureRule& rule, int64_t part) {
-    return (rule.D + part + 2) * block;
-  }
 
   int64_t count() const { return count_; }
   int64_t lanes() const { return lanes_; }
@@ -188,10 +185,9 @@ class FeatureTile {
     });
   }
 
-  /// From the gradient of the features at hand, df_li + of_feature_l of_token_i, to that of x:
-  /// added to it, or written. Parts of the features come one after the other, up to the last.
-  void input_gradient(T* df, const T* of_feature, const T* of_token, const Heads<T>& dx, int64_t b,
-                      int64_t first, bool add) {
+  /// df_li += of_feature_l of_token_i: then df is the gradient of the features at hand. That of
+  /// exponentials is multiplied with them, and is one of their exponents.
+  void finish_gradient(T* df, const T* of_feature, const T* of_token) {
     const FeatureRule& z = rule_;
     simd([=, n = n_, lanes = lanes_, exponentials = z.exponentials, halved = halved_, features = f_,
           gradients = gradients_] {
@@ -211,6 +207,12 @@ class FeatureTile {
           });
       }
     });
+  }
+
+  /// From a finished df to the gradient of x: added to it, or written. Blocks of features come one
+  /// after the other, up to the last.
+  void input_gradient(T* df, const Heads<T>& dx, int64_t b, int64_t first, bool add) {
+    const FeatureRule& z = rule_;
     T* const to = dx.at(b, first, h_);
     if (!z.projection)
       return kernels::transpose_into(n_, count_, df, lanes_, T{1}, to + l_, dx.token, add);

@@ -12,10 +12,10 @@ namespace {
 
 void words(Generator::State state, int64_t head, int64_t begin, int64_t count, uint32_t* first,
            uint32_t* second) {
-  constexpr int64_t piece = 96;
-  std::array<uint32_t, 4 * piece> block;
-  for (int64_t done = 0; done < count; done += piece) {
-    const int64_t n = std::min(piece, count - done);
+  constexpr int64_t most = 96;
+  std::array<uint32_t, 4 * most> block;
+  for (int64_t done = 0; done < count; done += most) {
+    const int64_t n = std::min(most, count - done);
     const uint64_t index = static_cast<uint64_t>(head) << 32 | static_cast<uint64_t>(begin + done);
     kernels::philox_words(state, index, n, block.data());
     for (int64_t i = 0; i < n; ++i) {

@@ -1,5 +1,6 @@
 #include "longhand/attention/ops/scan.h"
 
+#include "longhand/attention/definitions/definitions.h"
 #include "longhand/core/layouts.h"
 #include "longhand/core/parallel.h"
 #include "tests/attention/attention_check.h"
@@ -10,54 +11,290 @@ using namespace longhand::test;
 
 namespace {
 
-Tensor positive(const Shape& shape, uint64_t seed) {
+enum class Decay { none, head, channel };
+const std::vector<Decay> all_decays{Decay::none, Decay::head, Decay::channel};
+
+Tensor uniform(const Shape& shape, uint64_t seed, double low, double high,
+               DType dtype = DType::f64) {
   Tensor t = Tensor::empty(shape, DType::f64);
-  fill_uniform(t, Generator(seed), 0.1, 1);
-  return t;
+  fill_uniform(t, Generator(seed), low, high);
+  return t.to(dtype);
 }
 
-// Rising along axis 1, in jumps.
-Tensor rising(const Shape& shape, uint64_t seed) {
-  Tensor t = Tensor::empty(shape, DType::f64);
-  fill_uniform(t, Generator(seed), -40, 40);
-  return running_max(t);
+Tensor log_decays(Decay decay, int64_t B, int64_t N, int64_t H, int64_t m, uint64_t seed,
+                  double strength = 1, DType dtype = DType::f64) {
+  if (decay == Decay::none) return {};
+  return uniform(decay == Decay::head ? Shape{B, N, H} : Shape{B, N, H, m}, seed, -strength, 0,
+                 dtype);
+}
+
+Variable variable(const Tensor& t, bool gradient = false) {
+  return t.defined() ? Variable(t, gradient) : Variable();
+}
+
+ScanState random_state(int64_t B, int64_t H, int64_t m, int64_t E, bool normalizer) {
+  ScanState state{Variable(normal({B, H, m, E}, 51))};
+  if (normalizer) state.z = Variable(uniform({B, H, m}, 52, 0.5, 1.5));
+  return state;
+}
+
+// The recurrence, token by token in f64, as the header has it: out and the last state.
+struct Recurrent {
+  Tensor out, S, z;
+};
+Recurrent recurrent(const Tensor& q_, const Tensor& k_, const Tensor& v_, const Tensor& g,
+                    const ScanState* initial, bool normalizer) {
+  const Tensor q = q_.to(DType::f64), k = k_.to(DType::f64), v = v_.to(DType::f64);
+  const int64_t B = q.size(0), N = q.size(1), H = q.size(2), m = q.size(3), E = v.size(3);
+  Tensor S =
+      initial ? initial->S.value().contiguous().clone() : Tensor::zeros({B, H, m, E}, DType::f64);
+  Tensor z = initial && normalizer ? initial->z.value().contiguous().clone()
+                                   : Tensor::zeros({B, H, m}, DType::f64);
+  Tensor out = Tensor::zeros({B, N, H, normalizer ? E + 1 : E}, DType::f64);
+  const std::vector<Row> qs = rows_of(q), ks = rows_of(k), vs = rows_of(v);
+  const std::vector<double> gs = g.defined() ? g.to_vector<double>() : std::vector<double>();
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t h = 0; h < H; ++h)
+      for (int64_t i = 0; i < N; ++i) {
+        const int64_t token = (b * N + i) * H + h;
+        double* const to = out.data<double>() + token * out.size(3);
+        for (int64_t l = 0; l < m; ++l) {
+          const double a = gs.empty() ? 1 : std::exp(gs[g.rank() == 3 ? token : token * m + l]);
+          double* const row = S.data<double>() + ((b * H + h) * m + l) * E;
+          double& sum = z.data<double>()[(b * H + h) * m + l];
+          for (int64_t e = 0; e < E; ++e) {
+            row[e] = a * row[e] + ks[token][l] * vs[token][e];
+            to[e] += qs[token][l] * row[e];
+          }
+          sum = a * sum + ks[token][l];
+          if (normalizer) to[E] += qs[token][l] * sum;
+        }
+      }
+  return {out, S, z};
 }
 
 }  // namespace
 
-TEST_CASE("kernel attention: a running maximum looks back only") {
+TEST_CASE("scan: a running maximum looks back only") {
   const Tensor x = Tensor::from(std::vector<double>{1, 9, 0, 10, 5, 3, 2, 11}, {1, 4, 2});
   CHECK(running_max(x).to_vector<double>() == std::vector<double>{1, 9, 1, 10, 5, 10, 5, 11});
 }
 
-TEST_CASE("kernel attention: chunks of any size give the same") {
-  const int64_t N = GENERATE(1, 2, 5, 8, 13);
-  const bool scaled = GENERATE(false, true);
-  const Shape features{2, N, 2, 3}, values{2, N, 2, 4};
-  const Tensor fq = positive(features, 1), fk = positive(features, 2), v = normal(values, 3);
-  const Tensor c = scaled ? rising({2, N, 2}, 4) : Tensor();
-  // The definition, with e^c in the features of the keys.
-  const Variable scaled_keys = scaled ? Variable(fk) * exp(Variable(c.unsqueeze(3))) : Variable(fk);
-  const Tensor wanted = naive_kernel_attention(fq, scaled_keys.value(), v, dot, true);
-  for (const int64_t chunk : {1, 2, 3, 4, 48}) {
-    INFO("N " << N << " chunk " << chunk << " scaled " << scaled);
-    const auto f = [&](const Variables& in) {
-      return normalised(causal_kernel_sums(in[0], in[1], in[2], {.log_scale = c, .chunk = chunk}));
+TEST_CASE("scan: logarithms of cumulative sums of exponentials") {
+  const Tensor x = normal({2, 9, 2, 3}, 1, DType::f64, 3);
+  const Variable y = log_cumulative_sum_exp(Variable(x));
+  CHECK(near(exp(y).value(), cumsum(exp(Variable(x)), 1).value(), 1e-14));
+  const GradcheckReport report =
+      gradcheck([](const Variables& in) { return log_cumulative_sum_exp(in[0]); }, {x});
+  INFO(report);
+  CHECK(report.ok);
+  // Of equal numbers, the logarithms of 1, 2, 3, ...; large ones do not overflow.
+  const int64_t N = 70000;
+  const Tensor equal = Tensor::full({1, N, 1, 1}, 800);
+  const Tensor sums = log_cumulative_sum_exp(Variable(equal)).value();
+  for (const int64_t i : {0, 1, 2, 3, 1000, 69999})
+    CHECK(sums.at({0, i, 0, 0}) ==
+          Approx(800 + std::log(static_cast<double>(i) + 1)).epsilon(1e-7));
+}
+
+TEST_CASE("scan equals the recurrence, with the state before and behind") {
+  const int64_t N = GENERATE(1, 2, 7, 16, 17, 33, 48, 49, 97, 150);
+  const Decay decay = GENERATE(from_range(all_decays));
+  const bool normalizer = GENERATE(false, true), with_initial = GENERATE(false, true);
+  INFO("N " << N << " decay " << static_cast<int>(decay) << " normalizer " << normalizer
+            << " initial " << with_initial);
+  const int64_t B = 2, H = 2, m = 5, E = 3;
+  const Tensor q = normal({B, N, H, m}, 1), k = normal({B, N, H, m}, 2),
+               v = normal({B, N, H, E}, 3), g = log_decays(decay, B, N, H, m, 4);
+  const ScanState initial = random_state(B, H, m, E, normalizer);
+  const ScanState* const start = with_initial ? &initial : nullptr;
+  const Recurrent expected = recurrent(q, k, v, g, start, normalizer);
+  for (const int64_t size : {1, 5, 20, 48}) {
+    INFO("blocks of " << size);
+    const ScanResult got = scan({Variable(q), Variable(k), Variable(v), variable(g)}, start,
+                                {.normalizer = normalizer, .block = size});
+    CHECK(near(got.out.value(), expected.out, 1e-13));
+    CHECK(near(got.state.S.value(), expected.S, 1e-13));
+    if (normalizer) CHECK(near(got.state.z.value(), expected.z, 1e-13));
+    CHECK(got.state.z.defined() == normalizer);
+  }
+}
+
+TEST_CASE("scan equals its N x N form") {
+  const Decay decay = GENERATE(from_range(all_decays));
+  const int64_t N = 61;
+  const Variable q(normal({2, N, 2, 4}, 1)), k(normal({2, N, 2, 4}, 2)), v(normal({2, N, 2, 3}, 3)),
+      g = variable(log_decays(decay, 2, N, 2, 4, 4));
+  CHECK(near(scan({q, k, v, g}, nullptr, {.normalizer = false}).out.value(),
+             definitions::apply(definitions::retention(q, k, g), v).value(), 1e-12));
+}
+
+TEST_CASE("scan: gradients of every input, through every result") {
+  const Decay decay = GENERATE(from_range(all_decays));
+  const bool normalizer = GENERATE(false, true);
+  // In one block with several steps, in several, and in several groups.
+  const auto [N, size] = GENERATE(table<int64_t, int64_t>({{1, 48}, {21, 48}, {19, 3}, {40, 1}}));
+  const int64_t B = 1, H = 2, m = 3, E = 2;
+  INFO("N " << N << " blocks of " << size << " decay " << static_cast<int>(decay) << " normalizer "
+            << normalizer);
+  std::vector<Tensor> in{normal({B, N, H, m}, 1), normal({B, N, H, m}, 2), normal({B, N, H, E}, 3),
+                         normal({B, H, m, E}, 51)};
+  if (normalizer) in.push_back(uniform({B, H, m}, 52, 0.5, 1.5));
+  if (decay != Decay::none) in.push_back(log_decays(decay, B, N, H, m, 4));
+  for (const int which : {0, 1, 2}) {  // out, the state, both
+    const auto f = [&, size = size](const Variables& x) {
+      const ScanState initial{x[3], normalizer ? x[4] : Variable()};
+      const ScanResult r = scan({x[0], x[1], x[2], decay != Decay::none ? x.back() : Variable()},
+                                &initial, {.normalizer = normalizer, .block = size});
+      Variables all;
+      if (which != 1) all.push_back(reshape(r.out, {r.out.value().numel()}));
+      if (which != 0) all.push_back(reshape(r.state.S, {r.state.S.value().numel()}));
+      if (which != 0 && normalizer) all.push_back(reshape(r.state.z, {r.state.z.value().numel()}));
+      return concat(all, 0);
     };
-    CHECK(near(f({Variable(fq), Variable(fk), Variable(v)}).value(), wanted, 1e-13));
-    const GradcheckReport report = gradcheck(f, {fq, fk, v});
-    INFO(report);
+    const GradcheckReport report = gradcheck(f, in);
+    INFO("results " << which << ": " << report);
     CHECK(report.ok);
   }
 }
 
-TEST_CASE("kernel attention: causal exponentials of projections, in one group or several") {
-  // 40 chunks of one token are three groups.
+TEST_CASE("scan: decays that need a gradient where nothing else does") {
+  const Decay decay = GENERATE(Decay::head, Decay::channel);
+  const Variable q(normal({1, 30, 1, 3}, 1)), k(normal({1, 30, 1, 3}, 2)),
+      v(normal({1, 30, 1, 2}, 3));
+  const GradcheckReport report = gradcheck(
+      [&](const Variables& in) {
+        return scan({q, k, v, in[0]}).out;
+      },
+      {log_decays(decay, 1, 30, 1, 3, 4)});
+  INFO(report);
+  CHECK(report.ok);
+}
+
+TEST_CASE("scan: cut anywhere, the state handed on, it is the same") {
+  const Decay decay = GENERATE(from_range(all_decays));
+  const int64_t N = 101, cut = GENERATE(1, 16, 47, 48, 49, 100);
+  INFO("cut at " << cut << " decay " << static_cast<int>(decay));
+  const Tensor data[3] = {normal({2, N, 2, 4}, 1), normal({2, N, 2, 4}, 2),
+                          normal({2, N, 2, 3}, 3)};
+  const Tensor g = log_decays(decay, 2, N, 2, 4, 4), cotangent = normal({2, N, 2, 4}, 5);
+  std::vector<Tensor> results[2];
+  for (const bool parts : {false, true}) {
+    std::vector<Variable> x;
+    for (const Tensor& t : data) x.emplace_back(t, true);
+    if (g.defined()) x.emplace_back(g, true);
+    const auto piece = [&](int64_t begin, int64_t end) {
+      const auto of = [&](const Variable& t) { return slice(t, 1, begin, end); };
+      return ScanInputs{of(x[0]), of(x[1]), of(x[2]), g.defined() ? of(x[3]) : Variable()};
+    };
+    Variable out;
+    ScanState last;
+    if (parts) {
+      const ScanResult first = scan(piece(0, cut)), second = scan(piece(cut, N), &first.state);
+      out = concat({first.out, second.out}, 1);
+      last = second.state;
+    } else {
+      const ScanResult all = scan(piece(0, N));
+      out = all.out, last = all.state;
+    }
+    backward(sum(out * Variable(cotangent)) + sum(square(last.S)) + sum(square(last.z)));
+    results[parts] = {out.value(), last.S.value(), last.z.value()};
+    for (const Variable& t : x) results[parts].push_back(t.grad());
+  }
+  for (size_t i = 0; i < results[0].size(); ++i) CHECK(near(results[1][i], results[0][i], 1e-12));
+}
+
+TEST_CASE("scan: states combine in any order") {
+  const Decay decay = GENERATE(from_range(all_decays));
+  const int64_t m = 4, cuts[] = {0, 13, 40, 70};
+  const Variable q(normal({2, 70, 2, m}, 1)), k(normal({2, 70, 2, m}, 2)),
+      v(normal({2, 70, 2, 3}, 3)), g = variable(log_decays(decay, 2, 70, 2, m, 4));
+  ScanState s[3];
+  Variable total[3];
+  for (int i = 0; i < 3; ++i) {
+    const auto of = [&](const Variable& t) {
+      return t.defined() ? slice(t, 1, cuts[i], cuts[i + 1]) : t;
+    };
+    s[i] = scan({of(q), of(k), of(v), of(g)}).state;
+    if (g.defined()) total[i] = sum(of(g), {1});
+  }
+  const ScanState all = scan({q, k, v, g}).state;
+  const ScanState from_left = combine(combine(s[0], s[1], total[1]), s[2], total[2]);
+  const ScanState from_right =
+      combine(s[0], combine(s[1], s[2], total[2]), g.defined() ? total[1] + total[2] : Variable());
+  for (const ScanState& state : {from_left, from_right}) {
+    CHECK(near(state.S.value(), all.S.value(), 1e-13));
+    CHECK(near(state.z.value(), all.z.value(), 1e-13));
+  }
+}
+
+TEST_CASE("scan: combined states with scales, of a head or a channel, and their gradients") {
+  const bool channels = GENERATE(false, true);
+  const Shape scale = channels ? Shape{1, 2, 3} : Shape{1, 2};
+  const auto state = [&](const Variables& x, size_t i, const Tensor& c) {
+    return ScanState{x[i], x[i + 1], Variable(c)};
+  };
+  const Tensor c[3] = {normal(scale, 11, DType::f64, 2), normal(scale, 12, DType::f64, 2),
+                       normal(scale, 13, DType::f64, 2)};
+  const std::vector<Tensor> in{normal({1, 2, 3, 2}, 1),  normal({1, 2, 3}, 2),
+                               normal({1, 2, 3, 2}, 3),  normal({1, 2, 3}, 4),
+                               normal({1, 2, 3, 2}, 5),  normal({1, 2, 3}, 6),
+                               uniform(scale, 7, -2, 0), uniform({1, 2}, 8, -2, 0)};
+  // e^log_scale [S, z], which does not depend on the choice of the scale.
+  const auto value = [&](const ScanState& s) {
+    const Variable e = exp(channels ? s.log_scale : unsqueeze(s.log_scale, 2));
+    return concat({s.S * unsqueeze(e, 3), unsqueeze(s.z * e, 3)}, 3);
+  };
+  const auto left = [&](const Variables& x) {
+    return value(
+        combine(combine(state(x, 0, c[0]), state(x, 2, c[1]), x[6]), state(x, 4, c[2]), x[7]));
+  };
+  Variables x;
+  for (const Tensor& t : in) x.emplace_back(t);
+  const ScanState right =
+      combine(state(x, 0, c[0]), combine(state(x, 2, c[1]), state(x, 4, c[2]), x[7]),
+              x[6] + (channels ? unsqueeze(x[7], 2) : x[7]));
+  CHECK(near(left(x).value(), value(right).value(), 1e-13));
+  // Gradients take the scale of the result as a constant, which it is where the right one is the
+  // larger.
+  const auto smooth = [&](const Variables& y) {
+    const ScanState r = combine(state(y, 0, Tensor::full(scale, -5, DType::f64)),
+                                state(y, 2, Tensor::full(scale, -1, DType::f64)), y[6]);
+    return concat({r.S, unsqueeze(r.z, 3)}, 3);
+  };
+  const GradcheckReport report = gradcheck(smooth, in, {});
+  INFO(report);
+  CHECK(report.ok);
+}
+
+TEST_CASE("scan: states of any scale combine without overflow") {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const auto state = [&](double scale) {
+      return ScanState{Variable(Tensor::full({1, 1, 2, 2}, 3, dtype)),
+                       Variable(Tensor::full({1, 1, 2}, 2, dtype)),
+                       Variable(Tensor::full({1, 1}, scale, dtype))};
+    };
+    const double never = -std::numeric_limits<double>::infinity();
+    for (const double a : {never, -1e6, 0.0, 1e6})
+      for (const double b : {never, -1e6, 0.0, 1e6})
+        for (const double g : {never, -1e6, 0.0}) {
+          const ScanState r = combine(state(a), state(b), Variable(Tensor::full({1, 1}, g, dtype)));
+          INFO(a << " " << b << " " << g);
+          CHECK(all_finite(r.S.value()));
+          CHECK(r.log_scale.value().item() == std::max(a + g, b));
+          if (a + g < b) CHECK(r.S.value().at({0, 0, 0, 0}) == 3);
+        }
+  }
+}
+
+TEST_CASE("scan: exponentials of projections, in one group or several, from a state or none") {
+  // 40 blocks of one token are three groups.
   const int64_t N = GENERATE(1, 7, 40);
-  const bool projected = GENERATE(false, true);
+  const bool projected = GENERATE(false, true), decays = GENERATE(false, true);
   const Shape shape{1, N, 2, 3};
   const Tensor q = normal(shape, 1), k = normal(shape, 2), v = normal({1, N, 2, 4}, 3);
-  CausalKernelOptions options{.exponentials = true, .chunk = 1};
+  const Tensor g = log_decays(decays ? Decay::head : Decay::none, 1, N, 2, 3, 4);
+  ScanOptions options{.exponentials = true, .final_state = false};
   Variable tq(q), tk(k);
   if (projected) {
     options.projection = normal({5, 3}, 4);
@@ -65,41 +302,102 @@ TEST_CASE("kernel attention: causal exponentials of projections, in one group or
     tq = linear(tq, Variable(options.projection));
     tk = linear(tk, Variable(options.projection)) - affine(sum(square(tk), {3}, true), 0.3);
   }
-  const Tensor wanted = naive_kernel_attention(exp(tq).value(), exp(tk).value(), v, dot, true);
-  for (const int64_t chunk : {1, 5, 48}) {
-    INFO("N " << N << " projected " << projected << " chunk " << chunk);
-    options.chunk = chunk;
+  const Variable weights = definitions::retention(exp(tq), exp(tk), variable(g));
+  const Tensor expected =
+      definitions::apply(weights / sum(weights, {3}, true), Variable(v)).value();
+  for (const int64_t size : {1, 5, 48}) {
+    INFO("N " << N << " projected " << projected << " decays " << decays << " blocks of " << size);
+    options.block = size;
     const auto f = [&](const Variables& in) {
-      return normalised(causal_kernel_sums(in[0], in[1], in[2], options));
+      return normalised(
+          scan({in[0], in[1], in[2], decays ? in[3] : Variable()}, nullptr, options).out);
     };
-    CHECK(near(f({Variable(q), Variable(k), Variable(v)}).value(), wanted, 1e-13));
-    const GradcheckReport report = gradcheck(f, {q, k, v});
+    Variables x{Variable(q), Variable(k), Variable(v)};
+    std::vector<Tensor> in{q, k, v};
+    if (decays) x.emplace_back(g), in.push_back(g);
+    CHECK(near(f(x).value(), expected, 1e-13));
+    const GradcheckReport report = gradcheck(f, in);
     INFO(report);
     CHECK(report.ok);
+    if (N == 1) continue;
+    // The same in two parts.
+    const int64_t cut = N / 2 + 1;
+    const auto part = [&](int64_t begin, int64_t end) {
+      const auto of = [&](const Variable& t) { return slice(t, 1, begin, end); };
+      return ScanInputs{of(x[0]), of(x[1]), of(x[2]), decays ? of(x[3]) : Variable()};
+    };
+    ScanOptions with_state = options;
+    with_state.final_state = true;
+    const ScanResult first = scan(part(0, cut), nullptr, with_state),
+                     second = scan(part(cut, N), &first.state, with_state);
+    CHECK(
+        near(concat({normalised(first.out), normalised(second.out)}, 1).value(), expected, 1e-13));
   }
 }
 
-TEST_CASE("kernel attention: causal groups with a scale that rises") {
-  const Shape shape{1, 40, 2, 3};
-  const Tensor fq = positive(shape, 1), fk = positive(shape, 2), v = normal(shape, 3);
-  const CausalKernelOptions options{.log_scale = rising({1, 40, 2}, 4), .chunk = 1};
-  const auto f = [&](const Variables& in) {
-    return normalised(causal_kernel_sums(in[0], in[1], in[2], options));
-  };
-  const Variable keys = Variable(fk) * exp(Variable(options.log_scale.unsqueeze(3)));
-  CHECK(near(f({Variable(fq), Variable(fk), Variable(v)}).value(),
-             naive_kernel_attention(fq, keys.value(), v, dot, true), 1e-13));
-  const GradcheckReport report = gradcheck(f, {fq, fk, v});
-  INFO(report);
-  CHECK(report.ok);
+TEST_CASE("scan: one token at a time") {
+  const Decay decay = GENERATE(from_range(all_decays));
+  const bool normalizer = GENERATE(false, true);
+  const int64_t N = 60;
+  const Tensor q = normal({2, N, 2, 5}, 1), k = normal({2, N, 2, 5}, 2),
+               v = normal({2, N, 2, 3}, 3), g = log_decays(decay, 2, N, 2, 5, 4);
+  const ScanResult all = scan({Variable(q), Variable(k), Variable(v), variable(g)}, nullptr,
+                              {.normalizer = normalizer});
+  ScanState stepped, scanned;
+  for (int64_t i = 0; i < N; ++i) {
+    const Tensor row = all.out.value().select(1, i);
+    CHECK(near(scan_step(stepped,
+                         {q.select(1, i), k.select(1, i), v.select(1, i),
+                          g.defined() ? g.select(1, i) : g},
+                         normalizer ? Normalizer::query : Normalizer::none),
+               row, 1e-13));
+    const auto of = [&](const Tensor& t) {
+      return t.defined() ? Variable(t.slice(1, i, i + 1)) : Variable();
+    };
+    const ScanResult one =
+        scan({of(q), of(k), of(v), of(g)}, i ? &scanned : nullptr, {.normalizer = normalizer});
+    scanned = one.state;
+    CHECK(near(one.out.value().select(1, 0), row, 1e-13));
+  }
+  for (const ScanState& state : {stepped, scanned})
+    CHECK(near(state.S.value(), all.state.S.value(), 1e-13));
 }
 
-TEST_CASE("kernel attention: causal sums for any number of threads, of any strides") {
+TEST_CASE("scan: retention as matrix, as recurrence and in blocks") {
+  // γ_h = 1 - 2^(-5-h), Sun et al. 2023 (arXiv 2307.08621), eq. 8.
+  const int64_t B = 1, N = 200, H = 4, D = 6;
+  Tensor g = Tensor::empty({B, N, H}, DType::f64);
+  for (int64_t i = 0; i < N * H; ++i)
+    g.data<double>()[i] = std::log1p(-std::exp2(-5.0 - static_cast<double>(i % H)));
+  const Tensor q = normal({B, N, H, D}, 1), k = normal({B, N, H, D}, 2),
+               v = normal({B, N, H, D}, 3);
+  const Tensor matrix =
+      definitions::apply(definitions::retention(Variable(q), Variable(k), Variable(g)), Variable(v))
+          .value();
+  CHECK(near(recurrent(q, k, v, g, nullptr, false).out, matrix, 1e-12));
+  const auto blocks = [&](const Tensor& decay) {
+    return scan({Variable(q), Variable(k), Variable(v), Variable(decay)}, nullptr,
+                {.normalizer = false})
+        .out.value();
+  };
+  CHECK(near(blocks(g), matrix, 1e-12));
+  // A decay of a head is one of all its channels.
+  CHECK(near(blocks(g.unsqueeze(3).expand({B, N, H, D})), matrix, 1e-12));
+}
+
+TEST_CASE("scan: for any number of threads, of any strides, the same bits") {
+  const Decay decay = GENERATE(from_range(all_decays));
+  const bool exponentials = GENERATE(false, true);
+  if (exponentials && decay == Decay::channel) return;
   const Shape shape{1, 1800, 1, 8};
-  const CausalKernelOptions options{
-      .exponentials = true, .projection = normal({20, 8}, 4).to(DType::f32), .half_norm = 0.5};
+  ScanOptions options{.exponentials = exponentials};
+  if (exponentials) {
+    options.projection = normal({20, 8}, 4).to(DType::f32);
+    options.half_norm = 0.5;
+  }
   const Tensor x[3] = {normal(shape, 1, DType::f32), normal(shape, 2, DType::f32),
                        normal(shape, 3, DType::f32)};
+  const Tensor g = log_decays(decay, 1, 1800, 1, 8, 6, 0.1, DType::f32);
   const Tensor seed = normal({1, 1800, 1, 9}, 5, DType::f32);
   const int before = threads();
   std::vector<Tensor> first;
@@ -113,9 +411,12 @@ TEST_CASE("kernel attention: causal sums for any number of threads, of any strid
         copy_into(wide.slice(3, 8, 16), t);
         in.emplace_back(strided ? wide.slice(3, 8, 16) : t, true);
       }
-      const Variable y = causal_kernel_sums(in[0], in[1], in[2], options);
-      backward(y, seed);
-      const std::vector<Tensor> got{y.value(), in[0].grad(), in[1].grad(), in[2].grad()};
+      if (g.defined()) in.emplace_back(g, true);
+      const ScanResult y =
+          scan({in[0], in[1], in[2], g.defined() ? in[3] : Variable()}, nullptr, options);
+      backward(sum(y.out * Variable(seed)) + sum(y.state.S));
+      std::vector<Tensor> got{y.out.value(), y.state.S.value()};
+      for (const Variable& t : in) got.push_back(t.grad());
       if (first.empty()) first = got;
       for (size_t i = 0; i < got.size(); ++i)
         CHECK(identical(got[i].contiguous(), first[i].contiguous()));
@@ -123,37 +424,118 @@ TEST_CASE("kernel attention: causal sums for any number of threads, of any strid
   }
   set_threads(before);
   const NoGrad no_grad;  // which keeps fewer states
-  CHECK(
-      identical(causal_kernel_sums(Variable(x[0]), Variable(x[1]), Variable(x[2]), options).value(),
-                first[0]));
+  CHECK(identical(
+      scan({Variable(x[0]), Variable(x[1]), Variable(x[2]), variable(g)}, nullptr, options)
+          .out.value(),
+      first[0]));
 }
 
-TEST_CASE("kernel attention: causal exponents of any size") {
+TEST_CASE("scan: exponents of any size") {
   const Shape shape{1, 120, 1, 3};
   for (const double size : {0.0, 1e3, 1e6}) {
     INFO(size);
     const Variable q(affine(Variable(normal(shape, 1)), size).value().to(DType::f32), true),
         k(affine(Variable(normal(shape, 2)), size).value().to(DType::f32), true),
         v(normal(shape, 3).to(DType::f32), true);
-    const Variable sums = causal_kernel_sums(q, k, v, {.exponentials = true});
+    const Variable sums = scan({q, k, v}, nullptr, {.exponentials = true}).out;
     backward(normalised(sums), Tensor::full(shape, 1));
     CHECK(all_finite(sums.value()));
     for (const Variable& x : {q, k, v}) CHECK(all_finite(x.grad()));
   }
 }
 
-TEST_CASE("kernel attention: causal sums refuse what does not fit") {
-  const Variable q(normal({2, 3, 2, 4}, 1)), v(normal({2, 3, 2, 5}, 2));
-  const Tensor c = Tensor::zeros({2, 3, 2}, DType::f64);
-  CHECK_NOTHROW(causal_kernel_sums(q, q, v, {.log_scale = c}));
-  CHECK_THROWS_AS(causal_kernel_sums(q, v, v), ShapeError);
-  CHECK_THROWS_AS(causal_kernel_sums(q, q, Variable(normal({2, 4, 2, 5}, 2))), ShapeError);
-  CHECK_THROWS_AS(causal_kernel_sums(q, q, v, {.projection = normal({6, 4}, 1)}), ShapeError);
-  CHECK_THROWS_AS(causal_kernel_sums(q, q, v, {.exponentials = true, .log_scale = c}), ShapeError);
-  CHECK_THROWS_AS(causal_kernel_sums(q, q, v, {.chunk = 49}), ShapeError);
+TEST_CASE("scan: decays of any size, to none of the state") {
+  const Decay decay = GENERATE(Decay::head, Decay::channel);
+  const DType dtype = GENERATE(DType::f32, DType::f64);
+  const int64_t N = 130;
+  const Tensor q = normal({1, N, 2, 4}, 1), k = normal({1, N, 2, 4}, 2),
+               v = normal({1, N, 2, 3}, 3);
+  Tensor g = log_decays(decay, 1, N, 2, 4, 4, 0.02);
+  for (const int64_t i : {0, 5, 47, 48, 60, 61, 62, 100, 129})
+    g.slice(1, i, i + 1).fill(i % 2 ? -std::numeric_limits<double>::infinity() : -1e5);
+  g.slice(1, 20, 30).fill(-90);
+  std::vector<Variable> in;
+  for (const Tensor& t : {q, k, v, g}) in.emplace_back(t.to(dtype), true);
+  const ScanResult r = scan({in[0], in[1], in[2], in[3]});
+  CHECK(near(r.out.value(),
+             recurrent(in[0].value(), in[1].value(), in[2].value(), in[3].value().to(DType::f64),
+                       nullptr, true)
+                 .out,
+             dtype == DType::f32 ? 2e-6 : 1e-12));
+  backward(sum(r.out) + sum(r.state.S));
+  for (const Variable& x : in) CHECK(all_finite(x.grad()));
 }
 
-TEST_CASE("causal_kernel_sums: inputs and gradients in every memory layout") {
+TEST_CASE("scan: f32 over 65,536 tokens is near f64") {
+  const Decay decay = GENERATE(from_range(all_decays));
+  const int64_t N = 65536, m = 4, E = 3;
+  const DType f32 = DType::f32;
+  // Positive features: sums grow with the tokens, and nothing cancels.
+  const Tensor q = uniform({1, N, 1, m}, 1, 0.1, 1, f32), k = uniform({1, N, 1, m}, 2, 0.1, 1, f32),
+               v = uniform({1, N, 1, E}, 3, 0.1, 1, f32),
+               g = log_decays(decay, 1, N, 1, m, 4, 1e-3, f32);
+  const Tensor wanted = recurrent(q, k, v, g.defined() ? g.to(DType::f64) : g, nullptr, true).out;
+  std::vector<Variable> in, exact;
+  for (const Tensor& t : {q, k, v, g})
+    if (t.defined()) in.emplace_back(t, true), exact.emplace_back(t.to(DType::f64), true);
+  const auto run = [&](const std::vector<Variable>& x) {
+    return scan({x[0], x[1], x[2], g.defined() ? x[3] : Variable()}, nullptr,
+                {.final_state = false})
+        .out;
+  };
+  const Variable out = run(in);
+  const auto a = out.value().to_vector<double>(), b = wanted.to_vector<double>();
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] / b[i] - 1));
+  CHECK(worst < 1e-5);
+  backward(normalised(out), normal({1, N, 1, E}, 5, f32));
+  backward(normalised(run(exact)), normal({1, N, 1, E}, 5, f32).to(DType::f64));
+  for (size_t i = 0; i < in.size(); ++i) {
+    const auto x = in[i].grad().to_vector<double>(), y = exact[i].grad().to_vector<double>();
+    double error = 0, scale = 0;
+    for (size_t j = 0; j < x.size(); ++j)
+      error += (x[j] - y[j]) * (x[j] - y[j]), scale += y[j] * y[j];
+    INFO("input " << i << ": " << std::sqrt(error / scale));
+    // Weights are nearly equal: gradients of q and g are small differences of large sums.
+    CHECK(std::sqrt(error / scale) < 5e-4);
+  }
+  INFO(worst);
+}
+
+TEST_CASE("scan refuses what does not fit") {
+  const Variable q(normal({2, 3, 2, 4}, 1)), v(normal({2, 3, 2, 5}, 2));
+  const auto g = [](const Shape& shape) { return Variable(Tensor::zeros(shape, DType::f64)); };
+  CHECK_NOTHROW(scan({q, q, v, g({2, 3, 2})}));
+  CHECK_NOTHROW(scan({q, q, v, g({2, 3, 2, 4})}));
+  CHECK_THROWS_AS(scan({q, v, v}), ShapeError);
+  CHECK_THROWS_AS(scan({q, q, Variable(normal({2, 4, 2, 5}, 2))}), ShapeError);
+  CHECK_THROWS_AS(scan({q, q, v, g({2, 3, 1})}), ShapeError);
+  CHECK_THROWS_AS(scan({q, q, v, g({2, 3, 2, 5})}), ShapeError);
+  CHECK_THROWS_AS(scan({q, q, v}, nullptr, {.projection = normal({6, 4}, 1)}), ShapeError);
+  CHECK_THROWS_AS(scan({q, q, v, g({2, 3, 2, 4})}, nullptr, {.exponentials = true}), ShapeError);
+  CHECK_THROWS_AS(scan({q, q, v}, nullptr, {.block = 49}), ShapeError);
+  const ScanState state = scan({q, q, v}).state, other = scan({q, q, q}).state;
+  CHECK_NOTHROW(scan({q, q, v}, &state));
+  CHECK_THROWS_AS(scan({q, q, v}, &other), ShapeError);
+  CHECK_THROWS_AS(scan({q, q, v}, &state, {.normalizer = false}), ShapeError);
+  CHECK_THROWS_AS(scan({q, q, v}, &state, {.exponentials = true}), ShapeError);
+  CHECK_THROWS_AS(combine(state, other, {}), ShapeError);
+  CHECK_THROWS_AS(combine(state, state, g({2, 3})), ShapeError);
+  CHECK_THROWS_WITH(scan({q, q, v}, &other), Catch::Contains("expected") && Catch::Contains("got"));
+}
+
+TEST_CASE("scan: tokens behind the last that counts get no gradient at all") {
+  const Decay decay = GENERATE(Decay::head, Decay::channel);
+  const int64_t N = 90, last = 60;
+  std::vector<Variable> in;
+  for (const Tensor& t : {normal({1, N, 2, 4}, 1), normal({1, N, 2, 4}, 2), normal({1, N, 2, 3}, 3),
+                          log_decays(decay, 1, N, 2, 4, 4)})
+    in.emplace_back(t.to(DType::f32), true);
+  backward(sum(slice(scan({in[0], in[1], in[2], in[3]}).out, 1, 0, last + 1)));
+  for (const Variable& x : in) CHECK(all_zero(x.grad().slice(1, last + 1, N)));
+}
+
+TEST_CASE("scan: inputs and gradients in every memory layout") {
   const auto layouts = all_layouts();
   for (const int64_t N : {1, 7, 131})
     for (size_t round = 0; round < 2 * layouts.size(); ++round) {
@@ -169,7 +551,7 @@ TEST_CASE("causal_kernel_sums: inputs and gradients in every memory layout") {
                    seed = with_layout(normal(Shape{2, N, 2, 6}, 4), layout(3));
       const auto run = [&](const std::vector<Tensor>& x, const Tensor& cotangent) {
         const Variable in[3] = {Variable(x[0], true), Variable(x[1], true), Variable(x[2], true)};
-        const Variable y = causal_kernel_sums(in[0], in[1], in[2], {.exponentials = true});
+        const Variable y = scan({in[0], in[1], in[2]}, nullptr, {.exponentials = true}).out;
         backward(y, cotangent);
         return std::vector<Tensor>{y.value(), in[0].grad(), in[1].grad(), in[2].grad()};
       };
@@ -179,17 +561,53 @@ TEST_CASE("causal_kernel_sums: inputs and gradients in every memory layout") {
     }
 }
 
-TEST_CASE("causal_kernel_sums: 65,536 tokens at every third place in memory") {
+TEST_CASE("scan: 65,536 tokens at every third place in memory") {
   const Shape shape{1, 65536, 1, 4};
   const auto run = [&](Layout layout) {
     const auto input = [&](uint64_t seed) {
       return Variable(with_layout(normal(shape, seed, DType::f32), layout), true);
     };
     const Variable in[3] = {input(1), input(2), input(3)};
-    const Variable y = causal_kernel_sums(in[0], in[1], in[2], {.exponentials = true});
+    const Variable y = scan({in[0], in[1], in[2]}, nullptr, {.exponentials = true}).out;
     backward(y, normal(Shape{1, 65536, 1, 5}, 4, DType::f32));
     return std::vector<Tensor>{y.value(), in[0].grad(), in[1].grad(), in[2].grad()};
   };
   const auto strided = run(Layout::stride_3), dense = run(Layout::row_major);
   for (size_t i = 0; i < dense.size(); ++i) CHECK(near(strided[i], dense[i], 1e-5));
+}
+
+TEST_CASE("scan: channel decays in every memory layout") {
+  const auto layouts = all_layouts();
+  const Shape shape{2, 53, 2, 5};
+  const std::vector<Tensor> dense{normal(shape, 1), normal(shape, 2), normal(shape, 3),
+                                  uniform(shape, 4, -1, 0)};
+  const auto run = [&](const std::vector<Tensor>& x) {
+    std::vector<Variable> in;
+    for (const Tensor& t : x) in.emplace_back(t, true);
+    const ScanResult r = scan({in[0], in[1], in[2], in[3]});
+    backward(sum(square(r.out)) + sum(r.state.S));
+    std::vector<Tensor> results{r.out.value()};
+    for (const Variable& t : in) results.push_back(t.grad());
+    return results;
+  };
+  for (size_t round = 0; round < layouts.size(); ++round) {
+    std::vector<Tensor> x, copies;
+    for (size_t i = 0; i < dense.size(); ++i)
+      x.push_back(with_layout(dense[i], layouts[(round + 3 * i) % layouts.size()]));
+    for (const Tensor& t : x) copies.push_back(t.contiguous());
+    const auto got = run(x), expected = run(copies);
+    for (size_t i = 0; i < got.size(); ++i) CHECK(near(got[i], expected[i], 1e-12));
+  }
+}
+
+TEST_CASE("scan: f32 sums of 65,536 equal tokens") {
+  const Decay decay = GENERATE(Decay::none, Decay::channel);
+  const int64_t N = 65536, H = 32;  // so many heads need no groups to keep threads busy
+  const auto full = [&](double x) { return Variable(Tensor::full({1, N, H, 1}, x)); };
+  const Variable g = decay == Decay::none ? Variable() : full(0);
+  const Variable out =
+      scan({full(0.3), full(0.3), full(0.7), g}, nullptr, {.final_state = false}).out;
+  for (const int64_t i : {100, 16383, 65535})
+    CHECK(out.value().at({0, i, 0, 0}) ==
+          Approx(0.3 * 0.3 * 0.7 * static_cast<double>(i + 1)).epsilon(1e-5));
 }

@@ -1,7 +1,10 @@
+#include "longhand/attention/definitions/definitions.h"
 #include "tests/attention/attention_check.h"
 
 using namespace longhand;
 using namespace longhand::test;
+
+namespace def = longhand::attention::definitions;
 
 namespace {
 
@@ -100,4 +103,32 @@ TEST_CASE("efficient: token by token gives the rows of the whole, for keys of an
     CHECK(near(decoder->step(q.select(1, i), k.select(1, i), v.select(1, i)), all.select(1, i),
                dtype == DType::f32 ? 1e-4 : 1e-10));
   }
+}
+
+TEST_CASE("efficient: large keys, at once, token by token and by definition") {
+  const DType dtype = GENERATE(DType::f64, DType::f32);
+  const int64_t N = 100;
+  const auto variant =
+      make_variant("efficient", {.heads = 1, .max_length = N, .causal = true, .dtype = dtype});
+  const Tensor q = normal({1, N, 1, 4}, 1, dtype, 2), v = normal({1, N, 1, 4}, 3, dtype);
+  Tensor k = normal({1, N, 1, 4}, 2, dtype, 3);
+  // Far above all before, in one block, and by different amounts.
+  k.slice(1, 55, 56).fill(120);
+  k.slice(1, 60, 61).slice(3, 0, 2).fill(121);
+  k.slice(1, 70, 71).fill(200);
+  const auto exact = [](const Tensor& x) { return Variable(x.to(DType::f64)); };
+  const Tensor expected =
+      def::apply(def::efficient(exact(q), exact(k), def::visible(N, N, {.causal = true})), exact(v))
+          .value();
+  const double tolerance = dtype == DType::f64 ? 1e-12 : 2e-5;
+  const Variable vk(k, true), vq(q, true);
+  const Variable out = variant->forward(vq, vk, Variable(v), {}, {});
+  CHECK(near(out.value(), expected, tolerance));
+  backward(out, Tensor::full(out.shape(), 1, dtype));
+  CHECK(all_finite(vk.grad()));
+  CHECK(all_finite(vq.grad()));
+  const auto decoder = variant->decoder(1);
+  for (int64_t t = 0; t < N; ++t)
+    CHECK(near(decoder->step(q.select(1, t), k.select(1, t), v.select(1, t)), expected.select(1, t),
+               tolerance));
 }

@@ -1,6 +1,8 @@
+#include "longhand/attention/definitions/definitions.h"
 #include "tests/attention/attention_check.h"
 
 using namespace longhand;
+using namespace longhand::attention;
 using namespace longhand::test;
 
 namespace {
@@ -32,56 +34,6 @@ Row softmax_of(Row x) {
   return x;
 }
 
-// φ of a row that stands at token i (from 0) of at most M. A (D, D) is that of hedgehog.
-Row features_of(const std::string& map, const Row& x, int64_t i, int64_t M, const Row& A) {
-  const auto D = static_cast<int64_t>(x.size());
-  Row out;
-  if (map == "taylor2") {
-    const double root = std::sqrt(static_cast<double>(D));
-    out.push_back(1);
-    for (const double a : x) out.push_back(a / std::sqrt(root));
-    for (const double a : x)
-      for (const double b : x) out.push_back(a * b / (std::sqrt(2) * root));
-    return out;
-  }
-  if (map == "hedgehog") {
-    Row u(2 * D);
-    for (int64_t r = 0; r < D; ++r)
-      for (int64_t c = 0; c < D; ++c) {
-        u[r] += A[r * D + c] * x[c];
-        u[D + r] -= A[r * D + c] * x[c];
-      }
-    return softmax_of(u);
-  }
-  for (const double a : x) {
-    const double positive = std::max(a, 0.0);
-    if (map == "elu1") out.push_back(a > 0 ? a + 1 : std::exp(a));
-    if (map == "relu") out.push_back(positive);
-    if (map == "squared_relu") out.push_back(positive * positive);
-    if (map == "exp") out.push_back(std::exp(a));
-    if (map == "cosformer") {
-      const double angle =
-          std::acos(-1.0) * static_cast<double>(i + 1) / (2 * static_cast<double>(M));
-      out.push_back(positive * std::cos(angle));
-      out.push_back(positive * std::sin(angle));
-    }
-  }
-  return out;
-}
-
-// The features of every token of every head, as (B, N, H, m).
-Tensor features_of(const std::string& map, const Tensor& x, int64_t M, const Tensor& A) {
-  const int64_t B = x.size(0), N = x.size(1), H = x.size(2);
-  const auto all = rows_of(x);
-  Row out;
-  for (int64_t r = 0; r < B * N * H; ++r) {
-    const Row matrix = A.defined() ? A.select(0, r % H).to_vector<double>() : Row();
-    const Row f = features_of(map, all[r], r / H % N, M, matrix);
-    out.insert(out.end(), f.begin(), f.end());
-  }
-  return Tensor::from(out, {B, N, H, static_cast<int64_t>(out.size()) / (B * N * H)});
-}
-
 Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
                const Mask& mask = {}) {
   return variant.forward(Variable(q), Variable(k), Variable(v), mask, {}).value();
@@ -108,9 +60,13 @@ TEST_CASE("linear equals its N x N form") {
     copy_into(state.at("query_map"), Aq);
     copy_into(state.at("key_map"), Ak);
   }
-  CHECK(near(forward(*variant, q, k, v, mask),
-             naive_kernel_attention(features_of(map, q, N + 3, Aq), features_of(map, k, N + 3, Ak),
-                                    v, dot, causal, mask),
+  const auto features = [&](const Tensor& x, const Tensor& A) {
+    return definitions::linear_features(map, Variable(x), N + 3, A ? Variable(A) : Variable());
+  };
+  const Variable weights = definitions::of_features(
+      features(q, Aq), features(k, Ak),
+      definitions::visible(N, N, {.causal = causal, .lengths = mask.lengths}));
+  CHECK(near(forward(*variant, q, k, v, mask), definitions::apply(weights, Variable(v)).value(),
              1e-10));
 }
 

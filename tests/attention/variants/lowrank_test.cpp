@@ -1,3 +1,4 @@
+#include "longhand/attention/definitions/definitions.h"
 #include "tests/attention/attention_check.h"
 
 using namespace longhand;
@@ -12,33 +13,22 @@ Options lowrank(int64_t rank, bool softmax) {
   return options;
 }
 
-// U_i · V_j of a head, over the real tokens; with a softmax over j, or as it is.
-Tensor naive(attention::Variant& variant, const Tensor& x, const std::vector<int32_t>& n,
-             bool softmax, bool causal) {
-  const Tensor u = variant.state_dict().at("u"), v = variant.state_dict().at("v");
-  const int64_t B = x.size(0), N = x.size(1), H = x.size(2), D = x.size(3);
-  Tensor out = Tensor::zeros({B, N, H, D}, DType::f64);
-  for (int64_t b = 0; b < B; ++b)
-    for (int64_t i = 0; i < n[b]; ++i)
-      for (int64_t h = 0; h < H; ++h) {
-        double total = 0;
-        double* const o = out.data<double>() + ((b * N + i) * H + h) * D;
-        for (int64_t j = 0; j < (causal ? i + 1 : n[b]); ++j) {
-          double w = 0;
-          for (int64_t c = 0; c < u.size(2); ++c) w += u.at({h, i, c}) * v.at({h, j, c});
-          if (softmax) w = std::exp(w);
-          total += w;
-          for (int64_t d = 0; d < D; ++d) o[d] += w * x.at({b, j, h, d});
-        }
-        if (softmax)
-          for (int64_t d = 0; d < D; ++d) o[d] /= total;
-      }
-  return out;
+Tensor defined(attention::Variant& variant, const Tensor& x, const Mask& mask, bool softmax,
+               bool causal) {
+  const int64_t N = x.size(1);
+  const auto rows = [&](const char* name) {
+    return Variable(variant.state_dict().at(name).slice(1, 0, N));
+  };
+  const Tensor visible =
+      attention::definitions::visible(N, N, {.causal = causal, .lengths = mask.lengths});
+  return attention::definitions::apply(
+             attention::definitions::lowrank(rows("u"), rows("v"), softmax, visible), Variable(x))
+      .value();
 }
 
 }  // namespace
 
-TEST_CASE("lowrank: weights U V^T of positions, as plain loops have them") {
+TEST_CASE("lowrank: weights U V^T of positions, as defined") {
   const bool softmax = GENERATE(false, true), causal = GENERATE(false, true);
   const int64_t N = GENERATE(1, 13, 64, 150);
   const auto variant =
@@ -47,9 +37,9 @@ TEST_CASE("lowrank: weights U V^T of positions, as plain loops have them") {
   const auto full = static_cast<int32_t>(N);
   for (const std::vector<int32_t>& n :
        {std::vector<int32_t>{full, full, full, full}, {full, full / 2, 1, 0}}) {
-    const Tensor out =
-        variant->forward(Variable(x), Variable(x), Variable(x), lengths(n), {}).value();
-    CHECK(near(out, naive(*variant, x, n, softmax, causal), 1e-12));
+    const Mask mask = lengths(n);
+    const Tensor out = variant->forward(Variable(x), Variable(x), Variable(x), mask, {}).value();
+    CHECK(near(out, defined(*variant, x, mask, softmax, causal), 1e-12));
   }
 }
 

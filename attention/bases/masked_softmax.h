@@ -1,0 +1,27 @@
+// Scores of pairs that must have no weight.
+#pragma once
+
+#include <limits>
+
+#include "longhand/attention/mask.h"
+#include "longhand/autograd/ops.h"
+
+namespace longhand::attention {
+
+/// The score of a pair without weight: e^never = 0.
+inline constexpr double never = -std::numeric_limits<double>::infinity();
+
+/// The scores where keep (u8) is 1, else -inf; both broadcast.
+inline Variable masked_scores(const Tensor& keep, const Variable& scores) {
+  return where(keep, scores, never);
+}
+
+/// The scores (…, N, M) of what a query may see: j <= i if causal, else the first lengths[b] keys
+/// (undefined: all).
+inline Variable masked_scores(const Variable& scores, bool causal, const Tensor& lengths) {
+  if (causal) return where(causal_keep(scores.size(-1)), scores, never);
+  if (!lengths.defined()) return scores;
+  return where(real_tokens(lengths, scores.size(-1)).permute({0, 2, 3, 1}), scores, never);
+}
+
+}  // namespace longhand::attention

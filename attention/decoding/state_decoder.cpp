@@ -1,0 +1,62 @@
+#include "longhand/attention/decoding/state_decoder.h"
+
+#include <utility>
+
+#include "longhand/attention/decoding/kv_cache.h"
+
+namespace longhand::attention {
+namespace {
+
+class StateDecoder final : public Decoder {
+ public:
+  StateDecoder(int64_t batch, int64_t heads, StepFunction step, Normalizer normalizer,
+               const Guard& guard)
+      : batch_(batch),
+        heads_(heads),
+        step_(std::move(step)),
+        normalizer_(normalizer),
+        guard_(guard) {}
+
+  Tensor step(const Token& token) override {
+    const NoGrad no_grad;
+    const Tensor &q = token.q, &k = token.k, &v = token.v;
+    const auto fits = [&](const Tensor& x) { return x.rank() == 3 && x.size(0) == batch_; };
+    check<ShapeError>(
+        (!q.defined() || (fits(q) && q.size(1) == heads_)) && (!k.defined() || fits(k)) && fits(v),
+        "decoder: expected q (", batch_, ", ", heads_, ", D), k and v (", batch_,
+        ", kv_heads, D), got q ", q.defined() ? q.shape() : Shape{}, ", k ",
+        k.defined() ? k.shape() : Shape{}, ", v ", v.shape());
+    const Tensor sums = scan_step(
+        state_,
+        step_({q, k.defined() ? repeat_groups(k, heads_) : k, repeat_groups(v, heads_), token.x},
+              position_),
+        normalizer_);
+    ++position_;
+    if (normalizer_ != Normalizer::query) return sums;
+    return normalised(Variable(sums.unsqueeze(1)), guard_).value().squeeze(1);
+  }
+
+  int64_t bytes() const override {
+    int64_t total = 0;
+    for (const Variable* x : {&state_.S, &state_.z, &state_.log_scale})
+      if (x->defined()) total += x->value().numel() * static_cast<int64_t>(size_of(x->dtype()));
+    return total;
+  }
+
+ private:
+  int64_t batch_, heads_;
+  StepFunction step_;
+  Normalizer normalizer_;
+  Guard guard_;
+  ScanState state_;
+  int64_t position_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Decoder> make_state_decoder(int64_t batch, const Config& config, StepFunction step,
+                                            Normalizer normalizer, const Guard& guard) {
+  return std::make_unique<StateDecoder>(batch, config.heads, std::move(step), normalizer, guard);
+}
+
+}  // namespace longhand::attention

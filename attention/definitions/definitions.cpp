@@ -1,0 +1,226 @@
+#include "longhand/attention/definitions/definitions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <vector>
+
+#include "longhand/attention/bases/masked_softmax.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/core/error.h"
+#include "longhand/core/linalg.h"
+
+namespace longhand::attention::definitions {
+namespace {
+
+Variable heads(const Variable& x) { return transpose(x, 1, 2); }  // (B, H, N, D)
+Variable transposed(const Variable& x) { return transpose(x, -2, -1); }
+Variable ones(const Shape& shape, DType dtype) { return Variable(Tensor::full(shape, 1, dtype)); }
+Variable zeros_like(const Variable& x) { return Variable(Tensor::zeros(x.shape(), x.dtype())); }
+
+double root_of(const Variable& x) { return std::sqrt(static_cast<double>(x.size(-1))); }
+Variable half_square(const Variable& x) { return sum(square(x), {-1}, true) / 2; }
+
+// W x of each head, for x (B, N, H, D) and W (m, D) or (H, m, D): (B, N, H, m).
+Variable project(const Variable& x, const Variable& W) {
+  return heads(matmul(heads(x), transposed(W)));
+}
+Variable only(const Tensor& visible, const Variable& weights) {
+  return where(visible, weights, zeros_like(weights));
+}
+// exp(-|x_i - y_j|² / (2 sigma² sqrt(D))) for (…, N, D) and (…, M, D).
+Variable gaussian_kernel(const Variable& x, const Variable& y, double sigma) {
+  const Variable s = matmul(x, transposed(y)) - half_square(x) - transposed(half_square(y));
+  return exp(s / (sigma * sigma * root_of(x)));
+}
+
+}  // namespace
+
+Tensor visible(int64_t queries, int64_t keys, const Visibility& what) {
+  const auto lengths =
+      what.lengths.defined() ? what.lengths.to_vector<int32_t>() : std::vector<int32_t>{};
+  const int64_t B = std::max<int64_t>(1, static_cast<int64_t>(lengths.size()));
+  Tensor out = Tensor::empty({B, 1, queries, keys}, DType::u8);
+  uint8_t* to = out.data<uint8_t>();
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t i = 0; i < queries; ++i)
+      for (int64_t j = 0; j < keys; ++j) {
+        const bool real = lengths.empty() || (i < lengths[b] && j < lengths[b]);
+        const bool near = what.window < 0 || std::abs(i - j) <= what.window || i < what.globals ||
+                          j < what.globals;
+        *to++ = real && near && (!what.causal || j <= i);
+      }
+  return out;
+}
+
+Variable apply(const Variable& weights, const Variable& v) {
+  return heads(matmul(weights, heads(v)));
+}
+
+Variable softmax(const Variable& q, const Variable& k, const Tensor& visible, double scale,
+                 const Variable& bias) {
+  Variable scores = matmul(heads(q), transposed(heads(k))) * (scale != 0 ? scale : 1 / root_of(q));
+  if (bias.defined()) scores = scores + bias;
+  return longhand::softmax(masked_scores(visible, scores));
+}
+
+Variable linformer(const Variable& q, const Variable& k, const Variable& E, const Variable& F) {
+  const Variable mixed = matmul(E, heads(k));  // (B, H, p, D)
+  return matmul(longhand::softmax(matmul(heads(q), transposed(mixed)) / root_of(q)), F);
+}
+
+Variable nystrom(const Variable& q, const Variable& k, int64_t landmarks, int64_t iterations) {
+  const auto means = [&](const Variable& x) {
+    const int64_t N = x.size(2), size = N / landmarks, longer = N % landmarks;
+    Variables all;
+    for (int64_t i = 0, begin = 0; i < landmarks; ++i) {
+      const int64_t end = begin + size + (i >= landmarks - longer ? 1 : 0);
+      all.push_back(longhand::mean(slice(x, 2, begin, end), {2}, true));
+      begin = end;
+    }
+    return concat(all, 2);
+  };
+  const auto scores = [&](const Variable& x, const Variable& y) {
+    return longhand::softmax(matmul(x, transposed(y)) / root_of(q));
+  };
+  const Variable Q = heads(q), K = heads(k), Q_means = means(Q), K_means = means(K);
+  const Variable A = scores(Q_means, K_means);
+  const Variable start = transposed(A) / max(sum(A, {-2}, true), -1, true);
+  const Variable Z = iterations ? iterative_pinv(A, start, iterations) : pinv(A);
+  return matmul(matmul(scores(Q, K_means), Z), scores(Q_means, K));
+}
+
+Variable svd(const Variable& q, const Variable& k, int64_t rank, const Tensor& visible) {
+  const Variable P = softmax(q, k, visible);
+  const int64_t B = P.size(0), H = P.size(1), r = std::min({rank, P.size(2), P.size(3)});
+  Tensor U = Tensor::empty({B, H, P.size(2), r}, P.dtype());
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t h = 0; h < H; ++h)
+      copy_into(U.select(0, b).select(0, h),
+                longhand::svd(P.value().select(0, b).select(0, h).to(DType::f64).contiguous())
+                    .u.slice(1, 0, r)
+                    .to(P.dtype()));
+  const Variable Ur(U);
+  return matmul(Ur, matmul(transposed(Ur), P));
+}
+
+Variable of_features(const Variable& features_q, const Variable& features_k,
+                     const Tensor& visible) {
+  const Variable weights = only(visible, matmul(heads(features_q), transposed(heads(features_k))));
+  const Variable sums = sum(weights, {3}, true);
+  Tensor empty = Tensor::empty(sums.shape(), DType::u8);
+  const auto values = sums.value().to_vector<double>();
+  std::transform(values.begin(), values.end(), empty.data<uint8_t>(),
+                 [](double x) { return x == 0; });
+  return weights / where(empty, ones(sums.shape(), sums.dtype()), sums);
+}
+
+Variable linear_features(const std::string& map, const Variable& x, int64_t max_length,
+                         const Variable& A) {
+  if (map == "elu1") return elu(x) + 1;
+  if (map == "relu") return relu(x);
+  if (map == "squared_relu") return square(relu(x));
+  if (map == "exp") return exp(x);
+  if (map == "taylor2") {
+    const Variable y = x / std::sqrt(root_of(x)),
+                   products = unsqueeze(y, 4) * unsqueeze(y, 3) / std::numbers::sqrt2;
+    Shape one = x.shape(), all = x.shape();
+    one[3] = 1, all[3] = x.size(3) * x.size(3);
+    return concat({ones(one, x.dtype()), y, reshape(products, all)}, 3);
+  }
+  if (map == "cosformer") {
+    Tensor angles = Tensor::empty({1, x.size(1), 1, 1}, DType::f64);
+    for (int64_t i = 0; i < x.size(1); ++i)
+      angles.data<double>()[i] =
+          std::numbers::pi * static_cast<double>(i + 1) / (2 * static_cast<double>(max_length));
+    const Variable turns = cos_sin(Variable(angles.to(x.dtype())));  // (1, N, 1, 2)
+    return concat({relu(x) * slice(turns, 3, 0, 1), relu(x) * slice(turns, 3, 1, 2)}, 3);
+  }
+  check<ConfigError>(map == "hedgehog", "definitions: no feature map \"", map, "\"");
+  const Variable u = project(x, A);
+  return longhand::softmax(concat({u, -u}, 3));
+}
+
+Variable gaussian_features(const Variable& x, const Variable& W, const Variable& phases) {
+  const Variable u = project(x, W);
+  const int64_t m = u.size(3);
+  return phases.defined() ? slice(cos_sin(u + phases), 3, 0, m) : cos_sin(u);
+}
+
+Variable performer_features(const std::string& kernel, const Variable& x_, const Variable& W,
+                            double eps, const Variable& phases) {
+  const Variable x = x_ / std::sqrt(root_of(x_)), u = project(x, W);
+  if (kernel == "positive") return exp(u - half_square(x));
+  if (kernel == "hyperbolic") return exp(concat({u, -u}, 3) - half_square(x));
+  if (kernel == "trigonometric" || kernel == "trigonometric_bias")
+    return exp(half_square(x)) * gaussian_features(x, W, phases);
+  if (kernel == "relu") return relu(u) + eps;
+  if (kernel == "exp") return exp(u) + eps;
+  if (kernel == "gelu") return gelu(u) + eps;
+  check<ConfigError>(kernel == "square", "definitions: no kernel \"", kernel, "\"");
+  return square(u) + eps;
+}
+
+Variable efficient(const Variable& q, const Variable& k, const Tensor& visible) {
+  const Variable K = heads(k), e = exp(K - max(K.detach(), 2, true));
+  const Variable seen =
+      only(visible, ones({K.size(0), K.size(1), q.size(1), k.size(1)}, q.dtype()));
+  const Variable sums = matmul(seen, e);  // (B, H, N, D)
+  Tensor nothing = Tensor::empty(sums.shape(), DType::u8);
+  const auto values = sums.value().to_vector<double>();
+  std::transform(values.begin(), values.end(), nothing.data<uint8_t>(),
+                 [](double x) { return x == 0; });
+  const Variable rho =
+      longhand::softmax(heads(q)) / where(nothing, ones(sums.shape(), sums.dtype()), sums);
+  return only(visible, matmul(rho, transposed(e)));
+}
+
+Variable gaussian(const Variable& q, const Variable& k, const Tensor& visible, double sigma,
+                  bool normalized) {
+  const Variable weights = only(visible, gaussian_kernel(heads(q), heads(k), sigma));
+  if (!normalized) return weights;
+  const Variable scores = log(gaussian_kernel(heads(q), heads(k), sigma));
+  return longhand::softmax(masked_scores(visible, scores));
+}
+
+Variable skyformer(const Variable& q, const Variable& k, const Variable& landmarks, double sigma,
+                   double gamma) {
+  const Variable Q = heads(q), K = heads(k), L = heads(landmarks);
+  Tensor I = Tensor::zeros({L.size(2), L.size(2)}, L.dtype());
+  for (int64_t i = 0; i < L.size(2); ++i) I.slice(0, i, i + 1).slice(1, i, i + 1).fill(gamma);
+  const Variable inverse = pinv(gaussian_kernel(L, L, sigma) + Variable(I));
+  return matmul(matmul(gaussian_kernel(Q, L, sigma), inverse), gaussian_kernel(L, K, sigma));
+}
+
+Variable retention(const Variable& q, const Variable& k, const Variable& log_decay) {
+  const Variable products = unsqueeze(heads(q), 3) * unsqueeze(heads(k), 2);  // (B, H, N, N, D)
+  const Tensor past = visible(q.size(1), k.size(1), {.causal = true});
+  if (!log_decay.defined()) return only(past, sum(products, {4}));
+  const Variable g = log_decay.rank() == 3 ? unsqueeze(log_decay, 3) : log_decay;
+  const Variable G = heads(cumsum(g, 1));  // (B, H, N, 1 or D)
+  const Variable powers = exp(masked_scores(past.unsqueeze(4), unsqueeze(G, 3) - unsqueeze(G, 2)));
+  return sum(products * powers, {4});
+}
+
+Variable lowrank(const Variable& U, const Variable& V, bool softmax, const Tensor& visible) {
+  const Variable products = unsqueeze(matmul(U, transposed(V)), 0);
+  return softmax ? longhand::softmax(masked_scores(visible, products)) : only(visible, products);
+}
+
+Variable random(const Variable& R, const Tensor& visible) {
+  return longhand::softmax(masked_scores(visible, unsqueeze(R, 0)));
+}
+
+Variable mean(const Tensor& visible, DType dtype) {
+  return longhand::softmax(masked_scores(visible, Variable(Tensor::zeros(visible.shape(), dtype))));
+}
+
+Variable none(const Tensor& visible, DType dtype) {
+  Tensor I = Tensor::zeros(visible.shape(), dtype);
+  for (int64_t i = 0; i < std::min(visible.size(2), visible.size(3)); ++i)
+    I.slice(2, i, i + 1).slice(3, i, i + 1).fill(1);
+  return only(visible, Variable(I));
+}
+
+}  // namespace longhand::attention::definitions

@@ -1,0 +1,361 @@
+// Blocks of a scan whose state does not decay, or by one number a token for all features.
+//
+// The decay of a block's token i is e^{s_i}, s_i = g_i, and with exponentials s_i = g_i + c_(i-1) -
+// c_i: what the state, which is relative to e^c, is multiplied with. With C_i = Σ_(t<=i) s_t <= 0 in
+// the block, and the state S, z before it,
+//
+//   A_ji = φ(q_i)·φ(k_j) e^(C_i - C_j),  j <= i
+//   out_i = Σ_j A_ji v_j + e^C_i Sᵀ φ(q_i)
+//   S' = e^C_last S + Σ_j e^(C_last - C_j) φ(k_j) v_jᵀ          advance()
+//
+// and for the gradients dn_i and δ_i of out_i, with R, r, those of S', z'
+//
+//   dA_ji = (v_j·dn_i + δ_i) e^(C_i - C_j)
+//   dφ(q_i) = Σ_j dA_ji φ(k_j) + e^C_i (S dn_i + δ_i z)
+//   dφ(k_j) = Σ_i dA_ji φ(q_i) + e^(C_last - C_j) (R v_j + r)
+//   dv_j = Σ_i A_ji dn_i + e^(C_last - C_j) Rᵀ φ(k_j)
+//   R' = e^C_last R + Σ_i e^C_i φ(q_i) dn_iᵀ                     retreat()
+//   dg_i = dg_(i+1) + φ(q_i)·dφ(q_i) - φ(k_i)·dφ(k_i),   dg_(last+1) = ⟨S', R⟩ + ⟨z', r⟩
+//
+// where z counts as a column of S, and δ as one of dn.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "longhand/attention/ops/tile/scan_rule.h"
+
+namespace longhand::attention::tile {
+
+/// The powers of C in a block; all are at most 1.
+template <class T>
+class BlockDecay {
+ public:
+  explicit BlockDecay(Scratch& scratch)
+      : sums_(scratch.take<double>(block)),
+        from_before_(scratch.take<T>(block)),
+        to_last_(scratch.take<T>(block)),
+        mask_(scratch.take<T>(block * block)),
+        within_(scratch.take<T>(block * block)) {}
+
+  /// No decay at all.
+  void clear() {
+    std::fill_n(from_before_, block, T{1});
+    std::fill_n(to_last_, block, T{1});
+    for (int64_t j = 0; j < block; ++j)
+      for (int64_t i = 0; i < block; ++i) mask_[j * block + i] = j <= i ? 1 : 0;
+    steady_ = true;
+  }
+
+  /// For steps s_i <= 0 of `count` tokens. Sums are of double precision: a step that is large does
+  /// not cost the others their digits.
+  void set(const double* steps, int64_t count) {
+    // From the first token on: its own step is no part of what happens within the block.
+    const double first = std::max(steps[0], least);
+    double sum = 0;
+    steady_ = true;
+    for (int64_t i = 0; i < count; ++i) {
+      if (i > 0) sum += std::max(steps[i], least);
+      sums_[i] = sum;
+      steady_ = steady_ && sum == 0;
+    }
+    std::fill(sums_ + count, sums_ + block, sum);
+    simd([=, this] {
+      for (int64_t i = 0; i < block; ++i) {
+        from_before_[i] = Base<T>::power(static_cast<T>(std::min(first + sums_[i], 0.0)));
+        to_last_[i] = Base<T>::power(static_cast<T>(std::min(sum - sums_[i], 0.0)));
+      }
+      if (steady_) return;
+      for (int64_t j = 0; j < block; ++j)
+        for (int64_t i = 0; i < block; ++i) {
+          const T power = Base<T>::power(static_cast<T>(std::min(sums_[i] - sums_[j], 0.0)));
+          within_[j * block + i] = j <= i ? power : T{0};
+        }
+    });
+  }
+
+  const T* from_before() const { return from_before_; }          // e^C_i
+  const T* to_last() const { return to_last_; }                  // e^(C_last - C_j)
+  T whole() const { return from_before_[block - 1]; }            // e^C_last
+  const T* within() const { return steady_ ? mask_ : within_; }  // e^(C_i - C_j) for j <= i, or 0
+
+ private:
+  // Any power of less is 0; -inf would leave differences undefined, and much less cost digits.
+  static constexpr double least = -800;
+
+  double* const sums_;
+  T *const from_before_, *const to_last_, *const mask_, *const within_;
+  bool steady_ = true;
+};
+
+/// One head at a time; `slots` blocks of keys are held at once.
+template <class T>
+class HeadBlocks {
+ public:
+  HeadBlocks(const ScanRule& rule, const ScanTensors& x, int slots, bool gradients,
+             Scratch& scratch)
+      : rule_(rule),
+        x_(x),
+        q_(x.q),
+        k_(x.k),
+        v_(x.v),
+        queries_(rule.features, rule.features.m, scratch),
+        decay_(scratch),
+        steps_(scratch.take<double>(block)),
+        c_(scratch.take<T>(block)),
+        top_(scratch.take<T>(block)),
+        delta_(scratch.take<T>(block)),
+        rows_(scratch.take<T>(block * rule.E)),
+        A_(scratch.take<T>(block * block)),
+        zeros_(scratch.take<T>(std::max(block, rule.features.m))) {
+    for (int i = 0; i < slots; ++i) keys_.emplace_back(rule.features, rule.features.m, scratch);
+    if (!gradients) return;
+    df_ = scratch.take<T>(rule.features.m * block);
+    dA_ = scratch.take<T>(block * block);
+    dA_transposed_ = scratch.take<T>(block * block);
+    dn_transposed_ = scratch.take<T>(block * rule.E);
+    v_transposed_ = scratch.take<T>(block * rule.E);
+    dG_ = scratch.take<T>(block);
+  }
+
+  void start(int64_t b, int64_t h) {
+    b_ = b, h_ = h;
+    scale_ = x_.scales<T>(rule_, b * rule_.H + h);
+    decay_.clear();
+    std::fill_n(zeros_, std::max(block, rule_.features.m), T{0});
+  }
+
+  /// The features of a block's keys, and its decays. `before` is the scale before the block; with
+  /// find_scale, that of the block is found first.
+  void load_keys(int slot, int64_t block_, T before, bool find_scale) {
+    FeatureTile<T>& f = keys_[slot];
+    const int64_t first = rule_.first(block_), count = rule_.count(block_);
+    f.start(k_, b_, h_, first, count, true);
+    f.compute(0, rule_.features.m);
+    if (rule_.features.exponentials && find_scale) {
+      f.largest(top_);
+      for (int64_t j = 0; j < count; ++j) {
+        const T last = j ? scale_[first + j - 1] : before;
+        scale_[first + j] = std::max(last + static_cast<T>(log_decay(first + j)), top_[j]);
+      }
+    }
+    use(block_, before);
+    if (!rule_.features.exponentials) return;
+    std::copy_n(scale_ + first, count, c_);
+    std::fill(c_ + count, c_ + block, scale_[first + count - 1]);
+    f.exponentiate(c_);
+  }
+  /// The decays of a block, and nothing else.
+  void use(int64_t block_, T before) {
+    const int64_t first = rule_.first(block_), count = rule_.count(block_);
+    if (!scale_ && !rule_.decays) return;
+    for (int64_t i = 0; i < count; ++i) {
+      steps_[i] = log_decay(first + i);
+      if (scale_)
+        steps_[i] += static_cast<double>(i ? scale_[first + i - 1] : before) - scale_[first + i];
+    }
+    decay_.set(steps_, count);
+  }
+  void load_queries(int64_t block_) {
+    queries_.start(q_, b_, h_, rule_.first(block_), rule_.count(block_), false);
+    queries_.compute(0, rule_.features.m);
+    if (!rule_.features.exponentials) return;
+    queries_.largest(top_);
+    queries_.exponentiate(top_);
+  }
+  /// The scale before a block whose predecessor has been loaded.
+  T scale_before(int64_t block_) const {
+    if (!scale_) return 0;
+    return block_ ? scale_[rule_.first(block_) - 1] : x_.scale_at_start<T>(b_ * rule_.H + h_);
+  }
+  /// Adds the log decay of a block to `total`, in exponents of Base.
+  void add_log_decay(int64_t block_, T* total) const {
+    double sum = 0;
+    for (int64_t i = 0; i < rule_.count(block_); ++i) sum += log_decay(rule_.first(block_) + i);
+    *total += static_cast<T>(sum);
+  }
+
+  /// The out of the loaded block, from the state before it.
+  void attend(int slot, int64_t block_, const T* S, T* to, int64_t token) {
+    FeatureTile<T>&f = keys_[slot], &g = queries_;
+    const int64_t m = rule_.features.m, E = rule_.E, count = f.count(), lanes = f.lanes();
+    pair_weights<T>(count, lanes, m, {f.features(), 1, lanes}, g.features(), zeros_,
+                    decay_.within(), A_);
+    kernels::gemm_tile<T>(count, E, m, {g.features(), 1, lanes}, S, E, to, token, false);
+    simd([=, z = S + m * E, normalizer = rule_.normalizer, den = delta_, A = A_, pg = g.features(),
+          weight = decay_.from_before()] {
+      for (int64_t i = 0; i < count; ++i)
+        for (int64_t e = 0; e < E; ++e) to[i * token + e] *= weight[i];
+      if (!normalizer) return;
+      std::fill_n(den, lanes, T{0});
+      for (int64_t l = 0; l < m; ++l)
+        for (int64_t i = 0; i < lanes; ++i) den[i] += pg[l * lanes + i] * z[l];
+      for (int64_t i = 0; i < lanes; ++i) den[i] *= weight[i];
+      for (int64_t j = 0; j < count; ++j)
+        for (int64_t i = 0; i < lanes; ++i) den[i] += A[j * block + i];
+      for (int64_t i = 0; i < count; ++i) to[i * token + E] = den[i];
+    });
+    add_earlier(A_, v_.at(b_, rule_.first(block_), h_), v_.token, count, E, to, token);
+  }
+
+  /// The state behind the loaded block.
+  void advance(int slot, int64_t block_, T* S) {
+    weigh(v_.at(b_, rule_.first(block_), h_), v_.token, decay_.to_last(), rule_.count(block_),
+          rows_);
+    add_block(S, keys_[slot], decay_.to_last());
+  }
+  /// The gradient of the state before the loaded block, from that behind it and dout.
+  void retreat(int64_t block_, const Heads<const T>& dout, T* R) {
+    load_dout(block_, dout);
+    retreat_loaded(R);
+  }
+
+  /// The gradients of a block, of which the keys and queries are loaded, from the state S before
+  /// it; R goes back to what it is before the block.
+  void gradients(int slot, int64_t block_, const Heads<const T>& dout, const T* S, T* R,
+                 ScanGradients& to) {
+    FeatureTile<T>& f = keys_[slot];
+    const int64_t first = rule_.first(block_), count = f.count(), lanes = f.lanes(), E = rule_.E;
+    const T *const dn = dout.at(b_, first, h_), *const values = v_.at(b_, first, h_);
+    pack_transposed(dn, dout.token, count, lanes, E, T{1}, dn_transposed_);
+    std::fill_n(delta_, block, T{0});
+    if (rule_.normalizer)
+      for (int64_t i = 0; i < count; ++i) delta_[i] = dn[i * dout.token + E];
+    pair_weights<T>(count, lanes, E, {values, v_.token, 1}, dn_transposed_, delta_, decay_.within(),
+                    dA_);
+    const bool decays = to.log_decay.to.defined();
+    if (decays) std::fill_n(dG_, block, T{0});
+    if (to.v.to.defined()) value_gradients(f, first, dn, dout.token, R, to.v);
+    if (to.k.to.defined() || decays) key_gradients(f, first, values, R, decays, to.k);
+    load_dout(block_, dout);
+    if (to.q.to.defined() || decays) query_gradients(f, first, S, decays, to.q);
+    retreat_loaded(R);
+    if (!decays) return;
+    decay_gradients(first, count, to.log_decay);
+    end_decay(S, R);
+  }
+  /// Behind the last of blocks that go by in reverse, or between two: dg of the next token, from
+  /// the state there and its gradient; of none where S is null.
+  void end_decay(const T* S, const T* R) {
+    T sum = 0;
+    if (S) simd([&, n = rule_.state().size()] { sum = kernels::row_dot(S, R, n); });
+    dg_ = static_cast<double>(sum);
+  }
+
+ private:
+  double log_decay(int64_t i) const {
+    if (!rule_.decays) return 0;
+    const Tensor& g = x_.log_decay;
+    const Strides& s = g.strides();
+    return Base<T>::log_e * static_cast<double>(g.data<T>()[b_ * s[0] + i * s[1] + h_ * s[2]]);
+  }
+
+  // rows_i = weight_i from_i
+  void weigh(const T* from, int64_t token, const T* weight, int64_t count, T* rows) const {
+    simd([=, E = rule_.E] {
+      for (int64_t i = 0; i < count; ++i)
+        for (int64_t e = 0; e < E; ++e) rows[i * E + e] = weight[i] * from[i * token + e];
+    });
+  }
+  static void weigh_lanes(const T* weight, int64_t n, int64_t lanes, T* x) {
+    simd([=] {
+      for (int64_t l = 0; l < n; ++l)
+        for (int64_t i = 0; i < lanes; ++i) x[l * lanes + i] *= weight[i];
+    });
+  }
+  // s = e^C_last s + Σ_i f_i [rows_i, u_i]ᵀ
+  void add_block(T* s, FeatureTile<T>& tile, const T* u) const {
+    const int64_t m = rule_.features.m, E = rule_.E, lanes = tile.lanes();
+    T* const f = tile.features();
+    simd([=, n = rule_.state().size(), normalizer = rule_.normalizer, decay = decay_.whole()] {
+      if (decay != 1)
+        for (int64_t i = 0; i < n; ++i) s[i] *= decay;
+      if (normalizer) add_sums_of_lanes(f, u, m, lanes, s + m * E);
+    });
+    kernels::gemm_tile<T>(m, E, tile.count(), {f, lanes, 1}, rows_, E, s, E, true);
+  }
+
+  // rows_ and delta_: e^C_i [dn_i, δ_i].
+  void load_dout(int64_t block_, const Heads<const T>& dout) {
+    const int64_t count = rule_.count(block_);
+    const T *const dn = dout.at(b_, rule_.first(block_), h_), *const weight = decay_.from_before();
+    weigh(dn, dout.token, weight, count, rows_);
+    std::fill_n(delta_, block, T{0});
+    if (rule_.normalizer)
+      for (int64_t i = 0; i < count; ++i) delta_[i] = weight[i] * dn[i * dout.token + rule_.E];
+  }
+  void retreat_loaded(T* R) { add_block(R, queries_, delta_); }
+
+  void value_gradients(FeatureTile<T>& f, int64_t first, const T* dn, int64_t token, const T* R,
+                       Gradient& dv) {
+    const int64_t m = rule_.features.m, E = rule_.E, count = f.count(), lanes = f.lanes();
+    const Heads<T> to(dv.to);
+    pair_weights<T>(count, lanes, m, {f.features(), 1, lanes}, queries_.features(), zeros_,
+                    decay_.within(), A_);
+    kernels::gemm_tile<T>(count, E, m, {f.features(), 1, lanes}, R, E, rows_, E, false);
+    weigh(rows_, E, decay_.to_last(), count, rows_);
+    add_later(A_, dn, token, count, E, rows_, E);
+    put_rows(rows_, count, E, to.at(b_, first, h_), to.token, dv.beta != 0);
+  }
+  void key_gradients(FeatureTile<T>& f, int64_t first, const T* values, const T* R, bool decays,
+                     Gradient& dk) {
+    const int64_t m = rule_.features.m, E = rule_.E, count = f.count(), lanes = f.lanes();
+    const T *const pg = queries_.features(), *const to_last = decay_.to_last();
+    pack_transposed(dA_, block, count, lanes, count, T{1}, dA_transposed_);
+    pack_transposed(values, v_.token, count, lanes, E, T{1}, v_transposed_);
+    weigh_lanes(to_last, E, lanes, v_transposed_);
+    for (int64_t j = 0; j < count; j += step)
+      kernels::gemm_tile<T>(m, step, count - j, {pg + j, lanes, 1},
+                            dA_transposed_ + j * (lanes + 1), lanes, df_ + j, lanes, false);
+    kernels::gemm_tile<T>(m, lanes, E, {R, E, 1}, v_transposed_, lanes, df_, lanes, true);
+    f.finish_gradient(df_, rule_.normalizer ? R + m * E : zeros_, to_last);
+    if (decays) add_to_decay(f, T{-1});
+    if (dk.to.defined()) f.input_gradient(df_, Heads<T>(dk.to), b_, first, dk.beta != 0);
+  }
+  // With the rows e^C_i dn_i.
+  void query_gradients(FeatureTile<T>& f, int64_t first, const T* S, bool decays, Gradient& dq) {
+    const int64_t m = rule_.features.m, E = rule_.E, count = f.count(), lanes = f.lanes();
+    weigh_lanes(decay_.from_before(), E, lanes, dn_transposed_);
+    for (int64_t i = 0; i < count; i += step)
+      kernels::gemm_tile<T>(m, step, std::min(i + step, count), {f.features(), lanes, 1}, dA_ + i,
+                            block, df_ + i, lanes, false);
+    kernels::gemm_tile<T>(m, lanes, E, {S, E, 1}, dn_transposed_, lanes, df_, lanes, true);
+    queries_.finish_gradient(df_, rule_.normalizer ? S + m * E : zeros_, delta_);
+    if (decays) add_to_decay(queries_, T{1});
+    if (dq.to.defined()) queries_.input_gradient(df_, Heads<T>(dq.to), b_, first, dq.beta != 0);
+  }
+  // dG_i += sign φ_i·dφ_i. Gradients of exponentials are multiplied with them already.
+  void add_to_decay(FeatureTile<T>& tile, T sign) {
+    simd([=, m = rule_.features.m, lanes = tile.lanes(), all = tile.features(), df = df_, dG = dG_,
+          exponentials = rule_.features.exponentials] {
+      for (int64_t l = 0; l < m; ++l)
+        for_lanes(lanes, [=, d = df + l * lanes, f = all + l * lanes](int64_t i) {
+          dG[i] += sign * (exponentials ? d[i] : d[i] * f[i]);
+        });
+    });
+  }
+  void decay_gradients(int64_t first, int64_t count, Gradient& dg) {
+    const Strides& s = dg.to.strides();
+    for (int64_t i = count - 1; i >= 0; --i) {
+      T& to = dg.to.data<T>()[b_ * s[0] + (first + i) * s[1] + h_ * s[2]];
+      dg_ += static_cast<double>(dG_[i]);
+      to = static_cast<T>(dg_) + (dg.beta != 0 ? to : T{0});
+    }
+  }
+
+  const ScanRule& rule_;
+  ScanTensors x_;
+  const Heads<const T> q_, k_, v_;
+  FeatureTile<T> queries_;
+  std::vector<FeatureTile<T>> keys_;
+  BlockDecay<T> decay_;
+  double* const steps_;
+  T *const c_, *const top_, *const delta_, *const rows_, *const A_, *const zeros_;
+  T *df_ = nullptr, *dA_ = nullptr, *dA_transposed_ = nullptr, *dn_transposed_ = nullptr,
+    *v_transposed_ = nullptr, *dG_ = nullptr;
+  T* scale_ = nullptr;
+  double dg_ = 0;
+  int64_t b_ = 0, h_ = 0;
+};
+
+}  // namespace longhand::attention::tile

@@ -1,0 +1,126 @@
+// What a scan computes, as its blocks see it: sizes, operands, and how the work is cut up.
+#pragma once
+
+#include <algorithm>
+
+#include "longhand/attention/ops/tile/features.h"
+#include "longhand/attention/ops/tile/operands.h"
+#include "longhand/attention/ops/tile/state.h"
+
+namespace longhand::attention::tile {
+
+struct ScanRule {
+  FeatureRule features;
+  int64_t B, N, H, E;
+  bool normalizer, decays, channels;  // decays: there is a log_decay; channels: one a feature
+  int64_t tokens;                     // of a block
+  int64_t blocks, groups, blocks_of_group;
+
+  /// The state before every so many blocks is kept for the gradients.
+  static constexpr int64_t kept_every = 4;
+
+  ScanRule(const FeatureRule& f, const Shape& v, bool normalizer_, bool decays_, bool channels_,
+           int64_t tokens_of_block)
+      : features(f),
+        B(v[0]),
+        N(v[1]),
+        H(v[2]),
+        E(v[3]),
+        normalizer(normalizer_),
+        decays(decays_),
+        channels(channels_),
+        tokens(tokens_of_block),
+        blocks((N + tokens - 1) / tokens) {
+    // Each head's blocks are dealt out to so many groups, each a task, if there are few heads to
+    // work on at once. What a group adds to the state is then found beforehand.
+    // Nor may f32 add too many blocks one to the other.
+    constexpr int64_t tasks = 32, least = 12, unit = kept_every, tokens_of_sum = 16384;
+    groups = std::clamp<int64_t>(std::max((tasks + B * H - 1) / (B * H), N / tokens_of_sum), 1,
+                                 std::max<int64_t>(1, blocks / least));
+    blocks_of_group = ((blocks + groups - 1) / groups + unit - 1) / unit * unit;
+    groups = (blocks + blocks_of_group - 1) / blocks_of_group;
+  }
+  int64_t heads() const { return B * H; }
+  int64_t first(int64_t block_) const { return block_ * tokens; }
+  int64_t count(int64_t block_) const { return std::min(tokens, N - block_ * tokens); }
+  StateShape state() const { return {features.m, E, normalizer}; }
+  int64_t columns() const { return E + (normalizer ? 1 : 0); }
+  int64_t decay_rows() const { return channels ? features.m : 1; }
+};
+
+/// Operands, and the scale c (B, H, N) of exponentials, in exponents of Base; -inf is that of a
+/// state of zeros.
+struct ScanTensors {
+  Tensor q, k, v, log_decay;  // the last may be undefined
+  Tensor c;                   // undefined without exponentials
+  Tensor initial_scale;       // (B H); undefined: -inf
+
+  template <class T>
+  T* scales(const ScanRule& rule, int64_t head) {
+    return c.defined() ? c.data<T>() + head * rule.N : nullptr;
+  }
+  template <class T>
+  T scale_at_start(int64_t head) const {
+    if (!c.defined()) return 0;
+    return initial_scale.defined() ? initial_scale.data<T>()[head] : -infinity<T>;
+  }
+};
+
+/// Where gradients go.
+struct ScanGradients {
+  Gradient q, k, v, log_decay;
+};
+
+// ---- weights of a block: A (keys, block), A_ji of key j <= query i ------------------------------
+// It has nothing below its diagonal. Products with it go in steps of keys or queries, and leave out
+// what lies before or after them.
+inline constexpr int64_t step = lane_multiple;
+
+/// A_ji = (Σ_l f_jl g_li + δ_i) within_ji for f (keys, n) and g (n, lanes).
+template <class T>
+void pair_weights(int64_t count, int64_t lanes, int64_t n, kernels::Strided<T> f, const T* g,
+                  const T* delta, const T* within, T* A) {
+  for (int64_t j = 0; j < count; j += step)
+    kernels::gemm_tile<T>(std::min(step, count - j), lanes - j, n,
+                          {f.data + j * f.row, f.row, f.col}, g + j, lanes, A + j * (block + 1),
+                          block, false);
+  simd([=] {
+    for (int64_t j = 0; j < count; ++j) {
+      T* const a = A + j * block;
+      const T* const w = within + j * block;
+      const int64_t first = j / step * step;
+      std::fill_n(a, first, T{0});
+      for (int64_t i = first; i < lanes; ++i) a[i] = (a[i] + delta[i]) * w[i];
+    }
+  });
+}
+
+/// to_i += Σ_j A_ji row_j over j <= i.
+template <class T>
+void add_earlier(const T* A, const T* rows, int64_t ld, int64_t count, int64_t n, T* to,
+                 int64_t ldt) {
+  for (int64_t i = 0; i < count; i += step)
+    kernels::gemm_tile<T>(std::min(step, count - i), n, std::min(i + step, count),
+                          {A + i, 1, block}, rows, ld, to + i * ldt, ldt, true);
+}
+
+/// to_j += Σ_i A_ji row_i over i >= j.
+template <class T>
+void add_later(const T* A, const T* rows, int64_t ld, int64_t count, int64_t n, T* to,
+               int64_t ldt) {
+  for (int64_t j = 0; j < count; j += step)
+    kernels::gemm_tile<T>(std::min(step, count - j), n, count - j, {A + j * (block + 1), block, 1},
+                          rows + j * ld, ld, to + j * ldt, ldt, true);
+}
+
+/// to_i = rows_i, or with `add` += rows_i.
+template <class T>
+void put_rows(const T* rows, int64_t count, int64_t n, T* to, int64_t ldt, bool add) {
+  simd([=] {
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t e = 0; e < n; ++e)
+        to[i * ldt + e] = add ? to[i * ldt + e] + rows[i * n + e] : rows[i * n + e];
+  });
+}
+
+}  // namespace longhand::attention::tile
