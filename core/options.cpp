@@ -52,27 +52,25 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// "an integer from 1 to 8", "a number of at least 0.0"
+// "expected an integer from 1 to 8", "expected a finite number of at least 0.0"
 template <class T>
-std::string wanted(const char* what, T low, T high, T lowest, T highest) {
+std::string expected(const char* what, T low, T high, T lowest, T highest) {
   const bool has_low = low != lowest, has_high = high != highest;
-  std::string text = what;
+  std::string text = std::string("expected ") + what;
   if (has_low && has_high)
     text += " from " + text_of(low) + " to " + text_of(high);
   else if (has_low)
     text += " of at least " + text_of(low);
   else if (has_high)
     text += " of at most " + text_of(high);
-  return text + " is wanted";
+  return text;
 }
 
-}  // namespace
-
-std::string to_string(const OptionValue& value) {
-  return std::visit([](const auto& v) { return text_of(v); }, value);
+// "; did you mean landmarks?" or nothing
+std::string suggestion(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string near = nearest(word, candidates);
+  return near.empty() ? "" : "; did you mean " + near + '?';
 }
-
-namespace {
 
 // A list of one means the same as its item, and is written as the item, whichever was given.
 OptionValue canonical(OptionValue value) {
@@ -86,6 +84,10 @@ OptionValue canonical(OptionValue value) {
 
 }  // namespace
 
+std::string to_string(const OptionValue& value) {
+  return std::visit([](const auto& v) { return text_of(v); }, value);
+}
+
 struct Options::State {
   struct Given {
     OptionValue value;
@@ -96,7 +98,6 @@ struct Options::State {
   std::string section;
   std::map<std::string, Given, std::less<>> given;
   std::map<std::string, OptionValue, std::less<>> read;
-  std::map<std::string, OptionValue, std::less<>> substitutes;
 
   // "config.toml:12:3: attention.k"
   std::string name(std::string_view key) const {
@@ -116,23 +117,21 @@ struct Options::State {
     throw ConfigError(text + ": " + message);
   }
 
-  // What `key` was given as or, if it was not, `otherwise`; noted as read. convert(value, to) says
-  // whether the value will do.
+  // What `key` was given as or, if it was not, `default_value`; noted as read. convert(value, to)
+  // returns whether the value fits.
   template <class T, class Convert>
-  T get(std::string_view key, T otherwise, const std::string& message, Convert convert) {
+  T get(std::string_view key, T default_value, const std::string& message, Convert convert) {
     if (const auto it = given.find(key); it != given.end()) {
-      T value = otherwise;
+      T value = default_value;
       if (convert(it->second.value, value))
-        otherwise = value;
+        default_value = value;
       else if (it->second.optional)  // it was meant for another reader
         given.erase(it);
       else
         refuse(key, message);
     }
-    read.insert_or_assign(std::string(key), canonical(OptionValue(otherwise)));
-    if (const auto it = substitutes.find(key); it != substitutes.end())
-      if (!convert(it->second, otherwise)) refuse(key, message);
-    return otherwise;
+    read.insert_or_assign(std::string(key), canonical(OptionValue(default_value)));
+    return default_value;
   }
 };
 
@@ -147,10 +146,6 @@ void Options::set(const std::string& key, OptionValue value, const std::string& 
   state_->given.insert_or_assign(key, State::Given{std::move(value), where, optional});
 }
 
-void Options::substitute(const std::string& key, OptionValue value) {
-  state_->substitutes.insert_or_assign(key, std::move(value));
-}
-
 bool Options::has(std::string_view key) const { return state_->given.contains(key); }
 
 bool Options::is_optional(std::string_view key) const {
@@ -162,8 +157,25 @@ void Options::erase(std::string_view key) {
   if (const auto it = state_->given.find(key); it != state_->given.end()) state_->given.erase(it);
 }
 
-bool Options::get_bool(std::string_view key, bool otherwise) const {
-  return state_->get(key, otherwise, "true or false is wanted",
+std::vector<std::string> Options::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, given] : state_->given) keys.push_back(key);
+  return keys;
+}
+
+void Options::hand_over(const std::string& key, Options& to, const std::string& to_key) const {
+  const auto it = state_->given.find(key);
+  if (it == state_->given.end()) return;
+  to.state_->given.insert_or_assign(to_key, it->second);
+  it->second.optional = false;
+}
+
+void Options::record(const std::string& key, const OptionValue& value) const {
+  state_->read.insert_or_assign(key, canonical(value));
+}
+
+bool Options::get_bool(std::string_view key, bool default_value) const {
+  return state_->get(key, default_value, "expected true or false",
                      [](const OptionValue& value, bool& to) {
                        const bool* const b = std::get_if<bool>(&value);
                        if (b) to = *b;
@@ -171,9 +183,11 @@ bool Options::get_bool(std::string_view key, bool otherwise) const {
                      });
 }
 
-int64_t Options::get_int(std::string_view key, int64_t otherwise, int64_t low, int64_t high) const {
+int64_t Options::get_int(std::string_view key, int64_t default_value, int64_t low,
+                         int64_t high) const {
   using Limits = std::numeric_limits<int64_t>;
-  return state_->get(key, otherwise, wanted("an integer", low, high, Limits::min(), Limits::max()),
+  return state_->get(key, default_value,
+                     expected("an integer", low, high, Limits::min(), Limits::max()),
                      [&](const OptionValue& value, int64_t& to) {
                        const int64_t* const i = std::get_if<int64_t>(&value);
                        if (i) to = *i;
@@ -181,9 +195,11 @@ int64_t Options::get_int(std::string_view key, int64_t otherwise, int64_t low, i
                      });
 }
 
-double Options::get_double(std::string_view key, double otherwise, double low, double high) const {
+double Options::get_double(std::string_view key, double default_value, double low,
+                           double high) const {
   constexpr double infinity = std::numeric_limits<double>::infinity();
-  return state_->get(key, otherwise, wanted("a finite number", low, high, -infinity, infinity),
+  return state_->get(key, default_value,
+                     expected("a finite number", low, high, -infinity, infinity),
                      [&](const OptionValue& value, double& to) {
                        if (const double* const d = std::get_if<double>(&value))
                          to = *d;
@@ -211,8 +227,8 @@ double Options::get_double(std::string_view key, double default_value,
                      });
 }
 
-std::string Options::get_string(std::string_view key, const std::string& otherwise) const {
-  return state_->get(key, otherwise, "a text in quotes is wanted",
+std::string Options::get_string(std::string_view key, const std::string& default_value) const {
+  return state_->get(key, default_value, "expected text in quotes",
                      [](const OptionValue& value, std::string& to) {
                        const std::string* const s = std::get_if<std::string>(&value);
                        if (s) to = *s;
@@ -220,14 +236,13 @@ std::string Options::get_string(std::string_view key, const std::string& otherwi
                      });
 }
 
-std::string Options::get_choice(std::string_view key, const std::string& otherwise,
+std::string Options::get_choice(std::string_view key, const std::string& default_value,
                                 const std::vector<std::string>& choices) const {
-  std::string message = "one of " + joined(choices) + " is wanted";
+  std::string message = "expected one of " + joined(choices);
   if (const auto it = state_->given.find(key); it != state_->given.end())
     if (const std::string* const s = std::get_if<std::string>(&it->second.value))
-      if (const std::string near = nearest(*s, choices); !near.empty())
-        message += "; did you mean " + near + '?';
-  return state_->get(key, otherwise, message, [&](const OptionValue& value, std::string& to) {
+      message += suggestion(*s, choices);
+  return state_->get(key, default_value, message, [&](const OptionValue& value, std::string& to) {
     const std::string* const s = std::get_if<std::string>(&value);
     if (s) to = *s;
     return s && std::find(choices.begin(), choices.end(), *s) != choices.end();
@@ -235,8 +250,8 @@ std::string Options::get_choice(std::string_view key, const std::string& otherwi
 }
 
 std::vector<int64_t> Options::get_ints(std::string_view key,
-                                       const std::vector<int64_t>& otherwise) const {
-  return state_->get(key, otherwise, "a list of integers is wanted",
+                                       const std::vector<int64_t>& default_value) const {
+  return state_->get(key, default_value, "expected an integer or a list of integers",
                      [](const OptionValue& value, std::vector<int64_t>& to) {
                        if (const auto* const list = std::get_if<std::vector<int64_t>>(&value)) {
                          to = *list;
@@ -257,19 +272,29 @@ std::vector<int64_t> Options::get_ints(std::string_view key,
 std::vector<std::string> Options::get_choices(std::string_view key,
                                               const std::vector<std::string>& default_value,
                                               const std::vector<std::string>& choices) const {
-  return state_->get(
-      key, default_value, "expected one or a list of " + joined(choices),
-      [&](const OptionValue& value, std::vector<std::string>& to) {
-        if (const auto* const list = std::get_if<std::vector<std::string>>(&value))
-          to = *list;
-        else if (const auto* const word = std::get_if<std::string>(&value))
-          to = {*word};
-        else
-          return false;
-        return !to.empty() && std::all_of(to.begin(), to.end(), [&](const auto& word) {
-          return std::find(choices.begin(), choices.end(), word) != choices.end();
-        });
-      });
+  const auto is_choice = [&](const std::string& word) {
+    return std::find(choices.begin(), choices.end(), word) != choices.end();
+  };
+  std::string message = "expected one of " + joined(choices) + ", or a list of them";
+  if (const auto it = state_->given.find(key); it != state_->given.end()) {
+    std::vector<std::string> words;
+    if (const auto* const list = std::get_if<std::vector<std::string>>(&it->second.value))
+      words = *list;
+    else if (const auto* const word = std::get_if<std::string>(&it->second.value))
+      words = {*word};
+    const auto wrong = std::find_if_not(words.begin(), words.end(), is_choice);
+    if (wrong != words.end()) message += suggestion(*wrong, choices);
+  }
+  return state_->get(key, default_value, message,
+                     [&](const OptionValue& value, std::vector<std::string>& to) {
+                       if (const auto* const list = std::get_if<std::vector<std::string>>(&value))
+                         to = *list;
+                       else if (const auto* const word = std::get_if<std::string>(&value))
+                         to = {*word};
+                       else
+                         return false;
+                       return !to.empty() && std::all_of(to.begin(), to.end(), is_choice);
+                     });
 }
 
 void Options::require(bool ok, std::string_view key, const std::string& message) const {
@@ -279,13 +304,16 @@ void Options::require(bool ok, std::string_view key, const std::string& message)
 void Options::check_all_read() const {
   std::vector<std::string> known;
   for (const auto& [key, value] : state_->read) known.push_back(key);
+  check_known(known);
+}
+
+void Options::check_known(const std::vector<std::string>& known) const {
   for (const auto& [key, given] : state_->given) {
-    if (given.optional || state_->read.contains(key)) continue;
-    const std::string near = nearest(key, known);
-    const std::string hint = !near.empty()   ? "did you mean " + near + '?'
-                             : known.empty() ? "no options are known here"
-                                             : "known are " + joined(known);
-    throw ConfigError(state_->name(key) + " is not known; " + hint);
+    if (given.optional || std::find(known.begin(), known.end(), key) != known.end()) continue;
+    std::string hint = suggestion(key, known);
+    if (hint.empty())
+      hint = known.empty() ? "; there are no options here" : "; known options: " + joined(known);
+    throw ConfigError(state_->name(key) + ": unknown option" + hint);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "longhand/core/schema.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "longhand/core/error.h"
@@ -8,7 +9,13 @@
 namespace longhand {
 namespace {
 
-std::string text_of(int64_t value) { return to_string(OptionValue(value)); }
+// Large powers of two, which are technical limits, as "2^20".
+std::string text_of(int64_t value) {
+  const auto bits = static_cast<uint64_t>(value);
+  if (value >= int64_t{1} << 16 && std::has_single_bit(bits))
+    return concat_message("2^", std::countr_zero(bits));
+  return to_string(OptionValue(value));
+}
 
 // Without the ".0" that TOML needs.
 std::string text_of(double value) {
@@ -55,6 +62,12 @@ std::string text_of_list(const std::vector<T>& values) {
                             : to_string(OptionValue(values));
 }
 
+// Characters of UTF-8 text.
+size_t width_of(const std::string& text) {
+  return static_cast<size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
+}
+
 // The words of `text` in lines of at most `width` characters.
 std::vector<std::string> wrapped(const std::string& text, size_t width) {
   std::vector<std::string> lines;
@@ -63,7 +76,7 @@ std::vector<std::string> wrapped(const std::string& text, size_t width) {
   while (at < text.size()) {
     const size_t end = std::min(text.find(' ', at), text.size());
     const std::string word = text.substr(at, end - at);
-    if (!line.empty() && line.size() + 1 + word.size() > width) {
+    if (!line.empty() && width_of(line) + 1 + width_of(word) > width) {
       lines.push_back(line);
       line.clear();
     }
@@ -84,7 +97,8 @@ std::string without_pipes(const std::string& text) {
 
 // ---- reading -----------------------------------------------------------------------------------
 
-bool OptionReader::applies(const std::string& name) const {
+bool OptionReader::applies(const std::string& name) {
+  declared_.push_back(name);
   for (const auto& [holds, condition] : conditions_) {
     if (holds) continue;
     section_.require(!section_.has(name) || section_.is_optional(name), name,
@@ -94,7 +108,8 @@ bool OptionReader::applies(const std::string& name) const {
   return true;
 }
 
-void OptionReader::boolean(const std::string& name, bool& value, const std::string&) {
+void OptionReader::boolean(const std::string& name, bool& value, const std::string&,
+                           const std::string&) {
   if (applies(name)) value = section_.get_bool(name, value);
 }
 
@@ -125,12 +140,10 @@ void OptionReader::integers(const std::string& name, std::vector<int64_t>& value
                             const std::string&, const std::string&) {
   if (!applies(name)) return;
   value = section_.get_ints(name, value);
-  const std::string range = text_of(each);
-  section_.require(!value.empty(), name,
-                   "expected an integer or a list of them, got an empty list");
+  section_.require(!value.empty(), name, "expected at least one integer");
   for (const int64_t item : value)
     section_.require(each.low <= item && item <= each.high, name,
-                     "expected integers, each " + range);
+                     "expected integers, each " + text_of(each));
 }
 
 void OptionReader::words(const std::string& name, std::vector<std::string>& value,
@@ -140,7 +153,9 @@ void OptionReader::words(const std::string& name, std::vector<std::string>& valu
 }
 
 void OptionReader::require(bool ok, const std::string& name, const std::string& message) {
-  section_.require(ok, name, message);
+  const bool applies = std::all_of(conditions_.begin(), conditions_.end(),
+                                   [](const auto& condition) { return condition.first; });
+  section_.require(ok || !applies, name, message);
 }
 
 // ---- documentation -----------------------------------------------------------------------------
@@ -154,13 +169,14 @@ void SchemaWriter::add(const std::string& name, const char* type, std::string va
                      default_text.empty() ? default_value : default_text, meaning, condition});
 }
 
-void SchemaWriter::boolean(const std::string& name, bool& value, const std::string& meaning) {
-  add(name, "boolean", "true or false", to_string(OptionValue(value)), "", meaning);
+void SchemaWriter::boolean(const std::string& name, bool& value, const std::string& meaning,
+                           const std::string& default_text) {
+  add(name, "boolean", "true or false", to_string(OptionValue(value)), default_text, meaning);
 }
 
 void SchemaWriter::integer(const std::string& name, int64_t& value, IntegerRange range,
                            const std::string& meaning, const std::string& default_text) {
-  add(name, "integer", text_of(range), text_of(value), default_text, meaning);
+  add(name, "integer", text_of(range), to_string(OptionValue(value)), default_text, meaning);
 }
 
 void SchemaWriter::number(const std::string& name, double& value, NumberRange range,
@@ -188,6 +204,12 @@ void SchemaWriter::words(const std::string& name, std::vector<std::string>& valu
                          const std::vector<std::string>& choices, const std::string& meaning,
                          const std::string& default_text) {
   add(name, "choices", joined(choices), text_of_list(value), default_text, meaning);
+}
+
+std::vector<std::string> names_of(const Schema& schema) {
+  std::vector<std::string> names;
+  for (const Field& field : schema) names.push_back(field.name);
+  return names;
 }
 
 std::string to_markdown(const Schema& schema) {

@@ -35,8 +35,8 @@ struct NumberRange {
 /// One option as documentation shows it.
 struct Field {
   std::string name;
-  std::string type;           // "integer", "number", "true or false", "text", "choice", …
-  std::string values;         // "1 to 64", "at least 0", "a, b or c"; empty: any
+  std::string type;           // boolean, integer, number, text, choice, integers or choices
+  std::string values;         // "1 to 64", "at least 0", "a, b or c"; empty: any of its type
   std::string default_value;  // as TOML writes it, or words if it depends on other options
   std::string meaning;        // one phrase
   std::string condition;      // when the option applies: "kernel = \"relu\""; empty: always
@@ -62,12 +62,14 @@ using Schema = std::vector<Field>;
 ///     }
 ///   };
 ///
-/// `default_text` documents a default that depends on other options or on the model.
+/// A default that depends on options declared before is assigned in describe(), between the two, and
+/// documented by `default_text`.
 class OptionVisitor {
  public:
   virtual ~OptionVisitor() = default;
 
-  virtual void boolean(const std::string& name, bool& value, const std::string& meaning) = 0;
+  virtual void boolean(const std::string& name, bool& value, const std::string& meaning,
+                       const std::string& default_text = "") = 0;
   virtual void integer(const std::string& name, int64_t& value, IntegerRange range,
                        const std::string& meaning, const std::string& default_text = "") = 0;
   virtual void number(const std::string& name, double& value, NumberRange range,
@@ -103,8 +105,10 @@ class OptionVisitor {
       if (word == text) value = each;
   }
 
-  /// Declares options that apply only under a condition. Reading leaves them alone where it does not
-  /// hold, and refuses a configuration that sets one; documentation shows them with the condition.
+  /// Declares options that apply only under a condition, given as a TOML assignment such as
+  /// `kernel = "relu"` or as a phrase that follows "with". Where it does not hold, reading leaves
+  /// them alone and refuses a configuration that sets one; documentation shows them with the
+  /// condition.
   template <class Declare>
   void when(bool applies, const std::string& condition, Declare declare) {
     enter(applies, condition);
@@ -112,8 +116,8 @@ class OptionVisitor {
     leave();
   }
 
-  /// A condition between options, checked on reading only: throws ConfigError unless ok, with the
-  /// place and value of option `name`, and `message`.
+  /// A condition between options, checked on reading only, and within when() only where that applies:
+  /// throws ConfigError unless ok, with the place and value of option `name`, and `message`.
   virtual void require(bool ok, const std::string& name, const std::string& message) = 0;
 
  protected:
@@ -123,13 +127,18 @@ class OptionVisitor {
 
 /// Reads `section` into an options struct. Throws ConfigError for values of another type or out of
 /// range, and for options that are set but do not apply, naming section, option, place, the value
-/// found and what is expected. Options that no description knows are left for
-/// Options::check_all_read().
+/// found and what is expected. Call check_unknown() after the last describe() that reads the section.
 class OptionReader final : public OptionVisitor {
  public:
   explicit OptionReader(const Options& section) : section_(section) {}
 
-  void boolean(const std::string&, bool&, const std::string&) override;
+  /// Throws ConfigError for the first option of the section that has not been declared, naming the
+  /// nearest that was.
+  void check_unknown() const { section_.check_known(declared_); }
+  /// The names declared so far, whether they apply or not.
+  const std::vector<std::string>& declared() const { return declared_; }
+
+  void boolean(const std::string&, bool&, const std::string&, const std::string&) override;
   void integer(const std::string&, int64_t&, IntegerRange, const std::string&,
                const std::string&) override;
   void number(const std::string&, double&, NumberRange, const std::string&,
@@ -148,10 +157,12 @@ class OptionReader final : public OptionVisitor {
     conditions_.emplace_back(applies, condition);
   }
   void leave() override { conditions_.pop_back(); }
-  // Whether the option is to be read; throws if it is set where it does not apply.
-  bool applies(const std::string& name) const;
+  // Notes the name, and returns whether the option is to be read; throws if it is set where it does
+  // not apply.
+  bool applies(const std::string& name);
 
   const Options& section_;
+  std::vector<std::string> declared_;
   std::vector<std::pair<bool, std::string>> conditions_;
 };
 
@@ -160,7 +171,7 @@ class SchemaWriter final : public OptionVisitor {
  public:
   Schema take() { return std::move(schema_); }
 
-  void boolean(const std::string&, bool&, const std::string&) override;
+  void boolean(const std::string&, bool&, const std::string&, const std::string&) override;
   void integer(const std::string&, int64_t&, IntegerRange, const std::string&,
                const std::string&) override;
   void number(const std::string&, double&, NumberRange, const std::string&,
@@ -193,6 +204,15 @@ S read_options(const Options& section, S options = {}) {
   return options;
 }
 
+/// The same for a section that S declares alone: an option unknown to S is an error.
+template <class S>
+S read_section(const Options& section, S options = {}) {
+  OptionReader reader(section);
+  options.describe(reader);
+  reader.check_unknown();
+  return options;
+}
+
 /// What S::describe() declares, with the defaults that `options` has.
 template <class S>
 Schema schema_of(S options = {}) {
@@ -201,6 +221,8 @@ Schema schema_of(S options = {}) {
   return writer.take();
 }
 
+/// The names of its options.
+std::vector<std::string> names_of(const Schema& schema);
 /// The schema as a Markdown table: option, values, default, meaning.
 std::string to_markdown(const Schema& schema);
 /// The schema as aligned text for a terminal of `width` columns.

@@ -6,17 +6,26 @@
 
 namespace longhand::data {
 
-Task make_copying(const Options& options, uint64_t seed, const CopyDefaults& otherwise,
-                  bool scattered) {
-  const SplitSizes sizes = read_sizes(options, {100000, 2000, 2000});
-  const int64_t length = options.get_int("length", otherwise.length, 3, 1 << 24);
-  const int64_t count = options.get_int("count", otherwise.count, 1);
-  const int64_t symbols = options.get_int("symbols", otherwise.symbols, 1, 1 << 24);
-  options.require(count <= (length - 1) / 2, "count",
-                  concat_message("2 count + 1 <= length is wanted; length is ", length));
+void CopyOptions::describe(OptionVisitor& v) {
+  v.integer("length", length, {3, 1 << 24}, "tokens of an example");
+  v.integer("count", count, {1}, "symbols to copy");
+  v.integer("symbols", symbols, {1, 1 << 24}, "different symbols");
+  v.require(count <= (length - 1) / 2, "count",
+            concat_message("expected 2 count + 1 <= length, which is ", length));
+  sizes.describe(v);
+}
 
-  const auto draw = [count, symbols, scattered](RandomStream& random, std::span<int32_t> tokens,
-                                                std::span<int32_t> targets) {
+std::optional<TaskInfo> copying_info(const CopyOptions& o) {
+  return TaskInfo{.vocabulary = o.symbols + 2,
+                  .classes = o.symbols + 2,
+                  .per_token = true,
+                  .max_length = o.length};
+}
+
+Task make_copying(const CopyOptions& o, uint64_t seed, const Splits&) {
+  const auto draw = [count = o.count, symbols = o.symbols, scattered = o.scattered](
+                        RandomStream& random, std::span<int32_t> tokens,
+                        std::span<int32_t> targets) {
     const int64_t n = static_cast<int64_t>(tokens.size());
     const int64_t places = n - count - 1;
     std::fill(tokens.begin(), tokens.end(), 0);
@@ -30,9 +39,7 @@ Task make_copying(const Options& options, uint64_t seed, const CopyDefaults& oth
       targets[places + 1 + done++] = tokens[i];
     }
   };
-  const TaskInfo info{
-      .vocabulary = symbols + 2, .classes = symbols + 2, .per_token = true, .max_length = length};
-  return make_generated(info, sizes, seed, draw);
+  return make_generated(*copying_info(o), o.sizes, seed, draw);
 }
 
 }  // namespace longhand::data

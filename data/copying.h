@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "longhand/data/dataset.h"
+#include "longhand/data/split.h"
 
 namespace longhand::data {
 
@@ -11,12 +13,15 @@ namespace longhand::data {
 /// targets are the symbols, in order; all other targets are ignored. Tokens: 0 is the blank,
 /// 1 … symbols the symbols, symbols + 1 the delimiter. Without `scattered` the symbols come first,
 /// one after the other, and then the blanks; with it every choice of places before the delimiter is
-/// equally likely. Reads length, count, symbols and the sizes, whose defaults are given by the
-/// first three.
-struct CopyDefaults {
-  int64_t length, count, symbols;
+/// equally likely.
+struct CopyOptions {
+  int64_t length = 64, count = 16, symbols = 8;
+  SplitSizes sizes{100000, 2000, 2000};
+  bool scattered = false;  // of the task, not an option
+
+  void describe(OptionVisitor& v);
 };
-Task make_copying(const Options& options, uint64_t seed, const CopyDefaults& otherwise,
-                  bool scattered);
+std::optional<TaskInfo> copying_info(const CopyOptions& options);
+Task make_copying(const CopyOptions& options, uint64_t seed, const Splits& splits = {});
 
 }  // namespace longhand::data

@@ -3,11 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "longhand/core/options.h"
+#include "longhand/core/schema.h"
 #include "longhand/core/tensor.h"
 
 namespace longhand::data {
@@ -61,14 +62,21 @@ struct Splits {
 
 /// The names of all tasks, in the order of tasks.def.
 std::vector<std::string> task_names();
-/// One line about a task and its options.
+/// One line about a task. Throws ConfigError for an unknown name, as the functions below do.
 std::string task_summary(const std::string& name);
+/// The options that a task has beside data.task.
+Schema task_options(const std::string& name);
+/// Checks a [data] section without making its data. Returns what is known of the task, or nothing if
+/// that takes the data. Throws ConfigError as make_task() does.
+std::optional<TaskInfo> check_task(const Options& section, int64_t max_length = 0);
 /// Makes a task from the [data] section: data.task names it, the task reads its own options.
-/// Everything generated depends on `seed` and the options alone; examples do not depend on
-/// `splits`, but what a file does not state of its TaskInfo is found in those splits alone. Throws
-/// ConfigError for an unknown task or options out of range, DataError for files that are missing or
-/// damaged.
-Task make_task(const Options& options, uint64_t seed, const Splits& splits = {});
+/// Everything generated depends on data.seed, by default `seed`, and the options alone; examples do
+/// not depend on `splits`, but what a file does not state of its TaskInfo is found in those splits
+/// alone. `max_length`, unless 0, is the model's: texts are cut to it unless an option says otherwise.
+/// Throws ConfigError for an unknown task, unknown options or options out of range, DataError for
+/// files that are missing or damaged.
+Task make_task(const Options& section, uint64_t seed, const Splits& splits = {},
+               int64_t max_length = 0);
 
 /// Returns a hash of the first `limit` examples of a dataset (all if 0): of tokens, targets and
 /// lengths, the same on every machine. 32 hexadecimal digits (XXH3-128).

@@ -1,6 +1,7 @@
 #include "longhand/data/loader.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -14,6 +15,14 @@ namespace {
 constexpr int64_t bucket_window = 50;
 
 }  // namespace
+
+void LoaderConfig::describe(OptionVisitor& v) {
+  v.integer("batch_size", batch_size, {1, std::numeric_limits<int32_t>::max()},
+            "examples of a step");
+  v.boolean("shuffle", shuffle, "whether each epoch has an order of its own");
+  v.boolean("bucket", bucket,
+            "whether batches are of examples of similar length, so that less is padded");
+}
 
 Loader::Loader(const Dataset& dataset, const LoaderConfig& config, const Generator& generator)
     : dataset_(dataset), config_(config), generator_(generator.fork("shuffle")) {

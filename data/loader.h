@@ -7,6 +7,7 @@
 
 #include "longhand/core/parallel.h"
 #include "longhand/core/random.h"
+#include "longhand/core/schema.h"
 #include "longhand/data/dataset.h"
 
 namespace longhand::data {
@@ -17,6 +18,9 @@ struct LoaderConfig {
   bool drop_last = true;  // omit the last batch of an epoch if it is not full
   bool bucket = false;    // group examples of similar length, to reduce padding
   bool prefetch = true;   // make the next batch while the current one is used
+
+  /// The options batch_size, shuffle and bucket.
+  void describe(OptionVisitor& v);
 };
 
 /// The batches depend on dataset, batch_size, shuffle, drop_last, bucket, generator and cursor

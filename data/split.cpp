@@ -13,30 +13,26 @@ namespace {
 // Keeps the sizes of tensors, and products of a few of them, far from overflow.
 constexpr int64_t most_examples = int64_t{1} << 40;
 
-SplitSizes read(const Options& options, const SplitSizes& otherwise, int64_t low) {
-  return {options.get_int("train_size", otherwise.train, low, most_examples),
-          options.get_int("validation_size", otherwise.validation, low, most_examples),
-          options.get_int("test_size", otherwise.test, low, most_examples)};
-}
-
 }  // namespace
 
-SplitSizes read_sizes(const Options& options, const SplitSizes& otherwise) {
-  return read(options, otherwise, 1);
+void SplitSizes::describe(OptionVisitor& v) {
+  v.integer("train_size", train, {1, most_examples}, "number of training examples");
+  v.integer("validation_size", validation, {1, most_examples}, "number of validation examples");
+  v.integer("test_size", test, {1, most_examples}, "number of test examples");
 }
 
-SplitSizes read_limits(const Options& options, const SplitSizes& otherwise) {
-  return read(options, otherwise, 0);
+void SplitSizes::describe_limits(OptionVisitor& v) {
+  v.integer("train_size", train, {0, most_examples}, "most training examples; 0: all");
+  v.integer("validation_size", validation, {0, most_examples}, "most validation examples; 0: all");
+  v.integer("test_size", test, {0, most_examples}, "most test examples; 0: all");
 }
 
-SplitFractions read_fractions(const Options& options, const SplitFractions& otherwise) {
-  const SplitFractions f{
-      options.get_double("validation_fraction", otherwise.validation, 1e-6, 0.999),
-      options.get_double("test_fraction", otherwise.test, 1e-6, 0.999)};
-  options.require(
-      f.validation + f.test < 1, "test_fraction",
-      concat_message("with validation_fraction = ", f.validation, " nothing is left for training"));
-  return f;
+void SplitFractions::describe(OptionVisitor& v) {
+  v.number("validation_fraction", validation, {1e-6, 0.999}, "fraction of examples to validate on");
+  v.number("test_fraction", test, {1e-6, 0.999}, "fraction of examples to test on");
+  v.require(
+      validation + test < 1, "test_fraction",
+      concat_message("with validation_fraction = ", validation, " nothing is left for training"));
 }
 
 std::array<std::vector<int64_t>, 3> split_by_content(std::span<const std::string_view> contents,
@@ -50,7 +46,7 @@ std::array<std::vector<int64_t>, 3> split_by_content(std::span<const std::string
 
   const int64_t different = static_cast<int64_t>(groups.size());
   check<DataError>(different >= 3, source, ": holds ", different,
-                   " different examples; 3 or more are wanted, to divide them into training, "
+                   " different examples; expected at least 3, to divide them into training, "
                    "validation and test");
   const auto share = [&](double fraction, int64_t left_for_others) {
     const int64_t count = std::llround(fraction * static_cast<double>(different));

@@ -8,27 +8,28 @@
 #include <string_view>
 #include <vector>
 
-#include "longhand/core/options.h"
 #include "longhand/core/random.h"
+#include "longhand/core/schema.h"
 
 namespace longhand::data {
 
+/// The options train_size, validation_size and test_size.
 struct SplitSizes {
-  int64_t train, validation, test;
-};
+  int64_t train = 0, validation = 0, test = 0;
 
-/// The options train_size, validation_size and test_size: how many examples to make, 1 or more.
-SplitSizes read_sizes(const Options& options, const SplitSizes& otherwise);
-/// The same options as limits on what files hold: the first so many of each split, all if 0.
-SplitSizes read_limits(const Options& options, const SplitSizes& otherwise = {0, 0, 0});
-
-struct SplitFractions {
-  double validation, test;
+  /// As numbers of examples to generate, at least 1.
+  void describe(OptionVisitor& v);
+  /// As limits on what files hold: the first so many examples of each split, all if 0.
+  void describe_limits(OptionVisitor& v);
 };
 
 /// The options validation_fraction and test_fraction; the rest, which must not be empty, is for
 /// training.
-SplitFractions read_fractions(const Options& options, const SplitFractions& otherwise);
+struct SplitFractions {
+  double validation = 0.1, test = 0.1;
+
+  void describe(OptionVisitor& v);
+};
 
 /// Returns the indices of the contents for training, validation and testing, in ascending order.
 /// The split of a content depends on that content, the set of all contents and the generator, but

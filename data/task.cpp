@@ -12,7 +12,7 @@ namespace {
 
 struct Entry {
   const char* name;
-  TaskRegistration (*registration)();
+  TaskSpec (*make)();
 };
 
 constexpr Entry entries[] = {
@@ -27,12 +27,34 @@ std::string known_names() {
   return names;
 }
 
-TaskRegistration find(const std::string& name) {
+TaskSpec find(const std::string& name) {
   for (const Entry& entry : entries)
-    if (name == entry.name) return entry.registration();
+    if (name == entry.name) return entry.make();
   const std::string near = nearest(name, task_names());
-  throw ConfigError("there is no task \"" + name + "\"; one of " + known_names() + " is wanted" +
+  throw ConfigError("there is no task \"" + name + "\"; expected one of " + known_names() +
                     (near.empty() ? "" : "; did you mean " + near + '?'));
+}
+
+// The options that every task has.
+struct CommonOptions {
+  std::string task{};
+  int64_t seed = 0;
+
+  void describe(OptionVisitor& v) {
+    v.choice("task", task, task_names(), "the task");
+    describe_seed(v);
+  }
+  void describe_seed(OptionVisitor& v) {
+    v.integer("seed", seed, {0}, "seed of everything generated, and of random splits",
+              "train.seed");
+  }
+};
+
+CommonOptions read_common(OptionReader& reader, const Options& section, uint64_t seed) {
+  section.require(section.has("task"), "task", "expected one of " + known_names());
+  CommonOptions common{.seed = static_cast<int64_t>(seed)};
+  common.describe(reader);
+  return common;
 }
 
 // The hash is over int32 in little-endian order.
@@ -95,12 +117,28 @@ std::vector<std::string> task_names() {
 
 std::string task_summary(const std::string& name) { return find(name).summary; }
 
-Task make_task(const Options& options, uint64_t seed, const Splits& splits) {
-  const std::vector<std::string> names = task_names();
-  options.require(options.has("task"), "task", "one of " + known_names() + " is wanted");
-  const std::string name = options.get_choice("task", names.front(), names);
-  Task task = find(name).make(options, seed, splits);
-  if (task.info.name.empty()) task.info.name = name;
+Schema task_options(const std::string& name) {
+  Schema options = find(name).options;
+  SchemaWriter writer;
+  CommonOptions().describe_seed(writer);
+  for (Field& field : writer.take()) options.push_back(std::move(field));
+  return options;
+}
+
+std::optional<TaskInfo> check_task(const Options& section, int64_t max_length) {
+  OptionReader reader(section);
+  const CommonOptions common = read_common(reader, section, 0);
+  std::optional<TaskInfo> info = find(common.task).check(reader, max_length);
+  if (info) info->name = common.task;
+  return info;
+}
+
+Task make_task(const Options& section, uint64_t seed, const Splits& splits, int64_t max_length) {
+  OptionReader reader(section);
+  const CommonOptions common = read_common(reader, section, seed);
+  Task task =
+      find(common.task).make(reader, static_cast<uint64_t>(common.seed), splits, max_length);
+  if (task.info.name.empty()) task.info.name = common.task;
   return task;
 }
 

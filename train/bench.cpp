@@ -145,6 +145,17 @@ Tensor random_ids(const Shape& shape, int64_t below, const Generator& generator)
   return out;
 }
 
+/// The section [optimizer] of a bench.
+struct BenchOptimizer {
+  OptimizerOptions optimizer{.type = "adam"};
+  double lr = 1e-3;
+
+  void describe(OptionVisitor& v) {
+    optimizer.describe(v);
+    v.number("lr", lr, {0}, "learning rate");
+  }
+};
+
 /// Everything but attention, of a model that reads `tokens` tokens. Numbers of width d and h (of
 /// the feed-forward part) that are read or written once, a token and layer, where what can be done
 /// in one pass over memory is done in one:
@@ -170,6 +181,16 @@ ModelWork model_work(const attention::TransformerConfig& c, int64_t tokens, int6
   return {forward, forward + backward + Work{0, 0, 28 * static_cast<double>(parameters)}};
 }
 
+/// Refuses options of sections that a bench does not use.
+void check_unused(const Config& config, bool attention_alone) {
+  config.data().check_known({});
+  config.train().check_known({});
+  if (attention_alone)
+    config.optimizer().check_known({});
+  else
+    read_section<BenchOptimizer>(config.optimizer());
+}
+
 /// Of a variant; its traffic is in model_work() or attention_traffic().
 Work work_of(const attention::Work::Counts& counts) {
   return {counts.flops, counts.exponentials, 0};
@@ -186,14 +207,21 @@ double limit(const Work& work, const Machine& machine) {
   return work.flops / machine.flops + work.exps / machine.exps + work.bytes / machine.bytes;
 }
 
+void check_bench(const Config& config, bool attention_alone) {
+  const Config unread = config.unread();
+  const attention::TransformerConfig model = read_model(unread, nullptr);
+  check<ConfigError>(!attention_alone || model.layer_attention.empty(),
+                     "bench: attention alone is of one variant, not of ", model.attention_name());
+  check_unused(unread, attention_alone);
+}
+
 BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& options) {
+  check_bench(config, false);
   const attention::TransformerConfig shape = read_model(config, nullptr);
-  Options optimization = config.optimizer();
-  if (!optimization.has("type")) optimization.set("type", "adam");
-  const double lr = optimization.get_double("lr", 1e-3, 0);
+  const auto optimization = read_section<BenchOptimizer>(config.optimizer());
+  const double lr = optimization.lr;
   attention::Transformer model(nn::root(DType::f32, options.seed), shape);
-  const auto optimizer = make_optimizer(optimization, model.named_parameters());
-  config.check_all_read();
+  const auto optimizer = make_optimizer(optimization.optimizer, model.named_parameters());
 
   const int64_t N = shape.max_length;
   const Generator random = Generator(options.seed).fork("bench");
@@ -225,17 +253,11 @@ BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& 
 }
 
 BenchResult bench_attention(const Config& config, int64_t batch, const BenchOptions& options) {
+  check_bench(config, true);
   const attention::TransformerConfig shape = read_model(config, nullptr);
   const int64_t N = shape.max_length, H = shape.heads, D = shape.d_model / H;
-  attention::Config how;
-  how.heads = H;
-  how.head_dim = D;
-  how.kv_heads = shape.kv_heads;
-  how.max_length = N;
-  how.causal = shape.causal;
-  how.options = shape.attention_options;
-  const auto variant = attention::make(shape.attention, nn::root(DType::f32, options.seed), how);
-  config.check_all_read();
+  const auto variant = attention::make(shape.attention, nn::root(DType::f32, options.seed),
+                                       shape.attention_config(0));
 
   const Generator random = Generator(options.seed).fork("bench");
   const auto leaf = [&](const char* name, int64_t heads) {

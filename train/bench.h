@@ -51,6 +51,10 @@ struct BenchResult {
   Machine machine;
 };
 
+/// Throws ConfigError for a configuration that bench_step() or, with `attention_alone`,
+/// bench_attention() would refuse. Makes nothing.
+void check_bench(const Config& config, bool attention_alone);
+
 /// The training step of the model that [model] and [attention] describe, with the [optimizer]
 /// (adam if not given), on `batch` sequences of model.max_length random tokens and random targets.
 /// Throws ConfigError.

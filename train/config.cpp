@@ -70,6 +70,12 @@ toml::table parse_toml(std::string_view text, const std::string& name) {
   }
 }
 
+/// The number of a layer: [attention.1].
+bool is_number(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return '0' <= c && c <= '9'; });
+}
+
 /// A value as typed on a command line: TOML, or else a text without quotes.
 OptionValue parse_value(const std::string& text) {
   try {
@@ -109,13 +115,22 @@ Config Config::parse(std::string_view text, const std::string& name) {
     check<ConfigError>(table, where, ": ", section_key.str(),
                        " stands outside of a section, such as [model]");
     const size_t section = section_index(section_key.str(), where);
-    for (const auto& [key, value] : *table) {
-      const std::string at = place(name, key.source());
+    const auto give = [&](const std::string& key, const toml::node& value, const std::string& at) {
       auto option = to_option(value);
-      check<ConfigError>(option.has_value(), at, ": ", section_key.str(), ".", key.str(),
-                         ": a value is true or false, a number, a text, or a list of integers or "
-                         "of texts");
-      config.give(section, std::string(key.str()), {std::move(*option), at, true, false});
+      check<ConfigError>(option.has_value(), at, ": ", section_key.str(), ".", key,
+                         ": expected true or false, a number, text, or a list of integers or of "
+                         "texts");
+      config.give(section, key, {std::move(*option), at, true, false});
+    };
+    for (const auto& [key, value] : *table) {
+      const auto* const layer = value.as_table();
+      if (section_key.str() == "attention" && layer && is_number(key.str())) {
+        for (const auto& [layer_key, layer_value] : *layer)
+          give(concat_message(key.str(), ".", layer_key.str()), layer_value,
+               place(name, layer_key.source()));
+        continue;
+      }
+      give(std::string(key.str()), value, place(name, key.source()));
     }
   }
   return config;
@@ -126,7 +141,7 @@ void Config::assign(std::string_view assignment, const std::string& source) {
   const auto dot = assignment.substr(0, equals).find('.');
   check<ConfigError>(equals != std::string_view::npos && dot != std::string_view::npos && dot > 0 &&
                          dot + 1 < equals,
-                     source, " ", assignment, ": wanted is section.key=value");
+                     source, " ", assignment, ": expected section.key=value");
   assign(std::string(assignment.substr(0, dot)),
          std::string(assignment.substr(dot + 1, equals - dot - 1)),
          parse_value(std::string(assignment.substr(equals + 1))), source);
@@ -146,6 +161,12 @@ void Config::assign(const std::string& section, const std::string& key, OptionVa
         }
   }
   give(index, key, {std::move(value), source, false, false});
+}
+
+void Config::erase(const std::string& section, const std::string& key) {
+  const size_t index = section_index(section, "config");
+  sections_[index].erase(key);
+  given_[index].erase(key);
 }
 
 void Config::give(size_t section, const std::string& key, Given given) {
@@ -175,21 +196,28 @@ std::vector<std::string> Config::ignored() const {
   for (size_t i = 0; i < sections_.size(); ++i) {
     const auto effective = sections_[i].effective();
     for (const auto& [key, given] : given_[i])
-      if (given.optional && !(effective.contains(key) && sections_[i].has(key)))
+      // Set and read, or handed over, it was used; it is not set any more where it did not fit.
+      if (given.optional &&
+          (!sections_[i].has(key) || (sections_[i].is_optional(key) && !effective.contains(key))))
         names.push_back(section_names[i] + "." + key);
   }
   return names;
 }
 
-std::string Config::to_toml(bool with_unread) const {
+Config Config::unread() const {
+  Config config;
+  for (size_t i = 0; i < sections_.size(); ++i)
+    for (const auto& [key, given] : given_[i]) config.give(i, key, given);
+  return config;
+}
+
+std::string Config::to_toml(const std::set<std::string>& without) const {
   std::string out;
   for (size_t i = 0; i < sections_.size(); ++i) {
-    auto options = sections_[i].effective();
-    if (with_unread)
-      for (const auto& [key, given] : given_[i]) options.emplace(key, given.value);
     out += concat_message(out.empty() ? "" : "\n", "[", section_names[i], "]\n");
-    for (const auto& [key, value] : options)
-      out += concat_message(key, " = ", to_string(value), "\n");
+    for (const auto& [key, value] : sections_[i].effective())
+      if (!without.contains(section_names[i] + "." + key))
+        out += concat_message(key, " = ", to_string(value), "\n");
   }
   return out;
 }

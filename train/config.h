@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +20,8 @@ class Config {
  public:
   Config();
 
-  /// Reads a TOML file. Throws ConfigError with line and column for what is no TOML, a section that
+  /// Reads a TOML file. Options of one layer's attention stand in a table of its own, [attention.1],
+  /// and are named "1.window" in the section. Throws ConfigError with line and column for what is no TOML, a section that
   /// does not exist (with the nearest that does), and values that no option can have.
   static Config load(const std::filesystem::path& path);
   /// The same for a text; `name` is what errors call it.
@@ -34,6 +36,9 @@ class Config {
   /// The same for a value that is one already.
   void assign(const std::string& section, const std::string& key, OptionValue value,
               const std::string& source);
+
+  /// Takes an option away, as if it had not been given.
+  void erase(const std::string& section, const std::string& key);
 
   /// A section by name. Throws ConfigError for an unknown one, naming the nearest.
   Options& section(std::string_view name);
@@ -59,9 +64,12 @@ class Config {
   /// The optional ones that nobody has read, as "attention.landmarks".
   std::vector<std::string> ignored() const;
 
-  /// Every option read, with its value, as a TOML file; parse() of it gives the same again.
-  /// `with_unread`: also what was given and nobody has read (yet).
-  std::string to_toml(bool with_unread = false) const;
+  /// The same options, given alike, of which none has been read.
+  Config unread() const;
+
+  /// Every option read, with its value, as a TOML file; parse() of it gives the same again. Those in
+  /// `without`, named in full such as "model.vocabulary", are left out.
+  std::string to_toml(const std::set<std::string>& without = {}) const;
 
  private:
   struct Given {

@@ -1,60 +1,114 @@
 #include "longhand/train/experiment.h"
 
-#include <limits>
+#include <set>
 #include <utility>
 
+#include "longhand/attention/registry.h"
 #include "longhand/core/error.h"
 
 namespace longhand::train {
 namespace {
 
-/// A size that the model needs and that `task`, if there is one, asks for.
-int64_t read_size(const Options& model, const std::string& key, int64_t asked, bool has_task,
-                  const std::string& what) {
-  check<ConfigError>(has_task || model.has(key), "model.", key, " is missing");
-  const int64_t size = model.get_int(key, asked, 1, std::numeric_limits<int32_t>::max());
-  model.require(size >= asked, key, concat_message("the data has ", what, " ", asked));
-  return size;
-}
-
-data::LoaderConfig read_loading(const Options& section) {
-  data::LoaderConfig loading;
-  loading.batch_size =
-      section.get_int("batch_size", loading.batch_size, 1, std::numeric_limits<int32_t>::max());
-  loading.shuffle = section.get_bool("shuffle", loading.shuffle);
-  loading.bucket = section.get_bool("bucket", loading.bucket);
-  return loading;
-}
-
-TrainerOptions read_options(const Options& section, int64_t batch_size, uint64_t seed) {
-  TrainerOptions options = TrainerOptions::read(section, batch_size, seed);
-  // Before data is read or made, which may take its time.
-  section.check_all_read();
-  return options;
-}
-
-// What other variants may have more of, or none: there are variants without queries and keys.
 bool belongs_to_variant(const std::string& name) {
   for (const char* const part : {".attention.kernel.", ".attention.query.", ".attention.key."})
     if (name.find(part) != std::string::npos) return true;
   return false;
 }
 
+/// model.max_length, or 0 if it is not given.
+int64_t max_length_of(const Config& config) {
+  return config.model().has("max_length") ? config.model().get_int("max_length", 0, 1) : 0;
+}
+
+/// A task whose needs are not known: one that any model meets, and with the longest sequences that
+/// it can read.
+data::TaskInfo any_task(const Config& config) {
+  const Options& model = config.model();
+  const int64_t length = max_length_of(config);
+  data::TaskInfo any{
+      .vocabulary = 1, .classes = 1, .max_length = length > 0 ? length : int64_t{1} << 24};
+  any.per_token = model.get_bool("per_token", false);
+  // for tied embeddings
+  if (model.has("vocabulary")) any.classes = model.get_int("vocabulary", 1, 1);
+  if (model.has("classes")) any.vocabulary = model.get_int("classes", 1, 1);
+  return any;
+}
+
 }  // namespace
+
+void TrainSection::describe(OptionVisitor& v) {
+  v.integer("seed", seed, {0}, "seed of everything random");
+  loading.describe(v);
+  trainer.describe(v, loading.batch_size);
+  trainer.seed = static_cast<uint64_t>(seed);
+}
+
+void OptimizerSection::describe(OptionVisitor& v) {
+  optimizer.describe(v);
+  schedule.describe(v);
+}
 
 attention::TransformerConfig read_model(const Config& config, const data::TaskInfo* task) {
   const Options& model = config.model();
-  const data::TaskInfo asked = task ? *task : data::TaskInfo{};
-  const int64_t vocabulary = read_size(model, "vocabulary", asked.vocabulary, task, "tokens below");
-  const int64_t classes = read_size(model, "classes", asked.classes, task, "classes below");
-  check<ConfigError>(task || model.has("per_token"), "model.per_token is missing");
-  const bool per_token = model.get_bool("per_token", asked.per_token);
+  const data::TaskInfo needs = task ? *task : data::TaskInfo{};
+  for (const char* key : {"vocabulary", "classes", "per_token", "max_length"})
+    check<ConfigError>(task || model.has(key), "model.", key, " is missing");
+  attention::TransformerConfig defaults;
+  defaults.vocabulary = needs.vocabulary;
+  defaults.classes = needs.classes;
+  defaults.per_token = needs.per_token;
+  defaults.max_length = needs.max_length;
+  defaults.causal = needs.causal;
+  auto read = attention::TransformerConfig::read(model, config.attention(), std::move(defaults));
+  const auto at_least = [&](const char* key, int64_t size, int64_t needed, const char* what) {
+    model.require(size >= needed, key, concat_message("the data has ", what, " ", needed));
+  };
+  at_least("vocabulary", read.vocabulary, needs.vocabulary, "tokens below");
+  at_least("classes", read.classes, needs.classes, "classes below");
+  at_least("max_length", read.max_length, needs.max_length, "sequences of up to");
   model.require(
-      !task || per_token == asked.per_token, "per_token",
-      concat_message("the data has one target a ", asked.per_token ? "token" : "sequence"));
-  read_size(model, "max_length", asked.max_length, task, "sequences of up to");
-  return attention::TransformerConfig::read(model, config.attention(), vocabulary, classes,
-                                            per_token, asked.max_length, asked.causal);
+      !task || read.per_token == needs.per_token, "per_token",
+      concat_message("the data has one target a ", needs.per_token ? "token" : "sequence"));
+  model.require(read.causal || !needs.causal, "causal",
+                "this task's targets are later tokens, which only a causal model must not see");
+  read.check_attention();
+  return read;
+}
+
+std::optional<data::TaskInfo> read_task_info(const Config& config) {
+  return data::check_task(config.data(), max_length_of(config));
+}
+
+Plan read_plan(const Config& config, const data::TaskInfo& task) {
+  Plan plan;
+  plan.train = read_section<TrainSection>(config.train());
+  plan.optimizer.schedule.total_steps = plan.train.trainer.steps;
+  plan.optimizer = read_section(config.optimizer(), plan.optimizer);
+  read_task_info(config);
+  plan.model = read_model(config, &task);
+  return plan;
+}
+
+void check_config(const Config& config) {
+  const Config unread = config.unread();
+  const auto task = read_task_info(unread);
+  read_plan(unread, task ? *task : any_task(unread));
+}
+
+std::string effective_config(const Config& given, const data::TaskInfo* task,
+                             std::vector<std::string>* ignored) {
+  const Config config = given.unread();
+  std::set<std::string> unknown;
+  read_plan(config, task ? *task : any_task(config));
+  if (!task) {
+    for (const char* key : {"vocabulary", "classes", "per_token", "max_length", "causal"})
+      if (!config.model().has(key)) unknown.insert(std::string("model.") + key);
+    // Their defaults may depend on the length.
+    for (const auto& [key, value] : config.attention().effective())
+      if (key != "type" && !config.attention().has(key)) unknown.insert("attention." + key);
+  }
+  if (ignored) *ignored = config.ignored();
+  return config.to_toml(unknown);
 }
 
 uint64_t read_seed(const Config& config) {
@@ -62,16 +116,7 @@ uint64_t read_seed(const Config& config) {
 }
 
 data::Task read_task(const Config& config, const data::Splits& splits) {
-  // Text can be cut to any length: to the model's, if nothing else is said.
-  Options options = config.data();
-  const std::string task = options.has("task") ? options.get_string("task", "") : "";
-  const std::string key = task == "text_lm"               ? "length"
-                          : task == "text_classification" ? "max_length"
-                                                          : "";
-  if (!key.empty() && config.model().has("max_length") && !options.has(key))
-    options.set(key, config.model().get_int("max_length", 0, 1), "model.max_length");
-  const int64_t seed = static_cast<int64_t>(read_seed(config));
-  return data::make_task(options, static_cast<uint64_t>(options.get_int("seed", seed, 0)), splits);
+  return data::make_task(config.data(), read_seed(config), splits, max_length_of(config));
 }
 
 LogitsFn logits_of(attention::Transformer& model) {
@@ -87,17 +132,22 @@ LogitsFn logits_of(attention::Transformer& model) {
   };
 }
 
+// Everything is checked before data is read or made, which may take its time.
 Experiment::Experiment(Config config_, const data::Splits& splits)
+    : Experiment(config_, (check_config(config_), read_task(config_, splits))) {}
+
+Experiment::Experiment(Config config_, data::Task&& task_)
+    : Experiment(config_, std::move(task_), read_plan(config_, task_.info)) {}
+
+Experiment::Experiment(Config config_, data::Task&& task_, const Plan& plan)
     : config(std::move(config_)),
-      seed(read_seed(config)),
-      loading(read_loading(config.train())),
-      options(read_options(config.train(), loading.batch_size, seed)),
-      schedule(Schedule::read(config.optimizer(), options.steps)),
-      task(read_task(config, splits)),
-      model(nn::root(DType::f32, seed), read_model(config, &task.info)) {
-  optimizer = make_optimizer(config.optimizer(), model.named_parameters());
-  config.check_all_read();
-}
+      seed(plan.train.trainer.seed),
+      loading(plan.train.loading),
+      options(plan.train.trainer),
+      schedule(plan.optimizer.schedule),
+      task(std::move(task_)),
+      model(nn::root(DType::f32, seed), plan.model),
+      optimizer(make_optimizer(plan.optimizer.optimizer, model.named_parameters())) {}
 
 data::Loader Experiment::loader() const {
   return data::Loader(*task.train, loading, Generator(seed).fork("loader"));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,18 +18,59 @@
 
 namespace longhand::train {
 
-/// The model that [model] and [attention] describe. model.vocabulary, model.classes and
+/// The model that [model] and [attention] describe, with all their options checked. model.vocabulary, model.classes and
 /// model.per_token say what it reads and gives; their defaults, and those of model.max_length and
 /// model.causal, are what `task` needs. Throws ConfigError for what makes no model, and for a model
 /// that `task` does not fit: it has more tokens, classes or longer sequences, or other targets.
 /// Without a task all of them must be given, as they are in an effective configuration.
 attention::TransformerConfig read_model(const Config& config, const data::TaskInfo* task);
 
+/// The section [train].
+struct TrainSection {
+  int64_t seed = 0;
+  data::LoaderConfig loading;
+  TrainerOptions trainer;
+
+  void describe(OptionVisitor& v);
+};
+
+/// The section [optimizer].
+struct OptimizerSection {
+  OptimizerOptions optimizer;
+  Schedule schedule;
+
+  void describe(OptionVisitor& v);
+};
+
+/// What a configuration describes, before data and model are made.
+struct Plan {
+  TrainSection train;
+  OptimizerSection optimizer;
+  attention::TransformerConfig model;
+};
+
+/// Reads all sections for data that needs what `task` says. Throws ConfigError for what cannot be
+/// used and for options that no component declares, naming the nearest that one does.
+Plan read_plan(const Config& config, const data::TaskInfo& task);
+
+/// What the task of [data] needs of a model, or nothing where that depends on the contents of files.
+std::optional<data::TaskInfo> read_task_info(const Config& config);
+
+/// Checks all sections without making data or model. Throws ConfigError as read_plan() does. Where
+/// what the task needs depends on the contents of files, conditions on it are left for Experiment.
+void check_config(const Config& config);
+
+/// Every option with its value, read by read_plan(), in the form of a TOML file. With no `task`,
+/// defaults that depend on it are left out. Throws ConfigError as read_plan() does.
+/// `ignored` is set to Config::ignored() then.
+std::string effective_config(const Config& config, const data::TaskInfo* task,
+                             std::vector<std::string>* ignored = nullptr);
+
 /// The seed of everything random: train.seed.
 uint64_t read_seed(const Config& config);
 
-/// The task that [data] describes. Its data.length, where the task has one and it is not given, is
-/// model.max_length, if that is given.
+/// The task that [data] describes. Texts are cut to model.max_length, where that is given and no
+/// option of [data] says otherwise.
 data::Task read_task(const Config& config, const data::Splits& splits = {});
 
 /// The logits of a model, of the targets that count alone where these are less than half.
@@ -36,8 +78,8 @@ LogitsFn logits_of(attention::Transformer& model);
 
 /// Everything that a training run needs, made from its configuration.
 struct Experiment {
-  /// Reads all sections, and makes the splits of the data that are used. Throws ConfigError for
-  /// what cannot be used and for options that nobody knows, DataError for data that cannot be read.
+  /// Checks all sections, then makes the splits of the data that are used, and the model. Throws ConfigError for what cannot be used and
+  /// for options that no component declares, DataError for data that cannot be read.
   explicit Experiment(Config config, const data::Splits& splits = {});
   Experiment(const Experiment&) = delete;
   Experiment& operator=(const Experiment&) = delete;
@@ -53,6 +95,10 @@ struct Experiment {
 
   /// The batches to train on.
   data::Loader loader() const;
+
+ private:
+  Experiment(Config config, data::Task&& task);
+  Experiment(Config config, data::Task&& task, const Plan& plan);
 };
 
 /// What load_weights() could not take from a checkpoint.

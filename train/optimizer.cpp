@@ -57,31 +57,38 @@ void Optimizer::load_state_dict(const nn::StateDict& state) {
   steps_ = *own.at("step").data<int64_t>();
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const Options& section, Parameters parameters) {
-  const std::string type = section.get_choice("type", "adamw", {"adamw", "adam", "sgd"});
-  const double weight_decay = section.get_double("weight_decay", type == "adamw" ? 0.01 : 0, 0);
-  const Decay decay = section.get_choice("decay", "all", {"all", "matrices"}) == "all"
-                          ? Decay::all
-                          : Decay::matrices;
-  if (type == "sgd") {
-    const SgdOptions options{.momentum = section.get_double("momentum", 0, 0, 1),
-                             .nesterov = section.get_bool("nesterov", false),
-                             .weight_decay = weight_decay,
-                             .decay = decay};
-    section.require(options.momentum < 1, "momentum", "must be less than 1");
-    section.require(!options.nesterov || options.momentum > 0, "nesterov", "needs a momentum");
-    return make_sgd(std::move(parameters), options);
-  }
-  const AdamOptions options{.beta1 = section.get_double("beta1", 0.9, 0, 1),
-                            .beta2 = section.get_double("beta2", 0.999, 0, 1),
-                            .eps = section.get_double("eps", 1e-8, 0),
-                            .weight_decay = weight_decay,
-                            .decoupled = type == "adamw",
-                            .decay = decay};
-  section.require(options.beta1 < 1, "beta1", "must be less than 1");
-  section.require(options.beta2 < 1, "beta2", "must be less than 1");
-  section.require(options.eps > 0, "eps", "must be more than 0");
-  return make_adam(std::move(parameters), options);
+void OptimizerOptions::describe(OptionVisitor& v) {
+  v.choice("type", type, {"adamw", "adam", "sgd"}, "optimizer");
+  double weight_decay = type == "adamw" ? 0.01 : 0;
+  v.number("weight_decay", weight_decay, {0},
+           "of adamw: multiplied by the rate and taken from the weight; else: L2, added to the "
+           "gradient",
+           "0.01 with adamw, else 0.0");
+  Decay decay = Decay::all;
+  v.choice("decay", decay, {{"all", Decay::all}, {"matrices", Decay::matrices}},
+           "what weight decay acts on; matrices: parameters of rank 2 and more");
+  sgd.weight_decay = adam.weight_decay = weight_decay;
+  sgd.decay = adam.decay = decay;
+  adam.decoupled = type == "adamw";
+  v.when(type != "sgd", "type = \"adamw\" or \"adam\"", [&] {
+    v.number("beta1", adam.beta1, NumberRange::fraction(), "decay of the mean of gradients");
+    v.number("beta2", adam.beta2, NumberRange::fraction(), "decay of the mean of their squares");
+    v.number("eps", adam.eps, NumberRange::above(0), "added to the root of the mean square");
+  });
+  v.when(type == "sgd", "type = \"sgd\"", [&] {
+    v.number("momentum", sgd.momentum, NumberRange::fraction(), "decay of the sum of gradients");
+    v.when(sgd.momentum > 0, "momentum above 0", [&] {
+      v.boolean("nesterov", sgd.nesterov, "whether the step looks ahead along the momentum");
+    });
+  });
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Parameters parameters) {
+  if (options.type == "sgd") return make_sgd(std::move(parameters), options.sgd);
+  check<ConfigError>(options.type == "adamw" || options.type == "adam",
+                     "optimizer: there is no type \"", options.type,
+                     "\"; expected adamw, adam or sgd");
+  return make_adam(std::move(parameters), options.adam);
 }
 
 }  // namespace longhand::train

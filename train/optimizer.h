@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "longhand/core/options.h"
+#include "longhand/core/schema.h"
 #include "longhand/nn/module.h"
 #include "longhand/train/gradients.h"
 
@@ -84,9 +84,14 @@ struct AdamOptions {
 /// average with them: 1 - beta below 9.5e-7 in f32, 1.8e-15 in f64.
 std::unique_ptr<Optimizer> make_adam(Parameters parameters, const AdamOptions& options = {});
 
-/// From the [optimizer] section: type = "adamw" (default), "adam" or "sgd"; momentum, nesterov
-/// (sgd); beta1, beta2, eps (adam, adamw); weight_decay; decay = "all" or "matrices". Throws
-/// ConfigError.
-std::unique_ptr<Optimizer> make_optimizer(const Options& section, Parameters parameters);
+/// Which optimizer, and how: those options of the section [optimizer] that are not the schedule's.
+struct OptimizerOptions {
+  std::string type = "adamw";  // adamw | adam | sgd
+  SgdOptions sgd{};            // of type sgd
+  AdamOptions adam{};          // of the others
+
+  void describe(OptionVisitor& v);
+};
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Parameters parameters);
 
 }  // namespace longhand::train

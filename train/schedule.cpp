@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "longhand/core/error.h"
+
 namespace longhand::train {
 namespace {
 
@@ -39,20 +41,22 @@ double Schedule::at(int64_t t) const {
   return lr;
 }
 
-Schedule Schedule::read(const Options& optimizer_section, int64_t total_steps) {
-  // In the order of Kind.
-  const std::vector<std::string> kinds = {"constant", "linear", "cosine", "inverse_sqrt",
-                                          "one_cycle"};
-  const std::string name = optimizer_section.get_choice("schedule", "constant", kinds);
-  Schedule s;
-  s.kind = static_cast<Kind>(std::find(kinds.begin(), kinds.end(), name) - kinds.begin());
-  s.total_steps = total_steps;
-  s.lr = optimizer_section.get_double("lr", s.lr, 0);
-  s.warmup_steps = optimizer_section.get_int(
-      "warmup_steps", s.kind == Kind::one_cycle ? total_steps * 3 / 10 : 0, 0);
-  if (s.kind == Kind::linear || s.kind == Kind::cosine)
-    s.final_lr = optimizer_section.get_double("final_lr", 0, 0, s.lr);
-  return s;
+void Schedule::describe(OptionVisitor& v) {
+  v.choice("schedule", kind,
+           {{"constant", Kind::constant},
+            {"linear", Kind::linear},
+            {"cosine", Kind::cosine},
+            {"inverse_sqrt", Kind::inverse_sqrt},
+            {"one_cycle", Kind::one_cycle}},
+           "learning rate over the steps");
+  v.number("lr", lr, {0}, "learning rate, the highest of the schedule");
+  warmup_steps = kind == Kind::one_cycle ? total_steps * 3 / 10 : 0;
+  v.integer("warmup_steps", warmup_steps, {0}, "steps in which the rate rises linearly",
+            "0; with one_cycle 3/10 of train.steps");
+  v.when(kind == Kind::linear || kind == Kind::cosine, "schedule = \"linear\" or \"cosine\"", [&] {
+    v.number("final_lr", final_lr, {0}, "learning rate at the end, at most lr");
+    v.require(final_lr <= lr, "final_lr", concat_message("expected at most lr, which is ", lr));
+  });
 }
 
 }  // namespace longhand::train

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "longhand/core/options.h"
+#include "longhand/core/schema.h"
 
 namespace longhand::train {
 
@@ -31,9 +31,9 @@ struct Schedule {
   /// The rate of step t, counted from 0. Beyond total_steps it stays at the last value.
   double at(int64_t t) const;
 
-  /// From the [optimizer] section: schedule, lr, warmup_steps (0; for one_cycle 3/10 of the steps),
-  /// and final_lr (linear and cosine). Throws ConfigError.
-  static Schedule read(const Options& optimizer_section, int64_t total_steps);
+  /// The options schedule, lr, warmup_steps and final_lr. total_steps is set before: it belongs to
+  /// the section [train].
+  void describe(OptionVisitor& v);
 };
 
 }  // namespace longhand::train

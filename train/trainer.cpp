@@ -42,26 +42,38 @@ nn::StateDict clone(const nn::StateDict& state) {
 
 }  // namespace
 
-TrainerOptions TrainerOptions::read(const Options& s, int64_t batch_size, uint64_t seed) {
-  TrainerOptions o;
-  o.steps = s.get_int("steps", o.steps, 1);
-  o.micro_batches = s.get_int("micro_batches", o.micro_batches, 1, batch_size);
-  o.recompute = s.get_bool("recompute", o.recompute);
-  o.clip_norm = s.get_double("clip_norm", o.clip_norm, 0);
-  o.label_smoothing = s.get_double("label_smoothing", o.label_smoothing, 0, 1);
-  o.ema_decay = s.get_double("ema_decay", o.ema_decay, 0, 1);
-  s.require(o.ema_decay < 1, "ema_decay", "must be less than 1");
-  o.log_every = s.get_int("log_every", o.log_every, 1);
-  o.eval_every = s.get_int("eval_every", std::max<int64_t>(o.steps / 10, 1), 0);
-  o.eval_batch_size = s.get_int("eval_batch_size", batch_size, 1);
-  o.eval_batches = s.get_int("eval_batches", o.eval_batches, 0);
-  o.best_metric = s.get_choice("best_metric", o.best_metric, {"loss", "accuracy"});
-  o.patience = s.get_int("patience", o.patience, 0);
-  o.target_accuracy = s.get_double("target_accuracy", o.target_accuracy, 0, 1);
-  o.checkpoint_every = s.get_int("checkpoint_every", o.eval_every, 0);
-  o.keep_every = s.get_int("keep_every", o.keep_every, 0);
-  o.seed = seed;
-  return o;
+void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
+  v.integer("steps", steps, {1}, "optimizer steps in all");
+  v.integer("micro_batches", micro_batches, {1},
+            "parts of a batch, one after the other, to save memory; at most batch_size");
+  v.require(micro_batches <= batch_size, "micro_batches",
+            concat_message("expected at most batch_size, which is ", batch_size));
+  v.boolean("recompute", recompute,
+            "whether blocks compute their forward pass again in the backward pass, to save memory");
+  v.number("clip_norm", clip_norm, {0}, "largest norm of all gradients together; 0: any");
+  v.number("label_smoothing", label_smoothing, {0, 1},
+           "share of the target that is spread over all classes, in training");
+  v.number("ema_decay", ema_decay, NumberRange::fraction(),
+           "decay of the averaged weights that are evaluated; 0: no average");
+  v.integer("log_every", log_every, {1}, "steps between training records");
+  eval_every = std::max<int64_t>(steps / 10, 1);
+  v.integer("eval_every", eval_every, {0},
+            "steps between evaluations; 0: only one, after the last step", "steps / 10");
+  eval_batch_size = batch_size;
+  v.integer("eval_batch_size", eval_batch_size, {1}, "examples of a batch of an evaluation",
+            "batch_size");
+  v.integer("eval_batches", eval_batches, {0},
+            "batches of the validation split in an evaluation; 0: all");
+  v.choice("best_metric", best_metric, {"loss", "accuracy"},
+           "of the validation split, what decides which checkpoint is the best");
+  v.integer("patience", patience, {0},
+            "evaluations without a better value after which training stops; 0: never");
+  v.number("target_accuracy", target_accuracy, {0, 1},
+           "validation accuracy at which training stops; 0: never");
+  checkpoint_every = eval_every;
+  v.integer("checkpoint_every", checkpoint_every, {0},
+            "steps between saving last.h5; 0: only at the end and on a stop", "eval_every");
+  v.integer("keep_every", keep_every, {0}, "steps between checkpoints that are kept; 0: none");
 }
 
 struct Trainer::StepResult {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "longhand/core/options.h"
+#include "longhand/core/schema.h"
 #include "longhand/data/dataset.h"
 #include "longhand/data/loader.h"
 #include "longhand/nn/module.h"
@@ -39,10 +39,9 @@ struct TrainerOptions {
   int64_t keep_every = 0;        // steps between files that are kept, step-00001000.h5; 0: none
   uint64_t seed = 0;
 
-  /// From the [train] section, one key a field, by its name (not seed). eval_batch_size is
-  /// `batch_size`, eval_every a tenth of the steps, and checkpoint_every eval_every if not given.
-  /// Throws ConfigError.
-  static TrainerOptions read(const Options& train_section, int64_t batch_size, uint64_t seed);
+  /// Every field but the seed, by its name. `batch_size` is that of training, which has been read
+  /// before.
+  void describe(OptionVisitor& v, int64_t batch_size);
 };
 
 /// One line of a metrics file.

@@ -6,7 +6,7 @@ Block::Block(const nn::Scope& scope_, const TransformerConfig& config, const Con
     : Module(scope_),
       norm_(config.norm == "pre" ? nn::NormPlace::pre : nn::NormPlace::post),
       norm1_(scope("norm1"), config.norm_type, config.d_model),
-      attention_(scope("attention"), config.attention, attention, config.positions == "rotary"),
+      attention_(scope("attention"), attention.name, attention, config.positions == "rotary"),
       dropout1_(scope("dropout1"), config.dropout) {
   if (config.d_mlp == 0) return;
   norm2_.emplace(scope("norm2"), config.norm_type, config.d_model);

@@ -67,17 +67,11 @@ Transformer::Transformer(const nn::Scope& scope_, const TransformerConfig& confi
       embeddings_(scope("embeddings"), config),
       blocks_(scope("blocks")),
       head_(scope("head"), config, config.tied_embeddings ? &embeddings_.token_weight() : nullptr) {
-  Config attention;
-  attention.heads = config.heads;
-  attention.head_dim = config.d_model / config.heads;
-  attention.kv_heads = config.kv_heads;
-  attention.max_length = config.max_length + (!config.per_token && config.pooling == "cls");
-  attention.causal = config.causal;
-  attention.layers = config.layers;
-  attention.options = config.attention_options;
   for (int64_t i = 0; i < config.layers; ++i) {
-    attention.layer = i;
-    attention.first = i ? &blocks_[0].kernel() : nullptr;
+    Config attention = config.attention_config(i);
+    // The earliest layer with the same variant owns what layers share.
+    for (int64_t j = 0; j < i && !attention.first; ++j)
+      if (config.attention_of(j) == attention.name) attention.first = &blocks_[j].kernel();
     blocks_.emplace_back(config, attention);
   }
   // Post-norm blocks end with a norm of their own.

@@ -1,59 +1,161 @@
 #include "longhand/attention/model/transformer_config.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "longhand/attention/model/multi_head.h"
 #include "longhand/attention/registry.h"
+#include "longhand/core/error.h"
 
 namespace longhand::attention {
 
-TransformerConfig TransformerConfig::read(const Options& model, const Options& attention,
-                                          int64_t vocabulary, int64_t classes, bool per_token,
-                                          int64_t task_length, bool task_causal) {
+void TransformerConfig::describe(OptionVisitor& v) {
   constexpr int64_t most = int64_t{1} << 30;
-  TransformerConfig c;
-  c.vocabulary = vocabulary;
-  c.classes = classes;
-  c.per_token = per_token;
-  c.max_length = model.get_int("max_length", task_length, 1, most);
-  c.d_model = model.get_int("d_model", c.d_model, 1, most);
-  c.heads = model.get_int("heads", c.heads, 1, most);
-  c.kv_heads = model.get_int("kv_heads", c.kv_heads, 0, most);
-  c.layers = model.get_int("layers", c.layers, 1, most);
-  c.d_mlp = model.get_int("d_mlp", 2 * c.d_model, 0, most);
-  c.causal = model.get_bool("causal", task_causal);
-  c.norm = model.get_choice("norm", c.norm, {"pre", "post"});
-  c.norm_type = model.get_choice("norm_type", c.norm_type, {"layer_norm", "rms_norm"});
-  c.positions =
-      model.get_choice("positions", c.positions, {"learned", "sinusoidal", "rotary", "none"});
-  if (!per_token)
-    c.pooling = model.get_choice("pooling", c.pooling, {"mean", "cls", "last"});
-  else
-    model.require(
-        !model.has("pooling") || model.is_optional("pooling"), "pooling",
-        "this model has logits for every token, so nothing is pooled and the option would "
-        "have no effect; remove it");
-  c.head_hidden = model.get_int("head_hidden", c.head_hidden, 0, most);
-  c.tied_embeddings = model.get_bool("tied_embeddings", c.tied_embeddings);
-  c.dropout = model.get_double("dropout", c.dropout, 0, 0.999);
-  c.attention = attention.get_choice("type", c.attention, names());
-  c.attention_options = attention;
+  v.integer("vocabulary", vocabulary, {1, most}, "different tokens", "what the data needs");
+  v.integer("classes", classes, {1, most}, "different targets", "what the data needs");
+  v.boolean("per_token", per_token, "whether each token has a target, not the sequence",
+            "as the data has it");
+  v.integer("max_length", max_length, {1, most}, "most tokens of a sequence",
+            "what the data needs");
+  v.integer("d_model", d_model, {1, most}, "width of the model, a multiple of heads");
+  v.integer("heads", heads, {1, most}, "attention heads of a layer");
+  v.require(d_model % heads == 0, "heads", concat_message("it must divide d_model = ", d_model));
+  v.integer("kv_heads", kv_heads, {0, most},
+            "heads of keys and values, a divisor of heads; 0: as many as heads");
+  v.require(kv_heads == 0 || heads % kv_heads == 0, "kv_heads",
+            concat_message("it must divide heads = ", heads));
+  v.integer("layers", layers, {1, most}, "blocks");
+  d_mlp = 2 * d_model;
+  v.integer("d_mlp", d_mlp, {0, most},
+            "width of the feed-forward part of a block; 0: blocks without one", "2 d_model");
+  v.boolean("causal", causal, "whether a token attends to no later one", "as the data needs it");
+  v.choice("norm", norm, {"pre", "post"},
+           "normalisation before each part of a block (Xiong et al. 2020) or after it (Vaswani et "
+           "al. 2017)");
+  v.choice("norm_type", norm_type, {"layer_norm", "rms_norm"}, "kind of normalisation");
+  v.choice("positions", positions, {"learned", "sinusoidal", "rotary", "none"},
+           "how positions enter");
+  v.require(positions != "rotary" || d_model / heads % 2 == 0, "positions",
+            "rotary positions need an even width of heads");
+  v.when(!per_token, "per_token = false", [&] {
+    v.choice(
+        "pooling", pooling, {"mean", "cls", "last"},
+        "what represents the sequence: the mean of its tokens, a class token in front of them, "
+        "or the last token");
+    v.require(!causal || pooling != "cls", "pooling",
+              "in a causal model the class token sees nothing but itself; use last or mean");
+  });
+  v.integer("head_hidden", head_hidden, {0, most},
+            "width of a ReLU layer in the head; 0: the head is linear");
+  v.boolean("tied_embeddings", tied_embeddings, "whether the head's weight is the token embedding");
+  v.require(!tied_embeddings || (head_hidden == 0 && classes == vocabulary), "tied_embeddings",
+            concat_message("the head must be linear and have as many classes (", classes,
+                           ") as there are tokens (", vocabulary, ")"));
+  v.number("dropout", dropout, {0, 0.999},
+           "probability of embeddings, of both parts of a block, and inside the feed-forward part");
+}
 
-  model.require(c.d_model % c.heads == 0, "heads",
-                concat_message("it must divide d_model = ", c.d_model));
-  model.require(c.kv_heads == 0 || c.heads % c.kv_heads == 0, "kv_heads",
-                concat_message("it must divide heads = ", c.heads));
-  model.require(c.causal || !task_causal, "causal",
-                "this task's targets are later tokens, which only a causal model must not see");
-  model.require(!(c.causal && !per_token && c.pooling == "cls"), "pooling",
-                "in a causal model the class token sees nothing but itself; use last or mean");
-  model.require(c.positions != "rotary" || c.d_model / c.heads % 2 == 0, "positions",
-                "rotary positions need an even width of heads");
-  model.require(c.positions != "rotary" || capabilities(c.attention).uses_queries_and_keys,
-                "positions", no_use_for_rotary(c.attention));
-  model.require(!c.tied_embeddings || (c.head_hidden == 0 && c.classes == c.vocabulary),
-                "tied_embeddings",
-                concat_message("the head must be linear and have as many classes (", classes,
-                               ") as there are tokens (", vocabulary, ")"));
-  return c;
+std::string TransformerConfig::attention_name() const {
+  if (layer_attention.empty()) return attention;
+  std::string names;
+  for (const std::string& name : layer_attention)
+    names.append(names.empty() ? "" : ", ").append(name);
+  return names;
+}
+
+Config TransformerConfig::attention_config(int64_t layer) const {
+  Config config;
+  config.name = attention_of(layer);
+  config.heads = heads;
+  config.head_dim = d_model / heads;
+  config.kv_heads = kv_heads;
+  config.max_length = max_length + (!per_token && pooling == "cls");
+  config.causal = causal;
+  config.layer = layer;
+  config.layers = layers;
+  config.options =
+      layer_options.empty() ? attention_options : layer_options[static_cast<size_t>(layer)];
+  return config;
+}
+
+void TransformerConfig::check_attention() const {
+  const auto check_layer = [&](const Config& config) {
+    check_options(config.name, config);
+    check<ConfigError>(positions != "rotary" || !capabilities(config.name, config).shortens,
+                       config.name,
+                       ": rotary positions are of tokens, but its keys are mixtures of them");
+  };
+  if (layer_attention.empty()) {
+    check_layer(attention_config(0));
+    std::vector<std::string> known = names_of(spec(attention).options);
+    known.emplace_back("type");
+    return attention_options.check_known(known);
+  }
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const Config config = attention_config(layer);
+    try {
+      check_layer(config);
+    } catch (const ConfigError& error) {
+      throw ConfigError(concat_message("layer ", layer, " (", config.name, "): ", error.what()));
+    }
+    for (const auto& [key, value] : config.options.effective())
+      attention_options.record(std::to_string(layer).append(".").append(key), value);
+  }
+}
+
+namespace {
+
+// The options of each layer: those of its own, and those of all that its variant declares.
+std::vector<Options> options_of_layers(const Options& section,
+                                       const std::vector<std::string>& variants) {
+  std::vector<Options> layers;
+  std::vector<std::string> known = {"type"}, used = {"type"};
+  for (size_t layer = 0; layer < variants.size(); ++layer) {
+    Options& own = layers.emplace_back("attention");
+    for (const std::string& name : names_of(spec(variants[layer]).options)) {
+      const std::string key = std::to_string(layer).append(".").append(name);
+      known.insert(known.end(), {key, name});
+      if (section.has(key)) {
+        section.hand_over(key, own, name);
+      } else if (section.has(name)) {
+        section.hand_over(name, own, name);
+        used.push_back(name);
+      }
+    }
+  }
+  section.check_known(known);
+  for (const std::string& key : section.keys())
+    section.require(section.is_optional(key) || key.find('.') != std::string::npos ||
+                        std::find(used.begin(), used.end(), key) != used.end(),
+                    key, "every layer that has this option sets its own value");
+  return layers;
+}
+
+}  // namespace
+
+TransformerConfig TransformerConfig::read(const Options& model, const Options& attention,
+                                          TransformerConfig task) {
+  TransformerConfig config = read_section(model, std::move(task));
+  std::vector<std::string> variants = attention.get_choices("type", {config.attention}, names());
+  attention.require(
+      variants.size() == 1 || static_cast<int64_t>(variants.size()) == config.layers, "type",
+      concat_message("expected one variant, or one for each of ", config.layers, " layers"));
+  for (const std::string& variant : variants)
+    model.require(config.positions != "rotary" || capabilities(variant).uses_queries_and_keys,
+                  "positions", no_use_for_rotary(variant));
+  config.attention = variants.front();
+  config.attention_options = attention;
+  const std::vector<std::string> keys = attention.keys();
+  const bool differ =
+      variants.size() > 1 || std::any_of(keys.begin(), keys.end(), [](const std::string& key) {
+        return key.find('.') != std::string::npos;
+      });
+  if (differ) {
+    variants.resize(static_cast<size_t>(config.layers), variants.front());
+    config.layer_attention = variants;
+    config.layer_options = options_of_layers(attention, variants);
+  }
+  return config;
 }
 
 }  // namespace longhand::attention

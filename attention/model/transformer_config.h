@@ -2,8 +2,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
-#include "longhand/core/options.h"
+#include "longhand/attention/variant.h"
+#include "longhand/core/schema.h"
 
 namespace longhand::attention {
 
@@ -30,16 +32,35 @@ struct TransformerConfig {
   double dropout = 0;  // of embeddings, of both residual branches, inside the feed-forward part
 
   // the [attention] section
-  std::string attention = "softmax";
+  std::string attention = "softmax";  // the variant of all layers
   Options attention_options{"attention"};
+  // Where layers differ in variant or options, one of each a layer; else empty. read() fills them in.
+  std::vector<std::string> layer_attention{};
+  std::vector<Options> layer_options{};
 
-  /// Reads [model] and [attention] (attention.type names the variant). vocabulary, classes and
-  /// per_token come from the task, as do the defaults of max_length and causal. Throws ConfigError
-  /// for values that make no model: heads that do not divide d_model, pooling "cls" with causal, …, and for options without an effect:
-  /// pooling with per_token, rotary positions under a variant without queries and keys.
-  static TransformerConfig read(const Options& model, const Options& attention, int64_t vocabulary,
-                                int64_t classes, bool per_token, int64_t task_length,
-                                bool task_causal);
+  /// The variant of a layer.
+  const std::string& attention_of(int64_t layer) const {
+    return layer_attention.empty() ? attention : layer_attention[static_cast<size_t>(layer)];
+  }
+  /// "softmax", or "window, linear" where layers differ.
+  std::string attention_name() const;
+  /// What the variant of a layer is made with, but for Config::first.
+  Config attention_config(int64_t layer) const;
+  /// Checks the options of every layer's variant, without making it. Throws ConfigError, naming the
+  /// layer and its variant where layers differ.
+  void check_attention() const;
+
+  /// The options of [model], and their conditions: heads must divide d_model, … The defaults of
+  /// vocabulary, classes, per_token, max_length and causal are the values of before, which a task
+  /// decides.
+  void describe(OptionVisitor& v);
+  /// Reads [model] and [attention] over what `task` says. attention.type names the variant, or one
+  /// for each layer. Its options apply to each layer whose variant declares them; those of one layer,
+  /// such as 1.window, take precedence. Throws ConfigError for values that make no model, for options
+  /// that no layer's variant declares, and for those without an effect: pooling with per_token,
+  /// rotary positions under a variant without queries and keys.
+  static TransformerConfig read(const Options& model, const Options& attention,
+                                TransformerConfig task);
 };
 
 }  // namespace longhand::attention

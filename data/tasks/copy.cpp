@@ -5,13 +5,9 @@
 
 namespace longhand::data {
 
-TaskRegistration register_copy() {
-  return {
-      "symbols at the start, to be written in order after a delimiter; length=64, count=16, "
-      "symbols=8, train_size=100000, validation_size=2000, test_size=2000",
-      [](const Options& options, uint64_t seed, const Splits&) {
-        return make_copying(options, seed, {.length = 64, .count = 16, .symbols = 8}, false);
-      }};
+TaskSpec register_copy() {
+  return make_spec<CopyOptions>("symbols at the start, to be written in order after a delimiter",
+                                copying_info, make_copying);
 }
 
 }  // namespace longhand::data

@@ -37,8 +37,43 @@ std::unique_ptr<Dataset> select(const Sequences& from, const std::vector<int64_t
   return in_memory(std::move(selected));
 }
 
-void read_files(Task& task, const Options& options, const std::string& path,
-                const SplitSizes& sizes, uint64_t seed, const Splits& splits) {
+struct ListopsOptions {
+  std::string path;  // empty: generated
+  listops::Limits limits;
+  SplitSizes sizes{96000, 2000, 2000};
+  SplitFractions fractions;
+
+  void describe(OptionVisitor& v) {
+    v.text(
+        "path", path,
+        "a folder with basic_train.tsv, basic_val.tsv and basic_test.tsv, or one such file to be "
+        "divided, whose examples are limited by the sizes (0: all); none: examples are generated",
+        "none");
+    if (path.empty())
+      sizes.describe(v);
+    else
+      sizes.describe_limits(v);
+    v.when(!path.empty() && !is_folder(path), "path of a file", [&] { fractions.describe(v); });
+    v.integer("max_length", limits.max_length, {2, 1 << 24},
+              "tokens of an expression; of those generated, this many are too many");
+    v.when(path.empty(), "no path", [&] {
+      v.integer("min_length", limits.min_length, {0}, "tokens of an expression that are too few");
+      v.integer("max_depth", limits.max_depth, {1, 1000}, "depth of an expression");
+      v.integer("max_args", limits.max_args, {2, 1000}, "arguments of an operator");
+      v.require(limits.min_length < limits.max_length - 1, "min_length",
+                concat_message("min_length < length < max_length = ", limits.max_length,
+                               " leaves no length"));
+    });
+  }
+};
+
+std::optional<TaskInfo> info_of(const ListopsOptions& o) {
+  return TaskInfo{
+      .vocabulary = listops::vocabulary, .classes = 10, .max_length = o.limits.max_length};
+}
+
+void read_files(Task& task, const ListopsOptions& o, uint64_t seed, const Splits& splits) {
+  const auto& [path, limits, sizes, fractions] = o;
   if (is_folder(path)) {
     const auto file = [&](const char* name, int64_t limit) {
       return in_memory(read(std::filesystem::path(path) / name, task.info.max_length, limit));
@@ -48,7 +83,6 @@ void read_files(Task& task, const Options& options, const std::string& path,
     if (splits.test) task.test = file("basic_test.tsv", sizes.test);
     return;
   }
-  const SplitFractions fractions = read_fractions(options, {0.1, 0.1});
   const Sequences all = read(path, task.info.max_length);
   std::vector<std::string_view> contents(all.size());
   for (int64_t i = 0; i < all.size(); ++i) {
@@ -61,30 +95,17 @@ void read_files(Task& task, const Options& options, const std::string& path,
   task.test = select(all, parts[2], sizes.test);
 }
 
-Task make(const Options& options, uint64_t seed, const Splits& splits) {
-  constexpr SplitSizes sizes{96000, 2000, 2000};
-  listops::Limits limits;
-  limits.max_length = options.get_int("max_length", limits.max_length, 2, 1 << 24);
-  Task task{{.vocabulary = listops::vocabulary, .classes = 10, .max_length = limits.max_length},
-            nullptr,
-            nullptr,
-            nullptr};
-  const std::string path = options.get_string("path", "");
-  if (!path.empty()) {
-    read_files(task, options, path, read_limits(options, sizes), seed, splits);
+Task make(const ListopsOptions& o, uint64_t seed, const Splits& splits) {
+  Task task{*info_of(o), nullptr, nullptr, nullptr};
+  if (!o.path.empty()) {
+    read_files(task, o, seed, splits);
     return task;
   }
-  const auto [train, validation, test] = read_sizes(options, sizes);
-  limits.min_length = options.get_int("min_length", limits.min_length, 0);
-  limits.max_depth = options.get_int("max_depth", limits.max_depth, 1, 1000);
-  limits.max_args = options.get_int("max_args", limits.max_args, 2, 1000);
-  options.require(limits.min_length < limits.max_length - 1, "min_length",
-                  concat_message("min_length < length < max_length = ", limits.max_length,
-                                 " leaves no length"));
+  const auto [train, validation, test] = o.sizes;
   // validation and test come first, so that they stay the same for any train_size
   const int64_t count = validation + test + (splits.train ? train : 0);
   const auto all = std::make_shared<const Sequences>(
-      listops::generate(limits, count, Generator(seed).fork("listops")));
+      listops::generate(o.limits, count, Generator(seed).fork("listops")));
   task.validation = in_memory(all, 0, validation);
   task.test = in_memory(all, validation, validation + test);
   if (splits.train) task.train = in_memory(all, validation + test, count);
@@ -93,13 +114,9 @@ Task make(const Options& options, uint64_t seed, const Splits& splits) {
 
 }  // namespace
 
-TaskRegistration register_listops() {
-  return {
-      "value of nested list operations (Long Range Arena); generated: train_size=96000, "
-      "validation_size=2000, test_size=2000, min_length=500, max_length=2000, max_depth=10, "
-      "max_args=10; or path: a folder with basic_train.tsv, basic_val.tsv, basic_test.tsv, or one "
-      "such file, divided with validation_fraction=0.1, test_fraction=0.1",
-      make};
+TaskSpec register_listops() {
+  return make_spec<ListopsOptions>("value of nested list operations (Long Range Arena)", info_of,
+                                   make);
 }
 
 }  // namespace longhand::data

@@ -74,35 +74,52 @@ struct Mqar {
   }
 };
 
-Task make(const Options& options, uint64_t seed, const Splits&) {
-  const SplitSizes sizes = read_sizes(options, {100000, 3000, 3000});
-  const int64_t length = options.get_int("length", 64, 4, 1 << 24);
-  const int64_t pairs = options.get_int("pairs", 4, 1);
-  const int64_t vocabulary = options.get_int("vocabulary", 8192, 4, 1 << 24);
-  const double power = options.get_double("power", 0.01, 0, 100);
-  const bool fill = options.get_bool("random_non_queries", false);
-  options.require(length % 2 == 0, "length", "an even number is wanted");
-  options.require(pairs <= length / 4, "pairs",
-                  concat_message("4 pairs <= length is wanted; length is ", length));
-  options.require(pairs <= vocabulary / 2 - 1, "pairs",
-                  concat_message("a vocabulary of ", vocabulary, " has only ", vocabulary / 2 - 1,
-                                 " different keys"));
-  std::vector<double> inverse(length / 2 - pairs);
+struct MqarOptions {
+  int64_t length = 64, pairs = 4, vocabulary = 8192;
+  double power = 0.01;
+  bool random_non_queries = false;
+  SplitSizes sizes{100000, 3000, 3000};
+
+  void describe(OptionVisitor& v) {
+    v.integer("length", length, {4, 1 << 24}, "tokens of an example, an even number");
+    v.require(length % 2 == 0, "length", "expected an even number");
+    v.integer("pairs", pairs, {1}, "pairs of a key and its value, at most length / 4");
+    v.integer("vocabulary", vocabulary, {4, 1 << 24}, "tokens: keys are half of them, values half");
+    v.number("power", power, {0, 100},
+             "exponent a: a query is g places behind the pairs with probability ~ g^(a - 1)");
+    v.boolean("random_non_queries", random_non_queries,
+              "whether random tokens, not 0, stand between queries");
+    v.require(pairs <= length / 4, "pairs",
+              concat_message("expected 4 pairs <= length, which is ", length));
+    v.require(pairs <= vocabulary / 2 - 1, "pairs",
+              concat_message("a vocabulary of ", vocabulary, " has only ", vocabulary / 2 - 1,
+                             " different keys"));
+    sizes.describe(v);
+  }
+};
+
+std::optional<TaskInfo> info_of(const MqarOptions& o) {
+  return TaskInfo{.vocabulary = o.vocabulary,
+                  .classes = o.vocabulary,
+                  .per_token = true,
+                  .max_length = o.length};
+}
+
+Task make(const MqarOptions& o, uint64_t seed, const Splits&) {
+  std::vector<double> inverse(o.length / 2 - o.pairs);
   for (size_t g = 0; g < inverse.size(); ++g)
-    inverse[g] = std::pow(static_cast<double>(g + 1), 1 - power);
-  const TaskInfo info{
-      .vocabulary = vocabulary, .classes = vocabulary, .per_token = true, .max_length = length};
-  return make_generated(info, sizes, seed, Mqar{pairs, vocabulary, fill, std::move(inverse)});
+    inverse[g] = std::pow(static_cast<double>(g + 1), 1 - o.power);
+  return make_generated(*info_of(o), o.sizes, seed,
+                        Mqar{o.pairs, o.vocabulary, o.random_non_queries, std::move(inverse)});
 }
 
 }  // namespace
 
-TaskRegistration register_mqar() {
-  return {
-      "associative recall: keys with values, then the keys again, whose values are wanted; "
-      "length=64, pairs=4, vocabulary=8192, power=0.01, random_non_queries=false, "
-      "train_size=100000, validation_size=3000, test_size=3000",
-      make};
+TaskSpec register_mqar() {
+  return make_spec<MqarOptions>(
+      "associative recall: pairs of a key and a value, then the keys again, whose values are to be "
+      "recalled",
+      info_of, make);
 }
 
 }  // namespace longhand::data

@@ -23,7 +23,7 @@ constexpr const char* debian_folder = "/usr/share/datasets/fashion-mnist";
 
 // All bytes of a file, unpacked if it is packed.
 std::vector<uint8_t> read_unpacked(const fs::path& path) {
-  check<DataError>(!is_folder(path), path.string(), ": a file is wanted, this is a folder");
+  check<DataError>(!is_folder(path), path.string(), ": expected a file, got a folder");
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
   check<DataError>(file != nullptr, path.string(), ": cannot be opened");
   constexpr size_t piece = size_t{1} << 20;
@@ -105,13 +105,31 @@ int64_t limited(int64_t count, int64_t limit) {
   return limit == 0 ? count : std::min(count, limit);
 }
 
-Task make(const Options& options, uint64_t, const Splits&) {
-  const std::string path =
-      options.get_string("path", is_folder(debian_folder) ? debian_folder : "");
-  options.require(!path.empty(), "path",
-                  "pixels reads a folder of IDX files, such as MNIST: name it with data.path, or "
-                  "install the Debian package dataset-fashion-mnist");
-  const SplitSizes limits = read_limits(options, {0, 5000, 0});
+struct PixelsOptions {
+  std::string path;
+  SplitSizes limits{0, 5000, 0};
+
+  void describe(OptionVisitor& v) {
+    if (path.empty() && is_folder(debian_folder)) path = debian_folder;
+    v.text(
+        "path", path,
+        "a folder of IDX files, packed or not: {train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz]",
+        "Debian's Fashion-MNIST, if installed");
+    v.require(!path.empty(), "path",
+              "pixels reads a folder of IDX files, such as MNIST: name it with data.path, or "
+              "install the Debian package dataset-fashion-mnist");
+    v.integer("train_size", limits.train, {0, int64_t{1} << 40}, "most training images; 0: all");
+    v.integer("validation_size", limits.validation, {0, int64_t{1} << 40},
+              "images to validate on: the last of those for training");
+    v.integer("test_size", limits.test, {0, int64_t{1} << 40}, "most test images; 0: all");
+  }
+};
+
+// Sizes and classes stand in the files.
+std::optional<TaskInfo> info_of(const PixelsOptions&) { return std::nullopt; }
+
+Task make(const PixelsOptions& o, uint64_t, const Splits&) {
+  const auto& [path, limits] = o;
   check<DataError>(is_folder(path), path, ": no such folder");
 
   const Images train(path, "train"), test(path, "t10k");
@@ -135,13 +153,9 @@ Task make(const Options& options, uint64_t, const Splits&) {
 
 }  // namespace
 
-TaskRegistration register_pixels() {
-  return {
-      "the class of an image from its grey values, row by row; path: a folder of IDX files as "
-      "MNIST "
-      "has them, packed or not (by default Debian's Fashion-MNIST); validation_size=5000 (the last "
-      "images for training), train_size, test_size: at most so many (0: all)",
-      make};
+TaskSpec register_pixels() {
+  return make_spec<PixelsOptions>("the class of an image from its grey values, row by row", info_of,
+                                  make);
 }
 
 }  // namespace longhand::data

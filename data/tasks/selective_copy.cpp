@@ -5,13 +5,10 @@
 
 namespace longhand::data {
 
-TaskRegistration register_selective_copy() {
-  return {
-      "symbols scattered among blanks, to be written in order after a delimiter; length=256, "
-      "count=16, symbols=16, train_size=100000, validation_size=2000, test_size=2000",
-      [](const Options& options, uint64_t seed, const Splits&) {
-        return make_copying(options, seed, {.length = 256, .count = 16, .symbols = 16}, true);
-      }};
+TaskSpec register_selective_copy() {
+  return make_spec<CopyOptions>(
+      "symbols scattered among blanks, to be written in order after a delimiter", copying_info,
+      make_copying, CopyOptions{.length = 256, .count = 16, .symbols = 16, .scattered = true});
 }
 
 }  // namespace longhand::data

@@ -39,7 +39,7 @@ std::vector<Line> read(const fs::path& path, const Columns& columns) {
     if (number == 1) count = parts.size();
     check<DataError>(parts.size() == count, parts.size(), " columns, line 1 has ", count);
     check<DataError>(static_cast<int64_t>(count) > std::max(columns.label, columns.text), count,
-                     " columns separated by tabs; the label is wanted in column ", columns.label,
+                     " columns separated by tabs; expected the label in column ", columns.label,
                      " and the text in column ", columns.text, ", counted from 0");
     if (number == 1 && columns.header) return;
     const std::string_view label = parts[columns.label], text = parts[columns.text];
@@ -64,7 +64,7 @@ Classes classes_of(const std::vector<Line>& lines, const std::string& path) {
   Classes classes;
   for (const Line& line : lines) classes[line.label] = 0;
   check<DataError>(classes.size() > 1, path, ": every line has the label '", lines[0].label,
-                   "'; two or more labels are wanted");
+                   "'; expected at least two labels");
   std::vector<std::pair<int64_t, std::string>> order;
   bool integers = true;
   for (const auto& [label, unused] : classes) {
@@ -93,18 +93,39 @@ fs::path find(const fs::path& folder, const std::vector<std::string>& names) {
   throw DataError(concat_message(folder.string(), ": has no ", names[0]));
 }
 
-Task make(const Options& options, uint64_t seed, const Splits&) {
-  const std::string path = options.get_string("path", "");
-  options.require(!path.empty(), "path",
-                  "text_classification reads lines of a label, a tab and a text: name a file, or a "
-                  "folder with train.tsv, validation.tsv and test.tsv, with data.path");
-  const int64_t max_length = options.get_int("max_length", 1024, 1, 1 << 24);
-  const Columns columns{options.get_int("label_column", 0, 0, 1000),
-                        options.get_int("text_column", 1, 0, 1000),
-                        options.get_bool("header", false)};
-  options.require(columns.label != columns.text, "text_column", "this is label_column, too");
-  const SplitSizes limits = read_limits(options);
+struct LabelledTextOptions {
+  std::string path;
+  int64_t max_length = 1024;
+  Columns columns{0, 1, false};
+  SplitFractions fractions;
+  SplitSizes limits;
 
+  void cut_to(int64_t length) { max_length = length; }
+
+  void describe(OptionVisitor& v) {
+    v.text("path", path,
+           "a TSV file to be divided, or a folder with train.tsv, validation.tsv and test.tsv",
+           "none: must be given");
+    v.require(!path.empty(), "path",
+              "text_classification reads lines of a label, a tab and a text: name a file, or a "
+              "folder with train.tsv, validation.tsv and test.tsv, with data.path");
+    v.integer("max_length", max_length, {1, 1 << 24}, "bytes of a text; longer ones are cut",
+              "model.max_length if that is given, else 1024");
+    v.integer("label_column", columns.label, {0, 1000}, "column of the label, counted from 0");
+    v.integer("text_column", columns.text, {0, 1000}, "column of the text, counted from 0");
+    v.require(columns.label != columns.text, "text_column",
+              "expected another column than label_column");
+    v.boolean("header", columns.header, "whether the first line names the columns");
+    v.when(path.empty() || !is_folder(path), "path of a file", [&] { fractions.describe(v); });
+    limits.describe_limits(v);
+  }
+};
+
+// The number of classes is that of the labels.
+std::optional<TaskInfo> info_of(const LabelledTextOptions&) { return std::nullopt; }
+
+Task make(const LabelledTextOptions& o, uint64_t seed, const Splits&) {
+  const auto& [path, max_length, columns, fractions, limits] = o;
   Classes classes;
   std::array<Sequences, 3> splits;
   const std::array<int64_t, 3> most = {limits.train, limits.validation, limits.test};
@@ -131,7 +152,6 @@ Task make(const Options& options, uint64_t seed, const Splits&) {
       }
     }
   } else {
-    const SplitFractions fractions = read_fractions(options, {0.1, 0.1});
     const std::vector<Line> lines = read(path, columns);
     classes = classes_of(lines, path);
     std::vector<std::string_view> contents(lines.size());
@@ -153,13 +173,9 @@ Task make(const Options& options, uint64_t seed, const Splits&) {
 
 }  // namespace
 
-TaskRegistration register_text_classification() {
-  return {
-      "the label of a line of text, as bytes; path: a TSV file, divided with "
-      "validation_fraction=0.1, test_fraction=0.1, or a folder with train.tsv, validation.tsv, "
-      "test.tsv; label_column=0, text_column=1, header=false, max_length=1024 (longer texts are "
-      "cut), train_size, validation_size, test_size: at most so many examples (0: all)",
-      make};
+TaskSpec register_text_classification() {
+  return make_spec<LabelledTextOptions>("the label of a line of text, read as bytes", info_of,
+                                        make);
 }
 
 }  // namespace longhand::data

@@ -73,15 +73,39 @@ Bytes read_text(const std::filesystem::path& path) {
   return text;
 }
 
-Task make(const Options& options, uint64_t, const Splits&) {
-  const std::string path = options.get_string("path", "");
-  options.require(!path.empty(), "path",
-                  "text_lm reads text: name a file, or a folder of files, with data.path");
-  const int64_t length = options.get_int("length", 1024, 1, 1 << 24);
-  const int64_t stride = options.get_int("stride", length, 1, 1 << 24);
-  const SplitFractions fractions = read_fractions(options, {0.05, 0.05});
-  const SplitSizes limits = read_limits(options);
+struct TextOptions {
+  std::string path;
+  int64_t length = 1024, stride = 1024;
+  SplitFractions fractions{0.05, 0.05};  // from the end of the text
+  SplitSizes limits;
 
+  void cut_to(int64_t max_length) { length = max_length; }
+
+  void describe(OptionVisitor& v) {
+    v.text("path", path, "a file, or a folder of files", "none: must be given");
+    v.require(!path.empty(), "path",
+              "text_lm reads text: name a file, or a folder of files, with data.path");
+    v.integer("length", length, {1, 1 << 24}, "bytes of an example",
+              "model.max_length if that is given, else 1024");
+    stride = length;
+    v.integer("stride", stride, {1, 1 << 24}, "bytes between the starts of training examples",
+              "length");
+    fractions.describe(v);
+    limits.describe_limits(v);
+  }
+};
+
+std::optional<TaskInfo> info_of(const TextOptions& o) {
+  return TaskInfo{.vocabulary = 256,
+                  .classes = 256,
+                  .per_token = true,
+                  .causal = true,
+                  .bytes = true,
+                  .max_length = o.length};
+}
+
+Task make(const TextOptions& o, uint64_t, const Splits&) {
+  const auto& [path, length, stride, fractions, limits] = o;
   const auto text = std::make_shared<const Bytes>(read_text(path));
   const int64_t bytes = static_cast<int64_t>(text->size());
   const int64_t validation =
@@ -89,8 +113,9 @@ Task make(const Options& options, uint64_t, const Splits&) {
   const int64_t test = static_cast<int64_t>(static_cast<double>(bytes) * fractions.test);
   const int64_t train = bytes - validation - test;
 
-  const auto windows = [&](const char* split, int64_t begin, int64_t region, int64_t step,
-                           int64_t limit) {
+  const auto windows = [&, path = path, length = length](const char* split, int64_t begin,
+                                                         int64_t region, int64_t step,
+                                                         int64_t limit) {
     check<DataError>(region > length, path, ": ", bytes, " bytes leave ", region, " for ", split,
                      "; one window of data.length = ", length, " and the byte after it take ",
                      length + 1);
@@ -98,26 +123,15 @@ Task make(const Options& options, uint64_t, const Splits&) {
     return std::make_unique<Windows>(text, begin, limit == 0 ? all : std::min(all, limit), length,
                                      step);
   };
-  const TaskInfo info{.vocabulary = 256,
-                      .classes = 256,
-                      .per_token = true,
-                      .causal = true,
-                      .bytes = true,
-                      .max_length = length};
-  return {info, windows("training", 0, train, stride, limits.train),
+  return {*info_of(o), windows("training", 0, train, stride, limits.train),
           windows("validation", train, validation, length, limits.validation),
           windows("test", train + validation, test, length, limits.test)};
 }
 
 }  // namespace
 
-TaskRegistration register_text_lm() {
-  return {
-      "the next byte of text; path: a file or a folder of files; length=1024, stride=length "
-      "(between "
-      "training windows), validation_fraction=0.05, test_fraction=0.05 (from the end of the text), "
-      "train_size, validation_size, test_size: at most so many windows (0: all)",
-      make};
+TaskSpec register_text_lm() {
+  return make_spec<TextOptions>("the next byte of text", info_of, make);
 }
 
 }  // namespace longhand::data

@@ -185,10 +185,38 @@ bool flag(const Hdf5Reader& file, const std::string& key) {
   return file.has_attribute("/", key) && file.attribute_as<int64_t>("/", key) != 0;
 }
 
-Task make_tokens(const Options& options, uint64_t, const Splits& splits) {
-  const std::string path = options.get_string("path", "");
-  options.require(!path.empty(), "path",
-                  "the path of an HDF5 file with groups train, validation and test is wanted");
+struct TokensOptions {
+  std::string path;
+  bool causal = false;
+
+  void describe(OptionVisitor& v) {
+    v.text("path", path,
+           "an HDF5 file with groups train, validation and test of tokens (S, N), targets (S) or "
+           "(S, N), and optional lengths (S)",
+           "none: must be given");
+    v.require(!path.empty(), "path",
+              "expected the path of an HDF5 file with groups train, validation and test");
+    causal = attribute_of_file();
+    v.boolean("causal", causal,
+              "whether targets are later tokens, which the model must not look ahead to",
+              "the file's attribute causal, else false");
+  }
+
+  // False for a file that cannot be read: that is for make_tokens() to report.
+  bool attribute_of_file() const {
+    if (path.empty()) return false;
+    try {
+      return flag(Hdf5Reader::open(path), "causal");
+    } catch (const DataError&) {
+      return false;
+    }
+  }
+};
+
+std::optional<TaskInfo> info_of(const TokensOptions&) { return std::nullopt; }
+
+Task make_tokens(const TokensOptions& options, uint64_t, const Splits& splits) {
+  const std::string& path = options.path;
   const auto file = std::make_shared<const Hdf5Reader>(Hdf5Reader::open(path));
   if (file->has_attribute("/", "format") &&
       file->attribute("/", "format") == AttributeValue("longhand-data")) {
@@ -200,7 +228,7 @@ Task make_tokens(const Options& options, uint64_t, const Splits& splits) {
   TaskInfo& info = task.info;
   if (file->has_attribute("/", "task")) info.name = file->attribute_as<std::string>("/", "task");
   info.bytes = flag(*file, "bytes");
-  info.causal = options.get_bool("causal", flag(*file, "causal"));
+  info.causal = options.causal;
   info.vocabulary = stated(*file, "vocabulary");
   info.classes = stated(*file, "classes");
 
@@ -230,11 +258,8 @@ Task make_tokens(const Options& options, uint64_t, const Splits& splits) {
 
 }  // namespace
 
-TaskRegistration register_tokens() {
-  return {
-      "your own data: path = an HDF5 file with groups train, validation, test of tokens (S,N), "
-      "targets (S) or (S,N) and optional lengths (S); causal = false",
-      make_tokens};
+TaskSpec register_tokens() {
+  return make_spec<TokensOptions>("your own data, in an HDF5 file", info_of, make_tokens);
 }
 
 }  // namespace longhand::data

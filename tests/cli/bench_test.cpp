@@ -108,6 +108,14 @@ TEST_CASE("bench measures every option, and dropout where there are probabilitie
   CHECK(cells[2]["attention_dropout"] == 0.0);
 }
 
+TEST_CASE("bench measures models whose layers differ") {
+  const auto cells = lines(bench({"step", "--attention", "window+linear,softmax", "--length", "32",
+                                  "--set", "attention.window=4", "--dropout", "0.1", "--json"}));
+  REQUIRE(cells.size() == 2);
+  CHECK(cells[0]["attention"] == "window+linear");
+  CHECK(cells[0]["seconds"].get<double>() > 0);
+}
+
 TEST_CASE("a causal bench takes the variants that can be") {
   const auto cells =
       lines(bench({"step", "--model", "M", "--layers", "1", "--length", "16", "--json"}));
@@ -135,4 +143,13 @@ TEST_CASE("errors of bench") {
   CHECK_THAT(failure({"step", "--attention", "linear", "--length", "16", "--set", "data.x=4"}),
              Contains("data.x"));
   CHECK_THAT(failure({"step", "--attention", "linformer", "--causal"}), Contains("causal"));
+  // Nothing is measured before all is checked: the first cells would print.
+  CHECK_THAT(failure({"step", "--attention", "softmax,linformer", "--length", "16,4", "--set",
+                      "attention.k=0"}),
+             Contains("attention.k = 0"));
+  CHECK_THAT(failure({"step", "--attention", "softmax,nystrom", "--length", "16", "--causal"}),
+             Contains("causal"));
+  CHECK_THAT(failure({"attention", "--attention", "softmax,nystrom", "--length", "16", "--set",
+                      "attention.ridge=0.1"}),
+             Contains("attention.ridge") && Contains("only with pinv"));
 }

@@ -179,6 +179,7 @@ TEST_CASE("the example configurations are sound") {
       {"mqar", {}},
       {"listops", {"data.train_size=40", "data.validation_size=10", "data.test_size=10"}},
       {"copy", {}},
+      {"variants_by_layer", {}},
       {"text_lm", {"data.path=text", "model.max_length=64"}},
       {"text_classification", {"data.path=lines.tsv", "model.max_length=64"}}};
   for (const auto& [name, assignments] : data) {
@@ -188,7 +189,8 @@ TEST_CASE("the example configurations are sound") {
       arguments.insert(arguments.end(), {"--set", assignment});
     INFO(name);
     const std::string dumped = succeed(arguments, folder.path()).out;
-    CHECK_THAT(dumped, Contains("type = \"softmax\""));
+    CHECK_THAT(dumped, Contains(name == "variants_by_layer" ? "type = [\"window\", \"linear\"]"
+                                                            : "type = \"softmax\""));
     if (name == "text_lm") CHECK_THAT(dumped, Contains("\nlength = 64\n"));
     // Every variant that can be: none of the options stands in the way.
     for (const std::string& variant : attention::names()) {
@@ -212,7 +214,7 @@ TEST_CASE("the example configurations are sound") {
   for (const auto& entry : fs::directory_iterator(LONGHAND_CONFIGS))
     if (entry.is_regular_file()) files.insert(entry.path().stem());
   CHECK(files == std::set<std::string>{"copy", "fashion_mnist", "listops", "mqar",
-                                       "text_classification", "text_lm"});
+                                       "text_classification", "text_lm", "variants_by_layer"});
 }
 
 TEST_CASE("evaluate measures the best checkpoint, as training did") {

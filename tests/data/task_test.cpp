@@ -69,7 +69,43 @@ TEST_CASE("tasks are listed by name, and each has a summary") {
     const std::string summary = task_summary(name);
     CHECK(summary.size() > 10);
     CHECK(summary.find('\n') == std::string::npos);
+    CHECK(summary.find('=') == std::string::npos);  // options are declared
+    const std::vector<std::string> options = names_of(task_options(name));
+    CHECK(std::find(options.begin(), options.end(), "seed") != options.end());
+    CHECK(std::find(options.begin(), options.end(), "task") == options.end());
+    for (const Field& field : task_options(name)) CHECK(field.meaning.size() > 3);
   }
+}
+
+TEST_CASE("a task is checked without its data") {
+  const auto check = [](const std::vector<std::pair<std::string, OptionValue>>& settings,
+                        int64_t max_length = 0) {
+    Options options("data");
+    for (const auto& [key, value] : settings) options.set(key, value, "c.toml:2:1");
+    return check_task(options, max_length);
+  };
+  const auto copy = check({{"task", "copy"}, {"length", 40}, {"train_size", int64_t{1} << 40}});
+  REQUIRE(copy.has_value());
+  CHECK(copy->name == "copy");
+  CHECK(copy->max_length == 40);
+  CHECK(copy->vocabulary == 10);
+  // Expressions of ListOps take a while to draw, and files need not be there.
+  CHECK(check({{"task", "listops"}, {"train_size", int64_t{1} << 40}})->max_length == 2000);
+  CHECK(check({{"task", "text_lm"}, {"path", "none"}})->max_length == 1024);
+  CHECK(check({{"task", "text_lm"}, {"path", "none"}}, 64)->max_length == 64);
+  CHECK(check({{"task", "text_lm"}, {"path", "none"}, {"length", 32}}, 64)->max_length == 32);
+  CHECK_FALSE(check({{"task", "tokens"}, {"path", "none"}}).has_value());
+  CHECK_FALSE(check({{"task", "text_classification"}, {"path", "none"}}).has_value());
+  const auto error = [&](const std::vector<std::pair<std::string, OptionValue>>& settings) {
+    return message_of<ConfigError>([&] { check(settings); });
+  };
+  CHECK_THAT(error({{"task", "copy"}, {"lenght", 40}}),
+             Contains("c.toml:2:1: data.lenght: unknown option; did you mean length?"));
+  CHECK_THAT(error({{"task", "listops"}, {"path", "x"}, {"max_depth", 3}}),
+             Contains("data.max_depth = 3: this option applies only with no path"));
+  CHECK_THAT(error({{"task", "listops"}, {"test_fraction", 0.2}}),
+             Contains("this option applies only with path of a file"));
+  CHECK_THAT(error({{"task", "tokens"}}), Contains("data.path"));
 }
 
 TEST_CASE("unknown tasks are refused, with the nearest and the known ones") {

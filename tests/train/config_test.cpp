@@ -40,11 +40,13 @@ TEST_CASE("the effective configuration is what was read, and reads back to itsel
       "c.toml");
   read(config);
   config.check_all_read();
-  CHECK(Config::parse("[model]\nx = 1\n", "c.toml").to_toml(true).starts_with("[model]\nx = 1\n"));
+  CHECK_THAT(config.to_toml({"model.d_model"}), Catch::StartsWith("[model]\ndropout = 0.0\n"));
+  CHECK(config.unread().to_toml().find("d_model") == std::string::npos);
+  CHECK(config.unread().model().get_int("d_model", 0) == 32);
   const std::string text = config.to_toml();
   CHECK(text ==
         "[model]\nd_model = 32\ndropout = 0.0\n\n[attention]\ntype = \"softmax\"\n\n[data]\n"
-        "path = \"a \\\"b\\\" \\\\ \\u0009c\"\n\n[train]\nshuffle = true\nsizes = [3]\n\n"
+        "path = \"a \\\"b\\\" \\\\ \\u0009c\"\n\n[train]\nshuffle = true\nsizes = 3\n\n"
         "[optimizer]\nlr = 0.1\n");
   const Config again = Config::parse(text, "again.toml");
   read(again);
@@ -150,6 +152,14 @@ TEST_CASE("with another type, options of the file's type are left out") {
     read(config);
     CHECK_THROWS_AS(config.check_all_read(), ConfigError);
   }
+}
+
+TEST_CASE("an option that was taken away is as if it had not been given") {
+  Config config = Config::parse("[model]\nd_model = 32\nlayers = 2\n", "c.toml");
+  config.erase("model", "d_model");
+  CHECK_FALSE(config.model().has("d_model"));
+  CHECK_FALSE(config.unread().model().has("d_model"));
+  CHECK(config.given().size() == 1);
 }
 
 TEST_CASE("a section is found by its name") {

@@ -86,7 +86,10 @@ TEST_CASE("a run leaves its record, which can be read") {
   REQUIRE(read.summary->validation.has_value());
   CHECK(read.summary->validation->loss == read.metrics.back().loss);
   CHECK(read.metrics.back().split == "validation");
-  CHECK(Config::parse(read.config, "read").to_toml(true) == read.config);
+  const Config again = Config::parse(read.config, "read");
+  const auto task = read_task_info(again);
+  REQUIRE(task.has_value());
+  CHECK(effective_config(again, &*task) == read.config);
   CHECK(load_model(dir / "a" / "run").checkpoint.training.step == read.summary->best_step);
 }
 

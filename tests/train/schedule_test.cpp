@@ -71,19 +71,18 @@ TEST_CASE("schedule options are read and checked") {
   section.set("lr", 0.5);
   section.set("warmup_steps", int64_t{3});
   section.set("final_lr", 0.25);
-  const Schedule s = Schedule::read(section, 77);
+  const Schedule s = read_section(section, Schedule{.total_steps = 77});
   CHECK(s.kind == Kind::cosine);
   CHECK(s.lr == 0.5);
   CHECK(s.warmup_steps == 3);
   CHECK(s.total_steps == 77);
   CHECK(s.final_lr == 0.25);
-  section.check_all_read();
 
   const auto refused = [](const std::string& key, OptionValue value) {
     Options o("optimizer");
     o.set("schedule", std::string("linear"));
     o.set(key, value);
-    CHECK_THROWS_AS(Schedule::read(o, 10), ConfigError);
+    CHECK_THROWS_AS(read_section(o, Schedule{.total_steps = 10}), ConfigError);
   };
   refused("schedule", std::string("cosin"));
   refused("lr", -1.0);
@@ -93,7 +92,11 @@ TEST_CASE("schedule options are read and checked") {
 
   Options cycle("optimizer");
   cycle.set("schedule", std::string("one_cycle"));
-  CHECK(Schedule::read(cycle, 100).warmup_steps == 30);
+  CHECK(read_section(cycle, Schedule{.total_steps = 100}).warmup_steps == 30);
+  cycle.set("final_lr", 0.0);
+  CHECK_THROWS_WITH(read_section<Schedule>(cycle),
+                    Catch::Contains("optimizer.final_lr") &&
+                        Catch::Contains("only with schedule = \"linear\" or \"cosine\""));
 }
 
 }  // namespace longhand::train

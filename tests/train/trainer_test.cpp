@@ -419,23 +419,29 @@ TEST_CASE("a model that leaves out targets is refused") {
 }
 
 TEST_CASE("trainer options are read and checked") {
+  const auto read = [](const Options& options) {
+    TrainerOptions o;
+    OptionReader reader(options);
+    o.describe(reader, 16);
+    reader.check_unknown();
+    return o;
+  };
   Options section("train");
   section.set("steps", int64_t{500});
   section.set("micro_batches", int64_t{4});
   section.set("best_metric", std::string("accuracy"));
-  const TrainerOptions o = TrainerOptions::read(section, 16, 3);
+  const TrainerOptions o = read(section);
   CHECK(o.steps == 500);
   CHECK(o.micro_batches == 4);
   CHECK(o.eval_every == 50);
   CHECK(o.eval_batch_size == 16);
   CHECK(o.best_metric == "accuracy");
-  CHECK(o.seed == 3);
 
-  const auto refused = [](const std::string& key, OptionValue value) {
+  const auto refused = [&](const std::string& key, OptionValue value) {
     INFO(key);
     Options bad("train");
     bad.set(key, value);
-    CHECK_THROWS_AS(TrainerOptions::read(bad, 16, 0), ConfigError);
+    CHECK_THROWS_AS(read(bad), ConfigError);
   };
   refused("steps", int64_t{0});
   refused("micro_batches", int64_t{17});

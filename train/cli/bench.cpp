@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <csignal>
@@ -14,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include "longhand/attention/model/transformer.h"
 #include "longhand/attention/registry.h"
@@ -40,9 +42,21 @@ struct BenchArguments : Common {
 };
 
 struct Cell {
-  std::string attention;
+  std::string attention;  // a variant, or one for each layer: "window+linear"
   int64_t length;
 };
+
+std::vector<std::string> variants_of(const std::string& attention) {
+  std::vector<std::string> variants;
+  std::istringstream words(attention);
+  for (std::string variant; std::getline(words, variant, '+');) variants.push_back(variant);
+  return variants;
+}
+
+void set_cell(const Cell& cell, train::Config& config) {
+  config.assign("attention", "type", variants_of(cell.attention), "--attention");
+  config.assign("model", "max_length", cell.length, "--length");
+}
 
 // What people measure: L encodes and classifies a long sequence, M is a language model on bytes.
 void set_model(const std::string& name, train::Config& config) {
@@ -92,30 +106,31 @@ bool is_causal(const BenchArguments& a) {
 
 train::Config config_of(const BenchArguments& a, const Cell& cell) {
   train::Config config = without_variant(a);
-  config.assign("attention", "type", cell.attention, "--attention");
-  config.assign("model", "max_length", cell.length, "--length");
+  set_cell(cell, config);
   return config;
 }
 
-/// The options of [attention] that apply to the variant: its own, and the type.
-std::set<std::string> options_of(const std::string& variant) {
-  std::set<std::string> names{"type"};
-  for (const Field& field : attention::spec(variant).options) names.insert(field.name);
+/// The options of [attention] that the variants declare.
+std::set<std::string> options_of(const std::vector<std::string>& variants) {
+  std::set<std::string> names;
+  for (size_t layer = 0; layer < variants.size(); ++layer)
+    for (const Field& field : attention::spec(variants[layer]).options)
+      names.insert({field.name, fmt::format("{}.{}", layer, field.name)});
   return names;
 }
 
 /// Whether attention.dropout applies to the variant with its other options.
-bool drops_probabilities(const train::Config& config, const Cell& cell) {
-  const std::set<std::string> known = options_of(cell.attention);
+bool drops_probabilities(const train::Config& config, const std::string& variant, int64_t length) {
+  const std::set<std::string> known = options_of({variant});
   attention::Config how;
-  how.max_length = cell.length;
-  how.causal = attention::capabilities(cell.attention).causal_only;
+  how.max_length = length;
+  how.causal = attention::capabilities(variant).causal_only;
   for (const auto& [name, value] : config.given()) {
     const std::string prefix = "attention.";
     if (name.starts_with(prefix) && known.contains(name.substr(prefix.size())))
       how.options.set(name.substr(prefix.size()), value);
   }
-  attention::check_options(cell.attention, how);
+  attention::check_options(variant, how);
   return how.options.effective().contains("dropout");
 }
 
@@ -127,7 +142,7 @@ std::map<std::string, std::vector<std::string>> assignments(const BenchArguments
   std::set<std::string> by_any;
   for (const Cell& cell : cells) {
     if (known.contains(cell.attention)) continue;
-    known[cell.attention] = options_of(cell.attention);
+    known[cell.attention] = options_of(variants_of(cell.attention));
     by_any.insert(known[cell.attention].begin(), known[cell.attention].end());
   }
   std::map<std::string, std::vector<std::string>> out;
@@ -136,14 +151,21 @@ std::map<std::string, std::vector<std::string>> assignments(const BenchArguments
     auto& set = out[cell.attention];
     const train::Config config = config_of(a, cell);
     for (const auto& [name, value] : config.given()) {
+      if (name == "attention.type" || name == "model.max_length") continue;
       const std::string prefix = "attention.", key = name.substr(name.find('.') + 1);
       const bool foreign = name.starts_with(prefix) && !known[cell.attention].contains(key);
-      check<ConfigError>(!foreign || by_any.contains(key), name, ": none of the variants knows it");
-      if (!foreign && name != "attention.type" && name != "model.max_length")
-        set.push_back(name + "=" + to_string(value));
+      check<ConfigError>(!foreign || by_any.contains(key), name,
+                         ": none of the variants has this option");
+      if (!foreign) set.push_back(name + "=" + to_string(value));
     }
+    const std::vector<std::string> variants = variants_of(cell.attention);
     if (a.dropout && *a.dropout > 0 && !config.attention().has("dropout") &&
-        drops_probabilities(config, cell))
+        std::all_of(variants.begin(), variants.end(),
+                    [&](const std::string& variant) {
+                      return !options_of({variant}).contains("dropout") ||
+                             drops_probabilities(config, variant, cell.length);
+                    }) &&
+        known[cell.attention].contains("dropout"))
       set.push_back("attention.dropout=" + to_string(OptionValue(*a.dropout)));
   }
   return out;
@@ -178,12 +200,17 @@ Json to_json(const Cell& cell, const train::Config& config, int64_t batch,
           {"machine_bytes_per_second", machine.bytes}};
 }
 
-/// In this process.
-Json measure(const BenchArguments& a, const Cell& cell, const std::vector<std::string>& set) {
+/// The configuration of a cell, from what assignments() gives for its variant.
+train::Config config_with(const Cell& cell, const std::vector<std::string>& set) {
   train::Config config;
   for (const std::string& assignment : set) config.assign(assignment);
-  config.assign("attention", "type", cell.attention, "--attention");
-  config.assign("model", "max_length", cell.length, "--length");
+  set_cell(cell, config);
+  return config;
+}
+
+/// In this process.
+Json measure(const BenchArguments& a, const Cell& cell, const std::vector<std::string>& set) {
+  const train::Config config = config_with(cell, set);
   const int64_t batch = std::max<int64_t>(1, a.tokens / cell.length);
   Progress progress(Progress::mode_for_stderr(a.quiet), "bench");
   train::BenchOptions options;
@@ -327,7 +354,7 @@ std::vector<Cell> cells_of(const BenchArguments& a) {
                              : std::vector<int64_t>{1024, 2048, 4096, 8192, 16384};
   std::vector<Cell> cells;
   for (const std::string& name : variants) {
-    attention::spec(name);  // throws if unknown
+    for (const std::string& variant : variants_of(name)) attention::spec(variant);  // throws
     for (const int64_t length : lengths) cells.push_back({name, length});
   }
   return cells;
@@ -336,6 +363,14 @@ std::vector<Cell> cells_of(const BenchArguments& a) {
 int bench(const BenchArguments& arguments) {
   const std::vector<Cell> cells = cells_of(arguments);
   const auto set = assignments(arguments, cells);
+  // All of them before the first is measured, where errors can still name what was typed.
+  for (const Cell& cell : cells) {
+    train::Config config = config_of(arguments, cell);
+    const std::set<std::string> known = options_of(variants_of(cell.attention));
+    for (const std::string& key : config.attention().keys())
+      if (key != "type" && !known.contains(key)) config.erase("attention", key);
+    train::check_bench(config, arguments.what == "attention");
+  }
   Progress progress(Progress::mode_for_stderr(arguments.quiet || cells.size() == 1), "bench");
   std::vector<Json> done;
   int worst = success;
@@ -385,7 +420,9 @@ void add_one_bench(Command& group, const std::string& what, const std::string& t
         "L: encoder, 2 layers, d_model 64, 2 heads, d_mlp 128, 10 classes, N from 1024 to 16384; "
         "M: causal language model, 4 layers, d_model 256, 8 heads, d_mlp 1024, 256 tokens, N = "
         "2048 and 8192 [L]");
-  c.add("--attention", a->attention, "NAME,...", "Variants [all that can]").separated_by_commas();
+  c.add("--attention", a->attention, "NAME,...",
+        "Variants [all that can]; one for each layer as window+linear")
+      .separated_by_commas();
   c.add("--length", a->length, "N,...", "Tokens of a sequence [those of the model]")
       .separated_by_commas()
       .positive();

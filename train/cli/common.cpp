@@ -26,9 +26,9 @@ void apply(const Common& common, train::Config& config) {
   if (common.seed) config.assign("train", "seed", static_cast<int64_t>(*common.seed), "--seed");
 }
 
-void report_ignored(const train::Config& config, bool quiet) {
+void report_ignored(const std::vector<std::string>& ignored, bool quiet) {
   std::string names;
-  for (const std::string& name : config.ignored()) names += (names.empty() ? "" : ", ") + name;
+  for (const std::string& name : ignored) names += (names.empty() ? "" : ", ") + name;
   if (!names.empty() && !quiet)
     fmt::print(stderr, "longhand: not used here, and left out: {}\n", names);
 }

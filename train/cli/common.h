@@ -22,7 +22,7 @@ void apply(const Common& common, train::Config& config);
 
 /// Says on stderr which options of the file were left out, because the command line chose another
 /// type than the file did.
-void report_ignored(const train::Config& config, bool quiet);
+void report_ignored(const std::vector<std::string>& ignored, bool quiet);
 
 /// "12,345,678"
 std::string with_commas(int64_t value);

@@ -5,35 +5,38 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "longhand/core/error.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/experiment.h"
+#include "longhand/train/reference.h"
 
 namespace longhand::cli {
 namespace {
 
 struct Arguments : Common {
   std::string config;
+  bool comments = false;
 };
 
 int dump(const Arguments& arguments) {
   train::Config config = train::Config::load(arguments.config);
   apply(arguments, config);
-  // To read options, a task has to be made; it need not be a large one.
-  for (const char* key : {"train_size", "validation_size", "test_size"})
-    config.data().substitute(key, int64_t{1});
+  train::check_config(config);
+  std::optional<data::TaskInfo> task = train::read_task_info(config);
   try {
-    const train::Experiment experiment(config);
-    report_ignored(config, arguments.quiet);
-    fmt::print("{}", config.to_toml());
+    if (!task) task = train::read_task(config).info;
   } catch (const DataError& error) {
     // A configuration can be looked at where its data is not. What depends on the data is unknown.
-    fmt::print("{}", config.to_toml(true));
     if (!arguments.quiet)
       fmt::print(stderr, "longhand: {}; defaults that depend on the data are left out\n",
                  error.what());
   }
+  std::vector<std::string> ignored;
+  const std::string text = train::effective_config(config, task ? &*task : nullptr, &ignored);
+  fmt::print("{}", arguments.comments ? train::with_comments(text) : text);
+  report_ignored(ignored, arguments.quiet);
   return success;
 }
 
@@ -45,6 +48,7 @@ void add_config(Command& program) {
   Command c = group.command("dump", "Print every option of a configuration with its value",
                             [a] { return dump(*a); });
   c.add("config", a->config, "CONFIG.toml", "A configuration").required();
+  c.flag("--comments", a->comments, "What each option means, as a comment");
   c.set(*a);
   c.seed(*a);
   c.threads();

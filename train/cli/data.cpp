@@ -40,6 +40,8 @@ Made make(const Arguments& arguments, const data::Splits& used = {}) {
   apply(arguments, config);
   const Waiting waiting(Progress::mode_for_stderr(arguments.quiet), "making data");
   Made made{train::read_task(config, used), train::read_seed(config)};
+  const auto seed = static_cast<int64_t>(made.seed);
+  made.seed = static_cast<uint64_t>(config.data().get_int("seed", seed, 0));
   config.check_all_read();
   if (arguments.count > 0)
     for (auto* split : {&made.task.train, &made.task.validation, &made.task.test})
@@ -145,10 +147,15 @@ int hash(const Arguments& arguments) {
 int list_tasks(bool json) {
   Json out = Json::array();
   for (const std::string& name : data::task_names()) {
-    out.push_back({{"name", name}, {"summary", data::task_summary(name)}});
+    const Schema options = data::task_options(name);
+    out.push_back(
+        {{"name", name}, {"summary", data::task_summary(name)}, {"options", names_of(options)}});
     if (!json) fmt::print("{}: {}\n", name, data::task_summary(name));
   }
-  if (json) print_json(out);
+  if (json)
+    print_json(out);
+  else
+    fmt::print("\nOptions of a task: longhand help data.NAME\n");
   return success;
 }
 

@@ -37,7 +37,7 @@ int evaluate(const Arguments& arguments) {
     const Waiting waiting(mode, "making data and model");
     return std::make_unique<train::Experiment>(run.config, data::Splits::only(arguments.split));
   }();
-  report_ignored(run.config, arguments.quiet);
+  report_ignored(run.config.ignored(), arguments.quiet);
   train::Fresh fresh;
   try {
     fresh = load_weights(experiment->model, run.checkpoint, changes_attention(arguments.set));
@@ -58,7 +58,7 @@ int evaluate(const Arguments& arguments) {
   }
 
   const bool bytes = experiment->task.info.bytes;
-  const std::string attention = experiment->model.config().attention;
+  const std::string attention = experiment->model.config().attention_name();
   if (arguments.json) {
     Json out = {{"checkpoint", run.file},
                 {"step", run.checkpoint.training.step},

@@ -88,7 +88,7 @@ void introduce(train::Run& run, Reporter& reporter) {
 
 int train(const Arguments& arguments) {
   const auto run = start(arguments);
-  report_ignored(run->experiment().config, arguments.quiet);
+  report_ignored(run->experiment().config.ignored(), arguments.quiet);
   Reporter reporter(Progress::mode_for_stderr(arguments.quiet));
   introduce(*run, reporter);
 

@@ -151,7 +151,7 @@ void Run::summarise(const std::string& status, double seconds) {
   Summary& s = summary_;
   s.status = status;
   s.task = e.task.info.name;
-  s.attention = e.model.config().attention;
+  s.attention = e.model.config().attention_name();
   s.algorithm = e.model.kernel(0).algorithm(e.model.config().max_length);
   s.step = trainer_.state().step;
   s.steps = e.options.steps;

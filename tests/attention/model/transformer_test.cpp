@@ -280,19 +280,22 @@ TEST_CASE("transformer: what cannot be is refused by name") {
         Catch::Contains(variant) && Catch::Contains(capabilities(variant).causal_reason));
   }
 
-  const auto refused = [](const std::string& key, OptionValue value, bool causal = false) {
+  const auto refused = [](const std::string& key, OptionValue value) {
     Options section("model");
     section.set(key, std::move(value));
-    CHECK_THROWS_WITH(
-        TransformerConfig::read(section, Options("attention"), 256, 256, true, 100, causal),
-        Catch::Contains("model." + key));
+    TransformerConfig task;
+    task.vocabulary = task.classes = 256;
+    task.per_token = true;
+    task.max_length = 100;
+    CHECK_THROWS_WITH(TransformerConfig::read(section, Options("attention"), task),
+                      Catch::Contains("model." + key));
   };
   refused("heads", int64_t{3});
   refused("d_model", int64_t{-8});
   refused("norm", std::string("middle"));
-  refused("causal", false, true);
   refused("dropout", 1.5);
   refused("pooling", std::string("last"));  // of a model with logits for every token
+  refused("d_modle", int64_t{8});
 }
 
 TEST_CASE("transformer: options without an effect are refused") {
@@ -301,7 +304,7 @@ TEST_CASE("transformer: options without an effect are refused") {
     Options model("model"), attention("attention");
     model.set("positions", std::string("rotary"));
     attention.set("type", name);
-    const auto read = [&] { TransformerConfig::read(model, attention, 256, 2, false, 100, false); };
+    const auto read = [&] { TransformerConfig::read(model, attention, small(name)); };
     TransformerConfig config = small(name);
     config.positions = "rotary";
     const auto make = [&] { Transformer(nn::root(), config); };
@@ -317,11 +320,13 @@ TEST_CASE("transformer: options without an effect are refused") {
   Options model("model");
   model.set("pooling", std::string("mean"));
   const auto read = [&](bool per_token) {
-    return TransformerConfig::read(model, Options("attention"), 256, 256, per_token, 100, false);
+    TransformerConfig task = small("softmax");
+    task.per_token = per_token;
+    return TransformerConfig::read(model, Options("attention"), task);
   };
   CHECK(read(false).pooling == "mean");
   CHECK_THROWS_WITH(read(true), Catch::Contains("model.pooling") && Catch::Contains("mean") &&
-                                    Catch::Contains("remove"));
+                                    Catch::Contains("only with per_token = false"));
 }
 
 TEST_CASE("transformer: every parameter of every variant gets a gradient") {

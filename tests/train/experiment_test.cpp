@@ -1,0 +1,116 @@
+// What a configuration describes: read, checked without data or model, and made.
+#include "longhand/train/experiment.h"
+
+#include <filesystem>
+
+#include "longhand/attention/registry.h"
+#include "longhand/core/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/files.h"
+
+using namespace longhand;
+using namespace longhand::train;
+using Catch::Contains;
+using longhand::test::message_of;
+
+namespace {
+
+// Data that would take hours to make, and a model that would not fit into memory.
+Config large(const std::vector<std::string>& assignments = {}) {
+  Config config = Config::parse(
+      "[model]\nd_model = 65536\nheads = 64\nlayers = 1000\n"
+      "[data]\ntask = 'listops'\ntrain_size = 1000000000000\n"
+      "[train]\nsteps = 100\nbatch_size = 16\n",
+      "c.toml");
+  for (const std::string& assignment : assignments) config.assign(assignment);
+  return config;
+}
+
+std::string error_of(const std::vector<std::string>& assignments) {
+  return message_of<ConfigError>([&] { check_config(large(assignments)); });
+}
+
+}  // namespace
+
+TEST_CASE("a configuration is checked without making data or model") {
+  CHECK_NOTHROW(check_config(large()));
+  CHECK_NOTHROW(check_config(large({"data.task=tokens", "data.path=none.h5"})));
+  CHECK_NOTHROW(check_config(
+      large({"data.task=text_lm", "data.path=none", "data.length=64", "model.max_length=64"})));
+
+  CHECK_THAT(error_of({"train.stesp=3"}), Contains("--set: train.stesp: unknown option; did you "
+                                                   "mean steps?"));
+  CHECK_THAT(error_of({"train.micro_batches=17"}), Contains("batch_size, which is 16"));
+  CHECK_THAT(error_of({"optimizer.final_lr=0"}), Contains("applies only with schedule = "));
+  CHECK_THAT(error_of({"optimizer.momentum=0.5"}), Contains("applies only with type = \"sgd\""));
+  CHECK_THAT(error_of({"data.min_lenght=3"}), Contains("did you mean min_length?"));
+  CHECK_THAT(error_of({"data.validation_fraction=0.2"}), Contains("with path of a file"));
+  CHECK_THAT(error_of({"data.path=none", "data.max_depth=3"}), Contains("with no path"));
+  CHECK_THAT(error_of({"model.heads=3"}), Contains("model.heads = 3") && Contains("d_model"));
+  CHECK_THAT(error_of({"model.hesds=4"}), Contains("did you mean heads?"));
+  CHECK_THAT(error_of({"model.vocabulary=3"}), Contains("tokens below 16"));
+  CHECK_THAT(error_of({"model.max_length=100"}), Contains("sequences of up to 2000"));
+  CHECK_THAT(error_of({"model.per_token=true"}), Contains("one target a sequence"));
+  CHECK_THAT(error_of({"attention.type=sofmax"}), Contains("did you mean softmax?"));
+  CHECK_THAT(error_of({"attention.type=window", "attention.windwo=3"}),
+             Contains("did you mean window?"));
+  CHECK_THAT(error_of({"attention.type=linformer", "model.causal=true"}), Contains("causal"));
+  CHECK_THAT(error_of({"data.task=copy", "model.pooling=cls"}),
+             Contains("model.pooling") && Contains("only with per_token = false"));
+  CHECK_THAT(error_of({"data.task=text_lm", "data.path=none", "model.causal=false"}),
+             Contains("model.causal = false"));
+  // Where only the data could say, nothing is refused.
+  CHECK_NOTHROW(check_config(large({"data.task=tokens", "data.path=none.h5", "model.pooling=last",
+                                    "model.tied_embeddings=true", "model.vocabulary=300"})));
+}
+
+TEST_CASE("checking a configuration leaves it as it was") {
+  const Config config = large();
+  check_config(config);
+  CHECK(config.to_toml() == Config().to_toml());
+}
+
+TEST_CASE("the effective configuration has every option, and reads back to itself") {
+  const Config config = large();
+  const auto task = read_task_info(config);
+  REQUIRE(task.has_value());
+  const std::string text = effective_config(config, &*task);
+  CHECK_THAT(text, Contains("vocabulary = 16\n") && Contains("max_depth = 10\n") &&
+                       Contains("eval_every = 10\n") && Contains("weight_decay = 0.01\n") &&
+                       !Contains("final_lr") && !Contains("momentum"));
+  CHECK(effective_config(Config::parse(text, "again.toml"), &*task) == text);
+  // Without the task, what depends on it is left out.
+  const std::string without = effective_config(config, nullptr);
+  CHECK_THAT(without, !Contains("vocabulary") && !Contains("causal") && Contains("d_model"));
+  CHECK(effective_config(Config::parse(without, "again.toml"), &*task) == text);
+}
+
+TEST_CASE("the effective configuration of every variant reads back to itself") {
+  const std::string variant = GENERATE(from_range(attention::names()));
+  CAPTURE(variant);
+  for (const attention::OptionSet& options : attention::spec(variant).cases) {
+    Config config = Config::parse("[data]\ntask = 'copy'\n", "c.toml");
+    config.assign("attention.type=" + variant);
+    if (attention::capabilities(variant).causal_only) config.assign("model.causal=true");
+    for (const bool given : {false, true}) {
+      if (given)
+        for (const auto& [key, value] : options) config.assign("attention", key, value, "test");
+      const auto task = read_task_info(config);
+      const std::string text = effective_config(config, &*task);
+      CHECK(effective_config(Config::parse(text, "again.toml"), &*task) == text);
+    }
+  }
+}
+
+TEST_CASE("a different seed of the data is the task's own") {
+  Config config = Config::parse("[data]\ntask = 'copy'\n[train]\nseed = 3\n", "c.toml");
+  const auto hash = [&] { return data::content_hash(*read_task(config.unread()).train, 10); };
+  const std::string three = hash();
+  config.assign("data.seed=4");
+  const std::string four = hash();
+  CHECK(three != four);
+  config.assign("train.seed=5");
+  CHECK(hash() == four);
+  config.assign("data.seed=3");
+  CHECK(hash() == three);
+}

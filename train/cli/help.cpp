@@ -1,0 +1,44 @@
+// longhand help: the options of every section, task and variant.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "longhand/train/cli/command.h"
+#include "longhand/train/reference.h"
+
+namespace longhand::cli {
+namespace {
+
+struct Arguments {
+  std::string topic;  // empty: the list of them
+  bool markdown = false;
+};
+
+int help(const Arguments& arguments) {
+  if (!arguments.topic.empty()) {
+    const train::Topic topic = train::topic(arguments.topic);
+    fmt::print("{}", arguments.markdown ? to_markdown(topic) : to_text(topic));
+    return success;
+  }
+  fmt::print("Options of a configuration, by section; give one as a topic:\n\n");
+  for (const std::string& name : train::topic_names())
+    if (name.find('.') == std::string::npos)
+      fmt::print("  longhand help {:<12}{}\n", name, train::topic(name).summary);
+  fmt::print(
+      "\nand longhand help attention.NAME or data.NAME for a variant or a task. Commands: longhand "
+      "--help\n");
+  return success;
+}
+
+}  // namespace
+
+void add_help(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command c = program.command("help", "Print the options of a section, a task or a variant",
+                              [a] { return help(*a); });
+  c.add("topic", a->topic, "TOPIC",
+        "model, attention, data, train, optimizer, attention.NAME or data.NAME");
+  c.flag("--markdown", a->markdown, "The table alone, as the pages have it");
+}
+
+}  // namespace longhand::cli
