@@ -282,7 +282,8 @@ TEST_CASE("tokens: files that are missing or not HDF5") {
   test::write_text(dir / "a.h5", "text");
   CHECK_THAT(message_of<DataError>([&] { load(dir / "a.h5"); }),
              Contains("not a readable HDF5 file"));
-  CHECK_THAT(message_of<ConfigError>([&] { load(""); }), Contains("data.path = \"\": expected the path of"));
+  CHECK_THAT(message_of<ConfigError>([&] { load(""); }),
+             Contains("data.path = \"\": expected the path of"));
 }
 
 namespace {
