@@ -103,7 +103,7 @@ void transpose_into(int64_t m, int64_t k, const float* a, int64_t row, float fac
   if (isa() != Isa::baseline) {
     const int64_t rows = m / 8 * 8, cols = k / 8 * 8;
     detail::transpose_avx2(rows, cols, a, row, factor, to, ldt, add);
-    transpose_rest(0, rows, cols, k, a, row, factor, to, ldt, add);
+    if (cols < k) transpose_rest(0, rows, cols, k, a, row, factor, to, ldt, add);
     return transpose_rest(rows, m, 0, k, a, row, factor, to, ldt, add);
   }
 #endif
