@@ -23,8 +23,8 @@ struct SoftmaxAttentionOptions {
 /// multiple of Hkv and query head h uses key head h Hkv / H. The result is (B, N, H, D), row-major.
 /// Operands may have any strides; they are copied only if the rows of D numbers are not contiguous.
 /// The result and the gradients of a query with no key to attend to are 0, as are the gradients of
-/// keys that no query attends to; the contents of such queries and keys are never read. Scores may
-/// have any finite magnitude.
+/// keys that no query attends to; the values of such queries and keys are not used. Scores may have
+/// any finite magnitude.
 ///
 /// For the gradients, saves the inputs, the result and one number a query and head, and recomputes
 /// the probabilities. Gives the same bits for any number of threads.
