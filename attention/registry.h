@@ -59,7 +59,7 @@ VariantOptions read_variant_options(const Config& config) {
 ///   void describe(OptionVisitor&);                    // see core/schema.h
 ///   Capabilities capabilities() const;                // of a variant with these options
 ///   static VariantOptions defaults(const Config&);    // if defaults depend on the configuration
-///   void check(const Config&) const;                  // if the allowed values do; throws ConfigError
+///   void check(const Config&) const;                  // if allowed values do; throws ConfigError
 template <class VariantOptions, class VariantClass>
 Spec make_spec(Spec spec) {
   spec.options = schema_of(VariantOptions{});
@@ -81,8 +81,8 @@ const Spec& spec(std::string_view name);
 /// ConfigError for an unknown name, for sizes below 1 and for options out of range. Unknown options
 /// are left to Options::check_all_read().
 Capabilities capabilities(std::string_view name, const Config& config = {});
-/// Makes the same checks, and checks that the variant supports config.causal: everything that make()
-/// checks before it constructs the variant.
+/// Makes the same checks, and checks that the variant supports config.causal: everything that
+/// make() checks before it constructs the variant.
 void check_options(std::string_view name, const Config& config);
 /// Constructs a variant. Throws ConfigError as check_options() does.
 std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, const Config& config);

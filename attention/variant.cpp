@@ -30,9 +30,9 @@ Work operator*(double factor, const Work& work) {
 Sources Variant::sources(const Variable& x, const Mask&) { return {x, x}; }
 
 std::unique_ptr<Decoder> Variant::decoder(int64_t batch) const {
-  check<ConfigError>(capabilities().decodes, config_.name,
-                     ": this variant has no decoder");
-  check<ConfigError>(config_.causal, config_.name, ": only causal attention can be decoded token by token");
+  check<ConfigError>(capabilities().decodes, config_.name, ": this variant has no decoder");
+  check<ConfigError>(config_.causal, config_.name,
+                     ": only causal attention can be decoded token by token");
   return make_decoder(batch);
 }
 
@@ -80,8 +80,8 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
   check<ShapeError>(B >= 1 && N >= 1 && M >= 1, "attention: expected nothing empty, got q ", qs,
                     ", k ", ks);
   check<ShapeError>(!config_.causal || N == M,
-                    "attention: causal attention expects as many queries as keys, got ", N,
-                    " and ", M);
+                    "attention: causal attention expects as many queries as keys, got ", N, " and ",
+                    M);
   if (capabilities().uses_x)
     check<ShapeError>(
         x.defined() && x.shape() == Shape{B, N, qs[2] * qs[3]} && x.dtype() == q.dtype(),

@@ -27,18 +27,18 @@ class Variant;
 
 /// What a variant supports and which properties hold for it, given its options. Immutable.
 struct Capabilities {
-  bool exact = false;                 // computes exact softmax attention
-  bool random = false;                // its result depends on random numbers, kept in checkpoints
-  bool averages = true;               // the weights of one query sum to 1
-  bool linear = true;                 // its result is linear in v
-  bool separate_queries = true;       // a query's result does not depend on other queries
-  bool positional = false;            // permuting the tokens changes the result
-  bool signed_weights = false;        // a sum of weights may be near 0, making the result inaccurate
-  bool any_mask = false;              // applies Mask::keep and Mask::bias
-  bool causal = false;                // supports causal attention
-  std::string causal_reason{};        // why not, if not
-  bool causal_only = false;           // has no form in which queries see later keys
-  bool decodes = false;               // has a Decoder when causal
+  bool exact = false;            // computes exact softmax attention
+  bool random = false;           // its result depends on random numbers, kept in checkpoints
+  bool averages = true;          // the weights of one query sum to 1
+  bool linear = true;            // its result is linear in v
+  bool separate_queries = true;  // a query's result does not depend on other queries
+  bool positional = false;       // permuting the tokens changes the result
+  bool signed_weights = false;   // a sum of weights may be near 0, making the result inaccurate
+  bool any_mask = false;         // applies Mask::keep and Mask::bias
+  bool causal = false;           // supports causal attention
+  std::string causal_reason{};   // why not, if not
+  bool causal_only = false;      // has no form in which queries see later keys
+  bool decodes = false;          // has a Decoder when causal
   bool uses_queries_and_keys = true;  // the weights depend on the values of q and k
   bool cross_lengths = true;          // the number of keys may differ from the number of queries
   bool fixed_length = false;          // parameters are tied to max_length
@@ -98,12 +98,12 @@ class Variant : public nn::Module {
   Variant(const nn::Scope& scope, const Config& config);
 
   /// Attention in every head, of q (B, N, H, D), k and v (B, M, kv_heads, D) with any strides. The
-  /// result is (B, N, H, D), contiguous. With a mask (then N = M: self-attention) neither the result
-  /// at real tokens nor any gradient depends on the contents of the padding, and the result and all
-  /// gradients at padding are 0. The result of a query with no key to attend to is 0. If the weights
-  /// do not depend on queries and keys (see Capabilities::uses_queries_and_keys), q and k may both
-  /// be undefined; then N = M. Throws ShapeError if shapes do not match, or if a length is above M
-  /// or below 0, and ConfigError for a keep or a bias if the variant supports neither.
+  /// result is (B, N, H, D), contiguous. With a mask (then N = M: self-attention) neither the
+  /// result at real tokens nor any gradient depends on the contents of the padding, and the result
+  /// and all gradients at padding are 0. The result of a query with no key to attend to is 0. If
+  /// the weights do not depend on queries and keys (see Capabilities::uses_queries_and_keys), q and
+  /// k may both be undefined; then N = M. Throws ShapeError if shapes do not match, or if a length
+  /// is above M or below 0, and ConfigError for a keep or a bias if the variant supports neither.
   Variable forward(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
   Variable forward(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                    const nn::Pass& pass) {
@@ -111,12 +111,12 @@ class Variant : public nn::Module {
   }
 
   /// The tokens to project keys and values from, for tokens x (B, N, d): x itself, except in
-  /// variants that compress tokens before projection (Capabilities::shortens). Their forward() takes
-  /// M keys and values without padding, while the mask's lengths refer to the N tokens.
+  /// variants that compress tokens before projection (Capabilities::shortens). Their forward()
+  /// takes M keys and values without padding, while the mask's lengths refer to the N tokens.
   virtual Sources sources(const Variable& x, const Mask& mask);
 
-  /// A decoder for a batch of sequences, from their start. Throws ConfigError if the variant has none
-  /// or is not causal.
+  /// A decoder for a batch of sequences, from their start. Throws ConfigError if the variant has
+  /// none or is not causal.
   std::unique_ptr<Decoder> decoder(int64_t batch) const;
   /// Bytes that a decoder keeps for one sequence after the given number of tokens; 0 without a
   /// decoder. The default is for states of constant size: the bytes kept after one token.
@@ -135,9 +135,9 @@ class Variant : public nn::Module {
   /// have as many heads as queries, and q, k, v and x are zero at padding. Zeroing does not mask
   /// keys: the variant must still give them no weight. What it returns at padding is ignored.
   virtual Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) = 0;
-  /// Whether attend() accepts q, k and v as passed to forward(), which saves copies: keys and values
-  /// have kv_heads heads and padding may hold anything. attend() must then not read the padding and
-  /// must return 0 there.
+  /// Whether attend() accepts q, k and v as passed to forward(), which saves copies: keys and
+  /// values have kv_heads heads and padding may hold anything. attend() must then not read the
+  /// padding and must return 0 there.
   virtual bool takes_all(const Mask&) const { return false; }
 
   /// Implements decoder() for a causal variant with Capabilities::decodes.

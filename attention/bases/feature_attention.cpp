@@ -134,8 +134,8 @@ void FeatureAttention::set_work(int64_t features, const Work::Counts& forward,
 }
 
 // Per head: the features and their products with values and with queries; two products for each of
-// them in the backward pass. In memory: D + 1 columns of values; causally, one in four of the states
-// between blocks.
+// them in the backward pass. In memory: D + 1 columns of values; causally, one in four of the
+// states between blocks.
 Work FeatureAttention::work(int64_t queries, int64_t keys) const {
   const double N = static_cast<double>(queries), M = static_cast<double>(keys), tokens = N + M;
   const double m = static_cast<double>(features_), D = static_cast<double>(config().head_dim);

@@ -21,8 +21,8 @@ struct GuardOptions {
 /// token with a state of constant size. out_i = sum_j w_ij v_j / sum_j w_ij, w_ij = φ(q_i)·φ(k_j).
 ///
 /// If features may make a normaliser 0 or negative, the buffer "nonpositive_normalizers" (2) i64
-/// counts those normalisers and all normalisers, over all training passes with gradients. The metric
-/// of the same name is their quotient, the fraction of normalisers that are not positive.
+/// counts those normalisers and all normalisers, over all training passes with gradients. The
+/// metric of the same name is their quotient, the fraction of normalisers that are not positive.
 class FeatureAttention : public Variant {
  public:
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
@@ -34,7 +34,8 @@ class FeatureAttention : public Variant {
   struct Features {
     Variable query, key;
     bool logarithms = false;
-    Variable key_log{};  // (B, M, H, 1): log of a factor of each key's features; not with logarithms
+    /// (B, M, H, 1): log of a factor of all features of a key; only without `logarithms`.
+    Variable key_log{};
     /// W (m, D) or (H, m, D): query and key hold x (B, ., H, D), and the logarithms are W x for
     /// queries and W x - half_norm |x|² for keys. Undefined: query and key hold the features.
     Tensor projection{};
@@ -49,8 +50,8 @@ class FeatureAttention : public Variant {
  protected:
   using Variant::Variant;
 
-  /// Sets m and the cost of computing the features of a token, in forward() and for gradients. To be
-  /// called by a constructor.
+  /// Sets m and the cost of computing the features of a token, in forward() and for gradients. To
+  /// be called by a constructor.
   void set_work(int64_t features, const Work::Counts& forward, const Work::Counts& backward);
   /// Enables counting of normalisers that are not positive. To be called by a constructor.
   void count_nonpositive();

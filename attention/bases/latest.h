@@ -6,8 +6,8 @@
 
 namespace longhand::attention {
 
-/// A value protected by a mutex: several threads may evaluate one variant at the same time. The last
-/// write wins.
+/// A value protected by a mutex: several threads may evaluate one variant at the same time. The
+/// last write wins.
 template <class T>
 class Latest {
  public:

@@ -1,5 +1,5 @@
-// Random features of the softmax and Gaussian kernels: the estimators, and how their projections are
-// drawn, stored and redrawn.
+// Random features of the softmax and Gaussian kernels: the estimators, and how their projections
+// are drawn, stored and redrawn.
 #pragma once
 
 #include <optional>
@@ -19,12 +19,13 @@ enum class RowNorm {
 /// Independent rows of N(0, I).
 Tensor draw_gaussian(const Generator& generator, int64_t features, int64_t dim,
                      RowNorm norm = RowNorm::chi);
-/// Rows that are orthogonal within each block of D rows, from a Haar-distributed Q; the last block is
-/// truncated. Yu et al. 2016 (arXiv 1610.09072); Choromanski et al. 2020 (arXiv 2009.14794), 2.4.
+/// Rows that are orthogonal within each block of D rows, from a Haar-distributed Q; the last block
+/// is truncated. Yu et al. 2016 (arXiv 1610.09072); Choromanski et al. 2020 (arXiv 2009.14794),
+/// 2.4.
 Tensor draw_orthogonal(const Generator& generator, int64_t features, int64_t dim,
                        RowNorm norm = RowNorm::chi);
-/// Like draw_orthogonal(), but Q is a product of 3 D ceil(ln D) rotations by random angles in random
-/// coordinate planes, with random signs of the rows: close to Haar-distributed, without a QR
+/// Like draw_orthogonal(), but Q is a product of 3 D ceil(ln D) rotations by random angles in
+/// random coordinate planes, with random signs of the rows: close to Haar-distributed, without a QR
 /// factorisation.
 Tensor draw_givens(const Generator& generator, int64_t features, int64_t dim,
                    RowNorm norm = RowNorm::chi);
@@ -47,12 +48,12 @@ Variable waves(const Variable& u, const Tensor& phases = {});
 /// |scale x|² / 2 along the last axis of x, which is kept with size 1.
 Variable half_square(const Variable& x, double scale);
 
-/// φ for the softmax kernel, for x (n, D), W (m, D) and, with trigonometric_bias, phases (m): (n, m)
-/// or (n, 2m).
+/// φ for the softmax kernel, for x (n, D), W (m, D) and, with trigonometric_bias, phases (m):
+/// (n, m) or (n, 2m).
 Tensor softmax_features(Estimator estimator, const Tensor& x, const Tensor& W,
                         const Tensor& phases = {});
-/// φ for the Gaussian kernel, E φ(x)·φ(y) = exp(-|x - y|²/2): m^(-1/2) [cos u, sin u] or (2/m)^(1/2)
-/// cos(u + b). Rahimi & Recht 2007.
+/// φ for the Gaussian kernel, E φ(x)·φ(y) = exp(-|x - y|²/2): m^(-1/2) [cos u, sin u] or
+/// (2/m)^(1/2) cos(u + b). Rahimi & Recht 2007.
 Tensor gaussian_features(const Tensor& x, const Tensor& W, const Tensor& phases = {});
 
 // ---- variants ----------------------------------------------------------------------------------
@@ -67,8 +68,8 @@ struct RandomFeatureOptions {
 };
 
 /// Base of variants with a random projection. The buffer "features" is (m, D) or, with heads =
-/// "per_head", (H, m, D); with phases, the buffer "phases" is (m) or (H, m). The counts of steps and
-/// redraws and the random state are buffers too: a run resumed from a checkpoint makes the same
+/// "per_head", (H, m, D); with phases, the buffer "phases" is (m) or (H, m). The counts of steps
+/// and redraws and the random state are buffers too: a run resumed from a checkpoint makes the same
 /// draws.
 class RandomFeatureAttention : public FeatureAttention {
  protected:

@@ -122,7 +122,8 @@ Tensor repeat_groups(const Tensor& x, int64_t heads) {
 
 std::unique_ptr<Decoder> make_cache_decoder(int64_t batch, const Config& config,
                                             const CacheScores& scores) {
-  check<ConfigError>(config.causal, config.name, ": only causal attention can be decoded token by token");
+  check<ConfigError>(config.causal, config.name,
+                     ": only causal attention can be decoded token by token");
   return std::make_unique<CacheDecoder>(batch, config, scores);
 }
 

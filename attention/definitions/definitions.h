@@ -38,9 +38,10 @@ Variable softmax(const Variable& q, const Variable& k, const Tensor& visible, do
 /// 2006.04768), eq. 7. Padding of k and v must be zero.
 Variable linformer(const Variable& q, const Variable& k, const Variable& E, const Variable& F);
 
-/// softmax(Q K̃ᵀ) A⁺ softmax(Q̃ Kᵀ), A = softmax(Q̃ K̃ᵀ), scores over sqrt(D), with landmarks Q̃, K̃,
-/// the means of m segments, the shorter ones first. A⁺ is the Moore-Penrose inverse, or, with
-/// iterations > 0, its approximation by that many iterations. Xiong et al. 2021 (arXiv 2102.03902), eq. 13-14.
+/// softmax(Q K̃ᵀ) A⁺ softmax(Q̃ Kᵀ), A = softmax(Q̃ K̃ᵀ), scores over sqrt(D), with landmarks Q̃,
+/// K̃, the means of m segments, the shorter ones first. A⁺ is the Moore-Penrose inverse, or, with
+/// iterations > 0, its approximation by that many iterations. Xiong et al. 2021 (arXiv 2102.03902),
+/// eq. 13-14.
 Variable nystrom(const Variable& q, const Variable& k, int64_t landmarks, int64_t iterations = 0);
 
 /// The softmax weights truncated to rank r, U_r U_rᵀ P with P = U Σ Vᵀ. Eckart & Young 1936.
@@ -59,10 +60,10 @@ Variable of_features(const Variable& features_q, const Variable& features_k, con
 Variable linear_features(const std::string& map, const Variable& x, int64_t max_length = 0,
                          const Variable& A = {});
 
-/// Features of the variant performer, with x D^(-1/4) for x: "positive" exp(W x - |x|²/2), "hyperbolic",
-/// "trigonometric" exp(|x|²/2) [cos W x, sin W x], "trigonometric_bias", or f(W x) + eps for f =
-/// "relu", "exp", "gelu", "square". W is (m, D) or (H, m, D). Choromanski et al. 2020 (arXiv
-/// 2009.14794), eq. 5-6.
+/// Features of the variant performer, with x D^(-1/4) for x: "positive" exp(W x - |x|²/2),
+/// "hyperbolic", "trigonometric" exp(|x|²/2) [cos W x, sin W x], "trigonometric_bias", or f(W x) +
+/// eps for f = "relu", "exp", "gelu", "square". W is (m, D) or (H, m, D). Choromanski et al. 2020
+/// (arXiv 2009.14794), eq. 5-6.
 Variable performer_features(const std::string& kernel, const Variable& x, const Variable& W,
                             double eps = 0, const Variable& phases = {});
 
@@ -76,8 +77,8 @@ Variable gaussian_features(const Variable& x, const Variable& W, const Variable&
 /// 1812.01243), eq. 4.
 Variable efficient(const Variable& q, const Variable& k, const Tensor& visible);
 
-/// κ(q_i, k_j) = exp(-|q_i - k_j|² / (2 sigma² sqrt(D))) over the visible keys, unnormalised or divided
-/// by row sums. Chen et al. 2021 (arXiv 2111.00035), eq. 3.
+/// κ(q_i, k_j) = exp(-|q_i - k_j|² / (2 sigma² sqrt(D))) over the visible keys, unnormalised or
+/// divided by row sums. Chen et al. 2021 (arXiv 2111.00035), eq. 3.
 Variable gaussian(const Variable& q, const Variable& k, const Tensor& visible, double sigma = 1,
                   bool normalized = true);
 

@@ -37,8 +37,9 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
 
 nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass) {
   const int64_t B = x.shape()[0], N = x.shape()[1];
-  // Gates need the normalised tokens in memory, and projections then read the same tokens. Otherwise
-  // linear layers normalise their input themselves, and the normalised tokens are never stored.
+  // Gates need the normalised tokens in memory, and projections then read the same tokens.
+  // Otherwise linear layers normalise their input themselves, and the normalised tokens are never
+  // stored.
   const Capabilities& kernel = kernel_->capabilities();
   const Variable tokens = kernel.uses_x ? x.eval() : Variable();
   const auto projected = [&](const nn::Linear* projection, const nn::Lazy& of, int64_t heads) {

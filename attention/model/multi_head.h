@@ -25,8 +25,8 @@ class MultiHeadAttention : public nn::Module {
   /// x (B, N, H·D) to (B, N, H·D).
   nn::Lazy forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass);
 
-  /// The result for the next tokens x (B, 1, H·D) of the sequences that `decoder`, one of the kernel,
-  /// has processed up to `position`: the row that forward() returns there.
+  /// The result for the next tokens x (B, 1, H·D) of the sequences that `decoder`, one of the
+  /// kernel, has processed up to `position`: the row that forward() returns there.
   nn::Lazy step(const nn::Lazy& x, Decoder& decoder, int64_t position) const;
 
   Variant& kernel() { return *kernel_; }

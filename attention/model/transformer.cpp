@@ -84,11 +84,11 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
                     "transformer: expected tokens (B, N) of i32, got ", tokens.shape(), " of ",
                     tokens.dtype());
   check<ShapeError>(tokens.size(1) <= config_.max_length, "transformer: a sequence of ",
-                    tokens.size(1), " tokens exceeds the model's max_length ",
-                    config_.max_length);
-  check<ShapeError>(!rows.defined() || config_.per_token,
-                    "transformer: rows expect a model with per_token; this model returns logits for "
-                    "whole sequences");
+                    tokens.size(1), " tokens exceeds the model's max_length ", config_.max_length);
+  check<ShapeError>(
+      !rows.defined() || config_.per_token,
+      "transformer: rows expect a model with per_token; this model returns logits for "
+      "whole sequences");
   Variable x = embeddings_.forward(tokens, pass);
   Mask mask;
   if (lengths.defined()) {
@@ -124,9 +124,10 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
 TransformerDecoder::TransformerDecoder(Transformer& model, int64_t batch)
     : model_(model), batch_(batch) {
   check<ConfigError>(batch >= 1, "decoder: expected a batch of at least 1 sequence, got ", batch);
-  check<ConfigError>(model.config().causal && model.config().per_token,
-                     "decoder: expected a causal model with per_token; others cannot be decoded token by "
-                     "token");
+  check<ConfigError>(
+      model.config().causal && model.config().per_token,
+      "decoder: expected a causal model with per_token; others cannot be decoded token by "
+      "token");
   for (int64_t i = 0; i < model.config().layers; ++i)
     decoders_.push_back(model.kernel(i).decoder(batch));
 }

@@ -52,10 +52,10 @@ class Transformer : public nn::Module {
   /// Throws ConfigError if config describes no valid model, or requires what the variant lacks.
   Transformer(const nn::Scope& scope, const TransformerConfig& config);
 
-  /// Logits (B, classes), or (B, N, classes) with config.per_token, for tokens (B, N) i32 and lengths
-  /// (B) i32 (undefined: no padding). With rows (R) i32, row-major indices into tokens, a model with
-  /// config.per_token returns (R, classes): the head is applied to those tokens only. Throws
-  /// ShapeError if N exceeds max_length, or for tokens outside the vocabulary.
+  /// Logits (B, classes), or (B, N, classes) with config.per_token, for tokens (B, N) i32 and
+  /// lengths (B) i32 (undefined: no padding). With rows (R) i32, row-major indices into tokens, a
+  /// model with config.per_token returns (R, classes): the head is applied to those tokens only.
+  /// Throws ShapeError if N exceeds max_length, or for tokens outside the vocabulary.
   Variable forward(const Tensor& tokens, const Tensor& lengths, const nn::Pass& pass,
                    const Tensor& rows = {});
 
@@ -73,17 +73,17 @@ class Transformer : public nn::Module {
   Head head_;
 };
 
-/// Runs a causal model token by token, on a batch of sequences from their start. The cost of a token
-/// is constant if the state of the variant's decoder is. The model must outlive the decoder, and its
-/// parameters must not change meanwhile.
+/// Runs a causal model token by token, on a batch of sequences from their start. The cost of a
+/// token is constant if the state of the variant's decoder is. The model must outlive the decoder,
+/// and its parameters must not change meanwhile.
 class TransformerDecoder {
  public:
-  /// Throws ConfigError if the model is not causal, has no config.per_token, or has a variant without
-  /// a decoder.
+  /// Throws ConfigError if the model is not causal, has no config.per_token, or has a variant
+  /// without a decoder.
   TransformerDecoder(Transformer& model, int64_t batch);
 
-  /// Logits (B, classes) for the next tokens (B) i32: up to rounding, the row that forward() returns
-  /// at their position. Throws ShapeError after max_length tokens.
+  /// Logits (B, classes) for the next tokens (B) i32: up to rounding, the row that forward()
+  /// returns at their position. Throws ShapeError after max_length tokens.
   Tensor step(const Tensor& tokens);
   /// Number of tokens so far.
   int64_t position() const { return position_; }

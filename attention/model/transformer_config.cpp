@@ -19,7 +19,8 @@ void TransformerConfig::describe(OptionVisitor& v) {
             "what the data needs");
   v.integer("d_model", d_model, {1, most}, "width of the model, a multiple of heads");
   v.integer("heads", heads, {1, most}, "attention heads of a layer");
-  v.require(d_model % heads == 0, "heads", concat_message("expected a divisor of d_model = ", d_model));
+  v.require(d_model % heads == 0, "heads",
+            concat_message("expected a divisor of d_model = ", d_model));
   v.integer("kv_heads", kv_heads, {0, most},
             "heads of keys and values, a divisor of heads; 0: as many as heads");
   v.require(kv_heads == 0 || heads % kv_heads == 0, "kv_heads",
@@ -49,8 +50,8 @@ void TransformerConfig::describe(OptionVisitor& v) {
             "width of a ReLU layer in the head; 0: the head is linear");
   v.boolean("tied_embeddings", tied_embeddings, "whether the head's weight is the token embedding");
   v.require(!tied_embeddings || (head_hidden == 0 && classes == vocabulary), "tied_embeddings",
-            concat_message("expected a linear head with as many classes as tokens, got ",
-                           classes, " classes and a vocabulary of ", vocabulary));
+            concat_message("expected a linear head with as many classes as tokens, got ", classes,
+                           " classes and a vocabulary of ", vocabulary));
   v.number("dropout", dropout, {0, 0.999},
            "probability of embeddings, of both parts of a block, and inside the feed-forward part");
 }
@@ -81,10 +82,10 @@ Config TransformerConfig::attention_config(int64_t layer) const {
 void TransformerConfig::check_attention() const {
   const auto check_layer = [&](const Config& config) {
     check_options(config.name, config);
-    check<ConfigError>(positions != "rotary" || !capabilities(config.name, config).shortens,
-                       config.name,
-                       ": rotary positions apply to single tokens, but the keys of this variant are "
-                       "mixtures of tokens");
+    check<ConfigError>(
+        positions != "rotary" || !capabilities(config.name, config).shortens, config.name,
+        ": rotary positions apply to single tokens, but the keys of this variant are "
+        "mixtures of tokens");
   };
   if (layer_attention.empty()) {
     check_layer(attention_config(0));

@@ -9,7 +9,8 @@
 
 namespace longhand::attention {
 
-/// The configuration of a Transformer: sizes, options of the [model] section, variants of the layers.
+/// The configuration of a Transformer: sizes, options of the [model] section, variants of the
+/// layers.
 struct TransformerConfig {
   // given by the task
   int64_t vocabulary = 0;
@@ -34,7 +35,8 @@ struct TransformerConfig {
   // the [attention] section
   std::string attention = "softmax";  // the variant of all layers
   Options attention_options{"attention"};
-  // If layers differ in variant or options, one entry a layer; otherwise empty. Filled in by read().
+  // If layers differ in variant or options, one entry a layer; otherwise empty. Filled in by
+  // read().
   std::vector<std::string> layer_attention{};
   std::vector<Options> layer_options{};
 
@@ -51,8 +53,8 @@ struct TransformerConfig {
   void check_attention() const;
 
   /// Declares the options of [model] and their conditions, such as that heads divides d_model. The
-  /// current values of vocabulary, classes, per_token, max_length and causal, which a task sets, are
-  /// their defaults.
+  /// current values of vocabulary, classes, per_token, max_length and causal, which a task sets,
+  /// are their defaults.
   void describe(OptionVisitor& v);
   /// Reads [model] and [attention] over the values of `task`. attention.type is the name of the
   /// variant, or a list with one name a layer. Options apply to each layer whose variant declares

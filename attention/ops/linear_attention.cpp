@@ -8,17 +8,18 @@
 //   df_j = dS v_j + dz,  dv_j = dSᵀ f_j
 //
 // If the features are exponentials, of t_jl for keys and s_il for queries, any factor common to all
-// features of a query cancels, and so does a factor that multiplies all g_l and divides all f_l. With
-// c_l = max_j t_jl
+// features of a query cancels, and so does a factor that multiplies all g_l and divides all f_l.
+// With c_l = max_j t_jl
 //
 //   f_jl = e^(t_jl - c_l),   g_il = e^(s_il + c_l - C_i),   C_i = max_l (s_il + c_l),   den_i >= 1
 //
 // for vectors of any norm. c rises from block to block of keys, and C from block to block of
-// features; the sums so far are then scaled down. dt = f df, ds = g dg; with t = W k - a |k|²,  dk_j = Wᵀ dt_j - 2 a k_j Σ_l dt_jl.
+// features; the sums so far are then scaled down. dt = f df, ds = g dg; with t = W k - a |k|²,
+// dk_j = Wᵀ dt_j - 2 a k_j Σ_l dt_jl.
 //
 // The rows of a tile are features and its columns tokens; a tile holds one block of features at a
-// time. The features of keys and queries are recomputed for the gradients: this costs 4 of 24 N m D,
-// and no N x m matrix is ever stored.
+// time. The features of keys and queries are recomputed for the gradients: this costs 4 of 24
+// N m D, and no N x m matrix is ever stored.
 #include "longhand/attention/ops/linear_attention.h"
 
 #include <algorithm>
@@ -43,8 +44,8 @@ constexpr int64_t feature_block = 64;  // features of a tile
 
 struct Sizes {
   int64_t B, N, M, H, D, E, m;
-  // The number of groups, each a task that computes the partial sums of its tokens; more than one if
-  // there are few heads to process in parallel. Partial sums are added in order.
+  // The number of groups, each a task that computes the partial sums of its tokens; more than one
+  // if there are few heads to process in parallel. Partial sums are added in order.
   int64_t groups(int64_t tokens) const {
     constexpr int64_t tasks = 32, tokens_of_group = 512;
     // A limit to the length of sums in f32.
@@ -79,8 +80,8 @@ struct Sums {
   }
 };
 
-// Calls visit(b, h, head index, group, begin, end) for the tokens of each group of each head, as one
-// task each. Groups are multiples of a block.
+// Calls visit(b, h, head index, group, begin, end) for the tokens of each group of each head, as
+// one task each. Groups are multiples of a block.
 template <class F>
 void for_groups(const Sizes& z, int64_t tokens, F visit) {
   const int64_t groups = z.groups(tokens);

@@ -1,5 +1,5 @@
-// Attention whose weights are inner products of features, over all keys, in time and memory linear in
-// the length. Features that are exponentials of projections are never stored as N x m matrices.
+// Attention whose weights are inner products of features, over all keys, in time and memory linear
+// in the length. Features that are exponentials of projections are never stored as N x m matrices.
 #pragma once
 
 #include "longhand/attention/ops/normalised.h"
@@ -26,8 +26,9 @@ struct LinearAttentionOptions {
 /// feature), the result and its gradients are 0.
 ///
 /// For the gradients, saves the inputs, the result, sums over the keys (m (E + 2) a head) and the
-/// normalisers. If `normalisers` is not null, it is set to these: (B, N, H), before any guard. Gives
-/// the same bits for any number of threads. Throws ShapeError if shapes or dtypes do not match.
+/// normalisers. If `normalisers` is not null, it is set to these: (B, N, H), before any guard.
+/// Gives the same bits for any number of threads. Throws ShapeError if shapes or dtypes do not
+/// match.
 Variable linear_attention(const Variable& q, const Variable& k, const Variable& v,
                           const LinearAttentionOptions& options, Tensor* normalisers = nullptr);
 

@@ -18,12 +18,12 @@ struct Guard {
 };
 
 /// The sums (B, N, H, D + 1) divided by their last column, the normaliser: (B, N, H, D). If the
-/// normaliser is exactly 0 (no key to attend to, or no common feature), the result and its gradients
-/// are 0.
+/// normaliser is exactly 0 (no key to attend to, or no common feature), the result and its
+/// gradients are 0.
 Variable normalised(const Variable& sums, const Guard& guard = {});
 
-/// The number of normalisers (B, N, H) that are at most 0, among the first lengths[b] tokens of each
-/// sequence (undefined: among all).
+/// The number of normalisers (B, N, H) that are at most 0, among the first lengths[b] tokens of
+/// each sequence (undefined: among all).
 int64_t nonpositive_normalisers(const Tensor& normalisers, const Tensor& lengths);
 
 /// max over j <= i of x_j, along axis 1 of x (B, N, H): a scale of keys that depends only on the

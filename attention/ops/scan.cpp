@@ -1,9 +1,10 @@
-// A block of tokens depends on earlier blocks through the state before it and, for the gradients, on
-// later blocks through the gradient of the state after it; head_blocks.h and channel_blocks.h have the
-// formulas. Blocks are processed in order for the results and in reverse for the gradients. If there
-// are few heads, groups of blocks are processed in parallel: a first pass computes the state that each
-// group gives when started from zeros, and these are joined, in order, to the state before each group.
-// One state in four is saved for the gradients; the others are recomputed.
+// A block of tokens depends on earlier blocks through the state before it and, for the gradients,
+// on later blocks through the gradient of the state after it; head_blocks.h and channel_blocks.h
+// have the formulas. Blocks are processed in order for the results and in reverse for the
+// gradients. If there are few heads, groups of blocks are processed in parallel: a first pass
+// computes the state that each group gives when started from zeros, and these are joined, in order,
+// to the state before each group. One state in four is saved for the gradients; the others are
+// recomputed.
 #include "longhand/attention/ops/scan.h"
 
 #include <algorithm>
@@ -60,8 +61,8 @@ struct Task {
   T* states;
 };
 
-// Properties of groups that joins require: the sum of g over each group, (heads, groups, 1 or m), and
-// the scale before each group, (heads, groups).
+// Properties of groups that joins require: the sum of g over each group, (heads, groups, 1 or m),
+// and the scale before each group, (heads, groups).
 struct Groups {
   Tensor log_decays, scales;
   Groups(const ScanRule& rule, DType dtype)
@@ -77,7 +78,8 @@ struct Groups {
   }
 };
 
-// x = join of the state x (left), which decays and has a scale, and y (right). Returns the new scale.
+// x = join of the state x (left), which decays and has a scale, and y (right). Returns the new
+// scale.
 template <class T>
 T join_decayed(const ScanRule& rule, T* x, T left_scale, const T* log_decay, const T* y,
                T right_scale) {
@@ -88,8 +90,8 @@ T join_decayed(const ScanRule& rule, T* x, T left_scale, const T* log_decay, con
   return joins[0].scale;
 }
 
-// Computes the state before each group, in `kept`, whose first state is the initial one. Returns the
-// scales.
+// Computes the state before each group, in `kept`, whose first state is the initial one. Returns
+// the scales.
 template <class T, class Blocks>
 Groups states_before(const ScanRule& rule, ScanTensors& x, KeptStates& kept) {
   const int64_t n = rule.state().size();
@@ -322,9 +324,10 @@ ScanRule rule_of(const ScanInputs& inputs, const ScanOptions& options) {
                   (channels ? g.shape() == qs : g.shape() == Shape{qs[0], qs[1], qs[2]})),
       "scan: expected a log_decay ", Shape{qs[0], qs[1], qs[2]}, " or ", qs, " of ", dtype,
       ", got ", decays ? g.shape() : Shape{});
-  check<ShapeError>(!channels || !options.exponentials,
-                    "scan: expected a log_decay with one value a head for exponentials, got one with "
-                    "one value a channel");
+  check<ShapeError>(
+      !channels || !options.exponentials,
+      "scan: expected a log_decay with one value a head for exponentials, got one with "
+      "one value a channel");
   check<ShapeError>(1 <= options.block && options.block <= scan_block,
                     "scan: expected blocks of 1 to ", scan_block, " tokens, got ", options.block);
   return {
@@ -344,8 +347,8 @@ void check_initial(const ScanRule& rule, const ScanState& initial, DType dtype) 
                     "scan: expected an initial state with S ", expected, " of ", dtype,
                     rule.normalizer ? " and z" : " and no z", ", got ", initial.S.shape());
   check<ShapeError>(initial.log_scale.defined() == rule.features.exponentials,
-                    "scan: expected an initial state ", rule.features.exponentials ? "with" : "without",
-                    " a log_scale");
+                    "scan: expected an initial state ",
+                    rule.features.exponentials ? "with" : "without", " a log_scale");
 }
 
 // The gradient rule of the sums. `dbehind` holds the gradient of the final states `behind`.
@@ -403,7 +406,8 @@ ScanState combine(const ScanState& left, const ScanState& right, const Variable&
   });
   Variable from_left(left_factors), from_right(right_factors);  // (B, H, rows)
   if (log_decay.defined()) {
-    // A factor of 1 that carries the gradient of the decay; the gradient is 0 where the decay is -inf.
+    // A factor of 1 that carries the gradient of the decay; the gradient is 0 where the decay is
+    // -inf.
     const Variable x = relu((log_decay.rank() == 2 ? unsqueeze(log_decay, 2) : log_decay) + 1e30);
     from_left = from_left * (x - x.detach() + 1);
   }
@@ -457,8 +461,8 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
     scan_forward<T, Blocks>(rule, x, kept, out, behind);
   });
 
-  // Passes the gradient of the final state to the rule of the sums. The rule of the final state, which
-  // is recorded later, runs first.
+  // Passes the gradient of the final state to the rule of the sums. The rule of the final state,
+  // which is recorded later, runs first.
   const auto dbehind = std::make_shared<Tensor>();
   ScanResult result;
   result.out = record("scan", out, operands, backward_of(rule, x, kept, behind, dbehind));

@@ -1,5 +1,5 @@
-// The scan: causal sums over a state that may decay. One operation for whole sequences, for sequences
-// split into parts that pass the state on, and for single tokens.
+// The scan: causal sums over a state that may decay. One operation for whole sequences, for
+// sequences split into parts that pass the state on, and for single tokens.
 //
 //   S_i = e^{g_i} S_(i-1) + φ(k_i) v_iᵀ,   z_i = e^{g_i} z_(i-1) + φ(k_i),   out_i = S_iᵀ φ(q_i)
 //
@@ -27,13 +27,13 @@ struct ScanState {
   Variable log_scale{};  // (B, H), or (B, H, m) for one scale a feature; undefined: 0
 };
 
-/// The state after two consecutive runs of tokens, from the state `left` after the first run and the
-/// state `right` that the second run gives when started from zeros. log_decay <= 0, the sum of g over
-/// the second run, is (B, H), (B, H, m), or undefined for 0.
+/// The state after two consecutive runs of tokens, from the state `left` after the first run and
+/// the state `right` that the second run gives when started from zeros. log_decay <= 0, the sum of
+/// g over the second run, is (B, H), (B, H, m), or undefined for 0.
 ///
-/// Associative: combine(combine(a, b, g), c, h) = combine(a, combine(b, c, h), g + h). The scale of the
-/// result is the larger of the two, so that nothing overflows; gradients treat scales as constants.
-/// Throws ShapeError if shapes do not match.
+/// Associative: combine(combine(a, b, g), c, h) = combine(a, combine(b, c, h), g + h). The scale of
+/// the result is the larger of the two, so that nothing overflows; gradients treat scales as
+/// constants. Throws ShapeError if shapes do not match.
 ScanState combine(const ScanState& left, const ScanState& right, const Variable& log_decay);
 
 struct ScanInputs {
@@ -63,14 +63,15 @@ struct ScanResult {
   ScanState state;  // after the last token
 };
 
-/// Scans from the state `initial` (null: zeros), which has a log_scale (B, H) only with exponentials.
-/// Operands may have any strides. They must be finite, except for log_decay: -inf resets the state.
+/// Scans from the state `initial` (null: zeros), which has a log_scale (B, H) only with
+/// exponentials. Operands may have any strides. They must be finite, except for log_decay: -inf
+/// resets the state.
 ///
 /// Both results are differentiable with respect to all inputs; scales are treated as constants. For
 /// the gradients, saves the inputs, c and the state before every fourth block; features are
-/// recomputed. The result at i, bit by bit, does not depend on later tokens. Gives the same bits for
-/// any number of threads. Every exponential is taken of an exponent of at most 0. Throws ShapeError
-/// if shapes or dtypes do not match.
+/// recomputed. The result at i, bit by bit, does not depend on later tokens. Gives the same bits
+/// for any number of threads. Every exponential is taken of an exponent of at most 0. Throws
+/// ShapeError if shapes or dtypes do not match.
 ScanResult scan(const ScanInputs& inputs, const ScanState* initial = nullptr,
                 const ScanOptions& options = {});
 
@@ -88,8 +89,8 @@ enum class Normalizer {
 };
 
 /// Advances the state by one token, in place and without gradients; an undefined state stands for
-/// zeros. Returns out (B, H, E), or (B, H, E + 1) with Normalizer::query. With a key_log the state has
-/// a log_scale, and out is relative to e^log_scale. Throws ShapeError if shapes do not match.
+/// zeros. Returns out (B, H, E), or (B, H, E + 1) with Normalizer::query. With a key_log the state
+/// has a log_scale, and out is relative to e^log_scale. Throws ShapeError if shapes do not match.
 Tensor scan_step(ScanState& state, const StepInputs& inputs, Normalizer normalizer);
 
 }  // namespace longhand::attention

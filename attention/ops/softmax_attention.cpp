@@ -9,9 +9,9 @@
 //   δ_i = do_i·o_i,  dp_ij = do_i·v_j,  ds_ij = p_ij (dp_ij - δ_i)
 //   dv_j = Σ_i p_ij do_i,  dk_j = τ Σ_i ds_ij q_i,  dq_i = τ Σ_j ds_ij k_j
 //
-// The rows of a tile are keys and its columns queries: S = K Qᵀ. The lanes of a vector are therefore
-// queries, maxima and sums over keys need no operations across lanes, and keys beyond a length are
-// rows that are omitted.
+// The rows of a tile are keys and its columns queries: S = K Qᵀ. The lanes of a vector are
+// therefore queries, maxima and sums over keys need no operations across lanes, and keys beyond a
+// length are rows that are omitted.
 //
 // Several blocks of queries share each block of keys, which is copied once for all of them: in
 // memory the rows of a head are one model width apart, and so map to few sets of the caches. On a
@@ -136,8 +136,9 @@ class ScoreTile {
   Range keys() const { return {some_.begin & ~int64_t{1}, some_.end}; }
   T* scores() { return s_; }  // (keys, lanes)
 
-  // Scores against at most key_block keys k (., D), the first index even; -inf where a query does not
-  // attend. If their number is odd, a row of -inf is added, because the loops process pairs of keys.
+  // Scores against at most key_block keys k (., D), the first index even; -inf where a query does
+  // not attend. If their number is odd, a row of -inf is added, because the loops process pairs of
+  // keys.
   void compute(Range keys, const T* k) {
     const int64_t lanes = lanes_, count = keys.size(), D = rule_.sizes.D;
     gemm_tile<T>(count, lanes, D, {k, D, 1}, q_, lanes, s_, lanes, false);
@@ -162,8 +163,8 @@ class ScoreTile {
                               words_[3]);
   }
 
-  // Calls visit(lane, index of the even key's element, index of the odd key's element, keep even, keep
-  // odd) for all pairs of elements. For use inside simd().
+  // Calls visit(lane, index of the even key's element, index of the odd key's element, keep even,
+  // keep odd) for all pairs of elements. For use inside simd().
   template <bool dropout, class F>
   void for_pairs(int64_t keys, F visit) const {
     const uint32_t *const a = words_[0], *const b = words_[1];
@@ -222,8 +223,8 @@ Range all_keys(std::span<const ScoreTile<T>> tiles) {
 }
 
 // The accumulators of a block of queries. If there are many keys, o and l cover only the latest
-// fold_blocks blocks; all_o and all_l cover the earlier ones, and are relative to an earlier maximum:
-// `behind` is the factor that makes them relative to m.
+// fold_blocks blocks; all_o and all_l cover the earlier ones, and are relative to an earlier
+// maximum: `behind` is the factor that makes them relative to m.
 template <class T>
 struct Attended {
   T *o, *m, *l, *all_o = nullptr, *all_l = nullptr, *behind = nullptr;
@@ -380,8 +381,8 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
 // If there are few heads to process in parallel, the keys and the queries of each head are divided
 // into groups of blocks. A task is a pair of a group of keys and a group of queries. Tasks with no
 // group in common run in parallel, as a wave; from wave to wave each group of keys advances to the
-// next group of queries. So no two tasks add to the same gradient at the same time, additions have a
-// fixed order, and no task needs its own copy of a gradient.
+// next group of queries. So no two tasks add to the same gradient at the same time, additions have
+// a fixed order, and no task needs its own copy of a gradient.
 struct Groups {
   int64_t keys, queries;  // keys <= queries, the number of waves
   int64_t indices;        // blocks of queries, over all heads that share keys
@@ -411,8 +412,8 @@ void score_gradients(const ScoreTile<T>& tile, int64_t keys, T* s, T* ds, const 
       });
 }
 
-// A block of queries in the backward pass: rows of q and dO, dOᵀ (D, lanes) times τ, L, τ δ, and the
-// accumulator of dq.
+// A block of queries in the backward pass: rows of q and dO, dOᵀ (D, lanes) times τ, L, τ δ, and
+// the accumulator of dq.
 template <class T>
 struct Attending {
   T *q, *dout, *dot, *l, *delta, *dq;
@@ -427,8 +428,8 @@ struct Attending {
   static int64_t elements(const Sizes& z) { return (4 * z.D + 2) * query_block; }
 };
 
-// Adds to the gradients of a block of keys and of the queries, those that are required: dk, dv (., D)
-// and x.dq. ds is scratch memory for a tile.
+// Adds to the gradients of a block of keys and of the queries, those that are required: dk, dv (.,
+// D) and x.dq. ds is scratch memory for a tile.
 template <class T>
 void add_gradients(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const T* v,
                    const Attending<T>& x, T* ds, T* dk, T* dv, bool dq) {

@@ -29,8 +29,8 @@ struct SoftmaxAttentionOptions {
 /// For the gradients, saves the inputs, the result and one number a query and head, and recomputes
 /// the probabilities. Gives the same bits for any number of threads.
 ///
-/// Throws ShapeError if shapes or dtypes do not match, or for causal, window or slopes if N != M, and
-/// ConfigError for a dropout outside [0, 1) or a negative window.
+/// Throws ShapeError if shapes or dtypes do not match, or for causal, window or slopes if N != M,
+/// and ConfigError for a dropout outside [0, 1) or a negative window.
 Variable softmax_attention(const Variable& q, const Variable& k, const Variable& v,
                            const SoftmaxAttentionOptions& options);
 

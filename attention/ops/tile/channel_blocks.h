@@ -1,13 +1,13 @@
-// Blocks of a scan whose state decays by one factor a token and feature: the formulas of head_blocks.h
-// with e^(C_il - C_jl) inside the sum over features l,
+// Blocks of a scan whose state decays by one factor a token and feature: the formulas of
+// head_blocks.h with e^(C_il - C_jl) inside the sum over features l,
 //
 //   A_ji = Σ_l q_il k_jl e^(C_il - C_jl)
 //
-// A factor e^-C_j alone may overflow. Therefore a block is cut at the start of each step of 16 tokens:
-// a query and a key on opposite sides of a cut p have the factors e^(g_p + … + g_i) and e^(g_(j+1) +
-// … + g_(p-1)), both at most 1, and their sum over features is a product of matrices. Within a step
-// the factors are running products. No differences of sums are computed, and g = -inf is a factor of
-// 0.
+// A factor e^-C_j alone may overflow. Therefore a block is cut at the start of each step of 16
+// tokens: a query and a key on opposite sides of a cut p have the factors e^(g_p + … + g_i) and
+// e^(g_(j+1) + … + g_(p-1)), both at most 1, and their sum over features is a product of matrices.
+// Within a step the factors are running products. No differences of sums are computed, and g = -inf
+// is a factor of 0.
 #pragma once
 
 #include "longhand/attention/ops/tile/scan_rule.h"
@@ -109,7 +109,8 @@ class ChannelBlocks {
     const int64_t lanes = whole_lanes(count_);
     pack_transposed(dn, dout.token, count_, lanes, E, T{1}, dn_transposed_);
     pair_weights<T>(count_, lanes, E, {values, v_.token, 1}, dn_transposed_, delta_, mask_, dA_);
-    // Through the states, then through pairs on opposite sides of a cut, then through pairs in a step.
+    // Through the states, then through pairs on opposite sides of a cut, then through pairs in a
+    // step.
     from_state(values, v_.token, R, nullptr, to_last_, dk_);
     from_state(dn, dout.token, S, delta_, from_before_, dq_);
     for (int64_t p = step; p < count_; p += step) cut_gradients(p);

@@ -88,8 +88,8 @@ class FeatureTile {
   int64_t lanes() const { return lanes_; }
   T* features() { return f_; }
 
-  /// Sets the tokens, keys or queries. Lanes beyond `count` have features of 0, or exponents of 0 with
-  /// a shift of -inf.
+  /// Sets the tokens, keys or queries. Lanes beyond `count` have features of 0, or exponents of 0
+  /// with a shift of -inf.
   void start(const Heads<const T>& x, int64_t b, int64_t h, int64_t first, int64_t count,
              bool keys) {
     const FeatureRule& z = rule_;
@@ -143,8 +143,8 @@ class FeatureTile {
     });
   }
 
-  /// Updates `top`, the maximum of s + c so far for each token, and sets `shrink` to the factors that
-  /// rescale sums accordingly.
+  /// Updates `top`, the maximum of s + c so far for each token, and sets `shrink` to the factors
+  /// that rescale sums accordingly.
   void raise_queries(const T* c, T* top, T* shrink) const {
     simd([=, n = n_, lanes = lanes_, f = f_] {
       T most[block];
@@ -186,8 +186,9 @@ class FeatureTile {
     });
   }
 
-  /// df_li += of_feature_l of_token_i, which completes df, the gradient of the current features. With
-  /// exponentials it is then multiplied by the features, which gives the gradient of their exponents.
+  /// df_li += of_feature_l of_token_i, which completes df, the gradient of the current features.
+  /// With exponentials it is then multiplied by the features, which gives the gradient of their
+  /// exponents.
   void finish_gradient(T* df, const T* of_feature, const T* of_token) {
     const FeatureRule& z = rule_;
     simd([=, n = n_, lanes = lanes_, exponentials = z.exponentials, halved = halved_, features = f_,
@@ -210,8 +211,8 @@ class FeatureTile {
     });
   }
 
-  /// Computes the gradient of x from a completed df: adds to it, or overwrites it. To be called for all
-  /// blocks of features in order.
+  /// Computes the gradient of x from a completed df: adds to it, or overwrites it. To be called for
+  /// all blocks of features in order.
   void input_gradient(T* df, const Heads<T>& dx, int64_t b, int64_t first, bool add) {
     const FeatureRule& z = rule_;
     T* const to = dx.at(b, first, h_);

@@ -47,8 +47,8 @@ class BlockDecay {
     steady_ = true;
   }
 
-  /// Sets the decays from s_i <= 0 of `count` tokens. Sums are in double precision, so that a large s_i
-  /// does not cost the others accuracy.
+  /// Sets the decays from s_i <= 0 of `count` tokens. Sums are in double precision, so that a large
+  /// s_i does not cost the others accuracy.
   void set(const double* steps, int64_t count) {
     // Sums start after the first token, whose decay applies only to the state before the block.
     const double first = std::max(steps[0], least);
@@ -80,8 +80,8 @@ class BlockDecay {
   const T* within() const { return steady_ ? mask_ : within_; }  // e^(C_i - C_j) for j <= i, or 0
 
  private:
-  // Powers of smaller exponents are 0. Clamping avoids the undefined differences of -inf, and the loss
-  // of accuracy of very large sums.
+  // Powers of smaller exponents are 0. Clamping avoids the undefined differences of -inf, and the
+  // loss of accuracy of very large sums.
   static constexpr double least = -800;
 
   double* const sums_;
@@ -211,8 +211,8 @@ class HeadBlocks {
     retreat_loaded(R);
   }
 
-  /// Computes the gradients of a block whose keys and queries are loaded, from the state S before it
-  /// and the gradient R of the state after it. R becomes the gradient of the state before it.
+  /// Computes the gradients of a block whose keys and queries are loaded, from the state S before
+  /// it and the gradient R of the state after it. R becomes the gradient of the state before it.
   void gradients(int slot, int64_t block_, const Heads<const T>& dout, const T* S, T* R,
                  ScanGradients& to) {
     FeatureTile<T>& f = keys_[slot];
@@ -235,8 +235,8 @@ class HeadBlocks {
     decay_gradients(first, count, to.log_decay);
     end_decay(S, R);
   }
-  /// Sets dg at the end of a block, from the state there and its gradient; to 0 if S is null. Called
-  /// before the first of the blocks, which are processed in reverse, and between two.
+  /// Sets dg at the end of a block, from the state there and its gradient; to 0 if S is null.
+  /// Called before the first of the blocks, which are processed in reverse, and between two.
   void end_decay(const T* S, const T* R) {
     T sum = 0;
     if (S) simd([&, n = rule_.state().size()] { sum = kernels::row_dot(S, R, n); });

@@ -1,5 +1,5 @@
-// Lanes: tiles are stored with tokens along the vector lanes. Loops over lanes, powers and logarithms,
-// and the transposition that packs rows of tokens into lanes.
+// Lanes: tiles are stored with tokens along the vector lanes. Loops over lanes, powers and
+// logarithms, and the transposition that packs rows of tokens into lanes.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,9 @@ inline int64_t whole_lanes(int64_t tokens) {
   return (tokens + lane_multiple - 1) / lane_multiple * lane_multiple;
 }
 
-/// Calls f(i) for each lane, for use inside simd(). Lanes must be independent: the compiler may assume
-/// that f(i) reads nothing that another f(j) writes. Whole vectors only, without a remainder loop.
+/// Calls f(i) for each lane, for use inside simd(). Lanes must be independent: the compiler may
+/// assume that f(i) reads nothing that another f(j) writes. Whole vectors only, without a remainder
+/// loop.
 template <class F>
 void for_lanes(int64_t lanes, F f) {
   for (int64_t first = 0; first < lanes; first += lane_multiple)
@@ -30,7 +31,8 @@ void for_lanes(int64_t lanes, F f) {
     for (int64_t i = first; i < first + lane_multiple; ++i) f(i);
 }
 
-/// e^x and log x for T. f32 uses powers of 2: exponents are multiplied by `log_e` = log2 e beforehand.
+/// e^x and log x for T. f32 uses powers of 2: exponents are multiplied by `log_e` = log2 e
+/// beforehand.
 template <class T>
 struct Base;
 template <>

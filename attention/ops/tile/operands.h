@@ -37,8 +37,8 @@ struct Heads {
 inline bool has_contiguous_rows(const Tensor& x) {
   return (x.size(3) == 1 || x.strides()[3] == 1) && (x.size(1) == 1 || x.strides()[1] != 0);
 }
-/// x itself if it has contiguous rows, otherwise a row-major copy. The gradient of the result also has
-/// contiguous rows.
+/// x itself if it has contiguous rows, otherwise a row-major copy. The gradient of the result also
+/// has contiguous rows.
 inline Variable with_contiguous_rows(const Variable& x) {
   return has_contiguous_rows(x.value()) ? x : contiguous(x);
 }
@@ -52,8 +52,8 @@ inline std::vector<int32_t> lengths_or(const char* what, const Tensor& lengths, 
                                        int64_t n) {
   if (!lengths.defined()) return std::vector<int32_t>(B, static_cast<int32_t>(n));
   check<ShapeError>(lengths.dtype() == DType::i32 && lengths.shape() == Shape{B}, what,
-                    ": expected i32 of shape ", Shape{B}, ", got ", lengths.dtype(),
-                    " of shape ", lengths.shape());
+                    ": expected i32 of shape ", Shape{B}, ", got ", lengths.dtype(), " of shape ",
+                    lengths.shape());
   auto values = lengths.to_vector<int32_t>();
   for (const int32_t length : values)
     check<ShapeError>(0 <= length && length <= n, what, ": expected values in [0, ", n, "], got ",

@@ -9,9 +9,9 @@
 namespace longhand::attention {
 
 /// p̃_ij = keep_ij p_ij / (1 - p). keep_ij compares with p 2^16 one of the two 16-bit halves of
-/// hash(a_i, b_i, c_j/2, d_j/2), selected by j mod 2; p is rounded to a multiple of 2^-16. The words
-/// a, b of a query and c, d of a pair of keys come from Philox; the hash, at a quarter of its cost,
-/// only combines them.
+/// hash(a_i, b_i, c_j/2, d_j/2), selected by j mod 2; p is rounded to a multiple of 2^-16. The
+/// words a, b of a query and c, d of a pair of keys come from Philox; the hash, at a quarter of its
+/// cost, only combines them.
 class ProbabilityDropout {
  public:
   /// Requires 0 <= p < 1.
@@ -37,8 +37,8 @@ class ProbabilityDropout {
   Generator::State queries_, keys_;
 };
 
-/// The two 16-bit numbers of a query and a pair of keys, that of the even key in the low bits. For use
-/// inside simd().
+/// The two 16-bit numbers of a query and a pair of keys, that of the even key in the low bits. For
+/// use inside simd().
 inline uint32_t dropout_hash(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   uint32_t x = (a ^ c) * 0x7feb352du;
   x = ((x ^ x >> 15) + (b ^ d)) * 0x846ca68bu;

@@ -31,8 +31,8 @@ struct ScanRule {
         channels(channels_),
         tokens(tokens_of_block),
         blocks((N + tokens - 1) / tokens) {
-    // The blocks of each head are divided into groups, each a task, if there are few heads to process
-    // in parallel, or if sums in f32 would become too long.
+    // The blocks of each head are divided into groups, each a task, if there are few heads to
+    // process in parallel, or if sums in f32 would become too long.
     constexpr int64_t tasks = 32, least = 12, unit = kept_every, tokens_of_sum = 16384;
     groups = std::clamp<int64_t>(std::max((tasks + B * H - 1) / (B * H), N / tokens_of_sum), 1,
                                  std::max<int64_t>(1, blocks / least));
@@ -47,8 +47,8 @@ struct ScanRule {
   int64_t decay_rows() const { return channels ? features.m : 1; }
 };
 
-/// Operands, and the scale c (B, H, N) of exponentials, as exponents of Base; a state of zeros has the
-/// scale -inf.
+/// Operands, and the scale c (B, H, N) of exponentials, as exponents of Base; a state of zeros has
+/// the scale -inf.
 struct ScanTensors {
   Tensor q, k, v, log_decay;  // the last may be undefined
   Tensor c;                   // undefined without exponentials
@@ -71,8 +71,8 @@ struct ScanGradients {
 };
 
 // ---- weights of a block: A (keys, block), A_ji of key j <= query i ------------------------------
-// A is zero below its diagonal. Products with it are computed in steps of 16 keys or queries, and omit
-// the steps that are zero.
+// A is zero below its diagonal. Products with it are computed in steps of 16 keys or queries, and
+// omit the steps that are zero.
 inline constexpr int64_t step = lane_multiple;
 
 /// A_ji = (Σ_l f_jl g_li + δ_i) within_ji for f (keys, n) and g (n, lanes).

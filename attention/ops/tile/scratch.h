@@ -11,8 +11,8 @@
 
 namespace longhand::attention::tile {
 
-/// Memory for one task, allocated in arrays aligned to 64 bytes. A default-constructed Scratch has no
-/// memory and only measures: take() returns null and adds up the sizes.
+/// Memory for one task, allocated in arrays aligned to 64 bytes. A default-constructed Scratch has
+/// no memory and only measures: take() returns null and adds up the sizes.
 class Scratch {
  public:
   Scratch() = default;
@@ -37,8 +37,8 @@ class Scratch {
 };
 
 /// A Layout, constructed as Layout(args..., scratch), together with its memory. The Layout is
-/// constructed twice, first to measure its size, so its constructor must not write to the memory that
-/// it takes.
+/// constructed twice, first to measure its size, so its constructor must not write to the memory
+/// that it takes.
 template <class Layout>
 class Workspace {
  public:
