@@ -28,7 +28,7 @@ Variable apply(const Variable& weights, const Variable& v);
 
 // ---- softmax and its approximations -------------------------------------------------------------
 
-/// softmax(scale Q Kᵀ + bias) over the visible keys; scale 0 stands for 1/sqrt(D). Vaswani et
+/// softmax(scale Q Kᵀ + bias) over the visible keys; scale 0 means 1/sqrt(D). Vaswani et
 /// al. 2017 (arXiv 1706.03762), eq. 1. With Visibility::window: Beltagy et al. 2020 (arXiv
 /// 2004.05150), 3.1.
 Variable softmax(const Variable& q, const Variable& k, const Tensor& visible, double scale = 0,

@@ -15,7 +15,7 @@ struct LinearAttentionOptions {
   /// with exponentials. Undefined: t = x.
   Tensor projection{};
   double half_norm = 0;
-  Tensor key_lengths{};  // (B) i32: keys from there on are ignored; undefined: none is
+  Tensor key_lengths{};  // (B) i32: keys from this index on are ignored; undefined: none
   Guard guard{};
 };
 

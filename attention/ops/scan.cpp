@@ -169,7 +169,7 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
   const int64_t n = rule.state().size();
   Groups groups(rule, x.q.dtype());
   Tensor states = Tensor::empty({rule.heads(), rule.groups, n}, x.q.dtype());
-  const auto behind = [&](int64_t head, int64_t group) {
+  const auto after = [&](int64_t head, int64_t group) {
     return states.data<T>() + (head * rule.groups + group) * n;
   };
   const Heads<const T> d(dout);
@@ -180,7 +180,7 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
                  Workspace<Task<T, Blocks>> task(rule, x, 0, 0, false);
                  Blocks& blocks = task->blocks;
                  blocks.start(b, h);
-                 T* const r = behind(head, group - 1);
+                 T* const r = after(head, group - 1);
                  std::fill_n(r, n, T{0});
                  for (int64_t i = end - 1; i >= begin; --i) {
                    blocks.use(i, blocks.scale_before(i));
@@ -192,7 +192,7 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
   parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
     std::vector<Join<T>> joins(rule.decay_rows());
     for (int64_t head = from; head < to; ++head) {
-      T* const last = behind(head, rule.groups - 1);
+      T* const last = after(head, rule.groups - 1);
       if (dfinal.defined())
         std::copy_n(dfinal.data<T>() + head * n, n, last);
       else
@@ -204,7 +204,7 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
         const T rescaling = c ? c[first - 1] - c[end - 1] : T{0};
         for (size_t l = 0; l < joins.size(); ++l)
           joins[l] = {0, 1, Base<T>::power(rescaling + groups.log_decay<T>(head, group)[l])};
-        join_states(rule.state(), behind(head, group - 1), behind(head, group), joins.data(),
+        join_states(rule.state(), after(head, group - 1), after(head, group), joins.data(),
                     !rule.channels);
       }
     }
@@ -233,18 +233,18 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
                        : dfinal.defined() ? final_states.data<T>() + head * n
                                           : nullptr,
                        R);
-    for (int64_t behind = end, from; behind > begin; behind = from) {
-      from = (behind - 1) / every * every;
+    for (int64_t stop = end, from; stop > begin; stop = from) {
+      from = (stop - 1) / every * every;
       std::copy_n(kept.before<T>(head, from), n, task->states);
-      for (int64_t i = from; i < behind; ++i) {
+      for (int64_t i = from; i < stop; ++i) {
         const auto slot = static_cast<int>(i - from);
         blocks.load_keys(slot, i, blocks.scale_before(i), false);
-        if (i + 1 == behind) break;
+        if (i + 1 == stop) break;
         T* const s = task->states + slot * n;
         std::copy_n(s, n, s + n);
         blocks.advance(slot, i, s + n);
       }
-      for (int64_t i = behind - 1; i >= from; --i) {
+      for (int64_t i = stop - 1; i >= from; --i) {
         blocks.use(i, blocks.scale_before(i));
         blocks.load_queries(i);
         blocks.gradients(static_cast<int>(i - from), i, d, task->states + (i - from) * n, R, to);
@@ -351,29 +351,29 @@ void check_initial(const ScanRule& rule, const ScanState& initial, DType dtype) 
                     rule.features.exponentials ? "with" : "without", " a log_scale");
 }
 
-// The gradient rule of the sums. `dbehind` holds the gradient of the final states `behind`.
-Backward backward_of(const ScanRule& rule, ScanTensors x, KeptStates kept, const Tensor& behind,
-                     const std::shared_ptr<Tensor>& dbehind) {
-  return
-      [rule, x, kept, behind, dbehind](const Tensor& grad_out, std::span<GradSlot> slots) mutable {
-        const Tensor dout = with_contiguous_rows(grad_out);
-        const auto gradient = [&](size_t i) -> Gradient {
-          if (!slots[i]) return {};
-          const GradSlot::Accumulator to = slots[i].accumulate();
-          return {to.grad, to.beta};
-        };
-        ScanGradients to{gradient(0), gradient(1), gradient(2), {}};
-        if (rule.decays) to.log_decay = gradient(3);
-        const size_t initial = rule.decays ? 4 : 3;
-        Tensor dinitial;
-        if (initial < slots.size() && slots[initial])
-          dinitial = Tensor::empty({rule.B, rule.H, rule.state().size()}, x.q.dtype());
-        dispatch_scan(rule, x.q.dtype(), [&]<class T, class Blocks>() {
-          scan_backward<T, Blocks>(rule, x, kept, dout, behind, *dbehind, to, dinitial);
-        });
-        if (dinitial.defined()) slots[initial].take(dinitial);
-        *dbehind = {};
-      };
+// The gradient rule of the sums. `dfinal` holds the gradient of the final states `final_states`.
+Backward backward_of(const ScanRule& rule, ScanTensors x, KeptStates kept,
+                     const Tensor& final_states, const std::shared_ptr<Tensor>& dfinal) {
+  return [rule, x, kept, final_states, dfinal](const Tensor& grad_out,
+                                               std::span<GradSlot> slots) mutable {
+    const Tensor dout = with_contiguous_rows(grad_out);
+    const auto gradient = [&](size_t i) -> Gradient {
+      if (!slots[i]) return {};
+      const GradSlot::Accumulator to = slots[i].accumulate();
+      return {to.grad, to.beta};
+    };
+    ScanGradients to{gradient(0), gradient(1), gradient(2), {}};
+    if (rule.decays) to.log_decay = gradient(3);
+    const size_t initial = rule.decays ? 4 : 3;
+    Tensor dinitial;
+    if (initial < slots.size() && slots[initial])
+      dinitial = Tensor::empty({rule.B, rule.H, rule.state().size()}, x.q.dtype());
+    dispatch_scan(rule, x.q.dtype(), [&]<class T, class Blocks>() {
+      scan_backward<T, Blocks>(rule, x, kept, dout, final_states, *dfinal, to, dinitial);
+    });
+    if (dinitial.defined()) slots[initial].take(dinitial);
+    *dfinal = {};
+  };
 }
 
 }  // namespace
@@ -447,8 +447,8 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
     gradients = gradients || (grad_enabled() && operand.requires_grad());
 
   KeptStates kept(rule, gradients ? ScanRule::kept_every : rule.blocks_of_group, dtype);
-  Tensor out = Tensor::empty({rule.B, rule.N, rule.H, rule.columns()}, dtype), behind;
-  if (options.final_state) behind = Tensor::empty({rule.B, rule.H, shape.size()}, dtype);
+  Tensor out = Tensor::empty({rule.B, rule.N, rule.H, rule.columns()}, dtype), final_states;
+  if (options.final_state) final_states = Tensor::empty({rule.B, rule.H, shape.size()}, dtype);
   dispatch_scan(rule, dtype, [&]<class T, class Blocks>() {
     const Tensor states = initial ? start.value().contiguous() : Tensor();
     for (int64_t head = 0; head < rule.heads(); ++head) {
@@ -458,18 +458,18 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
       else
         std::fill_n(s, shape.size(), T{0});
     }
-    scan_forward<T, Blocks>(rule, x, kept, out, behind);
+    scan_forward<T, Blocks>(rule, x, kept, out, final_states);
   });
 
   // Passes the gradient of the final state to the rule of the sums. The rule of the final state,
   // which is recorded later, runs first.
-  const auto dbehind = std::make_shared<Tensor>();
+  const auto dfinal = std::make_shared<Tensor>();
   ScanResult result;
-  result.out = record("scan", out, operands, backward_of(rule, x, kept, behind, dbehind));
+  result.out = record("scan", out, operands, backward_of(rule, x, kept, final_states, dfinal));
   if (!options.final_state) return result;
-  const Variable states = record("scan_state", behind, {result.out},
-                                 [dbehind](const Tensor& grad_out, std::span<GradSlot> slots) {
-                                   *dbehind = grad_out.contiguous();
+  const Variable states = record("scan_state", final_states, {result.out},
+                                 [dfinal](const Tensor& grad_out, std::span<GradSlot> slots) {
+                                   *dfinal = grad_out.contiguous();
                                    GradSlot::Accumulator to = slots[0].accumulate();
                                    if (to.beta == 0) to.grad.fill(0);
                                  });

@@ -88,7 +88,7 @@ enum class Normalizer {
   features  // out = sum_l q_l S_l / z_l
 };
 
-/// Advances the state by one token, in place and without gradients; an undefined state stands for
+/// Advances the state by one token, in place and without gradients; an undefined state means
 /// zeros. Returns out (B, H, E), or (B, H, E + 1) with Normalizer::query. With a key_log the state
 /// has a log_scale, and out is relative to e^log_scale. Throws ShapeError if shapes do not match.
 Tensor scan_step(ScanState& state, const StepInputs& inputs, Normalizer normalizer);

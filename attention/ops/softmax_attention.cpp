@@ -224,10 +224,10 @@ Range all_keys(std::span<const ScoreTile<T>> tiles) {
 
 // The accumulators of a block of queries. If there are many keys, o and l cover only the latest
 // fold_blocks blocks; all_o and all_l cover the earlier ones, and are relative to an earlier
-// maximum: `behind` is the factor that makes them relative to m.
+// maximum: `rescale` is the factor that makes them relative to m.
 template <class T>
 struct Attended {
-  T *o, *m, *l, *all_o = nullptr, *all_l = nullptr, *behind = nullptr;
+  T *o, *m, *l, *all_o = nullptr, *all_l = nullptr, *rescale = nullptr;
 
   Attended(const Sizes& z, Scratch& scratch)
       : o(scratch.take<T>(z.D * query_block)),
@@ -236,7 +236,7 @@ struct Attended {
     if (!folds(z)) return;
     all_o = scratch.take<T>(z.D * query_block);
     all_l = scratch.take<T>(query_block);
-    behind = scratch.take<T>(query_block);
+    rescale = scratch.take<T>(query_block);
   }
   static bool folds(const Sizes& z) { return z.key_blocks() > fold_blocks; }
   static int64_t elements(const Sizes& z) {
@@ -249,7 +249,7 @@ struct Attended {
     std::fill_n(o, count * D, T{0});
     if (!all_o) return;
     std::fill_n(all_l, lanes, T{0});
-    std::fill_n(behind, lanes, T{0});
+    std::fill_n(rescale, lanes, T{0});
     std::fill_n(all_o, count * D, T{0});
   }
   // Moves o and l to all_o and all_l.
@@ -257,13 +257,13 @@ struct Attended {
     simd([=, *this] {
       for (int64_t i = 0; i < count; ++i)
         for (int64_t d = i * D; d < (i + 1) * D; ++d) {
-          all_o[d] = all_o[d] * behind[i] + o[d];
+          all_o[d] = all_o[d] * rescale[i] + o[d];
           o[d] = 0;
         }
       for (int64_t i = 0; i < lanes; ++i) {
-        all_l[i] = all_l[i] * behind[i] + l[i];
+        all_l[i] = all_l[i] * rescale[i] + l[i];
         l[i] = 0;
-        behind[i] = 1;
+        rescale[i] = 1;
       }
     });
   }
@@ -276,7 +276,7 @@ void attend(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const 
   const int64_t count = tile.count(), lanes = tile.lanes(), D = rule.sizes.D;
   tile.compute(keys, k);
   T* const s = tile.scores();
-  simd([&, lanes, s, o = x.o, m = x.m, l = x.l, behind = x.behind] {
+  simd([&, lanes, s, o = x.o, m = x.m, l = x.l, rescale = x.rescale] {
     T top[query_block], shift[query_block], shrink[query_block], sum[query_block] = {};
     std::copy_n(m, lanes, top);
     tile.template for_pairs<false>(keys.size(),
@@ -294,8 +294,8 @@ void attend(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const 
     else
       accumulate_powers<false>(tile, keys.size(), s, shift, sum);
     for (int64_t i = 0; i < lanes; ++i) l[i] = l[i] * shrink[i] + sum[i];
-    if (behind)
-      for (int64_t i = 0; i < lanes; ++i) behind[i] *= shrink[i];
+    if (rescale)
+      for (int64_t i = 0; i < lanes; ++i) rescale[i] *= shrink[i];
     for (int64_t i = 0; i < count; ++i)
       if (shrink[i] != 1)
         for (int64_t d = 0; d < D; ++d) o[i * D + d] *= shrink[i];

@@ -12,8 +12,8 @@ struct SoftmaxAttentionOptions {
   double scale = 0;              // τ; 0: 1 / sqrt(D)
   bool causal = false;           // query i attends to keys j <= i
   int64_t window = 0;            // if not 0, only to keys with |i - j| < window
-  Tensor key_lengths{};          // (B) i32: keys from there on are ignored; undefined: none is
-  Tensor query_lengths{};        // (B) i32: queries from there on attend to nothing
+  Tensor key_lengths{};          // (B) i32: keys from this index on are ignored; undefined: none
+  Tensor query_lengths{};        // (B) i32: queries from this index on attend to nothing
   std::vector<double> slopes{};  // one a head, or none: -slope |i - j| is added to the scores
   double dropout = 0;            // of the probabilities; see ProbabilityDropout
   Generator generator{0};        // for the dropout
