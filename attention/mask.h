@@ -1,18 +1,18 @@
-// Lengths as tensors that select.
+// Masks built from sequence lengths.
 #pragma once
 
 #include "longhand/core/tensor.h"
 
 namespace longhand::attention {
 
-/// (B, N, 1, 1) u8, 1 for the real tokens of sequences of the given lengths (B) i32: broadcasts
+/// (B, N, 1, 1) u8, 1 at the real tokens of sequences of the given lengths (B) i32; broadcasts
 /// against (B, N, H, D).
 Tensor real_tokens(const Tensor& lengths, int64_t tokens);
 
 /// (B, 1, 1, 1) u8, 1 where a sequence is not empty.
 Tensor not_empty(const Tensor& lengths);
 
-/// (N, N) u8, 1 where j <= i: what a causal query i may see.
+/// (N, N) u8, 1 where j <= i: the keys j that a causal query i may attend to.
 Tensor causal_keep(int64_t tokens);
 
 }  // namespace longhand::attention

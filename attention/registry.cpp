@@ -16,9 +16,9 @@ struct Entry {
   Spec spec;
 };
 
-// A deque, so that a variant added later does not move the specs that others refer to. A function
-// calls those of variants.def by name: a registration by static objects would be lost where the
-// object file of a static library is not linked because nothing refers to it.
+// A deque, so that adding a variant does not move the specs that callers hold references to. The
+// functions of variants.def are called by name: registration by static objects would be lost if the
+// linker drops an object file of the static library that nothing refers to.
 std::deque<Entry>& registry() {
   static std::deque<Entry> entries{
 #define VARIANT(name) {#name, name##_variant()},
@@ -28,22 +28,22 @@ std::deque<Entry>& registry() {
   return entries;
 }
 
-// `config` with what the registry sets.
+// `config` with the fields that the registry sets.
 Config completed(std::string_view name, const Config& config) {
   const Spec& of = spec(name);
   check<ConfigError>(config.heads >= 1 && config.head_dim >= 1 && config.max_length >= 1, name,
-                     ": heads ", config.heads, ", head_dim ", config.head_dim, " and max_length ",
-                     config.max_length, " must all be at least 1");
+                     ": expected heads, head_dim and max_length of at least 1, got ", config.heads,
+                     ", ", config.head_dim, " and ", config.max_length);
   check<ConfigError>(
       config.kv_heads >= 0 && (!config.kv_heads || config.heads % config.kv_heads == 0), name,
-      ": kv_heads ", config.kv_heads, " must divide heads ", config.heads);
+      ": expected kv_heads to divide heads = ", config.heads, ", got ", config.kv_heads);
   const auto refuse = [&](const std::string& option, const std::string& reason) {
     const bool given = config.options.has(option) && !config.options.is_optional(option);
     config.options.require(!given, option, concat_message(name, " ", reason));
   };
   for (const auto& [option, instead] : of.replaced)
     refuse(option, "has no such option; " + instead);
-  // Ignoring it would leave a model with less dropout than its configuration says.
+  // Ignoring it would give a model less dropout than its configuration states.
   if (std::none_of(of.options.begin(), of.options.end(),
                    [](const Field& field) { return field.name == "dropout"; }))
     refuse("dropout", "has no attention probabilities to drop");
@@ -59,7 +59,7 @@ Config checked(std::string_view name, const Config& config) {
   check<ConfigError>(!config.causal || out.capabilities.causal, name,
                      ": causal attention is impossible: ", out.capabilities.causal_reason);
   check<ConfigError>(config.causal || !out.capabilities.causal_only, name,
-                     ": it is causal only; set model.causal = true");
+                     ": this variant is causal only; set model.causal = true");
   return out;
 }
 
@@ -77,9 +77,9 @@ const Spec& spec(std::string_view name) {
   std::string known;
   for (const std::string& each : names()) known += (known.empty() ? "" : ", ") + each;
   const std::string near = nearest(name, names());
-  throw ConfigError(concat_message("attention: no variant is called \"", name, "\"; ",
+  throw ConfigError(concat_message("attention: unknown variant \"", name, "\"; ",
                                    near.empty() ? "" : "did you mean \"" + near + "\"? ",
-                                   "known are ", known));
+                                   "the variants are ", known));
 }
 
 Capabilities capabilities(std::string_view name, const Config& config) {
@@ -94,10 +94,10 @@ std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, con
 
 void add(const std::string& name, const Spec& spec) {
   for (const Entry& entry : registry())
-    check<ConfigError>(entry.name != name, "attention: a variant called \"", name,
-                       "\" exists already");
+    check<ConfigError>(entry.name != name, "attention: the name \"", name,
+                       "\" is already registered");
   check<ConfigError>(spec.make && spec.capabilities, "attention: the Spec of \"", name,
-                     "\" cannot make anything; complete it with make_spec()");
+                     "\" has no factory; complete it with make_spec()");
   registry().push_back({name, spec});
 }
 

@@ -1,4 +1,4 @@
-// The registry: variants by name, what they are and how they are made.
+// The registry: variants by name, their specifications and how to construct them.
 #pragma once
 
 #include <map>
@@ -25,24 +25,24 @@ struct Evidence {
   void (*run)(conformance::Findings&);
 };
 
-/// What a variant's file tells the registry. make_spec() fills in the second half.
+/// What a variant's file declares to the registry. make_spec() fills in the second half.
 struct Spec {
   std::string summary;  // one line: what it computes
   std::string paper;    // "Wang et al. 2020, arXiv 2006.04768"
-  /// The option sets that the conformance suite runs: together every option, and sizes small enough
-  /// that 13 tokens are more than landmarks or slots.
+  /// The option sets that the conformance suite runs. Together they cover every option, with sizes
+  /// small enough that 13 tokens exceed the number of landmarks or slots.
   std::vector<OptionSet> cases = {{}};
   std::vector<Evidence> evidence{};
-  /// Options that it had once, and what to write instead.
+  /// Options that were removed, and what to write instead.
   std::map<std::string, std::string> replaced{};
 
   Schema options{};
-  /// Reads and checks the options of a configuration, without making anything.
+  /// Reads and checks the options of a configuration without constructing the variant.
   Capabilities (*capabilities)(const Config&) = nullptr;
   std::unique_ptr<Variant> (*make)(const nn::Scope&, const Config&) = nullptr;
 };
 
-/// The options of a configuration: those of `config.options` over the defaults.
+/// The options of a configuration: `config.options` over the defaults.
 template <class VariantOptions>
 VariantOptions read_variant_options(const Config& config) {
   VariantOptions options;
@@ -59,7 +59,7 @@ VariantOptions read_variant_options(const Config& config) {
 ///   void describe(OptionVisitor&);                    // see core/schema.h
 ///   Capabilities capabilities() const;                // of a variant with these options
 ///   static VariantOptions defaults(const Config&);    // if defaults depend on the configuration
-///   void check(const Config&) const;                  // if what is allowed does; throws ConfigError
+///   void check(const Config&) const;                  // if allowed values do; throws ConfigError
 template <class VariantOptions, class VariantClass>
 Spec make_spec(Spec spec) {
   spec.options = schema_of(VariantOptions{});
@@ -73,21 +73,21 @@ Spec make_spec(Spec spec) {
   return spec;
 }
 
-/// The names that make() knows, in the order of variants.def, and those added by add().
+/// The names that make() accepts: those of variants.def, in order, then those added by add().
 std::vector<std::string> names();
-/// Throws ConfigError for an unknown name, listing the known ones and the nearest.
+/// Throws ConfigError for an unknown name; the message lists the known names and the nearest one.
 const Spec& spec(std::string_view name);
-/// What a variant can do as `config` has it, or with the default options. Throws ConfigError for an
-/// unknown name, sizes below 1 and options out of range, unknown ones excepted: they are left for
-/// Options::check_all_read().
+/// The capabilities of a variant as configured by `config`, by default with default options. Throws
+/// ConfigError for an unknown name, for sizes below 1 and for options out of range. Unknown options
+/// are left to Options::check_all_read().
 Capabilities capabilities(std::string_view name, const Config& config = {});
-/// The same check and that the variant can be causal, or not, as `config` wants it: all that make()
-/// checks before it constructs anything.
+/// Makes the same checks, and checks that the variant supports config.causal: everything that
+/// make() checks before it constructs the variant.
 void check_options(std::string_view name, const Config& config);
 /// Constructs a variant. Throws ConfigError as check_options() does.
 std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, const Config& config);
-/// Adds a variant of your own, from outside the library. Throws ConfigError if the name is taken,
-/// and for a Spec that make_spec() has not completed.
+/// Registers a variant defined outside the library. Throws ConfigError if the name is taken, or if
+/// the Spec was not completed by make_spec().
 void add(const std::string& name, const Spec& spec);
 
 }  // namespace longhand::attention

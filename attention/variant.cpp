@@ -8,7 +8,7 @@
 namespace longhand::attention {
 namespace {
 
-// (B, M, G, D) to (B, M, H, D): each head for its group.
+// (B, M, G, D) to (B, M, H, D): each head of keys repeated for its group of query heads.
 Variable for_all_heads(const Variable& x, int64_t heads) {
   const int64_t B = x.size(0), M = x.size(1), G = x.size(2), D = x.size(3);
   if (G == heads) return x;
@@ -30,9 +30,9 @@ Work operator*(double factor, const Work& work) {
 Sources Variant::sources(const Variable& x, const Mask&) { return {x, x}; }
 
 std::unique_ptr<Decoder> Variant::decoder(int64_t batch) const {
-  check<ConfigError>(capabilities().decodes, config_.name,
-                     ": it has no form that goes token by token");
-  check<ConfigError>(config_.causal, config_.name, ": only causal attention goes token by token");
+  check<ConfigError>(capabilities().decodes, config_.name, ": this variant has no decoder");
+  check<ConfigError>(config_.causal, config_.name,
+                     ": only causal attention can be decoded token by token");
   return make_decoder(batch);
 }
 
@@ -59,69 +59,68 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
   const auto& [q, k, v, x] = inputs;
   if (!capabilities().uses_queries_and_keys && !q.defined() && !k.defined()) {
     check<ShapeError>(v.defined() && v.shape().rank() == 4 && v.size(2) == config_.kv_heads,
-                      "attention: v (B, N, G, D) with G = ", config_.kv_heads, " is expected, got ",
+                      "attention: expected v (B, N, G, D) with G = ", config_.kv_heads, ", got ",
                       v.defined() ? v.shape() : Shape{});
-    // Values stand in for their shapes.
+    // v is passed for q and k, of which only the shapes are used.
     return forward({for_all_heads(v, config_.heads), v, v, x}, mask, pass);
   }
   check<ShapeError>(q.defined() && k.defined() && v.defined(),
-                    "attention: q, k and v are expected, got an undefined one");
+                    "attention: expected q, k and v to be defined");
   const Shape &qs = q.shape(), &ks = k.shape();
   check<ShapeError>(qs.rank() == 4 && ks.rank() == 4 && ks == v.shape() && qs[0] == ks[0] &&
                         ks[2] == config_.kv_heads && qs[3] == ks[3] && qs[2] == config_.heads &&
                         qs[3] == config_.head_dim,
-                    "attention: q (B, N, H, D), k and v (B, M, G, D) are wanted with H = ",
+                    "attention: expected q (B, N, H, D), k and v (B, M, G, D) with H = ",
                     config_.heads, ", G = ", config_.kv_heads, " and D = ", config_.head_dim,
-                    ", not q ", qs, ", k ", ks, ", v ", v.shape());
+                    ", got q ", qs, ", k ", ks, ", v ", v.shape());
   check<ShapeError>(is_float(q.dtype()) && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
-                    "attention: one float dtype is wanted, not q ", q.dtype(), ", k ", k.dtype(),
+                    "attention: expected one float dtype, got q ", q.dtype(), ", k ", k.dtype(),
                     ", v ", v.dtype());
   const int64_t B = qs[0], N = qs[1], M = ks[1];
-  check<ShapeError>(B >= 1 && N >= 1 && M >= 1, "attention: nothing to attend to: q ", qs, ", k ",
-                    ks);
+  check<ShapeError>(B >= 1 && N >= 1 && M >= 1, "attention: expected nothing empty, got q ", qs,
+                    ", k ", ks);
   check<ShapeError>(!config_.causal || N == M,
-                    "attention: causal attention wants as many queries as keys, not ", N, " and ",
+                    "attention: causal attention expects as many queries as keys, got ", N, " and ",
                     M);
   if (capabilities().uses_x)
     check<ShapeError>(
         x.defined() && x.shape() == Shape{B, N, qs[2] * qs[3]} && x.dtype() == q.dtype(),
-        config_.name, ": it reads the tokens x: expected ", q.dtype(), " of shape ",
+        config_.name, ": this variant reads the tokens x: expected ", q.dtype(), " of shape ",
         Shape{B, N, qs[2] * qs[3]}, ", got ",
         x.defined() ? concat_message(x.dtype(), " of shape ", x.shape()) : "none");
   Mask known = mask;
   bool padded = false;
   if (mask.lengths.defined()) {
     check<ShapeError>(N == M || capabilities().shortens,
-                      "attention: lengths are for self-attention, not ", N, " queries and ", M,
-                      " keys");
+                      "attention: lengths expect as many queries as keys, got ", N, " and ", M);
     check<ShapeError>(mask.lengths.dtype() == DType::i32 && mask.lengths.shape() == Shape{B},
-                      "attention: lengths must be i32 of shape ", Shape{B}, ", not ",
+                      "attention: expected lengths i32 of shape ", Shape{B}, ", got ",
                       mask.lengths.dtype(), " of shape ", mask.lengths.shape());
-    // Contiguous from here on: variants read them as an array.
+    // Contiguous, because variants read them as an array.
     known.lengths = mask.lengths.contiguous();
     for (const int32_t length : known.lengths.to_vector<int32_t>()) {
-      check<ShapeError>(length >= 0 && length <= N, "attention: length ", length,
-                        " is not within 0 and ", N);
+      check<ShapeError>(length >= 0 && length <= N, "attention: expected lengths in [0, ", N,
+                        "], got ", length);
       padded = padded || length < N;
     }
   }
   check<ConfigError>(capabilities().any_mask || (!mask.keep.defined() && !mask.bias.defined()),
                      config_.name,
-                     ": it forms no scores of single pairs that a keep or a bias could change; it "
-                     "knows lengths",
+                     ": this variant computes no scores of single pairs, so keep and bias cannot "
+                     "apply; it supports lengths",
                      capabilities().causal ? " and causal" : "");
   if (mask.keep.defined())
     check<ShapeError>(
         mask.keep.dtype() == DType::u8 &&
             broadcast_shape(mask.keep.shape(), {B, qs[2], N, M}) == Shape{B, qs[2], N, M},
-        "attention: keep must be u8 and broadcast to ", Shape{B, qs[2], N, M}, ", not ",
+        "attention: expected keep u8, broadcastable to ", Shape{B, qs[2], N, M}, ", got ",
         mask.keep.dtype(), " of shape ", mask.keep.shape());
   if (mask.bias.defined())
     check<ShapeError>(
         mask.bias.dtype() == q.dtype() &&
             broadcast_shape(mask.bias.shape(), {B, qs[2], N, M}) == Shape{B, qs[2], N, M},
-        "attention: bias must be ", q.dtype(), " and broadcast to ", Shape{B, qs[2], N, M},
-        ", not ", mask.bias.dtype(), " of shape ", mask.bias.shape());
+        "attention: expected bias ", q.dtype(), ", broadcastable to ", Shape{B, qs[2], N, M},
+        ", got ", mask.bias.dtype(), " of shape ", mask.bias.shape());
   const Tensor lengths = known.lengths;
   if (!padded) known.lengths = {};
   if (takes_all(mask)) return contiguous(attend(inputs, known, pass));
@@ -143,8 +142,8 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
   } else {
     out = attend({q, ke, ve, x}, known, pass);
   }
-  check<ShapeError>(out.shape() == qs, "attention: ", full_name(), " returned ", out.shape(),
-                    ", not ", qs);
+  check<ShapeError>(out.shape() == qs, "attention: expected ", full_name(), " to return ", qs,
+                    ", got ", out.shape());
   return contiguous(out);
 }
 

@@ -1,4 +1,4 @@
-// Variant: one way of letting queries attend to keys.
+// Variant: the interface of an attention mechanism.
 #pragma once
 
 #include <functional>
@@ -15,49 +15,49 @@
 
 namespace longhand::attention {
 
-/// What may attend to what. Every variant knows lengths; only those with Capabilities::any_mask
-/// know keep and bias, which are about single pairs of a query and a key.
+/// Which queries may attend to which keys. Every variant supports lengths; only those with
+/// Capabilities::any_mask support keep and bias, which apply to single pairs of a query and a key.
 struct Mask {
-  Tensor lengths{};  // (B) i32, real tokens of each sequence, padding after them; undefined: all
+  Tensor lengths{};  // (B) i32, real tokens of each sequence; padding follows; undefined: all
   Tensor keep{};     // u8, broadcasts to (B, H, N, M): 1 where a query may attend to a key
   Variable bias{};   // broadcasts to (B, H, N, M): added to the scores, before the softmax
 };
 
 class Variant;
 
-/// What a variant can do and what holds of it, given its options. It does not change.
+/// What a variant supports and which properties hold for it, given its options. Immutable.
 struct Capabilities {
-  bool exact = false;                 // computes softmax attention itself
-  bool random = false;                // its result depends on random numbers, kept in checkpoints
-  bool averages = true;               // the weights of one query sum to 1
-  bool linear = true;                 // its result is linear in v
-  bool separate_queries = true;       // a query's result does not depend on other queries
-  bool positional = false;            // permuting the tokens changes the result
-  bool signed_weights = false;        // a sum of weights may be near 0, and the result far off
-  bool any_mask = false;              // applies Mask::keep and Mask::bias
-  bool causal = false;                // can be causal
-  std::string causal_reason{};        // why not, if not
-  bool causal_only = false;           // has no form in which queries see later keys
-  bool decodes = false;               // has a Decoder when causal
-  bool uses_queries_and_keys = true;  // the weights depend on what q and k hold
+  bool exact = false;            // computes exact softmax attention
+  bool random = false;           // its result depends on random numbers, kept in checkpoints
+  bool averages = true;          // the weights of one query sum to 1
+  bool linear = true;            // its result is linear in v
+  bool separate_queries = true;  // a query's result does not depend on other queries
+  bool positional = false;       // permuting the tokens changes the result
+  bool signed_weights = false;   // a sum of weights may be near 0, making the result inaccurate
+  bool any_mask = false;         // applies Mask::keep and Mask::bias
+  bool causal = false;           // supports causal attention
+  std::string causal_reason{};   // why not, if not
+  bool causal_only = false;      // has no form in which queries see later keys
+  bool decodes = false;          // has a Decoder when causal
+  bool uses_queries_and_keys = true;  // the weights depend on the values of q and k
   bool cross_lengths = true;          // the number of keys may differ from the number of queries
   bool fixed_length = false;          // parameters are tied to max_length
-  bool shortens = false;              // keys and values are made of fewer tokens: sources()
+  bool shortens = false;              // keys and values are compressed to fewer tokens: sources()
   bool uses_x = false;                // reads Inputs::x
   std::string time{}, memory{};       // per head, as "N m D"
-  std::string state{"-"};             // what a checkpoint holds beside trained parameters
+  std::string state{"-"};             // what a checkpoint holds besides trained parameters
 };
 
-/// What a variant is told when it is made.
+/// The configuration that a variant is constructed with.
 struct Config {
   int64_t heads = 1;
   int64_t head_dim = 1;    // D
-  int64_t kv_heads = 0;    // of keys and values, a divisor of heads; 0: as many as heads
-  int64_t max_length = 1;  // no sequence is longer
+  int64_t kv_heads = 0;    // heads of keys and values, a divisor of heads; 0: equal to heads
+  int64_t max_length = 1;  // maximum sequence length
   bool causal = false;
-  int64_t layer = 0, layers = 0;  // of how many; 0: not known
-  /// The variant of layer 0 where this is of a later layer: the owner of parameters that layers
-  /// share. It outlives this one.
+  int64_t layer = 0, layers = 0;  // index, and number of layers; 0: unknown
+  /// For later layers, the variant of the first layer of this type, which owns the parameters that
+  /// layers share. It outlives this one.
   Variant* first = nullptr;
   Options options{"attention"};  // the [attention] section
   /// The registry sets these before it calls the constructor.
@@ -65,84 +65,85 @@ struct Config {
   Capabilities capabilities{};
 };
 
-/// What attention is computed from. B batch, N queries, M keys, H heads, D width of a head.
+/// Inputs of attention. B batch size, N queries, M keys, H heads, D head dimension.
 struct Inputs {
   Variable q;     // (B, N, H, D)
   Variable k, v;  // (B, M, kv_heads, D)
-  /// (B, N, H D): the normalised tokens that q, k and v were projected from, for gates, decays and
-  /// learning rates of their own. Undefined unless Capabilities::uses_x.
+  /// (B, N, H D): the normalised tokens that q, k and v were projected from, for variants that
+  /// compute gates, decays or learning rates from them. Undefined unless Capabilities::uses_x.
   Variable x{};
 };
 
-/// What attention of one sequence takes, all heads together.
+/// The cost of attention over one sequence, summed over all heads.
 struct Work {
   struct Counts {
-    double flops = 0;  // a multiply-add is two
+    double flops = 0;  // a multiply-add counts as two
     double exponentials = 0;
   };
-  Counts forward, backward;  // what is computed again for gradients counts in backward
-  double bytes = 0;          // of working memory in forward(), beside q, k, v and the result
+  Counts forward, backward;  // recomputation for gradients counts in backward
+  double bytes = 0;          // of working memory in forward(), besides q, k, v and the result
 };
 Work operator*(double factor, const Work& work);
 
-/// What keys and what values are made of, (B, M, d) each.
+/// The tokens that keys and values are projected from, (B, M, d) each.
 struct Sources {
   Variable keys, values;
 };
 
-/// A way of attending. B batch, N queries, M keys, H heads, D width of a head. Keys and values may
-/// have fewer heads, each for a group of H / kv_heads neighbouring heads of the queries (Ainslie et
-/// al. 2023, arXiv 2305.13245).
+/// An attention mechanism. B batch size, N queries, M keys, H heads, D head dimension. Keys and
+/// values may have fewer heads, each shared by H / kv_heads consecutive query heads (Ainslie et al.
+/// 2023, arXiv 2305.13245).
 class Variant : public nn::Module {
  public:
   Variant(const nn::Scope& scope, const Config& config);
 
-  /// Attention of every head: q (B, N, H, D), k and v (B, M, kv_heads, D), any strides; the result
-  /// is (B, N, H, D) and dense in memory as such. With a mask (then N = M: self-attention) the
-  /// result at real tokens does not depend on what stands in the padding, nor does any gradient,
-  /// and the result and all gradients there are 0. A query that may attend to nothing gives 0.
-  /// Throws ShapeError for shapes that do not fit, or lengths above M or below 0, and ConfigError
-  /// for a keep or a bias where the variant knows none. Where weights do not depend on queries and
-  /// keys (Capabilities::uses_queries_and_keys), both may be undefined; then N = M.
+  /// Attention in every head, of q (B, N, H, D), k and v (B, M, kv_heads, D) with any strides. The
+  /// result is (B, N, H, D), contiguous. With a mask (then N = M: self-attention) neither the
+  /// result at real tokens nor any gradient depends on the contents of the padding, and the result
+  /// and all gradients at padding are 0. The result of a query with no key to attend to is 0. If
+  /// the weights do not depend on queries and keys (see Capabilities::uses_queries_and_keys), q and
+  /// k may both be undefined; then N = M. Throws ShapeError if shapes do not match, or if a length
+  /// is above M or below 0, and ConfigError for a keep or a bias if the variant supports neither.
   Variable forward(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
   Variable forward(const Variable& q, const Variable& k, const Variable& v, const Mask& mask,
                    const nn::Pass& pass) {
     return forward({q, k, v}, mask, pass);
   }
 
-  /// For tokens x (B, N, d), what to make keys and values of: x, but for variants that compress
-  /// tokens before they are projected (Capabilities::shortens). Their forward() takes M keys and
-  /// values without padding, while the mask's lengths are of the N tokens.
+  /// The tokens to project keys and values from, for tokens x (B, N, d): x itself, except in
+  /// variants that compress tokens before projection (Capabilities::shortens). Their forward()
+  /// takes M keys and values without padding, while the mask's lengths refer to the N tokens.
   virtual Sources sources(const Variable& x, const Mask& mask);
 
-  /// A decoder for a batch of sequences, from their start. Throws ConfigError where there is none.
+  /// A decoder for a batch of sequences, from their start. Throws ConfigError if the variant has
+  /// none or is not causal.
   std::unique_ptr<Decoder> decoder(int64_t batch) const;
-  /// Bytes that a decoder keeps of one sequence after that many tokens; 0 without a decoder. As
-  /// defined here, of one whose state does not grow: what it keeps after one token.
+  /// Bytes that a decoder keeps for one sequence after the given number of tokens; 0 without a
+  /// decoder. The default is for states of constant size: the bytes kept after one token.
   virtual int64_t state_bytes(int64_t tokens) const;
-  /// Of forward() and of its gradients, for one sequence.
+  /// The cost of forward() and of its gradients for one sequence.
   virtual Work work(int64_t queries, int64_t keys) const = 0;
-  /// The most that the rank of the N x N weights can be, if it is bounded by less than N.
+  /// An upper bound on the rank of the N x N weights, if it is below N.
   virtual std::optional<int64_t> rank(int64_t tokens) const;
-  /// What forward() really computes for that many tokens, in a few words, where it depends on them
-  /// ("softmax: 50 tokens are at most 64 landmarks"); else empty.
+  /// A short description of what forward() computes for the given number of tokens, if that depends
+  /// on the number ("softmax: 50 tokens are at most 64 landmarks"); otherwise empty.
   virtual std::string algorithm(int64_t tokens) const;
   const Capabilities& capabilities() const { return config_.capabilities; }
 
  protected:
-  /// The variant itself. Shapes are checked, lengths are contiguous, keys have as many heads as
-  /// queries, and padding of q, k, v and x holds zeros (not masked keys: those must still get no
-  /// weight). What it returns at
-  /// padding does not matter.
+  /// Computes the attention. On entry shapes are checked, lengths are contiguous, keys and values
+  /// have as many heads as queries, and q, k, v and x are zero at padding. Zeroing does not mask
+  /// keys: the variant must still give them no weight. What it returns at padding is ignored.
   virtual Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) = 0;
-  /// Whether attend() takes q, k and v as forward() gets them: keys of kv_heads, and padding that
-  /// holds anything, which it does not look at, while its result there is 0. It saves the copies.
+  /// Whether attend() accepts q, k and v as passed to forward(), which saves copies: keys and
+  /// values have kv_heads heads and padding may hold anything. attend() must then not read the
+  /// padding and must return 0 there.
   virtual bool takes_all(const Mask&) const { return false; }
 
-  /// decoder(), of a variant that is causal and Capabilities::decodes.
+  /// Implements decoder() for a causal variant with Capabilities::decodes.
   virtual std::unique_ptr<Decoder> make_decoder(int64_t batch) const;
 
-  /// Whether decoder() gives one.
+  /// Whether decoder() returns a decoder.
   bool decodes() const { return config_.causal && config_.capabilities.decodes; }
   const Config& config() const { return config_; }
 

@@ -18,7 +18,7 @@ using Features = FeatureAttention::Features;
 
 Variable largest(const Variable& x, int axis) { return max(x.detach(), axis, true); }
 
-// The logarithms of features, where they are given as products.
+// The features with W x written out, if a projection is given.
 Features written_out(const Features& f) {
   if (!f.projection.defined()) return f;
   const Variable W(f.projection);
@@ -30,8 +30,8 @@ Features written_out(const Features& f) {
   return {project(f.query), key - affine(sum(square(f.key), {-1}, true), f.half_norm), true};
 }
 
-// Of a factor e^h_j of a whole key's features, exp(h_j - max_j h_j) is left, the maximum over real
-// tokens; the rest cancels.
+// A factor e^h_j common to all features of key j enters as exp(h_j - max_j h_j), the maximum taken
+// over real tokens; the rest cancels in the quotient.
 Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, const Guard& guard,
                        Tensor* normalisers) {
   const Tensor& lengths = mask.lengths;
@@ -40,7 +40,7 @@ Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, c
     Variable h = f.key_log;
     if (lengths.defined()) h = where(real_tokens(lengths, v.size(1)), h, never);
     Variable c = largest(h, 1);
-    // Of an empty sequence it is -inf; then anything finite will do.
+    // For an empty sequence the maximum is -inf; any finite value works instead.
     if (lengths.defined()) c = where(not_empty(lengths), c, 0.0);
     key = key * exp(h - c);
   }
@@ -53,8 +53,8 @@ Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, c
                           normalisers);
 }
 
-// A causal query must not know the maximum of later keys: sums are relative to c_j, one over j' <=
-// j, and decay where it rises. Padding, at the end, comes after all real tokens.
+// A causal query must not depend on the maximum over later keys: sums are kept relative to c_j, the
+// maximum over j' <= j, and decay where it rises. Padding follows all real tokens.
 Variable causal_sums(const Features& f, const Variable& v) {
   ScanInputs in{f.query, f.key, v};
   if (f.key_log.defined()) {
@@ -96,7 +96,7 @@ Variable FeatureAttention::attend(const Inputs& inputs, const Mask& mask, const 
   } else {
     out = attend_to_all(f, v, mask, guard_, &normalisers);
   }
-  // Recomputation records gradients once, as does a pass without it: nothing counts twice.
+  // With or without recomputation, gradients are recorded exactly once, so nothing counts twice.
   if (nonpositive_ && pass.training && grad_enabled()) {
     int64_t* const counts = nonpositive_->mutable_value().data<int64_t>();
     std::atomic_ref(counts[0]) += nonpositive_normalisers(normalisers, mask.lengths);
@@ -133,8 +133,9 @@ void FeatureAttention::set_work(int64_t features, const Work::Counts& forward,
   token_backward_ = backward;
 }
 
-// Per head: features, their products with the values and with the queries; backward two products
-// for each. In memory D + 1 columns of values; of the states of causal blocks few are kept.
+// Per head: the features and their products with values and with queries; two products for each of
+// them in the backward pass. In memory: D + 1 columns of values; causally, one in four of the
+// states between blocks.
 Work FeatureAttention::work(int64_t queries, int64_t keys) const {
   const double N = static_cast<double>(queries), M = static_cast<double>(keys), tokens = N + M;
   const double m = static_cast<double>(features_), D = static_cast<double>(config().head_dim);
@@ -151,7 +152,7 @@ Work FeatureAttention::work(int64_t queries, int64_t keys) const {
               numbers * static_cast<double>(size_of(parameter_dtype()))};
 }
 
-// A causal mask cuts the product of features.
+// With a causal mask the weights are not a product of features, so the rank is not bounded by m.
 std::optional<int64_t> FeatureAttention::rank(int64_t tokens) const {
   if (config().causal || features_ >= tokens) return {};
   return features_;

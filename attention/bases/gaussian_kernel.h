@@ -5,11 +5,11 @@
 
 namespace longhand::attention {
 
-/// |x|²/2 along the last axis, which stays as size 1.
+/// |x|²/2 along the last axis, which is kept with size 1.
 Variable half_norms(const Variable& x);
 
-/// Logarithms of the kernel, -scale |x_i - y_j|²/2 (…, N, M), for x (…, N, D) and y (…, M, D); not
-/// above 0 by rounding.
+/// Logarithms of the kernel, -scale |x_i - y_j|²/2 (…, N, M), for x (…, N, D) and y (…, M, D).
+/// Rounding never makes them positive.
 Variable gaussian_exponents(const Variable& x, const Variable& y, double scale);
 
 }  // namespace longhand::attention

@@ -1,4 +1,4 @@
-// A value that passes leave behind for others to read, such as metrics of the latest pass.
+// A value stored by the latest pass, such as its metrics.
 #pragma once
 
 #include <mutex>
@@ -6,14 +6,14 @@
 
 namespace longhand::attention {
 
-/// One value, written and read whole: passes of several threads may evaluate one variant at the
-/// same time. The last writer wins.
+/// A value protected by a mutex: several threads may evaluate one variant at the same time. The
+/// last write wins.
 template <class T>
 class Latest {
  public:
   void set(T value) {
     const std::lock_guard lock(mutex_);
-    std::swap(value_, value);  // what was there dies without the lock
+    std::swap(value_, value);  // the old value is destroyed after unlocking
   }
   T get() const {
     const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// Scores of pairs that must have no weight.
+// Masking of scores before a softmax.
 #pragma once
 
 #include <limits>
@@ -8,16 +8,16 @@
 
 namespace longhand::attention {
 
-/// The score of a pair without weight: e^never = 0.
+/// The score of a masked pair: e^never = 0.
 inline constexpr double never = -std::numeric_limits<double>::infinity();
 
-/// The scores where keep (u8) is 1, else -inf; both broadcast.
+/// The scores where keep (u8) is 1, otherwise -inf; both broadcast.
 inline Variable masked_scores(const Tensor& keep, const Variable& scores) {
   return where(keep, scores, never);
 }
 
-/// The scores (…, N, M) of what a query may see: j <= i if causal, else the first lengths[b] keys
-/// (undefined: all).
+/// The scores (…, N, M) with -inf for masked keys: keys j > i if causal, otherwise keys from
+/// lengths[b] on (undefined: none).
 inline Variable masked_scores(const Variable& scores, bool causal, const Tensor& lengths) {
   if (causal) return where(causal_keep(scores.size(-1)), scores, never);
   if (!lengths.defined()) return scores;

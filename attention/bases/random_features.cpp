@@ -11,7 +11,7 @@
 namespace longhand::attention {
 namespace {
 
-// Rows of the wanted norm, from unit vectors: block(i) gives the next `dim` of them as (dim, dim).
+// Rows of the given norms from unit vectors: block(generator) returns `dim` of them as (dim, dim).
 template <class F>
 Tensor rows_of_blocks(const Generator& generator, int64_t features, int64_t dim, RowNorm norm,
                       F block) {
@@ -35,8 +35,8 @@ Tensor random_rotations(const Generator& generator, int64_t dim) {
   double* const p = q.data<double>();
   RandomStream random(generator);
   for (int64_t i = 0; i < dim; ++i) p[i * dim + i] = random.bits() & 1 ? 1 : -1;
-  // Each brings E q_ij² nearer to 1/D by a factor 1 - 1/(D - 1). After D ln D of them those of the
-  // diagonal are still up to 2/D, which biases estimates; after three times as many, 1/D + D^-3.
+  // Each rotation reduces the distance of E q_ij² from 1/D by a factor 1 - 1/(D - 1). After D ln D
+  // rotations E q_ii² is still up to 2/D, which biases estimates; after 3 D ln D it is 1/D + D^-3.
   const auto rotations =
       3 * dim * static_cast<int64_t>(std::ceil(std::log(static_cast<double>(dim))));
   for (int64_t r = 0; r < rotations; ++r) {  // of columns i and j
@@ -46,9 +46,9 @@ Tensor random_rotations(const Generator& generator, int64_t dim) {
     const double c = std::cos(angle), s = std::sin(angle);
     for (int64_t row = 0; row < dim; ++row) {
       double &a = p[row * dim + i], &b = p[row * dim + j];
-      const double turned = c * a - s * b;
+      const double rotated = c * a - s * b;
       b = s * a + c * b;
-      a = turned;
+      a = rotated;
     }
   }
   return q;
@@ -132,7 +132,7 @@ RandomFeatureAttention::RandomFeatureAttention(const nn::Scope& scope_, const Co
   if (with_phases) phases_.emplace(scope("phases"), draw_phases());
 }
 
-// Of the draw that the counters stand at.
+// The generator of the current draw, by the counter of redraws.
 Generator RandomFeatureAttention::generator() const {
   return generator_of(random_state_.value())
       .fork(static_cast<uint64_t>(*redraws_.value().data<int64_t>()));

@@ -1,5 +1,5 @@
-// Random features of the softmax and Gaussian kernels: the estimators, how their projections are
-// drawn, kept, and drawn anew.
+// Random features of the softmax and Gaussian kernels: the estimators, and how their projections
+// are drawn, stored and redrawn.
 #pragma once
 
 #include <optional>
@@ -10,21 +10,22 @@ namespace longhand::attention {
 
 // ---- projections: W (m, D) in f64 --------------------------------------------------------------
 
-/// How long the rows are.
+/// Norms of the rows.
 enum class RowNorm {
-  chi,    // as rows of N(0, I): then every single row is one, and estimates are unbiased
-  sqrt_d  // sqrt(D), all of them: less variance, and a bias (Choromanski et al. 2020, "SMREG")
+  chi,    // those of rows of N(0, I): each row is distributed as such a row; estimates are unbiased
+  sqrt_d  // all sqrt(D): less variance, but a bias (Choromanski et al. 2020, "SMREG")
 };
 
 /// Independent rows of N(0, I).
 Tensor draw_gaussian(const Generator& generator, int64_t features, int64_t dim,
                      RowNorm norm = RowNorm::chi);
-/// Rows that are orthogonal within each block of D, of a Haar-distributed Q; the last block is cut
-/// off. Yu et al. 2016 (arXiv 1610.09072); Choromanski et al. 2020 (arXiv 2009.14794), 2.4.
+/// Rows that are orthogonal within each block of D rows, from a Haar-distributed Q; the last block
+/// is truncated. Yu et al. 2016 (arXiv 1610.09072); Choromanski et al. 2020 (arXiv 2009.14794),
+/// 2.4.
 Tensor draw_orthogonal(const Generator& generator, int64_t features, int64_t dim,
                        RowNorm norm = RowNorm::chi);
-/// The same with, in place of the Haar-distributed Q, a product of 3 D ceil(ln D) rotations by
-/// random angles in random coordinate planes, and random signs of the rows: near it, without a QR
+/// Like draw_orthogonal(), but Q is a product of 3 D ceil(ln D) rotations by random angles in
+/// random coordinate planes, with random signs of the rows: close to Haar-distributed, without a QR
 /// factorisation.
 Tensor draw_givens(const Generator& generator, int64_t features, int64_t dim,
                    RowNorm norm = RowNorm::chi);
@@ -32,7 +33,7 @@ Tensor draw_givens(const Generator& generator, int64_t features, int64_t dim,
 // ---- estimators --------------------------------------------------------------------------------
 // In these u = W x (…, m) for rows w_l of N(0, I).
 
-/// Of the softmax kernel: E φ(x)·φ(y) = exp(x·y).
+/// Estimators of the softmax kernel: E φ(x)·φ(y) = exp(x·y).
 enum class Estimator {
   positive,           // m^(-1/2) exp(u - |x|²/2)
   hyperbolic,         // (2m)^(-1/2) [exp(u - |x|²/2), exp(-u - |x|²/2)]
@@ -40,19 +41,19 @@ enum class Estimator {
   trigonometric_bias  // (2/m)^(1/2) exp(|x|²/2) cos(u + b), b uniform on [0, 2π)
 };
 
-/// Logarithms of positive features without their norm and constant: u, or [u, -u].
+/// Logarithms of positive features without the norm and the constant: u, or [u, -u].
 Variable exponents(Estimator estimator, const Variable& u);
-/// [cos u, sin u], or cos(u + b) if there are phases b, which broadcast.
+/// [cos u, sin u], or cos(u + b) with phases b, which broadcast.
 Variable waves(const Variable& u, const Tensor& phases = {});
-/// |scale x|² / 2 along the last axis of x, which stays as size 1.
+/// |scale x|² / 2 along the last axis of x, which is kept with size 1.
 Variable half_square(const Variable& x, double scale);
 
-/// φ of the softmax kernel, for x (n, D), W (m, D) and, with trigonometric_bias, phases (m): (n, m)
-/// or (n, 2m).
+/// φ for the softmax kernel, for x (n, D), W (m, D) and, with trigonometric_bias, phases (m):
+/// (n, m) or (n, 2m).
 Tensor softmax_features(Estimator estimator, const Tensor& x, const Tensor& W,
                         const Tensor& phases = {});
-/// φ of the Gaussian kernel, E φ(x)·φ(y) = exp(-|x - y|²/2): m^(-1/2) [cos u, sin u] or (2/m)^(1/2)
-/// cos(u + b). Rahimi & Recht 2007.
+/// φ for the Gaussian kernel, E φ(x)·φ(y) = exp(-|x - y|²/2): m^(-1/2) [cos u, sin u] or
+/// (2/m)^(1/2) cos(u + b). Rahimi & Recht 2007.
 Tensor gaussian_features(const Tensor& x, const Tensor& W, const Tensor& phases = {});
 
 // ---- variants ----------------------------------------------------------------------------------
@@ -66,9 +67,10 @@ struct RandomFeatureOptions {
   void describe(OptionVisitor& v);
 };
 
-/// Base of variants with a random projection: the buffer "features" is (m, D) or, with heads =
-/// "per_head", (H, m, D). With phases, there is a buffer "phases" (m) or (H, m). Steps and draws
-/// are counted, and the random state is kept, in buffers: a checkpoint goes on to the same draws.
+/// Base of variants with a random projection. The buffer "features" is (m, D) or, with heads =
+/// "per_head", (H, m, D); with phases, the buffer "phases" is (m) or (H, m). The counts of steps
+/// and redraws and the random state are buffers too: a run resumed from a checkpoint makes the same
+/// draws.
 class RandomFeatureAttention : public FeatureAttention {
  protected:
   RandomFeatureAttention(const nn::Scope& scope, const Config& config,
@@ -79,7 +81,7 @@ class RandomFeatureAttention : public FeatureAttention {
   Tensor projection(double scale) const;
   /// W (scale x) for x (B, N, H, D): (B, N, H, m).
   Variable project(const Variable& x, double scale) const;
-  /// b, or an undefined tensor.
+  /// The phases b, or an undefined tensor.
   Tensor phases() const { return phases_ ? phases_->value() : Tensor(); }
 
   void on_step() override;

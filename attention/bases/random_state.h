@@ -1,4 +1,4 @@
-// A generator as a buffer: what a variant that draws keeps in checkpoints.
+// The state of a generator as a tensor, so that variants can keep it in checkpoints.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace longhand::attention {
 
-/// (2) i64.
+/// The state of a generator, (2) i64.
 inline Tensor state_tensor(const Generator& generator) {
   const Generator::State state = generator.state();
   return Tensor::from(
@@ -15,6 +15,7 @@ inline Tensor state_tensor(const Generator& generator) {
       {2});
 }
 
+/// The generator with that state.
 inline Generator generator_of(const Tensor& state) {
   const int64_t* const s = state.data<int64_t>();
   return Generator::from_state({static_cast<uint64_t>(s[0]), static_cast<uint64_t>(s[1])});

@@ -7,22 +7,22 @@
 
 namespace longhand::attention {
 
-/// The next token of B sequences. q and k may be undefined where the variant does not use queries
-/// and keys (Capabilities::uses_queries_and_keys).
+/// The next token of B sequences. q and k may be undefined if the variant does not use queries and
+/// keys (Capabilities::uses_queries_and_keys).
 struct Token {
   Tensor q;     // (B, H, D)
   Tensor k, v;  // (B, kv_heads, D)
-  Tensor x{};   // (B, H D), of variants with Capabilities::uses_x, as Inputs::x
+  Tensor x{};   // (B, H D), for variants with Capabilities::uses_x; see Inputs::x
 };
 
-/// Causal attention one token at a time: what a variant keeps between tokens.
+/// Causal attention one token at a time, with the state that a variant keeps between tokens.
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  /// The result (B, H, D) for the next token: the row that forward() has there.
+  /// The result (B, H, D) for the next token: the row that forward() returns at its position.
   virtual Tensor step(const Token& token) = 0;
   Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) { return step({q, k, v}); }
-  /// Of what is kept now.
+  /// Bytes of the current state.
   virtual int64_t bytes() const = 0;
 };
 

@@ -10,7 +10,7 @@
 namespace longhand::attention {
 namespace {
 
-constexpr int64_t first_capacity = 16;  // doubles whenever it is reached
+constexpr int64_t first_capacity = 16;  // doubled whenever it is full
 
 class CacheDecoder final : public Decoder {
  public:
@@ -26,7 +26,7 @@ class CacheDecoder final : public Decoder {
     const Shape kv{batch_, groups_, dim_};
     check<ShapeError>(
         q.shape() == Shape{batch_, heads_, dim_} && k.shape() == kv && v.shape() == kv,
-        "decoder: q ", Shape{batch_, heads_, dim_}, " and k and v ", kv, " are wanted, not q ",
+        "decoder: expected q ", Shape{batch_, heads_, dim_}, ", k and v ", kv, ", got q ",
         q.shape(), ", k ", k.shape(), ", v ", v.shape());
     if (length_ == capacity()) grow(q.dtype());
     copy_into(keys_.select(2, length_), k);
@@ -66,7 +66,8 @@ class CacheDecoder final : public Decoder {
     }
   }
 
-  // For q (D), k and v (t, D), with room for t weights and D sums, which are of blocks of keys.
+  // Attention of q (D) to k and v (t, D). `weights` has room for t values; `sums` (D) adds up the
+  // results of blocks of keys.
   template <class T>
   void attend(const T* q, const T* k, const T* v, double slope, T* weights, double* sums,
               T* out) const {
@@ -121,7 +122,8 @@ Tensor repeat_groups(const Tensor& x, int64_t heads) {
 
 std::unique_ptr<Decoder> make_cache_decoder(int64_t batch, const Config& config,
                                             const CacheScores& scores) {
-  check<ConfigError>(config.causal, config.name, ": only causal attention goes token by token");
+  check<ConfigError>(config.causal, config.name,
+                     ": only causal attention can be decoded token by token");
   return std::make_unique<CacheDecoder>(batch, config, scores);
 }
 

@@ -1,11 +1,11 @@
-// What decoders of several variants share.
+// Decoding with a cache of keys and values.
 #pragma once
 
 #include "longhand/attention/variant.h"
 
 namespace longhand::attention {
 
-/// (B, G, D) to (B, H, D): each head gets that of its group.
+/// (B, G, D) to (B, H, D): each of the G heads repeated H / G times.
 Tensor repeat_groups(const Tensor& x, int64_t heads);
 
 /// The weight of key j for query i is e^s_ij, or with `normalized` e^s_ij / sum_j e^s_ij.
@@ -14,13 +14,14 @@ struct CacheScores {
   bool distance = false;  // s_ij = -scale |q_i - k_j|² / 2 instead
   bool normalized = true;
   int64_t window = 0;            // if not 0, only keys with i - j < window
-  std::vector<double> slopes{};  // of each head, H or none: s_ij gets -slope (i - j)
+  std::vector<double> slopes{};  // one a head, or none: -slope (i - j) is added to s_ij
 };
 
-/// Attention to all keys and values so far, which it keeps: (B, G, t, D) each.
+/// A decoder that caches all keys and values so far, (B, G, t, D) each, and attends to them. Throws
+/// ConfigError unless config.causal.
 std::unique_ptr<Decoder> make_cache_decoder(int64_t batch, const Config& config,
                                             const CacheScores& scores);
-/// Bytes that it keeps of one sequence after that many tokens.
+/// Bytes that this decoder keeps for one sequence after the given number of tokens.
 int64_t cache_bytes(const Config& config, DType dtype, int64_t tokens);
 
 }  // namespace longhand::attention

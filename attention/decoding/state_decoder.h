@@ -1,4 +1,4 @@
-// Decoders of constant memory: a scan, one token at a time.
+// Decoders with a state of constant size: a scan, one token at a time.
 #pragma once
 
 #include <functional>
@@ -9,12 +9,12 @@
 
 namespace longhand::attention {
 
-/// What a token adds to the state and asks of it, given its q, k and v with all of H heads, its x,
-/// and its number, from 0. What is undefined of it stays so.
+/// Returns the inputs of scan_step() for a token, given its q, k and v with all H heads, its x, and
+/// its position, counted from 0. Tensors of the token that are undefined stay undefined.
 using StepFunction = std::function<StepInputs(const Token& token, int64_t position)>;
 
-/// A decoder that keeps a ScanState. With Normalizer::query sums are divided by their normalisers,
-/// as the guard says.
+/// A decoder that keeps a ScanState. With Normalizer::query, sums are divided by their normalisers,
+/// subject to the guard.
 std::unique_ptr<Decoder> make_state_decoder(int64_t batch, const Config& config, StepFunction step,
                                             Normalizer normalizer, const Guard& guard = {});
 

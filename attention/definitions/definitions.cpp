@@ -22,7 +22,7 @@ Variable zeros_like(const Variable& x) { return Variable(Tensor::zeros(x.shape()
 double root_of(const Variable& x) { return std::sqrt(static_cast<double>(x.size(-1))); }
 Variable half_square(const Variable& x) { return sum(square(x), {-1}, true) / 2; }
 
-// W x of each head, for x (B, N, H, D) and W (m, D) or (H, m, D): (B, N, H, m).
+// W x for each head, for x (B, N, H, D) and W (m, D) or (H, m, D): (B, N, H, m).
 Variable project(const Variable& x, const Variable& W) {
   return heads(matmul(heads(x), transposed(W)));
 }
@@ -134,10 +134,10 @@ Variable linear_features(const std::string& map, const Variable& x, int64_t max_
     for (int64_t i = 0; i < x.size(1); ++i)
       angles.data<double>()[i] =
           std::numbers::pi * static_cast<double>(i + 1) / (2 * static_cast<double>(max_length));
-    const Variable turns = cos_sin(Variable(angles.to(x.dtype())));  // (1, N, 1, 2)
-    return concat({relu(x) * slice(turns, 3, 0, 1), relu(x) * slice(turns, 3, 1, 2)}, 3);
+    const Variable waves = cos_sin(Variable(angles.to(x.dtype())));  // (1, N, 1, 2)
+    return concat({relu(x) * slice(waves, 3, 0, 1), relu(x) * slice(waves, 3, 1, 2)}, 3);
   }
-  check<ConfigError>(map == "hedgehog", "definitions: no feature map \"", map, "\"");
+  check<ConfigError>(map == "hedgehog", "definitions: unknown feature map \"", map, "\"");
   const Variable u = project(x, A);
   return longhand::softmax(concat({u, -u}, 3));
 }
@@ -158,7 +158,7 @@ Variable performer_features(const std::string& kernel, const Variable& x_, const
   if (kernel == "relu") return relu(u) + eps;
   if (kernel == "exp") return exp(u) + eps;
   if (kernel == "gelu") return gelu(u) + eps;
-  check<ConfigError>(kernel == "square", "definitions: no kernel \"", kernel, "\"");
+  check<ConfigError>(kernel == "square", "definitions: unknown kernel \"", kernel, "\"");
   return square(u) + eps;
 }
 

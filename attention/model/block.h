@@ -11,13 +11,13 @@
 
 namespace longhand::attention {
 
-/// One block: two of nn::residual_branch(), with attention and with the feed-forward network, their
-/// norms before or behind.
+/// One block: two calls of nn::residual_branch(), one with attention and one with the feed-forward
+/// network, with pre-norm or post-norm.
 class Block : public nn::Module {
  public:
   Block(const nn::Scope& scope, const TransformerConfig& config, const Config& attention);
   Variable forward(const Variable& x, const Mask& mask, const nn::Pass& pass);
-  /// As MultiHeadAttention::step().
+  /// One decoding step; see MultiHeadAttention::step().
   Variable step(const Variable& x, Decoder& decoder, int64_t position) const;
   Variant& kernel() { return attention_.kernel(); }
 

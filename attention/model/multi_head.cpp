@@ -7,7 +7,7 @@
 namespace longhand::attention {
 
 std::string no_use_for_rotary(const std::string& variant) {
-  return concat_message("rotary positions turn queries and keys, but the weights of \"", variant,
+  return concat_message("rotary positions rotate queries and keys, but the weights of \"", variant,
                         "\" do not depend on them, so the option would have no effect; use "
                         "\"learned\", \"sinusoidal\" or \"none\"");
 }
@@ -31,13 +31,15 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
       output_(scope("output"), heads_ * head_dim_, heads_ * head_dim_) {
   check<ConfigError>(!rotary || query_, no_use_for_rotary(variant));
   check<ConfigError>(!rotary || !kernel_->capabilities().shortens, variant,
-                     ": rotary positions are of tokens, but its keys are mixtures of them");
+                     ": rotary positions apply to single tokens, but the keys of this variant are "
+                     "mixtures of tokens");
 }
 
 nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass) {
   const int64_t B = x.shape()[0], N = x.shape()[1];
-  // Gates read finished tokens, and projections then read the same; else linear layers normalise
-  // what they read, and the normalised tokens are not written out.
+  // Gates need the normalised tokens in memory, and projections then read the same tokens.
+  // Otherwise linear layers normalise their input themselves, and the normalised tokens are never
+  // stored.
   const Capabilities& kernel = kernel_->capabilities();
   const Variable tokens = kernel.uses_x ? x.eval() : Variable();
   const auto projected = [&](const nn::Linear* projection, const nn::Lazy& of, int64_t heads) {
@@ -46,7 +48,7 @@ nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const 
     return reshape(y, {B, y.size(1), heads, head_dim_});
   };
   nn::Lazy keys = x, values = x;
-  if (kernel.shortens) {  // mixtures of tokens are made of finished ones
+  if (kernel.shortens) {  // mixtures are computed from normalised tokens in memory
     const Sources from = kernel_->sources(x, mask);
     keys = from.keys, values = from.values;
   }
@@ -63,10 +65,10 @@ nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const 
 
 nn::Lazy MultiHeadAttention::step(const nn::Lazy& x, Decoder& decoder, int64_t position) const {
   const int64_t B = x.shape()[0];
-  const auto row = [&](const nn::Linear* projection, int64_t heads, bool turned) {
+  const auto row = [&](const nn::Linear* projection, int64_t heads, bool rotated) {
     if (!projection) return Tensor();
     const Variable y = reshape(projection->forward(x), {B, 1, heads, head_dim_});
-    return (turned ? nn::rotate_by_position(y, position) : y).value().select(1, 0);
+    return (rotated ? nn::rotate_by_position(y, position) : y).value().select(1, 0);
   };
   Token token;
   if (kernel_->capabilities().uses_x) token.x = x.value().select(1, 0);

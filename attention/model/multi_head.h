@@ -1,5 +1,5 @@
-// Multi-head attention: projections around a variant. Vaswani et al. 2017 (arXiv
-// 1706.03762), 3.2.2.
+// Multi-head attention: projections around a variant. Vaswani et al. 2017 (arXiv 1706.03762),
+// 3.2.2.
 #pragma once
 
 #include <memory>
@@ -10,24 +10,23 @@
 
 namespace longhand::attention {
 
-/// output(concat over heads of kernel(query(x), key(x), value(x))). The heads are strides of the
-/// projections (B, N, H·D): nothing is copied to split or to join them.
+/// output(concat over heads of kernel(query(x), key(x), value(x))). Heads are strided views of the
+/// projections (B, N, H·D): splitting and joining them copies nothing.
 class MultiHeadAttention : public nn::Module {
  public:
-  /// config.heads · config.head_dim is the width; keys and values are kv_heads · head_dim wide. A
-  /// variant whose weights do not depend on queries and keys (Capabilities::uses_queries_and_keys) has no
-  /// projections for them.
-  /// With `rotary`, queries and keys are turned by their positions (Su et al. 2021, arXiv
-  /// 2104.09864). Throws ConfigError for `rotary` where the variant has no queries and keys, or
-  /// where its keys are no single tokens.
+  /// The width of the model is config.heads · config.head_dim, that of keys and values kv_heads ·
+  /// head_dim. A variant whose weights do not depend on queries and keys (see
+  /// Capabilities::uses_queries_and_keys) has no projections for them. With `rotary`, queries and
+  /// keys are rotated by their positions (Su et al. 2021, arXiv 2104.09864). Throws ConfigError for
+  /// `rotary` if the variant has no queries and keys, or if its keys are not single tokens.
   MultiHeadAttention(const nn::Scope& scope, const std::string& variant, const Config& config,
                      bool rotary);
 
   /// x (B, N, H·D) to (B, N, H·D).
   nn::Lazy forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass);
 
-  /// The next tokens x (B, 1, H·D), which stand at `position`, of what the kernel's decoder has
-  /// seen: the row that forward() has there.
+  /// The result for the next tokens x (B, 1, H·D) of the sequences that `decoder`, one of the
+  /// kernel, has processed up to `position`: the row that forward() returns there.
   nn::Lazy step(const nn::Lazy& x, Decoder& decoder, int64_t position) const;
 
   Variant& kernel() { return *kernel_; }
@@ -35,13 +34,13 @@ class MultiHeadAttention : public nn::Module {
  private:
   int64_t heads_, head_dim_, kv_heads_;
   bool rotary_;
-  std::unique_ptr<nn::Linear> query_, key_;  // null where the kernel does not use them
+  std::unique_ptr<nn::Linear> query_, key_;  // null if the kernel does not use them
   nn::Linear value_;
   std::unique_ptr<Variant> kernel_;
   nn::Linear output_;
 };
 
-/// Why rotary positions are refused under a variant that does not use queries and keys.
+/// The error message for rotary positions with a variant that does not use queries and keys.
 std::string no_use_for_rotary(const std::string& variant);
 
 }  // namespace longhand::attention

@@ -6,7 +6,7 @@
 namespace longhand::attention {
 namespace {
 
-// The vector that stands for each sequence: x (B, N, d) to (B, d).
+// The vector that represents each sequence: x (B, N, d) to (B, d).
 Variable pool(const Variable& x, const Tensor& lengths, const std::string& pooling) {
   const int64_t B = x.size(0), N = x.size(1), d = x.size(2);
   if (pooling == "cls") return select(x, 1, 0);
@@ -17,7 +17,7 @@ Variable pool(const Variable& x, const Tensor& lengths, const std::string& pooli
     return squeeze(gather(x, 1, last), 1);
   }
   if (!lengths.defined()) return mean(x, {1});
-  // Padding does not count: neither in the sum nor in the number it is divided by.
+  // The mean over real tokens: padding enters neither the sum nor the count.
   Tensor real = Tensor::empty({B, N, 1}, DType::u8);
   Tensor weight = Tensor::empty({B, 1}, x.dtype());
   for (int64_t b = 0; b < B; ++b) {
@@ -69,37 +69,38 @@ Transformer::Transformer(const nn::Scope& scope_, const TransformerConfig& confi
       head_(scope("head"), config, config.tied_embeddings ? &embeddings_.token_weight() : nullptr) {
   for (int64_t i = 0; i < config.layers; ++i) {
     Config attention = config.attention_config(i);
-    // The earliest layer with the same variant owns what layers share.
+    // The earliest layer with the same variant owns shared parameters.
     for (int64_t j = 0; j < i && !attention.first; ++j)
       if (config.attention_of(j) == attention.name) attention.first = &blocks_[j].kernel();
     blocks_.emplace_back(config, attention);
   }
-  // Post-norm blocks end with a norm of their own.
+  // Post-norm blocks end with a norm, so no final norm is needed.
   if (config.norm == "pre") norm_.emplace(scope("norm"), config.norm_type, config.d_model);
 }
 
 Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const nn::Pass& pass,
                               const Tensor& rows) {
   check<ShapeError>(tokens.rank() == 2 && tokens.dtype() == DType::i32 && tokens.size(1) >= 1,
-                    "transformer: tokens (B, N) of i32 are wanted, not ", tokens.shape(), " of ",
+                    "transformer: expected tokens (B, N) of i32, got ", tokens.shape(), " of ",
                     tokens.dtype());
   check<ShapeError>(tokens.size(1) <= config_.max_length, "transformer: a sequence of ",
-                    tokens.size(1), " tokens is longer than the model's max_length ",
-                    config_.max_length);
-  check<ShapeError>(!rows.defined() || config_.per_token,
-                    "transformer: this model gives logits for sequences, not for single tokens");
+                    tokens.size(1), " tokens exceeds the model's max_length ", config_.max_length);
+  check<ShapeError>(
+      !rows.defined() || config_.per_token,
+      "transformer: rows expect a model with per_token; this model returns logits for "
+      "whole sequences");
   Variable x = embeddings_.forward(tokens, pass);
   Mask mask;
   if (lengths.defined()) {
     check<ShapeError>(lengths.dtype() == DType::i32 && lengths.shape() == Shape{tokens.size(0)},
-                      "transformer: lengths (", tokens.size(0), ") of i32 are wanted, not ",
+                      "transformer: expected lengths (", tokens.size(0), ") of i32, got ",
                       lengths.shape(), " of ", lengths.dtype());
     mask.lengths = lengths.clone();
     const int32_t extra = static_cast<int32_t>(x.size(1) - tokens.size(1));  // the class token
     for (int64_t b = 0; b < lengths.numel(); ++b) {
       int32_t& n = mask.lengths.data<int32_t>()[b];
-      check<ShapeError>(n >= 1 && n <= tokens.size(1), "transformer: length ", n, " of sequence ",
-                        b, " is not within 1 … ", tokens.size(1));
+      check<ShapeError>(n >= 1 && n <= tokens.size(1), "transformer: expected lengths in [1, ",
+                        tokens.size(1), "], got ", n, " for sequence ", b);
       n += extra;
     }
   }
@@ -111,30 +112,32 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
     else
       x = block->forward(x, mask, pass);
   }
-  // A token's row of a (B N, d) matrix, as of a table. What follows treats tokens one by one.
+  // Selects rows of a (B N, d) matrix as from an embedding table. The rest acts on single tokens.
   if (rows.defined()) x = embedding(reshape(x, {x.size(0) * x.size(1), x.size(2)}), rows);
   const nn::Lazy normed = norm_ ? norm_->forward(x) : nn::Lazy(x);
   if (config_.per_token) return head_.forward(normed);
-  // The norm works on tokens alone, so pooling first would change it: norm of a mean is not the
-  // mean of norms.
+  // The norm acts on single tokens, so it precedes pooling: the norm of a mean is not the mean of
+  // the norms.
   return head_.forward(pool(normed, mask.lengths, config_.pooling));
 }
 
 TransformerDecoder::TransformerDecoder(Transformer& model, int64_t batch)
     : model_(model), batch_(batch) {
-  check<ConfigError>(batch >= 1, "decoder: a batch of ", batch, " sequences");
-  check<ConfigError>(model.config().causal && model.config().per_token,
-                     "decoder: only a causal model with logits for tokens goes token by token");
+  check<ConfigError>(batch >= 1, "decoder: expected a batch of at least 1 sequence, got ", batch);
+  check<ConfigError>(
+      model.config().causal && model.config().per_token,
+      "decoder: expected a causal model with per_token; others cannot be decoded token by "
+      "token");
   for (int64_t i = 0; i < model.config().layers; ++i)
     decoders_.push_back(model.kernel(i).decoder(batch));
 }
 
 Tensor TransformerDecoder::step(const Tensor& tokens) {
   check<ShapeError>(tokens.dtype() == DType::i32 && tokens.shape() == Shape{batch_},
-                    "decoder: tokens (", batch_, ") of i32 are wanted, not ", tokens.shape(),
-                    " of ", tokens.dtype());
+                    "decoder: expected tokens (", batch_, ") of i32, got ", tokens.shape(), " of ",
+                    tokens.dtype());
   check<ShapeError>(position_ < model_.config().max_length,
-                    "decoder: a sequence is at the model's max_length ",
+                    "decoder: the sequences have reached the model's max_length ",
                     model_.config().max_length);
   const NoGrad no_grad;
   Variable x = model_.embeddings_.forward(tokens.unsqueeze(1), {}, position_);

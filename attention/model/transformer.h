@@ -15,12 +15,12 @@
 
 namespace longhand::attention {
 
-/// What stands before the blocks: tokens and positions to vectors.
+/// The layer before the blocks: from tokens and positions to vectors.
 class Embeddings : public nn::Module {
  public:
   Embeddings(const nn::Scope& scope, const TransformerConfig& config);
-  /// tokens (B, N) i32, the first at position `first`: (B, N, d_model), or (B, N+1, d_model) with a
-  /// class token in front.
+  /// tokens (B, N) i32, the first at position `first`, to (B, N, d_model), or to (B, N+1, d_model)
+  /// with a class token in front.
   Variable forward(const Tensor& tokens, const nn::Pass& pass, int64_t first = 0) const;
   const nn::Parameter& token_weight() const { return token_.weight; }
 
@@ -31,10 +31,10 @@ class Embeddings : public nn::Module {
   nn::Dropout dropout_;
 };
 
-/// From vectors to logits.
+/// The layer after the blocks: from vectors to logits.
 class Head : public nn::Module {
  public:
-  /// With `tied`, the weight is that one and only a bias is owned.
+  /// With `tied`, the head uses that weight and owns only a bias.
   Head(const nn::Scope& scope, const TransformerConfig& config, const nn::Parameter* tied);
   /// Logits of x.
   Variable forward(const nn::Lazy& x) const;
@@ -49,19 +49,18 @@ class Head : public nn::Module {
 /// An encoder or, with config.causal, a decoder-only Transformer.
 class Transformer : public nn::Module {
  public:
-  /// Throws ConfigError where config makes no model, or the variant cannot do what it asks.
+  /// Throws ConfigError if config describes no valid model, or requires what the variant lacks.
   Transformer(const nn::Scope& scope, const TransformerConfig& config);
 
-  /// Logits (B, classes), or (B, N, classes) where config.per_token, for tokens (B, N) i32 and
-  /// lengths (B) i32 (undefined: nothing is padded). Throws ShapeError for tokens outside of the
-  /// vocabulary, or more than max_length of them. With rows (R) i32, places in tokens counted in
-  /// row-major order, a model with config.per_token gives (R, classes): the head reads those tokens
-  /// alone.
+  /// Logits (B, classes), or (B, N, classes) with config.per_token, for tokens (B, N) i32 and
+  /// lengths (B) i32 (undefined: no padding). With rows (R) i32, row-major indices into tokens, a
+  /// model with config.per_token returns (R, classes): the head is applied to those tokens only.
+  /// Throws ShapeError if N exceeds max_length, or for tokens outside the vocabulary.
   Variable forward(const Tensor& tokens, const Tensor& lengths, const nn::Pass& pass,
                    const Tensor& rows = {});
 
   const TransformerConfig& config() const { return config_; }
-  /// What attends in a layer, 0 <= layer < config().layers.
+  /// The variant of a layer, 0 <= layer < config().layers.
   Variant& kernel(int64_t layer) { return blocks_[layer].kernel(); }
 
  private:
@@ -74,21 +73,21 @@ class Transformer : public nn::Module {
   Head head_;
 };
 
-/// A causal model token by token: a batch of sequences from their start. What a token costs does
-/// not grow with their length where the variant's decoder does not. The model must outlive it and
-/// keep its parameters meanwhile.
+/// Runs a causal model token by token, on a batch of sequences from their start. The cost of a
+/// token is constant if the state of the variant's decoder is. The model must outlive the decoder,
+/// and its parameters must not change meanwhile.
 class TransformerDecoder {
  public:
-  /// Throws ConfigError for a model that is not causal, gives no logits for tokens, or whose
-  /// variant does not go token by token.
+  /// Throws ConfigError if the model is not causal, has no config.per_token, or has a variant
+  /// without a decoder.
   TransformerDecoder(Transformer& model, int64_t batch);
 
-  /// Logits (B, classes) at the next tokens (B) i32: the row that forward() has there, to rounding.
-  /// Throws ShapeError for more than max_length of them.
+  /// Logits (B, classes) for the next tokens (B) i32: up to rounding, the row that forward()
+  /// returns at their position. Throws ShapeError after max_length tokens.
   Tensor step(const Tensor& tokens);
-  /// Tokens so far.
+  /// Number of tokens so far.
   int64_t position() const { return position_; }
-  /// Of what the layers keep now.
+  /// Bytes of the current state of all layers.
   int64_t bytes() const;
 
  private:

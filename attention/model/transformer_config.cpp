@@ -19,11 +19,12 @@ void TransformerConfig::describe(OptionVisitor& v) {
             "what the data needs");
   v.integer("d_model", d_model, {1, most}, "width of the model, a multiple of heads");
   v.integer("heads", heads, {1, most}, "attention heads of a layer");
-  v.require(d_model % heads == 0, "heads", concat_message("it must divide d_model = ", d_model));
+  v.require(d_model % heads == 0, "heads",
+            concat_message("expected a divisor of d_model = ", d_model));
   v.integer("kv_heads", kv_heads, {0, most},
             "heads of keys and values, a divisor of heads; 0: as many as heads");
   v.require(kv_heads == 0 || heads % kv_heads == 0, "kv_heads",
-            concat_message("it must divide heads = ", heads));
+            concat_message("expected a divisor of heads = ", heads));
   v.integer("layers", layers, {1, most}, "blocks");
   d_mlp = 2 * d_model;
   v.integer("d_mlp", d_mlp, {0, most},
@@ -43,14 +44,14 @@ void TransformerConfig::describe(OptionVisitor& v) {
         "what represents the sequence: the mean of its tokens, a class token in front of them, "
         "or the last token");
     v.require(!causal || pooling != "cls", "pooling",
-              "in a causal model the class token sees nothing but itself; use last or mean");
+              "in a causal model the class token attends to itself only; use last or mean");
   });
   v.integer("head_hidden", head_hidden, {0, most},
             "width of a ReLU layer in the head; 0: the head is linear");
   v.boolean("tied_embeddings", tied_embeddings, "whether the head's weight is the token embedding");
   v.require(!tied_embeddings || (head_hidden == 0 && classes == vocabulary), "tied_embeddings",
-            concat_message("the head must be linear and have as many classes (", classes,
-                           ") as there are tokens (", vocabulary, ")"));
+            concat_message("expected a linear head with as many classes as tokens, got ", classes,
+                           " classes and a vocabulary of ", vocabulary));
   v.number("dropout", dropout, {0, 0.999},
            "probability of embeddings, of both parts of a block, and inside the feed-forward part");
 }
@@ -81,9 +82,10 @@ Config TransformerConfig::attention_config(int64_t layer) const {
 void TransformerConfig::check_attention() const {
   const auto check_layer = [&](const Config& config) {
     check_options(config.name, config);
-    check<ConfigError>(positions != "rotary" || !capabilities(config.name, config).shortens,
-                       config.name,
-                       ": rotary positions are of tokens, but its keys are mixtures of them");
+    check<ConfigError>(
+        positions != "rotary" || !capabilities(config.name, config).shortens, config.name,
+        ": rotary positions apply to single tokens, but the keys of this variant are "
+        "mixtures of tokens");
   };
   if (layer_attention.empty()) {
     check_layer(attention_config(0));
@@ -105,7 +107,7 @@ void TransformerConfig::check_attention() const {
 
 namespace {
 
-// The options of each layer: those of its own, and those of all that its variant declares.
+// The options of each layer: its own ones, and those of the section that its variant declares.
 std::vector<Options> options_of_layers(const Options& section,
                                        const std::vector<std::string>& variants) {
   std::vector<Options> layers;
@@ -127,7 +129,7 @@ std::vector<Options> options_of_layers(const Options& section,
   for (const std::string& key : section.keys())
     section.require(section.is_optional(key) || key.find('.') != std::string::npos ||
                         std::find(used.begin(), used.end(), key) != used.end(),
-                    key, "every layer that has this option sets its own value");
+                    key, "this value has no effect: every layer with this option sets its own");
   return layers;
 }
 

@@ -1,4 +1,4 @@
-// TransformerConfig: everything that determines a Transformer's shape.
+// TransformerConfig: the configuration of a Transformer.
 #pragma once
 
 #include <string>
@@ -9,17 +9,18 @@
 
 namespace longhand::attention {
 
-/// Everything that determines a Transformer's shape.
+/// The configuration of a Transformer: sizes, options of the [model] section, variants of the
+/// layers.
 struct TransformerConfig {
-  // what the task says
+  // given by the task
   int64_t vocabulary = 0;
   int64_t classes = 0;
-  bool per_token = false;  // logits for every token, not for the sequence
+  bool per_token = false;  // logits for every token instead of one per sequence
 
   // the [model] section
   int64_t max_length = 0;
   int64_t d_model = 64, heads = 2, layers = 2;
-  int64_t kv_heads = 0;  // heads of keys and values, a divisor of heads; 0: as many
+  int64_t kv_heads = 0;  // heads of keys and values, a divisor of heads; 0: equal to heads
   int64_t d_mlp = 128;   // 0: blocks without a feed-forward part
   bool causal = false;
   std::string norm =
@@ -34,7 +35,8 @@ struct TransformerConfig {
   // the [attention] section
   std::string attention = "softmax";  // the variant of all layers
   Options attention_options{"attention"};
-  // Where layers differ in variant or options, one of each a layer; else empty. read() fills them in.
+  // If layers differ in variant or options, one entry a layer; otherwise empty. Filled in by
+  // read().
   std::vector<std::string> layer_attention{};
   std::vector<Options> layer_options{};
 
@@ -42,23 +44,23 @@ struct TransformerConfig {
   const std::string& attention_of(int64_t layer) const {
     return layer_attention.empty() ? attention : layer_attention[static_cast<size_t>(layer)];
   }
-  /// "softmax", or "window, linear" where layers differ.
+  /// The name of the variant, such as "softmax"; if layers differ, all names: "window, linear".
   std::string attention_name() const;
-  /// What the variant of a layer is made with, but for Config::first.
+  /// The Config of the variant of a layer, without Config::first.
   Config attention_config(int64_t layer) const;
-  /// Checks the options of every layer's variant, without making it. Throws ConfigError, naming the
-  /// layer and its variant where layers differ.
+  /// Checks the options of every layer's variant without constructing it. Throws ConfigError; the
+  /// message names the layer and its variant if layers differ.
   void check_attention() const;
 
-  /// The options of [model], and their conditions: heads must divide d_model, … The defaults of
-  /// vocabulary, classes, per_token, max_length and causal are the values of before, which a task
-  /// decides.
+  /// Declares the options of [model] and their conditions, such as that heads divides d_model. The
+  /// current values of vocabulary, classes, per_token, max_length and causal, which a task sets,
+  /// are their defaults.
   void describe(OptionVisitor& v);
-  /// Reads [model] and [attention] over what `task` says. attention.type names the variant, or one
-  /// for each layer. Its options apply to each layer whose variant declares them; those of one layer,
-  /// such as 1.window, take precedence. Throws ConfigError for values that make no model, for options
-  /// that no layer's variant declares, and for those without an effect: pooling with per_token,
-  /// rotary positions under a variant without queries and keys.
+  /// Reads [model] and [attention] over the values of `task`. attention.type is the name of the
+  /// variant, or a list with one name a layer. Options apply to each layer whose variant declares
+  /// them; options of a single layer, such as 1.window, take precedence. Throws ConfigError for
+  /// invalid values, for options that no layer's variant declares, and for options without effect:
+  /// pooling with per_token, rotary positions with a variant without queries and keys.
   static TransformerConfig read(const Options& model, const Options& attention,
                                 TransformerConfig task);
 };

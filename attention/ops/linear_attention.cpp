@@ -7,17 +7,19 @@
 //   dS = Σ_i g_i n_iᵀ,  dz = Σ_i δ_i g_i,   dg_i = S n_i + δ_i z
 //   df_j = dS v_j + dz,  dv_j = dSᵀ f_j
 //
-// Of features that are exponentials, of t_jl for keys and s_il for queries, every factor common to
-// a query cancels, and so does one that all g_l gain and all f_l lose. With c_l = max_j t_jl
+// If the features are exponentials, of t_jl for keys and s_il for queries, any factor common to all
+// features of a query cancels, and so does a factor that multiplies all g_l and divides all f_l.
+// With c_l = max_j t_jl
 //
 //   f_jl = e^(t_jl - c_l),   g_il = e^(s_il + c_l - C_i),   C_i = max_l (s_il + c_l),   den_i >= 1
 //
-// whatever the norms. c rises while keys go by, and C while features do: sums shrink then. dt = f
-// df, ds = g dg; with t = W k - a |k|²,  dk_j = Wᵀ dt_j - 2 a k_j Σ_l dt_jl.
+// for vectors of any norm. c rises from block to block of keys, and C from block to block of
+// features; the sums so far are then scaled down. dt = f df, ds = g dg; with t = W k - a |k|²,
+// dk_j = Wᵀ dt_j - 2 a k_j Σ_l dt_jl.
 //
-// A tile has features down and tokens across, and holds a block of the features at a time. Features
-// of the keys and of the queries are computed again for the gradients: that costs 4 of 24 N m D,
-// and no N x m matrix is ever written.
+// The rows of a tile are features and its columns tokens; a tile holds one block of features at a
+// time. The features of keys and queries are recomputed for the gradients: this costs 4 of 24
+// N m D, and no N x m matrix is ever stored.
 #include "longhand/attention/ops/linear_attention.h"
 
 #include <algorithm>
@@ -38,15 +40,15 @@ namespace {
 using kernels::gemm_tile;
 using namespace tile;
 
-constexpr int64_t feature_block = 64;  // features of a tile, of m
+constexpr int64_t feature_block = 64;  // features of a tile
 
 struct Sizes {
   int64_t B, N, M, H, D, E, m;
-  // Tokens are dealt out to so many groups, each a task that sums over its own, if there are few
-  // heads to work on at once. Sums over groups go in order.
+  // The number of groups, each a task that computes the partial sums of its tokens; more than one
+  // if there are few heads to process in parallel. Partial sums are added in order.
   int64_t groups(int64_t tokens) const {
     constexpr int64_t tasks = 32, tokens_of_group = 512;
-    // Nor may f32 add too many blocks one to the other.
+    // A limit to the length of sums in f32.
     constexpr int64_t tokens_of_sum = 16384;
     return std::clamp<int64_t>(std::max((tasks + B * H - 1) / (B * H), tokens / tokens_of_sum), 1,
                                std::max<int64_t>(1, tokens / tokens_of_group));
@@ -60,8 +62,7 @@ struct Rule {
   Guard guard;
 };
 
-// What is summed over the keys of each head, and its gradient: (sets, B H, m, E) and (sets, B H,
-// m).
+// S and z of each head, or their gradients: (sets, B H, m, E) and (sets, B H, m).
 struct Sums {
   Tensor products, features;
 
@@ -79,8 +80,8 @@ struct Sums {
   }
 };
 
-// Calls visit(b, h, head number, group, begin, end) for the tokens of each group of each head, in
-// blocks' multiples; one task each.
+// Calls visit(b, h, head index, group, begin, end) for the tokens of each group of each head, as
+// one task each. Groups are multiples of a block.
 template <class F>
 void for_groups(const Sizes& z, int64_t tokens, F visit) {
   const int64_t groups = z.groups(tokens);
@@ -101,9 +102,9 @@ void add_to(T* sum, const T* x, int64_t n) {
   });
 }
 
-// The exponents that exponentials are taken from: c (B H, m) and C (B H, N), as those of Base.
+// The maxima of exponents: c (B H, m) and C (B H, N), as exponents of Base.
 struct Maxima {
-  Tensor keys, queries;  // undefined of other features
+  Tensor keys, queries;  // undefined without exponentials
 
   Maxima(const Rule& rule, DType dtype) {
     const Sizes& z = rule.sizes;
@@ -127,13 +128,13 @@ void for_feature_blocks(int64_t m, F visit) {
   for (int64_t l = 0; l < m; l += feature_block) visit(l, std::min(feature_block, m - l));
 }
 
-// Memory of the tasks.
+// Scratch memory of the tasks.
 template <class T>
 struct KeyTask {
   KeyTask(const Rule& rule, Scratch& scratch)
       : tile(rule.features, feature_block, scratch), shrink(scratch.take<T>(feature_block)) {}
   FeatureTile<T> tile;
-  T* shrink;  // of the sums of each feature
+  T* shrink;  // factor for the sums of each feature
 };
 template <class T>
 struct QueryTask {
@@ -143,7 +144,7 @@ struct QueryTask {
         top(scratch.take<T>(block)),
         shrink(scratch.take<T>(block)) {}
   FeatureTile<T> tile;
-  T *delta, *top, *shrink;  // of each token
+  T *delta, *top, *shrink;  // one number a token
 };
 template <class T>
 struct GradientTask : QueryTask<T> {
@@ -155,7 +156,7 @@ struct GradientTask : QueryTask<T> {
   T *dfeatures, *rows, *transposed;
 };
 
-// S, z and, of exponentials, c.
+// Computes S, z and, with exponentials, c.
 template <class T>
 void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Maxima& maxima) {
   const Sizes& z = rule.sizes;
@@ -198,7 +199,7 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Ma
                  });
                }
              });
-  // The groups' sums, each relative to its own c, joined in order.
+  // Joins the partial sums of the groups, each relative to its own c, in order.
   const int64_t heads = z.B * z.H;
   T* const top = tops.data<T>();
   parallel_for(heads * m, std::max<int64_t>(1, (int64_t{1} << 15) / (groups * E)),
@@ -221,14 +222,14 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Ma
                    join_rows(S, at(parts.S<T>(0, 0), g, E), rows, E, joins.data(), false);
                    join_rows(sum, at(parts.z<T>(0, 0), g, 1), rows, 1, joins.data(), false);
                  }
-                 // Of an empty sequence it is -inf; then anything finite will do.
+                 // For an empty sequence c is -inf; any finite value works instead.
                  if (rule.features.exponentials)
                    for (int64_t l = 0; l < rows; ++l)
                      maxima.c<T>(0)[begin + l] = c[l] == -infinity<T> ? T{0} : c[l];
                });
 }
 
-// What a sum is multiplied with, and whether the normaliser passes a gradient on.
+// The factor of a sum, and whether a gradient passes through the normaliser.
 template <class T>
 struct Inverse {
   T factor;
@@ -295,7 +296,7 @@ void attend(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxima, Tenso
   });
 }
 
-// dq, and dS and dz.
+// Computes dq, dS and dz.
 template <class T>
 void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxima,
                      const Tensor& out, const Tensor& normalisers, const Tensor& dout, Gradient& dq,
@@ -360,7 +361,7 @@ void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxi
   });
 }
 
-// dk and dv, from dS and dz.
+// Computes dk and dv from dS and dz.
 template <class T>
 void key_gradients(const Rule& rule, const Tensor& k, const Tensor& v, Maxima& maxima,
                    Sums& gradients, Gradient& dk, Gradient& dv) {
@@ -410,11 +411,11 @@ Variable linear_attention(const Variable& q_, const Variable& k_, const Variable
   check<ShapeError>(qs.rank() == 4 && ks.rank() == 4 && vs.rank() == 4 && qs[0] == ks[0] &&
                         qs[2] == ks[2] && qs[3] == ks[3] && vs[0] == ks[0] && vs[1] == ks[1] &&
                         vs[2] == ks[2] && qs.numel() > 0 && ks.numel() > 0 && vs.numel() > 0,
-                    "linear_attention: q (B, N, H, D), k (B, M, H, D) and v (B, M, H, E) are "
-                    "wanted, nothing empty, not q ",
+                    "linear_attention: expected q (B, N, H, D), k (B, M, H, D) and v (B, M, H, E), "
+                    "nothing empty, got q ",
                     qs, ", k ", ks, ", v ", vs);
   check<ShapeError>(is_float(q_.dtype()) && q_.dtype() == k_.dtype() && q_.dtype() == v_.dtype(),
-                    "linear_attention: one float dtype is wanted, not q ", q_.dtype(), ", k ",
+                    "linear_attention: expected one float dtype, got q ", q_.dtype(), ", k ",
                     k_.dtype(), ", v ", v_.dtype());
   const FeatureRule features = feature_rule("linear_attention", q_, options.exponentials,
                                             options.projection, options.half_norm);

@@ -16,7 +16,7 @@
 namespace longhand::attention {
 namespace {
 
-// (B, N, H, 1) u8: where f holds for the normaliser of (B, N, H, D + 1); undefined if nowhere.
+// (B, N, H, 1) u8: 1 where f holds for the normaliser of sums (B, N, H, D + 1); undefined if none.
 template <class F>
 Tensor where_normaliser(const Tensor& sums, F f) {
   const Tensor den = sums.slice(3, -1, sums.size(3)).contiguous();
@@ -30,11 +30,11 @@ Tensor where_normaliser(const Tensor& sums, F f) {
   return any ? out : Tensor();
 }
 
-// log x for x >= 1, without a call, so that loops over it are vectorised: x = 2^n y, log y = 2
+// log x for x >= 1, written inline so that loops over it are vectorised: x = 2^n y, log y = 2
 // artanh((y - 1) / (y + 1)).
 inline double log_of(double x) {
   const auto bits = std::bit_cast<uint64_t>(x);
-  const uint64_t above = (bits + 0x00095f6200000000ull) >> 52;  // one more from y = sqrt 2 on
+  const uint64_t above = (bits + 0x00095f6200000000ull) >> 52;  // n + 1 if y >= sqrt 2
   const double n = static_cast<double>(static_cast<int32_t>(above) - 1023);
   const double y = std::bit_cast<double>(bits - ((above - 1023) << 52));
   const double t = (y - 1) / (y + 1), u = t * t;

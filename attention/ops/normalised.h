@@ -1,12 +1,12 @@
-// Normalisation of sums of weighted values, and what causal features are scaled by.
+// Normalisation of weighted sums of values, and scales of causal features.
 #pragma once
 
 #include "longhand/autograd/variable.h"
 
 namespace longhand::attention {
 
-/// What keeps a normaliser away from 0 where features have signs. eps is in the scale that the
-/// features were stabilised by; where a guard acts, gradients take that scale as a constant.
+/// How the normaliser of signed features is kept away from 0. eps is relative to the scale by which
+/// the features were stabilised; if a guard takes effect, gradients treat that scale as a constant.
 struct Guard {
   enum class Kind {
     none,
@@ -17,21 +17,21 @@ struct Guard {
   double eps = 0;
 };
 
-/// The sums over their normalisers: (B, N, H, D) of (B, N, H, D + 1), whose last column is the
-/// normaliser. One of exactly 0, with nothing to attend to or no feature in common, gives 0 and
-/// gradient 0.
+/// The sums (B, N, H, D + 1) divided by their last column, the normaliser: (B, N, H, D). If the
+/// normaliser is exactly 0 (no key to attend to, or no common feature), the result and its
+/// gradients are 0.
 Variable normalised(const Variable& sums, const Guard& guard = {});
 
-/// How many of the normalisers (B, N, H) are at most 0, of the first lengths[b] tokens of each
-/// sequence (undefined: of all).
+/// The number of normalisers (B, N, H) that are at most 0, among the first lengths[b] tokens of
+/// each sequence (undefined: among all).
 int64_t nonpositive_normalisers(const Tensor& normalisers, const Tensor& lengths);
 
-/// max over j <= i of x_j, along axis 1 of x (B, N, H): a scale of keys that depends on the past
-/// alone.
+/// max over j <= i of x_j, along axis 1 of x (B, N, H): a scale of keys that depends only on the
+/// past.
 Tensor running_max(const Tensor& x);
 
-/// x_(i-1) - x_i along axis 1 of x (B, N, ...), 0 for the first token: the log decay of sums that
-/// are kept relative to e^x_i.
+/// x_(i-1) - x_i along axis 1 of x (B, N, ...), 0 for the first token: the log decay of sums
+/// that are relative to e^x_i.
 Variable log_decay_of_scale(const Variable& x);
 
 /// log sum_(j<=i) e^x_j along axis 1 of x (B, N, H, D), summed in double precision.

@@ -1,9 +1,10 @@
-// A block of tokens meets those before it in their state, and for the gradients those after it in
-// the gradient of theirs: head_blocks.h and channel_blocks.h have the formulas. Blocks go by in
-// order for the results and in reverse for the gradients. If there are few heads, groups of blocks
-// are worked on at once: what each adds to a state of zeros is found first, and joined, in order,
-// to the state that the group starts from. Of states one in four is kept, the others are computed
-// again.
+// A block of tokens depends on earlier blocks through the state before it and, for the gradients,
+// on later blocks through the gradient of the state after it; head_blocks.h and channel_blocks.h
+// have the formulas. Blocks are processed in order for the results and in reverse for the
+// gradients. If there are few heads, groups of blocks are processed in parallel: a first pass
+// computes the state that each group gives when started from zeros, and these are joined, in order,
+// to the state before each group. One state in four is saved for the gradients; the others are
+// recomputed.
 #include "longhand/attention/ops/scan.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ using namespace tile;
 
 static_assert(scan_block <= block);
 
-// Calls visit(b, h, head number, group, first block, end); one task each.
+// Calls visit(b, h, head index, group, first block, end) for each group, as one task each.
 template <class F>
 void for_groups(const ScanRule& rule, F visit) {
   parallel_for(rule.heads() * rule.groups, 1, [&](int64_t from, int64_t to) {
@@ -34,7 +35,7 @@ void for_groups(const ScanRule& rule, F visit) {
   });
 }
 
-// States of each head, (heads, ., size): those before every so many blocks.
+// Saved states of each head, (heads, ., size): those before blocks 0, every, 2 every, ...
 struct KeptStates {
   Tensor states;
   int64_t every;
@@ -49,7 +50,7 @@ struct KeptStates {
   }
 };
 
-// The memory of a task: the blocks, and `states` states.
+// The memory of a task: its blocks, and a number of states.
 template <class T, class Blocks>
 struct Task {
   Task(const ScanRule& rule, const ScanTensors& x, int slots, int64_t states_, bool gradients,
@@ -60,8 +61,8 @@ struct Task {
   T* states;
 };
 
-// What groups hand on to each other: the sum of g over each, (heads, groups, 1 or m), and the scale
-// before each, (heads, groups).
+// Properties of groups that joins require: the sum of g over each group, (heads, groups, 1 or m),
+// and the scale before each group, (heads, groups).
 struct Groups {
   Tensor log_decays, scales;
   Groups(const ScanRule& rule, DType dtype)
@@ -77,7 +78,8 @@ struct Groups {
   }
 };
 
-// x = join of the state x (left), which decays and has a scale, and y (right); the scale.
+// x = join of the state x (left), which decays and has a scale, and y (right). Returns the new
+// scale.
 template <class T>
 T join_decayed(const ScanRule& rule, T* x, T left_scale, const T* log_decay, const T* y,
                T right_scale) {
@@ -88,7 +90,8 @@ T join_decayed(const ScanRule& rule, T* x, T left_scale, const T* log_decay, con
   return joins[0].scale;
 }
 
-// The state that each group starts from, in `kept`, whose first is that before all, and the scale.
+// Computes the state before each group, in `kept`, whose first state is the initial one. Returns
+// the scales.
 template <class T, class Blocks>
 Groups states_before(const ScanRule& rule, ScanTensors& x, KeptStates& kept) {
   const int64_t n = rule.state().size();
@@ -132,7 +135,7 @@ Groups states_before(const ScanRule& rule, ScanTensors& x, KeptStates& kept) {
   return groups;
 }
 
-// The sums, and the state behind all where `final` is defined, (heads, size).
+// Computes the sums and, if `final_states` (heads, size) is defined, the final states.
 template <class T, class Blocks>
 void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor& out,
                   Tensor& final_states) {
@@ -146,27 +149,27 @@ void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor
                blocks.start(b, h);
                T* const s = task->states;
                std::copy_n(kept.before<T>(head, begin), n, s);
-               const bool goes_on = group + 1 == rule.groups && final_states.defined();
+               const bool returns_state = group + 1 == rule.groups && final_states.defined();
                for (int64_t i = begin; i < end; ++i) {
                  if (i > begin && i % kept.every == 0) std::copy_n(s, n, kept.before<T>(head, i));
                  blocks.load_keys(
                      0, i, i > begin ? blocks.scale_before(i) : groups.scale<T>(head, group), true);
                  blocks.load_queries(i);
                  blocks.attend(0, i, s, to.at(b, rule.first(i), h), to.token);
-                 if (i + 1 < end || goes_on) blocks.advance(0, i, s);
+                 if (i + 1 < end || returns_state) blocks.advance(0, i, s);
                }
-               if (goes_on) std::copy_n(s, n, final_states.data<T>() + head * n);
+               if (returns_state) std::copy_n(s, n, final_states.data<T>() + head * n);
              });
 }
 
-// The gradient of the state behind each group: (heads, groups, size).
+// The gradient of the state after each group: (heads, groups, size).
 template <class T, class Blocks>
 Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
                     const Tensor& dfinal) {
   const int64_t n = rule.state().size();
   Groups groups(rule, x.q.dtype());
   Tensor states = Tensor::empty({rule.heads(), rule.groups, n}, x.q.dtype());
-  const auto behind = [&](int64_t head, int64_t group) {
+  const auto after = [&](int64_t head, int64_t group) {
     return states.data<T>() + (head * rule.groups + group) * n;
   };
   const Heads<const T> d(dout);
@@ -177,7 +180,7 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
                  Workspace<Task<T, Blocks>> task(rule, x, 0, 0, false);
                  Blocks& blocks = task->blocks;
                  blocks.start(b, h);
-                 T* const r = behind(head, group - 1);
+                 T* const r = after(head, group - 1);
                  std::fill_n(r, n, T{0});
                  for (int64_t i = end - 1; i >= begin; --i) {
                    blocks.use(i, blocks.scale_before(i));
@@ -189,7 +192,7 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
   parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
     std::vector<Join<T>> joins(rule.decay_rows());
     for (int64_t head = from; head < to; ++head) {
-      T* const last = behind(head, rule.groups - 1);
+      T* const last = after(head, rule.groups - 1);
       if (dfinal.defined())
         std::copy_n(dfinal.data<T>() + head * n, n, last);
       else
@@ -198,10 +201,10 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
       for (int64_t group = rule.groups - 1; group > 0; --group) {
         const int64_t first = rule.first(group * rule.blocks_of_group),
                       end = std::min(rule.N, rule.first((group + 1) * rule.blocks_of_group));
-        const T fall = c ? c[first - 1] - c[end - 1] : T{0};
+        const T rescaling = c ? c[first - 1] - c[end - 1] : T{0};
         for (size_t l = 0; l < joins.size(); ++l)
-          joins[l] = {0, 1, Base<T>::power(fall + groups.log_decay<T>(head, group)[l])};
-        join_states(rule.state(), behind(head, group - 1), behind(head, group), joins.data(),
+          joins[l] = {0, 1, Base<T>::power(rescaling + groups.log_decay<T>(head, group)[l])};
+        join_states(rule.state(), after(head, group - 1), after(head, group), joins.data(),
                     !rule.channels);
       }
     }
@@ -209,8 +212,8 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
   return states;
 }
 
-// All gradients; that of the state before all is left where `dinitial` (heads, size) is defined.
-// `final_states` are those behind all, and are read only where their gradient is defined.
+// Computes all gradients; that of the initial state only if `dinitial` (heads, size) is defined.
+// `final_states` are read only if their gradient is defined.
 template <class T, class Blocks>
 void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const Tensor& dout,
                    const Tensor& final_states, const Tensor& dfinal, ScanGradients& to,
@@ -230,18 +233,18 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
                        : dfinal.defined() ? final_states.data<T>() + head * n
                                           : nullptr,
                        R);
-    for (int64_t behind = end, from; behind > begin; behind = from) {
-      from = (behind - 1) / every * every;
+    for (int64_t stop = end, from; stop > begin; stop = from) {
+      from = (stop - 1) / every * every;
       std::copy_n(kept.before<T>(head, from), n, task->states);
-      for (int64_t i = from; i < behind; ++i) {
+      for (int64_t i = from; i < stop; ++i) {
         const auto slot = static_cast<int>(i - from);
         blocks.load_keys(slot, i, blocks.scale_before(i), false);
-        if (i + 1 == behind) break;
+        if (i + 1 == stop) break;
         T* const s = task->states + slot * n;
         std::copy_n(s, n, s + n);
         blocks.advance(slot, i, s + n);
       }
-      for (int64_t i = behind - 1; i >= from; --i) {
+      for (int64_t i = stop - 1; i >= from; --i) {
         blocks.use(i, blocks.scale_before(i));
         blocks.load_queries(i);
         blocks.gradients(static_cast<int>(i - from), i, d, task->states + (i - from) * n, R, to);
@@ -261,7 +264,7 @@ void dispatch_scan(const ScanRule& rule, DType dtype, F f) {
   });
 }
 
-// ---- states as operands: (B, H, size), S and behind it z ----------------------------------------
+// ---- states as operands: (B, H, size), S followed by z ------------------------------------------
 
 Variable pack(const ScanState& state) {
   const Shape& s = state.S.shape();
@@ -275,7 +278,7 @@ ScanState unpack(const Variable& states, const StateShape& shape) {
           slice(states, 2, products, shape.size())};
 }
 
-// The scale of a state or a decay, as exponents of Base: (B, H, rows), 0 where it is undefined.
+// The scale of a state or a decay, as exponents of Base: (B, H, rows); 0 if undefined.
 Tensor exponents(const char* what, const Variable& x, const Shape& S, int64_t rows, DType dtype) {
   const Shape head{S[0], S[1]}, channel{S[0], S[1], S[2]};
   if (!x.defined()) return Tensor::zeros({S[0], S[1], rows}, dtype);
@@ -299,11 +302,11 @@ void check_state(const char* what, const ScanState& state) {
   check<ShapeError>(is_float(state.S.dtype()) &&
                         (!state.z.defined() || (state.z.shape() == Shape{s[0], s[1], s[2]} &&
                                                 state.z.dtype() == state.S.dtype())),
-                    "scan: expected ", what, " with z ", Shape{s[0], s[1], s[2]}, " beside S ", s,
+                    "scan: expected ", what, " with z ", Shape{s[0], s[1], s[2]}, " for S ", s,
                     " of ", state.S.dtype());
 }
 
-// The sizes of a scan, whose operands fit.
+// The sizes of a scan. Checks its operands.
 ScanRule rule_of(const ScanInputs& inputs, const ScanOptions& options) {
   const Shape &qs = inputs.q.shape(), &ks = inputs.k.shape(), &vs = inputs.v.shape();
   check<ShapeError>(qs.rank() == 4 && ks == qs && vs.rank() == 4 && vs[0] == qs[0] &&
@@ -321,9 +324,10 @@ ScanRule rule_of(const ScanInputs& inputs, const ScanOptions& options) {
                   (channels ? g.shape() == qs : g.shape() == Shape{qs[0], qs[1], qs[2]})),
       "scan: expected a log_decay ", Shape{qs[0], qs[1], qs[2]}, " or ", qs, " of ", dtype,
       ", got ", decays ? g.shape() : Shape{});
-  check<ShapeError>(!channels || !options.exponentials,
-                    "scan: a log_decay of each channel is for features as they are; of "
-                    "exponentials, give one of each head");
+  check<ShapeError>(
+      !channels || !options.exponentials,
+      "scan: expected a log_decay with one value a head for exponentials, got one with "
+      "one value a channel");
   check<ShapeError>(1 <= options.block && options.block <= scan_block,
                     "scan: expected blocks of 1 to ", scan_block, " tokens, got ", options.block);
   return {
@@ -343,32 +347,33 @@ void check_initial(const ScanRule& rule, const ScanState& initial, DType dtype) 
                     "scan: expected an initial state with S ", expected, " of ", dtype,
                     rule.normalizer ? " and z" : " and no z", ", got ", initial.S.shape());
   check<ShapeError>(initial.log_scale.defined() == rule.features.exponentials,
-                    "scan: an initial state of exponentials, and no other, has a log_scale");
+                    "scan: expected an initial state ",
+                    rule.features.exponentials ? "with" : "without", " a log_scale");
 }
 
-// The gradient rule of the sums. `dbehind` holds the gradient of the final states `behind`.
-Backward backward_of(const ScanRule& rule, ScanTensors x, KeptStates kept, const Tensor& behind,
-                     const std::shared_ptr<Tensor>& dbehind) {
-  return
-      [rule, x, kept, behind, dbehind](const Tensor& grad_out, std::span<GradSlot> slots) mutable {
-        const Tensor dout = with_contiguous_rows(grad_out);
-        const auto gradient = [&](size_t i) -> Gradient {
-          if (!slots[i]) return {};
-          const GradSlot::Accumulator to = slots[i].accumulate();
-          return {to.grad, to.beta};
-        };
-        ScanGradients to{gradient(0), gradient(1), gradient(2), {}};
-        if (rule.decays) to.log_decay = gradient(3);
-        const size_t initial = rule.decays ? 4 : 3;
-        Tensor dinitial;
-        if (initial < slots.size() && slots[initial])
-          dinitial = Tensor::empty({rule.B, rule.H, rule.state().size()}, x.q.dtype());
-        dispatch_scan(rule, x.q.dtype(), [&]<class T, class Blocks>() {
-          scan_backward<T, Blocks>(rule, x, kept, dout, behind, *dbehind, to, dinitial);
-        });
-        if (dinitial.defined()) slots[initial].take(dinitial);
-        *dbehind = {};
-      };
+// The gradient rule of the sums. `dfinal` holds the gradient of the final states `final_states`.
+Backward backward_of(const ScanRule& rule, ScanTensors x, KeptStates kept,
+                     const Tensor& final_states, const std::shared_ptr<Tensor>& dfinal) {
+  return [rule, x, kept, final_states, dfinal](const Tensor& grad_out,
+                                               std::span<GradSlot> slots) mutable {
+    const Tensor dout = with_contiguous_rows(grad_out);
+    const auto gradient = [&](size_t i) -> Gradient {
+      if (!slots[i]) return {};
+      const GradSlot::Accumulator to = slots[i].accumulate();
+      return {to.grad, to.beta};
+    };
+    ScanGradients to{gradient(0), gradient(1), gradient(2), {}};
+    if (rule.decays) to.log_decay = gradient(3);
+    const size_t initial = rule.decays ? 4 : 3;
+    Tensor dinitial;
+    if (initial < slots.size() && slots[initial])
+      dinitial = Tensor::empty({rule.B, rule.H, rule.state().size()}, x.q.dtype());
+    dispatch_scan(rule, x.q.dtype(), [&]<class T, class Blocks>() {
+      scan_backward<T, Blocks>(rule, x, kept, dout, final_states, *dfinal, to, dinitial);
+    });
+    if (dinitial.defined()) slots[initial].take(dinitial);
+    *dfinal = {};
+  };
 }
 
 }  // namespace
@@ -380,7 +385,8 @@ ScanState combine(const ScanState& left, const ScanState& right, const Variable&
   const DType dtype = left.S.dtype();
   check<ShapeError>(
       right.S.shape() == S && right.S.dtype() == dtype && left.z.defined() == right.z.defined(),
-      "scan: expected states alike, got S ", S, " and ", right.S.shape());
+      "scan: expected states of the same shapes and dtype, both with z or both without, got S ", S,
+      " and ", right.S.shape());
   bool channels = false;
   for (const Variable* x : {&left.log_scale, &right.log_scale, &log_decay})
     channels = channels || (x->defined() && x->rank() == 3);
@@ -400,7 +406,8 @@ ScanState combine(const ScanState& left, const ScanState& right, const Variable&
   });
   Variable from_left(left_factors), from_right(right_factors);  // (B, H, rows)
   if (log_decay.defined()) {
-    // e^(x - x), for the gradient. Nothing passes where the decay is -inf.
+    // A factor of 1 that carries the gradient of the decay; the gradient is 0 where the decay is
+    // -inf.
     const Variable x = relu((log_decay.rank() == 2 ? unsqueeze(log_decay, 2) : log_decay) + 1e30);
     from_left = from_left * (x - x.detach() + 1);
   }
@@ -440,8 +447,8 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
     gradients = gradients || (grad_enabled() && operand.requires_grad());
 
   KeptStates kept(rule, gradients ? ScanRule::kept_every : rule.blocks_of_group, dtype);
-  Tensor out = Tensor::empty({rule.B, rule.N, rule.H, rule.columns()}, dtype), behind;
-  if (options.final_state) behind = Tensor::empty({rule.B, rule.H, shape.size()}, dtype);
+  Tensor out = Tensor::empty({rule.B, rule.N, rule.H, rule.columns()}, dtype), final_states;
+  if (options.final_state) final_states = Tensor::empty({rule.B, rule.H, shape.size()}, dtype);
   dispatch_scan(rule, dtype, [&]<class T, class Blocks>() {
     const Tensor states = initial ? start.value().contiguous() : Tensor();
     for (int64_t head = 0; head < rule.heads(); ++head) {
@@ -451,18 +458,18 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
       else
         std::fill_n(s, shape.size(), T{0});
     }
-    scan_forward<T, Blocks>(rule, x, kept, out, behind);
+    scan_forward<T, Blocks>(rule, x, kept, out, final_states);
   });
 
-  // The gradient of the final state reaches the rule of the sums through this: its own rule, of an
-  // operation that comes later, has run by then.
-  const auto dbehind = std::make_shared<Tensor>();
+  // Passes the gradient of the final state to the rule of the sums. The rule of the final state,
+  // which is recorded later, runs first.
+  const auto dfinal = std::make_shared<Tensor>();
   ScanResult result;
-  result.out = record("scan", out, operands, backward_of(rule, x, kept, behind, dbehind));
+  result.out = record("scan", out, operands, backward_of(rule, x, kept, final_states, dfinal));
   if (!options.final_state) return result;
-  const Variable states = record("scan_state", behind, {result.out},
-                                 [dbehind](const Tensor& grad_out, std::span<GradSlot> slots) {
-                                   *dbehind = grad_out.contiguous();
+  const Variable states = record("scan_state", final_states, {result.out},
+                                 [dfinal](const Tensor& grad_out, std::span<GradSlot> slots) {
+                                   *dfinal = grad_out.contiguous();
                                    GradSlot::Accumulator to = slots[0].accumulate();
                                    if (to.beta == 0) to.grad.fill(0);
                                  });
@@ -495,7 +502,7 @@ Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer) 
                     "scan: expected a state of ", Shape{B, H, m, E}, ", got ", state.S.shape());
   check<ShapeError>(
       !scaled || in.key_log.rank() == 3 || !in.log_decay.defined() || in.log_decay.rank() == 2,
-      "scan: a log_decay of each channel needs a key_log of each, got ",
+      "scan: expected a key_log with one value a channel, as log_decay has, got ",
       in.log_decay.defined() ? in.log_decay.shape() : Shape{}, " and ",
       scaled ? in.key_log.shape() : Shape{});
   const auto dense = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
@@ -517,13 +524,13 @@ Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer) 
           for (int64_t l = 0; l < m; ++l) {
             const int64_t at = head * m + l;
             if (l == 0 || g_each || log_each) {
-              const T fall = g.defined() ? g.data<T>()[g_each ? at : head] : T{0};
-              decay = math::exp(fall);
+              const T log_decay = g.defined() ? g.data<T>()[g_each ? at : head] : T{0};
+              decay = math::exp(log_decay);
               if (scaled) {
                 T& c = scales[log_each ? at : head];
                 const T log = key_log.data<T>()[log_each ? at : head];
-                const T next = std::max(c + fall, log);
-                decay = math::exp(c + fall - next), weight = math::exp(log - next);
+                const T next = std::max(c + log_decay, log);
+                decay = math::exp(c + log_decay - next), weight = math::exp(log - next);
                 c = next;
               }
             }

@@ -2,23 +2,23 @@
 // Dao 2023 (arXiv 2307.08691). With scores s_ij = τ q_i·k_j + bias_ij, L_i = log Σ_j e^(s_ij) and
 // p_ij = e^(s_ij - L_i):
 //
-//   o_i = Σ_j p_ij v_j                      tile by tile, with the maximum m so far:
+//   o_i = Σ_j p_ij v_j                      one tile at a time, with the maximum m so far:
 //   m' = max(m, max_j s_ij),  l ← e^(m-m') l + Σ_j e^(s_ij-m'),  o ← e^(m-m') o + Σ_j e^(s_ij-m')
 //   v_j and in the end o / l, L = m + log l
 //
 //   δ_i = do_i·o_i,  dp_ij = do_i·v_j,  ds_ij = p_ij (dp_ij - δ_i)
 //   dv_j = Σ_i p_ij do_i,  dk_j = τ Σ_i ds_ij q_i,  dq_i = τ Σ_j ds_ij k_j
 //
-// A tile has its keys down and its queries across: S = K Qᵀ. So the lanes of a vector are queries,
-// maxima and sums over keys need nothing across lanes, and keys beyond a length are rows that are
-// left out.
+// The rows of a tile are keys and its columns queries: S = K Qᵀ. The lanes of a vector are
+// therefore queries, maxima and sums over keys need no operations across lanes, and keys beyond a
+// length are rows that are omitted.
 //
-// Some blocks of queries share each block of keys, which is copied once for all of them: in memory
-// the rows of a head are as far apart as the width of the model, which falls on few sets of the
-// caches. On a Zen 3 core both products of a tile run at 95 GFLOP/s on copies, on rows 1 KiB apart
-// at 87, and at 50 where 16,384 keys do not stay in the second cache.
+// Several blocks of queries share each block of keys, which is copied once for all of them: in
+// memory the rows of a head are one model width apart, and so map to few sets of the caches. On a
+// Zen 3 core both products of a tile run at 95 GFLOP/s on copies, at 87 on rows 1 KiB apart, and at
+// 50 if 16,384 keys do not fit in the L2 cache.
 //
-// f32 works with logarithms and powers of base 2: τ log2 e is multiplied into Qᵀ.
+// f32 uses logarithms and powers of base 2: τ log2 e is multiplied into Qᵀ.
 #include "longhand/attention/ops/softmax_attention.h"
 
 #include <algorithm>
@@ -44,19 +44,19 @@ namespace {
 using kernels::gemm_tile;
 using namespace tile;
 
-// Multiples of 16 lanes and 6 (12) rows. S takes half of the first cache, 18 KiB in f32.
-constexpr int64_t query_block = 48, key_block = 96;  // the most that a block has
-// Blocks of queries that share keys, at most; backward each has three times as much to keep in the
-// second cache.
+// Multiples of 16 lanes and 6 (12) rows. S takes half of the L1 cache, 18 KiB in f32.
+constexpr int64_t query_block = 48, key_block = 96;  // maximum tokens of a block
+// Maximum number of blocks of queries that share keys. In the backward pass each block keeps three
+// times as much data in the L2 cache.
 constexpr int64_t forward_blocks = 8, backward_blocks = 4;
-constexpr int64_t task_flops = int64_t{1} << 23;  // some 80 µs
-// Blocks of keys whose sums are added one to the other in f32; longer sums are sums of such.
+constexpr int64_t task_flops = int64_t{1} << 23;  // about 80 µs
+// Blocks of keys that are summed directly in f32; longer sums are sums of such partial sums.
 constexpr int64_t fold_blocks = 24;
 
 struct Sizes {
   int64_t B, N, M, H, Hkv, D;
   int64_t query_blocks() const { return (N + query_block - 1) / query_block; }
-  // Of as even blocks as the lanes allow: 64 queries are two of 32.
+  // Queries of a block, as even as the lanes allow: 64 queries are two blocks of 32.
   int64_t block_queries() const {
     const int64_t even = (N + query_blocks() - 1) / query_blocks();
     return whole_lanes(even);
@@ -70,7 +70,7 @@ struct Range {
 };
 Range common(Range a, Range b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
 
-// The options as kernels want them.
+// The options in the form used by the kernels.
 struct Rule {
   Sizes sizes;
   double scale;
@@ -80,7 +80,7 @@ struct Rule {
   std::vector<double> slopes;
   ProbabilityDropout dropout;
 
-  // The keys that query i attends to. Neither end falls as i grows.
+  // The keys that query i attends to. Both ends are non-decreasing in i.
   Range keys_of(int64_t b, int64_t i) const {
     Range r{window ? std::max<int64_t>(0, i - window + 1) : 0, key_lengths[b]};
     if (causal)
@@ -91,8 +91,8 @@ struct Rule {
   }
 };
 
-// The scores of one block of queries of one head with some keys at a time, in s (key_block,
-// query_block), which several blocks may share.
+// The scores of one block of queries of one head against one block of keys at a time, in s
+// (key_block, query_block), which several blocks may share.
 template <class T>
 class ScoreTile {
  public:
@@ -131,13 +131,14 @@ class ScoreTile {
 
   int64_t first() const { return first_; }
   int64_t count() const { return count_; }  // of queries
-  int64_t lanes() const { return lanes_; }  // count and some more, whose scores mean nothing
-  // The keys that any of the queries attends to. Begins at an even one.
+  int64_t lanes() const { return lanes_; }  // count and padding lanes, whose scores are meaningless
+  // The keys that any of the queries attends to. The first index is even.
   Range keys() const { return {some_.begin & ~int64_t{1}, some_.end}; }
   T* scores() { return s_; }  // (keys, lanes)
 
-  // Scores with at most key_block keys k (., D), an even first one; -inf where a query does not
-  // attend. If their number is odd, there is one more row of -inf: the loops over them go by pairs.
+  // Scores against at most key_block keys k (., D), the first index even; -inf where a query does
+  // not attend. If their number is odd, a row of -inf is added, because the loops process pairs of
+  // keys.
   void compute(Range keys, const T* k) {
     const int64_t lanes = lanes_, count = keys.size(), D = rule_.sizes.D;
     gemm_tile<T>(count, lanes, D, {k, D, 1}, q_, lanes, s_, lanes, false);
@@ -162,8 +163,8 @@ class ScoreTile {
                               words_[3]);
   }
 
-  // Calls visit(lane, row of the even key, element there, element in the row below, keep, keep
-  // below) for all elements. For simd().
+  // Calls visit(lane, index of the even key's element, index of the odd key's element, keep even,
+  // keep odd) for all pairs of elements. For use inside simd().
   template <bool dropout, class F>
   void for_pairs(int64_t keys, F visit) const {
     const uint32_t *const a = words_[0], *const b = words_[1];
@@ -186,7 +187,7 @@ class ScoreTile {
   int32_t *const from_, *const to_;
   uint32_t* const words_[4];
   int64_t b_ = 0, h_ = 0, first_ = 0, count_ = 0, lanes_ = 0;
-  Range some_{0, 0}, all_{0, 0};  // keys that any, and all, of the queries attend to
+  Range some_{0, 0}, all_{0, 0};  // keys that some, and that all, of the queries attend to
   T slope_ = 0;
 };
 
@@ -208,7 +209,7 @@ void copy_rows(const Heads<const T>& from, int64_t b, int64_t h, int64_t first, 
   for (int64_t i = 0; i < n; ++i) std::copy_n(from.at(b, first + i, h), D, to + i * D);
 }
 
-// The keys that any query of the tiles attends to. Begins at an even one.
+// The keys that any query of the tiles attends to. The first index is even.
 template <class T>
 Range all_keys(std::span<const ScoreTile<T>> tiles) {
   Range all{0, 0};
@@ -221,12 +222,12 @@ Range all_keys(std::span<const ScoreTile<T>> tiles) {
   return all;
 }
 
-// What the queries of a block have seen so far. If there are many keys, o and l are of the last
-// fold_blocks blocks, and those before are in all_o and all_l, which `behind` brings to the maximum
-// m.
+// The accumulators of a block of queries. If there are many keys, o and l cover only the latest
+// fold_blocks blocks; all_o and all_l cover the earlier ones, and are relative to an earlier
+// maximum: `rescale` is the factor that makes them relative to m.
 template <class T>
 struct Attended {
-  T *o, *m, *l, *all_o = nullptr, *all_l = nullptr, *behind = nullptr;
+  T *o, *m, *l, *all_o = nullptr, *all_l = nullptr, *rescale = nullptr;
 
   Attended(const Sizes& z, Scratch& scratch)
       : o(scratch.take<T>(z.D * query_block)),
@@ -235,7 +236,7 @@ struct Attended {
     if (!folds(z)) return;
     all_o = scratch.take<T>(z.D * query_block);
     all_l = scratch.take<T>(query_block);
-    behind = scratch.take<T>(query_block);
+    rescale = scratch.take<T>(query_block);
   }
   static bool folds(const Sizes& z) { return z.key_blocks() > fold_blocks; }
   static int64_t elements(const Sizes& z) {
@@ -248,7 +249,7 @@ struct Attended {
     std::fill_n(o, count * D, T{0});
     if (!all_o) return;
     std::fill_n(all_l, lanes, T{0});
-    std::fill_n(behind, lanes, T{0});
+    std::fill_n(rescale, lanes, T{0});
     std::fill_n(all_o, count * D, T{0});
   }
   // Moves o and l to all_o and all_l.
@@ -256,26 +257,26 @@ struct Attended {
     simd([=, *this] {
       for (int64_t i = 0; i < count; ++i)
         for (int64_t d = i * D; d < (i + 1) * D; ++d) {
-          all_o[d] = all_o[d] * behind[i] + o[d];
+          all_o[d] = all_o[d] * rescale[i] + o[d];
           o[d] = 0;
         }
       for (int64_t i = 0; i < lanes; ++i) {
-        all_l[i] = all_l[i] * behind[i] + l[i];
+        all_l[i] = all_l[i] * rescale[i] + l[i];
         l[i] = 0;
-        behind[i] = 1;
+        rescale[i] = 1;
       }
     });
   }
 };
 
-// What more keys, k and v (., D), add to it.
+// Accumulates another block of keys k and values v (., D).
 template <class T>
 void attend(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const T* v,
             const Attended<T>& x) {
   const int64_t count = tile.count(), lanes = tile.lanes(), D = rule.sizes.D;
   tile.compute(keys, k);
   T* const s = tile.scores();
-  simd([&, lanes, s, o = x.o, m = x.m, l = x.l, behind = x.behind] {
+  simd([&, lanes, s, o = x.o, m = x.m, l = x.l, rescale = x.rescale] {
     T top[query_block], shift[query_block], shrink[query_block], sum[query_block] = {};
     std::copy_n(m, lanes, top);
     tile.template for_pairs<false>(keys.size(),
@@ -293,8 +294,8 @@ void attend(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const 
     else
       accumulate_powers<false>(tile, keys.size(), s, shift, sum);
     for (int64_t i = 0; i < lanes; ++i) l[i] = l[i] * shrink[i] + sum[i];
-    if (behind)
-      for (int64_t i = 0; i < lanes; ++i) behind[i] *= shrink[i];
+    if (rescale)
+      for (int64_t i = 0; i < lanes; ++i) rescale[i] *= shrink[i];
     for (int64_t i = 0; i < count; ++i)
       if (shrink[i] != 1)
         for (int64_t d = 0; d < D; ++d) o[i * D + d] *= shrink[i];
@@ -309,7 +310,7 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
   const Heads<const T> hq(q), hk(k), hv(v);
   const Heads<T> ho(out);
   const int64_t blocks = z.query_blocks(), D = z.D;
-  // Tasks for many threads come first.
+  // Enough tasks for many threads take precedence over sharing.
   const int64_t together = std::clamp<int64_t>(z.B * z.H * blocks / 64, 1, forward_blocks);
   const int64_t tasks_of_head = (blocks + together - 1) / together;
   const int64_t elements = together * (ScoreTile<T>::elements(z) + Attended<T>::elements(z)) +
@@ -377,15 +378,15 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
   });
 }
 
-// If there are few heads to work on at once, the keys of each and the queries that meet them are
-// dealt out to groups, some blocks at a time. A task is a group of keys with a group of queries.
-// Tasks that share neither go at once, a wave of them; in each wave a group of keys meets the next
-// group of queries. So no two add to one gradient at a time, all add in a fixed order, and none
-// needs a copy of a gradient for itself.
+// If there are few heads to process in parallel, the keys and the queries of each head are divided
+// into groups of blocks. A task is a pair of a group of keys and a group of queries. Tasks with no
+// group in common run in parallel, as a wave; from wave to wave each group of keys advances to the
+// next group of queries. So no two tasks add to the same gradient at the same time, additions have
+// a fixed order, and no task needs its own copy of a gradient.
 struct Groups {
   int64_t keys, queries;  // keys <= queries, the number of waves
-  int64_t indices;        // blocks of queries, of all heads that share keys
-  int64_t together;       // of these that share a copied block of keys
+  int64_t indices;        // blocks of queries, over all heads that share keys
+  int64_t together;       // number of these that share a copied block of keys
 
   explicit Groups(const Sizes& z) : indices(z.query_blocks() * (z.H / z.Hkv)) {
     constexpr int64_t tasks = 16, tokens_of_group = 256;
@@ -411,8 +412,8 @@ void score_gradients(const ScoreTile<T>& tile, int64_t keys, T* s, T* ds, const 
       });
 }
 
-// What a block of queries is for the gradients: rows of q and dO, dOᵀ (D, lanes) times τ, L, τ δ,
-// and its dq so far.
+// A block of queries in the backward pass: rows of q and dO, dOᵀ (D, lanes) times τ, L, τ δ, and
+// the accumulator of dq.
 template <class T>
 struct Attending {
   T *q, *dout, *dot, *l, *delta, *dq;
@@ -427,8 +428,8 @@ struct Attending {
   static int64_t elements(const Sizes& z) { return (4 * z.D + 2) * query_block; }
 };
 
-// The gradients of some keys and of the queries, where wanted: dk, dv (., D) and x.dq grow. ds is
-// room for a tile.
+// Adds to the gradients of a block of keys and of the queries, those that are required: dk, dv (.,
+// D) and x.dq. ds is scratch memory for a tile.
 template <class T>
 void add_gradients(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const T* v,
                    const Attending<T>& x, T* ds, T* dk, T* dv, bool dq) {
@@ -564,23 +565,24 @@ Variable softmax_attention(const Variable& q_, const Variable& k_, const Variabl
   const Shape &qs = q_.shape(), &ks = k_.shape();
   check<ShapeError>(qs.rank() == 4 && ks.rank() == 4 && ks == v_.shape() && qs[0] == ks[0] &&
                         qs[3] == ks[3] && qs.numel() > 0 && ks.numel() > 0 && qs[2] % ks[2] == 0,
-                    "softmax_attention: q (B, N, H, D), k and v (B, M, Hkv, D) are wanted, H a "
-                    "multiple of Hkv and nothing empty, not q ",
+                    "softmax_attention: expected q (B, N, H, D), k and v (B, M, Hkv, D), H a "
+                    "multiple of Hkv and nothing empty, got q ",
                     qs, ", k ", ks, ", v ", v_.shape());
   check<ShapeError>(is_float(q_.dtype()) && q_.dtype() == k_.dtype() && q_.dtype() == v_.dtype(),
-                    "softmax_attention: one float dtype is wanted, not q ", q_.dtype(), ", k ",
+                    "softmax_attention: expected one float dtype, got q ", q_.dtype(), ", k ",
                     k_.dtype(), ", v ", v_.dtype());
   const Sizes z{qs[0], qs[1], ks[1], qs[2], ks[2], qs[3]};
   check<ShapeError>(
       z.N == z.M || (!options.causal && options.window == 0 && options.slopes.empty()),
-      "softmax_attention: positions of queries and keys are compared, but there are ", z.N, " and ",
-      z.M);
+      "softmax_attention: causal, window and slopes expect as many queries as keys, got ", z.N,
+      " and ", z.M);
   check<ShapeError>(options.slopes.empty() || static_cast<int64_t>(options.slopes.size()) == z.H,
-                    "softmax_attention: ", options.slopes.size(), " slopes for ", z.H, " heads");
-  check<ConfigError>(0 <= options.dropout && options.dropout < 1, "softmax_attention: probability ",
-                     options.dropout, " of dropout is not in [0, 1)");
-  check<ConfigError>(options.window >= 0, "softmax_attention: window ", options.window,
-                     " is below 0");
+                    "softmax_attention: expected ", z.H, " slopes, one a head, or none, got ",
+                    options.slopes.size());
+  check<ConfigError>(0 <= options.dropout && options.dropout < 1,
+                     "softmax_attention: expected dropout in [0, 1), got ", options.dropout);
+  check<ConfigError>(options.window >= 0, "softmax_attention: expected window >= 0, got ",
+                     options.window);
   const Rule rule{z,
                   options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(z.D)),
                   options.causal,
@@ -594,7 +596,7 @@ Variable softmax_attention(const Variable& q_, const Variable& k_, const Variabl
   Tensor out = Tensor::empty(qs, q.dtype()), lse = Tensor::empty({z.B, z.H, z.N}, q.dtype());
   dispatch_float(q.dtype(),
                  [&]<class T>() { forward<T>(rule, q.value(), k.value(), v.value(), out, lse); });
-  // L, not the N x M probabilities: computing them again is cheaper than reading them.
+  // Saves L instead of the N x M probabilities: recomputing them is cheaper than reading them.
   return record("softmax_attention", out, {q, k, v},
                 [rule, q = q.value(), k = k.value(), v = v.value(), out, lse](
                     const Tensor& grad_out, std::span<GradSlot> grad_in) {

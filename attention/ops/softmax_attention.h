@@ -1,4 +1,4 @@
-// Exact softmax attention in memory O(N): tile by tile, never the N x M matrix.
+// Exact softmax attention in memory O(N): computed in tiles, without storing the N x M matrix.
 #pragma once
 
 #include <vector>
@@ -11,24 +11,26 @@ namespace longhand::attention {
 struct SoftmaxAttentionOptions {
   double scale = 0;              // τ; 0: 1 / sqrt(D)
   bool causal = false;           // query i attends to keys j <= i
-  int64_t window = 0;            // and, if not 0, to those with |i - j| < window
-  Tensor key_lengths{};          // (B) i32: not to keys from there on; undefined: to all
-  Tensor query_lengths{};        // (B) i32: and queries from there on attend to nothing
-  std::vector<double> slopes{};  // of each head, H or none: -slope |i - j| is added to the scores
+  int64_t window = 0;            // if not 0, only to keys with |i - j| < window
+  Tensor key_lengths{};          // (B) i32: keys from this index on are ignored; undefined: none
+  Tensor query_lengths{};        // (B) i32: queries from this index on attend to nothing
+  std::vector<double> slopes{};  // one a head, or none: -slope |i - j| is added to the scores
   double dropout = 0;            // of the probabilities; see ProbabilityDropout
-  Generator generator{0};        // of the dropout
+  Generator generator{0};        // for the dropout
 };
 
 /// softmax(τ QKᵀ + bias) V for every head: q (B, N, H, D), k and v (B, M, Hkv, D), where H is a
-/// multiple of Hkv and head h reads that of h Hkv / H. The result is (B, N, H, D), row-major. Any
-/// strides; only a D that is not innermost in memory costs a copy. A query with nothing to attend
-/// to gives 0 and gets gradients of 0, and so do keys that nobody attends to, without any of their
-/// values being looked at; scores of any finite size are fine.
+/// multiple of Hkv and query head h uses key head h Hkv / H. The result is (B, N, H, D), row-major.
+/// Operands may have any strides; they are copied only if the rows of D numbers are not contiguous.
+/// The result and the gradients of a query with no key to attend to are 0, as are the gradients of
+/// keys that no query attends to; the values of such queries and keys are not used. Scores may have
+/// any finite magnitude.
 ///
-/// For the gradients it keeps, beside its inputs and its result, one number a query and head, and
-/// computes the probabilities again. The same bits for any number of threads.
+/// For the gradients, saves the inputs, the result and one number a query and head, and recomputes
+/// the probabilities. Gives the same bits for any number of threads.
 ///
-/// Throws ShapeError where shapes or dtypes do not fit, with causal, window or slopes if N != M.
+/// Throws ShapeError if shapes or dtypes do not match, or for causal, window or slopes if N != M,
+/// and ConfigError for a dropout outside [0, 1) or a negative window.
 Variable softmax_attention(const Variable& q, const Variable& k, const Variable& v,
                            const SoftmaxAttentionOptions& options);
 

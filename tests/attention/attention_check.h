@@ -1,5 +1,5 @@
-// What the tests of attention variants share: small variants, random inputs, gradients of
-// everything.
+// Shared by the tests of attention variants: small variants, random inputs, checks of all
+// gradients.
 #pragma once
 
 #include <cmath>
@@ -28,7 +28,7 @@ using attention::conformance::one;
 using attention::conformance::Outcome;
 using attention::conformance::with_padding;
 
-/// The variants of the library, before any test adds one of its own.
+/// The variants of the library, without those that tests add.
 inline const std::vector<std::string> library = attention::names();
 
 /// Options that make a variant small; others keep their defaults.
@@ -116,8 +116,8 @@ inline std::vector<Row> rows_of(const Tensor& x) {
 }
 
 /// Attention with the weights kernel(q_i, k_j) / sum_j kernel(q_i, k_j), over j < length, and j <=
-/// i if causal, as plain loops. The oracle of all kernel variants. With `features`, the kernel is
-/// the inner product of features(q_i) and features(k_j).
+/// i if causal, as plain loops: the reference for all kernel variants. With `features`, the kernel
+/// is the inner product of features(q_i) and features(k_j).
 using PairKernel = std::function<double(const Row& q, const Row& k)>;
 using Features = std::function<Row(const Row& x)>;
 inline Tensor naive_kernel_attention(const Tensor& q, const Tensor& k, const Tensor& v,

@@ -16,7 +16,7 @@ TEST_CASE("variants: threads evaluate one model at the same time") {
         return attention::conformance::forward(*variant, normal(shape, 1), normal(shape, 2),
                                                normal(shape, 3));
       };
-      // Of several lengths: what is kept for one must not be pulled away from under another.
+      // Several lengths: data cached for one must not be freed while another thread uses it.
       const std::array<int64_t, 4> lengths{16, 9, 13, 5};
       std::vector<Tensor> expected;
       for (const int64_t N : lengths) expected.push_back(out(N));
@@ -35,7 +35,7 @@ TEST_CASE("variants: threads evaluate one model at the same time") {
     }
 }
 
-// Passes leave something behind: R of the latest length and dtype, A and Z of the latest pass.
+// Passes store data: R for the latest length and dtype, A and Z of the latest pass.
 TEST_CASE("variants: what one thread keeps is not torn by another") {
   for (const char* const name : {"random", "nystrom", "svd"}) DYNAMIC_SECTION(name) {
       const auto variant = make_variant(name);
@@ -57,7 +57,7 @@ TEST_CASE("variants: what one thread keeps is not torn by another") {
               const size_t at = (t + i) % 2;
               wrong[t] += !identical(out(dtypes[at]), expected[at]);
               variant->metrics();
-            } catch (const Error&) {  // of shapes or dtypes that do not belong together
+            } catch (const Error&) {  // shapes or dtypes that do not match
               ++wrong[t];
             }
         });

@@ -1,4 +1,4 @@
-// What every variant promises: the conformance suite, and what it does not speak of.
+// The interface of every variant: the conformance suite, and properties that it does not check.
 #include <set>
 
 #include "longhand/attention/conformance/conformance.h"
@@ -20,7 +20,7 @@ struct BrokenOptions {
   Capabilities capabilities() const { return {.causal = causal, .causal_reason = "it is broken"}; }
 };
 
-// What a broken variant does, for one token of q, k, v at a time: out(b, i) from all tokens.
+// A broken variant, given by its result out(b, i) from all tokens of q, k and v.
 template <Attend f, bool causal>
 struct Broken final : Variant {
   Broken(const nn::Scope& scope_, const Config& config, const BrokenOptions<causal>&)
@@ -33,7 +33,7 @@ struct Broken final : Variant {
   }
 };
 
-// The checks that fail for a variant computing f.
+// The checks that fail for a variant that computes f.
 template <Attend f, bool causal = false>
 std::set<std::string> failing(const std::string& name) {
   add(name,
@@ -45,7 +45,7 @@ std::set<std::string> failing(const std::string& name) {
 }
 
 Variable average(const Variable&, const Variable&, const Variable& v, const Mask&) {
-  return broadcast_to(mean(v, {1}, true), v.shape());  // padding counts, and the future is seen
+  return broadcast_to(mean(v, {1}, true), v.shape());  // includes padding and future tokens
 }
 Variable by_batch(const Variable& q, const Variable&, const Variable& v, const Mask&) {
   return v * max(reshape(q, {q.value().numel()}), 0, true);
@@ -164,7 +164,7 @@ TEST_CASE("variants: a gate reads the tokens that q, k and v were projected from
   const Variable q(normal({1, 3, 2, 4}, 1));
   CHECK_THROWS_WITH(alone->forward(q, q, q, {}, {}),
                     Catch::Contains("reads the tokens x") && Catch::Contains("none"));
-  // In a model, x has been through the norm, where there is one before attention.
+  // In a model, x is normalised if a norm precedes attention.
   const std::string norm = GENERATE(as<std::string>(), "pre", "post");
   TransformerConfig config{.vocabulary = 7, .classes = 7, .per_token = true, .max_length = 9};
   config.d_model = 8;

@@ -16,7 +16,7 @@ struct ItselfOptions {
   }
 };
 
-// Attends to nothing but itself.
+// Each token attends only to itself.
 class Itself final : public Variant {
  public:
   Itself(const nn::Scope& scope_, const Config& config, const ItselfOptions&)
@@ -107,7 +107,7 @@ TEST_CASE("registry: options that do not apply name the place and the condition"
              Catch::Contains("attention.freeze") && Catch::Contains("applies only with"));
   CHECK_THAT(message("nystrom", {{"pinv", "svd"}, {"pinv_iterations", int64_t{3}}}),
              Catch::Contains("pinv = \"iterative\""));
-  // What a file gives for what the command line replaced is nobody's.
+  // Options in a file for a variant that the command line replaced belong to no variant.
   Config optional = configured({});
   optional.options.set("dropout", 0.1, "", true);
   CHECK_NOTHROW(check_options("linear", optional));

@@ -1,20 +1,20 @@
-// Blocks of a scan whose state decays by a number a token and feature: the formulas of
+// Blocks of a scan whose state decays by one factor a token and feature: the formulas of
 // head_blocks.h with e^(C_il - C_jl) inside the sum over features l,
 //
 //   A_ji = Σ_l q_il k_jl e^(C_il - C_jl)
 //
-// A factor e^-C_j alone may overflow. So a block is cut where its steps of 16 tokens begin: a query
-// and a key on both sides of a cut p have the factors e^(g_p + … + g_i) and e^(g_(j+1) + … +
-// g_(p-1)), both at most 1, and their sum over features is a product of matrices. Within a step
-// the factors are running products. No difference of sums is taken anywhere, and g = -inf is a
-// factor of 0.
+// A factor e^-C_j alone may overflow. Therefore a block is cut at the start of each step of 16
+// tokens: a query and a key on opposite sides of a cut p have the factors e^(g_p + … + g_i) and
+// e^(g_(j+1) + … + g_(p-1)), both at most 1, and their sum over features is a product of matrices.
+// Within a step the factors are running products. No differences of sums are computed, and g = -inf
+// is a factor of 0.
 #pragma once
 
 #include "longhand/attention/ops/tile/scan_rule.h"
 
 namespace longhand::attention::tile {
 
-/// One head at a time, with the interface of HeadBlocks; q and k are the features themselves.
+/// The blocks of one head at a time, with the interface of HeadBlocks; q and k are the features.
 template <class T>
 class ChannelBlocks {
  public:
@@ -56,7 +56,7 @@ class ChannelBlocks {
   void load_queries(int64_t) {}
   T scale_before(int64_t) const { return 0; }
 
-  /// The decays of a block, from its start, to its end, and of each token.
+  /// Computes the decays of a block: from its start, to its end, and of each token.
   void use(int64_t block_, T) {
     first_ = rule_.first(block_), count_ = rule_.count(block_);
     query_powers(0, count_, from_before_);
@@ -109,7 +109,8 @@ class ChannelBlocks {
     const int64_t lanes = whole_lanes(count_);
     pack_transposed(dn, dout.token, count_, lanes, E, T{1}, dn_transposed_);
     pair_weights<T>(count_, lanes, E, {values, v_.token, 1}, dn_transposed_, delta_, mask_, dA_);
-    // By way of the states, then of pairs on both sides of a cut, then of pairs within a step.
+    // Through the states, then through pairs on opposite sides of a cut, then through pairs in a
+    // step.
     from_state(values, v_.token, R, nullptr, to_last_, dk_);
     from_state(dn, dout.token, S, delta_, from_before_, dq_);
     for (int64_t p = step; p < count_; p += step) cut_gradients(p);
@@ -166,7 +167,7 @@ class ChannelBlocks {
         for (int64_t l = 0; l < m_; ++l) to[i * m_ + l] = powers[i * m_ + l] * x[i * token + l];
     });
   }
-  // The keys before a cut, and the queries of the step behind it, with their powers.
+  // The keys before a cut and the queries of the step after it, multiplied by their powers.
   void load_cut(int64_t p) {
     key_powers(p, key_factors_);
     weigh(k_.at(b_, first_, h_), k_.token, p, key_factors_, keys_);

@@ -1,4 +1,4 @@
-// Features of queries and keys, computed where they are needed: in the caches, never written.
+// Features of queries and keys, computed tile by tile in cache and never stored.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace longhand::attention::tile {
 /// Tokens of a tile: a multiple of 16 lanes and of 6 (12) rows.
 inline constexpr int64_t block = 48;
 
-/// What the m features of an x of D numbers are.
+/// How the m features of a vector x of D numbers are computed.
 struct FeatureRule {
   int64_t D, m;
   bool exponentials;
@@ -21,20 +21,21 @@ struct FeatureRule {
   double half_norm;
 };
 
-/// Throws ShapeError, naming `op`, where a projection does not fit x (B, N, H, D).
+/// The rule for x (B, N, H, D). Throws ShapeError, naming `op`, if the projection does not match x.
 inline FeatureRule feature_rule(const char* op, const Variable& x, bool exponentials,
                                 const Tensor& W, double half_norm) {
   check<ShapeError>(
       !W.defined() || ((W.rank() == 2 || (W.rank() == 3 && W.size(0) == x.size(2))) &&
                        W.size(-1) == x.size(3) && W.dtype() == x.dtype() && exponentials),
-      op, ": a projection (m, D) or (H, m, D) for exponentials of q ", x.shape(), " of ", x.dtype(),
-      " is wanted, not ", W.defined() ? W.shape() : Shape{});
+      op, ": expected a projection (m, D) or (H, m, D), only with exponentials, for q ", x.shape(),
+      " of ", x.dtype(), ", got ", W.defined() ? W.shape() : Shape{});
   return {x.size(3), W.defined() ? W.size(-2) : x.size(3), exponentials,
           W.defined() ? W.contiguous() : W, half_norm};
 }
 
-/// Calls take(l, y_l) with y_l = value(l, 0) ∘ value(l, 1) ∘ ... of the lanes of each of n rows,
-/// for use inside simd(). Eight rows at once, each in the order of join_lanes.
+/// Calls take(l, y_l) with y_l = value(l, 0) ∘ value(l, 1) ∘ ... over the lanes of each of n rows,
+/// where ∘ is `join`; for use inside simd(). Reduces eight rows at a time, each in the same fixed
+/// order.
 template <class T, class Value, class Join, class Take>
 void join_rows_of_lanes(int64_t n, int64_t lanes, T start, Value value, Join join, Take take) {
   constexpr int64_t rows = 8;
@@ -71,8 +72,8 @@ void add_sums_of_lanes(const T* x, const T* weight, int64_t n, int64_t lanes, T*
       [](T a, T b) { return a + b; }, [=](int64_t l, T sum) { sums[l] += sum; });
 }
 
-/// The features of a block of tokens of one head, (features, lanes): all m of them, or a block of
-/// features at a time, so that they stay in the first cache.
+/// The features of a block of tokens of one head, (features, lanes): all m of them, or one block of
+/// features at a time, so that they stay in the L1 cache.
 template <class T>
 class FeatureTile {
  public:
@@ -87,8 +88,8 @@ class FeatureTile {
   int64_t lanes() const { return lanes_; }
   T* features() { return f_; }
 
-  /// The tokens: keys or queries. Lanes beyond `count` have features of 0: exponents of 0 and a
-  /// shift of -inf.
+  /// Sets the tokens, keys or queries. Lanes beyond `count` have features of 0, or exponents of 0
+  /// with a shift of -inf.
   void start(const Heads<const T>& x, int64_t b, int64_t h, int64_t first, int64_t count,
              bool keys) {
     const FeatureRule& z = rule_;
@@ -110,7 +111,7 @@ class FeatureTile {
     });
   }
 
-  /// Features [l, l + n): t of keys, or s of queries, times log_e if they are exponents.
+  /// Computes features [l, l + n): t of keys, or s of queries, times log_e if they are exponents.
   void compute(int64_t l, int64_t n) {
     const FeatureRule& z = rule_;
     l_ = l, n_ = n;
@@ -120,8 +121,8 @@ class FeatureTile {
       pack_transposed(from_ + l, token_, count_, lanes_, n, factor(), f_);
   }
 
-  /// Raises c to the maxima of exponents so far, and puts into `shrink` by what that multiplies
-  /// sums.
+  /// Updates c, the maxima of exponents so far, and sets `shrink` to the factors that rescale sums
+  /// accordingly.
   void raise(T* c, T* shrink) const {
     simd([=, n = n_, lanes = lanes_, f = f_, shift = shift_] {
       join_rows_of_lanes(
@@ -135,15 +136,15 @@ class FeatureTile {
     });
   }
 
-  /// From exponents of keys to e^(t - c).
+  /// Replaces exponents of keys by e^(t - c).
   void exponentiate_keys(const T* c) {
     each([=, shift = shift_](int64_t l, int64_t i, T t) {
       return Base<T>::power(t + shift[i] - c[l]);
     });
   }
 
-  /// Raises `top` of each token to the maxima of s + c so far, and puts into `shrink` by what that
-  /// multiplies sums.
+  /// Updates `top`, the maximum of s + c so far for each token, and sets `shrink` to the factors
+  /// that rescale sums accordingly.
   void raise_queries(const T* c, T* top, T* shrink) const {
     simd([=, n = n_, lanes = lanes_, f = f_] {
       T most[block];
@@ -160,12 +161,12 @@ class FeatureTile {
     });
   }
 
-  /// From exponents of queries to e^(s + c - top).
+  /// Replaces exponents of queries by e^(s + c - top).
   void exponentiate_queries(const T* c, const T* top) {
     each([=](int64_t l, int64_t i, T s) { return Base<T>::power(s + c[l] - top[i]); });
   }
 
-  /// The largest exponent of each token; finite beyond `count`.
+  /// Sets `top` to the largest exponent of each token; finite in lanes beyond `count`.
   void largest(T* top) const {
     simd([=, n = n_, count = count_, lanes = lanes_, f = f_, shift = shift_] {
       std::fill(top, top + lanes, -infinity<T>);
@@ -178,15 +179,16 @@ class FeatureTile {
     });
   }
 
-  /// From exponents to e^(t - c), c of each lane.
+  /// Replaces exponents by e^(t - c), with one c a lane.
   void exponentiate(const T* c) {
     each([=, shift = shift_](int64_t, int64_t i, T t) {
       return Base<T>::power(t + shift[i] - c[i]);
     });
   }
 
-  /// df_li += of_feature_l of_token_i: then df is the gradient of the features at hand. That of
-  /// exponentials is multiplied with them, and is one of their exponents.
+  /// df_li += of_feature_l of_token_i, which completes df, the gradient of the current features.
+  /// With exponentials it is then multiplied by the features, which gives the gradient of their
+  /// exponents.
   void finish_gradient(T* df, const T* of_feature, const T* of_token) {
     const FeatureRule& z = rule_;
     simd([=, n = n_, lanes = lanes_, exponentials = z.exponentials, halved = halved_, features = f_,
@@ -209,8 +211,8 @@ class FeatureTile {
     });
   }
 
-  /// From a finished df to the gradient of x: added to it, or written. Blocks of features come one
-  /// after the other, up to the last.
+  /// Computes the gradient of x from a completed df: adds to it, or overwrites it. To be called for
+  /// all blocks of features in order.
   void input_gradient(T* df, const Heads<T>& dx, int64_t b, int64_t first, bool add) {
     const FeatureRule& z = rule_;
     T* const to = dx.at(b, first, h_);
@@ -243,10 +245,10 @@ class FeatureTile {
 
   const FeatureRule& rule_;
   T *const x_, *const f_, *const shift_,
-                              *const gradients_;  // Σ_l of the features' gradients so far
+                              *const gradients_;  // Σ_l of the gradients of features so far
   const T* from_ = nullptr;
   int64_t token_ = 0, h_ = 0, count_ = 0, lanes_ = 0, l_ = 0, n_ = 0;
-  bool halved_ = false;  // t has - half_norm |k|²
+  bool halved_ = false;  // t includes - half_norm |k|²
 };
 
 }  // namespace longhand::attention::tile

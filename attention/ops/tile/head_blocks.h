@@ -1,14 +1,14 @@
-// Blocks of a scan whose state does not decay, or by one number a token for all features.
+// Blocks of a scan whose state does not decay, or decays by one factor a token for all features.
 //
-// The decay of a block's token i is e^{s_i}, s_i = g_i, and with exponentials s_i = g_i + c_(i-1) -
-// c_i: what the state, which is relative to e^c, is multiplied with. With C_i = Σ_(t<=i) s_t <= 0 in
+// The decay of token i of a block is e^{s_i} with s_i = g_i, or, with exponentials, s_i = g_i +
+// c_(i-1) - c_i: the factor of the state, which is relative to e^c. With C_i = Σ_(t<=i) s_t <= 0 in
 // the block, and the state S, z before it,
 //
 //   A_ji = φ(q_i)·φ(k_j) e^(C_i - C_j),  j <= i
 //   out_i = Σ_j A_ji v_j + e^C_i Sᵀ φ(q_i)
 //   S' = e^C_last S + Σ_j e^(C_last - C_j) φ(k_j) v_jᵀ          advance()
 //
-// and for the gradients dn_i and δ_i of out_i, with R, r, those of S', z'
+// and for the gradients dn_i and δ_i of out_i, with R, r, the gradients of S', z'
 //
 //   dA_ji = (v_j·dn_i + δ_i) e^(C_i - C_j)
 //   dφ(q_i) = Σ_j dA_ji φ(k_j) + e^C_i (S dn_i + δ_i z)
@@ -17,7 +17,7 @@
 //   R' = e^C_last R + Σ_i e^C_i φ(q_i) dn_iᵀ                     retreat()
 //   dg_i = dg_(i+1) + φ(q_i)·dφ(q_i) - φ(k_i)·dφ(k_i),   dg_(last+1) = ⟨S', R⟩ + ⟨z', r⟩
 //
-// where z counts as a column of S, and δ as one of dn.
+// where z is treated as a column of S, and δ as a column of dn.
 #pragma once
 
 #include <cmath>
@@ -27,7 +27,7 @@
 
 namespace longhand::attention::tile {
 
-/// The powers of C in a block; all are at most 1.
+/// The powers of C within a block; all are at most 1.
 template <class T>
 class BlockDecay {
  public:
@@ -47,10 +47,10 @@ class BlockDecay {
     steady_ = true;
   }
 
-  /// For steps s_i <= 0 of `count` tokens. Sums are of double precision: a step that is large does
-  /// not cost the others their digits.
+  /// Sets the decays from s_i <= 0 of `count` tokens. Sums are in double precision, so that a large
+  /// s_i does not cost the others accuracy.
   void set(const double* steps, int64_t count) {
-    // From the first token on: its own step is no part of what happens within the block.
+    // Sums start after the first token, whose decay applies only to the state before the block.
     const double first = std::max(steps[0], least);
     double sum = 0;
     steady_ = true;
@@ -80,7 +80,8 @@ class BlockDecay {
   const T* within() const { return steady_ ? mask_ : within_; }  // e^(C_i - C_j) for j <= i, or 0
 
  private:
-  // Any power of less is 0; -inf would leave differences undefined, and much less cost digits.
+  // Powers of smaller exponents are 0. Clamping avoids the undefined differences of -inf, and the
+  // loss of accuracy of very large sums.
   static constexpr double least = -800;
 
   double* const sums_;
@@ -88,7 +89,7 @@ class BlockDecay {
   bool steady_ = true;
 };
 
-/// One head at a time; `slots` blocks of keys are held at once.
+/// The blocks of one head at a time; features of up to `slots` blocks of keys are held at once.
 template <class T>
 class HeadBlocks {
  public:
@@ -125,8 +126,8 @@ class HeadBlocks {
     std::fill_n(zeros_, std::max(block, rule_.features.m), T{0});
   }
 
-  /// The features of a block's keys, and its decays. `before` is the scale before the block; with
-  /// find_scale, that of the block is found first.
+  /// Computes the features of the keys of a block, and its decays. `before` is the scale before the
+  /// block; with find_scale, the scales of the block are computed first.
   void load_keys(int slot, int64_t block_, T before, bool find_scale) {
     FeatureTile<T>& f = keys_[slot];
     const int64_t first = rule_.first(block_), count = rule_.count(block_);
@@ -145,7 +146,7 @@ class HeadBlocks {
     std::fill(c_ + count, c_ + block, scale_[first + count - 1]);
     f.exponentiate(c_);
   }
-  /// The decays of a block, and nothing else.
+  /// Computes only the decays of a block.
   void use(int64_t block_, T before) {
     const int64_t first = rule_.first(block_), count = rule_.count(block_);
     if (!scale_ && !rule_.decays) return;
@@ -163,19 +164,19 @@ class HeadBlocks {
     queries_.largest(top_);
     queries_.exponentiate(top_);
   }
-  /// The scale before a block whose predecessor has been loaded.
+  /// The scale before a block, if the preceding block has been loaded.
   T scale_before(int64_t block_) const {
     if (!scale_) return 0;
     return block_ ? scale_[rule_.first(block_) - 1] : x_.scale_at_start<T>(b_ * rule_.H + h_);
   }
-  /// Adds the log decay of a block to `total`, in exponents of Base.
+  /// Adds the log decay of a block to `total`, as an exponent of Base.
   void add_log_decay(int64_t block_, T* total) const {
     double sum = 0;
     for (int64_t i = 0; i < rule_.count(block_); ++i) sum += log_decay(rule_.first(block_) + i);
     *total += static_cast<T>(sum);
   }
 
-  /// The out of the loaded block, from the state before it.
+  /// Computes out of the loaded block from the state before it.
   void attend(int slot, int64_t block_, const T* S, T* to, int64_t token) {
     FeatureTile<T>&f = keys_[slot], &g = queries_;
     const int64_t m = rule_.features.m, E = rule_.E, count = f.count(), lanes = f.lanes();
@@ -198,20 +199,20 @@ class HeadBlocks {
     add_earlier(A_, v_.at(b_, rule_.first(block_), h_), v_.token, count, E, to, token);
   }
 
-  /// The state behind the loaded block.
+  /// Replaces the state before the loaded block by the state after it.
   void advance(int slot, int64_t block_, T* S) {
     weigh(v_.at(b_, rule_.first(block_), h_), v_.token, decay_.to_last(), rule_.count(block_),
           rows_);
     add_block(S, keys_[slot], decay_.to_last());
   }
-  /// The gradient of the state before the loaded block, from that behind it and dout.
+  /// Replaces the gradient of the state after the loaded block by that of the state before it.
   void retreat(int64_t block_, const Heads<const T>& dout, T* R) {
     load_dout(block_, dout);
     retreat_loaded(R);
   }
 
-  /// The gradients of a block, of which the keys and queries are loaded, from the state S before
-  /// it; R goes back to what it is before the block.
+  /// Computes the gradients of a block whose keys and queries are loaded, from the state S before
+  /// it and the gradient R of the state after it. R becomes the gradient of the state before it.
   void gradients(int slot, int64_t block_, const Heads<const T>& dout, const T* S, T* R,
                  ScanGradients& to) {
     FeatureTile<T>& f = keys_[slot];
@@ -234,8 +235,8 @@ class HeadBlocks {
     decay_gradients(first, count, to.log_decay);
     end_decay(S, R);
   }
-  /// Behind the last of blocks that go by in reverse, or between two: dg of the next token, from
-  /// the state there and its gradient; of none where S is null.
+  /// Sets dg at the end of a block, from the state there and its gradient; to 0 if S is null.
+  /// Called before the first of the blocks, which are processed in reverse, and between two.
   void end_decay(const T* S, const T* R) {
     T sum = 0;
     if (S) simd([&, n = rule_.state().size()] { sum = kernels::row_dot(S, R, n); });
@@ -312,7 +313,7 @@ class HeadBlocks {
     if (decays) add_to_decay(f, T{-1});
     if (dk.to.defined()) f.input_gradient(df_, Heads<T>(dk.to), b_, first, dk.beta != 0);
   }
-  // With the rows e^C_i dn_i.
+  // Uses the rows e^C_i dn_i.
   void query_gradients(FeatureTile<T>& f, int64_t first, const T* S, bool decays, Gradient& dq) {
     const int64_t m = rule_.features.m, E = rule_.E, count = f.count(), lanes = f.lanes();
     weigh_lanes(decay_.from_before(), E, lanes, dn_transposed_);
@@ -324,7 +325,7 @@ class HeadBlocks {
     if (decays) add_to_decay(queries_, T{1});
     if (dq.to.defined()) queries_.input_gradient(df_, Heads<T>(dq.to), b_, first, dq.beta != 0);
   }
-  // dG_i += sign φ_i·dφ_i. Gradients of exponentials are multiplied with them already.
+  // dG_i += sign φ_i·dφ_i. With exponentials, df already includes the factor φ.
   void add_to_decay(FeatureTile<T>& tile, T sign) {
     simd([=, m = rule_.features.m, lanes = tile.lanes(), all = tile.features(), df = df_, dG = dG_,
           exponentials = rule_.features.exponentials] {

@@ -1,5 +1,5 @@
-// Lanes: tiles are stored with tokens along the vector lanes. Powers and logarithms of lanes, and
-// the transposition that packs rows of tokens into lanes.
+// Lanes: tiles are stored with tokens along the vector lanes. Loops over lanes, powers and
+// logarithms, and the transposition that packs rows of tokens into lanes.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,15 @@
 
 namespace longhand::attention::tile {
 
-/// Rows of a tile are a multiple of so many tokens long.
+/// The row length of a tile is a multiple of this number of tokens.
 inline constexpr int64_t lane_multiple = 16;
 inline int64_t whole_lanes(int64_t tokens) {
   return (tokens + lane_multiple - 1) / lane_multiple * lane_multiple;
 }
 
-/// Calls f(i) for each of the lanes, which do not meet; for use inside simd(). Whole vectors: no
-/// loop for the rest of them, and no look whether what f writes is what it reads.
+/// Calls f(i) for each lane, for use inside simd(). Lanes must be independent: the compiler may
+/// assume that f(i) reads nothing that another f(j) writes. Whole vectors only, without a remainder
+/// loop.
 template <class F>
 void for_lanes(int64_t lanes, F f) {
   for (int64_t first = 0; first < lanes; first += lane_multiple)
@@ -30,8 +31,8 @@ void for_lanes(int64_t lanes, F f) {
     for (int64_t i = first; i < first + lane_multiple; ++i) f(i);
 }
 
-/// What e^x and log x are for T: f32 works with powers of 2, `log_e` = log2 e is multiplied into
-/// exponents beforehand.
+/// e^x and log x for T. f32 uses powers of 2: exponents are multiplied by `log_e` = log2 e
+/// beforehand.
 template <class T>
 struct Base;
 template <>
@@ -60,7 +61,7 @@ struct Base<float> {
 template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
 
-/// to[d lanes + i] = factor from[i token + d], zeros for the lanes from count on.
+/// to[d lanes + i] = factor from[i token + d], with zeros in the lanes from count on.
 template <class T>
 void pack_transposed(const T* from, int64_t token, int64_t count, int64_t lanes, int64_t D,
                      T factor, T* to) {

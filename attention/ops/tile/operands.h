@@ -13,7 +13,7 @@
 
 namespace longhand::attention::tile {
 
-/// (B, N, H, D) as has_contiguous_rows() wants it.
+/// Access to a tensor (B, N, H, D) for which has_contiguous_rows() holds.
 template <class T>
 struct Heads {
   T* data;
@@ -24,7 +24,7 @@ struct Heads {
   T* at(int64_t b, int64_t n, int64_t h) const { return data + b * batch + n * token + h * head; }
 
  private:
-  // A single token has no stride of its own; kernels want one that is not 0.
+  // The stride of a single token is arbitrary, but kernels require one other than 0.
   Heads(T* first, const Tensor& t)
       : data(first),
         batch(t.strides()[0]),
@@ -32,13 +32,13 @@ struct Heads {
         head(t.strides()[2]) {}
 };
 
-/// Whether the rows of D of x (B, N, H, D) are contiguous, and no two tokens share theirs:
-/// gemm_tile() wants strides other than 0.
+/// Whether the rows of D numbers of x (B, N, H, D) are contiguous, and tokens do not share rows:
+/// gemm_tile() requires strides other than 0.
 inline bool has_contiguous_rows(const Tensor& x) {
   return (x.size(3) == 1 || x.strides()[3] == 1) && (x.size(1) == 1 || x.strides()[1] != 0);
 }
-/// x itself if it has contiguous rows, else a row-major copy. The gradient of the result has
-/// contiguous rows, too.
+/// x itself if it has contiguous rows, otherwise a row-major copy. The gradient of the result also
+/// has contiguous rows.
 inline Variable with_contiguous_rows(const Variable& x) {
   return has_contiguous_rows(x.value()) ? x : contiguous(x);
 }
@@ -46,28 +46,28 @@ inline Tensor with_contiguous_rows(const Tensor& x) {
   return has_contiguous_rows(x) ? x : x.contiguous();
 }
 
-/// Lengths (B) i32 of at most n, or n for all where they are undefined. Throws ShapeError, saying
-/// `what` they are.
+/// The lengths (B) i32, or n for all sequences if they are undefined. Throws ShapeError, naming
+/// `what`, if the shape or dtype does not match or a length is not in [0, n].
 inline std::vector<int32_t> lengths_or(const char* what, const Tensor& lengths, int64_t B,
                                        int64_t n) {
   if (!lengths.defined()) return std::vector<int32_t>(B, static_cast<int32_t>(n));
   check<ShapeError>(lengths.dtype() == DType::i32 && lengths.shape() == Shape{B}, what,
-                    " must be i32 of shape ", Shape{B}, ", not ", lengths.dtype(), " of shape ",
+                    ": expected i32 of shape ", Shape{B}, ", got ", lengths.dtype(), " of shape ",
                     lengths.shape());
   auto values = lengths.to_vector<int32_t>();
   for (const int32_t length : values)
-    check<ShapeError>(0 <= length && length <= n, what, " holds ", length, ", not within 0 and ",
-                      n);
+    check<ShapeError>(0 <= length && length <= n, what, ": expected values in [0, ", n, "], got ",
+                      length);
   return values;
 }
 
-/// Where a gradient goes: to = beta to + g, with beta 0 or 1.
+/// The destination of a gradient g: to = beta to + g, with beta 0 or 1.
 struct Gradient {
-  Tensor to;  // undefined: not wanted
+  Tensor to;  // undefined: not required
   double beta = 0;
 };
 
-/// Those of queries, keys and values.
+/// The destinations of the gradients of queries, keys and values.
 inline std::array<Gradient, 3> gradients_of(std::span<GradSlot> slots) {
   std::array<Gradient, 3> all;
   for (size_t i = 0; i < all.size(); ++i)

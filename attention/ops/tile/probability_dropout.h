@@ -1,4 +1,5 @@
-// Dropout of attention probabilities: which of them to keep, by index, so that nothing is stored.
+// Dropout of attention probabilities. Which ones are kept is a function of the index; nothing is
+// stored.
 #pragma once
 
 #include <cstdint>
@@ -7,28 +8,28 @@
 
 namespace longhand::attention {
 
-/// p̃_ij = keep_ij p_ij / (1 - p). keep_ij is one of two 16-bit numbers, that of j mod 2, of
-/// hash(a_i, b_i, c_j/2, d_j/2), compared with p 2^16: p counts as a multiple of 2^-16. The words
-/// a, b of a query and c, d of a pair of keys are Philox's; the hash, a quarter of its price, only
-/// joins them.
+/// p̃_ij = keep_ij p_ij / (1 - p). keep_ij compares with p 2^16 one of the two 16-bit halves of
+/// hash(a_i, b_i, c_j/2, d_j/2), selected by j mod 2; p is rounded to a multiple of 2^-16. The
+/// words a, b of a query and c, d of a pair of keys come from Philox; the hash, at a quarter of its
+/// cost, only combines them.
 class ProbabilityDropout {
  public:
-  /// 0 <= p < 1.
+  /// Requires 0 <= p < 1.
   ProbabilityDropout(double p, const Generator& generator);
 
   bool on() const { return threshold_ > 0; }
-  /// 1 / (1 - p), of the p that counts.
+  /// 1 / (1 - p), of the rounded p.
   double scale() const { return 65536.0 / (65536.0 - threshold_); }
   uint32_t threshold() const { return threshold_; }
 
   /// first[n], second[n]: the words a, b of queries begin + n, and c, d of pairs of keys begin + n,
-  /// for 0 <= n < count. `head` counts those of all sequences.
+  /// for 0 <= n < count. `head` is b H + h.
   void query_words(int64_t head, int64_t begin, int64_t count, uint32_t* first,
                    uint32_t* second) const;
   void key_words(int64_t head, int64_t begin, int64_t count, uint32_t* first,
                  uint32_t* second) const;
 
-  /// (B, H, N, M) u8: the numbers keep_ij.
+  /// keep_ij as (B, H, N, M) u8.
   Tensor kept(const Shape& shape) const;
 
  private:
@@ -36,7 +37,8 @@ class ProbabilityDropout {
   Generator::State queries_, keys_;
 };
 
-/// The two numbers of a query and a pair of keys, that of the even key in the low bits. For simd().
+/// The two 16-bit numbers of a query and a pair of keys, that of the even key in the low bits. For
+/// use inside simd().
 inline uint32_t dropout_hash(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   uint32_t x = (a ^ c) * 0x7feb352du;
   x = ((x ^ x >> 15) + (b ^ d)) * 0x846ca68bu;

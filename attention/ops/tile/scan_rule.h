@@ -1,4 +1,4 @@
-// What a scan computes, as its blocks see it: sizes, operands, and how the work is cut up.
+// The description of a scan that its blocks work from: sizes, operands, and division into groups.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,11 @@ namespace longhand::attention::tile {
 struct ScanRule {
   FeatureRule features;
   int64_t B, N, H, E;
-  bool normalizer, decays, channels;  // decays: there is a log_decay; channels: one a feature
+  bool normalizer, decays, channels;  // decays: has a log_decay; channels: with one value a feature
   int64_t tokens;                     // of a block
   int64_t blocks, groups, blocks_of_group;
 
-  /// The state before every so many blocks is kept for the gradients.
+  /// Every kept_every-th of the states before blocks is saved for the gradients.
   static constexpr int64_t kept_every = 4;
 
   ScanRule(const FeatureRule& f, const Shape& v, bool normalizer_, bool decays_, bool channels_,
@@ -31,9 +31,8 @@ struct ScanRule {
         channels(channels_),
         tokens(tokens_of_block),
         blocks((N + tokens - 1) / tokens) {
-    // Each head's blocks are dealt out to so many groups, each a task, if there are few heads to
-    // work on at once. What a group adds to the state is then found beforehand.
-    // Nor may f32 add too many blocks one to the other.
+    // The blocks of each head are divided into groups, each a task, if there are few heads to
+    // process in parallel, or if sums in f32 would become too long.
     constexpr int64_t tasks = 32, least = 12, unit = kept_every, tokens_of_sum = 16384;
     groups = std::clamp<int64_t>(std::max((tasks + B * H - 1) / (B * H), N / tokens_of_sum), 1,
                                  std::max<int64_t>(1, blocks / least));
@@ -48,8 +47,8 @@ struct ScanRule {
   int64_t decay_rows() const { return channels ? features.m : 1; }
 };
 
-/// Operands, and the scale c (B, H, N) of exponentials, in exponents of Base; -inf is that of a
-/// state of zeros.
+/// Operands, and the scale c (B, H, N) of exponentials, as exponents of Base; a state of zeros has
+/// the scale -inf.
 struct ScanTensors {
   Tensor q, k, v, log_decay;  // the last may be undefined
   Tensor c;                   // undefined without exponentials
@@ -66,14 +65,14 @@ struct ScanTensors {
   }
 };
 
-/// Where gradients go.
+/// Destinations of the gradients.
 struct ScanGradients {
   Gradient q, k, v, log_decay;
 };
 
 // ---- weights of a block: A (keys, block), A_ji of key j <= query i ------------------------------
-// It has nothing below its diagonal. Products with it go in steps of keys or queries, and leave out
-// what lies before or after them.
+// A is zero below its diagonal. Products with it are computed in steps of 16 keys or queries, and
+// omit the steps that are zero.
 inline constexpr int64_t step = lane_multiple;
 
 /// A_ji = (Σ_l f_jl g_li + δ_i) within_ji for f (keys, n) and g (n, lanes).

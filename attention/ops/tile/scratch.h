@@ -11,24 +11,24 @@
 
 namespace longhand::attention::tile {
 
-/// Memory for one task, handed out in arrays aligned to 64 bytes. Default-constructed it has none
-/// and only measures: take() then returns null and counts what was asked for.
+/// Memory for one task, allocated in arrays aligned to 64 bytes. A default-constructed Scratch has
+/// no memory and only measures: take() returns null and adds up the sizes.
 class Scratch {
  public:
   Scratch() = default;
   explicit Scratch(size_t bytes) : memory_(std::in_place, bytes) {}
 
-  /// Room for n objects, uninitialised. Throws Error where more is taken than there is.
+  /// Uninitialised memory for n objects. Throws Error if the memory is exhausted.
   template <class U>
   U* take(int64_t n) {
     const size_t begin = used_, end = begin + static_cast<size_t>(n) * sizeof(U);
     used_ = (end + 63) / 64 * 64;
     if (!memory_) return nullptr;
-    check(end <= memory_->bytes(), "scratch: got ", memory_->bytes(), " bytes, expected at least ",
-          end);
+    check(end <= memory_->bytes(), "scratch: expected at least ", end, " bytes, got ",
+          memory_->bytes());
     return reinterpret_cast<U*>(memory_->data() + begin);
   }
-  /// What has been taken so far, in bytes.
+  /// Bytes taken so far.
   size_t used() const { return used_; }
 
  private:
@@ -36,9 +36,9 @@ class Scratch {
   size_t used_ = 0;
 };
 
-/// A Layout, constructed as Layout(args..., scratch), together with its memory. It is constructed
-/// twice: first to measure, so that sizes need no adding up by hand. Its constructor takes memory
-/// and does not write to it.
+/// A Layout, constructed as Layout(args..., scratch), together with its memory. The Layout is
+/// constructed twice, first to measure its size, so its constructor must not write to the memory
+/// that it takes.
 template <class Layout>
 class Workspace {
  public:

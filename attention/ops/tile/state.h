@@ -1,5 +1,5 @@
 // The state of a scan in memory, and the associative operation that joins the states of two
-// neighbouring runs of tokens. Groups of blocks, combine() and sums over all keys use this one.
+// consecutive runs of tokens. Used by groups of blocks, combine() and sums over all keys.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace longhand::attention::tile {
 
-/// S (m, E), then, if there is a normaliser, z (m).
+/// S (m, E), followed by z (m) if there is a normaliser.
 struct StateShape {
   int64_t m, E;
   bool normalizer;
@@ -23,7 +23,7 @@ struct Join {
   T scale, left_factor, right_factor;
 };
 
-/// Of exponents of Base. That of nothing is -inf; then the factors are 1.
+/// The join for exponents of Base. Empty states have -inf; if both are empty, the factors are 1.
 template <class T>
 Join<T> join_of(T left, T right) {
   const T scale = std::max(left, right);

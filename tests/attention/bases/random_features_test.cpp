@@ -73,7 +73,7 @@ TEST_CASE("random features: rotations are orthogonal within blocks and not the a
       const auto [mean, error] = moments(4000, entry);
       CHECK(std::abs(mean) <= 4 * error);
       const auto [square, square_error] = moments(4000, [&](int i) { return entry(i) * entry(i); });
-      CHECK(std::abs(square - 1) <= 4 * square_error + 0.01);  // they mix, if not perfectly
+      CHECK(std::abs(square - 1) <= 4 * square_error + 0.01);  // they mix, although not perfectly
     }
   CHECK(draw_givens(Generator(1), 3, 1).shape() == Shape{3, 1});
 }
@@ -82,7 +82,7 @@ TEST_CASE("random features: rows of norm sqrt(D) where asked for") {
   for (const auto draw : {draw_gaussian, draw_orthogonal, draw_givens}) {
     const Tensor w = draw(Generator(2), 7, 5, RowNorm::sqrt_d);
     for (int64_t row = 0; row < 7; ++row) CHECK(row_dot(w, row, row) == Approx(5).epsilon(1e-12));
-    // Directions are those of the other norm.
+    // The directions are the same as with the other norm.
     const Tensor chi = draw(Generator(2), 7, 5, RowNorm::chi);
     for (int64_t row = 0; row < 7; ++row) {
       double both = 0;
@@ -128,7 +128,7 @@ TEST_CASE("random features: one feature, one dimension") {
   CHECK(draw_orthogonal(Generator(1), 1, 5).shape() == Shape{1, 5});
 }
 
-// Every row is N(0, I): E exp(w·x - |x|²/2) = 1. LAPACK's Q without its signs corrected gives 0.83
+// Every row is N(0, I): E exp(w·x - |x|²/2) = 1. LAPACK's Q without corrected signs gives 0.83
 // here, and 0.32 for the first row alone.
 TEST_CASE("random features: every row of an orthogonal block is unbiased") {
   const int64_t D = 4;
@@ -191,7 +191,7 @@ TEST_CASE("random features: redrawn at the right optimizer steps, and only there
   std::vector<Tensor> seen{first};
   for (int step = 1; step <= 9; ++step) {
     const Tensor before = w();
-    // Forward passes, in training or not, leave the features alone.
+    // Forward passes do not change the features, in training or not.
     variant->forward(x, x, x, {}, {.training = true});
     variant->forward(x, x, x, {}, {});
     CHECK(identical(w(), before));
@@ -222,7 +222,7 @@ TEST_CASE("random features: a loaded state goes on to the same draws") {
   for (int step = 0; step < 3; ++step) straight->after_step();
   nn::StateDict saved;
   for (const auto& [name, tensor] : straight->state_dict()) saved[name] = tensor.clone();
-  // Another seed: what goes on is in the state alone.
+  // Another seed: the draws depend only on the loaded state.
   const auto resumed = make_variant("performer", {.seed = 1234}, features(2, draw));
   CHECK_FALSE(identical(resumed->state_dict().at("features"), saved.at("features")));
   resumed->load_state_dict(saved);

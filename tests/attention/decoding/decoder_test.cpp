@@ -1,4 +1,4 @@
-// Token by token gives the rows of the whole sequence.
+// Decoding token by token gives the rows of the whole sequence.
 #include "longhand/attention/decoding/kv_cache.h"
 
 #include "tests/attention/attention_check.h"
@@ -12,7 +12,7 @@ namespace {
 struct Case {
   std::string name;
   std::vector<std::pair<std::string, OptionValue>> options{};
-  bool grows = false;  // what is kept grows with the tokens
+  bool grows = false;  // its state grows with the tokens
 };
 
 const std::vector<Case> cases{

@@ -1,4 +1,4 @@
-// Every variant computes what its definition says.
+// Every variant computes its definition.
 #include "longhand/attention/definitions/definitions.h"
 
 #include "tests/attention/attention_check.h"
@@ -10,7 +10,7 @@ namespace def = longhand::attention::definitions;
 
 namespace {
 
-// What a definition is given: q, k, the parameters by name, and what is visible.
+// The arguments of a definition: q, k, the parameters by name, and the visible keys.
 struct Given {
   Variable q, k;
   std::map<std::string, Tensor> state;
@@ -25,9 +25,9 @@ struct Definition {
   Settings options;
   std::function<Variable(const Given&)> weights;
   double std = 1;         // of q and k
-  bool positive = false;  // q and k mostly are, so that rectified features meet
-  bool causal = true;     // there is such a form
-  bool lengths = true;    // the definition knows lengths
+  bool positive = false;  // q and k mostly are, so that rectified features overlap
+  bool causal = true;     // has a causal form
+  bool lengths = true;    // the definition supports lengths
 };
 
 Variable of_features(const Given& g, const Variable& fq, const Variable& fk) {
@@ -88,7 +88,7 @@ std::vector<Definition> all() {
   }
   for (const std::string kernel : {"positive", "hyperbolic", "trigonometric", "trigonometric_bias",
                                    "relu", "exp", "gelu", "square"}) {
-    // With signs, normalisers stay away from 0 for small inputs only.
+    // With signed features, normalisers stay away from 0 only for small inputs.
     const bool waves = kernel.substr(0, 4) == "trig";
     const bool plus_eps = kernel == "relu" || kernel == "gelu" || kernel == "square";
     list.push_back({"performer",
@@ -103,9 +103,8 @@ std::vector<Definition> all() {
                     },
                     waves ? 0.3 : 1});
   }
-  list.push_back({"efficient", {}, [](const Given& g) {
-                    return def::efficient(g.q, g.k, g.visible);
-                  }});
+  list.push_back(
+      {"efficient", {}, [](const Given& g) { return def::efficient(g.q, g.k, g.visible); }});
   list.push_back({"rff",
                   {{"features", int64_t{200}}, {"kernel", std::string("gaussian")}, {"sigma", 1.5}},
                   [](const Given& g) {
@@ -173,7 +172,7 @@ TEST_CASE("definitions: every variant computes what its definition says") {
   };
   Given g{Variable(input(1)), Variable(input(2)), {}, {}, N + 3};
   for (const auto& [name, tensor] : variant->state_dict()) {
-    if (name.ends_with("_map"))  // the identity at first
+    if (name.ends_with("_map"))  // initially the identity
       copy_into(variant->state_dict().at(name), normal({2, 4, 4}, name.size()));
     g.state[name] = tensor;
   }

@@ -14,7 +14,7 @@ using namespace longhand::attention;
 
 namespace {
 
-// Before any test adds one of its own.
+// The variants of the library, without those that tests add.
 const std::vector<std::string> library = names();
 
 TransformerConfig small(const std::string& variant) {
@@ -80,7 +80,7 @@ TEST_CASE("transformer: a padded sequence gives the logits and gradients it give
     INFO(name);
     CHECK(worst_difference(gradient, with_padding.gradients.at(name)) <= 1e-8);
   }
-  // What stands in the padding changes nothing, not even a bit.
+  // The contents of padding change no bit.
   padded.slice(1, 6, 9).fill(3);
   CHECK(identical(run(model, padded, lengths).logits, with_padding.logits));
 }
@@ -136,7 +136,7 @@ TEST_CASE("transformer: every option makes a model whose parameters all get grad
     REQUIRE(gradient.defined());
     double sum = 0;
     for (double g : gradient.to_vector<double>()) sum += std::abs(g);
-    // The gain of keys' bias is exactly 0 for softmax: it shifts all scores of a row alike.
+    // The gradient of the bias of keys is 0 for softmax: it shifts all scores of a row equally.
     CHECK((sum > 0 || name.find("attention.key.bias") != std::string::npos));
     CHECK(std::isfinite(sum));
   }
@@ -212,7 +212,7 @@ TEST_CASE("transformer: recomputing blocks changes no bit") {
       config.attention_options.set("redraw_interval", int64_t{1});
     try {
       Transformer(nn::root(), config);
-    } catch (const ConfigError&) {  // of options that do not go with a causal model
+    } catch (const ConfigError&) {  // options that a causal model does not support
       REQUIRE(causal);
       continue;
     }
@@ -294,7 +294,7 @@ TEST_CASE("transformer: what cannot be is refused by name") {
   refused("d_model", int64_t{-8});
   refused("norm", std::string("middle"));
   refused("dropout", 1.5);
-  refused("pooling", std::string("last"));  // of a model with logits for every token
+  refused("pooling", std::string("last"));  // in a model with logits for every token
   refused("d_modle", int64_t{8});
 }
 

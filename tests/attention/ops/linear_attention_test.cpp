@@ -16,7 +16,7 @@ Tensor positive(const Shape& shape, uint64_t seed) {
   return t;
 }
 
-// The definition: features of x, t or e^t, keys from their lengths on 0.
+// The definition. The features of x are t or e^t; those of keys from their lengths on are 0.
 Tensor features_of(const Tensor& x, const LinearAttentionOptions& options, bool keys) {
   Variable t(x);
   if (options.projection.defined()) {
@@ -133,7 +133,8 @@ TEST_CASE("linear_attention: sums in groups, for any number of threads, of any s
 }
 
 TEST_CASE("linear_attention: exponents of any size") {
-  // 100 features are two parts; 60 tokens are a block and a part of one.
+  // 100 features are a whole and a partial block of features, 60 tokens a whole and a partial
+  // block.
   const int64_t D = GENERATE(3, 100);
   const Shape shape{1, 60, 1, D};
   const LinearAttentionOptions options{.exponentials = true};
@@ -152,8 +153,8 @@ TEST_CASE("linear_attention: exponents of any size") {
 }
 
 TEST_CASE("linear_attention: lanes beyond the last token give nothing") {
-  // The exponents of 60 queries, a block and a part of one, are all -88.9; where there is no query,
-  // e^88.9 times the gradient 0 would be NaN.
+  // The exponents of 60 queries, a whole and a partial block, are all -88.9. In lanes without a
+  // query, e^88.9 times the gradient 0 would be NaN.
   const Shape shape{1, 60, 1, 3};
   const Variable q(Tensor::full(shape, -88.86), true), k(Tensor::zeros(shape), true),
       v(normal(shape, 3).to(DType::f32), true);

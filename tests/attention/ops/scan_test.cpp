@@ -38,7 +38,7 @@ ScanState random_state(int64_t B, int64_t H, int64_t m, int64_t E, bool normaliz
   return state;
 }
 
-// The recurrence, token by token in f64, as the header has it: out and the last state.
+// The recurrence of the header, token by token in f64: out and the last state.
 struct Recurrent {
   Tensor out, S, z;
 };
@@ -88,7 +88,7 @@ TEST_CASE("scan: logarithms of cumulative sums of exponentials") {
       gradcheck([](const Variables& in) { return log_cumulative_sum_exp(in[0]); }, {x});
   INFO(report);
   CHECK(report.ok);
-  // Of equal numbers, the logarithms of 1, 2, 3, ...; large ones do not overflow.
+  // For equal numbers x, the results are x + log 1, x + log 2, ...; large numbers do not overflow.
   const int64_t N = 70000;
   const Tensor equal = Tensor::full({1, N, 1, 1}, 800);
   const Tensor sums = log_cumulative_sum_exp(Variable(equal)).value();
@@ -132,7 +132,7 @@ TEST_CASE("scan equals its N x N form") {
 TEST_CASE("scan: gradients of every input, through every result") {
   const Decay decay = GENERATE(from_range(all_decays));
   const bool normalizer = GENERATE(false, true);
-  // In one block with several steps, in several, and in several groups.
+  // In one block with several steps, in several blocks, and in several groups.
   const auto [N, size] = GENERATE(table<int64_t, int64_t>({{1, 48}, {21, 48}, {19, 3}, {40, 1}}));
   const int64_t B = 1, H = 2, m = 3, E = 2;
   INFO("N " << N << " blocks of " << size << " decay " << static_cast<int>(decay) << " normalizer "
@@ -255,8 +255,8 @@ TEST_CASE("scan: combined states with scales, of a head or a channel, and their 
       combine(state(x, 0, c[0]), combine(state(x, 2, c[1]), state(x, 4, c[2]), x[7]),
               x[6] + (channels ? unsqueeze(x[7], 2) : x[7]));
   CHECK(near(left(x).value(), value(right).value(), 1e-13));
-  // Gradients take the scale of the result as a constant, which it is where the right one is the
-  // larger.
+  // Gradients treat the scale of the result as a constant, which it is if the right scale is the
+  // larger one.
   const auto smooth = [&](const Variables& y) {
     const ScanState r = combine(state(y, 0, Tensor::full(scale, -5, DType::f64)),
                                 state(y, 2, Tensor::full(scale, -1, DType::f64)), y[6]);
@@ -320,7 +320,7 @@ TEST_CASE("scan: exponentials of projections, in one group or several, from a st
     INFO(report);
     CHECK(report.ok);
     if (N == 1) continue;
-    // The same in two parts.
+    // The same, split into two parts.
     const int64_t cut = N / 2 + 1;
     const auto part = [&](int64_t begin, int64_t end) {
       const auto of = [&](const Variable& t) { return slice(t, 1, begin, end); };
@@ -381,7 +381,7 @@ TEST_CASE("scan: retention as matrix, as recurrence and in blocks") {
         .out.value();
   };
   CHECK(near(blocks(g), matrix, 1e-12));
-  // A decay of a head is one of all its channels.
+  // A decay per head equals the same decay for all of its channels.
   CHECK(near(blocks(g.unsqueeze(3).expand({B, N, H, D})), matrix, 1e-12));
 }
 
@@ -423,7 +423,7 @@ TEST_CASE("scan: for any number of threads, of any strides, the same bits") {
     }
   }
   set_threads(before);
-  const NoGrad no_grad;  // which keeps fewer states
+  const NoGrad no_grad;  // saves fewer states
   CHECK(identical(
       scan({Variable(x[0]), Variable(x[1]), Variable(x[2]), variable(g)}, nullptr, options)
           .out.value(),
@@ -602,7 +602,7 @@ TEST_CASE("scan: channel decays in every memory layout") {
 
 TEST_CASE("scan: f32 sums of 65,536 equal tokens") {
   const Decay decay = GENERATE(Decay::none, Decay::channel);
-  const int64_t N = 65536, H = 32;  // so many heads need no groups to keep threads busy
+  const int64_t N = 65536, H = 32;  // enough heads to keep threads busy without groups
   const auto full = [&](double x) { return Variable(Tensor::full({1, N, H, 1}, x)); };
   const Variable g = decay == Decay::none ? Variable() : full(0);
   const Variable out =

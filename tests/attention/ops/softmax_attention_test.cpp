@@ -81,9 +81,9 @@ std::vector<Case> cases() {
                    .query_lengths = padded,
                    .dropout = 0.2,
                    .generator = Generator(7)}},
-      // Enough keys for several groups of them.
+      // Enough keys for several groups.
       {.name = "groups of keys", .N = 12, .M = 2100, .B = 1, .H = 2, .Hkv = 1, .D = 2},
-      // Few keys, and enough queries for several groups of them.
+      // Few keys, but enough queries for several groups.
       {.name = "groups of queries", .N = 1100, .M = 12, .B = 1, .H = 4, .Hkv = 2, .D = 2},
       {.name = "causal groups of keys",
        .N = 1100,
@@ -95,13 +95,13 @@ std::vector<Case> cases() {
   };
 }
 
-// (B, M, Hkv, D) with each head H / Hkv times.
+// (B, M, Hkv, D) with each head repeated H / Hkv times.
 Variable repeated(const Variable& x, int64_t H) {
   const int64_t B = x.size(0), M = x.size(1), G = x.size(2), D = x.size(3);
   return reshape(broadcast_to(reshape(x, {B, M, G, 1, D}), {B, M, G, H / G, D}), {B, M, H, D});
 }
 
-// As the formulas have it, with the N x M matrix.
+// The formulas, with the N x M matrix.
 Variable naive(const Variable& q, const Variable& k, const Variable& v,
                const SoftmaxAttentionOptions& o) {
   const int64_t B = q.size(0), N = q.size(1), H = q.size(2), M = k.size(1);
@@ -251,7 +251,7 @@ TEST_CASE("tiled attention: views of any strides, and gradients of some inputs o
         outcome(softmax_attention,
                 {part(0), k.expand(all).contiguous(), v.expand(all).contiguous(), cotangent},
                 c.options));
-    // One tensor in all places.
+    // The same tensor as q, k and v.
     const Variable x(part(0), true);
     backward(softmax_attention(x, x, x, c.options), cotangent);
     const Outcome apart =
@@ -281,14 +281,14 @@ TEST_CASE("tiled attention: the same bits for any number of threads") {
 
 TEST_CASE("tiled attention: large scores, and values that nobody attends to") {
   for (const DType dtype : {DType::f32, DType::f64}) {
-    // Scores up to some 1e4: mostly one key has all the weight.
+    // Scores up to about 1e4: usually one key has all the weight.
     const Case c{.name = "", .N = 150, .D = 16};
     const Sample x = inputs(c, dtype, 50);
     const Outcome o = outcome(softmax_attention, x, {});
     for (const Tensor* t : {&o.out, &o.dq, &o.dk, &o.dv}) CHECK(all_finite(*t));
     if (dtype == DType::f64) check_near(o, outcome(naive, x, {}), 1e-9, 1e-9);
 
-    // Queries and keys beyond the lengths may hold anything, and so may what comes from above.
+    // Queries and keys beyond the lengths may hold anything, and so may their output gradients.
     const SoftmaxAttentionOptions padded{.key_lengths = counts({100, 0}),
                                          .query_lengths = counts({97, 150})};
     const Sample zeros = inputs(c, dtype);
@@ -306,7 +306,7 @@ TEST_CASE("tiled attention: large scores, and values that nobody attends to") {
       CHECK(all_finite(*t));
       CHECK(all_zero(t->slice(0, 1, 2)));
     }
-    // NaN where somebody attends is not swallowed.
+    // NaN in a key that a query attends to propagates.
     poisoned.k = zeros.k.clone();
     copy_into(poisoned.k.slice(0, 0, 1).slice(1, 99, 100), Tensor::full({1, 1, 2, 16}, NAN, dtype));
     const Tensor out = outcome(softmax_attention, poisoned, padded).out;
@@ -320,7 +320,8 @@ TEST_CASE("tiled attention needs memory in O(N)") {
   const Sample x = inputs(c, DType::f32);
   const Threads with(2);
   outcome(softmax_attention, x, {});
-  // The pool's peak may be an earlier test's: fill up to there, and what a call needs is on top.
+  // The pool's peak may come from an earlier test: fill up to it, so that the memory of a call adds
+  // to it.
   const MemoryStats before = memory_stats();
   const Tensor filler =
       Tensor::empty({static_cast<int64_t>(before.peak - before.in_use) + 1}, DType::u8);
@@ -365,7 +366,7 @@ TEST_CASE("dropout of probabilities keeps what it should, evenly") {
     const auto at = [&](int64_t h, int64_t i, int64_t j) {
       return (keep[(h * N + i) * N + j] - q) / sigma;  // mean 0, variance 1
     };
-    // Means of n numbers that are independent, of mean 0 and variance 1, times sqrt(n).
+    // Means of n independent numbers of mean 0 and variance 1, times sqrt(n).
     double all = 0, along = 0, down = 0, corners = 0, heads = 0, rows = 0, cols = 0;
     for (int64_t i = 0; i < N; ++i) {
       double row = 0, col = 0;
@@ -415,7 +416,7 @@ TEST_CASE("tiled attention: precise to 65,536 keys") {
         largest = std::max(largest, std::abs(y[j]));
       }
       INFO(M << " keys, gradient " << i);
-      // dq sums differences that nearly cancel: relative to their terms.
+      // dq sums differences that nearly cancel: the error is relative to their terms.
       CHECK(worst <= 1e-5 * std::max(largest, i == 1 ? 0.01 : 0.0));
     }
   }
@@ -433,7 +434,7 @@ Tensor random_f32(const Shape& shape) {
 
 TEST_CASE("tiled attention: few heads of keys and values need no copies of gradients") {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return;  // there is no arena to ask
+  return;  // no arena to query
 #endif
   const int64_t N = 2048, H = 16, D = 32, bytes = 4 * N * (H + 2) * D;
   for (const int64_t heads : {H, int64_t{1}}) {
@@ -441,7 +442,7 @@ TEST_CASE("tiled attention: few heads of keys and values need no copies of gradi
         v(random_f32({1, N, 1, D}), true);
     const Variable out = softmax_attention(q, k, v, {.causal = true});
     const Tensor dout = random_f32({1, N, heads, D});
-    // As much in use as ever was, so that what comes on top shows.
+    // Fill memory up to the previous peak, so that additional memory raises it.
     const MemoryStats before = memory_stats();
     const Storage ballast(before.peak - before.in_use + 64);
     const size_t peak = memory_stats().peak;
