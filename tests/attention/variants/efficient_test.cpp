@@ -68,7 +68,7 @@ TEST_CASE("efficient equals its N x N form, with its gradients") {
   CHECK(variant->state_dict().empty());
 }
 
-TEST_CASE("efficient: causal rows see nothing that comes later, in any bit") {
+TEST_CASE("efficient: later tokens do not change any bit of causal rows") {
   const int64_t N = 140;
   const DType dtype = GENERATE(DType::f32, DType::f64);
   const auto variant = make_variant("efficient", {.max_length = N, .causal = true, .dtype = dtype});
