@@ -587,7 +587,7 @@ void state(const Subject& s, Findings& f) {
   const auto narrow = s.make({.dtype = DType::f32});
   for (const auto& [name, tensor] : narrow->state_dict())
     f.expect(identical(tensor, before.at(name).to(tensor.dtype())), name,
-             " is initialized differently in f32 and f64");
+             " is initialised differently in f32 and f64");
   // A state saved after some steps continues identically in a variant of another seed. The 998
   // steps after 1003 include a multiple of 1000, but would not if steps were counted from the
   // resume.

@@ -11,7 +11,7 @@
 //   cosformer:     max(x, 0) ⊗ [cos, sin](π i / 2M) for token i = 1, 2, …, M = max_length: weights
 //                  relu(q_i)·relu(k_j) cos(π (i - j) / 2M). Qin et al. 2022 (arXiv 2202.08791)
 //   hedgehog:      softmax([A x, -A x]), A (D, D) learned, per head, one for queries and one for
-//                  keys, initialized to the identity. Zhang et al. 2024 (arXiv 2402.04347)
+//                  keys, initialised to the identity. Zhang et al. 2024 (arXiv 2402.04347)
 //
 // With rectified features all weights of a query may be 0: its result is then 0, and it is counted
 // in the metric nonpositive_normalizers.

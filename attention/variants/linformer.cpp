@@ -78,7 +78,7 @@ struct LinformerOptions {
                "what shares E and F: nothing, heads, also keys and values, also layers");
       v.choice(
           "init", init, {"xavier", "xavier_half", "uniform", "normal"},
-          "initialization of E and F; uniform: within 1/sqrt(k), normal: standard deviation 0.02");
+          "initialisation of E and F; uniform: within 1/sqrt(k), normal: standard deviation 0.02");
       v.boolean("freeze", freeze, "whether E and F keep their initial values");
       v.require(
           order != "inputs" || sharing != "none", "sharing",

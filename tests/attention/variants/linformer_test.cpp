@@ -489,7 +489,7 @@ TEST_CASE("linformer: incompatible options are refused") {
   };
   CHECK_NOTHROW(with({{"order", "inputs"}, {"sharing", "layerwise"}, {"freeze", true}}));
   CHECK_THROWS_WITH(with({{"order", "inputs"}, {"sharing", "none"}}), Catch::Contains("inputs"));
-  // Without a learned projection, nothing can be shared, frozen or initialized.
+  // Without a learned projection, nothing can be shared, frozen or initialised.
   for (const char* key : {"sharing", "init", "freeze"})
     CHECK_THROWS_AS(with({{"projection", "mean_pool"}, {key, "x"}}), ConfigError);
   CHECK_THROWS_WITH(
