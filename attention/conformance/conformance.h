@@ -1,5 +1,5 @@
-// Conformance: what every attention variant must hold, as a suite that anybody can run over a
-// variant of the library or over one of their own.
+// Conformance: a suite of checks that every attention variant must pass, for the variants of the
+// library and for your own.
 #pragma once
 
 #include <functional>
@@ -10,25 +10,26 @@
 
 namespace longhand::attention {
 
-/// What one check found.
+/// The result of one check of one variant.
 struct CheckResult {
   std::string variant;                // "performer kernel=hyperbolic causal"
   std::string check;                  // "padding"
-  std::vector<std::string> failures;  // what was found and what was wanted; empty: it holds
-  std::string measured;               // figures, where the check has any
+  std::vector<std::string> failures;  // what was found and what was expected; empty: passed
+  std::string measured;               // figures, if the check has any
   double seconds = 0;
 
   bool passed() const { return failures.empty(); }
 };
 
-/// What is checked, in order: the names and a line on each.
+/// The name of a check and a one-line summary.
 struct CheckDescription {
   std::string name, summary;
 };
-/// The checks that run over every variant: the invariants U1 to U10 and what belongs to them.
+/// Returns the checks that run over every variant, in order: the invariants U1 to U10 and related
+/// ones.
 std::vector<CheckDescription> invariants();
-/// The checks that belong to one variant of the library: exactness limits, statistics of
-/// estimators, rates. Empty for a variant of your own.
+/// Returns the checks that belong to one variant: exactness limits, statistics of estimators, rates
+/// of convergence. Empty if its Spec names none.
 std::vector<CheckDescription> evidence(const std::string& variant);
 
 struct ConformanceOptions {
@@ -36,14 +37,15 @@ struct ConformanceOptions {
   std::function<void(const CheckResult&)> on_result = {};
 };
 
-/// Runs the invariants over a registered variant with these options, not causal and, if it can be,
-/// causal. Options should be small: sequences have 1 to 150 tokens, of 2 heads of width 4.
+/// Runs the invariants over a registered variant with these options, in non-causal and causal form,
+/// as far as it supports them. Options should be small: most sequences have 1 to 150 tokens, 2
+/// heads and head dimension 4.
 /// Throws ConfigError for an unknown variant, check or option.
 std::vector<CheckResult> check_invariants(const std::string& variant, const OptionSet& options,
                                           const ConformanceOptions& how = {});
 
-/// The whole suite: the invariants over every option set that the variant's registration names as
-/// `checked`, and its evidence.
+/// Runs the whole suite: the invariants over every option set in Spec::cases of the variant, and
+/// its evidence. Throws ConfigError for an unknown variant or check.
 std::vector<CheckResult> check_conformance(const std::string& variant,
                                            const ConformanceOptions& how = {});
 

@@ -1,12 +1,12 @@
 // Checks that belong to single variants of the library; each is named in the Spec of its variant.
-// A variant of your own may have them in its own file.
+// A variant of your own may define its checks in its own file.
 #pragma once
 
 namespace longhand::attention::conformance {
 
 class Findings;
 
-// limits.cpp: settings under which an approximation is exact, or one option is another.
+// limits.cpp: settings for which an approximation is exact, or two options are equivalent.
 void softmax_tiled(Findings&);
 void linformer_identity(Findings&);
 void linformer_pooling(Findings&);
@@ -20,8 +20,8 @@ void skyformer_limits(Findings&);
 void efficient_weights(Findings&);
 void rff_limits(Findings&);
 
-// statistics.cpp: what estimators of the softmax kernel are on average, how far they are off, and
-// how fast errors fall.
+// statistics.cpp: the mean and the error of estimators of the softmax kernel, and how fast errors
+// decrease.
 void closed_forms(Findings&);
 void orthogonal_unbiased(Findings&);
 void givens_unbiased(Findings&);

@@ -1,4 +1,4 @@
-// The invariants: what holds of every variant, whatever it computes.
+// The invariants: properties of every variant, whatever it computes.
 #include <limits>
 
 #include "longhand/attention/conformance/tools.h"
@@ -19,20 +19,20 @@ Inputs inputs(const Shape& shape, DType dtype = DType::f64, uint64_t seed = 1, d
           normal(shape, seed + 2, dtype, 1), normal(shape, seed + 3, dtype, 1)};
 }
 
-// In training, so that dropout takes part: the same pass drops the same.
+// A training pass, so that dropout is active; the same pass drops the same elements.
 const nn::Pass training_pass{.training = true, .random = Generator(5)};
 
-// A batch of every kind of length.
+// Lengths of a batch: full, partial, one token, none.
 const std::vector<int32_t> some_lengths{13, 6, 1, 0, 3};
 
 void near(Findings& f, const std::string& what, const Tensor& a, const Tensor& b,
           double tolerance) {
   const double d = distance(a, b);
-  f.expect(d <= tolerance, what, " differs by ", d, ", at most ", tolerance, " is wanted");
+  f.expect(d <= tolerance, what, ": expected a difference of at most ", tolerance, ", got ", d);
 }
 
 void same(Findings& f, const std::string& what, const Tensor& a, const Tensor& b) {
-  f.expect(identical(a, b), what, " differs in its bits, by ", distance(a, b));
+  f.expect(identical(a, b), what, ": expected the same bits, got a difference of ", distance(a, b));
 }
 
 void each_near(Findings& f, const std::string& what, const Outcome& a, const Outcome& b,
@@ -48,13 +48,14 @@ void each_same(Findings& f, const std::string& what, const Outcome& a, const Out
   same(f, what + ": dq", a.dq, b.dq);
   same(f, what + ": dk", a.dk, b.dk);
   same(f, what + ": dv", a.dv, b.dv);
-  f.expect(a.parameters.size() == b.parameters.size(), what, ": other parameters get gradients");
+  f.expect(a.parameters.size() == b.parameters.size(), what,
+           ": expected gradients of the same parameters");
   for (const auto& [name, gradient] : a.parameters)
     same(f, what + ": the gradient of " + name, gradient, b.parameters.at(name));
 }
 
-// Every layout for q, k, v and the gradient of the result alike, then another for each. 67 tokens
-// are more than a tile of every kind.
+// Every layout for q, k, v and the gradient of the result, first the same for all, then a different
+// one for each. 67 tokens are more than one tile of any kind.
 void shapes(const Subject& s, Findings& f) {
   const int64_t B = 2, H = 2, D = 4;
   const auto layouts = all_layouts();
@@ -68,11 +69,12 @@ void shapes(const Subject& s, Findings& f) {
       };
       const Tensor q = laid_out(x.q, 0), k = laid_out(x.k, 5), v = laid_out(x.v, 7),
                    c = laid_out(x.cotangent, 3);
-      f.context(concat_message(N, " tokens, layout ", to_string(layouts[round % layouts.size()]),
-                               round < layouts.size() ? " of all" : " of q, others of k and v"));
+      f.context(
+          concat_message(N, " tokens, layout ", to_string(layouts[round % layouts.size()]),
+                         round < layouts.size() ? " of all" : " of q, other layouts of k and v"));
       const Outcome strided = run(*variant, q, k, v, {}, c);
-      f.expect(strided.out.shape() == Shape{B, N, H, D}, "the result has shape ",
-               strided.out.shape());
+      f.expect(strided.out.shape() == Shape{B, N, H, D}, "expected a result of shape ",
+               Shape{B, N, H, D}, ", got ", strided.out.shape());
       f.expect(strided.out.is_contiguous(), "the result is not contiguous");
       each_near(f, "strided and contiguous inputs", strided,
                 run(*variant, q.contiguous(), k.contiguous(), v.contiguous(), {}, c.contiguous()),
@@ -94,9 +96,9 @@ void padding(const Subject& s, Findings& f) {
   const Outcome zeros = filled(0);
   for (const double value : {1e9, -1e9, std::numeric_limits<double>::quiet_NaN(),
                              std::numeric_limits<double>::infinity()})
-    each_same(f, concat_message("padding of ", value, " and not of 0"), filled(value), zeros);
-  // Alone and cut to its length, each sample gives the same: result, gradients, and what it adds
-  // to those of the parameters.
+    each_same(f, concat_message("padding of ", value, " instead of 0"), filled(value), zeros);
+  // Each sample alone and without its padding has the same result, gradients, and contribution to
+  // the gradients of parameters.
   std::map<std::string, Tensor> sums;
   for (int64_t b = 0; b < B; ++b) {
     f.context(concat_message("a sample of ", n[b], " tokens padded to 13"));
@@ -107,7 +109,7 @@ void padding(const Subject& s, Findings& f) {
     if (n[b] == 0) continue;
     const auto cut = [&](const Tensor& t) { return one(t, b, n[b]); };
     const Outcome alone = run(*variant, cut(x.q), cut(x.k), cut(x.v), {}, cut(x.cotangent));
-    each_near(f, "and not padded",
+    each_near(f, "compared with the sample alone, without padding",
               {cut(zeros.out), cut(zeros.dq), cut(zeros.dk), cut(zeros.dv), {}}, alone, 1e-11);
     for (const auto& [name, gradient] : alone.parameters) {
       Tensor& sum = sums[name];
@@ -119,18 +121,18 @@ void padding(const Subject& s, Findings& f) {
   for (const auto& [name, gradient] : sums)
     near(f, "the gradient of " + name + " in a padded batch", zeros.parameters.at(name), gradient,
          1e-11);
-  // Padded alone is padded among others. 16 tokens divide into equal parts where 13 do not.
+  // A padded sample alone and in a batch. 16 tokens divide into equal parts, 13 do not.
   const Inputs w = inputs({B, 16, 2, 4});
   const Outcome together = run(*variant, w.q, w.k, w.v, mask, w.cotangent);
   for (int64_t b = 0; b < B; ++b) {
     const auto alone = [&](const Tensor& t) { return one(t, b, 16); };
     each_near(
-        f, concat_message("a padded sample of ", n[b], " tokens, among others and alone"),
+        f, concat_message("a padded sample of ", n[b], " tokens, in a batch and alone"),
         {alone(together.out), alone(together.dq), alone(together.dk), alone(together.dv), {}},
         run(*variant, alone(w.q), alone(w.k), alone(w.v), lengths({n[b]}), alone(w.cotangent)),
         1e-11);
   }
-  // Lengths are read with their strides, whatever these are.
+  // Lengths of any strides are read correctly.
   for (const Layout layout : all_layouts()) {
     const Mask strided{.lengths = with_layout(mask.lengths, layout)};
     const auto with = [&](const Mask& m) {
@@ -140,16 +142,17 @@ void padding(const Subject& s, Findings& f) {
     each_same(f, "lengths in layout " + to_string(layout) + " and contiguous", with(strided),
               dense);
   }
-  // Lengths that pad nothing are no lengths.
+  // Lengths without padding are the same as no lengths.
   const Inputs y = inputs({2, 9, 2, 4});
-  each_same(f, "full lengths and none", run(*variant, y.q, y.k, y.v, lengths({9, 9}), y.cotangent),
+  each_same(f, "full lengths and no lengths",
+            run(*variant, y.q, y.k, y.v, lengths({9, 9}), y.cotangent),
             run(*variant, y.q, y.k, y.v, {}, y.cotangent));
 }
 
 void batch(const Subject& s, Findings& f) {
   const auto variant = s.make();
-  // The last sample of three, as such and among others of much larger and of much smaller norms:
-  // constants shared by the batch would show.
+  // The last of three samples, whose norms are the same, or much larger or smaller than the others:
+  // this detects constants shared by the batch.
   struct Case {
     const char* what;
     double own, others, tolerance;
@@ -200,7 +203,7 @@ void causality(const Subject& s, Findings& f) {
   if (!s.causal) {
     const Capabilities can = s.capabilities();
     if (can.causal) return;
-    f.expect(!can.causal_reason.empty(), "it cannot be causal, and does not say why");
+    f.expect(!can.causal_reason.empty(), "expected a causal_reason, as it cannot be causal");
     f.expect_throws<ConfigError>([&] { Subject{s.name, s.options, true}.make(); }, "being causal");
     return;
   }
@@ -210,26 +213,27 @@ void causality(const Subject& s, Findings& f) {
     const Inputs x = inputs({1, N, 2, 4}, dtype);
     const Outcome before = run(*variant, x.q, x.k, x.v, {}, x.cotangent);
     for (const int64_t j : {1, 63, 64, 65, 100, 128, 149}) {
-      f.context(concat_message("token ", j, " of ", dtype, " changes"));
-      // Large changes, which move every maximum and sum that looks at them.
+      f.context(concat_message("if token ", j, " of ", dtype, " changes"));
+      // Large changes, which move every maximum and sum over them.
       Inputs y{x.q.clone(), x.k.clone(), x.v.clone(), x.cotangent.clone()};
       for (Tensor* t : {&y.q, &y.k, &y.v})
         copy_into(t->slice(1, j, j + 1), normal({1, 1, 2, 4}, 77, dtype, 6));
       Outcome after = run(*variant, y.q, y.k, y.v, {}, y.cotangent);
-      same(f, "the result before it", after.out.slice(1, 0, j).contiguous(),
+      same(f, "the results before it", after.out.slice(1, 0, j).contiguous(),
            before.out.slice(1, 0, j).contiguous());
       f.expect(distance(after.out.slice(1, j, N), before.out.slice(1, j, N)) > 1e-3,
-               "the result from it on stays");
-      // What rows before j give back reaches nothing from j on.
+               "the results from it on do not change");
+      // Gradients of the rows before j do not reach tokens from j on.
       y.cotangent.slice(1, j, N).fill(0);
       after = run(*variant, y.q, y.k, y.v, {}, y.cotangent);
       for (const Tensor* t : {&after.dq, &after.dk, &after.dv})
-        f.expect(all_zero(t->slice(1, j, N)), "results before it have gradients from it on");
-      f.expect(!all_zero(after.dv.slice(1, 0, j)), "there is no gradient before it");
-      // Finite values of any size: a weight of 0 times them is 0. Of infinite ones it is NaN.
+        f.expect(all_zero(t->slice(1, j, N)),
+                 "results before it give gradients to tokens from it on");
+      f.expect(!all_zero(after.dv.slice(1, 0, j)), "tokens before it get no gradient");
+      // Finite values of any size: 0 times them is 0. Infinite values would give NaN.
       y = {x.q, x.k, x.v.clone(), x.cotangent};
       y.v.slice(1, j, j + 1).fill(dtype == DType::f32 ? 1e30 : 1e300);
-      same(f, "the result before a huge value",
+      same(f, "the results before a huge value",
            forward(*variant, y.q, y.k, y.v).slice(1, 0, j).contiguous(),
            before.out.slice(1, 0, j).contiguous());
     }
@@ -247,7 +251,7 @@ void prefixes(const Subject& s, Findings& f) {
   for (const int64_t n : {1, 2, 63, 64, 65, 127, 128, 129, 131}) {
     const auto prefix = [&](const Tensor& t) { return t.slice(1, 0, n); };
     const Tensor out = forward(*full, prefix(x.q), prefix(x.k), prefix(x.v));
-    near(f, concat_message("row ", n - 1, " and the last of a prefix that is not causal"),
+    near(f, concat_message("row ", n - 1, " and the last row of the non-causal prefix"),
          all.slice(1, n - 1, n), out.slice(1, n - 1, n), 1e-10);
   }
 }
@@ -280,7 +284,7 @@ void values(const Subject& s, Findings& f) {
   };
   const NoGrad no_grad;
   if (variant->capabilities().linear)
-    near(f, "the result of 2 v - w / 2 and those of v and w",
+    near(f, "the result for 2 v - w / 2 and the results for v and w",
          out(2 * Variable(x.v) - 0.5 * Variable(w)).value(),
          (2 * out(Variable(x.v)) - 0.5 * out(Variable(w))).value(), 1e-11);
   if (!variant->capabilities().averages) return;
@@ -290,7 +294,7 @@ void values(const Subject& s, Findings& f) {
          Tensor::full({1, b ? 8 : 13, 2, 4}, 1, DType::f64), 1e-12);
 }
 
-// Gradients of parameters by central differences of <cotangent, result>.
+// Checks gradients of parameters by central differences of <cotangent, result>.
 void check_parameters(Findings& f, Variant& variant, const Inputs& x, const Mask& mask) {
   run(variant, x.q, x.k, x.v, mask, x.cotangent, training_pass);
   const auto c = x.cotangent.to_vector<double>();
@@ -314,7 +318,8 @@ void check_parameters(Findings& f, Variant& variant, const Inputs& x, const Mask
       const double numeric = (above - value()) / (2 * step);
       element = before;
       f.expect(std::abs(analytic[i] - numeric) <= 1e-7 + 1e-5 * std::abs(numeric), name,
-               " element ", i, ": gradient ", analytic[i], ", numeric ", numeric);
+               " element ", i, ": expected the gradient ", numeric, " by central differences, got ",
+               analytic[i]);
     }
   }
 }
@@ -335,7 +340,7 @@ void gradients(const Subject& s, Findings& f) {
     check_parameters(f, *variant, x, mask);
   }
   if (!s.causal) return;
-  // Past the first chunk of those that go by chunks.
+  // More than the first block of a scan.
   const auto longer = s.make({.heads = 1, .dim = 3, .max_length = 140});
   const Inputs x = inputs({1, 140, 1, 3});
   f.context("140 tokens");
@@ -355,12 +360,12 @@ void queries_and_keys(const Subject& s, Findings& f) {
     return variant->forward(Variable(), Variable(), Variable(x.v), mask, {}).value();
   };
   if (variant->capabilities().uses_queries_and_keys) {
-    f.expect_throws<ShapeError>(without, "an undefined q and k");
+    f.expect_throws<ShapeError>(without, "forward() with undefined q and k");
     return;
   }
   const Outcome o = run(*variant, x.q, x.k, x.v, mask, x.cotangent);
   f.expect(all_zero(o.dq) && all_zero(o.dk), "queries or keys get a gradient");
-  same(f, "the result with queries and keys and without", without(), o.out);
+  same(f, "the results with queries and keys and without", without(), o.out);
 }
 
 void cross_lengths(const Subject& s, Findings& f) {
@@ -368,7 +373,8 @@ void cross_lengths(const Subject& s, Findings& f) {
   const Tensor q = normal({2, 3, 2, 4}, 1), k = normal({2, 9, 2, 4}, 2),
                v = normal({2, 9, 2, 4}, 3);
   if (s.causal || !variant->capabilities().cross_lengths) {
-    f.expect_throws<ShapeError>([&] { forward(*variant, q, k, v); }, "3 queries of 9 keys");
+    f.expect_throws<ShapeError>([&] { forward(*variant, q, k, v); },
+                                "forward() with 3 queries and 9 keys");
     return;
   }
   const GradcheckReport report = gradcheck(
@@ -378,7 +384,7 @@ void cross_lengths(const Subject& s, Findings& f) {
       {q, k, v}, {.max_elements = 20});
   f.expect(report.ok, report);
   if (variant->capabilities().positional || !variant->capabilities().separate_queries) return;
-  near(f, "a query beside others and alone", forward(*variant, q, k, v).slice(1, 2, 3),
+  near(f, "a query next to others and alone", forward(*variant, q, k, v).slice(1, 2, 3),
        forward(*variant, q.slice(1, 2, 3), k, v), 1e-12);
 }
 
@@ -395,12 +401,12 @@ void thread_counts(const Subject& s, Findings& f) {
   const Outcome first = run(*variant, x.q, x.k, x.v, mask, x.cotangent);
   for (const int n : {2, 3, 4, 8}) {
     set_threads(n);
-    each_same(f, concat_message("1 thread and ", n),
+    each_same(f, concat_message("1 and ", n, " threads"),
               run(*variant, x.q, x.k, x.v, mask, x.cotangent), first);
   }
 }
 
-// max |a - b| / max |b| of a column of the values.
+// Returns max |a - b| / max |b| over one column of the values.
 double column_error(const Tensor& a, const Tensor& b, int64_t column) {
   const auto x = a.select(3, column).to_vector<double>(),
              y = b.select(3, column).to_vector<double>();
@@ -409,17 +415,17 @@ double column_error(const Tensor& a, const Tensor& b, int64_t column) {
     if (!(std::abs(x[i] - y[i]) <= worst)) worst = std::abs(x[i] - y[i]);
     largest = std::max(largest, std::abs(y[i]));
   }
-  // What has faded below the range of f32 is 0 there.
+  // Values below the range of f32 are 0 in f32.
   return largest > std::numeric_limits<float>::min() ? worst / largest : worst;
 }
 
-// One token among equal ones, of the only value in column 0 that is not 0: sums of equal terms, whose
-// roundings all go the same way, and a weight of 1 over such a sum. Landmarks of equal tokens would be
-// equal, so tokens differ where queries are not separate.
+// One different token among equal ones, with the only nonzero value in column 0: this tests sums of
+// equal terms, whose rounding errors all have the same sign, and one weight divided by such a sum.
+// Landmarks of equal tokens would be equal, so tokens differ if queries are not separate.
 void long_sums(const Subject& s, Findings& f) {
   const int64_t D = 4;
   const Capabilities can = s.capabilities();
-  // States carried from chunk to chunk, and pseudo-inverses, cost another digit.
+  // States carried from block to block and pseudo-inverses lose some more accuracy.
   const double most = s.causal || !can.separate_queries ? 3e-5 : 1e-5;
   const auto probe = s.make({.heads = 1, .dim = D});
   double worst = 0;
@@ -442,12 +448,12 @@ void long_sums(const Subject& s, Findings& f) {
     for (const int64_t column : {0, 1}) {
       const double error = column_error(s.causal ? lo.slice(1, N - 1, N) : lo,
                                         s.causal ? hi.slice(1, N - 1, N) : hi, column);
-      f.expect(error <= most, N, " tokens: f32 and f64 differ by ", error, " in column ", column,
-               ", expected at most ", most);
+      f.expect(error <= most, N, " tokens: expected a difference of f32 and f64 of at most ", most,
+               " in column ", column, ", got ", error);
       worst = std::max(worst, error), longest = N;
     }
   }
-  if (longest) f.measured("error ", worst, " to ", longest, " tokens");
+  if (longest) f.measured("error ", worst, " for up to ", longest, " tokens");
 }
 
 void precision(const Subject& s, Findings& f) {
@@ -462,7 +468,7 @@ void precision(const Subject& s, Findings& f) {
     const Mask mask = lengths({static_cast<int32_t>(N), static_cast<int32_t>((N + 1) / 2)});
     const Outcome lo = run(*narrow, x.q, x.k, x.v, mask, x.cotangent);
     const Outcome hi = run(*wide, up(x.q), up(x.k), up(x.v), mask, up(x.cotangent));
-    f.expect(lo.out.dtype() == DType::f32, "the result is of ", lo.out.dtype());
+    f.expect(lo.out.dtype() == DType::f32, "expected a result of f32, got ", lo.out.dtype());
     near(f, "the result in f32 and f64", lo.out, hi.out, 4e-5);
     near(f, "dq in f32 and f64", lo.dq, hi.dq, 4e-4);
     near(f, "dk in f32 and f64", lo.dk, hi.dk, 4e-4);
@@ -475,8 +481,8 @@ void precision(const Subject& s, Findings& f) {
 
 void large_norms(const Subject& s, Findings& f) {
   if (s.capabilities().signed_weights) return;
-  // Logits with standard deviation 9 sqrt(D): exponents beyond what f32 holds, unless a maximum is
-  // taken out. D = 64 is where features of the softmax kernel underflow first.
+  // Scores with a standard deviation of 9 sqrt(D): exponents outside the range of f32, unless a
+  // maximum is subtracted. At D = 64, features of the softmax kernel underflow first.
   const int64_t N = 100, D = 64;
   const Made made{.heads = 1, .dim = D, .max_length = N, .dtype = DType::f32};
   const auto narrow = s.make(made);
@@ -488,7 +494,7 @@ void large_norms(const Subject& s, Findings& f) {
   for (const double std : {1.0, 3.0, -1.0}) {
     Inputs x = inputs({1, N, 1, D}, DType::f32, 1, std);
     f.context(concat_message("q and k of ", std, " N(0, 1)"));
-    if (std < 0) {  // features such as elu(x) + 1 are small there, all of them, and still count
+    if (std < 0) {  // features such as elu(x) + 1 are all small there, and still count
       f.context("q and k of N(0, 1) - 20");
       for (Tensor* t : {&x.q, &x.k})
         for (int64_t i = 0; i < t->numel(); ++i) t->data<float>()[i] -= 20;
@@ -504,8 +510,8 @@ void decoding(const Subject& s, Findings& f) {
   const int64_t B = 2, N = 131, H = 2, D = 4;
   const auto variant = s.make({.max_length = N});
   if (!s.causal || !variant->capabilities().decodes) {
-    f.expect_throws<ConfigError>([&] { variant->decoder(B); }, "decoding");
-    f.expect(variant->state_bytes(N) == 0, "it has no decoder, but state_bytes() is not 0");
+    f.expect_throws<ConfigError>([&] { variant->decoder(B); }, "decoder()");
+    f.expect(variant->state_bytes(N) == 0, "expected state_bytes() to be 0 without a decoder");
     return;
   }
   const Inputs x = inputs({B, N, H, D});
@@ -513,12 +519,13 @@ void decoding(const Subject& s, Findings& f) {
   const auto decoder = variant->decoder(B);
   for (int64_t i = 0; i < N; ++i) {
     const auto token = [&](const Tensor& t) { return t.select(1, i); };
-    near(f, concat_message("token ", i, ", decoded and in the whole"),
+    near(f, concat_message("token ", i, ", decoded and in the whole sequence"),
          decoder->step(token_of(*variant, token(x.q), token(x.k), token(x.v))), token(all), 1e-10);
     if (i == 0 || i == 64 || i == N - 1)
       f.expect(decoder->bytes() == B * variant->state_bytes(i + 1), "after ", i + 1, " tokens of ",
-               B, " sequences it keeps ", decoder->bytes(), " bytes, and state_bytes() is ",
-               variant->state_bytes(i + 1));
+               B, " sequences: expected ", B,
+               " times state_bytes() = ", variant->state_bytes(i + 1), " bytes, got ",
+               decoder->bytes());
   }
 }
 
@@ -541,7 +548,7 @@ void groups(const Subject& s, Findings& f) {
   Outcome many = run(*all, q, for_each_head(k), for_each_head(v), mask, cotangent);
   many.dk = by_group(many.dk);
   many.dv = by_group(many.dv);
-  each_near(f, "2 heads of keys for 4 of queries, and those repeated", few, many, 1e-11);
+  each_near(f, "2 key heads for 4 query heads, and the same keys repeated", few, many, 1e-11);
 }
 
 nn::StateDict copy_of(const nn::StateDict& state) {
@@ -561,27 +568,29 @@ void state(const Subject& s, Findings& f) {
   const auto variant = s.make();
   const Inputs x = inputs({2, 13, 2, 4});
   const nn::Pass training{.training = true, .random = Generator(5)};
-  // Passes, in training or not, as in gradient accumulation, draw nothing: metrics may be counted.
+  // Passes, in training or not, draw nothing (gradient accumulation has several); they may count
+  // metrics.
   const nn::StateDict before = copy_of(variant->state_dict());
   const Tensor first = forward(*variant, x.q, x.k, x.v);
-  f.expect(equal(before, variant->state_dict()), "a pass out of training changes the state");
+  f.expect(equal(before, variant->state_dict()), "a pass in evaluation changes the state");
   for (int i = 0; i < 3; ++i) run(*variant, x.q, x.k, x.v, {}, x.cotangent, training);
   const auto counted = variant->metrics();
   for (const auto& [name, tensor] : variant->state_dict())
-    f.expect(counted.count(name) || identical(tensor, before.at(name)),
-             "passes in training change ", name);
-  same(f, "the result before and after training passes", forward(*variant, x.q, x.k, x.v), first);
+    f.expect(counted.count(name) || identical(tensor, before.at(name)), "training passes change ",
+             name);
+  same(f, "the results before and after training passes", forward(*variant, x.q, x.k, x.v), first);
   same(f, "the same pass again", run(*variant, x.q, x.k, x.v, {}, x.cotangent, training).out,
        run(*variant, x.q, x.k, x.v, {}, x.cotangent, training).out);
   // The same seed gives the same variant, in both precisions.
   f.expect(equal(before, s.make()->state_dict()),
-           "the same seed gives other parameters or buffers");
+           "the same seed gives different parameters or buffers");
   const auto narrow = s.make({.dtype = DType::f32});
   for (const auto& [name, tensor] : narrow->state_dict())
     f.expect(identical(tensor, before.at(name).to(tensor.dtype())), name,
-             " starts with other numbers in f32 than in f64");
-  // What was saved after some steps goes on as if it had not been, in a variant of another seed.
-  // 998 steps after 1003: what is due every 1000 is due between, but not if counted from the start.
+             " is initialised differently in f32 and f64");
+  // A state saved after some steps continues identically in a variant of another seed. The 998
+  // steps after 1003 include a multiple of 1000, but would not if steps were counted from the
+  // resume.
   const auto step = [](Variant& v, int steps) {
     for (int i = 0; i < steps; ++i) v.after_step();
   };
@@ -591,13 +600,13 @@ void state(const Subject& s, Findings& f) {
   step(*variant, 998);
   step(*resumed, 998);
   f.expect(equal(variant->state_dict(), resumed->state_dict()),
-           "after a saved state was loaded, it goes on in another way");
-  same(f, "the result of the two", forward(*resumed, x.q, x.k, x.v),
+           "the state continues differently after it was saved and loaded");
+  same(f, "the results of the original and the resumed variant", forward(*resumed, x.q, x.k, x.v),
        forward(*variant, x.q, x.k, x.v));
   if (!variant->capabilities().random) {
     const auto other = s.make({.seed = 1234});
     other->load_state_dict(before);
-    same(f, "the result for another seed, of a variant that says it is not random",
+    same(f, "the results for two seeds, of a variant that declares it is not random",
          forward(*other, x.q, x.k, x.v), first);
   }
 }
@@ -609,22 +618,22 @@ void masks(const Subject& s, Findings& f) {
   const Mask bias{.bias = Variable(Tensor::zeros({6, 6}, DType::f64))};
   if (variant->capabilities().any_mask) {
     const Tensor plain = forward(*variant, x.q, x.k, x.v);
-    near(f, "keeping all", forward(*variant, x.q, x.k, x.v, keep), plain, 1e-12);
-    near(f, "a bias of 0", forward(*variant, x.q, x.k, x.v, bias), plain, 1e-12);
+    near(f, "a keep of all keys and no mask", forward(*variant, x.q, x.k, x.v, keep), plain, 1e-12);
+    near(f, "a bias of 0 and no bias", forward(*variant, x.q, x.k, x.v, bias), plain, 1e-12);
     if (!variant->capabilities().separate_queries) return;
     Tensor some = Tensor::full({6, 6}, 1, DType::u8);
     some.slice(1, 4, 6).fill(0);
-    near(f, "keeping the first keys, and only they",
+    near(f, "a keep of the first keys, and the first keys alone",
          forward(*variant, x.q, x.k, x.v, {.keep = some}).slice(1, 0, 4),
          forward(*variant, one(x.q, 0, 4), one(x.k, 0, 4), one(x.v, 0, 4)), 1e-11);
     return;
   }
-  f.expect_throws<ConfigError>([&] { forward(*variant, x.q, x.k, x.v, keep); }, "a keep");
-  f.expect_throws<ConfigError>([&] { forward(*variant, x.q, x.k, x.v, bias); }, "a bias");
+  f.expect_throws<ConfigError>([&] { forward(*variant, x.q, x.k, x.v, keep); }, "Mask::keep");
+  f.expect_throws<ConfigError>([&] { forward(*variant, x.q, x.k, x.v, bias); }, "Mask::bias");
 }
 
-// Probabilities are dropped, or dropout is refused: silence would train another model than the
-// configuration says.
+// Probabilities are dropped, or the option dropout is refused: ignoring it would train a different
+// model than the configuration specifies.
 void dropout(const Subject& s, Findings& f) {
   const auto with = [&](double p) {
     Subject other = s;
@@ -637,17 +646,17 @@ void dropout(const Subject& s, Findings& f) {
   } catch (const ConfigError&) {
     return;
   }
-  f.expect_throws<ConfigError>([&] { with(1); }, "dropping everything");
+  f.expect_throws<ConfigError>([&] { with(1); }, "dropout = 1");
   const Inputs x = inputs({2, 64, 2, 4});
   const auto out = [&](bool training, uint64_t seed) {
     return forward(*variant, x.q, x.k, x.v, {}, {.training = training, .random = Generator(seed)});
   };
   const Tensor kept = forward(*s.make({.max_length = 64}), x.q, x.k, x.v);
-  same(f, "the result out of training, with dropout and without", out(false, 1), kept);
+  same(f, "the results in evaluation, with dropout and without", out(false, 1), kept);
   f.expect(distance(out(true, 1), kept) > 1e-3, "nothing is dropped in training");
   same(f, "the same pass again", out(true, 1), out(true, 1));
-  f.expect(!identical(out(true, 1), out(true, 2)), "every pass drops the same");
-  // E out = out without dropout: kept ones are divided by the probability of being kept.
+  f.expect(!identical(out(true, 1), out(true, 2)), "different passes drop the same elements");
+  // E out = out without dropout: kept elements are divided by the probability of being kept.
   constexpr int draws = 400;
   Tensor mean = Tensor::zeros(kept.shape(), DType::f64);
   for (int i = 0; i < draws; ++i) {
@@ -656,7 +665,7 @@ void dropout(const Subject& s, Findings& f) {
       mean.data<double>()[j] += one.data<double>()[j] / draws;
   }
   const double error = relative_error(mean, kept), single = relative_error(out(true, 1), kept);
-  f.measured("mean of ", draws, " passes differs by ", error, ", one by ", single);
+  f.measured("the mean of ", draws, " passes differs by ", error, ", one pass by ", single);
   f.expect(error <= 1.3 * single / std::sqrt(draws), "the mean of ", draws,
            " passes differs from the result without dropout by ", error, ", one pass by ", single);
 }
@@ -677,14 +686,14 @@ void rank_oracle(const Subject& s, Findings& f) {
   double least = 0, error = 0;
   for (int64_t i = *rank; i < N; ++i) {
     least += values[i] * values[i];
-    f.expect(own[i] <= 1e-10 * own[0], "singular value ", i + 1, " is ", own[i],
-             ", but the rank should be ", *rank);
+    f.expect(own[i] <= 1e-10 * own[0], "expected rank ", *rank, ", got the singular value ", own[i],
+             " at ", i + 1);
   }
   for (int64_t i = 0; i < N * N; ++i)
     error += std::pow(A.data<double>()[i] - P.data<double>()[i], 2);
   f.measured("rank ", *rank, ": error ", std::sqrt(error), ", least possible ", std::sqrt(least));
-  f.expect(error >= least * (1 - 1e-9), "of rank ", *rank,
-           " it is nearer to softmax than the SVD: ", std::sqrt(error), " < ", std::sqrt(least));
+  f.expect(error >= least * (1 - 1e-9), "expected an error of at least ", std::sqrt(least),
+           ", that of the SVD of rank ", *rank, ", got ", std::sqrt(error));
 }
 
 void exactness(const Subject& s, Findings& f) {
@@ -692,7 +701,7 @@ void exactness(const Subject& s, Findings& f) {
   if (!variant->capabilities().exact) return;
   const Inputs x = inputs({2, 13, 2, 4});
   const Mask mask = lengths({13, 8});
-  Tensor wanted = Tensor::zeros({2, 13, 2, 4}, DType::f64);
+  Tensor expected = Tensor::zeros({2, 13, 2, 4}, DType::f64);
   for (int64_t b = 0; b < 2; ++b)
     for (int64_t i = 0; i < (b ? 8 : 13); ++i)
       for (int64_t h = 0; h < 2; ++h) {
@@ -706,10 +715,10 @@ void exactness(const Subject& s, Findings& f) {
           for (int64_t d = 0; d < 4; ++d) row[d] += w * x.v.at({b, j, h, d});
         }
         for (int64_t d = 0; d < 4; ++d)
-          wanted.select(0, b).select(0, i).select(0, h).slice(0, d, d + 1).fill(row[d] / total);
+          expected.select(0, b).select(0, i).select(0, h).slice(0, d, d + 1).fill(row[d] / total);
       }
-  near(f, "the result and softmax attention in plain loops", forward(*variant, x.q, x.k, x.v, mask),
-       wanted, 1e-12);
+  near(f, "the result and softmax attention by plain loops", forward(*variant, x.q, x.k, x.v, mask),
+       expected, 1e-12);
 }
 
 void work(const Subject& s, Findings& f) {
@@ -717,7 +726,7 @@ void work(const Subject& s, Findings& f) {
   const Work one = variant->work(1024, 1024), four = variant->work(4096, 4096);
   const auto grows = [&](const char* what, double few, double many) {
     f.expect(few >= 0, what, " are negative");
-    f.expect(many >= few, what, ": more tokens take less");
+    f.expect(many >= few, what, " decrease with more tokens");
   };
   grows("forward flops", one.forward.flops, four.forward.flops);
   grows("backward flops", one.backward.flops, four.backward.flops);
@@ -732,38 +741,40 @@ void work(const Subject& s, Findings& f) {
 
 const std::vector<Check>& invariant_checks() {
   static const std::vector<Check> checks{
-      {{"shapes", "any strides give the same, dense in memory"}, shapes},
-      {{"padding", "U1, U2: what stands in padding, NaN too, changes no bit and gets no gradient"},
+      {{"shapes", "inputs of any strides give the same result, which is contiguous"}, shapes},
+      {{"padding", "U1, U2: the contents of padding, even NaN, change no bit and get no gradient"},
        padding},
       {{"batch", "U3: a sample does not depend on its batch"}, batch},
       {{"nothing-to-attend", "U4: a query that may attend to nothing gives 0, never NaN"},
        nothing_to_attend},
       {{"causality",
-        "U5: later tokens, if finite, change no bit of earlier results, and get no gradient from "
-        "them; else it says why"},
+        "U5: later tokens, if finite, change no bit of earlier results and get no gradient from "
+        "them; or causal use is refused, with a reason"},
        causality},
       {{"prefixes", "U5: a causal row is the last row of its prefix"}, prefixes},
-      {{"permutation", "U6: the order of tokens does not matter where no position enters"},
-       permutation},
+      {{"permutation", "U6: without positions, the order of tokens does not matter"}, permutation},
       {{"values", "U7: linear in v; the average of equal values is that value"}, values},
       {{"gradients", "U8: of q, k, v and parameters, by central differences in f64"}, gradients},
-      {{"queries-and-keys", "they get a gradient, or may be left out"}, queries_and_keys},
-      {{"cross-lengths", "U9: other numbers of keys than queries work or are refused"},
+      {{"queries-and-keys", "queries and keys get a gradient, or may be omitted"},
+       queries_and_keys},
+      {{"cross-lengths", "U9: different numbers of queries and keys work or are refused"},
        cross_lengths},
       {{"threads", "U10: 1, 2, 3, 4 and 8 threads give the same bits"}, thread_counts},
-      {{"precision", "f32 agrees with f64, from 1 token to more than a chunk"}, precision},
-      {{"long-sums", "f32 sums over up to 65,536 equal tokens and one other have 5 digits"},
+      {{"precision", "f32 agrees with f64, from 1 token to more than one block"}, precision},
+      {{"long-sums",
+        "f32 sums over up to 65,536 equal tokens and one other are accurate to 5 digits"},
        long_sums},
-      {{"large-norms", "q and k of 3 N(0, 1), D = 64: finite, and f32 still agrees with f64"},
+      {{"large-norms", "q and k of 3 N(0, 1), D = 64: results are finite, and f32 agrees with f64"},
        large_norms},
-      {{"decoding", "token by token gives the rows of the whole"}, decoding},
-      {{"groups", "fewer heads of keys and values serve groups of heads"}, groups},
-      {{"state", "passes draw nothing; a saved state goes on with the same bits"}, state},
+      {{"decoding", "decoding token by token gives the rows of the whole sequence"}, decoding},
+      {{"groups", "key and value heads may be shared by groups of query heads"}, groups},
+      {{"state", "passes draw nothing; a saved state continues with the same bits"}, state},
       {{"masks", "masks and biases of pairs are applied or refused"}, masks},
-      {{"dropout", "probabilities are dropped in training, without bias; or it is refused"},
+      {{"dropout", "probabilities are dropped in training, without bias; or the option is refused"},
        dropout},
-      {{"rank-oracle", "nothing of rank r beats the SVD"}, rank_oracle},
-      {{"exactness", "what is exact equals softmax attention in plain loops"}, exactness},
+      {{"rank-oracle", "no variant of rank r is nearer to softmax attention than the SVD"},
+       rank_oracle},
+      {{"exactness", "exact variants equal softmax attention by plain loops"}, exactness},
       {{"work", "flops, exponentials and bytes grow with the length"}, work},
   };
   return checks;

@@ -1,4 +1,4 @@
-// Exactness limits: settings under which an approximation is exact, or one option is another.
+// Exactness limits: settings for which an approximation is exact, or two options are equivalent.
 #include <numbers>
 
 #include "longhand/attention/conformance/evidence.h"
@@ -17,7 +17,7 @@ struct Inputs {
 
 Made made(bool causal = false) { return {.max_length = N, .causal = causal}; }
 
-// Results and gradients of q, k, v are the same.
+// Checks that results and gradients of q, k and v are the same.
 void equal(Findings& f, const std::string& what, Variant& a, Variant& b, double tolerance,
            const Inputs& x = {}, const Mask& mask = {}) {
   const Outcome one = run(a, x.q, x.k, x.v, mask, x.cotangent);
@@ -28,8 +28,8 @@ void equal(Findings& f, const std::string& what, Variant& a, Variant& b, double 
         std::tuple("dk", one.dk, two.dk), std::tuple("dv", one.dv, two.dv)}) {
     const double d = distance(s, t);
     worst = std::max(worst, d);
-    f.expect(d <= tolerance, what, ": ", name, " differs by ", d, ", at most ", tolerance,
-             " is wanted");
+    f.expect(d <= tolerance, what, ": ", name, ": expected a difference of at most ", tolerance,
+             ", got ", d);
   }
   f.measured(what, " to ", worst);
 }
@@ -38,7 +38,7 @@ void equal(Findings& f, const std::string& what, Variant& a, Variant& b, double 
 void set(Variant& variant, const nn::StateDict& values) {
   nn::StateDict state = variant.state_dict();
   for (const auto& [name, tensor] : values) {
-    check(state.count(name) == 1, "conformance: ", name, " is no parameter");
+    check(state.count(name) == 1, "conformance: ", name, " is not in the state");
     state[name] = tensor;
   }
   variant.load_state_dict(state);
@@ -50,7 +50,7 @@ Tensor identity(int64_t n) {
   return out;
 }
 
-// The weights that a variant applies are kernel(i, j, q_i·k_j, ...) over its row sums.
+// Checks that the weights of a variant are kernel(i, j, q_i, k_j) divided by row sums.
 template <class Kernel>
 void has_kernel(Findings& f, const std::string& what, const std::string& name,
                 const OptionSet& options, const Kernel& kernel) {
@@ -59,8 +59,8 @@ void has_kernel(Findings& f, const std::string& what, const std::string& name,
     const Inputs x;
     const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
     const Tensor found = weights(*variant, q, k);
-    Tensor wanted = Tensor::zeros({N, N}, DType::f64);
-    double* w = wanted.data<double>();
+    Tensor expected = Tensor::zeros({N, N}, DType::f64);
+    double* w = expected.data<double>();
     for (int64_t i = 0; i < N; ++i, w += N) {
       double sum = 0;
       for (int64_t j = 0; j < (causal ? i + 1 : N); ++j) {
@@ -71,9 +71,9 @@ void has_kernel(Findings& f, const std::string& what, const std::string& name,
         }
         sum += w[j] = kernel(i, j, qi, kj);
       }
-      for (int64_t j = 0; j < N; ++j) w[j] /= sum > 0 ? sum : 1;  // nothing in common: 0
+      for (int64_t j = 0; j < N; ++j) w[j] /= sum > 0 ? sum : 1;  // no common feature: 0
     }
-    const double d = distance(found, wanted);
+    const double d = distance(found, expected);
     f.expect(d <= 1e-11, what, causal ? " causal" : "", ": weights differ by ", d);
     f.measured(what, causal ? " causal" : "", " to ", d);
   }
@@ -97,8 +97,8 @@ void softmax_tiled(Findings& f) {
          {OptionSet{}, OptionSet{{"window", 60}, {"bias", "alibi"}, {"scale", 0.3}}}) {
       const auto tiled = make_variant("softmax", options, made(causal));
       options.emplace_back("impl", "naive");
-      equal(f, "tile by tile and as written", *tiled,
-            *make_variant("softmax", options, made(causal)), 1e-12, x, lengths({203, 98}));
+      equal(f, "tiled and naive", *tiled, *make_variant("softmax", options, made(causal)), 1e-12, x,
+            lengths({203, 98}));
     }
 }
 
@@ -159,10 +159,10 @@ void rff_limits(Findings& f) {
   many.emplace_back("sigma", 2.0);
   const auto wide = make_variant("rff", many, made());
   const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
-  Tensor wanted = Tensor::empty({N, N}, DType::f64);
+  Tensor expected = Tensor::empty({N, N}, DType::f64);
   for (int64_t i = 0; i < N; ++i) {
     double sum = 0;
-    double* const w = wanted.data<double>() + i * N;
+    double* const w = expected.data<double>() + i * N;
     for (int64_t j = 0; j < N; ++j) {
       double square = 0;
       for (int64_t c = 0; c < D; ++c)
@@ -171,14 +171,14 @@ void rff_limits(Findings& f) {
     }
     for (int64_t j = 0; j < N; ++j) w[j] /= sum;
   }
-  const double error = relative_error(weights(*wide, q, k), wanted);
+  const double error = relative_error(weights(*wide, q, k), expected);
   f.measured("20,000 features and the Gaussian kernel: ", error);
   f.expect(error <= 0.02, "with 20,000 features the weights differ from the Gaussian kernel's by ",
            error);
 }
 
 void gaussian_limits(Findings& f) {
-  // Keys of one norm: e^(-|q - k|²/2) is e^(q·k) but for factors of the query.
+  // Keys of equal norms: e^(-|q - k|²/2) equals e^(q·k) up to factors of the query.
   Inputs x;
   double* k = x.k.data<double>();
   for (int64_t row = 0; row < 2 * N * H; ++row, k += D) {
@@ -202,7 +202,7 @@ void gaussian_limits(Findings& f) {
              });
 }
 
-// All 2N rows sampled, nothing added: the approximation is exact.
+// If all 2N rows are landmarks and gamma is 0, the approximation is exact.
 void skyformer_limits(Findings& f) {
   equal(f, "all landmarks, gamma = 0 and the exact kernel",
         *make_variant("skyformer", {{"landmarks", 2 * N}, {"gamma", 0.0}, {"inverse", "exact"}},
@@ -210,7 +210,7 @@ void skyformer_limits(Findings& f) {
         *make_variant("gaussian", {{"normalized", false}}, made()), 1e-7);
 }
 
-// Of query i and key j: the sum over d of softmax_d(q_i) e^k_jd / sum_j' e^k_j'd.
+// The weight of query i and key j is the sum over d of softmax_d(q_i) e^k_jd / sum_j' e^k_j'd.
 void efficient_weights(Findings& f) {
   for (const bool causal : {false, true}) {
     const Inputs x;
@@ -242,7 +242,7 @@ void nystrom_limits(Findings& f) {
     all.insert(all.end(), options.begin(), options.end());
     return make_variant("nystrom", all, made());
   };
-  // m = N: F = A = G = P, and P P⁺ P = P. Queries that are keys, of norm 4, leave P far from
+  // m = N: F = A = G = P, and P P⁺ P = P. Queries equal to keys, of norm 4, keep P far from
   // singular.
   Inputs x;
   double* q = x.q.data<double>();
@@ -260,14 +260,15 @@ void nystrom_limits(Findings& f) {
     const double d = distance(forward(*with({{"pinv_iterations", iterations}}), x.q, x.k, x.v),
                               forward(*softmax, x.q, x.k, x.v));
     f.measured(iterations, " iterations to ", d);
-    f.expect(d < before || d <= 1e-14, iterations, " iterations err by ", d, ", fewer by ", before);
+    f.expect(d < before || d <= 1e-14, iterations, " iterations have the error ", d,
+             ", fewer have ", before);
     before = d;
   }
   f.expect(before <= 1e-6, "after 20 iterations the result differs from softmax by ", before);
-  // The shortcut says that it is taken.
+  // Exact attention for few tokens is reported.
   f.expect(!make_variant("nystrom", {{"landmarks", N}}, made())->algorithm(N).empty() &&
                with({})->algorithm(N).empty(),
-           "algorithm() does not tell exact attention from landmarks");
+           "algorithm() does not distinguish exact attention from landmarks");
 }
 
 void svd_limits(Findings& f) {
@@ -277,7 +278,7 @@ void svd_limits(Findings& f) {
        {std::pair<const char*, OptionSet>{"r = N", {{"rank", N}, {"gradient", "exact"}}},
         {"energy 1 of values", {{"energy", 1.0}, {"energy_of", "values"}, {"gradient", "exact"}}}})
     equal(f, name, *make_variant("svd", options, made()), *softmax, 1e-9, x);
-  // ‖P - P_r‖² is the sum of the squares of the singular values that were left out.
+  // ‖P - P_r‖² is the sum of the squares of the singular values left out.
   const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
   const Tensor P = weights(*softmax, q, k);
   const auto values = svd(P).s.to_vector<double>();
@@ -288,8 +289,9 @@ void svd_limits(Findings& f) {
     double error = 0;
     for (int64_t i = 0; i < N * N; ++i)
       error += std::pow(P.data<double>()[i] - cut.data<double>()[i], 2);
-    f.expect(std::abs(error - left) <= 1e-10 * (1 + left), "rank ", r, ": the squared error is ",
-             error, ", that of the singular values left out ", left);
+    f.expect(std::abs(error - left) <= 1e-10 * (1 + left), "rank ", r,
+             ": expected the squared error ", left, ", that of the singular values left out, got ",
+             error);
   }
 }
 

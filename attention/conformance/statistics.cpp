@@ -1,5 +1,5 @@
-// Statistics: what estimators of the softmax kernel must be on average, how far they may be off,
-// and how fast errors fall. Choromanski et al. 2020 (arXiv 2009.14794), lemma 2, theorem 2; Rahimi
+// Statistics: the mean and the error of estimators of the softmax kernel, and how fast errors
+// decrease. Choromanski et al. 2020 (arXiv 2009.14794), lemma 2, theorem 2; Rahimi
 // & Recht 2007. With x̂ for x, z = x + y, Δ = x - y and SM = e^(x·y), the mean squared errors of an
 // estimate from one w ~ N(0, I) are
 //
@@ -8,8 +8,8 @@
 //   trigonometric       e^|z|² SM^-2 (1 - e^-|Δ|²)² / 2
 //   trigonometric_bias  e^(|x|²+|y|²) (1 + e^(-2|Δ|²) / 2 - e^-|Δ|²)
 //
-// and those of independent w average to a mean of that over their number. Seeds are fixed: what
-// holds once holds always.
+// and the mean over m independent w has 1/m of that. Seeds are fixed, so the results of these
+// checks are reproducible.
 #include <algorithm>
 #include <numbers>
 
@@ -29,7 +29,7 @@ double dot(const Values& a, const Values& b) {
 }
 
 struct Moments {
-  double mean = 0, variance = 0, error = 0;  // error: of the mean
+  double mean = 0, variance = 0, error = 0;  // error: standard error of the mean
 };
 Moments moments(const Values& x) {
   const auto n = static_cast<double>(x.size());
@@ -56,8 +56,8 @@ const char* name_of(Estimator estimator) {
 constexpr Estimator estimators[] = {Estimator::positive, Estimator::hyperbolic,
                                     Estimator::trigonometric, Estimator::trigonometric_bias};
 
-// Estimates of e^(x·y), each from `block` rows of W (R, D): R / block of them. Features of row l
-// are those at l and, where there are two a row, at R + l.
+// Returns R / block estimates of e^(x·y), each from `block` rows of W (R, D). The features of row l
+// are at l and, if there are two per row, also at R + l.
 Values estimates(Estimator estimator, const Tensor& W, const Values& x, const Values& y,
                  int64_t block) {
   const int64_t R = W.size(0), D = W.size(1);
@@ -116,14 +116,15 @@ void closed_forms(Findings& f) {
   for (const Estimator estimator : estimators) {
     Values errors = estimates(estimator, W, p.x, p.y, 1);
     const Moments mean = moments(errors);
-    f.expect(std::abs(mean.mean - sm) <= 4 * mean.error, name_of(estimator), ": the mean of ",
-             draws, " estimates is ", mean.mean, " +- ", mean.error, ", the kernel ", sm);
+    f.expect(std::abs(mean.mean - sm) <= 4 * mean.error, name_of(estimator),
+             ": expected a mean of ", sm, " over ", draws, " estimates, got ", mean.mean, " +- ",
+             mean.error);
     for (double& e : errors) e = (e - sm) * (e - sm);
-    const double found = moments(errors).mean, wanted = mean_squared_error(estimator, p.x, p.y);
+    const double found = moments(errors).mean, expected = mean_squared_error(estimator, p.x, p.y);
     f.measured(name_of(estimator), " mean/kernel ", mean.mean / sm, " error/formula ",
-               found / wanted);
-    f.expect(std::abs(found / wanted - 1) <= 0.05, name_of(estimator),
-             ": the mean squared error is ", found, ", by the formula ", wanted);
+               found / expected);
+    f.expect(std::abs(found / expected - 1) <= 0.05, name_of(estimator),
+             ": expected the mean squared error ", expected, ", got ", found);
   }
 }
 
@@ -131,8 +132,8 @@ namespace {
 
 using Draw = Tensor (*)(const Generator&, int64_t, int64_t, RowNorm);
 
-// LAPACK's Q without the signs of R's diagonal is not Haar: its estimates are biased by up to a
-// third.
+// LAPACK's Q without correction by the signs of R's diagonal is not Haar-distributed: its estimates
+// are biased by up to a third.
 void unbiased(Findings& f, const char* how, Draw draw) {
   for (const int64_t D : {2, 4, 16}) {
     const int64_t rows = 240000 / D * D;
@@ -140,7 +141,7 @@ void unbiased(Findings& f, const char* how, Draw draw) {
     Values first(D, 0.0), even(D, 1 / std::sqrt(static_cast<double>(D)));
     first[0] = 1;
     for (const Values& z : {first, even}) {
-      // E e^(w·z - |z|²/2) = 1, for rows in every place of a block.
+      // E e^(w·z - |z|²/2) = 1, for rows at every position in a block.
       const Values zero(D, 0.0);
       const Values all = estimates(Estimator::positive, W, z, zero, 1);
       for (const int64_t place : {int64_t{0}, D - 1}) {
@@ -148,7 +149,8 @@ void unbiased(Findings& f, const char* how, Draw draw) {
         for (size_t l = place; l < all.size(); l += D) some.push_back(all[l]);
         const Moments m = moments(some);
         f.expect(std::abs(m.mean - 1) <= 4 * m.error, how, " draws, D = ", D, ", row ", place,
-                 " of a block: the mean is ", m.mean, " +- ", m.error, " times the kernel");
+                 " of a block: expected a mean of 1 times the kernel, got ", m.mean, " +- ",
+                 m.error);
       }
       const Moments m = moments(all);
       f.measured(how, " D=", D, " ", m.mean, "+-", m.error);
@@ -172,14 +174,14 @@ void orthogonal_better(Findings& f) {
     const Moments found = moments(errors);
     const double m = static_cast<double>(D), iid = mean_squared_error(estimator, p.x, p.y) / m;
     const double low = std::exp(-(dot(p.x, p.x) + dot(p.y, p.y)) / 2);
-    // Theorem 2 there, for positive features.
+    // Theorem 2 of the paper, for positive features.
     const double bound = iid - 2 * (m - 1) / (m * (m + 2)) * (sm - low) * (sm - low);
     f.measured(name_of(estimator), ": orthogonal ", found.mean, ", independent ", iid);
-    f.expect(found.mean + 4 * found.error < iid, name_of(estimator),
-             ": orthogonal rows have an error of ", found.mean, ", independent ones of ", iid);
+    f.expect(found.mean + 4 * found.error < iid, name_of(estimator), ": expected an error below ",
+             iid, ", that of independent rows, got ", found.mean);
     if (estimator == Estimator::positive)
-      f.expect(found.mean <= bound + 4 * found.error, "orthogonal rows have an error of ",
-               found.mean, ", above the bound ", bound);
+      f.expect(found.mean <= bound + 4 * found.error, "expected an error of at most ", bound,
+               ", the bound of theorem 2, got ", found.mean);
   }
   const double half = mean_squared_error(Estimator::positive, p.x, p.y) / 2;
   f.expect(mean_squared_error(Estimator::hyperbolic, p.x, p.y) <= half,
@@ -188,7 +190,7 @@ void orthogonal_better(Findings& f) {
 
 namespace {
 
-// The largest difference between the distribution of samples and a cumulative distribution.
+// Returns the largest difference between the empirical and the given cumulative distribution.
 double kolmogorov_smirnov(Values samples, double (*cumulative)(double)) {
   std::sort(samples.begin(), samples.end());
   double worst = 0;
@@ -201,7 +203,7 @@ double kolmogorov_smirnov(Values samples, double (*cumulative)(double)) {
   return worst;
 }
 
-// Of |w|², chi-squared with 4 degrees of freedom.
+// The distribution of |w|²: chi-squared with 4 degrees of freedom.
 double chi_squared_4(double x) { return 1 - std::exp(-x / 2) * (1 + x / 2); }
 double standard_normal(double x) { return std::erfc(-x / std::numbers::sqrt2) / 2; }
 
@@ -209,7 +211,7 @@ double standard_normal(double x) { return std::erfc(-x / std::numbers::sqrt2) / 
 
 void row_distribution(Findings& f) {
   const int64_t D = 4, rows = 8000;
-  const double most = 2 / std::sqrt(static_cast<double>(rows));  // passed by chance but 1 in 1500
+  const double most = 2 / std::sqrt(static_cast<double>(rows));  // exceeded by chance in 1 of 1500
   for (const auto& [how, draw] : {std::pair<const char*, Draw>{"orthogonal", draw_orthogonal},
                                   {"givens", draw_givens},
                                   {"iid", draw_gaussian}}) {
@@ -231,26 +233,27 @@ void row_distribution(Findings& f) {
     const double norms = kolmogorov_smirnov(squares, chi_squared_4);
     const double normal = kolmogorov_smirnov(entries, standard_normal);
     f.measured(how, ": norms ", norms, ", entries ", normal);
-    f.expect(norms <= most, how, " rows: |w|² is not chi-squared, by ", norms, " (at most ", most,
-             ")");
-    f.expect(normal <= most, how, " rows: entries are not normal, by ", normal, " (at most ", most,
-             ")");
+    f.expect(norms <= most, how, " rows: |w|² is not chi-squared: expected a distance of at most ",
+             most, ", got ", norms);
+    f.expect(normal <= most, how, " rows: entries are not normal: expected a distance of at most ",
+             most, ", got ", normal);
     if (draw != draw_gaussian)
-      f.expect(within <= 1e-12, how, " rows of a block have a cosine of ", within);
+      f.expect(within <= 1e-12, how, " rows of a block: expected a cosine of 0, got ", within);
     const Moments b = moments(between);
     f.expect(std::abs(b.mean) <= 4 * b.error, how,
-             " rows of neighbouring blocks depend on each other: ", b.mean, " +- ", b.error);
+             " rows of neighbouring blocks: expected a mean product of 0, got ", b.mean, " +- ",
+             b.error);
   }
   const Tensor W = draw_orthogonal(Generator(15), 64, D, RowNorm::sqrt_d);
   for (int64_t l = 0; l < 64; ++l) {
     double square = 0;
     for (int64_t d = 0; d < D; ++d) square += W.at({l, d}) * W.at({l, d});
-    f.expect(std::abs(square - 4) <= 1e-12, "with norm = sqrt_d, |w|² is ", square,
-             " and not D = 4");
+    f.expect(std::abs(square - 4) <= 1e-12, "with norm = sqrt_d: expected |w|² = D = 4, got ",
+             square);
   }
 }
 
-// Fresh draws of a variant are of the same distribution, and independent of those before.
+// Redrawn features have the same distribution as before, and are independent of the earlier ones.
 void redraws(Findings& f) {
   const int64_t D = 4, m = 64, draws = 60;
   const auto variant =
@@ -270,9 +273,10 @@ void redraws(Findings& f) {
   }
   const double normal = kolmogorov_smirnov(entries, standard_normal);
   f.expect(normal <= 2 / std::sqrt(static_cast<double>(entries.size())),
-           "entries of redrawn features are not normal, by ", normal);
+           "entries of redrawn features are not normal: distance ", normal);
   const Moments p = moments(products);
-  f.expect(std::abs(p.mean) <= 4 * p.error, "draws depend on those before: ", p.mean, " +- ",
+  f.expect(std::abs(p.mean) <= 4 * p.error,
+           "draws depend on earlier ones: expected a mean product of 0, got ", p.mean, " +- ",
            p.error);
 }
 
@@ -294,7 +298,7 @@ Case small_case(double std, uint64_t seed, int64_t N = 128, int64_t D = 16) {
   return c;
 }
 
-// The error of attention itself, over draws of the features.
+// Returns the root mean square relative error of attention over draws of the features.
 double attention_error(const std::string& name, OptionSet options, int64_t m, const Case& c) {
   options.emplace_back("features", m);
   double squares = 0;
@@ -310,7 +314,7 @@ double attention_error(const std::string& name, OptionSet options, int64_t m, co
   return std::sqrt(squares);
 }
 
-// d log error / d log m by least squares.
+// Returns d log error / d log m by least squares.
 double slope(const std::vector<int64_t>& sizes, const Values& errors) {
   double sx = 0, sy = 0, sxx = 0, sxy = 0;
   const auto n = static_cast<double>(sizes.size());
@@ -329,8 +333,8 @@ void rate(Findings& f, const std::string& name, const OptionSet& options) {
   const double found = slope(sizes, errors);
   f.measured("slope ", found, ", error ", errors.front(), " at 16 features, ", errors.back(),
              " at 4096, of uniform attention ", relative_error(c.uniform, c.exact));
-  f.expect(std::abs(found + 0.5) <= 0.05, "the error falls with the power ", found,
-           " of the number of features, not -0.5");
+  f.expect(std::abs(found + 0.5) <= 0.05, "expected the error to decrease as m^-0.5, got m^",
+           found);
 }
 
 }  // namespace
@@ -340,8 +344,8 @@ void orthogonal_rate(Findings& f) { rate(f, "performer", {{"kernel", "hyperbolic
 void trigonometric_rate(Findings& f) { rate(f, "rff", {{"draw", "iid"}}); }
 void phase_rate(Findings& f) { rate(f, "rff", {{"draw", "iid"}, {"waves", "cos_bias"}}); }
 
-// softmax over the estimates of the kernel, as some texts have it, estimates something else: its
-// error stays where it is.
+// A softmax over the estimates of the kernel, as in some texts, estimates something else: its error
+// does not decrease with the number of features.
 void softmax_of_features(Findings& f) {
   const Case c = small_case(0.25, 21);
   const int64_t N = c.q.size(1), D = c.q.size(3);
@@ -362,10 +366,11 @@ void softmax_of_features(Findings& f) {
                ours = attention_error("performer", {}, 4096, c);
   f.measured("softmax of features: ", few, " at 16 features, ", many, " at 4096; performer ", ours);
   f.expect(many > 0.5 * few && many > 3 * ours,
-           "softmax of features is a good estimate: this check sees nothing");
+           "a softmax of features is a good estimate, so this check distinguishes nothing");
 }
 
-// Where references add eps to features that underflow, attention is uniform from 2 N(0, 1) on.
+// Reference implementations add eps to features that underflow: attention is uniform from 2 N(0, 1)
+// on.
 void no_collapse(Findings& f) {
   const int64_t N = 128, D = 64;
   for (const double std : {1.0, 2.0, 3.0}) {
@@ -379,16 +384,19 @@ void no_collapse(Findings& f) {
     const double from_uniform = relative_error(out, c.uniform);
     f.measured("at ", std, ": from uniform ", from_uniform, ", from exact ",
                relative_error(out, c.exact));
-    f.expect(from_uniform >= 0.5, "the result is uniform attention, but for ", from_uniform);
+    f.expect(from_uniform >= 0.5,
+             "expected a distance of at least 0.5 from uniform attention, got ", from_uniform);
   }
 }
 
-// At unit norms errors are large: signs make normalisers small. Its error must still fall.
+// At larger norms signed features have small normalisers and large errors, which must still
+// decrease.
 void trigonometric_large(Findings& f) {
   const Case c = small_case(0.5, 51);
   const double few = attention_error("rff", {}, 256, c), many = attention_error("rff", {}, 4096, c);
   f.measured("error ", few, " at 256 features, ", many, " at 4096");
-  f.expect(many < few / 2, "16 times the features take the error from ", few, " to ", many);
+  f.expect(many < few / 2, "expected 16 times the features to halve the error of ", few, ", got ",
+           many);
 }
 
 }  // namespace longhand::attention::conformance

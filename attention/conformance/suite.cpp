@@ -15,13 +15,13 @@ CheckResult timed(const std::string& variant, const std::string& check, const F&
   try {
     body(findings);
   } catch (const std::exception& error) {
-    findings.expect(false, "it threw: ", error.what());
+    findings.expect(false, "threw an exception: ", error.what());
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return {variant, check, findings.failures(), findings.measured_text(), seconds.count()};
 }
 
-bool wanted(const ConformanceOptions& how, const std::string& check) {
+bool selected(const ConformanceOptions& how, const std::string& check) {
   return how.checks.empty() ||
          std::find(how.checks.begin(), how.checks.end(), check) != how.checks.end();
 }
@@ -34,7 +34,7 @@ void check_names(const ConformanceOptions& how) {
   for (const std::string& check : how.checks) {
     const std::string near = nearest(check, known);
     longhand::check<ConfigError>(std::find(known.begin(), known.end(), check) != known.end(),
-                                 "conformance: no check is called \"", check, "\"",
+                                 "conformance: unknown check \"", check, "\"",
                                  near.empty() ? "" : "; did you mean \"" + near + "\"?");
   }
 }
@@ -71,7 +71,7 @@ std::vector<CheckResult> check_invariants(const std::string& variant, const Opti
     if (causal ? !can.causal : can.causal_only) continue;
     const conformance::Subject subject{variant, options, causal};
     for (const auto& check : conformance::invariant_checks()) {
-      if (!wanted(how, check.description.name)) continue;
+      if (!selected(how, check.description.name)) continue;
       results.push_back(timed(title(subject), check.description.name,
                               [&](Findings& findings) { check.run(subject, findings); }));
       if (how.on_result) how.on_result(results.back());
@@ -88,7 +88,7 @@ std::vector<CheckResult> check_conformance(const std::string& variant,
     for (CheckResult& result : check_invariants(variant, options, how))
       results.push_back(std::move(result));
   for (const Evidence& each : spec(variant).evidence) {
-    if (!wanted(how, each.name)) continue;
+    if (!selected(how, each.name)) continue;
     results.push_back(timed(variant, each.name, each.run));
     if (how.on_result) how.on_result(results.back());
   }

@@ -104,7 +104,7 @@ double distance(const Tensor& a, const Tensor& b) {
   for (const double value : y) scale = std::max(scale, 1 + std::abs(value));
   for (size_t i = 0; i < x.size(); ++i) {
     const double d = std::abs(x[i] - y[i]);
-    if (!(d <= worst)) worst = d;  // a NaN stays
+    if (!(d <= worst)) worst = d;  // NaN is kept
     if (std::isnan(worst)) break;
   }
   return worst / scale;

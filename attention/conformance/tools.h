@@ -1,4 +1,4 @@
-// What the checks of conformance.h share.
+// Shared by the checks of the conformance suite.
 #pragma once
 
 #include <cmath>
@@ -13,10 +13,10 @@
 
 namespace longhand::attention::conformance {
 
-/// Collects what a check finds wrong.
+/// Collects the failures of a check.
 class Findings {
  public:
-  /// Notes a failure unless ok; the first few are kept, the others counted.
+  /// Records a failure unless ok, and returns ok. The first few are kept, the others counted.
   template <class... Parts>
   bool expect(bool ok, const Parts&... parts) {
     if (!ok && ++failed_ <= kept) failures_.push_back(concat_message(context_, parts...));
@@ -30,11 +30,11 @@ class Findings {
     } catch (const E&) {
       return;
     }
-    expect(false, what, " is not refused");
+    expect(false, "expected an exception for ", what);
   }
-  /// What the following failures begin with.
+  /// Sets a prefix for the failures that follow.
   void context(const std::string& text) { context_ = text.empty() ? "" : text + ": "; }
-  /// A figure to be shown.
+  /// Adds a figure to the report.
   template <class... Parts>
   void measured(const Parts&... parts) {
     measured_ += (measured_.empty() ? "" : ", ") + concat_message(parts...);
@@ -50,7 +50,7 @@ class Findings {
   int64_t failed_ = 0;
 };
 
-/// The shapes around a variant.
+/// Shapes, dtype and seed of a variant to make.
 struct Made {
   int64_t heads = 2, dim = 4, max_length = 16, kv_heads = 0;
   bool causal = false;
@@ -58,14 +58,14 @@ struct Made {
   uint64_t seed = 7;
 };
 
-/// Makes a variant; an option that it does not know is an error.
+/// Makes a variant. Throws ConfigError for an option that it does not have.
 std::unique_ptr<Variant> make_variant(const std::string& name, const OptionSet& options,
                                       const Made& made = {});
 
-/// What it can do with these options.
+/// Returns the capabilities of a variant with these options.
 Capabilities capabilities_of(const std::string& name, const OptionSet& options);
 
-/// A variant with options, causal or not: what the invariants are about.
+/// The subject of the invariants: a variant with options, causal or not.
 struct Subject {
   std::string name;
   OptionSet options;
@@ -85,24 +85,24 @@ struct Check {
 /// invariants.cpp
 const std::vector<Check>& invariant_checks();
 
-/// N(0, std²) numbers. The default is small enough that normalisers of signed features stay away
-/// from 0.
+/// Returns N(0, std²) numbers. The default is small enough to keep normalisers of signed features
+/// away from 0.
 Tensor normal(const Shape& shape, uint64_t seed, DType dtype = DType::f64, double std = 0.7);
 
 Mask lengths(const std::vector<int32_t>& values);
 
-/// Of q, k and v and, where the variant reads tokens, x: the numbers of q, as if projections were
-/// the identity. What is checked of q then holds of x too.
+/// Returns inputs of q, k and v and, if the variant reads tokens, x with the elements of q, as if
+/// projections were the identity. Checks of q then cover x too.
 attention::Inputs inputs_of(const Variant& variant, const Variable& q, const Variable& k,
                             const Variable& v);
-/// The same of one token, for a decoder.
+/// The same for one token, for a decoder.
 Token token_of(const Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v);
 
-/// The result of a variant, without gradients.
+/// Returns the result of a variant, without gradients.
 Tensor forward(Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
                const Mask& mask = {}, const nn::Pass& pass = {});
 
-/// The result and all gradients of a variant.
+/// Result and gradients of a variant.
 struct Outcome {
   Tensor out, dq, dk, dv;
   std::map<std::string, Tensor> parameters;  // gradients
@@ -110,20 +110,20 @@ struct Outcome {
 Outcome run(Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v, const Mask& mask,
             const Tensor& cotangent, const nn::Pass& pass = {});
 
-/// The weights (N, M) of head 0 of sample 0 of a variant whose result is linear in v, which tells
-/// them by its results for unit vectors.
+/// Returns the weights (N, M) of head 0 of sample 0 of a variant whose result is linear in v,
+/// computed from its results for unit vectors.
 Tensor weights(Variant& variant, const Tensor& q, const Tensor& k, const nn::Pass& pass = {});
 
-/// max |a - b| / (1 + max |b|); infinite for other shapes, NaN if there is one.
+/// Returns max |a - b| / (1 + max |b|); infinite if shapes differ, NaN if any element is.
 double distance(const Tensor& a, const Tensor& b);
-/// |a - b| / |b|, over all elements.
+/// Returns |a - b| / |b| over all elements.
 double relative_error(const Tensor& a, const Tensor& b);
 bool all_zero(const Tensor& t);
 bool all_finite(const Tensor& t);
 
-/// A copy of x (B, N, …) where the tokens from lengths[b] on hold `value`.
+/// Returns a copy of x (B, N, …) with `value` in the tokens from lengths[b] on.
 Tensor with_padding(const Tensor& x, const Mask& mask, double value);
-/// The first tokens of one sequence, as a batch of one.
+/// Returns the first tokens of one sequence, as a batch of one.
 inline Tensor one(const Tensor& x, int64_t b, int64_t length) {
   return x.slice(0, b, b + 1).slice(1, 0, length);
 }

@@ -1,14 +1,14 @@
-// Efficient attention: two softmaxes, of each query over its D entries and of each entry d over the
-// keys. Shen et al. 2018 (arXiv 1812.01243):
+// Efficient attention: a softmax over the D entries of each query, and one over the keys for each
+// entry d. Shen et al. 2018 (arXiv 1812.01243):
 //
 //   O = softmax_D(Q) (softmax_M(K)ᵀ V)
 //
 // The weights of a query are positive and sum to 1; there is no 1/sqrt(D).
 //
 // Causally, O_i = sum_d ρ_id sum_(j<=i) e^(k_jd - L_id) v_j with ρ = softmax_D(q) and L_id = log
-// sum_(j<=i) e^k_jd. As e^(k_jd - L_id) = e^(k_jd - L_jd) e^(L_jd - L_id), that is a scan with the
-// keys e^(k - L) <= 1 and, of each entry d, the log decay L_(i-1) - L_i <= 0: gated linear attention
-// whose gates make every entry of the state a mean of values.
+// sum_(j<=i) e^k_jd. As e^(k_jd - L_id) = e^(k_jd - L_jd) e^(L_jd - L_id), this is a scan with
+// keys e^(k - L) <= 1 and, for each entry d, the log decay L_(i-1) - L_i <= 0: gated linear
+// attention whose gates keep every entry of the state a weighted mean of values.
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/registry.h"
 

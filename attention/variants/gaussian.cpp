@@ -1,11 +1,11 @@
 // Gaussian kernel attention. Chen et al. 2021 (arXiv 2111.00035). With x̂ = D^(-1/4) x
 //
 //   κ(x, y) = exp(-|x̂ - ŷ|² / (2 sigma²))
-//   O = C V,  C_ij = κ(q_i, k_j)   "kernelized attention"; with `normalized`, over row sums
+//   O = C V,  C_ij = κ(q_i, k_j)   "kernelized attention"; with `normalized`, divided by row sums
 //
-// Normalised and sigma = 1, C is softmax attention with the scores (q·k - |k|²/2) / sqrt(D): the
-// norms of queries cancel, and keys of equal norms make it softmax attention. skyformer.cpp is its
-// approximation through landmarks.
+// Normalised and with sigma = 1, C has the weights of a softmax of (q·k - |k|²/2) / sqrt(D): the
+// norms of queries cancel, and if all keys have the same norm this is softmax attention.
+// skyformer.cpp approximates it through landmarks.
 #include <cmath>
 
 #include "longhand/attention/bases/gaussian_kernel.h"
@@ -23,7 +23,7 @@ struct GaussianOptions {
   bool normalized = true;
 
   void describe(OptionVisitor& v) {
-    v.number("sigma", sigma, {1e-6, 1e6}, "width of the Gaussian, of x / D^(1/4)");
+    v.number("sigma", sigma, {1e-6, 1e6}, "width of the Gaussian kernel of x / D^(1/4)");
     v.boolean("normalized", normalized, "whether rows are divided by their sums");
     v.number("dropout", dropout, NumberRange::fraction(), "dropout of attention probabilities");
   }
@@ -69,7 +69,7 @@ class Gaussian final : public Variant {
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable Q = transpose(inputs.q, 1, 2), K = transpose(inputs.k, 1, 2),
                    V = transpose(inputs.v, 1, 2);
-    // Of a normalised row the query's own norm cancels.
+    // In a normalised row the norm of the query cancels.
     Variable s =
         normalized_
             ? affine(matmul(Q, transpose(K, 2, 3)) - transpose(half_norms(K), 2, 3), scale())
@@ -89,13 +89,12 @@ class Gaussian final : public Variant {
 }  // namespace
 
 Spec gaussian_variant() {
-  const std::string moved =
-      "attention through landmarks is a variant of its own: type = \"skyformer\"";
+  const std::string moved = "landmarks belong to a separate variant: type = \"skyformer\"";
   return make_spec<GaussianOptions, Gaussian>(
       {.summary = "attention with the Gaussian kernel, normalised or not",
        .paper = "Chen et al. 2021, arXiv 2111.00035",
        .cases = {{}, {{"sigma", 0.7}, {"normalized", false}, {"dropout", 0.3}}},
-       .evidence = {{"limits", "keys of equal norms: softmax; the kernel in closed form",
+       .evidence = {{"limits", "keys of equal norms give softmax; weights match the closed form",
                      conformance::gaussian_limits}},
        .replaced = {{"landmarks", moved},
                     {"gamma", moved},

@@ -1,20 +1,20 @@
-// Linear attention: fixed features in place of the softmax kernel. Katharopoulos et al. 2020 (arXiv
-// 2006.16236), eq. 5-9. Kernels of their own, not approximations: no 1/sqrt(D) but in taylor2, and
-// nothing is added to the normaliser.
+// Linear attention: the inner product φ(q)·φ(k) of a fixed feature map replaces the softmax kernel.
+// Katharopoulos et al. 2020 (arXiv 2006.16236), eq. 5-9. These kernels do not approximate the
+// softmax kernel: only taylor2 has the factor 1/sqrt(D), and nothing is added to the normaliser.
 //
-//   elu1:          elu(x) + 1, eq. 7 there
+//   elu1:          elu(x) + 1, eq. 7
 //   relu, squared_relu:  max(x, 0), max(x, 0)²
 //   exp:           e^x
-//   taylor2:       φ(q)·φ(k) = 1 + s + s²/2, s = q·k / sqrt(D), the exponential's first terms, at
-//                  least 1/2. Arora et al. 2024, "Based" (arXiv 2402.18668). Of x x^T the upper
-//                  triangle is enough, its diagonal halved.
+//   taylor2:       φ(q)·φ(k) = 1 + s + s²/2, s = q·k / sqrt(D), the Taylor expansion of e^s, at
+//                  least 1/2. Arora et al. 2024, "Based" (arXiv 2402.18668). The features hold only
+//                  the upper triangle of x x^T, with its diagonal divided by sqrt(2).
 //   cosformer:     max(x, 0) ⊗ [cos, sin](π i / 2M) for token i = 1, 2, …, M = max_length: weights
 //                  relu(q_i)·relu(k_j) cos(π (i - j) / 2M). Qin et al. 2022 (arXiv 2202.08791)
-//   hedgehog:      softmax([A x, -A x]), A (D, D) trained, of each head, one for queries and one
-//                  for keys, from the identity. Zhang et al. 2024 (arXiv 2402.04347)
+//   hedgehog:      softmax([A x, -A x]), A (D, D) learned, per head, one for queries and one for
+//                  keys, initialised to the identity. Zhang et al. 2024 (arXiv 2402.04347)
 //
-// Rectified features may have nothing in common with those of any key: such a query gives 0, and is
-// counted.
+// With rectified features all weights of a query may be 0: its result is then 0, and it is counted
+// in the metric nonpositive_normalizers.
 #include <cmath>
 #include <numbers>
 #include <optional>
@@ -29,7 +29,8 @@
 namespace longhand::attention {
 namespace {
 
-// Calls f(l, i, j, c) for the products c x_i x_j, i <= j, whose squares' sum is (x·x)²/2.
+// Calls f(l, i, j, c) for each product c x_i x_j, i <= j, at index l. Their squares sum to
+// (x·x)²/2.
 template <class F>
 void for_pairs(int64_t n, F f) {
   for (int64_t i = 0, l = 0; i < n; ++i) {
@@ -38,9 +39,9 @@ void for_pairs(int64_t n, F f) {
   }
 }
 
-// [1, x, products] of x (…, D): (…, 1 + D + D (D + 1) / 2)
+// Returns [1, x, products] of x (…, D), of shape (…, 1 + D + D (D + 1) / 2).
 //
-//   dx_i = dy_(1+i) + sum_j c_ij x_j dy_ij, the diagonal twice
+//   dx_i = dy_(1+i) + sum_j c_ij x_j dy_ij, the diagonal counted twice
 Variable quadratic(const Variable& x) {
   const int64_t D = x.size(-1), m = 1 + D + D * (D + 1) / 2;
   const Tensor in = x.value().contiguous();
@@ -101,7 +102,7 @@ struct LinearOptions {
              "features of queries and keys");
   }
 
-  // Normalisers may be 0.
+  // Whether normalisers may be 0.
   bool rectified() const {
     return feature_map == "relu" || feature_map == "squared_relu" || feature_map == "cosformer";
   }
@@ -148,7 +149,7 @@ class Linear final : public FeatureAttention {
       const double scale = std::pow(static_cast<double>(q.size(3)), -0.25);
       return {quadratic(scale * q), quadratic(scale * k)};
     }
-    if (map_ == "cosformer") return {turned(q, position), turned(k, position)};
+    if (map_ == "cosformer") return {with_positions(q, position), with_positions(k, position)};
     if (map_ == "hedgehog") {  // the query's normaliser cancels
       const Variable uq = linear_of_heads(q, *query_map_), uk = linear_of_heads(k, *key_map_);
       return {concat({uq, -uq}, 3), log_softmax(concat({uk, -uk}, 3)), true};
@@ -160,11 +161,12 @@ class Linear final : public FeatureAttention {
   }
 
  private:
-  // x (B, N, H, D), whose first token has number `position`: (B, N, H, 2D)
-  Variable turned(const Variable& x, int64_t position) const {
+  // Returns the cosformer features (B, N, H, 2D) of x (B, N, H, D), whose first token is at
+  // `position`.
+  Variable with_positions(const Variable& x, int64_t position) const {
     const int64_t N = x.size(1), M = config().max_length;
-    check<ShapeError>(position + N <= M, "cosformer: ", position + N,
-                      " tokens are more than max_length ", M);
+    check<ShapeError>(position + N <= M, "cosformer: expected at most max_length = ", M,
+                      " tokens, got ", position + N);
     const auto table = [&](auto f) {
       std::vector<double> values;
       for (int64_t i = position + 1; i <= position + N; ++i)
@@ -186,7 +188,7 @@ class Linear final : public FeatureAttention {
 
 Spec linear_variant() {
   return make_spec<LinearOptions, Linear>(
-      {.summary = "weights of fixed features: elu(x) + 1 and others",
+      {.summary = "kernels of fixed feature maps: elu(x) + 1 and others",
        .paper = "Katharopoulos et al. 2020, arXiv 2006.16236",
        .cases = {{},
                  {{"feature_map", "relu"}},
@@ -195,10 +197,8 @@ Spec linear_variant() {
                  {{"feature_map", "taylor2"}},
                  {{"feature_map", "cosformer"}},
                  {{"feature_map", "hedgehog"}}},
-       .evidence = {
-           {"kernels",
-            "taylor2 is a polynomial, cosformer a cosine of distances: weights in closed form",
-            conformance::linear_kernels}}});
+       .evidence = {{"kernels", "weights of taylor2, cosformer and elu1 match their closed forms",
+                     conformance::linear_kernels}}});
 }
 
 }  // namespace longhand::attention

@@ -3,13 +3,14 @@
 //
 //   O = softmax(Q (E K)ᵀ / sqrt(D)) (F V)
 //
-// Or (section 4 there) the tokens are cut into blocks of s = ceil(max_length / k), and slot c holds
-// of block c the mean, the largest value of each channel, or a convolution sum_j w_j x_(c s + j)
-// with one learned filter of s taps: E of a single row, the same in every block.
+// Alternatively (section 4) the tokens are split into blocks of s = ceil(max_length / k), and slot
+// c holds the mean of block c, the maximum of each channel, or a convolution sum_j w_j x_(c s + j)
+// with one learned filter of s taps, that is, E with one row shared by all blocks.
 //
-// Keys and values of padding are zero, after their biases, so padding adds nothing to E K and F V.
-// No slot of the linear kind is hidden: one that only padding could fill has key 0 and score 0.
-// Slots of blocks without real tokens are hidden. Shorter sequences use the first columns of E.
+// Keys and values at padding are set to 0 after their biases are added, so padding adds nothing to
+// E K and F V. With the linear projection no slot is masked: one that mixes only padding has key 0
+// and score 0. With the others, slots of blocks without real tokens are masked. Shorter sequences
+// use the first columns of E.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -26,7 +27,7 @@
 namespace longhand::attention {
 namespace {
 
-// E or F: trained, or kept as it was drawn.
+// E or F: a trained parameter, or a frozen buffer.
 class Projection {
  public:
   Projection(const nn::Scope& scope, const Shape& shape, const nn::Init& init, bool frozen) {
@@ -66,23 +67,26 @@ struct LinformerOptions {
   bool pools() const { return projection == "mean_pool" || projection == "max_pool"; }
 
   void describe(OptionVisitor& v) {
-    v.integers("k", k, {1, 1 << 20}, "number of mixtures: one number, or one a layer",
+    v.integers("k", k, {1, 1 << 20}, "number of mixtures: one number, or one per layer",
                "256, at most max_length");
     v.choice("projection", projection, {"linear", "mean_pool", "max_pool", "conv"},
-             "how mixtures are made");
+             "how mixtures are computed");
     v.choice("order", order, {"values", "inputs"},
-             "whether keys and values are mixed, or tokens before they are projected");
+             "what is mixed: keys and values, or the tokens before they are projected");
     v.when(!pools(), "projection = \"linear\" or \"conv\"", [&] {
       v.choice("sharing", sharing, {"none", "headwise", "kv", "layerwise"},
-               "what shares one E and F: nothing, heads, also keys and values, also layers");
-      v.choice("init", init, {"xavier", "xavier_half", "uniform", "normal"},
-               "start of E and F; uniform is within 1/sqrt(k), normal has the deviation 0.02");
-      v.boolean("freeze", freeze, "whether E and F stay as they were drawn");
-      v.require(order != "inputs" || sharing != "none", "sharing",
-                "order \"inputs\" compresses before there are heads");
+               "what shares E and F: nothing, heads, also keys and values, also layers");
+      v.choice(
+          "init", init, {"xavier", "xavier_half", "uniform", "normal"},
+          "initialisation of E and F; uniform: within 1/sqrt(k), normal: standard deviation 0.02");
+      v.boolean("freeze", freeze, "whether E and F keep their initial values");
+      v.require(
+          order != "inputs" || sharing != "none", "sharing",
+          "expected headwise, kv or layerwise: order \"inputs\" compresses tokens before they are "
+          "split into heads");
       v.require(sharing != "layerwise" ||
                     std::all_of(k.begin(), k.end(), [&](int64_t each) { return each == k[0]; }),
-                "k", "layers that share one projection share one k");
+                "k", "layers that share one projection must share one k");
     });
     v.number("dropout", dropout, NumberRange::fraction(), "dropout of attention probabilities");
   }
@@ -94,7 +98,8 @@ struct LinformerOptions {
         concat_message("expected one number, or one for each of ", config.layers, " layers"));
     config.options.require(
         static_cast<size_t>(config.layer) < k.size(), "k",
-        concat_message("expected one number, or one a layer: there is a layer ", config.layer));
+        concat_message("expected one number, or one per layer, got no number for layer ",
+                       config.layer));
   }
 
   Capabilities capabilities() const {
@@ -122,7 +127,7 @@ class Linformer final : public Variant {
     if (options.sharing == "layerwise" && config.first) {
       owner_ = dynamic_cast<const Linformer*>(config.first);
       config.options.require(owner_ != nullptr, "sharing",
-                             "layer 0 attends in another way and has no projection to share");
+                             "layer 0 is of another variant and has no projection to share");
       return;
     }
     const nn::Init init = init_of(options.init, k_);
@@ -146,7 +151,7 @@ class Linformer final : public Variant {
     if (inputs_ || slots_of(tokens) >= tokens) return {};
     return slots_of(tokens);
   }
-  // E K and F V, then attention to the slots; for gradients two products for each.
+  // Counts E K, F V and attention to the slots; the backward pass has two products for each.
   Work work(int64_t queries, int64_t keys) const override {
     const double N = static_cast<double>(queries), M = static_cast<double>(keys),
                  H = static_cast<double>(config().heads),
@@ -177,10 +182,11 @@ class Linformer final : public Variant {
     return softmax_attention(q, keys, values, options);
   }
 
-  // E x, or F x for values, (B, slots, G, d), of x (B, M, G, d) that holds zeros in padding.
+  // Returns E x, or F x for values, (B, slots, G, d), of x (B, M, G, d) that is 0 at padding.
   Variable compress(const Variable& x, const Tensor& lengths, bool values) const {
-    check<ShapeError>(x.size(1) <= config().max_length, "linformer: ", x.size(1),
-                      " tokens, but the projections are made for ", config().max_length);
+    check<ShapeError>(x.size(1) <= config().max_length,
+                      "linformer: expected at most max_length = ", config().max_length,
+                      " tokens, got ", x.size(1));
     const Linformer& owner = owner_ ? *owner_ : *this;
     const auto projection = [&] {
       return (values && owner.projection_v_ ? owner.projection_v_ : owner.projection_k_)->value();
@@ -214,7 +220,7 @@ class Linformer final : public Variant {
     return out;
   }
 
-  // (B, slots, 1, 1): 1 / number of real tokens of each block, 0 without any.
+  // Returns 1 / (number of real tokens) of each block, (B, slots, 1, 1); 0 for blocks without any.
   static Tensor inverse_counts(const Tensor& real, DType dtype) {
     Tensor out = Tensor::empty({real.size(0), real.size(1), 1, 1}, dtype);
     const uint8_t* p = real.data<uint8_t>();
@@ -227,7 +233,7 @@ class Linformer final : public Variant {
     return out;
   }
 
-  // (B) i32: how many blocks, the first ones, have a real token.
+  // Returns the number of blocks with real tokens, (B) i32; they are the first ones.
   Tensor filled_slots(const Tensor& lengths) const {
     std::vector<int32_t> filled = lengths.to_vector<int32_t>();
     for (int32_t& n : filled) n = static_cast<int32_t>((n + block_ - 1) / block_);
@@ -245,8 +251,8 @@ class Linformer final : public Variant {
   int64_t k_, block_;
   std::optional<Projection> projection_k_;  // E (k, max_length), or (H, k, max_length); a filter
                                             // (1, s), or (H, 1, s)
-  std::optional<Projection> projection_v_;  // F likewise; E where keys and values share
-  const Linformer* owner_ = nullptr;        // of the E of all layers, if it is another
+  std::optional<Projection> projection_v_;  // F, as E; empty if keys and values share E
+  const Linformer* owner_ = nullptr;        // layer 0, if it owns the E of all layers
 };
 
 }  // namespace
@@ -263,10 +269,10 @@ Spec linformer_variant() {
                  {{"k", 5}, {"projection", "max_pool"}},
                  {{"k", 5}, {"projection", "conv"}},
                  {{"k", 5}, {"projection", "conv"}, {"sharing", "none"}}},
-       .evidence = {
-           {"identity", "k = N, E = F = I: softmax attention", conformance::linformer_identity},
-           {"pooling", "E of block means, mean pooling and a constant convolution are one",
-            conformance::linformer_pooling}}});
+       .evidence = {{"identity", "k = N, E = F = I gives softmax attention",
+                     conformance::linformer_identity},
+                    {"pooling", "E of block means, mean pooling and a constant convolution agree",
+                     conformance::linformer_pooling}}});
 }
 
 }  // namespace longhand::attention

@@ -1,14 +1,14 @@
-// Low-rank synthesizer: weights that are learned and know positions but no content. After the
-// factorised random synthesizer of Tay et al. 2020 (arXiv 2005.00743), of each head
+// Low-rank synthesizer: learned attention weights that depend on positions and not on content.
+// After the factorised random synthesizer of Tay et al. 2020 (arXiv 2005.00743); for each head
 //
 //   O = softmax(U Vᵀ) X,   U, V (max_length, r) learned, X the values
 //
-// That softmax makes it cost N² D. Left out (the default), what remains is linear in X and r
-// numbers of state are enough:
+// The softmax makes this cost N² D. Without it (the default), the cost is N r D, and a causal state
+// has r D numbers:
 //
 //   O = U (Vᵀ X),   causal: o_i = (sum over j <= i of x_j V_jᵀ) U_i, a scan
 //
-// whose weights may be negative and sum to anything. Shorter sequences use the first rows.
+// These weights may be negative and have any sum. Shorter sequences use the first rows of U and V.
 #include <cmath>
 
 #include "longhand/attention/bases/masked_softmax.h"
@@ -36,7 +36,7 @@ struct LowrankOptions {
 
   void describe(OptionVisitor& v) {
     v.integer("rank", rank, {1, 1 << 20}, "rank r of the weights", "8, at most max_length");
-    v.boolean("softmax", softmax, "whether the weights are softmax(U Vᵀ), in N² D, or U Vᵀ");
+    v.boolean("softmax", softmax, "whether the weights are softmax(U Vᵀ), at cost N² D, or U Vᵀ");
     v.when(softmax, "softmax = true", [&] {
       v.number("dropout", dropout, NumberRange::fraction(), "dropout of attention probabilities");
     });
@@ -62,7 +62,7 @@ class Lowrank final : public Variant {
         softmax_(options.softmax),
         rank_(options.rank),
         dropout_(options.dropout),
-        // Without a softmax, sums over max_length values have the variance of one.
+        // Without a softmax, a sum over max_length values has the variance of one value.
         u_(scope("u"), {config.heads, config.max_length, rank_}, deviation(rank_)),
         v_(scope("v"), {config.heads, config.max_length, rank_},
            deviation(softmax_ ? 1 : config.max_length)) {}
@@ -105,9 +105,9 @@ class Lowrank final : public Variant {
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2);
-    check<ShapeError>(k.size(1) == N && N <= config().max_length, "lowrank: as many queries as ",
-                      "keys are wanted, at most ", config().max_length, ", not ", N, " and ",
-                      k.size(1));
+    check<ShapeError>(k.size(1) == N && N <= config().max_length,
+                      "lowrank: expected as many queries as keys, at most max_length = ",
+                      config().max_length, ", got ", N, " queries and ", k.size(1), " keys");
     const Variable U = slice(u_, 1, 0, N), V = slice(v_, 1, 0, N);  // (H, N, r)
     const Variable X = transpose(v, 1, 2);                          // (B, H, N, D)
     if (!softmax_ && config().causal) {
@@ -134,7 +134,7 @@ class Lowrank final : public Variant {
 
 Spec lowrank_variant() {
   return make_spec<LowrankOptions, Lowrank>(
-      {.summary = "learned weights of positions, of rank r",
+      {.summary = "learned weights that depend on positions, of rank r",
        .paper = "Tay et al. 2020, arXiv 2005.00743",
        .cases = {{{"rank", 3}}, {{"rank", 3}, {"softmax", true}, {"dropout", 0.3}}}});
 }

@@ -1,4 +1,4 @@
-// Uniform attention: what is left of softmax attention when no score differs from any other.
+// Uniform attention: the limit of softmax attention when all scores are equal.
 //
 //   out_i = mean of v_j over the real tokens j (causal: over j <= i)
 #include "longhand/attention/conformance/evidence.h"
@@ -9,7 +9,7 @@
 namespace longhand::attention {
 namespace {
 
-// Running sums, in double as cumsum keeps them.
+// Keeps running sums, in double like cumsum().
 class MeanDecoder final : public Decoder {
  public:
   explicit MeanDecoder(int64_t heads) : heads_(heads) {}
@@ -83,7 +83,7 @@ class Mean final : public Variant {
                         inputs.q.shape());
   }
 
-  // 1 / n, and 0 for 0.
+  // Returns 1 / n for each count n, and 0 for n = 0.
   static Variable inverse(const std::vector<int32_t>& counts, const Shape& shape, DType dtype) {
     Tensor out = Tensor::empty(shape, dtype);
     dispatch_float(dtype, [&]<class T>() {
@@ -100,7 +100,7 @@ Spec mean_variant() {
   return make_spec<MeanOptions, Mean>(
       {.summary = "the mean of all values: uniform attention, a control",
        .paper = "-",
-       .evidence = {{"weights", "equal for all tokens so far; none: the token itself",
+       .evidence = {{"weights", "mean: equal over all visible tokens; none: the token itself only",
                      conformance::controls}}});
 }
 

@@ -1,5 +1,5 @@
-// No attention: every token keeps its own value. What a model learns with it, it learns without
-// looking at other tokens.
+// No attention: every token keeps its own value, so a model learns from each token without the
+// others.
 //
 //   out_i = v_i
 #include "longhand/attention/decoding/kv_cache.h"
@@ -43,8 +43,8 @@ class None final : public Variant {
  private:
   Variable attend(const Inputs& inputs, const Mask&, const nn::Pass&) override {
     const Variable &q = inputs.q, &k = inputs.k;
-    check<ShapeError>(q.size(1) == k.size(1), "none: as many queries as keys are wanted, not ",
-                      q.size(1), " and ", k.size(1));
+    check<ShapeError>(q.size(1) == k.size(1), "none: expected as many queries as keys, got ",
+                      q.size(1), " queries and ", k.size(1), " keys");
     return inputs.v;
   }
 };

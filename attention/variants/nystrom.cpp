@@ -2,26 +2,24 @@
 // 13 and 14. Landmarks Q̃, K̃ are m mixtures of the queries and keys; with τ = 1/sqrt(D)
 //
 //   F = softmax(τ Q K̃ᵀ) (N, m),   A = softmax(τ Q̃ K̃ᵀ) (m, m),   G = softmax(τ Q̃ Kᵀ) (m, N)
-//   O = F Z (G V) + conv(V),   Z = A⁺ or near it
+//   O = F Z (G V) + conv(V),   Z ≈ A⁺
 //
 // Landmarks are products W Q, W K with constant weights W (m, N):
-//   mean     the mean of each of m segments: of equal length or, first, one shorter (the paper)
+//   mean     the mean of each of m segments, of equal length or the first shorter by 1
 //   stride   the first token of each segment
-//   random   m tokens, the same ones for all sequences of one length
-//   kmeans   means of clusters of the queries, and of the keys, of each head: Lloyd's steps from
-//   the
-//            segments
+//   random   m random tokens, the same for all sequences of one length
+//   kmeans   the means of clusters of the queries and of the keys, for each head: Lloyd's algorithm
+//            started from the segments
 // and Z is
-//   iterative   a few steps of  Z <- Z/4 (13 I - AZ (15 I - AZ (7 I - AZ)))  from Z = Aᵀ / max
-//   column
-//               sum of A (its row sums are 1), of each matrix by itself, so that a sample does not
-//               depend on others of its batch; Razavi et al. 2014
+//   iterative   a few steps of  Z <- Z/4 (13 I - AZ (15 I - AZ (7 I - AZ)))
+//               from Z = Aᵀ / (max column sum of A), as row sums of A are 1; for each matrix
+//               separately, so that a sample does not depend on its batch. Razavi et al. 2014
 //   svd         A⁺
 //   ridge       (AᵀA + εI)⁻¹ Aᵀ. A is not symmetric: A + εI may be singular for any ε
 //
-// All that is of the real tokens of each sample. One of n < m tokens has n landmarks; the others'
-// rows and columns of A, and of Z, are 0. A sample of at most exact_below real tokens gets exact
-// softmax attention. The convolution along the tokens has one filter a head.
+// Only the real tokens of each sample enter. A sample of n < m tokens has n landmarks; the other
+// rows and columns of A and Z are 0. A sample of at most exact_below real tokens gets exact softmax
+// attention. The convolution along the tokens has one filter per head.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -43,7 +41,7 @@
 namespace longhand::attention {
 namespace {
 
-// Where each of `count` segments of n >= count tokens begins, and n at the end.
+// Returns where each of `count` segments of n >= count tokens begins, followed by n.
 std::vector<int64_t> segments(int64_t n, int64_t count) {
   std::vector<int64_t> begin;
   for (int64_t i = 0; i <= count; ++i)
@@ -51,8 +49,8 @@ std::vector<int64_t> segments(int64_t n, int64_t count) {
   return begin;
 }
 
-// The means of the tokens of each cluster: `count` rows of `tokens` weights. A cluster without
-// tokens keeps its row.
+// Writes the weights of the mean of each cluster: `count` rows of `tokens` weights. The row of an
+// empty cluster is unchanged.
 template <class T>
 void weigh_clusters(const std::vector<int64_t>& cluster, int64_t count, int64_t tokens,
                     T* weights) {
@@ -65,7 +63,8 @@ void weigh_clusters(const std::vector<int64_t>& cluster, int64_t count, int64_t 
         T{1} / static_cast<T>(sizes[cluster[j]]);
 }
 
-// Lloyd 1982: x (n, D) with stride `step` between tokens, from `count` segments.
+// Clusters x (n, D), with stride `step` between tokens, by Lloyd's algorithm (1982), started from
+// `count` segments.
 template <class T>
 void cluster_means(const T* x, int64_t step, int64_t n, int64_t D, int64_t count, int64_t steps,
                    int64_t tokens, T* weights) {
@@ -115,21 +114,22 @@ struct NystromOptions {
     v.choice("landmark_kind", landmark_kind, {"mean", "stride", "random", "kmeans"},
              "means or first tokens of m segments, m random tokens, or means of clusters");
     v.when(landmark_kind == "kmeans", "landmark_kind = \"kmeans\"", [&] {
-      v.integer("kmeans_steps", kmeans_steps, {0, 1000}, "Lloyd's steps from the segments");
+      v.integer("kmeans_steps", kmeans_steps, {0, 1000},
+                "steps of Lloyd's algorithm, from the segments");
     });
     v.choice("pinv", pinv, {"iterative", "svd", "ridge"},
-             "what stands for the pseudo-inverse of A");
+             "how the pseudo-inverse of A is computed");
     v.when(pinv == "iterative", "pinv = \"iterative\"", [&] {
-      v.integer("pinv_iterations", pinv_iterations, {0, 1000}, "steps of the iteration");
+      v.integer("pinv_iterations", pinv_iterations, {0, 1000}, "number of iterations");
     });
     v.when(pinv == "ridge", "pinv = \"ridge\"",
            [&] { v.number("ridge", ridge, NumberRange::above(0), "ε of (AᵀA + ε I)⁻¹ Aᵀ"); });
     exact_below = landmarks;
     v.integer("exact_below", exact_below, {0},
-              "samples of at most that many tokens get exact softmax attention; 0: none",
+              "samples of at most this many tokens get exact softmax attention; 0: none",
               "landmarks");
     v.integer("conv_kernel", conv_kernel, {0, 1 << 16},
-              "odd width of a filter along the tokens of V, one a head; 0: none");
+              "odd width of a filter along the tokens of V, one per head; 0: none");
     v.require(conv_kernel == 0 || conv_kernel % 2 == 1, "conv_kernel",
               "expected an odd number, or 0 for no convolution");
   }
@@ -140,7 +140,7 @@ struct NystromOptions {
             .averages = false,
             .separate_queries = false,
             .positional = true,
-            .signed_weights = pinv == "svd",  // and as large as A is singular
+            .signed_weights = pinv == "svd",  // and large if A is nearly singular
             .causal_reason = "landmarks average future tokens",
             .cross_lengths = false,
             .time = "N m D + m^3",
@@ -177,8 +177,8 @@ class Nystrom final : public Variant {
     if (conv_ || tokens <= exact_below_ || tokens <= landmarks_) return {};
     return landmarks_;
   }
-  // F, G, G V and F Z (G V), the steps to Z, and the convolution; for gradients two products for
-  // each, and the exponentials of F and G again.
+  // Counts F, G, G V and F Z (G V), the iterations for Z, and the convolution; the backward pass
+  // has two products for each, and computes the exponentials of F and G again.
   Work work(int64_t queries, int64_t) const override {
     const auto number = [](int64_t n) { return static_cast<double>(n); };
     const double N = number(queries), H = number(config().heads), D = number(config().head_dim),
@@ -199,9 +199,9 @@ class Nystrom final : public Variant {
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
-    check<ShapeError>(k.size(1) == N, "nystrom: as many queries as keys are wanted, not ", N,
-                      " and ", k.size(1));
-    // All samples have the same segments if there is no padding: one row stands for them.
+    check<ShapeError>(k.size(1) == N, "nystrom: expected as many queries as keys, got ", N,
+                      " queries and ", k.size(1), " keys");
+    // Without padding all samples have the same segments: one row represents them.
     const std::vector<int32_t> lengths = mask.lengths.defined()
                                              ? mask.lengths.to_vector<int32_t>()
                                              : std::vector<int32_t>{static_cast<int32_t>(N)};
@@ -214,7 +214,7 @@ class Nystrom final : public Variant {
     Variable out;
     if (!all) out = through_landmarks(q, k, v, mask, lengths);
     if (exact) {
-      // Tokens from there on are padding in these samples; what the others get is not used.
+      // Later tokens are padding in these samples; the results of the others are not used.
       const int64_t n = std::min(N, exact_below_);
       Tensor few_keys;
       if (mask.lengths.defined()) {
@@ -237,14 +237,14 @@ class Nystrom final : public Variant {
     return out;
   }
 
-  // softmax(τ q kᵀ), (B, H, N, M) for q (B, H, N, D), k (B, H, M, D), over the first lengths[b]
-  // keys.
+  // Returns softmax(τ q kᵀ), (B, H, N, M), for q (B, H, N, D) and k (B, H, M, D), over the first
+  // lengths[b] keys.
   static Variable weights(const Variable& q, const Variable& k, const Tensor& lengths) {
     const double tau = 1 / std::sqrt(static_cast<double>(q.size(3)));
     return softmax(masked_scores(matmul(q, transpose(k, 2, 3), tau), false, lengths));
   }
 
-  // softmax(τ q kᵀ) v of (B, N, H, D) without the N x M weights.
+  // Returns softmax(τ q kᵀ) v of (B, N, H, D) without storing the N x M weights.
   static Variable attention_to(const Variable& k, const Variable& v, const Variable& q,
                                const Tensor& lengths) {
     SoftmaxAttentionOptions options;
@@ -259,7 +259,7 @@ class Nystrom final : public Variant {
     std::vector<int32_t> counts;
     for (const int32_t n : lengths)
       counts.push_back(std::clamp<int32_t>(n, 1, static_cast<int32_t>(m)));
-    Tensor landmarks;  // how many each sample has, where they are not all m
+    Tensor landmarks;  // landmarks of each sample, if not m for all
     if (*std::min_element(counts.begin(), counts.end()) < m)
       landmarks = Tensor::from(counts, {static_cast<int64_t>(counts.size())});
 
@@ -275,7 +275,7 @@ class Nystrom final : public Variant {
     return attention_to(Km, transpose(matmul(Z, transpose(GV, 1, 2)), 1, 2), q, landmarks);
   }
 
-  // (B, m, H, D) of x (B, N, H, D).
+  // Returns the landmarks (B, m, H, D) of x (B, N, H, D).
   Variable landmarks_of(const Variable& x, const std::vector<int32_t>& lengths,
                         const std::vector<int32_t>& counts, int64_t m) const {
     const int64_t B = x.size(0), N = x.size(1), H = x.size(2), D = x.size(3);
@@ -286,7 +286,7 @@ class Nystrom final : public Variant {
     return transpose(matmul(Variable(W), transpose(x, 1, 2)), 1, 2);
   }
 
-  // W for the kinds that look at positions alone: (samples, 1, m, tokens).
+  // Returns W (samples, 1, m, tokens) for the kinds that depend on positions only.
   Tensor selection(const std::vector<int32_t>& lengths, const std::vector<int32_t>& counts,
                    int64_t m, int64_t tokens, DType dtype) const {
     Tensor W = Tensor::zeros({static_cast<int64_t>(lengths.size()), 1, m, tokens}, dtype);
@@ -307,7 +307,7 @@ class Nystrom final : public Variant {
     return W;
   }
 
-  // `count` of n tokens: those with the smallest of numbers that belong to positions.
+  // Returns `count` of n tokens: those whose positions have the smallest random numbers.
   std::vector<int64_t> draw(int64_t n, int64_t count) const {
     const Generator generator = generator_of(random_state_->value());
     std::vector<int64_t> order(n);
@@ -320,7 +320,7 @@ class Nystrom final : public Variant {
     return order;
   }
 
-  // W of clusters of x (B, N, H, D): (B, H, m, N).
+  // Returns W (B, H, m, N) of the clusters of x (B, N, H, D).
   Tensor clusters(const Tensor& x, const std::vector<int32_t>& lengths,
                   const std::vector<int32_t>& counts, int64_t m) const {
     const int64_t B = x.size(0), N = x.size(1), H = x.size(2), D = x.size(3);
@@ -339,8 +339,8 @@ class Nystrom final : public Variant {
     return W;
   }
 
-  // How far Z is from a pseudo-inverse: the largest |A Z A - A| / |A| (Frobenius) of the heads of
-  // the first sample of the latest pass through landmarks.
+  // pinv_residual: the largest |A Z A - A| / |A| (Frobenius norm) over the heads of the first
+  // sample in the latest pass through landmarks.
   std::map<std::string, double> own_metrics() const override {
     const auto [first_A, first_Z] = first_.get();
     if (!first_A) return {};
@@ -355,7 +355,7 @@ class Nystrom final : public Variant {
   int64_t exact_below_;
   int64_t iterations_, kmeans_steps_;
   double ridge_;
-  std::optional<nn::Buffer> random_state_;   // (2) i64, the generator's
+  std::optional<nn::Buffer> random_state_;   // (2) i64, generator state
   std::optional<nn::Parameter> conv_;        // (H, conv_kernel)
   Latest<std::pair<Tensor, Tensor>> first_;  // A and Z (H, m, m)
 };
@@ -371,8 +371,10 @@ Spec nystrom_variant() {
                  {{"landmarks", 4}, {"landmark_kind", "stride"}, {"pinv", "svd"}},
                  {{"landmarks", 4}, {"landmark_kind", "random"}, {"pinv", "ridge"}, {"ridge", 0.1}},
                  {{"landmarks", 4}, {"landmark_kind", "kmeans"}, {"exact_below", 0}}},
-       .evidence = {{"limits", "m = N: softmax, by SVD and after 20 iterations; shortcuts are told",
-                     conformance::nystrom_limits}}});
+       .evidence = {
+           {"limits",
+            "m = N gives softmax, by SVD and after 20 iterations; exact attention is reported",
+            conformance::nystrom_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -1,19 +1,20 @@
-// Performer (FAVOR+): random features whose inner products estimate the softmax kernel, and kernels
-// of its kind. Choromanski et al. 2020 (arXiv 2009.14794), with x̂ = D^(-1/4) x and rows w_l of W
+// Performer (FAVOR+): random features whose inner products estimate the softmax kernel, and related
+// kernels. Choromanski et al. 2020 (arXiv 2009.14794), with x̂ = D^(-1/4) x and rows w_l of W
 // (m, D) drawn from N(0, I), orthogonal within blocks. Constants that cancel in num / den are left
 // out:
 //
-//   positive:            φ(x)_l = exp(w_l·x̂ - |x̂|²/2)                           eq. 5 and 6 there
+//   positive:            φ(x)_l = exp(w_l·x̂ - |x̂|²/2)                           eq. 5 and 6
 //   hyperbolic:          the 2m features exp(±w_l·x̂ - |x̂|²/2)
-//   trigonometric:       the 2m features exp(|x̂|²/2) [cos, sin](w_l·x̂), with signs
-//   trigonometric_bias:  exp(|x̂|²/2) cos(w_l·x̂ + b_l), with signs
+//   trigonometric:       the 2m features exp(|x̂|²/2) [cos, sin](w_l·x̂), signed
+//   trigonometric_bias:  exp(|x̂|²/2) cos(w_l·x̂ + b_l), signed
 //   relu, exp, gelu, square:  φ(x)_l = f(w_l·x̂) + eps, other kernels ("generalised attention")
 //
-// |q̂|²/2 is common to a query and is dropped as well. Exponentials are kept as logarithms until all
-// that cancels has cancelled (feature_attention.cpp), so that no eps is needed, whatever the norms.
+// |q̂|²/2 is common to all features of a query and is dropped as well. Exponentials are kept as
+// logarithms until common factors have cancelled (feature_attention.cpp), so that no eps is needed
+// for any norms.
 //
-// eps > 0 with an exponential estimator is what reference implementations compute, to compare with:
-// exp(t - max) + eps. The constants then cancel no more, and norms above some 2 sqrt(D) make
+// With eps > 0 an exponential estimator computes exp(t - max) + eps as reference implementations
+// do, for comparison. The constants then no longer cancel, and norms above about 2 sqrt(D) make
 // attention uniform.
 #include <cmath>
 
@@ -37,9 +38,9 @@ struct PerformerOptions {
   bool estimates_positive() const { return kernel == "positive" || kernel == "hyperbolic"; }
   bool trigonometric() const { return kernel == "trigonometric" || kernel == "trigonometric_bias"; }
   bool has_signs() const { return trigonometric() || kernel == "gelu"; }
-  // f(W x) + eps of any f: another kernel.
+  // f(W x) + eps for some f: another kernel.
   bool generalized() const { return kernel == "relu" || kernel == "gelu" || kernel == "square"; }
-  // As reference implementations have it.
+  // Computed as reference implementations do.
   bool reference() const { return estimates_positive() && eps > 0; }
 
   void describe(OptionVisitor& v) {
@@ -60,7 +61,7 @@ struct PerformerOptions {
   }
 
   Capabilities capabilities() const {
-    // Without eps nothing is left of a row where no feature is.
+    // Without eps, a row whose features are all 0 has no weights.
     const bool may_vanish = generalized() && eps == 0;
     return {.random = true,
             .averages = guard.guard == "none" && !may_vanish,
@@ -75,13 +76,13 @@ struct PerformerOptions {
   }
 };
 
-// log(e^x + eps) for eps > 0, without an e^x that could overflow.
+// Returns log(e^x + eps) for eps > 0, without overflow of e^x.
 Variable log_plus(const Variable& x, double eps) {
   const Variable d = x - std::log(eps), positive = relu(d);
   return positive + log(exp(d - 2 * positive) + 1) + std::log(eps);
 }
 
-// max over j <= i of x_j, along axis 1 of x (B, N, H, 1).
+// Returns the running maximum, over j <= i of x_j, along axis 1 of x (B, N, H, 1).
 Variable so_far(const Variable& x) {
   const int64_t H = x.size(2), NH = x.size(1) * H;
   const auto values = x.value().to_vector<double>();
@@ -111,7 +112,7 @@ class Performer final : public RandomFeatureAttention {
     const double exponentials = kernel_ == "relu" || kernel_ == "square" ? 0 : two ? 2 * m : m;
     const Work::Counts token{2 * m * static_cast<double>(config.head_dim), exponentials};
     set_work(two ? 2 * features_count() : features_count(), token, token);  // W is not trained
-    if (trigonometric_)  // cos² + sin² = 1 of each w; cos² is 1/2 in the mean
+    if (trigonometric_)  // cos² + sin² = 1 for each w; cos² is 1/2 on average
       set_guard(options.guard, two ? m : m / 2);
     else if (kernel_ == "gelu")
       set_guard(options.guard, m);
@@ -119,7 +120,8 @@ class Performer final : public RandomFeatureAttention {
       count_nonpositive();
   }
 
-  // Of u = w_l·x̂: log φ(x) = u - |x̂|²/2, and -u - |x̂|²/2 too; that norm cancels for queries.
+  // With u = w_l·x̂: log φ(x) = u - |x̂|²/2, and -u - |x̂|²/2 if hyperbolic; the norm cancels for
+  // queries.
   Features features(const Variable& q, const Variable& k, int64_t) const override {
     const double scale = std::pow(static_cast<double>(config().head_dim), -0.25);
     if (kernel_ == "positive" || kernel_ == "hyperbolic" || (kernel_ == "exp" && eps_ == 0)) {
@@ -145,9 +147,9 @@ class Performer final : public RandomFeatureAttention {
                       : RandomFeatureAttention::attend(inputs, mask, pass);
   }
 
-  // With u = w_l·x̂: exp(u - |x̂|²/2 - max u) + eps, the maximum over the features of each query, and
-  // over features and tokens of the keys (causal: c_i over those so far, for each row i). What eps
-  // of the keys adds to the sums of row i is eps sum_l φ(q_i)_l sum_j [v_j, 1].
+  // With u = w_l·x̂: exp(u - |x̂|²/2 - max u) + eps, where the maximum is over the features of each
+  // query, and over the features and tokens of the keys (causal: c_i over tokens up to i). The eps
+  // of the keys adds eps sum_l φ(q_i)_l sum_j [v_j, 1] to the sums of row i.
   Variable attend_as_references(const Variable& q, const Variable& k, const Variable& v,
                                 const Mask& mask) const {
     const double scale = std::pow(static_cast<double>(config().head_dim), -0.25);
@@ -161,7 +163,7 @@ class Performer final : public RandomFeatureAttention {
     Variable c = max(uk, 3, true);  // (B, M, H, 1)
     if (config().causal) {
       c = so_far(c);
-      const Variable fixed = c.detach();  // a constant: what depends on c is made up for
+      const Variable fixed = c.detach();  // a constant; exp(fixed - c) below has the gradient of c
       const Variable sums = scan({fq, map(k, uk, fixed), v, log_decay_of_scale(squeeze(fixed, 3))},
                                  nullptr, {.final_state = false})
                                 .out;
@@ -200,27 +202,30 @@ Spec performer_variant() {
             {{"features", 20}, {"eps", 1e-4}}},
        .evidence =
            {{"closed-forms",
-             "4 estimators: unbiased, and the mean squared errors of their formulas within 5 %",
+             "4 estimators: unbiased, with the mean squared errors of their formulas within 5 %",
              closed_forms},
             {"orthogonal-unbiased", "orthogonal draws are Haar: every row is unbiased",
              orthogonal_unbiased},
-            {"givens-unbiased", "draws by rotations: every row is unbiased", givens_unbiased},
+            {"givens-unbiased", "draws by Givens rotations: every row is unbiased",
+             givens_unbiased},
             {"orthogonal-better",
-             "orthogonal rows err less than independent ones, within the bound", orthogonal_better},
+             "orthogonal rows have smaller errors than independent ones, within the bound",
+             orthogonal_better},
             {"row-distribution",
-             "rows: norms chi, entries normal, orthogonal in a block, independent between",
+             "norms chi, entries normal; orthogonal within a block, independent between blocks",
              row_distribution},
-            {"redraws", "redrawn features are normal and new", redraws},
-            {"positive-rate", "the error falls with m^-0.5: positive, independent rows",
+            {"redraws", "redrawn features are normal and independent of earlier ones", redraws},
+            {"positive-rate", "the error decreases as m^-0.5: positive features, independent rows",
              positive_rate},
-            {"orthogonal-rate", "the same: hyperbolic, orthogonal rows", orthogonal_rate},
+            {"orthogonal-rate", "the same for hyperbolic features, orthogonal rows",
+             orthogonal_rate},
             {"softmax-of-features",
-             "softmax over features, a formula found in print, does not converge",
+             "a softmax over features, as published in some texts, does not converge",
              softmax_of_features},
-            {"no-collapse", "q and k up to 3 N(0, 1): finite, and not uniform attention",
+            {"no-collapse", "q and k up to 3 N(0, 1): results are finite and not uniform attention",
              no_collapse}},
        .replaced = {
-           {"projection", "efficient attention is a variant of its own: type = \"efficient\""}}});
+           {"projection", "efficient attention is a separate variant: type = \"efficient\""}}});
 }
 
 }  // namespace longhand::attention

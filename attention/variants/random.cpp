@@ -1,10 +1,12 @@
-// Fixed random attention: weights that know positions but no content, drawn once. The fixed random
-// synthesizer of Tay et al. 2020 (arXiv 2005.00743), which does not train R:
+// Fixed random attention: weights that depend on positions and not on content, drawn once. The
+// fixed random synthesizer of Tay et al. 2020 (arXiv 2005.00743), in which R is not trained; for
+// each head
 //
-//   O = softmax(R) V,   R_ij from N(0, spread²), of each head
+//   O = softmax(R) V,   R_ij ~ N(0, spread²)
 //
-// over the real keys of each sample (causal: j <= i). Only the generator is kept; R_ij depends on
-// it and on (head, i, j), so any length has the R of a longer one's corner.
+// over the real keys of each sample (causal: j <= i). Only the generator state is stored; R_ij
+// depends on it and on (head, i, j), so R of a shorter sequence is the leading corner of R of a
+// longer one.
 
 #include "longhand/attention/bases/latest.h"
 #include "longhand/attention/bases/masked_softmax.h"
@@ -57,8 +59,8 @@ class Random final : public Variant {
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2);
-    check<ShapeError>(k.size(1) == N, "random: as many queries as keys are wanted, not ", N,
-                      " and ", k.size(1));
+    check<ShapeError>(k.size(1) == N, "random: expected as many queries as keys, got ", N,
+                      " queries and ", k.size(1), " keys");
     const Variable scores(this->scores(N, q.dtype()));  // (H, N, N)
     Variable p = softmax(masked_scores(scores, config().causal, mask.lengths));
     if (pass.training && dropout_ > 0)
@@ -66,8 +68,8 @@ class Random final : public Variant {
     return transpose(matmul(p, transpose(v, 1, 2)), 1, 2);
   }
 
-  // R (H, n, n). The latest is kept for shorter sequences; loading a checkpoint changes what it is
-  // drawn from.
+  // Returns R (H, n, n). The latest R is reused for shorter sequences, unless the generator state
+  // has changed, as it does when a checkpoint is loaded.
   Tensor scores(int64_t n, DType dtype) {
     const Tensor& state = random_state_.value();
     if (const Drawn drawn = drawn_.get(); drawn.scores && drawn.scores.size(1) >= n &&
@@ -93,7 +95,7 @@ class Random final : public Variant {
   }
 
   double dropout_, spread_;
-  nn::Buffer random_state_;  // (2) i64, the generator's
+  nn::Buffer random_state_;  // (2) i64, generator state
   Latest<Drawn> drawn_;
 };
 
@@ -101,7 +103,7 @@ class Random final : public Variant {
 
 Spec random_variant() {
   return make_spec<RandomOptions, Random>(
-      {.summary = "fixed random weights of positions, a control",
+      {.summary = "fixed random weights that depend on positions, a control",
        .paper = "Tay et al. 2020, arXiv 2005.00743",
        .cases = {{}, {{"spread", 3.0}, {"dropout", 0.3}}}});
 }

@@ -1,16 +1,16 @@
 // Trigonometric random features. Rahimi & Recht 2007; Peng et al. 2021 (arXiv 2103.02143), eq. 4-5.
 // With rows w_l of W (m, D) drawn from N(0, I) and ψ(x) = m^(-1/2) [cos W x, sin W x] (or
-// (2/m)^(1/2) cos(W x + b)):  E ψ(x)·ψ(y) = exp(-|x - y|²/2). Of that,
+// (2/m)^(1/2) cos(W x + b)):  E ψ(x)·ψ(y) = exp(-|x - y|²/2). The kernels are
 //
 //   softmax:   exp(|x̂|²/2) ψ(x̂), x̂ = D^(-1/4) x:      exp(x̂·ŷ) = exp(x·y / sqrt(D))
 //   gaussian:  ψ(x̂ / sigma):                          exp(-|x̂ - ŷ|² / (2 sigma²))
 //   rfa:       ψ(s ∘ x/|x|), s (H, D) trained:        exp(-|s ∘ (x/|x| - y/|y|)|²/2), which for
-//              equal s is softmax attention of unit vectors, as their norms cancel
+//              equal s is softmax attention of unit vectors, since their norms cancel
 //
-// Constants that cancel in num / den are left out: exp(|q̂|²/2) and m^(-1/2); of the keys exp(|k̂|²/2
-// - max |k̂|²/2) stays, the maximum over real tokens (causal: those so far). Features have signs, so
-// den may come near 0 or below and the result be far off: that is this method. Such normalisers are
-// counted, and a guard can be chosen.
+// Constants that cancel in num / den are left out: exp(|q̂|²/2) and m^(-1/2). Keys keep the factor
+// exp(|k̂|²/2 - max |k̂|²/2), with the maximum over real tokens (causal: those up to the query).
+// Features are signed, so den may be near or below 0 and the result far from exact: this is
+// inherent in the method. Normalisers that are not positive are counted, and `guard` bounds them.
 #include <cmath>
 
 #include "longhand/attention/bases/random_features.h"
@@ -32,10 +32,10 @@ struct RffOptions {
 
   void describe(OptionVisitor& v) {
     v.choice("kernel", kernel, {"softmax", "gaussian", "rfa"},
-             "what the features estimate: the softmax kernel, a Gaussian one, or one of unit "
+             "the kernel that the features estimate: softmax, Gaussian, or Gaussian of unit "
              "vectors with trained frequencies");
     v.when(kernel == "gaussian", "kernel = \"gaussian\"", [&] {
-      v.number("sigma", sigma, {1e-6, 1e6}, "width of the Gaussian, of x / D^(1/4)");
+      v.number("sigma", sigma, {1e-6, 1e6}, "width of the Gaussian kernel of x / D^(1/4)");
     });
     v.choice("waves", waves, {"sin_cos", "cos_bias"},
              "sines and cosines, or cosines with a random phase");
@@ -71,7 +71,7 @@ class Rff final : public RandomFeatureAttention {
     const double m = static_cast<double>(features_count());
     const Work::Counts token{2 * m * D, static_cast<double>(waves_of_row) * m};
     set_work(waves_of_row * features_count(), token, token);
-    // cos² + sin² = 1 of each w; cos² is 1/2 in the mean
+    // cos² + sin² = 1 for each w; cos² is 1/2 on average
     set_guard(options.guard, options.has_phases() ? m / 2 : m);
   }
 
@@ -83,7 +83,7 @@ class Rff final : public RandomFeatureAttention {
   }
 
  private:
-  // x/|x| (0 stays 0), times the trained bandwidths.
+  // Returns x/|x| (0 stays 0) times the trained frequencies.
   Variable prepared(const Variable& x) const {
     if (kernel_ != "rfa") return x;
     const double root = std::sqrt(static_cast<double>(x.size(3)));
@@ -92,7 +92,7 @@ class Rff final : public RandomFeatureAttention {
 
   std::string kernel_;
   double scale_ = 1;
-  std::optional<nn::Parameter> sigma_;  // (H, D), s above: of frequencies, 1 / a bandwidth
+  std::optional<nn::Parameter> sigma_;  // (H, D), s above: frequencies, 1 / bandwidths
 };
 
 }  // namespace
@@ -107,11 +107,11 @@ Spec rff_variant() {
             {{"features", 20}, {"kernel", "rfa"}, {"guard", "clamp"}, {"heads", "per_head"}},
             {{"features", 20}, {"kernel", "gaussian"}, {"waves", "cos_bias"}, {"draw", "iid"}}},
        .evidence = {
-           {"gaussian-kernel", "W = 0 is uniform attention; many features are the Gaussian kernel",
+           {"gaussian-kernel", "W = 0 gives uniform attention; many features, the Gaussian kernel",
             conformance::rff_limits},
-           {"trigonometric-rate", "the error falls with m^-0.5", conformance::trigonometric_rate},
-           {"phase-rate", "the same: cosines with a phase", conformance::phase_rate},
-           {"trigonometric-large", "the error falls at larger norms too",
+           {"trigonometric-rate", "the error decreases as m^-0.5", conformance::trigonometric_rate},
+           {"phase-rate", "the same for cosines with a phase", conformance::phase_rate},
+           {"trigonometric-large", "the error also decreases with m at larger norms",
             conformance::trigonometric_large}}});
 }
 

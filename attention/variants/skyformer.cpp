@@ -1,11 +1,11 @@
 // Skyformer: Gaussian kernel attention through d landmarks, its Nyström approximation. Chen et al.
 // 2021 (arXiv 2111.00035). With x̂ = D^(-1/4) x and κ(x, y) = exp(-|x̂ - ŷ|² / (2 sigma²)), landmarks
-// L are rows of [Q; K] (half of each, at random, among the real tokens of each sample), and
+// L are rows of [Q; K] (half from each, drawn among the real tokens of each sample), and
 //
 //   O = C V,   C = κ(Q, L) (κ(L, L) + gamma I)^(-1) κ(L, K)
 //
 // which is κ(Q, K) (gaussian.cpp, not normalised) if gamma = 0 and all rows are landmarks. κ(L, L)
-// is positive definite, as softmax scores are not. For the inverse, M = S (κ(L, L) + gamma I) S with
+// is positive definite, unlike softmax scores. For the inverse, M = S (κ(L, L) + gamma I) S with
 // S = diag(row sums)^(-1/2) has its eigenvalues in (0, 1], and
 //
 //   Z <- Z/4 (13 I - MZ (15 I - MZ (7 I - MZ)))   from Z = I
@@ -27,7 +27,7 @@
 namespace longhand::attention {
 namespace {
 
-// A^(-1) for positive definite A (H, d, d); directions that rounding has lost are left out.
+// Returns A^(-1) for positive definite A (H, d, d); directions lost to rounding are left out.
 //
 //   dA = -Zᵀ dZ Zᵀ
 Variable inverse(const Variable& A) {
@@ -55,16 +55,16 @@ struct SkyformerOptions {
   std::string inverse = "iterative";
 
   void describe(OptionVisitor& v) {
-    v.number("sigma", sigma, {1e-6, 1e6}, "width of the Gaussian, of x / D^(1/4)");
+    v.number("sigma", sigma, {1e-6, 1e6}, "width of the Gaussian kernel of x / D^(1/4)");
     v.integer("landmarks", landmarks, {2, 1 << 16},
               "number of landmarks d: half of them queries, half keys");
     v.require(landmarks % 2 == 0, "landmarks",
               "expected an even number: half are queries, half are keys");
     v.number("gamma", gamma, {0}, "added to the diagonal of κ(L, L)");
     v.choice("inverse", inverse, {"iterative", "exact"},
-             "steps of an iteration, or the inverse itself");
+             "a number of iterations, or the exact inverse");
     v.when(inverse == "iterative", "inverse = \"iterative\"", [&] {
-      v.integer("inverse_iterations", inverse_iterations, {0, 1000}, "steps of the iteration");
+      v.integer("inverse_iterations", inverse_iterations, {0, 1000}, "number of iterations");
     });
     v.integer("redraw_interval", redraw_interval, {0},
               "optimizer steps between draws of landmarks; 0: never");
@@ -74,7 +74,7 @@ struct SkyformerOptions {
     return {
         .random = true,
         .averages = false,
-        .positional = true,  // which tokens are drawn is a matter of their places
+        .positional = true,  // landmarks are drawn by position
         .causal_reason = "landmarks are drawn among all tokens, and every weight depends on them",
         .time = "N d D + d^3",
         .memory = "N d",
@@ -96,7 +96,7 @@ class Skyformer final : public Variant {
         redraws_(scope("redraws"), Tensor::zeros({}, DType::i64)),
         steps_(scope("steps"), Tensor::zeros({}, DType::i64)) {}
 
-  // κ(Q, L), κ(L, K) and κ(L, L), the steps to the inverse, and products with V.
+  // Counts κ(Q, L), κ(L, K) and κ(L, L), the iterations for the inverse, and products with V.
   Work work(int64_t queries, int64_t keys) const override {
     const double N = static_cast<double>(queries), M = static_cast<double>(keys);
     const double D = static_cast<double>(config().head_dim), d = static_cast<double>(landmarks_);
@@ -125,7 +125,7 @@ class Skyformer final : public Variant {
     return 1 / (sigma_ * sigma_ * std::sqrt(static_cast<double>(config().head_dim)));
   }
 
-  // Sample by sample, of its real tokens alone.
+  // Computes each sample separately, from its real tokens only.
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     Variables samples;
@@ -138,14 +138,15 @@ class Skyformer final : public Variant {
       Variables parts;
       if (n > 0)
         parts.push_back(transpose(one_sample(heads(q, n), heads(k, m), heads(v, m)), 0, 1));
-      // Its zeros, which keep an empty sequence a part of the graph.
+      // q is 0 at padding; taking it from there keeps an empty sequence in the graph.
       if (padding > 0) parts.push_back(slice(select(q, 0, b), 0, n, n + padding));
       samples.push_back(concat(parts, 0));
     }
     return stack(samples, 0);
   }
 
-  // Which of n rows are landmarks, in order: the same for every sample of that length.
+  // Returns which of n rows are landmarks, in ascending order; the same for all samples of n
+  // tokens.
   std::vector<int32_t> drawn(const std::string& of, int64_t n) const {
     std::vector<int32_t> rows(n);
     std::iota(rows.begin(), rows.end(), 0);
@@ -162,7 +163,7 @@ class Skyformer final : public Variant {
     return rows;
   }
 
-  // Rows of x (H, n, D).
+  // Returns the given rows of x (H, n, D).
   static Variable rows_of(const Variable& x, const std::vector<int32_t>& rows) {
     const auto count = static_cast<int64_t>(rows.size());
     const Tensor index = Tensor::from(rows, {1, count, 1});
@@ -213,8 +214,8 @@ Spec skyformer_variant() {
        .paper = "Chen et al. 2021, arXiv 2111.00035",
        .cases = {{{"landmarks", 8}},
                  {{"landmarks", 8}, {"inverse", "exact"}, {"redraw_interval", 2}, {"sigma", 1.5}}},
-       .evidence = {
-           {"limits", "all rows are landmarks: the exact kernel", conformance::skyformer_limits}}});
+       .evidence = {{"limits", "all rows as landmarks give the exact kernel",
+                     conformance::skyformer_limits}}});
 }
 
 }  // namespace longhand::attention

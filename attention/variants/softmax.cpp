@@ -2,8 +2,9 @@
 //
 //   O = softmax(τ Q Kᵀ + B) V,  τ = 1 / sqrt(D)
 //
-// Tile by tile in memory O(N) (softmax_attention.h), or as written, with the N x M probabilities: the
-// oracle of all others, and the way for masks that are N x M themselves.
+// Computed tile by tile in O(N) memory (softmax_attention.h), or as written, with the N x M
+// probabilities: the reference for all other variants, and the path for masks that are N x M
+// themselves.
 #include <cmath>
 
 #include "longhand/attention/bases/masked_softmax.h"
@@ -25,7 +26,7 @@ struct SoftmaxOptions {
 
   void describe(OptionVisitor& v) {
     v.choice("impl", impl, {"tiled", "naive"},
-             "tile by tile in memory O(N), or with the N x M probabilities");
+             "tile by tile in O(N) memory, or with the N x M probabilities in memory");
     v.number("scale", scale, {0}, "factor of the scores; 0: 1/sqrt(D)");
     v.integer("window", window, {0},
               "with w > 0, queries attend to keys with |i - j| < w; 0: to all");
@@ -70,8 +71,8 @@ class Softmax final : public Variant {
     return decodes() ? cache_bytes(config(), parameter_dtype(), tokens) : 0;
   }
 
-  // Q Kᵀ and P V; for gradients dV, dP, dQ and dK and, tile by tile, Q Kᵀ and the exponentials
-  // again, which takes less than keeping them.
+  // Counts Q Kᵀ and P V; in the backward pass dV, dP, dQ and dK and, if tiled, Q Kᵀ and the
+  // exponentials again, which is cheaper than storing them.
   Work work(int64_t queries, int64_t keys) const override {
     const double H = static_cast<double>(config().heads), N = static_cast<double>(queries),
                  M = static_cast<double>(keys), D = static_cast<double>(config().head_dim);
@@ -92,7 +93,7 @@ class Softmax final : public Variant {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t N = q.size(1), M = k.size(1);
     check<ShapeError>(N == M || capabilities().cross_lengths,
-                      "softmax: a window or ALiBi compares positions, but there are ", N,
+                      "softmax: with a window or ALiBi, expected as many queries as keys, got ", N,
                       " queries and ", M, " keys");
     const auto [p, random] = nn::dropout_options(dropout_, pass, full_name());
     if (takes_all(mask))
@@ -119,7 +120,7 @@ class Softmax final : public Variant {
     return permute(matmul(weights, permute(v, {0, 2, 1, 3})), {0, 2, 1, 3});
   }
 
-  // (H, N, N): -slope |i - j|.
+  // Returns -slope |i - j|, (H, N, N).
   Tensor distances(int64_t n, DType dtype) const {
     Tensor bias = Tensor::empty({config().heads, n, n}, dtype);
     dispatch_float(dtype, [&]<class T>() {
@@ -132,7 +133,7 @@ class Softmax final : public Variant {
     return bias;
   }
 
-  // (B or 1, 1, N, M) u8: what length, window and causality leave.
+  // Returns (B or 1, 1, N, M) u8: 1 where lengths, window and causality leave a key visible.
   Tensor visible(const Tensor& lengths, int64_t batch, int64_t n, int64_t m) const {
     std::vector<int32_t> ends(1, static_cast<int32_t>(m));
     if (lengths.defined()) ends = lengths.to_vector<int32_t>();
@@ -163,7 +164,7 @@ Spec softmax_variant() {
                  {{"impl", "naive"}, {"dropout", 0.3}},
                  {{"window", 5}, {"bias", "alibi"}, {"scale", 0.3}, {"dropout", 0.3}},
                  {{"impl", "naive"}, {"window", 5}, {"bias", "alibi"}, {"scale", 0.3}}},
-       .evidence = {{"tiled", "tile by tile and as written, the results and gradients are the same",
+       .evidence = {{"tiled", "tiled and naive give the same results and gradients",
                      conformance::softmax_tiled}}});
 }
 

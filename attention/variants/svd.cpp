@@ -1,12 +1,12 @@
-// The best attention of low rank, an oracle: softmax attention whose weights are replaced by the
+// The best low-rank attention, as an oracle: softmax attention whose weights are replaced by the
 // nearest matrix of rank r. Eckart & Young 1936; with P = softmax(Q Kᵀ / sqrt(D)) = U Σ Vᵀ
 //
 //   O = P_r V,   P_r = sum of σ_i u_i v_iᵀ over i <= r = U_r U_rᵀ P
 //
-// |P - P_r|² = sum of σ_i² over i > r: no matrix of rank r comes nearer. r is fixed, or the
-// smallest with sum_(i<=r) e_i >= energy sum e_i, where e = σ² ("squares") or σ ("values": what
-// Wang et al. 2020, arXiv 2006.04768, add up). Padding has no part in P: a decomposition is of the
-// real rows and columns of a sample. It costs N³: this shows what low rank can do, it saves
+// |P - P_r|² = sum of σ_i² over i > r: no matrix of rank r is nearer. r is fixed, or the
+// smallest with sum_(i<=r) e_i >= energy sum e_i, where e = σ² ("squares") or σ ("values", as
+// in Wang et al. 2020, arXiv 2006.04768). P excludes padding: only the real rows and columns of a
+// sample are decomposed. The cost is N³: this variant shows what low rank can achieve, it saves
 // nothing.
 //
 // The gradient is either that of U_r U_rᵀ P with a constant U_r ("projector"), dP = U_r U_rᵀ dP_r,
@@ -34,12 +34,12 @@ namespace {
 
 struct Rule {
   int64_t rank;    // if energy is 0
-  double energy;   // of the values that stay
-  bool squares;    // energy is of σ², not of σ
-  bool projector;  // the gradient
+  double energy;   // fraction of the sum that is kept
+  bool squares;    // the sum is over σ², not σ
+  bool projector;  // the gradient holds U_r constant
 };
 
-// What is kept of one matrix: factors of all singular values, and how many stay.
+// The decomposition of one matrix: factors of all singular values, and how many are kept.
 struct Kept {
   Svd svd;
   int64_t rank = 0;
@@ -64,11 +64,11 @@ Tensor product(const Tensor& a, const Tensor& b) {
   return matmul(Variable(a), Variable(b)).value();
 }
 
-// The first r columns, or the others.
+// Return the first r columns, and the remaining ones.
 Tensor first(const Tensor& u, int64_t r) { return u.slice(1, 0, r); }
 Tensor others(const Tensor& u, int64_t r) { return u.slice(1, r, u.size(1)); }
 
-// dP for the gradient G of P_r, both (n, m) f64.
+// Returns dP for the gradient G of P_r, both (n, m) f64.
 Tensor gradient(const Kept& kept, const Tensor& G, bool projector) {
   const int64_t r = kept.rank, k = kept.svd.s.numel();
   const Tensor u = first(kept.svd.u, r), ut = u.transpose(0, 1);
@@ -97,14 +97,15 @@ Tensor gradient(const Kept& kept, const Tensor& G, bool projector) {
   return dP.value();
 }
 
-// The part of matrix i of P (B, H, N, M) with real rows and columns.
+// Returns the real rows and columns of matrix i of P (B, H, N, M).
 Tensor real_part(const Tensor& P, int64_t i, const std::vector<int32_t>& lengths) {
   const int64_t H = P.size(1);
   const Tensor all = P.select(0, i / H).select(0, i % H);
   return lengths.empty() ? all : all.slice(0, 0, lengths[i / H]).slice(1, 0, lengths[i / H]);
 }
 
-// P_r of P (B, H, N, M); 0 outside of the first lengths[b] rows and columns, if lengths are given.
+// Returns P_r of P (B, H, N, M), 0 outside the first lengths[b] rows and columns if lengths are
+// given.
 Variable truncated(const Variable& P, const std::vector<int32_t>& lengths, const Rule& rule,
                    std::vector<Kept>& kept) {
   const int64_t count = P.size(0) * P.size(1);
@@ -143,13 +144,14 @@ struct SvdOptions {
   bool renormalize = false;
 
   void describe(OptionVisitor& v) {
-    v.number("energy", energy, {0, 1},
-             "as many singular values stay as have that fraction of the sum; 0: `rank` of them");
+    v.number(
+        "energy", energy, {0, 1},
+        "keeps the fewest singular values that reach this fraction of the sum; 0: keeps `rank`");
     v.when(energy == 0, "energy = 0",
-           [&] { v.integer("rank", rank, {1}, "number of singular values that stay"); });
+           [&] { v.integer("rank", rank, {1}, "number of singular values kept"); });
     v.when(energy > 0, "energy above 0", [&] {
       v.choice("energy_of", energy_of, {"squares", "values"},
-               "the sum is of squares of the singular values, or of themselves");
+               "whether the sum is over squares of singular values, or over the values");
     });
     v.boolean("renormalize", renormalize, "whether rows are divided by their sums");
     v.choice("gradient", gradient, {"projector", "exact"},
@@ -160,7 +162,7 @@ struct SvdOptions {
     return {.averages = renormalize,
             .separate_queries = false,
             .any_mask = true,
-            .causal_reason = "what is left of a triangular matrix at rank r is dense",
+            .causal_reason = "a triangular matrix truncated to rank r is dense",
             .time = "N^3",
             .memory = "N M"};
   }
@@ -212,8 +214,8 @@ class SvdAttention final : public Variant {
     note(kept);
     Variable out = matmul(Pr, transpose(v, 1, 2));
     if (!renormalize_ && !mask.keep.defined() && !mask.bias.defined()) return transpose(out, 1, 2);
-    // A query without keys has a row of zeros in P, of rounding errors in P_r. Padding may be such.
-    // And all of a row may be cut away: there is nothing to normalise then.
+    // A query without keys, such as padding, has a row of zeros in P and of rounding errors in P_r.
+    // Truncation may also remove all of a row, which then cannot be normalised.
     const Variable sums = sum(Pr, {3}, true);
     Tensor attends = Tensor::empty(sums.shape(), DType::u8);
     const auto whole = sum(P, {3}).value().to_vector<double>();
@@ -227,7 +229,7 @@ class SvdAttention final : public Variant {
     return transpose(where(attends, out, 0.0), 1, 2);
   }
 
-  // (B, H, N, 1): the first, where a query is no padding.
+  // Returns `attends` (B, H, N, 1), cleared for queries at padding.
   static Tensor both(const Tensor& attends, const Tensor& lengths) {
     Tensor out = attends.clone();
     for (int64_t b = 0; b < out.size(0); ++b)
@@ -255,8 +257,8 @@ class SvdAttention final : public Variant {
     means_.set(means);
   }
 
-  // Means over the heads and samples of the latest pass: how many singular values stayed, and what
-  // part of the sum of all (of their squares, unless energy_of says otherwise).
+  // Means over the heads and samples of the latest pass: the number of singular values kept, and
+  // their fraction of the sum of all (of squares, unless energy_of is "values").
   std::map<std::string, double> own_metrics() const override {
     const Means means = means_.get();
     if (means.rank == 0) return {};
@@ -272,13 +274,13 @@ class SvdAttention final : public Variant {
 
 Spec svd_variant() {
   return make_spec<SvdOptions, SvdAttention>(
-      {.summary = "softmax attention cut to the nearest matrix of rank r: an oracle",
+      {.summary = "softmax attention truncated to rank r, the best possible: an oracle",
        .paper = "Eckart & Young 1936",
        .cases = {{{"rank", 2}, {"gradient", "exact"}},
                  {{"energy", 0.9}, {"energy_of", "values"}, {"gradient", "exact"}},
                  {{"rank", 3}, {"renormalize", true}, {"gradient", "exact"}}},
        .evidence = {{"eckart-young",
-                     "r = N: softmax; the error is that of the singular values left out",
+                     "r = N gives softmax; the error is that of the singular values left out",
                      conformance::svd_limits}}});
 }
 

@@ -1,12 +1,13 @@
-// Softmax attention inside a sliding window, with some global tokens. Beltagy et al. 2020 (arXiv
-// 2004.05150), 3.1, with one projection for both kinds of attention:
+// Softmax attention within a sliding window, with some global tokens. Beltagy et al. 2020 (arXiv
+// 2004.05150), section 3.1, with one projection for both kinds of attention:
 //
-//   out_i = softmax attention of q_i to the j with |i - j| <= w, or j < g, or i < g
+//   out_i = softmax attention of q_i to all j with |i - j| <= w, or j < g, or i < g
 //
-// (causal: and j <= i). The first g tokens see all and are seen by all.
+// (causal: and j <= i). The first g tokens attend to all tokens and are attended to by all.
 //
-// In blocks of C >= w queries: block b looks at the g global keys and at tokens from b C - w to
-// (b + 1) C - 1 + w, of which a mask leaves the window. That is N (C + 2w + g) scores, not N².
+// Computed in blocks of C >= w queries: block b is compared with the g global keys and the tokens
+// from b C - w to (b + 1) C - 1 + w, and a mask keeps the window. This takes N (C + 2w + g) scores,
+// not N².
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -22,12 +23,12 @@ namespace {
 
 constexpr int64_t least_block = 64;
 
-// How N tokens are cut, and what each block looks at.
+// How N tokens are split into blocks, and which keys each block is compared with.
 struct Blocks {
   int64_t N, w, g;
   bool causal;
-  int64_t C, count;     // tokens of a block, blocks
-  int64_t left, right;  // tokens before and after a block that it looks at
+  int64_t C, count;     // tokens per block, number of blocks
+  int64_t left, right;  // tokens before and after a block that it attends to
 
   Blocks(int64_t tokens, int64_t window, int64_t globals, bool causal_)
       : N(tokens),
@@ -41,11 +42,12 @@ struct Blocks {
 
   int64_t keys() const { return g + left + C + right; }
 
-  // x (B, N, H, D) as (B, H, count, C, D), zeros after the end.
+  // Returns x (B, N, H, D) as (B, H, count, C, D), with zeros after the end.
   Variable queries(const Variable& x) const { return permute(cut(x, 0, C), {0, 3, 1, 2, 4}); }
 
-  // The keys of each block, (B, H, count, keys(), D): global ones, those before, inside and after.
-  Variable slabs(const Variable& x) const {
+  // Returns the keys of each block, (B, H, count, keys(), D): the global ones, then those before,
+  // inside and after the block.
+  Variable block_keys(const Variable& x) const {
     Variables parts;
     if (g) {
       const Variable first = unsqueeze(slice(x, 1, 0, g), 1);
@@ -57,7 +59,7 @@ struct Blocks {
     return permute(parts.size() == 1 ? parts[0] : concat(parts, 2), {0, 3, 1, 2, 4});
   }
 
-  // (samples, 1, count, C, keys()) u8, 1 where a query of a block may see a key.
+  // Returns (samples, 1, count, C, keys()) u8: 1 where a query of a block may attend to a key.
   Tensor keep(const std::vector<int32_t>& lengths) const {
     Tensor out =
         Tensor::empty({static_cast<int64_t>(lengths.size()), 1, count, C, keys()}, DType::u8);
@@ -73,7 +75,7 @@ struct Blocks {
   }
 
  private:
-  // (B, count, width, H, D): of each block, `width` tokens from b C + begin.
+  // Returns (B, count, width, H, D): for each block b, `width` tokens from b C + begin.
   Variable cut(const Variable& x, int64_t begin, int64_t width) const {
     const int64_t B = x.size(0), H = x.size(2), D = x.size(3), end = begin + count * C;
     Variables parts;
@@ -88,7 +90,8 @@ struct Blocks {
   }
 };
 
-// Keys and values of the last w + 1 tokens, in a ring, behind those of the global ones.
+// Keeps the keys and values of the global tokens, followed by a ring buffer of the last w + 1
+// tokens.
 class WindowDecoder final : public Decoder {
  public:
   WindowDecoder(const Config& config, DType dtype, int64_t batch, int64_t window, int64_t globals)
@@ -101,9 +104,12 @@ class WindowDecoder final : public Decoder {
 
   Tensor step(const Token& token) override {
     const Tensor &q = token.q, &k = token.k, &v = token.v;
-    check<ShapeError>(next_ < max_length_, "window: a decoder of at most ", max_length_, " tokens");
+    check<ShapeError>(next_ < max_length_, "window: expected at most max_length = ", max_length_,
+                      " tokens to decode");
     check<ShapeError>(q.size(0) == keys_.size(0) && q.size(1) % keys_.size(1) == 0,
-                      "window: queries ", q.shape(), " for keys ", keys_.shape());
+                      "window: expected queries of ", keys_.size(0),
+                      " sequences and a multiple of ", keys_.size(1), " heads, got shape ",
+                      q.shape());
     const int64_t t = next_++;
     const auto place = [&](int64_t j) {
       return j < globals_ ? j : globals_ + (j - globals_) % (window_ + 1);
@@ -183,24 +189,24 @@ class Window final : public Variant {
   }
   std::string algorithm(int64_t tokens) const override {
     if (tokens - 1 > window_ && tokens > globals_) return {};
-    return concat_message("softmax: ", tokens, " tokens all see each other");
+    return concat_message("softmax: ", tokens, " tokens all attend to each other");
   }
-  // Of the scores inside the window alone, those of whole blocks are more.
+  // Counts only the scores inside the window; whole blocks have more.
   Work work(int64_t queries, int64_t) const override {
     const Blocks blocks = cut(queries);
     const auto number = [](int64_t n) { return static_cast<double>(n); };
     const double H = number(config().heads), D = number(config().head_dim), N = number(queries),
                  w = number(blocks.w), g = number(blocks.g);
-    // Keys within the window of all queries, and pairs of one global token that are outside of it.
+    // Pairs inside the causal window, and pairs with a global token outside of it.
     const double banded = N * (w + 1) - w * (w + 1) / 2;
     const double half =
         std::min(banded + g * std::max(0.0, N - w - 1 - (g - 1) / 2), N * (N + 1) / 2);
     const double scores = config().causal ? half : 2 * half - N;
     const auto kept = number(blocks.count * blocks.C * blocks.keys()),
-               slabs = number(blocks.count * blocks.keys()) * D;
+               key_numbers = number(blocks.count * blocks.keys()) * D;
     return H * Work{{4 * D * scores, scores},
                     {8 * D * scores},
-                    (2 * kept + 2 * slabs) * number(size_of(parameter_dtype()))};
+                    (2 * kept + 2 * key_numbers) * number(size_of(parameter_dtype()))};
   }
 
  private:
@@ -209,16 +215,16 @@ class Window final : public Variant {
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
-    check<ShapeError>(k.size(1) == N, "window: as many queries as keys are wanted, not ", N,
-                      " and ", k.size(1));
+    check<ShapeError>(k.size(1) == N, "window: expected as many queries as keys, got ", N,
+                      " queries and ", k.size(1), " keys");
     const Blocks blocks = cut(N);
     const std::vector<int32_t> lengths = mask.lengths.defined()
                                              ? mask.lengths.to_vector<int32_t>()
                                              : std::vector<int32_t>{static_cast<int32_t>(N)};
     const DropoutOptions drop = nn::dropout_options(dropout_, pass, full_name());
-    Variable out =
-        attend(blocks.queries(q), blocks.slabs(k), blocks.slabs(v),  // (B, H, count, C, D)
-               blocks.keep(lengths), drop);
+    Variable out = attend(blocks.queries(q), blocks.block_keys(k),
+                          blocks.block_keys(v),  // (B, H, count, C, D)
+                          blocks.keep(lengths), drop);
     out =
         slice(reshape(permute(out, {0, 2, 3, 1, 4}), {B, blocks.count * blocks.C, H, D}), 1, 0, N);
     if (blocks.g == 0) return out;
@@ -235,7 +241,7 @@ class Window final : public Variant {
     return g == N ? first : concat({first, slice(out, 1, g, N)}, 1);
   }
 
-  // Softmax attention, (…, N, D), of q (…, N, D) to k and v (…, M, D).
+  // Returns softmax attention (…, N, D) of q (…, N, D) to k and v (…, M, D).
   Variable attend(const Variable& q, const Variable& k, const Variable& v, const Tensor& keep,
                   const DropoutOptions& drop) const {
     const double tau = 1 / std::sqrt(static_cast<double>(q.size(-1)));
@@ -257,7 +263,8 @@ Spec window_variant() {
        .cases = {{{"window", 3}},
                  {{"window", 3}, {"global_tokens", 2}, {"dropout", 0.3}},
                  {{"window", 0}}},
-       .evidence = {{"limits", "a window of N, or N global tokens: softmax; of 0: none",
+       .evidence = {{"limits",
+                     "a window of N or N global tokens gives softmax; a window of 0, none",
                      conformance::window_limits}}});
 }
 

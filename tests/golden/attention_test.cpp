@@ -13,12 +13,12 @@ using namespace longhand::test;
 
 namespace {
 
-// The tensor, as (B, N, H, D) and of the dtype; a view of (B, H, N, D) in memory.
+// Returns t (B, H, N, D) as a view (B, N, H, D) of the dtype.
 Tensor by_token(const Tensor& t, DType dtype) { return t.to(dtype).permute({0, 2, 1, 3}); }
 
-void compare(const std::string& what, const Tensor& got, const Tensor& wanted, double tolerance) {
-  const double error = relative_error(got, wanted);
-  INFO(what << ": relative error " << error << ", at most " << tolerance << " is wanted");
+void compare(const std::string& what, const Tensor& got, const Tensor& expected, double tolerance) {
+  const double error = relative_error(got, expected);
+  INFO(what << ": relative error " << error << ", expected at most " << tolerance);
   CHECK(error <= tolerance);
 }
 
@@ -34,7 +34,7 @@ void check_core(const Golden& golden, DType dtype, double tolerance) {
   const auto variant = attention::make(type, nn::root(dtype), config);
   golden.config.check_all_read();
 
-  // What the variant owns and what the file gives must be the same.
+  // The state of the variant and the parameters in the file must be the same.
   auto own = variant->state_dict();
   const auto params = golden.group("params");
   for (const auto& [name, value] : params) {
@@ -68,7 +68,7 @@ void check_core(const Golden& golden, DType dtype, double tolerance) {
     compare("grad_params/" + name, parameter.grad(), grads.at(name), tolerance);
     grads.erase(name);
   }
-  INFO("grad_params of what is not trained");
+  INFO("grad_params of something that is not trained");
   CHECK(grads.empty());
 }
 
@@ -86,7 +86,7 @@ TEST_CASE("golden attention cores agree") {
   }
 }
 
-TEST_CASE("golden cases that are not understood fail") {
+TEST_CASE("golden cases with unknown or missing contents fail") {
   Golden golden;
   for (const auto& path : golden_files())
     if (golden.kind != "attention") golden = read_golden(path);

@@ -1,6 +1,6 @@
-// Whole models: first logits and gradients, and the trajectory of training.
+// Whole models: logits and gradients of the first step, and the trajectory of training.
 //
-// Datasets, one row a step t: tokens (T, B, N), targets (T, B) or (T, B, N), key_keep (T, B, N),
+// Datasets, one row per step t: tokens (T, B, N), targets (T, B) or (T, B, N), key_keep (T, B, N),
 // optional; initial/NAME and final/NAME, the parameters; logits_step0 and grad_step0/NAME (before
 // clipping); losses (T) and grad_norms (T, before clipping).
 #include <cmath>
@@ -38,7 +38,7 @@ attention::TransformerConfig model_config(const test::Golden& golden) {
   return config;
 }
 
-// Loads what the file names; buffers of ours that it does not know stay as they are.
+// Loads the tensors in the file; buffers that are not in the file keep their values.
 void load(attention::Transformer& model, const std::map<std::string, Tensor>& values) {
   nn::StateDict state;
   for (const auto& [name, tensor] : model.state_dict()) state[name] = tensor.clone();
@@ -52,7 +52,7 @@ void load(attention::Transformer& model, const std::map<std::string, Tensor>& va
 
 }  // namespace
 
-TEST_CASE("golden: models train along the trajectories that others computed") {
+TEST_CASE("golden: models train along independently computed trajectories") {
   int64_t cases = 0;
   for (const auto& path : test::golden_files()) {
     const test::Golden golden = test::read_golden(path);
@@ -97,11 +97,11 @@ TEST_CASE("golden: models train along the trajectories that others computed") {
       if (t == 0)
         for (const auto& [name, parameter] : model.named_parameters()) {
           INFO(name);
-          const Tensor& wanted = golden.at("grad_step0/" + name);
-          // Some gradients are 0 but for rounding (the bias of keys under a softmax).
+          const Tensor& expected = golden.at("grad_step0/" + name);
+          // Some gradients are 0 up to rounding (the bias of keys under a softmax).
           double most = 0;
-          for (double g : wanted.to_vector<double>()) most = std::max(most, std::abs(g));
-          if (most > 1e-12) CHECK(test::relative_error(parameter.grad(), wanted) <= tolerance);
+          for (double g : expected.to_vector<double>()) most = std::max(most, std::abs(g));
+          if (most > 1e-12) CHECK(test::relative_error(parameter.grad(), expected) <= tolerance);
         }
       const train::Gradients gradients = train::take_gradients(model.named_parameters());
       const double norm = train::global_norm(gradients);
@@ -110,9 +110,9 @@ TEST_CASE("golden: models train along the trajectories that others computed") {
       model.after_step();
     }
     const nn::StateDict state = model.state_dict();
-    for (const auto& [name, wanted] : golden.group("final")) {
+    for (const auto& [name, expected] : golden.group("final")) {
       INFO(name);
-      CHECK(test::relative_error(state.at(name), wanted) <= tolerance);
+      CHECK(test::relative_error(state.at(name), expected) <= tolerance);
     }
   }
   CHECK(cases > 0);

@@ -1,5 +1,5 @@
-// Cores whose state decays, as scans: retnet, mamba2 and gla of the folder gated. o_i = S_iᵀ q_i
-// with q scaled by D^(-1/2), and nothing is normalised.
+// Attention cores whose state decays, as scans: retnet, mamba2 and gla in the folder gated. o_i =
+// S_iᵀ q_i with q scaled by D^(-1/2) and no normaliser.
 #include <cmath>
 
 #include "longhand/attention/ops/scan.h"

@@ -1,5 +1,5 @@
-// The one place that knows which Catch2 this is: 2 (Debian 12) or 3 (Debian 13). Tests are written
-// in the names of 2.
+// The only file that depends on the version of Catch2: 2 (Debian 12) or 3 (Debian 13). Tests use
+// the names of version 2.
 #pragma once
 
 #if __has_include(<catch2/catch_all.hpp>)

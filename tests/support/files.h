@@ -27,7 +27,7 @@ class TemporaryDirectory {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
 
-  /// The names of its entries, in no particular order.
+  /// Returns the names of its entries, in no particular order.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path_))
@@ -45,7 +45,7 @@ inline void write_text(const std::filesystem::path& path, const std::string& tex
   REQUIRE(out.flush().good());
 }
 
-/// Returns the message of the E that f throws; the test fails if it throws none.
+/// Returns the message of the exception E that f throws; the test fails if f does not throw.
 template <class E, class F>
 std::string message_of(F&& f) {
   try {

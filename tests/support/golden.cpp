@@ -22,7 +22,7 @@ OptionValue to_option(const std::string& name, const Json& value) {
   return value.get<std::string>();
 }
 
-// The kernel that the cases call softmax is Performer's estimator "positive".
+// The kernel "softmax" of the golden cases is the estimator "positive" of performer.
 std::string option_name(const std::string& key, const std::string& value) {
   return key == "kernel" && value == "softmax" ? "positive" : value;
 }

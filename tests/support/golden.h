@@ -20,33 +20,34 @@
 namespace longhand::test {
 
 struct Golden {
-  std::string name;  // of the file, without its extension
+  std::string name;  // name of the file, without its extension
   std::string kind;
   std::string source;  // the implementation or formula that the numbers come from
   /// The values of the configuration. Lists of numbers with fractions become "key.0", "key.1", ….
   /// Tests must read all of them: call check_all_read().
   Options config;
-  /// Objects inside the configuration, by key.
+  /// Nested objects of the configuration, by key.
   std::map<std::string, Options> sections;
   /// All datasets by path.
   std::map<std::string, Tensor> tensors;
 
   bool has(const std::string& path) const { return tensors.count(path) > 0; }
-  /// Throws DataError if it is missing.
+  /// Returns a dataset. Throws DataError if it is missing.
   const Tensor& at(const std::string& path) const;
-  /// Datasets of a group, by their path inside it.
+  /// Returns the datasets of a group, by their path inside it.
   std::map<std::string, Tensor> group(const std::string& name) const;
 };
 
-/// Every *.h5 in the folder named by LONGHAND_GOLDEN_DIR, by default tests/data/golden, in
-/// alphabetical order; or in a subfolder of it, which may be missing. Throws DataError if there
-/// is none.
+/// Returns every *.h5 file in the folder LONGHAND_GOLDEN_DIR, by default tests/data/golden, or in a
+/// subfolder of it, in alphabetical order; none if the subfolder is missing. Throws DataError if
+/// the folder is missing or contains no such file.
 std::vector<std::filesystem::path> golden_files(const std::string& subfolder = {});
 
-/// Throws DataError if a file is not a golden case or of an unknown kind.
+/// Reads a golden case. Throws DataError if the file is not one, or is of an unknown kind.
 Golden read_golden(const std::filesystem::path& path);
 
-/// Returns the lengths (B) of i32 of key_keep (B, N). Throws DataError if a token follows padding.
+/// Returns the lengths, (B) i32, of key_keep (B, N). Throws DataError if a real token follows
+/// padding.
 Tensor lengths_of(const Tensor& key_keep);
 
 /// Returns the largest |got - expected| relative to the largest |expected|; NaN if any element is.

@@ -1,5 +1,5 @@
-// One-line tests of operations: gradients for awkward shapes and layouts, f32 against f64, and the
-// same bits with one thread and with three.
+// One-line tests of operations: gradients for unusual shapes and layouts, f32 against f64, and
+// identical bits with one and three threads.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +20,12 @@ using Op = std::function<Variable(const Variables&)>;
 /// The shapes of the inputs of an operation.
 using Case = std::vector<Shape>;
 
-/// Shapes for operations of one input of any shape: scalars, sizes of 0 and 1, odd sizes.
+/// Returns shapes for operations of one input of any shape: scalars, sizes of 0 and 1, odd sizes.
 inline std::vector<Case> awkward_shapes() {
   return {{{}},     {{0}},    {{1}},    {{7}},       {{3, 0, 2}},
           {{1, 5}}, {{5, 1}}, {{3, 4}}, {{2, 3, 5}}, {{2, 1, 3, 2}}};
 }
-/// As awkward_shapes(), without the scalar: for operations along an axis.
+/// Returns awkward_shapes() without the scalar, for operations along an axis.
 inline std::vector<Case> awkward_rows() {
   std::vector<Case> cases = awkward_shapes();
   cases.erase(cases.begin());
@@ -48,7 +48,7 @@ inline Tensor random(const Shape& shape, DType dtype = DType::f64, double low = 
   return t;
 }
 
-/// |a - b| <= tolerance (1 + |b|) for all elements; NaN fails.
+/// Returns whether |a - b| <= tolerance (1 + |b|) for all elements; false if any is NaN.
 inline bool close(const Tensor& a, const Tensor& b, double tolerance) {
   if (!(a.shape() == b.shape())) return false;
   const auto x = a.to_vector<double>(), y = b.to_vector<double>();
@@ -57,8 +57,8 @@ inline bool close(const Tensor& a, const Tensor& b, double tolerance) {
   return true;
 }
 
-/// Returns the value of op and the gradients of all inputs (zeros if undefined) for a cotangent that
-/// depends on the seed only.
+/// Returns the value of op and the gradients of all inputs (zeros if undefined) for a cotangent
+/// that depends on the seed only.
 inline std::vector<Tensor> run(const Op& op, const std::vector<Tensor>& inputs, uint64_t seed = 1) {
   Variables leaves;
   for (const Tensor& input : inputs) leaves.emplace_back(input, true);
@@ -80,7 +80,7 @@ inline void check_op(const Op& op, const std::vector<Case>& cases,
   const auto layouts = all_layouts();
   const size_t rounds = layouts.size();
   for (const Case& shapes : cases) {
-    // First all inputs in the same layout, then each in another.
+    // First all inputs in the same layout, then each in a different one.
     for (size_t round = 0; round < (shapes.size() == 1 ? rounds : 2 * rounds); ++round) {
       std::vector<Tensor> inputs, inputs_f32, rounded;
       std::ostringstream what;

@@ -20,7 +20,7 @@ Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, co
   return variant.forward(Variable(q), Variable(k), Variable(v), mask, {}).value();
 }
 
-// sum of weight(h, i, j) v_j / sum of weights, over the j < length.
+// Returns sum_j weight(b, h, i, j) v_j / sum_j weight(b, h, i, j), over j < length.
 using Weight = std::function<double(int64_t b, int64_t h, int64_t i, int64_t j)>;
 Tensor average(const Tensor& v, const std::vector<int32_t>& n, const Weight& weight) {
   const int64_t B = v.size(0), N = v.size(1), H = v.size(2), D = v.size(3);
@@ -40,7 +40,7 @@ Tensor average(const Tensor& v, const std::vector<int32_t>& n, const Weight& wei
   return out;
 }
 
-// The decoder gives the rows of the causal forward pass.
+// Checks that the decoder gives the rows of the causal forward pass.
 void check_decoder(attention::Variant& variant, int64_t N, DType dtype, double tolerance) {
   const Tensor q = normal({2, N, 2, 4}, 1, dtype), k = normal({2, N, 2, 4}, 2, dtype),
                v = normal({2, N, 2, 4}, 3, dtype);
@@ -82,14 +82,14 @@ TEST_CASE("none is the value itself") {
                   row.select(1, 0)));
 }
 
-TEST_CASE("mean is the mean of the real tokens, causal of those so far") {
+TEST_CASE("mean is the mean of the real tokens, or of those so far if causal") {
   const bool causal = GENERATE(false, true);
   const auto variant = make_variant("mean", {.causal = causal});
   const Tensor q = normal({5, 13, 2, 4}, 1), v = normal({5, 13, 2, 4}, 3);
-  const Tensor wanted = average(v, some_lengths, [&](int64_t, int64_t, int64_t i, int64_t j) {
+  const Tensor expected = average(v, some_lengths, [&](int64_t, int64_t, int64_t i, int64_t j) {
     return causal && j > i ? 0.0 : 1.0;
   });
-  CHECK(near(forward(*variant, q, q, v, lengths(some_lengths)), wanted, 1e-14));
+  CHECK(near(forward(*variant, q, q, v, lengths(some_lengths)), expected, 1e-14));
   check_decoder(*make_variant("mean", {.causal = true}), 40, DType::f64, 1e-15);
   check_decoder(*make_variant("mean", {.causal = true, .dtype = DType::f32}), 40, DType::f32, 1e-7);
 }
@@ -102,13 +102,13 @@ TEST_CASE("random: a fixed row-stochastic matrix of positions, drawn from its st
   const auto word = [&](int64_t i) { return static_cast<uint64_t>(state.data<int64_t>()[i]); };
   const Generator generator = Generator::from_state({word(0), word(1)});
   const Tensor q = normal({5, 13, 2, 4}, 1), v = normal({5, 13, 2, 4}, 3);
-  const Tensor wanted = average(v, some_lengths, [&](int64_t, int64_t h, int64_t i, int64_t j) {
+  const Tensor expected = average(v, some_lengths, [&](int64_t, int64_t h, int64_t i, int64_t j) {
     const auto at = [](int64_t n) { return static_cast<uint64_t>(n); };
     return causal && j > i ? 0.0
                            : std::exp(spread * generator.fork(at(h)).fork(at(i)).normal(at(j)));
   });
-  CHECK(near(forward(*variant, q, q, v, lengths(some_lengths)), wanted, 1e-13));
-  // Content does not matter, the state does.
+  CHECK(near(forward(*variant, q, q, v, lengths(some_lengths)), expected, 1e-13));
+  // The result depends on the state, not on queries and keys.
   CHECK(identical(forward(*variant, v, normal({5, 13, 2, 4}, 9), v, lengths(some_lengths)),
                   forward(*variant, q, q, v, lengths(some_lengths))));
   const auto other =
@@ -119,11 +119,11 @@ TEST_CASE("random: a fixed row-stochastic matrix of positions, drawn from its st
   CHECK(identical(forward(*other, q, q, v), here));
 }
 
-TEST_CASE("random: without spread it is the mean, and lengths do not change its corner") {
+TEST_CASE("random: without spread it is the mean, and R of a short sequence is a corner of R") {
   const Tensor v = normal({2, 9, 2, 4}, 3);
   const auto flat = make_variant("random", {}, with({{"spread", 0.0}}));
   CHECK(near(forward(*flat, v, v, v), forward(*make_variant("mean"), v, v, v), 1e-14));
-  // First the long one, then the short one, and the other way round.
+  // The long sequence first and then the short one, and in reverse order.
   const auto a = make_variant("random"), b = make_variant("random", {.max_length = 500});
   const Tensor shorter = v.slice(1, 0, 4);
   const Tensor first = forward(*a, shorter, shorter, shorter);
@@ -139,7 +139,7 @@ bool sees(int64_t i, int64_t j, int64_t w, int64_t g, bool causal) {
 
 }  // namespace
 
-TEST_CASE("window: softmax over neighbours and global tokens, as plain loops have it") {
+TEST_CASE("window: softmax over neighbours and global tokens, against plain loops") {
   const bool causal = GENERATE(false, true);
   const auto [w, g, N] = GENERATE(table<int64_t, int64_t, int64_t>({{0, 0, 9},
                                                                     {2, 0, 13},
@@ -163,12 +163,12 @@ TEST_CASE("window: softmax over neighbours and global tokens, as plain loops hav
   for (const std::vector<int32_t>& n :
        {std::vector<int32_t>{full, full, full, full}, {full, full / 2, 1, 0}}) {
     const auto qs = rows_of(q), ks = rows_of(k);
-    const Tensor wanted = average(v, n, [&](int64_t b, int64_t h, int64_t i, int64_t j) {
+    const Tensor expected = average(v, n, [&](int64_t b, int64_t h, int64_t i, int64_t j) {
       return sees(i, j, w, g, causal)
                  ? softmax_kernel(qs[(b * N + i) * 2 + h], ks[(b * N + j) * 2 + h])
                  : 0.0;
     });
-    CHECK(near(forward(*variant, q, k, v, lengths(n)), wanted, 1e-13));
+    CHECK(near(forward(*variant, q, k, v, lengths(n)), expected, 1e-13));
   }
   if (causal) check_decoder(*variant, N, DType::f64, 1e-13);
 }
@@ -187,7 +187,7 @@ TEST_CASE("window: gradients") {
   CHECK(report.ok);
 }
 
-TEST_CASE("window: as wide as the sequence it is softmax, and says so") {
+TEST_CASE("window: as wide as the sequence it is softmax, and reports it") {
   const bool causal = GENERATE(false, true);
   const int64_t N = GENERATE(1, 13, 100);
   const auto settings =
@@ -232,14 +232,14 @@ TEST_CASE("window: memory is linear in the tokens") {
       make_variant("window", {}, with({{"window", int64_t{64}}, {"global_tokens", int64_t{2}}}));
   const attention::Work one = variant->work(1024, 1024), two = variant->work(2048, 2048);
   CHECK(two.bytes == 2 * one.bytes);
-  // 129 keys of its window and 2 that are global, and the 2 global queries.
+  // 129 keys in the window and 2 global ones, and the 2 global queries.
   CHECK(one.forward.exponentials <= 2 * 1024 * (129 + 2 + 2));
   CHECK(one.forward.exponentials >= 2 * (1024 - 128) * (129 + 2));
   CHECK(two.forward.flops > 1.9 * one.forward.flops);
   CHECK(two.forward.flops < 2.1 * one.forward.flops);
 }
 
-TEST_CASE("controls: a model whose attention looks at no content trains what it can") {
+TEST_CASE("controls: a model whose attention ignores content trains the parameters it uses") {
   for (const char* name : {"none", "mean", "random", "lowrank"}) {
     attention::TransformerConfig config{.vocabulary = 5, .classes = 3, .max_length = 8};
     config.attention = name;

@@ -68,7 +68,7 @@ TEST_CASE("efficient equals its N x N form, with its gradients") {
   CHECK(variant->state_dict().empty());
 }
 
-TEST_CASE("efficient: causal rows see nothing that comes later, in any bit") {
+TEST_CASE("efficient: later tokens do not change any bit of causal rows") {
   const int64_t N = 140;
   const DType dtype = GENERATE(DType::f32, DType::f64);
   const auto variant = make_variant("efficient", {.max_length = N, .causal = true, .dtype = dtype});
@@ -77,17 +77,17 @@ TEST_CASE("efficient: causal rows see nothing that comes later, in any bit") {
   Tensor k = normal(shape, 2, dtype);
   const Tensor before = forward(*variant, q, k, v);
   for (const int64_t j : {1, 40, 64, 129}) {
-    k.slice(1, j, j + 1).fill(60);  // far above all before
+    k.slice(1, j, j + 1).fill(60);  // far larger than all before
     const Tensor after = forward(*variant, q, k, v);
     CHECK(identical(after.slice(1, 0, j).contiguous(), before.slice(1, 0, j).contiguous()));
     CHECK(all_finite(after));
-    // From here on this key has all the weight.
+    // From here on this key has the whole weight.
     CHECK(near(after.slice(1, j, j + 1), v.slice(1, j, j + 1), 1e-6));
     copy_into(k, normal(shape, 2, dtype));
   }
 }
 
-TEST_CASE("efficient: token by token gives the rows of the whole, for keys of any size") {
+TEST_CASE("efficient: decoding gives the rows of the whole sequence, for keys of any size") {
   const int64_t N = 140;
   const DType dtype = GENERATE(DType::f32, DType::f64);
   const double scale = GENERATE(1.0, 100.0, 1000.0);
@@ -105,14 +105,14 @@ TEST_CASE("efficient: token by token gives the rows of the whole, for keys of an
   }
 }
 
-TEST_CASE("efficient: large keys, at once, token by token and by definition") {
+TEST_CASE("efficient: large keys, in one pass, token by token and by definition") {
   const DType dtype = GENERATE(DType::f64, DType::f32);
   const int64_t N = 100;
   const auto variant =
       make_variant("efficient", {.heads = 1, .max_length = N, .causal = true, .dtype = dtype});
   const Tensor q = normal({1, N, 1, 4}, 1, dtype, 2), v = normal({1, N, 1, 4}, 3, dtype);
   Tensor k = normal({1, N, 1, 4}, 2, dtype, 3);
-  // Far above all before, in one block, and by different amounts.
+  // Far larger than all before, in one block, and by different amounts.
   k.slice(1, 55, 56).fill(120);
   k.slice(1, 60, 61).slice(3, 0, 2).fill(121);
   k.slice(1, 70, 71).fill(200);

@@ -11,7 +11,7 @@ Options gaussian(std::vector<std::pair<std::string, OptionValue>> values) {
   return options;
 }
 
-// exp(-|x - y|² / (2 sigma² sqrt(D)))
+// Returns exp(-|x - y|² / (2 sigma² sqrt(D))).
 double kernel(const Row& x, const Row& y, double sigma = 1) {
   double square = 0;
   for (size_t d = 0; d < x.size(); ++d) square += (x[d] - y[d]) * (x[d] - y[d]);
@@ -23,7 +23,7 @@ Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, co
   return variant.forward(Variable(q), Variable(k), Variable(v), mask, {}).value();
 }
 
-// sum_j kernel(q_i, k_j) v_j, over j < length, and j <= i if causal.
+// Returns sum_j kernel(q_i, k_j) v_j, over j < length, and j <= i if causal.
 Tensor naive_sums(const Tensor& q, const Tensor& k, const Tensor& v, double sigma, bool causal,
                   const Mask& mask) {
   const int64_t B = q.size(0), N = q.size(1), M = k.size(1), H = q.size(2), D = q.size(3);
@@ -57,9 +57,9 @@ TEST_CASE("gaussian equals its N x N form") {
   const auto variant = make_variant("gaussian", {.max_length = N, .causal = causal},
                                     gaussian({{"normalized", normalized}, {"sigma", sigma}}));
   const auto kernel_of = [&](const Row& x, const Row& y) { return kernel(x, y, sigma); };
-  const Tensor wanted = normalized ? naive_kernel_attention(q, k, v, kernel_of, causal, mask)
-                                   : naive_sums(q, k, v, sigma, causal, mask);
-  CHECK(near(forward(*variant, q, k, v, mask), wanted, 1e-12));
+  const Tensor expected = normalized ? naive_kernel_attention(q, k, v, kernel_of, causal, mask)
+                                     : naive_sums(q, k, v, sigma, causal, mask);
+  CHECK(near(forward(*variant, q, k, v, mask), expected, 1e-12));
   CHECK(variant->capabilities().averages == normalized);
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("gaussian: keys of equal norms make it softmax attention") {
       forward(*make_variant("softmax", {.causal = causal}), q, normal({2, 13, 2, 4}, 2), v), 1e-3));
 }
 
-TEST_CASE("gaussian: random Fourier features of unit vectors approach it, RFA's too") {
+TEST_CASE("gaussian: random Fourier features of unit vectors approach it, and so does RFA") {
   const auto unit = [](uint64_t seed) {
     return affine(rms_norm(Variable(normal({1, 24, 1, 4}, seed)), {}, 0), 0.5).value();
   };
@@ -101,7 +101,7 @@ TEST_CASE("gaussian: far apart and large, in f32") {
   for (const Tensor* t : {&o.out, &o.dq, &o.dk, &o.dv}) CHECK(all_finite(*t));
 }
 
-TEST_CASE("gaussian: options that do not fit are refused, with the reason") {
+TEST_CASE("gaussian: options that do not apply are refused, with the reason") {
   const auto with = [](std::vector<std::pair<std::string, OptionValue>> values) {
     const Options options = gaussian(std::move(values));
     make_variant("gaussian", {.causal = true}, options);

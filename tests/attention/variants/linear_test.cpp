@@ -20,8 +20,8 @@ bool rectified(const std::string& map) {
   return map == "relu" || map == "squared_relu" || map == "cosformer";
 }
 
-// Where no feature may be 0, inputs of both signs; else mostly positive ones, so that all queries
-// have something in common with some key.
+// Inputs of both signs if no feature can be 0; otherwise mostly positive ones, so that every query
+// has a nonzero weight for some key.
 Tensor input(const std::string& map, const Shape& shape, uint64_t seed, double std) {
   const Tensor x = normal(shape, seed, DType::f64, std);
   return rectified(map) ? affine(Variable(x), 1, 2 * std).value() : x;
@@ -102,14 +102,14 @@ TEST_CASE("linear: taylor2 is the kernel 1 + s + s²/2") {
   CHECK(near(forward(*variant, q, k, v), naive_kernel_attention(q, k, v, kernel, causal), 1e-11));
 }
 
-TEST_CASE("linear: cosformer weighs by the cosine of the distance") {
+TEST_CASE("linear: cosformer weights are cosines of the distance") {
   const bool causal = GENERATE(false, true);
   const int64_t N = 70, M = 75;
   const Tensor q = input("relu", {1, N, 2, 4}, 1, 1), k = input("relu", {1, N, 2, 4}, 2, 1),
                v = normal({1, N, 2, 4}, 3);
   const auto variant =
       make_variant("linear", {.max_length = M, .causal = causal}, linear_with("cosformer"));
-  // The kernel sees where a row stands as its last entry.
+  // The last entry of each row is its position, for the kernel.
   const auto numbered = [&](const Tensor& x) {
     Tensor out = Tensor::empty({1, N, 2, 5}, DType::f64);
     copy_into(out.slice(3, 0, 4), x);
@@ -174,7 +174,7 @@ TEST_CASE("linear: a query without a positive entry gives 0 and gets no gradient
   CHECK_FALSE(all_zero(o.dq.slice(1, 2, 3)));
   CHECK_FALSE(variant->capabilities().averages);
   CHECK(variant->metrics().at("nonpositive_normalizers") ==
-        Approx(4.0 / 20));  // a query of two samples, of ten, in two heads
+        Approx(4.0 / 20));  // one query in each sample, of 10 in total, in 2 heads
 }
 
 TEST_CASE("linear: one token is its own value, very negative ones too") {

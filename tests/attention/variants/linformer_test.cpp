@@ -25,7 +25,8 @@ Tensor identity(int64_t n) {
   return t;
 }
 
-// softmax(q_i · keys_c / sqrt(D)) over the slots c of one head: keys and values as lists of rows.
+// Returns softmax(q_i · keys_c / sqrt(D)) values over the slots c of one head; keys and values are
+// lists of rows.
 Row attend(const Row& q, const std::vector<Row>& keys, const std::vector<Row>& values) {
   Row out(q.size(), 0.0);
   double total = 0;
@@ -38,7 +39,7 @@ Row attend(const Row& q, const std::vector<Row>& keys, const std::vector<Row>& v
   return out;
 }
 
-// One slot of the real tokens of a block; `taps` are the weights of a convolution.
+// Returns one slot of the real tokens of a block; `taps` are the weights of a convolution.
 Row slot(const std::string& kind, const std::vector<Row>& block, const Row& taps) {
   Row out(block[0].size(), kind == "max_pool" ? -1e300 : 0.0);
   for (size_t j = 0; j < block.size(); ++j)
@@ -69,7 +70,7 @@ TEST_CASE("linformer with k = N and E = F = I is softmax") {
   CHECK(near(a.dv, b.dv, 1e-14));
 }
 
-TEST_CASE("linformer: sharing decides what there is to learn") {
+TEST_CASE("linformer: sharing determines the parameters") {
   const int64_t H = 2, k = 5, L = 16;
   const auto shapes = [&](const std::string& sharing) {
     std::map<std::string, Shape> out;
@@ -85,7 +86,7 @@ TEST_CASE("linformer: sharing decides what there is to learn") {
   CHECK(shapes("layerwise") == shapes("kv"));
 }
 
-TEST_CASE("linformer: E for every head, all equal, is one E for all, gradients summed") {
+TEST_CASE("linformer: equal E for every head is the same as one shared E, with gradients summed") {
   const auto each = make_variant("linformer", {}, linformer(5, "none"));
   const auto shared = make_variant("linformer", {}, linformer(5, "headwise"));
   auto from = shared->state_dict();
@@ -100,13 +101,13 @@ TEST_CASE("linformer: E for every head, all equal, is one E for all, gradients s
   for (const auto& [name, gradient] : b.parameters) {
     const Tensor summed = sum(Variable(a.parameters.at(name)), {0}).value();
     CHECK(near(summed, gradient, 1e-13));
-    // Columns beyond the sequence learn nothing.
+    // Columns beyond the sequence get no gradient.
     CHECK(all_zero(gradient.slice(1, 9, 16)));
     CHECK_FALSE(all_zero(gradient.slice(1, 8, 9)));
   }
 }
 
-TEST_CASE("linformer: keys and values may share one E, gradients added up") {
+TEST_CASE("linformer: keys and values may share one E, whose gradients are summed") {
   const auto tied = make_variant("linformer", {}, linformer(5, "kv"));
   const auto two = make_variant("linformer", {}, linformer(5, "headwise"));
   const Tensor E = tied->state_dict().at("projection_k");
@@ -120,7 +121,7 @@ TEST_CASE("linformer: keys and values may share one E, gradients added up") {
   CHECK(near(a.parameters.at("projection_k"), both.value(), 1e-13));
 }
 
-TEST_CASE("linformer: longer than it was made for is refused") {
+TEST_CASE("linformer: sequences longer than max_length are refused") {
   const auto variant = make_variant("linformer", {.max_length = 8});
   const Variable x(normal({1, 9, 2, 4}, 1));
   CHECK_THROWS_WITH(variant->forward(x, x, x, {}, {}),
@@ -220,7 +221,7 @@ TEST_CASE("linformer: k may differ from layer to layer") {
   CHECK_THROWS_WITH(slots(list({6, 4, 2}, "layerwise")), Catch::Contains("share one k"));
 }
 
-TEST_CASE("linformer: slots of blocks are what plain loops make of their real tokens") {
+TEST_CASE("linformer: slots of blocks are computed from their real tokens, against plain loops") {
   const std::string kind = GENERATE("mean_pool", "max_pool", "conv");
   const std::vector<int32_t> n =
       GENERATE(std::vector<int32_t>{13, 6, 1, 0, 4}, std::vector<int32_t>{13, 13, 13, 13, 13});
@@ -252,9 +253,9 @@ TEST_CASE("linformer: slots of blocks are what plain loops make of their real to
         values.push_back(slot(kind, block_v, taps_v));
       }
       for (int64_t i = 0; i < n[b]; ++i) {
-        const Row wanted = attend(qs[(b * N + i) * H + h], keys, values);
+        const Row expected = attend(qs[(b * N + i) * H + h], keys, values);
         for (size_t d = 0; d < 4; ++d)
-          CHECK(os[(b * N + i) * H + h][d] == Approx(wanted[d]).epsilon(1e-11).margin(1e-13));
+          CHECK(os[(b * N + i) * H + h][d] == Approx(expected[d]).epsilon(1e-11).margin(1e-13));
       }
     }
 }
@@ -277,7 +278,7 @@ TEST_CASE("linformer: gradients of every kind of projection and sharing, and pad
   CHECK(report.ok);
   check_parameters(
       *variant, [&] { return variant->forward(Variable(q), Variable(k), Variable(v), mask, {}); });
-  // Each sample alone and cut.
+  // Each sample alone and without its padding.
   const Outcome all = run_variant(*variant, q, k, v, mask, c);
   for (const auto& [b, n] : std::map<int64_t, int64_t>{{0, 10}, {1, 5}, {2, 1}}) {
     const Outcome alone =
@@ -293,27 +294,27 @@ TEST_CASE("linformer: gradients of every kind of projection and sharing, and pad
   CHECK(identical(poisoned.dk, all.dk));
 }
 
-TEST_CASE("linformer: what kinds of projections have in common") {
+TEST_CASE("linformer: kinds of projections that are equivalent") {
   const Tensor q = normal({2, 16, 2, 4}, 1), k = normal({2, 16, 2, 4}, 2),
                v = normal({2, 16, 2, 4}, 3), c = normal({2, 16, 2, 4}, 4);
   const auto mean = make_variant("linformer", {}, linformer(4, {{"projection", "mean_pool"}}));
-  const Outcome wanted = run_variant(*mean, q, k, v, {}, c);
+  const Outcome expected = run_variant(*mean, q, k, v, {}, c);
   SECTION("E that averages blocks is mean_pool") {
     const auto linear = make_variant("linformer", {}, linformer(4));
     Tensor E = Tensor::zeros({4, 16}, DType::f64);
     for (int64_t j = 0; j < 16; ++j) E.data<double>()[j / 4 * 16 + j] = 0.25;
     for (auto& [name, tensor] : linear->state_dict()) copy_into(tensor, E);
     const Outcome o = run_variant(*linear, q, k, v, {}, c);
-    CHECK(near(o.out, wanted.out, 1e-14));
-    CHECK(near(o.dk, wanted.dk, 1e-14));
-    CHECK(near(o.dv, wanted.dv, 1e-14));
+    CHECK(near(o.out, expected.out, 1e-14));
+    CHECK(near(o.dk, expected.dk, 1e-14));
+    CHECK(near(o.dv, expected.dv, 1e-14));
   }
   SECTION("a convolution of weights 1 / stride is mean_pool") {
     const auto conv = make_variant("linformer", {}, linformer(4, {{"projection", "conv"}}));
     for (auto& [name, tensor] : conv->state_dict()) tensor.fill(0.25);
     const Outcome o = run_variant(*conv, q, k, v, {}, c);
-    CHECK(near(o.out, wanted.out, 1e-14));
-    CHECK(near(o.dk, wanted.dk, 1e-14));
+    CHECK(near(o.out, expected.out, 1e-14));
+    CHECK(near(o.dk, expected.dk, 1e-14));
   }
   SECTION("blocks of one token are softmax") {
     const Outcome softmax = run_variant(*make_variant("softmax"), q, k, v, {}, c);
@@ -390,7 +391,7 @@ attention::Config of_inputs(const Settings& more) {
 
 }  // namespace
 
-// keys = (E X) W^T + b and values = (F X) W^T + b: biases once, not once a token.
+// keys = (E X) W^T + b and values = (F X) W^T + b: biases are added once, not once per token.
 TEST_CASE("linformer: compressing inputs, before keys and values are projected") {
   const std::string sharing = GENERATE("headwise", "kv");
   const int64_t B = 3, N = 10, d = 6, k = 4;
@@ -442,12 +443,12 @@ TEST_CASE("linformer: compressing inputs, before keys and values are projected")
             attend(Row(q.begin() + 3 * h, q.begin() + 3 * h + 3), head(keys, h), head(values, h));
         joined.insert(joined.end(), part.begin(), part.end());
       }
-      const Row wanted = project("output", joined);
+      const Row expected = project("output", joined);
       for (int64_t j = 0; j < d; ++j)
-        CHECK(out.at({b, i, j}) == Approx(wanted[j]).epsilon(1e-10).margin(1e-12));
+        CHECK(out.at({b, i, j}) == Approx(expected[j]).epsilon(1e-10).margin(1e-12));
     }
   }
-  // Without biases the order does not matter.
+  // Without biases the order makes no difference.
   for (auto& [name, tensor] : state)
     if (name.find("bias") != std::string::npos) tensor.fill(0);
   attention::Config paper = of_inputs({});
@@ -480,7 +481,7 @@ TEST_CASE("linformer: compressed inputs, gradients and padding") {
   }
 }
 
-TEST_CASE("linformer: options that do not go together are refused") {
+TEST_CASE("linformer: incompatible options are refused") {
   const auto with = [](const Settings& settings) {
     const Options options = linformer(4, settings);
     make_variant("linformer", {}, options);
@@ -488,7 +489,7 @@ TEST_CASE("linformer: options that do not go together are refused") {
   };
   CHECK_NOTHROW(with({{"order", "inputs"}, {"sharing", "layerwise"}, {"freeze", true}}));
   CHECK_THROWS_WITH(with({{"order", "inputs"}, {"sharing", "none"}}), Catch::Contains("inputs"));
-  // Nothing is learned that could be shared, frozen or initialised.
+  // Without a learned projection, nothing can be shared, frozen or initialised.
   for (const char* key : {"sharing", "init", "freeze"})
     CHECK_THROWS_AS(with({{"projection", "mean_pool"}, {key, "x"}}), ConfigError);
   CHECK_THROWS_WITH(

@@ -43,7 +43,7 @@ TEST_CASE("lowrank: weights U V^T of positions, as defined") {
   }
 }
 
-TEST_CASE("lowrank: gradients, also of U and V, in several chunks") {
+TEST_CASE("lowrank: gradients, including U and V, over several blocks") {
   const bool softmax = GENERATE(false, true), causal = GENERATE(false, true);
   const auto variant =
       make_variant("lowrank", {.dim = 2, .max_length = 70, .causal = causal}, lowrank(2, softmax));
@@ -58,7 +58,7 @@ TEST_CASE("lowrank: gradients, also of U and V, in several chunks") {
   check_parameters(*variant, [&] { return f({Variable(x)}); });
 }
 
-TEST_CASE("lowrank: a softmax makes averages, and takes the square") {
+TEST_CASE("lowrank: with a softmax it averages values, at quadratic cost") {
   const auto linear = make_variant("lowrank", {}, lowrank(3, false)),
              square = make_variant("lowrank", {}, lowrank(3, true));
   CHECK_FALSE(linear->capabilities().averages);
@@ -66,7 +66,7 @@ TEST_CASE("lowrank: a softmax makes averages, and takes the square") {
   CHECK(linear->work(2048, 2048).forward.flops == 2 * linear->work(1024, 1024).forward.flops);
   CHECK(square->work(2048, 2048).forward.flops == 4 * square->work(1024, 1024).forward.flops);
   CHECK(linear->parameter_count() == 2 * 2 * 16 * 3);
-  // At first sums over all positions have the variance of one value.
+  // Initially, sums over all positions have the variance of one value.
   const int64_t N = 400;
   const auto variant = make_variant("lowrank", {.heads = 4, .max_length = N}, lowrank(8, false));
   const Variable x(normal({1, N, 4, 4}, 1, DType::f64, 1));
@@ -94,7 +94,7 @@ TEST_CASE("lowrank: token by token") {
   CHECK_THROWS_AS(softmax->decoder(1), ConfigError);
 }
 
-TEST_CASE("lowrank: longer than it was made for is refused") {
+TEST_CASE("lowrank: sequences longer than max_length are refused") {
   const auto variant = make_variant("lowrank", {.max_length = 8});
   const Variable x(normal({1, 9, 2, 4}, 1));
   CHECK_THROWS_WITH(variant->forward(x, x, x, {}, {}),

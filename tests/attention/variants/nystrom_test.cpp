@@ -22,7 +22,7 @@ Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, co
   return variant.forward(Variable(q), Variable(k), Variable(v), mask, {}).value();
 }
 
-// Every token twice, in a row.
+// Returns x with every token repeated.
 Tensor doubled(const Tensor& x) {
   const Shape& s = x.shape();
   return x.unsqueeze(2)
@@ -47,7 +47,7 @@ TEST_CASE("nystrom of at most m tokens is softmax") {
   CHECK(near(a.dv, b.dv, 1e-14));
 }
 
-TEST_CASE("nystrom: samples of at most m tokens are exact, the others of the batch are not") {
+TEST_CASE("nystrom: samples of at most m tokens are exact, others in the batch are not") {
   const auto variant = make_variant("nystrom", {}, nystrom(4));
   const auto softmax = make_variant("softmax");
   const Tensor q = normal({4, 13, 2, 4}, 1, DType::f64, 2),
@@ -91,7 +91,7 @@ TEST_CASE("nystrom with one landmark is an average weighted by the mean query") 
              1e-13));
 }
 
-TEST_CASE("nystrom: the convolution runs along the tokens of each head, zeros outside") {
+TEST_CASE("nystrom: the convolution runs along the tokens of each head, padded with zeros") {
   const int64_t B = 2, N = 7, H = 2, D = 4;
   const auto with = make_variant("nystrom", {}, nystrom(4, 6, 3));
   const auto without = make_variant("nystrom", {}, nystrom(4, 6, 0));
@@ -148,7 +148,7 @@ Row mean_of(const Rows& rows) {
   return out;
 }
 
-// The tokens of each of `count` segments: the shorter ones first.
+// Returns the tokens of each of `count` segments, the shorter ones first.
 std::vector<Rows> cut(const Rows& x, size_t count) {
   std::vector<Rows> out;
   size_t begin = 0;
@@ -166,7 +166,8 @@ double distance(const Row& a, const Row& b) {
   return sum;
 }
 
-// Landmarks of the real tokens x of one head. `order`: tokens in the order in which they are drawn.
+// Returns the landmarks of the real tokens x of one head. `order`: tokens in the order in which
+// they are drawn.
 Rows landmarks(const std::string& kind, const Rows& x, size_t m, const std::vector<size_t>& order) {
   const size_t count = std::min(m, x.size());
   const std::vector<Rows> parts = cut(x, count);
@@ -195,7 +196,7 @@ Rows landmarks(const std::string& kind, const Rows& x, size_t m, const std::vect
   return out;
 }
 
-// softmax(q k^T / sqrt(D)), row by row.
+// Returns softmax(q k^T / sqrt(D)), row by row.
 Tensor weights(const Rows& q, const Rows& k) {
   Tensor out =
       Tensor::empty({static_cast<int64_t>(q.size()), static_cast<int64_t>(k.size())}, DType::f64);
@@ -212,7 +213,7 @@ Tensor product(const Tensor& a, const Tensor& b) {
   return matmul(Variable(a), Variable(b)).value();
 }
 
-// The order in which a variant's tokens are drawn: by the numbers of their positions.
+// Returns the order in which a variant draws tokens: by the random numbers of their positions.
 std::vector<size_t> order_of(attention::Variant& variant, size_t tokens) {
   std::vector<size_t> order(tokens);
   std::iota(order.begin(), order.end(), size_t{0});
@@ -227,7 +228,7 @@ std::vector<size_t> order_of(attention::Variant& variant, size_t tokens) {
 
 }  // namespace
 
-TEST_CASE("nystrom: every kind of landmarks and of inverse, as plain loops have it") {
+TEST_CASE("nystrom: every kind of landmarks and of inverse, against plain loops") {
   const std::string kind = GENERATE("mean", "stride", "random", "kmeans");
   const std::string inverse = GENERATE("svd", "ridge");
   const std::vector<int32_t> n{23, 9, 4, 3, 1, 0};
@@ -261,12 +262,12 @@ TEST_CASE("nystrom: every kind of landmarks and of inverse, as plain loops have 
       Tensor values = Tensor::empty({n[b], D}, DType::f64);
       for (int64_t j = 0; j < n[b]; ++j)
         std::copy(V[j].begin(), V[j].end(), values.data<double>() + j * D);
-      const Tensor wanted = product(product(weights(Q, Km), Z), product(weights(Qm, K), values));
-      CHECK(near(one(out, b, n[b]).select(2, h).squeeze(0), wanted, 1e-10));
+      const Tensor expected = product(product(weights(Q, Km), Z), product(weights(Qm, K), values));
+      CHECK(near(one(out, b, n[b]).select(2, h).squeeze(0), expected, 1e-10));
     }
 }
 
-TEST_CASE("nystrom: with all tokens for landmarks and an exact inverse it is softmax") {
+TEST_CASE("nystrom: with all tokens as landmarks and an exact inverse it is softmax") {
   const std::string kind = GENERATE("mean", "stride", "random", "kmeans");
   const int64_t N = 16;
   const Made made{.dim = 16, .max_length = N};
@@ -275,7 +276,7 @@ TEST_CASE("nystrom: with all tokens for landmarks and an exact inverse it is sof
   const Tensor q = normal(shape, 1, DType::f64, 1), k = normal(shape, 2, DType::f64, 1),
                v = normal(shape, 3), c = normal(shape, 4);
   const Mask mask = lengths({16, 7, 1, 0});
-  const Outcome wanted = run_variant(*softmax, q, k, v, mask, c);
+  const Outcome expected = run_variant(*softmax, q, k, v, mask, c);
   const auto run = [&](Settings settings) {
     settings["landmark_kind"] = kind;
     const auto variant = make_variant("nystrom", made, with(N, settings));
@@ -283,13 +284,13 @@ TEST_CASE("nystrom: with all tokens for landmarks and an exact inverse it is sof
     return run_variant(*variant, q, k, v, mask, c);
   };
   const Outcome exact = run({{"pinv", "svd"}});
-  CHECK(near(exact.out, wanted.out, 1e-12));
-  CHECK(near(exact.dq, wanted.dq, 1e-10));
-  CHECK(near(exact.dk, wanted.dk, 1e-10));
-  CHECK(near(exact.dv, wanted.dv, 1e-12));
-  CHECK(near(run({{"pinv_iterations", int64_t{20}}}).out, wanted.out, 1e-6));
-  CHECK_FALSE(near(run({{"pinv_iterations", int64_t{4}}}).out, wanted.out, 1e-6));
-  CHECK(near(run({{"pinv", "ridge"}, {"ridge", 1e-12}}).out, wanted.out, 1e-6));
+  CHECK(near(exact.out, expected.out, 1e-12));
+  CHECK(near(exact.dq, expected.dq, 1e-10));
+  CHECK(near(exact.dk, expected.dk, 1e-10));
+  CHECK(near(exact.dv, expected.dv, 1e-12));
+  CHECK(near(run({{"pinv_iterations", int64_t{20}}}).out, expected.out, 1e-6));
+  CHECK_FALSE(near(run({{"pinv_iterations", int64_t{4}}}).out, expected.out, 1e-6));
+  CHECK(near(run({{"pinv", "ridge"}, {"ridge", 1e-12}}).out, expected.out, 1e-6));
 }
 
 TEST_CASE("nystrom: gradients of every kind of landmarks and inverse") {
@@ -298,7 +299,7 @@ TEST_CASE("nystrom: gradients of every kind of landmarks and inverse") {
   const auto variant = make_variant(
       "nystrom", {.dim = 3},
       with(3, {{"landmark_kind", kind}, {"pinv", inverse}, {"conv_kernel", int64_t{3}}}));
-  // Scores far apart: then A is far from singular.
+  // Scores that are far apart keep A far from singular.
   const Tensor q = normal({4, 10, 2, 3}, 1, DType::f64, 2),
                k = normal({4, 10, 2, 3}, 2, DType::f64, 2), v = normal({4, 10, 2, 3}, 3),
                c = normal({4, 10, 2, 3}, 4);
@@ -312,7 +313,7 @@ TEST_CASE("nystrom: gradients of every kind of landmarks and inverse") {
   const Mask mask = lengths({10, 5, 2, 0});
   check_parameters(
       *variant, [&] { return variant->forward(Variable(q), Variable(k), Variable(v), mask, {}); });
-  // Each sample alone and cut, whatever the padding holds.
+  // Each sample alone and without its padding, for any contents of the padding.
   const Outcome all = run_variant(*variant, q, k, v, mask, c);
   for (const auto& [b, n] : std::map<int64_t, int64_t>{{0, 10}, {1, 5}, {2, 2}}) {
     const Outcome alone =
@@ -327,7 +328,7 @@ TEST_CASE("nystrom: gradients of every kind of landmarks and inverse") {
   CHECK(identical(poisoned.dk, all.dk));
 }
 
-TEST_CASE("nystrom: no steps of k-means are segment means") {
+TEST_CASE("nystrom: zero steps of k-means give segment means") {
   const auto a = make_variant("nystrom", {},
                               with(4, {{"landmark_kind", "kmeans"}, {"kmeans_steps", int64_t{0}}}));
   const auto b = make_variant("nystrom", {}, with(4, {}));
@@ -338,7 +339,7 @@ TEST_CASE("nystrom: no steps of k-means are segment means") {
   CHECK_FALSE(near(forward(*c, q, k, v), forward(*b, q, k, v), 1e-3));
 }
 
-TEST_CASE("nystrom: random landmarks are kept in the state") {
+TEST_CASE("nystrom: random landmarks are part of the state") {
   const auto make = [](uint64_t seed) {
     return make_variant("nystrom", {.seed = seed}, with(4, {{"landmark_kind", "random"}}));
   };
@@ -351,7 +352,7 @@ TEST_CASE("nystrom: random landmarks are kept in the state") {
   CHECK(identical(forward(*b, x, x, x), out));
 }
 
-TEST_CASE("nystrom: where it is exact, and how it says so") {
+TEST_CASE("nystrom: algorithm() reports when it is exact") {
   const auto usual = make_variant("nystrom", {}, nystrom(4));
   CHECK(usual->algorithm(4) == "softmax: 4 tokens are at most 4 landmarks");
   CHECK(usual->algorithm(5).empty());
@@ -368,7 +369,7 @@ TEST_CASE("nystrom: where it is exact, and how it says so") {
   CHECK(usual->work(2048, 2048).forward.flops < 2.1 * usual->work(1024, 1024).forward.flops);
 }
 
-TEST_CASE("nystrom: the residual of the inverse falls with iterations") {
+TEST_CASE("nystrom: the residual of the inverse decreases with iterations") {
   const Tensor q = normal({2, 13, 2, 4}, 1, DType::f64, 2),
                k = normal({2, 13, 2, 4}, 2, DType::f64, 2);
   const auto residual = [&](const Settings& settings) {
@@ -386,7 +387,7 @@ TEST_CASE("nystrom: the residual of the inverse falls with iterations") {
   CHECK(twenty <= 1e-3 * six);
 }
 
-TEST_CASE("nystrom: options of the ways not taken are refused") {
+TEST_CASE("nystrom: options of choices not made are refused") {
   const auto refused = [](const Settings& settings, const std::string& condition) {
     CHECK_THROWS_WITH(make_variant("nystrom", {}, with(4, settings)),
                       Catch::Contains("applies only with " + condition));
@@ -420,7 +421,7 @@ TEST_CASE("nystrom: an exact inverse is worse than one stopped early, and cluste
   CHECK(svd >= 3 * iterative);
   CHECK(ridge <= 1.2 * iterative);
 
-  // 16 kinds of tokens, in no order: a segment's mean is like no token.
+  // 16 kinds of tokens in random order: no segment mean is close to a token.
   const Tensor kinds = normal({1, 16, 4, D}, 4, DType::f64, 1);
   Tensor mixed = Tensor::empty({1, N, 4, D}, DType::f64);
   for (int64_t j = 0; j < N; ++j)

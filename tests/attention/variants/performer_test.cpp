@@ -19,7 +19,7 @@ const std::vector<std::string> kernels{
     "positive", "hyperbolic", "trigonometric", "trigonometric_bias",
     "relu",     "exp",        "gelu",          "square"};
 
-// As the paper writes them, without any stabilisation.
+// The formulas of the paper, without any stabilisation.
 Features features_of(const std::string& kernel, const nn::StateDict& state, double eps) {
   const Tensor W = state.at("features");
   const Row b = kernel == "trigonometric_bias" ? state.at("phases").to_vector<double>() : Row();
@@ -64,7 +64,7 @@ TEST_CASE("performer equals its N x N form") {
   const int32_t n = static_cast<int32_t>(N);
   const Mask mask = GENERATE_COPY(Mask{}, lengths({n, (n + 1) / 2}));
   INFO(kernel << " causal " << causal << " N " << N << " lengths " << mask.lengths.defined());
-  // With signs, normalisers stay away from 0 for small inputs only.
+  // Normalisers of signed features stay away from 0 for small inputs only.
   const double std = kernel.substr(0, 4) == "trig" ? 0.3 : 1.5;
   const Tensor q = normal({2, N, 2, 4}, 1, DType::f64, std),
                k = normal({2, N, 2, 4}, 2, DType::f64, std), v = normal({2, N, 2, 4}, 3);
@@ -79,7 +79,7 @@ TEST_CASE("performer: gradients of every kernel") {
   const std::string kernel = GENERATE(from_range(kernels));
   const bool causal = GENERATE(false, true);
   INFO(kernel << " causal " << causal);
-  const int64_t N = causal ? 67 : 9;  // past the first chunk
+  const int64_t N = causal ? 67 : 9;  // more than one block
   Options options = performer(kernel, 5);
   if (kernel == "gelu") options.set("eps", 0.5);  // away from normalisers near 0
   const auto variant =
@@ -97,7 +97,7 @@ TEST_CASE("performer: gradients of every kernel") {
   CHECK(report.ok);
 }
 
-TEST_CASE("performer: every way of drawing, and heads of their own") {
+TEST_CASE("performer: every kind of draw, and separate draws for each head") {
   const std::string draw = GENERATE(as<std::string>(), "orthogonal", "iid", "givens");
   const std::string norm = GENERATE(as<std::string>(), "chi", "sqrt_d");
   Options options = performer("positive", 6);
@@ -142,13 +142,13 @@ TEST_CASE("performer approaches softmax as features grow") {
   CHECK(many <= few / 5);
 }
 
-// Reference implementations subtract max(w·x) but not what |x|²/2 leaves behind: from 2·N(0, 1) on,
-// their eps is all that remains, and attention is uniform.
+// Reference implementations subtract max(w·x) but ignore |x|²/2: from 2 N(0, 1) on, only their eps
+// remains, and attention is uniform.
 TEST_CASE("performer stays finite and not uniform for large norms in f32") {
   const std::string kernel = GENERATE(as<std::string>(), "positive", "hyperbolic");
   const double scale = GENERATE(1.0, 4.0, 30.0);
   const bool causal = GENERATE(false, true);
-  if (causal && scale > 4) return;  // one scale for all features of a row there
+  if (causal && scale > 4) return;  // causal attention has one scale for all features of a row
   INFO(kernel << " scale " << scale << " causal " << causal);
   const Shape shape{1, 100, 1, 64};
   const Made made{.heads = 1, .dim = 64, .max_length = 100, .causal = causal, .dtype = DType::f32};
@@ -159,19 +159,19 @@ TEST_CASE("performer stays finite and not uniform for large norms in f32") {
   CHECK(all_finite(o.out));
   CHECK(all_finite(o.dq));
   CHECK(all_finite(o.dk));
-  // Against the same numbers in f64, where nothing underflows.
+  // Compared with the same inputs in f64, where nothing underflows.
   Made wide = made;
   wide.dtype = DType::f64;
   const auto reference = make_variant("performer", wide, performer(kernel, 128));
   reference->load_state_dict(variant->state_dict());
   const auto in64 = [](const Tensor& t) { return Variable(t.to(DType::f64)); };
-  const Tensor wanted = reference->forward(in64(q), in64(k), in64(v), {}, {}).value();
-  CHECK(near(o.out, wanted, scale > 4 ? 2e-2 : 1e-3));
+  const Tensor expected = reference->forward(in64(q), in64(k), in64(v), {}, {}).value();
+  CHECK(near(o.out, expected, scale > 4 ? 2e-2 : 1e-3));
   const Tensor uniform = mean(Variable(v), {1}, true).value();
   CHECK_FALSE(near(o.out.slice(1, 99, 100), uniform, 0.1));
 }
 
-TEST_CASE("performer: a huge key in the future does not silence the past") {
+TEST_CASE("performer: a huge later key does not change earlier results") {
   const auto variant =
       make_variant("performer", {.max_length = 130, .causal = true, .dtype = DType::f32});
   const Shape shape{1, 130, 2, 4};
@@ -186,7 +186,7 @@ TEST_CASE("performer: a huge key in the future does not silence the past") {
   CHECK(all_finite(o.dk));
 }
 
-TEST_CASE("performer: features are no parameters") {
+TEST_CASE("performer: features are not parameters") {
   const auto variant = make_variant("performer");
   CHECK(variant->named_parameters().empty());
   CHECK(projection_of(*variant).shape() == Shape{20, 4});
@@ -208,7 +208,7 @@ TEST_CASE("performer: eps is part of the features of other kernels") {
   CHECK(variant->capabilities().averages == (eps > 0 || kernel == "exp"));
 }
 
-TEST_CASE("performer: exponentials with an eps do not overflow in f32") {
+TEST_CASE("performer: exponentials with eps > 0 do not overflow in f32") {
   Options options = performer("exp");
   options.set("eps", 1e-3);
   const auto variant = make_variant("performer", {.dtype = DType::f32}, options);
@@ -236,7 +236,7 @@ TEST_CASE("performer: a query without a feature gives 0 and gets no gradient") {
   CHECK(variant->metrics().at("nonpositive_normalizers") >= 0.2);
 }
 
-TEST_CASE("performer: eps with exponentials is what reference implementations compute") {
+TEST_CASE("performer: exponentials with eps > 0 agree with reference implementations") {
   const std::string kernel = GENERATE(as<std::string>(), "positive", "hyperbolic");
   const double eps = 1e-2;
   Options options = performer(kernel, 7);
@@ -260,15 +260,15 @@ TEST_CASE("performer: eps with exponentials is what reference implementations co
     for (double& u : out) u = std::exp(u - half_square(x) - c) + eps;
     return out;
   };
-  const Tensor wanted = naive_kernel_attention(
+  const Tensor expected = naive_kernel_attention(
       q, k, v,
       [&](const Row& a, const Row& b) {
         return dot(features(a, most(exponents(a))), features(b, key_most));
       },
       false, lengths({static_cast<int32_t>(n)}));
-  CHECK(near(forward(*variant, q, k, v, lengths({static_cast<int32_t>(n)})), wanted, 1e-12));
+  CHECK(near(forward(*variant, q, k, v, lengths({static_cast<int32_t>(n)})), expected, 1e-12));
 
-  // Causal: each row is the last of its prefix.
+  // Causal: each row is the last row of its prefix.
   const auto causal = make_variant("performer", {.heads = 1, .causal = true}, options);
   const Tensor rows = forward(*causal, q, k, v);
   for (const int64_t i : {1, 4, 8}) {
@@ -280,8 +280,8 @@ TEST_CASE("performer: eps with exponentials is what reference implementations co
   CHECK_THROWS_AS(causal->decoder(1), ConfigError);
 }
 
-// The defect that eps = 0 avoids: D = 64, m = 256, as reference implementations have it.
-TEST_CASE("performer: with an eps, attention of large norms is uniform; without, it is not") {
+// The defect that eps = 0 avoids: D = 64, m = 256, as in reference implementations.
+TEST_CASE("performer: for large norms, attention is uniform with eps > 0 and not without") {
   const double eps = GENERATE(0.0, 1e-4);
   Options options = performer("positive", 256);
   options.set("eps", eps);
@@ -295,7 +295,7 @@ TEST_CASE("performer: with an eps, attention of large norms is uniform; without,
   CHECK(near(out, average, 1e-3) == (eps > 0));
 }
 
-TEST_CASE("performer: options that do not belong to a kernel are refused") {
+TEST_CASE("performer: options that do not apply to a kernel are refused") {
   for (const char* key : {"guard", "eps"}) {
     const bool guard = key == std::string("guard");
     Options options = performer(guard ? "positive" : "trigonometric");

@@ -23,7 +23,8 @@ Row scaled(Row x, double scale) {
   return x;
 }
 
-// ψ of what the kernel makes of x, times its factor, by the definition. sigma is of this head.
+// Returns the features of x by definition: ψ of the transformed x times the factor of the kernel.
+// sigma belongs to this head.
 Row features_of(const std::string& kernel, const nn::StateDict& state, const Row& x,
                 const Row& sigma) {
   const double root = std::pow(static_cast<double>(x.size()), 0.25);  // project() divides by it
@@ -51,7 +52,7 @@ Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, co
   return variant.forward(Variable(q), Variable(k), Variable(v), mask, {}).value();
 }
 
-// Of normalisers that were not positive; the metric is their fraction.
+// Returns the number of normalisers that were not positive; the metric is their fraction.
 int64_t count(attention::Variant& variant) {
   const auto counts = variant.state_dict().at("nonpositive_normalizers").to_vector<int64_t>();
   const double rate = variant.metrics().at("nonpositive_normalizers");
@@ -116,7 +117,7 @@ TEST_CASE("rff approaches softmax as features grow") {
   CHECK(near(forward(*variant, q, k, v), exact, waves == "sin_cos" ? 0.03 : 0.06));
 }
 
-TEST_CASE("rff: without frequencies attention knows norms alone") {
+TEST_CASE("rff: with zero frequencies, attention depends on norms only") {
   const auto variant = make_variant("rff", {}, rff(8));
   variant->state_dict().at("features").fill(0);
   const Tensor q = normal({1, 6, 2, 4}, 1), v = normal({1, 6, 2, 4}, 3);
@@ -125,7 +126,7 @@ TEST_CASE("rff: without frequencies attention knows norms alone") {
   CHECK(near(forward(*variant, q, equal, v), average, 1e-14));
 }
 
-TEST_CASE("rff: rfa knows directions alone, and a token of 0 is no NaN") {
+TEST_CASE("rff: rfa depends on directions only, and a zero token does not give NaN") {
   const auto variant = make_variant("rff", {}, rff(64, "rfa"));
   Tensor q = normal({1, 6, 2, 4}, 1);
   const Tensor k = normal({1, 6, 2, 4}, 2), v = normal({1, 6, 2, 4}, 3);
@@ -138,7 +139,7 @@ TEST_CASE("rff: rfa knows directions alone, and a token of 0 is no NaN") {
 }
 
 // Waves [cos u, sin u] of u = 0 (queries, q = 0) and u = W k: normalisers are sums of cosines.
-TEST_CASE("rff: normalisers that are not positive are counted, and guarded where asked for") {
+TEST_CASE("rff: normalisers that are not positive are counted, and guarded on request") {
   const std::string guard = GENERATE(as<std::string>(), "none", "add", "clamp");
   const bool causal = GENERATE(false, true);
   INFO(guard << " causal " << causal);
@@ -185,21 +186,21 @@ TEST_CASE("rff: normalisers that are not positive are counted, and guarded where
     variant->forward(vq, vk, vv, mask, training);
   }
   CHECK(count(*variant) == expected);
-  // What is computed twice is counted once.
+  // A normaliser that is computed twice is counted once.
   const Variable again = recompute(
       [&](const Variables& in) { return variant->forward(in[0], in[1], in[2], mask, training); },
       {vq, vk, vv});
   backward(again, Tensor::full(again.shape(), 1, DType::f64));
   CHECK(count(*variant) == 2 * expected);
   CHECK(count_of_all(*variant) == 10);
-  // A checkpoint goes on counting.
+  // The count continues from a checkpoint.
   const auto resumed = make_variant("rff", {.heads = 1, .dim = 1, .causal = causal}, options);
   resumed->load_state_dict(variant->state_dict());
   CHECK(count(*resumed) == 2 * expected);
   CHECK(count_of_all(*resumed) == 10);
 }
 
-TEST_CASE("rff: a guard keeps results of f32 within bounds") {
+TEST_CASE("rff: a guard bounds results in f32") {
   const Shape shape{1, 64, 1, 16};
   const Tensor q = normal(shape, 1, DType::f32, 3), k = normal(shape, 2, DType::f32, 1),
                v = normal(shape, 3, DType::f32, 1);

@@ -18,7 +18,7 @@ Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, co
 
 }  // namespace
 
-TEST_CASE("skyformer: all rows as landmarks, exactly inverted, are exact") {
+TEST_CASE("skyformer: all rows as landmarks with an exact inverse are exact") {
   const bool padded = GENERATE(false, true);
   const int64_t N = 9;
   const Mask mask = padded ? lengths({9, 4}) : Mask{};
@@ -26,27 +26,28 @@ TEST_CASE("skyformer: all rows as landmarks, exactly inverted, are exact") {
   const Tensor q = normal({2, N, 2, 4}, 1, DType::f64, 2),
                k = normal({2, N, 2, 4}, 2, DType::f64, 2), v = normal({2, N, 2, 4}, 3);
   const auto exact = make_variant("gaussian", {}, options_of({{"normalized", false}}));
-  const Tensor wanted = forward(*exact, q, k, v, mask);
+  const Tensor expected = forward(*exact, q, k, v, mask);
   for (const int64_t landmarks : {18, 40}) {
     const auto variant =
         make_variant("skyformer", {},
                      options_of({{"landmarks", landmarks}, {"gamma", 0.0}, {"inverse", "exact"}}));
-    CHECK(near(forward(*variant, q, k, v, mask), wanted, 1e-9));
+    CHECK(near(forward(*variant, q, k, v, mask), expected, 1e-9));
     CHECK_FALSE(variant->algorithm(9).empty());
     CHECK(variant->algorithm(900).empty());
-    // The iteration gets there, too.
+    // The iteration converges to the same.
     const auto iterated = make_variant(
         "skyformer", {},
         options_of({{"landmarks", landmarks}, {"gamma", 0.0}, {"inverse_iterations", 40}}));
-    CHECK(near(forward(*iterated, q, k, v, mask), wanted, 1e-6));
+    CHECK(near(forward(*iterated, q, k, v, mask), expected, 1e-6));
   }
   const auto few = make_variant(
       "skyformer", {}, options_of({{"landmarks", 4}, {"gamma", 0.0}, {"inverse", "exact"}}));
-  CHECK_FALSE(near(forward(*few, q, k, v, mask), wanted, 1e-2));
+  CHECK_FALSE(near(forward(*few, q, k, v, mask), expected, 1e-2));
 }
 
 TEST_CASE("skyformer: landmarks interpolate their own rows") {
-  // gamma = 0: C is exact between rows that are landmarks. Close points: landmarks tell most.
+  // gamma = 0: C is exact between landmarks. For close points, landmarks explain most of the
+  // kernel.
   const auto variant =
       make_variant("skyformer", {.heads = 1, .max_length = 64},
                    options_of({{"landmarks", 32}, {"gamma", 1e-9}, {"inverse", "exact"}}));
@@ -57,7 +58,7 @@ TEST_CASE("skyformer: landmarks interpolate their own rows") {
   CHECK(near(forward(*variant, q, k, v), forward(*exact, q, k, v), 0.05));
 }
 
-TEST_CASE("skyformer: landmarks are drawn by optimizer steps, and a checkpoint knows them") {
+TEST_CASE("skyformer: landmarks are drawn by optimizer steps and restored from a checkpoint") {
   const auto options = [] { return options_of({{"landmarks", 4}, {"redraw_interval", 2}}); };
   const auto variant = make_variant("skyformer", {}, options());
   const Tensor q = normal({2, 13, 2, 4}, 1), k = normal({2, 13, 2, 4}, 2),
@@ -75,10 +76,10 @@ TEST_CASE("skyformer: landmarks are drawn by optimizer steps, and a checkpoint k
   CHECK(identical(forward(*resumed, q, k, v), second));
 }
 
-TEST_CASE("skyformer: every token is drawn as often as the others") {
+TEST_CASE("skyformer: all tokens are drawn equally often") {
   const auto variant =
       make_variant("skyformer", {.heads = 1}, options_of({{"landmarks", 4}, {"inverse", "exact"}}));
-  // Far apart, a key has weight on its equal alone, if it is a landmark.
+  // Points are far apart: a key has weight only on itself, if it is a landmark.
   const int64_t N = 6, draws = 3000;
   Tensor x = Tensor::zeros({1, N, 1, 4}, DType::f64);
   for (int64_t i = 0; i < N; ++i) x.slice(1, i, i + 1).fill(static_cast<double>(30 * i));
@@ -90,12 +91,12 @@ TEST_CASE("skyformer: every token is drawn as often as the others") {
     for (int64_t i = 0; i < N; ++i) hits[i] += out.at({0, i, 0, 0}) > 0.5;
   }
   // A row is missed if it is neither of 2 queries nor of 2 keys drawn from 6.
-  const double wanted = 1 - (4.0 / 6) * (4.0 / 6);
+  const double expected = 1 - (4.0 / 6) * (4.0 / 6);
   for (const double count : hits)
-    CHECK(std::abs(count / draws - wanted) <= 4 * std::sqrt(wanted * (1 - wanted) / draws));
+    CHECK(std::abs(count / draws - expected) <= 4 * std::sqrt(expected * (1 - expected) / draws));
 }
 
-TEST_CASE("skyformer: options that do not fit are refused, with the reason") {
+TEST_CASE("skyformer: options that do not apply are refused, with the reason") {
   const auto with = [](std::vector<std::pair<std::string, OptionValue>> values,
                        bool causal = false) {
     const Options options = options_of(std::move(values));

@@ -15,7 +15,7 @@ TEST_CASE("softmax is exp(q k / sqrt(D)), normalised") {
              naive_kernel_attention(q, k, v, softmax_kernel, causal, mask), 1e-13));
 }
 
-TEST_CASE("softmax survives large scores") {
+TEST_CASE("softmax: large scores stay finite") {
   for (const DType dtype : {DType::f32, DType::f64}) {
     const Tensor q = normal({1, 6, 1, 4}, 1, dtype, 300), k = normal({1, 6, 1, 4}, 2, dtype, 300),
                  v = normal({1, 6, 1, 4}, 3, dtype);
@@ -27,7 +27,7 @@ TEST_CASE("softmax survives large scores") {
   }
 }
 
-TEST_CASE("softmax: a bias is added to the scores, and what is not kept has no weight") {
+TEST_CASE("softmax: a bias is added to the scores, and keys that are not kept have no weight") {
   const int64_t N = 5;
   const auto variant = make_variant("softmax");
   const Tensor q = normal({2, N, 2, 4}, 1), k = normal({2, N, 2, 4}, 2),
@@ -35,24 +35,24 @@ TEST_CASE("softmax: a bias is added to the scores, and what is not kept has no w
   const Tensor bias = normal({2, N, N}, 4);
   Tensor keep = Tensor::full({2, 1, N, N}, 1, DType::u8);
   keep.select(0, 1).slice(1, 2, 3).fill(0);  // query 2 of sample 1 attends to nothing
-  keep.select(0, 0).slice(1, 0, 2).slice(2, 1, 4).fill(0);  // and some keep no keys 1, 2, 3
+  keep.select(0, 0).slice(1, 0, 2).slice(2, 1, 4).fill(0);  // 2 queries, 3 keys
   const Mask mask{.lengths = lengths({5, 4}).lengths, .keep = keep, .bias = Variable(bias)};
   const Tensor out = variant->forward(Variable(q), Variable(k), Variable(v), mask, {}).value();
   for (int64_t b = 0; b < 2; ++b)
     for (int64_t i = 0; i < (b ? 4 : 5); ++i)
       for (int64_t h = 0; h < 2; ++h) {
         double total = 0;
-        Row wanted(4, 0.0);
+        Row expected(4, 0.0);
         for (int64_t j = 0; j < (b ? 4 : 5); ++j) {
           if (keep.at({b, 0, i, j}) == 0) continue;
           double score = bias.at({h, i, j});
           for (int64_t d = 0; d < 4; ++d) score += q.at({b, i, h, d}) * k.at({b, j, h, d}) / 2;
           total += std::exp(score);
-          for (int64_t d = 0; d < 4; ++d) wanted[d] += std::exp(score) * v.at({b, j, h, d});
+          for (int64_t d = 0; d < 4; ++d) expected[d] += std::exp(score) * v.at({b, j, h, d});
         }
         for (int64_t d = 0; d < 4; ++d)
           CHECK(out.at({b, i, h, d}) ==
-                Approx(total > 0 ? wanted[d] / total : 0).margin(1e-12).epsilon(1e-10));
+                Approx(total > 0 ? expected[d] / total : 0).margin(1e-12).epsilon(1e-10));
       }
   const GradcheckReport report = gradcheck(
       [&](const Variables& in) {
@@ -64,7 +64,7 @@ TEST_CASE("softmax: a bias is added to the scores, and what is not kept has no w
   CHECK(report.ok);
 }
 
-TEST_CASE("softmax: tile by tile and as written are the same, with every option") {
+TEST_CASE("softmax: tiled and naive are the same, with every option") {
   const auto option = GENERATE(0, 1, 2, 3, 4);
   const bool causal = GENERATE(false, true);
   const int64_t B = 2, N = 130, H = 4, G = 2, D = 5;
@@ -87,7 +87,7 @@ TEST_CASE("softmax: tile by tile and as written are the same, with every option"
     CHECK(near(a.dq, b.dq, 1e-12));
     CHECK(near(a.dk, b.dk, 1e-12));
     CHECK(near(a.dv, b.dv, 1e-12));
-    // A keep that keeps all changes nothing, but for who computes.
+    // A keep of all keys changes the implementation but not the result.
     Mask all = mask;
     all.keep = Tensor::full({N, N}, 1, DType::u8);
     CHECK(identical(run_variant(*tiled, q, k, v, all, cotangent, pass).out, b.out));
@@ -95,7 +95,7 @@ TEST_CASE("softmax: tile by tile and as written are the same, with every option"
 }
 
 TEST_CASE("softmax: slopes of ALiBi are 2^(-8 (h + 1) / H)") {
-  // Keys of 0: only the distance counts.
+  // Keys are 0: weights depend only on the distance.
   const int64_t N = 3, H = 4;
   Options options("attention");
   options.set("bias", std::string("alibi"));

@@ -16,7 +16,7 @@ Options with(const Settings& settings) {
 
 constexpr int64_t N = 12, H = 2;
 
-// What a variant multiplies values with, (B, H, N, N): its result for values that are unit vectors.
+// Returns the weights of a variant, (B, H, N, N): its results for values that are unit vectors.
 Tensor weights_of(attention::Variant& variant, const Tensor& q, const Tensor& k,
                   const Mask& mask = {}) {
   Tensor v = Tensor::zeros({q.size(0), N, H, N}, DType::f64);
@@ -35,7 +35,7 @@ double square_norm(const Tensor& t) {
 
 Tensor minus(const Tensor& a, const Tensor& b) { return (Variable(a) - Variable(b)).value(); }
 
-// Heads as wide as there are tokens; the variants compared have unit vectors for values.
+// The head dimension equals the number of tokens, so that values can be unit vectors.
 Tensor queries(uint64_t seed) { return normal({3, N, H, N}, seed, DType::f64, 1); }
 const std::vector<int32_t> some_lengths{12, 7, 2};
 
@@ -45,7 +45,7 @@ std::unique_ptr<attention::Variant> make(const std::string& name, const Settings
 
 }  // namespace
 
-TEST_CASE("svd: no matrix of rank r is nearer, and how near it is") {
+TEST_CASE("svd: the error is that of the best matrix of rank r, and others have larger errors") {
   const int64_t r = GENERATE(1, 3, 7);
   const auto softmax = make("softmax", {}), svd_variant = make("svd", {{"rank", r}});
   const Tensor q = queries(1), k = queries(2);
@@ -65,10 +65,10 @@ TEST_CASE("svd: no matrix of rank r is nearer, and how near it is") {
       CHECK(svd(difference).s.at({0}) == Approx(r < n ? s[r] : 0).epsilon(1e-9).margin(1e-13));
       const auto left = svd(part(Pr)).s.to_vector<double>();
       for (int64_t i = r; i < n; ++i) CHECK(left[i] <= 1e-13);
-      // Nothing of padding.
+      // 0 at padding.
       CHECK(all_zero(Pr.select(0, b).select(0, h).slice(1, n, N)));
     }
-  // Others of that rank.
+  // Other variants of that rank.
   const Tensor full = weights_of(*softmax, q, k), best = weights_of(*svd_variant, q, k);
   const double least = square_norm(minus(full, best));
   for (const auto& [name, settings] :
@@ -103,7 +103,7 @@ TEST_CASE("svd of full rank is softmax, with any mask") {
   CHECK(full->algorithm(N + 1).empty());
 }
 
-TEST_CASE("svd: the rank that keeps an energy") {
+TEST_CASE("svd: the rank that reaches an energy") {
   const double energy = GENERATE(0.5, 0.9, 0.999, 1.0);
   const std::string of = GENERATE("squares", "values");
   const auto variant = make("svd", {{"energy", energy}, {"energy_of", of}});
@@ -198,7 +198,7 @@ TEST_CASE("svd: the exact gradient") {
   }
 }
 
-TEST_CASE("svd: options that do not go together are refused") {
+TEST_CASE("svd: incompatible options are refused") {
   CHECK_THROWS_WITH(make("svd", {{"rank", int64_t{3}}, {"energy", 0.9}}),
                     Catch::Contains("energy") && Catch::Contains("rank"));
   CHECK_THROWS_AS(make("svd", {{"energy", 1.5}}), ConfigError);
