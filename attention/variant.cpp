@@ -55,15 +55,8 @@ std::optional<int64_t> Variant::rank(int64_t) const { return {}; }
 
 std::string Variant::algorithm(int64_t) const { return {}; }
 
-Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
+void Variant::check_inputs(const Inputs& inputs) const {
   const auto& [q, k, v, x] = inputs;
-  if (!capabilities().uses_queries_and_keys && !q.defined() && !k.defined()) {
-    check<ShapeError>(v.defined() && v.shape().rank() == 4 && v.size(2) == config_.kv_heads,
-                      "attention: expected v (B, N, G, D) with G = ", config_.kv_heads, ", got ",
-                      v.defined() ? v.shape() : Shape{});
-    // v is passed for q and k, of which only the shapes are used.
-    return forward({for_all_heads(v, config_.heads), v, v, x}, mask, pass);
-  }
   check<ShapeError>(q.defined() && k.defined() && v.defined(),
                     "attention: expected q, k and v to be defined");
   const Shape &qs = q.shape(), &ks = k.shape();
@@ -88,62 +81,76 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
         config_.name, ": this variant reads the tokens x: expected ", q.dtype(), " of shape ",
         Shape{B, N, qs[2] * qs[3]}, ", got ",
         x.defined() ? concat_message(x.dtype(), " of shape ", x.shape()) : "none");
-  Mask known = mask;
+}
+
+Tensor Variant::checked_lengths(const Inputs& inputs, const Tensor& lengths) const {
+  if (!lengths.defined()) return {};
+  const int64_t B = inputs.q.size(0), N = inputs.q.size(1), M = inputs.k.size(1);
+  check<ShapeError>(N == M || capabilities().shortens,
+                    "attention: lengths expect as many queries as keys, got ", N, " and ", M);
+  check<ShapeError>(lengths.dtype() == DType::i32 && lengths.shape() == Shape{B},
+                    "attention: expected lengths i32 of shape ", Shape{B}, ", got ",
+                    lengths.dtype(), " of shape ", lengths.shape());
   bool padded = false;
-  if (mask.lengths.defined()) {
-    check<ShapeError>(N == M || capabilities().shortens,
-                      "attention: lengths expect as many queries as keys, got ", N, " and ", M);
-    check<ShapeError>(mask.lengths.dtype() == DType::i32 && mask.lengths.shape() == Shape{B},
-                      "attention: expected lengths i32 of shape ", Shape{B}, ", got ",
-                      mask.lengths.dtype(), " of shape ", mask.lengths.shape());
-    // Contiguous, because variants read them as an array.
-    known.lengths = mask.lengths.contiguous();
-    for (const int32_t length : known.lengths.to_vector<int32_t>()) {
-      check<ShapeError>(length >= 0 && length <= N, "attention: expected lengths in [0, ", N,
-                        "], got ", length);
-      padded = padded || length < N;
-    }
+  for (const int32_t length : lengths.to_vector<int32_t>()) {
+    check<ShapeError>(length >= 0 && length <= N, "attention: expected lengths in [0, ", N,
+                      "], got ", length);
+    padded = padded || length < N;
   }
+  // Contiguous, because variants read them as an array.
+  return padded ? lengths.contiguous() : Tensor();
+}
+
+void Variant::check_pairs(const Inputs& inputs, const Mask& mask) const {
   check<ConfigError>(capabilities().any_mask || (!mask.keep.defined() && !mask.bias.defined()),
                      config_.name,
                      ": this variant computes no scores of single pairs, so keep and bias cannot "
                      "apply; it supports lengths",
                      capabilities().causal ? " and causal" : "");
-  if (mask.keep.defined())
-    check<ShapeError>(
-        mask.keep.dtype() == DType::u8 &&
-            broadcast_shape(mask.keep.shape(), {B, qs[2], N, M}) == Shape{B, qs[2], N, M},
-        "attention: expected keep u8, broadcastable to ", Shape{B, qs[2], N, M}, ", got ",
-        mask.keep.dtype(), " of shape ", mask.keep.shape());
-  if (mask.bias.defined())
-    check<ShapeError>(
-        mask.bias.dtype() == q.dtype() &&
-            broadcast_shape(mask.bias.shape(), {B, qs[2], N, M}) == Shape{B, qs[2], N, M},
-        "attention: expected bias ", q.dtype(), ", broadcastable to ", Shape{B, qs[2], N, M},
-        ", got ", mask.bias.dtype(), " of shape ", mask.bias.shape());
-  const Tensor lengths = known.lengths;
-  if (!padded) known.lengths = {};
-  if (takes_all(mask)) return contiguous(attend(inputs, known, pass));
-  Variable out;
-  const Variable ke = for_all_heads(k, qs[2]), ve = for_all_heads(v, qs[2]);
-  if (padded) {
-    const Tensor real = real_tokens(lengths, N);
-    // A selection, not a product: padding may hold NaN. Its gradient is a selection too.
-    const auto zeroed = [&](const Variable& y) { return where(real, y, 0.0); };
-    Inputs real_inputs{q, ke, ve};
-    if (capabilities().uses_queries_and_keys) real_inputs.q = zeroed(q);
-    if (!capabilities().shortens) {
-      if (capabilities().uses_queries_and_keys) real_inputs.k = zeroed(ke);
-      real_inputs.v = zeroed(ve);
-    }
-    if (capabilities().uses_x) real_inputs.x = where(real.squeeze(3), x, 0.0);
-    out = attend(real_inputs, known, pass);
-    out = where(real, out, 0.0);
-  } else {
-    out = attend({q, ke, ve, x}, known, pass);
+  const Shape scores{inputs.q.size(0), inputs.q.size(2), inputs.q.size(1), inputs.k.size(1)};
+  const auto check_one = [&](const char* name, const auto& pairs, DType dtype) {
+    if (!pairs.defined()) return;
+    check<ShapeError>(pairs.dtype() == dtype && broadcast_shape(pairs.shape(), scores) == scores,
+                      "attention: expected ", name, " ", dtype, ", broadcastable to ", scores,
+                      ", got ", pairs.dtype(), " of shape ", pairs.shape());
+  };
+  check_one("keep", mask.keep, DType::u8);
+  check_one("bias", mask.bias, inputs.q.dtype());
+}
+
+Variable Variant::attend_to_real(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
+  const Tensor real = real_tokens(mask.lengths, inputs.q.size(1));
+  // A selection, not a product: padding may hold NaN. Its gradient is a selection too.
+  const auto zeroed = [&](const Variable& y) { return where(real, y, 0.0); };
+  Inputs known = inputs;
+  if (capabilities().uses_queries_and_keys) known.q = zeroed(inputs.q);
+  if (!capabilities().shortens) {
+    if (capabilities().uses_queries_and_keys) known.k = zeroed(inputs.k);
+    known.v = zeroed(inputs.v);
   }
-  check<ShapeError>(out.shape() == qs, "attention: expected ", full_name(), " to return ", qs,
-                    ", got ", out.shape());
+  if (capabilities().uses_x) known.x = where(real.squeeze(3), inputs.x, 0.0);
+  return zeroed(attend(known, mask, pass));
+}
+
+Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
+  const auto& [q, k, v, x] = inputs;
+  if (!capabilities().uses_queries_and_keys && !q.defined() && !k.defined()) {
+    check<ShapeError>(v.defined() && v.shape().rank() == 4 && v.size(2) == config_.kv_heads,
+                      "attention: expected v (B, N, G, D) with G = ", config_.kv_heads, ", got ",
+                      v.defined() ? v.shape() : Shape{});
+    // v is passed for q and k, of which only the shapes are used.
+    return forward({for_all_heads(v, config_.heads), v, v, x}, mask, pass);
+  }
+  check_inputs(inputs);
+  Mask known = mask;
+  known.lengths = checked_lengths(inputs, mask.lengths);
+  check_pairs(inputs, mask);
+  if (takes_all(mask)) return contiguous(attend(inputs, known, pass));
+  const Inputs all{q, for_all_heads(k, config_.heads), for_all_heads(v, config_.heads), x};
+  const Variable out =
+      known.lengths.defined() ? attend_to_real(all, known, pass) : attend(all, known, pass);
+  check<ShapeError>(out.shape() == q.shape(), "attention: expected ", full_name(), " to return ",
+                    q.shape(), ", got ", out.shape());
   return contiguous(out);
 }
 

@@ -148,6 +148,12 @@ class Variant : public nn::Module {
   const Config& config() const { return config_; }
 
  private:
+  // The steps of forward(), in order. checked_lengths() is undefined where nothing is padded.
+  void check_inputs(const Inputs& inputs) const;
+  Tensor checked_lengths(const Inputs& inputs, const Tensor& lengths) const;
+  void check_pairs(const Inputs& inputs, const Mask& mask) const;
+  Variable attend_to_real(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
+
   Config config_;
 };
 
