@@ -105,7 +105,6 @@ class ScoreTile {
         to_(scratch.take<int32_t>(query_block)),
         words_{scratch.take<uint32_t>(query_block), scratch.take<uint32_t>(query_block),
                scratch.take<uint32_t>(key_block), scratch.take<uint32_t>(key_block)} {}
-  static int64_t elements(const Sizes& z) { return (z.D + 8) * query_block + 2 * key_block; }
 
   void start(const Heads<const T>& q, int64_t b, int64_t h, int64_t block) {
     b_ = b, h_ = h, first_ = block * rule_.sizes.block_queries();
@@ -239,9 +238,6 @@ struct Attended {
     rescale = scratch.take<T>(query_block);
   }
   static bool folds(const Sizes& z) { return z.key_blocks() > fold_blocks; }
-  static int64_t elements(const Sizes& z) {
-    return (folds(z) ? 2 * z.D + 4 : z.D + 2) * query_block;
-  }
 
   void start(int64_t count, int64_t lanes, int64_t D) const {
     std::fill_n(m, lanes, -infinity<T>);
@@ -303,6 +299,74 @@ void attend(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const 
   gemm_tile<T>(count, D, keys.size(), {s, 1, lanes}, v, D, x.o, D, true);
 }
 
+// The memory of a forward task: a block of keys and values, copied once for several blocks of
+// queries.
+template <class T>
+struct ForwardTask {
+  ForwardTask(const Rule& rule, int64_t together, Scratch& scratch)
+      : scores(scratch.take<T>(key_block * query_block)),
+        keys(scratch.take<T>(key_block * rule.sizes.D)),
+        values(scratch.take<T>(key_block * rule.sizes.D)) {
+    for (int64_t r = 0; r < together; ++r) {
+      tiles.emplace_back(rule, scores, scratch);
+      attended.emplace_back(rule.sizes, scratch);
+    }
+  }
+  T *scores, *keys, *values;
+  std::vector<ScoreTile<T>> tiles;
+  std::vector<Attended<T>> attended;
+};
+
+// Folds the accumulators of the first `count` blocks of queries, if sums are that long.
+template <class T>
+void fold(const Rule& rule, ForwardTask<T>& task, int64_t count) {
+  if (!Attended<T>::folds(rule.sizes)) return;
+  for (int64_t r = 0; r < count; ++r)
+    task.attended[r].fold(task.tiles[r].count(), task.tiles[r].lanes(), rule.sizes.D);
+}
+
+// The first `count` blocks of queries attend to all keys of head hkv.
+template <class T>
+void attend_to_all(const Rule& rule, ForwardTask<T>& task, int64_t count, const Heads<const T>& k,
+                   const Heads<const T>& v, int64_t b, int64_t hkv) {
+  const int64_t D = rule.sizes.D;
+  int64_t since_fold = 0;
+  const Range all = all_keys<T>({task.tiles.data(), static_cast<size_t>(count)});
+  for (int64_t j = all.begin; j < all.end; j += key_block) {
+    const int64_t n = std::min(key_block, all.end - j);
+    copy_rows(k, b, hkv, j, n, D, task.keys);
+    copy_rows(v, b, hkv, j, n, D, task.values);
+    for (int64_t r = 0; r < count; ++r) {
+      const Range part = common(task.tiles[r].keys(), {j, j + n});
+      const int64_t at = (part.begin - j) * D;
+      if (part.size() > 0)
+        attend(rule, task.tiles[r], part, task.keys + at, task.values + at, task.attended[r]);
+    }
+    if (++since_fold % fold_blocks == 0) fold(rule, task, count);
+  }
+  fold(rule, task, count);
+}
+
+// O and L of a block of queries; 0 and -inf where a query attends to nothing.
+template <class T>
+void write_result(const Rule& rule, const ScoreTile<T>& tile, const Attended<T>& x, int64_t b,
+                  int64_t h, const Heads<T>& out, T* lse) {
+  const int64_t first = tile.first(), D = rule.sizes.D,
+                rows = std::min(rule.sizes.block_queries(), rule.sizes.N - first);
+  const T *const o = x.all_o ? x.all_o : x.o, *const l = x.all_l ? x.all_l : x.l;
+  for (int64_t i = 0; i < rows; ++i) {
+    T* const to = out.at(b, first + i, h);
+    if (i >= tile.count() || l[i] == 0) {
+      std::fill_n(to, D, T{0});
+      lse[first + i] = -infinity<T>;
+      continue;
+    }
+    const T factor = static_cast<T>(rule.dropout.scale()) / l[i];
+    for (int64_t d = 0; d < D; ++d) to[d] = factor * o[i * D + d];
+    lse[first + i] = x.m[i] + Base<T>::log(l[i]);
+  }
+}
+
 template <class T>
 void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v, Tensor& out,
              Tensor& lse) {
@@ -313,67 +377,23 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
   // Enough tasks for many threads take precedence over sharing.
   const int64_t together = std::clamp<int64_t>(z.B * z.H * blocks / 64, 1, forward_blocks);
   const int64_t tasks_of_head = (blocks + together - 1) / together;
-  const int64_t elements = together * (ScoreTile<T>::elements(z) + Attended<T>::elements(z)) +
-                           key_block * query_block + 2 * key_block * D;
   const int64_t grain =
       std::max<int64_t>(1, task_flops / (4 * std::min(z.N, together * query_block) * z.M * D));
   parallel_for(z.B * z.H * tasks_of_head, grain, [&](int64_t begin, int64_t end) {
-    Scratch scratch(static_cast<size_t>(elements) * sizeof(T) +
-                    static_cast<size_t>(64 * 15 * (together + 1)));
-    T* const s = scratch.take<T>(key_block * query_block);
-    T* const keys_k = scratch.take<T>(key_block * D);
-    T* const keys_v = scratch.take<T>(key_block * D);
-    std::vector<ScoreTile<T>> tiles;
-    std::vector<Attended<T>> attended;
-    for (int64_t r = 0; r < together; ++r) {
-      tiles.emplace_back(rule, s, scratch);
-      attended.emplace_back(z, scratch);
-    }
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t h = task / tasks_of_head % z.H, b = task / tasks_of_head / z.H,
-                    hkv = h * z.Hkv / z.H;
-      const int64_t first_block = task % tasks_of_head * together,
-                    here = std::min(together, blocks - first_block);
-      for (int64_t r = 0; r < here; ++r) {
-        tiles[r].start(hq, b, h, first_block + r);
-        attended[r].start(tiles[r].count(), tiles[r].lanes(), D);
+    Workspace<ForwardTask<T>> task(rule, together);
+    for (int64_t number = begin; number < end; ++number) {
+      const int64_t h = number / tasks_of_head % z.H, b = number / tasks_of_head / z.H;
+      const int64_t first_block = number % tasks_of_head * together,
+                    count = std::min(together, blocks - first_block);
+      for (int64_t r = 0; r < count; ++r) {
+        ScoreTile<T>& tile = task->tiles[r];
+        tile.start(hq, b, h, first_block + r);
+        task->attended[r].start(tile.count(), tile.lanes(), D);
       }
-      const auto fold = [&] {
-        if (!Attended<T>::folds(z)) return;
-        for (int64_t r = 0; r < here; ++r) attended[r].fold(tiles[r].count(), tiles[r].lanes(), D);
-      };
-      int64_t since_fold = 0;
-      const Range all = all_keys<T>({tiles.data(), static_cast<size_t>(here)});
-      for (int64_t j = all.begin; j < all.end; j += key_block) {
-        const int64_t n = std::min(key_block, all.end - j);
-        copy_rows(hk, b, hkv, j, n, D, keys_k);
-        copy_rows(hv, b, hkv, j, n, D, keys_v);
-        for (int64_t r = 0; r < here; ++r) {
-          const Range part = common(tiles[r].keys(), {j, j + n});
-          const int64_t at = (part.begin - j) * D;
-          if (part.size() > 0) attend(rule, tiles[r], part, keys_k + at, keys_v + at, attended[r]);
-        }
-        if (++since_fold % fold_blocks == 0) fold();
-      }
-      fold();
-      for (int64_t r = 0; r < here; ++r) {
-        const int64_t first = tiles[r].first(), rows = std::min(z.block_queries(), z.N - first);
-        const Attended<T>& x = attended[r];
-        const T *const o = x.all_o ? x.all_o : x.o, *const m = x.m,
-                       *const l = x.all_l ? x.all_l : x.l;
-        T* const to_lse = lse.data<T>() + (b * z.H + h) * z.N + first;
-        for (int64_t i = 0; i < rows; ++i) {
-          T* const to = ho.at(b, first + i, h);
-          if (i >= tiles[r].count() || l[i] == 0) {
-            std::fill_n(to, D, T{0});
-            to_lse[i] = -infinity<T>;
-            continue;
-          }
-          const T factor = static_cast<T>(rule.dropout.scale()) / l[i];
-          for (int64_t d = 0; d < D; ++d) to[d] = factor * o[i * D + d];
-          to_lse[i] = m[i] + Base<T>::log(l[i]);
-        }
-      }
+      attend_to_all(rule, *task, count, hk, hv, b, h * z.Hkv / z.H);
+      for (int64_t r = 0; r < count; ++r)
+        write_result(rule, task->tiles[r], task->attended[r], b, h, ho,
+                     lse.data<T>() + (b * z.H + h) * z.N);
     }
   });
 }
@@ -425,7 +445,6 @@ struct Attending {
         l(scratch.take<T>(query_block)),
         delta(scratch.take<T>(query_block)),
         dq(scratch.take<T>(query_block * D)) {}
-  static int64_t elements(const Sizes& z) { return (4 * z.D + 2) * query_block; }
 };
 
 // Adds to the gradients of a block of keys and of the queries, those that are required: dk, dv (.,
@@ -459,103 +478,135 @@ void add_rows(const T* from, int64_t b, int64_t h, int64_t first, int64_t n, int
   });
 }
 
+// The memory of a backward task: a block of keys and values with their gradients, for several
+// blocks of queries.
 template <class T>
-void backward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v,
-              const Tensor& out, const Tensor& lse, const Tensor& dout, Gradient& to_dq,
-              Gradient& to_dk, Gradient& to_dv) {
-  const Sizes& z = rule.sizes;
-  const Heads<const T> hq(q), hk(k), hv(v), ho(out), hdo(dout);
-  const Groups groups(z);
-  const int64_t blocks = z.query_blocks(), D = z.D, together = groups.together;
-  for (Gradient* const g : {&to_dq, &to_dk, &to_dv})
-    if (g->to.defined() && g->beta == 0) g->to.fill(0);
-  const bool dq = to_dq.to.defined(), dk = to_dk.to.defined(), dv = to_dv.to.defined();
-  const int64_t elements = together * (ScoreTile<T>::elements(z) + Attending<T>::elements(z)) +
-                           2 * key_block * query_block + 4 * key_block * D;
-  const int64_t flops = 10 * std::max<int64_t>(1, groups.indices / groups.queries) * query_block *
-                        std::max<int64_t>(1, z.M / groups.keys) * D;
-  const auto run = [&](int64_t wave, int64_t begin, int64_t end) {
-    Scratch scratch(static_cast<size_t>(elements) * sizeof(T) +
-                    static_cast<size_t>(64 * 16 * (together + 1)));
-    T* const s = scratch.take<T>(key_block * query_block);
-    T* const ds = scratch.take<T>(key_block * query_block);
-    T* const keys_k = scratch.take<T>(key_block * D);
-    T* const keys_v = scratch.take<T>(key_block * D);
-    T* const keys_dk = scratch.take<T>(key_block * D);
-    T* const keys_dv = scratch.take<T>(key_block * D);
-    std::vector<ScoreTile<T>> tiles;
-    std::vector<Attending<T>> attending;
+struct BackwardTask {
+  BackwardTask(const Rule& rule, int64_t together, Scratch& scratch)
+      : scores(scratch.take<T>(key_block * query_block)),
+        dscores(scratch.take<T>(key_block * query_block)),
+        keys(scratch.take<T>(key_block * rule.sizes.D)),
+        values(scratch.take<T>(key_block * rule.sizes.D)),
+        dkeys(scratch.take<T>(key_block * rule.sizes.D)),
+        dvalues(scratch.take<T>(key_block * rule.sizes.D)) {
     for (int64_t r = 0; r < together; ++r) {
-      tiles.emplace_back(rule, s, scratch);
-      attending.emplace_back(D, scratch);
+      tiles.emplace_back(rule, scores, scratch);
+      attending.emplace_back(rule.sizes.D, scratch);
     }
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t key_group = task % groups.keys,
-                    query_group = (key_group + wave) % groups.queries;
-      const int64_t head = task / groups.keys, hkv = head % z.Hkv, b = head / z.Hkv;
-      const auto head_of = [&](int64_t index) { return hkv * (z.H / z.Hkv) + index / blocks; };
-      for (int64_t index = query_group * together; index < groups.indices;
-           index += groups.queries * together) {
-        const int64_t here = std::min(together, groups.indices - index);
-        for (int64_t r = 0; r < here; ++r) {
-          const int64_t h = head_of(index + r);
-          tiles[r].start(hq, b, h, (index + r) % blocks);
-          const Attending<T>& x = attending[r];
-          const int64_t first = tiles[r].first(), count = tiles[r].count(),
-                        lanes = tiles[r].lanes();
-          std::fill_n(x.dq, count * D, T{0});
-          if (count == 0) continue;
-          copy_rows(hq, b, h, first, count, D, x.q);
-          copy_rows(hdo, b, h, first, count, D, x.dout);
-          pack_transposed(x.dout, D, count, lanes, D,
-                          static_cast<T>(rule.scale * rule.dropout.scale()), x.dot);
-          const T* const from = lse.data<T>() + (b * z.H + h) * z.N + first;
-          simd([&] {
-            for (int64_t i = 0; i < lanes; ++i) {
-              x.l[i] = i < count && from[i] != -infinity<T> ? from[i] : infinity<T>;
-              x.delta[i] = i < count
-                               ? static_cast<T>(rule.scale) *
-                                     kernels::row_dot(ho.at(b, first + i, h), x.dout + i * D, D)
-                               : T{0};
-            }
-          });
-        }
-        const auto flush_dq = [&] {
-          if (!dq) return;
-          for (int64_t r = 0; r < here; ++r) {
-            const int64_t count = tiles[r].count();
-            add_rows<T>(attending[r].dq, b, head_of(index + r), tiles[r].first(), count, D,
-                        Heads<T>(to_dq.to));
-            std::fill_n(attending[r].dq, count * D, T{0});
-          }
-        };
-        int64_t since_flush = 0;
-        const Range all = all_keys<T>({tiles.data(), static_cast<size_t>(here)});
-        for (int64_t j = key_group * key_block; j < all.end; j += groups.keys * key_block) {
-          const int64_t n = std::min(key_block, all.end - j);
-          if (j + n <= all.begin) continue;
-          copy_rows(hk, b, hkv, j, n, D, keys_k);
-          copy_rows(hv, b, hkv, j, n, D, keys_v);
-          std::fill_n(keys_dk, n * D, T{0});
-          std::fill_n(keys_dv, n * D, T{0});
-          for (int64_t r = 0; r < here; ++r) {
-            const Range part = common(tiles[r].keys(), {j, j + n});
-            const int64_t at = (part.begin - j) * D;
-            if (part.size() > 0)
-              add_gradients(rule, tiles[r], part, keys_k + at, keys_v + at, attending[r], ds,
-                            dk ? keys_dk + at : nullptr, dv ? keys_dv + at : nullptr, dq);
-          }
-          if (dk) add_rows<T>(keys_dk, b, hkv, j, n, D, Heads<T>(to_dk.to));
-          if (dv) add_rows<T>(keys_dv, b, hkv, j, n, D, Heads<T>(to_dv.to));
-          if (++since_flush % fold_blocks == 0) flush_dq();
-        }
-        flush_dq();
+  }
+  T *scores, *dscores, *keys, *values, *dkeys, *dvalues;
+  std::vector<ScoreTile<T>> tiles;
+  std::vector<Attending<T>> attending;
+};
+
+// What the backward pass reads and writes.
+template <class T>
+struct Operands {
+  Heads<const T> q, k, v, out, dout;
+  const T* lse;  // (B, H, N)
+  Gradient &dq, &dk, &dv;
+};
+
+// Reads the queries of `tile`, their L, and their dO; sets dq to 0.
+template <class T>
+void start_backward(const Rule& rule, const Operands<T>& in, const ScoreTile<T>& tile, int64_t b,
+                    int64_t h, const Attending<T>& x) {
+  const int64_t D = rule.sizes.D, first = tile.first(), count = tile.count(), lanes = tile.lanes();
+  std::fill_n(x.dq, count * D, T{0});
+  if (count == 0) return;
+  copy_rows(in.q, b, h, first, count, D, x.q);
+  copy_rows(in.dout, b, h, first, count, D, x.dout);
+  pack_transposed(x.dout, D, count, lanes, D, static_cast<T>(rule.scale * rule.dropout.scale()),
+                  x.dot);
+  const T* const lse = in.lse + (b * rule.sizes.H + h) * rule.sizes.N + first;
+  simd([&] {
+    for (int64_t i = 0; i < lanes; ++i) {
+      x.l[i] = i < count && lse[i] != -infinity<T> ? lse[i] : infinity<T>;
+      x.delta[i] = i < count ? static_cast<T>(rule.scale) *
+                                   kernels::row_dot(in.out.at(b, first + i, h), x.dout + i * D, D)
+                             : T{0};
+    }
+  });
+}
+
+// Adds the gradients of a block of keys [j, j + n) of head hkv, and adds to dq of the first `count`
+// blocks of queries.
+template <class T>
+void add_block_of_keys(const Rule& rule, const Operands<T>& in, BackwardTask<T>& task,
+                       int64_t count, int64_t b, int64_t hkv, int64_t j, int64_t n) {
+  const int64_t D = rule.sizes.D;
+  const bool dq = in.dq.to.defined(), dk = in.dk.to.defined(), dv = in.dv.to.defined();
+  copy_rows(in.k, b, hkv, j, n, D, task.keys);
+  copy_rows(in.v, b, hkv, j, n, D, task.values);
+  std::fill_n(task.dkeys, n * D, T{0});
+  std::fill_n(task.dvalues, n * D, T{0});
+  for (int64_t r = 0; r < count; ++r) {
+    const Range part = common(task.tiles[r].keys(), {j, j + n});
+    const int64_t at = (part.begin - j) * D;
+    if (part.size() > 0)
+      add_gradients(rule, task.tiles[r], part, task.keys + at, task.values + at, task.attending[r],
+                    task.dscores, dk ? task.dkeys + at : nullptr, dv ? task.dvalues + at : nullptr,
+                    dq);
+  }
+  if (dk) add_rows<T>(task.dkeys, b, hkv, j, n, D, Heads<T>(in.dk.to));
+  if (dv) add_rows<T>(task.dvalues, b, hkv, j, n, D, Heads<T>(in.dv.to));
+}
+
+// The gradients of a group of keys and a group of queries of the heads that share head hkv.
+template <class T>
+void add_groups(const Rule& rule, const Groups& groups, const Operands<T>& in,
+                BackwardTask<T>& task, int64_t b, int64_t hkv, int64_t key_group,
+                int64_t query_group) {
+  const Sizes& z = rule.sizes;
+  const int64_t blocks = z.query_blocks(), D = z.D, together = groups.together;
+  const auto head_of = [&](int64_t index) { return hkv * (z.H / z.Hkv) + index / blocks; };
+  for (int64_t index = query_group * together; index < groups.indices;
+       index += groups.queries * together) {
+    const int64_t count = std::min(together, groups.indices - index);
+    for (int64_t r = 0; r < count; ++r) {
+      const int64_t h = head_of(index + r);
+      task.tiles[r].start(in.q, b, h, (index + r) % blocks);
+      start_backward(rule, in, task.tiles[r], b, h, task.attending[r]);
+    }
+    const auto flush_dq = [&] {
+      if (!in.dq.to.defined()) return;
+      for (int64_t r = 0; r < count; ++r) {
+        const ScoreTile<T>& tile = task.tiles[r];
+        T* const dq = task.attending[r].dq;
+        add_rows<T>(dq, b, head_of(index + r), tile.first(), tile.count(), D, Heads<T>(in.dq.to));
+        std::fill_n(dq, tile.count() * D, T{0});
       }
+    };
+    int64_t since_flush = 0;
+    const Range all = all_keys<T>({task.tiles.data(), static_cast<size_t>(count)});
+    for (int64_t j = key_group * key_block; j < all.end; j += groups.keys * key_block) {
+      const int64_t n = std::min(key_block, all.end - j);
+      if (j + n <= all.begin) continue;
+      add_block_of_keys(rule, in, task, count, b, hkv, j, n);
+      if (++since_flush % fold_blocks == 0) flush_dq();
     }
-  };
+    flush_dq();
+  }
+}
+
+template <class T>
+void backward(const Rule& rule, const Operands<T>& in) {
+  const Sizes& z = rule.sizes;
+  const Groups groups(z);
+  for (Gradient* const g : {&in.dq, &in.dk, &in.dv})
+    if (g->to.defined() && g->beta == 0) g->to.fill(0);
+  const int64_t flops = 10 * std::max<int64_t>(1, groups.indices / groups.queries) * query_block *
+                        std::max<int64_t>(1, z.M / groups.keys) * z.D;
   for (int64_t wave = 0; wave < groups.queries; ++wave)
     parallel_for(z.B * z.Hkv * groups.keys, std::max<int64_t>(1, task_flops / flops),
-                 [&](int64_t begin, int64_t end) { run(wave, begin, end); });
+                 [&](int64_t begin, int64_t end) {
+                   Workspace<BackwardTask<T>> task(rule, groups.together);
+                   for (int64_t number = begin; number < end; ++number) {
+                     const int64_t key_group = number % groups.keys, head = number / groups.keys;
+                     add_groups(rule, groups, in, *task, head / z.Hkv, head % z.Hkv, key_group,
+                                (key_group + wave) % groups.queries);
+                   }
+                 });
 }
 
 }  // namespace
@@ -597,15 +648,17 @@ Variable softmax_attention(const Variable& q_, const Variable& k_, const Variabl
   dispatch_float(q.dtype(),
                  [&]<class T>() { forward<T>(rule, q.value(), k.value(), v.value(), out, lse); });
   // Saves L instead of the N x M probabilities: recomputing them is cheaper than reading them.
-  return record("softmax_attention", out, {q, k, v},
-                [rule, q = q.value(), k = k.value(), v = v.value(), out, lse](
-                    const Tensor& grad_out, std::span<GradSlot> grad_in) {
-                  const Tensor dout = with_contiguous_rows(grad_out);
-                  auto [dq, dk, dv] = gradients_of(grad_in);
-                  dispatch_float(q.dtype(), [&]<class T>() {
-                    backward<T>(rule, q, k, v, out, lse, dout, dq, dk, dv);
-                  });
-                });
+  return record(
+      "softmax_attention", out, {q, k, v},
+      [rule, q = q.value(), k = k.value(), v = v.value(), out, lse](const Tensor& grad_out,
+                                                                    std::span<GradSlot> grad_in) {
+        const Tensor dout = with_contiguous_rows(grad_out);
+        auto [dq, dk, dv] = gradients_of(grad_in);
+        dispatch_float(q.dtype(), [&]<class T>() {
+          backward<T>(rule, {Heads<const T>(q), Heads<const T>(k), Heads<const T>(v),
+                             Heads<const T>(out), Heads<const T>(dout), lse.data<T>(), dq, dk, dv});
+        });
+      });
 }
 
 }  // namespace longhand::attention
