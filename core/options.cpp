@@ -340,7 +340,7 @@ std::string nearest(std::string_view text, const std::vector<std::string>& candi
     return row.back();
   };
   std::string best;
-  // At most a third of the letters may differ, and not all of them.
+  // At most a third of the letters (from 1 to 3) may differ, and not all of them.
   size_t limit = std::min<size_t>(std::max<size_t>(1, text.size() / 3), 3);
   if (text.size() <= limit) return best;
   for (const std::string& candidate : candidates) {
