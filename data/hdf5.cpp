@@ -833,8 +833,8 @@ T Hdf5Reader::attribute_as(const std::string& path, const std::string& key) cons
     if (const auto* const number = std::get_if<int64_t>(&value))
       return static_cast<double>(*number);
   constexpr std::string_view kinds[] = {"an integer", "a number", "text"};
-  refuse(state_->what(path), ": attribute \"", key, "\": ", kinds[AttributeValue(T{}).index()],
-         ", got ", kinds[value.index()]);
+  refuse(state_->what(path), ": attribute \"", key, "\": expected ",
+         kinds[AttributeValue(T{}).index()], ", got ", kinds[value.index()]);
 }
 
 template int64_t Hdf5Reader::attribute_as<int64_t>(const std::string&, const std::string&) const;

@@ -217,7 +217,7 @@ TEST_CASE("types of other programs are read as the nearest of ours") {
   CHECK(Hdf5Reader::open(path).read_rows("x", 0, 1, DType::f64).item() == 1);
   CHECK_THAT(
       message_of<DataError>([&] { Hdf5Reader::open(path).read_rows("x", 0, 1, DType::i32); }),
-      Contains("floating-point numbers where integers are wanted"));
+      Contains("expected integers, got floating-point numbers"));
 }
 
 TEST_CASE("attributes come back as they were") {
@@ -241,7 +241,7 @@ TEST_CASE("attributes come back as they were") {
   CHECK_THAT(message_of<DataError>([&] { file.attribute("t", "none"); }),
              Contains("test.h5: /t: has no attribute \"none\""));
   CHECK_THAT(message_of<DataError>([&] { file.attribute_as<int64_t>("t", "real"); }),
-             Contains("an integer is wanted, not a number"));
+             Contains("expected an integer, got a number"));
 }
 
 TEST_CASE("attributes of other programs are read") {
@@ -272,7 +272,8 @@ TEST_CASE("attributes of other programs are read") {
   CHECK(reader.attribute_as<std::string>("/", "variable") == "of any length: λ");
   CHECK(reader.attribute_as<std::string>("/", "padded") == "ab c");
   CHECK(reader.attribute_as<int64_t>("/", "number") == 500);
-  CHECK_THAT(message_of<DataError>([&] { reader.attribute("/", "pair"); }), Contains("one value"));
+  CHECK_THAT(message_of<DataError>([&] { reader.attribute("/", "pair"); }),
+             Contains("a single value"));
 }
 
 TEST_CASE("groups list what is in them") {
@@ -291,8 +292,9 @@ TEST_CASE("groups list what is in them") {
   CHECK(!file.has("a/below/a/dataset"));
   CHECK_THROWS_AS(file.children("a"), DataError);
   CHECK_THAT(message_of<DataError>([&] { file.read("b/none"); }),
-             Contains("test.h5: /b/none: not in the file"));
-  CHECK_THAT(message_of<DataError>([&] { file.read("b"); }), Contains("/b: a dataset is wanted"));
+             Contains("test.h5: /b/none: not found in the file"));
+  CHECK_THAT(message_of<DataError>([&] { file.read("b"); }),
+             Contains("/b: expected a dataset, got a group"));
 }
 
 TEST_CASE("a path is written once") {
@@ -360,13 +362,13 @@ TEST_CASE("many threads may read one file") {
 TEST_CASE("what is not an HDF5 file is refused") {
   const TemporaryDirectory dir;
   CHECK_THAT(message_of<DataError>([&] { Hdf5Reader::open(dir / "none.h5"); }),
-             Contains("none.h5: there is no such file"));
+             Contains("none.h5: no such file"));
   CHECK_THAT(message_of<DataError>([&] { Hdf5Reader::open(dir.path()); }),
-             Contains("is not a file"));
+             Contains("not a regular file"));
   for (const std::string text : {"", "tokens\ttargets\n", "\x89HDF\r\n\x1a\n"}) {
     test::write_text(dir / "text.h5", text);
     CHECK_THAT(message_of<DataError>([&] { Hdf5Reader::open(dir / "text.h5"); }),
-               Contains("text.h5: is not a readable HDF5 file: HDF5: "));
+               Contains("text.h5: not a readable HDF5 file: HDF5: "));
     CHECK_THROWS_AS(Hdf5Reader::from_image(read_file(dir / "text.h5"), "text"), DataError);
   }
 }

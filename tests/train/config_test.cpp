@@ -63,7 +63,7 @@ TEST_CASE("what is no configuration is refused with its place") {
   CHECK_THAT(error_of("[model]\nd_model = 1\nd_model = 2\n"), Contains("c.toml:3:"));
   CHECK_THAT(error_of("\n[modle]\n"),
              Contains("c.toml:2:2") && Contains("[modle]") && Contains("did you mean [model]?"));
-  CHECK_THAT(error_of("[zzz]\n"), Contains("the sections are [model]"));
+  CHECK_THAT(error_of("[zzz]\n"), Contains("expected [model]"));
   CHECK_THAT(error_of("d_model = 3\n"), Contains("c.toml:1:1") && Contains("outside of a section"));
   CHECK_THAT(error_of("[model]\n  d_modle = 3\n"),
              Contains("c.toml:2:3") && Contains("model.d_modle") && Contains("d_model"));

@@ -40,7 +40,7 @@ TEST_CASE("a configuration is checked without making data or model") {
 
   CHECK_THAT(error_of({"train.stesp=3"}), Contains("--set: train.stesp: unknown option; did you "
                                                    "mean steps?"));
-  CHECK_THAT(error_of({"train.micro_batches=17"}), Contains("batch_size, which is 16"));
+  CHECK_THAT(error_of({"train.micro_batches=17"}), Contains("batch_size = 16"));
   CHECK_THAT(error_of({"optimizer.final_lr=0"}), Contains("applies only with schedule = "));
   CHECK_THAT(error_of({"optimizer.momentum=0.5"}), Contains("applies only with type = \"sgd\""));
   CHECK_THAT(error_of({"data.min_lenght=3"}), Contains("did you mean min_length?"));

@@ -106,7 +106,7 @@ TEST_CASE("metrics of nothing are 0") {
 TEST_CASE("targets that do not fit the logits are refused") {
   const Tensor logits = Tensor::zeros({2, 3});
   CHECK_THROWS_WITH(measure(logits, Tensor::from(std::vector<int32_t>{0, 3}, {2})),
-                    "metrics: target 3 is not one of 3 classes");
+                    "metrics: target 3 is out of range for 3 classes");
   CHECK_THROWS_AS(measure(logits, Tensor::from(std::vector<int32_t>{0, -1}, {2})), DataError);
   CHECK_THROWS_AS(measure(logits, Tensor::zeros({3}, DType::i32)), ShapeError);
 }

@@ -133,7 +133,7 @@ TEST_CASE("adam takes the right steps for betas near 1, or refuses them") {
     const double wanted = -(m / weights(beta1)) / std::sqrt(v / weights(beta2));
     x.mutable_value().fill(0);
     optimizer->step(1, {g});
-    INFO("step " << t << ": " << x.value().at({0}) << ", wanted " << wanted);
+    INFO("step " << t << ": " << x.value().at({0}) << ", expected " << wanted);
     // Where the average of gradients is near 0, its error is that of the gradients.
     CHECK(std::abs(x.value().at({0}) - wanted) <=
           (dtype == DType::f64 ? 1e-12 : 2e-6) * std::max(std::abs(wanted), 0.3));
@@ -185,7 +185,7 @@ TEST_CASE("gradients that do not fit are refused before anything changes") {
   SECTION("shape") {
     gradients[1] = normal({4}, DType::f32, 1);
     CHECK_THROWS_WITH(optimizer->step(0.1, gradients),
-                      "optimizer: gradient of f32 [4] for bias of f32 [5]");
+                      "optimizer: bias: expected a gradient of f32 [5], got f32 [4]");
   }
   SECTION("dtype") {
     gradients[1] = normal({5}, DType::f64, 1);
@@ -247,8 +247,8 @@ TEST_CASE("a state that does not fit is refused whole") {
   state["step"].fill(7);
   state["other"] = Tensor::zeros({1});
   CHECK_THROWS_WITH(adam->load_state_dict(state),
-                    "the state does not fit the optimizer:\n  m.bias is missing"
-                    "\n  v.weight has shape [3, 4], wanted is [3, 5]\n  other is not part of it");
+                    "the state does not match the optimizer:\n  m.bias is missing"
+                    "\n  v.weight has shape [3, 4], expected [3, 5]\n  other is unexpected");
   for (const auto& [name, tensor] : adam->state_dict())
     if (name != "step") CHECK(identical(tensor, before.at(name)));
   CHECK(adam->steps() == 1);
