@@ -174,7 +174,7 @@ TEST_CASE("errors of runs and checkpoints") {
                 fs::copy_options::overwrite_existing);
   CHECK_THAT(failure({"train", "--resume", "wide"}, folder, 3), Contains("model.d_model = 16"));
 
-  // Damage: cut off, changed, no checkpoint at all.
+  // Damage: truncated, modified, not a checkpoint.
   const fs::path last = folder / "run/checkpoints/last.h5";
   const auto size = fs::file_size(last);
   fs::resize_file(last, size / 2);

@@ -21,7 +21,7 @@ attention::TransformerConfig language_model(const std::string& variant) {
   return c;
 }
 
-// The likeliest continuation by whole passes over what the model sees.
+// The likeliest continuation, by full passes over the context of the model.
 std::string continued(attention::Transformer& model, std::string text, int64_t count) {
   const NoGrad no_grad;
   const auto most = static_cast<size_t>(model.config().max_length);

@@ -99,7 +99,7 @@ TEST_CASE("adam and adamw follow their formulas") {
   const bool decoupled = GENERATE(false, true);
   const Decay decay = GENERATE(Decay::all, Decay::matrices);
   const double lambda = GENERATE(0.0, 0.3), scale = GENERATE(1.0, 0.25);
-  const double eps = GENERATE(1e-8, 0.5);  // a large one shows where it is added
+  const double eps = GENERATE(1e-8, 0.5);  // a large value reveals where it is added
   const auto optimizer =
       make_adam(two_parameters(dtype), {0.8, 0.95, eps, lambda, decoupled, decay});
   compare(*optimizer, dtype, scale, decay, lambda,
@@ -159,7 +159,7 @@ TEST_CASE("every optimizer finds the minimum of a quadratic") {
     CHECK(std::abs(x.value().to_vector<double>()[i] - minimum[i]) <= 1e-2);
 }
 
-TEST_CASE("gradients may lie in memory as they like") {
+TEST_CASE("gradients may have any strides") {
   const auto a = make_adam(two_parameters(DType::f64)), b = make_adam(two_parameters(DType::f64));
   Gradients gradients = two_gradients(DType::f64, 1);
   a->step(0.1, gradients);
@@ -169,7 +169,7 @@ TEST_CASE("gradients may lie in memory as they like") {
   CHECK(identical(a->parameters()[0].second.value(), b->parameters()[0].second.value()));
 }
 
-TEST_CASE("a parameter without gradient stays as it is") {
+TEST_CASE("a parameter without a gradient is unchanged") {
   const auto optimizer = make_adam(two_parameters(DType::f32), {.weight_decay = 0.5});
   const Tensor before = optimizer->parameters()[1].second.value().clone();
   Gradients gradients = two_gradients(DType::f32, 1);
@@ -276,7 +276,7 @@ TEST_CASE("optimizer options are read and checked") {
 
   CHECK_THROWS_AS(make_optimizer({.type = "adamax"}, two_parameters(DType::f32)), ConfigError);
 
-  // What is read is what is used: one step from equal states, decay on the matrix alone.
+  // The options read are used: one step from equal states, with decay of the matrix only.
   Options adamw("optimizer");
   adamw.set("decay", std::string("matrices"));
   adamw.set("weight_decay", 0.5);

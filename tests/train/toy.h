@@ -64,8 +64,8 @@ inline data::Task toy_task(bool per_token, int64_t size = 50) {
   return task;
 }
 
-/// Two layers with dropout between them, and random numbers that are drawn anew every third step,
-/// as Performer's are.
+/// Two layers with dropout between them, and random numbers that are redrawn every third step, like
+/// those of Performer.
 class ToyModel : public nn::Module {
  public:
   ToyModel(DType dtype, bool per_token, double dropout = 0.2)
