@@ -211,7 +211,7 @@ TEST_CASE("a step has the same bits on one thread and on three") {
   CHECK(identical(results[0], results[1]));
 }
 
-TEST_CASE("an optimizer goes on from a saved state") {
+TEST_CASE("an optimizer continues from a saved state") {
   const bool adam = GENERATE(false, true);
   const auto make = [&](Parameters p) {
     return adam ? make_adam(std::move(p)) : make_sgd(std::move(p), {.momentum = 0.9});

@@ -1,4 +1,4 @@
-// A task that a few numbers learn, and a model with every kind of state, for the tests of training.
+// A task for a model of few parameters, and a model with every kind of state, for tests of training.
 #pragma once
 
 #include <algorithm>

@@ -34,14 +34,14 @@ void check_environment(CLI::App& app) {
   for (CLI::App* const subcommand : app.get_subcommands()) check_environment(*subcommand);
 }
 
-/// Accepts numbers of type T for which `holds`; `wanted` completes the error: "--limit: expected …".
+/// Accepts numbers of type T for which `holds`; `expected` completes the error: "--limit: expected …".
 template <class T, class F>
-CLI::Validator number(const std::string& name, const std::string& wanted, F holds) {
+CLI::Validator number(const std::string& name, const std::string& expected, F holds) {
   return CLI::Validator(
       [=](const std::string& text) {
         T value{};
         const bool ok = CLI::detail::lexical_cast(text, value) && holds(value);
-        return ok ? std::string() : name + ": expected " + wanted + ", got " + text;
+        return ok ? std::string() : name + ": expected " + expected + ", got " + text;
       },
       "");
 }
