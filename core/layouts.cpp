@@ -20,7 +20,7 @@ Tensor row_major_copy(const Tensor& values) {
   return copy;
 }
 
-// Memory whose every element is wrong to read.
+// Memory filled with values that reveal an incorrect read.
 Tensor poisoned(const Shape& shape, DType dtype) {
   Tensor t = Tensor::empty(shape, dtype);
   dispatch_any(dtype, [&]<class T>() {

@@ -1,4 +1,4 @@
-// Copies of a tensor in other memory layouts: for tests of code that must work for any strides.
+// Copies of a tensor in other memory layouts, for tests of code that must work for any strides.
 #pragma once
 
 #include <span>
@@ -8,12 +8,12 @@
 
 namespace longhand {
 
-/// How the elements of a tensor lie in memory. Strides are never negative.
+/// The memory layout of a tensor. Strides are never negative.
 enum class Layout {
   row_major,
-  reversed,        // the first axis innermost
-  stride_2,        // row-major with 2 elements from one to the next: all axes still merge into one
-  stride_3,        // likewise with 3, the last of three interleaved tensors
+  reversed,        // the first axis is innermost
+  stride_2,        // row-major with stride 2: all axes still merge into one
+  stride_3,        // likewise with stride 3, as the last of three interleaved tensors
   holes,           // rows of the last axis contiguous, with a margin around every other axis
   holes_stride_2,  // a margin around every axis, every second element of the last one
   channels_first,  // (a, …, d) in memory as (a, d, …)
@@ -21,7 +21,7 @@ enum class Layout {
   // Broadcast views. These repeat elements, so their values are not those given.
   expand_first,   // stride 0 along the first axis longer than 1
   expand_last,    // stride 0 along the last axis
-  expand_middle,  // stride 0 along the last axis but one
+  expand_middle,  // stride 0 along the second-to-last axis
   expand_all      // one element
 };
 
@@ -31,8 +31,8 @@ std::string to_string(Layout layout);
 /// Whether the layout repeats elements.
 inline bool repeats_elements(Layout layout) { return layout >= Layout::expand_first; }
 
-/// The values in memory of their own, laid out that way; what lies between them is NaN (the largest
-/// number for integers). Where the rank is too low for a layout, the nearest one that exists.
+/// Copies the values into new memory with this layout; gaps are filled with NaN (the largest value
+/// for integers). If the rank is too low for a layout, the nearest possible one is used.
 Tensor with_layout(const Tensor& values, Layout layout);
 
 }  // namespace longhand

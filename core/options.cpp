@@ -72,7 +72,7 @@ std::string suggestion(std::string_view word, const std::vector<std::string>& ca
   return near.empty() ? "" : "; did you mean " + near + '?';
 }
 
-// A list of one means the same as its item, and is written as the item, whichever was given.
+// A list of one is equivalent to its item, and is written as the item in either case.
 OptionValue canonical(OptionValue value) {
   if (const auto* const list = std::get_if<std::vector<int64_t>>(&value); list && list->size() == 1)
     return list->front();
@@ -117,15 +117,15 @@ struct Options::State {
     throw ConfigError(text + ": " + message);
   }
 
-  // What `key` was given as or, if it was not, `default_value`; noted as read. convert(value, to)
-  // returns whether the value fits.
+  // The value given for `key`, or `default_value`; marks the key as read. convert(value, to) returns
+  // whether the value is acceptable.
   template <class T, class Convert>
   T get(std::string_view key, T default_value, const std::string& message, Convert convert) {
     if (const auto it = given.find(key); it != given.end()) {
       T value = default_value;
       if (convert(it->second.value, value))
         default_value = value;
-      else if (it->second.optional)  // it was meant for another reader
+      else if (it->second.optional)  // it was given for another reader
         given.erase(it);
       else
         refuse(key, message);
@@ -261,7 +261,7 @@ std::vector<int64_t> Options::get_ints(std::string_view key,
                          to = {*i};
                          return true;
                        }
-                       // An empty list does not tell what it is a list of.
+                       // The element type of an empty list is unknown.
                        const auto* const texts = std::get_if<std::vector<std::string>>(&value);
                        if (!texts || !texts->empty()) return false;
                        to.clear();
@@ -312,7 +312,7 @@ void Options::check_known(const std::vector<std::string>& known) const {
     if (given.optional || std::find(known.begin(), known.end(), key) != known.end()) continue;
     std::string hint = suggestion(key, known);
     if (hint.empty())
-      hint = known.empty() ? "; there are no options here" : "; known options: " + joined(known);
+      hint = known.empty() ? "; this section has no options" : "; known options: " + joined(known);
     throw ConfigError(state_->name(key) + ": unknown option" + hint);
   }
 }
@@ -322,7 +322,7 @@ std::map<std::string, OptionValue> Options::effective() const {
 }
 
 std::string nearest(std::string_view text, const std::vector<std::string>& candidates) {
-  // Letters left out, put in or changed, and neighbours swapped, count one each.
+  // Insertions, deletions, substitutions and swaps of neighbours count one each.
   const auto distance = [text](std::string_view other) {
     std::vector<size_t> before(other.size() + 1), above(other.size() + 1), row(other.size() + 1);
     std::iota(row.begin(), row.end(), size_t{0});
@@ -340,7 +340,7 @@ std::string nearest(std::string_view text, const std::vector<std::string>& candi
     return row.back();
   };
   std::string best;
-  // A third of the letters may be wrong; a word that is all wrong is another word.
+  // At most a third of the letters (from 1 to 3) may differ, and not all of them.
   size_t limit = std::min<size_t>(std::max<size_t>(1, text.size() / 3), 3);
   if (text.size() <= limit) return best;
   for (const std::string& candidate : candidates) {

@@ -17,7 +17,7 @@ std::string text_of(int64_t value) {
   return to_string(OptionValue(value));
 }
 
-// Without the ".0" that TOML needs.
+// Without the ".0" that TOML requires.
 std::string text_of(double value) {
   std::string text = to_string(OptionValue(value));
   if (text.ends_with(".0")) text.resize(text.size() - 2);
@@ -62,13 +62,13 @@ std::string text_of_list(const std::vector<T>& values) {
                             : to_string(OptionValue(values));
 }
 
-// Characters of UTF-8 text.
+// Number of characters of UTF-8 text.
 size_t width_of(const std::string& text) {
   return static_cast<size_t>(std::count_if(
       text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
 }
 
-// The words of `text` in lines of at most `width` characters.
+// Wraps `text` into lines of at most `width` characters.
 std::vector<std::string> wrapped(const std::string& text, size_t width) {
   std::vector<std::string> lines;
   std::string line;

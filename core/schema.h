@@ -28,25 +28,25 @@ struct NumberRange {
   bool open_low = false, open_high = false;
 
   static NumberRange above(double low) { return {.low = low, .open_low = true}; }
-  /// [0, 1): a dropout probability, a decay.
+  /// [0, 1), such as a dropout probability or a decay.
   static NumberRange fraction() { return {.low = 0, .high = 1, .open_high = true}; }
 };
 
-/// One option as documentation shows it.
+/// One option as shown in documentation.
 struct Field {
   std::string name;
   std::string type;           // boolean, integer, number, text, choice, integers or choices
   std::string values;         // "1 to 64", "at least 0", "a, b or c"; empty: any of its type
-  std::string default_value;  // as TOML writes it, or words if it depends on other options
+  std::string default_value;  // as TOML, or a phrase if it depends on other options
   std::string meaning;        // one phrase
   std::string condition;      // when the option applies: "kernel = \"relu\""; empty: always
 };
 using Schema = std::vector<Field>;
 
-/// What describe() of an options struct is given. Each call declares one option and passes the
+/// The argument of describe() of an options struct. Each call declares one option and passes the
 /// member that holds it, which has the default value before the call and the configured one after
-/// it (documentation leaves it as it is). A struct declares its options in the order in which they
-/// are to be read and shown:
+/// it (documentation does not change it). A struct declares its options in the order in which they
+/// are read and shown:
 ///
 ///   struct WindowOptions {
 ///     int64_t window = 64;
@@ -62,7 +62,7 @@ using Schema = std::vector<Field>;
 ///     }
 ///   };
 ///
-/// A default that depends on options declared before is assigned in describe(), between the two, and
+/// A default that depends on options declared earlier is assigned in describe() after these, and
 /// documented by `default_text`.
 class OptionVisitor {
  public:
@@ -80,8 +80,8 @@ class OptionVisitor {
   virtual void choice(const std::string& name, std::string& value,
                       const std::vector<std::string>& choices, const std::string& meaning,
                       const std::string& default_text = "") = 0;
-  /// One integer or a list of them; a list of one and the integer mean the same and are dumped as
-  /// the integer.
+  /// One integer or a list of them; a list of one is equivalent to the integer and dumped as the
+  /// integer.
   virtual void integers(const std::string& name, std::vector<int64_t>& value, IntegerRange each,
                         const std::string& meaning, const std::string& default_text = "") = 0;
   /// One word or a list of them, each one of `choices`; as integers().
@@ -89,7 +89,7 @@ class OptionVisitor {
                      const std::vector<std::string>& choices, const std::string& meaning,
                      const std::string& default_text = "") = 0;
 
-  /// An enumeration, as one of a list of words.
+  /// An enumeration, given as one of a list of words.
   template <class Enum>
   void choice(const std::string& name, Enum& value,
               std::initializer_list<std::pair<const char*, Enum>> choices,
@@ -106,9 +106,8 @@ class OptionVisitor {
   }
 
   /// Declares options that apply only under a condition, given as a TOML assignment such as
-  /// `kernel = "relu"` or as a phrase that follows "with". Where it does not hold, reading leaves
-  /// them alone and refuses a configuration that sets one; documentation shows them with the
-  /// condition.
+  /// `kernel = "relu"` or as a phrase that follows "with". If it does not hold, reading skips
+  /// them and refuses a configuration that sets one; documentation shows them with the condition.
   template <class Declare>
   void when(bool applies, const std::string& condition, Declare declare) {
     enter(applies, condition);
@@ -116,8 +115,8 @@ class OptionVisitor {
     leave();
   }
 
-  /// A condition between options, checked on reading only, and within when() only where that applies:
-  /// throws ConfigError unless ok, with the place and value of option `name`, and `message`.
+  /// A condition between options, checked on reading only, and within when() only if that applies:
+  /// throws ConfigError unless ok, with the location and value of option `name`, and `message`.
   virtual void require(bool ok, const std::string& name, const std::string& message) = 0;
 
  protected:
@@ -126,8 +125,8 @@ class OptionVisitor {
 };
 
 /// Reads `section` into an options struct. Throws ConfigError for values of another type or out of
-/// range, and for options that are set but do not apply, naming section, option, place, the value
-/// found and what is expected. Call check_unknown() after the last describe() that reads the section.
+/// range, and for options that are set but do not apply, naming section, option, location, the value
+/// found and the expected one. Call check_unknown() after the last describe() that reads the section.
 class OptionReader final : public OptionVisitor {
  public:
   explicit OptionReader(const Options& section) : section_(section) {}
@@ -157,8 +156,8 @@ class OptionReader final : public OptionVisitor {
     conditions_.emplace_back(applies, condition);
   }
   void leave() override { conditions_.pop_back(); }
-  // Notes the name, and returns whether the option is to be read; throws if it is set where it does
-  // not apply.
+  // Records the name and returns whether the option should be read; throws if it is set but does not
+  // apply.
   bool applies(const std::string& name);
 
   const Options& section_;
@@ -166,7 +165,7 @@ class OptionReader final : public OptionVisitor {
   std::vector<std::pair<bool, std::string>> conditions_;
 };
 
-/// Collects what describe() declares.
+/// Collects the declarations of describe().
 class SchemaWriter final : public OptionVisitor {
  public:
   Schema take() { return std::move(schema_); }
@@ -196,7 +195,7 @@ class SchemaWriter final : public OptionVisitor {
   std::vector<std::string> conditions_;
 };
 
-/// Options of type S, read from a section over the defaults that `options` has.
+/// Reads options of type S from a section; `options` holds the defaults.
 template <class S>
 S read_options(const Options& section, S options = {}) {
   OptionReader reader(section);
@@ -204,7 +203,7 @@ S read_options(const Options& section, S options = {}) {
   return options;
 }
 
-/// The same for a section that S declares alone: an option unknown to S is an error.
+/// The same for a section with no other declarations: an option that S does not declare is an error.
 template <class S>
 S read_section(const Options& section, S options = {}) {
   OptionReader reader(section);
@@ -213,7 +212,7 @@ S read_section(const Options& section, S options = {}) {
   return options;
 }
 
-/// What S::describe() declares, with the defaults that `options` has.
+/// The declarations of S::describe(), with the defaults in `options`.
 template <class S>
 Schema schema_of(S options = {}) {
   SchemaWriter writer;

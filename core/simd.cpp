@@ -29,8 +29,8 @@ Isa select_isa(std::string_view requested, Isa machine) {
   if (requested.empty()) return machine;
   for (const Isa set : all_isas) {
     if (name_of(set) != requested) continue;
-    check<ConfigError>(set <= machine, "LONGHAND_ISA: this CPU does not have ", requested,
-                       "; the best instruction set it has is ", name_of(machine));
+    check<ConfigError>(set <= machine, "LONGHAND_ISA: this CPU does not support ", requested,
+                       "; expected at most ", name_of(machine));
     return set;
   }
   throw ConfigError(

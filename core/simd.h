@@ -1,4 +1,4 @@
-// Vector instruction sets, chosen at run time: one source, three machine codes.
+// Vector instruction sets, selected at run time: one source compiled for three sets.
 #pragma once
 
 #include <string_view>
@@ -12,12 +12,12 @@ inline constexpr Isa all_isas[] = {Isa::baseline, Isa::avx2, Isa::avx512};
 /// The best set this CPU has.
 Isa machine_isa();
 
-/// The set that is used: the best one, or the one named by the environment variable LONGHAND_ISA
-/// (baseline, avx2 or avx512), which is read once. Throws ConfigError if LONGHAND_ISA names no set
-/// or one that this CPU does not have.
+/// The set in use: the best one, or the one named by the environment variable LONGHAND_ISA
+/// (baseline, avx2 or avx512), which is read once. Throws ConfigError if LONGHAND_ISA is not the name
+/// of a set, or names one that this CPU does not support.
 Isa isa();
 
-/// What isa() returns where LONGHAND_ISA is `requested` (empty: not set) on a CPU whose best set is
+/// The result of isa() if LONGHAND_ISA is `requested` (empty: not set) on a CPU whose best set is
 /// `machine`.
 Isa select_isa(std::string_view requested, Isa machine);
 
@@ -37,7 +37,7 @@ template <class F>
 #endif
 }  // namespace detail
 
-/// Calls kernel(), a loop over memory, compiled for the instruction set at hand: everything it
+/// Calls kernel(), a loop over memory, compiled for the instruction set in use: everything it
 /// calls is inlined into one function per set, where the compiler vectorises it. Keep threads,
 /// allocation and exceptions outside.
 template <class F>

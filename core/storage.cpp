@@ -25,15 +25,15 @@ constexpr size_t huge_page = size_t{2} << 20;
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// One range of addresses, whose pages the system backs when they are first needed. The smallest
-// free block that is large enough is cut, at its front; a block that is given back joins its free
-// neighbours. So the free blocks are determined by what is in use, not by what was before: a
-// training step that begins as the last one did finds the same blocks at the same places, and needs
-// no page that the last one did not.
+// One range of addresses, whose pages the system backs on first use. Allocation splits the smallest
+// free block that is large enough, at its front (best fit); a freed block is merged with its free
+// neighbours. So the free blocks depend on what is in use, not on the history: a training step that
+// begins like the previous one finds the same blocks at the same addresses, and needs no additional
+// pages.
 class Arena {
  public:
   Arena() {
-    // Addresses cost nothing: as many as fragments may ever want, or as the system allows.
+    // Addresses are free: reserve as many as fragmentation may require, or as the system allows.
     capacity_ = round_up(4 * static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
                              static_cast<size_t>(sysconf(_SC_PAGESIZE)),
                          huge_page);
@@ -56,7 +56,7 @@ class Arena {
     const auto smallest = by_size_.lower_bound({size, nullptr});
     if (smallest == by_size_.end()) throw std::bad_alloc();
     const auto [free, block] = *smallest;
-    // What may throw comes first.
+    // Everything that may throw comes first.
     if (spare_.size() == spare_.capacity()) spare_.reserve(2 * spare_.size() + 64);
     FreeBlock rest = free > size ? new_free_block() : FreeBlock();
     back(block, size);
@@ -85,7 +85,7 @@ class Arena {
 
   void release() {
     for (const auto& [block, size] : by_address_) {
-      // Whole pages inside of the block.
+      // The whole pages inside the block.
       const size_t first = round_up(block - begin_, huge_page) / huge_page;
       const size_t last = std::min((block - begin_ + size) / huge_page, backed_.size());
       for (size_t page = first; page < last; ++page) {
@@ -101,7 +101,7 @@ class Arena {
   using ByAddress = std::map<std::byte*, size_t>;
   using BySize = std::set<std::pair<size_t, std::byte*>>;
 
-  // The entries of a free block in both orders.
+  // Inserts and erases a free block in both orders.
   struct FreeBlock {
     ByAddress::node_type by_address;
     BySize::node_type by_size;
@@ -128,7 +128,7 @@ class Arena {
     return {by_address.extract(by_address.begin()), by_size.extract(by_size.begin())};
   }
 
-  // Counts the pages of a block, and asks the system for those beyond the last so far.
+  // Counts the pages of a block, and requests those beyond the last one so far from the system.
   void back(const std::byte* block, size_t size) {
     const size_t first = (block - begin_) / huge_page;
     const size_t last = round_up(block - begin_ + size, huge_page) / huge_page;
@@ -146,15 +146,15 @@ class Arena {
 
   std::byte* begin_;
   size_t capacity_, reserved_ = 0;
-  std::vector<bool> backed_;  // by page: the system may have memory behind it
+  std::vector<bool> backed_;  // per page: whether the system may have backed it
   ByAddress by_address_;
   BySize by_size_;
-  // One for each block in use: to give a block back takes no memory, and so cannot fail.
+  // One for each block in use: freeing a block allocates nothing, and so cannot fail.
   std::vector<FreeBlock> spare_;
 };
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// So that a use after free is seen.
+// So that a use after free is detected.
 class System {
  public:
   size_t reserved() const { return reserved_; }
@@ -182,9 +182,9 @@ class Pool {
  public:
   Pool() {
 #ifdef __GLIBC__
-    // What else a step allocates, such as its graph, is small and comes from malloc, which would
-    // give it back to the system after each step and take it again. These are the values that it
-    // comes to by itself once it has seen a large block.
+    // Other allocations of a step, such as its graph, are small and come from malloc, which would
+    // return them to the system after each step and request them again. glibc sets these values
+    // itself after the first large block.
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 64 << 20);
 #endif
@@ -223,8 +223,8 @@ class Pool {
     return round_up(std::max<size_t>(bytes, 1), alignment);
   }
 
-  // Small blocks lie among themselves: one in a hole that a large block has left would send the
-  // next large one elsewhere.
+  // Small blocks have a region of their own: one in a gap left by a large block would move the next
+  // large block elsewhere.
   Source& source(size_t size) { return size < (size_t{1} << 20) ? small_ : large_; }
 
   std::mutex mutex_;
@@ -246,7 +246,7 @@ Storage::~Storage() { pool().give(data_, bytes_); }
 MemoryStats memory_stats() { return pool().stats(); }
 void release_free_memory() { pool().release(); }
 
-// VmHWM: unlike ru_maxrss, it does not begin with that of the process that started this one.
+// VmHWM: unlike ru_maxrss, it does not start from the value of the parent process.
 int64_t peak_resident_memory() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;)

@@ -7,10 +7,11 @@
 
 namespace longhand {
 
-/// A block of uninitialised memory, aligned to 64 bytes. Freed blocks go back to an arena of huge
-/// pages and are handed out again: the first touch of fresh pages costs more than most kernels.
-/// The constructor throws std::bad_alloc; the destructor allocates nothing and never fails. The first one in a process also raises glibc's thresholds of giving
-/// memory back (mallopt), to what it raises them to by itself once it has seen a large block.
+/// A block of uninitialised memory, aligned to 64 bytes. Freed blocks return to an arena of huge
+/// pages and are reused: the first touch of new pages costs more than most kernels. The constructor
+/// throws std::bad_alloc; the destructor allocates nothing and never fails. The first block of a
+/// process also raises glibc's thresholds for returning memory (mallopt) to the values that glibc
+/// itself sets after the first large block.
 class Storage {
  public:
   explicit Storage(size_t bytes);
@@ -27,19 +28,19 @@ class Storage {
   size_t bytes_;
 };
 
-/// What the arena holds, in bytes. Sanitized builds have none: there everything that is freed goes
-/// back to the system, so that its later use is seen.
+/// State of the arena, in bytes. Sanitized builds have no arena: freed memory returns to the system,
+/// so that its later use is detected.
 struct MemoryStats {
-  size_t in_use;    // handed out now, in multiples of the alignment
-  size_t peak;      // the most ever handed out at once
-  size_t reserved;  // pages taken from the system and not given back
+  size_t in_use;    // currently allocated, in multiples of the alignment
+  size_t peak;      // maximum of in_use
+  size_t reserved;  // pages obtained from the system and not returned
 };
 MemoryStats memory_stats();
 
-/// Gives every page of which nothing is in use back to the system.
+/// Returns every page without memory in use to the system.
 void release_free_memory();
 
-/// The most that was ever resident of this process, in bytes: its code and all else included.
+/// Peak resident memory of this process in bytes, including its code.
 int64_t peak_resident_memory();
 
 }  // namespace longhand

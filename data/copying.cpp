@@ -11,7 +11,7 @@ void CopyOptions::describe(OptionVisitor& v) {
   v.integer("count", count, {1}, "symbols to copy");
   v.integer("symbols", symbols, {1, 1 << 24}, "different symbols");
   v.require(count <= (length - 1) / 2, "count",
-            concat_message("expected 2 count + 1 <= length, which is ", length));
+            concat_message("expected 2 count + 1 <= length = ", length));
   sizes.describe(v);
 }
 
@@ -33,7 +33,7 @@ Task make_copying(const CopyOptions& o, uint64_t seed, const Splits&) {
     tokens[places] = static_cast<int32_t>(symbols + 1);
     int64_t done = 0;
     for (int64_t i = 0; done < count; ++i) {
-      // Selection sampling: every choice of `count` places is equally likely.
+      // Selection sampling: every choice of `count` positions is equally likely.
       if (scattered && static_cast<int64_t>(random.below(places - i)) >= count - done) continue;
       tokens[i] = static_cast<int32_t>(1 + random.below(symbols));
       targets[places + 1 + done++] = tokens[i];

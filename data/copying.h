@@ -1,4 +1,4 @@
-// Common to the tasks copy and selective_copy.
+// Shared by the tasks copy and selective_copy.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,11 @@ namespace longhand::data {
 /// Examples of `length` tokens: `count` symbols among blanks, a delimiter, and `count` blanks whose
 /// targets are the symbols, in order; all other targets are ignored. Tokens: 0 is the blank,
 /// 1 … symbols the symbols, symbols + 1 the delimiter. Without `scattered` the symbols come first,
-/// one after the other, and then the blanks; with it every choice of places before the delimiter is
-/// equally likely.
+/// followed by the blanks; with it every choice of positions before the delimiter is equally likely.
 struct CopyOptions {
   int64_t length = 64, count = 16, symbols = 8;
   SplitSizes sizes{100000, 2000, 2000};
-  bool scattered = false;  // of the task, not an option
+  bool scattered = false;  // set by the task, not an option
 
   void describe(OptionVisitor& v);
 };

@@ -19,10 +19,10 @@
 namespace longhand::data {
 namespace {
 
-// --- libhdf5, tamed ------------------------------------------------------------------------------
+// --- access to libhdf5 ---------------------------------------------------------------------------
 
-// While one lives, this thread owns libhdf5, which prints nothing. Nothing may be done meanwhile
-// that runs other work of ours on this thread (parallel_for), for that might want to own it, too.
+// During its lifetime this thread owns libhdf5, whose error output is disabled. Meanwhile, do not
+// call anything that may run other tasks on this thread (parallel_for): those might need it, too.
 class Session {
  public:
   Session() : lock_(mutex()) {
@@ -44,7 +44,7 @@ class Session {
   void* print_data_ = nullptr;
 };
 
-// What libhdf5 says about its last failure: the innermost reason.
+// The innermost reason that libhdf5 reports for its last failure.
 std::string reason() {
   std::string text;
   H5Ewalk2(
@@ -62,7 +62,7 @@ template <class... Parts>
   throw DataError(concat_message(parts...));
 }
 
-// Hands on the result of a call of libhdf5; negative ones throw: parts, then the reason.
+// Returns the result of a call of libhdf5; throws for a negative one: parts, then the reason.
 template <class Result, class... Parts>
 Result must(Result result, const Parts&... parts) {
   if (result < 0) refuse(parts..., ": HDF5: ", reason());
@@ -99,8 +99,7 @@ Handle own(hid_t id, Handle::Close close, const Parts&... parts) {
   return Handle(must(id, parts...), close);
 }
 
-// In memory, never on disk. libhdf5 takes files of one name for one and the same, whence the
-// number.
+// In memory, never on disk. libhdf5 treats files of equal name as the same file, hence the number.
 std::string unique_name() {
   static std::atomic<uint64_t> count = 0;
   return concat_message("longhand-image-", count++);
@@ -109,7 +108,7 @@ std::string unique_name() {
 Handle in_memory_access() {
   Handle access = own(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "memory image");
   must(H5Pset_fapl_core(access, size_t{1} << 20, false), "memory image");
-  // Images with the newer superblocks cannot be opened again (1.10.8).
+  // Images with newer superblocks cannot be reopened (1.10.8).
   must(H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST), "memory image");
   return access;
 }
@@ -180,7 +179,7 @@ StoredType stored_as(DType dtype) {
   return StoredType::u8;
 }
 
-// Lowest and highest value of a stored integer type.
+// The lowest and the highest value of a stored integer type.
 std::pair<int64_t, int64_t> range_of(StoredType type) {
   const auto limits = []<class T>(T) {
     return std::pair<int64_t, int64_t>(std::numeric_limits<T>::min(),
@@ -250,13 +249,13 @@ struct Hdf5Writer::State {
     Shape shape;
   };
   Handle file;
-  std::map<std::string, Rows> rows;  // datasets that are being filled
+  std::map<std::string, Rows> rows;  // datasets in progress
 
   Handle create(const std::string& path, StoredType type, const Shape& shape, hid_t properties) {
     const Handle links = own(H5Pcreate(H5P_LINK_CREATE), H5Pclose, path);
     must(H5Pset_create_intermediate_group(links, 1), path);
     must(H5Pset_char_encoding(links, H5T_CSET_UTF8), path);
-    // no times in the file: the same content is to give the same bytes
+    // no timestamps: the same contents must give the same bytes
     must(H5Pset_obj_track_times(properties, false), path);
     const Handle space = space_of(shape, path);
     return own(H5Dcreate2(file, absolute(path).c_str(), file_type(type), space, links, properties,
@@ -308,11 +307,12 @@ void Hdf5Writer::put(const std::string& path, const Tensor& value) {
 }
 
 void Hdf5Writer::create_rows(const std::string& path, StoredType type, const Shape& shape) {
-  check<DataError>(shape.rank() >= 1, path, ": a dataset of rows has at least one axis");
+  check<DataError>(shape.rank() >= 1, path,
+                   ": expected at least one axis for a dataset of rows, got a scalar");
   const Session session;
   const Handle properties = own(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, path);
   if (shape.numel() > 0) {
-    // Chunks of whole rows: small, because to read one row is to unpack its chunk.
+    // Small chunks of whole rows, because reading one row decompresses its chunk.
     constexpr int64_t chunk_bytes = 1 << 14;
     const int64_t element = static_cast<int64_t>(H5Tget_size(file_type(type)));
     const int64_t row_bytes = shape.numel() / shape[0] * element;
@@ -330,7 +330,7 @@ void Hdf5Writer::put_rows(const std::string& path, int64_t begin, const Tensor& 
   const Tensor dense = rows.contiguous();
   const Session session;
   const auto found = state_->rows.find(absolute(path));
-  check<DataError>(found != state_->rows.end(), path, ": not made by create_rows()");
+  check<DataError>(found != state_->rows.end(), path, ": expected a dataset made by create_rows()");
   const auto& [dataset, type, shape] = found->second;
   check<ShapeError>(rows.rank() == shape.rank() && begin >= 0 && begin + rows.size(0) <= shape[0] &&
                         rows.shape() == with_rows(shape, rows.size(0)),
@@ -374,7 +374,7 @@ void Hdf5Writer::attribute(const std::string& path, const std::string& key,
   } else {
     const auto& text = std::get<std::string>(value);
     const Handle type = own(H5Tcopy(H5T_C_S1), H5Tclose, what);
-    // libhdf5 knows no strings of size 0; padding with NUL is not part of the text
+    // libhdf5 does not support strings of size 0; the NUL padding is not part of the text
     must(H5Tset_size(type, std::max<size_t>(text.size(), 1)), what);
     must(H5Tset_strpad(type, H5T_STR_NULLPAD), what);
     must(H5Tset_cset(type, H5T_CSET_UTF8), what);
@@ -384,7 +384,7 @@ void Hdf5Writer::attribute(const std::string& path, const std::string& key,
 
 std::vector<std::byte> Hdf5Writer::image() const {
   const Session session;
-  const std::string what = "cannot take the image of a file in memory";
+  const std::string what = "cannot get the image of a file in memory";
   must(H5Fflush(state_->file, H5F_SCOPE_GLOBAL), what);
   const ssize_t size = must(H5Fget_file_image(state_->file, nullptr, 0), what);
   std::vector<std::byte> bytes(static_cast<size_t>(size));
@@ -396,14 +396,14 @@ std::vector<std::byte> Hdf5Writer::image() const {
 
 namespace {
 
-// A dataset that has been looked over and may be read.
+// A dataset that has been validated and may be read.
 struct Stored {
   Handle dataset;
   Shape shape;
   bool is_integer = false, is_signed = false, is_enum = false;
   size_t size = 0;  // bytes of an element
 
-  // Every value of the stored integers is one of T.
+  // Whether T can represent every value of the stored integer type.
   template <class T>
   bool fits() const {
     if (is_signed) return std::is_signed_v<T> && size <= sizeof(T);
@@ -412,19 +412,19 @@ struct Stored {
 
   DType natural() const {
     if (!is_integer) return size <= 4 ? DType::f32 : DType::f64;
-    if (is_enum && size == 1) return DType::u8;  // how h5py stores booleans
+    if (is_enum && size == 1) return DType::u8;  // booleans as stored by h5py
     if (fits<uint8_t>()) return DType::u8;
     return fits<int32_t>() ? DType::i32 : DType::i64;
   }
 };
 
-// How many bytes the dataset takes unpacked, rounded up to whole chunks; throws for layouts and
-// filters that are not read.
+// The number of bytes of the decompressed dataset, rounded up to whole chunks; throws for
+// unsupported layouts and filters.
 uint64_t unpacked_bytes(hid_t dataset, const Shape& shape, size_t element,
                         const std::string& what) {
   const Handle properties = own(H5Dget_create_plist(dataset), H5Pclose, what);
   check<DataError>(must(H5Pget_external_count(properties), what) == 0, what,
-                   ": its values lie in another file, which is not read");
+                   ": its values lie in another file, which is not supported");
   uint64_t bytes = element;
   const auto times = [&](uint64_t n) {
     check<DataError>(!__builtin_mul_overflow(bytes, n, &bytes), what, ": shape ", shape,
@@ -443,7 +443,7 @@ uint64_t unpacked_bytes(hid_t dataset, const Shape& shape, size_t element,
     check<DataError>(filter == H5Z_FILTER_DEFLATE || filter == H5Z_FILTER_SHUFFLE ||
                          filter == H5Z_FILTER_FLETCHER32,
                      what, ": is packed by filter ", static_cast<int>(filter),
-                     "; deflate (gzip), shuffle and fletcher32 are read");
+                     "; deflate (gzip), shuffle and fletcher32 are supported");
   }
   std::array<hsize_t, Shape::max_rank> chunk{};
   check<DataError>(
@@ -458,16 +458,16 @@ uint64_t unpacked_bytes(hid_t dataset, const Shape& shape, size_t element,
   return bytes;
 }
 
-// Opens a dataset and looks it over: type, shape, and that the file can hold what it claims.
+// Opens a dataset and validates its type, its shape, and that the file is large enough to hold it.
 Stored look_over(Handle object, uint64_t file_bytes, const std::string& what) {
   Stored stored;
   stored.dataset = std::move(object);
   const hid_t dataset = stored.dataset;
 
-  {  // before anything that would follow its sources
+  {  // before any call that would follow its sources
     const Handle properties = own(H5Dget_create_plist(dataset), H5Pclose, what);
     check<DataError>(must(H5Pget_layout(properties), what) != H5D_VIRTUAL, what,
-                     ": a virtual dataset, whose values lie elsewhere, is not read");
+                     ": virtual datasets, whose values lie elsewhere, are not supported");
   }
 
   const Handle type = own(H5Dget_type(dataset), H5Tclose, what);
@@ -486,10 +486,10 @@ Stored look_over(Handle object, uint64_t file_bytes, const std::string& what) {
   }
 
   const Handle space = own(H5Dget_space(dataset), H5Sclose, what);
-  check<DataError>(H5Sget_simple_extent_type(space) != H5S_NULL, what, ": has no elements at all");
+  check<DataError>(H5Sget_simple_extent_type(space) != H5S_NULL, what, ": has no elements");
   const int rank = must(H5Sget_simple_extent_ndims(space), what);
   check<DataError>(rank <= Shape::max_rank, what, ": ", rank, " axes, at most ", Shape::max_rank,
-                   " are read");
+                   " are supported");
   std::array<hsize_t, Shape::max_rank> sizes{};
   must(H5Sget_simple_extent_dims(space, sizes.data(), nullptr), what);
   for (int axis = 0; axis < rank; ++axis) {
@@ -502,7 +502,7 @@ Stored look_over(Handle object, uint64_t file_bytes, const std::string& what) {
   check<DataError>(held <= file_bytes, what, ": claims ", held, " bytes of a file of ", file_bytes);
   const Handle properties = own(H5Dget_create_plist(dataset), H5Pclose, what);
   const bool packed = must(H5Pget_nfilters(properties), what) > 0;
-  // deflate packs 1032 bytes into one at the very best
+  // deflate compresses at most 1032 bytes into one
   const uint64_t most = packed ? held * 1032 : held;
   check<DataError>(unpacked <= most, what, ": shape ", stored.shape, " takes ", unpacked,
                    " bytes, but only ", held, " are in the file",
@@ -510,7 +510,7 @@ Stored look_over(Handle object, uint64_t file_bytes, const std::string& what) {
   return stored;
 }
 
-// Reads rows of wide integers in pieces and narrows them, if they fit.
+// Reads rows of wide integers in blocks and narrows them, if they fit.
 template <class T, class Wide>
 void read_narrowing(const Stored& stored, int64_t begin, int64_t end, T* out, hid_t wide,
                     const std::string& what) {
@@ -542,8 +542,7 @@ void read_into(const Stored& stored, int64_t begin, int64_t end, Tensor& out,
   dispatch_any(out.dtype(), [&]<class T>() {
     T* const p = out.data<T>();
     if constexpr (std::is_integral_v<T>) {
-      check<DataError>(stored.is_integer, what,
-                       ": holds floating-point numbers where integers are wanted");
+      check<DataError>(stored.is_integer, what, ": expected integers, got floating-point numbers");
       if (!stored.fits<T>()) {
         if (!stored.is_signed && stored.size == 8)
           return read_narrowing<T, uint64_t>(stored, begin, end, p, H5T_NATIVE_UINT64, what);
@@ -564,11 +563,11 @@ struct Hdf5Reader::State {
   std::string name;
   uint64_t bytes = 0;
   Handle file;
-  std::map<std::string, Stored> open;  // kept open: looking one over may take as long as reading it
+  std::map<std::string, Stored> open;  // kept open: validating one may take as long as reading it
 
   std::string what(const std::string& path) const { return name + ": " + absolute(path); }
 
-  // The object, or an empty handle if there is none. Links that lead elsewhere throw.
+  // Returns the object, or an empty handle if there is none. Throws for links out of the file.
   Handle find(const std::string& path) const {
     Handle object = own(H5Oopen(file, "/", H5P_DEFAULT), H5Oclose, name);
     for (const std::string& part : parts_of(path)) {
@@ -585,7 +584,7 @@ struct Hdf5Reader::State {
 
   Handle get(const std::string& path) const {
     Handle object = find(path);
-    check<DataError>(object >= 0, what(path), ": not in the file");
+    check<DataError>(object >= 0, what(path), ": not found in the file");
     return object;
   }
 
@@ -594,7 +593,7 @@ struct Hdf5Reader::State {
     if (found != open.end()) return found->second;
     Handle object = get(path);
     check<DataError>(H5Iget_type(object) == H5I_DATASET, what(path),
-                     ": a dataset is wanted, not a group");
+                     ": expected a dataset, got a group");
     return open.emplace(path, look_over(std::move(object), bytes, what(path))).first->second;
   }
 
@@ -621,16 +620,16 @@ Hdf5Reader& Hdf5Reader::operator=(Hdf5Reader&& other) noexcept {
 }
 
 Hdf5Reader Hdf5Reader::from_image(std::span<const std::byte> image, const std::string& name) {
-  check<DataError>(!image.empty(), name, ": is empty, not an HDF5 file");
+  check<DataError>(!image.empty(), name, ": expected an HDF5 file, got an empty one");
   auto state = std::make_unique<State>();
   state->name = name;
   state->bytes = image.size();
   const Session session;
   const Handle access = in_memory_access();
-  // libhdf5 takes a pointer to non-const, and copies
+  // libhdf5 takes a pointer to non-const but copies
   must(H5Pset_file_image(access, const_cast<std::byte*>(image.data()), image.size()), name);
   state->file = own(H5Fopen(unique_name().c_str(), H5F_ACC_RDONLY, access), H5Fclose, name,
-                    ": is not a readable HDF5 file");
+                    ": not a readable HDF5 file");
   return Hdf5Reader(std::move(state));
 }
 
@@ -639,19 +638,19 @@ Hdf5Reader Hdf5Reader::open(const std::filesystem::path& path) {
   state->name = path.string();
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  check<DataError>(std::filesystem::exists(status), state->name, ": there is no such file");
-  check<DataError>(std::filesystem::is_regular_file(status), state->name, ": is not a file");
+  check<DataError>(std::filesystem::exists(status), state->name, ": no such file");
+  check<DataError>(std::filesystem::is_regular_file(status), state->name, ": not a regular file");
   state->bytes = std::filesystem::file_size(path, error);
   check<DataError>(!error, state->name, ": ", error.message());
   const Session session;
   const Handle access = own(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, state->name);
-  // locks are of no use to a reader, and fail on some network file systems
+  // locks are useless to a reader, and fail on some network file systems
   must(H5Pset_file_locking(access, false, true), state->name);
-  // Up to 32 MB of unpacked chunks are kept for each dataset, so that those of a small one are
-  // unpacked once. 32 random rows of 1 KB: 1.0 ms, and 3.6 ms with 64 KB chunks and 1 MB.
+  // Up to 32 MB of decompressed chunks are cached for each dataset, so that those of a small one are
+  // decompressed once. 32 random rows of 1 KB: 1.0 ms, and 3.6 ms with 64 KB chunks and 1 MB.
   must(H5Pset_cache(access, 0, 8209, size_t{32} << 20, 0.75), state->name);
   state->file = own(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose, state->name,
-                    ": is not a readable HDF5 file");
+                    ": not a readable HDF5 file");
   return Hdf5Reader(std::move(state));
 }
 
@@ -669,7 +668,7 @@ bool Hdf5Reader::is_group(const std::string& path) const {
 
 namespace {
 
-// Callbacks of libhdf5 must not throw: a failure to add a name stops the walk.
+// Callbacks of libhdf5 must not throw: a failure to add a name ends the iteration.
 bool add_name(void* names, const char* name) {
   try {
     static_cast<std::vector<std::string>*>(names)->push_back(name);
@@ -679,7 +678,7 @@ bool add_name(void* names, const char* name) {
   }
 }
 
-// What tells an object from all others of its file, whatever its path.
+// Identifies an object in its file, regardless of its path.
 std::string identity_of(hid_t object, const std::string& what) {
   const auto bytes = [](const auto& value) {
     return std::string(reinterpret_cast<const char*>(&value), sizeof value);
@@ -696,7 +695,7 @@ std::string identity_of(hid_t object, const std::string& what) {
 }
 
 std::vector<std::string> names_in(hid_t group, const std::string& what) {
-  check<DataError>(H5Iget_type(group) == H5I_GROUP, what, ": a group is wanted, not a dataset");
+  check<DataError>(H5Iget_type(group) == H5I_GROUP, what, ": expected a group, got a dataset");
   std::vector<std::string> names;
   must(H5Literate(
            group, H5_INDEX_NAME, H5_ITER_INC, nullptr,
@@ -719,7 +718,7 @@ std::vector<std::string> Hdf5Reader::children(const std::string& path) const {
 std::vector<std::string> Hdf5Reader::datasets(const std::string& path) const {
   const Session session;
   std::vector<std::string> found;
-  std::set<std::string> seen;  // a group that contains itself would have no end
+  std::set<std::string> seen;  // otherwise a group that contains itself would never end
   const auto walk = [&](const auto& self, const std::string& group,
                         const std::string& prefix) -> void {
     const Handle object = state_->get(group);
@@ -792,7 +791,7 @@ AttributeValue Hdf5Reader::attribute(const std::string& path, const std::string&
   const Handle attribute = state_->attribute(path, key);
   const Handle space = own(H5Aget_space(attribute), H5Sclose, what);
   check<DataError>(must(H5Sget_simple_extent_npoints(space), what) == 1, what,
-                   ": one value is wanted");
+                   ": expected a single value");
   const Handle type = own(H5Aget_type(attribute), H5Tclose, what);
   switch (H5Tget_class(type)) {
     case H5T_INTEGER:
@@ -834,8 +833,8 @@ T Hdf5Reader::attribute_as(const std::string& path, const std::string& key) cons
     if (const auto* const number = std::get_if<int64_t>(&value))
       return static_cast<double>(*number);
   constexpr std::string_view kinds[] = {"an integer", "a number", "text"};
-  refuse(state_->what(path), ": attribute \"", key, "\": ", kinds[AttributeValue(T{}).index()],
-         " is wanted, not ", kinds[value.index()]);
+  refuse(state_->what(path), ": attribute \"", key, "\": expected ",
+         kinds[AttributeValue(T{}).index()], ", got ", kinds[value.index()]);
 }
 
 template int64_t Hdf5Reader::attribute_as<int64_t>(const std::string&, const std::string&) const;

@@ -1,4 +1,4 @@
-// What a task's file gives to the registry. See tasks.def for how to add one.
+// The specification of a task, as defined by its file. See tasks.def for how to add one.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 namespace longhand::data {
 
 struct TaskSpec {
-  /// What the task is, in one line.
+  /// One line on the task.
   std::string summary;
-  /// Its own options, without `task` and `seed`, which every task has.
+  /// Its own options, without `task` and `seed`, which are common to all tasks.
   Schema options;
-  /// Reads and checks the options, without data. Returns every field of TaskInfo but the name, or
-  /// nothing if that takes the data. `max_length` as in make_task().
+  /// Reads and checks the options, without data. Returns every field of TaskInfo except the name, or
+  /// nothing if that requires the data. `max_length` as in make_task().
   std::function<std::optional<TaskInfo>(OptionReader& reader, int64_t max_length)> check;
   /// The same, and makes the three datasets, or at least those of `splits`. Throws as make_task()
   /// does.
@@ -26,9 +26,9 @@ struct TaskSpec {
       make;
 };
 
-/// A task whose options are a struct S with describe(). `info` returns what is known of the task
-/// from its options alone; `make` makes it. A task of texts of any length has S::cut_to(max_length),
-/// which sets the default of its own limit to that of the model.
+/// Returns the specification of a task whose options are a struct S with describe(). `info` returns
+/// what follows from the options alone; `make` makes the task. A task with texts of any length has
+/// S::cut_to(max_length), which sets the default of its own limit to that of the model.
 template <class S>
 TaskSpec make_spec(std::string summary, std::optional<TaskInfo> (*info)(const S&),
                    Task (*make)(const S&, uint64_t seed, const Splits&), const S& defaults = {}) {

@@ -10,7 +10,7 @@
 namespace longhand::data {
 namespace {
 
-// Keeps the sizes of tensors, and products of a few of them, far from overflow.
+// Keeps tensor sizes, and products of a few of them, far from overflow.
 constexpr int64_t most_examples = int64_t{1} << 40;
 
 }  // namespace

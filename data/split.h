@@ -19,12 +19,12 @@ struct SplitSizes {
 
   /// As numbers of examples to generate, at least 1.
   void describe(OptionVisitor& v);
-  /// As limits on what files hold: the first so many examples of each split, all if 0.
+  /// As limits for files: the first examples of each split up to this number, all if 0.
   void describe_limits(OptionVisitor& v);
 };
 
-/// The options validation_fraction and test_fraction; the rest, which must not be empty, is for
-/// training.
+/// The options validation_fraction and test_fraction; the rest, which must not be empty, is the
+/// training set.
 struct SplitFractions {
   double validation = 0.1, test = 0.1;
 

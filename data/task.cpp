@@ -31,11 +31,11 @@ TaskSpec find(const std::string& name) {
   for (const Entry& entry : entries)
     if (name == entry.name) return entry.make();
   const std::string near = nearest(name, task_names());
-  throw ConfigError("there is no task \"" + name + "\"; expected one of " + known_names() +
+  throw ConfigError("unknown task \"" + name + "\"; expected one of " + known_names() +
                     (near.empty() ? "" : "; did you mean " + near + '?'));
 }
 
-// The options that every task has.
+// The options common to all tasks.
 struct CommonOptions {
   std::string task{};
   int64_t seed = 0;
@@ -68,8 +68,8 @@ void append(std::vector<std::byte>& bytes, const int32_t* values, int64_t count)
   for (int64_t i = 0; i < count; ++i) append(bytes, values[i]);
 }
 
-// Each example: the number of its tokens and they, the number of its targets and they. Padding is
-// left out, for it depends on the batch.
+// Per example: the number of tokens, the tokens, the number of targets, the targets. Padding is
+// omitted, because it depends on the batch.
 std::vector<std::byte> examples_as_bytes(const Batch& batch) {
   const int64_t size = batch.tokens.size(0), width = batch.tokens.size(1);
   const bool per_token = batch.targets.rank() == 2;
@@ -95,17 +95,17 @@ const Dataset& Task::split(const std::string& name) const {
                                                 : name == "validation" ? &validation
                                                 : name == "test"       ? &test
                                                                        : nullptr;
-  check<ConfigError>(found != nullptr, "there is no split \"", name,
-                     "\"; a task has train, validation and test");
+  check<ConfigError>(found != nullptr, "unknown split \"", name,
+                     "\"; expected train, validation or test");
   check(*found != nullptr, "task ", info.name, ": the split ", name,
-        " was not asked for; name it in the Splits given to make_task()");
+        " was not requested; include it in the Splits given to make_task()");
   return **found;
 }
 
 Splits Splits::only(const std::string& name) {
   const Splits one{name == "train", name == "validation", name == "test"};
-  check<ConfigError>(one.train || one.validation || one.test, "there is no split \"", name,
-                     "\"; a task has train, validation and test");
+  check<ConfigError>(one.train || one.validation || one.test, "unknown split \"", name,
+                     "\"; expected train, validation or test");
   return one;
 }
 
@@ -143,10 +143,10 @@ Task make_task(const Options& section, uint64_t seed, const Splits& splits, int6
 }
 
 std::string content_hash(const Dataset& dataset, int64_t limit) {
-  check<ConfigError>(limit >= 0, "content hash: limit ", limit, " is negative");
+  check<ConfigError>(limit >= 0, "content hash: limit ", limit, ": expected at least 0");
   const int64_t size = limit == 0 ? dataset.size() : std::min(limit, dataset.size());
-  // Blocks of examples are made side by side, and digested in their order, a few at a time: the
-  // dataset may exceed memory.
+  // Blocks of examples are made in parallel and hashed in order, a few at a time: the dataset may
+  // exceed memory.
   constexpr int64_t block = 16, round = 16 * block;
   Digester digester;
   for (int64_t first = 0; first < size; first += round) {

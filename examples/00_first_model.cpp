@@ -1,4 +1,4 @@
-// Trains a small Performer to copy symbols. This file is the example of README.md, to the letter.
+// Trains a small Performer to copy symbols. README.md shows this file verbatim.
 #include <iostream>
 
 #include "longhand/attention/model/transformer.h"
@@ -28,7 +28,7 @@ int main() {
 
   for (uint64_t step = 0; step < 50; ++step) {
     const data::Batch batch = loader.next();
-    const nn::Pass pass = nn::Pass::train(Generator(1).fork(step));  // other masks at every step
+    const nn::Pass pass = nn::Pass::train(Generator(1).fork(step));  // new masks at every step
     const Variable logits = model.forward(batch.tokens, batch.lengths, pass);
     const Variable loss = cross_entropy(logits, batch.targets);
     backward(loss);

@@ -1,4 +1,4 @@
-// Lesson 1: tensors are handles on shared memory.
+// Lesson 1: tensors are handles of shared memory.
 //
 // Views (reshape, permute, slice, expand) cost nothing and share memory; clone() copies. This is
 // why attention heads need not be split: a head is a view with larger strides.
@@ -21,16 +21,16 @@ int main() {
   std::cout << "heads: shape " << heads.shape() << ", strides " << heads.strides() << ", "
             << (heads.shares_memory_with(x) ? "shared memory" : "copied") << '\n';
 
-  // Scores of every head in one batched product. The transposed view is multiplied where it lies.
+  // Scores of every head in one batched product. The transposed view is multiplied without a copy.
   Tensor scores = Tensor::empty({B, H, T, T});
   matmul_into(scores, heads, heads.transpose(2, 3));
 
-  // One of them by hand, in the letters of the formula: s_ij = sum_d q_id k_jd.
+  // One score by hand, from the formula: s_ij = sum_d q_id k_jd.
   double s = 0;
   for (int64_t d = 0; d < D; ++d) s += heads.at({1, 2, 3, d}) * heads.at({1, 2, 4, d});
   std::cout << "score by matmul " << scores.at({1, 2, 3, 4}) << ", by hand " << s << '\n';
 
-  // Shapes that do not fit are refused with both of them named.
+  // Mismatched shapes are an error that names both.
   try {
     matmul_into(scores, heads, heads);
     return 1;

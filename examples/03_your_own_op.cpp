@@ -18,11 +18,11 @@ Variable softplus(const Variable& x) {
         out, [](T v) { return std::max(v, T{0}) + std::log1p(std::exp(-std::abs(v))); },
         kernels::in<T>(x.value()));
   });
-  // The capture list is what the operation keeps for its gradient: here x, and nothing else.
+  // The capture list holds what the operation saves for its gradient: here only x.
   return record("softplus", out, {x},
                 [x = x.value()](const Tensor& dy, std::span<GradSlot> grad_in) {
-                  if (!grad_in[0]) return;  // nobody asked
-                  // accumulate() says where to write, and whether to add (beta 1) or not (beta 0).
+                  if (!grad_in[0]) return;  // no gradient required
+                  // accumulate() returns where to write, and whether to add (beta 1) or not (beta 0).
                   const auto dx = grad_in[0].accumulate();
                   dispatch_float(dy.dtype(), [&]<class T>() {
                     kernels::elementwise_accumulate<T>(

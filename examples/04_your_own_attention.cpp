@@ -2,7 +2,7 @@
 // attention::add().
 //
 // "Squared ReLU" attention: kernel(q, k) = relu(q·k / sqrt D)², each row divided by its sum. It
-// has no softmax, and queries may match nothing at all.
+// has no softmax, and a query may match no key at all.
 #include <cmath>
 #include <iostream>
 
@@ -14,7 +14,7 @@ using namespace longhand;
 
 namespace {
 
-// What [attention] may say beside the type. One description reads it, checks it and documents it.
+// The options of [attention] besides the type. One declaration reads, checks and documents them.
 struct SquaredReluOptions {
   bool squared = true;
 
@@ -35,7 +35,7 @@ class SquaredRelu : public attention::Variant {
               const SquaredReluOptions& options)
       : Variant(scope_, config), squared_(options.squared) {}
 
-  // Two products forward, two for the gradients of each; nothing is exponential. For `bench`.
+  // Two products forward, two for the gradients of each; no exponentials. For `longhand bench`.
   attention::Work work(int64_t queries, int64_t keys) const override {
     const auto pairs = static_cast<double>(config().heads * queries * keys);
     const double flops = 4 * pairs * static_cast<double>(config().head_dim);
@@ -43,15 +43,15 @@ class SquaredRelu : public attention::Variant {
   }
 
  protected:
-  // q, k, v (B, N, H, D); out = A V with A = relu(Q Kᵀ / sqrt D)² / row sums. Padding of v holds
-  // zeros already, and a zero key has the kernel value 0, so padded keys need no more care.
+  // q, k, v (B, N, H, D); out = A V with A = relu(Q Kᵀ / sqrt D)² / row sums. Padding of v is
+  // already zero, and a zero key has the kernel value 0, so padded keys need no special handling.
   Variable attend(const attention::Inputs& in, const attention::Mask&, const nn::Pass&) override {
     const auto heads_first = [](const Variable& x) { return permute(x, {0, 2, 1, 3}); };
     const double scale = 1 / std::sqrt(static_cast<double>(in.q.size(3)));
     const Variable scores = matmul(heads_first(in.q), transpose(heads_first(in.k), 2, 3), scale);
     const Variable weights = squared_ ? square(relu(scores)) : relu(scores);  // (B, H, N, N)
     const Variable row_sums = sum(weights, {3}, /*keep_axes=*/true);          // (B, H, N, 1)
-    // A row that matches nothing gives 0: the small number only keeps 0 / 0 away.
+    // A row that matches nothing gives 0: the small number only prevents 0 / 0.
     const Variable out = matmul(weights, heads_first(in.v)) / (row_sums + 1e-9);
     return permute(out, {0, 2, 1, 3});
   }
@@ -68,7 +68,7 @@ int main() {
                                       .paper = "-",
                                       .cases = {{}, {{"squared", false}}}}));
 
-  // From here on it works by name, in models and configurations.
+  // From here on it is available by name, in models and configurations.
   attention::TransformerConfig config;
   config.vocabulary = config.classes = 10;
   config.max_length = 6;
@@ -79,8 +79,8 @@ int main() {
   std::cout << "a model with it has " << model.parameter_count() << " parameters; logits "
             << model.forward(tokens, {}, {}).shape() << '\n';
 
-  // The conformance suite asks of it what it asks of the library's variants: padding and other
-  // samples change nothing, gradients are right, any number of threads gives the same bits, ...
+  // The conformance suite runs the same checks as for the library's variants: padding and other
+  // samples have no effect, gradients are correct, any number of threads gives the same bits, ...
   bool ok = true;
   for (const auto& result : attention::check_conformance("squared_relu")) {
     ok = ok && result.passed();
@@ -89,7 +89,7 @@ int main() {
   }
   std::cout << "conformance: " << (ok ? "every check holds" : "see above") << '\n';
 
-  // What it cannot do is refused with the reason.
+  // Unsupported settings are refused with the reason.
   try {
     attention::make("squared_relu", nn::root(), {.heads = 1, .head_dim = 4, .causal = true});
     return 1;

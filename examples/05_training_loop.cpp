@@ -1,7 +1,7 @@
 // Lesson 5: a training loop, by hand.
 //
-// `longhand train` does this with evaluation, checkpoints and resumption; here are only the lines
-// that matter: batch, forward, backward, clip, step. The task is associative recall (MQAR): pairs
+// `longhand train` does this with evaluation, checkpoints and resumption; this program has only the
+// essential lines: batch, forward, backward, clip, step. The task is associative recall (MQAR): pairs
 // of keys and values, then some of the keys again, whose values must be remembered.
 #include <iostream>
 
@@ -24,7 +24,7 @@ int main() {
   const data::Task task = data::make_task(options, /*seed=*/1);
   data::Loader loader(*task.train, {.batch_size = 128}, Generator(1));
 
-  // Model: a Transformer of two blocks. Any variant of `longhand variants` can stand here.
+  // Model: a Transformer of two blocks, with any variant of `longhand variants`.
   attention::TransformerConfig config;
   config.vocabulary = task.info.vocabulary;
   config.classes = task.info.classes;
@@ -32,7 +32,7 @@ int main() {
   config.max_length = task.info.max_length;
   config.d_model = 64;
   config.heads = 1;
-  config.d_mlp = 0;  // recall needs attention alone
+  config.d_mlp = 0;  // recall needs only attention
   config.attention = "softmax";
   attention::Transformer model(nn::root(DType::f32, /*seed=*/1), config);
 
@@ -44,7 +44,7 @@ int main() {
   for (int64_t step = 0; step < steps; ++step) {
     const data::Batch batch = loader.next();
     const nn::Pass pass = nn::Pass::train(Generator(1).fork(static_cast<uint64_t>(step)));
-    // Most tokens have no target: the head of the model need not read them.
+    // Most tokens have no target, so the head of the model can skip them.
     const Tensor places = train::counted_places(batch.targets);
     const Variable loss = cross_entropy(model.forward(batch.tokens, batch.lengths, pass, places),
                                         train::targets_at(batch.targets, places));

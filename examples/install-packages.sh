@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install-packages.sh: installs the packages of Debian 12 or 13 that Longhand is built with, if any
-# is missing. Needs root (or sudo) only then.
+# install-packages.sh: installs the packages of Debian 12 or 13 that are required to build Longhand,
+# if any is missing. Requires root (or sudo) only in that case.
 set -euo pipefail
 packages=(g++ cmake ninja-build pkg-config libopenblas-pthread-dev liblapacke-dev libtbb-dev
   libhdf5-dev zlib1g-dev catch2 libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev

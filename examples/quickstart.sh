@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# examples/quickstart.sh: installs what is needed (Debian 12 or 13), builds Longhand, trains two attention
-# variants on associative recall until they have learned it, evaluates them on data they have not
-# seen, and leaves a table and a report in runs/quickstart.
+# examples/quickstart.sh: installs the required packages (Debian 12 or 13), builds Longhand, trains two attention
+# variants on associative recall until they have learned it, evaluates them on the test split, and
+# writes a table and a report to runs/quickstart.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 examples/install-packages.sh
 build=build/quickstart
 mkdir -p build
-echo "== build (some minutes)"
+echo "== build (takes some minutes)"
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLONGHAND_BUILD_TESTS=OFF \
   >build/quickstart.log 2>&1 || { cat build/quickstart.log; exit 1; }
 cmake --build "$build" --target longhand
@@ -20,7 +20,7 @@ rm -rf "$runs"
 for variant in softmax linformer; do
   echo "== train: $variant attention"
   options=()
-  # keys and values mixed down to 16 slots, half of the tokens
+  # keys and values are projected to 16 slots, half of the tokens
   [ "$variant" = linformer ] && options=(--set attention.k=16)
   "$longhand" train examples/configs/mqar.toml --out "$runs/$variant" "${task[@]}" "${options[@]}" \
     --set "attention.type=$variant" --set train.steps=3000 --set train.eval_every=100
@@ -37,6 +37,6 @@ field() { grep -m 1 -o "\"$1\": *[0-9.e+-]*" | grep -o '[0-9.e+-]*$'; }
       "$(field seconds <"$runs/$variant/summary.json")"
   done
 } | tee "$runs/table.txt"
-echo "Recall by chance among the values that were shown: 0.25."
+echo "Accuracy of guessing among the values shown: 0.25."
 "$longhand" report "$runs"/{softmax,linformer} -o "$runs/report.html" >/dev/null
 echo "Report: $PWD/$runs/report.html"

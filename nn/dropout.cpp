@@ -8,7 +8,7 @@ DropoutOptions dropout_options(double p, const Pass& pass, const std::string& mo
 }
 
 Dropout::Dropout(const Scope& scope, double p) : Module(scope), p_(p) {
-  check<ConfigError>(p >= 0 && p < 1, "dropout: ", p, " is not within [0, 1)");
+  check<ConfigError>(p >= 0 && p < 1, "dropout: expected p in [0, 1), got ", p);
 }
 
 Lazy Dropout::forward(const Lazy& x, const Pass& pass) const {

@@ -1,4 +1,4 @@
-// Dropout as a module: it has a name, and so random numbers of its own.
+// Dropout as a module, whose name determines its random numbers.
 #pragma once
 
 #include "longhand/nn/lazy.h"
@@ -6,15 +6,15 @@
 
 namespace longhand::nn {
 
-/// What a module of this full name drops in a pass: nothing in evaluation or if p is 0. Throws
-/// Error for a training pass without random numbers and p > 0.
+/// Returns the dropout of a module of this full name in a pass: none in evaluation or if p is 0.
+/// Throws Error for a training pass without a generator if p > 0.
 DropoutOptions dropout_options(double p, const Pass& pass, const std::string& module);
 
 /// dropout(x, p) while training, x otherwise. 0 <= p < 1.
 class Dropout : public Module {
  public:
   Dropout(const Scope& scope, double p);
-  /// Throws Error for a training pass without random numbers, if p > 0.
+  /// Throws Error for a training pass without a generator if p > 0.
   Lazy forward(const Lazy& x, const Pass& pass) const;
 
  private:

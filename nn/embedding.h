@@ -1,4 +1,4 @@
-// A table of vectors.
+// Embedding: a table of vectors.
 #pragma once
 
 #include "longhand/nn/init.h"
@@ -6,11 +6,12 @@
 
 namespace longhand::nn {
 
-/// Rows of weight (count, width), which starts N(0, std).
+/// Looks up rows of weight (count, width), initialised from N(0, std²).
 class Embedding : public Module {
  public:
   Embedding(const Scope& scope, int64_t count, int64_t width, double std = 0.02);
-  /// tokens of i32, any shape: (tokens' shape, width). Throws ShapeError outside of 0 … count-1.
+  /// Returns (tokens' shape, width) for i32 tokens of any shape. Throws ShapeError for tokens outside
+  /// of 0 … count-1.
   Variable forward(const Tensor& tokens) const;
 
   Parameter weight;

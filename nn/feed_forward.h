@@ -6,8 +6,8 @@
 
 namespace longhand::nn {
 
-/// fc2(dropout(gelu(fc1(x)))), fc1 from width to hidden, fc2 back. Vaswani et al. 2017, eq. 2, with
-/// the GELU.
+/// fc2(dropout(gelu(fc1(x)))), where fc1 maps width to hidden and fc2 back. Vaswani et al. 2017,
+/// eq. 2, with GELU instead of ReLU.
 class FeedForward : public Module {
  public:
   FeedForward(const Scope& scope, int64_t width, int64_t hidden, double dropout);

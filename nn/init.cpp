@@ -18,7 +18,8 @@ Init uniform(double bound) {
 
 Init xavier_uniform(double gain) {
   return [gain](Tensor& t, const Generator& random) {
-    check<ShapeError>(t.rank() >= 2, "xavier_uniform: a matrix is wanted, not ", t.shape());
+    check<ShapeError>(t.rank() >= 2, "xavier_uniform: expected rank 2 or higher, got shape ",
+                      t.shape());
     const double a = gain * std::sqrt(6.0 / static_cast<double>(t.size(-2) + t.size(-1)));
     fill_uniform(t, random, -a, a);
   };

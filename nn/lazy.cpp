@@ -5,7 +5,7 @@
 namespace longhand::nn {
 namespace {
 
-// Steps in the order of the formula. A step can be added behind lower ones.
+// Steps in the order of the formula. A step can be added after lower ones.
 enum Step { start = 0, normalise, activate, drop_input, multiply, drop_output };
 
 }  // namespace
@@ -13,8 +13,8 @@ enum Step { start = 0, normalise, activate, drop_input, multiply, drop_output };
 struct Lazy::Formula {
   Variable x;
   Step last = start;
-  LinearOptions around = {};        // of x, and of the product
-  Variable weight = {}, bias = {};  // of the product, if it has come to it
+  LinearOptions around = {};        // the prologue and epilogue of the product
+  Variable weight = {}, bias = {};  // of the product, if it has been added
 
   Variable compute() const;
 };

@@ -1,5 +1,4 @@
-// Values that are computed when they are needed, so that a linear layer can take in what stands
-// around it.
+// Values that are computed on first use, so that a linear layer can fuse its neighbours.
 #pragma once
 
 #include <memory>
@@ -8,24 +7,23 @@
 
 namespace longhand::nn {
 
-/// What a layer gives, as a formula: residual + dropout(W dropout(gelu(norm(x))) + b), or the part
-/// of it that was asked for. It is computed once it is used as a Variable, by a single linear()
-/// where there is a W: layers compose as they are written, and what belongs together is done in one
-/// pass over memory. The result is the same as if each step were computed by itself; its bits are
-/// those of linear().
+/// The result of a layer as a formula: residual + dropout(W dropout(gelu(norm(x))) + b), or a part
+/// of it. It is computed when it is used as a Variable, by a single linear() if there is a W:
+/// layers compose as written, and steps that belong together share a pass over memory. The result
+/// is the same as if each step were computed separately; its bits are those of linear().
 ///
-/// A step that has no place in the formula computes what came before it. Copies are handles of one
-/// value, which is computed at most once.
+/// A step that does not fit into the formula triggers the computation of the steps before it. Copies
+/// are handles of one value, which is computed at most once.
 class Lazy {
  public:
-  /// A value that is there already.
+  /// A value that is already computed.
   Lazy(const Variable& x);
 
-  /// Computes it.
+  /// Computes the value.
   Variable eval() const;
   operator Variable() const { return eval(); }
   Tensor value() const { return eval().value(); }
-  /// The shape, which is known beforehand.
+  /// The shape, without computing the value.
   Shape shape() const;
 
   friend Lazy norm(const Lazy& x, const NormOptions& options);
@@ -37,19 +35,19 @@ class Lazy {
  private:
   struct Formula;
   explicit Lazy(Formula formula);
-  // The formula, or one of the value alone if it was computed or has come as far as `step`.
+  // The formula, or one of the value alone if it was computed or already includes `step`.
   Formula before(int step) const;
 
   std::shared_ptr<Formula> formula_;
 };
 
-/// Each of them is one more step of the formula.
+/// Each of these adds a step to the formula.
 Lazy norm(const Lazy& x, const NormOptions& options);
 Lazy gelu(const Lazy& x);
 Lazy dropout(const Lazy& x, const DropoutOptions& options);
-/// x Wᵀ + b, of the norm, GELU and dropout that x ends with; bias may be undefined.
+/// x Wᵀ + b, fused with the norm, GELU and dropout at the end of x; bias may be undefined.
 Lazy linear(const Lazy& x, const Variable& weight, const Variable& bias);
-/// Ends the formula: residual + branch, in the pass over memory that computes the branch if it ends
+/// Completes the formula: residual + branch, fused with the computation of the branch if that ends
 /// with a linear layer and dropout.
 Variable operator+(const Variable& residual, const Lazy& branch);
 

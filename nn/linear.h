@@ -1,4 +1,4 @@
-// A linear layer.
+// Linear: a linear layer.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,8 @@
 
 namespace longhand::nn {
 
-/// x Wᵀ + b for x (…, in): (…, out). weight (out, in) starts Xavier-uniform, bias (out) zero.
+/// x Wᵀ + b, of shape (…, out), for x (…, in). weight (out, in) is initialised Xavier-uniform,
+/// bias (out) with zeros.
 class Linear : public Module {
  public:
   Linear(const Scope& scope, int64_t in, int64_t out, bool with_bias = true,

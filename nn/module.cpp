@@ -11,22 +11,22 @@ void check_state(const StateDict& own, const StateDict& from, const std::string&
     if (found == from.end())
       problems += "\n  " + name + " is missing";
     else if (!(found->second.shape() == to.shape()))
-      problems += concat_message("\n  ", name, " has shape ", found->second.shape(), ", wanted is ",
+      problems += concat_message("\n  ", name, " has shape ", found->second.shape(), ", expected ",
                                  to.shape());
     else if (found->second.dtype() != to.dtype() &&
              !(is_float(found->second.dtype()) && is_float(to.dtype())))
-      problems += concat_message("\n  ", name, " is of ", found->second.dtype(), ", wanted is ",
-                                 to.dtype());
+      problems +=
+          concat_message("\n  ", name, " is of ", found->second.dtype(), ", expected ", to.dtype());
   }
   for (const auto& [name, tensor] : from)
-    if (!own.count(name)) problems += "\n  " + name + " is not part of it";
-  check<DataError>(problems.empty(), "the state does not fit ", what, ":", problems);
+    if (!own.count(name)) problems += "\n  " + name + " is unexpected";
+  check<DataError>(problems.empty(), "the state does not match ", what, ":", problems);
 }
 
 Generator PassRandom::fork(std::string_view module) const {
   check(generator_.has_value(), module,
         ": needs random numbers, but this pass has no generator; train with "
-        "nn::Pass::train(Generator(seed).fork(step)), which differs from step to step");
+        "nn::Pass::train(Generator(seed).fork(step)), a different generator at every step");
   return generator_->fork(module);
 }
 
@@ -43,13 +43,13 @@ Scope Module::scope(const std::string& name) { return {this, name, dtype_, rando
 void Module::claim(const std::string& name) {
   const std::string owner = full_name_.empty() ? "the root module" : full_name_;
   check(!name.empty() && name.find('.') == std::string::npos, owner, ": \"", name,
-        "\" cannot name a member");
+        "\" is not a valid member name: expected a non-empty name without dots");
   const auto taken = [&](const auto& list) {
     return std::any_of(list.begin(), list.end(),
                        [&](const auto& item) { return item.first == name; });
   };
   check(!taken(children_) && !taken(parameters_) && !taken(buffers_), owner, ": \"", name,
-        "\" names two members");
+        "\" is already the name of a member");
 }
 
 void Module::visit(const std::string& prefix,
@@ -112,13 +112,13 @@ Parameter::Parameter(const Scope& scope, const Shape& shape, const Init& init)
             return t;
           }(),
           true) {
-  check(scope.parent != nullptr, "parameter: it needs a module to own it");
+  check(scope.parent != nullptr, "parameter: expected a scope of a module, got a root scope");
   scope.parent->claim(scope.name);
   scope.parent->parameters_.emplace_back(scope.name, this);
 }
 
 Buffer::Buffer(const Scope& scope, Tensor value) : value_(std::move(value)) {
-  check(scope.parent != nullptr, "buffer: it needs a module to own it");
+  check(scope.parent != nullptr, "buffer: expected a scope of a module, got a root scope");
   scope.parent->claim(scope.name);
   scope.parent->buffers_.emplace_back(scope.name, this);
 }

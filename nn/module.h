@@ -1,4 +1,4 @@
-// Module: a named tree of parameters and buffers. Constructing is registering.
+// Module: a named tree of parameters and buffers. Construction is registration.
 #pragma once
 
 #include <functional>
@@ -17,15 +17,15 @@ namespace longhand::nn {
 
 class Module;
 
-/// Names to tensors: the state of a module, an optimizer, a random source.
+/// Maps names to tensors: the state of a module or an optimizer.
 using StateDict = std::map<std::string, Tensor>;
 
-/// Throws one DataError, "the state does not fit WHAT:", that lists every name of `own` missing in
-/// `from`, every unknown name and every wrong shape or dtype (f32 and f64 fit each other).
+/// Throws one DataError, "the state does not match WHAT:", that lists every name of `own` missing in
+/// `from`, every unknown name and every wrong shape or dtype (f32 and f64 are interchangeable).
 void check_state(const StateDict& own, const StateDict& from, const std::string& what);
 
-/// Where a module or parameter is registered, and what it is made with: a dtype, and a random
-/// generator that depends on the seed and the full name alone, not on the order of construction.
+/// The place where a module or parameter is registered, its dtype, and a random generator that
+/// depends on the seed and the full name alone, not on the order of construction.
 struct Scope {
   Module* parent = nullptr;
   std::string name;
@@ -33,7 +33,7 @@ struct Scope {
   Generator random{0};
 };
 
-/// A root scope. All parameters below it have this dtype and are initialised from this seed.
+/// Returns a root scope. All parameters below it have this dtype and are initialised from this seed.
 inline Scope root(DType dtype = DType::f32, uint64_t seed = 0) {
   return {nullptr, "", dtype, Generator(seed).fork("init")};
 }
@@ -46,69 +46,68 @@ class PassRandom {
 
   /// Whether there is a generator.
   explicit operator bool() const { return generator_.has_value(); }
-  /// The generator of one module, by its full name. Throws Error, naming the module and the remedy,
-  /// if the pass has none.
+  /// Returns the generator of one module, by its full name. Throws Error, naming the module and the
+  /// remedy, if the pass has none.
   Generator fork(std::string_view module) const;
 
  private:
   std::optional<Generator> generator_;
 };
 
-/// What a forward pass needs to know beside its inputs. The default is evaluation.
+/// Settings of a forward pass. The default is evaluation.
 struct Pass {
-  /// Dropout is active, and modules may count what happens in training.
+  /// Dropout is active, and modules may collect metrics.
   bool training = false;
-  /// Of this pass alone (one micro-batch of one step). Modules fork it by their own name, so that
+  /// Specific to this pass (one micro-batch of one step). Modules fork it by their own name, so that
   /// the numbers do not depend on the order of calls, and recomputation gives the same bits. There
-  /// is no default: a module that needs random numbers in a pass without them throws Error.
+  /// is no default: a module that needs random numbers in a pass without a generator throws Error.
   PassRandom random = {};
-  /// Saves memory: repeated parts, such as blocks, keep only their inputs and recompute everything
-  /// else in the backward pass. Same bits.
+  /// Saves memory: repeated modules, such as blocks, keep only their inputs and recompute everything
+  /// else in the backward pass, with the same bits.
   bool recompute = false;
 
-  /// A pass for measuring and predicting.
+  /// A pass for evaluation and prediction.
   static Pass evaluate() { return {}; }
   /// A pass for training. Give every step (and every micro-batch) a generator of its own, such as
   /// Generator(seed).fork(step): the same generator draws the same dropout masks.
   static Pass train(const Generator& random) { return {.training = true, .random = random}; }
 };
 
-/// Fills a fresh parameter from random numbers; see init.h.
+/// Fills a new parameter with initial values; see init.h.
 using Init = std::function<void(Tensor&, const Generator&)>;
 
-/// Base of everything that owns parameters. Derived classes declare members that take scope("name")
-/// and define forward() as they like. Modules stay where they were constructed.
+/// Base of all classes that own parameters. Derived classes declare members constructed from
+/// scope("name") and define forward() with any signature. Modules cannot be copied or moved.
 class Module {
  public:
-  /// Registers with scope.parent, if there is one. Throws Error for a name that is empty, has a dot
-  /// or is taken.
+  /// Registers with scope.parent, if there is one. Throws Error for a name that is empty, contains a
+  /// dot or is already used.
   explicit Module(const Scope& scope = {});
   virtual ~Module() = default;
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  /// All parameters below here by their full names ("blocks.0.mlp.fc1.weight"), in the order of
+  /// All parameters of this subtree by their full names ("blocks.0.mlp.fc1.weight"), in the order of
   /// construction. The handles share memory with the module.
   std::vector<std::pair<std::string, Variable>> named_parameters() const;
-  /// Number of trained numbers.
+  /// Total number of elements of all parameters.
   int64_t parameter_count() const;
 
-  /// Parameters and buffers by full name. The tensors share memory with the module: clone what is
-  /// to be kept.
+  /// Parameters and buffers by full name. The tensors share memory with the module: clone them to
+  /// keep their values.
   StateDict state_dict() const;
-  /// Copies values in (converting f32 and f64). Throws one Error that lists every missing name,
+  /// Copies values into parameters and buffers, converting f32 and f64. Throws one Error that lists every missing name,
   /// every unknown name and every wrong shape or dtype; nothing is changed then.
   void load_state_dict(const StateDict& state);
 
-  /// Forgets all gradients.
+  /// Clears all gradients.
   void zero_grad();
 
-  /// To be called after every optimizer step (never inside gradient accumulation), once, on the
-  /// root: hands it to on_step() of every module.
+  /// Call once after every optimizer step (not during gradient accumulation), on the root: calls
+  /// on_step() of every module.
   void after_step();
 
-  /// What modules have to tell of their work beside its result, by full names, such as counts of
-  /// something that should not happen.
+  /// Diagnostics of modules by full name, such as counts of numerical exceptions.
   std::map<std::string, double> metrics() const;
 
   /// "blocks.0.mlp", or "" for a root.
@@ -116,14 +115,14 @@ class Module {
   DType parameter_dtype() const { return dtype_; }
 
  protected:
-  /// Where a member of this module registers.
+  /// The scope for a member of this module.
   Scope scope(const std::string& name);
-  /// The generator this module was given at construction: what is drawn from it is part of
+  /// The generator this module was constructed with; numbers drawn from it are part of the
   /// initialisation.
   const Generator& init_random() const { return random_; }
-  /// A hook for state that changes by optimizer steps, such as redrawn random features.
+  /// Hook for state that changes with optimizer steps, such as redrawn random features.
   virtual void on_step() {}
-  /// This module's part of metrics().
+  /// This module's own entries of metrics().
   virtual std::map<std::string, double> own_metrics() const { return {}; }
 
  private:
@@ -141,7 +140,7 @@ class Module {
   std::vector<std::pair<std::string, class Buffer*>> buffers_;
 };
 
-/// A trained tensor. A leaf Variable that its module owns and names.
+/// A trainable tensor: a leaf Variable that its module owns and names.
 class Parameter : public Variable {
  public:
   Parameter(const Scope& scope, const Shape& shape, const Init& init);
@@ -156,7 +155,7 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
   const Tensor& value() const { return value_; }
-  /// To be written in place; its memory is what state_dict() shows.
+  /// For writing in place; state_dict() shares this memory.
   Tensor& mutable_value() { return value_; }
 
  private:

@@ -7,7 +7,7 @@ namespace longhand::nn {
 Norm::Norm(const Scope& scope_, const std::string& type, int64_t width)
     : Module(scope_), weight(scope("weight"), {width}, init::ones()) {
   check<ConfigError>(type == "layer_norm" || type == "rms_norm", "norm: \"", type,
-                     "\" is neither layer_norm nor rms_norm");
+                     "\": expected layer_norm or rms_norm");
   if (type == "layer_norm") bias.emplace(scope("bias"), Shape{width}, init::zeros());
 }
 

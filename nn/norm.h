@@ -12,12 +12,12 @@ namespace longhand::nn {
 /// layer_norm (weight and bias) or rms_norm (weight only) over `width`.
 class Norm : public Module {
  public:
-  /// Throws ConfigError for a type that is neither.
+  /// Throws ConfigError for any other type.
   Norm(const Scope& scope, const std::string& type, int64_t width);
   Lazy forward(const Lazy& x) const;
 
-  Parameter weight;               // (width), starts at 1
-  std::optional<Parameter> bias;  // (width), starts at 0
+  Parameter weight;               // (width), initialised to 1
+  std::optional<Parameter> bias;  // (width), initialised to 0
 };
 
 }  // namespace longhand::nn

@@ -40,7 +40,7 @@ Tensor sinusoids(int64_t length, int64_t width, DType dtype) {
 
 Variable rotate_by_position(const Variable& x, int64_t first) {
   check<ShapeError>(x.rank() == 4 && x.size(3) % 2 == 0,
-                    "rotary positions: x (B, N, H, D) with an even D is wanted, not ", x.shape());
+                    "rotary positions: expected x (B, N, H, D) with even D, got ", x.shape());
   const int64_t N = x.size(1), D = x.size(3), half = D / 2;
   const auto table = [&](auto f) {
     return Variable(position_table(first, N, half, D, x.dtype(), f).reshape({1, N, 1, half}));
@@ -59,7 +59,7 @@ Position::Position(const Scope& scope_, const std::string& kind, int64_t max_len
     table_ = sinusoids(max_length, width, parameter_dtype());
   else
     check<ConfigError>(kind == "rotary" || kind == "none", "positions: \"", kind,
-                       "\" is not one of learned, sinusoidal, rotary, none");
+                       "\": expected learned, sinusoidal, rotary or none");
 }
 
 Variable Position::forward(const Variable& x, int64_t first) const {

@@ -1,4 +1,4 @@
-// How tokens learn where they stand.
+// Position encodings.
 #pragma once
 
 #include <optional>
@@ -8,28 +8,28 @@
 
 namespace longhand::nn {
 
-/// sin and cos of position / 10000^(2i/width) at columns 2i and 2i+1: (length, width). Vaswani et
-/// al. 2017, 3.5.
+/// Returns sin and cos of position / 10000^(2i/width) in columns 2i and 2i+1: (length, width).
+/// Vaswani et al. 2017, 3.5.
 Tensor sinusoids(int64_t length, int64_t width, DType dtype);
 
-/// Turns each pair (x_i, x_{i+D/2}) of x (B, N, H, D) by the angle n · 10000^(-2i/D) at position n:
-/// inner products of turned vectors depend on the distance of their positions alone. Su et al. 2021
-/// (arXiv 2104.09864), eq. 34, with the halves paired. The first row stands at position `first`.
+/// Rotates each pair (x_i, x_{i+D/2}) of x (B, N, H, D) by the angle n · 10000^(-2i/D) at position
+/// n: inner products of rotated vectors depend on the distance of their positions alone. Su et al.
+/// 2021 (arXiv 2104.09864), eq. 34, with the halves paired. The first row is at position `first`.
 /// Throws ShapeError if D is odd.
 Variable rotate_by_position(const Variable& x, int64_t first = 0);
 
-/// What is added to token embeddings: a learned table, sinusoids, or (rotary, none) nothing.
+/// Positions added to token embeddings: a learned table, sinusoids, or (rotary, none) nothing.
 class Position : public Module {
  public:
-  /// kind: learned | sinusoidal | rotary | none; else ConfigError.
+  /// Throws ConfigError unless kind is learned, sinusoidal, rotary or none.
   Position(const Scope& scope, const std::string& kind, int64_t max_length, int64_t width);
-  /// x (B, N, width), whose first row stands at position `first`, plus row n of the table at
+  /// Returns x (B, N, width), whose first row is at position `first`, plus row n of the table at
   /// position n.
   Variable forward(const Variable& x, int64_t first = 0) const;
 
  private:
-  std::optional<Parameter> weight_;  // (max_length, width), starts N(0, 0.02)
-  Tensor table_;                     // the sinusoids; a constant, and no part of a checkpoint
+  std::optional<Parameter> weight_;  // (max_length, width), initialised from N(0, 0.02²)
+  Tensor table_;                     // the sinusoids; constant, not part of a checkpoint
 };
 
 }  // namespace longhand::nn

@@ -6,13 +6,13 @@
 
 namespace longhand::nn {
 
-/// Where a block normalises: what a branch reads (Xiong et al. 2020, arXiv 2002.04745), or the sum
-/// behind it (Vaswani et al. 2017).
+/// Where a block normalises: the input of a branch (Xiong et al. 2020, arXiv 2002.04745), or the
+/// sum after it (Vaswani et al. 2017).
 enum class NormPlace { pre, post };
 
-/// x + dropout(branch(norm(x))) or norm(x + dropout(branch(x))); branch takes and gives a Lazy. The
-/// norm is computed by the linear layers that the branch begins with, dropout and the residual by
-/// the one that it ends with: none of them is a pass over memory of its own.
+/// x + dropout(branch(norm(x))) or norm(x + dropout(branch(x))); branch takes and returns a Lazy. The
+/// norm is fused into the linear layers at the beginning of the branch, dropout and the residual
+/// into the one at its end: none of them is a separate pass over memory.
 template <class Branch>
 Variable residual_branch(const Variable& x, const Norm& norm, NormPlace place,
                          const Dropout& dropout, const Pass& pass, const Branch& branch) {

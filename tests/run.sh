@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# tests/run.sh: installs what the build needs (on Debian 12 or 13, if it is missing), builds Longhand and
-# runs all tests.
+# tests/run.sh: installs missing packages (Debian 12 or 13), builds Longhand and runs all tests.
 #   tests/run.sh                    the release preset
 #   tests/run.sh asan-ubsan         another preset of CMakePresets.json
-#   tests/run.sh release -R golden  more arguments go to ctest
+#   tests/run.sh release -R golden  further arguments are passed to ctest
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 preset=${1:-release}

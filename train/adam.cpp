@@ -20,12 +20,12 @@ struct Coefficients {
 
 // g' = s g + lambda theta;  m <- beta1 m + (1 - beta1) g';  v <- beta2 v + (1 - beta2) g'²;
 // theta <- (1 - lr lambda) theta - lr m^ / (sqrt(v^) + eps),  m^ = m / (1 - beta1^t),
-// v^ = v / (1 - beta2^t): all four arrays in one pass over memory.
+// v^ = v / (1 - beta2^t): one pass over memory for all four arrays.
 template <class T>
 void update_adam(T* __restrict theta, const T* __restrict grad, T* __restrict m, T* __restrict v,
                  int64_t n, const Coefficients<T>& coefficients) {
   simd([=] {
-    const Coefficients<T> c = coefficients;  // its own: no store can change it
+    const Coefficients<T> c = coefficients;  // a local copy: no store can alias it
     for (int64_t i = 0; i < n; ++i) {
       const T g = c.scale * grad[i] + c.weight_decay * theta[i];
       m[i] = c.m(m[i], g);
@@ -75,7 +75,7 @@ class Adam : public Optimizer {
 
 namespace {
 
-// Throws ConfigError for a beta so near 1 that a parameter's dtype cannot average with it.
+// Throws ConfigError for a beta so close to 1 that a parameter's dtype cannot average with it.
 void check_beta(const Parameters& parameters, const char* name, double beta) {
   check<ConfigError>(beta >= 0 && beta < 1, "adam: ", name, " is ", beta, ", expected 0 <= ", name,
                      " < 1");
@@ -83,8 +83,8 @@ void check_beta(const Parameters& parameters, const char* name, double beta) {
     dispatch_float(parameter.value().dtype(), [&, &owner = parameter_name]<class T>() {
       constexpr double least = MovingAverage<T>::smallest_share;
       check<ConfigError>(1 - beta >= least, "adam: ", name, " is 1 - ", 1 - beta,
-                         ", too near 1 for ", owner, " of ", dtype_of<T>, ": expected 1 - ", name,
-                         " >= ", least, "; use a smaller ", name);
+                         ", too close to 1 for ", owner, " of ", dtype_of<T>, ": expected 1 - ",
+                         name, " >= ", least, "; use a smaller ", name);
     });
 }
 
@@ -93,7 +93,7 @@ void check_beta(const Parameters& parameters, const char* name, double beta) {
 std::unique_ptr<Optimizer> make_adam(Parameters parameters, const AdamOptions& options) {
   check_beta(parameters, "beta1", options.beta1);
   check_beta(parameters, "beta2", options.beta2);
-  check<ConfigError>(options.eps > 0, "adam: eps ", options.eps, " must be more than 0");
+  check<ConfigError>(options.eps > 0, "adam: eps ", options.eps, ": expected a value above 0");
   return std::make_unique<Adam>(std::move(parameters), options);
 }
 

@@ -26,7 +26,7 @@ double seconds_since(Clock::time_point then) {
   return std::chrono::duration<double>(Clock::now() - then).count();
 }
 
-/// Mean seconds of as many calls as take so long, at least one.
+/// Mean seconds of one call, over as many calls as fit into the given time, at least one.
 template <class F>
 double mean_seconds(double at_least, F f) {
   const auto start = Clock::now();
@@ -99,9 +99,9 @@ int64_t page_faults() {
 template <class F>
 BenchResult repeat(const BenchOptions& options, F once) {
   constexpr int64_t warm_up = 2, fewest = 3;
-  constexpr double turn = 0.25, longest = 0.5;  // seconds
+  constexpr double turn = 0.25, longest = 0.5;  // in seconds
   std::vector<double> all, forward, products, exps;
-  double total = 0, since = 0;  // `since` the machine was looked at
+  double total = 0, since = 0;  // `since` the machine was last measured
   int64_t faults = 0, expected = std::max<int64_t>(options.repetitions, fewest);
   const auto enough = [&](int64_t done) {
     return options.repetitions ? done >= options.repetitions
@@ -145,7 +145,7 @@ Tensor random_ids(const Shape& shape, int64_t below, const Generator& generator)
   return out;
 }
 
-/// The section [optimizer] of a bench.
+/// The section [optimizer] as bench reads it.
 struct BenchOptimizer {
   OptimizerOptions optimizer{.type = "adam"};
   double lr = 1e-3;
@@ -156,16 +156,16 @@ struct BenchOptimizer {
   }
 };
 
-/// Everything but attention, of a model that reads `tokens` tokens. Numbers of width d and h (of
-/// the feed-forward part) that are read or written once, a token and layer, where what can be done
-/// in one pass over memory is done in one:
+/// Work of a model on `tokens` tokens, without attention. Values of width d and h (of the
+/// feed-forward part) read or written per token and layer, where everything that can share a pass
+/// over memory does:
 ///
 ///   forward    norm 2d, q k v 4d, attention 4d, output 2d, residual 3d, norm 2d, feed-forward
 ///              2d + 4h, residual 3d
 ///   backward   feed-forward 5d + 8h, norm 3d, residual 3d, output 4d, attention 8d, q k v 9d,
 ///              norm 3d, residual 3d
 ///
-/// so 22d + 4h, and 38d + 8h. The optimizer reads and writes 28 bytes a parameter.
+/// so 22d + 4h, and 38d + 8h. The optimizer reads and writes 28 bytes per parameter.
 struct ModelWork {
   Work forward, step;
 };
@@ -181,7 +181,7 @@ ModelWork model_work(const attention::TransformerConfig& c, int64_t tokens, int6
   return {forward, forward + backward + Work{0, 0, 28 * static_cast<double>(parameters)}};
 }
 
-/// Refuses options of sections that a bench does not use.
+/// Throws ConfigError for options of sections that bench does not use.
 void check_unused(const Config& config, bool attention_alone) {
   config.data().check_known({});
   config.train().check_known({});
@@ -191,12 +191,12 @@ void check_unused(const Config& config, bool attention_alone) {
     read_section<BenchOptimizer>(config.optimizer());
 }
 
-/// Of a variant; its traffic is in model_work() or attention_traffic().
+/// Work of a variant; its memory traffic is in model_work() or attention_traffic().
 Work work_of(const attention::Work::Counts& counts) {
   return {counts.flops, counts.exponentials, 0};
 }
 
-/// Bytes of q, k, v and what comes out are in model_work(); alone, attention reads and writes them.
+/// Bytes of q, k, v and the result: part of model_work(), but counted here for attention alone.
 Work attention_traffic(int64_t batch, int64_t N, int64_t width, double tensors) {
   return {0, 0, sizeof(float) * tensors * static_cast<double>(batch * N * width)};
 }
@@ -211,7 +211,8 @@ void check_bench(const Config& config, bool attention_alone) {
   const Config unread = config.unread();
   const attention::TransformerConfig model = read_model(unread, nullptr);
   check<ConfigError>(!attention_alone || model.layer_attention.empty(),
-                     "bench: attention alone is of one variant, not of ", model.attention_name());
+                     "bench attention: expected one variant for all layers, got ",
+                     model.attention_name());
   check_unused(unread, attention_alone);
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 const std::vector<std::string> section_names = {"model", "attention", "data", "train", "optimizer"};
 
-/// The option of a section that says which other options there are; empty if there is none.
+/// The option of a section that selects its other options; empty if there is none.
 std::string selector(std::string_view section) {
   if (section == "attention" || section == "optimizer") return "type";
   if (section == "data") return "task";
@@ -26,13 +26,13 @@ std::string selector(std::string_view section) {
 
 std::string hint(std::string_view name) {
   const std::string near = nearest(name, section_names);
-  return near.empty() ? "; the sections are [model], [attention], [data], [train] and [optimizer]"
+  return near.empty() ? "; expected [model], [attention], [data], [train] or [optimizer]"
                       : "; did you mean [" + near + "]?";
 }
 
 size_t section_index(std::string_view name, const std::string& where) {
   const auto found = std::find(section_names.begin(), section_names.end(), name);
-  check<ConfigError>(found != section_names.end(), where, ": there is no section [", name, "]",
+  check<ConfigError>(found != section_names.end(), where, ": unknown section [", name, "]",
                      hint(name));
   return static_cast<size_t>(found - section_names.begin());
 }
@@ -41,7 +41,7 @@ std::string place(const std::string& name, const toml::source_region& source) {
   return concat_message(name, ":", source.begin.line, ":", source.begin.column);
 }
 
-/// What an option can hold, or nothing: for dates, tables, lists of something else.
+/// The value as an option, or nothing for types that options do not have: dates, tables, other lists.
 std::optional<OptionValue> to_option(const toml::node& node) {
   if (const auto* value = node.as_boolean()) return OptionValue(value->get());
   if (const auto* value = node.as_integer()) return OptionValue(value->get());
@@ -70,21 +70,21 @@ toml::table parse_toml(std::string_view text, const std::string& name) {
   }
 }
 
-/// The number of a layer: [attention.1].
+/// Whether the key is the index of a layer, as in [attention.1].
 bool is_number(std::string_view text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](char c) { return '0' <= c && c <= '9'; });
 }
 
-/// A value as typed on a command line: TOML, or else a text without quotes.
+/// A value as given on a command line: TOML, or else text without quotes.
 OptionValue parse_value(const std::string& text) {
   try {
     const toml::table table = toml::parse("v = " + text);
-    // More than one key: the text held a line end and is no value.
+    // More than one key: the text contains a line end and is not a value.
     if (table.size() == 1)
       if (const auto value = to_option(*table.get("v"))) return *value;
   } catch (const toml::parse_error&) {
-    // A bare text, such as a path.
+    // Text without quotes, such as a path.
   }
   return text;
 }
@@ -98,7 +98,7 @@ Config::Config()
 Config Config::load(const std::filesystem::path& path) {
   std::error_code ignored;
   check<ConfigError>(!std::filesystem::is_directory(path, ignored), "cannot read ", path.string(),
-                     ": it is a folder; a configuration is a TOML file");
+                     ": expected a TOML file, got a folder");
   std::ifstream in(path, std::ios::binary);
   check<ConfigError>(in.is_open(), "cannot read ", path.string(), ": ", std::strerror(errno));
   const std::string text{std::istreambuf_iterator<char>(in), {}};
@@ -113,13 +113,13 @@ Config Config::parse(std::string_view text, const std::string& name) {
     const std::string where = place(name, section_key.source());
     const auto* table = node.as_table();
     check<ConfigError>(table, where, ": ", section_key.str(),
-                       " stands outside of a section, such as [model]");
+                       " is outside of a section, such as [model]");
     const size_t section = section_index(section_key.str(), where);
     const auto give = [&](const std::string& key, const toml::node& value, const std::string& at) {
       auto option = to_option(value);
       check<ConfigError>(option.has_value(), at, ": ", section_key.str(), ".", key,
                          ": expected true or false, a number, text, or a list of integers or of "
-                         "texts");
+                         "strings");
       config.give(section, key, {std::move(*option), at, true, false});
     };
     for (const auto& [key, value] : *table) {
@@ -196,7 +196,7 @@ std::vector<std::string> Config::ignored() const {
   for (size_t i = 0; i < sections_.size(); ++i) {
     const auto effective = sections_[i].effective();
     for (const auto& [key, given] : given_[i])
-      // Set and read, or handed over, it was used; it is not set any more where it did not fit.
+      // If it was set and read, or taken over, it was used; if it did not fit, it is no longer set.
       if (given.optional &&
           (!sections_[i].has(key) || (sections_[i].is_optional(key) && !effective.contains(key))))
         names.push_back(section_names[i] + "." + key);

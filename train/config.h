@@ -1,4 +1,4 @@
-// Config: an experiment as five sections of options, from a TOML file and from assignments.
+// Config: the five sections of options of an experiment, from a TOML file and assignments.
 #pragma once
 
 #include <array>
@@ -13,34 +13,35 @@
 
 namespace longhand::train {
 
-/// The sections [model], [attention], [data], [train] and [optimizer] of an experiment. Whoever is
-/// configured by a section reads it; what is read, given or default, is the effective
+/// The sections [model], [attention], [data], [train] and [optimizer] of an experiment. Each
+/// component reads its own section; the values read, given or default, are the effective
 /// configuration. Copies share their options.
 class Config {
  public:
   Config();
 
-  /// Reads a TOML file. Options of one layer's attention stand in a table of its own, [attention.1],
-  /// and are named "1.window" in the section. Throws ConfigError with line and column for what is no TOML, a section that
-  /// does not exist (with the nearest that does), and values that no option can have.
+  /// Reads a TOML file. Options of the attention of one layer are in a table of their own,
+  /// [attention.1], and are named "1.window" in the section. Throws ConfigError with line and column
+  /// for invalid TOML, unknown sections (naming the nearest known one), and values of a type that no
+  /// option has.
   static Config load(const std::filesystem::path& path);
-  /// The same for a text; `name` is what errors call it.
+  /// Parses TOML text; `name` is its name in errors.
   static Config parse(std::string_view toml, const std::string& name);
 
-  /// Sets one option over what the file says: "attention.type=performer". The value is read as TOML
-  /// writes values, and as a bare text if that fails; `source` is what errors call it. Where this
-  /// changes attention.type, data.task or optimizer.type, the file's other options of that section
-  /// become optional: those that the new type does not know are ignored, and listed by ignored().
-  /// Throws ConfigError for a text of another form and for a section that does not exist.
+  /// Overrides one option of the file: "attention.type=performer". The value is parsed as a TOML
+  /// value, or taken as text if that fails; `source` is its name in errors. If this changes
+  /// attention.type, data.task or optimizer.type, the other options of that section in the file
+  /// become optional: those that the new type does not declare are ignored, and listed by ignored().
+  /// Throws ConfigError for text of another form and for an unknown section.
   void assign(std::string_view assignment, const std::string& source = "--set");
-  /// The same for a value that is one already.
+  /// Overrides one option with a value.
   void assign(const std::string& section, const std::string& key, OptionValue value,
               const std::string& source);
 
-  /// Takes an option away, as if it had not been given.
+  /// Removes an option, as if it had not been given.
   void erase(const std::string& section, const std::string& key);
 
-  /// A section by name. Throws ConfigError for an unknown one, naming the nearest.
+  /// Returns a section by name. Throws ConfigError for an unknown one, naming the nearest.
   Options& section(std::string_view name);
   const Options& section(std::string_view name) const;
 
@@ -55,20 +56,20 @@ class Config {
   const Options& train() const { return sections_[3]; }
   const Options& optimizer() const { return sections_[4]; }
 
-  /// Every option that was given, by its full name, such as "model.d_model".
+  /// Every option that was given, by full name, such as "model.d_model".
   std::map<std::string, OptionValue> given() const;
 
-  /// To be called when all parts have read their options: throws ConfigError for the first option
-  /// that nobody has read, naming its place and the nearest that was.
+  /// Call after all components have read their options: throws ConfigError for the first option that
+  /// none of them has read, with its location and the nearest one that was read.
   void check_all_read() const;
-  /// The optional ones that nobody has read, as "attention.landmarks".
+  /// The optional options that no component has read, such as "attention.landmarks".
   std::vector<std::string> ignored() const;
 
-  /// The same options, given alike, of which none has been read.
+  /// A copy with the same options, none of them marked as read.
   Config unread() const;
 
-  /// Every option read, with its value, as a TOML file; parse() of it gives the same again. Those in
-  /// `without`, named in full such as "model.vocabulary", are left out.
+  /// Every option read, with its value, as a TOML file that parse() reads back unchanged. Options in
+  /// `without`, given by full name such as "model.vocabulary", are omitted.
   std::string to_toml(const std::set<std::string>& without = {}) const;
 
  private:

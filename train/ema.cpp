@@ -8,13 +8,14 @@
 namespace longhand::train {
 
 Ema::Ema(Parameters parameters, double decay) : parameters_(std::move(parameters)), decay_(decay) {
-  check<ConfigError>(decay > 0 && decay < 1, "ema: decay ", decay, " must be between 0 and 1");
+  check<ConfigError>(decay > 0 && decay < 1, "ema: decay ", decay,
+                     ": expected a value above 0 and below 1");
   for (const auto& [name, parameter] : parameters_) {
     dispatch_float(parameter.value().dtype(), [&, &owner = name]<class T>() {
       constexpr double least = MovingAverage<T>::smallest_share;
-      check<ConfigError>(1 - decay >= least, "ema: decay is 1 - ", 1 - decay, ", too near 1 for ",
-                         owner, " of ", dtype_of<T>, ": expected 1 - decay >= ", least,
-                         "; use a smaller decay");
+      check<ConfigError>(1 - decay >= least, "ema: decay is 1 - ", 1 - decay,
+                         ", too close to 1 for ", owner, " of ", dtype_of<T>,
+                         ": expected 1 - decay >= ", least, "; use a smaller decay");
     });
     averages_.push_back(parameter.value().clone());
   }
@@ -25,7 +26,7 @@ void Ema::update(int64_t t) {
   const double d = std::min(decay_, (1 + steps) / (10 + steps));
   for (size_t i = 0; i < averages_.size(); ++i)
     dispatch_float(averages_[i].dtype(), [&]<class T>() {
-      // Both have the same strides: the averages began as clones of dense parameters.
+      // Both have the same strides: the averages started as clones of dense parameters.
       T* const e = averages_[i].data<T>();
       const T* const theta = parameters_[i].second.value().data<T>();
       const MovingAverage<T> average(d);
@@ -53,7 +54,7 @@ void Ema::load_state_dict(const nn::StateDict& state) {
 void Ema::swap() {
   for (size_t i = 0; i < averages_.size(); ++i)
     dispatch_float(averages_[i].dtype(), [&]<class T>() {
-      // The same strides again.
+      // The same strides, too.
       T* const theta = parameters_[i].second.mutable_value().data<T>();
       std::swap_ranges(theta, theta + averages_[i].numel(), averages_[i].data<T>());
     });

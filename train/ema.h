@@ -6,31 +6,31 @@
 
 namespace longhand::train {
 
-/// e <- e + (1 - d)(theta - e) after each step, which starts at the weights themselves. Polyak &
-/// Juditsky 1992 average all steps; to be near that at first, when there is little to remember,
+/// e <- e + (1 - d)(theta - e) after each step, starting from the weights themselves. Polyak &
+/// Juditsky 1992 average all steps; to approximate that during the first steps,
 /// d = min(decay, (1 + t)/(10 + t)) at step t.
 ///
-/// Parameters are averaged, buffers are not: a model that is evaluated with averaged weights has
-/// the random features of its last redraw, while the average goes on across redraws. The weights
-/// are comparable, since features of every redraw estimate the same kernel, but the average was not
-/// trained with the features that evaluate it. Where that matters, compare with ema_decay = 0, or
-/// do not redraw.
+/// Parameters are averaged, buffers are not: a model evaluated with averaged weights has the random
+/// features of its last redraw, while the average extends across redraws. The weights are
+/// comparable, because features of every redraw estimate the same kernel, but the average was not
+/// trained with the features that evaluate it. If that matters, compare with ema_decay = 0, or do
+/// not redraw.
 class Ema {
  public:
-  /// 0 < decay < 1, and no nearer to 1 than the parameters' dtype can average with: 1 - decay is at
-  /// least 9.5e-7 in f32. Throws ConfigError otherwise.
+  /// Throws ConfigError unless 0 < decay < 1 and the parameters' dtype can average with it: in f32,
+  /// 1 - decay must be at least 9.5e-7.
   Ema(Parameters parameters, double decay);
 
-  /// To be called after optimizer step t, counted from 1.
+  /// Call after optimizer step t, counted from 1.
   void update(int64_t t);
 
-  /// The averages by the names of the parameters. The tensors share memory with this.
+  /// The averages by parameter name. The tensors share memory with this object.
   nn::StateDict state_dict() const;
-  /// Throws one Error that lists all that does not fit; nothing is changed then.
+  /// Throws one Error that lists every mismatch; nothing is changed then.
   void load_state_dict(const nn::StateDict& state);
 
-  /// While one lives, the model's parameters hold the averages, and this the trained weights; the
-  /// model's buffers stay as they are.
+  /// During its lifetime the model's parameters hold the averages, and this object the trained
+  /// weights; the model's buffers are unchanged.
   class Swap {
    public:
     explicit Swap(Ema& ema) : ema_(ema) { ema_.swap(); }

@@ -20,8 +20,8 @@ int64_t max_length_of(const Config& config) {
   return config.model().has("max_length") ? config.model().get_int("max_length", 0, 1) : 0;
 }
 
-/// A task whose needs are not known: one that any model meets, and with the longest sequences that
-/// it can read.
+/// A placeholder for a task whose requirements are unknown: any model satisfies it, and its sequences
+/// are as long as the model can read.
 data::TaskInfo any_task(const Config& config) {
   const Options& model = config.model();
   const int64_t length = max_length_of(config);
@@ -37,7 +37,7 @@ data::TaskInfo any_task(const Config& config) {
 }  // namespace
 
 void TrainSection::describe(OptionVisitor& v) {
-  v.integer("seed", seed, {0}, "seed of everything random");
+  v.integer("seed", seed, {0}, "seed of all random numbers");
   loading.describe(v);
   trainer.describe(v, loading.batch_size);
   trainer.seed = static_cast<uint64_t>(seed);
@@ -52,7 +52,8 @@ attention::TransformerConfig read_model(const Config& config, const data::TaskIn
   const Options& model = config.model();
   const data::TaskInfo needs = task ? *task : data::TaskInfo{};
   for (const char* key : {"vocabulary", "classes", "per_token", "max_length"})
-    check<ConfigError>(task || model.has(key), "model.", key, " is missing");
+    check<ConfigError>(task || model.has(key), "model.", key,
+                       " is missing: without a task it must be given");
   attention::TransformerConfig defaults;
   defaults.vocabulary = needs.vocabulary;
   defaults.classes = needs.classes;
@@ -70,7 +71,7 @@ attention::TransformerConfig read_model(const Config& config, const data::TaskIn
       !task || read.per_token == needs.per_token, "per_token",
       concat_message("the data has one target a ", needs.per_token ? "token" : "sequence"));
   model.require(read.causal || !needs.causal, "causal",
-                "this task's targets are later tokens, which only a causal model must not see");
+                "this task requires a causal model, because its targets are later tokens");
   read.check_attention();
   return read;
 }
@@ -103,7 +104,7 @@ std::string effective_config(const Config& given, const data::TaskInfo* task,
   if (!task) {
     for (const char* key : {"vocabulary", "classes", "per_token", "max_length", "causal"})
       if (!config.model().has(key)) unknown.insert(std::string("model.") + key);
-    // Their defaults may depend on the length.
+    // Defaults of these may depend on the length.
     for (const auto& [key, value] : config.attention().effective())
       if (key != "type" && !config.attention().has(key)) unknown.insert("attention." + key);
   }
@@ -121,7 +122,7 @@ data::Task read_task(const Config& config, const data::Splits& splits) {
 
 LogitsFn logits_of(attention::Transformer& model) {
   return [&model](const data::Batch& batch, const nn::Pass& pass) {
-    // Where most targets are ignored, as in recall and copying, so are most rows of the head.
+    // If most targets are ignored, as in recall and copying, most rows of the head are skipped too.
     if (batch.targets.rank() == 2) {
       const Tensor rows = counted_places(batch.targets);
       if (rows.numel() > 0 && 2 * rows.numel() <= batch.targets.numel())
@@ -132,7 +133,7 @@ LogitsFn logits_of(attention::Transformer& model) {
   };
 }
 
-// Everything is checked before data is read or made, which may take its time.
+// Everything is checked before data is read or generated, which may take long.
 Experiment::Experiment(Config config_, const data::Splits& splits)
     : Experiment(config_, (check_config(config_), read_task(config_, splits))) {}
 

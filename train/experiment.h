@@ -1,4 +1,4 @@
-// Experiment: what a configuration describes, made: data, model, optimizer.
+// Experiment: the data, model and optimizer that a configuration describes.
 #pragma once
 
 #include <memory>
@@ -18,11 +18,12 @@
 
 namespace longhand::train {
 
-/// The model that [model] and [attention] describe, with all their options checked. model.vocabulary, model.classes and
-/// model.per_token say what it reads and gives; their defaults, and those of model.max_length and
-/// model.causal, are what `task` needs. Throws ConfigError for what makes no model, and for a model
-/// that `task` does not fit: it has more tokens, classes or longer sequences, or other targets.
-/// Without a task all of them must be given, as they are in an effective configuration.
+/// Returns the configuration of the model that [model] and [attention] describe, with all options
+/// checked. model.vocabulary, model.classes and model.per_token describe its inputs and outputs;
+/// their defaults, and those of model.max_length and model.causal, are what `task` requires. Throws
+/// ConfigError for invalid options, and if `task` has more tokens, more classes, longer sequences or
+/// other targets than the model. Without a task all of these must be given, as they are in an
+/// effective configuration.
 attention::TransformerConfig read_model(const Config& config, const data::TaskInfo* task);
 
 /// The section [train].
@@ -42,44 +43,45 @@ struct OptimizerSection {
   void describe(OptionVisitor& v);
 };
 
-/// What a configuration describes, before data and model are made.
+/// All sections of a configuration, read before data and model are constructed.
 struct Plan {
   TrainSection train;
   OptimizerSection optimizer;
   attention::TransformerConfig model;
 };
 
-/// Reads all sections for data that needs what `task` says. Throws ConfigError for what cannot be
-/// used and for options that no component declares, naming the nearest that one does.
+/// Reads all sections for data with the requirements of `task`. Throws ConfigError for invalid
+/// values and for options that no component declares, naming the nearest declared one.
 Plan read_plan(const Config& config, const data::TaskInfo& task);
 
-/// What the task of [data] needs of a model, or nothing where that depends on the contents of files.
+/// What the task of [data] requires of a model, or nothing if that depends on the contents of files.
 std::optional<data::TaskInfo> read_task_info(const Config& config);
 
-/// Checks all sections without making data or model. Throws ConfigError as read_plan() does. Where
-/// what the task needs depends on the contents of files, conditions on it are left for Experiment.
+/// Checks all sections without constructing data or model. Throws ConfigError as read_plan() does.
+/// Requirements that depend on the contents of files are checked by Experiment only.
 void check_config(const Config& config);
 
-/// Every option with its value, read by read_plan(), in the form of a TOML file. With no `task`,
-/// defaults that depend on it are left out. Throws ConfigError as read_plan() does.
-/// `ignored` is set to Config::ignored() then.
+/// Returns every option with its value, as read by read_plan(), as a TOML file. Without a `task`,
+/// defaults that depend on it are omitted. Throws ConfigError as read_plan() does. `ignored` is set
+/// to Config::ignored() afterwards.
 std::string effective_config(const Config& config, const data::TaskInfo* task,
                              std::vector<std::string>* ignored = nullptr);
 
-/// The seed of everything random: train.seed.
+/// The seed of all random numbers: train.seed.
 uint64_t read_seed(const Config& config);
 
-/// The task that [data] describes. Texts are cut to model.max_length, where that is given and no
-/// option of [data] says otherwise.
+/// Makes the task that [data] describes. Texts are truncated to model.max_length if that is given,
+/// unless an option of [data] sets another limit.
 data::Task read_task(const Config& config, const data::Splits& splits = {});
 
-/// The logits of a model, of the targets that count alone where these are less than half.
+/// Computes the logits of a model; only for the targets that count, if these are less than half.
 LogitsFn logits_of(attention::Transformer& model);
 
-/// Everything that a training run needs, made from its configuration.
+/// Everything that a training run needs, constructed from its configuration.
 struct Experiment {
-  /// Checks all sections, then makes the splits of the data that are used, and the model. Throws ConfigError for what cannot be used and
-  /// for options that no component declares, DataError for data that cannot be read.
+  /// Checks all sections, then makes the required splits of the data, and the model. Throws
+  /// ConfigError for invalid values and for options that no component declares, DataError for data
+  /// that cannot be read.
   explicit Experiment(Config config, const data::Splits& splits = {});
   Experiment(const Experiment&) = delete;
   Experiment& operator=(const Experiment&) = delete;
@@ -93,7 +95,7 @@ struct Experiment {
   attention::Transformer model;
   std::unique_ptr<Optimizer> optimizer;
 
-  /// The batches to train on.
+  /// The training batches.
   data::Loader loader() const;
 
  private:
@@ -101,15 +103,15 @@ struct Experiment {
   Experiment(Config config, data::Task&& task, const Plan& plan);
 };
 
-/// What load_weights() could not take from a checkpoint.
+/// Differences between a model and the checkpoint given to load_weights().
 struct Fresh {
-  std::vector<std::string> initialised;  // parameters and buffers of the model, left as they were
-  std::vector<std::string> unused;       // tensors of the checkpoint
+  std::vector<std::string> initialised;  // parameters and buffers of the model that were not loaded
+  std::vector<std::string> unused;       // tensors of the checkpoint that the model does not have
 };
 
-/// Copies the weights of a checkpoint into a model, the averaged ones where it has them. With
-/// `other_attention`, what belongs to the attention variants alone may be missing, of another shape
-/// or left over. Throws DataError for a checkpoint of another model; nothing is changed then.
+/// Copies the weights of a checkpoint into a model, averaged ones where the checkpoint has them.
+/// With `other_attention`, tensors that belong to attention variants may be missing, unused or of
+/// another shape. Throws DataError for a checkpoint of another model; nothing is changed then.
 Fresh load_weights(attention::Transformer& model, const Checkpoint& checkpoint,
                    bool other_attention = false);
 

@@ -14,8 +14,8 @@
 namespace longhand::train {
 namespace {
 
-/// The token that `uniform`, from [0, 1), chooses from softmax(logits / temperature), among the
-/// top_k largest.
+/// Returns the token that `uniform`, in [0, 1), selects from softmax(logits / temperature) among the
+/// top_k largest logits.
 int64_t choose(const std::vector<double>& logits, const GenerateOptions& options, double uniform) {
   std::vector<int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), int64_t{0});
@@ -44,7 +44,7 @@ Tensor tokens_of(std::string_view text) {
   return tokens;
 }
 
-/// What a model expects after a text that grows.
+/// Predictions of a model for a growing text.
 class Reader {
  public:
   Reader(attention::Transformer& model, size_t prompt)
@@ -76,11 +76,11 @@ class Reader {
 
  private:
   attention::Transformer& model_;
-  size_t most_;   // bytes that the model sees
-  size_t first_;  // of them
+  size_t most_;   // number of bytes that the model may read
+  size_t first_;  // index of the first of them
   bool decodes_ = true;
   std::optional<attention::TransformerDecoder> decoder_;
-  size_t read_ = 0;  // by the decoder
+  size_t read_ = 0;  // bytes given to the decoder
   Tensor last_;
 };
 
@@ -91,12 +91,13 @@ std::string generate(attention::Transformer& model, std::string_view prompt,
   const attention::TransformerConfig& config = model.config();
   check<ConfigError>(
       config.causal && config.per_token && config.vocabulary == 256 && config.classes == 256,
-      "this model is no language model on bytes: it is ", config.causal ? "" : "not ",
-      "causal, and gives ", config.classes, " classes a ", config.per_token ? "token" : "sequence",
-      " of a vocabulary of ", config.vocabulary);
+      "generate: expected a byte-level language model (causal, 256 classes per token), got a model "
+      "that is ",
+      config.causal ? "" : "not ", "causal, with ", config.classes, " classes per ",
+      config.per_token ? "token" : "sequence", " and a vocabulary of ", config.vocabulary);
   check<ConfigError>(options.tokens >= 0 && options.top_k >= 0 && options.temperature >= 0 &&
                          std::isfinite(options.temperature),
-                     "generate: tokens, top_k and temperature must not be negative");
+                     "generate: expected tokens, top_k and temperature of at least 0");
   const NoGrad no_grad;
   const Generator random = Generator(options.seed).fork("generate");
   std::string text(prompt.empty() ? std::string_view("\n") : prompt);

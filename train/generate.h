@@ -1,4 +1,4 @@
-// generate: text from a language model, one byte after the other.
+// generate: text from a language model, byte by byte.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@ namespace longhand::train {
 
 struct GenerateOptions {
   int64_t tokens = 200;
-  double temperature = 1;  // divides the logits; 0: the likeliest token (the first of equals)
-  int64_t top_k = 0;       // only the so many likeliest tokens are drawn from; 0: all
+  double temperature = 1;  // divides the logits; 0: the likeliest token (the first on ties)
+  int64_t top_k = 0;       // sample from this number of likeliest tokens; 0: all
   uint64_t seed = 0;
 };
 
-/// Continues a text with a causal model whose tokens are bytes. Token i is drawn with number i of
-/// the seed's stream. An empty prompt counts as a line end. `on_byte`, if given, is called for each
-/// new byte. Returns the new bytes. Throws ConfigError for a model that is no language model on
-/// bytes, and for options out of range.
+/// Continues a text with a causal model whose tokens are bytes, and returns the new bytes. Token i
+/// is drawn with number i of the seed's stream. An empty prompt counts as a line end. `on_byte`, if
+/// given, is called for each new byte. Throws ConfigError for a model that is not a byte-level
+/// language model, and for options out of range.
 ///
-/// The model sees the last max_length bytes of the prompt and what follows; whenever these are
-/// max_length bytes, it goes on with the last half of them. So a byte costs one or two steps of a
-/// TransformerDecoder, however long the text is. Variants that do not go token by token read all
-/// that they see for every byte.
+/// The model reads the last max_length bytes of the prompt and what follows; whenever these reach
+/// max_length bytes, it continues with the last half of them. So a byte costs one or two steps of a
+/// TransformerDecoder, however long the text is. Variants that cannot decode token by token read
+/// the whole context for every byte.
 std::string generate(attention::Transformer& model, std::string_view prompt,
                      const GenerateOptions& options, const std::function<void(char)>& on_byte = {});
 

@@ -29,7 +29,7 @@ Gradients take_gradients(const Parameters& parameters) {
   out.reserve(parameters.size());
   for (const auto& [name, parameter] : parameters) {
     Tensor grad = Variable(parameter).take_grad();
-    // A gradient rule may hand over any view; from here on memory is read from end to end.
+    // A gradient rule may return any view; from here on, gradients are dense.
     out.push_back(grad ? with_strides_of(grad, parameter.value()) : grad);
   }
   return out;
@@ -54,8 +54,9 @@ double clip_scale(double norm, double max_norm) {
 }
 
 void merge(Contribution& left, Contribution&& right) {
-  check<ShapeError>(left.gradients.size() == right.gradients.size(), "gradients: lists of ",
-                    left.gradients.size(), " and ", right.gradients.size(), " cannot be added");
+  check<ShapeError>(left.gradients.size() == right.gradients.size(),
+                    "gradients: cannot add lists of ", left.gradients.size(), " and ",
+                    right.gradients.size(), " gradients");
   for (size_t i = 0; i < left.gradients.size(); ++i) {
     Tensor& sum = left.gradients[i];
     Tensor& more = right.gradients[i];
@@ -86,7 +87,7 @@ void TreeSum::add(Contribution contribution) {
 }
 
 Contribution TreeSum::finish() {
-  check(!stack_.empty(), "tree sum: nothing was added");
+  check(!stack_.empty(), "tree sum: expected at least one contribution, got none");
   Contribution sum = std::move(stack_.back().second);
   stack_.pop_back();
   while (!stack_.empty()) {

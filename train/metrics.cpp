@@ -24,7 +24,7 @@ Metrics measure_rows(const T* logits, const int32_t* targets, int64_t rows, int6
       const T* x = logits + r * C;
       const T top = kernels::row_max(x, C);
       ++m.targets;
-      // A row with a NaN, whose maximum is NaN, predicts nothing: NaN equals nothing.
+      // A row with a NaN has the maximum NaN, which equals nothing, so it predicts nothing.
       m.correct += x[target] == top && std::find(x, x + target, top) == x + target;
       // -log softmax(x)[target] = log sum_j e^(x_j - top) + top - x[target]
       if (with_loss)
@@ -39,13 +39,14 @@ Metrics measure_rows(const T* logits, const int32_t* targets, int64_t rows, int6
 template <bool with_loss>
 Metrics measure_all(const Tensor& logits, const Tensor& targets) {
   check<ShapeError>(logits.rank() >= 1 && logits.shape().without_axis(-1) == targets.shape(),
-                    "metrics: logits ", logits.shape(), " do not fit targets ", targets.shape());
+                    "metrics: expected logits (…, C) for targets (…), got logits ", logits.shape(),
+                    " for targets ", targets.shape());
   const int64_t C = logits.size(-1);
   const Tensor dense_logits = logits.contiguous(), dense_targets = targets.contiguous();
   const int32_t* t = dense_targets.data<int32_t>();
   for (int64_t i = 0; i < targets.numel(); ++i)
     check<DataError>((t[i] >= 0 && t[i] < C) || t[i] == data::ignore_index, "metrics: target ",
-                     t[i], " is not one of ", C, " classes");
+                     t[i], " is out of range for ", C, " classes");
   return dispatch_float(logits.dtype(), [&]<class T>() {
     const T* x = dense_logits.data<T>();
     const int64_t grain = kernels::elements_per_task / std::max<int64_t>(C, 1);
@@ -119,7 +120,7 @@ std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dat
   const int64_t all = options.limit > 0 ? std::min(options.limit, dataset.size()) : dataset.size();
   std::vector<int64_t> order(all);
   std::iota(order.begin(), order.end(), int64_t{0});
-  // Padding costs time: examples of one batch should be equally long.
+  // Padding costs time, so the examples of a batch should have similar lengths.
   std::vector<int64_t> length(order.size());
   for (const int64_t i : order) length[i] = dataset.length(i);
   std::stable_sort(order.begin(), order.end(),

@@ -1,4 +1,4 @@
-// What is measured of a model: loss, accuracy and what follows from them.
+// Metrics of a model: loss, accuracy and what follows from them.
 #pragma once
 
 #include <cstdint>
@@ -11,31 +11,31 @@
 
 namespace longhand::train {
 
-/// What a model computes of a batch: logits, and the targets they are for.
+/// The prediction of a model for a batch: logits, and the targets they correspond to.
 struct Prediction {
   Variable logits;  // (..., C)
   Tensor targets;   // (...) i32; those with data::ignore_index count for nothing
 };
 
-/// The model as training sees it: predicts every target of a batch that counts. It may leave out
-/// the others: where few targets count, the head of the model is most of the work.
+/// The model as used by training: predicts every target of a batch that counts. It may omit the
+/// others: where few targets count, the head of the model would be most of the work.
 using LogitsFn = std::function<Prediction(const data::Batch&, const nn::Pass&)>;
 
-/// The places (R) i32 of the targets (...) that count, in row-major order.
+/// Returns the indices (R) i32 of the targets (...) that count, in row-major order.
 Tensor counted_places(const Tensor& targets);
-/// The targets (R) at these places.
+/// Returns the targets (R) at these indices.
 Tensor targets_at(const Tensor& targets, const Tensor& places);
 
 /// Sums over targets; those with data::ignore_index count for nothing.
 struct Metrics {
   double loss_sum = 0;  // of -log softmax(logits)[target], in nats
-  int64_t correct = 0;  // targets that have the largest logit (the first of equals)
-  int64_t targets = 0;  // counted
+  int64_t correct = 0;  // targets with the largest logit (the first on ties)
+  int64_t targets = 0;  // number of targets that count
   int64_t examples = 0;
-  int64_t tokens = 0;  // real ones
+  int64_t tokens = 0;  // without padding
 
-  /// Means over the targets, whatever example they belong to; 0 if there are none. Where all
-  /// examples have equally many targets, as in MQAR, this is also the mean of the examples' means.
+  /// Means over all targets, regardless of the example; 0 if there are none. If all examples have
+  /// the same number of targets, as in MQAR, this is also the mean of the examples' means.
   double loss() const;
   double accuracy() const;
   /// e^loss
@@ -46,19 +46,19 @@ struct Metrics {
   Metrics& operator+=(const Metrics& other);
 };
 
-/// loss_sum, correct and targets of logits (..., C) for targets (...). Sums are added in double in
-/// an order that depends on the sizes alone. Throws ShapeError for shapes that do not fit, and
+/// Returns loss_sum, correct and targets of logits (..., C) for targets (...). Sums are computed in
+/// double in an order that depends on the sizes alone. Throws ShapeError for mismatched shapes, and
 /// DataError for a target that is neither a class nor ignored.
 Metrics measure(const Tensor& logits, const Tensor& targets);
 
-/// The part of measure() that needs no exponentials: Metrics::correct.
+/// Returns Metrics::correct alone, which needs no exponentials.
 int64_t count_correct(const Tensor& logits, const Tensor& targets);
-/// Targets of i32 that are not ignored.
+/// Returns the number of i32 targets that are not ignored.
 int64_t count_targets(const Tensor& targets);
-/// Tokens that are not padding.
+/// Returns the number of tokens that are not padding.
 int64_t count_tokens(const data::Batch& batch);
 
-/// How far an evaluation is.
+/// Progress of an evaluation.
 struct EvaluationProgress {
   int64_t batches = 0, all_batches = 0;
   int64_t examples = 0, all_examples = 0;
@@ -66,15 +66,15 @@ struct EvaluationProgress {
 
 struct EvaluationOptions {
   int64_t batch_size = 32;
-  int64_t limit = 0;  // only the first so many examples; 0: all
+  int64_t limit = 0;  // evaluate only this number of first examples; 0: all
   /// Called before the first batch and after each one, if not empty.
   std::function<void(const EvaluationProgress&)> on_progress = {};
-  /// Asked before each batch, if not empty: true ends the evaluation without a result.
+  /// Called before each batch, if not empty; true ends the evaluation without a result.
   std::function<bool()> should_stop = {};
 };
 
-/// Metrics over a dataset, in batches of examples of similar length, without gradients and not in
-/// training mode. Empty if should_stop ended it. Throws ConfigError for a batch_size below 1.
+/// Returns metrics over a dataset, in batches of examples of similar length, without gradients and
+/// not in training mode; empty if should_stop ended it. Throws ConfigError for a batch_size below 1.
 std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dataset,
                                 const EvaluationOptions& options = {});
 

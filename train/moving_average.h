@@ -8,16 +8,16 @@ namespace longhand::train {
 
 /// a <- beta a + (1 - beta) x for numbers of type T.
 ///
-/// It is computed as a + (1 - beta)(x - a), or for beta < 1/2 as x + beta (a - x): one rounded
-/// coefficient in place of two, so that the weights of a and x sum to 1 exactly. Rounding beta and
+/// Computed as a + (1 - beta)(x - a), or for beta < 1/2 as x + beta (a - x): with one rounded
+/// coefficient instead of two, so that the weights of a and x sum to 1 exactly. Rounding beta and
 /// 1 - beta to T separately misses 1 by up to 2^-24 in f32, which at beta = 0.99999 changes the
 /// average by 1e-3 of its value.
 template <class T>
 class MovingAverage {
  public:
   /// The smallest 1 - beta that T can average with. The average follows changes down to u / (1 -
-  /// beta) of its value, u being the unit roundoff of T, below which a step changes no bit: here
-  /// 1/16 of it.
+  /// beta) of its value, u being the unit roundoff of T, below which a step changes no bit; the limit
+  /// is 1/16 of the value.
   static constexpr double smallest_share =
       8 * static_cast<double>(std::numeric_limits<T>::epsilon());
 
@@ -25,12 +25,12 @@ class MovingAverage {
   explicit MovingAverage(double beta)
       : slow_(beta >= 0.5), coefficient_(static_cast<T>(slow_ ? 1 - beta : beta)) {}
 
-  /// The average after x.
+  /// Returns the average after x.
   T operator()(T average, T x) const {
     return slow_ ? average + coefficient_ * (x - average) : x + coefficient_ * (average - x);
   }
 
-  /// 1 - beta^t: the sum of the weights of the first t numbers, if the average began at 0. Of the
+  /// 1 - beta^t: the sum of the weights of the first t numbers, if the average started at 0; for the
   /// beta that operator() applies, which is rounded to T.
   double total_weight(double t) const {
     const double c = static_cast<double>(coefficient_);

@@ -8,7 +8,7 @@ Optimizer::Optimizer(Parameters parameters) : parameters_(std::move(parameters))
   for (const auto& [name, parameter] : parameters_)
     check<ShapeError>(parameter.value().is_dense(), "optimizer: ", name, " with shape ",
                       parameter.shape(), " and strides ", parameter.value().strides(),
-                      " has holes in memory");
+                      ": expected a parameter that is dense in memory");
 }
 
 size_t Optimizer::add_moments(const std::string& prefix) {
@@ -25,14 +25,14 @@ size_t Optimizer::add_moments(const std::string& prefix) {
 void Optimizer::step(double lr, const Gradients& gradients, double scale) {
   check<ShapeError>(gradients.size() == parameters_.size(), "optimizer: ", gradients.size(),
                     " gradients for ", parameters_.size(), " parameters");
-  // All of them are looked at before any parameter changes.
+  // All gradients are checked before any parameter changes.
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, parameter] = parameters_[i];
     if (!gradients[i]) continue;
     check<ShapeError>(
         gradients[i].shape() == parameter.shape() && gradients[i].dtype() == parameter.dtype(),
-        "optimizer: gradient of ", gradients[i].dtype(), " ", gradients[i].shape(), " for ", name,
-        " of ", parameter.dtype(), " ", parameter.shape());
+        "optimizer: ", name, ": expected a gradient of ", parameter.dtype(), " ", parameter.shape(),
+        ", got ", gradients[i].dtype(), " ", gradients[i].shape());
   }
   ++steps_;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -60,34 +60,35 @@ void Optimizer::load_state_dict(const nn::StateDict& state) {
 void OptimizerOptions::describe(OptionVisitor& v) {
   v.choice("type", type, {"adamw", "adam", "sgd"}, "optimizer");
   double weight_decay = type == "adamw" ? 0.01 : 0;
-  v.number("weight_decay", weight_decay, {0},
-           "of adamw: multiplied by the rate and taken from the weight; else: L2, added to the "
-           "gradient",
-           "0.01 with adamw, else 0.0");
+  v.number(
+      "weight_decay", weight_decay, {0},
+      "with adamw: decoupled, scaled by the learning rate; otherwise: L2, added to the gradient",
+      "0.01 with adamw, else 0.0");
   Decay decay = Decay::all;
   v.choice("decay", decay, {{"all", Decay::all}, {"matrices", Decay::matrices}},
-           "what weight decay acts on; matrices: parameters of rank 2 and more");
+           "parameters that weight decay applies to; matrices: those of rank 2 and higher");
   sgd.weight_decay = adam.weight_decay = weight_decay;
   sgd.decay = adam.decay = decay;
   adam.decoupled = type == "adamw";
   v.when(type != "sgd", "type = \"adamw\" or \"adam\"", [&] {
-    v.number("beta1", adam.beta1, NumberRange::fraction(), "decay of the mean of gradients");
-    v.number("beta2", adam.beta2, NumberRange::fraction(), "decay of the mean of their squares");
-    v.number("eps", adam.eps, NumberRange::above(0), "added to the root of the mean square");
+    v.number("beta1", adam.beta1, NumberRange::fraction(), "decay rate of the mean of gradients");
+    v.number("beta2", adam.beta2, NumberRange::fraction(),
+             "decay rate of the mean of squared gradients");
+    v.number("eps", adam.eps, NumberRange::above(0),
+             "added to the square root of the mean of squared gradients");
   });
   v.when(type == "sgd", "type = \"sgd\"", [&] {
-    v.number("momentum", sgd.momentum, NumberRange::fraction(), "decay of the sum of gradients");
-    v.when(sgd.momentum > 0, "momentum above 0", [&] {
-      v.boolean("nesterov", sgd.nesterov, "whether the step looks ahead along the momentum");
-    });
+    v.number("momentum", sgd.momentum, NumberRange::fraction(),
+             "decay rate of the sum of gradients");
+    v.when(sgd.momentum > 0, "momentum above 0",
+           [&] { v.boolean("nesterov", sgd.nesterov, "whether to use Nesterov momentum"); });
   });
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Parameters parameters) {
   if (options.type == "sgd") return make_sgd(std::move(parameters), options.sgd);
   check<ConfigError>(options.type == "adamw" || options.type == "adam",
-                     "optimizer: there is no type \"", options.type,
-                     "\"; expected adamw, adam or sgd");
+                     "optimizer: expected type adamw, adam or sgd, got \"", options.type, "\"");
   return make_adam(std::move(parameters), options.adam);
 }
 

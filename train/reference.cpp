@@ -13,9 +13,9 @@ namespace longhand::train {
 namespace {
 
 const std::vector<std::pair<std::string, std::string>> sections = {
-    {"model", "the Transformer; its attention has a section of its own"},
-    {"attention", "the attention variant, and its options"},
-    {"data", "the task, and its options"},
+    {"model", "the Transformer, except its attention"},
+    {"attention", "the attention variant and its options"},
+    {"data", "the task and its options"},
     {"train", "steps, batches, evaluation and checkpoints"},
     {"optimizer", "the optimizer and the learning rate"},
 };
@@ -26,8 +26,8 @@ struct AttentionOptions {
   void describe(OptionVisitor& v) {
     v.words(
         "type", type, attention::names(),
-        "the variant, or a list of one for each layer; options of layer i alone, counted from 0, "
-        "stand in [attention.i]");
+        "the variant, or a list with one variant per layer; options of a single layer i, counted "
+        "from 0, are in [attention.i]");
   }
 };
 
@@ -82,15 +82,15 @@ Topic topic(const std::string& name) {
     return {name, data::task_summary(key), data::task_options(key), {}};
   std::string hint;
   for (const auto& [section, summary] : sections) hint += (hint.empty() ? "" : ", ") + section;
-  hint = "; the topics are " + hint + ", attention.NAME and data.NAME";
-  // A name of a variant or task alone, or misspelt.
+  hint = "; expected one of " + hint + ", attention.NAME and data.NAME";
+  // The bare name of a variant or task, or a misspelling.
   std::vector<std::string> known = topic_names();
   std::string near;
   for (const std::string& each : known)
     if (each.ends_with("." + name)) near = each;
   if (near.empty()) near = nearest(name, known);
   if (!near.empty()) hint = "; did you mean " + near + '?';
-  throw ConfigError("there is no help on \"" + name + "\"" + hint);
+  throw ConfigError("no help for \"" + name + "\"" + hint);
 }
 
 std::string to_text(const Topic& topic, int64_t width) {

@@ -13,7 +13,8 @@ double ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast
 
 double one_cycle(double lr, int64_t t, int64_t w, int64_t T) {
   const double start = lr / 25, end = start / 1e4;
-  const int64_t top = w - 1;  // the step with the full rate; -1: the fall starts at once
+  const int64_t top =
+      w - 1;  // the step with the full rate; -1: the rate decreases from the first step
   if (t < top) return start + (lr - start) * ratio(t, top);
   const int64_t fall = std::max<int64_t>(T - 1 - top, 1);
   return lr + (end - lr) * ratio(std::min(t - top, fall), fall);
@@ -48,14 +49,14 @@ void Schedule::describe(OptionVisitor& v) {
             {"cosine", Kind::cosine},
             {"inverse_sqrt", Kind::inverse_sqrt},
             {"one_cycle", Kind::one_cycle}},
-           "learning rate over the steps");
-  v.number("lr", lr, {0}, "learning rate, the highest of the schedule");
+           "learning rate schedule");
+  v.number("lr", lr, {0}, "peak learning rate of the schedule");
   warmup_steps = kind == Kind::one_cycle ? total_steps * 3 / 10 : 0;
-  v.integer("warmup_steps", warmup_steps, {0}, "steps in which the rate rises linearly",
+  v.integer("warmup_steps", warmup_steps, {0}, "steps of linear warm-up",
             "0; with one_cycle 3/10 of train.steps");
   v.when(kind == Kind::linear || kind == Kind::cosine, "schedule = \"linear\" or \"cosine\"", [&] {
-    v.number("final_lr", final_lr, {0}, "learning rate at the end, at most lr");
-    v.require(final_lr <= lr, "final_lr", concat_message("expected at most lr, which is ", lr));
+    v.number("final_lr", final_lr, {0}, "final learning rate, at most lr");
+    v.require(final_lr <= lr, "final_lr", concat_message("expected at most lr = ", lr));
   });
 }
 

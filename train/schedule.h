@@ -18,7 +18,7 @@ namespace longhand::train {
 ///                                                                 1706.03762), eq. 3
 ///   one_cycle      from lr/25 at t = 0 up to lr at t = w-1, down to lr/25/10^4 at t = T-1, both
 ///                  linearly: Smith & Topin 2018 (arXiv 1708.07120), as PyTorch's OneCycleLR with
-///                  pct_start = w/T and anneal_strategy "linear"; momentum does not cycle
+///                  pct_start = w/T and anneal_strategy "linear"; momentum is not cycled
 struct Schedule {
   enum class Kind { constant, linear, cosine, inverse_sqrt, one_cycle };
 
@@ -28,10 +28,10 @@ struct Schedule {
   int64_t total_steps = 1;
   double final_lr = 0;
 
-  /// The rate of step t, counted from 0. Beyond total_steps it stays at the last value.
+  /// Returns the rate of step t, counted from 0; after total_steps, the last value.
   double at(int64_t t) const;
 
-  /// The options schedule, lr, warmup_steps and final_lr. total_steps is set before: it belongs to
+  /// Declares schedule, lr, warmup_steps and final_lr. total_steps must be set before: it belongs to
   /// the section [train].
   void describe(OptionVisitor& v);
 };

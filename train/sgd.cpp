@@ -65,8 +65,9 @@ class Sgd : public Optimizer {
 
 std::unique_ptr<Optimizer> make_sgd(Parameters parameters, const SgdOptions& options) {
   check<ConfigError>(options.momentum >= 0 && options.momentum < 1, "sgd: momentum ",
-                     options.momentum, " is outside of [0, 1)");
-  check<ConfigError>(!options.nesterov || options.momentum > 0, "sgd: nesterov needs a momentum");
+                     options.momentum, ": expected a value in [0, 1)");
+  check<ConfigError>(!options.nesterov || options.momentum > 0,
+                     "sgd: nesterov requires momentum > 0");
   return std::make_unique<Sgd>(std::move(parameters), options);
 }
 

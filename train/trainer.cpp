@@ -28,7 +28,7 @@ double rate(int64_t count, double seconds) {
 
 bool due(int64_t step, int64_t every) { return every > 0 && step > 0 && step % every == 0; }
 
-/// Rows begin … end-1 of a batch.
+/// Returns rows begin … end-1 of a batch.
 data::Batch part(const data::Batch& batch, int64_t begin, int64_t end) {
   const auto rows = [&](const Tensor& t) { return t ? t.slice(0, begin, end) : t; };
   return {rows(batch.tokens), rows(batch.targets), rows(batch.lengths)};
@@ -43,36 +43,36 @@ nn::StateDict clone(const nn::StateDict& state) {
 }  // namespace
 
 void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
-  v.integer("steps", steps, {1}, "optimizer steps in all");
+  v.integer("steps", steps, {1}, "total number of optimizer steps");
   v.integer("micro_batches", micro_batches, {1},
-            "parts of a batch, one after the other, to save memory; at most batch_size");
+            "parts in which a batch is processed, to save memory; at most batch_size");
   v.require(micro_batches <= batch_size, "micro_batches",
-            concat_message("expected at most batch_size, which is ", batch_size));
+            concat_message("expected at most batch_size = ", batch_size));
   v.boolean("recompute", recompute,
-            "whether blocks compute their forward pass again in the backward pass, to save memory");
-  v.number("clip_norm", clip_norm, {0}, "largest norm of all gradients together; 0: any");
+            "whether blocks recompute their forward pass in the backward pass, to save memory");
+  v.number("clip_norm", clip_norm, {0}, "upper bound of the global gradient norm; 0: no clipping");
   v.number("label_smoothing", label_smoothing, {0, 1},
-           "share of the target that is spread over all classes, in training");
+           "fraction of the target spread over all classes, in training only");
   v.number("ema_decay", ema_decay, NumberRange::fraction(),
-           "decay of the averaged weights that are evaluated; 0: no average");
+           "decay of the weight average used in evaluation; 0: no average");
   v.integer("log_every", log_every, {1}, "steps between training records");
   eval_every = std::max<int64_t>(steps / 10, 1);
-  v.integer("eval_every", eval_every, {0},
-            "steps between evaluations; 0: only one, after the last step", "steps / 10");
+  v.integer("eval_every", eval_every, {0}, "steps between evaluations; 0: only after the last step",
+            "steps / 10");
   eval_batch_size = batch_size;
-  v.integer("eval_batch_size", eval_batch_size, {1}, "examples of a batch of an evaluation",
+  v.integer("eval_batch_size", eval_batch_size, {1}, "examples per batch in evaluation",
             "batch_size");
   v.integer("eval_batches", eval_batches, {0},
-            "batches of the validation split in an evaluation; 0: all");
+            "batches of the validation split per evaluation; 0: all");
   v.choice("best_metric", best_metric, {"loss", "accuracy"},
-           "of the validation split, what decides which checkpoint is the best");
+           "metric of the validation split that selects the best checkpoint");
   v.integer("patience", patience, {0},
-            "evaluations without a better value after which training stops; 0: never");
+            "evaluations without improvement after which training stops; 0: never");
   v.number("target_accuracy", target_accuracy, {0, 1},
            "validation accuracy at which training stops; 0: never");
   checkpoint_every = eval_every;
   v.integer("checkpoint_every", checkpoint_every, {0},
-            "steps between saving last.h5; 0: only at the end and on a stop", "eval_every");
+            "steps between saving last.h5; 0: only at the end and when stopped", "eval_every");
   v.integer("keep_every", keep_every, {0}, "steps between checkpoints that are kept; 0: none");
 }
 
@@ -95,14 +95,15 @@ Trainer::Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const
       folder_(std::move(folder)),
       config_(std::move(config)),
       parameters_(optimizer.parameters()) {
-  check<ConfigError>(options.steps >= 0 && options.micro_batches >= 1 && options.log_every >= 1 &&
-                         options.eval_batch_size >= 1,
-                     "trainer: ", options.steps, " steps of ", options.micro_batches,
-                     " micro-batches, a record every ", options.log_every,
-                     " steps, evaluation in batches of ", options.eval_batch_size);
+  check<ConfigError>(
+      options.steps >= 0 && options.micro_batches >= 1 && options.log_every >= 1 &&
+          options.eval_batch_size >= 1,
+      "trainer: expected steps >= 0 and micro_batches, log_every and eval_batch_size >= 1, got ",
+      options.steps, " steps of ", options.micro_batches, " micro-batches, a record every ",
+      options.log_every, " steps, evaluation in batches of ", options.eval_batch_size);
   check<ConfigError>(options.best_metric == "loss" || options.best_metric == "accuracy",
                      "trainer: best_metric is \"", options.best_metric,
-                     "\", wanted is \"loss\" or \"accuracy\"");
+                     "\", expected \"loss\" or \"accuracy\"");
   if (options.ema_decay > 0) ema_.emplace(parameters_, options.ema_decay);
   state_.seed = options.seed;
   state_.cursor = loader.cursor();
@@ -113,7 +114,7 @@ bool Trainer::stop_requested() const { return observer_.should_stop && observer_
 Stopped Trainer::run() {
   for (;;) {
     const int64_t step = state_.step;
-    // An evaluation that a stop keeps from happening comes first after resuming.
+    // An evaluation prevented by a stop is done first after resuming.
     if (evaluation_due() && (stop_requested() || !evaluate_now())) {
       save_as("last.h5");
       return Stopped::signal;
@@ -145,7 +146,7 @@ Stopped Trainer::run() {
 Trainer::StepResult Trainer::train_step() {
   const Timer timer;
   const int64_t t = state_.step;
-  model_.zero_grad();  // of whatever somebody computed with the model before
+  model_.zero_grad();  // gradients of earlier computations with the model
   const data::Batch batch = loader_.next();
   const int64_t rows = batch.tokens.size(0);
   const int64_t micro_batches = std::min(options_.micro_batches, rows);
@@ -161,11 +162,11 @@ Trainer::StepResult Trainer::train_step() {
     Prediction prediction = logits_(some, pass);
     const int64_t predicted = count_targets(prediction.targets),
                   given = count_targets(some.targets);
-    check<ShapeError>(predicted == given, "trainer: the model predicts ", predicted,
-                      " targets of a batch in which ", given, " count");
+    check<ShapeError>(predicted == given, "trainer: expected predictions for ", given,
+                      " targets of the batch, got ", predicted);
     const auto correct = count_correct(prediction.logits.value(), prediction.targets);
-    // Each part is divided by the targets of the whole, so that the parts add up to its mean. The
-    // logits are given away: their gradient may take their place.
+    // Each part is divided by the number of targets of the whole batch, so that the parts add up to
+    // its mean. The logits are moved: their gradient may be written in place over them.
     const Variable loss =
         cross_entropy(std::exchange(prediction.logits, {}), prediction.targets,
                       {.ignore_index = data::ignore_index,
@@ -180,8 +181,7 @@ Trainer::StepResult Trainer::train_step() {
   const double norm = global_norm(total.gradients);
   check<DivergedError>(std::isfinite(total.loss) && std::isfinite(norm), "step ", t + 1,
                        ": the loss is ", total.loss, " and the gradient norm ", norm,
-                       ", at a learning rate of ", lr,
-                       "; the weights are those of before this step");
+                       ", at learning rate ", lr, "; the weights are those before this step");
   optimizer_.step(lr, total.gradients, clip_scale(norm, options_.clip_norm));
   model_.after_step();
   if (ema_) ema_->update(t + 1);
@@ -287,9 +287,9 @@ Checkpoint Trainer::checkpoint() const {
 
 void Trainer::resume(const Checkpoint& checkpoint) {
   check<DataError>(checkpoint.training.seed == options_.seed,
-                   "the checkpoint is of a run with seed ", checkpoint.training.seed, ", not ",
+                   "the checkpoint is of a run with seed ", checkpoint.training.seed, ", expected ",
                    options_.seed);
-  // Everything is looked at before anything changes.
+  // Everything is checked before anything changes.
   nn::check_state(model_.state_dict(), checkpoint.model, "the model");
   nn::check_state(optimizer_.state_dict(), checkpoint.optimizer, "the optimizer");
   nn::check_state(ema_ ? ema_->state_dict() : nn::StateDict{}, checkpoint.ema,

@@ -1,4 +1,4 @@
-// Trainer: the loop from a model and data to a trained model.
+// Trainer: the training loop.
 #pragma once
 
 #include <cstdint>
@@ -22,44 +22,44 @@ namespace longhand::train {
 
 struct TrainerOptions {
   int64_t steps = 1000;        // optimizer steps in all
-  int64_t micro_batches = 1;   // parts of a batch, one after the other, to save memory
+  int64_t micro_batches = 1;   // parts in which a batch is processed, to save memory
   bool recompute = false;      // nn::Pass::recompute: less memory, more time, the same bits
   double clip_norm = 0;        // 0: no clipping
-  double label_smoothing = 0;  // in training; evaluation is without
-  double ema_decay = 0;        // 0: no average; else evaluation uses the averaged weights
+  double label_smoothing = 0;  // in training only
+  double ema_decay = 0;        // 0: no average; otherwise evaluation uses the averaged weights
   int64_t log_every = 10;      // steps between training records
-  int64_t eval_every = 100;    // steps between evaluations; there is one after the last step
+  int64_t eval_every = 100;    // steps between evaluations; the last step is always evaluated
   int64_t eval_batch_size = 32;
-  int64_t eval_batches = 0;          // of the validation split at each evaluation; 0: all
-  std::string best_metric = "loss";  // of the validation split, what decides: "loss" or "accuracy"
-  int64_t patience = 0;  // stop after so many evaluations without a better value; 0: never
+  int64_t eval_batches = 0;          // batches of the validation split per evaluation; 0: all
+  std::string best_metric = "loss";  // selects the best checkpoint: "loss" or "accuracy"
+  int64_t patience = 0;  // stop after this number of evaluations without improvement; 0: never
   /// Stop once validation accuracy is at least this; 0: never.
   double target_accuracy = 0;
-  int64_t checkpoint_every = 0;  // steps between saving last.h5; 0: only at the end and on a stop
-  int64_t keep_every = 0;        // steps between files that are kept, step-00001000.h5; 0: none
+  int64_t checkpoint_every =
+      0;                   // steps between saving last.h5; 0: only at the end and when stopped
+  int64_t keep_every = 0;  // steps between files that are kept, step-00001000.h5; 0: none
   uint64_t seed = 0;
 
-  /// Every field but the seed, by its name. `batch_size` is that of training, which has been read
-  /// before.
+  /// Declares every field except the seed. `batch_size` is that of training, read before.
   void describe(OptionVisitor& v, int64_t batch_size);
 };
 
 /// One line of a metrics file.
 struct Record {
   int64_t step = 0;   // optimizer steps done
-  std::string split;  // "train": mean over the steps since the record before; "validation"
-  double loss = 0;    // nats a target
+  std::string split;  // "train": mean over the steps since the previous record; or "validation"
+  double loss = 0;    // nats per target
   double accuracy = 0;
-  std::optional<double> bits_per_byte;    // of tasks on bytes
+  std::optional<double> bits_per_byte;    // for tasks on bytes
   std::optional<double> learning_rate;    // train: of the last step
   std::optional<double> gradient_norm;    // train: of the last step, before clipping
-  double tokens_per_second = 0;           // of this process, training or evaluating
+  double tokens_per_second = 0;           // of this process, in training or evaluation
   int64_t peak_memory = 0;                // bytes, resident, of this process so far
   std::map<std::string, double> model{};  // train: Module::metrics()
-  bool best = false;                      // validation: better than all before
+  bool best = false;                      // validation: better than all previous ones
 };
 
-/// After each step, for a progress bar.
+/// Reported after each step, for a progress bar.
 struct Progress {
   int64_t step = 0, steps = 0;
   double loss = 0;  // of this step
@@ -67,51 +67,51 @@ struct Progress {
   double tokens_per_second = 0;  // of this step
 };
 
-/// What a caller may want to know or say. Empty functions are not called.
+/// Callbacks for the caller. Empty functions are not called.
 struct Observer {
   std::function<void(const Record&)> on_record = {};
   std::function<void(const Progress&)> on_progress = {};
-  /// Before, during and after each evaluation.
+  /// Called before, during and after each evaluation.
   std::function<void(const EvaluationProgress&)> on_evaluation = {};
-  /// After a checkpoint is on disk.
+  /// Called after a checkpoint has been written to disk.
   std::function<void(const std::filesystem::path&)> on_saved = {};
-  /// Asked after each step and between batches of an evaluation: true saves and ends the run.
+  /// Called after each step and between batches of an evaluation; true saves and ends the run.
   std::function<bool()> should_stop = {};
-  /// Asked after each step: true saves last.h5 and goes on.
+  /// Called after each step; true saves last.h5 and continues.
   std::function<bool()> should_save = {};
 };
 
 enum class Stopped {
   finished,  // all steps are done
-  early,     // patience is at an end, or target_accuracy reached
-  signal,    // should_stop said so; going on from the checkpoint gives the same bits
+  early,     // patience is exhausted, or target_accuracy is reached
+  signal,    // should_stop returned true; resuming from the checkpoint gives the same bits
 };
 
-/// Trains a model. Nothing but counters and tensors is state: a run that was saved, ended and
-/// resumed gives the same bits as one that was not, and so does any number of threads.
+/// Trains a model. Its only state is counters and tensors: a run that was saved, ended and resumed
+/// gives the same bits as an uninterrupted one, with any number of threads.
 class Trainer {
  public:
-  /// `logits` computes with `model`; `optimizer` has its parameters. Checkpoints (best.h5, last.h5,
-  /// step-N.h5) go to `folder`, which exists; to nowhere if it is empty. `config` is stored in
-  /// them. All references must outlive the trainer. Throws ConfigError for options that contradict
-  /// each other.
+  /// `logits` evaluates `model`; `optimizer` has its parameters. Checkpoints (best.h5, last.h5,
+  /// step-N.h5) are written to `folder`, which must exist, or not at all if it is empty. `config` is
+  /// stored in them. All references must outlive the trainer. Throws ConfigError for options that
+  /// contradict each other.
   Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const Schedule& schedule,
           data::Loader& loader, const data::Task& task, const TrainerOptions& options,
           Observer observer = {}, std::filesystem::path folder = {}, std::string config = {});
 
-  /// Trains until there is a reason to stop, and saves last.h5 then. Throws DivergedError, naming
-  /// the step, if the loss or the gradient norm is not finite; the parameters and the files are
-  /// then those of before that step.
+  /// Trains until there is a reason to stop, then saves last.h5. Throws DivergedError, naming the
+  /// step, if the loss or the gradient norm is not finite; the parameters and the files are then
+  /// those before that step.
   Stopped run();
 
-  /// All that resume() needs. The tensors are copies.
+  /// Returns everything that resume() needs. The tensors are copies.
   Checkpoint checkpoint() const;
-  /// Goes to where the checkpoint was taken. Throws DataError, and changes nothing, if it is of
-  /// another model, optimizer or seed.
+  /// Restores the state of the checkpoint. Throws DataError, and changes nothing, if it is of another
+  /// model, optimizer or seed.
   void resume(const Checkpoint& checkpoint);
 
   const TrainingState& state() const { return state_; }
-  /// The averaged weights; null without ema_decay.
+  /// Returns the averaged weights; null without ema_decay.
   Ema* ema() { return ema_ ? &*ema_ : nullptr; }
 
  private:
@@ -138,7 +138,7 @@ class Trainer {
   Parameters parameters_;
   std::optional<Ema> ema_;
   TrainingState state_;
-  // For the rate of the next record; of this process, so not part of the state.
+  // For the rate of the next record; specific to this process, so not part of the state.
   int64_t interval_tokens_ = 0;
   double interval_seconds_ = 0;
 };

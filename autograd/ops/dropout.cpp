@@ -1,5 +1,5 @@
 // y_i = keep_i x_i / (1 - p)          dx_i = keep_i dy_i / (1 - p)
-// The backward pass computes keep_i again instead of storing it.
+// The backward pass recomputes keep_i instead of storing it.
 #include "longhand/autograd/ops/dropout_mask.h"
 #include "longhand/autograd/ops/rows.h"
 
@@ -7,7 +7,7 @@ namespace longhand {
 using namespace ops;
 namespace {
 
-// to = beta to + keep * from * scale, for tensors of one shape.
+// to = beta to + keep * from * scale, for tensors of equal shape.
 void drop(const Tensor& from, Tensor& to, const DropoutMask& mask, double beta) {
   const int64_t n = to.numel();
   dispatch_float(to.dtype(), [&]<class T>() {
@@ -25,7 +25,7 @@ void drop(const Tensor& from, Tensor& to, const DropoutMask& mask, double beta) 
       });
       return;
     }
-    // The mask is in row-major order; elementwise_accumulate() handles tensors in other orders.
+    // The mask is in row-major order; elementwise_accumulate() handles tensors in other memory orders.
     Tensor kept = Tensor::empty(to.shape(), DType::u8);
     uint8_t* const k = kept.data<uint8_t>();
     parallel_for(n, kernels::elements_per_task, [&](int64_t begin, int64_t end) {

@@ -1,4 +1,4 @@
-// Which elements dropout keeps, for the operations that drop some on their way.
+// The dropout mask, for the operations that apply dropout.
 #pragma once
 
 #include <algorithm>
@@ -11,28 +11,28 @@
 
 namespace longhand::ops {
 
-/// Element i is kept if number i, 16 random bits, is at least p 2^16: p counts as a multiple of
+/// Element i is kept if number i, 16 random bits, is at least p 2^16: p is rounded to a multiple of
 /// 2^-16. Numbers 8 b … 8 b + 7 are the halves of the words of the generator's block b, low ones
-/// first. Nothing is stored: who needs a mask again computes it again.
+/// first. Masks are not stored; the backward pass recomputes them.
 class DropoutMask {
  public:
   /// Throws ConfigError, naming the operation, unless 0 <= p < 1.
   DropoutMask(std::string_view op, const DropoutOptions& dropout)
       : state_(dropout.generator.state()) {
     check<ConfigError>(0 <= dropout.p && dropout.p < 1, op, ": probability ", dropout.p,
-                       " is not in [0, 1)");
+                       ": expected a value in [0, 1)");
     threshold_ = static_cast<uint16_t>(std::min(std::nearbyint(dropout.p * 65536), 65535.0));
   }
 
   bool on() const { return threshold_ > 0; }
-  /// 1 / (1 - p), of the p that counts.
+  /// 1 / (1 - p), for the rounded p.
   double scale() const { return 65536.0 / (65536.0 - threshold_); }
 
-  /// Calls f(j, count, keep) for pieces j … j + count - 1 of the n elements from `first` on:
-  /// keep(i), for use in f, says whether element first + j + i is kept. f is a kernel for simd().
+  /// Calls f(j, count, keep) for blocks j … j + count - 1 of the n elements starting at `first`:
+  /// keep(i), for use in f, returns whether element first + j + i is kept. f is a kernel for simd().
   template <class F>
   void for_pieces(int64_t first, int64_t n, F f) const {
-    // Its numbers lie in the first cache, and philox_words() makes 12 blocks of 8 of them at a
+    // The numbers fit into the L1 cache; philox_words() generates 12 blocks of 8 of them at a
     // time.
     constexpr int64_t piece = 12 * 96;
     uint32_t words[piece / 2 + 4];

@@ -8,8 +8,8 @@ namespace longhand {
 using namespace ops;
 namespace {
 
-// The places of each token, in rising order: those of v are places[begin[v]] … places[begin[v +
-// 1]].
+// The positions of each token, in ascending order: those of v are places[begin[v]] …
+// places[begin[v + 1] - 1].
 struct Places {
   std::vector<int64_t> begin, places;
 
@@ -39,8 +39,8 @@ void sum_rows_at(const int64_t* places, int64_t count, Rows<const T> dy, int64_t
   }
 }
 
-// row = beta row + the sum of dy at the places of one token. A frequent token has many: they are
-// added in blocks, whose sums are joined in double.
+// row = beta row + the sum of dy at the positions of one token. A frequent token has many: they are
+// summed in blocks, whose partial sums are added in double.
 template <class T>
 void add_token(const int64_t* places, int64_t count, Rows<const T> dy, T* row, T beta) {
   constexpr int64_t block = 256, width = 512;
@@ -61,7 +61,7 @@ void add_token(const int64_t* places, int64_t count, Rows<const T> dy, T* row, T
   }
 }
 
-// Each row of the table belongs to one task, which adds in the order of the tokens.
+// Each row of the table is summed by one task, in the order of the tokens.
 template <class T>
 void scatter_add(const Places& at, Rows<const T> dy, Rows<T> table, T beta) {
   const int64_t work = (dy.count + table.count) * table.width;
@@ -82,15 +82,16 @@ void scatter_add(const Places& at, Rows<const T> dy, Rows<T> table, T beta) {
 }  // namespace
 
 Variable embedding(const Variable& table, const Tensor& tokens) {
-  check<ShapeError>(table.rank() == 2, "embedding: a table (V, d) is wanted, not ", table.shape());
+  check<ShapeError>(table.rank() == 2, "embedding: expected a table (V, d), got ", table.shape());
   check<ShapeError>(tokens.defined() && tokens.dtype() == DType::i32,
-                    "embedding: tokens of i32 are wanted, not of ", tokens.dtype());
+                    "embedding: expected tokens of i32, got ", tokens.dtype());
   const int64_t vocabulary = table.size(0), width = table.size(1), count = tokens.numel();
   const Tensor index = tokens.contiguous();
   const int32_t* const t = index.data<int32_t>();
   for (int64_t i = 0; i < count; ++i)
-    check<ShapeError>(t[i] >= 0 && t[i] < vocabulary, "embedding: token ", t[i], " at place ", i,
-                      " of ", tokens.shape(), ", where the table has ", vocabulary, " rows");
+    check<ShapeError>(t[i] >= 0 && t[i] < vocabulary, "embedding: token ", t[i], " at index ", i,
+                      " of ", tokens.shape(), " is out of range for a table of ", vocabulary,
+                      " rows");
 
   Shape shape = tokens.shape();
   shape.push_back(width);

@@ -1,4 +1,4 @@
-// The GELU of one number, for the operations that apply it.
+// The GELU of a scalar, for the operations that apply it.
 #pragma once
 
 #include "longhand/core/math.h"
@@ -11,7 +11,7 @@ T gelu_of(T x) {
   return x * math::normal(x).cdf;
 }
 
-/// x Phi(x) and its derivative Phi(x) + x phi(x), for the price of one of them.
+/// x Phi(x) and its derivative Phi(x) + x phi(x), at the cost of one of them.
 template <class T>
 struct GeluWithSlope {
   T value, slope;

@@ -1,10 +1,10 @@
 // y = u + D(a Wᵀ + b),  a = D'(gelu(h)),  h = norm(x), where D, D' are dropouts and u is a residual
-// (a is x without options)
+// (without options, a is x)
 //
 //   du = dy,  dz = D(dy),  dW = dzᵀ a,  db = sum of dz over the rows,  da = dz W,
 //   dh = da D'(gelu'(h)),  and dx and the gradients of the norm's parameters as in normalise.cpp
 //
-// x is all that is kept; the rest is computed again, block by block: see linear_kernel.cpp.
+// Only x is kept; the rest is recomputed, block by block: see linear_kernel.cpp.
 #include <optional>
 #include <utility>
 
@@ -20,21 +20,23 @@ namespace {
 void check_linear(const Variable& x, const Variable& weight, const Variable& bias,
                   const LinearOptions& options) {
   check<ShapeError>(x.rank() >= 1 && weight.rank() == 2 && x.size(-1) == weight.size(1),
-                    "linear: x ", x.shape(), " and weight ", weight.shape(), " do not multiply");
-  check<ShapeError>(!bias.defined() || bias.shape() == Shape{weight.size(0)}, "linear: bias ",
-                    bias.shape(), " for weight ", weight.shape());
+                    "linear: expected x (…, in) and weight (out, in), got ", x.shape(), " and ",
+                    weight.shape());
+  check<ShapeError>(!bias.defined() || bias.shape() == Shape{weight.size(0)},
+                    "linear: expected bias (out) and weight (out, in), got ", bias.shape(), " and ",
+                    weight.shape());
   check<ShapeError>(weight.dtype() == x.dtype() && (!bias.defined() || bias.dtype() == x.dtype()),
-                    "linear: x of ", x.dtype(), ", weight of ", weight.dtype(), ", bias of ",
-                    bias.dtype());
+                    "linear: expected one dtype, got x of ", x.dtype(), ", weight of ",
+                    weight.dtype(), ", bias of ", bias.dtype());
   Shape shape = x.shape();
   shape[-1] = weight.size(0);
   const Variable& residual = options.residual;
   check<ShapeError>(
       !residual.defined() || (residual.shape() == shape && residual.dtype() == x.dtype()),
-      "linear: residual ", residual.shape(), " of ", residual.dtype(), " for a result ", shape,
-      " of ", x.dtype());
+      "linear: expected a residual ", shape, " of ", x.dtype(), ", got ", residual.shape(), " of ",
+      residual.dtype());
   check<ConfigError>(!options.norm || options.norm->eps >= 0, "linear: eps ",
-                     options.norm ? options.norm->eps : 0, " of the norm is negative");
+                     options.norm ? options.norm->eps : 0, " of the norm: expected at least 0");
 }
 
 Prologue prologue_of(const Variable& x, const LinearOptions& options) {
@@ -47,7 +49,7 @@ Prologue prologue_of(const Variable& x, const LinearOptions& options) {
           {"linear", options.input}};
 }
 
-// Memory for the gradient of a slot that may not want one, row-major.
+// Row-major memory for the gradient of a slot, or null if the slot needs none.
 class WantedGradient {
  public:
   WantedGradient(GradSlot& slot, const Shape& shape) {
@@ -66,7 +68,7 @@ class WantedGradient {
   std::optional<StridedGradient> to_;
 };
 
-// The gradients of all inputs; x may be overwritten by its own.
+// The gradients of all inputs; that of x may be written in place over x.
 void write_gradients(Tensor& x, const Tensor& weight, const Tensor& dy, const Prologue& prologue,
                      const Epilogue& epilogue, std::span<GradSlot> slots) {
   const Shape of_in{weight.size(1)}, of_out{weight.size(0)};
@@ -96,7 +98,7 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
   const Prologue prologue = prologue_of(x, options);
   const Epilogue epilogue{{"linear", options.output}};
   const Variable& residual = options.residual;
-  // Dropout goes by the row-major order.
+  // Dropout masks are in row-major order.
   const bool drops = prologue.dropout.on() || epilogue.dropout.on();
   const Tensor in = drops ? x.value().contiguous() : row_dense(x.value());
   Tensor out = empty_rows_like(in, weight.size(0));

@@ -1,10 +1,10 @@
-// All in blocks of rows that stay in the second cache: neither a, z nor their gradients are ever
-// written to memory as a whole.
+// Everything is computed in blocks of rows that stay in the L2 cache: neither a, z nor their
+// gradients are ever written to memory as a whole.
 //
-// The gradient of the weight is a sum over rows. That of a small weight is summed by each of up to
-// 64 tasks over its own rows, and their sums are added up. Sums of a large one would take as many
-// times its memory: there, tasks first compute some blocks of rows of dz and a, and then tiles of
-// the gradient from all of them.
+// The gradient of the weight is a sum over rows. For a small weight, each of up to 64 tasks sums
+// over its own rows, and these partial sums are added. For a large weight, partial sums would take
+// that many times its memory: there, tasks first compute some blocks of rows of dz and a, and then
+// tiles of the gradient from all of them.
 #include "longhand/autograd/ops/linear_kernel.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ Tensor scratch(int64_t size) {
 
 int64_t panels_of(int64_t columns) { return (columns + panel_width - 1) / panel_width; }
 
-// A right factor (k, n) in the form that product() wants: panels, or rows for OpenBLAS.
+// A right factor (k, n) in the form that product() expects: panels, or rows for OpenBLAS.
 template <class T>
 Tensor right_factor(const Tensor& b) {
   if (!kernels::has_tile_kernels<T>()) return b.contiguous();
@@ -48,7 +48,7 @@ Tensor right_factor(const Tensor& b) {
 }
 
 // c = a b or, with `add`, c += a b, for a (m, k), of which one stride is 1, a right factor b (k, n)
-// and rows of c that lie ldc apart.
+// and rows of c with stride ldc.
 template <class T>
 void product(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, T* c, int64_t ldc,
              bool add) {
@@ -62,8 +62,8 @@ void product(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, T* c, in
   }
 }
 
-// Rows that are worked on at a time, of `width` numbers in all: they should stay in the second
-// cache, and be many, since the gradient of the weight is read and written once for each block.
+// Rows per block, for `width` numbers per row in total: a block should fit into the L2 cache, but be
+// large, because the gradient of the weight is read and written once for each block.
 int64_t block_of(int64_t width) {
   return std::clamp<int64_t>(98304 / (width + 1) / 12 * 12, 48, 192);
 }
@@ -78,7 +78,7 @@ void normalise_block(const Prologue& p, const T* x, int64_t count, int64_t n, Mo
 }
 
 // a = dropout(gelu(h)) and, unless da is null, da = its derivative, for elements `first` … `first`
-// + n - 1 of h, of which h, a and da are the first.
+// + n - 1; h, a and da point to the first of them.
 template <class T>
 void activate(const Prologue& p, int64_t first, int64_t n, const T* h, T* a, T* da) {
   const T s = static_cast<T>(p.dropout.scale());
@@ -123,7 +123,7 @@ void drop_output(const DropoutMask& mask, int64_t first, int64_t n, const T* z, 
   });
 }
 
-// y = u + bias for `count` rows, either may be null.
+// y = u + bias for `count` rows; either may be null.
 template <class T>
 void start_rows(const T* u, const T* bias, T* y, int64_t count, int64_t width) {
   simd([&] {
@@ -141,7 +141,7 @@ void start_rows(const T* u, const T* bias, T* y, int64_t count, int64_t width) {
 
 // ---- backward: a block -------------------------------------------------------------------------
 
-// What all tasks know.
+// Shared by all tasks.
 template <class T>
 struct Backward {
   Rows<const T> x, dy;
@@ -149,7 +149,7 @@ struct Backward {
   const Epilogue& epilogue;
   LinearGradients<T> to;
   int64_t rows, k, n, block;
-  Tensor factor;  // the weight as a right factor, if the input's gradient is wanted
+  Tensor factor;  // the weight as a right factor, if the input's gradient is required
 
   Backward(Rows<const T> x_, const Tensor& weight, Rows<const T> dy_, const Prologue& before,
            const Epilogue& behind, const LinearGradients<T>& gradients)
@@ -158,7 +158,7 @@ struct Backward {
         prologue(before),
         epilogue(behind),
         to(gradients),
-        rows(std::max(x.count, dy.count)),  // rows of no elements are not counted
+        rows(std::max(x.count, dy.count)),  // count is 0 if rows have no elements
         k(x.width),
         n(dy.width),
         block(block_of(k + n)) {
@@ -170,7 +170,8 @@ struct Backward {
 };
 
 // The gradients of the bias and of the norm's parameters, summed over some blocks of rows: n and
-// twice k numbers, in double, so that many blocks lose no digits. Null pointers are not wanted.
+// twice k numbers, in double, so that summing many blocks loses no precision. Null pointers are not
+// required.
 struct SmallSums {
   double *bias, *norm_weight, *norm_bias;
 
@@ -181,15 +182,15 @@ struct SmallSums {
   static int64_t size(int64_t k, int64_t n) { return n + 2 * k; }
 };
 
-// The left and the right factor of what a block adds to the weight's gradient: dzᵀ (n, count) and a
-// (count, k).
+// The left and the right factor of a block's contribution to the weight's gradient: dzᵀ (n, count)
+// and a (count, k).
 template <class T>
 struct WeightFactors {
   Strided<T> left;
   const T* right;
 };
 
-// One block of rows after the other, in the memory of one task.
+// Processes blocks of rows one after the other, in the memory of one task.
 template <class T>
 class BlockGradients {
  public:
@@ -204,8 +205,8 @@ class BlockGradients {
         sums_(scratch<T>(std::max(all.n, 2 * all.k))),
         moments_(normalises() ? all.block : 0) {}
 
-  // Rows [first, first + count): writes dx and adds to the sums. What the weight's gradient needs
-  // is kept until the next call.
+  // Rows [first, first + count): writes dx and adds to the sums. The factors of the weight's
+  // gradient are kept until the next call.
   void run(int64_t first, int64_t count, const SmallSums& sums) {
     first_ = first, count_ = count;
     find_output_gradient();
@@ -214,14 +215,14 @@ class BlockGradients {
     if (sums.bias) add_bias(sums.bias);
   }
 
-  // Elements of the factors of a whole block.
+  // Number of elements of the factors of a full block.
   static int64_t left_size(const Backward<T>& all) { return all.block * left_stride(all.n); }
   static int64_t right_size(const Backward<T>& all) {
     return std::max(all.block * all.k, kernels::panels_size(all.block, all.k));
   }
   // The factors in the form for product(), in `left` and `right` if they must outlive this block or
-  // have another form. The columns of dz are read along, which would fall on few sets of the first
-  // cache if n were a power of two.
+  // need another form. The columns of dz are read in order; if n were a power of two, they would map
+  // to few sets of the L1 cache.
   WeightFactors<T> factors(T* left, T* right, bool keep) const {
     const int64_t n = all_.n, k = all_.k, stride = left_stride(n);
     if (!keep && !kernels::has_tile_kernels<T>()) return {{dz_, 1, n}, a_};
@@ -248,7 +249,7 @@ class BlockGradients {
     dz_ = std::as_const(dropped_).data<T>();
   }
 
-  // a, and its slope if the input's gradient is wanted.
+  // a, and its derivative if the input's gradient is required.
   void find_activations() {
     a_ = all_.x[first_];
     if (normalises()) {
@@ -314,12 +315,12 @@ class BlockGradients {
   Tensor dropped_, normed_, activated_, slope_, dactivated_, dnormed_, sums_;
   std::vector<Moments<T>> moments_;
   int64_t first_ = 0, count_ = 0;
-  const T *dz_ = nullptr, *a_ = nullptr;  // of the block
+  const T *dz_ = nullptr, *a_ = nullptr;  // of the current block
 };
 
 // ---- backward: sums over blocks ----------------------------------------------------------------
 
-// to = beta to + the sum of `count` rows of doubles that lie `stride` apart.
+// to = beta to + the sum of `count` rows of doubles with the given stride.
 template <class T>
 void write_sum(const double* sums, int64_t count, int64_t stride, int64_t size, GradientTo<T> to) {
   if (!to) return;
@@ -332,7 +333,7 @@ void write_sum(const double* sums, int64_t count, int64_t stride, int64_t size, 
   });
 }
 
-// Of several tasks, each of which adds to its own.
+// Partial sums of several tasks, each of which adds to its own.
 template <class T>
 class AllSmallSums {
  public:
@@ -362,8 +363,8 @@ class AllSmallSums {
   Tensor sums_;  // (count, n + 2 k)
 };
 
-// How many partial sums of the weight's gradient there are: up to 16, more if there are very many
-// rows, so that no sum has too many terms, but not more than fit into 16 MiB.
+// The number of partial sums of the weight's gradient: up to 16, more for very many rows, so that
+// no sum has too many terms, but no more than fit into 16 MiB.
 int64_t partial_sums(int64_t blocks, int64_t weight_bytes) {
   constexpr int64_t budget = int64_t{16} << 20;
   const int64_t fit = budget / std::max<int64_t>(1, weight_bytes);
@@ -400,7 +401,7 @@ void backward_by_rows(const Backward<T>& all, int64_t sums) {
   small.write();
 }
 
-// The weight's gradient in tiles, from the factors of some blocks of rows at a time.
+// Computes the weight's gradient in tiles, from the factors of some blocks of rows at a time.
 template <class T>
 class WeightGradient {
  public:
@@ -408,7 +409,7 @@ class WeightGradient {
 
   explicit WeightGradient(const Backward<T>& all)
       : all_(all),
-        // The first level of the sum has few terms; if the second had too many, there is a third.
+        // The first level of the sum has few terms; if the second would have too many, a third is used.
         folds_(all.blocks() > blocks_at_once * blocks_of_fold),
         part_(scratch<T>(folds_ ? all.n * all.k : 0)),
         left_size_(BlockGradients<T>::left_size(all)),
@@ -423,7 +424,7 @@ class WeightGradient {
                                        right_.data<T>() + slot * right_size_, true);
   }
 
-  // Adds what is stored in the first `slots`.
+  // Adds the contributions stored in the first `slots`.
   void add(int64_t slots, bool last) {
     const int64_t across = (all_.k + tile_columns_ - 1) / tile_columns_;
     const int64_t down = (all_.n + tile_rows - 1) / tile_rows;
@@ -464,7 +465,7 @@ class WeightGradient {
 
   const Backward<T>& all_;
   const bool folds_;
-  Tensor part_;  // (n, k), sums of blocks_of_fold times
+  Tensor part_;  // (n, k), the sum of blocks_of_fold rounds
   const int64_t left_size_, right_size_;
   Tensor left_, right_;
   const int64_t tile_columns_;
@@ -504,7 +505,7 @@ void linear_forward(Rows<const T> x, const Tensor& weight, const T* bias, const 
   const Tensor factor = right_factor<T>(weight.transpose(0, 1));
   const T* const w = factor.data<T>();
   const bool drops = epilogue.dropout.on();
-  constexpr int64_t task = int64_t{1} << 22;  // multiplications, some 80 µs
+  constexpr int64_t task = int64_t{1} << 22;  // multiplications, about 80 µs
   const int64_t grain = block * std::max<int64_t>(1, task / (block * (k + 1) * (n + 1)));
   parallel_for(y.count, grain, [&](int64_t begin, int64_t end) {
     Tensor changed = scratch<T>(prologue.changes() ? block * k : 0);

@@ -1,5 +1,5 @@
-// The blocked kernel of linear(): a product with what stands before it, the prologue, and behind
-// it, the epilogue. The formulas are in linear.cpp.
+// The blocked kernel of linear(): a product fused with the operations before it (the prologue) and
+// after it (the epilogue). The formulas are in linear.cpp.
 #pragma once
 
 #include "longhand/autograd/ops/dropout_mask.h"
@@ -8,7 +8,7 @@
 
 namespace longhand::ops {
 
-/// a = dropout(gelu(norm(x))), each of them optional.
+/// a = dropout(gelu(norm(x))), where each step is optional.
 struct Prologue {
   Tensor norm_weight, norm_bias;  // rows; undefined without a norm
   double eps;
@@ -18,11 +18,11 @@ struct Prologue {
 
   bool normalises() const { return norm_weight.defined(); }
   bool activates() const { return gelu || dropout.on(); }
-  /// Whether a is not x itself.
+  /// Whether a differs from x.
   bool changes() const { return normalises() || activates(); }
 };
 
-/// y = residual + dropout(z), where the residual is an operand of its own.
+/// y = residual + dropout(z), where the residual is a separate operand.
 struct Epilogue {
   DropoutMask dropout;
 };
@@ -33,7 +33,7 @@ template <class T>
 void linear_forward(Rows<const T> x, const Tensor& weight, const T* bias, const T* residual,
                     Rows<T> y, const Prologue& prologue, const Epilogue& epilogue);
 
-/// A gradient to = beta to + g in row-major memory; null if it is not wanted.
+/// A gradient to = beta to + g in row-major memory; null if it is not required.
 template <class T>
 struct GradientTo {
   T* to = nullptr;
@@ -42,14 +42,14 @@ struct GradientTo {
   explicit operator bool() const { return to != nullptr; }
 };
 
-/// Where the gradients go. x may be the rows x themselves where there is a prologue.
+/// Destinations of the gradients. With a prologue, that of x may be the rows x themselves.
 template <class T>
 struct LinearGradients {
   GradientTo<T> x, weight, bias, norm_weight, norm_bias;
 };
 
-/// The gradients of linear_forward() from dy, but for that of the residual, which is dy. Sums over
-/// the rows go by blocks and the sums of several tasks, split by the sizes alone.
+/// The gradients of linear_forward() from dy, except that of the residual, which is dy. Sums over
+/// the rows are computed in blocks and in partial sums of tasks, which depend on the sizes alone.
 template <class T>
 void linear_backward(Rows<const T> x, const Tensor& weight, Rows<const T> dy,
                      const Prologue& prologue, const Epilogue& epilogue,

@@ -11,11 +11,11 @@ namespace {
 
 using normalise::Moments, normalise::rows_backward;
 
-// Rows of one partial sum of the parameters' gradients: few enough for f32 to lose no digits.
+// Rows per partial sum of the parameters' gradients: few enough to lose no precision in f32.
 int64_t rows_of_sum(int64_t width) { return std::min<int64_t>(512, rows_per_task(width)); }
 
-// All gradients in one pass over the rows. dw and db (null if not wanted) are partial sums, (sums,
-// n), of rows_of_sum() rows each.
+// All gradients in one pass over the rows. dw and db (null if not required) are partial sums, (sums,
+// n), over rows_of_sum() rows each.
 template <class T>
 void backward_rows(Rows<const T> x, Rows<const T> dy, const T* w, const Moments<T>* moments, T* dx,
                    T* dw, T* db, bool centred, T beta) {

@@ -1,4 +1,4 @@
-// What layer_norm, rms_norm and linear layers behind them share. The formulas are in normalise.cpp.
+// Shared by layer_norm, rms_norm and the linear layers that follow them. Formulas: normalise.cpp.
 #pragma once
 
 #include <algorithm>
@@ -12,16 +12,16 @@
 namespace longhand::ops {
 
 /// (x - m) r w + b along the last axis, r = (mean (x - m)² + eps)^(-1/2), where m is the mean of
-/// the row if `centred`, else 0. w and b (n), either may be undefined.
+/// the row if `centred`, else 0. w and b (n); either may be undefined.
 Variable normalise_rows(std::string_view op, const Variable& x, const Variable& weight,
                         const Variable& bias, double eps, bool centred);
 
-/// The parameter as a row, or a row of what does nothing. Throws ShapeError, naming `op`, if it
-/// does not fit x.
+/// Returns the parameter as a row, or a row of neutral elements if it is undefined. Throws
+/// ShapeError, naming `op`, if it does not match x.
 Tensor norm_parameter(std::string_view op, const Variable& x, const Variable& parameter,
                       double neutral);
 
-// Kernels for rows of n numbers, one behind the other, for use inside simd().
+// Kernels for contiguous rows of n numbers, for use inside simd().
 namespace normalise {
 
 template <class T>
@@ -29,8 +29,8 @@ struct Moments {
   T m, r;
 };
 
-// Rows that go through each step together: the steps of one row wait for each other's results,
-// those of several rows do not.
+// Rows that are processed together in each step: the steps of one row depend on each other, those
+// of several rows do not.
 inline constexpr int64_t group = 8;
 
 /// s_r for `count` <= group rows.
@@ -39,7 +39,7 @@ void moments_of(const T* x, int64_t count, int64_t n, T eps, bool centred, Momen
   const T width = static_cast<T>(n);
   for (int64_t r = 0; r < count; ++r)
     s[r].m = centred ? kernels::row_sum(x + r * n, n) / width : T{0};
-  // After the mean, not as mean x² - m²: that would cancel.
+  // After the mean, and not as mean x² - m², which would cancel.
   for (int64_t r = 0; r < count; ++r)
     s[r].r = kernels::lane_sum<T>(
         n, [row = x + r * n, m = s[r].m](int64_t j) { return (row[j] - m) * (row[j] - m); });
@@ -74,7 +74,7 @@ void input_gradient_rows(const T* x, const T* dy, const T* w, const Moments<T>* 
   }
 }
 
-// Four rows at a time, so that the sums are read and written less often.
+// Four rows at a time, to read and write the sums less often.
 template <class T>
 void add_parameter_gradients(const T* x, const T* dy, const Moments<T>* s, T* dw, T* db,
                              int64_t count, int64_t n) {
@@ -107,8 +107,8 @@ void rows(const T* x, int64_t count, int64_t n, T eps, bool centred, const T* w,
   }
 }
 
-/// dx = beta dx + g from dy, and what is added to the gradients dw and db of the parameters; dx, or
-/// dw and db, may be null, and dx may be x.
+/// dx = beta dx + g from dy; adds to the gradients dw and db of the parameters. dx, or dw and db,
+/// may be null, and dx may be x.
 template <class T>
 void rows_backward(const T* x, const T* dy, const T* w, const Moments<T>* s, int64_t count,
                    int64_t n, bool centred, T* dx, T beta, T* dw, T* db) {

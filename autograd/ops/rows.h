@@ -1,4 +1,4 @@
-// What operations along rows share.
+// Shared by operations along rows.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace longhand::ops {
 
-/// Rows of this width that a task should have.
+/// The number of rows of this width per task.
 inline int64_t rows_per_task(int64_t width) {
   return std::max<int64_t>(1, kernels::elements_per_task / std::max<int64_t>(1, width));
 }
@@ -27,17 +27,19 @@ void for_rows(int64_t count, int64_t width, F f) {
   });
 }
 
-/// Uninitialised, x's shape with another size of the last axis, its rows in x's order in memory.
+/// Returns uninitialised memory of x's shape with another size of the last axis, with rows in the
+/// memory order of x.
 inline Tensor empty_rows_like(const Tensor& x, int64_t width) {
   Shape shape = x.shape();
   Strides order = x.strides();
   shape[-1] = width;
-  order[-1] = 0;  // innermost, whatever its stride was
+  order[-1] = 0;  // innermost, whatever its stride in x
   return Tensor::empty_ordered(shape, x.dtype(), order);
 }
 
-/// Memory of these strides (of a dense tensor) for a gradient, which finish() hands over: the
-/// slot's own if it lies so, else a temporary that finish() adds to it. Write grad = beta grad + g.
+/// Memory with these strides (of a dense tensor) for a gradient, which finish() hands over: the
+/// slot's own memory if it has these strides, else a temporary that finish() adds to it. Write
+/// grad = beta grad + g.
 class StridedGradient {
  public:
   StridedGradient(GradSlot& slot, const Strides& strides) : to_(slot.accumulate()) {
@@ -61,8 +63,8 @@ class StridedGradient {
   bool direct_;
 };
 
-/// Calls write(grad, beta), which is to do grad = beta grad + g, with a gradient of these strides
-/// (of a dense tensor): the slot's own memory if it lies so, else a temporary that is added to it.
+/// Calls write(grad, beta), which must compute grad = beta grad + g, on memory with these strides
+/// (of a dense tensor): the slot's own if it has these strides, else a temporary that is added to it.
 template <class F>
 void accumulate_with_strides(GradSlot& slot, const Strides& strides, F write) {
   StridedGradient to(slot, strides);
@@ -70,8 +72,8 @@ void accumulate_with_strides(GradSlot& slot, const Strides& strides, F write) {
   to.finish();
 }
 
-/// The same with x's strides, over x itself where nobody else looks at it: write() must then read
-/// each element of x before it writes that of the gradient.
+/// The same with x's strides, in place over x if x has no other owner: write() must then read each
+/// element of x before it writes that of the gradient.
 template <class F>
 void accumulate_over(GradSlot& slot, Tensor& x, F write) {
   if (!slot.fresh() || !x.unique()) return accumulate_with_strides(slot, x.strides(), write);

@@ -8,7 +8,7 @@
 namespace longhand::kernels {
 namespace {
 
-// The baseline: rounds products before it adds them.
+// The baseline: rounds products before adding them.
 template <class T>
 void plain(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, int64_t ldb, T* c,
            int64_t ldc, bool add) {
@@ -25,7 +25,7 @@ void plain(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, int64_t ld
   });
 }
 
-// By the set they need.
+// Ordered by the required instruction set.
 constexpr TileKernel all_tile_kernels[] = {
     {"baseline", Isa::baseline, plain<float>},
 #if defined(__x86_64__)
@@ -80,7 +80,7 @@ template <class T>
   *to = add ? *to + x : x;
 }
 
-// Rows from `i` on and columns from `l` on, one element after the other.
+// Rows starting at `i` and columns starting at `l`, one element after the other.
 template <class T>
 void transpose_rest(int64_t i, int64_t m, int64_t l, int64_t k, const T* a, int64_t row, T factor,
                     T* to, int64_t ldt, bool add) {
@@ -131,7 +131,7 @@ void pack_panels(int64_t k, int64_t n, Strided<T> b, T factor, int64_t begin, in
 template <class T>
 void gemm_panels(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* panels, T* c, int64_t ldc,
                  bool add) {
-  // So many rows of a, and so much of a panel, stay in the first two caches.
+  // This number of rows of a, and this part of a panel, stay in the L1 and L2 caches.
   constexpr int64_t rows = 96, depth = 512;
   for (int64_t i = 0; i < m; i += rows)
     for (int64_t l = 0; l == 0 || l < k; l += depth)

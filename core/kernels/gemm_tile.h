@@ -1,12 +1,12 @@
-// Products of matrices on one thread, without the costs of a call of BLAS: no lock, and no packing
-// but of what is worth it.
+// Matrix products on one thread, without the overhead of a BLAS call: no lock, and packing only
+// where it pays.
 #pragma once
 
 #include <cstdint>
 
 namespace longhand::kernels {
 
-/// A matrix with any two strides, such as a transposed one: element (i, k) is data[i row + k col].
+/// A matrix with arbitrary strides, such as a transposed one: element (i, k) is data[i row + k col].
 template <class T>
 struct Strided {
   const T* data;
@@ -14,32 +14,32 @@ struct Strided {
 };
 
 /// c = a b, or with `add` c += a b; a (m, k), b (k, n), c (m, n), the rows of b and c contiguous
-/// and ldb, ldc >= n elements apart: ldb also counts the steps along k, so it is never 0. Without
+/// and ldb, ldc >= n elements apart: ldb is also the stride along k, so it is never 0. Without
 /// `add` c is not read. The n elements of a row of c come from the same operations in the same
-/// order whatever m, n and their neighbours are: a product may be cut along m and n without
+/// order whatever m, n and their neighbours are: a product may be split along m and n without
 /// changing a bit.
 ///
 /// T is float or double. AVX2 and AVX-512 give the same bits: each element of a b is one chain of
-/// fused multiply-adds along k. The baseline set, which has none, and double multiply and add; that
-/// of double is a plain loop. Not for use inside simd(): it chooses the instruction set itself.
+/// fused multiply-adds along k. The baseline set, which has none, and double multiply and add; the
+/// kernel for double is a plain loop. Not for use inside simd(): it selects the instruction set itself.
 template <class T>
 void gemm_tile(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, int64_t ldb, T* c,
                int64_t ldc, bool add);
 
-/// Whether there are such kernels for T on this machine. They are then faster than OpenBLAS: on a
-/// Zen 3 core with AVX2 95 to 98 GFLOP/s at all sizes from 64 x 64 to 1024 x 256, of 100 possible,
-/// where OpenBLAS has 61 to 89.
+/// Whether this machine has vector kernels for T. They are then faster than OpenBLAS: on a Zen 3
+/// core with AVX2, 95 to 98 GFLOP/s at all sizes from 64 x 64 to 1024 x 256, of a peak of 100, where
+/// OpenBLAS reaches 61 to 89.
 template <class T>
 bool has_tile_kernels();
 
 /// to[l ldt + i] = factor a(i, l) for a (m, k) with contiguous rows, of stride `row`; with `add` it
-/// is added to what is there. Not for use inside simd().
+/// is added to `to`. Not for use inside simd().
 template <class T>
 void transpose_into(int64_t m, int64_t k, const T* a, int64_t row, T factor, T* to, int64_t ldt,
                     bool add);
 
-/// A right factor (k, n) is best cut into panels of some columns, (k, panel_width) each, one after
-/// the other: the rows of a product's block then lie side by side, whatever n is.
+/// A right factor (k, n) is best packed into panels of columns, (k, panel_width) each, one after the
+/// other: the rows read for one block of the product are then adjacent, whatever n is.
 inline constexpr int64_t panel_width = 32;
 inline int64_t panels_size(int64_t k, int64_t n) {
   return (n + panel_width - 1) / panel_width * panel_width * k;

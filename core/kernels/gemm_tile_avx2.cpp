@@ -30,7 +30,7 @@ struct Avx2 {
   }
 };
 
-// Two vectors as one, in blocks of as many rows as those of AVX-512.
+// Two vectors as one, in blocks with the same number of rows as those of AVX-512.
 template <class V>
 struct Pair {
   static constexpr int width = 2 * V::width, rows = 12;
@@ -66,7 +66,7 @@ struct Pair {
   }
 };
 
-// Squares of 8 x 8: pairs of rows, then quadruples, then halves of vectors change places.
+// Transposes squares of 8 x 8: swaps pairs of rows, then quadruples, then halves of vectors.
 template <bool add>
 void transpose(int64_t m, int64_t k, const float* a, int64_t row, float factor, float* to,
                int64_t ldt) {

@@ -1,4 +1,4 @@
-// The micro-kernels behind gemm_tile<float>, one for each instruction set. For tests; others call
+// The micro-kernels of gemm_tile<float>, one for each instruction set. For tests; other code calls
 // gemm_tile().
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace longhand::kernels {
 
-/// As gemm_tile<float>.
+/// Like gemm_tile<float>.
 using TileFunction = void(int64_t m, int64_t n, int64_t k, Strided<float> a, const float* b,
                           int64_t ldb, float* c, int64_t ldc, bool add);
 
@@ -20,9 +20,9 @@ struct TileKernel {
   TileFunction* multiply;
 };
 
-/// Every micro-kernel that this CPU can run, whatever LONGHAND_ISA is: "baseline", "avx2", "avx512"
+/// Every micro-kernel that this CPU supports, regardless of LONGHAND_ISA: "baseline", "avx2", "avx512"
 /// and "avx512 emulated by avx2", which is the code of "avx512" over a 16-wide vector made of two
-/// 8-wide ones, so that its form is tested on CPUs without AVX-512. All but "baseline" give the
+/// 8-wide ones, so that its code is tested on CPUs without AVX-512. All but "baseline" give the
 /// same bits.
 std::span<const TileKernel> tile_kernels();
 

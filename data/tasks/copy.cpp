@@ -1,4 +1,4 @@
-// copy: symbols, a pause, a delimiter, and then the symbols are to be written (Hochreiter &
+// copy: symbols, a pause, a delimiter, and then the symbols must be reproduced (Hochreiter &
 // Schmidhuber 1997; as a test of long memory, Arjovsky et al. 2016, arXiv 1511.06464).
 #include "longhand/data/copying.h"
 #include "longhand/data/registry.h"

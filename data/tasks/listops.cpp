@@ -19,13 +19,16 @@ namespace {
 Sequences read(const std::filesystem::path& path, int64_t max_length, int64_t limit = 0) {
   Sequences sequences;
   listops::read_tsv(path, [&](int64_t, std::span<const uint8_t> tokens, int target) {
-    check<DataError>(static_cast<int64_t>(tokens.size()) <= max_length, "an expression of ",
-                     tokens.size(), " tokens; data.max_length is ", max_length);
+    check<DataError>(static_cast<int64_t>(tokens.size()) <= max_length,
+                     "expected at most data.max_length = ", max_length,
+                     " tokens, got an expression of ", tokens.size());
     const int value = listops::evaluate(tokens);
-    check<DataError>(value == target, "the target is ", target, ", the expression's value ", value);
+    check<DataError>(value == target, "the target is ", target,
+                     ", but the value of the expression is ", value);
     if (limit == 0 || sequences.size() < limit) sequences.add(tokens, target);
   });
-  check<DataError>(sequences.size() > 0, path.string(), ": holds no example");
+  check<DataError>(sequences.size() > 0, path.string(),
+                   ": expected at least one example, got none");
   return sequences;
 }
 
@@ -102,7 +105,7 @@ Task make(const ListopsOptions& o, uint64_t seed, const Splits& splits) {
     return task;
   }
   const auto [train, validation, test] = o.sizes;
-  // validation and test come first, so that they stay the same for any train_size
+  // validation and test come first, so that they are the same for any train_size
   const int64_t count = validation + test + (splits.train ? train : 0);
   const auto all = std::make_shared<const Sequences>(
       listops::generate(o.limits, count, Generator(seed).fork("listops")));

@@ -1,5 +1,5 @@
 // mqar: multi-query associative recall (Arora et al. 2023, "Zoology", arXiv 2312.04927). Pairs of a
-// key and a value, then each key once more, where its value is wanted.
+// key and a value, then each key once more, where its value is the target.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -38,7 +38,7 @@ struct Mqar {
     if (random_non_queries) fill_gaps(random, keys, tokens, targets);
   }
 
-  // P different ones of first … first + count - 1, by the first P steps of a Fisher-Yates shuffle.
+  // P distinct numbers of first … first + count - 1, by the first P steps of a Fisher-Yates shuffle.
   std::vector<int32_t> choose(RandomStream& random, int64_t first, int64_t count) const {
     std::vector<int32_t> all(count);
     std::iota(all.begin(), all.end(), static_cast<int32_t>(first));
@@ -48,8 +48,8 @@ struct Mqar {
     return all;
   }
 
-  // P different gaps drawn one after the other, each with probability proportional to its weight
-  // among those left: the order of exponential numbers of these rates is exactly that.
+  // P distinct gaps drawn without replacement, each with probability proportional to its weight
+  // among the remaining ones: the order of exponential variates with these rates has this law.
   std::vector<int64_t> choose_gaps(RandomStream& random) const {
     std::vector<std::pair<double, int64_t>> arrivals(inverse.size());
     for (size_t g = 0; g < inverse.size(); ++g)
@@ -60,8 +60,8 @@ struct Mqar {
     return gaps;
   }
 
-  // Random tokens where nothing is asked; no key of this example, so that a key after the pairs is
-  // always a query.
+  // Random tokens at positions without a query; never a key of this example, so that a key after the
+  // pairs is always a query.
   void fill_gaps(RandomStream& random, std::vector<int32_t> keys, std::span<int32_t> tokens,
                  std::span<const int32_t> targets) const {
     std::sort(keys.begin(), keys.end());
@@ -90,7 +90,7 @@ struct MqarOptions {
     v.boolean("random_non_queries", random_non_queries,
               "whether random tokens, not 0, stand between queries");
     v.require(pairs <= length / 4, "pairs",
-              concat_message("expected 4 pairs <= length, which is ", length));
+              concat_message("expected 4 pairs <= length = ", length));
     v.require(pairs <= vocabulary / 2 - 1, "pairs",
               concat_message("a vocabulary of ", vocabulary, " has only ", vocabulary / 2 - 1,
                              " different keys"));

@@ -21,11 +21,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* debian_folder = "/usr/share/datasets/fashion-mnist";
 
-// All bytes of a file, unpacked if it is packed.
+// Returns all bytes of a file, decompressed if it is compressed.
 std::vector<uint8_t> read_unpacked(const fs::path& path) {
   check<DataError>(!is_folder(path), path.string(), ": expected a file, got a folder");
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
-  check<DataError>(file != nullptr, path.string(), ": cannot be opened");
+  check<DataError>(file != nullptr, path.string(), ": cannot open the file");
   constexpr size_t piece = size_t{1} << 20;
   std::vector<uint8_t> bytes;
   for (int got = 1; got > 0;) {
@@ -34,10 +34,10 @@ std::vector<uint8_t> read_unpacked(const fs::path& path) {
     got = gzread(file.get(), bytes.data() + old, piece);
     bytes.resize(old + static_cast<size_t>(std::max(got, 0)));
   }
-  // a file that breaks off gives what it has without complaint, and the error afterwards
+  // a truncated file is read without an error, which is reported only afterwards
   int error = Z_OK;
   const char* const reason = gzerror(file.get(), &error);
-  check<DataError>(error == Z_OK, path.string(), ": cannot be unpacked: ", reason);
+  check<DataError>(error == Z_OK, path.string(), ": cannot be decompressed: ", reason);
   return bytes;
 }
 
@@ -47,7 +47,7 @@ struct Idx {
   std::string path;
   std::vector<int64_t> sizes;
   std::vector<uint8_t> bytes;
-  size_t begin;  // of the elements
+  size_t begin;  // offset of the elements
 
   Idx(const fs::path& folder, const std::string& name, size_t rank) {
     const fs::path plain = folder / name, packed = folder / (name + ".gz");
@@ -60,8 +60,8 @@ struct Idx {
     begin = 4 + 4 * rank;
     check<DataError>(bytes.size() >= begin && bytes[0] == 0 && bytes[1] == 0 && bytes[2] == 8 &&
                          bytes[3] == rank,
-                     path, ": is no IDX file of unsigned bytes with ", rank, " sizes");
-    // in floating point, where a product of damaged sizes does not overflow
+                     path, ": expected an IDX file of unsigned bytes with ", rank, " sizes");
+    // in floating point, so that a product of damaged sizes does not overflow
     double elements = 1;
     std::string wanted;
     for (size_t i = 4; i < begin; i += 4) {
@@ -71,8 +71,7 @@ struct Idx {
       wanted += (wanted.empty() ? "" : " x ") + std::to_string(sizes.back());
     }
     check<DataError>(elements > 0 && elements == static_cast<double>(bytes.size() - begin), path,
-                     ": has ", bytes.size() - begin, " bytes of elements, its header says ",
-                     wanted);
+                     ": has ", bytes.size() - begin, " bytes of elements, expected ", wanted);
   }
 };
 
@@ -86,7 +85,7 @@ struct Images {
         count(pixels.sizes[0]),
         size(pixels.sizes[1] * pixels.sizes[2]) {
     check<DataError>(labels.sizes[0] == count, labels.path, ": has ", labels.sizes[0],
-                     " labels; there are ", count, " images");
+                     " labels, expected one for each of ", count, " images");
   }
 
   int32_t label(int64_t i) const { return labels.bytes[labels.begin + i]; }
@@ -125,7 +124,7 @@ struct PixelsOptions {
   }
 };
 
-// Sizes and classes stand in the files.
+// Sizes and classes are stored in the files.
 std::optional<TaskInfo> info_of(const PixelsOptions&) { return std::nullopt; }
 
 Task make(const PixelsOptions& o, uint64_t, const Splits&) {
@@ -134,14 +133,15 @@ Task make(const PixelsOptions& o, uint64_t, const Splits&) {
 
   const Images train(path, "train"), test(path, "t10k");
   check<DataError>(test.size == train.size, test.pixels.path, ": images of ", test.size,
-                   " pixels; those for training have ", train.size);
+                   " pixels, but the training images have ", train.size);
   check<DataError>(limits.validation < train.count, train.pixels.path, ": has ", train.count,
-                   " images; data.validation_size = ", limits.validation, " leaves none to train");
+                   " images; data.validation_size = ", limits.validation,
+                   " leaves none for training");
   int32_t last = 0;
   for (int64_t i = 0; i < train.count; ++i) last = std::max(last, train.label(i));
   for (int64_t i = 0; i < test.count; ++i)
     check<DataError>(test.label(i) <= last, test.labels.path, ": label ", test.label(i),
-                     " of image ", i, "; those for training end at ", last);
+                     " of image ", i, " is out of range: the training labels end at ", last);
 
   const int64_t first_validation = train.count - limits.validation;
   const TaskInfo info{.vocabulary = 256, .classes = last + 1, .max_length = train.size};

@@ -1,5 +1,5 @@
 // selective_copy: copy, with the symbols scattered among blanks (Gu & Dao 2023, "Mamba",
-// arXiv 2312.00752), so that where to look depends on what stands there.
+// arXiv 2312.00752), so that which positions to read depends on their contents.
 #include "longhand/data/copying.h"
 #include "longhand/data/registry.h"
 

@@ -30,7 +30,7 @@ struct Columns {
   bool header;
 };
 
-// All lines have the same number of columns, so that a tab in a text does not go unnoticed.
+// All lines must have the same number of columns, so that a tab in a text is detected.
 std::vector<Line> read(const fs::path& path, const Columns& columns) {
   std::vector<Line> lines;
   size_t count = 0;
@@ -47,7 +47,7 @@ std::vector<Line> read(const fs::path& path, const Columns& columns) {
     check<DataError>(!text.empty(), "the text is empty");
     lines.push_back({std::string(label), std::string(text), number});
   });
-  check<DataError>(!lines.empty(), path.string(), ": holds no example");
+  check<DataError>(!lines.empty(), path.string(), ": expected at least one example, got none");
   return lines;
 }
 
@@ -57,8 +57,7 @@ bool as_integer(const std::string& text, int64_t& value) {
   return error == std::errc() && stop == end;
 }
 
-// The labels and their classes 0, 1, 2 …, in the order of numbers if all are integers, else of
-// bytes.
+// The labels and their classes 0, 1, 2 …, in numerical order if all are integers, else in byte order.
 using Classes = std::map<std::string, int32_t>;
 Classes classes_of(const std::vector<Line>& lines, const std::string& path) {
   Classes classes;
@@ -80,7 +79,7 @@ Classes classes_of(const std::vector<Line>& lines, const std::string& path) {
 void add(Sequences& sequences, const Line& line, const Classes& classes, int64_t max_length) {
   const auto found = classes.find(line.label);
   check<DataError>(found != classes.end(), "the label '", line.label,
-                   "' does not occur among the training examples");
+                   "' does not occur in the training examples");
   const size_t n = std::min(line.text.size(), static_cast<size_t>(max_length));
   sequences.add({reinterpret_cast<const uint8_t*>(line.text.data()), n}, found->second);
 }
@@ -121,7 +120,7 @@ struct LabelledTextOptions {
   }
 };
 
-// The number of classes is that of the labels.
+// The number of classes is the number of labels.
 std::optional<TaskInfo> info_of(const LabelledTextOptions&) { return std::nullopt; }
 
 Task make(const LabelledTextOptions& o, uint64_t seed, const Splits&) {

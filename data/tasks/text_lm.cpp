@@ -1,4 +1,4 @@
-// text_lm: the next byte of text.
+// text_lm: prediction of the next byte of text.
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
@@ -17,7 +17,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// Windows of `length` bytes, each with the byte after it, of a region of the text.
+// Windows of `length` bytes, each with the byte after it, from a region of the text.
 class Windows : public Dataset {
  public:
   Windows(std::shared_ptr<const Bytes> text, int64_t begin, int64_t size, int64_t length,
@@ -47,9 +47,9 @@ class Windows : public Dataset {
   int64_t begin_, size_, length_, stride_;
 };
 
-// A file, or the regular files below a folder, hidden ones and links to files among them, in the
-// order of their paths' bytes, joined without anything between them. Links to folders are not
-// followed, since they may lead back; what is no file (a socket, a device) is refused.
+// A file, or the regular files below a folder, including hidden ones and links to files, in byte
+// order of their paths, joined without separators. Links to folders are not followed, because they
+// may form cycles; other entries (a socket, a device) are refused.
 Bytes read_text(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
   if (!is_folder(path)) return read_file(path);
@@ -57,13 +57,13 @@ Bytes read_text(const std::filesystem::path& path) {
   try {
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
       if (entry.is_directory()) continue;
-      check<DataError>(entry.is_regular_file(), entry.path().string(), ": is no regular file");
+      check<DataError>(entry.is_regular_file(), entry.path().string(), ": not a regular file");
       files.push_back(entry.path().generic_string());
     }
   } catch (const fs::filesystem_error& error) {
     throw DataError(error.what());
   }
-  check<DataError>(!files.empty(), path.string(), ": holds no file");
+  check<DataError>(!files.empty(), path.string(), ": contains no file");
   std::sort(files.begin(), files.end());
   Bytes text;
   for (const std::string& file : files) {

@@ -1,12 +1,11 @@
-// Anybody's own data: one HDF5 file with the groups train, validation and test, each of
+// User-supplied data: one HDF5 file with the groups train, validation and test, each of
 //
 //   tokens   (S, N)         integers from 0
-//   targets  (S) or (S, N)  classes from 0, of sequences or of tokens; -100 counts for nothing
+//   targets  (S) or (S, N)  classes from 0, of sequences or of tokens; -100 is ignored
 //   lengths  (S)            optional: how many tokens of a row are real, 1 … N
 //
-// Attributes of the root, all optional, say what cannot be seen from the numbers: task (a name),
-// vocabulary, classes, causal, bytes. Rows are read when they are asked for: the file may exceed
-// memory.
+// Attributes of the root, all optional, state what the numbers do not show: task (a name),
+// vocabulary, classes, causal, bytes. Rows are read on demand: the file may exceed memory.
 
 #include <algorithm>
 #include <memory>
@@ -35,14 +34,14 @@ class StoredTokens final : public Dataset {
     width_ = tokens[1];
     check<DataError>(targets == Shape{size_} || targets == tokens, where(targets_), "shape ",
                      targets, " is neither ", Shape{size_}, " nor ", tokens,
-                     ", as tokens of shape ", tokens, " want it");
+                     ", the shapes for tokens ", tokens);
     per_token_ = targets.rank() == 2;
 
     const std::string lengths = group + "/lengths";
     if (!file_->has(lengths)) return;
     const Shape shape = shape_of(lengths);
     check<DataError>(shape == Shape{size_}, where(lengths), "shape ", shape, " is not ",
-                     Shape{size_}, ", as tokens of shape ", tokens, " want it");
+                     Shape{size_}, ", the shapes for tokens ", tokens);
     lengths_ = file_->read_rows(lengths, 0, size_, DType::i32).to_vector<int32_t>();
     for (int64_t row = 0; row < size_; ++row)
       check<DataError>(lengths_[row] >= 1 && lengths_[row] <= width_, where(lengths), "row ", row,
@@ -56,8 +55,8 @@ class StoredTokens final : public Dataset {
     return lengths_.empty() ? width_ : *std::max_element(lengths_.begin(), lengths_.end());
   }
 
-  // Reads all tokens or targets, and returns the largest. They must lie below `limit`, which the
-  // file gives for its `limit_name`.
+  // Reads all tokens or targets, and returns the largest. They must lie below `limit`, the value of
+  // the attribute `limit_name` of the file.
   int64_t check_tokens(int64_t limit) const {
     int64_t largest = -1;
     for_each(tokens_, [&](int64_t row, int64_t position, int32_t token) {
@@ -84,8 +83,7 @@ class StoredTokens final : public Dataset {
     const int64_t count = static_cast<int64_t>(rows.size());
     int64_t longest = 0, shortest = width_;
     for (const int64_t row : rows) {
-      check<DataError>(row >= 0 && row < size_, where(tokens_), "there is no row ", row, " of ",
-                       size_);
+      check<DataError>(row >= 0 && row < size_, where(tokens_), "no row ", row, " of ", size_);
       longest = std::max(longest, length(row));
       shortest = std::min(shortest, length(row));
     }
@@ -99,7 +97,7 @@ class StoredTokens final : public Dataset {
         batch.lengths.data<int32_t>()[b] = static_cast<int32_t>(length(rows[b]));
     }
 
-    // In the order of the file, neighbours at once.
+    // In file order, adjacent rows at once.
     std::vector<int64_t> order(rows.size());
     std::iota(order.begin(), order.end(), int64_t{0});
     std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return rows[a] < rows[b]; });
@@ -131,8 +129,8 @@ class StoredTokens final : public Dataset {
 
   Shape shape_of(const std::string& dataset) const {
     const DType dtype = file_->dtype(dataset);
-    check<DataError>(!is_float(dtype), where(dataset),
-                     "holds floating-point numbers where integers ", "are wanted");
+    check<DataError>(!is_float(dtype), where(dataset), "expected integers, got floating-point ",
+                     "numbers");
     return file_->shape(dataset);
   }
 
@@ -144,11 +142,11 @@ class StoredTokens final : public Dataset {
     text += concat_message(": ", what, ' ', value, " is not ");
     text += limit > INT32_MAX ? "0 or more"
                               : concat_message("in 0 … ", limit - 1, ", as the file's attribute \"",
-                                               attribute, "\" wants it");
+                                               attribute, "\" requires");
     throw DataError(text);
   }
 
-  // Calls f(row, position, value) for every value that is not padding, reading piece by piece.
+  // Calls f(row, position, value) for every value that is not padding, reading in blocks.
   template <class F>
   void for_each(const std::string& dataset, F f) const {
     const bool is_matrix = file_->shape(dataset).rank() == 2;
@@ -172,7 +170,7 @@ class StoredTokens final : public Dataset {
   std::vector<int32_t> lengths_;  // empty: every row is full
 };
 
-// A count that the file may state; 0 if it does not.
+// An optional count in the file; 0 if it is missing.
 int64_t stated(const Hdf5Reader& file, const std::string& key) {
   if (!file.has_attribute("/", key)) return 0;
   const auto count = file.attribute_as<int64_t>("/", key);
@@ -202,7 +200,7 @@ struct TokensOptions {
               "the file's attribute causal, else false");
   }
 
-  // False for a file that cannot be read: that is for make_tokens() to report.
+  // False for an unreadable file, which make_tokens() will report.
   bool attribute_of_file() const {
     if (path.empty()) return false;
     try {
@@ -221,7 +219,7 @@ Task make_tokens(const TokensOptions& options, uint64_t, const Splits& splits) {
   if (file->has_attribute("/", "format") &&
       file->attribute("/", "format") == AttributeValue("longhand-data")) {
     const auto version = file->attribute_as<int64_t>("/", "version");
-    check<DataError>(version == 1, path, ": is version ", version, " of the format; 1 is read");
+    check<DataError>(version == 1, path, ": expected format version 1, got ", version);
   }
 
   Task task;
@@ -236,7 +234,7 @@ Task make_tokens(const TokensOptions& options, uint64_t, const Splits& splits) {
   const int64_t token_limit = info.vocabulary ? info.vocabulary : no_limit;
   const int64_t target_limit = info.classes ? info.classes : no_limit;
   std::optional<bool> per_token;
-  std::string first;  // the split that per_token is of
+  std::string first;  // the split that determined per_token
   const auto load = [&](const std::string& split) {
     auto dataset = std::make_unique<StoredTokens>(file, split);
     info.per_token = per_token.value_or(dataset->per_token());

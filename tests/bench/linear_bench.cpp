@@ -48,7 +48,7 @@ void linear_bench(benchmark::State& state, Direction direction, double dropout) 
                           static_cast<double>(tokens * in * out * times));
 }
 
-// The layers of models L and M; (64, 64) three times is what query, key and value are beside one of
+// The layers of models L and M; (64, 64) three times are query, key and value, to compare with one of
 // (64, 192).
 void sizes(benchmark::internal::Benchmark* b) {
   b->ArgNames({"in", "out", "times"})->UseManualTime()->Unit(benchmark::kMillisecond);

@@ -27,8 +27,8 @@ double seconds(F f) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Passes of what is measured, and products of OpenBLAS in turns with them: a machine whose speed
-/// changes, as others use it too, changes both alike.
+/// Alternates measured passes with products of OpenBLAS, so that changes in the speed of a shared
+/// machine affect both in the same way.
 class Turns {
  public:
   /// A pass took so long.

@@ -1,4 +1,4 @@
-// longhand bench: what it prints, and what it refuses. Nothing here looks at a clock.
+// longhand bench: its output and its errors. No test depends on timings.
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -43,7 +43,7 @@ TEST_CASE("bench gives one object a line for each cell, in order") {
       CHECK(cell["length"] == (i % 2 ? 32 : 64));
       CHECK(cell["batch"] == (i % 2 ? 4 : 2));
       CHECK(cell["dropout"] == 0.25);
-      // Only what forms probabilities can drop them.
+      // Only variants that form probabilities can drop them.
       CHECK(cell["attention_dropout"] == (i < 2 ? 0.25 : 0));
       CHECK(cell["threads"] == 2);
       CHECK(cell["repetitions"] == 1);
@@ -56,7 +56,7 @@ TEST_CASE("bench gives one object a line for each cell, in order") {
 }
 
 TEST_CASE("the memory of a cell does not depend on the cells before it") {
-  // What 4096 tokens need, 16 do not: their probabilities, and longer queries, keys and values.
+  // 4096 tokens need memory that 16 do not: probabilities, and longer queries, keys and values.
   const auto cells =
       lines(bench({"attention", "--attention", "softmax", "--length", "4096,16", "--json"}));
   REQUIRE(cells.size() == 2);
@@ -85,7 +85,7 @@ TEST_CASE("bench prints a table, and crossovers against exact attention") {
                               Contains("Against exact attention") && Contains("This machine, "));
 }
 
-TEST_CASE("options go to the variants that know them") {
+TEST_CASE("options apply to the variants that declare them") {
   const auto cells = lines(bench({"step", "--attention", "softmax,linformer", "--length", "32",
                                   "--set", "attention.k=4", "--json"}));
   REQUIRE(cells.size() == 2);
@@ -116,7 +116,7 @@ TEST_CASE("bench measures models whose layers differ") {
   CHECK(cells[0]["seconds"].get<double>() > 0);
 }
 
-TEST_CASE("a causal bench takes the variants that can be") {
+TEST_CASE("a causal bench includes the variants that can be causal") {
   const auto cells =
       lines(bench({"step", "--model", "M", "--layers", "1", "--length", "16", "--json"}));
   CHECK(cells.size() >= 3);
@@ -143,7 +143,7 @@ TEST_CASE("errors of bench") {
   CHECK_THAT(failure({"step", "--attention", "linear", "--length", "16", "--set", "data.x=4"}),
              Contains("data.x"));
   CHECK_THAT(failure({"step", "--attention", "linformer", "--causal"}), Contains("causal"));
-  // Nothing is measured before all is checked: the first cells would print.
+  // Everything is checked before anything is measured: otherwise the first cells would print.
   CHECK_THAT(failure({"step", "--attention", "softmax,linformer", "--length", "16,4", "--set",
                       "attention.k=0"}),
              Contains("attention.k = 0"));

@@ -1,4 +1,4 @@
-// What the subcommands print and write when all is well.
+// The output and the files of successful subcommands.
 #include <signal.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ std::string some_text() {
 
 }  // namespace
 
-TEST_CASE("train leaves a whole run directory") {
+TEST_CASE("train writes a complete run directory") {
   const TinyFolder folder;
   const Outcome outcome = succeed({"train", "config.toml", "--out", "a/run"}, folder.path());
   CHECK_THAT(outcome.out,
@@ -87,7 +87,7 @@ TEST_CASE("train leaves a whole run directory") {
   CHECK(summary["attention"] == "softmax");
 }
 
-TEST_CASE("exact attention under another name is told") {
+TEST_CASE("exact attention under another name is reported") {
   const TinyFolder folder;
   const Outcome outcome = succeed(
       {"train", "config.toml", "--out", "run", "--set", "attention.type=nystrom"}, folder.path());
@@ -108,7 +108,7 @@ TEST_CASE("the directory of a run is named after its configuration and the time"
   CHECK(runs == 2);
 }
 
-TEST_CASE("who is quiet says nothing on stderr, and JSON is all there is on stdout") {
+TEST_CASE("--quiet prints nothing on stderr, and --json prints only JSON on stdout") {
   const TinyFolder folder;
   const Outcome quiet = succeed({"train", "config.toml", "--quiet", "--out", "q"}, folder.path());
   CHECK(quiet.err == "");
@@ -118,7 +118,7 @@ TEST_CASE("who is quiet says nothing on stderr, and JSON is all there is on stdo
   CHECK(json_of({"evaluate", "j", "--json"}, folder.path())["examples"] == 16);
 }
 
-TEST_CASE("the command line goes over the environment, and that over the file") {
+TEST_CASE("the command line overrides the environment, which overrides the file") {
   const TinyFolder folder;
   write_text(folder / "seeded.toml", std::string(tiny_config) + "\n[attention]\n");
   const auto seed = [&](std::vector<std::string> more, const char* file,
@@ -141,7 +141,7 @@ TEST_CASE("the command line goes over the environment, and that over the file") 
   CHECK(run({"config", "dump", "c.toml"}, folder.path(), {{"LONGHAND_THREADS", "x"}}).code == 2);
 }
 
-TEST_CASE("config dump gives every option, and its own output gives it again") {
+TEST_CASE("config dump prints every option, and reproduces its own output") {
   const TinyFolder folder;
   const std::string dumped = succeed({"config", "dump", "config.toml"}, folder.path()).out;
   CHECK_THAT(dumped, Contains("d_model = 16\n") && Contains("vocabulary = ") &&
@@ -151,7 +151,7 @@ TEST_CASE("config dump gives every option, and its own output gives it again") {
   succeed({"train", "config.toml", "--quiet", "--out", "run"}, folder.path());
   CHECK(read(folder / "run/config.toml") == dumped);
 
-  // Data that is not there keeps nobody from looking.
+  // Missing data is no error.
   const Outcome outcome = succeed(
       {"config", "dump", "config.toml", "--set", "data.task=tokens", "--set", "data.path=none.h5"},
       folder.path());
@@ -159,7 +159,7 @@ TEST_CASE("config dump gives every option, and its own output gives it again") {
   CHECK_THAT(outcome.err, Contains("none.h5"));
 }
 
-TEST_CASE("options of another type are left out, with a word about it") {
+TEST_CASE("options of another type are ignored, with a message") {
   const TinyFolder folder;
   write_text(folder / "c.toml", std::string(tiny_config) + "[attention]\ntype='linformer'\nk=4\n");
   const Outcome outcome =
@@ -168,7 +168,7 @@ TEST_CASE("options of another type are left out, with a word about it") {
   CHECK_THAT(outcome.out, !Contains("\nk = "));
 }
 
-TEST_CASE("the example configurations are sound") {
+TEST_CASE("the example configurations are valid") {
   const TemporaryDirectory folder;
   write_text(folder / "text", some_text());
   std::string lines;
@@ -192,7 +192,7 @@ TEST_CASE("the example configurations are sound") {
     CHECK_THAT(dumped, Contains(name == "variants_by_layer" ? "type = [\"window\", \"linear\"]"
                                                             : "type = \"softmax\""));
     if (name == "text_lm") CHECK_THAT(dumped, Contains("\nlength = 64\n"));
-    // Every variant that can be: none of the options stands in the way.
+    // With every variant that can be causal: no option prevents it.
     for (const std::string& variant : attention::names()) {
       if (name == "text_lm" && !attention::capabilities(variant).causal) continue;
       INFO(variant);
@@ -200,7 +200,7 @@ TEST_CASE("the example configurations are sound") {
       other.insert(other.end(), {"--set", "attention.type=" + variant});
       if (attention::capabilities(variant).causal_only)
         other.insert(other.end(), {"--set", "model.causal=true"});
-      // The text_lm model has rotary positions, which turn queries and keys.
+      // The text_lm model has rotary positions, which rotate queries and keys.
       if (name == "text_lm" && !attention::capabilities(variant).uses_queries_and_keys) {
         const Outcome refused = run(other, folder.path());
         CHECK(refused.code != 0);
@@ -308,7 +308,7 @@ TEST_CASE("only the splits that are used need to be in a file") {
   data::Hdf5Writer writer;
   writer.put("test/tokens", Tensor::full({8, 16}, 1, DType::i32));
   writer.put("test/targets", Tensor::full({8, 16}, 2, DType::i32));
-  writer.put("train/tokens", Tensor::full({8, 16}, -1, DType::i32));  // of no use, nor looked at
+  writer.put("train/tokens", Tensor::full({8, 16}, -1, DType::i32));  // unused, and never read
   data::write_file_durably(folder / "test.h5", writer.image());
   const std::vector<std::string> on_file = {"--set", "data.task=tokens", "data.path=test.h5"};
   std::vector<std::string> evaluate = {"evaluate", "run", "--json"};
@@ -322,7 +322,7 @@ TEST_CASE("only the splits that are used need to be in a file") {
       json_of({"data", "hash", "tokens", "--split", "test", "--json", "--set", "data.path=test.h5"},
               folder.path());
   CHECK(hashed["splits"].size() == 1);
-  // What is used must be there.
+  // Splits that are used must exist.
   evaluate.insert(evaluate.end(), {"--split", "validation"});
   const Outcome missing = run(evaluate, folder.path());
   CHECK(missing.code == 3);
@@ -350,7 +350,7 @@ TEST_CASE("generate continues a text") {
   config.replace(config.find("d_mlp = 16"), 10, "d_mlp = 16\nmax_length = 16");
   write_text(folder / "c.toml", config);
   succeed({"train", "c.toml", "--quiet", "--out", "run"}, folder.path());
-  // The model is all in the checkpoint; the text is not needed any more.
+  // The model is all in the checkpoint; the text is no longer needed.
   fs::remove(folder / "text");
   const auto text = [&](std::vector<std::string> more) {
     std::vector<std::string> arguments = {"generate", "run", "--tokens", "40"};
@@ -358,7 +358,7 @@ TEST_CASE("generate continues a text") {
     return succeed(arguments, folder.path()).out;
   };
   const std::string one = text({"--prompt", "line 1"});
-  CHECK(one.size() == 40);  // more than the model sees at once
+  CHECK(one.size() == 40);  // more than the context of the model
   CHECK(text({"--prompt", "line 1"}) == one);
   CHECK(text({"--prompt", "line 1", "--seed", "1"}) != one);
   CHECK(text({"--prompt", "line 1", "--threads", "2"}) == one);
@@ -371,7 +371,7 @@ TEST_CASE("generate continues a text") {
   CHECK(json["bytes"][0] == static_cast<unsigned char>(one[0]));
 }
 
-TEST_CASE("variants are listed with what they can do") {
+TEST_CASE("variants are listed with their capabilities") {
   const TemporaryDirectory folder;
   const Outcome table = succeed({"variants"}, folder.path());
   const Json json = json_of({"variants", "--json"}, folder.path());
@@ -427,7 +427,7 @@ TEST_CASE("help and version") {
   CHECK_THAT(succeed({"data", "tasks"}, folder.path()).out, Contains("listops: "));
 }
 
-TEST_CASE("a terminal sees a bar, which is gone at the end") {
+TEST_CASE("a terminal shows a bar, which is removed at the end") {
   const TinyFolder folder;
   for (const bool colour : {true, false}) {
     std::map<std::string, std::string> environment = {{"TERM", "xterm"}};

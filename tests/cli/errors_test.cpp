@@ -151,9 +151,9 @@ TEST_CASE("errors of runs and checkpoints") {
   const TinyFolder folder;
   REQUIRE(run({"train", "config.toml", "--quiet", "--out", "run"}, folder.path()).code == 0);
   CHECK_THAT(failure({"train", "config.toml", "--out", "run"}, folder, 2),
-             Contains("holds a run already"));
+             Contains("already holds a run"));
   CHECK_THAT(failure({"train", "config.toml", "--out", "config.toml"}, folder, 2),
-             Contains("no folder"));
+             Contains("not a folder"));
   CHECK_THAT(failure({"train", "--resume", "none"}, folder, 2), Contains("none"));
   CHECK_THAT(failure({"train", "--resume", "."}, folder, 2), Contains("holds no run"));
   CHECK_THAT(failure({"train", "--resume", "run", "--seed", "3"}, folder, 2), Contains("seed"));
@@ -174,7 +174,7 @@ TEST_CASE("errors of runs and checkpoints") {
                 fs::copy_options::overwrite_existing);
   CHECK_THAT(failure({"train", "--resume", "wide"}, folder, 3), Contains("model.d_model = 16"));
 
-  // Damage: cut off, changed, no checkpoint at all.
+  // Damage: truncated, modified, not a checkpoint.
   const fs::path last = folder / "run/checkpoints/last.h5";
   const auto size = fs::file_size(last);
   fs::resize_file(last, size / 2);

@@ -1,4 +1,4 @@
-// longhand help, and the tables of the pages that are made of it.
+// longhand help, and the tables of the pages generated from it.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -34,7 +34,7 @@ std::string help(const std::vector<std::string>& topic) {
 
 }  // namespace
 
-TEST_CASE("help tells each option with default, range and meaning") {
+TEST_CASE("help prints each option with default, range and meaning") {
   CHECK_THAT(help({}), Contains("longhand help train") && Contains("attention.NAME"));
   CHECK_THAT(help({"train"}), Contains("batch_size") && Contains("at least 1; default 1000"));
   CHECK_THAT(help({"optimizer"}), Contains("beta1") && Contains("beta2"));
@@ -46,7 +46,7 @@ TEST_CASE("help tells each option with default, range and meaning") {
   CHECK_THAT(help({"--markdown", "data.mqar"}), Catch::StartsWith("| option | values |"));
 }
 
-TEST_CASE("help on what there is not names the nearest topic") {
+TEST_CASE("help on an unknown topic names the nearest one") {
   const TemporaryDirectory folder;
   for (const auto& [topic, near] : {std::pair{"attention.perfomer", "attention.performer"},
                                     {"performer", "attention.performer"},
@@ -56,16 +56,16 @@ TEST_CASE("help on what there is not names the nearest topic") {
     CHECK(outcome.code == 2);
     CHECK_THAT(outcome.err, Contains(std::string("did you mean ") + near + "?"));
   }
-  CHECK_THAT(run({"help", "colours"}, folder.path()).err, Contains("the topics are model"));
+  CHECK_THAT(run({"help", "colours"}, folder.path()).err, Contains("expected one of model"));
 }
 
-TEST_CASE("config dump tells what options mean") {
+TEST_CASE("config dump prints the meaning of options") {
   const TinyFolder folder;
   const Outcome outcome = run({"config", "dump", "config.toml", "--comments"}, folder.path());
   INFO(outcome.err);
   REQUIRE(outcome.code == 0);
   CHECK_THAT(outcome.out, Contains("# width of the model") && Contains("# symbols to copy") &&
-                              Contains("# learning rate, the highest of the schedule"));
+                              Contains("# peak learning rate of the schedule"));
   write_text(folder / "again.toml", outcome.out);
   const std::string plain = run({"config", "dump", "config.toml"}, folder.path()).out;
   CHECK(run({"config", "dump", "again.toml"}, folder.path()).out == plain);

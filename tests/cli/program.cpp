@@ -48,7 +48,7 @@ Program::Program(const std::vector<std::string>& arguments, const std::filesyste
   for (char** entry = environ; *entry; ++entry) {
     const std::string text = *entry;
     const size_t equals = text.find('=');
-    // Neither the tester's own settings, but for the instruction set, nor what this test sets.
+    // Ignores the settings of the environment, except the instruction set.
     const std::string name = text.substr(0, equals);
     if (equals != std::string::npos && (name == "LONGHAND_ISA" || !name.starts_with("LONGHAND_")))
       variables.emplace(name, text.substr(equals + 1));
@@ -100,7 +100,7 @@ bool Program::over() {
 
 Outcome Program::wait() {
   if (terminal_ >= 0) {
-    // A terminal that is not read would hold up who writes to it. At the end reading fails.
+    // A terminal that is not read would block the writer. Reading fails at the end.
     char buffer[4096];
     for (ssize_t n = 0; (n = read(terminal_, buffer, sizeof buffer)) > 0;)
       shown_.append(buffer, static_cast<size_t>(n));

@@ -1,4 +1,4 @@
-// The program as a process: started, signalled, waited for, and what it said.
+// The program as a process: starting, signalling, waiting, and its output.
 #pragma once
 
 #include <sys/types.h>
@@ -38,10 +38,10 @@ class Program {
   pid_t pid_ = -1;
   int status_ = 0;
   int terminal_ = -1;
-  std::string shown_;  // on the terminal
+  std::string shown_;  // output on the terminal
 };
 
-/// Runs it to its end.
+/// Runs the program to its end.
 Outcome run(const std::vector<std::string>& arguments, const std::filesystem::path& where,
             const std::map<std::string, std::string>& environment = {});
 

@@ -1,5 +1,5 @@
-// Interrupted and resumed, a run ends with the bits of one that was not, whatever the variant and
-// the number of threads.
+// A run that is interrupted and resumed gives the bits of an uninterrupted one, for every variant
+// and any number of threads.
 #include <signal.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ std::vector<std::string> lines_of(const fs::path& path) {
   return lines;
 }
 
-/// metrics.jsonl without what the clock and the machine decide.
+/// metrics.jsonl without values that depend on the clock and the machine.
 std::vector<std::string> metrics_of(const fs::path& run) {
   std::vector<std::string> out;
   for (const std::string& line : lines_of(run / "metrics.jsonl")) {
@@ -54,7 +54,7 @@ std::string bytes_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// The promise is the file: its tensors, counters and configuration.
+/// Compares checkpoint files: tensors, counters and configuration.
 void check_same_bytes(const fs::path& a, const fs::path& b) {
   const std::string x = bytes_of(a / "checkpoints/last.h5"),
                     y = bytes_of(b / "checkpoints/last.h5");
@@ -72,7 +72,7 @@ void check_identical(const fs::path& a, const fs::path& b) {
   CHECK(metrics_of(a) == metrics_of(b));
 }
 
-/// A configuration in which all that is random or remembered takes part.
+/// A configuration that uses every kind of randomness and state.
 std::string config_for(const std::string& variant) {
   std::string attention = "[attention]\ntype = \"" + variant + "\"\n";
   for (const auto& [key, value] : attention::spec(variant).cases.front())
@@ -86,7 +86,7 @@ std::string config_for(const std::string& variant) {
   return text + "schedule = \"cosine\"\nwarmup_steps = 5\n";
 }
 
-/// Starts training into `out` and stops it after some steps; where it was too fast for that, again.
+/// Starts training into `out` and stops it after some steps; retries if it finished before.
 Outcome interrupted(std::vector<std::string> arguments, const fs::path& folder,
                     const std::string& out, int signal) {
   arguments.insert(arguments.end(), {"--out", out});
@@ -124,7 +124,7 @@ TEST_CASE("resuming gives the bits of a run without interruption") {
     const int64_t step = train::load(folder / (out + "/checkpoints/last.h5")).training.step;
     REQUIRE(step > 0);
     REQUIRE(step < 50);
-    // As if it had gone on for a while after that checkpoint and then been killed.
+    // As if it had continued after that checkpoint and then been killed.
     std::ofstream(folder / (out + "/metrics.jsonl"), std::ios::app)
         << R"({"step":)" << step + 1 << R"(,"split":"train","loss":9})"
         << "\n{\"step\":1,\"spl";
@@ -213,7 +213,7 @@ TEST_CASE("signals") {
       [&] { return program.over() || lines_of(folder / "run/metrics.jsonl").size() > 2; }));
   REQUIRE_FALSE(program.over());
 
-  // A second process keeps off.
+  // A second process is refused.
   const Outcome second = run({"train", "--resume", "run"}, folder.path());
   CHECK(second.code == 2);
   CHECK_THAT(second.err, Contains("run is in use by another process"));

@@ -1,4 +1,4 @@
-// A folder with a run that takes a moment: what most tests of the program start from.
+// A folder with a short run, used by most tests of the program.
 #pragma once
 
 #include <filesystem>

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# consumer/run.sh SOURCE BUILD CXX: installs BUILD below a fresh prefix and builds the consumer
-# against it; moves the prefix and builds again (nothing may point to where it was); then builds
-# the consumer with SOURCE as a subdirectory, as a static library.
+# consumer/run.sh SOURCE BUILD CXX [install|subdirectory]: installs BUILD below a new prefix and
+# builds the consumer against it, then moves the prefix and builds again (no path may refer to the
+# old place); or builds the consumer with SOURCE as a subdirectory.
 set -euo pipefail
 source=$1 build=$2
 export CXX=$3

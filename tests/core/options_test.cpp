@@ -128,7 +128,7 @@ TEST_CASE("what nobody reads is unknown") {
 
   Options empty("x");
   empty.set("y", 1);
-  CHECK_THROWS_WITH(empty.check_all_read(), "x.y: unknown option; there are no options here");
+  CHECK_THROWS_WITH(empty.check_all_read(), "x.y: unknown option; this section has no options");
 }
 
 TEST_CASE("optional values may stay unread, and are dropped where they do not fit") {

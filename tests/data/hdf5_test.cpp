@@ -1,6 +1,6 @@
 #include "longhand/data/hdf5.h"
 
-// Files of foreign make, and hostile ones, are forged with the library itself.
+// Files of other programs, and malicious ones, are created with libhdf5 itself.
 #include <hdf5.h>
 
 #include <array>
@@ -88,7 +88,7 @@ TEST_CASE("special floating-point values survive") {
   CHECK(identical(written([&](Hdf5Writer& w) { w.put("t", t); }).read("t"), t));
 }
 
-TEST_CASE("rows are stored narrow and read in pieces") {
+TEST_CASE("rows are stored in narrow types and read in blocks") {
   const auto type = GENERATE(StoredType::u8, StoredType::i8, StoredType::u16, StoredType::i16,
                              StoredType::i32, StoredType::i64);
   const int64_t rows = 1000, width = 70;  // several chunks
@@ -109,7 +109,7 @@ TEST_CASE("rows are stored narrow and read in pieces") {
   CHECK_THROWS_AS(file.read_rows("t", 3, 2, DType::i32), DataError);
 }
 
-TEST_CASE("compressed rows take less room") {
+TEST_CASE("compressed rows take less space") {
   Hdf5Writer plain, packed;
   const Tensor zeros = Tensor::zeros({100, 1000}, DType::i32);
   plain.put("t", zeros);
@@ -158,7 +158,7 @@ TEST_CASE("wide integers are narrowed if they fit, else named") {
 }
 
 TEST_CASE("the row of a number that does not fit is named, in a dataset of any width") {
-  std::vector<int64_t> values(300'000);  // several pieces
+  std::vector<int64_t> values(300'000);  // several blocks
   values[3 * 99'991 + 2] = -1;
   const auto file = written([&](Hdf5Writer& w) { w.put("x", Tensor::from(values, {100'000, 3})); });
   CHECK_THAT(message_of<DataError>([&] { file.read_rows("x", 7, 100'000, DType::u8); }),
@@ -175,7 +175,7 @@ TEST_CASE("unsigned integers beyond int64 are refused, not wrapped") {
   CHECK_THAT(message_of<DataError>([&] { reader.read("x"); }), Contains("9223372036854775808"));
 }
 
-TEST_CASE("types of other programs are read as the nearest of ours") {
+TEST_CASE("types of other programs are read as the nearest supported type") {
   const TemporaryDirectory dir;
   const auto read = [&](hid_t type, hid_t memory, auto values) {
     return Hdf5Reader::open(forge(dir, [&](hid_t file) { put(file, type, memory, values); }))
@@ -217,7 +217,7 @@ TEST_CASE("types of other programs are read as the nearest of ours") {
   CHECK(Hdf5Reader::open(path).read_rows("x", 0, 1, DType::f64).item() == 1);
   CHECK_THAT(
       message_of<DataError>([&] { Hdf5Reader::open(path).read_rows("x", 0, 1, DType::i32); }),
-      Contains("floating-point numbers where integers are wanted"));
+      Contains("expected integers, got floating-point numbers"));
 }
 
 TEST_CASE("attributes come back as they were") {
@@ -241,7 +241,7 @@ TEST_CASE("attributes come back as they were") {
   CHECK_THAT(message_of<DataError>([&] { file.attribute("t", "none"); }),
              Contains("test.h5: /t: has no attribute \"none\""));
   CHECK_THAT(message_of<DataError>([&] { file.attribute_as<int64_t>("t", "real"); }),
-             Contains("an integer is wanted, not a number"));
+             Contains("expected an integer, got a number"));
 }
 
 TEST_CASE("attributes of other programs are read") {
@@ -272,7 +272,8 @@ TEST_CASE("attributes of other programs are read") {
   CHECK(reader.attribute_as<std::string>("/", "variable") == "of any length: λ");
   CHECK(reader.attribute_as<std::string>("/", "padded") == "ab c");
   CHECK(reader.attribute_as<int64_t>("/", "number") == 500);
-  CHECK_THAT(message_of<DataError>([&] { reader.attribute("/", "pair"); }), Contains("one value"));
+  CHECK_THAT(message_of<DataError>([&] { reader.attribute("/", "pair"); }),
+             Contains("a single value"));
 }
 
 TEST_CASE("groups list what is in them") {
@@ -291,8 +292,9 @@ TEST_CASE("groups list what is in them") {
   CHECK(!file.has("a/below/a/dataset"));
   CHECK_THROWS_AS(file.children("a"), DataError);
   CHECK_THAT(message_of<DataError>([&] { file.read("b/none"); }),
-             Contains("test.h5: /b/none: not in the file"));
-  CHECK_THAT(message_of<DataError>([&] { file.read("b"); }), Contains("/b: a dataset is wanted"));
+             Contains("test.h5: /b/none: not found in the file"));
+  CHECK_THAT(message_of<DataError>([&] { file.read("b"); }),
+             Contains("/b: expected a dataset, got a group"));
 }
 
 TEST_CASE("a path is written once") {
@@ -318,7 +320,7 @@ TEST_CASE("the same calls give the same bytes") {
   CHECK(image() == first);
 }
 
-TEST_CASE("images that are open at once are not taken for each other") {
+TEST_CASE("images that are open at the same time are kept apart") {
   const auto one = written([](Hdf5Writer& w) { w.put("t", Tensor::scalar(1)); });
   const auto two = written([](Hdf5Writer& w) { w.put("t", Tensor::scalar(2)); });
   CHECK(one.read("t").item() == 1);
@@ -360,18 +362,18 @@ TEST_CASE("many threads may read one file") {
 TEST_CASE("what is not an HDF5 file is refused") {
   const TemporaryDirectory dir;
   CHECK_THAT(message_of<DataError>([&] { Hdf5Reader::open(dir / "none.h5"); }),
-             Contains("none.h5: there is no such file"));
+             Contains("none.h5: no such file"));
   CHECK_THAT(message_of<DataError>([&] { Hdf5Reader::open(dir.path()); }),
-             Contains("is not a file"));
+             Contains("not a regular file"));
   for (const std::string text : {"", "tokens\ttargets\n", "\x89HDF\r\n\x1a\n"}) {
     test::write_text(dir / "text.h5", text);
     CHECK_THAT(message_of<DataError>([&] { Hdf5Reader::open(dir / "text.h5"); }),
-               Contains("text.h5: is not a readable HDF5 file: HDF5: "));
+               Contains("text.h5: not a readable HDF5 file: HDF5: "));
     CHECK_THROWS_AS(Hdf5Reader::from_image(read_file(dir / "text.h5"), "text"), DataError);
   }
 }
 
-TEST_CASE("every truncation is noticed") {
+TEST_CASE("every truncation is detected") {
   Hdf5Writer file;
   file.put("t", Tensor::full({200}, 1));
   file.create_rows("r", StoredType::u8, {50, 10});
@@ -387,7 +389,7 @@ TEST_CASE("every truncation is noticed") {
   }
 }
 
-TEST_CASE("a flipped bit in packed rows is noticed") {
+TEST_CASE("a flipped bit in compressed rows is detected") {
   std::vector<int32_t> numbers(64 * 64);
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int32_t>(i * i % 1009);
   const Tensor values = Tensor::from(numbers, {64, 64});
@@ -463,7 +465,7 @@ TEST_CASE("nothing outside the file is read") {
   CHECK_THAT(refusal(soft), Contains("link to elsewhere"));
 }
 
-TEST_CASE("types, filters and layouts that are not ours are refused") {
+TEST_CASE("unsupported types, filters and layouts are refused") {
   const TemporaryDirectory dir;
   const auto text = forge(dir, [](hid_t file) {
     const hid_t type = H5Tcopy(H5T_C_S1);

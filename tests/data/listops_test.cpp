@@ -310,7 +310,7 @@ TEST_CASE("listops: a single file is split, a folder keeps its own splits") {
   CHECK_THAT(message_of<DataError>([&] {
                make("listops", {{"path", path}, {"max_length", 5}});
              }),
-             Contains("listops_sample.tsv:") && Contains("data.max_length is 5"));
+             Contains("listops_sample.tsv:") && Contains("data.max_length = 5"));
 
   const TemporaryDirectory folder;
   CHECK_THAT(message_of<DataError>([&] {

@@ -102,11 +102,11 @@ TEST_CASE("pixels: errors in files name the file") {
   }
   SECTION("another format") {
     write("train-images-idx3-ubyte", idx({60}, folder.images));
-    CHECK_THAT(folder.error(), Contains("train-images-idx3-ubyte: is no IDX file"));
+    CHECK_THAT(folder.error(), Contains("train-images-idx3-ubyte: expected an IDX file"));
   }
   SECTION("empty") {
     write("train-images-idx3-ubyte", "");
-    CHECK_THAT(folder.error(), Contains("is no IDX file"));
+    CHECK_THAT(folder.error(), Contains("expected an IDX file"));
   }
   SECTION("too short") {
     write("train-images-idx3-ubyte", idx({10, 2, 3}, folder.images.substr(1)));
@@ -127,17 +127,17 @@ TEST_CASE("pixels: errors in files name the file") {
   SECTION("compressed, but truncated") {
     const std::string whole = packed(idx({10}, folder.labels));
     write("train-labels-idx1-ubyte.gz", whole.substr(0, whole.size() - 12));
-    CHECK_THAT(folder.error(), Contains("labels-idx1-ubyte.gz: cannot be unpacked"));
+    CHECK_THAT(folder.error(), Contains("labels-idx1-ubyte.gz: cannot be decompressed"));
   }
   SECTION("compressed, but damaged") {
     std::string whole = packed(idx({10}, folder.labels));
     whole[whole.size() - 10] ^= 1;
     write("train-labels-idx1-ubyte.gz", whole);
-    CHECK_THAT(folder.error(), Contains("labels-idx1-ubyte.gz: cannot be unpacked"));
+    CHECK_THAT(folder.error(), Contains("labels-idx1-ubyte.gz: cannot be decompressed"));
   }
   SECTION("labels for other images") {
     write("t10k-labels-idx1-ubyte", idx({5}, folder.labels.substr(0, 5)));
-    CHECK_THAT(folder.error(), Contains("has 5 labels; there are 4 images"));
+    CHECK_THAT(folder.error(), Contains("has 5 labels, expected one for each of 4 images"));
   }
   SECTION("images of another size") {
     write("t10k-images-idx3-ubyte", idx({4, 1, 6}, folder.images.substr(0, 24)));

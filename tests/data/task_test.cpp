@@ -111,7 +111,7 @@ TEST_CASE("a task is checked without its data") {
 TEST_CASE("unknown tasks are refused, with the nearest and the known ones") {
   CHECK_THAT(
       message_of<ConfigError>([] { task_summary("listop"); }),
-      Contains("no task \"listop\"") && Contains("did you mean listops?") && Contains("mqar"));
+      Contains("unknown task \"listop\"") && Contains("did you mean listops?") && Contains("mqar"));
   Options options("data");
   CHECK_THAT(message_of<ConfigError>([&] { make_task(options, 0); }),
              Contains("data.task") && Contains("mqar"));

@@ -147,7 +147,7 @@ TEST_CASE("text_classification: errors in files name the file and the line") {
   CHECK_THAT(message("0\ta\n\tb\n"), Contains(path + ":2: the label is empty"));
   CHECK_THAT(message("0\ta\n0\tb\n0\tc\n"), Contains(path) && Contains("every line"));
   CHECK_THAT(message("0\ta\n1\ta\n1\tb\n"), Contains(path + ": holds 2 different"));
-  CHECK_THAT(message(""), Contains(path + ": holds no example"));
+  CHECK_THAT(message(""), Contains(path + ": expected at least one example"));
   CHECK_THAT(message_of<DataError>([&] {
                make("text_classification", {{"path", path + ".none"}});
              }),

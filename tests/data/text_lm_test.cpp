@@ -100,7 +100,7 @@ TEST_CASE("text_lm: a folder is read as its files, in the order of their paths")
   CHECK_THAT(message_of<DataError>([&] {
                make("text_lm", {{"path", folder.path().string()}});
              }),
-             Contains("link: is no regular file"));
+             Contains("link: not a regular file"));
 }
 
 TEST_CASE("text_lm: errors name what is missing") {
@@ -135,7 +135,7 @@ TEST_CASE("text_lm: errors name what is missing") {
   CHECK_THAT(message_of<DataError>([&] {
                make("text_lm", {{"path", (folder / "empty").string()}});
              }),
-             Contains("holds no file"));
+             Contains("contains no file"));
 }
 
 TEST_CASE("text_lm: examples are fixed, for any number of threads") {

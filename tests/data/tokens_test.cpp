@@ -137,7 +137,7 @@ TEST_CASE("tokens: splits that are not used need not be there, nor be in order")
   const Task task = make_task(options, 0, Splits::only("test"));
   CHECK(task.test->size() == 3);
   CHECK(task.info.vocabulary == 10);
-  CHECK_THROWS_WITH(task.split("train"), Contains("the split train was not asked for"));
+  CHECK_THROWS_WITH(task.split("train"), Contains("the split train was not requested"));
   CHECK_THROWS_AS(make_task(options, 0), DataError);
   CHECK_THROWS_AS(Splits::only("tset"), ConfigError);
 }
@@ -177,19 +177,19 @@ TEST_CASE("tokens: errors in a file are reported before training starts") {
   SECTION("no split") {
     for (const char* part : {"tokens", "targets", "lengths"})
       file.erase(std::string("validation/") + part);
-    CHECK_THAT(complaint(file), Contains("my.h5: /validation/tokens: not in the file"));
+    CHECK_THAT(complaint(file), Contains("my.h5: /validation/tokens: not found in the file"));
   }
   SECTION("no targets") {
     file.erase("test/targets");
-    CHECK_THAT(complaint(file), Contains("my.h5: /test/targets: not in the file"));
+    CHECK_THAT(complaint(file), Contains("my.h5: /test/targets: not found in the file"));
   }
   SECTION("floats") {
     file["train/tokens"] = file["train/tokens"].to(DType::f32);
-    CHECK_THAT(complaint(file), Contains("/train/tokens: holds floating-point numbers"));
+    CHECK_THAT(complaint(file), Contains("/train/tokens: expected integers, got floating-point"));
   }
   SECTION("float targets") {
     file["train/targets"] = file["train/targets"].to(DType::f64);
-    CHECK_THAT(complaint(file), Contains("/train/targets: holds floating-point numbers"));
+    CHECK_THAT(complaint(file), Contains("/train/targets: expected integers, got floating-point"));
   }
   SECTION("rank of tokens") {
     file["train/tokens"] = Tensor::zeros({3}, DType::i32);
@@ -261,9 +261,9 @@ TEST_CASE("tokens: errors in a file are reported before training starts") {
   SECTION("invalid attributes") {
     CHECK_THAT(complaint(file, {{"vocabulary", int64_t{0}}}),
                Contains("\"vocabulary\": 0 is not in 1"));
-    CHECK_THAT(complaint(file, {{"classes", "three"}}), Contains("an integer is wanted, not text"));
+    CHECK_THAT(complaint(file, {{"classes", "three"}}), Contains("expected an integer, got text"));
     CHECK_THAT(complaint(file, {{"format", "longhand-data"}, {"version", int64_t{2}}}),
-               Contains("is version 2 of the format; 1 is read"));
+               Contains("expected format version 1, got 2"));
   }
 }
 
@@ -278,7 +278,7 @@ TEST_CASE("tokens: ignored targets do not count as classes of sequences") {
 TEST_CASE("tokens: files that are missing or not HDF5") {
   const TemporaryDirectory dir;
   CHECK_THAT(message_of<DataError>([&] { load(dir / "none.h5"); }),
-             Contains("none.h5: there is no such file"));
+             Contains("none.h5: no such file"));
   test::write_text(dir / "a.h5", "text");
   CHECK_THAT(message_of<DataError>([&] { load(dir / "a.h5"); }),
              Contains("not a readable HDF5 file"));

@@ -27,7 +27,7 @@ double worst_difference(const Tensor& a, const Tensor& b) {
   double worst = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     const double d = std::abs(x[i] - y[i]);
-    if (!(d <= worst)) worst = d;  // NaN stays
+    if (!(d <= worst)) worst = d;  // NaN is kept
   }
   return worst;
 }
@@ -50,7 +50,7 @@ TEST_CASE("linear: x Wᵀ + b") {
   CHECK(worst_difference(bare.forward(Variable(x)).value(), (Variable(y) - 0.5).value()) <= 1e-14);
 }
 
-TEST_CASE("norm: layer norm has a bias, rms norm has none, others do not exist") {
+TEST_CASE("norm: layer norm has a bias, rms norm has none, other types are errors") {
   Norm layer(root(DType::f64), "layer_norm", 6), rms(root(DType::f64), "rms_norm", 6);
   CHECK(layer.named_parameters().size() == 2);
   CHECK(rms.named_parameters().size() == 1);
@@ -98,7 +98,7 @@ TEST_CASE("dropout: training without random numbers is an error that names the m
   pass.training = true;
   CHECK_THROWS_WITH(half.drop.forward(x, pass),
                     Catch::StartsWith("drop: ") && Catch::Contains("nn::Pass::train"));
-  CHECK(identical(none.drop.forward(x, pass).value(), x.value()));  // nothing random is needed
+  CHECK(identical(none.drop.forward(x, pass).value(), x.value()));  // needs no random numbers
 }
 
 TEST_CASE("feed-forward: fc2(gelu(fc1 x))") {
@@ -120,7 +120,7 @@ TEST_CASE("embedding: rows of a table") {
   CHECK_THROWS_AS(table.forward(Tensor::from<int32_t>({5}, {1})), ShapeError);
 }
 
-TEST_CASE("sinusoids: sin and cos of falling frequencies, also of odd widths") {
+TEST_CASE("sinusoids: sin and cos of decreasing frequencies, also of odd widths") {
   for (const int64_t width : {1, 4, 7}) {
     const Tensor s = sinusoids(9, width, DType::f64);
     for (int64_t n = 0; n < 9; ++n)
@@ -133,7 +133,7 @@ TEST_CASE("sinusoids: sin and cos of falling frequencies, also of odd widths") {
   }
 }
 
-TEST_CASE("rotary: inner products depend on the distance alone, lengths stay") {
+TEST_CASE("rotary: inner products depend on the distance alone, lengths are preserved") {
   // The same vector at every position: q_n · k_m must be a function of n - m.
   const Tensor q = random({1, 1, 2, 6}, 1), k = random({1, 1, 2, 6}, 2);
   const Shape all{1, 8, 2, 6};
@@ -171,7 +171,7 @@ TEST_CASE("position: a learned table is a parameter, sinusoids are none") {
   CHECK_THROWS_AS(Position(root(), "absolute", 5, 4), ConfigError);
 }
 
-TEST_CASE("lazy: layers as they are written are one linear() with its neighbours") {
+TEST_CASE("lazy: layers compose into one linear() with its neighbours") {
   class Branch : public Module {
    public:
     explicit Branch(const std::string& type)
@@ -210,7 +210,7 @@ TEST_CASE("lazy: layers as they are written are one linear() with its neighbours
                              .value();
     CHECK(identical(residual_branch(x, b.norm, NormPlace::pre, b.outer, pass, branch).value(),
                     fused));
-    // And as if each step were by itself.
+    // The same result as separate steps.
     const Variable normed = b.norm.forward(x);
     const Variable h = gelu(Variable(b.in.forward(normed)));
     const Variable z = b.out.forward(Variable(b.inner.forward(h, pass)));
@@ -223,7 +223,7 @@ TEST_CASE("lazy: layers as they are written are one linear() with its neighbours
   }
 }
 
-TEST_CASE("lazy: what has no place in the formula is computed on the way, once") {
+TEST_CASE("lazy: a step outside of the formula computes its input once") {
   const Variable x(random({4, 3}, 1)), w(random({3, 3}, 2)), none;
   const DropoutOptions drop{0.5, Generator(1)}, again{0.5, Generator(2)};
   const auto same = [](const Lazy& a, const Variable& b) {
@@ -239,7 +239,7 @@ TEST_CASE("lazy: what has no place in the formula is computed on the way, once")
   CHECK(same(twice, dropout(dropout(linear(x, w), 0.5, drop.generator), 0.5, again.generator)));
   CHECK(same(x + twice, add(x, twice)));
   CHECK(same(x + gelu(Lazy(x)), add(x, gelu(x))));
-  // A residual that broadcasts is an addition of its own.
+  // A residual that broadcasts is a separate addition.
   const Variable row(random({3}, 3));
   CHECK(same(row + linear(Lazy(x), w, none), add(row, linear(x, w))));
   CHECK(linear(Lazy(x), Variable(random({7, 3}, 4)), none).shape() == Shape{4, 7});

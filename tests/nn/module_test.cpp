@@ -43,7 +43,7 @@ std::vector<std::string> names(const Module& module) {
 
 }  // namespace
 
-TEST_CASE("module: constructing registers by full name") {
+TEST_CASE("module: construction registers by full name") {
   Tree tree(root());
   CHECK(names(tree) == std::vector<std::string>{"gain", "items.0.first.weight",
                                                 "items.0.first.bias", "items.0.second.weight",
@@ -86,7 +86,7 @@ TEST_CASE("module: names that cannot be saved are refused") {
     Twice() : Module(root()), a(scope("x"), 1, 1), b(scope("x"), 1, 1) {}
     Linear a, b;
   };
-  CHECK_THROWS_WITH(Twice(), Catch::Contains("\"x\" names two members"));
+  CHECK_THROWS_WITH(Twice(), Catch::Contains("\"x\" is already the name of a member"));
 }
 
 TEST_CASE("module: a state dict goes into another module and converts floats") {
@@ -98,7 +98,7 @@ TEST_CASE("module: a state dict goes into another module and converts floats") {
                   from.items[1].first.weight.value().to(DType::f32)));
 }
 
-TEST_CASE("module: a state that does not fit names every problem and changes nothing") {
+TEST_CASE("module: an error of loading lists every mismatch and changes nothing") {
   Tree tree(root());
   const Tensor before = tree.items[0].first.weight.value().clone();
   StateDict state;
@@ -114,9 +114,9 @@ TEST_CASE("module: a state that does not fit names every problem and changes not
   } catch (const DataError& e) {
     const std::string what = e.what();
     CHECK_THAT(what, Catch::Contains("gain is missing"));
-    CHECK_THAT(what, Catch::Contains("items.1.first.bias has shape [5], wanted is [2]"));
-    CHECK_THAT(what, Catch::Contains("stranger is not part of it"));
-    CHECK_THAT(what, Catch::Contains("counter is of f32, wanted is i64"));
+    CHECK_THAT(what, Catch::Contains("items.1.first.bias has shape [5], expected [2]"));
+    CHECK_THAT(what, Catch::Contains("stranger is unexpected"));
+    CHECK_THAT(what, Catch::Contains("counter is of f32, expected i64"));
   }
   CHECK(identical(tree.items[0].first.weight.value(), before));
 }
@@ -129,7 +129,7 @@ TEST_CASE("module: after_step reaches every module once") {
   CHECK(tree.items[1].steps == 2);
 }
 
-TEST_CASE("init: initialisers have the spread they promise") {
+TEST_CASE("init: initialisers have the documented spread") {
   Tensor t = Tensor::empty({300, 200}, DType::f64);
   const auto moments = [&] {
     double sum = 0, squares = 0, most = 0;

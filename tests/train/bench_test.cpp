@@ -22,7 +22,7 @@ Config model(const std::string& attention, int64_t length) {
 }  // namespace
 
 TEST_CASE("the work of a step is that of its linear layers and its attention") {
-  // Of one layer: q, k, v, output 4 d², feed-forward 2 d h; 6 flops a weight and token.
+  // Of one layer: q, k, v, output 4 d², feed-forward 2 d h; 6 flops per weight and token.
   const double B = 2, N = 32, d = 64, h = 128, D = 32, heads = 2, layers = 2;
   const double linear = 6 * B * N * layers * (4 * d * d + 2 * d * h);
   const BenchOptions once{.repetitions = 1};
@@ -39,7 +39,7 @@ TEST_CASE("the work of a step is that of its linear layers and its attention") {
   const double m = 16;
   CHECK(flops("nystrom", {"landmarks=16"}) == units * (24 * N * m * D + 6 * 24 * m * m * m));
   CHECK(flops("nystrom") == flops("softmax"));  // at most 64 tokens are landmarks
-  // Options count.
+  // Options have an effect.
   CHECK(flops("softmax", {"window=5"}) == units * 14 * N * 9 * D);
   CHECK(flops("linear", {"feature_map=relu"}) == units * 12 * N * D * D);
   const double quadratic = 1 + D + D * (D + 1) / 2;
@@ -65,19 +65,19 @@ TEST_CASE("causal attention is half the work of exact attention") {
   CHECK(half.parameters == 0);
 }
 
-TEST_CASE("the limit adds what takes time") {
+TEST_CASE("the limit is the sum of its terms") {
   const Machine machine{.flops = 100, .exps = 10, .bytes = 5};
   CHECK(limit({.flops = 50, .exps = 20, .bytes = 5}, machine) == 3.5);
 }
 
-TEST_CASE("a machine does something in a second") {
+TEST_CASE("hardware rates are positive") {
   const Machine machine = bench_attention(model("softmax", 8), 1, {.repetitions = 1}).machine;
   CHECK(machine.flops > 0);
   CHECK(machine.exps > 0);
   CHECK(machine.bytes > 0);
 }
 
-TEST_CASE("a bench repeats as often as it is told, and tells how far it is") {
+TEST_CASE("a bench repeats as often as requested, and reports its progress") {
   int64_t calls = 0, last = 0;
   BenchOptions options{.repetitions = 4};
   options.on_progress = [&](int64_t done, int64_t all) {
@@ -89,7 +89,7 @@ TEST_CASE("a bench repeats as often as it is told, and tells how far it is") {
   CHECK(last == 0);
 }
 
-TEST_CASE("bench refuses options that nobody knows") {
+TEST_CASE("bench refuses unknown options") {
   Config config = model("softmax", 8);
   config.assign("attention.features=3");
   CHECK_THROWS_AS(bench_step(config, 1, {}), ConfigError);

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Bytes = std::vector<std::byte>;
 
-/// A folder of this test alone.
+/// A temporary folder of this test.
 struct Folder {
   fs::path path = fs::temp_directory_path() / ("longhand-checkpoint-" + std::to_string(getpid()));
   Folder() { fs::create_directories(path); }
@@ -108,7 +108,7 @@ TEST_CASE("a checkpoint comes back bit for bit") {
 
 TEST_CASE("equal checkpoints are equal files") {
   const Bytes first = to_bytes(large());
-  sleep(1);  // a time stamp would show
+  sleep(1);  // a timestamp would differ
   CHECK(to_bytes(large()) == first);
   CHECK(to_bytes(from_bytes(first, "x.h5")) == first);
   Checkpoint other = large();
@@ -116,7 +116,7 @@ TEST_CASE("equal checkpoints are equal files") {
   CHECK(to_bytes(other) != first);
 }
 
-TEST_CASE("evaluation takes the averaged weights if there are any") {
+TEST_CASE("evaluation uses the averaged weights if there are any") {
   const Checkpoint c = large();
   CHECK(c.weights().size() == c.model.size());
   CHECK(c.weights().at("t0.f32.weight").item() == 3);
@@ -177,7 +177,7 @@ TEST_CASE("files of other kinds are refused by name") {
   data_file.put("train/tokens", Tensor::zeros({2, 3}, DType::i32));
   refused(data_file.image(), "not a Longhand checkpoint");
 
-  // With a proper trailer, yet no checkpoint inside.
+  // With a valid trailer, but without a checkpoint.
   Bytes bytes = data_file.image();
   const Bytes whole = to_bytes(small());
   const uint64_t length = bytes.size();

@@ -10,7 +10,7 @@ using longhand::train::Config;
 
 namespace {
 
-/// What the parts of a program would read.
+/// Reads options as the components of a program would.
 void read(const Config& config) {
   config.model().get_int("d_model", 64, 1);
   config.model().get_double("dropout", 0, 0, 1);
@@ -56,14 +56,14 @@ TEST_CASE("the effective configuration is what was read, and reads back to itsel
   CHECK(again.optimizer().get_double("lr", 0) == 0.1);
 }
 
-TEST_CASE("what is no configuration is refused with its place") {
+TEST_CASE("invalid configurations are refused with the location") {
   using Catch::Contains;
   CHECK_THAT(error_of("[model]\nd_model = \n"), Contains("c.toml:2:"));
   CHECK_THAT(error_of("[model\n"), Contains("c.toml:1:"));
   CHECK_THAT(error_of("[model]\nd_model = 1\nd_model = 2\n"), Contains("c.toml:3:"));
   CHECK_THAT(error_of("\n[modle]\n"),
              Contains("c.toml:2:2") && Contains("[modle]") && Contains("did you mean [model]?"));
-  CHECK_THAT(error_of("[zzz]\n"), Contains("the sections are [model]"));
+  CHECK_THAT(error_of("[zzz]\n"), Contains("expected [model]"));
   CHECK_THAT(error_of("d_model = 3\n"), Contains("c.toml:1:1") && Contains("outside of a section"));
   CHECK_THAT(error_of("[model]\n  d_modle = 3\n"),
              Contains("c.toml:2:3") && Contains("model.d_modle") && Contains("d_model"));
@@ -89,7 +89,7 @@ TEST_CASE("files that cannot be read are named") {
              Contains((folder / "c.toml").string() + ":2:1"));
 }
 
-TEST_CASE("assignments go over the file, and are read as TOML or as texts") {
+TEST_CASE("assignments override the file, and are read as TOML or as text") {
   Config config = Config::parse("[model]\nd_model = 32\n", "c.toml");
   config.assign("model.d_model=48");
   config.assign("model.dropout=0.5");
@@ -121,7 +121,7 @@ TEST_CASE("assignments go over the file, and are read as TOML or as texts") {
              Contains("--set") && Contains("model.d_model"));
 }
 
-TEST_CASE("with another type, options of the file's type are left out") {
+TEST_CASE("with another type, options of the file's type are ignored") {
   const std::string file = "[attention]\ntype = 'linformer'\nk = 16\n";
   SECTION("they are not errors, and not effective") {
     Config config = Config::parse(file, "c.toml");
@@ -154,7 +154,7 @@ TEST_CASE("with another type, options of the file's type are left out") {
   }
 }
 
-TEST_CASE("an option that was taken away is as if it had not been given") {
+TEST_CASE("a removed option is as if it had not been given") {
   Config config = Config::parse("[model]\nd_model = 32\nlayers = 2\n", "c.toml");
   config.erase("model", "d_model");
   CHECK_FALSE(config.model().has("d_model"));

@@ -33,13 +33,13 @@ TEST_CASE("the average follows its formula") {
   const auto found = ema.state_dict().at("a").to_vector<double>();
   for (size_t i = 0; i < found.size(); ++i)
     CHECK(std::abs(found[i] - wanted[i]) <= (dtype == DType::f64 ? 1e-13 : 1e-6));
-  for (int i = 0; i < 2; ++i)  // the average of what does not change
+  for (int i = 0; i < 2; ++i)  // the average of constant weights
     CHECK(ema.state_dict().at("b").at({i}) == Approx(p[1].second.value().at({i})));
 }
 
 TEST_CASE("the weights of a long average sum to 1") {
   constexpr double decay = 0.99999;
-  constexpr int64_t first = 10'000'000;  // where the average is as long as it gets
+  constexpr int64_t first = 10'000'000;  // where the average has its full length
   Parameters p = parameters(DType::f32);
   Ema ema(p, decay);
   const std::vector<double> begin = p[0].second.value().to_vector<double>();
@@ -56,7 +56,7 @@ TEST_CASE("the weights of a long average sum to 1") {
   const auto found = ema.state_dict().at("a").to_vector<double>();
   for (size_t i = 0; i < found.size(); ++i)
     CHECK(std::abs(found[i] - wanted[i]) <= 2e-5 * std::abs(wanted[i]));
-  // The average of what does not change is that, to the bit.
+  // The average of constant weights equals them, to the bit.
   CHECK(identical(ema.state_dict().at("b"), p[1].second.value()));
 }
 

@@ -1,4 +1,4 @@
-// What a configuration describes: read, checked without data or model, and made.
+// Experiments: configurations read, checked without data or model, and constructed.
 #include "longhand/train/experiment.h"
 
 #include <filesystem>
@@ -40,7 +40,7 @@ TEST_CASE("a configuration is checked without making data or model") {
 
   CHECK_THAT(error_of({"train.stesp=3"}), Contains("--set: train.stesp: unknown option; did you "
                                                    "mean steps?"));
-  CHECK_THAT(error_of({"train.micro_batches=17"}), Contains("batch_size, which is 16"));
+  CHECK_THAT(error_of({"train.micro_batches=17"}), Contains("batch_size = 16"));
   CHECK_THAT(error_of({"optimizer.final_lr=0"}), Contains("applies only with schedule = "));
   CHECK_THAT(error_of({"optimizer.momentum=0.5"}), Contains("applies only with type = \"sgd\""));
   CHECK_THAT(error_of({"data.min_lenght=3"}), Contains("did you mean min_length?"));
@@ -59,7 +59,7 @@ TEST_CASE("a configuration is checked without making data or model") {
              Contains("model.pooling") && Contains("only with per_token = false"));
   CHECK_THAT(error_of({"data.task=text_lm", "data.path=none", "model.causal=false"}),
              Contains("model.causal = false"));
-  // Where only the data could say, nothing is refused.
+  // Conditions that depend on the data are not checked.
   CHECK_NOTHROW(check_config(large({"data.task=tokens", "data.path=none.h5", "model.pooling=last",
                                     "model.tied_embeddings=true", "model.vocabulary=300"})));
 }
@@ -79,7 +79,7 @@ TEST_CASE("the effective configuration has every option, and reads back to itsel
                        Contains("eval_every = 10\n") && Contains("weight_decay = 0.01\n") &&
                        !Contains("final_lr") && !Contains("momentum"));
   CHECK(effective_config(Config::parse(text, "again.toml"), &*task) == text);
-  // Without the task, what depends on it is left out.
+  // Without the task, defaults that depend on it are omitted.
   const std::string without = effective_config(config, nullptr);
   CHECK_THAT(without, !Contains("vocabulary") && !Contains("causal") && Contains("d_model"));
   CHECK(effective_config(Config::parse(without, "again.toml"), &*task) == text);

@@ -21,7 +21,7 @@ attention::TransformerConfig language_model(const std::string& variant) {
   return c;
 }
 
-// The likeliest continuation by whole passes over what the model sees.
+// The likeliest continuation, by full passes over the context of the model.
 std::string continued(attention::Transformer& model, std::string text, int64_t count) {
   const NoGrad no_grad;
   const auto most = static_cast<size_t>(model.config().max_length);
@@ -53,7 +53,7 @@ TEST_CASE("generate: token by token gives what whole passes give, past max_lengt
     config.attention_options.set("eps", 1e-4);
   }
   attention::Transformer model(nn::root(DType::f64, 3), config);
-  // Logits as initialised differ too little to be told apart by rounding.
+  // Initial logits differ so little that rounding could change their order.
   for (auto& [name, parameter] : model.named_parameters())
     if (parameter.rank() == 2)
       fill_normal(parameter.mutable_value(), Generator(7).fork(name), 0, 1);

@@ -50,7 +50,7 @@ TEST_CASE("the global norm is that of all numbers together") {
   CHECK(std::isnan(global_norm({bad})));
 }
 
-TEST_CASE("clipping scales what is too long, and nothing else") {
+TEST_CASE("clipping scales gradients above the limit, and no others") {
   CHECK(clip_scale(2, 0) == 1);
   CHECK(clip_scale(2, 5) == 1);
   CHECK(clip_scale(2, 1) == 1 / (2 + 1e-6));
@@ -87,7 +87,7 @@ TEST_CASE("contributions are added by a fixed tree") {
     for (size_t i = 2; i <= n; ++i) merge(in_a_row, N(static_cast<int64_t>(i)));
     order_matters = order_matters || !identical(found.gradients[0], in_a_row.gradients[0]);
   }
-  CHECK(order_matters);  // else this test sees nothing
+  CHECK(order_matters);  // otherwise this test would detect nothing
   CHECK_THROWS_AS(TreeSum().finish(), Error);
 }
 

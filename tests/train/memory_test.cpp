@@ -1,4 +1,4 @@
-// What training takes from the system: nothing, from its third step on.
+// From its third step on, training requests no memory from the system.
 #include <sys/resource.h>
 
 #include <vector>
@@ -53,7 +53,7 @@ struct Step {
   size_t reserved;
 };
 
-/// What has been taken after each of six steps.
+/// The memory obtained after each of six steps.
 std::vector<Step> train_some_steps(attention::TransformerConfig config, TrainerOptions options) {
   config.vocabulary = config.classes = 16;
   config.max_length = 256;
@@ -63,7 +63,7 @@ std::vector<Step> train_some_steps(attention::TransformerConfig config, TrainerO
   data::Loader loader(*task.train, {.batch_size = 8}, Generator(1));
   attention::Transformer model(nn::root(), config);
   const auto optimizer = make_adam(model.named_parameters(), {});
-  // The graph's small blocks come from malloc, whose fragments reach a new page now and then.
+  // The graph's small blocks come from malloc, whose fragments occasionally reach a new page.
   { const std::vector<char> touched(size_t{8} << 20, 1); }
   std::vector<Step> steps;
   steps.reserve(6);
@@ -81,7 +81,7 @@ std::vector<Step> train_some_steps(attention::TransformerConfig config, TrainerO
 
 }  // namespace
 
-TEST_CASE("a training step takes nothing from the system from the third one on") {
+TEST_CASE("from the third step on, training requests no memory from the system") {
   if (!memory_is_kept) return;
   attention::TransformerConfig config;
   config.attention =
@@ -94,8 +94,8 @@ TEST_CASE("a training step takes nothing from the system from the third one on")
   CAPTURE(config.attention, config.causal, recompute);
   if (config.attention == "performer") config.attention_options.set("redraw_interval", int64_t{1});
 
-  // Which of several threads does what first depends on chance, and so does when the stack of each
-  // has grown as far as it will.
+  // The assignment of work to threads varies, and so does the step at which each thread's stack
+  // reaches its full size.
   const int before = threads();
   set_threads(1);
   release_free_memory();
@@ -105,8 +105,8 @@ TEST_CASE("a training step takes nothing from the system from the third one on")
   REQUIRE(steps.size() == 6);
   for (size_t i = 2; i < steps.size(); ++i) {
     CAPTURE(i);
-    // One page in all may be somebody else's, such as a thread of oneTBB that ends; what a step
-    // takes would be one a step at least.
+    // One page in total may have another cause, such as a thread of oneTBB that ends; memory
+    // requested by steps would be at least one page per step.
     CHECK(steps[i].faults <= steps[1].faults + 1);
     CHECK(steps[i].reserved == steps[1].reserved);
   }

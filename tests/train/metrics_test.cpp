@@ -79,10 +79,10 @@ TEST_CASE("logits that are far apart neither overflow nor lose the loss") {
   const Tensor logits = Tensor::from(std::vector<float>{1000, 0, -1000, 1000, -5, -5}, {3, 2});
   const Metrics m = measure(logits, Tensor::from(std::vector<int32_t>{0, 0, 1}, {3}));
   CHECK(m.loss() == Approx((0 + 2000 + std::log(2.0)) / 3));
-  CHECK(m.correct == 1);  // of equals, the first is the prediction
+  CHECK(m.correct == 1);  // on ties, the first is the prediction
 }
 
-TEST_CASE("what is not a number is not right") {
+TEST_CASE("NaN is never a correct prediction") {
   const float nan = NAN, inf = std::numeric_limits<float>::infinity();
   const auto row = GENERATE_COPY(std::vector<float>{nan, 1}, std::vector<float>{1, nan},
                                  std::vector<float>{nan, nan}, std::vector<float>{inf, inf},
@@ -106,7 +106,7 @@ TEST_CASE("metrics of nothing are 0") {
 TEST_CASE("targets that do not fit the logits are refused") {
   const Tensor logits = Tensor::zeros({2, 3});
   CHECK_THROWS_WITH(measure(logits, Tensor::from(std::vector<int32_t>{0, 3}, {2})),
-                    "metrics: target 3 is not one of 3 classes");
+                    "metrics: target 3 is out of range for 3 classes");
   CHECK_THROWS_AS(measure(logits, Tensor::from(std::vector<int32_t>{0, -1}, {2})), DataError);
   CHECK_THROWS_AS(measure(logits, Tensor::zeros({3}, DType::i32)), ShapeError);
 }
@@ -164,7 +164,7 @@ TEST_CASE("evaluation records nothing and can be stopped") {
   CHECK_THROWS_AS(evaluate(logits, *task.validation, {.batch_size = 0}), ConfigError);
 }
 
-TEST_CASE("evaluation says how far it is") {
+TEST_CASE("evaluation reports its progress") {
   ToyModel model(DType::f32, false);
   const data::Task task = toy_task(false);
   std::vector<int64_t> batches, examples;

@@ -99,7 +99,7 @@ TEST_CASE("adam and adamw follow their formulas") {
   const bool decoupled = GENERATE(false, true);
   const Decay decay = GENERATE(Decay::all, Decay::matrices);
   const double lambda = GENERATE(0.0, 0.3), scale = GENERATE(1.0, 0.25);
-  const double eps = GENERATE(1e-8, 0.5);  // a large one shows where it is added
+  const double eps = GENERATE(1e-8, 0.5);  // a large value reveals where it is added
   const auto optimizer =
       make_adam(two_parameters(dtype), {0.8, 0.95, eps, lambda, decoupled, decay});
   compare(*optimizer, dtype, scale, decay, lambda,
@@ -133,7 +133,7 @@ TEST_CASE("adam takes the right steps for betas near 1, or refuses them") {
     const double wanted = -(m / weights(beta1)) / std::sqrt(v / weights(beta2));
     x.mutable_value().fill(0);
     optimizer->step(1, {g});
-    INFO("step " << t << ": " << x.value().at({0}) << ", wanted " << wanted);
+    INFO("step " << t << ": " << x.value().at({0}) << ", expected " << wanted);
     // Where the average of gradients is near 0, its error is that of the gradients.
     CHECK(std::abs(x.value().at({0}) - wanted) <=
           (dtype == DType::f64 ? 1e-12 : 2e-6) * std::max(std::abs(wanted), 0.3));
@@ -159,7 +159,7 @@ TEST_CASE("every optimizer finds the minimum of a quadratic") {
     CHECK(std::abs(x.value().to_vector<double>()[i] - minimum[i]) <= 1e-2);
 }
 
-TEST_CASE("gradients may lie in memory as they like") {
+TEST_CASE("gradients may have any strides") {
   const auto a = make_adam(two_parameters(DType::f64)), b = make_adam(two_parameters(DType::f64));
   Gradients gradients = two_gradients(DType::f64, 1);
   a->step(0.1, gradients);
@@ -169,7 +169,7 @@ TEST_CASE("gradients may lie in memory as they like") {
   CHECK(identical(a->parameters()[0].second.value(), b->parameters()[0].second.value()));
 }
 
-TEST_CASE("a parameter without gradient stays as it is") {
+TEST_CASE("a parameter without a gradient is unchanged") {
   const auto optimizer = make_adam(two_parameters(DType::f32), {.weight_decay = 0.5});
   const Tensor before = optimizer->parameters()[1].second.value().clone();
   Gradients gradients = two_gradients(DType::f32, 1);
@@ -185,7 +185,7 @@ TEST_CASE("gradients that do not fit are refused before anything changes") {
   SECTION("shape") {
     gradients[1] = normal({4}, DType::f32, 1);
     CHECK_THROWS_WITH(optimizer->step(0.1, gradients),
-                      "optimizer: gradient of f32 [4] for bias of f32 [5]");
+                      "optimizer: bias: expected a gradient of f32 [5], got f32 [4]");
   }
   SECTION("dtype") {
     gradients[1] = normal({5}, DType::f64, 1);
@@ -211,7 +211,7 @@ TEST_CASE("a step has the same bits on one thread and on three") {
   CHECK(identical(results[0], results[1]));
 }
 
-TEST_CASE("an optimizer goes on from a saved state") {
+TEST_CASE("an optimizer continues from a saved state") {
   const bool adam = GENERATE(false, true);
   const auto make = [&](Parameters p) {
     return adam ? make_adam(std::move(p)) : make_sgd(std::move(p), {.momentum = 0.9});
@@ -247,8 +247,8 @@ TEST_CASE("a state that does not fit is refused whole") {
   state["step"].fill(7);
   state["other"] = Tensor::zeros({1});
   CHECK_THROWS_WITH(adam->load_state_dict(state),
-                    "the state does not fit the optimizer:\n  m.bias is missing"
-                    "\n  v.weight has shape [3, 4], wanted is [3, 5]\n  other is not part of it");
+                    "the state does not match the optimizer:\n  m.bias is missing"
+                    "\n  v.weight has shape [3, 4], expected [3, 5]\n  other is unexpected");
   for (const auto& [name, tensor] : adam->state_dict())
     if (name != "step") CHECK(identical(tensor, before.at(name)));
   CHECK(adam->steps() == 1);
@@ -276,7 +276,7 @@ TEST_CASE("optimizer options are read and checked") {
 
   CHECK_THROWS_AS(make_optimizer({.type = "adamax"}, two_parameters(DType::f32)), ConfigError);
 
-  // What is read is what is used: one step from equal states, decay on the matrix alone.
+  // The options read are used: one step from equal states, with decay of the matrix only.
   Options adamw("optimizer");
   adamw.set("decay", std::string("matrices"));
   adamw.set("weight_decay", 0.5);

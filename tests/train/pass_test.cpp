@@ -1,4 +1,4 @@
-// What a training loop of one's own must give to a model: a generator for each step.
+// A training loop must give the model a new generator at every step.
 #include "longhand/attention/model/transformer.h"
 #include "tests/core/random_view.h"
 #include "tests/support/catch.h"

@@ -61,16 +61,16 @@ TEST_CASE("report: one page with a row, curves and a configuration for each run"
     CHECK(count(html, text) >= 1);
   CHECK(count(html, "<tr>") == 3);
   CHECK(count(html, "<polyline") == 8);  // 2 runs, 2 splits, loss and accuracy
-  // It stands alone: no scripts, nothing to be loaded.
+  // It is self-contained: no scripts, no external resources.
   for (const char* text : {"<script", "http:", "https:", "src=", "<link", "@import", "url("})
     CHECK(count(html, text) == 0);
-  // Every tag that is opened is closed.
+  // Every opened tag is closed.
   for (const char* tag : {"html", "body", "table", "tr", "svg", "figure", "details", "pre", "div"})
     CHECK(count(html, std::string("<") + tag + ">") + count(html, std::string("<") + tag + " ") ==
           count(html, std::string("</") + tag + ">"));
 }
 
-TEST_CASE("report: runs that are going on, with numbers that are none") {
+TEST_CASE("report: runs in progress, with numbers that are not finite") {
   const TemporaryDirectory dir;
   make_run(dir / "a", "softmax", std::numeric_limits<double>::quiet_NaN());
   std::filesystem::remove(dir / "a" / "summary.json");
@@ -81,7 +81,7 @@ TEST_CASE("report: runs that are going on, with numbers that are none") {
   CHECK(count(html, "nan") == 0);
 }
 
-TEST_CASE("report: what is no run is refused, by name") {
+TEST_CASE("report: a folder that is not a run is refused, by name") {
   const TemporaryDirectory dir;
   CHECK_THROWS_WITH(html_report({dir / "none"}), Catch::Contains("none holds no run"));
   make_run(dir / "a", "softmax", 1);

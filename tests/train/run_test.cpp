@@ -136,14 +136,14 @@ TEST_CASE("a resumed run may change what it reports, and nothing that decides it
   CHECK(run->step() == 8);
 }
 
-TEST_CASE("a run that diverges says so in its summary") {
+TEST_CASE("the summary of a diverged run reports it") {
   const TemporaryDirectory dir;
   const auto run = Run::create(tiny("[optimizer]\nlr = 1e30\n"), dir / "run");
   CHECK_THROWS_AS(run->train(), DivergedError);
   CHECK(read_run(dir / "run").summary->status == "diverged");
 }
 
-TEST_CASE("numbers that are none are recorded and read") {
+TEST_CASE("numbers that are not finite are recorded and read") {
   const TemporaryDirectory dir;
   RunRecord run = RunRecord::create(dir / "run", "");
   run.keep();
@@ -165,7 +165,7 @@ TEST_CASE("numbers that are none are recorded and read") {
   CHECK_FALSE(read.summary.has_value());
 }
 
-TEST_CASE("signals are requests while somebody listens, and only then") {
+TEST_CASE("signals are requests during the lifetime of SignalRequests only") {
   struct sigaction before {
   }, after{};
   sigaction(SIGTERM, nullptr, &before);

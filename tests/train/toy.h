@@ -1,4 +1,4 @@
-// A task that a few numbers learn, and a model with every kind of state, for the tests of training.
+// A task for a model of few parameters, and a model with every kind of state, for tests of training.
 #pragma once
 
 #include <algorithm>
@@ -64,8 +64,8 @@ inline data::Task toy_task(bool per_token, int64_t size = 50) {
   return task;
 }
 
-/// Two layers with dropout between them, and random numbers that are drawn anew every third step,
-/// as Performer's are.
+/// Two layers with dropout between them, and random numbers that are redrawn every third step, like
+/// those of Performer.
 class ToyModel : public nn::Module {
  public:
   ToyModel(DType dtype, bool per_token, double dropout = 0.2)

@@ -18,14 +18,14 @@ namespace {
 namespace fs = std::filesystem;
 using namespace test;
 
-/// A folder of this test alone.
+/// A temporary folder of this test.
 struct Folder {
   fs::path path = fs::temp_directory_path() / ("longhand-trainer-" + std::to_string(getpid()));
   Folder() { fs::create_directories(path); }
   ~Folder() { fs::remove_all(path); }
 };
 
-/// All that a run needs, made anew from the same description.
+/// Everything that a run needs, constructed from the same description.
 struct Run {
   struct Setup {
     TrainerOptions options;
@@ -82,7 +82,7 @@ void check_same(const Checkpoint& a, const Checkpoint& b) {
   CHECK(a.training == b.training);
 }
 
-/// Twenty steps with everything that has state. No step is a multiple of everything.
+/// Twenty steps with every kind of state. No step is a multiple of all intervals.
 Run::Setup eventful(bool sgd = false) {
   Run::Setup s;
   s.options = {.steps = 20,
@@ -102,7 +102,7 @@ Run::Setup eventful(bool sgd = false) {
 
 }  // namespace
 
-TEST_CASE("a model learns, and its records say so") {
+TEST_CASE("a model learns, as its records show") {
   const bool per_token = GENERATE(false, true);
   Run::Setup s;
   s.per_token = per_token;
@@ -173,7 +173,7 @@ TEST_CASE("a run that was stopped and resumed gives the same bits as one that wa
     check_same(from_bytes(second.file, "second"), from_bytes(whole.file, "whole"));
     CHECK(second.file == whole.file);
 
-    // The two parts have recorded what the whole has, without gaps or doubles.
+    // The two parts have the same records as the whole, without gaps or duplicates.
     std::vector<double> losses;
     std::merge(first.losses.begin(), first.losses.end(), second.losses.begin(), second.losses.end(),
                std::back_inserter(losses));
@@ -206,7 +206,7 @@ TEST_CASE("an evaluation that was stopped is done after resuming") {
 }
 
 TEST_CASE("any number of micro-batches is the same batch") {
-  // In f64, what differs is rounding alone. Equal parts of sequences have unequal numbers of
+  // In f64, only rounding differs. Equal parts of sequences have unequal numbers of
   // targets, so a mean of means would show.
   const auto after_steps = [](int64_t micro_batches, int64_t batch_size, DType dtype) {
     Run::Setup s;
@@ -250,7 +250,7 @@ TEST_CASE("dropout differs between steps and between micro-batches") {
     for (size_t j = 0; j < i; ++j) CHECK_FALSE(identical(masks[i], masks[j]));
 }
 
-TEST_CASE("the best and the last model are kept, and those asked for") {
+TEST_CASE("the best and the last model are kept, and those requested") {
   const Folder folder;
   Run::Setup s;
   s.options = {.steps = 7, .eval_every = 2, .checkpoint_every = 3, .keep_every = 3};
@@ -279,7 +279,7 @@ TEST_CASE("the best and the last model are kept, and those asked for") {
   CHECK(best.training.best == run.trainer.state().best);
 }
 
-TEST_CASE("a run ends early when it gets no better") {
+TEST_CASE("a run ends early when it stops improving") {
   Run::Setup s;
   s.lr = 0;  // the first evaluation is the best
   s.options = {.steps = 50, .eval_every = 5, .patience = 3};
@@ -301,7 +301,7 @@ TEST_CASE("a run ends early when it gets no better") {
   CHECK(end.training.step == 20);
   CHECK(end.training.best_step == 5);
   CHECK(end.training.evaluations_since_best == 3);
-  // Resuming what ended early ends at once.
+  // Resuming a run that ended early ends immediately.
   CHECK(train_from(&end).training.step == 20);
 }
 
@@ -317,7 +317,7 @@ TEST_CASE("a run ends early when it is good enough") {
     if (run.records[i].split == "validation") CHECK(run.records[i].accuracy < 0.9);
 }
 
-TEST_CASE("what is not a number ends the run before it reaches weights and files") {
+TEST_CASE("a NaN ends the run before it reaches weights and files") {
   const Folder folder;
   Run::Setup s;
   s.options = {.steps = 10, .eval_every = 5, .checkpoint_every = 2};
@@ -372,7 +372,7 @@ TEST_CASE("a checkpoint of another run is refused, and changes nothing") {
   CHECK(run.loader.cursor() == before.training.cursor);
 }
 
-TEST_CASE("the average is what is evaluated") {
+TEST_CASE("evaluation uses the average") {
   Run::Setup s = eventful();
   Run run(s);
   run.trainer.run();
@@ -386,7 +386,7 @@ TEST_CASE("the average is what is evaluated") {
   CHECK(evaluate(logits_of(model), *run.task.validation, how)->loss() != m.loss());
 }
 
-TEST_CASE("the average goes on across redraws, and is evaluated with the newest draw") {
+TEST_CASE("the average extends across redraws, and is evaluated with the newest draw") {
   Run::Setup s;
   s.dtype = DType::f64;
   s.options = {.steps = 7, .ema_decay = 0.9};  // ToyModel redraws after steps 3 and 6
@@ -407,7 +407,7 @@ TEST_CASE("the average goes on across redraws, and is evaluated with the newest 
   CHECK(identical(weights.at("noise"), run.model.state_dict().at("noise")));
 }
 
-TEST_CASE("a model that leaves out targets is refused") {
+TEST_CASE("a model that omits targets is refused") {
   Run::Setup s;
   s.options = {.steps = 1};
   Run run(s);

@@ -35,25 +35,27 @@ T little_endian(Bytes bytes) {
   return value;
 }
 
-/// The HDF5 image in a file; throws unless every byte of the file is what was written.
+/// Returns the HDF5 image in a file; throws unless every byte of the file is as written.
 Bytes checked_image(Bytes file, const std::string& name) {
   const bool is_hdf5 = starts_with(file, hdf5_signature);
-  check<DataError>(is_hdf5, name, " is not a Longhand checkpoint");
+  check<DataError>(is_hdf5, name,
+                   " is not a Longhand checkpoint: it does not begin with an HDF5 image");
   const bool has_trailer =
       file.size() >= trailer_size && starts_with(file.last(trailer_size), magic);
-  check<DataError>(has_trailer, name, " is cut off, or not a Longhand checkpoint: the last ",
-                   trailer_size, " of its ", file.size(), " bytes are not a checkpoint's");
+  check<DataError>(has_trailer, name,
+                   " is cut off, or not a Longhand checkpoint: no checkpoint trailer in the last ",
+                   trailer_size, " of its ", file.size(), " bytes");
   const Bytes trailer = file.last(trailer_size), image = file.first(file.size() - trailer_size);
   const data::Digest digest = data::digest(file.first(file.size() - digest_size));
   check<DataError>(std::equal(digest.begin(), digest.end(), trailer.last(digest_size).begin()),
-                   name, " is damaged: its bytes do not have the digest that was stored with them");
+                   name, " is damaged: its contents do not match the stored digest");
   const uint32_t version = little_endian<uint32_t>(trailer.subspan(4));
-  check<DataError>(version <= format_version, name, " is a checkpoint of format ", version,
-                   "; this is Longhand ", longhand::version(), ", which reads formats up to ",
+  check<DataError>(version <= format_version, name, " is a checkpoint of format version ", version,
+                   "; this is Longhand ", longhand::version(), ", which reads versions up to ",
                    format_version);
   const uint64_t length = little_endian<uint64_t>(trailer.subspan(8));
-  check<DataError>(length == image.size(), name, " has an image of ", image.size(),
-                   " bytes, and should have ", length);
+  check<DataError>(length == image.size(), name, " is damaged: it holds an image of ", image.size(),
+                   " bytes, expected ", length);
   return image;
 }
 
@@ -72,7 +74,7 @@ nn::StateDict get(const data::Hdf5Reader& in, const std::string& group) {
   return out;
 }
 
-/// Writes or reads the training state: one list of names for both.
+/// Writes or reads the training state, from one list of names.
 template <class State, class Visit>
 void visit(State& s, Visit&& f) {
   f("step", s.step);
@@ -154,7 +156,7 @@ Checkpoint from_bytes(std::span<const std::byte> bytes, const std::string& name)
   const auto in = data::Hdf5Reader::from_image(checked_image(bytes, name), name);
   check<DataError>(in.has_attribute("/", "format") &&
                        in.attribute_as<std::string>("/", "format") == "longhand-checkpoint",
-                   name, " is not a Longhand checkpoint: attribute \"format\" says otherwise");
+                   name, " is not a Longhand checkpoint: unexpected value of attribute \"format\"");
   Checkpoint out;
   out.version = in.attribute_as<std::string>("/", "longhand");
   out.machine = in.attribute_as<std::string>("/", "machine");
@@ -185,7 +187,7 @@ std::string resume_warning(const Checkpoint& checkpoint) {
   compare("Longhand " + checkpoint.version, std::string("Longhand ") + longhand::version());
   return out.empty()
              ? out
-             : "results may differ in their last bits from those of an uninterrupted run: " + out;
+             : "results may differ from those of an uninterrupted run in their last bits: " + out;
 }
 
 }  // namespace longhand::train

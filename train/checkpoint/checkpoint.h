@@ -1,4 +1,4 @@
-// Checkpoint: all of a run that is not code, in one file.
+// Checkpoint: the complete state of a run in one file.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace longhand::train {
 
-/// Where a training run stands. Together with the tensors of a Checkpoint and the configuration
-/// this is everything: all random numbers of a step come from the seed and the step.
+/// Progress of a training run. Together with the tensors of a Checkpoint and the configuration this
+/// is the complete state: all random numbers of a step derive from the seed and the step.
 struct TrainingState {
   int64_t step = 0;  // optimizer steps done
   uint64_t seed = 0;
@@ -30,17 +30,17 @@ struct TrainingState {
     friend bool operator==(const Interval&, const Interval&) = default;
   } interval;
 
-  int64_t evaluated_step = 0;  // the last evaluation came after this many steps
-  std::optional<double> best;  // value of the metric that decides
+  int64_t evaluated_step = 0;  // number of steps before the last evaluation
+  std::optional<double> best;  // value of best_metric
   int64_t best_step = 0;
   int64_t evaluations_since_best = 0;
-  double last_accuracy = 0;  // of that evaluation
+  double last_accuracy = 0;  // of the last evaluation
 
   friend bool operator==(const TrainingState&, const TrainingState&) = default;
 };
 
-/// What computes here and now: OpenBLAS with its CPU kernel, and our own instruction set. The last
-/// bits of all results depend on it.
+/// The compute backend of this process: OpenBLAS with its CPU kernel, and Longhand's instruction
+/// set. The last bits of all results depend on it.
 std::string machine_description();
 
 struct Checkpoint {
@@ -49,31 +49,31 @@ struct Checkpoint {
   nn::StateDict ema;        // averaged parameters; empty: none
   TrainingState training;
   std::string config;  // the whole effective configuration, as TOML
-  // What computed it; checked by resume_warning().
+  // The backend that computed it; checked by resume_warning().
   std::string machine = machine_description();
   std::string version = longhand::version();
 
-  /// The model's state as evaluation uses it: with averaged parameters, if there are any.
+  /// The model's state used for evaluation: with averaged parameters, if there are any.
   nn::StateDict weights() const;
 };
 
-/// The file: an HDF5 image, which h5dump and h5py read, and behind it 32 bytes: the magic "LHCK",
-/// the format version (u32), the length of the image (u64), both little-endian, and the XXH3-128
-/// digest of all bytes before it. Equal checkpoints give equal bytes.
+/// Returns the bytes of the file: an HDF5 image, readable by h5dump and h5py, followed by a trailer
+/// of 32 bytes: the magic "LHCK", the format version (u32), the length of the image (u64), both
+/// little-endian, and the XXH3-128 digest of all bytes before it. Equal checkpoints give equal bytes.
 std::vector<std::byte> to_bytes(const Checkpoint& checkpoint);
-/// The checkpoint in these bytes. The digest is compared before anything is parsed. Throws
-/// DataError that begins with `name` and says what is wrong: not a checkpoint, cut off, damaged, of
-/// a later format.
+/// Returns the checkpoint in these bytes. The digest is verified before anything is parsed. Throws
+/// a DataError that begins with `name` and states the defect: not a checkpoint, cut off, damaged,
+/// or of a later format.
 Checkpoint from_bytes(std::span<const std::byte> bytes, const std::string& name);
 
-/// Writes a file durably: after this returns it survives a power cut, and until then the old file
-/// of that name does. Throws DataError.
+/// Writes a file durably: once this returns, the new file survives a power cut; until then the old
+/// file of that name does. Throws DataError.
 void save(const std::filesystem::path& path, const Checkpoint& checkpoint);
-/// Throws DataError for a file that cannot be read or is no sound checkpoint.
+/// Throws DataError if the file cannot be read or is not a valid checkpoint.
 Checkpoint load(const std::filesystem::path& path);
 
-/// Empty if going on from this checkpoint gives the bits of an uninterrupted run, else why it may
-/// not: it comes from another kind of CPU or from another version.
+/// Returns an empty string if resuming from this checkpoint gives the bits of an uninterrupted run,
+/// else the reason why it may not: another kind of CPU or another version of Longhand.
 std::string resume_warning(const Checkpoint& checkpoint);
 
 }  // namespace longhand::train

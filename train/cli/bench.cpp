@@ -1,4 +1,4 @@
-// longhand bench: what training steps and attention cost, beside what the machine could do.
+// longhand bench: the cost of training steps and of attention, next to what the hardware could do.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
@@ -31,7 +31,7 @@ namespace {
 struct BenchArguments : Common {
   std::string what;  // "step" or "attention"
   std::string model = "L";
-  std::vector<std::string> attention;  // empty: all that can
+  std::vector<std::string> attention;  // empty: all that support the other flags
   std::vector<int64_t> length;         // empty: those of the model
   std::optional<int64_t> d_model, heads, layers, d_mlp;
   std::optional<double> dropout;
@@ -58,7 +58,7 @@ void set_cell(const Cell& cell, train::Config& config) {
   config.assign("model", "max_length", cell.length, "--length");
 }
 
-// What people measure: L encodes and classifies a long sequence, M is a language model on bytes.
+// The usual models: L encodes and classifies a long sequence, M is a byte-level language model.
 void set_model(const std::string& name, train::Config& config) {
   struct Preset {
     int64_t layers, d_model, heads, d_mlp, classes;
@@ -67,7 +67,7 @@ void set_model(const std::string& name, train::Config& config) {
   static const std::map<std::string, Preset> presets = {{"L", {2, 64, 2, 128, 10, false}},
                                                         {"M", {4, 256, 8, 1024, 256, true}}};
   const auto found = presets.find(name);
-  check<ConfigError>(found != presets.end(), "--model ", name, ": there are L and M");
+  check<ConfigError>(found != presets.end(), "--model ", name, ": expected L or M");
   const Preset& p = found->second;
   const auto set = [&](const char* key, OptionValue value) {
     config.assign("model", key, std::move(value), "--model");
@@ -96,7 +96,7 @@ train::Config without_variant(const BenchArguments& a) {
   if (a.dropout) config.assign("model", "dropout", *a.dropout, "--dropout");
   apply(a, config);
   check<ConfigError>(!config.attention().has("type") && !config.model().has("max_length"),
-                     "bench: variants are named by --attention, lengths by --length");
+                     "bench: set the variant with --attention and the length with --length");
   return config;
 }
 
@@ -134,8 +134,8 @@ bool drops_probabilities(const train::Config& config, const std::string& variant
   return how.options.effective().contains("dropout");
 }
 
-/// What to set for each variant: --set, without what another variant knows and this one does not.
-/// Throws ConfigError for what none knows, or cannot be.
+/// The assignments for each variant: --set, without options that only other variants declare.
+/// Throws ConfigError for options that no variant declares, and for invalid values.
 std::map<std::string, std::vector<std::string>> assignments(const BenchArguments& a,
                                                             const std::vector<Cell>& cells) {
   std::map<std::string, std::set<std::string>> known;
@@ -200,7 +200,7 @@ Json to_json(const Cell& cell, const train::Config& config, int64_t batch,
           {"machine_bytes_per_second", machine.bytes}};
 }
 
-/// The configuration of a cell, from what assignments() gives for its variant.
+/// The configuration of a cell, from the assignments() for its variant.
 train::Config config_with(const Cell& cell, const std::vector<std::string>& set) {
   train::Config config;
   for (const std::string& assignment : set) config.assign(assignment);
@@ -208,7 +208,7 @@ train::Config config_with(const Cell& cell, const std::vector<std::string>& set)
   return config;
 }
 
-/// In this process.
+/// Measures a cell in this process.
 Json measure(const BenchArguments& a, const Cell& cell, const std::vector<std::string>& set) {
   const train::Config config = config_with(cell, set);
   const int64_t batch = std::max<int64_t>(1, a.tokens / cell.length);
@@ -225,8 +225,8 @@ Json measure(const BenchArguments& a, const Cell& cell, const std::vector<std::s
   return to_json(cell, config, batch, bench(config, batch, options));
 }
 
-/// The same in a process of its own, whose peak of memory is this cell's alone. Nothing if it ended
-/// otherwise than it should; what there is to say is then on stderr.
+/// Measures a cell in a process of its own, so that the peak of memory is that of this cell alone.
+/// Returns nothing if the process failed; the reason is then on stderr.
 std::optional<Json> measure_elsewhere(const BenchArguments& a, const Cell& cell,
                                       const std::vector<std::string>& set, int& code) {
   std::vector<std::string> words = {"longhand", "bench", a.what, "--quiet", "--json"};
@@ -247,13 +247,13 @@ std::optional<Json> measure_elsewhere(const BenchArguments& a, const Cell& cell,
   argv.push_back(nullptr);
 
   std::array<int, 2> ends{};
-  check(pipe2(ends.data(), O_CLOEXEC) == 0, "bench: no pipe");
+  check(pipe2(ends.data(), O_CLOEXEC) == 0, "bench: cannot create a pipe");
   const pid_t child = fork();
-  check(child >= 0, "bench: no process");
-  if (child == 0) {  // nothing here but system calls: other threads may have held locks
+  check(child >= 0, "bench: cannot start a process");
+  if (child == 0) {  // system calls only: other threads may hold locks
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(ends[1], STDOUT_FILENO);
-    // Where memory ends, this process is the one to go.
+    // If memory runs out, this process is the one to be killed.
     if (const int file = open("/proc/self/oom_score_adj", O_WRONLY); file >= 0) {
       [[maybe_unused]] const auto written = write(file, "1000", 4);
       close(file);
@@ -308,11 +308,11 @@ void print_cell(const Json& json) {
              fmt::format("{:.0f}", number(json, "page_faults"))});
 }
 
-/// Where the time of a variant falls below that of exact attention and stays there, by lines
-/// through the logarithms of what was measured.
+/// The length from which a variant stays faster than exact attention, by linear interpolation
+/// between the logarithms of the measurements.
 std::string crossover(const std::map<int64_t, double>& exact,
                       const std::map<int64_t, double>& other) {
-  int64_t before = 0, from = 0;  // the longest where it is not faster, the next one
+  int64_t before = 0, from = 0;  // the longest length at which it is not faster, and the next one
   for (const auto& [length, seconds] : exact) {
     if (!other.contains(length)) continue;
     const bool faster = other.at(length) < seconds;
@@ -320,11 +320,11 @@ std::string crossover(const std::map<int64_t, double>& exact,
     if (!faster || from == 0) from = faster ? length : 0;
   }
   if (from == 0) return before ? fmt::format("not faster up to {} tokens", before) : "";
-  if (before == 0) return fmt::format("faster from {} tokens on, or fewer", from);
+  if (before == 0) return fmt::format("faster from {} tokens or fewer", from);
   const auto gain = [&](int64_t n) { return std::log(exact.at(n) / other.at(n)); };
   const double low = std::log(before), high = std::log(from);
   const double at = low + (high - low) * gain(before) / (gain(before) - gain(from));
-  return fmt::format("faster from some {:.0f} tokens on", std::exp(at));
+  return fmt::format("faster from about {:.0f} tokens", std::exp(at));
 }
 
 void print_crossovers(const std::vector<Json>& done) {
@@ -363,7 +363,7 @@ std::vector<Cell> cells_of(const BenchArguments& a) {
 int bench(const BenchArguments& arguments) {
   const std::vector<Cell> cells = cells_of(arguments);
   const auto set = assignments(arguments, cells);
-  // All of them before the first is measured, where errors can still name what was typed.
+  // Check all before measuring the first, while errors can still refer to the command line.
   for (const Cell& cell : cells) {
     train::Config config = config_of(arguments, cell);
     const std::set<std::string> known = options_of(variants_of(cell.attention));
@@ -421,57 +421,52 @@ void add_one_bench(Command& group, const std::string& what, const std::string& t
         "M: causal language model, 4 layers, d_model 256, 8 heads, d_mlp 1024, 256 tokens, N = "
         "2048 and 8192 [L]");
   c.add("--attention", a->attention, "NAME,...",
-        "Variants [all that can]; one for each layer as window+linear")
+        "Variants [all that apply]; one for each layer as window+linear")
       .separated_by_commas();
-  c.add("--length", a->length, "N,...", "Tokens of a sequence [those of the model]")
+  c.add("--length", a->length, "N,...", "Tokens per sequence [those of the model]")
       .separated_by_commas()
       .positive();
-  c.add("--tokens", a->tokens, "N", "Tokens a step, in sequences of N, at least one [16384]")
+  c.add("--tokens", a->tokens, "N", "Tokens per step, in at least one sequence of N [16384]")
       .positive();
   c.add("--dropout", a->dropout, "P",
-        "Of the model, and of attention where the variant drops probabilities [0]")
+        "Dropout of the model, and of attention for variants that drop probabilities [0]")
       .not_negative();
   c.add("--d-model", a->d_model, "N", "Width of the model").positive();
   c.add("--heads", a->heads, "N", "Heads").positive();
   c.add("--layers", a->layers, "N", "Layers").positive();
   c.add("--d-mlp", a->d_mlp, "N", "Width of the feed-forward part; 0: none").not_negative();
-  c.flag("--causal", a->causal, "Tokens attend to none that are later");
+  c.flag("--causal", a->causal, "Tokens do not attend to later ones");
   if (what == "step")
     c.flag("--recompute", a->recompute,
-           "Blocks keep their inputs alone, and compute the rest again: less memory, more time");
+           "Blocks keep only their inputs and recompute the rest: less memory, more time");
   c.add("--seconds", a->seconds, "S", "Time each cell for S seconds, at least three times [1]")
       .not_negative();
-  c.add("--repetitions", a->repetitions, "N", "Time each cell so many times").positive();
+  c.add("--repetitions", a->repetitions, "N", "Time each cell N times").positive();
   c.set(*a);
   c.seed(*a);
   c.threads();
   c.quiet(*a);
   c.json(a->json);
   c.footer(
-      "Medians, after two repetitions that do not count; memory is the most that was "
-      "resident.\n"
-      "The limit is flops / peak + exponentials / rate + bytes / bandwidth, all measured in "
-      "the\n"
-      "process of the cell, in turns with it: sgemm, our exp in the first cache, "
-      "y <- a x + y.\n"
-      "A cell is a process of its own. Flops count what is needed: 6 a weight of a linear "
-      "layer\n"
-      "and token; attention\n"
-      "a head, forward and backward: softmax 14 N^2 D (half if causal), linformer 24 N k D,\n"
-      "performer 20 N m D, nystrom 24 N m D + 24 m^3 an iteration, linear 12 N D^2. Bytes: 4\n"
-      "(60 d_model + 12 d_mlp) a token and layer, 28 a parameter. See train/README.md.\n"
-      "Options of one variant only, such as --set attention.k=128, go to those that know "
-      "them.");
+      "Times are medians after two repetitions that are not counted; memory is the peak resident\n"
+      "set. The limit is flops / peak + exponentials / rate + bytes / bandwidth, whose rates are\n"
+      "measured in the process of the cell, alternating with it: sgemm, Longhand's exp in the L1\n"
+      "cache, y <- a x + y. Each cell is a process of its own. Flops count the necessary work: 6\n"
+      "per weight of a linear layer and token; attention per head, forward and backward: softmax\n"
+      "14 N^2 D (half if causal), linformer 24 N k D, performer 20 N m D, nystrom 24 N m D +\n"
+      "24 m^3 per iteration, linear 12 N D^2. Bytes: 4 (60 d_model + 12 d_mlp) per token and\n"
+      "layer, 28 per parameter. See train/README.md.\n"
+      "Options of a single variant, such as --set attention.k=128, apply to the variants that\n"
+      "declare them.");
 }
 
 }  // namespace
 
 void add_bench(Command& program) {
-  Command group =
-      program.group("bench", "Measure speed and memory, beside what this machine could do");
+  Command group = program.group("bench", "Measure time, memory and fraction of hardware peak");
   add_one_bench(group, "step", "Training steps: forward, backward and optimizer, on random tokens");
   add_one_bench(group, "attention",
-                "Attention of one layer alone, forward and backward, on random numbers");
+                "The attention of one layer alone, forward and backward, on random numbers");
 }
 
 }  // namespace longhand::cli

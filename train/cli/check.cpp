@@ -14,8 +14,8 @@ namespace {
 using attention::CheckResult;
 
 struct Arguments : Common {
-  std::vector<std::string> variants;  // empty: all
-  std::vector<std::string> checks;    // empty: all
+  std::vector<std::string> variants;  // if empty, all
+  std::vector<std::string> checks;    // if empty, all
   bool list = false, verbose = false;
 };
 
@@ -50,20 +50,21 @@ int check_attention(const Arguments& arguments) {
   attention::OptionSet options;
   if (!arguments.set.empty()) {
     if (variants.size() != 1)
-      throw ConfigError("check attention: --set wants the one --variant that it is for");
+      throw ConfigError("check attention: --set requires exactly one --variant");
     train::Config config;
     apply(arguments, config);
     for (const auto& [name, value] : config.given()) {
       if (!name.starts_with("attention.") || name == "attention.type")
-        throw ConfigError("check attention: " + name +
-                          ": options of [attention] are wanted, and the variant by --variant");
+        throw ConfigError(
+            "check attention: " + name +
+            ": expected an option of [attention] other than type; set the variant with --variant");
       options.emplace_back(name.substr(name.find('.') + 1), value);
     }
   }
 
   int64_t held = 0, all = 0;
   double seconds = 0;
-  std::string subject;  // whose checks are being counted
+  std::string subject;  // the variant or group being counted
   int64_t subject_held = 0, subject_all = 0;
   double subject_seconds = 0;
   const auto end_subject = [&] {
@@ -97,7 +98,7 @@ int check_attention(const Arguments& arguments) {
       attention::check_invariants(variant, options, how);
     end_subject();
   }
-  if (!arguments.json) fmt::print("{} of {} checks hold, {:.1f} s\n", held, all, seconds);
+  if (!arguments.json) fmt::print("{} of {} checks passed, {:.1f} s\n", held, all, seconds);
   return held == all ? success : failure;
 }
 
@@ -105,22 +106,24 @@ int check_attention(const Arguments& arguments) {
 
 void add_check(Command& program) {
   const auto a = std::make_shared<Arguments>();
-  Command group = program.group("check", "Prove what the library promises");
-  Command c = group.command("attention",
-                            "Run the conformance suite over attention variants; 1 if a check fails",
-                            [a] { return check_attention(*a); });
+  Command group = program.group("check", "Run the library's self-checks");
+  Command c = group.command(
+      "attention",
+      "Run the conformance suite over attention variants; exits with 1 if a check fails",
+      [a] { return check_attention(*a); });
   c.add("--variant", a->variants, "NAME", "Only this variant; may be repeated").repeated();
   c.add("--check", a->checks, "NAME", "Only this check; may be repeated").repeated();
   c.flag("--list", a->list, "List the checks and run none");
-  c.flag("-v,--verbose", a->verbose, "Print what was measured, too");
+  c.flag("-v,--verbose", a->verbose, "Also print measured values");
   c.set(*a);
   c.quiet(*a);
   c.threads();
   c.json(a->json);
   c.footer(
       "With --set attention.KEY=VALUE the invariants run for these options of one --variant;\n"
-      "otherwise for those that cover all its options, followed by its limits and statistics.\n"
-      "Suites over variants of your own: longhand/attention/conformance.h.");
+      "otherwise for option sets that cover all of its options, followed by limits and "
+      "statistics.\n"
+      "For variants of your own, see longhand/attention/conformance/conformance.h.");
 }
 
 }  // namespace longhand::cli

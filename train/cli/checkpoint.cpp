@@ -1,4 +1,4 @@
-// longhand checkpoint inspect: what a checkpoint holds, if it is sound.
+// longhand checkpoint inspect: verifies a checkpoint and lists its contents.
 #include "longhand/train/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ void print_state(const std::string& title, const nn::StateDict& state) {
 }
 
 int inspect(const std::string& file, bool json) {
-  // load() compares the digest before anything else: what comes back is sound.
+  // load() verifies the digest before anything else.
   const train::Checkpoint checkpoint = train::load(file);
   const train::TrainingState& state = checkpoint.training;
   if (json) {
@@ -79,8 +79,8 @@ void add_checkpoint(Command& program) {
     bool json = false;
   };
   const auto a = std::make_shared<Arguments>();
-  Command group = program.group("checkpoint", "Look at checkpoints");
-  Command c = group.command("inspect", "Verify a checkpoint and list what it holds",
+  Command group = program.group("checkpoint", "Inspect checkpoints");
+  Command c = group.command("inspect", "Verify a checkpoint and list its contents",
                             [a] { return inspect(a->file, a->json); });
   c.add("file", a->file, "FILE.h5", "A checkpoint").required();
   c.json(a->json);

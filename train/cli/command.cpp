@@ -1,4 +1,4 @@
-// The command line of the program, by CLI11.
+// The command line of the program, built on CLI11.
 #include "longhand/train/cli/command.h"
 
 #include <fmt/format.h>
@@ -15,13 +15,14 @@ namespace longhand::cli {
 namespace {
 
 constexpr const char* exit_codes =
-    "Exit codes: 0 done; 1 another error; 2 command line or configuration; 3 data or checkpoint\n"
-    "missing or invalid; 4 training diverged; 75 stopped by a signal and saved (resumable).\n"
+    "Exit codes: 0 success; 1 any other error; 2 invalid command line or configuration; 3 data or\n"
+    "checkpoint missing or invalid; 4 training diverged; 75 stopped by a signal, saved, "
+    "resumable.\n"
     "Environment: LONGHAND_THREADS, LONGHAND_SEED, LONGHAND_ISA (baseline, avx2 or avx512),\n"
     "NO_COLOR.";
 
-/// Refuses a value of the environment that its option does not take. CLI11 2.1 does so itself; 2.4
-/// ignores such a value.
+/// Throws for an environment variable whose value its option does not accept. CLI11 2.1 does so
+/// itself; 2.4 ignores such a value.
 void check_environment(CLI::App& app) {
   for (CLI::Option* const option : app.get_options()) {
     if (option->get_envname().empty() || !option->empty()) continue;
@@ -33,14 +34,14 @@ void check_environment(CLI::App& app) {
   for (CLI::App* const subcommand : app.get_subcommands()) check_environment(*subcommand);
 }
 
-/// Accepts numbers of type T for which `holds`; `wanted` completes the error: "--limit must be …".
+/// Accepts numbers of type T for which `holds`; `expected` completes the error: "--limit: expected …".
 template <class T, class F>
-CLI::Validator number(const std::string& name, const std::string& wanted, F holds) {
+CLI::Validator number(const std::string& name, const std::string& expected, F holds) {
   return CLI::Validator(
       [=](const std::string& text) {
         T value{};
         const bool ok = CLI::detail::lexical_cast(text, value) && holds(value);
-        return ok ? std::string() : name + " must be " + wanted + ", not " + text;
+        return ok ? std::string() : name + ": expected " + expected + ", got " + text;
       },
       "");
 }
@@ -58,7 +59,7 @@ std::string wrapped(const std::string& text, size_t width) {
   return out + line;
 }
 
-/// Help texts of a command and those below it in 100 columns.
+/// Sets the help of a command and its subcommands to 100 columns.
 void wrap_help(CLI::App& app) {
   constexpr size_t column = 30;
   app.get_formatter()->column_width(column);
@@ -80,7 +81,7 @@ Argument& Argument::required() {
 }
 
 Argument& Argument::positive() {
-  option_->check(number<int64_t>(option_->get_name(), "a whole number of at least 1",
+  option_->check(number<int64_t>(option_->get_name(), "an integer of at least 1",
                                  [](int64_t n) { return n >= 1 && n <= int64_t{1} << 30; }));
   return *this;
 }
@@ -158,32 +159,33 @@ void Command::set(Common& common, const std::string& value, const std::string& t
 }
 
 void Command::words_to_set(Common& common) {
-  app_->add_option("assignments", common.set, "More options to set")
+  app_->add_option("assignments", common.set,
+                   "Further section.key=value assignments, as with --set")
       ->type_name("SECTION.KEY=VALUE")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->check([](const std::string& word) {
-        return word.find('=') == std::string::npos ? "what is \"" + word + "\"?" : std::string();
+        return word.find('=') == std::string::npos
+                   ? "expected section.key=value, got \"" + word + "\""
+                   : std::string();
       })
       ->group("");
 }
 
 Argument Command::seed(Common& common) {
-  return add("--seed", common.seed, "N", "Seed of everything random (0 … 2^63-1)");
+  return add("--seed", common.seed, "N", "Seed of all random numbers (0 … 2^63-1)");
 }
 
 void Command::threads() {
-  add("--threads", program_->threads, "N", "Threads to compute with; results do not depend on it")
+  add("--threads", program_->threads, "N", "Number of threads; results do not depend on it")
       .positive()
       .environment("LONGHAND_THREADS");
 }
 
 void Command::quiet(Common& common) {
-  flag("-q,--quiet", common.quiet, "Say nothing but errors and results");
+  flag("-q,--quiet", common.quiet, "Print only errors and results");
 }
 
-void Command::json(bool& to) {
-  flag("--json", to, "Print the result as JSON, and nothing else, on stdout");
-}
+void Command::json(bool& to) { flag("--json", to, "Print only the result, as JSON, to stdout"); }
 
 int fail(const std::string& message, int code) {
   std::string line;
@@ -199,8 +201,8 @@ int run_program(int argc, char** argv) {
   app.require_subcommand(0, 1);
   app.footer(exit_codes);
   bool version = false, json = false;
-  app.add_flag("--version", version, "Print the version and what computes");
-  app.add_flag("--json", json, "The version as JSON");
+  app.add_flag("--version", version, "Print the version and the compute backend");
+  app.add_flag("--json", json, "With --version: print as JSON");
   Command::Program chosen;
   Command program(app, chosen);
   program.threads();
@@ -226,7 +228,7 @@ int run_program(int argc, char** argv) {
   }
   if (chosen.threads) set_threads(static_cast<int>(*chosen.threads));
   if (version) return print_version(json);
-  if (!chosen.selected) return fail("which command? (see longhand --help)", usage_error);
+  if (!chosen.selected) return fail("expected a command; see longhand --help", usage_error);
   return chosen.selected();
 }
 

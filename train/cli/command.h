@@ -1,4 +1,4 @@
-// Command: a subcommand as its file declares it. command.cpp alone knows CLI11.
+// Command: a subcommand as its file declares it. command.cpp is the only file that uses CLI11.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ class Option;
 
 namespace longhand::cli {
 
-/// What the program's exit codes say.
+/// Exit codes of the program.
 enum ExitCode : int {
   success = 0,
-  failure = 1,      // anything else
-  usage_error = 2,  // the command line or the configuration
-  data_error = 3,   // a data file or checkpoint is missing or cannot be used
-  diverged = 4,     // loss or gradient was not finite
-  stopped = 75,     // by a signal, and saved: train --resume goes on
+  failure = 1,      // any other error
+  usage_error = 2,  // invalid command line or configuration
+  data_error = 3,   // a data file or checkpoint is missing or invalid
+  diverged = 4,     // the loss or the gradient was not finite
+  stopped = 75,     // by a signal, and saved: train --resume continues
 };
 
-/// What most subcommands take.
+/// Flags common to most subcommands.
 struct Common {
   std::vector<std::string> set;  // section.key=value
   std::optional<uint64_t> seed;
@@ -33,57 +33,57 @@ struct Common {
   bool json = false;
 };
 
-/// A flag or positional argument that was added to a command.
+/// A flag or positional argument of a command.
 class Argument {
  public:
   explicit Argument(CLI::Option* option) : option_(option) {}
 
   Argument& required();
-  /// A whole number of at least 1.
+  /// Requires an integer of at least 1.
   Argument& positive();
-  /// A number of at least 0.
+  /// Requires a number of at least 0.
   Argument& not_negative();
-  /// One value each time it is given, which may be often.
+  /// May be given several times, with one value each.
   Argument& repeated();
-  /// Values in one word, with commas between them.
+  /// Takes a comma-separated list of values.
   Argument& separated_by_commas();
-  /// Not together with that one.
+  /// Cannot be combined with `other`.
   Argument& excludes(const Argument& other);
-  /// What an environment variable gives, if the command line does not.
+  /// Read from an environment variable if the command line does not give it.
   Argument& environment(const std::string& variable);
 
  private:
   CLI::Option* option_;
 };
 
-/// A subcommand, a group of them, or the whole program. Values are written where add() is told to
-/// before the command runs: keep them in what the command's function owns.
+/// A subcommand, a group of them, or the whole program. Values are written to the references given
+/// to add() before the command runs: keep them in an object that the command's function owns.
 class Command {
  public:
-  struct Program;  // what was chosen, and what --threads says
+  struct Program;  // the chosen command and the value of --threads
   Command(CLI::App& app, Program& program) : app_(&app), program_(&program) {}
 
-  /// A subcommand; `run` is what it does and returns the exit code. It throws errors, and main()
-  /// turns them into a line and a code.
+  /// Adds a subcommand; `run` executes it and returns the exit code. It throws errors, which main()
+  /// converts to a message and an exit code.
   Command command(const std::string& name, const std::string& text, std::function<int()> run);
-  /// A name for several subcommands, of which one must be chosen.
+  /// Adds a group of subcommands, one of which must be chosen.
   Command group(const std::string& name, const std::string& text);
 
-  /// An argument: a flag such as "--limit" or "-o,--out", or a positional one such as "run".
-  /// `value` is what the help calls its value. T is std::string, int64_t, double, std::optional of
+  /// Adds an argument: a flag such as "--limit" or "-o,--out", or a positional one such as "run".
+  /// `value` is the name of its value in the help. T is std::string, int64_t, double, std::optional of
   /// int64_t, uint64_t or double, or a std::vector of std::string or int64_t.
   template <class T>
   Argument add(const std::string& name, T& to, const std::string& value, const std::string& text);
-  /// A flag without a value.
+  /// Adds a flag without a value.
   Argument flag(const std::string& name, bool& to, const std::string& text);
-  /// A text below the help.
+  /// Adds text below the help.
   void footer(const std::string& text);
 
-  /// --set, and the words behind the first positional argument, which count as assignments too, so
-  /// that `--set a.b=1 c.d=2` is understood. Call words_to_set() after adding the positional ones.
+  /// Adds --set. Words after the positional arguments count as assignments too, so that
+  /// `--set a.b=1 c.d=2` works: call words_to_set() after adding the positional ones.
   void set(Common& common, const std::string& value = "SECTION.KEY=VALUE",
            const std::string& text =
-               "Set an option over the file, such as attention.type=performer; may be repeated");
+               "Override an option of the file, such as attention.type=performer; may be repeated");
   void words_to_set(Common& common);
   /// --seed
   Argument seed(Common& common);
@@ -103,11 +103,11 @@ class Command {
 #include "longhand/train/cli/commands.def"
 #undef COMMAND
 
-/// The program with all its subcommands: parses the command line, runs what it chooses and returns
-/// the exit code. Throws what the command throws.
+/// The program with all its subcommands: parses the command line, runs the chosen command and
+/// returns the exit code. Throws what the command throws.
 int run_program(int argc, char** argv);
 
-/// One line on stderr, whatever the message.
+/// Prints a message as one line on stderr and returns the code.
 int fail(const std::string& message, int code);
 
 /// `longhand --version`

@@ -30,7 +30,7 @@ void report_ignored(const std::vector<std::string>& ignored, bool quiet) {
   std::string names;
   for (const std::string& name : ignored) names += (names.empty() ? "" : ", ") + name;
   if (!names.empty() && !quiet)
-    fmt::print(stderr, "longhand: not used here, and left out: {}\n", names);
+    fmt::print(stderr, "longhand: ignored, because they do not apply here: {}\n", names);
 }
 
 std::string with_commas(int64_t value) {

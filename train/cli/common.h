@@ -1,4 +1,4 @@
-// What several subcommands do alike.
+// Functions shared by several subcommands.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,17 +11,17 @@ namespace longhand::cli {
 
 using Json = nlohmann::ordered_json;
 
-/// A number, or, as JSON has no such numbers, the text "NaN", "Infinity" or "-Infinity".
+/// A number, or the text "NaN", "Infinity" or "-Infinity", which JSON cannot represent as numbers.
 Json json_number(double value);
 
-/// Prints to stdout, with bytes that are no UTF-8 replaced.
+/// Prints to stdout; bytes that are not valid UTF-8 are replaced.
 void print_json(const Json& json);
 
-/// The command line's part of a configuration: LONGHAND_SEED, then --set, then --seed.
+/// Applies the command line to a configuration: LONGHAND_SEED, then --set, then --seed.
 void apply(const Common& common, train::Config& config);
 
-/// Says on stderr which options of the file were left out, because the command line chose another
-/// type than the file did.
+/// Lists on stderr the options of the file that were ignored because the command line chose a type
+/// different from that of the file.
 void report_ignored(const std::vector<std::string>& ignored, bool quiet);
 
 /// "12,345,678"

@@ -28,9 +28,9 @@ int dump(const Arguments& arguments) {
   try {
     if (!task) task = train::read_task(config).info;
   } catch (const DataError& error) {
-    // A configuration can be looked at where its data is not. What depends on the data is unknown.
+    // A configuration can be printed without its data; values that depend on the data are unknown then.
     if (!arguments.quiet)
-      fmt::print(stderr, "longhand: {}; defaults that depend on the data are left out\n",
+      fmt::print(stderr, "longhand: {}; defaults that depend on the data are omitted\n",
                  error.what());
   }
   std::vector<std::string> ignored;
@@ -44,11 +44,11 @@ int dump(const Arguments& arguments) {
 
 void add_config(Command& program) {
   const auto a = std::make_shared<Arguments>();
-  Command group = program.group("config", "Look at configurations");
+  Command group = program.group("config", "Print configurations");
   Command c = group.command("dump", "Print every option of a configuration with its value",
                             [a] { return dump(*a); });
   c.add("config", a->config, "CONFIG.toml", "A configuration").required();
-  c.flag("--comments", a->comments, "What each option means, as a comment");
+  c.flag("--comments", a->comments, "Add the meaning of each option as a comment");
   c.set(*a);
   c.seed(*a);
   c.threads();

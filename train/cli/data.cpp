@@ -1,4 +1,4 @@
-// longhand data: the data of tasks, written, shown, hashed and checked.
+// longhand data: writes, prints, hashes and verifies the data of tasks.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -33,12 +33,12 @@ struct Made {
   uint64_t seed;
 };
 
-/// The splits that are used, or all.
+/// The splits to make: the given one, or all.
 Made make(const Arguments& arguments, const data::Splits& used = {}) {
   train::Config config;
   config.assign("data", "task", arguments.task, "TASK");
   apply(arguments, config);
-  const Waiting waiting(Progress::mode_for_stderr(arguments.quiet), "making data");
+  const Waiting waiting(Progress::mode_for_stderr(arguments.quiet), "preparing data");
   Made made{train::read_task(config, used), train::read_seed(config)};
   const auto seed = static_cast<int64_t>(made.seed);
   made.seed = static_cast<uint64_t>(config.data().get_int("seed", seed, 0));
@@ -66,7 +66,7 @@ std::vector<int32_t> row(const Tensor& tensor, int64_t index, int64_t count) {
                          : one.slice(0, 0, count).to_vector<int32_t>();
 }
 
-/// Bytes as text, what cannot be printed as \x0a.
+/// Bytes as text, with unprintable ones escaped as \x0a.
 std::string text_of_bytes(const std::vector<int32_t>& tokens) {
   std::string out;
   for (const int32_t token : tokens)
@@ -95,7 +95,7 @@ int make_file(const Arguments& arguments) {
     for (const char* split : splits) out["examples"][split] = made.task.split(split).size();
     print_json(out);
   } else if (!arguments.quiet) {
-    fmt::print("{}: {} examples to train on, {} to validate, {} to test\n", arguments.out,
+    fmt::print("{}: {} training, {} validation and {} test examples\n", arguments.out,
                made.task.train->size(), made.task.validation->size(), made.task.test->size());
   }
   return success;
@@ -107,7 +107,7 @@ int show(const Arguments& arguments) {
   const data::Dataset& dataset = made.task.split(arguments.split);
   Json out = to_json(info);
   if (!arguments.json)
-    fmt::print("{}: {} examples of up to {} tokens below {}, classes below {}, one a {}\n",
+    fmt::print("{}: {} examples of up to {} tokens below {}, with one class below {} per {}\n",
                arguments.split, dataset.size(), info.max_length, info.vocabulary, info.classes,
                info.per_token ? "token" : "sequence");
   for (int64_t i = 0; i < dataset.size(); ++i) {
@@ -172,7 +172,8 @@ int check_listops(const std::string& file, bool json) {
   } else {
     fmt::print("{} of {} targets agree\n", report.agreeing, report.expressions);
     for (const auto& d : report.first)
-      fmt::print("line {}: the target is {}, the value {}\n", d.line, d.target, d.value);
+      fmt::print("line {}: target {}, but the value of the expression is {}\n", d.line, d.target,
+                 d.value);
   }
   check<DataError>(report.agreeing == report.expressions, file, ": ",
                    report.expressions - report.agreeing, " of ", report.expressions,
@@ -185,18 +186,18 @@ int check_listops(const std::string& file, bool json) {
 void add_data(Command& program) {
   const auto a = std::make_shared<Arguments>();
   const auto file = std::make_shared<std::string>();
-  Command group = program.group("data", "Look at the data of a task, store it, check it");
+  Command group = program.group("data", "Write, print, hash and verify data");
   const auto add_task = [&](Command& c) {
-    c.add("task", a->task, "TASK", "A task (see longhand data tasks)").required();
+    c.add("task", a->task, "TASK", "Name of a task; longhand data tasks lists them").required();
     c.set(*a, "data.KEY=VALUE", "Set an option of the task; may be repeated");
     c.seed(*a);
     c.threads();
     c.words_to_set(*a);
   };
-  Command make = group.command("make", "Write a task's data to a file that task \"tokens\" reads",
+  Command make = group.command("make", "Write a task's data to a file for the task \"tokens\"",
                                [a] { return make_file(*a); });
   add_task(make);
-  make.add("-o,--out", a->out, "FILE.h5", "The file to write").required();
+  make.add("-o,--out", a->out, "FILE.h5", "File to write").required();
   make.add("--count", a->count, "N", "At most N examples of each split [all]").positive();
   make.quiet(*a);
   make.json(a->json);
@@ -208,11 +209,11 @@ void add_data(Command& program) {
   });
   add_task(show_some);
   show_some.add("--split", a->split, "SPLIT", "train, validation or test [train]");
-  show_some.add("--count", a->count, "N", "Examples to print [3]").positive();
+  show_some.add("--count", a->count, "N", "Number of examples to print [3]").positive();
   show_some.json(a->json);
 
-  Command hash_all = group.command("hash", "Print a hash of a task's data, the same on any machine",
-                                   [a] { return hash(*a); });
+  Command hash_all = group.command(
+      "hash", "Print a hash of a task's data, identical on all machines", [a] { return hash(*a); });
   add_task(hash_all);
   hash_all.add("--split", a->split, "SPLIT", "Only train, validation or test [all]");
   hash_all.add("--count", a->count, "N", "Hash the first N examples of each split [all]")
@@ -223,12 +224,12 @@ void add_data(Command& program) {
   group.command("tasks", "List the tasks and their options", [a] { return list_tasks(a->json); })
       .json(a->json);
 
-  Command check_files = group.group("check", "Check a data file against its definition");
+  Command check_files = group.group("check", "Verify a data file");
   Command listops = check_files.command(
-      "listops", "Recompute every target of a ListOps TSV file; 3 if any disagrees",
+      "listops", "Recompute every target of a ListOps TSV file; exits with 3 if any disagrees",
       [a, file] { return check_listops(*file, a->json); });
   listops
-      .add("file", *file, "FILE.tsv", "Columns Source and Target, as Long Range Arena writes them")
+      .add("file", *file, "FILE.tsv", "File with the columns Source and Target of Long Range Arena")
       .required();
   listops.json(a->json);
 }

@@ -1,5 +1,5 @@
-// longhand evaluate: loss and accuracy of a trained model, also under another variant or on other
-// data.
+// longhand evaluate: loss and accuracy of a trained model, also with another attention variant or on
+// other data.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ int evaluate(const Arguments& arguments) {
   for (const std::string& assignment : arguments.set) run.config.assign(assignment);
   const Progress::Mode mode = Progress::mode_for_stderr(arguments.quiet);
   const auto experiment = [&] {
-    const Waiting waiting(mode, "making data and model");
+    const Waiting waiting(mode, "preparing data and model");
     return std::make_unique<train::Experiment>(run.config, data::Splits::only(arguments.split));
   }();
   report_ignored(run.config.ignored(), arguments.quiet);
@@ -94,11 +94,12 @@ int evaluate(const Arguments& arguments) {
 
 void add_evaluate(Command& program) {
   const auto a = std::make_shared<Arguments>();
-  Command c = program.command("evaluate", "Loss and accuracy of a trained model",
+  Command c = program.command("evaluate", "Compute loss and accuracy of a trained model",
                               [a] { return evaluate(*a); });
-  c.add("run", a->run, "DIR", "Directory of a run, or a checkpoint file").required();
+  c.add("run", a->run, "DIR", "Run directory or checkpoint file").required();
   c.add("--split", a->split, "SPLIT", "train, validation or test [test]");
-  c.add("--checkpoint", a->checkpoint, "NAME", "best, last or another file of the run [best]");
+  c.add("--checkpoint", a->checkpoint, "NAME",
+        "best, last or the name of another checkpoint of the run [best]");
   c.add("--limit", a->limit, "N", "Evaluate the first N examples [all]").positive();
   c.set(*a);
   c.threads();
@@ -106,10 +107,9 @@ void add_evaluate(Command& program) {
   c.json(a->json);
   c.words_to_set(*a);
   c.footer(
-      "Under another variant (--set attention.type=NAME) the weights that both have are used, "
-      "and\n"
-      "parameters that only the new one owns are initialised afresh and listed. On other data:\n"
-      "--set data.task=tokens --set data.path=FILE.h5, of which only the split is read.");
+      "With another variant (--set attention.type=NAME), weights that both have are loaded;\n"
+      "parameters that only the new one has are initialised and listed. On other data: --set\n"
+      "data.task=tokens --set data.path=FILE.h5, of which only the split is read.");
 }
 
 }  // namespace longhand::cli

@@ -1,4 +1,4 @@
-// longhand generate: a language model on bytes continues a text.
+// longhand generate: continues a text with a byte-level language model.
 #include "longhand/train/generate.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ struct Arguments : Common {
 
 int generate(const Arguments& arguments) {
   const train::SavedModel run = train::load_model(arguments.run, arguments.checkpoint);
-  // The configuration says all of the model; its data is not needed.
+  // The configuration describes the model completely; its data is not needed.
   attention::Transformer model(nn::root(), train::read_model(run.config, nullptr));
   load_weights(model, run.checkpoint);
 
@@ -62,21 +62,22 @@ int generate(const Arguments& arguments) {
 
 void add_generate(Command& program) {
   const auto a = std::make_shared<Arguments>();
-  Command c = program.command("generate", "Continue a text with a language model on bytes",
+  Command c = program.command("generate", "Continue a text with a byte-level language model",
                               [a] { return generate(*a); });
-  c.add("run", a->run, "DIR", "Directory of a run, or a checkpoint file").required();
+  c.add("run", a->run, "DIR", "Run directory or checkpoint file").required();
   c.add("--prompt", a->prompt, "TEXT", "Text to continue");
   c.add("--tokens", a->tokens, "N", "Bytes to generate [200]").positive();
   c.add("--temperature", a->temperature, "T",
-        "Divides the logits; below 1 is bolder, 0 takes the likeliest byte [1]")
+        "Divides the logits; below 1 sharpens the distribution, 0 takes the likeliest byte [1]")
       .not_negative();
-  c.add("--top-k", a->top_k, "K", "Choose among the K likeliest bytes; 0: among all [0]")
+  c.add("--top-k", a->top_k, "K", "Sample from the K likeliest bytes; 0: from all [0]")
       .not_negative();
-  c.add("--checkpoint", a->checkpoint, "NAME", "best, last or another file of the run [best]");
+  c.add("--checkpoint", a->checkpoint, "NAME",
+        "best, last or the name of another checkpoint of the run [best]");
   c.seed(*a).environment("LONGHAND_SEED");
   c.threads();
   c.json(a->json);
-  c.footer("Prints the new bytes alone. The same seed gives the same text.");
+  c.footer("Prints only the new bytes. The same seed gives the same text.");
 }
 
 }  // namespace longhand::cli

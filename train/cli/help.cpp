@@ -10,7 +10,7 @@ namespace longhand::cli {
 namespace {
 
 struct Arguments {
-  std::string topic;  // empty: the list of them
+  std::string topic;  // empty: list the topics
   bool markdown = false;
 };
 
@@ -20,12 +20,12 @@ int help(const Arguments& arguments) {
     fmt::print("{}", arguments.markdown ? to_markdown(topic) : to_text(topic));
     return success;
   }
-  fmt::print("Options of a configuration, by section; give one as a topic:\n\n");
+  fmt::print("Options of a configuration, by section:\n\n");
   for (const std::string& name : train::topic_names())
     if (name.find('.') == std::string::npos)
       fmt::print("  longhand help {:<12}{}\n", name, train::topic(name).summary);
   fmt::print(
-      "\nand longhand help attention.NAME or data.NAME for a variant or a task. Commands: longhand "
+      "\nFor a variant or a task: longhand help attention.NAME or data.NAME. Commands: longhand "
       "--help\n");
   return success;
 }
@@ -38,7 +38,7 @@ void add_help(Command& program) {
                               [a] { return help(*a); });
   c.add("topic", a->topic, "TOPIC",
         "model, attention, data, train, optimizer, attention.NAME or data.NAME");
-  c.flag("--markdown", a->markdown, "The table alone, as the pages have it");
+  c.flag("--markdown", a->markdown, "Print a Markdown table");
 }
 
 }  // namespace longhand::cli

@@ -1,4 +1,4 @@
-// The one place where errors become words and exit codes.
+// Converts errors to messages and exit codes.
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   using cli::fail;
   try {
     const int code = cli::run_program(argc, argv);
-    // What was printed may still wait for a full disk to refuse it.
+    // Buffered output may still fail to be written, for example to a full disk.
     if (std::fflush(stdout) != 0 || std::ferror(stdout))
       return fail("cannot write to stdout", cli::failure);
     return code;

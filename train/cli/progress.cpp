@@ -20,7 +20,7 @@ double seconds_since(std::chrono::steady_clock::time_point then) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
 }
 
-/// Asked at every redraw: windows change their size.
+/// Queried at every redraw, because windows change their size.
 size_t terminal_width() {
   winsize size{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
@@ -72,7 +72,7 @@ void Progress::update(int64_t done, int64_t total, const std::string& details) {
   if (!due()) return;
   std::string text = fmt::format("{} {}/{}", what_, done, total);
   if (!details.empty()) text += "  " + details;
-  // What is done since the clock began, not by an earlier process, tells the time that is left.
+  // The remaining time follows from the work done since the clock started, not by an earlier process.
   if (done > first_ && done < total)
     text += fmt::format("  {} left",
                         duration(seconds_since(begin_) * static_cast<double>(total - done) /
@@ -87,7 +87,7 @@ void Progress::pulse() {
 }
 
 void Progress::draw(const std::string& text, double fraction) {
-  // Not the last column: some terminals would begin a new line.
+  // Leave the last column free: some terminals would begin a new line.
   const size_t width = terminal_width() - 1;
   std::string out = "\r";
   constexpr size_t frame = 4, shortest = 8, longest = 40;  // "[", "] " and a space

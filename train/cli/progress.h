@@ -1,4 +1,4 @@
-// Progress: what a person sees on stderr while something takes its time.
+// Progress: display of long operations on stderr.
 #pragma once
 
 #include <chrono>
@@ -15,32 +15,33 @@ class Progress {
  public:
   enum class Mode { bar, lines, none };
 
-  /// What suits stderr: a bar on a terminal that can move its cursor, none where `quiet`.
+  /// The mode for stderr: a bar on a terminal that can move its cursor, none if `quiet`.
   static Mode mode_for_stderr(bool quiet);
 
-  /// `what` is done, as "train" or "evaluate". Nothing is shown in the first `delay` seconds: short
-  /// work needs no bar.
+  /// `what` names the operation, such as "train" or "evaluate". Nothing is shown in the first `delay`
+  /// seconds, because short operations need no bar.
   Progress(Mode mode, std::string what, double delay = 0);
-  /// Takes the bar away.
+  /// Removes the bar.
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `done` of `total` is done; `details` says more, such as the loss. Cheap: call it often.
+  /// Reports that `done` of `total` is complete; `details` adds more, such as the loss. Cheap: may be
+  /// called often.
   void update(int64_t done, int64_t total, const std::string& details);
-  /// Writes a line that stays, above the bar. Not in mode none.
+  /// Writes a permanent line above the bar. Does nothing in mode none.
   void line(const std::string& text);
-  /// Takes the bar away until the next update.
+  /// Removes the bar until the next update.
   void clear();
-  /// As update(), for work that cannot tell how far it is.
+  /// Like update(), for operations of unknown progress.
   void pulse();
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// Whether it is time to show something again.
+  /// Whether the display is due for an update.
   bool due();
   void show(const std::string& text, double fraction);
-  /// A negative fraction: how far it is, nobody knows.
+  /// A negative fraction means that progress is unknown.
   void draw(const std::string& text, double fraction);
 
   Mode mode_;
@@ -50,12 +51,12 @@ class Progress {
   bool drawn_ = false;
   Clock::time_point begin_ = Clock::now();
   Clock::time_point shown_ = begin_;
-  bool begun_ = false;  // something was shown
-  int64_t first_ = -1;  // what was done already when the clock began
+  bool begun_ = false;  // whether something was shown
+  int64_t first_ = -1;  // the work already done when the clock started
 };
 
-/// Says, once something has taken two seconds, that it is being done and for how long; for what
-/// cannot tell how far it is. From construction to destruction.
+/// Shows an operation of unknown progress, and its duration, once it has taken two seconds; from
+/// construction to destruction.
 class Waiting {
  public:
   Waiting(Progress::Mode mode, std::string what);
@@ -70,14 +71,14 @@ class Waiting {
   std::mutex mutex_;
   std::condition_variable over_;
   bool is_over_ = false;
-  // Computes nothing: it sleeps, and writes a line now and then.
+  // Computes nothing: it sleeps and occasionally writes a line.
   std::thread watcher_;
 };
 
 /// "0:07", "12:34", "3:05:00"
 std::string duration(double seconds);
 
-/// "987", "12.3k", "4.56M": three figures.
+/// "987", "12.3k", "4.56M": three significant digits.
 std::string short_number(double value);
 
 }  // namespace longhand::cli

@@ -1,4 +1,4 @@
-// longhand report: runs side by side in one HTML file.
+// longhand report: compares runs in one HTML file.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -28,10 +28,10 @@ int report(const Arguments& arguments) {
 
 void add_report(Command& program) {
   const auto a = std::make_shared<Arguments>();
-  Command c = program.command("report", "Compare runs in one HTML file that needs nothing else",
+  Command c = program.command("report", "Compare runs in one self-contained HTML file",
                               [a] { return report(*a); });
-  c.add("runs", a->runs, "DIR", "Directories of runs").required();
-  c.add("-o,--out", a->out, "FILE.html", "The file to write [report.html]");
+  c.add("runs", a->runs, "DIR", "Run directories").required();
+  c.add("-o,--out", a->out, "FILE.html", "File to write [report.html]");
 }
 
 }  // namespace longhand::cli

@@ -1,4 +1,4 @@
-// longhand train: a new run, or the rest of one. train/run/run.h does the work.
+// longhand train: starts or resumes a run, by means of train/run/run.h.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -17,8 +17,8 @@ namespace longhand::cli {
 namespace {
 
 struct Arguments : Common {
-  std::string config;  // of a new run
-  std::string resume;  // or the directory of one to go on with
+  std::string config;  // for a new run
+  std::string resume;  // or the directory of a run to resume
   std::string out;
 };
 
@@ -28,7 +28,7 @@ std::string describe(const train::Record& record) {
   return text;
 }
 
-/// Shows what the trainer tells to the person who waits.
+/// Prints the progress of the trainer.
 class Reporter {
  public:
   explicit Reporter(Progress::Mode mode) : progress_(mode, "train") {}
@@ -62,15 +62,15 @@ class Reporter {
 
 std::unique_ptr<train::Run> start(const Arguments& a) {
   const auto waiting = [&] {
-    return Waiting(Progress::mode_for_stderr(a.quiet), "making data and model");
+    return Waiting(Progress::mode_for_stderr(a.quiet), "preparing data and model");
   };
   if (!a.resume.empty()) {
-    check<ConfigError>(!a.seed, "--seed cannot change in a run that goes on");
+    check<ConfigError>(!a.seed, "--seed: the seed of a resumed run cannot change");
     const Waiting wait = waiting();
     return train::Run::resume(a.resume, a.set);
   }
   check<ConfigError>(!a.config.empty(),
-                     "train wants a CONFIG.toml, or --resume DIR (see longhand train --help)");
+                     "train: expected CONFIG.toml or --resume DIR; see longhand train --help");
   train::Config config = train::Config::load(a.config);
   apply(a, config);
   const Waiting wait = waiting();
@@ -83,7 +83,7 @@ void introduce(train::Run& run, Reporter& reporter) {
                            s.task, s.attention, with_commas(s.parameters), s.threads));
   if (!s.algorithm.empty()) reporter.say("attention computes " + s.algorithm);
   if (!run.warning().empty()) reporter.say("longhand: " + run.warning());
-  if (run.resumed()) reporter.say(fmt::format("going on after step {}", run.step()));
+  if (run.resumed()) reporter.say(fmt::format("resuming after step {}", run.step()));
 }
 
 int train(const Arguments& arguments) {
@@ -113,9 +113,10 @@ int train(const Arguments& arguments) {
   }
   if (why != train::Stopped::signal) return success;
   reporter.say("");
-  fmt::print(stderr,
-             "longhand: stopped after step {} and saved; go on with: longhand train --resume {}\n",
-             summary.step, run->path().string());
+  fmt::print(
+      stderr,
+      "longhand: stopped after step {} and saved; continue with: longhand train --resume {}\n",
+      summary.step, run->path().string());
   return stopped;
 }
 
@@ -124,19 +125,19 @@ int train(const Arguments& arguments) {
 void add_train(Command& program) {
   const auto a = std::make_shared<Arguments>();
   Command c =
-      program.command("train", "Train a model that a configuration describes, or go on with a run",
+      program.command("train", "Train a model described by a configuration, or resume a run",
                       [a] { return train(*a); });
   std::string resumable;
   for (const std::string& name : train::resumable_options())
     resumable += (resumable.empty() ? "" : ", ") + name;
   Argument config = c.add("config", a->config, "CONFIG.toml", "Configuration of a new run");
   Argument resume = c.add("--resume", a->resume, "DIR",
-                          "Go on with the run in DIR from its last checkpoint; --set may then "
+                          "Resume the run in DIR from its last checkpoint; --set may then "
                           "change only " +
                               resumable);
   resume.excludes(config);
   c.add("--out", a->out, "DIR",
-        "Directory of the run [runs/CONFIG-DATE-TIME]; it must not hold a run yet")
+        "Run directory [runs/CONFIG-DATE-TIME]; must not already hold a run")
       .excludes(resume);
   c.set(*a);
   c.seed(*a);
@@ -145,11 +146,10 @@ void add_train(Command& program) {
   c.json(a->json);
   c.words_to_set(*a);
   c.footer(
-      "A run directory holds config.toml (every option with its value), metrics.jsonl (one "
-      "object\n"
-      "a line), checkpoints/last.h5 and best.h5, and summary.json.\n"
-      "SIGINT and SIGTERM finish the step, save and exit with 75; a second one exits at once.\n"
-      "SIGUSR1 saves and goes on.\n"
+      "A run directory holds config.toml (every option with its value), metrics.jsonl (one object\n"
+      "per line), checkpoints/last.h5 and best.h5, and summary.json.\n"
+      "SIGINT and SIGTERM finish the step, save and exit with 75; a second one exits immediately.\n"
+      "SIGUSR1 saves and continues.\n"
       "Example: longhand train examples/configs/mqar.toml --set attention.type=linear");
 }
 

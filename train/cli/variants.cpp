@@ -1,4 +1,4 @@
-// longhand variants: what each attention variant can do, and what it costs.
+// longhand variants: the capabilities and costs of each attention variant.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Row {
   std::string algorithm;
 };
 
-// With the options that it has by default.
+// With default options.
 Row look_at(const std::string& name, const Arguments& a) {
   attention::Config config;
   config.heads = a.heads;
@@ -69,7 +69,7 @@ Json to_json(const Row& row) {
           {"paper", spec.paper}};
 }
 
-/// Columns as wide as their widest cell.
+/// Pads columns to their widest cell.
 void print_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths(rows.front().size());
   for (const auto& row : rows)
@@ -102,13 +102,14 @@ int variants(const Arguments& arguments) {
   }
   print_table(cells);
   fmt::print(
-      "\nTime and memory grow so, per head: N tokens, D width of a head, m features, landmarks or\n"
-      "slots. FLOP and bytes are those of a forward pass of one sequence of {} tokens, {} heads "
+      "\nTime and memory: growth per head, for N tokens, head dimension D, and m features, "
+      "landmarks\n"
+      "or slots. FLOP and bytes: a forward pass of one sequence of {} tokens with {} heads of\n"
+      "dimension {} and default options (bytes besides q, k, v and the result). Decodes: "
+      "generates\n"
+      "token by token. Cross: the number of keys may differ from that of queries. State: contents "
       "of\n"
-      "width {} and default options (bytes beside q, k, v and the result). Decodes: token by "
-      "token.\n"
-      "Cross: keys may be of another number than queries. State: what a checkpoint holds beside\n"
-      "trained parameters.\n\n",
+      "checkpoints besides trained parameters.\n\n",
       arguments.length, arguments.heads, arguments.head_dim);
   for (const Row& row : rows) {
     const attention::Capabilities& t = row.can;
@@ -124,11 +125,12 @@ int variants(const Arguments& arguments) {
 
 void add_variants(Command& program) {
   const auto a = std::make_shared<Arguments>();
-  Command c = program.command("variants", "Table of the attention variants and what they can do",
-                              [a] { return variants(*a); });
-  c.add("--length", a->length, "N", "Tokens that costs are stated for [1024]").positive();
+  Command c =
+      program.command("variants", "List the attention variants with their capabilities and costs",
+                      [a] { return variants(*a); });
+  c.add("--length", a->length, "N", "Sequence length for which costs are stated [1024]").positive();
   c.add("--heads", a->heads, "H", "Heads [2]").positive();
-  c.add("--head-dim", a->head_dim, "D", "Width of a head [32]").positive();
+  c.add("--head-dim", a->head_dim, "D", "Head dimension [32]").positive();
   c.json(a->json);
 }
 

@@ -16,10 +16,10 @@
 namespace longhand::cli {
 namespace {
 
-/// Whether a micro-kernel gives the one right result of a product of small whole numbers.
+/// Whether a micro-kernel computes a product of small integers exactly.
 bool is_right(const kernels::TileKernel& kernel) {
   constexpr int64_t m = 17, n = 39,
-                    k = 5;  // blocks of each height; whole vectors and a part of one
+                    k = 5;  // blocks of each height; whole vectors and a partial one
   std::vector<float> a(m * k), b(k * n), c(m * n);
   for (int64_t i = 0; i < m * k; ++i) a[i] = static_cast<float>(i % 7 - 3);
   for (int64_t i = 0; i < k * n; ++i) b[i] = static_cast<float>(i % 11 - 5);
@@ -64,7 +64,7 @@ int print_version(bool json) {
     fmt::print("micro-kernels tested: {}\n", fmt::join(tested, ", "));
   }
   if (wrong.empty()) return success;
-  fmt::print(stderr, "longhand: wrong products on this CPU from the micro-kernels {}\n",
+  fmt::print(stderr, "longhand: micro-kernels that give wrong products on this CPU: {}\n",
              fmt::join(wrong, ", "));
   return failure;
 }

@@ -9,7 +9,7 @@
 namespace longhand::train {
 namespace {
 
-/// Round numbers, about `count` of them, that span [low, high].
+/// Returns about `count` round numbers that span [low, high].
 std::vector<double> ticks(double low, double high, int count) {
   const double raw = (high - low) / count;
   const double power = std::pow(10.0, std::floor(std::log10(raw)));

@@ -14,12 +14,12 @@ struct Point {
 /// One curve of a chart.
 struct Curve {
   std::vector<Point> points;  // not empty
-  size_t colour = 0;          // class cN and dN of the page's style, N = colour modulo 8
-  bool thin = false;          // else thick, with a dot at its end
+  size_t colour = 0;          // CSS classes cN and dN of the page, N = colour modulo 8
+  bool thin = false;          // if false, thick with a dot at its end
 };
 
-/// A figure with the curves against the step: both axes begin at 0 or below, and end where the
-/// largest value does. Empty text without curves.
+/// Returns a figure of the curves against the step, whose axes begin at 0 or below and end at the
+/// largest value; an empty string if there are no curves.
 std::string svg_chart(const std::string& title, const std::vector<Curve>& curves);
 
 }  // namespace longhand::train

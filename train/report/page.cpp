@@ -62,7 +62,7 @@ p.note, footer { color: var(--dim); } .dot { display: inline-block; width: .7em;
   margin-right: .5em; }
 )css";
 
-// Distinguishable for colour-blind readers too: Okabe & Ito 2008, black replaced.
+// Distinguishable by colour-blind readers: Okabe & Ito 2008, with black replaced.
 constexpr const char* colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                    "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f"};
 
@@ -105,8 +105,8 @@ std::string html_report(const std::vector<std::filesystem::path>& paths) {
             "</tr>\n";
   }
   html +=
-      "</table></div>\n<p class=\"note\">Loss and accuracy are those of the last evaluation on the "
-      "validation split; time and speed those of the last process of a run.</p>\n"
+      "</table></div>\n<p class=\"note\">Loss and accuracy are from the last evaluation on the "
+      "validation split, time and speed from the last process of a run.</p>\n"
       "<h2>Curves</h2><p class=\"note\">Thick: validation. Thin: training.</p><div "
       "class=\"charts\">\n";
   html += svg_chart("Loss", curves_of(runs, &Record::loss)) +

@@ -1,4 +1,4 @@
-// A report: runs side by side, as one HTML file that needs nothing else.
+// Report: a comparison of runs as one self-contained HTML file.
 #pragma once
 
 #include <filesystem>
@@ -7,9 +7,9 @@
 
 namespace longhand::train {
 
-/// A page with a table of the runs (what they reached, at what cost), charts of loss and accuracy
-/// against the step, and every run's configuration; no scripts, no other files. Throws ConfigError
-/// if a directory holds no run, DataError for metrics that cannot be read (naming file and line).
+/// Returns a page with a table of the runs (results and costs), charts of loss and accuracy against
+/// the step, and the configuration of every run, without scripts or other files. Throws ConfigError
+/// if a directory holds no run, DataError for unreadable metrics (naming file and line).
 std::string html_report(const std::vector<std::filesystem::path>& runs);
 
 }  // namespace longhand::train

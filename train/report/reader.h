@@ -1,4 +1,4 @@
-// Recorded runs as the rows and curves of a report.
+// Reads recorded runs for a report.
 #pragma once
 
 #include <filesystem>
@@ -9,11 +9,11 @@
 
 namespace longhand::train {
 
-/// read_run() of each.
+/// Calls read_run() for each directory.
 std::vector<RecordedRun> read_runs(const std::vector<std::filesystem::path>& paths);
 
-/// Up to two curves a run of one quantity against the step: training, thin, and validation. Values
-/// that are not finite are left out.
+/// Returns up to two curves per run of one quantity against the step: training, thin, and
+/// validation. Values that are not finite are omitted.
 std::vector<Curve> curves_of(const std::vector<RecordedRun>& runs, double Record::*quantity);
 
 }  // namespace longhand::train

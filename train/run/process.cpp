@@ -12,7 +12,7 @@
 namespace longhand::train {
 namespace {
 
-// All that a handler may touch.
+// The only state that a handler may access.
 std::atomic<bool> stop_requested{false};
 std::atomic<bool> save_requested{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
@@ -23,14 +23,14 @@ void on_stop(int signal) {
 
 void on_save(int) { save_requested = true; }
 
-// Process-wide state, as signals are.
+// Process-wide state, because signals are process-wide.
 std::atomic<bool> is_caught{false};
 constexpr std::array<std::pair<int, void (*)(int)>, 5> handlers = {
     {{SIGINT, on_stop},
      {SIGTERM, on_stop},
      {SIGHUP, on_stop},
      {SIGUSR1, on_save},
-     // Nobody reads what is printed any more: no reason to lose a run.
+     // A closed output pipe is no reason to lose a run.
      {SIGPIPE, nullptr}}};
 std::array<struct sigaction, handlers.size()> before;
 
@@ -38,7 +38,7 @@ std::array<struct sigaction, handlers.size()> before;
 
 SignalRequests::SignalRequests() {
   check(!is_caught.exchange(true),
-        "signals: another SignalRequests lives; a process has one set of signal handlers");
+        "signals: a SignalRequests already exists; expected at most one per process");
   stop_requested = save_requested = false;
   for (size_t i = 0; i < handlers.size(); ++i) {
     const auto [signal, handler] = handlers[i];
@@ -46,7 +46,7 @@ SignalRequests::SignalRequests() {
     if (signal == SIGHUP && before[i].sa_handler == SIG_IGN) continue;
     struct sigaction action {};
     action.sa_handler = handler ? handler : SIG_IGN;
-    // Reads and writes that were interrupted go on by themselves.
+    // Interrupted reads and writes are restarted.
     action.sa_flags = SA_RESTART;
     sigaction(signal, &action, nullptr);
   }

@@ -18,8 +18,8 @@ bool is_resumable(const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Throws DataError unless the checkpoint was made with the run's configuration, but for what may
-/// change.
+/// Throws DataError unless the checkpoint was made with the run's configuration, except for
+/// resumable_options().
 void check_same(const RunRecord& run, const Config& config, const Checkpoint& checkpoint) {
   const auto ours = config.given();
   const auto theirs = Config::parse(checkpoint.config, run.last().string()).given();
@@ -28,8 +28,8 @@ void check_same(const RunRecord& run, const Config& config, const Checkpoint& ch
     const auto found = ours.find(name);
     check<DataError>(found != ours.end() && found->second == value, run.last().string(),
                      " is a checkpoint of another run: it was made with ", name, " = ",
-                     to_string(value), ", and config.toml says ",
-                     found == ours.end() ? "nothing of it" : to_string(found->second));
+                     to_string(value), ", but config.toml has ",
+                     found == ours.end() ? "no such option" : to_string(found->second));
   }
 }
 
@@ -39,7 +39,7 @@ void assign(Config& config, const std::vector<std::string>& assignments) {
     std::string allowed;
     for (const std::string& option : resumable_options())
       allowed += (allowed.empty() ? "" : ", ") + option;
-    check<ConfigError>(is_resumable(name), "--set ", name, ": a run that goes on may change only ",
+    check<ConfigError>(is_resumable(name), "--set ", name, ": a resumed run may change only ",
                        allowed);
     config.assign(assignment);
   }

@@ -1,4 +1,4 @@
-// Run: the life of a training run, from its configuration to its summary.
+// Run: a training run from its configuration to its summary.
 #pragma once
 
 #include <filesystem>
@@ -13,8 +13,8 @@
 
 namespace longhand::train {
 
-/// The options that a resumed run may change, as "train.steps": how long it goes on, what it
-/// reports and where its data lies. All others decide its bits.
+/// The options that a resumed run may change, such as "train.steps": how long it continues, what it
+/// reports and where its data is. All others determine its bits.
 const std::vector<std::string>& resumable_options();
 
 /// A training run with its directory. `longhand train` is this class with flags and a progress bar:
@@ -24,17 +24,15 @@ const std::vector<std::string>& resumable_options();
 ///     std::cout << run->summary().best.value_or(NAN) << '\n';
 class Run {
  public:
-  /// A new run of this configuration. Its directory must not hold a run; if it is empty, it is
-  /// runs/NAME-DATE-TIME. Makes data, model and optimizer first, so that whatever is wrong leaves
-  /// nothing behind: without a train() that begins, the directory is removed again. Throws
-  /// ConfigError and DataError.
+  /// Creates a new run of this configuration. Its directory must not hold a run; an empty path means
+  /// runs/NAME-DATE-TIME. Constructs data, model and optimizer first, so that an error leaves nothing
+  /// behind: unless train() begins, the directory is removed again. Throws ConfigError and DataError.
   static std::unique_ptr<Run> create(Config config, const std::filesystem::path& directory,
                                      const std::string& name = "run");
-  /// Goes on with the run in this directory from its last checkpoint (from the start, if it ended
-  /// before anything was saved), with assignments such as "train.steps=2000" to
-  /// resumable_options(). Nothing is written before train(). Throws ConfigError for another option
-  /// and for a directory that holds no run, DataError for a checkpoint that is damaged or of
-  /// another run.
+  /// Resumes the run in this directory from its last checkpoint (from the start, if it ended before
+  /// anything was saved), with assignments such as "train.steps=2000" to resumable_options().
+  /// Nothing is written before train(). Throws ConfigError for any other option and for a directory
+  /// that holds no run, DataError for a checkpoint that is damaged or of another run.
   static std::unique_ptr<Run> resume(const std::filesystem::path& directory,
                                      const std::vector<std::string>& assignments = {});
 
@@ -43,19 +41,19 @@ class Run {
   Run& operator=(const Run&) = delete;
 
   /// Trains until there is a reason to stop, and writes metrics, checkpoints and the summary. The
-  /// observer hears of everything; its on_record comes after the record is written. Throws
-  /// DivergedError after writing the summary. To be called once.
+  /// observer is notified of everything; its on_record is called after the record is written. Throws
+  /// DivergedError after writing the summary. Call at most once.
   Stopped train(Observer observer = {});
 
-  /// What summary.json holds; of the state now, before the end.
+  /// The contents of summary.json; before the end, those for the current state.
   const Summary& summary() const { return summary_; }
 
   const std::filesystem::path& path() const { return record_.path(); }
   Experiment& experiment() { return *experiment_; }
-  /// Steps done so far: those of the checkpoint before train().
+  /// Steps done so far; before train(), those of the checkpoint.
   int64_t step() const { return trainer_.state().step; }
   bool resumed() const { return resumed_; }
-  /// Why the checkpoint may not go on to the bits of an uninterrupted run; empty if it will.
+  /// Why resuming may not give the bits of an uninterrupted run; empty if it does.
   const std::string& warning() const { return warning_; }
 
  private:

@@ -65,7 +65,7 @@ std::string read_text(const fs::path& path) {
 }
 
 /// The value of a key, or nothing if it is missing or of another type. Numbers that are not finite
-/// were written as texts.
+/// are stored as strings.
 template <class T>
 std::optional<T> find(const Json& object, const char* key) {
   const auto found = object.find(key);
@@ -137,7 +137,7 @@ Summary summary_of(const Json& object) {
   return s;
 }
 
-/// The step of a line of metrics, or nothing if it is none.
+/// The step of a line of metrics, or nothing if the line is invalid.
 std::optional<int64_t> step_of(const std::string& line) {
   const Json record = Json::parse(line, nullptr, false);
   if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer())
@@ -183,7 +183,7 @@ RunRecord::~RunRecord() {
   if (made_) {
     std::error_code ignored;
     for (const fs::path& part : {config(), metrics(), checkpoints()}) fs::remove_all(part, ignored);
-    // The folders that were made, from the run upwards, as long as they are empty.
+    // Removes the folders that were created, from the run upwards, as long as they are empty.
     fs::path folder = fs::absolute(path_);
     for (bool more = !made_->empty(); more; folder = folder.parent_path())
       more = fs::remove(folder, ignored) && folder != *made_;
@@ -218,9 +218,9 @@ fs::path RunRecord::fresh_path(const fs::path& folder, const std::string& name) 
 
 void RunRecord::check_free(const fs::path& path) {
   check<ConfigError>(!fs::exists(path) || fs::is_directory(path), path.string(),
-                     " exists and is no folder");
+                     " exists and is not a folder");
   check<ConfigError>(!holds_run(path), path.string(),
-                     " holds a run already; go on with it by --resume, or choose another --out");
+                     " already holds a run; continue it with --resume, or choose another --out");
 }
 
 RunRecord RunRecord::create(const fs::path& where, const std::string& config) {
@@ -233,7 +233,7 @@ RunRecord RunRecord::create(const fs::path& where, const std::string& config) {
   const auto make = [](const fs::path& folder) {
     std::error_code error;
     fs::create_directories(folder, error);
-    check<DataError>(!error, "cannot make ", folder.string(), ": ", error.message());
+    check<DataError>(!error, "cannot create ", folder.string(), ": ", error.message());
   };
   make(path);
   RunRecord run(path, lock(path));
@@ -245,9 +245,9 @@ RunRecord RunRecord::create(const fs::path& where, const std::string& config) {
 }
 
 RunRecord RunRecord::open(const fs::path& path) {
-  check<ConfigError>(fs::is_directory(path), "there is no run directory ", path.string());
+  check<ConfigError>(fs::is_directory(path), "no run directory ", path.string());
   for (const char* part : {"config.toml", "checkpoints"})
-    check<ConfigError>(fs::exists(path / part), path.string(), " holds no run: there is no ", part);
+    check<ConfigError>(fs::exists(path / part), path.string(), " holds no run: no ", part);
   RunRecord run(path, lock(path));
   data::remove_stale_temporaries(path);
   data::remove_stale_temporaries(run.checkpoints());
@@ -280,8 +280,7 @@ void RunRecord::write_summary(const Summary& summary) const {
 
 RecordedRun read_run(const fs::path& path) {
   const fs::path metrics = path / "metrics.jsonl", summary = path / "summary.json";
-  check<ConfigError>(fs::exists(metrics), path.string(),
-                     " holds no run: there is no metrics.jsonl");
+  check<ConfigError>(fs::exists(metrics), path.string(), " holds no run: no metrics.jsonl");
   RecordedRun run;
   run.name = path.lexically_normal().string();
   if (run.name.size() > 1 && run.name.back() == '/') run.name.pop_back();
@@ -295,13 +294,13 @@ RecordedRun read_run(const fs::path& path) {
   int64_t count = 0;
   for (size_t begin = 0; begin < lines.size();) {
     const size_t end = lines.find('\n', begin);
-    // A run that is going on may have written half of its last line.
+    // A run in progress may have written its last line only partially.
     if (end == std::string::npos) break;
     const Json line = Json::parse(lines.begin() + static_cast<std::ptrdiff_t>(begin),
                                   lines.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
     ++count;
     check<DataError>(line.is_object() && find<int64_t>(line, "step"), metrics.string(), ":", count,
-                     ": no JSON object with a step");
+                     ": expected a JSON object with a step");
     run.metrics.push_back(record_of(line));
     begin = end + 1;
   }
@@ -310,7 +309,7 @@ RecordedRun read_run(const fs::path& path) {
 
 fs::path find_checkpoint(const fs::path& run, const std::string& name) {
   if (fs::is_regular_file(run)) return run;
-  check<ConfigError>(fs::is_directory(run), "there is no run directory ", run.string());
+  check<ConfigError>(fs::is_directory(run), "no run directory ", run.string());
   const fs::path folder = run / "checkpoints";
   for (const std::string& file : {name, name + ".h5"})
     if (fs::is_regular_file(folder / file)) return folder / file;

@@ -1,4 +1,4 @@
-// The files of a run, written and read: its configuration, metrics, checkpoints and summary.
+// The files of a run: its configuration, metrics, checkpoints and summary.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace longhand::train {
 
-/// What is left to say when a run has ended.
+/// The result of a run.
 struct Summary {
   std::string status;  // "finished", "early", "stopped" (by a signal, resumable) or "diverged"
   std::string task, attention;
-  // Variant::algorithm() of the longest sequences, where there is more to say
+  // Variant::algorithm() for the longest sequences, if it differs from the name
   std::string algorithm;
   int64_t step = 0, steps = 0;
   int64_t parameters = 0;
@@ -33,34 +33,34 @@ struct Summary {
   int64_t peak_memory = 0;  // bytes
 };
 
-/// One line of metrics.jsonl. Numbers that are not finite, which JSON does not know, are the texts
-/// "NaN", "Infinity" and "-Infinity".
+/// One line of metrics.jsonl. Numbers that are not finite, which JSON does not support, are the
+/// strings "NaN", "Infinity" and "-Infinity".
 std::string to_json(const Record& record);
-/// An object over several lines.
+/// The summary as JSON over several lines.
 std::string to_json(const Summary& summary);
 
-/// A directory with config.toml (the effective configuration), metrics.jsonl (one Record a line),
-/// checkpoints/{last,best,step-N}.h5 and summary.json. While one lives it is locked: of two
-/// processes that would write there, the second is refused. Everything throws ConfigError where the
-/// caller chose the wrong directory, and DataError where the file system refuses.
+/// A directory with config.toml (the effective configuration), metrics.jsonl (one Record per line),
+/// checkpoints/{last,best,step-N}.h5 and summary.json. It is locked during the lifetime of this
+/// object: a second process that wants to write there is refused. All functions throw ConfigError if
+/// the caller chose the wrong directory, and DataError if the file system reports an error.
 class RunRecord {
  public:
-  /// folder/NAME-DATE-TIME of now, with a number behind it if that is taken.
+  /// Returns folder/NAME-DATE-TIME for the current time, with a number appended if that exists.
   static std::filesystem::path fresh_path(const std::filesystem::path& folder,
                                           const std::string& name);
-  /// Throws ConfigError if a new run cannot begin there, because there is one already.
+  /// Throws ConfigError if the directory already holds a run.
   static void check_free(const std::filesystem::path& path);
-  /// Makes a new one, and the folders above it. Throws ConfigError if it holds a run already.
+  /// Creates a new one, and the folders above it. Throws ConfigError if it already holds a run.
   static RunRecord create(const std::filesystem::path& path, const std::string& config);
-  /// Opens one to go on with. Throws ConfigError if it holds no run.
+  /// Opens an existing run to resume. Throws ConfigError if the directory holds no run.
   static RunRecord open(const std::filesystem::path& path);
 
-  /// Removes again what create() has made, unless keep() was called.
+  /// Removes what create() has created, unless keep() was called.
   ~RunRecord();
   RunRecord(RunRecord&& other) noexcept;
   RunRecord& operator=(RunRecord&&) = delete;
 
-  /// The run begins: from here on it stays.
+  /// Call when the run begins: from then on its directory is kept.
   void keep() { made_ = nullptr; }
 
   const std::filesystem::path& path() const { return path_; }
@@ -70,8 +70,8 @@ class RunRecord {
 
   void write_config(const std::string& toml) const;
   void append(const Record& record) const;
-  /// Drops the metrics of later steps than this, which a resumed run will write again, and a last
-  /// line that was cut off.
+  /// Removes metrics of steps after this one, which a resumed run will write again, and an incomplete
+  /// last line.
   void cut_metrics(int64_t step) const;
   void write_summary(const Summary& summary) const;
 
@@ -82,36 +82,36 @@ class RunRecord {
 
   std::filesystem::path path_;
   int lock_ = -1;
-  /// The topmost folder that create() has made; null: nothing to remove.
+  /// The topmost folder that create() has created; null if there is nothing to remove.
   std::unique_ptr<std::filesystem::path> made_;
 };
 
-/// What a run has written, read back.
+/// The recorded data of a run.
 struct RecordedRun {
   std::string name;    // its directory
   std::string config;  // config.toml; empty if there is none
   std::vector<Record> metrics;
-  std::optional<Summary> summary;  // none while it runs
+  std::optional<Summary> summary;  // none while it is running
 };
 
-/// Reads a run's directory, also while the run goes on. Numbers that a file lacks are NaN. Throws
-/// ConfigError if the directory holds no run, and DataError, naming file and line, for what cannot
-/// be read.
+/// Reads the directory of a run, also while it is running. Numbers missing from a file are NaN.
+/// Throws ConfigError if the directory holds no run, and DataError, naming file and line, for
+/// unreadable contents.
 RecordedRun read_run(const std::filesystem::path& path);
 
-/// The file of a checkpoint of a run: `name` is "best", "last", or the name of a file in its
-/// checkpoints folder. Without a best one (nothing was evaluated yet) it is the last. `run` may
+/// Returns the path of a checkpoint of a run: `name` is "best", "last", or the name of a file in its
+/// checkpoints folder. Without a best one (before the first evaluation) it is the last. `run` may
 /// also be a checkpoint file itself. Throws ConfigError if there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& run, const std::string& name);
 
-/// A checkpoint of a run with the configuration it holds.
+/// A checkpoint of a run with the configuration stored in it.
 struct SavedModel {
   std::string file;
   Checkpoint checkpoint;
   Config config;
 };
 
-/// The checkpoint that find_checkpoint() finds, verified. Throws DataError if it is not sound.
+/// Loads and verifies the checkpoint found by find_checkpoint(). Throws DataError if it is invalid.
 SavedModel load_model(const std::filesystem::path& run, const std::string& name = "best");
 
 }  // namespace longhand::train

@@ -47,7 +47,7 @@ TEST_CASE("embedding: gradients, of tokens seen often, once and never") {
 TEST_CASE("embedding: errors") {
   const Variable table(random({3, 2}));
   CHECK_THROWS_WITH(embedding(table, Tensor::from<int32_t>({0, 1, 3}, {3})),
-                    Catch::Contains("embedding") && Catch::Contains("token 3 at place 2") &&
+                    Catch::Contains("embedding") && Catch::Contains("token 3 at index 2") &&
                         Catch::Contains("3 rows"));
   CHECK_THROWS_AS(embedding(table, Tensor::from<int32_t>({-1}, {1})), ShapeError);
   CHECK_THROWS_WITH(embedding(table, Tensor::zeros({1}, DType::i64)), Catch::Contains("i64"));
