@@ -2,9 +2,11 @@
 
 #include <cblas.h>
 
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <type_traits>
 
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/kernels/gemm_tile.h"
@@ -258,10 +260,20 @@ void gemm(Trans trans_a, Trans trans_b, T alpha, MatrixView<const T> a, MatrixVi
                     k, "), op(b) (", kb, ", ", n, ") and c (", c.rows, ", ", c.cols, ")");
   if (m == 0 || n == 0) return;
   prepare_blas();
-  blas_gemm(cblas(trans_a), cblas(trans_b), blas_int(m), blas_int(n), blas_int(k), alpha, a.data,
-            blas_int(std::max<int64_t>(1, a.row_stride)), b.data,
-            blas_int(std::max<int64_t>(1, b.row_stride)), beta, c.data,
-            blas_int(std::max<int64_t>(1, c.row_stride)));
+  // How a library adds up the k terms of an element depends on its kernel, and a chain of n equal
+  // terms in f32 is off by up to n 2^-25 of the sum. So f32 sums are cut into parts of `depth`.
+  constexpr int64_t depth = std::is_same_v<T, float> ? 256 : std::numeric_limits<int64_t>::max();
+  const int64_t a_step = trans_a == Trans::yes ? a.row_stride : 1;
+  const int64_t b_step = trans_b == Trans::yes ? 1 : b.row_stride;
+  int64_t l = 0;
+  do {
+    const int64_t terms = (k - l) / 2 < depth ? k - l : depth;
+    blas_gemm(cblas(trans_a), cblas(trans_b), blas_int(m), blas_int(n), blas_int(terms), alpha,
+              a.data + l * a_step, blas_int(std::max<int64_t>(1, a.row_stride)),
+              b.data + l * b_step, blas_int(std::max<int64_t>(1, b.row_stride)), l ? T{1} : beta,
+              c.data, blas_int(std::max<int64_t>(1, c.row_stride)));
+    l += terms;
+  } while (l < k);
 }
 
 template void gemm(Trans, Trans, float, MatrixView<const float>, MatrixView<const float>, float,
