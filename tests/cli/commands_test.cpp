@@ -108,7 +108,7 @@ TEST_CASE("the directory of a run is named after its configuration and the time"
   CHECK(runs == 2);
 }
 
-TEST_CASE("--quiet prints nothing on stderr, and --json prints only JSON on stdout") {
+TEST_CASE("a quiet run prints nothing on stderr, and --json prints only JSON on stdout") {
   const TinyFolder folder;
   const Outcome quiet = succeed({"train", "config.toml", "--quiet", "--out", "q"}, folder.path());
   CHECK(quiet.err == "");

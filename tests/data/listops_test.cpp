@@ -276,7 +276,7 @@ TEST_CASE("listops: disagreements are counted and the first of them reported") {
   CHECK_THAT(message_of<DataError>([&] {
                make("listops", {{"path", (folder / "a.tsv").string()}});
              }),
-             Contains("a.tsv:2: the target is 7") && Contains("value 2"));
+             Contains("a.tsv:2: the target is 7") && Contains("expression is 2"));
 }
 
 TEST_CASE("listops: errors in files name the file and the line") {

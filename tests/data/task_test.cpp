@@ -129,7 +129,7 @@ TEST_CASE("splits are selected by name") {
   CHECK(task.split("validation").size() == 2);
   CHECK(task.split("test").size() == 3);
   CHECK_THAT(message_of<ConfigError>([&] { task.split("valid"); }),
-             Contains("no split \"valid\"") && Contains("validation"));
+             Contains("unknown split \"valid\"") && Contains("validation"));
 }
 
 TEST_CASE("content hashes are the same on every machine") {

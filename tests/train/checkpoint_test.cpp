@@ -187,7 +187,7 @@ TEST_CASE("files of other kinds are refused by name") {
 
   Bytes later = whole;
   later[later.size() - 28] = std::byte{9};
-  refused(resealed(later), "format 9");
+  refused(resealed(later), "format version 9");
 
   CHECK_THROWS_AS(load("/nonexistent/last.h5"), DataError);
 }

@@ -59,7 +59,7 @@ TEST_CASE("layers: errors name the layer, the variant and the place") {
   CHECK_THAT(error_of(window_linear, {"attention.1.window=3"}),
              Contains("--set: attention.1.window: unknown option"));
   CHECK_THAT(error_of(window_linear + "[attention.0]\nwindow = 5\n"),
-             Contains("c.toml:13:1: attention.window = 3: every layer that has this option"));
+             Contains("c.toml:13:1: attention.window = 3: this value has no effect: every layer"));
   CHECK_THAT(error_of(window_linear, {"attention.window=-1"}),
              Contains("layer 0 (window): --set: attention.window = -1"));
   CHECK_THAT(error_of("[attention]\ntype = ['linear', 'nystrom']\n"),
