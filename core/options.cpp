@@ -195,36 +195,37 @@ int64_t Options::get_int(std::string_view key, int64_t default_value, int64_t lo
                      });
 }
 
+namespace {
+
+// Whether a value is a finite number, which `to` then is; integers count as numbers.
+bool read_number(const OptionValue& value, double& to) {
+  if (const double* const d = std::get_if<double>(&value))
+    to = *d;
+  else if (const int64_t* const i = std::get_if<int64_t>(&value))
+    to = static_cast<double>(*i);
+  else
+    return false;
+  return std::isfinite(to);
+}
+
+}  // namespace
+
 double Options::get_double(std::string_view key, double default_value, double low,
                            double high) const {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   return state_->get(key, default_value,
                      expected("a finite number", low, high, -infinity, infinity),
                      [&](const OptionValue& value, double& to) {
-                       if (const double* const d = std::get_if<double>(&value))
-                         to = *d;
-                       else if (const int64_t* const i = std::get_if<int64_t>(&value))
-                         to = static_cast<double>(*i);
-                       else
-                         return false;
-                       return std::isfinite(to) && low <= to && to <= high;
+                       return read_number(value, to) && low <= to && to <= high;
                      });
 }
 
 double Options::get_double(std::string_view key, double default_value,
                            const std::function<bool(double)>& fits,
                            const std::string& range) const {
-  return state_->get(key, default_value,
-                     "expected a finite number" + (range.empty() ? "" : " " + range),
-                     [&](const OptionValue& value, double& to) {
-                       if (const double* const d = std::get_if<double>(&value))
-                         to = *d;
-                       else if (const int64_t* const i = std::get_if<int64_t>(&value))
-                         to = static_cast<double>(*i);
-                       else
-                         return false;
-                       return std::isfinite(to) && fits(to);
-                     });
+  return state_->get(
+      key, default_value, "expected a finite number" + (range.empty() ? "" : " " + range),
+      [&](const OptionValue& value, double& to) { return read_number(value, to) && fits(to); });
 }
 
 std::string Options::get_string(std::string_view key, const std::string& default_value) const {
