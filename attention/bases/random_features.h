@@ -12,7 +12,7 @@ namespace longhand::attention {
 
 /// Norms of the rows.
 enum class RowNorm {
-  chi,    // those of rows of N(0, I): each row is distributed as such a row; estimates are unbiased
+  chi,    // as of rows of N(0, I), so that estimates are unbiased
   sqrt_d  // all sqrt(D): less variance, but a bias (Choromanski et al. 2020, "SMREG")
 };
 

@@ -280,7 +280,7 @@ TEST_CASE("linear: gradients of a large weight") {
       INFO(sizes << " " << i);
       CHECK(close(found[i], wanted[i], 1e-4));
     }
-    // Added to what is there.
+    // Gradients of a second use are added to those of the first.
     const auto twice = run([&](const Variables& v) { return op(v) + op(v); }, in);
     for (size_t i = 1; i < found.size(); ++i)
       CHECK(close(twice[i], (Variable(found[i]) * 2).value(), 1e-4));
