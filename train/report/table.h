@@ -1,0 +1,77 @@
+// Tables of results: for a terminal, a paper, a spreadsheet, and a report that draws them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace longhand::train {
+
+/// A value of a table; monostate: not available.
+using Cell = std::variant<std::monostate, int64_t, double, std::string>;
+
+struct Column {
+  std::string name;     // in snake_case, unique within its table
+  std::string heading;  // with its unit: "peak memory (MiB)"; empty: the name
+  int digits = 4;       // significant digits of numbers shown; CSV and JSON hold all of them
+};
+
+/// How a report draws a table: y against x, one curve for each value of the columns `series`.
+/// Columns are named by Column::name.
+struct Chart {
+  std::string title;
+  std::string x, y;
+  std::vector<std::string> series{};
+  std::string low{}, high{};  // columns with the ends of an interval around y; empty: none
+  bool log_x = false, log_y = false;
+  bool bars = false;  // x holds categories; otherwise it holds numbers
+};
+
+/// One table, with the charts that show it. Every row has one cell per column.
+struct Table {
+  std::string name;    // in snake_case, unique within its analysis
+  std::string title;   // one line
+  std::string note{};  // sentences for the reader: what was measured, and what to expect
+  std::vector<Column> columns;
+  std::vector<std::vector<Cell>> rows{};
+  std::vector<Chart> charts{};
+
+  /// The index of a column. Throws Error if there is none of this name.
+  size_t column(std::string_view column_name) const;
+  /// Throws Error, naming the table, unless rows have one cell per column and the charts name columns.
+  void check() const;
+};
+
+/// A value as it is shown: `digits` significant digits, "-" if not available, "NaN".
+std::string to_text(const Cell& cell, int digits = 4);
+
+/// Aligned columns for a terminal, numbers to the right, without title and note.
+std::string to_text(const Table& table);
+/// A Markdown table.
+std::string to_markdown(const Table& table);
+/// A LaTeX tabular (booktabs), with special characters escaped.
+std::string to_latex(const Table& table);
+/// Comma-separated values (RFC 4180) under the names of the columns, with all digits.
+std::string to_csv(const Table& table);
+
+/// The result of an analysis or of a sweep: tables, and where they are from.
+struct Results {
+  std::string kind;     // "analyse error", "bench", "ablate"
+  std::string title;    // one line
+  std::string summary;  // what the tables show, in one or two sentences
+  std::string command;  // that repeats it
+  std::string machine;  // CPU, cores and threads
+  std::string date;     // ISO 8601, UTC
+  std::string version;  // of Longhand
+  std::vector<Table> tables{};
+};
+
+/// Results as JSON, which results_of_json() reads back. Numbers that are not finite are the strings
+/// "NaN", "Infinity" and "-Infinity" (so these are not available as text).
+std::string to_json(const Results& results);
+/// Throws DataError, naming `source`, for text that to_json() has not written.
+Results results_of_json(std::string_view text, const std::string& source);
+
+}  // namespace longhand::train
