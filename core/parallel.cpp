@@ -11,23 +11,16 @@
 #include "longhand/core/error.h"
 #include "longhand/core/gemm.h"
 
-#if defined(__SANITIZE_THREAD__)
-#define LONGHAND_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define LONGHAND_TSAN 1
-#endif
-#endif
-#ifdef LONGHAND_TSAN
+#ifdef LONGHAND_TSAN  // defined by CMakeLists.txt
 #include <sanitizer/tsan_interface.h>
 #endif
 
 namespace longhand {
 namespace {
 
-// oneTBB is not built with the thread sanitizer, which therefore does not see that spawning a task
-// happens before the task runs, and the end of the task before the wait returns. One of these
-// states it: release() on the earlier side, acquire() on the later one.
+// Neither oneTBB nor this file is instrumented by the thread sanitizer, which therefore does not see
+// that spawning a task happens before the task runs, and the end of the task before the wait returns.
+// One of these states it: release() on the earlier side, acquire() on the later one.
 struct HappensBefore {
 #ifdef LONGHAND_TSAN
   void release() { __tsan_release(this); }
