@@ -70,7 +70,7 @@ TEST_CASE("decoders: token by token is the same as all at once") {
   REQUIRE(variant->capabilities().decodes);
   const Tensor q = normal({B, N, H, D}, 1, dtype, 0.4), k = normal({B, N, G, D}, 2, dtype, 0.4),
                v = normal({B, N, G, D}, 3, dtype);
-  const Tensor wanted = variant->forward(Variable(q), Variable(k), Variable(v), {}, {}).value();
+  const Tensor expected = variant->forward(Variable(q), Variable(k), Variable(v), {}, {}).value();
   const auto decoder = variant->decoder(B);
   Tensor out = Tensor::empty(q.shape(), dtype);
   int64_t after_two = 0;
@@ -78,7 +78,7 @@ TEST_CASE("decoders: token by token is the same as all at once") {
     copy_into(out.select(1, t), decoder->step(q.select(1, t), k.select(1, t), v.select(1, t)));
     if (t == 1) after_two = decoder->bytes();
   }
-  CHECK(near(out, wanted, dtype == DType::f64 ? 1e-11 : 1e-4));
+  CHECK(near(out, expected, dtype == DType::f64 ? 1e-11 : 1e-4));
   CHECK(after_two > 0);
   CHECK((decoder->bytes() > after_two) == c.grows);
 }
@@ -175,9 +175,9 @@ TEST_CASE("decoding: a cache of 16,384 equal keys and one other is as precise as
     }
     return out.to_vector<double>();
   };
-  const auto found = last(DType::f32), wanted = last(DType::f64);
+  const auto found = last(DType::f32), expected = last(DType::f64);
   for (int64_t d = 0; d < D; ++d) {
-    INFO(d << ": " << found[d] / wanted[d] - 1);
-    CHECK(std::abs(found[d] / wanted[d] - 1) <= 5e-6);
+    INFO(d << ": " << found[d] / expected[d] - 1);
+    CHECK(std::abs(found[d] / expected[d] - 1) <= 5e-6);
   }
 }
