@@ -7,9 +7,9 @@
 namespace longhand::data {
 
 void CopyOptions::describe(OptionVisitor& v) {
-  v.integer("length", length, {3, 1 << 24}, "tokens of an example");
-  v.integer("count", count, {1}, "symbols to copy");
-  v.integer("symbols", symbols, {1, 1 << 24}, "different symbols");
+  v.integer("length", length, {3, 1 << 24}, "tokens per example");
+  v.integer("count", count, {1}, "number of symbols to copy");
+  v.integer("symbols", symbols, {1, 1 << 24}, "number of different symbols");
   v.require(count <= (length - 1) / 2, "count",
             concat_message("expected 2 count + 1 <= length = ", length));
   sizes.describe(v);

@@ -22,14 +22,16 @@ void SplitSizes::describe(OptionVisitor& v) {
 }
 
 void SplitSizes::describe_limits(OptionVisitor& v) {
-  v.integer("train_size", train, {0, most_examples}, "most training examples; 0: all");
-  v.integer("validation_size", validation, {0, most_examples}, "most validation examples; 0: all");
-  v.integer("test_size", test, {0, most_examples}, "most test examples; 0: all");
+  v.integer("train_size", train, {0, most_examples}, "maximum number of training examples; 0: all");
+  v.integer("validation_size", validation, {0, most_examples},
+            "maximum number of validation examples; 0: all");
+  v.integer("test_size", test, {0, most_examples}, "maximum number of test examples; 0: all");
 }
 
 void SplitFractions::describe(OptionVisitor& v) {
-  v.number("validation_fraction", validation, {1e-6, 0.999}, "fraction of examples to validate on");
-  v.number("test_fraction", test, {1e-6, 0.999}, "fraction of examples to test on");
+  v.number("validation_fraction", validation, {1e-6, 0.999},
+           "fraction of the examples used for validation");
+  v.number("test_fraction", test, {1e-6, 0.999}, "fraction of the examples used for testing");
   v.require(
       validation + test < 1, "test_fraction",
       concat_message("with validation_fraction = ", validation, " nothing is left for training"));

@@ -45,8 +45,7 @@ struct CommonOptions {
     describe_seed(v);
   }
   void describe_seed(OptionVisitor& v) {
-    v.integer("seed", seed, {0}, "seed of everything generated, and of random splits",
-              "train.seed");
+    v.integer("seed", seed, {0}, "seed of generated data and of random splits", "train.seed");
   }
 };
 

@@ -11,49 +11,53 @@ namespace longhand::attention {
 
 void TransformerConfig::describe(OptionVisitor& v) {
   constexpr int64_t most = int64_t{1} << 30;
-  v.integer("vocabulary", vocabulary, {1, most}, "different tokens", "what the data needs");
-  v.integer("classes", classes, {1, most}, "different targets", "what the data needs");
-  v.boolean("per_token", per_token, "whether each token has a target, not the sequence",
-            "as the data has it");
-  v.integer("max_length", max_length, {1, most}, "most tokens of a sequence",
-            "what the data needs");
-  v.integer("d_model", d_model, {1, most}, "width of the model, a multiple of heads");
-  v.integer("heads", heads, {1, most}, "attention heads of a layer");
+  v.integer("vocabulary", vocabulary, {1, most}, "vocabulary size", "set by the data");
+  v.integer("classes", classes, {1, most}, "number of target classes", "set by the data");
+  v.boolean("per_token", per_token,
+            "whether each token has its own target, instead of one target per sequence",
+            "set by the data");
+  v.integer("max_length", max_length, {1, most}, "maximum sequence length in tokens",
+            "set by the data");
+  v.integer("d_model", d_model, {1, most}, "embedding dimension, a multiple of heads");
+  v.integer("heads", heads, {1, most}, "number of attention heads per layer");
   v.require(d_model % heads == 0, "heads",
             concat_message("expected a divisor of d_model = ", d_model));
   v.integer("kv_heads", kv_heads, {0, most},
-            "heads of keys and values, a divisor of heads; 0: as many as heads");
+            "number of key and value heads, a divisor of heads; 0: same as heads");
   v.require(kv_heads == 0 || heads % kv_heads == 0, "kv_heads",
             concat_message("expected a divisor of heads = ", heads));
-  v.integer("layers", layers, {1, most}, "blocks");
+  v.integer("layers", layers, {1, most}, "number of layers (Transformer blocks)");
   d_mlp = 2 * d_model;
   v.integer("d_mlp", d_mlp, {0, most},
-            "width of the feed-forward part of a block; 0: blocks without one", "2 d_model");
-  v.boolean("causal", causal, "whether a token attends to no later one", "as the data needs it");
+            "hidden dimension of the feed-forward network; 0: no feed-forward network",
+            "2 d_model");
+  v.boolean("causal", causal, "whether tokens attend only to themselves and earlier tokens",
+            "set by the data");
   v.choice("norm", norm, {"pre", "post"},
-           "normalisation before each part of a block (Xiong et al. 2020) or after it (Vaswani et "
-           "al. 2017)");
-  v.choice("norm_type", norm_type, {"layer_norm", "rms_norm"}, "kind of normalisation");
+           "where normalisation is applied: to the input of each sublayer (Xiong et al. 2020), or "
+           "after its residual connection (Vaswani et al. 2017)");
+  v.choice("norm_type", norm_type, {"layer_norm", "rms_norm"}, "type of normalisation");
   v.choice("positions", positions, {"learned", "sinusoidal", "rotary", "none"},
-           "how positions enter");
+           "position encoding");
   v.require(positions != "rotary" || d_model / heads % 2 == 0, "positions",
             "rotary positions need an even width of heads");
   v.when(!per_token, "per_token = false", [&] {
-    v.choice(
-        "pooling", pooling, {"mean", "cls", "last"},
-        "what represents the sequence: the mean of its tokens, a class token in front of them, "
-        "or the last token");
+    v.choice("pooling", pooling, {"mean", "cls", "last"},
+             "how a sequence is reduced to one vector: the mean of its tokens, a class token "
+             "prepended to them, or its last token");
     v.require(!causal || pooling != "cls", "pooling",
               "in a causal model the class token attends to itself only; use last or mean");
   });
   v.integer("head_hidden", head_hidden, {0, most},
-            "width of a ReLU layer in the head; 0: the head is linear");
-  v.boolean("tied_embeddings", tied_embeddings, "whether the head's weight is the token embedding");
+            "size of the hidden ReLU layer in the output head; 0: a linear head");
+  v.boolean("tied_embeddings", tied_embeddings,
+            "whether the output head shares its weight with the token embedding");
   v.require(!tied_embeddings || (head_hidden == 0 && classes == vocabulary), "tied_embeddings",
             concat_message("expected a linear head with as many classes as tokens, got ", classes,
                            " classes and a vocabulary of ", vocabulary));
   v.number("dropout", dropout, {0, 0.999},
-           "probability of embeddings, of both parts of a block, and inside the feed-forward part");
+           "dropout probability for embeddings, for the output of each sublayer, and inside the "
+           "feed-forward network");
 }
 
 std::string TransformerConfig::attention_name() const {

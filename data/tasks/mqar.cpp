@@ -81,14 +81,16 @@ struct MqarOptions {
   SplitSizes sizes{100000, 3000, 3000};
 
   void describe(OptionVisitor& v) {
-    v.integer("length", length, {4, 1 << 24}, "tokens of an example, an even number");
+    v.integer("length", length, {4, 1 << 24}, "tokens per example; even");
     v.require(length % 2 == 0, "length", "expected an even number");
-    v.integer("pairs", pairs, {1}, "pairs of a key and its value, at most length / 4");
-    v.integer("vocabulary", vocabulary, {4, 1 << 24}, "tokens: keys are half of them, values half");
+    v.integer("pairs", pairs, {1}, "number of key-value pairs, at most length / 4");
+    v.integer("vocabulary", vocabulary, {4, 1 << 24},
+              "vocabulary size: one half keys, the other values");
     v.number("power", power, {0, 100},
-             "exponent a: a query is g places behind the pairs with probability ~ g^(a - 1)");
+             "exponent a: a key is queried g positions after the pairs with probability "
+             "proportional to g^(a - 1)");
     v.boolean("random_non_queries", random_non_queries,
-              "whether random tokens, not 0, stand between queries");
+              "whether the positions between queries hold random tokens instead of 0");
     v.require(pairs <= length / 4, "pairs",
               concat_message("expected 4 pairs <= length = ", length));
     v.require(pairs <= vocabulary / 2 - 1, "pairs",
