@@ -67,8 +67,10 @@ std::string task_summary(const std::string& name);
 /// The options that a task has beside data.task.
 Schema task_options(const std::string& name);
 /// Checks a [data] section without making its data. Returns what is known of the task, or nothing if
-/// that takes the data. Throws ConfigError as make_task() does.
-std::optional<TaskInfo> check_task(const Options& section, int64_t max_length = 0);
+/// that takes the data. `values` is set to the options that apply; `seed` and `max_length` are those
+/// of make_task(), and affect defaults among them. Throws ConfigError as make_task() does.
+std::optional<TaskInfo> check_task(const Options& section, uint64_t seed, int64_t max_length = 0,
+                                   EffectiveValues* values = nullptr);
 /// Makes a task from the [data] section: data.task names it, the task reads its own options.
 /// Everything generated depends on data.seed, by default `seed`, and the options alone; examples do
 /// not depend on `splits`, but what a file does not state of its TaskInfo is found in those splits
