@@ -22,6 +22,12 @@ struct Batch {
   Tensor lengths;  // (B) i32, tokens without padding; undefined if no sequence is padded
 };
 
+/// A range of the examples of a dataset with something in common, such as their length.
+struct Segment {
+  std::string name;
+  int64_t begin = 0, end = 0;
+};
+
 /// Examples by index, without state: any thread may read any of them and gets the same bits.
 class Dataset {
  public:
@@ -32,6 +38,8 @@ class Dataset {
   /// Returns the examples as a batch, padded to the longest of them. Throws DataError if data
   /// cannot be read or is out of range.
   virtual Batch collate(std::span<const int64_t> indices) const = 0;
+  /// The parts of a mixture, which evaluation reports one by one; empty for most datasets.
+  virtual std::vector<Segment> segments() const { return {}; }
 };
 
 /// The properties of a task that a model needs.

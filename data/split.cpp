@@ -8,13 +8,6 @@
 #include "longhand/core/error.h"
 
 namespace longhand::data {
-namespace {
-
-// Keeps tensor sizes, and products of a few of them, far from overflow.
-constexpr int64_t most_examples = int64_t{1} << 40;
-
-}  // namespace
-
 void SplitSizes::describe(OptionVisitor& v) {
   v.integer("train_size", train, {1, most_examples}, "number of training examples");
   v.integer("validation_size", validation, {1, most_examples}, "number of validation examples");
