@@ -33,6 +33,7 @@
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/ops/tile/scratch.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/parallel.h"
@@ -402,19 +403,28 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
 // into groups of blocks. A task is a pair of a group of keys and a group of queries. Tasks with no
 // group in common run in parallel, as a wave; from wave to wave each group of keys advances to the
 // next group of queries. So no two tasks add to the same gradient at the same time, additions have
-// a fixed order, and no task needs its own copy of a gradient.
+// a fixed order, and no task needs its own copy of a gradient. If the keys are too few for enough
+// groups, as those of Linformer are, their gradients are small: the queries are then also divided
+// into parts, each with a copy of dk and dv, which are added in the end.
 struct Groups {
   int64_t keys, queries;  // keys <= queries, the number of waves
+  int64_t copies;         // of dk and dv
   int64_t indices;        // blocks of queries, over all heads that share keys
   int64_t together;       // number of these that share a copied block of keys
+  int64_t units;          // groups of `together` blocks
 
-  explicit Groups(const Sizes& z) : indices(z.query_blocks() * (z.H / z.Hkv)) {
-    constexpr int64_t tasks = 16, tokens_of_group = 256;
+  Groups(const Sizes& z, size_t bytes_of_number) : indices(z.query_blocks() * (z.H / z.Hkv)) {
+    constexpr int64_t tasks = 16, tokens_of_group = 256, copy_bytes = int64_t{1} << 21;
+    const auto parts = [](int64_t all, int64_t size) { return (all + size - 1) / size; };
     const int64_t heads = z.B * z.Hkv;
-    keys = std::clamp<int64_t>((tasks + heads - 1) / heads, 1,
-                               std::max<int64_t>(1, z.M / tokens_of_group));
-    together = std::clamp<int64_t>(indices / keys, 1, backward_blocks);
-    queries = std::min(keys, (indices + together - 1) / together);
+    keys = std::clamp<int64_t>(parts(tasks, heads), 1, std::max<int64_t>(1, z.M / tokens_of_group));
+    const int64_t bytes = 2 * heads * z.M * z.D * static_cast<int64_t>(bytes_of_number);
+    copies = std::clamp<int64_t>(parts(tasks, heads * keys), 1,
+                                 std::max<int64_t>(1, copy_bytes / bytes));
+    copies = std::min(copies, std::max<int64_t>(1, indices / keys));
+    together = std::clamp<int64_t>(indices / (keys * copies), 1, backward_blocks);
+    units = parts(indices, together);
+    queries = std::min(keys, parts(units, copies));
     keys = std::min(keys, queries);
   }
 };
@@ -552,17 +562,19 @@ void add_block_of_keys(const Rule& rule, const Operands<T>& in, BackwardTask<T>&
   if (dv) add_rows<T>(task.dvalues, b, hkv, j, n, D, Heads<T>(in.dv.to));
 }
 
-// The gradients of a group of keys and a group of queries of the heads that share head hkv.
+// The gradients of a group of keys and a group of queries of the heads that share head hkv, with the
+// queries of one copy of dk and dv.
 template <class T>
 void add_groups(const Rule& rule, const Groups& groups, const Operands<T>& in,
                 BackwardTask<T>& task, int64_t b, int64_t hkv, int64_t key_group,
-                int64_t query_group) {
+                int64_t query_group, int64_t copy) {
   const Sizes& z = rule.sizes;
-  const int64_t blocks = z.query_blocks(), D = z.D, together = groups.together;
+  const int64_t blocks = z.query_blocks(), D = z.D;
   const auto head_of = [&](int64_t index) { return hkv * (z.H / z.Hkv) + index / blocks; };
-  for (int64_t index = query_group * together; index < groups.indices;
-       index += groups.queries * together) {
-    const int64_t count = std::min(together, groups.indices - index);
+  for (int64_t unit = query_group * groups.copies + copy; unit < groups.units;
+       unit += groups.queries * groups.copies) {
+    const int64_t index = unit * groups.together;
+    const int64_t count = std::min(groups.together, groups.indices - index);
     for (int64_t r = 0; r < count; ++r) {
       const int64_t h = head_of(index + r);
       task.tiles[r].start(in.q, b, h, (index + r) % blocks);
@@ -589,24 +601,52 @@ void add_groups(const Rule& rule, const Groups& groups, const Operands<T>& in,
   }
 }
 
+// A gradient and its further copies, which begin at 0.
+template <class T>
+class Copies {
+ public:
+  Copies(Gradient& gradient, int64_t copies) : gradients_(static_cast<size_t>(copies)) {
+    gradients_[0] = gradient;
+    for (size_t c = 1; c < gradients_.size() && gradient.to.defined(); ++c)
+      gradients_[c] = {Tensor::zeros(gradient.to.shape(), dtype_of<T>)};
+  }
+  Gradient& operator[](int64_t copy) { return gradients_[static_cast<size_t>(copy)]; }
+  // Adds the copies to the gradient.
+  void join() {
+    for (size_t c = 1; c < gradients_.size() && gradients_[0].to.defined(); ++c)
+      kernels::elementwise_accumulate<T>(
+          gradients_[0].to, 1.0, [](T x) { return x; }, kernels::in<T>(gradients_[c].to));
+  }
+
+ private:
+  std::vector<Gradient> gradients_;
+};
+
 template <class T>
 void backward(const Rule& rule, const Operands<T>& in) {
   const Sizes& z = rule.sizes;
-  const Groups groups(z);
+  const Groups groups(z, sizeof(T));
   for (Gradient* const g : {&in.dq, &in.dk, &in.dv})
     if (g->to.defined() && g->beta == 0) g->to.fill(0);
-  const int64_t flops = 10 * std::max<int64_t>(1, groups.indices / groups.queries) * query_block *
+  Copies<T> dk(in.dk, groups.copies), dv(in.dv, groups.copies);
+  const int64_t parts = groups.queries * groups.copies;
+  const int64_t flops = 10 * std::max<int64_t>(1, groups.indices / parts) * query_block *
                         std::max<int64_t>(1, z.M / groups.keys) * z.D;
   for (int64_t wave = 0; wave < groups.queries; ++wave)
-    parallel_for(z.B * z.Hkv * groups.keys, std::max<int64_t>(1, task_flops / flops),
-                 [&](int64_t begin, int64_t end) {
+    parallel_for(z.B * z.Hkv * groups.keys * groups.copies,
+                 std::max<int64_t>(1, task_flops / flops), [&](int64_t begin, int64_t end) {
                    Workspace<BackwardTask<T>> task(rule, groups.together);
                    for (int64_t number = begin; number < end; ++number) {
-                     const int64_t key_group = number % groups.keys, head = number / groups.keys;
-                     add_groups(rule, groups, in, *task, head / z.Hkv, head % z.Hkv, key_group,
-                                (key_group + wave) % groups.queries);
+                     const int64_t copy = number % groups.copies, rest = number / groups.copies;
+                     const int64_t key_group = rest % groups.keys, head = rest / groups.keys;
+                     const Operands<T> own{in.q,   in.k,  in.v,     in.out,  in.dout,
+                                           in.lse, in.dq, dk[copy], dv[copy]};
+                     add_groups(rule, groups, own, *task, head / z.Hkv, head % z.Hkv, key_group,
+                                (key_group + wave) % groups.queries, copy);
                    }
                  });
+  dk.join();
+  dv.join();
 }
 
 }  // namespace

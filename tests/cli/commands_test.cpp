@@ -213,7 +213,7 @@ TEST_CASE("the example configurations are valid") {
   std::set<std::string> files;
   for (const auto& entry : fs::directory_iterator(LONGHAND_CONFIGS))
     if (entry.is_regular_file()) files.insert(entry.path().stem());
-  CHECK(files == std::set<std::string>{"copy", "fashion_mnist", "listops", "mqar",
+  CHECK(files == std::set<std::string>{"copy", "fashion_mnist", "listops", "mqar", "mqar_mixture",
                                        "text_classification", "text_lm", "variants_by_layer"});
 }
 
