@@ -56,7 +56,7 @@ std::string replaced(const std::string& text, char what, const std::string& by) 
 
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  return "\"" + replaced(text, '"', "\"\"") + "\"";
+  return fmt::format("\"{}\"", replaced(text, '"', "\"\""));
 }
 
 std::string latex(const std::string& text) {
@@ -95,9 +95,10 @@ Cell cell_of(const Json& value) {
 }
 
 Json json(const Chart& chart) {
-  return {{"title", chart.title},   {"x", chart.x},         {"y", chart.y},
-          {"series", chart.series}, {"low", chart.low},     {"high", chart.high},
-          {"log_x", chart.log_x},   {"log_y", chart.log_y}, {"bars", chart.bars}};
+  return {{"title", chart.title},   {"x", chart.x},          {"y", chart.y},
+          {"series", chart.series}, {"low", chart.low},      {"high", chart.high},
+          {"log_x", chart.log_x},   {"log_y", chart.log_y},  {"bars", chart.bars},
+          {"theory", chart.theory}, {"colour", chart.colour}};
 }
 
 Chart chart_of(const Json& value) {
@@ -111,6 +112,8 @@ Chart chart_of(const Json& value) {
   value.at("log_x").get_to(chart.log_x);
   value.at("log_y").get_to(chart.log_y);
   value.at("bars").get_to(chart.bars);
+  chart.theory = value.value("theory", "");
+  chart.colour = value.value("colour", "");
   return chart;
 }
 
@@ -167,7 +170,7 @@ void Table::check() const {
   for (const Chart& chart : charts) {
     for (const std::string& each : {chart.x, chart.y}) column(each);
     for (const std::string& each : chart.series) column(each);
-    for (const std::string& each : {chart.low, chart.high})
+    for (const std::string& each : {chart.low, chart.high, chart.theory, chart.colour})
       if (!each.empty()) column(each);
   }
 }
@@ -213,14 +216,14 @@ std::string to_markdown(const Table& table) {
   const std::vector<bool> numeric = numeric_columns(table);
   std::string out = "|", rule = "|";
   for (size_t i = 0; i < table.columns.size(); ++i) {
-    out += " " + replaced(heading(table.columns[i]), '|', "\\|") + " |";
+    out += fmt::format(" {} |", replaced(heading(table.columns[i]), '|', "\\|"));
     rule += numeric[i] ? " ---: |" : " --- |";
   }
   out += "\n" + rule + "\n";
   for (const auto& row : table.rows) {
     out += "|";
     for (size_t i = 0; i < row.size(); ++i)
-      out += " " + replaced(to_text(row[i], table.columns[i].digits), '|', "\\|") + " |";
+      out += fmt::format(" {} |", replaced(to_text(row[i], table.columns[i].digits), '|', "\\|"));
     out += "\n";
   }
   return out;
@@ -232,7 +235,7 @@ std::string to_latex(const Table& table) {
   out += "}\n\\toprule\n";
   const auto line = [&](const auto& text_of) {
     for (size_t i = 0; i < table.columns.size(); ++i)
-      out += (i == 0 ? "" : " & ") + latex(text_of(i));
+      out.append(i == 0 ? "" : " & ").append(latex(text_of(i)));
     out += " \\\\\n";
   };
   line([&](size_t i) { return heading(table.columns[i]); });
@@ -245,10 +248,11 @@ std::string to_latex(const Table& table) {
 std::string to_csv(const Table& table) {
   std::string out;
   for (size_t i = 0; i < table.columns.size(); ++i)
-    out += (i == 0 ? "" : ",") + csv_field(table.columns[i].name);
+    out.append(i == 0 ? "" : ",").append(csv_field(table.columns[i].name));
   out += "\r\n";
   for (const auto& row : table.rows) {
-    for (size_t i = 0; i < row.size(); ++i) out += (i == 0 ? "" : ",") + csv_field(exact(row[i]));
+    for (size_t i = 0; i < row.size(); ++i)
+      out.append(i == 0 ? "" : ",").append(csv_field(exact(row[i])));
     out += "\r\n";
   }
   return out;
