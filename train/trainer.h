@@ -57,6 +57,8 @@ struct Record {
   int64_t peak_memory = 0;                // bytes, resident, of this process so far
   std::map<std::string, double> model{};  // train: Module::metrics()
   bool best = false;                      // validation: better than all previous ones
+  /// Of all processes of a run, from its begin to this record; set by Run.
+  std::optional<double> seconds{};
 };
 
 /// Reported after each step, for a progress bar.

@@ -34,6 +34,7 @@ std::vector<std::string> metrics_of(const fs::path& run) {
   for (const std::string& line : lines_of(run / "metrics.jsonl")) {
     auto record = nlohmann::ordered_json::parse(line);
     record.erase("tokens_per_second");
+    record.erase("seconds");
     record.erase("peak_memory_bytes");
     out.push_back(record.dump());
   }

@@ -58,7 +58,9 @@ TEST_CASE("a run leaves its record, which can be read") {
   const TemporaryDirectory dir;
   int64_t records = 0, batches = 0, saved = 0;
   {
-    const auto run = Run::create(tiny(), dir / "a" / "run");
+    Config config = tiny();
+    config.assign("model.causal=true");
+    const auto run = Run::create(std::move(config), dir / "a" / "run");
     CHECK_FALSE(run->resumed());
     CHECK(run->summary().parameters == run->experiment().model.parameter_count());
     Observer observer;
@@ -82,6 +84,14 @@ TEST_CASE("a run leaves its record, which can be read") {
   CHECK(read.summary->step == 6);
   CHECK(read.summary->task == "copy");
   CHECK(read.summary->attention == "softmax");
+  CHECK(read.summary->version == version());
+  CHECK(read.summary->machine == machine_description());
+  CHECK(read.summary->state_bytes == 2 * 16 * 8 * 4);  // keys and values of 16 tokens, in f32
+  CHECK(read.summary->data.size() == 3);
+  CHECK(read.summary->data.at("train").size() == 32);
+  CHECK(read.summary->data.at("train") != read.summary->data.at("test"));
+  CHECK(stored_digest(dir / "a" / "run/checkpoints/last.h5").size() == 32);
+  CHECK_THROWS_AS(stored_digest(dir / "a" / "run/config.toml"), DataError);
   REQUIRE(read.summary->best.has_value());
   REQUIRE(read.summary->validation.has_value());
   CHECK(read.summary->validation->loss == read.metrics.back().loss);
@@ -119,6 +129,13 @@ TEST_CASE("a run that was stopped and resumed in one process gives the same file
   CHECK(data::read_file(dir / "whole/checkpoints/last.h5") ==
         data::read_file(dir / "parts/checkpoints/last.h5"));
   CHECK(read_run(dir / "parts").metrics.size() == read_run(dir / "whole").metrics.size());
+  double seconds = 0;  // goes on where the first process ended
+  for (const Record& record : read_run(dir / "parts").metrics) {
+    REQUIRE(record.seconds.has_value());
+    CHECK(*record.seconds >= seconds);
+    seconds = *record.seconds;
+  }
+  CHECK(seconds > 0);
 }
 
 TEST_CASE("a resumed run may change what it reports, and nothing that decides its bits") {

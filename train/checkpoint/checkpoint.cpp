@@ -1,8 +1,11 @@
 #include "longhand/train/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
+#include <fstream>
+#include <span>
 
 #include "longhand/core/gemm.h"
 #include "longhand/core/simd.h"
@@ -174,6 +177,19 @@ void save(const std::filesystem::path& path, const Checkpoint& checkpoint) {
 
 Checkpoint load(const std::filesystem::path& path) {
   return from_bytes(data::read_file(path), path.string());
+}
+
+std::string stored_digest(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::array<char, trailer_size> chars{};
+  in.seekg(-static_cast<std::streamoff>(trailer_size), std::ios::end);
+  in.read(chars.data(), chars.size());
+  const Bytes trailer = std::as_bytes(std::span(chars));
+  check<DataError>(in.good() && starts_with(trailer, magic), path.string(),
+                   " is cut off, or not a Longhand checkpoint: no checkpoint trailer");
+  data::Digest digest;
+  std::copy_n(trailer.last(digest_size).begin(), digest_size, digest.begin());
+  return data::hex(digest);
 }
 
 std::string resume_warning(const Checkpoint& checkpoint) {

@@ -72,6 +72,10 @@ void save(const std::filesystem::path& path, const Checkpoint& checkpoint);
 /// Throws DataError if the file cannot be read or is not a valid checkpoint.
 Checkpoint load(const std::filesystem::path& path);
 
+/// Returns the digest of a file that save() has written, as 32 hexadecimal digits, from its last
+/// bytes alone: the file is not verified. Throws DataError if it is no checkpoint.
+std::string stored_digest(const std::filesystem::path& path);
+
 /// Returns an empty string if resuming from this checkpoint gives the bits of an uninterrupted run,
 /// else the reason why it may not: another kind of CPU or another version of Longhand.
 std::string resume_warning(const Checkpoint& checkpoint);

@@ -1,4 +1,4 @@
-// longhand report: compares runs in one HTML file.
+// longhand report: shows runs, sweeps and analyses in one HTML file.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -13,12 +13,13 @@ namespace longhand::cli {
 namespace {
 
 struct Arguments {
-  std::vector<std::string> runs;
+  std::vector<std::string> paths;
   std::string out = "report.html";
 };
 
 int report(const Arguments& arguments) {
-  const std::string html = train::html_report({arguments.runs.begin(), arguments.runs.end()});
+  const std::vector<std::filesystem::path> paths{arguments.paths.begin(), arguments.paths.end()};
+  const std::string html = train::html_report(paths);
   data::write_file_durably(arguments.out, std::as_bytes(std::span(html)));
   fmt::print("{}\n", std::filesystem::absolute(arguments.out).string());
   return success;
@@ -28,10 +29,16 @@ int report(const Arguments& arguments) {
 
 void add_report(Command& program) {
   const auto a = std::make_shared<Arguments>();
-  Command c = program.command("report", "Compare runs in one self-contained HTML file",
+  Command c = program.command("report", "Show runs, sweeps and analyses in one HTML file",
                               [a] { return report(*a); });
-  c.add("runs", a->runs, "DIR", "Run directories").required();
+  c.add("paths", a->paths, "PATH",
+        "Directories of runs, of sweeps, folders of runs, and JSON files of analyses")
+      .required();
   c.add("-o,--out", a->out, "FILE.html", "File to write [report.html]");
+  c.footer(
+      "The file needs no network. Runs and sweeps may still be in progress: repeat the command\n"
+      "to update it. Results on the test split are shown for runs with a file test.json:\n"
+      "longhand evaluate DIR --json > DIR/test.json");
 }
 
 }  // namespace longhand::cli

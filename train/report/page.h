@@ -1,15 +1,21 @@
-// Report: a comparison of runs as one self-contained HTML file.
+// Report: runs, sweeps and analyses as one self-contained HTML file.
 #pragma once
 
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "longhand/train/report/reader.h"
+
 namespace longhand::train {
 
-/// Returns a page with a table of the runs (results and costs), charts of loss and accuracy against
-/// the step, and the configuration of every run, without scripts or other files. Throws ConfigError
-/// if a directory holds no run, DataError for unreadable metrics (naming file and line).
-std::string html_report(const std::vector<std::filesystem::path>& runs);
+/// Returns a page with a summary, a leaderboard, learning curves, every chart and table of results,
+/// and the provenance of every run. It needs no other file and no network; its scripts draw the
+/// charts. With thousands of records, curves and tables are thinned, so that the page stays below
+/// 1.5 MB for up to some hundred runs.
+std::string html_report(const ReportInputs& inputs);
+
+/// The same for paths: see read_inputs().
+std::string html_report(const std::vector<std::filesystem::path>& paths);
 
 }  // namespace longhand::train

@@ -1,26 +1,174 @@
 #include "longhand/train/report/reader.h"
 
+#include <algorithm>
 #include <cmath>
-#include <utility>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "longhand/core/error.h"
+#include "longhand/train/config.h"
 
 namespace longhand::train {
+namespace {
 
-std::vector<RecordedRun> read_runs(const std::vector<std::filesystem::path>& paths) {
-  std::vector<RecordedRun> runs;
-  for (const auto& path : paths) runs.push_back(read_run(path));
-  return runs;
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+std::string read_text(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  check<DataError>(in.is_open() && !in.bad(), path.string(), ": cannot be read");
+  return text;
 }
 
-std::vector<Curve> curves_of(const std::vector<RecordedRun>& runs, double Record::*quantity) {
-  std::vector<Curve> out;
-  for (size_t i = 0; i < runs.size(); ++i)
-    for (const bool training : {true, false}) {
-      Curve curve{.points = {}, .colour = i, .thin = training};
-      for (const Record& record : runs[i].metrics)
-        if (record.split == (training ? "train" : "validation") && std::isfinite(record.*quantity))
-          curve.points.push_back({static_cast<double>(record.step), record.*quantity});
-      if (!curve.points.empty()) out.push_back(std::move(curve));
+/// A JSON object in a file that is written as a whole.
+Json read_object(const fs::path& path) {
+  Json out = Json::parse(read_text(path), nullptr, false);
+  check<DataError>(out.is_object(), path.string(), ": expected a JSON object; remove the file, or ",
+                   "repeat the command that writes it");
+  return out;
+}
+
+std::string text_of(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+double number_of(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : std::nan("");
+}
+
+OptionValue option_of(const Json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (value.is_number()) return value.get<double>();
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+bool is_run(const fs::path& path) {
+  return fs::exists(path / "metrics.jsonl") || fs::exists(path / "config.toml");
+}
+
+bool is_sweep(const fs::path& path) { return fs::is_directory(path / "cells"); }
+
+/// Folders in alphabetical order.
+std::vector<fs::path> folders_in(const fs::path& path) {
+  std::vector<fs::path> out;
+  for (const auto& entry : fs::directory_iterator(path))
+    if (entry.is_directory()) out.push_back(entry.path());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+/// The validation record of the best checkpoint; before there is one, the last.
+std::optional<Measured> best_validation(const RecordedRun& run) {
+  const Record* found = nullptr;
+  for (const Record& record : run.metrics)
+    if (record.split == "validation" && (record.best || !found || !found->best)) found = &record;
+  if (!found) return std::nullopt;
+  return Measured{found->loss, found->accuracy, found->step};
+}
+
+void add_checkpoint(const fs::path& path, ReportedRun& run) {
+  for (const char* const name : {"best.h5", "last.h5"}) {
+    const fs::path file = path / "checkpoints" / name;
+    if (!fs::exists(file)) continue;
+    run.checkpoint = name;
+    try {
+      run.checkpoint_digest = stored_digest(file);
+    } catch (const DataError&) {
+      run.checkpoint_digest = "(damaged)";
     }
+    return;
+  }
+}
+
+ReportedRun read_reported_run(const fs::path& path) {
+  ReportedRun run;
+  if (fs::exists(path / "metrics.jsonl")) {
+    run.record = read_run(path);
+  } else {
+    run.record.name = path.lexically_normal().string();
+    if (fs::exists(path / "config.toml")) run.record.config = read_text(path / "config.toml");
+  }
+  if (!run.record.config.empty())
+    run.options = Config::parse(run.record.config, (path / "config.toml").string()).given();
+  run.status = run.record.summary ? run.record.summary->status : "running";
+  if (const auto seed = run.options.find("train.seed"); seed != run.options.end())
+    if (const auto* const value = std::get_if<int64_t>(&seed->second)) run.seed = *value;
+  run.validation = best_validation(run.record);
+  if (const fs::path test = path / "test.json"; fs::exists(test)) {
+    const Json object = read_object(test);
+    const double step = number_of(object, "step");
+    run.test = {number_of(object, "loss"), number_of(object, "accuracy"),
+                std::isnan(step) ? 0 : static_cast<int64_t>(step)};
+  }
+  add_checkpoint(path, run);
+  return run;
+}
+
+ReportedRun read_cell(const fs::path& path) {
+  ReportedRun run = read_reported_run(path);
+  if (!fs::exists(path / "cell.json")) return run;
+  const Json cell = read_object(path / "cell.json");
+  run.variant = text_of(cell, "variant");
+  run.phase = text_of(cell, "phase");
+  run.reason = text_of(cell, "reason");
+  if (const std::string status = text_of(cell, "status"); !status.empty()) run.status = status;
+  if (const double seed = number_of(cell, "seed"); !std::isnan(seed))
+    run.seed = static_cast<int64_t>(seed);
+  if (run.options.empty() && cell.contains("values") && cell["values"].is_object())
+    for (const auto& [key, value] : cell["values"].items()) run.options[key] = option_of(value);
+  return run;
+}
+
+void read_results(const fs::path& path, ReportInputs& out) {
+  out.results.push_back({path.string(), results_of_json(read_text(path), path.string())});
+}
+
+void read_sweep(const fs::path& path, ReportInputs& out) {
+  for (const fs::path& cell : folders_in(path / "cells")) out.runs.push_back(read_cell(cell));
+  if (fs::exists(path / "results.json")) read_results(path / "results.json", out);
+}
+
+/// Whether there was anything to read.
+bool read_folder(const fs::path& path, ReportInputs& out) {
+  if (is_sweep(path))
+    read_sweep(path, out);
+  else if (is_run(path))
+    out.runs.push_back(read_reported_run(path));
+  else
+    return false;
+  return true;
+}
+
+}  // namespace
+
+std::string ReportedRun::option(const std::string& name) const {
+  const auto found = options.find(name);
+  if (found == options.end()) return "";
+  if (const auto* const text = std::get_if<std::string>(&found->second)) return *text;
+  return to_string(found->second);
+}
+
+ReportInputs read_inputs(const std::vector<fs::path>& paths) {
+  ReportInputs out;
+  for (const fs::path& path : paths) {
+    check<ConfigError>(fs::exists(path), path.string(), " does not exist");
+    if (!fs::is_directory(path)) {
+      read_results(path, out);
+      continue;
+    }
+    if (read_folder(path, out)) continue;
+    bool any = false;
+    for (const fs::path& folder : folders_in(path)) any = read_folder(folder, out) || any;
+    check<ConfigError>(any, path.string(),
+                       " holds no run (no metrics.jsonl), no sweep (no cells), and no folder with "
+                       "either; expected a directory written by train or ablate, or a JSON file "
+                       "written by analyse");
+  }
   return out;
 }
 

@@ -95,9 +95,10 @@ Cell cell_of(const Json& value) {
 }
 
 Json json(const Chart& chart) {
-  return {{"title", chart.title},   {"x", chart.x},         {"y", chart.y},
-          {"series", chart.series}, {"low", chart.low},     {"high", chart.high},
-          {"log_x", chart.log_x},   {"log_y", chart.log_y}, {"bars", chart.bars}};
+  return {{"title", chart.title},   {"x", chart.x},          {"y", chart.y},
+          {"series", chart.series}, {"low", chart.low},      {"high", chart.high},
+          {"log_x", chart.log_x},   {"log_y", chart.log_y},  {"bars", chart.bars},
+          {"theory", chart.theory}, {"colour", chart.colour}};
 }
 
 Chart chart_of(const Json& value) {
@@ -111,6 +112,8 @@ Chart chart_of(const Json& value) {
   value.at("log_x").get_to(chart.log_x);
   value.at("log_y").get_to(chart.log_y);
   value.at("bars").get_to(chart.bars);
+  chart.theory = value.value("theory", "");
+  chart.colour = value.value("colour", "");
   return chart;
 }
 
@@ -167,7 +170,7 @@ void Table::check() const {
   for (const Chart& chart : charts) {
     for (const std::string& each : {chart.x, chart.y}) column(each);
     for (const std::string& each : chart.series) column(each);
-    for (const std::string& each : {chart.low, chart.high})
+    for (const std::string& each : {chart.low, chart.high, chart.theory, chart.colour})
       if (!each.empty()) column(each);
   }
 }

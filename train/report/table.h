@@ -27,6 +27,11 @@ struct Chart {
   std::string low{}, high{};  // columns with the ends of an interval around y; empty: none
   bool log_x = false, log_y = false;
   bool bars = false;  // x holds categories; otherwise it holds numbers
+  /// A column with what theory predicts for y, drawn as a dotted line; empty: none.
+  std::string theory{};
+  /// If not empty, a heat map for each value of the columns `series`: x and y hold the integers that
+  /// number columns and rows, and this column the value shown as a colour.
+  std::string colour{};
 };
 
 /// One table, with the charts that show it. Every row has one cell per column.

@@ -7,6 +7,7 @@
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/storage.h"
+#include "longhand/core/version.h"
 
 namespace longhand::train {
 namespace {
@@ -31,6 +32,33 @@ void check_same(const RunRecord& run, const Config& config, const Checkpoint& ch
                      to_string(value), ", but config.toml has ",
                      found == ours.end() ? "no such option" : to_string(found->second));
   }
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// Bytes that decoding one sequence of the greatest length takes; 0 if the model does not decode.
+int64_t state_bytes(attention::Transformer& model) {
+  const attention::TransformerConfig& config = model.config();
+  int64_t total = 0;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    const int64_t bytes = model.kernel(layer).state_bytes(config.max_length);
+    if (bytes == 0 || !config.causal) return 0;
+    total += bytes;
+  }
+  return total;
+}
+
+std::map<std::string, std::string> hashes(const data::Task& task) {
+  std::map<std::string, std::string> out;
+  for (const char* const split : {"train", "validation", "test"})
+    if (const data::Dataset* const set = std::string_view(split) == "train" ? task.train.get()
+                                         : std::string_view(split) == "validation"
+                                             ? task.validation.get()
+                                             : task.test.get())
+      out[split] = data::content_hash(*set, examples_hashed);
+  return out;
 }
 
 void assign(Config& config, const std::vector<std::string>& assignments) {
@@ -103,7 +131,8 @@ Run::~Run() = default;
 
 Observer Run::observe() {
   Observer out;
-  out.on_record = [this](const Record& record) {
+  out.on_record = [this](Record record) {
+    record.seconds = earlier_seconds_ + seconds_since(begin_);
     record_.append(record);
     (record.split == "train" ? summary_.training : summary_.validation) = record;
     if (observer_.on_record) observer_.on_record(record);
@@ -126,13 +155,13 @@ Stopped Run::train(Observer observer) {
   observer_ = std::move(observer);
   if (resumed_) {
     record_.cut_metrics(step());
+    earlier_seconds_ = record_.last_seconds();
     record_.write_config(config_);
   }
   record_.keep();
-  const auto begin = std::chrono::steady_clock::now();
+  begin_ = std::chrono::steady_clock::now();
   const auto finish = [&](const std::string& status) {
-    summarise(status,
-              std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    summarise(status, seconds_since(begin_));
     record_.write_summary(summary_);
   };
   Stopped why;
@@ -163,6 +192,10 @@ void Run::summarise(const std::string& status, double seconds) {
   s.seconds = seconds;
   s.threads = threads();
   s.peak_memory = peak_resident_memory();
+  s.state_bytes = state_bytes(e.model);
+  s.version = version();
+  s.machine = machine_description();
+  if (!status.empty()) s.data = hashes(e.task);
 }
 
 }  // namespace longhand::train

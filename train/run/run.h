@@ -1,6 +1,7 @@
 // Run: a training run from its configuration to its summary.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -69,6 +70,8 @@ class Run {
   std::string warning_;
   Observer observer_;
   Summary summary_;
+  double earlier_seconds_ = 0;  // of earlier processes
+  std::chrono::steady_clock::time_point begin_;
   data::Loader loader_;
   Trainer trainer_;
 };

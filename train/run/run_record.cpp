@@ -44,6 +44,7 @@ Json object(const Record& record) {
   out["peak_memory_bytes"] = record.peak_memory;
   for (const auto& [name, value] : record.model) out["model"][name] = number(value);
   if (record.split == "validation") out["best"] = record.best;
+  if (record.seconds) out["seconds"] = number(std::round(*record.seconds * 1000) / 1000);
   return out;
 }
 
@@ -105,6 +106,7 @@ Record record_of(const Json& line) {
     for (const auto& [name, value] : model->items())
       r.model[name] = number_of(*model, name.c_str());
   r.best = find<bool>(line, "best").value_or(false);
+  r.seconds = find<double>(line, "seconds");
   return r;
 }
 
@@ -134,6 +136,12 @@ Summary summary_of(const Json& object) {
   s.seconds = number_of(object, "seconds");
   s.threads = find<int>(object, "threads").value_or(1);
   s.peak_memory = count("peak_memory_bytes");
+  s.state_bytes = count("state_bytes");
+  s.version = text("version");
+  s.machine = text("machine");
+  if (const Json* hashes = part("data"))
+    for (const auto& [split, hash] : hashes->items())
+      if (hash.is_string()) s.data[split] = hash.get<std::string>();
   return s;
 }
 
@@ -169,6 +177,10 @@ std::string to_json(const Summary& summary) {
   out["threads"] = summary.threads;
   out["seconds"] = number(std::round(summary.seconds * 1000) / 1000);
   out["peak_memory_bytes"] = summary.peak_memory;
+  if (summary.state_bytes > 0) out["state_bytes"] = summary.state_bytes;
+  if (!summary.version.empty()) out["version"] = summary.version;
+  if (!summary.machine.empty()) out["machine"] = summary.machine;
+  if (!summary.data.empty()) out["data"] = summary.data;
   return out.dump(2) + "\n";
 }
 
@@ -272,6 +284,16 @@ void RunRecord::cut_metrics(int64_t step) const {
     if (at && *at <= step && !in.eof()) kept += line + "\n";
   }
   write_text(metrics(), kept);
+}
+
+double RunRecord::last_seconds() const {
+  std::ifstream in(metrics(), std::ios::binary);
+  double seconds = 0;
+  for (std::string line; std::getline(in, line);) {
+    const Json record = Json::parse(line, nullptr, false);
+    if (record.is_object()) seconds = find<double>(record, "seconds").value_or(seconds);
+  }
+  return seconds;
 }
 
 void RunRecord::write_summary(const Summary& summary) const {

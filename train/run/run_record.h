@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,7 +32,15 @@ struct Summary {
   double seconds = 0;  // of this process
   int threads = 1;
   int64_t peak_memory = 0;  // bytes
+  int64_t state_bytes = 0;  // that decoding keeps for the longest sequence; 0: it has no decoder
+  std::string version;      // of Longhand
+  std::string machine;      // machine_description()
+  /// By split, data::content_hash() of its first examples_hashed examples.
+  std::map<std::string, std::string> data{};
 };
+
+/// The examples of each split whose hash identifies the data of a run.
+inline constexpr int64_t examples_hashed = 256;
 
 /// One line of metrics.jsonl. Numbers that are not finite, which JSON does not support, are the
 /// strings "NaN", "Infinity" and "-Infinity".
@@ -73,6 +82,8 @@ class RunRecord {
   /// Removes metrics of steps after this one, which a resumed run will write again, and an incomplete
   /// last line.
   void cut_metrics(int64_t step) const;
+  /// Record::seconds of the last line of metrics; 0 if there is none.
+  double last_seconds() const;
   void write_summary(const Summary& summary) const;
 
  private:

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# report_browser.sh PROGRAM: opens a report in headless Chromium, from a file, at the widths of a desktop
+# and of a phone. Fails if the console has a message, or if a chart is not drawn. Without Chromium it
+# exits with 77, which CTest counts as skipped.
+set -euo pipefail
+longhand=$1
+chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
+if [ -z "$chromium" ]; then
+  echo "skipped: there is no Chromium to open the report with (package chromium)"
+  exit 77
+fi
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+
+cat >config.toml <<'TOML'
+[model]
+d_model = 8
+layers = 1
+d_mlp = 8
+[data]
+task = "copy"
+length = 16
+count = 4
+train_size = 64
+validation_size = 16
+test_size = 16
+[train]
+steps = 20
+batch_size = 4
+eval_every = 5
+log_every = 2
+TOML
+for attention in softmax linear; do
+  for seed in 0 1; do
+    "$longhand" train config.toml --quiet --out "runs/$attention-$seed" --set "attention.type=$attention" \
+      "train.seed=$seed" >/dev/null
+  done
+done
+# Every kind of chart: curves with logarithmic axes, intervals and theory; bars; heat maps; no values.
+cat >analysis.json <<'JSON'
+{"kind": "analyse error", "title": "Errors </script><b>&", "summary": "Errors fall.", "command": "longhand analyse error",
+ "machine": "test", "date": "2025-01-01T00:00:00Z", "version": "0.1.0", "tables": [
+ {"name": "error", "title": "Error", "note": "A note.",
+  "columns": [{"name": "variant", "heading": "variant", "digits": 4}, {"name": "m", "heading": "features", "digits": 4},
+   {"name": "error", "heading": "error", "digits": 4}, {"name": "low", "heading": "low", "digits": 4},
+   {"name": "high", "heading": "high", "digits": 4}, {"name": "law", "heading": "law", "digits": 4}],
+  "rows": [["softmax", 16, 0.5, 0.4, 0.6, 0.5], ["softmax", 64, 0.25, 0.2, 0.3, 0.25], ["softmax", 256, 0.125, 0.1, 0.2, 0.125],
+   ["linear", 16, 1.0, 0.9, 1.1, 0.5], ["linear", 64, 0.3, 0.2, 0.4, 0.25], ["linear", 256, 0.1, null, "NaN", 0.125]],
+  "charts": [{"title": "Error against features", "x": "m", "y": "error", "series": ["variant"], "low": "low", "high": "high",
+    "log_x": true, "log_y": true, "bars": false, "theory": "law"},
+   {"title": "Error by variant", "x": "variant", "y": "error", "series": ["m"], "low": "", "high": "", "log_x": false,
+    "log_y": false, "bars": true}]},
+ {"name": "maps", "title": "Maps", "note": "",
+  "columns": [{"name": "layer", "heading": "layer", "digits": 4}, {"name": "query", "heading": "query", "digits": 4},
+   {"name": "key", "heading": "key", "digits": 4}, {"name": "weight", "heading": "weight", "digits": 4}],
+  "rows": [[0, 0, 0, 1.0], [0, 0, 1, 0.0], [0, 1, 0, 0.25], [0, 1, 1, 0.75], [1, 0, 0, 0.5], [1, 1, 1, 0.5]],
+  "charts": [{"title": "Attention", "x": "key", "y": "query", "series": ["layer"], "low": "", "high": "", "log_x": false,
+   "log_y": false, "bars": false, "colour": "weight"}]},
+ {"name": "empty", "title": "Empty", "note": "", "columns": [{"name": "x", "heading": "x", "digits": 4},
+   {"name": "y", "heading": "y", "digits": 4}], "rows": [],
+  "charts": [{"title": "No values", "x": "x", "y": "y", "series": [], "low": "", "high": "", "log_x": false, "log_y": false,
+   "bars": false}]}]}
+JSON
+"$longhand" report runs analysis.json -o report.html >/dev/null
+# Counts the canvases with a pixel that is not transparent.
+cp report.html page.html
+cat >>page.html <<'HTML'
+<script>
+requestAnimationFrame(() => {
+  const all = [...document.querySelectorAll('canvas')];
+  const blank = all.filter(c => !c.width || !c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v));
+  document.documentElement.dataset.pixels = `${all.length - blank.length}/${all.length}`;
+  document.documentElement.dataset.wide = document.documentElement.scrollWidth > innerWidth;
+});
+</script>
+HTML
+for width in 1280 390; do
+  timeout 120 "$chromium" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$folder/profile" \
+    --host-resolver-rules='MAP * ~NOTFOUND' --window-size=$width,900 --virtual-time-budget=5000 --enable-logging=stderr \
+    --dump-dom "file://$folder/page.html" >dom.html 2>log.txt || { cat log.txt; exit 1; }
+  if grep -E 'CONSOLE' log.txt; then
+    echo "width $width: the console has messages"
+    exit 1
+  fi
+  # Learning curves: 2. The leaderboard: time, parameters or state, where these differ. The analysis: 2, and 2 maps.
+  grep -o '<html[^>]*>' dom.html | head -1
+  for attribute in charts pixels; do
+    drawn=$(grep -o "data-$attribute=\"[0-9/]*\"" dom.html | grep -m 1 -o '[0-9]*/[0-9]*') ||
+      { echo "width $width: no data-$attribute: a script did not reach its end"; exit 1; }
+    [ "${drawn%/*}" = "${drawn#*/}" ] && [ "${drawn%/*}" -ge 6 ] ||
+      { echo "width $width: $attribute: $drawn drawn, expected all, and at least 6"; exit 1; }
+  done
+  grep -q 'data-wide="false"' dom.html || { echo "width $width: the page is wider than the window"; exit 1; }
+done
+echo "drawn without messages"
