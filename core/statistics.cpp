@@ -1,0 +1,125 @@
+#include "longhand/core/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "longhand/core/error.h"
+
+namespace longhand {
+namespace {
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+// The regularised incomplete beta function I_x(a, b) by its continued fraction (Abramowitz & Stegun
+// 26.5.8), which converges fast for x < (a + 1) / (a + b + 2).
+double incomplete_beta(double x, double a, double b) {
+  if (x <= 0) return 0;
+  if (x >= 1) return 1;
+  if (x > (a + 1) / (a + b + 2)) return 1 - incomplete_beta(1 - x, b, a);
+  const double front = std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) +
+                                a * std::log(x) + b * std::log1p(-x)) /
+                       a;
+  // Lentz's method: the fraction as a product of ratios c / d.
+  constexpr double tiny = 1e-300;
+  double c = 1, d = 1 / std::max(tiny, 1 - (a + b) * x / (a + 1)), value = d;
+  for (int i = 1; i <= 1000; ++i) {
+    const double m = i;
+    for (const double term : {m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+                              -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))}) {
+      d = 1 / (1 + term * d);
+      c = 1 + term / c;
+      value *= c * d;
+    }
+    if (std::abs(c * d - 1) < 1e-15) break;
+  }
+  return front * value;
+}
+
+double student_cumulative(double t, double degrees) {
+  const double tail = incomplete_beta(degrees / (degrees + t * t), degrees / 2, 0.5) / 2;
+  return t > 0 ? 1 - tail : tail;
+}
+
+}  // namespace
+
+double student_quantile(double p, double degrees) {
+  check(p > 0 && p < 1 && degrees > 0, "student_quantile: expected 0 < p < 1 and degrees > 0, got ",
+        p, " and ", degrees);
+  if (p < 0.5) return -student_quantile(1 - p, degrees);
+  double low = 0, high = 1;
+  while (student_cumulative(high, degrees) < p && high < 1e300) high *= 2;
+  for (int i = 0; i < 200 && high - low > 1e-14 * high; ++i) {
+    const double middle = (low + high) / 2;
+    (student_cumulative(middle, degrees) < p ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
+Estimate estimate(std::span<const double> values) {
+  check(!values.empty(), "estimate: expected at least one value");
+  const auto n = static_cast<double>(values.size());
+  Estimate out{0, nan, nan, static_cast<int64_t>(values.size())};
+  for (const double x : values) out.mean += x / n;
+  if (values.size() < 2) return out;
+  double squares = 0;
+  for (const double x : values) squares += (x - out.mean) * (x - out.mean);
+  const double half = student_quantile(0.975, n - 1) * std::sqrt(squares / (n - 1) / n);
+  out.low = out.mean - half;
+  out.high = out.mean + half;
+  return out;
+}
+
+Estimate proportion(double successes, int64_t n) {
+  check(n >= 1, "proportion: expected at least one trial, got ", n);
+  constexpr double z = 1.959963984540054;
+  const auto N = static_cast<double>(n);
+  const double p = successes / N, scale = 1 / (1 + z * z / N);
+  const double middle = scale * (p + z * z / (2 * N));
+  const double half = scale * z * std::sqrt(p * (1 - p) / N + z * z / (4 * N * N));
+  return {p, middle - half, middle + half, n};
+}
+
+double quantile(std::vector<double> values, double p) {
+  check(!values.empty() && p >= 0 && p <= 1, "quantile: expected values and 0 <= p <= 1, got ",
+        values.size(), " values and p = ", p);
+  std::sort(values.begin(), values.end());
+  const double at = p * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<size_t>(at);
+  const size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (at - std::floor(at)) * (values[above] - values[below]);
+}
+
+Line fit_line(std::span<const double> x, std::span<const double> y) {
+  check(x.size() == y.size() && x.size() >= 2,
+        "fit_line: expected as many x as y, at least two, got ", x.size(), " and ", y.size());
+  const auto n = static_cast<double>(x.size());
+  double mean_x = 0, mean_y = 0, xx = 0, xy = 0;
+  for (size_t i = 0; i < x.size(); ++i) mean_x += x[i] / n, mean_y += y[i] / n;
+  for (size_t i = 0; i < x.size(); ++i) {
+    xx += (x[i] - mean_x) * (x[i] - mean_x);
+    xy += (x[i] - mean_x) * (y[i] - mean_y);
+  }
+  check(xx > 0, "fit_line: expected at least two different x");
+  Line line{xy / xx, mean_y - xy / xx * mean_x, nan, nan};
+  if (x.size() == 2) return line;
+  double residual = 0;
+  for (size_t i = 0; i < x.size(); ++i)
+    residual += std::pow(y[i] - line.slope * x[i] - line.intercept, 2);
+  const double half = student_quantile(0.975, n - 2) * std::sqrt(residual / (n - 2) / xx);
+  line.low = line.slope - half;
+  line.high = line.slope + half;
+  return line;
+}
+
+Line fit_power(std::span<const double> x, std::span<const double> y) {
+  std::vector<double> log_x, log_y;
+  for (const auto& [from, to] : {std::pair(x, &log_x), std::pair(y, &log_y)})
+    for (const double value : from) {
+      check(value > 0, "fit_power: expected values above 0, got ", value);
+      to->push_back(std::log(value));
+    }
+  return fit_line(log_x, log_y);
+}
+
+}  // namespace longhand

@@ -1,0 +1,43 @@
+// Statistics of small samples: means with confidence intervals, quantiles, fitted lines.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace longhand {
+
+/// The mean of a sample and its 95 % confidence interval.
+struct Estimate {
+  double mean = 0;
+  double low = 0, high = 0;  // NaN for a single value, which says nothing about the spread
+  int64_t count = 0;
+};
+
+/// The mean of independent values, with the interval mean +- t s / sqrt(n) of Student's distribution
+/// with n - 1 degrees of freedom. Throws Error for an empty sample.
+Estimate estimate(std::span<const double> values);
+
+/// The fraction of successes among n trials, with Wilson's 95 % interval, which stays within 0 … 1.
+/// Throws Error for n < 1.
+Estimate proportion(double successes, int64_t n);
+
+/// The p-quantile of Student's distribution with the given degrees of freedom, 0 < p < 1. Throws
+/// Error for other arguments.
+double student_quantile(double p, double degrees);
+
+/// The p-quantile of a sample, 0 <= p <= 1, by linear interpolation between its sorted values.
+/// Throws Error for an empty sample.
+double quantile(std::vector<double> values, double p);
+
+/// A line y = slope x + intercept fitted by least squares.
+struct Line {
+  double slope = 0, intercept = 0;
+  double low = 0, high = 0;  // 95 % interval of the slope, from the residuals; NaN for two points
+};
+/// Throws Error for fewer than two different x, or if x and y differ in number.
+Line fit_line(std::span<const double> x, std::span<const double> y);
+/// The power law y = c x^slope: fit_line() of the logarithms. All values must be above 0.
+Line fit_power(std::span<const double> x, std::span<const double> y);
+
+}  // namespace longhand
