@@ -76,10 +76,10 @@ TEST_CASE("analyse error: random inputs") {
   CHECK(!table(results, "slopes").rows.empty());
   CHECK(table(results, "inverse").rows.size() == 3);
   // The same bits again, with another number of threads.
-  const auto json = [&](const char* threads) {
+  const auto json = [&](const char* threads, const std::map<std::string, std::string>& set = {}) {
     return run({"analyse", "error", "--length", "16", "--norm", "2", "--count", "2", "--attention",
                 "performer:features=8:kernel=hyperbolic", "--threads", threads, "--json"},
-               folder.path());
+               folder.path(), set);
   };
   const Outcome one = json("1"), three = json("3");
   REQUIRE(one.code == 0);
@@ -88,6 +88,9 @@ TEST_CASE("analyse error: random inputs") {
   CHECK(train::to_csv(table(a, "errors")) == train::to_csv(table(b, "errors")));
   CHECK(text(table(a, "errors"), 1, "options") == "kernel=hyperbolic");
   CHECK(text(table(a, "errors"), 1, "size") == "8");
+  const train::Results other =
+      train::results_of_json(json("1", {{"LONGHAND_SEED", "5"}}).out, "another seed");
+  CHECK(number(table(other, "errors"), 1, "output") != number(table(a, "errors"), 1, "output"));
 }
 
 TEST_CASE("analyse: a run by layer and head") {

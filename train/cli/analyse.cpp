@@ -100,6 +100,14 @@ double root_mean_square_norm(const Tensor& q) {
 
 }  // namespace
 
+uint64_t AnalyseArguments::seed_or_default() const {
+  Common given;
+  given.seed = seed;
+  train::Config config;
+  apply(given, config);
+  return train::read_seed(config);
+}
+
 void add_common(Command& command, AnalyseArguments& arguments) {
   command.add("-o,--out", arguments.out, "FILE.json",
               "Write the results for longhand report, and for reading back");
@@ -109,7 +117,8 @@ void add_common(Command& command, AnalyseArguments& arguments) {
   command.json(arguments.json);
 }
 
-void add_source(Command& command, SourceArguments& a, const std::string& lengths) {
+void add_source(Command& command, SourceArguments& a, const std::string& lengths,
+                const std::string& norms) {
   command.add("--run", a.run, "DIR",
               "Analyse the queries, keys and values of this run or checkpoint [random ones]");
   command.add("--checkpoint", a.checkpoint, "NAME", "best, last or another one of the run [best]");
@@ -122,10 +131,11 @@ void add_source(Command& command, SourceArguments& a, const std::string& lengths
   command.add("--count", a.count, "N", "Sequences of the run, or random inputs [4]").positive();
   command
       .add("--norm", a.norm, "X,...",
-           "Root mean square norms of random queries and keys, whose entries are N(0, X^2 / D)")
+           "Root mean square norms of random queries and keys, whose entries are N(0, X^2 / D) [" +
+               norms + "]")
       .separated_by_commas()
       .not_negative();
-  command.add("--head-dim", a.dim, "D", "HeadInputs dimension of random inputs [32]").positive();
+  command.add("--head-dim", a.dim, "D", "Head dimension of random inputs [32]").positive();
   command.add("--correlation", a.correlation, "C",
               "Correlation of neighbouring tokens of random inputs, 0 <= C < 1 [0]");
   command.flag("--causal", a.causal, "Causal attention on random inputs");

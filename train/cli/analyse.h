@@ -20,7 +20,8 @@ namespace longhand::cli {
 struct AnalyseArguments : Common {
   std::string out;  // file for the results; empty: none
 
-  uint64_t seed_or_default() const { return seed.value_or(0); }
+  /// --seed, or LONGHAND_SEED, or 0.
+  uint64_t seed_or_default() const;
   Progress::Mode progress() const { return Progress::mode_for_stderr(quiet || json); }
 };
 void add_common(Command& command, AnalyseArguments& arguments);
@@ -36,8 +37,9 @@ struct SourceArguments : AnalyseArguments {
   double correlation = 0;       // of neighbouring tokens of random inputs
   bool causal = false;          // of random inputs
 };
-/// Adds them; `lengths` describes the default.
-void add_source(Command& command, SourceArguments& arguments, const std::string& lengths);
+/// Adds them; `lengths` and `norms` describe the defaults.
+void add_source(Command& command, SourceArguments& arguments, const std::string& lengths,
+                const std::string& norms);
 
 /// A trained model and the data to run it on.
 struct LoadedRun {

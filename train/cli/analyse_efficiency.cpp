@@ -225,7 +225,7 @@ Table crossover_table(const std::vector<Cost>& costs, std::string& summary) {
     table.rows.push_back({attention, size_cell(size), cell(time),
                           cell(find(&Cost::seconds_forward)), cell(find(&Cost::bytes)), text});
     if (summary.empty())
-      summary = fmt::format("{}{} is {} than softmax.", attention,
+      summary = fmt::format("Against softmax, {}{} is {}.", attention,
                             size ? fmt::format(" of size {}", size) : "", text);
   }
   return table;

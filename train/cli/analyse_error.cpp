@@ -372,7 +372,7 @@ void add_analyse_error(Command& group) {
         "Landmarks of the pseudo-inverse, up to half the tokens [64]")
       .positive();
   c.add("--steps", a->steps, "N", "Steps of the pseudo-inverse [20]").positive();
-  add_source(c, *a, "256");
+  add_source(c, *a, "256", "1,4");
   add_common(c, *a);
 }
 

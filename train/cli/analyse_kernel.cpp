@@ -165,7 +165,7 @@ void add_analyse_kernel(Command& group) {
   c.add("--draws", a->options.draws, "N", "Repetitions of each measurement [16]").positive();
   c.add("--ensemble", a->options.ensemble, "N", "Matrices that are averaged [4]").positive();
   c.flag("--keys", a->keys, "Take keys for points, not queries");
-  add_source(c, *a, "128");
+  add_source(c, *a, "128", "1,2");
   add_common(c, *a);
 }
 

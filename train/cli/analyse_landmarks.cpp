@@ -70,7 +70,7 @@ void add_analyse_landmarks(Command& group) {
                             "Error against random landmarks, on the linear kernel and on softmax",
                             [a] { return analyse(*a); });
   c.add("--tokens", a->options.tokens, "N", "Tokens [50]").positive();
-  c.add("--head-dim", a->options.dim, "D", "HeadInputs dimension [10]").positive();
+  c.add("--head-dim", a->options.dim, "D", "Head dimension [10]").positive();
   c.add("--landmarks", a->options.landmarks, "M,...", "Numbers of landmarks [1 to 2 D]")
       .separated_by_commas()
       .positive();

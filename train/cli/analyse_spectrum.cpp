@@ -87,7 +87,7 @@ void add_analyse_spectrum(Command& group) {
       "spectrum",
       "Singular values of attention's weights by layer and head; effective rank by length",
       [a] { return analyse(*a); });
-  add_source(c, *a, "32 to 512, as far as the sequences are that long");
+  add_source(c, *a, "32 to 512, as far as the sequences are that long", "1,4");
   add_common(c, *a);
 }
 
