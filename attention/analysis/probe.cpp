@@ -24,14 +24,22 @@ class Observed {
  public:
   Observed(Transformer& model, std::vector<LayerInputs>& to) : model_(model) {
     to.resize(static_cast<size_t>(model.config().layers));
-    for (int64_t i = 0; i < model.config().layers; ++i)
-      model.kernel(i).observe([&layer = to[static_cast<size_t>(i)], i](
-                                  const Inputs& in, const Mask& mask, const auto&) {
-        const auto& [q, k, v, x] = in;
-        layer = {i, q.value(), k.value(), v.value(), x.defined() ? x.value() : Tensor(), {}};
-        layer.lengths.assign(static_cast<size_t>(q.size(0)), q.size(1));
+    for (int64_t i = 0; i < model.config().layers; ++i) {
+      LayerInputs& layer = to[static_cast<size_t>(i)];
+      layer.layer = i;
+      layer.variant = model.config().attention_of(i);
+      const bool reads = model.kernel(i).capabilities().uses_queries_and_keys;
+      model.kernel(i).observe([&layer, reads](const Inputs& in, const Mask& mask, const auto&) {
+        if (reads) {
+          layer.q = in.q.value();
+          layer.k = in.k.value();
+        }
+        layer.v = in.v.value();
+        if (in.x.defined()) layer.x = in.x.value();
+        layer.lengths.assign(static_cast<size_t>(in.q.size(0)), in.q.size(1));
         if (mask.lengths.defined()) layer.lengths = mask.lengths.to_vector<int64_t>();
       });
+    }
   }
   ~Observed() {
     for (int64_t i = 0; i < model_.config().layers; ++i) model_.kernel(i).observe({});
@@ -61,14 +69,6 @@ HeadInputs random_head(const RandomInputs& what, const Generator& generator) {
 }
 
 std::vector<LayerInputs> probe(Transformer& model, const Tensor& tokens, const Tensor& lengths) {
-  for (int64_t i = 0; i < model.config().layers; ++i) {
-    const Capabilities& can = model.kernel(i).capabilities();
-    check<ConfigError>(can.uses_queries_and_keys && !can.shortens, "layer ", i, ": the variant \"",
-                       model.config().attention_of(i), "\" has no ",
-                       can.shortens ? "keys of single tokens, but of mixtures"
-                                    : "queries and keys: its weights do not depend on them",
-                       "; analyse a model of another variant");
-  }
   std::vector<LayerInputs> layers;
   const Observed observed(model, layers);
   const NoGrad no_grad;
@@ -78,7 +78,13 @@ std::vector<LayerInputs> probe(Transformer& model, const Tensor& tokens, const T
 
 std::vector<HeadInputs> heads_of(const std::vector<LayerInputs>& layers) {
   std::vector<HeadInputs> out;
-  for (const LayerInputs& layer : layers)
+  for (const LayerInputs& layer : layers) {
+    const bool mixed = layer.q.defined() && layer.k.size(1) != layer.q.size(1);
+    check<ConfigError>(layer.q.defined() && !mixed, "layer ", layer.layer, ": the variant \"",
+                       layer.variant, "\" has no ",
+                       mixed ? "keys of single tokens, but of mixtures"
+                             : "queries and keys: its weights do not depend on them",
+                       "; analyse a model of another variant");
     for (int64_t h = 0; h < layer.q.size(2); ++h)
       for (int64_t b = 0; b < layer.q.size(0); ++b) {
         const auto one = [&](const Tensor& x) {
@@ -91,6 +97,7 @@ std::vector<HeadInputs> heads_of(const std::vector<LayerInputs>& layers) {
         };
         out.push_back({one(layer.q), one(layer.k), one(layer.v), layer.layer, h, b});
       }
+  }
   return out;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "longhand/attention/model/transformer.h"
@@ -31,17 +32,20 @@ HeadInputs random_head(const RandomInputs& what, const Generator& generator);
 /// The inputs of one layer's attention in a forward pass.
 struct LayerInputs {
   int64_t layer = 0;
-  Tensor q;                        // (B, N, H, D), rotated if the model rotates them
-  Tensor k, v;                     // (B, N, kv_heads, D)
-  Tensor x;                        // (B, N, H D) for variants with Capabilities::uses_x
+  std::string variant;
+  Tensor q;     // (B, N, H, D), rotated if the model rotates them
+  Tensor k, v;  // (B, N, kv_heads, D); of another length where keys are mixtures of tokens
+  Tensor x;     // (B, N, H D) for variants with Capabilities::uses_x
   std::vector<int64_t> lengths{};  // real tokens of each sequence
 };
 /// Runs a model on tokens (B, N) and lengths (B), undefined for none, in evaluation mode, and returns
-/// what each layer's attention receives. Throws ConfigError if a layer has no queries and keys of single tokens, because its weights
-/// do not depend on them or its keys are mixtures.
+/// what each layer's attention receives. q and k are undefined where the weights do not depend on
+/// them.
 std::vector<LayerInputs> probe(Transformer& model, const Tensor& tokens, const Tensor& lengths);
 
-/// The query heads of all sequences with their keys and values, without padding, in order of layers, heads and sequences.
+/// The query heads of all sequences with their keys and values, without padding, in order of layers,
+/// heads and sequences. Throws ConfigError if a layer has no queries and keys, or keys that are
+/// mixtures of tokens.
 std::vector<HeadInputs> heads_of(const std::vector<LayerInputs>& layers);
 
 }  // namespace longhand::attention::analysis

@@ -73,14 +73,15 @@ int analyse(const Arguments& a) {
   Progress progress(a.progress(), "analyse attention", 2);
   for (const analysis::LayerInputs& layer : layers) {
     progress.update(layer.layer, static_cast<int64_t>(layers.size()), "");
-    attention::Inputs in{Variable(layer.q), Variable(layer.k), Variable(layer.v),
-                         layer.x.defined() ? Variable(layer.x) : Variable()};
+    const auto variable = [](const Tensor& t) { return t.defined() ? Variable(t) : Variable(); };
+    const attention::Inputs in{variable(layer.q), variable(layer.k), variable(layer.v),
+                               variable(layer.x)};
     const Tensor all = analysis::weights(model.kernel(layer.layer), in).select(0, 0);
     for (int64_t h = 0; h < all.size(0); ++h) {
       const Tensor map = all.select(0, h);
       const analysis::MapShape s = analysis::map_shape(map);
-      shapes.rows.push_back({layer.layer, h, model.config().attention_of(layer.layer), s.entropy,
-                             s.effective_keys, s.largest, s.self, s.first, s.distance, s.negative});
+      shapes.rows.push_back({layer.layer, h, layer.variant, s.entropy, s.effective_keys, s.largest,
+                             s.self, s.first, s.distance, s.negative});
       const Tensor small = analysis::pooled_map(map, a.size);
       for (int64_t i = 0; i < small.size(0); ++i)
         for (int64_t j = 0; j < small.size(1); ++j)

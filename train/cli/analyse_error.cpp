@@ -327,8 +327,7 @@ int analyse(const Arguments& a) {
             return s.length == length && s.layer == layer.layer &&
                    s.head == static_cast<int64_t>(h);
           });
-          errors.rows.push_back(row_of(
-              *source, found[h], run->model().config().attention_of(layer.layer), "as trained", 0));
+          errors.rows.push_back(row_of(*source, found[h], layer.variant, "as trained", 0));
         }
       }
   }

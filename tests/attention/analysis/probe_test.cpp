@@ -71,12 +71,27 @@ TEST_CASE("analysis: a probe sees what every layer attends to") {
   CHECK_NOTHROW(model.forward(tokens(), lengths, {}));
 }
 
-TEST_CASE("analysis: a probe refuses variants without queries and keys of tokens") {
-  TransformerConfig config = config_of("mean");
-  config.positions = "none";
-  config.kv_heads = 0;
-  Transformer model(nn::root(DType::f32, 3), config);
-  CHECK_THROWS_AS(probe(model, tokens(), {}), ConfigError);
+TEST_CASE("analysis: variants without queries and keys of tokens have maps, but no heads") {
+  for (const std::string name : {"mean", "linformer"}) {
+    TransformerConfig config = config_of(name);
+    config.positions = "none";
+    const int64_t keys = name == "mean" ? 12 : 5;
+    if (name == "linformer") {
+      config.attention_options.set("k", keys);
+      config.attention_options.set("order", std::string("inputs"));
+    }
+    Transformer model(nn::root(DType::f64, 3), config);
+    const auto layers = probe(model, tokens(), {});
+    CHECK(layers[1].variant == name);
+    CHECK_THROWS_AS(heads_of(layers), ConfigError);
+    const auto variable = [](const Tensor& t) { return t.defined() ? Variable(t) : Variable(); };
+    const Tensor W = weights(model.kernel(1),
+                             {variable(layers[1].q), variable(layers[1].k), Variable(layers[1].v)});
+    CHECK(W.shape() == Shape{2, 4, 12, keys});
+    // Weights of one query add up to 1; of mean they are equal.
+    CHECK(near(sum(Variable(W), {3}).value(), Tensor::full({2, 4, 12}, 1, DType::f64), 1e-12));
+    if (name == "mean") CHECK(map_shape(W.select(0, 1).select(0, 3)).effective_keys == Approx(12));
+  }
 }
 
 TEST_CASE("analysis: random inputs have the norm and the correlation asked for") {
