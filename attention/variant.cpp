@@ -142,6 +142,13 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
     return forward({for_all_heads(v, config_.heads), v, v, x}, mask, pass);
   }
   check_inputs(inputs);
+  const Variable out = attend_checked(inputs, mask, pass);
+  if (observer_) observer_(inputs, mask, out);
+  return out;
+}
+
+Variable Variant::attend_checked(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
+  const auto& [q, k, v, x] = inputs;
   Mask known = mask;
   known.lengths = checked_lengths(inputs, mask.lengths);
   check_pairs(inputs, mask);

@@ -110,6 +110,13 @@ class Variant : public nn::Module {
     return forward({q, k, v}, mask, pass);
   }
 
+  /// Receives the inputs, the mask and the result of a forward(). If the weights do not depend on
+  /// queries and keys, only the shapes of q and k mean something.
+  using Observer = std::function<void(const Inputs&, const Mask&, const Variable& result)>;
+  /// Calls `observer` at the end of every forward(), for analyses of the q, k and v that occur in a
+  /// model; an empty one ends this.
+  void observe(Observer observer) { observer_ = std::move(observer); }
+
   /// The tokens to project keys and values from, for tokens x (B, N, d): x itself, except in
   /// variants that compress tokens before projection (Capabilities::shortens). Their forward()
   /// takes M keys and values without padding, while the mask's lengths refer to the N tokens.
@@ -153,8 +160,10 @@ class Variant : public nn::Module {
   Tensor checked_lengths(const Inputs& inputs, const Tensor& lengths) const;
   void check_pairs(const Inputs& inputs, const Mask& mask) const;
   Variable attend_to_real(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
+  Variable attend_checked(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
 
   Config config_;
+  Observer observer_;
 };
 
 }  // namespace longhand::attention

@@ -30,6 +30,13 @@ int gesdd(int m, int n, double* a, double* s, double* u, int ldu, double* vt) {
   return LAPACKE_dgesdd(LAPACK_ROW_MAJOR, 'S', m, n, a, n, s, u, ldu, vt, n);
 }
 
+int syevd(int n, float* a, float* w) {
+  return LAPACKE_ssyevd(LAPACK_ROW_MAJOR, 'N', 'L', n, a, n, w);
+}
+int syevd(int n, double* a, double* w) {
+  return LAPACKE_dsyevd(LAPACK_ROW_MAJOR, 'N', 'L', n, a, n, w);
+}
+
 int lapack_int_of(int64_t n) {
   check<ShapeError>(n <= INT32_MAX, "size ", n, " exceeds the 32-bit integers of LAPACK");
   return static_cast<int>(n);
@@ -77,6 +84,21 @@ Svd svd(const Tensor& a) {
     const int info =
         gesdd(m, n, copy.data(), out.s.data<T>(), out.u.data<T>(), k, out.vt.data<T>());
     check(info == 0, "svd: LAPACK did not converge for a matrix ", a.shape(), " (info ", info, ")");
+  });
+  return out;
+}
+
+Tensor symmetric_eigenvalues(const Tensor& a) {
+  check_matrix(a, "symmetric_eigenvalues");
+  check<ShapeError>(a.size(0) == a.size(1), "symmetric_eigenvalues: expected a square matrix, got ",
+                    a.shape());
+  const int n = lapack_int_of(a.size(0));
+  Tensor out = Tensor::empty({n}, a.dtype());
+  dispatch_float(a.dtype(), [&]<class T>() {
+    std::vector<T> copy = a.to_vector<T>();
+    const int info = syevd(n, copy.data(), out.data<T>());
+    check(info == 0, "symmetric_eigenvalues: LAPACK did not converge for a matrix ", a.shape(),
+          " (info ", info, ")");
   });
   return out;
 }

@@ -1,4 +1,4 @@
-// QR and singular value decompositions of small matrices, by LAPACK.
+// QR, singular value and eigenvalue decompositions of small matrices, by LAPACK.
 #pragma once
 
 #include "longhand/core/tensor.h"
@@ -21,6 +21,10 @@ struct Svd {
 };
 /// Returns a = u diag(s) vt for a (m, n) of floats. Throws Error if LAPACK does not converge.
 Svd svd(const Tensor& a);
+
+/// Returns the eigenvalues (n) of a symmetric matrix a (n, n), in ascending order, from its lower
+/// triangle. Throws ShapeError for another shape and Error if LAPACK does not converge.
+Tensor symmetric_eigenvalues(const Tensor& a);
 
 /// Returns the Moore-Penrose inverse (n, m) of a (m, n). Singular values that do not exceed
 /// tolerance times the largest one count as 0. A tolerance below max(m, n) times the machine

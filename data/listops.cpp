@@ -290,38 +290,4 @@ TsvReport check_tsv(const std::filesystem::path& path, int64_t most_disagreement
   return report;
 }
 
-Heuristics heuristics(const Dataset& train, const Dataset& test) {
-  constexpr int64_t piece = 256;
-  using Counts = std::array<std::array<int64_t, 10>, vocabulary>;  // [root][class]
-  const auto count = [](const Dataset& split) {
-    Counts counts{};
-    std::vector<int64_t> indices;
-    for (int64_t begin = 0; begin < split.size(); begin += piece) {
-      indices.clear();
-      for (int64_t i = begin; i < std::min(split.size(), begin + piece); ++i) indices.push_back(i);
-      const Batch batch = split.collate(indices);
-      const int64_t n = batch.tokens.size(1);
-      for (size_t b = 0; b < indices.size(); ++b) {
-        const uint8_t first = static_cast<uint8_t>(batch.tokens.data<int32_t>()[b * n]);
-        ++counts[root_operator({&first, 1})][batch.targets.data<int32_t>()[b]];
-      }
-    }
-    return counts;
-  };
-  const auto best = [](const std::array<int64_t, 10>& classes) {
-    return std::max_element(classes.begin(), classes.end()) - classes.begin();
-  };
-  const Counts learned = count(train), actual = count(test);
-  std::array<int64_t, 10> classes{};
-  for (const auto& root : learned)
-    for (int c = 0; c < 10; ++c) classes[c] += root[c];
-  double majority = 0, by_root = 0;
-  for (int64_t root = 0; root < vocabulary; ++root) {
-    majority += static_cast<double>(actual[root][best(classes)]);
-    by_root += static_cast<double>(actual[root][best(learned[root])]);
-  }
-  const double all = static_cast<double>(test.size());
-  return {majority / all, by_root / all};
-}
-
 }  // namespace longhand::data::listops

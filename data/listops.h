@@ -76,12 +76,4 @@ struct TsvReport {
 /// Compares the targets of a file with evaluate(). Throws as read_tsv() does.
 TsvReport check_tsv(const std::filesystem::path& path, int64_t most_disagreements = 10);
 
-/// The accuracies on `test` of two heuristics learned from `train`: the most frequent class, and
-/// the most frequent class of examples with the same root operator. Only a model that exceeds the
-/// second, 36 % with the default limits, has used more than the first token.
-struct Heuristics {
-  double majority, root_operator;
-};
-Heuristics heuristics(const Dataset& train, const Dataset& test);
-
 }  // namespace longhand::data::listops

@@ -14,6 +14,7 @@
 #include "longhand/core/gemm.h"
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/math.h"
+#include "longhand/core/statistics.h"
 #include "longhand/core/storage.h"
 #include "longhand/train/experiment.h"
 
@@ -82,12 +83,7 @@ Work operator*(double factor, Work w) {
 }
 Work operator+(Work a, Work b) { return {a.flops + b.flops, a.exps + b.exps, a.bytes + b.bytes}; }
 
-double median(std::vector<double> x) {
-  const auto middle = x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2);
-  std::nth_element(x.begin(), middle, x.end());
-  if (x.size() % 2) return *middle;
-  return (*middle + *std::max_element(x.begin(), middle)) / 2;
-}
+double median(const std::vector<double>& x) { return quantile(x, 0.5); }
 
 int64_t page_faults() {
   rusage usage{};
@@ -102,6 +98,7 @@ BenchResult repeat(const BenchOptions& options, F once) {
   constexpr double turn = 0.25, longest = 0.5;  // in seconds
   std::vector<double> all, forward, products, exps;
   double total = 0, since = 0;  // `since` the machine was last measured
+  BenchResult result;
   int64_t faults = 0, expected = std::max<int64_t>(options.repetitions, fewest);
   const auto enough = [&](int64_t done) {
     return options.repetitions ? done >= options.repetitions
@@ -115,7 +112,11 @@ BenchResult repeat(const BenchOptions& options, F once) {
     if (!options.repetitions)
       expected = std::max(fewest, static_cast<int64_t>(std::ceil(options.seconds / seconds)));
     if (options.on_progress) options.on_progress(i + 1 + warm_up, expected + warm_up);
-    if (i < 0) continue;
+    if (i < 0) {
+      // Before the machine is measured, which allocates too.
+      result.allocated = static_cast<int64_t>(memory_stats().peak);
+      continue;
+    }
     all.push_back(seconds);
     forward.push_back(seconds_forward);
     faults += page_faults() - faults_before;
@@ -126,8 +127,9 @@ BenchResult repeat(const BenchOptions& options, F once) {
     exps.push_back(exps_per_second(std::min(longest, since / 32)));
     since = 0;
   }
-  BenchResult result;
   result.seconds = median(all);
+  result.seconds_low = quantile(all, 0.25);
+  result.seconds_high = quantile(all, 0.75);
   result.seconds_forward = median(forward);
   result.repetitions = static_cast<int64_t>(all.size());
   result.page_faults = static_cast<double>(faults) / static_cast<double>(all.size());

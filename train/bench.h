@@ -38,12 +38,14 @@ struct BenchOptions {
 
 /// Measured over all repetitions after two that are not counted.
 struct BenchResult {
-  double seconds = 0;          // median, of forward and backward together, and of the optimizer
-  double seconds_forward = 0;  // median
+  double seconds = 0;  // median, of forward and backward together, and of the optimizer
+  double seconds_low = 0, seconds_high = 0;  // quartiles
+  double seconds_forward = 0;                // median
   int64_t repetitions = 0;
   int64_t parameters = 0;
   double page_faults = 0;   // mean, of the process
   int64_t peak_memory = 0;  // resident bytes, of the process so far
+  int64_t allocated = 0;  // bytes of tensors at the peak of the process, without code and libraries
   Work work, work_forward;
   /// Medians of rates measured alternately with the repetitions, so that changes in the speed of a
   /// shared machine affect both in the same way; the bandwidth is measured afterwards, because that

@@ -1,21 +1,15 @@
 // Statistics: the mean and the error of estimators of the softmax kernel, and how fast errors
 // decrease. Choromanski et al. 2020 (arXiv 2009.14794), lemma 2, theorem 2; Rahimi
-// & Recht 2007. With x̂ for x, z = x + y, Δ = x - y and SM = e^(x·y), the mean squared errors of an
-// estimate from one w ~ N(0, I) are
-//
-//   positive            e^|z|² SM² (1 - e^-|z|²)
-//   hyperbolic          that times (1 - e^-|z|²) / 2
-//   trigonometric       e^|z|² SM^-2 (1 - e^-|Δ|²)² / 2
-//   trigonometric_bias  e^(|x|²+|y|²) (1 + e^(-2|Δ|²) / 2 - e^-|Δ|²)
-//
-// and the mean over m independent w has 1/m of that. Seeds are fixed, so the results of these
-// checks are reproducible.
+// & Recht 2007. analysis::softmax_variance() has the closed forms. Seeds are fixed, so the results of
+// these checks are reproducible.
 #include <algorithm>
 #include <numbers>
 
+#include "longhand/attention/analysis/kernel.h"
 #include "longhand/attention/bases/random_features.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/conformance/tools.h"
+#include "longhand/core/statistics.h"
 
 namespace longhand::attention::conformance {
 namespace {
@@ -89,23 +83,6 @@ Points points(int64_t D) {
   return p;
 }
 
-double mean_squared_error(Estimator estimator, const Values& x, const Values& y) {
-  const double xx = dot(x, x), yy = dot(y, y), xy = dot(x, y);
-  const double z = xx + yy + 2 * xy, delta = xx + yy - 2 * xy, sm = std::exp(xy);
-  const double positive = std::exp(z) * sm * sm * (1 - std::exp(-z));
-  switch (estimator) {
-    case Estimator::positive:
-      return positive;
-    case Estimator::hyperbolic:
-      return positive * (1 - std::exp(-z)) / 2;
-    case Estimator::trigonometric:
-      return std::exp(z) / (sm * sm) * std::pow(1 - std::exp(-delta), 2) / 2;
-    case Estimator::trigonometric_bias:
-      return std::exp(xx + yy) * (1 + std::exp(-2 * delta) / 2 - std::exp(-delta));
-  }
-  return 0;
-}
-
 }  // namespace
 
 void closed_forms(Findings& f) {
@@ -120,7 +97,8 @@ void closed_forms(Findings& f) {
              ": expected a mean of ", sm, " over ", draws, " estimates, got ", mean.mean, " +- ",
              mean.error);
     for (double& e : errors) e = (e - sm) * (e - sm);
-    const double found = moments(errors).mean, expected = mean_squared_error(estimator, p.x, p.y);
+    const double found = moments(errors).mean,
+                 expected = analysis::softmax_variance(estimator, p.x, p.y);
     f.measured(name_of(estimator), " mean/kernel ", mean.mean / sm, " error/formula ",
                found / expected);
     f.expect(std::abs(found / expected - 1) <= 0.05, name_of(estimator),
@@ -172,7 +150,8 @@ void orthogonal_better(Findings& f) {
     Values errors = estimates(estimator, W, p.x, p.y, D);
     for (double& e : errors) e = (e - sm) * (e - sm);
     const Moments found = moments(errors);
-    const double m = static_cast<double>(D), iid = mean_squared_error(estimator, p.x, p.y) / m;
+    const double m = static_cast<double>(D),
+                 iid = analysis::softmax_variance(estimator, p.x, p.y) / m;
     const double low = std::exp(-(dot(p.x, p.x) + dot(p.y, p.y)) / 2);
     // Theorem 2 of the paper, for positive features.
     const double bound = iid - 2 * (m - 1) / (m * (m + 2)) * (sm - low) * (sm - low);
@@ -183,8 +162,8 @@ void orthogonal_better(Findings& f) {
       f.expect(found.mean <= bound + 4 * found.error, "expected an error of at most ", bound,
                ", the bound of theorem 2, got ", found.mean);
   }
-  const double half = mean_squared_error(Estimator::positive, p.x, p.y) / 2;
-  f.expect(mean_squared_error(Estimator::hyperbolic, p.x, p.y) <= half,
+  const double half = analysis::softmax_variance(Estimator::positive, p.x, p.y) / 2;
+  f.expect(analysis::softmax_variance(Estimator::hyperbolic, p.x, p.y) <= half,
            "hyperbolic features have more than half the error of positive ones");
 }
 
@@ -314,23 +293,13 @@ double attention_error(const std::string& name, OptionSet options, int64_t m, co
   return std::sqrt(squares);
 }
 
-// Returns d log error / d log m by least squares.
-double slope(const std::vector<int64_t>& sizes, const Values& errors) {
-  double sx = 0, sy = 0, sxx = 0, sxy = 0;
-  const auto n = static_cast<double>(sizes.size());
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    const double x = std::log(static_cast<double>(sizes[i])), y = std::log(errors[i]);
-    sx += x, sy += y, sxx += x * x, sxy += x * y;
-  }
-  return (n * sxy - sx * sy) / (n * sxx - sx * sx);
-}
-
 void rate(Findings& f, const std::string& name, const OptionSet& options) {
   const Case c = small_case(0.25, 21);
-  const std::vector<int64_t> sizes{16, 64, 256, 1024, 4096};
+  const Values sizes{16, 64, 256, 1024, 4096};
   Values errors;
-  for (const int64_t m : sizes) errors.push_back(attention_error(name, options, m, c));
-  const double found = slope(sizes, errors);
+  for (const double m : sizes)
+    errors.push_back(attention_error(name, options, static_cast<int64_t>(m), c));
+  const double found = fit_power(sizes, errors).slope;
   f.measured("slope ", found, ", error ", errors.front(), " at 16 features, ", errors.back(),
              " at 4096, of uniform attention ", relative_error(c.uniform, c.exact));
   f.expect(std::abs(found + 0.5) <= 0.05, "expected the error to decrease as m^-0.5, got m^",

@@ -1,5 +1,6 @@
 #include "longhand/attention/conformance/tools.h"
 
+#include "longhand/attention/analysis/weights.h"
 #include "longhand/autograd/grad_mode.h"
 
 namespace longhand::attention::conformance {
@@ -78,17 +79,10 @@ Outcome run(Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
 }
 
 Tensor weights(Variant& variant, const Tensor& q, const Tensor& k, const nn::Pass& pass) {
-  const int64_t N = q.size(1), M = k.size(1), D = q.size(3);
-  Tensor out = Tensor::empty({N, M}, DType::f64);
-  for (int64_t first = 0; first < M; first += D) {
-    const int64_t count = std::min(D, M - first);
-    Tensor units = Tensor::zeros({1, M, q.size(2), D}, q.dtype());
-    for (int64_t d = 0; d < count; ++d)
-      units.select(0, 0).select(0, first + d).slice(1, d, d + 1).fill(1);
-    const Tensor columns = forward(variant, q, k, units, {}, pass).select(2, 0).select(0, 0);
-    copy_into(out.slice(1, first, first + count), columns.slice(1, 0, count));
-  }
-  return out;
+  const Variable values(Tensor::zeros(k.shape(), k.dtype()));
+  return analysis::weights(variant, inputs_of(variant, Variable(q), Variable(k), values), {}, pass)
+      .select(0, 0)
+      .select(0, 0);
 }
 
 double distance(const Tensor& a, const Tensor& b) {
@@ -102,16 +96,6 @@ double distance(const Tensor& a, const Tensor& b) {
     if (std::isnan(worst)) break;
   }
   return worst / scale;
-}
-
-double relative_error(const Tensor& a, const Tensor& b) {
-  const auto x = a.to_vector<double>(), y = b.to_vector<double>();
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < y.size(); ++i) {
-    difference += (x.at(i) - y[i]) * (x.at(i) - y[i]);
-    norm += y[i] * y[i];
-  }
-  return std::sqrt(difference / norm);
 }
 
 bool all_zero(const Tensor& t) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "longhand/attention/analysis/measures.h"
 #include "longhand/attention/conformance/conformance.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/error.h"
@@ -110,14 +111,12 @@ struct Outcome {
 Outcome run(Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v, const Mask& mask,
             const Tensor& cotangent, const nn::Pass& pass = {});
 
-/// Returns the weights (N, M) of head 0 of sample 0 of a variant whose result is linear in v,
-/// computed from its results for unit vectors.
+/// Returns the weights (N, M) of head 0 of sample 0 of a variant whose result is linear in v.
 Tensor weights(Variant& variant, const Tensor& q, const Tensor& k, const nn::Pass& pass = {});
 
 /// Returns max |a - b| / (1 + max |b|); infinite if shapes differ, NaN if any element is.
 double distance(const Tensor& a, const Tensor& b);
-/// Returns |a - b| / |b| over all elements.
-double relative_error(const Tensor& a, const Tensor& b);
+using analysis::relative_error;
 bool all_zero(const Tensor& t);
 bool all_finite(const Tensor& t);
 

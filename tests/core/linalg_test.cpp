@@ -153,3 +153,17 @@ TEST_CASE("factorisations reject arguments that are not matrices of floats") {
   CHECK_THROWS_AS(qr(Tensor::full({2, 2}, nan)), Error);
   CHECK_THROWS_AS(svd(Tensor::full({2, 2}, nan)), Error);
 }
+
+TEST_CASE("linalg: eigenvalues of a symmetric matrix") {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    // A = Q diag(-2, 0.5, 3) Qᵀ
+    const Tensor q = qr(gaussian({3, 3}, dtype, 5)).q;
+    Tensor d = Tensor::zeros({3, 3}, dtype);
+    for (const auto& [i, value] : {std::pair(0, 3.0), {1, -2.0}, {2, 0.5}})
+      d.select(0, i).select(0, i).fill(value);
+    const Tensor a = product(product(q, d), q.transpose(0, 1));
+    CHECK(max_difference(symmetric_eigenvalues(a), Tensor::from<double>({-2, 0.5, 3}, {3})) <=
+          (dtype == DType::f32 ? 1e-5 : 1e-13));
+  }
+  CHECK_THROWS_AS(symmetric_eigenvalues(Tensor::zeros({2, 3})), ShapeError);
+}

@@ -216,24 +216,6 @@ TEST_CASE("listops: examples are fixed, for any number of threads") {
                  .test) == hashes("listops", sizes, 0)[2]);
 }
 
-TEST_CASE("listops: heuristics use the majority and the root operator") {
-  Sequences train, test;
-  const std::vector<uint8_t> low = listops::parse("[MIN 1 2 ]"),
-                             high = listops::parse("[MAX 1 2 ]");
-  for (const int c : {1, 1, 1, 2, 2}) train.add(low, c);
-  for (const int c : {2, 2}) train.add(high, c);
-  for (const int c : {1, 1, 2}) test.add(low, c);
-  for (const int c : {2}) test.add(high, c);
-  const auto h = listops::heuristics(*in_memory(train), *in_memory(test));
-  CHECK(h.majority == 0.5);        // 2
-  CHECK(h.root_operator == 0.75);  // 1 after MIN, 2 after MAX
-
-  const Task task = make("listops", {{"train_size", 6000}});
-  const auto real = listops::heuristics(*task.train, *task.test);
-  CHECK(std::abs(real.majority - 0.168) <= 0.02);
-  CHECK(std::abs(real.root_operator - 0.361) <= 0.025);
-}
-
 TEST_CASE("listops: options out of range are rejected") {
   const auto message = [](const Settings& settings) {
     return message_of<ConfigError>([&] { make("listops", settings); });

@@ -1,14 +1,8 @@
 // longhand bench: the cost of training steps and of attention, next to what the hardware could do.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -21,8 +15,10 @@
 #include "longhand/attention/registry.h"
 #include "longhand/core/parallel.h"
 #include "longhand/train/bench.h"
+#include "longhand/train/cli/child.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/progress.h"
+#include "longhand/train/efficiency.h"
 #include "longhand/train/experiment.h"
 
 namespace longhand::cli {
@@ -95,6 +91,7 @@ train::Config without_variant(const BenchArguments& a) {
   if (a.causal) config.assign("model", "causal", true, "--causal");
   if (a.dropout) config.assign("model", "dropout", *a.dropout, "--dropout");
   apply(a, config);
+  config.erase("train", "seed");  // BenchOptions::seed
   check<ConfigError>(!config.attention().has("type") && !config.model().has("max_length"),
                      "bench: set the variant with --attention and the length with --length");
   return config;
@@ -198,6 +195,8 @@ Json to_json(const Cell& cell, const train::Config& config, int64_t batch,
           {"parameters", result.parameters},
           {"repetitions", result.repetitions},
           {"seconds", result.seconds},
+          {"seconds_low", result.seconds_low},
+          {"seconds_high", result.seconds_high},
           {"seconds_forward", result.seconds_forward},
           {"tokens_per_second", tokens / result.seconds},
           {"gflops", json_number(gflops)},
@@ -205,6 +204,7 @@ Json to_json(const Cell& cell, const train::Config& config, int64_t batch,
           {"limit_seconds", json_number(limit)},
           {"share_of_limit", json_number(limit / result.seconds)},
           {"peak_memory_bytes", result.peak_memory},
+          {"allocated_bytes", result.allocated},
           {"page_faults", result.page_faults},
           {"machine_gflops", machine.flops * 1e-9},
           {"machine_exps_per_second", machine.exps},
@@ -240,7 +240,7 @@ Json measure(const BenchArguments& a, const Cell& cell, const std::vector<std::s
 /// Returns nothing if the process failed; the reason is then on stderr.
 std::optional<Json> measure_elsewhere(const BenchArguments& a, const Cell& cell,
                                       const std::vector<std::string>& set, int& code) {
-  std::vector<std::string> words = {"longhand", "bench", a.what, "--quiet", "--json"};
+  std::vector<std::string> words = {"bench", a.what, "--quiet", "--json"};
   const auto add = [&](const char* name, const std::string& value) {
     words.insert(words.end(), {name, value});
   };
@@ -253,43 +253,9 @@ std::optional<Json> measure_elsewhere(const BenchArguments& a, const Cell& cell,
   if (a.seed) add("--seed", std::to_string(*a.seed));
   if (a.recompute) words.emplace_back("--recompute");
   for (const std::string& assignment : set) add("--set", assignment);
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-
-  std::array<int, 2> ends{};
-  check(pipe2(ends.data(), O_CLOEXEC) == 0, "bench: cannot create a pipe");
-  const pid_t child = fork();
-  check(child >= 0, "bench: cannot start a process");
-  if (child == 0) {  // system calls only: other threads may hold locks
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    dup2(ends[1], STDOUT_FILENO);
-    // If memory runs out, this process is the one to be killed.
-    if (const int file = open("/proc/self/oom_score_adj", O_WRONLY); file >= 0) {
-      [[maybe_unused]] const auto written = write(file, "1000", 4);
-      close(file);
-    }
-    execv("/proc/self/exe", argv.data());
-    _exit(127);
-  }
-  close(ends[1]);
-  std::string text;
-  for (std::array<char, 4096> buffer;;) {
-    const ssize_t count = read(ends[0], buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) break;
-    text.append(buffer.data(), static_cast<size_t>(count));
-  }
-  close(ends[0]);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  code = WIFEXITED(status) ? WEXITSTATUS(status) : failure;
-  if (WIFSIGNALED(status))
-    fmt::print(stderr, "longhand: {} {}: ended by signal {}{}\n", cell.attention, cell.length,
-               WTERMSIG(status), WTERMSIG(status) == SIGKILL ? " (memory?)" : "");
-  if (code != success) return std::nullopt;
-  return Json::parse(text);
+  const std::optional<std::string> text =
+      run_program_with(words, fmt::format("{} {}", cell.attention, cell.length), code);
+  return text ? std::optional(Json::parse(*text)) : std::nullopt;
 }
 
 double number(const Json& json, const char* key) {
@@ -319,25 +285,6 @@ void print_cell(const Json& json) {
              fmt::format("{:.0f}", number(json, "page_faults"))});
 }
 
-/// The length from which a variant stays faster than exact attention, by linear interpolation
-/// between the logarithms of the measurements.
-std::string crossover(const std::map<int64_t, double>& exact,
-                      const std::map<int64_t, double>& other) {
-  int64_t before = 0, from = 0;  // the longest length at which it is not faster, and the next one
-  for (const auto& [length, seconds] : exact) {
-    if (!other.contains(length)) continue;
-    const bool faster = other.at(length) < seconds;
-    if (!faster) before = length;
-    if (!faster || from == 0) from = faster ? length : 0;
-  }
-  if (from == 0) return before ? fmt::format("not faster up to {} tokens", before) : "";
-  if (before == 0) return fmt::format("faster from {} tokens or fewer", from);
-  const auto gain = [&](int64_t n) { return std::log(exact.at(n) / other.at(n)); };
-  const double low = std::log(before), high = std::log(from);
-  const double at = low + (high - low) * gain(before) / (gain(before) - gain(from));
-  return fmt::format("faster from about {:.0f} tokens", std::exp(at));
-}
-
 void print_crossovers(const std::vector<Json>& done) {
   std::map<std::string, std::map<int64_t, double>> times;
   for (const Json& json : done)
@@ -346,7 +293,8 @@ void print_crossovers(const std::vector<Json>& done) {
   fmt::print("\nAgainst exact attention (softmax):\n");
   for (const auto& [name, of_length] : times)
     if (name != "softmax") {
-      const std::string text = crossover(times.at("softmax"), of_length);
+      const std::string text =
+          train::to_text(train::crossover(times.at("softmax"), of_length), "faster");
       if (!text.empty()) fmt::print("  {:<12} {}\n", name, text);
     }
 }

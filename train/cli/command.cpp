@@ -142,6 +142,7 @@ LONGHAND_ADD(std::optional<uint64_t>);
 LONGHAND_ADD(std::optional<double>);
 LONGHAND_ADD(std::vector<std::string>);
 LONGHAND_ADD(std::vector<int64_t>);
+LONGHAND_ADD(std::vector<double>);
 #undef LONGHAND_ADD
 
 Argument Command::flag(const std::string& name, bool& to, const std::string& text) {

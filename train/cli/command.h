@@ -71,7 +71,7 @@ class Command {
 
   /// Adds an argument: a flag such as "--limit" or "-o,--out", or a positional one such as "run".
   /// `value` is the name of its value in the help. T is std::string, int64_t, double, std::optional of
-  /// int64_t, uint64_t or double, or a std::vector of std::string or int64_t.
+  /// int64_t, uint64_t or double, or a std::vector of std::string, int64_t or double.
   template <class T>
   Argument add(const std::string& name, T& to, const std::string& value, const std::string& text);
   /// Adds a flag without a value.

@@ -1,0 +1,98 @@
+// Error: how far variants are from exact softmax attention on given queries, keys and values.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "longhand/attention/analysis/probe.h"
+#include "longhand/attention/registry.h"
+#include "longhand/core/statistics.h"
+
+namespace longhand::attention::analysis {
+
+/// A variant with options.
+struct Candidate {
+  std::string variant;
+  OptionSet options{};
+
+  /// "performer features=64"
+  std::string label() const;
+  /// "features=64", without the option `except`.
+  std::string options_text(const std::string& except = {}) const;
+};
+
+/// Reports progress: `done` of `all` parts.
+using OnProgress = std::function<void(int64_t done, int64_t all)>;
+
+struct ErrorOptions {
+  bool causal = false;
+  int64_t draws = 8;  // of the random numbers of each variant that has any
+  uint64_t seed = 0;
+  OnProgress on_progress{};
+};
+
+/// Relative errors |approximate - exact| / |exact| (Frobenius norms), means over the inputs. Exact
+/// are the definition's result O, its weights P and the gradients of <O, G> for a random G. Errors
+/// of a random variant are root mean squares over its draws.
+struct VariantError {
+  std::string label;
+  std::string algorithm;  // Variant::algorithm(): "softmax: …" if it is exact at this length
+  int64_t draws = 1;
+  int64_t rank = 0;  // a bound on the rank of the weights: Variant::rank(), at most the tokens
+  Estimate output, weights, dq, dk, dv;
+  /// |output error|² = bias² + variance: of the mean of all draws, and of a single draw around that
+  /// mean, relative to |exact|². Both are unbiased estimates, so bias² may be below 0. The variance
+  /// of a variant without random numbers is 0.
+  Estimate bias_squared, variance;
+  /// The least possible error of weights of this rank: (Σ_{i > rank} σ_i² / Σ σ_i²)^(1/2) over the
+  /// singular values of P (Eckart & Young 1936).
+  Estimate svd_floor;
+};
+
+/// The errors of each candidate, made with one head and inputs' D for every head in `inputs`, and
+/// for comparison, first, those of "uniform": equal weights for all visible keys. Throws ConfigError
+/// for a variant that cannot be made, is not causal if asked, or has no weights. Parameters, such as
+/// the projections of linformer, have their initial values.
+std::vector<VariantError> errors(const std::vector<HeadInputs>& inputs,
+                                 const std::vector<Candidate>& candidates,
+                                 const ErrorOptions& options = {});
+
+/// The errors of the variant that a model was trained with, on what it receives there: one entry for
+/// each head of the layer, means over sequences. Nothing is drawn again, so there is one draw.
+std::vector<VariantError> errors_of_layer(Variant& variant, const LayerInputs& layer, bool causal,
+                                          uint64_t seed = 0);
+
+/// Exact attention truncated to the rank r, P_r V: the error of its weights and of its result.
+struct RankError {
+  int64_t rank = 0;
+  Estimate weights, output;
+};
+std::vector<RankError> rank_errors(const std::vector<HeadInputs>& inputs,
+                                   const std::vector<int64_t>& ranks, bool causal = false);
+
+/// The iteration of nystrom for A⁺, A = softmax(Q̃ K̃ᵀ / sqrt(D)) of segment means Q̃ and K̃, from
+/// Z = Aᵀ / (|A|_1 |A|_inf), after `iteration` steps (0: at the start).
+struct InverseStep {
+  int64_t iteration = 0;
+  Estimate residual;  // |A Z A - A| / |A|, 0 for A⁺
+  Estimate output;    // error of the attention that uses Z for A⁺, relative to exact attention
+};
+struct InverseError {
+  Estimate condition;  // log10 of the ratio of A's largest and smallest singular value
+  /// The steps after which A's smallest singular value is inverted: it grows 3.25-fold at each, so
+  /// ln(|A|_1 |A|_inf / σ_min²) / ln 3.25 + 3.
+  Estimate expected_steps;
+  std::vector<InverseStep> steps;
+  Estimate pseudo_inverse;  // error of the attention that uses A⁺ itself
+};
+/// For nystrom with this number of landmarks, at most the tokens. Throws ConfigError otherwise.
+InverseError inverse_errors(const std::vector<HeadInputs>& inputs, int64_t landmarks,
+                            int64_t steps = 20);
+
+/// The means of m consecutive segments of the rows of x (N, D), the shorter ones first, as nystrom
+/// takes them: (m, D) in f64.
+Tensor segment_means(const Tensor& x, int64_t m);
+
+}  // namespace longhand::attention::analysis

@@ -1,0 +1,15 @@
+// Shared by analyses: norms and products of matrices in f64.
+#pragma once
+
+#include "longhand/core/tensor.h"
+
+namespace longhand::attention::analysis {
+
+/// Sum of squares of all elements.
+double square_norm(const Tensor& a);
+/// |a - b| / |b| over all elements (Frobenius norms); |a| if b is 0.
+double relative_error(const Tensor& a, const Tensor& b);
+/// a b of matrices.
+Tensor product(const Tensor& a, const Tensor& b);
+
+}  // namespace longhand::attention::analysis

@@ -1,0 +1,34 @@
+// Attention maps: the weights that a variant gives to keys, and what they look like.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "longhand/attention/variant.h"
+
+namespace longhand::attention::analysis {
+
+/// The weights (B, H, N, M) in f64 of a variant: what it multiplies values with. Computed from its
+/// results for unit vectors as values, D keys at a time, which is exact because results are linear
+/// in v; they equal the weights of its definition (see definitions/). Inputs::v sets the shapes only.
+/// Throws ConfigError for a variant without Capabilities::linear.
+Tensor weights(Variant& variant, const Inputs& inputs, const Mask& mask = {},
+               const nn::Pass& pass = {});
+
+/// Properties of a map (N, M), averaged over its rows. A row is divided by its sum first; rows that
+/// sum to 0 are omitted.
+struct MapShape {
+  double entropy = 0;         // -Σ w ln w over positive weights, in nats; ln M is uniform
+  double effective_keys = 0;  // e^entropy
+  double largest = 0;         // the largest weight
+  double self = 0;            // the weight of the token itself
+  double first = 0;           // the weight of the first token
+  double distance = 0;        // Σ |w| |i - j| / Σ |w|
+  double negative = 0;        // the fraction of weights below 0
+};
+MapShape map_shape(const Tensor& map);
+
+/// The mean of a map (N, M) over blocks, in at most `size` rows and columns: for display.
+Tensor pooled_map(const Tensor& map, int64_t size);
+
+}  // namespace longhand::attention::analysis

@@ -1,0 +1,232 @@
+#include "longhand/data/heuristics.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "longhand/core/error.h"
+#include "longhand/data/listops.h"
+
+namespace longhand::data {
+namespace {
+
+/// One example of a batch.
+struct Example {
+  std::span<const int32_t> tokens;   // without padding
+  std::span<const int32_t> targets;  // one, or one a token
+};
+
+std::vector<Example> examples_of(const Batch& batch) {
+  const int64_t B = batch.tokens.size(0), N = batch.tokens.size(1);
+  const bool per_token = batch.targets.rank() == 2;
+  std::vector<Example> out;
+  for (int64_t b = 0; b < B; ++b) {
+    const auto length = static_cast<size_t>(batch.lengths ? batch.lengths.data<int32_t>()[b] : N);
+    const int32_t* const targets = batch.targets.data<int32_t>();
+    out.push_back({{batch.tokens.data<int32_t>() + b * N, length},
+                   per_token ? std::span(targets + b * N, length) : std::span(targets + b, 1)});
+  }
+  return out;
+}
+
+/// Calls visit(batch) for the first `limit` examples of a dataset, in order.
+template <class F>
+void for_batches(const Dataset& dataset, int64_t limit, F visit) {
+  constexpr int64_t piece = 256;
+  const int64_t size = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
+  for (int64_t begin = 0; begin < size; begin += piece) {
+    std::vector<int64_t> indices(static_cast<size_t>(std::min(piece, size - begin)));
+    std::iota(indices.begin(), indices.end(), begin);
+    visit(dataset.collate(indices));
+  }
+}
+
+/// "64 to 127": ranges double.
+std::string range_of(int64_t value) {
+  int64_t low = 1;
+  while (2 * low <= value) low *= 2;
+  if (value <= 1) return std::to_string(value);
+  return std::to_string(low) + " to " + std::to_string(2 * low - 1);
+}
+
+std::string root_name(int32_t token) {
+  const uint8_t first = static_cast<uint8_t>(token);
+  switch (listops::root_operator({&first, 1})) {
+    case listops::min:
+      return "MIN";
+    case listops::max:
+      return "MAX";
+    case listops::med:
+      return "MED";
+    case listops::sm:
+      return "SM";
+    default:
+      return "digit";
+  }
+}
+
+using Groups = std::vector<std::pair<std::string, std::string>>;
+
+/// The groups of the target at `place` (0 for a single target) of an example.
+Groups groups_of(const TaskInfo& task, const Example& example, size_t place) {
+  const auto& tokens = example.tokens;
+  if (task.name == "listops")
+    return {{"root operator", root_name(tokens[0])},
+            {"length", range_of(static_cast<int64_t>(tokens.size()))}};
+  if (!task.per_token) return {{"length", range_of(static_cast<int64_t>(tokens.size()))}};
+  if (task.name != "mqar") return {{"position", range_of(static_cast<int64_t>(place))}};
+  const auto key = std::find(tokens.begin(), tokens.end(), tokens[place]);
+  const auto pairs = std::count_if(example.targets.begin(), example.targets.end(),
+                                   [](int32_t t) { return t != ignore_index; });
+  return {{"distance", range_of(static_cast<int64_t>(place) - (key - tokens.begin()))},
+          {"pairs", std::to_string(pairs)}};
+}
+
+/// Calls visit(example, place) for every target that counts.
+template <class F>
+void for_targets(const Batch& batch, F visit) {
+  for (const Example& example : examples_of(batch))
+    for (size_t place = 0; place < example.targets.size(); ++place)
+      if (example.targets[place] != ignore_index) visit(example, place);
+}
+
+using Counts = std::map<int32_t, int64_t>;
+
+int32_t most_frequent(const Counts& counts) {
+  return std::max_element(counts.begin(), counts.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
+}
+
+/// The most frequent class among training targets with the same clue, and overall for new clues.
+template <class Clue>
+Scores most_frequent_after(const Dataset& train, int64_t limit, Clue clue) {
+  std::map<int64_t, Counts> counts;
+  Counts all;
+  for_batches(train, limit, [&](const Batch& batch) {
+    for_targets(batch, [&](const Example& example, size_t place) {
+      ++counts[clue(example, place)][example.targets[place]];
+      ++all[example.targets[place]];
+    });
+  });
+  std::map<int64_t, int32_t> best;
+  for (const auto& [key, classes] : counts) best[key] = most_frequent(classes);
+  check(!all.empty(), "heuristics: the training split has no targets");
+  return [best, fallback = most_frequent(all), clue](const Batch& batch) {
+    std::vector<double> out;
+    for_targets(batch, [&](const Example& example, size_t place) {
+      const auto found = best.find(clue(example, place));
+      out.push_back((found == best.end() ? fallback : found->second) == example.targets[place]);
+    });
+    return out;
+  };
+}
+
+/// Multinomial naive Bayes: the class with the largest ln p(class) + Σ ln p(token | class), each
+/// token counted once more than seen.
+Scores bag_of_tokens(const TaskInfo& task, const Dataset& train, int64_t limit) {
+  const int64_t V = task.vocabulary, C = task.classes;
+  std::vector<double> tokens(C * V, 1.0), sums(C, static_cast<double>(V)), classes(C, 1.0);
+  for_batches(train, limit, [&](const Batch& batch) {
+    for_targets(batch, [&](const Example& example, size_t) {
+      const int32_t c = example.targets[0];
+      ++classes[c];
+      sums[c] += static_cast<double>(example.tokens.size());
+      for (const int32_t token : example.tokens) ++tokens[c * V + token];
+    });
+  });
+  double all = 0;
+  for (const double n : classes) all += n;
+  for (int64_t c = 0; c < C; ++c) {
+    for (int64_t t = 0; t < V; ++t) tokens[c * V + t] = std::log(tokens[c * V + t] / sums[c]);
+    classes[c] = std::log(classes[c] / all);
+  }
+  return [tokens = std::move(tokens), classes = std::move(classes), V, C](const Batch& batch) {
+    std::vector<double> out;
+    for_targets(batch, [&](const Example& example, size_t) {
+      std::vector<double> scores = classes;
+      for (int64_t c = 0; c < C; ++c)
+        for (const int32_t token : example.tokens) scores[c] += tokens[c * V + token];
+      const auto best = std::max_element(scores.begin(), scores.end()) - scores.begin();
+      out.push_back(best == example.targets[0]);
+    });
+    return out;
+  };
+}
+
+/// One of the different values shown: the targets of the example, whichever key they belong to.
+std::vector<double> values_shown(const Batch& batch) {
+  std::vector<double> out;
+  for (const Example& example : examples_of(batch)) {
+    std::set<int32_t> values(example.targets.begin(), example.targets.end());
+    values.erase(ignore_index);
+    for (const int32_t target : example.targets)
+      if (target != ignore_index) out.push_back(1 / static_cast<double>(values.size()));
+  }
+  return out;
+}
+
+}  // namespace
+
+Accuracies accuracies(const TaskInfo& task, const Dataset& dataset, const Scores& scores,
+                      int64_t limit) {
+  Accuracies out;
+  for_batches(dataset, limit, [&](const Batch& batch) {
+    const std::vector<double> probabilities = scores(batch);
+    size_t i = 0;
+    for_targets(batch, [&](const Example& example, size_t place) {
+      check(i < probabilities.size(), "accuracies: expected a score for every target, got ",
+            probabilities.size());
+      const double p = probabilities[i++];
+      out.all.add(p);
+      for (const auto& [by, value] : groups_of(task, example, place))
+        out.by_group[by][value].add(p);
+    });
+  });
+  return out;
+}
+
+std::vector<Heuristic> heuristics(const Task& task, const HeuristicOptions& options) {
+  const Dataset &train = task.split("train"), &test = task.split(options.split);
+  const TaskInfo& info = task.info;
+  struct Planned {
+    std::string name, reads;
+    std::function<Scores()> learn;
+  };
+  const auto after = [&](auto clue) {
+    return [&train, limit = options.train_limit, clue] {
+      return most_frequent_after(train, limit, clue);
+    };
+  };
+  std::vector<Planned> planned{
+      {"majority", "nothing", after([](const Example&, size_t) { return int64_t{0}; })}};
+  if (info.per_token) {
+    planned.push_back(
+        {"current token", "the token at the target's place",
+         after([](const Example& e, size_t place) { return int64_t{e.tokens[place]}; })});
+    if (info.name == "mqar")
+      planned.push_back(
+          {"values shown", "the values, but not their keys", [] { return Scores(values_shown); }});
+  } else {
+    // Eight classes of lengths for each doubling.
+    planned.push_back({"length", "the number of tokens", after([](const Example& e, size_t) {
+                         return static_cast<int64_t>(
+                             8 * std::log2(static_cast<double>(e.tokens.size())));
+                       })});
+    planned.push_back({info.name == "listops" ? "root operator" : "first token", "the first token",
+                       after([](const Example& e, size_t) { return int64_t{e.tokens[0]}; })});
+    planned.push_back({info.bytes ? "bag of bytes" : "bag of tokens", "counts, but not the order",
+                       [&] { return bag_of_tokens(info, train, options.train_limit); }});
+  }
+  std::vector<Heuristic> out;
+  for (const Planned& each : planned) {
+    out.push_back({each.name, each.reads, accuracies(info, test, each.learn(), options.limit)});
+    if (options.on_progress)
+      options.on_progress(static_cast<int64_t>(out.size()), static_cast<int64_t>(planned.size()));
+  }
+  return out;
+}
+
+}  // namespace longhand::data

@@ -1,0 +1,76 @@
+// Heuristics: how much of a task can be answered without reading it whole. A model that is not better
+// than these has not learned what the task asks for.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "longhand/core/statistics.h"
+#include "longhand/data/dataset.h"
+
+namespace longhand::data {
+
+/// Targets, and the expected number of those answered correctly.
+struct Accuracy {
+  int64_t targets = 0;
+  double correct = 0;
+
+  /// The fraction, with its 95 % interval (Wilson).
+  Estimate value() const { return proportion(correct, targets); }
+  void add(double probability) {
+    ++targets;
+    correct += probability;
+  }
+};
+
+/// Accuracies of one predictor: over all targets, and by properties of examples or targets, such as
+/// by_group["root operator"]["MAX"].
+struct Accuracies {
+  Accuracy all;
+  std::map<std::string, std::map<std::string, Accuracy>> by_group;
+};
+
+/// A predictor: the probability that it answers each target of a batch correctly, in row-major order
+/// of the targets that are not ignored. For a deterministic one 0 or 1.
+using Scores = std::function<std::vector<double>(const Batch&)>;
+
+/// Scores of a predictor on a dataset of the task. Groups are, for
+///
+///   listops   "root operator", "length"
+///   mqar      "distance" from a key to its query, "pairs" of the example
+///   others    "length" of the sequence, or "position" of the target
+///
+/// with lengths, distances and positions in ranges such as "64 to 127". `limit`: only the first
+/// examples; 0: all.
+Accuracies accuracies(const TaskInfo& task, const Dataset& dataset, const Scores& scores,
+                      int64_t limit = 0);
+
+/// A predictor learned from training data that looks at one property only.
+struct Heuristic {
+  std::string name;   // "root operator"
+  std::string reads;  // what it looks at: "the first token"
+  Accuracies accuracies;
+};
+struct HeuristicOptions {
+  std::string split = "test";
+  int64_t train_limit = 0, limit = 0;  // first examples to learn from and to answer; 0: all
+  /// Called with the number of heuristics measured and their total.
+  std::function<void(int64_t done, int64_t all)> on_progress{};
+};
+/// The heuristics of a task, in ascending order of what they read:
+///
+///   majority         the most frequent class
+///   length           the most frequent class of sequences of similar length
+///   first token      the most frequent class after the same first token: in listops the root operator
+///   bag of tokens    naive Bayes over token counts, which ignore the order (of bytes in texts)
+///   current token    the most frequent target of the same token, for tasks with a target per token
+///   values shown     mqar: one of the values of the example at random, without its key
+///
+/// Throws Error unless the task has its training split and the one to answer.
+std::vector<Heuristic> heuristics(const Task& task, const HeuristicOptions& options = {});
+
+}  // namespace longhand::data

@@ -1,0 +1,52 @@
+// Efficiency: what measured times and memory say about costs against length and size.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhand/core/statistics.h"
+
+namespace longhand::train {
+
+/// The measured cost of one variant at one length, for one sequence.
+struct Cost {
+  std::string attention;
+  int64_t size = 0;  // features, landmarks or slots; 0: none
+  int64_t length = 0;
+  double seconds = 0, seconds_low = 0, seconds_high = 0;  // median and quartiles
+  double seconds_forward = 0;
+  double bytes = 0;  // of tensors at the peak
+};
+
+/// The exponents of costs against length: 2 for exact attention, 1 for linear ones, of long
+/// sequences; less of short ones, where other costs dominate. Each is the slope of fit_power().
+struct CostSlope {
+  std::string attention;
+  int64_t size = 0;
+  Line seconds, forward, bytes;
+};
+/// One for each variant and size measured at two or more lengths, in order of first appearance.
+std::vector<CostSlope> slopes_by_length(const std::vector<Cost>& costs);
+/// The exponents against size, for each variant and length measured at two or more sizes;
+/// CostSlope::size is the length.
+std::vector<CostSlope> slopes_by_size(const std::vector<Cost>& costs);
+
+/// Where a cost falls below another one and stays there.
+struct Crossover {
+  enum class Kind {
+    unknown,  // no length in common
+    always,   // at every measured length; `length` is the shortest
+    never,    // not at the longest one, which is `length`
+    at        // from `length` on, interpolated between logarithms of the measurements
+  } kind = Kind::unknown;
+  double length = 0;
+};
+/// Of costs by length, `other` against `exact`.
+Crossover crossover(const std::map<int64_t, double>& exact, const std::map<int64_t, double>& other);
+/// "faster from about 812 tokens"; empty if unknown. `better` is "faster" or the like.
+std::string to_text(const Crossover& crossover, const std::string& better);
+
+}  // namespace longhand::train
