@@ -19,10 +19,6 @@ const std::string& heading(const Column& column) {
   return column.heading.empty() ? column.name : column.heading;
 }
 
-bool is_number(const Cell& cell) {
-  return std::holds_alternative<int64_t>(cell) || std::holds_alternative<double>(cell);
-}
-
 /// Columns without text are aligned to the right.
 std::vector<bool> numeric_columns(const Table& table) {
   std::vector<bool> numeric(table.columns.size(), true);
@@ -155,8 +151,8 @@ Table table_of(const Json& value) {
 size_t Table::column(std::string_view column_name) const {
   const auto found = std::find_if(columns.begin(), columns.end(),
                                   [&](const Column& c) { return c.name == column_name; });
-  check<Error>(found != columns.end(), "table ", name, ": there is no column \"", column_name,
-               "\"");
+  longhand::check<Error>(found != columns.end(), "table ", name, ": there is no column \"",
+                         column_name, "\"");
   return static_cast<size_t>(found - columns.begin());
 }
 
