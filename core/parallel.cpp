@@ -11,23 +11,16 @@
 #include "longhand/core/error.h"
 #include "longhand/core/gemm.h"
 
-#if defined(__SANITIZE_THREAD__)
-#define LONGHAND_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define LONGHAND_TSAN 1
-#endif
-#endif
-#ifdef LONGHAND_TSAN
+#ifdef LONGHAND_TSAN  // defined by CMakeLists.txt
 #include <sanitizer/tsan_interface.h>
 #endif
 
 namespace longhand {
 namespace {
 
-// oneTBB is not built with the thread sanitizer, which therefore does not see that spawning a task
-// happens before the task runs, and the end of the task before the wait returns. One of these
-// states it: release() on the earlier side, acquire() on the later one.
+// Neither oneTBB nor this file is instrumented by the thread sanitizer, which therefore does not see
+// that spawning a task happens before the task runs, and the end of the task before the wait returns.
+// One of these states it: release() on the earlier side, acquire() on the later one.
 struct HappensBefore {
 #ifdef LONGHAND_TSAN
   void release() { __tsan_release(this); }
@@ -37,6 +30,16 @@ struct HappensBefore {
   void release() {}
   void acquire() {}
 #endif
+};
+
+// release() or acquire() at the end of a scope, also when it is left by an exception.
+struct ReleaseAtEnd {
+  HappensBefore& end;
+  ~ReleaseAtEnd() { end.release(); }
+};
+struct AcquireAtEnd {
+  HappensBefore& end;
+  ~AcquireAtEnd() { end.acquire(); }
 };
 
 // The process has one arena, whose size is the number of threads.
@@ -81,17 +84,17 @@ void detail::parallel_blocks(int64_t blocks, void (*run)(void*, int64_t), void* 
     tbb::parallel_for(
         tbb::blocked_range<int64_t>(0, blocks, 1),
         [&](const tbb::blocked_range<int64_t>& range) {
+          const ReleaseAtEnd release{end};
           start.acquire();
           for (int64_t i = range.begin(); i != range.end(); ++i) run(context, i);
-          end.release();
         },
         tbb::simple_partitioner());
   };
+  const AcquireAtEnd acquire{end};
   start.release();
   // Isolated: while it waits for its last blocks, this thread must not pick up other work, such as
   // a long Background job or a block of an enclosing loop.
   pool()->arena->execute([&] { tbb::this_task_arena::isolate(loop); });
-  end.acquire();
 }
 
 struct Background::State {
@@ -113,10 +116,7 @@ void Background::run(std::function<void()> work) {
   state_->arena = pool()->arena;
   state_->start.release();
   auto task = [state = state_.get(), work = std::move(work)] {
-    struct End {  // also if work() throws
-      State* state;
-      ~End() { state->end.release(); }
-    } const end{state};
+    const ReleaseAtEnd release{state->end};
     state->start.acquire();
     work();
   };
@@ -125,10 +125,7 @@ void Background::run(std::function<void()> work) {
 
 void Background::wait() {
   if (!state_->arena) return;
-  struct Waited {
-    State* state;
-    ~Waited() { state->end.acquire(); }
-  } const waited{state_.get()};
+  const AcquireAtEnd acquire{state_->end};
   state_->arena->execute([&] { state_->group.wait(); });
 }
 
