@@ -56,7 +56,7 @@ std::string replaced(const std::string& text, char what, const std::string& by) 
 
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  return "\"" + replaced(text, '"', "\"\"") + "\"";
+  return fmt::format("\"{}\"", replaced(text, '"', "\"\""));
 }
 
 std::string latex(const std::string& text) {
@@ -213,14 +213,14 @@ std::string to_markdown(const Table& table) {
   const std::vector<bool> numeric = numeric_columns(table);
   std::string out = "|", rule = "|";
   for (size_t i = 0; i < table.columns.size(); ++i) {
-    out += " " + replaced(heading(table.columns[i]), '|', "\\|") + " |";
+    out += fmt::format(" {} |", replaced(heading(table.columns[i]), '|', "\\|"));
     rule += numeric[i] ? " ---: |" : " --- |";
   }
   out += "\n" + rule + "\n";
   for (const auto& row : table.rows) {
     out += "|";
     for (size_t i = 0; i < row.size(); ++i)
-      out += " " + replaced(to_text(row[i], table.columns[i].digits), '|', "\\|") + " |";
+      out += fmt::format(" {} |", replaced(to_text(row[i], table.columns[i].digits), '|', "\\|"));
     out += "\n";
   }
   return out;
@@ -232,7 +232,7 @@ std::string to_latex(const Table& table) {
   out += "}\n\\toprule\n";
   const auto line = [&](const auto& text_of) {
     for (size_t i = 0; i < table.columns.size(); ++i)
-      out += (i == 0 ? "" : " & ") + latex(text_of(i));
+      out.append(i == 0 ? "" : " & ").append(latex(text_of(i)));
     out += " \\\\\n";
   };
   line([&](size_t i) { return heading(table.columns[i]); });
@@ -245,10 +245,11 @@ std::string to_latex(const Table& table) {
 std::string to_csv(const Table& table) {
   std::string out;
   for (size_t i = 0; i < table.columns.size(); ++i)
-    out += (i == 0 ? "" : ",") + csv_field(table.columns[i].name);
+    out.append(i == 0 ? "" : ",").append(csv_field(table.columns[i].name));
   out += "\r\n";
   for (const auto& row : table.rows) {
-    for (size_t i = 0; i < row.size(); ++i) out += (i == 0 ? "" : ",") + csv_field(exact(row[i]));
+    for (size_t i = 0; i < row.size(); ++i)
+      out.append(i == 0 ? "" : ",").append(csv_field(exact(row[i])));
     out += "\r\n";
   }
   return out;
