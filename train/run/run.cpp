@@ -109,6 +109,7 @@ Observer Run::observe() {
     if (observer_.on_record) observer_.on_record(record);
   };
   out.on_progress = [this](const Progress& progress) {
+    step_seconds_.push_back(progress.seconds);
     if (observer_.on_progress) observer_.on_progress(progress);
   };
   out.on_evaluation = [this](const EvaluationProgress& progress) {
@@ -161,6 +162,12 @@ void Run::summarise(const std::string& status, double seconds) {
   s.best_step = trainer_.state().best_step;
   s.seed = e.seed;
   s.seconds = seconds;
+  if (!step_seconds_.empty()) {
+    const auto middle =
+        step_seconds_.begin() + static_cast<std::ptrdiff_t>(step_seconds_.size() / 2);
+    std::nth_element(step_seconds_.begin(), middle, step_seconds_.end());
+    s.step_seconds = *middle;
+  }
   s.threads = threads();
   s.peak_memory = peak_resident_memory();
 }

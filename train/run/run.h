@@ -69,6 +69,7 @@ class Run {
   std::string warning_;
   Observer observer_;
   Summary summary_;
+  std::vector<double> step_seconds_;
   data::Loader loader_;
   Trainer trainer_;
 };

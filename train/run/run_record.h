@@ -29,6 +29,8 @@ struct Summary {
   int64_t best_step = 0;
   uint64_t seed = 0;
   double seconds = 0;  // of this process
+  /// Median time of a step of this process, without evaluation; nothing if it made none.
+  std::optional<double> step_seconds;
   int threads = 1;
   int64_t peak_memory = 0;  // bytes
 };
