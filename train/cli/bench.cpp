@@ -1,12 +1,7 @@
 // longhand bench: the cost of training steps and of attention, next to what the hardware could do.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -24,6 +19,7 @@
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/experiment.h"
+#include "longhand/train/run/child.h"
 
 namespace longhand::cli {
 namespace {
@@ -229,7 +225,7 @@ Json measure(const BenchArguments& a, const Cell& cell, const std::vector<std::s
 /// Returns nothing if the process failed; the reason is then on stderr.
 std::optional<Json> measure_elsewhere(const BenchArguments& a, const Cell& cell,
                                       const std::vector<std::string>& set, int& code) {
-  std::vector<std::string> words = {"longhand", "bench", a.what, "--quiet", "--json"};
+  std::vector<std::string> words = {"bench", a.what, "--quiet", "--json"};
   const auto add = [&](const char* name, const std::string& value) {
     words.insert(words.end(), {name, value});
   };
@@ -242,41 +238,13 @@ std::optional<Json> measure_elsewhere(const BenchArguments& a, const Cell& cell,
   if (a.seed) add("--seed", std::to_string(*a.seed));
   if (a.recompute) words.emplace_back("--recompute");
   for (const std::string& assignment : set) add("--set", assignment);
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-
-  std::array<int, 2> ends{};
-  check(pipe2(ends.data(), O_CLOEXEC) == 0, "bench: cannot create a pipe");
-  const pid_t child = fork();
-  check(child >= 0, "bench: cannot start a process");
-  if (child == 0) {  // system calls only: other threads may hold locks
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    dup2(ends[1], STDOUT_FILENO);
-    // If memory runs out, this process is the one to be killed.
-    if (const int file = open("/proc/self/oom_score_adj", O_WRONLY); file >= 0) {
-      [[maybe_unused]] const auto written = write(file, "1000", 4);
-      close(file);
-    }
-    execv("/proc/self/exe", argv.data());
-    _exit(127);
-  }
-  close(ends[1]);
-  std::string text;
-  for (std::array<char, 4096> buffer;;) {
-    const ssize_t count = read(ends[0], buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) break;
-    text.append(buffer.data(), static_cast<size_t>(count));
-  }
-  close(ends[0]);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  code = WIFEXITED(status) ? WEXITSTATUS(status) : failure;
-  if (WIFSIGNALED(status))
+  train::Child child({.arguments = words, .capture = true});
+  const std::string text = child.output();
+  const train::Ended ended = child.wait();
+  code = ended.signal == 0 ? ended.code : failure;
+  if (ended.signal != 0)
     fmt::print(stderr, "longhand: {} {}: ended by signal {}{}\n", cell.attention, cell.length,
-               WTERMSIG(status), WTERMSIG(status) == SIGKILL ? " (memory?)" : "");
+               ended.signal, ended.signal == SIGKILL ? " (memory?)" : "");
   if (code != success) return std::nullopt;
   return Json::parse(text);
 }
