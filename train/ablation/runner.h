@@ -11,6 +11,7 @@
 #include "longhand/train/ablation/cell.h"
 #include "longhand/train/ablation/grid.h"
 #include "longhand/train/ablation/sweep.h"
+#include "longhand/train/run/child.h"
 
 namespace longhand::train {
 
@@ -78,7 +79,7 @@ struct Failure {
   CellStatus status;
   std::string reason;
 };
-struct Ended;
+
 Failure failure_of(const Ended& ended, const std::string& log);
 
 }  // namespace longhand::train

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "longhand/core/error.h"
 
@@ -67,12 +68,43 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return out;
 }
 
+/// Signals that arrive between fork() and execve() must neither run handlers of this process in the
+/// child nor be lost: they are blocked before, and act as in a new program afterwards.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { restore(); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+  void restore() const { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  /// In the child: as execve() does, but before signals are let through.
+  static void reset_handlers() {
+    for (int number = 1; number < NSIG; ++number) {
+      struct sigaction action {};
+      if (sigaction(number, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+      action = {};
+      action.sa_handler = SIG_DFL;
+      sigaction(number, &action, nullptr);
+    }
+  }
+
+ private:
+  sigset_t before_;
+};
+
 }  // namespace
 
 Child::Child(const ChildOptions& options) {
   // Everything is prepared before fork(): other threads may hold locks, so that the child must only
   // make system calls.
-  std::vector<std::string> arguments = {options.program.filename().string()};
+  std::error_code is_no_link;
+  const std::filesystem::path link = std::filesystem::read_symlink(options.program, is_no_link);
+  std::vector<std::string> arguments = {(is_no_link ? options.program : link).filename().string()};
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
   std::vector<std::string> variables = environment(options.without);
   const std::vector<char*> argv = pointers(arguments), envp = pointers(variables);
@@ -87,8 +119,11 @@ Child::Child(const ChildOptions& options) {
   const pid_t parent = getpid();
   kills_before_ = memory_kills();
   begin_ = now();
+  const BlockedSignals blocked;
   pid_ = fork();
   if (pid_ == 0) {
+    BlockedSignals::reset_handlers();
+    blocked.restore();
     prctl(PR_SET_PDEATHSIG, options.death_signal);
     if (getppid() != parent) _exit(126);  // it has ended before
     setpgid(0, 0);
@@ -156,11 +191,16 @@ std::optional<Ended> Child::ended(int flags) {
 
 int64_t available_memory() {
   int64_t available = number_in("/proc/meminfo", "MemAvailable:") * 1024;
-  std::ifstream limit_file("/sys/fs/cgroup/memory.max"), used_file("/sys/fs/cgroup/memory.current");
-  int64_t limit = 0, used = 0;
-  // "max" is no number: there is no limit.
-  if (limit_file >> limit && used_file >> used)
-    available = std::min(available, std::max<int64_t>(limit - used, 0));
+  const std::filesystem::path groups = "/sys/fs/cgroup";
+  for (const auto& [limit_name, used_name] :
+       {std::pair{"memory.max", "memory.current"},
+        {"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"}}) {  // version 1
+    std::ifstream limit_file(groups / limit_name), used_file(groups / used_name);
+    int64_t limit = 0, used = 0;
+    // Without a limit, the file holds "max" or a number near 2^63.
+    if (limit_file >> limit && used_file >> used)
+      available = std::min(available, std::max<int64_t>(limit - used, 0));
+  }
   return available;
 }
 

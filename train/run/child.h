@@ -14,7 +14,7 @@ namespace longhand::train {
 struct ChildOptions {
   /// The program, by default the one that is running.
   std::filesystem::path program = "/proc/self/exe";
-  std::vector<std::string> arguments;  // without the name of the program
+  std::vector<std::string> arguments{};  // without the name of the program
   /// Files that stdout and stderr are appended to; empty: those of this process.
   std::filesystem::path out{}, err{};
   bool capture = false;  // stdout is read by Child::output() instead
