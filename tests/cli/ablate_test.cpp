@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "longhand/train/ablation/grid.h"
+#include "longhand/train/ablation/sweep.h"
 #include "longhand/train/report/table.h"
 #include "tests/cli/program.h"
 #include "tests/cli/tiny.h"
@@ -102,27 +104,40 @@ TEST_CASE("a sweep that is killed again and again loses no cell and runs none tw
   CHECK_THAT(whole.err, Contains("linear seed=1: finished"));
   CHECK(attempts(folder / "whole") == 4);
 
-  for (int kill = 0; kill < 5; ++kill) {
+  // How far it is: the number of records of all cells.
+  const auto progress = [&] {
+    int64_t lines = 0;
+    for (const fs::path& cell : cells_of(folder / "killed")) {
+      const std::string text = contents(cell / "metrics.jsonl");
+      lines += std::count(text.begin(), text.end(), '\n');
+    }
+    return lines;
+  };
+  for (int killed = 0; killed < 5; ++killed) {
+    const int64_t before = progress();
     Program program({"ablate", "sweep.toml", "--out", "killed"}, folder.path());
-    const auto begin = std::chrono::steady_clock::now();
-    std::this_thread::sleep_for(std::chrono::milliseconds(15 + 45 * kill));
+    REQUIRE(eventually([&] { return program.over() || progress() > before + 4 + killed; }));
     program.send(SIGKILL);
-    const Outcome outcome = program.wait();
-    INFO(outcome.err);
-    if (outcome.code == 0) break;
-    CHECK(outcome.code == 128 + SIGKILL);
-    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
+    // Every second time the processes of cells are killed, too, before they can save.
+    if (killed % 2 == 1)
+      for (const fs::path& cell : cells_of(folder / "killed"))
+        if (const pid_t pid = pid_of(cell); pid > 0) kill(pid, SIGKILL);
+    CHECK(program.wait().code == 128 + SIGKILL);
   }
   const Outcome rest = folder.ablate({"--out", "killed"});
   INFO(rest.err);
   REQUIRE(rest.code == 0);
   CHECK(lasting(folder / "killed") == lasting(folder / "whole"));
+  int64_t resumed = 0;
   for (const fs::path& cell : cells_of(folder / "killed")) {
     const std::string log = contents(cell / "log.txt");
+    resumed += log.find("resuming after step ") != std::string::npos;
     const size_t first = log.find("finished after");
     CHECK(
         (first == std::string::npos || log.find("finished after", first + 1) == std::string::npos));
   }
+
+  CHECK(resumed >= 1);
 
   // Nothing is left to do; another value adds cells.
   const int64_t before = attempts(folder / "killed");
@@ -176,7 +191,10 @@ TEST_CASE("a stopped sweep continues, and two sweeps share their cells") {
   // Shards: the parts of two machines, one after the other.
   REQUIRE(folder.ablate({"--out", "parts", "--shard", "1/2"}).code == 0);
   CHECK(attempts(folder / "parts") == 2);
-  REQUIRE(folder.ablate({"--out", "parts", "--shard", "2/2"}).code == 0);
+  // The environment does not change a cell.
+  REQUIRE(run({"ablate", "sweep.toml", "--out", "parts", "--shard", "2/2"}, folder.path(),
+              {{"LONGHAND_SEED", "7"}})
+              .code == 0);
   CHECK(lasting(folder / "parts") == lasting(folder / "shared"));
   CHECK(folder.ablate({"--out", "parts", "--shard", "3/2"}).code == 2);
 }
@@ -291,6 +309,16 @@ optimizer.lr = [1e-6, 1e-2, 1e30]
   CHECK(dry.code == 0);
   CHECK_THAT(dry.out, Contains("ms a step") && Contains("8 cells, 8 to run: about 0:0") &&
                           Contains("MiB available"));
+}
+
+TEST_CASE("the example sweeps are valid") {
+  int64_t count = 0;
+  for (const auto& file : fs::directory_iterator(LONGHAND_SOURCE "/examples/sweeps")) {
+    CAPTURE(file.path().string());
+    CHECK(expand(train::Sweep::load(file.path())).variants.size() >= 3);
+    ++count;
+  }
+  CHECK(count >= 3);
 }
 
 TEST_CASE("errors of ablate") {

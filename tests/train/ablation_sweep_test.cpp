@@ -175,6 +175,10 @@ steps = 50
   CHECK(resolved.to_toml() == sweep.to_toml());
   CHECK(hashes(expand(resolved)) == hashes(grid));
   CHECK(resolved.title == "sweep");
+  CHECK(resolved.seeds == std::vector<int64_t>{3, 5});
+  // Without seeds, that of the base.
+  CHECK(Sweep::parse(base, "s.toml").seeds == std::vector<int64_t>{0});
+  CHECK(Sweep::parse(base + "[train]\nseed = 7\n", "s.toml").seeds == std::vector<int64_t>{7});
   CHECK(expand(resolved).variants[3].baseline == size_t{0});
 }
 

@@ -365,14 +365,13 @@ std::string plain_text(const OptionValue& value) {
 }
 
 Sweep Sweep::load(const std::filesystem::path& path, const std::vector<std::string>& set) {
-  Sweep sweep = parse(read_toml(path), path.string(), path.parent_path());
+  Sweep sweep = parse(read_toml(path), path.string(), path.parent_path(), set);
   if (sweep.title.empty()) sweep.title = path.stem().string();
-  sweep.set.insert(sweep.set.end(), set.begin(), set.end());
   return sweep;
 }
 
 Sweep Sweep::parse(std::string_view text, const std::string& name,
-                   const std::filesystem::path& folder) {
+                   const std::filesystem::path& folder, const std::vector<std::string>& set) {
   const TomlValue root = parse_toml(text, name);
   std::vector<std::string> known(own_tables.begin(), own_tables.end());
   known.insert(known.end(), sections.begin(), sections.end());
@@ -381,6 +380,13 @@ Sweep Sweep::parse(std::string_view text, const std::string& name,
   sweep.name = name;
   read_base(root, text, folder, sweep);
   if (const TomlValue* const options = root.find("sweep")) read_options(*options, sweep);
+  sweep.set.insert(sweep.set.end(), set.begin(), set.end());
+  if (sweep.seeds.empty()) {
+    const auto given = sweep.config().given();
+    const auto seed = given.find("train.seed");
+    const auto* const value = seed == given.end() ? nullptr : std::get_if<int64_t>(&seed->second);
+    sweep.seeds = {value ? *value : 0};
+  }
   if (const TomlValue* const axes = root.find("axis")) {
     check<ConfigError>(axes->is_list, axes->where, ": axis: expected tables, each one [[axis]]");
     for (const TomlValue& table : axes->items) {

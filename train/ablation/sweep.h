@@ -42,7 +42,7 @@ struct Search {
 ///
 ///     [sweep]
 ///     base = "../configs/mqar.toml"   # a configuration; or sections [model] … in this file
-///     seeds = 3                       # 0, 1 and 2; or a list
+///     seeds = 3                       # 0, 1 and 2; or a list; default train.seed of the base
 ///     metric = "accuracy"             # or "loss"
 ///     baseline = { attention.type = "softmax" }
 ///     set = ["train.steps=500"]       # as with --set
@@ -66,10 +66,10 @@ struct Search {
 /// that are drawn together).
 struct Sweep {
   std::string title;
-  std::string name;               // of the file in errors
-  std::string base, base_name;    // the text of the base configuration, and its name in errors
-  std::vector<std::string> set;   // assignments to the base
-  std::vector<int64_t> seeds{0};  // values of train.seed
+  std::string name;              // of the file in errors
+  std::string base, base_name;   // the text of the base configuration, and its name in errors
+  std::vector<std::string> set;  // assignments to the base
+  std::vector<int64_t> seeds;    // values of train.seed; by default that of the base
   std::string metric = "accuracy";
   Condition baseline;  // selects the variants that others are compared with; empty: none
   std::vector<Axis> axes;
@@ -80,7 +80,8 @@ struct Sweep {
   static Sweep load(const std::filesystem::path& path, const std::vector<std::string>& set = {});
   /// Parses TOML text; `name` is its name in errors, and `folder` that of the base.
   static Sweep parse(std::string_view text, const std::string& name,
-                     const std::filesystem::path& folder = {});
+                     const std::filesystem::path& folder = {},
+                     const std::vector<std::string>& set = {});
 
   /// The base configuration, with the assignments.
   Config config() const;

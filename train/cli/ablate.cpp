@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -25,6 +26,11 @@ namespace longhand::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
 
 struct Arguments : Common {
   std::string sweep;  // the sweep file; with --table, the directory of a sweep
@@ -302,7 +308,21 @@ int run(const Arguments& a, Opened& opened) {
     now = p;
     display.show(live_table(p));
   };
+  // Written meanwhile for a report on a sweep that goes on, but not so often that it takes long.
+  Clock::time_point written = Clock::now();
+  double cost = 0;
+  const auto write = [&] {
+    const Clock::time_point begin = Clock::now();
+    train::Results results = results_of(opened, directory, command_of(a));
+    write_results(results, directory);
+    written = Clock::now();
+    cost = seconds_between(begin, written);
+    return results;
+  };
+  write();
   options.on_end = [&](const train::EndedCell& cell) {
+    opened.states[fs::path(cell.directory).filename().string()] = cell.state;
+    if (seconds_between(written, Clock::now()) > std::max(1.0, 50 * cost)) write();
     const std::string text = describe(opened.sweep, cell);
     const bool plain = display.mode() == Progress::Mode::lines;
     display.line(plain ? fmt::format("{}  ({})", text, counts(now)) : text);
@@ -311,8 +331,7 @@ int run(const Arguments& a, Opened& opened) {
   display.show({});
 
   opened.states = read_cells(opened.grid, directory);
-  const train::Results results = results_of(opened, directory, command_of(a));
-  write_results(results, directory);
+  const train::Results results = write();
   if (a.json)
     fmt::print("{}", to_json(results));
   else
@@ -370,7 +389,19 @@ void add_ablate(Command& program) {
       "from their checkpoint and tries failed ones again (but not diverged ones). SIGINT and\n"
       "SIGTERM stop all cells, which save, and exit with 75. Several calls may share one DIR.\n"
       "Results: DIR/results.json, results.csv and cells.csv. Exit codes: 1 if cells failed, 4 if\n"
-      "cells diverged. The sweep file is described in train/README.md.\n"
+      "cells diverged.\n"
+      "A sweep file, of which only an [[axis]] is required (see also train/README.md):\n"
+      "  [sweep]\n"
+      "  base = \"mqar.toml\"              # or sections [model] ... in this file\n"
+      "  seeds = 3\n"
+      "  baseline = { attention.type = \"softmax\" }\n"
+      "  [[axis]]\n"
+      "  attention.type = [\"softmax\", \"linformer\"]\n"
+      "  [[axis]]                         # of some variants only\n"
+      "  when = { attention.type = \"linformer\" }\n"
+      "  attention.k = { from = 8, to = 64, factor = 2 }\n"
+      "  [search]                         # for each variant, on the validation split\n"
+      "  optimizer.lr = { log_uniform = [1e-4, 1e-2], count = 5 }\n"
       "Example: longhand ablate examples/sweeps/variants.toml --out runs/variants --jobs 2\n"
       "         longhand ablate --table md runs/variants");
 }
