@@ -290,7 +290,10 @@ class Runner {
     const std::vector<Task> known = tasks();
     out.cells = all_cells(known);
     for (const Task& task : known) {
-      if (is_done(task))
+      // A trial that diverged has answered its question.
+      const bool answered =
+          !task.final && states_.at(task.cell->hash).status == CellStatus::diverged;
+      if (is_done(task) || answered)
         ++out.finished;
       else if (is_decided(task))
         ++out.failed;

@@ -26,7 +26,7 @@ struct RunningCell {
 
 struct SweepProgress {
   int64_t cells = 0;     // in all; a trial and the final run of the same configuration count twice
-  int64_t finished = 0;  // also those of earlier calls
+  int64_t finished = 0;  // also those of earlier calls, and trials that diverged
   int64_t failed = 0;
   int64_t elsewhere = 0;               // run by other processes
   std::optional<double> seconds_left;  // nothing while unknown
