@@ -28,8 +28,18 @@ std::deque<Entry>& registry() {
   return entries;
 }
 
-// `config` with the fields that the registry sets.
-Config completed(std::string_view name, const Config& config) {
+// Whether an option was given for this variant, not for one that the command line replaced.
+bool has_required(const Options& section, const std::string& key) {
+  return section.has(key) && !section.is_optional(key);
+}
+
+// A configuration with the fields that the registry sets, and the values of its options.
+struct Completed {
+  Config config;
+  EffectiveValues options;
+};
+
+Completed completed(std::string_view name, const Config& config) {
   const Spec& of = spec(name);
   check<ConfigError>(config.heads >= 1 && config.head_dim >= 1 && config.max_length >= 1, name,
                      ": expected heads, head_dim and max_length of at least 1, got ", config.heads,
@@ -37,28 +47,29 @@ Config completed(std::string_view name, const Config& config) {
   check<ConfigError>(
       config.kv_heads >= 0 && (!config.kv_heads || config.heads % config.kv_heads == 0), name,
       ": expected kv_heads to divide heads = ", config.heads, ", got ", config.kv_heads);
-  const auto refuse = [&](const std::string& option, const std::string& reason) {
-    const bool given = config.options.has(option) && !config.options.is_optional(option);
-    config.options.require(!given, option, concat_message(name, " ", reason));
-  };
   for (const auto& [option, instead] : of.replaced)
-    refuse(option, "has no such option; " + instead);
+    check_replaced(name, option, config.options, option);
+  std::vector<std::string> known = names_of(of.options);
   // Ignoring it would give a model less dropout than its configuration states.
-  if (std::none_of(of.options.begin(), of.options.end(),
-                   [](const Field& field) { return field.name == "dropout"; }))
-    refuse("dropout", "has no attention probabilities to drop");
+  if (std::find(known.begin(), known.end(), "dropout") == known.end())
+    config.options.require(!has_required(config.options, "dropout"), "dropout",
+                           concat_message(name, " has no attention probabilities to drop"));
   Config out = config;
   out.name = name;
   if (!out.kv_heads) out.kv_heads = out.heads;
-  out.capabilities = of.capabilities(out);
-  return out;
+  Checked checked = of.check(out);
+  known.emplace_back("type");
+  config.options.check_known(known);
+  out.capabilities = std::move(checked.capabilities);
+  return {std::move(out), std::move(checked.options)};
 }
 
-Config checked(std::string_view name, const Config& config) {
-  Config out = completed(name, config);
-  check<ConfigError>(!config.causal || out.capabilities.causal, name,
-                     ": causal attention is impossible: ", out.capabilities.causal_reason);
-  check<ConfigError>(config.causal || !out.capabilities.causal_only, name,
+Completed checked(std::string_view name, const Config& config) {
+  Completed out = completed(name, config);
+  const Capabilities& can = out.config.capabilities;
+  check<ConfigError>(!config.causal || can.causal, name,
+                     ": causal attention is impossible: ", can.causal_reason);
+  check<ConfigError>(config.causal || !can.causal_only, name,
                      ": this variant is causal only; set model.causal = true");
   return out;
 }
@@ -83,20 +94,31 @@ const Spec& spec(std::string_view name) {
 }
 
 Capabilities capabilities(std::string_view name, const Config& config) {
-  return completed(name, config).capabilities;
+  return completed(name, config).config.capabilities;
 }
 
-void check_options(std::string_view name, const Config& config) { checked(name, config); }
+EffectiveValues check_options(std::string_view name, const Config& config) {
+  return checked(name, config).options;
+}
+
+void check_replaced(std::string_view name, const std::string& option, const Options& section,
+                    const std::string& key) {
+  const auto& replaced = spec(name).replaced;
+  const auto found = replaced.find(option);
+  if (found != replaced.end())
+    section.require(!has_required(section, key), key,
+                    concat_message(name, " has no such option; ", found->second));
+}
 
 std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, const Config& config) {
-  return spec(name).make(scope, checked(name, config));
+  return spec(name).make(scope, checked(name, config).config);
 }
 
 void add(const std::string& name, const Spec& spec) {
   for (const Entry& entry : registry())
     check<ConfigError>(entry.name != name, "attention: the name \"", name,
                        "\" is already registered");
-  check<ConfigError>(spec.make && spec.capabilities, "attention: the Spec of \"", name,
+  check<ConfigError>(spec.make && spec.check, "attention: the Spec of \"", name,
                      "\" has no factory; complete it with make_spec()");
   registry().push_back({name, spec});
 }

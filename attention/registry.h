@@ -25,6 +25,12 @@ struct Evidence {
   void (*run)(conformance::Findings&);
 };
 
+/// What the options of a configuration give, without constructing the variant.
+struct Checked {
+  Capabilities capabilities;
+  EffectiveValues options;  // those that apply
+};
+
 /// What a variant's file declares to the registry. make_spec() fills in the second half.
 struct Spec {
   std::string summary;  // one line: what it computes
@@ -37,18 +43,19 @@ struct Spec {
   std::map<std::string, std::string> replaced{};
 
   Schema options{};
-  /// Reads and checks the options of a configuration without constructing the variant.
-  Capabilities (*capabilities)(const Config&) = nullptr;
+  /// Reads and checks the options of a configuration, except for unknown ones.
+  Checked (*check)(const Config&) = nullptr;
   std::unique_ptr<Variant> (*make)(const nn::Scope&, const Config&) = nullptr;
 };
 
-/// The options of a configuration: `config.options` over the defaults.
+/// The options of a configuration: `config.options` over the defaults. `values` is set to those that
+/// apply.
 template <class VariantOptions>
-VariantOptions read_variant_options(const Config& config) {
+VariantOptions read_variant_options(const Config& config, EffectiveValues* values = nullptr) {
   VariantOptions options;
   if constexpr (requires { VariantOptions::defaults(config); })
     options = VariantOptions::defaults(config);
-  options = read_options(config.options, options);
+  options = read_options(config.options, options, values);
   if constexpr (requires { options.check(config); }) options.check(config);
   return options;
 }
@@ -63,8 +70,11 @@ VariantOptions read_variant_options(const Config& config) {
 template <class VariantOptions, class VariantClass>
 Spec make_spec(Spec spec) {
   spec.options = schema_of(VariantOptions{});
-  spec.capabilities = [](const Config& config) {
-    return read_variant_options<VariantOptions>(config).capabilities();
+  spec.check = [](const Config& config) {
+    EffectiveValues values;
+    const Capabilities capabilities =
+        read_variant_options<VariantOptions>(config, &values).capabilities();
+    return Checked{capabilities, std::move(values)};
   };
   spec.make = [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
     return std::make_unique<VariantClass>(scope, config,
@@ -78,12 +88,16 @@ std::vector<std::string> names();
 /// Throws ConfigError for an unknown name; the message lists the known names and the nearest one.
 const Spec& spec(std::string_view name);
 /// The capabilities of a variant as configured by `config`, by default with default options. Throws
-/// ConfigError for an unknown name, for sizes below 1 and for options out of range. Unknown options
-/// are left to Options::check_all_read().
+/// ConfigError for an unknown name, for sizes below 1, and for options that are unknown or out of
+/// range.
 Capabilities capabilities(std::string_view name, const Config& config = {});
 /// Makes the same checks, and checks that the variant supports config.causal: everything that
-/// make() checks before it constructs the variant.
-void check_options(std::string_view name, const Config& config);
+/// make() checks before it constructs the variant. Returns the options that apply, as read.
+EffectiveValues check_options(std::string_view name, const Config& config);
+/// Throws ConfigError if the variant once had the option; the message says what to write instead.
+/// `key` is the name of the option in `section`: "1.projection" if it is for one layer.
+void check_replaced(std::string_view name, const std::string& option, const Options& section,
+                    const std::string& key);
 /// Constructs a variant. Throws ConfigError as check_options() does.
 std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, const Config& config);
 /// Registers a variant defined outside the library. Throws ConfigError if the name is taken, or if

@@ -1,14 +1,12 @@
-// Options: the values of one section of a configuration, read by name and type, with errors that
-// give the location of a value.
+// Options: the values given in one section of a configuration, and where each was given.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <map>
-#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -20,80 +18,64 @@ using OptionValue = std::variant<bool, int64_t, double, std::string, std::vector
 /// Formats a value as TOML: true, 3, 0.1, "text", [1, 2].
 std::string to_string(const OptionValue& value);
 
-/// A section is filled once, from a file, the command line or code, and read by the components that
-/// it configures. The reader of an option gives its default, so the values read are the effective
-/// configuration; an option that no component has read is unknown. Copies share what was read.
-/// Every get throws ConfigError, naming section, key, location, the value found and the expected one.
+/// An option as the component that declares it has read it.
+struct EffectiveValue {
+  OptionValue value;
+  bool given = false;  // not the default
+};
+/// The options of a section that apply, by name, as they were read.
+using EffectiveValues = std::map<std::string, EffectiveValue>;
+/// Those of several sections, by the name of the section.
+using EffectiveSections = std::map<std::string, EffectiveValues>;
+
+/// The options that were given in one section of a configuration: by a file, the command line or
+/// code. Components read them by declaring their own options: see core/schema.h.
 class Options {
  public:
-  explicit Options(std::string section = "");
+  /// A value and its location in errors, such as "config.toml:12:3". An `optional` value need not be
+  /// read, and is ignored if its reader does not accept it: it belongs to a type in the file that
+  /// the command line has replaced.
+  struct Given {
+    OptionValue value;
+    std::string where{};
+    bool optional = false;
+  };
 
-  const std::string& section() const;
+  explicit Options(std::string section = "") : section_(std::move(section)) {}
 
-  /// Sets a value; `where` is its location in errors, such as "config.toml:12:3". An `optional` value
-  /// need not be read, and is dropped if its reader does not accept it: it belongs to a type in the
-  /// file that the command line has replaced.
+  const std::string& section() const { return section_; }
+
   void set(const std::string& key, OptionValue value, const std::string& where = "",
            bool optional = false);
-  /// Whether a value was set. Does not mark it as read.
-  bool has(std::string_view key) const;
-  /// Whether a value was set as optional.
+  /// What was given, or null.
+  const Given* find(std::string_view key) const;
+  bool has(std::string_view key) const { return find(key) != nullptr; }
+  /// Whether a value was given as optional.
   bool is_optional(std::string_view key) const;
   void erase(std::string_view key);
   /// The keys that are set, in alphabetical order.
   std::vector<std::string> keys() const;
-  /// Sets `to_key` of `to` to the value and location of `key`. Afterwards `key` is no longer optional,
-  /// because `to` has taken it over.
-  void hand_over(const std::string& key, Options& to, const std::string& to_key) const;
-  /// Adds an option to effective() that was read elsewhere.
-  void record(const std::string& key, const OptionValue& value) const;
 
-  bool get_bool(std::string_view key, bool default_value) const;
-  /// Within [low, high].
-  int64_t get_int(std::string_view key, int64_t default_value,
-                  int64_t low = std::numeric_limits<int64_t>::min(),
-                  int64_t high = std::numeric_limits<int64_t>::max()) const;
-  /// Finite and within [low, high]; integers are accepted.
-  double get_double(std::string_view key, double default_value,
-                    double low = -std::numeric_limits<double>::infinity(),
-                    double high = std::numeric_limits<double>::infinity()) const;
-  /// A finite number for which fits() holds; `range` describes these, such as "above 0".
-  double get_double(std::string_view key, double default_value,
-                    const std::function<bool(double)>& fits, const std::string& range) const;
-  std::string get_string(std::string_view key, const std::string& default_value) const;
-  /// One of `choices`; the error lists them and the nearest one.
-  std::string get_choice(std::string_view key, const std::string& default_value,
-                         const std::vector<std::string>& choices) const;
-  /// A single integer is read as a list of one.
-  std::vector<int64_t> get_ints(std::string_view key,
-                                const std::vector<int64_t>& default_value) const;
-  /// One or more of `choices`; a single word is read as a list of one.
-  std::vector<std::string> get_choices(std::string_view key,
-                                       const std::vector<std::string>& default_value,
-                                       const std::vector<std::string>& choices) const;
-
-  /// Throws ConfigError unless ok: "LOCATION: section.key = VALUE: MESSAGE", where VALUE may be a
-  /// default that was read. For conditions between options.
+  /// Throws ConfigError unless ok: "LOCATION: section.key = VALUE: MESSAGE", without location and
+  /// value if the option was not given. For conditions that a describe() cannot state.
   void require(bool ok, std::string_view key, const std::string& message) const;
-
-  /// Throws ConfigError for the first key that no component has read and that is not optional, naming
-  /// the nearest one that was read, or all of them if none is near.
-  void check_all_read() const;
 
   /// Throws ConfigError for the first key that is not in `known` and not optional, naming the nearest
   /// known one, or all of them if none is near.
   void check_known(const std::vector<std::string>& known) const;
 
-  /// Every option read with its value, given or default, in alphabetical order.
-  std::map<std::string, OptionValue> effective() const;
-
  private:
-  struct State;
-  std::shared_ptr<State> state_;
+  // "config.toml:12:3: attention.k"
+  std::string name_of(std::string_view key) const;
+
+  std::string section_;
+  std::map<std::string, Given, std::less<>> given_;
 };
 
 /// Returns the candidate with the smallest edit distance to `text`, if it is close enough to be a
 /// typing error; else an empty string.
 std::string nearest(std::string_view text, const std::vector<std::string>& candidates);
+/// "; did you mean landmarks?" with the nearest of the candidates, or nothing.
+std::string suggestion(std::string_view text, const std::vector<std::string>& candidates);
 
 }  // namespace longhand

@@ -56,10 +56,21 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
+std::string listed(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+// A list of one is equivalent to its item, and is written as the item in either case.
 template <class T>
-std::string text_of_list(const std::vector<T>& values) {
-  return values.size() == 1 ? to_string(OptionValue(values.front()))
-                            : to_string(OptionValue(values));
+OptionValue canonical(const T& value) {
+  return value;
+}
+template <class T>
+OptionValue canonical(const std::vector<T>& values) {
+  if (values.size() == 1) return values.front();
+  return values;
 }
 
 // Number of characters of UTF-8 text.
@@ -97,113 +108,166 @@ std::string without_pipes(const std::string& text) {
 
 // ---- reading -----------------------------------------------------------------------------------
 
-bool OptionReader::applies(const std::string& name) {
-  declared_.push_back(name);
+namespace {
+
+// Each of these sets `to` to a given value, or returns what was expected instead.
+
+std::string convert(const OptionValue& given, const Declaration&, bool& to) {
+  const bool* const value = std::get_if<bool>(&given);
+  if (!value) return "expected true or false";
+  to = *value;
+  return "";
+}
+
+std::string convert(const OptionValue& given, const Declaration& option, int64_t& to) {
+  const IntegerRange& range = option.integers;
+  const int64_t* const value = std::get_if<int64_t>(&given);
+  if (value && range.low <= *value && *value <= range.high) {
+    to = *value;
+    return "";
+  }
+  const bool low = range.low != IntegerRange{}.low, high = range.high != IntegerRange{}.high;
+  std::string message = "expected an integer";
+  if (low && high)
+    message += concat_message(" from ", range.low, " to ", range.high);
+  else if (low)
+    message += concat_message(" of at least ", range.low);
+  else if (high)
+    message += concat_message(" of at most ", range.high);
+  return message;
+}
+
+// Integers count as numbers.
+std::string convert(const OptionValue& given, const Declaration& option, double& to) {
+  const double* const number = std::get_if<double>(&given);
+  const int64_t* const integer = std::get_if<int64_t>(&given);
+  if (number || integer) {
+    const double value = number ? *number : static_cast<double>(*integer);
+    if (within(value, option.numbers)) {
+      to = value;
+      return "";
+    }
+  }
+  const std::string range = text_of(option.numbers);
+  return "expected a finite number" + (range.empty() ? "" : " " + range);
+}
+
+std::string convert(const OptionValue& given, const Declaration& option, std::string& to) {
+  const std::string* const value = std::get_if<std::string>(&given);
+  const std::vector<std::string>* const choices = option.choices;
+  if (value &&
+      (!choices || std::find(choices->begin(), choices->end(), *value) != choices->end())) {
+    to = *value;
+    return "";
+  }
+  if (!choices) return "expected text in quotes";
+  return "expected one of " + listed(*choices) + (value ? suggestion(*value, *choices) : "");
+}
+
+std::string convert(const OptionValue& given, const Declaration& option, std::vector<int64_t>& to) {
+  std::vector<int64_t> values;
+  if (const auto* const list = std::get_if<std::vector<int64_t>>(&given)) {
+    values = *list;
+  } else if (const auto* const value = std::get_if<int64_t>(&given)) {
+    values = {*value};
+  } else {
+    // The element type of an empty list is unknown.
+    const auto* const texts = std::get_if<std::vector<std::string>>(&given);
+    if (!texts || !texts->empty()) return "expected an integer or a list of integers";
+  }
+  if (values.empty()) return "expected at least one integer";
+  for (const int64_t value : values)
+    if (value < option.integers.low || value > option.integers.high)
+      return "expected integers, each " + text_of(option.integers);
+  to = std::move(values);
+  return "";
+}
+
+std::string convert(const OptionValue& given, const Declaration& option,
+                    std::vector<std::string>& to) {
+  std::vector<std::string> words;
+  if (const auto* const list = std::get_if<std::vector<std::string>>(&given))
+    words = *list;
+  else if (const auto* const word = std::get_if<std::string>(&given))
+    words = {*word};
+  const std::vector<std::string>& choices = *option.choices;
+  const auto wrong = std::find_if(words.begin(), words.end(), [&](const std::string& word) {
+    return std::find(choices.begin(), choices.end(), word) == choices.end();
+  });
+  if (words.empty() || wrong != words.end())
+    return "expected one of " + listed(choices) + ", or a list of them" +
+           (wrong == words.end() ? "" : suggestion(*wrong, choices));
+  to = std::move(words);
+  return "";
+}
+
+}  // namespace
+
+void OptionReader::visit(const Declaration& option, Target target) {
+  declared_.push_back(option.name);
+  const Options::Given* const given = section_.find(option.name);
   for (const auto& [holds, condition] : conditions_) {
     if (holds) continue;
-    section_.require(!section_.has(name) || section_.is_optional(name), name,
+    section_.require(!given || given->optional, option.name,
                      "this option applies only with " + condition);
-    return false;
+    return;
   }
-  return true;
-}
-
-void OptionReader::boolean(const std::string& name, bool& value, const std::string&,
-                           const std::string&) {
-  if (applies(name)) value = section_.get_bool(name, value);
-}
-
-void OptionReader::integer(const std::string& name, int64_t& value, IntegerRange range,
-                           const std::string&, const std::string&) {
-  if (applies(name)) value = section_.get_int(name, value, range.low, range.high);
-}
-
-void OptionReader::number(const std::string& name, double& value, NumberRange range,
-                          const std::string&, const std::string&) {
-  if (!applies(name)) return;
-  value = section_.get_double(
-      name, value, [&](double x) { return within(x, range); }, text_of(range));
-}
-
-void OptionReader::text(const std::string& name, std::string& value, const std::string&,
-                        const std::string&) {
-  if (applies(name)) value = section_.get_string(name, value);
-}
-
-void OptionReader::choice(const std::string& name, std::string& value,
-                          const std::vector<std::string>& choices, const std::string&,
-                          const std::string&) {
-  if (applies(name)) value = section_.get_choice(name, value, choices);
-}
-
-void OptionReader::integers(const std::string& name, std::vector<int64_t>& value, IntegerRange each,
-                            const std::string&, const std::string&) {
-  if (!applies(name)) return;
-  value = section_.get_ints(name, value);
-  section_.require(!value.empty(), name, "expected at least one integer");
-  for (const int64_t item : value)
-    section_.require(each.low <= item && item <= each.high, name,
-                     "expected integers, each " + text_of(each));
-}
-
-void OptionReader::words(const std::string& name, std::vector<std::string>& value,
-                         const std::vector<std::string>& choices, const std::string&,
-                         const std::string&) {
-  if (applies(name)) value = section_.get_choices(name, value, choices);
+  const auto read = [&](auto* value) {
+    bool accepted = false;
+    if (given) {
+      const std::string expected = convert(given->value, option, *value);
+      accepted = expected.empty();
+      section_.require(accepted || given->optional, option.name, expected);
+    }
+    values_.insert_or_assign(option.name, EffectiveValue{canonical(*value), accepted});
+  };
+  std::visit(read, target);
 }
 
 void OptionReader::require(bool ok, const std::string& name, const std::string& message) {
   const bool applies = std::all_of(conditions_.begin(), conditions_.end(),
                                    [](const auto& condition) { return condition.first; });
-  section_.require(ok || !applies, name, message);
+  if (ok || !applies) return;
+  const auto read = values_.find(name);
+  if (read == values_.end() || read->second.given) return section_.require(false, name, message);
+  const std::string& section = section_.section();
+  throw ConfigError(concat_message(section.empty() ? "" : section + '.', name, " = ",
+                                   to_string(read->second.value), " (the default): ", message));
 }
 
 // ---- documentation -----------------------------------------------------------------------------
 
-void SchemaWriter::add(const std::string& name, const char* type, std::string values,
-                       const std::string& default_value, const std::string& default_text,
-                       const std::string& meaning) {
-  std::string condition;
-  for (const std::string& each : conditions_) condition += (condition.empty() ? "" : ", ") + each;
-  schema_.push_back({name, type, std::move(values),
-                     default_text.empty() ? default_value : default_text, meaning, condition});
-}
-
-void SchemaWriter::boolean(const std::string& name, bool& value, const std::string& meaning,
-                           const std::string& default_text) {
-  add(name, "boolean", "true or false", to_string(OptionValue(value)), default_text, meaning);
-}
-
-void SchemaWriter::integer(const std::string& name, int64_t& value, IntegerRange range,
-                           const std::string& meaning, const std::string& default_text) {
-  add(name, "integer", text_of(range), to_string(OptionValue(value)), default_text, meaning);
-}
-
-void SchemaWriter::number(const std::string& name, double& value, NumberRange range,
-                          const std::string& meaning, const std::string& default_text) {
-  add(name, "number", text_of(range), to_string(OptionValue(value)), default_text, meaning);
-}
-
-void SchemaWriter::text(const std::string& name, std::string& value, const std::string& meaning,
-                        const std::string& default_text) {
-  add(name, "text", "", to_string(OptionValue(value)), default_text, meaning);
-}
-
-void SchemaWriter::choice(const std::string& name, std::string& value,
-                          const std::vector<std::string>& choices, const std::string& meaning,
-                          const std::string& default_text) {
-  add(name, "choice", joined(choices), to_string(OptionValue(value)), default_text, meaning);
-}
-
-void SchemaWriter::integers(const std::string& name, std::vector<int64_t>& value, IntegerRange each,
-                            const std::string& meaning, const std::string& default_text) {
-  add(name, "integers", text_of(each), text_of_list(value), default_text, meaning);
-}
-
-void SchemaWriter::words(const std::string& name, std::vector<std::string>& value,
-                         const std::vector<std::string>& choices, const std::string& meaning,
-                         const std::string& default_text) {
-  add(name, "choices", joined(choices), text_of_list(value), default_text, meaning);
+void SchemaWriter::visit(const Declaration& option, Target target) {
+  Field field;
+  field.name = option.name;
+  field.meaning = option.meaning;
+  const std::string words = option.choices ? joined(*option.choices) : "";
+  if (std::holds_alternative<bool*>(target)) {
+    field.type = "boolean";
+    field.values = "true or false";
+  } else if (std::holds_alternative<int64_t*>(target)) {
+    field.type = "integer";
+    field.values = text_of(option.integers);
+  } else if (std::holds_alternative<double*>(target)) {
+    field.type = "number";
+    field.values = text_of(option.numbers);
+  } else if (std::holds_alternative<std::string*>(target)) {
+    field.type = option.choices ? "choice" : "text";
+    field.values = words;
+  } else if (std::holds_alternative<std::vector<int64_t>*>(target)) {
+    field.type = "integers";
+    field.values = text_of(option.integers);
+  } else {
+    field.type = "choices";
+    field.values = words;
+  }
+  field.default_value =
+      option.default_text.empty()
+          ? std::visit([](const auto* value) { return to_string(canonical(*value)); }, target)
+          : option.default_text;
+  for (const std::string& each : conditions_)
+    field.condition += (field.condition.empty() ? "" : ", ") + each;
+  schema_.push_back(std::move(field));
 }
 
 std::vector<std::string> names_of(const Schema& schema) {

@@ -5,10 +5,9 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
-#include <map>
 #include <string>
-#include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "longhand/core/options.h"
@@ -43,6 +42,16 @@ struct Field {
 };
 using Schema = std::vector<Field>;
 
+/// One option as describe() declares it.
+struct Declaration {
+  const std::string& name;
+  const std::string& meaning;
+  const std::string& default_text;                    // see OptionVisitor; empty: the value
+  IntegerRange integers{};                            // of an integer, or of each in a list
+  NumberRange numbers{};                              // of a number
+  const std::vector<std::string>* choices = nullptr;  // of text, or of each in a list; null: any
+};
+
 /// The argument of describe() of an options struct. Each call declares one option and passes the
 /// member that holds it, which has the default value before the call and the configured one after
 /// it (documentation does not change it). A struct declares its options in the order in which they
@@ -68,26 +77,44 @@ class OptionVisitor {
  public:
   virtual ~OptionVisitor() = default;
 
-  virtual void boolean(const std::string& name, bool& value, const std::string& meaning,
-                       const std::string& default_text = "") = 0;
-  virtual void integer(const std::string& name, int64_t& value, IntegerRange range,
-                       const std::string& meaning, const std::string& default_text = "") = 0;
-  virtual void number(const std::string& name, double& value, NumberRange range,
-                      const std::string& meaning, const std::string& default_text = "") = 0;
-  virtual void text(const std::string& name, std::string& value, const std::string& meaning,
-                    const std::string& default_text = "") = 0;
+  void boolean(const std::string& name, bool& value, const std::string& meaning,
+               const std::string& default_text = "") {
+    visit({name, meaning, default_text}, &value);
+  }
+  void integer(const std::string& name, int64_t& value, IntegerRange range,
+               const std::string& meaning, const std::string& default_text = "") {
+    visit({.name = name, .meaning = meaning, .default_text = default_text, .integers = range},
+          &value);
+  }
+  void number(const std::string& name, double& value, NumberRange range, const std::string& meaning,
+              const std::string& default_text = "") {
+    visit({.name = name, .meaning = meaning, .default_text = default_text, .numbers = range},
+          &value);
+  }
+  void text(const std::string& name, std::string& value, const std::string& meaning,
+            const std::string& default_text = "") {
+    visit({name, meaning, default_text}, &value);
+  }
   /// One of a list of words.
-  virtual void choice(const std::string& name, std::string& value,
-                      const std::vector<std::string>& choices, const std::string& meaning,
-                      const std::string& default_text = "") = 0;
+  void choice(const std::string& name, std::string& value, const std::vector<std::string>& choices,
+              const std::string& meaning, const std::string& default_text = "") {
+    visit({.name = name, .meaning = meaning, .default_text = default_text, .choices = &choices},
+          &value);
+  }
   /// One integer or a list of them; a list of one is equivalent to the integer and dumped as the
   /// integer.
-  virtual void integers(const std::string& name, std::vector<int64_t>& value, IntegerRange each,
-                        const std::string& meaning, const std::string& default_text = "") = 0;
+  void integers(const std::string& name, std::vector<int64_t>& value, IntegerRange each,
+                const std::string& meaning, const std::string& default_text = "") {
+    visit({.name = name, .meaning = meaning, .default_text = default_text, .integers = each},
+          &value);
+  }
   /// One word or a list of them, each one of `choices`; as integers().
-  virtual void words(const std::string& name, std::vector<std::string>& value,
-                     const std::vector<std::string>& choices, const std::string& meaning,
-                     const std::string& default_text = "") = 0;
+  void words(const std::string& name, std::vector<std::string>& value,
+             const std::vector<std::string>& choices, const std::string& meaning,
+             const std::string& default_text = "") {
+    visit({.name = name, .meaning = meaning, .default_text = default_text, .choices = &choices},
+          &value);
+  }
 
   /// An enumeration, given as one of a list of words.
   template <class Enum>
@@ -120,48 +147,39 @@ class OptionVisitor {
   virtual void require(bool ok, const std::string& name, const std::string& message) = 0;
 
  protected:
+  using Target = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*,
+                              std::vector<std::string>*>;
+  virtual void visit(const Declaration& option, Target value) = 0;
   virtual void enter(bool applies, const std::string& condition) = 0;
   virtual void leave() = 0;
 };
 
 /// Reads `section` into an options struct. Throws ConfigError for values of another type or out of
 /// range, and for options that are set but do not apply, naming section, option, location, the value
-/// found and the expected one. Call check_unknown() after the last describe() that reads the section.
+/// found and the expected one. Call check_unknown() after the last describe() that reads the section,
+/// which must outlive the reader.
 class OptionReader final : public OptionVisitor {
  public:
   explicit OptionReader(const Options& section) : section_(section) {}
 
+  /// The values of the options that apply, of those declared so far.
+  const EffectiveValues& values() const { return values_; }
   /// Throws ConfigError for the first option of the section that has not been declared, naming the
   /// nearest that was.
   void check_unknown() const { section_.check_known(declared_); }
-  /// The names declared so far, whether they apply or not.
-  const std::vector<std::string>& declared() const { return declared_; }
 
-  void boolean(const std::string&, bool&, const std::string&, const std::string&) override;
-  void integer(const std::string&, int64_t&, IntegerRange, const std::string&,
-               const std::string&) override;
-  void number(const std::string&, double&, NumberRange, const std::string&,
-              const std::string&) override;
-  void text(const std::string&, std::string&, const std::string&, const std::string&) override;
-  void choice(const std::string&, std::string&, const std::vector<std::string>&, const std::string&,
-              const std::string&) override;
-  void integers(const std::string&, std::vector<int64_t>&, IntegerRange, const std::string&,
-                const std::string&) override;
-  void words(const std::string&, std::vector<std::string>&, const std::vector<std::string>&,
-             const std::string&, const std::string&) override;
   void require(bool ok, const std::string& name, const std::string& message) override;
 
  private:
+  void visit(const Declaration& option, Target value) override;
   void enter(bool applies, const std::string& condition) override {
     conditions_.emplace_back(applies, condition);
   }
   void leave() override { conditions_.pop_back(); }
-  // Records the name and returns whether the option should be read; throws if it is set but does not
-  // apply.
-  bool applies(const std::string& name);
 
   const Options& section_;
-  std::vector<std::string> declared_;
+  EffectiveValues values_;
+  std::vector<std::string> declared_;  // whether they apply or not
   std::vector<std::pair<bool, std::string>> conditions_;
 };
 
@@ -170,45 +188,34 @@ class SchemaWriter final : public OptionVisitor {
  public:
   Schema take() { return std::move(schema_); }
 
-  void boolean(const std::string&, bool&, const std::string&, const std::string&) override;
-  void integer(const std::string&, int64_t&, IntegerRange, const std::string&,
-               const std::string&) override;
-  void number(const std::string&, double&, NumberRange, const std::string&,
-              const std::string&) override;
-  void text(const std::string&, std::string&, const std::string&, const std::string&) override;
-  void choice(const std::string&, std::string&, const std::vector<std::string>&, const std::string&,
-              const std::string&) override;
-  void integers(const std::string&, std::vector<int64_t>&, IntegerRange, const std::string&,
-                const std::string&) override;
-  void words(const std::string&, std::vector<std::string>&, const std::vector<std::string>&,
-             const std::string&, const std::string&) override;
   void require(bool, const std::string&, const std::string&) override {}
 
  private:
+  void visit(const Declaration& option, Target value) override;
   void enter(bool, const std::string& condition) override { conditions_.push_back(condition); }
   void leave() override { conditions_.pop_back(); }
-  void add(const std::string& name, const char* type, std::string values,
-           const std::string& default_value, const std::string& default_text,
-           const std::string& meaning);
 
   Schema schema_;
   std::vector<std::string> conditions_;
 };
 
-/// Reads options of type S from a section; `options` holds the defaults.
+/// Reads options of type S from a section; `options` holds the defaults. `values` is set to the
+/// values that apply.
 template <class S>
-S read_options(const Options& section, S options = {}) {
+S read_options(const Options& section, S options = {}, EffectiveValues* values = nullptr) {
   OptionReader reader(section);
   options.describe(reader);
+  if (values) *values = reader.values();
   return options;
 }
 
 /// The same for a section with no other declarations: an option that S does not declare is an error.
 template <class S>
-S read_section(const Options& section, S options = {}) {
+S read_section(const Options& section, S options = {}, EffectiveValues* values = nullptr) {
   OptionReader reader(section);
   options.describe(reader);
   reader.check_unknown();
+  if (values) *values = reader.values();
   return options;
 }
 

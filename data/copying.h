@@ -3,9 +3,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "longhand/data/dataset.h"
-#include "longhand/data/split.h"
+#include "longhand/data/generated.h"
 
 namespace longhand::data {
 
@@ -13,12 +14,15 @@ namespace longhand::data {
 /// targets are the symbols, in order; all other targets are ignored. Tokens: 0 is the blank,
 /// 1 … symbols the symbols, symbols + 1 the delimiter. Without `scattered` the symbols come first,
 /// followed by the blanks; with it every choice of positions before the delimiter is equally likely.
+/// Lists of lengths and counts describe a mixture, one segment for each.
 struct CopyOptions {
-  int64_t length = 64, count = 16, symbols = 8;
-  SplitSizes sizes{100000, 2000, 2000};
+  std::vector<int64_t> length{64}, count{16};
+  int64_t symbols = 8;
+  MixtureSizes sizes{{100000}, {2000}, {2000}};
   bool scattered = false;  // set by the task, not an option
 
   void describe(OptionVisitor& v);
+  size_t segments() const { return segments_of({length, count}, sizes); }
 };
 std::optional<TaskInfo> copying_info(const CopyOptions& options);
 Task make_copying(const CopyOptions& options, uint64_t seed, const Splits& splits = {});

@@ -22,6 +22,12 @@ struct Batch {
   Tensor lengths;  // (B) i32, tokens without padding; undefined if no sequence is padded
 };
 
+/// A range of the examples of a dataset with something in common, such as their length.
+struct Segment {
+  std::string name;
+  int64_t begin = 0, end = 0;
+};
+
 /// Examples by index, without state: any thread may read any of them and gets the same bits.
 class Dataset {
  public:
@@ -32,6 +38,8 @@ class Dataset {
   /// Returns the examples as a batch, padded to the longest of them. Throws DataError if data
   /// cannot be read or is out of range.
   virtual Batch collate(std::span<const int64_t> indices) const = 0;
+  /// The parts of a mixture, which evaluation reports one by one; empty for most datasets.
+  virtual std::vector<Segment> segments() const { return {}; }
 };
 
 /// The properties of a task that a model needs.
@@ -67,8 +75,10 @@ std::string task_summary(const std::string& name);
 /// The options that a task has beside data.task.
 Schema task_options(const std::string& name);
 /// Checks a [data] section without making its data. Returns what is known of the task, or nothing if
-/// that takes the data. Throws ConfigError as make_task() does.
-std::optional<TaskInfo> check_task(const Options& section, int64_t max_length = 0);
+/// that takes the data. `values` is set to the options that apply; `seed` and `max_length` are those
+/// of make_task(), and affect defaults among them. Throws ConfigError as make_task() does.
+std::optional<TaskInfo> check_task(const Options& section, uint64_t seed, int64_t max_length = 0,
+                                   EffectiveValues* values = nullptr);
 /// Makes a task from the [data] section: data.task names it, the task reads its own options.
 /// Everything generated depends on data.seed, by default `seed`, and the options alone; examples do
 /// not depend on `splits`, but what a file does not state of its TaskInfo is found in those splits

@@ -1,10 +1,12 @@
 #include "longhand/data/generated.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
 
 namespace longhand::data {
@@ -14,45 +16,79 @@ enum class Split { train, validation, test };
 
 class Generated : public Dataset {
  public:
-  Generated(const Draw& draw, const Generator& generator, Split split, std::string_view name,
-            int64_t size, int64_t length)
-      : draw_(draw),
-        examples_(generator.fork(name)),
-        hashes_(generator.fork("split")),
-        split_(split),
-        size_(size),
-        length_(length) {
-    std::vector<int32_t> tokens(length_), targets(length_);
-    example(0, tokens, targets);  // throws if the split has no examples
+  Generated(const std::vector<GeneratedSegment>& segments, const Generator& generator, Split split,
+            std::string_view name, int64_t SplitSizes::*size)
+      : hashes_(generator.fork("split")), split_(split) {
+    const Generator examples = generator.fork(name);
+    for (size_t s = 0; s < segments.size(); ++s) {
+      // Generators of segments other than the first, which has those of a task of one segment.
+      const Generator own = s == 0 ? examples : examples.fork("segment").fork(s);
+      const int64_t begin = this->size();
+      parts_.push_back({segments[s], own, begin, begin + segments[s].sizes.*size});
+      std::vector<int32_t> tokens(segments[s].length), targets(segments[s].length);
+      example(parts_.back(), 0, tokens, targets);  // throws if the split has no examples
+    }
   }
 
-  int64_t size() const override { return size_; }
-  int64_t length(int64_t) const override { return length_; }
+  int64_t size() const override { return parts_.empty() ? 0 : parts_.back().end; }
+  int64_t length(int64_t index) const override { return part_of(index).segment.length; }
 
   Batch collate(std::span<const int64_t> indices) const override {
     const int64_t count = static_cast<int64_t>(indices.size());
-    for (const int64_t i : indices)
-      check<DataError>(i >= 0 && i < size_, "example ", i, " is out of range for a dataset of ",
-                       size_, " examples");
-    Batch batch{Tensor::empty({count, length_}, DType::i32),
-                Tensor::empty({count, length_}, DType::i32), Tensor()};
+    int64_t longest = 0;
+    bool padded = false;
+    Tensor lengths = Tensor::empty({count}, DType::i32);
+    for (int64_t b = 0; b < count; ++b) {
+      const int64_t n = length(indices[b]);
+      padded |= b > 0 && n != longest;
+      longest = std::max(longest, n);
+      lengths.data<int32_t>()[b] = static_cast<int32_t>(n);
+    }
+    Batch batch{Tensor::empty({count, longest}, DType::i32),
+                Tensor::empty({count, longest}, DType::i32), padded ? lengths : Tensor()};
     int32_t* const tokens = batch.tokens.data<int32_t>();
     int32_t* const targets = batch.targets.data<int32_t>();
-    const size_t n = static_cast<size_t>(length_);
     parallel_for(count, 4, [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b)
-        example(indices[b], {tokens + b * length_, n}, {targets + b * length_, n});
+      for (int64_t b = begin; b < end; ++b) {
+        const Part& part = part_of(indices[b]);
+        const int64_t n = part.segment.length, row = b * longest;
+        example(part, indices[b] - part.begin, {tokens + row, static_cast<size_t>(n)},
+                {targets + row, static_cast<size_t>(n)});
+        std::fill(tokens + row + n, tokens + row + longest, 0);
+        std::fill(targets + row + n, targets + row + longest, ignore_index);
+      }
     });
     return batch;
   }
 
+  std::vector<Segment> segments() const override {
+    std::vector<Segment> list;
+    if (parts_.size() > 1)
+      for (const Part& part : parts_) list.push_back({part.segment.name, part.begin, part.end});
+    return list;
+  }
+
  private:
-  void example(int64_t index, std::span<int32_t> tokens, std::span<int32_t> targets) const {
+  struct Part {
+    GeneratedSegment segment;
+    Generator examples;
+    int64_t begin, end;
+  };
+
+  const Part& part_of(int64_t index) const {
+    check<DataError>(index >= 0 && index < size(), "example ", index,
+                     " is out of range for a dataset of ", size(), " examples");
+    return *std::find_if(parts_.begin(), parts_.end(),
+                         [&](const Part& part) { return index < part.end; });
+  }
+
+  void example(const Part& part, int64_t index, std::span<int32_t> tokens,
+               std::span<int32_t> targets) const {
     // A split with a quarter of all examples is missed this many times with probability 1e-125.
     constexpr int tries = 1000;
-    RandomStream random(examples_.fork(static_cast<uint64_t>(index)));
+    RandomStream random(part.examples.fork(static_cast<uint64_t>(index)));
     for (int i = 0; i < tries; ++i) {
-      draw_(random, tokens, targets);
+      part.segment.draw(random, tokens, targets);
       if (split_of(tokens) == split_) return;
     }
     throw ConfigError(
@@ -71,23 +107,57 @@ class Generated : public Dataset {
     }
   }
 
-  Draw draw_;
-  Generator examples_, hashes_;
+  Generator hashes_;
   Split split_;
-  int64_t size_, length_;
+  std::vector<Part> parts_;
 };
 
 }  // namespace
 
-Task make_generated(const TaskInfo& info, const SplitSizes& sizes, uint64_t seed,
-                    const Draw& draw) {
+Task make_generated(const TaskInfo& info, const std::vector<GeneratedSegment>& segments,
+                    uint64_t seed) {
   const Generator generator(seed);
-  const auto make = [&](Split split, std::string_view name, int64_t size) {
-    return std::make_unique<Generated>(draw, generator, split, name, size, info.max_length);
+  const auto make = [&](Split split, std::string_view name, int64_t SplitSizes::*size) {
+    return std::make_unique<Generated>(segments, generator, split, name, size);
   };
-  return {info, make(Split::train, "train", sizes.train),
-          make(Split::validation, "validation", sizes.validation),
-          make(Split::test, "test", sizes.test)};
+  return {info, make(Split::train, "train", &SplitSizes::train),
+          make(Split::validation, "validation", &SplitSizes::validation),
+          make(Split::test, "test", &SplitSizes::test)};
+}
+
+void MixtureSizes::describe(OptionVisitor& v) {
+  const IntegerRange each{1, most_examples};
+  v.integers("train_size", train, each, "number of training examples; a list: of each segment");
+  v.integers("validation_size", validation, each,
+             "number of validation examples; a list: of each segment");
+  v.integers("test_size", test, each, "number of test examples; a list: of each segment");
+}
+
+int64_t of_segment(const std::vector<int64_t>& values, size_t segment) {
+  return values.size() == 1 ? values.front() : values.at(segment);
+}
+
+SplitSizes of_segment(const MixtureSizes& sizes, size_t segment) {
+  return {of_segment(sizes.train, segment), of_segment(sizes.validation, segment),
+          of_segment(sizes.test, segment)};
+}
+
+size_t segments_of(const std::vector<std::vector<int64_t>>& lists, const MixtureSizes& sizes) {
+  size_t segments = std::max({sizes.train.size(), sizes.validation.size(), sizes.test.size()});
+  for (const auto& list : lists) segments = std::max(segments, list.size());
+  return segments;
+}
+
+void require_one_or_each(OptionVisitor& v, const std::string& name,
+                         const std::vector<int64_t>& values, size_t segments) {
+  v.require(values.size() == 1 || values.size() == segments, name,
+            concat_message("expected one value for all segments, or one for each of ", segments));
+}
+
+void require_one_or_each(OptionVisitor& v, const MixtureSizes& sizes, size_t segments) {
+  require_one_or_each(v, "train_size", sizes.train, segments);
+  require_one_or_each(v, "validation_size", sizes.validation, segments);
+  require_one_or_each(v, "test_size", sizes.test, segments);
 }
 
 }  // namespace longhand::data

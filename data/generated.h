@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "longhand/core/random.h"
+#include "longhand/core/schema.h"
 #include "longhand/data/dataset.h"
 #include "longhand/data/split.h"
 
@@ -16,11 +19,41 @@ namespace longhand::data {
 using Draw = std::function<void(RandomStream& random, std::span<int32_t> tokens,
                                 std::span<int32_t> targets)>;
 
-/// Returns a task of examples of info.max_length tokens with one target each. Example i of a split
-/// depends on (seed, split, i) alone. It is drawn again until the hash of its tokens falls in the
-/// split's part of all hashes (training one half, validation and test a quarter each), so that no
-/// example is in two splits, however few different ones there are. Throws ConfigError if there are
-/// so few that a split has none.
-Task make_generated(const TaskInfo& info, const SplitSizes& sizes, uint64_t seed, const Draw& draw);
+/// A part of a mixture: examples of one length, drawn in one way.
+struct GeneratedSegment {
+  std::string name;
+  int64_t length = 0;  // tokens of an example
+  SplitSizes sizes;
+  Draw draw;
+};
+
+/// Returns a task of examples with one target for each token, segment after segment. Example i of a
+/// segment depends on (seed, split, index of the segment, i) alone. It is drawn again until the hash
+/// of its tokens falls in the split's part of all hashes (training one half, validation and test a
+/// quarter each), so that no example is in two splits, however few different ones there are. Throws
+/// ConfigError if there are so few that a split of a segment has none.
+Task make_generated(const TaskInfo& info, const std::vector<GeneratedSegment>& segments,
+                    uint64_t seed);
+
+/// The options train_size, validation_size and test_size of a mixture: one number for all segments,
+/// or one for each.
+struct MixtureSizes {
+  std::vector<int64_t> train, validation, test;
+
+  void describe(OptionVisitor& v);
+};
+
+/// The value of an option for one segment of a mixture, from a list of one value or one a segment.
+int64_t of_segment(const std::vector<int64_t>& values, size_t segment);
+SplitSizes of_segment(const MixtureSizes& sizes, size_t segment);
+
+/// The number of segments that options describe: the longest of the lists and the sizes.
+size_t segments_of(const std::vector<std::vector<int64_t>>& lists, const MixtureSizes& sizes);
+
+/// Requires that a list has one value, or one for each segment.
+void require_one_or_each(OptionVisitor& v, const std::string& name,
+                         const std::vector<int64_t>& values, size_t segments);
+/// The same of all three sizes.
+void require_one_or_each(OptionVisitor& v, const MixtureSizes& sizes, size_t segments);
 
 }  // namespace longhand::data

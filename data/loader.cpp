@@ -18,10 +18,10 @@ constexpr int64_t bucket_window = 50;
 
 void LoaderConfig::describe(OptionVisitor& v) {
   v.integer("batch_size", batch_size, {1, std::numeric_limits<int32_t>::max()},
-            "examples of a step");
-  v.boolean("shuffle", shuffle, "whether each epoch has an order of its own");
+            "examples per step");
+  v.boolean("shuffle", shuffle, "whether to reshuffle the examples at every epoch");
   v.boolean("bucket", bucket,
-            "whether batches are of examples of similar length, so that less is padded");
+            "whether to batch examples of similar length together, which reduces padding");
 }
 
 Loader::Loader(const Dataset& dataset, const LoaderConfig& config, const Generator& generator)

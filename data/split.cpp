@@ -8,13 +8,6 @@
 #include "longhand/core/error.h"
 
 namespace longhand::data {
-namespace {
-
-// Keeps tensor sizes, and products of a few of them, far from overflow.
-constexpr int64_t most_examples = int64_t{1} << 40;
-
-}  // namespace
-
 void SplitSizes::describe(OptionVisitor& v) {
   v.integer("train_size", train, {1, most_examples}, "number of training examples");
   v.integer("validation_size", validation, {1, most_examples}, "number of validation examples");
@@ -22,14 +15,16 @@ void SplitSizes::describe(OptionVisitor& v) {
 }
 
 void SplitSizes::describe_limits(OptionVisitor& v) {
-  v.integer("train_size", train, {0, most_examples}, "most training examples; 0: all");
-  v.integer("validation_size", validation, {0, most_examples}, "most validation examples; 0: all");
-  v.integer("test_size", test, {0, most_examples}, "most test examples; 0: all");
+  v.integer("train_size", train, {0, most_examples}, "maximum number of training examples; 0: all");
+  v.integer("validation_size", validation, {0, most_examples},
+            "maximum number of validation examples; 0: all");
+  v.integer("test_size", test, {0, most_examples}, "maximum number of test examples; 0: all");
 }
 
 void SplitFractions::describe(OptionVisitor& v) {
-  v.number("validation_fraction", validation, {1e-6, 0.999}, "fraction of examples to validate on");
-  v.number("test_fraction", test, {1e-6, 0.999}, "fraction of examples to test on");
+  v.number("validation_fraction", validation, {1e-6, 0.999},
+           "fraction of the examples used for validation");
+  v.number("test_fraction", test, {1e-6, 0.999}, "fraction of the examples used for testing");
   v.require(
       validation + test < 1, "test_fraction",
       concat_message("with validation_fraction = ", validation, " nothing is left for training"));

@@ -13,6 +13,10 @@
 
 namespace longhand::data {
 
+/// The largest number of examples of a split. Keeps tensor sizes, and products of a few of them, far
+/// from overflow.
+constexpr int64_t most_examples = int64_t{1} << 40;
+
 /// The options train_size, validation_size and test_size.
 struct SplitSizes {
   int64_t train = 0, validation = 0, test = 0;

@@ -30,9 +30,8 @@ std::string known_names() {
 TaskSpec find(const std::string& name) {
   for (const Entry& entry : entries)
     if (name == entry.name) return entry.make();
-  const std::string near = nearest(name, task_names());
   throw ConfigError("unknown task \"" + name + "\"; expected one of " + known_names() +
-                    (near.empty() ? "" : "; did you mean " + near + '?'));
+                    suggestion(name, task_names()));
 }
 
 // The options common to all tasks.
@@ -45,8 +44,7 @@ struct CommonOptions {
     describe_seed(v);
   }
   void describe_seed(OptionVisitor& v) {
-    v.integer("seed", seed, {0}, "seed of everything generated, and of random splits",
-              "train.seed");
+    v.integer("seed", seed, {0}, "seed of generated data and of random splits", "train.seed");
   }
 };
 
@@ -125,10 +123,12 @@ Schema task_options(const std::string& name) {
   return options;
 }
 
-std::optional<TaskInfo> check_task(const Options& section, int64_t max_length) {
+std::optional<TaskInfo> check_task(const Options& section, uint64_t seed, int64_t max_length,
+                                   EffectiveValues* values) {
   OptionReader reader(section);
-  const CommonOptions common = read_common(reader, section, 0);
+  const CommonOptions common = read_common(reader, section, seed);
   std::optional<TaskInfo> info = find(common.task).check(reader, max_length);
+  if (values) *values = reader.values();
   if (info) info->name = common.task;
   return info;
 }

@@ -250,12 +250,11 @@ int64_t decoding_bytes(const attention::TransformerConfig& model) {
 }
 
 void check_bench(const Config& config, bool attention_alone) {
-  const Config unread = config.unread();
-  const attention::TransformerConfig model = read_model(unread, nullptr);
+  const attention::TransformerConfig model = read_model(config, nullptr);
   check<ConfigError>(!attention_alone || model.layer_attention.empty(),
                      "bench attention: expected one variant for all layers, got ",
                      model.attention_name());
-  check_unused(unread, attention_alone);
+  check_unused(config, attention_alone);
 }
 
 BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& options) {

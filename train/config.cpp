@@ -59,7 +59,8 @@ Config Config::parse(std::string_view text, const std::string& name,
       check<ConfigError>(value.option.has_value(), value.where, ": ", in, ".", key,
                          ": expected true or false, a number, text, or a list of integers or of "
                          "strings");
-      config.give(section, key, {*value.option, value.where, true, false});
+      config.sections_[section].set(key, *value.option, value.where);
+      config.from_file_[section].insert(key);
     };
     for (const auto& [key, value] : table.entries) {
       if (section_key == "attention" && value.is_table && is_number(key)) {
@@ -87,28 +88,22 @@ void Config::assign(std::string_view assignment, const std::string& source) {
 void Config::assign(const std::string& section, const std::string& key, OptionValue value,
                     const std::string& source) {
   const size_t index = section_index(section, source);
-  auto& given = given_[index];
+  Options& options = sections_[index];
   if (key == selector(section)) {
-    const auto before = given.find(key);
-    if (before == given.end() || before->second.value != value)
-      for (auto& [name, option] : given)
-        if (option.from_file && name != key) {
-          option.optional = true;
-          give(index, name, option);
-        }
+    const Options::Given* const before = options.find(key);
+    if (!before || before->value != value)
+      for (const std::string& name : from_file_[index])
+        if (const Options::Given* const given = options.find(name); given && name != key)
+          options.set(name, given->value, given->where, true);
   }
-  give(index, key, {std::move(value), source, false, false});
+  options.set(key, std::move(value), source);
+  from_file_[index].erase(key);
 }
 
 void Config::erase(const std::string& section, const std::string& key) {
   const size_t index = section_index(section, "config");
   sections_[index].erase(key);
-  given_[index].erase(key);
-}
-
-void Config::give(size_t section, const std::string& key, Given given) {
-  sections_[section].set(key, given.value, given.where, given.optional);
-  given_[section][key] = std::move(given);
+  from_file_[index].erase(key);
 }
 
 Options& Config::section(std::string_view name) { return sections_[section_index(name, "config")]; }
@@ -119,42 +114,34 @@ const Options& Config::section(std::string_view name) const {
 
 std::map<std::string, OptionValue> Config::given() const {
   std::map<std::string, OptionValue> all;
-  for (size_t i = 0; i < sections_.size(); ++i)
-    for (const auto& [key, given] : given_[i]) all[section_names[i] + "." + key] = given.value;
+  for (const Options& section : sections_)
+    for (const std::string& key : section.keys())
+      all[section.section() + "." + key] = section.find(key)->value;
   return all;
 }
 
-void Config::check_all_read() const {
-  for (const Options& section : sections_) section.check_all_read();
-}
-
-std::vector<std::string> Config::ignored() const {
+std::vector<std::string> Config::ignored(const EffectiveSections& effective) const {
   std::vector<std::string> names;
-  for (size_t i = 0; i < sections_.size(); ++i) {
-    const auto effective = sections_[i].effective();
-    for (const auto& [key, given] : given_[i])
-      // If it was set and read, or taken over, it was used; if it did not fit, it is no longer set.
-      if (given.optional &&
-          (!sections_[i].has(key) || (sections_[i].is_optional(key) && !effective.contains(key))))
-        names.push_back(section_names[i] + "." + key);
+  for (const Options& section : sections_) {
+    std::set<std::string> taken;
+    if (const auto values = effective.find(section.section()); values != effective.end())
+      for (const auto& [key, value] : values->second)
+        // What a layer does not set itself, as "1.window", it takes from the section.
+        if (value.given) taken.insert(section.has(key) ? key : key.substr(key.find('.') + 1));
+    for (const std::string& key : section.keys())
+      if (section.is_optional(key) && !taken.contains(key))
+        names.push_back(section.section() + "." + key);
   }
   return names;
 }
 
-Config Config::unread() const {
-  Config config;
-  for (size_t i = 0; i < sections_.size(); ++i)
-    for (const auto& [key, given] : given_[i]) config.give(i, key, given);
-  return config;
-}
-
-std::string Config::to_toml(const std::set<std::string>& without) const {
+std::string to_toml(const EffectiveSections& effective) {
   std::string out;
-  for (size_t i = 0; i < sections_.size(); ++i) {
-    out += concat_message(out.empty() ? "" : "\n", "[", section_names[i], "]\n");
-    for (const auto& [key, value] : sections_[i].effective())
-      if (!without.contains(section_names[i] + "." + key))
-        out += concat_message(key, " = ", to_string(value), "\n");
+  for (const std::string& section : section_names) {
+    out += concat_message(out.empty() ? "" : "\n", "[", section, "]\n");
+    if (const auto values = effective.find(section); values != effective.end())
+      for (const auto& [key, value] : values->second)
+        out += concat_message(key, " = ", to_string(value.value), "\n");
   }
   return out;
 }

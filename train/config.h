@@ -13,9 +13,9 @@
 
 namespace longhand::train {
 
-/// The sections [model], [attention], [data], [train] and [optimizer] of an experiment. Each
-/// component reads its own section; the values read, given or default, are the effective
-/// configuration. Copies share their options.
+/// The sections [model], [attention], [data], [train] and [optimizer] of an experiment: the options
+/// that were given, and where. Each component reads its own section; the values read, given or
+/// default, are the effective configuration (see train/experiment.h).
 class Config {
  public:
   Config();
@@ -60,30 +60,16 @@ class Config {
   /// Every option that was given, by full name, such as "model.d_model".
   std::map<std::string, OptionValue> given() const;
 
-  /// Call after all components have read their options: throws ConfigError for the first option that
-  /// none of them has read, with its location and the nearest one that was read.
-  void check_all_read() const;
-  /// The optional options that no component has read, such as "attention.landmarks".
-  std::vector<std::string> ignored() const;
-
-  /// A copy with the same options, none of them marked as read.
-  Config unread() const;
-
-  /// Every option read, with its value, as a TOML file that parse() reads back unchanged. Options in
-  /// `without`, given by full name such as "model.vocabulary", are omitted.
-  std::string to_toml(const std::set<std::string>& without = {}) const;
+  /// The optional options that no component has taken, such as "attention.landmarks", if `effective`
+  /// are the values read.
+  std::vector<std::string> ignored(const EffectiveSections& effective) const;
 
  private:
-  struct Given {
-    OptionValue value;
-    std::string where;
-    bool from_file = false;
-    bool optional = false;
-  };
-  void give(size_t section, const std::string& key, Given given);
-
   std::array<Options, 5> sections_;
-  std::array<std::map<std::string, Given>, 5> given_;
+  std::array<std::set<std::string>, 5> from_file_;  // keys
 };
+
+/// The sections of a configuration as a TOML file, which Config::parse() reads back unchanged.
+std::string to_toml(const EffectiveSections& effective);
 
 }  // namespace longhand::train

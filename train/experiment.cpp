@@ -15,29 +15,44 @@ bool belongs_to_variant(const std::string& name) {
   return false;
 }
 
-/// model.max_length, or 0 if it is not given.
-int64_t max_length_of(const Config& config) {
-  return config.model().has("max_length") ? config.model().get_int("max_length", 0, 1) : 0;
+/// The options of [model] that describe its inputs and outputs; 0 if not given.
+attention::TransformerConfig given_sizes(const Config& config) {
+  attention::TransformerConfig sizes;
+  OptionReader reader(config.model());
+  sizes.describe_sizes(reader);
+  return sizes;
 }
+
+/// model.max_length, or 0 if it is not given.
+int64_t max_length_of(const Config& config) { return given_sizes(config).max_length; }
 
 /// A placeholder for a task whose requirements are unknown: any model satisfies it, and its sequences
 /// are as long as the model can read.
 data::TaskInfo any_task(const Config& config) {
-  const Options& model = config.model();
-  const int64_t length = max_length_of(config);
-  data::TaskInfo any{
-      .vocabulary = 1, .classes = 1, .max_length = length > 0 ? length : int64_t{1} << 24};
-  any.per_token = model.get_bool("per_token", false);
+  const attention::TransformerConfig model = given_sizes(config);
+  data::TaskInfo any{.vocabulary = 1,
+                     .classes = 1,
+                     .max_length = model.max_length > 0 ? model.max_length : int64_t{1} << 24};
+  any.per_token = model.per_token;
   // for tied embeddings
-  if (model.has("vocabulary")) any.classes = model.get_int("vocabulary", 1, 1);
-  if (model.has("classes")) any.vocabulary = model.get_int("classes", 1, 1);
+  if (model.vocabulary > 0) any.classes = model.vocabulary;
+  if (model.classes > 0) any.vocabulary = model.classes;
   return any;
 }
+
+/// train.seed alone.
+struct Seed {
+  int64_t seed = 0;
+
+  void describe(OptionVisitor& v) { v.integer("seed", seed, {0}, "seed of all random numbers"); }
+};
 
 }  // namespace
 
 void TrainSection::describe(OptionVisitor& v) {
-  v.integer("seed", seed, {0}, "seed of all random numbers");
+  Seed of_all{seed};
+  of_all.describe(v);
+  seed = of_all.seed;
   loading.describe(v);
   trainer.describe(v, loading.batch_size);
   trainer.seed = static_cast<uint64_t>(seed);
@@ -48,7 +63,8 @@ void OptimizerSection::describe(OptionVisitor& v) {
   schedule.describe(v);
 }
 
-attention::TransformerConfig read_model(const Config& config, const data::TaskInfo* task) {
+attention::TransformerConfig read_model(const Config& config, const data::TaskInfo* task,
+                                        EffectiveSections* values) {
   const Options& model = config.model();
   const data::TaskInfo needs = task ? *task : data::TaskInfo{};
   for (const char* key : {"vocabulary", "classes", "per_token", "max_length"})
@@ -60,7 +76,8 @@ attention::TransformerConfig read_model(const Config& config, const data::TaskIn
   defaults.per_token = needs.per_token;
   defaults.max_length = needs.max_length;
   defaults.causal = needs.causal;
-  auto read = attention::TransformerConfig::read(model, config.attention(), std::move(defaults));
+  auto read =
+      attention::TransformerConfig::read(model, config.attention(), std::move(defaults), values);
   const auto at_least = [&](const char* key, int64_t size, int64_t needed, const char* what) {
     model.require(size >= needed, key, concat_message("the data has ", what, " ", needed));
   };
@@ -72,48 +89,51 @@ attention::TransformerConfig read_model(const Config& config, const data::TaskIn
       concat_message("the data has one target a ", needs.per_token ? "token" : "sequence"));
   model.require(read.causal || !needs.causal, "causal",
                 "this task requires a causal model, because its targets are later tokens");
-  read.check_attention();
+  EffectiveValues of_variants = read.check_attention();
+  if (values) (*values)["attention"].merge(of_variants);
   return read;
 }
 
-std::optional<data::TaskInfo> read_task_info(const Config& config) {
-  return data::check_task(config.data(), max_length_of(config));
+std::optional<data::TaskInfo> read_task_info(const Config& config, EffectiveValues* values) {
+  return data::check_task(config.data(), read_seed(config), max_length_of(config), values);
 }
 
 Plan read_plan(const Config& config, const data::TaskInfo& task) {
   Plan plan;
-  plan.train = read_section<TrainSection>(config.train());
+  EffectiveSections& values = plan.effective;
+  plan.train = read_section<TrainSection>(config.train(), {}, &values["train"]);
   plan.optimizer.schedule.total_steps = plan.train.trainer.steps;
-  plan.optimizer = read_section(config.optimizer(), plan.optimizer);
-  read_task_info(config);
-  plan.model = read_model(config, &task);
+  plan.optimizer = read_section(config.optimizer(), plan.optimizer, &values["optimizer"]);
+  read_task_info(config, &values["data"]);
+  plan.model = read_model(config, &task, &values);
   return plan;
 }
 
 void check_config(const Config& config) {
-  const Config unread = config.unread();
-  const auto task = read_task_info(unread);
-  read_plan(unread, task ? *task : any_task(unread));
+  const auto task = read_task_info(config);
+  read_plan(config, task ? *task : any_task(config));
 }
 
-std::string effective_config(const Config& given, const data::TaskInfo* task,
+std::string effective_config(const Config& config, const data::TaskInfo* task,
                              std::vector<std::string>* ignored) {
-  const Config config = given.unread();
-  std::set<std::string> unknown;
-  read_plan(config, task ? *task : any_task(config));
+  EffectiveSections values = read_plan(config, task ? *task : any_task(config)).effective;
+  if (ignored) *ignored = config.ignored(values);
   if (!task) {
-    for (const char* key : {"vocabulary", "classes", "per_token", "max_length", "causal"})
-      if (!config.model().has(key)) unknown.insert(std::string("model.") + key);
+    const std::set<std::string> from_data = {"vocabulary", "classes", "per_token", "max_length",
+                                             "causal"};
+    std::erase_if(values["model"], [&](const auto& option) {
+      return !option.second.given && from_data.contains(option.first);
+    });
     // Defaults of these may depend on the length.
-    for (const auto& [key, value] : config.attention().effective())
-      if (key != "type" && !config.attention().has(key)) unknown.insert("attention." + key);
+    std::erase_if(values["attention"], [](const auto& option) {
+      return !option.second.given && option.first != "type";
+    });
   }
-  if (ignored) *ignored = config.ignored();
-  return config.to_toml(unknown);
+  return to_toml(values);
 }
 
 uint64_t read_seed(const Config& config) {
-  return static_cast<uint64_t>(config.train().get_int("seed", 0, 0));
+  return static_cast<uint64_t>(read_options<Seed>(config.train()).seed);
 }
 
 data::Task read_task(const Config& config, const data::Splits& splits) {
@@ -142,6 +162,7 @@ Experiment::Experiment(Config config_, data::Task&& task_)
 
 Experiment::Experiment(Config config_, data::Task&& task_, const Plan& plan)
     : config(std::move(config_)),
+      effective(plan.effective),
       seed(plan.train.trainer.seed),
       loading(plan.train.loading),
       options(plan.train.trainer),

@@ -23,8 +23,9 @@ namespace longhand::train {
 /// their defaults, and those of model.max_length and model.causal, are what `task` requires. Throws
 /// ConfigError for invalid options, and if `task` has more tokens, more classes, longer sequences or
 /// other targets than the model. Without a task all of these must be given, as they are in an
-/// effective configuration.
-attention::TransformerConfig read_model(const Config& config, const data::TaskInfo* task);
+/// effective configuration. The values read of both sections are added to `values`.
+attention::TransformerConfig read_model(const Config& config, const data::TaskInfo* task,
+                                        EffectiveSections* values = nullptr);
 
 /// The section [train].
 struct TrainSection {
@@ -48,6 +49,8 @@ struct Plan {
   TrainSection train;
   OptimizerSection optimizer;
   attention::TransformerConfig model;
+  /// Every option that applies, with its value: the effective configuration.
+  EffectiveSections effective;
 };
 
 /// Reads all sections for data with the requirements of `task`. Throws ConfigError for invalid
@@ -55,7 +58,9 @@ struct Plan {
 Plan read_plan(const Config& config, const data::TaskInfo& task);
 
 /// What the task of [data] requires of a model, or nothing if that depends on the contents of files.
-std::optional<data::TaskInfo> read_task_info(const Config& config);
+/// `values` is set to the values of [data].
+std::optional<data::TaskInfo> read_task_info(const Config& config,
+                                             EffectiveValues* values = nullptr);
 
 /// Checks all sections without constructing data or model. Throws ConfigError as read_plan() does.
 /// Requirements that depend on the contents of files are checked by Experiment only.
@@ -63,7 +68,7 @@ void check_config(const Config& config);
 
 /// Returns every option with its value, as read by read_plan(), as a TOML file. Without a `task`,
 /// defaults that depend on it are omitted. Throws ConfigError as read_plan() does. `ignored` is set
-/// to Config::ignored() afterwards.
+/// to Config::ignored().
 std::string effective_config(const Config& config, const data::TaskInfo* task,
                              std::vector<std::string>* ignored = nullptr);
 
@@ -87,6 +92,7 @@ struct Experiment {
   Experiment& operator=(const Experiment&) = delete;
 
   Config config;
+  EffectiveSections effective;  // see Plan
   uint64_t seed;
   data::LoaderConfig loading;
   TrainerOptions options;

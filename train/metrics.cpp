@@ -117,14 +117,16 @@ std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dat
                                 const EvaluationOptions& options) {
   const int64_t size = options.batch_size;
   check<ConfigError>(size >= 1, "evaluate: batch_size is ", size, ", expected 1 or more");
-  const int64_t all = options.limit > 0 ? std::min(options.limit, dataset.size()) : dataset.size();
+  const int64_t rest = std::max<int64_t>(0, dataset.size() - options.begin);
+  const int64_t all = options.limit > 0 ? std::min(options.limit, rest) : rest;
   std::vector<int64_t> order(all);
-  std::iota(order.begin(), order.end(), int64_t{0});
+  std::iota(order.begin(), order.end(), options.begin);
   // Padding costs time, so the examples of a batch should have similar lengths.
   std::vector<int64_t> length(order.size());
-  for (const int64_t i : order) length[i] = dataset.length(i);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return length[a] < length[b]; });
+  for (const int64_t i : order) length[i - options.begin] = dataset.length(i);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return length[a - options.begin] < length[b - options.begin];
+  });
 
   const NoGrad no_grad;
   Metrics total;
@@ -147,6 +149,44 @@ std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dat
     report();
   }
   return total;
+}
+
+std::optional<std::vector<SegmentMetrics>> evaluate_segments(const LogitsFn& logits,
+                                                             const data::Dataset& dataset,
+                                                             const EvaluationOptions& options) {
+  std::vector<data::Segment> segments = dataset.segments();
+  if (segments.empty()) segments.push_back({"", 0, dataset.size()});
+  const auto size_of = [&](const data::Segment& s) {
+    const int64_t size = s.end - s.begin;
+    return options.limit > 0 ? std::min(options.limit, size) : size;
+  };
+  EvaluationProgress done, all;
+  for (const data::Segment& s : segments) {
+    all.all_examples += size_of(s);
+    all.all_batches +=
+        (size_of(s) + options.batch_size - 1) / std::max<int64_t>(1, options.batch_size);
+  }
+  std::vector<SegmentMetrics> out;
+  for (const data::Segment& s : segments) {
+    EvaluationOptions own = options;
+    own.begin = s.begin;
+    own.limit = size_of(s);
+    EvaluationProgress last;
+    if (options.on_progress)
+      own.on_progress = [&](const EvaluationProgress& p) {
+        last = p;
+        options.on_progress({.batches = done.batches + p.batches,
+                             .all_batches = all.all_batches,
+                             .examples = done.examples + p.examples,
+                             .all_examples = all.all_examples});
+      };
+    const auto metrics = evaluate(logits, dataset, own);
+    if (!metrics) return std::nullopt;
+    done.batches += last.batches;
+    done.examples += last.examples;
+    out.push_back({s.name, *metrics});
+  }
+  return out;
 }
 
 }  // namespace longhand::train

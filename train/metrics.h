@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "longhand/autograd/variable.h"
 #include "longhand/data/dataset.h"
@@ -66,7 +68,8 @@ struct EvaluationProgress {
 
 struct EvaluationOptions {
   int64_t batch_size = 32;
-  int64_t limit = 0;  // evaluate only this number of first examples; 0: all
+  int64_t begin = 0;  // the first example
+  int64_t limit = 0;  // evaluate only this number of examples; 0: all
   /// Called before the first batch and after each one, if not empty.
   std::function<void(const EvaluationProgress&)> on_progress = {};
   /// Called before each batch, if not empty; true ends the evaluation without a result.
@@ -77,5 +80,15 @@ struct EvaluationOptions {
 /// not in training mode; empty if should_stop ended it. Throws ConfigError for a batch_size below 1.
 std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dataset,
                                 const EvaluationOptions& options = {});
+
+/// The metrics of each segment of a mixture, in the order of Dataset::segments(); those of all
+/// examples, under an empty name, if the dataset has none. `limit` applies to each segment.
+struct SegmentMetrics {
+  std::string name;
+  Metrics metrics;
+};
+std::optional<std::vector<SegmentMetrics>> evaluate_segments(const LogitsFn& logits,
+                                                             const data::Dataset& dataset,
+                                                             const EvaluationOptions& options = {});
 
 }  // namespace longhand::train

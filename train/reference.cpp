@@ -20,17 +20,6 @@ const std::vector<std::pair<std::string, std::string>> sections = {
     {"optimizer", "the optimizer and the learning rate"},
 };
 
-// The options of [attention] that do not depend on the variant.
-struct AttentionOptions {
-  std::vector<std::string> type{"softmax"};
-  void describe(OptionVisitor& v) {
-    v.words(
-        "type", type, attention::names(),
-        "the variant, or a list with one variant per layer; options of a single layer i, counted "
-        "from 0, are in [attention.i]");
-  }
-};
-
 struct DataOptions {
   std::string task;
   void describe(OptionVisitor& v) {
@@ -40,7 +29,7 @@ struct DataOptions {
 
 Schema options_of(const std::string& section) {
   if (section == "model") return schema_of<attention::TransformerConfig>();
-  if (section == "attention") return schema_of<AttentionOptions>();
+  if (section == "attention") return schema_of<attention::AttentionSection>();
   if (section == "data") return schema_of<DataOptions>();
   if (section == "train") return schema_of<TrainSection>();
   return schema_of<OptimizerSection>();

@@ -52,8 +52,8 @@ void Schedule::describe(OptionVisitor& v) {
            "learning rate schedule");
   v.number("lr", lr, {0}, "peak learning rate of the schedule");
   warmup_steps = kind == Kind::one_cycle ? total_steps * 3 / 10 : 0;
-  v.integer("warmup_steps", warmup_steps, {0}, "steps of linear warm-up",
-            "0; with one_cycle 3/10 of train.steps");
+  v.integer("warmup_steps", warmup_steps, {0}, "number of linear warm-up steps",
+            "0; 3/10 of train.steps with one_cycle");
   v.when(kind == Kind::linear || kind == Kind::cosine, "schedule = \"linear\" or \"cosine\"", [&] {
     v.number("final_lr", final_lr, {0}, "final learning rate, at most lr");
     v.require(final_lr <= lr, "final_lr", concat_message("expected at most lr = ", lr));

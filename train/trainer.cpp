@@ -44,36 +44,39 @@ nn::StateDict clone(const nn::StateDict& state) {
 
 void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
   v.integer("steps", steps, {1}, "total number of optimizer steps");
-  v.integer("micro_batches", micro_batches, {1},
-            "parts in which a batch is processed, to save memory; at most batch_size");
+  v.integer(
+      "micro_batches", micro_batches, {1},
+      "number of micro-batches that each batch is split into, to save memory; at most batch_size");
   v.require(micro_batches <= batch_size, "micro_batches",
             concat_message("expected at most batch_size = ", batch_size));
-  v.boolean("recompute", recompute,
-            "whether blocks recompute their forward pass in the backward pass, to save memory");
-  v.number("clip_norm", clip_norm, {0}, "upper bound of the global gradient norm; 0: no clipping");
+  v.boolean(
+      "recompute", recompute,
+      "whether to recompute the activations of each block in the backward pass, to save memory");
+  v.number("clip_norm", clip_norm, {0}, "maximum global gradient norm; 0: no clipping");
   v.number("label_smoothing", label_smoothing, {0, 1},
-           "fraction of the target spread over all classes, in training only");
-  v.number("ema_decay", ema_decay, NumberRange::fraction(),
-           "decay of the weight average used in evaluation; 0: no average");
-  v.integer("log_every", log_every, {1}, "steps between training records");
+           "fraction of the target probability spread uniformly over all classes; training only");
+  v.number(
+      "ema_decay", ema_decay, NumberRange::fraction(),
+      "decay of the exponential moving average of the weights, used in evaluation; 0: no average");
+  v.integer("log_every", log_every, {1}, "steps between records of training metrics");
   eval_every = std::max<int64_t>(steps / 10, 1);
   v.integer("eval_every", eval_every, {0}, "steps between evaluations; 0: only after the last step",
             "steps / 10");
   eval_batch_size = batch_size;
   v.integer("eval_batch_size", eval_batch_size, {1}, "examples per batch in evaluation",
             "batch_size");
-  v.integer("eval_batches", eval_batches, {0},
-            "batches of the validation split per evaluation; 0: all");
+  v.integer("eval_batches", eval_batches, {0}, "validation batches per evaluation; 0: all");
   v.choice("best_metric", best_metric, {"loss", "accuracy"},
-           "metric of the validation split that selects the best checkpoint");
+           "validation metric that selects the best checkpoint");
   v.integer("patience", patience, {0},
-            "evaluations without improvement after which training stops; 0: never");
+            "number of evaluations without improvement after which training stops; 0: never");
   v.number("target_accuracy", target_accuracy, {0, 1},
            "validation accuracy at which training stops; 0: never");
   checkpoint_every = eval_every;
   v.integer("checkpoint_every", checkpoint_every, {0},
-            "steps between saving last.h5; 0: only at the end and when stopped", "eval_every");
-  v.integer("keep_every", keep_every, {0}, "steps between checkpoints that are kept; 0: none");
+            "steps between updates of last.h5; 0: only at the end and when stopped", "eval_every");
+  v.integer("keep_every", keep_every, {0},
+            "steps between checkpoints that are kept as step-N.h5; 0: none");
 }
 
 struct Trainer::StepResult {

@@ -74,12 +74,13 @@ Variable causal_sums(const Features& f, const Variable& v) {
 
 void GuardOptions::describe(OptionVisitor& v) {
   v.choice("guard", guard, {"none", "add", "clamp"},
-           "add: 2 guard_eps is added to a normaliser within guard_eps of 0; clamp: at least "
-           "guard_eps");
+           "protection from normalisers near 0; add: adds 2 guard_eps to those within guard_eps of "
+           "0; clamp: raises them to at least guard_eps");
   eps = guard == "clamp" ? 1e-2 : 1e-6;
   v.when(guard != "none", "guard = \"add\" or \"clamp\"", [&] {
     v.number("guard_eps", eps, {1e-30},
-             "in units of what a key in the direction of the query adds to a normaliser",
+             "threshold of the guard, as a multiple of what a key in the direction of the query "
+             "adds to the normaliser",
              "1e-6; 1e-2 with clamp");
   });
 }

@@ -107,13 +107,13 @@ Tensor gaussian_features(const Tensor& x, const Tensor& W, const Tensor& phases)
 void RandomFeatureOptions::describe(OptionVisitor& v) {
   v.integer("features", features, {1, 1 << 20}, "number of random features m");
   v.choice("draw", draw, {"orthogonal", "iid", "givens"},
-           "rows of the projection: orthogonal in blocks of D, independent, or products of random "
-           "rotations");
+           "how the rows of the projection are drawn: orthogonal in blocks of D, independent, or "
+           "as products of random rotations");
   v.choice("norm", norm, {"chi", "sqrt_d"},
-           "norms of the rows: those of Gaussian rows, or all sqrt(D)");
-  v.choice("heads", heads, {"shared", "per_head"}, "one projection for all heads or one for each");
-  v.integer("redraw_interval", redraw_interval, {0},
-            "optimizer steps between fresh draws; 0: never");
+           "norms of the rows: those of Gaussian vectors, or sqrt(D) for all");
+  v.choice("heads", heads, {"shared", "per_head"},
+           "one projection shared by all heads, or one per head");
+  v.integer("redraw_interval", redraw_interval, {0}, "optimizer steps between redraws; 0: never");
 }
 
 RandomFeatureAttention::RandomFeatureAttention(const nn::Scope& scope_, const Config& config,

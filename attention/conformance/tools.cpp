@@ -27,17 +27,11 @@ Config config_of(const OptionSet& options, const Made& made) {
 
 std::unique_ptr<Variant> make_variant(const std::string& name, const OptionSet& options,
                                       const Made& made) {
-  const Config config = config_of(options, made);
-  auto variant = attention::make(name, nn::root(made.dtype, made.seed), config);
-  config.options.check_all_read();
-  return variant;
+  return attention::make(name, nn::root(made.dtype, made.seed), config_of(options, made));
 }
 
 Capabilities capabilities_of(const std::string& name, const OptionSet& options) {
-  const Config config = config_of(options, {});
-  const Capabilities capabilities = attention::capabilities(name, config);
-  config.options.check_all_read();
-  return capabilities;
+  return attention::capabilities(name, config_of(options, {}));
 }
 
 Tensor normal(const Shape& shape, uint64_t seed, DType dtype, double std) {

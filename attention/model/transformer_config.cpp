@@ -9,51 +9,75 @@
 
 namespace longhand::attention {
 
+namespace {
+
+constexpr int64_t most = int64_t{1} << 30;  // of any size
+
+// The key of an option of one layer: "1.window".
+std::string in_layer(int64_t layer, const std::string& name) {
+  return std::to_string(layer) + '.' + name;
+}
+
+}  // namespace
+
+void AttentionSection::describe(OptionVisitor& v) {
+  v.words("type", type, names(),
+          "the variant, or a list with one variant per layer; options of a single layer i, counted "
+          "from 0, are in [attention.i]");
+}
+
+void TransformerConfig::describe_sizes(OptionVisitor& v) {
+  v.integer("vocabulary", vocabulary, {1, most}, "vocabulary size", "set by the data");
+  v.integer("classes", classes, {1, most}, "number of target classes", "set by the data");
+  v.boolean("per_token", per_token,
+            "whether each token has its own target, instead of one target per sequence",
+            "set by the data");
+  v.integer("max_length", max_length, {1, most}, "maximum sequence length in tokens",
+            "set by the data");
+}
+
 void TransformerConfig::describe(OptionVisitor& v) {
-  constexpr int64_t most = int64_t{1} << 30;
-  v.integer("vocabulary", vocabulary, {1, most}, "different tokens", "what the data needs");
-  v.integer("classes", classes, {1, most}, "different targets", "what the data needs");
-  v.boolean("per_token", per_token, "whether each token has a target, not the sequence",
-            "as the data has it");
-  v.integer("max_length", max_length, {1, most}, "most tokens of a sequence",
-            "what the data needs");
-  v.integer("d_model", d_model, {1, most}, "width of the model, a multiple of heads");
-  v.integer("heads", heads, {1, most}, "attention heads of a layer");
+  describe_sizes(v);
+  v.integer("d_model", d_model, {1, most}, "embedding dimension, a multiple of heads");
+  v.integer("heads", heads, {1, most}, "number of attention heads per layer");
   v.require(d_model % heads == 0, "heads",
             concat_message("expected a divisor of d_model = ", d_model));
   v.integer("kv_heads", kv_heads, {0, most},
-            "heads of keys and values, a divisor of heads; 0: as many as heads");
+            "number of key and value heads, a divisor of heads; 0: same as heads");
   v.require(kv_heads == 0 || heads % kv_heads == 0, "kv_heads",
             concat_message("expected a divisor of heads = ", heads));
-  v.integer("layers", layers, {1, most}, "blocks");
+  v.integer("layers", layers, {1, most}, "number of layers (Transformer blocks)");
   d_mlp = 2 * d_model;
   v.integer("d_mlp", d_mlp, {0, most},
-            "width of the feed-forward part of a block; 0: blocks without one", "2 d_model");
-  v.boolean("causal", causal, "whether a token attends to no later one", "as the data needs it");
+            "hidden dimension of the feed-forward network; 0: no feed-forward network",
+            "2 d_model");
+  v.boolean("causal", causal, "whether tokens attend only to themselves and earlier tokens",
+            "set by the data");
   v.choice("norm", norm, {"pre", "post"},
-           "normalisation before each part of a block (Xiong et al. 2020) or after it (Vaswani et "
-           "al. 2017)");
-  v.choice("norm_type", norm_type, {"layer_norm", "rms_norm"}, "kind of normalisation");
+           "where normalisation is applied: to the input of each sublayer (Xiong et al. 2020), or "
+           "after its residual connection (Vaswani et al. 2017)");
+  v.choice("norm_type", norm_type, {"layer_norm", "rms_norm"}, "type of normalisation");
   v.choice("positions", positions, {"learned", "sinusoidal", "rotary", "none"},
-           "how positions enter");
+           "position encoding");
   v.require(positions != "rotary" || d_model / heads % 2 == 0, "positions",
             "rotary positions need an even width of heads");
   v.when(!per_token, "per_token = false", [&] {
-    v.choice(
-        "pooling", pooling, {"mean", "cls", "last"},
-        "what represents the sequence: the mean of its tokens, a class token in front of them, "
-        "or the last token");
+    v.choice("pooling", pooling, {"mean", "cls", "last"},
+             "how a sequence is reduced to one vector: the mean of its tokens, a class token "
+             "prepended to them, or its last token");
     v.require(!causal || pooling != "cls", "pooling",
               "in a causal model the class token attends to itself only; use last or mean");
   });
   v.integer("head_hidden", head_hidden, {0, most},
-            "width of a ReLU layer in the head; 0: the head is linear");
-  v.boolean("tied_embeddings", tied_embeddings, "whether the head's weight is the token embedding");
+            "size of the hidden ReLU layer in the output head; 0: a linear head");
+  v.boolean("tied_embeddings", tied_embeddings,
+            "whether the output head shares its weight with the token embedding");
   v.require(!tied_embeddings || (head_hidden == 0 && classes == vocabulary), "tied_embeddings",
             concat_message("expected a linear head with as many classes as tokens, got ", classes,
                            " classes and a vocabulary of ", vocabulary));
   v.number("dropout", dropout, {0, 0.999},
-           "probability of embeddings, of both parts of a block, and inside the feed-forward part");
+           "dropout probability for embeddings, for the output of each sublayer, and inside the "
+           "feed-forward network");
 }
 
 std::string TransformerConfig::attention_name() const {
@@ -79,30 +103,26 @@ Config TransformerConfig::attention_config(int64_t layer) const {
   return config;
 }
 
-void TransformerConfig::check_attention() const {
+EffectiveValues TransformerConfig::check_attention() const {
   const auto check_layer = [&](const Config& config) {
-    check_options(config.name, config);
+    EffectiveValues values = check_options(config.name, config);
     check<ConfigError>(
         positions != "rotary" || !capabilities(config.name, config).shortens, config.name,
         ": rotary positions apply to single tokens, but the keys of this variant are "
         "mixtures of tokens");
+    return values;
   };
-  if (layer_attention.empty()) {
-    check_layer(attention_config(0));
-    std::vector<std::string> known = names_of(spec(attention).options);
-    known.emplace_back("type");
-    return attention_options.check_known(known);
-  }
+  if (layer_attention.empty()) return check_layer(attention_config(0));
+  EffectiveValues all;
   for (int64_t layer = 0; layer < layers; ++layer) {
     const Config config = attention_config(layer);
     try {
-      check_layer(config);
+      for (auto& [key, value] : check_layer(config)) all.emplace(in_layer(layer, key), value);
     } catch (const ConfigError& error) {
       throw ConfigError(concat_message("layer ", layer, " (", config.name, "): ", error.what()));
     }
-    for (const auto& [key, value] : config.options.effective())
-      attention_options.record(std::to_string(layer).append(".").append(key), value);
   }
+  return all;
 }
 
 namespace {
@@ -113,32 +133,47 @@ std::vector<Options> options_of_layers(const Options& section,
   std::vector<Options> layers;
   std::vector<std::string> known = {"type"}, used = {"type"};
   for (size_t layer = 0; layer < variants.size(); ++layer) {
-    Options& own = layers.emplace_back("attention");
+    Options& own = layers.emplace_back(section.section());
     for (const std::string& name : names_of(spec(variants[layer]).options)) {
-      const std::string key = std::to_string(layer).append(".").append(name);
+      const std::string key = in_layer(static_cast<int64_t>(layer), name);
       known.insert(known.end(), {key, name});
-      if (section.has(key)) {
-        section.hand_over(key, own, name);
-      } else if (section.has(name)) {
-        section.hand_over(name, own, name);
-        used.push_back(name);
-      }
+      const std::string& from = section.has(key) ? key : name;
+      const Options::Given* const given = section.find(from);
+      if (!given) continue;
+      own.set(name, given->value, given->where, given->optional);
+      used.push_back(from);
+    }
+  }
+  const auto contains = [](const std::vector<std::string>& list, const std::string& key) {
+    return std::find(list.begin(), list.end(), key) != list.end();
+  };
+  for (const std::string& key : section.keys()) {
+    if (contains(known, key)) continue;
+    for (size_t layer = 0; layer < variants.size(); ++layer) {
+      const std::string own = in_layer(static_cast<int64_t>(layer), "");
+      if (key.find('.') == std::string::npos)
+        check_replaced(variants[layer], key, section, key);
+      else if (key.starts_with(own))
+        check_replaced(variants[layer], key.substr(own.size()), section, key);
     }
   }
   section.check_known(known);
   for (const std::string& key : section.keys())
-    section.require(section.is_optional(key) || key.find('.') != std::string::npos ||
-                        std::find(used.begin(), used.end(), key) != used.end(),
-                    key, "this value has no effect: every layer with this option sets its own");
+    section.require(section.is_optional(key) || contains(used, key), key,
+                    "this value has no effect: every layer with this option sets its own");
   return layers;
 }
 
 }  // namespace
 
 TransformerConfig TransformerConfig::read(const Options& model, const Options& attention,
-                                          TransformerConfig task) {
-  TransformerConfig config = read_section(model, std::move(task));
-  std::vector<std::string> variants = attention.get_choices("type", {config.attention}, names());
+                                          TransformerConfig task, EffectiveSections* values) {
+  EffectiveSections unused;
+  EffectiveSections& read = values ? *values : unused;
+  TransformerConfig config = read_section(model, std::move(task), &read[model.section()]);
+  std::vector<std::string> variants =
+      read_options(attention, AttentionSection{{config.attention}}, &read[attention.section()])
+          .type;
   attention.require(
       variants.size() == 1 || static_cast<int64_t>(variants.size()) == config.layers, "type",
       concat_message("expected one variant, or one for each of ", config.layers, " layers"));

@@ -9,6 +9,13 @@
 
 namespace longhand::attention {
 
+/// The options of [attention] that do not depend on the variant.
+struct AttentionSection {
+  std::vector<std::string> type{"softmax"};
+
+  void describe(OptionVisitor& v);
+};
+
 /// The configuration of a Transformer: sizes, options of the [model] section, variants of the
 /// layers.
 struct TransformerConfig {
@@ -48,21 +55,25 @@ struct TransformerConfig {
   std::string attention_name() const;
   /// The Config of the variant of a layer, without Config::first.
   Config attention_config(int64_t layer) const;
-  /// Checks the options of every layer's variant without constructing it. Throws ConfigError; the
-  /// message names the layer and its variant if layers differ.
-  void check_attention() const;
+  /// Checks the options of every layer's variant without constructing it, and returns those that
+  /// apply; if layers differ, those of each layer, as "1.window". Throws ConfigError; the message
+  /// names the layer and its variant if layers differ.
+  EffectiveValues check_attention() const;
 
   /// Declares the options of [model] and their conditions, such as that heads divides d_model. The
   /// current values of vocabulary, classes, per_token, max_length and causal, which a task sets,
   /// are their defaults.
   void describe(OptionVisitor& v);
+  /// The first part of describe(): vocabulary, classes, per_token and max_length.
+  void describe_sizes(OptionVisitor& v);
   /// Reads [model] and [attention] over the values of `task`. attention.type is the name of the
   /// variant, or a list with one name a layer. Options apply to each layer whose variant declares
   /// them; options of a single layer, such as 1.window, take precedence. Throws ConfigError for
   /// invalid values, for options that no layer's variant declares, and for options without effect:
-  /// pooling with per_token, rotary positions with a variant without queries and keys.
+  /// pooling with per_token, rotary positions with a variant without queries and keys. The values
+  /// read of both sections are added to `values`; check_attention() returns those of the variants.
   static TransformerConfig read(const Options& model, const Options& attention,
-                                TransformerConfig task);
+                                TransformerConfig task, EffectiveSections* values = nullptr);
 };
 
 }  // namespace longhand::attention

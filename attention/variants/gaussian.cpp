@@ -23,9 +23,10 @@ struct GaussianOptions {
   bool normalized = true;
 
   void describe(OptionVisitor& v) {
-    v.number("sigma", sigma, {1e-6, 1e6}, "width of the Gaussian kernel of x / D^(1/4)");
-    v.boolean("normalized", normalized, "whether rows are divided by their sums");
-    v.number("dropout", dropout, NumberRange::fraction(), "dropout of attention probabilities");
+    v.number("sigma", sigma, {1e-6, 1e6}, "bandwidth of the Gaussian kernel of x / D^(1/4)");
+    v.boolean("normalized", normalized, "whether each row of weights is divided by its sum");
+    v.number("dropout", dropout, NumberRange::fraction(),
+             "dropout probability for attention weights");
   }
   Capabilities capabilities() const {
     return {.averages = normalized,

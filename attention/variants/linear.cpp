@@ -99,7 +99,7 @@ struct LinearOptions {
   void describe(OptionVisitor& v) {
     v.choice("feature_map", feature_map,
              {"elu1", "relu", "squared_relu", "exp", "taylor2", "cosformer", "hedgehog"},
-             "features of queries and keys");
+             "feature map of queries and keys");
   }
 
   // Whether normalisers may be 0.

@@ -67,19 +67,21 @@ struct LinformerOptions {
   bool pools() const { return projection == "mean_pool" || projection == "max_pool"; }
 
   void describe(OptionVisitor& v) {
-    v.integers("k", k, {1, 1 << 20}, "number of mixtures: one number, or one per layer",
+    v.integers("k", k, {1, 1 << 20}, "number of mixtures: one value, or one per layer",
                "256, at most max_length");
     v.choice("projection", projection, {"linear", "mean_pool", "max_pool", "conv"},
              "how mixtures are computed");
     v.choice("order", order, {"values", "inputs"},
-             "what is mixed: keys and values, or the tokens before they are projected");
+             "what is mixed: projected keys and values, or tokens before projection");
     v.when(!pools(), "projection = \"linear\" or \"conv\"", [&] {
       v.choice("sharing", sharing, {"none", "headwise", "kv", "layerwise"},
-               "what shares E and F: nothing, heads, also keys and values, also layers");
+               "how E and F are shared: not at all, among heads, also between keys and values, or "
+               "also among layers");
       v.choice(
           "init", init, {"xavier", "xavier_half", "uniform", "normal"},
           "initialisation of E and F; uniform: within 1/sqrt(k), normal: standard deviation 0.02");
-      v.boolean("freeze", freeze, "whether E and F keep their initial values");
+      v.boolean("freeze", freeze,
+                "whether E and F keep their initial values instead of being trained");
       v.require(
           order != "inputs" || sharing != "none", "sharing",
           "expected headwise, kv or layerwise: order \"inputs\" compresses tokens before they are "
@@ -88,7 +90,8 @@ struct LinformerOptions {
                     std::all_of(k.begin(), k.end(), [&](int64_t each) { return each == k[0]; }),
                 "k", "layers that share one projection must share one k");
     });
-    v.number("dropout", dropout, NumberRange::fraction(), "dropout of attention probabilities");
+    v.number("dropout", dropout, NumberRange::fraction(),
+             "dropout probability for attention weights");
   }
 
   void check(const Config& config) const {

@@ -112,10 +112,11 @@ struct NystromOptions {
   void describe(OptionVisitor& v) {
     v.integer("landmarks", landmarks, {1, 1 << 16}, "number of landmarks m");
     v.choice("landmark_kind", landmark_kind, {"mean", "stride", "random", "kmeans"},
-             "means or first tokens of m segments, m random tokens, or means of clusters");
+             "how landmarks are chosen: means or first tokens of m segments, m random tokens, or "
+             "cluster means");
     v.when(landmark_kind == "kmeans", "landmark_kind = \"kmeans\"", [&] {
       v.integer("kmeans_steps", kmeans_steps, {0, 1000},
-                "steps of Lloyd's algorithm, from the segments");
+                "number of iterations of Lloyd's algorithm, starting from the segments");
     });
     v.choice("pinv", pinv, {"iterative", "svd", "ridge"},
              "how the pseudo-inverse of A is computed");
@@ -123,13 +124,13 @@ struct NystromOptions {
       v.integer("pinv_iterations", pinv_iterations, {0, 1000}, "number of iterations");
     });
     v.when(pinv == "ridge", "pinv = \"ridge\"",
-           [&] { v.number("ridge", ridge, NumberRange::above(0), "ε of (AᵀA + ε I)⁻¹ Aᵀ"); });
+           [&] { v.number("ridge", ridge, NumberRange::above(0), "ε in (AᵀA + ε I)⁻¹ Aᵀ"); });
     exact_below = landmarks;
     v.integer("exact_below", exact_below, {0},
-              "samples of at most this many tokens get exact softmax attention; 0: none",
+              "sequences of at most this many tokens use exact softmax attention; 0: none",
               "landmarks");
     v.integer("conv_kernel", conv_kernel, {0, 1 << 16},
-              "odd width of a filter along the tokens of V, one per head; 0: none");
+              "odd width of a convolution over the tokens of V, with one filter per head; 0: none");
     v.require(conv_kernel == 0 || conv_kernel % 2 == 1, "conv_kernel",
               "expected an odd number, or 0 for no convolution");
   }

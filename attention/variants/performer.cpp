@@ -47,14 +47,15 @@ struct PerformerOptions {
     v.choice("kernel", kernel,
              {"positive", "hyperbolic", "trigonometric", "trigonometric_bias", "relu", "exp",
               "gelu", "square"},
-             "features: estimators of the softmax kernel, or functions of the projection");
+             "type of features: estimators of the softmax kernel, or element-wise functions of the "
+             "projection");
     projection.describe(v);
     eps = generalized() ? 1e-3 : 0;
     v.when(!trigonometric(), "a kernel that is not trigonometric", [&] {
       v.number("eps", eps, {0},
-               "added to the features; above 0, positive and hyperbolic are computed as reference "
-               "implementations do",
-               "0; 1e-3 with relu, gelu and square");
+               "added to the features; above 0, positive and hyperbolic are computed as in "
+               "reference implementations",
+               "0; 1e-3 with relu, gelu or square");
     });
     v.when(has_signs(), "kernel = \"trigonometric\", \"trigonometric_bias\" or \"gelu\"",
            [&] { guard.describe(v); });

@@ -23,7 +23,8 @@ struct RandomOptions {
 
   void describe(OptionVisitor& v) {
     v.number("spread", spread, {0}, "standard deviation of the scores R");
-    v.number("dropout", dropout, NumberRange::fraction(), "dropout of attention probabilities");
+    v.number("dropout", dropout, NumberRange::fraction(),
+             "dropout probability for attention weights");
   }
   Capabilities capabilities() const {
     return {.random = true,

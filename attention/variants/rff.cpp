@@ -32,13 +32,13 @@ struct RffOptions {
 
   void describe(OptionVisitor& v) {
     v.choice("kernel", kernel, {"softmax", "gaussian", "rfa"},
-             "the kernel that the features estimate: softmax, Gaussian, or Gaussian of unit "
-             "vectors with trained frequencies");
+             "kernel that the features approximate: softmax, Gaussian, or Gaussian of unit vectors "
+             "with learned frequencies");
     v.when(kernel == "gaussian", "kernel = \"gaussian\"", [&] {
-      v.number("sigma", sigma, {1e-6, 1e6}, "width of the Gaussian kernel of x / D^(1/4)");
+      v.number("sigma", sigma, {1e-6, 1e6}, "bandwidth of the Gaussian kernel of x / D^(1/4)");
     });
     v.choice("waves", waves, {"sin_cos", "cos_bias"},
-             "sines and cosines, or cosines with a random phase");
+             "type of features: sine and cosine pairs, or cosines with a random phase");
     projection.describe(v);
     guard.describe(v);
   }

@@ -55,19 +55,19 @@ struct SkyformerOptions {
   std::string inverse = "iterative";
 
   void describe(OptionVisitor& v) {
-    v.number("sigma", sigma, {1e-6, 1e6}, "width of the Gaussian kernel of x / D^(1/4)");
+    v.number("sigma", sigma, {1e-6, 1e6}, "bandwidth of the Gaussian kernel of x / D^(1/4)");
     v.integer("landmarks", landmarks, {2, 1 << 16},
-              "number of landmarks d: half of them queries, half keys");
+              "number of landmarks d, half of them queries and half keys");
     v.require(landmarks % 2 == 0, "landmarks",
               "expected an even number: half are queries, half are keys");
-    v.number("gamma", gamma, {0}, "added to the diagonal of κ(L, L)");
+    v.number("gamma", gamma, {0}, "regularisation added to the diagonal of κ(L, L)");
     v.choice("inverse", inverse, {"iterative", "exact"},
-             "a number of iterations, or the exact inverse");
+             "how κ(L, L) + γ I is inverted: approximately, by iteration, or exactly");
     v.when(inverse == "iterative", "inverse = \"iterative\"", [&] {
       v.integer("inverse_iterations", inverse_iterations, {0, 1000}, "number of iterations");
     });
     v.integer("redraw_interval", redraw_interval, {0},
-              "optimizer steps between draws of landmarks; 0: never");
+              "optimizer steps between redraws of the landmarks; 0: never");
   }
 
   Capabilities capabilities() const {

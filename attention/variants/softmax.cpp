@@ -25,14 +25,16 @@ struct SoftmaxOptions {
   int64_t window = 0;
 
   void describe(OptionVisitor& v) {
-    v.choice("impl", impl, {"tiled", "naive"},
-             "tile by tile in O(N) memory, or with the N x M probabilities in memory");
-    v.number("scale", scale, {0}, "factor of the scores; 0: 1/sqrt(D)");
+    v.choice(
+        "impl", impl, {"tiled", "naive"},
+        "how it is computed: tile by tile in O(N) memory, or with the N x M probabilities stored");
+    v.number("scale", scale, {0}, "scale factor of the scores; 0: 1/sqrt(D)");
     v.integer("window", window, {0},
-              "with w > 0, queries attend to keys with |i - j| < w; 0: to all");
+              "with w > 0, queries attend to keys with |i - j| < w; 0: to all keys");
     v.choice("bias", bias, {"none", "alibi"},
              "alibi: -2^(-8 (h + 1) / H) |i - j| is added to the scores of head h");
-    v.number("dropout", dropout, NumberRange::fraction(), "dropout of attention probabilities");
+    v.number("dropout", dropout, NumberRange::fraction(),
+             "dropout probability for attention weights");
   }
 
   Capabilities capabilities() const {

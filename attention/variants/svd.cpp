@@ -144,18 +144,19 @@ struct SvdOptions {
   bool renormalize = false;
 
   void describe(OptionVisitor& v) {
-    v.number(
-        "energy", energy, {0, 1},
-        "keeps the fewest singular values that reach this fraction of the sum; 0: keeps `rank`");
+    v.number("energy", energy, {0, 1},
+             "fraction of the sum that the kept singular values must reach, using as few as "
+             "possible; 0: keep `rank` of them");
     v.when(energy == 0, "energy = 0",
            [&] { v.integer("rank", rank, {1}, "number of singular values kept"); });
     v.when(energy > 0, "energy above 0", [&] {
       v.choice("energy_of", energy_of, {"squares", "values"},
-               "whether the sum is over squares of singular values, or over the values");
+               "what is summed: squared singular values, or singular values");
     });
-    v.boolean("renormalize", renormalize, "whether rows are divided by their sums");
+    v.boolean("renormalize", renormalize, "whether each row of weights is divided by its sum");
     v.choice("gradient", gradient, {"projector", "exact"},
-             "with the singular vectors held constant, or of the truncation itself");
+             "gradient with the singular vectors held constant, or the exact gradient of the "
+             "truncation");
   }
 
   Capabilities capabilities() const {

@@ -161,10 +161,12 @@ struct WindowOptions {
   double dropout = 0;
 
   void describe(OptionVisitor& v) {
-    v.integer("window", window, {0}, "largest distance w between a query and its keys");
-    v.integer("global_tokens", global_tokens, {0},
-              "the first g tokens attend to all and are attended to by all");
-    v.number("dropout", dropout, NumberRange::fraction(), "dropout of attention probabilities");
+    v.integer("window", window, {0}, "maximum distance w between a query and its keys");
+    v.integer(
+        "global_tokens", global_tokens, {0},
+        "number g of tokens at the start that attend to all tokens and are attended to by all");
+    v.number("dropout", dropout, NumberRange::fraction(),
+             "dropout probability for attention weights");
   }
   Capabilities capabilities() const {
     return {.positional = true,

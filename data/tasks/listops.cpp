@@ -49,8 +49,8 @@ struct ListopsOptions {
   void describe(OptionVisitor& v) {
     v.text(
         "path", path,
-        "a folder with basic_train.tsv, basic_val.tsv and basic_test.tsv, or one such file to be "
-        "divided, whose examples are limited by the sizes (0: all); none: examples are generated",
+        "a folder with basic_train.tsv, basic_val.tsv and basic_test.tsv, or one such file, which "
+        "is split; the sizes limit the number of examples (0: all). none: examples are generated",
         "none");
     if (path.empty())
       sizes.describe(v);
@@ -58,11 +58,13 @@ struct ListopsOptions {
       sizes.describe_limits(v);
     v.when(!path.empty() && !is_folder(path), "path of a file", [&] { fractions.describe(v); });
     v.integer("max_length", limits.max_length, {2, 1 << 24},
-              "tokens of an expression; of those generated, this many are too many");
+              "maximum number of tokens in an expression; exclusive if generated");
     v.when(path.empty(), "no path", [&] {
-      v.integer("min_length", limits.min_length, {0}, "tokens of an expression that are too few");
-      v.integer("max_depth", limits.max_depth, {1, 1000}, "depth of an expression");
-      v.integer("max_args", limits.max_args, {2, 1000}, "arguments of an operator");
+      v.integer("min_length", limits.min_length, {0},
+                "minimum number of tokens in an expression, exclusive");
+      v.integer("max_depth", limits.max_depth, {1, 1000}, "maximum nesting depth of an expression");
+      v.integer("max_args", limits.max_args, {2, 1000},
+                "maximum number of arguments of an operator");
       v.require(limits.min_length < limits.max_length - 1, "min_length",
                 concat_message("min_length < length < max_length = ", limits.max_length,
                                " leaves no length"));

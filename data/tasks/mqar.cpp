@@ -75,42 +75,61 @@ struct Mqar {
 };
 
 struct MqarOptions {
-  int64_t length = 64, pairs = 4, vocabulary = 8192;
+  std::vector<int64_t> length{64}, pairs{4};
+  int64_t vocabulary = 8192;
   double power = 0.01;
   bool random_non_queries = false;
-  SplitSizes sizes{100000, 3000, 3000};
+  MixtureSizes sizes{{100000}, {3000}, {3000}};
 
   void describe(OptionVisitor& v) {
-    v.integer("length", length, {4, 1 << 24}, "tokens of an example, an even number");
-    v.require(length % 2 == 0, "length", "expected an even number");
-    v.integer("pairs", pairs, {1}, "pairs of a key and its value, at most length / 4");
-    v.integer("vocabulary", vocabulary, {4, 1 << 24}, "tokens: keys are half of them, values half");
+    v.integers("length", length, {4, 1 << 24},
+               "tokens per example; even; a list: of each segment of a mixture");
+    v.integers("pairs", pairs, {1, 1 << 22},
+               "number of key-value pairs, at most length / 4; a list: of each segment");
+    v.integer("vocabulary", vocabulary, {4, 1 << 24},
+              "vocabulary size: one half keys, the other values");
     v.number("power", power, {0, 100},
-             "exponent a: a query is g places behind the pairs with probability ~ g^(a - 1)");
+             "exponent a: a key is queried g positions after the pairs with probability "
+             "proportional to g^(a - 1)");
     v.boolean("random_non_queries", random_non_queries,
-              "whether random tokens, not 0, stand between queries");
-    v.require(pairs <= length / 4, "pairs",
-              concat_message("expected 4 pairs <= length = ", length));
-    v.require(pairs <= vocabulary / 2 - 1, "pairs",
-              concat_message("a vocabulary of ", vocabulary, " has only ", vocabulary / 2 - 1,
-                             " different keys"));
+              "whether the positions between queries hold random tokens instead of 0");
     sizes.describe(v);
+    const size_t all = segments();
+    require_one_or_each(v, "length", length, all);
+    require_one_or_each(v, "pairs", pairs, all);
+    require_one_or_each(v, sizes, all);
+    for (size_t s = 0; s < std::max(length.size(), pairs.size()); ++s) {
+      const int64_t n = length[std::min(s, length.size() - 1)];
+      const int64_t p = pairs[std::min(s, pairs.size() - 1)];
+      v.require(n % 2 == 0, "length", concat_message("expected an even number, got ", n));
+      v.require(p <= n / 4, "pairs", concat_message("expected 4 pairs <= length = ", n));
+      v.require(p <= vocabulary / 2 - 1, "pairs",
+                concat_message("a vocabulary of ", vocabulary, " has only ", vocabulary / 2 - 1,
+                               " different keys"));
+    }
   }
+  size_t segments() const { return segments_of({length, pairs}, sizes); }
 };
 
 std::optional<TaskInfo> info_of(const MqarOptions& o) {
   return TaskInfo{.vocabulary = o.vocabulary,
                   .classes = o.vocabulary,
                   .per_token = true,
-                  .max_length = o.length};
+                  .max_length = *std::max_element(o.length.begin(), o.length.end())};
 }
 
 Task make(const MqarOptions& o, uint64_t seed, const Splits&) {
-  std::vector<double> inverse(o.length / 2 - o.pairs);
-  for (size_t g = 0; g < inverse.size(); ++g)
-    inverse[g] = std::pow(static_cast<double>(g + 1), 1 - o.power);
-  return make_generated(*info_of(o), o.sizes, seed,
-                        Mqar{o.pairs, o.vocabulary, o.random_non_queries, std::move(inverse)});
+  std::vector<GeneratedSegment> segments;
+  for (size_t s = 0; s < o.segments(); ++s) {
+    const int64_t length = of_segment(o.length, s), pairs = of_segment(o.pairs, s);
+    std::vector<double> inverse(length / 2 - pairs);
+    for (size_t g = 0; g < inverse.size(); ++g)
+      inverse[g] = std::pow(static_cast<double>(g + 1), 1 - o.power);
+    segments.push_back({concat_message("length ", length, ", ", pairs, " pairs"), length,
+                        of_segment(o.sizes, s),
+                        Mqar{pairs, o.vocabulary, o.random_non_queries, std::move(inverse)}});
+  }
+  return make_generated(*info_of(o), segments, seed);
 }
 
 }  // namespace

@@ -63,15 +63,15 @@ struct Idx {
                      path, ": expected an IDX file of unsigned bytes with ", rank, " sizes");
     // in floating point, so that a product of damaged sizes does not overflow
     double elements = 1;
-    std::string wanted;
+    std::string expected;
     for (size_t i = 4; i < begin; i += 4) {
       sizes.push_back(int64_t{bytes[i]} << 24 | bytes[i + 1] << 16 | bytes[i + 2] << 8 |
                       bytes[i + 3]);
       elements *= static_cast<double>(sizes.back());
-      wanted += (wanted.empty() ? "" : " x ") + std::to_string(sizes.back());
+      expected += (expected.empty() ? "" : " x ") + std::to_string(sizes.back());
     }
     check<DataError>(elements > 0 && elements == static_cast<double>(bytes.size() - begin), path,
-                     ": has ", bytes.size() - begin, " bytes of elements, expected ", wanted);
+                     ": has ", bytes.size() - begin, " bytes of elements, expected ", expected);
   }
 };
 
@@ -110,17 +110,19 @@ struct PixelsOptions {
 
   void describe(OptionVisitor& v) {
     if (path.empty() && is_folder(debian_folder)) path = debian_folder;
-    v.text(
-        "path", path,
-        "a folder of IDX files, packed or not: {train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz]",
-        "Debian's Fashion-MNIST, if installed");
+    v.text("path", path,
+           "a folder of IDX files, optionally compressed: "
+           "{train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz]",
+           "Debian's Fashion-MNIST, if installed");
     v.require(!path.empty(), "path",
               "pixels reads a folder of IDX files, such as MNIST: name it with data.path, or "
               "install the Debian package dataset-fashion-mnist");
-    v.integer("train_size", limits.train, {0, int64_t{1} << 40}, "most training images; 0: all");
+    v.integer("train_size", limits.train, {0, int64_t{1} << 40},
+              "maximum number of training images; 0: all");
     v.integer("validation_size", limits.validation, {0, int64_t{1} << 40},
-              "images to validate on: the last of those for training");
-    v.integer("test_size", limits.test, {0, int64_t{1} << 40}, "most test images; 0: all");
+              "number of validation images, taken from the end of the training set");
+    v.integer("test_size", limits.test, {0, int64_t{1} << 40},
+              "maximum number of test images; 0: all");
   }
 };
 

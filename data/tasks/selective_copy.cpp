@@ -8,7 +8,7 @@ namespace longhand::data {
 TaskSpec register_selective_copy() {
   return make_spec<CopyOptions>(
       "symbols scattered among blanks, to be written in order after a delimiter", copying_info,
-      make_copying, CopyOptions{.length = 256, .count = 16, .symbols = 16, .scattered = true});
+      make_copying, CopyOptions{.length = {256}, .count = {16}, .symbols = 16, .scattered = true});
 }
 
 }  // namespace longhand::data

@@ -103,18 +103,19 @@ struct LabelledTextOptions {
 
   void describe(OptionVisitor& v) {
     v.text("path", path,
-           "a TSV file to be divided, or a folder with train.tsv, validation.tsv and test.tsv",
+           "a TSV file, which is split, or a folder with train.tsv, validation.tsv and test.tsv",
            "none: must be given");
     v.require(!path.empty(), "path",
               "text_classification reads lines of a label, a tab and a text: name a file, or a "
               "folder with train.tsv, validation.tsv and test.tsv, with data.path");
-    v.integer("max_length", max_length, {1, 1 << 24}, "bytes of a text; longer ones are cut",
+    v.integer("max_length", max_length, {1, 1 << 24},
+              "maximum length of a text in bytes; longer texts are truncated",
               "model.max_length if that is given, else 1024");
     v.integer("label_column", columns.label, {0, 1000}, "column of the label, counted from 0");
     v.integer("text_column", columns.text, {0, 1000}, "column of the text, counted from 0");
     v.require(columns.label != columns.text, "text_column",
               "expected another column than label_column");
-    v.boolean("header", columns.header, "whether the first line names the columns");
+    v.boolean("header", columns.header, "whether the first line is a header with column names");
     v.when(path.empty() || !is_folder(path), "path of a file", [&] { fractions.describe(v); });
     limits.describe_limits(v);
   }

@@ -85,7 +85,7 @@ struct TextOptions {
     v.text("path", path, "a file, or a folder of files", "none: must be given");
     v.require(!path.empty(), "path",
               "text_lm reads text: name a file, or a folder of files, with data.path");
-    v.integer("length", length, {1, 1 << 24}, "bytes of an example",
+    v.integer("length", length, {1, 1 << 24}, "bytes per example",
               "model.max_length if that is given, else 1024");
     stride = length;
     v.integer("stride", stride, {1, 1 << 24}, "bytes between the starts of training examples",

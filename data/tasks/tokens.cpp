@@ -189,14 +189,14 @@ struct TokensOptions {
 
   void describe(OptionVisitor& v) {
     v.text("path", path,
-           "an HDF5 file with groups train, validation and test of tokens (S, N), targets (S) or "
-           "(S, N), and optional lengths (S)",
+           "an HDF5 file with groups train, validation and test, each with tokens (S, N), targets "
+           "(S) or (S, N), and optional lengths (S)",
            "none: must be given");
     v.require(!path.empty(), "path",
               "expected the path of an HDF5 file with groups train, validation and test");
     causal = attribute_of_file();
     v.boolean("causal", causal,
-              "whether targets are later tokens, which the model must not look ahead to",
+              "whether targets are future tokens, so that attention must be causal",
               "the file's attribute causal, else false");
   }
 

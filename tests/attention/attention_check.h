@@ -22,6 +22,7 @@ using attention::Mask;
 using attention::conformance::all_finite;
 using attention::conformance::all_zero;
 using attention::conformance::distance;
+using attention::conformance::forward;
 using attention::conformance::lengths;
 using attention::conformance::Made;
 using attention::conformance::normal;
@@ -36,6 +37,14 @@ inline const std::vector<std::string> library = attention::names();
 inline Options small_options(const std::string& name) {
   Options options("attention");
   for (const auto& [key, value] : attention::spec(name).cases.front()) options.set(key, value);
+  return options;
+}
+
+/// Options of [attention], by name.
+using Settings = std::map<std::string, OptionValue>;
+inline Options options_of(const Settings& settings) {
+  Options options("attention");
+  for (const auto& [key, value] : settings) options.set(key, value);
   return options;
 }
 
@@ -64,6 +73,53 @@ inline Outcome run_variant(attention::Variant& variant, const Tensor& q, const T
 /// max |a - b| <= tolerance (1 + max |b|); NaN fails.
 inline bool near(const Tensor& a, const Tensor& b, double tolerance) {
   return distance(a, b) <= tolerance;
+}
+
+/// Random q, k, v and a cotangent of the result, all of one shape, in f64; q and k with a standard
+/// deviation of `std`.
+struct Operands {
+  Tensor q, k, v, cotangent;
+  explicit Operands(const Shape& shape, double std = 0.7)
+      : q(normal(shape, 1, DType::f64, std)),
+        k(normal(shape, 2, DType::f64, std)),
+        v(normal(shape, 3)),
+        cotangent(normal(shape, 4)) {}
+};
+
+inline Outcome run_variant(attention::Variant& variant, const Operands& x, const Mask& mask = {}) {
+  return run_variant(variant, x.q, x.k, x.v, mask, x.cotangent);
+}
+
+/// Checks that results and gradients of q, k and v are near each other.
+inline void check_near(const Outcome& a, const Outcome& b, double tolerance) {
+  CHECK(near(a.out, b.out, tolerance));
+  CHECK(near(a.dq, b.dq, tolerance));
+  CHECK(near(a.dk, b.dk, tolerance));
+  CHECK(near(a.dv, b.dv, tolerance));
+}
+
+/// Checks that each sample of a batch gives what it gives alone, and that the contents of padding do
+/// not matter: `tokens` are the lengths.
+inline void check_samples(attention::Variant& variant, const Operands& x,
+                          const std::vector<int32_t>& tokens, double tolerance,
+                          double of_gradients) {
+  const Mask mask = lengths(tokens);
+  const Outcome all = run_variant(variant, x, mask);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int64_t b = static_cast<int64_t>(i), n = tokens[i];
+    if (n == 0) continue;
+    INFO("sample " << b << " of " << n << " tokens");
+    const Outcome alone = run_variant(variant, one(x.q, b, n), one(x.k, b, n), one(x.v, b, n), {},
+                                      one(x.cotangent, b, n));
+    CHECK(near(one(all.out, b, n), alone.out, tolerance));
+    CHECK(near(one(all.dk, b, n), alone.dk, of_gradients));
+    CHECK(near(one(all.dv, b, n), alone.dv, of_gradients));
+  }
+  const Outcome poisoned =
+      run_variant(variant, with_padding(x.q, mask, NAN), with_padding(x.k, mask, NAN),
+                  with_padding(x.v, mask, NAN), mask, with_padding(x.cotangent, mask, NAN));
+  CHECK(identical(poisoned.out, all.out));
+  CHECK(identical(poisoned.dk, all.dk));
 }
 
 /// Gradients of every parameter of a module by central differences of <cotangent, f()>.
@@ -116,14 +172,13 @@ inline std::vector<Row> rows_of(const Tensor& x) {
   return rows;
 }
 
-/// Attention with the weights kernel(q_i, k_j) / sum_j kernel(q_i, k_j), over j < length, and j <=
-/// i if causal, as plain loops: the reference for all kernel variants. With `features`, the kernel
-/// is the inner product of features(q_i) and features(k_j).
-using PairKernel = std::function<double(const Row& q, const Row& k)>;
+/// Attention as plain loops: attend(query, keys, values, out) adds the result of one query to `out`,
+/// D zeros. The keys are those with j < length, and j <= i if causal; padded queries give 0. With
+/// `features`, queries and keys are replaced by their features.
 using Features = std::function<Row(const Row& x)>;
-inline Tensor naive_kernel_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                     const PairKernel& kernel, bool causal = false,
-                                     const Mask& mask = {}, const Features& features = {}) {
+template <class Attend>
+Tensor naive_attention(const Tensor& q, const Tensor& k, const Tensor& v, Attend attend,
+                       bool causal = false, const Mask& mask = {}, const Features& features = {}) {
   const int64_t B = q.size(0), N = q.size(1), M = k.size(1), H = q.size(2), D = v.size(3);
   std::vector<Row> qs = rows_of(q), ks = rows_of(k), vs = rows_of(v);
   if (features)
@@ -137,15 +192,40 @@ inline Tensor naive_kernel_attention(const Tensor& q, const Tensor& k, const Ten
     for (int64_t i = 0; i < N; ++i)
       for (int64_t h = 0; h < H; ++h, o += D) {
         if (i >= limits[b] && mask.lengths.defined()) continue;
-        double sum = 0;
+        std::vector<Row> keys, values;
         for (int64_t j = 0; j < limits[b] && (!causal || j <= i); ++j) {
-          const double w = kernel(qs[(b * N + i) * H + h], ks[(b * M + j) * H + h]);
-          sum += w;
-          for (int64_t d = 0; d < D; ++d) o[d] += w * vs[(b * M + j) * H + h][d];
+          keys.push_back(ks[(b * M + j) * H + h]);
+          values.push_back(vs[(b * M + j) * H + h]);
         }
-        for (int64_t d = 0; d < D; ++d) o[d] /= sum;
+        attend(qs[(b * N + i) * H + h], keys, values, o);
       }
   return out;
+}
+
+/// Adds Σ_j kernel(q, k_j) v_j to `out` and returns Σ_j kernel(q, k_j).
+using PairKernel = std::function<double(const Row& q, const Row& k)>;
+inline double add_weighted(const PairKernel& kernel, const Row& query, const std::vector<Row>& keys,
+                           const std::vector<Row>& values, double* out) {
+  double sum = 0;
+  for (size_t j = 0; j < keys.size(); ++j) {
+    const double w = kernel(query, keys[j]);
+    sum += w;
+    for (size_t d = 0; d < values[j].size(); ++d) out[d] += w * values[j][d];
+  }
+  return sum;
+}
+
+/// naive_attention() with the weights kernel(q_i, k_j) / Σ_j kernel(q_i, k_j): the reference for all
+/// kernel variants.
+inline Tensor naive_kernel_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                     const PairKernel& kernel, bool causal = false,
+                                     const Mask& mask = {}, const Features& features = {}) {
+  const auto attend = [&](const Row& query, const std::vector<Row>& keys,
+                          const std::vector<Row>& values, double* out) {
+    const double sum = add_weighted(kernel, query, keys, values, out);
+    for (int64_t d = 0; d < v.size(3); ++d) out[d] /= sum;
+  };
+  return naive_attention(q, k, v, attend, causal, mask, features);
 }
 
 /// exp(q·k / sqrt(D))

@@ -55,10 +55,10 @@ void check_precision(const std::string& name, const Op& op, const std::vector<Sh
     const std::vector<Tensor> narrow = inputs(shapes, equal);
     std::vector<Tensor> wide;
     for (const Tensor& t : narrow) wide.push_back(t.to(DType::f64));
-    const auto found = outcome(op, narrow), wanted = outcome(op, wide);
+    const auto found = outcome(op, narrow), expected = outcome(op, wide);
     for (size_t i = 0; i < found.size(); ++i) {
       if (cancel.count(i) && equal) continue;
-      const double error = relative_error(found[i], wanted[i]);
+      const double error = relative_error(found[i], expected[i]);
       INFO(name << (equal ? ", equal terms: " : ", random terms: ")
                 << (i ? "gradient of input " + std::to_string(i - 1) : "value"));
       CHECK(error <= limit);

@@ -116,6 +116,13 @@ TEST_CASE("bench measures models whose layers differ") {
   CHECK(cells[0]["seconds"].get<double>() > 0);
 }
 
+TEST_CASE("bench takes options of single layers with one variant for all layers") {
+  const auto cells = lines(bench({"step", "--attention", "softmax,window", "--length", "32",
+                                  "--set", "attention.1.window=4", "--dropout", "0.1", "--json"}));
+  REQUIRE(cells.size() == 2);
+  for (const Json& cell : cells) CHECK(cell["attention_dropout"] == 0.1);
+}
+
 TEST_CASE("a causal bench includes the variants that can be causal") {
   const auto cells =
       lines(bench({"step", "--model", "M", "--layers", "1", "--length", "16", "--json"}));

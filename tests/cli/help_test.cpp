@@ -64,7 +64,8 @@ TEST_CASE("config dump prints the meaning of options") {
   const Outcome outcome = run({"config", "dump", "config.toml", "--comments"}, folder.path());
   INFO(outcome.err);
   REQUIRE(outcome.code == 0);
-  CHECK_THAT(outcome.out, Contains("# width of the model") && Contains("# symbols to copy") &&
+  CHECK_THAT(outcome.out, Contains("# embedding dimension, a multiple of heads") &&
+                              Contains("# number of symbols to copy") &&
                               Contains("# peak learning rate of the schedule"));
   write_text(folder / "again.toml", outcome.out);
   const std::string plain = run({"config", "dump", "config.toml"}, folder.path()).out;

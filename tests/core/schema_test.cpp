@@ -1,5 +1,8 @@
 #include "longhand/core/schema.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "longhand/core/error.h"
 #include "tests/support/catch.h"
 
@@ -107,7 +110,6 @@ TEST_CASE("schema: messages name place, option, value and what is expected") {
   CHECK_THAT(error_of({{"sizes", Ints{}}}), Contains("at least one integer"));
   CHECK_THAT(error_of({{"sizes", "a"}}), Contains("expected an integer or a list of integers"));
   CHECK_THAT(error_of({{"types", Texts{"a", "c"}}}), Contains("expected one of a, b, or a list"));
-  CHECK(error_of({{"count", 4}, {"half", 5}}) == "c.toml:1:1: s.half = 5: expected at most count");
 }
 
 TEST_CASE("schema: options that do not apply are refused, and say with which value they do") {
@@ -126,8 +128,69 @@ TEST_CASE("schema: options that do not apply are refused, and say with which val
   Options section("s");
   section.set("kernel", "exp");
   section.set("slope", 1, "", true);
-  CHECK(read_section<Everything>(section).slope == 0.25);
-  CHECK_FALSE(section.effective().contains("slope"));
+  EffectiveValues values;
+  CHECK(read_section<Everything>(section, {}, &values).slope == 0.25);
+  CHECK_FALSE(values.contains("slope"));
+}
+
+TEST_CASE("schema: values of the wrong type are refused") {
+  const std::map<std::string, OptionValue> values = {{"flag", true},
+                                                     {"count", 3},
+                                                     {"rate", 3.5},
+                                                     {"path", "3"},
+                                                     {"kernel", "relu"},
+                                                     {"sizes", Ints{3, 4}},
+                                                     {"types", Texts{"a", "b"}}};
+  // A number may be an integer, text any word, and a list a single item.
+  const std::map<std::string, Texts> accepted = {
+      {"flag", {"flag"}},           {"count", {"count"}},   {"rate", {"rate", "count"}},
+      {"path", {"path", "kernel"}}, {"kernel", {"kernel"}}, {"sizes", {"sizes", "count"}},
+      {"types", {"types"}}};
+  for (const auto& [option, from] : accepted)
+    for (const auto& [kind, value] : values) {
+      INFO(option << " = " << to_string(value));
+      const bool accepts = std::find(from.begin(), from.end(), kind) != from.end();
+      CHECK(error_of({{option, value}}).empty() == accepts);
+    }
+  for (const double x :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
+    CHECK_FALSE(error_of({{"slope", x}}).empty());
+}
+
+TEST_CASE("schema: the effective values are those that apply, given or default") {
+  Options section("s");
+  section.set("count", 9);
+  section.set("rate", 2);
+  section.set("sizes", Ints{8});
+  section.set("path", "x", "", true);
+  section.set("decay", "fast", "", true);  // meant for another type: not accepted, so the default
+  section.set("colour", "red", "", true);
+  EffectiveValues values;
+  const Everything o = read_section<Everything>(section, {}, &values);
+  CHECK(o.decay == 0);
+  CHECK(values.size() == 11);  // all but steps
+  CHECK_FALSE(values.contains("steps"));
+  CHECK(values.at("count").value == OptionValue(9));
+  CHECK(values.at("rate").value == OptionValue(2.0));
+  CHECK(values.at("sizes").value == OptionValue(8));
+  CHECK(values.at("types").value == OptionValue("a"));
+  CHECK(values.at("order").value == OptionValue("rows"));
+  CHECK(values.at("half").value == OptionValue(4));
+  for (const char* key : {"count", "rate", "sizes", "path"}) CHECK(values.at(key).given);
+  for (const char* key : {"half", "decay", "types"}) CHECK_FALSE(values.at(key).given);
+}
+
+TEST_CASE("schema: conditions name the value that was read") {
+  CHECK(error_of({{"count", 4}, {"half", 5}}) == "c.toml:1:1: s.half = 5: expected at most count");
+  Everything three;
+  three.slope = 3;
+  CHECK_THROWS_WITH(read_section(Options("s"), three),
+                    "s.slope = 3.0 (the default): expected another slope");
+  // Of a value that was not accepted too.
+  Options section("s");
+  section.set("slope", "steep", "c.toml:1:1", true);
+  CHECK_THROWS_WITH(read_section(section, three),
+                    "s.slope = 3.0 (the default): expected another slope");
 }
 
 TEST_CASE("schema: unknown options name the nearest declared one, whether it applies or not") {

@@ -151,3 +151,58 @@ TEST_CASE("mqar: options out of range are rejected") {
   CHECK_THAT(message({{"train_size", -1}}), Contains("data.train_size"));
   CHECK_NOTHROW(make("mqar", {{"pairs", 16}}));
 }
+
+TEST_CASE("mqar: a mixture of lengths and numbers of pairs") {
+  using Ints = std::vector<int64_t>;
+  const Settings mixture = {{"length", Ints{16, 64, 64}}, {"pairs", Ints{2, 4, 8}},
+                            {"vocabulary", 64},           {"train_size", Ints{30, 20, 10}},
+                            {"validation_size", 7},       {"test_size", Ints{5, 6, 7}}};
+  const Task task = make("mqar", mixture);
+  CHECK(task.info.max_length == 64);
+  CHECK(task.train->size() == 60);
+  CHECK(task.validation->size() == 21);
+  const std::vector<Segment> segments = task.test->segments();
+  REQUIRE(segments.size() == 3);
+  CHECK(segments[0].name == "length 16, 2 pairs");
+  CHECK(segments[1].name == "length 64, 4 pairs");
+  CHECK(segments[2].begin == 11);
+  CHECK(segments[2].end == 18);
+  const std::vector<Example> all = examples(*task.train, 60);
+  for (size_t i = 0; i < all.size(); ++i) {
+    INFO("example " << i);
+    CHECK(all[i].tokens.size() == (i < 30 ? 16 : 64));
+    CHECK(all[i].targets == oracle(all[i].tokens, i < 30 ? 2 : i < 50 ? 4 : 8));
+  }
+  // The first segment is the task of these options alone; later ones do not depend on its size.
+  const Settings first = {{"length", 16}, {"pairs", 2}, {"vocabulary", 64}, {"train_size", 30}};
+  CHECK(make("mqar", first).train->segments().empty());
+  CHECK(example(*make("mqar", first).train, 29).tokens == all[29].tokens);
+  Settings shorter = mixture;
+  shorter[3].second = Ints{10, 20, 10};
+  CHECK(example(*make("mqar", shorter).train, 10).tokens == all[30].tokens);
+  CHECK(all[30].tokens != all[50].tokens);
+
+  // Batches of different lengths are padded.
+  const Batch batch = task.train->collate(std::vector<int64_t>{3, 31, 59});
+  CHECK(batch.tokens.shape() == Shape{3, 64});
+  CHECK(batch.lengths.to_vector<int32_t>() == Row{16, 64, 64});
+  Row padded = all[3].targets;
+  padded.resize(64, ignore_index);
+  CHECK(batch.targets.select(0, 0).to_vector<int32_t>() == padded);
+  padded = all[3].tokens;
+  padded.resize(64, 0);
+  CHECK(batch.tokens.select(0, 0).to_vector<int32_t>() == padded);
+
+  const auto message = [&](const std::string& key, const OptionValue& value) {
+    Settings wrong = mixture;
+    for (auto& [name, old] : wrong)
+      if (name == key) old = value;
+    return message_of<ConfigError>([&] { make("mqar", wrong); });
+  };
+  CHECK_THAT(message("pairs", Ints{2, 4}),
+             Contains("data.pairs = [2, 4]") && Contains("one value for all segments, or one for "
+                                                         "each of 3"));
+  CHECK_THAT(message("test_size", Ints{1, 2, 3, 4}), Contains("each of 4"));
+  CHECK_THAT(message("pairs", Ints{5, 4, 8}), Contains("4 pairs <= length = 16"));
+  CHECK_THAT(message("length", Ints{16, 63, 64}), Contains("even number, got 63"));
+}

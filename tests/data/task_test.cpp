@@ -82,7 +82,7 @@ TEST_CASE("a task is checked without its data") {
                         int64_t max_length = 0) {
     Options options("data");
     for (const auto& [key, value] : settings) options.set(key, value, "c.toml:2:1");
-    return check_task(options, max_length);
+    return check_task(options, 0, max_length);
   };
   const auto copy = check({{"task", "copy"}, {"length", 40}, {"train_size", int64_t{1} << 40}});
   REQUIRE(copy.has_value());

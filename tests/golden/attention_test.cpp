@@ -22,17 +22,30 @@ void compare(const std::string& what, const Tensor& got, const Tensor& expected,
   CHECK(error <= tolerance);
 }
 
+// The options of a case beside those of its variant.
+struct CoreOptions {
+  std::string type{};
+  bool causal = false;
+  int64_t max_length = 1;
+
+  void describe(OptionVisitor& v) {
+    v.text("type", type, "the variant");
+    v.boolean("causal", causal, "whether a token attends to no later one");
+    v.integer("max_len", max_length, {1}, "most tokens of a sequence");
+  }
+};
+
 void check_core(const Golden& golden, DType dtype, double tolerance) {
   const Tensor& shape_of = golden.at("q");
   attention::Config config;
   config.heads = shape_of.size(1);
   config.head_dim = shape_of.size(3);
-  const std::string type = golden.config.get_string("type", "");
-  config.causal = golden.config.get_bool("causal", false);
-  config.max_length = golden.config.get_int("max_len", shape_of.size(2));
+  const auto core = read_options(golden.config, CoreOptions{.max_length = shape_of.size(2)});
+  config.causal = core.causal;
+  config.max_length = core.max_length;
   config.options = golden.config;
-  const auto variant = attention::make(type, nn::root(dtype), config);
-  golden.config.check_all_read();
+  for (const Field& field : schema_of<CoreOptions>()) config.options.erase(field.name);
+  const auto variant = attention::make(core.type, nn::root(dtype), config);  // reads the others
 
   // The state of the variant and the parameters in the file must be the same.
   auto own = variant->state_dict();

@@ -18,23 +18,65 @@ namespace {
 
 constexpr double tolerance = 1e-7;
 
-attention::TransformerConfig model_config(const test::Golden& golden) {
-  const Options& c = golden.config;
+struct ModelOptions {
   attention::TransformerConfig config;
-  config.vocabulary = c.get_int("vocab", 0);
-  config.per_token = c.get_choice("task", "", {"classification", "lm"}) == "lm";
+  std::string task = "classification";
+  int64_t classes = 0;
+
+  void describe(OptionVisitor& v) {
+    v.integer("vocab", config.vocabulary, {1}, "different tokens");
+    v.choice("task", task, {"classification", "lm"}, "what is predicted");
+    v.integer("classes", classes, {}, "of a classification");
+    v.integer("max_len", config.max_length, {1}, "most tokens of a sequence");
+    v.integer("d_model", config.d_model, {1}, "width of the model");
+    v.integer("d_mlp", config.d_mlp, {0}, "width of the feed-forward part");
+    v.integer("heads", config.heads, {1}, "heads");
+    v.integer("layers", config.layers, {1}, "blocks");
+    v.boolean("causal", config.causal, "whether a token attends to no later one");
+  }
+};
+
+// The options of the attention beside those of its variant.
+struct AttentionOptions {
+  std::string type{};
+  int64_t max_length = 1;
+
+  void describe(OptionVisitor& v) {
+    v.text("type", type, "the variant");
+    v.integer("max_len", max_length, {1}, "most tokens of a sequence");
+  }
+};
+
+struct OptimizerOptions {
+  std::string name;
+  train::AdamOptions adam;
+  double lr = 0, clip_norm = 0;
+  int64_t warmup_steps = 0;
+
+  void describe(OptionVisitor& v) {
+    v.choice("name", name, {"adamw"}, "the optimizer");
+    v.number("betas.0", adam.beta1, {}, "decay of the mean");
+    v.number("betas.1", adam.beta2, {}, "decay of the mean of squares");
+    v.number("eps", adam.eps, {}, "added to the root");
+    v.number("weight_decay", adam.weight_decay, {}, "weight decay");
+    v.number("lr", lr, {}, "learning rate");
+    v.integer("warmup_steps", warmup_steps, {}, "steps of a growing rate");
+    v.number("clip_norm", clip_norm, {}, "largest norm of the gradients");
+  }
+};
+
+attention::TransformerConfig model_config(const test::Golden& golden) {
+  const auto options = read_section<ModelOptions>(golden.config);
+  attention::TransformerConfig config = options.config;
+  config.per_token = options.task == "lm";
   config.classes = golden.at("initial/head.bias").size(0);
-  c.get_int("classes", 0);
-  config.max_length = c.get_int("max_len", 0);
-  config.d_model = c.get_int("d_model", 0);
-  config.d_mlp = c.get_int("d_mlp", 0);
-  config.heads = c.get_int("heads", 0);
-  config.layers = c.get_int("layers", 0);
-  config.causal = c.get_bool("causal", false);
-  config.attention_options = golden.sections.at("attention");
-  config.attention = config.attention_options.get_string("type", "");
-  if (config.attention_options.has("max_len"))
-    CHECK(config.attention_options.get_int("max_len", 0) == config.max_length);
+  const Options& section = golden.sections.at("attention");
+  const auto attention = read_options(section, AttentionOptions{.max_length = config.max_length});
+  CHECK(attention.max_length == config.max_length);
+  config.attention = attention.type;
+  config.attention_options = section;  // its variant reads the others
+  for (const Field& field : schema_of<AttentionOptions>())
+    config.attention_options.erase(field.name);
   return config;
 }
 
@@ -60,24 +102,16 @@ TEST_CASE("golden: models train along independently computed trajectories") {
     ++cases;
     INFO(golden.name << " (" << golden.source << ")");
     attention::Transformer model(nn::root(DType::f64), model_config(golden));
-    golden.config.check_all_read();
-    golden.sections.at("attention").check_all_read();
     load(model, golden.group("initial"));
 
     const Tensor tokens = golden.at("tokens").to(DType::i32);
-    const Options& o = golden.sections.at("optimizer");
-    REQUIRE(o.get_string("name", "") == "adamw");
-    const auto optimizer = train::make_adam(model.named_parameters(),
-                                            {.beta1 = o.get_double("betas.0", 0),
-                                             .beta2 = o.get_double("betas.1", 0),
-                                             .eps = o.get_double("eps", 0),
-                                             .weight_decay = o.get_double("weight_decay", 0)});
+    const auto o = read_section<OptimizerOptions>(golden.sections.at("optimizer"));
+    REQUIRE(o.name == "adamw");
+    const auto optimizer = train::make_adam(model.named_parameters(), o.adam);
     const train::Schedule schedule{.kind = train::Schedule::Kind::constant,
-                                   .lr = o.get_double("lr", 0),
-                                   .warmup_steps = o.get_int("warmup_steps", 0),
+                                   .lr = o.lr,
+                                   .warmup_steps = o.warmup_steps,
                                    .total_steps = tokens.size(0)};
-    const double clip_norm = o.get_double("clip_norm", 0);
-    o.check_all_read();
 
     const Tensor targets = golden.at("targets").to(DType::i32);
     const std::vector<double> losses = golden.at("losses").to_vector<double>();
@@ -106,7 +140,7 @@ TEST_CASE("golden: models train along independently computed trajectories") {
       const train::Gradients gradients = train::take_gradients(model.named_parameters());
       const double norm = train::global_norm(gradients);
       CHECK(std::abs(norm - norms[t]) <= tolerance * norms[t]);
-      optimizer->step(schedule.at(t), gradients, train::clip_scale(norm, clip_norm));
+      optimizer->step(schedule.at(t), gradients, train::clip_scale(norm, o.clip_norm));
       model.after_step();
     }
     const nn::StateDict state = model.state_dict();

@@ -24,7 +24,7 @@ struct Golden {
   std::string kind;
   std::string source;  // the implementation or formula that the numbers come from
   /// The values of the configuration. Lists of numbers with fractions become "key.0", "key.1", ….
-  /// Tests must read all of them: call check_all_read().
+  /// Tests must read all of them, so that none is without effect.
   Options config;
   /// Nested objects of the configuration, by key.
   std::map<std::string, Options> sections;

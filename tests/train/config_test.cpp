@@ -1,34 +1,69 @@
 #include "longhand/train/config.h"
 
 #include "longhand/core/error.h"
+#include "longhand/core/schema.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
 
 using namespace longhand;
 using longhand::test::message_of;
 using longhand::train::Config;
+using longhand::train::to_toml;
 
 namespace {
 
-/// Reads options as the components of a program would.
-void read(const Config& config) {
-  config.model().get_int("d_model", 64, 1);
-  config.model().get_double("dropout", 0, 0, 1);
-  const std::string type = config.attention().get_string("type", "softmax");
-  if (type == "linformer") config.attention().get_int("k", 256, 1);
-  if (type == "performer") config.attention().get_int("features", 128, 1);
-  config.data().get_string("path", "");
-  config.train().get_ints("sizes", {1, 2});
-  config.train().get_bool("shuffle", true);
-  config.optimizer().get_double("lr", 1e-3, 0);
+/// Sections as the components of a program would declare them.
+struct Model {
+  int64_t d_model = 64;
+  double dropout = 0;
+  void describe(OptionVisitor& v) {
+    v.integer("d_model", d_model, {1}, "");
+    v.number("dropout", dropout, {0, 1}, "");
+  }
+};
+struct Attention {
+  std::string type = "softmax";
+  int64_t k = 256, features = 128;
+  void describe(OptionVisitor& v) {
+    v.text("type", type, "");
+    if (type == "linformer") v.integer("k", k, {1}, "");
+    if (type == "performer") v.integer("features", features, {1}, "");
+  }
+};
+struct Data {
+  std::string path;
+  void describe(OptionVisitor& v) { v.text("path", path, ""); }
+};
+struct Train {
+  std::vector<int64_t> sizes{1, 2};
+  bool shuffle = true;
+  void describe(OptionVisitor& v) {
+    v.integers("sizes", sizes, {}, "");
+    v.boolean("shuffle", shuffle, "");
+  }
+};
+struct Optimizer {
+  double lr = 1e-3;
+  void describe(OptionVisitor& v) { v.number("lr", lr, {0}, ""); }
+};
+
+/// The values of all sections.
+EffectiveSections read(const Config& config) {
+  EffectiveSections values;
+  read_section<Model>(config.model(), {}, &values["model"]);
+  read_section<Attention>(config.attention(), {}, &values["attention"]);
+  read_section<Data>(config.data(), {}, &values["data"]);
+  read_section<Train>(config.train(), {}, &values["train"]);
+  read_section<Optimizer>(config.optimizer(), {}, &values["optimizer"]);
+  return values;
+}
+
+OptionValue value_of(const Config& config, const std::string& section, const std::string& key) {
+  return read(config).at(section).at(key).value;
 }
 
 std::string error_of(const std::string& text) {
-  return message_of<ConfigError>([&] {
-    const Config config = Config::parse(text, "c.toml");
-    read(config);
-    config.check_all_read();
-  });
+  return message_of<ConfigError>([&] { read(Config::parse(text, "c.toml")); });
 }
 
 }  // namespace
@@ -38,22 +73,16 @@ TEST_CASE("the effective configuration is what was read, and reads back to itsel
       "[model]\nd_model = 32\n[train]\nsizes = [3]\n[optimizer]\nlr = 0.1\n"
       "[data]\npath = 'a \"b\" \\ \tc'\n",
       "c.toml");
-  read(config);
-  config.check_all_read();
-  CHECK_THAT(config.to_toml({"model.d_model"}), Catch::StartsWith("[model]\ndropout = 0.0\n"));
-  CHECK(config.unread().to_toml().find("d_model") == std::string::npos);
-  CHECK(config.unread().model().get_int("d_model", 0) == 32);
-  const std::string text = config.to_toml();
+  const std::string text = to_toml(read(config));
   CHECK(text ==
         "[model]\nd_model = 32\ndropout = 0.0\n\n[attention]\ntype = \"softmax\"\n\n[data]\n"
         "path = \"a \\\"b\\\" \\\\ \\u0009c\"\n\n[train]\nshuffle = true\nsizes = 3\n\n"
         "[optimizer]\nlr = 0.1\n");
   const Config again = Config::parse(text, "again.toml");
-  read(again);
-  again.check_all_read();
-  CHECK(again.to_toml() == text);
-  CHECK(again.data().get_string("path", "") == "a \"b\" \\ \tc");
-  CHECK(again.optimizer().get_double("lr", 0) == 0.1);
+  CHECK(to_toml(read(again)) == text);
+  CHECK(value_of(again, "data", "path") == OptionValue("a \"b\" \\ \tc"));
+  CHECK(value_of(again, "optimizer", "lr") == OptionValue(0.1));
+  CHECK(to_toml({}) == "[model]\n\n[attention]\n\n[data]\n\n[train]\n\n[optimizer]\n");
 }
 
 TEST_CASE("invalid configurations are refused with the location") {
@@ -83,9 +112,9 @@ TEST_CASE("files that cannot be read are named") {
   CHECK_THAT(message_of<ConfigError>([&] { Config::load(folder / "none.toml"); }),
              Contains("none.toml") && Contains("No such file"));
   CHECK_THAT(message_of<ConfigError>([&] { Config::load(folder.path()); }), Contains("folder"));
-  test::write_text(folder / "c.toml", "[train]\nseed = 'x'\n");
+  test::write_text(folder / "c.toml", "[train]\nshuffle = 'x'\n");
   const Config config = Config::load(folder / "c.toml");
-  CHECK_THAT(message_of<ConfigError>([&] { config.train().get_int("seed", 0); }),
+  CHECK_THAT(message_of<ConfigError>([&] { read(config); }),
              Contains((folder / "c.toml").string() + ":2:1"));
 }
 
@@ -96,19 +125,18 @@ TEST_CASE("assignments override the file, and are read as TOML or as text") {
   config.assign("data.path=some folder/a.txt");
   config.assign("train.sizes=[4, 5]");
   config.assign("train.shuffle=false");
-  read(config);
   CHECK(config.given().at("model.d_model") == OptionValue(int64_t{48}));
-  CHECK(config.model().get_int("d_model", 0) == 48);
-  CHECK(config.model().get_double("dropout", 0) == 0.5);
-  CHECK(config.data().get_string("path", "") == "some folder/a.txt");
-  CHECK(config.train().get_ints("sizes", {}) == std::vector<int64_t>{4, 5});
-  CHECK_FALSE(config.train().get_bool("shuffle", true));
+  CHECK(value_of(config, "model", "d_model") == OptionValue(int64_t{48}));
+  CHECK(value_of(config, "model", "dropout") == OptionValue(0.5));
+  CHECK(value_of(config, "data", "path") == OptionValue("some folder/a.txt"));
+  CHECK(value_of(config, "train", "sizes") == OptionValue(std::vector<int64_t>{4, 5}));
+  CHECK(value_of(config, "train", "shuffle") == OptionValue(false));
 
   config.assign("data.path='12'");
-  CHECK(config.data().get_string("path", "") == "12");
+  CHECK(value_of(config, "data", "path") == OptionValue("12"));
   config.assign("data.path=a=b\nmodel.d_model = 1");
-  CHECK(config.data().get_string("path", "") == "a=b\nmodel.d_model = 1");
-  CHECK(config.model().get_int("d_model", 0) == 48);
+  CHECK(value_of(config, "data", "path") == OptionValue("a=b\nmodel.d_model = 1"));
+  CHECK(value_of(config, "model", "d_model") == OptionValue(int64_t{48}));
 
   using Catch::Contains;
   for (const char* wrong : {"", "x", "=", "model", "model=3", ".=3", "model.=3", ".d_model=3"})
@@ -126,39 +154,48 @@ TEST_CASE("with another type, options of the file's type are ignored") {
   SECTION("they are not errors, and not effective") {
     Config config = Config::parse(file, "c.toml");
     config.assign("attention.type=performer");
-    read(config);
-    config.check_all_read();
-    CHECK(config.ignored() == std::vector<std::string>{"attention.k"});
-    CHECK_THAT(config.to_toml(),
+    const EffectiveSections values = read(config);
+    CHECK(config.ignored(values) == std::vector<std::string>{"attention.k"});
+    CHECK_THAT(to_toml(values),
                Catch::Contains("[attention]\nfeatures = 128\ntype = \"performer\"\n"));
+  }
+  SECTION("nor are values that the new type does not accept") {
+    Config config =
+        Config::parse("[attention]\ntype = 'performer'\nfeatures = 4\nk = 'few'\n", "c.toml");
+    config.assign("attention.type=linformer");
+    const EffectiveSections values = read(config);
+    CHECK(values.at("attention").at("k").value == OptionValue(int64_t{256}));
+    CHECK(config.ignored(values) == std::vector<std::string>{"attention.features", "attention.k"});
   }
   SECTION("those of the command line still are") {
     Config config = Config::parse(file, "c.toml");
     config.assign("attention.kk=3");
     config.assign("attention.type=performer");
-    read(config);
-    CHECK_THROWS_AS(config.check_all_read(), ConfigError);
+    CHECK_THROWS_AS(read(config), ConfigError);
   }
   SECTION("the same type changes nothing") {
     Config config = Config::parse(file + "kk = 3\n", "c.toml");
     config.assign("attention.type=linformer");
-    read(config);
-    CHECK_THROWS_AS(config.check_all_read(), ConfigError);
+    CHECK_THROWS_AS(read(config), ConfigError);
   }
   SECTION("nor does another section's type") {
     Config config = Config::parse(file + "kk = 3\n", "c.toml");
-    config.assign("data.task=copy");
-    config.data().get_string("task", "");
-    read(config);
-    CHECK_THROWS_AS(config.check_all_read(), ConfigError);
+    config.assign("optimizer.type=adam");
+    CHECK_THROWS_AS(read_section<Attention>(config.attention()), ConfigError);
   }
+}
+
+TEST_CASE("copies of a configuration are independent") {
+  const Config config = Config::parse("[model]\nd_model = 32\n", "c.toml");
+  Config copy = config;
+  copy.assign("model.d_model=48");
+  CHECK(config.given().at("model.d_model") == OptionValue(int64_t{32}));
 }
 
 TEST_CASE("a removed option is as if it had not been given") {
   Config config = Config::parse("[model]\nd_model = 32\nlayers = 2\n", "c.toml");
   config.erase("model", "d_model");
   CHECK_FALSE(config.model().has("d_model"));
-  CHECK_FALSE(config.unread().model().has("d_model"));
   CHECK(config.given().size() == 1);
 }
 

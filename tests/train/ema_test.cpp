@@ -22,17 +22,17 @@ TEST_CASE("the average follows its formula") {
   const DType dtype = GENERATE(DType::f32, DType::f64);
   Parameters p = parameters(dtype);
   Ema ema(p, 0.7);
-  std::vector<double> wanted = p[0].second.value().to_vector<double>();
+  std::vector<double> expected = p[0].second.value().to_vector<double>();
   for (int t = 1; t <= 40; ++t) {
     fill_normal(p[0].second.mutable_value(), Generator(10 + t));
     ema.update(t);
     const auto theta = p[0].second.value().to_vector<double>();
     const double d = std::min(0.7, (1.0 + t) / (10.0 + t));
-    for (size_t i = 0; i < theta.size(); ++i) wanted[i] = d * wanted[i] + (1 - d) * theta[i];
+    for (size_t i = 0; i < theta.size(); ++i) expected[i] = d * expected[i] + (1 - d) * theta[i];
   }
   const auto found = ema.state_dict().at("a").to_vector<double>();
   for (size_t i = 0; i < found.size(); ++i)
-    CHECK(std::abs(found[i] - wanted[i]) <= (dtype == DType::f64 ? 1e-13 : 1e-6));
+    CHECK(std::abs(found[i] - expected[i]) <= (dtype == DType::f64 ? 1e-13 : 1e-6));
   for (int i = 0; i < 2; ++i)  // the average of constant weights
     CHECK(ema.state_dict().at("b").at({i}) == Approx(p[1].second.value().at({i})));
 }
@@ -43,19 +43,19 @@ TEST_CASE("the weights of a long average sum to 1") {
   Parameters p = parameters(DType::f32);
   Ema ema(p, decay);
   const std::vector<double> begin = p[0].second.value().to_vector<double>();
-  std::vector<double> wanted = begin;
+  std::vector<double> expected = begin;
   Tensor& theta = p[0].second.mutable_value();
   for (int64_t t = 0; t < 200'000; ++t) {
     const double factor = t % 2 ? 1.25 : 0.75;  // exact in f32
     for (int64_t i = 0; i < theta.numel(); ++i) {
       theta.data<float>()[i] = static_cast<float>(begin[i] * factor);
-      wanted[i] += (1 - decay) * (static_cast<double>(theta.data<float>()[i]) - wanted[i]);
+      expected[i] += (1 - decay) * (static_cast<double>(theta.data<float>()[i]) - expected[i]);
     }
     ema.update(first + t);
   }
   const auto found = ema.state_dict().at("a").to_vector<double>();
   for (size_t i = 0; i < found.size(); ++i)
-    CHECK(std::abs(found[i] - wanted[i]) <= 2e-5 * std::abs(wanted[i]));
+    CHECK(std::abs(found[i] - expected[i]) <= 2e-5 * std::abs(expected[i]));
   // The average of constant weights equals them, to the bit.
   CHECK(identical(ema.state_dict().at("b"), p[1].second.value()));
 }

@@ -65,7 +65,7 @@ TEST_CASE("contributions are added by a fixed tree") {
     return sum.finish();
   };
   const auto N = number;
-  const std::vector<Contribution> wanted = {
+  const std::vector<Contribution> expected = {
       N(1),
       plus(N(1), N(2)),
       plus(plus(N(1), N(2)), N(3)),
@@ -75,12 +75,12 @@ TEST_CASE("contributions are added by a fixed tree") {
       plus(plus(plus(N(1), N(2)), plus(N(3), N(4))), plus(plus(N(5), N(6)), N(7))),
   };
   bool order_matters = false;
-  for (size_t n = 1; n <= wanted.size(); ++n) {
+  for (size_t n = 1; n <= expected.size(); ++n) {
     INFO(n << " contributions");
     const Contribution found = tree(static_cast<int64_t>(n));
-    CHECK(identical(found.gradients[0], wanted[n - 1].gradients[0]));
+    CHECK(identical(found.gradients[0], expected[n - 1].gradients[0]));
     CHECK_FALSE(found.gradients[1].defined());
-    CHECK(found.loss == wanted[n - 1].loss);
+    CHECK(found.loss == expected[n - 1].loss);
     CHECK(found.correct == static_cast<int64_t>(n * (n + 1) / 2));
 
     Contribution in_a_row = N(1);

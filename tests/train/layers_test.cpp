@@ -40,16 +40,21 @@ TEST_CASE("layers: each has its variant, with the options that it declares") {
   // Of both layers, but for the one that has its own.
   const Config config = mixed(
       "[attention]\ntype = 'window'\nwindow = 3\nglobal_tokens = 1\n[attention.1]\nwindow = 5\n");
-  const auto windows = read_model(config, nullptr);
-  CHECK(windows.attention_config(0).options.get_int("window", 0) == 3);
-  CHECK(windows.attention_config(1).options.get_int("window", 0) == 5);
-  CHECK(windows.attention_config(1).options.get_int("global_tokens", 0) == 1);
-  const std::string text = config.to_toml();
+  EffectiveSections values;
+  const auto windows = read_model(config, nullptr, &values);
+  const auto option = [&](int64_t layer, const char* key) {
+    return windows.attention_config(layer).options.find(key)->value;
+  };
+  CHECK(option(0, "window") == OptionValue(int64_t{3}));
+  CHECK(option(1, "window") == OptionValue(int64_t{5}));
+  CHECK(option(1, "global_tokens") == OptionValue(int64_t{1}));
+  const std::string text = to_toml(values);
   CHECK_THAT(text, Contains("0.window = 3\n") && Contains("1.window = 5\n") &&
                        Contains("type = \"window\"\n") && !Contains("\nwindow"));
   const Config again = Config::parse(text, "again.toml");
-  read_model(again, nullptr);
-  CHECK(again.to_toml() == text);
+  EffectiveSections read_again;
+  read_model(again, nullptr, &read_again);
+  CHECK(to_toml(read_again) == text);
 }
 
 TEST_CASE("layers: errors name the layer, the variant and the place") {
@@ -68,6 +73,33 @@ TEST_CASE("layers: errors name the layer, the variant and the place") {
              Contains("did you mean linear?"));
   CHECK_THAT(message_of<ConfigError>([] { Config::parse("[model.1]\nx = 1\n", "c.toml"); }),
              Contains("model.1"));
+}
+
+TEST_CASE("layers: an option that was replaced says by what, for one layer or all") {
+  const std::string efficient = "type = \"efficient\"";
+  const std::string types = "[attention]\ntype = ['performer', 'linear']\n";
+  CHECK_THAT(error_of(types, {"attention.projection=none"}),
+             Contains("--set: attention.projection = \"none\": performer has no such option") &&
+                 Contains(efficient));
+  CHECK_THAT(error_of(types, {"attention.0.projection=none"}),
+             Contains("--set: attention.0.projection = \"none\": performer has no such option") &&
+                 Contains(efficient));
+  CHECK_THAT(error_of(types, {"attention.1.projection=none"}), Contains("unknown option"));
+}
+
+TEST_CASE("layers: options of a type that was replaced are ignored if no layer takes them") {
+  Config config = mixed(
+      "[attention]\ntype = 'nystrom'\nwindow = 3\nlandmarks = 4\n[attention.1]\nwindow = 5\n");
+  config.assign("attention", "type", std::vector<std::string>{"linear", "window"}, "test");
+  EffectiveSections values;
+  read_model(config, nullptr, &values);
+  // The second layer takes its own window, not that of all layers.
+  CHECK(config.ignored(values) ==
+        std::vector<std::string>{"attention.landmarks", "attention.window"});
+  config.erase("attention", "1.window");
+  values.clear();
+  read_model(config, nullptr, &values);
+  CHECK(config.ignored(values) == std::vector<std::string>{"attention.landmarks"});
 }
 
 TEST_CASE("layers: token by token gives the logits of the whole sequence") {

@@ -164,6 +164,52 @@ TEST_CASE("evaluation records nothing and can be stopped") {
   CHECK_THROWS_AS(evaluate(logits, *task.validation, {.batch_size = 0}), ConfigError);
 }
 
+TEST_CASE("evaluation of a mixture, segment by segment") {
+  Options options("data");
+  options.set("task", "copy");
+  options.set("length", std::vector<int64_t>{8, 12});
+  options.set("count", std::vector<int64_t>{2, 4});
+  options.set("symbols", 5);
+  options.set("test_size", std::vector<int64_t>{6, 9});
+  const data::Task task = data::make_task(options, 1);
+  // Always predicts symbol 1.
+  const LogitsFn logits = [](const data::Batch& batch, const nn::Pass&) {
+    Tensor out = Tensor::zeros({batch.tokens.size(0), batch.tokens.size(1), 7});
+    Tensor ones = out.select(-1, 1);
+    copy_into(ones, Tensor::full(ones.shape(), 1));
+    return Prediction{Variable(out), batch.targets};
+  };
+  std::vector<int64_t> done;
+  const auto parts = *evaluate_segments(
+      logits, *task.test, {.batch_size = 4, .on_progress = [&](const EvaluationProgress& p) {
+                             CHECK(p.all_examples == 15);
+                             CHECK(p.all_batches == 5);
+                             done.push_back(p.examples);
+                           }});
+  CHECK(done == std::vector<int64_t>{0, 4, 6, 6, 10, 14, 15});
+  REQUIRE(parts.size() == 2);
+  CHECK(parts[0].name == "length 8, 2 symbols");
+  CHECK(parts[0].metrics.examples == 6);
+  CHECK(parts[0].metrics.targets == 12);
+  CHECK(parts[1].metrics.targets == 36);
+  Metrics sum = parts[0].metrics;
+  sum += parts[1].metrics;
+  const Metrics all = *evaluate(logits, *task.test, {.batch_size = 4});
+  CHECK(sum.correct == all.correct);
+  CHECK(sum.correct > 0);
+  CHECK(sum.targets == all.targets);
+  CHECK((*evaluate_segments(logits, *task.test, {.limit = 2}))[1].metrics.examples == 2);
+
+  options.set("length", std::vector<int64_t>{8});
+  options.set("count", std::vector<int64_t>{2});
+  options.set("test_size", std::vector<int64_t>{6});
+  const data::Task one = data::make_task(options, 1);
+  const auto whole = *evaluate_segments(logits, *one.test);
+  REQUIRE(whole.size() == 1);
+  CHECK(whole[0].name.empty());
+  CHECK(whole[0].metrics.correct == parts[0].metrics.correct);
+}
+
 TEST_CASE("evaluation reports its progress") {
   ToyModel model(DType::f32, false);
   const data::Task task = toy_task(false);

@@ -68,10 +68,10 @@ void compare(Optimizer& optimizer, DType dtype, double scale, Decay decay, doubl
       const auto found = value.to_vector<double>();
       for (size_t i = 0; i < found.size(); ++i) {
         formula(references[p][i], scale * g[i], lr, l, t);
-        const double wanted = references[p][i].theta;
+        const double expected = references[p][i].theta;
         INFO("step " << t << " parameter " << p << " element " << i);
-        CHECK(std::abs(found[i] - wanted) <=
-              (dtype == DType::f64 ? 1e-13 : 2e-6) * (1 + std::abs(wanted)));
+        CHECK(std::abs(found[i] - expected) <=
+              (dtype == DType::f64 ? 1e-13 : 2e-6) * (1 + std::abs(expected)));
       }
     }
   }
@@ -130,13 +130,13 @@ TEST_CASE("adam takes the right steps for betas near 1, or refuses them") {
     const auto weights = [&](double beta) {
       return beta == 0 ? 1 : -std::expm1(t * std::log(beta));
     };
-    const double wanted = -(m / weights(beta1)) / std::sqrt(v / weights(beta2));
+    const double expected = -(m / weights(beta1)) / std::sqrt(v / weights(beta2));
     x.mutable_value().fill(0);
     optimizer->step(1, {g});
-    INFO("step " << t << ": " << x.value().at({0}) << ", expected " << wanted);
+    INFO("step " << t << ": " << x.value().at({0}) << ", expected " << expected);
     // Where the average of gradients is near 0, its error is that of the gradients.
-    CHECK(std::abs(x.value().at({0}) - wanted) <=
-          (dtype == DType::f64 ? 1e-12 : 2e-6) * std::max(std::abs(wanted), 0.3));
+    CHECK(std::abs(x.value().at({0}) - expected) <=
+          (dtype == DType::f64 ? 1e-12 : 2e-6) * std::max(std::abs(expected), 0.3));
   }
 }
 

@@ -261,15 +261,15 @@ TEST_CASE("the best and the last model are kept, and those requested") {
         saved.push_back(path.filename().string() + "@" + std::to_string(load(path).training.step));
       }});
   run.trainer.run();
-  std::vector<std::string> wanted;
+  std::vector<std::string> expected;
   for (int64_t step = 1; step <= 7; ++step) {
     if (step % 3 == 0)
-      wanted.push_back("step-0000000" + std::to_string(step) + ".h5@" + std::to_string(step));
+      expected.push_back("step-0000000" + std::to_string(step) + ".h5@" + std::to_string(step));
     for (const Record& r : run.records)
-      if (r.step == step && r.best) wanted.push_back("best.h5@" + std::to_string(step));
-    if (step % 3 == 0 || step == 7) wanted.push_back("last.h5@" + std::to_string(step));
+      if (r.step == step && r.best) expected.push_back("best.h5@" + std::to_string(step));
+    if (step % 3 == 0 || step == 7) expected.push_back("last.h5@" + std::to_string(step));
   }
-  CHECK(saved == wanted);
+  CHECK(saved == expected);
 
   const Checkpoint last = load(folder.path / "last.h5"), best = load(folder.path / "best.h5");
   CHECK(last.training.step == 7);
@@ -390,17 +390,17 @@ TEST_CASE("the average extends across redraws, and is evaluated with the newest 
   Run::Setup s;
   s.dtype = DType::f64;
   s.options = {.steps = 7, .ema_decay = 0.9};  // ToyModel redraws after steps 3 and 6
-  std::vector<double> wanted;
+  std::vector<double> expected;
   Run run(s, {.on_progress = [&](const Progress& p) {
             const auto now = run.model.state_dict().at("weight").to_vector<double>();
             const double t = static_cast<double>(p.step), d = std::min(0.9, (1 + t) / (10 + t));
-            for (size_t i = 0; i < now.size(); ++i) wanted[i] += (1 - d) * (now[i] - wanted[i]);
+            for (size_t i = 0; i < now.size(); ++i) expected[i] += (1 - d) * (now[i] - expected[i]);
           }});
-  wanted = run.model.state_dict().at("weight").to_vector<double>();
+  expected = run.model.state_dict().at("weight").to_vector<double>();
   run.trainer.run();
   const Checkpoint c = run.trainer.checkpoint();
   const auto average = c.ema.at("weight").to_vector<double>();
-  for (size_t i = 0; i < average.size(); ++i) CHECK(std::abs(average[i] - wanted[i]) <= 1e-12);
+  for (size_t i = 0; i < average.size(); ++i) CHECK(std::abs(average[i] - expected[i]) <= 1e-12);
   CHECK_FALSE(c.ema.contains("noise"));
   const nn::StateDict weights = c.weights();
   CHECK(identical(weights.at("weight"), c.ema.at("weight")));

@@ -96,75 +96,87 @@ train::Config without_variant(const BenchArguments& a) {
   return config;
 }
 
-bool is_causal(const BenchArguments& a) {
-  return without_variant(a).model().get_bool("causal", false);
+/// The options of [model].
+attention::TransformerConfig model_of(const train::Config& config) {
+  return read_options<attention::TransformerConfig>(config.model());
 }
 
-train::Config config_of(const BenchArguments& a, const Cell& cell) {
-  train::Config config = without_variant(a);
-  set_cell(cell, config);
-  return config;
-}
-
-/// The options of [attention] that the variants declare.
-std::set<std::string> options_of(const std::vector<std::string>& variants) {
-  std::set<std::string> names;
+/// The options of [attention] that the variants declare; a single variant is that of all layers.
+std::set<std::string> options_of(std::vector<std::string> variants, int64_t layers) {
+  if (variants.size() == 1) variants.resize(static_cast<size_t>(layers), variants.front());
+  std::set<std::string> names{"type"};
   for (size_t layer = 0; layer < variants.size(); ++layer)
     for (const Field& field : attention::spec(variants[layer]).options)
       names.insert({field.name, fmt::format("{}.{}", layer, field.name)});
   return names;
 }
 
-/// Whether attention.dropout applies to the variant with its other options.
-bool drops_probabilities(const train::Config& config, const std::string& variant, int64_t length) {
-  const std::set<std::string> known = options_of({variant});
-  attention::Config how;
-  how.max_length = length;
-  how.causal = attention::capabilities(variant).causal_only;
-  for (const auto& [name, value] : config.given()) {
-    const std::string prefix = "attention.";
-    if (name.starts_with(prefix) && known.contains(name.substr(prefix.size())))
-      how.options.set(name.substr(prefix.size()), value);
+/// The configuration of a cell, without the options that only other variants declare.
+train::Config config_of(const BenchArguments& a, const Cell& cell) {
+  train::Config config = without_variant(a);
+  set_cell(cell, config);
+  const auto known = options_of(variants_of(cell.attention), model_of(config).layers);
+  for (const std::string& key : config.attention().keys())
+    if (!known.contains(key)) config.erase("attention", key);
+  return config;
+}
+
+/// Throws ConfigError for options of [attention] that none of the variants declares.
+void check_declared(const BenchArguments& a, const std::vector<Cell>& cells) {
+  const train::Config config = without_variant(a);
+  const int64_t layers = model_of(config).layers;
+  std::set<std::string> known;
+  for (const Cell& cell : cells) known.merge(options_of(variants_of(cell.attention), layers));
+  for (const std::string& key : config.attention().keys())
+    check<ConfigError>(known.contains(key), "attention.", key,
+                       ": none of the variants has this option");
+}
+
+/// Whether attention.dropout, if it were given, would apply to every layer whose variant declares it,
+/// and to at least one that sets none of its own.
+bool drops_probabilities(const train::Config& config) {
+  EffectiveSections values;
+  const attention::TransformerConfig model = train::read_model(config, nullptr, &values);
+  const EffectiveValues& read = values.at("attention");
+  bool any = false;
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    if (!options_of({model.attention_of(layer)}, 1).contains("dropout")) continue;
+    const auto dropout =
+        read.find(model.layer_attention.empty() ? "dropout" : fmt::format("{}.dropout", layer));
+    if (dropout == read.end()) return false;
+    any = any || !dropout->second.given;
   }
-  attention::check_options(variant, how);
-  return how.options.effective().contains("dropout");
+  return any;
 }
 
 /// The assignments for each variant: --set, without options that only other variants declare.
 /// Throws ConfigError for options that no variant declares, and for invalid values.
 std::map<std::string, std::vector<std::string>> assignments(const BenchArguments& a,
                                                             const std::vector<Cell>& cells) {
-  std::map<std::string, std::set<std::string>> known;
-  std::set<std::string> by_any;
-  for (const Cell& cell : cells) {
-    if (known.contains(cell.attention)) continue;
-    known[cell.attention] = options_of(variants_of(cell.attention));
-    by_any.insert(known[cell.attention].begin(), known[cell.attention].end());
-  }
+  check_declared(a, cells);
   std::map<std::string, std::vector<std::string>> out;
   for (const Cell& cell : cells) {
     if (out.contains(cell.attention)) continue;
     auto& set = out[cell.attention];
     const train::Config config = config_of(a, cell);
-    for (const auto& [name, value] : config.given()) {
-      if (name == "attention.type" || name == "model.max_length") continue;
-      const std::string prefix = "attention.", key = name.substr(name.find('.') + 1);
-      const bool foreign = name.starts_with(prefix) && !known[cell.attention].contains(key);
-      check<ConfigError>(!foreign || by_any.contains(key), name,
-                         ": none of the variants has this option");
-      if (!foreign) set.push_back(name + "=" + to_string(value));
-    }
-    const std::vector<std::string> variants = variants_of(cell.attention);
-    if (a.dropout && *a.dropout > 0 && !config.attention().has("dropout") &&
-        std::all_of(variants.begin(), variants.end(),
-                    [&](const std::string& variant) {
-                      return !options_of({variant}).contains("dropout") ||
-                             drops_probabilities(config, variant, cell.length);
-                    }) &&
-        known[cell.attention].contains("dropout"))
+    for (const auto& [name, value] : config.given())
+      if (name != "attention.type" && name != "model.max_length")
+        set.push_back(name + "=" + to_string(value));
+    if (a.dropout && *a.dropout > 0 && drops_probabilities(config))
       set.push_back("attention.dropout=" + to_string(OptionValue(*a.dropout)));
   }
   return out;
+}
+
+/// The dropout of attention probabilities, the largest of all layers.
+double attention_dropout(const train::Config& config) {
+  EffectiveSections values;
+  train::read_model(config, nullptr, &values);
+  double most = 0;
+  for (const auto& [key, option] : values.at("attention"))
+    if (key == "dropout" || key.ends_with(".dropout"))
+      most = std::max(most, std::get<double>(option.value));
+  return most;
 }
 
 Json to_json(const Cell& cell, const train::Config& config, int64_t batch,
@@ -172,13 +184,12 @@ Json to_json(const Cell& cell, const train::Config& config, int64_t batch,
   const train::Machine& machine = result.machine;
   const double limit = train::limit(result.work, machine);
   const double gflops = result.work.flops / result.seconds * 1e-9;
-  const auto dropout = [](const Options& section) { return section.get_double("dropout", 0); };
   const double tokens = static_cast<double>(batch * cell.length);
   return {{"attention", cell.attention},
           {"length", cell.length},
           {"batch", batch},
-          {"dropout", dropout(config.model())},
-          {"attention_dropout", dropout(config.attention())},
+          {"dropout", model_of(config).dropout},
+          {"attention_dropout", attention_dropout(config)},
           {"threads", threads()},
           {"parameters", result.parameters},
           {"repetitions", result.repetitions},
@@ -309,7 +320,7 @@ void print_crossovers(const std::vector<Json>& done) {
 }
 
 std::vector<Cell> cells_of(const BenchArguments& a) {
-  const bool causal = is_causal(a);
+  const bool causal = model_of(without_variant(a)).causal;
   std::vector<std::string> variants = a.attention;
   if (variants.empty())
     for (const std::string& name : attention::names()) {
@@ -332,13 +343,8 @@ int bench(const BenchArguments& arguments) {
   const std::vector<Cell> cells = cells_of(arguments);
   const auto set = assignments(arguments, cells);
   // Check all before measuring the first, while errors can still refer to the command line.
-  for (const Cell& cell : cells) {
-    train::Config config = config_of(arguments, cell);
-    const std::set<std::string> known = options_of(variants_of(cell.attention));
-    for (const std::string& key : config.attention().keys())
-      if (key != "type" && !known.contains(key)) config.erase("attention", key);
-    train::check_bench(config, arguments.what == "attention");
-  }
+  for (const Cell& cell : cells)
+    train::check_bench(config_of(arguments, cell), arguments.what == "attention");
   Progress progress(Progress::mode_for_stderr(arguments.quiet || cells.size() == 1), "bench");
   std::vector<Json> done;
   int worst = success;

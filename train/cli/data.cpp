@@ -38,11 +38,15 @@ Made make(const Arguments& arguments, const data::Splits& used = {}) {
   train::Config config;
   config.assign("data", "task", arguments.task, "TASK");
   apply(arguments, config);
+  config.model().check_known({"max_length"});
+  config.attention().check_known({});
+  config.train().check_known({"seed"});
+  config.optimizer().check_known({});
+  EffectiveValues values;
+  train::read_task_info(config, &values);
+  const auto seed = std::get<int64_t>(values.at("seed").value);
   const Waiting waiting(Progress::mode_for_stderr(arguments.quiet), "preparing data");
-  Made made{train::read_task(config, used), train::read_seed(config)};
-  const auto seed = static_cast<int64_t>(made.seed);
-  made.seed = static_cast<uint64_t>(config.data().get_int("seed", seed, 0));
-  config.check_all_read();
+  Made made{train::read_task(config, used), static_cast<uint64_t>(seed)};
   if (arguments.count > 0)
     for (auto* split : {&made.task.train, &made.task.validation, &made.task.test})
       if (*split) *split = data::first_examples(std::move(*split), arguments.count);

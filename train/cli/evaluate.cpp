@@ -37,7 +37,7 @@ int evaluate(const Arguments& arguments) {
     const Waiting waiting(mode, "preparing data and model");
     return std::make_unique<train::Experiment>(run.config, data::Splits::only(arguments.split));
   }();
-  report_ignored(run.config.ignored(), arguments.quiet);
+  report_ignored(experiment->config.ignored(experiment->effective), arguments.quiet);
   train::Fresh fresh;
   try {
     fresh = load_weights(experiment->model, run.checkpoint, changes_attention(arguments.set));

@@ -88,7 +88,8 @@ void introduce(train::Run& run, Reporter& reporter) {
 
 int train(const Arguments& arguments) {
   const auto run = start(arguments);
-  report_ignored(run->experiment().config.ignored(), arguments.quiet);
+  const train::Experiment& experiment = run->experiment();
+  report_ignored(experiment.config.ignored(experiment.effective), arguments.quiet);
   Reporter reporter(Progress::mode_for_stderr(arguments.quiet));
   introduce(*run, reporter);
 

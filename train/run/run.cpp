@@ -61,7 +61,7 @@ std::unique_ptr<Run> Run::create(Config config, const fs::path& directory,
                                  const std::string& name) {
   if (!directory.empty()) RunRecord::check_free(directory);
   auto experiment = std::make_unique<Experiment>(std::move(config));
-  const std::string text = experiment->config.to_toml();
+  const std::string text = to_toml(experiment->effective);
   RunRecord record =
       RunRecord::create(directory.empty() ? RunRecord::fresh_path("runs", name) : directory, text);
   return std::unique_ptr<Run>(new Run(std::move(experiment), std::move(record), nullptr, false));
@@ -86,7 +86,7 @@ Run::Run(std::unique_ptr<Experiment> experiment, RunRecord record, const Checkpo
          bool resumed)
     : experiment_(std::move(experiment)),
       record_(std::move(record)),
-      config_(experiment_->config.to_toml()),
+      config_(to_toml(experiment_->effective)),
       resumed_(resumed),
       loader_(experiment_->loader()),
       trainer_(experiment_->model, logits_of(experiment_->model), *experiment_->optimizer,

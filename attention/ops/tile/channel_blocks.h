@@ -29,6 +29,7 @@ class ChannelBlocks {
         from_before_(take(scratch)),
         to_last_(take(scratch)),
         sum_(scratch.take<T>(m_)),
+        total_(scratch.take<double>(m_)),
         key_factors_(take(scratch)),
         query_factors_(take(scratch)),
         keys_(take(scratch)),
@@ -67,11 +68,15 @@ class ChannelBlocks {
           decays_[i * m_ + l] = Base<T>::power(log_e * g[i * g_.token + l]);
     });
   }
+  /// Adds the log decays of a block to `total`, as exponents of Base.
   void add_log_decay(int64_t block_, T* total) const {
     const T* const g = g_.at(b_, rule_.first(block_), h_);
     simd([=, this, count = rule_.count(block_)] {
+      std::fill_n(total_, m_, 0.0);
       for (int64_t i = 0; i < count; ++i)
-        for (int64_t l = 0; l < m_; ++l) total[l] += log_e * g[i * g_.token + l];
+        for (int64_t l = 0; l < m_; ++l) total_[l] += static_cast<double>(g[i * g_.token + l]);
+      for (int64_t l = 0; l < m_; ++l)
+        total[l] += static_cast<T>(static_cast<double>(log_e) * total_[l]);
     });
   }
 
@@ -292,13 +297,10 @@ class ChannelBlocks {
   const ScanRule& rule_;
   const Heads<const T> q_, k_, v_, g_;
   const int64_t m_;
-  T *const decays_, *const from_before_,
-                        *const to_last_, *const sum_, *const key_factors_,
-                                                          *const query_factors_,
-                                                              *const keys_,
-                                                                  *const queries_,
-                                                                      *const transposed_,
-                                                                          *const A_, *const delta_;
+  T *const decays_, *const from_before_, *const to_last_, *const sum_;
+  double* const total_;
+  T *const key_factors_, *const query_factors_, *const keys_, *const queries_, *const transposed_;
+  T *const A_, *const delta_;
   T *dA_ = nullptr, *dn_transposed_ = nullptr, *rows_ = nullptr, *dq_ = nullptr, *dk_ = nullptr,
     *mask_ = nullptr;
   double* dg_ = nullptr;

@@ -70,7 +70,7 @@ TEST_CASE("decoders: token by token is the same as all at once") {
   REQUIRE(variant->capabilities().decodes);
   const Tensor q = normal({B, N, H, D}, 1, dtype, 0.4), k = normal({B, N, G, D}, 2, dtype, 0.4),
                v = normal({B, N, G, D}, 3, dtype);
-  const Tensor wanted = variant->forward(Variable(q), Variable(k), Variable(v), {}, {}).value();
+  const Tensor expected = variant->forward(Variable(q), Variable(k), Variable(v), {}, {}).value();
   const auto decoder = variant->decoder(B);
   Tensor out = Tensor::empty(q.shape(), dtype);
   int64_t after_two = 0;
@@ -78,7 +78,7 @@ TEST_CASE("decoders: token by token is the same as all at once") {
     copy_into(out.select(1, t), decoder->step(q.select(1, t), k.select(1, t), v.select(1, t)));
     if (t == 1) after_two = decoder->bytes();
   }
-  CHECK(near(out, wanted, dtype == DType::f64 ? 1e-11 : 1e-4));
+  CHECK(near(out, expected, dtype == DType::f64 ? 1e-11 : 1e-4));
   CHECK(after_two > 0);
   CHECK((decoder->bytes() > after_two) == c.grows);
 }
@@ -156,15 +156,14 @@ TEST_CASE("decoders: what says that it decodes does") {
   }
 }
 
-TEST_CASE("decoding: a cache of 16,384 equal keys and one other is as precise as f64") {
+namespace {
+
+// Compares f32 with f64 after 16,384 equal keys and one other, whose value alone is not 0 in the
+// first column.
+void check_long_decoding(const std::function<std::unique_ptr<Decoder>(DType)>& make) {
   const int64_t N = 16384, D = 2;
-  Config config;
-  config.heads = 1;
-  config.head_dim = D;
-  config.causal = true;
-  config.max_length = N;
   const auto last = [&](DType dtype) {
-    const auto decoder = make_cache_decoder(1, config, {.scale = 1, .slopes = {}});
+    const auto decoder = make(dtype);
     const auto row = [&](float x) { return Tensor::full({1, 1, D}, x, dtype); };
     Tensor out;
     for (int64_t j = 0; j < N; ++j) {
@@ -175,9 +174,33 @@ TEST_CASE("decoding: a cache of 16,384 equal keys and one other is as precise as
     }
     return out.to_vector<double>();
   };
-  const auto found = last(DType::f32), wanted = last(DType::f64);
+  const auto found = last(DType::f32), expected = last(DType::f64);
   for (int64_t d = 0; d < D; ++d) {
-    INFO(d << ": " << found[d] / wanted[d] - 1);
-    CHECK(std::abs(found[d] / wanted[d] - 1) <= 5e-6);
+    INFO(d << ": " << found[d] / expected[d] - 1);
+    CHECK(std::abs(found[d] / expected[d] - 1) <= 5e-6);
   }
+}
+
+}  // namespace
+
+TEST_CASE("decoding: a cache of 16,384 equal keys and one other is as precise as f64") {
+  Config config;
+  config.heads = 1;
+  config.head_dim = 2;
+  config.causal = true;
+  config.max_length = 16384;
+  check_long_decoding(
+      [&](DType) { return make_cache_decoder(1, config, {.scale = 1, .slopes = {}}); });
+}
+
+TEST_CASE("decoding: a state of 16,384 equal keys and one other is as precise as f64") {
+  const std::string name = GENERATE("linear", "performer", "efficient");
+  INFO(name);
+  std::vector<std::unique_ptr<attention::Variant>> made;
+  check_long_decoding([&](DType dtype) {
+    made.push_back(make_variant(
+        name, {.heads = 1, .dim = 2, .max_length = 16384, .causal = true, .dtype = dtype}));
+    if (made.size() == 2) made[1]->load_state_dict(made[0]->state_dict());
+    return made.back()->decoder(1);
+  });
 }

@@ -19,7 +19,6 @@ struct Given {
 
   Variable at(const std::string& name) const { return Variable(state.at(name)); }
 };
-using Settings = std::vector<std::pair<std::string, OptionValue>>;
 struct Definition {
   std::string name;
   Settings options;
@@ -147,12 +146,6 @@ std::vector<Definition> all() {
 }
 
 const std::vector<Definition> definitions_of_variants = all();
-
-Options options_of(const Settings& settings) {
-  Options options("attention");
-  for (const auto& [key, value] : settings) options.set(key, value);
-  return options;
-}
 
 }  // namespace
 

@@ -79,14 +79,14 @@ TEST_CASE("linear_attention: the definition, and gradients") {
     const auto f = [&](const Variables& in) {
       return linear_attention(in[0], in[1], in[2], c.options);
     };
-    const Tensor wanted = naive_kernel_attention(features_of(q, c.options, false),
-                                                 features_of(k, c.options, true), v, dot);
+    const Tensor expected = naive_kernel_attention(features_of(q, c.options, false),
+                                                   features_of(k, c.options, true), v, dot);
     const Tensor out = f({Variable(q), Variable(k), Variable(v)}).value();
     for (int64_t b = 0; b < 2; ++b) {
       if (b == 1 && c.options.key_lengths.defined())
         CHECK(all_zero(out.select(0, b)));
       else
-        CHECK(near(out.select(0, b), wanted.select(0, b), 1e-13));
+        CHECK(near(out.select(0, b), expected.select(0, b), 1e-13));
     }
     const GradcheckReport report = gradcheck(f, {q, k, v});
     INFO(report);

@@ -474,7 +474,7 @@ TEST_CASE("scan: f32 over 65,536 tokens is near f64") {
   const Tensor q = uniform({1, N, 1, m}, 1, 0.1, 1, f32), k = uniform({1, N, 1, m}, 2, 0.1, 1, f32),
                v = uniform({1, N, 1, E}, 3, 0.1, 1, f32),
                g = log_decays(decay, 1, N, 1, m, 4, 1e-3, f32);
-  const Tensor wanted = recurrent(q, k, v, g.defined() ? g.to(DType::f64) : g, nullptr, true).out;
+  const Tensor expected = recurrent(q, k, v, g.defined() ? g.to(DType::f64) : g, nullptr, true).out;
   std::vector<Variable> in, exact;
   for (const Tensor& t : {q, k, v, g})
     if (t.defined()) in.emplace_back(t, true), exact.emplace_back(t.to(DType::f64), true);
@@ -484,7 +484,7 @@ TEST_CASE("scan: f32 over 65,536 tokens is near f64") {
         .out;
   };
   const Variable out = run(in);
-  const auto a = out.value().to_vector<double>(), b = wanted.to_vector<double>();
+  const auto a = out.value().to_vector<double>(), b = expected.to_vector<double>();
   double worst = 0;
   for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] / b[i] - 1));
   CHECK(worst < 1e-5);

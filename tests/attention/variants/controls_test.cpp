@@ -7,19 +7,6 @@ using namespace longhand::test;
 
 namespace {
 
-using Settings = std::map<std::string, OptionValue>;
-
-Options with(const Settings& settings) {
-  Options options("attention");
-  for (const auto& [key, value] : settings) options.set(key, value);
-  return options;
-}
-
-Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
-               const Mask& mask = {}) {
-  return variant.forward(Variable(q), Variable(k), Variable(v), mask, {}).value();
-}
-
 // Returns sum_j weight(b, h, i, j) v_j / sum_j weight(b, h, i, j), over j < length.
 using Weight = std::function<double(int64_t b, int64_t h, int64_t i, int64_t j)>;
 Tensor average(const Tensor& v, const std::vector<int32_t>& n, const Weight& weight) {
@@ -97,7 +84,7 @@ TEST_CASE("mean is the mean of the real tokens, or of those so far if causal") {
 TEST_CASE("random: a fixed row-stochastic matrix of positions, drawn from its state") {
   const bool causal = GENERATE(false, true);
   const double spread = GENERATE(1.0, 0.25);
-  const auto variant = make_variant("random", {.causal = causal}, with({{"spread", spread}}));
+  const auto variant = make_variant("random", {.causal = causal}, options_of({{"spread", spread}}));
   const Tensor state = variant->state_dict().at("random_state");
   const auto word = [&](int64_t i) { return static_cast<uint64_t>(state.data<int64_t>()[i]); };
   const Generator generator = Generator::from_state({word(0), word(1)});
@@ -112,7 +99,7 @@ TEST_CASE("random: a fixed row-stochastic matrix of positions, drawn from its st
   CHECK(identical(forward(*variant, v, normal({5, 13, 2, 4}, 9), v, lengths(some_lengths)),
                   forward(*variant, q, q, v, lengths(some_lengths))));
   const auto other =
-      make_variant("random", {.causal = causal, .seed = 8}, with({{"spread", spread}}));
+      make_variant("random", {.causal = causal, .seed = 8}, options_of({{"spread", spread}}));
   const Tensor before = forward(*other, q, q, v), here = forward(*variant, q, q, v);
   CHECK_FALSE(near(before, here, 1e-2));
   other->load_state_dict(variant->state_dict());
@@ -121,7 +108,7 @@ TEST_CASE("random: a fixed row-stochastic matrix of positions, drawn from its st
 
 TEST_CASE("random: without spread it is the mean, and R of a short sequence is a corner of R") {
   const Tensor v = normal({2, 9, 2, 4}, 3);
-  const auto flat = make_variant("random", {}, with({{"spread", 0.0}}));
+  const auto flat = make_variant("random", {}, options_of({{"spread", 0.0}}));
   CHECK(near(forward(*flat, v, v, v), forward(*make_variant("mean"), v, v, v), 1e-14));
   // The long sequence first and then the short one, and in reverse order.
   const auto a = make_variant("random"), b = make_variant("random", {.max_length = 500});
@@ -156,7 +143,7 @@ TEST_CASE("window: softmax over neighbours and global tokens, against plain loop
                                                                     {3, 0, 65}}));
   INFO("w " << w << " g " << g << " N " << N << " causal " << causal);
   const auto variant = make_variant("window", {.max_length = N, .causal = causal},
-                                    with({{"window", w}, {"global_tokens", g}}));
+                                    options_of({{"window", w}, {"global_tokens", g}}));
   const Tensor q = normal({4, N, 2, 4}, 1), k = normal({4, N, 2, 4}, 2),
                v = normal({4, N, 2, 4}, 3);
   const auto full = static_cast<int32_t>(N);
@@ -177,7 +164,7 @@ TEST_CASE("window: gradients") {
   const bool causal = GENERATE(false, true);
   const auto [w, g] = GENERATE(table<int64_t, int64_t>({{0, 0}, {2, 0}, {1, 2}}));
   const auto variant = make_variant("window", {.dim = 2, .max_length = 70, .causal = causal},
-                                    with({{"window", w}, {"global_tokens", g}}));
+                                    options_of({{"window", w}, {"global_tokens", g}}));
   const Mask mask = lengths({67, 3});  // two blocks
   const GradcheckReport report = gradcheck(
       [&](const Variables& in) { return variant->forward(in[0], in[1], in[2], mask, {}); },
@@ -193,7 +180,8 @@ TEST_CASE("window: as wide as the sequence it is softmax, and reports it") {
   const auto settings =
       GENERATE_COPY(Settings{{"window", N - 1}}, Settings{{"window", int64_t{1} << 60}},
                     Settings{{"window", int64_t{0}}, {"global_tokens", N}});
-  const auto variant = make_variant("window", {.max_length = N, .causal = causal}, with(settings));
+  const auto variant =
+      make_variant("window", {.max_length = N, .causal = causal}, options_of(settings));
   const auto softmax = make_variant("softmax", {.max_length = N, .causal = causal});
   const Tensor q = normal({2, N, 2, 4}, 1), k = normal({2, N, 2, 4}, 2),
                v = normal({2, N, 2, 4}, 3), c = normal({2, N, 2, 4}, 4);
@@ -205,16 +193,16 @@ TEST_CASE("window: as wide as the sequence it is softmax, and reports it") {
   CHECK(near(a.dk, b.dk, 1e-14));
   CHECK(near(a.dv, b.dv, 1e-14));
   CHECK(variant->algorithm(N).find("softmax") == 0);
-  const auto narrow = make_variant("window", {}, with({{"window", int64_t{3}}}));
+  const auto narrow = make_variant("window", {}, options_of({{"window", int64_t{3}}}));
   CHECK(narrow->algorithm(4).find("softmax") == 0);
   CHECK(narrow->algorithm(5).empty());
 }
 
 TEST_CASE("window: a token further away than w does not matter, unless it is global") {
   const int64_t N = 150, w = 5;
-  const auto local = make_variant("window", {.max_length = N}, with({{"window", w}}));
+  const auto local = make_variant("window", {.max_length = N}, options_of({{"window", w}}));
   const auto global = make_variant("window", {.max_length = N},
-                                   with({{"window", w}, {"global_tokens", int64_t{1}}}));
+                                   options_of({{"window", w}, {"global_tokens", int64_t{1}}}));
   const Tensor q = normal({1, N, 2, 4}, 1), k = normal({1, N, 2, 4}, 2),
                v = normal({1, N, 2, 4}, 3);
   Tensor k2 = k.clone(), v2 = v.clone();
@@ -228,8 +216,8 @@ TEST_CASE("window: a token further away than w does not matter, unless it is glo
 }
 
 TEST_CASE("window: memory is linear in the tokens") {
-  const auto variant =
-      make_variant("window", {}, with({{"window", int64_t{64}}, {"global_tokens", int64_t{2}}}));
+  const auto variant = make_variant(
+      "window", {}, options_of({{"window", int64_t{64}}, {"global_tokens", int64_t{2}}}));
   const attention::Work one = variant->work(1024, 1024), two = variant->work(2048, 2048);
   CHECK(two.bytes == 2 * one.bytes);
   // 129 keys in the window and 2 global ones, and the 2 global queries.

@@ -8,11 +8,6 @@ namespace def = longhand::attention::definitions;
 
 namespace {
 
-Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
-               const Mask& mask = {}) {
-  return attention::conformance::forward(variant, q, k, v, mask);
-}
-
 Row soft(Row x) {
   double sum = 0;
   for (double& value : x) sum += value = std::exp(value);
@@ -22,27 +17,18 @@ Row soft(Row x) {
 
 Tensor naive_efficient(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
                        const Mask& mask) {
-  const int64_t B = q.size(0), N = q.size(1), M = k.size(1), H = q.size(2), D = q.size(3);
-  const auto qs = rows_of(q), ks = rows_of(k), vs = rows_of(v);
-  Tensor out = Tensor::zeros(q.shape(), DType::f64);
-  double* o = out.data<double>();
-  for (int64_t b = 0; b < B; ++b)
-    for (int64_t i = 0; i < N; ++i)
-      for (int64_t h = 0; h < H; ++h, o += D) {
-        const int64_t n = mask.lengths.defined() ? mask.lengths.data<int32_t>()[b] : M;
-        if (mask.lengths.defined() && i >= n) continue;
-        const Row rho = soft(qs[(b * N + i) * H + h]);
-        for (int64_t d = 0; d < D; ++d) {
-          double z = 0;
-          for (int64_t j = 0; j < n && (!causal || j <= i); ++j)
-            z += std::exp(ks[(b * M + j) * H + h][d]);
-          for (int64_t j = 0; j < n && (!causal || j <= i); ++j)
-            for (int64_t c = 0; c < D; ++c)
-              o[c] +=
-                  rho[d] * std::exp(ks[(b * M + j) * H + h][d]) / z * vs[(b * M + j) * H + h][c];
-        }
-      }
-  return out;
+  const auto attend = [](const Row& query, const std::vector<Row>& keys,
+                         const std::vector<Row>& values, double* out) {
+    const Row rho = soft(query);
+    for (size_t d = 0; d < query.size(); ++d) {
+      double z = 0;
+      for (const Row& key : keys) z += std::exp(key[d]);
+      for (size_t j = 0; j < keys.size(); ++j)
+        for (size_t c = 0; c < values[j].size(); ++c)
+          out[c] += rho[d] * std::exp(keys[j][d]) / z * values[j][c];
+    }
+  };
+  return naive_attention(q, k, v, attend, causal, mask);
 }
 
 }  // namespace

@@ -5,12 +5,6 @@ using namespace longhand::test;
 
 namespace {
 
-Options gaussian(std::vector<std::pair<std::string, OptionValue>> values) {
-  Options options("attention");
-  for (const auto& [key, value] : values) options.set(key, value);
-  return options;
-}
-
 // Returns exp(-|x - y|² / (2 sigma² sqrt(D))).
 double kernel(const Row& x, const Row& y, double sigma = 1) {
   double square = 0;
@@ -18,29 +12,13 @@ double kernel(const Row& x, const Row& y, double sigma = 1) {
   return std::exp(-square / (2 * sigma * sigma * std::sqrt(static_cast<double>(x.size()))));
 }
 
-Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
-               const Mask& mask = {}) {
-  return variant.forward(Variable(q), Variable(k), Variable(v), mask, {}).value();
-}
-
-// Returns sum_j kernel(q_i, k_j) v_j, over j < length, and j <= i if causal.
-Tensor naive_sums(const Tensor& q, const Tensor& k, const Tensor& v, double sigma, bool causal,
-                  const Mask& mask) {
-  const int64_t B = q.size(0), N = q.size(1), M = k.size(1), H = q.size(2), D = q.size(3);
-  const auto qs = rows_of(q), ks = rows_of(k), vs = rows_of(v);
-  Tensor out = Tensor::zeros(q.shape(), DType::f64);
-  double* o = out.data<double>();
-  for (int64_t b = 0; b < B; ++b)
-    for (int64_t i = 0; i < N; ++i)
-      for (int64_t h = 0; h < H; ++h, o += D) {
-        const int64_t n = mask.lengths.defined() ? mask.lengths.data<int32_t>()[b] : M;
-        if (mask.lengths.defined() && i >= n) continue;
-        for (int64_t j = 0; j < n && (!causal || j <= i); ++j)
-          for (int64_t d = 0; d < D; ++d)
-            o[d] += kernel(qs[(b * N + i) * H + h], ks[(b * M + j) * H + h], sigma) *
-                    vs[(b * M + j) * H + h][d];
-      }
-  return out;
+// Returns sum_j kernel(q_i, k_j) v_j.
+Tensor naive_sums(const Tensor& q, const Tensor& k, const Tensor& v, const PairKernel& kernel_of,
+                  bool causal, const Mask& mask) {
+  const auto attend = [&](const Row& query, const std::vector<Row>& keys,
+                          const std::vector<Row>& values,
+                          double* out) { add_weighted(kernel_of, query, keys, values, out); };
+  return naive_attention(q, k, v, attend, causal, mask);
 }
 
 }  // namespace
@@ -55,10 +33,10 @@ TEST_CASE("gaussian equals its N x N form") {
   const Tensor q = normal({2, N, 2, 4}, 1), k = normal({2, N, 2, 4}, 2),
                v = normal({2, N, 2, 4}, 3);
   const auto variant = make_variant("gaussian", {.max_length = N, .causal = causal},
-                                    gaussian({{"normalized", normalized}, {"sigma", sigma}}));
+                                    options_of({{"normalized", normalized}, {"sigma", sigma}}));
   const auto kernel_of = [&](const Row& x, const Row& y) { return kernel(x, y, sigma); };
   const Tensor expected = normalized ? naive_kernel_attention(q, k, v, kernel_of, causal, mask)
-                                     : naive_sums(q, k, v, sigma, causal, mask);
+                                     : naive_sums(q, k, v, kernel_of, causal, mask);
   CHECK(near(forward(*variant, q, k, v, mask), expected, 1e-12));
   CHECK(variant->capabilities().averages == normalized);
 }
@@ -81,10 +59,10 @@ TEST_CASE("gaussian: random Fourier features of unit vectors approach it, and so
   const Tensor q = unit(1), k = unit(2), v = normal({1, 24, 1, 4}, 3);
   const Made made{.heads = 1, .max_length = 24};
   // exp(-|q - k|² / 2): sigma² sqrt(D) = 1
-  const Tensor exact =
-      forward(*make_variant("gaussian", made, gaussian({{"sigma", std::pow(4, -0.25)}})), q, k, v);
+  const Tensor exact = forward(
+      *make_variant("gaussian", made, options_of({{"sigma", std::pow(4, -0.25)}})), q, k, v);
   for (const std::string kind : {"rfa", "gaussian"}) {
-    auto options = gaussian({{"features", 16384}, {"kernel", kind}});
+    Options options = options_of({{"features", 16384}, {"kernel", kind}});
     if (kind == "gaussian") options.set("sigma", std::pow(4, -0.25));
     CHECK(near(forward(*make_variant("rff", made, options), q, k, v), exact, 0.01));
   }
@@ -93,7 +71,7 @@ TEST_CASE("gaussian: random Fourier features of unit vectors approach it, and so
 TEST_CASE("gaussian: far apart and large, in f32") {
   const bool normalized = GENERATE(true, false);
   const auto variant =
-      make_variant("gaussian", {.dtype = DType::f32}, gaussian({{"normalized", normalized}}));
+      make_variant("gaussian", {.dtype = DType::f32}, options_of({{"normalized", normalized}}));
   const Shape shape{1, 12, 2, 4};
   const Outcome o =
       run_variant(*variant, normal(shape, 1, DType::f32, 300), normal(shape, 2, DType::f32, 300),
@@ -102,10 +80,9 @@ TEST_CASE("gaussian: far apart and large, in f32") {
 }
 
 TEST_CASE("gaussian: options that do not apply are refused, with the reason") {
-  const auto with = [](std::vector<std::pair<std::string, OptionValue>> values) {
-    const Options options = gaussian(std::move(values));
+  const auto with = [](const Settings& settings) {
+    const Options options = options_of(settings);
     make_variant("gaussian", {.causal = true}, options);
-    options.check_all_read();
   };
   CHECK_NOTHROW(with({{"dropout", 0.1}}));
   CHECK_THROWS_AS(with({{"sigma", 0.0}}), ConfigError);

@@ -34,11 +34,6 @@ Row softmax_of(Row x) {
   return x;
 }
 
-Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
-               const Mask& mask = {}) {
-  return variant.forward(Variable(q), Variable(k), Variable(v), mask, {}).value();
-}
-
 }  // namespace
 
 TEST_CASE("linear equals its N x N form") {

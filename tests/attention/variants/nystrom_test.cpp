@@ -17,11 +17,6 @@ Options nystrom(int64_t landmarks, int64_t iterations = 6, int64_t conv = 0) {
   return options;
 }
 
-Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
-               const Mask& mask = {}) {
-  return variant.forward(Variable(q), Variable(k), Variable(v), mask, {}).value();
-}
-
 // Returns x with every token repeated.
 Tensor doubled(const Tensor& x) {
   const Shape& s = x.shape();
@@ -37,14 +32,8 @@ TEST_CASE("nystrom of at most m tokens is softmax") {
   const int64_t N = GENERATE(1, 5, 8);
   const auto variant = make_variant("nystrom", {}, nystrom(8));
   const auto softmax = make_variant("softmax");
-  const Tensor q = normal({2, N, 2, 4}, 1), k = normal({2, N, 2, 4}, 2),
-               v = normal({2, N, 2, 4}, 3), c = normal({2, N, 2, 4}, 4);
-  const Outcome a = run_variant(*variant, q, k, v, {}, c),
-                b = run_variant(*softmax, q, k, v, {}, c);
-  CHECK(near(a.out, b.out, 1e-14));
-  CHECK(near(a.dq, b.dq, 1e-14));
-  CHECK(near(a.dk, b.dk, 1e-14));
-  CHECK(near(a.dv, b.dv, 1e-14));
+  const Operands x({2, N, 2, 4});
+  check_near(run_variant(*variant, x), run_variant(*softmax, x), 1e-14);
 }
 
 TEST_CASE("nystrom: samples of at most m tokens are exact, others in the batch are not") {
@@ -130,15 +119,13 @@ namespace {
 // Scores and sums of N tokens: 2 heads of width 4.
 double softmax_flops(double N) { return 2 * 4 * N * N * 4; }
 
-using Settings = std::map<std::string, OptionValue>;
 using Rows = std::vector<Row>;
 
-Options with(int64_t landmarks, const Settings& settings) {
-  Options options("attention");
-  options.set("landmarks", landmarks);
-  options.set("exact_below", int64_t{0});
-  for (const auto& [key, value] : settings) options.set(key, value);
-  return options;
+// Without exact attention, unless the settings say otherwise.
+Options with(int64_t landmarks, Settings settings) {
+  settings.emplace("landmarks", landmarks);
+  settings.emplace("exact_below", int64_t{0});
+  return options_of(settings);
 }
 
 Row mean_of(const Rows& rows) {
@@ -300,32 +287,19 @@ TEST_CASE("nystrom: gradients of every kind of landmarks and inverse") {
       "nystrom", {.dim = 3},
       with(3, {{"landmark_kind", kind}, {"pinv", inverse}, {"conv_kernel", int64_t{3}}}));
   // Scores that are far apart keep A far from singular.
-  const Tensor q = normal({4, 10, 2, 3}, 1, DType::f64, 2),
-               k = normal({4, 10, 2, 3}, 2, DType::f64, 2), v = normal({4, 10, 2, 3}, 3),
-               c = normal({4, 10, 2, 3}, 4);
+  const Operands x({4, 10, 2, 3}, 2);
   for (const Mask& mask : {Mask{}, lengths({10, 5, 2, 0})}) {
     const GradcheckReport report = gradcheck(
         [&](const Variables& in) { return variant->forward(in[0], in[1], in[2], mask, {}); },
-        {q, k, v}, {.absolute = 2e-6});
+        {x.q, x.k, x.v}, {.absolute = 2e-6});
     INFO(kind << " " << inverse << " " << report);
     CHECK(report.ok);
   }
-  const Mask mask = lengths({10, 5, 2, 0});
-  check_parameters(
-      *variant, [&] { return variant->forward(Variable(q), Variable(k), Variable(v), mask, {}); });
-  // Each sample alone and without its padding, for any contents of the padding.
-  const Outcome all = run_variant(*variant, q, k, v, mask, c);
-  for (const auto& [b, n] : std::map<int64_t, int64_t>{{0, 10}, {1, 5}, {2, 2}}) {
-    const Outcome alone =
-        run_variant(*variant, one(q, b, n), one(k, b, n), one(v, b, n), {}, one(c, b, n));
-    CHECK(near(one(all.out, b, n), alone.out, 1e-11));
-    CHECK(near(one(all.dk, b, n), alone.dk, 1e-10));
-  }
-  const Outcome poisoned =
-      run_variant(*variant, with_padding(q, mask, NAN), with_padding(k, mask, NAN),
-                  with_padding(v, mask, NAN), mask, with_padding(c, mask, NAN));
-  CHECK(identical(poisoned.out, all.out));
-  CHECK(identical(poisoned.dk, all.dk));
+  check_parameters(*variant, [&] {
+    return variant->forward(Variable(x.q), Variable(x.k), Variable(x.v), lengths({10, 5, 2, 0}),
+                            {});
+  });
+  check_samples(*variant, x, {10, 5, 2, 0}, 1e-11, 1e-10);
 }
 
 TEST_CASE("nystrom: zero steps of k-means give segment means") {

@@ -50,11 +50,6 @@ Tensor projection_of(const attention::Variant& variant) {
   return variant.state_dict().at("features");
 }
 
-Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
-               const Mask& mask = {}) {
-  return variant.forward(Variable(q), Variable(k), Variable(v), mask, {}).value();
-}
-
 }  // namespace
 
 TEST_CASE("performer equals its N x N form") {

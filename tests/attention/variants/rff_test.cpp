@@ -47,11 +47,6 @@ Row features_of(const std::string& kernel, const nn::StateDict& state, const Row
   return out;
 }
 
-Tensor forward(attention::Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
-               const Mask& mask = {}) {
-  return variant.forward(Variable(q), Variable(k), Variable(v), mask, {}).value();
-}
-
 // Returns the number of normalisers that were not positive; the metric is their fraction.
 int64_t count(attention::Variant& variant) {
   const auto counts = variant.state_dict().at("nonpositive_normalizers").to_vector<int64_t>();

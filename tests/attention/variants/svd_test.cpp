@@ -6,14 +6,6 @@ using namespace longhand::test;
 
 namespace {
 
-using Settings = std::map<std::string, OptionValue>;
-
-Options with(const Settings& settings) {
-  Options options("attention");
-  for (const auto& [key, value] : settings) options.set(key, value);
-  return options;
-}
-
 constexpr int64_t N = 12, H = 2;
 
 // Returns the weights of a variant, (B, H, N, N): its results for values that are unit vectors.
@@ -40,7 +32,7 @@ Tensor queries(uint64_t seed) { return normal({3, N, H, N}, seed, DType::f64, 1)
 const std::vector<int32_t> some_lengths{12, 7, 2};
 
 std::unique_ptr<attention::Variant> make(const std::string& name, const Settings& settings) {
-  return make_variant(name, {.heads = H, .dim = N, .max_length = N}, with(settings));
+  return make_variant(name, {.heads = H, .dim = N, .max_length = N}, options_of(settings));
 }
 
 }  // namespace
@@ -175,8 +167,9 @@ TEST_CASE("svd: the gradient with U_r held constant") {
 TEST_CASE("svd: the exact gradient") {
   const int64_t rank = GENERATE(1, 2, 4, 6);
   const bool scaled = GENERATE(false, true);
-  const auto variant = make_variant(
-      "svd", {.dim = 3}, with({{"rank", rank}, {"gradient", "exact"}, {"renormalize", scaled}}));
+  const auto variant =
+      make_variant("svd", {.dim = 3},
+                   options_of({{"rank", rank}, {"gradient", "exact"}, {"renormalize", scaled}}));
   const Shape shape{3, 6, 2, 3};
   const Tensor q = normal(shape, 1, DType::f64, 1.5), k = normal(shape, 2, DType::f64, 1.5),
                v = normal(shape, 3);

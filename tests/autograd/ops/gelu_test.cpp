@@ -77,8 +77,8 @@ TEST_CASE("gelu: as many digits in the negative tail as elsewhere") {
       for (size_t i = 0; i < at.size(); ++i) {
         const long double v = at[i], cdf = std::erfc(-v / std::sqrt(2.0L)) / 2;
         const long double density = std::exp(-v * v / 2) / std::sqrt(2 * std::acos(-1.0L));
-        const auto error = [](double found, long double wanted, long double unit) {
-          return static_cast<double>(std::abs(found - wanted) / unit);
+        const auto error = [](double found, long double expected, long double unit) {
+          return static_cast<double>(std::abs(found - expected) / unit);
         };
         if (v != 0) worst = std::max(worst, error(y[i], v * cdf, std::abs(v * cdf)));
         // The slope is 0 near -0.75: relative to its terms.

@@ -275,10 +275,10 @@ TEST_CASE("linear: gradients of a large weight") {
       return linear(v[0], v[1], v[2],
                     {.gelu = true, .input = {0.1, Generator(3)}, .output = {0.2, Generator(4)}});
     };
-    const auto found = run(op, in), wanted = run(op, wide);
+    const auto found = run(op, in), expected = run(op, wide);
     for (size_t i = 0; i < found.size(); ++i) {
       INFO(sizes << " " << i);
-      CHECK(close(found[i], wanted[i], 1e-4));
+      CHECK(close(found[i], expected[i], 1e-4));
     }
     // Gradients of a second use are added to those of the first.
     const auto twice = run([&](const Variables& v) { return op(v) + op(v); }, in);

@@ -67,7 +67,7 @@ std::vector<T> check_tiles(int64_t m, int64_t n, int64_t k, RandomStream& random
   Matrix<T> a(m, k, transposed ? near : near * k + gap(), transposed ? near * m + gap() : near,
               random);
   Matrix<T> b(k, n, n + gap(), 1, random), c(m, n, n + gap(), 1, random);
-  Matrix<T> wanted = c;
+  Matrix<T> expected = c;
   if (!add)
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) c.at(i, j) = not_a_number<T>;
@@ -78,7 +78,7 @@ std::vector<T> check_tiles(int64_t m, int64_t n, int64_t k, RandomStream& random
   const double unit = static_cast<double>(std::numeric_limits<T>::epsilon());
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
-      double sum = add ? static_cast<double>(wanted.at(i, j)) : 0, magnitude = std::abs(sum);
+      double sum = add ? static_cast<double>(expected.at(i, j)) : 0, magnitude = std::abs(sum);
       for (int64_t l = 0; l < k; ++l) {
         const double term = static_cast<double>(a.at(i, l)) * static_cast<double>(b.at(l, j));
         sum += term;
@@ -86,11 +86,11 @@ std::vector<T> check_tiles(int64_t m, int64_t n, int64_t k, RandomStream& random
       }
       const double error = std::abs(static_cast<double>(c.at(i, j)) - sum);
       all_near = all_near && error <= unit * std::sqrt(static_cast<double>(k) + 4) * magnitude;
-      wanted.at(i, j) = c.at(i, j);
+      expected.at(i, j) = c.at(i, j);
     }
   REQUIRE(all_near);
   // Nothing else was written.
-  REQUIRE(same_bits(c.memory, wanted.memory));
+  REQUIRE(same_bits(c.memory, expected.memory));
 
   const int64_t rows = static_cast<int64_t>(random.below(static_cast<uint64_t>(m + 1)));
   const int64_t cols = static_cast<int64_t>(random.below(static_cast<uint64_t>(n + 1)));
@@ -154,14 +154,14 @@ TEMPLATE_TEST_CASE("gemm_panels: against plain sums", "[gemm_tile]", float, doub
     const int64_t some = static_cast<int64_t>(random.below(static_cast<uint64_t>(count + 1)));
     for (const auto& [begin, end] : {std::pair{int64_t{0}, some}, std::pair{some, count}})
       kernels::pack_panels<TestType>(k, n, {b.data(), b.row, b.col}, 2, begin, end, panels.data());
-    Matrix<TestType> wanted = c;
+    Matrix<TestType> expected = c;
     kernels::gemm_panels<TestType>(m, n, k, {a.data(), a.row, a.col}, panels.data(), c.data(),
                                    c.row, add);
     bool all_near = true;
     const double unit = static_cast<double>(std::numeric_limits<TestType>::epsilon());
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) {
-        double sum = add ? static_cast<double>(wanted.at(i, j)) : 0, magnitude = std::abs(sum);
+        double sum = add ? static_cast<double>(expected.at(i, j)) : 0, magnitude = std::abs(sum);
         for (int64_t l = 0; l < k; ++l) {
           const double term = 2 * static_cast<double>(a.at(i, l)) * static_cast<double>(b.at(l, j));
           sum += term;
@@ -169,10 +169,10 @@ TEMPLATE_TEST_CASE("gemm_panels: against plain sums", "[gemm_tile]", float, doub
         }
         const double error = std::abs(static_cast<double>(c.at(i, j)) - sum);
         all_near = all_near && error <= unit * std::sqrt(static_cast<double>(k) + 4) * magnitude;
-        wanted.at(i, j) = c.at(i, j);
+        expected.at(i, j) = c.at(i, j);
       }
     REQUIRE(all_near);
-    REQUIRE(same_bits(c.memory, wanted.memory));
+    REQUIRE(same_bits(c.memory, expected.memory));
   }
 }
 
@@ -183,12 +183,12 @@ TEMPLATE_TEST_CASE("transpose_into: element by element", "[gemm_tile]", float, d
       for (const bool add : {false, true}) {
         INFO("(" << m << ", " << k << "), add " << add);
         Matrix<TestType> a(m, k, k + 2, 1, random), to(k, m, m + 3, 1, random);
-        Matrix<TestType> wanted = to;
+        Matrix<TestType> expected = to;
         kernels::transpose_into<TestType>(m, k, a.data(), a.row, 3, to.data(), to.row, add);
         for (int64_t i = 0; i < m; ++i)
           for (int64_t l = 0; l < k; ++l)
-            wanted.at(l, i) = 3 * a.at(i, l) + (add ? wanted.at(l, i) : 0);
-        REQUIRE(same_bits(to.memory, wanted.memory));
+            expected.at(l, i) = 3 * a.at(i, l) + (add ? expected.at(l, i) : 0);
+        REQUIRE(same_bits(to.memory, expected.memory));
       }
 }
 
