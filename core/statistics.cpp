@@ -11,62 +11,105 @@ namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-// The regularised incomplete beta function I_x(a, b) by its continued fraction (Abramowitz & Stegun
-// 26.5.8), which converges fast for x < (a + 1) / (a + b + 2).
+// The regularised incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22),
+// which converges fast for x < (a + 1) / (a + b + 2); evaluated with the modified Lentz method.
 double incomplete_beta(double x, double a, double b) {
   if (x <= 0) return 0;
   if (x >= 1) return 1;
   if (x > (a + 1) / (a + b + 2)) return 1 - incomplete_beta(1 - x, b, a);
-  const double front = std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) +
-                                a * std::log(x) + b * std::log1p(-x)) /
-                       a;
-  // Lentz's method: the fraction as a product of ratios c / d.
-  constexpr double tiny = 1e-300;
-  double c = 1, d = 1 / std::max(tiny, 1 - (a + b) * x / (a + 1)), value = d;
-  for (int i = 1; i <= 1000; ++i) {
-    const double m = i;
-    for (const double term : {m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
-                              -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))}) {
-      d = 1 / (1 + term * d);
-      c = 1 + term / c;
-      value *= c * d;
+  constexpr double tiny = 1e-300, precision = 1e-15;
+  constexpr int most = 10000;
+  const auto away_from_zero = [](double v) { return std::abs(v) < tiny ? tiny : v; };
+  double c = 1, d = 1 / away_from_zero(1 - (a + b) * x / (a + 1)), fraction = d;
+  for (int m = 1; m <= most; ++m) {
+    const double even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m));
+    const double odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1));
+    double factor = 1;
+    for (const double term : {even, odd}) {
+      d = 1 / away_from_zero(1 + term * d);
+      c = away_from_zero(1 + term / c);
+      factor = c * d;
+      fraction *= factor;
     }
-    if (std::abs(c * d - 1) < 1e-15) break;
+    if (std::abs(factor - 1) < precision) break;
   }
-  return front * value;
+  const double log_front =
+      std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) + a * std::log(x) + b * std::log1p(-x);
+  return std::exp(log_front) * fraction / a;
 }
 
-double student_cumulative(double t, double degrees) {
-  const double tail = incomplete_beta(degrees / (degrees + t * t), degrees / 2, 0.5) / 2;
-  return t > 0 ? 1 - tail : tail;
+// P(T > t) for t >= 0, without cancellation.
+double upper_tail(double t, double degrees) {
+  return incomplete_beta(degrees / (degrees + t * t), degrees / 2, 0.5) / 2;
+}
+
+// The standard error of the mean.
+double standard_error(std::span<const double> values, double mean) {
+  const auto n = static_cast<double>(values.size());
+  double squares = 0;
+  for (const double x : values) squares += (x - mean) * (x - mean);
+  return std::sqrt(squares / (n - 1) / n);
 }
 
 }  // namespace
+
+double student_cdf(double t, double degrees) {
+  check(degrees > 0, "student_cdf: expected degrees of freedom above 0, got ", degrees);
+  if (std::isnan(t)) return nan;
+  return t >= 0 ? 1 - upper_tail(t, degrees) : upper_tail(-t, degrees);
+}
 
 double student_quantile(double p, double degrees) {
   check(p > 0 && p < 1 && degrees > 0, "student_quantile: expected 0 < p < 1 and degrees > 0, got ",
         p, " and ", degrees);
   if (p < 0.5) return -student_quantile(1 - p, degrees);
   double low = 0, high = 1;
-  while (student_cumulative(high, degrees) < p && high < 1e300) high *= 2;
+  while (student_cdf(high, degrees) < p && high < 1e300) high *= 2;
   for (int i = 0; i < 200 && high - low > 1e-14 * high; ++i) {
     const double middle = (low + high) / 2;
-    (student_cumulative(middle, degrees) < p ? low : high) = middle;
+    (student_cdf(middle, degrees) < p ? low : high) = middle;
   }
   return (low + high) / 2;
 }
 
 Estimate estimate(std::span<const double> values) {
-  check(!values.empty(), "estimate: expected at least one value");
   const auto n = static_cast<double>(values.size());
-  Estimate out{0, nan, nan, static_cast<int64_t>(values.size())};
+  Estimate out{values.empty() ? nan : 0, nan, nan, static_cast<int64_t>(values.size())};
   for (const double x : values) out.mean += x / n;
   if (values.size() < 2) return out;
-  double squares = 0;
-  for (const double x : values) squares += (x - out.mean) * (x - out.mean);
-  const double half = student_quantile(0.975, n - 1) * std::sqrt(squares / (n - 1) / n);
+  const double half = student_quantile(0.975, n - 1) * standard_error(values, out.mean);
   out.low = out.mean - half;
   out.high = out.mean + half;
+  return out;
+}
+
+PairedTest paired_test(std::span<const double> a, std::span<const double> b) {
+  check<Error>(a.size() == b.size(), "paired_test: expected as many values of both, got ", a.size(),
+               " and ", b.size());
+  std::vector<double> differences(a.size());
+  for (size_t i = 0; i < a.size(); ++i) differences[i] = a[i] - b[i];
+  PairedTest out{estimate(differences), nan};
+  if (differences.size() < 2) return out;
+  const double error = standard_error(differences, out.difference.mean);
+  if (error == 0)
+    out.p = out.difference.mean == 0 ? 1 : 0;
+  else
+    out.p = 2 * upper_tail(std::abs(out.difference.mean) / error,
+                           static_cast<double>(differences.size() - 1));
+  return out;
+}
+
+std::vector<double> holm(const std::vector<double>& p) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < p.size(); ++i)
+    if (!std::isnan(p[i])) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(), [&](size_t x, size_t y) { return p[x] < p[y]; });
+  std::vector<double> out(p.size(), nan);
+  double before = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    before = std::max(before, std::min(1.0, p[order[i]] * static_cast<double>(order.size() - i)));
+    out[order[i]] = before;
+  }
   return out;
 }
 

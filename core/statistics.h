@@ -1,4 +1,4 @@
-// Statistics of small samples: means with confidence intervals, quantiles, fitted lines.
+// Statistics of small samples: means with confidence intervals, tests, quantiles, fitted lines.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,36 @@ namespace longhand {
 
 /// The mean of a sample and its 95 % confidence interval.
 struct Estimate {
-  double mean = 0;
+  double mean = 0;           // NaN without values
   double low = 0, high = 0;  // NaN for a single value, which says nothing about the spread
   int64_t count = 0;
 };
 
 /// The mean of independent values, with the interval mean +- t s / sqrt(n) of Student's distribution
-/// with n - 1 degrees of freedom. Throws Error for an empty sample.
+/// with n - 1 degrees of freedom.
 Estimate estimate(std::span<const double> values);
 
 /// The fraction of successes among n trials, with Wilson's 95 % interval, which stays within 0 … 1.
 /// Throws Error for n < 1.
 Estimate proportion(double successes, int64_t n);
+
+/// The paired t test of a against b, two-sided: whether the mean of a_i - b_i is 0.
+struct PairedTest {
+  Estimate difference;
+  double p = 0;  // NaN with fewer than two pairs; 1 if all differences are 0
+};
+/// Throws Error unless both have the same number of values.
+PairedTest paired_test(std::span<const double> a, std::span<const double> b);
+
+/// P-values of several tests, corrected for their number (Holm 1979): in increasing order, the i-th
+/// of n is multiplied by n - i + 1, and is at least as large as those before it. The probability
+/// that any true hypothesis has one below a level is at most that level. NaN stays NaN and counts
+/// as no test.
+std::vector<double> holm(const std::vector<double>& p);
+
+/// P(T <= t) of Student's distribution with the given degrees of freedom. Throws Error unless these
+/// are above 0.
+double student_cdf(double t, double degrees);
 
 /// The p-quantile of Student's distribution with the given degrees of freedom, 0 < p < 1. Throws
 /// Error for other arguments.

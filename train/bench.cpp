@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -198,6 +200,26 @@ Work work_of(const attention::Work::Counts& counts) {
   return {counts.flops, counts.exponentials, 0};
 }
 
+/// Calls with(variant, layer) for the attention of each layer, constructed without the rest of the
+/// model.
+template <class F>
+void for_variants(const attention::TransformerConfig& model, F with) {
+  std::map<std::string, std::unique_ptr<attention::Variant>> first;  // by type: owns what is shared
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    attention::Config config = model.attention_config(layer);
+    const std::string& type = model.attention_of(layer);
+    const nn::Scope scope = nn::root(DType::f32, 0);
+    auto& owner = first[type];
+    if (!owner) {
+      owner = attention::make(type, scope, config);
+      with(*owner);
+    } else {
+      config.first = owner.get();
+      with(*attention::make(type, scope, config));
+    }
+  }
+}
+
 /// Bytes of q, k, v and the result: part of model_work(), but counted here for attention alone.
 Work attention_traffic(int64_t batch, int64_t N, int64_t width, double tensors) {
   return {0, 0, sizeof(float) * tensors * static_cast<double>(batch * N * width)};
@@ -207,6 +229,26 @@ Work attention_traffic(int64_t batch, int64_t N, int64_t width, double tensors) 
 
 double limit(const Work& work, const Machine& machine) {
   return work.flops / machine.flops + work.exps / machine.exps + work.bytes / machine.bytes;
+}
+
+Work step_work(const attention::TransformerConfig& model, int64_t batch, int64_t parameters) {
+  const int64_t N = model.max_length;
+  Work total = model_work(model, batch * N, parameters).step;
+  for_variants(model, [&](const attention::Variant& variant) {
+    const attention::Work work = variant.work(N, N);
+    total = total + static_cast<double>(batch) * (work_of(work.forward) + work_of(work.backward));
+  });
+  return total;
+}
+
+int64_t decoding_bytes(const attention::TransformerConfig& model) {
+  int64_t total = 0;
+  bool all = model.causal;
+  for_variants(model, [&](const attention::Variant& variant) {
+    all = all && variant.capabilities().decodes;
+    if (all) total += variant.state_bytes(model.max_length);
+  });
+  return all ? total : 0;
 }
 
 void check_bench(const Config& config, bool attention_alone) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "longhand/attention/model/transformer_config.h"
 #include "longhand/train/config.h"
 
 namespace longhand::train {
@@ -26,6 +27,13 @@ struct Machine {
 /// Least seconds this machine needs if nothing overlaps: flops / peak + exps / rate + bytes /
 /// bandwidth.
 double limit(const Work& work, const Machine& machine);
+
+/// The work of a training step of a model with this number of parameters, optimizer included, on
+/// `batch` sequences of model.max_length tokens.
+Work step_work(const attention::TransformerConfig& model, int64_t batch, int64_t parameters);
+/// Bytes that decoding keeps for one sequence of model.max_length tokens, in all layers; 0 if the
+/// model is not causal or a variant has no decoder.
+int64_t decoding_bytes(const attention::TransformerConfig& model);
 
 struct BenchOptions {
   int64_t repetitions = 0;  // timed ones; 0: as many as fit into `seconds`, at least three

@@ -1,16 +1,10 @@
 #include "longhand/train/config.h"
 
-#include <toml++/toml.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
-#include <optional>
 #include <utility>
 
 #include "longhand/core/error.h"
+#include "longhand/train/toml.h"
 
 namespace longhand::train {
 namespace {
@@ -37,56 +31,10 @@ size_t section_index(std::string_view name, const std::string& where) {
   return static_cast<size_t>(found - section_names.begin());
 }
 
-std::string place(const std::string& name, const toml::source_region& source) {
-  return concat_message(name, ":", source.begin.line, ":", source.begin.column);
-}
-
-/// The value as an option, or nothing for types that options do not have: dates, tables, other lists.
-std::optional<OptionValue> to_option(const toml::node& node) {
-  if (const auto* value = node.as_boolean()) return OptionValue(value->get());
-  if (const auto* value = node.as_integer()) return OptionValue(value->get());
-  if (const auto* value = node.as_floating_point()) return OptionValue(value->get());
-  if (const auto* value = node.as_string()) return OptionValue(value->get());
-  const auto* array = node.as_array();
-  if (!array) return std::nullopt;
-  if (array->empty() || array->is_homogeneous<int64_t>()) {
-    std::vector<int64_t> values;
-    for (const auto& item : *array) values.push_back(item.as_integer()->get());
-    return OptionValue(std::move(values));
-  }
-  if (array->is_homogeneous<std::string>()) {
-    std::vector<std::string> values;
-    for (const auto& item : *array) values.push_back(item.as_string()->get());
-    return OptionValue(std::move(values));
-  }
-  return std::nullopt;
-}
-
-toml::table parse_toml(std::string_view text, const std::string& name) {
-  try {
-    return toml::parse(text);
-  } catch (const toml::parse_error& error) {
-    throw ConfigError(concat_message(place(name, error.source()), ": ", error.description()));
-  }
-}
-
 /// Whether the key is the index of a layer, as in [attention.1].
 bool is_number(std::string_view text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](char c) { return '0' <= c && c <= '9'; });
-}
-
-/// A value as given on a command line: TOML, or else text without quotes.
-OptionValue parse_value(const std::string& text) {
-  try {
-    const toml::table table = toml::parse("v = " + text);
-    // More than one key: the text contains a line end and is not a value.
-    if (table.size() == 1)
-      if (const auto value = to_option(*table.get("v"))) return *value;
-  } catch (const toml::parse_error&) {
-    // Text without quotes, such as a path.
-  }
-  return text;
 }
 
 }  // namespace
@@ -96,42 +44,31 @@ Config::Config()
                 Options("optimizer")} {}
 
 Config Config::load(const std::filesystem::path& path) {
-  std::error_code ignored;
-  check<ConfigError>(!std::filesystem::is_directory(path, ignored), "cannot read ", path.string(),
-                     ": expected a TOML file, got a folder");
-  std::ifstream in(path, std::ios::binary);
-  check<ConfigError>(in.is_open(), "cannot read ", path.string(), ": ", std::strerror(errno));
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  check<ConfigError>(!in.bad(), "cannot read ", path.string());
-  return parse(text, path.string());
+  return parse(read_toml(path), path.string());
 }
 
-Config Config::parse(std::string_view text, const std::string& name) {
-  const toml::table root = parse_toml(text, name);
+Config Config::parse(std::string_view text, const std::string& name,
+                     const std::set<std::string>& without) {
   Config config;
-  for (const auto& [section_key, node] : root) {
-    const std::string where = place(name, section_key.source());
-    const auto* table = node.as_table();
-    check<ConfigError>(table, where, ": ", section_key.str(),
+  for (const auto& [section_key, table] : parse_toml(text, name).entries) {
+    if (without.contains(section_key)) continue;
+    check<ConfigError>(table.is_table, table.where, ": ", section_key,
                        " is outside of a section, such as [model]");
-    const size_t section = section_index(section_key.str(), where);
-    const auto give = [&](const std::string& key, const toml::node& value, const std::string& at) {
-      auto option = to_option(value);
-      check<ConfigError>(option.has_value(), at, ": ", section_key.str(), ".", key,
+    const size_t section = section_index(section_key, table.where);
+    const auto give = [&, &in = section_key](const std::string& key, const TomlValue& value) {
+      check<ConfigError>(value.option.has_value(), value.where, ": ", in, ".", key,
                          ": expected true or false, a number, text, or a list of integers or of "
                          "strings");
-      config.sections_[section].set(key, std::move(*option), at);
+      config.sections_[section].set(key, *value.option, value.where);
       config.from_file_[section].insert(key);
     };
-    for (const auto& [key, value] : *table) {
-      const auto* const layer = value.as_table();
-      if (section_key.str() == "attention" && layer && is_number(key.str())) {
-        for (const auto& [layer_key, layer_value] : *layer)
-          give(concat_message(key.str(), ".", layer_key.str()), layer_value,
-               place(name, layer_key.source()));
+    for (const auto& [key, value] : table.entries) {
+      if (section_key == "attention" && value.is_table && is_number(key)) {
+        for (const auto& [layer_key, layer_value] : value.entries)
+          give(concat_message(key, ".", layer_key), layer_value);
         continue;
       }
-      give(std::string(key.str()), value, place(name, key.source()));
+      give(key, value);
     }
   }
   return config;
@@ -145,7 +82,7 @@ void Config::assign(std::string_view assignment, const std::string& source) {
                      source, " ", assignment, ": expected section.key=value");
   assign(std::string(assignment.substr(0, dot)),
          std::string(assignment.substr(dot + 1, equals - dot - 1)),
-         parse_value(std::string(assignment.substr(equals + 1))), source);
+         parse_option(std::string(assignment.substr(equals + 1))), source);
 }
 
 void Config::assign(const std::string& section, const std::string& key, OptionValue value,

@@ -25,8 +25,9 @@ class Config {
   /// for invalid TOML, unknown sections (naming the nearest known one), and values of a type that no
   /// option has.
   static Config load(const std::filesystem::path& path);
-  /// Parses TOML text; `name` is its name in errors.
-  static Config parse(std::string_view toml, const std::string& name);
+  /// Parses TOML text; `name` is its name in errors. Tables in `without` are left to the caller.
+  static Config parse(std::string_view toml, const std::string& name,
+                      const std::set<std::string>& without = {});
 
   /// Overrides one option of the file: "attention.type=performer". The value is parsed as a TOML
   /// value, or taken as text if that fails; `source` is its name in errors. If this changes

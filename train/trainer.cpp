@@ -136,7 +136,7 @@ Stopped Trainer::run() {
     const StepResult result = train_step();
     if (observer_.on_progress)
       observer_.on_progress({state_.step, options_.steps, result.loss, result.learning_rate,
-                             rate(result.tokens, result.seconds)});
+                             rate(result.tokens, result.seconds), result.seconds});
     if (due(state_.step, options_.log_every) || state_.step == options_.steps) train_record(result);
     if (due(state_.step, options_.keep_every)) {
       char name[32];

@@ -67,6 +67,7 @@ struct Progress {
   double loss = 0;  // of this step
   double learning_rate = 0;
   double tokens_per_second = 0;  // of this step
+  double seconds = 0;            // of this step
 };
 
 /// Callbacks for the caller. Empty functions are not called.

@@ -20,13 +20,6 @@ double seconds_since(std::chrono::steady_clock::time_point then) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
 }
 
-/// Queried at every redraw, because windows change their size.
-size_t terminal_width() {
-  winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-  return size.ws_col;
-}
-
 bool is_set(const char* name) {
   const char* value = std::getenv(name);
   return value && *value;
@@ -35,6 +28,14 @@ bool is_set(const char* name) {
 void write_stderr(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stderr); }
 
 }  // namespace
+
+// Queried at every redraw, because windows change their size.
+TerminalSize terminal_size() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0)
+    return {80, 24};
+  return {size.ws_col, size.ws_row};
+}
 
 Progress::Mode Progress::mode_for_stderr(bool quiet) {
   if (quiet) return Mode::none;
@@ -88,7 +89,7 @@ void Progress::pulse() {
 
 void Progress::draw(const std::string& text, double fraction) {
   // Leave the last column free: some terminals would begin a new line.
-  const size_t width = terminal_width() - 1;
+  const size_t width = terminal_size().columns - 1;
   std::string out = "\r";
   constexpr size_t frame = 4, shortest = 8, longest = 40;  // "[", "] " and a space
   if (fraction >= 0 && width >= text.size() + frame + shortest) {
@@ -112,6 +113,35 @@ void Progress::line(const std::string& text) {
   if (mode_ == Mode::none) return;
   clear();
   write_stderr(text + "\n");
+}
+
+LiveLines::~LiveLines() { clear(); }
+
+void LiveLines::clear() {
+  if (drawn_ > 0) write_stderr(fmt::format("\r\x1b[{}A\x1b[J", drawn_));
+  drawn_ = 0;
+}
+
+void LiveLines::show(const std::vector<std::string>& lines) {
+  if (mode_ != Progress::Mode::bar) return;
+  lines_ = lines;
+  clear();
+  const TerminalSize size = terminal_size();
+  std::string out;
+  // One row stays free for the cursor.
+  for (const std::string& each : lines_) {
+    if (drawn_ + 1 >= size.rows) break;
+    out += each.substr(0, size.columns - 1) + "\n";
+    ++drawn_;
+  }
+  write_stderr(out);
+}
+
+void LiveLines::line(const std::string& text) {
+  if (mode_ == Progress::Mode::none) return;
+  clear();
+  write_stderr(text + "\n");
+  if (!lines_.empty()) show(std::vector<std::string>(lines_));
 }
 
 Waiting::Waiting(Progress::Mode mode, std::string what) : progress_(mode, std::move(what), 2) {

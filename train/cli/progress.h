@@ -3,12 +3,20 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace longhand::cli {
+
+/// The size of the terminal that stderr is; 80 x 24 if it is none.
+struct TerminalSize {
+  size_t columns, rows;
+};
+TerminalSize terminal_size();
 
 /// A bar on a terminal, redrawn at most ten times a second; lines every few seconds elsewhere.
 class Progress {
@@ -53,6 +61,30 @@ class Progress {
   Clock::time_point shown_ = begin_;
   bool begun_ = false;  // whether something was shown
   int64_t first_ = -1;  // the work already done when the clock started
+};
+
+/// Several lines that are redrawn in place on a terminal, below permanent ones; elsewhere only
+/// permanent ones are written.
+class LiveLines {
+ public:
+  explicit LiveLines(Progress::Mode mode) : mode_(mode) {}
+  /// Removes the lines.
+  ~LiveLines();
+  LiveLines(const LiveLines&) = delete;
+  LiveLines& operator=(const LiveLines&) = delete;
+
+  Progress::Mode mode() const { return mode_; }
+  /// Replaces the lines shown; as many as fit, cut to the width of the terminal.
+  void show(const std::vector<std::string>& lines);
+  /// Writes a permanent line above them. Does nothing in mode none.
+  void line(const std::string& text);
+
+ private:
+  void clear();
+
+  Progress::Mode mode_;
+  std::vector<std::string> lines_;
+  size_t drawn_ = 0;
 };
 
 /// Shows an operation of unknown progress, and its duration, once it has taken two seconds; from

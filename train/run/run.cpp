@@ -8,6 +8,7 @@
 #include "longhand/core/parallel.h"
 #include "longhand/core/storage.h"
 #include "longhand/core/version.h"
+#include "longhand/train/bench.h"
 
 namespace longhand::train {
 namespace {
@@ -36,18 +37,6 @@ void check_same(const RunRecord& run, const Config& config, const Checkpoint& ch
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-/// Bytes that decoding one sequence of the greatest length takes; 0 if the model does not decode.
-int64_t state_bytes(attention::Transformer& model) {
-  const attention::TransformerConfig& config = model.config();
-  int64_t total = 0;
-  for (int64_t layer = 0; layer < config.layers; ++layer) {
-    const int64_t bytes = model.kernel(layer).state_bytes(config.max_length);
-    if (bytes == 0 || !config.causal) return 0;
-    total += bytes;
-  }
-  return total;
 }
 
 std::map<std::string, std::string> hashes(const data::Task& task) {
@@ -138,6 +127,7 @@ Observer Run::observe() {
     if (observer_.on_record) observer_.on_record(record);
   };
   out.on_progress = [this](const Progress& progress) {
+    step_seconds_.push_back(progress.seconds);
     if (observer_.on_progress) observer_.on_progress(progress);
   };
   out.on_evaluation = [this](const EvaluationProgress& progress) {
@@ -190,9 +180,15 @@ void Run::summarise(const std::string& status, double seconds) {
   s.best_step = trainer_.state().best_step;
   s.seed = e.seed;
   s.seconds = seconds;
+  if (!step_seconds_.empty()) {
+    const auto middle =
+        step_seconds_.begin() + static_cast<std::ptrdiff_t>(step_seconds_.size() / 2);
+    std::nth_element(step_seconds_.begin(), middle, step_seconds_.end());
+    s.step_seconds = *middle;
+  }
   s.threads = threads();
   s.peak_memory = peak_resident_memory();
-  s.state_bytes = state_bytes(e.model);
+  s.state_bytes = decoding_bytes(e.model.config());
   s.version = version();
   s.machine = machine_description();
   if (!status.empty()) s.data = hashes(e.task);

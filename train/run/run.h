@@ -72,6 +72,7 @@ class Run {
   Summary summary_;
   double earlier_seconds_ = 0;  // of earlier processes
   std::chrono::steady_clock::time_point begin_;
+  std::vector<double> step_seconds_;
   data::Loader loader_;
   Trainer trainer_;
 };

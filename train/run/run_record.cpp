@@ -134,6 +134,7 @@ Summary summary_of(const Json& object) {
   if (const Json* validation = part("validation")) s.validation = record_of(*validation);
   s.seed = find<uint64_t>(object, "seed").value_or(0);
   s.seconds = number_of(object, "seconds");
+  s.step_seconds = find<double>(object, "step_seconds");
   s.threads = find<int>(object, "threads").value_or(1);
   s.peak_memory = count("peak_memory_bytes");
   s.state_bytes = count("state_bytes");
@@ -176,6 +177,7 @@ std::string to_json(const Summary& summary) {
   out["seed"] = summary.seed;
   out["threads"] = summary.threads;
   out["seconds"] = number(std::round(summary.seconds * 1000) / 1000);
+  if (summary.step_seconds) out["step_seconds"] = *summary.step_seconds;
   out["peak_memory_bytes"] = summary.peak_memory;
   if (summary.state_bytes > 0) out["state_bytes"] = summary.state_bytes;
   if (!summary.version.empty()) out["version"] = summary.version;

@@ -30,6 +30,8 @@ struct Summary {
   int64_t best_step = 0;
   uint64_t seed = 0;
   double seconds = 0;  // of this process
+  /// Median time of a step of this process, without evaluation; nothing if it made none.
+  std::optional<double> step_seconds;
   int threads = 1;
   int64_t peak_memory = 0;  // bytes
   int64_t state_bytes = 0;  // that decoding keeps for the longest sequence; 0: it has no decoder

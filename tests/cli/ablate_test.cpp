@@ -1,0 +1,336 @@
+// longhand ablate: sweeps that are killed, stopped, shared and that fail.
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "longhand/train/ablation/grid.h"
+#include "longhand/train/ablation/sweep.h"
+#include "longhand/train/report/table.h"
+#include "tests/cli/program.h"
+#include "tests/cli/tiny.h"
+#include "tests/support/catch.h"
+
+using namespace longhand;
+using namespace longhand::test;
+using Catch::Contains;
+
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+std::string contents(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+train::Results results(const fs::path& sweep) {
+  return train::results_of_json(contents(sweep / "results.json"), "results.json");
+}
+
+const train::Table& table(const train::Results& results, const std::string& name) {
+  for (const train::Table& each : results.tables)
+    if (each.name == name) return each;
+  FAIL("no table " << name);
+  return results.tables.front();
+}
+
+/// The cells with all columns that do not depend on the machine and on interruptions.
+std::vector<std::vector<train::Cell>> lasting(const fs::path& sweep) {
+  const train::Results all = results(sweep);
+  const train::Table& cells = table(all, "cells");
+  auto rows = cells.rows;
+  for (auto& row : rows) row.resize(cells.column("attempts"));
+  return rows;
+}
+
+std::string text(const train::Table& table, size_t row, const std::string& column) {
+  return train::to_text(table.rows.at(row).at(table.column(column)));
+}
+
+/// A folder with config.toml and sweep.toml.
+class SweepFolder : public TinyFolder {
+ public:
+  explicit SweepFolder(const std::string& sweep) {
+    write_text(*this / "sweep.toml", "[sweep]\nbase = \"config.toml\"\n" + sweep);
+  }
+  Outcome ablate(Words words) const {
+    words.insert(words.begin(), {"ablate", "sweep.toml"});
+    return run(words, path());
+  }
+};
+
+const std::string two_by_two = R"(seeds = 2
+set = ["train.steps=60", "train.checkpoint_every=5", "train.log_every=5"]
+
+[[axis]]
+attention.type = ["softmax", "linear"]
+)";
+
+int64_t attempts(const fs::path& sweep) {
+  const train::Results all = results(sweep);
+  const train::Table& cells = table(all, "cells");
+  int64_t sum = 0;
+  for (const auto& row : cells.rows) sum += std::get<int64_t>(row[cells.column("attempts")]);
+  return sum;
+}
+
+/// The process that runs the cell in this directory; 0 if none does.
+pid_t pid_of(const fs::path& cell) {
+  const auto record = nlohmann::json::parse(contents(cell / "cell.json"), nullptr, false);
+  return record.is_object() ? record["pid"].get<pid_t>() : 0;
+}
+
+std::vector<fs::path> cells_of(const fs::path& sweep) {
+  std::vector<fs::path> cells;
+  if (fs::exists(sweep / "cells"))
+    for (const auto& entry : fs::directory_iterator(sweep / "cells")) cells.push_back(entry.path());
+  return cells;
+}
+
+}  // namespace
+
+TEST_CASE("a sweep that is killed again and again loses no cell and runs none twice") {
+  const SweepFolder folder(two_by_two);
+  const Outcome whole = folder.ablate({"--out", "whole", "--jobs", "2"});
+  INFO(whole.err);
+  REQUIRE(whole.code == 0);
+  CHECK_THAT(whole.out, Contains("softmax") && Contains("test accuracy") && Contains("95 % from"));
+  CHECK_THAT(whole.err, Contains("linear seed=1: finished"));
+  CHECK(attempts(folder / "whole") == 4);
+
+  // How far it is: the number of records of all cells.
+  const auto progress = [&] {
+    int64_t lines = 0;
+    for (const fs::path& cell : cells_of(folder / "killed")) {
+      const std::string text = contents(cell / "metrics.jsonl");
+      lines += std::count(text.begin(), text.end(), '\n');
+    }
+    return lines;
+  };
+  for (int killed = 0; killed < 5; ++killed) {
+    const int64_t before = progress();
+    Program program({"ablate", "sweep.toml", "--out", "killed"}, folder.path());
+    REQUIRE(eventually([&] { return program.over() || progress() > before + 4 + killed; }));
+    program.send(SIGKILL);
+    // Every second time the processes of cells are killed, too, before they can save.
+    if (killed % 2 == 1)
+      for (const fs::path& cell : cells_of(folder / "killed"))
+        if (const pid_t pid = pid_of(cell); pid > 0) kill(pid, SIGKILL);
+    CHECK(program.wait().code == 128 + SIGKILL);
+  }
+  const Outcome rest = folder.ablate({"--out", "killed"});
+  INFO(rest.err);
+  REQUIRE(rest.code == 0);
+  CHECK(lasting(folder / "killed") == lasting(folder / "whole"));
+  int64_t resumed = 0;
+  for (const fs::path& cell : cells_of(folder / "killed")) {
+    const std::string log = contents(cell / "log.txt");
+    resumed += log.find("resuming after step ") != std::string::npos;
+    const size_t first = log.find("finished after");
+    CHECK(
+        (first == std::string::npos || log.find("finished after", first + 1) == std::string::npos));
+  }
+
+  CHECK(resumed >= 1);
+
+  // Nothing is left to do; another value adds cells.
+  const int64_t before = attempts(folder / "killed");
+  REQUIRE(folder.ablate({"--out", "killed"}).code == 0);
+  CHECK(attempts(folder / "killed") == before);
+  std::string more = contents(folder / "sweep.toml");
+  more.replace(more.find("\"linear\""), 8, "\"linear\", \"none\"");
+  write_text(folder / "sweep.toml", more);
+  REQUIRE(folder.ablate({"--out", "killed"}).code == 0);
+  CHECK(attempts(folder / "killed") == before + 2);
+
+  // Tables for a paper.
+  const auto print = [&](const std::string& format) {
+    return run({"ablate", "--table", format, "killed"}, folder.path()).out;
+  };
+  CHECK_THAT(print("md"), Catch::StartsWith("| variant |") && Contains("| none |"));
+  CHECK_THAT(print("tex"), Catch::StartsWith("\\begin{tabular}"));
+  CHECK_THAT(print("csv"), Catch::StartsWith("variant,attention_type,seeds,"));
+  CHECK_THAT(contents(folder / "killed/results.csv"), Catch::StartsWith("variant,attention_type,"));
+  CHECK_THAT(run({"ablate", "--status", "killed"}, folder.path()).out, Contains("6 finished"));
+}
+
+TEST_CASE("a stopped sweep continues, and two sweeps share their cells") {
+  const SweepFolder folder(two_by_two);
+  {
+    // Cells that do not end by themselves.
+    Program program({"ablate", "sweep.toml", "--out", "stopped", "--set", "train.steps=1000000"},
+                    folder.path());
+    REQUIRE(eventually([&] {
+      const auto cells = cells_of(folder / "stopped");
+      return program.over() || (!cells.empty() && fs::exists(cells[0] / "checkpoints/last.h5"));
+    }));
+    program.send(SIGINT);
+    const Outcome outcome = program.wait();
+    INFO(outcome.err);
+    CHECK(outcome.code == 75);
+    CHECK_THAT(outcome.err, Contains("4 cells left; continue with: longhand ablate sweep.toml"));
+    const auto cells = cells_of(folder / "stopped");
+    REQUIRE(cells.size() == 1);
+    CHECK_THAT(contents(cells[0] / "cell.json"), Contains("\"status\": \"stopped\""));
+    CHECK_THAT(contents(cells[0] / "summary.json"), Contains("\"status\": \"stopped\""));
+  }
+  Program other({"ablate", "sweep.toml", "--out", "shared"}, folder.path());
+  const Outcome one = folder.ablate({"--out", "shared"});
+  const Outcome two = other.wait();
+  INFO(one.err << two.err);
+  CHECK(one.code == 0);
+  CHECK(two.code == 0);
+  CHECK(attempts(folder / "shared") == 4);
+
+  // Shards: the parts of two machines, one after the other.
+  REQUIRE(folder.ablate({"--out", "parts", "--shard", "1/2"}).code == 0);
+  CHECK(attempts(folder / "parts") == 2);
+  // The environment does not change a cell.
+  REQUIRE(run({"ablate", "sweep.toml", "--out", "parts", "--shard", "2/2"}, folder.path(),
+              {{"LONGHAND_SEED", "7"}})
+              .code == 0);
+  CHECK(lasting(folder / "parts") == lasting(folder / "shared"));
+  CHECK(folder.ablate({"--out", "parts", "--shard", "3/2"}).code == 2);
+}
+
+TEST_CASE("cells that crash, diverge or run out of memory are recorded, and the others go on") {
+  const SweepFolder folder(R"(
+[[axis]]
+train.steps = [20, 20, 1000000]
+optimizer.type = ["adamw", "sgd", "adamw"]
+optimizer.lr = [1e-2, 1e30, 1e-3]
+)");
+  Program program({"ablate", "sweep.toml", "--out", "failing", "--jobs", "3"}, folder.path());
+  // The endless cell crashes.
+  fs::path endless;
+  REQUIRE(eventually([&] {
+    for (const fs::path& cell : cells_of(folder / "failing"))
+      if (contents(cell / "config.toml").find("steps = 1000000") != std::string::npos)
+        endless = cell;
+    return program.over() || (!endless.empty() && fs::exists(endless / "metrics.jsonl"));
+  }));
+  REQUIRE_FALSE(endless.empty());
+  REQUIRE(pid_of(endless) > 0);
+  kill(pid_of(endless), SIGSEGV);
+  const Outcome outcome = program.wait();
+  INFO(outcome.err);
+  CHECK(outcome.code == 1);
+  CHECK_THAT(outcome.err, Contains("2 of 3 cells failed; see longhand ablate --status failing"));
+  const train::Results failed = results(folder / "failing");
+  const train::Table& cells = table(failed, "cells");
+  CHECK(text(cells, 0, "status") == "finished");
+  CHECK(text(cells, 1, "status") == "diverged");
+  CHECK_THAT(text(cells, 1, "reason"), Contains("step ") && Contains("the loss is"));
+  CHECK(text(cells, 2, "status") == "crashed");
+  CHECK_THAT(text(cells, 2, "reason"), Contains("signal 11"));
+  CHECK_THAT(run({"ablate", "--status", "failing"}, folder.path()).out,
+             Contains("1 crashed, 1 diverged, 1 finished"));
+
+  // Only divergence: exit code 4, at once.
+  write_text(folder / "sweep.toml",
+             "[sweep]\nbase = \"config.toml\"\n[[axis]]\ntrain.steps = [20, 20]\n"
+             "optimizer.type = [\"adamw\", \"sgd\"]\noptimizer.lr = [1e-2, 1e30]\n");
+  CHECK(folder.ablate({"--out", "failing"}).code == 4);
+  CHECK(attempts(folder / "failing") == 2);
+
+  // No more cells after the first failure.
+  write_text(folder / "sweep.toml",
+             "[sweep]\nbase = \"config.toml\"\nseeds = 3\nset = [\"optimizer.type=sgd\", "
+             "\"optimizer.lr=1e30\"]\n");
+  const Outcome first_only = folder.ablate({"--out", "first", "--max-failures", "1"});
+  CHECK(first_only.code == 4);
+  CHECK_THAT(first_only.err, Contains("1 of 3 cells failed") && Contains("2 cells left"));
+  CHECK(attempts(folder / "first") == 1);
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  // 64 GiB of weights under a limit of 8.
+  write_text(folder / "sweep.toml",
+             "[sweep]\nbase = \"config.toml\"\n[[axis]]\nmodel.d_mlp = [1073741824, 16]\n");
+  rlimit before{};
+  getrlimit(RLIMIT_AS, &before);
+  const rlimit limit{rlim_t{8} << 30, before.rlim_max};
+  setrlimit(RLIMIT_AS, &limit);
+  const Outcome large = folder.ablate({"--out", "large"});
+  setrlimit(RLIMIT_AS, &before);
+  INFO(large.err);
+  CHECK(large.code == 1);
+  const train::Results memory = results(folder / "large");
+  CHECK(text(table(memory, "cells"), 0, "status") == "out of memory");
+  CHECK(text(table(memory, "cells"), 1, "status") == "finished");
+#endif
+}
+
+TEST_CASE("a search chooses on validation what is tested") {
+  const SweepFolder folder(R"(seeds = 2
+metric = "loss"
+set = ["train.steps=40", "train.eval_every=20"]
+
+[[axis]]
+attention.type = ["softmax", "linear"]
+
+[search]
+optimizer.lr = [1e-6, 1e-2, 1e30]
+)");
+  const Outcome outcome =
+      folder.ablate({"--out", "search", "--set", "optimizer.type=sgd", "--json"});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);  // a rate that diverges is no failure
+  const train::Results all = train::results_of_json(outcome.out, "stdout");
+  CHECK(all.kind == "ablate");
+  const train::Table& variants = table(all, "variants");
+  REQUIRE(variants.rows.size() == 2);
+  for (const size_t row : {0, 1}) {
+    CHECK(text(variants, row, "chosen") == "lr=0.01");
+    CHECK(text(variants, row, "seeds") == "2");
+    for (const char* const column : {"loss", "low", "high", "parameters", "flops_per_step",
+                                     "ms_per_step", "peak_memory_mib", "seconds"}) {
+      INFO(column);
+      CHECK(text(variants, row, column) != "-");
+    }
+  }
+  CHECK(text(variants, 0, "p") == "-");  // the baseline itself
+  CHECK(text(variants, 1, "p") != "-");
+  CHECK_THAT(text(variants, 1, "unequal"), Contains("FLOPs"));
+  const train::Table& search = table(all, "search");
+  REQUIRE(search.rows.size() == 6);
+  CHECK(text(search, 1, "chosen") == "yes");
+  CHECK(text(search, 2, "status") == "diverged");
+  // The run of the first seed with the chosen rate is both: 3 trials and 1 more seed for each.
+  CHECK(cells_of(folder / "search").size() == 8);
+
+  const Outcome dry = folder.ablate({"--out", "search", "--dry-run"});
+  INFO(dry.err);
+  CHECK(dry.code == 0);
+  CHECK_THAT(dry.out, Contains("ms a step") && Contains("8 cells, 8 to run: about 0:0") &&
+                          Contains("MiB available"));
+}
+
+TEST_CASE("the example sweeps are valid") {
+  int64_t count = 0;
+  for (const auto& file : fs::directory_iterator(LONGHAND_SOURCE "/examples/sweeps")) {
+    CAPTURE(file.path().string());
+    CHECK(expand(train::Sweep::load(file.path())).variants.size() >= 3);
+    ++count;
+  }
+  CHECK(count >= 3);
+}
+
+TEST_CASE("errors of ablate") {
+  const SweepFolder folder("[[axis]]\nattention.type = [\"linear\", \"liner\"]\n");
+  const Outcome invalid = folder.ablate({"--out", "out"});
+  CHECK(invalid.code == 2);
+  CHECK_THAT(invalid.err, Contains("variant liner: sweep.toml:4:29: attention.type") &&
+                              Contains("did you mean linear?"));
+  CHECK_FALSE(fs::exists(folder / "out"));
+  CHECK_THAT(folder.ablate({}).err, Contains("expected --out DIR"));
+  CHECK(run({"ablate", "nonexistent.toml", "--out", "out"}, folder.path()).code == 2);
+  CHECK_THAT(run({"ablate", "--status", "."}, folder.path()).err, Contains("sweep.toml:"));
+  CHECK_THAT(run({"ablate", "--table", "md", "out"}, folder.path()).err,
+             Contains("out holds no sweep"));
+}

@@ -1,0 +1,74 @@
+#include "longhand/train/run/child.h"
+
+#include <signal.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "longhand/train/ablation/runner.h"
+#include "tests/support/catch.h"
+#include "tests/support/files.h"
+
+using namespace longhand;
+using namespace longhand::train;
+using Catch::Contains;
+
+namespace {
+
+ChildOptions shell(const std::string& script) {
+  return {.program = "/bin/sh", .arguments = {"-c", script}};
+}
+
+}  // namespace
+
+TEST_CASE("the end of a process is reported, however it comes") {
+  const Ended code = Child(shell("exit 7")).wait();
+  CHECK(code.code == 7);
+  CHECK(code.signal == 0);
+  CHECK_FALSE(code.out_of_memory);
+  CHECK(code.peak_memory > 0);
+  CHECK(Child(shell("kill -SEGV $$")).wait().signal == SIGSEGV);
+  CHECK(Child({.program = "/nonexistent"}).wait().code == 127);
+
+  Child sleeping(shell("exec sleep 100"));
+  CHECK_FALSE(sleeping.poll());
+  CHECK(kill(sleeping.pid(), 0) == 0);
+  sleeping.signal(SIGTERM);
+  // Also if it comes before the program has started, and this one catches it.
+  CHECK(sleeping.wait().signal == SIGTERM);
+  REQUIRE(sleeping.poll());
+  CHECK(sleeping.poll()->signal == SIGTERM);
+}
+
+TEST_CASE("the files and the environment of a process") {
+  const test::TemporaryDirectory folder;
+  ChildOptions options = shell("echo $HOME.; echo err >&2");
+  options.without = {"HOME"};
+  options.capture = true;
+  options.err = folder / "err";
+  for (int i = 0; i < 2; ++i) {
+    Child child(options);
+    CHECK(child.output() == ".\n");
+    CHECK(child.wait().code == 0);
+  }
+  std::ifstream in(folder / "err");
+  CHECK(std::string{std::istreambuf_iterator<char>(in), {}} == "err\nerr\n");
+}
+
+TEST_CASE("the reason of a failure") {
+  const auto failure = [](const Ended& ended, const std::string& log) {
+    const Failure found = failure_of(ended, log);
+    return to_string(found.status) + ": " + found.reason;
+  };
+  CHECK(failure({.code = 4}, "step 1\nlonghand: step 2: the loss is nan\n") ==
+        "diverged: step 2: the loss is nan");
+  CHECK(failure({.code = 3}, "longhand: cannot read a.h5\n") ==
+        "failed: exit code 3: cannot read a.h5");
+  CHECK(failure({.code = 1}, "") == "failed: exit code 1: no message");
+  CHECK_THAT(failure({.code = 1, .peak_memory = 5 << 20}, "longhand: out of memory\n"),
+             Contains("out of memory: ") && Contains("5 MiB"));
+  CHECK_THAT(failure({.signal = SIGKILL, .out_of_memory = true}, ""),
+             Contains("out of memory: killed by the kernel"));
+  CHECK_THAT(failure({.signal = SIGKILL}, ""), Contains("crashed: killed by signal 9"));
+  CHECK_THAT(failure({.signal = SIGABRT}, ""), Contains("crashed: ended by signal 6 (Abort"));
+}

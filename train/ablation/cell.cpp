@@ -1,0 +1,267 @@
+#include "longhand/train/ablation/cell.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/data/file.h"
+
+namespace longhand::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::array<std::pair<CellStatus, const char*>, 10> names = {{
+    {CellStatus::waiting, "waiting"},
+    {CellStatus::running, "running"},
+    {CellStatus::interrupted, "interrupted"},
+    {CellStatus::stopped, "stopped"},
+    {CellStatus::trained, "trained"},
+    {CellStatus::finished, "finished"},
+    {CellStatus::diverged, "diverged"},
+    {CellStatus::out_of_memory, "out of memory"},
+    {CellStatus::crashed, "crashed"},
+    {CellStatus::failed, "failed"},
+}};
+
+Json json(const OptionValue& value) {
+  return std::visit([](const auto& v) { return Json(v); }, value);
+}
+
+OptionValue option_of(const Json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (value.is_number()) return value.get<double>();
+  if (value.is_string()) return value.get<std::string>();
+  if (value.empty() || value.front().is_number()) return value.get<std::vector<int64_t>>();
+  return value.get<std::vector<std::string>>();
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  data::write_file_durably(path, std::as_bytes(std::span(text.data(), text.size())));
+}
+
+std::string read_text(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+double number(const Json& value) {
+  if (value.is_number()) return value.get<double>();
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  if (value == "Infinity") return inf;
+  if (value == "-Infinity") return -inf;
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+Score score_of(const Json& json) { return {number(json.at("loss")), number(json.at("accuracy"))}; }
+
+CellRecord record_of(const Json& value) {
+  CellRecord record;
+  value.at("variant").get_to(record.variant);
+  for (const auto& [key, each] : value.at("values").items())
+    record.values.push_back({key, option_of(each), ""});
+  value.at("seed").get_to(record.seed);
+  value.at("phase").get_to(record.phase);
+  const auto status = value.at("status").get<std::string>();
+  for (const auto& [each, name] : names)
+    if (status == name) record.status = each;
+  value.at("reason").get_to(record.reason);
+  value.at("attempts").get_to(record.attempts);
+  value.at("seconds").get_to(record.seconds);
+  value.at("peak_memory_bytes").get_to(record.peak_memory);
+  value.at("pid").get_to(record.pid);
+  value.at("log").get_to(record.log);
+  return record;
+}
+
+/// Calls read(json) for the contents of a file, if it exists.
+template <class F>
+void with_json(const fs::path& path, F read) {
+  if (!fs::exists(path)) return;
+  try {
+    read(Json::parse(read_text(path)));
+  } catch (const Json::exception& error) {
+    throw DataError(path.string() + ": expected a file as written by Longhand: " + error.what());
+  }
+}
+
+int open_lock(const fs::path& directory, int flags) {
+  return ::open((directory / "lock").c_str(), flags | O_CLOEXEC, 0666);
+}
+
+}  // namespace
+
+std::string to_string(CellStatus status) {
+  for (const auto& [each, name] : names)
+    if (each == status) return name;
+  return "";
+}
+
+fs::path cell_directory(const fs::path& sweep, const SweepCell& cell) {
+  return sweep / "cells" / cell.hash;
+}
+
+CellState read_cell(const fs::path& directory) {
+  CellState state;
+  with_json(directory / "cell.json", [&](const Json& json) { state.record = record_of(json); });
+  state.status = state.record.status;
+  with_json(directory / "test.json", [&](const Json& json) { state.test = score_of(json); });
+  if (fs::exists(directory / "metrics.jsonl")) {
+    const RecordedRun run = read_run(directory);
+    state.summary = run.summary;
+    if (run.summary)
+      for (const Record& record : run.metrics)
+        if (record.split == "validation" && record.step == run.summary->best_step)
+          state.validation = Score{record.loss, record.accuracy};
+  }
+  // A run that has ended says so itself, also if the sweep ended before it could.
+  if (state.is_trained()) {
+    if (state.test)
+      state.status = CellStatus::finished;
+    else if (!state.has_failed())
+      state.status = CellStatus::trained;
+  } else if (state.summary && state.summary->status == "diverged") {
+    state.status = CellStatus::diverged;
+  }
+  const bool open = state.status == CellStatus::running || state.status == CellStatus::trained;
+  if (open && Claim::is_taken(directory))
+    state.status = CellStatus::running;
+  else if (state.status == CellStatus::running)
+    state.status = CellStatus::interrupted;
+  return state;
+}
+
+void write_record(const fs::path& directory, const CellRecord& record) {
+  Json out;
+  out["variant"] = record.variant;
+  out["values"] = Json::object();
+  for (const Setting& setting : record.values) out["values"][setting.key] = json(setting.value);
+  out["seed"] = record.seed;
+  out["phase"] = record.phase;
+  out["status"] = to_string(record.status);
+  out["reason"] = record.reason;
+  out["attempts"] = record.attempts;
+  out["seconds"] = std::round(record.seconds * 1000) / 1000;
+  out["peak_memory_bytes"] = record.peak_memory;
+  out["pid"] = record.pid;
+  out["log"] = record.log;
+  write_text(directory / "cell.json",
+             out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+void write_test(const fs::path& directory, const std::string& json) {
+  try {
+    score_of(Json::parse(json));
+  } catch (const Json::exception& error) {
+    throw DataError(directory.string() + ": expected the output of evaluate: " + error.what());
+  }
+  write_text(directory / "test.json", json);
+}
+
+int64_t last_step(const fs::path& directory) {
+  constexpr std::streamoff tail = 4096;
+  std::ifstream in(directory / "metrics.jsonl", std::ios::binary | std::ios::ate);
+  if (!in.is_open()) return 0;
+  const std::streamoff size = in.tellg();
+  in.seekg(std::max<std::streamoff>(size - tail, 0));
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const size_t end = text.rfind('\n');
+  if (end == std::string::npos || end == 0) return 0;
+  const size_t begin = text.rfind('\n', end - 1) + 1;  // npos + 1 = 0
+  const Json line = Json::parse(text.substr(begin, end - begin), nullptr, false);
+  if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) return 0;
+  return line["step"].get<int64_t>();
+}
+
+std::string log_tail(const fs::path& directory, int64_t bytes) {
+  std::string text = read_text(directory / "log.txt");
+  const auto most = static_cast<size_t>(bytes);
+  if (text.size() > most) {
+    text = text.substr(text.size() - most);
+    text = text.substr(text.find('\n') + 1);
+  }
+  return text;
+}
+
+std::unique_ptr<Claim> Claim::take(const fs::path& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  check<DataError>(!error, "cannot create ", directory.string(), ": ", error.message());
+  const int file = open_lock(directory, O_RDWR | O_CREAT);
+  check<DataError>(file >= 0, "cannot open ", (directory / "lock").string(), ": ",
+                   std::strerror(errno));
+  if (flock(file, LOCK_EX | LOCK_NB) == 0) return std::unique_ptr<Claim>(new Claim(file));
+  const int reason = errno;
+  close(file);
+  check<DataError>(reason == EWOULDBLOCK, "cannot lock ", (directory / "lock").string(), ": ",
+                   std::strerror(reason));
+  return nullptr;
+}
+
+bool Claim::is_taken(const fs::path& directory) {
+  const int file = open_lock(directory, O_RDONLY);
+  if (file < 0) return false;
+  const bool taken = flock(file, LOCK_SH | LOCK_NB) != 0;
+  close(file);
+  return taken;
+}
+
+Claim::~Claim() { close(file_); }
+
+CellStates read_cells(const Grid& grid, const fs::path& sweep) {
+  CellStates states;
+  for (const SweepVariant& variant : grid.variants)
+    for (const auto* const phase : {&variant.search, &variant.final})
+      for (const auto& trial : *phase)
+        for (const SweepCell& cell : trial)
+          if (!states.contains(cell.hash))
+            states[cell.hash] = read_cell(cell_directory(sweep, cell));
+  return states;
+}
+
+double metric_of(const Sweep& sweep, const Score& score) {
+  return sweep.metric == "loss" ? score.loss : score.accuracy;
+}
+
+std::optional<size_t> best_trial(const Sweep& sweep, const SweepVariant& variant,
+                                 const CellStates& states) {
+  if (variant.search.empty()) return 0;
+  std::optional<size_t> best;
+  double best_metric = 0;
+  for (size_t trial = 0; trial < variant.search.size(); ++trial) {
+    double sum = 0;
+    bool failed = false;
+    for (const SweepCell& cell : variant.search[trial]) {
+      const CellState& state = states.at(cell.hash);
+      if (state.is_trained() && state.validation)
+        sum += metric_of(sweep, *state.validation);
+      else if (state.is_trained() || state.has_failed())
+        failed = true;
+      else
+        return std::nullopt;
+    }
+    const bool better = !failed && std::isfinite(sum) &&
+                        (!best || (sweep.metric == "loss" ? sum < best_metric : sum > best_metric));
+    if (!better) continue;
+    best = trial;
+    best_metric = sum;
+  }
+  return best;
+}
+
+}  // namespace longhand::train

@@ -1,0 +1,113 @@
+// Cells: what the directory of a cell says about its state, and the right to run it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "longhand/train/ablation/grid.h"
+#include "longhand/train/run/run_record.h"
+
+namespace longhand::train {
+
+/// Loss and accuracy on a split.
+struct Score {
+  double loss = 0, accuracy = 0;
+};
+
+enum class CellStatus {
+  waiting,        // not started
+  running,        // by some process
+  interrupted,    // its process ended without a word; it continues from its checkpoint
+  stopped,        // by a signal, and saved
+  trained,        // but not evaluated on the test split, which trials of a search are not
+  finished,       // trained and evaluated
+  diverged,       // which another attempt would do again
+  out_of_memory,  // the kernel or the allocator refused
+  crashed,        // ended by a signal
+  failed,         // ended with an error
+};
+std::string to_string(CellStatus status);
+
+/// cell.json: what the sweep knows about a cell besides its run.
+struct CellRecord {
+  std::string variant;  // its label
+  Settings values;      // of the axes and of the search
+  int64_t seed = 0;
+  std::string phase;  // "search" or "final"
+  CellStatus status = CellStatus::waiting;
+  std::string reason{};     // of a failure
+  int64_t attempts = 0;     // processes that have trained it
+  double seconds = 0;       // that they took, as far as their end was seen
+  int64_t peak_memory = 0;  // bytes, of any of them
+  pid_t pid = 0;            // of the process that runs it
+  std::string log{};        // the last lines of log.txt, after a failure
+};
+
+/// The state of a cell.
+struct CellState {
+  CellStatus status = CellStatus::waiting;
+  CellRecord record{};
+  std::optional<Summary> summary{};
+  std::optional<Score> validation{};  // of the best checkpoint
+  std::optional<Score> test{};
+
+  /// Whether its run has come to its end, evaluated or not.
+  bool is_trained() const {
+    return summary && (summary->status == "finished" || summary->status == "early");
+  }
+  bool has_failed() const { return status >= CellStatus::diverged; }
+};
+
+/// The directory of a cell of a sweep: sweep/cells/HASH.
+std::filesystem::path cell_directory(const std::filesystem::path& sweep, const SweepCell& cell);
+/// The state that the files of a cell show. Throws DataError for damaged files.
+CellState read_cell(const std::filesystem::path& directory);
+/// Writes cell.json durably.
+void write_record(const std::filesystem::path& directory, const CellRecord& record);
+/// Writes test.json, the output of evaluate --json, durably. Throws DataError if it is no such output.
+void write_test(const std::filesystem::path& directory, const std::string& json);
+/// The last step in metrics.jsonl, also while it is written; 0 if there is none.
+int64_t last_step(const std::filesystem::path& directory);
+/// The last lines of log.txt, at most `bytes` long.
+std::string log_tail(const std::filesystem::path& directory, int64_t bytes = 2000);
+
+/// The exclusive right to run a cell, held by this process and by the children that inherit file():
+/// it ends with the last of them.
+class Claim {
+ public:
+  /// Creates the directory if it does not exist. Null if another process has the right. Throws
+  /// DataError.
+  static std::unique_ptr<Claim> take(const std::filesystem::path& directory);
+  /// Whether a process has the right now.
+  static bool is_taken(const std::filesystem::path& directory);
+  ~Claim();
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+
+  int file() const { return file_; }
+
+ private:
+  explicit Claim(int file) : file_(file) {}
+  int file_;
+};
+
+/// The states of the cells of a sweep, by hash.
+using CellStates = std::map<std::string, CellState>;
+CellStates read_cells(const Grid& grid, const std::filesystem::path& sweep);
+
+/// The metric of a sweep, "accuracy" or "loss".
+double metric_of(const Sweep& sweep, const Score& score);
+
+/// The trial whose trained cells have the best mean validation metric; the first of equal ones, and
+/// trial 0 without a search. Trials with a cell that failed do not count. Nothing if a trial is not
+/// decided yet, or if none is left.
+std::optional<size_t> best_trial(const Sweep& sweep, const SweepVariant& variant,
+                                 const CellStates& states);
+
+}  // namespace longhand::train

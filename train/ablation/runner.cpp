@@ -1,0 +1,434 @@
+#include "longhand/train/ablation/runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/data/file.h"
+#include "longhand/train/run/child.h"
+
+namespace longhand::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point then) {
+  return std::chrono::duration<double>(Clock::now() - then).count();
+}
+
+/// A cell that the sweep needs, trained or, if `final`, also evaluated on the test split.
+struct Task {
+  size_t variant, trial, seed;  // indices
+  bool final;
+  const SweepCell* cell;
+};
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    if (end > begin) lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+std::string mebibytes(int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+class Runner {
+ public:
+  Runner(const Sweep& sweep, const Grid& grid, fs::path directory, const RunnerOptions& options)
+      : sweep_(sweep),
+        grid_(grid),
+        directory_(std::move(directory)),
+        options_(options),
+        states_(read_cells(grid, directory_)) {}
+
+  SweepOutcome run() {
+    report();
+    for (;;) {
+      const bool any_ended = reap();
+      if (!stopping_ && options_.should_stop && options_.should_stop()) {
+        stopping_ = true;
+        for (const auto& each : running_) each->child->signal(SIGTERM);
+      }
+      if (any_ended || needs_ || seconds_since(looked_) > 0.2) start_more();
+      if (running_.empty() && (stopping_ || enough_failures() || (elsewhere_.empty() && !needs_)))
+        break;
+      if (any_ended || seconds_since(reported_) > 0.5) report();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    report();
+    return outcome();
+  }
+
+ private:
+  struct Running {
+    Task task;
+    std::unique_ptr<Claim> claim;
+    CellRecord record;
+    bool testing = false;
+    int64_t steps = 0;
+    Clock::time_point begin = Clock::now();
+    std::unique_ptr<Child> child{};
+  };
+
+  fs::path path(const Task& task) const { return cell_directory(directory_, *task.cell); }
+  CellState& state(const Task& task) { return states_[task.cell->hash]; }
+
+  std::string label(const Task& task) const {
+    std::string text = grid_.variants[task.variant].label;
+    if (!grid_.trials.empty()) text += " " + grid_.trials[task.trial];
+    return text + " seed=" + std::to_string(task.cell->seed);
+  }
+
+  bool in_shard(size_t index) const {
+    return static_cast<int64_t>(index) % options_.shards == options_.shard;
+  }
+
+  /// The cells of this shard that are known to be needed, in the order in which they are started: all
+  /// variants with one seed before the next seed, so that early tables compare all variants.
+  std::vector<Task> tasks() const {
+    std::vector<Task> all;
+    size_t index = 0;
+    const size_t seeds = sweep_.seeds.size();
+    for (size_t seed = 0; seed < seeds; ++seed)
+      for (size_t v = 0; v < grid_.variants.size(); ++v) {
+        const auto& search = grid_.variants[v].search;
+        for (size_t trial = 0; trial < search.size(); ++trial)
+          if (seed < search[trial].size() && in_shard(v))
+            all.push_back({v, trial, seed, false, &search[trial][seed]});
+      }
+    std::set<std::string> seen;  // two variants may have the same cell
+    for (size_t seed = 0; seed < seeds; ++seed)
+      for (size_t v = 0; v < grid_.variants.size(); ++v) {
+        const auto& variant = grid_.variants[v];
+        const auto trial = best_trial(sweep_, variant, states_);
+        if (!trial) continue;
+        const SweepCell& cell = variant.final[*trial][seed];
+        if (!seen.insert(cell.hash).second) continue;
+        if (in_shard(variant.search.empty() ? index : v))
+          all.push_back({v, *trial, seed, true, &cell});
+        ++index;
+      }
+    return all;
+  }
+
+  bool is_done(const Task& task) const {
+    const CellState& s = states_.at(task.cell->hash);
+    return task.final ? s.is_trained() && s.test : s.is_trained();
+  }
+  /// Done, or failed for good or in this call.
+  bool is_decided(const Task& task) const {
+    return is_done(task) || states_.at(task.cell->hash).status == CellStatus::diverged ||
+           tried_.contains(task.cell->hash);
+  }
+  bool is_running(const Task& task) const {
+    return std::any_of(running_.begin(), running_.end(),
+                       [&](const auto& each) { return each->task.cell->hash == task.cell->hash; });
+  }
+  bool enough_failures() const {
+    return options_.max_failures > 0 && failures_ >= options_.max_failures;
+  }
+
+  void start_more() {
+    looked_ = Clock::now();
+    needs_ = false;
+    elsewhere_.clear();
+    if (stopping_ || enough_failures()) return;
+    for (const Task& task : tasks()) {
+      if (is_decided(task) || is_running(task)) continue;
+      if (static_cast<int64_t>(running_.size()) >= options_.jobs) return;
+      std::unique_ptr<Claim> claim = Claim::take(path(task));
+      if (!claim) {
+        elsewhere_.insert(task.cell->hash);
+        continue;
+      }
+      state(task) = read_cell(path(task));  // another process may have run it meanwhile
+      // This process has the claim itself.
+      needs_ = true;
+      if (!is_decided(task)) start(task, std::move(claim));
+    }
+  }
+
+  void start(const Task& task, std::unique_ptr<Claim> claim) {
+    auto running = std::make_unique<Running>();
+    running->task = task;
+    running->claim = std::move(claim);
+    CellRecord& record = running->record;
+    record = state(task).record;
+    record.variant = grid_.variants[task.variant].label;
+    record.values = grid_.variants[task.variant].values;
+    if (sweep_.search)
+      for (const Setting& setting : sweep_.search->axis.points[task.trial])
+        record.values.push_back(setting);
+    record.seed = task.cell->seed;
+    record.phase = task.final ? "final" : "search";
+    record.reason.clear();
+    record.log.clear();
+    running->testing = state(task).is_trained();
+    if (!running->testing) ++record.attempts;
+    const OptionValue steps =
+        Config::parse(task.cell->config, "cell.toml").given().at("train.steps");
+    running->steps = std::get<int64_t>(steps);
+    launch(*running);
+    running_.push_back(std::move(running));
+  }
+
+  /// Starts the process of a cell: training, or evaluation if it is trained.
+  void launch(Running& running) {
+    const fs::path folder = path(running.task);
+    ChildOptions child;
+    child.program = options_.program;
+    child.err = child.out = folder / "log.txt";
+    child.inherited = {running.claim->file()};
+    // The configuration of a cell does not depend on the environment.
+    child.without = {"LONGHAND_SEED", "LONGHAND_THREADS"};
+    // If the sweep is killed, its cells save what they have.
+    child.death_signal = SIGTERM;
+    const std::string threads = std::to_string(options_.threads);
+    if (running.testing) {
+      child.out = folder / "test.json.part";
+      fs::remove(child.out);
+      child.arguments = {"evaluate", folder.string(), "--split",   "test",
+                         "--json",   "--quiet",       "--threads", threads};
+    } else if (fs::exists(folder / "config.toml") && fs::exists(folder / "checkpoints")) {
+      child.arguments = {"train", "--resume", folder.string(), "--threads", threads};
+    } else {
+      // A process that was killed while it created the run may have left a part of it.
+      for (const char* const part : {"config.toml", "checkpoints", "metrics.jsonl", "summary.json"})
+        fs::remove_all(folder / part);
+      const fs::path config = folder / "cell.toml";
+      data::write_file_durably(config, std::as_bytes(std::span(running.task.cell->config.data(),
+                                                               running.task.cell->config.size())));
+      child.arguments = {"train", config.string(), "--out", folder.string(), "--threads", threads};
+    }
+    running.record.status = CellStatus::running;
+    running.child = std::make_unique<Child>(child);
+    running.record.pid = running.child->pid();
+    write_record(folder, running.record);
+  }
+
+  /// Handles the processes that have ended; whether there was one.
+  bool reap() {
+    bool any = false;
+    for (size_t i = 0; i < running_.size();) {
+      const auto ended = running_[i]->child->poll();
+      if (!ended) {
+        ++i;
+        continue;
+      }
+      any = true;
+      if (handle(*running_[i], *ended))
+        running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+      else
+        ++i;  // it continues with its evaluation
+    }
+    return any;
+  }
+
+  /// Returns whether the cell has ended.
+  bool handle(Running& running, const Ended& ended) {
+    const Task& task = running.task;
+    const fs::path folder = path(task);
+    CellRecord& record = running.record;
+    record.seconds += ended.seconds;
+    if (!running.testing) record.peak_memory = std::max(record.peak_memory, ended.peak_memory);
+    const bool succeeded = ended.code == 0 && ended.signal == 0;
+    if (succeeded && !running.testing)
+      ended_.push_back({task.variant, seconds_since(running.begin)});
+    if (succeeded && !running.testing && task.final && !stopping_) {
+      running.testing = true;
+      launch(running);
+      return false;
+    }
+    if (succeeded && running.testing) {
+      std::ifstream in(folder / "test.json.part", std::ios::binary);
+      write_test(folder, {std::istreambuf_iterator<char>(in), {}});
+      fs::remove(folder / "test.json.part");
+    }
+    record.pid = 0;
+    if (succeeded) {
+      record.status = running.testing ? CellStatus::finished : CellStatus::trained;
+    } else if (stopping_ && ended.code != 4) {
+      record.status = CellStatus::stopped;
+    } else {
+      record.log = log_tail(folder);
+      const Failure failure = failure_of(ended, record.log);
+      record.status = failure.status;
+      record.reason = failure.reason;
+    }
+    write_record(folder, record);
+    running.claim.reset();
+    state(task) = read_cell(folder);
+    tried_.insert(task.cell->hash);
+    // A trial that trained may be needed again as a final cell, to be evaluated.
+    if (succeeded && !running.testing) tried_.erase(task.cell->hash);
+    // A learning rate may be too high; that is what a search is for.
+    const bool expected = !task.final && state(task).status == CellStatus::diverged;
+    if (state(task).has_failed() && !expected) ++failures_;
+    report();
+    if (options_.on_end) options_.on_end({label(task), task.variant, folder.string(), state(task)});
+    return true;
+  }
+
+  void report() {
+    reported_ = Clock::now();
+    if (!options_.on_progress) return;
+    SweepProgress out;
+    const std::vector<Task> known = tasks();
+    out.cells = all_cells(known);
+    for (const Task& task : known) {
+      // A trial that diverged has answered its question.
+      const bool answered =
+          !task.final && states_.at(task.cell->hash).status == CellStatus::diverged;
+      if (is_done(task) || answered)
+        ++out.finished;
+      else if (is_decided(task))
+        ++out.failed;
+    }
+    out.elsewhere = static_cast<int64_t>(elsewhere_.size());
+    for (const auto& each : running_) {
+      RunningCell& cell = out.running.emplace_back();
+      cell.label = label(each->task);
+      cell.variant = each->task.variant;
+      cell.step = last_step(path(each->task));
+      cell.steps = each->steps;
+      cell.seconds = seconds_since(each->begin);
+      cell.testing = each->testing;
+    }
+    out.seconds_left = time_left(known, out);
+    options_.on_progress(out);
+  }
+
+  /// The number of cells in all: those that are known, and final ones of searches that go on.
+  int64_t all_cells(const std::vector<Task>& known) const {
+    auto count = static_cast<int64_t>(known.size());
+    for (size_t v = 0; v < grid_.variants.size(); ++v)
+      if (!grid_.variants[v].search.empty() && in_shard(v) &&
+          !best_trial(sweep_, grid_.variants[v], states_))
+        count += static_cast<int64_t>(sweep_.seeds.size());
+    return count;
+  }
+
+  /// From the mean time of ended cells of the same variant, or of all.
+  std::optional<double> time_left(const std::vector<Task>& known, const SweepProgress& now) const {
+    std::map<size_t, std::pair<double, double>> by_variant;  // sum and number
+    double sum = 0, number = 0;
+    const auto add = [&](size_t variant, double seconds) {
+      by_variant[variant].first += seconds;
+      by_variant[variant].second += 1;
+      sum += seconds;
+      number += 1;
+    };
+    for (const auto& [variant, seconds] : ended_) add(variant, seconds);
+    for (const RunningCell& cell : now.running)
+      if (!cell.testing && cell.step * 20 >= cell.steps && cell.step > 0)
+        add(cell.variant,
+            cell.seconds * static_cast<double>(cell.steps) / static_cast<double>(cell.step));
+    if (number == 0) return std::nullopt;
+    const auto expected = [&](size_t variant) {
+      const auto found = by_variant.find(variant);
+      return found == by_variant.end() ? sum / number : found->second.first / found->second.second;
+    };
+    double left = 0;
+    for (const Task& task : known)
+      if (!is_decided(task) && !is_running(task) && !states_.at(task.cell->hash).is_trained())
+        left += expected(task.variant);
+    left += sum / number * static_cast<double>(now.cells - static_cast<int64_t>(known.size()));
+    for (const RunningCell& cell : now.running)
+      left += std::max(0.0, expected(cell.variant) - cell.seconds);
+    return left / static_cast<double>(options_.jobs);
+  }
+
+  SweepOutcome outcome() const {
+    SweepOutcome out;
+    out.stopped = stopping_;
+    for (const Task& task : tasks()) {
+      if (!task.final) continue;
+      const CellState& s = states_.at(task.cell->hash);
+      ++out.cells;
+      if (is_done(task))
+        ++out.finished;
+      else if (s.has_failed())
+        ++(s.status == CellStatus::diverged ? out.diverged : out.failed);
+    }
+    for (size_t v = 0; v < grid_.variants.size(); ++v) {
+      const SweepVariant& variant = grid_.variants[v];
+      if (variant.search.empty() || !in_shard(v) || best_trial(sweep_, variant, states_)) continue;
+      const auto seeds = static_cast<int64_t>(sweep_.seeds.size());
+      out.cells += seeds;
+      if (all_failed(variant)) (all_diverged(variant) ? out.diverged : out.failed) += seeds;
+    }
+    return out;
+  }
+
+  bool all_failed(const SweepVariant& variant) const {
+    for (const auto& trial : variant.search)
+      if (std::none_of(trial.begin(), trial.end(),
+                       [&](const SweepCell& cell) { return states_.at(cell.hash).has_failed(); }))
+        return false;
+    return true;
+  }
+
+  bool all_diverged(const SweepVariant& variant) const {
+    for (const auto& trial : variant.search)
+      for (const SweepCell& cell : trial)
+        if (states_.at(cell.hash).status != CellStatus::diverged) return false;
+    return true;
+  }
+
+  const Sweep& sweep_;
+  const Grid& grid_;
+  fs::path directory_;
+  const RunnerOptions& options_;
+  CellStates states_;
+  std::vector<std::unique_ptr<Running>> running_;
+  std::set<std::string> tried_;                   // hashes of cells that ended in this call
+  std::set<std::string> elsewhere_;               // hashes of cells that another process runs
+  std::vector<std::pair<size_t, double>> ended_;  // variant and seconds, of this call
+  int64_t failures_ = 0;
+  bool stopping_ = false;
+  bool needs_ = true;  // whether start_more() may find another cell
+  Clock::time_point looked_ = Clock::now(), reported_ = looked_;
+};
+
+}  // namespace
+
+Failure failure_of(const Ended& ended, const std::string& log) {
+  const std::vector<std::string> lines = lines_of(log);
+  std::string last = lines.empty() ? "no message" : lines.back();
+  constexpr std::string_view prefix = "longhand: ";
+  if (last.starts_with(prefix)) last = last.substr(prefix.size());
+  const std::string memory = mebibytes(ended.peak_memory) + " in use at its peak";
+  if (ended.out_of_memory)
+    return {CellStatus::out_of_memory, "killed by the kernel for lack of memory, " + memory};
+  if (ended.signal == SIGKILL)
+    return {CellStatus::crashed, "killed by signal 9, perhaps for lack of memory, " + memory};
+  if (ended.signal != 0)
+    return {CellStatus::crashed,
+            concat_message("ended by signal ", ended.signal, " (", strsignal(ended.signal), ")")};
+  if (ended.code == 4) return {CellStatus::diverged, last};
+  if (ended.code == 75) return {CellStatus::failed, "stopped by a signal"};
+  if (ended.code == 127) return {CellStatus::failed, "the program could not be started"};
+  if (last == "out of memory") return {CellStatus::out_of_memory, last + ", " + memory};
+  return {CellStatus::failed, concat_message("exit code ", ended.code, ": ", last)};
+}
+
+SweepOutcome run_sweep(const Sweep& sweep, const Grid& grid, const fs::path& directory,
+                       const RunnerOptions& options) {
+  return Runner(sweep, grid, directory, options).run();
+}
+
+}  // namespace longhand::train

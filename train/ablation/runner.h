@@ -1,0 +1,85 @@
+// Runner: trains and evaluates the cells of a sweep, each in a process of its own.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhand/train/ablation/cell.h"
+#include "longhand/train/ablation/grid.h"
+#include "longhand/train/ablation/sweep.h"
+#include "longhand/train/run/child.h"
+
+namespace longhand::train {
+
+/// A cell that is being run.
+struct RunningCell {
+  std::string label;  // of the variant, with the trial and the seed
+  size_t variant = 0;
+  int64_t step = 0, steps = 0;
+  double seconds = 0;
+  bool testing = false;  // evaluation on the test split
+};
+
+struct SweepProgress {
+  int64_t cells = 0;     // in all; a trial and the final run of the same configuration count twice
+  int64_t finished = 0;  // also those of earlier calls, and trials that diverged
+  int64_t failed = 0;
+  int64_t elsewhere = 0;               // run by other processes
+  std::optional<double> seconds_left;  // nothing while unknown
+  std::vector<RunningCell> running;
+};
+
+/// A cell that has ended.
+struct EndedCell {
+  std::string label;
+  size_t variant = 0;
+  std::string directory;
+  CellState state;
+};
+
+struct RunnerOptions {
+  /// The program with the commands train and evaluate.
+  std::filesystem::path program = "/proc/self/exe";
+  int64_t jobs = 1;          // cells side by side
+  int64_t threads = 1;       // of each
+  int64_t shard = 0;         // runs only every shards-th cell (variant, with a search)
+  int64_t shards = 1;        //
+  int64_t max_failures = 0;  // starts no more cells after this number of failures; 0: any number
+  /// Called about every half second, and after each cell.
+  std::function<void(const SweepProgress&)> on_progress = {};
+  std::function<void(const EndedCell&)> on_end = {};
+  /// Called often; true stops all cells, which save, and ends the sweep.
+  std::function<bool()> should_stop = {};
+};
+
+/// How a sweep ended.
+struct SweepOutcome {
+  // Final cells of this shard, not trials of a search; if all trials of a variant failed, its final
+  // cells did.
+  int64_t cells = 0;
+  int64_t finished = 0;  // including those of earlier calls
+  int64_t diverged = 0, failed = 0;
+  bool stopped = false;
+};
+
+/// Runs every cell of the grid that is not finished yet in sweep/cells/HASH: resumes those that have
+/// a checkpoint, evaluates final ones on the test split, and writes cell.json. A cell that diverged is
+/// not tried again, other failures are. Several processes may run the same directory: each cell is run
+/// by one of them, and each process returns when all cells are done. The bits of a cell do not depend
+/// on how it was run. Throws DataError if files cannot be written.
+SweepOutcome run_sweep(const Sweep& sweep, const Grid& grid, const std::filesystem::path& directory,
+                       const RunnerOptions& options);
+
+/// Why a cell failed: its status and the reason, from how its process ended and what it wrote last.
+struct Failure {
+  CellStatus status;
+  std::string reason;
+};
+
+Failure failure_of(const Ended& ended, const std::string& log);
+
+}  // namespace longhand::train

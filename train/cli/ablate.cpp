@@ -1,0 +1,409 @@
+// longhand ablate: compares configurations, by means of train/ablation.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "longhand/core/error.h"
+#include "longhand/core/parallel.h"
+#include "longhand/data/file.h"
+#include "longhand/train/ablation/estimate.h"
+#include "longhand/train/ablation/results.h"
+#include "longhand/train/ablation/runner.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/progress.h"
+#include "longhand/train/run/child.h"
+#include "longhand/train/run/process.h"
+
+namespace longhand::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+struct Arguments : Common {
+  std::string sweep;  // the sweep file; with --table, the directory of a sweep
+  std::string out;
+  std::string status;  // a directory
+  std::string table;   // a format
+  std::string shard = "1/1";
+  int64_t jobs = 1, max_failures = 0;
+  std::optional<int64_t> threads;
+  bool dry_run = false;
+};
+
+/// A sweep, and the states of its cells in its directory.
+struct Opened {
+  train::Sweep sweep;
+  train::Grid grid;
+  train::CellStates states;
+};
+
+Opened open(train::Sweep sweep, const fs::path& directory) {
+  Opened out{std::move(sweep), {}, {}};
+  out.grid = expand(out.sweep);
+  out.states = read_cells(out.grid, directory);
+  return out;
+}
+
+Opened open_directory(const fs::path& directory) {
+  const fs::path file = directory / "sweep.toml";
+  check<ConfigError>(fs::exists(file), directory.string(), " holds no sweep: no sweep.toml");
+  return open(train::Sweep::load(file), directory);
+}
+
+int64_t threads_of_a_cell(const Arguments& a) {
+  return a.threads.value_or(std::max<int64_t>(1, threads() / a.jobs));
+}
+
+/// "2/4": the second of four shards.
+void read_shard(const std::string& text, train::RunnerOptions& options) {
+  int64_t shard = 0, shards = 0;
+  char slash = 0, rest = 0;
+  const int count = std::sscanf(text.c_str(), "%ld%c%ld%c", &shard, &slash, &shards, &rest);
+  check<ConfigError>(count == 3 && slash == '/' && shards >= 1 && shard >= 1 && shard <= shards,
+                     "--shard ", text, ": expected i/n with 1 <= i <= n, such as 2/4");
+  options.shard = shard - 1;
+  options.shards = shards;
+}
+
+/// A word of a command line for a shell.
+std::string quoted(const std::string& word) {
+  constexpr const char* plain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=-";
+  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::string command_of(const Arguments& a) {
+  std::string text = "longhand ablate " + quoted(a.sweep) + " --out " + quoted(a.out);
+  for (const std::string& assignment : a.set) text += " --set " + quoted(assignment);
+  return text;
+}
+
+// ---- progress
+
+std::string percent(const train::RunningCell& cell) {
+  if (cell.testing) return "test";
+  return fmt::format("{}/{}", cell.step, cell.steps);
+}
+
+std::string counts(const train::SweepProgress& p) {
+  std::string text = fmt::format("{}/{} cells", p.finished, p.cells);
+  if (p.failed > 0) text += fmt::format(", {} failed", p.failed);
+  if (p.elsewhere > 0) text += fmt::format(", {} in other processes", p.elsewhere);
+  if (p.seconds_left) text += fmt::format(", {} left", duration(*p.seconds_left));
+  return text;
+}
+
+/// The live table: what is running, below what is done in all.
+std::vector<std::string> live_table(const train::SweepProgress& p) {
+  std::vector<std::string> lines = {"ablate " + counts(p)};
+  size_t width = 4;
+  for (const auto& cell : p.running) width = std::max(width, cell.label.size());
+  for (const auto& cell : p.running)
+    lines.push_back(fmt::format("  {:<{}}  {:>12}  {:>8}", cell.label, width, percent(cell),
+                                duration(cell.seconds)));
+  return lines;
+}
+
+std::string describe(const train::Sweep& sweep, const train::EndedCell& cell) {
+  const train::CellState& s = cell.state;
+  std::string text = fmt::format("{}: {}", cell.label, to_string(s.status));
+  if (s.has_failed()) return text + ": " + s.record.reason;
+  if (s.validation)
+    text += fmt::format("  validation {} {:.4f}", sweep.metric, metric_of(sweep, *s.validation));
+  if (s.test) text += fmt::format("  test {:.4f}", metric_of(sweep, *s.test));
+  return text + fmt::format("  {}", duration(s.record.seconds));
+}
+
+// ---- tables
+
+const train::Table& table_named(const train::Results& results, const std::string& name) {
+  for (const train::Table& table : results.tables)
+    if (table.name == name) return table;
+  throw Error("results have no table " + name);
+}
+
+/// A table without the columns that `omit` names.
+template <class F>
+train::Table without_columns(const train::Table& table, F omit) {
+  train::Table out = table;
+  out.charts.clear();
+  for (size_t i = out.columns.size(); i-- > 0;) {
+    if (!omit(i)) continue;
+    const auto at = static_cast<std::ptrdiff_t>(i);
+    out.columns.erase(out.columns.begin() + at);
+    for (auto& row : out.rows) row.erase(row.begin() + at);
+  }
+  return out;
+}
+
+/// A table without columns that are empty in every row.
+train::Table without_empty_columns(const train::Table& table) {
+  return without_columns(table, [&](size_t i) {
+    return std::all_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
+      const auto* const text = std::get_if<std::string>(&row[i]);
+      return std::holds_alternative<std::monostate>(row[i]) || (text && text->empty());
+    });
+  });
+}
+
+/// The variants to be read by people: their labels stand for the values of the axes.
+train::Table variants_to_read(const train::Results& results, const train::Grid& grid) {
+  const train::Table& table = table_named(results, "variants");
+  return without_empty_columns(without_columns(table, [&](size_t i) {
+    return std::find(grid.keys.begin(), grid.keys.end(), table.columns[i].heading) !=
+           grid.keys.end();
+  }));
+}
+
+train::Results results_of(const Opened& opened, const fs::path& directory,
+                          const std::string& command) {
+  return sweep_results(opened.sweep, opened.grid, opened.states, directory, command);
+}
+
+int print_table(const Arguments& a) {
+  check<ConfigError>(!a.sweep.empty(),
+                     "--table: expected the directory of a sweep, as in: longhand "
+                     "ablate --table md DIR");
+  const Opened opened = open_directory(a.sweep);
+  const train::Results results = results_of(opened, a.sweep, "");
+  const train::Table table = variants_to_read(results, opened.grid);
+  if (a.table == "md")
+    fmt::print("{}", to_markdown(table));
+  else if (a.table == "tex")
+    fmt::print("{}", to_latex(table));
+  else if (a.table == "csv")
+    fmt::print("{}", to_csv(table_named(results, "variants")));
+  else if (a.table == "text")
+    fmt::print("{}\n{}\n", to_text(table), results.summary);
+  else
+    throw ConfigError("--table " + a.table + ": expected md, csv, tex or text");
+  return success;
+}
+
+int print_status(const Arguments& a) {
+  const Opened opened = open_directory(a.status);
+  const train::Results results = results_of(opened, a.status, "");
+  if (a.json) {
+    fmt::print("{}", to_json(results));
+    return success;
+  }
+  train::Table cells = table_named(results, "cells");
+  std::map<std::string, int64_t> by_status;
+  for (const auto& row : cells.rows)
+    ++by_status[std::get<std::string>(row[cells.column("status")])];
+  std::string text;
+  for (const auto& [status, number] : by_status)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", number, status);
+  // Label, seed and state; the other columns are in cells.csv.
+  train::Table out{.name = "status", .title = "", .columns = {}};
+  for (const char* const name : {"cell", "variant", "trial", "seed", "phase", "status", "step",
+                                 "attempts", "seconds", "reason"}) {
+    const auto found = std::find_if(cells.columns.begin(), cells.columns.end(),
+                                    [&](const train::Column& c) { return c.name == name; });
+    if (found == cells.columns.end()) continue;
+    const auto index = static_cast<size_t>(found - cells.columns.begin());
+    out.columns.push_back(*found);
+    out.rows.resize(cells.rows.size());
+    for (size_t i = 0; i < cells.rows.size(); ++i) out.rows[i].push_back(cells.rows[i][index]);
+  }
+  fmt::print("{}{}\n", to_text(without_empty_columns(out)), text);
+  return success;
+}
+
+// ---- running
+
+int print_estimate(const Arguments& a, const Opened& opened) {
+  Progress progress(Progress::mode_for_stderr(a.quiet), "measuring");
+  const train::SignalRequests signals;
+  const std::vector<train::VariantEstimate> estimates =
+      estimate(opened.sweep, opened.grid, opened.states,
+               {.threads = threads_of_a_cell(a),
+                .on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); },
+                .should_stop = [&] { return signals.stop(); }});
+  progress.clear();
+  if (signals.stop()) return stopped;
+  train::Table table{.name = "estimate",
+                     .title = "",
+                     .columns = {{"variant", ""},
+                                 {"cells", ""},
+                                 {"left", "to run"},
+                                 {"ms", "ms a step", 3},
+                                 {"memory", "memory (MiB)"},
+                                 {"time", ""},
+                                 {"failure", ""}}};
+  int64_t cells = 0, left = 0, failed = 0;
+  double seconds = 0;
+  std::vector<int64_t> memory;
+  for (const train::VariantEstimate& each : estimates) {
+    const bool ok = each.failure.empty();
+    table.rows.push_back(
+        {each.label, each.cells, each.cells_left,
+         ok ? train::Cell{1000 * each.step_seconds} : train::Cell{}, each.peak_memory >> 20,
+         ok ? train::Cell{duration(each.seconds_left)} : train::Cell{}, each.failure});
+    cells += each.cells;
+    left += each.cells_left;
+    failed += ok ? 0 : 1;
+    seconds += each.seconds_left;
+    memory.push_back(each.peak_memory);
+  }
+  std::sort(memory.rbegin(), memory.rend());
+  int64_t needed = 0;  // by the largest cells side by side
+  for (int64_t i = 0; i < a.jobs; ++i)
+    needed += memory.empty() ? 0 : memory[std::min(static_cast<size_t>(i), memory.size() - 1)];
+  const int64_t available = train::available_memory();
+  fmt::print("{}", to_text(without_empty_columns(table)));
+  fmt::print("{} cells, {} to run: about {}; jobs: {}, threads of each: {}\n", cells, left,
+             duration(seconds / static_cast<double>(a.jobs)), a.jobs, threads_of_a_cell(a));
+  fmt::print("memory: up to {} MiB at a time, {} MiB available{}\n", needed >> 20, available >> 20,
+             available > 0 && needed > available ? ": too little; expected fewer --jobs" : "");
+  return failed > 0 || (available > 0 && needed > available) ? failure : success;
+}
+
+int exit_code(const train::SweepOutcome& outcome) {
+  if (outcome.stopped) return stopped;
+  if (outcome.failed > 0) return failure;
+  if (outcome.diverged > 0) return diverged;
+  return outcome.finished == outcome.cells ? success : failure;
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  data::write_file_durably(path, std::as_bytes(std::span(text.data(), text.size())));
+}
+
+int run(const Arguments& a, Opened& opened) {
+  const fs::path directory = a.out;
+  train::RunnerOptions options;
+  read_shard(a.shard, options);
+  options.jobs = a.jobs;
+  options.threads = threads_of_a_cell(a);
+  options.max_failures = a.max_failures;
+  std::error_code error;
+  fs::create_directories(directory / "cells", error);
+  check<DataError>(!error, "cannot create ", directory.string(), ": ", error.message());
+  write_text(directory / "sweep.toml", opened.sweep.to_toml());
+
+  LiveLines display(Progress::mode_for_stderr(a.quiet));
+  display.line(fmt::format("{}: {} variants, jobs: {}, threads of each: {}", directory.string(),
+                           opened.grid.variants.size(), options.jobs, options.threads));
+  train::SignalRequests signals;
+  train::SweepProgress now;
+  options.should_stop = [&] { return signals.stop(); };
+  options.on_progress = [&](const train::SweepProgress& p) {
+    now = p;
+    display.show(live_table(p));
+  };
+  // Written meanwhile for a report on a sweep that goes on, but not so often that it takes long.
+  Clock::time_point written = Clock::now();
+  double cost = 0;
+  const auto write = [&] {
+    const Clock::time_point begin = Clock::now();
+    train::Results results = results_of(opened, directory, command_of(a));
+    write_results(results, directory);
+    written = Clock::now();
+    cost = seconds_between(begin, written);
+    return results;
+  };
+  write();
+  options.on_end = [&](const train::EndedCell& cell) {
+    opened.states[fs::path(cell.directory).filename().string()] = cell.state;
+    if (seconds_between(written, Clock::now()) > std::max(1.0, 50 * cost)) write();
+    const std::string text = describe(opened.sweep, cell);
+    const bool plain = display.mode() == Progress::Mode::lines;
+    display.line(plain ? fmt::format("{}  ({})", text, counts(now)) : text);
+  };
+  const train::SweepOutcome outcome = run_sweep(opened.sweep, opened.grid, directory, options);
+  display.show({});
+
+  opened.states = read_cells(opened.grid, directory);
+  const train::Results results = write();
+  if (a.json)
+    fmt::print("{}", to_json(results));
+  else
+    fmt::print("{}{}\n{}\n", to_text(variants_to_read(results, opened.grid)), results.summary,
+               (directory / "results.json").string());
+  const int64_t left = outcome.cells - outcome.finished - outcome.diverged - outcome.failed;
+  if (outcome.failed + outcome.diverged > 0)
+    fmt::print(stderr, "longhand: {} of {} cells failed; see longhand ablate --status {}\n",
+               outcome.failed + outcome.diverged, outcome.cells, directory.string());
+  if (outcome.stopped || left > 0)
+    fmt::print(stderr, "longhand: {}, {} cells left; continue with: {}\n",
+               outcome.stopped ? "stopped" : "ended after too many failures", left, command_of(a));
+  return exit_code(outcome);
+}
+
+int ablate(const Arguments& a) {
+  if (!a.status.empty()) return print_status(a);
+  if (!a.table.empty()) return print_table(a);
+  check<ConfigError>(
+      !a.sweep.empty(),
+      "ablate: expected SWEEP.toml, --status DIR or --table FORMAT DIR; see longhand "
+      "ablate --help");
+  check<ConfigError>(!a.out.empty() || a.dry_run, "ablate: expected --out DIR");
+  Opened opened = open(train::Sweep::load(a.sweep, a.set), a.out);
+  return a.dry_run ? print_estimate(a, opened) : run(a, opened);
+}
+
+}  // namespace
+
+void add_ablate(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command c = program.command("ablate", "Compare configurations: train every cell of a sweep",
+                              [a] { return ablate(*a); });
+  c.add("sweep", a->sweep, "SWEEP.toml",
+        "The sweep: a base configuration, axes and seeds; with --table, the directory of one");
+  c.add("--out", a->out, "DIR",
+        "Directory of the sweep; finished cells in it are skipped, others continue");
+  c.add("--jobs", a->jobs, "N", "Cells side by side [1]").positive();
+  c.add("--threads", a->threads, "N", "Threads of each cell [cores / jobs]").positive();
+  c.add("--shard", a->shard, "I/N", "Run only the I-th of N parts of the cells [1/1]");
+  c.add("--max-failures", a->max_failures, "N", "Start no more cells after N failures [any number]")
+      .positive();
+  c.flag("--dry-run", a->dry_run,
+         "Measure a few steps of each variant, and print cells, time and memory");
+  c.add("--status", a->status, "DIR", "Print the state of every cell of the sweep in DIR");
+  c.add("--table", a->table, "FORMAT",
+        "Print the results of the sweep in DIR: md, csv, tex or text");
+  c.set(*a);
+  c.quiet(*a);
+  c.json(a->json);
+  c.words_to_set(*a);
+  c.footer(
+      "Each cell is a process of its own, in DIR/cells/HASH, a run directory named by the hash of\n"
+      "its effective configuration: a second call skips finished cells, resumes interrupted ones\n"
+      "from their checkpoint and tries failed ones again (but not diverged ones). SIGINT and\n"
+      "SIGTERM stop all cells, which save, and exit with 75. Several calls may share one DIR.\n"
+      "Results: DIR/results.json, results.csv and cells.csv. Exit codes: 1 if cells failed, 4 if\n"
+      "cells diverged.\n"
+      "A sweep file, of which only an [[axis]] is required (see also train/README.md):\n"
+      "  [sweep]\n"
+      "  base = \"mqar.toml\"              # or sections [model] ... in this file\n"
+      "  seeds = 3\n"
+      "  baseline = { attention.type = \"softmax\" }\n"
+      "  [[axis]]\n"
+      "  attention.type = [\"softmax\", \"linformer\"]\n"
+      "  [[axis]]                         # of some variants only\n"
+      "  when = { attention.type = \"linformer\" }\n"
+      "  attention.k = { from = 8, to = 64, factor = 2 }\n"
+      "  [search]                         # for each variant, on the validation split\n"
+      "  optimizer.lr = { log_uniform = [1e-4, 1e-2], count = 5 }\n"
+      "Example: longhand ablate examples/sweeps/variants.toml --out runs/variants --jobs 2\n"
+      "         longhand ablate --table md runs/variants");
+}
+
+}  // namespace longhand::cli

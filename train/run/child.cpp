@@ -1,0 +1,207 @@
+#include "longhand/train/run/child.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "longhand/core/error.h"
+
+extern char** environ;
+
+namespace longhand::train {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// The number after a word at the start of a line, such as "MemAvailable:"; 0 if there is none.
+int64_t number_in(const std::string& path, const std::string& name) {
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string word;
+    int64_t value = 0;
+    if (words >> word >> value && word == name) return value;
+  }
+  return 0;
+}
+
+/// The processes that the kernel has killed for lack of memory since the machine was started.
+int64_t memory_kills() {
+  return std::max(number_in("/proc/vmstat", "oom_kill"),
+                  number_in("/sys/fs/cgroup/memory.events", "oom_kill"));
+}
+
+int open_to_append(const std::filesystem::path& path) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  check<DataError>(file >= 0, "cannot write ", path.string(), ": ", std::strerror(errno));
+  return file;
+}
+
+std::vector<std::string> environment(const std::vector<std::string>& without) {
+  std::vector<std::string> out;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string text = *entry;
+    if (std::find(without.begin(), without.end(), text.substr(0, text.find('='))) == without.end())
+      out.push_back(text);
+  }
+  return out;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  for (std::string& text : texts) out.push_back(text.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+/// Signals that arrive between fork() and execve() must neither run handlers of this process in the
+/// child nor be lost: they are blocked before, and act as in a new program afterwards.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { restore(); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+  void restore() const { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  /// In the child: as execve() does, but before signals are let through.
+  static void reset_handlers() {
+    for (int number = 1; number < NSIG; ++number) {
+      struct sigaction action {};
+      if (sigaction(number, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+      action = {};
+      action.sa_handler = SIG_DFL;
+      sigaction(number, &action, nullptr);
+    }
+  }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+Child::Child(const ChildOptions& options) {
+  // Everything is prepared before fork(): other threads may hold locks, so that the child must only
+  // make system calls.
+  std::error_code is_no_link;
+  const std::filesystem::path link = std::filesystem::read_symlink(options.program, is_no_link);
+  std::vector<std::string> arguments = {(is_no_link ? options.program : link).filename().string()};
+  arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
+  std::vector<std::string> variables = environment(options.without);
+  const std::vector<char*> argv = pointers(arguments), envp = pointers(variables);
+  int out = options.out.empty() ? -1 : open_to_append(options.out);
+  if (options.capture) {
+    std::array<int, 2> ends{};
+    check(pipe2(ends.data(), O_CLOEXEC) == 0, "cannot create a pipe: ", std::strerror(errno));
+    pipe_ = ends[0];
+    out = ends[1];
+  }
+  const int err = options.err.empty() ? -1 : open_to_append(options.err);
+  const pid_t parent = getpid();
+  kills_before_ = memory_kills();
+  begin_ = now();
+  const BlockedSignals blocked;
+  pid_ = fork();
+  if (pid_ == 0) {
+    BlockedSignals::reset_handlers();
+    blocked.restore();
+    prctl(PR_SET_PDEATHSIG, options.death_signal);
+    if (getppid() != parent) _exit(126);  // it has ended before
+    setpgid(0, 0);
+    if (out >= 0) dup2(out, STDOUT_FILENO);
+    if (err >= 0) dup2(err, STDERR_FILENO);
+    for (const int file : options.inherited) fcntl(file, F_SETFD, 0);
+    if (const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC); file >= 0) {
+      [[maybe_unused]] const auto written = write(file, "1000", 4);
+      close(file);
+    }
+    execve(options.program.c_str(), argv.data(), envp.data());
+    _exit(127);
+  }
+  const int reason = errno;
+  for (const int file : {out, err})
+    if (file >= 0) close(file);
+  check(pid_ > 0, "cannot start a process: ", std::strerror(reason));
+  setpgid(pid_, pid_);  // whichever of the two is first
+}
+
+Child::~Child() {
+  if (pipe_ >= 0) close(pipe_);
+  if (ended_) return;
+  kill(pid_, SIGKILL);
+  wait();
+}
+
+std::string Child::output() {
+  std::string text;
+  for (std::array<char, 4096> buffer{};;) {
+    const ssize_t count = read(pipe_, buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    text.append(buffer.data(), static_cast<size_t>(count));
+  }
+  return text;
+}
+
+void Child::signal(int number) const {
+  if (!ended_) kill(pid_, number);
+}
+
+std::optional<Ended> Child::poll() { return ended(WNOHANG); }
+
+Ended Child::wait() { return *ended(0); }
+
+std::optional<Ended> Child::ended(int flags) {
+  if (ended_) return ended_;
+  int status = 0;
+  rusage usage{};
+  pid_t result = 0;
+  do result = wait4(pid_, &status, flags, &usage);
+  while (result < 0 && errno == EINTR);
+  if (result == 0) return std::nullopt;
+  check(result == pid_, "cannot wait for process ", pid_, ": ", std::strerror(errno));
+  Ended out;
+  out.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+  out.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  out.out_of_memory = out.signal == SIGKILL && memory_kills() > kills_before_;
+  out.peak_memory = static_cast<int64_t>(usage.ru_maxrss) * 1024;
+  out.seconds = now() - begin_;
+  ended_ = out;
+  return ended_;
+}
+
+int64_t available_memory() {
+  int64_t available = number_in("/proc/meminfo", "MemAvailable:") * 1024;
+  const std::filesystem::path groups = "/sys/fs/cgroup";
+  for (const auto& [limit_name, used_name] :
+       {std::pair{"memory.max", "memory.current"},
+        {"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"}}) {  // version 1
+    std::ifstream limit_file(groups / limit_name), used_file(groups / used_name);
+    int64_t limit = 0, used = 0;
+    // Without a limit, the file holds "max" or a number near 2^63.
+    if (limit_file >> limit && used_file >> used)
+      available = std::min(available, std::max<int64_t>(limit - used, 0));
+  }
+  return available;
+}
+
+}  // namespace longhand::train
