@@ -217,6 +217,40 @@ TEST_CASE("the example configurations are valid") {
                                        "text_classification", "text_lm", "variants_by_layer"});
 }
 
+TEST_CASE("evaluate reports a mixture segment by segment, also at lengths never trained on") {
+  const TinyFolder folder;
+  const Json trained = json_of({"train",  LONGHAND_CONFIGS "/copy.toml",
+                                "--out",  "run",
+                                "--json", "--quiet",
+                                "--set",  "train.steps=2",
+                                "--set",  "train.batch_size=4",
+                                "--set",  "data.length=[8,12]",
+                                "--set",  "data.count=2",
+                                "--set",  "data.validation_size=4",
+                                "--set",  "data.test_size=[5,6]",
+                                "--set",  "model.positions=rotary",
+                                "--set",  "model.max_length=32"},
+                               folder.path());
+  CHECK(trained["status"] == "finished");
+  const Json own = json_of({"evaluate", "run", "--json", "--quiet"}, folder.path());
+  REQUIRE(own["segments"].size() == 2);
+  CHECK(own["segments"][0]["name"] == "length 8, 2 symbols");
+  CHECK(own["segments"][0]["examples"] == 5);
+  CHECK(own["segments"][1]["targets"] == 12);
+  CHECK(own["targets"] == 22);
+  const double sum =
+      10 * own["segments"][0]["loss"].get<double>() + 12 * own["segments"][1]["loss"].get<double>();
+  CHECK(own["loss"].get<double>() == Approx(sum / 22));
+  const Outcome longer = succeed(
+      {"evaluate", "run", "--quiet", "--set", "data.length=[8,16,32]", "--set", "data.test_size=3"},
+      folder.path());
+  CHECK_THAT(longer.out, Contains("segment        length 32, 2 symbols: loss "));
+  const Outcome too_long =
+      run({"evaluate", "run", "--quiet", "--set", "data.length=64"}, folder.path());
+  CHECK(too_long.code == 2);
+  CHECK_THAT(too_long.err, Contains("max_length"));
+}
+
 TEST_CASE("evaluate measures the best checkpoint, as training did") {
   const TinyFolder folder;
   const Json trained = json_of(

@@ -132,10 +132,10 @@ std::string describe(const train::Sweep& sweep, const train::EndedCell& cell) {
 
 // ---- tables
 
-const train::Table& table_named(const train::Results& results, const std::string& name) {
+const train::Table& table_named(const train::Results& results, const char* name) {
   for (const train::Table& table : results.tables)
     if (table.name == name) return table;
-  throw Error("results have no table " + name);
+  throw Error(std::string("results have no table ") + name);
 }
 
 /// A table without the columns that `omit` names.

@@ -46,16 +46,19 @@ int evaluate(const Arguments& arguments) {
   }
 
   const data::Dataset& dataset = experiment->task.split(arguments.split);
-  train::Metrics metrics;
+  std::vector<train::SegmentMetrics> segments;
   {
     Progress progress(mode, "evaluate", 2);
-    metrics = *train::evaluate(train::logits_of(experiment->model), dataset,
-                               {.batch_size = experiment->options.eval_batch_size,
-                                .limit = arguments.limit,
-                                .on_progress = [&](const train::EvaluationProgress& p) {
-                                  progress.update(p.examples, p.all_examples, "");
-                                }});
+    segments = *train::evaluate_segments(train::logits_of(experiment->model), dataset,
+                                         {.batch_size = experiment->options.eval_batch_size,
+                                          .limit = arguments.limit,
+                                          .on_progress = [&](const train::EvaluationProgress& p) {
+                                            progress.update(p.examples, p.all_examples, "");
+                                          }});
   }
+  train::Metrics metrics;
+  for (const train::SegmentMetrics& segment : segments) metrics += segment.metrics;
+  if (segments.size() == 1) segments.clear();
 
   const bool bytes = experiment->task.info.bytes;
   const std::string attention = experiment->model.config().attention_name();
@@ -72,6 +75,12 @@ int evaluate(const Arguments& arguments) {
                 {"perplexity", json_number(metrics.perplexity())},
                 {"peak_memory_bytes", peak_resident_memory()}};
     if (bytes) out["bits_per_byte"] = json_number(metrics.bits_per_byte());
+    for (const auto& [name, part] : segments)
+      out["segments"].push_back({{"name", name},
+                                 {"examples", part.examples},
+                                 {"targets", part.targets},
+                                 {"loss", json_number(part.loss())},
+                                 {"accuracy", json_number(part.accuracy())}});
     out["initialised"] = fresh.initialised;
     out["unused"] = fresh.unused;
     print_json(out);
@@ -86,6 +95,9 @@ int evaluate(const Arguments& arguments) {
   fmt::print("loss           {:.6f}\naccuracy       {:.6f}\nperplexity     {:.4f}\n",
              metrics.loss(), metrics.accuracy(), metrics.perplexity());
   if (bytes) fmt::print("bits per byte  {:.6f}\n", metrics.bits_per_byte());
+  for (const auto& [name, part] : segments)
+    fmt::print("segment        {}: loss {:.6f}, accuracy {:.6f}, {} targets\n", name, part.loss(),
+               part.accuracy(), with_commas(part.targets));
   fmt::print("peak memory    {} MiB\n", peak_resident_memory() >> 20);
   return success;
 }
@@ -100,7 +112,9 @@ void add_evaluate(Command& program) {
   c.add("--split", a->split, "SPLIT", "train, validation or test [test]");
   c.add("--checkpoint", a->checkpoint, "NAME",
         "best, last or the name of another checkpoint of the run [best]");
-  c.add("--limit", a->limit, "N", "Evaluate the first N examples [all]").positive();
+  c.add("--limit", a->limit, "N",
+        "Evaluate the first N examples, of each segment of a mixture [all]")
+      .positive();
   c.set(*a);
   c.threads();
   c.quiet(*a);
@@ -109,7 +123,11 @@ void add_evaluate(Command& program) {
   c.footer(
       "With another variant (--set attention.type=NAME), weights that both have are loaded;\n"
       "parameters that only the new one has are initialised and listed. On other data: --set\n"
-      "data.task=tokens --set data.path=FILE.h5, of which only the split is read.");
+      "data.task=tokens --set data.path=FILE.h5, of which only the split is read.\n"
+      "A mixture is reported segment by segment: --set 'data.length=[64,128]' evaluates a model "
+      "of\n"
+      "mqar, copy or selective_copy at both lengths, of which the longest must be at most\n"
+      "model.max_length.");
 }
 
 }  // namespace longhand::cli
