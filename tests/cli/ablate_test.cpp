@@ -33,17 +33,10 @@ train::Results results(const fs::path& sweep) {
   return train::results_of_json(contents(sweep / "results.json"), "results.json");
 }
 
-const train::Table& table(const train::Results& results, const std::string& name) {
-  for (const train::Table& each : results.tables)
-    if (each.name == name) return each;
-  FAIL("no table " << name);
-  return results.tables.front();
-}
-
 /// The cells with all columns that do not depend on the machine and on interruptions.
 std::vector<std::vector<train::Cell>> lasting(const fs::path& sweep) {
   const train::Results all = results(sweep);
-  const train::Table& cells = table(all, "cells");
+  const train::Table& cells = all.table("cells");
   auto rows = cells.rows;
   for (auto& row : rows) row.resize(cells.column("attempts"));
   return rows;
@@ -74,7 +67,7 @@ attention.type = ["softmax", "linear"]
 
 int64_t attempts(const fs::path& sweep) {
   const train::Results all = results(sweep);
-  const train::Table& cells = table(all, "cells");
+  const train::Table& cells = all.table("cells");
   int64_t sum = 0;
   for (const auto& row : cells.rows) sum += std::get<int64_t>(row[cells.column("attempts")]);
   return sum;
@@ -223,7 +216,7 @@ optimizer.lr = [1e-2, 1e30, 1e-3]
   CHECK(outcome.code == 1);
   CHECK_THAT(outcome.err, Contains("2 of 3 cells failed; see longhand ablate --status failing"));
   const train::Results failed = results(folder / "failing");
-  const train::Table& cells = table(failed, "cells");
+  const train::Table& cells = failed.table("cells");
   CHECK(text(cells, 0, "status") == "finished");
   CHECK(text(cells, 1, "status") == "diverged");
   CHECK_THAT(text(cells, 1, "reason"), Contains("step ") && Contains("the loss is"));
@@ -261,8 +254,8 @@ optimizer.lr = [1e-2, 1e30, 1e-3]
   INFO(large.err);
   CHECK(large.code == 1);
   const train::Results memory = results(folder / "large");
-  CHECK(text(table(memory, "cells"), 0, "status") == "out of memory");
-  CHECK(text(table(memory, "cells"), 1, "status") == "finished");
+  CHECK(text(memory.table("cells"), 0, "status") == "out of memory");
+  CHECK(text(memory.table("cells"), 1, "status") == "finished");
 #endif
 }
 
@@ -283,7 +276,7 @@ optimizer.lr = [1e-6, 1e-2, 1e30]
   REQUIRE(outcome.code == 0);  // a rate that diverges is no failure
   const train::Results all = train::results_of_json(outcome.out, "stdout");
   CHECK(all.kind == "ablate");
-  const train::Table& variants = table(all, "variants");
+  const train::Table& variants = all.table("variants");
   REQUIRE(variants.rows.size() == 2);
   for (const size_t row : {0, 1}) {
     CHECK(text(variants, row, "chosen") == "lr=0.01");
@@ -297,7 +290,7 @@ optimizer.lr = [1e-6, 1e-2, 1e30]
   CHECK(text(variants, 0, "p") == "-");  // the baseline itself
   CHECK(text(variants, 1, "p") != "-");
   CHECK_THAT(text(variants, 1, "unequal"), Contains("FLOPs"));
-  const train::Table& search = table(all, "search");
+  const train::Table& search = all.table("search");
   REQUIRE(search.rows.size() == 6);
   CHECK(text(search, 1, "chosen") == "yes");
   CHECK(text(search, 2, "status") == "diverged");

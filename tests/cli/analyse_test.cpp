@@ -35,13 +35,6 @@ train::Results analyse(std::vector<std::string> arguments, const fs::path& where
   return results_in(where / "results.json");
 }
 
-const train::Table& table(const train::Results& results, const std::string& name) {
-  for (const train::Table& each : results.tables)
-    if (each.name == name) return each;
-  FAIL("no table " << name);
-  return results.tables[0];
-}
-
 double number(const train::Table& of, size_t row, const std::string& column) {
   return std::get<double>(of.rows.at(row).at(of.column(column)));
 }
@@ -64,7 +57,7 @@ TEST_CASE("analyse error: random inputs") {
   CHECK(results.date.size() == 20);
   CHECK_THAT(out, Contains("performer") && Contains("uniform") && Contains("±") &&
                       Contains("written to results.json"));
-  const train::Table& errors = table(results, "errors");
+  const train::Table& errors = results.table("errors");
   CHECK(text(errors, 0, "variant") == "uniform");
   std::set<std::string> variants;
   for (size_t i = 0; i < errors.rows.size(); ++i) {
@@ -73,8 +66,8 @@ TEST_CASE("analyse error: random inputs") {
   }
   for (const char* const name : {"linformer", "performer", "nystrom", "rff", "svd", "gaussian"})
     CHECK(variants.contains(name));
-  CHECK(!table(results, "slopes").rows.empty());
-  CHECK(table(results, "inverse").rows.size() == 3);
+  CHECK(!results.table("slopes").rows.empty());
+  CHECK(results.table("inverse").rows.size() == 3);
   // The same bits again, with another number of threads.
   const auto json = [&](const char* threads, const std::map<std::string, std::string>& set = {}) {
     return run({"analyse", "error", "--length", "16", "--norm", "2", "--count", "2", "--attention",
@@ -85,12 +78,12 @@ TEST_CASE("analyse error: random inputs") {
   REQUIRE(one.code == 0);
   const train::Results a = train::results_of_json(one.out, "a"),
                        b = train::results_of_json(three.out, "b");
-  CHECK(train::to_csv(table(a, "errors")) == train::to_csv(table(b, "errors")));
-  CHECK(text(table(a, "errors"), 1, "options") == "kernel=hyperbolic");
-  CHECK(text(table(a, "errors"), 1, "size") == "8");
+  CHECK(train::to_csv(a.table("errors")) == train::to_csv(b.table("errors")));
+  CHECK(text(a.table("errors"), 1, "options") == "kernel=hyperbolic");
+  CHECK(text(a.table("errors"), 1, "size") == "8");
   const train::Results other =
       train::results_of_json(json("1", {{"LONGHAND_SEED", "5"}}).out, "another seed");
-  CHECK(number(table(other, "errors"), 1, "output") != number(table(a, "errors"), 1, "output"));
+  CHECK(number(other.table("errors"), 1, "output") != number(a.table("errors"), 1, "output"));
 }
 
 TEST_CASE("analyse: a run by layer and head") {
@@ -102,7 +95,7 @@ TEST_CASE("analyse: a run by layer and head") {
   const auto errors = analyse(
       {"error", "--run", "run", "--sizes", "4", "--count", "2", "--draws", "2", "--steps", "1"},
       folder.path());
-  const train::Table& of = table(errors, "errors");
+  const train::Table& of = errors.table("errors");
   CHECK(text(of, 0, "layer") == "0");
   CHECK(text(of, 0, "length") == "16");
   CHECK(text(of, of.rows.size() - 1, "options") == "as trained");
@@ -110,26 +103,26 @@ TEST_CASE("analyse: a run by layer and head") {
   CHECK(number(of, of.rows.size() - 1, "output") > 0);
 
   const auto spectrum = analyse({"spectrum", "--run", "run", "--length", "8,16"}, folder.path());
-  CHECK(table(spectrum, "ranks").rows.size() == 2 * 2);
-  CHECK(table(spectrum, "spectrum").rows.size() == 2 * (8 + 16));
+  CHECK(spectrum.table("ranks").rows.size() == 2 * 2);
+  CHECK(spectrum.table("spectrum").rows.size() == 2 * (8 + 16));
 
   std::string out;
   const auto maps = analyse({"attention", "run", "--index", "3"}, folder.path(), &out);
-  CHECK(table(maps, "shapes").rows.size() == 2);
-  CHECK(table(maps, "maps").rows.size() == 2 * 16 * 16);
+  CHECK(maps.table("shapes").rows.size() == 2);
+  CHECK(maps.table("maps").rows.size() == 2 * 16 * 16);
   CHECK_THAT(out, Contains("layer 0, head 1"));
   // The weights of a query add up to 1, up to what nystrom's approximate inverse leaves.
   double sum = 0;
-  for (size_t i = 0; i < 16; ++i) sum += number(table(maps, "maps"), i, "weight");
+  for (size_t i = 0; i < 16; ++i) sum += number(maps.table("maps"), i, "weight");
   CHECK(sum == Approx(1).margin(0.2));
 
   const auto kernel =
       analyse({"kernel", "--run", "run", "--sizes", "4", "--draws", "2", "--kernel", "gaussian"},
               folder.path());
-  CHECK(table(kernel, "kernel").rows.size() == 2 * (4 + 4));
+  CHECK(kernel.table("kernel").rows.size() == 2 * (4 + 4));
 
   const auto heuristics = analyse({"heuristics", "--run", "run"}, folder.path());
-  const train::Table& h = table(heuristics, "heuristics");
+  const train::Table& h = heuristics.table("heuristics");
   CHECK(text(h, 0, "predictor") == "majority");
   CHECK(text(h, h.rows.size() - 1, "predictor") == "nystrom model");
 
@@ -155,22 +148,22 @@ TEST_CASE("analyse landmarks, kernel and heuristics") {
   const TemporaryDirectory folder;
   std::string out;
   const auto landmarks = analyse({"landmarks", "--draws", "20"}, folder.path(), &out);
-  CHECK(table(landmarks, "landmarks").rows.size() == 4 * 20);
+  CHECK(landmarks.table("landmarks").rows.size() == 4 * 20);
   CHECK_THAT(out, Contains("from 10 landmarks on (D = 10)"));
 
   const auto kernel = analyse({"kernel", "--length", "24", "--norm", "1", "--sizes", "4,8,16",
                                "--draws", "8", "--kernel", "softmax"},
                               folder.path());
-  CHECK(table(kernel, "kernel").rows.size() == 3 * (8 + 4));
-  CHECK(table(kernel, "slopes").rows.size() == 8 + 4);
+  CHECK(kernel.table("kernel").rows.size() == 3 * (8 + 4));
+  CHECK(kernel.table("slopes").rows.size() == 8 + 4);
 
   const auto mqar = analyse({"heuristics", "mqar", "data.train_size=200", "data.test_size=100",
                              "data.validation_size=10"},
                             folder.path());
-  const train::Table& h = table(mqar, "heuristics");
+  const train::Table& h = mqar.table("heuristics");
   CHECK(text(h, 2, "predictor") == "values shown");
   CHECK(number(h, 2, "accuracy") == Approx(0.25));
-  const train::Table& groups = table(mqar, "groups");
+  const train::Table& groups = mqar.table("groups");
   std::set<std::string> by;
   for (size_t i = 0; i < groups.rows.size(); ++i) by.insert(text(groups, i, "by"));
   CHECK(by == std::set<std::string>{"distance", "pairs"});
@@ -182,16 +175,16 @@ TEST_CASE("analyse efficiency") {
       analyse({"efficiency", "--attention", "linformer", "--sizes", "8,16", "--length", "64,128",
                "--tokens", "128", "--seconds", "0", "--threads", "1"},
               folder.path());
-  const train::Table& costs = table(results, "costs");
+  const train::Table& costs = results.table("costs");
   CHECK(costs.rows.size() == 2 * 3);
   for (size_t i = 0; i < costs.rows.size(); ++i)
     for (const char* const column : {"ms", "ms_forward", "mib"})
       CHECK(number(costs, i, column) > 0);
   CHECK(number(costs, 0, "time_saved") == 1);  // softmax
-  CHECK(table(results, "length_slopes").rows.size() == 3);
-  CHECK(table(results, "size_slopes").rows.size() == 2);
-  CHECK(table(results, "crossovers").rows.size() == 2);
-  const train::Table& saved = table(results, "time_saved");
+  CHECK(results.table("length_slopes").rows.size() == 3);
+  CHECK(results.table("size_slopes").rows.size() == 2);
+  CHECK(results.table("crossovers").rows.size() == 2);
+  const train::Table& saved = results.table("time_saved");
   CHECK(saved.rows.size() == 2);
   CHECK(saved.columns.back().name == "k16");
   CHECK(run({"analyse", "efficiency", "--attention", "nothing"}, folder.path()).code == 2);

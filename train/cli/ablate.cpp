@@ -132,12 +132,6 @@ std::string describe(const train::Sweep& sweep, const train::EndedCell& cell) {
 
 // ---- tables
 
-const train::Table& table_named(const train::Results& results, const char* name) {
-  for (const train::Table& table : results.tables)
-    if (table.name == name) return table;
-  throw Error(std::string("results have no table ") + name);
-}
-
 /// A table without the columns that `omit` names.
 template <class F>
 train::Table without_columns(const train::Table& table, F omit) {
@@ -164,7 +158,7 @@ train::Table without_empty_columns(const train::Table& table) {
 
 /// The variants to be read by people: their labels stand for the values of the axes.
 train::Table variants_to_read(const train::Results& results, const train::Grid& grid) {
-  const train::Table& table = table_named(results, "variants");
+  const train::Table& table = results.table("variants");
   return without_empty_columns(without_columns(table, [&](size_t i) {
     return std::find(grid.keys.begin(), grid.keys.end(), table.columns[i].heading) !=
            grid.keys.end();
@@ -188,7 +182,7 @@ int print_table(const Arguments& a) {
   else if (a.table == "tex")
     fmt::print("{}", to_latex(table));
   else if (a.table == "csv")
-    fmt::print("{}", to_csv(table_named(results, "variants")));
+    fmt::print("{}", to_csv(results.table("variants")));
   else if (a.table == "text")
     fmt::print("{}\n{}\n", to_text(table), results.summary);
   else
@@ -203,7 +197,7 @@ int print_status(const Arguments& a) {
     fmt::print("{}", to_json(results));
     return success;
   }
-  train::Table cells = table_named(results, "cells");
+  train::Table cells = results.table("cells");
   std::map<std::string, int64_t> by_status;
   for (const auto& row : cells.rows)
     ++by_status[std::get<std::string>(row[cells.column("status")])];

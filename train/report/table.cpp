@@ -258,6 +258,13 @@ std::string to_csv(const Table& table) {
   return out;
 }
 
+const Table& Results::table(std::string_view name) const {
+  const auto found =
+      std::find_if(tables.begin(), tables.end(), [&](const Table& t) { return t.name == name; });
+  longhand::check<Error>(found != tables.end(), kind, ": there is no table \"", name, "\"");
+  return *found;
+}
+
 std::string to_json(const Results& results) {
   Json out = {{"kind", results.kind},       {"title", results.title},
               {"summary", results.summary}, {"command", results.command},

@@ -71,6 +71,9 @@ struct Results {
   std::string date;     // ISO 8601, UTC
   std::string version;  // of Longhand
   std::vector<Table> tables{};
+
+  /// The table of this name. Throws Error if there is none.
+  const Table& table(std::string_view name) const;
 };
 
 /// Results as JSON, which results_of_json() reads back. Numbers that are not finite are the strings

@@ -24,8 +24,8 @@ Tensor points(int64_t n, double norm, int64_t same = 1) {
   return x;
 }
 
-const KernelError& at(const std::vector<KernelError>& all, const std::string& method,
-                      const std::string& draw, int64_t size) {
+const KernelError& at(const std::vector<KernelError>& all, const char* method, const char* draw,
+                      int64_t size) {
   for (const KernelError& e : all)
     if (e.method == method && e.draw == draw && e.size == size) return e;
   FAIL("no " << method << " " << draw << " of size " << size);
