@@ -25,6 +25,10 @@ static thread_local bool allocations_fail = false;
   if (!memory) throw std::bad_alloc();
   return memory;
 }
+// Its default calls the operator above, but the address sanitizer has one of its own.
+[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return allocations_fail ? nullptr : std::malloc(std::max<size_t>(size, 1));
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
