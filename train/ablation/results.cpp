@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <map>
 #include <optional>
 #include <set>
@@ -414,15 +413,6 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const std::vector<R
   return text;
 }
 
-std::string date_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
-}
-
 void write_text(const fs::path& path, const std::string& text) {
   data::write_file_durably(path, std::as_bytes(std::span(text.data(), text.size())));
 }
@@ -439,7 +429,7 @@ Results sweep_results(const Sweep& sweep, const Grid& grid, const CellStates& st
                   .summary = "",
                   .command = command,
                   .machine = fmt::format("{}, {} threads", machine_description(), threads()),
-                  .date = date_now(),
+                  .date = utc_now(),
                   .version = version()};
   results.tables.push_back(variants_table(sweep, grid, rows));
   results.summary = summary_of(sweep, grid, rows, results.tables.front());

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -49,15 +48,6 @@ std::string command_line() {
     word.clear();
   }
   return out;
-}
-
-std::string now() {
-  const std::time_t time = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&time, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
 }
 
 /// The table with "mean ± half the interval" for the three columns of an estimate.
@@ -260,7 +250,7 @@ int finish(const AnalyseArguments& arguments, train::Results results,
            const std::vector<std::string>& hidden) {
   results.command = command_line();
   results.machine = fmt::format("{}, {} threads", train::machine_description(), threads());
-  results.date = now();
+  results.date = train::utc_now();
   results.version = version();
   const std::string json = train::to_json(results);
   if (!arguments.out.empty())

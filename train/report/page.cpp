@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <ctime>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -367,15 +366,6 @@ std::string options_list(const std::map<std::string, std::string>& options) {
   return out;
 }
 
-std::string now() {
-  const std::time_t time = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&time, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &utc);
-  return text;
-}
-
 /// A script element's contents cannot hold its end tag; Chart.js and page.js have none.
 std::string script(std::string_view text) { return "<script>" + std::string(text) + "</script>\n"; }
 
@@ -509,7 +499,7 @@ class Page {
         "</main>\n<footer><p>Written by Longhand {} on {}. Charts are drawn by Chart.js, which is "
         "part of this page.</p><details><summary>Licence of Chart.js</summary><pre "
         "class=\"licence\">{}</pre></details></footer>\n",
-        version(), now(), escape(chart_licence));
+        version(), utc_now(), escape(chart_licence));
   }
 
   const ReportInputs& inputs_;

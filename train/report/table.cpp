@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -263,6 +264,15 @@ const Table& Results::table(std::string_view name) const {
       std::find_if(tables.begin(), tables.end(), [&](const Table& t) { return t.name == name; });
   longhand::check<Error>(found != tables.end(), kind, ": there is no table \"", name, "\"");
   return *found;
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
 }
 
 std::string to_json(const Results& results) {

@@ -76,6 +76,9 @@ struct Results {
   const Table& table(std::string_view name) const;
 };
 
+/// The current time for Results::date, such as "2026-01-31T12:00:00Z".
+std::string utc_now();
+
 /// Results as JSON, which results_of_json() reads back. Numbers that are not finite are the strings
 /// "NaN", "Infinity" and "-Infinity" (so these are not available as text).
 std::string to_json(const Results& results);
