@@ -2,11 +2,16 @@
 
 #include <tbb/global_control.h>
 #include <tbb/info.h>
-#include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
-#include <tbb/task_group.h>
 
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
 #include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "longhand/core/error.h"
 #include "longhand/core/gemm.h"
@@ -42,36 +47,195 @@ struct AcquireAtEnd {
   ~AcquireAtEnd() { end.acquire(); }
 };
 
-// The process has one arena, whose size is the number of threads.
-struct Pool {
-  int threads;
-  tbb::global_control limit;
-  // Shared with background work, which ends in the arena where it began even after set_threads().
-  std::shared_ptr<tbb::task_arena> arena;
+// A loop that is running: any thread may take its next block.
+struct Loop {
+  int64_t blocks;
+  void (*run)(void*, int64_t);
+  void* context;
+  HappensBefore start{}, end{};
+  std::atomic<int64_t> next{0};
+  std::atomic<bool> failed{false};
+  std::exception_ptr error{};  // the first one
 
-  explicit Pool(int n)
-      : threads(n),
-        limit(tbb::global_control::max_allowed_parallelism, n),
-        arena(std::make_shared<tbb::task_arena>(n)) {}
+  // Returns when no block is left to take; others may still be running on other threads.
+  void work() {
+    const ReleaseAtEnd release{end};
+    start.acquire();
+    try {
+      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks;) run(context, i);
+    } catch (...) {
+      next.store(blocks, std::memory_order_relaxed);
+      if (!failed.exchange(true)) error = std::current_exception();
+    }
+  }
 };
 
-std::unique_ptr<Pool>& pool() {
+void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Waits in turns: the first ones take nanoseconds, later ones let other threads and processes go first.
+class Wait {
+ public:
+  void turn() {
+    if (++turns_ < 1000)
+      pause();
+    else
+      std::this_thread::yield();
+  }
+
+ private:
+  int turns_ = 0;
+};
+
+// The threads of the process, in one arena of oneTBB, and the loops that they run.
+//
+// Waking a sleeping thread takes 20 to 50 µs, longer than many loops. Therefore a thread that has
+// helped with a loop watches for the next one for a while: see help().
+class Pool : public std::enable_shared_from_this<Pool> {
+ public:
+  explicit Pool(int n) : threads(n), arena_(n), places_(static_cast<size_t>(2 * n)) {}
+
+  // Returns when no thread watches for loops any more.
+  void stop() {
+    stopped_ = true;
+    for (Wait wait; helpers_ > 0;) wait.turn();
+  }
+
+  // Runs all blocks, on this thread and on those that help.
+  void run(Loop& loop) {
+    const AcquireAtEnd acquire{loop.end};
+    loop.start.release();
+    Place* const place = publish(loop);
+    if (place) call_helpers(std::min<int64_t>(threads, loop.blocks) - 1);
+    loop.work();
+    if (place) withdraw(*place);
+    if (loop.error) std::rethrow_exception(loop.error);
+  }
+
+  // Starts a task on another thread. A thread leaves help() for it, until begun() is called.
+  void start(std::function<void()> task) {
+    ++jobs_;
+    arena_.enqueue(std::move(task));
+  }
+  void begun() { --jobs_; }
+
+  const int threads;
+
+ private:
+  // A loop that is running, if `loop` is not null. A helper reads `loop` only while it counts among
+  // the users, and withdraw() waits until there are none.
+  struct alignas(64) Place {
+    std::atomic<bool> taken{false};
+    std::atomic<Loop*> loop{nullptr};
+    std::atomic<int> users{0};
+  };
+
+  // Returns null if all places are taken, by loops within loops on other threads.
+  Place* publish(Loop& loop) {
+    for (Place& place : places_) {
+      if (place.taken.exchange(true)) continue;
+      place.loop = &loop;
+      ++loops_;
+      return &place;
+    }
+    return nullptr;
+  }
+  void withdraw(Place& place) {
+    --loops_;
+    place.loop = nullptr;
+    for (Wait wait; place.users > 0;) wait.turn();
+    place.taken = false;
+  }
+
+  void call_helpers(int64_t wanted) {
+    for (int now = helpers_; now < wanted;)
+      if (helpers_.compare_exchange_weak(now, now + 1)) {
+        arena_.enqueue([self = shared_from_this()] { self->help(); });
+        ++now;
+      }
+  }
+
+  // Helps with loops until there has been none for longer than the usual gaps within a training step.
+  void help() {
+    using Clock = std::chrono::steady_clock;
+    do {
+      Wait wait;
+      for (auto last = Clock::now(); !has_to_leave() && Clock::now() - last < patience;) {
+        if (loops_ > 0 && visit())
+          wait = {}, last = Clock::now();
+        else
+          wait.turn();
+      }
+      --helpers_;
+      // A loop that was published before this may have counted on this thread.
+    } while (loops_ > 0 && !has_to_leave() && return_to_work());
+  }
+  bool has_to_leave() const { return stopped_ || jobs_ > 0; }
+  bool return_to_work() {
+    int now = helpers_;
+    while (now < threads - 1)
+      if (helpers_.compare_exchange_weak(now, now + 1)) return true;
+    return false;
+  }
+
+  // Helps with every loop; returns whether there was one with blocks left.
+  bool visit() {
+    bool found = false;
+    for (Place& place : places_) {
+      if (!place.loop) continue;
+      ++place.users;
+      if (Loop* const loop = place.loop; loop && loop->next < loop->blocks) {
+        found = true;
+        loop->work();
+      }
+      --place.users;
+    }
+    return found;
+  }
+
+  static constexpr std::chrono::microseconds patience{200};
+
+  tbb::task_arena arena_;
+  std::vector<Place> places_;
+  std::atomic<int> loops_{0}, helpers_{0}, jobs_{0};
+  std::atomic<bool> stopped_{false};
+};
+
+struct Process {
+  std::unique_ptr<tbb::global_control> limit;
+  std::shared_ptr<Pool> pool;  // shared with background jobs, which end where they began
+
+  void set(int n) {
+    if (pool) pool->stop();
+    pool.reset();
+    limit.reset();  // first, since the smaller of two limits that exist at once applies
+    limit = std::make_unique<tbb::global_control>(tbb::global_control::max_allowed_parallelism,
+                                                  static_cast<size_t>(n));
+    pool = std::make_shared<Pool>(n);
+  }
+};
+
+Process& process() {
   // Leaked, since TBB's own static objects may be destroyed before ours.
-  static auto* const pool = new std::unique_ptr<Pool>(
-      std::make_unique<Pool>(std::max(1, tbb::info::default_concurrency())));
-  return *pool;
+  static Process* const process = [] {
+    auto* const made = new Process;
+    made->set(std::max(1, tbb::info::default_concurrency()));
+    return made;
+  }();
+  return *process;
 }
 
 }  // namespace
 
-int threads() { return pool()->threads; }
+int threads() { return process().pool->threads; }
 
 void set_threads(int n) {
   check<ConfigError>(n >= 1, "threads: expected at least 1, got ", n);
   check_blas(n);
-  if (n == threads()) return;
-  pool().reset();  // first, since the smaller of two limits that exist at once applies
-  pool() = std::make_unique<Pool>(n);
+  if (n != threads()) process().set(n);
 }
 
 void detail::parallel_blocks(int64_t blocks, void (*run)(void*, int64_t), void* context) {
@@ -79,31 +243,40 @@ void detail::parallel_blocks(int64_t blocks, void (*run)(void*, int64_t), void* 
     for (int64_t i = 0; i < blocks; ++i) run(context, i);
     return;
   }
-  HappensBefore start, end;
-  const auto loop = [&] {
-    tbb::parallel_for(
-        tbb::blocked_range<int64_t>(0, blocks, 1),
-        [&](const tbb::blocked_range<int64_t>& range) {
-          const ReleaseAtEnd release{end};
-          start.acquire();
-          for (int64_t i = range.begin(); i != range.end(); ++i) run(context, i);
-        },
-        tbb::simple_partitioner());
-  };
-  const AcquireAtEnd acquire{end};
-  start.release();
-  // Isolated: while it waits for its last blocks, this thread must not pick up other work, such as
-  // a long Background job or a block of an enclosing loop.
-  pool()->arena->execute([&] { tbb::this_task_arena::isolate(loop); });
+  Loop loop{blocks, run, context};
+  process().pool->run(loop);
 }
 
 struct Background::State {
-  tbb::task_group group;
-  std::shared_ptr<tbb::task_arena> arena;
-  HappensBefore start, end;
+  enum { waiting, running, done };
+
+  std::shared_ptr<Pool> pool;
+  std::function<void()> work;
+  HappensBefore start{}, end{};
+  std::atomic<int> state{waiting};
+  std::exception_ptr error{};
+
+  // Runs the job unless another thread has begun it.
+  void run_once() {
+    int expected = waiting;
+    if (!state.compare_exchange_strong(expected, running)) return;
+    if (pool->threads > 1) pool->begun();
+    {
+      const ReleaseAtEnd release{end};
+      start.acquire();
+      try {
+        work();
+      } catch (...) {
+        error = std::current_exception();
+      }
+      work = {};
+    }
+    state = done;
+    state.notify_all();
+  }
 };
 
-Background::Background() : state_(std::make_unique<State>()) {}
+Background::Background() = default;
 
 Background::~Background() {
   try {
@@ -113,20 +286,18 @@ Background::~Background() {
 }
 
 void Background::run(std::function<void()> work) {
-  state_->arena = pool()->arena;
+  state_ = std::make_shared<State>(process().pool, std::move(work));
   state_->start.release();
-  auto task = [state = state_.get(), work = std::move(work)] {
-    const ReleaseAtEnd release{state->end};
-    state->start.acquire();
-    work();
-  };
-  state_->arena->execute([&] { state_->group.run(std::move(task)); });
+  if (state_->pool->threads > 1) state_->pool->start([state = state_] { state->run_once(); });
 }
 
 void Background::wait() {
-  if (!state_->arena) return;
-  const AcquireAtEnd acquire{state_->end};
-  state_->arena->execute([&] { state_->group.wait(); });
+  if (!state_) return;
+  const std::shared_ptr<State> state = std::move(state_);
+  state->run_once();
+  state->state.wait(State::running);
+  state->end.acquire();
+  if (state->error) std::rethrow_exception(state->error);
 }
 
 }  // namespace longhand

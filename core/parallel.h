@@ -68,7 +68,7 @@ class Background {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;  // null: nothing to wait for
 };
 
 }  // namespace longhand

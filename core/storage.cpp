@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <tbb/spin_mutex.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -227,7 +228,8 @@ class Pool {
   // large block elsewhere.
   Source& source(size_t size) { return size < (size_t{1} << 20) ? small_ : large_; }
 
-  std::mutex mutex_;
+  // Held for less than a microsecond: a thread that slept for it would wake up much later.
+  tbb::spin_mutex mutex_;
   Source small_, large_;
   size_t in_use_ = 0, peak_ = 0;
 };

@@ -131,6 +131,35 @@ TEST_CASE("the number of threads is at least one") {
   CHECK(threads() == 3);
 }
 
+TEST_CASE("background work begins while loops follow one another without a pause") {
+  const WithThreads with(2);
+  std::atomic<bool> begun{false};
+  Background background;
+  const auto loops_until = [&](auto limit) {
+    const auto start = std::chrono::steady_clock::now();
+    while (!begun && std::chrono::steady_clock::now() - start < limit)
+      parallel_for(4, 1, [](int64_t, int64_t) {});
+  };
+  loops_until(std::chrono::milliseconds(20));  // the second thread is helping now
+  background.run([&] { begun = true; });
+  loops_until(std::chrono::seconds(10));
+  CHECK(begun);
+  background.wait();
+}
+
+TEST_CASE("several threads run loops at once, more than there are places for") {
+  const WithThreads with(2);
+  std::atomic<int64_t> sum{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 12; ++caller)
+    callers.emplace_back([&] {
+      for (int repeat = 0; repeat < 50; ++repeat)
+        parallel_for(20, 1, [&](int64_t begin, int64_t) { sum += begin; });
+    });
+  for (std::thread& caller : callers) caller.join();
+  CHECK(sum == 12 * 50 * 190);
+}
+
 TEST_CASE("background work is done after wait()") {
   for (const int count : {1, 2}) {
     const WithThreads with(count);
