@@ -29,7 +29,7 @@
 #include "longhand/attention/ops/tile/features.h"
 #include "longhand/attention/ops/tile/lanes.h"
 #include "longhand/attention/ops/tile/operands.h"
-#include "longhand/attention/ops/tile/scratch.h"
+#include "longhand/core/scratch.h"
 #include "longhand/attention/ops/tile/state.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/parallel.h"

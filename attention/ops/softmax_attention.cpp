@@ -31,7 +31,7 @@
 #include "longhand/attention/ops/tile/lanes.h"
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
-#include "longhand/attention/ops/tile/scratch.h"
+#include "longhand/core/scratch.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/kernels/gemm_tile.h"

@@ -17,6 +17,7 @@
 #include "longhand/core/gemm.h"
 #include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/kernels/reduce.h"
+#include "longhand/core/scratch.h"
 
 namespace longhand::ops {
 namespace {
@@ -62,10 +63,23 @@ void product(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, T* c, in
   }
 }
 
-// Rows per block, for `width` numbers per row in total: a block should fit into the L2 cache, but be
-// large, because the gradient of the weight is read and written once for each block.
+// The micro-kernels compute this many rows at a time.
+constexpr int64_t row_step = 12;
+
+int64_t divide(int64_t n, int64_t by) { return (n + by - 1) / by; }
+
+// The size of the largest of the fewest even parts of `rows` with at most `most` rows each, rounded up
+// to whole steps: uneven parts would keep threads waiting for the last one.
+int64_t even_part(int64_t rows, int64_t most) {
+  const int64_t parts = std::max<int64_t>(1, divide(rows, std::max<int64_t>(1, most)));
+  return std::max<int64_t>(1, divide(divide(rows, parts), row_step)) * row_step;
+}
+
+// The most rows per block, for `width` numbers per row in total: a block should fit into the L2 cache,
+// but be large, because the gradient of the weight is read and written once for each block.
+constexpr int64_t fewest_rows = 48;
 int64_t block_of(int64_t width) {
-  return std::clamp<int64_t>(98304 / (width + 1) / 12 * 12, 48, 192);
+  return std::clamp<int64_t>(98304 / (width + 1) / row_step * row_step, fewest_rows, 192);
 }
 
 // ---- prologue and epilogue of a block ----------------------------------------------------------
@@ -141,6 +155,9 @@ void start_rows(const T* u, const T* bias, T* y, int64_t count, int64_t width) {
 
 // ---- backward: a block -------------------------------------------------------------------------
 
+// Enough to keep some threads busy; fewer rows than a block can have are divided for it.
+constexpr int64_t enough_tasks = 8;
+
 // Shared by all tasks.
 template <class T>
 struct Backward {
@@ -161,12 +178,13 @@ struct Backward {
         rows(std::max(x.count, dy.count)),  // count is 0 if rows have no elements
         k(x.width),
         n(dy.width),
-        block(block_of(k + n)) {
+        block(even_part(
+            rows, std::clamp<int64_t>(divide(rows, enough_tasks), fewest_rows, block_of(k + n)))) {
     if (to_input()) factor = right_factor<T>(weight);
   }
   bool norms() const { return to.norm_weight || to.norm_bias; }
   bool to_input() const { return to.x || norms(); }
-  int64_t blocks() const { return (rows + block - 1) / block; }
+  int64_t blocks() const { return divide(rows, block); }
 };
 
 // The gradients of the bias and of the norm's parameters, summed over some blocks of rows: n and
@@ -194,16 +212,16 @@ struct WeightFactors {
 template <class T>
 class BlockGradients {
  public:
-  explicit BlockGradients(const Backward<T>& all)
+  BlockGradients(const Backward<T>& all, Scratch& scratch)
       : all_(all),
-        dropped_(scratch<T>(drops() ? all.block * all.n : 0)),
-        normed_(scratch<T>(normalises() ? all.block * all.k : 0)),
-        activated_(scratch<T>(activates() ? all.block * all.k : 0)),
-        slope_(scratch<T>(activates() ? all.block * all.k : 0)),
-        dactivated_(scratch<T>(activates() ? all.block * all.k : 0)),
-        dnormed_(scratch<T>(normalises() ? all.block * all.k : 0)),
-        sums_(scratch<T>(std::max(all.n, 2 * all.k))),
-        moments_(normalises() ? all.block : 0) {}
+        dropped_(scratch.take<T>(drops() ? all.block * all.n : 0)),
+        normed_(scratch.take<T>(normalises() ? all.block * all.k : 0)),
+        activated_(scratch.take<T>(activates() ? all.block * all.k : 0)),
+        slope_(scratch.take<T>(activates() ? all.block * all.k : 0)),
+        dactivated_(scratch.take<T>(activates() ? all.block * all.k : 0)),
+        dnormed_(scratch.take<T>(normalises() ? all.block * all.k : 0)),
+        sums_(scratch.take<T>(std::max(all.n, 2 * all.k))),
+        moments_(scratch.take<Moments<T>>(normalises() ? all.block : 0)) {}
 
   // Rows [first, first + count): writes dx and adds to the sums. The factors of the weight's
   // gradient are kept until the next call.
@@ -244,22 +262,21 @@ class BlockGradients {
   void find_output_gradient() {
     dz_ = all_.dy[first_];
     if (!drops()) return;
-    drop_output<T>(all_.epilogue.dropout, first_ * all_.n, count_ * all_.n, dz_, nullptr,
-                   dropped_.data<T>());
-    dz_ = std::as_const(dropped_).data<T>();
+    drop_output<T>(all_.epilogue.dropout, first_ * all_.n, count_ * all_.n, dz_, nullptr, dropped_);
+    dz_ = dropped_;
   }
 
   // a, and its derivative if the input's gradient is required.
   void find_activations() {
     a_ = all_.x[first_];
     if (normalises()) {
-      normalise_block(all_.prologue, a_, count_, all_.k, moments_.data(), normed_.data<T>());
-      a_ = std::as_const(normed_).data<T>();
+      normalise_block(all_.prologue, a_, count_, all_.k, moments_, normed_);
+      a_ = normed_;
     }
     if (activates()) {
-      activate<T>(all_.prologue, first_ * all_.k, count_ * all_.k, a_, activated_.data<T>(),
-                  all_.to_input() ? slope_.data<T>() : nullptr);
-      a_ = std::as_const(activated_).data<T>();
+      activate<T>(all_.prologue, first_ * all_.k, count_ * all_.k, a_, activated_,
+                  all_.to_input() ? slope_ : nullptr);
+      a_ = activated_;
     }
   }
 
@@ -267,13 +284,13 @@ class BlockGradients {
   void find_input_gradient(const SmallSums& sums) {
     const int64_t k = all_.k, size = count_ * k;
     T* const dx = all_.to.x ? all_.to.x.to + first_ * k : nullptr;
-    T* const dh = normalises() ? dnormed_.data<T>() : dx;
-    T* const da = activates() ? dactivated_.data<T>() : dh;
+    T* const dh = normalises() ? dnormed_ : dx;
+    T* const da = activates() ? dactivated_ : dh;
     const T beta = normalises() ? T{0} : all_.to.x.beta;
     product<T>(count_, k, all_.n, {dz_, all_.n, 1}, all_.factor.template data<T>(), da, k,
                !activates() && beta != 0);
     if (activates())
-      simd([=, slopes = std::as_const(slope_).data<T>()] {
+      simd([=, slopes = slope_] {
         kernels::row_accumulate(dh, size, beta, [=](int64_t i) { return da[i] * slopes[i]; });
       });
     if (normalises()) norm_gradients(dh, dx, sums);
@@ -281,10 +298,9 @@ class BlockGradients {
 
   void norm_gradients(const T* dh, T* dx, const SmallSums& sums) {
     const int64_t k = all_.k;
-    T* const dw = sums.norm_weight ? sums_.data<T>() : nullptr;
+    T* const dw = sums.norm_weight ? sums_ : nullptr;
     T* const db = dw ? dw + k : nullptr;
-    simd([&, x = all_.x[first_], w = all_.prologue.norm_weight.template data<T>(),
-          s = moments_.data()] {
+    simd([&, x = all_.x[first_], w = all_.prologue.norm_weight.template data<T>(), s = moments_] {
       if (dw) std::fill(dw, dw + 2 * k, T{0});
       normalise::rows_backward(x, dh, w, s, count_, k, all_.prologue.centred, dx, all_.to.x.beta,
                                dw, db);
@@ -294,7 +310,7 @@ class BlockGradients {
 
   // The sum of dz over the rows, four at a time.
   void add_bias(double* bias) {
-    simd([&, n = all_.n, dz = dz_, sum = sums_.data<T>()] {
+    simd([&, n = all_.n, dz = dz_, sum = sums_] {
       std::fill(sum, sum + n, T{0});
       int64_t i = 0;
       for (; i + 4 <= count_; i += 4) {
@@ -312,8 +328,8 @@ class BlockGradients {
   }
 
   const Backward<T>& all_;
-  Tensor dropped_, normed_, activated_, slope_, dactivated_, dnormed_, sums_;
-  std::vector<Moments<T>> moments_;
+  T *dropped_, *normed_, *activated_, *slope_, *dactivated_, *dnormed_, *sums_;
+  Moments<T>* moments_;
   int64_t first_ = 0, count_ = 0;
   const T *dz_ = nullptr, *a_ = nullptr;  // of the current block
 };
@@ -371,26 +387,37 @@ int64_t partial_sums(int64_t blocks, int64_t weight_bytes) {
   return std::min({blocks, std::max<int64_t>(16, blocks / 64), fit});
 }
 
+// The memory of a task that sums over its own rows.
+template <class T>
+struct RowsTask {
+  BlockGradients<T> gradients;
+  T *left, *right;
+
+  RowsTask(const Backward<T>& all, Scratch& scratch)
+      : gradients(all, scratch),
+        left(scratch.take<T>(all.to.weight ? gradients.left_size(all) : 0)),
+        right(scratch.take<T>(all.to.weight ? gradients.right_size(all) : 0)) {}
+};
+
 // Each task sums over its own rows.
 template <class T>
-void backward_by_rows(const Backward<T>& all, int64_t sums) {
+void backward_by_rows(Backward<T>& all, int64_t sums) {
   const int64_t size = all.n * all.k;
-  const int64_t rows_of_sum = std::max<int64_t>(1, (all.blocks() + sums - 1) / sums) * all.block;
-  sums = (all.rows + rows_of_sum - 1) / rows_of_sum;
+  const int64_t rows_of_sum = even_part(all.rows, divide(all.rows, sums));
+  sums = divide(all.rows, rows_of_sum);
+  all.block = even_part(rows_of_sum, all.block);
   const GradientTo<T> dw = all.to.weight;
   Tensor partial = scratch<T>(dw ? sums * size : 0);
   AllSmallSums<T> small(all, sums);
   parallel_for(all.rows, rows_of_sum, [&](int64_t begin, int64_t end) {
     const int64_t task = begin / rows_of_sum;
-    BlockGradients<T> gradients(all);
-    Tensor left = scratch<T>(dw ? gradients.left_size(all) : 0);
-    Tensor right = scratch<T>(dw ? gradients.right_size(all) : 0);
+    Workspace<RowsTask<T>> memory(all);
     const SmallSums small_sums = small.of(task);
     for (int64_t r = begin; r < end; r += all.block) {
       const int64_t count = std::min(all.block, end - r);
-      gradients.run(r, count, small_sums);
+      memory->gradients.run(r, count, small_sums);
       if (!dw) continue;
-      const WeightFactors<T> f = gradients.factors(left.data<T>(), right.data<T>(), false);
+      const WeightFactors<T> f = memory->gradients.factors(memory->left, memory->right, false);
       product<T>(all.n, all.k, count, f.left, f.right, partial.data<T>() + task * size, all.k,
                  r > begin);
     }
@@ -484,11 +511,11 @@ void backward_by_tiles(const Backward<T>& all) {
   for (int64_t first = 0; first < all.rows; first += at_once * all.block) {
     const int64_t rows = std::min(at_once * all.block, all.rows - first);
     parallel_for(rows, all.block, [&](int64_t begin, int64_t end) {
-      BlockGradients<T> gradients(all);
+      Workspace<BlockGradients<T>> gradients(all);
       for (int64_t r = begin; r < end; r += all.block) {
         const int64_t slot = r / all.block, count = std::min(all.block, end - r);
-        gradients.run(first + r, count, small.of(slot));
-        dw.store(slot, count, gradients);
+        gradients->run(first + r, count, small.of(slot));
+        dw.store(slot, count, *gradients);
       }
     });
     dw.add((rows + all.block - 1) / all.block, first + rows == all.rows);
@@ -498,28 +525,44 @@ void backward_by_tiles(const Backward<T>& all) {
 
 }  // namespace
 
+namespace {
+
+// The memory of a task of the forward pass.
+template <class T>
+struct ForwardTask {
+  T* changed;  // a, if it is not x
+  Moments<T>* moments;
+
+  ForwardTask(const Prologue& prologue, int64_t block, int64_t k, Scratch& scratch)
+      : changed(scratch.take<T>(prologue.changes() ? block * k : 0)),
+        moments(scratch.take<Moments<T>>(prologue.normalises() ? block : 0)) {}
+};
+
+}  // namespace
+
 template <class T>
 void linear_forward(Rows<const T> x, const Tensor& weight, const T* bias, const T* residual,
                     Rows<T> y, const Prologue& prologue, const Epilogue& epilogue) {
-  const int64_t k = x.width, n = y.width, block = block_of(k + n);
+  const int64_t k = x.width, n = y.width;
   const Tensor factor = right_factor<T>(weight.transpose(0, 1));
   const T* const w = factor.data<T>();
   const bool drops = epilogue.dropout.on();
-  constexpr int64_t task = int64_t{1} << 22;  // multiplications, about 80 µs
-  const int64_t grain = block * std::max<int64_t>(1, task / (block * (k + 1) * (n + 1)));
+  constexpr int64_t task = int64_t{1} << 20;  // multiplications, about 20 µs
+  const int64_t most = block_of(k + n);
+  const int64_t grain = even_part(y.count, std::max<int64_t>(most, task / ((k + 1) * (n + 1))));
+  const int64_t block = even_part(grain, most);
   parallel_for(y.count, grain, [&](int64_t begin, int64_t end) {
-    Tensor changed = scratch<T>(prologue.changes() ? block * k : 0);
-    std::vector<Moments<T>> moments(prologue.normalises() ? block : 0);
+    Workspace<ForwardTask<T>> memory(prologue, block, k);
     for (int64_t r = begin; r < end; r += block) {
       const int64_t count = std::min(block, end - r);
       const T* a = x[r];
       if (prologue.normalises()) {
-        normalise_block(prologue, a, count, k, moments.data(), changed.data<T>());
-        a = changed.data<T>();
+        normalise_block(prologue, a, count, k, memory->moments, memory->changed);
+        a = memory->changed;
       }
       if (prologue.activates()) {
-        activate<T>(prologue, r * k, count * k, a, changed.data<T>(), nullptr);
-        a = changed.data<T>();
+        activate<T>(prologue, r * k, count * k, a, memory->changed, nullptr);
+        a = memory->changed;
       }
       const T* const u = residual ? residual + r * n : nullptr;
       const bool add = bias || (u && !drops);
@@ -534,8 +577,7 @@ template <class T>
 void linear_backward(Rows<const T> x, const Tensor& weight, Rows<const T> dy,
                      const Prologue& prologue, const Epilogue& epilogue,
                      const LinearGradients<T>& to) {
-  const Backward<T> all(x, weight, dy, prologue, epilogue, to);
-  constexpr int64_t enough_tasks = 8;
+  Backward<T> all(x, weight, dy, prologue, epilogue, to);
   const int64_t sums = partial_sums(all.blocks(), all.n * all.k * static_cast<int64_t>(sizeof(T)));
   if (to.weight && sums < std::min(enough_tasks, all.blocks()))
     backward_by_tiles(all);

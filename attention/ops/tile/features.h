@@ -5,7 +5,7 @@
 
 #include "longhand/attention/ops/tile/lanes.h"
 #include "longhand/attention/ops/tile/operands.h"
-#include "longhand/attention/ops/tile/scratch.h"
+#include "longhand/core/scratch.h"
 #include "longhand/core/kernels/rows.h"
 
 namespace longhand::attention::tile {

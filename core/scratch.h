@@ -4,19 +4,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <utility>
 
 #include "longhand/core/error.h"
 #include "longhand/core/storage.h"
 
-namespace longhand::attention::tile {
+namespace longhand {
 
 /// Memory for one task, allocated in arrays aligned to 64 bytes. A default-constructed Scratch has
 /// no memory and only measures: take() returns null and adds up the sizes.
 class Scratch {
  public:
   Scratch() = default;
-  explicit Scratch(size_t bytes) : memory_(std::in_place, bytes) {}
+  explicit Scratch(size_t bytes) {
+    if (bytes > 0) memory_.emplace(bytes);
+  }
 
   /// Uninitialised memory for n objects. Throws Error if the memory is exhausted.
   template <class U>
@@ -59,4 +60,4 @@ class Workspace {
   Layout layout_;
 };
 
-}  // namespace longhand::attention::tile
+}  // namespace longhand
