@@ -138,7 +138,12 @@ TEST_CASE("background work begins while loops follow one another without a pause
   const auto loops_until = [&](auto limit) {
     const auto start = std::chrono::steady_clock::now();
     while (!begun && std::chrono::steady_clock::now() - start < limit)
-      parallel_for(4, 1, [](int64_t, int64_t) {});
+      // Long enough for both threads to take part.
+      parallel_for(4, 1, [](int64_t, int64_t) {
+        const auto begin = std::chrono::steady_clock::now();
+        while (std::chrono::steady_clock::now() - begin < std::chrono::microseconds(20)) {
+        }
+      });
   };
   loops_until(std::chrono::milliseconds(20));  // the second thread is helping now
   background.run([&] { begun = true; });
