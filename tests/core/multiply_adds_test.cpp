@@ -1,7 +1,10 @@
 #include "longhand/core/multiply_adds.h"
 
+#include <vector>
+
 #include "longhand/core/error.h"
 #include "longhand/core/gemm.h"
+#include "longhand/core/kernels/gemm_tile.h"
 #include "tests/support/catch.h"
 
 using namespace longhand;
@@ -18,6 +21,13 @@ TEST_CASE("multiply-adds: products of any size count m n k, by whichever kernel"
       CHECK(counted.count() == int64_t{m} * n * k);
       CHECK_THROWS_AS(MultiplyAdds(), Error);
     }
+  const std::vector<double> a(6, 1), b(12, 1);
+  std::vector<double> c_of_tile(8);
+  {
+    const MultiplyAdds counted;
+    kernels::gemm_tile<double>(2, 4, 3, {a.data(), 3, 1}, b.data(), 4, c_of_tile.data(), 4, false);
+    CHECK(counted.count() == 2 * 4 * 3);
+  }
   const Tensor one = Tensor::full({1, 1}, 1);
   Tensor c = Tensor::empty({1, 1});
   matmul_into(c, one, one);
