@@ -10,6 +10,7 @@
 
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/kernels/gemm_tile.h"
+#include "longhand/core/multiply_adds.h"
 #include "longhand/core/parallel.h"
 
 namespace longhand {
@@ -260,6 +261,7 @@ void gemm(Trans trans_a, Trans trans_b, T alpha, MatrixView<const T> a, MatrixVi
                     k, "), op(b) (", kb, ", ", n, ") and c (", c.rows, ", ", c.cols, ")");
   if (m == 0 || n == 0) return;
   prepare_blas();
+  count_multiply_adds(m, n, k);
   // How a library adds up the k terms of an element depends on its kernel, and a chain of n equal
   // terms in f32 is off by up to n 2^-25 of the sum. So f32 sums are cut into parts of `depth`.
   constexpr int64_t depth = std::is_same_v<T, float> ? 256 : std::numeric_limits<int64_t>::max();

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "longhand/autograd/grad_mode.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/gemm.h"
 #include "longhand/core/kernels/elementwise.h"
@@ -93,19 +94,23 @@ int64_t page_faults() {
   return usage.ru_minflt;
 }
 
+constexpr int64_t warm_up = 2, fewest = 3;  // repetitions
+
+/// Whether `done` repetitions, which took `seconds`, are enough.
+bool are_enough(const BenchOptions& options, int64_t done, double seconds) {
+  return options.repetitions ? done >= options.repetitions
+                             : done >= fewest && seconds >= options.seconds;
+}
+
 /// Repeats `once`, which returns the seconds that its forward pass took.
 template <class F>
 BenchResult repeat(const BenchOptions& options, F once) {
-  constexpr int64_t warm_up = 2, fewest = 3;
   constexpr double turn = 0.25, longest = 0.5;  // in seconds
   std::vector<double> all, forward, products, exps;
   double total = 0, since = 0;  // `since` the machine was last measured
   BenchResult result;
   int64_t faults = 0, expected = std::max<int64_t>(options.repetitions, fewest);
-  const auto enough = [&](int64_t done) {
-    return options.repetitions ? done >= options.repetitions
-                               : done >= fewest && total >= options.seconds;
-  };
+  const auto enough = [&](int64_t done) { return are_enough(options, done, total); };
   for (int64_t i = -warm_up; !enough(i); ++i) {
     const int64_t faults_before = page_faults();
     const auto start = Clock::now();
@@ -160,6 +165,48 @@ struct BenchOptimizer {
   }
 };
 
+/// A model with an optimizer, and random tokens and targets to train it with.
+class StepBench {
+ public:
+  StepBench(const attention::TransformerConfig& shape, const BenchOptimizer& optimization,
+            int64_t batch, const BenchOptions& options)
+      : model(nn::root(DType::f32, options.seed), shape),
+        optimizer_(make_optimizer(optimization.optimizer, model.named_parameters())),
+        lr_(optimization.lr),
+        recompute_(options.recompute),
+        random_(Generator(options.seed).fork("bench")),
+        tokens_(random_ids({batch, shape.max_length}, shape.vocabulary, random_.fork("tokens"))),
+        targets_(random_ids(shape.per_token ? Shape{batch, shape.max_length} : Shape{batch},
+                            shape.classes, random_.fork("targets"))) {}
+
+  /// Performs step i and returns the seconds of its forward pass.
+  double step(int64_t i) {
+    const auto start = Clock::now();
+    nn::Pass pass = nn::Pass::train(random_.fork(static_cast<uint64_t>(i)));
+    pass.recompute = recompute_;
+    const Variable loss = cross_entropy(model.forward(tokens_, {}, pass), targets_);
+    const double forward = seconds_since(start);
+    backward(loss);
+    optimizer_->step(lr_);
+    model.after_step();
+    return forward;
+  }
+  /// Computes the logits as in evaluation, without gradients.
+  void predict() {
+    const NoGrad no_grad;
+    model.forward(tokens_, {}, nn::Pass::evaluate());
+  }
+
+  attention::Transformer model;
+
+ private:
+  std::unique_ptr<Optimizer> optimizer_;
+  double lr_;
+  bool recompute_;
+  Generator random_;
+  Tensor tokens_, targets_;
+};
+
 /// Work of a model on `tokens` tokens, without attention. Values of width d and h (of the
 /// feed-forward part) read or written per token and layer, where everything that can share a pass
 /// over memory does:
@@ -169,16 +216,17 @@ struct BenchOptimizer {
 ///   backward   feed-forward 5d + 8h, norm 3d, residual 3d, output 4d, attention 8d, q k v 9d,
 ///              norm 3d, residual 3d
 ///
-/// so 22d + 4h, and 38d + 8h. The optimizer reads and writes 28 bytes per parameter.
+/// so 22d + 4h, and 38d + 8h. What a layer of low rank computes between its two products stays in the
+/// cache. The optimizer reads and writes 28 bytes per parameter.
 struct ModelWork {
   Work forward, step;
 };
 ModelWork model_work(const attention::TransformerConfig& c, int64_t tokens, int64_t parameters) {
   const auto d = static_cast<double>(c.d_model), h = static_cast<double>(c.d_mlp);
-  const double kv =
-      static_cast<double>(c.kv_heads ? c.kv_heads : c.heads) / static_cast<double>(c.heads);
   const double n = static_cast<double>(tokens), layers = static_cast<double>(c.layers);
-  double weights = layers * ((2 + 2 * kv) * d * d + 2 * d * h);
+  double weights = 0;
+  for (const attention::LinearLayer& linear : c.linear_layers())
+    weights += static_cast<double>(linear.weights());
   if (c.per_token) weights += d * static_cast<double>(c.classes);
   const Work forward{2 * n * weights, 0, sizeof(float) * n * layers * (22 * d + 4 * h)};
   const Work backward{4 * n * weights, 0, sizeof(float) * n * layers * (38 * d + 8 * h)};
@@ -263,26 +311,10 @@ BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& 
   check_bench(config, false);
   const attention::TransformerConfig shape = read_model(config, nullptr);
   const auto optimization = read_section<BenchOptimizer>(config.optimizer());
-  const double lr = optimization.lr;
-  attention::Transformer model(nn::root(DType::f32, options.seed), shape);
-  const auto optimizer = make_optimizer(optimization.optimizer, model.named_parameters());
-
+  StepBench bench(shape, optimization, batch, options);
+  BenchResult result = repeat(options, [&](int64_t i) { return bench.step(i); });
+  attention::Transformer& model = bench.model;
   const int64_t N = shape.max_length;
-  const Generator random = Generator(options.seed).fork("bench");
-  const Tensor tokens = random_ids({batch, N}, shape.vocabulary, random.fork("tokens"));
-  const Tensor targets = random_ids(shape.per_token ? Shape{batch, N} : Shape{batch}, shape.classes,
-                                    random.fork("targets"));
-  BenchResult result = repeat(options, [&](int64_t i) {
-    const auto start = Clock::now();
-    nn::Pass pass = nn::Pass::train(random.fork(static_cast<uint64_t>(i)));
-    pass.recompute = options.recompute;
-    const Variable loss = cross_entropy(model.forward(tokens, {}, pass), targets);
-    const double forward = seconds_since(start);
-    backward(loss);
-    optimizer->step(lr);
-    model.after_step();
-    return forward;
-  });
   result.parameters = model.parameter_count();
   const ModelWork rest = model_work(shape, batch * N, result.parameters);
   result.work_forward = rest.forward;
@@ -294,6 +326,32 @@ BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& 
     result.work = result.work + times * (work_of(work.forward) + work_of(work.backward));
   }
   return result;
+}
+
+std::vector<ModelSeconds> compare_models(const std::vector<attention::TransformerConfig>& models,
+                                         int64_t batch, const BenchOptions& options) {
+  std::vector<std::unique_ptr<StepBench>> benches;
+  for (const attention::TransformerConfig& model : models)
+    benches.push_back(std::make_unique<StepBench>(model, BenchOptimizer(), batch, options));
+  std::vector<std::vector<double>> forward(models.size()), step(models.size());
+  double total = 0;
+  for (int64_t i = -warm_up; !are_enough(options, i, total / static_cast<double>(models.size()));
+       ++i)
+    for (size_t m = 0; m < models.size(); ++m) {
+      const auto start = Clock::now();
+      benches[m]->predict();
+      const double predicted = seconds_since(start);
+      const auto middle = Clock::now();
+      benches[m]->step(i + warm_up);
+      const double stepped = seconds_since(middle);
+      if (i < 0) continue;
+      forward[m].push_back(predicted);
+      step[m].push_back(stepped);
+      total += predicted + stepped;
+    }
+  std::vector<ModelSeconds> out;
+  for (size_t m = 0; m < models.size(); ++m) out.push_back({median(forward[m]), median(step[m])});
+  return out;
 }
 
 BenchResult bench_attention(const Config& config, int64_t batch, const BenchOptions& options) {

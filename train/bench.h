@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "longhand/attention/model/transformer_config.h"
 #include "longhand/train/config.h"
@@ -70,6 +71,15 @@ void check_bench(const Config& config, bool attention_alone);
 /// random targets.
 /// Throws ConfigError.
 BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& options);
+
+/// Median seconds of a forward pass as in evaluation, and of a training step with Adam.
+struct ModelSeconds {
+  double forward = 0, step = 0;
+};
+/// Times models in turn, on `batch` sequences of max_length random tokens each: changes in the speed
+/// of a shared machine affect all of them in the same way. BenchOptions::seconds is the time for each.
+std::vector<ModelSeconds> compare_models(const std::vector<attention::TransformerConfig>& models,
+                                         int64_t batch, const BenchOptions& options);
 
 /// Measures the attention of one layer alone, on random queries, keys and values and a random
 /// gradient; `parameters` counts those of the variant.

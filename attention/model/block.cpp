@@ -1,16 +1,27 @@
 #include "longhand/attention/model/block.h"
 
 namespace longhand::attention {
+namespace {
+
+ProjectionRanks projection_ranks(const TransformerConfig& config, int64_t layer) {
+  return {config.rank_of(layer, BlockLinear::query), config.rank_of(layer, BlockLinear::key),
+          config.rank_of(layer, BlockLinear::value), config.rank_of(layer, BlockLinear::output)};
+}
+
+}  // namespace
 
 Block::Block(const nn::Scope& scope_, const TransformerConfig& config, const Config& attention)
     : Module(scope_),
       norm_(config.norm == "pre" ? nn::NormPlace::pre : nn::NormPlace::post),
       norm1_(scope("norm1"), config.norm_type, config.d_model),
-      attention_(scope("attention"), attention.name, attention, config.positions == "rotary"),
+      attention_(scope("attention"), attention.name, attention, config.positions == "rotary",
+                 projection_ranks(config, attention.layer)),
       dropout1_(scope("dropout1"), config.dropout) {
   if (config.d_mlp == 0) return;
   norm2_.emplace(scope("norm2"), config.norm_type, config.d_model);
-  mlp_.emplace(scope("mlp"), config.d_model, config.d_mlp, config.dropout);
+  mlp_.emplace(scope("mlp"), config.d_model, config.d_mlp, config.dropout,
+               config.rank_of(attention.layer, BlockLinear::fc1),
+               config.rank_of(attention.layer, BlockLinear::fc2));
   dropout2_.emplace(scope("dropout2"), config.dropout);
 }
 

@@ -13,22 +13,23 @@ std::string no_use_for_rotary(const std::string& variant) {
 }
 
 MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::string& variant,
-                                       const Config& config, bool rotary)
+                                       const Config& config, bool rotary,
+                                       const ProjectionRanks& ranks)
     : Module(scope_),
       heads_(config.heads),
       head_dim_(config.head_dim),
       kv_heads_(config.kv_heads ? config.kv_heads : config.heads),
       rotary_(rotary),
-      query_(
-          capabilities(variant, config).uses_queries_and_keys
-              ? std::make_unique<nn::Linear>(scope("query"), heads_ * head_dim_, heads_ * head_dim_)
-              : nullptr),
-      key_(query_ ? std::make_unique<nn::Linear>(scope("key"), heads_ * head_dim_,
-                                                 kv_heads_ * head_dim_)
+      query_(capabilities(variant, config).uses_queries_and_keys
+                 ? std::make_unique<nn::LinearOfRank>(scope("query"), heads_ * head_dim_,
+                                                      heads_ * head_dim_, ranks.query)
+                 : nullptr),
+      key_(query_ ? std::make_unique<nn::LinearOfRank>(scope("key"), heads_ * head_dim_,
+                                                       kv_heads_ * head_dim_, ranks.key)
                   : nullptr),
-      value_(scope("value"), heads_ * head_dim_, kv_heads_ * head_dim_),
+      value_(scope("value"), heads_ * head_dim_, kv_heads_ * head_dim_, ranks.value),
       kernel_(make(variant, scope("kernel"), config)),
-      output_(scope("output"), heads_ * head_dim_, heads_ * head_dim_) {
+      output_(scope("output"), heads_ * head_dim_, heads_ * head_dim_, ranks.output) {
   check<ConfigError>(!rotary || query_, no_use_for_rotary(variant));
   check<ConfigError>(!rotary || !kernel_->capabilities().shortens, variant,
                      ": rotary positions apply to single tokens, but the keys of this variant are "
@@ -42,7 +43,8 @@ nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const 
   // stored.
   const Capabilities& kernel = kernel_->capabilities();
   const Variable tokens = kernel.uses_x ? x.eval() : Variable();
-  const auto projected = [&](const nn::Linear* projection, const nn::Lazy& of, int64_t heads) {
+  const auto projected = [&](const nn::LinearOfRank* projection, const nn::Lazy& of,
+                             int64_t heads) {
     if (!projection) return Variable();
     const Variable y = projection->forward(of);
     return reshape(y, {B, y.size(1), heads, head_dim_});
@@ -65,7 +67,7 @@ nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const 
 
 nn::Lazy MultiHeadAttention::step(const nn::Lazy& x, Decoder& decoder, int64_t position) const {
   const int64_t B = x.shape()[0];
-  const auto row = [&](const nn::Linear* projection, int64_t heads, bool rotated) {
+  const auto row = [&](const nn::LinearOfRank* projection, int64_t heads, bool rotated) {
     if (!projection) return Tensor();
     const Variable y = reshape(projection->forward(x), {B, 1, heads, head_dim_});
     return (rotated ? nn::rotate_by_position(y, position) : y).value().select(1, 0);

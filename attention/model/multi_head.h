@@ -6,9 +6,14 @@
 #include <string>
 
 #include "longhand/attention/variant.h"
-#include "longhand/nn/linear.h"
+#include "longhand/nn/low_rank_linear.h"
 
 namespace longhand::attention {
+
+/// Ranks of the projections; 0: full.
+struct ProjectionRanks {
+  int64_t query = 0, key = 0, value = 0, output = 0;
+};
 
 /// output(concat over heads of kernel(query(x), key(x), value(x))). Heads are strided views of the
 /// projections (B, N, H·D): splitting and joining them copies nothing.
@@ -20,7 +25,7 @@ class MultiHeadAttention : public nn::Module {
   /// keys are rotated by their positions (Su et al. 2021, arXiv 2104.09864). Throws ConfigError for
   /// `rotary` if the variant has no queries and keys, or if its keys are not single tokens.
   MultiHeadAttention(const nn::Scope& scope, const std::string& variant, const Config& config,
-                     bool rotary);
+                     bool rotary, const ProjectionRanks& ranks = {});
 
   /// x (B, N, H·D) to (B, N, H·D).
   nn::Lazy forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass);
@@ -34,10 +39,10 @@ class MultiHeadAttention : public nn::Module {
  private:
   int64_t heads_, head_dim_, kv_heads_;
   bool rotary_;
-  std::unique_ptr<nn::Linear> query_, key_;  // null if the kernel does not use them
-  nn::Linear value_;
+  std::unique_ptr<nn::LinearOfRank> query_, key_;  // null if the kernel does not use them
+  nn::LinearOfRank value_;
   std::unique_ptr<Variant> kernel_;
-  nn::Linear output_;
+  nn::LinearOfRank output_;
 };
 
 /// The error message for rotary positions with a variant that does not use queries and keys.

@@ -18,6 +18,42 @@ std::string in_layer(int64_t layer, const std::string& name) {
   return std::to_string(layer) + '.' + name;
 }
 
+// The linear layers of a block, also queries and keys that its variant does not use.
+std::vector<LinearLayer> linears_of_block(const TransformerConfig& c, int64_t layer) {
+  const int64_t d = c.d_model, kv = d / c.heads * (c.kv_heads ? c.kv_heads : c.heads);
+  std::vector<LinearLayer> all{{"attention.query", d, d, 0, 0},
+                               {"attention.key", d, kv, 0, 0},
+                               {"attention.value", d, kv, 0, 0},
+                               {"attention.output", d, d, 0, 0}};
+  if (c.d_mlp > 0) {
+    all.push_back({"mlp.fc1", d, c.d_mlp, 0, 0});
+    all.push_back({"mlp.fc2", c.d_mlp, d, 0, 0});
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].name = concat_message("blocks.", layer, ".", all[i].name);
+    all[i].index = layer * c.linears_per_block() + static_cast<int64_t>(i);
+  }
+  return all;
+}
+
+// What is wrong with low_rank; empty: nothing.
+std::string low_rank_problem(const TransformerConfig& c) {
+  const int64_t given = std::ssize(c.low_rank), all = c.layers * c.linears_per_block();
+  if (given != 1 && given != all)
+    return concat_message(
+        "expected one rank, or one for each of the ", all, " linear layers: ",
+        c.d_mlp > 0 ? "query, key, value, output, fc1 and fc2" : "query, key, value and output",
+        " of each block in turn");
+  for (int64_t layer = 0; layer < (given == 1 ? 1 : c.layers); ++layer)
+    for (const LinearLayer& each : linears_of_block(c, layer)) {
+      const int64_t rank = c.low_rank[given == 1 ? 0 : static_cast<size_t>(each.index)];
+      if (rank > std::min(each.in, each.out))
+        return concat_message("rank ", rank, " exceeds the sizes of ", each.name, ", ", each.in,
+                              " and ", each.out, "; 0 keeps a layer full");
+    }
+  return "";
+}
+
 }  // namespace
 
 void AttentionSection::describe(OptionVisitor& v) {
@@ -51,6 +87,12 @@ void TransformerConfig::describe(OptionVisitor& v) {
   v.integer("d_mlp", d_mlp, {0, most},
             "hidden dimension of the feed-forward network; 0: no feed-forward network",
             "2 d_model");
+  v.integers(
+      "low_rank", low_rank, {0, most},
+      "rank of the linear layers of the blocks, each a product of two matrices; 0: full; or "
+      "a list with the ranks of query, key, value, output, fc1 and fc2 of each block in turn");
+  const std::string problem = low_rank_problem(*this);
+  v.require(problem.empty(), "low_rank", problem);
   v.boolean("causal", causal, "whether tokens attend only to themselves and earlier tokens",
             "set by the data");
   v.choice("norm", norm, {"pre", "post"},
@@ -101,6 +143,29 @@ Config TransformerConfig::attention_config(int64_t layer) const {
   config.options =
       layer_options.empty() ? attention_options : layer_options[static_cast<size_t>(layer)];
   return config;
+}
+
+int64_t TransformerConfig::rank_of(int64_t layer, BlockLinear which) const {
+  if (low_rank.size() == 1) return low_rank[0];
+  const std::string problem = low_rank_problem(*this);
+  check<ConfigError>(problem.empty(), "model.low_rank: ", problem);
+  return low_rank[static_cast<size_t>(layer * linears_per_block() + static_cast<int64_t>(which))];
+}
+
+std::vector<LinearLayer> TransformerConfig::linear_layers() const {
+  std::vector<LinearLayer> all;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const bool projects =
+        capabilities(attention_of(layer), attention_config(layer)).uses_queries_and_keys;
+    const std::vector<LinearLayer> block = linears_of_block(*this, layer);
+    for (size_t i = 0; i < block.size(); ++i) {
+      const auto which = static_cast<BlockLinear>(i);
+      if (!projects && (which == BlockLinear::query || which == BlockLinear::key)) continue;
+      all.push_back(block[i]);
+      all.back().rank = rank_of(layer, which);
+    }
+  }
+  return all;
 }
 
 EffectiveValues TransformerConfig::check_attention() const {

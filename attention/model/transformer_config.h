@@ -16,6 +16,22 @@ struct AttentionSection {
   void describe(OptionVisitor& v);
 };
 
+/// The linear layers of a block, in the order of TransformerConfig::low_rank.
+enum class BlockLinear { query, key, value, output, fc1, fc2 };
+
+/// One linear layer of the blocks of a model.
+struct LinearLayer {
+  std::string name;  // "blocks.0.attention.query", the prefix of its parameters
+  int64_t in, out;   // widths
+  int64_t rank;      // 0: full
+  int64_t index;     // in TransformerConfig::low_rank with one rank per layer
+
+  /// The numbers in its weight or weights, which are also its multiply-adds per token.
+  int64_t weights() const { return weights_of_rank(rank); }
+  /// The same for another rank; 0: full.
+  int64_t weights_of_rank(int64_t r) const { return r ? r * (in + out) : in * out; }
+};
+
 /// The configuration of a Transformer: sizes, options of the [model] section, variants of the
 /// layers.
 struct TransformerConfig {
@@ -37,6 +53,11 @@ struct TransformerConfig {
   std::string pooling = "mean";          // mean | cls | last; not with per_token
   int64_t head_hidden = 0;               // width of a ReLU layer in the head; 0: the head is linear
   bool tied_embeddings = false;          // the head's weight is the token embedding
+  /// Ranks of the linear layers of the blocks, 0: full. One rank for all, or a list with one for
+  /// each: those of the first block in the order of BlockLinear, then those of the next; without fc1
+  /// and fc2 if d_mlp is 0. Ranks of queries and keys have no effect with a variant that does not
+  /// use them.
+  std::vector<int64_t> low_rank{0};
   double dropout = 0;  // of embeddings, of both residual branches, inside the feed-forward part
 
   // the [attention] section
@@ -55,6 +76,13 @@ struct TransformerConfig {
   std::string attention_name() const;
   /// The Config of the variant of a layer, without Config::first.
   Config attention_config(int64_t layer) const;
+  /// The number of linear layers of a block: of entries of BlockLinear that apply.
+  int64_t linears_per_block() const { return d_mlp > 0 ? 6 : 4; }
+  /// The rank of a linear layer of a block; 0: full. Throws ConfigError if low_rank has another
+  /// number of ranks than the model has linear layers.
+  int64_t rank_of(int64_t layer, BlockLinear which) const;
+  /// The linear layers of the blocks, in the order of low_rank.
+  std::vector<LinearLayer> linear_layers() const;
   /// Checks the options of every layer's variant without constructing it, and returns those that
   /// apply; if layers differ, those of each layer, as "1.window". Throws ConfigError; the message
   /// names the layer and its variant if layers differ.

@@ -70,8 +70,7 @@ class Lowrank final : public Variant {
            deviation(softmax_ ? 1 : config.max_length)) {}
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
-    const auto step = [u = u_.value().clone(), v = v_.value().clone()](const Token& token,
-                                                                       int64_t position) {
+    const auto step = [u = u_.value(), v = v_.value()](const Token& token, int64_t position) {
       const Tensor& x = token.v;
       check<ShapeError>(position < u.size(1), "lowrank: expected at most ", u.size(1),
                         " tokens to decode");

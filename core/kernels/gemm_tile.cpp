@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "longhand/core/kernels/gemm_tile_kernels.h"
+#include "longhand/core/multiply_adds.h"
 #include "longhand/core/simd.h"
 
 namespace longhand::kernels {
@@ -46,12 +47,14 @@ std::span<const TileKernel> tile_kernels() {
 template <>
 void gemm_tile(int64_t m, int64_t n, int64_t k, Strided<double> a, const double* b, int64_t ldb,
                double* c, int64_t ldc, bool add) {
+  count_multiply_adds(m, n, k);
   plain<double>(m, n, k, a, b, ldb, c, ldc, add);
 }
 
 template <>
 void gemm_tile(int64_t m, int64_t n, int64_t k, Strided<float> a, const float* b, int64_t ldb,
                float* c, int64_t ldc, bool add) {
+  count_multiply_adds(m, n, k);
   switch (isa()) {
 #if defined(__x86_64__)
     case Isa::avx512:

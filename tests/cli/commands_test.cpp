@@ -8,6 +8,7 @@
 #include <set>
 
 #include "longhand/attention/registry.h"
+#include "longhand/core/storage.h"
 #include "longhand/data/file.h"
 #include "longhand/data/hdf5.h"
 #include "tests/cli/program.h"
@@ -85,6 +86,21 @@ TEST_CASE("train writes a complete run directory") {
   CHECK(summary["status"] == "finished");
   CHECK(summary["step"] == 20);
   CHECK(summary["attention"] == "softmax");
+}
+
+TEST_CASE("the peak of memory that a run reports is that which the system counted") {
+  const TinyFolder folder;
+  const Outcome outcome = succeed(
+      {"train", "config.toml", "--quiet", "--json", "--out", "run", "--set", "model.d_model=64",
+       "data.length=2048", "data.train_size=16", "data.validation_size=16", "data.test_size=1",
+       "train.steps=1", "train.batch_size=16", "attention.type=linear"},
+      folder.path());
+  const auto reported = Json::parse(outcome.out)["peak_memory_bytes"].get<int64_t>();
+  // The system counts what the process had in common with this one before it began, too.
+  REQUIRE(reported > peak_resident_memory());
+  CHECK(reported <= outcome.peak_memory);
+  CHECK(static_cast<double>(reported) >= 0.98 * static_cast<double>(outcome.peak_memory));
+  CHECK(Json::parse(read(folder / "run/summary.json"))["peak_memory_bytes"] == reported);
 }
 
 TEST_CASE("exact attention under another name is reported") {

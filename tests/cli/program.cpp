@@ -94,7 +94,7 @@ void Program::send(int signal) {
 }
 
 bool Program::over() {
-  if (pid_ > 0 && waitpid(pid_, &status_, WNOHANG) == pid_) pid_ = -1;
+  if (pid_ > 0 && wait4(pid_, &status_, WNOHANG, &usage_) == pid_) pid_ = -1;
   return pid_ < 0;
 }
 
@@ -107,12 +107,13 @@ Outcome Program::wait() {
   }
   if (pid_ > 0) {
     pid_t ended = 0;
-    do ended = waitpid(pid_, &status_, 0);
+    do ended = wait4(pid_, &status_, 0, &usage_);
     while (ended < 0 && errno == EINTR);
     pid_ = -1;
   }
   const int code = WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
-  return {code, contents(out_), terminal_ >= 0 ? shown_ : contents(err_)};
+  return {code, contents(out_), terminal_ >= 0 ? shown_ : contents(err_),
+          int64_t{usage_.ru_maxrss} * 1024};
 }
 
 Outcome run(const std::vector<std::string>& arguments, const std::filesystem::path& where,

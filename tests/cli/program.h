@@ -1,6 +1,7 @@
 // The program as a process: starting, signalling, waiting, and its output.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <chrono>
@@ -15,6 +16,7 @@ namespace longhand::test {
 struct Outcome {
   int code = -1;  // exit code, or 128 + the signal that ended it
   std::string out, err;
+  int64_t peak_memory = 0;  // resident bytes, as the system counted them
 };
 
 /// A running `longhand`.
@@ -37,6 +39,7 @@ class Program {
   std::filesystem::path out_, err_;
   pid_t pid_ = -1;
   int status_ = 0;
+  rusage usage_{};
   int terminal_ = -1;
   std::string shown_;  // output on the terminal
 };

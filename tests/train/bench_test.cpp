@@ -1,6 +1,8 @@
 #include "longhand/train/bench.h"
 
+#include "longhand/attention/registry.h"
 #include "longhand/core/error.h"
+#include "longhand/train/experiment.h"
 #include "tests/support/catch.h"
 
 using namespace longhand;
@@ -52,6 +54,49 @@ TEST_CASE("the work of a step is that of its linear layers and its attention") {
   const double bytes = 4 * B * N * layers * (60 * d + 12 * h);
   CHECK(softmax.work.bytes == bytes + 28 * static_cast<double>(softmax.parameters));
   CHECK(softmax.work.exps == units * 2 * N * N);
+}
+
+TEST_CASE("the work of linear layers is that of the layers a model has") {
+  // Of both layers: q, k, v and output from 64 to 64, two layers between 64 and 128.
+  const double tokens = 2 * 32;
+  const auto flops = [&](const std::string& attention, const std::string& ranks) {
+    Config config = model(attention, 32);
+    config.assign("model.low_rank=" + ranks);
+    const attention::TransformerConfig shape = read_model(config, nullptr);
+    double others = 0;  // of attention
+    for (int64_t layer = 0; layer < 2; ++layer) {
+      const auto variant = attention::make(attention, nn::root(), shape.attention_config(layer));
+      const attention::Work work = variant->work(32, 32);
+      others += 2 * (work.forward.flops + work.backward.flops);
+    }
+    return (step_work(shape, 2, 0).flops - others) / (6 * tokens);
+  };
+  const double square = 64 * 64, wide = 64 * 128;
+  CHECK(flops("softmax", "0") == 2 * (4 * square + 2 * wide));
+  CHECK(flops("softmax", "8") == 2 * 8 * (4 * 128 + 2 * 192));
+  CHECK(flops("softmax", "[1,2,3,4,5,6,0,0,0,0,0,0]") ==
+        128 * (1 + 2 + 3 + 4) + 192 * (5 + 6) + 4 * square + 2 * wide);
+  // Without queries and keys.
+  CHECK(flops("mean", "0") == 2 * (2 * square + 2 * wide));
+
+  Config config = model("softmax", 32);
+  config.assign("model.low_rank=8");
+  const attention::TransformerConfig shape = read_model(config, nullptr);
+  const BenchResult result = bench_step(config, 2, {.repetitions = 1});
+  CHECK(result.parameters == attention::Transformer(nn::root(), shape).parameter_count());
+  CHECK(result.work.flops == step_work(shape, 2, 0).flops);
+}
+
+TEST_CASE("models are timed in turn, as often as requested") {
+  const auto shape = read_model(model("linear", 16), nullptr);
+  attention::TransformerConfig low = shape;
+  low.low_rank = {4};
+  const auto times = compare_models({shape, low}, 2, {.repetitions = 2});
+  REQUIRE(times.size() == 2);
+  for (const ModelSeconds& each : times) {
+    CHECK(each.forward > 0);
+    CHECK(each.step > 0);
+  }
 }
 
 TEST_CASE("causal attention is half the work of exact attention") {

@@ -1,6 +1,7 @@
 // Decoding token by token gives the rows of the whole sequence.
 #include "longhand/attention/decoding/kv_cache.h"
 
+#include "longhand/core/storage.h"
 #include "tests/attention/attention_check.h"
 
 using namespace longhand;
@@ -81,6 +82,31 @@ TEST_CASE("decoders: token by token is the same as all at once") {
   CHECK(near(out, expected, dtype == DType::f64 ? 1e-11 : 1e-4));
   CHECK(after_two > 0);
   CHECK((decoder->bytes() > after_two) == c.grows);
+}
+
+TEST_CASE("decoders: the bytes reported are those allocated") {
+  const Case c = GENERATE(from_range(cases));
+  const int64_t B = 3, N = 40, H = 4, G = 2, D = 24;
+  INFO(text_of(c));
+  const auto variant = make_variant(
+      c.name,
+      {.heads = H, .dim = D, .max_length = N, .kv_heads = G, .causal = true, .dtype = DType::f32},
+      options_of(c));
+  const Tensor q = normal({B, H, D}, 1, DType::f32), k = normal({B, G, D}, 2, DType::f32),
+               v = normal({B, G, D}, 3, DType::f32);
+  variant->decoder(B)->step(q, k, v);  // what the variant itself keeps from its first use
+  const auto in_use = [] { return static_cast<int64_t>(memory_stats().in_use); };
+  const int64_t before = in_use();
+  const auto decoder = variant->decoder(B);
+  for (int64_t t = 1; t <= N; ++t) {
+    decoder->step(q, k, v);
+    const int64_t allocated = in_use() - before;
+    CAPTURE(t, allocated);
+    CHECK(decoder->bytes() == B * variant->state_bytes(t));
+    // At most four tensors, in multiples of 64 bytes.
+    CHECK(allocated >= decoder->bytes());
+    CHECK(allocated < decoder->bytes() + 4 * 64);
+  }
 }
 
 TEST_CASE("decoders: norms of any size, and keys far above all before") {

@@ -1,0 +1,57 @@
+// The work that variants report, and the multiply-adds that they compute.
+#include "longhand/core/multiply_adds.h"
+#include "tests/attention/attention_check.h"
+
+using namespace longhand;
+using namespace longhand::attention;
+using namespace longhand::test;
+
+namespace {
+
+// Multiply-adds computed, as multiples of those that work() reports: without gradients and with
+// them. They differ for two reasons. Backward passes compute scores and features again, which only
+// softmax counts. And blocks of 48 causal queries compute products with all keys of the block.
+struct Case {
+  std::string name;
+  Settings options{};
+  bool causal = false;
+  double forward = 1, both = 1;
+};
+constexpr double tolerance = 0.02;  // relative
+
+// Sizes that blocks divide, so that nothing is computed for lanes without a token.
+constexpr int64_t N = 768, H = 2, D = 32;
+
+const std::vector<Case> cases{
+    {"softmax"},
+    {"softmax", {}, true, (N + 48.0) / N, (N + 48.0) / N},
+    {"linformer", {{"k", int64_t{96}}}, false, 1, 26.0 / 24},
+    {"performer", {{"features", int64_t{64}}}, false, 1, 24.0 / 20},
+    {"performer", {{"features", int64_t{64}}}, true, 1.36, 1.82},
+    {"nystrom", {{"landmarks", int64_t{96}}}, false, 1.02, 1.24},
+    {"linear"},
+    {"linear", {}, true, 1.97, 2.28},
+};
+
+}  // namespace
+
+TEST_CASE("work: the flops of a variant are those of the products it computes") {
+  const Case c = GENERATE(from_range(cases));
+  const auto variant = make_variant(
+      c.name, {.heads = H, .dim = D, .max_length = N, .causal = c.causal, .dtype = DType::f32},
+      options_of(c.options));
+  const auto leaf = [](uint64_t seed) {
+    return Variable(normal({1, N, H, D}, seed, DType::f32, 0.5), true);
+  };
+  const Variable q = leaf(1), k = leaf(2), v = leaf(3);
+  const Work work = variant->work(N, N);
+  const MultiplyAdds counted;
+  const Variable out = variant->forward(q, k, v, {}, {});
+  const double forward = 2 * static_cast<double>(counted.count());
+  backward(out, normal({1, N, H, D}, 4, DType::f32));
+  const double both = 2 * static_cast<double>(counted.count());
+  INFO(c.name << (c.causal ? ", causal" : "") << ": forward " << forward / work.forward.flops
+              << ", with gradients " << both / (work.forward.flops + work.backward.flops));
+  CHECK(forward / work.forward.flops == Approx(c.forward).epsilon(tolerance));
+  CHECK(both / (work.forward.flops + work.backward.flops) == Approx(c.both).epsilon(tolerance));
+}

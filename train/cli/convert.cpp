@@ -1,0 +1,215 @@
+// longhand convert: gives the linear layers of a trained model low rank.
+#include "longhand/train/convert.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "longhand/train/bench.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/progress.h"
+#include "longhand/train/experiment.h"
+#include "longhand/train/report/table.h"
+
+namespace longhand::cli {
+namespace {
+
+struct Arguments : Common {
+  std::string run;
+  std::string low_rank;
+  std::string checkpoint = "best";
+  std::string out;
+  std::string split = "validation";
+  bool no_evaluate = false;
+  double seconds = 1;
+};
+
+/// Metrics of the model before and after.
+struct Evaluated {
+  train::Metrics before, after;
+};
+
+Evaluated evaluate(const Arguments& a, const train::SavedModel& run,
+                   const train::Conversion& conversion) {
+  const Progress::Mode mode = Progress::mode_for_stderr(a.quiet);
+  const auto experiment = [&] {
+    const Waiting waiting(mode, "preparing data and model");
+    return std::make_unique<train::Experiment>(run.config, data::Splits::only(a.split));
+  }();
+  load_weights(experiment->model, run.checkpoint);
+  attention::Transformer converted(nn::root(), conversion.after);
+  load_weights(converted, conversion.checkpoint);
+  const auto metrics = [&](attention::Transformer& model, const std::string& what) {
+    Progress progress(mode, "evaluate", 2);
+    return *train::evaluate(train::logits_of(model), experiment->task.split(a.split),
+                            {.batch_size = experiment->options.eval_batch_size,
+                             .on_progress = [&](const train::EvaluationProgress& p) {
+                               progress.update(p.examples, p.all_examples, what);
+                             }});
+  };
+  return {metrics(experiment->model, "before"), metrics(converted, "after")};
+}
+
+/// The time of both models on batches as in training.
+struct Timed {
+  int64_t batch;
+  train::ModelSeconds before, after;
+};
+
+Timed measure(const Arguments& a, const train::SavedModel& run,
+              const train::Conversion& conversion) {
+  const Waiting waiting(Progress::mode_for_stderr(a.quiet), "timing");
+  const int64_t batch = read_options<train::TrainSection>(run.config.train()).loading.batch_size;
+  train::BenchOptions options;
+  options.seconds = a.seconds;
+  const auto times = train::compare_models({conversion.before, conversion.after}, batch, options);
+  return {batch, times[0], times[1]};
+}
+
+/// Parameters of a layer of this rank, with its bias; 0: full.
+int64_t parameters_of(const attention::LinearLayer& layer, int64_t rank) {
+  return layer.weights_of_rank(rank) + layer.out;
+}
+
+train::Table table_of(const train::Conversion& conversion) {
+  train::Table table{"layers",
+                     "Linear layers",
+                     "",
+                     {{"layer", ""},
+                      {"shape", ""},
+                      {"rank", ""},
+                      {"form", ""},
+                      {"energy", "energy kept"},
+                      {"error", "relative error"},
+                      {"before", "parameters before"},
+                      {"after", ""}}};
+  for (const train::ConvertedLayer& each : conversion.layers)
+    table.rows.push_back({each.layer.name, fmt::format("{} x {}", each.layer.out, each.layer.in),
+                          each.chosen, each.is_full() ? "full" : "low rank", each.energy,
+                          each.error, parameters_of(each.layer, 0),
+                          parameters_of(each.layer, each.layer.rank)});
+  return table;
+}
+
+Json to_json(const Arguments& a, const train::SavedModel& run, const train::Conversion& conversion,
+             const std::optional<Evaluated>& evaluated, const Timed& timed) {
+  Json layers = Json::array();
+  for (const train::ConvertedLayer& each : conversion.layers)
+    layers.push_back({{"name", each.layer.name},
+                      {"shape", {each.layer.out, each.layer.in}},
+                      {"rank", each.chosen},
+                      {"full", each.is_full()},
+                      {"energy", each.energy},
+                      {"error", each.error},
+                      {"parameters_before", parameters_of(each.layer, 0)},
+                      {"parameters_after", parameters_of(each.layer, each.layer.rank)}});
+  Json out = {{"checkpoint", run.file},
+              {"step", run.checkpoint.training.step},
+              {"out", a.out},
+              {"low_rank", conversion.after.low_rank},
+              {"layers", layers},
+              {"parameters_before", conversion.parameters_before},
+              {"parameters_after", conversion.parameters_after}};
+  if (evaluated)
+    out["evaluation"] = {{"split", a.split},
+                         {"examples", evaluated->before.examples},
+                         {"loss_before", json_number(evaluated->before.loss())},
+                         {"loss_after", json_number(evaluated->after.loss())},
+                         {"accuracy_before", json_number(evaluated->before.accuracy())},
+                         {"accuracy_after", json_number(evaluated->after.accuracy())}};
+  out["time"] = {{"batch", timed.batch},
+                 {"length", conversion.before.max_length},
+                 {"forward_seconds_before", timed.before.forward},
+                 {"forward_seconds_after", timed.after.forward},
+                 {"step_seconds_before", timed.before.step},
+                 {"step_seconds_after", timed.after.step}};
+  return out;
+}
+
+void print(const Arguments& a, const train::SavedModel& run, const train::Conversion& conversion,
+           const std::optional<Evaluated>& evaluated, const Timed& timed) {
+  fmt::print("checkpoint     {} (step {})\n\n{}", run.file, run.checkpoint.training.step,
+             train::to_text(table_of(conversion)));
+  if (std::any_of(conversion.layers.begin(), conversion.layers.end(),
+                  [](const auto& each) { return each.is_full(); }))
+    fmt::print("full: factors of this rank would hold at least as many parameters as the weight\n");
+  const auto share = [](auto after, auto before) {
+    return 100 * static_cast<double>(after) / static_cast<double>(before);
+  };
+  fmt::print("\nparameters     {} -> {} ({:.0f} %)\n", with_commas(conversion.parameters_before),
+             with_commas(conversion.parameters_after),
+             share(conversion.parameters_after, conversion.parameters_before));
+  if (evaluated) {
+    const train::Metrics &before = evaluated->before, &after = evaluated->after;
+    fmt::print("{:<14} {} examples\n", a.split, with_commas(before.examples));
+    fmt::print("loss           {:.6f} -> {:.6f} ({:+.6f})\n", before.loss(), after.loss(),
+               after.loss() - before.loss());
+    fmt::print("accuracy       {:.6f} -> {:.6f} ({:+.6f})\n", before.accuracy(), after.accuracy(),
+               after.accuracy() - before.accuracy());
+  }
+  const auto time = [](const char* what, double before, double after) {
+    fmt::print("{:<14} {:.3f} ms -> {:.3f} ms ({:.2f} times as fast)\n", what, 1e3 * before,
+               1e3 * after, before / after);
+  };
+  time("forward pass", timed.before.forward, timed.after.forward);
+  time("training step", timed.before.step, timed.after.step);
+  fmt::print("               medians, in turn, on {} x {} random tokens\n", timed.batch,
+             conversion.before.max_length);
+  fmt::print("written        {}\n", a.out);
+}
+
+int convert(const Arguments& a) {
+  const auto rule = train::LowRankRule::parse(a.low_rank);
+  train::check_conversion_path(a.out);
+  if (!a.no_evaluate) data::Splits::only(a.split);
+  const train::SavedModel run = train::load_model(a.run, a.checkpoint);
+  const train::Conversion conversion = [&] {
+    const Waiting waiting(Progress::mode_for_stderr(a.quiet), "factoring weights");
+    return train::convert_to_low_rank(run, rule);
+  }();
+  std::optional<Evaluated> evaluated;
+  if (!a.no_evaluate) evaluated = evaluate(a, run, conversion);
+  const Timed timed = measure(a, run, conversion);
+  train::write_conversion(a.out, conversion);
+  if (a.json)
+    print_json(to_json(a, run, conversion, evaluated, timed));
+  else
+    print(a, run, conversion, evaluated, timed);
+  return success;
+}
+
+}  // namespace
+
+void add_convert(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command c = program.command("convert",
+                              "Replace the linear layers of a trained model by layers of low rank",
+                              [a] { return convert(*a); });
+  c.add("run", a->run, "DIR", "Run directory or checkpoint file").required();
+  c.add("--low-rank", a->low_rank, "R|E",
+        "Rank of all layers, such as 16; or the fraction of the energy that each layer keeps, such "
+        "as 0.95: the sum of the squares of its singular values")
+      .required();
+  c.add("--out", a->out, "DIR", "Directory to create").required();
+  c.add("--checkpoint", a->checkpoint, "NAME",
+        "best, last or the name of another checkpoint of the run [best]");
+  c.add("--split", a->split, "SPLIT",
+        "Split on which both models are evaluated: train, validation or test [validation]");
+  c.flag("--no-evaluate", a->no_evaluate, "Do not evaluate the models: the data is not needed");
+  c.add("--seconds", a->seconds, "S", "Time each model for S seconds, at least three times [1]")
+      .not_negative();
+  c.threads();
+  c.quiet(*a);
+  c.json(a->json);
+  c.footer(
+      "Each weight of the blocks (query, key, value, output and both layers of the feed-forward\n"
+      "network) is replaced by the two factors of its truncated singular value decomposition.\n"
+      "Layers stay full where the factors would hold at least as many numbers. Averaged weights\n"
+      "are converted where the checkpoint has them. The new directory can be evaluated, and\n"
+      "trained further as a new run: longhand train DIR/config.toml --init-from DIR.");
+}
+
+}  // namespace longhand::cli
