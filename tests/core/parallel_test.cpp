@@ -147,7 +147,7 @@ TEST_CASE("background work begins while loops follow one another without a pause
   };
   loops_until(std::chrono::milliseconds(20));  // the second thread is helping now
   background.run([&] { begun = true; });
-  loops_until(std::chrono::seconds(10));
+  loops_until(std::chrono::seconds(2));
   CHECK(begun);
   background.wait();
 }
