@@ -36,7 +36,7 @@ struct DistillOptions {
 /// KL_maps  mean of KL(teacher's weights || student's weights) over the rows of the N x N attention
 ///       maps, without dropout: their cross entropy minus the entropy of the teacher's, so that it is
 ///       0 for equal maps. Student weights below 1e-12, such as those outside of a window, count as
-///       1e-12 and have no gradient. Zhang et al. 2024 (arXiv 2402.04347), 3.2.
+///       1e-12 and have no gradient. Zhang et al. 2024 (arXiv 2402.04347).
 ///
 /// The teacher is in evaluation mode and is not trained. Terms of weight 0 are not computed, apart from
 /// CE.
