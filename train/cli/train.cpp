@@ -188,7 +188,7 @@ void add_train(Command& program) {
       "Examples:\n"
       "  longhand train examples/configs/mqar.toml --set attention.type=linear\n"
       "  longhand train examples/configs/mqar.toml --set attention.type=linear \\\n"
-      "      --init-from runs/softmax --distill-from runs/softmax --set train.distill_outputs=1");
+      "      --init-from runs/softmax --distill-from runs/softmax --set train.distill_weights=1");
 }
 
 }  // namespace longhand::cli
