@@ -165,4 +165,17 @@ struct CrossEntropyOptions {
 Variable cross_entropy(const Variable& logits, const Tensor& targets,
                        const CrossEntropyOptions& options = {});
 
+struct KlDivergenceOptions {
+  double temperature = 1;                 // t > 0
+  Tensor targets = {};                    // (…) of i32; undefined: every row counts
+  int32_t ignore_index = -100;            // rows with this target do not count
+  std::optional<double> normalizer = {};  // divisor of the sum; default: the rows that count
+};
+/// Mean over the rows that count of t² KL(softmax(y / t) || softmax(x / t)), for logits x (…,
+/// classes) and logits y of a teacher, of the same shape and dtype: a scalar; 0 if no row counts.
+/// The teacher is a constant. The factor t² keeps the size of gradients when t changes. Hinton et
+/// al. 2015 (arXiv 1503.02531), section 2.
+Variable kl_divergence(const Variable& logits, const Tensor& teacher,
+                       const KlDivergenceOptions& options = {});
+
 }  // namespace longhand

@@ -9,10 +9,11 @@
 namespace longhand::train {
 namespace {
 
-bool belongs_to_variant(const std::string& name) {
-  for (const char* const part : {".attention.kernel.", ".attention.query.", ".attention.key."})
-    if (name.find(part) != std::string::npos) return true;
-  return false;
+/// Makes a path absolute, in the options and in the effective configuration.
+void make_absolute(std::string& path, EffectiveValue& value) {
+  if (path.empty()) return;
+  path = absolute_path(path);
+  value.value = path;
 }
 
 /// The options of [model] that describe its inputs and outputs; 0 if not given.
@@ -55,6 +56,8 @@ void TrainSection::describe(OptionVisitor& v) {
   seed = of_all.seed;
   loading.describe(v);
   trainer.describe(v, loading.batch_size);
+  init.describe(v);
+  distill.describe(v, trainer.recompute);
   trainer.seed = static_cast<uint64_t>(seed);
 }
 
@@ -102,6 +105,8 @@ Plan read_plan(const Config& config, const data::TaskInfo& task) {
   Plan plan;
   EffectiveSections& values = plan.effective;
   plan.train = read_section<TrainSection>(config.train(), {}, &values["train"]);
+  make_absolute(plan.train.init.from, values["train"]["init_from"]);
+  make_absolute(plan.train.distill.from, values["train"]["distill_from"]);
   plan.optimizer.schedule.total_steps = plan.train.trainer.steps;
   plan.optimizer = read_section(config.optimizer(), plan.optimizer, &values["optimizer"]);
   read_task_info(config, &values["data"]);
@@ -166,6 +171,8 @@ Experiment::Experiment(Config config_, data::Task&& task_, const Plan& plan)
       seed(plan.train.trainer.seed),
       loading(plan.train.loading),
       options(plan.train.trainer),
+      init(plan.train.init),
+      distill(plan.train.distill),
       schedule(plan.optimizer.schedule),
       task(std::move(task_)),
       model(nn::root(DType::f32, seed), plan.model),
@@ -173,30 +180,6 @@ Experiment::Experiment(Config config_, data::Task&& task_, const Plan& plan)
 
 data::Loader Experiment::loader() const {
   return data::Loader(*task.train, loading, Generator(seed).fork("loader"));
-}
-
-Fresh load_weights(attention::Transformer& model, const Checkpoint& checkpoint,
-                   bool other_attention) {
-  nn::StateDict state = checkpoint.model;
-  for (const auto& [name, average] : checkpoint.ema) state[name] = average;
-  Fresh fresh;
-  if (other_attention) {
-    const nn::StateDict own = model.state_dict();
-    for (const auto& [name, tensor] : own) {
-      if (!belongs_to_variant(name)) continue;
-      const auto found = state.find(name);
-      if (found != state.end() && found->second.shape() == tensor.shape()) continue;
-      fresh.initialised.push_back(name);
-      state[name] = tensor.clone();
-    }
-    for (const auto& [name, tensor] : checkpoint.model) {
-      if (!belongs_to_variant(name) || own.contains(name)) continue;
-      fresh.unused.push_back(name);
-      state.erase(name);
-    }
-  }
-  model.load_state_dict(state);
-  return fresh;
 }
 
 }  // namespace longhand::train

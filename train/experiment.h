@@ -11,6 +11,8 @@
 #include "longhand/data/loader.h"
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/config.h"
+#include "longhand/train/distill.h"
+#include "longhand/train/load_weights.h"
 #include "longhand/train/metrics.h"
 #include "longhand/train/optimizer.h"
 #include "longhand/train/schedule.h"
@@ -32,6 +34,8 @@ struct TrainSection {
   int64_t seed = 0;
   data::LoaderConfig loading;
   TrainerOptions trainer;
+  InitOptions init;
+  DistillOptions distill;
 
   void describe(OptionVisitor& v);
 };
@@ -53,7 +57,9 @@ struct Plan {
   EffectiveSections effective;
 };
 
-/// Reads all sections for data with the requirements of `task`. Throws ConfigError for invalid
+/// Reads all sections for data with the requirements of `task`. The paths train.init_from and
+/// train.distill_from become absolute, so that the effective configuration means the same in any
+/// folder. Throws ConfigError for invalid
 /// values and for options that no component declares, naming the nearest declared one.
 Plan read_plan(const Config& config, const data::TaskInfo& task);
 
@@ -96,6 +102,8 @@ struct Experiment {
   uint64_t seed;
   data::LoaderConfig loading;
   TrainerOptions options;
+  InitOptions init;        // not applied: see initialise()
+  DistillOptions distill;  // not applied: see Distillation
   Schedule schedule;
   data::Task task;
   attention::Transformer model;
@@ -108,17 +116,5 @@ struct Experiment {
   Experiment(Config config, data::Task&& task);
   Experiment(Config config, data::Task&& task, const Plan& plan);
 };
-
-/// Differences between a model and the checkpoint given to load_weights().
-struct Fresh {
-  std::vector<std::string> initialised;  // parameters and buffers of the model that were not loaded
-  std::vector<std::string> unused;       // tensors of the checkpoint that the model does not have
-};
-
-/// Copies the weights of a checkpoint into a model, averaged ones where the checkpoint has them.
-/// With `other_attention`, tensors that belong to attention variants may be missing, unused or of
-/// another shape. Throws DataError for a checkpoint of another model; nothing is changed then.
-Fresh load_weights(attention::Transformer& model, const Checkpoint& checkpoint,
-                   bool other_attention = false);
 
 }  // namespace longhand::train

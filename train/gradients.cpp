@@ -74,6 +74,7 @@ void merge(Contribution& left, Contribution&& right) {
   }
   left.loss += right.loss;
   left.correct += right.correct;
+  for (const auto& [name, value] : right.terms) left.terms[name] += value;
 }
 
 void TreeSum::add(Contribution contribution) {

@@ -2,6 +2,7 @@
 // over micro-batches.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,8 +34,9 @@ double clip_scale(double norm, double max_norm);
 /// summed along with them.
 struct Contribution {
   Gradients gradients;
-  double loss = 0;      // its part of the mean over the whole batch
-  int64_t correct = 0;  // targets predicted correctly
+  double loss = 0;                        // its part of the mean over the whole batch
+  int64_t correct = 0;                    // targets predicted correctly
+  std::map<std::string, double> terms{};  // Loss::terms
 };
 
 /// Adds `right` to `left`.

@@ -6,7 +6,6 @@
 #include <numbers>
 #include <utility>
 
-#include "longhand/autograd/ops.h"
 #include "longhand/core/storage.h"
 
 namespace longhand::train {
@@ -86,9 +85,10 @@ struct Trainer::StepResult {
 
 Trainer::Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const Schedule& schedule,
                  data::Loader& loader, const data::Task& task, const TrainerOptions& options,
-                 Observer observer, std::filesystem::path folder, std::string config)
+                 Observer observer, std::filesystem::path folder, std::string config, LossFn loss)
     : model_(model),
       logits_(std::move(logits)),
+      loss_(loss ? std::move(loss) : cross_entropy_loss(logits_, options.label_smoothing)),
       optimizer_(optimizer),
       schedule_(schedule),
       loader_(loader),
@@ -151,9 +151,8 @@ Trainer::StepResult Trainer::train_step() {
   const int64_t t = state_.step;
   model_.zero_grad();  // gradients of earlier computations with the model
   const data::Batch batch = loader_.next();
-  const int64_t rows = batch.tokens.size(0);
-  const int64_t micro_batches = std::min(options_.micro_batches, rows);
-  const int64_t targets = count_targets(batch.targets);
+  const BatchSize size = size_of(batch);
+  const int64_t rows = size.sequences, micro_batches = std::min(options_.micro_batches, rows);
   const Generator random = Generator(options_.seed).fork("train").fork(t);
 
   TreeSum sum;
@@ -162,21 +161,9 @@ Trainer::StepResult Trainer::train_step() {
         part(batch, micro * rows / micro_batches, (micro + 1) * rows / micro_batches);
     nn::Pass pass = nn::Pass::train(random.fork(micro));
     pass.recompute = options_.recompute;
-    Prediction prediction = logits_(some, pass);
-    const int64_t predicted = count_targets(prediction.targets),
-                  given = count_targets(some.targets);
-    check<ShapeError>(predicted == given, "trainer: expected predictions for ", given,
-                      " targets of the batch, got ", predicted);
-    const auto correct = count_correct(prediction.logits.value(), prediction.targets);
-    // Each part is divided by the number of targets of the whole batch, so that the parts add up to
-    // its mean. The logits are moved: their gradient may be written in place over them.
-    const Variable loss =
-        cross_entropy(std::exchange(prediction.logits, {}), prediction.targets,
-                      {.ignore_index = data::ignore_index,
-                       .label_smoothing = options_.label_smoothing,
-                       .normalizer = static_cast<double>(std::max<int64_t>(targets, 1))});
-    backward(loss);
-    sum.add({take_gradients(parameters_), loss.value().item(), correct});
+    const Loss loss = loss_(some, size, pass);
+    backward(loss.value);
+    sum.add({take_gradients(parameters_), loss.value.value().item(), loss.correct, loss.terms});
   }
   const Contribution total = sum.finish();
 
@@ -194,8 +181,9 @@ Trainer::StepResult Trainer::train_step() {
   ++state_.interval.steps;
   state_.interval.loss += total.loss;
   state_.interval.correct += total.correct;
-  state_.interval.targets += targets;
-  const StepResult result{total.loss, lr, norm, timer.seconds(), count_tokens(batch)};
+  state_.interval.targets += size.targets;
+  for (const auto& [name, value] : total.terms) state_.interval.terms[name] += value;
+  const StepResult result{total.loss, lr, norm, timer.seconds(), size.tokens};
   interval_tokens_ += result.tokens;
   interval_seconds_ += result.seconds;
   return result;
@@ -208,7 +196,9 @@ void Trainer::train_record(const StepResult& last) {
   record.split = "train";
   record.loss = interval.loss / static_cast<double>(interval.steps);
   record.accuracy = Metrics{.correct = interval.correct, .targets = interval.targets}.accuracy();
-  if (task_.info.bytes) record.bits_per_byte = record.loss / std::numbers::ln2;
+  for (const auto& [name, value] : interval.terms)
+    record.terms[name] = value / static_cast<double>(interval.steps);
+  if (task_.info.bytes) record.bits_per_byte = record.cross_entropy() / std::numbers::ln2;
   record.learning_rate = last.learning_rate;
   record.gradient_norm = last.gradient_norm;
   record.tokens_per_second = rate(interval_tokens_, interval_seconds_);

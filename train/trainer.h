@@ -14,6 +14,7 @@
 #include "longhand/nn/module.h"
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/ema.h"
+#include "longhand/train/loss.h"
 #include "longhand/train/metrics.h"
 #include "longhand/train/optimizer.h"
 #include "longhand/train/schedule.h"
@@ -48,8 +49,9 @@ struct TrainerOptions {
 struct Record {
   int64_t step = 0;   // optimizer steps done
   std::string split;  // "train": mean over the steps since the previous record; or "validation"
-  double loss = 0;    // nats per target
+  double loss = 0;    // nats per target; train: what is minimised
   double accuracy = 0;
+  std::map<std::string, double> terms{};  // train: Loss::terms
   std::optional<double> bits_per_byte;    // for tasks on bytes
   std::optional<double> learning_rate;    // train: of the last step
   std::optional<double> gradient_norm;    // train: of the last step, before clipping
@@ -59,6 +61,12 @@ struct Record {
   bool best = false;                      // validation: better than all previous ones
   /// Of all processes of a run, from its begin to this record; set by Run.
   std::optional<double> seconds{};
+
+  /// In nats per target: the term of this name, if the loss has several.
+  double cross_entropy() const {
+    const auto found = terms.find("cross_entropy");
+    return found == terms.end() ? loss : found->second;
+  }
 };
 
 /// Reported after each step, for a progress bar.
@@ -96,11 +104,12 @@ class Trainer {
  public:
   /// `logits` evaluates `model`; `optimizer` has its parameters. Checkpoints (best.h5, last.h5,
   /// step-N.h5) are written to `folder`, which must exist, or not at all if it is empty. `config` is
-  /// stored in them. All references must outlive the trainer. Throws ConfigError for options that
-  /// contradict each other.
+  /// stored in them. `loss` is minimised; empty: the cross entropy of `logits`. All references must
+  /// outlive the trainer. Throws ConfigError for options that contradict each other.
   Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const Schedule& schedule,
           data::Loader& loader, const data::Task& task, const TrainerOptions& options,
-          Observer observer = {}, std::filesystem::path folder = {}, std::string config = {});
+          Observer observer = {}, std::filesystem::path folder = {}, std::string config = {},
+          LossFn loss = {});
 
   /// Trains until there is a reason to stop, then saves last.h5. Throws DivergedError, naming the
   /// step, if the loss or the gradient norm is not finite; the parameters and the files are then
@@ -130,6 +139,7 @@ class Trainer {
 
   nn::Module& model_;
   LogitsFn logits_;
+  LossFn loss_;
   Optimizer& optimizer_;
   Schedule schedule_;
   data::Loader& loader_;

@@ -4,28 +4,32 @@
 #include <cmath>
 
 #include "longhand/autograd/grad_mode.h"
+#include "longhand/autograd/ops.h"
 #include "longhand/core/error.h"
 
 namespace longhand::attention::analysis {
 
-Tensor weights(Variant& variant, const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
+Variable differentiable_weights(Variant& variant, const Inputs& inputs, const Mask& mask,
+                                const nn::Pass& pass) {
   check<ConfigError>(
       variant.capabilities().linear,
       "weights: the result of this variant is not linear in v, so it has no weights");
-  const NoGrad no_grad;
   const auto& [q, k, v, x] = inputs;
-  const int64_t B = v.size(0), M = v.size(1), D = v.size(3);
-  const int64_t N = q.defined() ? q.size(1) : M;
-  Tensor out;
+  const int64_t M = v.size(1), D = v.size(3);
+  Variables columns;
   for (int64_t first = 0; first < M; first += D) {
     const int64_t count = std::min(D, M - first);
     Tensor units = Tensor::zeros(v.shape(), v.dtype());
     for (int64_t d = 0; d < count; ++d) units.select(1, first + d).select(2, d).fill(1);
-    const Tensor columns = variant.forward({q, k, Variable(units), x}, mask, pass).value();
-    if (!out) out = Tensor::empty({B, columns.size(2), N, M}, DType::f64);
-    copy_into(out.slice(3, first, first + count), columns.transpose(1, 2).slice(3, 0, count));
+    const Variable out = variant.forward({q, k, Variable(units), x}, mask, pass);
+    columns.push_back(slice(transpose(out, 1, 2), 3, 0, count));
   }
-  return out;
+  return concat(columns, 3);
+}
+
+Tensor weights(Variant& variant, const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
+  const NoGrad no_grad;
+  return differentiable_weights(variant, inputs, mask, pass).value().to(DType::f64).contiguous();
 }
 
 MapShape map_shape(const Tensor& map) {

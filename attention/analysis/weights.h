@@ -8,10 +8,15 @@
 
 namespace longhand::attention::analysis {
 
-/// The weights (B, H, N, M) in f64 of a variant: what it multiplies values with. Computed from its
-/// results for unit vectors as values, D keys at a time, which is exact because results are linear
-/// in v; they equal the weights of its definition (see definitions/). Inputs::v sets the shapes only.
-/// Throws ConfigError for a variant without Capabilities::linear.
+/// The weights (B, H, N, M) of a variant: what it multiplies values with. Computed from its results
+/// for unit vectors as values, D keys at a time, which is exact because results are linear in v; they
+/// equal the weights of its definition (see definitions/). They have gradients for everything that
+/// they depend on, and cost M / D times as much as forward(). Inputs::v sets the shapes only. Throws
+/// ConfigError for a variant without Capabilities::linear.
+Variable differentiable_weights(Variant& variant, const Inputs& inputs, const Mask& mask = {},
+                                const nn::Pass& pass = {});
+
+/// The same in f64, without gradients.
 Tensor weights(Variant& variant, const Inputs& inputs, const Mask& mask = {},
                const nn::Pass& pass = {});
 

@@ -1,6 +1,7 @@
 #include "longhand/train/ablation/grid.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <span>
 #include <utility>
@@ -143,6 +144,13 @@ void find_baselines(const Sweep& sweep, std::vector<SweepVariant>& variants) {
   }
 }
 
+/// A value as it is shown in labels; of paths to other runs only the last part.
+std::string shown(const Setting& setting) {
+  const std::string text = plain_text(setting.value);
+  if (!is_run_path(setting.key)) return text;
+  return text.empty() ? "none" : std::filesystem::path(text).filename().string();
+}
+
 }  // namespace
 
 std::string label_of(const Settings& values, const std::vector<std::string>& keys) {
@@ -154,7 +162,7 @@ std::string label_of(const Settings& values, const std::vector<std::string>& key
                         }) <= 1;
     const bool plain = setting.key == "attention.type" || setting.key == "data.task";
     out += (out.empty() ? "" : " ") + (plain ? "" : (unique ? word : setting.key) + "=") +
-           plain_text(setting.value);
+           shown(setting);
   }
   return out;
 }

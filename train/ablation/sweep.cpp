@@ -9,6 +9,7 @@
 
 #include "longhand/core/error.h"
 #include "longhand/core/random.h"
+#include "longhand/train/load_weights.h"
 #include "longhand/train/toml.h"
 
 namespace longhand::train {
@@ -342,6 +343,35 @@ std::string toml_axis(const Axis& axis) {
   return out;
 }
 
+/// Makes these paths absolute, wherever the sweep gives them: relative to `folder` if that exists,
+/// else to the current directory, as on the command line.
+void resolve_run_paths(Sweep& sweep, const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  const auto resolve = [&](const std::string& key, OptionValue& value) {
+    auto* const path = std::get_if<std::string>(&value);
+    if (!path || path->empty() || !is_run_path(key)) return;
+    const fs::path near = folder / *path;
+    *path = absolute_path(fs::exists(near) ? near : fs::path(*path));
+  };
+  for (const auto& [key, given] : sweep.config().given()) {
+    OptionValue value = given;
+    resolve(key, value);
+    if (value != given) sweep.set.push_back(key + "=" + to_string(value));
+  }
+  const auto resolve_condition = [&](Condition& condition) {
+    for (auto& [key, values] : condition)
+      for (OptionValue& value : values) resolve(key, value);
+  };
+  const auto resolve_axis = [&](Axis& axis) {
+    resolve_condition(axis.when);
+    for (Settings& point : axis.points)
+      for (Setting& setting : point) resolve(setting.key, setting.value);
+  };
+  for (Axis& axis : sweep.axes) resolve_axis(axis);
+  if (sweep.search) resolve_axis(sweep.search->axis);
+  resolve_condition(sweep.baseline);
+}
+
 }  // namespace
 
 bool same_value(const OptionValue& a, const OptionValue& b) {
@@ -352,6 +382,10 @@ bool same_value(const OptionValue& a, const OptionValue& b) {
   };
   const auto x = number(a), y = number(b);
   return x && y ? *x == *y : a == b;
+}
+
+bool is_run_path(const std::string& key) {
+  return key == "train.init_from" || key == "train.distill_from";
 }
 
 std::string plain_text(const OptionValue& value) {
@@ -415,6 +449,7 @@ Sweep Sweep::parse(std::string_view text, const std::string& name,
   if (sweep.baseline.empty() && !sweep.axes.empty() && sweep.axes.front().when.empty())
     for (const Setting& setting : sweep.axes.front().points.front())
       sweep.baseline[setting.key] = {setting.value};
+  resolve_run_paths(sweep, folder);
   return sweep;
 }
 

@@ -75,8 +75,9 @@ struct Sweep {
   std::vector<Axis> axes;
   std::optional<Search> search;
 
-  /// Reads a file; paths in it are relative to its folder. `set` is added to that of the file. Throws
-  /// ConfigError, naming file, line and column.
+  /// Reads a file; its base is relative to its folder. Values of train.init_from and
+  /// train.distill_from are relative to that folder if they exist there, else to the current
+  /// directory, and become absolute. `set` is added to that of the file. Throws ConfigError, naming file, line and column.
   static Sweep load(const std::filesystem::path& path, const std::vector<std::string>& set = {});
   /// Parses TOML text; `name` is its name in errors, and `folder` that of the base.
   static Sweep parse(std::string_view text, const std::string& name,
@@ -92,6 +93,8 @@ struct Sweep {
 
 /// Whether two values are the same, also if one is an integer and the other a floating-point number.
 bool same_value(const OptionValue& a, const OptionValue& b);
+/// Whether an option is the path of another run.
+bool is_run_path(const std::string& key);
 /// A value as it is shown in labels: text without quotes.
 std::string plain_text(const OptionValue& value);
 

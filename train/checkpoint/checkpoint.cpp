@@ -88,6 +88,7 @@ void visit(State& s, Visit&& f) {
   f("interval_loss", s.interval.loss);
   f("interval_correct", s.interval.correct);
   f("interval_targets", s.interval.targets);
+  f("interval_terms", s.interval.terms);
   f("evaluated_step", s.evaluated_step);
   f("best", s.best);
   f("best_step", s.best_step);
@@ -102,6 +103,9 @@ struct Put {
   void operator()(const char* key, double x) const { out.attribute("training", key, x); }
   void operator()(const char* key, const std::optional<double>& x) const {
     if (x) (*this)(key, *x);
+  }
+  void operator()(const char* key, const std::map<std::string, double>& values) const {
+    for (const auto& [name, x] : values) out.attribute("training", key + ("." + name), x);
   }
 };
 
@@ -118,6 +122,12 @@ struct Get {
   }
   void operator()(const char* key, std::optional<double>& x) const {
     if (in.has_attribute("training", key)) x = in.attribute_as<double>("training", key);
+  }
+  void operator()(const char* key, std::map<std::string, double>& values) const {
+    const std::string prefix = std::string(key) + ".";
+    for (const std::string& name : in.attributes("training"))
+      if (name.starts_with(prefix))
+        values[name.substr(prefix.size())] = in.attribute_as<double>("training", name);
   }
 };
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,6 +28,7 @@ struct TrainingState {
     int64_t steps = 0;
     double loss = 0;
     int64_t correct = 0, targets = 0;
+    std::map<std::string, double> terms{};  // Loss::terms
     friend bool operator==(const Interval&, const Interval&) = default;
   } interval;
 

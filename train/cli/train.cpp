@@ -19,6 +19,7 @@ namespace {
 struct Arguments : Common {
   std::string config;  // for a new run
   std::string resume;  // or the directory of a run to resume
+  std::string init_from, distill_from;
   std::string out;
 };
 
@@ -73,8 +74,32 @@ std::unique_ptr<train::Run> start(const Arguments& a) {
                      "train: expected CONFIG.toml or --resume DIR; see longhand train --help");
   train::Config config = train::Config::load(a.config);
   apply(a, config);
+  if (!a.init_from.empty()) config.assign("train", "init_from", a.init_from, "--init-from");
+  if (!a.distill_from.empty())
+    config.assign("train", "distill_from", a.distill_from, "--distill-from");
   const Waiting wait = waiting();
   return train::Run::create(config, a.out, std::filesystem::path(a.config).stem().string());
+}
+
+/// What was taken from other runs.
+void introduce_sources(const train::Sources& sources, const train::DistillOptions& distill,
+                       bool begins, Reporter& reporter) {
+  if (sources.init && begins) {
+    const auto& [source, tensors] = *sources.init;
+    reporter.say(fmt::format("initialised from {} (step {}): {} tensors taken, {} new, {} unused",
+                             source.checkpoint, source.step, tensors.taken.size(),
+                             tensors.initialised.size(), tensors.unused.size()));
+    for (const auto& [what, names] : {std::pair{"taken", &tensors.taken},
+                                      {"new", &tensors.initialised},
+                                      {"unused", &tensors.unused}})
+      if (!names->empty()) reporter.say(fmt::format("  {}: {}", what, train::short_list(*names)));
+  }
+  if (sources.teacher)
+    reporter.say(
+        fmt::format("learning from {} (step {}): logits {} at temperature {}, outputs {}, "
+                    "weights {}",
+                    sources.teacher->checkpoint, sources.teacher->step, distill.logits,
+                    distill.temperature, distill.outputs, distill.weights));
 }
 
 void introduce(train::Run& run, Reporter& reporter) {
@@ -83,6 +108,7 @@ void introduce(train::Run& run, Reporter& reporter) {
                            s.task, s.attention, with_commas(s.parameters), s.threads));
   if (!s.algorithm.empty()) reporter.say("attention computes " + s.algorithm);
   if (!run.warning().empty()) reporter.say("longhand: " + run.warning());
+  introduce_sources(s.sources, run.experiment().distill, run.step() == 0, reporter);
   if (run.resumed()) reporter.say(fmt::format("resuming after step {}", run.step()));
 }
 
@@ -140,6 +166,14 @@ void add_train(Command& program) {
   c.add("--out", a->out, "DIR",
         "Run directory [runs/CONFIG-DATE-TIME]; must not already hold a run")
       .excludes(resume);
+  c.add("--init-from", a->init_from, "DIR",
+        "Start from the weights of this run or checkpoint file, as far as they fit, also with "
+        "another "
+        "attention variant: train.init_from")
+      .excludes(resume);
+  c.add("--distill-from", a->distill_from, "DIR",
+        "Learn also from the predictions of this run or checkpoint file: train.distill_from")
+      .excludes(resume);
   c.set(*a);
   c.seed(*a);
   c.threads();
@@ -151,7 +185,10 @@ void add_train(Command& program) {
       "per line), checkpoints/last.h5 and best.h5, and summary.json.\n"
       "SIGINT and SIGTERM finish the step, save and exit with 75; a second one exits immediately.\n"
       "SIGUSR1 saves and continues.\n"
-      "Example: longhand train examples/configs/mqar.toml --set attention.type=linear");
+      "Examples:\n"
+      "  longhand train examples/configs/mqar.toml --set attention.type=linear\n"
+      "  longhand train examples/configs/mqar.toml --set attention.type=linear \\\n"
+      "      --init-from runs/softmax --distill-from runs/softmax --set train.distill_weights=1");
 }
 
 }  // namespace longhand::cli

@@ -74,41 +74,62 @@ const std::vector<std::string>& resumable_options() {
   return names;
 }
 
+Run::Parts Run::prepare(Config config, const RunRecord* record, const Checkpoint* checkpoint) {
+  Parts out{.experiment = std::make_unique<Experiment>(std::move(config))};
+  Experiment& e = *out.experiment;
+  if (checkpoint) out.sources = record->sources();
+  if (!e.init.from.empty() && !checkpoint)
+    out.sources.init = initialise(e.model, e.effective.at("model"), e.init);
+  if (!e.distill.from.empty()) {
+    Teacher teacher = load_teacher(e.distill);
+    const auto& before = out.sources.teacher;
+    check<DataError>(!before || before->digest == teacher.source.digest, teacher.source.checkpoint,
+                     " has changed since this run began to learn from it: its digest is ",
+                     teacher.source.digest, ", expected ", before ? before->digest : "",
+                     "; restore the checkpoint, or start a new run");
+    out.sources.teacher = teacher.source;
+    out.distillation = std::make_unique<Distillation>(
+        std::move(teacher.model), e.model, e.task.info, e.distill, e.options.label_smoothing);
+  }
+  return out;
+}
+
 std::unique_ptr<Run> Run::create(Config config, const fs::path& directory,
                                  const std::string& name) {
   if (!directory.empty()) RunRecord::check_free(directory);
-  auto experiment = std::make_unique<Experiment>(std::move(config));
-  const std::string text = to_toml(experiment->effective);
+  Parts parts = prepare(std::move(config), nullptr, nullptr);
+  const std::string text = to_toml(parts.experiment->effective);
   RunRecord record =
       RunRecord::create(directory.empty() ? RunRecord::fresh_path("runs", name) : directory, text);
-  return std::unique_ptr<Run>(new Run(std::move(experiment), std::move(record), nullptr, false));
+  return std::unique_ptr<Run>(new Run(std::move(parts), std::move(record), nullptr, false));
 }
 
 std::unique_ptr<Run> Run::resume(const fs::path& directory,
                                  const std::vector<std::string>& assignments) {
   RunRecord record = RunRecord::open(directory);
   Config config = Config::load(record.config());
-  std::optional<Checkpoint> checkpoint;
+  std::optional<Checkpoint> saved;
   if (fs::exists(record.last())) {
-    checkpoint = load(record.last());
-    check_same(record, config, *checkpoint);
+    saved = load(record.last());
+    check_same(record, config, *saved);
   }
   assign(config, assignments);
-  auto experiment = std::make_unique<Experiment>(std::move(config));
-  return std::unique_ptr<Run>(
-      new Run(std::move(experiment), std::move(record), checkpoint ? &*checkpoint : nullptr, true));
+  const Checkpoint* const checkpoint = saved ? &*saved : nullptr;
+  Parts parts = prepare(std::move(config), &record, checkpoint);
+  return std::unique_ptr<Run>(new Run(std::move(parts), std::move(record), checkpoint, true));
 }
 
-Run::Run(std::unique_ptr<Experiment> experiment, RunRecord record, const Checkpoint* checkpoint,
-         bool resumed)
-    : experiment_(std::move(experiment)),
+Run::Run(Parts parts, RunRecord record, const Checkpoint* checkpoint, bool resumed)
+    : experiment_(std::move(parts.experiment)),
+      distillation_(std::move(parts.distillation)),
       record_(std::move(record)),
       config_(to_toml(experiment_->effective)),
       resumed_(resumed),
       loader_(experiment_->loader()),
       trainer_(experiment_->model, logits_of(experiment_->model), *experiment_->optimizer,
                experiment_->schedule, loader_, experiment_->task, experiment_->options, observe(),
-               record_.checkpoints(), config_) {
+               record_.checkpoints(), config_, loss()) {
+  summary_.sources = std::move(parts.sources);
   if (checkpoint) {
     trainer_.resume(*checkpoint);
     warning_ = resume_warning(*checkpoint);
@@ -117,6 +138,13 @@ Run::Run(std::unique_ptr<Experiment> experiment, RunRecord record, const Checkpo
 }
 
 Run::~Run() = default;
+
+LossFn Run::loss() {
+  if (!distillation_) return {};
+  return [this](const data::Batch& part, const BatchSize& whole, const nn::Pass& pass) {
+    return distillation_->loss(part, whole, pass);
+  };
+}
 
 Observer Run::observe() {
   Observer out;
@@ -149,6 +177,8 @@ Stopped Run::train(Observer observer) {
     record_.write_config(config_);
   }
   record_.keep();
+  const Sources& sources = summary_.sources;
+  if (sources.init || sources.teacher) record_.write_sources(sources);
   begin_ = std::chrono::steady_clock::now();
   const auto finish = [&](const std::string& status) {
     summarise(status, seconds_since(begin_));

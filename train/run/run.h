@@ -26,14 +26,15 @@ const std::vector<std::string>& resumable_options();
 class Run {
  public:
   /// Creates a new run of this configuration. Its directory must not hold a run; an empty path means
-  /// runs/NAME-DATE-TIME. Constructs data, model and optimizer first, so that an error leaves nothing
-  /// behind: unless train() begins, the directory is removed again. Throws ConfigError and DataError.
+  /// runs/NAME-DATE-TIME. Constructs data, model and optimizer first, and reads the checkpoints that
+  /// train.init_from and train.distill_from name, so that an error leaves nothing behind: unless train() begins, the directory is removed again. Throws ConfigError and DataError.
   static std::unique_ptr<Run> create(Config config, const std::filesystem::path& directory,
                                      const std::string& name = "run");
   /// Resumes the run in this directory from its last checkpoint (from the start, if it ended before
-  /// anything was saved), with assignments such as "train.steps=2000" to resumable_options().
-  /// Nothing is written before train(). Throws ConfigError for any other option and for a directory
-  /// that holds no run, DataError for a checkpoint that is damaged or of another run.
+  /// anything was saved: it then reads train.init_from again), with assignments such as
+  /// "train.steps=2000" to resumable_options(). Nothing is written before train(). Throws ConfigError
+  /// for any other option and for a directory that holds no run, DataError for a checkpoint that is
+  /// damaged or of another run, and for a teacher that has changed.
   static std::unique_ptr<Run> resume(const std::filesystem::path& directory,
                                      const std::vector<std::string>& assignments = {});
 
@@ -58,12 +59,21 @@ class Run {
   const std::string& warning() const { return warning_; }
 
  private:
-  Run(std::unique_ptr<Experiment> experiment, RunRecord record, const Checkpoint* checkpoint,
-      bool resumed);
+  /// What a run is constructed from, apart from its directory.
+  struct Parts {
+    std::unique_ptr<Experiment> experiment;
+    Sources sources{};
+    std::unique_ptr<Distillation> distillation{};
+  };
+  /// Reads the teacher; without a checkpoint also the weights to start from.
+  static Parts prepare(Config config, const RunRecord* record, const Checkpoint* checkpoint);
+  Run(Parts parts, RunRecord record, const Checkpoint* checkpoint, bool resumed);
   Observer observe();
+  LossFn loss();  // empty without a teacher
   void summarise(const std::string& status, double seconds);
 
   std::unique_ptr<Experiment> experiment_;
+  std::unique_ptr<Distillation> distillation_;  // null without a teacher
   RunRecord record_;
   std::string config_;  // the effective configuration
   bool resumed_;

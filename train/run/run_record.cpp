@@ -36,7 +36,8 @@ Json object(const Record& record) {
   out["split"] = record.split;
   out["loss"] = number(record.loss);
   out["accuracy"] = number(record.accuracy);
-  out["perplexity"] = number(std::exp(record.loss));
+  for (const auto& [name, value] : record.terms) out["terms"][name] = number(value);
+  out["perplexity"] = number(std::exp(record.cross_entropy()));
   if (record.bits_per_byte) out["bits_per_byte"] = number(*record.bits_per_byte);
   if (record.learning_rate) out["learning_rate"] = number(*record.learning_rate);
   if (record.gradient_norm) out["gradient_norm"] = number(*record.gradient_norm);
@@ -102,12 +103,54 @@ Record record_of(const Json& line) {
   r.gradient_norm = find<double>(line, "gradient_norm");
   r.tokens_per_second = number_of(line, "tokens_per_second");
   r.peak_memory = find<int64_t>(line, "peak_memory_bytes").value_or(0);
-  if (const auto model = line.find("model"); model != line.end() && model->is_object())
-    for (const auto& [name, value] : model->items())
-      r.model[name] = number_of(*model, name.c_str());
+  const auto numbers = [&](const char* key, std::map<std::string, double>& to) {
+    const auto found = line.find(key);
+    if (found == line.end() || !found->is_object()) return;
+    for (const auto& [name, value] : found->items()) to[name] = number_of(*found, name.c_str());
+  };
+  numbers("terms", r.terms);
+  numbers("model", r.model);
   r.best = find<bool>(line, "best").value_or(false);
   r.seconds = find<double>(line, "seconds");
   return r;
+}
+
+void put(Json& out, const Sources& sources) {
+  const auto object = [](const Source& source) {
+    return Json{
+        {"checkpoint", source.checkpoint}, {"digest", source.digest}, {"step", source.step}};
+  };
+  if (sources.init) {
+    Json& init = out["init_from"] = object(sources.init->source);
+    init["taken"] = sources.init->tensors.taken;
+    init["initialised"] = sources.init->tensors.initialised;
+    init["unused"] = sources.init->tensors.unused;
+  }
+  if (sources.teacher) out["distill_from"] = object(*sources.teacher);
+}
+
+Sources sources_of(const Json& object) {
+  const auto source = [](const Json& from) {
+    return Source{find<std::string>(from, "checkpoint").value_or(""),
+                  find<std::string>(from, "digest").value_or(""),
+                  find<int64_t>(from, "step").value_or(0)};
+  };
+  const auto names = [](const Json& from, const char* key) {
+    std::vector<std::string> out;
+    if (const auto list = from.find(key); list != from.end() && list->is_array())
+      for (const Json& name : *list)
+        if (name.is_string()) out.push_back(name.get<std::string>());
+    return out;
+  };
+  Sources out;
+  if (const auto init = object.find("init_from"); init != object.end() && init->is_object())
+    out.init = {source(*init), Fresh{.initialised = names(*init, "initialised"),
+                                     .unused = names(*init, "unused"),
+                                     .taken = names(*init, "taken")}};
+  if (const auto teacher = object.find("distill_from");
+      teacher != object.end() && teacher->is_object())
+    out.teacher = source(*teacher);
+  return out;
 }
 
 Summary summary_of(const Json& object) {
@@ -143,6 +186,7 @@ Summary summary_of(const Json& object) {
   if (const Json* hashes = part("data"))
     for (const auto& [split, hash] : hashes->items())
       if (hash.is_string()) s.data[split] = hash.get<std::string>();
+  s.sources = sources_of(object);
   return s;
 }
 
@@ -183,6 +227,7 @@ std::string to_json(const Summary& summary) {
   if (!summary.version.empty()) out["version"] = summary.version;
   if (!summary.machine.empty()) out["machine"] = summary.machine;
   if (!summary.data.empty()) out["data"] = summary.data;
+  put(out, summary.sources);
   return out.dump(2) + "\n";
 }
 
@@ -302,6 +347,20 @@ void RunRecord::write_summary(const Summary& summary) const {
   write_text(path_ / "summary.json", to_json(summary));
 }
 
+void RunRecord::write_sources(const Sources& sources) const {
+  Json out;
+  put(out, sources);
+  write_text(path_ / "sources.json", out.dump(2) + "\n");
+}
+
+Sources RunRecord::sources() const {
+  const fs::path path = path_ / "sources.json";
+  if (!fs::exists(path)) return {};
+  const Json object = Json::parse(read_text(path), nullptr, false);
+  check<DataError>(object.is_object(), path.string(), ": no JSON object");
+  return sources_of(object);
+}
+
 RecordedRun read_run(const fs::path& path) {
   const fs::path metrics = path / "metrics.jsonl", summary = path / "summary.json";
   check<ConfigError>(fs::exists(metrics), path.string(), " holds no run: no metrics.jsonl");
@@ -345,7 +404,7 @@ SavedModel load_model(const fs::path& run, const std::string& name) {
   const std::string file = find_checkpoint(run, name).string();
   Checkpoint checkpoint = load(file);
   Config config = Config::parse(checkpoint.config, file);
-  return {file, std::move(checkpoint), std::move(config)};
+  return {file, std::move(checkpoint), std::move(config), stored_digest(file)};
 }
 
 }  // namespace longhand::train

@@ -11,9 +11,16 @@
 
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/config.h"
+#include "longhand/train/load_weights.h"
 #include "longhand/train/trainer.h"
 
 namespace longhand::train {
+
+/// The checkpoints of other runs that a run began with.
+struct Sources {
+  std::optional<Initialisation> init;  // see train.init_from
+  std::optional<Source> teacher;       // see train.distill_from
+};
 
 /// The result of a run.
 struct Summary {
@@ -39,6 +46,7 @@ struct Summary {
   std::string machine;      // machine_description()
   /// By split, data::content_hash() of its first examples_hashed examples.
   std::map<std::string, std::string> data{};
+  Sources sources{};
 };
 
 /// The examples of each split whose hash identifies the data of a run.
@@ -87,6 +95,10 @@ class RunRecord {
   /// Record::seconds of the last line of metrics; 0 if there is none.
   double last_seconds() const;
   void write_summary(const Summary& summary) const;
+  /// Writes sources.json.
+  void write_sources(const Sources& sources) const;
+  /// Reads sources.json; empty if there is none. Throws DataError if it is no JSON object.
+  Sources sources() const;
 
  private:
   RunRecord(std::filesystem::path path, int lock);
@@ -122,6 +134,9 @@ struct SavedModel {
   std::string file;
   Checkpoint checkpoint;
   Config config;
+  std::string digest;  // stored_digest()
+
+  Source source() const { return {file, digest, checkpoint.training.step}; }
 };
 
 /// Loads and verifies the checkpoint found by find_checkpoint(). Throws DataError if it is invalid.

@@ -1,0 +1,67 @@
+// The weights of a checkpoint in a model: all of them, or those that fit.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "longhand/attention/model/transformer.h"
+#include "longhand/core/options.h"
+#include "longhand/core/schema.h"
+#include "longhand/train/checkpoint/checkpoint.h"
+
+namespace longhand::train {
+
+/// What a model has taken from a checkpoint: names of parameters and buffers.
+struct Fresh {
+  std::vector<std::string> initialised;  // of the model, that were not loaded
+  std::vector<std::string> unused;       // of the checkpoint, that the model does not have
+  std::vector<std::string> taken;        // of the model, that were loaded
+};
+
+/// Copies the weights of a checkpoint into a model, averaged ones where the checkpoint has them.
+/// With `other_attention`, tensors that belong to attention variants may be missing, unused or of
+/// another shape. Throws DataError for a checkpoint of another model; nothing is changed then.
+Fresh load_weights(attention::Transformer& model, const Checkpoint& checkpoint,
+                   bool other_attention = false);
+
+/// Copies those weights that have the name and the shape of a tensor of the model, averaged ones
+/// where the checkpoint has them. The others stay as they are.
+Fresh load_fitting_weights(attention::Transformer& model, const Checkpoint& checkpoint);
+
+/// Names as one line, with common parts written once: "blocks.{0-3}.mlp.{fc1,fc2}.{bias,weight}".
+std::string short_list(const std::vector<std::string>& names);
+
+/// The checkpoint of a run that another run has read.
+struct Source {
+  std::string checkpoint;  // the file
+  std::string digest;      // stored_digest()
+  int64_t step = 0;
+};
+
+/// The options of [train] that name a checkpoint to start from.
+struct InitOptions {
+  std::string from;  // a run directory or a checkpoint file; empty: none
+  std::string checkpoint = "best";
+
+  void describe(OptionVisitor& v);
+};
+
+/// The path of a run or checkpoint file as it is recorded: absolute, without a slash at its end.
+std::string absolute_path(const std::filesystem::path& path);
+
+/// How a model was initialised from a checkpoint.
+struct Initialisation {
+  Source source;
+  Fresh tensors;
+};
+
+/// Initialises a model by load_fitting_weights(). `model_options` are the values of its section
+/// [model]. Throws ConfigError if there is no such checkpoint, and if no matrix of its blocks (apart
+/// from those of attention variants) fits, naming the options that differ; DataError for a damaged
+/// file.
+Initialisation initialise(attention::Transformer& model, const EffectiveValues& model_options,
+                          const InitOptions& options);
+
+}  // namespace longhand::train
