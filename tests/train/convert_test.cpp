@@ -48,7 +48,7 @@ Tensor with_spectrum(int64_t out, int64_t in, const std::vector<double>& values)
 
 /// A checkpoint of a model with random weights.
 SavedModel saved() {
-  SavedModel out{"test.h5", {}, Config::parse(toml, "test")};
+  SavedModel out{"test.h5", {}, Config::parse(toml, "test"), {}};
   out.checkpoint.config = toml;
   attention::Transformer model(nn::root(DType::f32, 3), read_model(out.config, nullptr));
   for (const auto& [name, tensor] : model.state_dict()) out.checkpoint.model[name] = tensor.clone();
@@ -132,7 +132,7 @@ TEST_CASE("convert: what cannot be converted is refused, and says why") {
              Contains("no layer becomes smaller") && Contains("at most 9, for blocks.0.mlp.fc1"));
   CHECK_THAT(failure([&] { convert_to_low_rank(model, {.energy = 1}); }),
              Contains("no layer becomes smaller"));
-  SavedModel twice{"twice.h5", convert_to_low_rank(model, {.rank = 2}).checkpoint, {}};
+  SavedModel twice{"twice.h5", convert_to_low_rank(model, {.rank = 2}).checkpoint, {}, {}};
   twice.config = Config::parse(twice.checkpoint.config, "twice");
   CHECK_THAT(failure([&] { convert_to_low_rank(twice, {.rank = 1}); }),
              Contains("twice.h5 has layers of low rank already: model.low_rank = [2"));
