@@ -10,7 +10,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <span>
 #include <thread>
 
 #include "longhand/core/error.h"
@@ -53,8 +52,7 @@ Measured measure(const SweepCell& cell, const EstimateOptions& options) {
   constexpr int64_t steps = 3;
   const Scratch scratch;
   const fs::path config = scratch.path / "cell.toml", run = scratch.path / "run";
-  data::write_file_durably(config,
-                           std::as_bytes(std::span(cell.config.data(), cell.config.size())));
+  data::write_file_durably(config, cell.config);
   ChildOptions child_options;
   child_options.program = options.program;
   child_options.out = child_options.err = scratch.path / "log.txt";

@@ -7,10 +7,8 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <span>
 #include <utility>
 
-#include "longhand/core/parallel.h"
 #include "longhand/core/statistics.h"
 #include "longhand/core/version.h"
 #include "longhand/data/file.h"
@@ -413,10 +411,6 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const std::vector<R
   return text;
 }
 
-void write_text(const fs::path& path, const std::string& text) {
-  data::write_file_durably(path, std::as_bytes(std::span(text.data(), text.size())));
-}
-
 }  // namespace
 
 Results sweep_results(const Sweep& sweep, const Grid& grid, const CellStates& states,
@@ -428,7 +422,7 @@ Results sweep_results(const Sweep& sweep, const Grid& grid, const CellStates& st
                   .title = sweep.title,
                   .summary = "",
                   .command = command,
-                  .machine = fmt::format("{}, {} threads", machine_description(), threads()),
+                  .machine = machine_and_threads(),
                   .date = utc_now(),
                   .version = version()};
   results.tables.push_back(variants_table(sweep, grid, rows));
@@ -439,10 +433,11 @@ Results sweep_results(const Sweep& sweep, const Grid& grid, const CellStates& st
 }
 
 void write_results(const Results& results, const fs::path& directory) {
-  write_text(directory / "results.json", to_json(results));
+  data::write_file_durably(directory / "results.json", to_json(results));
   for (const Table& table : results.tables) {
-    if (table.name == "variants") write_text(directory / "results.csv", to_csv(table));
-    if (table.name == "cells") write_text(directory / "cells.csv", to_csv(table));
+    if (table.name == "variants")
+      data::write_file_durably(directory / "results.csv", to_csv(table));
+    if (table.name == "cells") data::write_file_durably(directory / "cells.csv", to_csv(table));
   }
 }
 

@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <span>
 #include <thread>
 #include <utility>
 
@@ -210,8 +209,7 @@ class Runner {
       for (const char* const part : {"config.toml", "checkpoints", "metrics.jsonl", "summary.json"})
         fs::remove_all(folder / part);
       const fs::path config = folder / "cell.toml";
-      data::write_file_durably(config, std::as_bytes(std::span(running.task.cell->config.data(),
-                                                               running.task.cell->config.size())));
+      data::write_file_durably(config, running.task.cell->config);
       child.arguments = {"train", config.string(), "--out", folder.string(), "--threads", threads};
     }
     running.record.status = CellStatus::running;

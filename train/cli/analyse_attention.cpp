@@ -104,7 +104,7 @@ int analyse(const Arguments& a) {
                   std::get<int64_t>((*most)[0]), std::get<int64_t>((*most)[1]),
                   short_text(std::get<double>((*most)[shapes.column("largest")]))));
   results.tables = {shapes, maps};
-  return finish(a, results, {"maps"});
+  return finish(a, results, {.hidden = {"maps"}});
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ using train::Cost;
 using train::Crossover;
 using train::Table;
 
-struct Arguments : AnalyseArguments {
+struct Arguments : ResultsArguments {
   std::string what = "attention", model = "L";
   std::vector<std::string> attention{"linformer", "nystrom", "performer", "linear"};
   std::vector<int64_t> sizes{32, 64, 128, 256}, length{512, 1024, 2048, 4096};
@@ -73,7 +73,7 @@ std::optional<Cost> measure(const Arguments& a, const Planned& p, int& code) {
                                     "--tokens",    std::to_string(std::max(a.tokens, p.length)),
                                     "--seconds",   fmt::format("{}", a.seconds),
                                     "--threads",   std::to_string(threads()),
-                                    "--seed",      std::to_string(a.seed_or_default())};
+                                    "--seed",      std::to_string(seed_or_default(a))};
   const auto set = [&](const std::string& assignment) {
     words.insert(words.end(), {"--set", "attention." + assignment});
   };

@@ -113,7 +113,7 @@ int analyse(const Arguments& a) {
   one.count = 1;  // repetitions are draws of the approximation, not of the points
   const std::vector<Source> all = sources(one, run ? &*run : nullptr, {128}, {1, 2});
   analysis::KernelOptions options = a.options;
-  options.seed = a.seed_or_default();
+  options.seed = seed_or_default(a);
   Table table = kernel_table(run.has_value());
   std::vector<std::pair<const Source*, KernelError>> found;
   Progress progress(a.progress(), "analyse kernel", 2);

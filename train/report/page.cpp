@@ -11,14 +11,13 @@
 #include <utility>
 
 #include "longhand/core/version.h"
+#include "longhand/train/json.h"
 #include "longhand/train/report/assets.h"
 #include "longhand/train/report/board.h"
 #include "longhand/train/report/slopes.h"
 
 namespace longhand::train {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t curve_points = 12000;  // of all learning curves together
 constexpr size_t table_bytes = 600000;  // of all tables of results together
@@ -78,8 +77,7 @@ std::string script_safe(const Json& json) {
 /// A number with as many digits as a chart shows, to save space.
 Json number(double value) {
   if (std::isnan(value)) return nullptr;
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
+  return json_number(std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr));
 }
 
 Json json(const Cell& cell) {

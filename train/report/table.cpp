@@ -5,16 +5,15 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
-#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "longhand/core/error.h"
+#include "longhand/train/json.h"
 
 namespace longhand::train {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 const std::string& heading(const Column& column) {
   return column.heading.empty() ? column.name : column.heading;
@@ -35,17 +34,12 @@ size_t width_of(const std::string& text) {
       text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
 }
 
-std::string not_finite(double value) {
-  if (std::isnan(value)) return "NaN";
-  return value > 0 ? "Infinity" : "-Infinity";
-}
-
 /// All digits: reading the text gives the same value.
 std::string exact(const Cell& cell) {
   if (const auto* const text = std::get_if<std::string>(&cell)) return *text;
   if (const auto* const integer = std::get_if<int64_t>(&cell)) return fmt::format("{}", *integer);
   if (const auto* const number = std::get_if<double>(&cell))
-    return std::isfinite(*number) ? fmt::format("{}", *number) : not_finite(*number);
+    return std::isfinite(*number) ? fmt::format("{}", *number) : name_of_not_finite(*number);
   return "";
 }
 
@@ -78,21 +72,15 @@ std::string latex(const std::string& text) {
 Json json(const Cell& cell) {
   if (const auto* const text = std::get_if<std::string>(&cell)) return *text;
   if (const auto* const integer = std::get_if<int64_t>(&cell)) return *integer;
-  if (const auto* const number = std::get_if<double>(&cell))
-    return std::isfinite(*number) ? Json(*number) : Json(not_finite(*number));
+  if (const auto* const number = std::get_if<double>(&cell)) return json_number(*number);
   return nullptr;
 }
 
 Cell cell_of(const Json& value) {
   if (value.is_null()) return {};
   if (value.is_number_integer()) return value.get<int64_t>();
-  if (value.is_number()) return value.get<double>();
-  auto text = value.get<std::string>();
-  for (const double each :
-       {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
-        std::numeric_limits<double>::quiet_NaN()})
-    if (text == not_finite(each)) return each;
-  return text;
+  if (const auto number = number_in(value)) return *number;
+  return value.get<std::string>();
 }
 
 Json json(const Chart& chart) {
@@ -176,6 +164,83 @@ void Table::check() const {
   }
 }
 
+void add_estimate(std::vector<Column>& columns, const std::string& name,
+                  const std::string& heading) {
+  columns.push_back({name, heading});
+  columns.push_back({name + "_low", heading + ", low"});
+  columns.push_back({name + "_high", heading + ", high"});
+}
+
+void add_estimate(std::vector<Cell>& row, const Estimate& estimate) {
+  if (estimate.count == 0) return add_nothing(row);
+  row.emplace_back(estimate.mean);
+  for (const double end : {estimate.low, estimate.high}) {
+    row.emplace_back();
+    if (!std::isnan(end)) row.back() = end;
+  }
+}
+
+void add_nothing(std::vector<Cell>& row) { row.insert(row.end(), 3, Cell()); }
+
+Table with_intervals(const Table& table) {
+  std::map<std::string, size_t> index;
+  for (size_t i = 0; i < table.columns.size(); ++i) index[table.columns[i].name] = i;
+  Table out{table.name, table.title, table.note, {}};
+  std::vector<size_t> kept;
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    const std::string& name = table.columns[i].name;
+    const bool is_end = name.ends_with("_low") || name.ends_with("_high");
+    if (is_end && index.contains(name.substr(0, name.rfind('_')))) continue;
+    kept.push_back(i);
+    out.columns.push_back(table.columns[i]);
+  }
+  for (const auto& row : table.rows) {
+    auto& to = out.rows.emplace_back();
+    for (const size_t i : kept) {
+      const Column& column = table.columns[i];
+      const auto low = index.find(column.name + "_low"), high = index.find(column.name + "_high");
+      to.push_back(row[i]);
+      if (low == index.end() || high == index.end() ||
+          std::holds_alternative<std::monostate>(row[i]))
+        continue;
+      const auto *mean = std::get_if<double>(&row[i]),
+                 *from = std::get_if<double>(&row[low->second]),
+                 *end = std::get_if<double>(&row[high->second]);
+      to.back() = to_text(row[i], 3);
+      if (!mean || !from || !end) continue;
+      const double below = *mean - *from, above = *end - *mean;
+      constexpr double symmetric = 0.2;  // difference of the halves, relative to the interval
+      if (std::abs(above - below) <= symmetric * (above + below))
+        to.back() = fmt::format("{} ±{}", to_text(row[i], 3), to_text((above + below) / 2, 2));
+      else
+        to.back() =
+            fmt::format("{} ({} to {})", to_text(row[i], 3), to_text(*from, 3), to_text(*end, 3));
+    }
+  }
+  return out;
+}
+
+Table without_columns(const Table& table, const std::function<bool(size_t)>& omit) {
+  Table out = table;
+  out.charts.clear();
+  for (size_t i = out.columns.size(); i-- > 0;) {
+    if (!omit(i)) continue;
+    const auto at = static_cast<std::ptrdiff_t>(i);
+    out.columns.erase(out.columns.begin() + at);
+    for (auto& row : out.rows) row.erase(row.begin() + at);
+  }
+  return out;
+}
+
+Table without_empty_columns(const Table& table) {
+  return without_columns(table, [&](size_t i) {
+    return std::all_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
+      const auto* const text = std::get_if<std::string>(&row[i]);
+      return std::holds_alternative<std::monostate>(row[i]) || (text && text->empty());
+    });
+  });
+}
+
 std::string to_text(const Cell& cell, int digits) {
   if (std::holds_alternative<std::monostate>(cell)) return "-";
   const auto* const number = std::get_if<double>(&cell);
@@ -257,6 +322,20 @@ std::string to_csv(const Table& table) {
     out += "\r\n";
   }
   return out;
+}
+
+void check_format(std::string_view format) {
+  for (const char* const known : {"md", "csv", "tex", "text"})
+    if (format == known) return;
+  throw ConfigError(
+      concat_message("--table ", format, ": unknown format; expected md, csv, tex or text"));
+}
+
+std::string to_format(std::string_view format, const Table& all, const Table& readable) {
+  check_format(format);
+  if (format == "md") return to_markdown(readable);
+  if (format == "tex") return to_latex(readable);
+  return format == "csv" ? to_csv(all) : to_text(readable);
 }
 
 const Table& Results::table(std::string_view name) const {
