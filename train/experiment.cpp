@@ -15,6 +15,21 @@ bool belongs_to_variant(const std::string& name) {
   return false;
 }
 
+/// The buffers of variants whose result depends on random numbers: draws, and the counts of them.
+std::vector<std::string> random_tensors(attention::Transformer& model) {
+  std::set<std::string> trained;
+  for (const auto& [name, parameter] : model.named_parameters()) trained.insert(name);
+  std::vector<std::string> out;
+  for (const auto& [name, tensor] : model.state_dict())
+    for (int64_t layer = 0; layer < model.config().layers; ++layer) {
+      const attention::Variant& kernel = model.kernel(layer);
+      if (kernel.capabilities().random && name.starts_with(kernel.full_name() + ".") &&
+          !trained.contains(name))
+        out.push_back(name);
+    }
+  return out;
+}
+
 /// The options of [model] that describe its inputs and outputs; 0 if not given.
 attention::TransformerConfig given_sizes(const Config& config) {
   attention::TransformerConfig sizes;
@@ -176,12 +191,18 @@ data::Loader Experiment::loader() const {
 }
 
 Fresh load_weights(attention::Transformer& model, const Checkpoint& checkpoint,
-                   bool other_attention) {
+                   const LoadOptions& options) {
   nn::StateDict state = checkpoint.model;
   for (const auto& [name, average] : checkpoint.ema) state[name] = average;
   Fresh fresh;
-  if (other_attention) {
-    const nn::StateDict own = model.state_dict();
+  const nn::StateDict own = model.state_dict();
+  if (options.new_draws)
+    for (const std::string& name : random_tensors(model)) {
+      if (!options.other_attention && !state.contains(name)) continue;
+      fresh.drawn.push_back(name);
+      state[name] = own.at(name).clone();
+    }
+  if (options.other_attention) {
     for (const auto& [name, tensor] : own) {
       if (!belongs_to_variant(name)) continue;
       const auto found = state.find(name);

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "longhand/core/statistics.h"
 #include "longhand/core/version.h"
 #include "longhand/data/file.h"
+#include "longhand/train/ablation/columns.h"
 #include "longhand/train/bench.h"
 #include "longhand/train/experiment.h"
 
@@ -44,18 +44,6 @@ const std::vector<BudgetColumn>& budget_columns() {
   return columns;
 }
 
-std::string column_name(const std::string& key) {
-  std::string name = key;
-  std::replace(name.begin(), name.end(), '.', '_');
-  return name;
-}
-
-Cell cell_of(const OptionValue& value) {
-  if (const auto* const i = std::get_if<int64_t>(&value)) return *i;
-  if (const auto* const d = std::get_if<double>(&value)) return *d;
-  return plain_text(value);
-}
-
 Cell cell_of(std::optional<double> value, bool integer = false) {
   if (!value) return {};
   if (integer) return static_cast<int64_t>(std::llround(*value));
@@ -63,20 +51,6 @@ Cell cell_of(std::optional<double> value, bool integer = false) {
 }
 
 Cell cell_of_number(double value) { return std::isnan(value) ? Cell{} : Cell{value}; }
-
-std::vector<Column> key_columns(const std::vector<std::string>& keys) {
-  std::vector<Column> columns;
-  for (const std::string& key : keys) columns.push_back({column_name(key), key});
-  return columns;
-}
-
-std::vector<Cell> key_cells(const std::vector<std::string>& keys, const Settings& values) {
-  std::vector<Cell> cells(keys.size());
-  for (size_t i = 0; i < keys.size(); ++i)
-    for (const Setting& setting : values)
-      if (setting.key == keys[i]) cells[i] = cell_of(setting.value);
-  return cells;
-}
 
 template <class T>
 void append(std::vector<T>& to, std::vector<T> more) {
@@ -175,56 +149,17 @@ std::string unequal(const Budgets& own, const Budgets& baseline) {
   return out;
 }
 
-/// The number of distinct numbers in a column; 0 if it holds anything else.
-size_t numbers_in(const Table& table, size_t column, double& low, double& high) {
-  std::set<double> numbers;
-  for (const auto& row : table.rows) {
-    if (const auto* const i = std::get_if<int64_t>(&row[column]))
-      numbers.insert(static_cast<double>(*i));
-    else if (const auto* const d = std::get_if<double>(&row[column]))
-      numbers.insert(*d);
-    else if (std::holds_alternative<std::string>(row[column]))
-      return 0;
-  }
-  if (numbers.empty()) return 0;
-  low = *numbers.begin();
-  high = *numbers.rbegin();
-  return numbers.size();
-}
-
 void add_charts(const Sweep& sweep, const Grid& grid, Table& table) {
-  const std::string& metric = sweep.metric;
-  table.charts.push_back({.title = "Test " + metric + " by variant",
+  const Charted charted{"Test " + sweep.metric, sweep.metric, "low", "high"};
+  table.charts.push_back({.title = charted.title + " by variant",
                           .x = "variant",
-                          .y = metric,
-                          .low = "low",
-                          .high = "high",
+                          .y = charted.y,
+                          .low = charted.low,
+                          .high = charted.high,
                           .bars = true});
-  constexpr double decade = 8;  // ratio from which a logarithmic axis is easier to read
-  double low = 0, high = 0;
-  for (const std::string& key : grid.keys) {
-    if (numbers_in(table, table.column(column_name(key)), low, high) < 2) continue;
-    std::vector<std::string> series;
-    for (const std::string& other : grid.keys)
-      if (other != key) series.push_back(column_name(other));
-    table.charts.push_back({.title = "Test " + metric + " against " + key,
-                            .x = column_name(key),
-                            .y = metric,
-                            .series = series,
-                            .low = "low",
-                            .high = "high",
-                            .log_x = low > 0 && high / low >= decade});
-  }
+  add_charts_against_keys(grid.keys, charted, table);
   for (const char* const budget : {"ms_per_step", "state_bytes"})
-    if (numbers_in(table, table.column(budget), low, high) >= 2)
-      table.charts.push_back(
-          {.title = "Test " + metric + " against " + table.columns[table.column(budget)].heading,
-           .x = budget,
-           .y = metric,
-           .series = {"variant"},
-           .low = "low",
-           .high = "high",
-           .log_x = low > 0 && high / low >= decade});
+    add_chart_against(budget, {"variant"}, charted, table);
 }
 
 Table variants_table(const Sweep& sweep, const Grid& grid, const std::vector<Row>& rows) {

@@ -154,7 +154,7 @@ ReportInputs read_inputs(const std::vector<fs::path>& paths) {
     check<ConfigError>(any, path.string(),
                        " holds no run (no metrics.jsonl), no sweep (no cells), and no folder with "
                        "either; expected a directory written by train or ablate, or a JSON file "
-                       "written by analyse");
+                       "written by analyse or evaluate");
   }
   return out;
 }
