@@ -208,9 +208,9 @@ Table crossover_table(const std::vector<Cost>& costs, std::string& summary) {
     const std::string& attention = variant.first;
     const int64_t size = variant.second;
     const auto by_length = [&](const std::string& of, int64_t of_size, double Cost::*value) {
-      std::map<int64_t, double> out;
+      std::map<double, double> out;
       for (const Cost& c : costs)
-        if (c.attention == of && c.size == of_size) out[c.length] = c.*value;
+        if (c.attention == of && c.size == of_size) out[static_cast<double>(c.length)] = c.*value;
       return out;
     };
     const auto find = [&](double Cost::*value) {
