@@ -65,6 +65,11 @@ int analyse(const Arguments& a) {
                          "blocks, to at most {} queries and keys.",
                          a.index, a.split, length, a.size),
              {{"layer", ""}, {"head", ""}, {"query", ""}, {"key", ""}, {"weight", "", 4}}};
+  maps.charts.push_back({.title = maps.title,
+                         .x = "key",
+                         .y = "query",
+                         .series = {"layer", "head"},
+                         .colour = "weight"});
   std::string drawn;
   const auto layers = [&] {
     const Waiting waiting(a.progress(), "analyse attention");

@@ -113,7 +113,7 @@ Table error_table(bool of_run) {
     add_estimate(table.columns, name, heading);
   table.columns.push_back({"algorithm", "algorithm"});
   auto series = source_series(of_run);
-  series.insert(series.begin(), "variant");
+  series.insert(series.begin(), {"variant", "options"});
   for (const auto& [y, title] :
        {std::pair("output", "Error of the result"), {"weights", "Error of the weights"}})
     table.charts.push_back({std::string(title) + " against features, landmarks or slots", "size", y,

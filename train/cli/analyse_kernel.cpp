@@ -65,9 +65,15 @@ Table kernel_table(bool of_run) {
   add_estimate(table.columns, "single_error", "single");
   auto series = source_series(of_run);
   series.insert(series.begin(), {"kernel", "method", "rows"});
-  table.charts.push_back(
-      {"Error of kernel matrices", "m", "error", series, "error_low", "error_high", true, true});
-  table.charts.push_back({"What theory expects", "m", "expected", series, "", "", true, true});
+  table.charts.push_back({.title = "Error of kernel matrices",
+                          .x = "m",
+                          .y = "error",
+                          .series = series,
+                          .low = "error_low",
+                          .high = "error_high",
+                          .log_x = true,
+                          .log_y = true,
+                          .theory = "expected"});
   return table;
 }
 
