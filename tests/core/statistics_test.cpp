@@ -150,6 +150,14 @@ TEST_CASE("statistics: Holm's correction") {
   CHECK(holm({0.6, 0.7}) == std::vector<double>{1, 1});
 }
 
+TEST_CASE("statistics: intervals are cut to a range") {
+  const Estimate cut = clipped({0.9, 0.7, 1.1, 3}, 0, 1);
+  CHECK(cut.mean == 0.9);
+  CHECK(cut.low == 0.7);
+  CHECK(cut.high == 1);
+  CHECK(std::isnan(clipped({0.9, std::nan(""), std::nan(""), 1}, 0, 1).low));
+}
+
 TEST_CASE("statistics: ratios, and fractions of trials in groups") {
   // With one count each, the mean with a normal interval, and Wilson's interval.
   const std::vector<double> ones(10, 1);

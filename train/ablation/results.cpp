@@ -138,19 +138,40 @@ PairedTest against(const Row& row, const Row& baseline) {
   return paired_test(a, b);
 }
 
+/// How much larger a budget is than that of the baseline; nothing if they are equal, or if either is
+/// unknown.
+std::optional<double> excess(const BudgetColumn& budget, const Budgets& own,
+                             const Budgets& baseline) {
+  const auto a = own.*budget.value, b = baseline.*budget.value;
+  if (!a || !b || *b == 0 || std::abs(*a / *b - 1) <= tolerance) return std::nullopt;
+  return *a / *b - 1;
+}
+
 /// "parameters +12 %, FLOPs -40 %"
 std::string unequal(const Budgets& own, const Budgets& baseline) {
   std::string out;
-  for (const BudgetColumn& each : budget_columns()) {
-    const auto a = own.*each.value, b = baseline.*each.value;
-    if (!a || !b || *b == 0 || std::abs(*a / *b - 1) <= tolerance) continue;
-    out += fmt::format("{}{} {:+.0f} %", out.empty() ? "" : ", ", each.word, 100 * (*a / *b - 1));
-  }
+  for (const BudgetColumn& each : budget_columns())
+    if (const auto more = excess(each, own, baseline))
+      out += fmt::format("{}{} {:+.0f} %", out.empty() ? "" : ", ", each.word, 100 * *more);
   return out;
 }
 
-void add_charts(const Sweep& sweep, const Grid& grid, Table& table) {
-  const Charted charted{"Test " + sweep.metric, sweep.metric, "low", "high"};
+/// The mean over seeds. The interval of an accuracy is cut to 0 … 1.
+Estimate metric_estimate(const Sweep& sweep, const Row& row) {
+  const Estimate interval = longhand::estimate(values_of(row.test));
+  return sweep.metric == "accuracy" ? clipped(interval, 0, 1) : interval;
+}
+
+/// Whether the scores of finished cells are of the validation split, for want of a test split.
+bool lacks_test_split(const CellStates& states) {
+  return std::any_of(states.begin(), states.end(), [](const auto& each) {
+    return each.second.test && !each.second.has_test_split();
+  });
+}
+
+void add_charts(const Sweep& sweep, const Grid& grid, const std::string& scored, Table& table) {
+  const Charted charted{(scored == "test" ? "Test " : "Validation ") + sweep.metric, sweep.metric,
+                        "low", "high"};
   table.charts.push_back({.title = charted.title + " by variant",
                           .x = "variant",
                           .y = charted.y,
@@ -162,15 +183,18 @@ void add_charts(const Sweep& sweep, const Grid& grid, Table& table) {
     add_chart_against(budget, {"variant"}, charted, table);
 }
 
-Table variants_table(const Sweep& sweep, const Grid& grid, const std::vector<Row>& rows) {
+Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& states,
+                     const std::vector<Row>& rows) {
+  const std::string scored = lacks_test_split(states) ? "best validation" : "test";
   Table table{.name = "variants",
-              .title = "Variants, by their " + sweep.metric + " on the test split",
+              .title = fmt::format("Variants, by their {} on the {} split", sweep.metric,
+                                   scored == "test" ? "test" : "validation"),
               .columns = {{"variant", ""}}};
   append(table.columns, key_columns(grid.keys));
   if (!grid.search_key.empty()) table.columns.push_back({"chosen", grid.search_key});
   append(table.columns, {{"seeds", ""},
                          {"validation", "validation " + sweep.metric},
-                         {sweep.metric, "test " + sweep.metric},
+                         {sweep.metric, scored + " " + sweep.metric},
                          {"low", "95 % from"},
                          {"high", "to"},
                          {"difference", "- baseline"},
@@ -178,12 +202,17 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const std::vector<Row
   for (const BudgetColumn& each : budget_columns()) table.columns.push_back(each.column);
   append(table.columns, {{"seconds", "", 3}, {"unequal", "differs by over 1 %"}, {"failed", ""}});
   table.note =
-      "Means over seeds, with 95 % intervals (Student's t). Difference and p are those of a paired "
+      "Means over seeds, with 95 % intervals (Student's t; of an accuracy, cut to 0 … 1). "
+      "Difference and p are those of a paired "
       "t "
       "test against the baseline, seed by seed, with p corrected for the number of tests (Holm). "
       "The "
       "checkpoint was chosen on the validation split. Memory and times are measured, and depend on "
       "what else the machine did.";
+  if (scored != "test")
+    table.note +=
+        " The data have no test split: scores are those of the validation split, which also chose "
+        "the checkpoint, so they are too good.";
   if (sweep.search)
     table.note += " " + grid.search_key +
                   " was chosen for each variant, from the same values, on the validation split.";
@@ -198,7 +227,7 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const std::vector<Row
   p = holm(p);
   for (size_t i = 0; i < rows.size(); ++i) {
     const Row& row = rows[i];
-    const Estimate interval = longhand::estimate(values_of(row.test));
+    const Estimate interval = metric_estimate(sweep, row);
     auto& cells = table.rows.emplace_back();
     cells.emplace_back(row.variant->label);
     append(cells, key_cells(grid.keys, row.variant->values));
@@ -208,15 +237,19 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const std::vector<Row
            {interval.count, cell_of_number(mean(values_of(row.validation))),
             cell_of_number(interval.mean), cell_of_number(interval.low),
             cell_of_number(interval.high), cell_of_number(difference[i]), cell_of_number(p[i])});
-    for (const BudgetColumn& each : budget_columns())
+    for (const BudgetColumn& each : budget_columns()) {
+      if (row.variant->baseline && excess(each, row.budgets, rows[*row.variant->baseline].budgets))
+        table.marked.insert({i, cells.size()});
       cells.push_back(cell_of(row.budgets.*each.value, each.integer));
+    }
     cells.push_back(cell_of(row.seconds));
     cells.emplace_back(
         row.variant->baseline ? unequal(row.budgets, rows[*row.variant->baseline].budgets) : "");
     cells.emplace_back(row.failed == 0 ? std::string()
                                        : fmt::format("{} {}", row.failed, row.failure));
   }
-  add_charts(sweep, grid, table);
+  if (!table.marked.empty()) table.mark = "differs by more than 1 % from the baseline";
+  add_charts(sweep, grid, scored, table);
   return table;
 }
 
@@ -303,14 +336,14 @@ Table cells_table(const Grid& grid, const CellStates& states, const std::vector<
   return table;
 }
 
-std::string summary_of(const Sweep& sweep, const Grid& grid, const std::vector<Row>& rows,
-                       const Table& table) {
+std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
+                       const std::vector<Row>& rows, const Table& table) {
   const Row* best = nullptr;
   Estimate best_interval{};
   int64_t failed = 0;
   for (const Row& row : rows) {
     failed += row.failed;
-    const Estimate interval = longhand::estimate(values_of(row.test));
+    const Estimate interval = metric_estimate(sweep, row);
     if (interval.count == 0 || std::isnan(interval.mean)) continue;
     if (best && (sweep.metric == "loss" ? interval.mean >= best_interval.mean
                                         : interval.mean <= best_interval.mean))
@@ -319,7 +352,8 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const std::vector<R
     best_interval = interval;
   }
   if (!best) return "No cell is finished yet.";
-  std::string text = fmt::format("Best of {} by test {}: {}, {:.4g}", rows.size(), sweep.metric,
+  std::string text = fmt::format("Best of {} by {} {}: {}, {:.4g}", rows.size(),
+                                 lacks_test_split(states) ? "validation" : "test", sweep.metric,
                                  best->variant->label, best_interval.mean);
   if (best_interval.count > 1)
     text += fmt::format(" (95 %: {:.4g} to {:.4g}, {} seeds)", best_interval.low,
@@ -360,8 +394,8 @@ Results sweep_results(const Sweep& sweep, const Grid& grid, const CellStates& st
                   .machine = machine_and_threads(),
                   .date = utc_now(),
                   .version = version()};
-  results.tables.push_back(variants_table(sweep, grid, rows));
-  results.summary = summary_of(sweep, grid, rows, results.tables.front());
+  results.tables.push_back(variants_table(sweep, grid, states, rows));
+  results.summary = summary_of(sweep, grid, states, rows, results.tables.front());
   if (sweep.search) results.tables.push_back(search_table(sweep, grid, states, rows));
   results.tables.push_back(cells_table(grid, states, rows));
   return results;

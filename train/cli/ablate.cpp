@@ -67,14 +67,13 @@ int64_t threads_of_a_cell(const Arguments& a) {
 }
 
 /// "2/4": the second of four shards.
-void read_shard(const std::string& text, train::RunnerOptions& options) {
+train::Shard read_shard(const std::string& text) {
   int64_t shard = 0, shards = 0;
   char slash = 0, rest = 0;
   const int count = std::sscanf(text.c_str(), "%ld%c%ld%c", &shard, &slash, &shards, &rest);
   check<ConfigError>(count == 3 && slash == '/' && shards >= 1 && shard >= 1 && shard <= shards,
                      "--shard ", text, ": expected i/n with 1 <= i <= n, such as 2/4");
-  options.shard = shard - 1;
-  options.shards = shards;
+  return {shard - 1, shards};
 }
 
 std::string command_of(const Arguments& a) {
@@ -115,7 +114,7 @@ std::string describe(const train::Sweep& sweep, const train::EndedCell& cell) {
   if (s.has_failed()) return text + ": " + s.record.reason;
   if (s.validation)
     text += fmt::format("  validation {} {:.4f}", sweep.metric, metric_of(sweep, *s.validation));
-  if (s.test) text += fmt::format("  test {:.4f}", metric_of(sweep, *s.test));
+  if (s.test && s.has_test_split()) text += fmt::format("  test {:.4f}", metric_of(sweep, *s.test));
   return text + fmt::format("  {}", duration(s.record.seconds));
 }
 
@@ -186,6 +185,7 @@ int print_estimate(const Arguments& a, const Opened& opened) {
   const std::vector<train::VariantEstimate> estimates =
       estimate(opened.sweep, opened.grid, opened.states,
                {.threads = threads_of_a_cell(a),
+                .shard = read_shard(a.shard),
                 .on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); },
                 .should_stop = [&] { return signals.stop(); }});
   progress.clear();
@@ -237,7 +237,7 @@ int exit_code(const train::SweepOutcome& outcome) {
 int run(const Arguments& a, Opened& opened) {
   const fs::path directory = a.out;
   train::RunnerOptions options;
-  read_shard(a.shard, options);
+  options.shard = read_shard(a.shard);
   options.jobs = a.jobs;
   options.threads = threads_of_a_cell(a);
   options.max_failures = a.max_failures;
@@ -319,7 +319,8 @@ void add_ablate(Command& program) {
         "Directory of the sweep; finished cells in it are skipped, others continue");
   c.add("--jobs", a->jobs, "N", "Cells side by side [1]").positive();
   c.add("--threads", a->threads, "N", "Threads of each cell [cores / jobs]").positive();
-  c.add("--shard", a->shard, "I/N", "Run only the I-th of N parts of the cells [1/1]");
+  c.add("--shard", a->shard, "I/N",
+        "Run only the I-th of N parts of the cells; with [search], of the variants [1/1]");
   c.add("--max-failures", a->max_failures, "N", "Start no more cells after N failures [any number]")
       .positive();
   c.flag("--dry-run", a->dry_run,

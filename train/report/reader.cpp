@@ -88,8 +88,10 @@ ReportedRun read_reported_run(const fs::path& path) {
   if (const fs::path test = path / "test.json"; fs::exists(test)) {
     const Json object = read_object(test);
     const double step = number_of(object, "step");
-    run.test = {number_of(object, "loss"), number_of(object, "accuracy"),
-                std::isnan(step) ? 0 : static_cast<int64_t>(step)};
+    // A sweep evaluates data without a test split on the validation split.
+    if (text_of(object, "split") != "validation")
+      run.test = {number_of(object, "loss"), number_of(object, "accuracy"),
+                  std::isnan(step) ? 0 : static_cast<int64_t>(step)};
   }
   add_checkpoint(path, run);
   return run;

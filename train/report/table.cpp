@@ -19,6 +19,12 @@ const std::string& heading(const Column& column) {
   return column.heading.empty() ? column.name : column.heading;
 }
 
+/// A cell as text, with its mark.
+std::string shown(const Table& table, size_t row, size_t column) {
+  std::string text = to_text(table.rows[row][column], table.columns[column].digits);
+  return table.marked.contains({row, column}) ? text + "*" : text;
+}
+
 /// Columns without text are aligned to the right.
 std::vector<bool> numeric_columns(const Table& table) {
   std::vector<bool> numeric(table.columns.size(), true);
@@ -119,6 +125,10 @@ Json json(const Table& table) {
     out["rows"].push_back(std::move(cells));
   }
   for (const Chart& chart : table.charts) out["charts"].push_back(json(chart));
+  if (!table.marked.empty()) {
+    out["mark"] = table.mark;
+    out["marked"] = table.marked;
+  }
   return out;
 }
 
@@ -134,6 +144,8 @@ Table table_of(const Json& value) {
     for (const Json& cell : row) cells.push_back(cell_of(cell));
   }
   for (const Json& chart : value.at("charts")) table.charts.push_back(chart_of(chart));
+  table.mark = value.value("mark", "");
+  if (value.contains("marked")) value.at("marked").get_to(table.marked);
   table.check();
   return table;
 }
@@ -162,7 +174,29 @@ void Table::check() const {
     for (const std::string& each : {chart.low, chart.high, chart.theory, chart.colour})
       if (!each.empty()) column(each);
   }
+  for (const auto& [row, column] : marked)
+    longhand::check<Error>(row < rows.size() && column < columns.size(), "table ", name,
+                           ": there is no cell ", row, ", ", column, " to mark");
 }
+
+namespace {
+
+/// The table with some of its columns, without charts.
+Table with_columns(const Table& table, const std::vector<size_t>& kept) {
+  Table out{table.name, table.title, table.note, {}};
+  out.mark = table.mark;
+  out.rows.resize(table.rows.size());
+  for (size_t to = 0; to < kept.size(); ++to) {
+    out.columns.push_back(table.columns[kept[to]]);
+    for (size_t r = 0; r < table.rows.size(); ++r) {
+      out.rows[r].push_back(table.rows[r][kept[to]]);
+      if (table.marked.contains({r, kept[to]})) out.marked.insert({r, to});
+    }
+  }
+  return out;
+}
+
+}  // namespace
 
 void add_estimate(std::vector<Column>& columns, const std::string& name,
                   const std::string& heading) {
@@ -185,51 +219,43 @@ void add_nothing(std::vector<Cell>& row) { row.insert(row.end(), 3, Cell()); }
 Table with_intervals(const Table& table) {
   std::map<std::string, size_t> index;
   for (size_t i = 0; i < table.columns.size(); ++i) index[table.columns[i].name] = i;
-  Table out{table.name, table.title, table.note, {}};
   std::vector<size_t> kept;
   for (size_t i = 0; i < table.columns.size(); ++i) {
     const std::string& name = table.columns[i].name;
     const bool is_end = name.ends_with("_low") || name.ends_with("_high");
-    if (is_end && index.contains(name.substr(0, name.rfind('_')))) continue;
-    kept.push_back(i);
-    out.columns.push_back(table.columns[i]);
+    if (!is_end || !index.contains(name.substr(0, name.rfind('_')))) kept.push_back(i);
   }
-  for (const auto& row : table.rows) {
-    auto& to = out.rows.emplace_back();
-    for (const size_t i : kept) {
-      const Column& column = table.columns[i];
-      const auto low = index.find(column.name + "_low"), high = index.find(column.name + "_high");
-      to.push_back(row[i]);
-      if (low == index.end() || high == index.end() ||
-          std::holds_alternative<std::monostate>(row[i]))
-        continue;
-      const auto *mean = std::get_if<double>(&row[i]),
+  Table out = with_columns(table, kept);
+  for (size_t to = 0; to < kept.size(); ++to) {
+    const std::string& name = out.columns[to].name;
+    const auto low = index.find(name + "_low"), high = index.find(name + "_high");
+    if (low == index.end() || high == index.end()) continue;
+    for (size_t r = 0; r < table.rows.size(); ++r) {
+      const auto& row = table.rows[r];
+      Cell& cell = out.rows[r][to];
+      if (std::holds_alternative<std::monostate>(cell)) continue;
+      const auto *mean = std::get_if<double>(&row[kept[to]]),
                  *from = std::get_if<double>(&row[low->second]),
                  *end = std::get_if<double>(&row[high->second]);
-      to.back() = to_text(row[i], 3);
+      const std::string text = to_text(cell, 3);
+      cell = text;
       if (!mean || !from || !end) continue;
       const double below = *mean - *from, above = *end - *mean;
       constexpr double symmetric = 0.2;  // difference of the halves, relative to the interval
       if (std::abs(above - below) <= symmetric * (above + below))
-        to.back() = fmt::format("{} ±{}", to_text(row[i], 3), to_text((above + below) / 2, 2));
+        cell = fmt::format("{} ±{}", text, to_text((above + below) / 2, 2));
       else
-        to.back() =
-            fmt::format("{} ({} to {})", to_text(row[i], 3), to_text(*from, 3), to_text(*end, 3));
+        cell = fmt::format("{} ({} to {})", text, to_text(*from, 3), to_text(*end, 3));
     }
   }
   return out;
 }
 
 Table without_columns(const Table& table, const std::function<bool(size_t)>& omit) {
-  Table out = table;
-  out.charts.clear();
-  for (size_t i = out.columns.size(); i-- > 0;) {
-    if (!omit(i)) continue;
-    const auto at = static_cast<std::ptrdiff_t>(i);
-    out.columns.erase(out.columns.begin() + at);
-    for (auto& row : out.rows) row.erase(row.begin() + at);
-  }
-  return out;
+  std::vector<size_t> kept;
+  for (size_t i = 0; i < table.columns.size(); ++i)
+    if (!omit(i)) kept.push_back(i);
+  return with_columns(table, kept);
 }
 
 Table without_empty_columns(const Table& table) {
@@ -255,10 +281,9 @@ std::string to_text(const Table& table) {
   std::vector<std::vector<std::string>> lines;
   auto& head = lines.emplace_back();
   for (const Column& column : table.columns) head.push_back(heading(column));
-  for (const auto& row : table.rows) {
+  for (size_t r = 0; r < table.rows.size(); ++r) {
     auto& line = lines.emplace_back();
-    for (size_t i = 0; i < row.size(); ++i)
-      line.push_back(to_text(row[i], table.columns[i].digits));
+    for (size_t i = 0; i < table.columns.size(); ++i) line.push_back(shown(table, r, i));
   }
   std::vector<size_t> widths(table.columns.size());
   for (const auto& line : lines)
@@ -275,6 +300,7 @@ std::string to_text(const Table& table) {
     text.erase(text.find_last_not_of(' ') + 1);
     out += text + "\n";
   }
+  if (!table.marked.empty()) out += "* " + table.mark + "\n";
   return out;
 }
 
@@ -286,12 +312,13 @@ std::string to_markdown(const Table& table) {
     rule += numeric[i] ? " ---: |" : " --- |";
   }
   out += "\n" + rule + "\n";
-  for (const auto& row : table.rows) {
+  for (size_t r = 0; r < table.rows.size(); ++r) {
     out += "|";
-    for (size_t i = 0; i < row.size(); ++i)
-      out += fmt::format(" {} |", replaced(to_text(row[i], table.columns[i].digits), '|', "\\|"));
+    for (size_t i = 0; i < table.columns.size(); ++i)
+      out += fmt::format(" {} |", replaced(replaced(shown(table, r, i), '|', "\\|"), '*', "\\*"));
     out += "\n";
   }
+  if (!table.marked.empty()) out += "\n\\* " + table.mark + "\n";
   return out;
 }
 
@@ -306,19 +333,29 @@ std::string to_latex(const Table& table) {
   };
   line([&](size_t i) { return heading(table.columns[i]); });
   out += "\\midrule\n";
-  for (const auto& row : table.rows)
-    line([&](size_t i) { return to_text(row[i], table.columns[i].digits); });
-  return out + "\\bottomrule\n\\end{tabular}\n";
+  for (size_t r = 0; r < table.rows.size(); ++r) line([&](size_t i) { return shown(table, r, i); });
+  out += "\\bottomrule\n";
+  if (!table.marked.empty())
+    out += fmt::format("\\multicolumn{{{}}}{{l}}{{* {}}} \\\\\n", table.columns.size(),
+                       latex(table.mark));
+  return out + "\\end{tabular}\n";
 }
 
 std::string to_csv(const Table& table) {
+  std::set<size_t> with_marks;
+  for (const auto& [row, column] : table.marked) with_marks.insert(column);
   std::string out;
-  for (size_t i = 0; i < table.columns.size(); ++i)
-    out.append(i == 0 ? "" : ",").append(csv_field(table.columns[i].name));
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    const std::string& name = table.columns[i].name;
+    out.append(i == 0 ? "" : ",").append(csv_field(name));
+    if (with_marks.contains(i)) out.append(",").append(csv_field(name + "_mark"));
+  }
   out += "\r\n";
-  for (const auto& row : table.rows) {
-    for (size_t i = 0; i < row.size(); ++i)
-      out.append(i == 0 ? "" : ",").append(csv_field(exact(row[i])));
+  for (size_t r = 0; r < table.rows.size(); ++r) {
+    for (size_t i = 0; i < table.columns.size(); ++i) {
+      out.append(i == 0 ? "" : ",").append(csv_field(exact(table.rows[r][i])));
+      if (with_marks.contains(i)) out.append(table.marked.contains({r, i}) ? ",*" : ",");
+    }
     out += "\r\n";
   }
   return out;

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -45,10 +47,15 @@ struct Table {
   std::vector<Column> columns;
   std::vector<std::vector<Cell>> rows{};
   std::vector<Chart> charts{};
+  /// What an asterisk after a value means, and which cells (row, column) have one. In CSV a column with
+  /// marks is followed by one of them, NAME_mark.
+  std::string mark{};
+  std::set<std::pair<size_t, size_t>> marked{};
 
   /// The index of a column. Throws Error if there is none of this name.
   size_t column(std::string_view column_name) const;
-  /// Throws Error, naming the table, unless rows have one cell per column and the charts name columns.
+  /// Throws Error, naming the table, unless rows have one cell per column, the charts name columns
+  /// and marks are of cells.
   void check() const;
 };
 
