@@ -176,6 +176,11 @@ TEST_CASE("statistics: ratios, and fractions of trials in groups") {
   const Estimate same = grouped_proportion(doubled, std::vector<double>(10, 3));
   CHECK(same.low == Approx(wilson.low));
   CHECK(same.high == Approx(wilson.high));
+  // Independent trials are worth what they are: p (1 - p) / V = 1/4 / (2/64).
+  const Estimate four =
+      grouped_proportion(std::vector<double>{2, 1, 0, 1}, std::vector<double>(4, 2));
+  CHECK(four.low == Approx(proportion(4, 8).low));
+  CHECK(four.count == 4);
   // Without variance: as many trials as groups.
   const Estimate all = grouped_proportion(std::vector<double>(10, 3), std::vector<double>(10, 3));
   CHECK(all.mean == 1);

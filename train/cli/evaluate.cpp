@@ -185,7 +185,7 @@ void add_evaluate(Command& program) {
   const auto a = std::make_shared<Arguments>();
   Command c = program.command("evaluate", "Compute loss and accuracy of a trained model",
                               [a] { return evaluate(*a); });
-  c.add("runs", a->words, "DIR...",
+  c.add("runs", a->words, "DIR",
         "Run directory or checkpoint file; several are evaluated as an ensemble")
       .required();
   c.add("--split", a->split, "SPLIT", "train, validation or test [test]");
