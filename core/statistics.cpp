@@ -43,6 +43,34 @@ double upper_tail(double t, double degrees) {
   return incomplete_beta(degrees / (degrees + t * t), degrees / 2, 0.5) / 2;
 }
 
+constexpr double z = 1.959963984540054;  // the 0.975-quantile of the normal distribution
+
+// Wilson's interval; n need not be an integer.
+Estimate wilson(double p, double n, int64_t count) {
+  const double scale = 1 / (1 + z * z / n);
+  const double middle = scale * (p + z * z / (2 * n));
+  const double half = scale * z * std::sqrt(p * (1 - p) / n + z * z / (4 * n * n));
+  // At the ends of the range rounding must not exclude p itself.
+  return {p, std::clamp(middle - half, 0.0, p), std::clamp(middle + half, p, 1.0), count};
+}
+
+// Σ values / Σ counts, Σ counts, and Σ (value - ratio count)².
+struct Ratio {
+  double value = 0, count = 0, squares = 0;
+};
+Ratio ratio_of(std::span<const double> values, std::span<const double> counts) {
+  check<Error>(values.size() == counts.size(), "ratio: expected as many values as counts, got ",
+               values.size(), " and ", counts.size());
+  Ratio out;
+  for (size_t i = 0; i < values.size(); ++i) out.value += values[i], out.count += counts[i];
+  out.value /= out.count;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double residual = values[i] - out.value * counts[i];
+    out.squares += residual * residual;
+  }
+  return out;
+}
+
 // The standard error of the mean.
 double standard_error(std::span<const double> values, double mean) {
   const auto n = static_cast<double>(values.size());
@@ -83,6 +111,12 @@ Estimate estimate(std::span<const double> values) {
   return out;
 }
 
+Estimate clipped(Estimate estimate, double low, double high) {
+  estimate.low = std::clamp(estimate.low, low, high);
+  estimate.high = std::clamp(estimate.high, low, high);
+  return estimate;
+}
+
 PairedTest paired_test(std::span<const double> a, std::span<const double> b) {
   check<Error>(a.size() == b.size(), "paired_test: expected as many values of both, got ", a.size(),
                " and ", b.size());
@@ -115,12 +149,30 @@ std::vector<double> holm(const std::vector<double>& p) {
 
 Estimate proportion(double successes, int64_t n) {
   check(n >= 1, "proportion: expected at least one trial, got ", n);
-  constexpr double z = 1.959963984540054;
-  const auto N = static_cast<double>(n);
-  const double p = successes / N, scale = 1 / (1 + z * z / N);
-  const double middle = scale * (p + z * z / (2 * N));
-  const double half = scale * z * std::sqrt(p * (1 - p) / N + z * z / (4 * N * N));
-  return {p, middle - half, middle + half, n};
+  const auto trials = static_cast<double>(n);
+  return wilson(successes / trials, trials, n);
+}
+
+Estimate ratio(std::span<const double> values, std::span<const double> counts) {
+  const Ratio r = ratio_of(values, counts);
+  const auto n = static_cast<double>(values.size());
+  if (r.count == 0) return {nan, nan, nan, std::ssize(values)};
+  Estimate out{r.value, nan, nan, std::ssize(values)};
+  if (values.size() < 2) return out;
+  const double half = z * std::sqrt(n / (n - 1) * r.squares) / r.count;
+  out.low = out.mean - half;
+  out.high = out.mean + half;
+  return out;
+}
+
+Estimate grouped_proportion(std::span<const double> successes, std::span<const double> trials) {
+  const Ratio r = ratio_of(successes, trials);
+  if (r.count == 0) return {nan, nan, nan, std::ssize(successes)};
+  const double p = r.value, variance = r.squares / (r.count * r.count);
+  const auto groups = static_cast<double>(successes.size());
+  // Rounding may leave a variance where there is none.
+  const bool spread = p > 0 && p < 1 && variance > 1e-24;
+  return wilson(p, spread ? p * (1 - p) / variance : groups, std::ssize(successes));
 }
 
 double quantile(std::vector<double> values, double p) {

@@ -18,9 +18,24 @@ struct Estimate {
 /// with n - 1 degrees of freedom.
 Estimate estimate(std::span<const double> values);
 
+/// The same with the ends of its interval cut to low … high: means of accuracies are within 0 … 1.
+Estimate clipped(Estimate estimate, double low, double high);
+
 /// The fraction of successes among n trials, with Wilson's 95 % interval, which stays within 0 … 1.
 /// Throws Error for n < 1.
 Estimate proportion(double successes, int64_t n);
+
+/// The ratio of sums Σ values / Σ counts, such as the mean over the tokens of all examples, with the
+/// normal 95 % interval for independent pairs: r ± 1.96 sqrt(n / (n - 1) Σ (v_i - r c_i)²) / Σ c_i.
+/// With all counts 1 this is the mean of the values. NaN if the counts sum to 0. Throws Error unless
+/// both have the same number of elements.
+Estimate ratio(std::span<const double> values, std::span<const double> counts);
+
+/// The fraction of successes if trials come in independent groups, such as the tokens of one example:
+/// Wilson's 95 % interval for p (1 - p) / V trials, where V = Σ (s_i - p t_i)² / (Σ t_i)² is the
+/// variance of p between groups (for as many trials as groups if V is 0). With one trial in each group
+/// this is proportion(). NaN without trials. Throws Error if the numbers of elements differ.
+Estimate grouped_proportion(std::span<const double> successes, std::span<const double> trials);
 
 /// The paired t test of a against b, two-sided: whether the mean of a_i - b_i is 0.
 struct PairedTest {

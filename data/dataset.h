@@ -55,13 +55,16 @@ struct TaskInfo {
 
 struct Task {
   TaskInfo info;
-  std::unique_ptr<Dataset> train, validation, test;  // null: not asked for
+  std::unique_ptr<Dataset> train, validation, test;  // null: not asked for, or no test split
   /// "train", "validation" or "test"; throws ConfigError for another name, and Error for a split
   /// that make_task() was not asked for.
   const Dataset& split(const std::string& name) const;
+  /// The names of the splits that it has.
+  std::vector<std::string> splits() const;
 };
 
-/// Which splits of a task are used. A task need not make, read or check the others.
+/// Which splits of a task are used. A task need not make, read or check the others. Data without a
+/// test split may be used, unless it is all that is asked for.
 struct Splits {
   bool train = true, validation = true, test = true;
   /// Only "train", "validation" or "test"; throws ConfigError for another name.
@@ -72,6 +75,8 @@ struct Splits {
 std::vector<std::string> task_names();
 /// One line about a task. Throws ConfigError for an unknown name, as the functions below do.
 std::string task_summary(const std::string& name);
+/// data.task, which selects the other options of [data].
+Schema section_options();
 /// The options that a task has beside data.task.
 Schema task_options(const std::string& name);
 /// Checks a [data] section without making its data. Returns what is known of the task, or nothing if

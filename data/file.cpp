@@ -118,6 +118,15 @@ std::vector<std::byte> read_file(const fs::path& path) {
   return bytes;
 }
 
+std::string read_text_file(const fs::path& path) {
+  const std::vector<std::byte> bytes = read_file(path);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void write_file_durably(const fs::path& path, std::string_view text) {
+  write_file_durably(path, std::as_bytes(std::span(text)));
+}
+
 void write_file_durably(const fs::path& path, std::span<const std::byte> bytes) {
   static std::atomic<uint64_t> count = 0;
   const fs::path directory = directory_of(path);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace longhand::data {
@@ -14,12 +15,18 @@ namespace longhand::data {
 /// Returns all bytes of a file. Throws DataError if it is missing, a directory or unreadable.
 std::vector<std::byte> read_file(const std::filesystem::path& path);
 
+/// The same as text.
+std::string read_text_file(const std::filesystem::path& path);
+
 /// Replaces the file `path` so that after a crash of the process or the machine at any moment,
 /// either the old or the new file exists, complete; after this function returns it is the new one.
 /// The directory must exist. Throws DataError with the system's reason; the old file is then
 /// unchanged and no temporary file remains, unless the last step fails (making the rename durable),
 /// when the new file is already in place.
 void write_file_durably(const std::filesystem::path& path, std::span<const std::byte> bytes);
+
+/// The same for text.
+void write_file_durably(const std::filesystem::path& path, std::string_view text);
 
 /// Removes temporary files that processes killed in write_file_durably() left in a directory, but
 /// not those of processes that are running on this machine. Must not be called while this process

@@ -40,8 +40,11 @@ struct CommonOptions {
   int64_t seed = 0;
 
   void describe(OptionVisitor& v) {
-    v.choice("task", task, task_names(), "the task");
+    describe_task(v);
     describe_seed(v);
+  }
+  void describe_task(OptionVisitor& v) {
+    v.choice("task", task, task_names(), "the task", "none: must be given");
   }
   void describe_seed(OptionVisitor& v) {
     v.integer("seed", seed, {0}, "seed of generated data and of random splits", "train.seed");
@@ -96,8 +99,16 @@ const Dataset& Task::split(const std::string& name) const {
   check<ConfigError>(found != nullptr, "unknown split \"", name,
                      "\"; expected train, validation or test");
   check(*found != nullptr, "task ", info.name, ": the split ", name,
-        " was not requested; include it in the Splits given to make_task()");
+        " was not requested, or the data have none; include it in the Splits given to make_task()");
   return **found;
+}
+
+std::vector<std::string> Task::splits() const {
+  std::vector<std::string> names;
+  if (train) names.emplace_back("train");
+  if (validation) names.emplace_back("validation");
+  if (test) names.emplace_back("test");
+  return names;
 }
 
 Splits Splits::only(const std::string& name) {
@@ -114,6 +125,12 @@ std::vector<std::string> task_names() {
 }
 
 std::string task_summary(const std::string& name) { return find(name).summary; }
+
+Schema section_options() {
+  SchemaWriter writer;
+  CommonOptions().describe_task(writer);
+  return writer.take();
+}
 
 Schema task_options(const std::string& name) {
   Schema options = find(name).options;

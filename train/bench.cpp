@@ -301,9 +301,11 @@ int64_t decoding_bytes(const attention::TransformerConfig& model) {
 
 void check_bench(const Config& config, bool attention_alone) {
   const attention::TransformerConfig model = read_model(config, nullptr);
-  check<ConfigError>(!attention_alone || model.layer_attention.empty(),
-                     "bench attention: expected one variant for all layers, got ",
-                     model.attention_name());
+  check<ConfigError>(
+      !attention_alone || model.layer_attention.empty(),
+      "bench attention measures one layer, but the layers differ in their variant or "
+      "its options (",
+      model.attention_name(), "); expected one attention.type and no options of single layers");
   check_unused(config, attention_alone);
 }
 

@@ -49,9 +49,8 @@ std::vector<CostSlope> slopes_by_size(const std::vector<Cost>& costs) {
   return slopes(costs, &Cost::length, &Cost::size);
 }
 
-Crossover crossover(const std::map<int64_t, double>& exact,
-                    const std::map<int64_t, double>& other) {
-  int64_t before = 0, from = 0;  // the longest length at which it is not better, and the next one
+Crossover crossover(const std::map<double, double>& exact, const std::map<double, double>& other) {
+  double before = 0, from = 0;  // the longest length at which it is not better, and the next one
   for (const auto& [length, cost] : exact) {
     if (!other.contains(length)) continue;
     const bool better = other.at(length) < cost;
@@ -59,9 +58,9 @@ Crossover crossover(const std::map<int64_t, double>& exact,
     if (!better || from == 0) from = better ? length : 0;
   }
   if (from == 0 && before == 0) return {};
-  if (from == 0) return {Crossover::Kind::never, static_cast<double>(before)};
-  if (before == 0) return {Crossover::Kind::always, static_cast<double>(from)};
-  const auto gain = [&](int64_t n) { return std::log(exact.at(n) / other.at(n)); };
+  if (from == 0) return {Crossover::Kind::never, before};
+  if (before == 0) return {Crossover::Kind::always, from};
+  const auto gain = [&](double n) { return std::log(exact.at(n) / other.at(n)); };
   const double low = std::log(before), high = std::log(from);
   const double at = low + (high - low) * gain(before) / (gain(before) - gain(from));
   return {Crossover::Kind::at, std::exp(at)};

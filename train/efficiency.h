@@ -44,8 +44,8 @@ struct Crossover {
   } kind = Kind::unknown;
   double length = 0;
 };
-/// Of costs by length, `other` against `exact`.
-Crossover crossover(const std::map<int64_t, double>& exact, const std::map<int64_t, double>& other);
+/// Of costs by length, all above 0, `other` against `exact`.
+Crossover crossover(const std::map<double, double>& exact, const std::map<double, double>& other);
 /// "faster from about 812 tokens"; empty if unknown. `better` is "faster" or the like.
 std::string to_text(const Crossover& crossover, const std::string& better);
 

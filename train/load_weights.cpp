@@ -18,21 +18,40 @@ bool belongs_to_variant(const std::string& name) {
   return false;
 }
 
+/// The buffers of variants whose result depends on random numbers: draws, and the counts of them.
+std::set<std::string> random_tensors(attention::Transformer& model) {
+  std::set<std::string> trained;
+  for (const auto& [name, parameter] : model.named_parameters()) trained.insert(name);
+  std::set<std::string> out;
+  for (const auto& [name, tensor] : model.state_dict())
+    for (int64_t layer = 0; layer < model.config().layers; ++layer) {
+      const attention::Variant& kernel = model.kernel(layer);
+      if (kernel.capabilities().random && name.starts_with(kernel.full_name() + ".") &&
+          !trained.contains(name))
+        out.insert(name);
+    }
+  return out;
+}
+
 bool fits(const Tensor& from, const Tensor& to) {
   return from.shape() == to.shape() &&
          (from.dtype() == to.dtype() || (is_float(from.dtype()) && is_float(to.dtype())));
 }
 
 /// Loads a checkpoint in which the tensors for which may_differ(name) holds may be missing, unused or
-/// of another shape.
+/// of another shape. The model keeps its own `kept`.
 Fresh load(attention::Transformer& model, const Checkpoint& checkpoint,
-           const std::function<bool(const std::string&)>& may_differ) {
+           const std::function<bool(const std::string&)>& may_differ,
+           const std::set<std::string>& kept = {}) {
   nn::StateDict state = checkpoint.weights();
   const nn::StateDict own = model.state_dict();
   Fresh fresh;
   for (const auto& [name, tensor] : own) {
     const auto found = state.find(name);
-    if (!may_differ(name) || (found != state.end() && fits(found->second, tensor))) {
+    if (kept.contains(name) && (may_differ(name) || found != state.end())) {
+      fresh.drawn.push_back(name);
+      state[name] = tensor.clone();
+    } else if (!may_differ(name) || (found != state.end() && fits(found->second, tensor))) {
       fresh.taken.push_back(name);
     } else {
       fresh.initialised.push_back(name);
@@ -126,9 +145,11 @@ std::string differences(const Options& theirs, const EffectiveValues& ours) {
 }  // namespace
 
 Fresh load_weights(attention::Transformer& model, const Checkpoint& checkpoint,
-                   bool other_attention) {
-  return load(model, checkpoint,
-              [&](const std::string& name) { return other_attention && belongs_to_variant(name); });
+                   const LoadOptions& options) {
+  return load(
+      model, checkpoint,
+      [&](const std::string& name) { return options.other_attention && belongs_to_variant(name); },
+      options.new_draws ? random_tensors(model) : std::set<std::string>{});
 }
 
 Fresh load_fitting_weights(attention::Transformer& model, const Checkpoint& checkpoint) {

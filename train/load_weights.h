@@ -18,13 +18,22 @@ struct Fresh {
   std::vector<std::string> initialised;  // of the model, that were not loaded
   std::vector<std::string> unused;       // of the checkpoint, that the model does not have
   std::vector<std::string> taken;        // of the model, that were loaded
+  std::vector<std::string> drawn;        // random numbers of the model that were kept as asked for
+};
+
+/// How the attention of a model may differ from that of the checkpoint.
+struct LoadOptions {
+  /// Tensors that belong to attention variants may be missing, unused or of another shape.
+  bool other_attention = false;
+  /// The random numbers of variants (Capabilities::random) are those that the model was constructed
+  /// with.
+  bool new_draws = false;
 };
 
 /// Copies the weights of a checkpoint into a model, averaged ones where the checkpoint has them.
-/// With `other_attention`, tensors that belong to attention variants may be missing, unused or of
-/// another shape. Throws DataError for a checkpoint of another model; nothing is changed then.
+/// Throws DataError for a checkpoint of another model; nothing is changed then.
 Fresh load_weights(attention::Transformer& model, const Checkpoint& checkpoint,
-                   bool other_attention = false);
+                   const LoadOptions& options = {});
 
 /// Copies those weights that have the name and the shape of a tensor of the model, averaged ones
 /// where the checkpoint has them. The others stay as they are.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "longhand/core/kernels/elementwise.h"
@@ -13,9 +14,11 @@
 namespace longhand::train {
 namespace {
 
-// loss_sum (if with_loss), correct and targets of `rows` rows of C logits.
+// loss_sum (if with_loss), correct and targets of `rows` rows of C logits. Unless null, `each` is set
+// to the scores of the rows.
 template <class T, bool with_loss>
-Metrics measure_rows(const T* logits, const int32_t* targets, int64_t rows, int64_t C) {
+Metrics measure_rows(const T* logits, const int32_t* targets, int64_t rows, int64_t C,
+                     TargetScore* each) {
   Metrics m;
   simd([&] {
     for (int64_t r = 0; r < rows; ++r) {
@@ -25,19 +28,23 @@ Metrics measure_rows(const T* logits, const int32_t* targets, int64_t rows, int6
       const T top = kernels::row_max(x, C);
       ++m.targets;
       // A row with a NaN has the maximum NaN, which equals nothing, so it predicts nothing.
-      m.correct += x[target] == top && std::find(x, x + target, top) == x + target;
+      const bool correct = x[target] == top && std::find(x, x + target, top) == x + target;
+      m.correct += correct;
+      if (!with_loss) continue;
       // -log softmax(x)[target] = log sum_j e^(x_j - top) + top - x[target]
-      if (with_loss)
-        m.loss_sum += std::log(static_cast<double>(kernels::lane_sum<T>(
-                          C, [=](int64_t j) { return math::exp(x[j] - top); }))) +
-                      (static_cast<double>(top) - static_cast<double>(x[target]));
+      const double loss = std::log(static_cast<double>(kernels::lane_sum<T>(
+                              C, [=](int64_t j) { return math::exp(x[j] - top); }))) +
+                          (static_cast<double>(top) - static_cast<double>(x[target]));
+      m.loss_sum += loss;
+      if (each) each[r] = {loss, correct};
     }
   });
   return m;
 }
 
 template <bool with_loss>
-Metrics measure_all(const Tensor& logits, const Tensor& targets) {
+Metrics measure_all(const Tensor& logits, const Tensor& targets,
+                    std::vector<TargetScore>* each = nullptr) {
   check<ShapeError>(logits.rank() >= 1 && logits.shape().without_axis(-1) == targets.shape(),
                     "metrics: expected logits (…, C) for targets (…), got logits ", logits.shape(),
                     " for targets ", targets.shape());
@@ -47,13 +54,23 @@ Metrics measure_all(const Tensor& logits, const Tensor& targets) {
   for (int64_t i = 0; i < targets.numel(); ++i)
     check<DataError>((t[i] >= 0 && t[i] < C) || t[i] == data::ignore_index, "metrics: target ",
                      t[i], " is out of range for ", C, " classes");
-  return dispatch_float(logits.dtype(), [&]<class T>() {
+  if (each) each->resize(static_cast<size_t>(targets.numel()));
+  TargetScore* const scores = each ? each->data() : nullptr;
+  const Metrics sum = dispatch_float(logits.dtype(), [&]<class T>() {
     const T* x = dense_logits.data<T>();
     const int64_t grain = kernels::elements_per_task / std::max<int64_t>(C, 1);
     return parallel_sum<Metrics>(targets.numel(), grain, [&](int64_t begin, int64_t end) {
-      return measure_rows<T, with_loss>(x + begin * C, t + begin, end - begin, C);
+      return measure_rows<T, with_loss>(x + begin * C, t + begin, end - begin, C,
+                                        scores ? scores + begin : nullptr);
     });
   });
+  if (each) {
+    size_t counted = 0;
+    for (int64_t i = 0; i < targets.numel(); ++i)
+      if (t[i] != data::ignore_index) (*each)[counted++] = (*each)[i];
+    each->resize(counted);
+  }
+  return sum;
 }
 
 }  // namespace
@@ -93,8 +110,8 @@ Metrics& Metrics::operator+=(const Metrics& other) {
   return *this;
 }
 
-Metrics measure(const Tensor& logits, const Tensor& targets) {
-  return measure_all<true>(logits, targets);
+Metrics measure(const Tensor& logits, const Tensor& targets, std::vector<TargetScore>* each) {
+  return measure_all<true>(logits, targets, each);
 }
 
 int64_t count_correct(const Tensor& logits, const Tensor& targets) {
@@ -113,8 +130,8 @@ int64_t count_tokens(const data::Batch& batch) {
   return std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
 }
 
-std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dataset,
-                                const EvaluationOptions& options) {
+bool for_each_batch(const data::Dataset& dataset, const EvaluationOptions& options,
+                    const std::function<void(const data::Batch&, std::span<const int64_t>)>& body) {
   const int64_t size = options.batch_size;
   check<ConfigError>(size >= 1, "evaluate: batch_size is ", size, ", expected 1 or more");
   const int64_t rest = std::max<int64_t>(0, dataset.size() - options.begin);
@@ -128,32 +145,26 @@ std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dat
     return length[a - options.begin] < length[b - options.begin];
   });
 
-  const NoGrad no_grad;
-  Metrics total;
   EvaluationProgress progress{.all_batches = (all + size - 1) / size, .all_examples = all};
   const auto report = [&] {
     if (options.on_progress) options.on_progress(progress);
   };
   report();
   for (int64_t begin = 0; begin < all; begin += size) {
-    if (options.should_stop && options.should_stop()) return std::nullopt;
+    if (options.should_stop && options.should_stop()) return false;
     const int64_t count = std::min(size, all - begin);
-    const data::Batch batch = dataset.collate({order.data() + begin, static_cast<size_t>(count)});
-    const Prediction prediction = logits(batch, nn::Pass::evaluate());
-    Metrics m = measure(prediction.logits.value(), prediction.targets);
-    m.examples = count;
-    m.tokens = count_tokens(batch);
-    total += m;
+    const std::span<const int64_t> examples(order.data() + begin, static_cast<size_t>(count));
+    body(dataset.collate(examples), examples);
     ++progress.batches;
     progress.examples += count;
     report();
   }
-  return total;
+  return true;
 }
 
-std::optional<std::vector<SegmentMetrics>> evaluate_segments(const LogitsFn& logits,
-                                                             const data::Dataset& dataset,
-                                                             const EvaluationOptions& options) {
+bool for_each_segment(
+    const data::Dataset& dataset, const EvaluationOptions& options,
+    const std::function<bool(const data::Segment&, const EvaluationOptions&)>& part) {
   std::vector<data::Segment> segments = dataset.segments();
   if (segments.empty()) segments.push_back({"", 0, dataset.size()});
   const auto size_of = [&](const data::Segment& s) {
@@ -166,7 +177,6 @@ std::optional<std::vector<SegmentMetrics>> evaluate_segments(const LogitsFn& log
     all.all_batches +=
         (size_of(s) + options.batch_size - 1) / std::max<int64_t>(1, options.batch_size);
   }
-  std::vector<SegmentMetrics> out;
   for (const data::Segment& s : segments) {
     EvaluationOptions own = options;
     own.begin = s.begin;
@@ -180,13 +190,39 @@ std::optional<std::vector<SegmentMetrics>> evaluate_segments(const LogitsFn& log
                              .examples = done.examples + p.examples,
                              .all_examples = all.all_examples});
       };
-    const auto metrics = evaluate(logits, dataset, own);
-    if (!metrics) return std::nullopt;
+    if (!part(s, own)) return false;
     done.batches += last.batches;
     done.examples += last.examples;
-    out.push_back({s.name, *metrics});
   }
-  return out;
+  return true;
+}
+
+std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dataset,
+                                const EvaluationOptions& options) {
+  const NoGrad no_grad;
+  Metrics total;
+  const bool all = for_each_batch(
+      dataset, options, [&](const data::Batch& batch, std::span<const int64_t> examples) {
+        const Prediction prediction = logits(batch, nn::Pass::evaluate());
+        Metrics m = measure(prediction.logits.value(), prediction.targets);
+        m.examples = std::ssize(examples);
+        m.tokens = count_tokens(batch);
+        total += m;
+      });
+  return all ? std::optional(total) : std::nullopt;
+}
+
+std::optional<std::vector<SegmentMetrics>> evaluate_segments(const LogitsFn& logits,
+                                                             const data::Dataset& dataset,
+                                                             const EvaluationOptions& options) {
+  std::vector<SegmentMetrics> out;
+  const bool all =
+      for_each_segment(dataset, options, [&](const data::Segment& s, const EvaluationOptions& own) {
+        const auto metrics = evaluate(logits, dataset, own);
+        if (metrics) out.push_back({s.name, *metrics});
+        return metrics.has_value();
+      });
+  return all ? std::optional(std::move(out)) : std::nullopt;
 }
 
 }  // namespace longhand::train

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,10 +49,18 @@ struct Metrics {
   Metrics& operator+=(const Metrics& other);
 };
 
+/// The score of one target: its loss in nats, and whether its logit is the largest.
+struct TargetScore {
+  double loss = 0;
+  bool correct = false;
+};
+
 /// Returns loss_sum, correct and targets of logits (..., C) for targets (...). Sums are computed in
-/// double in an order that depends on the sizes alone. Throws ShapeError for mismatched shapes, and
-/// DataError for a target that is neither a class nor ignored.
-Metrics measure(const Tensor& logits, const Tensor& targets);
+/// double in an order that depends on the sizes alone. `each`, if not null, is set to the scores of
+/// the targets that count, in row-major order. Throws ShapeError for mismatched shapes, and DataError
+/// for a target that is neither a class nor ignored.
+Metrics measure(const Tensor& logits, const Tensor& targets,
+                std::vector<TargetScore>* each = nullptr);
 
 /// Returns Metrics::correct alone, which needs no exponentials.
 int64_t count_correct(const Tensor& logits, const Tensor& targets);
@@ -76,13 +85,27 @@ struct EvaluationOptions {
   std::function<bool()> should_stop = {};
 };
 
+/// Calls body(batch, examples) for the examples that `options` select, in batches of examples of
+/// similar length; `examples` are their indices. Returns false if should_stop ended it. Throws
+/// ConfigError for a batch_size below 1.
+bool for_each_batch(
+    const data::Dataset& dataset, const EvaluationOptions& options,
+    const std::function<void(const data::Batch&, std::span<const int64_t> examples)>& body);
+
+/// Calls part(segment, its options) for each segment of a mixture in the order of
+/// Dataset::segments(), or for all examples under an empty name. The options select the examples of
+/// the segment, to each of which `limit` applies, and report the progress over all segments. Returns
+/// false as soon as a call does.
+bool for_each_segment(
+    const data::Dataset& dataset, const EvaluationOptions& options,
+    const std::function<bool(const data::Segment&, const EvaluationOptions&)>& part);
+
 /// Returns metrics over a dataset, in batches of examples of similar length, without gradients and
 /// not in training mode; empty if should_stop ended it. Throws ConfigError for a batch_size below 1.
 std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dataset,
                                 const EvaluationOptions& options = {});
 
-/// The metrics of each segment of a mixture, in the order of Dataset::segments(); those of all
-/// examples, under an empty name, if the dataset has none. `limit` applies to each segment.
+/// The metrics of each segment of a mixture: see for_each_segment().
 struct SegmentMetrics {
   std::string name;
   Metrics metrics;

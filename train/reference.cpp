@@ -20,17 +20,10 @@ const std::vector<std::pair<std::string, std::string>> sections = {
     {"optimizer", "the optimizer and the learning rate"},
 };
 
-struct DataOptions {
-  std::string task;
-  void describe(OptionVisitor& v) {
-    v.choice("task", task, data::task_names(), "the task", "none: must be given");
-  }
-};
-
 Schema options_of(const std::string& section) {
   if (section == "model") return schema_of<attention::TransformerConfig>();
   if (section == "attention") return schema_of<attention::AttentionSection>();
-  if (section == "data") return schema_of<DataOptions>();
+  if (section == "data") return data::section_options();
   if (section == "train") return schema_of<TrainSection>();
   return schema_of<OptimizerSection>();
 }

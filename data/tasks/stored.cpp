@@ -62,8 +62,7 @@ void write_split(Hdf5Writer& file, const std::string& group, const Dataset& data
 void write_task(const Task& task, const std::filesystem::path& path, uint64_t seed) {
   const TaskInfo& info = task.info;
   Hdf5Writer file;
-  for (const std::string split : {"train", "validation", "test"})
-    write_split(file, split, task.split(split), info);
+  for (const std::string& split : task.splits()) write_split(file, split, task.split(split), info);
   file.attribute("/", "format", "longhand-data");
   file.attribute("/", "version", int64_t{1});
   file.attribute("/", "task", info.name);

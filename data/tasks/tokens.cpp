@@ -250,7 +250,8 @@ Task make_tokens(const TokensOptions& options, uint64_t, const Splits& splits) {
   };
   if (splits.train) task.train = load("train");
   if (splits.validation) task.validation = load("validation");
-  if (splits.test) task.test = load("test");
+  const bool only_test = !splits.train && !splits.validation;
+  if (splits.test && (only_test || file->has("test"))) task.test = load("test");
   return task;
 }
 

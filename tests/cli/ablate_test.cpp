@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "longhand/data/file.h"
+#include "longhand/data/hdf5.h"
 #include "longhand/train/ablation/grid.h"
 #include "longhand/train/ablation/sweep.h"
 #include "longhand/train/report/table.h"
@@ -302,6 +304,38 @@ optimizer.lr = [1e-6, 1e-2, 1e30]
   CHECK(dry.code == 0);
   CHECK_THAT(dry.out, Contains("ms a step") && Contains("8 cells, 8 to run: about 0:0") &&
                           Contains("MiB available"));
+}
+
+TEST_CASE("data without a test split are scored on the validation split, which the results say") {
+  const SweepFolder folder("seeds = 2\n[[axis]]\nmodel.d_mlp = [16, 32]\n");
+  data::Hdf5Writer writer;
+  for (const std::string split : {"train", "validation"}) {
+    writer.put(split + "/tokens", Tensor::full({8, 4}, 1, DType::i32));
+    writer.put(split + "/targets", Tensor::full({8}, 1, DType::i32));
+  }
+  data::write_file_durably(folder / "two.h5", writer.image());
+  const Outcome outcome =
+      folder.ablate({"--out", "out", "--set", "data.task=tokens", "--set", "data.path=two.h5"});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const train::Results all = results(folder / "out");
+  const train::Table& table = all.table("variants");
+  CHECK_THAT(table.note, Contains("The data have no test split"));
+  CHECK(table.columns[table.column("accuracy")].heading == "best validation accuracy");
+  CHECK(text(table, 0, "accuracy") == text(table, 0, "validation"));
+  CHECK(text(table, 0, "accuracy") == "1");
+  CHECK_THAT(all.summary, Contains("by validation accuracy"));
+  // The larger variant has more parameters, which are marked.
+  CHECK(table.marked.contains({1, table.column("parameters")}));
+  CHECK_FALSE(table.marked.contains({0, table.column("parameters")}));
+  CHECK_THAT(run({"ablate", "--table", "md", "out"}, folder.path()).out,
+             Contains("\\* differs by more than 1 % from the baseline"));
+  // A dry run of a shard counts its cells only.
+  CHECK_THAT(folder
+                 .ablate({"--dry-run", "--shard", "1/4", "--set", "data.task=tokens", "--set",
+                          "data.path=two.h5"})
+                 .out,
+             Contains("1 cells, 1 to run"));
 }
 
 TEST_CASE("the example sweeps are valid") {

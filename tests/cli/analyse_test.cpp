@@ -110,6 +110,7 @@ TEST_CASE("analyse: a run by layer and head") {
   const auto maps = analyse({"attention", "run", "--index", "3"}, folder.path(), &out);
   CHECK(maps.table("shapes").rows.size() == 2);
   CHECK(maps.table("maps").rows.size() == 2 * 16 * 16);
+  CHECK(maps.table("maps").charts.at(0).colour == "weight");
   CHECK_THAT(out, Contains("layer 0, head 1"));
   // The weights of a query add up to 1, up to what nystrom's approximate inverse leaves.
   double sum = 0;
@@ -156,6 +157,8 @@ TEST_CASE("analyse landmarks, kernel and heuristics") {
                               folder.path());
   CHECK(kernel.table("kernel").rows.size() == 3 * (8 + 4));
   CHECK(kernel.table("slopes").rows.size() == 8 + 4);
+  REQUIRE(kernel.table("kernel").charts.size() == 1);
+  CHECK(kernel.table("kernel").charts[0].theory == "expected");
 
   const auto mqar = analyse({"heuristics", "mqar", "data.train_size=200", "data.test_size=100",
                              "data.validation_size=10"},

@@ -11,6 +11,7 @@
 #include "longhand/core/storage.h"
 #include "longhand/data/file.h"
 #include "longhand/data/hdf5.h"
+#include "longhand/train/report/table.h"
 #include "tests/cli/program.h"
 #include "tests/cli/tiny.h"
 #include "tests/support/catch.h"
@@ -315,6 +316,66 @@ TEST_CASE("evaluate under another variant keeps the weights that both have") {
   const Json more =
       json_of({"evaluate", "run", "--json", "--set", "attention.features=16"}, folder.path());
   CHECK(more["initialised"].size() >= 1);
+}
+
+TEST_CASE("evaluate fills a table of drop-in variants") {
+  const TinyFolder folder;
+  succeed({"train", "config.toml", "--quiet", "--out", "run"}, folder.path());
+  const Json own = json_of({"evaluate", "run", "--json"}, folder.path());
+  const Outcome shown =
+      succeed({"evaluate", "run", "--over", "attention.type=softmax,nystrom,performer", "--over",
+               "attention.features=4,8", "--draws", "3", "-o", "grid.json"},
+              folder.path());
+  CHECK_THAT(shown.out, Contains("as trained") && Contains("performer features=8") &&
+                            Contains("accuracy over draws") && Contains("±") &&
+                            Contains("Best of 4 variants: ") && !Contains("attention.features"));
+  const train::Results results = train::results_of_json(read(folder / "grid.json"), "grid.json");
+  CHECK(results.kind == "evaluate");
+  CHECK_THAT(results.command, Contains("longhand evaluate run --over attention.type=softmax"));
+  const train::Table& table = results.table("variants");
+  REQUIRE(table.rows.size() == 5);
+  CHECK(std::get<double>(table.rows[0][table.column("loss")]) ==
+        Approx(own["loss"].get<double>()).epsilon(1e-9));
+  CHECK(succeed({"report", "grid.json", "-o", "grid.html"}, folder.path()).code == 0);
+  CHECK_THAT(read(folder / "grid.html"), Contains("performer features=8"));
+
+  write_text(folder / "grid.toml", "[[axis]]\nattention.type = [\"softmax\", \"window\"]\n");
+  const Outcome latex =
+      succeed({"evaluate", "run", "--grid", "grid.toml", "--table", "tex"}, folder.path());
+  CHECK_THAT(latex.out, Catch::StartsWith("\\begin{tabular}") && Contains("window"));
+  CHECK_THAT(
+      succeed({"evaluate", "run", "--grid", "grid.toml", "--table", "csv"}, folder.path()).out,
+      Catch::StartsWith("variant,attention_type,examples,draws,loss,loss_low"));
+  // Nothing is printed or written unless every variant can stand in.
+  const Outcome refused = run({"evaluate", "run", "--over", "attention.type=softmax,linear",
+                               "--over", "model.heads=2,3", "-o", "none.json"},
+                              folder.path());
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, Contains("heads=3: --over: model.heads = 3: expected a divisor"));
+  CHECK(refused.out.empty());
+  CHECK_FALSE(fs::exists(folder / "none.json"));
+  CHECK(run({"evaluate", "run", "--table", "md"}, folder.path()).code == 2);
+  CHECK(run({"evaluate", "run", "--over", "attention.type=window", "--table", "pdf"}, folder.path())
+            .code == 2);
+}
+
+TEST_CASE("evaluate averages the predictions of several runs") {
+  const TinyFolder folder;
+  for (const std::string seed : {"0", "1"})
+    succeed({"train", "config.toml", "--quiet", "--out", seed, "--seed", seed}, folder.path());
+  const Outcome shown = succeed({"evaluate", "0", "1", "--limit", "8"}, folder.path());
+  CHECK_THAT(shown.out, Contains("mean of members") && Contains("ensemble - mean of members") &&
+                            Contains("8 examples") && Contains("The ensemble of 2 has accuracy"));
+  const Json one = json_of({"evaluate", "0", "1", "--json", "--threads", "1"}, folder.path());
+  const Json two = json_of({"evaluate", "0", "1", "--json", "--threads", "2"}, folder.path());
+  CHECK(one["tables"] == two["tables"]);
+  // Words after --set are assignments.
+  CHECK_THAT(
+      succeed({"evaluate", "0", "1", "--set", "data.length=12", "data.test_size=4"}, folder.path())
+          .out,
+      Contains("4 examples"));
+  CHECK(run({"evaluate", "0", "1", "--over", "attention.type=window"}, folder.path()).code == 2);
+  CHECK_THAT(run({"evaluate", "0", "2"}, folder.path()).err, Contains("no run directory 2"));
 }
 
 TEST_CASE("data that was made, stored and read again is the same") {

@@ -4,6 +4,7 @@
 # exits with 77, which CTest counts as skipped.
 set -euo pipefail
 longhand=$1
+config=$(dirname "$(readlink -f "$0")")/tiny.toml
 chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
 if [ -z "$chromium" ]; then
   echo "skipped: there is no Chromium to open the report with (package chromium)"
@@ -13,28 +14,10 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 
-cat >config.toml <<'TOML'
-[model]
-d_model = 8
-layers = 1
-d_mlp = 8
-[data]
-task = "copy"
-length = 16
-count = 4
-train_size = 64
-validation_size = 16
-test_size = 16
-[train]
-steps = 20
-batch_size = 4
-eval_every = 5
-log_every = 2
-TOML
 for attention in softmax linear; do
   for seed in 0 1; do
-    "$longhand" train config.toml --quiet --out "runs/$attention-$seed" --set "attention.type=$attention" \
-      "train.seed=$seed" >/dev/null
+    "$longhand" train "$config" --quiet --out "runs/$attention-$seed" --set "attention.type=$attention" \
+      "train.seed=$seed" train.eval_every=5 train.log_every=2 >/dev/null
   done
 done
 # Every kind of chart: curves with logarithmic axes, intervals and theory; bars; heat maps; no values.

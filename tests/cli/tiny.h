@@ -2,36 +2,19 @@
 #pragma once
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "tests/support/files.h"
 
 namespace longhand::test {
 
-/// config.toml trains a tiny model to copy.
-inline constexpr const char* tiny_config = R"([model]
-d_model = 16
-heads = 2
-layers = 1
-d_mlp = 16
-
-[data]
-task = "copy"
-length = 16
-count = 4
-train_size = 64
-validation_size = 16
-test_size = 16
-
-[train]
-steps = 20
-batch_size = 4
-eval_every = 10
-log_every = 1
-
-[optimizer]
-lr = 1e-2
-)";
+/// The contents of config.toml, which trains a tiny model to copy.
+inline const std::string tiny_config = [] {
+  std::ifstream in(LONGHAND_SOURCE "/tests/cli/tiny.toml", std::ios::binary);
+  return std::string{std::istreambuf_iterator<char>(in), {}};
+}();
 
 class TinyFolder : public TemporaryDirectory {
  public:

@@ -149,3 +149,48 @@ TEST_CASE("statistics: Holm's correction") {
       CHECK(corrected[i] == Approx(expected[i]));
   CHECK(holm({0.6, 0.7}) == std::vector<double>{1, 1});
 }
+
+TEST_CASE("statistics: intervals are cut to a range") {
+  const Estimate cut = clipped({0.9, 0.7, 1.1, 3}, 0, 1);
+  CHECK(cut.mean == 0.9);
+  CHECK(cut.low == 0.7);
+  CHECK(cut.high == 1);
+  CHECK(std::isnan(clipped({0.9, std::nan(""), std::nan(""), 1}, 0, 1).low));
+}
+
+TEST_CASE("statistics: ratios, and fractions of trials in groups") {
+  // With one count each, the mean with a normal interval, and Wilson's interval.
+  const std::vector<double> ones(10, 1);
+  const Estimate mean = ratio(first_drug, ones), student = estimate(first_drug);
+  CHECK(mean.mean == Approx(student.mean));
+  CHECK((mean.high - mean.mean) / (student.high - student.mean) ==
+        Approx(1.959964 / student_quantile(0.975, 9)));
+  const std::vector<double> hits = {1, 1, 0, 1, 0, 1, 1, 1, 1, 0};
+  const Estimate grouped = grouped_proportion(hits, ones), wilson = proportion(7, 10);
+  CHECK(grouped.mean == Approx(0.7));
+  CHECK(grouped.low == Approx(wilson.low));
+  CHECK(grouped.high == Approx(wilson.high));
+  // Trials of a group that always agree are worth one.
+  std::vector<double> doubled = hits;
+  for (double& each : doubled) each *= 3;
+  const Estimate same = grouped_proportion(doubled, std::vector<double>(10, 3));
+  CHECK(same.low == Approx(wilson.low));
+  CHECK(same.high == Approx(wilson.high));
+  // Independent trials are worth what they are: p (1 - p) / V = 1/4 / (2/64).
+  const Estimate four =
+      grouped_proportion(std::vector<double>{2, 1, 0, 1}, std::vector<double>(4, 2));
+  CHECK(four.low == Approx(proportion(4, 8).low));
+  CHECK(four.count == 4);
+  // Without variance: as many trials as groups.
+  const Estimate all = grouped_proportion(std::vector<double>(10, 3), std::vector<double>(10, 3));
+  CHECK(all.mean == 1);
+  CHECK(all.high == 1);
+  CHECK(all.low == Approx(proportion(10, 10).low));
+  // Groups of different sizes: (1 + 4) / (2 + 8).
+  const Estimate uneven = ratio(std::vector<double>{1, 4}, std::vector<double>{2, 8});
+  CHECK(uneven.mean == 0.5);
+  CHECK(uneven.low == uneven.high);
+  CHECK(std::isnan(ratio(std::vector<double>{1}, std::vector<double>{2}).low));
+  CHECK(std::isnan(ratio(std::vector<double>{}, std::vector<double>{}).mean));
+  CHECK_THROWS_AS(ratio(hits, std::vector<double>{1}), Error);
+}

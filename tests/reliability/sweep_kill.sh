@@ -5,6 +5,7 @@
 # one line; exits with 1 if anything differs.
 set -euo pipefail
 longhand=$(readlink -f "${1:?expected the path of longhand}")
+config=$(dirname "$(readlink -f "$0")")/../cli/tiny.toml
 cells=${2:-24} kills=${3:-20}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -13,22 +14,9 @@ variants=('"softmax"' '"linear"' '"performer"' '"linformer"' '"window"' '"nystro
 seeds=$(( (cells + 5) / 6 ))
 cat >sweep.toml <<END
 [sweep]
+base = "$config"
 seeds = $seeds
-set = ["train.steps=300", "train.checkpoint_every=10"]
-[model]
-d_model = 16
-layers = 1
-d_mlp = 16
-[data]
-task = "copy"
-length = 16
-count = 4
-train_size = 64
-validation_size = 16
-test_size = 16
-[train]
-batch_size = 4
-log_every = 5
+set = ["train.steps=300", "train.checkpoint_every=10", "train.log_every=5", "train.eval_every=30"]
 [[axis]]
 attention.type = [$(IFS=,; echo "${variants[*]}")]
 END

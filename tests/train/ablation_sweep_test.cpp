@@ -92,6 +92,24 @@ TEST_CASE("axes multiply, where their condition holds") {
              Contains("k = 16") && Contains("d_model = 32") && Contains("heads = 4"));
 }
 
+TEST_CASE("shards divide the cells, or the variants of a search") {
+  const Grid grid = grid_of(three_axes);
+  std::vector<std::vector<int>> owners(grid.variants.size(), std::vector<int>(2));
+  int64_t first = 0;
+  for (int64_t shard = 0; shard < 3; ++shard) {
+    const auto ours = cells_of_shard(grid, {shard, 3});
+    for (size_t v = 0; v < ours.size(); ++v)
+      for (size_t seed = 0; seed < 2; ++seed) owners[v][seed] += ours[v][seed];
+    if (shard == 0)
+      for (const auto& seeds : ours) first += std::count(seeds.begin(), seeds.end(), true);
+  }
+  for (const auto& seeds : owners) CHECK(seeds == std::vector<int>{1, 1});
+  CHECK(first == 6);  // of 16
+  const Grid searched = grid_of(three_axes + "[search]\noptimizer.lr = [1e-3, 1e-2]\n");
+  const auto ours = cells_of_shard(searched, {1, 2});
+  for (size_t v = 0; v < ours.size(); ++v) CHECK(ours[v] == std::vector<bool>(2, v % 2 == 1));
+}
+
 TEST_CASE("ranges, draws and lists of values") {
   CHECK(labels(grid_of("[[axis]]\nmodel.d_mlp = { from = 8, to = 32, step = 8 }\n")) ==
         Labels{"d_mlp=8", "d_mlp=16", "d_mlp=24", "d_mlp=32"});

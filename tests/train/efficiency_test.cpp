@@ -42,8 +42,8 @@ TEST_CASE("efficiency: exponents against length and size") {
 }
 
 TEST_CASE("efficiency: crossovers") {
-  const std::map<int64_t, double> exact{{100, 1}, {200, 4}, {400, 16}};
-  const auto of = [&](const std::map<int64_t, double>& other) { return crossover(exact, other); };
+  const std::map<double, double> exact{{100, 1}, {200, 4}, {400, 16}};
+  const auto of = [&](const std::map<double, double>& other) { return crossover(exact, other); };
   const Crossover at = of({{100, 2}, {200, 2}, {400, 2}});
   CHECK(at.kind == Crossover::Kind::at);
   CHECK(at.length == Approx(100 * std::sqrt(2)));  // 2 = (N / 100)²

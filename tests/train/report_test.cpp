@@ -251,6 +251,11 @@ TEST_CASE("report: exponents and crossings of curves with logarithmic axes") {
   REQUIRE(found.size() == 2);
   CHECK(found[0] == "Fitted exponents: softmax 2.00, linear 1.00.");
   CHECK(found[1] == "Below softmax: linear from about 300.");  // 1e-4 n² = 0.03 n
+  // A curve that goes above again does not stay below.
+  Table above = table;
+  above.rows.push_back({std::string("softmax"), int64_t{1600}, 1.0});
+  above.rows.push_back({std::string("linear"), int64_t{1600}, 2.0});
+  CHECK(slopes(above, above.charts[0]).size() == 1);
   Chart linear = table.charts[0];
   linear.log_y = false;
   CHECK(slopes(table, linear).empty());

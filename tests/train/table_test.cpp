@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "longhand/core/error.h"
 #include "tests/support/catch.h"
@@ -68,6 +69,47 @@ TEST_CASE("results: JSON is read back unchanged, and other text refused") {
   CHECK_THROWS_AS(results_of_json("{}", "r.json"), DataError);
   CHECK_THROWS_WITH(results_of_json("[1", "r.json"),
                     Catch::Contains("r.json: expected results as written by Longhand"));
+}
+
+TEST_CASE("tables: marks of cells, in every format") {
+  Table table = example();
+  table.mark = "differs";
+  table.marked = {{0, 1}, {2, 2}};
+  CHECK(to_text(table) ==
+        "variant    features  error (%)\n"
+        "performer       16*      0.123\n"
+        "a_b, \"c\"       1024        NaN\n"
+        "none|λ            -  1.23e+07*\n"
+        "* differs\n");
+  CHECK_THAT(to_markdown(table), Catch::Contains("| performer | 16\\* | 0.123 |") &&
+                                     Catch::EndsWith("|\n\n\\* differs\n"));
+  CHECK_THAT(to_latex(table), Catch::Contains("performer & 16* & 0.123") &&
+                                  Catch::Contains("\\multicolumn{3}{l}{* differs} \\\\\n\\end"));
+  CHECK(to_csv(table) ==
+        "variant,m,m_mark,error,error_mark\r\n"
+        "performer,16,*,0.123456,\r\n"
+        "\"a_b, \"\"c\"\"\",1024,,NaN,\r\n"
+        "none|λ,,,12345678.5,*\r\n");
+  Results results;
+  results.tables = {table};
+  CHECK(results_of_json(to_json(results), "r").tables[0].marked == table.marked);
+  // Marks stay with their cells.
+  const Table fewer = without_columns(table, [](size_t i) { return i == 1; });
+  CHECK(fewer.marked == std::set<std::pair<size_t, size_t>>{{2, 1}});
+  table.marked = {{3, 0}};
+  CHECK_THROWS_WITH(table.check(), Catch::Contains("there is no cell 3, 0 to mark"));
+}
+
+TEST_CASE("tables: estimates with their intervals") {
+  Table table{.name = "t", .title = "", .columns = {{"empty", ""}}};
+  add_estimate(table.columns, "x", "x");
+  for (const Estimate& each : {Estimate{0.5, 0.4, 0.6, 9}, Estimate{0.99, 0.9, 1, 9},
+                               Estimate{2, std::nan(""), std::nan(""), 1}, Estimate{}}) {
+    table.rows.push_back({Cell{}});
+    add_estimate(table.rows.back(), each);
+  }
+  CHECK(to_text(without_empty_columns(with_intervals(table))) ==
+        "x\n0.5 ±0.1\n0.99 (0.9 to 1)\n2\n-\n");
 }
 
 TEST_CASE("tables that are not rectangular, or charts of unknown columns, are refused") {

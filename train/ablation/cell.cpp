@@ -13,17 +13,16 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <utility>
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
+#include "longhand/train/json.h"
 
 namespace longhand::train {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr std::array<std::pair<CellStatus, const char*>, 10> names = {{
     {CellStatus::waiting, "waiting"},
@@ -38,43 +37,18 @@ constexpr std::array<std::pair<CellStatus, const char*>, 10> names = {{
     {CellStatus::failed, "failed"},
 }};
 
-Json json(const OptionValue& value) {
-  return std::visit([](const auto& v) { return Json(v); }, value);
+Score score_of(const Json& json) {
+  const auto number = [&](const char* key) {
+    return number_in(json.at(key)).value_or(std::numeric_limits<double>::quiet_NaN());
+  };
+  return {number("loss"), number("accuracy")};
 }
-
-OptionValue option_of(const Json& value) {
-  if (value.is_boolean()) return value.get<bool>();
-  if (value.is_number_integer()) return value.get<int64_t>();
-  if (value.is_number()) return value.get<double>();
-  if (value.is_string()) return value.get<std::string>();
-  if (value.empty() || value.front().is_number()) return value.get<std::vector<int64_t>>();
-  return value.get<std::vector<std::string>>();
-}
-
-void write_text(const fs::path& path, const std::string& text) {
-  data::write_file_durably(path, std::as_bytes(std::span(text.data(), text.size())));
-}
-
-std::string read_text(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-double number(const Json& value) {
-  if (value.is_number()) return value.get<double>();
-  constexpr double inf = std::numeric_limits<double>::infinity();
-  if (value == "Infinity") return inf;
-  if (value == "-Infinity") return -inf;
-  return std::numeric_limits<double>::quiet_NaN();
-}
-
-Score score_of(const Json& json) { return {number(json.at("loss")), number(json.at("accuracy"))}; }
 
 CellRecord record_of(const Json& value) {
   CellRecord record;
   value.at("variant").get_to(record.variant);
   for (const auto& [key, each] : value.at("values").items())
-    record.values.push_back({key, option_of(each), ""});
+    record.values.push_back({key, option_in(each), ""});
   value.at("seed").get_to(record.seed);
   value.at("phase").get_to(record.phase);
   const auto status = value.at("status").get<std::string>();
@@ -94,7 +68,7 @@ template <class F>
 void with_json(const fs::path& path, F read) {
   if (!fs::exists(path)) return;
   try {
-    read(Json::parse(read_text(path)));
+    read(Json::parse(data::read_text_file(path)));
   } catch (const Json::exception& error) {
     throw DataError(path.string() + ": expected a file as written by Longhand: " + error.what());
   }
@@ -150,7 +124,8 @@ void write_record(const fs::path& directory, const CellRecord& record) {
   Json out;
   out["variant"] = record.variant;
   out["values"] = Json::object();
-  for (const Setting& setting : record.values) out["values"][setting.key] = json(setting.value);
+  for (const Setting& setting : record.values)
+    out["values"][setting.key] = json_option(setting.value);
   out["seed"] = record.seed;
   out["phase"] = record.phase;
   out["status"] = to_string(record.status);
@@ -160,8 +135,8 @@ void write_record(const fs::path& directory, const CellRecord& record) {
   out["peak_memory_bytes"] = record.peak_memory;
   out["pid"] = record.pid;
   out["log"] = record.log;
-  write_text(directory / "cell.json",
-             out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  data::write_file_durably(directory / "cell.json",
+                           out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 void write_test(const fs::path& directory, const std::string& json) {
@@ -170,7 +145,7 @@ void write_test(const fs::path& directory, const std::string& json) {
   } catch (const Json::exception& error) {
     throw DataError(directory.string() + ": expected the output of evaluate: " + error.what());
   }
-  write_text(directory / "test.json", json);
+  data::write_file_durably(directory / "test.json", json);
 }
 
 int64_t last_step(const fs::path& directory) {
@@ -189,7 +164,8 @@ int64_t last_step(const fs::path& directory) {
 }
 
 std::string log_tail(const fs::path& directory, int64_t bytes) {
-  std::string text = read_text(directory / "log.txt");
+  const fs::path log = directory / "log.txt";
+  std::string text = fs::exists(log) ? data::read_text_file(log) : "";
   const auto most = static_cast<size_t>(bytes);
   if (text.size() > most) {
     text = text.substr(text.size() - most);

@@ -62,6 +62,11 @@ struct CellState {
     return summary && (summary->status == "finished" || summary->status == "early");
   }
   bool has_failed() const { return status >= CellStatus::diverged; }
+  /// Whether the data of a run that has ended have a test split; without one, `test` is of the
+  /// validation split.
+  bool has_test_split() const {
+    return !summary || summary->data.empty() || summary->data.contains("test");
+  }
 };
 
 /// The directory of a cell of a sweep: sweep/cells/HASH.

@@ -10,7 +10,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <span>
 #include <thread>
 
 #include "longhand/core/error.h"
@@ -53,8 +52,7 @@ Measured measure(const SweepCell& cell, const EstimateOptions& options) {
   constexpr int64_t steps = 3;
   const Scratch scratch;
   const fs::path config = scratch.path / "cell.toml", run = scratch.path / "run";
-  data::write_file_durably(config,
-                           std::as_bytes(std::span(cell.config.data(), cell.config.size())));
+  data::write_file_durably(config, cell.config);
   ChildOptions child_options;
   child_options.program = options.program;
   child_options.out = child_options.err = scratch.path / "log.txt";
@@ -123,11 +121,13 @@ double seconds_of(const SweepCell& cell, bool final, const Measured& measured) {
 std::vector<VariantEstimate> estimate(const Sweep& sweep, const Grid& grid,
                                       const CellStates& states, const EstimateOptions& options) {
   std::vector<VariantEstimate> out;
-  for (const SweepVariant& variant : grid.variants) {
+  const std::vector<std::vector<bool>> ours = cells_of_shard(grid, options.shard);
+  for (size_t v = 0; v < grid.variants.size(); ++v) {
+    const SweepVariant& variant = grid.variants[v];
+    if (std::find(ours[v].begin(), ours[v].end(), true) == ours[v].end()) continue;
     if (options.should_stop && options.should_stop()) break;
     if (options.on_progress)
-      options.on_progress(static_cast<int64_t>(out.size()),
-                          static_cast<int64_t>(grid.variants.size()));
+      options.on_progress(static_cast<int64_t>(v), static_cast<int64_t>(grid.variants.size()));
     VariantEstimate& each = out.emplace_back();
     each.label = variant.label;
     const SweepCell& example = variant.final.front().front();
@@ -148,7 +148,8 @@ std::vector<VariantEstimate> estimate(const Sweep& sweep, const Grid& grid,
     for (const auto& trial : variant.search)
       for (const SweepCell& cell : trial) add(cell, false);
     const size_t trial = best_trial(sweep, variant, states).value_or(0);
-    for (const SweepCell& cell : variant.final[trial]) add(cell, true);
+    for (size_t seed = 0; seed < variant.final[trial].size(); ++seed)
+      if (ours[v][seed]) add(variant.final[trial][seed], true);
   }
   return out;
 }

@@ -26,6 +26,7 @@ struct VariantEstimate {
 struct EstimateOptions {
   std::filesystem::path program = "/proc/self/exe";
   int64_t threads = 1;
+  Shard shard{};  // counts only its cells
   std::function<void(int64_t done, int64_t all)> on_progress = {};
   std::function<bool()> should_stop =
       {};  // true ends it; the variants measured so far are returned

@@ -167,6 +167,25 @@ std::string label_of(const Settings& values, const std::vector<std::string>& key
   return out;
 }
 
+std::vector<std::vector<bool>> cells_of_shard(const Grid& grid, const Shard& shard) {
+  const auto is_ours = [&](size_t index) {
+    return static_cast<int64_t>(index) % shard.count == shard.index;
+  };
+  const size_t seeds = grid.variants.front().final.front().size();
+  std::vector<std::vector<bool>> ours(grid.variants.size(), std::vector<bool>(seeds));
+  std::set<std::string> seen;
+  for (size_t seed = 0; seed < seeds; ++seed)
+    for (size_t v = 0; v < grid.variants.size(); ++v) {
+      const SweepVariant& variant = grid.variants[v];
+      if (!variant.search.empty())
+        ours[v][seed] = is_ours(v);
+      else if (const size_t index = seen.size();
+               seen.insert(variant.final.front()[seed].hash).second)
+        ours[v][seed] = is_ours(index);
+    }
+  return ours;
+}
+
 Grid expand(const Sweep& sweep) {
   Grid grid;
   const auto add_keys = [](const std::vector<Axis>& axes, std::vector<std::string>& keys) {

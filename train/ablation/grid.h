@@ -44,6 +44,15 @@ struct Grid {
 /// conditions on options that have no value yet, and for a baseline that is missing or ambiguous.
 Grid expand(const Sweep& sweep);
 
+/// One of several parts of a grid, for several machines.
+struct Shard {
+  int64_t index = 0, count = 1;
+};
+/// By variant and seed, whether the cell belongs to a shard: every count-th cell, in the order of seeds
+/// and then variants; if two variants have the same cell, it is that of the first. With a search, every
+/// count-th variant with all its trials, because its final cells depend on all of them.
+std::vector<std::vector<bool>> cells_of_shard(const Grid& grid, const Shard& shard);
+
 /// The label of values: "linformer k=16". Keys whose last word is not unique in `keys` are written
 /// out.
 std::string label_of(const Settings& values, const std::vector<std::string>& keys);

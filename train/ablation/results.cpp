@@ -6,14 +6,12 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <set>
-#include <span>
 #include <utility>
 
-#include "longhand/core/parallel.h"
 #include "longhand/core/statistics.h"
 #include "longhand/core/version.h"
 #include "longhand/data/file.h"
+#include "longhand/train/ablation/columns.h"
 #include "longhand/train/bench.h"
 #include "longhand/train/experiment.h"
 
@@ -46,18 +44,6 @@ const std::vector<BudgetColumn>& budget_columns() {
   return columns;
 }
 
-std::string column_name(const std::string& key) {
-  std::string name = key;
-  std::replace(name.begin(), name.end(), '.', '_');
-  return name;
-}
-
-Cell cell_of(const OptionValue& value) {
-  if (const auto* const i = std::get_if<int64_t>(&value)) return *i;
-  if (const auto* const d = std::get_if<double>(&value)) return *d;
-  return plain_text(value);
-}
-
 Cell cell_of(std::optional<double> value, bool integer = false) {
   if (!value) return {};
   if (integer) return static_cast<int64_t>(std::llround(*value));
@@ -65,20 +51,6 @@ Cell cell_of(std::optional<double> value, bool integer = false) {
 }
 
 Cell cell_of_number(double value) { return std::isnan(value) ? Cell{} : Cell{value}; }
-
-std::vector<Column> key_columns(const std::vector<std::string>& keys) {
-  std::vector<Column> columns;
-  for (const std::string& key : keys) columns.push_back({column_name(key), key});
-  return columns;
-}
-
-std::vector<Cell> key_cells(const std::vector<std::string>& keys, const Settings& values) {
-  std::vector<Cell> cells(keys.size());
-  for (size_t i = 0; i < keys.size(); ++i)
-    for (const Setting& setting : values)
-      if (setting.key == keys[i]) cells[i] = cell_of(setting.value);
-  return cells;
-}
 
 template <class T>
 void append(std::vector<T>& to, std::vector<T> more) {
@@ -166,78 +138,63 @@ PairedTest against(const Row& row, const Row& baseline) {
   return paired_test(a, b);
 }
 
+/// How much larger a budget is than that of the baseline; nothing if they are equal, or if either is
+/// unknown.
+std::optional<double> excess(const BudgetColumn& budget, const Budgets& own,
+                             const Budgets& baseline) {
+  const auto a = own.*budget.value, b = baseline.*budget.value;
+  if (!a || !b || *b == 0 || std::abs(*a / *b - 1) <= tolerance) return std::nullopt;
+  return *a / *b - 1;
+}
+
 /// "parameters +12 %, FLOPs -40 %"
 std::string unequal(const Budgets& own, const Budgets& baseline) {
   std::string out;
-  for (const BudgetColumn& each : budget_columns()) {
-    const auto a = own.*each.value, b = baseline.*each.value;
-    if (!a || !b || *b == 0 || std::abs(*a / *b - 1) <= tolerance) continue;
-    out += fmt::format("{}{} {:+.0f} %", out.empty() ? "" : ", ", each.word, 100 * (*a / *b - 1));
-  }
+  for (const BudgetColumn& each : budget_columns())
+    if (const auto more = excess(each, own, baseline))
+      out += fmt::format("{}{} {:+.0f} %", out.empty() ? "" : ", ", each.word, 100 * *more);
   return out;
 }
 
-/// The number of distinct numbers in a column; 0 if it holds anything else.
-size_t numbers_in(const Table& table, size_t column, double& low, double& high) {
-  std::set<double> numbers;
-  for (const auto& row : table.rows) {
-    if (const auto* const i = std::get_if<int64_t>(&row[column]))
-      numbers.insert(static_cast<double>(*i));
-    else if (const auto* const d = std::get_if<double>(&row[column]))
-      numbers.insert(*d);
-    else if (std::holds_alternative<std::string>(row[column]))
-      return 0;
-  }
-  if (numbers.empty()) return 0;
-  low = *numbers.begin();
-  high = *numbers.rbegin();
-  return numbers.size();
+/// The mean over seeds. The interval of an accuracy is cut to 0 … 1.
+Estimate metric_estimate(const Sweep& sweep, const Row& row) {
+  const Estimate interval = longhand::estimate(values_of(row.test));
+  return sweep.metric == "accuracy" ? clipped(interval, 0, 1) : interval;
 }
 
-void add_charts(const Sweep& sweep, const Grid& grid, Table& table) {
-  const std::string& metric = sweep.metric;
-  table.charts.push_back({.title = "Test " + metric + " by variant",
+/// Whether the scores of finished cells are of the validation split, for want of a test split.
+bool lacks_test_split(const CellStates& states) {
+  return std::any_of(states.begin(), states.end(), [](const auto& each) {
+    return each.second.test && !each.second.has_test_split();
+  });
+}
+
+void add_charts(const Sweep& sweep, const Grid& grid, const std::string& scored, Table& table) {
+  const Charted charted{(scored == "test" ? "Test " : "Validation ") + sweep.metric, sweep.metric,
+                        "low", "high"};
+  table.charts.push_back({.title = charted.title + " by variant",
                           .x = "variant",
-                          .y = metric,
-                          .low = "low",
-                          .high = "high",
+                          .y = charted.y,
+                          .low = charted.low,
+                          .high = charted.high,
                           .bars = true});
-  constexpr double decade = 8;  // ratio from which a logarithmic axis is easier to read
-  double low = 0, high = 0;
-  for (const std::string& key : grid.keys) {
-    if (numbers_in(table, table.column(column_name(key)), low, high) < 2) continue;
-    std::vector<std::string> series;
-    for (const std::string& other : grid.keys)
-      if (other != key) series.push_back(column_name(other));
-    table.charts.push_back({.title = "Test " + metric + " against " + key,
-                            .x = column_name(key),
-                            .y = metric,
-                            .series = series,
-                            .low = "low",
-                            .high = "high",
-                            .log_x = low > 0 && high / low >= decade});
-  }
+  add_charts_against_keys(grid.keys, charted, table);
   for (const char* const budget : {"ms_per_step", "state_bytes"})
-    if (numbers_in(table, table.column(budget), low, high) >= 2)
-      table.charts.push_back(
-          {.title = "Test " + metric + " against " + table.columns[table.column(budget)].heading,
-           .x = budget,
-           .y = metric,
-           .series = {"variant"},
-           .low = "low",
-           .high = "high",
-           .log_x = low > 0 && high / low >= decade});
+    add_chart_against(budget, {"variant"}, charted, table);
 }
 
-Table variants_table(const Sweep& sweep, const Grid& grid, const std::vector<Row>& rows) {
+Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& states,
+                     const std::vector<Row>& rows) {
+  const std::string scored = lacks_test_split(states) ? "best validation" : "test";
   Table table{.name = "variants",
-              .title = "Variants, by their " + sweep.metric + " on the test split",
+              .title = fmt::format("Variants, by their {} on the {} split", sweep.metric,
+                                   scored == "test" ? "test" : "validation"),
               .columns = {{"variant", ""}}};
   append(table.columns, key_columns(grid.keys));
   if (!grid.search_key.empty()) table.columns.push_back({"chosen", grid.search_key});
   append(table.columns, {{"seeds", ""},
                          {"validation", "validation " + sweep.metric},
-                         {sweep.metric, "test " + sweep.metric},
+                         {sweep.metric, scored + " " + sweep.metric},
                          {"low", "95 % from"},
                          {"high", "to"},
                          {"difference", "- baseline"},
@@ -245,12 +202,17 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const std::vector<Row
   for (const BudgetColumn& each : budget_columns()) table.columns.push_back(each.column);
   append(table.columns, {{"seconds", "", 3}, {"unequal", "differs by over 1 %"}, {"failed", ""}});
   table.note =
-      "Means over seeds, with 95 % intervals (Student's t). Difference and p are those of a paired "
+      "Means over seeds, with 95 % intervals (Student's t; of an accuracy, cut to 0 … 1). "
+      "Difference and p are those of a paired "
       "t "
       "test against the baseline, seed by seed, with p corrected for the number of tests (Holm). "
       "The "
       "checkpoint was chosen on the validation split. Memory and times are measured, and depend on "
       "what else the machine did.";
+  if (scored != "test")
+    table.note +=
+        " The data have no test split: scores are those of the validation split, which also chose "
+        "the checkpoint, so they are too good.";
   if (sweep.search)
     table.note += " " + grid.search_key +
                   " was chosen for each variant, from the same values, on the validation split.";
@@ -265,7 +227,7 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const std::vector<Row
   p = holm(p);
   for (size_t i = 0; i < rows.size(); ++i) {
     const Row& row = rows[i];
-    const Estimate interval = longhand::estimate(values_of(row.test));
+    const Estimate interval = metric_estimate(sweep, row);
     auto& cells = table.rows.emplace_back();
     cells.emplace_back(row.variant->label);
     append(cells, key_cells(grid.keys, row.variant->values));
@@ -275,15 +237,19 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const std::vector<Row
            {interval.count, cell_of_number(mean(values_of(row.validation))),
             cell_of_number(interval.mean), cell_of_number(interval.low),
             cell_of_number(interval.high), cell_of_number(difference[i]), cell_of_number(p[i])});
-    for (const BudgetColumn& each : budget_columns())
+    for (const BudgetColumn& each : budget_columns()) {
+      if (row.variant->baseline && excess(each, row.budgets, rows[*row.variant->baseline].budgets))
+        table.marked.insert({i, cells.size()});
       cells.push_back(cell_of(row.budgets.*each.value, each.integer));
+    }
     cells.push_back(cell_of(row.seconds));
     cells.emplace_back(
         row.variant->baseline ? unequal(row.budgets, rows[*row.variant->baseline].budgets) : "");
     cells.emplace_back(row.failed == 0 ? std::string()
                                        : fmt::format("{} {}", row.failed, row.failure));
   }
-  add_charts(sweep, grid, table);
+  if (!table.marked.empty()) table.mark = "differs by more than 1 % from the baseline";
+  add_charts(sweep, grid, scored, table);
   return table;
 }
 
@@ -370,14 +336,14 @@ Table cells_table(const Grid& grid, const CellStates& states, const std::vector<
   return table;
 }
 
-std::string summary_of(const Sweep& sweep, const Grid& grid, const std::vector<Row>& rows,
-                       const Table& table) {
+std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
+                       const std::vector<Row>& rows, const Table& table) {
   const Row* best = nullptr;
   Estimate best_interval{};
   int64_t failed = 0;
   for (const Row& row : rows) {
     failed += row.failed;
-    const Estimate interval = longhand::estimate(values_of(row.test));
+    const Estimate interval = metric_estimate(sweep, row);
     if (interval.count == 0 || std::isnan(interval.mean)) continue;
     if (best && (sweep.metric == "loss" ? interval.mean >= best_interval.mean
                                         : interval.mean <= best_interval.mean))
@@ -386,7 +352,8 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const std::vector<R
     best_interval = interval;
   }
   if (!best) return "No cell is finished yet.";
-  std::string text = fmt::format("Best of {} by test {}: {}, {:.4g}", rows.size(), sweep.metric,
+  std::string text = fmt::format("Best of {} by {} {}: {}, {:.4g}", rows.size(),
+                                 lacks_test_split(states) ? "validation" : "test", sweep.metric,
                                  best->variant->label, best_interval.mean);
   if (best_interval.count > 1)
     text += fmt::format(" (95 %: {:.4g} to {:.4g}, {} seeds)", best_interval.low,
@@ -413,10 +380,6 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const std::vector<R
   return text;
 }
 
-void write_text(const fs::path& path, const std::string& text) {
-  data::write_file_durably(path, std::as_bytes(std::span(text.data(), text.size())));
-}
-
 }  // namespace
 
 Results sweep_results(const Sweep& sweep, const Grid& grid, const CellStates& states,
@@ -428,21 +391,22 @@ Results sweep_results(const Sweep& sweep, const Grid& grid, const CellStates& st
                   .title = sweep.title,
                   .summary = "",
                   .command = command,
-                  .machine = fmt::format("{}, {} threads", machine_description(), threads()),
+                  .machine = machine_and_threads(),
                   .date = utc_now(),
                   .version = version()};
-  results.tables.push_back(variants_table(sweep, grid, rows));
-  results.summary = summary_of(sweep, grid, rows, results.tables.front());
+  results.tables.push_back(variants_table(sweep, grid, states, rows));
+  results.summary = summary_of(sweep, grid, states, rows, results.tables.front());
   if (sweep.search) results.tables.push_back(search_table(sweep, grid, states, rows));
   results.tables.push_back(cells_table(grid, states, rows));
   return results;
 }
 
 void write_results(const Results& results, const fs::path& directory) {
-  write_text(directory / "results.json", to_json(results));
+  data::write_file_durably(directory / "results.json", to_json(results));
   for (const Table& table : results.tables) {
-    if (table.name == "variants") write_text(directory / "results.csv", to_csv(table));
-    if (table.name == "cells") write_text(directory / "cells.csv", to_csv(table));
+    if (table.name == "variants")
+      data::write_file_durably(directory / "results.csv", to_csv(table));
+    if (table.name == "cells") data::write_file_durably(directory / "cells.csv", to_csv(table));
   }
 }
 

@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <span>
 #include <thread>
 #include <utility>
 
@@ -53,6 +52,7 @@ class Runner {
         grid_(grid),
         directory_(std::move(directory)),
         options_(options),
+        ours_(cells_of_shard(grid, options.shard)),
         states_(read_cells(grid, directory_)) {}
 
   SweepOutcome run() {
@@ -93,21 +93,16 @@ class Runner {
     return text + " seed=" + std::to_string(task.cell->seed);
   }
 
-  bool in_shard(size_t index) const {
-    return static_cast<int64_t>(index) % options_.shards == options_.shard;
-  }
-
   /// The cells of this shard that are known to be needed, in the order in which they are started: all
   /// variants with one seed before the next seed, so that early tables compare all variants.
   std::vector<Task> tasks() const {
     std::vector<Task> all;
-    size_t index = 0;
     const size_t seeds = sweep_.seeds.size();
     for (size_t seed = 0; seed < seeds; ++seed)
       for (size_t v = 0; v < grid_.variants.size(); ++v) {
         const auto& search = grid_.variants[v].search;
         for (size_t trial = 0; trial < search.size(); ++trial)
-          if (seed < search[trial].size() && in_shard(v))
+          if (seed < search[trial].size() && ours_[v][seed])
             all.push_back({v, trial, seed, false, &search[trial][seed]});
       }
     std::set<std::string> seen;  // two variants may have the same cell
@@ -118,9 +113,7 @@ class Runner {
         if (!trial) continue;
         const SweepCell& cell = variant.final[*trial][seed];
         if (!seen.insert(cell.hash).second) continue;
-        if (in_shard(variant.search.empty() ? index : v))
-          all.push_back({v, *trial, seed, true, &cell});
-        ++index;
+        if (ours_[v][seed]) all.push_back({v, *trial, seed, true, &cell});
       }
     return all;
   }
@@ -201,7 +194,8 @@ class Runner {
     if (running.testing) {
       child.out = folder / "test.json.part";
       fs::remove(child.out);
-      child.arguments = {"evaluate", folder.string(), "--split",   "test",
+      const char* const split = state(running.task).has_test_split() ? "test" : "validation";
+      child.arguments = {"evaluate", folder.string(), "--split",   split,
                          "--json",   "--quiet",       "--threads", threads};
     } else if (fs::exists(folder / "config.toml") && fs::exists(folder / "checkpoints")) {
       child.arguments = {"train", "--resume", folder.string(), "--threads", threads};
@@ -210,8 +204,7 @@ class Runner {
       for (const char* const part : {"config.toml", "checkpoints", "metrics.jsonl", "summary.json"})
         fs::remove_all(folder / part);
       const fs::path config = folder / "cell.toml";
-      data::write_file_durably(config, std::as_bytes(std::span(running.task.cell->config.data(),
-                                                               running.task.cell->config.size())));
+      data::write_file_durably(config, running.task.cell->config);
       child.arguments = {"train", config.string(), "--out", folder.string(), "--threads", threads};
     }
     running.record.status = CellStatus::running;
@@ -250,6 +243,7 @@ class Runner {
       ended_.push_back({task.variant, seconds_since(running.begin)});
     if (succeeded && !running.testing && task.final && !stopping_) {
       running.testing = true;
+      state(task) = read_cell(folder);  // its summary says whether there is a test split
       launch(running);
       return false;
     }
@@ -316,7 +310,7 @@ class Runner {
   int64_t all_cells(const std::vector<Task>& known) const {
     auto count = static_cast<int64_t>(known.size());
     for (size_t v = 0; v < grid_.variants.size(); ++v)
-      if (!grid_.variants[v].search.empty() && in_shard(v) &&
+      if (!grid_.variants[v].search.empty() && ours_[v].front() &&
           !best_trial(sweep_, grid_.variants[v], states_))
         count += static_cast<int64_t>(sweep_.seeds.size());
     return count;
@@ -366,7 +360,8 @@ class Runner {
     }
     for (size_t v = 0; v < grid_.variants.size(); ++v) {
       const SweepVariant& variant = grid_.variants[v];
-      if (variant.search.empty() || !in_shard(v) || best_trial(sweep_, variant, states_)) continue;
+      if (variant.search.empty() || !ours_[v].front() || best_trial(sweep_, variant, states_))
+        continue;
       const auto seeds = static_cast<int64_t>(sweep_.seeds.size());
       out.cells += seeds;
       if (all_failed(variant)) (all_diverged(variant) ? out.diverged : out.failed) += seeds;
@@ -393,6 +388,7 @@ class Runner {
   const Grid& grid_;
   fs::path directory_;
   const RunnerOptions& options_;
+  std::vector<std::vector<bool>> ours_;  // cells_of_shard()
   CellStates states_;
   std::vector<std::unique_ptr<Running>> running_;
   std::set<std::string> tried_;                   // hashes of cells that ended in this call

@@ -46,8 +46,7 @@ struct RunnerOptions {
   std::filesystem::path program = "/proc/self/exe";
   int64_t jobs = 1;          // cells side by side
   int64_t threads = 1;       // of each
-  int64_t shard = 0;         // runs only every shards-th cell (variant, with a search)
-  int64_t shards = 1;        //
+  Shard shard{};             // runs only its cells
   int64_t max_failures = 0;  // starts no more cells after this number of failures; 0: any number
   /// Called about every half second, and after each cell.
   std::function<void(const SweepProgress&)> on_progress = {};

@@ -318,6 +318,16 @@ void read_base(const TomlValue& root, std::string_view text, const std::filesyst
   sweep.base_name = path.lexically_normal().string();
 }
 
+void read_axes(const TomlValue& root, Sweep& sweep) {
+  const TomlValue* const axes = root.find("axis");
+  if (!axes) return;
+  check<ConfigError>(axes->is_list, axes->where, ": axis: expected tables, each one [[axis]]");
+  for (const TomlValue& table : axes->items) {
+    check<ConfigError>(table.is_table, table.where, ": axis: expected a table, [[axis]]");
+    sweep.axes.push_back(axis_of(table, {}));
+  }
+}
+
 // TOML of the parts of a sweep. Dotted keys need no quotes: they are made of known names.
 std::string toml_list(const std::vector<OptionValue>& values) {
   std::string out;
@@ -421,13 +431,7 @@ Sweep Sweep::parse(std::string_view text, const std::string& name,
     const auto* const value = seed == given.end() ? nullptr : std::get_if<int64_t>(&seed->second);
     sweep.seeds = {value ? *value : 0};
   }
-  if (const TomlValue* const axes = root.find("axis")) {
-    check<ConfigError>(axes->is_list, axes->where, ": axis: expected tables, each one [[axis]]");
-    for (const TomlValue& table : axes->items) {
-      check<ConfigError>(table.is_table, table.where, ": axis: expected a table, [[axis]]");
-      sweep.axes.push_back(axis_of(table, {}));
-    }
-  }
+  read_axes(root, sweep);
   if (const TomlValue* const table = root.find("search")) {
     check<ConfigError>(table->is_table, table->where, ": search: expected a table, [search]");
     Search search{.axis = axis_of(*table, {"seeds", "steps"})};
@@ -450,6 +454,30 @@ Sweep Sweep::parse(std::string_view text, const std::string& name,
     for (const Setting& setting : sweep.axes.front().points.front())
       sweep.baseline[setting.key] = {setting.value};
   resolve_run_paths(sweep, folder);
+  return sweep;
+}
+
+Sweep Sweep::over(std::string_view text, const std::string& name, std::string base_text,
+                  std::string base_file) {
+  const TomlValue root = parse_toml(text, name);
+  Sweep sweep;
+  sweep.name = name;
+  sweep.base = std::move(base_text);
+  sweep.base_name = std::move(base_file);
+  for (const auto& [key, value] : root.entries) {
+    check<ConfigError>(
+        key != "search" && std::find(sections.begin(), sections.end(), key) == sections.end(),
+        value.where, ": [", key, "]: the options are those of ", sweep.base_name,
+        "; expected [sweep] and [[axis]] only");
+    check_key(key, value, {"sweep", "axis"});
+  }
+  if (const TomlValue* const options = root.find("sweep")) {
+    const TomlValue* const own = options->find("base");
+    check<ConfigError>(!own, own ? own->where : "", ": base: the base is ", sweep.base_name,
+                       "; expected a file without one");
+    read_options(*options, sweep);
+  }
+  read_axes(root, sweep);
   return sweep;
 }
 

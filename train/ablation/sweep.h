@@ -84,6 +84,11 @@ struct Sweep {
                      const std::filesystem::path& folder = {},
                      const std::vector<std::string>& set = {});
 
+  /// The axes, seeds and metric of TOML text, for a base that is given. Without seeds in the text there
+  /// are none. Throws ConfigError for a base, sections of options or [search] in the text.
+  static Sweep over(std::string_view text, const std::string& name, std::string base,
+                    std::string base_name);
+
   /// The base configuration, with the assignments.
   Config config() const;
   /// A sweep file that does not depend on others: with the options of the base, and with lists in

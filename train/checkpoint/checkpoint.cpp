@@ -8,6 +8,7 @@
 #include <span>
 
 #include "longhand/core/gemm.h"
+#include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
 #include "longhand/data/file.h"
 #include "longhand/data/hdf5.h"
@@ -135,6 +136,10 @@ struct Get {
 
 std::string machine_description() {
   return blas_description() + ", " + std::string(name_of(isa()));
+}
+
+std::string machine_and_threads() {
+  return concat_message(machine_description(), ", ", threads(), " threads");
 }
 
 nn::StateDict Checkpoint::weights() const {

@@ -44,6 +44,8 @@ struct TrainingState {
 /// The compute backend of this process: OpenBLAS with its CPU kernel, and Longhand's instruction
 /// set. The last bits of all results depend on it.
 std::string machine_description();
+/// The same with the number of threads, for results of which some are times.
+std::string machine_and_threads();
 
 struct Checkpoint {
   nn::StateDict model;      // parameters and buffers

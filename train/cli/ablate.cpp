@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
@@ -68,29 +67,18 @@ int64_t threads_of_a_cell(const Arguments& a) {
 }
 
 /// "2/4": the second of four shards.
-void read_shard(const std::string& text, train::RunnerOptions& options) {
+train::Shard read_shard(const std::string& text) {
   int64_t shard = 0, shards = 0;
   char slash = 0, rest = 0;
   const int count = std::sscanf(text.c_str(), "%ld%c%ld%c", &shard, &slash, &shards, &rest);
   check<ConfigError>(count == 3 && slash == '/' && shards >= 1 && shard >= 1 && shard <= shards,
                      "--shard ", text, ": expected i/n with 1 <= i <= n, such as 2/4");
-  options.shard = shard - 1;
-  options.shards = shards;
-}
-
-/// A word of a command line for a shell.
-std::string quoted(const std::string& word) {
-  constexpr const char* plain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=-";
-  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
+  return {shard - 1, shards};
 }
 
 std::string command_of(const Arguments& a) {
-  std::string text = "longhand ablate " + quoted(a.sweep) + " --out " + quoted(a.out);
-  for (const std::string& assignment : a.set) text += " --set " + quoted(assignment);
+  std::string text = "longhand ablate " + shell_word(a.sweep) + " --out " + shell_word(a.out);
+  for (const std::string& assignment : a.set) text += " --set " + shell_word(assignment);
   return text;
 }
 
@@ -126,35 +114,11 @@ std::string describe(const train::Sweep& sweep, const train::EndedCell& cell) {
   if (s.has_failed()) return text + ": " + s.record.reason;
   if (s.validation)
     text += fmt::format("  validation {} {:.4f}", sweep.metric, metric_of(sweep, *s.validation));
-  if (s.test) text += fmt::format("  test {:.4f}", metric_of(sweep, *s.test));
+  if (s.test && s.has_test_split()) text += fmt::format("  test {:.4f}", metric_of(sweep, *s.test));
   return text + fmt::format("  {}", duration(s.record.seconds));
 }
 
 // ---- tables
-
-/// A table without the columns that `omit` names.
-template <class F>
-train::Table without_columns(const train::Table& table, F omit) {
-  train::Table out = table;
-  out.charts.clear();
-  for (size_t i = out.columns.size(); i-- > 0;) {
-    if (!omit(i)) continue;
-    const auto at = static_cast<std::ptrdiff_t>(i);
-    out.columns.erase(out.columns.begin() + at);
-    for (auto& row : out.rows) row.erase(row.begin() + at);
-  }
-  return out;
-}
-
-/// A table without columns that are empty in every row.
-train::Table without_empty_columns(const train::Table& table) {
-  return without_columns(table, [&](size_t i) {
-    return std::all_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
-      const auto* const text = std::get_if<std::string>(&row[i]);
-      return std::holds_alternative<std::monostate>(row[i]) || (text && text->empty());
-    });
-  });
-}
 
 /// The variants to be read by people: their labels stand for the values of the axes.
 train::Table variants_to_read(const train::Results& results, const train::Grid& grid) {
@@ -171,22 +135,15 @@ train::Results results_of(const Opened& opened, const fs::path& directory,
 }
 
 int print_table(const Arguments& a) {
+  train::check_format(a.table);
   check<ConfigError>(!a.sweep.empty(),
                      "--table: expected the directory of a sweep, as in: longhand "
                      "ablate --table md DIR");
   const Opened opened = open_directory(a.sweep);
   const train::Results results = results_of(opened, a.sweep, "");
   const train::Table table = variants_to_read(results, opened.grid);
-  if (a.table == "md")
-    fmt::print("{}", to_markdown(table));
-  else if (a.table == "tex")
-    fmt::print("{}", to_latex(table));
-  else if (a.table == "csv")
-    fmt::print("{}", to_csv(results.table("variants")));
-  else if (a.table == "text")
-    fmt::print("{}\n{}\n", to_text(table), results.summary);
-  else
-    throw ConfigError("--table " + a.table + ": expected md, csv, tex or text");
+  fmt::print("{}", to_format(a.table, results.table("variants"), table));
+  if (a.table == "text") fmt::print("\n{}\n", results.summary);
   return success;
 }
 
@@ -228,6 +185,7 @@ int print_estimate(const Arguments& a, const Opened& opened) {
   const std::vector<train::VariantEstimate> estimates =
       estimate(opened.sweep, opened.grid, opened.states,
                {.threads = threads_of_a_cell(a),
+                .shard = read_shard(a.shard),
                 .on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); },
                 .should_stop = [&] { return signals.stop(); }});
   progress.clear();
@@ -276,21 +234,17 @@ int exit_code(const train::SweepOutcome& outcome) {
   return outcome.finished == outcome.cells ? success : failure;
 }
 
-void write_text(const fs::path& path, const std::string& text) {
-  data::write_file_durably(path, std::as_bytes(std::span(text.data(), text.size())));
-}
-
 int run(const Arguments& a, Opened& opened) {
   const fs::path directory = a.out;
   train::RunnerOptions options;
-  read_shard(a.shard, options);
+  options.shard = read_shard(a.shard);
   options.jobs = a.jobs;
   options.threads = threads_of_a_cell(a);
   options.max_failures = a.max_failures;
   std::error_code error;
   fs::create_directories(directory / "cells", error);
   check<DataError>(!error, "cannot create ", directory.string(), ": ", error.message());
-  write_text(directory / "sweep.toml", opened.sweep.to_toml());
+  data::write_file_durably(directory / "sweep.toml", opened.sweep.to_toml());
 
   LiveLines display(Progress::mode_for_stderr(a.quiet));
   display.line(fmt::format("{}: {} variants, jobs: {}, threads of each: {}", directory.string(),
@@ -365,7 +319,8 @@ void add_ablate(Command& program) {
         "Directory of the sweep; finished cells in it are skipped, others continue");
   c.add("--jobs", a->jobs, "N", "Cells side by side [1]").positive();
   c.add("--threads", a->threads, "N", "Threads of each cell [cores / jobs]").positive();
-  c.add("--shard", a->shard, "I/N", "Run only the I-th of N parts of the cells [1/1]");
+  c.add("--shard", a->shard, "I/N",
+        "Run only the I-th of N parts of the cells; with [search], of the variants [1/1]");
   c.add("--max-failures", a->max_failures, "N", "Start no more cells after N failures [any number]")
       .positive();
   c.flag("--dry-run", a->dry_run,

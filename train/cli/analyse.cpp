@@ -5,16 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <fstream>
-#include <iterator>
-#include <map>
-#include <span>
 
-#include "longhand/core/parallel.h"
-#include "longhand/core/version.h"
-#include "longhand/data/file.h"
-#include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/run/run_record.h"
 
 namespace longhand::cli {
@@ -24,63 +15,6 @@ using attention::analysis::HeadInputs;
 using attention::analysis::LayerInputs;
 using train::Cell;
 using train::Column;
-using train::Table;
-
-/// The command line of this process, as a shell takes it.
-std::string command_line() {
-  std::ifstream in("/proc/self/cmdline", std::ios::binary);
-  const std::string all{std::istreambuf_iterator<char>(in), {}};
-  std::string out = "longhand", word;
-  bool first = true;
-  for (const char c : all) {
-    if (c != '\0') {
-      word += c;
-      continue;
-    }
-    if (!first) {
-      const bool plain =
-          !word.empty() && word.find_first_of(" '\"\\$*?;&|<>()[]{}#~`!") == std::string::npos;
-      std::string quoted;
-      for (const char each : word) quoted += each == '\'' ? "'\\''" : std::string(1, each);
-      out += plain ? " " + word : " '" + quoted + "'";
-    }
-    first = false;
-    word.clear();
-  }
-  return out;
-}
-
-/// The table with "mean ± half the interval" for the three columns of an estimate.
-Table with_intervals(const Table& table) {
-  std::map<std::string, size_t> index;
-  for (size_t i = 0; i < table.columns.size(); ++i) index[table.columns[i].name] = i;
-  Table out{table.name, table.title, table.note, {}};
-  std::vector<size_t> kept;
-  for (size_t i = 0; i < table.columns.size(); ++i) {
-    const std::string& name = table.columns[i].name;
-    const bool is_end = name.ends_with("_low") || name.ends_with("_high");
-    if (is_end && index.contains(name.substr(0, name.rfind('_')))) continue;
-    kept.push_back(i);
-    out.columns.push_back(table.columns[i]);
-  }
-  for (const auto& row : table.rows) {
-    auto& to = out.rows.emplace_back();
-    for (const size_t i : kept) {
-      const Column& column = table.columns[i];
-      const auto low = index.find(column.name + "_low"), high = index.find(column.name + "_high");
-      to.push_back(row[i]);
-      if (low == index.end() || high == index.end()) continue;
-      const auto *from = std::get_if<double>(&row[low->second]),
-                 *end = std::get_if<double>(&row[high->second]);
-      if (from && end)
-        to.back() =
-            fmt::format("{} ±{}", train::to_text(row[i], 3), train::to_text((*end - *from) / 2, 2));
-      else
-        to.back() = train::to_text(row[i], 3);
-    }
-  }
-  return out;
-}
 
 double root_mean_square_norm(const Tensor& q) {
   double sum = 0;
@@ -90,17 +24,8 @@ double root_mean_square_norm(const Tensor& q) {
 
 }  // namespace
 
-uint64_t AnalyseArguments::seed_or_default() const {
-  Common given;
-  given.seed = seed;
-  train::Config config;
-  apply(given, config);
-  return train::read_seed(config);
-}
-
-void add_common(Command& command, AnalyseArguments& arguments) {
-  command.add("-o,--out", arguments.out, "FILE.json",
-              "Write the results for longhand report, and for reading back");
+void add_common(Command& command, ResultsArguments& arguments) {
+  add_out(command, arguments);
   command.seed(arguments);
   command.threads();
   command.quiet(arguments);
@@ -171,7 +96,7 @@ std::vector<Source> sources(const SourceArguments& arguments, const LoadedRun* r
         for (int64_t i = 0; i < arguments.count; ++i)
           source.heads.push_back(
               attention::analysis::random_head({length, arguments.dim, norm, arguments.correlation},
-                                               Generator(arguments.seed_or_default())
+                                               Generator(seed_or_default(arguments))
                                                    .fork("inputs")
                                                    .fork(static_cast<uint64_t>(length))
                                                    .fork(static_cast<uint64_t>(i))));
@@ -221,53 +146,11 @@ std::vector<std::string> source_series(bool of_run) {
                 : std::vector<std::string>{"length", "norm"};
 }
 
-void add_estimate(std::vector<Column>& columns, const std::string& name,
-                  const std::string& heading) {
-  columns.push_back({name, heading});
-  columns.push_back({name + "_low", heading + ", low"});
-  columns.push_back({name + "_high", heading + ", high"});
-}
-
-void add_estimate(std::vector<Cell>& row, const Estimate& estimate) {
-  if (estimate.count == 0) return add_nothing(row);
-  row.emplace_back(estimate.mean);
-  for (const double end : {estimate.low, estimate.high}) {
-    row.emplace_back();
-    if (!std::isnan(end)) row.back() = end;
-  }
-}
-
-void add_nothing(std::vector<Cell>& row) { row.insert(row.end(), 3, Cell()); }
-
 std::string short_text(double value) { return train::to_text(value, 3); }
 
 train::Results new_results(const std::string& analysis, const std::string& title,
                            const std::string& summary) {
   return {"analyse " + analysis, title, summary, {}, {}, {}, {}};
-}
-
-int finish(const AnalyseArguments& arguments, train::Results results,
-           const std::vector<std::string>& hidden) {
-  results.command = command_line();
-  results.machine = fmt::format("{}, {} threads", train::machine_description(), threads());
-  results.date = train::utc_now();
-  results.version = version();
-  const std::string json = train::to_json(results);
-  if (!arguments.out.empty())
-    data::write_file_durably(arguments.out, std::as_bytes(std::span(json)));
-  if (arguments.json) {
-    fmt::print("{}", json);
-    return success;
-  }
-  for (const Table& table : results.tables) {
-    if (std::find(hidden.begin(), hidden.end(), table.name) != hidden.end()) continue;
-    fmt::print("{}\n", table.title);
-    if (!table.note.empty() && !arguments.quiet) fmt::print("{}\n", table.note);
-    fmt::print("\n{}\n", train::to_text(with_intervals(table)));
-  }
-  fmt::print("{}\n", results.summary);
-  if (!arguments.out.empty() && !arguments.quiet) fmt::print("written to {}\n", arguments.out);
-  return success;
 }
 
 void add_analyse(Command& program) {

@@ -8,26 +8,19 @@
 #include <vector>
 
 #include "longhand/attention/analysis/probe.h"
-#include "longhand/core/statistics.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/progress.h"
+#include "longhand/train/cli/results.h"
 #include "longhand/train/experiment.h"
-#include "longhand/train/report/table.h"
 
 namespace longhand::cli {
 
-/// Flags that every analysis has.
-struct AnalyseArguments : Common {
-  std::string out;  // file for the results; empty: none
+using train::add_estimate;
+using train::add_nothing;
 
-  /// --seed, or LONGHAND_SEED, or 0.
-  uint64_t seed_or_default() const;
-  Progress::Mode progress() const { return Progress::mode_for_stderr(quiet || json); }
-};
-void add_common(Command& command, AnalyseArguments& arguments);
+/// Adds the flags that every analysis has.
+void add_common(Command& command, ResultsArguments& arguments);
 
 /// Flags of analyses of queries, keys and values: of a run, or random.
-struct SourceArguments : AnalyseArguments {
+struct SourceArguments : ResultsArguments {
   std::string run;  // empty: random inputs
   std::string checkpoint = "best", split = "test";
   std::vector<int64_t> length;  // empty: a default of the analysis
@@ -74,22 +67,9 @@ std::vector<train::Cell> source_cells(const Source& source);
 /// Names of the columns that distinguish curves of different sources.
 std::vector<std::string> source_series(bool of_run);
 
-/// Columns for an estimate, NAME, NAME_low and NAME_high, and their cells. An interval that is not
-/// known is not available.
-void add_estimate(std::vector<train::Column>& columns, const std::string& name,
-                  const std::string& heading);
-void add_estimate(std::vector<train::Cell>& row, const Estimate& estimate);
-/// Three cells that are not available.
-void add_nothing(std::vector<train::Cell>& row);
-
 /// Results without tables yet; finish() adds where they are from.
 train::Results new_results(const std::string& analysis, const std::string& title,
                            const std::string& summary);
-/// Prints results (as text, or JSON with --json), and writes them to --out. Tables in `hidden` are
-/// only written. Returns the exit code.
-int finish(const AnalyseArguments& arguments, train::Results results,
-           const std::vector<std::string>& hidden = {});
-
 /// A number for a sentence, with three digits.
 std::string short_text(double value);
 

@@ -65,6 +65,11 @@ int analyse(const Arguments& a) {
                          "blocks, to at most {} queries and keys.",
                          a.index, a.split, length, a.size),
              {{"layer", ""}, {"head", ""}, {"query", ""}, {"key", ""}, {"weight", "", 4}}};
+  maps.charts.push_back({.title = maps.title,
+                         .x = "key",
+                         .y = "query",
+                         .series = {"layer", "head"},
+                         .colour = "weight"});
   std::string drawn;
   const auto layers = [&] {
     const Waiting waiting(a.progress(), "analyse attention");
@@ -104,7 +109,7 @@ int analyse(const Arguments& a) {
                   std::get<int64_t>((*most)[0]), std::get<int64_t>((*most)[1]),
                   short_text(std::get<double>((*most)[shapes.column("largest")]))));
   results.tables = {shapes, maps};
-  return finish(a, results, {"maps"});
+  return finish(a, results, {.hidden = {"maps"}});
 }
 
 }  // namespace

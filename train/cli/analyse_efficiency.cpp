@@ -20,7 +20,7 @@ using train::Cost;
 using train::Crossover;
 using train::Table;
 
-struct Arguments : AnalyseArguments {
+struct Arguments : ResultsArguments {
   std::string what = "attention", model = "L";
   std::vector<std::string> attention{"linformer", "nystrom", "performer", "linear"};
   std::vector<int64_t> sizes{32, 64, 128, 256}, length{512, 1024, 2048, 4096};
@@ -73,7 +73,7 @@ std::optional<Cost> measure(const Arguments& a, const Planned& p, int& code) {
                                     "--tokens",    std::to_string(std::max(a.tokens, p.length)),
                                     "--seconds",   fmt::format("{}", a.seconds),
                                     "--threads",   std::to_string(threads()),
-                                    "--seed",      std::to_string(a.seed_or_default())};
+                                    "--seed",      std::to_string(seed_or_default(a))};
   const auto set = [&](const std::string& assignment) {
     words.insert(words.end(), {"--set", "attention." + assignment});
   };
@@ -208,9 +208,9 @@ Table crossover_table(const std::vector<Cost>& costs, std::string& summary) {
     const std::string& attention = variant.first;
     const int64_t size = variant.second;
     const auto by_length = [&](const std::string& of, int64_t of_size, double Cost::*value) {
-      std::map<int64_t, double> out;
+      std::map<double, double> out;
       for (const Cost& c : costs)
-        if (c.attention == of && c.size == of_size) out[c.length] = c.*value;
+        if (c.attention == of && c.size == of_size) out[static_cast<double>(c.length)] = c.*value;
       return out;
     };
     const auto find = [&](double Cost::*value) {

@@ -113,7 +113,7 @@ Table error_table(bool of_run) {
     add_estimate(table.columns, name, heading);
   table.columns.push_back({"algorithm", "algorithm"});
   auto series = source_series(of_run);
-  series.insert(series.begin(), "variant");
+  series.insert(series.begin(), {"variant", "options"});
   for (const auto& [y, title] :
        {std::pair("output", "Error of the result"), {"weights", "Error of the weights"}})
     table.charts.push_back({std::string(title) + " against features, landmarks or slots", "size", y,
@@ -299,7 +299,7 @@ int analyse(const Arguments& a) {
         analysis::errors(source.heads, candidates,
                          {.causal = source.causal,
                           .draws = a.draws,
-                          .seed = a.seed_or_default(),
+                          .seed = seed_or_default(a),
                           .on_progress = [&](int64_t done, int64_t parts) {
                             progress.update(static_cast<int64_t>(i) * parts + done,
                                             static_cast<int64_t>(all.size()) * parts,
@@ -321,7 +321,7 @@ int analyse(const Arguments& a) {
       for (const analysis::LayerInputs& layer : probe_run(*run, a.count, length)) {
         const auto found =
             analysis::errors_of_layer(run->model().kernel(layer.layer), layer,
-                                      run->model().config().causal, a.seed_or_default());
+                                      run->model().config().causal, seed_or_default(a));
         for (size_t h = 0; h < found.size(); ++h) {
           const auto source = std::find_if(all.begin(), all.end(), [&](const Source& s) {
             return s.length == length && s.layer == layer.layer &&

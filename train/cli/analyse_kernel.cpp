@@ -65,9 +65,15 @@ Table kernel_table(bool of_run) {
   add_estimate(table.columns, "single_error", "single");
   auto series = source_series(of_run);
   series.insert(series.begin(), {"kernel", "method", "rows"});
-  table.charts.push_back(
-      {"Error of kernel matrices", "m", "error", series, "error_low", "error_high", true, true});
-  table.charts.push_back({"What theory expects", "m", "expected", series, "", "", true, true});
+  table.charts.push_back({.title = "Error of kernel matrices",
+                          .x = "m",
+                          .y = "error",
+                          .series = series,
+                          .low = "error_low",
+                          .high = "error_high",
+                          .log_x = true,
+                          .log_y = true,
+                          .theory = "expected"});
   return table;
 }
 
@@ -113,7 +119,7 @@ int analyse(const Arguments& a) {
   one.count = 1;  // repetitions are draws of the approximation, not of the points
   const std::vector<Source> all = sources(one, run ? &*run : nullptr, {128}, {1, 2});
   analysis::KernelOptions options = a.options;
-  options.seed = a.seed_or_default();
+  options.seed = seed_or_default(a);
   Table table = kernel_table(run.has_value());
   std::vector<std::pair<const Source*, KernelError>> found;
   Progress progress(a.progress(), "analyse kernel", 2);

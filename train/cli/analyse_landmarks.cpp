@@ -10,13 +10,13 @@ namespace {
 namespace analysis = attention::analysis;
 using train::Table;
 
-struct Arguments : AnalyseArguments {
+struct Arguments : ResultsArguments {
   analysis::LandmarkOptions options;
 };
 
 int analyse(const Arguments& a) {
   analysis::LandmarkOptions options = a.options;
-  options.seed = a.seed_or_default();
+  options.seed = seed_or_default(a);
   const auto found = [&] {
     const Waiting waiting(a.progress(), "analyse landmarks");
     return analysis::landmark_errors(options);

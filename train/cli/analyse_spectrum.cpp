@@ -76,7 +76,7 @@ int analyse(const SourceArguments& a) {
                   "(last group).",
                   all.back().length, 100 * share));
   results.tables = {ranks, spectrum};
-  return finish(a, results, {"spectrum"});
+  return finish(a, results, {.hidden = {"spectrum"}});
 }
 
 }  // namespace

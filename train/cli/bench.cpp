@@ -286,9 +286,9 @@ void print_cell(const Json& json) {
 }
 
 void print_crossovers(const std::vector<Json>& done) {
-  std::map<std::string, std::map<int64_t, double>> times;
+  std::map<std::string, std::map<double, double>> times;
   for (const Json& json : done)
-    times[json["attention"]][json["length"].get<int64_t>()] = number(json, "seconds");
+    times[json["attention"]][json["length"].get<double>()] = number(json, "seconds");
   if (!times.contains("softmax") || times.size() < 2) return;
   fmt::print("\nAgainst exact attention (softmax):\n");
   for (const auto& [name, of_length] : times)

@@ -2,21 +2,46 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "longhand/train/experiment.h"
 
 namespace longhand::cli {
 
-Json json_number(double value) {
-  if (std::isfinite(value)) return value;
-  if (std::isnan(value)) return "NaN";
-  return value > 0 ? "Infinity" : "-Infinity";
-}
-
 void print_json(const Json& json) {
   fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+std::string shell_word(const std::string& word) {
+  constexpr const char* plain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=-,:+@%";
+  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
+  std::string out = "'";
+  for (const char c : word) {
+    if (c == '\'') out.append("'\\'");
+    out.push_back(c);
+  }
+  out.push_back('\'');
+  return out;
+}
+
+std::string command_line() {
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  std::string out = "longhand", word;
+  std::getline(in, word, '\0');  // the path of the program
+  while (std::getline(in, word, '\0')) out.append(" ").append(shell_word(word));
+  return out;
+}
+
+uint64_t seed_or_default(const Common& common) {
+  Common given;
+  given.seed = common.seed;
+  train::Config config;
+  apply(given, config);
+  return train::read_seed(config);
 }
 
 void apply(const Common& common, train::Config& config) {

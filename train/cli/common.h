@@ -1,21 +1,27 @@
 // Functions shared by several subcommands.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "longhand/train/cli/command.h"
 #include "longhand/train/config.h"
+#include "longhand/train/json.h"
 
 namespace longhand::cli {
 
-using Json = nlohmann::ordered_json;
-
-/// A number, or the text "NaN", "Infinity" or "-Infinity", which JSON cannot represent as numbers.
-Json json_number(double value);
+using train::Json;
+using train::json_number;
 
 /// Prints to stdout; bytes that are not valid UTF-8 are replaced.
 void print_json(const Json& json);
+
+/// A word of a command line, quoted if a shell would not take it as it is.
+std::string shell_word(const std::string& word);
+/// The command line of this process, for a shell.
+std::string command_line();
+
+/// --seed, or LONGHAND_SEED, or 0.
+uint64_t seed_or_default(const Common& common);
 
 /// Applies the command line to a configuration: LONGHAND_SEED, then --set, then --seed.
 void apply(const Common& common, train::Config& config);

@@ -19,8 +19,6 @@
 namespace longhand::cli {
 namespace {
 
-constexpr const char* splits[] = {"train", "validation", "test"};
-
 struct Arguments : Common {
   std::string task;
   std::string split;  // empty: all
@@ -96,11 +94,13 @@ int make_file(const Arguments& arguments) {
   if (arguments.json) {
     Json out = to_json(made.task.info);
     out["file"] = arguments.out;
-    for (const char* split : splits) out["examples"][split] = made.task.split(split).size();
+    for (const std::string& split : made.task.splits())
+      out["examples"][split] = made.task.split(split).size();
     print_json(out);
   } else if (!arguments.quiet) {
     fmt::print("{}: {} training, {} validation and {} test examples\n", arguments.out,
-               made.task.train->size(), made.task.validation->size(), made.task.test->size());
+               made.task.train->size(), made.task.validation->size(),
+               made.task.test ? made.task.test->size() : 0);
   }
   return success;
 }
@@ -137,8 +137,7 @@ int hash(const Arguments& arguments) {
   const Made made = make(arguments, one ? data::Splits::only(arguments.split) : data::Splits());
   const Waiting waiting(Progress::mode_for_stderr(arguments.quiet), "hashing");
   Json out = to_json(made.task.info);
-  for (const char* split : splits) {
-    if (one && arguments.split != split) continue;
+  for (const std::string& split : made.task.splits()) {
     const data::Dataset& dataset = made.task.split(split);
     const std::string digits = data::content_hash(dataset);
     out["splits"][split] = {{"examples", dataset.size()}, {"hash", digits}};

@@ -1,8 +1,9 @@
 // longhand evaluate: loss and accuracy of a trained model, also with another attention variant or on
-// other data.
+// other data, over a grid of both, and of ensembles.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -11,17 +12,25 @@
 #include "longhand/core/storage.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/progress.h"
+#include "longhand/train/cli/results.h"
+#include "longhand/train/drop_in.h"
+#include "longhand/train/ensemble.h"
 #include "longhand/train/experiment.h"
 #include "longhand/train/run/run_record.h"
 
 namespace longhand::cli {
 namespace {
 
-struct Arguments : Common {
-  std::string run;
+struct Arguments : ResultsArguments {
+  std::vector<std::string> words;  // runs, and assignments after --set
+  std::vector<std::string> runs;
   std::string split = "test";
   std::string checkpoint = "best";
   int64_t limit = 0;
+  std::string grid;               // a file
+  std::vector<std::string> over;  // section.key=value,value
+  std::optional<int64_t> draws;
+  std::string table;  // a format
 };
 
 bool changes_attention(const std::vector<std::string>& assignments) {
@@ -29,8 +38,63 @@ bool changes_attention(const std::vector<std::string>& assignments) {
                      [](const std::string& a) { return a.starts_with("attention."); });
 }
 
-int evaluate(const Arguments& arguments) {
-  train::SavedModel run = train::load_model(arguments.run, arguments.checkpoint);
+/// Seeds of draws: as many as --draws, from --seed on.
+std::vector<int64_t> seeds_of(const Arguments& arguments) {
+  std::vector<int64_t> seeds;
+  for (int64_t i = 0; i < arguments.draws.value_or(0); ++i)
+    seeds.push_back(static_cast<int64_t>(seed_or_default(arguments)) + i);
+  return seeds;
+}
+
+int evaluate_over_grid(const Arguments& arguments) {
+  check<ConfigError>(arguments.runs.size() == 1, "--grid and --over: expected one run, got ",
+                     arguments.runs.size());
+  const train::SavedModel run = train::load_model(arguments.runs[0], arguments.checkpoint);
+  train::Sweep sweep = train::drop_in_grid(run, arguments.grid, arguments.over, arguments.set);
+  if (arguments.draws) sweep.seeds = seeds_of(arguments);
+  Progress progress(arguments.progress(), "evaluate", 2);
+  const train::Results results =
+      train::evaluate_grid(run, sweep,
+                           {.split = arguments.split,
+                            .limit = arguments.limit,
+                            .on_progress = [&](int64_t done, int64_t all, const std::string& what) {
+                              progress.update(done, all, what);
+                            }});
+  progress.clear();
+  // The labels of variants stand for the values of the axes.
+  const auto readable = [&](const train::Table& table) {
+    return with_intervals(without_empty_columns(without_columns(
+        table, [&](size_t i) { return table.columns[i].heading.find('.') != std::string::npos; })));
+  };
+  return finish(arguments, results,
+                {.hidden = {"draws"}, .format = arguments.table, .readable = readable});
+}
+
+int evaluate_as_ensemble(const Arguments& arguments) {
+  std::vector<train::SavedModel> runs;
+  for (const std::string& run : arguments.runs)
+    runs.push_back(train::load_model(run, arguments.checkpoint));
+  Progress progress(arguments.progress(), "evaluate", 2);
+  const train::Results results = train::evaluate_ensemble(
+      runs, {.split = arguments.split,
+             .limit = arguments.limit,
+             .seeds = seeds_of(arguments),
+             .set = arguments.set,
+             .on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); }});
+  progress.clear();
+  return finish(arguments, results,
+                {.format = arguments.table, .readable = [](const train::Table& table) {
+                   return with_intervals(without_empty_columns(table));
+                 }});
+}
+
+int evaluate_run(const Arguments& arguments) {
+  for (const auto& [flag, value] : {std::pair{"-o", &arguments.out}, {"--table", &arguments.table}})
+    check<ConfigError>(value->empty(), flag, " ", *value,
+                       ": expected --grid, --over, --draws or several runs; the result of a single "
+                       "evaluation is printed, with --json as JSON");
+  check<ConfigError>(!arguments.seed, "--seed: expected --draws, whose first seed it is");
+  train::SavedModel run = train::load_model(arguments.runs[0], arguments.checkpoint);
   for (const std::string& assignment : arguments.set) run.config.assign(assignment);
   const Progress::Mode mode = Progress::mode_for_stderr(arguments.quiet);
   const auto experiment = [&] {
@@ -40,7 +104,8 @@ int evaluate(const Arguments& arguments) {
   report_ignored(experiment->config.ignored(experiment->effective), arguments.quiet);
   train::Fresh fresh;
   try {
-    fresh = load_weights(experiment->model, run.checkpoint, changes_attention(arguments.set));
+    fresh = load_weights(experiment->model, run.checkpoint,
+                         {.other_attention = changes_attention(arguments.set)});
   } catch (const DataError& error) {
     throw DataError(run.file + ": " + error.what());
   }
@@ -102,24 +167,49 @@ int evaluate(const Arguments& arguments) {
   return success;
 }
 
+int evaluate(Arguments arguments) {
+  for (const std::string& word : arguments.words) {
+    const bool is_run = word.find('=') == std::string::npos || std::filesystem::exists(word);
+    (is_run ? arguments.runs : arguments.set).push_back(word);
+  }
+  check<ConfigError>(!arguments.runs.empty(), "evaluate: expected the directory of a run");
+  if (!arguments.table.empty()) train::check_format(arguments.table);
+  if (!arguments.grid.empty() || !arguments.over.empty()) return evaluate_over_grid(arguments);
+  if (arguments.runs.size() > 1 || arguments.draws) return evaluate_as_ensemble(arguments);
+  return evaluate_run(arguments);
+}
+
 }  // namespace
 
 void add_evaluate(Command& program) {
   const auto a = std::make_shared<Arguments>();
   Command c = program.command("evaluate", "Compute loss and accuracy of a trained model",
                               [a] { return evaluate(*a); });
-  c.add("run", a->run, "DIR", "Run directory or checkpoint file").required();
+  c.add("runs", a->words, "DIR",
+        "Run directory or checkpoint file; several are evaluated as an ensemble")
+      .required();
   c.add("--split", a->split, "SPLIT", "train, validation or test [test]");
   c.add("--checkpoint", a->checkpoint, "NAME",
         "best, last or the name of another checkpoint of the run [best]");
   c.add("--limit", a->limit, "N",
         "Evaluate the first N examples, of each segment of a mixture [all]")
       .positive();
+  c.add("--grid", a->grid, "FILE.toml",
+        "Evaluate over the axes of a file, written as those of a sweep: a drop-in table");
+  c.add("--over", a->over, "KEY=V,...",
+        "The same without a file: an axis with these values; may be repeated, axes multiply")
+      .repeated();
+  c.add("--draws", a->draws, "K",
+        "Draw random features (and weights that are initialised) K times: with --grid and --over, "
+        "intervals over draws; otherwise the ensemble of the draws")
+      .positive();
+  c.add("--seed", a->seed, "N", "Seed of the first draw; others follow it [0]");
   c.set(*a);
   c.threads();
   c.quiet(*a);
   c.json(a->json);
-  c.words_to_set(*a);
+  add_out(c, *a);
+  c.add("--table", a->table, "FORMAT", "Print only the table: md, csv, tex or text");
   c.footer(
       "With another variant (--set attention.type=NAME), weights that both have are loaded;\n"
       "parameters that only the new one has are initialised and listed. On other data: --set\n"
@@ -127,7 +217,19 @@ void add_evaluate(Command& program) {
       "A mixture is reported segment by segment: --set 'data.length=[64,128]' evaluates a model "
       "of\n"
       "mqar, copy or selective_copy at both lengths, of which the longest must be at most\n"
-      "model.max_length.");
+      "model.max_length.\n"
+      "A table of drop-in variants, with differences to the model as trained:\n"
+      "  longhand evaluate DIR --over attention.type=softmax,nystrom,performer \\\n"
+      "    --over attention.features=64,256 --draws 5 -o drop_in.json\n"
+      "An option of attention applies to the variants that have it: here performer with 64 and "
+      "with\n"
+      "256 features, softmax and nystrom once. --grid takes [[axis]] with conditions and linked "
+      "keys,\n"
+      "and seeds, as in longhand ablate; the base is the run. Nothing is evaluated unless every\n"
+      "variant can stand in.\n"
+      "An ensemble predicts with the mean of its members' probabilities: longhand evaluate DIR1 "
+      "DIR2,\n"
+      "or --draws K for draws of one run. All members must have the same data and classes.");
 }
 
 }  // namespace longhand::cli

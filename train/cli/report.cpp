@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <span>
 
 #include "longhand/data/file.h"
 #include "longhand/train/cli/command.h"
@@ -20,7 +19,7 @@ struct Arguments {
 int report(const Arguments& arguments) {
   const std::vector<std::filesystem::path> paths{arguments.paths.begin(), arguments.paths.end()};
   const std::string html = train::html_report(paths);
-  data::write_file_durably(arguments.out, std::as_bytes(std::span(html)));
+  data::write_file_durably(arguments.out, html);
   fmt::print("{}\n", std::filesystem::absolute(arguments.out).string());
   return success;
 }

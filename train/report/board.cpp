@@ -209,7 +209,8 @@ class Comparison {
         values.push_back(*value);
         group.scores[runs_[run].seed] = *value;
       }
-    if (!values.empty()) group.score = estimate(values);
+    if (!values.empty())
+      group.score = metric_.bits ? estimate(values) : clipped(estimate(values), 0, 1);
   }
 
   /// The mean over the runs of a group that have the value.

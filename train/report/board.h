@@ -28,7 +28,8 @@ struct Board {
 
 /// The score of a run is the accuracy on the test split if any run has been evaluated on it, else on
 /// the validation split; for language models, bits per byte in place of the accuracy. Runs that
-/// diverged or failed have none. Intervals are those of estimate(), over seeds.
+/// diverged or failed have none. Intervals are those of estimate(), over seeds; those of an
+/// accuracy are cut to 0 … 1.
 Board compare(const ReportInputs& inputs);
 
 }  // namespace longhand::train

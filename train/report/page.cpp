@@ -11,14 +11,13 @@
 #include <utility>
 
 #include "longhand/core/version.h"
+#include "longhand/train/json.h"
 #include "longhand/train/report/assets.h"
 #include "longhand/train/report/board.h"
 #include "longhand/train/report/slopes.h"
 
 namespace longhand::train {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t curve_points = 12000;  // of all learning curves together
 constexpr size_t table_bytes = 600000;  // of all tables of results together
@@ -78,8 +77,7 @@ std::string script_safe(const Json& json) {
 /// A number with as many digits as a chart shows, to save space.
 Json number(double value) {
   if (std::isnan(value)) return nullptr;
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
+  return json_number(std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr));
 }
 
 Json json(const Cell& cell) {
@@ -155,7 +153,8 @@ Json curve_of(const ReportedRun& run, const std::vector<double>& seconds, const 
   return out;
 }
 
-Json curves(const ReportInputs& inputs, const Board& board) {
+/// The number of steps of which curves keep one record, so that all of them together are small.
+int64_t curve_width(const ReportInputs& inputs) {
   int64_t last = 1;
   size_t count = 0;
   for (const ReportedRun& run : inputs.runs)
@@ -165,7 +164,11 @@ Json curves(const ReportInputs& inputs, const Board& board) {
     }
   const auto points =
       static_cast<int64_t>(std::clamp<size_t>(curve_points / std::max<size_t>(count, 1), 12, 300));
-  const int64_t width = (last + points - 1) / points;
+  return (last + points - 1) / points;
+}
+
+Json curves(const ReportInputs& inputs, const Board& board) {
+  const int64_t width = curve_width(inputs);
   Json out = Json::array();
   for (size_t i = 0; i < inputs.runs.size(); ++i) {
     const ReportedRun& run = inputs.runs[i];
@@ -195,20 +198,6 @@ Json json(const Chart& chart, const Table& table) {
   return out;
 }
 
-/// A table of weights by query and key is shown as heat maps, also if it has no chart.
-std::vector<Chart> charts_of(const Table& table) {
-  const auto has = [&](const char* name) {
-    return std::any_of(table.columns.begin(), table.columns.end(),
-                       [&](const Column& column) { return column.name == name; });
-  };
-  if (!table.charts.empty() || !has("query") || !has("key") || !has("weight")) return table.charts;
-  Chart map{.title = table.title, .x = "key", .y = "query", .colour = "weight"};
-  for (const Column& column : table.columns)
-    if (column.name != "query" && column.name != "key" && column.name != "weight")
-      map.series.push_back(column.name);
-  return {map};
-}
-
 /// A table by columns, with at most so many rows.
 Json json(const Table& table, size_t rows) {
   Json out = {{"name", table.name},
@@ -224,7 +213,8 @@ Json json(const Table& table, size_t rows) {
                               {"digits", table.columns[i].digits},
                               {"values", std::move(values)}});
   }
-  for (const Chart& chart : charts_of(table)) out["charts"].push_back(json(chart, table));
+  for (const Chart& chart : table.charts) out["charts"].push_back(json(chart, table));
+  if (!table.marked.empty()) out["marked"] = table.marked;
   return out;
 }
 
@@ -400,7 +390,9 @@ class Page {
     std::string out = fmt::format("<div class=\"charts\" data-charts=\"{}\"></div>\n", index);
     if (&table == &board_.leaderboard) return out;
     out += fmt::format("<div data-table=\"{}\"{}></div>\n", index,
-                       open && charts_of(table).empty() ? " data-open" : "");
+                       open && table.charts.empty() ? " data-open" : "");
+    if (!table.marked.empty())
+      out += fmt::format("<p class=\"note\">* {}</p>\n", escape(table.mark));
     if (table.rows.size() > rows)
       out += fmt::format("<p class=\"note\">The first {} of {} rows; all are in {}.</p>\n", rows,
                          table.rows.size(), escape(source));
@@ -445,9 +437,13 @@ class Page {
   }
 
   std::string learning_curves() {
+    const int64_t width = curve_width(inputs_);
+    const std::string thinned =
+        width > 1 ? fmt::format(" Of each {} steps, curves show the last record.", width) : "";
     return "<section id=\"curves\"><h2>Learning curves</h2>\n<div id=\"curve-charts\"></div>\n"
            "<p class=\"note\">Lines are means over seeds, bands reach from the lowest to the "
-           "highest. A run that ended keeps its last value.</p></section>\n";
+           "highest. A run that ended keeps its last value." +
+           thinned + "</p></section>\n";
   }
 
   std::string results(size_t i) {

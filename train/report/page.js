@@ -155,7 +155,8 @@
 
   const openForPrint = [];  // short tables, which paper shows
   /// A <details> that builds its table of columns {heading, digits, values} when it is opened.
-  function dataTable(title, columns, open) {
+  /// Cells [row, column] in `marked` have an asterisk.
+  function dataTable(title, columns, open, marked = []) {
     const rows = columns.length ? columns[0].values.length : 0;
     const details = element('details', {class: 'data'},
                             element('summary', {}, `Table: ${title} (${rows} rows)`));
@@ -164,6 +165,7 @@
       if (built) return;
       built = true;
       const head = element('tr'), body = element('tbody');
+      const marks = new Set(marked.map(String));
       const numeric = columns.map(c => c.values.every(v => v === null || typeof v === 'number' ||
                                                           v === 'Infinity' || v === '-Infinity'));
       columns.forEach((c, i) => head.append(
@@ -171,7 +173,7 @@
       for (let r = 0; r < rows; ++r) {
         const row = element('tr');
         columns.forEach((c, i) => row.append(element(
-          'td', {class: numeric[i] && 'n'}, format(c.values[r], c.digits))));
+          'td', {class: numeric[i] && 'n'}, format(c.values[r], c.digits) + (marks.has(`${r},${i}`) ? '*' : ''))));
         body.append(row);
       }
       details.append(element('div', {class: 'scroll tall', tabindex: 0, role: 'region', 'aria-label': title},
@@ -717,7 +719,7 @@
     const table = data.tables[place.dataset.table];
     const shown = chart => new Set([...chart.series, chart.x, chart.y, chart.low, chart.high, chart.theory].filter(Boolean));
     if (table.charts.some(chart => !chart.colour && shown(chart).size === table.columns.length)) continue;
-    place.append(dataTable(table.title, table.columns, 'open' in place.dataset));
+    place.append(dataTable(table.title, table.columns, 'open' in place.dataset, table.marked));
   }
 
   function repaint() {

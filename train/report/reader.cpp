@@ -2,29 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "longhand/core/error.h"
+#include "longhand/data/file.h"
 #include "longhand/train/config.h"
+#include "longhand/train/json.h"
 
 namespace longhand::train {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
-
-std::string read_text(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  check<DataError>(in.is_open() && !in.bad(), path.string(), ": cannot be read");
-  return text;
-}
 
 /// A JSON object in a file that is written as a whole.
 Json read_object(const fs::path& path) {
-  Json out = Json::parse(read_text(path), nullptr, false);
+  Json out = Json::parse(data::read_text_file(path), nullptr, false);
   check<DataError>(out.is_object(), path.string(), ": expected a JSON object; remove the file, or ",
                    "repeat the command that writes it");
   return out;
@@ -37,14 +29,7 @@ std::string text_of(const Json& object, const char* key) {
 
 double number_of(const Json& object, const char* key) {
   const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<double>() : std::nan("");
-}
-
-OptionValue option_of(const Json& value) {
-  if (value.is_boolean()) return value.get<bool>();
-  if (value.is_number_integer()) return value.get<int64_t>();
-  if (value.is_number()) return value.get<double>();
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  return found == object.end() ? std::nan("") : number_in(*found).value_or(std::nan(""));
 }
 
 bool is_run(const fs::path& path) {
@@ -91,7 +76,8 @@ ReportedRun read_reported_run(const fs::path& path) {
     run.record = read_run(path);
   } else {
     run.record.name = path.lexically_normal().string();
-    if (fs::exists(path / "config.toml")) run.record.config = read_text(path / "config.toml");
+    if (fs::exists(path / "config.toml"))
+      run.record.config = data::read_text_file(path / "config.toml");
   }
   if (!run.record.config.empty())
     run.options = Config::parse(run.record.config, (path / "config.toml").string()).given();
@@ -102,8 +88,10 @@ ReportedRun read_reported_run(const fs::path& path) {
   if (const fs::path test = path / "test.json"; fs::exists(test)) {
     const Json object = read_object(test);
     const double step = number_of(object, "step");
-    run.test = {number_of(object, "loss"), number_of(object, "accuracy"),
-                std::isnan(step) ? 0 : static_cast<int64_t>(step)};
+    // A sweep evaluates data without a test split on the validation split.
+    if (text_of(object, "split") != "validation")
+      run.test = {number_of(object, "loss"), number_of(object, "accuracy"),
+                  std::isnan(step) ? 0 : static_cast<int64_t>(step)};
   }
   add_checkpoint(path, run);
   return run;
@@ -120,12 +108,13 @@ ReportedRun read_cell(const fs::path& path) {
   if (const double seed = number_of(cell, "seed"); !std::isnan(seed))
     run.seed = static_cast<int64_t>(seed);
   if (run.options.empty() && cell.contains("values") && cell["values"].is_object())
-    for (const auto& [key, value] : cell["values"].items()) run.options[key] = option_of(value);
+    for (const auto& [key, value] : cell["values"].items()) run.options[key] = option_in(value);
   return run;
 }
 
 void read_results(const fs::path& path, ReportInputs& out) {
-  out.results.push_back({path.string(), results_of_json(read_text(path), path.string())});
+  out.results.push_back(
+      {path.string(), results_of_json(data::read_text_file(path), path.string())});
 }
 
 void read_sweep(const fs::path& path, ReportInputs& out) {
@@ -167,7 +156,7 @@ ReportInputs read_inputs(const std::vector<fs::path>& paths) {
     check<ConfigError>(any, path.string(),
                        " holds no run (no metrics.jsonl), no sweep (no cells), and no folder with "
                        "either; expected a directory written by train or ablate, or a JSON file "
-                       "written by analyse");
+                       "written by analyse or evaluate");
   }
   return out;
 }

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "longhand/core/statistics.h"
+#include "longhand/train/efficiency.h"
 
 namespace longhand::train {
 namespace {
@@ -25,22 +26,10 @@ std::optional<double> positive(const Cell& cell) {
   return std::isfinite(value) && value > 0 ? std::optional(value) : std::nullopt;
 }
 
-/// The smallest x from which a is below b, having been above it before; interpolated between the
-/// logarithms of the points that both have.
-std::optional<double> crossing(const Points& a, const Points& b) {
-  double last_x = 0, last = 0;
-  for (const auto& [x, sum] : a) {
-    const auto other = b.find(x);
-    if (other == b.end()) continue;
-    const double difference = std::log(sum.y / static_cast<double>(sum.count)) -
-                              std::log(other->second.y / static_cast<double>(other->second.count));
-    if (last > 0 && difference <= 0)
-      return std::exp(std::log(last_x) +
-                      (std::log(x) - std::log(last_x)) * last / (last - difference));
-    last_x = x;
-    last = difference;
-  }
-  return std::nullopt;
+std::map<double, double> means(const Points& points) {
+  std::map<double, double> out;
+  for (const auto& [x, sum] : points) out[x] = sum.y / static_cast<double>(sum.count);
+  return out;
 }
 
 }  // namespace
@@ -83,17 +72,19 @@ std::vector<std::string> slopes(const Table& table, const Chart& chart) {
     if (!softmax && label.starts_with("softmax")) softmax = &curves[label];
     if (curves[label].size() < 3) continue;
     std::vector<double> xs, ys;
-    for (const auto& [at, sum] : curves[label]) {
+    for (const auto& [at, mean] : means(curves[label])) {
       xs.push_back(at);
-      ys.push_back(sum.y / static_cast<double>(sum.count));
+      ys.push_back(mean);
     }
     fitted += fmt::format("{}{}{:.2f}", fitted.empty() ? "" : ", ",
                           label.empty() ? label : label + " ", fit_power(xs, ys).slope);
   }
   if (softmax)
     for (const std::string& label : labels)
-      if (const auto at = crossing(curves[label], *softmax); at && softmax != &curves[label])
-        crossed += fmt::format("{}{} from about {:.3g}", crossed.empty() ? "" : ", ", label, *at);
+      if (const Crossover at = crossover(means(*softmax), means(curves[label]));
+          at.kind == Crossover::Kind::at)
+        crossed +=
+            fmt::format("{}{} from about {:.3g}", crossed.empty() ? "" : ", ", label, at.length);
   std::vector<std::string> out;
   if (!fitted.empty()) out.push_back("Fitted exponents: " + fitted + ".");
   if (!crossed.empty()) out.push_back("Below softmax: " + crossed + ".");

@@ -5,19 +5,24 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
-#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "longhand/core/error.h"
+#include "longhand/train/json.h"
 
 namespace longhand::train {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 const std::string& heading(const Column& column) {
   return column.heading.empty() ? column.name : column.heading;
+}
+
+/// A cell as text, with its mark.
+std::string shown(const Table& table, size_t row, size_t column) {
+  std::string text = to_text(table.rows[row][column], table.columns[column].digits);
+  return table.marked.contains({row, column}) ? text + "*" : text;
 }
 
 /// Columns without text are aligned to the right.
@@ -35,17 +40,12 @@ size_t width_of(const std::string& text) {
       text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
 }
 
-std::string not_finite(double value) {
-  if (std::isnan(value)) return "NaN";
-  return value > 0 ? "Infinity" : "-Infinity";
-}
-
 /// All digits: reading the text gives the same value.
 std::string exact(const Cell& cell) {
   if (const auto* const text = std::get_if<std::string>(&cell)) return *text;
   if (const auto* const integer = std::get_if<int64_t>(&cell)) return fmt::format("{}", *integer);
   if (const auto* const number = std::get_if<double>(&cell))
-    return std::isfinite(*number) ? fmt::format("{}", *number) : not_finite(*number);
+    return std::isfinite(*number) ? fmt::format("{}", *number) : name_of_not_finite(*number);
   return "";
 }
 
@@ -78,21 +78,15 @@ std::string latex(const std::string& text) {
 Json json(const Cell& cell) {
   if (const auto* const text = std::get_if<std::string>(&cell)) return *text;
   if (const auto* const integer = std::get_if<int64_t>(&cell)) return *integer;
-  if (const auto* const number = std::get_if<double>(&cell))
-    return std::isfinite(*number) ? Json(*number) : Json(not_finite(*number));
+  if (const auto* const number = std::get_if<double>(&cell)) return json_number(*number);
   return nullptr;
 }
 
 Cell cell_of(const Json& value) {
   if (value.is_null()) return {};
   if (value.is_number_integer()) return value.get<int64_t>();
-  if (value.is_number()) return value.get<double>();
-  auto text = value.get<std::string>();
-  for (const double each :
-       {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
-        std::numeric_limits<double>::quiet_NaN()})
-    if (text == not_finite(each)) return each;
-  return text;
+  if (const auto number = number_in(value)) return *number;
+  return value.get<std::string>();
 }
 
 Json json(const Chart& chart) {
@@ -131,6 +125,10 @@ Json json(const Table& table) {
     out["rows"].push_back(std::move(cells));
   }
   for (const Chart& chart : table.charts) out["charts"].push_back(json(chart));
+  if (!table.marked.empty()) {
+    out["mark"] = table.mark;
+    out["marked"] = table.marked;
+  }
   return out;
 }
 
@@ -146,6 +144,8 @@ Table table_of(const Json& value) {
     for (const Json& cell : row) cells.push_back(cell_of(cell));
   }
   for (const Json& chart : value.at("charts")) table.charts.push_back(chart_of(chart));
+  table.mark = value.value("mark", "");
+  if (value.contains("marked")) value.at("marked").get_to(table.marked);
   table.check();
   return table;
 }
@@ -174,6 +174,97 @@ void Table::check() const {
     for (const std::string& each : {chart.low, chart.high, chart.theory, chart.colour})
       if (!each.empty()) column(each);
   }
+  for (const auto& [row, column] : marked)
+    longhand::check<Error>(row < rows.size() && column < columns.size(), "table ", name,
+                           ": there is no cell ", row, ", ", column, " to mark");
+}
+
+namespace {
+
+/// The table with some of its columns, without charts.
+Table with_columns(const Table& table, const std::vector<size_t>& kept) {
+  Table out{table.name, table.title, table.note, {}};
+  out.mark = table.mark;
+  out.rows.resize(table.rows.size());
+  for (size_t to = 0; to < kept.size(); ++to) {
+    out.columns.push_back(table.columns[kept[to]]);
+    for (size_t r = 0; r < table.rows.size(); ++r) {
+      out.rows[r].push_back(table.rows[r][kept[to]]);
+      if (table.marked.contains({r, kept[to]})) out.marked.insert({r, to});
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+void add_estimate(std::vector<Column>& columns, const std::string& name,
+                  const std::string& heading) {
+  columns.push_back({name, heading});
+  columns.push_back({name + "_low", heading + ", low"});
+  columns.push_back({name + "_high", heading + ", high"});
+}
+
+void add_estimate(std::vector<Cell>& row, const Estimate& estimate) {
+  if (estimate.count == 0) return add_nothing(row);
+  row.emplace_back(estimate.mean);
+  for (const double end : {estimate.low, estimate.high}) {
+    row.emplace_back();
+    if (!std::isnan(end)) row.back() = end;
+  }
+}
+
+void add_nothing(std::vector<Cell>& row) { row.insert(row.end(), 3, Cell()); }
+
+Table with_intervals(const Table& table) {
+  std::map<std::string, size_t> index;
+  for (size_t i = 0; i < table.columns.size(); ++i) index[table.columns[i].name] = i;
+  std::vector<size_t> kept;
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    const std::string& name = table.columns[i].name;
+    const bool is_end = name.ends_with("_low") || name.ends_with("_high");
+    if (!is_end || !index.contains(name.substr(0, name.rfind('_')))) kept.push_back(i);
+  }
+  Table out = with_columns(table, kept);
+  for (size_t to = 0; to < kept.size(); ++to) {
+    const std::string& name = out.columns[to].name;
+    const auto low = index.find(name + "_low"), high = index.find(name + "_high");
+    if (low == index.end() || high == index.end()) continue;
+    for (size_t r = 0; r < table.rows.size(); ++r) {
+      const auto& row = table.rows[r];
+      Cell& cell = out.rows[r][to];
+      if (std::holds_alternative<std::monostate>(cell)) continue;
+      const auto *mean = std::get_if<double>(&row[kept[to]]),
+                 *from = std::get_if<double>(&row[low->second]),
+                 *end = std::get_if<double>(&row[high->second]);
+      const std::string text = to_text(cell, 3);
+      cell = text;
+      if (!mean || !from || !end) continue;
+      const double below = *mean - *from, above = *end - *mean;
+      constexpr double symmetric = 0.2;  // difference of the halves, relative to the interval
+      if (std::abs(above - below) <= symmetric * (above + below))
+        cell = fmt::format("{} ±{}", text, to_text((above + below) / 2, 2));
+      else
+        cell = fmt::format("{} ({} to {})", text, to_text(*from, 3), to_text(*end, 3));
+    }
+  }
+  return out;
+}
+
+Table without_columns(const Table& table, const std::function<bool(size_t)>& omit) {
+  std::vector<size_t> kept;
+  for (size_t i = 0; i < table.columns.size(); ++i)
+    if (!omit(i)) kept.push_back(i);
+  return with_columns(table, kept);
+}
+
+Table without_empty_columns(const Table& table) {
+  return without_columns(table, [&](size_t i) {
+    return std::all_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
+      const auto* const text = std::get_if<std::string>(&row[i]);
+      return std::holds_alternative<std::monostate>(row[i]) || (text && text->empty());
+    });
+  });
 }
 
 std::string to_text(const Cell& cell, int digits) {
@@ -190,10 +281,9 @@ std::string to_text(const Table& table) {
   std::vector<std::vector<std::string>> lines;
   auto& head = lines.emplace_back();
   for (const Column& column : table.columns) head.push_back(heading(column));
-  for (const auto& row : table.rows) {
+  for (size_t r = 0; r < table.rows.size(); ++r) {
     auto& line = lines.emplace_back();
-    for (size_t i = 0; i < row.size(); ++i)
-      line.push_back(to_text(row[i], table.columns[i].digits));
+    for (size_t i = 0; i < table.columns.size(); ++i) line.push_back(shown(table, r, i));
   }
   std::vector<size_t> widths(table.columns.size());
   for (const auto& line : lines)
@@ -210,6 +300,7 @@ std::string to_text(const Table& table) {
     text.erase(text.find_last_not_of(' ') + 1);
     out += text + "\n";
   }
+  if (!table.marked.empty()) out += "* " + table.mark + "\n";
   return out;
 }
 
@@ -221,12 +312,13 @@ std::string to_markdown(const Table& table) {
     rule += numeric[i] ? " ---: |" : " --- |";
   }
   out += "\n" + rule + "\n";
-  for (const auto& row : table.rows) {
+  for (size_t r = 0; r < table.rows.size(); ++r) {
     out += "|";
-    for (size_t i = 0; i < row.size(); ++i)
-      out += fmt::format(" {} |", replaced(to_text(row[i], table.columns[i].digits), '|', "\\|"));
+    for (size_t i = 0; i < table.columns.size(); ++i)
+      out += fmt::format(" {} |", replaced(replaced(shown(table, r, i), '|', "\\|"), '*', "\\*"));
     out += "\n";
   }
+  if (!table.marked.empty()) out += "\n\\* " + table.mark + "\n";
   return out;
 }
 
@@ -241,22 +333,46 @@ std::string to_latex(const Table& table) {
   };
   line([&](size_t i) { return heading(table.columns[i]); });
   out += "\\midrule\n";
-  for (const auto& row : table.rows)
-    line([&](size_t i) { return to_text(row[i], table.columns[i].digits); });
-  return out + "\\bottomrule\n\\end{tabular}\n";
+  for (size_t r = 0; r < table.rows.size(); ++r) line([&](size_t i) { return shown(table, r, i); });
+  out += "\\bottomrule\n";
+  if (!table.marked.empty())
+    out += fmt::format("\\multicolumn{{{}}}{{l}}{{* {}}} \\\\\n", table.columns.size(),
+                       latex(table.mark));
+  return out + "\\end{tabular}\n";
 }
 
 std::string to_csv(const Table& table) {
+  std::set<size_t> with_marks;
+  for (const auto& [row, column] : table.marked) with_marks.insert(column);
   std::string out;
-  for (size_t i = 0; i < table.columns.size(); ++i)
-    out.append(i == 0 ? "" : ",").append(csv_field(table.columns[i].name));
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    const std::string& name = table.columns[i].name;
+    out.append(i == 0 ? "" : ",").append(csv_field(name));
+    if (with_marks.contains(i)) out.append(",").append(csv_field(name + "_mark"));
+  }
   out += "\r\n";
-  for (const auto& row : table.rows) {
-    for (size_t i = 0; i < row.size(); ++i)
-      out.append(i == 0 ? "" : ",").append(csv_field(exact(row[i])));
+  for (size_t r = 0; r < table.rows.size(); ++r) {
+    for (size_t i = 0; i < table.columns.size(); ++i) {
+      out.append(i == 0 ? "" : ",").append(csv_field(exact(table.rows[r][i])));
+      if (with_marks.contains(i)) out.append(table.marked.contains({r, i}) ? ",*" : ",");
+    }
     out += "\r\n";
   }
   return out;
+}
+
+void check_format(std::string_view format) {
+  for (const char* const known : {"md", "csv", "tex", "text"})
+    if (format == known) return;
+  throw ConfigError(
+      concat_message("--table ", format, ": unknown format; expected md, csv, tex or text"));
+}
+
+std::string to_format(std::string_view format, const Table& all, const Table& readable) {
+  check_format(format);
+  if (format == "md") return to_markdown(readable);
+  if (format == "tex") return to_latex(readable);
+  return format == "csv" ? to_csv(all) : to_text(readable);
 }
 
 const Table& Results::table(std::string_view name) const {

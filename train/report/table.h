@@ -2,10 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
+
+#include "longhand/core/statistics.h"
 
 namespace longhand::train {
 
@@ -42,12 +47,33 @@ struct Table {
   std::vector<Column> columns;
   std::vector<std::vector<Cell>> rows{};
   std::vector<Chart> charts{};
+  /// What an asterisk after a value means, and which cells (row, column) have one. In CSV a column with
+  /// marks is followed by one of them, NAME_mark.
+  std::string mark{};
+  std::set<std::pair<size_t, size_t>> marked{};
 
   /// The index of a column. Throws Error if there is none of this name.
   size_t column(std::string_view column_name) const;
-  /// Throws Error, naming the table, unless rows have one cell per column and the charts name columns.
+  /// Throws Error, naming the table, unless rows have one cell per column, the charts name columns
+  /// and marks are of cells.
   void check() const;
 };
+
+/// Columns for an estimate, NAME, NAME_low and NAME_high, and their cells. An interval that is not
+/// known is not available, nor is an estimate without values.
+void add_estimate(std::vector<Column>& columns, const std::string& name,
+                  const std::string& heading);
+void add_estimate(std::vector<Cell>& row, const Estimate& estimate);
+/// The cells of an estimate that is not available.
+void add_nothing(std::vector<Cell>& row);
+
+/// A table for readers, without charts: an estimate is one column, "0.5 ±0.1", or "0.99 (0.95 to 1)"
+/// where its interval is not symmetric.
+Table with_intervals(const Table& table);
+/// A table, without charts, without the columns that `omit` selects.
+Table without_columns(const Table& table, const std::function<bool(size_t)>& omit);
+/// The same without columns that have no value, or only empty text.
+Table without_empty_columns(const Table& table);
 
 /// A value as it is shown: `digits` significant digits, "-" if not available, "NaN".
 std::string to_text(const Cell& cell, int digits = 4);
@@ -60,6 +86,12 @@ std::string to_markdown(const Table& table);
 std::string to_latex(const Table& table);
 /// Comma-separated values (RFC 4180) under the names of the columns, with all digits.
 std::string to_csv(const Table& table);
+
+/// A table in one of the formats md, tex, text, of `readable`, or csv, of `all`. Throws ConfigError for
+/// another format.
+std::string to_format(std::string_view format, const Table& all, const Table& readable);
+/// Throws ConfigError unless to_format() knows the format.
+void check_format(std::string_view format);
 
 /// The result of an analysis or of a sweep: tables, and where they are from.
 struct Results {

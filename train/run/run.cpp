@@ -41,12 +41,8 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 std::map<std::string, std::string> hashes(const data::Task& task) {
   std::map<std::string, std::string> out;
-  for (const char* const split : {"train", "validation", "test"})
-    if (const data::Dataset* const set = std::string_view(split) == "train" ? task.train.get()
-                                         : std::string_view(split) == "validation"
-                                             ? task.validation.get()
-                                             : task.test.get())
-      out[split] = data::content_hash(*set, examples_hashed);
+  for (const std::string& split : task.splits())
+    out[split] = data::content_hash(task.split(split), examples_hashed);
   return out;
 }
 
@@ -155,7 +151,7 @@ Observer Run::observe() {
     if (observer_.on_record) observer_.on_record(record);
   };
   out.on_progress = [this](const Progress& progress) {
-    step_seconds_.push_back(progress.seconds);
+    step_times_.add(progress.seconds);
     if (observer_.on_progress) observer_.on_progress(progress);
   };
   out.on_evaluation = [this](const EvaluationProgress& progress) {
@@ -210,12 +206,7 @@ void Run::summarise(const std::string& status, double seconds) {
   s.best_step = trainer_.state().best_step;
   s.seed = e.seed;
   s.seconds = seconds;
-  if (!step_seconds_.empty()) {
-    const auto middle =
-        step_seconds_.begin() + static_cast<std::ptrdiff_t>(step_seconds_.size() / 2);
-    std::nth_element(step_seconds_.begin(), middle, step_seconds_.end());
-    s.step_seconds = *middle;
-  }
+  s.step_seconds = step_times_.median();
   s.threads = threads();
   s.peak_memory = peak_resident_memory();
   s.state_bytes = decoding_bytes(e.model.config());

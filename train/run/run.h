@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "longhand/train/experiment.h"
+#include "longhand/train/run/durations.h"
 #include "longhand/train/run/run_record.h"
 #include "longhand/train/trainer.h"
 
@@ -82,7 +83,7 @@ class Run {
   Summary summary_;
   double earlier_seconds_ = 0;  // of earlier processes
   std::chrono::steady_clock::time_point begin_;
-  std::vector<double> step_seconds_;
+  Durations step_times_;
   data::Loader loader_;
   Trainer trainer_;
 };

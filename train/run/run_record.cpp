@@ -12,45 +12,34 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <utility>
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
+#include "longhand/train/json.h"
 
 namespace longhand::train {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-
-Json number(double value) {
-  if (std::isfinite(value)) return value;
-  if (std::isnan(value)) return "NaN";
-  return value > 0 ? "Infinity" : "-Infinity";
-}
 
 Json object(const Record& record) {
   Json out;
   out["step"] = record.step;
   out["split"] = record.split;
-  out["loss"] = number(record.loss);
-  out["accuracy"] = number(record.accuracy);
-  for (const auto& [name, value] : record.terms) out["terms"][name] = number(value);
-  out["perplexity"] = number(std::exp(record.cross_entropy()));
-  if (record.bits_per_byte) out["bits_per_byte"] = number(*record.bits_per_byte);
-  if (record.learning_rate) out["learning_rate"] = number(*record.learning_rate);
-  if (record.gradient_norm) out["gradient_norm"] = number(*record.gradient_norm);
-  out["tokens_per_second"] = number(std::round(record.tokens_per_second));
+  out["loss"] = json_number(record.loss);
+  out["accuracy"] = json_number(record.accuracy);
+  for (const auto& [name, value] : record.terms) out["terms"][name] = json_number(value);
+  out["perplexity"] = json_number(std::exp(record.cross_entropy()));
+  if (record.bits_per_byte) out["bits_per_byte"] = json_number(*record.bits_per_byte);
+  if (record.learning_rate) out["learning_rate"] = json_number(*record.learning_rate);
+  if (record.gradient_norm) out["gradient_norm"] = json_number(*record.gradient_norm);
+  out["tokens_per_second"] = json_number(std::round(record.tokens_per_second));
   out["peak_memory_bytes"] = record.peak_memory;
-  for (const auto& [name, value] : record.model) out["model"][name] = number(value);
+  for (const auto& [name, value] : record.model) out["model"][name] = json_number(value);
   if (record.split == "validation") out["best"] = record.best;
-  if (record.seconds) out["seconds"] = number(std::round(*record.seconds * 1000) / 1000);
+  if (record.seconds) out["seconds"] = json_number(std::round(*record.seconds * 1000) / 1000);
   return out;
-}
-
-void write_text(const fs::path& path, const std::string& text) {
-  data::write_file_durably(path, std::as_bytes(std::span(text.data(), text.size())));
 }
 
 std::string system_reason() { return std::strerror(errno); }
@@ -59,11 +48,6 @@ bool holds_run(const fs::path& path) {
   for (const char* name : {"config.toml", "metrics.jsonl", "checkpoints", "summary.json"})
     if (fs::exists(path / name)) return true;
   return false;
-}
-
-std::string read_text(const fs::path& path) {
-  const std::vector<std::byte> bytes = data::read_file(path);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 /// The value of a key, or nothing if it is missing or of another type. Numbers that are not finite
@@ -77,13 +61,8 @@ std::optional<T> find(const Json& object, const char* key) {
   } else if constexpr (std::is_same_v<T, bool>) {
     if (found->is_boolean()) return found->get<T>();
   } else {
+    if constexpr (std::is_same_v<T, double>) return number_in(*found);
     if (found->is_number()) return found->get<T>();
-    if constexpr (std::is_same_v<T, double>) {
-      constexpr double inf = std::numeric_limits<double>::infinity();
-      if (*found == "NaN") return std::numeric_limits<double>::quiet_NaN();
-      if (*found == "Infinity") return inf;
-      if (*found == "-Infinity") return -inf;
-    }
   }
   return std::nullopt;
 }
@@ -146,7 +125,8 @@ Sources sources_of(const Json& object) {
   if (const auto init = object.find("init_from"); init != object.end() && init->is_object())
     out.init = {source(*init), Fresh{.initialised = names(*init, "initialised"),
                                      .unused = names(*init, "unused"),
-                                     .taken = names(*init, "taken")}};
+                                     .taken = names(*init, "taken"),
+                                     .drawn = {}}};
   if (const auto teacher = object.find("distill_from");
       teacher != object.end() && teacher->is_object())
     out.teacher = source(*teacher);
@@ -213,14 +193,14 @@ std::string to_json(const Summary& summary) {
   out["parameters"] = summary.parameters;
   if (summary.best) {
     out["best"] = {{"metric", summary.best_metric},
-                   {"value", number(*summary.best)},
+                   {"value", json_number(*summary.best)},
                    {"step", summary.best_step}};
   }
   if (summary.training) out["train"] = object(*summary.training);
   if (summary.validation) out["validation"] = object(*summary.validation);
   out["seed"] = summary.seed;
   out["threads"] = summary.threads;
-  out["seconds"] = number(std::round(summary.seconds * 1000) / 1000);
+  out["seconds"] = json_number(std::round(summary.seconds * 1000) / 1000);
   if (summary.step_seconds) out["step_seconds"] = *summary.step_seconds;
   out["peak_memory_bytes"] = summary.peak_memory;
   if (summary.state_bytes > 0) out["state_bytes"] = summary.state_bytes;
@@ -313,7 +293,9 @@ RunRecord RunRecord::open(const fs::path& path) {
   return run;
 }
 
-void RunRecord::write_config(const std::string& toml) const { write_text(config(), toml); }
+void RunRecord::write_config(const std::string& toml) const {
+  data::write_file_durably(config(), toml);
+}
 
 void RunRecord::append(const Record& record) const {
   std::ofstream out(metrics(), std::ios::app | std::ios::binary);
@@ -330,7 +312,7 @@ void RunRecord::cut_metrics(int64_t step) const {
     const auto at = step_of(line);
     if (at && *at <= step && !in.eof()) kept += line + "\n";
   }
-  write_text(metrics(), kept);
+  data::write_file_durably(metrics(), kept);
 }
 
 double RunRecord::last_seconds() const {
@@ -344,19 +326,19 @@ double RunRecord::last_seconds() const {
 }
 
 void RunRecord::write_summary(const Summary& summary) const {
-  write_text(path_ / "summary.json", to_json(summary));
+  data::write_file_durably(path_ / "summary.json", to_json(summary));
 }
 
 void RunRecord::write_sources(const Sources& sources) const {
   Json out;
   put(out, sources);
-  write_text(path_ / "sources.json", out.dump(2) + "\n");
+  data::write_file_durably(path_ / "sources.json", out.dump(2) + "\n");
 }
 
 Sources RunRecord::sources() const {
   const fs::path path = path_ / "sources.json";
   if (!fs::exists(path)) return {};
-  const Json object = Json::parse(read_text(path), nullptr, false);
+  const Json object = Json::parse(data::read_text_file(path), nullptr, false);
   check<DataError>(object.is_object(), path.string(), ": no JSON object");
   return sources_of(object);
 }
@@ -367,13 +349,13 @@ RecordedRun read_run(const fs::path& path) {
   RecordedRun run;
   run.name = path.lexically_normal().string();
   if (run.name.size() > 1 && run.name.back() == '/') run.name.pop_back();
-  if (fs::exists(path / "config.toml")) run.config = read_text(path / "config.toml");
+  if (fs::exists(path / "config.toml")) run.config = data::read_text_file(path / "config.toml");
   if (fs::exists(summary)) {
-    const Json object = Json::parse(read_text(summary), nullptr, false);
+    const Json object = Json::parse(data::read_text_file(summary), nullptr, false);
     check<DataError>(object.is_object(), summary.string(), ": no JSON object");
     run.summary = summary_of(object);
   }
-  const std::string lines = read_text(metrics);
+  const std::string lines = data::read_text_file(metrics);
   int64_t count = 0;
   for (size_t begin = 0; begin < lines.size();) {
     const size_t end = lines.find('\n', begin);

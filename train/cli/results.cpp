@@ -1,0 +1,46 @@
+#include "longhand/train/cli/results.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "longhand/core/version.h"
+#include "longhand/data/file.h"
+#include "longhand/train/checkpoint/checkpoint.h"
+
+namespace longhand::cli {
+
+void add_out(Command& command, ResultsArguments& arguments) {
+  command.add("-o,--out", arguments.out, "FILE.json",
+              "Write the results for longhand report, and for reading back");
+}
+
+int finish(const ResultsArguments& arguments, train::Results results, const Shown& shown) {
+  results.command = command_line();
+  results.machine = train::machine_and_threads();
+  results.date = train::utc_now();
+  results.version = version();
+  const std::string json = train::to_json(results);
+  if (!arguments.out.empty()) data::write_file_durably(arguments.out, json);
+  if (arguments.json) {
+    fmt::print("{}", json);
+    return success;
+  }
+  if (!shown.format.empty()) {
+    const train::Table& table = results.tables.at(0);
+    fmt::print("{}", to_format(shown.format, table, shown.readable(table)));
+    return success;
+  }
+  for (const train::Table& table : results.tables) {
+    if (std::find(shown.hidden.begin(), shown.hidden.end(), table.name) != shown.hidden.end())
+      continue;
+    fmt::print("{}\n", table.title);
+    if (!table.note.empty() && !arguments.quiet) fmt::print("{}\n", table.note);
+    fmt::print("\n{}\n", train::to_text(shown.readable(table)));
+  }
+  fmt::print("{}\n", results.summary);
+  if (!arguments.out.empty() && !arguments.quiet) fmt::print("written to {}\n", arguments.out);
+  return success;
+}
+
+}  // namespace longhand::cli

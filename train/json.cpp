@@ -1,0 +1,41 @@
+#include "longhand/train/json.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace longhand::train {
+
+const char* name_of_not_finite(double value) {
+  if (std::isnan(value)) return "NaN";
+  return value > 0 ? "Infinity" : "-Infinity";
+}
+
+Json json_number(double value) {
+  if (std::isfinite(value)) return value;
+  return name_of_not_finite(value);
+}
+
+std::optional<double> number_in(const Json& value) {
+  if (value.is_number()) return value.get<double>();
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  for (const double each : {infinity, -infinity, std::numeric_limits<double>::quiet_NaN()})
+    if (value == name_of_not_finite(each)) return each;
+  return std::nullopt;
+}
+
+Json json_option(const OptionValue& value) {
+  return std::visit([](const auto& v) { return Json(v); }, value);
+}
+
+OptionValue option_in(const Json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (value.is_number()) return value.get<double>();
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) return value.dump();
+  if (value.empty() || value.front().is_number()) return value.get<std::vector<int64_t>>();
+  return value.get<std::vector<std::string>>();
+}
+
+}  // namespace longhand::train

@@ -1,0 +1,26 @@
+// JSON as Longhand writes it: numbers that are not finite, which JSON does not have, are the strings
+// "NaN", "Infinity" and "-Infinity". Not installed: nlohmann/json is no dependency of users.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+
+#include "longhand/core/options.h"
+
+namespace longhand::train {
+
+using Json = nlohmann::ordered_json;
+
+/// "NaN", "Infinity" or "-Infinity", for a number that is not finite.
+const char* name_of_not_finite(double value);
+
+/// A number, or its name if it is not finite.
+Json json_number(double value);
+/// The number that json_number() wrote; nothing for anything else.
+std::optional<double> number_in(const Json& value);
+
+/// The value of an option, and back. Text for objects.
+Json json_option(const OptionValue& value);
+OptionValue option_in(const Json& value);
+
+}  // namespace longhand::train
