@@ -29,10 +29,10 @@
 #include "longhand/attention/ops/tile/features.h"
 #include "longhand/attention/ops/tile/lanes.h"
 #include "longhand/attention/ops/tile/operands.h"
-#include "longhand/core/scratch.h"
 #include "longhand/attention/ops/tile/state.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/scratch.h"
 
 namespace longhand::attention {
 namespace {

@@ -31,12 +31,12 @@
 #include "longhand/attention/ops/tile/lanes.h"
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
-#include "longhand/core/scratch.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/scratch.h"
 #include "longhand/core/simd.h"
 
 namespace longhand::attention {

@@ -5,8 +5,8 @@
 
 #include "longhand/attention/ops/tile/lanes.h"
 #include "longhand/attention/ops/tile/operands.h"
-#include "longhand/core/scratch.h"
 #include "longhand/core/kernels/rows.h"
+#include "longhand/core/scratch.h"
 
 namespace longhand::attention::tile {
 
