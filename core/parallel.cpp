@@ -94,14 +94,16 @@ class Wait {
 //
 // Waking a sleeping thread takes 20 to 50 µs, longer than many loops. Therefore a thread that has
 // helped with a loop watches for the next one for a while: see help().
-class Pool : public std::enable_shared_from_this<Pool> {
+class Pool {
  public:
   explicit Pool(int n) : threads(n), arena_(n), places_(static_cast<size_t>(2 * n)) {}
+
+  ~Pool() { stop(); }
 
   // Returns when no thread watches for loops any more.
   void stop() {
     stopped_ = true;
-    for (Wait wait; helpers_ > 0;) wait.turn();
+    for (Wait wait; inside_ > 0;) wait.turn();
   }
 
   // Runs all blocks, on this thread and on those that help.
@@ -116,7 +118,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
   }
 
   // Starts a task on another thread. A thread leaves help() for it, until begun() is called.
-  void start(std::function<void()> task) {
+  template <class F>
+  void start(F task) {
     ++jobs_;
     arena_.enqueue(std::move(task));
   }
@@ -153,7 +156,11 @@ class Pool : public std::enable_shared_from_this<Pool> {
   void call_helpers(int64_t wanted) {
     for (int now = helpers_; now < wanted;)
       if (helpers_.compare_exchange_weak(now, now + 1)) {
-        arena_.enqueue([self = shared_from_this()] { self->help(); });
+        ++inside_;
+        arena_.enqueue([this] {
+          help();
+          --inside_;  // last: the pool may be destroyed now
+        });
         ++now;
       }
   }
@@ -200,7 +207,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
   tbb::task_arena arena_;
   std::vector<Place> places_;
-  std::atomic<int> loops_{0}, helpers_{0}, jobs_{0};
+  std::atomic<int> loops_{0}, helpers_{0}, inside_{0}, jobs_{0};
   std::atomic<bool> stopped_{false};
 };
 
@@ -252,9 +259,13 @@ struct Background::State {
 
   std::shared_ptr<Pool> pool;
   std::function<void()> work;
-  HappensBefore start{}, end{};
+  HappensBefore start{}, end{}, dropped{};
   std::atomic<int> state{waiting};
   std::exception_ptr error{};
+
+  State(std::shared_ptr<Pool> p, std::function<void()> w)
+      : pool(std::move(p)), work(std::move(w)) {}
+  ~State() { dropped.acquire(); }
 
   // Runs the job unless another thread has begun it.
   void run_once() {
@@ -263,7 +274,6 @@ struct Background::State {
     if (pool->threads > 1) pool->begun();
     {
       const ReleaseAtEnd release{end};
-      start.acquire();
       try {
         work();
       } catch (...) {
@@ -288,7 +298,12 @@ Background::~Background() {
 void Background::run(std::function<void()> work) {
   state_ = std::make_shared<State>(process().pool, std::move(work));
   state_->start.release();
-  if (state_->pool->threads > 1) state_->pool->start([state = state_] { state->run_once(); });
+  if (state_->pool->threads > 1)
+    state_->pool->start([state = state_] {
+      state->start.acquire();
+      state->run_once();
+      state->dropped.release();
+    });
 }
 
 void Background::wait() {
@@ -297,7 +312,11 @@ void Background::wait() {
   state->run_once();
   state->state.wait(State::running);
   state->end.acquire();
-  if (state->error) std::rethrow_exception(state->error);
+  // Here, not by the other thread, which may be the last to drop the state.
+  state->pool.reset();
+  const std::exception_ptr error = std::exchange(state->error, {});
+  state->dropped.release();
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace longhand
