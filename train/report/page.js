@@ -209,6 +209,7 @@
         ctx.strokeStyle = chart.config.type === 'bar' ? theme().fg : dataset.borderColor;
         ctx.lineWidth = 1.4;
         chart.getDatasetMeta(i).data.forEach((point, j) => {
+          if (!dataset.whiskers(j)) return;
           const {low, high} = dataset.data[j];
           if (!finite(low) || !finite(high)) return;
           const a = y.getPixelForValue(Math.max(low, y.min)), b = y.getPixelForValue(Math.min(high, y.max));
@@ -371,8 +372,9 @@
           maxBarThickness: 70,
           borderDash: s.style.dash, borderWidth: s.thin ? 1 : s.style.theory ? 1.6 : 2,
           showLine: !spec.points, spanGaps: true, tension: 0,
-          pointStyle: s.style.marker, pointRadius: s.style.theory || s.thin ? 0 : many ? markAt(points.length) : 4,
-          pointHoverRadius: 6, pointHitRadius: 8, whiskers: !s.band,
+          pointStyle: s.style.marker, pointHoverRadius: 6, pointHitRadius: 8,
+          pointRadius: s.style.theory || s.thin ? 0 : many ? c => marked(c.dataIndex, points.length) ? 3.5 : 0 : 4,
+          whiskers: !s.band && (j => !many || marked(j, points.length)),
           pointBorderWidth: /cross|star/.test(s.style.marker || '') ? 2 : 1,
         });
       }
@@ -397,7 +399,8 @@
       const categories = spec.bars ? [...new Set(shown.flatMap(s => s.points.map(p => p.x)))] : [];
       const x = spec.bars
         ? {...axis(spec.x), type: 'category', labels: categories, grid: {display: false},
-           ticks: {color: t.dim, font: {size: 11}, maxRotation: 60, autoSkip: categories.length > 24}}
+           ticks: {color: t.dim, font: {size: 11}, maxRotation: 90, autoSkip: categories.length > 24,
+                   callback: value => shortName(categories[value])}}
         : {...axis(spec.x, spec.logX), ...xLimits(shown, spec.logX)};
       const options = {
         animation: false, parsing: false, normalized: false, responsive: true, maintainAspectRatio: false,
@@ -432,8 +435,10 @@
       this.canvas.dataset.drawn = this.chart.data.datasets.length;
     }
   }
-  /// Of a long curve, every few points have a marker.
-  const markAt = count => context => context.dataIndex % Math.ceil(count / 8) === Math.floor(count / 16) ? 3.5 : 0;
+  /// Whether a point of a long curve has a marker and an interval: every few points.
+  const marked = (index, count) => index % Math.ceil(count / 8) === Math.floor(count / 16);
+  /// The beginning and the end of a long name.
+  const shortName = name => name.length > 26 ? `${name.slice(0, 11)}…${name.slice(-13)}` : name;
   function logTick(value) {
     const mantissa = value / 10 ** Math.floor(Math.log10(value) + 1e-9);
     const decades = Math.log10(this.max / this.min);
@@ -611,7 +616,7 @@
       const part = {...table, columns: table.columns.map(c => ({...c, values: rows.map(r => c.values[r])}))};
       const name = value === null || value === '' ? `${heading}: none`
         : typeof value === 'number' ? `${heading} ${format(value)}` : value;
-      return tableCharts(part, {...chart, title: `${chart.title}, ${name}`, series: chart.series.filter(n => n !== split)});
+      return tableCharts(part, {...chart, title: `${chart.title}, ${name}`, facts: [], series: chart.series.filter(n => n !== split)});
     });
   }
 
