@@ -76,6 +76,13 @@ TEST_CASE("convert writes a run that can be evaluated and trained further") {
   // It is no run to resume: there is no state of an optimizer.
   const Outcome resumed = run({"train", "--resume", "a/small"}, folder.path());
   CHECK(resumed.code == 3);
+  CHECK_THAT(resumed.err, Contains("--init-from a/small"));
+  // All of its weights are taken by a new run.
+  const Json further =
+      json_of({"train", "a/small/config.toml", "--init-from", "a/small", "--out", "further"},
+              folder.path());
+  CHECK(further["init_from"]["initialised"].empty());
+  CHECK(further["init_from"]["unused"].empty());
 
   const Outcome text = succeed({"convert", "run/checkpoints/last.h5", "--low-rank", "0.6", "--out",
                                 "b", "--no-evaluate", "--seconds", "0"},

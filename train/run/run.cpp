@@ -127,6 +127,11 @@ Run::Run(Parts parts, RunRecord record, const Checkpoint* checkpoint, bool resum
                record_.checkpoints(), config_, loss()) {
   summary_.sources = std::move(parts.sources);
   if (checkpoint) {
+    check<DataError>(!checkpoint->optimizer.empty() || experiment_->optimizer->state_dict().empty(),
+                     record_.last().string(),
+                     " has weights, but no state of an optimizer, as longhand convert writes it; "
+                     "continue with longhand train ",
+                     record_.config().string(), " --init-from ", record_.path().string());
     trainer_.resume(*checkpoint);
     warning_ = resume_warning(*checkpoint);
   }
