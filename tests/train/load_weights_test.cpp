@@ -9,6 +9,7 @@
 #include "tests/core/random_view.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
+#include "tests/train/tiny_run.h"
 
 using namespace longhand;
 using namespace longhand::train;
@@ -20,29 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 
 Config tiny(const std::vector<std::string>& assignments = {}) {
-  Config config = Config::parse(R"([model]
-d_model = 8
-heads = 2
-layers = 2
-d_mlp = 8
-dropout = 0.1
-[data]
-task = "copy"
-length = 16
-count = 4
-train_size = 32
-validation_size = 8
-test_size = 8
-[train]
-steps = 6
-batch_size = 4
-eval_every = 3
-checkpoint_every = 2
-log_every = 4
-[optimizer]
-lr = 0.01
-)",
-                                "tiny");
+  Config config = tiny_run("checkpoint_every = 2\n[optimizer]\nlr = 0.01\n");
+  for (const char* const base : {"model.layers=2", "train.eval_every=3", "train.log_every=4"})
+    config.assign(base);
   for (const std::string& assignment : assignments) config.assign(assignment);
   return config;
 }
@@ -55,13 +36,6 @@ class Runs : public TemporaryDirectory {
     return "train." + option + "=" + (*this / file).string();
   }
 };
-
-Observer stop_after(int64_t steps, int64_t& step) {
-  Observer observer;
-  observer.on_progress = [&step](const Progress& p) { step = p.step; };
-  observer.should_stop = [&step, steps] { return step >= steps; };
-  return observer;
-}
 
 }  // namespace
 

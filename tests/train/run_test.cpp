@@ -11,54 +11,20 @@
 #include "longhand/train/run/process.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
+#include "tests/train/tiny_run.h"
 
 using namespace longhand;
 using namespace longhand::train;
 using namespace longhand::test;
 using Catch::Contains;
 
-namespace {
-
 namespace fs = std::filesystem;
-
-Config tiny(const std::string& more = "") {
-  return Config::parse(R"([model]
-d_model = 8
-heads = 2
-layers = 1
-d_mlp = 8
-dropout = 0.1
-[data]
-task = "copy"
-length = 16
-count = 4
-train_size = 32
-validation_size = 8
-test_size = 8
-[train]
-steps = 6
-batch_size = 4
-eval_every = 2
-log_every = 1
-)" + more,
-                       "tiny");
-}
-
-/// Stops after some steps.
-Observer stop_after(int64_t steps, int64_t& step) {
-  Observer observer;
-  observer.on_progress = [&step](const Progress& p) { step = p.step; };
-  observer.should_stop = [&step, steps] { return step >= steps; };
-  return observer;
-}
-
-}  // namespace
 
 TEST_CASE("a run leaves its record, which can be read") {
   const TemporaryDirectory dir;
   int64_t records = 0, batches = 0, saved = 0;
   {
-    Config config = tiny();
+    Config config = tiny_run();
     config.assign("model.causal=true");
     const auto run = Run::create(std::move(config), dir / "a" / "run");
     CHECK_FALSE(run->resumed());
@@ -105,17 +71,17 @@ TEST_CASE("a run leaves its record, which can be read") {
 
 TEST_CASE("a run that was never trained leaves nothing, one that cannot be made neither") {
   const TemporaryDirectory dir;
-  { const auto run = Run::create(tiny(), dir / "a" / "run"); }
-  CHECK_THROWS_AS(Run::create(tiny("stesp = 3\n"), dir / "a" / "run"), ConfigError);
+  { const auto run = Run::create(tiny_run(), dir / "a" / "run"); }
+  CHECK_THROWS_AS(Run::create(tiny_run("stesp = 3\n"), dir / "a" / "run"), ConfigError);
   CHECK_FALSE(fs::exists(dir / "a"));
   CHECK_THROWS_AS(Run::resume(dir / "a"), ConfigError);
 }
 
 TEST_CASE("a run that was stopped and resumed in one process gives the same file") {
   const TemporaryDirectory dir;
-  Run::create(tiny("ema_decay = 0.9\n"), dir / "whole")->train();
+  Run::create(tiny_run("ema_decay = 0.9\n"), dir / "whole")->train();
   int64_t step = 0;
-  CHECK(Run::create(tiny("ema_decay = 0.9\n"), dir / "parts")->train(stop_after(3, step)) ==
+  CHECK(Run::create(tiny_run("ema_decay = 0.9\n"), dir / "parts")->train(stop_after(3, step)) ==
         Stopped::signal);
   CHECK(read_run(dir / "parts").summary->status == "stopped");
   {
@@ -140,7 +106,7 @@ TEST_CASE("a run that was stopped and resumed in one process gives the same file
 
 TEST_CASE("a resumed run may change what it reports, and nothing that decides its bits") {
   const TemporaryDirectory dir;
-  Run::create(tiny(), dir / "run")->train();
+  Run::create(tiny_run(), dir / "run")->train();
   for (const std::string& name : resumable_options()) {
     INFO(name);
     CHECK(name.find('.') != std::string::npos);
@@ -155,7 +121,7 @@ TEST_CASE("a resumed run may change what it reports, and nothing that decides it
 
 TEST_CASE("the summary of a diverged run reports it") {
   const TemporaryDirectory dir;
-  const auto run = Run::create(tiny("[optimizer]\nlr = 1e30\n"), dir / "run");
+  const auto run = Run::create(tiny_run("[optimizer]\nlr = 1e30\n"), dir / "run");
   CHECK_THROWS_AS(run->train(), DivergedError);
   CHECK(read_run(dir / "run").summary->status == "diverged");
 }
