@@ -56,7 +56,7 @@ SavedModel saved() {
   return out;
 }
 
-const ConvertedLayer& layer(const Conversion& conversion, const std::string& name) {
+const ConvertedLayer& layer(const Conversion& conversion, std::string_view name) {
   for (const ConvertedLayer& each : conversion.layers)
     if (each.layer.name == name) return each;
   FAIL(name);
