@@ -12,6 +12,7 @@
 #include "longhand/data/hdf5.h"
 #include "longhand/train/ablation/grid.h"
 #include "longhand/train/ablation/sweep.h"
+#include "longhand/train/experiment.h"
 #include "longhand/train/report/table.h"
 #include "tests/cli/program.h"
 #include "tests/cli/tiny.h"
@@ -346,6 +347,10 @@ TEST_CASE("the example sweeps are valid") {
     ++count;
   }
   CHECK(count >= 3);
+  const fs::path ablation = LONGHAND_SOURCE "/examples/ablation";
+  CHECK(expand(train::Sweep::load(ablation / "fine_tune.toml")).variants.size() == 24);
+  for (const char* const name : {"listops.toml", "long.toml"})
+    CHECK_NOTHROW(train::check_config(train::Config::load(ablation / name)));
 }
 
 TEST_CASE("errors of ablate") {
