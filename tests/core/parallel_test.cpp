@@ -51,6 +51,24 @@ TEST_CASE("work is distributed to more than one thread") {
   CHECK(both);
 }
 
+TEST_CASE("a loop ends after its last block, on whatever thread that runs") {
+  const WithThreads with(2);
+  const auto owner = std::this_thread::get_id();
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    std::atomic<int> arrived{0}, done{0};
+    parallel_for(2, 1, [&](int64_t, int64_t) {
+      // Each of the two threads runs one block, and the other thread is slow.
+      ++arrived;
+      for (int i = 0; i < 10000 && arrived < 2; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (std::this_thread::get_id() != owner)
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      ++done;
+    });
+    REQUIRE(done == 2);
+  }
+}
+
 TEST_CASE("exceptions reach the caller") {
   for (const int count : {1, 4}) {
     const WithThreads with(count);
