@@ -9,6 +9,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -157,10 +158,16 @@ class Pool {
     for (int now = helpers_; now < wanted;)
       if (helpers_.compare_exchange_weak(now, now + 1)) {
         ++inside_;
-        arena_.enqueue([this] {
-          help();
-          --inside_;  // last: the pool may be destroyed now
-        });
+        try {
+          arena_.enqueue([this] {
+            help();
+            --inside_;  // last: the pool may be destroyed now
+          });
+        } catch (const std::bad_alloc&) {  // fewer threads will do
+          --helpers_;
+          --inside_;
+          return;
+        }
         ++now;
       }
   }
@@ -171,10 +178,12 @@ class Pool {
     do {
       Wait wait;
       for (auto last = Clock::now(); !has_to_leave() && Clock::now() - last < patience;) {
-        if (loops_ > 0 && visit())
-          wait = {}, last = Clock::now();
-        else
+        if (loops_ > 0 && visit()) {
+          wait = {};
+          last = Clock::now();
+        } else {
           wait.turn();
+        }
       }
       --helpers_;
       // A loop that was published before this may have counted on this thread.
