@@ -25,19 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string read(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-Outcome succeed(const std::vector<std::string>& arguments, const fs::path& where,
-                const std::map<std::string, std::string>& environment = {}) {
-  const Outcome outcome = run(arguments, where, environment);
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
-  return outcome;
-}
-
 Json json_of(const std::vector<std::string>& arguments, const fs::path& where) {
   const Outcome outcome = succeed(arguments, where);
   INFO(outcome.out);
@@ -83,7 +70,7 @@ TEST_CASE("train writes a complete run directory") {
   CHECK(training == 20);
   CHECK(validation == 2);
 
-  const Json summary = Json::parse(read(run / "summary.json"));
+  const Json summary = Json::parse(data::read_text_file(run / "summary.json"));
   CHECK(summary["status"] == "finished");
   CHECK(summary["step"] == 20);
   CHECK(summary["attention"] == "softmax");
@@ -101,7 +88,8 @@ TEST_CASE("the peak of memory that a run reports is that which the system counte
   REQUIRE(reported > peak_resident_memory());
   CHECK(reported <= outcome.peak_memory);
   CHECK(static_cast<double>(reported) >= 0.98 * static_cast<double>(outcome.peak_memory));
-  CHECK(Json::parse(read(folder / "run/summary.json"))["peak_memory_bytes"] == reported);
+  CHECK(Json::parse(data::read_text_file(folder / "run/summary.json"))["peak_memory_bytes"] ==
+        reported);
 }
 
 TEST_CASE("exact attention under another name is reported") {
@@ -166,7 +154,7 @@ TEST_CASE("config dump prints every option, and reproduces its own output") {
   write_text(folder / "dumped.toml", dumped);
   CHECK(succeed({"config", "dump", "dumped.toml"}, folder.path()).out == dumped);
   succeed({"train", "config.toml", "--quiet", "--out", "run"}, folder.path());
-  CHECK(read(folder / "run/config.toml") == dumped);
+  CHECK(data::read_text_file(folder / "run/config.toml") == dumped);
 
   // Missing data is no error.
   const Outcome outcome = succeed(
@@ -329,7 +317,8 @@ TEST_CASE("evaluate fills a table of drop-in variants") {
   CHECK_THAT(shown.out, Contains("as trained") && Contains("performer features=8") &&
                             Contains("accuracy over draws") && Contains("±") &&
                             Contains("Best of 4 variants: ") && !Contains("attention.features"));
-  const train::Results results = train::results_of_json(read(folder / "grid.json"), "grid.json");
+  const train::Results results =
+      train::results_of_json(data::read_text_file(folder / "grid.json"), "grid.json");
   CHECK(results.kind == "evaluate");
   CHECK_THAT(results.command, Contains("longhand evaluate run --over attention.type=softmax"));
   const train::Table& table = results.table("variants");
@@ -337,7 +326,7 @@ TEST_CASE("evaluate fills a table of drop-in variants") {
   CHECK(std::get<double>(table.rows[0][table.column("loss")]) ==
         Approx(own["loss"].get<double>()).epsilon(1e-9));
   CHECK(succeed({"report", "grid.json", "-o", "grid.html"}, folder.path()).code == 0);
-  CHECK_THAT(read(folder / "grid.html"), Contains("performer features=8"));
+  CHECK_THAT(data::read_text_file(folder / "grid.html"), Contains("performer features=8"));
 
   write_text(folder / "grid.toml", "[[axis]]\nattention.type = [\"softmax\", \"window\"]\n");
   const Outcome latex =
@@ -503,7 +492,7 @@ TEST_CASE("checkpoint inspect lists what a checkpoint holds") {
   const Json json = json_of({"checkpoint", "inspect", file, "--json"}, folder.path());
   CHECK(json["digest"] == "ok");
   CHECK(json["step"] == 20);
-  CHECK(json["config"] == read(folder / "run/config.toml"));
+  CHECK(json["config"] == data::read_text_file(folder / "run/config.toml"));
   const auto names = json["model"];
   CHECK(std::any_of(names.begin(), names.end(), [](const Json& tensor) {
     return tensor["name"] == "blocks.0.attention.query.weight" &&

@@ -16,13 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Outcome succeed(const std::vector<std::string>& arguments, const fs::path& where) {
-  const Outcome outcome = run(arguments, where);
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
-  return outcome;
-}
-
 Json json_of(std::vector<std::string> arguments, const fs::path& where) {
   arguments.insert(arguments.end(), {"--json", "--quiet"});
   return Json::parse(succeed(arguments, where).out);

@@ -1,9 +1,8 @@
 // longhand train --init-from and --distill-from, also in sweeps.
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "longhand/data/file.h"
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "tests/cli/program.h"
 #include "tests/cli/tiny.h"
@@ -17,11 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-std::string contents(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 /// A folder with a trained run, `teacher`.
 class TaughtFolder : public TinyFolder {
@@ -49,12 +43,12 @@ TEST_CASE("training starts from another run and learns from it") {
           Contains(" 2 new, 0 unused\n") &&
           Contains("new: blocks.0.attention.kernel.{projection_k,projection_v}") &&
           Contains("learning from " + (teacher / "checkpoints/best.h5").string()));
-  const Json summary = Json::parse(contents(folder / "new/summary.json"));
+  const Json summary = Json::parse(data::read_text_file(folder / "new/summary.json"));
   CHECK(summary["init_from"]["digest"] == train::stored_digest(teacher / "checkpoints/last.h5"));
   CHECK(summary["init_from"]["initialised"].size() == 2);
   CHECK(summary["distill_from"]["digest"] == train::stored_digest(teacher / "checkpoints/best.h5"));
   CHECK(summary["train"]["terms"].size() == 3);
-  CHECK_THAT(contents(folder / "new/config.toml"),
+  CHECK_THAT(data::read_text_file(folder / "new/config.toml"),
              Contains("init_from = \"" + teacher.string() + "\"\n"));
   // Other commands do not need the source.
   fs::remove_all(folder / "runs");
@@ -103,7 +97,8 @@ train.distill_from = ["", "runs/teacher"]
   REQUIRE(outcome.code == 0);
   CHECK_THAT(outcome.out, Contains("linear distill_from=teacher"));
   for (const auto& cell : fs::directory_iterator(folder / "out/cells"))
-    CHECK(Json::parse(contents(cell.path() / "summary.json"))["init_from"]["step"] == 20);
+    CHECK(Json::parse(data::read_text_file(cell.path() / "summary.json"))["init_from"]["step"] ==
+          20);
   // The sweep in the directory means the same in any folder.
   fs::create_directories(folder / "elsewhere");
   const Outcome status = run({"ablate", "--status", "../out"}, folder / "elsewhere");

@@ -121,4 +121,12 @@ Outcome run(const std::vector<std::string>& arguments, const std::filesystem::pa
   return Program(arguments, where, environment).wait();
 }
 
+Outcome succeed(const std::vector<std::string>& arguments, const std::filesystem::path& where,
+                const std::map<std::string, std::string>& environment) {
+  const Outcome outcome = run(arguments, where, environment);
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  return outcome;
+}
+
 }  // namespace longhand::test

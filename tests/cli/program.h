@@ -48,6 +48,10 @@ class Program {
 Outcome run(const std::vector<std::string>& arguments, const std::filesystem::path& where,
             const std::map<std::string, std::string>& environment = {});
 
+/// The same, and requires exit code 0.
+Outcome succeed(const std::vector<std::string>& arguments, const std::filesystem::path& where,
+                const std::map<std::string, std::string>& environment = {});
+
 /// Waits up to a minute for `done` to hold; false if it never does.
 template <class F>
 bool eventually(F&& done) {
