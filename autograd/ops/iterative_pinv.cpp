@@ -1,6 +1,6 @@
-// Z' = Z W / 4,  P = A Z,  U = 7 I - P,  V = 15 I - P U,  W = 13 I - P V          from dZ' = G:
-//   dW = Zᵀ G / 4,  dV = -Pᵀ dW,  dU = -Pᵀ dV,  dP = -(dW Vᵀ + dV Uᵀ + dU)
-//   dZ = G Wᵀ / 4 + Aᵀ dP,  dA += dP Zᵀ
+// With P = A Z, U = P - 7 I, V = P U + 15 I, W = P V - 13 I:  Z' = -Z W / 4, and from dZ' = -4 G:
+//   dW = Zᵀ G,  dV = Pᵀ dW,  dU = Pᵀ dV,  dP = dU + dW Vᵀ + dV Uᵀ
+//   dZ = G Wᵀ + Aᵀ dP,  dA += dP Zᵀ
 // Each matrix of a batch is a task whose data fits in the caches. Z of each iteration is kept; P,
 // U, V and W are computed again.
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "longhand/autograd/ops/pointwise.h"
 #include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/simd.h"
 
 namespace longhand {
 using namespace ops;
@@ -27,15 +28,21 @@ class Products {
   Strided<T> plain(const T* x) const { return {x, m_, 1}; }
   Strided<T> transposed(const T* x) const { return {x, 1, m_}; }
 
-  // c = factor a b, or c += factor a b.
-  void multiply(T factor, Strided<T> a, Strided<T> b, T* c, bool add = false) {
+  // c = a b, or c += a b.
+  void multiply(Strided<T> a, Strided<T> b, T* c, bool add = false) {
+    // The rows of a small plain factor stay in the L1 cache as they are.
+    if (b.col == 1 && m_ <= 64) return kernels::gemm_tile<T>(m_, m_, m_, a, b.data, m_, c, m_, add);
     T* const panels = (*this)[slots - 1];
-    kernels::pack_panels<T>(m_, m_, b, factor, 0, panels_of(m_), panels);
+    kernels::pack_panels<T>(m_, m_, b, T{1}, 0, panels_of(m_), panels);
     kernels::gemm_panels<T>(m_, m_, m_, a, panels, c, m_, add);
   }
-  // c = diagonal I - a b
-  void subtract_from(T diagonal, Strided<T> a, Strided<T> b, T* c) {
-    multiply(T{-1}, a, b, c);
+  // c = a b + diagonal I
+  void multiply_shifted(Strided<T> a, Strided<T> b, T diagonal, T* c) {
+    multiply(a, b, c);
+    shift(c, diagonal);
+  }
+  // c += diagonal I
+  void shift(T* c, T diagonal) const {
     for (int64_t i = 0; i < m_; ++i) c[i * m_ + i] += diagonal;
   }
 
@@ -50,32 +57,41 @@ class Products {
   Tensor memory_;
 };
 
+// to = -from / 4; to may be from.
+template <class T>
+void scale(const T* from, T* to, int64_t m) {
+  simd([=] {
+    for (int64_t i = 0; i < m * m; ++i) to[i] = T{-0.25} * from[i];
+  });
+}
+
 // Writes P, U, V and W to work matrices 0 … 3.
 template <class T>
 void polynomials(Products<T>& x, const T* A, const T* Z, int64_t m) {
   T *const P = x[0], *const U = x[1], *const V = x[2], *const W = x[3];
-  x.multiply(T{1}, x.plain(A), x.plain(Z), P);
-  for (int64_t i = 0; i < m * m; ++i) U[i] = (i % (m + 1) == 0 ? T{7} : T{0}) - P[i];
-  x.subtract_from(T{15}, x.plain(P), x.plain(U), V);
-  x.subtract_from(T{13}, x.plain(P), x.plain(V), W);
+  x.multiply(x.plain(A), x.plain(Z), P);
+  std::copy_n(P, m * m, U);
+  x.shift(U, T{-7});
+  x.multiply_shifted(x.plain(P), x.plain(U), T{15}, V);
+  x.multiply_shifted(x.plain(P), x.plain(V), T{-13}, W);
 }
 
-// G = dZ' is replaced by dZ; dA += the contribution of this iteration.
+// dZ' in G is replaced by dZ; dA += the contribution of this iteration.
 template <class T>
 void iteration_backward(Products<T>& x, const T* A, const T* Z, T* G, T* dA, int64_t m) {
   polynomials(x, A, Z, m);
   T *const P = x[0], *const U = x[1], *const V = x[2], *const W = x[3];
-  T *const dW = x[4], *const dV = x[5], *const dP = x[6], *const dU = dP;
-  x.multiply(T{1} / 4, x.transposed(Z), x.plain(G), dW);
-  x.multiply(T{-1}, x.transposed(P), x.plain(dW), dV);
-  x.multiply(T{-1}, x.transposed(P), x.plain(dV), dU);
-  for (int64_t i = 0; i < m * m; ++i) dP[i] = -dU[i];
-  x.multiply(T{-1}, x.plain(dW), x.transposed(V), dP, true);
-  x.multiply(T{-1}, x.plain(dV), x.transposed(U), dP, true);
-  x.multiply(T{1}, x.plain(dP), x.transposed(Z), dA, true);
+  T *const dW = x[4], *const dV = x[5], *const dP = x[6];
+  scale(G, G, m);
+  x.multiply(x.transposed(Z), x.plain(G), dW);
+  x.multiply(x.transposed(P), x.plain(dW), dV);
+  x.multiply(x.transposed(P), x.plain(dV), dP);  // dU
+  x.multiply(x.plain(dW), x.transposed(V), dP, true);
+  x.multiply(x.plain(dV), x.transposed(U), dP, true);
+  x.multiply(x.plain(dP), x.transposed(Z), dA, true);
   T* const dZ = dW;  // dW is no longer needed
-  x.multiply(T{1} / 4, x.plain(G), x.transposed(W), dZ);
-  x.multiply(T{1}, x.transposed(A), x.plain(dP), dZ, true);
+  x.multiply(x.plain(G), x.transposed(W), dZ);
+  x.multiply(x.transposed(A), x.plain(dP), dZ, true);
   std::copy_n(dZ, m * m, G);
 }
 
@@ -102,7 +118,8 @@ Variable iterative_pinv(const Variable& a, const Variable& start, int64_t iterat
           T* const next = i + 1 < iterations ? steps.data<T>() + (i * count + matrix) * m * m
                                              : out.data<T>() + matrix * m * m;
           polynomials(x, A.data<T>() + matrix * m * m, Z, m);
-          x.multiply(T{1} / 4, x.plain(Z), x.plain(x[3]), next);
+          scale(x[3], x[3], m);
+          x.multiply(x.plain(Z), x.plain(x[3]), next);
           Z = next;
         }
       }
