@@ -69,6 +69,10 @@ struct Sums {
   Sums(const Sizes& z, int64_t sets, DType dtype)
       : products(Tensor::empty({sets, z.B * z.H, z.m, z.E}, dtype)),
         features(Tensor::empty({sets, z.B * z.H, z.m}, dtype)) {}
+  // Memory for the partial sums of each group; this, if there is only one.
+  Sums of_groups(const Sizes& z, int64_t groups) const {
+    return groups > 1 ? Sums(z, groups, products.dtype()) : *this;
+  }
   template <class T>
   T* S(int64_t set, int64_t head) {
     return products.data<T>() +
@@ -122,6 +126,12 @@ struct Maxima {
   }
 };
 
+// For an empty sequence c is -inf; any finite value works instead.
+template <class T>
+void make_finite(T* c, int64_t m) {
+  std::replace(c, c + m, -infinity<T>, T{0});
+}
+
 // Calls visit(l, n) for each block of the m features.
 template <class F>
 void for_feature_blocks(int64_t m, F visit) {
@@ -162,27 +172,31 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Ma
   const Sizes& z = rule.sizes;
   const Heads<const T> hk(k), hv(v);
   const int64_t groups = z.groups(z.M), m = z.m, E = z.E;
-  Sums parts(z, groups, k.dtype());
-  Tensor tops = Tensor::empty({groups, z.B * z.H, m}, k.dtype());
+  const bool exponentials = rule.features.exponentials;
+  Sums parts = sums.of_groups(z, groups);
+  Maxima tops = maxima;
+  if (exponentials && groups > 1) tops.keys = Tensor::empty({groups * z.B * z.H, m}, k.dtype());
   for_groups(z, z.M,
              [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
                Workspace<KeyTask<T>> task(rule);
                FeatureTile<T>& tile = task->tile;
                T* const shrink = task->shrink;
                T *const S = parts.S<T>(group, head), *const sum = parts.z<T>(group, head);
-               T* const c = tops.data<T>() + (group * z.B * z.H + head) * m;
-               std::fill_n(S, m * E, T{0});
-               std::fill_n(sum, m, T{0});
-               std::fill_n(c, m, -infinity<T>);
+               T* const c = tops.c<T>(group * z.B * z.H + head);
                end = std::min<int64_t>(end, rule.key_lengths[b]);
+               if (begin >= end) std::fill_n(S, m * E, T{0});
+               std::fill_n(sum, m, T{0});
+               if (exponentials) std::fill_n(c, m, -infinity<T>);
                for (int64_t j = begin; j < end; j += block) {
                  tile.start(hk, b, h, j, std::min(block, end - j), true);
                  for_feature_blocks(m, [&](int64_t l, int64_t n) {
                    tile.compute(l, n);
                    T *const S_l = S + l * E, *const sum_l = sum + l;
-                   if (rule.features.exponentials) {
+                   if (exponentials) {
                      tile.raise(c + l, shrink);
                      tile.exponentiate_keys(c + l);
+                   }
+                   if (exponentials && j > begin) {
                      simd([=] {
                        for (int64_t i = 0; i < n; ++i)
                          if (shrink[i] != 1) {
@@ -195,13 +209,15 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Ma
                      add_sums_of_lanes<T>(f, nullptr, n, lanes, sum_l);
                    });
                    gemm_tile<T>(n, E, tile.count(), {tile.features(), tile.lanes(), 1},
-                                hv.at(b, j, h), hv.token, S_l, E, true);
+                                hv.at(b, j, h), hv.token, S_l, E, j > begin);
                  });
                }
+               if (exponentials && groups == 1) make_finite(c, m);
              });
+  if (groups == 1) return;
   // Joins the partial sums of the groups, each relative to its own c, in order.
   const int64_t heads = z.B * z.H;
-  T* const top = tops.data<T>();
+  T* const top = tops.c<T>(0);
   parallel_for(heads * m, std::max<int64_t>(1, (int64_t{1} << 15) / (groups * E)),
                [&](int64_t begin, int64_t end) {
                  const int64_t rows = end - begin;
@@ -212,9 +228,9 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Ma
                  std::copy_n(at(parts.S<T>(0, 0), 0, E), rows * E, S);
                  std::copy_n(at(parts.z<T>(0, 0), 0, 1), rows, sum);
                  std::vector<Join<T>> joins(rows, Join<T>{0, 1, 1});
-                 T* const c = at(top, 0, 1);
+                 T* const c = exponentials ? at(top, 0, 1) : nullptr;
                  for (int64_t g = 1; g < groups; ++g) {
-                   if (rule.features.exponentials)
+                   if (exponentials)
                      for (int64_t l = 0; l < rows; ++l) {
                        joins[l] = join_of(c[l], at(top, g, 1)[l]);
                        c[l] = joins[l].scale;
@@ -222,10 +238,9 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Ma
                    join_rows(S, at(parts.S<T>(0, 0), g, E), rows, E, joins.data(), false);
                    join_rows(sum, at(parts.z<T>(0, 0), g, 1), rows, 1, joins.data(), false);
                  }
-                 // For an empty sequence c is -inf; any finite value works instead.
-                 if (rule.features.exponentials)
-                   for (int64_t l = 0; l < rows; ++l)
-                     maxima.c<T>(0)[begin + l] = c[l] == -infinity<T> ? T{0} : c[l];
+                 if (!exponentials) return;
+                 make_finite(c, rows);
+                 std::copy_n(c, rows, maxima.c<T>(0) + begin);
                });
 }
 
@@ -304,50 +319,50 @@ void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxi
   const Sizes& z = rule.sizes;
   const Heads<const T> hq(q), ho(out), hdo(dout);
   const int64_t groups = z.groups(z.N), m = z.m, E = z.E;
-  Sums parts(z, groups, q.dtype());
+  Sums parts = gradients.of_groups(z, groups);
   const T* const dens = normalisers.data<T>();
-  for_groups(z, z.N,
-             [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-               Workspace<GradientTask<T>> task(rule);
-               FeatureTile<T>& tile = task->tile;
-               T *const dg = task->dfeatures, *const delta = task->delta, *const top = task->top;
-               T *const n = task->rows, *const transposed = task->transposed;
-               const T *const S = sums.S<T>(0, head), *const sum = sums.z<T>(0, head);
-               T *const dS = parts.S<T>(group, head), *const dz = parts.z<T>(group, head);
-               const T* const c = maxima.c<T>(head);
-               std::fill_n(dS, m * E, T{0});
-               std::fill_n(dz, m, T{0});
-               for (int64_t first = begin; first < end; first += block) {
-                 tile.start(hq, b, h, first, std::min(block, end - first), false);
-                 const int64_t count = tile.count(), lanes = tile.lanes();
-                 const T *const from = hdo.at(b, first, h), *const o = ho.at(b, first, h);
-                 simd([=, guard = rule.guard] {
-                   for (int64_t i = 0; i < count; ++i) {
-                     const auto [factor, passes] =
-                         inverse_of(dens[(b * z.N + first + i) * z.H + h], guard);
-                     for (int64_t e = 0; e < E; ++e)
-                       n[i * E + e] = factor * from[i * hdo.token + e];
-                     delta[i] = passes ? -kernels::row_dot(n + i * E, o + i * ho.token, E) : T{0};
-                   }
-                   std::fill(delta + count, delta + lanes, T{0});
-                 });
-                 pack_transposed(n, E, count, lanes, E, T{1}, transposed);
-                 if (c) std::copy_n(maxima.C<T>(head) + first, count, top);
-                 std::fill(top + count, top + lanes, infinity<T>);  // no token: e^-inf
-                 for_feature_blocks(m, [&](int64_t l, int64_t features) {
-                   tile.compute(l, features);
-                   if (c) tile.exponentiate_queries(c + l, top);
-                   const T* const g = tile.features();
-                   simd([=] { add_sums_of_lanes(g, delta, features, lanes, dz + l); });
-                   gemm_tile<T>(features, E, count, {g, lanes, 1}, n, E, dS + l * E, E, true);
-                   if (!dq.to.defined()) return;
-                   gemm_tile<T>(features, lanes, E, {S + l * E, E, 1}, transposed, lanes, dg, lanes,
-                                false);
-                   tile.finish_gradient(dg, sum + l, delta);
-                   tile.input_gradient(dg, Heads<T>(dq.to), b, first, dq.beta != 0);
-                 });
-               }
-             });
+  for_groups(
+      z, z.N, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
+        Workspace<GradientTask<T>> task(rule);
+        FeatureTile<T>& tile = task->tile;
+        T *const dg = task->dfeatures, *const delta = task->delta, *const top = task->top;
+        T *const n = task->rows, *const transposed = task->transposed;
+        const T *const S = sums.S<T>(0, head), *const sum = sums.z<T>(0, head);
+        T *const dS = parts.S<T>(group, head), *const dz = parts.z<T>(group, head);
+        const T* const c = maxima.c<T>(head);
+        if (begin >= end) std::fill_n(dS, m * E, T{0});
+        std::fill_n(dz, m, T{0});
+        for (int64_t first = begin; first < end; first += block) {
+          tile.start(hq, b, h, first, std::min(block, end - first), false);
+          const int64_t count = tile.count(), lanes = tile.lanes();
+          const T *const from = hdo.at(b, first, h), *const o = ho.at(b, first, h);
+          simd([=, guard = rule.guard] {
+            for (int64_t i = 0; i < count; ++i) {
+              const auto [factor, passes] =
+                  inverse_of(dens[(b * z.N + first + i) * z.H + h], guard);
+              for (int64_t e = 0; e < E; ++e) n[i * E + e] = factor * from[i * hdo.token + e];
+              delta[i] = passes ? -kernels::row_dot(n + i * E, o + i * ho.token, E) : T{0};
+            }
+            std::fill(delta + count, delta + lanes, T{0});
+          });
+          pack_transposed(n, E, count, lanes, E, T{1}, transposed);
+          if (c) std::copy_n(maxima.C<T>(head) + first, count, top);
+          std::fill(top + count, top + lanes, infinity<T>);  // no token: e^-inf
+          for_feature_blocks(m, [&](int64_t l, int64_t features) {
+            tile.compute(l, features);
+            if (c) tile.exponentiate_queries(c + l, top);
+            const T* const g = tile.features();
+            simd([=] { add_sums_of_lanes(g, delta, features, lanes, dz + l); });
+            gemm_tile<T>(features, E, count, {g, lanes, 1}, n, E, dS + l * E, E, first > begin);
+            if (!dq.to.defined()) return;
+            gemm_tile<T>(features, lanes, E, {S + l * E, E, 1}, transposed, lanes, dg, lanes,
+                         false);
+            tile.finish_gradient(dg, sum + l, delta);
+            tile.input_gradient(dg, Heads<T>(dq.to), b, first, dq.beta != 0);
+          });
+        }
+      });
+  if (groups == 1) return;
   parallel_for(z.B * z.H, 1, [&](int64_t from, int64_t to) {
     for (int64_t head = from; head < to; ++head) {
       T *const dS = gradients.S<T>(0, head), *const dz = gradients.z<T>(0, head);

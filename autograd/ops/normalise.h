@@ -29,21 +29,23 @@ struct Moments {
   T m, r;
 };
 
-// Rows that are processed together in each step: the steps of one row depend on each other, those
-// of several rows do not.
-inline constexpr int64_t group = 8;
+inline constexpr int64_t group = kernels::rows_together;
 
 /// s_r for `count` <= group rows.
 template <class T>
 void moments_of(const T* x, int64_t count, int64_t n, T eps, bool centred, Moments<T>* s) {
   const T width = static_cast<T>(n);
-  for (int64_t r = 0; r < count; ++r)
-    s[r].m = centred ? kernels::row_sum(x + r * n, n) / width : T{0};
+  T m[group] = {}, sum[group] = {};
+  if (centred)
+    kernels::lane_sums<T>(
+        count, n, [=](int64_t r, int64_t j) { return x[r * n + j]; }, m);
+  for (int64_t r = 0; r < group; ++r) m[r] /= width;
   // After the mean, and not as mean x² - m², which would cancel.
-  for (int64_t r = 0; r < count; ++r)
-    s[r].r = kernels::lane_sum<T>(
-        n, [row = x + r * n, m = s[r].m](int64_t j) { return (row[j] - m) * (row[j] - m); });
-  for (int64_t r = 0; r < count; ++r) s[r].r = 1 / std::sqrt(s[r].r / width + eps);
+  kernels::lane_sums<T>(
+      count, n, [&](int64_t r, int64_t j) { return (x[r * n + j] - m[r]) * (x[r * n + j] - m[r]); },
+      sum);
+  for (int64_t r = 0; r < group; ++r) sum[r] = 1 / std::sqrt(sum[r] / width + eps);
+  for (int64_t r = 0; r < count; ++r) s[r] = {m[r], sum[r]};
 }
 
 template <class T>
@@ -56,15 +58,17 @@ template <class T>
 void input_gradient_rows(const T* x, const T* dy, const T* w, const Moments<T>* s, T* dx,
                          int64_t count, int64_t n, bool centred, T beta) {
   const T width = static_cast<T>(n);
-  T mean_g[group], mean_gz[group];
-  for (int64_t r = 0; r < count; ++r) {
-    const T *const from = x + r * n, *const g = dy + r * n;
-    const Moments<T> of = s[r];
-    mean_g[r] = centred ? kernels::row_dot(g, w, n) / width : T{0};
-    mean_gz[r] = kernels::lane_sum<T>(
-                     n, [=](int64_t j) { return g[j] * w[j] * ((from[j] - of.m) * of.r); }) /
-                 width;
-  }
+  T mean_g[group] = {}, mean_gz[group] = {};
+  if (centred)
+    kernels::lane_sums<T>(
+        count, n, [=](int64_t r, int64_t j) { return dy[r * n + j] * w[j]; }, mean_g);
+  kernels::lane_sums<T>(
+      count, n,
+      [=](int64_t r, int64_t j) {
+        return dy[r * n + j] * w[j] * ((x[r * n + j] - s[r].m) * s[r].r);
+      },
+      mean_gz);
+  for (int64_t r = 0; r < group; ++r) mean_g[r] /= width, mean_gz[r] /= width;
   for (int64_t r = 0; r < count; ++r) {
     const T *const from = x + r * n, *const g = dy + r * n;
     const Moments<T> of = s[r];

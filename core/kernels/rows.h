@@ -28,6 +28,23 @@ T join_lanes(const T (&sum)[lanes]) {
 
 }  // namespace detail
 
+/// Rows that are reduced together: the steps of the reduction of one row depend on each other, those
+/// of several rows do not.
+inline constexpr int64_t rows_together = 8;
+
+/// Returns in y_r the lanes x_r of each row joined pairwise by halves, in the order of lane_sum().
+template <class T, class Join>
+void join_lanes_of_rows(const T (&x)[rows_together * lanes], Join join, T (&y)[rows_together]) {
+  T eight[rows_together * 8], four[rows_together * 4], two[rows_together * 2];
+  for (int64_t r = 0; r < rows_together; ++r)
+    for (int64_t i = 0; i < 8; ++i) eight[r * 8 + i] = join(x[r * 16 + i], x[r * 16 + 8 + i]);
+  for (int64_t r = 0; r < rows_together; ++r)
+    for (int64_t i = 0; i < 4; ++i) four[r * 4 + i] = join(eight[r * 8 + i], eight[r * 8 + 4 + i]);
+  for (int64_t r = 0; r < rows_together; ++r)
+    for (int64_t i = 0; i < 2; ++i) two[r * 2 + i] = join(four[r * 4 + i], four[r * 4 + 2 + i]);
+  for (int64_t r = 0; r < rows_together; ++r) y[r] = join(two[r * 2], two[r * 2 + 1]);
+}
+
 /// Returns the sum of f(i), of type T, over 0 … n-1. Blocks of 1024 are added in double, so that
 /// long f32 rows lose no digits.
 template <class T, class F>
@@ -43,6 +60,26 @@ T lane_sum(int64_t n, F f) {
     total += static_cast<double>(detail::join_lanes(sum));
   }
   return static_cast<T>(total);
+}
+
+/// y_r = the sum of f(r, i) over i = 0 … n-1 for `count` <= rows_together rows, with the bits of
+/// lane_sum().
+template <class T, class F>
+void lane_sums(int64_t count, int64_t n, F f, T (&y)[rows_together]) {
+  if (n > 1024 || n % lanes != 0) {
+    for (int64_t r = 0; r < count; ++r) y[r] = lane_sum<T>(n, [&](int64_t i) { return f(r, i); });
+    return;
+  }
+  T sum[rows_together * lanes];
+  if (count < rows_together) std::fill(sum + count * lanes, sum + rows_together * lanes, T{0});
+  for (int64_t r = 0; r < count; ++r) {
+    T row[lanes] = {};
+    for (int64_t i = 0; i < n; i += lanes)
+      for (int64_t l = 0; l < lanes; ++l) row[l] += f(r, i + l);
+    std::copy_n(row, lanes, sum + r * lanes);
+  }
+  join_lanes_of_rows(
+      sum, [](T a, T b) { return a + b; }, y);
 }
 
 template <class T>

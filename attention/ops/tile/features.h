@@ -11,7 +11,7 @@
 namespace longhand::attention::tile {
 
 /// Tokens of a tile: a multiple of 16 lanes and of 6 (12) rows.
-inline constexpr int64_t block = 48;
+inline constexpr int64_t block = 64;
 
 /// How the m features of a vector x of D numbers are computed.
 struct FeatureRule {
@@ -34,29 +34,42 @@ inline FeatureRule feature_rule(const char* op, const Variable& x, bool exponent
 }
 
 /// Calls take(l, y_l) with y_l = value(l, 0) ∘ value(l, 1) ∘ ... over the lanes of each of n rows,
-/// where ∘ is `join`; for use inside simd(). Reduces eight rows at a time, each in the same fixed
-/// order.
+/// where ∘ is `join`; for use inside simd(). Each row is joined in the same fixed order.
 template <class T, class Value, class Join, class Take>
 void join_rows_of_lanes(int64_t n, int64_t lanes, T start, Value value, Join join, Take take) {
-  constexpr int64_t rows = 8;
+  constexpr int64_t rows = kernels::rows_together;
   for (int64_t l = 0; l < n; l += rows) {
     const int64_t real = std::min(rows, n - l);
-    T sixteen[rows * 16], eight[rows * 8], four[rows * 4], two[rows * 2];
+    T joined[rows * 16], sums[rows];
     static_assert(lane_multiple == 16);
-    std::fill(sixteen, sixteen + rows * 16, start);
+    std::fill(joined, joined + rows * 16, start);
     for (int64_t r = 0; r < real; ++r)
       for (int64_t first = 0; first < lanes; first += 16)
         for (int64_t i = 0; i < 16; ++i)
-          sixteen[r * 16 + i] = join(sixteen[r * 16 + i], value(l + r, first + i));
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t i = 0; i < 8; ++i)
-        eight[r * 8 + i] = join(sixteen[r * 16 + i], sixteen[r * 16 + 8 + i]);
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t i = 0; i < 4; ++i)
-        four[r * 4 + i] = join(eight[r * 8 + i], eight[r * 8 + 4 + i]);
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t i = 0; i < 2; ++i) two[r * 2 + i] = join(four[r * 4 + i], four[r * 4 + 2 + i]);
-    for (int64_t r = 0; r < real; ++r) take(l + r, join(two[r * 2], two[r * 2 + 1]));
+          joined[r * 16 + i] = join(joined[r * 16 + i], value(l + r, first + i));
+    kernels::join_lanes_of_rows(joined, join, sums);
+    for (int64_t r = 0; r < real; ++r) take(l + r, sums[r]);
+  }
+}
+
+/// top_i = max(top_i, max_l value(l, i)) for n rows, for use inside simd().
+template <class T, class Value>
+void raise_lanes(int64_t n, int64_t lanes, T* top, Value value) {
+  const auto larger = [](T a, T b) { return a < b ? b : a; };
+  for (int64_t first = 0; first < lanes; first += lane_multiple) {
+    // Four chains, since each maximum waits for the one before it.
+    T most[4 * lane_multiple];
+    for (int64_t r = 0; r < 4; ++r)
+      std::copy_n(top + first, lane_multiple, most + r * lane_multiple);
+    for (int64_t l = 0; l < n; l += 4)
+      for (int64_t r = 0; r < 4; ++r) {
+        const int64_t row = std::min(l + r, n - 1);
+        for (int64_t i = 0; i < lane_multiple; ++i)
+          most[r * lane_multiple + i] = larger(most[r * lane_multiple + i], value(row, first + i));
+      }
+    for (int64_t i = 0; i < lane_multiple; ++i)
+      top[first + i] = larger(larger(most[i], most[lane_multiple + i]),
+                              larger(most[2 * lane_multiple + i], most[3 * lane_multiple + i]));
   }
 }
 
@@ -149,11 +162,7 @@ class FeatureTile {
     simd([=, n = n_, lanes = lanes_, f = f_] {
       T most[block];
       std::copy_n(top, lanes, most);
-      for (int64_t l = 0; l < n; ++l)
-        for_lanes(lanes, [=, c = c[l], row = f + l * lanes, most = most](int64_t i) {
-          const T s = row[i] + c;
-          most[i] = most[i] < s ? s : most[i];
-        });
+      raise_lanes(n, lanes, most, [=](int64_t l, int64_t i) { return f[l * lanes + i] + c[l]; });
       for_lanes(lanes, [=, most = most](int64_t i) {
         shrink[i] = top[i] == most[i] ? T{1} : Base<T>::power(top[i] - most[i]);
         top[i] = most[i];
@@ -170,11 +179,7 @@ class FeatureTile {
   void largest(T* top) const {
     simd([=, n = n_, count = count_, lanes = lanes_, f = f_, shift = shift_] {
       std::fill(top, top + lanes, -infinity<T>);
-      for (int64_t l = 0; l < n; ++l)
-        for_lanes(lanes, [=, row = f + l * lanes](int64_t i) {
-          const T t = row[i] + shift[i];
-          top[i] = top[i] < t ? t : top[i];
-        });
+      raise_lanes(n, lanes, top, [=](int64_t l, int64_t i) { return f[l * lanes + i] + shift[i]; });
       std::fill(top + count, top + lanes, T{0});
     });
   }
