@@ -80,6 +80,14 @@ struct LinearOptions {
 /// residual + dropout(dropout(gelu(norm(x))) Wᵀ + bias), each part if its option is set.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias = {},
                 const LinearOptions& options = {});
+/// A weight (out, in), and a bias (out) or undefined.
+struct LinearParameters {
+  Variable weight, bias = {};
+};
+/// The results of linear() for several layers of one x, with the norm, GELU and dropout of x computed
+/// once. The options `output` and `residual` require one layer: throws ConfigError otherwise.
+Variables linear(const Variable& x, const std::vector<LinearParameters>& layers,
+                 const LinearOptions& options = {});
 /// The Moore-Penrose inverses (…, n, m) of matrices a (…, m, n). Singular values that do not exceed
 /// tolerance times the largest one count as 0 (see pseudo_inverse() in core/linalg.h). The gradient
 /// assumes that the rank is constant.

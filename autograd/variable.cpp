@@ -151,6 +151,36 @@ Variable record(std::string_view op, Tensor out, std::span<const Variable> input
   return result;
 }
 
+// The operation is a node without a value. The results are nodes of their own, created after it and
+// therefore reached before it, which put their gradients down for its rule.
+Variables record_all(std::string_view op, const std::vector<Tensor>& outs,
+                     std::span<const Variable> inputs, BackwardOfAll backward) {
+  if (outs.size() == 1)
+    return {record(op, outs[0], inputs,
+                   [backward = std::move(backward)](const Tensor& grad, std::span<GradSlot> slots) {
+                     backward({&grad, 1}, slots);
+                   })};
+  const auto grads = std::make_shared<std::vector<Tensor>>(outs.size());
+  std::vector<std::pair<Shape, DType>> kinds;
+  for (const Tensor& out : outs) kinds.emplace_back(out.shape(), out.dtype());
+  const Variable operation = record(
+      op, Tensor::empty({0}, outs.at(0).dtype()), inputs,
+      [backward = std::move(backward), grads, kinds](const Tensor&, std::span<GradSlot> slots) {
+        std::vector<Tensor> all = std::exchange(*grads, {});
+        for (size_t i = 0; i < all.size(); ++i)
+          if (!all[i].defined()) all[i] = Tensor::zeros(kinds[i].first, kinds[i].second);
+        backward(all, slots);
+      });
+  Variables results;
+  for (size_t i = 0; i < outs.size(); ++i)
+    results.push_back(
+        record(op, outs[i], {operation}, [grads, i](const Tensor& grad, std::span<GradSlot> slots) {
+          (*grads)[i] = grad;
+          slots[0].accumulate();  // no elements
+        }));
+  return results;
+}
+
 namespace {
 
 using Nodes = std::vector<std::shared_ptr<detail::Node>>;

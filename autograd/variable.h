@@ -129,6 +129,16 @@ inline Variable record(std::string_view op, Tensor out, std::initializer_list<Va
                 std::move(backward));
 }
 
+/// The gradient rule of an operation with several results: grads_out has the gradient of each, zeros
+/// for a result that the root does not depend on.
+using BackwardOfAll =
+    std::function<void(std::span<const Tensor> grads_out, std::span<GradSlot> grad_in)>;
+
+/// As record(), for an operation with several results. The rule runs once, if the root depends on
+/// any of them.
+Variables record_all(std::string_view op, const std::vector<Tensor>& outs,
+                     std::span<const Variable> inputs, BackwardOfAll backward);
+
 /// Adds seed times d root / d leaf to the grad() of every leaf that root depends on, and frees the
 /// graph. Without a seed, root must have one element, and the seed is 1. Gradients are first-order:
 /// the backward pass is not recorded.

@@ -78,6 +78,11 @@ Lazy linear(const Lazy& x, const Variable& weight, const Variable& bias) {
   return Lazy(std::move(next));
 }
 
+Variables linear(const Lazy& x, const std::vector<LinearParameters>& layers) {
+  const Lazy::Formula f = x.before(multiply);
+  return longhand::linear(f.x, layers, f.around);
+}
+
 Variable operator+(const Variable& residual, const Lazy& branch) {
   const Lazy::Formula& f = *branch.formula_;
   if (f.last < multiply || !(residual.shape() == branch.shape()))

@@ -8,8 +8,6 @@ Linear::Linear(const Scope& scope_, int64_t in, int64_t out, bool with_bias,
   if (with_bias) bias.emplace(scope("bias"), Shape{out}, init::zeros());
 }
 
-Lazy Linear::forward(const Lazy& x) const {
-  return linear(x, weight, bias ? Variable(*bias) : Variable());
-}
+Lazy Linear::forward(const Lazy& x) const { return linear(x, weight, parameters().bias); }
 
 }  // namespace longhand::nn

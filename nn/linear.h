@@ -16,6 +16,7 @@ class Linear : public Module {
   Linear(const Scope& scope, int64_t in, int64_t out, bool with_bias = true,
          const Init& weight_init = init::xavier_uniform());
   Lazy forward(const Lazy& x) const;
+  LinearParameters parameters() const { return {weight, bias ? Variable(*bias) : Variable()}; }
 
   Parameter weight;
   std::optional<Parameter> bias;

@@ -44,6 +44,16 @@ Lazy LinearOfRank::forward(const Lazy& x) const {
   return full_ ? full_->forward(x) : low_rank_->forward(x);
 }
 
+Variables LinearOfRank::forward(const Lazy& x, const std::vector<const LinearOfRank*>& layers) {
+  std::vector<LinearParameters> full;
+  for (const LinearOfRank* layer : layers)
+    if (layer->full_) full.push_back(layer->full_->parameters());
+  if (full.size() == layers.size()) return linear(x, full);
+  Variables out;
+  for (const LinearOfRank* layer : layers) out.push_back(layer->forward(x));
+  return out;
+}
+
 LowRankFactors low_rank_factors(const Svd& weight, int64_t rank) {
   check<ShapeError>(1 <= rank && rank <= weight.s.numel(), "low_rank_factors: rank ", rank,
                     ": expected 1 to ", weight.s.numel());

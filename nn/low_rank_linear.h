@@ -31,6 +31,8 @@ class LinearOfRank {
  public:
   LinearOfRank(const Scope& scope, int64_t in, int64_t out, int64_t rank);
   Lazy forward(const Lazy& x) const;
+  /// The values of several layers of x, computed together if they all have full rank.
+  static Variables forward(const Lazy& x, const std::vector<const LinearOfRank*>& layers);
 
  private:
   std::unique_ptr<Linear> full_;

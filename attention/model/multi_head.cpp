@@ -39,24 +39,25 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
 nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass) {
   const int64_t B = x.shape()[0], N = x.shape()[1];
   // Gates need the normalised tokens in memory, and projections then read the same tokens.
-  // Otherwise linear layers normalise their input themselves, and the normalised tokens are never
-  // stored.
+  // Otherwise linear layers normalise their input themselves, once for all projections, and the
+  // normalised tokens are never stored.
   const Capabilities& kernel = kernel_->capabilities();
   const Variable tokens = kernel.uses_x ? x.eval() : Variable();
-  const auto projected = [&](const nn::LinearOfRank* projection, const nn::Lazy& of,
-                             int64_t heads) {
-    if (!projection) return Variable();
-    const Variable y = projection->forward(of);
-    return reshape(y, {B, y.size(1), heads, head_dim_});
-  };
-  nn::Lazy keys = x, values = x;
+  Variable q, k, v;
   if (kernel.shortens) {  // mixtures are computed from normalised tokens in memory
     const Sources from = kernel_->sources(x, mask);
-    keys = from.keys, values = from.values;
+    if (query_) q = query_->forward(x), k = key_->forward(from.keys);
+    v = value_.forward(from.values);
+  } else if (query_) {
+    Variables projected = nn::LinearOfRank::forward(x, {query_.get(), key_.get(), &value_});
+    q = projected[0], k = projected[1], v = projected[2];
+  } else {
+    v = value_.forward(x);
   }
-  Variable q = projected(query_.get(), x, heads_);
-  Variable k = projected(key_.get(), keys, kv_heads_);
-  const Variable v = projected(&value_, values, kv_heads_);
+  const auto split = [&](Variable& y, int64_t heads) {
+    if (y.defined()) y = reshape(y, {B, y.size(1), heads, head_dim_});
+  };
+  split(q, heads_), split(k, kv_heads_), split(v, kv_heads_);
   if (rotary_) {
     q = nn::rotate_by_position(q);
     k = nn::rotate_by_position(k);

@@ -17,8 +17,8 @@ namespace longhand {
 using namespace ops;
 namespace {
 
-void check_linear(const Variable& x, const Variable& weight, const Variable& bias,
-                  const LinearOptions& options) {
+void check_layer(const Variable& x, const LinearParameters& layer, const LinearOptions& options) {
+  const auto& [weight, bias] = layer;
   check<ShapeError>(x.rank() >= 1 && weight.rank() == 2 && x.size(-1) == weight.size(1),
                     "linear: expected x (…, in) and weight (out, in), got ", x.shape(), " and ",
                     weight.shape());
@@ -35,8 +35,6 @@ void check_linear(const Variable& x, const Variable& weight, const Variable& bia
       !residual.defined() || (residual.shape() == shape && residual.dtype() == x.dtype()),
       "linear: expected a residual ", shape, " of ", x.dtype(), ", got ", residual.shape(), " of ",
       residual.dtype());
-  check<ConfigError>(!options.norm || options.norm->eps >= 0, "linear: eps ",
-                     options.norm ? options.norm->eps : 0, " of the norm: expected at least 0");
 }
 
 Prologue prologue_of(const Variable& x, const LinearOptions& options) {
@@ -68,54 +66,99 @@ class WantedGradient {
   std::optional<StridedGradient> to_;
 };
 
-// The gradients of all inputs; that of x may be written in place over x.
-void write_gradients(Tensor& x, const Tensor& weight, const Tensor& dy, const Prologue& prologue,
-                     const Epilogue& epilogue, std::span<GradSlot> slots) {
-  const Shape of_in{weight.size(1)}, of_out{weight.size(0)};
-  WantedGradient dw(slots[1], weight.shape()), db(slots[2], of_out);
-  WantedGradient dnorm_weight(slots[4], of_in), dnorm_bias(slots[5], of_in);
+// The inputs of the operation, in order: x, the residual, the norm's parameters, and those of each
+// layer.
+enum Input { of_x, of_residual, of_norm_weight, of_norm_bias, of_layers };
+
+// The gradients of all inputs but the residual; that of x may be written in place over x.
+void write_gradients(Tensor& x, const std::vector<Tensor>& weights, const std::vector<Tensor>& dy,
+                     const Prologue& prologue, const Epilogue& epilogue,
+                     std::span<GradSlot> slots) {
+  const Shape of_in{x.rank() ? x.size(-1) : 1};
+  std::vector<WantedGradient> wanted;
+  wanted.reserve(2 * weights.size() + 2);
+  bool parameters = false;
+  const auto want = [&](int64_t slot, const Shape& shape) {
+    wanted.emplace_back(slots[slot], shape);
+    parameters = parameters || slots[slot];
+  };
+  want(of_norm_weight, of_in);
+  want(of_norm_bias, of_in);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    want(of_layers + 2 * i, weights[i].shape());
+    want(of_layers + 2 * i + 1, Shape{weights[i].size(0)});
+  }
   dispatch_float(x.dtype(), [&]<class T>() {
+    std::vector<BackwardLayer<T>> layers;
+    for (size_t i = 0; i < weights.size(); ++i)
+      layers.push_back(
+          {weights[i], rows<T>(dy[i]), wanted[2 + 2 * i].in<T>(), wanted[3 + 2 * i].in<T>()});
     const auto run = [&](GradientTo<T> dx) {
-      linear_backward<T>(rows<T>(std::as_const(x)), weight, rows<T>(dy), prologue, epilogue,
-                         {dx, dw.in<T>(), db.in<T>(), dnorm_weight.in<T>(), dnorm_bias.in<T>()});
+      linear_backward<T>(rows<T>(std::as_const(x)), layers, prologue, epilogue,
+                         {dx, wanted[0].in<T>(), wanted[1].in<T>()});
     };
     const auto write = [&](Tensor& dx, double beta) { run({dx.data<T>(), static_cast<T>(beta)}); };
-    if (slots[0] && prologue.changes())
-      accumulate_over(slots[0], x, write);
-    else if (slots[0])
-      accumulate_with_strides(slots[0], x.strides(), write);
-    else if (slots[1] || slots[2] || slots[4] || slots[5])
+    if (slots[of_x] && prologue.changes())
+      accumulate_over(slots[of_x], x, write);
+    else if (slots[of_x])
+      accumulate_with_strides(slots[of_x], x.strides(), write);
+    else if (parameters)
       run({});
   });
-  for (WantedGradient* each : {&dw, &db, &dnorm_weight, &dnorm_bias}) each->finish();
+  for (WantedGradient& each : wanted) each.finish();
 }
 
 }  // namespace
 
-Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
-                const LinearOptions& options) {
-  check_linear(x, weight, bias, options);
+Variables linear(const Variable& x, const std::vector<LinearParameters>& layers,
+                 const LinearOptions& options) {
+  for (const LinearParameters& layer : layers) check_layer(x, layer, options);
+  check<ConfigError>(!options.norm || options.norm->eps >= 0, "linear: eps ",
+                     options.norm ? options.norm->eps : 0, " of the norm: expected at least 0");
+  check<ConfigError>(layers.size() == 1 || (options.output.p == 0 && !options.residual.defined()),
+                     "linear: dropout of the result and a residual require one layer, got ",
+                     layers.size());
   const Prologue prologue = prologue_of(x, options);
   const Epilogue epilogue{{"linear", options.output}};
   const Variable& residual = options.residual;
   // Dropout masks are in row-major order.
   const bool drops = prologue.dropout.on() || epilogue.dropout.on();
   const Tensor in = drops ? x.value().contiguous() : row_dense(x.value());
-  Tensor out = empty_rows_like(in, weight.size(0));
-  dispatch_float(in.dtype(), [&]<class T>() {
-    const Tensor b = bias.defined() ? bias.value().contiguous() : Tensor();
-    const Tensor u = residual.defined() ? with_strides(residual.value(), out.strides()) : Tensor();
-    linear_forward<T>(rows<T>(in), weight.value(), b.defined() ? b.data<T>() : nullptr,
-                      u.defined() ? u.data<T>() : nullptr, rows<T>(out), prologue, epilogue);
-  });
   const NormOptions norm = options.norm.value_or(NormOptions{});
-  return record("linear", out, {x, weight, bias, residual, norm.weight, norm.bias},
-                [x = in, weight = weight.value(), prologue, epilogue, strides = out.strides()](
-                    const Tensor& grad_out, std::span<GradSlot> grad_in) mutable {
-                  if (grad_in[3]) grad_in[3].take(grad_out);
-                  write_gradients(x, weight, with_strides(grad_out, strides), prologue, epilogue,
-                                  grad_in);
-                });
+  Variables inputs{x, residual, norm.weight, norm.bias};
+  std::vector<Tensor> outs, weights, biases;
+  for (const auto& [weight, bias] : layers) {
+    inputs.push_back(weight);
+    inputs.push_back(bias);
+    weights.push_back(weight.value());
+    biases.push_back(bias.defined() ? bias.value().contiguous() : Tensor());
+    outs.push_back(empty_rows_like(in, weight.size(0)));
+  }
+  dispatch_float(in.dtype(), [&]<class T>() {
+    std::vector<ForwardLayer<T>> to;
+    for (size_t i = 0; i < layers.size(); ++i)
+      to.push_back({weights[i], biases[i].defined() ? std::as_const(biases[i]).data<T>() : nullptr,
+                    rows<T>(outs[i])});
+    const Tensor u =
+        residual.defined() ? with_strides(residual.value(), outs[0].strides()) : Tensor();
+    linear_forward<T>(rows<T>(in), to, u.defined() ? u.data<T>() : nullptr, prologue, epilogue);
+  });
+  std::vector<Strides> strides;
+  for (const Tensor& out : outs) strides.push_back(out.strides());
+  return record_all("linear", outs, inputs,
+                    [x = in, weights, prologue, epilogue, strides](
+                        std::span<const Tensor> grads_out, std::span<GradSlot> grad_in) mutable {
+                      if (grad_in[of_residual]) grad_in[of_residual].take(grads_out[0]);
+                      std::vector<Tensor> dy;
+                      for (size_t i = 0; i < weights.size(); ++i)
+                        dy.push_back(with_strides(grads_out[i], strides[i]));
+                      write_gradients(x, weights, dy, prologue, epilogue, grad_in);
+                    });
+}
+
+Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
+                const LinearOptions& options) {
+  return linear(x, {{weight, bias}}, options)[0];
 }
 
 }  // namespace longhand

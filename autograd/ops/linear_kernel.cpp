@@ -22,6 +22,7 @@
 namespace longhand::ops {
 namespace {
 
+using kernels::Addend;
 using kernels::panel_width;
 using kernels::Strided;
 using normalise::Moments;
@@ -48,19 +49,28 @@ Tensor right_factor(const Tensor& b) {
   return packed;
 }
 
-// c = a b or, with `add`, c += a b, for a (m, k), of which one stride is 1, a right factor b (k, n)
-// and rows of c with stride ldc.
+// c = to + a b for a (m, k), of which one stride is 1, a right factor b (k, n) and rows of c with
+// stride ldc.
+template <class T>
+void product(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, T* c, int64_t ldc,
+             Addend<T> to) {
+  if (kernels::has_tile_kernels<T>()) {
+    kernels::gemm_panels<T>(m, n, k, a, b, c, ldc, to);
+  } else {
+    if (to.data && to.data != c)
+      for (int64_t i = 0; i < m; ++i) std::copy_n(to.data + i * to.row, n, c + i * ldc);
+    const bool rows = a.col == 1 && a.row >= k;
+    gemm<T>(rows ? Trans::no : Trans::yes, Trans::no, 1,
+            {a.data, rows ? m : k, rows ? k : m, rows ? a.row : a.col}, {b, k, n, n},
+            to.data ? 1 : 0, {c, m, n, ldc});
+  }
+}
+
+// The same for c = a b or, with `add`, c += a b.
 template <class T>
 void product(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, T* c, int64_t ldc,
              bool add) {
-  if (kernels::has_tile_kernels<T>()) {
-    kernels::gemm_panels<T>(m, n, k, a, b, c, ldc, add);
-  } else {
-    const bool rows = a.col == 1 && a.row >= k;
-    gemm<T>(rows ? Trans::no : Trans::yes, Trans::no, 1,
-            {a.data, rows ? m : k, rows ? k : m, rows ? a.row : a.col}, {b, k, n, n}, add ? 1 : 0,
-            {c, m, n, ldc});
-  }
+  product<T>(m, n, k, a, b, c, ldc, add ? Addend<T>{c, ldc} : Addend<T>{});
 }
 
 // The micro-kernels compute this many rows at a time.
@@ -137,20 +147,16 @@ void drop_output(const DropoutMask& mask, int64_t first, int64_t n, const T* z, 
   });
 }
 
-// y = u + bias for `count` rows; either may be null.
+// u + bias for `count` rows, written to y only if neither is null.
 template <class T>
-void start_rows(const T* u, const T* bias, T* y, int64_t count, int64_t width) {
-  simd([&] {
-    for (int64_t r = 0; r < count; ++r) {
-      T* const to = y + r * width;
-      if (bias)
-        for (int64_t j = 0; j < width; ++j) to[j] = bias[j];
-      else
-        std::fill(to, to + width, T{0});
-      if (u)
-        for (int64_t j = 0; j < width; ++j) to[j] += u[r * width + j];
-    }
+Addend<T> sum_of(const T* u, const T* bias, T* y, int64_t count, int64_t width) {
+  if (!u) return {bias, 0};
+  if (!bias) return {u, width};
+  simd([=] {
+    for (int64_t r = 0; r < count; ++r)
+      for (int64_t j = 0; j < width; ++j) y[r * width + j] = bias[j] + u[r * width + j];
   });
+  return {y, width};
 }
 
 // ---- backward: a block -------------------------------------------------------------------------
@@ -161,47 +167,57 @@ constexpr int64_t enough_tasks = 8;
 // Shared by all tasks.
 template <class T>
 struct Backward {
-  Rows<const T> x, dy;
+  Rows<const T> x;
+  const std::vector<BackwardLayer<T>>& layers;
   const Prologue& prologue;
   const Epilogue& epilogue;
-  LinearGradients<T> to;
-  int64_t rows, k, n, block;
-  Tensor factor;  // the weight as a right factor, if the input's gradient is required
+  InputGradients<T> to;
+  int64_t rows, k, n, block;    // n of all layers together
+  std::vector<int64_t> begin;   // of each layer among the n
+  std::vector<Tensor> factors;  // the weights as right factors, if the input's gradient is required
+  bool dweights = false, dbiases = false;
 
-  Backward(Rows<const T> x_, const Tensor& weight, Rows<const T> dy_, const Prologue& before,
-           const Epilogue& behind, const LinearGradients<T>& gradients)
+  Backward(Rows<const T> x_, const std::vector<BackwardLayer<T>>& layers_, const Prologue& before,
+           const Epilogue& behind, const InputGradients<T>& gradients)
       : x(x_),
-        dy(dy_),
+        layers(layers_),
         prologue(before),
         epilogue(behind),
         to(gradients),
-        rows(std::max(x.count, dy.count)),  // count is 0 if rows have no elements
+        rows(x.count),
         k(x.width),
-        n(dy.width),
-        block(even_part(
-            rows, std::clamp<int64_t>(divide(rows, enough_tasks), fewest_rows, block_of(k + n)))) {
-    if (to_input()) factor = right_factor<T>(weight);
+        n(0) {
+    for (const BackwardLayer<T>& layer : layers) {
+      rows = std::max(rows, layer.dy.count);  // count is 0 if rows have no elements
+      begin.push_back(n);
+      n += layer.dy.width;
+      if (to_input()) factors.push_back(right_factor<T>(layer.weight));
+      dweights = dweights || layer.dweight;
+      dbiases = dbiases || layer.dbias;
+    }
+    block = even_part(
+        rows, std::clamp<int64_t>(divide(rows, enough_tasks), fewest_rows, block_of(k + n)));
   }
   bool norms() const { return to.norm_weight || to.norm_bias; }
   bool to_input() const { return to.x || norms(); }
   int64_t blocks() const { return divide(rows, block); }
 };
 
-// The gradients of the bias and of the norm's parameters, summed over some blocks of rows: n and
+// The gradients of the biases and of the norm's parameters, summed over some blocks of rows: n and
 // twice k numbers, in double, so that summing many blocks loses no precision. Null pointers are not
 // required.
 struct SmallSums {
-  double *bias, *norm_weight, *norm_bias;
+  double *biases, *norm_weight, *norm_bias;
 
-  SmallSums(double* data, bool with_bias, bool with_norm, int64_t k, int64_t n)
-      : bias(with_bias ? data : nullptr),
+  SmallSums(double* data, bool with_biases, bool with_norm, int64_t k, int64_t n)
+      : biases(with_biases ? data : nullptr),
         norm_weight(with_norm ? data + n : nullptr),
         norm_bias(with_norm ? data + n + k : nullptr) {}
   static int64_t size(int64_t k, int64_t n) { return n + 2 * k; }
 };
 
-// The left and the right factor of a block's contribution to the weight's gradient: dzᵀ (n, count)
-// and a (count, k).
+// The left and the right factor of a block's contribution to the gradients of the weights: dzᵀ
+// (n, count) of all layers, one below the other, and a (count, k).
 template <class T>
 struct WeightFactors {
   Strided<T> left;
@@ -230,7 +246,9 @@ class BlockGradients {
     find_output_gradient();
     find_activations();
     if (all_.to_input()) find_input_gradient(sums);
-    if (sums.bias) add_bias(sums.bias);
+    if (sums.biases)
+      for (size_t i = 0; i < all_.layers.size(); ++i)
+        if (all_.layers[i].dbias) add_bias(dz(i), sums.biases + all_.begin[i]);
   }
 
   // Number of elements of the factors of a full block.
@@ -243,8 +261,13 @@ class BlockGradients {
   // to few sets of the L1 cache.
   WeightFactors<T> factors(T* left, T* right, bool keep) const {
     const int64_t n = all_.n, k = all_.k, stride = left_stride(n);
-    if (!keep && !kernels::has_tile_kernels<T>()) return {{dz_, 1, n}, a_};
-    for (int64_t i = 0; i < count_; ++i) std::copy_n(dz_ + i * n, n, left + i * stride);
+    if (!keep && !kernels::has_tile_kernels<T>() && all_.layers.size() == 1)
+      return {{dz(0).data, 1, n}, a_};
+    for (size_t l = 0; l < all_.layers.size(); ++l) {
+      const Rows<const T> from = dz(l);
+      T* const to = left + all_.begin[l];
+      for (int64_t i = 0; i < count_; ++i) std::copy_n(from[i], from.width, to + i * stride);
+    }
     if (kernels::has_tile_kernels<T>())
       kernels::pack_panels<T>(count_, k, {a_, k, 1}, 1, 0, panels_of(k), right);
     else
@@ -258,12 +281,16 @@ class BlockGradients {
   bool normalises() const { return all_.prologue.normalises(); }
   bool activates() const { return all_.prologue.activates(); }
 
-  // dz = dropout(dy)
+  // dz = dropout(dy) of the only layer
   void find_output_gradient() {
-    dz_ = all_.dy[first_];
     if (!drops()) return;
-    drop_output<T>(all_.epilogue.dropout, first_ * all_.n, count_ * all_.n, dz_, nullptr, dropped_);
-    dz_ = dropped_;
+    drop_output<T>(all_.epilogue.dropout, first_ * all_.n, count_ * all_.n,
+                   all_.layers[0].dy[first_], nullptr, dropped_);
+  }
+  // The rows of this block.
+  Rows<const T> dz(size_t layer) const {
+    const Rows<const T>& dy = all_.layers[layer].dy;
+    return {drops() ? dropped_ : dy[first_], count_, dy.width};
   }
 
   // a, and its derivative if the input's gradient is required.
@@ -280,15 +307,18 @@ class BlockGradients {
     }
   }
 
-  // da = dz W, dh = da a', and through the norm dx and the gradients of its parameters.
+  // da = the sum of dz W over the layers, dh = da a', and through the norm dx and the gradients of its parameters.
   void find_input_gradient(const SmallSums& sums) {
     const int64_t k = all_.k, size = count_ * k;
     T* const dx = all_.to.x ? all_.to.x.to + first_ * k : nullptr;
     T* const dh = normalises() ? dnormed_ : dx;
     T* const da = activates() ? dactivated_ : dh;
     const T beta = normalises() ? T{0} : all_.to.x.beta;
-    product<T>(count_, k, all_.n, {dz_, all_.n, 1}, all_.factor.template data<T>(), da, k,
-               !activates() && beta != 0);
+    for (size_t i = 0; i < all_.layers.size(); ++i) {
+      const Rows<const T> z = dz(i);
+      product<T>(count_, k, z.width, {z.data, z.width, 1}, all_.factors[i].template data<T>(), da,
+                 k, i > 0 || (!activates() && beta != 0));
+    }
     if (activates())
       simd([=, slopes = slope_] {
         kernels::row_accumulate(dh, size, beta, [=](int64_t i) { return da[i] * slopes[i]; });
@@ -309,8 +339,8 @@ class BlockGradients {
   }
 
   // The sum of dz over the rows, four at a time.
-  void add_bias(double* bias) {
-    simd([&, n = all_.n, dz = dz_, sum = sums_] {
+  void add_bias(Rows<const T> z, double* bias) {
+    simd([&, n = z.width, dz = z.data, sum = sums_] {
       std::fill(sum, sum + n, T{0});
       int64_t i = 0;
       for (; i + 4 <= count_; i += 4) {
@@ -331,7 +361,7 @@ class BlockGradients {
   T *dropped_, *normed_, *activated_, *slope_, *dactivated_, *dnormed_, *sums_;
   Moments<T>* moments_;
   int64_t first_ = 0, count_ = 0;
-  const T *dz_ = nullptr, *a_ = nullptr;  // of the current block
+  const T* a_ = nullptr;  // of the current block
 };
 
 // ---- backward: sums over blocks ----------------------------------------------------------------
@@ -355,20 +385,21 @@ class AllSmallSums {
  public:
   AllSmallSums(const Backward<T>& all, int64_t count)
       : all_(all),
-        wanted_(all.to.bias || all.norms()),
+        wanted_(all.dbiases || all.norms()),
         sums_(Tensor::zeros(
             {wanted_ ? std::max<int64_t>(1, count) : 0, SmallSums::size(all.k, all.n)},
             DType::f64)) {}
 
   SmallSums of(int64_t task) {
     double* const data = wanted_ ? sums_.data<double>() + task * sums_.size(1) : nullptr;
-    return {data, static_cast<bool>(all_.to.bias), all_.norms(), all_.k, all_.n};
+    return {data, all_.dbiases, all_.norms(), all_.k, all_.n};
   }
   void write() const {
     if (!wanted_) return;
     const double* const data = sums_.data<double>();
     const int64_t count = sums_.size(0), stride = sums_.size(1), k = all_.k, n = all_.n;
-    write_sum(data, count, stride, n, all_.to.bias);
+    for (size_t i = 0; i < all_.layers.size(); ++i)
+      write_sum(data + all_.begin[i], count, stride, all_.layers[i].dy.width, all_.layers[i].dbias);
     write_sum(data + n, count, stride, k, all_.to.norm_weight);
     write_sum(data + n + k, count, stride, k, all_.to.norm_bias);
   }
@@ -395,19 +426,17 @@ struct RowsTask {
 
   RowsTask(const Backward<T>& all, Scratch& scratch)
       : gradients(all, scratch),
-        left(scratch.take<T>(all.to.weight ? gradients.left_size(all) : 0)),
-        right(scratch.take<T>(all.to.weight ? gradients.right_size(all) : 0)) {}
+        left(scratch.take<T>(all.dweights ? gradients.left_size(all) : 0)),
+        right(scratch.take<T>(all.dweights ? gradients.right_size(all) : 0)) {}
 };
 
 // Each task sums over its own rows.
 template <class T>
 void backward_by_rows(Backward<T>& all, int64_t sums) {
-  const int64_t size = all.n * all.k;
   const int64_t rows_of_sum = even_part(all.rows, divide(all.rows, sums));
   sums = divide(all.rows, rows_of_sum);
   all.block = even_part(rows_of_sum, all.block);
-  const GradientTo<T> dw = all.to.weight;
-  Tensor partial = scratch<T>(dw ? sums * size : 0);
+  Tensor partial = scratch<T>(all.dweights ? sums * all.n * all.k : 0);
   AllSmallSums<T> small(all, sums);
   parallel_for(all.rows, rows_of_sum, [&](int64_t begin, int64_t end) {
     const int64_t task = begin / rows_of_sum;
@@ -416,15 +445,22 @@ void backward_by_rows(Backward<T>& all, int64_t sums) {
     for (int64_t r = begin; r < end; r += all.block) {
       const int64_t count = std::min(all.block, end - r);
       memory->gradients.run(r, count, small_sums);
-      if (!dw) continue;
+      if (!all.dweights) continue;
       const WeightFactors<T> f = memory->gradients.factors(memory->left, memory->right, false);
-      product<T>(all.n, all.k, count, f.left, f.right, partial.data<T>() + task * size, all.k,
-                 r > begin);
+      for (size_t i = 0; i < all.layers.size(); ++i) {
+        const Strided<T> left{f.left.data + all.begin[i], 1, f.left.col};
+        const int64_t n = all.layers[i].dy.width;
+        T* const of_layer = partial.data<T>() + all.begin[i] * all.k * sums;
+        if (all.layers[i].dweight)
+          product<T>(n, all.k, count, left, f.right, of_layer + task * n * all.k, all.k, r > begin);
+      }
     }
   });
-  if (dw)
-    kernels::sum_middle<T>(std::as_const(partial).data<T>(), 1, sums, size, dw.to, 1,
-                           static_cast<double>(dw.beta));
+  for (size_t i = 0; i < all.layers.size(); ++i)
+    if (const auto [to, beta] = all.layers[i].dweight; to)
+      kernels::sum_middle<T>(std::as_const(partial).data<T>() + all.begin[i] * all.k * sums, 1,
+                             sums, all.layers[i].dy.width * all.k, to, 1,
+                             static_cast<double>(beta));
   small.write();
 }
 
@@ -443,7 +479,12 @@ class WeightGradient {
         right_size_(BlockGradients<T>::right_size(all)),
         left_(scratch<T>(blocks_at_once * left_size_)),
         right_(scratch<T>(blocks_at_once * right_size_)),
-        tile_columns_(kernels::has_tile_kernels<T>() ? 16 * panel_width : all.k) {}
+        tile_columns_(kernels::has_tile_kernels<T>() ? 16 * panel_width : all.k) {
+    for (size_t i = 0; i < all.layers.size(); ++i)
+      for (int64_t row = 0; all.layers[i].dweight && row < all.layers[i].dy.width; row += tile_rows)
+        for (int64_t column = 0; column < all.k; column += tile_columns_)
+          tiles_.push_back({i, row, column});
+  }
 
   void store(int64_t slot, int64_t count, const BlockGradients<T>& gradients) {
     counts_[slot] = count;
@@ -453,13 +494,10 @@ class WeightGradient {
 
   // Adds the contributions stored in the first `slots`.
   void add(int64_t slots, bool last) {
-    const int64_t across = (all_.k + tile_columns_ - 1) / tile_columns_;
-    const int64_t down = (all_.n + tile_rows - 1) / tile_rows;
     const bool fold = folds_ && (last || times_ % blocks_of_fold == blocks_of_fold - 1);
-    parallel_for(across * down, 1, [&](int64_t begin, int64_t end) {
-      Tensor tile = scratch<T>(tile_rows * tile_columns_);
-      for (int64_t t = begin; t < end; ++t)
-        add_tile(t / across * tile_rows, t % across * tile_columns_, slots, fold, tile.data<T>());
+    parallel_for(static_cast<int64_t>(tiles_.size()), 1, [&](int64_t begin, int64_t end) {
+      Tensor memory = scratch<T>(tile_rows * tile_columns_);
+      for (int64_t t = begin; t < end; ++t) add_tile(tiles_[t], slots, fold, memory.data<T>());
     });
     ++times_;
     if (fold) folded_ = true;
@@ -468,18 +506,28 @@ class WeightGradient {
  private:
   static constexpr int64_t tile_rows = 96, blocks_of_fold = 64;
 
-  void add_tile(int64_t row, int64_t column, int64_t slots, bool fold, T* tile) {
-    const int64_t m = std::min(tile_rows, all_.n - row), k = all_.k,
+  // Of the gradient of one layer's weight.
+  struct Tile {
+    size_t layer;
+    int64_t row, column;
+  };
+
+  void add_tile(const Tile& of, int64_t slots, bool fold, T* tile) {
+    const BackwardLayer<T>& layer = all_.layers[of.layer];
+    const int64_t row = of.row, column = of.column, k = all_.k;
+    const int64_t m = std::min(tile_rows, layer.dy.width - row),
                   columns = std::min(tile_columns_, k - column);
     for (int64_t s = 0; s < slots; ++s) {
-      const Strided<T> left{factors_[s].left.data + row, 1, factors_[s].left.col};
+      const Strided<T> left{factors_[s].left.data + all_.begin[of.layer] + row, 1,
+                            factors_[s].left.col};
       product<T>(m, columns, counts_[s], left, factors_[s].right + column * counts_[s], tile,
                  columns, s > 0);
     }
-    const GradientTo<T> dw = all_.to.weight;
+    const GradientTo<T> dw = layer.dweight;
     const bool starts = folds_ && times_ % blocks_of_fold == 0;
     const T beta = folds_ ? T(!starts) : times_ == 0 ? dw.beta : T{1};
-    simd([&, at = row * k + column, sum = folds_ ? part_.data<T>() : dw.to] {
+    T* const part = folds_ ? part_.data<T>() + all_.begin[of.layer] * k : nullptr;
+    simd([&, at = row * k + column, sum = folds_ ? part : dw.to] {
       for (int64_t i = 0; i < m; ++i)
         kernels::row_accumulate(sum + at + i * k, columns, beta,
                                 [from = tile + i * columns](int64_t j) { return from[j]; });
@@ -496,6 +544,7 @@ class WeightGradient {
   const int64_t left_size_, right_size_;
   Tensor left_, right_;
   const int64_t tile_columns_;
+  std::vector<Tile> tiles_;
   int64_t counts_[blocks_at_once] = {};
   WeightFactors<T> factors_[blocks_at_once] = {};
   int64_t times_ = 0;
@@ -541,17 +590,22 @@ struct ForwardTask {
 }  // namespace
 
 template <class T>
-void linear_forward(Rows<const T> x, const Tensor& weight, const T* bias, const T* residual,
-                    Rows<T> y, const Prologue& prologue, const Epilogue& epilogue) {
-  const int64_t k = x.width, n = y.width;
-  const Tensor factor = right_factor<T>(weight.transpose(0, 1));
-  const T* const w = factor.data<T>();
+void linear_forward(Rows<const T> x, const std::vector<ForwardLayer<T>>& layers, const T* residual,
+                    const Prologue& prologue, const Epilogue& epilogue) {
+  const int64_t k = x.width;
+  int64_t n = 0, rows = 0;
+  std::vector<Tensor> factors;
+  for (const ForwardLayer<T>& layer : layers) {
+    n += layer.y.width;
+    rows = std::max(rows, layer.y.count);
+    factors.push_back(right_factor<T>(layer.weight.transpose(0, 1)));
+  }
   const bool drops = epilogue.dropout.on();
   constexpr int64_t task = int64_t{1} << 20;  // multiplications, about 20 µs
   const int64_t most = block_of(k + n);
-  const int64_t grain = even_part(y.count, std::max<int64_t>(most, task / ((k + 1) * (n + 1))));
+  const int64_t grain = even_part(rows, std::max<int64_t>(most, task / ((k + 1) * (n + 1))));
   const int64_t block = even_part(grain, most);
-  parallel_for(y.count, grain, [&](int64_t begin, int64_t end) {
+  parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
     Workspace<ForwardTask<T>> memory(prologue, block, k);
     for (int64_t r = begin; r < end; r += block) {
       const int64_t count = std::min(block, end - r);
@@ -564,34 +618,37 @@ void linear_forward(Rows<const T> x, const Tensor& weight, const T* bias, const 
         activate<T>(prologue, r * k, count * k, a, memory->changed, nullptr);
         a = memory->changed;
       }
-      const T* const u = residual ? residual + r * n : nullptr;
-      const bool add = bias || (u && !drops);
-      if (add) start_rows(drops ? nullptr : u, bias, y[r], count, n);
-      product<T>(count, n, k, {a, k, 1}, w, y[r], n, add);
-      if (drops) drop_output(epilogue.dropout, r * n, count * n, y[r], u, y[r]);
+      for (size_t i = 0; i < layers.size(); ++i) {
+        const Rows<T>& y = layers[i].y;
+        const T* const u = residual ? residual + r * n : nullptr;
+        const Addend<T> to = sum_of(drops ? nullptr : u, layers[i].bias, y[r], count, y.width);
+        product<T>(count, y.width, k, {a, k, 1}, factors[i].template data<T>(), y[r], y.width, to);
+        if (drops) drop_output(epilogue.dropout, r * n, count * n, y[r], u, y[r]);
+      }
     }
   });
 }
 
 template <class T>
-void linear_backward(Rows<const T> x, const Tensor& weight, Rows<const T> dy,
+void linear_backward(Rows<const T> x, const std::vector<BackwardLayer<T>>& layers,
                      const Prologue& prologue, const Epilogue& epilogue,
-                     const LinearGradients<T>& to) {
-  Backward<T> all(x, weight, dy, prologue, epilogue, to);
+                     const InputGradients<T>& to) {
+  Backward<T> all(x, layers, prologue, epilogue, to);
   const int64_t sums = partial_sums(all.blocks(), all.n * all.k * static_cast<int64_t>(sizeof(T)));
-  if (to.weight && sums < std::min(enough_tasks, all.blocks()))
+  if (all.dweights && sums < std::min(enough_tasks, all.blocks()))
     backward_by_tiles(all);
   else
-    backward_by_rows(all, std::max<int64_t>(1, to.weight ? sums : partial_sums(all.blocks(), 0)));
+    backward_by_rows(all,
+                     std::max<int64_t>(1, all.dweights ? sums : partial_sums(all.blocks(), 0)));
 }
 
-template void linear_forward(Rows<const float>, const Tensor&, const float*, const float*,
-                             Rows<float>, const Prologue&, const Epilogue&);
-template void linear_forward(Rows<const double>, const Tensor&, const double*, const double*,
-                             Rows<double>, const Prologue&, const Epilogue&);
-template void linear_backward(Rows<const float>, const Tensor&, Rows<const float>, const Prologue&,
-                              const Epilogue&, const LinearGradients<float>&);
-template void linear_backward(Rows<const double>, const Tensor&, Rows<const double>,
-                              const Prologue&, const Epilogue&, const LinearGradients<double>&);
+template void linear_forward(Rows<const float>, const std::vector<ForwardLayer<float>>&,
+                             const float*, const Prologue&, const Epilogue&);
+template void linear_forward(Rows<const double>, const std::vector<ForwardLayer<double>>&,
+                             const double*, const Prologue&, const Epilogue&);
+template void linear_backward(Rows<const float>, const std::vector<BackwardLayer<float>>&,
+                              const Prologue&, const Epilogue&, const InputGradients<float>&);
+template void linear_backward(Rows<const double>, const std::vector<BackwardLayer<double>>&,
+                              const Prologue&, const Epilogue&, const InputGradients<double>&);
 
 }  // namespace longhand::ops

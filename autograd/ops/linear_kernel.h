@@ -1,6 +1,8 @@
-// The blocked kernel of linear(): a product fused with the operations before it (the prologue) and
-// after it (the epilogue). The formulas are in linear.cpp.
+// The blocked kernel of linear(): products with one input, fused with the operations before them (the
+// prologue) and after them (the epilogue). The formulas are in linear.cpp.
 #pragma once
+
+#include <vector>
 
 #include "longhand/autograd/ops/dropout_mask.h"
 #include "longhand/core/tensor.h"
@@ -27,11 +29,19 @@ struct Epilogue {
   DropoutMask dropout;
 };
 
-/// y = residual + dropout(a weightᵀ + bias) for rows x (., k), weight (n, k) and rows y (., n);
-/// bias (n) and residual (rows like y) may be null.
+/// One of the linear layers that share their input: weight (n, k); bias (n), or null.
 template <class T>
-void linear_forward(Rows<const T> x, const Tensor& weight, const T* bias, const T* residual,
-                    Rows<T> y, const Prologue& prologue, const Epilogue& epilogue);
+struct ForwardLayer {
+  Tensor weight;
+  const T* bias;
+  Rows<T> y;
+};
+
+/// y = residual + dropout(a weightᵀ + bias) for rows x (., k) and rows y (., n) of each layer. The
+/// residual (rows like y) may be null; dropout and a residual require that there is one layer.
+template <class T>
+void linear_forward(Rows<const T> x, const std::vector<ForwardLayer<T>>& layers, const T* residual,
+                    const Prologue& prologue, const Epilogue& epilogue);
 
 /// A gradient to = beta to + g in row-major memory; null if it is not required.
 template <class T>
@@ -42,17 +52,27 @@ struct GradientTo {
   explicit operator bool() const { return to != nullptr; }
 };
 
-/// Destinations of the gradients. With a prologue, that of x may be the rows x themselves.
+/// A layer in the backward pass: the gradient dy of its result, and destinations of those of its
+/// parameters.
 template <class T>
-struct LinearGradients {
-  GradientTo<T> x, weight, bias, norm_weight, norm_bias;
+struct BackwardLayer {
+  Tensor weight;
+  Rows<const T> dy;
+  GradientTo<T> dweight, dbias;
+};
+
+/// Destinations of the gradients that the layers add up. With a prologue, that of x may be the rows
+/// x themselves.
+template <class T>
+struct InputGradients {
+  GradientTo<T> x, norm_weight, norm_bias;
 };
 
 /// The gradients of linear_forward() from dy, except that of the residual, which is dy. Sums over
 /// the rows are computed in blocks and in partial sums of tasks, which depend on the sizes alone.
 template <class T>
-void linear_backward(Rows<const T> x, const Tensor& weight, Rows<const T> dy,
+void linear_backward(Rows<const T> x, const std::vector<BackwardLayer<T>>& layers,
                      const Prologue& prologue, const Epilogue& epilogue,
-                     const LinearGradients<T>& to);
+                     const InputGradients<T>& to);
 
 }  // namespace longhand::ops

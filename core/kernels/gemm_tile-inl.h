@@ -28,12 +28,13 @@ struct Product {
   int64_t ldb;
   float* c;
   int64_t ldc;
-  bool add;
+  Addend<float> to;
 };
 
 // If `masked`, only the first `last` lanes of the last vector of a row are loaded and stored.
 template <class V, int R, int C, bool masked>
-[[gnu::always_inline]] inline void block(const Product& p, const float* a, float* c, int last) {
+[[gnu::always_inline]] inline void block(const Product& p, const float* a, float* c,
+                                         const float* addend, int last) {
   const auto mask = V::first(last);
   typename V::Register sum[R][C];
 #pragma GCC unroll 16
@@ -52,9 +53,9 @@ template <class V, int R, int C, bool masked>
       for (int v = 0; v < C; ++v) sum[r][v] = V::multiply_add(y, x[v], sum[r][v]);
     }
   }
-  if (const float* row = c; p.add)
+  if (const float* row = addend; row)
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r, row += p.ldc)
+    for (int r = 0; r < R; ++r, row += p.to.row)
 #pragma GCC unroll 2
       for (int v = 0; v < C; ++v) {
         const float* const from = row + V::width * v;
@@ -79,17 +80,24 @@ template <class V, int C, bool masked>
   constexpr int R = V::rows;
   const float* a = p.a.data;
   float* c = p.c;
+  const float* addend = p.to.data;
   int64_t m = p.m;
-  for (; m >= R; m -= R, a += R * p.a.row, c += R * p.ldc) block<V, R, C, masked>(p, a, c, last);
-  for (; m >= 4; m -= 4, a += 4 * p.a.row, c += 4 * p.ldc) block<V, 4, C, masked>(p, a, c, last);
-  for (; m >= 1; m -= 1, a += p.a.row, c += p.ldc) block<V, 1, C, masked>(p, a, c, last);
+  const auto next = [&](int64_t rows) {
+    m -= rows, a += rows * p.a.row, c += rows * p.ldc;
+    if (addend) addend += rows * p.to.row;
+  };
+  for (; m >= R; next(R)) block<V, R, C, masked>(p, a, c, addend, last);
+  for (; m >= 4; next(4)) block<V, 4, C, masked>(p, a, c, addend, last);
+  for (; m >= 1; next(1)) block<V, 1, C, masked>(p, a, c, addend, last);
 }
 
 template <class V>
 [[gnu::always_inline]] inline void multiply(Product p, int64_t n) {
   constexpr int width = V::width;
-  for (; n >= 2 * width; n -= 2 * width, p.b += 2 * width, p.c += 2 * width)
+  for (; n >= 2 * width; n -= 2 * width, p.b += 2 * width, p.c += 2 * width) {
     columns<V, 2, false>(p, width);
+    if (p.to.data) p.to.data += 2 * width;
+  }
   const int last = static_cast<int>(n % width);
   if (n > width) columns<V, 2, true>(p, last);
   if (n == width) columns<V, 1, false>(p, width);

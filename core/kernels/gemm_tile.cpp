@@ -12,11 +12,14 @@ namespace {
 // The baseline: rounds products before adding them.
 template <class T>
 void plain(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, int64_t ldb, T* c,
-           int64_t ldc, bool add) {
+           int64_t ldc, Addend<T> start) {
   simd([=] {
     for (int64_t i = 0; i < m; ++i) {
       T* const to = c + i * ldc;
-      if (!add) std::fill(to, to + n, T{0});
+      if (!start.data)
+        std::fill(to, to + n, T{0});
+      else if (const T* const row = start.data + i * start.row; row != to)
+        std::copy_n(row, n, to);
       for (int64_t l = 0; l < k; ++l) {
         const T x = a.data[i * a.row + l * a.col];
         const T* const from = b + l * ldb;
@@ -46,24 +49,24 @@ std::span<const TileKernel> tile_kernels() {
 
 template <>
 void gemm_tile(int64_t m, int64_t n, int64_t k, Strided<double> a, const double* b, int64_t ldb,
-               double* c, int64_t ldc, bool add) {
+               double* c, int64_t ldc, Addend<double> to) {
   count_multiply_adds(m, n, k);
-  plain<double>(m, n, k, a, b, ldb, c, ldc, add);
+  plain<double>(m, n, k, a, b, ldb, c, ldc, to);
 }
 
 template <>
 void gemm_tile(int64_t m, int64_t n, int64_t k, Strided<float> a, const float* b, int64_t ldb,
-               float* c, int64_t ldc, bool add) {
+               float* c, int64_t ldc, Addend<float> to) {
   count_multiply_adds(m, n, k);
   switch (isa()) {
 #if defined(__x86_64__)
     case Isa::avx512:
-      return detail::multiply_avx512(m, n, k, a, b, ldb, c, ldc, add);
+      return detail::multiply_avx512(m, n, k, a, b, ldb, c, ldc, to);
     case Isa::avx2:
-      return detail::multiply_avx2(m, n, k, a, b, ldb, c, ldc, add);
+      return detail::multiply_avx2(m, n, k, a, b, ldb, c, ldc, to);
 #endif
     default:
-      return plain(m, n, k, a, b, ldb, c, ldc, add);
+      return plain(m, n, k, a, b, ldb, c, ldc, to);
   }
 }
 
@@ -133,23 +136,27 @@ void pack_panels(int64_t k, int64_t n, Strided<T> b, T factor, int64_t begin, in
 
 template <class T>
 void gemm_panels(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* panels, T* c, int64_t ldc,
-                 bool add) {
+                 Addend<T> to) {
   // This number of rows of a, and this part of a panel, stay in the L1 and L2 caches.
   constexpr int64_t rows = 96, depth = 512;
   for (int64_t i = 0; i < m; i += rows)
     for (int64_t l = 0; l == 0 || l < k; l += depth)
-      for (int64_t j = 0; j < n; j += panel_width)
+      for (int64_t j = 0; j < n; j += panel_width) {
+        T* const part = c + i * ldc + j;
+        const Addend<T> sum = l > 0     ? Addend<T>{part, ldc}
+                              : to.data ? Addend<T>{to.data + i * to.row + j, to.row}
+                                        : Addend<T>{};
         gemm_tile<T>(std::min(rows, m - i), std::min(panel_width, n - j), std::min(depth, k - l),
                      {a.data + i * a.row + l * a.col, a.row, a.col},
-                     panels + j * k + l * panel_width, panel_width, c + i * ldc + j, ldc,
-                     add || l > 0);
+                     panels + j * k + l * panel_width, panel_width, part, ldc, sum);
+      }
 }
 
 template void pack_panels(int64_t, int64_t, Strided<float>, float, int64_t, int64_t, float*);
 template void pack_panels(int64_t, int64_t, Strided<double>, double, int64_t, int64_t, double*);
 template void gemm_panels(int64_t, int64_t, int64_t, Strided<float>, const float*, float*, int64_t,
-                          bool);
+                          Addend<float>);
 template void gemm_panels(int64_t, int64_t, int64_t, Strided<double>, const double*, double*,
-                          int64_t, bool);
+                          int64_t, Addend<double>);
 
 }  // namespace longhand::kernels

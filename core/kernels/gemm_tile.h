@@ -13,9 +13,17 @@ struct Strided {
   int64_t row, col;
 };
 
-/// c = a b, or with `add` c += a b; a (m, k), b (k, n), c (m, n), the rows of b and c contiguous
-/// and ldb, ldc >= n elements apart: ldb is also the stride along k, so it is never 0. Without
-/// `add` c is not read. The n elements of a row of c come from the same operations in the same
+/// What a product is added to: rows that are `row` elements apart, or one row for all of them if that
+/// is 0; null: nothing.
+template <class T>
+struct Addend {
+  const T* data = nullptr;
+  int64_t row = 0;
+};
+
+/// c = to + a b; a (m, k), b (k, n), c (m, n), the rows of b and c contiguous and ldb, ldc >= n
+/// elements apart: ldb is also the stride along k, so it is never 0. `to` may be c itself, which is
+/// not read otherwise. The n elements of a row of c come from the same operations in the same
 /// order whatever m, n and their neighbours are: a product may be split along m and n without
 /// changing a bit.
 ///
@@ -24,7 +32,13 @@ struct Strided {
 /// kernel for double is a plain loop. Not for use inside simd(): it selects the instruction set itself.
 template <class T>
 void gemm_tile(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, int64_t ldb, T* c,
-               int64_t ldc, bool add);
+               int64_t ldc, Addend<T> to);
+/// c = a b, or with `add` c += a b.
+template <class T>
+void gemm_tile(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, int64_t ldb, T* c,
+               int64_t ldc, bool add) {
+  gemm_tile<T>(m, n, k, a, b, ldb, c, ldc, add ? Addend<T>{c, ldc} : Addend<T>{});
+}
 
 /// Whether this machine has vector kernels for T. They are then faster than OpenBLAS: on a Zen 3
 /// core with AVX2, 95 to 98 GFLOP/s at all sizes from 64 x 64 to 1024 x 256, of a peak of 100, where
@@ -51,6 +65,11 @@ void pack_panels(int64_t k, int64_t n, Strided<T> b, T factor, int64_t begin, in
 /// gemm_tile for a packed b and any sizes.
 template <class T>
 void gemm_panels(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* panels, T* c, int64_t ldc,
-                 bool add);
+                 Addend<T> to);
+template <class T>
+void gemm_panels(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* panels, T* c, int64_t ldc,
+                 bool add) {
+  gemm_panels<T>(m, n, k, a, panels, c, ldc, add ? Addend<T>{c, ldc} : Addend<T>{});
+}
 
 }  // namespace longhand::kernels

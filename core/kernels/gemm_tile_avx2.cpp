@@ -107,12 +107,12 @@ void transpose(int64_t m, int64_t k, const float* a, int64_t row, float factor, 
 namespace detail {
 
 void multiply_avx2(int64_t m, int64_t n, int64_t k, Strided<float> a, const float* b, int64_t ldb,
-                   float* c, int64_t ldc, bool add) {
-  multiply<Avx2>({m, k, a, b, ldb, c, ldc, add}, n);
+                   float* c, int64_t ldc, Addend<float> to) {
+  multiply<Avx2>({m, k, a, b, ldb, c, ldc, to}, n);
 }
 void multiply_avx512_emulated(int64_t m, int64_t n, int64_t k, Strided<float> a, const float* b,
-                              int64_t ldb, float* c, int64_t ldc, bool add) {
-  multiply<Pair<Avx2>>({m, k, a, b, ldb, c, ldc, add}, n);
+                              int64_t ldb, float* c, int64_t ldc, Addend<float> to) {
+  multiply<Pair<Avx2>>({m, k, a, b, ldb, c, ldc, to}, n);
 }
 
 void transpose_avx2(int64_t m, int64_t k, const float* a, int64_t row, float factor, float* to,

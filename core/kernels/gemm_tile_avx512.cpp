@@ -29,8 +29,8 @@ struct Avx512 {
 }  // namespace
 
 void detail::multiply_avx512(int64_t m, int64_t n, int64_t k, Strided<float> a, const float* b,
-                             int64_t ldb, float* c, int64_t ldc, bool add) {
-  multiply<Avx512>({m, k, a, b, ldb, c, ldc, add}, n);
+                             int64_t ldb, float* c, int64_t ldc, Addend<float> to) {
+  multiply<Avx512>({m, k, a, b, ldb, c, ldc, to}, n);
 }
 
 }  // namespace longhand::kernels

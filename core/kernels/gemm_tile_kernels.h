@@ -12,7 +12,7 @@ namespace longhand::kernels {
 
 /// Like gemm_tile<float>.
 using TileFunction = void(int64_t m, int64_t n, int64_t k, Strided<float> a, const float* b,
-                          int64_t ldb, float* c, int64_t ldc, bool add);
+                          int64_t ldb, float* c, int64_t ldc, Addend<float> to);
 
 struct TileKernel {
   const char* name;

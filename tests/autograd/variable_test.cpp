@@ -283,6 +283,27 @@ TEST_CASE("a backward pass inside a rule may not reach the graph outside of it")
   CHECK_THROWS_WITH(backward(y, random({2})), Catch::Contains("must be an input"));
 }
 
+TEST_CASE("an operation with several results: its rule runs once, with zeros for unused results") {
+  const Variable x(Tensor::from<double>({1, 2}, {2}), true);
+  int runs = 0;
+  const Variables out =
+      record_all("two", {x.value().clone(), Tensor::from<double>({3}, {1})}, {&x, 1},
+                 [&](std::span<const Tensor> grads, std::span<GradSlot> slots) {
+                   ++runs;
+                   REQUIRE(grads.size() == 2);
+                   CHECK(grads[1].to_vector<double>() == std::vector<double>{0});
+                   slots[0].take(grads[0]);
+                 });
+  backward(sum(out[0] * 3.0));
+  CHECK(runs == 1);
+  CHECK(x.grad().to_vector<double>() == std::vector<double>{3, 3});
+  // The graph is freed, whichever result is asked for.
+  CHECK_THROWS_AS(backward(sum(out[0])), Error);
+  CHECK_THROWS_AS(backward(out[1]), Error);
+  const NoGrad no_grad;
+  CHECK(!record_all("two", {x.value(), x.value()}, {&x, 1}, {})[1].requires_grad());
+}
+
 TEST_CASE("chains of 200,000 operations are built, run and dropped without recursion") {
   const int n = 200000;
   const Variable x = leaf({1});

@@ -23,7 +23,7 @@ bool is_right(const kernels::TileKernel& kernel) {
   std::vector<float> a(m * k), b(k * n), c(m * n);
   for (int64_t i = 0; i < m * k; ++i) a[i] = static_cast<float>(i % 7 - 3);
   for (int64_t i = 0; i < k * n; ++i) b[i] = static_cast<float>(i % 11 - 5);
-  kernel.multiply(m, n, k, {a.data(), k, 1}, b.data(), n, c.data(), n, false);
+  kernel.multiply(m, n, k, {a.data(), k, 1}, b.data(), n, c.data(), n, {});
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
       float sum = 0;

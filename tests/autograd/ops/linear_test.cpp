@@ -287,3 +287,67 @@ TEST_CASE("linear: gradients of a large weight") {
   }
   check_threads(with_bias, {{900, 1000}, {700, 1000}, {700}});
 }
+
+namespace {
+
+// Layers of one x, from the inputs x, weight, bias, weight, bias, …
+std::vector<LinearParameters> layers_of(const Variables& in) {
+  std::vector<LinearParameters> layers;
+  for (size_t i = 1; i + 1 < in.size(); i += 2) layers.push_back({in[i], in[i + 1]});
+  return layers;
+}
+
+}  // namespace
+
+TEST_CASE("linear: several layers of one input equal each alone") {
+  // The last sizes have one sum for all tasks, whose tiles must not cross layers.
+  for (const Shape& sizes : {Shape{5, 3, 4, 1, 7}, Shape{4000, 13, 33, 64, 2},
+                             Shape{700, 100, 34, 34, 34}, Shape{500, 600, 400, 290, 310}})
+    for (const bool norm : {false, true})
+      for (const bool gelu : {false, true}) {
+        std::vector<Tensor> in{random({sizes[0], sizes[1]}, DType::f32)};
+        for (int l = 2; l < 5; ++l) {
+          in.push_back(random({sizes[l], sizes[1]}, DType::f32, -0.1, 0.1, l));
+          in.push_back(random({sizes[l]}, DType::f32, -1, 1, 10 + l));
+        }
+        LinearOptions options{.gelu = gelu, .input = {0.1, Generator(3)}};
+        if (norm) options.norm = NormOptions{};
+        const auto together = [&](const Variables& v) {
+          return concat(linear(v[0], layers_of(v), options), 1);
+        };
+        const auto alone = [&](const Variables& v) {
+          Variables out;
+          for (const auto& [weight, bias] : layers_of(v))
+            out.push_back(linear(v[0], weight, bias, options));
+          return concat(out, 1);
+        };
+        const auto found = run(together, in), expected = run(alone, in);
+        CHECK(found[0].to_vector<float>() == expected[0].to_vector<float>());
+        for (size_t i = 1; i < found.size(); ++i) {
+          INFO(sizes << ", norm " << norm << ", gelu " << gelu << ", gradient " << i);
+          CHECK(close(found[i], expected[i], 1e-4));
+        }
+      }
+  const Op op = [](const Variables& v) {
+    return concat(linear(v[0], layers_of(v), {.norm = NormOptions{.eps = 0.1}}), -1);
+  };
+  check_op(op, {{{2, 3, 4}, {5, 4}, {5}, {1, 4}, {1}},
+                {{4}, {3, 4}, {3}, {3, 4}, {3}},
+                {{0, 4}, {3, 4}, {3}, {2, 4}, {2}},
+                {{3, 4}, {0, 4}, {0}, {2, 4}, {2}}});
+  check_threads(op, {{4000, 64}, {48, 64}, {48}, {64, 64}, {64}});
+}
+
+TEST_CASE("linear: several layers, of which only some are used or need gradients") {
+  const Variable x(random({6, 4}), true), w(random({3, 4}), true), frozen(random({2, 4})),
+      unused(random({5, 4}), true);
+  const Variables out = linear(x, {{w}, {frozen}, {unused}});
+  backward(sum(out[0]) + sum(square(out[1])));
+  const Variable x2(x.value(), true), w2(w.value(), true);
+  backward(sum(linear(x2, w2)) + sum(square(linear(x2, frozen))));
+  CHECK(close(x.grad(), x2.grad(), 1e-12));
+  CHECK(close(w.grad(), w2.grad(), 1e-12));
+  CHECK(unused.grad().to_vector<double>() == std::vector<double>(20, 0));
+  CHECK_THROWS_AS(linear(x, {{w}, {frozen}}, {.residual = Variable(random({6, 3}))}), ShapeError);
+  CHECK_THROWS_AS(linear(x, {{w}, {w}}, {.output = {0.5, Generator(1)}}), ConfigError);
+}

@@ -18,6 +18,7 @@
 #include "tests/support/catch.h"
 
 using namespace longhand;
+using kernels::Addend;
 using kernels::gemm_tile;
 using kernels::Strided;
 
@@ -49,36 +50,55 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-// What computes c = a b or c += a b: gemm_tile, or one of its kernels.
+// What computes c = to + a b: gemm_tile, or one of its kernels.
 template <class T>
 using Multiply = std::function<void(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b,
-                                    int64_t ldb, T* c, int64_t ldc, bool add)>;
+                                    int64_t ldb, T* c, int64_t ldc, Addend<T> to)>;
+
+// What is added to: nothing, c itself, other rows, or one row.
+constexpr uint64_t addends = 4;
+template <class T>
+Addend<T> addend_of(uint64_t kind, Matrix<T>& c, Matrix<T>& other) {
+  if (kind == 0) return {};
+  if (kind == 1) return {c.data(), c.row};
+  return {other.data(), kind == 2 ? other.row : 0};
+}
+
+// What is added to element (i, j), given c before the product.
+template <class T>
+double added(uint64_t kind, Matrix<T>& before, Matrix<T>& other, int64_t i, int64_t j) {
+  if (kind == 0) return 0;
+  return static_cast<double>(kind == 1 ? before.at(i, j) : other.at(kind == 2 ? i : 0, j));
+}
 
 // Against sums in double, and whole against in parts. Returns c and what lies around it.
 template <class T>
 std::vector<T> check_tiles(int64_t m, int64_t n, int64_t k, RandomStream& random,
                            const Multiply<T>& multiply) {
-  const bool transposed = random.below(2), add = random.below(2);
+  const bool transposed = random.below(2);
+  const uint64_t kind = random.below(addends);
   const auto gap = [&] { return static_cast<int64_t>(random.below(3)); };
-  INFO("(" << m << ", " << k << ") times (" << k << ", " << n << "), add " << add
+  INFO("(" << m << ", " << k << ") times (" << k << ", " << n << "), addend " << kind
            << ", a transposed " << transposed);
   // Any two strides that keep the elements apart.
   const int64_t near = 1 + gap();
   Matrix<T> a(m, k, transposed ? near : near * k + gap(), transposed ? near * m + gap() : near,
               random);
   Matrix<T> b(k, n, n + gap(), 1, random), c(m, n, n + gap(), 1, random);
-  Matrix<T> expected = c;
-  if (!add)
+  Matrix<T> other(m, n, n + gap(), 1, random), expected = c;
+  if (kind != 1)
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) c.at(i, j) = not_a_number<T>;
   Matrix<T> in_parts = c;
 
-  multiply(m, n, k, {a.data(), a.row, a.col}, b.data(), b.row, c.data(), c.row, add);
+  multiply(m, n, k, {a.data(), a.row, a.col}, b.data(), b.row, c.data(), c.row,
+           addend_of(kind, c, other));
   bool all_near = true;
   const double unit = static_cast<double>(std::numeric_limits<T>::epsilon());
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
-      double sum = add ? static_cast<double>(expected.at(i, j)) : 0, magnitude = std::abs(sum);
+      double sum = added(kind, expected, other, i, j);
+      double magnitude = std::abs(sum);
       for (int64_t l = 0; l < k; ++l) {
         const double term = static_cast<double>(a.at(i, l)) * static_cast<double>(b.at(l, j));
         sum += term;
@@ -95,9 +115,12 @@ std::vector<T> check_tiles(int64_t m, int64_t n, int64_t k, RandomStream& random
   const int64_t rows = static_cast<int64_t>(random.below(static_cast<uint64_t>(m + 1)));
   const int64_t cols = static_cast<int64_t>(random.below(static_cast<uint64_t>(n + 1)));
   for (const auto& [i, mi] : {std::pair{int64_t{0}, rows}, std::pair{rows, m - rows}})
-    for (const auto& [j, nj] : {std::pair{int64_t{0}, cols}, std::pair{cols, n - cols}})
+    for (const auto& [j, nj] : {std::pair{int64_t{0}, cols}, std::pair{cols, n - cols}}) {
+      Addend<T> to = addend_of(kind, in_parts, other);
+      if (to.data) to.data += i * to.row + j;
       multiply(mi, nj, k, {a.data() + i * a.row, a.row, a.col}, b.data() + j, b.row,
-               in_parts.data() + i * c.row + j, c.row, add);
+               in_parts.data() + i * c.row + j, c.row, to);
+    }
   REQUIRE(same_bits(c.memory, in_parts.memory));
   return c.memory;
 }
@@ -118,7 +141,7 @@ std::vector<std::vector<T>> check_sizes(const Multiply<T>& multiply) {
 
 TEMPLATE_TEST_CASE("gemm_tile: against plain sums, alone and in parts", "[gemm_tile]", float,
                    double) {
-  check_sizes<TestType>(gemm_tile<TestType>);
+  check_sizes<TestType>([](auto... args) { gemm_tile<TestType>(args...); });
 }
 
 TEST_CASE("gemm_tile: every micro-kernel that this CPU can run", "[gemm_tile]") {
@@ -143,8 +166,9 @@ TEMPLATE_TEST_CASE("gemm_panels: against plain sums", "[gemm_tile]", float, doub
   RandomStream random{Generator(2)};
   for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
            {1, 1, 1}, {97, 33, 0}, {100, 70, 40}, {7, 31, 1030}, {193, 32, 513}, {5, 100, 512}}) {
-    const bool across = random.below(2), add = random.below(2);
-    INFO("(" << m << ", " << k << ") times (" << k << ", " << n << "), add " << add
+    const bool across = random.below(2);
+    const uint64_t kind = random.below(addends);
+    INFO("(" << m << ", " << k << ") times (" << k << ", " << n << "), addend " << kind
              << ", b transposed " << across);
     Matrix<TestType> a(m, k, k + 1, 1, random), c(m, n, n + 2, 1, random);
     Matrix<TestType> b(k, n, across ? 1 : n + 3, across ? k + 2 : 1, random);
@@ -154,14 +178,15 @@ TEMPLATE_TEST_CASE("gemm_panels: against plain sums", "[gemm_tile]", float, doub
     const int64_t some = static_cast<int64_t>(random.below(static_cast<uint64_t>(count + 1)));
     for (const auto& [begin, end] : {std::pair{int64_t{0}, some}, std::pair{some, count}})
       kernels::pack_panels<TestType>(k, n, {b.data(), b.row, b.col}, 2, begin, end, panels.data());
-    Matrix<TestType> expected = c;
+    Matrix<TestType> expected = c, other(m, n, n + 1, 1, random);
     kernels::gemm_panels<TestType>(m, n, k, {a.data(), a.row, a.col}, panels.data(), c.data(),
-                                   c.row, add);
+                                   c.row, addend_of(kind, c, other));
     bool all_near = true;
     const double unit = static_cast<double>(std::numeric_limits<TestType>::epsilon());
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) {
-        double sum = add ? static_cast<double>(expected.at(i, j)) : 0, magnitude = std::abs(sum);
+        double sum = added(kind, expected, other, i, j);
+        double magnitude = std::abs(sum);
         for (int64_t l = 0; l < k; ++l) {
           const double term = 2 * static_cast<double>(a.at(i, l)) * static_cast<double>(b.at(l, j));
           sum += term;
