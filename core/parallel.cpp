@@ -48,27 +48,61 @@ struct AcquireAtEnd {
   ~AcquireAtEnd() { end.acquire(); }
 };
 
-// A loop that is running: any thread may take its next block.
-struct Loop {
-  int64_t blocks;
-  void (*run)(void*, int64_t);
-  void* context;
+// A loop that is running. Its blocks are divided into one share for each thread, and a thread takes
+// those of its own share first, in order, then what is left of the others. So successive loops over
+// the same rows find most of them in the caches of the same core.
+class Loop {
+ public:
   HappensBefore start{}, end{};
-  std::atomic<int64_t> next{0};
-  std::atomic<bool> failed{false};
-  std::exception_ptr error{};  // the first one
+
+  Loop(int64_t blocks, int threads, void (*run)(void*, int64_t), void* context)
+      : run_(run), context_(context), shares_(std::min(threads, most_shares)) {
+    for (int i = 0; i < shares_; ++i) {
+      share_[i].next.store(blocks * i / shares_, std::memory_order_relaxed);
+      share_[i].end = blocks * (i + 1) / shares_;
+    }
+  }
+
+  bool has_blocks() const {
+    for (int i = 0; i < shares_; ++i)
+      if (share_[i].next.load(std::memory_order_relaxed) < share_[i].end) return true;
+    return false;
+  }
 
   // Returns when no block is left to take; others may still be running on other threads.
-  void work() {
+  void work(int thread) {
     const ReleaseAtEnd release{end};
     start.acquire();
     try {
-      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks;) run(context, i);
+      for (int i = 0; i < shares_; ++i) {
+        Share& share = share_[(thread + i) % shares_];
+        for (int64_t block;
+             (block = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;)
+          run_(context_, block);
+      }
     } catch (...) {
-      next.store(blocks, std::memory_order_relaxed);
-      if (!failed.exchange(true)) error = std::current_exception();
+      for (int i = 0; i < shares_; ++i)
+        share_[i].next.store(share_[i].end, std::memory_order_relaxed);
+      if (!failed_.exchange(true)) error_ = std::current_exception();
     }
   }
+
+  // The first error. To be read when no thread works on the loop any more.
+  const std::exception_ptr& error() const { return error_; }
+
+ private:
+  struct alignas(64) Share {
+    std::atomic<int64_t> next;
+    int64_t end;
+  };
+  static constexpr int most_shares = 16;  // on the stack
+
+  void (*run_)(void*, int64_t);
+  void* context_;
+  int shares_;
+  Share share_[most_shares];
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_{};
 };
 
 void pause() {
@@ -97,7 +131,11 @@ class Wait {
 // helped with a loop watches for the next one for a while: see help().
 class Pool {
  public:
-  explicit Pool(int n) : threads(n), arena_(n), places_(static_cast<size_t>(2 * n)) {}
+  explicit Pool(int n)
+      : threads(n),
+        arena_(n),
+        places_(static_cast<size_t>(2 * n)),
+        numbers_(static_cast<size_t>(n)) {}
 
   ~Pool() { stop(); }
 
@@ -108,14 +146,14 @@ class Pool {
   }
 
   // Runs all blocks, on this thread and on those that help.
-  void run(Loop& loop) {
+  void run(Loop& loop, int64_t blocks) {
     const AcquireAtEnd acquire{loop.end};
     loop.start.release();
     Place* const place = publish(loop);
-    if (place) call_helpers(std::min<int64_t>(threads, loop.blocks) - 1);
-    loop.work();
+    if (place) call_helpers(std::min<int64_t>(threads, blocks) - 1);
+    loop.work(0);
     if (place) withdraw(*place);
-    if (loop.error) std::rethrow_exception(loop.error);
+    if (loop.error()) std::rethrow_exception(loop.error());
   }
 
   // Starts a task on another thread. A thread leaves help() for it, until begun() is called.
@@ -135,6 +173,18 @@ class Pool {
     std::atomic<bool> taken{false};
     std::atomic<Loop*> loop{nullptr};
     std::atomic<int> users{0};
+  };
+
+  // The number of a helping thread, from 1: the smallest that no other has.
+  struct Number {
+    explicit Number(std::vector<std::atomic<bool>>& all) : taken(all) {
+      while (value < static_cast<int>(taken.size()) && taken[value].exchange(true)) ++value;
+    }
+    ~Number() {
+      if (value < static_cast<int>(taken.size())) taken[value] = false;
+    }
+    std::vector<std::atomic<bool>>& taken;
+    int value = 1;
   };
 
   // Returns null if all places are taken, by loops within loops on other threads.
@@ -175,10 +225,11 @@ class Pool {
   // Helps with loops until there has been none for longer than the usual gaps within a training step.
   void help() {
     using Clock = std::chrono::steady_clock;
+    const Number number(numbers_);
     do {
       Wait wait;
       for (auto last = Clock::now(); !has_to_leave() && Clock::now() - last < patience;) {
-        if (loops_ > 0 && visit()) {
+        if (loops_ > 0 && visit(number.value)) {
           wait = {};
           last = Clock::now();
         } else {
@@ -198,14 +249,14 @@ class Pool {
   }
 
   // Helps with every loop; returns whether there was one with blocks left.
-  bool visit() {
+  bool visit(int thread) {
     bool found = false;
     for (Place& place : places_) {
       if (!place.loop) continue;
       ++place.users;
-      if (Loop* const loop = place.loop; loop && loop->next < loop->blocks) {
+      if (Loop* const loop = place.loop; loop && loop->has_blocks()) {
         found = true;
-        loop->work();
+        loop->work(thread);
       }
       --place.users;
     }
@@ -216,6 +267,7 @@ class Pool {
 
   tbb::task_arena arena_;
   std::vector<Place> places_;
+  std::vector<std::atomic<bool>> numbers_;  // whether a helping thread has it
   std::atomic<int> loops_{0}, helpers_{0}, inside_{0}, jobs_{0};
   std::atomic<bool> stopped_{false};
 };
@@ -259,8 +311,9 @@ void detail::parallel_blocks(int64_t blocks, void (*run)(void*, int64_t), void* 
     for (int64_t i = 0; i < blocks; ++i) run(context, i);
     return;
   }
-  Loop loop{blocks, run, context};
-  process().pool->run(loop);
+  const std::shared_ptr<Pool>& pool = process().pool;
+  Loop loop(blocks, pool->threads, run, context);
+  pool->run(loop, blocks);
 }
 
 struct Background::State {
