@@ -1,5 +1,7 @@
 #include "longhand/train/optimizer.h"
 
+#include "longhand/core/kernels/elementwise.h"
+#include "longhand/core/parallel.h"
 #include "longhand/core/view.h"
 
 namespace longhand::train {
@@ -35,10 +37,21 @@ void Optimizer::step(double lr, const Gradients& gradients, double scale) {
         ", got ", gradients[i].dtype(), " ", gradients[i].shape());
   }
   ++steps_;
+  // Neighbouring small parameters share a task; large ones are divided further by update().
+  std::vector<int64_t> begin{0};
+  int64_t elements = 0;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    Tensor& value = parameters_[i].second.mutable_value();
-    if (gradients[i]) update(i, value, with_strides_of(gradients[i], value), lr, scale);
+    elements += parameters_[i].second.value().numel();
+    if (elements < kernels::elements_per_task / 2 && i + 1 < parameters_.size()) continue;
+    begin.push_back(static_cast<int64_t>(i) + 1);
+    elements = 0;
   }
+  parallel_for(static_cast<int64_t>(begin.size()) - 1, 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = begin[first]; i < begin[last]; ++i) {
+      Tensor& value = parameters_[i].second.mutable_value();
+      if (gradients[i]) update(i, value, with_strides_of(gradients[i], value), lr, scale);
+    }
+  });
 }
 
 nn::StateDict Optimizer::state_dict() const {

@@ -43,7 +43,8 @@ class Optimizer {
   /// "PREFIX.NAME". Returns an index for moment().
   size_t add_moments(const std::string& prefix);
   Tensor& moment(size_t which, size_t parameter) { return moments_[which].second[parameter]; }
-  /// Updates parameter i. steps() already counts this step.
+  /// Updates parameter i. steps() already counts this step. Parameters may be updated on several threads
+  /// at once.
   virtual void update(size_t i, Tensor& value, const Tensor& gradient, double lr, double scale) = 0;
 
  private:
