@@ -83,12 +83,12 @@ template <class V, int C, bool masked>
   const float* addend = p.to.data;
   int64_t m = p.m;
   const auto next = [&](int64_t rows) {
-    m -= rows, a += rows * p.a.row, c += rows * p.ldc;
+    a += rows * p.a.row, c += rows * p.ldc;
     if (addend) addend += rows * p.to.row;
   };
-  for (; m >= R; next(R)) block<V, R, C, masked>(p, a, c, addend, last);
-  for (; m >= 4; next(4)) block<V, 4, C, masked>(p, a, c, addend, last);
-  for (; m >= 1; next(1)) block<V, 1, C, masked>(p, a, c, addend, last);
+  for (; m >= R; m -= R, next(R)) block<V, R, C, masked>(p, a, c, addend, last);
+  for (; m >= 4; m -= 4, next(4)) block<V, 4, C, masked>(p, a, c, addend, last);
+  for (; m >= 1; m -= 1, next(1)) block<V, 1, C, masked>(p, a, c, addend, last);
 }
 
 template <class V>
