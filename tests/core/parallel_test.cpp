@@ -172,15 +172,23 @@ TEST_CASE("background work begins while loops follow one another without a pause
 
 TEST_CASE("several threads run loops at once, more than there are places for") {
   const WithThreads with(2);
+  constexpr int callers = 12;
   std::atomic<int64_t> sum{0};
-  std::vector<std::thread> callers;
-  for (int caller = 0; caller < 12; ++caller)
-    callers.emplace_back([&] {
+  std::atomic<int> arrived{0};
+  std::vector<std::thread> all;
+  for (int caller = 0; caller < callers; ++caller)
+    all.emplace_back([&] {
       for (int repeat = 0; repeat < 50; ++repeat)
-        parallel_for(20, 1, [&](int64_t begin, int64_t) { sum += begin; });
+        parallel_for(20, 1, [&](int64_t begin, int64_t) {
+          if (repeat == 0 && begin == 0) {  // no loop ends before all have begun
+            ++arrived;
+            while (arrived < callers) std::this_thread::yield();
+          }
+          sum += begin;
+        });
     });
-  for (std::thread& caller : callers) caller.join();
-  CHECK(sum == 12 * 50 * 190);
+  for (std::thread& caller : all) caller.join();
+  CHECK(sum == callers * 50 * 190);
 }
 
 TEST_CASE("background work is done after wait()") {

@@ -1,4 +1,5 @@
 #include "longhand/train/drop_in.h"
+#include "longhand/train/drop_in_grid.h"
 
 #include <map>
 

@@ -14,6 +14,7 @@
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/cli/results.h"
 #include "longhand/train/drop_in.h"
+#include "longhand/train/drop_in_grid.h"
 #include "longhand/train/ensemble.h"
 #include "longhand/train/experiment.h"
 #include "longhand/train/run/run_record.h"
