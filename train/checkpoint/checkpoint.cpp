@@ -186,8 +186,9 @@ Checkpoint from_bytes(std::span<const std::byte> bytes, const std::string& name)
   return out;
 }
 
-void save(const std::filesystem::path& path, const Checkpoint& checkpoint) {
-  data::write_file_durably(path, to_bytes(checkpoint));
+void save(const std::filesystem::path& path, const Checkpoint& checkpoint,
+          const std::filesystem::path& keep_old_as) {
+  data::write_file_durably(path, to_bytes(checkpoint), keep_old_as);
 }
 
 Checkpoint load(const std::filesystem::path& path) {

@@ -71,8 +71,10 @@ std::vector<std::byte> to_bytes(const Checkpoint& checkpoint);
 Checkpoint from_bytes(std::span<const std::byte> bytes, const std::string& name);
 
 /// Writes a file durably: once this returns, the new file survives a power cut; until then the old
-/// file of that name does. Throws DataError.
-void save(const std::filesystem::path& path, const Checkpoint& checkpoint);
+/// file of that name does. If `keep_old_as` is not empty, the old file remains under that name. Throws
+/// DataError.
+void save(const std::filesystem::path& path, const Checkpoint& checkpoint,
+          const std::filesystem::path& keep_old_as = {});
 /// Throws DataError if the file cannot be read or is not a valid checkpoint.
 Checkpoint load(const std::filesystem::path& path);
 
