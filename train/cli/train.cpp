@@ -51,9 +51,11 @@ class Reporter {
       progress_.update(now_.step, now_.steps,
                        fmt::format("evaluating, {} of {} batches", p.batches, p.all_batches));
     };
+    out.on_warning = [this](const std::string& warning) { warn(warning); };
     return out;
   }
 
+  void warn(const std::string& warning) { say("longhand: warning: " + warning); }
   void say(const std::string& line) { progress_.line(line); }
 
  private:
@@ -107,7 +109,7 @@ void introduce(train::Run& run, Reporter& reporter) {
   reporter.say(fmt::format("{}: {}, {} attention, {} parameters, {} threads", run.path().string(),
                            s.task, s.attention, with_commas(s.parameters), s.threads));
   if (!s.algorithm.empty()) reporter.say("attention computes " + s.algorithm);
-  if (!run.warning().empty()) reporter.say("longhand: " + run.warning());
+  for (const std::string& warning : run.warnings()) reporter.warn(warning);
   introduce_sources(s.sources, run.experiment().distill, run.step() == 0, reporter);
   if (run.resumed()) reporter.say(fmt::format("resuming after step {}", run.step()));
 }
