@@ -83,7 +83,8 @@ Checkpoint load(const std::filesystem::path& path);
 std::string stored_digest(const std::filesystem::path& path);
 
 /// Returns an empty string if resuming from this checkpoint gives the bits of an uninterrupted run,
-/// else the reason why it may not: another kind of CPU or another version of Longhand.
+/// else the reason why it may not: other kernels of OpenBLAS, an instruction set with other bits (only
+/// those of the baseline differ), or another version of Longhand.
 std::string resume_warning(const Checkpoint& checkpoint);
 
 }  // namespace longhand::train

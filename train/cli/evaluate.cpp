@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -33,6 +34,14 @@ struct Arguments : ResultsArguments {
   std::string table;  // a format
 };
 
+/// Loads a checkpoint for evaluation. Throws DivergedError if its weights are not finite: their metrics
+/// would mean nothing.
+train::SavedModel load_finite(const std::string& run, const std::string& checkpoint) {
+  train::SavedModel model = train::load_model(run, checkpoint);
+  check_finite(model.checkpoint, model.file);
+  return model;
+}
+
 bool changes_attention(const std::vector<std::string>& assignments) {
   return std::any_of(assignments.begin(), assignments.end(),
                      [](const std::string& a) { return a.starts_with("attention."); });
@@ -49,7 +58,7 @@ std::vector<int64_t> seeds_of(const Arguments& arguments) {
 int evaluate_over_grid(const Arguments& arguments) {
   check<ConfigError>(arguments.runs.size() == 1, "--grid and --over: expected one run, got ",
                      arguments.runs.size());
-  const train::SavedModel run = train::load_model(arguments.runs[0], arguments.checkpoint);
+  const train::SavedModel run = load_finite(arguments.runs[0], arguments.checkpoint);
   train::Sweep sweep = train::drop_in_grid(run, arguments.grid, arguments.over, arguments.set);
   if (arguments.draws) sweep.seeds = seeds_of(arguments);
   Progress progress(arguments.progress(), "evaluate", 2);
@@ -73,7 +82,7 @@ int evaluate_over_grid(const Arguments& arguments) {
 int evaluate_as_ensemble(const Arguments& arguments) {
   std::vector<train::SavedModel> runs;
   for (const std::string& run : arguments.runs)
-    runs.push_back(train::load_model(run, arguments.checkpoint));
+    runs.push_back(load_finite(run, arguments.checkpoint));
   Progress progress(arguments.progress(), "evaluate", 2);
   const train::Results results = train::evaluate_ensemble(
       runs, {.split = arguments.split,
@@ -94,7 +103,7 @@ int evaluate_run(const Arguments& arguments) {
                        ": expected --grid, --over, --draws or several runs; the result of a single "
                        "evaluation is printed, with --json as JSON");
   check<ConfigError>(!arguments.seed, "--seed: expected --draws, whose first seed it is");
-  train::SavedModel run = train::load_model(arguments.runs[0], arguments.checkpoint);
+  train::SavedModel run = load_finite(arguments.runs[0], arguments.checkpoint);
   for (const std::string& assignment : arguments.set) run.config.assign(assignment);
   const Progress::Mode mode = Progress::mode_for_stderr(arguments.quiet);
   const auto experiment = [&] {
@@ -124,6 +133,9 @@ int evaluate_run(const Arguments& arguments) {
   train::Metrics metrics;
   for (const train::SegmentMetrics& segment : segments) metrics += segment.metrics;
   if (segments.size() == 1) segments.clear();
+  check<DivergedError>(std::isfinite(metrics.loss()), run.file, ": the loss on the ",
+                       arguments.split, " split is ", metrics.loss(),
+                       ", although all weights are finite");
 
   const bool bytes = experiment->task.info.bytes;
   const std::string attention = experiment->model.config().attention_name();
