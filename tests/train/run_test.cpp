@@ -163,10 +163,24 @@ TEST_CASE("signals are requests during the lifetime of SignalRequests only") {
     CHECK_FALSE(signals.take_save());
     raise(SIGTERM);
     CHECK(signals.stop());
-    CHECK_THROWS_AS(SignalRequests(), Error);
+    { CHECK(SignalRequests().stop()); }  // a nested one shares them
+    CHECK(signals.stop());
   }
   sigaction(SIGTERM, nullptr, &after);
   CHECK(after.sa_handler == before.sa_handler);
   const SignalRequests again;
   CHECK_FALSE(again.stop());
+}
+
+TEST_CASE("signals that have arrived can be left to the handlers before") {
+  static volatile sig_atomic_t handled = 0;
+  const auto before = signal(SIGUSR1, [](int) { handled = 1; });
+  {
+    const SignalRequests signals;
+    raise(SIGUSR1);
+    CHECK(handled == 0);
+    SignalRequests::decline();
+    CHECK(handled == 1);
+  }
+  signal(SIGUSR1, before);
 }

@@ -12,6 +12,7 @@
 #include "longhand/core/error.h"
 #include "longhand/core/storage.h"
 #include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/cli/results.h"
 #include "longhand/train/drop_in.h"
@@ -163,19 +164,19 @@ int evaluate_run(const Arguments& arguments) {
     print_json(out);
     return success;
   }
-  fmt::print("checkpoint     {} (step {})\n", run.file, run.checkpoint.training.step);
-  fmt::print("data           {}, {}: {} examples, {} targets\n", experiment->task.info.name,
-             arguments.split, with_commas(metrics.examples), with_commas(metrics.targets));
-  fmt::print("attention      {}\n", attention);
-  for (const std::string& name : fresh.initialised) fmt::print("initialised    {}\n", name);
-  for (const std::string& name : fresh.unused) fmt::print("unused         {}\n", name);
-  fmt::print("loss           {:.6f}\naccuracy       {:.6f}\nperplexity     {:.4f}\n",
-             metrics.loss(), metrics.accuracy(), metrics.perplexity());
-  if (bytes) fmt::print("bits per byte  {:.6f}\n", metrics.bits_per_byte());
+  print_stdout("checkpoint     {} (step {})\n", run.file, run.checkpoint.training.step);
+  print_stdout("data           {}, {}: {} examples, {} targets\n", experiment->task.info.name,
+               arguments.split, with_commas(metrics.examples), with_commas(metrics.targets));
+  print_stdout("attention      {}\n", attention);
+  for (const std::string& name : fresh.initialised) print_stdout("initialised    {}\n", name);
+  for (const std::string& name : fresh.unused) print_stdout("unused         {}\n", name);
+  print_stdout("loss           {:.6f}\naccuracy       {:.6f}\nperplexity     {:.4f}\n",
+               metrics.loss(), metrics.accuracy(), metrics.perplexity());
+  if (bytes) print_stdout("bits per byte  {:.6f}\n", metrics.bits_per_byte());
   for (const auto& [name, part] : segments)
-    fmt::print("segment        {}: loss {:.6f}, accuracy {:.6f}, {} targets\n", name, part.loss(),
-               part.accuracy(), with_commas(part.targets));
-  fmt::print("peak memory    {} MiB\n", peak_resident_memory() >> 20);
+    print_stdout("segment        {}: loss {:.6f}, accuracy {:.6f}, {} targets\n", name, part.loss(),
+                 part.accuracy(), with_commas(part.targets));
+  print_stdout("peak memory    {} MiB\n", peak_resident_memory() >> 20);
   return success;
 }
 

@@ -1,19 +1,23 @@
 // Converts errors to messages and exit codes.
-#include <cstdio>
 #include <exception>
 #include <new>
 
 #include "longhand/core/error.h"
 #include "longhand/train/cli/command.h"
+#include "longhand/train/cli/output.h"
+#include "longhand/train/run/process.h"
 
 int main(int argc, char** argv) {
   using namespace longhand;
   using cli::fail;
+  // First, because a signal without a handler ends the process. Never destroyed, because the exit code
+  // no longer changes once the result is written.
+  static const auto* const signals = new train::SignalRequests;
+  static_cast<void>(signals);
+  cli::open_standard_streams();
   try {
     const int code = cli::run_program(argc, argv);
-    // Buffered output may still fail to be written, for example to a full disk.
-    if (std::fflush(stdout) != 0 || std::ferror(stdout))
-      return fail("cannot write to stdout", cli::failure);
+    cli::flush_stdout();
     return code;
   } catch (const ConfigError& error) {
     return fail(error.what(), cli::usage_error);
