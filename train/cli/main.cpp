@@ -7,13 +7,27 @@
 #include "longhand/train/cli/output.h"
 #include "longhand/train/run/process.h"
 
+namespace {
+
+// Never destroyed, because signals must not change the exit code after the result is written.
+longhand::train::SignalRequests* signals = nullptr;
+
+void catch_signals() {
+  if (!signals) signals = new longhand::train::SignalRequests;
+}
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// A signal without a handler ends the process. This runs before the constructors of the shared
+// libraries, of which that of OpenBLAS takes most of the time until main().
+[[gnu::section(".preinit_array"), gnu::used]] void (*before_libraries)() = catch_signals;
+#endif
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace longhand;
   using cli::fail;
-  // First, because a signal without a handler ends the process. Never destroyed, because the exit code
-  // no longer changes once the result is written.
-  static const auto* const signals = new train::SignalRequests;
-  static_cast<void>(signals);
+  catch_signals();
   cli::open_standard_streams();
   try {
     const int code = cli::run_program(argc, argv);
