@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <new>
@@ -26,6 +27,21 @@ constexpr size_t huge_page = size_t{2} << 20;
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+// The addresses that RLIMIT_AS (ulimit -v) leaves to this process; infinity without a limit. Stacks of
+// threads and everything that malloc provides need some of them: a process without any fails in
+// unexpected places, such as the end of a thread.
+double addresses_left() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return std::numeric_limits<double>::infinity();
+  std::ifstream in("/proc/self/statm");
+  double pages = 0;
+  in >> pages;
+  return std::max(
+      static_cast<double>(limit.rlim_cur) - pages * static_cast<double>(sysconf(_SC_PAGESIZE)),
+      0.0);
+}
+
 // One range of addresses, whose pages the system backs on first use. Allocation splits the smallest
 // free block that is large enough, at its front (best fit); a freed block is merged with its free
 // neighbours. So the free blocks depend on what is in use, not on the history: a training step that
@@ -33,11 +49,13 @@ size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * 
 // pages.
 class Arena {
  public:
-  Arena() {
+  // `share`: of the addresses that a limit leaves.
+  explicit Arena(double share) {
     // Addresses are free: reserve as many as fragmentation may require, or as the system allows.
-    capacity_ = round_up(4 * static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
-                             static_cast<size_t>(sysconf(_SC_PAGESIZE)),
-                         huge_page);
+    const double most = 4 * static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+                        static_cast<double>(sysconf(_SC_PAGESIZE));
+    const auto wanted = static_cast<size_t>(std::min(most, share * addresses_left()));
+    capacity_ = std::max(round_up(wanted, huge_page), huge_page);
     void* range = MAP_FAILED;
     for (; capacity_ >= huge_page; capacity_ = round_up(capacity_ / 2, huge_page)) {
       range = mmap(nullptr, capacity_ + huge_page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -158,6 +176,7 @@ class Arena {
 // So that a use after free is detected.
 class System {
  public:
+  explicit System(double) {}
   size_t reserved() const { return reserved_; }
   std::byte* take(size_t size) {
     void* const block = std::aligned_alloc(alignment, size);
@@ -230,7 +249,8 @@ class Pool {
 
   // Held for less than a microsecond: a thread that slept for it would wake up much later.
   tbb::spin_mutex mutex_;
-  Source small_, large_;
+  // The rest of limited addresses is left to everything else.
+  Source small_{0.1}, large_{0.5};
   size_t in_use_ = 0, peak_ = 0;
 };
 

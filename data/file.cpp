@@ -63,13 +63,32 @@ int fsync_retrying(int fd) {
   return result;
 }
 
-// Makes a rename in the directory durable.
+// EINVAL: the file system does not support syncing this kind of file, nor need it.
+bool is_synced(int fd) { return fsync_retrying(fd) == 0 || errno == EINVAL; }
+
+// Makes new and changed entries of the directory durable.
 void sync_directory(const fs::path& directory) {
   const Descriptor fd(open_retrying(directory, O_RDONLY | O_DIRECTORY));
   if (fd.get() < 0) fail(directory, "cannot open the directory", errno);
-  // EINVAL: the file system does not support syncing directories, nor need it.
-  if (fsync_retrying(fd.get()) != 0 && errno != EINVAL)
-    fail(directory, "cannot sync the directory", errno);
+  if (!is_synced(fd.get())) fail(directory, "cannot sync the directory", errno);
+}
+
+// Writes all bytes; throws DataError that names `path`.
+void write_all(int fd, const fs::path& path, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail(path, "cannot write the file", errno);
+    bytes = bytes.subspan(static_cast<size_t>(count));
+  }
+}
+
+// Gives the file `path`, if it exists, the name `other` as well, or only that one if the file system
+// has no hard links.
+void keep_as(const fs::path& path, const fs::path& other) {
+  ::unlink(other.c_str());
+  if (::link(path.c_str(), other.c_str()) == 0 || errno == ENOENT) return;
+  if (::rename(path.c_str(), other.c_str()) != 0) fail(other, "cannot keep the old file", errno);
 }
 
 // Removes a file unless keep() has been called.
@@ -127,7 +146,8 @@ void write_file_durably(const fs::path& path, std::string_view text) {
   write_file_durably(path, std::as_bytes(std::span(text)));
 }
 
-void write_file_durably(const fs::path& path, std::span<const std::byte> bytes) {
+void write_file_durably(const fs::path& path, std::span<const std::byte> bytes,
+                        const fs::path& keep_old_as) {
   static std::atomic<uint64_t> count = 0;
   const fs::path directory = directory_of(path);
   const fs::path temporary = directory / concat_message(temporary_prefix, ::getpid(), '-', count++,
@@ -139,17 +159,45 @@ void write_file_durably(const fs::path& path, std::span<const std::byte> bytes) 
   if (fd.get() < 0) fail(path, "cannot create the file", errno);
   Temporary guard(temporary);
 
-  for (size_t written = 0; written < bytes.size();) {
-    const ssize_t got = ::write(fd.get(), bytes.data() + written, bytes.size() - written);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(path, "cannot write the file", errno);
-    written += static_cast<size_t>(got);
-  }
+  write_all(fd.get(), path, bytes);
   if (fsync_retrying(fd.get()) != 0) fail(path, "cannot sync the file", errno);
   if (const int error = fd.close()) fail(path, "cannot close the file", error);
+  if (!keep_old_as.empty()) keep_as(path, keep_old_as);
   if (::rename(temporary.c_str(), path.c_str()) != 0) fail(path, "cannot replace the file", errno);
   guard.keep();
   sync_directory(directory);
+}
+
+void append_to_file(const fs::path& path, std::string_view text) {
+  Descriptor fd(open_retrying(path, O_WRONLY | O_CREAT | O_APPEND, 0666));
+  if (fd.get() < 0) fail(path, "cannot open the file", errno);
+  const off_t size = ::lseek(fd.get(), 0, SEEK_END);
+  try {
+    write_all(fd.get(), path, std::as_bytes(std::span(text)));
+  } catch (const DataError&) {
+    // Whatever is appended next must not follow a part of this text.
+    if (size >= 0) [[maybe_unused]]
+      const int ignored = ::ftruncate(fd.get(), size);
+    throw;
+  }
+  if (const int error = fd.close()) fail(path, "cannot close the file", error);
+}
+
+void sync_file(const fs::path& path) {
+  const Descriptor fd(open_retrying(path, O_RDONLY));
+  if (fd.get() < 0) fail(path, "cannot open the file", errno);
+  if (!is_synced(fd.get())) fail(path, "cannot sync the file", errno);
+  sync_directory(directory_of(path));
+}
+
+void create_directories_durably(const fs::path& path) {
+  std::vector<fs::path> missing;
+  for (fs::path folder = fs::absolute(path); !fs::exists(folder); folder = folder.parent_path())
+    missing.push_back(folder);
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) fail(path, "cannot create the directory", error.value());
+  for (const fs::path& folder : missing) sync_directory(folder.parent_path());
 }
 
 void remove_stale_temporaries(const fs::path& directory) {

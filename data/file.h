@@ -20,13 +20,26 @@ std::string read_text_file(const std::filesystem::path& path);
 
 /// Replaces the file `path` so that after a crash of the process or the machine at any moment,
 /// either the old or the new file exists, complete; after this function returns it is the new one.
-/// The directory must exist. Throws DataError with the system's reason; the old file is then
-/// unchanged and no temporary file remains, unless the last step fails (making the rename durable),
-/// when the new file is already in place.
-void write_file_durably(const std::filesystem::path& path, std::span<const std::byte> bytes);
+/// The directory must exist. If `keep_old_as` is not empty, the old file, if there is one, remains
+/// under this name in the same directory, in place of a file that had it before. Throws DataError
+/// with the system's reason; the old file is then unchanged and no temporary file remains, unless the
+/// last step fails (making the rename durable), when the new file is already in place.
+void write_file_durably(const std::filesystem::path& path, std::span<const std::byte> bytes,
+                        const std::filesystem::path& keep_old_as = {});
 
 /// The same for text.
 void write_file_durably(const std::filesystem::path& path, std::string_view text);
+
+/// Appends text to a file, which is created if it does not exist. Throws DataError with the system's
+/// reason; the file then ends where it did before, as far as the file system still allows. The text
+/// survives a crash of the process, but a power cut only after sync_file().
+void append_to_file(const std::filesystem::path& path, std::string_view text);
+
+/// Makes the contents of a file, and its entry in its directory, durable. Throws DataError.
+void sync_file(const std::filesystem::path& path);
+
+/// Creates a directory, and those above it that do not exist, durably. Throws DataError.
+void create_directories_durably(const std::filesystem::path& path);
 
 /// Removes temporary files that processes killed in write_file_durably() left in a directory, but
 /// not those of processes that are running on this machine. Must not be called while this process

@@ -143,9 +143,10 @@ void check_conversion_path(const fs::path& path) {
 
 void write_conversion(const fs::path& path, const Conversion& conversion) {
   check_conversion_path(path);
-  RunRecord record = RunRecord::create(path, conversion.checkpoint.config);
+  RunRecord record = RunRecord::create(path);
   for (const char* const name : {"best.h5", "last.h5"})
     save(record.checkpoints() / name, conversion.checkpoint);
+  record.write_config(conversion.checkpoint.config);
   record.keep();
 }
 

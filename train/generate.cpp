@@ -87,7 +87,7 @@ class Reader {
 }  // namespace
 
 std::string generate(attention::Transformer& model, std::string_view prompt,
-                     const GenerateOptions& options, const std::function<void(char)>& on_byte) {
+                     const GenerateOptions& options, const std::function<bool(char)>& on_byte) {
   const attention::TransformerConfig& config = model.config();
   check<ConfigError>(
       config.causal && config.per_token && config.vocabulary == 256 && config.classes == 256,
@@ -106,7 +106,7 @@ std::string generate(attention::Transformer& model, std::string_view prompt,
   for (int64_t i = 0; i < options.tokens; ++i) {
     const auto next = static_cast<char>(choose(reader.logits(text), options, random.uniform(i)));
     text += next;
-    if (on_byte) on_byte(next);
+    if (on_byte && !on_byte(next)) break;
   }
   return text.substr(begin);
 }

@@ -19,7 +19,7 @@ struct GenerateOptions {
 
 /// Continues a text with a causal model whose tokens are bytes, and returns the new bytes. Token i
 /// is drawn with number i of the seed's stream. An empty prompt counts as a line end. `on_byte`, if
-/// given, is called for each new byte. Throws ConfigError for a model that is not a byte-level
+/// given, is called for each new byte; false ends the text. Throws ConfigError for a model that is not a byte-level
 /// language model, and for options out of range.
 ///
 /// The model reads the last max_length bytes of the prompt and what follows; whenever these reach
@@ -27,6 +27,6 @@ struct GenerateOptions {
 /// TransformerDecoder, however long the text is. Variants that cannot decode token by token read
 /// the whole context for every byte.
 std::string generate(attention::Transformer& model, std::string_view prompt,
-                     const GenerateOptions& options, const std::function<void(char)>& on_byte = {});
+                     const GenerateOptions& options, const std::function<bool(char)>& on_byte = {});
 
 }  // namespace longhand::train

@@ -1,6 +1,7 @@
 #include "longhand/train/load_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <set>
@@ -154,6 +155,17 @@ Fresh load_weights(attention::Transformer& model, const Checkpoint& checkpoint,
 
 Fresh load_fitting_weights(attention::Transformer& model, const Checkpoint& checkpoint) {
   return load(model, checkpoint, [](const std::string&) { return true; });
+}
+
+void check_finite(const Checkpoint& checkpoint, const std::string& file) {
+  for (const auto& [name, tensor] : checkpoint.weights()) {
+    if (!is_float(tensor.dtype())) continue;
+    const std::vector<double> values = tensor.to_vector<double>();
+    const auto bad = std::count_if(values.begin(), values.end(),
+                                   [](double value) { return !std::isfinite(value); });
+    check<DivergedError>(bad == 0, file, ": ", bad, " of ", values.size(), " values of ", name,
+                         " are not finite; expected a model that can be evaluated");
+  }
 }
 
 std::string short_list(const std::vector<std::string>& names) {

@@ -39,6 +39,10 @@ Fresh load_weights(attention::Transformer& model, const Checkpoint& checkpoint,
 /// where the checkpoint has them. The others stay as they are.
 Fresh load_fitting_weights(attention::Transformer& model, const Checkpoint& checkpoint);
 
+/// Throws DivergedError, naming `file` and the tensor, if the weights of a checkpoint hold a value that
+/// is not finite.
+void check_finite(const Checkpoint& checkpoint, const std::string& file);
+
 /// Names as one line, with common parts written once: "blocks.{0-3}.mlp.{fc1,fc2}.{bias,weight}".
 std::string short_list(const std::vector<std::string>& names);
 

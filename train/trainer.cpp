@@ -4,9 +4,11 @@
 #include <cmath>
 #include <cstdio>
 #include <numbers>
+#include <span>
 #include <utility>
 
 #include "longhand/core/storage.h"
+#include "longhand/data/file.h"
 
 namespace longhand::train {
 namespace {
@@ -37,6 +39,25 @@ nn::StateDict clone(const nn::StateDict& state) {
   nn::StateDict out;
   for (const auto& [name, tensor] : state) out[name] = tensor.clone();
   return out;
+}
+
+/// Throws DataError if counters contradict each other.
+void check_counters(const TrainingState& s) {
+  const auto require = [](bool ok, const char* name, const auto& found, const auto& expected) {
+    check<DataError>(ok, "the counters of the checkpoint contradict each other: ", name, " is ",
+                     found, ", expected ", expected);
+  };
+  const auto up_to = [&](const char* name, int64_t value, int64_t limit) {
+    require(value >= 0 && value <= limit, name, value, concat_message("0 to ", limit));
+  };
+  require(s.step >= 0, "step", s.step, "at least 0");
+  up_to("interval_steps", s.interval.steps, s.step);
+  require(s.interval.targets >= 0, "interval_targets", s.interval.targets, "at least 0");
+  up_to("interval_correct", s.interval.correct, s.interval.targets);
+  up_to("evaluated_step", s.evaluated_step, s.step);
+  up_to("best_step", s.best_step, s.evaluated_step);
+  up_to("evaluations_since_best", s.evaluations_since_best, s.evaluated_step);
+  require(s.last_accuracy >= 0 && s.last_accuracy <= 1, "last_accuracy", s.last_accuracy, "0 to 1");
 }
 
 }  // namespace
@@ -76,6 +97,26 @@ void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
             "steps between updates of last.h5; 0: only at the end and when stopped", "eval_every");
   v.integer("keep_every", keep_every, {0},
             "steps between checkpoints that are kept as step-N.h5; 0: none");
+  v.integer("hash_every", hash_every, {0},
+            "steps between hashes of all parameters in metrics.jsonl, which are equal in runs that "
+            "give the same bits; 0: none");
+  v.choice(
+      "on_io_error", on_io_error, {"warn", "stop"},
+      "what happens if metrics or a checkpoint cannot be written: warn, train on and try again "
+      "with the next, or save what can be saved and stop");
+}
+
+std::string hash_of(const Parameters& parameters) {
+  data::Digester digester;
+  for (const auto& [name, parameter] : parameters) {
+    const Tensor values = parameter.value().contiguous();
+    digester.update(std::as_bytes(std::span(name)));
+    dispatch_any(values.dtype(), [&]<class T>() {
+      digester.update(
+          std::as_bytes(std::span(values.data<T>(), static_cast<size_t>(values.numel()))));
+    });
+  }
+  return data::hex(digester.digest());
 }
 
 struct Trainer::StepResult {
@@ -119,7 +160,7 @@ Stopped Trainer::run() {
     const int64_t step = state_.step;
     // An evaluation prevented by a stop is done first after resuming.
     if (evaluation_due() && (stop_requested() || !evaluate_now())) {
-      save_as("last.h5");
+      save_last(true);
       return Stopped::signal;
     }
     std::optional<Stopped> reason;
@@ -130,7 +171,7 @@ Stopped Trainer::run() {
     else if (stop_requested())
       reason = Stopped::signal;
     const bool asked = observer_.should_save && observer_.should_save();
-    if (reason || asked || due(step, options_.checkpoint_every)) save_as("last.h5");
+    if (reason || asked || due(step, options_.checkpoint_every)) save_last(reason.has_value());
     if (reason) return *reason;
 
     const StepResult result = train_step();
@@ -138,6 +179,8 @@ Stopped Trainer::run() {
       observer_.on_progress({state_.step, options_.steps, result.loss, result.learning_rate,
                              rate(result.tokens, result.seconds), result.seconds});
     if (due(state_.step, options_.log_every) || state_.step == options_.steps) train_record(result);
+    if (observer_.on_hash && due(state_.step, options_.hash_every))
+      observer_.on_hash(state_.step, hash_of(parameters_));
     if (due(state_.step, options_.keep_every)) {
       char name[32];
       std::snprintf(name, sizeof name, "step-%08lld.h5", static_cast<long long>(state_.step));
@@ -278,11 +321,12 @@ Checkpoint Trainer::checkpoint() const {
   return out;
 }
 
-void Trainer::resume(const Checkpoint& checkpoint) {
+void Trainer::resume(const Checkpoint& checkpoint, bool is_last) {
   check<DataError>(checkpoint.training.seed == options_.seed,
                    "the checkpoint is of a run with seed ", checkpoint.training.seed, ", expected ",
                    options_.seed);
   // Everything is checked before anything changes.
+  check_counters(checkpoint.training);
   nn::check_state(model_.state_dict(), checkpoint.model, "the model");
   nn::check_state(optimizer_.state_dict(), checkpoint.optimizer, "the optimizer");
   nn::check_state(ema_ ? ema_->state_dict() : nn::StateDict{}, checkpoint.ema,
@@ -292,12 +336,31 @@ void Trainer::resume(const Checkpoint& checkpoint) {
   optimizer_.load_state_dict(checkpoint.optimizer);
   if (ema_) ema_->load_state_dict(checkpoint.ema);
   state_ = checkpoint.training;
+  saved_.reset();
+  if (is_last) saved_ = state_.step;
 }
 
-void Trainer::save_as(const std::string& name) {
+void Trainer::save_last(bool at_end) {
+  // A file that may be damaged must not take the place of one that is valid.
+  const bool keep = saved_ && *saved_ != state_.step;
+  save_as("last.h5", at_end, keep ? folder_ / "previous.h5" : std::filesystem::path());
+}
+
+void Trainer::save_as(const std::string& name, bool is_required,
+                      const std::filesystem::path& keep_old_as) {
   if (folder_.empty()) return;
+  if (observer_.before_save) observer_.before_save();
   const std::filesystem::path path = folder_ / name;
-  save(path, view());
+  try {
+    save(path, view(), keep_old_as);
+  } catch (const DataError& error) {
+    const bool go_on = !is_required && options_.on_io_error == "warn" && observer_.on_warning;
+    if (!go_on) throw;
+    observer_.on_warning(
+        concat_message("no checkpoint was saved after step ", state_.step, ": ", error.what()));
+    return;
+  }
+  if (name == "last.h5") saved_ = state_.step;
   if (observer_.on_saved) observer_.on_saved(path);
 }
 

@@ -39,6 +39,9 @@ struct TrainerOptions {
   int64_t checkpoint_every =
       0;                   // steps between saving last.h5; 0: only at the end and when stopped
   int64_t keep_every = 0;  // steps between files that are kept, step-00001000.h5; 0: none
+  int64_t hash_every = 0;  // steps between hashes of the parameters; 0: none
+  /// What happens if metrics or a checkpoint cannot be written: "warn" or "stop".
+  std::string on_io_error = "warn";
   uint64_t seed = 0;
 
   /// Declares every field except the seed. `batch_size` is that of training, read before.
@@ -84,13 +87,22 @@ struct Observer {
   std::function<void(const Progress&)> on_progress = {};
   /// Called before, during and after each evaluation.
   std::function<void(const EvaluationProgress&)> on_evaluation = {};
+  /// Called every TrainerOptions::hash_every steps with hash_of() the parameters.
+  std::function<void(int64_t step, const std::string& hash)> on_hash = {};
+  /// Called before a checkpoint is written: what it follows from must be durable first.
+  std::function<void()> before_save = {};
   /// Called after a checkpoint has been written to disk.
   std::function<void(const std::filesystem::path&)> on_saved = {};
   /// Called after each step and between batches of an evaluation; true saves and ends the run.
   std::function<bool()> should_stop = {};
   /// Called after each step; true saves last.h5 and continues.
   std::function<bool()> should_save = {};
+  /// Called with one sentence about what went wrong without ending the run.
+  std::function<void(const std::string&)> on_warning = {};
 };
+
+/// The XXH3-128 digest of the names and values of all parameters, as 32 hexadecimal digits.
+std::string hash_of(const Parameters& parameters);
 
 enum class Stopped {
   finished,  // all steps are done
@@ -103,8 +115,8 @@ enum class Stopped {
 class Trainer {
  public:
   /// `logits` evaluates `model`; `optimizer` has its parameters. Checkpoints (best.h5, last.h5,
-  /// step-N.h5) are written to `folder`, which must exist, or not at all if it is empty. `config` is
-  /// stored in them. `loss` is minimised; empty: the cross entropy of `logits`. All references must
+  /// previous.h5, which was last.h5 before, and step-N.h5) are written to `folder`, which must exist,
+  /// or not at all if it is empty. `config` is stored in them. `loss` is minimised; empty: the cross entropy of `logits`. All references must
   /// outlive the trainer. Throws ConfigError for options that contradict each other.
   Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const Schedule& schedule,
           data::Loader& loader, const data::Task& task, const TrainerOptions& options,
@@ -113,14 +125,16 @@ class Trainer {
 
   /// Trains until there is a reason to stop, then saves last.h5. Throws DivergedError, naming the
   /// step, if the loss or the gradient norm is not finite; the parameters and the files are then
-  /// those before that step.
+  /// those before that step. Throws DataError if the state at the end cannot be saved; before
+  /// that, it only calls on_warning and goes on, unless on_io_error is "stop" or on_warning is empty.
   Stopped run();
 
   /// Returns everything that resume() needs. The tensors are copies.
   Checkpoint checkpoint() const;
   /// Restores the state of the checkpoint. Throws DataError, and changes nothing, if it is of another
-  /// model, optimizer or seed.
-  void resume(const Checkpoint& checkpoint);
+  /// model, optimizer or seed, or if its counters contradict each other. `is_last`: whether it is
+  /// last.h5 of the folder, which then becomes previous.h5 when the run is saved.
+  void resume(const Checkpoint& checkpoint, bool is_last = true);
 
   const TrainingState& state() const { return state_; }
   /// Returns the averaged weights; null without ema_decay.
@@ -134,7 +148,10 @@ class Trainer {
   bool evaluation_due() const;
   bool ends_early() const;
   Checkpoint view() const;
-  void save_as(const std::string& name);
+  /// Saves last.h5. At the end of the run an error is not only a warning.
+  void save_last(bool at_end);
+  void save_as(const std::string& name, bool is_required = false,
+               const std::filesystem::path& keep_old_as = {});
   bool stop_requested() const;
 
   nn::Module& model_;
@@ -151,6 +168,7 @@ class Trainer {
   Parameters parameters_;
   std::optional<Ema> ema_;
   TrainingState state_;
+  std::optional<int64_t> saved_;  // the step of last.h5, if that is known to be valid
   // For the rate of the next record; specific to this process, so not part of the state.
   int64_t interval_tokens_ = 0;
   double interval_seconds_ = 0;

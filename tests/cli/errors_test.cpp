@@ -177,13 +177,15 @@ TEST_CASE("errors of runs and checkpoints") {
   // Damage: truncated, modified, not a checkpoint.
   const fs::path last = folder / "run/checkpoints/last.h5";
   const auto size = fs::file_size(last);
+  fs::remove(folder / "run/checkpoints/previous.h5");
+  fs::rename(folder / "run/checkpoints/best.h5", folder / "best.h5");
   fs::resize_file(last, size / 2);
   for (const auto& arguments :
        std::vector<std::vector<std::string>>{{"train", "--resume", "run"},
                                              {"evaluate", "run", "--checkpoint", "last"},
                                              {"checkpoint", "inspect", "run/checkpoints/last.h5"}})
     CHECK_THAT(failure(arguments, folder, 3), Contains("last.h5"));
-  fs::copy_file(folder / "run/checkpoints/best.h5", last, fs::copy_options::overwrite_existing);
+  fs::copy_file(folder / "best.h5", last, fs::copy_options::overwrite_existing);
   {
     std::fstream file(last, std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(static_cast<std::streamoff>(fs::file_size(last) / 2));

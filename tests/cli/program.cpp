@@ -36,9 +36,14 @@ int open_to_write(const std::filesystem::path& path) {
 
 Program::Program(const std::vector<std::string>& arguments, const std::filesystem::path& where,
                  const std::map<std::string, std::string>& environment, bool terminal)
+    : Program(LONGHAND_PROGRAM, arguments, where, environment, terminal) {}
+
+Program::Program(const std::string& program, const std::vector<std::string>& arguments,
+                 const std::filesystem::path& where,
+                 const std::map<std::string, std::string>& environment, bool terminal)
     : out_(fresh_name()), err_(fresh_name()) {
   // Everything that allocates comes before the fork.
-  std::vector<std::string> words = {LONGHAND_PROGRAM};
+  std::vector<std::string> words = {program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -127,6 +132,10 @@ Outcome succeed(const std::vector<std::string>& arguments, const std::filesystem
   INFO(outcome.err);
   REQUIRE(outcome.code == 0);
   return outcome;
+}
+
+Outcome shell(const std::string& script, const std::filesystem::path& where) {
+  return Program("/bin/sh", {"-c", script}, where, {{"longhand", LONGHAND_PROGRAM}}, false).wait();
 }
 
 }  // namespace longhand::test

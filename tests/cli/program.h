@@ -25,6 +25,10 @@ class Program {
   /// In folder `where`, with variables added to the environment. With `terminal`, stderr is one.
   Program(const std::vector<std::string>& arguments, const std::filesystem::path& where,
           const std::map<std::string, std::string>& environment = {}, bool terminal = false);
+  /// Starts another program.
+  Program(const std::string& program, const std::vector<std::string>& arguments,
+          const std::filesystem::path& where, const std::map<std::string, std::string>& environment,
+          bool terminal);
   /// Kills it if it still runs.
   ~Program();
   Program(const Program&) = delete;
@@ -51,6 +55,9 @@ Outcome run(const std::vector<std::string>& arguments, const std::filesystem::pa
 /// The same, and requires exit code 0.
 Outcome succeed(const std::vector<std::string>& arguments, const std::filesystem::path& where,
                 const std::map<std::string, std::string>& environment = {});
+
+/// Runs a script of sh, in which $longhand is the program.
+Outcome shell(const std::string& script, const std::filesystem::path& where);
 
 /// Waits up to a minute for `done` to hold; false if it never does.
 template <class F>

@@ -30,6 +30,25 @@ std::vector<std::byte> pattern(size_t size) {
   return bytes;
 }
 
+/// As on a full disk: a write beyond this size is short, and the next one fails.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t size) : handler_(signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = size;
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
 }  // namespace
 
 TEST_CASE("files are written and read back completely") {
@@ -68,25 +87,35 @@ TEST_CASE("a write that fails midway leaves the old file") {
   const TemporaryDirectory dir;
   write_file_durably(dir / "a", bytes_of("old"));
 
-  // As on a full disk, the first write is short and the next one fails.
-  struct rlimit old_limit;
-  REQUIRE(getrlimit(RLIMIT_FSIZE, &old_limit) == 0);
-  const auto old_handler = signal(SIGXFSZ, SIG_IGN);
-  struct rlimit limit = old_limit;
-  limit.rlim_cur = 10'000;
-  REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
-  std::string message;
-  try {
+  const std::string message = message_of<DataError>([&] {
+    const FileSizeLimit limit(10'000);
     write_file_durably(dir / "a", pattern(50'000));
-  } catch (const DataError& error) {
-    message = error.what();
-  }
-  setrlimit(RLIMIT_FSIZE, &old_limit);
-  signal(SIGXFSZ, old_handler);
+  });
 
   CHECK_THAT(message, Contains("cannot write the file: File too large"));
   CHECK(read_file(dir / "a") == bytes_of("old"));
   CHECK(dir.names() == std::vector<std::string>{"a"});
+}
+
+TEST_CASE("the old file can be kept under another name") {
+  const TemporaryDirectory dir;
+  for (const char* const text : {"1", "2", "3"})
+    write_file_durably(dir / "a", bytes_of(text), dir / "b");
+  CHECK(read_text_file(dir / "a") == "3");
+  CHECK(read_text_file(dir / "b") == "2");
+}
+
+TEST_CASE("text is appended completely or not at all") {
+  const TemporaryDirectory dir;
+  append_to_file(dir / "a", std::string(6000, 'x'));
+  CHECK_THAT(message_of<DataError>([&] {
+               const FileSizeLimit limit(10'000);
+               append_to_file(dir / "a", std::string(6000, 'y'));
+             }),
+             Contains((dir / "a").string()) && Contains("File too large"));
+  append_to_file(dir / "a", "z");
+  sync_file(dir / "a");
+  CHECK(read_text_file(dir / "a") == std::string(6000, 'x') + "z");
 }
 
 TEST_CASE("stale temporaries are removed, those of running processes are kept") {

@@ -51,9 +51,9 @@ Record record(int64_t step, const std::string& split, double accuracy) {
 }
 
 void make_run(const fs::path& path, const Fake& fake) {
-  RunRecord run = RunRecord::create(
-      path, "[attention]\ntype = \"" + fake.attention + "\"\n[data]\ntask = \"mqar\"\n" +
-                "[train]\nseed = " + std::to_string(fake.seed) + "\n" + fake.more);
+  RunRecord run = RunRecord::create(path);
+  run.write_config("[attention]\ntype = \"" + fake.attention + "\"\n[data]\ntask = \"mqar\"\n" +
+                   "[train]\nseed = " + std::to_string(fake.seed) + "\n" + fake.more);
   run.keep();
   for (int64_t i = 1; i <= fake.records; ++i) {
     const double accuracy =

@@ -88,7 +88,7 @@ TEST_CASE("a run that was stopped and resumed in one process gives the same file
     const auto run = Run::resume(dir / "parts", {"train.log_every=1"});
     CHECK(run->resumed());
     CHECK(run->step() == 3);
-    CHECK(run->warning() == "");
+    CHECK(run->warnings().empty());
     CHECK_THROWS_WITH(Run::resume(dir / "parts"), Contains("in use by another process"));
     CHECK(run->train() == Stopped::finished);
   }
@@ -114,6 +114,8 @@ TEST_CASE("a resumed run may change what it reports, and nothing that decides it
   CHECK_THROWS_WITH(
       Run::resume(dir / "run", {"train.batch_size=8"}),
       Contains("train.batch_size") && Contains("train.steps") && Contains("data.path"));
+  CHECK_THROWS_WITH(Run::resume(dir / "run", {"train.steps=5"}),
+                    Contains("train.steps = 5") && Contains("6 steps already"));
   const auto run = Run::resume(dir / "run", {"train.steps=8"});
   CHECK(run->train() == Stopped::finished);
   CHECK(run->step() == 8);
@@ -128,7 +130,7 @@ TEST_CASE("the summary of a diverged run reports it") {
 
 TEST_CASE("numbers that are not finite are recorded and read") {
   const TemporaryDirectory dir;
-  RunRecord run = RunRecord::create(dir / "run", "");
+  RunRecord run = RunRecord::create(dir / "run");
   run.keep();
   Record record;
   record.step = 1;
@@ -161,10 +163,24 @@ TEST_CASE("signals are requests during the lifetime of SignalRequests only") {
     CHECK_FALSE(signals.take_save());
     raise(SIGTERM);
     CHECK(signals.stop());
-    CHECK_THROWS_AS(SignalRequests(), Error);
+    { CHECK(SignalRequests().stop()); }  // a nested one shares them
+    CHECK(signals.stop());
   }
   sigaction(SIGTERM, nullptr, &after);
   CHECK(after.sa_handler == before.sa_handler);
   const SignalRequests again;
   CHECK_FALSE(again.stop());
+}
+
+TEST_CASE("signals that have arrived can be left to the handlers before") {
+  static volatile sig_atomic_t handled = 0;
+  const auto before = signal(SIGUSR1, [](int) { handled = 1; });
+  {
+    const SignalRequests signals;
+    raise(SIGUSR1);
+    CHECK(handled == 0);
+    SignalRequests::decline();
+    CHECK(handled == 1);
+  }
+  signal(SIGUSR1, before);
 }

@@ -357,7 +357,9 @@ TEST_CASE("a checkpoint of another run is refused, and changes nothing") {
   Run other(s);
   other.trainer.run();
   Checkpoint c = other.trainer.checkpoint();
-  const std::string part = GENERATE("model", "optimizer", "ema", "no ema", "seed", "cursor");
+  const std::string part =
+      GENERATE("model", "optimizer", "ema", "no ema", "seed", "cursor", "step", "interval",
+               "correct", "evaluation", "best", "patience", "accuracy");
   INFO(part);
   if (part == "model") c.model["weight"] = Tensor::zeros({2, 2});
   if (part == "optimizer") c.optimizer.erase("v.bias");
@@ -365,6 +367,13 @@ TEST_CASE("a checkpoint of another run is refused, and changes nothing") {
   if (part == "no ema") c.ema.clear();
   if (part == "seed") c.training.seed = 43;
   if (part == "cursor") c.training.cursor.batch = 1000;
+  if (part == "step") c.training.step = -1;
+  if (part == "interval") c.training.interval.steps = c.training.step + 1;
+  if (part == "correct") c.training.interval.correct = c.training.interval.targets + 1;
+  if (part == "evaluation") c.training.evaluated_step = c.training.step + 1;
+  if (part == "best") c.training.best_step = -1;
+  if (part == "patience") c.training.evaluations_since_best = int64_t{1} << 62;
+  if (part == "accuracy") c.training.last_accuracy = std::nan("");
   Run run(s);
   const Checkpoint before = run.trainer.checkpoint();
   CHECK_THROWS_AS(run.trainer.resume(c), DataError);

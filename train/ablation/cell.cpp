@@ -1,7 +1,6 @@
 #include "longhand/train/ablation/cell.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
 #include "longhand/train/json.h"
+#include "longhand/train/run/lock.h"
 
 namespace longhand::train {
 namespace {
@@ -181,18 +181,15 @@ std::unique_ptr<Claim> Claim::take(const fs::path& directory) {
   const int file = open_lock(directory, O_RDWR | O_CREAT);
   check<DataError>(file >= 0, "cannot open ", (directory / "lock").string(), ": ",
                    std::strerror(errno));
-  if (flock(file, LOCK_EX | LOCK_NB) == 0) return std::unique_ptr<Claim>(new Claim(file));
-  const int reason = errno;
-  close(file);
-  check<DataError>(reason == EWOULDBLOCK, "cannot lock ", (directory / "lock").string(), ": ",
-                   std::strerror(reason));
-  return nullptr;
+  std::unique_ptr<Claim> claim(new Claim(file));
+  if (!take_lock(file, directory / "lock")) claim.reset();
+  return claim;
 }
 
 bool Claim::is_taken(const fs::path& directory) {
   const int file = open_lock(directory, O_RDONLY);
   if (file < 0) return false;
-  const bool taken = flock(file, LOCK_SH | LOCK_NB) != 0;
+  const bool taken = is_locked(file);
   close(file);
   return taken;
 }

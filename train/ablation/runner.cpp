@@ -197,12 +197,9 @@ class Runner {
       const char* const split = state(running.task).has_test_split() ? "test" : "validation";
       child.arguments = {"evaluate", folder.string(), "--split",   split,
                          "--json",   "--quiet",       "--threads", threads};
-    } else if (fs::exists(folder / "config.toml") && fs::exists(folder / "checkpoints")) {
+    } else if (fs::exists(folder / "config.toml")) {
       child.arguments = {"train", "--resume", folder.string(), "--threads", threads};
     } else {
-      // A process that was killed while it created the run may have left a part of it.
-      for (const char* const part : {"config.toml", "checkpoints", "metrics.jsonl", "summary.json"})
-        fs::remove_all(folder / part);
       const fs::path config = folder / "cell.toml";
       data::write_file_durably(config, running.task.cell->config);
       child.arguments = {"train", config.string(), "--out", folder.string(), "--threads", threads};

@@ -132,6 +132,15 @@ struct Get {
   }
 };
 
+/// What of machine_description() decides the last bits: they are the same with AVX2 and AVX-512.
+std::string without_width(std::string machine) {
+  const std::string avx512 = ", " + std::string(name_of(Isa::avx512));
+  if (machine.ends_with(avx512))
+    machine.replace(machine.size() - avx512.size(), avx512.size(),
+                    ", " + std::string(name_of(Isa::avx2)));
+  return machine;
+}
+
 }  // namespace
 
 std::string machine_description() {
@@ -186,8 +195,9 @@ Checkpoint from_bytes(std::span<const std::byte> bytes, const std::string& name)
   return out;
 }
 
-void save(const std::filesystem::path& path, const Checkpoint& checkpoint) {
-  data::write_file_durably(path, to_bytes(checkpoint));
+void save(const std::filesystem::path& path, const Checkpoint& checkpoint,
+          const std::filesystem::path& keep_old_as) {
+  data::write_file_durably(path, to_bytes(checkpoint), keep_old_as);
 }
 
 Checkpoint load(const std::filesystem::path& path) {
@@ -210,9 +220,9 @@ std::string stored_digest(const std::filesystem::path& path) {
 std::string resume_warning(const Checkpoint& checkpoint) {
   std::string out;
   const auto compare = [&](const std::string& then, const std::string& now) {
-    if (then == now) return;
-    out +=
-        (out.empty() ? "" : "; ") + concat_message("it was computed by ", then, ", this is ", now);
+    if (without_width(then) == without_width(now)) return;
+    out += (out.empty() ? "" : "; ") +
+           concat_message("the checkpoint was computed by ", then, ", this is ", now);
   };
   compare(checkpoint.machine, machine_description());
   compare("Longhand " + checkpoint.version, std::string("Longhand ") + longhand::version());

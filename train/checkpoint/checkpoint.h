@@ -71,8 +71,10 @@ std::vector<std::byte> to_bytes(const Checkpoint& checkpoint);
 Checkpoint from_bytes(std::span<const std::byte> bytes, const std::string& name);
 
 /// Writes a file durably: once this returns, the new file survives a power cut; until then the old
-/// file of that name does. Throws DataError.
-void save(const std::filesystem::path& path, const Checkpoint& checkpoint);
+/// file of that name does. If `keep_old_as` is not empty, the old file remains under that name. Throws
+/// DataError.
+void save(const std::filesystem::path& path, const Checkpoint& checkpoint,
+          const std::filesystem::path& keep_old_as = {});
 /// Throws DataError if the file cannot be read or is not a valid checkpoint.
 Checkpoint load(const std::filesystem::path& path);
 
@@ -81,7 +83,8 @@ Checkpoint load(const std::filesystem::path& path);
 std::string stored_digest(const std::filesystem::path& path);
 
 /// Returns an empty string if resuming from this checkpoint gives the bits of an uninterrupted run,
-/// else the reason why it may not: another kind of CPU or another version of Longhand.
+/// else the reason why it may not: other kernels of OpenBLAS, an instruction set with other bits (only
+/// those of the baseline differ), or another version of Longhand.
 std::string resume_warning(const Checkpoint& checkpoint);
 
 }  // namespace longhand::train

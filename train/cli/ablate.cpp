@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "longhand/train/ablation/results.h"
 #include "longhand/train/ablation/runner.h"
 #include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/run/child.h"
 #include "longhand/train/run/process.h"
@@ -142,8 +142,8 @@ int print_table(const Arguments& a) {
   const Opened opened = open_directory(a.sweep);
   const train::Results results = results_of(opened, a.sweep, "");
   const train::Table table = variants_to_read(results, opened.grid);
-  fmt::print("{}", to_format(a.table, results.table("variants"), table));
-  if (a.table == "text") fmt::print("\n{}\n", results.summary);
+  print_stdout("{}", to_format(a.table, results.table("variants"), table));
+  if (a.table == "text") print_stdout("\n{}\n", results.summary);
   return success;
 }
 
@@ -151,7 +151,7 @@ int print_status(const Arguments& a) {
   const Opened opened = open_directory(a.status);
   const train::Results results = results_of(opened, a.status, "");
   if (a.json) {
-    fmt::print("{}", to_json(results));
+    print_stdout("{}", to_json(results));
     return success;
   }
   train::Table cells = results.table("cells");
@@ -173,7 +173,7 @@ int print_status(const Arguments& a) {
     out.rows.resize(cells.rows.size());
     for (size_t i = 0; i < cells.rows.size(); ++i) out.rows[i].push_back(cells.rows[i][index]);
   }
-  fmt::print("{}{}\n", to_text(without_empty_columns(out)), text);
+  print_stdout("{}{}\n", to_text(without_empty_columns(out)), text);
   return success;
 }
 
@@ -219,11 +219,12 @@ int print_estimate(const Arguments& a, const Opened& opened) {
   for (int64_t i = 0; i < a.jobs; ++i)
     needed += memory.empty() ? 0 : memory[std::min(static_cast<size_t>(i), memory.size() - 1)];
   const int64_t available = train::available_memory();
-  fmt::print("{}", to_text(without_empty_columns(table)));
-  fmt::print("{} cells, {} to run: about {}; jobs: {}, threads of each: {}\n", cells, left,
-             duration(seconds / static_cast<double>(a.jobs)), a.jobs, threads_of_a_cell(a));
-  fmt::print("memory: up to {} MiB at a time, {} MiB available{}\n", needed >> 20, available >> 20,
-             available > 0 && needed > available ? ": too little; expected fewer --jobs" : "");
+  print_stdout("{}", to_text(without_empty_columns(table)));
+  print_stdout("{} cells, {} to run: about {}; jobs: {}, threads of each: {}\n", cells, left,
+               duration(seconds / static_cast<double>(a.jobs)), a.jobs, threads_of_a_cell(a));
+  print_stdout("memory: up to {} MiB at a time, {} MiB available{}\n", needed >> 20,
+               available >> 20,
+               available > 0 && needed > available ? ": too little; expected fewer --jobs" : "");
   return failed > 0 || (available > 0 && needed > available) ? failure : success;
 }
 
@@ -281,17 +282,18 @@ int run(const Arguments& a, Opened& opened) {
   opened.states = read_cells(opened.grid, directory);
   const train::Results results = write();
   if (a.json)
-    fmt::print("{}", to_json(results));
+    print_stdout("{}", to_json(results));
   else
-    fmt::print("{}{}\n{}\n", to_text(variants_to_read(results, opened.grid)), results.summary,
-               (directory / "results.json").string());
+    print_stdout("{}{}\n{}\n", to_text(variants_to_read(results, opened.grid)), results.summary,
+                 (directory / "results.json").string());
   const int64_t left = outcome.cells - outcome.finished - outcome.diverged - outcome.failed;
   if (outcome.failed + outcome.diverged > 0)
-    fmt::print(stderr, "longhand: {} of {} cells failed; see longhand ablate --status {}\n",
-               outcome.failed + outcome.diverged, outcome.cells, directory.string());
+    print_stderr("longhand: {} of {} cells failed; see longhand ablate --status {}\n",
+                 outcome.failed + outcome.diverged, outcome.cells, directory.string());
   if (outcome.stopped || left > 0)
-    fmt::print(stderr, "longhand: {}, {} cells left; continue with: {}\n",
-               outcome.stopped ? "stopped" : "ended after too many failures", left, command_of(a));
+    print_stderr("longhand: {}, {} cells left; continue with: {}\n",
+                 outcome.stopped ? "stopped" : "ended after too many failures", left,
+                 command_of(a));
   return exit_code(outcome);
 }
 
@@ -313,6 +315,7 @@ void add_ablate(Command& program) {
   const auto a = std::make_shared<Arguments>();
   Command c = program.command("ablate", "Compare configurations: train every cell of a sweep",
                               [a] { return ablate(*a); });
+  c.responds_to_signals();
   c.add("sweep", a->sweep, "SWEEP.toml",
         "The sweep: a base configuration, axes and seeds; with --table, the directory of one");
   c.add("--out", a->out, "DIR",

@@ -6,6 +6,7 @@
 
 #include "longhand/attention/analysis/weights.h"
 #include "longhand/train/cli/analyse.h"
+#include "longhand/train/cli/output.h"
 
 namespace longhand::cli {
 namespace {
@@ -102,7 +103,7 @@ int analyse(const Arguments& a) {
         return std::get<double>(x[shapes.column("largest")]) <
                std::get<double>(y[shapes.column("largest")]);
       });
-  if (!a.json && !a.quiet) fmt::print("{}", drawn);
+  if (!a.json && !a.quiet) print_stdout("{}", drawn);
   train::Results results = new_results(
       "attention", "Attention maps of " + run.file,
       fmt::format("Layer {}, head {} attends most sharply: {} of its weight is on one key.",

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,6 +16,7 @@
 #include "longhand/train/bench.h"
 #include "longhand/train/cli/child.h"
 #include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/efficiency.h"
 #include "longhand/train/experiment.h"
@@ -269,8 +269,8 @@ std::string percent(double share) {
 void print_row(const std::vector<std::string>& cells) {
   std::string line = fmt::format("{:<12}", cells[0]);
   for (size_t i = 1; i < cells.size(); ++i) line += fmt::format(" {:>10}", cells[i]);
-  fmt::print("{}\n", line);
-  std::fflush(stdout);
+  print_stdout("{}\n", line);
+  flush_stdout();
 }
 
 void print_cell(const Json& json) {
@@ -290,12 +290,12 @@ void print_crossovers(const std::vector<Json>& done) {
   for (const Json& json : done)
     times[json["attention"]][json["length"].get<double>()] = number(json, "seconds");
   if (!times.contains("softmax") || times.size() < 2) return;
-  fmt::print("\nAgainst exact attention (softmax):\n");
+  print_stdout("\nAgainst exact attention (softmax):\n");
   for (const auto& [name, of_length] : times)
     if (name != "softmax") {
       const std::string text =
           train::to_text(train::crossover(times.at("softmax"), of_length), "faster");
-      if (!text.empty()) fmt::print("  {:<12} {}\n", name, text);
+      if (!text.empty()) print_stdout("  {:<12} {}\n", name, text);
     }
 }
 
@@ -347,8 +347,8 @@ int bench(const BenchArguments& arguments) {
                  "tokens/s", "GFLOP/s", "of peak", "of limit", "MiB", "faults"});
     done.push_back(*result);
     if (arguments.json) {
-      fmt::print("{}\n", result->dump());
-      std::fflush(stdout);
+      print_stdout("{}\n", result->dump());
+      flush_stdout();
     } else {
       print_cell(*result);
     }
@@ -356,7 +356,7 @@ int bench(const BenchArguments& arguments) {
   if (!arguments.json) {
     print_crossovers(done);
     if (!done.empty())
-      fmt::print(
+      print_stdout(
           "\nThis machine, {} threads, in the last cell: {:.0f} GFLOP/s, {:.1f} G exp/s, "
           "{:.0f} GB/s\n",
           threads(), number(done.back(), "machine_gflops"),

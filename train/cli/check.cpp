@@ -1,12 +1,12 @@
 // longhand check attention: the conformance suite, over the library's variants.
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "longhand/attention/conformance/conformance.h"
 #include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output.h"
 
 namespace longhand::cli {
 namespace {
@@ -27,14 +27,14 @@ Json to_json(const CheckResult& result) {
 
 void list_checks(const std::vector<std::string>& variants) {
   const auto print = [](const auto& checks) {
-    for (const auto& check : checks) fmt::print("  {:<24}{}\n", check.name, check.summary);
+    for (const auto& check : checks) print_stdout("  {:<24}{}\n", check.name, check.summary);
   };
-  fmt::print("every variant:\n");
+  print_stdout("every variant:\n");
   print(attention::invariants());
   for (const std::string& variant : variants) {
     const auto checks = attention::evidence(variant);
     if (checks.empty()) continue;
-    fmt::print("{}:\n", variant);
+    print_stdout("{}:\n", variant);
     print(checks);
   }
 }
@@ -69,9 +69,9 @@ int check_attention(const Arguments& arguments) {
   double subject_seconds = 0;
   const auto end_subject = [&] {
     if (subject_all && !arguments.json && !arguments.quiet)
-      fmt::print("{:<60} {:>3} of {:>3}  {:6.2f} s\n", subject, subject_held, subject_all,
-                 subject_seconds);
-    std::fflush(stdout);
+      print_stdout("{:<60} {:>3} of {:>3}  {:6.2f} s\n", subject, subject_held, subject_all,
+                   subject_seconds);
+    flush_stdout();
     subject_held = subject_all = 0;
     subject_seconds = 0;
   };
@@ -87,9 +87,9 @@ int check_attention(const Arguments& arguments) {
     ++subject_all;
     subject_seconds += result.seconds;
     for (const std::string& failure : result.failures)
-      fmt::print("FAILED {} / {}: {}\n", result.variant, result.check, failure);
+      print_stdout("FAILED {} / {}: {}\n", result.variant, result.check, failure);
     if (result.passed() && arguments.verbose && !result.measured.empty())
-      fmt::print("  {} / {}: {}\n", result.variant, result.check, result.measured);
+      print_stdout("  {} / {}: {}\n", result.variant, result.check, result.measured);
   };
   for (const std::string& variant : variants) {
     if (arguments.set.empty())
@@ -98,7 +98,7 @@ int check_attention(const Arguments& arguments) {
       attention::check_invariants(variant, options, how);
     end_subject();
   }
-  if (!arguments.json) fmt::print("{} of {} checks passed, {:.1f} s\n", held, all, seconds);
+  if (!arguments.json) print_stdout("{} of {} checks passed, {:.1f} s\n", held, all, seconds);
   return held == all ? success : failure;
 }
 

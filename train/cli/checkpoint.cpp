@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output.h"
 
 namespace longhand::cli {
 namespace {
@@ -30,9 +31,9 @@ Json to_json(const nn::StateDict& state) {
 
 void print_state(const std::string& title, const nn::StateDict& state) {
   if (state.empty()) return;
-  fmt::print("\n{}: {} tensors, {} numbers\n", title, state.size(), with_commas(numbers(state)));
+  print_stdout("\n{}: {} tensors, {} numbers\n", title, state.size(), with_commas(numbers(state)));
   for (const auto& [name, tensor] : state)
-    fmt::print("  {:<48} {:<4} {}\n", name, name_of(tensor.dtype()), text_of(tensor.shape()));
+    print_stdout("  {:<48} {:<4} {}\n", name, name_of(tensor.dtype()), text_of(tensor.shape()));
 }
 
 int inspect(const std::string& file, bool json) {
@@ -59,15 +60,15 @@ int inspect(const std::string& file, bool json) {
     print_json(out);
     return success;
   }
-  fmt::print("file     {}\ndigest   ok\nversion  {}\nmachine  {}\n", file, checkpoint.version,
-             checkpoint.machine);
-  fmt::print("step     {}\nseed     {}\nnext     batch {} of epoch {}\n", state.step, state.seed,
-             state.cursor.batch, state.cursor.epoch);
-  if (state.best) fmt::print("best     {} after step {}\n", *state.best, state.best_step);
+  print_stdout("file     {}\ndigest   ok\nversion  {}\nmachine  {}\n", file, checkpoint.version,
+               checkpoint.machine);
+  print_stdout("step     {}\nseed     {}\nnext     batch {} of epoch {}\n", state.step, state.seed,
+               state.cursor.batch, state.cursor.epoch);
+  if (state.best) print_stdout("best     {} after step {}\n", *state.best, state.best_step);
   print_state("model", checkpoint.model);
   print_state("optimizer", checkpoint.optimizer);
   print_state("averaged weights", checkpoint.ema);
-  fmt::print("\nconfiguration:\n{}", checkpoint.config);
+  print_stdout("\nconfiguration:\n{}", checkpoint.config);
   return success;
 }
 

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <csignal>
-#include <cstdio>
 
 #include "longhand/train/cli/command.h"
+#include "longhand/train/cli/output.h"
 #include "longhand/train/run/child.h"
 
 namespace longhand::cli {
@@ -17,8 +17,8 @@ std::optional<std::string> run_program_with(const std::vector<std::string>& argu
   const train::Ended ended = child.wait();
   code = ended.signal == 0 ? ended.code : failure;
   if (ended.signal != 0)
-    fmt::print(stderr, "longhand: {}: ended by signal {}{}\n", what, ended.signal,
-               ended.signal == SIGKILL ? " (memory?)" : "");
+    print_stderr("longhand: {}: ended by signal {}{}\n", what, ended.signal,
+                 ended.signal == SIGKILL ? " (memory?)" : "");
   if (code != success) return std::nullopt;
   return text;
 }

@@ -4,22 +4,24 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <cstdlib>
 #include <sstream>
 #include <utility>
 
 #include "longhand/core/parallel.h"
+#include "longhand/train/cli/output.h"
+#include "longhand/train/run/process.h"
 
 namespace longhand::cli {
 namespace {
 
 constexpr const char* exit_codes =
     "Exit codes: 0 success; 1 any other error; 2 invalid command line or configuration; 3 data or\n"
-    "checkpoint missing or invalid; 4 training diverged; 75 stopped by a signal, saved, "
-    "resumable.\n"
+    "checkpoint missing or invalid; 4 training diverged, or a model whose loss or weights are not\n"
+    "finite; 75 stopped by a signal, saved, resumable. Output that nobody reads (a closed pipe)\n"
+    "changes nothing; a result that cannot be written otherwise is an error.\n"
     "Environment: LONGHAND_THREADS, LONGHAND_SEED, LONGHAND_ISA (baseline, avx2 or avx512),\n"
-    "NO_COLOR.";
+    "LONGHAND_NO_LOCKS (1: write runs and sweeps on file systems without locks), NO_COLOR.";
 
 /// Throws for an environment variable whose value its option does not accept. CLI11 2.1 does so
 /// itself; 2.4 ignores such a value.
@@ -73,6 +75,7 @@ void wrap_help(CLI::App& app) {
 struct Command::Program {
   std::function<int()> selected;
   std::optional<int64_t> threads;
+  bool responds_to_signals = false;
 };
 
 Argument& Argument::required() {
@@ -149,6 +152,10 @@ Argument Command::flag(const std::string& name, bool& to, const std::string& tex
   return Argument(app_->add_flag(name, to, text));
 }
 
+void Command::responds_to_signals() {
+  app_->parse_complete_callback([program = program_] { program->responds_to_signals = true; });
+}
+
 void Command::footer(const std::string& text) { app_->footer(text); }
 
 void Command::set(Common& common, const std::string& value, const std::string& text) {
@@ -192,7 +199,7 @@ int fail(const std::string& message, int code) {
   std::string line;
   for (const char c : message)
     line += c == '\n' ? (line.ends_with(':') ? " " : "; ") : std::string(1, c);
-  fmt::print(stderr, "longhand: {}\n", line);
+  print_stderr("longhand: {}\n", line);
   return code;
 }
 
@@ -217,7 +224,7 @@ int run_program(int argc, char** argv) {
   } catch (const CLI::CallForHelp&) {
     std::string text = app.help();
     while (text.ends_with('\n')) text.pop_back();
-    fmt::print("{}\n", text);
+    print_stdout("{}\n", text);
     return success;
   } catch (const CLI::ParseError& error) {
     std::string path = app.get_name();
@@ -227,6 +234,7 @@ int run_program(int argc, char** argv) {
     }
     return fail(std::string(error.what()) + " (see " + path + " --help)", usage_error);
   }
+  if (!chosen.responds_to_signals) train::SignalRequests::decline();
   if (chosen.threads) set_threads(static_cast<int>(*chosen.threads));
   if (version) return print_version(json);
   if (!chosen.selected) return fail("expected a command; see longhand --help", usage_error);

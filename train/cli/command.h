@@ -21,7 +21,7 @@ enum ExitCode : int {
   failure = 1,      // any other error
   usage_error = 2,  // invalid command line or configuration
   data_error = 3,   // a data file or checkpoint is missing or invalid
-  diverged = 4,     // the loss or the gradient was not finite
+  diverged = 4,     // a loss, a gradient or a weight is not finite
   stopped = 75,     // by a signal, and saved: train --resume continues
 };
 
@@ -60,7 +60,7 @@ class Argument {
 /// to add() before the command runs: keep them in an object that the command's function owns.
 class Command {
  public:
-  struct Program;  // the chosen command and the value of --threads
+  struct Program;  // the chosen command and flags of all commands
   Command(CLI::App& app, Program& program) : app_(&app), program_(&program) {}
 
   /// Adds a subcommand; `run` executes it and returns the exit code. It throws errors, which main()
@@ -76,6 +76,8 @@ class Command {
   Argument add(const std::string& name, T& to, const std::string& value, const std::string& text);
   /// Adds a flag without a value.
   Argument flag(const std::string& name, bool& to, const std::string& text);
+  /// The command responds to train::SignalRequests. Others are ended by signals as usual.
+  void responds_to_signals();
   /// Adds text below the help.
   void footer(const std::string& text);
 

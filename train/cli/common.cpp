@@ -2,17 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "longhand/train/cli/output.h"
 #include "longhand/train/experiment.h"
 
 namespace longhand::cli {
 
 void print_json(const Json& json) {
-  fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+  print_stdout("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
 std::string shell_word(const std::string& word) {
@@ -55,7 +55,7 @@ void report_ignored(const std::vector<std::string>& ignored, bool quiet) {
   std::string names;
   for (const std::string& name : ignored) names += (names.empty() ? "" : ", ") + name;
   if (!names.empty() && !quiet)
-    fmt::print(stderr, "longhand: ignored, because they do not apply here: {}\n", names);
+    print_stderr("longhand: ignored, because they do not apply here: {}\n", names);
 }
 
 std::string with_commas(int64_t value) {

@@ -3,12 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <memory>
 #include <optional>
 
 #include "longhand/core/error.h"
 #include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output.h"
 #include "longhand/train/experiment.h"
 #include "longhand/train/reference.h"
 
@@ -30,12 +30,11 @@ int dump(const Arguments& arguments) {
   } catch (const DataError& error) {
     // A configuration can be printed without its data; values that depend on the data are unknown then.
     if (!arguments.quiet)
-      fmt::print(stderr, "longhand: {}; defaults that depend on the data are omitted\n",
-                 error.what());
+      print_stderr("longhand: {}; defaults that depend on the data are omitted\n", error.what());
   }
   std::vector<std::string> ignored;
   const std::string text = train::effective_config(config, task ? &*task : nullptr, &ignored);
-  fmt::print("{}", arguments.comments ? train::with_comments(text) : text);
+  print_stdout("{}", arguments.comments ? train::with_comments(text) : text);
   report_ignored(ignored, arguments.quiet);
   return success;
 }

@@ -10,6 +10,7 @@
 
 #include "longhand/train/bench.h"
 #include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/experiment.h"
 #include "longhand/train/report/table.h"
@@ -131,34 +132,35 @@ Json to_json(const Arguments& a, const train::SavedModel& run, const train::Conv
 
 void print(const Arguments& a, const train::SavedModel& run, const train::Conversion& conversion,
            const std::optional<Evaluated>& evaluated, const Timed& timed) {
-  fmt::print("checkpoint     {} (step {})\n\n{}", run.file, run.checkpoint.training.step,
-             train::to_text(table_of(conversion)));
+  print_stdout("checkpoint     {} (step {})\n\n{}", run.file, run.checkpoint.training.step,
+               train::to_text(table_of(conversion)));
   if (std::any_of(conversion.layers.begin(), conversion.layers.end(),
                   [](const auto& each) { return each.is_full(); }))
-    fmt::print("full: factors of this rank would hold at least as many parameters as the weight\n");
+    print_stdout(
+        "full: factors of this rank would hold at least as many parameters as the weight\n");
   const auto share = [](auto after, auto before) {
     return 100 * static_cast<double>(after) / static_cast<double>(before);
   };
-  fmt::print("\nparameters     {} -> {} ({:.0f} %)\n", with_commas(conversion.parameters_before),
-             with_commas(conversion.parameters_after),
-             share(conversion.parameters_after, conversion.parameters_before));
+  print_stdout("\nparameters     {} -> {} ({:.0f} %)\n", with_commas(conversion.parameters_before),
+               with_commas(conversion.parameters_after),
+               share(conversion.parameters_after, conversion.parameters_before));
   if (evaluated) {
     const train::Metrics &before = evaluated->before, &after = evaluated->after;
-    fmt::print("{:<14} {} examples\n", a.split, with_commas(before.examples));
-    fmt::print("loss           {:.6f} -> {:.6f} ({:+.6f})\n", before.loss(), after.loss(),
-               after.loss() - before.loss());
-    fmt::print("accuracy       {:.6f} -> {:.6f} ({:+.6f})\n", before.accuracy(), after.accuracy(),
-               after.accuracy() - before.accuracy());
+    print_stdout("{:<14} {} examples\n", a.split, with_commas(before.examples));
+    print_stdout("loss           {:.6f} -> {:.6f} ({:+.6f})\n", before.loss(), after.loss(),
+                 after.loss() - before.loss());
+    print_stdout("accuracy       {:.6f} -> {:.6f} ({:+.6f})\n", before.accuracy(), after.accuracy(),
+                 after.accuracy() - before.accuracy());
   }
   const auto time = [](const char* what, double before, double after) {
-    fmt::print("{:<14} {:.3f} ms -> {:.3f} ms ({:.2f} times as fast)\n", what, 1e3 * before,
-               1e3 * after, before / after);
+    print_stdout("{:<14} {:.3f} ms -> {:.3f} ms ({:.2f} times as fast)\n", what, 1e3 * before,
+                 1e3 * after, before / after);
   };
   time("forward pass", timed.before.forward, timed.after.forward);
   time("training step", timed.before.step, timed.after.step);
-  fmt::print("               medians, in turn, on {} x {} random tokens\n", timed.batch,
-             conversion.before.max_length);
-  fmt::print("written        {}\n", a.out);
+  print_stdout("               medians, in turn, on {} x {} random tokens\n", timed.batch,
+               conversion.before.max_length);
+  print_stdout("written        {}\n", a.out);
 }
 
 int convert(const Arguments& a) {

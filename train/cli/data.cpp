@@ -1,7 +1,6 @@
 // longhand data: writes, prints, hashes and verifies the data of tasks.
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -13,6 +12,7 @@
 #include "longhand/data/subset.h"
 #include "longhand/data/tasks/stored.h"
 #include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/experiment.h"
 
@@ -98,9 +98,10 @@ int make_file(const Arguments& arguments) {
       out["examples"][split] = made.task.split(split).size();
     print_json(out);
   } else if (!arguments.quiet) {
-    fmt::print("{}: {} training, {} validation and {} test examples\n", arguments.out,
-               made.task.train->size(), made.task.validation->size(),
-               made.task.test ? made.task.test->size() : 0);
+    write_stdout_if_possible(fmt::format("{}: {} training, {} validation and {} test examples\n",
+                                         arguments.out, made.task.train->size(),
+                                         made.task.validation->size(),
+                                         made.task.test ? made.task.test->size() : 0));
   }
   return success;
 }
@@ -111,9 +112,9 @@ int show(const Arguments& arguments) {
   const data::Dataset& dataset = made.task.split(arguments.split);
   Json out = to_json(info);
   if (!arguments.json)
-    fmt::print("{}: {} examples of up to {} tokens below {}, with one class below {} per {}\n",
-               arguments.split, dataset.size(), info.max_length, info.vocabulary, info.classes,
-               info.per_token ? "token" : "sequence");
+    print_stdout("{}: {} examples of up to {} tokens below {}, with one class below {} per {}\n",
+                 arguments.split, dataset.size(), info.max_length, info.vocabulary, info.classes,
+                 info.per_token ? "token" : "sequence");
   for (int64_t i = 0; i < dataset.size(); ++i) {
     const data::Batch batch = dataset.collate({{i}});
     const int64_t length = batch.lengths ? batch.lengths.data<int32_t>()[0] : batch.tokens.size(1);
@@ -121,11 +122,11 @@ int show(const Arguments& arguments) {
     if (arguments.json) {
       out["examples"].push_back({{"tokens", tokens}, {"targets", targets}});
     } else {
-      fmt::print("\n{}\n", text_of_tokens(info, tokens));
+      print_stdout("\n{}\n", text_of_tokens(info, tokens));
       if (info.bytes && info.per_token)
-        fmt::print("targets: {}\n", text_of_bytes(targets));
+        print_stdout("targets: {}\n", text_of_bytes(targets));
       else
-        fmt::print("{}: {}\n", info.per_token ? "targets" : "target", fmt::join(targets, " "));
+        print_stdout("{}: {}\n", info.per_token ? "targets" : "target", fmt::join(targets, " "));
     }
   }
   if (arguments.json) print_json(out);
@@ -141,7 +142,7 @@ int hash(const Arguments& arguments) {
     const data::Dataset& dataset = made.task.split(split);
     const std::string digits = data::content_hash(dataset);
     out["splits"][split] = {{"examples", dataset.size()}, {"hash", digits}};
-    if (!arguments.json) fmt::print("{}  {} ({} examples)\n", digits, split, dataset.size());
+    if (!arguments.json) print_stdout("{}  {} ({} examples)\n", digits, split, dataset.size());
   }
   if (arguments.json) print_json(out);
   return success;
@@ -153,12 +154,12 @@ int list_tasks(bool json) {
     const Schema options = data::task_options(name);
     out.push_back(
         {{"name", name}, {"summary", data::task_summary(name)}, {"options", names_of(options)}});
-    if (!json) fmt::print("{}: {}\n", name, data::task_summary(name));
+    if (!json) print_stdout("{}: {}\n", name, data::task_summary(name));
   }
   if (json)
     print_json(out);
   else
-    fmt::print("\nOptions of a task: longhand help data.NAME\n");
+    print_stdout("\nOptions of a task: longhand help data.NAME\n");
   return success;
 }
 
@@ -173,10 +174,10 @@ int check_listops(const std::string& file, bool json) {
       out["disagreeing"].push_back({{"line", d.line}, {"target", d.target}, {"value", d.value}});
     print_json(out);
   } else {
-    fmt::print("{} of {} targets agree\n", report.agreeing, report.expressions);
+    print_stdout("{} of {} targets agree\n", report.agreeing, report.expressions);
     for (const auto& d : report.first)
-      fmt::print("line {}: target {}, but the value of the expression is {}\n", d.line, d.target,
-                 d.value);
+      print_stdout("line {}: target {}, but the value of the expression is {}\n", d.line, d.target,
+                   d.value);
   }
   check<DataError>(report.agreeing == report.expressions, file, ": ",
                    report.expressions - report.agreeing, " of ", report.expressions,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "longhand/core/error.h"
 #include "longhand/core/storage.h"
 #include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/cli/results.h"
 #include "longhand/train/drop_in.h"
@@ -34,6 +36,14 @@ struct Arguments : ResultsArguments {
   std::string table;  // a format
 };
 
+/// Loads a checkpoint for evaluation. Throws DivergedError if its weights are not finite: their metrics
+/// would mean nothing.
+train::SavedModel load_finite(const std::string& run, const std::string& checkpoint) {
+  train::SavedModel model = train::load_model(run, checkpoint);
+  check_finite(model.checkpoint, model.file);
+  return model;
+}
+
 bool changes_attention(const std::vector<std::string>& assignments) {
   return std::any_of(assignments.begin(), assignments.end(),
                      [](const std::string& a) { return a.starts_with("attention."); });
@@ -50,7 +60,7 @@ std::vector<int64_t> seeds_of(const Arguments& arguments) {
 int evaluate_over_grid(const Arguments& arguments) {
   check<ConfigError>(arguments.runs.size() == 1, "--grid and --over: expected one run, got ",
                      arguments.runs.size());
-  const train::SavedModel run = train::load_model(arguments.runs[0], arguments.checkpoint);
+  const train::SavedModel run = load_finite(arguments.runs[0], arguments.checkpoint);
   train::Sweep sweep = train::drop_in_grid(run, arguments.grid, arguments.over, arguments.set);
   if (arguments.draws) sweep.seeds = seeds_of(arguments);
   Progress progress(arguments.progress(), "evaluate", 2);
@@ -74,7 +84,7 @@ int evaluate_over_grid(const Arguments& arguments) {
 int evaluate_as_ensemble(const Arguments& arguments) {
   std::vector<train::SavedModel> runs;
   for (const std::string& run : arguments.runs)
-    runs.push_back(train::load_model(run, arguments.checkpoint));
+    runs.push_back(load_finite(run, arguments.checkpoint));
   Progress progress(arguments.progress(), "evaluate", 2);
   const train::Results results = train::evaluate_ensemble(
       runs, {.split = arguments.split,
@@ -95,7 +105,7 @@ int evaluate_run(const Arguments& arguments) {
                        ": expected --grid, --over, --draws or several runs; the result of a single "
                        "evaluation is printed, with --json as JSON");
   check<ConfigError>(!arguments.seed, "--seed: expected --draws, whose first seed it is");
-  train::SavedModel run = train::load_model(arguments.runs[0], arguments.checkpoint);
+  train::SavedModel run = load_finite(arguments.runs[0], arguments.checkpoint);
   for (const std::string& assignment : arguments.set) run.config.assign(assignment);
   const Progress::Mode mode = Progress::mode_for_stderr(arguments.quiet);
   const auto experiment = [&] {
@@ -125,6 +135,9 @@ int evaluate_run(const Arguments& arguments) {
   train::Metrics metrics;
   for (const train::SegmentMetrics& segment : segments) metrics += segment.metrics;
   if (segments.size() == 1) segments.clear();
+  check<DivergedError>(std::isfinite(metrics.loss()), run.file, ": the loss on the ",
+                       arguments.split, " split is ", metrics.loss(),
+                       ", although all weights are finite");
 
   const bool bytes = experiment->task.info.bytes;
   const std::string attention = experiment->model.config().attention_name();
@@ -152,19 +165,19 @@ int evaluate_run(const Arguments& arguments) {
     print_json(out);
     return success;
   }
-  fmt::print("checkpoint     {} (step {})\n", run.file, run.checkpoint.training.step);
-  fmt::print("data           {}, {}: {} examples, {} targets\n", experiment->task.info.name,
-             arguments.split, with_commas(metrics.examples), with_commas(metrics.targets));
-  fmt::print("attention      {}\n", attention);
-  for (const std::string& name : fresh.initialised) fmt::print("initialised    {}\n", name);
-  for (const std::string& name : fresh.unused) fmt::print("unused         {}\n", name);
-  fmt::print("loss           {:.6f}\naccuracy       {:.6f}\nperplexity     {:.4f}\n",
-             metrics.loss(), metrics.accuracy(), metrics.perplexity());
-  if (bytes) fmt::print("bits per byte  {:.6f}\n", metrics.bits_per_byte());
+  print_stdout("checkpoint     {} (step {})\n", run.file, run.checkpoint.training.step);
+  print_stdout("data           {}, {}: {} examples, {} targets\n", experiment->task.info.name,
+               arguments.split, with_commas(metrics.examples), with_commas(metrics.targets));
+  print_stdout("attention      {}\n", attention);
+  for (const std::string& name : fresh.initialised) print_stdout("initialised    {}\n", name);
+  for (const std::string& name : fresh.unused) print_stdout("unused         {}\n", name);
+  print_stdout("loss           {:.6f}\naccuracy       {:.6f}\nperplexity     {:.4f}\n",
+               metrics.loss(), metrics.accuracy(), metrics.perplexity());
+  if (bytes) print_stdout("bits per byte  {:.6f}\n", metrics.bits_per_byte());
   for (const auto& [name, part] : segments)
-    fmt::print("segment        {}: loss {:.6f}, accuracy {:.6f}, {} targets\n", name, part.loss(),
-               part.accuracy(), with_commas(part.targets));
-  fmt::print("peak memory    {} MiB\n", peak_resident_memory() >> 20);
+    print_stdout("segment        {}: loss {:.6f}, accuracy {:.6f}, {} targets\n", name, part.loss(),
+                 part.accuracy(), with_commas(part.targets));
+  print_stdout("peak memory    {} MiB\n", peak_resident_memory() >> 20);
   return success;
 }
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include "longhand/core/error.h"
 #include "longhand/core/storage.h"
 #include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output.h"
 #include "longhand/train/experiment.h"
 #include "longhand/train/run/run_record.h"
 
@@ -39,9 +39,10 @@ int generate(const Arguments& arguments) {
                                        .seed = arguments.seed.value_or(0)};
   const bool stream = !arguments.json;
   const std::string text = train::generate(model, arguments.prompt, options, [stream](char byte) {
-    if (!stream) return;
-    std::fputc(byte, stdout);
-    std::fflush(stdout);
+    if (!stream) return true;
+    write_stdout({&byte, 1});
+    flush_stdout();
+    return !stdout_is_closed();
   });
   if (arguments.json) {
     print_json({{"checkpoint", run.file},
@@ -53,7 +54,7 @@ int generate(const Arguments& arguments) {
                 {"seed", options.seed},
                 {"peak_memory_bytes", peak_resident_memory()}});
   } else if (isatty(STDOUT_FILENO)) {
-    std::fputc('\n', stdout);
+    write_stdout("\n");
   }
   return success;
 }

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "longhand/train/cli/command.h"
+#include "longhand/train/cli/output.h"
 #include "longhand/train/reference.h"
 
 namespace longhand::cli {
@@ -17,14 +18,14 @@ struct Arguments {
 int help(const Arguments& arguments) {
   if (!arguments.topic.empty()) {
     const train::Topic topic = train::topic(arguments.topic);
-    fmt::print("{}", arguments.markdown ? to_markdown(topic) : to_text(topic));
+    print_stdout("{}", arguments.markdown ? to_markdown(topic) : to_text(topic));
     return success;
   }
-  fmt::print("Options of a configuration, by section:\n\n");
+  print_stdout("Options of a configuration, by section:\n\n");
   for (const std::string& name : train::topic_names())
     if (name.find('.') == std::string::npos)
-      fmt::print("  longhand help {:<12}{}\n", name, train::topic(name).summary);
-  fmt::print(
+      print_stdout("  longhand help {:<12}{}\n", name, train::topic(name).summary);
+  print_stdout(
       "\nFor a variant or a task: longhand help attention.NAME or data.NAME. Commands: longhand "
       "--help\n");
   return success;

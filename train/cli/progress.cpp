@@ -5,10 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
+
+#include "longhand/train/cli/output.h"
 
 namespace longhand::cli {
 namespace {
@@ -24,8 +25,6 @@ bool is_set(const char* name) {
   const char* value = std::getenv(name);
   return value && *value;
 }
-
-void write_stderr(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stderr); }
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 
 #include "longhand/data/file.h"
 #include "longhand/train/cli/command.h"
+#include "longhand/train/cli/output.h"
 #include "longhand/train/report/page.h"
 
 namespace longhand::cli {
@@ -20,7 +21,7 @@ int report(const Arguments& arguments) {
   const std::vector<std::filesystem::path> paths{arguments.paths.begin(), arguments.paths.end()};
   const std::string html = train::html_report(paths);
   data::write_file_durably(arguments.out, html);
-  fmt::print("{}\n", std::filesystem::absolute(arguments.out).string());
+  write_stdout_if_possible(std::filesystem::absolute(arguments.out).string() + "\n");
   return success;
 }
 

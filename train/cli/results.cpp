@@ -7,6 +7,7 @@
 #include "longhand/core/version.h"
 #include "longhand/data/file.h"
 #include "longhand/train/checkpoint/checkpoint.h"
+#include "longhand/train/cli/output.h"
 
 namespace longhand::cli {
 
@@ -23,23 +24,23 @@ int finish(const ResultsArguments& arguments, train::Results results, const Show
   const std::string json = train::to_json(results);
   if (!arguments.out.empty()) data::write_file_durably(arguments.out, json);
   if (arguments.json) {
-    fmt::print("{}", json);
+    print_stdout("{}", json);
     return success;
   }
   if (!shown.format.empty()) {
     const train::Table& table = results.tables.at(0);
-    fmt::print("{}", to_format(shown.format, table, shown.readable(table)));
+    print_stdout("{}", to_format(shown.format, table, shown.readable(table)));
     return success;
   }
   for (const train::Table& table : results.tables) {
     if (std::find(shown.hidden.begin(), shown.hidden.end(), table.name) != shown.hidden.end())
       continue;
-    fmt::print("{}\n", table.title);
-    if (!table.note.empty() && !arguments.quiet) fmt::print("{}\n", table.note);
-    fmt::print("\n{}\n", train::to_text(shown.readable(table)));
+    print_stdout("{}\n", table.title);
+    if (!table.note.empty() && !arguments.quiet) print_stdout("{}\n", table.note);
+    print_stdout("\n{}\n", train::to_text(shown.readable(table)));
   }
-  fmt::print("{}\n", results.summary);
-  if (!arguments.out.empty() && !arguments.quiet) fmt::print("written to {}\n", arguments.out);
+  print_stdout("{}\n", results.summary);
+  if (!arguments.out.empty() && !arguments.quiet) print_stdout("written to {}\n", arguments.out);
   return success;
 }
 

@@ -1,7 +1,6 @@
 // longhand train: starts or resumes a run, by means of train/run/run.h.
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,6 +8,7 @@
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
 #include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/run/process.h"
 #include "longhand/train/run/run.h"
@@ -51,9 +51,11 @@ class Reporter {
       progress_.update(now_.step, now_.steps,
                        fmt::format("evaluating, {} of {} batches", p.batches, p.all_batches));
     };
+    out.on_warning = [this](const std::string& warning) { warn(warning); };
     return out;
   }
 
+  void warn(const std::string& warning) { say("longhand: warning: " + warning); }
   void say(const std::string& line) { progress_.line(line); }
 
  private:
@@ -107,7 +109,7 @@ void introduce(train::Run& run, Reporter& reporter) {
   reporter.say(fmt::format("{}: {}, {} attention, {} parameters, {} threads", run.path().string(),
                            s.task, s.attention, with_commas(s.parameters), s.threads));
   if (!s.algorithm.empty()) reporter.say("attention computes " + s.algorithm);
-  if (!run.warning().empty()) reporter.say("longhand: " + run.warning());
+  for (const std::string& warning : run.warnings()) reporter.warn(warning);
   introduce_sources(s.sources, run.experiment().distill, run.step() == 0, reporter);
   if (run.resumed()) reporter.say(fmt::format("resuming after step {}", run.step()));
 }
@@ -134,14 +136,14 @@ int train(const Arguments& arguments) {
     if (summary.best)
       best = fmt::format("; best validation {} {:.4f} after step {}", summary.best_metric,
                          *summary.best, summary.best_step);
-    fmt::print("{} after {} steps, {}{}; peak memory {} MiB; {}\n",
-               why == train::Stopped::finished ? "finished" : "stopped early", summary.step,
-               duration(summary.seconds), best, summary.peak_memory >> 20, run->path().string());
+    write_stdout_if_possible(fmt::format(
+        "{} after {} steps, {}{}; peak memory {} MiB; {}\n",
+        why == train::Stopped::finished ? "finished" : "stopped early", summary.step,
+        duration(summary.seconds), best, summary.peak_memory >> 20, run->path().string()));
   }
   if (why != train::Stopped::signal) return success;
   reporter.say("");
-  fmt::print(
-      stderr,
+  print_stderr(
       "longhand: stopped after step {} and saved; continue with: longhand train --resume {}\n",
       summary.step, run->path().string());
   return stopped;
@@ -174,6 +176,7 @@ void add_train(Command& program) {
   c.add("--distill-from", a->distill_from, "DIR",
         "Learn also from the predictions of this run or checkpoint file: train.distill_from")
       .excludes(resume);
+  c.responds_to_signals();
   c.set(*a);
   c.seed(*a);
   c.threads();

@@ -7,6 +7,7 @@
 
 #include "longhand/attention/registry.h"
 #include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
 
 namespace longhand::cli {
@@ -78,7 +79,7 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}", row[i], widths[i] + 2);
     line.erase(line.find_last_not_of(' ') + 1);
-    fmt::print("{}\n", line);
+    print_stdout("{}\n", line);
   }
 }
 
@@ -101,7 +102,7 @@ int variants(const Arguments& arguments) {
                      t.state});
   }
   print_table(cells);
-  fmt::print(
+  print_stdout(
       "\nTime and memory: growth per head, for N tokens, head dimension D, and m features, "
       "landmarks\n"
       "or slots. FLOP and bytes: a forward pass of one sequence of {} tokens with {} heads of\n"
@@ -114,9 +115,9 @@ int variants(const Arguments& arguments) {
   for (const Row& row : rows) {
     const attention::Capabilities& t = row.can;
     const attention::Spec& spec = attention::spec(row.name);
-    fmt::print("{}: {} ({}){}{}\n", row.name, spec.summary, spec.paper,
-               t.causal || t.causal_reason.empty() ? "" : "; not causal: " + t.causal_reason,
-               row.algorithm.empty() ? "" : "; here: " + row.algorithm);
+    print_stdout("{}: {} ({}){}{}\n", row.name, spec.summary, spec.paper,
+                 t.causal || t.causal_reason.empty() ? "" : "; not causal: " + t.causal_reason,
+                 row.algorithm.empty() ? "" : "; here: " + row.algorithm);
   }
   return success;
 }

@@ -12,6 +12,7 @@
 #include "longhand/core/simd.h"
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output.h"
 
 namespace longhand::cli {
 namespace {
@@ -58,14 +59,15 @@ int print_version(bool json) {
                 {"micro_kernels", {{"tested", tested}, {"wrong", wrong}}},
                 {"threads", threads()}});
   } else {
-    fmt::print("longhand {}\n{}; {}; {} threads\n", version(), compiler,
-               train::machine_description(), threads());
-    fmt::print("instruction sets: this CPU has {}; in use: {}\n", fmt::join(available, ", "), used);
-    fmt::print("micro-kernels tested: {}\n", fmt::join(tested, ", "));
+    print_stdout("longhand {}\n{}; {}; {} threads\n", version(), compiler,
+                 train::machine_description(), threads());
+    print_stdout("instruction sets: this CPU has {}; in use: {}\n", fmt::join(available, ", "),
+                 used);
+    print_stdout("micro-kernels tested: {}\n", fmt::join(tested, ", "));
   }
   if (wrong.empty()) return success;
-  fmt::print(stderr, "longhand: micro-kernels that give wrong products on this CPU: {}\n",
-             fmt::join(wrong, ", "));
+  print_stderr("longhand: micro-kernels that give wrong products on this CPU: {}\n",
+               fmt::join(wrong, ", "));
   return failure;
 }
 

@@ -4,9 +4,11 @@
 namespace longhand::train {
 
 /// During its lifetime, SIGINT, SIGTERM and SIGHUP request a stop, and a second one of them ends the
-/// process at once with 128 + its number; SIGUSR1 requests saving; SIGPIPE is ignored. A SIGHUP that
-/// is already ignored (nohup) stays ignored. The destructor restores the previous handlers. At most
-/// one may exist at a time: the constructor throws Error if there is another one.
+/// process at once with 128 + its number; SIGUSR1 requests saving; SIGPIPE and SIGXFSZ are ignored, so
+/// that writing fails instead. A SIGHUP that is already ignored (nohup) stays ignored.
+///
+/// May be nested: the outermost one installs the handlers, and its destructor restores those before.
+/// So a program can catch signals from its start, before it knows what will respond to them.
 class SignalRequests {
  public:
   SignalRequests();
@@ -18,6 +20,10 @@ class SignalRequests {
   bool stop() const;
   /// Whether SIGUSR1 has arrived since the last call that returned true; for Observer::should_save.
   bool take_save();
+
+  /// For work that does not respond to requests: restores the handlers of SIGINT, SIGTERM, SIGHUP and
+  /// SIGUSR1, and lets them handle signals that have arrived.
+  static void decline();
 };
 
 }  // namespace longhand::train

@@ -21,18 +21,25 @@ bool is_resumable(const std::string& name) {
 }
 
 /// Throws DataError unless the checkpoint was made with the run's configuration, except for
-/// resumable_options().
-void check_same(const RunRecord& run, const Config& config, const Checkpoint& checkpoint) {
+/// resumable_options(), and after at most as many steps as it asks for.
+void check_same(const ResumePoint& from, const Config& config) {
+  const std::string file = from.file.string();
   const auto ours = config.given();
-  const auto theirs = Config::parse(checkpoint.config, run.last().string()).given();
+  const auto theirs = Config::parse(from.checkpoint.config, file).given();
   for (const auto& [name, value] : theirs) {
     if (is_resumable(name)) continue;
     const auto found = ours.find(name);
-    check<DataError>(found != ours.end() && found->second == value, run.last().string(),
+    check<DataError>(found != ours.end() && found->second == value, file,
                      " is a checkpoint of another run: it was made with ", name, " = ",
                      to_string(value), ", but config.toml has ",
                      found == ours.end() ? "no such option" : to_string(found->second));
   }
+  const auto steps = theirs.find("train.steps");
+  const int64_t* const limit =
+      steps == theirs.end() ? nullptr : std::get_if<int64_t>(&steps->second);
+  check<DataError>(!limit || from.checkpoint.training.step <= *limit, file,
+                   " contradicts itself: it is of step ", from.checkpoint.training.step,
+                   " of a run of ", limit ? *limit : 0, " steps");
 }
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -65,7 +72,7 @@ const std::vector<std::string>& resumable_options() {
       "train.steps",      "train.target_accuracy",  "train.patience",
       "train.log_every",  "train.eval_every",       "train.eval_batches",
       "train.keep_every", "train.checkpoint_every", "train.recompute",
-      "data.path",
+      "data.path",        "train.hash_every",       "train.on_io_error",
   };
   return names;
 }
@@ -96,7 +103,8 @@ std::unique_ptr<Run> Run::create(Config config, const fs::path& directory,
   Parts parts = prepare(std::move(config), nullptr, nullptr);
   const std::string text = to_toml(parts.experiment->effective);
   RunRecord record =
-      RunRecord::create(directory.empty() ? RunRecord::fresh_path("runs", name) : directory, text);
+      RunRecord::create(directory.empty() ? RunRecord::fresh_path("runs", name) : directory);
+  record.write_config(text);
   return std::unique_ptr<Run>(new Run(std::move(parts), std::move(record), nullptr, false));
 }
 
@@ -104,18 +112,15 @@ std::unique_ptr<Run> Run::resume(const fs::path& directory,
                                  const std::vector<std::string>& assignments) {
   RunRecord record = RunRecord::open(directory);
   Config config = Config::load(record.config());
-  std::optional<Checkpoint> saved;
-  if (fs::exists(record.last())) {
-    saved = load(record.last());
-    check_same(record, config, *saved);
-  }
+  const std::optional<ResumePoint> from = record.resume_point();
+  if (from) check_same(*from, config);
   assign(config, assignments);
-  const Checkpoint* const checkpoint = saved ? &*saved : nullptr;
-  Parts parts = prepare(std::move(config), &record, checkpoint);
-  return std::unique_ptr<Run>(new Run(std::move(parts), std::move(record), checkpoint, true));
+  Parts parts = prepare(std::move(config), &record, from ? &from->checkpoint : nullptr);
+  return std::unique_ptr<Run>(
+      new Run(std::move(parts), std::move(record), from ? &*from : nullptr, true));
 }
 
-Run::Run(Parts parts, RunRecord record, const Checkpoint* checkpoint, bool resumed)
+Run::Run(Parts parts, RunRecord record, const ResumePoint* from, bool resumed)
     : experiment_(std::move(parts.experiment)),
       distillation_(std::move(parts.distillation)),
       record_(std::move(record)),
@@ -126,16 +131,37 @@ Run::Run(Parts parts, RunRecord record, const Checkpoint* checkpoint, bool resum
                experiment_->schedule, loader_, experiment_->task, experiment_->options, observe(),
                record_.checkpoints(), config_, loss()) {
   summary_.sources = std::move(parts.sources);
-  if (checkpoint) {
-    check<DataError>(!checkpoint->optimizer.empty() || experiment_->optimizer->state_dict().empty(),
-                     record_.last().string(),
-                     " has weights, but no state of an optimizer, as longhand convert writes it; "
-                     "continue with longhand train ",
-                     record_.config().string(), " --init-from ", record_.path().string());
-    trainer_.resume(*checkpoint);
-    warning_ = resume_warning(*checkpoint);
-  }
+  if (from) resume_from(*from);
   summarise("", 0);
+}
+
+void Run::resume_from(const ResumePoint& from) {
+  const Checkpoint& checkpoint = from.checkpoint;
+  const std::string file = from.file.string();
+  check<DataError>(!checkpoint.optimizer.empty() || experiment_->optimizer->state_dict().empty(),
+                   file,
+                   " has weights, but no state of an optimizer, as longhand convert writes it; "
+                   "continue with longhand train ",
+                   record_.config().string(), " --init-from ", record_.path().string());
+  const TrainingState& state = checkpoint.training;
+  check<ConfigError>(state.step <= experiment_->options.steps,
+                     "train.steps = ", experiment_->options.steps, ": ", record_.path().string(),
+                     " has done ", state.step, " steps already; expected at least as many");
+  const int64_t batches = loader_.batches_per_epoch();
+  check<DataError>(state.step >= 0 && state.cursor.epoch == state.step / batches &&
+                       state.cursor.batch == state.step % batches,
+                   file, " does not fit the data: after ", state.step, " steps of ", batches,
+                   " batches an epoch the next one is batch ", state.step % batches, " of epoch ",
+                   state.step / batches, ", but the checkpoint has batch ", state.cursor.batch,
+                   " of epoch ", state.cursor.epoch);
+  try {
+    trainer_.resume(checkpoint, from.file == record_.last());
+  } catch (const DataError& error) {
+    throw DataError(file + ": " + error.what());
+  }
+  for (const std::string& warning : {from.warning, resume_warning(checkpoint)})
+    if (!warning.empty()) warnings_.push_back(warning);
+  summary_.warnings = warnings_;
 }
 
 Run::~Run() = default;
@@ -151,7 +177,7 @@ Observer Run::observe() {
   Observer out;
   out.on_record = [this](Record record) {
     record.seconds = earlier_seconds_ + seconds_since(begin_);
-    record_.append(record);
+    write_metrics([&] { record_.append(record); });
     (record.split == "train" ? summary_.training : summary_.validation) = record;
     if (observer_.on_record) observer_.on_record(record);
   };
@@ -162,19 +188,55 @@ Observer Run::observe() {
   out.on_evaluation = [this](const EvaluationProgress& progress) {
     if (observer_.on_evaluation) observer_.on_evaluation(progress);
   };
+  out.on_hash = [this](int64_t step, const std::string& hash) {
+    write_metrics([&] { record_.append_hash(step, hash); });
+    if (observer_.on_hash) observer_.on_hash(step, hash);
+  };
+  out.before_save = [this] {
+    write_metrics([&] { record_.sync_metrics(); });
+    if (observer_.before_save) observer_.before_save();
+  };
   out.on_saved = [this](const fs::path& path) {
     if (observer_.on_saved) observer_.on_saved(path);
   };
-  out.should_stop = [this] { return observer_.should_stop && observer_.should_stop(); };
+  out.should_stop = [this] {
+    return metrics_error_ || (observer_.should_stop && observer_.should_stop());
+  };
   out.should_save = [this] { return observer_.should_save && observer_.should_save(); };
+  out.on_warning = [this](const std::string& warning) { warn(warning); };
   return out;
+}
+
+void Run::warn(const std::string& warning) {
+  std::vector<std::string>& all = summary_.warnings;
+  if (std::find(all.begin(), all.end(), warning) == all.end()) all.push_back(warning);
+  if (observer_.on_warning) observer_.on_warning(warning);
+}
+
+template <class F>
+void Run::write_metrics(F&& f) {
+  try {
+    f();
+    metrics_failed_ = false;
+  } catch (const DataError& error) {
+    if (experiment_->options.on_io_error == "stop")
+      metrics_error_ = std::current_exception();
+    else if (!metrics_failed_)
+      warn(concat_message("metrics up to step ", step(), " are not written yet: ", error.what()));
+    metrics_failed_ = true;
+  }
 }
 
 Stopped Run::train(Observer observer) {
   observer_ = std::move(observer);
   if (resumed_) {
-    record_.cut_metrics(step());
+    record_.cut_metrics(trainer_.state());
     earlier_seconds_ = record_.last_seconds();
+    std::vector<std::string> warnings = record_.earlier_warnings();
+    for (const std::string& warning : warnings_)
+      if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end())
+        warnings.push_back(warning);
+    summary_.warnings = std::move(warnings);
     record_.write_config(config_);
   }
   record_.keep();
@@ -182,6 +244,7 @@ Stopped Run::train(Observer observer) {
   if (sources.init || sources.teacher) record_.write_sources(sources);
   begin_ = std::chrono::steady_clock::now();
   const auto finish = [&](const std::string& status) {
+    write_metrics([&] { record_.sync_metrics(); });
     summarise(status, seconds_since(begin_));
     record_.write_summary(summary_);
   };
@@ -193,6 +256,14 @@ Stopped Run::train(Observer observer) {
     throw;
   }
   finish(why == Stopped::finished ? "finished" : why == Stopped::early ? "early" : "stopped");
+  if (metrics_error_ && (metrics_failed_ || why == Stopped::signal)) {
+    try {
+      std::rethrow_exception(metrics_error_);
+    } catch (const DataError& error) {
+      throw DataError(concat_message(error.what(), "; training was stopped after step ", step(),
+                                     " and its state saved; continue with --resume"));
+    }
+  }
   return why;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -31,11 +32,12 @@ class Run {
   /// train.init_from and train.distill_from name, so that an error leaves nothing behind: unless train() begins, the directory is removed again. Throws ConfigError and DataError.
   static std::unique_ptr<Run> create(Config config, const std::filesystem::path& directory,
                                      const std::string& name = "run");
-  /// Resumes the run in this directory from its last checkpoint (from the start, if it ended before
-  /// anything was saved: it then reads train.init_from again), with assignments such as
-  /// "train.steps=2000" to resumable_options(). Nothing is written before train(). Throws ConfigError
-  /// for any other option and for a directory that holds no run, DataError for a checkpoint that is
-  /// damaged or of another run, and for a teacher that has changed.
+  /// Resumes the run in this directory from its last checkpoint, or from the newest valid one if the
+  /// last is damaged (from the start, if it ended before anything was saved: it then reads
+  /// train.init_from again), with assignments such as "train.steps=2000" to resumable_options().
+  /// Nothing is written before train(). Throws ConfigError for any other option and for a directory
+  /// that holds no run, DataError if all checkpoints are damaged, for one that is of another run, and
+  /// for a teacher that has changed.
   static std::unique_ptr<Run> resume(const std::filesystem::path& directory,
                                      const std::vector<std::string>& assignments = {});
 
@@ -45,7 +47,8 @@ class Run {
 
   /// Trains until there is a reason to stop, and writes metrics, checkpoints and the summary. The
   /// observer is notified of everything; its on_record is called after the record is written. Throws
-  /// DivergedError after writing the summary. Call at most once.
+  /// DivergedError after writing the summary, and DataError, with train.on_io_error = "stop", after
+  /// saving the state when metrics could not be written. Call at most once.
   Stopped train(Observer observer = {});
 
   /// The contents of summary.json; before the end, those for the current state.
@@ -56,8 +59,9 @@ class Run {
   /// Steps done so far; before train(), those of the checkpoint.
   int64_t step() const { return trainer_.state().step; }
   bool resumed() const { return resumed_; }
-  /// Why resuming may not give the bits of an uninterrupted run; empty if it does.
-  const std::string& warning() const { return warning_; }
+  /// What is known before train(): why the checkpoint resumed from is not the last one, and why
+  /// resuming may not give the bits of an uninterrupted run. Also in the summary.
+  const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
   /// What a run is constructed from, apart from its directory.
@@ -68,7 +72,13 @@ class Run {
   };
   /// Reads the teacher; without a checkpoint also the weights to start from.
   static Parts prepare(Config config, const RunRecord* record, const Checkpoint* checkpoint);
-  Run(Parts parts, RunRecord record, const Checkpoint* checkpoint, bool resumed);
+  Run(Parts parts, RunRecord record, const ResumePoint* from, bool resumed);
+  void resume_from(const ResumePoint& from);
+  /// Adds a warning to the summary, and passes it on.
+  void warn(const std::string& warning);
+  /// Calls f, which writes metrics; an error is treated as train.on_io_error says.
+  template <class F>
+  void write_metrics(F&& f);
   Observer observe();
   LossFn loss();  // empty without a teacher
   void summarise(const std::string& status, double seconds);
@@ -78,7 +88,9 @@ class Run {
   RunRecord record_;
   std::string config_;  // the effective configuration
   bool resumed_;
-  std::string warning_;
+  std::vector<std::string> warnings_;
+  bool metrics_failed_ = false;       // when they were last written
+  std::exception_ptr metrics_error_;  // that ends the run
   Observer observer_;
   Summary summary_;
   double earlier_seconds_ = 0;  // of earlier processes

@@ -1,9 +1,9 @@
 #include "longhand/train/run/run_record.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -12,11 +12,13 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
 #include "longhand/train/json.h"
+#include "longhand/train/run/lock.h"
 
 namespace longhand::train {
 namespace {
@@ -44,10 +46,12 @@ Json object(const Record& record) {
 
 std::string system_reason() { return std::strerror(errno); }
 
-bool holds_run(const fs::path& path) {
-  for (const char* name : {"config.toml", "metrics.jsonl", "checkpoints", "summary.json"})
+/// Whether there are files of a run, of which config.toml is the first that is complete.
+bool holds_results(const fs::path& path) {
+  for (const char* name : {"metrics.jsonl", "summary.json"})
     if (fs::exists(path / name)) return true;
-  return false;
+  const fs::path checkpoints = path / "checkpoints";
+  return fs::is_directory(checkpoints) && !fs::is_empty(checkpoints);
 }
 
 /// The value of a key, or nothing if it is missing or of another type. Numbers that are not finite
@@ -166,16 +170,18 @@ Summary summary_of(const Json& object) {
   if (const Json* hashes = part("data"))
     for (const auto& [split, hash] : hashes->items())
       if (hash.is_string()) s.data[split] = hash.get<std::string>();
+  if (const auto warnings = object.find("warnings");
+      warnings != object.end() && warnings->is_array())
+    for (const Json& warning : *warnings)
+      if (warning.is_string()) s.warnings.push_back(warning.get<std::string>());
   s.sources = sources_of(object);
   return s;
 }
 
-/// The step of a line of metrics, or nothing if the line is invalid.
-std::optional<int64_t> step_of(const std::string& line) {
-  const Json record = Json::parse(line, nullptr, false);
-  if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer())
-    return std::nullopt;
-  return record["step"].get<int64_t>();
+Summary read_summary(const fs::path& path) {
+  const Json object = Json::parse(data::read_text_file(path), nullptr, false);
+  check<DataError>(object.is_object(), path.string(), ": no JSON object");
+  return summary_of(object);
 }
 
 }  // namespace
@@ -207,6 +213,7 @@ std::string to_json(const Summary& summary) {
   if (!summary.version.empty()) out["version"] = summary.version;
   if (!summary.machine.empty()) out["machine"] = summary.machine;
   if (!summary.data.empty()) out["data"] = summary.data;
+  if (!summary.warnings.empty()) out["warnings"] = summary.warnings;
   put(out, summary.sources);
   return out.dump(2) + "\n";
 }
@@ -216,7 +223,8 @@ RunRecord::RunRecord(fs::path path, int lock) : path_(std::move(path)), lock_(lo
 RunRecord::RunRecord(RunRecord&& other) noexcept
     : path_(std::move(other.path_)),
       lock_(std::exchange(other.lock_, -1)),
-      made_(std::move(other.made_)) {}
+      made_(std::move(other.made_)),
+      unwritten_(std::move(other.unwritten_)) {}
 
 RunRecord::~RunRecord() {
   if (made_) {
@@ -233,12 +241,11 @@ RunRecord::~RunRecord() {
 int RunRecord::lock(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   check<DataError>(fd >= 0, "cannot open ", path.string(), ": ", system_reason());
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    const bool taken = errno == EWOULDBLOCK;
-    const std::string reason = system_reason();
+  try {
+    check<ConfigError>(take_lock(fd, path), path.string(), " is in use by another process");
+  } catch (const Error&) {
     close(fd);
-    check<ConfigError>(!taken, path.string(), " is in use by another process");
-    throw DataError(concat_message("cannot lock ", path.string(), ": ", reason));
+    throw;
   }
   return fd;
 }
@@ -258,28 +265,25 @@ fs::path RunRecord::fresh_path(const fs::path& folder, const std::string& name) 
 void RunRecord::check_free(const fs::path& path) {
   check<ConfigError>(!fs::exists(path) || fs::is_directory(path), path.string(),
                      " exists and is not a folder");
-  check<ConfigError>(!holds_run(path), path.string(),
+  check<ConfigError>(!fs::exists(path / "config.toml"), path.string(),
                      " already holds a run; continue it with --resume, or choose another --out");
+  check<ConfigError>(!holds_results(path), path.string(),
+                     " holds parts of a run, but no config.toml; choose another --out");
 }
 
-RunRecord RunRecord::create(const fs::path& where, const std::string& config) {
+RunRecord RunRecord::create(const fs::path& where) {
   fs::path path = where.lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // "runs/a/"
   check_free(path);
   fs::path topmost;
   for (fs::path folder = fs::absolute(path); !fs::exists(folder); folder = folder.parent_path())
     topmost = folder;
-  const auto make = [](const fs::path& folder) {
-    std::error_code error;
-    fs::create_directories(folder, error);
-    check<DataError>(!error, "cannot create ", folder.string(), ": ", error.message());
-  };
-  make(path);
+  data::create_directories_durably(path);
   RunRecord run(path, lock(path));
   check_free(path);  // another process may have been faster
   run.made_ = std::make_unique<fs::path>(topmost);
-  make(run.checkpoints());
-  run.write_config(config);
+  data::remove_stale_temporaries(path);
+  data::create_directories_durably(run.checkpoints());
   return run;
 }
 
@@ -297,20 +301,73 @@ void RunRecord::write_config(const std::string& toml) const {
   data::write_file_durably(config(), toml);
 }
 
-void RunRecord::append(const Record& record) const {
-  std::ofstream out(metrics(), std::ios::app | std::ios::binary);
-  out << to_json(record) << '\n';
-  out.close();
-  check<DataError>(!out.fail(), "cannot write ", metrics().string(), ": ", system_reason());
+std::optional<ResumePoint> RunRecord::resume_point() const {
+  std::vector<fs::path> others;
+  for (const auto& entry : fs::directory_iterator(checkpoints()))
+    if (const fs::path& file = entry.path();
+        file.extension() == ".h5" && file != last() && !file.filename().string().starts_with('.'))
+      others.push_back(file);
+  std::sort(others.begin(), others.end());  // the order of a directory is arbitrary
+  std::string reason;
+  if (fs::exists(last())) {
+    try {
+      return ResumePoint{last(), load(last())};
+    } catch (const DataError& error) {
+      reason = error.what();
+    }
+  } else {
+    if (others.empty()) return std::nullopt;
+    reason = last().string() + " is missing";
+  }
+  std::optional<ResumePoint> newest;
+  for (const fs::path& file : others) {
+    try {
+      Checkpoint checkpoint = load(file);
+      if (newest && checkpoint.training.step <= newest->checkpoint.training.step) continue;
+      newest = ResumePoint{file, std::move(checkpoint)};
+    } catch (const DataError&) {  // there may be a better one
+    }
+  }
+  check<DataError>(newest.has_value(), reason, others.empty() ? "" : "; no other checkpoint of ",
+                   others.empty() ? "" : path_.string(), others.empty() ? "" : " is valid");
+  newest->warning = concat_message(reason, "; continuing from ", newest->file.string(),
+                                   ", after step ", newest->checkpoint.training.step);
+  return newest;
 }
 
-void RunRecord::cut_metrics(int64_t step) const {
-  std::ifstream in(metrics(), std::ios::binary);
-  if (!in.is_open()) return;
+void RunRecord::append(const std::string& line) {
+  unwritten_ += line + '\n';
+  data::append_to_file(metrics(), unwritten_);
+  unwritten_.clear();
+}
+
+void RunRecord::append(const Record& record) { append(to_json(record)); }
+
+void RunRecord::append_hash(int64_t step, const std::string& hash) {
+  append(Json{{"step", step}, {"hash", hash}}.dump());
+}
+
+void RunRecord::sync_metrics() {
+  if (!unwritten_.empty()) {
+    data::append_to_file(metrics(), unwritten_);
+    unwritten_.clear();
+  }
+  if (fs::exists(metrics())) data::sync_file(metrics());
+}
+
+void RunRecord::cut_metrics(const TrainingState& state) const {
+  if (!fs::exists(metrics())) return;
+  // A checkpoint may have been saved after a step, but before the evaluation that follows it.
+  const auto is_past = [&](const Json& record) {
+    const std::optional<int64_t> step = find<int64_t>(record, "step");
+    const bool evaluation = find<std::string>(record, "split").value_or("") == "validation";
+    return step && *step <= (evaluation ? state.evaluated_step : state.step);
+  };
+  std::istringstream in(data::read_text_file(metrics()));
   std::string kept, line;
   while (std::getline(in, line)) {
-    const auto at = step_of(line);
-    if (at && *at <= step && !in.eof()) kept += line + "\n";
+    const Json record = Json::parse(line, nullptr, false);
+    if (record.is_object() && is_past(record) && !in.eof()) kept += line + "\n";
   }
   data::write_file_durably(metrics(), kept);
 }
@@ -327,6 +384,11 @@ double RunRecord::last_seconds() const {
 
 void RunRecord::write_summary(const Summary& summary) const {
   data::write_file_durably(path_ / "summary.json", to_json(summary));
+}
+
+std::vector<std::string> RunRecord::earlier_warnings() const {
+  const fs::path path = path_ / "summary.json";
+  return fs::exists(path) ? read_summary(path).warnings : std::vector<std::string>();
 }
 
 void RunRecord::write_sources(const Sources& sources) const {
@@ -350,11 +412,7 @@ RecordedRun read_run(const fs::path& path) {
   run.name = path.lexically_normal().string();
   if (run.name.size() > 1 && run.name.back() == '/') run.name.pop_back();
   if (fs::exists(path / "config.toml")) run.config = data::read_text_file(path / "config.toml");
-  if (fs::exists(summary)) {
-    const Json object = Json::parse(data::read_text_file(summary), nullptr, false);
-    check<DataError>(object.is_object(), summary.string(), ": no JSON object");
-    run.summary = summary_of(object);
-  }
+  if (fs::exists(summary)) run.summary = read_summary(summary);
   const std::string lines = data::read_text_file(metrics);
   int64_t count = 0;
   for (size_t begin = 0; begin < lines.size();) {
@@ -366,7 +424,10 @@ RecordedRun read_run(const fs::path& path) {
     ++count;
     check<DataError>(line.is_object() && find<int64_t>(line, "step"), metrics.string(), ":", count,
                      ": expected a JSON object with a step");
-    run.metrics.push_back(record_of(line));
+    if (const auto hash = find<std::string>(line, "hash"))
+      run.hashes[*find<int64_t>(line, "step")] = *hash;
+    else
+      run.metrics.push_back(record_of(line));
     begin = end + 1;
   }
   return run;

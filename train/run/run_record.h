@@ -44,6 +44,9 @@ struct Summary {
   int64_t state_bytes = 0;  // that decoding keeps for the longest sequence; 0: it has no decoder
   std::string version;      // of Longhand
   std::string machine;      // machine_description()
+  /// What went wrong without ending the run, in this process and, as far as they wrote a summary, in
+  /// earlier ones.
+  std::vector<std::string> warnings{};
   /// By split, data::content_hash() of its first examples_hashed examples.
   std::map<std::string, std::string> data{};
   Sources sources{};
@@ -58,19 +61,28 @@ std::string to_json(const Record& record);
 /// The summary as JSON over several lines.
 std::string to_json(const Summary& summary);
 
+/// A checkpoint of a run to continue from.
+struct ResumePoint {
+  std::filesystem::path file;
+  Checkpoint checkpoint;
+  std::string warning{};  // why it is not last.h5; empty if it is
+};
+
 /// A directory with config.toml (the effective configuration), metrics.jsonl (one Record per line),
-/// checkpoints/{last,best,step-N}.h5 and summary.json. It is locked during the lifetime of this
-/// object: a second process that wants to write there is refused. All functions throw ConfigError if
-/// the caller chose the wrong directory, and DataError if the file system reports an error.
+/// checkpoints/{last,previous,best,step-N}.h5 and summary.json. It is locked during the lifetime of
+/// this object: a second process that wants to write there is refused. All functions throw ConfigError
+/// if the caller chose the wrong directory, and DataError if the file system reports an error.
 class RunRecord {
  public:
   /// Returns folder/NAME-DATE-TIME for the current time, with a number appended if that exists.
   static std::filesystem::path fresh_path(const std::filesystem::path& folder,
                                           const std::string& name);
-  /// Throws ConfigError if the directory already holds a run.
+  /// Throws ConfigError if the directory already holds a run, or parts of one. An empty folder
+  /// checkpoints does not count: a process that was killed in create() leaves it.
   static void check_free(const std::filesystem::path& path);
-  /// Creates a new one, and the folders above it. Throws ConfigError if it already holds a run.
-  static RunRecord create(const std::filesystem::path& path, const std::string& config);
+  /// Creates the directory of a new one, and the folders above it. It holds a run once write_config()
+  /// has been called. Throws ConfigError as check_free() does.
+  static RunRecord create(const std::filesystem::path& path);
   /// Opens an existing run to resume. Throws ConfigError if the directory holds no run.
   static RunRecord open(const std::filesystem::path& path);
 
@@ -87,14 +99,27 @@ class RunRecord {
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   std::filesystem::path last() const { return checkpoints() / "last.h5"; }
 
+  /// Loads last.h5. If it is missing or invalid, loads the others and returns the valid one after the
+  /// most steps, with a warning. Nothing if the run has no checkpoint at all; throws DataError if it
+  /// has some, but none of them is valid.
+  std::optional<ResumePoint> resume_point() const;
+
   void write_config(const std::string& toml) const;
-  void append(const Record& record) const;
-  /// Removes metrics of steps after this one, which a resumed run will write again, and an incomplete
-  /// last line.
-  void cut_metrics(int64_t step) const;
+  /// Appends a line to metrics.jsonl. If that fails, it throws DataError, and the line is written with
+  /// the next one.
+  void append(const Record& record);
+  /// The same for the hash of the parameters after some steps.
+  void append_hash(int64_t step, const std::string& hash);
+  /// Writes lines that could not be written before, and makes metrics.jsonl durable.
+  void sync_metrics();
+  /// Removes the metrics that a run resumed from this state will write again, and an incomplete last
+  /// line.
+  void cut_metrics(const TrainingState& state) const;
   /// Record::seconds of the last line of metrics; 0 if there is none.
   double last_seconds() const;
   void write_summary(const Summary& summary) const;
+  /// Summary::warnings of the last process that wrote a summary.
+  std::vector<std::string> earlier_warnings() const;
   /// Writes sources.json.
   void write_sources(const Sources& sources) const;
   /// Reads sources.json; empty if there is none. Throws DataError if it is no JSON object.
@@ -103,12 +128,14 @@ class RunRecord {
  private:
   RunRecord(std::filesystem::path path, int lock);
   static int lock(const std::filesystem::path& path);
+  void append(const std::string& line);
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
 
   std::filesystem::path path_;
   int lock_ = -1;
   /// The topmost folder that create() has created; null if there is nothing to remove.
   std::unique_ptr<std::filesystem::path> made_;
+  std::string unwritten_;  // lines of metrics.jsonl
 };
 
 /// The recorded data of a run.
@@ -116,7 +143,8 @@ struct RecordedRun {
   std::string name;    // its directory
   std::string config;  // config.toml; empty if there is none
   std::vector<Record> metrics;
-  std::optional<Summary> summary;  // none while it is running
+  std::map<int64_t, std::string> hashes;  // of the parameters, by step: see train.hash_every
+  std::optional<Summary> summary;         // none while it is running
 };
 
 /// Reads the directory of a run, also while it is running. Numbers missing from a file are NaN.
