@@ -16,8 +16,8 @@ namespace {
 
 constexpr const char* exit_codes =
     "Exit codes: 0 success; 1 any other error; 2 invalid command line or configuration; 3 data or\n"
-    "checkpoint missing or invalid; 4 training diverged; 75 stopped by a signal, saved, "
-    "resumable.\n"
+    "checkpoint missing or invalid; 4 training diverged (also in replay); 75 stopped by a signal,\n"
+    "saved, resumable.\n"
     "Environment: LONGHAND_THREADS, LONGHAND_SEED, LONGHAND_ISA (baseline, avx2 or avx512),\n"
     "NO_COLOR.";
 

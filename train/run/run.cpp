@@ -62,10 +62,9 @@ void assign(Config& config, const std::vector<std::string>& assignments) {
 
 const std::vector<std::string>& resumable_options() {
   static const std::vector<std::string> names = {
-      "train.steps",      "train.target_accuracy",  "train.patience",
-      "train.log_every",  "train.eval_every",       "train.eval_batches",
-      "train.keep_every", "train.checkpoint_every", "train.recompute",
-      "data.path",
+      "train.steps",      "train.target_accuracy", "train.patience",   "train.log_every",
+      "train.eval_every", "train.eval_batches",    "train.keep_every", "train.checkpoint_every",
+      "train.recompute",  "train.on_bad_step",     "train.max_skips",  "data.path",
   };
   return names;
 }
@@ -162,6 +161,9 @@ Observer Run::observe() {
   out.on_evaluation = [this](const EvaluationProgress& progress) {
     if (observer_.on_evaluation) observer_.on_evaluation(progress);
   };
+  out.on_skipped = [this](const std::string& reason) {
+    if (observer_.on_skipped) observer_.on_skipped(reason);
+  };
   out.on_saved = [this](const fs::path& path) {
     if (observer_.on_saved) observer_.on_saved(path);
   };
@@ -209,6 +211,7 @@ void Run::summarise(const std::string& status, double seconds) {
   s.best_metric = e.options.best_metric;
   s.best = trainer_.state().best;
   s.best_step = trainer_.state().best_step;
+  s.skipped = trainer_.state().guard.skipped;
   s.seed = e.seed;
   s.seconds = seconds;
   s.step_seconds = step_times_.median();
