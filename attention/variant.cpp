@@ -142,6 +142,7 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
     return forward({for_all_heads(v, config_.heads), v, v, x}, mask, pass);
   }
   check_inputs(inputs);
+  const nn::Running running(*this);
   const Variable out = attend_checked(inputs, mask, pass);
   if (observer_) observer_(inputs, mask, out);
   return out;

@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "longhand/autograd/observer.h"
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/view.h"
 
@@ -16,6 +17,9 @@ std::atomic<uint64_t> node_count{0};
 
 // While a gradient rule runs on this thread: the number of nodes that existed before it.
 thread_local uint64_t foreign_nodes = 0;
+
+// The innermost observer of this thread; null if there is none.
+thread_local OperationObserver* observer = nullptr;
 
 std::shared_ptr<detail::Node> make_node(const Tensor& value, std::string_view op) {
   auto node = std::make_shared<detail::Node>();
@@ -53,6 +57,25 @@ NoGrad::NoGrad() : before_(recording) { recording = false; }
 NoGrad::~NoGrad() { recording = before_; }
 EnableGrad::EnableGrad() : before_(recording) { recording = true; }
 EnableGrad::~EnableGrad() { recording = before_; }
+
+OperationObserver::OperationObserver() : outer_(std::exchange(observer, this)) {}
+OperationObserver::~OperationObserver() { observer = outer_; }
+
+template <class F>
+void OperationObserver::from_first(const F& f) {
+  if (outer_) outer_->from_first(f);
+  f(*this);
+}
+
+void OperationObserver::notify(const Operation& operation, Tensor& result) {
+  observer->from_first([&](OperationObserver& o) { o.on_result(operation, result); });
+}
+
+void OperationObserver::notify(std::string_view operation, uint64_t number, const Tensor& grad_out,
+                               std::span<Tensor* const> grad_in) {
+  observer->from_first(
+      [&](OperationObserver& o) { o.on_gradients(operation, number, grad_out, grad_in); });
+}
 
 // Dropping the last handle of a long chain must not recurse once per node: nodes that are destroyed
 // move their inputs and rules to lists that the outermost destructor empties.
@@ -142,12 +165,19 @@ Variable record(std::string_view op, Tensor out, std::span<const Variable> input
   Variable result(std::move(out));
   bool needed = false;
   for (const Variable& input : inputs) needed = needed || input.requires_grad();
-  if (!needed || !recording) return result;
-  check<ShapeError>(is_float(result.dtype()), op, ": expected a result of a float dtype, got ",
-                    result.dtype());
-  result.node_ = make_node(result.value_, op);
-  result.node_->backward = std::move(backward);
-  for (const Variable& input : inputs) result.node_->inputs.push_back(input.node_);
+  needed = needed && recording;
+  if (needed) {
+    check<ShapeError>(is_float(result.dtype()), op, ": expected a result of a float dtype, got ",
+                      result.dtype());
+    result.node_ = make_node(result.value_, op);
+    result.node_->backward = std::move(backward);
+    for (const Variable& input : inputs) result.node_->inputs.push_back(input.node_);
+  }
+  if (observer) [[unlikely]] {
+    Operation operation{.name = op, .inputs = inputs, .in_backward = foreign_nodes > 0};
+    if (needed) operation.number = result.node_->number;
+    OperationObserver::notify(operation, result.value_);
+  }
   return result;
 }
 
@@ -233,6 +263,11 @@ void run_rule(detail::Node& node) {
     check(!slots[i] || slots[i].served(), "backward: the rule of ", node.op,
           " gave no gradient for input ", i);
     if (again[i].defined()) GradSlot(*inputs[i], inputs[i]->grad).take(std::move(again[i]));
+  }
+  if (observer) [[unlikely]] {
+    std::vector<Tensor*> grads;
+    for (const auto& input : inputs) grads.push_back(input ? &input->grad : nullptr);
+    OperationObserver::notify(node.op, node.number, grad_out, grads);
   }
 }
 

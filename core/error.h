@@ -24,7 +24,7 @@ struct ConfigError : Error {
 struct DataError : Error {
   using Error::Error;
 };
-/// Training produced a loss or gradient that is not finite.
+/// Training produced a loss or gradient that is not finite, or an outlier.
 struct DivergedError : Error {
   using Error::Error;
 };

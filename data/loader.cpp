@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <numeric>
 #include <utility>
 
@@ -91,8 +92,11 @@ Batch Loader::next() {
   cursor_ = after(cursor_);
   // Passes in order are run one at a time: there is nothing to prefetch after their end.
   if (config_.prefetch && (config_.shuffle || cursor_.batch > 0)) {
-    prefetching_ = true;
-    background_.run([this, cursor = cursor_] { ahead_ = make(cursor); });
+    try {
+      background_.run([this, cursor = cursor_] { ahead_ = make(cursor); });
+      prefetching_ = true;
+    } catch (const std::bad_alloc&) {  // the next call makes it
+    }
   }
   return batch;
 }

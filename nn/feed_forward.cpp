@@ -10,6 +10,7 @@ FeedForward::FeedForward(const Scope& scope_, int64_t width, int64_t hidden, dou
       fc2_(scope("fc2"), hidden, width, fc2_rank) {}
 
 Lazy FeedForward::forward(const Lazy& x, const Pass& pass) const {
+  const Running running(*this);
   return fc2_.forward(dropout_.forward(gelu(fc1_.forward(x)), pass));
 }
 

@@ -4,6 +4,16 @@
 
 namespace longhand::nn {
 
+namespace {
+
+thread_local const Running* running = nullptr;
+
+}  // namespace
+
+Running::Running(const Module& module) : module_(module), outer_(running) { running = this; }
+Running::~Running() { running = outer_; }
+const Running* Running::innermost() { return running; }
+
 void check_state(const StateDict& own, const StateDict& from, const std::string& what) {
   std::string problems;
   for (const auto& [name, to] : own) {
@@ -62,6 +72,14 @@ std::vector<std::pair<std::string, Variable>> Module::named_parameters() const {
   std::vector<std::pair<std::string, Variable>> out;
   visit("", [&](const std::string& prefix, const Module& m) {
     for (const auto& [name, parameter] : m.parameters_) out.emplace_back(prefix + name, *parameter);
+  });
+  return out;
+}
+
+std::vector<std::pair<std::string, const Module*>> Module::named_modules() const {
+  std::vector<std::pair<std::string, const Module*>> out;
+  visit("", [&](const std::string& prefix, const Module& m) {
+    out.emplace_back(prefix.substr(0, prefix.empty() ? 0 : prefix.size() - 1), &m);
   });
   return out;
 }

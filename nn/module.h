@@ -90,6 +90,8 @@ class Module {
   /// All parameters of this subtree by their full names ("blocks.0.mlp.fc1.weight"), in the order of
   /// construction. The handles share memory with the module.
   std::vector<std::pair<std::string, Variable>> named_parameters() const;
+  /// This module, named "", and all below it by their full names.
+  std::vector<std::pair<std::string, const Module*>> named_modules() const;
   /// Total number of elements of all parameters.
   int64_t parameter_count() const;
 
@@ -138,6 +140,25 @@ class Module {
   std::vector<std::pair<std::string, Module*>> children_;
   std::vector<std::pair<std::string, class Parameter*>> parameters_;
   std::vector<std::pair<std::string, class Buffer*>> buffers_;
+};
+
+/// States that a module runs on this thread until this object is destroyed, for reports that name the
+/// layer of an operation. Modules whose forward() calls operations other than their members construct
+/// one.
+class Running {
+ public:
+  explicit Running(const Module& module);
+  ~Running();
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  /// The last one constructed on this thread; null if there is none.
+  static const Running* innermost();
+  const Module& module() const { return module_; }
+
+ private:
+  const Module& module_;
+  const Running* outer_;
 };
 
 /// A trainable tensor: a leaf Variable that its module owns and names.

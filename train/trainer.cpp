@@ -35,6 +35,13 @@ data::Batch part(const data::Batch& batch, int64_t begin, int64_t end) {
   return {rows(batch.tokens), rows(batch.targets), rows(batch.lengths)};
 }
 
+/// "step-00001000.h5"
+std::string numbered(const char* prefix, int64_t step) {
+  char name[48];
+  std::snprintf(name, sizeof name, "%s%08lld.h5", prefix, static_cast<long long>(step));
+  return name;
+}
+
 nn::StateDict clone(const nn::StateDict& state) {
   nn::StateDict out;
   for (const auto& [name, tensor] : state) out[name] = tensor.clone();
@@ -104,6 +111,7 @@ void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
       "on_io_error", on_io_error, {"warn", "stop"},
       "what happens if metrics or a checkpoint cannot be written: warn, train on and try again "
       "with the next, or save what can be saved and stop");
+  guard.describe(v);
 }
 
 std::string hash_of(const Parameters& parameters) {
@@ -155,6 +163,12 @@ Trainer::Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const
 
 bool Trainer::stop_requested() const { return observer_.should_stop && observer_.should_stop(); }
 
+void Trainer::check_complete() const {
+  check(!incomplete_,
+        "trainer: an exception interrupted an update, so the state is incomplete; resume from a "
+        "checkpoint");
+}
+
 Stopped Trainer::run() {
   for (;;) {
     const int64_t step = state_.step;
@@ -181,22 +195,17 @@ Stopped Trainer::run() {
     if (due(state_.step, options_.log_every) || state_.step == options_.steps) train_record(result);
     if (observer_.on_hash && due(state_.step, options_.hash_every))
       observer_.on_hash(state_.step, hash_of(parameters_));
-    if (due(state_.step, options_.keep_every)) {
-      char name[32];
-      std::snprintf(name, sizeof name, "step-%08lld.h5", static_cast<long long>(state_.step));
-      save_as(name);
-    }
+    if (due(state_.step, options_.keep_every)) save_as(numbered("step-", state_.step));
   }
 }
 
-Trainer::StepResult Trainer::train_step() {
-  const Timer timer;
-  const int64_t t = state_.step;
+Trainer::Computed Trainer::compute_step() {
+  check_complete();
   model_.zero_grad();  // gradients of earlier computations with the model
   const data::Batch batch = loader_.next();
   const BatchSize size = size_of(batch);
   const int64_t rows = size.sequences, micro_batches = std::min(options_.micro_batches, rows);
-  const Generator random = Generator(options_.seed).fork("train").fork(t);
+  const Generator random = Generator(options_.seed).fork("train").fork(state_.step);
 
   TreeSum sum;
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
@@ -208,28 +217,71 @@ Trainer::StepResult Trainer::train_step() {
     backward(loss.value);
     sum.add({take_gradients(parameters_), loss.value.value().item(), loss.correct, loss.terms});
   }
-  const Contribution total = sum.finish();
+  return {sum.finish(), size};
+}
 
+Trainer::StepResult Trainer::train_step() {
+  const Timer timer;
+  const int64_t t = state_.step;
+  std::optional<Computed> computed;
+  try {
+    computed = compute_step();
+  } catch (...) {
+    loader_.seek(state_.cursor);  // so that the step can be repeated
+    throw;
+  }
+  const auto& [total, size] = *computed;
   const double lr = schedule_.at(t);
   const double norm = global_norm(total.gradients);
-  check<DivergedError>(std::isfinite(total.loss) && std::isfinite(norm), "step ", t + 1,
-                       ": the loss is ", total.loss, " and the gradient norm ", norm,
-                       ", at learning rate ", lr, "; the weights are those before this step");
-  optimizer_.step(lr, total.gradients, clip_scale(norm, options_.clip_norm));
-  model_.after_step();
-  if (ema_) ema_->update(t + 1);
-
-  state_.step = t + 1;
-  state_.cursor = loader_.cursor();
-  ++state_.interval.steps;
-  state_.interval.loss += total.loss;
-  state_.interval.correct += total.correct;
-  state_.interval.targets += size.targets;
-  for (const auto& [name, value] : total.terms) state_.interval.terms[name] += value;
+  const std::string wrong = defect(options_.guard, state_.guard, total.loss, norm);
+  TrainingState next = state_;
+  next.step = t + 1;
+  next.cursor = loader_.cursor();
+  if (wrong.empty()) {
+    accept(options_.guard, next.guard, total.loss, norm);
+    ++next.interval.steps;
+    next.interval.loss += total.loss;
+    next.interval.correct += total.correct;
+    next.interval.targets += size.targets;
+    for (const auto& [name, value] : total.terms) next.interval.terms[name] += value;
+    incomplete_ = true;
+    optimizer_.step(lr, total.gradients, clip_scale(norm, options_.clip_norm));
+    model_.after_step();
+    if (ema_) ema_->update(t + 1);
+    incomplete_ = false;
+  } else {
+    skip_step(concat_message("step ", t + 1, ": ", wrong, ", at learning rate ", lr));
+    skip(next.guard);
+  }
+  state_ = std::move(next);
   const StepResult result{total.loss, lr, norm, timer.seconds(), size.tokens};
   interval_tokens_ += result.tokens;
   interval_seconds_ += result.seconds;
   return result;
+}
+
+void Trainer::skip_step(const std::string& defect) {
+  const GuardState& guard = state_.guard;
+  if (options_.guard.on_bad_step == GuardOptions::Action::stop)
+    throw DivergedError(defect + "; the weights are those before this step" + save_snapshot());
+  if (guard.skipped_in_turn >= options_.guard.max_skips)
+    throw DivergedError(concat_message(defect, ", and the ", guard.skipped_in_turn,
+                                       " steps before it were skipped, as many as train.max_skips "
+                                       "allows; the weights are those before them",
+                                       save_snapshot()));
+  const std::string cause = guard.skipped == 0 ? save_snapshot() : "";
+  if (observer_.on_skipped) observer_.on_skipped(defect + "; its update is skipped" + cause);
+}
+
+std::string Trainer::save_snapshot() {
+  if (folder_.empty()) return {};
+  const std::string name = numbered("before-step-", state_.step + 1);
+  try {
+    save_as(name);
+  } catch (const DataError& error) {
+    return concat_message("; no snapshot was saved: ", error.what());
+  }
+  return concat_message("; to find the cause: longhand replay ", (folder_ / name).string());
 }
 
 void Trainer::train_record(const StepResult& last) {
@@ -237,6 +289,7 @@ void Trainer::train_record(const StepResult& last) {
   Record record;
   record.step = state_.step;
   record.split = "train";
+  // NaN if every step was skipped.
   record.loss = interval.loss / static_cast<double>(interval.steps);
   record.accuracy = Metrics{.correct = interval.correct, .targets = interval.targets}.accuracy();
   for (const auto& [name, value] : interval.terms)
@@ -247,6 +300,7 @@ void Trainer::train_record(const StepResult& last) {
   record.tokens_per_second = rate(interval_tokens_, interval_seconds_);
   record.peak_memory = peak_resident_memory();
   record.model = model_.metrics();
+  record.skipped = std::exchange(state_.guard.skipped_interval, 0);
   state_.interval = {};
   interval_tokens_ = 0;
   interval_seconds_ = 0;
@@ -306,6 +360,7 @@ bool Trainer::ends_early() const {
 }
 
 Checkpoint Trainer::view() const {
+  check_complete();
   Checkpoint out;
   out.model = model_.state_dict();
   out.optimizer = optimizer_.state_dict();
@@ -331,11 +386,14 @@ void Trainer::resume(const Checkpoint& checkpoint, bool is_last) {
   nn::check_state(optimizer_.state_dict(), checkpoint.optimizer, "the optimizer");
   nn::check_state(ema_ ? ema_->state_dict() : nn::StateDict{}, checkpoint.ema,
                   "the averaged weights");
-  loader_.seek(checkpoint.training.cursor);
+  TrainingState next = checkpoint.training;
+  loader_.seek(next.cursor);
+  incomplete_ = true;
   model_.load_state_dict(checkpoint.model);
   optimizer_.load_state_dict(checkpoint.optimizer);
   if (ema_) ema_->load_state_dict(checkpoint.ema);
-  state_ = checkpoint.training;
+  state_ = std::move(next);
+  incomplete_ = false;
   saved_.reset();
   if (is_last) saved_ = state_.step;
 }

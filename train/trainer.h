@@ -14,6 +14,7 @@
 #include "longhand/nn/module.h"
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/ema.h"
+#include "longhand/train/gradients.h"
 #include "longhand/train/loss.h"
 #include "longhand/train/metrics.h"
 #include "longhand/train/optimizer.h"
@@ -42,6 +43,7 @@ struct TrainerOptions {
   int64_t hash_every = 0;  // steps between hashes of the parameters; 0: none
   /// What happens if metrics or a checkpoint cannot be written: "warn" or "stop".
   std::string on_io_error = "warn";
+  GuardOptions guard{};
   uint64_t seed = 0;
 
   /// Declares every field except the seed. `batch_size` is that of training, read before.
@@ -61,6 +63,7 @@ struct Record {
   double tokens_per_second = 0;           // of this process, in training or evaluation
   int64_t peak_memory = 0;                // bytes, resident, of this process so far
   std::map<std::string, double> model{};  // train: Module::metrics()
+  int64_t skipped = 0;                    // train: steps that count in none of these
   bool best = false;                      // validation: better than all previous ones
   /// Of all processes of a run, from its begin to this record; set by Run.
   std::optional<double> seconds{};
@@ -91,6 +94,8 @@ struct Observer {
   std::function<void(int64_t step, const std::string& hash)> on_hash = {};
   /// Called before a checkpoint is written: what it follows from must be durable first.
   std::function<void()> before_save = {};
+  /// Called after a step whose update was skipped, with the reason.
+  std::function<void(const std::string&)> on_skipped = {};
   /// Called after a checkpoint has been written to disk.
   std::function<void(const std::filesystem::path&)> on_saved = {};
   /// Called after each step and between batches of an evaluation; true saves and ends the run.
@@ -124,10 +129,23 @@ class Trainer {
           LossFn loss = {});
 
   /// Trains until there is a reason to stop, then saves last.h5. Throws DivergedError, naming the
-  /// step, if the loss or the gradient norm is not finite; the parameters and the files are then
-  /// those before that step. Throws DataError if the state at the end cannot be saved; before
-  /// that, it only calls on_warning and goes on, unless on_io_error is "stop" or on_warning is empty.
+  /// step, if its loss or gradient is not finite or an outlier (see GuardOptions), unless the step is
+  /// skipped; the parameters and the files are then those before that step, which is saved as
+  /// before-step-N.h5 for replay(). So is the first step of the run that is skipped. Throws DataError
+  /// if the state at the end cannot be saved; before that, it only calls on_warning and goes on,
+  /// unless on_io_error is "stop" or on_warning is empty.
+  ///
+  /// After another exception, such as std::bad_alloc, run() repeats the step that failed. If the
+  /// exception interrupted the update, every use but resume() throws Error.
   Stopped run();
+
+  /// What a step computes before it changes anything.
+  struct Computed {
+    Contribution total;
+    BatchSize size;
+  };
+  /// Computes the loss and the gradients of the next step. Only the loader advances.
+  Computed compute_step();
 
   /// Returns everything that resume() needs. The tensors are copies.
   Checkpoint checkpoint() const;
@@ -143,6 +161,8 @@ class Trainer {
  private:
   struct StepResult;
   StepResult train_step();
+  void skip_step(const std::string& defect);
+  std::string save_snapshot();
   void train_record(const StepResult& last);
   bool evaluate_now();
   bool evaluation_due() const;
@@ -153,6 +173,8 @@ class Trainer {
   void save_as(const std::string& name, bool is_required = false,
                const std::filesystem::path& keep_old_as = {});
   bool stop_requested() const;
+  /// Throws Error after an exception during an update.
+  void check_complete() const;
 
   nn::Module& model_;
   LogitsFn logits_;
@@ -169,6 +191,7 @@ class Trainer {
   std::optional<Ema> ema_;
   TrainingState state_;
   std::optional<int64_t> saved_;  // the step of last.h5, if that is known to be valid
+  bool incomplete_ = false;       // an update or resume() has begun and not ended
   // For the rate of the next record; specific to this process, so not part of the state.
   int64_t interval_tokens_ = 0;
   double interval_seconds_ = 0;

@@ -27,6 +27,7 @@ Block::Block(const nn::Scope& scope_, const TransformerConfig& config, const Con
 
 template <class Attend>
 Variable Block::apply(const Variable& x, const nn::Pass& pass, const Attend& attend) const {
+  const nn::Running running(*this);
   const Variable h = nn::residual_branch(x, norm1_, norm_, dropout1_, pass, attend);
   if (!mlp_) return h;
   return nn::residual_branch(h, *norm2_, norm_, *dropout2_, pass,

@@ -37,6 +37,7 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
 }
 
 nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass) {
+  const nn::Running running(*this);
   const int64_t B = x.shape()[0], N = x.shape()[1];
   // Gates need the normalised tokens in memory, and projections then read the same tokens.
   // Otherwise linear layers normalise their input themselves, once for all projections, and the

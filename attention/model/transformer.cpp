@@ -42,6 +42,7 @@ Embeddings::Embeddings(const nn::Scope& scope_, const TransformerConfig& config)
 }
 
 Variable Embeddings::forward(const Tensor& tokens, const nn::Pass& pass, int64_t first) const {
+  const nn::Running running(*this);
   Variable x = token_.forward(tokens);
   if (class_token_) x = concat({broadcast_to(*class_token_, {x.size(0), 1, x.size(2)}), x}, 1);
   return dropout_.forward(position_.forward(x, first), pass);
@@ -56,6 +57,7 @@ Head::Head(const nn::Scope& scope_, const TransformerConfig& config, const nn::P
 }
 
 Variable Head::forward(const nn::Lazy& x) const {
+  const nn::Running running(*this);
   const Variable weight = tied_ ? *tied_ : *weight_;
   return hidden_ ? linear(relu(hidden_->forward(x)), weight, bias_)
                  : linear(x, weight, bias_).eval();
@@ -89,6 +91,7 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
       !rows.defined() || config_.per_token,
       "transformer: rows expect a model with per_token; this model returns logits for "
       "whole sequences");
+  const nn::Running running(*this);
   Variable x = embeddings_.forward(tokens, pass);
   Mask mask;
   if (lengths.defined()) {

@@ -151,3 +151,23 @@ TEST_CASE("init: initialisers have the documented spread") {
   init::constant(3)(t, Generator(1));
   CHECK(moments()[0] == 3);
 }
+
+TEST_CASE("module: the one that runs is known on its thread, and all are listed") {
+  Tree tree(root());
+  CHECK(Running::innermost() == nullptr);
+  {
+    const Running outer(tree);
+    {
+      const Running inner(tree.items[1]);
+      CHECK(Running::innermost()->module().full_name() == "items.1");
+    }
+    CHECK(&Running::innermost()->module() == &tree);
+  }
+  CHECK(Running::innermost() == nullptr);
+
+  const auto modules = tree.named_modules();
+  REQUIRE(modules.size() == 8);
+  CHECK(modules[0] == std::pair<std::string, const Module*>("", &tree));
+  CHECK(modules[7] ==
+        std::pair<std::string, const Module*>("items.1.second", &tree.items[1].second));
+}

@@ -95,6 +95,21 @@ void visit(State& s, Visit&& f) {
   f("best_step", s.best_step);
   f("evaluations_since_best", s.evaluations_since_best);
   f("last_accuracy", s.last_accuracy);
+  f("guard", s.guard);
+}
+
+/// The numbers of the guard. Those that are 0, as in most runs, are not stored.
+template <class State, class Visit>
+void visit_guard(State& s, Visit&& f) {
+  f("skipped", s.skipped);
+  f("skipped_in_turn", s.skipped_in_turn);
+  f("skipped_interval", s.skipped_interval);
+  f("loss_count", s.loss.count);
+  f("loss_mean", s.loss.mean);
+  f("loss_variance", s.loss.variance);
+  f("gradient_count", s.gradient_norm.count);
+  f("gradient_mean", s.gradient_norm.mean);
+  f("gradient_variance", s.gradient_norm.variance);
 }
 
 struct Put {
@@ -107,6 +122,11 @@ struct Put {
   }
   void operator()(const char* key, const std::map<std::string, double>& values) const {
     for (const auto& [name, x] : values) out.attribute("training", key + ("." + name), x);
+  }
+  void operator()(const char* key, const GuardState& guard) const {
+    visit_guard(guard, [&](const char* name, auto x) {
+      if (x != 0) out.attribute("training", key + (std::string(".") + name), x);
+    });
   }
 };
 
@@ -129,6 +149,12 @@ struct Get {
     for (const std::string& name : in.attributes("training"))
       if (name.starts_with(prefix))
         values[name.substr(prefix.size())] = in.attribute_as<double>("training", name);
+  }
+  void operator()(const char* key, GuardState& guard) const {
+    visit_guard(guard, [&]<class T>(const char* name, T& x) {
+      const std::string attribute = key + (std::string(".") + name);
+      if (in.has_attribute("training", attribute)) x = in.attribute_as<T>("training", attribute);
+    });
   }
 };
 

@@ -13,6 +13,7 @@
 #include "longhand/core/version.h"
 #include "longhand/data/loader.h"
 #include "longhand/nn/module.h"
+#include "longhand/train/step_guard.h"
 
 namespace longhand::train {
 
@@ -37,6 +38,7 @@ struct TrainingState {
   int64_t best_step = 0;
   int64_t evaluations_since_best = 0;
   double last_accuracy = 0;  // of the last evaluation
+  GuardState guard{};
 
   friend bool operator==(const TrainingState&, const TrainingState&) = default;
 };

@@ -21,7 +21,7 @@ enum ExitCode : int {
   failure = 1,      // any other error
   usage_error = 2,  // invalid command line or configuration
   data_error = 3,   // a data file or checkpoint is missing or invalid
-  diverged = 4,     // a loss, a gradient or a weight is not finite
+  diverged = 4,     // a loss, a gradient or a weight is not finite, or an outlier
   stopped = 75,     // by a signal, and saved: train --resume continues
 };
 

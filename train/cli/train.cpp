@@ -41,6 +41,7 @@ class Reporter {
         say(fmt::format("step {}  {} {}{}", record.step, record.split, describe(record),
                         record.best ? "  (best)" : ""));
     };
+    out.on_skipped = [this](const std::string& reason) { say("longhand: " + reason); };
     out.on_progress = [this](const train::Progress& p) {
       now_ = p;
       progress_.update(

@@ -69,10 +69,11 @@ void assign(Config& config, const std::vector<std::string>& assignments) {
 
 const std::vector<std::string>& resumable_options() {
   static const std::vector<std::string> names = {
-      "train.steps",      "train.target_accuracy",  "train.patience",
-      "train.log_every",  "train.eval_every",       "train.eval_batches",
-      "train.keep_every", "train.checkpoint_every", "train.recompute",
-      "data.path",        "train.hash_every",       "train.on_io_error",
+      "train.steps",       "train.target_accuracy",  "train.patience",
+      "train.log_every",   "train.eval_every",       "train.eval_batches",
+      "train.keep_every",  "train.checkpoint_every", "train.recompute",
+      "data.path",         "train.hash_every",       "train.on_io_error",
+      "train.on_bad_step", "train.max_skips",
   };
   return names;
 }
@@ -196,6 +197,9 @@ Observer Run::observe() {
     write_metrics([&] { record_.sync_metrics(); });
     if (observer_.before_save) observer_.before_save();
   };
+  out.on_skipped = [this](const std::string& reason) {
+    if (observer_.on_skipped) observer_.on_skipped(reason);
+  };
   out.on_saved = [this](const fs::path& path) {
     if (observer_.on_saved) observer_.on_saved(path);
   };
@@ -280,6 +284,7 @@ void Run::summarise(const std::string& status, double seconds) {
   s.best_metric = e.options.best_metric;
   s.best = trainer_.state().best;
   s.best_step = trainer_.state().best_step;
+  s.skipped = trainer_.state().guard.skipped;
   s.seed = e.seed;
   s.seconds = seconds;
   s.step_seconds = step_times_.median();

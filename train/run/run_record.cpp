@@ -39,6 +39,7 @@ Json object(const Record& record) {
   out["tokens_per_second"] = json_number(std::round(record.tokens_per_second));
   out["peak_memory_bytes"] = record.peak_memory;
   for (const auto& [name, value] : record.model) out["model"][name] = json_number(value);
+  if (record.skipped > 0) out["skipped"] = record.skipped;
   if (record.split == "validation") out["best"] = record.best;
   if (record.seconds) out["seconds"] = json_number(std::round(*record.seconds * 1000) / 1000);
   return out;
@@ -93,6 +94,7 @@ Record record_of(const Json& line) {
   };
   numbers("terms", r.terms);
   numbers("model", r.model);
+  r.skipped = find<int64_t>(line, "skipped").value_or(0);
   r.best = find<bool>(line, "best").value_or(false);
   r.seconds = find<double>(line, "seconds");
   return r;
@@ -159,6 +161,7 @@ Summary summary_of(const Json& object) {
   }
   if (const Json* training = part("train")) s.training = record_of(*training);
   if (const Json* validation = part("validation")) s.validation = record_of(*validation);
+  s.skipped = count("skipped_steps");
   s.seed = find<uint64_t>(object, "seed").value_or(0);
   s.seconds = number_of(object, "seconds");
   s.step_seconds = find<double>(object, "step_seconds");
@@ -202,6 +205,7 @@ std::string to_json(const Summary& summary) {
                    {"value", json_number(*summary.best)},
                    {"step", summary.best_step}};
   }
+  if (summary.skipped > 0) out["skipped_steps"] = summary.skipped;
   if (summary.training) out["train"] = object(*summary.training);
   if (summary.validation) out["validation"] = object(*summary.validation);
   out["seed"] = summary.seed;

@@ -35,6 +35,7 @@ struct Summary {
   std::string best_metric;
   std::optional<double> best;  // its best value on the validation split, after best_step steps
   int64_t best_step = 0;
+  int64_t skipped = 0;  // steps whose update was skipped: see train.on_bad_step
   uint64_t seed = 0;
   double seconds = 0;  // of this process
   /// Median time of a step of this process, without evaluation; nothing if it made none.

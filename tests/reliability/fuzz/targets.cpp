@@ -1,0 +1,152 @@
+// What each target reads. See fuzz.h.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "longhand/core/error.h"
+#include "longhand/core/options.h"
+#include "longhand/data/dataset.h"
+#include "longhand/data/file.h"
+#include "longhand/data/hdf5.h"
+#include "longhand/data/listops.h"
+#include "longhand/train/ablation/grid.h"
+#include "longhand/train/ablation/sweep.h"
+#include "longhand/train/checkpoint/checkpoint.h"
+#include "longhand/train/config.h"
+#include "longhand/train/experiment.h"
+#include "tests/reliability/fuzz/fuzz.h"
+
+namespace longhand::fuzz {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Folder {
+  fs::path path;
+
+  Folder() {
+    const fs::path memory = "/dev/shm";
+    path = (fs::is_directory(memory) ? memory : fs::temp_directory_path()) /
+           ("longhand-fuzz-" + std::to_string(getpid()));
+    fs::create_directories(path);
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+};
+
+/// Makes the task of a [data] section and reads some of its examples.
+void read_task(const std::string& toml) {
+  const train::Config config = train::Config::parse(toml, "fuzz");
+  const data::Task task = data::make_task(config.data(), 0);
+  for (const std::string& split : task.splits()) {
+    const data::Dataset& dataset = task.split(split);
+    data::content_hash(dataset, 16);
+  }
+}
+
+std::string as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+const fs::path& scratch() {
+  static const Folder folder;
+  return folder.path;
+}
+
+fs::path scratch_file(const std::string& name, Bytes contents) {
+  const fs::path path = scratch() / name;
+  std::ofstream out(path, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(contents.data()),
+            static_cast<std::streamsize>(contents.size()));
+  return path;
+}
+
+void fuzz_config(Bytes input) {
+  const train::Config config = train::Config::parse(text_of(input), "fuzz.toml");
+  train::check_config(config);
+  const std::string dumped = train::effective_config(config, nullptr);
+  train::Config::parse(dumped, "dumped.toml");
+}
+
+void fuzz_sweep(Bytes input) {
+  const train::Sweep sweep = train::Sweep::parse(text_of(input), "fuzz.toml", scratch());
+  train::Sweep::parse(sweep.to_toml(), "resolved.toml", scratch());
+}
+
+void fuzz_listops(Bytes input) { data::listops::check_tsv(scratch_file("listops.tsv", input)); }
+
+void fuzz_labelled_text(Bytes input) {
+  const fs::path path = scratch_file("text.tsv", input);
+  read_task("[data]\ntask = \"text_classification\"\npath = \"" + path.string() + "\"\n");
+}
+
+// The images are the input, the labels those of a valid file.
+void fuzz_idx(Bytes input) {
+  const std::string images = idx_seeds()[0], labels = idx_seeds()[1];
+  const auto bytes = [](const std::string& text) {
+    return Bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  };
+  const bool is_labels = input.size() > 3 && input[3] == 1;
+  for (const char* split : {"train", "t10k"}) {
+    scratch_file(std::string(split) + "-images-idx3-ubyte", is_labels ? bytes(images) : input);
+    scratch_file(std::string(split) + "-labels-idx1-ubyte", is_labels ? input : bytes(labels));
+  }
+  read_task("[data]\ntask = \"pixels\"\nvalidation_size = 1\npath = \"" + scratch().string() +
+            "\"\n");
+}
+
+std::vector<std::string> idx_seeds() {
+  std::string images({0, 0, 8, 3, 0, 0, 0, 4, 0, 0, 0, 2, 0, 0, 0, 3});
+  for (int i = 0; i < 24; ++i) images += static_cast<char>(10 * i);
+  return {images, std::string({0, 0, 8, 1, 0, 0, 0, 4, 0, 1, 2, 1})};
+}
+
+void fuzz_hdf5(Bytes input) {
+  const fs::path path = scratch_file("data.h5", input);
+  read_task("[data]\ntask = \"tokens\"\npath = \"" + path.string() + "\"\n");
+}
+
+std::vector<std::string> hdf5_seeds() {
+  data::Hdf5Writer out;
+  for (const char* split : {"train", "validation", "test"}) {
+    const std::string group = split;
+    out.put(group + "/tokens", Tensor::full({4, 6}, 3, DType::i32));
+    out.put(group + "/targets", Tensor::full({4}, 1, DType::i32));
+    out.put(group + "/lengths", Tensor::full({4}, 5, DType::i32));
+  }
+  return {as_text(out.image())};
+}
+
+// The input is the HDF5 image; the trailer with a valid digest is added.
+void fuzz_checkpoint(Bytes input) {
+  const auto* const first = reinterpret_cast<const std::byte*>(input.data());
+  std::vector<std::byte> file(first, first + input.size());
+  const auto append = [&](uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; ++i) file.push_back(std::byte(value >> (8 * i)));
+  };
+  for (const char c : {'L', 'H', 'C', 'K'}) file.push_back(std::byte(c));
+  append(1, 4);
+  append(input.size(), 8);
+  const data::Digest digest = data::digest(file);
+  file.insert(file.end(), digest.begin(), digest.end());
+  train::from_bytes(file, "fuzz.h5");
+}
+
+std::vector<std::string> checkpoint_seeds() {
+  train::Checkpoint checkpoint;
+  checkpoint.model = {{"a.weight", Tensor::full({3, 2}, 0.5)},
+                      {"a.steps", Tensor::zeros({}, DType::i64)}};
+  checkpoint.optimizer = {{"m.a.weight", Tensor::full({3, 2}, 0.25)}};
+  checkpoint.training.interval.terms["cross_entropy"] = 1;
+  checkpoint.config = "[model]\nd_model = 8\n";
+  const std::string file = as_text(train::to_bytes(checkpoint));
+  return {file.substr(0, file.size() - 32)};
+}
+
+}  // namespace longhand::fuzz
