@@ -36,7 +36,8 @@ class OperationObserver {
   /// After an operation computed its result.
   virtual void on_result(const Operation& operation, Tensor& result) = 0;
   /// After the gradient rule of the operation with this number ran. `grad_in` are the gradients of
-  /// its inputs accumulated so far, null for inputs that need none.
+  /// its inputs accumulated so far, null for inputs that need none. `grad_out` has no elements for an
+  /// operation with several results, of each of which on_result() was told.
   virtual void on_gradients(std::string_view operation, uint64_t number, const Tensor& grad_out,
                             std::span<Tensor* const> grad_in) = 0;
 

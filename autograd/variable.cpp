@@ -160,24 +160,33 @@ void GradSlot::take(Tensor grad) {
   });
 }
 
-Variable record(std::string_view op, Tensor out, std::span<const Variable> inputs,
-                Backward backward) {
+Variable detail::make_result(std::string_view op, Tensor out, std::span<const Variable> inputs,
+                             Backward backward) {
   Variable result(std::move(out));
   bool needed = false;
   for (const Variable& input : inputs) needed = needed || input.requires_grad();
-  needed = needed && recording;
-  if (needed) {
-    check<ShapeError>(is_float(result.dtype()), op, ": expected a result of a float dtype, got ",
-                      result.dtype());
-    result.node_ = make_node(result.value_, op);
-    result.node_->backward = std::move(backward);
-    for (const Variable& input : inputs) result.node_->inputs.push_back(input.node_);
-  }
-  if (observer) [[unlikely]] {
-    Operation operation{.name = op, .inputs = inputs, .in_backward = foreign_nodes > 0};
-    if (needed) operation.number = result.node_->number;
-    OperationObserver::notify(operation, result.value_);
-  }
+  if (!needed || !recording) return result;
+  check<ShapeError>(is_float(result.dtype()), op, ": expected a result of a float dtype, got ",
+                    result.dtype());
+  result.node_ = make_node(result.value_, op);
+  result.node_->backward = std::move(backward);
+  for (const Variable& input : inputs) result.node_->inputs.push_back(input.node_);
+  return result;
+}
+
+void detail::notify_observer(std::string_view op, std::span<const Variable> inputs,
+                             const Variable& recorded, Variable& result) {
+  if (!observer) [[likely]]
+    return;
+  Operation operation{.name = op, .inputs = inputs, .in_backward = foreign_nodes > 0};
+  if (recorded.node_) operation.number = recorded.node_->number;
+  OperationObserver::notify(operation, result.value_);
+}
+
+Variable record(std::string_view op, Tensor out, std::span<const Variable> inputs,
+                Backward backward) {
+  Variable result = detail::make_result(op, std::move(out), inputs, std::move(backward));
+  detail::notify_observer(op, inputs, result, result);
   return result;
 }
 
@@ -193,7 +202,7 @@ Variables record_all(std::string_view op, const std::vector<Tensor>& outs,
   const auto grads = std::make_shared<std::vector<Tensor>>(outs.size());
   std::vector<std::pair<Shape, DType>> kinds;
   for (const Tensor& out : outs) kinds.emplace_back(out.shape(), out.dtype());
-  const Variable operation = record(
+  const Variable operation = detail::make_result(
       op, Tensor::empty({0}, outs.at(0).dtype()), inputs,
       [backward = std::move(backward), grads, kinds](const Tensor&, std::span<GradSlot> slots) {
         std::vector<Tensor> all = std::exchange(*grads, {});
@@ -202,12 +211,15 @@ Variables record_all(std::string_view op, const std::vector<Tensor>& outs,
         backward(all, slots);
       });
   Variables results;
-  for (size_t i = 0; i < outs.size(); ++i)
-    results.push_back(
-        record(op, outs[i], {operation}, [grads, i](const Tensor& grad, std::span<GradSlot> slots) {
+  for (size_t i = 0; i < outs.size(); ++i) {
+    results.push_back(detail::make_result(
+        op, outs[i], {&operation, 1}, [grads, i](const Tensor& grad, std::span<GradSlot> slots) {
           (*grads)[i] = grad;
           slots[0].accumulate();  // no elements
         }));
+    if (results[i].node_) results[i].node_->computes = false;
+    detail::notify_observer(op, inputs, operation, results[i]);
+  }
   return results;
 }
 
@@ -264,7 +276,7 @@ void run_rule(detail::Node& node) {
           " gave no gradient for input ", i);
     if (again[i].defined()) GradSlot(*inputs[i], inputs[i]->grad).take(std::move(again[i]));
   }
-  if (observer) [[unlikely]] {
+  if (observer && node.computes) [[unlikely]] {
     std::vector<Tensor*> grads;
     for (const auto& input : inputs) grads.push_back(input ? &input->grad : nullptr);
     OperationObserver::notify(node.op, node.number, grad_out, grads);

@@ -13,11 +13,18 @@
 namespace longhand {
 
 class GradSlot;
+class Variable;
+using Variables = std::vector<Variable>;
 
 /// The gradient rule of an operation. Given the gradient of its result, it serves each slot of
 /// grad_in that is true (the others need no gradient), exactly once, by accumulate() or take(). It
 /// must not write to grad_out, which may have any strides. It runs under NoGrad.
 using Backward = std::function<void(const Tensor& grad_out, std::span<GradSlot> grad_in)>;
+
+/// The gradient rule of an operation with several results: grads_out has the gradient of each, zeros
+/// for a result that the root does not depend on.
+using BackwardOfAll =
+    std::function<void(std::span<const Tensor> grads_out, std::span<GradSlot> grad_in)>;
 
 namespace detail {
 
@@ -33,10 +40,17 @@ struct Node {
   Backward backward;                          // empty for leaves, and once it has run
   bool leaf = false;
   bool done = false;
+  bool computes = true;  // false: a result of record_all(), whose rule only hands its gradient over
   Tensor grad;
 
   ~Node();
 };
+
+/// record() without an observer's notice, and that notice: `recorded` has the node of the operation.
+Variable make_result(std::string_view op, Tensor out, std::span<const Variable> inputs,
+                     Backward backward);
+void notify_observer(std::string_view op, std::span<const Variable> inputs,
+                     const Variable& recorded, Variable& result);
 
 }  // namespace detail
 
@@ -71,14 +85,17 @@ class Variable {
   Tensor& mutable_value() { return value_; }
 
  private:
-  friend Variable record(std::string_view, Tensor, std::span<const Variable>, Backward);
+  friend Variable detail::make_result(std::string_view, Tensor, std::span<const Variable>,
+                                      Backward);
+  friend void detail::notify_observer(std::string_view, std::span<const Variable>, const Variable&,
+                                      Variable&);
+  friend Variables record_all(std::string_view, const std::vector<Tensor>&,
+                              std::span<const Variable>, BackwardOfAll);
   friend void backward(const Variable&, const Tensor&);
 
   Tensor value_;
   std::shared_ptr<detail::Node> node_;
 };
-
-using Variables = std::vector<Variable>;
 
 /// Receives the gradient of one input. Slots are independent, even those of one Variable given
 /// twice: a rule may fill several in one loop.
@@ -128,11 +145,6 @@ inline Variable record(std::string_view op, Tensor out, std::initializer_list<Va
   return record(op, std::move(out), std::span<const Variable>(inputs.begin(), inputs.size()),
                 std::move(backward));
 }
-
-/// The gradient rule of an operation with several results: grads_out has the gradient of each, zeros
-/// for a result that the root does not depend on.
-using BackwardOfAll =
-    std::function<void(std::span<const Tensor> grads_out, std::span<GradSlot> grad_in)>;
 
 /// As record(), for an operation with several results. The rule runs once, if the root depends on
 /// any of them.

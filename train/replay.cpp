@@ -99,12 +99,17 @@ class Checker final : public OperationObserver {
     if (!running) return "loss";
     const std::string& path = running->module().full_name();
     if (!modules_.count(&running->module())) return path.empty() ? "teacher" : "teacher." + path;
+    std::string layer;
     for (const Variable& input : inputs) {
       const auto found = input.defined() ? names_.find(address(input.value())) : names_.end();
       if (found == names_.end()) continue;
       const std::string module = found->second.substr(0, found->second.rfind('.'));
-      if (path.empty() || module.starts_with(path + ".")) return module;
+      if (path.empty()) return module;
+      if (!module.starts_with(path + ".")) continue;
+      if (!layer.empty() && layer != module) return path;  // several layers of one input
+      layer = module;
     }
+    if (!layer.empty()) return layer;
     return path.empty() ? "model" : path;
   }
 

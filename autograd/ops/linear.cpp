@@ -66,9 +66,11 @@ class WantedGradient {
   std::optional<StridedGradient> to_;
 };
 
-// The inputs of the operation, in order: x, the residual, the norm's parameters, and those of each
-// layer.
-enum Input { of_x, of_residual, of_norm_weight, of_norm_bias, of_layers };
+// The inputs of the operation, in order: x, the parameters of each layer, those of the norm, and the
+// residual.
+constexpr size_t of_x = 0, of_layers = 1;
+size_t of_norm(size_t layers) { return of_layers + 2 * layers; }
+size_t of_residual(size_t layers) { return of_norm(layers) + 2; }
 
 // The gradients of all inputs but the residual; that of x may be written in place over x.
 void write_gradients(Tensor& x, const std::vector<Tensor>& weights, const std::vector<Tensor>& dy,
@@ -78,12 +80,12 @@ void write_gradients(Tensor& x, const std::vector<Tensor>& weights, const std::v
   std::vector<WantedGradient> wanted;
   wanted.reserve(2 * weights.size() + 2);
   bool parameters = false;
-  const auto want = [&](int64_t slot, const Shape& shape) {
+  const auto want = [&](size_t slot, const Shape& shape) {
     wanted.emplace_back(slots[slot], shape);
     parameters = parameters || slots[slot];
   };
-  want(of_norm_weight, of_in);
-  want(of_norm_bias, of_in);
+  want(of_norm(weights.size()), of_in);
+  want(of_norm(weights.size()) + 1, of_in);
   for (size_t i = 0; i < weights.size(); ++i) {
     want(of_layers + 2 * i, weights[i].shape());
     want(of_layers + 2 * i + 1, Shape{weights[i].size(0)});
@@ -125,7 +127,7 @@ Variables linear(const Variable& x, const std::vector<LinearParameters>& layers,
   const bool drops = prologue.dropout.on() || epilogue.dropout.on();
   const Tensor in = drops ? x.value().contiguous() : row_dense(x.value());
   const NormOptions norm = options.norm.value_or(NormOptions{});
-  Variables inputs{x, residual, norm.weight, norm.bias};
+  Variables inputs{x};
   std::vector<Tensor> outs, weights, biases;
   for (const auto& [weight, bias] : layers) {
     inputs.push_back(weight);
@@ -134,6 +136,7 @@ Variables linear(const Variable& x, const std::vector<LinearParameters>& layers,
     biases.push_back(bias.defined() ? bias.value().contiguous() : Tensor());
     outs.push_back(empty_rows_like(in, weight.size(0)));
   }
+  inputs.insert(inputs.end(), {norm.weight, norm.bias, residual});
   dispatch_float(in.dtype(), [&]<class T>() {
     std::vector<ForwardLayer<T>> to;
     for (size_t i = 0; i < layers.size(); ++i)
@@ -148,7 +151,8 @@ Variables linear(const Variable& x, const std::vector<LinearParameters>& layers,
   return record_all("linear", outs, inputs,
                     [x = in, weights, prologue, epilogue, strides](
                         std::span<const Tensor> grads_out, std::span<GradSlot> grad_in) mutable {
-                      if (grad_in[of_residual]) grad_in[of_residual].take(grads_out[0]);
+                      if (GradSlot& slot = grad_in[of_residual(weights.size())])
+                        slot.take(grads_out[0]);
                       std::vector<Tensor> dy;
                       for (size_t i = 0; i < weights.size(); ++i)
                         dy.push_back(with_strides(grads_out[i], strides[i]));
