@@ -188,7 +188,14 @@ Stopped Trainer::run() {
     if (reason || asked || due(step, options_.checkpoint_every)) save_last(reason.has_value());
     if (reason) return *reason;
 
-    const StepResult result = train_step();
+    const StepResult result = [&] {
+      try {
+        return train_step();
+      } catch (...) {
+        loader_.seek(state_.cursor);  // so that the step can be repeated
+        throw;
+      }
+    }();
     if (observer_.on_progress)
       observer_.on_progress({state_.step, options_.steps, result.loss, result.learning_rate,
                              rate(result.tokens, result.seconds), result.seconds});
@@ -223,14 +230,7 @@ Trainer::Computed Trainer::compute_step() {
 Trainer::StepResult Trainer::train_step() {
   const Timer timer;
   const int64_t t = state_.step;
-  std::optional<Computed> computed;
-  try {
-    computed = compute_step();
-  } catch (...) {
-    loader_.seek(state_.cursor);  // so that the step can be repeated
-    throw;
-  }
-  const auto& [total, size] = *computed;
+  const auto [total, size] = compute_step();
   const double lr = schedule_.at(t);
   const double norm = global_norm(total.gradients);
   const std::string wrong = defect(options_.guard, state_.guard, total.loss, norm);
