@@ -72,7 +72,7 @@ class Checker final : public OperationObserver {
     BadOperation now = std::move(recorded_.at(number));
     now.backward = true;
     now.results = std::move(gradients);
-    now.gradient = range_of(grad_out);
+    if (grad_out.numel() > 0) now.gradient = range_of(grad_out);
     fail(std::move(now));
   }
 
@@ -93,7 +93,7 @@ class Checker final : public OperationObserver {
     return range_of(tensor, found == names_.end() ? "" : found->second);
   }
 
-  /// The module of the first parameter if it belongs to the module that runs, else the latter.
+  /// The module of the parameters if they all belong to one inside the module that runs, else the latter.
   std::string layer_of(std::span<const Variable> inputs) const {
     const nn::Running* const running = nn::Running::innermost();
     if (!running) return "loss";

@@ -33,7 +33,7 @@ struct BadOperation {
   bool backward = false;                 // whether a gradient is not finite, rather than the result
   std::vector<ValueRange> inputs{};      // of the operation, also in the backward pass
   std::vector<ValueRange> results{};     // backward: the gradients of the inputs that need one
-  std::optional<ValueRange> gradient{};  // backward: that of its result
+  std::optional<ValueRange> gradient{};  // backward: that of its result, unless it has several
 };
 
 /// A parameter with the norm of its gradient.

@@ -27,7 +27,7 @@ void GuardOptions::describe(OptionVisitor& v) {
       "stops, or the update of that step is skipped; a snapshot for longhand replay is kept");
   v.when(on_bad_step == Action::skip, "on_bad_step = \"skip\"", [&] {
     v.integer("max_skips", max_skips, {1},
-              "number of steps in turn that may be skipped; after them a bad step stops training");
+              "number of consecutive steps that may be skipped; the next bad step stops training");
   });
   v.number("outlier_limit", outlier_limit, {0},
            "a step is an outlier if its loss or gradient norm is more than this number of standard "

@@ -36,7 +36,7 @@ struct GuardState {
 struct GuardOptions {
   enum class Action { stop, skip };
   Action on_bad_step = Action::stop;
-  int64_t max_skips = 10;    // in turn; the next bad step stops
+  int64_t max_skips = 10;    // consecutive; the next bad step stops
   double outlier_limit = 0;  // in standard deviations; 0: none
   int64_t outlier_window = 100;
 

@@ -42,7 +42,7 @@ TEST_CASE("messages that cannot be written do not change the exit code") {
   CHECK(shell("$longhand train none.toml 2>&-", folder.path()).code == 2);
 }
 
-TEST_CASE("results that cannot be written are errors, unless nobody reads them") {
+TEST_CASE("a result that cannot be written is an error, except to a closed pipe") {
   const TinyFolder folder;
   REQUIRE(run({"train", "config.toml", "--quiet", "--out", "run"}, folder.path()).code == 0);
   for (const std::string command :

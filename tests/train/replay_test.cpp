@@ -1,4 +1,4 @@
-// replay(): injected faults are named. tests/reliability/figures.sh runs the long form.
+// replay(): injected faults are named.
 #include "longhand/train/replay.h"
 
 #include <algorithm>
@@ -281,7 +281,7 @@ TEST_CASE("replay names the operation and the layer of injected faults") {
   CHECK(tally.of_kind.size() == 4);
 }
 
-// Hidden: run by tests/reliability/figures.sh.
+// Hidden, because it takes long: LONGHAND_FAULTS=100 test_train "replay of many faults"
 TEST_CASE("replay of many faults", "[.long]") {
   const char* const count = std::getenv("LONGHAND_FAULTS");
   const int64_t wanted = count ? std::atoll(count) : 100;

@@ -121,7 +121,7 @@ TEST_CASE("bad steps are skipped: nothing changes but the batch") {
   CHECK(four.training.guard.skipped_in_turn == 2);
 }
 
-TEST_CASE("too many bad steps in turn stop the run") {
+TEST_CASE("too many consecutive bad steps stop the run") {
   const TemporaryDirectory folder;
   const auto run = Run::create(tiny_run("on_bad_step = \"skip\"\nmax_skips = 2\n"), folder / "run");
   Poison poison({2, 3, 4, 5});

@@ -17,11 +17,11 @@ namespace {
 
 constexpr const char* exit_codes =
     "Exit codes: 0 success; 1 any other error; 2 invalid command line or configuration; 3 data or\n"
-    "checkpoint missing or invalid; 4 training diverged (also in replay), or a model whose loss "
-    "or\n"
-    "weights are not finite; 75 stopped by a signal, saved, resumable. Output that nobody reads "
-    "(a\n"
-    "closed pipe) changes nothing; a result that cannot be written otherwise is an error.\n"
+    "checkpoint missing or invalid; 4 training diverged, or the loss or the weights of a model "
+    "are\n"
+    "not finite; 75 stopped by a signal, saved, resumable. Output to a closed pipe is dropped; "
+    "any\n"
+    "other failure to write a result is an error.\n"
     "Environment: LONGHAND_THREADS, LONGHAND_SEED, LONGHAND_ISA (baseline, avx2 or avx512),\n"
     "LONGHAND_NO_LOCKS (1: write runs and sweeps on file systems without locks), NO_COLOR.";
 

@@ -12,8 +12,8 @@ namespace longhand::cli {
 /// later takes its place. Writing to stdout still fails.
 void open_standard_streams();
 
-/// Writes the result of a command to stdout. If nobody reads it any more (a closed pipe), it is dropped,
-/// and so is all later output; throws Error if it cannot be written for any other reason.
+/// Writes the result of a command to stdout. If stdout is a closed pipe, this and all later output is
+/// dropped; throws Error if it cannot be written for any other reason.
 void write_stdout(std::string_view text);
 /// Writes what is buffered; throws as write_stdout() does. main() calls it at the end.
 void flush_stdout();
