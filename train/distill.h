@@ -53,6 +53,12 @@ class Distillation {
   /// Loss::terms are those above, not weighted: "cross_entropy", "distill_logits",
   /// "distill_outputs" and "distill_weights".
   Loss loss(const data::Batch& part, const BatchSize& whole, const nn::Pass& pass);
+  /// loss() as a function, which must not outlive this object.
+  LossFn function() {
+    return [this](const data::Batch& part, const BatchSize& whole, const nn::Pass& pass) {
+      return loss(part, whole, pass);
+    };
+  }
 
  private:
   std::unique_ptr<attention::Transformer> teacher_;

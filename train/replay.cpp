@@ -167,9 +167,7 @@ ReplayedStep replay(const SavedModel& snapshot) {
   if (!e.distill.from.empty()) {
     distillation = std::make_unique<Distillation>(
         load_teacher(e.distill).model, e.model, e.task.info, e.distill, e.options.label_smoothing);
-    loss = [&](const data::Batch& part, const BatchSize& whole, const nn::Pass& pass) {
-      return distillation->loss(part, whole, pass);
-    };
+    loss = distillation->function();
   }
   data::Loader loader = e.loader();
   Trainer trainer(e.model, logits_of(e.model), *e.optimizer, e.schedule, loader, e.task, e.options,

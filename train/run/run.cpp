@@ -167,12 +167,7 @@ void Run::resume_from(const ResumePoint& from) {
 
 Run::~Run() = default;
 
-LossFn Run::loss() {
-  if (!distillation_) return {};
-  return [this](const data::Batch& part, const BatchSize& whole, const nn::Pass& pass) {
-    return distillation_->loss(part, whole, pass);
-  };
-}
+LossFn Run::loss() { return distillation_ ? distillation_->function() : LossFn(); }
 
 Observer Run::observe() {
   Observer out;
