@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 #include <unordered_set>
 #include <utility>
 
@@ -86,9 +87,13 @@ detail::Node::~Node() {
   };
   thread_local Dying* outermost = nullptr;
   const auto give = [this](Dying& to) {
-    for (auto& input : inputs)
-      if (input) to.nodes.push_back(std::move(input));
-    if (backward) to.rules.push_back(std::move(backward));
+    try {
+      for (auto& input : inputs)
+        if (input) to.nodes.push_back(std::move(input));
+      if (backward) to.rules.push_back(std::move(backward));
+    } catch (const std::bad_alloc&) {
+      // What could not be moved is destroyed with this node, recursively.
+    }
   };
   if (outermost) {
     give(*outermost);

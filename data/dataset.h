@@ -10,6 +10,7 @@
 
 #include "longhand/core/schema.h"
 #include "longhand/core/tensor.h"
+#include "longhand/data/file.h"
 
 namespace longhand::data {
 
@@ -92,6 +93,17 @@ std::optional<TaskInfo> check_task(const Options& section, uint64_t seed, int64_
 /// files that are missing or damaged.
 Task make_task(const Options& section, uint64_t seed, const Splits& splits = {},
                int64_t max_length = 0);
+
+/// The content_hash() of examples that are given in batches, in order; how they are divided into
+/// batches does not affect it.
+class ContentHasher {
+ public:
+  void add(const Batch& batch);
+  std::string hex() const;
+
+ private:
+  Digester digester_;
+};
 
 /// Returns a hash of the first `limit` examples of a dataset (all if 0): of tokens, targets and
 /// lengths, the same on every machine. 32 hexadecimal digits (XXH3-128).

@@ -115,6 +115,33 @@ fs::path directory_of(const fs::path& path) {
 
 }  // namespace
 
+RegularFile::RegularFile(const fs::path& path) : path_(path) {
+  // O_NONBLOCK: opening a pipe would wait for a writer
+  fd_ = open_retrying(path, O_RDONLY | O_NONBLOCK);
+  if (fd_ < 0) fail(path, "cannot open the file", errno);
+  struct stat status;
+  const int error = ::fstat(fd_, &status) != 0 ? errno : 0;
+  if (error != 0 || !S_ISREG(status.st_mode)) {
+    ::close(fd_);
+    if (error != 0) fail(path, "cannot read the file", error);
+    throw DataError(path.string() + ": not a regular file");
+  }
+  size_ = static_cast<uint64_t>(status.st_size);
+}
+
+RegularFile::~RegularFile() { ::close(fd_); }
+
+void RegularFile::read(uint64_t begin, std::span<std::byte> to) const {
+  while (!to.empty()) {
+    const ssize_t got = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(begin));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(path_, "cannot read the file", errno);
+    check<DataError>(got > 0, path_.string(), ": the file became shorter while it was read");
+    to = to.subspan(static_cast<size_t>(got));
+    begin += static_cast<uint64_t>(got);
+  }
+}
+
 std::vector<std::byte> read_file(const fs::path& path) {
   const Descriptor fd(open_retrying(path, O_RDONLY));
   if (fd.get() < 0) fail(path, "cannot open the file", errno);
@@ -155,9 +182,9 @@ void write_file_durably(const fs::path& path, std::span<const std::byte> bytes,
 
   // A file of this name can only be left over from an earlier process with the same id.
   ::unlink(temporary.c_str());
+  Temporary guard(temporary);
   Descriptor fd(open_retrying(temporary, O_WRONLY | O_CREAT | O_EXCL, 0666));
   if (fd.get() < 0) fail(path, "cannot create the file", errno);
-  Temporary guard(temporary);
 
   write_all(fd.get(), path, bytes);
   if (fsync_retrying(fd.get()) != 0) fail(path, "cannot sync the file", errno);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -11,6 +12,26 @@
 #include <vector>
 
 namespace longhand::data {
+
+/// A regular file, open for reading. Reading anything else, such as a pipe or a device, may block or
+/// never end: the constructor refuses it. All functions throw DataError with the system's reason.
+class RegularFile {
+ public:
+  explicit RegularFile(const std::filesystem::path& path);
+  ~RegularFile();
+  RegularFile(const RegularFile&) = delete;
+  RegularFile& operator=(const RegularFile&) = delete;
+
+  /// When it was opened, in bytes.
+  uint64_t size() const { return size_; }
+  /// Fills `to` with the bytes from `begin` on; throws if the file ends before.
+  void read(uint64_t begin, std::span<std::byte> to) const;
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+  uint64_t size_ = 0;
+};
 
 /// Returns all bytes of a file. Throws DataError if it is missing, a directory or unreadable.
 std::vector<std::byte> read_file(const std::filesystem::path& path);

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,6 +28,28 @@ enum class StoredType : uint8_t { u8, i8, u16, i16, i32, i64, f32, f64 };
 
 /// The smallest integer type that holds every value from low to high.
 StoredType narrowest(int64_t low, int64_t high);
+
+/// Called with the path of a file before anything in it is parsed, to refuse it by an exception. The
+/// program longhand installs a guard that reads the whole file in a process of its own, as it will be
+/// loaded and with survey(), under limits of memory and time, so that a file which crashes libhdf5 is
+/// an error. Without a guard,
+/// the default, files are parsed in this process alone. Install it before files are read by several
+/// threads; null removes it.
+using FileGuard = std::function<void(const std::filesystem::path&)>;
+void set_file_guard(FileGuard guard);
+/// Calls the guard, unless it has accepted this very file before. Returns whether there is one. For
+/// readers of images; Hdf5Reader::open() calls it.
+bool pass_file_guard(const std::filesystem::path& path);
+
+/// What a file holds.
+struct Survey {
+  int64_t groups = 0, datasets = 0, attributes = 0;
+  int64_t refused = 0;          // of these, how many cannot be read
+  std::string first_refusal{};  // the reason; empty: none
+};
+/// Reads everything in a file, of any style, and keeps nothing. Objects that cannot be read are
+/// counted. Without the guard: libhdf5 may crash.
+Survey survey(const std::filesystem::path& path);
 
 /// Builds a file in memory. Paths are "group/group/name"; groups are created when they are first named.
 /// The same calls give the same bytes. All functions throw DataError with libhdf5's reason if they
@@ -63,18 +86,23 @@ class Hdf5Writer {
 /// outside of the file are refused, and so are sizes that the file is too small to hold: a reader
 /// allocates no more than the file can contain.
 ///
-/// libhdf5 itself may crash on a damaged or malicious file: give it only files verified by a digest,
-/// or files that the user trusts.
+/// Objects in the formats that libver='latest' writes, and groups that are not tables of symbols
+/// ("new style": with order of creation, or a name that is not ASCII), are refused before libhdf5
+/// searches them, because that may crash it. It may still crash on a malicious file: see FileGuard.
 class Hdf5Reader {
  public:
   /// Opens the bytes of a file, which are copied; `name` is its name in errors.
   static Hdf5Reader from_image(std::span<const std::byte> image, const std::string& name);
-  /// Opens a file on disk, read in blocks, so that it may exceed memory.
+  /// Opens a file on disk, read in blocks, so that it may exceed memory. Calls the guard.
   static Hdf5Reader open(const std::filesystem::path& path);
 
   ~Hdf5Reader();
   Hdf5Reader(Hdf5Reader&&) noexcept;
   Hdf5Reader& operator=(Hdf5Reader&&) noexcept;
+
+  /// From now on reads groups of the new style, too. Only for files of earlier versions of Longhand,
+  /// which wrote such groups, and only behind a guard.
+  void allow_new_style_groups();
 
   /// The name of the file in errors.
   const std::string& name() const;
@@ -87,6 +115,8 @@ class Hdf5Reader {
   /// Paths, relative to a group, of all datasets below it, in alphabetical order of their parts.
   std::vector<std::string> datasets(const std::string& path) const;
 
+  /// Whether a dataset is stored in chunks, possibly compressed.
+  bool is_chunked(const std::string& path) const;
   /// Shape of a dataset.
   Shape shape(const std::string& path) const;
   /// The dtype that read() returns: u8 for booleans and unsigned bytes, i32 for other integers that
@@ -99,6 +129,7 @@ class Hdf5Reader {
   Tensor read_rows(const std::string& path, int64_t begin, int64_t end, DType dtype) const;
 
   bool has_attribute(const std::string& path, const std::string& key) const;
+  /// Names in alphabetical order. libhdf5 may crash here on damaged attributes: only behind a guard.
   std::vector<std::string> attributes(const std::string& path) const;
   /// Reads an attribute of one value; throws if there is none. Text may have fixed or variable length.
   AttributeValue attribute(const std::string& path, const std::string& key) const;

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <numeric>
 
 #include "longhand/core/error.h"
@@ -59,14 +61,19 @@ CommonOptions read_common(OptionReader& reader, const Options& section, uint64_t
 }
 
 // The hash is over int32 in little-endian order.
-void append(std::vector<std::byte>& bytes, int64_t value) {
-  const auto word = static_cast<uint32_t>(value);
-  for (const int shift : {0, 8, 16, 24}) bytes.push_back(static_cast<std::byte>(word >> shift));
+std::byte* append(std::byte* out, const int32_t* values, int64_t count) {
+  if constexpr (std::endian::native == std::endian::little) {
+    std::memcpy(out, values, static_cast<size_t>(4 * count));
+  } else {
+    for (int64_t i = 0; i < 4 * count; ++i)
+      out[i] = static_cast<std::byte>(static_cast<uint32_t>(values[i / 4]) >> (8 * (i % 4)));
+  }
+  return out + 4 * count;
 }
 
-void append(std::vector<std::byte>& bytes, const int32_t* values, int64_t count) {
-  append(bytes, count);
-  for (int64_t i = 0; i < count; ++i) append(bytes, values[i]);
+std::byte* append_counted(std::byte* out, const int32_t* values, int64_t count) {
+  const auto number = static_cast<int32_t>(count);
+  return append(append(out, &number, 1), values, count);
 }
 
 // Per example: the number of tokens, the tokens, the number of targets, the targets. Padding is
@@ -76,16 +83,16 @@ std::vector<std::byte> examples_as_bytes(const Batch& batch) {
   const bool per_token = batch.targets.rank() == 2;
   const Tensor tokens = batch.tokens.contiguous(), targets = batch.targets.contiguous();
   const Tensor lengths = batch.lengths ? batch.lengths.contiguous() : Tensor();
-  std::vector<std::byte> bytes;
-  bytes.reserve(static_cast<size_t>(4 * size * (width + (per_token ? width : 1) + 2)));
+  std::vector<std::byte> bytes(
+      static_cast<size_t>(4 * size * (width + (per_token ? width : 1) + 2)));
+  std::byte* end = bytes.data();
   for (int64_t b = 0; b < size; ++b) {
     const int64_t length = lengths ? lengths.data<int32_t>()[b] : width;
-    append(bytes, tokens.data<int32_t>() + b * width, length);
-    if (per_token)
-      append(bytes, targets.data<int32_t>() + b * width, length);
-    else
-      append(bytes, targets.data<int32_t>() + b, 1);
+    end = append_counted(end, tokens.data<int32_t>() + b * width, length);
+    end = per_token ? append_counted(end, targets.data<int32_t>() + b * width, length)
+                    : append_counted(end, targets.data<int32_t>() + b, 1);
   }
+  bytes.resize(static_cast<size_t>(end - bytes.data()));
   return bytes;
 }
 
@@ -158,6 +165,10 @@ Task make_task(const Options& section, uint64_t seed, const Splits& splits, int6
   if (task.info.name.empty()) task.info.name = common.task;
   return task;
 }
+
+void ContentHasher::add(const Batch& batch) { digester_.update(examples_as_bytes(batch)); }
+
+std::string ContentHasher::hex() const { return data::hex(digester_.digest()); }
 
 std::string content_hash(const Dataset& dataset, int64_t limit) {
   check<ConfigError>(limit >= 0, "content hash: limit ", limit, ": expected at least 0");

@@ -127,6 +127,28 @@ std::string hash_of(const Parameters& parameters) {
   return data::hex(digester.digest());
 }
 
+/// Puts integer buffers back to their values at construction, unless keep() is called: forward passes
+/// count in them, and a step that was not taken must not be counted.
+class Trainer::Counting {
+ public:
+  explicit Counting(std::vector<Tensor>& counters) : counters_(counters) {
+    for (const Tensor& counter : counters) before_.push_back(counter.clone());
+  }
+  ~Counting() { restore(); }
+  Counting(const Counting&) = delete;
+  Counting& operator=(const Counting&) = delete;
+
+  void keep() { before_.clear(); }
+  void restore() {
+    for (size_t i = 0; i < before_.size(); ++i)
+      std::copy_n(before_[i].data<int64_t>(), before_[i].numel(), counters_[i].data<int64_t>());
+  }
+
+ private:
+  std::vector<Tensor>& counters_;
+  std::vector<Tensor> before_;
+};
+
 struct Trainer::StepResult {
   double loss, learning_rate, gradient_norm, seconds;
   int64_t tokens;
@@ -157,6 +179,8 @@ Trainer::Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const
                      "trainer: best_metric is \"", options.best_metric,
                      "\", expected \"loss\" or \"accuracy\"");
   if (options.ema_decay > 0) ema_.emplace(parameters_, options.ema_decay);
+  for (const auto& [name, tensor] : model.state_dict())
+    if (tensor.dtype() == DType::i64) counters_.push_back(tensor);
   state_.seed = options.seed;
   state_.cursor = loader.cursor();
 }
@@ -188,7 +212,14 @@ Stopped Trainer::run() {
     if (reason || asked || due(step, options_.checkpoint_every)) save_last(reason.has_value());
     if (reason) return *reason;
 
-    const StepResult result = train_step();
+    const StepResult result = [&] {
+      try {
+        return train_step();
+      } catch (...) {
+        loader_.seek(state_.cursor);  // so that the step can be repeated
+        throw;
+      }
+    }();
     if (observer_.on_progress)
       observer_.on_progress({state_.step, options_.steps, result.loss, result.learning_rate,
                              rate(result.tokens, result.seconds), result.seconds});
@@ -223,14 +254,8 @@ Trainer::Computed Trainer::compute_step() {
 Trainer::StepResult Trainer::train_step() {
   const Timer timer;
   const int64_t t = state_.step;
-  std::optional<Computed> computed;
-  try {
-    computed = compute_step();
-  } catch (...) {
-    loader_.seek(state_.cursor);  // so that the step can be repeated
-    throw;
-  }
-  const auto& [total, size] = *computed;
+  Counting counting(counters_);
+  const auto [total, size] = compute_step();
   const double lr = schedule_.at(t);
   const double norm = global_norm(total.gradients);
   const std::string wrong = defect(options_.guard, state_.guard, total.loss, norm);
@@ -249,7 +274,9 @@ Trainer::StepResult Trainer::train_step() {
     model_.after_step();
     if (ema_) ema_->update(t + 1);
     incomplete_ = false;
+    counting.keep();
   } else {
+    counting.restore();  // before a snapshot is saved
     skip_step(concat_message("step ", t + 1, ": ", wrong, ", at learning rate ", lr));
     skip(next.guard);
   }

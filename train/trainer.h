@@ -159,6 +159,7 @@ class Trainer {
   Ema* ema() { return ema_ ? &*ema_ : nullptr; }
 
  private:
+  class Counting;
   struct StepResult;
   StepResult train_step();
   void skip_step(const std::string& defect);
@@ -188,6 +189,7 @@ class Trainer {
   std::filesystem::path folder_;
   std::string config_;
   Parameters parameters_;
+  std::vector<Tensor> counters_;  // integer buffers of the model, whose memory they share
   std::optional<Ema> ema_;
   TrainingState state_;
   std::optional<int64_t> saved_;  // the step of last.h5, if that is known to be valid

@@ -64,7 +64,7 @@ void write_task(const Task& task, const std::filesystem::path& path, uint64_t se
   Hdf5Writer file;
   for (const std::string& split : task.splits()) write_split(file, split, task.split(split), info);
   file.attribute("/", "format", "longhand-data");
-  file.attribute("/", "version", int64_t{1});
+  file.attribute("/", "version", int64_t{data_file.version});
   file.attribute("/", "task", info.name);
   file.attribute("/", "vocabulary", info.vocabulary);
   file.attribute("/", "classes", info.classes);
@@ -72,7 +72,9 @@ void write_task(const Task& task, const std::filesystem::path& path, uint64_t se
   file.attribute("/", "causal", int64_t{info.causal});
   file.attribute("/", "bytes", int64_t{info.bytes});
   file.attribute("/", "seed", std::to_string(seed));  // as text: it may exceed int64
-  write_file_durably(path, file.image());
+  std::vector<std::byte> bytes = file.image();
+  append_trailer(bytes, data_file);
+  write_file_durably(path, bytes);
 }
 
 }  // namespace longhand::data

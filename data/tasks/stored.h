@@ -5,8 +5,12 @@
 #include <filesystem>
 
 #include "longhand/data/dataset.h"
+#include "longhand/data/trailer.h"
 
 namespace longhand::data {
+
+/// What write_task() writes. Version 1 had no trailer, and groups that libhdf5 may crash on.
+inline constexpr FileKind data_file{"Longhand data file", "LHDT", 2};
 
 /// Writes the three splits of a task and its TaskInfo as one HDF5 file, which replaces
 /// `path` when it is complete. The task `tokens` makes the same task from it, with the same content

@@ -8,6 +8,7 @@
 // vocabulary, classes, causal, bytes. Rows are read on demand: the file may exceed memory.
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -16,17 +17,40 @@
 #include "longhand/core/error.h"
 #include "longhand/data/hdf5.h"
 #include "longhand/data/registry.h"
+#include "longhand/data/tasks/stored.h"
 
 namespace longhand::data {
 namespace {
 
 using File = std::shared_ptr<const Hdf5Reader>;
 
+// Opens a file. Of a file of Longhand, every byte is compared with the digest at its end first.
+File open_verified(const std::string& path) {
+  const bool sealed = std::filesystem::is_regular_file(path) && has_trailer(path, data_file);
+  if (sealed) verify_trailer(path, data_file);
+  auto file = std::make_shared<Hdf5Reader>(Hdf5Reader::open(path));
+  if (!file->has_attribute("/", "format") ||
+      file->attribute("/", "format") != AttributeValue("longhand-data"))
+    return file;
+  const auto version = file->attribute_as<int64_t>("/", "version");
+  check<DataError>(version >= 1 && version <= data_file.version, path, ": format version ", version,
+                   ", expected 1 to ", data_file.version);
+  check<DataError>(
+      version == 1 || sealed, path,
+      " has changed since Longhand wrote it: it does not end with its digest; restore "
+      "or make the file anew, or delete its attribute \"format\" if the change is yours");
+  if (version == 1 && pass_file_guard(path)) file->allow_new_style_groups();
+  return file;
+}
+
 class StoredTokens final : public Dataset {
  public:
   // Checks shapes and lengths, but not yet tokens and targets.
   StoredTokens(File file, const std::string& group)
-      : file_(std::move(file)), tokens_(group + "/tokens"), targets_(group + "/targets") {
+      : file_(std::move(file)),
+        group_(group),
+        tokens_(group + "/tokens"),
+        targets_(group + "/targets") {
     const Shape tokens = shape_of(tokens_), targets = shape_of(targets_);
     check<DataError>(tokens.rank() == 2 && tokens[0] >= 1 && tokens[1] >= 1, where(tokens_),
                      "shape ", tokens, " is not (S, N) with at least one sequence of one token");
@@ -55,27 +79,46 @@ class StoredTokens final : public Dataset {
     return lengths_.empty() ? width_ : *std::max_element(lengths_.begin(), lengths_.end());
   }
 
-  // Reads all tokens or targets, and returns the largest. They must lie below `limit`, the value of
-  // the attribute `limit_name` of the file.
-  int64_t check_tokens(int64_t limit) const {
-    int64_t largest = -1;
-    for_each(tokens_, [&](int64_t row, int64_t position, int32_t token) {
-      if (token < 0 || token >= limit) [[unlikely]]
-        out_of_range(tokens_, "token", row, position, token, limit, "vocabulary");
-      largest = std::max<int64_t>(largest, token);
-    });
-    return largest;
-  }
+  struct Largest {
+    int64_t token = -1, target = -1;
+  };
 
-  int64_t check_targets(int64_t limit) const {
-    int64_t largest = -1;
-    for_each(targets_, [&](int64_t row, int64_t position, int32_t target) {
-      if ((target < 0 && target != ignore_index) || target >= limit) [[unlikely]]
-        out_of_range(targets_, "target", row, position, target, limit, "classes");
-      largest = std::max<int64_t>(largest, target);
-    });
-    check<DataError>(largest >= 0, where(targets_), "every target is ", ignore_index,
+  // Reads everything once, checks it, and returns the largest values. They must lie below the limits,
+  // the attributes of the file, and be those whose hash the file has, if it has one.
+  Largest check_values(int64_t token_limit, int64_t target_limit) const {
+    Largest largest;
+    ContentHasher hasher;
+    const int64_t step = std::max<int64_t>((int64_t{1} << 20) / width_, 1);
+    for (int64_t begin = 0; begin < size_; begin += step) {
+      const int64_t end = std::min(begin + step, size_);
+      Batch block{.tokens = file_->read_rows(tokens_, begin, end, DType::i32),
+                  .targets = file_->read_rows(targets_, begin, end, DType::i32),
+                  .lengths = {}};
+      if (!lengths_.empty())
+        block.lengths = Tensor::from(std::vector(lengths_.begin() + begin, lengths_.begin() + end),
+                                     {end - begin});
+      for (int64_t row = begin; row < end; ++row) {
+        const int32_t* const tokens = block.tokens.data<int32_t>() + (row - begin) * width_;
+        const int32_t* const targets =
+            block.targets.data<int32_t>() + (row - begin) * (per_token_ ? width_ : 1);
+        const int64_t n = length(row);
+        for (int64_t i = 0; i < n; ++i) {
+          if (tokens[i] < 0 || tokens[i] >= token_limit) [[unlikely]]
+            out_of_range(tokens_, "token", row, i, tokens[i], token_limit, "vocabulary");
+          largest.token = std::max<int64_t>(largest.token, tokens[i]);
+        }
+        for (int64_t i = 0; i < (per_token_ ? n : 1); ++i) {
+          if ((targets[i] < 0 && targets[i] != ignore_index) || targets[i] >= target_limit)
+              [[unlikely]]
+            out_of_range(targets_, "target", row, i, targets[i], target_limit, "classes");
+          largest.target = std::max<int64_t>(largest.target, targets[i]);
+        }
+      }
+      hasher.add(block);
+    }
+    check<DataError>(largest.target >= 0, where(targets_), "every target is ", ignore_index,
                      ": there is nothing to learn or to measure");
+    check_hash(hasher.hex());
     return largest;
   }
 
@@ -146,25 +189,19 @@ class StoredTokens final : public Dataset {
     throw DataError(text);
   }
 
-  // Calls f(row, position, value) for every value that is not padding, reading in blocks.
-  template <class F>
-  void for_each(const std::string& dataset, F f) const {
-    const bool is_matrix = file_->shape(dataset).rank() == 2;
-    const int64_t width = is_matrix ? width_ : 1;
-    const int64_t step = std::max<int64_t>((int64_t{1} << 20) / width, 1);
-    for (int64_t begin = 0; begin < size_; begin += step) {
-      const int64_t end = std::min(begin + step, size_);
-      const Tensor piece = file_->read_rows(dataset, begin, end, DType::i32);
-      for (int64_t row = begin; row < end; ++row) {
-        const int32_t* const values = piece.data<int32_t>() + (row - begin) * width;
-        const int64_t n = is_matrix ? length(row) : 1;
-        for (int64_t i = 0; i < n; ++i) f(row, i, values[i]);
-      }
-    }
+  void check_hash(const std::string& found) const {
+    constexpr const char* key = "content_hash";
+    if (!file_->has_attribute(group_, key)) return;
+    const auto expected = file_->attribute_as<std::string>(group_, key);
+    check<DataError>(
+        found == expected, where(group_), "its examples have the hash ", found,
+        ", but the attribute \"", key, "\" states ", expected,
+        ": they have changed since they were written; restore or make the file anew, or "
+        "delete the attribute if the change is yours");
   }
 
   File file_;
-  std::string tokens_, targets_;  // paths
+  std::string group_, tokens_, targets_;  // paths
   int64_t size_ = 0, width_ = 0;
   bool per_token_ = false;
   std::vector<int32_t> lengths_;  // empty: every row is full
@@ -204,7 +241,7 @@ struct TokensOptions {
   bool attribute_of_file() const {
     if (path.empty()) return false;
     try {
-      return flag(Hdf5Reader::open(path), "causal");
+      return flag(*open_verified(path), "causal");
     } catch (const DataError&) {
       return false;
     }
@@ -215,12 +252,7 @@ std::optional<TaskInfo> info_of(const TokensOptions&) { return std::nullopt; }
 
 Task make_tokens(const TokensOptions& options, uint64_t, const Splits& splits) {
   const std::string& path = options.path;
-  const auto file = std::make_shared<const Hdf5Reader>(Hdf5Reader::open(path));
-  if (file->has_attribute("/", "format") &&
-      file->attribute("/", "format") == AttributeValue("longhand-data")) {
-    const auto version = file->attribute_as<int64_t>("/", "version");
-    check<DataError>(version == 1, path, ": expected format version 1, got ", version);
-  }
+  const File file = open_verified(path);
 
   Task task;
   TaskInfo& info = task.info;
@@ -243,8 +275,9 @@ Task make_tokens(const TokensOptions& options, uint64_t, const Splits& splits) {
                      ", but those of ", first, " are not");
     per_token = info.per_token;
     if (first.empty()) first = split;
-    info.vocabulary = std::max(info.vocabulary, 1 + dataset->check_tokens(token_limit));
-    info.classes = std::max(info.classes, 1 + dataset->check_targets(target_limit));
+    const auto largest = dataset->check_values(token_limit, target_limit);
+    info.vocabulary = std::max(info.vocabulary, 1 + largest.token);
+    info.classes = std::max(info.classes, 1 + largest.target);
     info.max_length = std::max(info.max_length, dataset->max_length());
     return dataset;
   };

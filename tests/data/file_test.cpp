@@ -115,7 +115,7 @@ TEST_CASE("text is appended completely or not at all") {
              Contains((dir / "a").string()) && Contains("File too large"));
   append_to_file(dir / "a", "z");
   sync_file(dir / "a");
-  CHECK(read_text_file(dir / "a") == std::string(6000, 'x') + "z");
+  CHECK(read_text_file(dir / "a") == std::string(6000, 'x').append("z"));
 }
 
 TEST_CASE("stale temporaries are removed, those of running processes are kept") {

@@ -373,6 +373,89 @@ TEST_CASE("what is not an HDF5 file is refused") {
   }
 }
 
+TEST_CASE("groups are tables of symbols, whatever they hold") {
+  const TemporaryDirectory dir;
+  Hdf5Writer file;
+  for (int i = 0; i < 100; ++i) file.put(concat_message("g/t", i), Tensor::scalar(i));
+  file.put("\u03bb", Tensor::scalar(0));  // a name that is not ASCII
+  file.attribute("g", "\u03bb", int64_t{1});
+  file.create_group("empty");
+  write_file_durably(dir / "t.h5", file.image());
+  CHECK(Hdf5Reader::open(dir / "t.h5").children("/") ==
+        std::vector<std::string>{"empty", "g", "\u03bb"});
+  const hid_t id = H5Fopen((dir / "t.h5").c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  for (const char* const group : {"/", "g", "empty"}) {
+    H5G_info_t info;
+    REQUIRE(H5Gget_info_by_name(id, group, &info, H5P_DEFAULT) >= 0);
+    CHECK(info.storage_type == H5G_STORAGE_TYPE_SYMBOL_TABLE);
+  }
+  H5Fclose(id);
+}
+
+TEST_CASE("groups and objects in newer formats are refused before they are searched") {
+  const TemporaryDirectory dir;
+  const auto with_names = [&](int count, bool utf8) {
+    return forge(dir, [&](hid_t file) {
+      const hid_t links = H5Pcreate(H5P_LINK_CREATE);
+      if (utf8) H5Pset_char_encoding(links, H5T_CSET_UTF8);
+      for (int i = 0; i < count; ++i) {
+        const hid_t group =
+            H5Gcreate2(file, concat_message("x", i).c_str(), links, H5P_DEFAULT, H5P_DEFAULT);
+        H5Gclose(group);
+      }
+      H5Pclose(links);
+    });
+  };
+  CHECK(Hdf5Reader::open(with_names(20, false)).children("/").size() == 20);
+  for (const int count : {2, 20}) {  // compact and dense
+    auto file = Hdf5Reader::open(with_names(count, true));
+    const std::string expected = "forged.h5: /: a group of the new style of HDF5, expected a table";
+    CHECK_THAT(message_of<DataError>([&] { file.children("/"); }), Contains(expected));
+    CHECK_THAT(message_of<DataError>([&] { file.datasets("/"); }), Contains(expected));
+    CHECK_THAT(message_of<DataError>([&] { file.has("x1"); }),
+               Contains("a group of the new style"));
+    CHECK(file.attributes("/").empty());  // needs no search of the group
+    file.allow_new_style_groups();
+    CHECK(file.children("/").size() == static_cast<size_t>(count));
+  }
+
+  const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+  H5Pset_libver_bounds(access, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+  const hid_t latest = H5Fcreate((dir / "latest.h5").c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access);
+  put<int>(latest, H5T_STD_I32LE, H5T_NATIVE_INT, {1});
+  H5Fclose(latest);
+  H5Pclose(access);
+  CHECK_THAT(message_of<DataError>([&] { Hdf5Reader::open(dir / "latest.h5").read("x"); }),
+             Contains("object header version 2, expected version 1") ||
+                 Contains("a group of the new style"));
+}
+
+TEST_CASE("a survey reads everything and counts what cannot be read") {
+  const TemporaryDirectory dir;
+  Hdf5Writer file;
+  file.create_rows("a/rows", StoredType::u8, {5, 3});
+  file.put_rows("a/rows", 0, Tensor::full({5, 3}, 7, DType::i32));
+  file.put("a/b/c/t", Tensor::scalar(1));
+  file.attribute("a", "n", int64_t{1});
+  file.attribute("a/rows", "text", "x");
+  auto bytes = file.image();
+  write_file_durably(dir / "t.h5", bytes);
+  const Survey whole = survey(dir / "t.h5");
+  CHECK(whole.groups == 4);
+  CHECK(whole.datasets == 2);
+  CHECK(whole.attributes == 2);
+  CHECK(whole.refused == 0);
+
+  const auto damaged = forge(dir, [](hid_t id) {
+    put<int>(id, H5T_STD_I32LE, H5T_NATIVE_INT, {1});
+    H5Lcreate_external("other.h5", "/x", id, "out", H5P_DEFAULT, H5P_DEFAULT);
+  });
+  const Survey part = survey(damaged);
+  CHECK(part.datasets == 1);
+  CHECK(part.refused == 1);
+  CHECK_THAT(part.first_refusal, Contains("out: is a link to elsewhere"));
+}
+
 TEST_CASE("every truncation is detected") {
   Hdf5Writer file;
   file.put("t", Tensor::full({200}, 1));
@@ -458,7 +541,14 @@ TEST_CASE("nothing outside the file is read") {
     REQUIRE(H5Lcreate_external((dir / "other.h5").c_str(), "/x", file, "x", H5P_DEFAULT,
                                H5P_DEFAULT) >= 0);
   });
-  CHECK_THAT(refusal(link), Contains("link to elsewhere"));
+  // Only groups of the new style can hold such links.
+  CHECK_THAT(refusal(link), Contains("a group of the new style"));
+  CHECK_THAT(message_of<DataError>([&] {
+               Hdf5Reader behind_guard = Hdf5Reader::open(link);
+               behind_guard.allow_new_style_groups();
+               behind_guard.read("x");
+             }),
+             Contains("link to elsewhere"));
   const auto soft = forge(dir, [&](hid_t file) {
     REQUIRE(H5Lcreate_soft("/y", file, "x", H5P_DEFAULT, H5P_DEFAULT) >= 0);
   });

@@ -5,6 +5,7 @@
 #include "longhand/core/error.h"
 #include "longhand/core/options.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/random.h"
 #include "longhand/data/dataset.h"
 #include "longhand/data/file.h"
 #include "longhand/data/hdf5.h"
@@ -262,8 +263,8 @@ TEST_CASE("tokens: errors in a file are reported before training starts") {
     CHECK_THAT(complaint(file, {{"vocabulary", int64_t{0}}}),
                Contains("\"vocabulary\": 0 is not in 1"));
     CHECK_THAT(complaint(file, {{"classes", "three"}}), Contains("expected an integer, got text"));
-    CHECK_THAT(complaint(file, {{"format", "longhand-data"}, {"version", int64_t{2}}}),
-               Contains("expected format version 1, got 2"));
+    CHECK_THAT(complaint(file, {{"format", "longhand-data"}, {"version", int64_t{3}}}),
+               Contains("format version 3, expected 1 to 2"));
   }
 }
 
@@ -370,6 +371,74 @@ TEST_CASE("tasks are unchanged after being written and read") {
   const Batch a = read.train->collate(rows), b = task.train->collate(rows);
   CHECK(identical(a.tokens, b.tokens));
   CHECK(identical(a.targets, b.targets));
+}
+
+TEST_CASE("any flipped bit of a written task is an error") {
+  const TemporaryDirectory dir;
+  write_task(made(true, false), dir / "whole.h5", 1);
+  const auto whole = read_file(dir / "whole.h5");
+  const auto flipped = [&](uint64_t bit) {
+    auto bytes = whole;
+    bytes[bit / 8] ^= std::byte(1 << (bit % 8));
+    write_file_durably(dir / "flipped.h5", bytes);
+    try {
+      load(dir / "flipped.h5");
+    } catch (const DataError& error) {
+      CHECK_THAT(error.what(), Contains("flipped.h5"));
+      return true;
+    }
+    return false;
+  };
+  for (int i = 0; i < 200; ++i) {
+    const uint64_t bit = Generator(5).bits(i) % (8 * whole.size());
+    if (!flipped(bit)) FAIL("accepted with bit " << bit << " flipped");
+  }
+  for (uint64_t bit = 8 * (whole.size() - 32); bit < 8 * whole.size(); bit += 3)
+    if (!flipped(bit)) FAIL("accepted with bit " << bit << " of the trailer flipped");
+}
+
+TEST_CASE("examples are compared with the hash in the file") {
+  const TemporaryDirectory dir;
+  const auto with_hash = [&](const std::string& hash) {
+    Hdf5Writer file;
+    for (const auto& [name, tensor] : sequences()) file.put(name, tensor);
+    file.attribute("validation", "content_hash", hash);
+    write_file_durably(dir / "a.h5", file.image());
+  };
+  write(dir / "plain.h5", sequences());
+  const std::string hash = content_hash(*load(dir / "plain.h5").validation);
+  with_hash(hash);
+  CHECK(content_hash(*load(dir / "a.h5").validation) == hash);
+  with_hash(std::string(32, '0'));
+  CHECK_THAT(message_of<DataError>([&] { load(dir / "a.h5"); }),
+             Contains("a.h5: /validation: its examples have the hash " + hash) &&
+                 Contains("states 00000000") && Contains("delete the attribute"));
+}
+
+TEST_CASE("data files of every format version are read") {
+  struct GuardRemover {
+    ~GuardRemover() { set_file_guard(nullptr); }
+  } remover;
+  const std::filesystem::path formats = LONGHAND_TEST_FORMATS;
+  CHECK_THAT(message_of<DataError>([&] { load(formats / "data-1.h5"); }),
+             Contains("a group of the new style of HDF5"));
+  set_file_guard([](const std::filesystem::path&) {});
+  for (const char* const file : {"data-1.h5", "data-2.h5"}) {
+    const Task task = load(formats / file);
+    CHECK(content_hash(*task.train) == "86292933b0f9efb154b421ead744e162");
+    CHECK(task.info.name == "copy");
+  }
+}
+
+TEST_CASE("a file of Longhand that another program has changed is refused") {
+  const TemporaryDirectory dir;
+  write(dir / "a.h5", sequences(), {{"format", "longhand-data"}, {"version", int64_t{2}}});
+  CHECK_THAT(
+      message_of<DataError>([&] { load(dir / "a.h5"); }),
+      Contains("a.h5 has changed since Longhand wrote it") && Contains("delete its attribute"));
+  write(dir / "a.h5", sequences(), {{"format", "longhand-data"}, {"version", int64_t{9}}});
+  CHECK_THAT(message_of<DataError>([&] { load(dir / "a.h5"); }),
+             Contains("format version 9, expected 1 to 2"));
 }
 
 TEST_CASE("files of tasks do not depend on the number of threads") {

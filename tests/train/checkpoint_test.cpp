@@ -1,16 +1,21 @@
 #include "longhand/train/checkpoint/checkpoint.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <limits>
-
-#include <unistd.h>
 
 #include "longhand/core/random.h"
 #include "longhand/data/file.h"
 #include "longhand/data/hdf5.h"
+#include "longhand/data/trailer.h"
 #include "tests/support/catch.h"
+#include "tests/support/damage.h"
 
 namespace longhand::train {
 namespace {
@@ -59,7 +64,11 @@ Checkpoint large() {
   c.training = {.step = int64_t{1} << 60,
                 .seed = std::numeric_limits<uint64_t>::max(),
                 .cursor = {.epoch = 7, .batch = 9},
-                .interval = {.steps = 3, .loss = 0.1 + 0.2, .correct = 5, .targets = 6},
+                .interval = {.steps = 3,
+                             .loss = 0.1 + 0.2,
+                             .correct = 5,
+                             .targets = 6,
+                             .terms = {{"a", 0.5}, {"b.c", -1}}},
                 .evaluated_step = 90,
                 .best = 1.0 / 3,
                 .best_step = 80,
@@ -85,10 +94,28 @@ void refused(const Bytes& bytes, const std::string& reason) {
 
 /// The digest of all but the last 16 bytes, where it belongs.
 Bytes resealed(Bytes bytes) {
-  const data::Digest digest = data::digest(std::span(bytes).first(bytes.size() - 16));
-  std::copy(digest.begin(), digest.end(), bytes.end() - 16);
+  test::write_digest(bytes);
   return bytes;
 }
+
+/// A checkpoint with these tensors as they are, in HDF5.
+Bytes forged(const std::function<void(data::Hdf5Writer&)>& tensors) {
+  data::Hdf5Writer out;
+  out.attribute("/", "format", "longhand-checkpoint");
+  for (const char* const key : {"longhand", "machine", "config"}) out.attribute("/", key, "x");
+  for (const char* const group : {"training", "model", "optimizer", "ema"}) out.create_group(group);
+  tensors(out);
+  Bytes bytes = out.image();
+  data::append_trailer(bytes, {"checkpoint", "LHCK", 2});
+  return bytes;
+}
+
+/// Removes the guard at the end of a test.
+struct GuardRemover {
+  ~GuardRemover() { data::set_file_guard(nullptr); }
+};
+
+const fs::path formats = LONGHAND_TEST_FORMATS;
 
 }  // namespace
 
@@ -201,7 +228,75 @@ TEST_CASE("a missing part is an error that names it") {
   const uint64_t length = bytes.size();
   bytes.insert(bytes.end(), whole.end() - 32, whole.end());
   std::memcpy(bytes.data() + bytes.size() - 24, &length, 8);
-  refused(resealed(bytes), "machine");
+  refused(resealed(bytes), "/model: not found in the file");
+}
+
+TEST_CASE("checkpoints of every format version are read") {
+  const GuardRemover remover;
+  const fs::path first = formats / "checkpoint-1.h5", second = formats / "checkpoint-2.h5";
+  CHECK_THROWS_WITH(load(first), Catch::StartsWith(first.string()) &&
+                                     Catch::Contains("format version 1") &&
+                                     Catch::Contains("data::set_file_guard"));
+  std::vector<fs::path> guarded;
+  data::set_file_guard([&](const fs::path& path) { guarded.push_back(path); });
+  for (const fs::path& path : {first, second}) {
+    const Checkpoint c = load(path);
+    CHECK(c.training.step == 2);
+    CHECK(c.model.size() == 22);
+    CHECK(c.model.at("blocks.0.mlp.fc2.weight").shape() == Shape{8, 16});
+    CHECK(c.optimizer.size() == 45);
+    CHECK_THAT(c.config, Catch::Contains("[model]"));
+  }
+  load(second);
+  CHECK(guarded == std::vector{first, second});  // each file once
+  // The same run, the same bits.
+  check_equal(load(first).model, load(second).model);
+}
+
+TEST_CASE("a guard that throws keeps a checkpoint from being parsed") {
+  const GuardRemover remover;
+  const Folder folder;
+  save(folder.path / "a.h5", small());
+  data::set_file_guard([](const fs::path& path) { throw DataError("refused " + path.string()); });
+  for (int i = 0; i < 2; ++i)
+    CHECK_THROWS_WITH(load(folder.path / "a.h5"), Catch::Contains("refused"));
+}
+
+TEST_CASE("tensors that take more memory than the file are refused") {
+  const Tensor zeros = Tensor::zeros({1 << 20}, DType::f32);
+  refused(forged([&](data::Hdf5Writer& out) {
+            out.create_rows("model/packed", data::StoredType::f32, zeros.shape());
+            out.put_rows("model/packed", 0, zeros);
+          }),
+          "/model/packed: is stored in chunks, expected contiguous values");
+  // Bytes that become integers of 4 bytes each.
+  Bytes wide = forged(
+      [&](data::Hdf5Writer& out) { out.put("model/a", Tensor::zeros({1 << 16}, DType::u8)); });
+  refused(wide, "/training: has no attribute");  // found after sizes have been checked
+  const std::string unsigned_byte("\x10\0\0\0\1\0\0\0", 8), signed_byte("\x10\x08\0\0\1\0\0\0", 8);
+  const auto text = std::string(reinterpret_cast<const char*>(wide.data()), wide.size());
+  const size_t at = text.find(unsigned_byte);
+  REQUIRE(at != std::string::npos);
+  std::memcpy(wide.data() + at, signed_byte.data(), signed_byte.size());
+  refused(resealed(wide), "its tensors take more bytes than");
+}
+
+TEST_CASE("only regular files of the right length are read") {
+  const Folder folder;
+  const fs::path pipe = folder.path / "pipe.h5", sparse = folder.path / "sparse.h5";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(load(pipe), Catch::Contains("pipe.h5: not a regular file"));
+  CHECK_THROWS_WITH(stored_digest(pipe), Catch::Contains("not a regular file"));
+  // 2^40 bytes, of which nothing but the ends may be read.
+  save(sparse, small());
+  fs::resize_file(sparse, uintmax_t{1} << 40);
+  CHECK_THROWS_WITH(load(sparse), Catch::Contains("is cut off"));
+  std::ofstream(sparse, std::ios::in | std::ios::binary)
+      .seekp((int64_t{1} << 40) - 32)
+      .write("LHCK\2\0\0\0", 8);
+  CHECK_THROWS_WITH(load(sparse),
+                    Catch::Contains("holds an image of 1099511627744 bytes, expected 0"));
+  CHECK_THROWS_AS(load(folder.path), DataError);
 }
 
 TEST_CASE("resuming elsewhere is possible, with a warning") {

@@ -1,67 +1,21 @@
 #include "longhand/train/checkpoint/checkpoint.h"
 
-#include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
-#include <fstream>
 #include <span>
+#include <sstream>
 
 #include "longhand/core/gemm.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
 #include "longhand/data/file.h"
 #include "longhand/data/hdf5.h"
+#include "longhand/data/trailer.h"
 
 namespace longhand::train {
 namespace {
 
-using Bytes = std::span<const std::byte>;
-
-constexpr std::string_view magic = "LHCK";
-constexpr std::string_view hdf5_signature = "\x89HDF\r\n\x1a\n";
-constexpr uint32_t format_version = 1;
-constexpr size_t digest_size = 16, trailer_size = 32;
-
-bool starts_with(Bytes bytes, std::string_view text) {
-  return bytes.size() >= text.size() && std::memcmp(bytes.data(), text.data(), text.size()) == 0;
-}
-
-template <class T>
-void append(std::vector<std::byte>& bytes, T value) {
-  for (size_t i = 0; i < sizeof value; ++i) bytes.push_back(std::byte(value >> (8 * i)));
-}
-
-template <class T>
-T little_endian(Bytes bytes) {
-  T value = 0;
-  for (size_t i = 0; i < sizeof value; ++i) value |= std::to_integer<T>(bytes[i]) << (8 * i);
-  return value;
-}
-
-/// Returns the HDF5 image in a file; throws unless every byte of the file is as written.
-Bytes checked_image(Bytes file, const std::string& name) {
-  const bool is_hdf5 = starts_with(file, hdf5_signature);
-  check<DataError>(is_hdf5, name,
-                   " is not a Longhand checkpoint: it does not begin with an HDF5 image");
-  const bool has_trailer =
-      file.size() >= trailer_size && starts_with(file.last(trailer_size), magic);
-  check<DataError>(has_trailer, name,
-                   " is cut off, or not a Longhand checkpoint: no checkpoint trailer in the last ",
-                   trailer_size, " of its ", file.size(), " bytes");
-  const Bytes trailer = file.last(trailer_size), image = file.first(file.size() - trailer_size);
-  const data::Digest digest = data::digest(file.first(file.size() - digest_size));
-  check<DataError>(std::equal(digest.begin(), digest.end(), trailer.last(digest_size).begin()),
-                   name, " is damaged: its contents do not match the stored digest");
-  const uint32_t version = little_endian<uint32_t>(trailer.subspan(4));
-  check<DataError>(version <= format_version, name, " is a checkpoint of format version ", version,
-                   "; this is Longhand ", longhand::version(), ", which reads versions up to ",
-                   format_version);
-  const uint64_t length = little_endian<uint64_t>(trailer.subspan(8));
-  check<DataError>(length == image.size(), name, " is damaged: it holds an image of ", image.size(),
-                   " bytes, expected ", length);
-  return image;
-}
+constexpr data::FileKind checkpoint_file{"Longhand checkpoint", "LHCK", 2};
 
 void put(data::Hdf5Writer& out, const std::string& group, const nn::StateDict& state) {
   out.create_group(group);
@@ -70,6 +24,23 @@ void put(data::Hdf5Writer& out, const std::string& group, const nn::StateDict& s
                      "\" cannot name a dataset");
     out.put(group + "/" + name, tensor);
   }
+}
+
+constexpr std::array groups = {"model", "optimizer", "ema"};
+
+/// Throws unless all tensors together fit into the file, before memory is taken for any of them:
+/// several may claim the same bytes, and compressed ones a thousand times as many as there are.
+void check_sizes(const data::Hdf5Reader& in, uint64_t file_bytes) {
+  uint64_t sum = 0;
+  for (const std::string group : groups)
+    for (const std::string& name : in.children(group)) {
+      const std::string path = group + "/" + name;
+      check<DataError>(!in.is_chunked(path), in.name(), ": /", path,
+                       ": is stored in chunks, expected contiguous values");
+      sum += static_cast<uint64_t>(in.shape(path).numel()) * size_of(in.dtype(path));
+      check<DataError>(sum <= file_bytes, in.name(), ": its tensors take more bytes than the ",
+                       file_bytes, " of the file");
+    }
 }
 
 nn::StateDict get(const data::Hdf5Reader& in, const std::string& group) {
@@ -121,7 +92,12 @@ struct Put {
     if (x) (*this)(key, *x);
   }
   void operator()(const char* key, const std::map<std::string, double>& values) const {
-    for (const auto& [name, x] : values) out.attribute("training", key + ("." + name), x);
+    std::string names;
+    for (const auto& [name, x] : values) {
+      out.attribute("training", key + ("." + name), x);
+      names += name + '\n';
+    }
+    if (!names.empty()) out.attribute("training", key, names);
   }
   void operator()(const char* key, const GuardState& guard) const {
     visit_guard(guard, [&](const char* name, auto x) {
@@ -132,6 +108,7 @@ struct Put {
 
 struct Get {
   const data::Hdf5Reader& in;
+  uint32_t version;  // of the format
   void operator()(const char* key, int64_t& x) const {
     x = in.attribute_as<int64_t>("training", key);
   }
@@ -146,9 +123,15 @@ struct Get {
   }
   void operator()(const char* key, std::map<std::string, double>& values) const {
     const std::string prefix = std::string(key) + ".";
-    for (const std::string& name : in.attributes("training"))
-      if (name.starts_with(prefix))
-        values[name.substr(prefix.size())] = in.attribute_as<double>("training", name);
+    if (version == 1) {  // had no list of names
+      for (const std::string& name : in.attributes("training"))
+        if (name.starts_with(prefix))
+          values[name.substr(prefix.size())] = in.attribute_as<double>("training", name);
+    } else if (in.has_attribute("training", key)) {
+      std::istringstream names(in.attribute_as<std::string>("training", key));
+      for (std::string name; std::getline(names, name);)
+        values[name] = in.attribute_as<double>("training", prefix + name);
+    }
   }
   void operator()(const char* key, GuardState& guard) const {
     visit_guard(guard, [&]<class T>(const char* name, T& x) {
@@ -196,29 +179,43 @@ std::vector<std::byte> to_bytes(const Checkpoint& checkpoint) {
   put(out, "ema", checkpoint.ema);
 
   std::vector<std::byte> bytes = out.image();
-  const uint64_t length = bytes.size();
-  for (const char c : magic) bytes.push_back(std::byte(c));
-  append(bytes, format_version);
-  append(bytes, length);
-  const data::Digest digest = data::digest(bytes);
-  bytes.insert(bytes.end(), digest.begin(), digest.end());
+  data::append_trailer(bytes, checkpoint_file);
   return bytes;
 }
 
-Checkpoint from_bytes(std::span<const std::byte> bytes, const std::string& name) {
-  const auto in = data::Hdf5Reader::from_image(checked_image(bytes, name), name);
+namespace {
+
+/// `guarded`: a guard has read the file in another process.
+Checkpoint parse(std::span<const std::byte> bytes, const std::string& name, bool guarded) {
+  const data::Trailer trailer = data::verify_trailer(bytes, checkpoint_file, name);
+  auto in = data::Hdf5Reader::from_image(bytes.first(trailer.length), name);
+  if (trailer.version == 1) {
+    check<DataError>(
+        guarded, name,
+        " is a checkpoint of format version 1, whose groups libhdf5 may crash on if they "
+        "are malicious: read it with the program longhand, or with a file guard "
+        "(data::set_file_guard)");
+    in.allow_new_style_groups();
+  }
   check<DataError>(in.has_attribute("/", "format") &&
                        in.attribute_as<std::string>("/", "format") == "longhand-checkpoint",
                    name, " is not a Longhand checkpoint: unexpected value of attribute \"format\"");
+  check_sizes(in, bytes.size());
   Checkpoint out;
   out.version = in.attribute_as<std::string>("/", "longhand");
   out.machine = in.attribute_as<std::string>("/", "machine");
   out.config = in.attribute_as<std::string>("/", "config");
-  visit(out.training, Get{in});
+  visit(out.training, Get{in, trailer.version});
   out.model = get(in, "model");
   out.optimizer = get(in, "optimizer");
   out.ema = get(in, "ema");
   return out;
+}
+
+}  // namespace
+
+Checkpoint from_bytes(std::span<const std::byte> bytes, const std::string& name) {
+  return parse(bytes, name, false);
 }
 
 void save(const std::filesystem::path& path, const Checkpoint& checkpoint,
@@ -227,20 +224,14 @@ void save(const std::filesystem::path& path, const Checkpoint& checkpoint,
 }
 
 Checkpoint load(const std::filesystem::path& path) {
-  return from_bytes(data::read_file(path), path.string());
+  // Before anything is parsed, and before memory is taken for the whole.
+  data::verify_trailer(path, checkpoint_file);
+  const bool guarded = data::pass_file_guard(path);
+  return parse(data::read_file(path), path.string(), guarded);
 }
 
 std::string stored_digest(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::array<char, trailer_size> chars{};
-  in.seekg(-static_cast<std::streamoff>(trailer_size), std::ios::end);
-  in.read(chars.data(), chars.size());
-  const Bytes trailer = std::as_bytes(std::span(chars));
-  check<DataError>(in.good() && starts_with(trailer, magic), path.string(),
-                   " is cut off, or not a Longhand checkpoint: no checkpoint trailer");
-  data::Digest digest;
-  std::copy_n(trailer.last(digest_size).begin(), digest_size, digest.begin());
-  return data::hex(digest);
+  return data::hex(data::read_trailer(path, checkpoint_file).digest);
 }
 
 std::string resume_warning(const Checkpoint& checkpoint) {

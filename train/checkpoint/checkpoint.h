@@ -63,13 +63,12 @@ struct Checkpoint {
   nn::StateDict weights() const;
 };
 
-/// Returns the bytes of the file: an HDF5 image, readable by h5dump and h5py, followed by a trailer
-/// of 32 bytes: the magic "LHCK", the format version (u32), the length of the image (u64), both
-/// little-endian, and the XXH3-128 digest of all bytes before it. Equal checkpoints give equal bytes.
+/// Returns the bytes of the file, whose format README.md describes: an HDF5 image, readable by h5dump
+/// and h5py, followed by a trailer (data/trailer.h). Equal checkpoints give equal bytes.
 std::vector<std::byte> to_bytes(const Checkpoint& checkpoint);
 /// Returns the checkpoint in these bytes. The digest is verified before anything is parsed. Throws
 /// a DataError that begins with `name` and states the defect: not a checkpoint, cut off, damaged,
-/// or of a later format.
+/// of a later format, or of version 1, which only load() reads.
 Checkpoint from_bytes(std::span<const std::byte> bytes, const std::string& name);
 
 /// Writes a file durably: once this returns, the new file survives a power cut; until then the old
@@ -77,7 +76,9 @@ Checkpoint from_bytes(std::span<const std::byte> bytes, const std::string& name)
 /// DataError.
 void save(const std::filesystem::path& path, const Checkpoint& checkpoint,
           const std::filesystem::path& keep_old_as = {});
-/// Throws DataError if the file cannot be read or is not a valid checkpoint.
+/// Reads a file of any format version; version 1 only behind a guard (see data::FileGuard), which is
+/// called first. Takes at most three times the size of the file as memory, and 15 KB for each tensor. Throws DataError if the
+/// file cannot be read or is not a valid checkpoint.
 Checkpoint load(const std::filesystem::path& path);
 
 /// Returns the digest of a file that save() has written, as 32 hexadecimal digits, from its last

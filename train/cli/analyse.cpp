@@ -37,6 +37,7 @@ void add_source(Command& command, SourceArguments& a, const std::string& lengths
   command.add("--run", a.run, "DIR",
               "Analyse the queries, keys and values of this run or checkpoint [random ones]");
   command.add("--checkpoint", a.checkpoint, "NAME", "best, last or another one of the run [best]");
+  command.trust_paths(a);
   command.add("--split", a.split, "SPLIT", "Data of the run: train, validation or test [test]");
   command
       .add("--length", a.length, "N,...",
@@ -60,6 +61,7 @@ LoadedRun load_run(const SourceArguments& arguments) {
   LoadedRun out;
   const Waiting waiting(arguments.progress(), "preparing data and model");
   train::SavedModel saved = train::load_model(arguments.run, arguments.checkpoint);
+  if (!arguments.trust_paths) saved.check_paths();
   out.file = saved.file;
   out.experiment =
       std::make_unique<train::Experiment>(saved.config, data::Splits::only(arguments.split));

@@ -65,6 +65,7 @@ int analyse(const Arguments& a) {
   std::optional<train::SavedModel> saved;
   if (!a.run.empty()) {
     saved = train::load_model(a.run, a.checkpoint);
+    if (!a.trust_paths) saved->check_paths();
     config = saved->config;
     check<ConfigError>(a.task.empty() && a.set.empty() && !a.seed,
                        "--run: the task, its options and its seed are those of the run");
@@ -170,6 +171,7 @@ void add_analyse_heuristics(Command& group) {
                             [a] { return analyse(*a); });
   c.add("task", a->task, "TASK", "Name of a task; longhand data tasks lists them");
   c.add("--run", a->run, "DIR", "The task of this run, with the accuracy of its model");
+  c.trust_paths(*a);
   c.add("--checkpoint", a->checkpoint, "NAME", "best, last or another one of the run [best]");
   c.add("--split", a->split, "SPLIT", "train, validation or test [test]");
   c.add("--limit", a->limit, "N", "Answer the first N examples [all]").positive();

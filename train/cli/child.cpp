@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <filesystem>
 
+#include "longhand/core/error.h"
+#include "longhand/data/hdf5.h"
 #include "longhand/train/cli/command.h"
+#include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/run/child.h"
 
@@ -21,6 +25,26 @@ std::optional<std::string> run_program_with(const std::vector<std::string>& argu
                  ended.signal == SIGKILL ? " (memory?)" : "");
   if (code != success) return std::nullopt;
   return text;
+}
+
+void read_files_in_child_first() {
+  data::set_file_guard([](const std::filesystem::path& path) {
+    train::Child child(
+        {.arguments = {"data", "check", "hdf5", std::filesystem::absolute(path).string()},
+         .err = "/dev/null",
+         .capture = true});
+    child.output();
+    const train::Ended ended = child.wait();
+    if (ended.signal == 0 && ended.code == success) return;
+    const std::string reason = ended.signal == SIGXCPU ? "took too long"
+                               : ended.signal != 0
+                                   ? fmt::format("was ended by signal {}", ended.signal)
+                                   : fmt::format("ended with code {}", ended.code);
+    throw DataError(concat_message(
+        path.string(), ": a process that read it with libhdf5 ", reason,
+        ": the file is damaged or malicious, or memory is too short; longhand data check hdf5 ",
+        shell_word(path.string()), " does the same"));
+  });
 }
 
 }  // namespace longhand::cli

@@ -1,4 +1,5 @@
-// Measurements in processes of their own, so that the peak of memory is theirs alone.
+// This program in processes of its own: for measurements, so that the peak of memory is theirs alone,
+// and for files, so that one which crashes libhdf5 is an error.
 #pragma once
 
 #include <optional>
@@ -11,5 +12,9 @@ namespace longhand::cli {
 /// with its exit code in `code` and the reason on stderr. `what` names it in messages.
 std::optional<std::string> run_program_with(const std::vector<std::string>& arguments,
                                             const std::string& what, int& code);
+
+/// From now on, files that libhdf5 parses are first read by `longhand data check hdf5` in a process of
+/// its own (see data::FileGuard). A file that crashes it, or exceeds its limits, is refused.
+void read_files_in_child_first();
 
 }  // namespace longhand::cli

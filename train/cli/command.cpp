@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "longhand/core/parallel.h"
+#include "longhand/train/cli/child.h"
+#include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/run/process.h"
 
@@ -24,6 +26,8 @@ constexpr const char* exit_codes =
     "other failure to write a result is an error.\n"
     "Environment: LONGHAND_THREADS, LONGHAND_SEED, LONGHAND_ISA (baseline, avx2 or avx512),\n"
     "LONGHAND_NO_LOCKS (1: write runs and sweeps on file systems without locks), NO_COLOR.";
+
+constexpr size_t longest_message = 4000;  // bytes: names in files may be of any length
 
 /// Throws for an environment variable whose value its option does not accept. CLI11 2.1 does so
 /// itself; 2.4 ignores such a value.
@@ -195,11 +199,16 @@ void Command::quiet(Common& common) {
   flag("-q,--quiet", common.quiet, "Print only errors and results");
 }
 
+void Command::trust_paths(Common& common) {
+  flag("--trust-paths", common.trust_paths,
+       "Open the data that the checkpoint names, even if config.toml of its run does not name it");
+}
+
 void Command::json(bool& to) { flag("--json", to, "Print only the result, as JSON, to stdout"); }
 
 int fail(const std::string& message, int code) {
   std::string line;
-  for (const char c : message)
+  for (const char c : printable(bounded(message, longest_message)))
     line += c == '\n' ? (line.ends_with(':') ? " " : "; ") : std::string(1, c);
   print_stderr("longhand: {}\n", line);
   return code;
@@ -239,6 +248,7 @@ int run_program(int argc, char** argv) {
   if (!chosen.responds_to_signals) train::SignalRequests::decline();
   if (chosen.threads) set_threads(static_cast<int>(*chosen.threads));
   if (version) return print_version(json);
+  read_files_in_child_first();
   if (!chosen.selected) return fail("expected a command; see longhand --help", usage_error);
   return chosen.selected();
 }

@@ -31,6 +31,7 @@ struct Common {
   std::optional<uint64_t> seed;
   bool quiet = false;
   bool json = false;
+  bool trust_paths = false;
 };
 
 /// A flag or positional argument of a command.
@@ -93,6 +94,9 @@ class Command {
   void threads();
   /// -q, --quiet
   void quiet(Common& common);
+  /// --trust-paths, for commands that read the data that a checkpoint names; see
+  /// train::SavedModel::check_paths().
+  void trust_paths(Common& common);
   /// --json
   void json(bool& to);
 

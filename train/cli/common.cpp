@@ -2,17 +2,83 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "longhand/train/cli/output.h"
 #include "longhand/train/experiment.h"
 
 namespace longhand::cli {
 
+namespace {
+
+/// The length of the UTF-8 sequence at the start of a text, and its character; 0 if it is invalid.
+std::pair<size_t, uint32_t> decode(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t first = byte(0);
+  if (first < 0x80) return {1, first};
+  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc2 ? 2 : 0;
+  if (length == 0 || first > 0xf4 || text.size() < length) return {0, 0};
+  uint32_t value = first & (0xff >> (length + 1));
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return {0, 0};
+    value = value << 6 | (byte(i) & 0x3f);
+  }
+  constexpr uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+  const bool valid =
+      value >= least[length] && value <= 0x10ffff && (value < 0xd800 || value > 0xdfff);
+  return {valid ? length : 0, value};
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const auto [length, value] = decode(text);
+    const bool is_control =
+        (value < 0x20 && value != '\n' && value != '\t') || (value >= 0x7f && value < 0xa0);
+    const size_t taken = std::max<size_t>(length, 1);
+    if (length > 0 && !is_control)
+      out += text.substr(0, taken);
+    else
+      for (const char c : text.substr(0, taken))
+        out += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
+    text.remove_prefix(taken);
+  }
+  return out;
+}
+
+std::string bounded(const std::string& text, size_t longest) {
+  constexpr std::string_view omitted = " [...] ";
+  if (text.size() <= longest) return text;
+  size_t begin = (longest - omitted.size()) / 2, end = text.size() - begin;
+  const auto continues = [&](size_t i) { return (static_cast<uint8_t>(text[i]) & 0xc0) == 0x80; };
+  while (begin > 0 && continues(begin)) --begin;
+  while (end < text.size() && continues(end)) ++end;
+  return text.substr(0, begin).append(omitted).append(text, end);
+}
+
 void print_json(const Json& json) {
-  print_stdout("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+  // Control characters above those that JSON itself escapes occur in strings only.
+  std::string out;
+  const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(text[i]);
+    const auto next = static_cast<uint8_t>(i + 1 < text.size() ? text[i + 1] : 0);
+    if (byte == 0x7f) {
+      out += "\\u007f";
+    } else if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {
+      out += fmt::format("\\u00{:02x}", next);
+      ++i;
+    } else {
+      out += text[i];
+    }
+  }
+  print_stdout("{}\n", out);
 }
 
 std::string shell_word(const std::string& word) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "longhand/train/cli/command.h"
 #include "longhand/train/config.h"
@@ -11,6 +12,12 @@ namespace longhand::cli {
 
 using train::Json;
 using train::json_number;
+
+/// Text from a file for a terminal: control characters other than line breaks and tabs, and bytes that
+/// are not valid UTF-8, are written as \\xNN.
+std::string printable(std::string_view text);
+/// Text of at most `longest` bytes: of a longer one, its beginning and its end.
+std::string bounded(const std::string& text, size_t longest);
 
 /// Prints to stdout; bytes that are not valid UTF-8 are replaced.
 void print_json(const Json& json);

@@ -168,6 +168,7 @@ int convert(const Arguments& a) {
   train::check_conversion_path(a.out);
   if (!a.no_evaluate) data::Splits::only(a.split);
   const train::SavedModel run = train::load_model(a.run, a.checkpoint);
+  if (!a.no_evaluate && !a.trust_paths) run.check_paths();
   const train::Conversion conversion = [&] {
     const Waiting waiting(Progress::mode_for_stderr(a.quiet), "factoring weights");
     return train::convert_to_low_rank(run, rule);
@@ -200,6 +201,7 @@ void add_convert(Command& program) {
         "best, last or the name of another checkpoint of the run [best]");
   c.add("--split", a->split, "SPLIT",
         "Split on which both models are evaluated: train, validation or test [validation]");
+  c.trust_paths(*a);
   c.flag("--no-evaluate", a->no_evaluate, "Do not evaluate the models: the data is not needed");
   c.add("--seconds", a->seconds, "S", "Time each model for S seconds, at least three times [1]")
       .not_negative();

@@ -1,6 +1,11 @@
 // longhand data: writes, prints, hashes and verifies the data of tasks.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -8,9 +13,12 @@
 
 #include "longhand/core/error.h"
 #include "longhand/data/dataset.h"
+#include "longhand/data/file.h"
+#include "longhand/data/hdf5.h"
 #include "longhand/data/listops.h"
 #include "longhand/data/subset.h"
 #include "longhand/data/tasks/stored.h"
+#include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
@@ -185,6 +193,61 @@ int check_listops(const std::string& file, bool json) {
   return success;
 }
 
+void limit_resource(decltype(RLIMIT_AS) resource, uint64_t value) {
+  rlimit limit{};
+  getrlimit(resource, &limit);
+  // Time: SIGXCPU, which says why, one second before SIGKILL.
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_cur, value);
+  limit.rlim_max = std::min<rlim_t>(limit.rlim_max, resource == RLIMIT_CPU ? value + 1 : value);
+  setrlimit(resource, &limit);
+}
+
+/// The bytes of address space that this process uses.
+uint64_t address_space() {
+  std::ifstream in("/proc/self/statm");
+  uint64_t pages = 0;
+  in >> pages;
+  return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+/// From now on this process can take no more memory and time than reading a file of this size
+/// needs, open one file more, and write only its output.
+void limit_resources(uint64_t file_bytes) {
+  limit_resource(RLIMIT_AS, address_space() + (uint64_t{1} << 30) + 4 * file_bytes);
+  limit_resource(RLIMIT_CPU, 10 + 5 * (file_bytes >> 20));
+  limit_resource(RLIMIT_FSIZE, 1 << 16);
+  limit_resource(RLIMIT_CORE, 0);
+  const int lowest = open("/", O_RDONLY | O_DIRECTORY);  // the next that is free
+  close(lowest);
+  if (lowest >= 0) limit_resource(RLIMIT_NOFILE, static_cast<uint64_t>(lowest) + 1);
+}
+
+int check_hdf5(const std::string& file, bool json) {
+  limit_resources(data::RegularFile(file).size());
+  // A checkpoint first in the way in which it will be loaded: whether libhdf5 crashes depends on it.
+  data::set_file_guard([](const std::filesystem::path&) {});
+  try {
+    train::load(file);
+  } catch (const DataError&) {
+    // a data file, or a checkpoint that is refused for a reason that loading it will state
+  }
+  const data::Survey found = data::survey(file);
+  if (json) {
+    print_json({{"file", file},
+                {"groups", found.groups},
+                {"datasets", found.datasets},
+                {"attributes", found.attributes},
+                {"refused", found.refused},
+                {"first_refusal", found.first_refusal}});
+  } else {
+    print_stdout("{} groups, {} datasets and {} attributes; {} cannot be read\n", found.groups,
+                 found.datasets, found.attributes, found.refused);
+    if (found.refused > 0)
+      print_stdout("first: {}\n", printable(bounded(found.first_refusal, 1000)));
+  }
+  return success;
+}
+
 }  // namespace
 
 void add_data(Command& program) {
@@ -236,6 +299,16 @@ void add_data(Command& program) {
       .add("file", *file, "FILE.tsv", "File with the columns Source and Target of Long Range Arena")
       .required();
   listops.json(a->json);
+  Command hdf5 = check_files.command(
+      "hdf5", "Read everything in an HDF5 file, under limits of time, memory and files",
+      [a, file] { return check_hdf5(*file, a->json); });
+  hdf5.add("file", *file, "FILE.h5", "A data file or a checkpoint").required();
+  hdf5.json(a->json);
+  hdf5.footer(
+      "Every other command runs this in a process of its own before it reads an HDF5 file, and\n"
+      "refuses the file if that process crashes. Objects that cannot be read are counted; they "
+      "are\n"
+      "no error unless they are used.");
 }
 
 }  // namespace longhand::cli

@@ -38,10 +38,11 @@ struct Arguments : ResultsArguments {
 
 /// Loads a checkpoint for evaluation. Throws DivergedError if its weights are not finite: their metrics
 /// would mean nothing.
-train::SavedModel load_finite(const std::string& run, const std::string& checkpoint) {
-  train::SavedModel model = train::load_model(run, checkpoint);
-  check_finite(model.checkpoint, model.file);
-  return model;
+train::SavedModel load(const Arguments& arguments, const std::string& run) {
+  train::SavedModel saved = train::load_model(run, arguments.checkpoint);
+  check_finite(saved.checkpoint, saved.file);
+  if (!arguments.trust_paths) saved.check_paths(arguments.set);
+  return saved;
 }
 
 bool changes_attention(const std::vector<std::string>& assignments) {
@@ -60,7 +61,7 @@ std::vector<int64_t> seeds_of(const Arguments& arguments) {
 int evaluate_over_grid(const Arguments& arguments) {
   check<ConfigError>(arguments.runs.size() == 1, "--grid and --over: expected one run, got ",
                      arguments.runs.size());
-  const train::SavedModel run = load_finite(arguments.runs[0], arguments.checkpoint);
+  const train::SavedModel run = load(arguments, arguments.runs[0]);
   train::Sweep sweep = train::drop_in_grid(run, arguments.grid, arguments.over, arguments.set);
   if (arguments.draws) sweep.seeds = seeds_of(arguments);
   Progress progress(arguments.progress(), "evaluate", 2);
@@ -83,8 +84,7 @@ int evaluate_over_grid(const Arguments& arguments) {
 
 int evaluate_as_ensemble(const Arguments& arguments) {
   std::vector<train::SavedModel> runs;
-  for (const std::string& run : arguments.runs)
-    runs.push_back(load_finite(run, arguments.checkpoint));
+  for (const std::string& run : arguments.runs) runs.push_back(load(arguments, run));
   Progress progress(arguments.progress(), "evaluate", 2);
   const train::Results results = train::evaluate_ensemble(
       runs, {.split = arguments.split,
@@ -105,7 +105,7 @@ int evaluate_run(const Arguments& arguments) {
                        ": expected --grid, --over, --draws or several runs; the result of a single "
                        "evaluation is printed, with --json as JSON");
   check<ConfigError>(!arguments.seed, "--seed: expected --draws, whose first seed it is");
-  train::SavedModel run = load_finite(arguments.runs[0], arguments.checkpoint);
+  train::SavedModel run = load(arguments, arguments.runs[0]);
   for (const std::string& assignment : arguments.set) run.config.assign(assignment);
   const Progress::Mode mode = Progress::mode_for_stderr(arguments.quiet);
   const auto experiment = [&] {
@@ -219,6 +219,7 @@ void add_evaluate(Command& program) {
       .positive();
   c.add("--seed", a->seed, "N", "Seed of the first draw; others follow it [0]");
   c.set(*a);
+  c.trust_paths(*a);
   c.threads();
   c.quiet(*a);
   c.json(a->json);

@@ -447,6 +447,24 @@ fs::path find_checkpoint(const fs::path& run, const std::string& name) {
   throw ConfigError(concat_message(run.string(), " has no checkpoint \"", name, "\""));
 }
 
+void SavedModel::check_paths(const std::vector<std::string>& assignments) const {
+  const Options::Given* const given = config.data().find("path");
+  if (!given) return;
+  for (const std::string& assignment : assignments)
+    if (assignment.starts_with("data.path=")) return;
+  const fs::path folder = fs::absolute(file).parent_path();
+  const fs::path beside = folder.parent_path() / "config.toml";
+  if (folder.filename() == "checkpoints" && fs::is_regular_file(beside)) {
+    const Config of_run = Config::load(beside);
+    const Options::Given* const theirs = of_run.data().find("path");
+    if (theirs && theirs->value == given->value) return;
+  }
+  throw ConfigError(concat_message(file, " names its data as ", to_string(given->value),
+                                   ", which config.toml of its run directory does not; a "
+                                   "checkpoint of others may name any file: "
+                                   "pass --trust-paths to open it, or --set data.path=PATH"));
+}
+
 SavedModel load_model(const fs::path& run, const std::string& name) {
   const std::string file = find_checkpoint(run, name).string();
   Checkpoint checkpoint = load(file);

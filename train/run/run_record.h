@@ -166,6 +166,10 @@ struct SavedModel {
   std::string digest;  // stored_digest()
 
   Source source() const { return {file, digest, checkpoint.training.step}; }
+  /// A checkpoint made by others could name any file as its data. Throws ConfigError if it names a
+  /// data.path that is neither that of config.toml of its run directory, where it can be seen, nor
+  /// replaced by one of the `assignments` ("data.path=mine.h5").
+  void check_paths(const std::vector<std::string>& assignments = {}) const;
 };
 
 /// Loads and verifies the checkpoint found by find_checkpoint(). Throws DataError if it is invalid.

@@ -131,7 +131,7 @@ void fuzz_checkpoint(Bytes input) {
     for (int i = 0; i < bytes; ++i) file.push_back(std::byte(value >> (8 * i)));
   };
   for (const char c : {'L', 'H', 'C', 'K'}) file.push_back(std::byte(c));
-  append(1, 4);
+  append(2, 4);
   append(input.size(), 8);
   const data::Digest digest = data::digest(file);
   file.insert(file.end(), digest.begin(), digest.end());

@@ -1,0 +1,120 @@
+#include "longhand/data/trailer.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "longhand/core/error.h"
+
+namespace longhand::data {
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+constexpr std::string_view hdf5_signature = "\x89HDF\r\n\x1a\n";
+constexpr size_t digest_size = sizeof(Digest);
+
+bool starts_with(Bytes bytes, std::string_view text) {
+  return bytes.size() >= text.size() && std::memcmp(bytes.data(), text.data(), text.size()) == 0;
+}
+
+template <class T>
+void append(std::vector<std::byte>& bytes, T value) {
+  for (size_t i = 0; i < sizeof value; ++i) bytes.push_back(std::byte(value >> (8 * i)));
+}
+
+template <class T>
+T little_endian(Bytes bytes) {
+  T value = 0;
+  for (size_t i = 0; i < sizeof value; ++i) value |= std::to_integer<T>(bytes[i]) << (8 * i);
+  return value;
+}
+
+Trailer parse(Bytes last) {
+  Trailer trailer{
+      little_endian<uint32_t>(last.subspan(4)), little_endian<uint64_t>(last.subspan(8)), {}};
+  std::copy_n(last.last(digest_size).begin(), digest_size, trailer.digest.begin());
+  return trailer;
+}
+
+/// Checks the first and the last bytes of a file of `size` bytes.
+Trailer check_ends(Bytes first, Bytes last, uint64_t size, const FileKind& kind,
+                   const std::string& name) {
+  check<DataError>(starts_with(first, hdf5_signature), name, " is not a ", kind.name,
+                   ": it does not begin with an HDF5 image");
+  check<DataError>(last.size() == trailer_size && starts_with(last, kind.magic), name,
+                   " is cut off, or not a ", kind.name, ": no trailer \"", kind.magic,
+                   "\" in the last ", trailer_size, " of its ", size, " bytes");
+  const Trailer trailer = parse(last);
+  check<DataError>(trailer.length == size - trailer_size, name,
+                   " is damaged: it holds an image of ", size - trailer_size, " bytes, expected ",
+                   trailer.length);
+  return trailer;
+}
+
+void check_digest(const Trailer& trailer, const Digest& found, const FileKind& kind,
+                  const std::string& name) {
+  check<DataError>(found == trailer.digest, name,
+                   " is damaged: its contents do not match the stored digest");
+  check<DataError>(trailer.version <= kind.version, name, " is a ", kind.name,
+                   " of format version ", trailer.version,
+                   "; this version of Longhand reads up to ", kind.version, ": use a later one");
+}
+
+/// The first or last bytes of a file, fewer if it is shorter.
+std::vector<std::byte> part(const RegularFile& file, uint64_t begin, uint64_t size) {
+  std::vector<std::byte> bytes(std::min(size, file.size() - begin));
+  file.read(begin, bytes);
+  return bytes;
+}
+
+std::vector<std::byte> last_of(const RegularFile& file) {
+  return part(file, file.size() - std::min<uint64_t>(file.size(), trailer_size), trailer_size);
+}
+
+}  // namespace
+
+void append_trailer(std::vector<std::byte>& image, const FileKind& kind) {
+  const uint64_t length = image.size();
+  for (const char c : kind.magic) image.push_back(std::byte(c));
+  append(image, kind.version);
+  append(image, length);
+  const Digest found = digest(image);
+  image.insert(image.end(), found.begin(), found.end());
+}
+
+Trailer verify_trailer(Bytes file, const FileKind& kind, const std::string& name) {
+  const Trailer trailer =
+      check_ends(file, file.last(std::min(file.size(), trailer_size)), file.size(), kind, name);
+  check_digest(trailer, digest(file.first(file.size() - digest_size)), kind, name);
+  return trailer;
+}
+
+Trailer verify_trailer(const std::filesystem::path& path, const FileKind& kind) {
+  const RegularFile file(path);
+  const Trailer trailer = check_ends(part(file, 0, hdf5_signature.size()), last_of(file),
+                                     file.size(), kind, path.string());
+  Digester digester;
+  std::vector<std::byte> block(size_t{1} << 20);
+  const uint64_t end = file.size() - digest_size;
+  for (uint64_t begin = 0; begin < end; begin += block.size()) {
+    const auto piece = std::span(block).first(std::min<uint64_t>(block.size(), end - begin));
+    file.read(begin, piece);
+    digester.update(piece);
+  }
+  check_digest(trailer, digester.digest(), kind, path.string());
+  return trailer;
+}
+
+Trailer read_trailer(const std::filesystem::path& path, const FileKind& kind) {
+  const RegularFile file(path);
+  return check_ends(part(file, 0, hdf5_signature.size()), last_of(file), file.size(), kind,
+                    path.string());
+}
+
+bool has_trailer(const std::filesystem::path& path, const FileKind& kind) {
+  const std::vector<std::byte> last = last_of(RegularFile(path));
+  return last.size() == trailer_size && starts_with(last, kind.magic);
+}
+
+}  // namespace longhand::data
