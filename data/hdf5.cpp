@@ -962,16 +962,23 @@ void set_file_guard(FileGuard function) {
 }
 
 bool pass_file_guard(const std::filesystem::path& path) {
-  const std::scoped_lock lock(guard().mutex);
-  if (!guard().function) return false;
   struct stat status;
   const bool known = ::stat(path.c_str(), &status) == 0;
   const FileIdentity file = known ? FileIdentity(status.st_dev, status.st_ino, status.st_size,
                                                  status.st_mtim.tv_sec, status.st_mtim.tv_nsec)
                                   : FileIdentity();
-  if (known && guard().accepted.contains(file)) return true;
-  guard().function(path);
-  if (known) guard().accepted.insert(file);
+  FileGuard function;
+  {
+    const std::scoped_lock lock(guard().mutex);
+    if (!guard().function) return false;
+    if (known && guard().accepted.contains(file)) return true;
+    function = guard().function;
+  }
+  function(path);  // without the lock: it may take long, or fork
+  if (known) {
+    const std::scoped_lock lock(guard().mutex);
+    guard().accepted.insert(file);
+  }
   return true;
 }
 
