@@ -179,9 +179,11 @@ TEST_CASE("a checkpoint alone does not choose what is opened") {
   fs::copy(folder / "run/checkpoints/last.h5", folder / "alone.h5");
   const Outcome refused = run({"evaluate", "alone.h5"}, folder.path());
   CHECK(refused.code == 2);
-  CHECK_THAT(refused.err, Contains("alone.h5 names its data as \"data.h5\"") &&
+  CHECK_THAT(refused.err, Contains("alone.h5 has data.path = ") && Contains("data.h5\"") &&
                               Contains("--trust-paths") && Contains("--set data.path=PATH"));
   CHECK(run({"analyse", "error", "--run", "alone.h5"}, folder.path()).code == 2);
+  CHECK(run({"replay", "alone.h5"}, folder.path()).code == 2);
+  CHECK(run({"replay", "alone.h5", "--trust-paths"}, folder.path()).code == 0);
   CHECK(run({"convert", "alone.h5", "--low-rank", "4", "--out", "small"}, folder.path()).code == 2);
   succeed({"evaluate", "alone.h5", "--trust-paths"}, folder.path());
   succeed({"evaluate", "alone.h5", "--set", "data.path=data.h5"}, folder.path());

@@ -201,7 +201,8 @@ void Command::quiet(Common& common) {
 
 void Command::trust_paths(Common& common) {
   flag("--trust-paths", common.trust_paths,
-       "Open the data that the checkpoint names, even if config.toml of its run does not name it");
+       "Open the files that the checkpoint names, even if config.toml of its run does not name "
+       "them");
 }
 
 void Command::json(bool& to) { flag("--json", to, "Print only the result, as JSON, to stdout"); }

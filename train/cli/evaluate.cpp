@@ -41,7 +41,7 @@ struct Arguments : ResultsArguments {
 train::SavedModel load(const Arguments& arguments, const std::string& run) {
   train::SavedModel saved = train::load_model(run, arguments.checkpoint);
   check_finite(saved.checkpoint, saved.file);
-  if (!arguments.trust_paths) saved.check_paths(arguments.set);
+  if (!arguments.trust_paths) saved.check_paths({"data.path"}, &arguments.set);
   return saved;
 }
 

@@ -110,6 +110,7 @@ int replay(const Arguments& arguments) {
   const bool is_run = fs::is_directory(arguments.file);
   const train::SavedModel snapshot =
       train::load_model(arguments.file, is_run ? last_snapshot(arguments.file) : "");
+  if (!arguments.trust_paths) snapshot.check_paths({"data.path", "train.distill_from"});
   const std::string warning = train::resume_warning(snapshot.checkpoint);
   if (!warning.empty() && !arguments.quiet) print_stderr("longhand: {}\n", warning);
   train::ReplayedStep step;
@@ -152,6 +153,7 @@ void add_replay(Command& program) {
         "Snapshot that training saved before a bad step, or another checkpoint; or a run "
         "directory, whose last snapshot is taken")
       .required();
+  c.trust_paths(*a);
   c.threads();
   c.quiet(*a);
   c.json(a->json);

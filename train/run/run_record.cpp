@@ -447,22 +447,31 @@ fs::path find_checkpoint(const fs::path& run, const std::string& name) {
   throw ConfigError(concat_message(run.string(), " has no checkpoint \"", name, "\""));
 }
 
-void SavedModel::check_paths(const std::vector<std::string>& assignments) const {
-  const Options::Given* const given = config.data().find("path");
-  if (!given) return;
-  for (const std::string& assignment : assignments)
-    if (assignment.starts_with("data.path=")) return;
+void SavedModel::check_paths(std::initializer_list<std::string_view> options,
+                             const std::vector<std::string>* assignments) const {
   const fs::path folder = fs::absolute(file).parent_path();
   const fs::path beside = folder.parent_path() / "config.toml";
-  if (folder.filename() == "checkpoints" && fs::is_regular_file(beside)) {
-    const Config of_run = Config::load(beside);
-    const Options::Given* const theirs = of_run.data().find("path");
-    if (theirs && theirs->value == given->value) return;
+  std::optional<Config> of_run;
+  if (folder.filename() == "checkpoints" && fs::is_regular_file(beside))
+    of_run = Config::load(beside);
+  for (const std::string_view option : options) {
+    const std::string section(option.substr(0, option.find('.')));
+    const std::string key(option.substr(section.size() + 1));
+    const Options::Given* const given = config.section(section).find(key);
+    if (!given || given->value == OptionValue(std::string())) continue;
+    if (assignments && std::any_of(assignments->begin(), assignments->end(), [&](const auto& text) {
+          return text.starts_with(concat_message(option, '='));
+        }))
+      continue;
+    const Options::Given* const theirs =
+        of_run ? std::as_const(*of_run).section(section).find(key) : nullptr;
+    if (theirs && theirs->value == given->value) continue;
+    throw ConfigError(concat_message(
+        file, " has ", option, " = ", to_string(given->value),
+        ", which config.toml of its run directory does not; a checkpoint of others may name any "
+        "file: pass --trust-paths to open it",
+        assignments ? concat_message(", or --set ", option, "=PATH") : ""));
   }
-  throw ConfigError(concat_message(file, " names its data as ", to_string(given->value),
-                                   ", which config.toml of its run directory does not; a "
-                                   "checkpoint of others may name any file: "
-                                   "pass --trust-paths to open it, or --set data.path=PATH"));
 }
 
 SavedModel load_model(const fs::path& run, const std::string& name) {

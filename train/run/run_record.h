@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "longhand/train/checkpoint/checkpoint.h"
@@ -166,10 +168,11 @@ struct SavedModel {
   std::string digest;  // stored_digest()
 
   Source source() const { return {file, digest, checkpoint.training.step}; }
-  /// A checkpoint made by others could name any file as its data. Throws ConfigError if it names a
-  /// data.path that is neither that of config.toml of its run directory, where it can be seen, nor
-  /// replaced by one of the `assignments` ("data.path=mine.h5").
-  void check_paths(const std::vector<std::string>& assignments = {}) const;
+  /// A checkpoint made by others could name any file. Throws ConfigError if one of these options, whose
+  /// files are going to be opened, is neither that of config.toml of its run directory, where it can be
+  /// seen, nor replaced by an assignment ("data.path=mine.h5") where the user may give them.
+  void check_paths(std::initializer_list<std::string_view> options = {"data.path"},
+                   const std::vector<std::string>* assignments = nullptr) const;
 };
 
 /// Loads and verifies the checkpoint found by find_checkpoint(). Throws DataError if it is invalid.

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# tests/reliability/injected_errors.sh PATH/TO/longhand: lets every system call on files of a short run fail
+# once with EIO, ENOSPC and EINTR, each in a run of its own. The run must end normally with the same last
+# checkpoint, or with an error message and an exit code; then `train --resume` (or `train --out`, if no run
+# exists) must end with that checkpoint. Needs strace. Prints one line; exits with 1 if a run crashed, was
+# lost or differs.
+set -euo pipefail
+longhand=$(readlink -f "${1:?expected the path of longhand}")
+config=$(dirname "$(readlink -f "$0")")/../cli/tiny.toml
+command -v strace >/dev/null || { echo "injected_errors.sh needs strace" >&2; exit 2; }
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+train=("$longhand" train "$config" --quiet --threads 1 --set train.steps=4 train.eval_every=2
+  train.checkpoint_every=1 train.keep_every=2 --out run)
+
+"${train[@]}" >/dev/null
+mv run whole
+calls=(openat mkdir flock write fsync close link unlink rename)
+# Calls before the program itself runs are the system's: its loader opens libraries.
+strace -f -o trace.txt -e "trace=$(IFS=,; echo "${calls[*]}")" "${train[@]}" >/dev/null
+declare -A first count
+for call in "${calls[@]}"; do
+  count[$call]=$(grep -c " $call(" trace.txt || true)
+  first[$call]=1
+done
+first[openat]=$(($(grep ' openat(' trace.txt | grep -n "$config" | head -1 | cut -d: -f1)))
+first[close]=$(($(sed "/$(basename "$config")/q" trace.txt | grep -c ' close(') + 1))
+
+tried=0 survived=0 reported=0 lost=0
+for call in "${calls[@]}"; do
+  for error in EIO ENOSPC EINTR; do
+    for ((n = first[$call]; n <= count[$call]; ++n)); do
+      rm -rf run
+      tried=$((tried + 1))
+      code=0
+      strace -f -o /dev/null -e trace="$call" -e "inject=$call:error=$error:when=$n" "${train[@]}" \
+        >/dev/null 2>error.txt || code=$?
+      problem=
+      if [ "$code" = 0 ]; then
+        survived=$((survived + 1))
+      elif [ "$code" -lt 128 ] && [ -s error.txt ]; then
+        reported=$((reported + 1))
+        again=("${train[@]}")
+        [ -e run/config.toml ] && again=("$longhand" train --resume run --quiet --threads 1)
+        "${again[@]}" >/dev/null 2>error.txt || problem="cannot be continued: $(cat error.txt)"
+      else
+        problem="exit code $code: $(cat error.txt)"
+      fi
+      cmp -s {whole,run}/checkpoints/last.h5 || problem=${problem:-the last checkpoint differs}
+      if [ -n "$problem" ]; then
+        lost=$((lost + 1))
+        echo "$call $n $error: $problem" >&2
+      fi
+    done
+  done
+done
+echo "$tried errors (${calls[*]}; EIO, ENOSPC, EINTR): $survived runs ended normally, $reported with a message and were continued; $lost crashed, lost or different"
+[ "$lost" = 0 ] && [ "$survived" -gt 0 ] && [ "$reported" -gt 0 ]
