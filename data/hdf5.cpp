@@ -1,7 +1,6 @@
 #include "longhand/data/hdf5.h"
 
 #include <hdf5.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -12,12 +11,12 @@
 #include <new>
 #include <set>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
+#include "longhand/data/file_guard.h"
 
 namespace longhand::data {
 namespace {
@@ -579,10 +578,6 @@ void read_into(const Stored& stored, int64_t begin, int64_t end, Tensor& out,
   });
 }
 
-}  // namespace
-
-namespace {
-
 // For callbacks of libhdf5: a failure to add a name ends the iteration.
 bool add_name(void* names, const char* name) {
   try {
@@ -933,53 +928,6 @@ T Hdf5Reader::attribute_as(const std::string& path, const std::string& key) cons
   constexpr std::string_view kinds[] = {"an integer", "a number", "text"};
   refuse(state_->what(path), ": attribute \"", key, "\": expected ",
          kinds[AttributeValue(T{}).index()], ", got ", kinds[value.index()]);
-}
-
-// --- guard ---------------------------------------------------------------------------------------
-
-namespace {
-
-// A file by its place and its last change.
-using FileIdentity = std::tuple<dev_t, ino_t, off_t, time_t, long>;
-
-struct Guard {
-  std::mutex mutex;
-  FileGuard function;
-  std::set<FileIdentity> accepted;
-};
-
-Guard& guard() {
-  static auto* const guard = new Guard;  // leaked: as the mutex of Session
-  return *guard;
-}
-
-}  // namespace
-
-void set_file_guard(FileGuard function) {
-  const std::scoped_lock lock(guard().mutex);
-  guard().function = std::move(function);
-  guard().accepted.clear();
-}
-
-bool pass_file_guard(const std::filesystem::path& path) {
-  struct stat status;
-  const bool known = ::stat(path.c_str(), &status) == 0;
-  const FileIdentity file = known ? FileIdentity(status.st_dev, status.st_ino, status.st_size,
-                                                 status.st_mtim.tv_sec, status.st_mtim.tv_nsec)
-                                  : FileIdentity();
-  FileGuard function;
-  {
-    const std::scoped_lock lock(guard().mutex);
-    if (!guard().function) return false;
-    if (known && guard().accepted.contains(file)) return true;
-    function = guard().function;
-  }
-  function(path);  // without the lock: it may take long, or fork
-  if (known) {
-    const std::scoped_lock lock(guard().mutex);
-    guard().accepted.insert(file);
-  }
-  return true;
 }
 
 Survey survey(const std::filesystem::path& path) {

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,18 +27,6 @@ enum class StoredType : uint8_t { u8, i8, u16, i16, i32, i64, f32, f64 };
 
 /// The smallest integer type that holds every value from low to high.
 StoredType narrowest(int64_t low, int64_t high);
-
-/// Called with the path of a file before anything in it is parsed, to refuse it by an exception. The
-/// program longhand installs a guard that reads the whole file in a process of its own, as it will be
-/// loaded and with survey(), under limits of memory and time, so that a file which crashes libhdf5 is
-/// an error. Without a guard,
-/// the default, files are parsed in this process alone. Install it before files are read by several
-/// threads; null removes it.
-using FileGuard = std::function<void(const std::filesystem::path&)>;
-void set_file_guard(FileGuard guard);
-/// Calls the guard, unless it has accepted this very file before. Returns whether there is one. For
-/// readers of images; Hdf5Reader::open() calls it.
-bool pass_file_guard(const std::filesystem::path& path);
 
 /// What a file holds.
 struct Survey {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "longhand/core/error.h"
+#include "longhand/data/file_guard.h"
 #include "longhand/data/hdf5.h"
 #include "longhand/data/registry.h"
 #include "longhand/data/tasks/stored.h"

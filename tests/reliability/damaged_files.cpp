@@ -23,6 +23,7 @@
 #include "longhand/core/random.h"
 #include "longhand/data/dataset.h"
 #include "longhand/data/file.h"
+#include "longhand/data/file_guard.h"
 #include "longhand/data/hdf5.h"
 #include "longhand/data/tasks/stored.h"
 #include "longhand/train/checkpoint/checkpoint.h"

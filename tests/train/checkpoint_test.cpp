@@ -12,6 +12,7 @@
 
 #include "longhand/core/random.h"
 #include "longhand/data/file.h"
+#include "longhand/data/file_guard.h"
 #include "longhand/data/hdf5.h"
 #include "longhand/data/trailer.h"
 #include "tests/support/catch.h"

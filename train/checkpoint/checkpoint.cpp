@@ -9,6 +9,7 @@
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
 #include "longhand/data/file.h"
+#include "longhand/data/file_guard.h"
 #include "longhand/data/hdf5.h"
 #include "longhand/data/trailer.h"
 

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "longhand/core/error.h"
-#include "longhand/data/hdf5.h"
+#include "longhand/data/file_guard.h"
 #include "longhand/train/cli/command.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"

@@ -11,6 +11,7 @@
 #include "longhand/core/options.h"
 #include "longhand/data/dataset.h"
 #include "longhand/data/file.h"
+#include "longhand/data/file_guard.h"
 #include "longhand/data/hdf5.h"
 #include "longhand/data/listops.h"
 #include "longhand/data/trailer.h"
