@@ -85,12 +85,16 @@ TEST_CASE("a file that crashes libhdf5 is an error") {
   for (const std::vector<std::string>& command :
        {std::vector<std::string>{"checkpoint", "inspect", file},
         {"evaluate", file},
+        {"data", "check", "hdf5", file},
         {"data", "hash", "tokens", "--set", "data.path=" + file}}) {
     const Outcome outcome = run(command, folder.path());
     INFO(outcome.err);
     CHECK(outcome.code == 3);
     CHECK_THAT(outcome.err, Contains(file));
   }
+  const Outcome whole =
+      succeed({"data", "check", "hdf5", formats / "data-2.h5", "--json"}, folder.path());
+  CHECK(Json::parse(whole.out)["datasets"] == 9);
 }
 
 TEST_CASE("files damaged with a valid digest are read or refused") {

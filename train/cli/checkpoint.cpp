@@ -152,7 +152,10 @@ void add_checkpoint(Command& program) {
       "Every checkpoint of the runs and sweeps below a directory: the files *.h5 in folders named "
       "checkpoints");
   v.json(a->json);
-  v.footer("Every byte is compared with the digest, then everything is read, as to load it.");
+  v.footer(
+      "Every byte is compared with the digest, then everything is read, as to load it. Where "
+      "last.h5\n"
+      "is invalid, longhand train --resume DIR continues from the newest valid checkpoint.");
 }
 
 }  // namespace longhand::cli

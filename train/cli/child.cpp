@@ -27,24 +27,28 @@ std::optional<std::string> run_program_with(const std::vector<std::string>& argu
   return text;
 }
 
+std::string read_file_in_child(const std::filesystem::path& path, bool json) {
+  std::vector<std::string> arguments{"data", "check", "hdf5", "--in-process",
+                                     std::filesystem::absolute(path).string()};
+  if (json) arguments.push_back("--json");
+  train::Child child({.arguments = arguments, .err = "/dev/null", .capture = true});
+  std::string output = child.output();
+  const train::Ended ended = child.wait();
+  if (ended.signal == 0 && ended.code == success) return output;
+  const std::string reason = ended.signal == SIGXCPU ? "took too long"
+                             : ended.signal != 0
+                                 ? fmt::format("was ended by signal {}", ended.signal)
+                                 : fmt::format("ended with code {}", ended.code);
+  throw DataError(concat_message(
+      path.string(), ": a process that read it with libhdf5 ", reason,
+      ": the file is damaged or malicious, or memory is too short; to see it happen: longhand data "
+      "check hdf5 --in-process ",
+      shell_word(path.string())));
+}
+
 void read_files_in_child_first() {
-  data::set_file_guard([](const std::filesystem::path& path) {
-    train::Child child(
-        {.arguments = {"data", "check", "hdf5", std::filesystem::absolute(path).string()},
-         .err = "/dev/null",
-         .capture = true});
-    child.output();
-    const train::Ended ended = child.wait();
-    if (ended.signal == 0 && ended.code == success) return;
-    const std::string reason = ended.signal == SIGXCPU ? "took too long"
-                               : ended.signal != 0
-                                   ? fmt::format("was ended by signal {}", ended.signal)
-                                   : fmt::format("ended with code {}", ended.code);
-    throw DataError(concat_message(
-        path.string(), ": a process that read it with libhdf5 ", reason,
-        ": the file is damaged or malicious, or memory is too short; longhand data check hdf5 ",
-        shell_word(path.string()), " does the same"));
-  });
+  data::set_file_guard(
+      [](const std::filesystem::path& path) { read_file_in_child(path, /*json=*/false); });
 }
 
 }  // namespace longhand::cli

@@ -2,6 +2,7 @@
 // and for files, so that one which crashes libhdf5 is an error.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,8 +14,11 @@ namespace longhand::cli {
 std::optional<std::string> run_program_with(const std::vector<std::string>& arguments,
                                             const std::string& what, int& code);
 
-/// From now on, files that libhdf5 parses are first read by `longhand data check hdf5` in a process of
-/// its own (see data::FileGuard). A file that crashes it, or exceeds its limits, is refused.
+/// Returns what `longhand data check hdf5` prints about a file, which it reads in a process of its own with
+/// limits. Throws DataError if that process crashes or exceeds a limit.
+std::string read_file_in_child(const std::filesystem::path& path, bool json);
+
+/// From now on, files that libhdf5 parses are first read by read_file_in_child() (see data::FileGuard).
 void read_files_in_child_first();
 
 }  // namespace longhand::cli

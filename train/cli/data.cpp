@@ -20,6 +20,7 @@
 #include "longhand/data/subset.h"
 #include "longhand/data/tasks/stored.h"
 #include "longhand/train/checkpoint/checkpoint.h"
+#include "longhand/train/cli/child.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
@@ -223,8 +224,13 @@ void limit_resources(uint64_t file_bytes) {
   if (lowest >= 0) limit_resource(RLIMIT_NOFILE, static_cast<uint64_t>(lowest) + 1);
 }
 
-int check_hdf5(const std::string& file, bool json) {
-  limit_resources(data::RegularFile(file).size());
+int check_hdf5(const std::string& file, bool json, bool in_process) {
+  const uint64_t size = data::RegularFile(file).size();
+  if (!in_process) {
+    print_stdout("{}", read_file_in_child(file, json));
+    return success;
+  }
+  limit_resources(size);
   // A checkpoint first in the way in which it will be loaded: whether libhdf5 crashes depends on it.
   data::set_file_guard([](const std::filesystem::path&) {});
   try {
@@ -300,16 +306,18 @@ void add_data(Command& program) {
       .add("file", *file, "FILE.tsv", "File with the columns Source and Target of Long Range Arena")
       .required();
   listops.json(a->json);
+  const auto in_process = std::make_shared<bool>(false);
   Command hdf5 = check_files.command(
       "hdf5", "Read everything in an HDF5 file, under limits of time, memory and files",
-      [a, file] { return check_hdf5(*file, a->json); });
+      [a, file, in_process] { return check_hdf5(*file, a->json, *in_process); });
   hdf5.add("file", *file, "FILE.h5", "A data file or a checkpoint").required();
+  hdf5.flag("--in-process", *in_process,
+            "Read it in this process, which damaged files may crash [a process of its own]");
   hdf5.json(a->json);
   hdf5.footer(
-      "Every other command runs this in a process of its own before it reads an HDF5 file, and\n"
-      "refuses the file if that process crashes. Objects that cannot be read are counted; they "
-      "are\n"
-      "no error unless they are used.");
+      "Every other command does this before it reads an HDF5 file, and refuses the file if the\n"
+      "process that reads it crashes. Objects that cannot be read are counted; they are no error\n"
+      "unless they are used.");
 }
 
 }  // namespace longhand::cli
