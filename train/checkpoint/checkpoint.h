@@ -77,8 +77,8 @@ Checkpoint from_bytes(std::span<const std::byte> bytes, const std::string& name)
 void save(const std::filesystem::path& path, const Checkpoint& checkpoint,
           const std::filesystem::path& keep_old_as = {});
 /// Reads a file of any format version; version 1 only behind a guard (see data::FileGuard), which is
-/// called first. Takes at most three times the size of the file as memory, and 15 KB for each tensor. Throws DataError if the
-/// file cannot be read or is not a valid checkpoint.
+/// called first. Takes at most three times the size of the file as memory, and 15 KB for each tensor.
+/// Throws DataError if the file cannot be read or is not a valid checkpoint.
 Checkpoint load(const std::filesystem::path& path);
 
 /// Returns the digest of a file that save() has written, as 32 hexadecimal digits, from its last
