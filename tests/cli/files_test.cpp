@@ -50,7 +50,7 @@ TEST_CASE("checkpoint verify finds the invalid ones below a directory") {
                             Contains("ok       runs/a/checkpoints/last.h5"));
     CHECK_THAT(one.err, Contains("1 of 4 checkpoints are invalid"));
   }
-  for (const char* const here : {".", "../checkpoints/"})
+  for (const char* const here : {".", "./", "../checkpoints/"})
     CHECK_THAT(run({"checkpoint", "verify", "--all", here}, folder / "runs/a/checkpoints").err,
                Contains("1 of 3 checkpoints are invalid"));
   const Outcome json = run({"checkpoint", "verify", "runs/a/checkpoints/best.h5",

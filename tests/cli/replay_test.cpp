@@ -41,6 +41,8 @@ TEST_CASE("a run that diverges names its snapshot, which replay explains") {
   CHECK(skipped.code == 4);
   CHECK_THAT(skipped.err, Contains("step 2: ") && Contains("its update is skipped") &&
                               Contains("step 5: ") && Contains("train.max_skips"));
+  CHECK_THAT(run({"replay", "run"}, folder.path()).out,  // of the last snapshot
+             Contains("before-step-00000005.h5: step 5"));
 }
 
 TEST_CASE("replay of a good step lists its gradients") {

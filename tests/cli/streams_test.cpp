@@ -37,6 +37,9 @@ TEST_CASE("messages that cannot be written do not change the exit code") {
     std::ifstream metrics(folder / "run/metrics.jsonl");
     for (std::string line; std::getline(metrics, line);) CHECK(line.starts_with("{\"step\":"));
   }
+  // Nor is a pipe: the one to the process that reads the checkpoint first.
+  CHECK(shell("$longhand train config.toml --init-from run --out other <&- >&- 2>&-", folder.path())
+            .code == 0);
   // An error keeps its code, too.
   CHECK(shell("$longhand train none.toml 2>/dev/full", folder.path()).code == 2);
   CHECK(shell("$longhand train none.toml 2>&-", folder.path()).code == 2);

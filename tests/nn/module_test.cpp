@@ -1,5 +1,7 @@
 #include "longhand/nn/module.h"
 
+#include <thread>
+
 #include "longhand/nn/init.h"
 #include "longhand/nn/linear.h"
 #include "tests/support/catch.h"
@@ -162,6 +164,9 @@ TEST_CASE("module: the one that runs is known on its thread, and all are listed"
       CHECK(Running::innermost()->module().full_name() == "items.1");
     }
     CHECK(&Running::innermost()->module() == &tree);
+    const Running* elsewhere = &outer;
+    std::thread([&] { elsewhere = Running::innermost(); }).join();
+    CHECK(elsewhere == nullptr);
   }
   CHECK(Running::innermost() == nullptr);
 

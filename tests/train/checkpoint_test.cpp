@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -252,6 +253,19 @@ TEST_CASE("checkpoints of every format version are read") {
   CHECK(guarded == std::vector{first, second});  // each file once
   // The same run, the same bits.
   check_equal(load(first).model, load(second).model);
+
+  // Version 1 had no list of the terms of the loss.
+  const Folder folder;
+  Bytes bytes = to_bytes(large());
+  const std::string list("interval_terms\0", 15);
+  const auto bytes_of_list = std::as_bytes(std::span(list));
+  const auto at =
+      std::search(bytes.begin(), bytes.end(), bytes_of_list.begin(), bytes_of_list.end());
+  REQUIRE(at != bytes.end());
+  *at = std::byte('I');
+  bytes[bytes.size() - 28] = std::byte{1};
+  data::write_file_durably(folder.path / "terms.h5", resealed(bytes));
+  CHECK(load(folder.path / "terms.h5").training == large().training);
 }
 
 TEST_CASE("a guard that throws keeps a checkpoint from being parsed") {

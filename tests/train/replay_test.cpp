@@ -244,7 +244,8 @@ Tally inject(int64_t wanted, uint64_t seed) {
         REQUIRE(reference.first);
         right = names(*step, *reference.first);
         if (!std::isfinite(value))
-          right = right && step->state.size() == 1 && step->state[0].name == name;
+          right = right && step->state.size() == 1 && step->state[0].name == name &&
+                  is_in(name, step->first->layer);
         else
           right = right && step->state.empty();
       }
@@ -279,6 +280,14 @@ TEST_CASE("replay names the operation and the layer of injected faults") {
   const Tally tally = inject(16, 1);
   CHECK(tally.named == 16);
   CHECK(tally.of_kind.size() == 4);
+}
+
+TEST_CASE("replay names the operation whose -Inf becomes NaN elsewhere") {
+  const auto step = diverge(with_options({}), nullptr, [](Run& run) {
+    run.experiment().model.state_dict().at("head.bias").fill(-INFINITY);
+  });
+  REQUIRE(step);
+  CHECK(names(*step, {"linear", "head"}));
 }
 
 // Hidden, because it takes long: LONGHAND_FAULTS=100 test_train "replay of many faults"
