@@ -143,24 +143,9 @@ void RegularFile::read(uint64_t begin, std::span<std::byte> to) const {
 }
 
 std::vector<std::byte> read_file(const fs::path& path) {
-  const Descriptor fd(open_retrying(path, O_RDONLY));
-  if (fd.get() < 0) fail(path, "cannot open the file", errno);
-  struct stat status;
-  if (::fstat(fd.get(), &status) != 0) fail(path, "cannot read the file", errno);
-
-  // One byte more than the reported size, so that the end is found without growing the buffer.
-  // Files that report no size, such as pipes, are read too.
-  std::vector<std::byte> bytes(static_cast<size_t>(status.st_size) + 1);
-  size_t size = 0;
-  for (;;) {
-    if (size == bytes.size()) bytes.resize(2 * size + 4096);
-    const ssize_t got = ::read(fd.get(), bytes.data() + size, bytes.size() - size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(path, "cannot read the file", errno);
-    if (got == 0) break;
-    size += static_cast<size_t>(got);
-  }
-  bytes.resize(size);
+  const RegularFile file(path);
+  std::vector<std::byte> bytes(static_cast<size_t>(file.size()));
+  file.read(0, bytes);
   return bytes;
 }
 

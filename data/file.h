@@ -33,7 +33,7 @@ class RegularFile {
   uint64_t size_ = 0;
 };
 
-/// Returns all bytes of a file. Throws DataError if it is missing, a directory or unreadable.
+/// Returns all bytes of a regular file. Throws DataError if it is missing, unreadable or anything else.
 std::vector<std::byte> read_file(const std::filesystem::path& path);
 
 /// The same as text.
