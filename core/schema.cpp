@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "longhand/core/error.h"
+#include "longhand/core/utf8.h"
 
 namespace longhand {
 namespace {
@@ -155,6 +156,7 @@ std::string convert(const OptionValue& given, const Declaration& option, double&
 std::string convert(const OptionValue& given, const Declaration& option, std::string& to) {
   const std::string* const value = std::get_if<std::string>(&given);
   const std::vector<std::string>* const choices = option.choices;
+  if (value && !choices && !is_utf8(*value)) return "expected text in UTF-8";
   if (value &&
       (!choices || std::find(choices->begin(), choices->end(), *value) != choices->end())) {
     to = *value;

@@ -171,6 +171,7 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t end, int64_t step) const {
   check<ShapeError>(0 <= begin && begin <= end && end <= n && step >= 1,
                     "slice: expected 0 <= begin <= end <= ", n, " and step >= 1 along axis ", axis,
                     " of ", shape_, ", got begin ", begin, ", end ", end, " and step ", step);
+  step = std::min(step, std::max<int64_t>(n, 1));  // gives the same elements, and cannot overflow
   Shape shape = shape_;
   Strides strides = strides_;
   shape[axis] = (end - begin + step - 1) / step;

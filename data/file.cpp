@@ -142,27 +142,25 @@ void RegularFile::read(uint64_t begin, std::span<std::byte> to) const {
   }
 }
 
-std::vector<std::byte> read_file(const fs::path& path) {
-  const Descriptor fd(open_retrying(path, O_RDONLY));
-  if (fd.get() < 0) fail(path, "cannot open the file", errno);
-  struct stat status;
-  if (::fstat(fd.get(), &status) != 0) fail(path, "cannot read the file", errno);
-
+std::vector<std::byte> RegularFile::read_all() const {
   // One byte more than the reported size, so that the end is found without growing the buffer.
-  // Files that report no size, such as pipes, are read too.
-  std::vector<std::byte> bytes(static_cast<size_t>(status.st_size) + 1);
+  // Some files of the system report no size.
+  std::vector<std::byte> bytes(static_cast<size_t>(size_) + 1);
   size_t size = 0;
   for (;;) {
     if (size == bytes.size()) bytes.resize(2 * size + 4096);
-    const ssize_t got = ::read(fd.get(), bytes.data() + size, bytes.size() - size);
+    const ssize_t got =
+        ::pread(fd_, bytes.data() + size, bytes.size() - size, static_cast<off_t>(size));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(path, "cannot read the file", errno);
+    if (got < 0) fail(path_, "cannot read the file", errno);
     if (got == 0) break;
     size += static_cast<size_t>(got);
   }
   bytes.resize(size);
   return bytes;
 }
+
+std::vector<std::byte> read_file(const fs::path& path) { return RegularFile(path).read_all(); }
 
 std::string read_text_file(const fs::path& path) {
   const std::vector<std::byte> bytes = read_file(path);

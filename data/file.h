@@ -24,6 +24,8 @@ class RegularFile {
 
   /// When it was opened, in bytes.
   uint64_t size() const { return size_; }
+  /// All bytes that it has when they are read.
+  std::vector<std::byte> read_all() const;
   /// Fills `to` with the bytes from `begin` on; throws if the file ends before.
   void read(uint64_t begin, std::span<std::byte> to) const;
 
@@ -33,7 +35,7 @@ class RegularFile {
   uint64_t size_ = 0;
 };
 
-/// Returns all bytes of a file. Throws DataError if it is missing, a directory or unreadable.
+/// Returns all bytes of a regular file. Throws DataError if it is missing, unreadable or anything else.
 std::vector<std::byte> read_file(const std::filesystem::path& path);
 
 /// The same as text.

@@ -78,10 +78,24 @@ template <class... Parts>
 // throw.
 thread_local bool out_of_memory = false;
 
+// Whether the last call of libhdf5 failed for lack of memory.
+bool lacked_memory() {
+  bool lacked = false;
+  H5Ewalk2(
+      H5E_DEFAULT, H5E_WALK_UPWARD,
+      [](unsigned depth, const H5E_error2_t* error, void* out) -> herr_t {
+        if (depth == 0) *static_cast<bool*>(out) = error->maj_num == H5E_RESOURCE_g;
+        return 0;
+      },
+      &lacked);
+  return lacked;
+}
+
 // Returns the result of a call of libhdf5; throws for a negative one: parts, then the reason.
 template <class Result, class... Parts>
 Result must(Result result, const Parts&... parts) {
   if (std::exchange(out_of_memory, false)) throw std::bad_alloc();
+  if (result < 0 && lacked_memory()) throw std::bad_alloc();
   if (result < 0) refuse(parts..., ": HDF5: ", reason());
   return result;
 }
@@ -392,6 +406,8 @@ void Hdf5Writer::attribute(const std::string& path, const std::string& key,
     write(H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, real);
   } else {
     const auto& text = std::get<std::string>(value);
+    check<DataError>(text.find('\0') == std::string::npos, what,
+                     ": text with NUL cannot be stored");
     const Handle type = own(H5Tcopy(H5T_C_S1), H5Tclose, what);
     // libhdf5 does not support strings of size 0; the NUL padding is not part of the text
     must(H5Tset_size(type, std::max<size_t>(text.size(), 1)), what);
@@ -631,7 +647,9 @@ std::vector<std::string> attribute_names(hid_t object, const std::string& what) 
   return names;
 }
 
-AttributeValue value_of(hid_t attribute, uint64_t file_bytes, const std::string& what) {
+// libhdf5 crashes if a text of variable length claims more bytes than there are.
+AttributeValue value_of(hid_t attribute, uint64_t file_bytes, bool any_length,
+                        const std::string& what) {
   const Handle space = own(H5Aget_space(attribute), H5Sclose, what);
   check<DataError>(must(H5Sget_simple_extent_npoints(space), what) == 1, what,
                    ": expected a single value");
@@ -650,14 +668,16 @@ AttributeValue value_of(hid_t attribute, uint64_t file_bytes, const std::string&
     }
     case H5T_STRING: {
       if (must(H5Tis_variable_str(type), what) > 0) {
+        check<DataError>(any_length, what, ": text of variable length, expected a fixed one");
         char* text = nullptr;
         must(H5Aread(attribute, type, &text), what);
         std::string value = text ? text : "";
         H5free_memory(text);
         return value;
       }
-      std::string value(H5Tget_size(type), '\0');
-      check<DataError>(value.size() <= file_bytes, what, ": longer than the file");
+      const size_t size = H5Tget_size(type);
+      check<DataError>(size <= file_bytes, what, ": longer than the file");
+      std::string value(size, '\0');
       must(H5Aread(attribute, type, value.data()), what);
       value.resize(std::min(value.find('\0'), value.size()));
       if (H5Tget_strpad(type) == H5T_STR_SPACEPAD) value.resize(value.find_last_not_of(' ') + 1);
@@ -709,7 +729,8 @@ constexpr size_t max_depth = 100;  // of groups
 struct Hdf5Reader::State {
   std::string name;
   uint64_t bytes = 0;
-  bool any_style = false;  // also groups of the new style
+  bool any_style = false;   // also groups of the new style
+  bool any_length = false;  // also texts of variable length
   Handle file;
   std::map<std::string, Stored> open;  // kept open: validating one may take as long as reading it
 
@@ -819,6 +840,7 @@ Hdf5Reader Hdf5Reader::open(const std::filesystem::path& path) {
   auto state = std::make_unique<State>();
   state->name = path.string();
   state->bytes = size_of_regular_file(path);
+  state->any_length = true;  // h5py writes them
   pass_file_guard(path);
   const Session session;
   state->file = open_file(path);
@@ -914,7 +936,7 @@ std::vector<std::string> Hdf5Reader::attributes(const std::string& path) const {
 
 AttributeValue Hdf5Reader::attribute(const std::string& path, const std::string& key) const {
   const Session session;
-  return value_of(state_->attribute(path, key), state_->bytes,
+  return value_of(state_->attribute(path, key), state_->bytes, state_->any_length,
                   concat_message(state_->what(path), ": attribute \"", key, "\""));
 }
 
@@ -948,7 +970,8 @@ Survey survey(const std::filesystem::path& path) {
       ++out.attributes;
       attempt([&] {
         const std::string where = concat_message(what, ": attribute \"", key, "\"");
-        value_of(own(H5Aopen(object, key.c_str(), H5P_DEFAULT), H5Aclose, where), bytes, where);
+        value_of(own(H5Aopen(object, key.c_str(), H5P_DEFAULT), H5Aclose, where), bytes, true,
+                 where);
       });
     }
   };

@@ -57,7 +57,7 @@ class Hdf5Writer {
   /// Writes rows begin, begin + 1, … along the first axis of a dataset made by create_rows(). Throws
   /// DataError for integers that do not fit the stored type.
   void put_rows(const std::string& path, int64_t begin, const Tensor& rows);
-  /// An attribute of a group or dataset; "/" is the root. Below 64 KB.
+  /// An attribute of a group or dataset; "/" is the root. Below 64 KB; text without NUL.
   void attribute(const std::string& path, const std::string& key, const AttributeValue& value);
 
   /// Returns the current contents of the file.
@@ -118,7 +118,8 @@ class Hdf5Reader {
   bool has_attribute(const std::string& path, const std::string& key) const;
   /// Names in alphabetical order. libhdf5 may crash here on damaged attributes: only behind a guard.
   std::vector<std::string> attributes(const std::string& path) const;
-  /// Reads an attribute of one value; throws if there is none. Text may have fixed or variable length.
+  /// Reads an attribute of one value; throws if there is none. Text may have fixed length or, in files on
+  /// disk, variable length; libhdf5 may crash on the latter.
   AttributeValue attribute(const std::string& path, const std::string& key) const;
   /// An attribute of type T: int64_t, double (integers count) or std::string.
   template <class T>

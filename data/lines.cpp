@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "longhand/core/error.h"
+#include "longhand/data/file.h"
 
 namespace longhand::data {
 
@@ -19,6 +20,7 @@ void for_each_line(const std::filesystem::path& path,
                    const std::function<void(int64_t number, std::string_view line)>& visit) {
   // A folder can be opened as a file; only reading it fails, without a reason.
   check<DataError>(!is_folder(path), path.string(), ": expected a file, got a folder");
+  const RegularFile regular(path);  // reading a pipe or a device may never end
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   check<DataError>(in.is_open(), path.string(), ": cannot be opened: ", std::strerror(errno));

@@ -4,7 +4,45 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "longhand/core/error.h"
+
 namespace longhand::train {
+
+namespace {
+
+bool nests_too_deep(std::string_view text) {
+  constexpr int deepest = 64;
+  int depth = 0;
+  bool in_text = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_text && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      in_text = !in_text;
+    } else if (!in_text) {
+      if (c == '[' || c == '{') ++depth;
+      if (c == ']' || c == '}') --depth;
+      if (depth > deepest) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text) {
+  check<DataError>(!nests_too_deep(text), "not JSON of Longhand: values are nested too deeply");
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception& error) {
+    throw DataError(error.what());
+  }
+}
+
+Json try_parse_json(std::string_view text) {
+  return Json::parse(nests_too_deep(text) ? "" : text, nullptr, false);
+}
 
 const char* name_of_not_finite(double value) {
   if (std::isnan(value)) return "NaN";

@@ -4,12 +4,19 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <string_view>
 
 #include "longhand/core/options.h"
 
 namespace longhand::train {
 
 using Json = nlohmann::ordered_json;
+
+/// Parses the text of a file. Throws DataError for anything else than JSON, and for values nested more
+/// than 64 deep: Json copies and destroys them recursively.
+Json parse_json(std::string_view text);
+/// The same, but returns a discarded value (Json::is_discarded()) instead of throwing.
+Json try_parse_json(std::string_view text);
 
 /// "NaN", "Infinity" or "-Infinity", for a number that is not finite.
 const char* name_of_not_finite(double value);

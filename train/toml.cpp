@@ -2,10 +2,11 @@
 
 #include <toml++/toml.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 
 #include "longhand/core/error.h"
 
@@ -50,6 +51,35 @@ TomlValue plain(const toml::node& node, const std::string& name, std::string whe
   return value;
 }
 
+/// Throws ConfigError for a key of very many parts, such as a.a.a.a: toml++ limits how deep brackets
+/// nest, but not such keys, and tables are read and destroyed recursively.
+void check_keys(std::string_view text, const std::string& name) {
+  constexpr int most_parts = 16;
+  int parts = 1;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '.') {
+      check<ConfigError>(
+          ++parts <= most_parts, name, ":",
+          1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(i), '\n'),
+          ": a key of more than ", most_parts, " parts");
+    } else if (c == '#') {
+      i = std::min(text.find('\n', i), text.size()) - 1;
+    } else if (c == '"' || c == '\'') {
+      const std::string quote(text.substr(i, 3) == std::string(3, c) ? 3 : 1, c);
+      for (i += quote.size(); i < text.size() && text.substr(i, quote.size()) != quote; ++i)
+        if (c == '"' && text[i] == '\\') ++i;
+      i += quote.size() - 1;
+      // Text in three quotes may end with up to two of its own.
+      for (int own = 0; own < 2 && quote.size() == 3 && i + 1 < text.size() && text[i + 1] == c;
+           ++own)
+        ++i;
+    } else if (std::string_view("\n=,[]{}").find(c) != std::string_view::npos) {
+      parts = 1;
+    }
+  }
+}
+
 }  // namespace
 
 const TomlValue* TomlValue::find(std::string_view key) const {
@@ -59,6 +89,7 @@ const TomlValue* TomlValue::find(std::string_view key) const {
 }
 
 TomlValue parse_toml(std::string_view text, const std::string& name) {
+  check_keys(text, name);
   try {
     return plain(toml::parse(text), name, name);
   } catch (const toml::parse_error& error) {
@@ -84,8 +115,16 @@ std::string read_toml(const std::filesystem::path& path) {
                      ": expected a TOML file, got a folder");
   std::ifstream in(path, std::ios::binary);
   check<ConfigError>(in.is_open(), "cannot read ", path.string(), ": ", std::strerror(errno));
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  check<ConfigError>(!in.bad(), "cannot read ", path.string());
+  // Pipes are read, too: a shell's <(command). Devices never end.
+  constexpr size_t largest = size_t{16} << 20;
+  std::string text;
+  for (std::array<char, 4096> part{}; text.size() <= largest && !in.eof();) {
+    in.read(part.data(), part.size());
+    check<ConfigError>(!in.bad(), "cannot read ", path.string());
+    text.append(part.data(), static_cast<size_t>(in.gcount()));
+  }
+  check<ConfigError>(text.size() <= largest, path.string(), ": expected a TOML file of at most ",
+                     largest >> 20, " MiB");
   return text;
 }
 

@@ -93,9 +93,11 @@ void accumulate_product(GradSlot& slot, const Tensor& x, const Tensor& y, double
                merge_axes(right.permute(right_order), batch, rank - 1), alpha, to.beta);
 }
 
-// Whether b is one matrix for the whole batch of a, whose rows form a single matrix as well.
+// Whether b is one matrix for the whole batch of a, whose rows form a single matrix as well. Without
+// elements, a may be contiguous and the product, which has the order of its strides, not.
 bool is_one_product(const Tensor& a, const Tensor& b) {
-  return a.is_contiguous() && b.numel() == b.size(-2) * b.size(-1) && b.rank() <= a.rank();
+  return a.numel() != 0 && a.is_contiguous() && b.numel() == b.size(-2) * b.size(-1) &&
+         b.rank() <= a.rank();
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <vector>
 
+#include "longhand/data/file.h"
 #include "longhand/data/in_memory.h"
 #include "longhand/data/lines.h"
 #include "longhand/data/registry.h"
@@ -21,18 +22,22 @@ namespace fs = std::filesystem;
 
 constexpr const char* debian_folder = "/usr/share/datasets/fashion-mnist";
 
-// Returns all bytes of a file, decompressed if it is compressed.
-std::vector<uint8_t> read_unpacked(const fs::path& path) {
+// Returns the first `most` bytes of a file, or all if it has fewer, decompressed if it is compressed.
+// When there are as many, more(bytes) may return a larger number to go on.
+template <class More>
+std::vector<uint8_t> read_unpacked(const fs::path& path, size_t most, More more) {
   check<DataError>(!is_folder(path), path.string(), ": expected a file, got a folder");
+  const RegularFile regular(path);  // reading a pipe or a device may never end
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
   check<DataError>(file != nullptr, path.string(), ": cannot open the file");
   constexpr size_t piece = size_t{1} << 20;
   std::vector<uint8_t> bytes;
-  for (int got = 1; got > 0;) {
-    const size_t old = bytes.size();
-    bytes.resize(old + piece);
-    got = gzread(file.get(), bytes.data() + old, piece);
+  for (int got = 1; got > 0 && bytes.size() < most;) {
+    const size_t old = bytes.size(), wanted = std::min(piece, most - old);
+    bytes.resize(old + wanted);
+    got = gzread(file.get(), bytes.data() + old, static_cast<unsigned>(wanted));
     bytes.resize(old + static_cast<size_t>(std::max(got, 0)));
+    if (bytes.size() == most) most = std::max(most, more(bytes));
   }
   // a truncated file is read without an error, which is reported only afterwards
   int error = Z_OK;
@@ -56,22 +61,29 @@ struct Idx {
     check<DataError>(unpacked || fs::exists(packed, ignored), folder.string(), ": has no ", name,
                      " or ", name, ".gz");
     path = (unpacked ? plain : packed).string();
-    bytes = read_unpacked(path);
     begin = 4 + 4 * rank;
-    check<DataError>(bytes.size() >= begin && bytes[0] == 0 && bytes[1] == 0 && bytes[2] == 8 &&
-                         bytes[3] == rank,
-                     path, ": expected an IDX file of unsigned bytes with ", rank, " sizes");
-    // in floating point, so that a product of damaged sizes does not overflow
+    // In floating point, so that a product of damaged sizes does not overflow.
     double elements = 1;
     std::string expected;
-    for (size_t i = 4; i < begin; i += 4) {
-      sizes.push_back(int64_t{bytes[i]} << 24 | bytes[i + 1] << 16 | bytes[i + 2] << 8 |
-                      bytes[i + 3]);
-      elements *= static_cast<double>(sizes.back());
-      expected += (expected.empty() ? "" : " x ") + std::to_string(sizes.back());
-    }
-    check<DataError>(elements > 0 && elements == static_cast<double>(bytes.size() - begin), path,
-                     ": has ", bytes.size() - begin, " bytes of elements, expected ", expected);
+    // One byte more than the sizes say, to see that there is none: a small file may unpack to many.
+    bytes = read_unpacked(path, begin, [&](const std::vector<uint8_t>& head) -> size_t {
+      if (!sizes.empty()) return 0;
+      check<DataError>(head[0] == 0 && head[1] == 0 && head[2] == 8 && head[3] == rank, path,
+                       ": expected an IDX file of unsigned bytes with ", rank, " sizes");
+      for (size_t i = 4; i < begin; i += 4) {
+        sizes.push_back(int64_t{head[i]} << 24 | head[i + 1] << 16 | head[i + 2] << 8 |
+                        head[i + 3]);
+        elements *= static_cast<double>(sizes.back());
+        expected += (expected.empty() ? "" : " x ") + std::to_string(sizes.back());
+      }
+      return begin + 1 + static_cast<size_t>(std::min(elements, 0x1p60));
+    });
+    check<DataError>(!sizes.empty(), path, ": expected an IDX file of unsigned bytes with ", rank,
+                     " sizes");
+    const size_t got = bytes.size() - begin;
+    check<DataError>(elements > 0 && elements == static_cast<double>(got), path, ": has ", got,
+                     static_cast<double>(got) > elements ? " or more" : "",
+                     " bytes of elements, expected ", expected);
   }
 };
 

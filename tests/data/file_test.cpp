@@ -70,7 +70,7 @@ TEST_CASE("an error of reading names the file and the reason") {
   const TemporaryDirectory dir;
   CHECK_THAT(message_of<DataError>([&] { read_file(dir / "none"); }),
              Contains((dir / "none").string()) && Contains("No such file"));
-  CHECK_THAT(message_of<DataError>([&] { read_file(dir.path()); }), Contains("Is a directory"));
+  CHECK_THAT(message_of<DataError>([&] { read_file(dir.path()); }), Contains("not a regular file"));
 }
 
 TEST_CASE("an error of writing names the file and leaves no temporary file") {

@@ -1,8 +1,5 @@
 #include "longhand/data/hdf5.h"
 
-// Files of other programs, and malicious ones, are created with libhdf5 itself.
-#include <hdf5.h>
-
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -12,10 +9,12 @@
 #include "longhand/core/random.h"
 #include "longhand/data/file.h"
 #include "tests/support/files.h"
+#include "tests/support/forge.h"
 
 using namespace longhand;
 using namespace longhand::data;
 using Catch::Contains;
+using longhand::test::make_dataset;
 using longhand::test::message_of;
 using longhand::test::TemporaryDirectory;
 
@@ -32,20 +31,8 @@ Hdf5Reader written(F write) {
 template <class F>
 std::filesystem::path forge(const TemporaryDirectory& dir, F make) {
   const auto path = dir / "forged.h5";
-  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  REQUIRE(file >= 0);
-  make(file);
-  REQUIRE(H5Fclose(file) >= 0);
+  test::forge_file(path, make);
   return path;
-}
-
-// A dataset "x" of one axis, not written to.
-hid_t make_dataset(hid_t file, hid_t type, std::vector<hsize_t> sizes, hid_t properties) {
-  const hid_t space = H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr);
-  const hid_t dataset = H5Dcreate2(file, "x", type, space, H5P_DEFAULT, properties, H5P_DEFAULT);
-  REQUIRE(dataset >= 0);
-  H5Sclose(space);
-  return dataset;
 }
 
 template <class T>

@@ -68,8 +68,8 @@ template <class F>
 void with_json(const fs::path& path, F read) {
   if (!fs::exists(path)) return;
   try {
-    read(Json::parse(data::read_text_file(path)));
-  } catch (const Json::exception& error) {
+    read(parse_json(data::read_text_file(path)));
+  } catch (const std::exception& error) {
     throw DataError(path.string() + ": expected a file as written by Longhand: " + error.what());
   }
 }
@@ -141,8 +141,8 @@ void write_record(const fs::path& directory, const CellRecord& record) {
 
 void write_test(const fs::path& directory, const std::string& json) {
   try {
-    score_of(Json::parse(json));
-  } catch (const Json::exception& error) {
+    score_of(parse_json(json));
+  } catch (const std::exception& error) {
     throw DataError(directory.string() + ": expected the output of evaluate: " + error.what());
   }
   data::write_file_durably(directory / "test.json", json);
@@ -158,7 +158,7 @@ int64_t last_step(const fs::path& directory) {
   const size_t end = text.rfind('\n');
   if (end == std::string::npos || end == 0) return 0;
   const size_t begin = text.rfind('\n', end - 1) + 1;  // npos + 1 = 0
-  const Json line = Json::parse(text.substr(begin, end - begin), nullptr, false);
+  const Json line = try_parse_json(std::string_view(text).substr(begin, end - begin));
   if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) return 0;
   return line["step"].get<int64_t>();
 }

@@ -21,8 +21,9 @@ constexpr data::FileKind checkpoint_file{"Longhand checkpoint", "LHCK", 2};
 void put(data::Hdf5Writer& out, const std::string& group, const nn::StateDict& state) {
   out.create_group(group);
   for (const auto& [name, tensor] : state) {
-    check<DataError>(name.find('/') == std::string::npos, "checkpoint: \"", name,
-                     "\" cannot name a dataset");
+    check<DataError>(!name.empty() && name != "." &&
+                         name.find_first_of(std::string("/\0", 2)) == std::string::npos,
+                     "checkpoint: \"", name, "\" cannot name a dataset");
     out.put(group + "/" + name, tensor);
   }
 }
@@ -95,6 +96,8 @@ struct Put {
   void operator()(const char* key, const std::map<std::string, double>& values) const {
     std::string names;
     for (const auto& [name, x] : values) {
+      check<DataError>(name.find_first_of(std::string("\n\0", 2)) == std::string::npos,
+                       "checkpoint: \"", name, "\" cannot name a term of the loss");
       out.attribute("training", key + ("." + name), x);
       names += name + '\n';
     }

@@ -8,37 +8,16 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "longhand/core/utf8.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/experiment.h"
 
 namespace longhand::cli {
 
-namespace {
-
-/// The length of the UTF-8 sequence at the start of a text, and its character; 0 if it is invalid.
-std::pair<size_t, uint32_t> decode(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t first = byte(0);
-  if (first < 0x80) return {1, first};
-  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc2 ? 2 : 0;
-  if (length == 0 || first > 0xf4 || text.size() < length) return {0, 0};
-  uint32_t value = first & (0xff >> (length + 1));
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return {0, 0};
-    value = value << 6 | (byte(i) & 0x3f);
-  }
-  constexpr uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool valid =
-      value >= least[length] && value <= 0x10ffff && (value < 0xd800 || value > 0xdfff);
-  return {valid ? length : 0, value};
-}
-
-}  // namespace
-
 std::string printable(std::string_view text) {
   std::string out;
   while (!text.empty()) {
-    const auto [length, value] = decode(text);
+    const auto [length, value] = utf8_character(text);
     const bool is_control =
         (value < 0x20 && value != '\n' && value != '\t') || (value >= 0x7f && value < 0xa0);
     const size_t taken = std::max<size_t>(length, 1);

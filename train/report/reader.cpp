@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 /// A JSON object in a file that is written as a whole.
 Json read_object(const fs::path& path) {
-  Json out = Json::parse(data::read_text_file(path), nullptr, false);
+  Json out = try_parse_json(data::read_text_file(path));
   check<DataError>(out.is_object(), path.string(), ": expected a JSON object; remove the file, or ",
                    "repeat the command that writes it");
   return out;

@@ -402,7 +402,7 @@ std::string to_json(const Results& results) {
 
 Results results_of_json(std::string_view text, const std::string& source) {
   try {
-    const Json value = Json::parse(text);
+    const Json value = parse_json(text);
     Results results;
     value.at("kind").get_to(results.kind);
     value.at("title").get_to(results.title);

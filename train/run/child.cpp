@@ -46,7 +46,8 @@ int64_t memory_kills() {
 }
 
 int open_to_append(const std::filesystem::path& path) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  // Not through a link, which the folder of a sweep of others may hold.
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
   check<DataError>(file >= 0, "cannot write ", path.string(), ": ", std::strerror(errno));
   return file;
 }

@@ -182,7 +182,7 @@ Summary summary_of(const Json& object) {
 }
 
 Summary read_summary(const fs::path& path) {
-  const Json object = Json::parse(data::read_text_file(path), nullptr, false);
+  const Json object = try_parse_json(data::read_text_file(path));
   check<DataError>(object.is_object(), path.string(), ": no JSON object");
   return summary_of(object);
 }
@@ -370,7 +370,7 @@ void RunRecord::cut_metrics(const TrainingState& state) const {
   std::istringstream in(data::read_text_file(metrics()));
   std::string kept, line;
   while (std::getline(in, line)) {
-    const Json record = Json::parse(line, nullptr, false);
+    const Json record = try_parse_json(line);
     if (record.is_object() && is_past(record) && !in.eof()) kept += line + "\n";
   }
   data::write_file_durably(metrics(), kept);
@@ -380,7 +380,7 @@ double RunRecord::last_seconds() const {
   std::ifstream in(metrics(), std::ios::binary);
   double seconds = 0;
   for (std::string line; std::getline(in, line);) {
-    const Json record = Json::parse(line, nullptr, false);
+    const Json record = try_parse_json(line);
     if (record.is_object()) seconds = find<double>(record, "seconds").value_or(seconds);
   }
   return seconds;
@@ -404,7 +404,7 @@ void RunRecord::write_sources(const Sources& sources) const {
 Sources RunRecord::sources() const {
   const fs::path path = path_ / "sources.json";
   if (!fs::exists(path)) return {};
-  const Json object = Json::parse(data::read_text_file(path), nullptr, false);
+  const Json object = try_parse_json(data::read_text_file(path));
   check<DataError>(object.is_object(), path.string(), ": no JSON object");
   return sources_of(object);
 }
@@ -423,8 +423,7 @@ RecordedRun read_run(const fs::path& path) {
     const size_t end = lines.find('\n', begin);
     // A run in progress may have written its last line only partially.
     if (end == std::string::npos) break;
-    const Json line = Json::parse(lines.begin() + static_cast<std::ptrdiff_t>(begin),
-                                  lines.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+    const Json line = try_parse_json(std::string_view(lines).substr(begin, end - begin));
     ++count;
     check<DataError>(line.is_object() && find<int64_t>(line, "step"), metrics.string(), ":", count,
                      ": expected a JSON object with a step");
