@@ -277,7 +277,7 @@ const std::vector<Attack>& attacks() {
          });
        },
        inspect, "a.h5", "is too large"},
-      {"20,000 tensors of the same bytes",
+      {"8,000 tensors of the same bytes",
        [](const TinyFolder& folder) {
          forge_checkpoint(folder, [](hid_t file) {
            const hid_t dataset =
@@ -293,7 +293,7 @@ const std::vector<Attack>& attacks() {
          });
        },
        inspect, "a.h5", "its tensors take more bytes than"},
-      {"5,000 tensors without elements",
+      {"2,000 tensors without elements",
        [](const TinyFolder& folder) {
          forge_checkpoint(folder, [](hid_t file) {
            add(file, "model/x", H5T_NATIVE_FLOAT, {0});
