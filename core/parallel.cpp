@@ -322,12 +322,19 @@ struct Background::State {
   std::shared_ptr<Pool> pool;
   std::function<void()> work;
   HappensBefore start{}, end{}, dropped{};
-  std::atomic<int> state{waiting};
+  std::atomic<int> state{waiting}, owners{1};
   std::exception_ptr error{};
 
   State(std::shared_ptr<Pool> p, std::function<void()> w)
       : pool(std::move(p)), work(std::move(w)) {}
-  ~State() { dropped.acquire(); }
+
+  // The last owner deletes the state: the thread that waits, or that which runs the job.
+  void drop() {
+    dropped.release();
+    if (owners.fetch_sub(1) > 1) return;
+    dropped.acquire();
+    delete this;
+  }
 
   // Runs the job unless another thread has begun it.
   void run_once() {
@@ -358,14 +365,21 @@ Background::~Background() {
 }
 
 void Background::run(std::function<void()> work) {
-  state_ = std::make_shared<State>(process().pool, std::move(work));
-  state_->start.release();
-  if (state_->pool->threads > 1)
-    state_->pool->start([state = state_] {
+  State* const state = new State(process().pool, std::move(work));
+  state_ = std::shared_ptr<State>(state, [](State* s) { s->drop(); });
+  state->start.release();
+  if (state->pool->threads == 1) return;
+  ++state->owners;
+  try {
+    state->pool->start([state] {
       state->start.acquire();
       state->run_once();
-      state->dropped.release();
+      state->drop();
     });
+  } catch (...) {
+    state->drop();
+    throw;
+  }
 }
 
 void Background::wait() {
@@ -377,7 +391,6 @@ void Background::wait() {
   // Here, not by the other thread, which may be the last to drop the state.
   state->pool.reset();
   const std::exception_ptr error = std::exchange(state->error, {});
-  state->dropped.release();
   if (error) std::rethrow_exception(error);
 }
 

@@ -213,7 +213,7 @@ optimizer.lr = [1e-2, 1e30, 1e-3]
   }));
   REQUIRE_FALSE(endless.empty());
   REQUIRE(pid_of(endless) > 0);
-  kill(pid_of(endless), SIGSEGV);
+  kill(pid_of(endless), SIGABRT);
   const Outcome outcome = program.wait();
   INFO(outcome.err);
   CHECK(outcome.code == 1);
@@ -224,7 +224,7 @@ optimizer.lr = [1e-2, 1e30, 1e-3]
   CHECK(text(cells, 1, "status") == "diverged");
   CHECK_THAT(text(cells, 1, "reason"), Contains("step ") && Contains("the loss is"));
   CHECK(text(cells, 2, "status") == "crashed");
-  CHECK_THAT(text(cells, 2, "reason"), Contains("signal 11"));
+  CHECK_THAT(text(cells, 2, "reason"), Contains("signal 6"));
   CHECK_THAT(run({"ablate", "--status", "failing"}, folder.path()).out,
              Contains("1 crashed, 1 diverged, 1 finished"));
 
@@ -303,7 +303,7 @@ optimizer.lr = [1e-6, 1e-2, 1e30]
   const Outcome dry = folder.ablate({"--out", "search", "--dry-run"});
   INFO(dry.err);
   CHECK(dry.code == 0);
-  CHECK_THAT(dry.out, Contains("ms a step") && Contains("8 cells, 8 to run: about 0:0") &&
+  CHECK_THAT(dry.out, Contains("ms a step") && Contains("8 cells, 8 to run: about ") &&
                           Contains("MiB available"));
 }
 
