@@ -317,18 +317,19 @@ const std::vector<Attack>& attacks() {
          replace_number(folder, 54321, 1 << 20);
        },
        inspect, "a.h5", ""},
+      // libhdf5 1.10 crashes on the next two, in the process that reads first; 1.14 refuses the first.
       {"data with text of variable length that claims more than the file",
        [](const TinyFolder& folder) {
          forge_file(folder / "a.h5", [](hid_t file) { text_attribute(file, "task", 54321, true); });
          replace_number(folder, 54321, 1 << 24);
        },
-       use_data, "a.h5", "a process that read it"},
+       use_data, "a.h5", ""},
       {"data with text of variable length that claims more than there is memory",
        [](const TinyFolder& folder) {
          forge_file(folder / "a.h5", [](hid_t file) { text_attribute(file, "task", 54321, true); });
          replace_number(folder, 54321, 0xfffffff0);
        },
-       use_data, "a.h5", "a process that read it"},
+       use_data, "a.h5", ""},
       {"a trailer that claims more than the file",
        [](const TinyFolder& folder) {
          Bytes bytes = train::to_bytes(whole_checkpoint());

@@ -85,13 +85,15 @@ TEST_CASE("a file that crashes libhdf5 is an error") {
   for (const std::vector<std::string>& command :
        {std::vector<std::string>{"checkpoint", "inspect", file},
         {"evaluate", file},
-        {"data", "check", "hdf5", file},
         {"data", "hash", "tokens", "--set", "data.path=" + file}}) {
     const Outcome outcome = run(command, folder.path());
     INFO(outcome.err);
     CHECK(outcome.code == 3);
     CHECK_THAT(outcome.err, Contains(file));
   }
+  // libhdf5 1.14 survives it.
+  const Outcome checked = run({"data", "check", "hdf5", file}, folder.path());
+  CHECK((checked.code == 3 || (checked.code == 0 && !checked.out.empty())));
   const Outcome whole =
       succeed({"data", "check", "hdf5", formats / "data-2.h5", "--json"}, folder.path());
   CHECK(Json::parse(whole.out)["datasets"] == 9);
