@@ -12,6 +12,7 @@
 #include "longhand/data/hdf5.h"
 #include "longhand/data/tasks/stored.h"
 #include "tests/support/files.h"
+#include "tests/support/guard_remover.h"
 
 using namespace longhand;
 using namespace longhand::data;
@@ -417,9 +418,7 @@ TEST_CASE("examples are compared with the hash in the file") {
 }
 
 TEST_CASE("data files of every format version are read") {
-  struct GuardRemover {
-    ~GuardRemover() { set_file_guard(nullptr); }
-  } remover;
+  const test::GuardRemover remover;
   const std::filesystem::path formats = LONGHAND_TEST_FORMATS;
   CHECK_THAT(message_of<DataError>([&] { load(formats / "data-1.h5"); }),
              Contains("a group of the new style of HDF5"));

@@ -4,21 +4,7 @@
 # if config.toml exists, else with --out. Each run must end as one that was not killed. Needs strace.
 # Prints one line; exits with 1 if a run was lost.
 set -euo pipefail
-longhand=$(readlink -f "${1:?expected the path of longhand}")
-config=$(dirname "$(readlink -f "$0")")/../cli/tiny.toml
-command -v strace >/dev/null || { echo "creation_kill.sh needs strace" >&2; exit 2; }
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
-train=("$longhand" train "$config" --quiet --threads 1 --set train.steps=4 train.eval_every=2
-  train.checkpoint_every=1 train.keep_every=2 --out run)
-
-"${train[@]}" >/dev/null
-mv run whole
-calls=(openat mkdir flock write fsync close link unlink rename)
-strace -f -o trace.txt -e "trace=$(IFS=,; echo "${calls[*]}")" "${train[@]}" >/dev/null
-declare -A count
-for call in "${calls[@]}"; do count[$call]=$(grep -c " $call(" trace.txt || true); done
+source "$(dirname "$(readlink -f "$0")")/short_run.sh"
 
 killed=0 resumed=0 lost=0
 for call in "${calls[@]}"; do

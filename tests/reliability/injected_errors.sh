@@ -5,25 +5,11 @@
 # exists) must end with that checkpoint. Needs strace. Prints one line; exits with 1 if a run crashed, was
 # lost or differs.
 set -euo pipefail
-longhand=$(readlink -f "${1:?expected the path of longhand}")
-config=$(dirname "$(readlink -f "$0")")/../cli/tiny.toml
-command -v strace >/dev/null || { echo "injected_errors.sh needs strace" >&2; exit 2; }
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
-train=("$longhand" train "$config" --quiet --threads 1 --set train.steps=4 train.eval_every=2
-  train.checkpoint_every=1 train.keep_every=2 --out run)
+source "$(dirname "$(readlink -f "$0")")/short_run.sh"
 
-"${train[@]}" >/dev/null
-mv run whole
-calls=(openat mkdir flock write fsync close link unlink rename)
 # Calls before the program itself runs are the system's: its loader opens libraries.
-strace -f -o trace.txt -e "trace=$(IFS=,; echo "${calls[*]}")" "${train[@]}" >/dev/null
-declare -A first count
-for call in "${calls[@]}"; do
-  count[$call]=$(grep -c " $call(" trace.txt || true)
-  first[$call]=1
-done
+declare -A first
+for call in "${calls[@]}"; do first[$call]=1; done
 first[openat]=$(($(grep ' openat(' trace.txt | grep -n "$config" | head -1 | cut -d: -f1)))
 first[close]=$(($(sed "/$(basename "$config")/q" trace.txt | grep -c ' close(') + 1))
 

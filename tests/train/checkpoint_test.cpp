@@ -18,6 +18,7 @@
 #include "longhand/data/trailer.h"
 #include "tests/support/catch.h"
 #include "tests/support/damage.h"
+#include "tests/support/guard_remover.h"
 
 namespace longhand::train {
 namespace {
@@ -111,11 +112,6 @@ Bytes forged(const std::function<void(data::Hdf5Writer&)>& tensors) {
   data::append_trailer(bytes, {"checkpoint", "LHCK", 2});
   return bytes;
 }
-
-/// Removes the guard at the end of a test.
-struct GuardRemover {
-  ~GuardRemover() { data::set_file_guard(nullptr); }
-};
 
 const fs::path formats = LONGHAND_TEST_FORMATS;
 
@@ -234,7 +230,7 @@ TEST_CASE("a missing part is an error that names it") {
 }
 
 TEST_CASE("checkpoints of every format version are read") {
-  const GuardRemover remover;
+  const test::GuardRemover remover;
   const fs::path first = formats / "checkpoint-1.h5", second = formats / "checkpoint-2.h5";
   CHECK_THROWS_WITH(load(first), Catch::StartsWith(first.string()) &&
                                      Catch::Contains("format version 1") &&
@@ -269,7 +265,7 @@ TEST_CASE("checkpoints of every format version are read") {
 }
 
 TEST_CASE("a guard that throws keeps a checkpoint from being parsed") {
-  const GuardRemover remover;
+  const test::GuardRemover remover;
   const Folder folder;
   save(folder.path / "a.h5", small());
   data::set_file_guard([](const fs::path& path) { throw DataError("refused " + path.string()); });
