@@ -282,6 +282,23 @@ TEST_CASE("replay names the operation and the layer of injected faults") {
   CHECK(tally.of_kind.size() == 4);
 }
 
+TEST_CASE("replay names the module around projections that are one operation") {
+  const Config config = with_options({"attention.type=softmax"});
+  const std::vector<Event> events = events_of(config);
+  const auto projection = std::find_if(events.begin(), events.end(), [](const Event& each) {
+    return each.operation == "linear" && each.path.ends_with(".attention");
+  });
+  REQUIRE(projection != events.end());
+  Injector injector;
+  injector.at = projection - events.begin();
+  injector.value = NAN;
+  const auto step = diverge(config, &injector);
+  REQUIRE(step);
+  REQUIRE(step->first);
+  CHECK(step->first->operation == "linear");
+  CHECK(step->first->layer == projection->path);
+}
+
 TEST_CASE("replay names the operation whose -Inf becomes NaN elsewhere") {
   const auto step = diverge(with_options({}), nullptr, [](Run& run) {
     run.experiment().model.state_dict().at("head.bias").fill(-INFINITY);
