@@ -552,7 +552,7 @@ TEST_CASE("attacks by files are refused") {
     const Outcome outcome = program.wait();
     INFO(outcome.err.substr(0, 1000));
     CHECK((outcome.code == 2 || outcome.code == 3));
-    CHECK(outcome.peak_memory < int64_t{200} << 20);
+    CHECK(outcome.peak_memory < memory_to_refuse);
     CHECK_THAT(outcome.err, Catch::StartsWith("longhand: ") && Contains(attack.file) &&
                                 Contains(attack.message));
     CHECK(outcome.err.size() < 4200);

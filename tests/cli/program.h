@@ -13,6 +13,13 @@
 
 namespace longhand::test {
 
+/// Refusing a file must take less memory, in resident bytes. The address sanitizer keeps freed memory.
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr int64_t memory_to_refuse = int64_t{600} << 20;
+#else
+inline constexpr int64_t memory_to_refuse = int64_t{200} << 20;
+#endif
+
 struct Outcome {
   int code = -1;  // exit code, or 128 + the signal that ended it
   std::string out, err;
