@@ -23,6 +23,9 @@
 #include "longhand/train/experiment.h"
 #include "tests/reliability/fuzz/fuzz.h"
 
+// Of the sanitizers, where they are; <sanitizer/common_interface_defs.h> is not installed with every GCC.
+extern "C" void __sanitizer_set_death_callback(void (*)()) __attribute__((weak));
+
 namespace longhand::fuzz {
 namespace {
 
@@ -66,6 +69,7 @@ void guard_next_file() {
       // libFuzzer's handlers would store each input that crashes libhdf5 here as a finding.
       for (const int number : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU})
         std::signal(number, SIG_DFL);
+      if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(nullptr);
       data::set_file_guard([](const fs::path&) {});
       try {
         train::load(path);
