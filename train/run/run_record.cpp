@@ -473,6 +473,43 @@ void SavedModel::check_paths(std::initializer_list<std::string_view> options,
   }
 }
 
+std::string data_difference(const std::map<std::string, std::string>& then,
+                            const std::map<std::string, std::string>& now, const std::string& file,
+                            const EffectiveSections& effective) {
+  for (const auto& [split, hash] : now) {
+    const auto before = then.find(split);
+    if (before == then.end() || before->second == hash) continue;
+    std::string source = "of the task";
+    if (const auto section = effective.find("data"); section != effective.end())
+      if (const auto path = section->second.find("path"); path != section->second.end())
+        if (const auto* text = std::get_if<std::string>(&path->second.value);
+            text && !text->empty())
+          source = "in " + *text;
+    return concat_message(file, " is of a run on other data: the ", split, " examples ", source,
+                          " have the hash ", hash, ", expected ", before->second);
+  }
+  return "";
+}
+
+void SavedModel::check_data(const data::Task& task, const Config& used) const {
+  if (accept_data) return;
+  const auto same = [&](const std::string& key) {
+    const Options::Given *const ours = used.data().find(key), *const theirs =
+                                                                  config.data().find(key);
+    return ours && theirs && ours->value == theirs->value;
+  };
+  const std::vector<std::string> keys = config.data().keys();
+  if (keys != used.data().keys() || !std::all_of(keys.begin(), keys.end(), same)) return;
+  std::map<std::string, std::string> now;
+  for (const std::string& split : task.splits())
+    if (checkpoint.data.contains(split)) now[split] = task.split(split).fingerprint();
+  EffectiveSections sections;
+  if (const Options::Given* const path = config.data().find("path"))
+    sections["data"]["path"] = {path->value, true};
+  const std::string difference = data_difference(checkpoint.data, now, file, sections);
+  check<DataError>(difference.empty(), difference, data_remedy);
+}
+
 SavedModel load_model(const fs::path& run, const std::string& name) {
   const std::string file = find_checkpoint(run, name).string();
   Checkpoint checkpoint = load(file);
