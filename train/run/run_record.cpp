@@ -446,6 +446,16 @@ fs::path find_checkpoint(const fs::path& run, const std::string& name) {
   throw ConfigError(concat_message(run.string(), " has no checkpoint \"", name, "\""));
 }
 
+namespace {
+
+/// Whether two options name the same file, one by a relative path: earlier versions stored these.
+bool same_path(const OptionValue& a, const OptionValue& b) {
+  const auto *const x = std::get_if<std::string>(&a), *const y = std::get_if<std::string>(&b);
+  return x && y && absolute_path(*x) == absolute_path(*y);
+}
+
+}  // namespace
+
 void SavedModel::check_paths(std::initializer_list<std::string_view> options,
                              const std::vector<std::string>* assignments) const {
   const fs::path folder = fs::absolute(file).parent_path();
@@ -464,7 +474,8 @@ void SavedModel::check_paths(std::initializer_list<std::string_view> options,
       continue;
     const Options::Given* const theirs =
         of_run ? std::as_const(*of_run).section(section).find(key) : nullptr;
-    if (theirs && theirs->value == given->value) continue;
+    if (theirs && (theirs->value == given->value || same_path(theirs->value, given->value)))
+      continue;
     throw ConfigError(concat_message(
         file, " has ", option, " = ", to_string(given->value),
         ", which config.toml of its run directory does not; a checkpoint of others may name any "
