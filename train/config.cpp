@@ -104,9 +104,8 @@ void Config::assign(const std::string& section, const std::string& key, OptionVa
   const bool is_path = section == "data" && key == "path";
   if (key == selector(section) || is_path) {
     const Options::Given* const before = options.find(key);
-    const bool changes =
-        is_path ? kind_of_path(before ? before->value : OptionValue("")) != kind_of_path(value)
-                : !before || before->value != value;
+    const bool changes = is_path ? before && kind_of_path(before->value) != kind_of_path(value)
+                                 : !before || before->value != value;
     if (changes)
       for (const std::string& name : from_file_[index])
         if (const Options::Given* const given = options.find(name);

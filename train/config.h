@@ -31,7 +31,7 @@ class Config {
 
   /// Overrides one option of the file: "attention.type=performer". The value is parsed as a TOML
   /// value, or taken as text if that fails; `source` is its name in errors. If this changes
-  /// attention.type, data.task or optimizer.type, or data.path to one of another kind (none, a folder, a file with another
+  /// attention.type, data.task or optimizer.type, or data.path to one of another kind (""; a folder; a file with another
   /// extension), the other options of that section in the file
   /// become optional: those that the new type does not declare are ignored, and listed by ignored().
   /// Throws ConfigError for text of another form and for an unknown section.
