@@ -39,6 +39,9 @@ class Dataset {
   /// Returns the examples as a batch, padded to the longest of them. Throws DataError if data
   /// cannot be read or is out of range.
   virtual Batch collate(std::span<const int64_t> indices) const = 0;
+  /// Identifies the examples, to compare the data of a run with those at hand: content_hash() of all of
+  /// them, unless the first ones determine the others, or a hash of their source is faster.
+  virtual std::string fingerprint() const;
   /// The parts of a mixture, which evaluation reports one by one; empty for most datasets.
   virtual std::vector<Segment> segments() const { return {}; }
 };
@@ -50,8 +53,12 @@ struct TaskInfo {
   int64_t classes = 0;     // targets are 0 … classes-1, or ignore_index
   bool per_token = false;  // targets are (B, N), not (B)
   bool causal = false;     // the target of a token is a later token: the model must not look ahead
-  bool bytes = false;      // tokens are bytes of text: bits per byte is a metric
+  bool bytes = false;      // tokens are bytes of text; with per_token, bits per byte is a metric
   int64_t max_length = 0;  // of all examples
+  std::vector<std::string> labels{};  // names of the classes from 0 on; empty: they have none
+
+  /// The name of a class, or its number.
+  std::string label_of(int32_t target) const;
 };
 
 struct Task {

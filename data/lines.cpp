@@ -2,8 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <string>
+#include <ios>
 #include <system_error>
 
 #include "longhand/core/error.h"
@@ -16,26 +15,47 @@ bool is_folder(const std::filesystem::path& path) {
   return std::filesystem::is_directory(path, ignored);
 }
 
-void for_each_line(const std::filesystem::path& path,
-                   const std::function<void(int64_t number, std::string_view line)>& visit) {
+LineReader::LineReader(const std::filesystem::path& path) : path_(path) {
   // A folder can be opened as a file; only reading it fails, without a reason.
   check<DataError>(!is_folder(path), path.string(), ": expected a file, got a folder");
   const RegularFile regular(path);  // reading a pipe or a device may never end
   errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  check<DataError>(in.is_open(), path.string(), ": cannot be opened: ", std::strerror(errno));
-  std::string text;
-  for (int64_t number = 1; std::getline(in, text); ++number) {
-    std::string_view line = text;
-    if (number == 1 && line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);
-    if (line.ends_with('\r')) line.remove_suffix(1);
+  in_.open(path, std::ios::binary);
+  check<DataError>(in_.is_open(), path.string(), ": cannot be opened: ", std::strerror(errno));
+}
+
+bool LineReader::next(std::string_view& line) {
+  constexpr int end = std::char_traits<char>::eof();
+  text_.clear();
+  int c = end;
+  try {
+    for (std::streambuf& in = *in_.rdbuf(); (c = in.sbumpc()) != end && c != '\n';) {
+      check<DataError>(text_.size() < most_line_bytes, path_.string(), ":", number_ + 1,
+                       ": a line of more than ", most_line_bytes, " bytes");
+      text_.push_back(static_cast<char>(c));
+    }
+  } catch (const std::ios_base::failure&) {
+    throw DataError(concat_message(path_.string(), ": cannot be read: ", std::strerror(errno)));
+  }
+  if (c == end && text_.empty()) return false;
+  ++number_;
+  line = text_;
+  if (number_ == 1 && line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);
+  ended_with_cr_ = line.ends_with('\r');
+  if (ended_with_cr_) line.remove_suffix(1);
+  return true;
+}
+
+void for_each_line(const std::filesystem::path& path,
+                   const std::function<void(int64_t number, std::string_view line)>& visit) {
+  LineReader reader(path);
+  for (std::string_view line; reader.next(line);) {
     try {
-      visit(number, line);
+      visit(reader.number(), line);
     } catch (const DataError& error) {
-      throw DataError(concat_message(path.string(), ":", number, ": ", error.what()));
+      throw DataError(concat_message(path.string(), ":", reader.number(), ": ", error.what()));
     }
   }
-  check<DataError>(!in.bad(), path.string(), ": cannot be read: ", std::strerror(errno));
 }
 
 std::vector<std::string_view> split_columns(std::string_view line) {

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,9 +15,34 @@ namespace longhand::data {
 /// reports the reason.
 bool is_folder(const std::filesystem::path& path);
 
-/// Calls visit(number, line) for each line, numbered from 1, without its end (LF or CR LF); a byte
-/// order mark at the start of the file is skipped. A DataError that visit throws is rethrown as
-/// "PATH:NUMBER: MESSAGE". Throws DataError if the file cannot be read.
+/// The longest line of a text file, and the longest record of several lines, in bytes. A file without
+/// line breaks does not fill the memory.
+inline constexpr size_t most_line_bytes = size_t{64} << 20;
+
+/// Reads the lines of a regular file. Throws DataError, naming file and line, if it cannot be read, and
+/// for a line of more than most_line_bytes.
+class LineReader {
+ public:
+  explicit LineReader(const std::filesystem::path& path);
+
+  /// Reads the next line, without its end (LF or CR LF); a byte order mark at the start of the file is
+  /// skipped. False after the last one. The line is valid until the next call.
+  bool next(std::string_view& line);
+  /// The number of the last line, from 1.
+  int64_t number() const { return number_; }
+  /// Whether the last line ended with CR LF.
+  bool ended_with_cr() const { return ended_with_cr_; }
+
+ private:
+  std::filesystem::path path_;
+  std::ifstream in_;
+  std::string text_;
+  int64_t number_ = 0;
+  bool ended_with_cr_ = false;
+};
+
+/// Calls visit(number, line) for each line of LineReader. A DataError that visit throws is rethrown as
+/// "PATH:NUMBER: MESSAGE".
 void for_each_line(const std::filesystem::path& path,
                    const std::function<void(int64_t number, std::string_view line)>& visit);
 

@@ -49,7 +49,8 @@ struct CommonOptions {
     v.choice("task", task, task_names(), "the task", "none: must be given");
   }
   void describe_seed(OptionVisitor& v) {
-    v.integer("seed", seed, {0}, "seed of generated data and of random splits", "train.seed");
+    v.integer("seed", seed, {0},
+              "seed of generated data and of random splits; train.seed does not affect them");
   }
 };
 
@@ -97,6 +98,13 @@ std::vector<std::byte> examples_as_bytes(const Batch& batch) {
 }
 
 }  // namespace
+
+std::string TaskInfo::label_of(int32_t target) const {
+  const bool is_named = target >= 0 && static_cast<size_t>(target) < labels.size();
+  return is_named ? labels[target] : std::to_string(target);
+}
+
+std::string Dataset::fingerprint() const { return content_hash(*this); }
 
 const Dataset& Task::split(const std::string& name) const {
   const std::unique_ptr<Dataset>* const found = name == "train"        ? &train

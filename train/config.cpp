@@ -1,6 +1,8 @@
 #include "longhand/train/config.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "longhand/core/error.h"
@@ -16,6 +18,16 @@ std::string selector(std::string_view section) {
   if (section == "attention" || section == "optimizer") return "type";
   if (section == "data") return "task";
   return "";
+}
+
+/// What decides which options of [data] a path leaves: whether there is one, a folder, or the extension.
+std::string kind_of_path(const OptionValue& value) {
+  const std::string* const text = std::get_if<std::string>(&value);
+  if (!text || text->empty()) return "";
+  const std::filesystem::path path = *text;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return "folder";
+  return "file " + path.extension().string();
 }
 
 std::string hint(std::string_view name) {
@@ -89,11 +101,15 @@ void Config::assign(const std::string& section, const std::string& key, OptionVa
                     const std::string& source) {
   const size_t index = section_index(section, source);
   Options& options = sections_[index];
-  if (key == selector(section)) {
+  const bool is_path = section == "data" && key == "path";
+  if (key == selector(section) || is_path) {
     const Options::Given* const before = options.find(key);
-    if (!before || before->value != value)
+    const bool changes = is_path ? before && kind_of_path(before->value) != kind_of_path(value)
+                                 : !before || before->value != value;
+    if (changes)
       for (const std::string& name : from_file_[index])
-        if (const Options::Given* const given = options.find(name); given && name != key)
+        if (const Options::Given* const given = options.find(name);
+            given && name != key && name != selector(section))
           options.set(name, given->value, given->where, true);
   }
   options.set(key, std::move(value), source);

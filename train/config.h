@@ -31,9 +31,10 @@ class Config {
 
   /// Overrides one option of the file: "attention.type=performer". The value is parsed as a TOML
   /// value, or taken as text if that fails; `source` is its name in errors. If this changes
-  /// attention.type, data.task or optimizer.type, the other options of that section in the file
-  /// become optional: those that the new type does not declare are ignored, and listed by ignored().
-  /// Throws ConfigError for text of another form and for an unknown section.
+  /// attention.type, data.task or optimizer.type, or data.path to one of another kind (""; a folder; a
+  /// file with another extension), the other options of that section in the file become optional: those
+  /// that then do not apply are ignored, and listed by ignored(). Throws ConfigError for text of another
+  /// form and for an unknown section.
   void assign(std::string_view assignment, const std::string& source = "--set");
   /// Overrides one option with a value.
   void assign(const std::string& section, const std::string& key, OptionValue value,

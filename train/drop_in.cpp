@@ -84,8 +84,11 @@ class DropIn {
     sweep.baseline.clear();
     grid_ = expand(sweep);
     add_candidates(sweep);
-    for (Data& each : data_)
-      each.task = read_task(candidates_[each.reference].config, data::Splits::only(options_.split));
+    for (Data& each : data_) {
+      const Config& config = candidates_[each.reference].config;
+      each.task = read_task(config, data::Splits::only(options_.split));
+      run_.check_data(each.task, config);
+    }
     for (Candidate& each : candidates_) prepare(each);
   }
 
@@ -295,7 +298,8 @@ class DropIn {
           "scores are means over draws; \"over draws\" has their 95 % interval (Student's t).",
           seeds_.size(), *std::min_element(seeds_.begin(), seeds_.end()),
           *std::max_element(seeds_.begin(), seeds_.end()));
-    const bool bytes = data_.front().task.info.bytes;
+    const data::TaskInfo& info = data_.front().task.info;
+    const bool bytes = info.bytes && info.per_token;
     table.columns.push_back({"examples", ""});
     table.columns.push_back({"draws", ""});
     add_estimate(table.columns, "loss", "loss");

@@ -186,6 +186,7 @@ Results evaluate_ensemble(const std::vector<SavedModel>& runs, const EnsembleOpt
   for (size_t i = 1; i < sources.size(); ++i) match_data(sources.front(), sources[i]);
   for (const MemberSource& source : sources) check_config(source.config);
   const data::Task task = read_task(sources.front().config, data::Splits::only(options.split));
+  for (const MemberSource& source : sources) source.run->check_data(task, source.config);
   std::vector<Member> members;
   for (const MemberSource& source : sources) {
     std::vector<Member> own = members_of(source, task, options);

@@ -1,6 +1,8 @@
 #include "longhand/train/experiment.h"
 
+#include <filesystem>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "longhand/attention/registry.h"
@@ -14,6 +16,14 @@ void make_absolute(std::string& path, EffectiveValue& value) {
   if (path.empty()) return;
   path = absolute_path(path);
   value.value = path;
+}
+
+/// The same of data.path, if the task has one, in the effective configuration alone.
+void make_path_absolute(EffectiveValues& data) {
+  const auto found = data.find("path");
+  if (found == data.end()) return;
+  if (auto* const path = std::get_if<std::string>(&found->second.value); path && !path->empty())
+    *path = absolute_path(*path);
 }
 
 /// The options of [model] that describe its inputs and outputs; 0 if not given.
@@ -41,11 +51,19 @@ data::TaskInfo any_task(const Config& config) {
   return any;
 }
 
+/// The default of data.seed: runs with different train.seed see the same data.
+constexpr uint64_t seed_of_data = 0;
+
 /// train.seed alone.
 struct Seed {
   int64_t seed = 0;
 
-  void describe(OptionVisitor& v) { v.integer("seed", seed, {0}, "seed of all random numbers"); }
+  void describe(OptionVisitor& v) {
+    v.integer(
+        "seed", seed, {0},
+        "seed of the weights, the order of the examples, dropout and random features; that of "
+        "generated data is data.seed");
+  }
 };
 
 }  // namespace
@@ -98,7 +116,9 @@ attention::TransformerConfig read_model(const Config& config, const data::TaskIn
 }
 
 std::optional<data::TaskInfo> read_task_info(const Config& config, EffectiveValues* values) {
-  return data::check_task(config.data(), read_seed(config), max_length_of(config), values);
+  const auto info = data::check_task(config.data(), seed_of_data, max_length_of(config), values);
+  if (values) make_path_absolute(*values);
+  return info;
 }
 
 Plan read_plan(const Config& config, const data::TaskInfo& task) {
@@ -142,7 +162,16 @@ uint64_t read_seed(const Config& config) {
 }
 
 data::Task read_task(const Config& config, const data::Splits& splits) {
-  return data::make_task(config.data(), read_seed(config), splits, max_length_of(config));
+  try {
+    return data::make_task(config.data(), seed_of_data, splits, max_length_of(config));
+  } catch (const DataError& error) {
+    const Options::Given* const given = config.data().find("path");
+    const auto* const path = given ? std::get_if<std::string>(&given->value) : nullptr;
+    std::error_code ignored;
+    if (!path || std::filesystem::exists(*path, ignored)) throw;
+    throw DataError(
+        concat_message(error.what(), "; where the data are is set by --set data.path=PATH"));
+  }
 }
 
 LogitsFn logits_of(attention::Transformer& model) {

@@ -57,10 +57,10 @@ struct Plan {
   EffectiveSections effective;
 };
 
-/// Reads all sections for data with the requirements of `task`. The paths train.init_from and
-/// train.distill_from become absolute, so that the effective configuration means the same in any
-/// folder. Throws ConfigError for invalid
-/// values and for options that no component declares, naming the nearest declared one.
+/// Reads all sections for data with the requirements of `task`. The paths data.path,
+/// train.init_from and train.distill_from become absolute, so that the effective configuration means the
+/// same in any folder. Throws ConfigError for invalid values and for options that no component declares,
+/// naming the nearest declared one.
 Plan read_plan(const Config& config, const data::TaskInfo& task);
 
 /// What the task of [data] requires of a model, or nothing if that depends on the contents of files.
@@ -78,7 +78,7 @@ void check_config(const Config& config);
 std::string effective_config(const Config& config, const data::TaskInfo* task,
                              std::vector<std::string>* ignored = nullptr);
 
-/// The seed of all random numbers: train.seed.
+/// The seed of all random numbers but those of the data: train.seed.
 uint64_t read_seed(const Config& config);
 
 /// Makes the task that [data] describes. Texts are truncated to model.max_length if that is given,

@@ -162,6 +162,7 @@ ValueRange range_of(const Tensor& tensor, std::string name) {
 
 ReplayedStep replay(const SavedModel& snapshot) {
   Experiment e(snapshot.config);
+  snapshot.check_data(e.task, e.config);
   std::unique_ptr<Distillation> distillation;
   LossFn loss;
   if (!e.distill.from.empty()) {

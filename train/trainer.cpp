@@ -178,6 +178,8 @@ Trainer::Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const
   check<ConfigError>(options.best_metric == "loss" || options.best_metric == "accuracy",
                      "trainer: best_metric is \"", options.best_metric,
                      "\", expected \"loss\" or \"accuracy\"");
+  for (const std::string& split : task.splits())
+    data_hashes_[split] = task.split(split).fingerprint();
   if (options.ema_decay > 0) ema_.emplace(parameters_, options.ema_decay);
   for (const auto& [name, tensor] : model.state_dict())
     if (tensor.dtype() == DType::i64) counters_.push_back(tensor);
@@ -321,7 +323,8 @@ void Trainer::train_record(const StepResult& last) {
   record.accuracy = Metrics{.correct = interval.correct, .targets = interval.targets}.accuracy();
   for (const auto& [name, value] : interval.terms)
     record.terms[name] = value / static_cast<double>(interval.steps);
-  if (task_.info.bytes) record.bits_per_byte = record.cross_entropy() / std::numbers::ln2;
+  if (task_.info.bytes && task_.info.per_token)
+    record.bits_per_byte = record.cross_entropy() / std::numbers::ln2;
   record.learning_rate = last.learning_rate;
   record.gradient_norm = last.gradient_norm;
   record.tokens_per_second = rate(interval_tokens_, interval_seconds_);
@@ -371,7 +374,7 @@ bool Trainer::evaluate_now() {
   record.split = "validation";
   record.loss = metrics->loss();
   record.accuracy = metrics->accuracy();
-  if (task_.info.bytes) record.bits_per_byte = metrics->bits_per_byte();
+  if (task_.info.bytes && task_.info.per_token) record.bits_per_byte = metrics->bits_per_byte();
   record.tokens_per_second = rate(metrics->tokens, timer.seconds());
   record.peak_memory = peak_resident_memory();
   record.best = best;
@@ -394,6 +397,7 @@ Checkpoint Trainer::view() const {
   if (ema_) out.ema = ema_->state_dict();
   out.training = state_;
   out.config = config_;
+  out.data = data_hashes_;
   return out;
 }
 

@@ -155,6 +155,8 @@ class Trainer {
   void resume(const Checkpoint& checkpoint, bool is_last = true);
 
   const TrainingState& state() const { return state_; }
+  /// By split, data::Dataset::fingerprint(): stored in checkpoints.
+  const std::map<std::string, std::string>& data_hashes() const { return data_hashes_; }
   /// Returns the averaged weights; null without ema_decay.
   Ema* ema() { return ema_ ? &*ema_ : nullptr; }
 
@@ -188,6 +190,7 @@ class Trainer {
   Observer observer_;
   std::filesystem::path folder_;
   std::string config_;
+  std::map<std::string, std::string> data_hashes_;
   Parameters parameters_;
   std::vector<Tensor> counters_;  // integer buffers of the model, whose memory they share
   std::optional<Ema> ema_;

@@ -79,6 +79,7 @@ struct MqarOptions {
   int64_t vocabulary = 8192;
   double power = 0.01;
   bool random_non_queries = false;
+  bool causal = false;
   MixtureSizes sizes{{100000}, {3000}, {3000}};
 
   void describe(OptionVisitor& v) {
@@ -93,6 +94,9 @@ struct MqarOptions {
              "proportional to g^(a - 1)");
     v.boolean("random_non_queries", random_non_queries,
               "whether the positions between queries hold random tokens instead of 0");
+    v.boolean("causal", causal,
+              "whether attention must be causal, as in the paper; the task does not require it: "
+              "targets are those of the query at their position");
     sizes.describe(v);
     const size_t all = segments();
     require_one_or_each(v, "length", length, all);
@@ -115,6 +119,7 @@ std::optional<TaskInfo> info_of(const MqarOptions& o) {
   return TaskInfo{.vocabulary = o.vocabulary,
                   .classes = o.vocabulary,
                   .per_token = true,
+                  .causal = o.causal,
                   .max_length = *std::max_element(o.length.begin(), o.length.end())};
 }
 

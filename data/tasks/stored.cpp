@@ -57,6 +57,17 @@ void write_split(Hdf5Writer& file, const std::string& group, const Dataset& data
   file.attribute(group, "content_hash", content_hash(dataset));
 }
 
+/// One line for each label; empty if an attribute cannot hold them.
+std::string labels_to_text(const std::vector<std::string>& labels) {
+  constexpr size_t most_bytes = 32000;  // HDF5 allows 64 KB for all attributes
+  std::string text;
+  for (const std::string& label : labels) {
+    if (label.find_first_of(std::string("\n\0", 2)) != std::string::npos) return "";
+    text += (text.empty() ? "" : "\n") + label;
+  }
+  return text.size() <= most_bytes ? text : "";
+}
+
 }  // namespace
 
 void write_task(const Task& task, const std::filesystem::path& path, uint64_t seed) {
@@ -71,6 +82,8 @@ void write_task(const Task& task, const std::filesystem::path& path, uint64_t se
   file.attribute("/", "per_token", int64_t{info.per_token});
   file.attribute("/", "causal", int64_t{info.causal});
   file.attribute("/", "bytes", int64_t{info.bytes});
+  if (const std::string names = labels_to_text(info.labels); !names.empty())
+    file.attribute("/", "labels", names);
   file.attribute("/", "seed", std::to_string(seed));  // as text: it may exceed int64
   std::vector<std::byte> bytes = file.image();
   append_trailer(bytes, data_file);

@@ -1,17 +1,19 @@
-// text_classification: a label for the bytes of a line.
+// text_classification: a label for a text, of records of TSV, CSV or JSON Lines.
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "longhand/data/in_memory.h"
 #include "longhand/data/lines.h"
+#include "longhand/data/record_files.h"
+#include "longhand/data/records.h"
 #include "longhand/data/registry.h"
 #include "longhand/data/split.h"
 
@@ -20,36 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Line {
+struct Example {
   std::string label, text;
-  int64_t number;
+  int64_t line, column;  // of the label
 };
-
-struct Columns {
-  int64_t label, text;
-  bool header;
-};
-
-// All lines must have the same number of columns, so that a tab in a text is detected.
-std::vector<Line> read(const fs::path& path, const Columns& columns) {
-  std::vector<Line> lines;
-  size_t count = 0;
-  for_each_line(path, [&](int64_t number, std::string_view line) {
-    const auto parts = split_columns(line);
-    if (number == 1) count = parts.size();
-    check<DataError>(parts.size() == count, parts.size(), " columns, line 1 has ", count);
-    check<DataError>(static_cast<int64_t>(count) > std::max(columns.label, columns.text), count,
-                     " columns separated by tabs; expected the label in column ", columns.label,
-                     " and the text in column ", columns.text, ", counted from 0");
-    if (number == 1 && columns.header) return;
-    const std::string_view label = parts[columns.label], text = parts[columns.text];
-    check<DataError>(!label.empty(), "the label is empty");
-    check<DataError>(!text.empty(), "the text is empty");
-    lines.push_back({std::string(label), std::string(text), number});
-  });
-  check<DataError>(!lines.empty(), path.string(), ": expected at least one example, got none");
-  return lines;
-}
 
 bool as_integer(const std::string& text, int64_t& value) {
   const char* const end = text.data() + text.size();
@@ -57,11 +33,68 @@ bool as_integer(const std::string& text, int64_t& value) {
   return error == std::errc() && stop == end;
 }
 
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+bool is_one_of(const std::string& word, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), lower(word)) != words.end();
+}
+
+// A first line whose label no other line has, and that is named like a column or the only label that is
+// no integer, is a header that data.header does not announce.
+void check_no_header(const std::vector<Example>& examples, const std::string& file) {
+  const Example& first = examples.front();
+  bool integers = true;
+  int64_t value = 0;
+  for (size_t i = 1; i < examples.size(); ++i) {
+    if (examples[i].label == first.label) return;
+    integers = integers && as_integer(examples[i].label, value);
+  }
+  const bool named = is_one_of(first.label, {"label", "labels", "class", "target", "category",
+                                             "sentiment", "rating", "score", "y"}) ||
+                     is_one_of(first.text, {"text", "texts", "sentence", "review", "content",
+                                            "document", "comment", "message", "title", "x"});
+  const bool other_kind = examples.size() > 1 && integers && !as_integer(first.label, value);
+  check<DataError>(!named && !other_kind, file, ":", first.line, ":", first.column,
+                   ": this line looks like a header: no other one has the label '",
+                   first.label.substr(0, 40),
+                   "'; set data.header = true, or, if it is an example, move it down");
+}
+
+// A header whose label is that of examples is an example.
+void check_header(const Record& header, const std::vector<Example>& examples) {
+  if (header.fields.empty()) return;
+  const std::string& label = header.fields[0].text;
+  const auto same = std::count_if(examples.begin(), examples.end(),
+                                  [&](const Example& e) { return e.label == label; });
+  header.require(same == 0, 0, "this line looks like an example, not like a header: ", same,
+                 " others have the label '", label.substr(0, 40), "'; set data.header = false");
+}
+
+std::vector<Example> read(const fs::path& path, const RecordOptions& options) {
+  std::vector<Example> examples;
+  const Record header = for_each_record(path, options, [&](const Record& record) {
+    const Record::Field &label = record.fields[0], &text = record.fields[1];
+    record.require(!label.text.empty(), 0, "the label is empty");
+    record.require(label.kind != Record::Kind::list, 0, "expected text or a number, got a list");
+    record.require(!text.text.empty(), 1, "the text is empty");
+    record.require(text.kind == Record::Kind::text, 1, "expected text in quotes");
+    examples.push_back({label.text, text.text, label.line, label.column});
+  });
+  check<DataError>(!examples.empty(), path.string(), ": expected at least one example, got none");
+  check_header(header, examples);
+  if (!options.header && options.format != RecordFormat::jsonl)
+    check_no_header(examples, path.string());
+  return examples;
+}
+
 // The labels and their classes 0, 1, 2 …, in numerical order if all are integers, else in byte order.
 using Classes = std::map<std::string, int32_t>;
-Classes classes_of(const std::vector<Line>& lines, const std::string& path) {
+Classes classes_of(const std::vector<Example>& lines, const std::string& path) {
   Classes classes;
-  for (const Line& line : lines) classes[line.label] = 0;
+  for (const Example& line : lines) classes[line.label] = 0;
   check<DataError>(classes.size() > 1, path, ": every line has the label '", lines[0].label,
                    "'; expected at least two labels");
   std::vector<std::pair<int64_t, std::string>> order;
@@ -76,7 +109,7 @@ Classes classes_of(const std::vector<Line>& lines, const std::string& path) {
   return classes;
 }
 
-void add(Sequences& sequences, const Line& line, const Classes& classes, int64_t max_length) {
+void add(Sequences& sequences, const Example& line, const Classes& classes, int64_t max_length) {
   const auto found = classes.find(line.label);
   check<DataError>(found != classes.end(), "the label '", line.label,
                    "' does not occur in the training examples");
@@ -84,40 +117,62 @@ void add(Sequences& sequences, const Line& line, const Classes& classes, int64_t
   sequences.add({reinterpret_cast<const uint8_t*>(line.text.data()), n}, found->second);
 }
 
-// The file of a split in a folder, by one of its names.
-fs::path find(const fs::path& folder, const std::vector<std::string>& names) {
-  std::error_code ignored;
-  for (const std::string& name : names)
-    if (fs::exists(folder / name, ignored)) return folder / name;
-  throw DataError(concat_message(folder.string(), ": has no ", names[0]));
-}
-
 struct LabelledTextOptions {
   std::string path;
   int64_t max_length = 1024;
-  Columns columns{0, 1, false};
+  std::string label_name, text_name;
+  int64_t label_column = 0, text_column = 1;
+  bool header = false;
   SplitFractions fractions;
   SplitSizes limits;
 
   void cut_to(int64_t length) { max_length = length; }
+  RecordFormat format() const { return format_of_data(path); }
 
   void describe(OptionVisitor& v) {
     v.text("path", path,
-           "a TSV file, which is split, or a folder with train.tsv, validation.tsv and test.tsv",
+           "a file, which is split, or a folder with the files train, validation and test: of the "
+           "extension .tsv, .csv or .jsonl",
            "none: must be given");
-    v.require(!path.empty(), "path",
-              "text_classification reads lines of a label, a tab and a text: name a file, or a "
-              "folder with train.tsv, validation.tsv and test.tsv, with data.path");
+    v.require(
+        !path.empty(), "path",
+        "text_classification reads labels and texts: name a TSV, CSV or JSON Lines file, or a "
+        "folder with train.tsv, validation.tsv and test.tsv, with data.path");
     v.integer("max_length", max_length, {1, 1 << 24},
               "maximum length of a text in bytes; longer texts are truncated",
               "model.max_length if that is given, else 1024");
-    v.integer("label_column", columns.label, {0, 1000}, "column of the label, counted from 0");
-    v.integer("text_column", columns.text, {0, 1000}, "column of the text, counted from 0");
-    v.require(columns.label != columns.text, "text_column",
-              "expected another column than label_column");
-    v.boolean("header", columns.header, "whether the first line is a header with column names");
+    const bool is_json = format() == RecordFormat::jsonl;
+    if (is_json) label_name = "label", text_name = "text";
+    v.text("label_name", label_name,
+           "name of the label: its column in the header line, or its key in JSON Lines",
+           "label in JSON Lines; else none: label_column");
+    v.text("text_name", text_name, "name of the text: its column, or its key in JSON Lines",
+           "text in JSON Lines; else none: text_column");
+    v.when(!is_json, "path of TSV or CSV", [&] {
+      v.integer("label_column", label_column, {0, 1000}, "column of the label, counted from 0");
+      v.integer("text_column", text_column, {0, 1000}, "column of the text, counted from 0");
+      v.require(label_column != text_column || !label_name.empty() || !text_name.empty(),
+                "text_column", "expected another column than label_column");
+      header = format() == RecordFormat::csv;
+      v.boolean("header", header, "whether the first line is a header with column names",
+                "true for CSV, else false");
+      v.require(header || label_name.empty(), "label_name",
+                "a name is one of the header line: set data.header = true");
+      v.require(header || text_name.empty(), "text_name",
+                "a name is one of the header line: set data.header = true");
+    });
+    v.require(!is_json || (!label_name.empty() && !text_name.empty()), "label_name",
+              "expected the keys of label and text in JSON Lines");
+    v.require(label_name.empty() || label_name != text_name, "text_name",
+              "expected another name than label_name");
     v.when(path.empty() || !is_folder(path), "path of a file", [&] { fractions.describe(v); });
     limits.describe_limits(v);
+  }
+
+  RecordOptions records() const {
+    return {.format = format(),
+            .header = header,
+            .choices = {{label_name, label_column}, {text_name, text_column}}};
   }
 };
 
@@ -125,48 +180,51 @@ struct LabelledTextOptions {
 std::optional<TaskInfo> info_of(const LabelledTextOptions&) { return std::nullopt; }
 
 Task make(const LabelledTextOptions& o, uint64_t seed, const Splits&) {
-  const auto& [path, max_length, columns, fractions, limits] = o;
+  const std::string& path = o.path;
+  const RecordOptions records = o.records();
   Classes classes;
   std::array<Sequences, 3> splits;
-  const std::array<int64_t, 3> most = {limits.train, limits.validation, limits.test};
+  const std::array<int64_t, 3> most = {o.limits.train, o.limits.validation, o.limits.test};
   const auto full = [&](int split) {
     return most[split] != 0 && splits[split].size() == most[split];
   };
   if (is_folder(path)) {
-    const std::array<fs::path, 3> files = {
-        find(path, {"train.tsv"}),
-        find(path, {"validation.tsv", "val.tsv", "dev.tsv"}),
-        find(path, {"test.tsv"}),
-    };
+    const std::array files = {file_of_split(path, "train"), file_of_split(path, "validation"),
+                              file_of_split(path, "test")};
     for (int split = 0; split < 3; ++split) {
-      const std::vector<Line> lines = read(files[split], columns);
-      if (split == 0) classes = classes_of(lines, files[split].string());
-      for (const Line& line : lines) {
+      const std::vector<Example> examples = read(files[split], records);
+      if (split == 0) classes = classes_of(examples, files[split].string());
+      for (const Example& example : examples) {
         if (full(split)) break;
         try {
-          add(splits[split], line, classes, max_length);
+          add(splits[split], example, classes, o.max_length);
         } catch (const DataError& error) {
-          throw DataError(
-              concat_message(files[split].string(), ":", line.number, ": ", error.what()));
+          throw DataError(concat_message(files[split].string(), ":", example.line, ":",
+                                         example.column, ": ", error.what()));
         }
       }
     }
   } else {
-    const std::vector<Line> lines = read(path, columns);
-    classes = classes_of(lines, path);
-    std::vector<std::string_view> contents(lines.size());
-    for (size_t i = 0; i < lines.size(); ++i)
-      contents[i] = std::string_view(lines[i].text).substr(0, max_length);
-    const auto indices = split_by_content(contents, fractions, Generator(seed).fork("split"), path);
+    const std::vector<Example> examples = read(path, records);
+    classes = classes_of(examples, path);
+    std::vector<std::string_view> contents(examples.size());
+    for (size_t i = 0; i < examples.size(); ++i)
+      contents[i] = std::string_view(examples[i].text).substr(0, o.max_length);
+    const auto indices =
+        split_by_content(contents, o.fractions, Generator(seed).fork("split"), path);
     for (int split = 0; split < 3; ++split) {
       for (const int64_t i : indices[split]) {
         if (full(split)) break;
-        add(splits[split], lines[i], classes, max_length);
+        add(splits[split], examples[i], classes, o.max_length);
       }
     }
   }
-  const TaskInfo info{
-      .vocabulary = 256, .classes = static_cast<int64_t>(classes.size()), .max_length = max_length};
+  TaskInfo info{.vocabulary = 256,
+                .classes = static_cast<int64_t>(classes.size()),
+                .bytes = true,
+                .max_length = o.max_length,
+                .labels = std::vector<std::string>(classes.size())};
+  for (const auto& [label, index] : classes) info.labels[index] = label;
   return {info, in_memory(std::move(splits[0])), in_memory(std::move(splits[1])),
           in_memory(std::move(splits[2]))};
 }
@@ -174,8 +232,7 @@ Task make(const LabelledTextOptions& o, uint64_t seed, const Splits&) {
 }  // namespace
 
 TaskSpec register_text_classification() {
-  return make_spec<LabelledTextOptions>("the label of a line of text, read as bytes", info_of,
-                                        make);
+  return make_spec<LabelledTextOptions>("the label of a text, read as bytes", info_of, make);
 }
 
 }  // namespace longhand::data

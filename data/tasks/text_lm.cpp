@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +41,16 @@ class Windows : public Dataset {
       for (int64_t i = 0; i < length_; ++i) *targets++ = static_cast<int32_t>(window[i + 1]);
     }
     return batch;
+  }
+
+  // Of the text and the windows: those that overlap have many times its bytes.
+  std::string fingerprint() const override {
+    Digester digester;
+    digester.update(
+        {text_->data() + begin_, static_cast<size_t>((size_ - 1) * stride_ + length_ + 1)});
+    const std::string shape = concat_message(length_, " ", stride_);
+    digester.update(std::as_bytes(std::span(shape)));
+    return hex(digester.digest());
   }
 
  private:

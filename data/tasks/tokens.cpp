@@ -1,24 +1,30 @@
-// User-supplied data: one HDF5 file with the groups train, validation and test, each of
+// User-supplied data: token sequences in CSV or JSON Lines (see data/token_lines.h), or one HDF5 file with
+// the groups train, validation and test, each of
 //
 //   tokens   (S, N)         integers from 0
 //   targets  (S) or (S, N)  classes from 0, of sequences or of tokens; -100 is ignored
 //   lengths  (S)            optional: how many tokens of a row are real, 1 … N
 //
 // Attributes of the root, all optional, state what the numbers do not show: task (a name),
-// vocabulary, classes, causal, bytes. Rows are read on demand: the file may exceed memory.
+// vocabulary, classes, causal, bytes, labels (the names of the classes, one a line). Rows are read on demand: the file may exceed memory.
 
 #include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <sstream>
 #include <vector>
 
 #include "longhand/core/error.h"
 #include "longhand/data/file_guard.h"
 #include "longhand/data/hdf5.h"
+#include "longhand/data/lines.h"
+#include "longhand/data/names.h"
 #include "longhand/data/registry.h"
+#include "longhand/data/split.h"
 #include "longhand/data/tasks/stored.h"
+#include "longhand/data/token_lines.h"
 
 namespace longhand::data {
 namespace {
@@ -44,6 +50,25 @@ File open_verified(const std::string& path) {
   return file;
 }
 
+/// Refuses misspelt names. Attributes are listed only behind a guard (see Hdf5Reader::attributes()), as
+/// the program has one.
+void check_names_of_file(const Hdf5Reader& file) {
+  const std::string where = file.name() + ": ";
+  check_spelling(file.children("/"), {"train", "validation", "test"}, where, "the group");
+  if (pass_file_guard(file.name()))
+    check_spelling(file.attributes("/"),
+                   {"format", "version", "task", "vocabulary", "classes", "per_token", "causal",
+                    "bytes", "labels", "seed"},
+                   where, "the attribute");
+}
+
+void check_names_of_group(const Hdf5Reader& file, const std::string& group) {
+  const std::string where = file.name() + ": /" + group + ": ";
+  check_spelling(file.children(group), {"tokens", "targets", "lengths"}, where, "the dataset");
+  if (pass_file_guard(file.name()))
+    check_spelling(file.attributes(group), {"content_hash"}, where, "the attribute");
+}
+
 class StoredTokens final : public Dataset {
  public:
   // Checks shapes and lengths, but not yet tokens and targets.
@@ -52,9 +77,15 @@ class StoredTokens final : public Dataset {
         group_(group),
         tokens_(group + "/tokens"),
         targets_(group + "/targets") {
+    require_name("/", group);
+    require_name(group, "tokens");
+    require_name(group, "targets");
+    check_names_of_group(*file_, group);
     const Shape tokens = shape_of(tokens_), targets = shape_of(targets_);
     check<DataError>(tokens.rank() == 2 && tokens[0] >= 1 && tokens[1] >= 1, where(tokens_),
-                     "shape ", tokens, " is not (S, N) with at least one sequence of one token");
+                     "shape ", tokens,
+                     " is not (S, N) with at least one sequence of one token; pad sequences of "
+                     "different lengths with 0 to N tokens, and add lengths (S)");
     size_ = tokens[0];
     width_ = tokens[1];
     check<DataError>(targets == Shape{size_} || targets == tokens, where(targets_), "shape ",
@@ -66,7 +97,7 @@ class StoredTokens final : public Dataset {
     if (!file_->has(lengths)) return;
     const Shape shape = shape_of(lengths);
     check<DataError>(shape == Shape{size_}, where(lengths), "shape ", shape, " is not ",
-                     Shape{size_}, ", the shapes for tokens ", tokens);
+                     Shape{size_}, ", one length for each of the tokens ", tokens);
     lengths_ = file_->read_rows(lengths, 0, size_, DType::i32).to_vector<int32_t>();
     for (int64_t row = 0; row < size_; ++row)
       check<DataError>(lengths_[row] >= 1 && lengths_[row] <= width_, where(lengths), "row ", row,
@@ -86,7 +117,7 @@ class StoredTokens final : public Dataset {
 
   // Reads everything once, checks it, and returns the largest values. They must lie below the limits,
   // the attributes of the file, and be those whose hash the file has, if it has one.
-  Largest check_values(int64_t token_limit, int64_t target_limit) const {
+  Largest check_values(int64_t token_limit, int64_t target_limit) {
     Largest largest;
     ContentHasher hasher;
     const int64_t step = std::max<int64_t>((int64_t{1} << 20) / width_, 1);
@@ -119,9 +150,12 @@ class StoredTokens final : public Dataset {
     }
     check<DataError>(largest.target >= 0, where(targets_), "every target is ", ignore_index,
                      ": there is nothing to learn or to measure");
-    check_hash(hasher.hex());
+    hash_ = hasher.hex();
+    check_hash(hash_);
     return largest;
   }
+
+  std::string fingerprint() const override { return hash_.empty() ? content_hash(*this) : hash_; }
 
   Batch collate(std::span<const int64_t> rows) const override {
     const int64_t count = static_cast<int64_t>(rows.size());
@@ -171,11 +205,28 @@ class StoredTokens final : public Dataset {
     return file_->name() + ": /" + dataset + ": ";
   }
 
+  void require_name(const std::string& group, const std::string& name) const {
+    const std::string path = group == "/" ? name : group + "/" + name;
+    if (!file_->has(path))
+      throw DataError(concat_message(where(path), "not found in the file",
+                                     found_instead(name, file_->children(group))));
+  }
+
   Shape shape_of(const std::string& dataset) const {
-    const DType dtype = file_->dtype(dataset);
+    const DType dtype = type_of(dataset);
     check<DataError>(!is_float(dtype), where(dataset), "expected integers, got floating-point ",
-                     "numbers");
+                     "numbers; convert them, with NumPy by astype(\"int32\")");
     return file_->shape(dataset);
+  }
+
+  DType type_of(const std::string& dataset) const {
+    try {
+      return file_->dtype(dataset);
+    } catch (const DataError& error) {
+      throw DataError(concat_message(error.what(),
+                                     "; expected integers of the shape (S, N), or (S) for targets: "
+                                     "pad sequences of different lengths, and add lengths (S)"));
+    }
   }
 
   [[noreturn]] void out_of_range(const std::string& dataset, const char* what, int64_t row,
@@ -206,6 +257,7 @@ class StoredTokens final : public Dataset {
   int64_t size_ = 0, width_ = 0;
   bool per_token_ = false;
   std::vector<int32_t> lengths_;  // empty: every row is full
+  std::string hash_;              // content_hash() once check_values() has read everything
 };
 
 // An optional count in the file; 0 if it is missing.
@@ -221,26 +273,40 @@ bool flag(const Hdf5Reader& file, const std::string& key) {
   return file.has_attribute("/", key) && file.attribute_as<int64_t>("/", key) != 0;
 }
 
+/// The names of the classes in the file, one a line; empty: it states none.
+std::vector<std::string> labels_of(const Hdf5Reader& file) {
+  std::vector<std::string> labels;
+  if (!file.has_attribute("/", "labels")) return labels;
+  std::istringstream lines(file.attribute_as<std::string>("/", "labels"));
+  for (std::string label; std::getline(lines, label);) labels.push_back(label);
+  return labels;
+}
+
 struct TokensOptions {
   std::string path;
   bool causal = false;
+  SplitFractions fractions;
 
   void describe(OptionVisitor& v) {
     v.text("path", path,
            "an HDF5 file with groups train, validation and test, each with tokens (S, N), targets "
-           "(S) or (S, N), and optional lengths (S)",
+           "(S) or (S, N), and optional lengths (S); or records with tokens and targets: a .csv or "
+           ".jsonl file, which is split, or a folder with train, validation and test",
            "none: must be given");
     v.require(!path.empty(), "path",
-              "expected the path of an HDF5 file with groups train, validation and test");
+              "expected the path of an HDF5 file with groups train, validation and test, or of CSV "
+              "or JSON Lines");
     causal = attribute_of_file();
     v.boolean("causal", causal,
               "whether targets are future tokens, so that attention must be causal",
               "the file's attribute causal, else false");
+    v.when(has_token_lines(path) && !is_folder(path), "path of a CSV or JSON Lines file",
+           [&] { fractions.describe(v); });
   }
 
   // False for an unreadable file, which make_tokens() will report.
   bool attribute_of_file() const {
-    if (path.empty()) return false;
+    if (path.empty() || has_token_lines(path)) return false;
     try {
       return flag(*open_verified(path), "causal");
     } catch (const DataError&) {
@@ -251,9 +317,19 @@ struct TokensOptions {
 
 std::optional<TaskInfo> info_of(const TokensOptions&) { return std::nullopt; }
 
-Task make_tokens(const TokensOptions& options, uint64_t, const Splits& splits) {
+Task make_tokens(const TokensOptions& options, uint64_t seed, const Splits& splits) {
   const std::string& path = options.path;
+  if (has_token_lines(path)) {
+    Task task = read_token_lines(path, options.fractions, seed, splits);
+    task.info.causal = options.causal;
+    return task;
+  }
+  check<DataError>(
+      !is_folder(path), path,
+      ": is a folder; expected an HDF5 file, or a folder with train.csv or train.jsonl "
+      "and files for validation and test");
   const File file = open_verified(path);
+  check_names_of_file(*file);
 
   Task task;
   TaskInfo& info = task.info;
@@ -286,13 +362,17 @@ Task make_tokens(const TokensOptions& options, uint64_t, const Splits& splits) {
   if (splits.validation) task.validation = load("validation");
   const bool only_test = !splits.train && !splits.validation;
   if (splits.test && (only_test || file->has("test"))) task.test = load("test");
+  info.labels = labels_of(*file);
+  check<DataError>(static_cast<int64_t>(info.labels.size()) <= info.classes, path,
+                   ": the attribute \"labels\" names ", info.labels.size(),
+                   " classes, but there are ", info.classes, "; expected one line for each");
   return task;
 }
 
 }  // namespace
 
 TaskSpec register_tokens() {
-  return make_spec<TokensOptions>("your own data, in an HDF5 file", info_of, make_tokens);
+  return make_spec<TokensOptions>("your own data: HDF5, CSV or JSON Lines", info_of, make_tokens);
 }
 
 }  // namespace longhand::data

@@ -430,6 +430,92 @@ TEST_CASE("only the splits that are used need to be in a file") {
   CHECK_THAT(missing.err, Contains("test.h5") && Contains("validation"));
 }
 
+TEST_CASE("data check lists what files hold, data show their texts and labels") {
+  const TemporaryDirectory folder;
+  write_text(folder / "a.csv",
+             "text,label\ngood,pos\n\"bad,\nreally\",neg\nfine,pos\nawful,neg\nnice,pos\n");
+  const std::vector<std::string> columns = {"--set", "data.label_name=label",
+                                            "data.text_name=text"};
+  const auto with = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), columns.begin(), columns.end());
+    return arguments;
+  };
+  const std::string listed =
+      succeed(with({"data", "check", "text_classification", "a.csv"}), folder.path()).out;
+  CHECK_THAT(listed, Contains("a.csv: text_classification") && Contains("3 examples, hash ") &&
+                         Contains("lengths     ") && Contains("vocabulary  ") &&
+                         Contains("labels      neg "));
+  const Json json =
+      json_of(with({"data", "check", "text_classification", "a.csv", "--json"}), folder.path());
+  CHECK(json["splits"]["train"]["examples"] == 3);
+  CHECK(json["splits"]["test"]["shared_with_train"] == 0);
+  const std::vector<std::string> show =
+      with({"data", "show", "text_classification", "--count", "9", "--set", "data.path=a.csv"});
+  CHECK_THAT(succeed(show, folder.path()).out,
+             Contains(" (pos)\n") &&
+                 (Contains("\nfine\n") || Contains("\nnice\n") || Contains("\ngood\n")));
+
+  write_text(folder / "b.jsonl",
+             "{\"tokens\": [1, 2], \"targets\": [0, 1]}\n{\"tokens\": [1], \"targets\": [1]}\n"
+             "{\"tokens\": [3], \"targets\": [-100]}\n");
+  CHECK_THAT(succeed({"data", "check", "tokens", "b.jsonl"}, folder.path()).out,
+             Contains("tokens below 4, one class below 2 per token"));
+  const Outcome none = run({"data", "check", "tokens", "none.jsonl"}, folder.path());
+  CHECK(none.code == 3);
+  CHECK_THAT(none.err, Contains("none.jsonl") && Contains("--set data.path=PATH"));
+}
+
+TEST_CASE("a run on generated ListOps is evaluated on published files") {
+  const TinyFolder folder;
+  std::string config = tiny_config;
+  const size_t begin = config.find("[data]"), end = config.find("[train]");
+  config.replace(begin, end - begin,
+                 "[data]\ntask = \"listops\"\nmin_length = 3\nmax_length = 20\nmax_args = 5\n"
+                 "train_size = 64\nvalidation_size = 16\ntest_size = 16\n");
+  write_text(folder / "config.toml", config);
+  succeed({"train", "config.toml", "--quiet", "--out", "run"}, folder.path());
+  std::filesystem::create_directory(folder / "lra");
+  write_text(folder / "lra/basic_test.tsv",
+             "Source\tTarget\n[MAX 1 2 ]\t2\n( ( ( [SM 5 ) 7 ) ] )\t2\n");
+  const Json found =
+      json_of({"evaluate", "run", "--json", "--quiet", "--set", "data.path=lra"}, folder.path());
+  CHECK(found["examples"] == 2);
+}
+
+TEST_CASE("a run is resumed in another folder, and refuses data that have changed") {
+  const TinyFolder folder;
+  succeed({"data", "make", "copy", "--set", "data.length=16", "data.count=4", "data.train_size=64",
+           "data.validation_size=16", "data.test_size=16", "-o", "data.h5", "--quiet"},
+          folder.path());
+  const std::vector<std::string> on_file = {"--set", "data.task=tokens", "data.path=data.h5"};
+  std::vector<std::string> train = {"train", "config.toml", "--quiet", "--out", "run"};
+  train.insert(train.end(), on_file.begin(), on_file.end());
+  succeed(train, folder.path());
+  std::filesystem::create_directory(folder / "elsewhere");
+  succeed({"train", "--resume", "../run", "--quiet", "--set", "train.steps=24"},
+          folder / "elsewhere");
+  succeed({"evaluate", "../run", "--quiet"}, folder / "elsewhere");
+
+  succeed(
+      {"data", "make", "copy", "--set", "data.length=16", "data.count=4", "data.train_size=64",
+       "data.validation_size=16", "data.test_size=16", "-o", "data.h5", "--quiet", "--seed", "1"},
+      folder.path());
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"evaluate", "run", "--quiet"},
+        {"evaluate", "run", "--quiet", "--over", "attention.type=softmax,linear"},
+        {"evaluate", "run", "run", "--quiet"},
+        {"train", "--resume", "run", "--quiet", "--set", "train.steps=28"}}) {
+    INFO(command[0] << " " << command.size());
+    const Outcome refused = run(command, folder.path());
+    CHECK(refused.code == 3);
+    CHECK_THAT(refused.err, Contains("is of a run on other data") &&
+                                Contains("data.h5 have the hash") && Contains("--accept-data"));
+    std::vector<std::string> accepting = command;
+    accepting.insert(accepting.begin() + 1, "--accept-data");
+    succeed(accepting, folder.path());
+  }
+}
+
 TEST_CASE("data check listops recomputes targets") {
   const TemporaryDirectory folder;
   write_text(folder / "a.tsv", "Source\tTarget\n[MAX 1 2 ]\t2\n( ( ( [SM 5 ) 7 ) ] )\t2\n");

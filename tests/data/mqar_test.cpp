@@ -152,6 +152,15 @@ TEST_CASE("mqar: options out of range are rejected") {
   CHECK_NOTHROW(make("mqar", {{"pairs", 16}}));
 }
 
+TEST_CASE("mqar: causal or not, with the same examples") {
+  const Task plain = make("mqar", {{"train_size", 8}});
+  const Task causal = make("mqar", {{"train_size", 8}, {"causal", true}});
+  CHECK_FALSE(plain.info.causal);
+  CHECK(causal.info.causal);
+  CHECK(content_hash(*plain.train) == content_hash(*causal.train));
+  CHECK(plain.train->fingerprint() == content_hash(*plain.train));
+}
+
 TEST_CASE("mqar: a mixture of lengths and numbers of pairs") {
   using Ints = std::vector<int64_t>;
   const Settings mixture = {{"length", Ints{16, 64, 64}}, {"pairs", Ints{2, 4, 8}},

@@ -107,7 +107,7 @@ TEST_CASE("text_classification: a folder has a file for each split") {
   CHECK_THAT(message_of<DataError>([&] {
                make("text_classification", {{"path", path}});
              }),
-             Contains("test.tsv:2: ") && Contains("'8'") && Contains("does not occur"));
+             Contains("test.tsv:2:1: ") && Contains("'8'") && Contains("does not occur"));
 }
 
 TEST_CASE("text_classification: columns, header, text labels, truncation, unusual line ends") {
@@ -143,8 +143,8 @@ TEST_CASE("text_classification: errors in files name the file and the line") {
   CHECK_THAT(message("0\ta\n1\tb\tc\n"), Contains(path + ":2: 3 columns, line 1 has 2"));
   CHECK_THAT(message("0 a\n1 b\n"), Contains(path + ":1: 1 columns"));
   CHECK_THAT(message("0\ta\n\n1\tb\n"), Contains(path + ":2: "));
-  CHECK_THAT(message("0\ta\n1\t\n"), Contains(path + ":2: the text is empty"));
-  CHECK_THAT(message("0\ta\n\tb\n"), Contains(path + ":2: the label is empty"));
+  CHECK_THAT(message("0\ta\n1\t\n"), Contains(path + ":2:3: the text is empty"));
+  CHECK_THAT(message("0\ta\n\tb\n"), Contains(path + ":2:1: the label is empty"));
   CHECK_THAT(message("0\ta\n0\tb\n0\tc\n"), Contains(path) && Contains("every line"));
   CHECK_THAT(message("0\ta\n1\ta\n1\tb\n"), Contains(path + ": holds 2 different"));
   CHECK_THAT(message(""), Contains(path + ": expected at least one example"));
@@ -158,6 +158,76 @@ TEST_CASE("text_classification: errors in files name the file and the line") {
                make("text_classification", {{"path", path}, {"text_column", 0}});
              }),
              Contains("data.text_column"));
+}
+
+TEST_CASE("text_classification: CSV and JSON Lines, with names of fields") {
+  const TemporaryDirectory folder;
+  std::string csv = "review,sentiment\n", json;
+  for (int i = 0; i < 20; ++i) {
+    const std::string number = std::to_string(i);
+    csv += "\"text, " + number + "\"," + (i % 2 ? "pos" : "neg") + "\n";
+    json +=
+        "{\"text\": \"text, " + number + "\", \"label\": \"" + (i % 2 ? "pos" : "neg") + "\"}\n";
+  }
+  write_text(folder / "a.csv", csv);
+  write_text(folder / "a.jsonl", json);
+  const std::string path = (folder / "a.csv").string();
+  const Settings by_name = {{"path", path}, {"label_name", "sentiment"}, {"text_name", "review"}};
+  const Settings by_key = {{"path", (folder / "a.jsonl").string()}};
+  const Task task = make("text_classification", by_name);
+  CHECK(task.info.labels == std::vector<std::string>{"neg", "pos"});
+  CHECK(task.info.label_of(1) == "pos");
+  CHECK(task.info.label_of(7) == "7");
+  CHECK(task.train->size() == 16);
+  const auto found = hashes("text_classification", by_name, 0);
+  CHECK(hashes("text_classification", by_key, 0) == found);
+  CHECK(hashes("text_classification", {{"path", path}, {"label_column", 1}, {"text_column", 0}},
+               0) == found);
+
+  const auto wrong = [&](Settings settings) {
+    settings.insert(settings.begin(), {"path", path});
+    return message_of<Error>([&] { make("text_classification", settings); });
+  };
+  CHECK_THAT(wrong({{"label_name", "sentimant"}, {"text_name", "review"}}),
+             Contains("a.csv:1: the header line has no column \"sentimant\"; found review, "
+                      "sentiment; did you mean sentiment?"));
+  CHECK_THAT(wrong({{"label_name", "sentiment"}, {"header", false}}),
+             Contains("data.header = true"));
+  CHECK_THAT(
+      message_of<ConfigError>([&] {
+        make("text_classification", {{"path", (folder / "a.jsonl").string()}, {"label_column", 1}});
+      }),
+      Contains("data.label_column") && Contains("path of TSV or CSV"));
+  write_text(folder / "list.jsonl", "{\"text\": [1], \"label\": 0}\n");
+  CHECK_THAT(message_of<DataError>([&] {
+               make("text_classification", {{"path", (folder / "list.jsonl").string()}});
+             }),
+             Contains("list.jsonl:1:2: expected text in quotes"));
+}
+
+TEST_CASE("text_classification: header lines are noticed") {
+  const TemporaryDirectory folder;
+  const auto message = [&](const char* name, const std::string& text, bool header) {
+    write_text(folder / name, text);
+    try {
+      make("text_classification", {{"path", (folder / name).string()}, {"header", header}});
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string rest = "0\ta\n1\tb\n0\tc\n1\td\n";
+  CHECK_THAT(message("a.tsv", "label\ttext\n" + rest, false),
+             Contains("a.tsv:1:1: this line looks like a header: no other one has the label "
+                      "'label'; set data.header = true"));
+  CHECK_THAT(message("a.tsv", "Stars\tWhat\n" + rest, false), Contains("looks like a header"));
+  CHECK_THAT(message("a.tsv", "good\tREVIEW\nbad\ta\nso so\tb\n", false),
+             Contains("looks like a header"));
+  CHECK(message("a.tsv", "2\te\n" + rest, false).empty());
+  CHECK(message("a.tsv", "good\ta\nbad\tb\nso so\tc\n", false).empty());
+  CHECK(message("a.tsv", "label\ttext\n" + rest, true).empty());
+  CHECK_THAT(message("a.csv", "0,a\n1,b\n0,c\n1,d\n0,e\n", true),
+             Contains("a.csv:1:1: this line looks like an example, not like a header: 2 others"));
 }
 
 TEST_CASE("text_classification: examples are fixed, for any number of threads") {

@@ -180,11 +180,13 @@ TEST_CASE("tokens: errors in a file are reported before training starts") {
   SECTION("no split") {
     for (const char* part : {"tokens", "targets", "lengths"})
       file.erase(std::string("validation/") + part);
-    CHECK_THAT(complaint(file), Contains("my.h5: /validation/tokens: not found in the file"));
+    CHECK_THAT(complaint(file),
+               Contains("my.h5: /validation: not found in the file; found test, train"));
   }
   SECTION("no targets") {
     file.erase("test/targets");
-    CHECK_THAT(complaint(file), Contains("my.h5: /test/targets: not found in the file"));
+    CHECK_THAT(complaint(file),
+               Contains("my.h5: /test/targets: not found in the file; found lengths, tokens"));
   }
   SECTION("floats") {
     file["train/tokens"] = file["train/tokens"].to(DType::f32);
@@ -196,7 +198,20 @@ TEST_CASE("tokens: errors in a file are reported before training starts") {
   }
   SECTION("rank of tokens") {
     file["train/tokens"] = Tensor::zeros({3}, DType::i32);
-    CHECK_THAT(complaint(file), Contains("/train/tokens: shape [3] is not (S, N)"));
+    CHECK_THAT(complaint(file), Contains("/train/tokens: shape [3] is not (S, N)") &&
+                                    Contains("pad sequences") && Contains("add lengths (S)"));
+  }
+  SECTION("misspelt names") {
+    file["train/length"] = file["train/lengths"];
+    file.erase("train/lengths");
+    CHECK_THAT(
+        complaint(file),
+        Contains("/train: the dataset \"length\" would be ignored; did you mean \"lengths\""));
+    file = sequences();
+    file["tests/tokens"] = file["test/tokens"];
+    file.erase("test/tokens"), file.erase("test/targets"), file.erase("test/lengths");
+    CHECK_THAT(complaint(file),
+               Contains("my.h5: the group \"tests\" would be ignored; did you mean \"test\""));
   }
   SECTION("no sequences") {
     file["train/tokens"] = Tensor::zeros({0, 3}, DType::i32);
@@ -268,6 +283,23 @@ TEST_CASE("tokens: errors in a file are reported before training starts") {
     CHECK_THAT(complaint(file, {{"format", "longhand-data"}, {"version", int64_t{3}}}),
                Contains("format version 3, expected 1 to 2"));
   }
+}
+
+TEST_CASE("tokens: misspelt attributes are refused, labels are names of classes") {
+  const test::GuardRemover remove_guard;
+  set_file_guard([](const std::filesystem::path&) {});
+  CHECK_THAT(complaint(sequences(), {{"vocabluary", int64_t{20}}}),
+             Contains("my.h5: the attribute \"vocabluary\" would be ignored; did you mean "
+                      "\"vocabulary\""));
+  CHECK_THAT(complaint(sequences(), {{"labels", "a\nb\nc\nd"}}),
+             Contains("\"labels\" names 4 classes, but there are 3"));
+  const TemporaryDirectory dir;
+  write(dir / "my.h5", sequences(), {{"labels", "no\nyes\nperhaps"}, {"author", "me"}});
+  const Task task = load(dir / "my.h5");
+  CHECK(task.info.labels == std::vector<std::string>{"no", "yes", "perhaps"});
+  CHECK(task.train->fingerprint() == content_hash(*task.train));
+  write_task(task, dir / "again.h5", 0);
+  CHECK(load(dir / "again.h5").info.labels == task.info.labels);
 }
 
 TEST_CASE("tokens: ignored targets do not count as classes of sequences") {

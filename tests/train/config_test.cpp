@@ -178,6 +178,21 @@ TEST_CASE("with another type, options of the file's type are ignored") {
     config.assign("attention.type=linformer");
     CHECK_THROWS_AS(read(config), ConfigError);
   }
+  SECTION("a path of another kind leaves other options") {
+    const std::string data = "[data]\ntask = 'listops'\nmax_args = 5\n";
+    Config config = Config::parse(data + "path = ''\n", "c.toml");
+    config.assign("data.path=basic_test.tsv");
+    CHECK(config.data().is_optional("max_args"));
+    CHECK_FALSE(config.data().is_optional("task"));
+    Config first = Config::parse(data, "c.toml");  // of a user, in whose file typing errors matter
+    first.assign("data.path=basic_test.tsv");
+    CHECK_FALSE(first.data().is_optional("max_args"));
+    Config same = Config::parse(data + "path = 'a.tsv'\n", "c.toml");
+    same.assign("data.path=b.tsv");
+    CHECK_FALSE(same.data().is_optional("max_args"));
+    same.assign("data.task=copy");
+    CHECK(same.data().is_optional("max_args"));
+  }
   SECTION("nor does another section's type") {
     Config config = Config::parse(file + "kk = 3\n", "c.toml");
     config.assign("optimizer.type=adam");

@@ -121,6 +121,53 @@ TEST_CASE("a resumed run may change what it reports, and nothing that decides it
   CHECK(run->step() == 8);
 }
 
+TEST_CASE("a run is resumed and evaluated on its own data, unless others are accepted") {
+  const TemporaryDirectory dir;
+  const auto write = [&](const char* name, const char* label) {
+    std::string text;
+    for (int i = 0; i < 20; ++i)
+      text += std::to_string(i % 2) + "\ttext number " + std::to_string(i) + "\n";
+    write_text(dir / name, text + label + "\tthe last\n");
+  };
+  write("a.tsv", "0");
+  const std::string path = (dir / "a.tsv").string();
+  Config config = tiny_run();
+  for (const char* key : {"length", "count", "train_size", "validation_size", "test_size"})
+    config.erase("data", key);
+  config.assign("data.task=text_classification");
+  config.assign("data.max_length=16");
+  config.assign("data", "path", path, "test");
+  Run::create(config, dir / "run")->train();
+  const SavedModel saved = load_model(dir / "run", "last");
+  const auto summary = *read_run(dir / "run").summary;
+  CHECK(saved.checkpoint.data.size() == 3);
+  CHECK(saved.checkpoint.data == summary.data);
+  CHECK(summary.data.at("test") == data::content_hash(*read_task(saved.config).test));
+
+  // The same data elsewhere.
+  std::filesystem::copy(path, dir / "b.tsv");
+  CHECK_NOTHROW(Run::resume(dir / "run", {"data.path=" + (dir / "b.tsv").string()}));
+
+  write("a.tsv", "1");
+  const std::string expected = saved.checkpoint.data.begin()->second;
+  const auto refused = Contains("last.h5 is of a run on other data") &&
+                       Contains("a.tsv have the hash ") && Contains(", expected ") &&
+                       Contains("--set data.path=PATH") && Contains("--accept-data");
+  CHECK_THROWS_WITH(Run::resume(dir / "run"), refused);
+  const data::Task now = read_task(saved.config);
+  CHECK_THROWS_WITH(saved.check_data(now, saved.config), refused);
+  // Other options of the data are meant to change them.
+  Config other = saved.config;
+  other.assign("data.seed=1");
+  CHECK_NOTHROW(saved.check_data(now, other));
+
+  const auto run = Run::resume(dir / "run", {"train.steps=8"}, true);
+  REQUIRE(run->warnings().size() == 1);
+  CHECK_THAT(run->warnings()[0], Contains("other data"));
+  run->train();
+  CHECK(load_model(dir / "run", "last").checkpoint.data != saved.checkpoint.data);
+}
+
 TEST_CASE("the summary of a diverged run reports it") {
   const TemporaryDirectory dir;
   const auto run = Run::create(tiny_run("[optimizer]\nlr = 1e30\n"), dir / "run");

@@ -145,6 +145,20 @@ struct Get {
   }
 };
 
+/// One line for each split: its name, a blank and its hash.
+std::string to_text(const std::map<std::string, std::string>& data) {
+  std::string out;
+  for (const auto& [split, hash] : data) out += split + ' ' + hash + '\n';
+  return out;
+}
+
+std::map<std::string, std::string> data_in(const std::string& text) {
+  std::map<std::string, std::string> out;
+  std::istringstream lines(text);
+  for (std::string split, hash; lines >> split >> hash;) out[split] = hash;
+  return out;
+}
+
 /// What of machine_description() decides the last bits: they are the same with AVX2 and AVX-512.
 std::string without_width(std::string machine) {
   const std::string avx512 = ", " + std::string(name_of(Isa::avx512));
@@ -176,6 +190,7 @@ std::vector<std::byte> to_bytes(const Checkpoint& checkpoint) {
   out.attribute("/", "longhand", checkpoint.version);
   out.attribute("/", "machine", checkpoint.machine);
   out.attribute("/", "config", checkpoint.config);
+  if (!checkpoint.data.empty()) out.attribute("/", "data", to_text(checkpoint.data));
   out.create_group("training");
   visit(checkpoint.training, Put{out});
   put(out, "model", checkpoint.model);
@@ -209,6 +224,7 @@ Checkpoint parse(std::span<const std::byte> bytes, const std::string& name, bool
   out.version = in.attribute_as<std::string>("/", "longhand");
   out.machine = in.attribute_as<std::string>("/", "machine");
   out.config = in.attribute_as<std::string>("/", "config");
+  if (in.has_attribute("/", "data")) out.data = data_in(in.attribute_as<std::string>("/", "data"));
   visit(out.training, Get{in, trailer.version});
   out.model = get(in, "model");
   out.optimizer = get(in, "optimizer");

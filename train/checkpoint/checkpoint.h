@@ -55,6 +55,9 @@ struct Checkpoint {
   nn::StateDict ema;        // averaged parameters; empty: none
   TrainingState training;
   std::string config;  // the whole effective configuration, as TOML
+  // By split, data::Dataset::fingerprint() of what it was trained and evaluated on; empty: unknown, in
+  // files of earlier versions.
+  std::map<std::string, std::string> data{};
   // The backend that computed it; checked by resume_warning().
   std::string machine = machine_description();
   std::string version = longhand::version();

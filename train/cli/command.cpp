@@ -205,6 +205,11 @@ void Command::trust_paths(Common& common) {
        "them");
 }
 
+void Command::accept_data(Common& common) {
+  flag("--accept-data", common.accept_data,
+       "Use the data as they are, even if their hash is not the one in the checkpoint");
+}
+
 void Command::json(bool& to) { flag("--json", to, "Print only the result, as JSON, to stdout"); }
 
 int fail(const std::string& message, int code) {

@@ -32,6 +32,7 @@ struct Common {
   bool quiet = false;
   bool json = false;
   bool trust_paths = false;
+  bool accept_data = false;
 };
 
 /// A flag or positional argument of a command.
@@ -97,6 +98,8 @@ class Command {
   /// --trust-paths, for commands that read the data that a checkpoint names; see
   /// train::SavedModel::check_paths().
   void trust_paths(Common& common);
+  /// --accept-data, for commands that compare data with the hashes in a checkpoint.
+  void accept_data(Common& common);
   /// --json
   void json(bool& to);
 

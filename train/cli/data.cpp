@@ -1,11 +1,7 @@
 // longhand data: writes, prints, hashes and verifies the data of tasks.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -13,15 +9,11 @@
 
 #include "longhand/core/error.h"
 #include "longhand/data/dataset.h"
-#include "longhand/data/file.h"
-#include "longhand/data/file_guard.h"
-#include "longhand/data/hdf5.h"
 #include "longhand/data/listops.h"
 #include "longhand/data/subset.h"
 #include "longhand/data/tasks/stored.h"
-#include "longhand/train/checkpoint/checkpoint.h"
-#include "longhand/train/cli/child.h"
 #include "longhand/train/cli/common.h"
+#include "longhand/train/cli/data_check.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/experiment.h"
@@ -46,6 +38,9 @@ Made make(const Arguments& arguments, const data::Splits& used = {}) {
   train::Config config;
   config.assign("data", "task", arguments.task, "TASK");
   apply(arguments, config);
+  // Nothing is trained: --seed and LONGHAND_SEED are those of the data.
+  if (const auto* seed = config.train().find("seed"); seed && !config.data().has("seed"))
+    config.assign("data", "seed", seed->value, seed->where);
   config.model().check_known({"max_length"});
   config.attention().check_known({});
   config.train().check_known({"seed"});
@@ -68,7 +63,8 @@ Json to_json(const data::TaskInfo& info) {
           {"per_token", info.per_token},
           {"causal", info.causal},
           {"bytes", info.bytes},
-          {"max_length", info.max_length}};
+          {"max_length", info.max_length},
+          {"labels", info.labels}};
 }
 
 /// One row of a tensor of i32, its first `count` numbers.
@@ -93,6 +89,15 @@ std::string text_of_tokens(const data::TaskInfo& info, const std::vector<int32_t
   if (info.name == "listops")
     return data::listops::to_text(std::vector<uint8_t>(tokens.begin(), tokens.end()));
   return fmt::format("{}", fmt::join(tokens, " "));
+}
+
+/// "2 (sports)" for every target.
+std::string names_of(const data::TaskInfo& info, const std::vector<int32_t>& targets) {
+  std::string out;
+  for (const int32_t target : targets)
+    out +=
+        fmt::format("{}{} ({})", out.empty() ? "" : " ", target, printable(info.label_of(target)));
+  return out;
 }
 
 int make_file(const Arguments& arguments) {
@@ -130,13 +135,17 @@ int show(const Arguments& arguments) {
     const int64_t length = batch.lengths ? batch.lengths.data<int32_t>()[0] : batch.tokens.size(1);
     const auto tokens = row(batch.tokens, 0, length), targets = row(batch.targets, 0, length);
     if (arguments.json) {
-      out["examples"].push_back({{"tokens", tokens}, {"targets", targets}});
+      Json& example = out["examples"].emplace_back(Json{{"tokens", tokens}, {"targets", targets}});
+      if (info.bytes || info.name == "listops") example["text"] = text_of_tokens(info, tokens);
+      if (!info.labels.empty() && !info.per_token) example["label"] = info.label_of(targets[0]);
     } else {
       print_stdout("\n{}\n", text_of_tokens(info, tokens));
       if (info.bytes && info.per_token)
         print_stdout("targets: {}\n", text_of_bytes(targets));
-      else
+      else if (info.labels.empty())
         print_stdout("{}: {}\n", info.per_token ? "targets" : "target", fmt::join(targets, " "));
+      else
+        print_stdout("{}: {}\n", info.per_token ? "targets" : "target", names_of(info, targets));
     }
   }
   if (arguments.json) print_json(out);
@@ -173,98 +182,10 @@ int list_tasks(bool json) {
   return success;
 }
 
-int check_listops(const std::string& file, bool json) {
-  const data::listops::TsvReport report = data::listops::check_tsv(file);
-  if (json) {
-    Json out = {{"file", file},
-                {"expressions", report.expressions},
-                {"agreeing", report.agreeing},
-                {"disagreeing", Json::array()}};
-    for (const auto& d : report.first)
-      out["disagreeing"].push_back({{"line", d.line}, {"target", d.target}, {"value", d.value}});
-    print_json(out);
-  } else {
-    print_stdout("{} of {} targets agree\n", report.agreeing, report.expressions);
-    for (const auto& d : report.first)
-      print_stdout("line {}: target {}, but the value of the expression is {}\n", d.line, d.target,
-                   d.value);
-  }
-  check<DataError>(report.agreeing == report.expressions, file, ": ",
-                   report.expressions - report.agreeing, " of ", report.expressions,
-                   " targets disagree with their expression");
-  return success;
-}
-
-void limit_resource(decltype(RLIMIT_AS) resource, uint64_t value) {
-  rlimit limit{};
-  getrlimit(resource, &limit);
-  // Time: SIGXCPU, which says why, one second before SIGKILL.
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_cur, value);
-  limit.rlim_max = std::min<rlim_t>(limit.rlim_max, resource == RLIMIT_CPU ? value + 1 : value);
-  setrlimit(resource, &limit);
-}
-
-/// The bytes of address space that this process uses.
-uint64_t address_space() {
-  std::ifstream in("/proc/self/statm");
-  uint64_t pages = 0;
-  in >> pages;
-  return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-}
-
-/// From now on this process can take no more memory and time than reading a file of this size
-/// needs, open one file more, and write only its output.
-void limit_resources(uint64_t file_bytes) {
-  limit_resource(RLIMIT_AS, address_space() + (uint64_t{1} << 30) + 4 * file_bytes);
-  limit_resource(RLIMIT_CPU, 10 + 5 * (file_bytes >> 20));
-  limit_resource(RLIMIT_FSIZE, 1 << 16);
-  limit_resource(RLIMIT_CORE, 0);
-#ifdef __SANITIZE_ADDRESS__
-  constexpr int files = 3;  // the sanitizer tests addresses with a pipe
-#else
-  constexpr int files = 1;
-#endif
-  const int lowest = open("/", O_RDONLY | O_DIRECTORY);  // the next that is free
-  close(lowest);
-  if (lowest >= 0) limit_resource(RLIMIT_NOFILE, static_cast<uint64_t>(lowest) + files);
-}
-
-int check_hdf5(const std::string& file, bool json, bool in_process) {
-  const uint64_t size = data::RegularFile(file).size();
-  if (!in_process) {
-    print_stdout("{}", read_file_in_child(file, json));
-    return success;
-  }
-  limit_resources(size);
-  // A checkpoint first in the way in which it will be loaded: whether libhdf5 crashes depends on it.
-  data::set_file_guard([](const std::filesystem::path&) {});
-  try {
-    train::load(file);
-  } catch (const DataError&) {
-    // a data file, or a checkpoint that is refused for a reason that loading it will state
-  }
-  const data::Survey found = data::survey(file);
-  if (json) {
-    print_json({{"file", file},
-                {"groups", found.groups},
-                {"datasets", found.datasets},
-                {"attributes", found.attributes},
-                {"refused", found.refused},
-                {"first_refusal", found.first_refusal}});
-  } else {
-    print_stdout("{} groups, {} datasets and {} attributes; {} cannot be read\n", found.groups,
-                 found.datasets, found.attributes, found.refused);
-    if (found.refused > 0)
-      print_stdout("first: {}\n", printable(bounded(found.first_refusal, 1000)));
-  }
-  return success;
-}
-
 }  // namespace
 
 void add_data(Command& program) {
   const auto a = std::make_shared<Arguments>();
-  const auto file = std::make_shared<std::string>();
   Command group = program.group("data", "Write, print, hash and verify data");
   const auto add_task = [&](Command& c) {
     c.add("task", a->task, "TASK", "Name of a task; longhand data tasks lists them").required();
@@ -303,26 +224,7 @@ void add_data(Command& program) {
   group.command("tasks", "List the tasks and their options", [a] { return list_tasks(a->json); })
       .json(a->json);
 
-  Command check_files = group.group("check", "Verify a data file");
-  Command listops = check_files.command(
-      "listops", "Recompute every target of a ListOps TSV file; exits with 3 if any disagrees",
-      [a, file] { return check_listops(*file, a->json); });
-  listops
-      .add("file", *file, "FILE.tsv", "File with the columns Source and Target of Long Range Arena")
-      .required();
-  listops.json(a->json);
-  const auto in_process = std::make_shared<bool>(false);
-  Command hdf5 = check_files.command(
-      "hdf5", "Read everything in an HDF5 file, under limits of time, memory and files",
-      [a, file, in_process] { return check_hdf5(*file, a->json, *in_process); });
-  hdf5.add("file", *file, "FILE.h5", "A data file or a checkpoint").required();
-  hdf5.flag("--in-process", *in_process,
-            "Read it in this process, which damaged files may crash [a process of its own]");
-  hdf5.json(a->json);
-  hdf5.footer(
-      "Every other command does this before it reads an HDF5 file, and refuses the file if the\n"
-      "process that reads it crashes. Objects that cannot be read are counted; they are no error\n"
-      "unless they are used.");
+  add_data_checks(group);
 }
 
 }  // namespace longhand::cli

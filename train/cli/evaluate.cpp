@@ -42,6 +42,7 @@ train::SavedModel load(const Arguments& arguments, const std::string& run) {
   train::SavedModel saved = train::load_model(run, arguments.checkpoint);
   check_finite(saved.checkpoint, saved.file);
   if (!arguments.trust_paths) saved.check_paths({"data.path"}, &arguments.set);
+  saved.accept_data = arguments.accept_data;
   return saved;
 }
 
@@ -121,6 +122,7 @@ int evaluate_run(const Arguments& arguments) {
     throw DataError(run.file + ": " + error.what());
   }
 
+  run.check_data(experiment->task, experiment->config);
   const data::Dataset& dataset = experiment->task.split(arguments.split);
   std::vector<train::SegmentMetrics> segments;
   {
@@ -139,13 +141,14 @@ int evaluate_run(const Arguments& arguments) {
                        arguments.split, " split is ", metrics.loss(),
                        ", although all weights are finite");
 
-  const bool bytes = experiment->task.info.bytes;
+  const bool bytes = experiment->task.info.bytes && experiment->task.info.per_token;
   const std::string attention = experiment->model.config().attention_name();
   if (arguments.json) {
     Json out = {{"checkpoint", run.file},
                 {"step", run.checkpoint.training.step},
                 {"task", experiment->task.info.name},
                 {"split", arguments.split},
+                {"data_hash", dataset.fingerprint()},
                 {"attention", attention},
                 {"examples", metrics.examples},
                 {"targets", metrics.targets},
@@ -220,6 +223,7 @@ void add_evaluate(Command& program) {
   c.add("--seed", a->seed, "N", "Seed of the first draw; others follow it [0]");
   c.set(*a);
   c.trust_paths(*a);
+  c.accept_data(*a);
   c.threads();
   c.quiet(*a);
   c.json(a->json);
@@ -228,7 +232,9 @@ void add_evaluate(Command& program) {
   c.footer(
       "With another variant (--set attention.type=NAME), weights that both have are loaded;\n"
       "parameters that only the new one has are initialised and listed. On other data: --set\n"
-      "data.task=tokens --set data.path=FILE.h5, of which only the split is read.\n"
+      "data.task=tokens --set data.path=FILE.h5, of which only the split is read. Without options "
+      "of\n"
+      "[data] the data must be those of the run, by their hash.\n"
       "A mixture is reported segment by segment: --set 'data.length=[64,128]' evaluates a model "
       "of\n"
       "mqar, copy or selective_copy at both lengths, of which the longest must be at most\n"

@@ -108,9 +108,10 @@ void print(const train::ReplayedStep& step) {
 
 int replay(const Arguments& arguments) {
   const bool is_run = fs::is_directory(arguments.file);
-  const train::SavedModel snapshot =
+  train::SavedModel snapshot =
       train::load_model(arguments.file, is_run ? last_snapshot(arguments.file) : "");
   if (!arguments.trust_paths) snapshot.check_paths({"data.path", "train.distill_from"});
+  snapshot.accept_data = arguments.accept_data;
   const std::string warning = train::resume_warning(snapshot.checkpoint);
   if (!warning.empty() && !arguments.quiet) print_stderr("longhand: {}\n", warning);
   train::ReplayedStep step;
@@ -154,6 +155,7 @@ void add_replay(Command& program) {
         "directory, whose last snapshot is taken")
       .required();
   c.trust_paths(*a);
+  c.accept_data(*a);
   c.threads();
   c.quiet(*a);
   c.json(a->json);

@@ -71,7 +71,7 @@ std::unique_ptr<train::Run> start(const Arguments& a) {
   if (!a.resume.empty()) {
     check<ConfigError>(!a.seed, "--seed: the seed of a resumed run cannot change");
     const Waiting wait = waiting();
-    return train::Run::resume(a.resume, a.set);
+    return train::Run::resume(a.resume, a.set, a.accept_data);
   }
   check<ConfigError>(!a.config.empty(),
                      "train: expected CONFIG.toml or --resume DIR; see longhand train --help");
@@ -177,6 +177,7 @@ void add_train(Command& program) {
   c.add("--distill-from", a->distill_from, "DIR",
         "Learn also from the predictions of this run or checkpoint file: train.distill_from")
       .excludes(resume);
+  c.accept_data(*a);
   c.responds_to_signals();
   c.set(*a);
   c.seed(*a);

@@ -46,13 +46,6 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-std::map<std::string, std::string> hashes(const data::Task& task) {
-  std::map<std::string, std::string> out;
-  for (const std::string& split : task.splits())
-    out[split] = data::content_hash(task.split(split), examples_hashed);
-  return out;
-}
-
 void assign(Config& config, const std::vector<std::string>& assignments) {
   for (const std::string& assignment : assignments) {
     const std::string name = assignment.substr(0, assignment.find('='));
@@ -106,11 +99,11 @@ std::unique_ptr<Run> Run::create(Config config, const fs::path& directory,
   RunRecord record =
       RunRecord::create(directory.empty() ? RunRecord::fresh_path("runs", name) : directory);
   record.write_config(text);
-  return std::unique_ptr<Run>(new Run(std::move(parts), std::move(record), nullptr, false));
+  return std::unique_ptr<Run>(new Run(std::move(parts), std::move(record), nullptr, false, false));
 }
 
 std::unique_ptr<Run> Run::resume(const fs::path& directory,
-                                 const std::vector<std::string>& assignments) {
+                                 const std::vector<std::string>& assignments, bool accept_data) {
   RunRecord record = RunRecord::open(directory);
   Config config = Config::load(record.config());
   const std::optional<ResumePoint> from = record.resume_point();
@@ -118,10 +111,10 @@ std::unique_ptr<Run> Run::resume(const fs::path& directory,
   assign(config, assignments);
   Parts parts = prepare(std::move(config), &record, from ? &from->checkpoint : nullptr);
   return std::unique_ptr<Run>(
-      new Run(std::move(parts), std::move(record), from ? &*from : nullptr, true));
+      new Run(std::move(parts), std::move(record), from ? &*from : nullptr, true, accept_data));
 }
 
-Run::Run(Parts parts, RunRecord record, const ResumePoint* from, bool resumed)
+Run::Run(Parts parts, RunRecord record, const ResumePoint* from, bool resumed, bool accept_data)
     : experiment_(std::move(parts.experiment)),
       distillation_(std::move(parts.distillation)),
       record_(std::move(record)),
@@ -132,11 +125,11 @@ Run::Run(Parts parts, RunRecord record, const ResumePoint* from, bool resumed)
                experiment_->schedule, loader_, experiment_->task, experiment_->options, observe(),
                record_.checkpoints(), config_, loss()) {
   summary_.sources = std::move(parts.sources);
-  if (from) resume_from(*from);
+  if (from) resume_from(*from, accept_data);
   summarise("", 0);
 }
 
-void Run::resume_from(const ResumePoint& from) {
+void Run::resume_from(const ResumePoint& from, bool accept_data) {
   const Checkpoint& checkpoint = from.checkpoint;
   const std::string file = from.file.string();
   check<DataError>(!checkpoint.optimizer.empty() || experiment_->optimizer->state_dict().empty(),
@@ -148,6 +141,9 @@ void Run::resume_from(const ResumePoint& from) {
   check<ConfigError>(state.step <= experiment_->options.steps,
                      "train.steps = ", experiment_->options.steps, ": ", record_.path().string(),
                      " has done ", state.step, " steps already; expected at least as many");
+  const std::string other_data =
+      data_difference(checkpoint.data, trainer_.data_hashes(), file, experiment_->effective);
+  check<DataError>(other_data.empty() || accept_data, other_data, data_remedy);
   const int64_t batches = loader_.batches_per_epoch();
   check<DataError>(state.step >= 0 && state.cursor.epoch == state.step / batches &&
                        state.cursor.batch == state.step % batches,
@@ -160,7 +156,7 @@ void Run::resume_from(const ResumePoint& from) {
   } catch (const DataError& error) {
     throw DataError(file + ": " + error.what());
   }
-  for (const std::string& warning : {from.warning, resume_warning(checkpoint)})
+  for (const std::string& warning : {from.warning, resume_warning(checkpoint), other_data})
     if (!warning.empty()) warnings_.push_back(warning);
   summary_.warnings = warnings_;
 }
@@ -288,7 +284,7 @@ void Run::summarise(const std::string& status, double seconds) {
   s.state_bytes = decoding_bytes(e.model.config());
   s.version = version();
   s.machine = machine_description();
-  if (!status.empty()) s.data = hashes(e.task);
+  s.data = trainer_.data_hashes();
 }
 
 }  // namespace longhand::train

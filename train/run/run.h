@@ -36,10 +36,12 @@ class Run {
   /// last is damaged (from the start, if it ended before anything was saved: it then reads
   /// train.init_from again), with assignments such as "train.steps=2000" to resumable_options().
   /// Nothing is written before train(). Throws ConfigError for any other option and for a directory
-  /// that holds no run, DataError if all checkpoints are damaged, for one that is of another run, and
-  /// for a teacher that has changed.
+  /// that holds no run, DataError if all checkpoints are damaged, for one that is of another run, for a
+  /// teacher that has changed, and for data with other hashes than those of the checkpoint, unless
+  /// `accept_data`: there is then a warning.
   static std::unique_ptr<Run> resume(const std::filesystem::path& directory,
-                                     const std::vector<std::string>& assignments = {});
+                                     const std::vector<std::string>& assignments = {},
+                                     bool accept_data = false);
 
   ~Run();
   Run(const Run&) = delete;
@@ -72,8 +74,8 @@ class Run {
   };
   /// Reads the teacher; without a checkpoint also the weights to start from.
   static Parts prepare(Config config, const RunRecord* record, const Checkpoint* checkpoint);
-  Run(Parts parts, RunRecord record, const ResumePoint* from, bool resumed);
-  void resume_from(const ResumePoint& from);
+  Run(Parts parts, RunRecord record, const ResumePoint* from, bool resumed, bool accept_data);
+  void resume_from(const ResumePoint& from, bool accept_data);
   /// Adds a warning to the summary, and passes it on.
   void warn(const std::string& warning);
   /// Calls f, which writes metrics; an error is treated as train.on_io_error says.

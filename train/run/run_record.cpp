@@ -446,6 +446,16 @@ fs::path find_checkpoint(const fs::path& run, const std::string& name) {
   throw ConfigError(concat_message(run.string(), " has no checkpoint \"", name, "\""));
 }
 
+namespace {
+
+/// Whether two options name the same file, one by a relative path: earlier versions stored these.
+bool same_path(const OptionValue& a, const OptionValue& b) {
+  const auto *const x = std::get_if<std::string>(&a), *const y = std::get_if<std::string>(&b);
+  return x && y && absolute_path(*x) == absolute_path(*y);
+}
+
+}  // namespace
+
 void SavedModel::check_paths(std::initializer_list<std::string_view> options,
                              const std::vector<std::string>* assignments) const {
   const fs::path folder = fs::absolute(file).parent_path();
@@ -464,13 +474,51 @@ void SavedModel::check_paths(std::initializer_list<std::string_view> options,
       continue;
     const Options::Given* const theirs =
         of_run ? std::as_const(*of_run).section(section).find(key) : nullptr;
-    if (theirs && theirs->value == given->value) continue;
+    if (theirs && (theirs->value == given->value || same_path(theirs->value, given->value)))
+      continue;
     throw ConfigError(concat_message(
         file, " has ", option, " = ", to_string(given->value),
         ", which config.toml of its run directory does not; a checkpoint of others may name any "
         "file: pass --trust-paths to open it",
         assignments ? concat_message(", or --set ", option, "=PATH") : ""));
   }
+}
+
+std::string data_difference(const std::map<std::string, std::string>& then,
+                            const std::map<std::string, std::string>& now, const std::string& file,
+                            const EffectiveSections& effective) {
+  for (const auto& [split, hash] : now) {
+    const auto before = then.find(split);
+    if (before == then.end() || before->second == hash) continue;
+    std::string source = "of the task";
+    if (const auto section = effective.find("data"); section != effective.end())
+      if (const auto path = section->second.find("path"); path != section->second.end())
+        if (const auto* text = std::get_if<std::string>(&path->second.value);
+            text && !text->empty())
+          source = "in " + *text;
+    return concat_message(file, " is of a run on other data: the ", split, " examples ", source,
+                          " have the hash ", hash, ", expected ", before->second);
+  }
+  return "";
+}
+
+void SavedModel::check_data(const data::Task& task, const Config& used) const {
+  if (accept_data) return;
+  const auto same = [&](const std::string& key) {
+    const Options::Given *const ours = used.data().find(key), *const theirs =
+                                                                  config.data().find(key);
+    return ours && theirs && ours->value == theirs->value;
+  };
+  const std::vector<std::string> keys = config.data().keys();
+  if (keys != used.data().keys() || !std::all_of(keys.begin(), keys.end(), same)) return;
+  std::map<std::string, std::string> now;
+  for (const std::string& split : task.splits())
+    if (checkpoint.data.contains(split)) now[split] = task.split(split).fingerprint();
+  EffectiveSections sections;
+  if (const Options::Given* const path = config.data().find("path"))
+    sections["data"]["path"] = {path->value, true};
+  const std::string difference = data_difference(checkpoint.data, now, file, sections);
+  check<DataError>(difference.empty(), difference, data_remedy);
 }
 
 SavedModel load_model(const fs::path& run, const std::string& name) {

@@ -50,13 +50,10 @@ struct Summary {
   /// What went wrong without ending the run, in this process and, as far as they wrote a summary, in
   /// earlier ones.
   std::vector<std::string> warnings{};
-  /// By split, data::content_hash() of its first examples_hashed examples.
+  /// By split, data::Dataset::fingerprint().
   std::map<std::string, std::string> data{};
   Sources sources{};
 };
-
-/// The examples of each split whose hash identifies the data of a run.
-inline constexpr int64_t examples_hashed = 256;
 
 /// One line of metrics.jsonl. Numbers that are not finite, which JSON does not support, are the
 /// strings "NaN", "Infinity" and "-Infinity".
@@ -165,7 +162,8 @@ struct SavedModel {
   std::string file;
   Checkpoint checkpoint;
   Config config;
-  std::string digest;  // stored_digest()
+  std::string digest;        // stored_digest()
+  bool accept_data = false;  // check_data() does nothing
 
   Source source() const { return {file, digest, checkpoint.training.step}; }
   /// A checkpoint made by others could name any file. Throws ConfigError if one of these options, whose
@@ -173,7 +171,21 @@ struct SavedModel {
   /// seen, nor replaced by an assignment ("data.path=mine.h5") where the user may give them.
   void check_paths(std::initializer_list<std::string_view> options = {"data.path"},
                    const std::vector<std::string>* assignments = nullptr) const;
+  /// Compares the data of `task`, made from the section [data] of `used`, with that of the checkpoint.
+  /// Throws DataError if the sections are the same, but a split of the task has another hash. Other
+  /// options mean that other data is wanted.
+  void check_data(const data::Task& task, const Config& used) const;
 };
+
+/// Returns one sentence about the first split whose hash in a checkpoint, `then`, is not that of the data
+/// at hand, `now`, which the options in `effective` describe; an empty string if there is none.
+std::string data_difference(const std::map<std::string, std::string>& then,
+                            const std::map<std::string, std::string>& now, const std::string& file,
+                            const EffectiveSections& effective);
+/// What the user can do about it.
+inline constexpr const char* data_remedy =
+    "; restore the data, or name them with --set data.path=PATH; --accept-data takes them as they "
+    "are";
 
 /// Loads and verifies the checkpoint found by find_checkpoint(). Throws DataError if it is invalid.
 SavedModel load_model(const std::filesystem::path& run, const std::string& name = "best");

@@ -30,6 +30,8 @@ struct Entry {
   TARGET(sweep, nullptr)              \
   TARGET(listops, nullptr)            \
   TARGET(labelled_text, nullptr)      \
+  TARGET(csv, nullptr)                \
+  TARGET(jsonl, nullptr)              \
   TARGET(idx, idx_seeds)              \
   TARGET(hdf5, hdf5_seeds)            \
   TARGET(checkpoint, checkpoint_seeds)

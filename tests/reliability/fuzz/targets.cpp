@@ -125,6 +125,32 @@ void fuzz_labelled_text(Bytes input) {
   read_task("[data]\ntask = \"text_classification\"\npath = \"" + path.string() + "\"\n");
 }
 
+namespace {
+
+/// Reads a file of records as labelled texts and as sequences of tokens; throws if it is neither.
+void read_records(const fs::path& path) {
+  const auto section = [&](const char* task) {
+    return std::string("[data]\ntask = \"") + task + "\"\npath = \"" + path.string() + "\"\n";
+  };
+  bool accepted = true;
+  try {
+    read_task(section("text_classification"));
+  } catch (const Error&) {
+    accepted = false;
+  }
+  try {
+    read_task(section("tokens"));
+  } catch (const Error&) {
+    if (!accepted) throw;
+  }
+}
+
+}  // namespace
+
+void fuzz_csv(Bytes input) { read_records(scratch_file("records.csv", input)); }
+
+void fuzz_jsonl(Bytes input) { read_records(scratch_file("records.jsonl", input)); }
+
 // The images are the input, the labels those of a valid file.
 void fuzz_idx(Bytes input) {
   const std::string images = idx_seeds()[0], labels = idx_seeds()[1];

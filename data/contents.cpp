@@ -1,0 +1,67 @@
+#include "longhand/data/contents.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <span>
+#include <unordered_map>
+
+namespace longhand::data {
+
+Contents contents_of(const Dataset& dataset) {
+  constexpr int64_t round = 256;
+  Contents out{.examples = dataset.size()};
+  std::vector<int64_t> lengths(static_cast<size_t>(out.examples));
+  std::vector<bool> occurs;
+  std::unordered_map<int32_t, int64_t> classes;
+  ContentHasher hasher;
+  for (int64_t first = 0; first < out.examples; first += round) {
+    std::vector<int64_t> indices(std::min(round, out.examples - first));
+    std::iota(indices.begin(), indices.end(), first);
+    const Batch batch = dataset.collate(indices);
+    hasher.add(batch);
+    const int64_t width = batch.tokens.size(1);
+    const bool per_token = batch.targets.rank() == 2;
+    for (int64_t b = 0; b < std::ssize(indices); ++b) {
+      const int64_t n = batch.lengths ? batch.lengths.data<int32_t>()[b] : width;
+      const std::span tokens(batch.tokens.data<int32_t>() + b * width, static_cast<size_t>(n));
+      const std::span targets(batch.targets.data<int32_t>() + (per_token ? b * width : b),
+                              static_cast<size_t>(per_token ? n : 1));
+      lengths[first + b] = n;
+      out.tokens += n;
+      for (const int32_t token : tokens) {
+        if (token >= std::ssize(occurs)) occurs.resize(static_cast<size_t>(token) + 1);
+        occurs[token] = true;
+      }
+      for (const int32_t target : targets)
+        if (target == ignore_index)
+          ++out.ignored;
+        else
+          ++classes[target];
+      out.digests.push_back(digest(std::as_bytes(tokens)));
+    }
+  }
+  out.hash = hasher.hex();
+  out.different_tokens = std::count(occurs.begin(), occurs.end(), true);
+  out.largest_token = static_cast<int32_t>(occurs.size()) - 1;
+  out.classes = {classes.begin(), classes.end()};
+  std::sort(lengths.begin(), lengths.end());
+  if (!lengths.empty()) {
+    out.shortest = lengths.front();
+    out.median = lengths[lengths.size() / 2];
+    out.longest = lengths.back();
+  }
+  std::sort(out.digests.begin(), out.digests.end());
+  out.digests.erase(std::unique(out.digests.begin(), out.digests.end()), out.digests.end());
+  out.repeated = out.examples - std::ssize(out.digests);
+  return out;
+}
+
+int64_t shared_examples(const Contents& a, const Contents& b) {
+  std::vector<Digest> both;
+  std::set_intersection(a.digests.begin(), a.digests.end(), b.digests.begin(), b.digests.end(),
+                        std::back_inserter(both));
+  return std::ssize(both);
+}
+
+}  // namespace longhand::data

@@ -1,0 +1,33 @@
+// What a dataset holds: examples, lengths, tokens, classes, and what two datasets share.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "longhand/data/dataset.h"
+#include "longhand/data/file.h"
+
+namespace longhand::data {
+
+struct Contents {
+  int64_t examples = 0;
+  int64_t shortest = 0, median = 0, longest = 0;  // tokens of an example
+  int64_t tokens = 0;                             // in all
+  int64_t different_tokens = 0;
+  int32_t largest_token = 0;
+  std::map<int32_t, int64_t> classes{};  // how many targets each class has, of those that occur
+  int64_t ignored = 0;                   // targets that are ignore_index
+  int64_t repeated = 0;                  // examples whose tokens an earlier one has
+  std::string hash{};                    // content_hash()
+  std::vector<Digest> digests{};         // of the tokens of the different examples, sorted
+};
+
+/// Reads all examples. Throws DataError as the dataset does.
+Contents contents_of(const Dataset& dataset);
+
+/// How many of the different examples of one are examples of the other, compared by their tokens.
+int64_t shared_examples(const Contents& a, const Contents& b);
+
+}  // namespace longhand::data

@@ -1,0 +1,38 @@
+#include "longhand/data/names.h"
+
+#include <algorithm>
+
+#include "longhand/core/error.h"
+#include "longhand/core/options.h"
+
+namespace longhand::data {
+namespace {
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+std::string found_instead(const std::string& name, const std::vector<std::string>& found) {
+  constexpr size_t most = 20, longest = 40;
+  std::string out = found.empty() ? "; found nothing" : "; found ";
+  for (size_t i = 0; i < std::min(found.size(), most); ++i)
+    out += (i == 0 ? "" : ", ") + found[i].substr(0, longest);
+  return out + (found.size() > most ? ", ..." : "") + suggestion(name, found);
+}
+
+void check_spelling(const std::vector<std::string>& found, const std::vector<std::string>& known,
+                    const std::string& where, const std::string& what) {
+  std::vector<std::string> missing;
+  for (const std::string& name : known)
+    if (!contains(found, name)) missing.push_back(name);
+  for (const std::string& name : found) {
+    if (contains(known, name)) continue;
+    const std::string near = nearest(name, missing);
+    check<DataError>(near.empty(), where, what, " \"", name, "\" would be ignored; did you mean \"",
+                     near, "\"? Rename it");
+  }
+}
+
+}  // namespace longhand::data

@@ -1,0 +1,273 @@
+// longhand data check: verifies data files and lists what they hold.
+#include "longhand/train/cli/data_check.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "longhand/core/error.h"
+#include "longhand/data/contents.h"
+#include "longhand/data/file.h"
+#include "longhand/data/file_guard.h"
+#include "longhand/data/hdf5.h"
+#include "longhand/data/in_memory.h"
+#include "longhand/data/listops.h"
+#include "longhand/train/checkpoint/checkpoint.h"
+#include "longhand/train/cli/child.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output.h"
+#include "longhand/train/cli/progress.h"
+#include "longhand/train/experiment.h"
+
+namespace longhand::cli {
+namespace {
+
+struct Arguments : Common {
+  std::string path, split;
+};
+
+/// A split and what it holds.
+using Named = std::pair<std::string, data::Contents>;
+
+/// "neg 12, pos 13", the first classes.
+std::string text_of_classes(const data::TaskInfo& info, const data::Contents& contents) {
+  constexpr size_t most = 12;
+  std::string out;
+  size_t shown = 0;
+  for (const auto& [target, count] : contents.classes) {
+    if (++shown > most) break;
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ",
+                       bounded(printable(info.label_of(target)), 30), with_commas(count));
+  }
+  if (contents.classes.size() > most)
+    out += fmt::format(", ... ({} classes)", with_commas(std::ssize(contents.classes)));
+  return out;
+}
+
+void print_contents(const Named& split, const data::TaskInfo& info) {
+  const auto& [name, c] = split;
+  print_stdout("{:<11} {} examples, hash {}\n", name, with_commas(c.examples), c.hash);
+  print_stdout("  lengths     {} to {} tokens, median {}; {} in all\n", with_commas(c.shortest),
+               with_commas(c.longest), with_commas(c.median), with_commas(c.tokens));
+  print_stdout("  vocabulary  {} different tokens, the largest {}\n",
+               with_commas(c.different_tokens), with_commas(c.largest_token));
+  print_stdout("  {:<11} {}\n", info.per_token ? "targets" : "labels", text_of_classes(info, c));
+  if (c.ignored > 0) print_stdout("  ignored     {} targets\n", with_commas(c.ignored));
+  if (c.repeated > 0)
+    print_stdout("  repeated    {} examples have the tokens of an earlier one\n",
+                 with_commas(c.repeated));
+}
+
+void add_to(Json& out, const Named& split, const data::TaskInfo& info) {
+  const auto& [name, c] = split;
+  Json& json = out["splits"][name];
+  json = {{"examples", c.examples},
+          {"shortest", c.shortest},
+          {"median", c.median},
+          {"longest", c.longest},
+          {"tokens", c.tokens},
+          {"different_tokens", c.different_tokens},
+          {"largest_token", c.largest_token},
+          {"ignored", c.ignored},
+          {"repeated", c.repeated},
+          {"hash", c.hash}};
+  for (const auto& [target, count] : c.classes) {
+    Json entry = {{"class", target}, {"count", count}};
+    if (!info.labels.empty()) entry["label"] = info.label_of(target);
+    json["classes"].push_back(std::move(entry));
+  }
+}
+
+/// Reads a task from files, all of it, and lists what its splits hold.
+int check_task(const std::string& name, const Arguments& arguments) {
+  train::Config config;
+  config.assign("data", "task", name, "TASK");
+  config.assign("data", "path", arguments.path, "PATH");
+  apply(arguments, config);
+  for (const char* section : {"model", "attention", "train", "optimizer"})
+    config.section(section).check_known({});
+  std::vector<Named> splits;
+  data::Task task;
+  {
+    const Waiting waiting(Progress::mode_for_stderr(arguments.json), "reading");
+    task = train::read_task(
+        config, arguments.split.empty() ? data::Splits() : data::Splits::only(arguments.split));
+    for (const std::string& split : task.splits())
+      if (arguments.split.empty() || split == arguments.split)
+        splits.emplace_back(split, data::contents_of(task.split(split)));
+  }
+  const data::TaskInfo& info = task.info;
+  Json out = {{"path", arguments.path},        {"task", info.name},
+              {"vocabulary", info.vocabulary}, {"classes", info.classes},
+              {"per_token", info.per_token},   {"causal", info.causal},
+              {"max_length", info.max_length}};
+  if (arguments.json) {
+    for (const Named& split : splits) add_to(out, split, info);
+  } else {
+    print_stdout("{}: {}, tokens below {}, one class below {} per {}{}\n", arguments.path,
+                 info.name, with_commas(info.vocabulary), with_commas(info.classes),
+                 info.per_token ? "token" : "sequence", info.causal ? ", causal" : "");
+    for (const Named& split : splits) print_contents(split, info);
+  }
+  // Examples of training that occur in evaluation make its scores too good.
+  for (size_t i = 1; i < splits.size() && splits[0].first == "train"; ++i) {
+    const int64_t shared = data::shared_examples(splits[0].second, splits[i].second);
+    out["splits"][splits[i].first]["shared_with_train"] = shared;
+    if (shared > 0 && !arguments.json)
+      print_stdout("{} examples of {} occur in train, too\n", with_commas(shared), splits[i].first);
+  }
+  if (arguments.json) print_json(out);
+  return success;
+}
+
+data::Contents contents_of_listops(const std::string& file) {
+  data::Sequences all;
+  data::listops::read_tsv(
+      file, [&](int64_t, std::span<const uint8_t> tokens, int target) { all.add(tokens, target); });
+  return data::contents_of(*data::in_memory(std::move(all)));
+}
+
+int check_listops(const std::string& file, bool json) {
+  const data::listops::TsvReport report = data::listops::check_tsv(file);
+  const Named contents = {"file", contents_of_listops(file)};
+  if (json) {
+    Json out = {{"file", file},
+                {"expressions", report.expressions},
+                {"agreeing", report.agreeing},
+                {"disagreeing", Json::array()}};
+    for (const auto& d : report.first)
+      out["disagreeing"].push_back({{"line", d.line}, {"target", d.target}, {"value", d.value}});
+    add_to(out, contents, {});
+    print_json(out);
+  } else {
+    print_stdout("{} of {} targets agree\n", report.agreeing, report.expressions);
+    for (const auto& d : report.first)
+      print_stdout("line {}: target {}, but the value of the expression is {}\n", d.line, d.target,
+                   d.value);
+    print_contents(contents, {});
+  }
+  check<DataError>(report.agreeing == report.expressions, file, ": ",
+                   report.expressions - report.agreeing, " of ", report.expressions,
+                   " targets disagree with their expression");
+  return success;
+}
+
+void limit_resource(decltype(RLIMIT_AS) resource, uint64_t value) {
+  rlimit limit{};
+  getrlimit(resource, &limit);
+  // Time: SIGXCPU, which says why, one second before SIGKILL.
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_cur, value);
+  limit.rlim_max = std::min<rlim_t>(limit.rlim_max, resource == RLIMIT_CPU ? value + 1 : value);
+  setrlimit(resource, &limit);
+}
+
+/// The bytes of address space that this process uses.
+uint64_t address_space() {
+  std::ifstream in("/proc/self/statm");
+  uint64_t pages = 0;
+  in >> pages;
+  return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+/// From now on this process can take no more memory and time than reading a file of this size
+/// needs, open one file more, and write only its output.
+void limit_resources(uint64_t file_bytes) {
+  limit_resource(RLIMIT_AS, address_space() + (uint64_t{1} << 30) + 4 * file_bytes);
+  limit_resource(RLIMIT_CPU, 10 + 5 * (file_bytes >> 20));
+  limit_resource(RLIMIT_FSIZE, 1 << 16);
+  limit_resource(RLIMIT_CORE, 0);
+#ifdef __SANITIZE_ADDRESS__
+  constexpr int files = 3;  // the sanitizer tests addresses with a pipe
+#else
+  constexpr int files = 1;
+#endif
+  const int lowest = open("/", O_RDONLY | O_DIRECTORY);  // the next that is free
+  close(lowest);
+  if (lowest >= 0) limit_resource(RLIMIT_NOFILE, static_cast<uint64_t>(lowest) + files);
+}
+
+int check_hdf5(const std::string& file, bool json, bool in_process) {
+  const uint64_t size = data::RegularFile(file).size();
+  if (!in_process) {
+    print_stdout("{}", read_file_in_child(file, json));
+    return success;
+  }
+  limit_resources(size);
+  // A checkpoint first in the way in which it will be loaded: whether libhdf5 crashes depends on it.
+  data::set_file_guard([](const std::filesystem::path&) {});
+  try {
+    train::load(file);
+  } catch (const DataError&) {
+    // a data file, or a checkpoint that is refused for a reason that loading it will state
+  }
+  const data::Survey found = data::survey(file);
+  if (json) {
+    print_json({{"file", file},
+                {"groups", found.groups},
+                {"datasets", found.datasets},
+                {"attributes", found.attributes},
+                {"refused", found.refused},
+                {"first_refusal", found.first_refusal}});
+  } else {
+    print_stdout("{} groups, {} datasets and {} attributes; {} cannot be read\n", found.groups,
+                 found.datasets, found.attributes, found.refused);
+    if (found.refused > 0)
+      print_stdout("first: {}\n", printable(bounded(found.first_refusal, 1000)));
+  }
+  return success;
+}
+
+}  // namespace
+
+void add_data_checks(Command& data) {
+  const auto file = std::make_shared<std::string>();
+  const auto json = std::make_shared<bool>(false);
+  Command check_files = data.group("check", "Verify data files and list what they hold");
+  for (const auto& [task, text] :
+       {std::pair{"tokens", "Token sequences: HDF5, CSV or JSON Lines"},
+        {"text_classification", "Labelled texts: TSV, CSV or JSON Lines"},
+        {"text_lm", "Text: a file or a folder of files"},
+        {"pixels", "Images: a folder of IDX files"}}) {
+    const auto a = std::make_shared<Arguments>();
+    const std::string name = task;
+    Command c = check_files.command(name, text, [a, name] { return check_task(name, *a); });
+    c.add("path", a->path, "PATH", "What data.path names").required();
+    c.add("--split", a->split, "SPLIT", "Only train, validation or test [all that there are]");
+    c.set(*a, "data.KEY=VALUE", "Set an option of the task; may be repeated");
+    c.json(a->json);
+    c.words_to_set(*a);
+    c.footer(
+        "Reads everything as training would, and lists for each split its examples, lengths, "
+        "tokens,\n"
+        "labels and hash, and the examples of evaluation that occur in training, too.");
+  }
+  Command listops = check_files.command(
+      "listops", "Recompute every target of a ListOps TSV file; exits with 3 if any disagrees",
+      [file, json] { return check_listops(*file, *json); });
+  listops
+      .add("file", *file, "FILE.tsv", "File with the columns Source and Target of Long Range Arena")
+      .required();
+  listops.json(*json);
+  const auto in_process = std::make_shared<bool>(false);
+  Command hdf5 = check_files.command(
+      "hdf5", "Read everything in an HDF5 file, under limits of time, memory and files",
+      [file, json, in_process] { return check_hdf5(*file, *json, *in_process); });
+  hdf5.add("file", *file, "FILE.h5", "A data file or a checkpoint").required();
+  hdf5.flag("--in-process", *in_process,
+            "Read it in this process, which damaged files may crash [a process of its own]");
+  hdf5.json(*json);
+  hdf5.footer(
+      "Every other command does this before it reads an HDF5 file, and refuses the file if the\n"
+      "process that reads it crashes. Objects that cannot be read are counted; they are no error\n"
+      "unless they are used.");
+}
+
+}  // namespace longhand::cli
