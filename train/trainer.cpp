@@ -9,6 +9,7 @@
 
 #include "longhand/core/storage.h"
 #include "longhand/data/file.h"
+#include "longhand/train/config.h"
 
 namespace longhand::train {
 namespace {
@@ -394,6 +395,7 @@ Checkpoint Trainer::view() const {
   if (ema_) out.ema = ema_->state_dict();
   out.training = state_;
   out.config = config_;
+  if (!plugins().empty()) out.plugins = used_plugins(Config::parse(config_, "configuration"));
   return out;
 }
 

@@ -176,6 +176,7 @@ std::vector<std::byte> to_bytes(const Checkpoint& checkpoint) {
   out.attribute("/", "longhand", checkpoint.version);
   out.attribute("/", "machine", checkpoint.machine);
   out.attribute("/", "config", checkpoint.config);
+  if (!checkpoint.plugins.empty()) out.attribute("/", "plugins", to_text(checkpoint.plugins));
   out.create_group("training");
   visit(checkpoint.training, Put{out});
   put(out, "model", checkpoint.model);
@@ -209,6 +210,8 @@ Checkpoint parse(std::span<const std::byte> bytes, const std::string& name, bool
   out.version = in.attribute_as<std::string>("/", "longhand");
   out.machine = in.attribute_as<std::string>("/", "machine");
   out.config = in.attribute_as<std::string>("/", "config");
+  if (in.has_attribute("/", "plugins"))
+    out.plugins = plugin_records(in.attribute_as<std::string>("/", "plugins"), name);
   visit(out.training, Get{in, trailer.version});
   out.model = get(in, "model");
   out.optimizer = get(in, "optimizer");

@@ -13,6 +13,7 @@
 #include "longhand/core/version.h"
 #include "longhand/data/loader.h"
 #include "longhand/nn/module.h"
+#include "longhand/train/load_plugin.h"
 #include "longhand/train/step_guard.h"
 
 namespace longhand::train {
@@ -54,7 +55,8 @@ struct Checkpoint {
   nn::StateDict optimizer;  // empty: none
   nn::StateDict ema;        // averaged parameters; empty: none
   TrainingState training;
-  std::string config;  // the whole effective configuration, as TOML
+  std::string config;                   // the whole effective configuration, as TOML
+  std::vector<PluginRecord> plugins{};  // that define its variants or its task
   // The backend that computed it; checked by resume_warning().
   std::string machine = machine_description();
   std::string version = longhand::version();
