@@ -1,8 +1,8 @@
 # Debian packages, by CPack: cmake --workflow --preset package. tests/packages/run.sh tests them.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_VENDOR "The Longhand developers")
-set(CPACK_PACKAGE_CONTACT "The Longhand developers <longhand@packages.debian.org>" CACHE STRING
-    "Maintainer of the packages")
+set(CPACK_PACKAGE_CONTACT "The Longhand developers <longhand@example.org>" CACHE STRING
+    "Maintainer of the packages; name yourself if you distribute them")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "training framework for long-sequence Transformers on CPUs")
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_INSTALL_DIRECTORY longhand)
