@@ -61,7 +61,7 @@ inline constexpr DType dtype_of<int64_t> = DType::i64;
 template <>
 inline constexpr DType dtype_of<uint8_t> = DType::u8;
 
-/// Calls f.operator()<T>() with T = float or double. Throws ShapeError for any other dtype.
+/// Calls `f.operator()<T>()` with T = float or double. Throws ShapeError for any other dtype.
 template <class F>
 decltype(auto) dispatch_float(DType dtype, F&& f) {
   switch (dtype) {
@@ -74,7 +74,7 @@ decltype(auto) dispatch_float(DType dtype, F&& f) {
   }
 }
 
-/// Calls f.operator()<T>() with the element type of any dtype.
+/// Calls `f.operator()<T>()` with the element type of any dtype.
 template <class F>
 decltype(auto) dispatch_any(DType dtype, F&& f) {
   switch (dtype) {

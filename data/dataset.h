@@ -79,7 +79,7 @@ struct Splits {
   static Splits only(const std::string& name);
 };
 
-/// The names of all tasks, in the order of tasks.def.
+/// The names of all tasks, in the order of tasks.def, then those added by add() (registry.h).
 std::vector<std::string> task_names();
 /// One line about a task. Throws ConfigError for an unknown name, as the functions below do.
 std::string task_summary(const std::string& name);

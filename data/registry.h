@@ -50,6 +50,10 @@ TaskSpec make_spec(std::string summary, std::optional<TaskInfo> (*info)(const S&
       }};
 }
 
+/// Registers a task defined outside the library, for make_task(), configurations and the program. Throws
+/// ConfigError if the name is taken.
+void add(const std::string& name, const TaskSpec& spec);
+
 #define TASK(name) TaskSpec register_##name();
 #include "longhand/data/tasks.def"
 #undef TASK

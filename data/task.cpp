@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <numeric>
 
 #include "longhand/core/error.h"
@@ -13,24 +14,28 @@ namespace longhand::data {
 namespace {
 
 struct Entry {
-  const char* name;
-  TaskSpec (*make)();
+  std::string name;
+  std::function<TaskSpec()> make;
 };
 
-constexpr Entry entries[] = {
+// Those of tasks.def, then those added by add().
+std::vector<Entry>& entries() {
+  static std::vector<Entry> all{
 #define TASK(name) {#name, register_##name},
 #include "longhand/data/tasks.def"
 #undef TASK
-};
+  };
+  return all;
+}
 
 std::string known_names() {
   std::string names;
-  for (const Entry& entry : entries) names.append(names.empty() ? "" : ", ").append(entry.name);
+  for (const Entry& entry : entries()) names.append(names.empty() ? "" : ", ").append(entry.name);
   return names;
 }
 
 TaskSpec find(const std::string& name) {
-  for (const Entry& entry : entries)
+  for (const Entry& entry : entries())
     if (name == entry.name) return entry.make();
   throw ConfigError("unknown task \"" + name + "\"; expected one of " + known_names() +
                     suggestion(name, task_names()));
@@ -135,8 +140,16 @@ Splits Splits::only(const std::string& name) {
 
 std::vector<std::string> task_names() {
   std::vector<std::string> names;
-  for (const Entry& entry : entries) names.emplace_back(entry.name);
+  for (const Entry& entry : entries()) names.emplace_back(entry.name);
   return names;
+}
+
+void add(const std::string& name, const TaskSpec& spec) {
+  for (const Entry& entry : entries())
+    check<ConfigError>(entry.name != name, "data: the task \"", name, "\" is already registered");
+  check<ConfigError>(spec.make && spec.check, "data: the TaskSpec of \"", name,
+                     "\" has no functions; complete it with make_spec()");
+  entries().push_back({name, [spec] { return spec; }});
 }
 
 std::string task_summary(const std::string& name) { return find(name).summary; }

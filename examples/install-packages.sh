@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# install-packages.sh: installs the packages of Debian 12 or 13 that are required to build Longhand,
-# if any is missing. Requires root (or sudo) only in that case.
+# install-packages.sh [PACKAGE...]: installs the packages of Debian 12 or 13 that are required to build
+# Longhand, and those given, if any is missing. Requires root (or sudo) only in that case.
 set -euo pipefail
 packages=(g++ cmake ninja-build pkg-config libopenblas-pthread-dev liblapacke-dev libtbb-dev
   libhdf5-dev zlib1g-dev catch2 librapidcheck-dev libcli11-dev libtomlplusplus-dev
-  nlohmann-json3-dev libfmt-dev librandom123-dev libxxhash-dev libjs-chart.js)
+  nlohmann-json3-dev libfmt-dev librandom123-dev libxxhash-dev libjs-chart.js "$@")
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")

@@ -9,6 +9,7 @@
 
 #include "longhand/core/storage.h"
 #include "longhand/data/file.h"
+#include "longhand/train/config.h"
 
 namespace longhand::train {
 namespace {
@@ -398,6 +399,7 @@ Checkpoint Trainer::view() const {
   out.training = state_;
   out.config = config_;
   out.data = data_hashes_;
+  if (!plugins().empty()) out.plugins = used_plugins(Config::parse(config_, "configuration"));
   return out;
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # consumer/run.sh SOURCE BUILD CXX [install|subdirectory]: installs BUILD below a new prefix and
 # builds the consumer against it, then moves the prefix and builds again (no path may refer to the
-# old place); or builds the consumer with SOURCE as a subdirectory.
+# old place), then a lesson by pkg-config, and the plugin and the program of the installed example;
+# or builds the consumer with SOURCE as a subdirectory.
 set -euo pipefail
 source=$1 build=$2
 export CXX=$3
@@ -17,6 +18,27 @@ build_and_run() {  # NAME CMAKE-ARGUMENT...
   echo "$name: $("$top/$name/consumer" | tail -n 1)"
 }
 
+by_pkg_config() {
+  command -v pkg-config >/dev/null || { echo "pkg-config: skipped, it is not installed"; return; }
+  local libraries=$(dirname "$(find "$top/elsewhere" -name longhand.pc)")
+  export PKG_CONFIG_PATH=$libraries
+  $CXX -std=c++20 "$source/examples/01_tensor.cpp" -o "$top/by_pkg_config" \
+    $(pkg-config --cflags --libs longhand) -Wl,-rpath,"$libraries/.."
+  echo "pkg-config: $("$top/by_pkg_config" | tail -n 1)"
+}
+
+# Copied from where it is installed, and used by the installed program and by that of its own.
+example_of_a_plugin() {
+  local example=$(dirname "$(find "$top/elsewhere" -path '*/plugin/plugin.cpp')")
+  cp -r "$example" "$top/plugin"
+  cmake -S "$top/plugin" -B "$top/plugin/build" -G Ninja -DCMAKE_BUILD_TYPE=Debug \
+    -DCMAKE_PREFIX_PATH="$top/elsewhere" >"$top/plugin.log" 2>&1 &&
+    cmake --build "$top/plugin/build" >>"$top/plugin.log" 2>&1 || { cat "$top/plugin.log"; return 1; }
+  "$top/plugin/build/own_program" --version
+  "$top/elsewhere/bin/longhand" train "$top/plugin/config.toml" --out "$top/plugin/run" --set train.steps=2 \
+    --quiet --plugin "$top/plugin/build/example_plugin.so"
+}
+
 case ${4:-install} in
   install)
     cmake --install "$build" --prefix "$top/prefix" >"$top/install.log"
@@ -24,6 +46,8 @@ case ${4:-install} in
     mv "$top/prefix" "$top/elsewhere"
     build_and_run moved -DCMAKE_PREFIX_PATH="$top/elsewhere"
     "$top/elsewhere/bin/longhand" --version
+    by_pkg_config
+    example_of_a_plugin
     ;;
   subdirectory)
     build_and_run subdirectory -DLONGHAND_SOURCE_DIR="$source"

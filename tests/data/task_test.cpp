@@ -6,6 +6,7 @@
 #include "longhand/core/parallel.h"
 #include "longhand/data/dataset.h"
 #include "longhand/data/file.h"
+#include "longhand/data/registry.h"
 #include "tests/support/files.h"
 
 using namespace longhand;
@@ -200,4 +201,32 @@ TEST_CASE("a split is the same, whether the others are asked for or not") {
     const Task one = make_task(options, 3, Splits::only(split));
     CHECK(content_hash(one.split(split)) == content_hash(all.split(split)));
   }
+}
+
+TEST_CASE("a task defined outside the library is made, documented and refused by name") {
+  struct Ones {
+    int64_t length = 3;
+    void describe(OptionVisitor& v) { v.integer("length", length, {1, 8}, "tokens per example"); }
+  };
+  const auto spec = make_spec<Ones>(
+      "ones",
+      [](const Ones& o) -> std::optional<TaskInfo> {
+        return TaskInfo{.vocabulary = 2, .classes = 2, .max_length = o.length};
+      },
+      [](const Ones& o, uint64_t, const Splits&) {
+        Task task;
+        task.train = std::make_unique<Listed>(
+            std::vector<Listed::Example>{{std::vector<int32_t>(o.length, 1), {1}}});
+        return task;
+      });
+  add("ones", spec);
+  CHECK(task_names().back() == "ones");
+  CHECK(task_summary("ones") == "ones");
+  Options options("data");
+  options.set("task", "ones");
+  options.set("length", int64_t{5});
+  CHECK(make_task(options, 1).train->length(0) == 5);
+  CHECK(check_task(options, 1)->max_length == 5);
+  CHECK_THAT(message_of<ConfigError>([&] { add("ones", spec); }), Contains("already registered"));
+  CHECK_THAT(message_of<ConfigError>([&] { add("twos", TaskSpec{}); }), Contains("make_spec()"));
 }

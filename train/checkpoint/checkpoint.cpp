@@ -191,6 +191,7 @@ std::vector<std::byte> to_bytes(const Checkpoint& checkpoint) {
   out.attribute("/", "machine", checkpoint.machine);
   out.attribute("/", "config", checkpoint.config);
   if (!checkpoint.data.empty()) out.attribute("/", "data", to_text(checkpoint.data));
+  if (!checkpoint.plugins.empty()) out.attribute("/", "plugins", to_text(checkpoint.plugins));
   out.create_group("training");
   visit(checkpoint.training, Put{out});
   put(out, "model", checkpoint.model);
@@ -225,6 +226,8 @@ Checkpoint parse(std::span<const std::byte> bytes, const std::string& name, bool
   out.machine = in.attribute_as<std::string>("/", "machine");
   out.config = in.attribute_as<std::string>("/", "config");
   if (in.has_attribute("/", "data")) out.data = data_in(in.attribute_as<std::string>("/", "data"));
+  if (in.has_attribute("/", "plugins"))
+    out.plugins = plugin_records(in.attribute_as<std::string>("/", "plugins"), name);
   visit(out.training, Get{in, trailer.version});
   out.model = get(in, "model");
   out.optimizer = get(in, "optimizer");

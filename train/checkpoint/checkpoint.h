@@ -13,6 +13,7 @@
 #include "longhand/core/version.h"
 #include "longhand/data/loader.h"
 #include "longhand/nn/module.h"
+#include "longhand/train/load_plugin.h"
 #include "longhand/train/step_guard.h"
 
 namespace longhand::train {
@@ -58,6 +59,7 @@ struct Checkpoint {
   // By split, data::Dataset::fingerprint() of what it was trained and evaluated on; empty: unknown, in
   // files of earlier versions.
   std::map<std::string, std::string> data{};
+  std::vector<PluginRecord> plugins{};  // that define its variants or its task
   // The backend that computed it; checked by resume_warning().
   std::string machine = machine_description();
   std::string version = longhand::version();

@@ -17,6 +17,7 @@
 #include "longhand/train/ablation/runner.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
+#include "longhand/train/cli/plugins.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/run/child.h"
 #include "longhand/train/run/process.h"
@@ -77,7 +78,8 @@ train::Shard read_shard(const std::string& text) {
 }
 
 std::string command_of(const Arguments& a) {
-  std::string text = "longhand ablate " + shell_word(a.sweep) + " --out " + shell_word(a.out);
+  std::string text =
+      "longhand ablate " + shell_word(a.sweep) + " --out " + shell_word(a.out) + plugin_flags();
   for (const std::string& assignment : a.set) text += " --set " + shell_word(assignment);
   return text;
 }

@@ -10,6 +10,7 @@
 #include "longhand/train/cli/command.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
+#include "longhand/train/cli/plugins.h"
 #include "longhand/train/run/child.h"
 
 namespace longhand::cli {
@@ -31,7 +32,9 @@ std::string read_file_in_child(const std::filesystem::path& path, bool json) {
   std::vector<std::string> arguments{"data", "check", "hdf5", "--in-process",
                                      std::filesystem::absolute(path).string()};
   if (json) arguments.push_back("--json");
-  train::Child child({.arguments = arguments, .err = "/dev/null", .capture = true});
+  // It needs no plugins.
+  train::Child child(
+      {.arguments = arguments, .err = "/dev/null", .capture = true, .without = {plugins_variable}});
   std::string output = child.output();
   const train::Ended ended = child.wait();
   if (ended.signal == 0 && ended.code == success) return output;

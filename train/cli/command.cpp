@@ -12,6 +12,7 @@
 #include "longhand/train/cli/child.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
+#include "longhand/train/cli/plugins.h"
 #include "longhand/train/run/process.h"
 
 namespace longhand::cli {
@@ -25,7 +26,8 @@ constexpr const char* exit_codes =
     "any\n"
     "other failure to write a result is an error.\n"
     "Environment: LONGHAND_THREADS, LONGHAND_SEED, LONGHAND_ISA (baseline, avx2 or avx512),\n"
-    "LONGHAND_NO_LOCKS (1: write runs and sweeps on file systems without locks), NO_COLOR.";
+    "LONGHAND_NO_LOCKS (1: write runs and sweeps on file systems without locks), LONGHAND_PLUGINS\n"
+    "(files of plugins, separated by colons), NO_COLOR.";
 
 constexpr size_t longest_message = 4000;  // bytes: names in files may be of any length
 
@@ -67,6 +69,22 @@ std::string wrapped(const std::string& text, size_t width) {
   return out + line;
 }
 
+/// Adds --plugin to the program and to every subcommand that runs something.
+void add_plugin_options(CLI::App& app, std::vector<std::string>& plugins) {
+  const auto subcommands = app.get_subcommands([](CLI::App*) { return true; });
+  if (subcommands.empty() || !app.get_parent())
+    app.add_option_function<std::vector<std::string>>(
+           "--plugin",
+           [&plugins](const std::vector<std::string>& files) {
+             plugins.insert(plugins.end(), files.begin(), files.end());
+           },
+           "Load attention variants and tasks from a shared library; may be repeated")
+        ->type_name("FILE.so")
+        ->expected(1)
+        ->take_all();
+  for (CLI::App* const command : subcommands) add_plugin_options(*command, plugins);
+}
+
 /// Sets the help of a command and its subcommands to 100 columns.
 void wrap_help(CLI::App& app) {
   constexpr size_t column = 30;
@@ -79,6 +97,7 @@ void wrap_help(CLI::App& app) {
 }  // namespace
 
 struct Command::Program {
+  std::vector<std::string> plugins;
   std::function<int()> selected;
   std::optional<int64_t> threads;
   bool responds_to_signals = false;
@@ -234,6 +253,7 @@ int run_program(int argc, char** argv) {
 #define COMMAND(name) add_##name(program);
 #include "longhand/train/cli/commands.def"
 #undef COMMAND
+  add_plugin_options(app, chosen.plugins);
   wrap_help(app);
   try {
     app.parse(argc, argv);
@@ -256,6 +276,7 @@ int run_program(int argc, char** argv) {
   if (version) return print_version(json);
   read_files_in_child_first();
   if (!chosen.selected) return fail("expected a command; see longhand --help", usage_error);
+  load_plugins(chosen.plugins);
   return chosen.selected();
 }
 

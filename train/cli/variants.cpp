@@ -8,6 +8,7 @@
 #include "longhand/attention/registry.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
+#include "longhand/train/cli/plugins.h"
 #include "longhand/train/cli/progress.h"
 
 namespace longhand::cli {
@@ -115,9 +116,11 @@ int variants(const Arguments& arguments) {
   for (const Row& row : rows) {
     const attention::Capabilities& t = row.can;
     const attention::Spec& spec = attention::spec(row.name);
-    print_stdout("{}: {} ({}){}{}\n", row.name, spec.summary, spec.paper,
+    const std::string plugin = plugin_of_variant(row.name);
+    print_stdout("{}: {} ({}){}{}{}\n", row.name, spec.summary, spec.paper,
                  t.causal || t.causal_reason.empty() ? "" : "; not causal: " + t.causal_reason,
-                 row.algorithm.empty() ? "" : "; here: " + row.algorithm);
+                 row.algorithm.empty() ? "" : "; here: " + row.algorithm,
+                 plugin.empty() ? "" : "; " + plugin);
   }
   return success;
 }

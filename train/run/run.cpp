@@ -107,7 +107,10 @@ std::unique_ptr<Run> Run::resume(const fs::path& directory,
   RunRecord record = RunRecord::open(directory);
   Config config = Config::load(record.config());
   const std::optional<ResumePoint> from = record.resume_point();
-  if (from) check_same(*from, config);
+  if (from) {
+    check_same(*from, config);
+    check_plugins(from->checkpoint.plugins, config, from->file.string());
+  }
   assign(config, assignments);
   Parts parts = prepare(std::move(config), &record, from ? &from->checkpoint : nullptr);
   return std::unique_ptr<Run>(
@@ -156,7 +159,9 @@ void Run::resume_from(const ResumePoint& from, bool accept_data) {
   } catch (const DataError& error) {
     throw DataError(file + ": " + error.what());
   }
-  for (const std::string& warning : {from.warning, resume_warning(checkpoint), other_data})
+  for (const std::string& warning :
+       {from.warning, resume_warning(checkpoint), other_data,
+        check_plugins(checkpoint.plugins, experiment_->config, file)})
     if (!warning.empty()) warnings_.push_back(warning);
   summary_.warnings = warnings_;
 }
@@ -285,6 +290,7 @@ void Run::summarise(const std::string& status, double seconds) {
   s.version = version();
   s.machine = machine_description();
   s.data = trainer_.data_hashes();
+  s.plugins = used_plugins(e.config);
 }
 
 }  // namespace longhand::train

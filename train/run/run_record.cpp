@@ -217,6 +217,9 @@ std::string to_json(const Summary& summary) {
   if (!summary.version.empty()) out["version"] = summary.version;
   if (!summary.machine.empty()) out["machine"] = summary.machine;
   if (!summary.data.empty()) out["data"] = summary.data;
+  for (const PluginRecord& plugin : summary.plugins)
+    out["plugins"].push_back(
+        {{"name", plugin.name}, {"version", plugin.version}, {"digest", plugin.digest}});
   if (!summary.warnings.empty()) out["warnings"] = summary.warnings;
   put(out, summary.sources);
   return out.dump(2) + "\n";
@@ -525,6 +528,7 @@ SavedModel load_model(const fs::path& run, const std::string& name) {
   const std::string file = find_checkpoint(run, name).string();
   Checkpoint checkpoint = load(file);
   Config config = Config::parse(checkpoint.config, file);
+  check_plugins(checkpoint.plugins, config, file);
   return {file, std::move(checkpoint), std::move(config), stored_digest(file)};
 }
 

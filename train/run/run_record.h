@@ -52,6 +52,7 @@ struct Summary {
   std::vector<std::string> warnings{};
   /// By split, data::Dataset::fingerprint().
   std::map<std::string, std::string> data{};
+  std::vector<PluginRecord> plugins{};  // used by the run; not read back
   Sources sources{};
 };
 

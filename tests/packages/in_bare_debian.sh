@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# What tests/packages/run.sh runs on the bare Debian: /packages has the packages.
+set -euo pipefail
+cd /packages
+export DEBIAN_FRONTEND=noninteractive
+install() { apt-get install -y -q --no-install-recommends "$@" >install.log 2>&1 || { tail -n 30 install.log; exit 1; }; }
+apt-get update -q >/dev/null
+find / -xdev -name '*longhand*' -not -path '/packages/*' -not -path '/proc/*' | sort >before
+
+echo "-- the program and the documentation"
+install ./liblonghand0*.deb ./longhand_*.deb ./longhand-doc_*.deb
+longhand --version
+longhand train /usr/share/longhand/configs/copy.toml --out run --quiet --set train.steps=3 \
+  --set data.train_size=64 --set data.validation_size=16 --set data.test_size=16
+longhand evaluate run --quiet
+longhand report run -o report.html
+for file in index options commands course configurations; do
+  test -s "/usr/share/doc/longhand/html/$file.html" || { echo "$file.html is missing"; exit 1; }
+done
+# Nothing is fetched from elsewhere, and MathJax is there.
+mathjax=$(grep -o 'src="[^"]*MathJax.js"' /usr/share/doc/longhand/html/index.html | cut -d '"' -f 2)
+test -s "$mathjax" || { echo "$mathjax is missing"; exit 1; }
+if grep -l '<script[^>]*src="https\?:' /usr/share/doc/longhand/html/*.html; then exit 1; fi
+for page in /usr/share/man/man1/longhand*; do [ ! -e "$page" ] || zcat -f "$page" >/dev/null; done
+
+echo "-- headers"
+install ./liblonghand-dev_*.deb g++ cmake make pkg-config
+cp -r /usr/share/doc/longhand/examples .
+g++ -std=c++20 examples/01_tensor.cpp -o by_pkg_config $(pkg-config --cflags --libs longhand)
+./by_pkg_config | tail -n 1
+g++ -std=c++20 examples/plugin/main.cpp -o own_program $(pkg-config --cflags --libs longhand-cli)
+./own_program --version | head -n 1
+cmake -S examples/plugin -B plugin >cmake.log 2>&1 && cmake --build plugin >>cmake.log 2>&1 ||
+  { cat cmake.log; exit 1; }
+for program in longhand plugin/own_program; do
+  rm -rf run
+  "$program" train examples/plugin/config.toml --plugin plugin/example_plugin.so --out run --quiet \
+    --set train.steps=3 --set data.train_size=64
+done
+
+echo "-- removal"
+apt-get purge -y -q liblonghand0* longhand longhand-doc liblonghand-dev >install.log 2>&1
+find / -xdev -name '*longhand*' -not -path '/packages/*' -not -path '/proc/*' | sort >after
+diff before after || { echo "files remain"; exit 1; }

@@ -1,0 +1,22 @@
+// The program as a function: the library longhand::cli.
+#pragma once
+
+namespace longhand::cli {
+
+/// The program `longhand`, for a main() of your own that registers variants and tasks first:
+///
+///     int main(int argc, char** argv) {
+///       longhand::attention::add("mine", my_spec());
+///       return longhand::cli::main(argc, argv);
+///     }
+///
+/// Returns the exit code; throws nothing. Call it once, before other threads run: it handles signals,
+/// and sets LONGHAND_PLUGINS for the processes that it starts. They are this program again, with the
+/// arguments of another command, so main() must do nothing that only some of them may do.
+int main(int argc, char** argv);
+
+/// Begins to catch signals, which main() does first. Calling it earlier lets no signal end the process
+/// before that.
+void catch_signals();
+
+}  // namespace longhand::cli

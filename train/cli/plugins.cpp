@@ -1,0 +1,51 @@
+#include "longhand/train/cli/plugins.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+
+#include "longhand/core/error.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/load_plugin.h"
+
+namespace longhand::cli {
+
+void load_plugins(const std::vector<std::string>& files) {
+  if (const char* const value = std::getenv(plugins_variable)) {
+    std::istringstream names(value);
+    for (std::string name; std::getline(names, name, ':');) {
+      if (name.empty()) continue;
+      try {
+        train::load_plugin(name);
+      } catch (const ConfigError& error) {
+        throw ConfigError(concat_message(plugins_variable, ": ", error.what()));
+      }
+    }
+  }
+  for (const std::string& file : files) {
+    check<ConfigError>(file.find(':') == std::string::npos, "--plugin ", file,
+                       ": expected a path without colons, which separate those of ",
+                       plugins_variable);
+    train::load_plugin(file);
+  }
+  std::string all;
+  for (const train::Plugin& plugin : train::plugins())
+    all += (all.empty() ? "" : ":") + plugin.file.string();
+  if (!all.empty()) setenv(plugins_variable, all.c_str(), /*overwrite=*/1);
+}
+
+std::string plugin_flags() {
+  std::string out;
+  for (const train::Plugin& plugin : train::plugins())
+    out += " --plugin " + shell_word(plugin.file.string());
+  return out;
+}
+
+std::string plugin_of_variant(const std::string& variant) {
+  for (const train::Plugin& plugin : train::plugins())
+    if (std::find(plugin.variants.begin(), plugin.variants.end(), variant) != plugin.variants.end())
+      return concat_message("plugin ", plugin.name, ' ', plugin.version);
+  return {};
+}
+
+}  // namespace longhand::cli
