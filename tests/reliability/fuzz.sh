@@ -6,7 +6,7 @@ set -euo pipefail
 build=${1:?expected the build folder} seconds=${2:-60}
 shift $(($# < 2 ? $# : 2))
 targets=("$@")
-[ $# -gt 0 ] || targets=(config sweep listops labelled_text idx hdf5 checkpoint)
+[ $# -gt 0 ] || targets=(config sweep listops labelled_text idx hdf5 checkpoint safetensors npz)
 status=0
 for target in "${targets[@]}"; do
   "$build/tests/fuzz_corpus" --mutate "$seconds" "$target" "$RANDOM" || {
