@@ -26,7 +26,7 @@ std::vector<std::byte> to_safetensors(const TensorFile& file);
 /// Reads such a file. Integers of up to 32 bits become i32 (unsigned bytes and booleans u8), larger
 /// ones i64; F16 and BF16 become f32. `name` is the name of the file in errors. Throws DataError for
 /// anything that the format does not allow: offsets must cover the values without gaps and overlaps.
-/// Takes no more memory than a small multiple of the file.
+/// Takes a small multiple of the file as memory, and some twenty times its header.
 TensorFile from_safetensors(std::span<const std::byte> bytes, const std::string& name);
 
 /// An archive as numpy.savez writes it: a file NAME.npy for each tensor, in a zip64 archive without
