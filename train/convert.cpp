@@ -15,8 +15,6 @@
 namespace longhand::train {
 namespace {
 
-namespace fs = std::filesystem;
-
 double norm(const Tensor& x) {
   double sum = 0;
   for (const double each : x.to_vector<double>()) sum += each * each;
@@ -133,21 +131,6 @@ Conversion convert_to_low_rank(const SavedModel& model, const LowRankRule& rule)
   out.parameters_before = whole.parameter_count();
   out.parameters_after = converted.parameter_count();
   return out;
-}
-
-void check_conversion_path(const fs::path& path) {
-  RunRecord::check_free(path);
-  check<ConfigError>(!fs::exists(path) || fs::is_empty(path), path.string(),
-                     " is not empty; choose another --out");
-}
-
-void write_conversion(const fs::path& path, const Conversion& conversion) {
-  check_conversion_path(path);
-  RunRecord record = RunRecord::create(path);
-  for (const char* const name : {"best.h5", "last.h5"})
-    save(record.checkpoints() / name, conversion.checkpoint);
-  record.write_config(conversion.checkpoint.config);
-  record.keep();
 }
 
 }  // namespace longhand::train

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -49,15 +48,5 @@ struct Conversion {
 /// low rank already, and if no layer would become smaller; DataError for weights that are not finite
 /// or belong to another model than the configuration describes.
 Conversion convert_to_low_rank(const SavedModel& model, const LowRankRule& rule);
-
-/// Throws ConfigError if a conversion cannot be written to this path: unless it is an empty folder or
-/// does not exist.
-void check_conversion_path(const std::filesystem::path& path);
-
-/// Creates a directory with config.toml, checkpoints/best.h5 and checkpoints/last.h5, from which a
-/// model can be evaluated and further trained as a new run. It cannot be resumed, because last.h5
-/// has no state of an optimizer. Throws as check_conversion_path(), and DataError if it cannot be
-/// written; nothing remains then.
-void write_conversion(const std::filesystem::path& path, const Conversion& conversion);
 
 }  // namespace longhand::train

@@ -76,6 +76,10 @@ void TrainSection::describe(OptionVisitor& v) {
   trainer.describe(v, loading.batch_size);
   init.describe(v);
   distill.describe(v, trainer.recompute);
+  v.boolean(
+      "tensorboard", tensorboard,
+      "whether to write the metrics as events for TensorBoard, too, in the folder tensorboard "
+      "of the run");
   trainer.seed = static_cast<uint64_t>(seed);
 }
 
@@ -202,6 +206,7 @@ Experiment::Experiment(Config config_, data::Task&& task_, const Plan& plan)
       options(plan.train.trainer),
       init(plan.train.init),
       distill(plan.train.distill),
+      tensorboard(plan.train.tensorboard),
       schedule(plan.optimizer.schedule),
       task(std::move(task_)),
       model(nn::root(DType::f32, seed), plan.model),

@@ -36,6 +36,7 @@ struct TrainSection {
   TrainerOptions trainer;
   InitOptions init;
   DistillOptions distill;
+  bool tensorboard = false;  // whether Run writes events for TensorBoard
 
   void describe(OptionVisitor& v);
 };
@@ -104,6 +105,7 @@ struct Experiment {
   TrainerOptions options;
   InitOptions init;        // not applied: see initialise()
   DistillOptions distill;  // not applied: see Distillation
+  bool tensorboard;
   Schedule schedule;
   data::Task task;
   attention::Transformer model;

@@ -29,16 +29,21 @@ bool nests_too_deep(std::string_view text) {
   return false;
 }
 
-}  // namespace
-
-Json parse_json(std::string_view text) {
+template <class T>
+T parse_as(std::string_view text) {
   check<DataError>(!nests_too_deep(text), "not JSON of Longhand: values are nested too deeply");
   try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {
+    return T::parse(text);
+  } catch (const typename T::exception& error) {
     throw DataError(error.what());
   }
 }
+
+}  // namespace
+
+Json parse_json(std::string_view text) { return parse_as<Json>(text); }
+
+SortedJson parse_sorted_json(std::string_view text) { return parse_as<SortedJson>(text); }
 
 Json try_parse_json(std::string_view text) {
   return Json::parse(nests_too_deep(text) ? "" : text, nullptr, false);

@@ -11,11 +11,15 @@
 namespace longhand::train {
 
 using Json = nlohmann::ordered_json;
+using SortedJson = nlohmann::json;
 
 /// Parses the text of a file. Throws DataError for anything else than JSON, and for values nested more
 /// than 64 deep: Json copies and destroys them recursively.
 Json parse_json(std::string_view text);
-/// The same, but returns a discarded value (Json::is_discarded()) instead of throwing.
+/// The same with keys in alphabetical order. For files of others with any number of keys: Json searches
+/// them one by one, so reading n of them takes n² / 2 steps.
+SortedJson parse_sorted_json(std::string_view text);
+/// As parse_json(), but returns a discarded value (Json::is_discarded()) instead of throwing.
 Json try_parse_json(std::string_view text);
 
 /// "NaN", "Infinity" or "-Infinity", for a number that is not finite.

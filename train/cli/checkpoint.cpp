@@ -1,4 +1,4 @@
-// longhand checkpoint: verifies checkpoints and lists their contents.
+// longhand checkpoint: verifies checkpoints and lists their contents; other files add its other commands.
 #include "longhand/train/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "longhand/core/error.h"
+#include "longhand/train/cli/checkpoint.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 
@@ -139,7 +140,8 @@ void add_checkpoint(Command& program) {
     bool json = false;
   };
   const auto a = std::make_shared<Arguments>();
-  Command group = program.group("checkpoint", "Inspect and verify checkpoints");
+  Command group =
+      program.group("checkpoint", "Inspect, verify, compare, exchange and repair checkpoints");
   Command c = group.command("inspect", "Verify a checkpoint and list its contents",
                             [a] { return inspect(a->file, a->json); });
   c.add("file", a->file, "FILE.h5", "A checkpoint").required();
@@ -155,7 +157,12 @@ void add_checkpoint(Command& program) {
   v.footer(
       "Every byte is compared with the digest, then everything is read, as to load it. Where "
       "last.h5\n"
-      "is invalid, longhand train --resume DIR continues from the newest valid checkpoint.");
+      "is invalid, longhand train --resume DIR continues from the newest valid checkpoint, and\n"
+      "longhand checkpoint repair DIR makes it last.h5.");
+  add_checkpoint_diff(group);
+  add_checkpoint_export(group);
+  add_checkpoint_import(group);
+  add_checkpoint_repair(group);
 }
 
 }  // namespace longhand::cli

@@ -13,6 +13,7 @@
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/experiment.h"
+#include "longhand/train/model_directory.h"
 #include "longhand/train/report/table.h"
 
 namespace longhand::cli {
@@ -165,7 +166,7 @@ void print(const Arguments& a, const train::SavedModel& run, const train::Conver
 
 int convert(const Arguments& a) {
   const auto rule = train::LowRankRule::parse(a.low_rank);
-  train::check_conversion_path(a.out);
+  train::check_model_path(a.out);
   if (!a.no_evaluate) data::Splits::only(a.split);
   const train::SavedModel run = train::load_model(a.run, a.checkpoint);
   if (!a.no_evaluate && !a.trust_paths) run.check_paths();
@@ -176,7 +177,7 @@ int convert(const Arguments& a) {
   std::optional<Evaluated> evaluated;
   if (!a.no_evaluate) evaluated = evaluate(a, run, conversion);
   const Timed timed = measure(a, run, conversion);
-  train::write_conversion(a.out, conversion);
+  train::write_model(a.out, conversion.checkpoint);
   if (a.json)
     print_json(to_json(a, run, conversion, evaluated, timed));
   else

@@ -1,12 +1,13 @@
-// longhand report: shows runs, sweeps and analyses in one HTML file.
-#include <fmt/format.h>
-
+// longhand report: shows runs, sweeps and analyses in one HTML file, or lists runs as CSV or JSON.
 #include <filesystem>
 #include <memory>
 
+#include "longhand/core/version.h"
 #include "longhand/data/file.h"
-#include "longhand/train/cli/command.h"
+#include "longhand/train/checkpoint/checkpoint.h"
+#include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
+#include "longhand/train/report/board.h"
 #include "longhand/train/report/page.h"
 
 namespace longhand::cli {
@@ -14,14 +15,42 @@ namespace {
 
 struct Arguments {
   std::vector<std::string> paths;
-  std::string out = "report.html";
+  std::string out;  // empty: report.html, or stdout
+  bool csv = false, json = false;
 };
+
+/// The tables of runs and of their variants, as results of an analysis.
+std::string json_of(const train::Board& board) {
+  std::string summary;
+  for (const std::string& sentence : board.summary)
+    summary += (summary.empty() ? "" : " ") + sentence;
+  return train::to_json({.kind = "report",
+                         .title = "Runs",
+                         .summary = summary,
+                         .command = command_line(),
+                         .machine = train::machine_and_threads(),
+                         .date = train::utc_now(),
+                         .version = version(),
+                         .tables = {board.leaderboard, board.runs}});
+}
 
 int report(const Arguments& arguments) {
   const std::vector<std::filesystem::path> paths{arguments.paths.begin(), arguments.paths.end()};
-  const std::string html = train::html_report(paths);
-  data::write_file_durably(arguments.out, html);
-  write_stdout_if_possible(std::filesystem::absolute(arguments.out).string() + "\n");
+  if (arguments.csv || arguments.json) {
+    const train::ReportInputs inputs = train::read_inputs(paths);
+    check<ConfigError>(!inputs.runs.empty(), arguments.csv ? "--csv" : "--json",
+                       ": there is no run in these paths, only results of analyses");
+    const train::Board board = train::compare(inputs);
+    const std::string text = arguments.csv ? train::to_csv(board.runs) : json_of(board);
+    if (arguments.out.empty())
+      print_stdout("{}", text);
+    else
+      data::write_file_durably(arguments.out, text);
+    return success;
+  }
+  const std::string out = arguments.out.empty() ? "report.html" : arguments.out;
+  data::write_file_durably(out, train::html_report(paths));
+  write_stdout_if_possible(std::filesystem::absolute(out).string() + "\n");
   return success;
 }
 
@@ -34,7 +63,10 @@ void add_report(Command& program) {
   c.add("paths", a->paths, "PATH",
         "Directories of runs, of sweeps, folders of runs, and JSON files of analyses")
       .required();
-  c.add("-o,--out", a->out, "FILE.html", "File to write [report.html]");
+  c.add("-o,--out", a->out, "FILE", "File to write [report.html; with --csv and --json stdout]");
+  const Argument json =
+      c.flag("--json", a->json, "Write the tables of variants and of runs as JSON, not a page");
+  c.flag("--csv", a->csv, "Write the table of runs, one a line, as CSV, not a page").excludes(json);
   c.footer(
       "The file needs no network. Runs and sweeps may still be in progress: repeat the command\n"
       "to update it. Results on the test split are shown for runs with a file test.json:\n"

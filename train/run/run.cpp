@@ -66,7 +66,7 @@ const std::vector<std::string>& resumable_options() {
       "train.log_every",   "train.eval_every",       "train.eval_batches",
       "train.keep_every",  "train.checkpoint_every", "train.recompute",
       "data.path",         "train.hash_every",       "train.on_io_error",
-      "train.on_bad_step", "train.max_skips",
+      "train.on_bad_step", "train.max_skips",        "train.tensorboard",
   };
   return names;
 }
@@ -159,9 +159,8 @@ void Run::resume_from(const ResumePoint& from, bool accept_data) {
   } catch (const DataError& error) {
     throw DataError(file + ": " + error.what());
   }
-  for (const std::string& warning :
-       {from.warning, resume_warning(checkpoint), other_data,
-        check_plugins(checkpoint.plugins, experiment_->config, file)})
+  for (const std::string& warning : {from.warning, resume_warning(checkpoint), other_data,
+                                     check_plugins(checkpoint.plugins, experiment_->config, file)})
     if (!warning.empty()) warnings_.push_back(warning);
   summary_.warnings = warnings_;
 }
@@ -174,7 +173,11 @@ Observer Run::observe() {
   Observer out;
   out.on_record = [this](Record record) {
     record.seconds = earlier_seconds_ + seconds_since(begin_);
-    write_metrics([&] { record_.append(record); });
+    if (events_) events_->add(record);
+    write_metrics([&] {
+      record_.append(record);
+      if (events_) events_->flush();
+    });
     (record.split == "train" ? summary_.training : summary_.validation) = record;
     if (observer_.on_record) observer_.on_record(record);
   };
@@ -227,6 +230,14 @@ void Run::write_metrics(F&& f) {
   }
 }
 
+void Run::open_events() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const bool resumed = fs::exists(path() / "metrics.jsonl");
+  events_.emplace(path() / "tensorboard",
+                  resumed ? read_run(path()).metrics : std::vector<Record>(),
+                  std::chrono::duration<double>(now).count() - earlier_seconds_);
+}
+
 Stopped Run::train(Observer observer) {
   observer_ = std::move(observer);
   if (resumed_) {
@@ -243,8 +254,12 @@ Stopped Run::train(Observer observer) {
   const Sources& sources = summary_.sources;
   if (sources.init || sources.teacher) record_.write_sources(sources);
   begin_ = std::chrono::steady_clock::now();
+  if (experiment_->tensorboard) write_metrics([&] { open_events(); });
   const auto finish = [&](const std::string& status) {
-    write_metrics([&] { record_.sync_metrics(); });
+    write_metrics([&] {
+      record_.sync_metrics();
+      if (events_) events_->flush();
+    });
     summarise(status, seconds_since(begin_));
     record_.write_summary(summary_);
   };

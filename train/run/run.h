@@ -12,6 +12,7 @@
 #include "longhand/train/experiment.h"
 #include "longhand/train/run/durations.h"
 #include "longhand/train/run/run_record.h"
+#include "longhand/train/run/tensorboard.h"
 #include "longhand/train/trainer.h"
 
 namespace longhand::train {
@@ -83,6 +84,8 @@ class Run {
   void write_metrics(F&& f);
   Observer observe();
   LossFn loss();  // empty without a teacher
+  /// Writes the metrics of earlier processes to a new event file, for TensorBoard.
+  void open_events();
   void summarise(const std::string& status, double seconds);
 
   std::unique_ptr<Experiment> experiment_;
@@ -98,6 +101,7 @@ class Run {
   double earlier_seconds_ = 0;  // of earlier processes
   std::chrono::steady_clock::time_point begin_;
   Durations step_times_;
+  std::optional<EventFile> events_;  // with train.tensorboard
   data::Loader loader_;
   Trainer trainer_;
 };

@@ -181,13 +181,13 @@ Summary summary_of(const Json& object) {
   return s;
 }
 
+}  // namespace
+
 Summary read_summary(const fs::path& path) {
   const Json object = try_parse_json(data::read_text_file(path));
   check<DataError>(object.is_object(), path.string(), ": no JSON object");
   return summary_of(object);
 }
-
-}  // namespace
 
 std::string to_json(const Record& record) { return object(record).dump(); }
 
@@ -308,13 +308,19 @@ void RunRecord::write_config(const std::string& toml) const {
   data::write_file_durably(config(), toml);
 }
 
-std::optional<ResumePoint> RunRecord::resume_point() const {
-  std::vector<fs::path> others;
+std::vector<fs::path> RunRecord::checkpoint_files() const {
+  std::vector<fs::path> out;
   for (const auto& entry : fs::directory_iterator(checkpoints()))
     if (const fs::path& file = entry.path();
-        file.extension() == ".h5" && file != last() && !file.filename().string().starts_with('.'))
-      others.push_back(file);
-  std::sort(others.begin(), others.end());  // the order of a directory is arbitrary
+        file.extension() == ".h5" && !file.filename().string().starts_with('.'))
+      out.push_back(file);
+  std::sort(out.begin(), out.end());  // the order of a directory is arbitrary
+  return out;
+}
+
+std::optional<ResumePoint> RunRecord::resume_point() const {
+  std::vector<fs::path> others = checkpoint_files();
+  std::erase(others, last());
   std::string reason;
   if (fs::exists(last())) {
     try {

@@ -100,6 +100,8 @@ class RunRecord {
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   std::filesystem::path last() const { return checkpoints() / "last.h5"; }
 
+  /// All checkpoints, in alphabetical order.
+  std::vector<std::filesystem::path> checkpoint_files() const;
   /// Loads last.h5. If it is missing or invalid, loads the others and returns the valid one after the
   /// most steps, with a warning. Nothing if the run has no checkpoint at all; throws DataError if it
   /// has some, but none of them is valid.
@@ -147,6 +149,9 @@ struct RecordedRun {
   std::map<int64_t, std::string> hashes;  // of the parameters, by step: see train.hash_every
   std::optional<Summary> summary;         // none while it is running
 };
+
+/// Reads summary.json. Throws DataError if it is no JSON object.
+Summary read_summary(const std::filesystem::path& path);
 
 /// Reads the directory of a run, also while it is running. Numbers missing from a file are NaN.
 /// Throws ConfigError if the directory holds no run, and DataError, naming file and line, for

@@ -25,16 +25,18 @@ struct Entry {
 };
 
 // One a line: TARGET(name, seeds).
-#define LONGHAND_FUZZ_TARGETS(TARGET) \
-  TARGET(config, nullptr)             \
-  TARGET(sweep, nullptr)              \
-  TARGET(listops, nullptr)            \
-  TARGET(labelled_text, nullptr)      \
-  TARGET(csv, nullptr)                \
-  TARGET(jsonl, nullptr)              \
-  TARGET(idx, idx_seeds)              \
-  TARGET(hdf5, hdf5_seeds)            \
-  TARGET(checkpoint, checkpoint_seeds)
+#define LONGHAND_FUZZ_TARGETS(TARGET)    \
+  TARGET(config, nullptr)                \
+  TARGET(sweep, nullptr)                 \
+  TARGET(listops, nullptr)               \
+  TARGET(labelled_text, nullptr)         \
+  TARGET(csv, nullptr)                   \
+  TARGET(jsonl, nullptr)                 \
+  TARGET(idx, idx_seeds)                 \
+  TARGET(hdf5, hdf5_seeds)               \
+  TARGET(checkpoint, checkpoint_seeds)   \
+  TARGET(safetensors, safetensors_seeds) \
+  TARGET(npz, npz_seeds)
 
 #define DECLARE(name, seeds) void fuzz_##name(Bytes input);
 LONGHAND_FUZZ_TARGETS(DECLARE)
@@ -42,6 +44,8 @@ LONGHAND_FUZZ_TARGETS(DECLARE)
 std::vector<std::string> idx_seeds();
 std::vector<std::string> hdf5_seeds();
 std::vector<std::string> checkpoint_seeds();
+std::vector<std::string> safetensors_seeds();
+std::vector<std::string> npz_seeds();
 
 inline std::string text_of(Bytes input) { return {input.begin(), input.end()}; }
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <stdexcept>
 
 #include "longhand/core/error.h"
 #include "longhand/core/options.h"
@@ -20,6 +21,9 @@
 #include "longhand/train/ablation/sweep.h"
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/config.h"
+#include "longhand/train/exchange/bytes.h"
+#include "longhand/train/exchange/crc32.h"
+#include "longhand/train/exchange/tensor_file.h"
 #include "longhand/train/experiment.h"
 #include "tests/reliability/fuzz/fuzz.h"
 
@@ -89,6 +93,45 @@ void guard_next_file() {
 
 std::string as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+train::TensorFile some_tensors() {
+  train::TensorFile out;
+  out.tensors["a.weight"] = Tensor::full({3, 2}, 0.5);
+  out.tensors["a.steps"] = Tensor::full({}, 7, DType::i64);
+  out.tensors["b"] = Tensor::zeros({2, 0}, DType::u8);
+  out.metadata["config"] = "[model]\n";
+  return out;
+}
+
+/// Throws something else than an Error, which is a defect, unless both have the same tensors.
+void check_same(const train::TensorFile& a, const train::TensorFile& b) {
+  bool same = a.tensors.size() == b.tensors.size();
+  for (const auto& [name, tensor] : b.tensors) {
+    const auto found = a.tensors.find(name);
+    same = same && found != a.tensors.end() && identical(found->second, tensor);
+  }
+  if (!same) throw std::logic_error("tensors changed when they were written and read again");
+}
+
+/// Gives each entry of an archive, as to_npz() lays them out, the CRC of its contents.
+void write_crcs(std::vector<std::byte>& archive) {
+  const std::string central("PK\1\2", 4);
+  for (size_t at = 0; (at = as_text(archive).find(central, at)) != std::string::npos; at += 4) {
+    const auto number = [&]<class T>(uint64_t place, T) {
+      return train::get<T>(archive, place, "", "");
+    };
+    try {
+      const uint64_t name = number(at + 28, uint16_t{});
+      const uint64_t size = number(at + 46 + name + 4, uint64_t{});
+      const uint64_t local = number(at + 46 + name + 20, uint64_t{});
+      const uint64_t begin =
+          local + 30 + number(local + 26, uint16_t{}) + number(local + 28, uint16_t{});
+      const uint32_t crc = train::crc32_zip(train::part(archive, begin, size, "", ""));
+      std::memcpy(archive.data() + at + 16, &crc, sizeof crc);
+    } catch (const Error&) {  // its fields were changed
+    }
+  }
 }
 
 }  // namespace
@@ -209,6 +252,37 @@ std::vector<std::string> checkpoint_seeds() {
   checkpoint.config = "[model]\nd_model = 8\n";
   const std::string file = as_text(train::to_bytes(checkpoint));
   return {file.substr(0, file.size() - 32)};
+}
+
+// What was read can be written and read again.
+void fuzz_safetensors(Bytes input) {
+  const train::TensorFile file = train::from_safetensors(std::as_bytes(input), "fuzz.safetensors");
+  check_same(train::from_safetensors(train::to_safetensors(file), "again"), file);
+}
+
+std::vector<std::string> safetensors_seeds() {
+  const auto bytes = train::to_safetensors(some_tensors());
+  return {as_text(bytes), as_text(train::to_safetensors({}))};
+}
+
+// Random changes are rarely followed by their CRC: it is computed anew, as far as headers can be found.
+void fuzz_npz(Bytes input) {
+  const auto read = [](std::span<const std::byte> bytes) {
+    const train::TensorFile file = train::from_npz(bytes, "fuzz.npz");
+    check_same(train::from_npz(train::to_npz(file), "again"), file);
+  };
+  std::vector<std::byte> repaired;
+  train::put(repaired, std::as_bytes(input));
+  write_crcs(repaired);
+  try {
+    read(repaired);
+  } catch (const Error&) {  // refused
+  }
+  read(std::as_bytes(input));
+}
+
+std::vector<std::string> npz_seeds() {
+  return {as_text(train::to_npz(some_tensors())), as_text(train::to_npz({}))};
 }
 
 }  // namespace longhand::fuzz

@@ -1,0 +1,197 @@
+// longhand predict; longhand checkpoint diff, export, import and repair; longhand report --csv, --json.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "longhand/data/file.h"
+#include "longhand/data/hdf5.h"
+#include "longhand/train/exchange/tensor_file.h"
+#include "tests/cli/program.h"
+#include "tests/cli/tiny.h"
+#include "tests/support/catch.h"
+
+using namespace longhand;
+using namespace longhand::test;
+using Catch::Contains;
+using Json = nlohmann::json;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A trained run, `run`.
+struct Trained : TinyFolder {
+  explicit Trained(const std::string& set = "train.log_every=2") {
+    succeed({"train", "config.toml", "--quiet", "--out", "run", "--set", set}, path());
+  }
+  Json json(std::vector<std::string> arguments) const {
+    arguments.emplace_back("--json");
+    return Json::parse(succeed(arguments, path()).out);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("predict writes the same predictions in each format, with the metrics of evaluate") {
+  const Trained folder;
+  const Json evaluated = folder.json({"evaluate", "run"});
+  const std::string lines = succeed({"predict", "run", "--threads", "1"}, folder.path()).out;
+  succeed({"predict", "run", "-o", "p.jsonl", "--threads", "3", "--quiet"}, folder.path());
+  CHECK(data::read_text_file(folder / "p.jsonl") == lines);
+  const Json summary = folder.json({"predict", "run", "-o", "p.npz"});
+  for (const char* const key : {"loss", "accuracy", "targets", "examples", "checkpoint"})
+    CHECK(summary[key] == evaluated[key]);
+  CHECK(summary["classes"] == 10);
+
+  const train::TensorFile npz = train::read_tensor_file(folder / "p.npz");
+  CHECK(npz.metadata.at("split") == "test");
+  CHECK(npz.metadata.at("values") == "probabilities");
+  const Tensor probabilities = npz.tensors.at("probabilities");
+  succeed({"predict", "run", "-o", "p.h5"}, folder.path());
+  const auto h5 = data::Hdf5Reader::open(folder / "p.h5");
+  for (const auto& [name, tensor] : npz.tensors) CHECK(identical(h5.read(name), tensor));
+  std::istringstream in(lines);
+  int64_t row = 0;
+  int example = 0;
+  for (std::string line; std::getline(in, line); ++example) {
+    const Json json = Json::parse(line);
+    CHECK(json["example"] == example);
+    for (size_t i = 0; i < json["targets"].size(); ++i, ++row) {
+      CHECK(json["positions"][i] == npz.tensors.at("position").at({row}));
+      CHECK(json["predictions"][i] == npz.tensors.at("prediction").at({row}));
+      for (int64_t c = 0; c < 10; ++c)
+        CHECK(json["probabilities"][i][static_cast<size_t>(c)].get<float>() ==
+              static_cast<float>(probabilities.at({row, c})));
+    }
+  }
+  CHECK(example == 16);
+  CHECK(row == probabilities.size(0));
+}
+
+TEST_CASE("predict reads other data, and says what it expects") {
+  const Trained folder;
+  data::Hdf5Writer out;
+  out.put("test/tokens", Tensor::full({3, 8}, 1, DType::i32));
+  out.put("test/targets", Tensor::full({3, 8}, 2, DType::i32));
+  data::write_file_durably(folder / "mine.h5", out.image());
+  const std::string lines =
+      succeed({"predict", "run", "--data", "mine.h5", "--logits"}, folder.path()).out;
+  CHECK(std::count(lines.begin(), lines.end(), '\n') == 3);
+  CHECK_THAT(lines,
+             Contains("\"logits\": [[") && Contains("\"positions\": [0, 1, 2, 3, 4, 5, 6, 7]"));
+  const auto refused = [&](std::vector<std::string> more, int code, const std::string& text) {
+    more.insert(more.begin(), {"predict", "run"});
+    const Outcome outcome = run(more, folder.path());
+    CHECK(outcome.code == code);
+    CHECK_THAT(outcome.err, Contains(text));
+  };
+  refused({"-o", "p.csv"}, 2, "ends in .jsonl, .h5, .npz or .safetensors");
+  refused({"-o", "none/p.npz"}, 2, "there is no folder none");
+  refused({"--data", "mine.csv"}, 2, "the data of copy are generated");
+  refused({"--data", "none.h5"}, 3, "none.h5");
+  refused({"--split", "tset"}, 2, "tset");
+  refused({"--json"}, 2, "-o FILE");
+  CHECK_FALSE(fs::exists(folder / "p.csv"));
+}
+
+TEST_CASE("exported weights are imported with all their bits") {
+  const Trained folder("train.ema_decay=0.5");
+  for (const std::string file : {"w.safetensors", "w.npz"}) {
+    CAPTURE(file);
+    CHECK(folder.json({"checkpoint", "export", "run", "-o", file})["tensors"] == 22);
+    CHECK(folder.json({"checkpoint", "diff", "run", file})["equal"] == true);
+    const std::string out = "model-" + file;
+    const Json imported = folder.json({"checkpoint", "import", file, "--out", out});
+    CHECK(imported["initialised"].empty());
+    CHECK(imported["unused"].empty());
+    CHECK(folder.json({"checkpoint", "diff", "run", out, "--weights"})["equal"] == true);
+    CHECK_THAT(run({"checkpoint", "diff", "run", out}, folder.path()).out,
+               Contains("optimizer: 45 tensors in A, 0 in B"));
+    CHECK(folder.json({"evaluate", out})["loss"] == folder.json({"evaluate", "run"})["loss"]);
+    // Again: the same file.
+    succeed({"checkpoint", "export", out, "-o", "again-" + file}, folder.path());
+    CHECK(data::read_file(folder / ("again-" + file)) == data::read_file(folder / file));
+  }
+  const Json tuned = folder.json({"train", "model-w.npz/config.toml", "--init-from", "model-w.npz",
+                                  "--out", "tuned", "--set", "train.steps=1"});
+  CHECK(tuned["init_from"]["initialised"].empty());
+  const Outcome resumed = run({"train", "--resume", "model-w.npz"}, folder.path());
+  CHECK(resumed.code == 3);
+
+  // Without a configuration, as other programs write them.
+  train::TensorFile plain = train::read_tensor_file(folder / "w.npz");
+  plain.metadata.clear();
+  train::write_tensor_file(folder / "plain.npz", plain);
+  const Outcome none = run({"checkpoint", "import", "plain.npz", "--out", "x"}, folder.path());
+  CHECK(none.code == 2);
+  CHECK_THAT(none.err, Contains("--config CONFIG.toml"));
+  succeed({"checkpoint", "import", "plain.npz", "--out", "x", "--config", "config.toml"},
+          folder.path());
+  CHECK(folder.json({"evaluate", "x"})["loss"] == folder.json({"evaluate", "run"})["loss"]);
+  const Outcome other = run({"checkpoint", "import", "plain.npz", "--out", "y", "--config",
+                             "config.toml", "--set", "model.d_mlp=8"},
+                            folder.path());
+  CHECK(other.code == 3);
+  CHECK_THAT(other.err, Contains("blocks.0.mlp.fc1.weight"));
+  CHECK_FALSE(fs::exists(folder / "y"));
+  CHECK(run({"checkpoint", "export", "run", "-o", "w.pt"}, folder.path()).code == 2);
+  CHECK(run({"checkpoint", "export", "run", "-o", "w.npz", "--part", "x"}, folder.path()).code ==
+        2);
+
+  // What a file of others names is not opened.
+  plain.metadata["config"] = "[data]\ntask = \"tokens\"\npath = \"/etc/passwd\"\n";
+  train::write_tensor_file(folder / "bad.npz", plain);
+  const Outcome bad = run({"checkpoint", "import", "bad.npz", "--out", "z"}, folder.path());
+  CHECK(bad.code == 2);
+  CHECK_THAT(bad.err, Contains("/etc/passwd") && Contains("--trust-paths"));
+}
+
+TEST_CASE("checkpoint diff names tensors, options and the largest differences") {
+  const Trained folder;
+  succeed({"train", "config.toml", "--quiet", "--out", "wide", "--set", "model.d_mlp=8"},
+          folder.path());
+  CHECK_THAT(succeed({"checkpoint", "diff", "run", "run"}, folder.path()).out,
+             Contains("model: 0 of 22 tensors differ"));
+  const Outcome outcome = run({"checkpoint", "diff", "run", "wide"}, folder.path());
+  CHECK(outcome.code == 1);
+  CHECK_THAT(outcome.out, Contains("model.d_mlp: 16 in A, 8 in B") &&
+                              Contains("blocks.0.mlp.fc1.weight") && Contains("f32 [8, 16]"));
+  const Outcome json = run({"checkpoint", "diff", "run", "wide", "--json"}, folder.path());
+  CHECK(Json::parse(json.out)["equal"] == false);
+  CHECK(run({"checkpoint", "diff", "run"}, folder.path()).code == 2);
+  CHECK(run({"checkpoint", "diff", "run", "none"}, folder.path()).code == 2);
+}
+
+TEST_CASE("checkpoint repair says what it did, and a run without a valid checkpoint is an error") {
+  const Trained folder;
+  CHECK_THAT(succeed({"checkpoint", "repair", "run"}, folder.path()).out,
+             Contains("in order: last.h5 is of step 20"));
+  auto bytes = data::read_file(folder / "run/checkpoints/last.h5");
+  bytes[1000] ^= std::byte{1};
+  data::write_file_durably(folder / "run/checkpoints/last.h5", bytes);
+  CHECK_THAT(succeed({"checkpoint", "repair", "run"}, folder.path()).out,
+             Contains("last.h5 as last.h5.damaged: ") && Contains("restored  last.h5 from ") &&
+                 Contains("repaired: last.h5 is of step "));
+  CHECK(folder.json({"checkpoint", "repair", "run"})["changed"] == false);
+  succeed({"checkpoint", "verify", "--all", "run"}, folder.path());
+  for (const auto& file : fs::directory_iterator(folder / "run/checkpoints"))
+    write_text(file.path(), "damaged");
+  const Outcome lost = run({"checkpoint", "repair", "run"}, folder.path());
+  CHECK(lost.code == 3);
+  CHECK_THAT(lost.err, Contains("no checkpoint is valid, and nothing was changed"));
+}
+
+TEST_CASE("report lists runs as CSV and JSON") {
+  const Trained folder;
+  succeed({"train", "config.toml", "--quiet", "--out", "other", "--seed", "1"}, folder.path());
+  const std::string csv = succeed({"report", "run", "other", "--csv"}, folder.path()).out;
+  CHECK(std::count(csv.begin(), csv.end(), '\n') == 3);
+  CHECK_THAT(csv, Contains("run,variant,") && Contains("\nother,"));
+  const Json json = folder.json({"report", "run", "other"});
+  CHECK(json["kind"] == "report");
+  CHECK(json["tables"][1]["rows"].size() == 2);
+  succeed({"report", "run", "--csv", "-o", "runs.csv"}, folder.path());
+  CHECK_THAT(data::read_text_file(folder / "runs.csv"), Contains("\nrun,"));
+  CHECK_FALSE(fs::exists(folder / "report.html"));
+  CHECK(run({"report", "run", "--csv", "--json"}, folder.path()).code == 2);
+}

@@ -1,0 +1,143 @@
+#include "longhand/train/run/repair.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/data/file.h"
+#include "longhand/train/run/run_record.h"
+
+namespace longhand::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// NAME.WORD, or NAME.WORD-2 if that exists, and so on.
+fs::path name_beside(const fs::path& file, const std::string& word) {
+  const std::string first = file.string() + "." + word;
+  fs::path out = first;
+  for (int n = 2; fs::exists(fs::symlink_status(out)); ++n) out = first + "-" + std::to_string(n);
+  return out;
+}
+
+SetAside set_aside(const fs::path& file, const std::string& word, std::string reason) {
+  const fs::path to = name_beside(file, word);
+  std::error_code error;
+  fs::rename(file, to, error);
+  check<DataError>(!error, "cannot rename ", file.string(), " to ", to.string(), ": ",
+                   error.message());
+  data::sync_file(to);
+  return {file, std::move(reason), to};
+}
+
+struct Valid {
+  fs::path file;
+  TrainingState training;
+};
+
+/// The checkpoints of a run, read and verified.
+struct Checkpoints {
+  std::vector<Valid> valid;                           // the one after the most steps first
+  std::vector<std::pair<fs::path, std::string>> bad;  // with the reason
+
+  const Valid* find(const fs::path& file) const {
+    for (const Valid& each : valid)
+      if (each.file == file) return &each;
+    return nullptr;
+  }
+};
+
+Checkpoints read_checkpoints(const RunRecord& run) {
+  Checkpoints out;
+  for (const fs::path& file : run.checkpoint_files()) {
+    try {
+      out.valid.push_back({file, load(file).training});
+    } catch (const DataError& error) {
+      out.bad.emplace_back(file, error.what());
+    }
+  }
+  std::stable_sort(out.valid.begin(), out.valid.end(), [](const Valid& a, const Valid& b) {
+    return a.training.step > b.training.step;
+  });
+  return out;
+}
+
+/// The message of the Error that `read` throws; empty if it does not.
+template <class F>
+std::string defect(F&& read) {
+  try {
+    read();
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+Repair repair(const fs::path& path) {
+  const RunRecord run = RunRecord::open(path);
+  const Checkpoints found = read_checkpoints(run);
+  Repair out;
+  if (found.valid.empty()) {
+    std::string reasons;
+    for (const auto& [file, reason] : found.bad) reasons += "\n" + reason;
+    check<DataError>(found.bad.empty(), run.path().string(),
+                     ": no checkpoint is valid, and nothing was changed:", reasons);
+  }
+  const fs::path best = run.checkpoints() / "best.h5";
+  const fs::path metrics = run.path() / "metrics.jsonl", summary = run.path() / "summary.json";
+  const Valid* const last = found.find(run.last());
+  const Valid* const newest = last || found.valid.empty() ? last : &found.valid.front();
+  if (newest) out.step = newest->training.step;
+
+  for (const auto& [file, reason] : found.bad)
+    out.set_aside.push_back(set_aside(file, "damaged", reason));
+  std::optional<int64_t> summarised;  // the step of summary.json
+  if (fs::exists(summary))
+    if (const std::string reason = defect([&] { summarised = read_summary(summary).step; });
+        !reason.empty())
+      out.set_aside.push_back(set_aside(summary, "damaged", reason));
+  if (newest && !last) {
+    data::write_file_durably(run.last(), data::read_file(newest->file));
+    out.last_from = newest->file;
+    if (summarised && *summarised > *out.step)
+      out.set_aside.push_back(set_aside(
+          summary, "before-repair",
+          concat_message("is of step ", *summarised, ", and last.h5 now of step ", *out.step)));
+  }
+  // Without a checkpoint the run begins anew, and so do its metrics.
+  const TrainingState state = newest ? newest->training : TrainingState{};
+  const bool has_metrics = fs::exists(metrics);
+  const std::string reason = has_metrics ? defect([&] { read_run(run.path()); }) : "";
+  if (has_metrics && (!reason.empty() || !out.last_from.empty())) {
+    const std::string before = data::read_text_file(metrics);
+    const fs::path kept = name_beside(metrics, reason.empty() ? "before-repair" : "damaged");
+    data::write_file_durably(kept, before);
+    run.cut_metrics(state);
+    if (data::read_text_file(metrics) == before)
+      fs::remove(kept);
+    else
+      out.set_aside.push_back(
+          {metrics, reason.empty() ? concat_message("has metrics after step ", state.step) : reason,
+           kept});
+  }
+  if (newest && state.best && !found.find(best)) {
+    const auto same = std::find_if(found.valid.begin(), found.valid.end(), [&](const Valid& each) {
+      return each.training.step == state.best_step;
+    });
+    if (same != found.valid.end()) {
+      data::write_file_durably(best, data::read_file(same->file));
+      out.best_from = same->file;
+    } else {
+      out.notes.push_back(concat_message(
+          "best.h5, of step ", state.best_step,
+          ", cannot be restored: no other checkpoint is of that step. Commands use last.h5 in its "
+          "place until an evaluation is better than ",
+          *state.best));
+    }
+  }
+  return out;
+}
+
+}  // namespace longhand::train

@@ -1,0 +1,164 @@
+// An event file is a sequence of records: the length of the payload (u64), the masked CRC-32C of these 8
+// bytes, the payload, its masked CRC-32C, all little-endian. A payload is a protocol buffer:
+//
+//   Event       { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5;
+//                 SessionLog session_log = 7; }
+//   Summary     { repeated Value value = 1; }      Value { string tag = 1; float simple_value = 2; }
+//   SessionLog  { Status status = 1; }             START = 1: what was read of later steps is void
+#include "longhand/train/run/tensorboard.h"
+
+#include <algorithm>
+#include <bit>
+#include <cinttypes>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "longhand/data/file.h"
+#include "longhand/train/exchange/bytes.h"
+#include "longhand/train/exchange/crc32.h"
+
+namespace longhand::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view prefix = "events.out.tfevents.";
+constexpr std::string_view suffix = ".longhand";
+
+/// A message of a protocol buffer.
+class Message {
+ public:
+  Message& integer(int field, int64_t value) {
+    varint(static_cast<uint64_t>(field) << 3);
+    varint(static_cast<uint64_t>(value));
+    return *this;
+  }
+  Message& number(int field, double value) {
+    varint(static_cast<uint64_t>(field) << 3 | 1);
+    put(bytes_, std::bit_cast<uint64_t>(value));
+    return *this;
+  }
+  Message& number(int field, float value) {
+    varint(static_cast<uint64_t>(field) << 3 | 5);
+    put(bytes_, std::bit_cast<uint32_t>(value));
+    return *this;
+  }
+  Message& text(int field, std::string_view value) { return raw(field, bytes_of(value)); }
+  Message& message(int field, const Message& value) { return raw(field, value.bytes_); }
+
+  const Bytes& bytes() const { return bytes_; }
+
+ private:
+  void varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) put(bytes_, static_cast<uint8_t>(value | 0x80));
+    put(bytes_, static_cast<uint8_t>(value));
+  }
+  Message& raw(int field, ByteView value) {
+    varint(static_cast<uint64_t>(field) << 3 | 2);
+    varint(value.size());
+    put(bytes_, value);
+    return *this;
+  }
+
+  Bytes bytes_;
+};
+
+uint32_t masked_crc(ByteView bytes) {
+  const uint32_t crc = crc32c(bytes);
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+std::string framed(const Message& event) {
+  Bytes out;
+  put(out, uint64_t{event.bytes().size()});
+  put(out, masked_crc(out));
+  put(out, event.bytes());
+  put(out, masked_crc(event.bytes()));
+  return std::string(text_of(out));
+}
+
+std::string event_of(const Record& r, double begin) {
+  Message summary;
+  const auto add = [&](const std::string& name, std::optional<double> value) {
+    if (!value) return;
+    Message scalar;
+    scalar.text(1, r.split + "/" + name).number(2, static_cast<float>(*value));
+    summary.message(1, scalar);
+  };
+  add("loss", r.loss);
+  add("accuracy", r.accuracy);
+  for (const auto& [name, value] : r.terms) add("terms/" + name, value);
+  add("perplexity", std::exp(r.cross_entropy()));
+  add("bits_per_byte", r.bits_per_byte);
+  add("learning_rate", r.learning_rate);
+  add("gradient_norm", r.gradient_norm);
+  add("tokens_per_second", r.tokens_per_second);
+  for (const auto& [name, value] : r.model) add("model/" + name, value);
+  if (r.skipped > 0) add("skipped", static_cast<double>(r.skipped));
+  Message event;
+  event.number(1, begin + r.seconds.value_or(0)).integer(2, r.step).message(5, summary);
+  return framed(event);
+}
+
+/// The event that a file begins with.
+std::string version_of(double begin) {
+  Message version;
+  version.number(1, begin).text(3, "brain.Event:2");
+  return framed(version);
+}
+
+std::string start_of(double begin) {
+  Message start;
+  start.number(1, begin).integer(2, 0).message(7, Message().integer(1, 1));
+  return framed(start);
+}
+
+/// The files of earlier processes, in no particular order.
+std::vector<fs::path> event_files(const fs::path& folder) {
+  std::vector<fs::path> out;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(prefix) && name.ends_with(suffix)) out.push_back(entry.path());
+  }
+  return out;
+}
+
+/// A name that comes after those of `others` in alphabetical order, in which TensorBoard reads files.
+fs::path next_name(const fs::path& folder, const std::vector<fs::path>& others, double begin) {
+  auto number = static_cast<int64_t>(begin);
+  for (const fs::path& other : others) {
+    long long theirs = 0;
+    if (std::sscanf(other.filename().c_str() + prefix.size(), "%lld", &theirs) == 1)
+      number = std::max<int64_t>(number, theirs + 1);
+  }
+  char digits[24];
+  std::snprintf(digits, sizeof digits, "%010" PRId64, number);
+  return folder / (std::string(prefix) + digits + std::string(suffix));
+}
+
+}  // namespace
+
+EventFile::EventFile(const fs::path& folder, const std::vector<Record>& records, double begin)
+    : begin_(begin) {
+  data::create_directories_durably(folder);
+  const std::vector<fs::path> others = event_files(folder);
+  path_ = next_name(folder, others, begin);
+  std::string text = version_of(begin) + start_of(begin);
+  for (const Record& record : records) text += event_of(record, begin);
+  data::write_file_durably(path_, text);
+  // Not removed: a TensorBoard that reads one of them could not go on to the next.
+  for (const fs::path& other : others) data::write_file_durably(other, version_of(begin));
+}
+
+void EventFile::add(const Record& record) { unwritten_ += event_of(record, begin_); }
+
+void EventFile::flush() {
+  if (unwritten_.empty()) return;
+  data::append_to_file(path_, unwritten_);
+  unwritten_.clear();
+}
+
+}  // namespace longhand::train
