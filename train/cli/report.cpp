@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "longhand/core/error.h"
 #include "longhand/data/file.h"
 #include "longhand/train/cli/command.h"
 #include "longhand/train/cli/output.h"
@@ -18,6 +19,8 @@ struct Arguments {
 };
 
 int report(const Arguments& arguments) {
+  check<ConfigError>(train::may_replace(arguments.out), "-o ", arguments.out,
+                     ": the file exists and is no report; choose another name");
   const std::vector<std::filesystem::path> paths{arguments.paths.begin(), arguments.paths.end()};
   const std::string html = train::html_report(paths);
   data::write_file_durably(arguments.out, html);
@@ -34,7 +37,7 @@ void add_report(Command& program) {
   c.add("paths", a->paths, "PATH",
         "Directories of runs, of sweeps, folders of runs, and JSON files of analyses")
       .required();
-  c.add("-o,--out", a->out, "FILE.html", "File to write [report.html]");
+  c.add("-o,--out", a->out, "FILE.html", "File to write [report.html]; replaced if it is a report");
   c.footer(
       "The file needs no network. Runs and sweeps may still be in progress: repeat the command\n"
       "to update it. Results on the test split are shown for runs with a file test.json:\n"
