@@ -55,6 +55,8 @@ std::optional<int64_t> Variant::rank(int64_t) const { return {}; }
 
 std::string Variant::algorithm(int64_t) const { return {}; }
 
+std::string Variant::advice(int64_t) const { return {}; }
+
 void Variant::check_inputs(const Inputs& inputs) const {
   const auto& [q, k, v, x] = inputs;
   check<ShapeError>(q.defined() && k.defined() && v.defined(),

@@ -1,5 +1,6 @@
 #include "longhand/train/experiment.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <system_error>
@@ -214,6 +215,21 @@ Experiment::Experiment(Config config_, data::Task&& task_, const Plan& plan)
 
 data::Loader Experiment::loader() const {
   return data::Loader(*task.train, loading, Generator(seed).fork("loader"));
+}
+
+std::vector<std::string> advice(Experiment& e) {
+  std::vector<std::string> out;
+  if (const int64_t steps = e.options.steps; e.schedule.warmup_steps > steps)
+    out.push_back(concat_message("optimizer.warmup_steps = ", e.schedule.warmup_steps,
+                                 " is more than train.steps = ", steps,
+                                 ": the learning rate ends at ", e.schedule.at(steps - 1),
+                                 " and never reaches optimizer.lr = ", e.schedule.lr,
+                                 "; reduce warmup_steps, or train longer"));
+  for (int64_t layer = 0; layer < e.model.config().layers; ++layer) {
+    const std::string text = e.model.kernel(layer).advice(e.task.info.max_length);
+    if (!text.empty() && std::find(out.begin(), out.end(), text) == out.end()) out.push_back(text);
+  }
+  return out;
 }
 
 }  // namespace longhand::train

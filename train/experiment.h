@@ -119,4 +119,8 @@ struct Experiment {
   Experiment(Config config, data::Task&& task, const Plan& plan);
 };
 
+/// Warnings, with what to do instead, about options that have no use in this combination: a warm-up
+/// that is longer than training, and what Variant::advice() says.
+std::vector<std::string> advice(Experiment& experiment);
+
 }  // namespace longhand::train

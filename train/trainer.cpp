@@ -204,13 +204,8 @@ Stopped Trainer::run() {
       save_last(true);
       return Stopped::signal;
     }
-    std::optional<Stopped> reason;
-    if (step >= options_.steps)
-      reason = Stopped::finished;
-    else if (ends_early())
-      reason = Stopped::early;
-    else if (stop_requested())
-      reason = Stopped::signal;
+    std::optional<Stopped> reason = ended();
+    if (!reason && stop_requested()) reason = Stopped::signal;
     const bool asked = observer_.should_save && observer_.should_save();
     if (reason || asked || due(step, options_.checkpoint_every)) save_last(reason.has_value());
     if (reason) return *reason;
@@ -225,7 +220,7 @@ Stopped Trainer::run() {
     }();
     if (observer_.on_progress)
       observer_.on_progress({state_.step, options_.steps, result.loss, result.learning_rate,
-                             rate(result.tokens, result.seconds), result.seconds});
+                             rate(result.tokens, result.seconds), result.seconds, result.tokens});
     if (due(state_.step, options_.log_every) || state_.step == options_.steps) train_record(result);
     if (observer_.on_hash && due(state_.step, options_.hash_every))
       observer_.on_hash(state_.step, hash_of(parameters_));
@@ -382,6 +377,13 @@ bool Trainer::evaluate_now() {
   if (observer_.on_record) observer_.on_record(record);
   if (best) save_as("best.h5");
   return true;
+}
+
+std::optional<Stopped> Trainer::ended() const {
+  if (evaluation_due()) return std::nullopt;
+  if (state_.step >= options_.steps) return Stopped::finished;
+  if (ends_early()) return Stopped::early;
+  return std::nullopt;
 }
 
 bool Trainer::ends_early() const {

@@ -82,6 +82,7 @@ struct Progress {
   double learning_rate = 0;
   double tokens_per_second = 0;  // of this step
   double seconds = 0;            // of this step
+  int64_t tokens = 0;            // of this step, with padding
 };
 
 /// Callbacks for the caller. Empty functions are not called.
@@ -138,6 +139,9 @@ class Trainer {
   /// After another exception, such as std::bad_alloc, run() repeats the step that failed. If the
   /// exception interrupted the update, every use but resume() throws Error.
   Stopped run();
+  /// Why run() would return without a step or an evaluation, if not for a signal; nothing if there is
+  /// something left to do.
+  std::optional<Stopped> ended() const;
 
   /// What a step computes before it changes anything.
   struct Computed {

@@ -22,6 +22,7 @@
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/error.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::attention {
@@ -153,6 +154,14 @@ class Linformer final : public Variant {
   std::optional<int64_t> rank(int64_t tokens) const override {
     if (inputs_ || slots_of(tokens) >= tokens) return {};
     return slots_of(tokens);
+  }
+  std::string advice(int64_t tokens) const override {
+    if (slots_of(tokens) < tokens) return {};
+    return concat_message(
+        "attention.k = ", k_, " is at least the length of the longest sequence, ", tokens,
+        ": linformer then costs more than softmax; reduce k, for example "
+        "to ",
+        std::max<int64_t>(tokens / 4, 1), ", or use attention.type = \"softmax\"");
   }
   // Counts E K, F V and attention to the slots; the backward pass has two products for each.
   Work work(int64_t queries, int64_t keys) const override {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "longhand/attention/registry.h"
+#include "longhand/core/parallel.h"
 #include "longhand/core/storage.h"
 #include "longhand/data/file.h"
 #include "longhand/data/hdf5.h"
@@ -121,6 +122,24 @@ TEST_CASE("a quiet run prints nothing on stderr, and --json prints only JSON on 
   CHECK(Json::parse(json.out)["run"] == "j");
   CHECK(json.err != "");
   CHECK(json_of({"evaluate", "j", "--json"}, folder.path())["examples"] == 16);
+}
+
+TEST_CASE("more threads than cores, and longer data than in training, are warnings") {
+  const TinyFolder folder;
+  const std::string many = std::to_string(threads() + 1);
+  const Outcome trained = succeed({"train", "config.toml", "--out", "run", "--threads", many,
+                                   "--set", "model.max_length=64", "train.steps=1"},
+                                  folder.path());
+  CHECK_THAT(trained.err, Contains("warning: " + many + " threads") && Contains("--threads"));
+  const std::vector<std::string> evaluate{"evaluate", "run", "--set", "data.length=32"};
+  CHECK_THAT(succeed(evaluate, folder.path()).err,
+             Contains("warning") && Contains("up to 32 tokens") && Contains("at most 16"));
+  CHECK(succeed({"evaluate", "run", "--quiet", "--set", "data.length=32"}, folder.path()).err ==
+        "");
+  CHECK(succeed({"evaluate", "run", "--set", "data.length=12"}, folder.path()).err == "");
+  const Outcome longer = run({"evaluate", "run", "--set", "data.length=65"}, folder.path());
+  CHECK(longer.code == 2);
+  CHECK_THAT(longer.err, Contains("up to 65") && Contains("model.max_length = 64"));
 }
 
 TEST_CASE("the command line overrides the environment, which overrides the file") {

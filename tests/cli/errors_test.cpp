@@ -160,6 +160,8 @@ TEST_CASE("errors of runs and checkpoints") {
   CHECK_THAT(failure({"train", "--resume", "run", "--set", "model.layers=2"}, folder, 2),
              Contains("model.layers"));
   CHECK_THAT(failure({"evaluate", "none"}, folder, 2), Contains("none"));
+  CHECK_THAT(failure({"report", "run", "-o", "config.toml"}, folder, 2),
+             Contains("config.toml") && Contains("no report"));
   CHECK_THAT(failure({"evaluate", "run", "--split", "tets"}, folder, 2), Contains("tets"));
   CHECK_THAT(failure({"evaluate", "run", "--checkpoint", "bets"}, folder, 2), Contains("bets"));
   CHECK_THAT(failure({"generate", "run", "--prompt", "x"}, folder, 2), Contains("language model"));

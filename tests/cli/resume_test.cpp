@@ -194,15 +194,54 @@ TEST_CASE("a finished run can be made longer") {
   REQUIRE(run({"train", "config.toml", "--out", "long", "--set", "train.steps=40"}, folder.path())
               .code == 0);
   REQUIRE(run({"train", "config.toml", "--out", "parts"}, folder.path()).code == 0);
-  const Outcome same = run({"train", "--resume", "parts"}, folder.path());
-  CHECK(same.code == 0);
-  CHECK_THAT(same.out, Contains("finished after 20 steps"));
+  const std::string summary = bytes_of(folder / "parts/summary.json");
+  for (const auto& again : {std::vector<std::string>{"train", "--resume", "parts"},
+                            {"train", "config.toml", "--out", "parts", "--resume-or-start"}}) {
+    const Outcome same = run(again, folder.path());
+    CHECK(same.code == 0);
+    CHECK_THAT(same.out, Contains("already finished after 20 steps"));
+    CHECK_THAT(same.err, Contains("nothing was changed") && Contains("--set train.steps="));
+    CHECK(bytes_of(folder / "parts/summary.json") == summary);
+  }
   const Outcome longer =
       run({"train", "--resume", "parts", "--set", "train.steps=40"}, folder.path());
   INFO(longer.err);
   REQUIRE(longer.code == 0);
   check_identical(folder / "long", folder / "parts");
   CHECK(lines_of(folder / "long/config.toml") == lines_of(folder / "parts/config.toml"));
+}
+
+TEST_CASE("the same command starts a run and goes on with it, and another replaces it") {
+  const TinyFolder folder;
+  const std::vector<std::string> train{"train", "config.toml", "--set", "train.steps=50",
+                                       "--resume-or-start"};
+  REQUIRE(interrupted(train, folder.path(), "parts", SIGTERM).code == 75);
+  auto arguments = train;
+  arguments.insert(arguments.end(), {"--out", "parts"});
+  const Outcome resumed = run(arguments, folder.path());
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  CHECK_THAT(resumed.err, Contains("resuming after step"));
+  REQUIRE(run({"train", "config.toml", "--set", "train.steps=50", "--out", "whole"}, folder.path())
+              .code == 0);
+  check_same_bytes(folder / "whole", folder / "parts");
+
+  const std::vector<std::string> other{"train", "config.toml", "--seed", "3", "--out", "parts"};
+  const auto with = [&](const std::string& flag) {
+    auto words = other;
+    words.push_back(flag);
+    return run(words, folder.path());
+  };
+  const Outcome refused = with("--resume-or-start");
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, Contains("seed = 3") && Contains("parts") && Contains("--overwrite"));
+  CHECK(with("--overwrite").code == 0);
+  CHECK(nlohmann::json::parse(std::ifstream(folder / "parts/summary.json"))["seed"] == 3);
+  for (const char* const flag : {"--resume-or-start", "--overwrite"}) {
+    const Outcome nameless = run({"train", "config.toml", flag}, folder.path());
+    CHECK(nameless.code == 2);
+    CHECK_THAT(nameless.err, Contains(flag) && Contains("--out DIR"));
+  }
 }
 
 TEST_CASE("signals") {

@@ -298,6 +298,31 @@ TEST_CASE("report: many runs and large tables stay below 1.5 MB") {
   CHECK(count(html, "rows; all are in ") == 1);
 }
 
+TEST_CASE("report: what several paths name is read once") {
+  const TemporaryDirectory dir;
+  make_run(dir / "runs/a", {});
+  write_text(dir / "a.json", to_json(some_results()));
+  fs::create_directory_symlink(dir / "runs/a", dir / "link");
+  const ReportInputs inputs = read_inputs({dir / "runs/a", dir / "runs/../runs/a/", dir / "runs",
+                                           dir / "link", dir / "a.json", dir / "./a.json"});
+  CHECK(inputs.runs.size() == 1);
+  CHECK(inputs.results.size() == 1);
+}
+
+TEST_CASE("report: only a report is replaced") {
+  const TemporaryDirectory dir;
+  make_run(dir / "a", {});
+  CHECK(may_replace(dir / "new.html"));
+  write_text(dir / "report.html", html_report({dir / "a"}));
+  CHECK(may_replace(dir / "report.html"));
+  write_text(dir / "empty", "");
+  CHECK(may_replace(dir / "empty"));
+  write_text(dir / "page.html", "<!doctype html><title>Mine</title>");
+  CHECK_FALSE(may_replace(dir / "page.html"));
+  CHECK_FALSE(may_replace(dir / "a"));
+  CHECK_FALSE(may_replace("/dev/null"));
+}
+
 TEST_CASE("report: what is not a run, a sweep or a result is refused, by name") {
   const TemporaryDirectory dir;
   CHECK_THROWS_WITH(read_inputs({dir / "none"}), Contains("none does not exist"));

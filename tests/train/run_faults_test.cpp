@@ -57,6 +57,15 @@ std::vector<std::string> records_of(const fs::path& run) {
   return out;
 }
 
+/// What a run does after some steps when its process is killed.
+Observer die_after(int64_t steps) {
+  Observer observer;
+  observer.on_progress = [steps](const Progress& p) {
+    if (p.step == steps) throw std::runtime_error("killed");
+  };
+  return observer;
+}
+
 void check_same(const fs::path& a, const fs::path& b) {
   CHECK((data::read_file(a / "checkpoints/last.h5") == data::read_file(b / "checkpoints/last.h5")));
   CHECK(records_of(a) == records_of(b));
@@ -71,7 +80,7 @@ TEST_CASE("a run that is killed at any system call of its creation can be create
   const int64_t killed = kill_at_every_system_call(
       [&] {
         RunRecord run = RunRecord::create(path);
-        run.write_config("[train]\n");
+        run.start("[train]\n");
         run.keep();
       },
       [&](int64_t n) {
@@ -80,10 +89,11 @@ TEST_CASE("a run that is killed at any system call of its creation can be create
           ++resumable;
           CHECK(data::read_text_file(path / "config.toml") == "[train]\n");
           CHECK_FALSE(RunRecord::open(path).resume_point().has_value());
-          CHECK_THROWS_AS(RunRecord::create(path), ConfigError);
+          CHECK_FALSE(RunRecord::holds_run(path));
+          RunRecord::create(path).start("[model]\n");
         } else {
           CHECK_THROWS_AS(RunRecord::open(path), ConfigError);
-          RunRecord::create(path).write_config("");
+          RunRecord::create(path).start("");
         }
         fs::remove_all(dir / "a");
       });
@@ -147,6 +157,57 @@ TEST_CASE("a run continues from its newest valid checkpoint, with the same bits"
     return;
   }
   check_same(dir / "run", dir / "whole");
+}
+
+TEST_CASE("time and memory of a run include those of killed processes") {
+  const TemporaryDirectory dir;
+  CHECK_THROWS(Run::create(tiny_run(), dir / "run")->train(die_after(5)));
+  CHECK(read_run(dir / "run").summary->status == "running");
+  CHECK(read_run(dir / "run").summary->step == 4);
+  // As if it had gone on for an hour after its last checkpoint.
+  data::append_to_file(dir / "run/metrics.jsonl",
+                       R"({"step":6,"split":"train","seconds":3600,"peak_memory_bytes":9e15})"
+                       "\n");
+  // The work that is done again counts too, also if the next process is killed before it records.
+  CHECK_THROWS(Run::resume(dir / "run")->train(die_after(5)));
+  CHECK(read_run(dir / "run").metrics.back().step == 4);
+  const auto run = Run::resume(dir / "run");
+  run->train();
+  const RecordedRun read = read_run(dir / "run");
+  const Summary& summary = *read.summary;
+  CHECK(summary.seconds >= 3600);
+  CHECK(summary.seconds < 3700);
+  CHECK(summary.peak_memory == 9'000'000'000'000'000);
+  CHECK(read.metrics[read.metrics.size() - 2].step == 6);
+  CHECK(*read.metrics[read.metrics.size() - 2].seconds >= 3600);
+  CHECK(read.metrics.back().peak_memory == summary.peak_memory);
+  REQUIRE(summary.processes.size() == 3);
+  CHECK(summary.processes[0].step == 6);
+  CHECK(summary.processes[1].begin == 4);
+  CHECK(summary.processes[2].trained == 2);
+}
+
+TEST_CASE("a run that ends before its first step does not block its directory") {
+  const TemporaryDirectory dir;
+  Observer dies;
+  dies.should_stop = []() -> bool { throw std::bad_alloc(); };
+  const bool existed = GENERATE(false, true);
+  if (existed) fs::create_directory(dir / "run");
+  CHECK_THROWS_AS(Run::create(tiny_run(), dir / "run")->train(dies), std::bad_alloc);
+  CHECK(fs::exists(dir / "run") == existed);
+  if (existed) CHECK(fs::is_empty(dir / "run"));
+
+  // What a killed process leaves.
+  fs::create_directories(dir / "run/checkpoints");
+  for (const char* const name :
+       {"config.toml", "checkpoints/.tmp-999999999-last.h5", "sources.json"})
+    data::write_file_durably(dir / "run" / name, "{}");
+  data::write_file_durably(dir / "run/metrics.jsonl", "");
+  CHECK(Run::create(tiny_run(), dir / "run")->train() == Stopped::finished);
+  CHECK_FALSE(fs::exists(dir / "run/sources.json"));
+  CHECK_FALSE(fs::exists(dir / "run/checkpoints/.tmp-999999999-last.h5"));
+  CHECK_THROWS_WITH(Run::create(tiny_run(), dir / "run"),
+                    Contains("already holds a run") && Contains("--overwrite"));
 }
 
 TEST_CASE("a checkpoint whose counters are beyond the run is refused") {

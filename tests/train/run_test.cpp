@@ -6,8 +6,11 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <map>
+#include <tuple>
 
 #include "longhand/data/file.h"
+#include "longhand/train/report/reader.h"
 #include "longhand/train/run/process.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
@@ -19,6 +22,19 @@ using namespace longhand::test;
 using Catch::Contains;
 
 namespace fs = std::filesystem;
+
+namespace {
+
+/// Every file below a folder.
+std::map<std::string, std::string> contents(const fs::path& folder) {
+  std::map<std::string, std::string> out;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file())
+      out[entry.path().lexically_relative(folder)] = data::read_text_file(entry.path());
+  return out;
+}
+
+}  // namespace
 
 TEST_CASE("a run leaves its record, which can be read") {
   const TemporaryDirectory dir;
@@ -104,6 +120,150 @@ TEST_CASE("a run that was stopped and resumed in one process gives the same file
   CHECK(seconds > 0);
 }
 
+TEST_CASE("resuming a finished run changes nothing") {
+  const TemporaryDirectory dir;
+  const std::string early = GENERATE("", "target_accuracy = 1e-9\n");
+  const Stopped expected = early.empty() ? Stopped::finished : Stopped::early;
+  CHECK(Run::create(tiny_run(early), dir / "run")->train() == expected);
+  const auto before = contents(dir.path());
+  {
+    const auto run = Run::resume(dir / "run", {"train.log_every=3"});
+    CHECK(run->is_finished());
+    CHECK(to_json(run->summary()) == before.at("run/summary.json"));
+    CHECK(run->train() == expected);
+  }
+  CHECK(contents(dir.path()) == before);
+  // Without the summary there is still something to do, but nothing is trained again.
+  fs::remove(dir / "run/summary.json");
+  Observer observer;
+  observer.on_progress = [](const Progress&) { FAIL("a step"); };
+  CHECK(Run::resume(dir / "run")->train(observer) == expected);
+  const Summary summary = *read_run(dir / "run").summary;
+  CHECK(summary.status == (early.empty() ? "finished" : "early"));
+  CHECK(summary.validation.has_value());
+  CHECK(contents(dir.path()).at("run/metrics.jsonl") == before.at("run/metrics.jsonl"));
+}
+
+TEST_CASE("the summary adds up the processes of a run") {
+  const TemporaryDirectory dir;
+  int64_t step = 0;
+  Run::create(tiny_run(), dir / "run")->train(stop_after(3, step));
+  Run::resume(dir / "run")->train();
+  const Summary summary = *read_run(dir / "run").summary;
+  REQUIRE(summary.processes.size() == 2);
+  const auto& [first, second] = std::tie(summary.processes[0], summary.processes[1]);
+  CHECK(first.step == 3);
+  CHECK(second.begin == 3);
+  CHECK(first.trained + second.trained == 6);
+  CHECK(first.tokens == second.tokens);  // three batches each
+  CHECK(first.tokens == 3 * 4 * 16);
+  CHECK(summary.seconds == Approx(first.seconds + second.seconds));
+  CHECK(summary.peak_memory == std::max(first.peak_memory, second.peak_memory));
+  CHECK(summary.length == 16);
+  CHECK_FALSE(summary.host.empty());
+  CHECK(summary.step_seconds.has_value());
+  CHECK(summary.tokens_per_second.has_value());
+  CHECK(summary.training->step == 6);
+
+  Summary made;
+  made.processes = {{.trained = 10, .tokens = 300, .training_seconds = 10, .step_seconds = 1},
+                    {},
+                    {.threads = 2,
+                     .trained = 20,
+                     .tokens = 300,
+                     .training_seconds = 10,
+                     .step_seconds = 0.5,
+                     .seconds = 12,
+                     .peak_memory = 7}};
+  made.add_up();
+  CHECK(made.step_seconds == 0.5);
+  CHECK(made.tokens_per_second == 30);
+  CHECK(made.threads == 2);
+  CHECK(made.peak_memory == 7);
+}
+
+TEST_CASE("a run can be replaced, but not by one that does not begin") {
+  const TemporaryDirectory dir;
+  Run::create(tiny_run("keep_every = 2\n"), dir / "run")->train();
+  write_text(dir / "run/notes.txt", "mine");
+  const auto before = contents(dir.path());
+  CHECK_THROWS_AS(Run::create(tiny_run("stesp = 3\n"), dir / "run", "run", Existing::overwrite),
+                  ConfigError);
+  Run::create(tiny_run(), dir / "run", "run", Existing::overwrite);
+  CHECK(contents(dir.path()) == before);
+  CHECK_THROWS_WITH(Run::create(tiny_run("init_from = '" + (dir / "run").string() + "'\n"),
+                                dir / "run", "run", Existing::overwrite),
+                    Contains("train.init_from") && Contains("directory of this run"));
+
+  Config config = tiny_run();
+  config.assign("train.seed=7");
+  Run::create(config, dir / "run", "run", Existing::overwrite)->train();
+  Run::create(config, dir / "new")->train();
+  const auto after = contents(dir.path());
+  CHECK(after.at("run/notes.txt") == "mine");
+  CHECK((after.at("run/checkpoints/last.h5") == after.at("new/checkpoints/last.h5")));
+  CHECK_FALSE(after.contains("run/checkpoints/step-00000002.h5"));
+
+  // A configuration that is not of a run is not overwritten.
+  fs::create_directory(dir / "mine");
+  write_text(dir / "mine/config.toml", "");
+  CHECK_THROWS_WITH(Run::create(config, dir / "mine", "run", Existing::overwrite),
+                    Contains("not the directory of a run"));
+}
+
+TEST_CASE("the same call starts, continues, extends and leaves a run") {
+  const TemporaryDirectory dir;
+  Run::create(tiny_run(), dir / "whole")->train();
+  int64_t step = 0;
+  Run::resume_or_create(tiny_run(), dir / "run")->train(stop_after(3, step));
+  {
+    const auto run = Run::resume_or_create(tiny_run(), dir / "run");
+    CHECK(run->step() == 3);
+    run->train();
+  }
+  const auto done = contents(dir.path());
+  CHECK((done.at("run/checkpoints/last.h5") == done.at("whole/checkpoints/last.h5")));
+  CHECK(Run::resume_or_create(tiny_run(), dir / "run")->is_finished());
+  CHECK_THROWS_WITH(
+      Run::resume_or_create(tiny_run("[optimizer]\nlr = 0.5\n"), dir / "run"),
+      Contains("optimizer.lr = 0.5") && Contains("has 0.001") && Contains("--overwrite"));
+  Config longer = tiny_run();
+  longer.assign("train.steps=8");
+  Run::resume_or_create(longer, dir / "run")->train();
+  CHECK(read_run(dir / "run").summary->step == 8);
+  // It has done more than this asks for.
+  CHECK(Run::resume_or_create(tiny_run(), dir / "run")->is_finished());
+}
+
+TEST_CASE("options that have no use are a warning, with what to do instead") {
+  const TemporaryDirectory dir;
+  const auto warnings = [&](const std::vector<std::string>& assignments) {
+    Config config = tiny_run();
+    for (const std::string& assignment : assignments) config.assign(assignment);
+    return Run::create(config, dir / "run")->warnings();
+  };
+  CHECK(warnings({"optimizer.warmup_steps=6"}).empty());
+  const auto warmup = warnings({"optimizer.warmup_steps=12", "optimizer.lr=0.5"});
+  REQUIRE(warmup.size() == 1);
+  CHECK_THAT(warmup[0], Contains("warmup_steps = 12") && Contains("train.steps = 6") &&
+                            Contains("ends at 0.25") && Contains("train longer"));
+  CHECK(warnings({"attention.type=linformer", "attention.k=15"}).empty());
+  const auto k = warnings({"attention.type=linformer", "attention.k=16", "model.layers=2"});
+  REQUIRE(k.size() == 1);
+  CHECK_THAT(k[0], Contains("attention.k = 16") && Contains("softmax"));
+}
+
+TEST_CASE("checkpoints are found by their number, and listed if there is none") {
+  const TemporaryDirectory dir;
+  Run::create(tiny_run("keep_every = 4\n"), dir / "run")->train();
+  const fs::path file = dir / "run/checkpoints/step-00000004.h5";
+  for (const char* const name : {"step-4", "step-04.h5", "step-00000004", "step-00000004.h5"})
+    CHECK(find_checkpoint(dir / "run", name) == file);
+  CHECK_THROWS_WITH(find_checkpoint(dir / "run", "step-5"),
+                    Contains("step-5") && Contains("best, last, previous, step-00000004"));
+  CHECK_THROWS_AS(find_checkpoint(dir / "run", "4"), ConfigError);
+}
+
 TEST_CASE("a resumed run may change what it reports, and nothing that decides its bits") {
   const TemporaryDirectory dir;
   Run::create(tiny_run(), dir / "run")->train();
@@ -168,11 +328,17 @@ TEST_CASE("a run is resumed and evaluated on its own data, unless others are acc
   CHECK(load_model(dir / "run", "last").checkpoint.data != saved.checkpoint.data);
 }
 
-TEST_CASE("the summary of a diverged run reports it") {
+TEST_CASE("the summary of a diverged run reports it, also before its first record") {
   const TemporaryDirectory dir;
-  const auto run = Run::create(tiny_run("[optimizer]\nlr = 1e30\n"), dir / "run");
+  Config config = tiny_run("[optimizer]\nlr = 1e30\n");
+  config.assign("train.log_every=6");
+  const auto run = Run::create(config, dir / "run");
   CHECK_THROWS_AS(run->train(), DivergedError);
   CHECK(read_run(dir / "run").summary->status == "diverged");
+  CHECK_FALSE(fs::exists(dir / "run/metrics.jsonl"));
+  const ReportInputs inputs = read_inputs({dir.path()});
+  REQUIRE(inputs.runs.size() == 1);
+  CHECK(inputs.runs[0].status == "diverged");
 }
 
 TEST_CASE("numbers that are not finite are recorded and read") {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 #include <utility>
@@ -101,6 +102,7 @@ struct Command::Program {
   std::function<int()> selected;
   std::optional<int64_t> threads;
   bool responds_to_signals = false;
+  std::vector<const bool*> quiet;  // the flags of all commands
 };
 
 Argument& Argument::required() {
@@ -216,6 +218,7 @@ void Command::threads() {
 
 void Command::quiet(Common& common) {
   flag("-q,--quiet", common.quiet, "Print only errors and results");
+  program_->quiet.push_back(&common.quiet);
 }
 
 void Command::trust_paths(Common& common) {
@@ -237,6 +240,18 @@ int fail(const std::string& message, int code) {
     line += c == '\n' ? (line.ends_with(':') ? " " : "; ") : std::string(1, c);
   print_stderr("longhand: {}\n", line);
   return code;
+}
+
+/// Sets the number of threads, with a warning if it is more than the process may run at a time.
+void use_threads(int64_t wanted, bool quiet) {
+  const int cores = threads();
+  set_threads(static_cast<int>(wanted));
+  if (wanted > cores && !quiet)
+    print_stderr(
+        "longhand: warning: {} threads, but this process may use {} {}: it will be slower than "
+        "with "
+        "--threads {}, which is the default\n",
+        wanted, cores, cores == 1 ? "core" : "cores", cores);
 }
 
 int run_program(int argc, char** argv) {
@@ -272,7 +287,9 @@ int run_program(int argc, char** argv) {
     return fail(std::string(error.what()) + " (see " + path + " --help)", usage_error);
   }
   if (!chosen.responds_to_signals) train::SignalRequests::decline();
-  if (chosen.threads) set_threads(static_cast<int>(*chosen.threads));
+  const bool quiet =
+      std::any_of(chosen.quiet.begin(), chosen.quiet.end(), [](const bool* flag) { return *flag; });
+  if (chosen.threads) use_threads(*chosen.threads, quiet);
   if (version) return print_version(json);
   read_files_in_child_first();
   if (!chosen.selected) return fail("expected a command; see longhand --help", usage_error);

@@ -100,6 +100,28 @@ int evaluate_as_ensemble(const Arguments& arguments) {
                  }});
 }
 
+/// Reports data with longer sequences than those that the model was trained on. Throws ConfigError if
+/// the model cannot read them. `trained` is the configuration of the checkpoint, `config` that of the
+/// evaluation. Lengths that are known only from files are not compared.
+void check_length(const train::Config& trained, const train::Config& config,
+                  const Arguments& arguments) {
+  const auto before = train::read_task_info(trained), now = train::read_task_info(config);
+  if (!before || !now || now->max_length <= before->max_length) return;
+  const int64_t longest = train::read_model(config, nullptr).max_length;
+  check<ConfigError>(
+      now->max_length <= longest, "the data has sequences of up to ", now->max_length,
+      " tokens, but the model reads at most model.max_length = ", longest,
+      "; if its positions are not learned, raise that with --set model.max_length=",
+      now->max_length, ", otherwise train it with model.max_length of at least ", now->max_length);
+  if (!arguments.quiet)
+    print_stderr(
+        "longhand: warning: the {} split has sequences of up to {} tokens, but the model was "
+        "trained "
+        "on at most {}: what it does with later positions was never trained; to compare models at "
+        "this length, train them on it, or on a mixture such as data.length = [{}, {}]\n",
+        arguments.split, now->max_length, before->max_length, before->max_length, now->max_length);
+}
+
 int evaluate_run(const Arguments& arguments) {
   for (const auto& [flag, value] : {std::pair{"-o", &arguments.out}, {"--table", &arguments.table}})
     check<ConfigError>(value->empty(), flag, " ", *value,
@@ -107,7 +129,9 @@ int evaluate_run(const Arguments& arguments) {
                        "evaluation is printed, with --json as JSON");
   check<ConfigError>(!arguments.seed, "--seed: expected --draws, whose first seed it is");
   train::SavedModel run = load(arguments, arguments.runs[0]);
+  const train::Config trained = run.config;
   for (const std::string& assignment : arguments.set) run.config.assign(assignment);
+  check_length(trained, run.config, arguments);
   const Progress::Mode mode = Progress::mode_for_stderr(arguments.quiet);
   const auto experiment = [&] {
     const Waiting waiting(mode, "preparing data and model");

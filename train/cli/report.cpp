@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "longhand/core/error.h"
 #include "longhand/core/version.h"
 #include "longhand/data/file.h"
 #include "longhand/train/checkpoint/checkpoint.h"
@@ -35,6 +36,12 @@ std::string json_of(const train::Board& board) {
 }
 
 int report(const Arguments& arguments) {
+  const std::string out =
+      arguments.out.empty() && !arguments.csv && !arguments.json ? "report.html" : arguments.out;
+  const std::string kind = std::filesystem::path(out).extension().string();
+  check<ConfigError>((arguments.csv && kind == ".csv") || (arguments.json && kind == ".json") ||
+                         train::may_replace(out),
+                     "-o ", out, ": the file exists and is no report; choose another name");
   const std::vector<std::filesystem::path> paths{arguments.paths.begin(), arguments.paths.end()};
   if (arguments.csv || arguments.json) {
     const train::ReportInputs inputs = train::read_inputs(paths);
@@ -42,13 +49,12 @@ int report(const Arguments& arguments) {
                        ": there is no run in these paths, only results of analyses");
     const train::Board board = train::compare(inputs);
     const std::string text = arguments.csv ? train::to_csv(board.runs) : json_of(board);
-    if (arguments.out.empty())
+    if (out.empty())
       print_stdout("{}", text);
     else
-      data::write_file_durably(arguments.out, text);
+      data::write_file_durably(out, text);
     return success;
   }
-  const std::string out = arguments.out.empty() ? "report.html" : arguments.out;
   data::write_file_durably(out, train::html_report(paths));
   write_stdout_if_possible(std::filesystem::absolute(out).string() + "\n");
   return success;
@@ -63,7 +69,8 @@ void add_report(Command& program) {
   c.add("paths", a->paths, "PATH",
         "Directories of runs, of sweeps, folders of runs, and JSON files of analyses")
       .required();
-  c.add("-o,--out", a->out, "FILE", "File to write [report.html; with --csv and --json stdout]");
+  c.add("-o,--out", a->out, "FILE",
+        "File to write [report.html; with --csv and --json stdout]; replaced if it is a report");
   const Argument json =
       c.flag("--json", a->json, "Write the tables of variants and of runs as JSON, not a page");
   c.flag("--csv", a->csv, "Write the table of runs, one a line, as CSV, not a page").excludes(json);

@@ -21,6 +21,7 @@ struct Arguments : Common {
   std::string resume;  // or the directory of a run to resume
   std::string init_from, distill_from;
   std::string out;
+  bool resume_or_start = false, overwrite = false;
 };
 
 std::string describe(const train::Record& record) {
@@ -75,13 +76,18 @@ std::unique_ptr<train::Run> start(const Arguments& a) {
   }
   check<ConfigError>(!a.config.empty(),
                      "train: expected CONFIG.toml or --resume DIR; see longhand train --help");
+  check<ConfigError>(!a.out.empty() || !(a.resume_or_start || a.overwrite),
+                     a.overwrite ? "--overwrite" : "--resume-or-start",
+                     ": expected --out DIR, which names the run");
   train::Config config = train::Config::load(a.config);
   apply(a, config);
   if (!a.init_from.empty()) config.assign("train", "init_from", a.init_from, "--init-from");
   if (!a.distill_from.empty())
     config.assign("train", "distill_from", a.distill_from, "--distill-from");
   const Waiting wait = waiting();
-  return train::Run::create(config, a.out, std::filesystem::path(a.config).stem().string());
+  if (a.resume_or_start) return train::Run::resume_or_create(config, a.out);
+  return train::Run::create(config, a.out, std::filesystem::path(a.config).stem().string(),
+                            a.overwrite ? train::Existing::overwrite : train::Existing::refuse);
 }
 
 /// What was taken from other runs.
@@ -120,7 +126,7 @@ int train(const Arguments& arguments) {
   const train::Experiment& experiment = run->experiment();
   report_ignored(experiment.config.ignored(experiment.effective), arguments.quiet);
   Reporter reporter(Progress::mode_for_stderr(arguments.quiet));
-  introduce(*run, reporter);
+  if (!run->is_finished()) introduce(*run, reporter);
 
   train::SignalRequests signals;
   train::Observer observer = reporter.observer();
@@ -138,9 +144,17 @@ int train(const Arguments& arguments) {
       best = fmt::format("; best validation {} {:.4f} after step {}", summary.best_metric,
                          *summary.best, summary.best_step);
     write_stdout_if_possible(fmt::format(
-        "{} after {} steps, {}{}; peak memory {} MiB; {}\n",
+        "{}{} after {} steps, {}{}; peak memory {} MiB; {}\n", run->is_finished() ? "already " : "",
         why == train::Stopped::finished ? "finished" : "stopped early", summary.step,
         duration(summary.seconds), best, summary.peak_memory >> 20, run->path().string()));
+    if (run->is_finished())
+      reporter.say(
+          why == train::Stopped::finished
+              ? fmt::format(
+                    "nothing was changed; to train longer: longhand train --resume {} --set "
+                    "train.steps={}",
+                    shell_word(run->path().string()), 2 * summary.steps)
+              : "nothing was changed; train.patience or train.target_accuracy has ended this run");
   }
   if (why != train::Stopped::signal) return success;
   reporter.say("");
@@ -167,8 +181,18 @@ void add_train(Command& program) {
                               resumable);
   resume.excludes(config);
   c.add("--out", a->out, "DIR",
-        "Run directory [runs/CONFIG-DATE-TIME]; must not already hold a run")
+        "Run directory [runs/CONFIG-DATE-TIME]; must not already hold a run, except with "
+        "--resume-or-start or --overwrite")
       .excludes(resume);
+  Argument go_on = c.flag(
+      "--resume-or-start", a->resume_or_start,
+      "If the directory of --out holds a run of this configuration, resume it, or say that it "
+      "is finished; otherwise start it. So the same command can be repeated");
+  go_on.excludes(resume);
+  c.flag("--overwrite", a->overwrite,
+         "If the directory of --out holds a run, replace it, once the new one begins")
+      .excludes(resume)
+      .excludes(go_on);
   c.add("--init-from", a->init_from, "DIR",
         "Start from the weights of this run or checkpoint file, as far as they fit, also with "
         "another "
@@ -187,7 +211,9 @@ void add_train(Command& program) {
   c.words_to_set(*a);
   c.footer(
       "A run directory holds config.toml (every option with its value), metrics.jsonl (one object\n"
-      "per line), checkpoints/last.h5 and best.h5, and summary.json.\n"
+      "per line), checkpoints/last.h5 and best.h5, and summary.json. Time, rates and peak memory "
+      "are\n"
+      "those of all processes of the run. --resume of a finished run changes nothing.\n"
       "SIGINT and SIGTERM finish the step, save and exit with 75; a second one exits immediately.\n"
       "SIGUSR1 saves and continues.\n"
       "Examples:\n"

@@ -481,6 +481,7 @@ class Comparison {
     };
     optional("version", "Longhand", summary_text(&Summary::version));
     optional("machine", "machine", summary_text(&Summary::machine));
+    optional("host", "host", summary_text(&Summary::host));
     optional("data", "data (XXH3-128 of the first examples)", data);
     add({"command", "command that repeats it"}, [](const ReportedRun& run) {
       if (run.record.config.empty()) return Cell{};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -19,6 +20,7 @@
 namespace longhand::train {
 namespace {
 
+constexpr std::string_view title = "<title>Longhand report</title>";
 constexpr size_t curve_points = 12000;  // of all learning curves together
 constexpr size_t table_bytes = 600000;  // of all tables of results together
 
@@ -373,9 +375,9 @@ class Page {
     std::string out =
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
         "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
-        "<meta name=\"color-scheme\" content=\"light dark\">"
-        "<title>Longhand report</title>\n<style>" +
-        std::string(page_css()) + "</style></head>\n<body>\n" + body;
+        "<meta name=\"color-scheme\" content=\"light dark\">" +
+        std::string(title) + "\n<style>" + std::string(page_css()) + "</style></head>\n<body>\n" +
+        body;
     out += "<script type=\"application/json\" id=\"data\">" + script_safe(data_) + "</script>\n";
     out += script(chart_js()) + script(page_js());
     return out + "</body></html>\n";
@@ -505,6 +507,15 @@ class Page {
 };
 
 }  // namespace
+
+bool may_replace(const std::filesystem::path& file) {
+  if (!std::filesystem::exists(file)) return true;
+  if (!std::filesystem::is_regular_file(file)) return false;
+  std::ifstream in(file, std::ios::binary);
+  std::string begin(1000, '\0');
+  in.read(begin.data(), std::ssize(begin));
+  return in.gcount() == 0 || begin.find(title) != std::string::npos;
+}
 
 std::string html_report(const ReportInputs& inputs) { return Page(inputs).html(); }
 

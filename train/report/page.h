@@ -18,4 +18,7 @@ std::string html_report(const ReportInputs& inputs);
 /// The same for paths: see read_inputs().
 std::string html_report(const std::vector<std::filesystem::path>& paths);
 
+/// Whether a report may be written there: nothing exists, or an empty file, or a report.
+bool may_replace(const std::filesystem::path& file);
+
 }  // namespace longhand::train

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
@@ -33,7 +35,9 @@ double number_of(const Json& object, const char* key) {
 }
 
 bool is_run(const fs::path& path) {
-  return fs::exists(path / "metrics.jsonl") || fs::exists(path / "config.toml");
+  for (const char* const name : {"metrics.jsonl", "config.toml", "summary.json"})
+    if (fs::exists(path / name)) return true;
+  return false;
 }
 
 bool is_sweep(const fs::path& path) { return fs::is_directory(path / "cells"); }
@@ -72,13 +76,10 @@ void add_checkpoint(const fs::path& path, ReportedRun& run) {
 
 ReportedRun read_reported_run(const fs::path& path) {
   ReportedRun run;
-  if (fs::exists(path / "metrics.jsonl")) {
+  if (is_run(path))
     run.record = read_run(path);
-  } else {
+  else
     run.record.name = path.lexically_normal().string();
-    if (fs::exists(path / "config.toml"))
-      run.record.config = data::read_text_file(path / "config.toml");
-  }
   if (!run.record.config.empty())
     run.options = Config::parse(run.record.config, (path / "config.toml").string()).given();
   run.status = run.record.summary ? run.record.summary->status : "running";
@@ -112,26 +113,47 @@ ReportedRun read_cell(const fs::path& path) {
   return run;
 }
 
-void read_results(const fs::path& path, ReportInputs& out) {
-  out.results.push_back(
-      {path.string(), results_of_json(data::read_text_file(path), path.string())});
-}
+/// Reads paths, each file and directory once however it is named.
+class Reader {
+ public:
+  void read(const fs::path& path) {
+    check<ConfigError>(fs::exists(path), path.string(), " does not exist");
+    if (!fs::is_directory(path)) return read_file(path);
+    if (read_folder(path)) return;
+    bool any = false;
+    for (const fs::path& folder : folders_in(path)) any = read_folder(folder) || any;
+    check<ConfigError>(any, path.string(),
+                       " holds no run (no metrics.jsonl), no sweep (no cells), and no folder with "
+                       "either; expected a directory written by train or ablate, or a JSON file "
+                       "written by analyse or evaluate");
+  }
 
-void read_sweep(const fs::path& path, ReportInputs& out) {
-  for (const fs::path& cell : folders_in(path / "cells")) out.runs.push_back(read_cell(cell));
-  if (fs::exists(path / "results.json")) read_results(path / "results.json", out);
-}
+  ReportInputs inputs;
 
-/// Whether there was anything to read.
-bool read_folder(const fs::path& path, ReportInputs& out) {
-  if (is_sweep(path))
-    read_sweep(path, out);
-  else if (is_run(path))
-    out.runs.push_back(read_reported_run(path));
-  else
-    return false;
-  return true;
-}
+ private:
+  bool is_new(const fs::path& path) { return seen_.insert(fs::canonical(path)).second; }
+
+  void read_file(const fs::path& path) {
+    if (is_new(path))
+      inputs.results.push_back(
+          {path.string(), results_of_json(data::read_text_file(path), path.string())});
+  }
+
+  /// Whether there was anything to read.
+  bool read_folder(const fs::path& path) {
+    if (is_sweep(path)) {
+      for (const fs::path& cell : folders_in(path / "cells"))
+        if (is_new(cell)) inputs.runs.push_back(read_cell(cell));
+      if (fs::exists(path / "results.json")) read_file(path / "results.json");
+      return true;
+    }
+    if (!is_run(path)) return false;
+    if (is_new(path)) inputs.runs.push_back(read_cell(path));
+    return true;
+  }
+
+  std::set<fs::path> seen_;
+};
 
 }  // namespace
 
@@ -143,22 +165,9 @@ std::string ReportedRun::option(const std::string& name) const {
 }
 
 ReportInputs read_inputs(const std::vector<fs::path>& paths) {
-  ReportInputs out;
-  for (const fs::path& path : paths) {
-    check<ConfigError>(fs::exists(path), path.string(), " does not exist");
-    if (!fs::is_directory(path)) {
-      read_results(path, out);
-      continue;
-    }
-    if (read_folder(path, out)) continue;
-    bool any = false;
-    for (const fs::path& folder : folders_in(path)) any = read_folder(folder, out) || any;
-    check<ConfigError>(any, path.string(),
-                       " holds no run (no metrics.jsonl), no sweep (no cells), and no folder with "
-                       "either; expected a directory written by train or ablate, or a JSON file "
-                       "written by analyse or evaluate");
-  }
-  return out;
+  Reader reader;
+  for (const fs::path& path : paths) reader.read(path);
+  return std::move(reader.inputs);
 }
 
 }  // namespace longhand::train

@@ -50,7 +50,8 @@ struct ReportInputs {
 };
 
 /// Reads each path: the directory of a run, the directory of a sweep (its cells and results.json, as
-/// far as they exist), a folder of these, or a file with Results. Reads runs and sweeps in progress.
+/// far as they exist), a folder of these, or a file with Results; what several paths name is read
+/// once. Reads runs and sweeps in progress.
 /// Throws ConfigError if a path is none of these, and DataError, naming the file, for unreadable
 /// contents.
 ReportInputs read_inputs(const std::vector<std::filesystem::path>& paths);

@@ -1,5 +1,7 @@
 #include "longhand/train/run/run.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -44,6 +46,69 @@ void check_same(const ResumePoint& from, const Config& config) {
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+/// Summary::status of a run that ended so.
+std::string status_of(Stopped why) {
+  return why == Stopped::finished ? "finished" : why == Stopped::early ? "early" : "stopped";
+}
+
+void add_warnings(std::vector<std::string>& to, const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings)
+    if (std::find(to.begin(), to.end(), warning) == to.end()) to.push_back(warning);
+}
+
+/// Throws ConfigError if the run takes weights from its own directory, which it is to overwrite.
+void check_sources_are_elsewhere(const Experiment& e, const fs::path& directory) {
+  const fs::path own = fs::weakly_canonical(directory);
+  for (const auto& [option, source] : {std::pair("train.init_from", fs::path(e.init.from)),
+                                       {"train.distill_from", fs::path(e.distill.from)}}) {
+    if (source.empty()) continue;
+    const fs::path relative = fs::weakly_canonical(source).lexically_relative(own);
+    check<ConfigError>(relative.empty() || *relative.begin() == "..", option, " = ",
+                       source.string(), ": is in the directory of this run, ", directory.string(),
+                       "; choose another --out");
+  }
+}
+
+/// The values of resumable_options() in which `asked` differs from the configuration of a run that
+/// has done some steps, as assignments, except for fewer train.steps than those. Throws ConfigError
+/// if it differs in another option.
+std::vector<std::string> changes(const Config& of_run, const Config& asked, int64_t steps,
+                                 const fs::path& directory) {
+  const attention::TransformerConfig model = read_model(of_run, nullptr);
+  const data::TaskInfo task{.vocabulary = model.vocabulary,
+                            .classes = model.classes,
+                            .per_token = model.per_token,
+                            .causal = model.causal,
+                            .max_length = model.max_length};
+  const auto values = [](const Config& config, const data::TaskInfo& info) {
+    return Config::parse(effective_config(config, &info), "config").given();
+  };
+  const auto ours = values(of_run, task),
+             theirs = values(asked, read_task_info(asked).value_or(task));
+  std::vector<std::string> out;
+  for (const auto& [name, value] : theirs) {
+    const auto found = ours.find(name);
+    if (found != ours.end() && found->second == value) continue;
+    const std::string text = to_string(value);
+    if (is_resumable(name)) {
+      // It may have been extended, and have done more steps since.
+      if (name != "train.steps" || std::get<int64_t>(value) > steps)
+        out.push_back(name + "=" + text);
+      continue;
+    }
+    throw ConfigError(concat_message(
+        name, " = ", text, ", but the run in ", directory.string(), " has ",
+        found == ours.end() ? "no such option" : to_string(found->second),
+        "; give what it was started with, replace it with --overwrite, or choose another --out"));
+  }
+  return out;
 }
 
 void assign(Config& config, const std::vector<std::string>& assignments) {
@@ -91,14 +156,13 @@ Run::Parts Run::prepare(Config config, const RunRecord* record, const Checkpoint
   return out;
 }
 
-std::unique_ptr<Run> Run::create(Config config, const fs::path& directory,
-                                 const std::string& name) {
-  if (!directory.empty()) RunRecord::check_free(directory);
+std::unique_ptr<Run> Run::create(Config config, const fs::path& directory, const std::string& name,
+                                 Existing existing) {
+  if (!directory.empty()) RunRecord::check_free(directory, existing);
   Parts parts = prepare(std::move(config), nullptr, nullptr);
-  const std::string text = to_toml(parts.experiment->effective);
-  RunRecord record =
-      RunRecord::create(directory.empty() ? RunRecord::fresh_path("runs", name) : directory);
-  record.write_config(text);
+  if (existing == Existing::overwrite) check_sources_are_elsewhere(*parts.experiment, directory);
+  RunRecord record = RunRecord::create(
+      directory.empty() ? RunRecord::fresh_path("runs", name) : directory, existing);
   return std::unique_ptr<Run>(new Run(std::move(parts), std::move(record), nullptr, false, false));
 }
 
@@ -117,6 +181,18 @@ std::unique_ptr<Run> Run::resume(const fs::path& directory,
       new Run(std::move(parts), std::move(record), from ? &*from : nullptr, true, accept_data));
 }
 
+std::unique_ptr<Run> Run::resume_or_create(Config config, const fs::path& directory,
+                                           bool accept_data) {
+  if (!RunRecord::holds_run(directory)) return create(std::move(config), directory);
+  std::vector<std::string> assignments;
+  {
+    const RecordedRun run = read_run(directory);
+    assignments = changes(Config::parse(run.config, (directory / "config.toml").string()), config,
+                          run.summary ? run.summary->step : 0, directory);
+  }
+  return resume(directory, assignments, accept_data);
+}
+
 Run::Run(Parts parts, RunRecord record, const ResumePoint* from, bool resumed, bool accept_data)
     : experiment_(std::move(parts.experiment)),
       distillation_(std::move(parts.distillation)),
@@ -128,8 +204,16 @@ Run::Run(Parts parts, RunRecord record, const ResumePoint* from, bool resumed, b
                experiment_->schedule, loader_, experiment_->task, experiment_->options, observe(),
                record_.checkpoints(), config_, loss()) {
   summary_.sources = std::move(parts.sources);
+  warnings_ = advice(*experiment_);
   if (from) resume_from(*from, accept_data);
-  summarise("", 0);
+  summary_.warnings = warnings_;
+  summarise("");
+  const std::optional<Stopped> ended = trainer_.ended();
+  if (!from || !from->warning.empty() || !ended) return;
+  std::optional<Summary> before = record_.summary();
+  if (!before || before->status != status_of(*ended) || before->step != step()) return;
+  finished_ = ended;
+  summary_ = std::move(*before);
 }
 
 void Run::resume_from(const ResumePoint& from, bool accept_data) {
@@ -162,7 +246,37 @@ void Run::resume_from(const ResumePoint& from, bool accept_data) {
   for (const std::string& warning : {from.warning, resume_warning(checkpoint), other_data,
                                      check_plugins(checkpoint.plugins, experiment_->config, file)})
     if (!warning.empty()) warnings_.push_back(warning);
-  summary_.warnings = warnings_;
+}
+
+void Run::continue_record() {
+  std::optional<Summary> before = record_.summary();
+  const EarlierMetrics metrics = record_.earlier_metrics(trainer_.state());
+  if (before) {
+    add_warnings(before->warnings, warnings_);
+    summary_.warnings = std::move(before->warnings);
+    summary_.processes = std::move(before->processes);
+  }
+  summary_.training = metrics.training;
+  summary_.validation = metrics.validation;
+  if (summary_.processes.empty() && metrics.step > 0) summary_.processes.emplace_back();
+  summary_.add_up();
+  if (!summary_.processes.empty()) {
+    // A process that was killed may have recorded more than it summarised.
+    ProcessSummary& last = summary_.processes.back();
+    last.step = std::max(last.step, metrics.step);
+    last.seconds += std::max(0.0, metrics.seconds - summary_.seconds);
+    last.peak_memory = std::max(last.peak_memory, metrics.peak_memory);
+    summary_.add_up();
+    earlier_seconds_ = summary_.seconds;
+    earlier_memory_ = summary_.peak_memory;
+    // Before the records of lost work go, because their seconds count.
+    summary_.processes.push_back(process_);
+    summary_.status = "running";
+    record_.write_summary(summary_);
+  } else {
+    summary_.processes.push_back(process_);
+  }
+  record_.cut_metrics(trainer_.state());
 }
 
 Run::~Run() = default;
@@ -173,6 +287,7 @@ Observer Run::observe() {
   Observer out;
   out.on_record = [this](Record record) {
     record.seconds = earlier_seconds_ + seconds_since(begin_);
+    record.peak_memory = std::max(record.peak_memory, earlier_memory_);
     if (events_) events_->add(record);
     write_metrics([&] {
       record_.append(record);
@@ -182,7 +297,11 @@ Observer Run::observe() {
     if (observer_.on_record) observer_.on_record(record);
   };
   out.on_progress = [this](const Progress& progress) {
+    record_.keep();
     step_times_.add(progress.seconds);
+    ++process_.trained;
+    process_.tokens += progress.tokens;
+    process_.training_seconds += progress.seconds;
     if (observer_.on_progress) observer_.on_progress(progress);
   };
   out.on_evaluation = [this](const EvaluationProgress& progress) {
@@ -193,6 +312,7 @@ Observer Run::observe() {
     if (observer_.on_hash) observer_.on_hash(step, hash);
   };
   out.before_save = [this] {
+    record_.keep();
     write_metrics([&] { record_.sync_metrics(); });
     if (observer_.before_save) observer_.before_save();
   };
@@ -200,6 +320,7 @@ Observer Run::observe() {
     if (observer_.on_skipped) observer_.on_skipped(reason);
   };
   out.on_saved = [this](const fs::path& path) {
+    if (path == record_.last()) write_summary_so_far();
     if (observer_.on_saved) observer_.on_saved(path);
   };
   out.should_stop = [this] {
@@ -239,18 +360,16 @@ void Run::open_events() {
 }
 
 Stopped Run::train(Observer observer) {
+  if (finished_) return *finished_;
   observer_ = std::move(observer);
+  process_ = {.host = host_name(), .threads = threads(), .begin = step(), .step = step()};
   if (resumed_) {
-    record_.cut_metrics(trainer_.state());
-    earlier_seconds_ = record_.last_seconds();
-    std::vector<std::string> warnings = record_.earlier_warnings();
-    for (const std::string& warning : warnings_)
-      if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end())
-        warnings.push_back(warning);
-    summary_.warnings = std::move(warnings);
+    continue_record();
     record_.write_config(config_);
+  } else {
+    record_.start(config_);
+    summary_.processes = {process_};
   }
-  record_.keep();
   const Sources& sources = summary_.sources;
   if (sources.init || sources.teacher) record_.write_sources(sources);
   begin_ = std::chrono::steady_clock::now();
@@ -260,7 +379,7 @@ Stopped Run::train(Observer observer) {
       record_.sync_metrics();
       if (events_) events_->flush();
     });
-    summarise(status, seconds_since(begin_));
+    summarise(status);
     record_.write_summary(summary_);
   };
   Stopped why;
@@ -270,7 +389,7 @@ Stopped Run::train(Observer observer) {
     finish("diverged");
     throw;
   }
-  finish(why == Stopped::finished ? "finished" : why == Stopped::early ? "early" : "stopped");
+  finish(status_of(why));
   if (metrics_error_ && (metrics_failed_ || why == Stopped::signal)) {
     try {
       std::rethrow_exception(metrics_error_);
@@ -282,11 +401,24 @@ Stopped Run::train(Observer observer) {
   return why;
 }
 
-void Run::summarise(const std::string& status, double seconds) {
+void Run::write_summary_so_far() {
+  summarise("running");
+  try {
+    record_.write_summary(summary_);
+  } catch (const DataError& error) {
+    if (experiment_->options.on_io_error == "stop")
+      metrics_error_ = std::current_exception();
+    else
+      warn(std::string("the summary is not up to date: ") + error.what());
+  }
+}
+
+void Run::summarise(const std::string& status) {
   Experiment& e = *experiment_;
   Summary& s = summary_;
   s.status = status;
   s.task = e.task.info.name;
+  s.length = e.task.info.max_length;
   s.attention = e.model.config().attention_name();
   s.algorithm = e.model.kernel(0).algorithm(e.model.config().max_length);
   s.step = trainer_.state().step;
@@ -297,15 +429,21 @@ void Run::summarise(const std::string& status, double seconds) {
   s.best_step = trainer_.state().best_step;
   s.skipped = trainer_.state().guard.skipped;
   s.seed = e.seed;
-  s.seconds = seconds;
-  s.step_seconds = step_times_.median();
-  s.threads = threads();
-  s.peak_memory = peak_resident_memory();
   s.state_bytes = decoding_bytes(e.model.config());
   s.version = version();
   s.machine = machine_description();
   s.data = trainer_.data_hashes();
   s.plugins = used_plugins(e.config);
+  if (status.empty()) {
+    s.threads = threads();
+    return;
+  }
+  process_.step = s.step;
+  process_.step_seconds = step_times_.median();
+  process_.seconds = seconds_since(begin_);
+  process_.peak_memory = peak_resident_memory();
+  s.processes.back() = process_;
+  s.add_up();
 }
 
 }  // namespace longhand::train

@@ -28,21 +28,32 @@ const std::vector<std::string>& resumable_options();
 ///     std::cout << run->summary().best.value_or(NAN) << '\n';
 class Run {
  public:
-  /// Creates a new run of this configuration. Its directory must not hold a run; an empty path means
-  /// runs/NAME-DATE-TIME. Constructs data, model and optimizer first, and reads the checkpoints that
-  /// train.init_from and train.distill_from name, so that an error leaves nothing behind: unless train() begins, the directory is removed again. Throws ConfigError and DataError.
+  /// Creates a new run of this configuration; an empty path means runs/NAME-DATE-TIME. Its directory
+  /// must not hold a run, unless it is to be overwritten; one that ended before it saved or recorded
+  /// anything does not count. Constructs data, model and optimizer first, and reads the checkpoints
+  /// that train.init_from and train.distill_from name, so that an error changes nothing: what is
+  /// overwritten is removed when train() begins. A run that ends before its first step leaves no
+  /// directory. Throws ConfigError and DataError.
   static std::unique_ptr<Run> create(Config config, const std::filesystem::path& directory,
-                                     const std::string& name = "run");
+                                     const std::string& name = "run",
+                                     Existing existing = Existing::refuse);
   /// Resumes the run in this directory from its last checkpoint, or from the newest valid one if the
   /// last is damaged (from the start, if it ended before anything was saved: it then reads
   /// train.init_from again), with assignments such as "train.steps=2000" to resumable_options().
-  /// Nothing is written before train(). Throws ConfigError for any other option and for a directory
+  /// Nothing is written before train(), and nothing at all if the run is_finished(). Throws ConfigError for any other option and for a directory
   /// that holds no run, DataError if all checkpoints are damaged, for one that is of another run, for a
   /// teacher that has changed, and for data with other hashes than those of the checkpoint, unless
   /// `accept_data`: there is then a warning.
   static std::unique_ptr<Run> resume(const std::filesystem::path& directory,
                                      const std::vector<std::string>& assignments = {},
                                      bool accept_data = false);
+
+  /// Resumes the run in this directory, with the values that this configuration gives to
+  /// resumable_options(), or creates it if there is none. So the same call starts, continues and
+  /// extends a run. Throws ConfigError if the configuration differs in any other option from that of
+  /// the run, and what resume() and create() throw.
+  static std::unique_ptr<Run> resume_or_create(Config config,
+                                               const std::filesystem::path& directory);
 
   ~Run();
   Run(const Run&) = delete;
@@ -62,8 +73,10 @@ class Run {
   /// Steps done so far; before train(), those of the checkpoint.
   int64_t step() const { return trainer_.state().step; }
   bool resumed() const { return resumed_; }
-  /// What is known before train(): why the checkpoint resumed from is not the last one, and why
-  /// resuming may not give the bits of an uninterrupted run. Also in the summary.
+  /// Whether a resumed run has nothing left to do: train() returns at once and changes no file.
+  bool is_finished() const { return finished_.has_value(); }
+  /// What is known before train(): why the checkpoint resumed from is not the last one, why resuming
+  /// may not give the bits of an uninterrupted run, and advice() about options. Also in the summary.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
@@ -77,6 +90,9 @@ class Run {
   static Parts prepare(Config config, const RunRecord* record, const Checkpoint* checkpoint);
   Run(Parts parts, RunRecord record, const ResumePoint* from, bool resumed, bool accept_data);
   void resume_from(const ResumePoint& from, bool accept_data);
+  /// Takes over what earlier processes have recorded, and removes the metrics that will be written
+  /// again.
+  void continue_record();
   /// Adds a warning to the summary, and passes it on.
   void warn(const std::string& warning);
   /// Calls f, which writes metrics; an error is treated as train.on_io_error says.
@@ -86,7 +102,8 @@ class Run {
   LossFn loss();  // empty without a teacher
   /// Writes the metrics of earlier processes to a new event file, for TensorBoard.
   void open_events();
-  void summarise(const std::string& status, double seconds);
+  void summarise(const std::string& status);
+  void write_summary_so_far();
 
   std::unique_ptr<Experiment> experiment_;
   std::unique_ptr<Distillation> distillation_;  // null without a teacher
@@ -98,7 +115,10 @@ class Run {
   std::exception_ptr metrics_error_;  // that ends the run
   Observer observer_;
   Summary summary_;
-  double earlier_seconds_ = 0;  // of earlier processes
+  std::optional<Stopped> finished_;  // why there is nothing left to do
+  ProcessSummary process_;           // this one
+  double earlier_seconds_ = 0;       // of earlier processes
+  int64_t earlier_memory_ = 0;
   std::chrono::steady_clock::time_point begin_;
   Durations step_times_;
   std::optional<EventFile> events_;  // with train.tensorboard

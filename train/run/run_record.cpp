@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <ctime>
@@ -25,6 +27,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Rounded to milliseconds.
+Json milliseconds(double seconds) { return json_number(std::round(seconds * 1000) / 1000); }
+
 Json object(const Record& record) {
   Json out;
   out["step"] = record.step;
@@ -41,18 +46,38 @@ Json object(const Record& record) {
   for (const auto& [name, value] : record.model) out["model"][name] = json_number(value);
   if (record.skipped > 0) out["skipped"] = record.skipped;
   if (record.split == "validation") out["best"] = record.best;
-  if (record.seconds) out["seconds"] = json_number(std::round(*record.seconds * 1000) / 1000);
+  if (record.seconds) out["seconds"] = milliseconds(*record.seconds);
   return out;
 }
 
 std::string system_reason() { return std::strerror(errno); }
 
-/// Whether there are files of a run, of which config.toml is the first that is complete.
+/// The files of a run beside its checkpoints.
+constexpr std::array<const char*, 5> file_names = {"config.toml", "summary.json", "test.json",
+                                                   "sources.json", "metrics.jsonl"};
+
+/// Whether a run has saved or recorded something here.
 bool holds_results(const fs::path& path) {
-  for (const char* name : {"metrics.jsonl", "summary.json"})
-    if (fs::exists(path / name)) return true;
-  const fs::path checkpoints = path / "checkpoints";
-  return fs::is_directory(checkpoints) && !fs::is_empty(checkpoints);
+  const fs::path metrics = path / "metrics.jsonl", checkpoints = path / "checkpoints";
+  if (fs::exists(path / "summary.json") || (fs::exists(metrics) && !fs::is_empty(metrics)))
+    return true;
+  if (!fs::is_directory(checkpoints)) return false;
+  // A hidden file is one that was never complete.
+  return std::any_of(fs::directory_iterator(checkpoints), {}, [](const auto& entry) {
+    return !entry.path().filename().string().starts_with('.');
+  });
+}
+
+/// Splits the name of a checkpoint, "step-00000005" or "step-00000005.h5", into "step-" and 5; nothing
+/// if it has no such form.
+std::optional<std::pair<std::string, int64_t>> numbered(std::string name) {
+  if (name.ends_with(".h5")) name.resize(name.size() - 3);
+  const size_t digits = name.find_last_not_of("0123456789") + 1;
+  int64_t number = 0;
+  const auto [end, error] =
+      std::from_chars(name.data() + digits, name.data() + name.size(), number);
+  if (digits == 0 || error != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  return std::pair(name.substr(0, digits), number);
 }
 
 /// The value of a key, or nothing if it is missing or of another type. Numbers that are not finite
@@ -139,6 +164,38 @@ Sources sources_of(const Json& object) {
   return out;
 }
 
+ProcessSummary process_of(const Json& object) {
+  const auto count = [&](const char* key) { return find<int64_t>(object, key).value_or(0); };
+  return {.host = find<std::string>(object, "host").value_or(""),
+          .threads = find<int>(object, "threads").value_or(0),
+          .begin = count("begin"),
+          .step = count("step"),
+          .trained = count("trained_steps"),
+          .tokens = count("tokens"),
+          .training_seconds = find<double>(object, "training_seconds").value_or(0),
+          .step_seconds = find<double>(object, "step_seconds"),
+          .seconds = find<double>(object, "seconds").value_or(0),
+          .peak_memory = count("peak_memory_bytes")};
+}
+
+Json object(const ProcessSummary& process) {
+  Json out;
+  if (!process.host.empty()) out["host"] = process.host;
+  if (process.threads > 0) out["threads"] = process.threads;
+  out["begin"] = process.begin;
+  out["step"] = process.step;
+  if (process.trained > 0) {  // else none, or unknown
+    out["trained_steps"] = process.trained;
+    out["tokens"] = process.tokens;
+    // Steps may be short: rates follow from this.
+    out["training_seconds"] = json_number(std::round(process.training_seconds * 1e6) / 1e6);
+  }
+  if (process.step_seconds) out["step_seconds"] = *process.step_seconds;
+  out["seconds"] = milliseconds(process.seconds);
+  out["peak_memory_bytes"] = process.peak_memory;
+  return out;
+}
+
 Summary summary_of(const Json& object) {
   const auto text = [&](const char* key) { return find<std::string>(object, key).value_or(""); };
   const auto count = [&](const char* key) { return find<int64_t>(object, key).value_or(0); };
@@ -149,6 +206,7 @@ Summary summary_of(const Json& object) {
   Summary s;
   s.status = text("status");
   s.task = text("task");
+  s.length = count("length");
   s.attention = text("attention");
   s.algorithm = text("algorithm");
   s.step = count("step");
@@ -165,6 +223,8 @@ Summary summary_of(const Json& object) {
   s.seed = find<uint64_t>(object, "seed").value_or(0);
   s.seconds = number_of(object, "seconds");
   s.step_seconds = find<double>(object, "step_seconds");
+  s.tokens_per_second = find<double>(object, "tokens_per_second");
+  s.host = text("host");
   s.threads = find<int>(object, "threads").value_or(1);
   s.peak_memory = count("peak_memory_bytes");
   s.state_bytes = count("state_bytes");
@@ -178,6 +238,10 @@ Summary summary_of(const Json& object) {
     for (const Json& warning : *warnings)
       if (warning.is_string()) s.warnings.push_back(warning.get<std::string>());
   s.sources = sources_of(object);
+  if (const auto processes = object.find("processes");
+      processes != object.end() && processes->is_array())
+    for (const Json& process : *processes)
+      if (process.is_object()) s.processes.push_back(process_of(process));
   return s;
 }
 
@@ -185,7 +249,8 @@ Summary summary_of(const Json& object) {
 
 Summary read_summary(const fs::path& path) {
   const Json object = try_parse_json(data::read_text_file(path));
-  check<DataError>(object.is_object(), path.string(), ": no JSON object");
+  check<DataError>(object.is_object(), path.string(),
+                   ": expected a JSON object; remove the file, which only summarises the run");
   return summary_of(object);
 }
 
@@ -195,6 +260,7 @@ std::string to_json(const Summary& summary) {
   Json out;
   out["status"] = summary.status;
   out["task"] = summary.task;
+  if (summary.length > 0) out["length"] = summary.length;
   out["attention"] = summary.attention;
   if (!summary.algorithm.empty()) out["algorithm"] = summary.algorithm;
   out["step"] = summary.step;
@@ -209,9 +275,12 @@ std::string to_json(const Summary& summary) {
   if (summary.training) out["train"] = object(*summary.training);
   if (summary.validation) out["validation"] = object(*summary.validation);
   out["seed"] = summary.seed;
+  if (!summary.host.empty()) out["host"] = summary.host;
   out["threads"] = summary.threads;
-  out["seconds"] = json_number(std::round(summary.seconds * 1000) / 1000);
+  out["seconds"] = milliseconds(summary.seconds);
   if (summary.step_seconds) out["step_seconds"] = *summary.step_seconds;
+  if (summary.tokens_per_second)
+    out["tokens_per_second"] = json_number(std::round(*summary.tokens_per_second));
   out["peak_memory_bytes"] = summary.peak_memory;
   if (summary.state_bytes > 0) out["state_bytes"] = summary.state_bytes;
   if (!summary.version.empty()) out["version"] = summary.version;
@@ -222,7 +291,38 @@ std::string to_json(const Summary& summary) {
         {{"name", plugin.name}, {"version", plugin.version}, {"digest", plugin.digest}});
   if (!summary.warnings.empty()) out["warnings"] = summary.warnings;
   put(out, summary.sources);
+  for (const ProcessSummary& process : summary.processes)
+    out["processes"].push_back(object(process));
   return out.dump(2) + "\n";
+}
+
+void Summary::add_up() {
+  seconds = 0;
+  peak_memory = 0;
+  double training_seconds = 0;
+  int64_t trained = 0, tokens = 0;
+  std::vector<std::pair<double, int64_t>> medians;
+  for (const ProcessSummary& process : processes) {
+    seconds += process.seconds;
+    peak_memory = std::max(peak_memory, process.peak_memory);
+    training_seconds += process.training_seconds;
+    tokens += process.tokens;
+    if (!process.step_seconds) continue;
+    medians.emplace_back(*process.step_seconds, process.trained);
+    trained += process.trained;
+  }
+  std::sort(medians.begin(), medians.end());
+  step_seconds.reset();
+  int64_t below = 0;
+  for (const auto& [median, count] : medians) {
+    below += count;
+    if (!step_seconds && 2 * below > trained) step_seconds = median;
+  }
+  tokens_per_second.reset();
+  if (training_seconds > 0) tokens_per_second = static_cast<double>(tokens) / training_seconds;
+  if (processes.empty()) return;
+  host = processes.back().host;
+  threads = std::max(processes.back().threads, 1);
 }
 
 RunRecord::RunRecord(fs::path path, int lock) : path_(std::move(path)), lock_(lock) {}
@@ -236,13 +336,35 @@ RunRecord::RunRecord(RunRecord&& other) noexcept
 RunRecord::~RunRecord() {
   if (made_) {
     std::error_code ignored;
-    for (const fs::path& part : {config(), metrics(), checkpoints()}) fs::remove_all(part, ignored);
+    remove_files();
+    if (!made_->empty()) remove_events();  // else they may be of others
+    fs::remove(checkpoints(), ignored);
     // Removes the folders that were created, from the run upwards, as long as they are empty.
     fs::path folder = fs::absolute(path_);
     for (bool more = !made_->empty(); more; folder = folder.parent_path())
       more = fs::remove(folder, ignored) && folder != *made_;
   }
   if (lock_ >= 0) close(lock_);
+}
+
+void RunRecord::remove_files() const {
+  std::error_code ignored;
+  for (const char* const name : file_names) fs::remove(path_ / name, ignored);
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(checkpoints(), ignored))
+    if (entry.path().extension() == ".h5") files.push_back(entry.path());
+  for (const fs::path& file : files) fs::remove(file, ignored);
+}
+
+void RunRecord::remove_events() const {
+  std::error_code ignored;
+  const fs::path folder = path_ / "tensorboard";
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path().filename().string().find(".tfevents.") != std::string::npos)
+      files.push_back(entry.path());
+  for (const fs::path& file : files) fs::remove(file, ignored);
+  fs::remove(folder, ignored);
 }
 
 int RunRecord::lock(const fs::path& path) {
@@ -269,29 +391,62 @@ fs::path RunRecord::fresh_path(const fs::path& folder, const std::string& name) 
   return path;
 }
 
-void RunRecord::check_free(const fs::path& path) {
-  check<ConfigError>(!fs::exists(path) || fs::is_directory(path), path.string(),
-                     " exists and is not a folder");
-  check<ConfigError>(!fs::exists(path / "config.toml"), path.string(),
-                     " already holds a run; continue it with --resume, or choose another --out");
-  check<ConfigError>(!holds_results(path), path.string(),
-                     " holds parts of a run, but no config.toml; choose another --out");
+bool RunRecord::holds_run(const fs::path& path) {
+  return fs::exists(path / "config.toml") && fs::is_directory(path / "checkpoints") &&
+         holds_results(path);
 }
 
-RunRecord RunRecord::create(const fs::path& where) {
+void RunRecord::check_free(const fs::path& path, Existing existing) {
+  check<ConfigError>(!fs::exists(path) || fs::is_directory(path), path.string(),
+                     " exists and is not a folder");
+  if (!fs::is_directory(path / "checkpoints")) {
+    for (const char* const name : file_names)
+      check<ConfigError>(
+          !fs::exists(path / name), path.string(), " holds ", name,
+          ", but is not the directory of a run: it has no folder checkpoints; choose "
+          "another --out");
+    return;
+  }
+  if (existing == Existing::overwrite || !holds_results(path)) return;
+  check<ConfigError>(!fs::exists(path / "config.toml"), path.string(),
+                     " already holds a run; continue it with --resume or --resume-or-start, "
+                     "replace it with --overwrite, or choose another --out");
+  throw ConfigError(path.string() +
+                    " holds parts of a run, but no config.toml; replace them with --overwrite, or "
+                    "choose another --out");
+}
+
+RunRecord RunRecord::create(const fs::path& where, Existing existing) {
   fs::path path = where.lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // "runs/a/"
-  check_free(path);
+  check_free(path, existing);
   fs::path topmost;
   for (fs::path folder = fs::absolute(path); !fs::exists(folder); folder = folder.parent_path())
     topmost = folder;
   data::create_directories_durably(path);
   RunRecord run(path, lock(path));
-  check_free(path);  // another process may have been faster
-  run.made_ = std::make_unique<fs::path>(topmost);
+  check_free(path, existing);  // another process may have been faster
+  // What is overwritten stays until start(); what was never more than begun does not.
+  if (!holds_results(path)) {
+    if (fs::exists(run.config())) {
+      run.remove_files();
+      run.remove_events();
+    }
+    run.made_ = std::make_unique<fs::path>(topmost);
+  }
   data::remove_stale_temporaries(path);
   data::create_directories_durably(run.checkpoints());
+  data::remove_stale_temporaries(run.checkpoints());
   return run;
+}
+
+void RunRecord::start(const std::string& toml) {
+  if (!made_) {
+    remove_files();
+    remove_events();
+    made_ = std::make_unique<fs::path>();
+  }
+  write_config(toml);
 }
 
 RunRecord RunRecord::open(const fs::path& path) {
@@ -368,8 +523,9 @@ void RunRecord::sync_metrics() {
   if (fs::exists(metrics())) data::sync_file(metrics());
 }
 
-void RunRecord::cut_metrics(const TrainingState& state) const {
-  if (!fs::exists(metrics())) return;
+EarlierMetrics RunRecord::earlier_metrics(const TrainingState& state) const {
+  EarlierMetrics out;
+  if (!fs::exists(metrics())) return out;
   // A checkpoint may have been saved after a step, but before the evaluation that follows it.
   const auto is_past = [&](const Json& record) {
     const std::optional<int64_t> step = find<int64_t>(record, "step");
@@ -377,31 +533,33 @@ void RunRecord::cut_metrics(const TrainingState& state) const {
     return step && *step <= (evaluation ? state.evaluated_step : state.step);
   };
   std::istringstream in(data::read_text_file(metrics()));
-  std::string kept, line;
-  while (std::getline(in, line)) {
-    const Json record = try_parse_json(line);
-    if (record.is_object() && is_past(record) && !in.eof()) kept += line + "\n";
+  std::string line;
+  while (std::getline(in, line) && !in.eof()) {
+    const Json json = try_parse_json(line);
+    if (!json.is_object()) continue;
+    const Record record = record_of(json);
+    out.step = std::max(out.step, record.step);
+    out.seconds = std::max(out.seconds, record.seconds.value_or(0));
+    out.peak_memory = std::max(out.peak_memory, record.peak_memory);
+    if (!is_past(json)) continue;
+    out.kept += line + "\n";
+    if (record.split == "train") out.training = record;
+    if (record.split == "validation") out.validation = record;
   }
-  data::write_file_durably(metrics(), kept);
+  return out;
 }
 
-double RunRecord::last_seconds() const {
-  std::ifstream in(metrics(), std::ios::binary);
-  double seconds = 0;
-  for (std::string line; std::getline(in, line);) {
-    const Json record = try_parse_json(line);
-    if (record.is_object()) seconds = find<double>(record, "seconds").value_or(seconds);
-  }
-  return seconds;
+void RunRecord::cut_metrics(const TrainingState& state) const {
+  if (fs::exists(metrics())) data::write_file_durably(metrics(), earlier_metrics(state).kept);
 }
 
 void RunRecord::write_summary(const Summary& summary) const {
   data::write_file_durably(path_ / "summary.json", to_json(summary));
 }
 
-std::vector<std::string> RunRecord::earlier_warnings() const {
+std::optional<Summary> RunRecord::summary() const {
   const fs::path path = path_ / "summary.json";
-  return fs::exists(path) ? read_summary(path).warnings : std::vector<std::string>();
+  return fs::exists(path) ? std::optional(read_summary(path)) : std::nullopt;
 }
 
 void RunRecord::write_sources(const Sources& sources) const {
@@ -420,13 +578,14 @@ Sources RunRecord::sources() const {
 
 RecordedRun read_run(const fs::path& path) {
   const fs::path metrics = path / "metrics.jsonl", summary = path / "summary.json";
-  check<ConfigError>(fs::exists(metrics), path.string(), " holds no run: no metrics.jsonl");
+  check<ConfigError>(fs::exists(metrics) || fs::exists(path / "config.toml") || fs::exists(summary),
+                     path.string(), " holds no run: no metrics.jsonl");
   RecordedRun run;
   run.name = path.lexically_normal().string();
   if (run.name.size() > 1 && run.name.back() == '/') run.name.pop_back();
   if (fs::exists(path / "config.toml")) run.config = data::read_text_file(path / "config.toml");
   if (fs::exists(summary)) run.summary = read_summary(summary);
-  const std::string lines = data::read_text_file(metrics);
+  const std::string lines = fs::exists(metrics) ? data::read_text_file(metrics) : "";
   int64_t count = 0;
   for (size_t begin = 0; begin < lines.size();) {
     const size_t end = lines.find('\n', begin);
@@ -452,7 +611,20 @@ fs::path find_checkpoint(const fs::path& run, const std::string& name) {
   for (const std::string& file : {name, name + ".h5"})
     if (fs::is_regular_file(folder / file)) return folder / file;
   if (name == "best" && fs::is_regular_file(folder / "last.h5")) return folder / "last.h5";
-  throw ConfigError(concat_message(run.string(), " has no checkpoint \"", name, "\""));
+  std::vector<std::string> names;
+  if (fs::is_directory(folder))
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (const fs::path& file = entry.path(); file.extension() == ".h5")
+        names.push_back(file.stem().string());
+  std::sort(names.begin(), names.end());  // the order of a directory is arbitrary
+  std::string found;
+  for (const std::string& each : names) {
+    if (const auto number = numbered(name); number && numbered(each) == number)
+      return folder / (each + ".h5");
+    found += (found.empty() ? "" : ", ") + each;
+  }
+  throw ConfigError(concat_message(run.string(), " has no checkpoint \"", name, "\"; ",
+                                   found.empty() ? "it has none yet" : "expected one of " + found));
 }
 
 namespace {

@@ -24,36 +24,62 @@ struct Sources {
   std::optional<Source> teacher;       // see train.distill_from
 };
 
-/// The result of a run.
+/// What one of the processes of a run did.
+struct ProcessSummary {
+  std::string host{};           // empty: unknown, because it was killed before it could write it
+  int threads = 0;              // 0: unknown
+  int64_t begin = 0, step = 0;  // steps done when it began and at its last report
+  int64_t trained = 0;  // steps that it did, with their tokens and time; 0: none, or unknown
+  int64_t tokens = 0;
+  double training_seconds = 0;
+  std::optional<double> step_seconds{};  // median; nothing if it did none
+  double seconds = 0;                    // with evaluation and saving
+  int64_t peak_memory = 0;               // bytes
+};
+
+/// The result of a run, or what is known of it so far.
 struct Summary {
-  std::string status;  // "finished", "early", "stopped" (by a signal, resumable) or "diverged"
+  /// "finished", "early", "stopped" (by a signal, resumable) or "diverged"; "running" while it is,
+  /// or if it was killed
+  std::string status;
   std::string task, attention;
+  int64_t length = 0;  // of the longest sequence of the data
   // Variant::algorithm() for the longest sequences, if it differs from the name
   std::string algorithm;
   int64_t step = 0, steps = 0;
   int64_t parameters = 0;
-  std::optional<Record> training;  // the last record of each kind, of this process
+  std::optional<Record> training;  // the last record of each kind
   std::optional<Record> validation;
   std::string best_metric;
   std::optional<double> best;  // its best value on the validation split, after best_step steps
   int64_t best_step = 0;
   int64_t skipped = 0;  // steps whose update was skipped: see train.on_bad_step
   uint64_t seed = 0;
-  double seconds = 0;  // of this process
-  /// Median time of a step of this process, without evaluation; nothing if it made none.
+  /// Of all processes, of which the last one is this. Work that was lost when one was killed, and
+  /// done again, counts twice.
+  std::vector<ProcessSummary> processes{};
+  double seconds = 0;  // the sum over all processes
+  /// Median time of a step, without evaluation, of the process in which the median step was done;
+  /// nothing if none was.
   std::optional<double> step_seconds;
+  /// Tokens of all steps, padding included, by the time of all steps, without evaluation.
+  std::optional<double> tokens_per_second;
+  std::string host;  // of the last process
   int threads = 1;
-  int64_t peak_memory = 0;  // bytes
+  int64_t peak_memory = 0;  // bytes, of the process with the highest
   int64_t state_bytes = 0;  // that decoding keeps for the longest sequence; 0: it has no decoder
   std::string version;      // of Longhand
   std::string machine;      // machine_description()
-  /// What went wrong without ending the run, in this process and, as far as they wrote a summary, in
-  /// earlier ones.
+  /// What went wrong without ending the run, in all processes as far as they wrote a summary.
   std::vector<std::string> warnings{};
   /// By split, data::Dataset::fingerprint().
   std::map<std::string, std::string> data{};
   std::vector<PluginRecord> plugins{};  // used by the run; not read back
   Sources sources{};
+
+  /// Sets seconds, step_seconds, tokens_per_second, host, threads and peak_memory to what follows from
+  /// `processes`.
+  void add_up();
 };
 
 /// One line of metrics.jsonl. Numbers that are not finite, which JSON does not support, are the
@@ -69,6 +95,19 @@ struct ResumePoint {
   std::string warning{};  // why it is not last.h5; empty if it is
 };
 
+/// The metrics of a run that is going to be resumed.
+struct EarlierMetrics {
+  std::string kept;                            // the lines up to a checkpoint
+  std::optional<Record> training, validation;  // the last of each kind among them
+  // Of all lines, also of those that are not kept.
+  int64_t step = 0;
+  double seconds = 0;
+  int64_t peak_memory = 0;
+};
+
+/// What to do with a directory that holds a run already.
+enum class Existing { refuse, overwrite };
+
 /// A directory with config.toml (the effective configuration), metrics.jsonl (one Record per line),
 /// checkpoints/{last,previous,best,step-N}.h5 and summary.json. It is locked during the lifetime of
 /// this object: a second process that wants to write there is refused. All functions throw ConfigError
@@ -78,22 +117,28 @@ class RunRecord {
   /// Returns folder/NAME-DATE-TIME for the current time, with a number appended if that exists.
   static std::filesystem::path fresh_path(const std::filesystem::path& folder,
                                           const std::string& name);
-  /// Throws ConfigError if the directory already holds a run, or parts of one. An empty folder
-  /// checkpoints does not count: a process that was killed in create() leaves it.
-  static void check_free(const std::filesystem::path& path);
-  /// Creates the directory of a new one, and the folders above it. It holds a run once write_config()
-  /// has been called. Throws ConfigError as check_free() does.
-  static RunRecord create(const std::filesystem::path& path);
+  /// Whether the directory holds a run that may be resumed: one that has saved or recorded something.
+  static bool holds_run(const std::filesystem::path& path);
+  /// Throws ConfigError if the directory cannot be that of a new run: because it holds a run, with
+  /// Existing::refuse, parts of one, or a config.toml that is not of a run. A run that ended before it
+  /// saved or recorded anything does not count.
+  static void check_free(const std::filesystem::path& path, Existing existing = Existing::refuse);
+  /// Creates the directory of a new run, and the folders above it. A run that it holds already is
+  /// not changed before start(). Throws ConfigError as check_free() does.
+  static RunRecord create(const std::filesystem::path& path, Existing existing = Existing::refuse);
   /// Opens an existing run to resume. Throws ConfigError if the directory holds no run.
   static RunRecord open(const std::filesystem::path& path);
 
-  /// Removes what create() has created, unless keep() was called.
+  /// Begins the run after create(): removes the files of another run, and writes config.toml, with
+  /// which the directory holds a run.
+  void start(const std::string& toml);
+  /// Call once the run has a result: from then on its directory is kept.
+  void keep() { made_ = nullptr; }
+
+  /// Removes what create() and start() have made, unless keep() was called.
   ~RunRecord();
   RunRecord(RunRecord&& other) noexcept;
   RunRecord& operator=(RunRecord&&) = delete;
-
-  /// Call when the run begins: from then on its directory is kept.
-  void keep() { made_ = nullptr; }
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path config() const { return path_ / "config.toml"; }
@@ -115,14 +160,14 @@ class RunRecord {
   void append_hash(int64_t step, const std::string& hash);
   /// Writes lines that could not be written before, and makes metrics.jsonl durable.
   void sync_metrics();
+  /// Reads the metrics of a run that is going to be resumed from this state.
+  EarlierMetrics earlier_metrics(const TrainingState& state) const;
   /// Removes the metrics that a run resumed from this state will write again, and an incomplete last
   /// line.
   void cut_metrics(const TrainingState& state) const;
-  /// Record::seconds of the last line of metrics; 0 if there is none.
-  double last_seconds() const;
   void write_summary(const Summary& summary) const;
-  /// Summary::warnings of the last process that wrote a summary.
-  std::vector<std::string> earlier_warnings() const;
+  /// Reads summary.json; nothing if there is none. Throws DataError if it is no JSON object.
+  std::optional<Summary> summary() const;
   /// Writes sources.json.
   void write_sources(const Sources& sources) const;
   /// Reads sources.json; empty if there is none. Throws DataError if it is no JSON object.
@@ -132,11 +177,16 @@ class RunRecord {
   RunRecord(std::filesystem::path path, int lock);
   static int lock(const std::filesystem::path& path);
   void append(const std::string& line);
+  /// Removes the files of a run, config.toml first, so that a run is not left with some of them.
+  void remove_files() const;
+  /// Removes the event files for TensorBoard.
+  void remove_events() const;
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
 
   std::filesystem::path path_;
   int lock_ = -1;
-  /// The topmost folder that create() has created; null if there is nothing to remove.
+  /// The topmost folder that create() has created, or an empty path if it created none; null if
+  /// there is nothing to remove.
   std::unique_ptr<std::filesystem::path> made_;
   std::string unwritten_;  // lines of metrics.jsonl
 };
@@ -147,19 +197,20 @@ struct RecordedRun {
   std::string config;  // config.toml; empty if there is none
   std::vector<Record> metrics;
   std::map<int64_t, std::string> hashes;  // of the parameters, by step: see train.hash_every
-  std::optional<Summary> summary;         // none while it is running
+  std::optional<Summary> summary;         // none before its first checkpoint
 };
 
 /// Reads summary.json. Throws DataError if it is no JSON object.
 Summary read_summary(const std::filesystem::path& path);
 
-/// Reads the directory of a run, also while it is running. Numbers missing from a file are NaN.
+/// Reads the directory of a run, also while it is running, or if it ended before its first record.
+/// Numbers missing from a file are NaN.
 /// Throws ConfigError if the directory holds no run, and DataError, naming file and line, for
 /// unreadable contents.
 RecordedRun read_run(const std::filesystem::path& path);
 
 /// Returns the path of a checkpoint of a run: `name` is "best", "last", or the name of a file in its
-/// checkpoints folder. Without a best one (before the first evaluation) it is the last. `run` may
+/// checkpoints folder, in which zeros before a number may be omitted ("step-5"). Without a best one (before the first evaluation) it is the last. `run` may
 /// also be a checkpoint file itself. Throws ConfigError if there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& run, const std::string& name);
 
