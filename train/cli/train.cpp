@@ -85,7 +85,7 @@ std::unique_ptr<train::Run> start(const Arguments& a) {
   if (!a.distill_from.empty())
     config.assign("train", "distill_from", a.distill_from, "--distill-from");
   const Waiting wait = waiting();
-  if (a.resume_or_start) return train::Run::resume_or_create(config, a.out);
+  if (a.resume_or_start) return train::Run::resume_or_create(config, a.out, a.accept_data);
   return train::Run::create(config, a.out, std::filesystem::path(a.config).stem().string(),
                             a.overwrite ? train::Existing::overwrite : train::Existing::refuse);
 }

@@ -53,7 +53,8 @@ class Run {
   /// extends a run. Throws ConfigError if the configuration differs in any other option from that of
   /// the run, and what resume() and create() throw.
   static std::unique_ptr<Run> resume_or_create(Config config,
-                                               const std::filesystem::path& directory);
+                                               const std::filesystem::path& directory,
+                                               bool accept_data = false);
 
   ~Run();
   Run(const Run&) = delete;
