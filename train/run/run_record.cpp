@@ -507,8 +507,8 @@ void SavedModel::check_data(const data::Task& task, const Config& used) const {
   // The configuration of this object may have been changed since.
   const Config trained = Config::parse(checkpoint.config, file);
   const auto same = [&](const std::string& key) {
-    const Options::Given *const ours = used.data().find(key), *const theirs =
-                                                                  trained.data().find(key);
+    const Options::Given* const ours = used.data().find(key);
+    const Options::Given* const theirs = trained.data().find(key);
     return ours && theirs && ours->value == theirs->value;
   };
   const std::vector<std::string> keys = trained.data().keys();
