@@ -124,6 +124,7 @@ Conversion convert_to_low_rank(const SavedModel& model, const LowRankRule& rule)
   config.assign("model", "low_rank", low_rank_of(out.layers, out.before), "--low-rank");
   out.after = read_model(config, nullptr);
   out.checkpoint.config = effective_config(config, nullptr);
+  out.checkpoint.data = model.checkpoint.data;
   out.checkpoint.training.step = model.checkpoint.training.step;
   out.checkpoint.training.seed = model.checkpoint.training.seed;
   attention::Transformer converted(nn::root(), out.after);

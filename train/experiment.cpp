@@ -46,9 +46,9 @@ data::TaskInfo any_task(const Config& config) {
                      .classes = 1,
                      .max_length = model.max_length > 0 ? model.max_length : int64_t{1} << 24};
   any.per_token = model.per_token;
-  // for tied embeddings
-  if (model.vocabulary > 0) any.classes = model.vocabulary;
-  if (model.classes > 0) any.vocabulary = model.classes;
+  // For tied embeddings, if one of them is not given: it is equal to the other.
+  if (model.vocabulary > 0 && model.classes == 0) any.classes = model.vocabulary;
+  if (model.classes > 0 && model.vocabulary == 0) any.vocabulary = model.classes;
   return any;
 }
 

@@ -42,6 +42,16 @@ bool is_one_of(const std::string& word, std::initializer_list<std::string_view> 
   return std::find(words.begin(), words.end(), lower(word)) != words.end();
 }
 
+bool names_label(const std::string& word) {
+  return is_one_of(word, {"label", "labels", "class", "target", "category", "sentiment", "rating",
+                          "score", "y"});
+}
+
+bool names_text(const std::string& word) {
+  return is_one_of(word, {"text", "texts", "sentence", "review", "content", "document", "comment",
+                          "message", "title", "x"});
+}
+
 // A first line whose label no other line has, and that is named like a column or the only label that is
 // no integer, is a header that data.header does not announce.
 void check_no_header(const std::vector<Example>& examples, const std::string& file) {
@@ -52,10 +62,7 @@ void check_no_header(const std::vector<Example>& examples, const std::string& fi
     if (examples[i].label == first.label) return;
     integers = integers && as_integer(examples[i].label, value);
   }
-  const bool named = is_one_of(first.label, {"label", "labels", "class", "target", "category",
-                                             "sentiment", "rating", "score", "y"}) ||
-                     is_one_of(first.text, {"text", "texts", "sentence", "review", "content",
-                                            "document", "comment", "message", "title", "x"});
+  const bool named = names_label(first.label) || names_text(first.text);
   const bool other_kind = examples.size() > 1 && integers && !as_integer(first.label, value);
   check<DataError>(!named && !other_kind, file, ":", first.line, ":", first.column,
                    ": this line looks like a header: no other one has the label '",
@@ -63,10 +70,16 @@ void check_no_header(const std::vector<Example>& examples, const std::string& fi
                    "'; set data.header = true, or, if it is an example, move it down");
 }
 
-// A header whose label is that of examples is an example.
-void check_header(const Record& header, const std::vector<Example>& examples) {
+// A header whose label is that of examples is an example. One that names the columns the other way round
+// shows that the default columns are the wrong ones.
+void check_header(const Record& header, const std::vector<Example>& examples, bool by_name) {
   if (header.fields.empty()) return;
-  const std::string& label = header.fields[0].text;
+  const std::string &label = header.fields[0].text, &text = header.fields[1].text;
+  header.require(by_name || (!names_text(label) && !names_label(text)), 0,
+                 "the column of the label is named '", label.substr(0, 40), "', that of the text '",
+                 text.substr(0, 40),
+                 "'; choose them with data.label_name and data.text_name, or by number with "
+                 "data.label_column and data.text_column");
   const auto same = std::count_if(examples.begin(), examples.end(),
                                   [&](const Example& e) { return e.label == label; });
   header.require(same == 0, 0, "this line looks like an example, not like a header: ", same,
@@ -84,7 +97,7 @@ std::vector<Example> read(const fs::path& path, const RecordOptions& options) {
     examples.push_back({label.text, text.text, label.line, label.column});
   });
   check<DataError>(!examples.empty(), path.string(), ": expected at least one example, got none");
-  check_header(header, examples);
+  check_header(header, examples, !options.choices[0].name.empty());
   if (!options.header && options.format != RecordFormat::jsonl)
     check_no_header(examples, path.string());
   return examples;

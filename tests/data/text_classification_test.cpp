@@ -226,6 +226,9 @@ TEST_CASE("text_classification: header lines are noticed") {
   CHECK(message("a.tsv", "2\te\n" + rest, false).empty());
   CHECK(message("a.tsv", "good\ta\nbad\tb\nso so\tc\n", false).empty());
   CHECK(message("a.tsv", "label\ttext\n" + rest, true).empty());
+  CHECK_THAT(message("a.csv", "review,sentiment\na,0\nb,1\nc,0\nd,1\n", true),
+             Contains("a.csv:1:1: the column of the label is named 'review', that of the text "
+                      "'sentiment'; choose them with data.label_name"));
   CHECK_THAT(message("a.csv", "0,a\n1,b\n0,c\n1,d\n0,e\n", true),
              Contains("a.csv:1:1: this line looks like an example, not like a header: 2 others"));
 }

@@ -191,7 +191,7 @@ TEST_CASE("a grid over data reports segments, and compares on the same data") {
 }
 
 TEST_CASE("an ensemble of runs, and of draws") {
-  const TrainedRun a, b({"train.seed=1"}), softmax({"attention.type=softmax"});
+  const TrainedRun a, b({"train.seed=1", "data.seed=1"}), softmax({"attention.type=softmax"});
   std::vector<SavedModel> runs;
   for (const TrainedRun* const each : {&a, &b, &softmax}) runs.push_back(each->load());
   const Results results = evaluate_ensemble(runs);

@@ -72,7 +72,7 @@ int analyse(const Arguments& a) {
   } else {
     check<ConfigError>(!a.task.empty(), "analyse heuristics: expected a TASK or --run DIR");
     config.assign("data", "task", a.task, "TASK");
-    apply(a, config);
+    apply_to_data(a, config);
   }
   data::Splits splits = data::Splits::only(a.split);
   splits.train = true;

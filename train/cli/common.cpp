@@ -96,6 +96,12 @@ void apply(const Common& common, train::Config& config) {
   if (common.seed) config.assign("train", "seed", static_cast<int64_t>(*common.seed), "--seed");
 }
 
+void apply_to_data(const Common& common, train::Config& config) {
+  apply(common, config);
+  if (const auto* seed = config.train().find("seed"); seed && !config.data().has("seed"))
+    config.assign("data", "seed", OptionValue(seed->value), std::string(seed->where));
+}
+
 void report_ignored(const std::vector<std::string>& ignored, bool quiet) {
   std::string names;
   for (const std::string& name : ignored) names += (names.empty() ? "" : ", ") + name;

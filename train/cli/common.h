@@ -33,6 +33,9 @@ uint64_t seed_or_default(const Common& common);
 /// Applies the command line to a configuration: LONGHAND_SEED, then --set, then --seed.
 void apply(const Common& common, train::Config& config);
 
+/// The same for a command that trains nothing: the seed is that of the data, unless data.seed is given.
+void apply_to_data(const Common& common, train::Config& config);
+
 /// Lists on stderr the options of the file that were ignored because the command line chose a type
 /// different from that of the file.
 void report_ignored(const std::vector<std::string>& ignored, bool quiet);

@@ -37,10 +37,7 @@ struct Made {
 Made make(const Arguments& arguments, const data::Splits& used = {}) {
   train::Config config;
   config.assign("data", "task", arguments.task, "TASK");
-  apply(arguments, config);
-  // Nothing is trained: --seed and LONGHAND_SEED are those of the data.
-  if (const auto* seed = config.train().find("seed"); seed && !config.data().has("seed"))
-    config.assign("data", "seed", seed->value, seed->where);
+  apply_to_data(arguments, config);
   config.model().check_known({"max_length"});
   config.attention().check_known({});
   config.train().check_known({"seed"});

@@ -91,9 +91,10 @@ int check_task(const std::string& name, const Arguments& arguments) {
   train::Config config;
   config.assign("data", "task", name, "TASK");
   config.assign("data", "path", arguments.path, "PATH");
-  apply(arguments, config);
-  for (const char* section : {"model", "attention", "train", "optimizer"})
+  apply_to_data(arguments, config);
+  for (const char* section : {"model", "attention", "optimizer"})
     config.section(section).check_known({});
+  config.train().check_known({"seed"});
   std::vector<Named> splits;
   data::Task task;
   {

@@ -685,18 +685,20 @@ std::string data_difference(const std::map<std::string, std::string>& then,
 
 void SavedModel::check_data(const data::Task& task, const Config& used) const {
   if (accept_data) return;
+  // The configuration of this object may have been changed since.
+  const Config trained = Config::parse(checkpoint.config, file);
   const auto same = [&](const std::string& key) {
-    const Options::Given *const ours = used.data().find(key), *const theirs =
-                                                                  config.data().find(key);
+    const Options::Given* const ours = used.data().find(key);
+    const Options::Given* const theirs = trained.data().find(key);
     return ours && theirs && ours->value == theirs->value;
   };
-  const std::vector<std::string> keys = config.data().keys();
+  const std::vector<std::string> keys = trained.data().keys();
   if (keys != used.data().keys() || !std::all_of(keys.begin(), keys.end(), same)) return;
   std::map<std::string, std::string> now;
   for (const std::string& split : task.splits())
     if (checkpoint.data.contains(split)) now[split] = task.split(split).fingerprint();
   EffectiveSections sections;
-  if (const Options::Given* const path = config.data().find("path"))
+  if (const Options::Given* const path = trained.data().find("path"))
     sections["data"]["path"] = {path->value, true};
   const std::string difference = data_difference(checkpoint.data, now, file, sections);
   check<DataError>(difference.empty(), difference, data_remedy);
