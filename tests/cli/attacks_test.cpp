@@ -175,6 +175,7 @@ const std::vector<Attack>& attacks() {
            const Properties properties;
            H5Pset_external(properties, "/etc/passwd", 0, 64);
            H5Gclose(H5Gcreate2(file, "train", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+           add(file, "train/targets", H5T_NATIVE_UCHAR, {8});
            add(file, "train/tokens", H5T_NATIVE_UCHAR, {8, 8}, properties);
          });
        },
@@ -202,6 +203,7 @@ const std::vector<Attack>& attacks() {
            H5Pset_chunk(properties, 2, chunk.data());
            H5Pset_filter(properties, 32015, H5Z_FLAG_OPTIONAL, 0, nullptr);
            H5Gclose(H5Gcreate2(file, "train", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+           add(file, "train/targets", H5T_NATIVE_UCHAR, {8});
            add(file, "train/tokens", H5T_NATIVE_UCHAR, {8, 8}, properties);
          });
        },
@@ -260,6 +262,7 @@ const std::vector<Attack>& attacks() {
            H5Pset_chunk(properties, 2, chunk.data());
            H5Pset_deflate(properties, 9);
            H5Gclose(H5Gcreate2(file, "train", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+           add(file, "train/targets", H5T_NATIVE_UCHAR, {8});
            add(file, "train/tokens", H5T_NATIVE_UCHAR, {1 << 20, 1 << 20}, properties);
          });
        },

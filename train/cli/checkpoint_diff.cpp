@@ -135,7 +135,7 @@ std::map<std::string, std::pair<std::optional<OptionValue>, std::optional<Option
 int diff(const Arguments& a) {
   check<ConfigError>(a.files.size() == 2, "checkpoint diff: expected two files or runs, got ",
                      a.files.size());
-  const bool weights_only = is_tensor_file(a.files[0]) || is_tensor_file(a.files[1]);
+  const bool weights_only = a.weights || is_tensor_file(a.files[0]) || is_tensor_file(a.files[1]);
   const Side first = read(a, a.files[0], weights_only), second = read(a, a.files[1], weights_only);
   std::vector<Part> parts;
   bool equal = true;
