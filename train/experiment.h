@@ -13,6 +13,7 @@
 #include "longhand/train/config.h"
 #include "longhand/train/distill.h"
 #include "longhand/train/load_weights.h"
+#include "longhand/train/memory.h"
 #include "longhand/train/metrics.h"
 #include "longhand/train/optimizer.h"
 #include "longhand/train/schedule.h"
@@ -36,6 +37,7 @@ struct TrainSection {
   TrainerOptions trainer;
   InitOptions init;
   DistillOptions distill;
+  double memory_limit = 0;  // GiB; 0: what the machine has
 
   void describe(OptionVisitor& v);
 };
@@ -53,6 +55,7 @@ struct Plan {
   TrainSection train;
   OptimizerSection optimizer;
   attention::TransformerConfig model;
+  data::DataMemory data;  // as far as it is known without them
   /// Every option that applies, with its value: the effective configuration.
   EffectiveSections effective;
 };
@@ -77,6 +80,11 @@ void check_config(const Config& config);
 /// to Config::ignored().
 std::string effective_config(const Config& config, const data::TaskInfo* task,
                              std::vector<std::string>* ignored = nullptr);
+
+/// What a run of this configuration takes. Data with one target per token are made, to see how many
+/// of their targets count, unless that takes more memory than there is. Throws ConfigError as
+/// read_plan() does, and DataError for files that cannot be read.
+MemoryRequest memory_request(const Config& config);
 
 /// The seed of all random numbers: train.seed.
 uint64_t read_seed(const Config& config);
@@ -106,6 +114,7 @@ struct Experiment {
   DistillOptions distill;  // not applied: see Distillation
   Schedule schedule;
   data::Task task;
+  MemoryEstimate memory;
   attention::Transformer model;
   std::unique_ptr<Optimizer> optimizer;
 

@@ -238,6 +238,9 @@ struct TokensOptions {
               "the file's attribute causal, else false");
   }
 
+  // Examples are read when they are used.
+  DataMemory memory() const { return {}; }
+
   // False for an unreadable file, which make_tokens() will report.
   bool attribute_of_file() const {
     if (path.empty()) return false;

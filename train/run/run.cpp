@@ -73,7 +73,7 @@ const std::vector<std::string>& resumable_options() {
       "train.log_every",   "train.eval_every",       "train.eval_batches",
       "train.keep_every",  "train.checkpoint_every", "train.recompute",
       "data.path",         "train.hash_every",       "train.on_io_error",
-      "train.on_bad_step", "train.max_skips",
+      "train.on_bad_step", "train.max_skips",        "train.memory_limit",
   };
   return names;
 }
