@@ -135,7 +135,13 @@ void introduce(train::Run& run, Reporter& reporter) {
   reporter.say(fmt::format("{}: {}, {} attention, {} parameters, {} threads", run.path().string(),
                            s.task, s.attention, with_commas(s.parameters), s.threads));
   if (!s.algorithm.empty()) reporter.say("attention computes " + s.algorithm);
-  reporter.say(train::memory_line(run.experiment().memory, train::available_memory()));
+  const train::MemoryEstimate& memory = run.experiment().memory;
+  const train::MemoryLimit limit = train::available_memory();
+  reporter.say(train::memory_line(memory, limit));
+  if (memory.total() + train::program_memory > 0.9 * limit.bytes)
+    reporter.warn(
+        "the estimated memory is more than 90 % of what there is: other processes may leave too "
+        "little; train.micro_batches and train.eval_batch_size can reduce it");
   for (const std::string& warning : run.warnings()) reporter.warn(warning);
   introduce_sources(s.sources, run.experiment().distill, run.step() == 0, reporter);
   if (run.resumed()) reporter.say(fmt::format("resuming after step {}", run.step()));
