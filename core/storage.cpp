@@ -1,5 +1,7 @@
 #include "longhand/core/storage.h"
 
+#include "longhand/core/memory_peak.h"
+
 #include <malloc.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -232,6 +234,11 @@ class Pool {
     large_.release();
   }
 
+  void reset_peak() {
+    std::lock_guard lock(mutex_);
+    peak_ = in_use_;
+  }
+
   MemoryStats stats() {
     std::lock_guard lock(mutex_);
     return {in_use_, peak_, small_.reserved() + large_.reserved()};
@@ -266,6 +273,7 @@ Storage::Storage(size_t bytes) : data_(pool().take(bytes)), bytes_(bytes) {}
 Storage::~Storage() { pool().give(data_, bytes_); }
 
 MemoryStats memory_stats() { return pool().stats(); }
+void reset_memory_peak() { pool().reset_peak(); }
 void release_free_memory() { pool().release(); }
 
 // VmHWM: unlike ru_maxrss, it does not start from the value of the parent process.

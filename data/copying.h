@@ -23,6 +23,7 @@ struct CopyOptions {
 
   void describe(OptionVisitor& v);
   size_t segments() const { return segments_of({length, count}, sizes); }
+  DataMemory memory() const { return sizes.memory(segments()); }
 };
 std::optional<TaskInfo> copying_info(const CopyOptions& options);
 Task make_copying(const CopyOptions& options, uint64_t seed, const Splits& splits = {});

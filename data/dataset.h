@@ -71,6 +71,12 @@ struct Task {
   std::vector<std::string> splits() const;
 };
 
+/// What the data of a task take, as far as its options and the sizes of its files tell.
+struct DataMemory {
+  double examples = 0;  // of the training split; 0: unknown
+  double bytes = 0;     // of examples in memory
+};
+
 /// Which splits of a task are used. A task need not make, read or check the others. Data without a
 /// test split may be used, unless it is all that is asked for.
 struct Splits {
@@ -92,6 +98,9 @@ Schema task_options(const std::string& name);
 /// of make_task(), and affect defaults among them. Throws ConfigError as make_task() does.
 std::optional<TaskInfo> check_task(const Options& section, uint64_t seed, int64_t max_length = 0,
                                    EffectiveValues* values = nullptr);
+/// What the data of a [data] section would take, without making them. Throws ConfigError as
+/// make_task() does.
+DataMemory task_memory(const Options& section, uint64_t seed, int64_t max_length = 0);
 /// Makes a task from the [data] section: data.task names it, the task reads its own options.
 /// Everything generated depends on data.seed, by default `seed`, and the options alone; examples do
 /// not depend on `splits`, but what a file does not state of its TaskInfo is found in those splits

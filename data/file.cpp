@@ -278,4 +278,19 @@ Digest digest(std::span<const std::byte> bytes) {
   return digester.digest();
 }
 
+double bytes_of_files(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  double bytes = 0;
+  const auto add = [&](const fs::path& file) {
+    const auto size = fs::file_size(file, error);
+    if (!error) bytes += static_cast<double>(size);
+  };
+  if (fs::is_regular_file(path, error)) add(path);
+  if (fs::is_directory(path, error))
+    for (const auto& entry : fs::directory_iterator(path, error))
+      if (entry.is_regular_file(error)) add(entry.path());
+  return bytes;
+}
+
 }  // namespace longhand::data

@@ -92,4 +92,7 @@ class Digester {
 
 Digest digest(std::span<const std::byte> bytes);
 
+/// The size of a file, or of all files in a folder; 0 for what cannot be read.
+double bytes_of_files(const std::filesystem::path& path);
+
 }  // namespace longhand::data

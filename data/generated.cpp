@@ -147,6 +147,12 @@ void MixtureSizes::describe(OptionVisitor& v) {
   v.integers("test_size", test, each, "number of test examples; a list: of each segment");
 }
 
+DataMemory MixtureSizes::memory(size_t segments) const {
+  DataMemory out;
+  for (size_t s = 0; s < segments; ++s) out.examples += static_cast<double>(of_segment(train, s));
+  return out;
+}
+
 int64_t of_segment(const std::vector<int64_t>& values, size_t segment) {
   return values.size() == 1 ? values.front() : values.at(segment);
 }

@@ -41,6 +41,8 @@ struct MixtureSizes {
   std::vector<int64_t> train, validation, test;
 
   void describe(OptionVisitor& v);
+  /// Of `segments` segments, whose examples are never stored.
+  DataMemory memory(size_t segments) const;
 };
 
 /// The value of an option for one segment of a mixture, from a list of one value or one a segment.

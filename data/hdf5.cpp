@@ -422,7 +422,9 @@ std::vector<std::byte> Hdf5Writer::image() const {
   const std::string what = "cannot get the image of a file in memory";
   must(H5Fflush(state_->file, H5F_SCOPE_GLOBAL), what);
   const ssize_t size = must(H5Fget_file_image(state_->file, nullptr, 0), what);
-  std::vector<std::byte> bytes(static_cast<size_t>(size));
+  std::vector<std::byte> bytes;
+  bytes.reserve(static_cast<size_t>(size) + 64);  // a trailer is appended without a copy
+  bytes.resize(static_cast<size_t>(size));
   must(H5Fget_file_image(state_->file, bytes.data(), bytes.size()), what);
   return bytes;
 }

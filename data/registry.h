@@ -20,7 +20,9 @@ struct TaskSpec {
   /// Reads and checks the options, without data. Returns every field of TaskInfo except the name, or
   /// nothing if that requires the data. `max_length` as in make_task().
   std::function<std::optional<TaskInfo>(OptionReader& reader, int64_t max_length)> check;
-  /// The same, and makes the three datasets, or at least those of `splits`. Throws as make_task()
+  /// What the data take, if the options tell; null: what its files do.
+  std::function<DataMemory(OptionReader& reader, int64_t max_length)> memory;
+  /// Checks the options, and makes the three datasets, or at least those of `splits`. Throws as make_task()
   /// does.
   std::function<Task(OptionReader& reader, uint64_t seed, const Splits& splits, int64_t max_length)>
       make;
@@ -28,7 +30,8 @@ struct TaskSpec {
 
 /// Returns the specification of a task whose options are a struct S with describe(). `info` returns
 /// what follows from the options alone; `make` makes the task. A task with texts of any length has
-/// S::cut_to(max_length), which sets the default of its own limit to that of the model.
+/// S::cut_to(max_length), which sets the default of its own limit to that of the model. Data that are
+/// not held in memory as their files are have S::memory().
 template <class S>
 TaskSpec make_spec(std::string summary, std::optional<TaskInfo> (*info)(const S&),
                    Task (*make)(const S&, uint64_t seed, const Splits&), const S& defaults = {}) {
@@ -40,11 +43,17 @@ TaskSpec make_spec(std::string summary, std::optional<TaskInfo> (*info)(const S&
     reader.check_unknown();
     return options;
   };
+  std::function<DataMemory(OptionReader&, int64_t)> memory;
+  if constexpr (requires(const S& options) { options.memory(); })
+    memory = [read](OptionReader& reader, int64_t max_length) {
+      return read(reader, max_length).memory();
+    };
   return {
       std::move(summary), schema_of(defaults),
       [read, info](OptionReader& reader, int64_t max_length) {
         return info(read(reader, max_length));
       },
+      std::move(memory),
       [read, make](OptionReader& reader, uint64_t seed, const Splits& splits, int64_t max_length) {
         return make(read(reader, max_length), seed, splits);
       }};

@@ -178,6 +178,18 @@ std::optional<TaskInfo> check_task(const Options& section, uint64_t seed, int64_
   return info;
 }
 
+DataMemory task_memory(const Options& section, uint64_t seed, int64_t max_length) {
+  OptionReader reader(section);
+  const TaskSpec spec = find(read_common(reader, section, seed).task);
+  if (spec.memory) return spec.memory(reader, max_length);
+  DataMemory out;
+  // Readers hold at most one byte per byte of a file.
+  const Options::Given* const given = section.find("path");
+  const auto* const path = given ? std::get_if<std::string>(&given->value) : nullptr;
+  if (path) out.bytes = bytes_of_files(*path);
+  return out;
+}
+
 Task make_task(const Options& section, uint64_t seed, const Splits& splits, int64_t max_length) {
   OptionReader reader(section);
   const CommonOptions common = read_common(reader, section, seed);

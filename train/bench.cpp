@@ -20,6 +20,7 @@
 #include "longhand/core/statistics.h"
 #include "longhand/core/storage.h"
 #include "longhand/train/experiment.h"
+#include "longhand/train/memory.h"
 
 namespace longhand::train {
 namespace {
@@ -313,6 +314,13 @@ BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& 
   check_bench(config, false);
   const attention::TransformerConfig shape = read_model(config, nullptr);
   const auto optimization = read_section<BenchOptimizer>(config.optimizer());
+  check_memory({.model = shape,
+                .fixed_mlp = true,
+                .batch_size = batch,
+                .eval_batch_size = 0,
+                .recompute = options.recompute,
+                .moments = optimization.optimizer.type == "sgd" ? 1.0 : 2.0,
+                .saves = false});
   StepBench bench(shape, optimization, batch, options);
   BenchResult result = repeat(options, [&](int64_t i) { return bench.step(i); });
   attention::Transformer& model = bench.model;
@@ -359,6 +367,17 @@ std::vector<ModelSeconds> compare_models(const std::vector<attention::Transforme
 BenchResult bench_attention(const Config& config, int64_t batch, const BenchOptions& options) {
   check_bench(config, true);
   const attention::TransformerConfig shape = read_model(config, nullptr);
+  attention::TransformerConfig alone = shape;
+  alone.layers = alone.vocabulary = alone.classes = 1;
+  alone.d_mlp = 0;
+  alone.positions = "none";
+  alone.tied_embeddings = false;
+  check_memory({.model = alone,
+                .fixed_mlp = true,
+                .batch_size = batch,
+                .eval_batch_size = 0,
+                .moments = 0,
+                .saves = false});
   const int64_t N = shape.max_length, H = shape.heads, D = shape.d_model / H;
   const auto variant = attention::make(shape.attention, nn::root(DType::f32, options.seed),
                                        shape.attention_config(0));

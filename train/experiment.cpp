@@ -54,6 +54,27 @@ data::TaskInfo any_task(const Config& config) {
 
 /// The default of data.seed: runs with different train.seed see the same data.
 constexpr uint64_t seed_of_data = 0;
+/// Checks all sections. Throws ConfigError also if memory will not suffice, as far as that is known
+/// without the data.
+void check_memory(const Config& config, const data::Splits& splits) {
+  const auto info = read_task_info(config);
+  const Plan plan = read_plan(config, info ? *info : any_task(config));
+  MemoryRequest request = memory_request(plan, nullptr);
+  if (!info) {  // only the data, and what was given of the model
+    request.model.vocabulary = request.model.classes = request.model.max_length = 1;
+    request.batch_size = request.micro_batches = request.eval_batch_size = 1;
+  }
+  request.trains = request.saves = splits.train;
+  if (!splits.train) request.data.examples = 0;
+  check_memory(request);
+}
+
+/// The plan of a task that has been made, before a model is constructed for it.
+Plan fitting_plan(const Config& config, const data::Task& task) {
+  Plan plan = read_plan(config, task.info);
+  check_memory(memory_request(plan, &task));
+  return plan;
+}
 
 /// train.seed alone.
 struct Seed {
@@ -81,6 +102,10 @@ void TrainSection::describe(OptionVisitor& v) {
       "tensorboard", tensorboard,
       "whether to write the metrics as events for TensorBoard, too, in the folder tensorboard "
       "of the run");
+  v.number(
+      "memory_limit", memory_limit, {0},
+      "GiB of memory that the run may take: one whose estimate exceeds it is refused before it "
+      "begins; 0: what the machine has");
   trainer.seed = static_cast<uint64_t>(seed);
 }
 
@@ -136,12 +161,26 @@ Plan read_plan(const Config& config, const data::TaskInfo& task) {
   plan.optimizer = read_section(config.optimizer(), plan.optimizer, &values["optimizer"]);
   read_task_info(config, &values["data"]);
   plan.model = read_model(config, &task, &values);
+  plan.data = data::task_memory(config.data(), read_seed(config), max_length_of(config));
   return plan;
 }
 
 void check_config(const Config& config) {
   const auto task = read_task_info(config);
   read_plan(config, task ? *task : any_task(config));
+}
+
+MemoryRequest memory_request(const Config& config) {
+  const auto info = read_task_info(config);
+  const Plan plan = read_plan(config, info ? *info : any_task(config));
+  if ((!info || info->per_token) &&
+      plan.data.bytes + 8 * plan.data.examples < available_memory().bytes) {
+    const data::Task task = read_task(config);
+    return memory_request(read_plan(config, task.info), &task);
+  }
+  MemoryRequest request = memory_request(plan, nullptr);
+  request.counted = 1;
+  return request;
 }
 
 std::string effective_config(const Config& config, const data::TaskInfo* task,
@@ -192,12 +231,12 @@ LogitsFn logits_of(attention::Transformer& model) {
   };
 }
 
-// Everything is checked before data is read or generated, which may take long.
+// Everything is checked before data is read or generated, which may take long and much memory.
 Experiment::Experiment(Config config_, const data::Splits& splits)
-    : Experiment(config_, (check_config(config_), read_task(config_, splits))) {}
+    : Experiment(config_, (check_memory(config_, splits), read_task(config_, splits))) {}
 
 Experiment::Experiment(Config config_, data::Task&& task_)
-    : Experiment(config_, std::move(task_), read_plan(config_, task_.info)) {}
+    : Experiment(config_, std::move(task_), fitting_plan(config_, task_)) {}
 
 Experiment::Experiment(Config config_, data::Task&& task_, const Plan& plan)
     : config(std::move(config_)),
@@ -210,6 +249,7 @@ Experiment::Experiment(Config config_, data::Task&& task_, const Plan& plan)
       tensorboard(plan.train.tensorboard),
       schedule(plan.optimizer.schedule),
       task(std::move(task_)),
+      memory(estimate_memory(memory_request(plan, &task))),
       model(nn::root(DType::f32, seed), plan.model),
       optimizer(make_optimizer(plan.optimizer.optimizer, model.named_parameters())) {}
 

@@ -13,6 +13,7 @@
 #include "longhand/train/config.h"
 #include "longhand/train/distill.h"
 #include "longhand/train/load_weights.h"
+#include "longhand/train/memory.h"
 #include "longhand/train/metrics.h"
 #include "longhand/train/optimizer.h"
 #include "longhand/train/schedule.h"
@@ -37,6 +38,7 @@ struct TrainSection {
   InitOptions init;
   DistillOptions distill;
   bool tensorboard = false;  // whether Run writes events for TensorBoard
+  double memory_limit = 0;   // GiB; 0: what the machine has
 
   void describe(OptionVisitor& v);
 };
@@ -54,6 +56,7 @@ struct Plan {
   TrainSection train;
   OptimizerSection optimizer;
   attention::TransformerConfig model;
+  data::DataMemory data;  // as far as it is known without them
   /// Every option that applies, with its value: the effective configuration.
   EffectiveSections effective;
 };
@@ -78,6 +81,11 @@ void check_config(const Config& config);
 /// to Config::ignored().
 std::string effective_config(const Config& config, const data::TaskInfo* task,
                              std::vector<std::string>* ignored = nullptr);
+
+/// What a run of this configuration takes. Data with one target per token are made, to see how many
+/// of their targets count, unless that takes more memory than there is. Throws ConfigError as
+/// read_plan() does, and DataError for files that cannot be read.
+MemoryRequest memory_request(const Config& config);
 
 /// The seed of all random numbers but those of the data: train.seed.
 uint64_t read_seed(const Config& config);
@@ -108,6 +116,7 @@ struct Experiment {
   bool tensorboard;
   Schedule schedule;
   data::Task task;
+  MemoryEstimate memory;
   attention::Transformer model;
   std::unique_ptr<Optimizer> optimizer;
 

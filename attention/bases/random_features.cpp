@@ -116,6 +116,28 @@ void RandomFeatureOptions::describe(OptionVisitor& v) {
   v.integer("redraw_interval", redraw_interval, {0}, "optimizer steps between redraws; 0: never");
 }
 
+Memory with_buffers(const Config& config, const RandomFeatureOptions& options, Memory memory) {
+  const MemorySizes z(config, {});
+  const double W =
+      (options.heads == "per_head" ? z.H : 1) * static_cast<double>(options.features) * z.D;
+  memory.buffers += W;
+  memory.kept += W;
+  return memory;
+}
+
+Memory random_feature_memory(const Config& config, const Extent& e,
+                             const RandomFeatureOptions& options, Waves waves, bool factor) {
+  const MemorySizes z(config, e);
+  const bool pairs = waves == Waves::sin_cos;
+  const double m = static_cast<double>((pairs ? 2 : 1) * options.features);
+  const double queries = z.tokens * m, keys = queries / e.queries * e.keys;
+  // With a phase, cosine and sine are computed and the latter is not used.
+  const double kept = (pairs ? 1 : 2) * (queries + keys) + (factor ? keys : 0);
+  Memory out = feature_memory(config, e, m, kept, queries + keys);
+  out.forward = 0;  // what is written is kept
+  return with_buffers(config, options, out);
+}
+
 RandomFeatureAttention::RandomFeatureAttention(const nn::Scope& scope_, const Config& config,
                                                const RandomFeatureOptions& options,
                                                bool with_phases)

@@ -253,6 +253,9 @@ TransformerConfig TransformerConfig::read(const Options& model, const Options& a
         return key.find('.') != std::string::npos;
       });
   if (differ) {
+    constexpr int64_t most_different = 1 << 16;  // each with options of its own
+    model.require(config.layers <= most_different, "layers",
+                  concat_message("at most ", most_different, " layers can differ"));
     variants.resize(static_cast<size_t>(config.layers), variants.front());
     config.layer_attention = variants;
     config.layer_options = options_of_layers(attention, variants);

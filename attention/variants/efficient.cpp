@@ -10,6 +10,7 @@
 // keys e^(k - L) <= 1 and, for each entry d, the log decay L_(i-1) - L_i <= 0: gated linear
 // attention whose gates keep every entry of the state a weighted mean of values.
 #include "longhand/attention/bases/masked_softmax.h"
+#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 
 #include <algorithm>
@@ -35,6 +36,16 @@ struct EfficientOptions {
   void describe(OptionVisitor&) {}
   Capabilities capabilities() const {
     return {.causal = true, .decodes = true, .time = "N D^2", .memory = "N D"};
+  }
+  // The softmax of queries and of keys instead of these, and D x D numbers for each head; causally,
+  // also their logarithms of sums and decays.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    if (!config.causal)
+      return {.kept = e.batch * z.H * z.D * z.D, .forward = 2 * z.keys, .backward = -z.values};
+    return {.kept = 3 * z.keys + kept_scan_states(config, e, z.D),
+            .forward = 2 * z.keys,
+            .backward = z.values / 2};
   }
 };
 

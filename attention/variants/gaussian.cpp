@@ -6,12 +6,14 @@
 // Normalised and with sigma = 1, C has the weights of a softmax of (q·k - |k|²/2) / sqrt(D): the
 // norms of queries cancel, and if all keys have the same norm this is softmax attention.
 // skyformer.cpp approximates it through landmarks.
+#include <algorithm>
 #include <cmath>
 
 #include "longhand/attention/bases/gaussian_kernel.h"
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 
@@ -35,6 +37,17 @@ struct GaussianOptions {
             .decodes = true,
             .time = "N M D",
             .memory = "N M"};
+  }
+  // The weights, their exponents if these are not normalised, and the weights without dropout; the
+  // scores and their gradients.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const bool drops = dropout > 0 && e.training;
+    const double scratch = (drops ? 1.25 : 2) * z.pairs;
+    return {.kept = ((normalized ? 1 : 2) + (drops ? 1 : 0)) * z.pairs +
+                    (config.causal ? e.queries * e.keys / 4 : 0),
+            .forward = std::max(scratch - z.values, 0.0),
+            .backward = std::max(scratch - 5 * z.values, 0.0)};
   }
 };
 

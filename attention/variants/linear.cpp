@@ -21,6 +21,7 @@
 
 #include "longhand/attention/bases/feature_attention.h"
 #include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/parallel.h"
@@ -117,6 +118,28 @@ struct LinearOptions {
             .time = taylor ? "N D^3" : "N D^2",
             .memory = taylor ? "N D^2" : "D^2",
             .state = rectified() ? "nonpositive_normalizers" : "-"};
+  }
+  // Features of queries and keys instead of these; exp computes them tile by tile.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const double qk = z.values + z.keys, D = z.D;
+    const auto of = [&](double m, double kept, double written) {
+      return feature_memory(config, e, m, kept, written);
+    };
+    if (feature_map == "exp") return of(D, 0, 0);
+    if (feature_map == "squared_relu") return of(D, qk, qk);
+    if (feature_map == "cosformer") return of(2 * D, 2 * qk, 2 * qk);
+    if (feature_map == "hedgehog") {
+      Memory out = of(2 * D, 2 * qk, 2 * qk);
+      out.forward *= 1.2;
+      out.parameters = 2 * z.H * D * D;
+      return out;
+    }
+    if (feature_map != "taylor2") return of(D, 0, qk);
+    const double m = 1 + D + D * (D + 1) / 2;
+    Memory out = of(m, qk / D * m, qk / D * m);
+    out.forward = 0;
+    return out;
   }
 };
 

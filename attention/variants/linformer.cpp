@@ -19,6 +19,7 @@
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
+#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -115,6 +116,32 @@ struct LinformerOptions {
             .shortens = order == "inputs",
             .time = "N k D",
             .memory = "k D + N"};
+  }
+  // The mixtures of keys and values, which pooling keeps instead of keys and values.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const auto number = [](int64_t n) { return static_cast<double>(n); };
+    const double slots = number(
+        k[static_cast<size_t>(config.layer) < k.size() ? static_cast<size_t>(config.layer) : 0]);
+    const double taps = std::ceil(number(config.max_length) / slots);
+    const double mixed =
+        2 * e.batch * z.H * z.D * (projection == "linear" ? slots : std::ceil(e.keys / taps));
+    Memory out{.kept = mixed + z.tokens,
+               .backward = std::max(mixed - 1.8 * z.values, -1.8 * z.values)};
+    if (pools()) {
+      out.kept += (projection == "max_pool" ? mixed : 0) - 2 * z.keys;
+      out.forward = 2 * z.keys;
+      return out;
+    }
+    // Normalised tokens are kept in memory, and keys and values are those of the mixtures.
+    if (order == "inputs") out.kept += z.values + mixed - 2 * z.keys;
+    const double projections = sharing == "none" || sharing == "headwise"   ? 2
+                               : sharing == "layerwise" && config.layer > 0 ? 0
+                                                                            : 1;
+    const double weights = projections * (sharing == "none" ? z.H : 1) *
+                           (projection == "linear" ? slots * number(config.max_length) : taps);
+    (freeze ? out.buffers : out.parameters) = weights;
+    return out;
   }
 };
 

@@ -9,12 +9,14 @@
 //   O = U (Vᵀ X),   causal: o_i = (sum over j <= i of x_j V_jᵀ) U_i, a scan
 //
 // These weights may be negative and have any sum. Shorter sequences use the first rows of U and V.
+#include <algorithm>
 #include <cmath>
 
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
+#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -54,6 +56,25 @@ struct LowrankOptions {
             .fixed_length = true,
             .time = softmax ? "N^2 D" : "N r D",
             .memory = softmax ? "N^2" : "r D"};
+  }
+  // With a softmax, weights that all sequences share until dropout; otherwise V^T X, causally its
+  // states.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const double r = static_cast<double>(rank);
+    Memory out{.parameters = 2 * z.H * static_cast<double>(config.max_length) * r};
+    if (!softmax) {
+      out.kept = config.causal ? kept_scan_states(config, e, r) : e.batch * z.H * r * z.D;
+      out.forward = config.causal ? 0 : z.values;
+      out.backward = config.causal ? 2 * z.tokens * r - 0.8 * z.values : -0.5 * z.values;
+      return out;
+    }
+    const bool drops = dropout > 0 && e.training;
+    const double shared = z.pairs / e.batch;
+    out.kept = shared * (config.causal ? 1.25 : 1) + (drops ? z.pairs : 0);
+    out.forward = std::max({shared + z.values, 2 * shared - z.values, drops ? z.pairs / 4 : 0});
+    out.backward = std::max({shared + z.values, 2 * shared - 3 * z.values, drops ? z.pairs : 0});
+    return out;
   }
 };
 

@@ -3,6 +3,7 @@
 //   out_i = mean of v_j over the real tokens j (causal: over j <= i)
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 
@@ -44,6 +45,11 @@ struct MeanOptions {
             .uses_queries_and_keys = false,
             .time = "N D",
             .memory = "D"};
+  }
+  // v is not kept.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    return {.kept = -z.keys, .forward = (config.causal ? 2 : 1) * z.values, .backward = -z.values};
   }
 };
 

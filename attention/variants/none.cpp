@@ -3,6 +3,7 @@
 //
 //   out_i = v_i
 #include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 
 namespace longhand::attention {
@@ -27,6 +28,11 @@ struct NoneOptions {
             .cross_lengths = false,
             .time = "0",
             .memory = "0"};
+  }
+  // The result is v.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    return {.kept = -z.values, .backward = -z.values};
   }
 };
 

@@ -32,6 +32,7 @@
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
+#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -147,6 +148,31 @@ struct NystromOptions {
             .time = "N m D + m^3",
             .memory = "m (m + D) + N",
             .state = drawn ? "random_state" : "-"};
+  }
+  // The landmarks, A and its pseudo-inverse with every iteration; the weights of landmarks that are
+  // not means of even segments.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const auto number = [](int64_t n) { return static_cast<double>(n); };
+    Memory out{.parameters = number(config.heads * conv_kernel)};
+    if (conv_kernel) out.kept = out.forward = z.values;
+    if (e.queries <= number(exact_below)) {
+      out.kept += z.values + z.tokens;
+      out.backward = -z.values / 2;
+      return out;
+    }
+    const double m = std::min(number(landmarks), e.queries), L = e.batch * z.H * m * z.D,
+                 A = e.batch * z.H * m * m;
+    const double inverse = pinv == "iterative" ? 4 + number(pinv_iterations)
+                           : pinv == "svd"     ? 2
+                                               : 3;
+    out.kept += 4 * L + inverse * A + 2 * z.H * m * m + z.tokens;
+    if (landmark_kind == "kmeans")
+      out.kept += 2 * z.tokens * m - L;
+    else if (landmark_kind != "mean" || std::fmod(e.queries, m) != 0)
+      out.kept += 2 * m * e.queries - L;
+    out.backward = std::max(2 * L + 2 * A - 1.8 * z.values, -1.7 * z.values);
+    return out;
   }
 };
 

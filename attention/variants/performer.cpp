@@ -16,12 +16,14 @@
 // With eps > 0 an exponential estimator computes exp(t - max) + eps as reference implementations
 // do, for comparison. The constants then no longer cancel, and norms above about 2 sqrt(D) make
 // attention uniform.
+#include <algorithm>
 #include <cmath>
 
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/bases/random_features.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
+#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -74,6 +76,23 @@ struct PerformerOptions {
             .state = std::string("features, redraws, steps, random_state, "
                                  "nonpositive_normalizers") +
                      (kernel == "trigonometric_bias" ? ", phases" : "")};
+  }
+  // The projection and its functions; positive features without eps are computed tile by tile.
+  Memory memory(const Config& config, const Extent& e) const {
+    if (trigonometric())
+      return random_feature_memory(config, e, projection,
+                                   kernel == "trigonometric" ? Waves::sin_cos : Waves::phase, true);
+    const MemorySizes z(config, e);
+    const double m = static_cast<double>((kernel == "hyperbolic" ? 2 : 1) * projection.features);
+    const double all = e.batch * z.H * (e.queries + e.keys) * m;  // features
+    if (!generalized() && eps == 0)
+      return with_buffers(config, projection, feature_memory(config, e, m, 0, 0));
+    const double copies = kernel == "exp" ? 4 : reference() || eps > 0 || kernel != "relu" ? 2 : 1;
+    Memory out = feature_memory(config, e, m, copies * all, all);
+    out.forward =
+        (kernel == "exp" ? 3.2 : 1.2) * all + (reference() && config.causal ? 3 * z.values : 0);
+    if (kernel == "exp") out.backward = std::max(3.5 * all - 6 * z.values, 0.0);
+    return with_buffers(config, projection, out);
   }
 };
 

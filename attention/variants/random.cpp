@@ -8,9 +8,12 @@
 // depends on it and on (head, i, j), so R of a shorter sequence is the leading corner of R of a
 // longer one.
 
+#include <algorithm>
+
 #include "longhand/attention/bases/latest.h"
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/bases/random_state.h"
+#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/parallel.h"
@@ -35,6 +38,17 @@ struct RandomOptions {
             .time = "N^2 D",
             .memory = "N^2",
             .state = "random_state"};
+  }
+  // R and its softmax, which all sequences share until dropout.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const bool drops = dropout > 0 && e.training;
+    const double shared = z.pairs / e.batch;
+    return {
+        .kept = drops ? z.pairs + shared : 2 * shared,
+        .forward = std::max((drops ? 2 : 1) * shared - z.values, drops ? z.pairs / 4 : z.values),
+        .backward = std::max({(drops ? 2 : 1) * shared - 3 * z.values,
+                              drops ? z.pairs / 4 - 2 * z.values : 0, 0.0})};
   }
 };
 

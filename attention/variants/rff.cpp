@@ -15,6 +15,7 @@
 
 #include "longhand/attention/bases/random_features.h"
 #include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
@@ -54,6 +55,17 @@ struct RffOptions {
             .state = std::string("features, redraws, steps, random_state, "
                                  "nonpositive_normalizers") +
                      (has_phases() ? ", phases" : "")};
+  }
+  // sigma scales q and k in copies of their own.
+  Memory memory(const Config& config, const Extent& e) const {
+    Memory out = random_feature_memory(
+        config, e, projection, has_phases() ? Waves::phase : Waves::sin_cos, kernel == "softmax");
+    const MemorySizes z(config, e);
+    if (kernel == "rfa") {
+      out.parameters = z.H * z.D;
+      out.kept += 2 * (z.values + z.keys);
+    }
+    return out;
   }
 };
 

@@ -19,6 +19,7 @@
 #include "longhand/attention/bases/gaussian_kernel.h"
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/gemm.h"
@@ -79,6 +80,18 @@ struct SkyformerOptions {
         .time = "N d D + d^3",
         .memory = "N d",
         .state = "redraws, steps, random_state"};
+  }
+  // Kernels of all rows with the landmarks and of the landmarks, and products of every iteration.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const double half = static_cast<double>(landmarks / 2),
+                 d = std::min(half, e.queries) + std::min(half, e.keys);
+    const double rows = e.batch * z.H * (e.queries + e.keys) * d, A = e.batch * z.H * d * d;
+    const double products =
+        inverse == "iterative" ? 4 + 5.5 * static_cast<double>(inverse_iterations) : 3;
+    return {.kept = 2 * rows + products * A + 4 * e.batch * z.H * d * z.D,
+            .forward = z.values,
+            .backward = -z.values};
   }
 };
 

@@ -5,11 +5,13 @@
 // Computed tile by tile in O(N) memory (softmax_attention.h), or as written, with the N x M
 // probabilities: the reference for all other variants, and the path for masks that are N x M
 // themselves.
+#include <algorithm>
 #include <cmath>
 
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
@@ -47,6 +49,17 @@ struct SoftmaxOptions {
             .cross_lengths = !positional,
             .time = "N M D",
             .memory = impl == "tiled" ? "N" : "N M"};
+  }
+  // Tiled, a logarithm for each query; otherwise the probabilities, twice with dropout, and which
+  // keys each query sees, and as much again for the scores and their gradients.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    if (impl == "tiled") return {.kept = z.tokens, .shares_heads = true};
+    const bool drops = dropout > 0 && e.training;
+    return {.kept = (drops ? 2.25 : 1) * z.pairs + e.queries * e.keys / 4,
+            .forward =
+                drops ? std::max(2 * z.pairs - z.values, z.pairs + z.values) : z.pairs + z.values,
+            .backward = std::max(2 * z.pairs - 4 * z.values, 0.0)};
   }
 };
 

@@ -17,6 +17,7 @@
 //
 // where G' = dP_r, Π = U_r U_rᵀ, Π' = V_r V_rᵀ: large where σ_r is near σ_(r+1). Pairs of equal σ
 // have x = y = 0.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
+#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/linalg.h"
@@ -166,6 +168,15 @@ struct SvdOptions {
             .causal_reason = "a triangular matrix truncated to rank r is dense",
             .time = "N^3",
             .memory = "N M"};
+  }
+  // P, P_r, and the singular vectors in f64.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const double least = std::min(e.queries, e.keys);
+    const double vectors = 2 * e.batch * z.H * (e.queries + e.keys) * least;
+    return {.kept = 2 * z.pairs + vectors + (renormalize ? z.values : 0),
+            .forward = 1.5 * z.pairs,
+            .backward = 2 * z.pairs};
   }
 };
 

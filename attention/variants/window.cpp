@@ -14,6 +14,7 @@
 
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/dropout.h"
@@ -175,6 +176,24 @@ struct WindowOptions {
             .cross_lengths = false,
             .time = "N w D",
             .memory = "N w"};
+  }
+  // Scores of whole blocks, and copies of the keys and values of each block instead of k and v;
+  // global tokens join two results.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const auto number = [](int64_t n) { return static_cast<double>(n); };
+    const double N = e.queries, w = std::min(number(window), N - 1),
+                 g = std::min(number(global_tokens), N),
+                 C = std::min(N, std::max(w, number(least_block))), count = std::ceil(N / C);
+    const double width = g + C + (count > 1 ? (config.causal ? 1 : 2) * w : 0);
+    const double pairs = e.batch * z.H * count * C * width,
+                 copies = 2 * e.batch * z.H * count * width * z.D,
+                 global = g > 0 ? 2 * z.values + z.tokens * g : 0;
+    const bool drops = dropout > 0 && e.training;
+    const double scratch = (drops ? 1.25 : 2) * pairs;
+    return {.kept = pairs * (drops ? 2 : 1) + copies - 2 * z.keys + global + count * C * width / 4,
+            .forward = std::max(scratch + z.values - global, z.values),
+            .backward = std::max(scratch - (drops ? 2 : 4) * z.values, 0.0)};
   }
 };
 

@@ -46,6 +46,16 @@ struct ListopsOptions {
   SplitSizes sizes{96000, 2000, 2000};
   SplitFractions fractions;
 
+  // A token is a byte, in an array that doubles; the end and the value of each take 12.
+  DataMemory memory() const {
+    if (!path.empty()) return {.bytes = bytes_of_files(path)};
+    DataMemory out{.examples = static_cast<double>(sizes.train)};
+    const double all = out.examples + static_cast<double>(sizes.validation + sizes.test);
+    out.bytes =
+        all * (0.75 * static_cast<double>(limits.min_length + limits.max_length) + 1.5 * 12);
+    return out;
+  }
+
   void describe(OptionVisitor& v) {
     v.text(
         "path", path,

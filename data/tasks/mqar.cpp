@@ -113,6 +113,7 @@ struct MqarOptions {
     }
   }
   size_t segments() const { return segments_of({length, pairs}, sizes); }
+  DataMemory memory() const { return sizes.memory(segments()); }
 };
 
 std::optional<TaskInfo> info_of(const MqarOptions& o) {

@@ -304,6 +304,9 @@ struct TokensOptions {
            [&] { fractions.describe(v); });
   }
 
+  // Examples are read when they are used.
+  DataMemory memory() const { return {}; }
+
   // False for an unreadable file, which make_tokens() will report.
   bool attribute_of_file() const {
     if (path.empty() || has_token_lines(path)) return false;

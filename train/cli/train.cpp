@@ -22,6 +22,7 @@ struct Arguments : Common {
   std::string init_from, distill_from;
   std::string out;
   bool resume_or_start = false, overwrite = false;
+  bool estimate = false;
 };
 
 std::string describe(const train::Record& record) {
@@ -65,6 +66,36 @@ class Reporter {
   train::Progress now_;
 };
 
+train::Config configuration(const Arguments& a) {
+  check<ConfigError>(!a.config.empty(),
+                     "train: expected CONFIG.toml or --resume DIR; see longhand train --help");
+  train::Config config = train::Config::load(a.config);
+  apply(a, config);
+  if (!a.init_from.empty()) config.assign("train", "init_from", a.init_from, "--init-from");
+  if (!a.distill_from.empty())
+    config.assign("train", "distill_from", a.distill_from, "--distill-from");
+  return config;
+}
+
+/// Prints what the run would take; an error if that is more than there is.
+int print_estimate(const Arguments& a) {
+  const train::MemoryRequest request = train::memory_request(configuration(a));
+  const train::MemoryEstimate estimate = train::estimate_memory(request);
+  const train::MemoryLimit limit = train::memory_limit(request);
+  const train::Table table = train::memory_table(estimate, limit);
+  if (a.json) {
+    Json out = Json::object();
+    for (const auto& row : table.rows)
+      out[std::get<std::string>(row[0])] =
+          static_cast<int64_t>(std::min(std::get<double>(row[1]), 9e18));
+    print_json({{"unit", "bytes"}, {"memory", out}});
+  } else {
+    print_stdout("{}", to_text(table));
+  }
+  train::check_memory(request);
+  return success;
+}
+
 std::unique_ptr<train::Run> start(const Arguments& a) {
   const auto waiting = [&] {
     return Waiting(Progress::mode_for_stderr(a.quiet), "preparing data and model");
@@ -74,16 +105,10 @@ std::unique_ptr<train::Run> start(const Arguments& a) {
     const Waiting wait = waiting();
     return train::Run::resume(a.resume, a.set, a.accept_data);
   }
-  check<ConfigError>(!a.config.empty(),
-                     "train: expected CONFIG.toml or --resume DIR; see longhand train --help");
   check<ConfigError>(!a.out.empty() || !(a.resume_or_start || a.overwrite),
                      a.overwrite ? "--overwrite" : "--resume-or-start",
                      ": expected --out DIR, which names the run");
-  train::Config config = train::Config::load(a.config);
-  apply(a, config);
-  if (!a.init_from.empty()) config.assign("train", "init_from", a.init_from, "--init-from");
-  if (!a.distill_from.empty())
-    config.assign("train", "distill_from", a.distill_from, "--distill-from");
+  const train::Config config = configuration(a);
   const Waiting wait = waiting();
   if (a.resume_or_start) return train::Run::resume_or_create(config, a.out, a.accept_data);
   return train::Run::create(config, a.out, std::filesystem::path(a.config).stem().string(),
@@ -116,12 +141,20 @@ void introduce(train::Run& run, Reporter& reporter) {
   reporter.say(fmt::format("{}: {}, {} attention, {} parameters, {} threads", run.path().string(),
                            s.task, s.attention, with_commas(s.parameters), s.threads));
   if (!s.algorithm.empty()) reporter.say("attention computes " + s.algorithm);
+  const train::MemoryEstimate& memory = run.experiment().memory;
+  const train::MemoryLimit limit = train::available_memory();
+  reporter.say(train::memory_line(memory, limit));
+  if (memory.total() + train::program_memory > 0.9 * limit.bytes)
+    reporter.warn(
+        "the estimated memory is more than 90 % of what there is: other processes may leave too "
+        "little; train.micro_batches and train.eval_batch_size can reduce it");
   for (const std::string& warning : run.warnings()) reporter.warn(warning);
   introduce_sources(s.sources, run.experiment().distill, run.step() == 0, reporter);
   if (run.resumed()) reporter.say(fmt::format("resuming after step {}", run.step()));
 }
 
 int train(const Arguments& arguments) {
+  if (arguments.estimate) return print_estimate(arguments);
   const auto run = start(arguments);
   const train::Experiment& experiment = run->experiment();
   report_ignored(experiment.config.ignored(experiment.effective), arguments.quiet);
@@ -202,6 +235,10 @@ void add_train(Command& program) {
         "Learn also from the predictions of this run or checkpoint file: train.distill_from")
       .excludes(resume);
   c.accept_data(*a);
+  c.flag("--estimate", a->estimate,
+         "Print the memory that the run would take, part by part, and what this machine has; train "
+         "nothing")
+      .excludes(resume);
   c.responds_to_signals();
   c.set(*a);
   c.seed(*a);

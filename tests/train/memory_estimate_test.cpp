@@ -1,0 +1,64 @@
+// Numbers of parameters and bytes that are estimated without constructing anything.
+#include <cmath>
+
+#include "longhand/attention/model/transformer.h"
+#include "longhand/attention/registry.h"
+#include "longhand/train/memory.h"
+#include "tests/support/catch.h"
+
+using namespace longhand;
+using namespace longhand::train;
+
+TEST_CASE("memory: parameters are counted exactly, for every variant and shape of model") {
+  for (const std::string& variant : attention::names()) {
+    attention::TransformerConfig c;
+    c.vocabulary = 11, c.classes = 5, c.max_length = 24, c.d_model = 12, c.heads = 2, c.layers = 3;
+    c.d_mlp = 20;
+    c.attention = variant;
+    const auto check = [&] {
+      CAPTURE(variant, c.positions, c.pooling, c.norm, c.d_mlp, c.low_rank, c.kv_heads);
+      const attention::Transformer model(nn::root(), c);
+      CHECK(estimate_memory({.model = c}).parameter_count ==
+            static_cast<double>(model.parameter_count()));
+    };
+    check();
+    c.pooling = "cls", c.norm = "post", c.norm_type = "rms_norm", c.head_hidden = 7;
+    c.positions = "sinusoidal";
+    if (!attention::capabilities(variant).fixed_length) check();
+    c.d_mlp = 0, c.kv_heads = 1, c.low_rank = {2}, c.head_hidden = 0, c.pooling = "mean";
+    check();
+    c.per_token = true, c.tied_embeddings = true, c.classes = c.vocabulary;
+    check();
+  }
+}
+
+TEST_CASE("memory: any sizes give a finite estimate, which grows with each of them") {
+  constexpr int64_t most = int64_t{1} << 30;
+  attention::TransformerConfig c;
+  c.vocabulary = c.classes = c.max_length = c.d_model = c.layers = c.d_mlp = most;
+  c.heads = 1;
+  MemoryRequest request{.model = c, .batch_size = INT32_MAX, .eval_batch_size = INT32_MAX};
+  request.data = {9e18, 9e18};
+  const double total = estimate_memory(request).total();
+  CHECK(std::isfinite(total));
+  CHECK(total > 1e30);
+  CHECK_THROWS_WITH(check_memory(request), Catch::Contains("no single option"));
+  request.model.layers = 1;
+  CHECK(estimate_memory(request).total() < total);
+}
+
+TEST_CASE("memory: micro-batches and recomputation need less, averages more") {
+  attention::TransformerConfig c;
+  c.vocabulary = c.classes = 16, c.max_length = 256, c.layers = 4;
+  const MemoryRequest whole{.model = c, .batch_size = 64, .eval_batch_size = 0};
+  const auto bytes = [](const MemoryRequest& r) { return estimate_memory(r).total(); };
+  MemoryRequest other = whole;
+  other.micro_batches = 4;
+  CHECK(bytes(other) < 0.5 * bytes(whole));
+  other = whole;
+  other.recompute = true;
+  CHECK(bytes(other) < 0.6 * bytes(whole));
+  other = whole;
+  other.average = true;
+  CHECK(bytes(other) > bytes(whole));
+}
