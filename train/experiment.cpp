@@ -54,6 +54,7 @@ data::TaskInfo any_task(const Config& config) {
 
 /// The default of data.seed: runs with different train.seed see the same data.
 constexpr uint64_t seed_of_data = 0;
+
 /// Checks all sections. Throws ConfigError also if memory will not suffice, as far as that is known
 /// without the data.
 void check_memory(const Config& config, const data::Splits& splits) {
