@@ -311,9 +311,9 @@ std::string commented(const std::string& effective, const Config* given) {
         text = concat_message("# ", field.name, " = ",
                               is_computed(field) ? "..." : field.default_value, "\n");
       if (text.empty()) continue;
-      out += "\n" + as_comment(concat_message(
-                        field.meaning, field.condition.empty() ? "" : "; with ", field.condition,
-                        " (", accepted_values(field), "; default ", field.default_value, ")"));
+      out.append("\n").append(as_comment(
+          concat_message(field.meaning, field.condition.empty() ? "" : "; with ", field.condition,
+                         " (", accepted_values(field), "; default ", field.default_value, ")")));
       out += text;
     }
     for (const auto& [key, value] : values)

@@ -77,15 +77,39 @@ TEST_CASE("help on one option, on options about something and on commands") {
 }
 
 TEST_CASE("every page of help fits 100 columns") {
-  std::vector<std::vector<std::string>> pages = {{}, {"bench", "step"}, {"bench", "attention"}};
-  for (const std::string& name : train::topic_names()) pages.push_back({name});
-  for (const auto& page : pages) {
-    std::istringstream lines(help(page));
+  const TemporaryDirectory folder;
+  const auto check_width = [](const std::string& text) {
+    std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
       INFO(line);
       CHECK(width_of(line) <= 100);
     }
+  };
+  const auto words_after = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"completion", "--"});
+    words.emplace_back("");
+    std::vector<std::string> out;
+    std::istringstream lines(run(words, folder.path()).out);
+    for (std::string line; std::getline(lines, line);)
+      out.push_back(line.substr(0, line.find('\t')));
+    return out;
+  };
+  check_width(help({}));
+  for (const std::string& name : train::topic_names()) check_width(help({name}));
+  for (const auto& arguments :
+       {std::vector<std::string>{"--help"}, {"variants"}, {"data", "tasks"}})
+    check_width(succeed(arguments, folder.path()).out);
+  size_t commands = 0;
+  for (const std::string& command : words_after({})) {
+    check_width(succeed({command, "--help"}, folder.path()).out);
+    for (const std::string& word : words_after({command})) {
+      const Outcome page = run({command, word, "--help"}, folder.path());
+      if (page.out.find("Usage: longhand " + command + " " + word) == std::string::npos) continue;
+      check_width(page.out);
+      ++commands;
+    }
   }
+  CHECK(commands >= 15);
 }
 
 TEST_CASE("config init writes a configuration that trains as it is") {

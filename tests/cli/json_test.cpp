@@ -59,7 +59,7 @@ TEST_CASE("--json prints one object with the same fields in every command") {
       {"ablate", "sweep.toml --out sweep"},
       {"replay", "run/checkpoints/last.h5"},
       {"variants", ""},
-      {"check attention", "--variant none --check gradients"},
+      {"check attention", "--variant none --check shapes"},
       {"bench step", "--attention none --length 16 --tokens 16 --repetitions 1"},
       {"bench attention", "--attention none,mean --length 16 --tokens 16 --repetitions 1"},
       {"analyse error", "--length 16 --norm 1 --count 1 --attention nystrom:landmarks=4"},

@@ -47,7 +47,7 @@ TEST_CASE("every command has a manual page without errors") {
   // Warnings of the programs that show manual pages, where they are installed.
   const Outcome groff = shell(
       "command -v groff > /dev/null || exit 0\n"
-      "for page in man/*; do groff -man -ww -Tascii \"$page\" 2>&1 > /dev/null; done",
+      "for page in man/*; do groff -man -ww -Tutf8 \"$page\" 2>&1 > /dev/null; done",
       folder.path());
   CHECK(groff.out + groff.err == "");
   const Outcome mandoc = shell(

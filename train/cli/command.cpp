@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <sstream>
 #include <type_traits>
 #include <utility>
@@ -152,25 +153,31 @@ struct ProgramState {
 
 namespace {
 
-/// Reads the arguments of the chosen command that are not given from the environment. (CLI11 2.1 would
-/// read those of all commands, and 2.4 would ignore an invalid value.)
+/// Reads arguments of the chosen command that are not given from the environment. (CLI11 2.1 would read
+/// those of all commands, and 2.4 would ignore an invalid value.)
 void read_environment(CLI::App& app, const ProgramState& state) {
-  for (CLI::Option* const option : app.get_options()) {
-    const auto variable = state.environment.find(option);
-    if (variable == state.environment.end() || !option->empty()) continue;
-    const char* const text = std::getenv(variable->second.c_str());
-    if (!text || !*text) continue;
+  std::vector<std::pair<CLI::Option*, std::string>> readable;
+  std::set<std::string> given;
+  for (CLI::App* at = &app; at;
+       at = at->get_subcommands().empty() ? nullptr : at->get_subcommands().front())
+    for (CLI::Option* const option : at->get_options())
+      if (const auto found = state.environment.find(option); found != state.environment.end()) {
+        readable.emplace_back(option, found->second);
+        if (!option->empty()) given.insert(found->second);
+      }
+  for (const auto& [option, variable] : readable) {
+    const char* const text = std::getenv(variable.c_str());
+    if (given.contains(variable) || !text || !*text) continue;
     try {
       option->add_result(text);
       option->run_callback();
     } catch (const CLI::ParseError& error) {
       // The variable is named instead of the flag.
       const std::string message = error.what(), name = option->get_name() + ": ";
-      throw ConfigError(variable->second + ": " +
+      throw ConfigError(variable + ": " +
                         (message.starts_with(name) ? message.substr(name.size()) : message));
     }
   }
-  for (CLI::App* const subcommand : app.get_subcommands()) read_environment(*subcommand, state);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Manual pages, in the language of man(7).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "longhand/core/utf8.h"
@@ -64,7 +65,8 @@ std::string paragraphs(const std::string& text) {
     if (indented && !literal) out += ".PP\n.RS 2\n.nf\n";
     if (!indented && literal) out += ".fi\n.RE\n.PP\n";
     literal = indented;
-    const size_t begin = literal ? std::min<size_t>(2, line.find_first_not_of(' ')) : 0;
+    const size_t begin =
+        literal ? std::min<size_t>({2, line.find_first_not_of(' '), line.size()}) : 0;
     if (!line.empty()) out += escaped(line.substr(begin)) + "\n";
   }
   return out + (literal ? ".fi\n.RE\n" : "");
