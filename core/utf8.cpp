@@ -1,5 +1,8 @@
 #include "longhand/core/utf8.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace longhand {
 
 Utf8Character utf8_character(std::string_view text) {
@@ -26,6 +29,64 @@ bool is_utf8(std::string_view text) {
     text.remove_prefix(length);
   }
   return true;
+}
+
+namespace {
+
+bool begins_character(char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }
+
+}  // namespace
+
+size_t width_of(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), begins_character));
+}
+
+std::vector<std::string> wrapped(std::string_view text, size_t width) {
+  width = std::max<size_t>(width, 1);
+  std::vector<std::string> lines;
+  std::string line;
+  const auto end_line = [&] {
+    if (!line.empty()) lines.push_back(std::exchange(line, {}));
+  };
+  while (!text.empty()) {
+    const size_t end = std::min(text.find_first_of(" \n"), text.size());
+    std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (word.empty()) continue;
+    if (!line.empty() && width_of(line) + 1 + width_of(word) > width) end_line();
+    if (!line.empty()) line += ' ';
+    line += word;
+    while (width_of(line) > width) {
+      size_t cut = 0, taken = 0;
+      while (taken < width || !begins_character(line[cut])) taken += begins_character(line[cut++]);
+      lines.push_back(line.substr(0, cut));
+      line.erase(0, cut);
+    }
+  }
+  end_line();
+  return lines;
+}
+
+std::string wrapped_lines(std::string_view text, size_t width) {
+  std::string out;
+  for (bool more = true; more;) {
+    const size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    more = end != std::string_view::npos;
+    if (more) text.remove_prefix(end + 1);
+    const size_t indent = std::min(line.find_first_not_of(' '), line.size());
+    if (width_of(line) <= width) {
+      out += line;
+    } else {
+      bool first = true;
+      for (const std::string& part : wrapped(line, width - std::min(indent, width - 1))) {
+        if (!std::exchange(first, false)) out += '\n';
+        out.append(indent, ' ').append(part);
+      }
+    }
+    if (more) out += '\n';
+  }
+  return out;
 }
 
 }  // namespace longhand

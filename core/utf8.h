@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace longhand {
 
@@ -16,5 +18,15 @@ struct Utf8Character {
 Utf8Character utf8_character(std::string_view text);
 
 bool is_utf8(std::string_view text);
+
+/// Number of characters of UTF-8 text.
+size_t width_of(std::string_view text);
+
+/// The words of a text in lines of at most `width` characters; a longer word is broken. Empty for text
+/// without words.
+std::vector<std::string> wrapped(std::string_view text, size_t width);
+/// The same as one text, with a line break between lines. Line breaks in `text` stay, and so does the
+/// indentation of each line, which is repeated in those that it is broken into.
+std::string wrapped_lines(std::string_view text, size_t width);
 
 }  // namespace longhand

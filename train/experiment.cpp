@@ -162,7 +162,7 @@ Plan read_plan(const Config& config, const data::TaskInfo& task) {
   plan.optimizer = read_section(config.optimizer(), plan.optimizer, &values["optimizer"]);
   read_task_info(config, &values["data"]);
   plan.model = read_model(config, &task, &values);
-  plan.data = data::task_memory(config.data(), read_seed(config), max_length_of(config));
+  plan.data = data::task_memory(config.data(), seed_of_data, max_length_of(config));
   return plan;
 }
 

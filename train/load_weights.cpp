@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "longhand/core/error.h"
+#include "longhand/train/experiment.h"
 #include "longhand/train/run/run_record.h"
 
 namespace longhand::train {
@@ -39,6 +40,53 @@ bool fits(const Tensor& from, const Tensor& to) {
          (from.dtype() == to.dtype() || (is_float(from.dtype()) && is_float(to.dtype())));
 }
 
+/// The options that say which tensors a model has, and of which shapes.
+EffectiveValues options_of_tensors(const attention::TransformerConfig& model) {
+  EffectiveValues values;
+  const auto add = [&](const char* name, OptionValue value) {
+    values[concat_message("model.", name)].value = std::move(value);
+  };
+  add("d_model", model.d_model);
+  add("heads", model.heads);
+  add("kv_heads", model.kv_heads);
+  add("layers", model.layers);
+  add("d_mlp", model.d_mlp);
+  add("low_rank", model.low_rank);
+  add("vocabulary", model.vocabulary);
+  add("classes", model.classes);
+  add("per_token", model.per_token);
+  add("max_length", model.max_length);
+  add("norm", model.norm);
+  add("norm_type", model.norm_type);
+  add("positions", model.positions);
+  add("pooling", model.pooling);
+  add("head_hidden", model.head_hidden);
+  add("tied_embeddings", model.tied_embeddings);
+  values["attention.type"].value = model.attention_name();
+  for (const auto& [name, value] : model.check_attention())
+    if (name != "type") values["attention." + name] = value;
+  return values;
+}
+
+/// "model.d_model = 32 here, 64 in the checkpoint: " with every option that differs; empty if none does
+/// or if the checkpoint has no configuration.
+std::string changed_options(const attention::TransformerConfig& model,
+                            const Checkpoint& checkpoint) {
+  std::string out;
+  try {
+    const Config config = Config::parse(checkpoint.config, "checkpoint");
+    const EffectiveValues theirs = options_of_tensors(read_model(config, nullptr));
+    for (const auto& [name, ours] : options_of_tensors(model))
+      if (const auto found = theirs.find(name);
+          found != theirs.end() && found->second.value != ours.value)
+        out += concat_message(out.empty() ? "" : ", ", name, " = ", to_string(ours.value),
+                              " here, ", to_string(found->second.value), " in the checkpoint");
+  } catch (const ConfigError&) {
+    return "";
+  }
+  return out.empty() ? out : out + ": ";
+}
+
 /// Loads a checkpoint in which the tensors for which may_differ(name) holds may be missing, unused or
 /// of another shape. The model keeps its own `kept`.
 Fresh load(attention::Transformer& model, const Checkpoint& checkpoint,
@@ -64,7 +112,11 @@ Fresh load(attention::Transformer& model, const Checkpoint& checkpoint,
     fresh.unused.push_back(name);
     state.erase(name);
   }
-  model.load_state_dict(state);
+  try {
+    model.load_state_dict(state);
+  } catch (const DataError& error) {
+    throw DataError(changed_options(model.config(), checkpoint) + error.what());
+  }
   return fresh;
 }
 

@@ -31,7 +31,8 @@ struct LoadOptions {
 };
 
 /// Copies the weights of a checkpoint into a model, averaged ones where the checkpoint has them.
-/// Throws DataError for a checkpoint of another model; nothing is changed then.
+/// Throws DataError for a checkpoint of another model, naming the options that differ before the
+/// tensors that do; nothing is changed then.
 Fresh load_weights(attention::Transformer& model, const Checkpoint& checkpoint,
                    const LoadOptions& options = {});
 

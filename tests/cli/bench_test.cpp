@@ -20,22 +20,19 @@ Outcome bench(std::vector<std::string> arguments) {
   return run(arguments, folder.path());
 }
 
-std::vector<Json> lines(const Outcome& outcome) {
+std::vector<Json> cells_of(const Outcome& outcome) {
   INFO(outcome.err);
   REQUIRE(outcome.code == 0);
-  std::vector<Json> out;
-  std::istringstream text(outcome.out);
-  for (std::string line; std::getline(text, line);) out.push_back(Json::parse(line));
-  return out;
+  return Json::parse(outcome.out).at("cells").get<std::vector<Json>>();
 }
 
 }  // namespace
 
-TEST_CASE("bench gives one object a line for each cell, in order") {
+TEST_CASE("bench gives the cells in order") {
   for (const char* what : {"step", "attention"}) {
     const auto cells =
-        lines(bench({what, "--attention", "softmax,linear", "--length", "64,32", "--dropout",
-                     "0.25", "--threads", "2", "--seed", "3", "--json"}));
+        cells_of(bench({what, "--attention", "softmax,linear", "--length", "64,32", "--dropout",
+                        "0.25", "--threads", "2", "--seed", "3", "--json"}));
     REQUIRE(cells.size() == 4);
     for (size_t i = 0; i < 4; ++i) {
       const Json& cell = cells[i];
@@ -60,7 +57,7 @@ TEST_CASE("bench gives one object a line for each cell, in order") {
 TEST_CASE("the memory of a cell does not depend on the cells before it") {
   // 4096 tokens need memory that 16 do not: probabilities, and longer queries, keys and values.
   const auto cells =
-      lines(bench({"attention", "--attention", "softmax", "--length", "4096,16", "--json"}));
+      cells_of(bench({"attention", "--attention", "softmax", "--length", "4096,16", "--json"}));
   REQUIRE(cells.size() == 2);
   const auto peak = [&](size_t i) { return cells[i]["peak_memory_bytes"].get<double>(); };
   CHECK(peak(1) > 0);
@@ -74,7 +71,7 @@ TEST_CASE("recomputed blocks need less memory") {
   const auto peak = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"bench", "step", "--attention", "none", "--length", "8192",
                                          "--layers", "8", "--repetitions", "1", "--json"});
-    return lines(run(arguments, folder.path())).at(0)["peak_memory_bytes"].get<double>();
+    return cells_of(run(arguments, folder.path())).at(0)["peak_memory_bytes"].get<double>();
   };
   CHECK(peak({"--recompute"}) < 0.7 * peak({}));
 }
@@ -91,8 +88,8 @@ TEST_CASE("bench prints a table, and crossovers against exact attention") {
 }
 
 TEST_CASE("options apply to the variants that declare them") {
-  const auto cells = lines(bench({"step", "--attention", "softmax,linformer", "--length", "32",
-                                  "--set", "attention.k=4", "--json"}));
+  const auto cells = cells_of(bench({"step", "--attention", "softmax,linformer", "--length", "32",
+                                     "--set", "attention.k=4", "--json"}));
   REQUIRE(cells.size() == 2);
   // Two layers, E and F of 4 rows each.
   CHECK(cells[1]["parameters"].get<int>() - cells[0]["parameters"].get<int>() == 2 * 2 * 4 * 32);
@@ -100,13 +97,13 @@ TEST_CASE("options apply to the variants that declare them") {
 
 TEST_CASE("bench measures every option, and dropout where there are probabilities") {
   for (const char* option : {"attention.pinv=svd", "attention.pinv=ridge"}) {
-    const auto cells = lines(bench(
+    const auto cells = cells_of(bench(
         {"attention", "--attention", "nystrom", "--length", "128", "--set", option, "--json"}));
     REQUIRE(cells.size() == 1);
     CHECK(cells[0]["limit_seconds"].get<double>() > 0);
   }
-  const auto cells = lines(bench({"attention", "--attention", "softmax,linear,lowrank", "--length",
-                                  "32", "--dropout", "0.1", "--json"}));
+  const auto cells = cells_of(bench({"attention", "--attention", "softmax,linear,lowrank",
+                                     "--length", "32", "--dropout", "0.1", "--json"}));
   REQUIRE(cells.size() == 3);
   CHECK(cells[0]["attention_dropout"] == 0.1);
   CHECK(cells[1]["attention_dropout"] == 0.0);
@@ -114,23 +111,25 @@ TEST_CASE("bench measures every option, and dropout where there are probabilitie
 }
 
 TEST_CASE("bench measures models whose layers differ") {
-  const auto cells = lines(bench({"step", "--attention", "window+linear,softmax", "--length", "32",
-                                  "--set", "attention.window=4", "--dropout", "0.1", "--json"}));
+  const auto cells =
+      cells_of(bench({"step", "--attention", "window+linear,softmax", "--length", "32", "--set",
+                      "attention.window=4", "--dropout", "0.1", "--json"}));
   REQUIRE(cells.size() == 2);
   CHECK(cells[0]["attention"] == "window+linear");
   CHECK(cells[0]["seconds"].get<double>() > 0);
 }
 
 TEST_CASE("bench takes options of single layers with one variant for all layers") {
-  const auto cells = lines(bench({"step", "--attention", "softmax,window", "--length", "32",
-                                  "--set", "attention.1.window=4", "--dropout", "0.1", "--json"}));
+  const auto cells =
+      cells_of(bench({"step", "--attention", "softmax,window", "--length", "32", "--set",
+                      "attention.1.window=4", "--dropout", "0.1", "--json"}));
   REQUIRE(cells.size() == 2);
   for (const Json& cell : cells) CHECK(cell["attention_dropout"] == 0.1);
 }
 
 TEST_CASE("a causal bench includes the variants that can be causal") {
   const auto cells =
-      lines(bench({"step", "--model", "M", "--layers", "1", "--length", "16", "--json"}));
+      cells_of(bench({"step", "--model", "M", "--layers", "1", "--length", "16", "--json"}));
   CHECK(cells.size() >= 3);
   for (const Json& cell : cells) CHECK(cell["attention"] != "linformer");
 }

@@ -581,7 +581,7 @@ TEST_CASE("generate continues a text") {
 TEST_CASE("variants are listed with their capabilities") {
   const TemporaryDirectory folder;
   const Outcome table = succeed({"variants"}, folder.path());
-  const Json json = json_of({"variants", "--json"}, folder.path());
+  const Json json = json_of({"variants", "--json"}, folder.path())["variants"];
   REQUIRE(json.size() == attention::names().size());
   for (size_t i = 0; i < json.size(); ++i) {
     const std::string name = attention::names()[i];

@@ -59,7 +59,11 @@ void write_tokens(const fs::path& path, int64_t length, int32_t target) {
 TEST_CASE("errors of the command line") {
   const TinyFolder folder;
   CHECK_THAT(failure({}, folder, 2), Contains("longhand --help"));
-  CHECK_THAT(failure({"trian"}, folder, 2), Contains("trian"));
+  CHECK_THAT(failure({"trian"}, folder, 2), Contains("\"trian\"; did you mean train?"));
+  CHECK_THAT(failure({"bench", "stpe"}, folder, 2), Contains("did you mean step?"));
+  CHECK_THAT(failure({"inspect", "a.h5"}, folder, 2),
+             Contains("mean longhand checkpoint inspect?"));
+  CHECK_THAT(failure({"bench"}, folder, 2), Contains("expected a command: step or attention"));
   CHECK_THAT(failure({"train"}, folder, 2), Contains("CONFIG.toml"));
   CHECK_THAT(failure({"train", "config.toml", "--wrong"}, folder, 2), Contains("--wrong"));
   CHECK_THAT(failure({"train", "config.toml", "--threads", "0"}, folder, 2), Contains("threads"));
@@ -72,6 +76,45 @@ TEST_CASE("errors of the command line") {
   CHECK_THAT(failure({"data", "make", "copy"}, folder, 2), Contains("--out"));
   CHECK_THAT(failure({"data", "show", "cpoy"}, folder, 2), Contains("copy"));
   CHECK_THAT(failure({"config"}, folder, 2), Contains("config"));
+}
+
+TEST_CASE("unknown flags name the remedy") {
+  const TinyFolder folder;
+  const auto train = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"train", "config.toml"});
+    return failure(words, folder, 2);
+  };
+  CHECK_THAT(train({"--lr", "1e-3"}), Contains("--lr") && Contains("--set optimizer.lr=1e-3?"));
+  CHECK_THAT(train({"--lr=1e-3"}), Contains("--set optimizer.lr=1e-3?"));
+  CHECK_THAT(train({"--batch-size", "8"}), Contains("--set train.batch_size=8?"));
+  CHECK_THAT(train({"--batchsize", "8"}), Contains("--set train.batch_size=8?"));
+  CHECK_THAT(train({"--attention", "linear"}), Contains("--set attention.type=linear?"));
+  CHECK_THAT(train({"--optimizer.lr", "1"}), Contains("--set optimizer.lr=1?"));
+  CHECK_THAT(train({"--dropout", "0.1"}),
+             Contains("--set model.dropout=0.1 or --set attention.dropout=0.1?"));
+  CHECK_THAT(train({"--ouput", "a"}), Contains("did you mean --out?"));
+  CHECK_THAT(train({"--limit", "4"}), Contains("--limit") && Contains("longhand evaluate"));
+  CHECK_THAT(failure({"data", "show", "mqar", "--pairs", "2"}, folder, 2),
+             Contains("--set data.pairs=2?"));
+  CHECK_THAT(failure({"variants", "--lr", "1"}, folder, 2), !Contains("--set"));
+}
+
+TEST_CASE("errors of the environment name the variable") {
+  const TinyFolder folder;
+  for (const auto& [name, value, expected] :
+       {std::tuple{"LONGHAND_SEED", "x", "expected an integer of at least 0"},
+        {"LONGHAND_SEED", "-1", "expected an integer of at least 0"},
+        {"LONGHAND_THREADS", "x", "expected an integer"},
+        {"LONGHAND_THREADS", "0", "expected an integer from 1"},
+        {"LONGHAND_ISA", "sse9", "expected baseline"}}) {
+    INFO(name << "=" << value);
+    const Outcome outcome =
+        run({"train", "config.toml", "--out", "run"}, folder.path(), {{name, value}});
+    CHECK(outcome.code == 2);
+    CHECK_THAT(outcome.err,
+               Catch::StartsWith(std::string("longhand: ") + name + ":") && Contains(expected));
+    CHECK_FALSE(fs::exists(folder / "run"));
+  }
 }
 
 TEST_CASE("errors of a configuration") {
@@ -168,7 +211,8 @@ TEST_CASE("errors of runs and checkpoints") {
 
   // A checkpoint of another model, in three ways.
   CHECK_THAT(failure({"evaluate", "run", "--quiet", "--set", "model.d_model=32"}, folder, 3),
-             Contains("best.h5") && Contains("token.weight"));
+             Contains("best.h5: model.d_model = 32 here, 16 in the checkpoint") &&
+                 Contains("token.weight"));
   REQUIRE(run({"train", "config.toml", "--quiet", "--out", "wide", "--set", "model.d_model=32"},
               folder.path())
               .code == 0);

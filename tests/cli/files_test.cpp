@@ -57,8 +57,8 @@ TEST_CASE("checkpoint verify finds the invalid ones below a directory") {
                             "runs/a/checkpoints/last.h5", "--json"},
                            folder.path());
   CHECK(json.code == 3);
-  CHECK(Json::parse(json.out)[0]["valid"] == false);
-  CHECK(Json::parse(json.out)[1]["step"] == 20);
+  CHECK(Json::parse(json.out)["files"][0]["valid"] == false);
+  CHECK(Json::parse(json.out)["files"][1]["step"] == 20);
   CHECK(run({"checkpoint", "verify"}, folder.path()).code == 2);
   fs::create_directory(folder / "empty");
   CHECK_THAT(run({"checkpoint", "verify", "--all", "empty"}, folder.path()).err,

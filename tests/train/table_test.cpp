@@ -1,10 +1,13 @@
 #include "longhand/train/report/table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
+#include <sstream>
 
 #include "longhand/core/error.h"
+#include "longhand/core/utf8.h"
 #include "tests/support/catch.h"
 
 namespace longhand::train {
@@ -22,7 +25,44 @@ Table example() {
       .charts = {{.title = "Error", .x = "m", .y = "error", .series = {"variant"}, .log_x = true}}};
 }
 
+size_t widest_line(const std::string& text) {
+  size_t widest = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) widest = std::max(widest, width_of(line));
+  return widest;
+}
+
 }  // namespace
+
+TEST_CASE("tables fit 100 columns") {
+  // Headings are broken first, then text, and then the table; every value is still there.
+  Table headings{.name = "a", .title = "", .columns = {{"name", ""}}, .rows = {{"x"}}};
+  for (int i = 0; i < 9; ++i) {
+    headings.columns.push_back({"c" + std::to_string(i), "seconds of each"});
+    headings.rows[0].push_back(int64_t{1000000 + i});
+  }
+  CHECK(widest_line(to_text(headings)) <= 100);
+  CHECK(to_text(headings).find("\n\n") == std::string::npos);
+
+  Table text{.name = "b",
+             .title = "",
+             .columns = {{"run", ""}, {"loss", ""}, {"reason", ""}},
+             .rows = {{std::string(150, 'r'), 0.5, "a long sentence " + std::string(99, 'x')}}};
+  const std::string broken = to_text(text);
+  CHECK(widest_line(broken) <= 100);
+  CHECK(std::count(broken.begin(), broken.end(), 'r') == 150 + 2);
+  CHECK(std::count(broken.begin(), broken.end(), 'x') == 99);
+
+  Table wide{.name = "c", .title = "", .columns = {{"name", ""}}, .rows = {{"row"}, {"next"}}};
+  for (int i = 0; i < 30; ++i) {
+    wide.columns.push_back({"column_" + std::to_string(i), ""});
+    for (auto& row : wide.rows) row.push_back(int64_t{i});
+  }
+  const std::string blocks = to_text(wide);
+  CHECK(widest_line(blocks) <= 100);
+  CHECK(blocks.find("\n\nname  column_") != std::string::npos);
+  for (const Column& column : wide.columns) CHECK(blocks.find(column.name) != std::string::npos);
+}
 
 TEST_CASE("tables: text, Markdown, LaTeX and CSV") {
   CHECK(to_text(example()) ==

@@ -7,10 +7,12 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/utf8.h"
 #include "longhand/data/file.h"
 #include "longhand/train/ablation/estimate.h"
 #include "longhand/train/ablation/results.h"
@@ -145,13 +147,13 @@ int print_table(const Arguments& a) {
   const train::Results results = results_of(opened, a.sweep, "");
   const train::Table table = variants_to_read(results, opened.grid);
   print_stdout("{}", to_format(a.table, results.table("variants"), table));
-  if (a.table == "text") print_stdout("\n{}\n", results.summary);
+  if (a.table == "text") print_stdout("\n{}\n", wrapped_lines(results.summary, 100));
   return success;
 }
 
 int print_status(const Arguments& a) {
   const Opened opened = open_directory(a.status);
-  const train::Results results = results_of(opened, a.status, "");
+  const train::Results results = results_of(opened, a.status, command_line());
   if (a.json) {
     print_stdout("{}", to_json(results));
     return success;
@@ -221,13 +223,32 @@ int print_estimate(const Arguments& a, const Opened& opened) {
   for (int64_t i = 0; i < a.jobs; ++i)
     needed += memory.empty() ? 0 : memory[std::min(static_cast<size_t>(i), memory.size() - 1)];
   const int64_t available = train::available_memory();
+  const bool enough = available <= 0 || needed <= available;
+  if (a.json) {
+    Json variants = Json::array();
+    for (const train::VariantEstimate& each : estimates)
+      variants.push_back({{"variant", each.label},
+                          {"cells", each.cells},
+                          {"cells_left", each.cells_left},
+                          {"step_seconds", json_number(each.step_seconds)},
+                          {"peak_memory_bytes", each.peak_memory},
+                          {"seconds_left", json_number(each.seconds_left)},
+                          {"failure", each.failure}});
+    print_json({{"cells", cells},
+                {"cells_left", left},
+                {"jobs", a.jobs},
+                {"seconds_left", json_number(seconds / static_cast<double>(a.jobs))},
+                {"memory_bytes", needed},
+                {"available_bytes", available},
+                {"variants", variants}});
+    return failed > 0 || !enough ? failure : success;
+  }
   print_stdout("{}", to_text(without_empty_columns(table)));
   print_stdout("{} cells, {} to run: about {}; jobs: {}, threads of each: {}\n", cells, left,
                duration(seconds / static_cast<double>(a.jobs)), a.jobs, threads_of_a_cell(a));
   print_stdout("memory: up to {} MiB at a time, {} MiB available{}\n", needed >> 20,
-               available >> 20,
-               available > 0 && needed > available ? ": too little; expected fewer --jobs" : "");
-  return failed > 0 || (available > 0 && needed > available) ? failure : success;
+               available >> 20, enough ? "" : ": too little; expected fewer --jobs");
+  return failed > 0 || !enough ? failure : success;
 }
 
 int exit_code(const train::SweepOutcome& outcome) {
@@ -286,7 +307,8 @@ int run(const Arguments& a, Opened& opened) {
   if (a.json)
     print_stdout("{}", to_json(results));
   else
-    print_stdout("{}{}\n{}\n", to_text(variants_to_read(results, opened.grid)), results.summary,
+    print_stdout("{}{}\n{}\n", to_text(variants_to_read(results, opened.grid)),
+                 wrapped_lines(results.summary, 100),
                  (directory / "results.json").string());
   const int64_t left = outcome.cells - outcome.finished - outcome.diverged - outcome.failed;
   if (outcome.failed + outcome.diverged > 0)
@@ -331,11 +353,11 @@ void add_ablate(Command& program) {
   c.flag("--dry-run", a->dry_run,
          "Measure a few steps of each variant, and print cells, time and memory");
   c.add("--status", a->status, "DIR", "Print the state of every cell of the sweep in DIR");
-  c.add("--table", a->table, "FORMAT",
-        "Print the results of the sweep in DIR: md, csv, tex or text");
+  const Argument table = c.add("--table", a->table, "FORMAT",
+                               "Print the results of the sweep in DIR: md, csv, tex or text");
   c.set(*a);
   c.quiet(*a);
-  c.json(a->json);
+  c.json(a->json).excludes(table);
   c.words_to_set(*a);
   c.footer(
       "Each cell is a process of its own, in DIR/cells/HASH, a run directory named by the hash of\n"

@@ -81,7 +81,7 @@ std::optional<Cost> measure(const Arguments& a, const Planned& p, int& code) {
   if (a.naive && p.attention == "softmax") set("impl=naive");
   const auto text = run_program_with(words, fmt::format("{} {}", p.attention, p.length), code);
   if (!text) return {};
-  const Json json = Json::parse(*text);
+  const Json json = Json::parse(*text).at("cells").at(0);
   const double batch = json["batch"].get<double>();
   const auto of_one = [&](const char* key) { return json[key].get<double>() / batch; };
   return Cost{p.attention,

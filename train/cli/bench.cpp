@@ -13,6 +13,7 @@
 #include "longhand/attention/model/transformer.h"
 #include "longhand/attention/registry.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/utf8.h"
 #include "longhand/train/bench.h"
 #include "longhand/train/cli/child.h"
 #include "longhand/train/cli/common.h"
@@ -255,7 +256,7 @@ std::optional<Json> measure_elsewhere(const BenchArguments& a, const Cell& cell,
   for (const std::string& assignment : set) add("--set", assignment);
   const std::optional<std::string> text =
       run_program_with(words, fmt::format("{} {}", cell.attention, cell.length), code);
-  return text ? std::optional(Json::parse(*text)) : std::nullopt;
+  return text ? std::optional(Json::parse(*text).at("cells").at(0)) : std::nullopt;
 }
 
 double number(const Json& json, const char* key) {
@@ -266,9 +267,12 @@ std::string percent(double share) {
   return std::isfinite(share) ? fmt::format("{:.0f} %", 100 * share) : "-";
 }
 
+/// Rows of at most 100 columns, printed one at a time. A longer name of a variant has a line of its own.
 void print_row(const std::vector<std::string>& cells) {
-  std::string line = fmt::format("{:<12}", cells[0]);
-  for (size_t i = 1; i < cells.size(); ++i) line += fmt::format(" {:>10}", cells[i]);
+  constexpr size_t widths[] = {14, 7, 9, 10, 9, 8, 8, 9, 7, 8};
+  std::string line = fmt::format("{:<{}}", cells[0], widths[0]);
+  if (line.size() > widths[0]) line = wrapped_lines(line, 100) + "\n" + std::string(widths[0], ' ');
+  for (size_t i = 1; i < cells.size(); ++i) line += fmt::format(" {:>{}}", cells[i], widths[i]);
   print_stdout("{}\n", line);
   flush_stdout();
 }
@@ -346,14 +350,11 @@ int bench(const BenchArguments& arguments) {
       print_row({"attention", "length", arguments.what == "step" ? "step s" : "both s", "forward s",
                  "tokens/s", "GFLOP/s", "of peak", "of limit", "MiB", "faults"});
     done.push_back(*result);
-    if (arguments.json) {
-      print_stdout("{}\n", result->dump());
-      flush_stdout();
-    } else {
-      print_cell(*result);
-    }
+    if (!arguments.json) print_cell(*result);
   }
-  if (!arguments.json) {
+  if (arguments.json) {
+    print_json({{"cells", done}});
+  } else {
     print_crossovers(done);
     if (!done.empty())
       print_stdout(
@@ -370,57 +371,85 @@ void add_one_bench(Command& group, const std::string& what, const std::string& t
   const auto a = std::make_shared<BenchArguments>();
   a->what = what;
   Command c = group.command(what, text, [a] { return bench(*a); });
-  c.add("--model", a->model, "L|M",
-        "L: encoder, 2 layers, d_model 64, 2 heads, d_mlp 128, 10 classes, N from 1024 to 16384; "
-        "M: causal language model, 4 layers, d_model 256, 8 heads, d_mlp 1024, 256 tokens, N = "
-        "2048 and 8192 [L]");
+  c.add(
+      "--model", a->model, "L|M",
+      "The model that is measured. L classifies long sequences: an encoder of 2 layers, d_model "
+      "64, 2 heads, d_mlp 128, 10 classes, lengths from 1024 to 16384. M predicts the next byte of "
+      "text: causal, 4 layers, d_model 256, 8 heads, d_mlp 1024, 256 tokens, lengths 2048 and 8192 "
+      "[L]");
   c.add("--attention", a->attention, "NAME,...",
-        "Variants [all that apply]; one for each layer as window+linear")
+        "The attention variants to compare, one row of results for each and for each length; "
+        "window+linear has another variant in each layer [all that the model can use]")
       .separated_by_commas();
-  c.add("--length", a->length, "N,...", "Tokens per sequence [those of the model]")
+  c.add("--length", a->length, "N,...", "The lengths of sequences, in tokens [those of the model]")
       .separated_by_commas()
       .positive();
-  c.add("--tokens", a->tokens, "N", "Tokens per step, in at least one sequence of N [16384]")
+  c.add("--tokens", a->tokens, "N",
+        "Tokens in one step: the batch has as many sequences as fit into this number, and at least "
+        "one, so that rows of different lengths do comparable work [16384]")
       .positive();
   c.add("--dropout", a->dropout, "P",
-        "Dropout of the model, and of attention for variants that drop probabilities [0]")
+        "Dropout probability of the model, and of attention weights where the variant has them [0]")
       .not_negative();
-  c.add("--d-model", a->d_model, "N", "Width of the model").positive();
-  c.add("--heads", a->heads, "N", "Heads").positive();
-  c.add("--layers", a->layers, "N", "Layers").positive();
-  c.add("--d-mlp", a->d_mlp, "N", "Width of the feed-forward part; 0: none").not_negative();
-  c.flag("--causal", a->causal, "Tokens do not attend to later ones");
+  c.add("--d-model", a->d_model, "N", "Size of each token's vector in the model").positive();
+  c.add("--heads", a->heads, "N", "Number of attention heads of each layer").positive();
+  c.add("--layers", a->layers, "N", "Number of layers of the model").positive();
+  c.add("--d-mlp", a->d_mlp, "N", "Size of the hidden layer of the feed-forward part; 0: none")
+      .not_negative();
+  c.flag("--causal", a->causal, "Let tokens attend only to themselves and to earlier tokens");
   if (what == "step")
     c.flag("--recompute", a->recompute,
-           "Blocks keep only their inputs and recompute the rest: less memory, more time");
-  c.add("--seconds", a->seconds, "S", "Time each cell for S seconds, at least three times [1]")
+           "Keep only the input of each block and compute the rest again in the backward pass, "
+           "which needs less memory and more time (train.recompute)");
+  c.add("--seconds", a->seconds, "S",
+        "Repeat each measurement for S seconds, and at least three times [1]")
       .not_negative();
-  c.add("--repetitions", a->repetitions, "N", "Time each cell N times").positive();
+  c.add("--repetitions", a->repetitions, "N", "Repeat each measurement N times instead").positive();
   c.set(*a);
   c.seed(*a);
   c.threads();
   c.quiet(*a);
   c.json(a->json);
   c.footer(
-      "Times are medians after two repetitions that are not counted; memory is the peak resident\n"
-      "set. The limit is flops / peak + exponentials / rate + bytes / bandwidth, whose rates are\n"
-      "measured in the process of the cell, alternating with it: sgemm, Longhand's exp in the L1\n"
-      "cache, y <- a x + y. Each cell is a process of its own. Flops count the necessary work: 6\n"
-      "per weight of a linear layer and token; attention per head, forward and backward: softmax\n"
-      "14 N^2 D (half if causal), linformer 24 N k D, performer 20 N m D, nystrom 24 N m D +\n"
-      "24 m^3 per iteration, linear 12 N D^2. Bytes: 4 (60 d_model + 12 d_mlp) per token and\n"
-      "layer, 28 per parameter. See train/README.md.\n"
-      "Options of a single variant, such as --set attention.k=128, apply to the variants that\n"
-      "declare them.");
+      std::string(
+          what == "step"
+              ? "Measures what one training step costs: a forward pass, a backward pass and "
+                "Adam, on a\nbatch of random tokens."
+              : "Measures what attention costs without the rest of the model: queries, keys "
+                "and values of\none layer, forward and backward, with random numbers.") +
+      " Each row of the table is measured in a process of its own:\n"
+      "  step s, both s  seconds of one step, or of both passes: the median of all repetitions\n"
+      "  forward s       the part of it that the forward pass takes\n"
+      "  tokens/s        tokens that are processed in a second; higher is better\n"
+      "  GFLOP/s         necessary floating-point operations in a second, in billions\n"
+      "  of peak         GFLOP/s as a fraction of what this machine does in matrix products\n"
+      "  of limit        the least time that the work can take on this machine, as a fraction of "
+      "the\n"
+      "                  time measured: 100 % means that the code can hardly be faster\n"
+      "  MiB             largest memory of the process\n"
+      "  faults          page faults of one step: many mean that memory is taken anew in each "
+      "step\n"
+      "The least time is flops / peak + exponentials / rate + bytes / bandwidth. These rates are\n"
+      "measured between the repetitions, by a matrix product, by Longhand's exp and by y <- a x + "
+      "y on\n"
+      "large vectors. The formulas for flops and bytes are in train/README.md, section bench.\n"
+      "An option that only some variants have, such as --set attention.k=128, applies to those.\n"
+      "Examples:\n" +
+      (what == "step" ? "  longhand bench step --attention softmax,linear --length 1024,4096\n"
+                        "  longhand bench step --model M --attention softmax --recompute"
+                      : "  longhand bench attention --attention softmax,linear --length 1024,4096\n"
+                        "  longhand bench attention --attention nystrom --set "
+                        "attention.landmarks=32"));
 }
 
 }  // namespace
 
 void add_bench(Command& program) {
-  Command group = program.group("bench", "Measure time, memory and fraction of hardware peak");
-  add_one_bench(group, "step", "Training steps: forward, backward and optimizer, on random tokens");
+  Command group =
+      program.group("bench", "Measure time and memory of training steps and of attention");
+  add_one_bench(group, "step", "Measure whole training steps: forward, backward and optimizer");
   add_one_bench(group, "attention",
-                "The attention of one layer alone, forward and backward, on random numbers");
+                "Measure the attention of one layer alone, forward and backward");
 }
 
 }  // namespace longhand::cli

@@ -25,18 +25,18 @@ Json to_json(const CheckResult& result) {
           {"measured", result.measured}, {"seconds", json_number(result.seconds)}};
 }
 
-void list_checks(const std::vector<std::string>& variants) {
-  const auto print = [](const auto& checks) {
-    for (const auto& check : checks) print_stdout("  {:<24}{}\n", check.name, check.summary);
+void list_checks(const std::vector<std::string>& variants, bool json) {
+  Json out = Json::array();
+  const auto print = [&](const std::string& of, const auto& checks) {
+    if (!json && !checks.empty()) print_stdout("{}:\n", of);
+    for (const auto& check : checks) {
+      if (!json) print_stdout("  {:<24}{}\n", check.name, check.summary);
+      out.push_back({{"variant", of}, {"check", check.name}, {"summary", check.summary}});
+    }
   };
-  print_stdout("every variant:\n");
-  print(attention::invariants());
-  for (const std::string& variant : variants) {
-    const auto checks = attention::evidence(variant);
-    if (checks.empty()) continue;
-    print_stdout("{}:\n", variant);
-    print(checks);
-  }
+  print("every variant", attention::invariants());
+  for (const std::string& variant : variants) print(variant, attention::evidence(variant));
+  if (json) print_json({{"checks", out}});
 }
 
 int check_attention(const Arguments& arguments) {
@@ -44,7 +44,7 @@ int check_attention(const Arguments& arguments) {
       arguments.variants.empty() ? attention::names() : arguments.variants;
   for (const std::string& variant : variants) attention::spec(variant);  // throws if unknown
   if (arguments.list) {
-    list_checks(variants);
+    list_checks(variants, arguments.json);
     return success;
   }
   attention::OptionSet options;
@@ -64,6 +64,7 @@ int check_attention(const Arguments& arguments) {
 
   int64_t held = 0, all = 0;
   double seconds = 0;
+  Json results = Json::array();
   std::string subject;  // the variant or group being counted
   int64_t subject_held = 0, subject_all = 0;
   double subject_seconds = 0;
@@ -80,7 +81,10 @@ int check_attention(const Arguments& arguments) {
     held += result.passed();
     ++all;
     seconds += result.seconds;
-    if (arguments.json) return print_json(to_json(result));
+    if (arguments.json) {
+      results.push_back(to_json(result));
+      return;
+    }
     if (result.variant != subject) end_subject();
     subject = result.variant;
     subject_held += result.passed();
@@ -98,7 +102,10 @@ int check_attention(const Arguments& arguments) {
       attention::check_invariants(variant, options, how);
     end_subject();
   }
-  if (!arguments.json) print_stdout("{} of {} checks passed, {:.1f} s\n", held, all, seconds);
+  if (arguments.json)
+    print_json({{"passed", held}, {"checks_run", all}, {"seconds", seconds}, {"checks", results}});
+  else
+    print_stdout("{} of {} checks passed, {:.1f} s\n", held, all, seconds);
   return held == all ? success : failure;
 }
 

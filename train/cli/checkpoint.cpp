@@ -50,8 +50,7 @@ int inspect(const std::string& file, bool json) {
   if (json) {
     Json out = {{"file", file},
                 {"digest", "ok"},
-                {"version", checkpoint.version},
-                {"machine", checkpoint.machine},
+                {"written_by", {{"version", checkpoint.version}, {"machine", checkpoint.machine}}},
                 {"step", state.step},
                 {"seed", state.seed},
                 {"epoch", state.cursor.epoch},
@@ -126,7 +125,7 @@ int verify(std::vector<std::string> files, const std::string& all, bool json) {
     else
       out.back()["reason"] = reason;
   }
-  if (json) print_json(out);
+  if (json) print_json({{"files", out}, {"invalid", invalid}});
   check<DataError>(invalid == 0, invalid, " of ", files.size(), " checkpoints are invalid");
   return success;
 }

@@ -6,10 +6,15 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <set>
 #include <sstream>
+#include <type_traits>
 #include <utility>
 
+#include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/utf8.h"
 #include "longhand/train/cli/child.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
@@ -19,55 +24,63 @@
 namespace longhand::cli {
 namespace {
 
-constexpr const char* exit_codes =
-    "Exit codes: 0 success; 1 any other error; 2 invalid command line or configuration; 3 data or\n"
-    "checkpoint missing or invalid; 4 training diverged, or the loss or the weights of a model "
-    "are\n"
-    "not finite; 75 stopped by a signal, saved, resumable. Output to a closed pipe is dropped; "
-    "any\n"
-    "other failure to write a result is an error.\n"
-    "Environment: LONGHAND_THREADS, LONGHAND_SEED, LONGHAND_ISA (baseline, avx2 or avx512),\n"
-    "LONGHAND_NO_LOCKS (1: write runs and sweeps on file systems without locks), LONGHAND_PLUGINS\n"
-    "(files of plugins, separated by colons), NO_COLOR.";
-
 constexpr size_t longest_message = 4000;  // bytes: names in files may be of any length
 
-/// Throws for an environment variable whose value its option does not accept. CLI11 2.1 does so
-/// itself; 2.4 ignores such a value.
-void check_environment(CLI::App& app) {
-  for (CLI::Option* const option : app.get_options()) {
-    if (option->get_envname().empty() || !option->empty()) continue;
-    const char* const text = std::getenv(option->get_envname().c_str());
-    if (!text || !*text) continue;
-    option->add_result(text);
-    option->run_callback();  // throws
-  }
-  for (CLI::App* const subcommand : app.get_subcommands()) check_environment(*subcommand);
+constexpr size_t columns = 100;     // of the help
+constexpr size_t left_column = 30;  // of them, for names
+
+std::string program_footer() {
+  std::string codes, variables;
+  for (const auto& [code, meaning] : exit_code_meanings())
+    codes += (codes.empty() ? "Exit codes: " : "; ") + code + " " + meaning;
+  for (const auto& [name, meaning] : environment_variables())
+    variables += (variables.empty() ? "Environment: " : "; ") + name + " (" + meaning + ")";
+  return wrapped_lines(codes +
+                           ". Output to a closed pipe is dropped; any other failure to write a "
+                           "result is an error.\n" +
+                           variables + ".",
+                       columns);
 }
 
-/// Accepts numbers of type T for which `holds`; `expected` completes the error: "--limit: expected …".
+/// Accepts numbers of type T for which `holds`; the error is "--limit: expected …, got …".
 template <class T, class F>
-CLI::Validator number(const std::string& name, const std::string& expected, F holds) {
+CLI::Validator number(const std::string& expected, F holds) {
   return CLI::Validator(
       [=](const std::string& text) {
         T value{};
         const bool ok = CLI::detail::lexical_cast(text, value) && holds(value);
-        return ok ? std::string() : name + ": expected " + expected + ", got " + text;
+        return ok ? std::string() : "expected " + expected + ", got " + text;
       },
       "");
 }
 
-std::string wrapped(const std::string& text, size_t width) {
-  std::string out, line;
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    if (!line.empty() && line.size() + 1 + word.size() > width) {
-      out += line + "\n";
-      line.clear();
-    }
-    line += (line.empty() ? "" : " ") + word;
+/// The type of a value, or of each in an optional or a list.
+template <class T>
+struct Single {
+  using type = T;
+};
+template <class T>
+struct Single<std::optional<T>> : Single<T> {};
+template <class T>
+struct Single<std::vector<T>> : Single<T> {};
+
+ArgumentPage page_of(const CLI::Option& option) {
+  ArgumentPage page;
+  for (const std::string& name : option.get_snames()) page.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) page.names.push_back("--" + name);
+  page.positional = option.get_positional();
+  if (page.positional) page.names.push_back(option.get_name(true));
+  page.value = option.get_type_name();
+  page.text = option.get_description();
+  std::string others;
+  for (const CLI::Option* const other : option.get_excludes()) {
+    const std::string name = other->get_positional() ? other->get_type_name() : other->get_name();
+    others += (others.empty() ? "" : ", ") + name;
   }
-  return out + line;
+  if (!others.empty()) page.text += " (not with " + others + ")";
+  page.required = option.get_required();
+  page.repeated = option.get_items_expected_max() > 1;
+  return page;
 }
 
 /// Adds --plugin to the program and to every subcommand that runs something.
@@ -86,24 +99,107 @@ void add_plugin_options(CLI::App& app, std::vector<std::string>& plugins) {
   for (CLI::App* const command : subcommands) add_plugin_options(*command, plugins);
 }
 
-/// Sets the help of a command and its subcommands to 100 columns.
-void wrap_help(CLI::App& app) {
-  constexpr size_t column = 30;
-  app.get_formatter()->column_width(column);
-  for (CLI::Option* option : app.get_options([](CLI::Option*) { return true; }))
-    option->description(wrapped(option->get_description(), 100 - column));
-  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) wrap_help(*command);
+/// `above` is the name of the command that it belongs to.
+CommandPage page_of(const CLI::App& app, const std::string& above = "") {
+  CommandPage page;
+  page.name = above + (above.empty() ? "" : " ") + app.get_name();
+  page.text = app.get_description();
+  const CLI::App* const parent = app.get_parent();
+  if (!parent || parent->get_footer() != app.get_footer()) page.footer = app.get_footer();
+  // Options without a group are hidden: the words after --set.
+  for (const CLI::Option* const option :
+       app.get_options([](const CLI::Option* each) { return !each->get_group().empty(); }))
+    page.arguments.push_back(page_of(*option));
+  for (const CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; }))
+    page.commands.push_back(page_of(*command, page.name));
+  return page;
 }
+
+/// Help in 100 columns, in which positional arguments have the names of their values.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter() { column_width(left_column); }
+
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    return "Usage: " + name + " " + synopsis(page_of(*app)) + "\n";
+  }
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    const ArgumentPage page = page_of(*option);
+    if (is_positional) return shown_value(page);
+    std::string names;
+    for (const std::string& name : page.names) names += (names.empty() ? "" : ", ") + name;
+    return names;
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const ArgumentPage page = page_of(*option);
+    return page.positional || page.value.empty() ? "" : " " + shown_value(page);
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    const ArgumentPage page = page_of(*option);
+    return in_right_column(page.text + (page.required ? " (required)" : ""));
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    std::ostringstream out;
+    CLI::detail::format_help(out, command->get_name(), in_right_column(command->get_description()),
+                             left_column);
+    return out.str();
+  }
+
+ private:
+  static std::string in_right_column(const std::string& text) {
+    return wrapped_lines(text, columns - left_column);
+  }
+};
+
+std::string help_text(const CLI::App& app, const std::string& name) {
+  std::string text = app.help(name);
+  while (text.ends_with('\n')) text.pop_back();
+  return text + "\n";
+}
+
+std::string command_chosen = "version";
 
 }  // namespace
 
-struct Command::Program {
+struct ProgramState {
   std::vector<std::string> plugins;
   std::function<int()> selected;
   std::optional<int64_t> threads;
   bool responds_to_signals = false;
-  std::vector<const bool*> quiet;  // the flags of all commands
+  std::vector<const bool*> quiet;                   // the flags of all commands
+  std::map<CLI::Option*, std::string> environment;  // variables
 };
+
+namespace {
+
+/// Reads arguments of the chosen command that are not given from the environment. (CLI11 2.1 would read
+/// those of all commands, and 2.4 would ignore an invalid value.)
+void read_environment(CLI::App& app, const ProgramState& state) {
+  std::vector<std::pair<CLI::Option*, std::string>> readable;
+  std::set<std::string> given;
+  for (CLI::App* at = &app; at;
+       at = at->get_subcommands().empty() ? nullptr : at->get_subcommands().front())
+    for (CLI::Option* const option : at->get_options())
+      if (const auto found = state.environment.find(option); found != state.environment.end()) {
+        readable.emplace_back(option, found->second);
+        if (!option->empty()) given.insert(found->second);
+      }
+  for (const auto& [option, variable] : readable) {
+    const char* const text = std::getenv(variable.c_str());
+    if (given.contains(variable) || !text || !*text) continue;
+    try {
+      option->add_result(text);
+      option->run_callback();
+    } catch (const CLI::ParseError& error) {
+      // The variable is named instead of the flag.
+      const std::string message = error.what(), name = option->get_name() + ": ";
+      throw ConfigError(variable + ": " +
+                        (message.starts_with(name) ? message.substr(name.size()) : message));
+    }
+  }
+}
+
+}  // namespace
 
 Argument& Argument::required() {
   option_->required();
@@ -111,14 +207,14 @@ Argument& Argument::required() {
 }
 
 Argument& Argument::positive() {
-  option_->check(number<int64_t>(option_->get_name(), "an integer of at least 1",
+  option_->check(number<int64_t>("an integer from 1 to 2^30",
                                  [](int64_t n) { return n >= 1 && n <= int64_t{1} << 30; }));
   return *this;
 }
 
 Argument& Argument::not_negative() {
-  option_->check(number<double>(option_->get_name(), "a number of at least 0",
-                                [](double x) { return x >= 0 && x < 1e18; }));
+  option_->check(
+      number<double>("a number of at least 0", [](double x) { return x >= 0 && x < 1e18; }));
   return *this;
 }
 
@@ -138,27 +234,36 @@ Argument& Argument::excludes(const Argument& other) {
 }
 
 Argument& Argument::environment(const std::string& variable) {
-  option_->envname(variable);
+  option_->description(option_->get_description() + " [" + variable + "]");
+  state_->environment[option_] = variable;
   return *this;
 }
 
 Command Command::command(const std::string& name, const std::string& text,
                          std::function<int()> run) {
   CLI::App& app = *app_->add_subcommand(name, text);
-  app.callback([program = program_, run = std::move(run)] { program->selected = run; });
-  return {app, *program_};
+  app.callback([state = state_, run = std::move(run)] { state->selected = run; });
+  return {app, *state_};
 }
 
 Command Command::group(const std::string& name, const std::string& text) {
   CLI::App& app = *app_->add_subcommand(name, text);
   app.require_subcommand(1);
-  return {app, *program_};
+  return {app, *state_};
 }
 
 template <class T>
 Argument Command::add(const std::string& name, T& to, const std::string& value,
                       const std::string& text) {
-  return Argument(app_->add_option(name, to, text)->type_name(value));
+  CLI::Option* const option = app_->add_option(name, to, text)->type_name(value);
+  using One = typename Single<T>::type;
+  if constexpr (std::is_same_v<One, uint64_t>)
+    option->check(number<One>("an integer of at least 0", [](One) { return true; }));
+  else if constexpr (std::is_integral_v<One>)
+    option->check(number<One>("an integer", [](One) { return true; }));
+  else if constexpr (std::is_floating_point_v<One>)
+    option->check(number<One>("a number", [](One) { return true; }));
+  return {option, *state_};
 }
 
 #define LONGHAND_ADD(...)                                                              \
@@ -176,11 +281,11 @@ LONGHAND_ADD(std::vector<double>);
 #undef LONGHAND_ADD
 
 Argument Command::flag(const std::string& name, bool& to, const std::string& text) {
-  return Argument(app_->add_flag(name, to, text));
+  return {app_->add_flag(name, to, text), *state_};
 }
 
 void Command::responds_to_signals() {
-  app_->parse_complete_callback([program = program_] { program->responds_to_signals = true; });
+  app_->parse_complete_callback([state = state_] { state->responds_to_signals = true; });
 }
 
 void Command::footer(const std::string& text) { app_->footer(text); }
@@ -200,7 +305,7 @@ void Command::words_to_set(Common& common) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->check([](const std::string& word) {
         return word.find('=') == std::string::npos
-                   ? "expected section.key=value, got \"" + word + "\""
+                   ? "unexpected word \"" + word + "\"; expected section.key=value after --set"
                    : std::string();
       })
       ->group("");
@@ -211,7 +316,7 @@ Argument Command::seed(Common& common) {
 }
 
 void Command::threads() {
-  add("--threads", program_->threads, "N", "Number of threads; results do not depend on it")
+  add("--threads", state_->threads, "N", "Number of threads; results do not depend on it")
       .positive()
       .environment("LONGHAND_THREADS");
 }
@@ -232,7 +337,9 @@ void Command::accept_data(Common& common) {
        "Use the data as they are, even if their hash is not the one in the checkpoint");
 }
 
-void Command::json(bool& to) { flag("--json", to, "Print only the result, as JSON, to stdout"); }
+Argument Command::json(bool& to) {
+  return flag("--json", to, "Print only the result, as one JSON object, to stdout");
+}
 
 int fail(const std::string& message, int code) {
   std::string line;
@@ -254,42 +361,76 @@ void use_threads(int64_t wanted, bool quiet) {
         wanted, cores, cores == 1 ? "core" : "cores", cores);
 }
 
+const std::string& chosen_command() { return command_chosen; }
+
+CommandPage Command::page() const { return page_of(*app_); }
+
+std::string Command::help_of(const std::vector<std::string>& words) const {
+  const CLI::App* at = app_;
+  std::string above;
+  for (const std::string& word : words) {
+    above += (above.empty() ? "" : " ") + at->get_name();
+    const auto found =
+        at->get_subcommands([&](const CLI::App* each) { return each->get_name() == word; });
+    if (found.empty()) return "";
+    at = found.front();
+  }
+  return help_text(*at, above);
+}
+
 int run_program(int argc, char** argv) {
-  CLI::App app{"Longhand trains long-sequence Transformers with efficient attention on CPUs."};
+  CLI::App app{"Longhand trains long-sequence Transformers with efficient attention on CPUs"};
   app.name("longhand");
+  app.formatter(std::make_shared<HelpFormatter>());
   app.require_subcommand(0, 1);
-  app.footer(exit_codes);
+  app.footer(program_footer());
   bool version = false, json = false;
   app.add_flag("--version", version, "Print the version and the compute backend");
   app.add_flag("--json", json, "With --version: print as JSON");
-  Command::Program chosen;
+  ProgramState chosen;
   Command program(app, chosen);
   program.threads();
 #define COMMAND(name) add_##name(program);
 #include "longhand/train/cli/commands.def"
 #undef COMMAND
   add_plugin_options(app, chosen.plugins);
-  wrap_help(app);
-  try {
-    app.parse(argc, argv);
-    check_environment(app);
-  } catch (const CLI::CallForHelp&) {
-    std::string text = app.help();
-    while (text.ends_with('\n')) text.pop_back();
-    print_stdout("{}\n", text);
+  const std::vector<std::string> words(argv + 1, argv + std::max(argc, 1));
+  // The scripts of longhand completion ask for completions of the words that follow, which need not be a
+  // valid command line.
+  if (words.size() > 2 && words[0] == "completion" && words[1] == "--") {
+    for (const auto& [word, text] : completions(program.page(), {words.begin() + 2, words.end()}))
+      print_stdout("{}{}{}\n", word, text.empty() ? "" : "\t", text);
     return success;
-  } catch (const CLI::ParseError& error) {
-    std::string path = app.get_name();
+  }
+  const auto path = [&] {
+    std::string names = app.get_name();
     for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
       at = at->get_subcommands().front();
-      path += " " + at->get_name();
+      names += " " + at->get_name();
     }
-    return fail(std::string(error.what()) + " (see " + path + " --help)", usage_error);
+    return names;
+  };
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    const CLI::App* at = &app;
+    while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+    const std::string names = path();
+    const size_t space = names.find_last_of(' ');
+    print_stdout("{}", help_text(*at, space == std::string::npos ? "" : names.substr(0, space)));
+    return success;
+  } catch (const CLI::ParseError& error) {
+    std::string message = wrong_word(program.page(), words);
+    if (message.empty()) message = error.what();
+    if (message.starts_with(": ")) message.erase(0, 2);  // of an argument without a name
+    return fail(message + " (see " + path() + " --help)", usage_error);
   }
+  read_environment(app, chosen);
   if (!chosen.responds_to_signals) train::SignalRequests::decline();
   const bool quiet =
       std::any_of(chosen.quiet.begin(), chosen.quiet.end(), [](const bool* flag) { return *flag; });
   if (chosen.threads) use_threads(*chosen.threads, quiet);
+  if (chosen.selected) command_chosen = path().substr(app.get_name().size() + 1);
   if (version) return print_version(json);
   read_files_in_child_first();
   if (!chosen.selected) return fail("expected a command; see longhand --help", usage_error);

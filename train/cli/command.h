@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "longhand/train/cli/page.h"
+
 namespace CLI {
 class App;
 class Option;
@@ -35,10 +37,12 @@ struct Common {
   bool accept_data = false;
 };
 
+struct ProgramState;  // the chosen command and flags of all commands
+
 /// A flag or positional argument of a command.
 class Argument {
  public:
-  explicit Argument(CLI::Option* option) : option_(option) {}
+  Argument(CLI::Option* option, ProgramState& state) : option_(option), state_(&state) {}
 
   Argument& required();
   /// Requires an integer of at least 1.
@@ -56,14 +60,14 @@ class Argument {
 
  private:
   CLI::Option* option_;
+  ProgramState* state_;
 };
 
 /// A subcommand, a group of them, or the whole program. Values are written to the references given
 /// to add() before the command runs: keep them in an object that the command's function owns.
 class Command {
  public:
-  struct Program;  // the chosen command and flags of all commands
-  Command(CLI::App& app, Program& program) : app_(&app), program_(&program) {}
+  Command(CLI::App& app, ProgramState& state) : app_(&app), state_(&state) {}
 
   /// Adds a subcommand; `run` executes it and returns the exit code. It throws errors, which main()
   /// converts to a message and an exit code.
@@ -100,12 +104,18 @@ class Command {
   void trust_paths(Common& common);
   /// --accept-data, for commands that compare data with the hashes in a checkpoint.
   void accept_data(Common& common);
-  /// --json
-  void json(bool& to);
+  /// --json; the command then prints one object with print_json().
+  Argument json(bool& to);
+
+  /// The command and those below it, as documentation shows them.
+  CommandPage page() const;
+  /// The help of the subcommand that these words name, such as {"bench", "step"}; empty if there is
+  /// none.
+  std::string help_of(const std::vector<std::string>& words) const;
 
  private:
   CLI::App* app_;
-  Program* program_;
+  ProgramState* state_;
 };
 
 #define COMMAND(name) void add_##name(Command& program);
@@ -118,6 +128,9 @@ int run_program(int argc, char** argv);
 
 /// Prints a message as one line on stderr and returns the code.
 int fail(const std::string& message, int code);
+
+/// The chosen command without the name of the program, such as "bench step"; "version" if none is.
+const std::string& chosen_command();
 
 /// `longhand --version`
 int print_version(bool json);

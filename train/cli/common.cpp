@@ -9,8 +9,11 @@
 #include <utility>
 
 #include "longhand/core/utf8.h"
+#include "longhand/core/version.h"
+#include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/experiment.h"
+#include "longhand/train/report/table.h"
 
 namespace longhand::cli {
 
@@ -41,7 +44,13 @@ std::string bounded(const std::string& text, size_t longest) {
   return text.substr(0, begin).append(omitted).append(text, end);
 }
 
-void print_json(const Json& json) {
+void print_json(const Json& result) {
+  Json json = {{"kind", chosen_command()},
+               {"command", command_line()},
+               {"machine", train::machine_and_threads()},
+               {"date", train::utc_now()},
+               {"version", version()}};
+  for (const auto& [key, value] : result.items()) json[key] = value;
   // Control characters above those that JSON itself escapes occur in strings only.
   std::string out;
   const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace);

@@ -19,8 +19,10 @@ std::string printable(std::string_view text);
 /// Text of at most `longest` bytes: of a longer one, its beginning and its end.
 std::string bounded(const std::string& text, size_t longest);
 
-/// Prints to stdout; bytes that are not valid UTF-8 are replaced.
-void print_json(const Json& json);
+/// Prints the result of a command with --json: one object, of `result` and of what every result says
+/// about itself: "kind" (the command, such as "bench step"), "command" (that repeats it), "machine",
+/// "date" and "version" (of Longhand), as in train::Results. Bytes that are not valid UTF-8 are replaced.
+void print_json(const Json& result);
 
 /// A word of a command line, quoted if a shell would not take it as it is.
 std::string shell_word(const std::string& word);

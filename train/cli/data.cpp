@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "longhand/core/error.h"
+#include "longhand/core/utf8.h"
 #include "longhand/data/dataset.h"
 #include "longhand/data/listops.h"
 #include "longhand/data/subset.h"
@@ -170,10 +171,10 @@ int list_tasks(bool json) {
     const Schema options = data::task_options(name);
     out.push_back(
         {{"name", name}, {"summary", data::task_summary(name)}, {"options", names_of(options)}});
-    if (!json) print_stdout("{}: {}\n", name, data::task_summary(name));
+    if (!json) print_stdout("{}\n", wrapped_lines(name + ": " + data::task_summary(name), 100));
   }
   if (json)
-    print_json(out);
+    print_json({{"tasks", out}});
   else
     print_stdout("\nOptions of a task: longhand help data.NAME\n");
   return success;

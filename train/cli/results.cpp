@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "longhand/core/utf8.h"
 #include "longhand/core/version.h"
 #include "longhand/data/file.h"
 #include "longhand/train/checkpoint/checkpoint.h"
@@ -35,11 +36,12 @@ int finish(const ResultsArguments& arguments, train::Results results, const Show
   for (const train::Table& table : results.tables) {
     if (std::find(shown.hidden.begin(), shown.hidden.end(), table.name) != shown.hidden.end())
       continue;
-    print_stdout("{}\n", table.title);
-    if (!table.note.empty() && !arguments.quiet) print_stdout("{}\n", table.note);
+    print_stdout("{}\n", wrapped_lines(table.title, 100));
+    if (!table.note.empty() && !arguments.quiet)
+      print_stdout("{}\n", wrapped_lines(table.note, 100));
     print_stdout("\n{}\n", train::to_text(shown.readable(table)));
   }
-  print_stdout("{}\n", results.summary);
+  print_stdout("{}\n", wrapped_lines(results.summary, 100));
   if (!arguments.out.empty() && !arguments.quiet) print_stdout("written to {}\n", arguments.out);
   return success;
 }

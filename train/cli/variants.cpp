@@ -6,10 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "longhand/attention/registry.h"
+#include "longhand/core/utf8.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/plugins.h"
 #include "longhand/train/cli/progress.h"
+#include "longhand/train/report/table.h"
 
 namespace longhand::cli {
 namespace {
@@ -71,56 +73,52 @@ Json to_json(const Row& row) {
           {"paper", spec.paper}};
 }
 
-/// Pads columns to their widest cell.
-void print_table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths(rows.front().size());
-  for (const auto& row : rows)
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}", row[i], widths[i] + 2);
-    line.erase(line.find_last_not_of(' ') + 1);
-    print_stdout("{}\n", line);
-  }
-}
-
 int variants(const Arguments& arguments) {
   std::vector<Row> rows;
   for (const std::string& name : attention::names()) rows.push_back(look_at(name, arguments));
   if (arguments.json) {
     Json out = Json::array();
     for (const Row& row : rows) out.push_back(to_json(row));
-    print_json(out);
+    print_json({{"length", arguments.length},
+                {"heads", arguments.heads},
+                {"head_dim", arguments.head_dim},
+                {"variants", out}});
     return success;
   }
-  std::vector<std::vector<std::string>> cells = {
-      {"NAME", "EXACT", "CAUSAL", "MASKS", "LENGTHS", "TIME", "MEMORY", "FLOP", "BYTES", "STATE"}};
+  train::Table table{.name = "variants", .title = "", .columns = {}};
+  for (const char* const name :
+       {"NAME", "EXACT", "CAUSAL", "MASKS", "LENGTHS", "TIME", "MEMORY", "FLOP", "BYTES"})
+    table.columns.push_back({name, ""});
   for (const Row& row : rows) {
     const attention::Capabilities& t = row.can;
-    const std::string causal = !t.causal ? "-" : t.decodes ? "yes, decodes" : "yes";
-    cells.push_back({row.name, t.exact ? "yes" : "-", causal, masks(t), lengths(t), t.time,
-                     t.memory, short_number(row.work.forward.flops), short_number(row.work.bytes),
-                     t.state});
+    const std::string causal = !t.causal ? "-" : t.decodes ? "decodes" : "yes";
+    table.rows.push_back({row.name, t.exact ? "yes" : "-", causal, masks(t), lengths(t), t.time,
+                          t.memory, short_number(row.work.forward.flops),
+                          short_number(row.work.bytes)});
   }
-  print_table(cells);
+  print_stdout("{}", train::to_text(table));
   print_stdout(
-      "\nTime and memory: growth per head, for N tokens, head dimension D, and m features, "
-      "landmarks\n"
-      "or slots. FLOP and bytes: a forward pass of one sequence of {} tokens with {} heads of\n"
-      "dimension {} and default options (bytes besides q, k, v and the result). Decodes: "
-      "generates\n"
-      "token by token. Cross: the number of keys may differ from that of queries. State: contents "
-      "of\n"
-      "checkpoints besides trained parameters.\n\n",
-      arguments.length, arguments.heads, arguments.head_dim);
+      "\n{}\n\n",
+      wrapped_lines(
+          fmt::format(
+              "Time and memory: growth per head, for N tokens, head dimension D, and m "
+              "features, landmarks or slots. FLOP and bytes: a forward pass of one sequence "
+              "of {} tokens with {} heads of dimension {} and default options (bytes besides "
+              "q, k, v and the result). Decodes: causal, and generates token by token. "
+              "Cross: the number of keys may differ from that of queries. State: contents of "
+              "checkpoints besides trained parameters.",
+              arguments.length, arguments.heads, arguments.head_dim),
+          100));
   for (const Row& row : rows) {
     const attention::Capabilities& t = row.can;
     const attention::Spec& spec = attention::spec(row.name);
-    const std::string plugin = plugin_of_variant(row.name);
-    print_stdout("{}: {} ({}){}{}{}\n", row.name, spec.summary, spec.paper,
-                 t.causal || t.causal_reason.empty() ? "" : "; not causal: " + t.causal_reason,
-                 row.algorithm.empty() ? "" : "; here: " + row.algorithm,
-                 plugin.empty() ? "" : "; " + plugin);
+    std::string text = fmt::format("{}: {} ({})", row.name, spec.summary, spec.paper);
+    if (!t.causal && !t.causal_reason.empty()) text += "; not causal: " + t.causal_reason;
+    if (!row.algorithm.empty()) text += "; here: " + row.algorithm;
+    if (!t.state.empty() && t.state != "-") text += "; state: " + t.state;
+    if (const std::string plugin = plugin_of_variant(row.name); !plugin.empty())
+      text += "; " + plugin;
+    print_stdout("{}\n", wrapped_lines(text, 100));
   }
   return success;
 }

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "longhand/core/error.h"
+#include "longhand/core/utf8.h"
 #include "longhand/train/json.h"
 
 namespace longhand::train {
@@ -32,12 +33,6 @@ std::vector<bool> numeric_columns(const Table& table) {
     for (size_t i = 0; i < row.size(); ++i)
       if (std::holds_alternative<std::string>(row[i])) numeric[i] = false;
   return numeric;
-}
-
-// Number of characters of UTF-8 text.
-size_t width_of(const std::string& text) {
-  return static_cast<size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6) != 2; }));
 }
 
 /// All digits: reading the text gives the same value.
@@ -277,29 +272,105 @@ std::string to_text(const Cell& cell, int digits) {
   return fmt::format("{:.{}g}", *number, digits);
 }
 
-std::string to_text(const Table& table) {
-  std::vector<std::vector<std::string>> lines;
-  auto& head = lines.emplace_back();
-  for (const Column& column : table.columns) head.push_back(heading(column));
-  for (size_t r = 0; r < table.rows.size(); ++r) {
-    auto& line = lines.emplace_back();
-    for (size_t i = 0; i < table.columns.size(); ++i) line.push_back(shown(table, r, i));
+namespace {
+
+using Texts = std::vector<std::vector<std::string>>;  // rows of cells
+
+/// The width that a column needs: of its widest cell, or of the longest word of its heading, which may
+/// be broken between words.
+size_t needed_width(const Texts& texts, size_t column) {
+  size_t width = 0;
+  std::string_view head = texts.front()[column];
+  while (!head.empty()) {
+    const size_t end = std::min(head.find(' '), head.size());
+    width = std::max(width, width_of(head.substr(0, end)));
+    head.remove_prefix(std::min(end + 1, head.size()));
   }
-  std::vector<size_t> widths(table.columns.size());
-  for (const auto& line : lines)
-    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], width_of(line[i]));
-  const std::vector<bool> numeric = numeric_columns(table);
+  for (size_t r = 1; r < texts.size(); ++r) width = std::max(width, width_of(texts[r][column]));
+  return width;
+}
+
+size_t total_width(const std::vector<size_t>& widths) {
+  size_t total = 0;
+  for (const size_t each : widths) total += each + 2;
+  return total - 2;
+}
+
+/// Some columns as lines, in which cells wider than their column are broken.
+std::string lines_of(const Texts& texts, const std::vector<size_t>& columns,
+                     const std::vector<size_t>& widths, const std::vector<bool>& numeric) {
   std::string out;
-  for (const auto& line : lines) {
-    std::string text;
-    for (size_t i = 0; i < line.size(); ++i) {
-      const std::string space(widths[i] - width_of(line[i]), ' ');
-      text += i == 0 ? "" : "  ";
-      text += numeric[i] ? space + line[i] : line[i] + space;
+  for (const auto& row : texts) {
+    Texts cells;
+    size_t height = 1;
+    for (const size_t column : columns) {
+      const std::string& cell = row[column];
+      cells.push_back(width_of(cell) > widths[column] ? wrapped(cell, widths[column])
+                                                      : std::vector<std::string>{cell});
+      height = std::max(height, cells.back().size());
     }
-    text.erase(text.find_last_not_of(' ') + 1);
-    out += text + "\n";
+    for (size_t line = 0; line < height; ++line) {
+      std::string text;
+      for (size_t i = 0; i < columns.size(); ++i) {
+        const std::string cell = line < cells[i].size() ? cells[i][line] : "";
+        const std::string space(widths[columns[i]] - width_of(cell), ' ');
+        text += i == 0 ? "" : "  ";
+        text += numeric[columns[i]] ? space + cell : cell + space;
+      }
+      text.erase(text.find_last_not_of(' ') + 1);
+      out += text + "\n";
+    }
   }
+  return out;
+}
+
+}  // namespace
+
+std::string to_text(const Table& table, size_t width) {
+  if (table.columns.empty()) return "";
+  constexpr size_t least_text = 24;  // characters that columns of text keep
+  const std::vector<bool> numeric = numeric_columns(table);
+  const size_t count = table.columns.size();
+  Texts texts(1);
+  for (const Column& column : table.columns) texts[0].push_back(heading(column));
+  for (size_t r = 0; r < table.rows.size(); ++r) {
+    auto& row = texts.emplace_back();
+    for (size_t i = 0; i < count; ++i) row.push_back(shown(table, r, i));
+  }
+  std::vector<size_t> widths(count, 0);
+  for (const auto& row : texts)
+    for (size_t i = 0; i < count; ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+  if (total_width(widths) > width)
+    for (size_t i = 0; i < count; ++i) widths[i] = needed_width(texts, i);
+  while (total_width(widths) > width) {
+    size_t widest = count;  // among those that can be broken
+    for (size_t i = 0; i < count; ++i)
+      if (!numeric[i] && widths[i] > least_text && (widest == count || widths[i] > widths[widest]))
+        widest = i;
+    if (widest == count) break;
+    --widths[widest];
+  }
+
+  // Columns that do not fit follow below, again with those that say what a row is.
+  std::vector<size_t> first = {0};
+  size_t taken = widths[0];
+  for (size_t i = 1; i < count && !numeric[i] && taken + widths[i] + 2 <= width / 2; ++i) {
+    first.push_back(i);
+    taken += widths[i] + 2;
+  }
+  std::string out;
+  std::vector<size_t> block = first;
+  size_t used = taken;
+  for (size_t i = first.size(); i < count; ++i) {
+    if (used + widths[i] + 2 > width && block.size() > first.size()) {
+      out += lines_of(texts, block, widths, numeric) + "\n";
+      block = first;
+      used = taken;
+    }
+    block.push_back(i);
+    used += widths[i] + 2;
+  }
+  out += lines_of(texts, block, widths, numeric);
   if (!table.marked.empty()) out += "* " + table.mark + "\n";
   return out;
 }

@@ -78,8 +78,10 @@ Table without_empty_columns(const Table& table);
 /// A value as it is shown: `digits` significant digits, "-" if not available, "NaN".
 std::string to_text(const Cell& cell, int digits = 4);
 
-/// Aligned columns for a terminal, numbers to the right, without title and note.
-std::string to_text(const Table& table);
+/// Aligned columns for a terminal of `width` columns, numbers to the right, without title and note. What
+/// is wider is broken: headings and text between words, and the table into tables below each other that
+/// begin with the same columns.
+std::string to_text(const Table& table, size_t width = 100);
 /// A Markdown table.
 std::string to_markdown(const Table& table);
 /// A LaTeX tabular (booktabs), with special characters escaped.

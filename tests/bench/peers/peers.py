@@ -198,7 +198,7 @@ def in_process(command, environment=None):
         last = run.stderr.strip().splitlines()[-1:] or [f"exit code {run.returncode}"]
         print(f"  {' '.join(command[:3])} …: {last[0]}", file=sys.stderr)
         return None
-    return json.loads(run.stdout.strip().splitlines()[-1])
+    return json.loads(run.stdout[run.stdout.index("{"):])
 
 
 def longhand(program, cell, model):
@@ -209,7 +209,8 @@ def longhand(program, cell, model):
                "--threads", str(cell["threads"]), "--seconds", str(cell["seconds"])]
     for option in options:
         command += ["--set", option]
-    return in_process(command)
+    result = in_process(command)
+    return result and result["cells"][0]
 
 
 def find_jemalloc():
