@@ -175,7 +175,7 @@ MemoryRequest memory_request(const Config& config) {
   const auto info = read_task_info(config);
   const Plan plan = read_plan(config, info ? *info : any_task(config));
   if ((!info || info->per_token) &&
-      plan.data.bytes + 8 * plan.data.examples < available_memory().bytes) {
+      plan.data.bytes + 8 * plan.data.examples < machine_memory().bytes) {
     const data::Task task = read_task(config);
     return memory_request(read_plan(config, task.info), &task);
   }

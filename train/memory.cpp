@@ -539,7 +539,7 @@ MemoryEstimate estimate_memory(const MemoryRequest& r) {
   return out;
 }
 
-MemoryLimit available_memory() {
+MemoryLimit machine_memory() {
   MemoryLimit out{number(sysconf(_SC_PHYS_PAGES)) * number(sysconf(_SC_PAGESIZE)), "this machine"};
   const auto consider = [&](double bytes, const char* what) {
     if (bytes < out.bytes) out = {bytes, what};
@@ -554,7 +554,7 @@ MemoryLimit available_memory() {
 
 MemoryLimit memory_limit(const MemoryRequest& request) {
   if (request.limit_gib > 0) return {request.limit_gib * (1 << 30), "train.memory_limit"};
-  return available_memory();
+  return machine_memory();
 }
 
 void check_memory(const MemoryRequest& request) {

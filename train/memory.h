@@ -72,9 +72,9 @@ struct MemoryLimit {
   double bytes = 0;
   std::string what;  // "this machine"
 };
-MemoryLimit available_memory();
+MemoryLimit machine_memory();
 
-/// The limit of a request: its own, or available_memory().
+/// The limit of a request: its own, or machine_memory().
 MemoryLimit memory_limit(const MemoryRequest& request);
 
 /// Throws ConfigError if the estimate with program_memory exceeds the limit. The message says which

@@ -323,7 +323,7 @@ void Command::threads() {
 
 void Command::quiet(Common& common) {
   flag("-q,--quiet", common.quiet, "Print only errors and results");
-  program_->quiet.push_back(&common.quiet);
+  state_->quiet.push_back(&common.quiet);
 }
 
 void Command::trust_paths(Common& common) {

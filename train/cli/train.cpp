@@ -142,7 +142,7 @@ void introduce(train::Run& run, Reporter& reporter) {
                            s.task, s.attention, with_commas(s.parameters), s.threads));
   if (!s.algorithm.empty()) reporter.say("attention computes " + s.algorithm);
   const train::MemoryEstimate& memory = run.experiment().memory;
-  const train::MemoryLimit limit = train::available_memory();
+  const train::MemoryLimit limit = train::machine_memory();
   reporter.say(train::memory_line(memory, limit));
   if (memory.total() + train::program_memory > 0.9 * limit.bytes)
     reporter.warn(
