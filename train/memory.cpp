@@ -407,10 +407,9 @@ class Excess {
          }});
     std::erase_if(all, [](const Knob& k) { return k.value <= k.least || k.value == 0; });
     // Of a number that must shrink to next to nothing, another one is the cause.
-    const auto kept = [&](const Knob& k) { return largest(k) / number(k.value); };
-    std::stable_sort(all.begin(), all.end(), [&](const Knob& a, const Knob& b) {
-      return is_work(a) != is_work(b) ? is_work(a) : false;
-    });
+    const auto kept = [&](const Knob& k) { return number(largest(k)) / number(k.value); };
+    std::stable_sort(all.begin(), all.end(),
+                     [&](const Knob& a, const Knob& b) { return is_work(a) && !is_work(b); });
     std::erase_if(
         all, [&](const Knob& k) { return !is_work(k) && number(k.value) < 4096 && kept(k) < 0.1; });
     return all;
