@@ -143,7 +143,7 @@ TEST_CASE("config init writes a configuration that trains as it is") {
              Contains("longhand config init text_lm linear --set data.path=PATH"));
   CHECK_THAT(run({"config", "init", "cpoy"}, folder.path()).err, Contains("did you mean copy?"));
   CHECK_THAT(run({"config", "init", "copy", "perfomer"}, folder.path()).err,
-             Contains("did you mean performer?"));
+             Contains("did you mean \"performer\"?"));
 }
 
 TEST_CASE("config init knows every variant") {

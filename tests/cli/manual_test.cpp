@@ -62,7 +62,7 @@ TEST_CASE("completion of commands, flags and values") {
   const auto at = [&](Words words) { return complete(std::move(words), folder.path()); };
   CHECK(at({"tra"}) == Words{"train"});
   CHECK(at({"bench", ""}) == Words{"step", "attention"});
-  CHECK(at({"train", "--res"}) == Words{"--resume"});
+  CHECK(at({"train", "--resu"}) == Words{"--resume", "--resume-or-start"});
   CHECK(at({"train", ""}) == Words{":files"});
   CHECK(at({"train", "--resume", ""}) == Words{":directories"});
   CHECK(at({"evaluate", "run", "--split", "t"}) == Words{"train", "test"});

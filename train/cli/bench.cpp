@@ -417,7 +417,7 @@ void add_one_bench(Command& group, const std::string& what, const std::string& t
                 "Adam, on a\nbatch of random tokens."
               : "Measures what attention costs without the rest of the model: queries, keys "
                 "and values of\none layer, forward and backward, with random numbers.") +
-      " Each row of the table is measured in a process of its own:\n"
+      "\nEach row of the table is measured in a process of its own:\n"
       "  step s, both s  seconds of one step, or of both passes: the median of all repetitions\n"
       "  forward s       the part of it that the forward pass takes\n"
       "  tokens/s        tokens that are processed in a second; higher is better\n"
