@@ -39,7 +39,7 @@ std::set<std::string> commands_with_json(const fs::path& where) {
 
 }  // namespace
 
-TEST_CASE("--json prints one object with the same fields in every command") {
+TEST_CASE("JSON of every command is one object with the same fields") {
   const TinyFolder folder;
   succeed({"train", "config.toml", "--quiet", "--out", "run"}, folder.path());
   write_text(folder / "text", std::string(400, 'a') + "b\n");
