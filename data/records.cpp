@@ -167,7 +167,7 @@ Record read_rows(const std::filesystem::path& path, const RecordOptions& options
 
 // ---- JSON Lines ----------------------------------------------------------------------------------
 
-/// Reads one object without building it: values that nobody asked for take no memory.
+/// Reads one object without building it: only the values of the named fields take memory.
 class ObjectReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   ObjectReader(std::string_view line, int64_t number, const RecordOptions& options, Record& record)

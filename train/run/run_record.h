@@ -229,8 +229,8 @@ struct SavedModel {
   void check_paths(std::initializer_list<std::string_view> options = {"data.path"},
                    const std::vector<std::string>* assignments = nullptr) const;
   /// Compares the data of `task`, made from the section [data] of `used`, with that of the checkpoint.
-  /// Throws DataError if the sections are the same, but a split of the task has another hash. Other
-  /// options mean that other data is wanted.
+  /// Throws DataError if the sections are the same, but a split of the task has another hash. If their
+  /// options differ, the data is expected to differ, and nothing is compared.
   void check_data(const data::Task& task, const Config& used) const;
 };
 
