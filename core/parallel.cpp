@@ -301,7 +301,8 @@ Process& process() {
 int threads() { return process().pool->threads; }
 
 void set_threads(int n) {
-  check<ConfigError>(n >= 1, "threads: expected at least 1, got ", n);
+  // No machine has as many cores, and systems refuse to start so many threads.
+  check<ConfigError>(n >= 1 && n <= 1024, "threads: expected 1 to 1024, got ", n);
   check_blas(n);
   if (n != threads()) process().set(n);
 }

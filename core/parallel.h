@@ -13,8 +13,8 @@ namespace longhand {
 /// Number of threads that parallel_for may use. Default: the cores this process may run on.
 int threads();
 
-/// Sets the number of threads, n >= 1, which may exceed the number of cores. Must not be called
-/// while work is running. Throws ConfigError for n < 1, or for n > 1 if OpenBLAS is not thread-safe.
+/// Sets the number of threads, 1 to 1024, which may exceed the number of cores. Must not be called
+/// while work is running. Throws ConfigError for other n, or for n > 1 if OpenBLAS is not thread-safe.
 void set_threads(int n);
 
 namespace detail {

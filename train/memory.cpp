@@ -302,13 +302,16 @@ class Excess {
     if (c.layers > 100) through += " through " + size("model.layers", c.layers);
     if (c.d_model > 4096) through += " of " + size("model.d_model", c.d_model);
     if (c.d_mlp > 16384) through += " with " + size("model.d_mlp", c.d_mlp);
-    return concat_message(evaluates ? size("train.eval_batch_size", request_.eval_batch_size)
-                                    : size("train.batch_size", request_.batch_size),
-                          " x ", count_text(length_of(c)), " tokens",
+    const std::string batch = !evaluates ? size("train.batch_size", request_.batch_size)
+                              : request_.eval_follows
+                                  ? "evaluation of " + size("train.batch_size", request_.batch_size)
+                                  : size("train.eval_batch_size", request_.eval_batch_size);
+    return concat_message(batch, " x ", count_text(length_of(c)), " tokens",
                           !evaluates && request_.micro_batches > 1
                               ? concat_message(" in ", request_.micro_batches, " micro-batches")
                               : "",
-                          through, " with ", c.attention_name(), " attention needs");
+                          through, " with ", is_naive() ? "naive " : "", c.attention_name(),
+                          " attention needs");
   }
 
   /// What would fit, each alone.
@@ -368,15 +371,14 @@ class Excess {
     const bool steps = request_.trains && estimate_.training >= evaluation();
     const double work = std::max(estimate_.training, evaluation());
     if (work >= state()) {
-      if (steps)
+      if (steps || request_.eval_follows)
         all.push_back(
-            {"train.batch_size = ", request_.batch_size, 1, 1, [&](MemoryRequest& r, int64_t v) {
-               // By default evaluation has the same.
-               if (r.eval_batch_size == r.batch_size) r.eval_batch_size = v;
+            {"train.batch_size = ", request_.batch_size, 1, 1, [](MemoryRequest& r, int64_t v) {
+               if (r.eval_follows) r.eval_batch_size = std::min(r.eval_batch_size, v);
                r.batch_size = v;
                r.micro_batches = std::min(r.micro_batches, v);
              }});
-      else
+      if (!steps)
         all.push_back({"train.eval_batch_size = ", request_.eval_batch_size, 1, 1,
                        [](MemoryRequest& r, int64_t v) { r.eval_batch_size = v; }});
       all.push_back({"", c.max_length, 16, 1,
@@ -441,15 +443,20 @@ class Excess {
 
   std::vector<std::pair<std::string, std::function<void(MemoryRequest&)>>> switches() const {
     std::vector<std::pair<std::string, std::function<void(MemoryRequest&)>>> all;
-    const TransformerConfig& c = request_.model;
     if (request_.trains && !request_.recompute)
       all.emplace_back("train.recompute = true", [](MemoryRequest& r) { r.recompute = true; });
-    const auto* const impl = c.attention_options.find("impl");
-    if (c.layer_attention.empty() && impl && impl->value == OptionValue(std::string("naive")))
+    if (is_naive())
       all.emplace_back("attention.impl = \"tiled\"", [](MemoryRequest& r) {
         r.model.attention_options.set("impl", std::string("tiled"));
       });
     return all;
+  }
+
+  /// attention.impl = "naive"
+  bool is_naive() const {
+    const TransformerConfig& c = request_.model;
+    const auto* const impl = c.attention_options.find("impl");
+    return c.layer_attention.empty() && impl && impl->value == OptionValue(std::string("naive"));
   }
 
   const MemoryRequest& request_;
@@ -473,6 +480,7 @@ MemoryRequest memory_request(const Plan& plan, const data::Task* task) {
                     .batch_size = plan.train.loading.batch_size,
                     .micro_batches = t.micro_batches,
                     .eval_batch_size = t.eval_batch_size,
+                    .eval_follows = !plan.effective.at("train").at("eval_batch_size").given,
                     .recompute = t.recompute,
                     .moments = plan.optimizer.optimizer.type != "sgd"      ? 2.0
                                : plan.optimizer.optimizer.sgd.momentum > 0 ? 1.0
@@ -539,7 +547,9 @@ MemoryEstimate estimate_memory(const MemoryRequest& r) {
 }
 
 MemoryLimit machine_memory() {
-  MemoryLimit out{number(sysconf(_SC_PHYS_PAGES)) * number(sysconf(_SC_PAGESIZE)), "this machine"};
+  const double physical = number(sysconf(_SC_PHYS_PAGES)) * number(sysconf(_SC_PAGESIZE));
+  MemoryLimit out{0.9 * physical,
+                  concat_message("this machine (90 % of its ", bytes_text(physical), ")")};
   const auto consider = [&](double bytes, const char* what) {
     if (bytes < out.bytes) out = {bytes, what};
   };
@@ -608,17 +618,12 @@ std::string memory_line(const MemoryEstimate& e, const MemoryLimit& limit) {
                         bytes_text(limit.bytes), " (", parts, ")");
 }
 
-Table memory_table(const MemoryEstimate& e, const MemoryLimit& limit) {
-  Table table{.name = "memory",
-              .title = "Estimated memory",
-              .columns = {{"part", "part"}, {"bytes", "bytes"}, {"size", "size"}}};
-  const auto row = [&](const std::string& name, double bytes) {
-    table.rows.push_back({name, std::round(bytes), bytes_text(bytes)});
-  };
-  for (const auto& [name, bytes] : parts_of(e)) row(name, bytes);
-  row("total", e.total() + program_memory);
-  row("available", limit.bytes);
-  return table;
+std::vector<std::pair<std::string, double>> memory_parts(const MemoryEstimate& e,
+                                                         const MemoryLimit& limit) {
+  std::vector<std::pair<std::string, double>> all = parts_of(e);
+  all.emplace_back("total", e.total() + program_memory);
+  all.emplace_back("available", limit.bytes);
+  return all;
 }
 
 }  // namespace longhand::train

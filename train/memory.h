@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "longhand/attention/model/transformer_config.h"
 #include "longhand/data/dataset.h"
-#include "longhand/train/report/table.h"
 
 namespace longhand::train {
 
@@ -20,6 +20,7 @@ struct MemoryRequest {
   bool trains = true;      // otherwise the model only evaluates
   int64_t batch_size = 1, micro_batches = 1;
   int64_t eval_batch_size = 1;  // 0: no evaluation
+  bool eval_follows = false;    // eval_batch_size was not given: it is batch_size
   bool recompute = false;
   double moments = 2;    // numbers that the optimizer keeps per parameter
   bool average = false;  // exponential moving average of the weights
@@ -65,9 +66,10 @@ inline constexpr double program_memory = 36.0 * (1 << 20);
 
 MemoryEstimate estimate_memory(const MemoryRequest& request);
 
-/// The memory that this process can have, and what limits it: the least of the machine's memory, the
-/// limits of its control groups (v1 and v2), and half of a limit to its addresses (ulimit -v), of
-/// which the other half is left to libraries and stacks.
+/// The memory that this process can have, and what limits it: the least of 90 % of the machine's memory
+/// (the rest is left to the system and the cache of files), the limits of its control groups (v1 and
+/// v2), and half of a limit to its addresses (ulimit -v), of which the other half is left to libraries
+/// and stacks.
 struct MemoryLimit {
   double bytes = 0;
   std::string what;  // "this machine"
@@ -86,7 +88,8 @@ std::string bytes_text(double bytes);
 
 /// One line: "memory: about 350 MiB of 23 GiB (parameters 1.2 MiB, …)".
 std::string memory_line(const MemoryEstimate& estimate, const MemoryLimit& limit);
-/// The rows are the parts, the total and the limit.
-Table memory_table(const MemoryEstimate& estimate, const MemoryLimit& limit);
+/// The parts with their names, the total, and what is available, in bytes.
+std::vector<std::pair<std::string, double>> memory_parts(const MemoryEstimate& estimate,
+                                                         const MemoryLimit& limit);
 
 }  // namespace longhand::train

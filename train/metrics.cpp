@@ -136,28 +136,32 @@ bool for_each_batch(const data::Dataset& dataset, const EvaluationOptions& optio
   check<ConfigError>(size >= 1, "evaluate: batch_size is ", size, ", expected 1 or more");
   const int64_t rest = std::max<int64_t>(0, dataset.size() - options.begin);
   const int64_t all = options.limit > 0 ? std::min(options.limit, rest) : rest;
-  std::vector<int64_t> order(all);
-  std::iota(order.begin(), order.end(), options.begin);
-  // Padding costs time, so the examples of a batch should have similar lengths.
-  std::vector<int64_t> length(order.size());
-  for (const int64_t i : order) length[i - options.begin] = dataset.length(i);
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return length[a - options.begin] < length[b - options.begin];
-  });
-
+  // Padding costs time, so the examples of a batch should have similar lengths: those of a block are
+  // sorted by length. A block is some batches, so that memory does not grow with the data.
+  const int64_t block = std::max<int64_t>(1, (int64_t{1} << 20) / size) * size;
+  std::vector<int64_t> order, length;
   EvaluationProgress progress{.all_batches = (all + size - 1) / size, .all_examples = all};
   const auto report = [&] {
     if (options.on_progress) options.on_progress(progress);
   };
   report();
-  for (int64_t begin = 0; begin < all; begin += size) {
-    if (options.should_stop && options.should_stop()) return false;
-    const int64_t count = std::min(size, all - begin);
-    const std::span<const int64_t> examples(order.data() + begin, static_cast<size_t>(count));
-    body(dataset.collate(examples), examples);
-    ++progress.batches;
-    progress.examples += count;
-    report();
+  for (int64_t first = options.begin; first < options.begin + all; first += block) {
+    order.resize(static_cast<size_t>(std::min(block, options.begin + all - first)));
+    std::iota(order.begin(), order.end(), first);
+    length.resize(order.size());
+    for (const int64_t i : order) length[static_cast<size_t>(i - first)] = dataset.length(i);
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      return length[static_cast<size_t>(a - first)] < length[static_cast<size_t>(b - first)];
+    });
+    for (int64_t begin = 0; begin < std::ssize(order); begin += size) {
+      if (options.should_stop && options.should_stop()) return false;
+      const int64_t count = std::min(size, std::ssize(order) - begin);
+      const std::span<const int64_t> examples(order.data() + begin, static_cast<size_t>(count));
+      body(dataset.collate(examples), examples);
+      ++progress.batches;
+      progress.examples += count;
+      report();
+    }
   }
   return true;
 }

@@ -14,8 +14,10 @@
 namespace longhand::train {
 namespace {
 
-/// The number of targets that count, of the examples that the options select.
-int64_t count_targets(const data::Dataset& dataset, const EvaluationOptions& options) {
+/// The number of targets that count, of the examples that the options select. `on_count` gets it after
+/// every batch, and may throw.
+int64_t count_targets(const data::Dataset& dataset, const EvaluationOptions& options,
+                      const std::function<void(int64_t)>& on_count) {
   EvaluationOptions quiet = options;
   quiet.on_progress = {};
   quiet.should_stop = {};
@@ -23,6 +25,7 @@ int64_t count_targets(const data::Dataset& dataset, const EvaluationOptions& opt
   for_each_segment(dataset, quiet, [&](const data::Segment&, const EvaluationOptions& own) {
     return for_each_batch(dataset, own, [&](const data::Batch& batch, std::span<const int64_t>) {
       count += train::count_targets(batch.targets);
+      if (on_count) on_count(count);
     });
   });
   return count;
@@ -134,8 +137,7 @@ std::optional<Predictions> predict(const LogitsFn& model, const data::Dataset& d
                                    const EvaluationOptions& options,
                                    const std::function<void(int64_t)>& on_count) {
   const NoGrad no_grad;
-  const int64_t rows = count_targets(dataset, options);
-  if (on_count) on_count(rows);
+  const int64_t rows = count_targets(dataset, options, on_count);
   Collector collector(logits, rows);
   Metrics metrics;
   const bool all =

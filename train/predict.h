@@ -26,9 +26,9 @@ struct Predictions {
 };
 
 /// Predicts in the batches of evaluate_segments(), so that results do not depend on the number of
-/// threads, and their metrics are those of an evaluation. `on_count`, unless empty, is called first,
-/// with the number R of targets; it may throw if results of this size would be too large. Empty if
-/// should_stop ended it.
+/// threads, and their metrics are those of an evaluation. `on_count`, unless empty, is called
+/// while targets are counted, before anything is predicted, with the number so far, which at last is R;
+/// it may throw if results of this size would be too large. Empty if should_stop ended it.
 std::optional<Predictions> predict(const LogitsFn& model, const data::Dataset& dataset, bool logits,
                                    const EvaluationOptions& options = {},
                                    const std::function<void(int64_t)>& on_count = {});

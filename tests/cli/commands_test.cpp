@@ -335,7 +335,7 @@ TEST_CASE("evaluate fills a table of drop-in variants") {
                "attention.features=4,8", "--draws", "3", "-o", "grid.json"},
               folder.path());
   CHECK_THAT(shown.out, Contains("as trained") && Contains("performer features=8") &&
-                            Contains("accuracy over draws") && Contains("±") &&
+                            Contains("over draws") && Contains("±") &&
                             Contains("Best of 4 variants: ") && !Contains("attention.features"));
   const train::Results results =
       train::results_of_json(data::read_text_file(folder / "grid.json"), "grid.json");

@@ -42,7 +42,7 @@ std::set<std::string> commands_with_json(const fs::path& where) {
 TEST_CASE("JSON of every command is one object with the same fields") {
   const TinyFolder folder;
   succeed({"train", "config.toml", "--quiet", "--out", "run"}, folder.path());
-  write_text(folder / "text", std::string(400, 'a') + "b\n");
+  write_text(folder / "text", std::string(30000, 'a') + "b\n");
   write_text(folder / "lm.toml",
              "[model]\nd_model = 8\nheads = 1\nlayers = 1\nd_mlp = 8\nmax_length = 16\n"
              "[attention]\ntype = \"softmax\"\n[data]\ntask = \"text_lm\"\npath = \"text\"\n"
@@ -88,6 +88,7 @@ TEST_CASE("JSON of every command is one object with the same fields") {
       {"data check text_classification", "."},
       {"data check text_lm", "text"},
       {"predict", "run -o predictions.jsonl"},
+      {"report", "run"},
   };
   const auto check = [&](const std::string& command, const std::string& rest) {
     std::vector<std::string> words;

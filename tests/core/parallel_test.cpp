@@ -144,6 +144,7 @@ TEST_CASE("the number of threads is at least one") {
   CHECK(before >= 1);
   CHECK_THROWS_AS(set_threads(0), ConfigError);
   CHECK_THROWS_AS(set_threads(-2), ConfigError);
+  CHECK_THROWS_AS(set_threads(1025), ConfigError);
   CHECK(threads() == before);
   const WithThreads with(3);
   CHECK(threads() == 3);

@@ -308,8 +308,7 @@ int run(const Arguments& a, Opened& opened) {
     print_stdout("{}", to_json(results));
   else
     print_stdout("{}{}\n{}\n", to_text(variants_to_read(results, opened.grid)),
-                 wrapped_lines(results.summary, 100),
-                 (directory / "results.json").string());
+                 wrapped_lines(results.summary, 100), (directory / "results.json").string());
   const int64_t left = outcome.cells - outcome.finished - outcome.diverged - outcome.failed;
   if (outcome.failed + outcome.diverged > 0)
     print_stderr("longhand: {} of {} cells failed; see longhand ablate --status {}\n",

@@ -14,6 +14,7 @@
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/experiment.h"
+#include "longhand/train/memory.h"
 #include "longhand/train/run/child.h"
 #include "longhand/train/run/run_record.h"
 
@@ -61,17 +62,14 @@ void read_from(const std::string& file, train::Config& config) {
 }
 
 /// Throws ConfigError if predictions do not fit into memory, before any of them is computed.
-void check_memory(const Arguments& a, int64_t targets, int64_t classes) {
+void check_memory(const Arguments& a, int64_t targets, int64_t classes, double available) {
   // The values, and the file, which is made in memory: numbers as text, or values twice.
   const double each = format_of(a.out) == Format::json_lines ? 4 + 16 : 4 + 8;
   const double bytes = each * static_cast<double>(targets) * static_cast<double>(classes);
-  const auto available = static_cast<double>(train::available_memory());
-  constexpr double mib = 1 << 20;
-  check<ConfigError>(bytes <= available, "predictions of ", with_commas(targets), " targets with ",
-                     with_commas(classes), " classes need ",
-                     with_commas(static_cast<int64_t>(bytes / mib)), " MiB, this machine has ",
-                     with_commas(static_cast<int64_t>(available / mib)),
-                     "; predict the first N examples with --limit N");
+  check<ConfigError>(bytes <= available, "predictions of ", with_commas(targets),
+                     " targets or more with ", with_commas(classes), " classes need ",
+                     train::bytes_text(bytes), ", other processes leave ",
+                     train::bytes_text(available), "; predict the first N examples with --limit N");
 }
 
 /// What the predictions are of.
@@ -142,6 +140,7 @@ int predict(const Arguments& a) {
   }
   const train::Predictions predictions = [&] {
     Progress progress(mode, "predict", 2);
+    const auto available = static_cast<double>(train::available_memory());
     return *train::predict(
         train::logits_of(experiment->model), experiment->task.split(a.split), a.logits,
         {.batch_size = experiment->options.eval_batch_size,
@@ -150,7 +149,9 @@ int predict(const Arguments& a) {
              [&](const train::EvaluationProgress& p) {
                progress.update(p.examples, p.all_examples, "");
              }},
-        [&](int64_t targets) { check_memory(a, targets, experiment->model.config().classes); });
+        [&](int64_t targets) {
+          check_memory(a, targets, experiment->model.config().classes, available);
+        });
   }();
   const train::Metrics& metrics = predictions.metrics;
   check<DivergedError>(std::isfinite(metrics.loss()), run.file, ": the loss on the ", a.split,

@@ -1,6 +1,8 @@
 // longhand train: starts or resumes a run, by means of train/run/run.h.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,6 +12,9 @@
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
+#include "longhand/train/memory.h"
+#include "longhand/train/report/table.h"
+#include "longhand/train/run/child.h"
 #include "longhand/train/run/process.h"
 #include "longhand/train/run/run.h"
 
@@ -82,14 +87,16 @@ int print_estimate(const Arguments& a) {
   const train::MemoryRequest request = train::memory_request(configuration(a));
   const train::MemoryEstimate estimate = train::estimate_memory(request);
   const train::MemoryLimit limit = train::memory_limit(request);
-  const train::Table table = train::memory_table(estimate, limit);
+  const auto parts = train::memory_parts(estimate, limit);
   if (a.json) {
     Json out = Json::object();
-    for (const auto& row : table.rows)
-      out[std::get<std::string>(row[0])] =
-          static_cast<int64_t>(std::min(std::get<double>(row[1]), 9e18));
+    for (const auto& [part, bytes] : parts)
+      out[part] = static_cast<int64_t>(std::min(std::round(bytes), 9e18));
     print_json({{"unit", "bytes"}, {"memory", out}});
   } else {
+    train::Table table{
+        .name = "memory", .title = "Estimated memory", .columns = {{"part", ""}, {"size", ""}}};
+    for (const auto& [part, bytes] : parts) table.rows.push_back({part, train::bytes_text(bytes)});
     print_stdout("{}", to_text(table));
   }
   train::check_memory(request);
@@ -142,12 +149,15 @@ void introduce(train::Run& run, Reporter& reporter) {
                            s.task, s.attention, with_commas(s.parameters), s.threads));
   if (!s.algorithm.empty()) reporter.say("attention computes " + s.algorithm);
   const train::MemoryEstimate& memory = run.experiment().memory;
-  const train::MemoryLimit limit = train::machine_memory();
-  reporter.say(train::memory_line(memory, limit));
-  if (memory.total() + train::program_memory > 0.9 * limit.bytes)
+  reporter.say(train::memory_line(memory, train::machine_memory()));
+  if (const double needed = memory.total() + train::program_memory,
+      available = static_cast<double>(train::available_memory());
+      needed > available)
     reporter.warn(
-        "the estimated memory is more than 90 % of what there is: other processes may leave too "
-        "little; train.micro_batches and train.eval_batch_size can reduce it");
+        fmt::format("the estimated memory is {}, of which other processes leave {}: end some of "
+                    "them, or reduce it "
+                    "with train.micro_batches and train.eval_batch_size",
+                    train::bytes_text(needed), train::bytes_text(available)));
   for (const std::string& warning : run.warnings()) reporter.warn(warning);
   introduce_sources(s.sources, run.experiment().distill, run.step() == 0, reporter);
   if (run.resumed()) reporter.say(fmt::format("resuming after step {}", run.step()));

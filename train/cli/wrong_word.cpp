@@ -26,6 +26,11 @@ void find_commands(const CommandPage& page, F holds, std::vector<std::string>& n
   }
 }
 
+/// "data: " for a command of this group. The program's own name begins every message.
+std::string in_group(const CommandPage& program, const CommandPage& at) {
+  return &at == &program ? "" : at.name.substr(program.name.size() + 1) + ": ";
+}
+
 std::string unknown_command(const CommandPage& program, const CommandPage& at,
                             const std::string& word) {
   std::vector<std::string> known, elsewhere;
@@ -33,11 +38,15 @@ std::string unknown_command(const CommandPage& program, const CommandPage& at,
   find_commands(
       program, [&](const CommandPage& each) { return each.word() == word; }, elsewhere);
   std::string hint = suggestion(word, known);
-  if (!elsewhere.empty())
+  if (at.flag("--" + word))
+    hint = concat_message("; did you mean --", word, "?");
+  else if (!elsewhere.empty())
     hint = "; did you mean " + listed(elsewhere) + "?";
   else if (hint.empty())
     hint = "; expected " + listed(known);
-  return concat_message(at.name, ": unknown command \"", word, "\"", hint);
+  // The program's own name begins every message.
+  return concat_message(&at == &program ? "" : at.name + ": ", "unknown command \"", word, "\"",
+                        hint);
 }
 
 /// "--learning-rate" for "optimizer.learning_rate".
@@ -128,7 +137,7 @@ std::string wrong_word(const CommandPage& program, const std::vector<std::string
   if (at == &program || at->commands.empty()) return "";
   std::vector<std::string> known;
   for (const CommandPage& each : at->commands) known.push_back(each.word());
-  return concat_message(at->name, ": expected a command: ", listed(known));
+  return concat_message(in_group(program, *at), "expected a command: ", listed(known));
 }
 
 }  // namespace longhand::cli

@@ -328,7 +328,6 @@ std::string lines_of(const Texts& texts, const std::vector<size_t>& columns,
 
 std::string to_text(const Table& table, size_t width) {
   if (table.columns.empty()) return "";
-  constexpr size_t least_text = 24;  // characters that columns of text keep
   const std::vector<bool> numeric = numeric_columns(table);
   const size_t count = table.columns.size();
   Texts texts(1);
@@ -342,10 +341,12 @@ std::string to_text(const Table& table, size_t width) {
     for (size_t i = 0; i < count; ++i) widths[i] = std::max(widths[i], width_of(row[i]));
   if (total_width(widths) > width)
     for (size_t i = 0; i < count; ++i) widths[i] = needed_width(texts, i);
+  // Text is broken, but the names of rows only if they take more than half of the line.
+  const auto least = [&](size_t i) { return i == 0 ? width / 2 : 24; };
   while (total_width(widths) > width) {
     size_t widest = count;  // among those that can be broken
     for (size_t i = 0; i < count; ++i)
-      if (!numeric[i] && widths[i] > least_text && (widest == count || widths[i] > widths[widest]))
+      if (!numeric[i] && widths[i] > least(i) && (widest == count || widths[i] > widths[widest]))
         widest = i;
     if (widest == count) break;
     --widths[widest];
