@@ -114,7 +114,7 @@ Repair repair(const fs::path& path) {
     const std::string before = data::read_text_file(metrics);
     const fs::path kept = name_beside(metrics, reason.empty() ? "before-repair" : "damaged");
     data::write_file_durably(kept, before);
-    run.cut_metrics(state);
+    run.cut_metrics(run.earlier_metrics(state));
     if (data::read_text_file(metrics) == before)
       fs::remove(kept);
     else

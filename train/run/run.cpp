@@ -277,7 +277,7 @@ void Run::continue_record() {
   } else {
     summary_.processes.push_back(process_);
   }
-  record_.cut_metrics(trainer_.state());
+  record_.cut_metrics(metrics);
 }
 
 Run::~Run() = default;

@@ -68,6 +68,18 @@ bool holds_results(const fs::path& path) {
   });
 }
 
+/// The complete checkpoints in a folder, which need not exist, by name.
+std::vector<fs::path> files_in(const fs::path& checkpoints) {
+  std::vector<fs::path> out;
+  if (!fs::is_directory(checkpoints)) return out;
+  for (const auto& entry : fs::directory_iterator(checkpoints))
+    if (const fs::path& file = entry.path();
+        file.extension() == ".h5" && !file.filename().string().starts_with('.'))
+      out.push_back(file);
+  std::sort(out.begin(), out.end());  // the order of a directory is arbitrary
+  return out;
+}
+
 /// Splits the name of a checkpoint, "step-00000005" or "step-00000005.h5", into "step-" and 5; nothing
 /// if it has no such form.
 std::optional<std::pair<std::string, int64_t>> numbered(std::string name) {
@@ -463,15 +475,7 @@ void RunRecord::write_config(const std::string& toml) const {
   data::write_file_durably(config(), toml);
 }
 
-std::vector<fs::path> RunRecord::checkpoint_files() const {
-  std::vector<fs::path> out;
-  for (const auto& entry : fs::directory_iterator(checkpoints()))
-    if (const fs::path& file = entry.path();
-        file.extension() == ".h5" && !file.filename().string().starts_with('.'))
-      out.push_back(file);
-  std::sort(out.begin(), out.end());  // the order of a directory is arbitrary
-  return out;
-}
+std::vector<fs::path> RunRecord::checkpoint_files() const { return files_in(checkpoints()); }
 
 std::optional<ResumePoint> RunRecord::resume_point() const {
   std::vector<fs::path> others = checkpoint_files();
@@ -549,8 +553,8 @@ EarlierMetrics RunRecord::earlier_metrics(const TrainingState& state) const {
   return out;
 }
 
-void RunRecord::cut_metrics(const TrainingState& state) const {
-  if (fs::exists(metrics())) data::write_file_durably(metrics(), earlier_metrics(state).kept);
+void RunRecord::cut_metrics(const EarlierMetrics& earlier) const {
+  if (fs::exists(metrics())) data::write_file_durably(metrics(), earlier.kept);
 }
 
 void RunRecord::write_summary(const Summary& summary) const {
@@ -611,16 +615,10 @@ fs::path find_checkpoint(const fs::path& run, const std::string& name) {
   for (const std::string& file : {name, name + ".h5"})
     if (fs::is_regular_file(folder / file)) return folder / file;
   if (name == "best" && fs::is_regular_file(folder / "last.h5")) return folder / "last.h5";
-  std::vector<std::string> names;
-  if (fs::is_directory(folder))
-    for (const auto& entry : fs::directory_iterator(folder))
-      if (const fs::path& file = entry.path(); file.extension() == ".h5")
-        names.push_back(file.stem().string());
-  std::sort(names.begin(), names.end());  // the order of a directory is arbitrary
   std::string found;
-  for (const std::string& each : names) {
-    if (const auto number = numbered(name); number && numbered(each) == number)
-      return folder / (each + ".h5");
+  for (const fs::path& file : files_in(folder)) {
+    const std::string each = file.stem().string();
+    if (const auto number = numbered(name); number && numbered(each) == number) return file;
     found += (found.empty() ? "" : ", ") + each;
   }
   throw ConfigError(concat_message(run.string(), " has no checkpoint \"", name, "\"; ",

@@ -162,9 +162,9 @@ class RunRecord {
   void sync_metrics();
   /// Reads the metrics of a run that is going to be resumed from this state.
   EarlierMetrics earlier_metrics(const TrainingState& state) const;
-  /// Removes the metrics that a run resumed from this state will write again, and an incomplete last
-  /// line.
-  void cut_metrics(const TrainingState& state) const;
+  /// Keeps of the metrics earlier.kept alone: not those that the resumed run will write again, nor an
+  /// incomplete last line.
+  void cut_metrics(const EarlierMetrics& earlier) const;
   void write_summary(const Summary& summary) const;
   /// Reads summary.json; nothing if there is none. Throws DataError if it is no JSON object.
   std::optional<Summary> summary() const;
