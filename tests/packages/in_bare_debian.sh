@@ -14,14 +14,20 @@ longhand train /usr/share/longhand/configs/copy.toml --out run --quiet --set tra
   --set data.train_size=64 --set data.validation_size=16 --set data.test_size=16
 longhand evaluate run --quiet
 longhand report run -o report.html
-for file in index options commands course configurations; do
+longhand completion -- eval | grep -q '^evaluate'
+(. /usr/share/bash-completion/completions/longhand && complete -p longhand >/dev/null)
+for file in man/man1/longhand.1.gz man/man1/longhand-train.1.gz man/man5/longhand.toml.5.gz \
+  zsh/vendor-completions/_longhand fish/vendor_completions.d/longhand.fish; do
+  test -s "/usr/share/$file" || { echo "$file is missing"; exit 1; }
+done
+for page in /usr/share/man/man?/longhand*; do zcat "$page" | grep -q '^\.SH NAME'; done
+for file in index course commands train_options_page configurations attention_variants_performer_page; do
   test -s "/usr/share/doc/longhand/html/$file.html" || { echo "$file.html is missing"; exit 1; }
 done
 # Nothing is fetched from elsewhere, and MathJax is there.
 mathjax=$(grep -o 'src="[^"]*MathJax.js"' /usr/share/doc/longhand/html/index.html | cut -d '"' -f 2)
 test -s "$mathjax" || { echo "$mathjax is missing"; exit 1; }
 if grep -l '<script[^>]*src="https\?:' /usr/share/doc/longhand/html/*.html; then exit 1; fi
-for page in /usr/share/man/man1/longhand*; do [ ! -e "$page" ] || zcat -f "$page" >/dev/null; done
 
 echo "-- headers"
 install ./liblonghand-dev_*.deb g++ cmake make pkg-config
