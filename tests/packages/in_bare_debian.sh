@@ -32,8 +32,10 @@ if grep -l '<script[^>]*src="https\?:' /usr/share/doc/longhand/html/*.html; then
 echo "-- headers"
 install ./liblonghand-dev_*.deb g++ cmake make pkg-config
 cp -r /usr/share/doc/longhand/examples .
-g++ -std=c++20 examples/01_tensor.cpp -o by_pkg_config $(pkg-config --cflags --libs longhand)
-./by_pkg_config | tail -n 1
+for lesson in examples/*.cpp; do
+  g++ -std=c++20 "$lesson" -o by_pkg_config $(pkg-config --cflags --libs longhand)
+  ./by_pkg_config | tail -n 1
+done
 g++ -std=c++20 examples/plugin/main.cpp -o own_program $(pkg-config --cflags --libs longhand-cli)
 ./own_program --version | head -n 1
 cmake -S examples/plugin -B plugin >cmake.log 2>&1 && cmake --build plugin >>cmake.log 2>&1 ||
@@ -45,6 +47,8 @@ for program in longhand plugin/own_program; do
 done
 
 echo "-- removal"
-apt-get purge -y -q liblonghand0* longhand longhand-doc liblonghand-dev >install.log 2>&1
+library=$(dpkg-query -W -f '${Package}\n' | grep '^liblonghand0')
+apt-get purge -y -q "$library" longhand longhand-doc liblonghand-dev >install.log 2>&1 ||
+  { tail -n 30 install.log; exit 1; }
 find / -xdev -name '*longhand*' -not -path '/packages/*' -not -path '/proc/*' | sort >after
 diff before after || { echo "files remain"; exit 1; }
