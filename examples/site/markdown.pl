@@ -1,17 +1,52 @@
 #!/usr/bin/perl
-# Doxygen's filter for Markdown: prints a page with ```math blocks as formulas, and with links that
-# lead to other files than pages as text.
+# Doxygen's filter for Markdown: markdown.pl SOURCE FILE prints a page with ```math blocks as formulas and
+# an identifier for its title. Links to pages below it in the folders make those its subpages in the tree
+# of the site; links to files that are no pages become text.
 use strict;
 use warnings;
-local $/;
-my $text = <>;
-$text =~ s/^```math\n(.*?)^```$/\\f[\n$1\\f]/gms;
-# Outside of code blocks, whose brackets mean something else.
+my ($source, $file) = @ARGV;
+open(my $in, '<', $file) or die "$file: $!\n";
+my $text = do { local $/; <$in> };
+my $path = $file =~ s{^\Q$source\E/}{}r;
+
+# The identifier of a page. Those that Doxygen makes up differ between its versions.
+sub id_of {
+  my ($page) = @_;
+  return 'index' if $page eq 'README.md';
+  $page =~ s{(/README)?\.md$}{};
+  return $page =~ s{\W}{_}gr . '_page';
+}
+
+# The page that a link leads to, relative to the source.
+sub resolved {
+  my ($target) = @_;
+  my @parts = split m{/}, $path;
+  pop @parts;
+  for my $part (split m{/}, $target) {
+    if ($part eq '..') { pop @parts }
+    elsif ($part ne '.') { push @parts, $part }
+  }
+  return join '/', @parts;
+}
+
+my %subpages;
 sub link_to {
   my ($words, $target) = @_;
   $target =~ s/#.*//;  # sections have other names here
-  return $target =~ /\.md$/ ? "[$words]($target)" : $words;
+  my $page = resolved($target);
+  $page = "$page/README.md" if -e "$source/$page/README.md";
+  return $words unless $page =~ /\.md$/;
+  $words =~ s/`//g;  # links cannot contain code
+  my $below = $path =~ m{^(.+)/README\.md$} && $page =~ m{^\Q$1\E/} && $page ne 'train/options.md';
+  my $command = $below && !$subpages{$page}++ ? 'subpage' : 'ref';
+  return "\\$command " . id_of($page) . " \"$words\"";
 }
+
+my $id = id_of($path);
+my $contents = $path eq 'train/options.md' ? "\n\n[TOC]" : '';
+$text =~ s/^(# [^\n{]*)\n/$1 {#$id}$contents\n/ unless $id eq 'index';
+$text =~ s/^```math\n(.*?)^```$/\\f[\n$1\\f]/gms;
+# Outside of code blocks, whose brackets mean something else.
 my $out = '';
 for my $part (split /(^```.*?^```$)/ms, $text) {
   $part =~ s{(?<!!)\[([^\]\[]*)\]\((?!https?:|#)([^)\s]*)\)}{link_to($1, $2)}ge unless $part =~ /^```/;

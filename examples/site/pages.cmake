@@ -1,61 +1,13 @@
 # cmake -D LONGHAND=PROGRAM -D SOURCE=FOLDER -D OUT=FOLDER -P pages.cmake
-# Writes the pages of the site that are not files of the source: the options and the commands, as the
-# program prints them, the course, and the configurations.
+# Writes the pages of the site that are not files of the source: the course, the configurations, and the
+# commands as the program prints them.
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${OUT}")
 file(MAKE_DIRECTORY "${OUT}")
 
-function(output_of variable)
-  execute_process(COMMAND "${LONGHAND}" ${ARGN} OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
-  set(${variable} "${text}" PARENT_SCOPE)
-endfunction()
-
-# Options: the sections, and the topics that the sections list.
-set(page "# Options {#options}\n\nEvery option of a configuration, as `longhand help TOPIC` prints it.\n\n[TOC]\n\n")
-set(topics model attention data train optimizer)
-foreach(section attention data)
-  output_of(table help --markdown ${section})
-  string(REGEX MATCHALL "- `${section}\\.[a-z0-9_]+`" found "${table}")
-  list(TRANSFORM found REPLACE "- `(.*)`" "\\1")
-  list(APPEND topics ${found})
-endforeach()
-foreach(topic IN LISTS topics)
-  output_of(text help ${topic})
-  string(REGEX REPLACE "\n.*" "" summary "${text}")
-  string(REGEX REPLACE "^[^:]*: " "" summary "${summary}")
-  output_of(table help --markdown ${topic})
-  string(MAKE_C_IDENTIFIER "options_${topic}" id)
-  string(APPEND page "## ${topic} {#${id}}\n\n${summary}\n\n${table}\n")
-endforeach()
-file(WRITE "${OUT}/options.md" "${page}")
-
-# Commands: what --help prints, of groups also their members.
-set(page "# Commands {#commands}\n\n[TOC]\n\n")
-function(add_command)
-  string(JOIN " " name ${ARGN})
-  output_of(text ${ARGN} --help)
-  string(MAKE_C_IDENTIFIER "command_${name}" id)
-  string(APPEND page "## longhand ${name} {#${id}}\n\n```text\n${text}```\n\n")
-  set(page "${page}" PARENT_SCOPE)
-endfunction()
-function(subcommands variable)
-  output_of(text ${ARGN} --help)
-  set(names)
-  if(text MATCHES "\nSubcommands:\n(.*)")
-    string(REGEX REPLACE "\n\n.*" "\n" list "${CMAKE_MATCH_1}")
-    string(REGEX MATCHALL "(^|\n)  [a-z][a-z0-9-]*" names "${list}")
-    list(TRANSFORM names STRIP)
-  endif()
-  set(${variable} "${names}" PARENT_SCOPE)
-endfunction()
-subcommands(commands)
-foreach(command IN LISTS commands)
-  add_command(${command})
-  subcommands(inner ${command})
-  foreach(name IN LISTS inner)
-    add_command(${command} ${name})
-  endforeach()
-endforeach()
+execute_process(COMMAND "${LONGHAND}" help commands --markdown OUTPUT_VARIABLE page
+                COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX REPLACE "^# Commands\n" "# Commands {#commands}\n\n[TOC]\n" page "${page}")
 file(WRITE "${OUT}/commands.md" "${page}")
 
 # The course: every lesson with its program.
@@ -65,16 +17,22 @@ foreach(lesson IN LISTS lessons)
   get_filename_component(name "${lesson}" NAME)
   get_filename_component(stem "${lesson}" NAME_WE)
   file(READ "${lesson}" text)
-  string(REGEX MATCH "^// [^\n]*(\n// [^\n]*)*" title "${text}")  # the first paragraph of its comment
-  string(REGEX REPLACE "(^|\n)// " " " title "${title}")
-  string(REPLACE "_" " " short "${stem}")
-  string(APPEND page "## ${short} {#lesson_${stem}}\n\n${title}\n\n\\include ${name}\n\n")
+  string(REGEX MATCH "^// [^\n]*(\n// [^\n]*)*" about "${text}")  # the first paragraph of its comment
+  string(REGEX REPLACE "\n?// " " " about "${about}")
+  string(REGEX REPLACE "^ (Lesson [0-9]: )?" "" about "${about}")
+  string(SUBSTRING "${about}" 0 1 first)
+  string(TOUPPER "${first}" first)
+  string(SUBSTRING "${about}" 1 -1 about)
+  string(REGEX REPLACE "^0?([0-9]+)_" "Lesson \\1: " title "${stem}")
+  string(REPLACE "_" " " title "${title}")
+  string(APPEND page "## ${title} {#lesson_${stem}}\n\n${first}${about}\n\n\\include ${name}\n\n")
 endforeach()
 file(WRITE "${OUT}/course.md" "${page}")
 
 # The configurations that are installed.
-set(page "# Configurations {#configurations}\n\n[TOC]\n\n")
-file(GLOB_RECURSE files RELATIVE "${SOURCE}/examples" "${SOURCE}/examples/*.toml")
+set(page "# Configurations {#configurations}\n\nWhat an installation has in `share/longhand`.\n\n[TOC]\n\n")
+file(GLOB_RECURSE files RELATIVE "${SOURCE}/examples" "${SOURCE}/examples/configs/*.toml"
+     "${SOURCE}/examples/sweeps/*.toml")
 list(SORT files)
 foreach(file IN LISTS files)
   file(READ "${SOURCE}/examples/${file}" text)

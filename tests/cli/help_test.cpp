@@ -74,6 +74,11 @@ TEST_CASE("help on one option, on options about something and on commands") {
   CHECK_THAT(help({"learning", "rate"}), Contains("optimizer.lr\n") && Contains("final_lr"));
   CHECK_THAT(help({"bench", "step"}), Contains("Usage: longhand bench step [OPTIONS]"));
   CHECK_THAT(help({"train"}), Contains("longhand train --help"));
+  CHECK_THAT(help({"commands"}), Contains("Usage: longhand [OPTIONS] COMMAND"));
+  // A page with the help of every command, also of those in groups.
+  CHECK_THAT(help({"commands", "--markdown"}),
+             Catch::StartsWith("# Commands\n") && Contains("\n## longhand bench step\n") &&
+                 Contains("\nUsage: longhand bench step [OPTIONS]") && Catch::EndsWith("```\n\n"));
 }
 
 TEST_CASE("every page of help fits 100 columns") {

@@ -3,7 +3,8 @@ set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_VENDOR "The Longhand developers")
 set(CPACK_PACKAGE_CONTACT "The Longhand developers <longhand@example.org>" CACHE STRING
     "Maintainer of the packages; name yourself if you distribute them")
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "training framework for long-sequence Transformers on CPUs")
+# The default: CPack would write any other before the summary that each package has.
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_NAME} built using CMake")
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_INSTALL_DIRECTORY longhand)
 set(CPACK_PACKAGE_DIRECTORY "${PROJECT_BINARY_DIR}/packages")
@@ -27,28 +28,37 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_DEPENDS libopenblas0-pthread)
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME liblonghand-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
+set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS longhand-doc)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME longhand)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS longhand-doc)
 set(CPACK_DEBIAN_DOC_PACKAGE_NAME longhand-doc)
 set(CPACK_DEBIAN_DOC_PACKAGE_SECTION doc)
 set(CPACK_DEBIAN_DOC_PACKAGE_ARCHITECTURE all)
 set(CPACK_DEBIAN_DOC_PACKAGE_DEPENDS libjs-mathjax)
 set(CPACK_DEBIAN_DOC_PACKAGE_SHLIBDEPS OFF)
-set(about "Longhand is a complete training framework in C++20: tensors, automatic differentiation,
-fifteen attention variants behind one interface, and runs that resume bit for bit.
+set(about "Longhand is a complete training framework in C++20: tensors, automatic
+differentiation, fifteen attention variants behind one interface, and runs
+that resume bit for bit.
+.
 ")
-set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "shared libraries of Longhand
-${about}.
-This package contains the shared libraries.")
-set(CPACK_COMPONENT_DEV_DESCRIPTION "headers of Longhand, for CMake and pkg-config
-${about}.
-This package contains what is needed to compile programs and plugins.")
-set(CPACK_COMPONENT_TOOLS_DESCRIPTION "trains long-sequence Transformers on CPUs
-${about}.
-This package contains the program longhand and its configurations.")
-set(CPACK_COMPONENT_DOC_DESCRIPTION "documentation of Longhand
-${about}.
-This package contains the documentation as HTML, with the course and all options.")
+set(CPACK_COMPONENT_RUNTIME_DESCRIPTION
+"training framework for long-sequence Transformers on CPUs (libraries)
+${about}This package contains the shared libraries.")
+set(CPACK_COMPONENT_DEV_DESCRIPTION
+"training framework for long-sequence Transformers on CPUs (headers)
+${about}This package contains what is needed to compile programs and plugins, for
+CMake and pkg-config, and examples.")
+set(CPACK_COMPONENT_TOOLS_DESCRIPTION
+"trains long-sequence Transformers on CPUs
+${about}This package contains the program longhand and configurations for it.")
+set(CPACK_COMPONENT_DOC_DESCRIPTION
+"training framework for long-sequence Transformers on CPUs (documentation)
+${about}This package contains the documentation as HTML, with the course, the pages of
+the variants, all options and the C++ reference.")
+# Shared libraries register themselves at installation.
+file(CONFIGURE OUTPUT triggers CONTENT "activate-noawait ldconfig\n")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA "${PROJECT_BINARY_DIR}/triggers")
 
 # The files that Debian wants in every package.
 if(LONGHAND_PACKAGES)
@@ -80,11 +90,28 @@ License: Expat
   file(CONFIGURE OUTPUT changelog @ONLY CONTENT
 [[longhand (@PROJECT_VERSION@-1) unstable; urgency=medium
 
-  * Version @PROJECT_VERSION@; see /usr/share/doc/longhand/CHANGELOG.md.
+  * Version @PROJECT_VERSION@; see /usr/share/doc/longhand/changelog.gz.
 
  -- @CPACK_PACKAGE_CONTACT@  @date@
 ]])
-  execute_process(COMMAND gzip -9nf "${PROJECT_BINARY_DIR}/changelog" COMMAND_ERROR_IS_FATAL ANY)
+  file(CONFIGURE OUTPUT doc-base @ONLY CONTENT
+[[Document: longhand
+Title: Longhand
+Author: The Longhand developers
+Abstract: @PROJECT_DESCRIPTION@
+Section: Science/Mathematics
+
+Format: HTML
+Index: /usr/share/doc/longhand/html/index.html
+Files: /usr/share/doc/longhand/html/*
+]])
+  install(FILES "${PROJECT_BINARY_DIR}/doc-base" RENAME longhand-doc.longhand
+          DESTINATION "${CMAKE_INSTALL_DATADIR}/doc-base" COMPONENT doc)
+  configure_file(CHANGELOG.md upstream_changelog COPYONLY)
+  execute_process(COMMAND gzip -9nf "${PROJECT_BINARY_DIR}/changelog" "${PROJECT_BINARY_DIR}/upstream_changelog"
+                  COMMAND_ERROR_IS_FATAL ANY)
+  install(FILES "${PROJECT_BINARY_DIR}/upstream_changelog.gz" RENAME changelog.gz
+          DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT tools)
   foreach(component runtime dev tools doc)
     string(TOUPPER ${component} upper)
     set(folder "${CMAKE_INSTALL_DATADIR}/doc/${CPACK_DEBIAN_${upper}_PACKAGE_NAME}")

@@ -14,20 +14,28 @@ longhand train /usr/share/longhand/configs/copy.toml --out run --quiet --set tra
   --set data.train_size=64 --set data.validation_size=16 --set data.test_size=16
 longhand evaluate run --quiet
 longhand report run -o report.html
-for file in index options commands course configurations; do
+longhand completion -- eval | grep -q '^evaluate'
+(. /usr/share/bash-completion/completions/longhand && complete -p longhand >/dev/null)
+for file in man/man1/longhand.1.gz man/man1/longhand-train.1.gz man/man5/longhand.toml.5.gz \
+  zsh/vendor-completions/_longhand fish/vendor_completions.d/longhand.fish; do
+  test -s "/usr/share/$file" || { echo "$file is missing"; exit 1; }
+done
+for page in /usr/share/man/man?/longhand*; do zcat "$page" | grep -q '^\.SH NAME'; done
+for file in index course commands train_options_page configurations attention_variants_performer_page; do
   test -s "/usr/share/doc/longhand/html/$file.html" || { echo "$file.html is missing"; exit 1; }
 done
 # Nothing is fetched from elsewhere, and MathJax is there.
 mathjax=$(grep -o 'src="[^"]*MathJax.js"' /usr/share/doc/longhand/html/index.html | cut -d '"' -f 2)
 test -s "$mathjax" || { echo "$mathjax is missing"; exit 1; }
 if grep -l '<script[^>]*src="https\?:' /usr/share/doc/longhand/html/*.html; then exit 1; fi
-for page in /usr/share/man/man1/longhand*; do [ ! -e "$page" ] || zcat -f "$page" >/dev/null; done
 
 echo "-- headers"
 install ./liblonghand-dev_*.deb g++ cmake make pkg-config
 cp -r /usr/share/doc/longhand/examples .
-g++ -std=c++20 examples/01_tensor.cpp -o by_pkg_config $(pkg-config --cflags --libs longhand)
-./by_pkg_config | tail -n 1
+for lesson in examples/*.cpp; do
+  g++ -std=c++20 "$lesson" -o by_pkg_config $(pkg-config --cflags --libs longhand)
+  ./by_pkg_config | tail -n 1
+done
 g++ -std=c++20 examples/plugin/main.cpp -o own_program $(pkg-config --cflags --libs longhand-cli)
 ./own_program --version | head -n 1
 cmake -S examples/plugin -B plugin >cmake.log 2>&1 && cmake --build plugin >>cmake.log 2>&1 ||
@@ -39,6 +47,8 @@ for program in longhand plugin/own_program; do
 done
 
 echo "-- removal"
-apt-get purge -y -q liblonghand0* longhand longhand-doc liblonghand-dev >install.log 2>&1
+library=$(dpkg-query -W -f '${Package}\n' | grep '^liblonghand0')
+apt-get purge -y -q "$library" longhand longhand-doc liblonghand-dev >install.log 2>&1 ||
+  { tail -n 30 install.log; exit 1; }
 find / -xdev -name '*longhand*' -not -path '/packages/*' -not -path '/proc/*' | sort >after
 diff before after || { echo "files remain"; exit 1; }

@@ -152,7 +152,9 @@ class HelpFormatter : public CLI::Formatter {
 };
 
 std::string help_text(const CLI::App& app, const std::string& name) {
-  std::string text = app.help(name);
+  // Not app.help(), which is that of the subcommand if one is running.
+  std::string text = app.get_formatter()->make_help(
+      &app, (name.empty() ? "" : name + " ") + app.get_name(), CLI::AppFormatMode::Normal);
   while (text.ends_with('\n')) text.pop_back();
   return text + "\n";
 }

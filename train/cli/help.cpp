@@ -57,6 +57,18 @@ std::string topic_named(const std::string& word) {
   return found;
 }
 
+/// The help of a command and of those below it, as sections of a Markdown page.
+std::string sections(const Command& program, const CommandPage& page,
+                     const std::vector<std::string>& words) {
+  std::string out = fmt::format("## {}\n\n```text\n{}```\n\n", page.name, program.help_of(words));
+  for (const CommandPage& each : page.commands) {
+    std::vector<std::string> below = words;
+    below.push_back(each.word());
+    out += sections(program, each, below);
+  }
+  return out;
+}
+
 int help(const Arguments& arguments, const Command& program) {
   if (!arguments.man_pages.empty()) {
     write_man_pages(program.page(), arguments.man_pages);
@@ -86,6 +98,14 @@ int help(const Arguments& arguments, const Command& program) {
     print_stdout("{}", text);
     return success;
   }
+  if (words == "commands") {
+    if (arguments.markdown)
+      print_stdout("# Commands\n\nWhat `longhand COMMAND --help` prints.\n\n{}",
+                   sections(program, program.page(), {}));
+    else
+      print_stdout("{}", program.help_of({}));
+    return success;
+  }
   const auto about = train::options_about(words);
   if (about.empty()) train::topic(words);  // throws, naming the nearest
   print_stdout("Options about \"{}\":\n\n{}", words, train::to_text(about));
@@ -101,9 +121,10 @@ void add_help(Command& program) {
   c.add(
       "topic", a->words, "TOPIC",
       "A section (model, attention, data, train or optimizer), a variant (attention.NAME), a task "
-      "(data.NAME), an option (optimizer.lr), a command, or words to look for");
+      "(data.NAME), an option (optimizer.lr), a command, commands for all of them, or words to "
+      "look for");
   c.flag("--markdown", a->markdown,
-         "Print a Markdown table; without a topic, a page of all options");
+         "Print a Markdown table; without a topic, a page of all options; of commands, a page");
   c.add("--man-pages", a->man_pages, "DIR", "Write the manual pages of all commands to a folder");
 }
 
