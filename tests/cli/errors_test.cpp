@@ -96,6 +96,8 @@ TEST_CASE("unknown flags name the remedy") {
   CHECK_THAT(train({"--limit", "4"}), Contains("--limit") && Contains("longhand evaluate"));
   CHECK_THAT(failure({"data", "show", "mqar", "--pairs", "2"}, folder, 2),
              Contains("--set data.pairs=2?"));
+  // Commands of data take no other options.
+  CHECK_THAT(failure({"data", "show", "mqar", "--lr", "2"}, folder, 2), !Contains("optimizer.lr"));
   CHECK_THAT(failure({"variants", "--lr", "1"}, folder, 2), !Contains("--set"));
 }
 

@@ -101,6 +101,9 @@ TEST_CASE("every page of help fits 100 columns") {
   };
   check_width(help({}));
   for (const std::string& name : train::topic_names()) check_width(help({name}));
+  const std::string about = help({"e"});  // nearly every option, with all that is said about it
+  CHECK(about.size() > 20'000);
+  check_width(about);
   for (const auto& arguments :
        {std::vector<std::string>{"--help"}, {"variants"}, {"data", "tasks"}})
     check_width(succeed(arguments, folder.path()).out);

@@ -71,7 +71,10 @@ TEST_CASE("estimates of memory are within 20 % of measured peaks") {
       {"attention.type=linear", "model.causal=true"},
       {"train.recompute=true", "train.batch_size=128"},
       {"train.micro_batches=4", "train.batch_size=256", "train.eval_batch_size=32"},
-      {"model.d_model=512", "train.batch_size=2", "train.ema_decay=0.9"}};
+      {"model.d_model=512", "train.batch_size=2", "train.ema_decay=0.9"},
+      // Logits: of a quarter of the tokens, each of 4096 numbers.
+      {"data.task=mqar", "data.length=256", "data.pairs=64", "data.vocabulary=4096",
+       "model.d_model=32", "model.layers=1"}};
   const TemporaryDirectory folder;
   write_text(folder / "config.toml", large_config);
   for (size_t i = 0; i < cases.size(); ++i) {
@@ -121,10 +124,19 @@ TEST_CASE("a run that exceeds memory is refused before anything is allocated or 
   std::string most;
   for (size_t i = at + 15; std::isdigit(text[i]) || text[i] == ','; ++i)
     if (text[i] != ',') most += text[i];
-  CHECK(run(with({"train", "config.toml", "--estimate", "--json"},
-                 {"train.memory_limit=1", "model.layers=" + most}),
-            folder.path())
-            .code == 0);
+  const auto code_with = [&](int64_t layers) {
+    return run(with({"train", "config.toml", "--estimate", "--json"},
+                    {"train.memory_limit=1", "model.layers=" + std::to_string(layers)}),
+               folder.path())
+        .code;
+  };
+  const Outcome parts = run(with({"train", "config.toml", "--estimate"},
+                                 {"train.memory_limit=1", "train.batch_size=1000"}),
+                            folder.path());
+  CHECK(parts.code == 2);
+  CHECK_THAT(parts.out, Contains("activations") && Contains("available"));
+  CHECK(code_with(std::stoll(most)) == 0);
+  CHECK(code_with(std::stoll(most) * 5 / 4) == 2);  // it is rounded to two digits
 }
 
 TEST_CASE("bench refuses what exceeds memory") {

@@ -144,7 +144,7 @@ TEST_CASE("plugin: what cannot be loaded is refused with the reason") {
   CHECK_THAT(refusal("missing.so"), Contains("missing.so: there is no such plugin"));
   CHECK_THAT(refusal("config.toml"), Contains("cannot load the plugin"));
   folder.write_changed("none.so", "longhand_plugin", "longhand_plugyn");
-  CHECK_THAT(refusal("none.so"), Contains("is no plugin of Longhand"));
+  CHECK_THAT(refusal("none.so"), Contains("none.so is no plugin of Longhand"));
   folder.write_changed("later.so", std::string(LONGHAND_VERSION "\0", 6),
                        std::string("0.9.0\0", 6));
   CHECK_THAT(refusal("later.so"),

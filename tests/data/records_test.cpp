@@ -60,6 +60,7 @@ TEST_CASE("records: errors of CSV name line and column") {
   const auto error = [&](const std::string& text) { return read.error("a.csv", text, two); };
   CHECK_THAT(error("a,b\nc,d \"e\n"), Contains("a.csv:2:5: a quote inside of a field without"));
   CHECK_THAT(error("a,b\n\"c\"d,e\n"), Contains("a.csv:2:4: expected a comma or the end"));
+  CHECK_THAT(error("a,b\n\"c\nd\"e,f\n"), Contains("a.csv:3:3: expected a comma or the end"));
   CHECK_THAT(error("a,b\nc,\"d\ne,f\n"), Contains("a.csv:2:3: the quote that opens this field"));
   CHECK_THAT(error("a,b\n\"c\nd\",e,f\ng,h\n"), Contains("a.csv:2: 3 columns, line 1 has 2"));
   CHECK_THAT(error("a,b\n\n"), Contains("a.csv:2: 1 columns, line 1 has 2"));

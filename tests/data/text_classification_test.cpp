@@ -225,6 +225,7 @@ TEST_CASE("text_classification: header lines are noticed") {
              Contains("looks like a header"));
   CHECK(message("a.tsv", "2\te\n" + rest, false).empty());
   CHECK(message("a.tsv", "good\ta\nbad\tb\nso so\tc\n", false).empty());
+  CHECK(message("a.tsv", "target\ta\nother\tb\ntarget\tc\nother\td\n", false).empty());
   CHECK(message("a.tsv", "label\ttext\n" + rest, true).empty());
   CHECK_THAT(message("a.csv", "review,sentiment\na,0\nb,1\nc,0\nd,1\n", true),
              Contains("a.csv:1:1: the column of the label is named 'review', that of the text "

@@ -111,6 +111,11 @@ TEST_CASE("tensors survive safetensors and npz with all their bits, and give the
     CHECK(format.write(again) == bytes);
     CHECK(format.read(format.write({}), "empty").tensors.empty());
   }
+  // In safetensors, all numbers are aligned.
+  const Bytes aligned = to_safetensors(
+      {.tensors = {{"a", Tensor::zeros({1}, DType::u8)}, {"b", Tensor::zeros({1}, DType::f64)}}});
+  CHECK_THAT(std::string(text_of(aligned)), Contains(R"("b":{"data_offsets":[0,8],"dtype":"F64")"));
+  CHECK(get<uint64_t>(aligned, 0, "file", "length") % 8 == 0);
 }
 
 TEST_CASE(
@@ -243,6 +248,9 @@ TEST_CASE("npz files that are compressed, of other types or contradict themselve
   replace(both, second + 46 + 5 + 4 + 16, offset);
   CHECK_THAT(refused(both), Contains("overlap"));
   CHECK_THAT(changed(first, "PK\1\3"), Contains("the list of entries is damaged"));
+  const size_t end64 = find(valid, std::string("PK\6\6", 4));
+  CHECK_THAT(changed(end64 + 40, std::string(1, static_cast<char>(end64 - first + 1))),
+             Contains("but its 2 entries take"));
   CHECK_THAT(message_of<DataError>([] { from_npz(Bytes(100), "file"); }),
              Contains("is no zip archive"));
 }

@@ -29,6 +29,10 @@ TEST_CASE("memory: parameters are counted exactly, for every variant and shape o
     check();
     c.per_token = true, c.tied_embeddings = true, c.classes = c.vocabulary;
     check();
+    if (variant == "linformer") {  // the first layer has the projection of all
+      c.attention_options.set("sharing", std::string("layerwise"));
+      check();
+    }
   }
 }
 
@@ -43,8 +47,25 @@ TEST_CASE("memory: any sizes give a finite estimate, which grows with each of th
   CHECK(std::isfinite(total));
   CHECK(total > 1e30);
   CHECK_THROWS_WITH(check_memory(request), Catch::Contains("no single option"));
-  request.model.layers = 1;
-  CHECK(estimate_memory(request).total() < total);
+
+  attention::TransformerConfig small;
+  small.vocabulary = 100, small.classes = 10, small.max_length = 64;
+  MemoryRequest one{.model = small, .batch_size = 8, .eval_batch_size = 8};
+  one.data = {.examples = 100, .bytes = 1000};
+  const double least = estimate_memory(one).total();
+  using Model = attention::TransformerConfig;
+  for (int64_t Model::*const size : {&Model::vocabulary, &Model::classes, &Model::max_length,
+                                     &Model::d_model, &Model::layers, &Model::d_mlp}) {
+    MemoryRequest more = one;
+    more.model.*size *= 2;
+    CHECK(estimate_memory(more).total() > least);
+  }
+  MemoryRequest more = one;
+  more.batch_size = 16;
+  CHECK(estimate_memory(more).total() > least);
+  more = one;
+  more.data.bytes = 2000;
+  CHECK(estimate_memory(more).total() == least + 1000);
 }
 
 TEST_CASE("memory: micro-batches and recomputation need less, averages more") {

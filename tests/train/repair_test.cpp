@@ -113,6 +113,7 @@ TEST_CASE("repair restores best.h5 where another checkpoint is of its step, else
   flip(run.checkpoints / "best.h5");
   Repair done = repair(run.path);
   CHECK(done.step == 6);
+  CHECK(fs::exists(run.checkpoints / "best.h5.damaged"));
   if (state.best_step == 6 || state.best_step == 4) {
     CHECK(load(done.best_from).training.step == state.best_step);
     CHECK(load(run.checkpoints / "best.h5").training.step == state.best_step);

@@ -168,7 +168,11 @@ TEST_CASE("time and memory of a run include those of killed processes") {
   data::append_to_file(dir / "run/metrics.jsonl",
                        R"({"step":6,"split":"train","seconds":3600,"peak_memory_bytes":9e15})"
                        "\n");
-  // The work that is done again counts too, also if the next process is killed before it records.
+  // The work that is done again counts too, also if the next processes are killed before one saves and
+  // before the other records.
+  Observer dies;
+  dies.before_save = [] { throw std::runtime_error("killed"); };
+  CHECK_THROWS(Run::resume(dir / "run")->train(dies));
   CHECK_THROWS(Run::resume(dir / "run")->train(die_after(5)));
   CHECK(read_run(dir / "run").metrics.back().step == 4);
   const auto run = Run::resume(dir / "run");
@@ -181,10 +185,10 @@ TEST_CASE("time and memory of a run include those of killed processes") {
   CHECK(read.metrics[read.metrics.size() - 2].step == 6);
   CHECK(*read.metrics[read.metrics.size() - 2].seconds >= 3600);
   CHECK(read.metrics.back().peak_memory == summary.peak_memory);
-  REQUIRE(summary.processes.size() == 3);
+  REQUIRE(summary.processes.size() == 4);
   CHECK(summary.processes[0].step == 6);
   CHECK(summary.processes[1].begin == 4);
-  CHECK(summary.processes[2].trained == 2);
+  CHECK(summary.processes[3].trained == 2);
 }
 
 TEST_CASE("a run that ends before its first step does not block its directory") {

@@ -147,7 +147,7 @@ TEST_CASE("resuming a finished run changes nothing") {
 TEST_CASE("the summary adds up the processes of a run") {
   const TemporaryDirectory dir;
   int64_t step = 0;
-  Run::create(tiny_run(), dir / "run")->train(stop_after(3, step));
+  Run::create(tiny_run("seed = 5\n"), dir / "run")->train(stop_after(3, step));
   Run::resume(dir / "run")->train();
   const Summary summary = *read_run(dir / "run").summary;
   REQUIRE(summary.processes.size() == 2);
@@ -159,27 +159,33 @@ TEST_CASE("the summary adds up the processes of a run") {
   CHECK(first.tokens == 3 * 4 * 16);
   CHECK(summary.seconds == Approx(first.seconds + second.seconds));
   CHECK(summary.peak_memory == std::max(first.peak_memory, second.peak_memory));
+  CHECK(summary.task == "copy");
   CHECK(summary.length == 16);
+  CHECK(summary.seed == 5);
   CHECK_FALSE(summary.host.empty());
   CHECK(summary.step_seconds.has_value());
   CHECK(summary.tokens_per_second.has_value());
   CHECK(summary.training->step == 6);
 
   Summary made;
-  made.processes = {{.trained = 10, .tokens = 300, .training_seconds = 10, .step_seconds = 1},
-                    {},
-                    {.threads = 2,
-                     .trained = 20,
-                     .tokens = 300,
-                     .training_seconds = 10,
-                     .step_seconds = 0.5,
-                     .seconds = 12,
-                     .peak_memory = 7}};
+  made.processes = {
+      {.trained = 10, .tokens = 300, .training_seconds = 10, .step_seconds = 1, .peak_memory = 9},
+      {},
+      {.threads = 2,
+       .trained = 20,
+       .tokens = 300,
+       .training_seconds = 10,
+       .step_seconds = 0.5,
+       .seconds = 12,
+       .peak_memory = 7}};
   made.add_up();
   CHECK(made.step_seconds == 0.5);
   CHECK(made.tokens_per_second == 30);
   CHECK(made.threads == 2);
-  CHECK(made.peak_memory == 7);
+  CHECK(made.peak_memory == 9);
+  made.processes[0].trained = 40;
+  made.add_up();
+  CHECK(made.step_seconds == 1);
 }
 
 TEST_CASE("a run can be replaced, but not by one that does not begin") {

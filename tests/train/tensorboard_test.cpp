@@ -2,6 +2,7 @@
 #include "longhand/train/run/tensorboard.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -120,7 +121,11 @@ std::vector<Event> check_events(const fs::path& run) {
     CHECK(events[i].scalars.at(metrics[i].split + "/loss") == static_cast<float>(metrics[i].loss));
     CHECK(events[i].scalars.contains("train/learning_rate") == (metrics[i].split == "train"));
     if (i > 0) CHECK(events[i].time >= events[i - 1].time);
+    CHECK(events[i].time - events[0].time ==
+          Approx(*metrics[i].seconds - *metrics[0].seconds).margin(0.01));
   }
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  CHECK(events.back().time <= std::chrono::duration<double>(now).count() + 0.01);
   return events;
 }
 
@@ -137,6 +142,9 @@ TEST_CASE("a run writes its metrics as events, and no step twice when it is resu
   Run::create(tiny_run(more), dir / "run")->train(stop_after(5, step));
   const fs::path first = event_file(dir / "run");
   fs::rename(dir / "run/checkpoints/previous.h5", dir / "run/checkpoints/last.h5");
+  // As if the lost step had taken an hour.
+  data::append_to_file(dir / "run/metrics.jsonl", R"({"step":5,"split":"train","seconds":3600})"
+                                                  "\n");
   write_text(dir / "run/tensorboard/events.out.tfevents.0000000001.other",
              "");  // of another program
   fs::remove(dir / "run/tensorboard/events.out.tfevents.0000000001.other");
