@@ -525,6 +525,7 @@ TEST_CASE("a run is resumed in another folder, and refuses data that have change
        {std::vector<std::string>{"evaluate", "run", "--quiet"},
         {"evaluate", "run", "--quiet", "--over", "attention.type=softmax,linear"},
         {"evaluate", "run", "run", "--quiet"},
+        {"predict", "run", "--quiet"},
         {"train", "--resume", "run", "--quiet", "--set", "train.steps=28"}}) {
     INFO(command[0] << " " << command.size());
     const Outcome refused = run(command, folder.path());

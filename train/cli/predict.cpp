@@ -121,6 +121,7 @@ int predict(const Arguments& a) {
       "predictions are printed, as JSON Lines");
   train::SavedModel run = train::load_model(a.run, a.checkpoint);
   check_finite(run.checkpoint, run.file);
+  run.accept_data = a.accept_data;
   if (!a.data.empty()) {
     read_from(a.data, run.config);
   } else if (!a.trust_paths) {
@@ -138,6 +139,7 @@ int predict(const Arguments& a) {
   } catch (const DataError& error) {
     throw DataError(run.file + ": " + error.what());
   }
+  run.check_data(experiment->task, experiment->config);
   const train::Predictions predictions = [&] {
     Progress progress(mode, "predict", 2);
     const auto available = static_cast<double>(train::available_memory());
@@ -199,6 +201,7 @@ void add_predict(Command& program) {
       .positive();
   c.set(*a);
   c.trust_paths(*a);
+  c.accept_data(*a);
   c.threads();
   c.quiet(*a);
   c.json(a->json);
