@@ -194,4 +194,18 @@ TEST_CASE("report lists runs as CSV and JSON") {
   CHECK_THAT(data::read_text_file(folder / "runs.csv"), Contains("\nrun,"));
   CHECK_FALSE(fs::exists(folder / "report.html"));
   CHECK(run({"report", "run", "--csv", "--json"}, folder.path()).code == 2);
+
+  // Only a report of the same kind is replaced.
+  succeed({"report", "run", "--json", "-o", "runs.json"}, folder.path());
+  write_text(folder / "mine.csv", "run,score\n1,2\n");
+  const std::string summary = data::read_text_file(folder / "run/summary.json");
+  for (const auto& [flag, file, code] : {std::tuple{"--csv", "runs.csv", 0},
+                                         {"--json", "runs.json", 0},
+                                         {"--csv", "runs.json", 2},
+                                         {"--csv", "mine.csv", 2},
+                                         {"--json", "run/summary.json", 2}}) {
+    CAPTURE(flag, file);
+    CHECK(run({"report", "run", flag, "-o", file}, folder.path()).code == code);
+  }
+  CHECK(data::read_text_file(folder / "run/summary.json") == summary);
 }

@@ -321,6 +321,7 @@ TEST_CASE("report: only a report is replaced") {
   CHECK_FALSE(may_replace(dir / "page.html"));
   CHECK_FALSE(may_replace(dir / "a"));
   CHECK_FALSE(may_replace("/dev/null"));
+  CHECK_FALSE(may_replace(dir / "report.html", ReportFormat::csv));
 }
 
 TEST_CASE("report: what is not a run, a sweep or a result is refused, by name") {

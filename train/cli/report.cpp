@@ -38,10 +38,11 @@ std::string json_of(const train::Board& board) {
 int report(const Arguments& arguments) {
   const std::string out =
       arguments.out.empty() && !arguments.csv && !arguments.json ? "report.html" : arguments.out;
-  const std::string kind = std::filesystem::path(out).extension().string();
-  check<ConfigError>((arguments.csv && kind == ".csv") || (arguments.json && kind == ".json") ||
-                         train::may_replace(out),
-                     "-o ", out, ": the file exists and is no report; choose another name");
+  const train::ReportFormat format = arguments.csv    ? train::ReportFormat::csv
+                                     : arguments.json ? train::ReportFormat::json
+                                                      : train::ReportFormat::html;
+  check<ConfigError>(train::may_replace(out, format), "-o ", out,
+                     ": the file exists and is no report of this format; choose another name");
   const std::vector<std::filesystem::path> paths{arguments.paths.begin(), arguments.paths.end()};
   if (arguments.csv || arguments.json) {
     const train::ReportInputs inputs = train::read_inputs(paths);
@@ -70,7 +71,8 @@ void add_report(Command& program) {
         "Directories of runs, of sweeps, folders of runs, and JSON files of analyses")
       .required();
   c.add("-o,--out", a->out, "FILE",
-        "File to write [report.html; with --csv and --json stdout]; replaced if it is a report");
+        "File to write [report.html; with --csv and --json stdout]; replaced if it is a report of "
+        "the same format");
   const Argument json =
       c.flag("--json", a->json, "Write the tables of variants and of runs as JSON, not a page");
   c.flag("--csv", a->csv, "Write the table of runs, one a line, as CSV, not a page").excludes(json);

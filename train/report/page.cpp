@@ -508,13 +508,22 @@ class Page {
 
 }  // namespace
 
-bool may_replace(const std::filesystem::path& file) {
+bool may_replace(const std::filesystem::path& file, ReportFormat format) {
   if (!std::filesystem::exists(file)) return true;
   if (!std::filesystem::is_regular_file(file)) return false;
   std::ifstream in(file, std::ios::binary);
   std::string begin(1000, '\0');
   in.read(begin.data(), std::ssize(begin));
-  return in.gcount() == 0 || begin.find(title) != std::string::npos;
+  if (in.gcount() == 0) return true;
+  switch (format) {
+    case ReportFormat::html:
+      return begin.find(title) != std::string::npos;
+    case ReportFormat::csv:  // the first columns of Board::runs
+      return begin.starts_with("run,variant,");
+    case ReportFormat::json:
+      return begin.find(R"("kind": "report",)") != std::string::npos;
+  }
+  return false;
 }
 
 std::string html_report(const ReportInputs& inputs) { return Page(inputs).html(); }

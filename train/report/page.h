@@ -18,7 +18,9 @@ std::string html_report(const ReportInputs& inputs);
 /// The same for paths: see read_inputs().
 std::string html_report(const std::vector<std::filesystem::path>& paths);
 
-/// Whether a report may be written there: nothing exists, or an empty file, or a report.
-bool may_replace(const std::filesystem::path& file);
+enum class ReportFormat { html, csv, json };
+
+/// Whether a report may be written there: nothing exists, or an empty file, or a report of this format.
+bool may_replace(const std::filesystem::path& file, ReportFormat format = ReportFormat::html);
 
 }  // namespace longhand::train
