@@ -77,6 +77,9 @@ TEST_CASE("plugin: a run needs it, records it, and names it when it is missing")
   const auto summary = nlohmann::json::parse(bytes_of(folder / "run/summary.json"));
   REQUIRE(summary["plugins"].size() == 1);
   CHECK(summary["plugins"][0]["name"] == "example");
+  const std::string finished =
+      succeed({"train", "--resume", "run", "--json", "--plugin", "example.so"}, folder.path()).out;
+  CHECK(nlohmann::json::parse(finished)["plugins"] == summary["plugins"]);
   const train::Checkpoint saved = train::load(folder / "run/checkpoints/last.h5");
   REQUIRE(saved.plugins.size() == 1);
   CHECK(saved.plugins[0].version == "1.0");

@@ -250,6 +250,14 @@ Summary summary_of(const Json& object) {
     for (const Json& warning : *warnings)
       if (warning.is_string()) s.warnings.push_back(warning.get<std::string>());
   s.sources = sources_of(object);
+  if (const auto plugins = object.find("plugins"); plugins != object.end() && plugins->is_array())
+    for (const Json& plugin : *plugins)
+      if (plugin.is_object())
+        s.plugins.push_back({.name = find<std::string>(plugin, "name").value_or(""),
+                             .version = find<std::string>(plugin, "version").value_or(""),
+                             .digest = find<std::string>(plugin, "digest").value_or(""),
+                             .variants = {},
+                             .tasks = {}});
   if (const auto processes = object.find("processes");
       processes != object.end() && processes->is_array())
     for (const Json& process : *processes)

@@ -74,7 +74,7 @@ struct Summary {
   std::vector<std::string> warnings{};
   /// By split, data::Dataset::fingerprint().
   std::map<std::string, std::string> data{};
-  std::vector<PluginRecord> plugins{};  // used by the run; not read back
+  std::vector<PluginRecord> plugins{};  // used by the run; variants, tasks: not read back
   Sources sources{};
 
   /// Sets seconds, step_seconds, tokens_per_second, host, threads and peak_memory to what follows from
