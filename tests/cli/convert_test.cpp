@@ -66,6 +66,8 @@ TEST_CASE("convert writes a run that can be evaluated and trained further") {
     return out;
   };
   CHECK(shapes("a/small/checkpoints/best.h5") == shapes("again/checkpoints/last.h5"));
+  const auto data = [&](const std::string& file) { return train::load(folder / file).data; };
+  CHECK(data("a/small/checkpoints/best.h5") == data("run/checkpoints/best.h5"));
   // It is no run to resume: there is no state of an optimizer.
   const Outcome resumed = run({"train", "--resume", "a/small"}, folder.path());
   CHECK(resumed.code == 3);

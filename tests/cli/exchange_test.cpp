@@ -85,6 +85,8 @@ TEST_CASE("predict reads other data, and says what it expects") {
     CHECK(outcome.code == code);
     CHECK_THAT(outcome.err, Contains(text));
   };
+  const std::string two = succeed({"predict", "run", "--limit", "2"}, folder.path()).out;
+  CHECK(std::count(two.begin(), two.end(), '\n') == 2);
   refused({"-o", "p.csv"}, 2, "ends in .jsonl, .h5, .npz or .safetensors");
   refused({"-o", "none/p.npz"}, 2, "there is no folder none");
   refused({"--data", "mine.csv"}, 2, "the data of copy are generated");
@@ -133,6 +135,15 @@ TEST_CASE("exported weights are imported with all their bits") {
                             folder.path());
   CHECK(other.code == 3);
   CHECK_THAT(other.err, Contains("blocks.0.mlp.fc1.weight"));
+  // As far as they fit, under other names.
+  train::TensorFile wrapped;
+  for (const auto& [name, tensor] : plain.tensors) wrapped.tensors["module." + name] = tensor;
+  train::write_tensor_file(folder / "wrapped.npz", wrapped);
+  const Json partial =
+      folder.json({"checkpoint", "import", "wrapped.npz", "--out", "part", "--config",
+                   "config.toml", "--set", "model.d_mlp=8", "--prefix", "module.", "--partial"});
+  CHECK(partial["initialised"].size() == 3);
+  CHECK(partial["taken"].size() == 19);
   CHECK_FALSE(fs::exists(folder / "y"));
   CHECK(run({"checkpoint", "export", "run", "-o", "w.pt"}, folder.path()).code == 2);
   CHECK(run({"checkpoint", "export", "run", "-o", "w.npz", "--part", "x"}, folder.path()).code ==
@@ -156,6 +167,12 @@ TEST_CASE("checkpoint diff names tensors, options and the largest differences") 
   CHECK(outcome.code == 1);
   CHECK_THAT(outcome.out, Contains("model.d_mlp: 16 in A, 8 in B") &&
                               Contains("blocks.0.mlp.fc1.weight") && Contains("f32 [8, 16]"));
+  succeed({"train", "config.toml", "--quiet", "--out", "other", "--seed", "1"}, folder.path());
+  const std::vector<std::string> similar = {"checkpoint", "diff",        "run",  "other",
+                                            "--weights",  "--tolerance", "1000", "--all"};
+  CHECK_THAT(succeed(similar, folder.path()).out, Contains("weights: 0 of 22 tensors differ") &&
+                                                      Contains("head.bias") &&
+                                                      !Contains("optimizer"));
   const Outcome json = run({"checkpoint", "diff", "run", "wide", "--json"}, folder.path());
   CHECK(Json::parse(json.out)["equal"] == false);
   CHECK(run({"checkpoint", "diff", "run"}, folder.path()).code == 2);

@@ -118,6 +118,11 @@ TEST_CASE("a run that exceeds memory is refused before anything is allocated or 
   CHECK_THAT(refused({"attention.impl=naive", "data.length=65536", "train.batch_size=1"}),
              Contains("attention.impl = \"tiled\"") && Contains("tokens in a sequence"));
 
+  // What is known only from the data.
+  write_text(folder / "ids.csv", "tokens,targets\n1,0\n2000000000,1\n3,0\n4,1\n5,0\n");
+  CHECK_THAT(refused({"data.task=tokens", "data.path=ids.csv", "train.batch_size=1"}),
+             Contains("model.vocabulary = 2,000,000,001") && Contains("different tokens"));
+
   // Each alone fits, as the message says.
   const std::string text = refused({"model.layers=100000000"});
   const size_t at = text.find("model.layers = ", text.find("at most"));

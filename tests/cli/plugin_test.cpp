@@ -159,6 +159,12 @@ TEST_CASE("plugin: what cannot be loaded is refused with the reason") {
   CHECK_THAT(refusal("headers.so"), Contains("compiled with other headers than this Longhand"));
   folder.write_changed("symbol.so", "_ZN8longhand7sigmoid", "_ZN8longhand7sigmoix");
   CHECK_THAT(refusal("symbol.so"), Contains("undefined symbol: longhand::sigmoix("));
+  fs::create_directory(folder / "a:b");
+  write_text(folder / "a:b/example.so", bytes_of(LONGHAND_EXAMPLE_PLUGIN));
+  CHECK_THAT(refusal("a:b/example.so"), Contains("expected a path without colons"));
+  write_text(folder / "twice.so", bytes_of(folder / "example.so") + "x");
+  CHECK_THAT(run({"variants", "--plugin", "example.so", "--plugin", "twice.so"}, folder.path()).err,
+             Contains("a plugin \"example\" is already loaded"));
   const Outcome by_variable =
       run({"variants"}, folder.path(), {{"LONGHAND_PLUGINS", "missing.so"}});
   CHECK_THAT(by_variable.err, Contains("LONGHAND_PLUGINS: missing.so: there is no such plugin"));

@@ -197,7 +197,8 @@ TEST_CASE("a run that ends before its first step does not block its directory") 
   dies.should_stop = []() -> bool { throw std::bad_alloc(); };
   const bool existed = GENERATE(false, true);
   if (existed) fs::create_directory(dir / "run");
-  CHECK_THROWS_AS(Run::create(tiny_run(), dir / "run")->train(dies), std::bad_alloc);
+  const Config config = tiny_run(existed ? "" : "tensorboard = true\n");
+  CHECK_THROWS_AS(Run::create(config, dir / "run")->train(dies), std::bad_alloc);
   CHECK(fs::exists(dir / "run") == existed);
   if (existed) CHECK(fs::is_empty(dir / "run"));
 

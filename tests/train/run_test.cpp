@@ -190,7 +190,7 @@ TEST_CASE("the summary adds up the processes of a run") {
 
 TEST_CASE("a run can be replaced, but not by one that does not begin") {
   const TemporaryDirectory dir;
-  Run::create(tiny_run("keep_every = 2\n"), dir / "run")->train();
+  Run::create(tiny_run("keep_every = 2\ntensorboard = true\n"), dir / "run")->train();
   write_text(dir / "run/notes.txt", "mine");
   const auto before = contents(dir.path());
   CHECK_THROWS_AS(Run::create(tiny_run("stesp = 3\n"), dir / "run", "run", Existing::overwrite),
@@ -209,6 +209,7 @@ TEST_CASE("a run can be replaced, but not by one that does not begin") {
   CHECK(after.at("run/notes.txt") == "mine");
   CHECK((after.at("run/checkpoints/last.h5") == after.at("new/checkpoints/last.h5")));
   CHECK_FALSE(after.contains("run/checkpoints/step-00000002.h5"));
+  CHECK_FALSE(fs::exists(dir / "run/tensorboard"));
 
   // A configuration that is not of a run is not overwritten.
   fs::create_directory(dir / "mine");
@@ -328,7 +329,10 @@ TEST_CASE("a run is resumed and evaluated on its own data, unless others are acc
   other.assign("data.seed=1");
   CHECK_NOTHROW(saved.check_data(now, other));
 
-  const auto run = Run::resume(dir / "run", {"train.steps=8"}, true);
+  Config longer = config;
+  longer.assign("train.steps=8");
+  check_refused(message_of<DataError>([&] { Run::resume_or_create(longer, dir / "run"); }));
+  const auto run = Run::resume_or_create(longer, dir / "run", true);
   REQUIRE(run->warnings().size() == 1);
   CHECK_THAT(run->warnings()[0], Contains("other data"));
   run->train();
