@@ -60,6 +60,7 @@ TEST_CASE("errors of the command line") {
   const TinyFolder folder;
   CHECK_THAT(failure({}, folder, 2), Contains("longhand --help"));
   CHECK_THAT(failure({"trian"}, folder, 2), Contains("\"trian\"; did you mean train?"));
+  CHECK_THAT(failure({"version"}, folder, 2), Contains("did you mean --version?"));
   CHECK_THAT(failure({"bench", "stpe"}, folder, 2), Contains("did you mean step?"));
   CHECK_THAT(failure({"inspect", "a.h5"}, folder, 2),
              Contains("mean longhand checkpoint inspect?"));

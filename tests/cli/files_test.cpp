@@ -181,6 +181,14 @@ TEST_CASE("a checkpoint alone does not choose what is opened") {
   succeed({"train", "config.toml", "--quiet", "--out", "run"}, folder.path());
   succeed({"evaluate", "run"}, folder.path());
   succeed({"evaluate", "run/checkpoints/last.h5"}, folder.path());
+  // As earlier versions stored a path: as it was given.
+  const std::string absolute = data::read_text_file(folder / "run/config.toml");
+  std::string relative = absolute;
+  const size_t name = relative.find("data.h5"), quote = relative.rfind('"', name);
+  REQUIRE(name - quote > 1);
+  write_text(folder / "run/config.toml", relative.erase(quote + 1, name - quote - 1));
+  succeed({"evaluate", "run"}, folder.path());
+  write_text(folder / "run/config.toml", absolute);
 
   fs::copy(folder / "run/checkpoints/last.h5", folder / "alone.h5");
   const Outcome refused = run({"evaluate", "alone.h5"}, folder.path());

@@ -44,6 +44,10 @@ TEST_CASE("every command has a manual page without errors") {
   CHECK_THAT(page, Contains(".TH \"longhand\\-bench\" 1") &&
                        Contains(".SS \"longhand bench step\"") &&
                        Contains("\\fB\\-\\-recompute\\fR") && Contains(".SH \"EXIT STATUS\""));
+  std::ifstream options(folder / "man/longhand.toml.5");
+  const std::string all{std::istreambuf_iterator<char>(options), {}};
+  CHECK_THAT(all, Contains(".SH \"[optimizer]\"") && Contains("\\fBlr\\fR = 0.001") &&
+                      Contains(".SS \"attention.performer\""));
   // Warnings of the programs that show manual pages, where they are installed.
   const Outcome groff = shell(
       "command -v groff > /dev/null || exit 0\n"

@@ -108,6 +108,11 @@ TEST_CASE("limits of the address space leave enough for everything but tensors")
     INFO(outcome.err);
     CHECK(outcome.code == 0);
   }
+  const Outcome large =
+      shell("ulimit -v 1000000; $longhand train config.toml --out large --set model.d_model=8000",
+            folder.path());
+  CHECK(large.code == 2);
+  CHECK_THAT(large.err, Contains("(half of its address space, ulimit -v)"));
 }
 #endif
 

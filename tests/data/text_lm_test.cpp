@@ -69,6 +69,23 @@ TEST_CASE("text_lm: stride affects only training windows, and sizes limit splits
   CHECK(few.train->size() == 7);
   CHECK(few.validation->size() == 2);
   CHECK(few.test->size() == 1);
+
+  // The fingerprint is of the text and of the windows.
+  std::string text = counting(1000);
+  text[500] = '?';
+  write_text(folder / "b.txt", text);
+  const auto fingerprint = [&](const char* file, int64_t stride) {
+    return make("text_lm", {{"path", (folder / file).string()}, {"length", 20}, {"stride", stride}})
+        .train->fingerprint();
+  };
+  CHECK(fingerprint("a.txt", 3) == task.train->fingerprint());
+  CHECK(fingerprint("b.txt", 3) != task.train->fingerprint());
+  const auto of_two = [&](int64_t length, int64_t stride) {  // windows, in 31 bytes
+    return make("text_lm",
+                {{"path", path}, {"length", length}, {"stride", stride}, {"train_size", 2}})
+        .train->fingerprint();
+  };
+  CHECK(of_two(20, 10) != of_two(10, 20));
 }
 
 TEST_CASE("text_lm: bytes above 127 are tokens above 127") {

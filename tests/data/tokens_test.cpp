@@ -190,7 +190,8 @@ TEST_CASE("tokens: errors in a file are reported before training starts") {
   }
   SECTION("floats") {
     file["train/tokens"] = file["train/tokens"].to(DType::f32);
-    CHECK_THAT(complaint(file), Contains("/train/tokens: expected integers, got floating-point"));
+    CHECK_THAT(complaint(file), Contains("/train/tokens: expected integers, got floating-point") &&
+                                    Contains("astype(\"int32\")"));
   }
   SECTION("float targets") {
     file["train/targets"] = file["train/targets"].to(DType::f64);

@@ -134,4 +134,10 @@ TEST_CASE("the effective configuration holds the absolute path of the data") {
   read_task_info(config, &values);
   CHECK(values.at("path").value ==
         OptionValue((std::filesystem::current_path() / "none.h5").string()));
+  const Config source =
+      Config::parse("[data]\ntask = 'copy'\n[train]\ninit_from = 'some/../none'\n", "c.toml");
+  const auto task = read_task_info(source);
+  CHECK_THAT(effective_config(source, &*task),
+             Catch::Contains("init_from = \"" +
+                             (std::filesystem::current_path() / "none").string() + "\""));
 }

@@ -308,6 +308,8 @@ TEST_CASE("a run is resumed and evaluated on its own data, unless others are acc
   const SavedModel saved = load_model(dir / "run", "last");
   const auto summary = *read_run(dir / "run").summary;
   CHECK(saved.checkpoint.data.size() == 3);
+  CHECK_FALSE(summary.training->bits_per_byte.has_value());  // a label is no byte
+  CHECK_FALSE(summary.validation->bits_per_byte.has_value());
   CHECK(saved.checkpoint.data == summary.data);
   CHECK(summary.data.at("test") == data::content_hash(*read_task(saved.config).test));
 
