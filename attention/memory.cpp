@@ -17,6 +17,7 @@ MemorySizes::MemorySizes(const Config& config, const Extent& e)
       pairs(tokens * e.keys) {}
 
 double kept_scan_states(const Config& config, const Extent& e, double m) {
+  if (!e.training) return 0;
   const MemorySizes z(config, e);
   return e.batch * z.H * m * (z.D + 1) * std::ceil(e.queries / (4 * scan_block));
 }

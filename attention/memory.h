@@ -11,7 +11,7 @@ struct Config;
 /// formulas are in double.
 struct Extent {
   double batch = 1, queries = 1, keys = 1;
-  bool training = true;  // dropout is active
+  bool training = true;  // gradients will be taken, and dropout is active
 };
 
 /// The memory of a variant, in numbers of 4 bytes. Every variant declares it next to its options,
@@ -25,7 +25,7 @@ struct Extent {
 struct Memory {
   double parameters = 0;  // trained numbers
   double buffers = 0;     // other state
-  double kept = 0;        // from forward() to the gradients
+  double kept = 0;        // from forward() to the gradients; without them, until forward() ends
   double forward = 0;     // at the peak of forward(), besides `kept`
   double backward = 0;    // at the peak of the gradients, besides `kept`
   /// Keys and values with kv_heads heads are read as they are, not copied for all heads.

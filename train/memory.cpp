@@ -84,7 +84,7 @@ Layer layer_memory(const TransformerConfig& c, int64_t index, double B, double N
   out.scratch = x + std::max(linear_scratch(tokens, d, d + (qk ? 1 : 0) * (d + kv)),
                              c.d_mlp > 0 ? linear_scratch(tokens, d, h) : 0);
   out.evaluation =
-      std::max(projected + copies + x + memory.kept + std::max(memory.forward, rotated) + normed,
+      std::max(projected + copies + memory.kept + std::max(memory.forward, rotated) + normed,
                c.d_mlp > 0 ? x + tokens * h : x);
   return out;
 }

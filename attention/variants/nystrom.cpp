@@ -163,7 +163,7 @@ struct NystromOptions {
     }
     const double m = std::min(number(landmarks), e.queries), L = e.batch * z.H * m * z.D,
                  A = e.batch * z.H * m * m;
-    const double inverse = pinv == "iterative" ? 4 + number(pinv_iterations)
+    const double inverse = pinv == "iterative" ? 4 + (e.training ? number(pinv_iterations) : 0)
                            : pinv == "svd"     ? 2
                                                : 3;
     out.kept += 4 * L + inverse * A + 2 * z.H * m * m + z.tokens;

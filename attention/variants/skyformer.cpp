@@ -86,10 +86,13 @@ struct SkyformerOptions {
     const MemorySizes z(config, e);
     const double half = static_cast<double>(landmarks / 2),
                  d = std::min(half, e.queries) + std::min(half, e.keys);
-    const double rows = e.batch * z.H * (e.queries + e.keys) * d, A = e.batch * z.H * d * d;
-    const double products =
-        inverse == "iterative" ? 4 + 5.5 * static_cast<double>(inverse_iterations) : 3;
-    return {.kept = 2 * rows + products * A + 4 * e.batch * z.H * d * z.D,
+    // Samples are computed one by one, and only gradients need all of them.
+    const double samples = e.training ? e.batch : 1;
+    const double rows = samples * z.H * (e.queries + e.keys) * d, A = samples * z.H * d * d;
+    const double products = inverse == "iterative" && e.training
+                                ? 4 + 5.5 * static_cast<double>(inverse_iterations)
+                                : 3;
+    return {.kept = 2 * rows + products * A + 4 * samples * z.H * d * z.D,
             .forward = z.values,
             .backward = -z.values};
   }

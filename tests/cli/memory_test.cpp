@@ -74,7 +74,12 @@ TEST_CASE("estimates of memory are within 20 % of measured peaks") {
       {"model.d_model=512", "train.batch_size=2", "train.ema_decay=0.9"},
       // Logits: of a quarter of the tokens, each of 4096 numbers.
       {"data.task=mqar", "data.length=256", "data.pairs=64", "data.vocabulary=4096",
-       "model.d_model=32", "model.layers=1"}};
+       "model.d_model=32", "model.layers=1"},
+      // Evaluation, which keeps less than training.
+      {"attention.type=nystrom", "data.length=512", "train.batch_size=1",
+       "train.eval_batch_size=32"},
+      {"attention.type=skyformer", "data.length=512", "train.batch_size=1",
+       "train.eval_batch_size=32"}};
   const TemporaryDirectory folder;
   write_text(folder / "config.toml", large_config);
   for (size_t i = 0; i < cases.size(); ++i) {

@@ -228,7 +228,7 @@ Json measure(const BenchArguments& a, const Cell& cell, const std::vector<std::s
   train::BenchOptions options;
   options.repetitions = a.repetitions;
   options.seconds = a.seconds;
-  options.seed = a.seed.value_or(0);
+  options.seed = seed_or_default(a);
   options.recompute = a.recompute;
   options.on_progress = [&](int64_t done, int64_t all) {
     progress.update(done, all, fmt::format("{} {}", cell.attention, cell.length));
