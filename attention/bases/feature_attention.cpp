@@ -56,7 +56,7 @@ Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, c
 // A causal query must not depend on the maximum over later keys: sums are kept relative to c_j, the
 // maximum over j' <= j, and decay where it rises. Padding follows all real tokens.
 Variable causal_sums(const Features& f, const Variable& v) {
-  ScanInputs in{f.query, f.key, v};
+  ScanInputs in{f.query, f.key, v, f.log_decay};
   if (f.key_log.defined()) {
     const Variable c(running_max(f.key_log.value().squeeze(3)));
     in.k = f.key * exp(f.key_log - unsqueeze(c, 3));
@@ -87,7 +87,7 @@ void GuardOptions::describe(OptionVisitor& v) {
 
 Variable FeatureAttention::attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
   const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-  const Features f = features(q, k, 0);
+  const Features f = gated(features(q, k, 0), inputs.x);
   Variable out;
   Tensor normalisers;  // (B, N, H)
   if (config().causal) {
@@ -113,14 +113,17 @@ Variable FeatureAttention::attend(const Inputs& inputs, const Mask& mask, const 
 
 std::unique_ptr<Decoder> FeatureAttention::make_decoder(int64_t batch) const {
   const auto step = [this](const Token& token, int64_t position) {
-    Features f = written_out(
-        features(Variable(token.q.unsqueeze(1)), Variable(token.k.unsqueeze(1)), position));
+    const auto one = [](const Tensor& t) {
+      return t.defined() ? Variable(t.unsqueeze(1)) : Variable();
+    };
+    Features f = gated(written_out(features(one(token.q), one(token.k), position)), one(token.x));
     if (f.logarithms) {
       f.key_log = largest(f.key, 3);
       f.key = exp(f.key - f.key_log);
       f.query = exp(f.query - largest(f.query, 3));
     }
     StepInputs in{f.query.value().squeeze(1), f.key.value().squeeze(1), token.v};
+    if (f.log_decay.defined()) in.log_decay = f.log_decay.value().squeeze(1);
     if (f.key_log.defined()) in.key_log = f.key_log.value().squeeze(3).squeeze(1);
     return in;
   };

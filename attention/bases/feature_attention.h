@@ -40,10 +40,15 @@ class FeatureAttention : public Variant {
     /// queries and W x - half_norm |x|² for keys. Undefined: query and key hold the features.
     Tensor projection{};
     double half_norm = 0;
+    /// (B, N, H): g <= 0 of a scan, from gated(); only causal, without the fields above.
+    Variable log_decay{};
   };
   /// The features of q (B, N, H, D) and k (B, M, H, D), whose first tokens are at `position`.
   /// Padding is zero, and its features are ignored.
   virtual Features features(const Variable& q, const Variable& k, int64_t position) const = 0;
+  /// The features of keys times a gate, and the decay of earlier ones, for tokens x (B, N, H D); x is
+  /// undefined unless Capabilities::uses_x. By default there is no gate.
+  virtual Features gated(Features features, const Variable&) const { return features; }
 
   const Guard& guard() const { return guard_; }
 

@@ -18,6 +18,10 @@ void controls(Findings&);
 void gaussian_limits(Findings&);
 void skyformer_limits(Findings&);
 void efficient_weights(Findings&);
+void retention_weights(Findings&);
+void gla_limits(Findings&);
+void mamba2_limits(Findings&);
+void rfa_gates(Findings&);
 void rff_limits(Findings&);
 
 // statistics.cpp: the mean and the error of estimators of the softmax kernel, and how fast errors

@@ -235,6 +235,104 @@ void efficient_weights(Findings& f) {
   }
 }
 
+// The variants whose state decays, without norm and gate: their results are linear in v.
+const OptionSet plain_retnet{{"norm", false}, {"gate", false}};
+double decay_of_head(int64_t h) { return 1 - std::exp2(-5 - static_cast<double>(h)); }
+
+void retention_weights(Findings& f) {
+  const Inputs x;
+  const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
+  for (const int64_t fastest : {5, 40}) {  // 1 - 2^-40: no decay
+    OptionSet options = plain_retnet;
+    options.emplace_back("fastest", fastest);
+    Tensor expected = Tensor::zeros({N, N}, DType::f64);
+    for (int64_t i = 0; i < N; ++i)
+      for (int64_t j = 0; j <= i; ++j) {
+        double s = 0;
+        for (int64_t d = 0; d < D; ++d) s += q.at({0, i, 0, d}) * k.at({0, j, 0, d});
+        expected.data<double>()[i * N + j] =
+            s / 2 * (fastest == 5 ? std::pow(decay_of_head(0), i - j) : 1);
+      }
+    const double error = distance(weights(*make_variant("retnet", options, made(true)), q, k),
+                                  expected),
+                 most = fastest == 5 ? 1e-13 : 1e-10;
+    f.expect(error <= most, "fastest = ", fastest, ": weights differ by ", error);
+    f.measured("fastest = ", fastest, " to ", error);
+  }
+}
+
+// σ(b)^(1/16) = γ of the head, for all of its channels and for every token.
+void gla_limits(Findings& f) {
+  const auto variant =
+      make_variant("gla", {{"decay_rank", 3}, {"norm", false}, {"gate", false}}, made(true));
+  Tensor bias = Tensor::empty({H * D}, DType::f64);
+  for (int64_t c = 0; c < H * D; ++c) {
+    const double p = std::pow(decay_of_head(c / D), 16);
+    bias.data<double>()[c] = std::log(p / (1 - p));
+  }
+  set(*variant, {{"decay.weight_in", Tensor::zeros({3, H * D}, DType::f64)}, {"decay.bias", bias}});
+  equal(f, "equal gates and retnet", *variant, *make_variant("retnet", plain_retnet, made(true)),
+        1e-12);
+}
+
+void mamba2_limits(Findings& f) {
+  const OptionSet options{{"skip", false}, {"norm", false}, {"gate", false}};
+  const auto variant = make_variant("mamba2", options, made(true));
+  // Head 0: e^(-a (Δ_(j+1) + … + Δ_i)) Δ_j q·k / sqrt(D), with Δ as the variant's projection of x,
+  // which is q here, has it.
+  const Inputs x;
+  const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
+  const auto state = variant->state_dict();
+  const auto of = [&](const char* name) { return state.at(name).to_vector<double>(); };
+  const auto P = of("step.weight"), b = of("step_bias"), A = of("log_rate");
+  Row steps;
+  for (int64_t i = 0; i < N; ++i) {
+    double t = b[0];
+    for (int64_t c = 0; c < H * D; ++c) t += P[c] * q.at({0, i, c / D, c % D});
+    steps.push_back(std::log1p(std::exp(t)));
+  }
+  Tensor expected = Tensor::zeros({N, N}, DType::f64);
+  for (int64_t i = 0; i < N; ++i) {
+    double passed = 0;
+    for (int64_t j = i; j >= 0; passed += steps[j--]) {
+      double s = 0;
+      for (int64_t d = 0; d < D; ++d) s += q.at({0, i, 0, d}) * k.at({0, j, 0, d});
+      expected.data<double>()[i * N + j] = s / 2 * steps[j] * std::exp(-std::exp(A[0]) * passed);
+    }
+  }
+  const double error = distance(weights(*variant, q, k), expected);
+  f.expect(error <= 1e-13, "weights differ by ", error);
+  f.measured("weights to ", error);
+  // Steps of 1 and the rates -log γ.
+  Tensor rates = Tensor::empty({H}, DType::f64);
+  for (int64_t h = 0; h < H; ++h) rates.data<double>()[h] = std::log(-std::log(decay_of_head(h)));
+  set(*variant, {{"step.weight", Tensor::zeros({H, H * D}, DType::f64)},
+                 {"step_bias", Tensor::full({H}, std::log(std::expm1(1.0)), DType::f64)},
+                 {"log_rate", rates}});
+  equal(f, "constant steps and retnet", *variant, *make_variant("retnet", plain_retnet, made(true)),
+        1e-12);
+}
+
+// With an open gate, 1 - σ(b) for tiny σ(b), only the token itself counts; with one that is the same
+// for all tokens and nearly closed, all tokens count alike, as without a gate.
+void rfa_gates(Findings& f) {
+  const OptionSet options{{"features", 32}, {"kernel", "rfa"}};
+  OptionSet gated = options;
+  gated.emplace_back("gate", true);
+  const auto with = make_variant("rff", gated, made(true));
+  const auto constant = [&](double bias) {
+    set(*with, {{"gate.weight", Tensor::zeros({H, H * D}, DType::f64)},
+                {"gate.bias", Tensor::full({H}, bias, DType::f64)}});
+  };
+  const Inputs x;
+  constant(-40);
+  const double own = distance(forward(*with, x.q, x.k, x.v), x.v);
+  f.expect(own <= 1e-9, "with a gate that keeps nothing the result differs from v by ", own);
+  f.measured("keeping nothing and v to ", own);
+  constant(30);
+  equal(f, "keeping all and no gate", *with, *make_variant("rff", options, made(true)), 1e-9);
+}
+
 void nystrom_limits(Findings& f) {
   const auto softmax = make_variant("softmax", {}, made());
   const auto with = [](const OptionSet& options) {

@@ -7,6 +7,9 @@
 //   rfa:       ψ(s ∘ x/|x|), s (H, D) trained:        exp(-|s ∘ (x/|x| - y/|y|)|²/2), which for
 //              equal s is softmax attention of unit vectors, since their norms cancel
 //
+// With `gate`, of rfa (RFA-GATE there): earlier tokens decay by g_i = σ(x_i·w + b) of the head, and the token
+// itself enters with the rest: S_i = g_i S_(i-1) + (1 - g_i) φ(k_i) v_iᵀ, and z alike.
+//
 // Constants that cancel in num / den are left out: exp(|q̂|²/2) and m^(-1/2). Keys keep the factor
 // exp(|k̂|²/2 - max |k̂|²/2), with the maximum over real tokens (causal: those up to the query).
 // Features are signed, so den may be near or below 0 and the result far from exact: this is
@@ -19,12 +22,14 @@
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
+#include "longhand/nn/linear.h"
 
 namespace longhand::attention {
 namespace {
 
 struct RffOptions {
   std::string kernel = "softmax", waves = "sin_cos";
+  bool gate = false;
   RandomFeatureOptions projection;
   double sigma = 1;
   GuardOptions guard;
@@ -38,6 +43,11 @@ struct RffOptions {
     v.when(kernel == "gaussian", "kernel = \"gaussian\"", [&] {
       v.number("sigma", sigma, {1e-6, 1e6}, "bandwidth of the Gaussian kernel of x / D^(1/4)");
     });
+    v.when(kernel == "rfa", "kernel = \"rfa\"", [&] {
+      v.boolean("gate", gate,
+                "whether earlier tokens decay by σ(x w + b) of each head, and the token itself "
+                "enters with the rest; causal only");
+    });
     v.choice("waves", waves, {"sin_cos", "cos_bias"},
              "type of features: sine and cosine pairs, or cosines with a random phase");
     projection.describe(v);
@@ -47,9 +57,12 @@ struct RffOptions {
   Capabilities capabilities() const {
     return {.random = true,
             .averages = guard.guard == "none",
+            .positional = gate,
             .signed_weights = true,
             .causal = true,
+            .causal_only = gate,
             .decodes = true,
+            .uses_x = gate,
             .time = "N m D",
             .memory = "N m",
             .state = std::string("features, redraws, steps, random_state, "
@@ -64,6 +77,10 @@ struct RffOptions {
     if (kernel == "rfa") {
       out.parameters = z.H * z.D;
       out.kept += 2 * (z.values + z.keys);
+    }
+    if (gate) {  // the features of keys, gated
+      out.parameters += z.H * (z.H * z.D + 1);
+      out.kept += z.tokens * static_cast<double>((has_phases() ? 1 : 2) * projection.features);
     }
     return out;
   }
@@ -81,7 +98,11 @@ class Rff final : public RandomFeatureAttention {
       sigma_.emplace(scope("sigma"), Shape{config.heads, config.head_dim}, nn::init::ones());
     const int64_t waves_of_row = options.has_phases() ? 1 : 2;
     const double m = static_cast<double>(features_count());
-    const Work::Counts token{2 * m * D, static_cast<double>(waves_of_row) * m};
+    if (options.gate) gate_.emplace(scope("gate"), config.heads * config.head_dim, config.heads);
+    // Of a token as query or as key; the gate belongs to both.
+    const double gates = options.gate ? 1 : 0;
+    const Work::Counts token{2 * m * D + gates * D * static_cast<double>(config.heads),
+                             static_cast<double>(waves_of_row) * m + gates};
     set_work(waves_of_row * features_count(), token, token);
     // cos² + sin² = 1 for each w; cos² is 1/2 on average
     set_guard(options.guard, options.has_phases() ? m / 2 : m);
@@ -92,6 +113,13 @@ class Rff final : public RandomFeatureAttention {
     const Variable wk = waves(project(prepared(k), scale_), phases());
     if (kernel_ != "softmax") return {wq, wk};
     return {wq, wk, false, half_square(k, scale_)};
+  }
+  Features gated(Features f, const Variable& x) const override {
+    if (!gate_) return f;
+    const Variable u = gate_->forward(x);  // (B, N, H)
+    f.log_decay = -softplus(-u);
+    f.key = f.key * unsqueeze(sigmoid(-u), 3);
+    return f;
   }
 
  private:
@@ -105,6 +133,7 @@ class Rff final : public RandomFeatureAttention {
   std::string kernel_;
   double scale_ = 1;
   std::optional<nn::Parameter> sigma_;  // (H, D), s above: frequencies, 1 / bandwidths
+  std::optional<nn::Linear> gate_;
 };
 
 }  // namespace
@@ -113,14 +142,16 @@ Spec rff_variant() {
   return make_spec<RffOptions, Rff>(
       {.summary = "sines and cosines of random projections",
        .paper = "Rahimi & Recht 2007; Peng et al. 2021, arXiv 2103.02143",
-       .cases =
-           {{{"features", 20}},
-            {{"features", 20}, {"kernel", "gaussian"}, {"sigma", 1.5}, {"guard", "add"}},
-            {{"features", 20}, {"kernel", "rfa"}, {"guard", "clamp"}, {"heads", "per_head"}},
-            {{"features", 20}, {"kernel", "gaussian"}, {"waves", "cos_bias"}, {"draw", "iid"}}},
+       .cases = {{{"features", 20}},
+                 {{"features", 20}, {"kernel", "gaussian"}, {"sigma", 1.5}, {"guard", "add"}},
+                 {{"features", 20}, {"kernel", "rfa"}, {"guard", "clamp"}, {"heads", "per_head"}},
+                 {{"features", 20}, {"kernel", "gaussian"}, {"waves", "cos_bias"}, {"draw", "iid"}},
+                 {{"features", 20}, {"kernel", "rfa"}, {"gate", true}, {"guard", "clamp"}}},
        .evidence = {
            {"gaussian-kernel", "W = 0 gives uniform attention; many features, the Gaussian kernel",
             conformance::rff_limits},
+           {"rfa-gates", "a gate that keeps nothing gives v; one that keeps all, rfa without it",
+            conformance::rfa_gates},
            {"trigonometric-rate", "the error decreases as m^-0.5", conformance::trigonometric_rate},
            {"phase-rate", "the same for cosines with a phase", conformance::phase_rate},
            {"trigonometric-large", "the error also decreases with m at larger norms",

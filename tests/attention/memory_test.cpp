@@ -63,6 +63,14 @@ const std::vector<Case> cases = {
     {"rff", {{"features", int64_t{64}}}},
     {"rff", {{"features", int64_t{64}}, {"kernel", "gaussian"}}},
     {"rff", {{"features", int64_t{64}}, {"kernel", "rfa"}}},
+    {"rff", {{"features", int64_t{64}}, {"kernel", "rfa"}, {"gate", true}}},
+    {"retnet"},
+    {"retnet", {{"gate", false}}},
+    {"retnet", {{"norm", false}, {"gate", false}}},
+    {"gla"},
+    {"gla", {{"norm", false}, {"gate", false}}},
+    {"mamba2"},
+    {"mamba2", {{"skip", false}, {"norm", false}, {"gate", false}}},
     {"gaussian"},
     {"gaussian", {{"normalized", false}, {"dropout", 0.1}}},
     {"skyformer", {{"landmarks", int64_t{32}}}},
@@ -88,7 +96,7 @@ struct Peaks {
 double in_use() { return static_cast<double>(memory_stats().in_use); }
 double peak() { return static_cast<double>(memory_stats().peak); }
 
-/// What passes take, with q, k, v, the result and, in training, the gradients of all of these.
+/// What passes take, with q, k, v, x, the result and, in training, the gradients of all of these.
 Peaks measured(const Case& c, Config config, int64_t batch) {
   const auto variant = make(c.variant, nn::root(DType::f32, 1), config);
   const Shape shape{batch, c.length, config.heads, config.head_dim};
@@ -100,6 +108,8 @@ Peaks measured(const Case& c, Config config, int64_t batch) {
     Inputs in;
     if (qk) in.q = projection(), in.k = projection();
     in.v = projection();
+    if (variant->capabilities().uses_x)
+      in.x = reshape(projection(), {batch, c.length, config.heads * config.head_dim});
     return in;
   };
   Peaks out{.parameters = static_cast<double>(variant->parameter_count()),
@@ -141,7 +151,8 @@ TEST_CASE("the memory that a variant declares is what its passes take") {
       config.max_length = c.length;
       config.causal = causal;
       for (const auto& [key, value] : c.options) config.options.set(key, value);
-      if (causal && !capabilities(c.variant, config).causal) continue;
+      const Capabilities can = capabilities(c.variant, config);
+      if (causal ? !can.causal : can.causal_only) continue;
       Extent extent{.batch = batch, .queries = static_cast<double>(c.length)};
       extent.keys = extent.queries;
       const Memory training = memory(c.variant, config, extent);
@@ -151,7 +162,7 @@ TEST_CASE("the memory that a variant declares is what its passes take") {
 
       const double tensor =
           static_cast<double>(batch * c.length * heads * config.head_dim) * sizeof(float);
-      const double inputs = capabilities(c.variant, config).uses_queries_and_keys ? 3 : 1;
+      const double inputs = (can.uses_queries_and_keys ? 3 : 1) + (can.uses_x ? 1 : 0);
       const auto bytes = [](double numbers) { return numbers * sizeof(float); };
       const double base = (inputs + 1) * tensor;
       const double kept = base + bytes(training.kept);

@@ -31,6 +31,14 @@ const std::vector<Case> cases{
     {"nystrom", {{"landmarks", int64_t{96}}}, false, 1.02, 1.24},
     {"linear"},
     {"linear", {}, true, 1.97, 2.28},
+    {"retnet", {}, true, 1.97, 2.28},
+    {"gla", {}, true, 1.97, 2.28},
+    {"mamba2", {}, true, 1.97, 2.28},
+    {"rff",
+     {{"features", int64_t{64}}, {"kernel", std::string("rfa")}, {"gate", true}},
+     true,
+     1.36,
+     1.82},
 };
 
 }  // namespace
@@ -46,7 +54,8 @@ TEST_CASE("work: the flops of a variant are those of the products it computes") 
   const Variable q = leaf(1), k = leaf(2), v = leaf(3);
   const Work work = variant->work(N, N);
   const MultiplyAdds counted;
-  const Variable out = variant->forward(q, k, v, {}, {});
+  const Variable out =
+      variant->forward(attention::conformance::inputs_of(*variant, q, k, v), {}, {});
   const double forward = 2 * static_cast<double>(counted.count());
   backward(out, normal({1, N, H, D}, 4, DType::f32));
   const double both = 2 * static_cast<double>(counted.count());

@@ -4,6 +4,7 @@
 #include "longhand/core/layouts.h"
 #include "longhand/core/parallel.h"
 #include "tests/attention/attention_check.h"
+#include "tests/attention/recurrence.h"
 
 using namespace longhand;
 using namespace longhand::attention;
@@ -36,41 +37,6 @@ ScanState random_state(int64_t B, int64_t H, int64_t m, int64_t E, bool normaliz
   ScanState state{Variable(normal({B, H, m, E}, 51))};
   if (normalizer) state.z = Variable(uniform({B, H, m}, 52, 0.5, 1.5));
   return state;
-}
-
-// The recurrence of the header, token by token in f64: out and the last state.
-struct Recurrent {
-  Tensor out, S, z;
-};
-Recurrent recurrent(const Tensor& q_, const Tensor& k_, const Tensor& v_, const Tensor& g,
-                    const ScanState* initial, bool normalizer) {
-  const Tensor q = q_.to(DType::f64), k = k_.to(DType::f64), v = v_.to(DType::f64);
-  const int64_t B = q.size(0), N = q.size(1), H = q.size(2), m = q.size(3), E = v.size(3);
-  Tensor S =
-      initial ? initial->S.value().contiguous().clone() : Tensor::zeros({B, H, m, E}, DType::f64);
-  Tensor z = initial && normalizer ? initial->z.value().contiguous().clone()
-                                   : Tensor::zeros({B, H, m}, DType::f64);
-  Tensor out = Tensor::zeros({B, N, H, normalizer ? E + 1 : E}, DType::f64);
-  const std::vector<Row> qs = rows_of(q), ks = rows_of(k), vs = rows_of(v);
-  const std::vector<double> gs = g.defined() ? g.to_vector<double>() : std::vector<double>();
-  for (int64_t b = 0; b < B; ++b)
-    for (int64_t h = 0; h < H; ++h)
-      for (int64_t i = 0; i < N; ++i) {
-        const int64_t token = (b * N + i) * H + h;
-        double* const to = out.data<double>() + token * out.size(3);
-        for (int64_t l = 0; l < m; ++l) {
-          const double a = gs.empty() ? 1 : std::exp(gs[g.rank() == 3 ? token : token * m + l]);
-          double* const row = S.data<double>() + ((b * H + h) * m + l) * E;
-          double& sum = z.data<double>()[(b * H + h) * m + l];
-          for (int64_t e = 0; e < E; ++e) {
-            row[e] = a * row[e] + ks[token][l] * vs[token][e];
-            to[e] += qs[token][l] * row[e];
-          }
-          sum = a * sum + ks[token][l];
-          if (normalizer) to[E] += qs[token][l] * sum;
-        }
-      }
-  return {out, S, z};
 }
 
 }  // namespace

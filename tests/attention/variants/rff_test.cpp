@@ -1,7 +1,8 @@
+#include "longhand/attention/bases/feature_attention.h"
 #include "longhand/autograd/recompute.h"
 #include "longhand/core/layouts.h"
 #include "longhand/core/parallel.h"
-#include "tests/attention/attention_check.h"
+#include "tests/attention/scan_variant_check.h"
 
 using namespace longhand;
 using namespace longhand::test;
@@ -227,4 +228,53 @@ TEST_CASE("rff: the count does not depend on the number of threads") {
   };
   CHECK(counted(1) > 0);
   CHECK(counted(1) == counted(3));
+}
+
+namespace {
+
+std::unique_ptr<attention::Variant> gated(const Made& made, double bias) {
+  Options options = rff(64, "rfa");
+  options.set("gate", true);
+  auto variant = make_variant("rff", made, options);
+  variant->state_dict().at("gate.bias").fill(bias);
+  return variant;
+}
+
+}  // namespace
+
+TEST_CASE("rff: the gate of rfa equals its recurrence") {
+  const int64_t N = GENERATE(1, 7, 65, 140);
+  const ScanCase c(2, N, 2, 4);
+  const auto variant = gated({.max_length = N, .causal = true}, GENERATE(-2.0, 3.0));
+  const auto f = dynamic_cast<attention::FeatureAttention&>(*variant).features(Variable(c.q),
+                                                                               Variable(c.k), 0);
+  const auto state = variant->state_dict();
+  const Variable g = sigmoid(linear(Variable(c.x), Variable(state.at("gate.weight")),
+                                    Variable(state.at("gate.bias"))));  // (B, N, H)
+  const Tensor sums = recurrent(f.query.value(), (f.key * unsqueeze(1 - g, 3)).value(), c.v,
+                                log(g).value(), nullptr, true)
+                          .out;
+  const Tensor expected = (Variable(sums.slice(3, 0, 4)) / Variable(sums.slice(3, 4, 5))).value();
+  CHECK(near(variant->forward(c.inputs(), {}, {}).value(), expected, 1e-9));
+}
+
+TEST_CASE("rff: gates near 0 and near 1 in f32 over 65,536 tokens") {
+  const double bias = GENERATE(-20.0, 0.0, 12.0);
+  const auto of = [&](DType dtype) {
+    return gated({.heads = 1, .max_length = 65536, .causal = true, .dtype = dtype}, bias);
+  };
+  const LongErrors e = long_errors(*of(DType::f32), *of(DType::f64), 1, 4);
+  INFO("bias " << bias << ": result " << e.result << ", gradients " << e.gradients);
+  CHECK(e.result < 1e-4);
+  CHECK(e.gradients < 1e-3);
+}
+
+TEST_CASE("rff: a gate is for rfa, and causal") {
+  Options options = rff(16, "rfa");
+  options.set("gate", true);
+  CHECK_THROWS_WITH(make_variant("rff", {}, options), Catch::Contains("causal only"));
+  options = rff(16);
+  options.set("gate", true);
+  CHECK_THROWS_WITH(make_variant("rff", {.causal = true}, options),
+                    Catch::Contains("gate") && Catch::Contains("rfa"));
 }

@@ -1,0 +1,133 @@
+#include "longhand/attention/bases/scan_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/decoding/state_decoder.h"
+#include "longhand/attention/mask.h"
+#include "longhand/autograd/ops.h"
+
+namespace longhand::attention {
+namespace {
+
+// A token as sequences of one.
+Inputs sequences_of(const Token& token) {
+  const auto one = [](const Tensor& t) {
+    return t.defined() ? Variable(t.unsqueeze(1)) : Variable();
+  };
+  return {one(token.q), one(token.k), one(token.v), one(token.x)};
+}
+
+// The sums of a state decoder, finished.
+class ScanDecoder final : public Decoder {
+ public:
+  ScanDecoder(const ScanAttention& of, int64_t heads, std::unique_ptr<Decoder> sums)
+      : of_(of), heads_(heads), sums_(std::move(sums)) {}
+
+  Tensor step(const Token& token) override {
+    const NoGrad no_grad;
+    const Tensor sums = sums_->step(token);
+    const Token all{token.q, repeat_groups(token.k, heads_), repeat_groups(token.v, heads_),
+                    token.x};
+    return of_.finished(Variable(sums.unsqueeze(1)), sequences_of(all)).value().squeeze(1);
+  }
+  int64_t bytes() const override { return sums_->bytes(); }
+
+ private:
+  const ScanAttention& of_;
+  int64_t heads_;
+  std::unique_ptr<Decoder> sums_;
+};
+
+}  // namespace
+
+// The norm keeps its input. The gate keeps xWᵀ, its swish, and what that multiplies.
+Memory scan_memory(const Config& config, const Extent& e, const ScanOutput& output, double decays) {
+  const MemorySizes z(config, e);
+  const double width = z.H * z.D;
+  Memory out;
+  if (output.gate) out.parameters += width * width;
+  if (output.norm && output.weight) out.parameters += output.norm_last ? width : z.D;
+  out.kept = (output.norm ? z.values : 0) + (output.gate ? 3 * z.values : 0) + decays +
+             kept_scan_states(config, e, z.D);
+  out.forward = z.values;  // of queries, before they are scaled
+  // While a gate or a norm gets its gradient, q, k and v have none yet.
+  out.backward = output.gate   ? -3 * z.values
+                 : output.norm ? decays - 2 * z.values
+                               : decays - z.values;
+  return out;
+}
+
+ScanAttention::ScanAttention(const nn::Scope& scope_, const Config& config,
+                             const ScanOutput& output)
+    : Variant(scope_, config), output_(output) {
+  const int64_t D = config.head_dim, width = config.heads * D;
+  if (output.gate) gate_.emplace(scope("gate"), width, width, false);
+  if (output.norm && output.weight)
+    weight_.emplace(scope("norm"), Shape{output.norm_last ? width : D}, nn::init::ones());
+}
+
+void ScanAttention::set_work(const Work::Counts& forward, const Work::Counts& backward) {
+  token_forward_ = forward;
+  token_backward_ = backward;
+}
+
+// Per head: the products of keys with values and of queries with the state; two products for each
+// of them in the backward pass. In memory: the operands, one in four of the states between blocks,
+// and what follows the sums.
+Work ScanAttention::work(int64_t queries, int64_t) const {
+  const auto number = [](int64_t n) { return static_cast<double>(n); };
+  const double N = number(queries), H = number(config().heads), D = number(config().head_dim),
+               width = H * D, gate = gate_ ? 1 : 0;
+  const double C = std::min(number(scan_block), N);
+  const double numbers =
+      N * width * (1 + 3 * gate + (output_.norm ? 1 : 0)) + std::ceil(N / (4 * C)) * width * D;
+  const auto counts = [&](const Work::Counts& token, double products) -> Work::Counts {
+    return {N * (token.flops + products * (4 * width * D + gate * 2 * width * width)),
+            N * (token.exponentials + gate * width)};
+  };
+  return {counts(token_forward_, 1), counts(token_backward_, 2),
+          numbers * number(static_cast<int64_t>(size_of(parameter_dtype())))};
+}
+
+Variable ScanAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass&) {
+  ScanInputs of = operands(in);
+  // Padding must leave the state as it is: its x is 0, which alone would be a decay like any other.
+  if (mask.lengths.defined()) {
+    const Tensor real = real_tokens(mask.lengths, in.q.size(1));  // (B, N, 1, 1)
+    of.log_decay = where(of.log_decay.rank() == 4 ? real : real.squeeze(3), of.log_decay, 0.0);
+  }
+  return finished(scan(of, nullptr, {.normalizer = false, .final_state = false}).out, in);
+}
+
+Variable ScanAttention::finished(const Variable& sums, const Inputs& in) const {
+  const Shape& shape = sums.shape();
+  Variable y = sums;
+  if (const Variable added = direct(in); added.defined()) y = y + added;
+  const auto normalised = [&](const Variable& x) {
+    return rms_norm(x, weight_ ? Variable(*weight_) : Variable(), 1e-5);
+  };
+  if (output_.norm && !output_.norm_last) y = normalised(y);
+  if (gate_) y = y * reshape(swish(gate_->forward(in.x)), shape);
+  if (output_.norm && output_.norm_last)
+    y = reshape(normalised(reshape(y, {shape[0], shape[1], shape[2] * shape[3]})), shape);
+  return y;
+}
+
+std::unique_ptr<Decoder> ScanAttention::make_decoder(int64_t batch) const {
+  const auto step = [this](const Token& token, int64_t) {
+    const ScanInputs of = operands(sequences_of(token));
+    const auto row = [](const Variable& x) { return x.value().squeeze(1); };
+    return StepInputs{row(of.q), row(of.k), row(of.v), row(of.log_decay)};
+  };
+  return std::make_unique<ScanDecoder>(*this, config().heads,
+                                       make_state_decoder(batch, config(), step, Normalizer::none));
+}
+
+nn::Init decay_projection_init(int64_t in) {
+  return nn::init::uniform(1 / std::sqrt(static_cast<double>(in)));
+}
+
+}  // namespace longhand::attention

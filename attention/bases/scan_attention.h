@@ -1,0 +1,65 @@
+// ScanAttention: base of the variants whose state decays: a scan, then a norm and a gate.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "longhand/attention/memory.h"
+#include "longhand/attention/ops/scan.h"
+#include "longhand/attention/variant.h"
+#include "longhand/nn/linear.h"
+
+namespace longhand::attention {
+
+/// What follows the sums of a scan.
+struct ScanOutput {
+  bool norm = true;  // division by the root mean square
+  bool gate = true;  // product with swish(x Wᵀ), W (H D, H D)
+  /// The norm is of all H D numbers of a token, after the gate, instead of the D numbers of a head,
+  /// before it.
+  bool norm_last = false;
+  bool weight = false;  // the norm has a learned weight, of as many numbers
+};
+
+/// The memory of such a variant whose decays have `decays` numbers. What else its operands keep is
+/// the variant's to add.
+Memory scan_memory(const Config& config, const Extent& e, const ScanOutput& output, double decays);
+
+/// Causal attention o_i = S_iᵀ q_i with S_i = e^{g_i} S_(i-1) + k_i v_iᵀ, for operands that a
+/// derived class computes from q, k, v and the tokens x: for whole sequences, or token by token with
+/// a state of D x D numbers a head.
+class ScanAttention : public Variant {
+ public:
+  std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
+  Work work(int64_t queries, int64_t keys) const override;
+
+  /// The operands of the scan, with log_decay (B, N, H) or (B, N, H, D), for sequences of any
+  /// length: a decoder gives single tokens.
+  virtual ScanInputs operands(const Inputs& in) const = 0;
+  /// What is added to the sums, (B, N, H, D); undefined: nothing.
+  virtual Variable direct(const Inputs&) const { return {}; }
+  /// The result for the sums (B, N, H, D): direct() is added, then norm and gate.
+  Variable finished(const Variable& sums, const Inputs& in) const;
+
+ protected:
+  ScanAttention(const nn::Scope& scope, const Config& config, const ScanOutput& output);
+
+  /// Sets the cost of the operands of a token in all heads, in forward() and for gradients. To be
+  /// called by a constructor.
+  void set_work(const Work::Counts& forward, const Work::Counts& backward);
+
+  Variable attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) override;
+
+ private:
+  ScanOutput output_;
+  Work::Counts token_forward_, token_backward_;
+  std::optional<nn::Linear> gate_;
+  std::optional<nn::Parameter> weight_;  // (D) or (H D)
+};
+
+/// The weights of a linear layer in which a row of `in` numbers is multiplied: U(-a, a), a =
+/// in^(-1/2), the default of PyTorch, from which the projections of decays start in the papers'
+/// code.
+nn::Init decay_projection_init(int64_t in);
+
+}  // namespace longhand::attention

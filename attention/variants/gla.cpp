@@ -1,0 +1,111 @@
+// Gated linear attention: each channel of a key decays by a gate computed from the token. Yang et
+// al. 2023 (arXiv 2312.06635), eq. 3 and section 4.4:
+//
+//   S_i = diag(e^{g_i}) S_(i-1) + k_i v_iᵀ,   o_i = S_iᵀ q_i / sqrt(D)
+//   g_i = log σ(x_i Aᵀ Bᵀ + b) / τ,           A (r, H D), B (H D, r), r = 16, τ = 16
+//
+//   out_i = norm(o_i) ∘ swish(x_i Wᵀ)
+//
+// with a root mean square norm of each head with a learned weight (D), as in the authors' code. The
+// root of order τ keeps decays near 1: at first they are σ(0)^(1/16) = 0.958.
+#include <algorithm>
+#include <cmath>
+
+#include "longhand/attention/bases/scan_attention.h"
+#include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/registry.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/nn/low_rank_linear.h"
+
+namespace longhand::attention {
+namespace {
+
+struct GlaOptions {
+  int64_t decay_rank = 16;
+  double temperature = 16;
+  bool norm = true, gate = true;
+
+  static GlaOptions defaults(const Config& config) {
+    GlaOptions options;
+    options.decay_rank = std::min<int64_t>(16, config.heads * config.head_dim);
+    return options;
+  }
+
+  void describe(OptionVisitor& v) {
+    v.integer("decay_rank", decay_rank, {1, 1 << 20}, "rank r of the projection of x to decays",
+              "16, at most d_model");
+    v.number("temperature", temperature, NumberRange::above(0),
+             "τ of the decays σ(x A B + b)^(1/τ): a larger one remembers longer");
+    v.boolean("norm", norm,
+              "whether the result of a head is divided by its root mean square, with a learned "
+              "weight");
+    v.boolean("gate", gate, "whether the result is gated by swish(x W)");
+  }
+  void check(const Config& config) const {
+    config.options.require(decay_rank <= config.heads * config.head_dim, "decay_rank",
+                           concat_message("expected at most d_model = ",
+                                          config.heads * config.head_dim, ", got ", decay_rank));
+  }
+  ScanOutput output() const { return {.norm = norm, .gate = gate, .weight = true}; }
+  Capabilities capabilities() const {
+    return {.averages = false,
+            .linear = !norm,
+            .positional = true,
+            .causal = true,
+            .causal_only = true,
+            .decodes = true,
+            .uses_x = true,
+            .time = "N D^2",
+            .memory = "D^2"};
+  }
+  // Decays, and what they are the logarithm of.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const double width = z.H * z.D, r = static_cast<double>(decay_rank);
+    Memory out = scan_memory(config, e, output(), z.values);
+    out.parameters += 2 * r * width + width;
+    out.kept += z.values + e.batch * e.queries * r;
+    out.forward += z.values;
+    if (!gate) out.backward -= z.values;  // x gets its gradient after q, k and v
+    return out;
+  }
+};
+
+class Gla final : public ScanAttention {
+ public:
+  Gla(const nn::Scope& scope_, const Config& config, const GlaOptions& options)
+      : ScanAttention(scope_, config, options.output()),
+        temperature_(options.temperature),
+        decay_(scope("decay"), config.heads * config.head_dim, config.heads * config.head_dim,
+               options.decay_rank) {
+    const double width = static_cast<double>(config.heads * config.head_dim),
+                 product = 4 * width * static_cast<double>(options.decay_rank);
+    // Of a decay: σ, and the power that is its use.
+    set_work({product, 2 * width}, {2 * product, 2 * width});
+  }
+
+  ScanInputs operands(const Inputs& in) const override {
+    const Variable logits = decay_.forward(in.x);
+    const Variable g = affine(softplus(-logits), -1 / temperature_);
+    return {in.q / std::sqrt(static_cast<double>(in.q.size(3))), in.k, in.v,
+            reshape(g, in.q.shape())};
+  }
+
+ private:
+  double temperature_;
+  nn::LowRankLinear decay_;
+};
+
+}  // namespace
+
+Spec gla_variant() {
+  return make_spec<GlaOptions, Gla>(
+      {.summary = "linear attention in which channels decay by gates computed from the tokens",
+       .paper = "Yang et al. 2023, arXiv 2312.06635",
+       .cases = {{{"decay_rank", 3}},
+                 {{"decay_rank", 3}, {"temperature", 2.0}, {"norm", false}, {"gate", false}}},
+       .evidence = {{"equal-gates", "with the same constant gate for all channels it is retnet",
+                     conformance::gla_limits}}});
+}
+
+}  // namespace longhand::attention

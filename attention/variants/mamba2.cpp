@@ -1,0 +1,124 @@
+// Mamba-2, the state space dual: each head decays by a factor computed from the token, and a token
+// that decays the past more also writes more. Dao & Gu 2024 (arXiv 2405.21060), section 7, with C,
+// B and X of the paper in the places of q, k and v:
+//
+//   S_i = e^{Δ_i a} S_(i-1) + k_i (Δ_i v_i)ᵀ,   o_i = S_iᵀ q_i / sqrt(D) + s v_i
+//   Δ_i = softplus(x_i Pᵀ + b),   a = -e^A,     P (H, H D); b, A and s (H), all learned
+//
+//   out_i = norm(o_i ∘ swish(x_i Wᵀ))
+//
+// with the root mean square norm of all H D numbers of a token and a learned weight. The factor
+// 1/sqrt(D) is not in the paper; the norm removes it. The short convolution of the paper's block
+// before q, k and v is not part of the variant.
+#include <cmath>
+#include <optional>
+
+#include "longhand/attention/bases/scan_attention.h"
+#include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/registry.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/nn/init.h"
+
+namespace longhand::attention {
+namespace {
+
+struct Mamba2Options {
+  bool skip = true, norm = true, gate = true;
+
+  void describe(OptionVisitor& v) {
+    v.boolean("skip", skip, "whether s v of the token itself is added, s learned for each head");
+    v.boolean("norm", norm,
+              "whether the gated result of a token is divided by its root mean square, with a "
+              "learned weight");
+    v.boolean("gate", gate, "whether the result is gated by swish(x W)");
+  }
+  ScanOutput output() const {
+    return {.norm = norm, .gate = gate, .norm_last = true, .weight = true};
+  }
+  Capabilities capabilities() const {
+    return {.averages = false,
+            .linear = !norm,
+            .positional = true,
+            .causal = true,
+            .causal_only = true,
+            .decodes = true,
+            .uses_x = true,
+            .time = "N D^2",
+            .memory = "D^2"};
+  }
+  // Also values times their steps.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    Memory out = scan_memory(config, e, output(), z.tokens);
+    out.parameters += z.H * z.H * z.D + (skip ? 3 : 2) * z.H;
+    out.kept += z.values + 2 * z.tokens;
+    out.forward += skip ? z.values : 0;
+    if (!gate) out.backward -= z.values;  // x gets its gradient after q, k and v
+    return out;
+  }
+};
+
+// The initial values of the authors' code. Steps Δ are log-uniform on [0.001, 0.1]; b is that of
+// which softplus gives Δ: Δ + log(1 - e^-Δ).
+void fill_step_bias(Tensor& t, const Generator& random) {
+  Tensor b = Tensor::empty(t.shape(), DType::f64);
+  fill_uniform(b, random, std::log(1e-3), std::log(1e-1));
+  for (int64_t h = 0; h < b.numel(); ++h) {
+    double& x = b.data<double>()[h];
+    const double step = std::exp(x);
+    x = step + std::log(-std::expm1(-step));
+  }
+  copy_into(t, b.to(t.dtype()));
+}
+// A = log a for a uniform on [1, 16].
+void fill_log_rate(Tensor& t, const Generator& random) {
+  Tensor a = Tensor::empty(t.shape(), DType::f64);
+  fill_uniform(a, random, 1, 16);
+  for (int64_t h = 0; h < a.numel(); ++h) a.data<double>()[h] = std::log(a.data<double>()[h]);
+  copy_into(t, a.to(t.dtype()));
+}
+
+class Mamba2 final : public ScanAttention {
+ public:
+  Mamba2(const nn::Scope& scope_, const Config& config, const Mamba2Options& options)
+      : ScanAttention(scope_, config, options.output()),
+        step_(scope("step"), config.heads * config.head_dim, config.heads, false,
+              decay_projection_init(config.heads * config.head_dim)),
+        step_bias_(scope("step_bias"), {config.heads}, fill_step_bias),
+        log_rate_(scope("log_rate"), {config.heads}, fill_log_rate) {
+    if (options.skip) skip_.emplace(scope("skip"), Shape{config.heads}, nn::init::ones());
+    const double H = static_cast<double>(config.heads),
+                 product = 2 * H * H * static_cast<double>(config.head_dim);
+    set_work({product, 2 * H}, {2 * product, 2 * H});
+  }
+
+  ScanInputs operands(const Inputs& in) const override {
+    const Variable projected = step_.forward(in.x);
+    const Variable step = softplus(projected + step_bias_);  // (B, N, H)
+    return {in.q / std::sqrt(static_cast<double>(in.q.size(3))), in.k, in.v * unsqueeze(step, 3),
+            -(step * exp(log_rate_))};
+  }
+  Variable direct(const Inputs& in) const override {
+    return skip_ ? in.v * unsqueeze(*skip_, 1) : Variable();
+  }
+
+ private:
+  nn::Linear step_;
+  nn::Parameter step_bias_, log_rate_;  // (H)
+  std::optional<nn::Parameter> skip_;   // (H)
+};
+
+}  // namespace
+
+Spec mamba2_variant() {
+  return make_spec<Mamba2Options, Mamba2>(
+      {.summary = "linear attention in which heads decay by steps computed from the tokens",
+       .paper = "Dao & Gu 2024, arXiv 2405.21060",
+       .cases = {{}, {{"skip", false}, {"norm", false}, {"gate", false}}},
+       .evidence = {{"state-space-weights",
+                     "the decays between two tokens times the step of the earlier one; with "
+                     "constant steps it is retnet",
+                     conformance::mamba2_limits}}});
+}
+
+}  // namespace longhand::attention

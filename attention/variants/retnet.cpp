@@ -1,0 +1,80 @@
+// Retention: causal linear attention in which the past decays by a constant factor per head. Sun et
+// al. 2023 (arXiv 2307.08621), eq. 5, 6 and 8, for heads h from 0:
+//
+//   S_i = γ_h S_(i-1) + k_i v_iᵀ,   o_i = S_iᵀ q_i / sqrt(D),   γ_h = 1 - 2^(-n-h),  n = 5
+//
+//   out_i = norm(o_i) ∘ swish(x_i Wᵀ)
+//
+// The norm divides each head by its root mean square; it makes the constants of the paper's
+// normalisation of scores unnecessary. The rotations of q and k there (xPos) are an option of the
+// model, positions = "rotary".
+#include <cmath>
+
+#include "longhand/attention/bases/scan_attention.h"
+#include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/registry.h"
+#include "longhand/autograd/ops.h"
+
+namespace longhand::attention {
+namespace {
+
+struct RetnetOptions {
+  int64_t fastest = 5;
+  bool norm = true, gate = true;
+
+  void describe(OptionVisitor& v) {
+    v.integer("fastest", fastest, {0, 40}, "n of the decay 1 - 2^(-n - h) of head h");
+    v.boolean("norm", norm, "whether the result of a head is divided by its root mean square");
+    v.boolean("gate", gate, "whether the result is gated by swish(x W)");
+  }
+  ScanOutput output() const { return {.norm = norm, .gate = gate}; }
+  Capabilities capabilities() const {
+    return {.averages = false,   // the weights of a query do not sum to 1
+            .linear = !norm,     // in v
+            .positional = true,  // permuting tokens changes the result
+            .causal = true,
+            .causal_only = true,  // a recurrence, without a form over all keys
+            .decodes = true,      // ScanAttention overrides make_decoder()
+            .uses_x = gate,       // reads Inputs::x
+            .time = "N D^2",
+            .memory = "D^2"};
+  }
+  // What is kept for the gradients besides q, k, v and the result: see memory.h.
+  Memory memory(const Config& config, const Extent& e) const {
+    return scan_memory(config, e, output(), 0);
+  }
+};
+
+class Retnet final : public ScanAttention {
+ public:
+  Retnet(const nn::Scope& scope_, const Config& config, const RetnetOptions& options)
+      : ScanAttention(scope_, config, options.output()),
+        decays_(Tensor::empty({config.heads}, DType::f64)) {
+    for (int64_t h = 0; h < config.heads; ++h)
+      decays_.data<double>()[h] = std::log1p(-std::exp2(-static_cast<double>(options.fastest + h)));
+    decays_ = decays_.to(parameter_dtype());
+  }
+
+  ScanInputs operands(const Inputs& in) const override {
+    const Shape& s = in.q.shape();
+    return {in.q / std::sqrt(static_cast<double>(s[3])), in.k, in.v,
+            Variable(decays_.expand({s[0], s[1], s[2]}))};
+  }
+
+ private:
+  Tensor decays_;  // (H): log γ
+};
+
+}  // namespace
+
+Spec retnet_variant() {
+  return make_spec<RetnetOptions, Retnet>(
+      {.summary = "linear attention in which the past decays by a constant factor per head",
+       .paper = "Sun et al. 2023, arXiv 2307.08621",
+       .cases = {{}, {{"fastest", 1}, {"norm", false}, {"gate", false}}},
+       .evidence = {{"retention-weights",
+                     "γ^(i-j) q·k / sqrt(D), without norm and gate; without a decay, q·k / sqrt(D)",
+                     conformance::retention_weights}}});
+}
+
+}  // namespace longhand::attention
