@@ -70,10 +70,15 @@ const std::vector<Case> cases = {
     {"window"},
     {"window", {{"window", int64_t{16}}, {"dropout", 0.1}}},
     {"window", {{"window", int64_t{16}}, {"global_tokens", int64_t{8}}}},
+    {"forgetting"},
+    {"forgetting", {{"impl", "naive"}, {"dropout", 0.1}}},
     {"lowrank"},
     {"lowrank", {{"rank", int64_t{32}}}},
     {"lowrank", {{"softmax", true}}},
     {"lowrank", {{"softmax", true}, {"dropout", 0.1}}},
+    {"latent"},
+    {"topk"},
+    {"topk", {{"dropout", 0.1}}},
     {"svd", {}, 64},
     {"none"},
     {"mean"},
@@ -100,6 +105,8 @@ Peaks measured(const Case& c, Config config, int64_t batch) {
     Inputs in;
     if (qk) in.q = projection(), in.k = projection();
     in.v = projection();
+    if (variant->capabilities().uses_x)  // not counted: the model keeps it
+      in.x = Variable(leaf.value().reshape({batch, c.length, shape[2] * shape[3]}));
     return in;
   };
   Peaks out{.parameters = static_cast<double>(variant->parameter_count()),
