@@ -23,6 +23,9 @@ void gla_limits(Findings&);
 void mamba2_limits(Findings&);
 void rfa_gates(Findings&);
 void rff_limits(Findings&);
+void forgetting_limits(Findings&);
+void topk_limits(Findings&);
+void latent_limits(Findings&);
 
 // statistics.cpp: the mean and the error of estimators of the softmax kernel, and how fast errors
 // decrease.

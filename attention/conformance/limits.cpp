@@ -102,6 +102,67 @@ void softmax_tiled(Findings& f) {
     }
 }
 
+void forgetting_limits(Findings& f) {
+  const auto open = make_variant("forgetting", {{"gate_bias", 40.0}}, made(true));
+  equal(f, "open gates and softmax", *open, *make_variant("softmax", {}, made(true)), 1e-12);
+  // Gates that do not depend on x, with log sigmoid(b_h) = -slope_h.
+  const auto constant = make_variant("forgetting", {}, made(true));
+  Tensor b = Tensor::zeros({H}, DType::f64);
+  for (int64_t h = 0; h < H; ++h) {
+    const double slope = std::exp2(-8 * static_cast<double>(h + 1) / static_cast<double>(H));
+    b.slice(0, h, h + 1).fill(-std::log(std::expm1(slope)));
+  }
+  set(*constant, {{"gate.weight", Tensor::zeros({H, H * D}, DType::f64)}, {"gate.bias", b}});
+  equal(f, "constant gates and ALiBi", *constant,
+        *make_variant("softmax", {{"bias", "alibi"}}, made(true)), 1e-12);
+  const Shape shape{2, 203, H, D};  // more than a tile
+  const Inputs x{normal(shape, 1, DType::f64, 1), normal(shape, 2, DType::f64, 1),
+                 normal(shape, 3, DType::f64, 1), normal(shape, 4)};
+  for (OptionSet options : {OptionSet{}, OptionSet{{"window", 60}}}) {
+    const auto tiled = make_variant("forgetting", options, made(true));
+    options.emplace_back("impl", "naive");
+    equal(f, "tiled and naive", *tiled, *make_variant("forgetting", options, made(true)), 1e-12, x,
+          lengths({203, 98}));
+  }
+}
+
+void topk_limits(Findings& f) {
+  for (const bool causal : {false, true}) {
+    equal(f, "k = N and softmax", *make_variant("topk", {{"k", N}}, made(causal)),
+          *make_variant("softmax", {}, made(causal)), 1e-12);
+    const Inputs x;
+    const auto best = make_variant("topk", {{"k", int64_t{1}}}, made(causal));
+    const Tensor found = weights(*best, one(x.q, 0, N), one(x.k, 0, N));
+    const auto softmax = make_variant("softmax", {}, made(causal));
+    const Tensor all = weights(*softmax, one(x.q, 0, N), one(x.k, 0, N));
+    for (int64_t i = 0; i < N; ++i) {
+      int64_t largest = 0;
+      for (int64_t j = 1; j < N; ++j)
+        if (all.at({i, j}) > all.at({i, largest})) largest = j;
+      f.expect(found.at({i, largest}) == 1, "k = 1: query ", i, " gives its best key ", largest,
+               " the weight ", found.at({i, largest}));
+    }
+  }
+}
+
+void latent_limits(Findings& f) {
+  const auto equal_latents = make_variant("latent", {{"latents", int64_t{3}}}, made());
+  set(*equal_latents, {{"latents", Tensor::zeros({H, 3, D}, DType::f64)}});
+  const Inputs x;
+  const Tensor mean = forward(*make_variant("mean", {}, made()), x.q, x.k, x.v);
+  const double d = distance(forward(*equal_latents, x.q, x.k, x.v), mean);
+  f.expect(d <= 1e-12, "latents of 0 and mean differ by ", d);
+  f.measured("latents of 0 and mean to ", d);
+  // One latent is the query of all tokens.
+  const auto single = make_variant("latent", {{"latents", int64_t{1}}}, made());
+  const Tensor L = single->state_dict().at("latents");  // (H, 1, D)
+  const Tensor queries = L.transpose(0, 1).unsqueeze(0).expand({2, N, H, D});
+  const Tensor softmax = forward(*make_variant("softmax", {}, made()), queries, x.k, x.v);
+  const double one_latent = distance(forward(*single, x.q, x.k, x.v), softmax);
+  f.expect(one_latent <= 1e-12, "one latent and softmax attention of it differ by ", one_latent);
+  f.measured("one latent and softmax to ", one_latent);
+}
+
 void linformer_identity(Findings& f) {
   const auto variant = make_variant("linformer", {{"k", N}}, made());
   set(*variant, {{"projection_k", identity(N)}, {"projection_v", identity(N)}});

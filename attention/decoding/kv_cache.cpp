@@ -1,6 +1,9 @@
 #include "longhand/attention/decoding/kv_cache.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <vector>
 
 #include "longhand/core/math.h"
@@ -31,6 +34,7 @@ class CacheDecoder final : public Decoder {
     if (length_ == capacity()) grow(q.dtype());
     copy_into(keys_.select(2, length_), k);
     copy_into(values_.select(2, length_), v);
+    if (scores_.log_decay) add_decays(scores_.log_decay(token).to(DType::f64).contiguous());
     ++length_;
     const Tensor queries = q.contiguous();
     Tensor out = Tensor::empty(q.shape(), q.dtype());
@@ -42,8 +46,9 @@ class CacheDecoder final : public Decoder {
           const int64_t at = r / heads_ * groups_ + r % heads_ / (heads_ / groups_);
           attend(queries.data<T>() + r * dim_, keys_.data<T>() + at * capacity() * dim_,
                  values_.data<T>() + at * capacity() * dim_,
-                 scores_.slopes.empty() ? 0.0 : scores_.slopes[r % heads_], weights.data(),
-                 sums.data(), out.data<T>() + r * dim_);
+                 scores_.slopes.empty() ? 0.0 : scores_.slopes[r % heads_],
+                 decays_.defined() ? decays_.data<double>() + r * capacity() : nullptr,
+                 weights.data(), sums.data(), out.data<T>() + r * dim_);
         }
       });
     });
@@ -51,26 +56,55 @@ class CacheDecoder final : public Decoder {
   }
 
   int64_t bytes() const override {
-    return keys_.defined() ? 2 * keys_.numel() * static_cast<int64_t>(size_of(keys_.dtype())) : 0;
+    int64_t total = 0;
+    for (const Tensor* const cache : {&keys_, &values_, &decays_})
+      if (cache->defined()) total += cache->numel() * static_cast<int64_t>(size_of(cache->dtype()));
+    return total;
   }
 
  private:
   int64_t capacity() const { return keys_.defined() ? keys_.size(2) : 0; }
 
   void grow(DType dtype) {
-    const Shape larger{batch_, groups_, std::max(first_capacity, 2 * capacity()), dim_};
-    for (Tensor* cache : {&keys_, &values_}) {
-      Tensor moved = Tensor::empty(larger, dtype);
-      if (length_) copy_into(moved.slice(2, 0, length_), *cache);
-      *cache = moved;
+    const int64_t larger = std::max(first_capacity, 2 * capacity());
+    const auto move = [&](Tensor& cache, const Shape& shape, DType type) {
+      Tensor moved = Tensor::empty(shape, type);
+      if (length_) copy_into(moved.slice(2, 0, length_), cache);
+      cache = moved;
+    };
+    for (Tensor* const cache : {&keys_, &values_})
+      move(*cache, {batch_, groups_, larger, dim_}, dtype);
+    if (scores_.log_decay) move(decays_, {batch_, heads_, larger}, DType::f64);
+  }
+
+  // Appends the sums of all decays so far.
+  void add_decays(const Tensor& latest) {
+    check<ShapeError>(latest.shape() == Shape{batch_, heads_}, "decoder: expected log_decay ",
+                      Shape{batch_, heads_}, ", got ", latest.shape());
+    for (int64_t r = 0; r < batch_ * heads_; ++r) {
+      double* const sums = decays_.data<double>() + r * capacity();
+      sums[length_] = (length_ ? sums[length_ - 1] : 0) + latest.data<double>()[r];
     }
   }
 
-  // Attention of q (D) to k and v (t, D). `weights` has room for t values; `sums` (D) adds up the
+  // Sets all but the highest scores to -inf; of equal ones the earlier are kept.
+  template <class T>
+  void keep_highest(T* s, int64_t count) const {
+    std::vector<T> sorted(s, s + count);
+    std::nth_element(sorted.begin(), sorted.begin() + (scores_.most - 1), sorted.end(),
+                     std::greater<>());
+    const T least = sorted[static_cast<size_t>(scores_.most - 1)];
+    int64_t equal = scores_.most - std::count_if(s, s + count, [=](T x) { return x > least; });
+    for (int64_t j = 0; j < count; ++j)
+      if (s[j] < least || (s[j] == least && equal-- <= 0))
+        s[j] = -std::numeric_limits<T>::infinity();
+  }
+
+  // Attention of q (D) to k and v (t, D), with the sums of decays (t) or null. `weights` has room for t values; `sums` (D) adds up the
   // results of blocks of keys.
   template <class T>
-  void attend(const T* q, const T* k, const T* v, double slope, T* weights, double* sums,
-              T* out) const {
+  void attend(const T* q, const T* k, const T* v, double slope, const double* decays, T* weights,
+              double* sums, T* out) const {
     constexpr int64_t block = 128;
     const int64_t D = dim_, n = length_, window = scores_.window;
     const int64_t first = window > 0 ? std::max<int64_t>(0, n - window) : 0;
@@ -85,7 +119,9 @@ class CacheDecoder final : public Decoder {
         else
           for (int64_t d = 0; d < D; ++d) sum += q[d] * key[d];
         weights[j] = scale * sum - fall * static_cast<T>(n - 1 - j);
+        if (decays) weights[j] += static_cast<T>(decays[n - 1] - decays[j]);
       }
+      if (scores_.most > 0 && n - first > scores_.most) keep_highest(weights + first, n - first);
       T most = normalized ? weights[first] : T{0};
       if (normalized)
         for (int64_t j = first + 1; j < n; ++j) most = weights[j] > most ? weights[j] : most;
@@ -110,6 +146,7 @@ class CacheDecoder final : public Decoder {
   CacheScores scores_;
   int64_t length_ = 0;
   Tensor keys_, values_;  // (B, G, capacity, D)
+  Tensor decays_;         // (B, H, capacity): sums of decays
 };
 
 }  // namespace
@@ -127,10 +164,12 @@ std::unique_ptr<Decoder> make_cache_decoder(int64_t batch, const Config& config,
   return std::make_unique<CacheDecoder>(batch, config, scores);
 }
 
-int64_t cache_bytes(const Config& config, DType dtype, int64_t tokens) {
+int64_t cache_bytes(const Config& config, DType dtype, int64_t tokens, bool decays) {
   int64_t capacity = tokens > 0 ? first_capacity : 0;
   while (capacity < tokens) capacity *= 2;
-  return 2 * config.kv_heads * capacity * config.head_dim * static_cast<int64_t>(size_of(dtype));
+  const int64_t of_decays = decays ? config.heads * static_cast<int64_t>(sizeof(double)) : 0;
+  return capacity *
+         (2 * config.kv_heads * config.head_dim * static_cast<int64_t>(size_of(dtype)) + of_decays);
 }
 
 }  // namespace longhand::attention

@@ -1,6 +1,9 @@
 // Decoding with a cache of keys and values.
 #pragma once
 
+#include <functional>
+#include <vector>
+
 #include "longhand/attention/variant.h"
 
 namespace longhand::attention {
@@ -14,14 +17,18 @@ struct CacheScores {
   bool distance = false;  // s_ij = -scale |q_i - k_j|² / 2 instead
   bool normalized = true;
   int64_t window = 0;            // if not 0, only keys with i - j < window
+  int64_t most = 0;              // if not 0, only the keys with the `most` highest scores
   std::vector<double> slopes{};  // one a head, or none: -slope (i - j) is added to s_ij
+  /// The log decay (B, H) of a token, or empty: Σ of those of the tokens t, j < t <= i, is added to
+  /// s_ij.
+  std::function<Tensor(const Token&)> log_decay{};
 };
 
-/// A decoder that caches all keys and values so far, (B, G, t, D) each, and attends to them. Throws
-/// ConfigError unless config.causal.
+/// A decoder that caches all keys and values so far, (B, G, t, D) each, with a log_decay also the sums
+/// of decays, (B, H, t) in f64, and attends to them. Throws ConfigError unless config.causal.
 std::unique_ptr<Decoder> make_cache_decoder(int64_t batch, const Config& config,
                                             const CacheScores& scores);
 /// Bytes that this decoder keeps for one sequence after the given number of tokens.
-int64_t cache_bytes(const Config& config, DType dtype, int64_t tokens);
+int64_t cache_bytes(const Config& config, DType dtype, int64_t tokens, bool decays = false);
 
 }  // namespace longhand::attention

@@ -65,6 +65,34 @@ Variable softmax(const Variable& q, const Variable& k, const Tensor& visible, do
   return longhand::softmax(masked_scores(visible, scores));
 }
 
+Variable forgetting(const Variable& q, const Variable& k, const Variable& log_decay,
+                    const Tensor& visible) {
+  const Variable G = heads(unsqueeze(cumsum(log_decay, 1), 3));  // (B, H, N, 1)
+  return softmax(q, k, visible, 0, G - transposed(G));
+}
+
+Variable topk(const Variable& q, const Variable& k, int64_t count, const Tensor& visible) {
+  const Variable s = masked_scores(visible, matmul(heads(q), transposed(heads(k))) / root_of(q));
+  // A key is selected if fewer than `count` of the row have a higher score.
+  const Tensor all = s.value();
+  Tensor selected = Tensor::empty(s.shape(), DType::u8);
+  uint8_t* to = selected.data<uint8_t>();
+  const auto values = all.to_vector<double>();
+  const int64_t M = all.size(-1);
+  for (int64_t at = 0; at < all.numel(); ++at) {
+    const double* const row = values.data() + at / M * M;
+    to[at] = std::count_if(row, row + M, [&](double x) { return x > values[at]; }) < count;
+  }
+  return longhand::softmax(masked_scores(selected, s));
+}
+
+Variable latent(const Variable& q, const Variable& k, const Variable& L, const Tensor& visible) {
+  const Variable to_latents = matmul(heads(q), transposed(L)) / root_of(q);  // (B, H, N, m)
+  const Variable of_latents = matmul(L, transposed(heads(k))) / root_of(q);  // (B, H, m, M)
+  const Tensor seen = visible.slice(2, 0, 1);  // every query sees the same keys
+  return matmul(longhand::softmax(to_latents), longhand::softmax(masked_scores(seen, of_latents)));
+}
+
 Variable linformer(const Variable& q, const Variable& k, const Variable& E, const Variable& F) {
   const Variable mixed = matmul(E, heads(k));  // (B, H, p, D)
   return matmul(longhand::softmax(matmul(heads(q), transposed(mixed)) / root_of(q)), F);

@@ -34,6 +34,19 @@ Variable apply(const Variable& weights, const Variable& v);
 Variable softmax(const Variable& q, const Variable& k, const Tensor& visible, double scale = 0,
                  const Variable& bias = {});
 
+/// softmax(Q Kᵀ / sqrt(D) + G_i - G_j) over the visible keys, G_i = Σ_(t<=i) g_t, for g (B, N, H).
+/// Lin et al. 2025 (arXiv 2503.02130), eq. 4.
+Variable forgetting(const Variable& q, const Variable& k, const Variable& log_decay,
+                    const Tensor& visible);
+
+/// softmax(Q Kᵀ / sqrt(D)) over the k visible keys of each query with the highest scores, without
+/// ties. Gupta et al. 2021 (arXiv 2106.06899), section 2.
+Variable topk(const Variable& q, const Variable& k, int64_t count, const Tensor& visible);
+
+/// softmax(Q Lᵀ / sqrt(D)) softmax(L Kᵀ / sqrt(D)) for latents L (H, m, D). Lee et al. 2019 (arXiv
+/// 1810.00825), eq. 9-10.
+Variable latent(const Variable& q, const Variable& k, const Variable& L, const Tensor& visible);
+
 /// softmax(Q (E K)ᵀ / sqrt(D)) F for E and F (p, M) or (H, p, M). Wang et al. 2020 (arXiv
 /// 2006.04768), eq. 7. Padding of k and v must be zero.
 Variable linformer(const Variable& q, const Variable& k, const Variable& E, const Variable& F);

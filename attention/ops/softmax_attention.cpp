@@ -19,6 +19,12 @@
 // 50 if 16,384 keys do not fit in the L2 cache.
 //
 // f32 uses logarithms and powers of base 2: τ log2 e is multiplied into Qᵀ.
+//
+// With decays g, bias_ij = G_i - G_j for the running sums G_i = Σ_(t<=i) g_t, in double precision.
+// Within a block of queries that begins at token r both sums are taken relative to G_r, so that the
+// biases of near keys keep their digits however large G is. Since Σ_j ds_ij = 0,
+//
+//   dG_j = -Σ_i ds_ij,  dg_t = Σ_(u>=t) dG_u
 #include "longhand/attention/ops/softmax_attention.h"
 
 #include <algorithm>
@@ -80,7 +86,11 @@ struct Rule {
   std::vector<int32_t> key_lengths, query_lengths;
   std::vector<double> slopes;
   ProbabilityDropout dropout;
+  std::vector<double> decays;  // G as exponents of Base, (B, H, N); empty: none
 
+  const double* decays_of(int64_t b, int64_t h) const {
+    return decays.empty() ? nullptr : decays.data() + (b * sizes.H + h) * sizes.N;
+  }
   // The keys that query i attends to. Both ends are non-decreasing in i.
   Range keys_of(int64_t b, int64_t i) const {
     Range r{window ? std::max<int64_t>(0, i - window + 1) : 0, key_lengths[b]};
@@ -102,6 +112,7 @@ class ScoreTile {
         q_(scratch.take<T>(rule.sizes.D * query_block)),
         s_(s),
         position_(scratch.take<T>(query_block)),
+        decay_(scratch.take<T>(query_block)),
         from_(scratch.take<int32_t>(query_block)),
         to_(scratch.take<int32_t>(query_block)),
         words_{scratch.take<uint32_t>(query_block), scratch.take<uint32_t>(query_block),
@@ -118,6 +129,10 @@ class ScoreTile {
     some_ = {low.begin, high.end};
     all_ = {high.begin, low.end};
     slope_ = rule_.slopes.empty() ? T{0} : static_cast<T>(rule_.slopes[h] * Base<T>::log_e);
+    decays_ = rule_.decays_of(b, h);
+    if (decays_)
+      for (int64_t i = 0; i < lanes_; ++i)
+        decay_[i] = static_cast<T>(decays_[first_ + std::min(i, count_ - 1)] - decays_[first_]);
     pack_transposed(q.at(b, first_, h), q.token, count_, lanes_, rule_.sizes.D,
                     static_cast<T>(rule_.scale * Base<T>::log_e), q_);
     for (int64_t i = 0; i < lanes_; ++i) {
@@ -129,6 +144,7 @@ class ScoreTile {
       rule_.dropout.query_words(b * rule_.sizes.H + h, first_, lanes_, words_[0], words_[1]);
   }
 
+  int64_t head() const { return h_; }
   int64_t first() const { return first_; }
   int64_t count() const { return count_; }  // of queries
   int64_t lanes() const { return lanes_; }  // count and padding lanes, whose scores are meaningless
@@ -144,13 +160,18 @@ class ScoreTile {
     gemm_tile<T>(count, lanes, D, {k, D, 1}, q_, lanes, s_, lanes, false);
     if (count % 2) std::fill_n(s_ + count * lanes, lanes, -infinity<T>);
     const bool edge = keys.begin < all_.begin || keys.end > all_.end;
-    if (edge || slope_ != 0)
-      simd([&, s = s_, position = position_, from = from_, to = to_, slope = slope_] {
+    if (edge || slope_ != 0 || decays_)
+      simd([&, s = s_, position = position_, from = from_, to = to_, slope = slope_, decay = decay_,
+            decays = decays_] {
         for (int64_t n = 0; n < count; ++n) {
           T* const row = s + n * lanes;
           const T at = static_cast<T>(keys.begin + n);
           if (slope != 0)
             for_lanes(lanes, [=](int64_t i) { row[i] -= slope * std::abs(position[i] - at); });
+          if (decays) {
+            const T of_key = static_cast<T>(decays[keys.begin + n] - decays[first_]);
+            for_lanes(lanes, [=](int64_t i) { row[i] += decay[i] - of_key; });
+          }
           const int32_t j = static_cast<int32_t>(keys.begin + n);
           if (edge)
             for_lanes(lanes, [=](int64_t i) {
@@ -183,7 +204,8 @@ class ScoreTile {
 
  private:
   const Rule& rule_;
-  T *const q_, *const s_, *const position_;  // q_ (D, lanes)
+  T *const q_, *const s_, *const position_, *const decay_;  // q_ (D, lanes)
+  const double* decays_ = nullptr;                          // of the head
   int32_t *const from_, *const to_;
   uint32_t* const words_[4];
   int64_t b_ = 0, h_ = 0, first_ = 0, count_ = 0, lanes_ = 0;
@@ -458,19 +480,23 @@ struct Attending {
 };
 
 // Adds to the gradients of a block of keys and of the queries, those that are required: dk, dv (.,
-// D) and x.dq. ds is scratch memory for a tile.
+// D), dG, whose keys are dG_step apart, and x.dq. ds is scratch memory for a tile.
 template <class T>
 void add_gradients(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const T* v,
-                   const Attending<T>& x, T* ds, T* dk, T* dv, bool dq) {
+                   const Attending<T>& x, T* ds, T* dk, T* dv, T* dG, int64_t dG_step, bool dq) {
   const int64_t n = keys.size(), count = tile.count(), lanes = tile.lanes(), D = rule.sizes.D;
   tile.compute(keys, k);
   T* const s = tile.scores();
-  if (dk || dq) gemm_tile<T>(n, lanes, D, {v, D, 1}, x.dot, lanes, ds, lanes, false);
+  if (dk || dq || dG) gemm_tile<T>(n, lanes, D, {v, D, 1}, x.dot, lanes, ds, lanes, false);
   simd([&, scale = static_cast<T>(rule.dropout.scale())] {
     if (rule.dropout.on())
       score_gradients<true>(tile, n, s, ds, x.l, x.delta, scale);
     else
       score_gradients<false>(tile, n, s, ds, x.l, x.delta, scale);
+    if (!dG) return;
+    const T unscaled = static_cast<T>(-1 / rule.scale);  // ds has the factor τ
+    for (int64_t j = 0; j < n; ++j)
+      dG[j * dG_step] += unscaled * kernels::row_sum(ds + j * lanes, lanes);
   });
   if (dv) gemm_tile<T>(n, D, count, {s, lanes, 1}, x.dout, D, dv, D, true);
   if (dk) gemm_tile<T>(n, D, count, {ds, lanes, 1}, x.q, D, dk, D, true);
@@ -513,8 +539,8 @@ struct BackwardTask {
 template <class T>
 struct Operands {
   Heads<const T> q, k, v, out, dout;
-  const T* lse;  // (B, H, N)
-  Gradient &dq, &dk, &dv;
+  const T* lse;                 // (B, H, N)
+  Gradient &dq, &dk, &dv, &dG;  // dG (B, N, H)
 };
 
 // Reads the queries of `tile`, their L, and their dO; sets dq to 0.
@@ -550,13 +576,18 @@ void add_block_of_keys(const Rule& rule, const Operands<T>& in, BackwardTask<T>&
   copy_rows(in.v, b, hkv, j, n, D, task.values);
   std::fill_n(task.dkeys, n * D, T{0});
   std::fill_n(task.dvalues, n * D, T{0});
+  Tensor sums = in.dG.to;
+  T* const all_dG = sums.defined() ? sums.template data<T>() : nullptr;
   for (int64_t r = 0; r < count; ++r) {
     const Range part = common(task.tiles[r].keys(), {j, j + n});
     const int64_t at = (part.begin - j) * D;
-    if (part.size() > 0)
-      add_gradients(rule, task.tiles[r], part, task.keys + at, task.values + at, task.attending[r],
-                    task.dscores, dk ? task.dkeys + at : nullptr, dv ? task.dvalues + at : nullptr,
-                    dq);
+    if (part.size() <= 0) continue;
+    T* const dG =
+        all_dG ? all_dG + (b * rule.sizes.N + part.begin) * rule.sizes.H + task.tiles[r].head()
+               : nullptr;
+    add_gradients(rule, task.tiles[r], part, task.keys + at, task.values + at, task.attending[r],
+                  task.dscores, dk ? task.dkeys + at : nullptr, dv ? task.dvalues + at : nullptr,
+                  dG, rule.sizes.H, dq);
   }
   if (dk) add_rows<T>(task.dkeys, b, hkv, j, n, D, Heads<T>(in.dk.to));
   if (dv) add_rows<T>(task.dvalues, b, hkv, j, n, D, Heads<T>(in.dv.to));
@@ -628,7 +659,7 @@ void backward(const Rule& rule, const Operands<T>& in) {
   const Groups groups(z, sizeof(T));
   for (Gradient* const g : {&in.dq, &in.dk, &in.dv})
     if (g->to.defined() && g->beta == 0) g->to.fill(0);
-  Copies<T> dk(in.dk, groups.copies), dv(in.dv, groups.copies);
+  Copies<T> dk(in.dk, groups.copies), dv(in.dv, groups.copies), dG(in.dG, groups.copies);
   const int64_t parts = groups.queries * groups.copies;
   const int64_t flops = 10 * std::max<int64_t>(1, groups.indices / parts) * query_block *
                         std::max<int64_t>(1, z.M / groups.keys) * z.D;
@@ -639,14 +670,57 @@ void backward(const Rule& rule, const Operands<T>& in) {
                    for (int64_t number = begin; number < end; ++number) {
                      const int64_t copy = number % groups.copies, rest = number / groups.copies;
                      const int64_t key_group = rest % groups.keys, head = rest / groups.keys;
-                     const Operands<T> own{in.q,   in.k,  in.v,     in.out,  in.dout,
-                                           in.lse, in.dq, dk[copy], dv[copy]};
+                     const Operands<T> own{in.q,   in.k,  in.v,     in.out,   in.dout,
+                                           in.lse, in.dq, dk[copy], dv[copy], dG[copy]};
                      add_groups(rule, groups, own, *task, head / z.Hkv, head % z.Hkv, key_group,
                                 (key_group + wave) % groups.queries, copy);
                    }
                  });
   dk.join();
   dv.join();
+  dG.join();
+}
+
+// G_i, the sums of g_t (B, N, H) over t <= i, as exponents of Base: (B, H, N).
+std::vector<double> running_sums(const Tensor& g) {
+  const int64_t B = g.size(0), N = g.size(1), H = g.size(2);
+  std::vector<double> out(static_cast<size_t>(B * N * H));
+  dispatch_float(g.dtype(), [&]<class T>() {
+    const T* const from = g.data<T>();
+    const Strides& s = g.strides();
+    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t head = begin; head < end; ++head) {
+        const T* const row = from + head / H * s[0] + head % H * s[2];
+        double sum = 0;
+        for (int64_t i = 0; i < N; ++i) {
+          sum += static_cast<double>(row[i * s[1]]) * static_cast<double>(Base<T>::log_e);
+          out[static_cast<size_t>(head * N + i)] = sum;
+        }
+      }
+    });
+  });
+  return out;
+}
+
+// dg_t = Σ_(u>=t) dG_u, (B, N, H).
+Tensor sums_of_later(const Tensor& dG) {
+  const int64_t B = dG.size(0), N = dG.size(1), H = dG.size(2);
+  Tensor out = Tensor::empty(dG.shape(), dG.dtype());
+  dispatch_float(dG.dtype(), [&]<class T>() {
+    const T* const from = dG.data<T>();
+    T* const to = out.data<T>();
+    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t head = begin; head < end; ++head) {
+        double sum = 0;
+        for (int64_t i = N - 1; i >= 0; --i) {
+          const int64_t at = (head / H * N + i) * H + head % H;
+          sum += static_cast<double>(from[at]);
+          to[at] = static_cast<T>(sum);
+        }
+      }
+    });
+  });
+  return out;
 }
 
 }  // namespace
@@ -663,10 +737,18 @@ Variable softmax_attention(const Variable& q_, const Variable& k_, const Variabl
                     "softmax_attention: expected one float dtype, got q ", q_.dtype(), ", k ",
                     k_.dtype(), ", v ", v_.dtype());
   const Sizes z{qs[0], qs[1], ks[1], qs[2], ks[2], qs[3]};
-  check<ShapeError>(
-      z.N == z.M || (!options.causal && options.window == 0 && options.slopes.empty()),
-      "softmax_attention: causal, window and slopes expect as many queries as keys, got ", z.N,
-      " and ", z.M);
+  check<ShapeError>(z.N == z.M || (!options.causal && options.window == 0 &&
+                                   options.slopes.empty() && !options.log_decay.defined()),
+                    "softmax_attention: causal, window, slopes and log_decay expect as many "
+                    "queries as keys, got ",
+                    z.N, " and ", z.M);
+  const Variable& g = options.log_decay;
+  check<ShapeError>(!g.defined() || (g.shape() == Shape{z.B, z.N, z.H} && g.dtype() == q_.dtype()),
+                    "softmax_attention: expected log_decay ", q_.dtype(), " of shape ",
+                    Shape{z.B, z.N, z.H}, ", got ", g.defined() ? g.dtype() : q_.dtype(),
+                    " of shape ", g.defined() ? g.shape() : Shape{});
+  check<ConfigError>(!g.defined() || options.causal,
+                     "softmax_attention: a log_decay requires causal attention");
   check<ShapeError>(options.slopes.empty() || static_cast<int64_t>(options.slopes.size()) == z.H,
                     "softmax_attention: expected ", z.H, " slopes, one a head, or none, got ",
                     options.slopes.size());
@@ -681,24 +763,31 @@ Variable softmax_attention(const Variable& q_, const Variable& k_, const Variabl
                   lengths_or("softmax_attention: key_lengths", options.key_lengths, z.B, z.M),
                   lengths_or("softmax_attention: query_lengths", options.query_lengths, z.B, z.N),
                   options.slopes,
-                  ProbabilityDropout(options.dropout, options.generator)};
+                  ProbabilityDropout(options.dropout, options.generator),
+                  g.defined() ? running_sums(g.value()) : std::vector<double>()};
   const Variable q = with_contiguous_rows(q_), k = with_contiguous_rows(k_),
                  v = with_contiguous_rows(v_);
   Tensor out = Tensor::empty(qs, q.dtype()), lse = Tensor::empty({z.B, z.H, z.N}, q.dtype());
   dispatch_float(q.dtype(),
                  [&]<class T>() { forward<T>(rule, q.value(), k.value(), v.value(), out, lse); });
   // Saves L instead of the N x M probabilities: recomputing them is cheaper than reading them.
-  return record(
-      "softmax_attention", out, {q, k, v},
-      [rule, q = q.value(), k = k.value(), v = v.value(), out, lse](const Tensor& grad_out,
-                                                                    std::span<GradSlot> grad_in) {
-        const Tensor dout = with_contiguous_rows(grad_out);
-        auto [dq, dk, dv] = gradients_of(grad_in);
-        dispatch_float(q.dtype(), [&]<class T>() {
-          backward<T>(rule, {Heads<const T>(q), Heads<const T>(k), Heads<const T>(v),
-                             Heads<const T>(out), Heads<const T>(dout), lse.data<T>(), dq, dk, dv});
-        });
-      });
+  Variables operands{q, k, v};
+  if (g.defined()) operands.push_back(g);
+  return record("softmax_attention", out, operands,
+                [rule, q = q.value(), k = k.value(), v = v.value(), out, lse](
+                    const Tensor& grad_out, std::span<GradSlot> grad_in) {
+                  const Tensor dout = with_contiguous_rows(grad_out);
+                  auto [dq, dk, dv] = gradients_of(grad_in);
+                  Gradient dG;
+                  if (!rule.decays.empty() && grad_in[3])
+                    dG.to = Tensor::zeros({rule.sizes.B, rule.sizes.N, rule.sizes.H}, q.dtype());
+                  dispatch_float(q.dtype(), [&]<class T>() {
+                    backward<T>(rule, {Heads<const T>(q), Heads<const T>(k), Heads<const T>(v),
+                                       Heads<const T>(out), Heads<const T>(dout), lse.data<T>(), dq,
+                                       dk, dv, dG});
+                  });
+                  if (dG.to.defined()) grad_in[3].take(sums_of_later(dG.to));
+                });
 }
 
 }  // namespace longhand::attention

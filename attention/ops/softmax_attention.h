@@ -15,8 +15,11 @@ struct SoftmaxAttentionOptions {
   Tensor key_lengths{};          // (B) i32: keys from this index on are ignored; undefined: none
   Tensor query_lengths{};        // (B) i32: queries from this index on attend to nothing
   std::vector<double> slopes{};  // one a head, or none: -slope |i - j| is added to the scores
-  double dropout = 0;            // of the probabilities; see ProbabilityDropout
-  Generator generator{0};        // for the dropout
+  /// (B, N, H), at most 0, finite; undefined: 0. The sum of log_decay_t over j < t <= i is added to
+  /// the score of query i and key j: a forget gate. Lin et al. 2025 (arXiv 2503.02130), eq. 3-4.
+  Variable log_decay{};
+  double dropout = 0;      // of the probabilities; see ProbabilityDropout
+  Generator generator{0};  // for the dropout
 };
 
 /// softmax(τ QKᵀ + bias) V for every head: q (B, N, H, D), k and v (B, M, Hkv, D), where H is a
@@ -29,8 +32,11 @@ struct SoftmaxAttentionOptions {
 /// For the gradients, saves the inputs, the result and one number a query and head, and recomputes
 /// the probabilities. Gives the same bits for any number of threads.
 ///
-/// Throws ShapeError if shapes or dtypes do not match, or for causal, window or slopes if N != M,
-/// and ConfigError for a dropout outside [0, 1) or a negative window.
+/// Differentiable with respect to q, k, v and log_decay.
+///
+/// Throws ShapeError if shapes or dtypes do not match, or for causal, window, slopes or log_decay if
+/// N != M, and ConfigError for a dropout outside [0, 1), a negative window, or a log_decay that is
+/// not causal.
 Variable softmax_attention(const Variable& q, const Variable& k, const Variable& v,
                            const SoftmaxAttentionOptions& options);
 

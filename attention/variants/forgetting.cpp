@@ -1,0 +1,160 @@
+// Softmax attention with a forget gate. Lin et al. 2025, "Forgetting Transformer" (arXiv
+// 2503.02130), eq. 3-4: the past of each head decays by a factor f_t = e^(g_t) computed from token t,
+//
+//   O_i = Σ_j p_ij v_j,  p_ij = softmax_j(q_i·k_j / sqrt(D) + G_i - G_j) over j <= i
+//   g_t = log sigmoid(w x_t + b),  G_i = Σ_(t<=i) g_t
+//
+// Computed tile by tile in O(N) memory (softmax_attention.h), or as written.
+#include <algorithm>
+#include <cmath>
+
+#include "longhand/attention/bases/masked_softmax.h"
+#include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/definitions/definitions.h"
+#include "longhand/attention/memory.h"
+#include "longhand/attention/ops/softmax_attention.h"
+#include "longhand/attention/ops/tile/probability_dropout.h"
+#include "longhand/attention/registry.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/nn/dropout.h"
+#include "longhand/nn/linear.h"
+
+namespace longhand::attention {
+namespace {
+
+struct ForgettingOptions {
+  std::string impl = "tiled";
+  double gate_bias = 0, dropout = 0;
+  int64_t window = 0;
+
+  void describe(OptionVisitor& v) {
+    v.choice(
+        "impl", impl, {"tiled", "naive"},
+        "how it is computed: tile by tile in O(N) memory, or with the N x N probabilities stored");
+    v.number("gate_bias", gate_bias, {},
+             "initial b of the forget gates sigmoid(w x + b): the larger, the longer the memory");
+    v.integer("window", window, {0},
+              "with w > 0, queries attend to keys with i - j < w; 0: to all earlier keys");
+    v.number("dropout", dropout, NumberRange::fraction(),
+             "dropout probability for attention weights");
+  }
+
+  Capabilities capabilities() const {
+    return {.positional = true,
+            .causal = true,
+            .causal_only = true,
+            .decodes = true,
+            .cross_lengths = false,
+            .uses_x = true,
+            .time = "N^2 D",
+            .memory = impl == "tiled" ? "N" : "N^2"};
+  }
+  // Tiled, a logarithm for each query, and the sums of the gates in f64; otherwise the
+  // probabilities, twice with dropout, and as much again for the scores and their gradients.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    Memory out{.parameters = z.H * (z.H * z.D + 1)};
+    if (impl == "tiled") {
+      out.kept = 6 * z.tokens;
+      return out;
+    }
+    const bool drops = dropout > 0 && e.training;
+    out.kept = (drops ? 2.25 : 1) * z.pairs + e.queries * e.keys / 4 + 4 * z.tokens;
+    out.forward = 2 * z.pairs + (drops ? z.pairs : 0) - z.values;
+    out.backward = std::max(2 * z.pairs - 4 * z.values, 0.0);
+    return out;
+  }
+};
+
+class Forgetting final : public Variant {
+ public:
+  Forgetting(const nn::Scope& scope_, const Config& config, const ForgettingOptions& options)
+      : Variant(scope_, config),
+        tiled_(options.impl == "tiled"),
+        scale_(1 / std::sqrt(static_cast<double>(config.head_dim))),
+        window_(options.window),
+        dropout_(options.dropout),
+        gate_(scope("gate"), config.heads * config.head_dim, config.heads) {
+    gate_.bias->mutable_value().fill(options.gate_bias);
+  }
+
+  std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
+    return make_cache_decoder(
+        batch, config(),
+        {.scale = scale_, .window = window_, .log_decay = [this](const Token& token) {
+           const NoGrad no_grad;
+           return log_decay(Variable(token.x)).value();
+         }});
+  }
+  int64_t state_bytes(int64_t tokens) const override {
+    return decodes() ? cache_bytes(config(), parameter_dtype(), tokens, true) : 0;
+  }
+
+  // Counts Q Kᵀ and P V; in the backward pass dV, dP, dQ and dK and, if tiled, Q Kᵀ and the
+  // exponentials again; and the projection to the gates.
+  Work work(int64_t queries, int64_t keys) const override {
+    const double H = static_cast<double>(config().heads), N = static_cast<double>(queries),
+                 M = static_cast<double>(keys), D = static_cast<double>(config().head_dim);
+    const double gates = 2 * N * H * D;
+    if (!tiled_)
+      return H * Work{{4 * N * M * D + gates, N * M}, {8 * N * M * D + 2 * gates}, 8 * N * M};
+    const double seen = window_ ? std::min(M / 2, static_cast<double>(window_)) : M / 2;
+    return H * Work{{4 * N * seen * D + gates, N * seen},
+                    {10 * N * seen * D + 2 * gates, N * seen},
+                    12 * N};
+  }
+
+ protected:
+  bool takes_all(const Mask& mask) const override { return tiled_ && !mask.lengths.defined(); }
+
+ private:
+  // g = log sigmoid(W x + b), (…, H).
+  Variable log_decay(const Variable& x) const { return -softplus(-gate_.forward(x)); }
+
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
+    const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
+    const auto [p, random] = nn::dropout_options(dropout_, pass, full_name());
+    const Variable g = log_decay(inputs.x);  // (B, N, H)
+    if (tiled_)
+      return softmax_attention(q, k, v,
+                               {.scale = scale_,
+                                .causal = true,
+                                .window = window_,
+                                .key_lengths = mask.lengths,
+                                .query_lengths = mask.lengths,
+                                .log_decay = g,
+                                .dropout = p,
+                                .generator = random});
+    const int64_t N = q.size(1);
+    const Tensor seen = definitions::visible(
+        N, N, {.causal = true, .lengths = mask.lengths, .window = window_ ? window_ - 1 : -1});
+    Variable weights = definitions::forgetting(q, k, g, seen);
+    if (p > 0) {
+      const ProbabilityDropout kept(p, random);
+      weights = where(kept.kept(weights.shape()), weights, 0.0) * kept.scale();
+    }
+    return definitions::apply(weights, v);
+  }
+
+  bool tiled_;
+  double scale_;
+  int64_t window_;
+  double dropout_;
+  nn::Linear gate_;
+};
+
+}  // namespace
+
+Spec forgetting_variant() {
+  return make_spec<ForgettingOptions, Forgetting>(
+      {.summary = "softmax attention in which gates computed from tokens let the past fade",
+       .paper = "Lin et al. 2025, arXiv 2503.02130",
+       .cases = {{},
+                 {{"impl", "naive"}, {"dropout", 0.3}, {"gate_bias", 2.0}},
+                 {{"window", 5}, {"dropout", 0.3}, {"gate_bias", -1.0}}},
+       .evidence = {{"open-gates", "with open gates it is causal softmax attention",
+                     conformance::forgetting_limits}}});
+}
+
+}  // namespace longhand::attention

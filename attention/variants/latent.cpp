@@ -1,0 +1,92 @@
+// Attention through learned latents, for each head:
+//
+//   O = softmax(Q Lᵀ / sqrt(D)) softmax(L Kᵀ / sqrt(D)) V,   L (m, D) learned
+//
+// The latents attend to all tokens, and the queries to the latents. The induced set attention of Lee
+// et al. 2019 (arXiv 1810.00825), eq. 9-10, without its feed-forward part; also the packed attention
+// of Luna, Ma et al. 2021 (arXiv 2106.01540), eq. 3-4, with keys as they are. The same L serves as
+// queries and as keys, so that each latent answers those who ask for what it collects. The weights
+// have rank m.
+#include <algorithm>
+#include <cmath>
+
+#include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/memory.h"
+#include "longhand/attention/ops/softmax_attention.h"
+#include "longhand/attention/registry.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/nn/init.h"
+
+namespace longhand::attention {
+namespace {
+
+struct LatentOptions {
+  int64_t latents = 32;
+
+  void describe(OptionVisitor& v) {
+    v.integer("latents", latents, {1, 1 << 20}, "number of latents m of each head");
+  }
+  Capabilities capabilities() const {
+    return {
+        .causal_reason = "every latent attends to all tokens", .time = "N m D", .memory = "m D"};
+  }
+  // The results of the latents and their logarithms, and one of those for each query.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const double m = static_cast<double>(latents), all = e.batch * z.H * m;
+    return {
+        .parameters = z.H * m * z.D, .kept = all * (z.D + 1) + z.tokens, .backward = 3 * all * z.D};
+  }
+};
+
+class Latent final : public Variant {
+ public:
+  Latent(const nn::Scope& scope_, const Config& config, const LatentOptions& options)
+      : Variant(scope_, config),
+        count_(options.latents),
+        latents_(scope("latents"), {config.heads, count_, config.head_dim}, nn::init::normal(1)) {}
+
+  Work work(int64_t queries, int64_t keys) const override {
+    const double pairs = static_cast<double>(config().heads * (queries + keys) * count_);
+    const double D = static_cast<double>(config().head_dim);
+    return {{4 * pairs * D, pairs},
+            {10 * pairs * D, pairs},
+            static_cast<double>(config().heads * count_ * config().head_dim) *
+                static_cast<double>(size_of(parameter_dtype()))};
+  }
+  std::optional<int64_t> rank(int64_t tokens) const override {
+    if (count_ >= tokens) return {};
+    return count_;
+  }
+  std::string advice(int64_t tokens) const override {
+    if (2 * count_ < tokens) return {};
+    return concat_message("attention.latents = ", count_, " for at most ", tokens,
+                          " tokens takes the time of softmax attention or more; reduce it");
+  }
+
+ private:
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+    const int64_t B = inputs.q.size(0), H = config().heads, D = config().head_dim;
+    const Variable L = broadcast_to(unsqueeze(transpose(latents_, 0, 1), 0), {B, count_, H, D});
+    const Variable collected =
+        softmax_attention(L, inputs.k, inputs.v, {.key_lengths = mask.lengths});
+    return softmax_attention(inputs.q, L, collected, {.query_lengths = mask.lengths});
+  }
+
+  int64_t count_;
+  nn::Parameter latents_;  // (H, m, D)
+};
+
+}  // namespace
+
+Spec latent_variant() {
+  return make_spec<LatentOptions, Latent>(
+      {.summary = "softmax attention to m learned latents, which attend to all tokens",
+       .paper = "Lee et al. 2019, arXiv 1810.00825",
+       .cases = {{{"latents", 4}}, {{"latents", 20}}},
+       .evidence = {{"limits",
+                     "latents of 0 give the mean; one latent gives all queries its result",
+                     conformance::latent_limits}}});
+}
+
+}  // namespace longhand::attention
