@@ -23,7 +23,7 @@ struct RetnetOptions {
   bool norm = true, gate = true;
 
   void describe(OptionVisitor& v) {
-    v.integer("fastest", fastest, {0, 40}, "n of the decay 1 - 2^(-n - h) of head h");
+    v.integer("fastest", fastest, {1, 40}, "n of the decay 1 - 2^(-n - h) of head h");
     v.boolean("norm", norm, "whether the result of a head is divided by its root mean square");
     v.boolean("gate", gate, "whether the result is gated by swish(x W)");
   }

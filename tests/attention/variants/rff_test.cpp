@@ -233,7 +233,7 @@ TEST_CASE("rff: the count does not depend on the number of threads") {
 namespace {
 
 std::unique_ptr<attention::Variant> gated(const Made& made, double bias) {
-  Options options = rff(64, "rfa");
+  Options options = rff(16, "rfa");
   options.set("gate", true);
   auto variant = make_variant("rff", made, options);
   variant->state_dict().at("gate.bias").fill(bias);
@@ -259,7 +259,7 @@ TEST_CASE("rff: the gate of rfa equals its recurrence") {
 }
 
 TEST_CASE("rff: gates near 0 and near 1 in f32 over 65,536 tokens") {
-  const double bias = GENERATE(-20.0, 0.0, 12.0);
+  const double bias = GENERATE(-20.0, 12.0);
   const auto of = [&](DType dtype) {
     return gated({.heads = 1, .max_length = 65536, .causal = true, .dtype = dtype}, bias);
   };
