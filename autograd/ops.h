@@ -50,6 +50,10 @@ Variable elu_plus_one(const Variable& x);
 /// x Phi(x), with the error function, not its tanh approximation. Hendrycks & Gimpel 2016 (arXiv
 /// 1606.08415).
 Variable gelu(const Variable& x);
+/// x / (1 + e^-x), also called SiLU. Ramachandran et al. 2017 (arXiv 1710.05941).
+Variable swish(const Variable& x);
+/// log(1 + e^x), for x of any size.
+Variable softplus(const Variable& x);
 /// [cos x, sin x] for x (…, m): (…, 2m).
 Variable cos_sin(const Variable& x);
 
