@@ -19,6 +19,9 @@ void gaussian_limits(Findings&);
 void skyformer_limits(Findings&);
 void efficient_weights(Findings&);
 void rff_limits(Findings&);
+void deltanet_limits(Findings&);
+void gated_deltanet_limits(Findings&);
+void kda_limits(Findings&);
 
 // statistics.cpp: the mean and the error of estimators of the softmax kernel, and how fast errors
 // decrease.

@@ -67,6 +67,13 @@ const std::vector<Case> cases = {
     {"gaussian", {{"normalized", false}, {"dropout", 0.1}}},
     {"skyformer", {{"landmarks", int64_t{32}}}},
     {"skyformer", {{"landmarks", int64_t{32}}, {"inverse", "exact"}}},
+    {"deltanet"},
+    {"deltanet", {{"silu", false}, {"norm", false}}},
+    {"deltanet", {{"negative", true}}},
+    {"gated_deltanet"},
+    {"gated_deltanet", {{"norm", false}, {"gate", false}}},
+    {"kda"},
+    {"kda", {{"rank", int64_t{4}}, {"norm", false}, {"gate", false}}},
     {"window"},
     {"window", {{"window", int64_t{16}}, {"dropout", 0.1}}},
     {"window", {{"window", int64_t{16}}, {"global_tokens", int64_t{8}}}},
@@ -88,18 +95,19 @@ struct Peaks {
 double in_use() { return static_cast<double>(memory_stats().in_use); }
 double peak() { return static_cast<double>(memory_stats().peak); }
 
-/// What passes take, with q, k, v, the result and, in training, the gradients of all of these.
+/// What passes take, with q, k, v, x, the result and, in training, the gradients of all of these.
 Peaks measured(const Case& c, Config config, int64_t batch) {
   const auto variant = make(c.variant, nn::root(DType::f32, 1), config);
   const Shape shape{batch, c.length, config.heads, config.head_dim};
   const Variable leaf(Tensor::full(shape, 0.1), true);
-  const bool qk = variant->capabilities().uses_queries_and_keys;
+  const Capabilities& can = variant->capabilities();
   // Like projections, these keep neither their results nor, for the gradient, anything else.
   const auto inputs = [&] {
     const auto projection = [&] { return affine(leaf, 0.5, 0); };
     Inputs in;
-    if (qk) in.q = projection(), in.k = projection();
+    if (can.uses_queries_and_keys) in.q = projection(), in.k = projection();
     in.v = projection();
+    if (can.uses_x) in.x = reshape(projection(), {batch, c.length, shape[2] * shape[3]});
     return in;
   };
   Peaks out{.parameters = static_cast<double>(variant->parameter_count()),
@@ -141,7 +149,8 @@ TEST_CASE("the memory that a variant declares is what its passes take") {
       config.max_length = c.length;
       config.causal = causal;
       for (const auto& [key, value] : c.options) config.options.set(key, value);
-      if (causal && !capabilities(c.variant, config).causal) continue;
+      const Capabilities can = capabilities(c.variant, config);
+      if (causal ? !can.causal : can.causal_only) continue;
       Extent extent{.batch = batch, .queries = static_cast<double>(c.length)};
       extent.keys = extent.queries;
       const Memory training = memory(c.variant, config, extent);
@@ -151,9 +160,9 @@ TEST_CASE("the memory that a variant declares is what its passes take") {
 
       const double tensor =
           static_cast<double>(batch * c.length * heads * config.head_dim) * sizeof(float);
-      const double inputs = capabilities(c.variant, config).uses_queries_and_keys ? 3 : 1;
+      const double inputs = can.uses_queries_and_keys ? 3 : 1;
       const auto bytes = [](double numbers) { return numbers * sizeof(float); };
-      const double base = (inputs + 1) * tensor;
+      const double base = (inputs + 1 + (can.uses_x ? 1 : 0)) * tensor;
       const double kept = base + bytes(training.kept);
       const double peak = kept + std::max(bytes(training.forward),
                                           (inputs + 1) * tensor + bytes(training.backward));
