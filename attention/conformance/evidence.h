@@ -26,6 +26,9 @@ void rff_limits(Findings&);
 void forgetting_limits(Findings&);
 void topk_limits(Findings&);
 void latent_limits(Findings&);
+void deltanet_limits(Findings&);
+void gated_deltanet_limits(Findings&);
+void kda_limits(Findings&);
 
 // statistics.cpp: the mean and the error of estimators of the softmax kernel, and how fast errors
 // decrease.

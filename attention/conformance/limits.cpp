@@ -474,4 +474,50 @@ void controls(Findings& f) {
              [](int64_t i, int64_t j, const Row&, const Row&) { return i == j ? 1.0 : 0.0; });
 }
 
+// With orthonormal keys no key holds anything of another one, so nothing is corrected.
+void deltanet_limits(Findings& f) {
+  const auto variant =
+      make_variant("deltanet", {{"silu", false}, {"norm", false}}, {.heads = 1, .causal = true});
+  set(*variant, {{"beta.weight", Tensor::zeros({1, D}, DType::f64)}});  // β = 1/2
+  // Long enough for the number that is added to squared lengths not to matter.
+  const Tensor q = affine(Variable(normal({1, D, 1, D}, 1, DType::f64, 1)), 1e4).value();
+  const Tensor k = affine(Variable(identity(D)), 1e4).value().reshape({1, D, 1, D});
+  const Tensor found = weights(*variant, q, k);
+  double worst = 0;
+  for (int64_t i = 0; i < D; ++i) {
+    double length = 0;
+    for (int64_t l = 0; l < D; ++l) length += std::pow(q.at({0, i, 0, l}), 2);
+    for (int64_t j = 0; j < D; ++j) {
+      const double expected =
+          j <= i ? q.at({0, i, 0, j}) / std::sqrt(length * static_cast<double>(D)) / 2 : 0;
+      worst = std::max(worst, std::abs(found.at({i, j}) - expected));
+    }
+  }
+  f.expect(worst <= 1e-9, "weights differ from those of linear attention by ", worst);
+  f.measured("weights to ", worst);
+}
+
+void gated_deltanet_limits(Findings& f) {
+  for (const bool silu : {false, true}) {
+    const auto gated =
+        make_variant("gated_deltanet", {{"gate", false}, {"silu", silu}}, made(true));
+    set(*gated, {{"log_rate", Tensor::full({H}, -800, DType::f64)}});  // e^-800 is 0
+    equal(f, concat_message("without decay", silu ? ", after silu" : ""), *gated,
+          *make_variant("deltanet", {{"silu", silu}}, made(true)), 1e-12);
+  }
+}
+
+void kda_limits(Findings& f) {
+  const auto kda = make_variant("kda", {{"gate", false}, {"rank", 2}}, made(true)),
+             gated = make_variant("gated_deltanet", {{"gate", false}}, made(true));
+  const Tensor rates = normal({H}, 5), steps = normal({H}, 6);
+  set(*kda, {{"decay_up.weight", Tensor::zeros({H * D, 2}, DType::f64)},
+             {"log_rate", rates.unsqueeze(1)},
+             {"step_bias", steps.unsqueeze(1).expand({H, D}).contiguous()}});
+  set(*gated, {{"step.weight", Tensor::zeros({H, H * D}, DType::f64)},
+               {"log_rate", rates},
+               {"step_bias", steps}});
+  equal(f, "equal decays and gated_deltanet", *kda, *gated, 1e-12);
+}
+
 }  // namespace longhand::attention::conformance

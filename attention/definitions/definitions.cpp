@@ -231,6 +231,21 @@ Variable retention(const Variable& q, const Variable& k, const Variable& log_dec
   return sum(products * powers, {4});
 }
 
+Variable delta(const Variable& q, const Variable& k, const Variable& beta,
+               const Variable& log_decay) {
+  const int64_t N = k.size(1);
+  const Variable L = retention(k, k, log_decay), B = heads(unsqueeze(beta, 3));
+  Tensor I = Tensor::zeros({1, 1, N, N}, k.dtype());
+  for (int64_t i = 0; i < N; ++i) I.slice(2, i, i + 1).slice(3, i, i + 1).fill(1);
+  // Row i of T = (I + B L)⁻¹ B: β_i (e_i - Σ_(j<i) L_ij T_j).
+  Variable T = slice(B, 2, 0, 1) * slice(Variable(I), 2, 0, 1);
+  for (int64_t i = 1; i < N; ++i) {
+    const Variable earlier = matmul(slice(slice(L, 2, i, i + 1), 3, 0, i), T);
+    T = concat({T, slice(B, 2, i, i + 1) * (slice(Variable(I), 2, i, i + 1) - earlier)}, 2);
+  }
+  return matmul(retention(q, k, log_decay), T);
+}
+
 Variable lowrank(const Variable& U, const Variable& V, bool softmax, const Tensor& visible) {
   const Variable products = unsqueeze(matmul(U, transposed(V)), 0);
   return softmax ? longhand::softmax(masked_scores(visible, products)) : only(visible, products);

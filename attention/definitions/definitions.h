@@ -106,6 +106,12 @@ Variable skyformer(const Variable& q, const Variable& k, const Variable& landmar
 /// 2307.08621), eq. 5; Yang et al. 2023 (arXiv 2312.06635), eq. 4.
 Variable retention(const Variable& q, const Variable& k, const Variable& log_decay = {});
 
+/// W = A (I + B L)⁻¹ B, with A = retention(q, k, g), L the part of retention(k, k, g) below its
+/// diagonal and B the diagonal matrix of beta (B, N, H): the weights of a delta rule. Yang et al.
+/// 2024 (arXiv 2406.06484), eq. 10.
+Variable delta(const Variable& q, const Variable& k, const Variable& beta,
+               const Variable& log_decay = {});
+
 // ---- weights that do not depend on queries and keys ---------------------------------------------
 
 /// U Vᵀ for U and V (H, N, r) over the visible keys, or its softmax. Tay et al. 2020 (arXiv

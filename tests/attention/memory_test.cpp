@@ -75,6 +75,13 @@ const std::vector<Case> cases = {
     {"gaussian", {{"normalized", false}, {"dropout", 0.1}}},
     {"skyformer", {{"landmarks", int64_t{32}}}},
     {"skyformer", {{"landmarks", int64_t{32}}, {"inverse", "exact"}}},
+    {"deltanet"},
+    {"deltanet", {{"silu", false}, {"norm", false}}},
+    {"deltanet", {{"negative", true}}},
+    {"gated_deltanet"},
+    {"gated_deltanet", {{"norm", false}, {"gate", false}}},
+    {"kda"},
+    {"kda", {{"rank", int64_t{4}}, {"norm", false}, {"gate", false}}},
     {"window"},
     {"window", {{"window", int64_t{16}}, {"dropout", 0.1}}},
     {"window", {{"window", int64_t{16}}, {"global_tokens", int64_t{8}}}},
@@ -106,14 +113,14 @@ Peaks measured(const Case& c, Config config, int64_t batch) {
   const auto variant = make(c.variant, nn::root(DType::f32, 1), config);
   const Shape shape{batch, c.length, config.heads, config.head_dim};
   const Variable leaf(Tensor::full(shape, 0.1), true);
-  const bool qk = variant->capabilities().uses_queries_and_keys;
+  const Capabilities& can = variant->capabilities();
   // Like projections, these keep neither their results nor, for the gradient, anything else.
   const auto inputs = [&] {
     const auto projection = [&] { return affine(leaf, 0.5, 0); };
     Inputs in;
-    if (qk) in.q = projection(), in.k = projection();
+    if (can.uses_queries_and_keys) in.q = projection(), in.k = projection();
     in.v = projection();
-    if (variant->capabilities().uses_x)
+    if (can.uses_x)
       in.x = reshape(projection(), {batch, c.length, config.heads * config.head_dim});
     return in;
   };

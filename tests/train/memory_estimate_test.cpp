@@ -15,6 +15,7 @@ TEST_CASE("memory: parameters are counted exactly, for every variant and shape o
     c.vocabulary = 11, c.classes = 5, c.max_length = 24, c.d_model = 12, c.heads = 2, c.layers = 3;
     c.d_mlp = 20;
     c.attention = variant;
+    c.causal = attention::capabilities(variant).causal_only;
     const auto check = [&] {
       CAPTURE(variant, c.positions, c.pooling, c.norm, c.d_mlp, c.low_rank, c.kv_heads);
       const attention::Transformer model(nn::root(), c);
@@ -22,7 +23,8 @@ TEST_CASE("memory: parameters are counted exactly, for every variant and shape o
             static_cast<double>(model.parameter_count()));
     };
     check();
-    c.pooling = "cls", c.norm = "post", c.norm_type = "rms_norm", c.head_hidden = 7;
+    c.pooling = c.causal ? "last" : "cls", c.norm = "post", c.norm_type = "rms_norm",
+    c.head_hidden = 7;
     c.positions = "sinusoidal";
     if (!attention::capabilities(variant).fixed_length) check();
     c.d_mlp = 0, c.kv_heads = 1, c.low_rank = {2}, c.head_hidden = 0, c.pooling = "mean";

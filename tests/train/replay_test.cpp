@@ -334,8 +334,9 @@ TEST_CASE("replay has the bits of the step, and finds nothing in a good one") {
     const TemporaryDirectory folder;
     double loss = 0, norm = 0;
     {
-      const auto run = Run::create(with_options({"attention.type=" + name, "train.keep_every=2"}),
-                                   folder / "run");
+      std::vector<std::string> options{"attention.type=" + name, "train.keep_every=2"};
+      if (attention::capabilities(name).causal_only) options.push_back("model.causal=true");
+      const auto run = Run::create(with_options(options), folder / "run");
       Observer observer;
       observer.on_record = [&](const Record& record) {
         if (record.step != 3 || record.split != "train") return;

@@ -1,0 +1,176 @@
+#include "longhand/attention/bases/delta_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/mask.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/nn/init.h"
+
+namespace longhand::attention {
+namespace {
+
+// Added to the squared length of a query or key, so that 0 stays 0.
+constexpr double eps_of_length = 1e-6;
+
+// The state is kept in f64, since it is the sum of corrections of all tokens.
+class DeltaDecoder final : public Decoder {
+ public:
+  DeltaDecoder(const DeltaAttention& of, int64_t batch, int64_t heads)
+      : of_(of), batch_(batch), heads_(heads) {}
+
+  Tensor step(const Token& token) override {
+    const NoGrad no_grad;
+    check<ShapeError>(token.q.rank() == 3 && token.q.size(0) == batch_ && token.k.rank() == 3 &&
+                          token.k.shape() == token.v.shape() && token.k.size(0) == batch_,
+                      "decoder: expected q (", batch_, ", ", heads_, ", D), k and v of one shape (",
+                      batch_, ", kv_heads, D), got q ", token.q.shape(), ", k ", token.k.shape(),
+                      ", v ", token.v.shape());
+    const auto one = [](const Tensor& t) { return Variable(t.unsqueeze(1)); };
+    const Inputs in{one(token.q), one(repeat_groups(token.k, heads_)),
+                    one(repeat_groups(token.v, heads_)), one(token.x)};
+    const DeltaInputs of = of_.operands(in);
+    const auto row = [](const Variable& x) {
+      return x.defined() ? x.value().squeeze(1).to(DType::f64) : Tensor();
+    };
+    const Tensor reads =
+        delta_step(state_, {row(of.q), row(of.k), row(of.v), row(of.beta), row(of.log_decay), {}});
+    const Variable x = one(reads.to(token.v.dtype()));
+    return of_.finished(x, in.x).value().squeeze(1);
+  }
+  int64_t bytes() const override {
+    return state_.defined() ? state_.numel() * static_cast<int64_t>(size_of(state_.dtype())) : 0;
+  }
+
+ private:
+  const DeltaAttention& of_;
+  int64_t batch_, heads_;
+  Tensor state_;
+};
+
+}  // namespace
+
+void DeltaRuleOptions::describe(OptionVisitor& v) {
+  v.boolean("silu", silu, "whether queries and keys pass through silu before they are normalised");
+  v.boolean("negative", negative,
+            "whether strengths are 2 sigmoid(x P), so that a write may reverse what a key holds");
+  v.boolean("norm", norm,
+            "whether the result of a head is divided by its root mean square, with a learned "
+            "weight");
+}
+
+Capabilities DeltaRuleOptions::capabilities() const {
+  return {.averages = false,
+          .linear = !norm,
+          .positional = true,
+          .causal = true,
+          .causal_only = true,
+          .decodes = true,
+          .uses_x = true,
+          .time = "N D^2",
+          .memory = "D^2"};
+}
+
+// Unit queries and keys, and with silu what they are the unit vectors of; strengths; states; with a
+// norm what it divides; two moments for each row that is normalised.
+Memory DeltaRuleOptions::memory(const Config& config, const Extent& e) const {
+  const MemorySizes z(config, e);
+  Memory out;
+  out.parameters = z.H * z.H * z.D + (norm ? z.D : 0);
+  out.kept = (silu ? 4 : 2) * z.values + (norm ? z.values : 0) +
+             ((negative ? 2 : 1) + 4 + (norm ? 2 : 0)) * z.tokens +
+             kept_scan_states(config, e, z.D);
+  // While the scan gets its gradients, the norm has done its part.
+  out.backward = norm ? -z.values : 0;
+  return out;
+}
+
+DeltaAttention::DeltaAttention(const nn::Scope& scope_, const Config& config,
+                               const DeltaRuleOptions& options)
+    : Variant(scope_, config),
+      options_(options),
+      beta_(scope("beta"), config.heads * config.head_dim, config.heads, false) {
+  const int64_t D = config.head_dim;
+  if (options.norm) norm_.emplace(scope("norm"), Shape{D}, nn::init::ones());
+  const auto d = static_cast<double>(D);
+  unit_ = Variable(Tensor::full({D}, 1 / std::sqrt(d), parameter_dtype()));
+  unit_scaled_ = Variable(Tensor::full({D}, 1 / d, parameter_dtype()));
+}
+
+void DeltaAttention::set_work(const Work::Counts& token) { token_ = token; }
+
+Variable DeltaAttention::log_decay(const Variable&) const { return {}; }
+Variable DeltaAttention::gate(const Variable&) const { return {}; }
+
+DeltaInputs DeltaAttention::operands(const Inputs& in) const {
+  const double eps = eps_of_length / static_cast<double>(in.q.size(3));
+  const auto unit = [&](const Variable& x, const Variable& factor) {
+    return rms_norm(options_.silu ? swish(x) : x, factor, eps);
+  };
+  DeltaInputs out{unit(in.q, unit_scaled_), unit(in.k, unit_), in.v};
+  out.beta = sigmoid(beta_.forward(in.x));  // (B, N, H)
+  if (options_.negative) out.beta = 2 * out.beta;
+  out.log_decay = log_decay(in.x);
+  return out;
+}
+
+Variable DeltaAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass&) {
+  DeltaInputs of = operands(in);
+  // Keys of padding are 0 and write nothing, but its decays are like any others.
+  if (mask.lengths.defined() && of.log_decay.defined()) {
+    const Tensor real = real_tokens(mask.lengths, in.q.size(1));  // (B, N, 1, 1)
+    of.log_decay = where(of.log_decay.rank() == 4 ? real : real.squeeze(3), of.log_decay, 0.0);
+  }
+  return finished(delta_scan(of, {}, {.final_state = false}).out, in.x);
+}
+
+Variable DeltaAttention::finished(const Variable& reads, const Variable& x) const {
+  Variable y = reads;
+  if (norm_) y = rms_norm(y, *norm_, 1e-5);
+  if (const Variable g = gate(x); g.defined()) y = y * reshape(g, y.shape());
+  return y;
+}
+
+std::unique_ptr<Decoder> DeltaAttention::make_decoder(int64_t batch) const {
+  return std::make_unique<DeltaDecoder>(*this, batch, config().heads);
+}
+
+// Per head and token, for blocks of C tokens: three products with the state, and products of C / 2
+// queries or keys with keys and of as many weights with values, for reads and for writes. Gradients
+// solve the blocks again, then two products for each of these. In memory: unit queries and keys,
+// one in four of the states between blocks.
+Work DeltaAttention::work(int64_t queries, int64_t) const {
+  const auto number = [](int64_t n) { return static_cast<double>(n); };
+  const double N = number(queries), H = number(config().heads), D = number(config().head_dim),
+               width = H * D, C = std::min(number(delta_block), N);
+  const double forward = 2 * width * H + width * (6 * D + 4 * C),
+               backward = 4 * width * H + width * (16 * D + 11 * C);
+  const double numbers = N * width * (options_.silu ? 4 : 2) + std::ceil(N / (4 * C)) * width * D;
+  const double exponentials = H + token_.exponentials + (options_.silu ? 2 * width : 0);
+  return {{N * (forward + token_.flops), N * exponentials},
+          {N * (backward + 2 * token_.flops), N * exponentials},
+          numbers * number(static_cast<int64_t>(size_of(parameter_dtype())))};
+}
+
+// b such that softplus(b) is a step: log(e^step - 1) = step + log(1 - e^-step).
+void fill_step_bias(Tensor& b, const Generator& random) {
+  Tensor values = Tensor::empty(b.shape(), DType::f64);
+  fill_uniform(values, random, std::log(1e-3), std::log(1e-1));
+  for (int64_t i = 0; i < values.numel(); ++i) {
+    double& x = values.data<double>()[i];
+    const double step = std::exp(x);
+    x = step + std::log(-std::expm1(-step));
+  }
+  copy_into(b, values.to(b.dtype()));
+}
+void fill_log_rate(Tensor& A, const Generator& random) {
+  Tensor values = Tensor::empty(A.shape(), DType::f64);
+  fill_uniform(values, random, 1, 16);
+  for (int64_t i = 0; i < values.numel(); ++i)
+    values.data<double>()[i] = std::log(values.data<double>()[i]);
+  copy_into(A, values.to(A.dtype()));
+}
+
+}  // namespace longhand::attention

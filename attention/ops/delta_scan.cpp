@@ -1,0 +1,284 @@
+// Blocks are processed in order for the results and in reverse for the gradients; delta_blocks.h has
+// the formulas. One state in four is saved for the gradients; the others are recomputed.
+#include "longhand/attention/ops/delta_scan.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "longhand/attention/ops/tile/delta_blocks.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/core/math.h"
+#include "longhand/core/parallel.h"
+
+namespace longhand::attention {
+namespace {
+
+using namespace tile;
+
+static_assert(delta_block <= block);
+
+// The memory of a task: its blocks, and a number of states.
+template <class Blocks, class T>
+struct Task {
+  Task(const DeltaRule& rule, const DeltaTensors& x, int64_t slots, int64_t states_, bool gradients,
+       Scratch& scratch)
+      : blocks(rule, x, slots, gradients, scratch),
+        states(scratch.take<T>(states_ * rule.state_size())) {}
+  Blocks blocks;
+  T* states;
+};
+
+// Calls visit(b, h, head index) for each head, as one task each.
+template <class F>
+void for_heads(const DeltaRule& rule, F visit) {
+  parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
+    for (int64_t head = from; head < to; ++head) visit(head / rule.H, head % rule.H, head);
+  });
+}
+
+// The state of a head in `states` (heads, n, m E); null if these are undefined.
+template <class T>
+T* state_of(Tensor& states, int64_t head, int64_t i = 0) {
+  return states.defined() ? states.data<T>() + (head * states.size(1) + i) * states.size(2)
+                          : nullptr;
+}
+
+// `initial` and `final_states` (heads, 1, m E) and `kept` (heads, ., m E), the states before blocks
+// 0, 4, 8, ..., may be undefined.
+template <class T, class Blocks>
+void delta_forward(const DeltaRule& rule, const DeltaTensors& x, Tensor initial, Tensor& out,
+                   Tensor& kept, Tensor& final_states) {
+  constexpr int64_t every = DeltaRule::kept_every;
+  const int64_t n = rule.state_size();
+  const Heads<T> to(out);
+  for_heads(rule, [&](int64_t b, int64_t h, int64_t head) {
+    Workspace<Task<Blocks, T>> task(rule, x, 1, 1, false);
+    Blocks& blocks = task->blocks;
+    blocks.start(b, h);
+    T* const s = task->states;
+    if (initial.defined())
+      std::copy_n(state_of<T>(initial, head), n, s);
+    else
+      std::fill_n(s, n, T{0});
+    for (int64_t i = 0; i < rule.blocks; ++i) {
+      if (kept.defined() && i % every == 0) std::copy_n(s, n, state_of<T>(kept, head, i / every));
+      blocks.use(i);
+      blocks.solve(0, s);
+      blocks.attend(0, s, to.at(b, rule.first(i), h), to.token);
+      if (i + 1 < rule.blocks || final_states.defined()) blocks.advance(0, s);
+    }
+    if (final_states.defined()) std::copy_n(s, n, state_of<T>(final_states, head));
+  });
+}
+
+// `dfinal` and `dinitial` (heads, 1, m E) may be undefined.
+template <class T, class Blocks>
+void delta_backward(const DeltaRule& rule, const DeltaTensors& x, Tensor& kept, const Tensor& dout,
+                    Tensor& dfinal, DeltaGradients& to, Tensor& dinitial) {
+  constexpr int64_t every = DeltaRule::kept_every;
+  const int64_t n = rule.state_size();
+  const Heads<const T> d(dout);
+  for_heads(rule, [&](int64_t b, int64_t h, int64_t head) {
+    Workspace<Task<Blocks, T>> task(rule, x, every, every + 1, true);
+    Blocks& blocks = task->blocks;
+    blocks.start(b, h);
+    T *const states = task->states, *const R = states + every * n;
+    if (dfinal.defined())
+      std::copy_n(state_of<T>(dfinal, head), n, R);
+    else
+      std::fill_n(R, n, T{0});
+    for (int64_t stop = rule.blocks, from; stop > 0; stop = from) {
+      from = (stop - 1) / every * every;
+      std::copy_n(state_of<T>(kept, head, from / every), n, states);
+      for (int64_t i = from; i < stop; ++i) {
+        const int64_t slot = i - from;
+        T* const s = states + slot * n;
+        blocks.use(i);
+        blocks.solve(slot, s);
+        if (i + 1 == stop) break;
+        std::copy_n(s, n, s + n);
+        blocks.advance(slot, s + n);
+      }
+      for (int64_t i = stop - 1; i >= from; --i) {
+        if (i + 1 < stop) blocks.use(i);
+        blocks.gradients(i - from, d, states + (i - from) * n, R, to);
+      }
+    }
+    if (dinitial.defined()) std::copy_n(R, n, state_of<T>(dinitial, head));
+  });
+}
+
+template <class F>
+void dispatch_delta(const DeltaRule& rule, const DeltaTensors& x, F f) {
+  const bool channels = x.log_decay.defined() && x.log_decay.size(3) == rule.m && rule.m > 1;
+  dispatch_float(x.q.dtype(), [&]<class T>() {
+    if (channels)
+      f.template operator()<T, DeltaBlocks<T, ChannelPairs<T>>>();
+    else
+      f.template operator()<T, DeltaBlocks<T, HeadPairs<T>>>();
+  });
+}
+
+// Checks that an operand has one of two shapes; names it.
+void check_operand(const char* name, const Variable& x, const Shape& shape, const Shape& other,
+                   DType dtype) {
+  check<ShapeError>(
+      !x.defined() || ((x.shape() == shape || x.shape() == other) && x.dtype() == dtype),
+      "delta_scan: expected ", name, " of shape ", shape,
+      shape == other ? "" : concat_message(" or ", other), " and ", dtype, ", got ",
+      x.defined() ? x.shape() : Shape{}, " of ", x.defined() ? x.dtype() : dtype);
+}
+
+// The sizes of a delta scan. Checks its operands.
+DeltaRule rule_of(const DeltaInputs& in, const Variable& initial, const DeltaOptions& options) {
+  check<ShapeError>(in.q.defined() && in.k.defined() && in.v.defined(),
+                    "delta_scan: expected q, k and v to be defined");
+  const Shape &qs = in.q.shape(), &vs = in.v.shape();
+  check<ShapeError>(
+      qs.rank() == 4 && in.k.shape() == qs && vs.rank() == 4 && vs[0] == qs[0] && vs[1] == qs[1] &&
+          vs[2] == qs[2] && qs.numel() > 0 && vs.numel() > 0,
+      "delta_scan: expected q and k (B, N, H, m) and v (B, N, H, E), nothing empty, got q ", qs,
+      ", k ", in.k.shape(), ", v ", vs);
+  const DType dtype = in.q.dtype();
+  check<ShapeError>(is_float(dtype) && in.k.dtype() == dtype && in.v.dtype() == dtype,
+                    "delta_scan: expected one float dtype, got q ", dtype, ", k ", in.k.dtype(),
+                    ", v ", in.v.dtype());
+  const Shape head{qs[0], qs[1], qs[2]};
+  check_operand("beta", in.beta, head, head, dtype);
+  check_operand("log_decay", in.log_decay, head, qs, dtype);
+  check_operand("read", in.read, qs, qs, dtype);
+  const Shape state{qs[0], qs[2], qs[3], vs[3]};
+  check_operand("an initial state", initial, state, state, dtype);
+  check<ShapeError>(1 <= options.block && options.block <= delta_block,
+                    "delta_scan: expected blocks of 1 to ", delta_block, " tokens, got ",
+                    options.block);
+  return {qs[0],
+          qs[1],
+          qs[2],
+          qs[3],
+          vs[3],
+          options.block,
+          (qs[1] + options.block - 1) / options.block};
+}
+
+}  // namespace
+
+DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial,
+                       const DeltaOptions& options) {
+  const DeltaRule rule = rule_of(inputs, initial, options);
+  const DType dtype = inputs.q.dtype();
+  const int64_t heads = rule.heads(), n = rule.state_size();
+
+  // Operands, and where each stands among them.
+  std::vector<Variable> operands;
+  const auto add = [&](const Variable& x) -> int {
+    if (!x.defined()) return -1;
+    operands.push_back(x);
+    return static_cast<int>(operands.size()) - 1;
+  };
+  const auto rows = [](const Variable& x) { return x.defined() ? with_contiguous_rows(x) : x; };
+  const Variable q = rows(inputs.q), k = rows(inputs.k), v = rows(inputs.v),
+                 read = rows(inputs.read);
+  const bool channels = inputs.log_decay.defined() && inputs.log_decay.rank() == 4;
+  const Variable g = channels ? rows(inputs.log_decay) : inputs.log_decay;
+  add(q), add(k), add(v);
+  const int of_beta = add(inputs.beta), of_g = add(g), of_read = add(read),
+            of_initial = add(initial);
+  const auto numbers = [](const Tensor& t) { return t.rank() == 3 ? t.unsqueeze(3) : t; };
+  DeltaTensors x{q.value(), k.value(), v.value(), {}, {}, {}};
+  if (inputs.beta.defined()) x.beta = numbers(inputs.beta.value());
+  if (g.defined()) x.log_decay = numbers(g.value());
+  if (read.defined()) x.read = read.value();
+
+  bool gradients = false;
+  for (const Variable& operand : operands)
+    gradients = gradients || (grad_enabled() && operand.requires_grad());
+  constexpr int64_t every = DeltaRule::kept_every;
+  Tensor out = Tensor::empty({rule.B, rule.N, rule.H, rule.E}, dtype), kept, final_states;
+  if (gradients) kept = Tensor::empty({heads, (rule.blocks + every - 1) / every, n}, dtype);
+  if (options.final_state) final_states = Tensor::empty({heads, 1, n}, dtype);
+  const Tensor start =
+      initial.defined() ? initial.value().contiguous().reshape({heads, 1, n}) : Tensor();
+  dispatch_delta(rule, x, [&]<class T, class Blocks>() {
+    delta_forward<T, Blocks>(rule, x, start, out, kept, final_states);
+  });
+
+  const Shape state{rule.B, rule.H, rule.m, rule.E};
+  std::vector<Tensor> results{out};
+  if (options.final_state) results.push_back(final_states.reshape(state));
+  const Variables recorded =
+      record_all("delta_scan", results, operands,
+                 [=](std::span<const Tensor> grads_out, std::span<GradSlot> slots) mutable {
+                   const auto gradient = [&](int i) -> Gradient {
+                     if (i < 0 || !slots[i]) return {};
+                     const GradSlot::Accumulator to = slots[i].accumulate();
+                     return {to.grad.rank() == 3 ? to.grad.unsqueeze(3) : to.grad, to.beta};
+                   };
+                   DeltaGradients to{gradient(0),       gradient(1),       gradient(2),
+                                     gradient(of_beta), gradient(of_read), gradient(of_g)};
+                   const Tensor dout = with_contiguous_rows(grads_out[0]);
+                   Tensor dfinal, dinitial;
+                   if (grads_out.size() > 1)
+                     dfinal = grads_out[1].contiguous().reshape({heads, 1, n});
+                   const bool initial_gradient = of_initial >= 0 && slots[of_initial];
+                   if (initial_gradient) dinitial = Tensor::empty({heads, 1, n}, dtype);
+                   dispatch_delta(rule, x, [&]<class T, class Blocks>() {
+                     delta_backward<T, Blocks>(rule, x, kept, dout, dfinal, to, dinitial);
+                   });
+                   if (initial_gradient) slots[of_initial].take(dinitial.reshape(state));
+                 });
+  return {recorded[0], options.final_state ? recorded[1] : Variable()};
+}
+
+Tensor delta_step(Tensor& state, const DeltaStep& in) {
+  const Shape &ks = in.k.shape(), &vs = in.v.shape();
+  check<ShapeError>(
+      ks.rank() == 3 && in.q.shape() == ks && vs.rank() == 3 && vs[0] == ks[0] && vs[1] == ks[1],
+      "delta_step: expected q and k (B, H, m) and v (B, H, E), got q ", in.q.shape(), ", k ", ks,
+      ", v ", vs);
+  const int64_t B = ks[0], H = ks[1], m = ks[2], E = vs[2];
+  const Shape expected{B, H, m, E}, head{B, H};
+  if (!state.defined()) state = Tensor::zeros(expected, in.k.dtype());
+  check<ShapeError>(state.shape() == expected, "delta_step: expected a state of shape ", expected,
+                    ", got ", state.shape());
+  check<ShapeError>(
+      (!in.beta.defined() || in.beta.shape() == head) &&
+          (!in.log_decay.defined() || in.log_decay.shape() == head || in.log_decay.shape() == ks) &&
+          (!in.read.defined() || in.read.shape() == ks),
+      "delta_step: expected beta ", head, ", log_decay ", head, " or ", ks, " and read ", ks);
+  const auto dense = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
+  const Tensor q = dense(in.q), k = dense(in.k), v = dense(in.v), beta = dense(in.beta),
+               g = dense(in.log_decay), r = in.read.defined() ? dense(in.read) : k;
+  const bool each = g.defined() && g.rank() == 3;
+  Tensor out = Tensor::zeros({B, H, E}, in.k.dtype());
+  dispatch_float(in.k.dtype(), [&]<class T>() {
+    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
+      std::vector<T> error(E);
+      for (int64_t i = begin; i < end; ++i)
+        simd([&, S = state.data<T>() + i * m * E, e = error.data(), to = out.data<T>() + i * E] {
+          std::copy_n(v.data<T>() + i * E, E, e);
+          for (int64_t l = 0; l < m; ++l) {
+            T* const row = S + l * E;
+            const T decay = g.defined() ? math::exp(g.data<T>()[each ? i * m + l : i]) : T{1};
+            const T read = r.data<T>()[i * m + l];
+            for (int64_t c = 0; c < E; ++c) {
+              row[c] *= decay;
+              e[c] -= read * row[c];
+            }
+          }
+          const T strength = beta.defined() ? beta.data<T>()[i] : T{1};
+          for (int64_t l = 0; l < m; ++l) {
+            T* const row = S + l * E;
+            const T key = strength * k.data<T>()[i * m + l], query = q.data<T>()[i * m + l];
+            for (int64_t c = 0; c < E; ++c) {
+              row[c] += key * e[c];
+              to[c] += query * row[c];
+            }
+          }
+        });
+    });
+  });
+  return out;
+}
+
+}  // namespace longhand::attention

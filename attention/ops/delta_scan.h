@@ -1,0 +1,61 @@
+// Delta rules: a scan whose state is corrected towards v_i in the direction of k_i, instead of
+// only added to.
+//
+//   S'_i = diag(e^{g_i}) S_(i-1),   S_i = S'_i + β_i k_i (v_i - S'_iᵀ r_i)ᵀ,   out_i = S_iᵀ q_i
+//
+// With r = k and g = 0 it is DeltaNet (Schlag et al. 2021, arXiv 2102.11174; Yang et al. 2024, arXiv
+// 2406.06484); with one g a head, gated DeltaNet (Yang et al. 2024, arXiv 2412.06464); with one a
+// channel, Kimi delta attention (Kimi Team 2025, arXiv 2510.26692). An r of its own gives every
+// transition diag(e^g) plus a matrix of rank one.
+#pragma once
+
+#include "longhand/autograd/variable.h"
+
+namespace longhand::attention {
+
+/// Tokens of a block, which a delta_scan processes at once.
+inline constexpr int64_t delta_block = 48;
+
+struct DeltaInputs {
+  Variable q, k;         // (B, N, H, m)
+  Variable v;            // (B, N, H, E)
+  Variable beta{};       // (B, N, H); undefined: 1
+  Variable log_decay{};  // g <= 0: (B, N, H) or (B, N, H, m); undefined: 0
+  Variable read{};       // r (B, N, H, m); undefined: k
+};
+
+struct DeltaOptions {
+  bool final_state = true;      // return result.state
+  int64_t block = delta_block;  // tokens of a block, at most delta_block
+};
+
+struct DeltaResult {
+  Variable out;      // (B, N, H, E)
+  Variable state{};  // S (B, H, m, E) after the last token
+};
+
+/// The delta rule from the state `initial` (B, H, m, E); undefined: zeros. Operands may have any
+/// strides. They must be finite, except for log_decay: -inf resets the state. A token with k = 0 or
+/// β = 0, and g = 0, leaves the state as it is.
+///
+/// Both results are differentiable with respect to all inputs. For the gradients, saves the inputs
+/// and the state before every fourth block. The result at i, bit by bit, does not depend on later
+/// tokens. Gives the same bits for any number of threads; each head of a sequence is one task. Every
+/// exponential is taken of an exponent of at most 0. Throws ShapeError if shapes or dtypes do not
+/// match.
+DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial = {},
+                       const DeltaOptions& options = {});
+
+/// Inputs of delta_step(): one token.
+struct DeltaStep {
+  Tensor q, k, v;      // (B, H, m), (B, H, m), (B, H, E)
+  Tensor beta{};       // (B, H); undefined: 1
+  Tensor log_decay{};  // (B, H) or (B, H, m); undefined: 0
+  Tensor read{};       // (B, H, m); undefined: k
+};
+
+/// Advances the state S (B, H, m, E) by one token, in place and without gradients; an undefined
+/// state means zeros. Returns out (B, H, E). Throws ShapeError if shapes do not match.
+Tensor delta_step(Tensor& state, const DeltaStep& inputs);
+
+}  // namespace longhand::attention

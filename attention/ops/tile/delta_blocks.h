@@ -1,0 +1,291 @@
+// Blocks of a delta rule. With the decays e^(C_i - C_j) of pairs.h, the state S before a block of n
+// tokens, and x = q or x = -r,
+//
+//   A^x_ji = Σ_l x_il k_jl e^(C_il - C_jl),  j <= i for q, j < i for -r
+//   e_i = v_i - (e^C_i r_i)ᵀ S + Σ_(j<i) A^r_ji w_j,   w_i = β_i e_i        solve()
+//   out_i = (e^C_i q_i)ᵀ S + Σ_(j<=i) A^q_ji w_j                            attend()
+//   S' = e^C_n S + Σ_j e^(C_n - C_j) k_j w_jᵀ                               advance()
+//
+// e_i is the error of the prediction of v_i from r_i, and the equations of a block are triangular:
+// (I + L) e = v - R S with L_ij = -A^r_ji β_j, the UT transform of Yang et al. 2024 (arXiv
+// 2406.06484, eq. 10). They are solved by forward substitution, in steps of 16 tokens. For the
+// gradients, with R the gradient of S' and d_i that of e_i in the right-hand side,
+//
+//   y_j = Σ_i A^q_ji dout_i + (e^(C_n - C_j) k_j)ᵀ R + Σ_(i>j) A^r_ji d_i,   d_j = β_j y_j
+//   dv_i = d_i,   dβ_i = y_i·e_i
+//   dA^q_ji = w_j·dout_i,   dA^r_ji = w_j·d_i
+//
+// by backward substitution; q with dout_i and -r with d_i then get their gradients in the same way,
+// through A, S and S'.
+#pragma once
+
+#include <vector>
+
+#include "longhand/attention/ops/tile/pairs.h"
+
+namespace longhand::attention::tile {
+
+/// Sizes, and the division into blocks.
+struct DeltaRule {
+  int64_t B, N, H, m, E;
+  int64_t tokens;  // of a block
+  int64_t blocks;
+
+  /// Every kept_every-th of the states before blocks is saved for the gradients.
+  static constexpr int64_t kept_every = 4;
+
+  int64_t heads() const { return B * H; }
+  int64_t first(int64_t block_) const { return block_ * tokens; }
+  int64_t count(int64_t block_) const { return std::min(tokens, N - block_ * tokens); }
+  int64_t state_size() const { return m * E; }
+};
+
+/// Operands (B, N, H, .); beta has one number a head, log_decay one or m.
+struct DeltaTensors {
+  Tensor q, k, v, beta, read, log_decay;  // the last three may be undefined: 1, k and 0
+};
+
+/// Destinations of the gradients. Without a read, its gradient is part of that of k.
+struct DeltaGradients {
+  Gradient q, k, v, beta, read, log_decay;
+};
+
+/// The blocks of one head at a time; the solutions of up to `slots` blocks are held at once.
+template <class T, class Pairs>
+class DeltaBlocks {
+ public:
+  DeltaBlocks(const DeltaRule& rule, const DeltaTensors& x, int64_t slots, bool gradients,
+              Scratch& scratch)
+      : rule_(rule),
+        q_(x.q),
+        k_(x.k),
+        v_(x.v),
+        r_(x.read.defined() ? x.read : x.k),
+        own_read_(x.read.defined()),
+        m_(rule.m),
+        E_(rule.E),
+        pairs_(x.log_decay, rule.m, scratch),
+        reads_(scratch.take<T>(block * m_)),
+        weighed_(scratch.take<T>(block * m_)),
+        beta_(scratch.take<T>(block)),
+        A_(scratch.take<T>(block * block)) {
+    if (x.beta.defined()) betas_.emplace(x.beta);
+    for (int64_t i = 0; i < slots; ++i)
+      solutions_.push_back({scratch.take<T>(block * block), scratch.take<T>(block * E_),
+                            scratch.take<T>(block * E_)});
+    if (!gradients) return;
+    zeros_ = scratch.take<T>(block);
+    dA_ = scratch.take<T>(block * block);
+    y_ = scratch.take<T>(block * E_);
+    d_ = scratch.take<T>(block * E_);
+    rows_transposed_ = scratch.take<T>(block * E_);
+    state_transposed_ = scratch.take<T>(m_ * E_);
+    dq_ = scratch.take<T>(block * m_);
+    dr_ = scratch.take<T>(block * m_);
+    dk_ = scratch.take<T>(block * m_);
+    end_ = scratch.take<double>(m_);
+  }
+
+  void start(int64_t b, int64_t h) {
+    b_ = b, h_ = h;
+    pairs_.start();
+    if (zeros_) std::fill_n(zeros_, block, T{0});
+  }
+
+  /// Selects a block.
+  void use(int64_t block_) {
+    first_ = rule_.first(block_), count_ = rule_.count(block_);
+    pairs_.use(b_, h_, first_, count_);
+    if (betas_) {
+      const T* const beta = betas_->at(b_, first_, h_);
+      for (int64_t i = 0; i < count_; ++i) beta_[i] = beta[i * betas_->token];
+    } else {
+      std::fill_n(beta_, count_, T{1});
+    }
+    simd([=, this, r = r_.at(b_, first_, h_)] {
+      for (int64_t i = 0; i < count_; ++i)
+        for (int64_t l = 0; l < m_; ++l) reads_[i * m_ + l] = -r[i * r_.token + l];
+    });
+  }
+
+  /// Computes w and e of the selected block from the state before it.
+  void solve(int64_t slot, const T* S) {
+    const Solution& x = solutions_[slot];
+    pairs_.weights(reads_, m_, keys(), k_.token, true, x.A);
+    put_rows_of(v_.at(b_, first_, h_), v_.token, x.e);
+    pairs_.from_before(reads_, m_, weighed_);
+    kernels::gemm_tile<T>(count_, E_, m_, {weighed_, m_, 1}, S, E_, x.e, E_, true);
+    for (int64_t p = 0; p < count_; p += step) {
+      const int64_t end = std::min(p + step, count_);
+      if (p > 0)
+        kernels::gemm_tile<T>(end - p, E_, p, {x.A + p, 1, block}, x.w, E_, x.e + p * E_, E_, true);
+      simd([=, this, E = E_] {
+        for (int64_t i = p; i < end; ++i) {
+          T* const e = x.e + i * E;
+          for (int64_t j = p; j < i; ++j) {
+            const T a = x.A[j * block + i];
+            const T* const w = x.w + j * E;
+#pragma GCC ivdep
+            for (int64_t c = 0; c < E; ++c) e[c] += a * w[c];
+          }
+          for (int64_t c = 0; c < E; ++c) x.w[i * E + c] = beta_[i] * e[c];
+        }
+      });
+    }
+  }
+
+  /// Writes the results of the selected block to rows that are `token` apart.
+  void attend(int64_t slot, const T* S, T* to, int64_t token) {
+    pairs_.weights(queries(), q_.token, keys(), k_.token, false, A_);
+    pairs_.from_before(queries(), q_.token, weighed_);
+    kernels::gemm_tile<T>(count_, E_, m_, {weighed_, m_, 1}, S, E_, to, token, false);
+    add_earlier(A_, solutions_[slot].w, E_, count_, E_, to, token);
+  }
+
+  /// Replaces the state before the selected block by the state after it.
+  void advance(int64_t slot, T* S) {
+    pairs_.to_last(keys(), k_.token, weighed_);
+    pairs_.decay(S, E_);
+    kernels::gemm_tile<T>(m_, E_, count_, {weighed_, 1, m_}, solutions_[slot].w, E_, S, E_, true);
+  }
+
+  /// Computes the gradients of the selected block from the state S before it and the gradient R of
+  /// the state after it, which becomes that of S.
+  void gradients(int64_t slot, const Heads<const T>& dout, const T* S, T* R, DeltaGradients& to) {
+    const Solution& x = solutions_[slot];
+    const T *const q = queries(), *const k = keys(), *const dn = dout.at(b_, first_, h_);
+    pairs_.weights(q, q_.token, k, k_.token, false, A_);
+    pairs_.to_last(k, k_.token, weighed_);
+    kernels::gemm_tile<T>(count_, E_, m_, {weighed_, m_, 1}, R, E_, y_, E_, false);
+    add_later(A_, dn, dout.token, count_, E_, y_, E_);
+    solve_backward(x);
+    if (to.v.to.defined()) put(d_, E_, T{1}, to.v);
+    if (to.beta.to.defined()) beta_gradients(x, to.beta);
+
+    // Through S and S'.
+    kernels::transpose_into(m_, E_, S, E_, T{1}, state_transposed_, m_, false);
+    kernels::gemm_tile<T>(count_, m_, E_, {dn, dout.token, 1}, state_transposed_, m_, dq_, m_,
+                          false);
+    pairs_.from_before(dq_, m_, dq_);
+    kernels::gemm_tile<T>(count_, m_, E_, {d_, E_, 1}, state_transposed_, m_, dr_, m_, false);
+    pairs_.from_before(dr_, m_, dr_);
+    kernels::transpose_into(m_, E_, R, E_, T{1}, state_transposed_, m_, false);
+    kernels::gemm_tile<T>(count_, m_, E_, {x.w, E_, 1}, state_transposed_, m_, dk_, m_, false);
+    pairs_.to_last(dk_, m_, dk_);
+    if (to.log_decay.to.defined()) end_decay(S, R);
+    pairs_.decay(R, E_);
+    pairs_.from_before(q, q_.token, weighed_);
+    kernels::gemm_tile<T>(m_, E_, count_, {weighed_, 1, m_}, dn, dout.token, R, E_, true);
+    pairs_.from_before(reads_, m_, weighed_);
+    kernels::gemm_tile<T>(m_, E_, count_, {weighed_, 1, m_}, d_, E_, R, E_, true);
+
+    // Through pairs.
+    pair_gradients(x.w, dn, dout.token, false);
+    pairs_.gradients(dA_, q, q_.token, k, k_.token, dq_, dk_);
+    pair_gradients(x.w, d_, E_, true);
+    pairs_.gradients(dA_, reads_, m_, k, k_.token, dr_, dk_);
+    if (to.log_decay.to.defined()) {
+      simd([=, this, token = q_.token, key_token = k_.token] {
+        for (int64_t i = 0; i < count_; ++i)
+          for (int64_t l = 0; l < m_; ++l) {
+            const int64_t at = i * m_ + l;
+            weighed_[at] =
+                q[i * token + l] * dq_[at] + reads_[at] * dr_[at] - k[i * key_token + l] * dk_[at];
+          }
+      });
+      pairs_.decay_gradients(end_, weighed_, b_, h_, first_, to.log_decay);
+    }
+    if (to.q.to.defined()) put(dq_, m_, T{1}, to.q);
+    if (own_read_) {
+      if (to.read.to.defined()) put(dr_, m_, T{-1}, to.read);
+    } else {
+      simd([=, this] {
+        for (int64_t i = 0; i < count_ * m_; ++i) dk_[i] -= dr_[i];
+      });
+    }
+    if (to.k.to.defined()) put(dk_, m_, T{1}, to.k);
+  }
+
+ private:
+  struct Solution {
+    T *A, *e, *w;  // A^r; e and w, (tokens, E)
+  };
+
+  const T* queries() const { return q_.at(b_, first_, h_); }
+  const T* keys() const { return k_.at(b_, first_, h_); }
+
+  void put_rows_of(const T* rows, int64_t token, T* to) const {
+    for (int64_t i = 0; i < count_; ++i) std::copy_n(rows + i * token, E_, to + i * E_);
+  }
+  // d and y, from the first two terms of y.
+  void solve_backward(const Solution& x) {
+    for (int64_t p = (count_ - 1) / step * step; p >= 0; p -= step) {
+      const int64_t end = std::min(p + step, count_);
+      if (end < count_)
+        kernels::gemm_tile<T>(end - p, E_, count_ - end, {x.A + p * block + end, block, 1},
+                              d_ + end * E_, E_, y_ + p * E_, E_, true);
+      simd([=, this, E = E_] {
+        for (int64_t j = end - 1; j >= p; --j) {
+          T* const y = y_ + j * E;
+          for (int64_t i = j + 1; i < end; ++i) {
+            const T a = x.A[j * block + i];
+            const T* const d = d_ + i * E;
+#pragma GCC ivdep
+            for (int64_t c = 0; c < E; ++c) y[c] += a * d[c];
+          }
+          for (int64_t c = 0; c < E; ++c) d_[j * E + c] = beta_[j] * y[c];
+        }
+      });
+    }
+  }
+  void beta_gradients(const Solution& x, Gradient& dbeta) {
+    const Heads<T> to(dbeta.to);
+    simd([=, this, p = to.at(b_, first_, h_), token = to.token, add = dbeta.beta != 0] {
+      for (int64_t i = 0; i < count_; ++i) {
+        const T sum = kernels::row_dot(y_ + i * E_, x.e + i * E_, E_);
+        p[i * token] = sum + (add ? p[i * token] : T{0});
+      }
+    });
+  }
+  // dA_ji = w_j·row_i, times the decays that A has for all channels.
+  void pair_gradients(const T* w, const T* rows, int64_t token, bool strict) {
+    const int64_t lanes = whole_lanes(count_);
+    pack_transposed(rows, token, count_, lanes, E_, T{1}, rows_transposed_);
+    pair_weights<T>(count_, lanes, E_, {w, E_, 1}, rows_transposed_, zeros_, pairs_.within(), dA_);
+    if (strict) clear_diagonal(dA_, count_);
+  }
+  // The gradient of C_n, from that of keys through the state: ⟨S', R⟩ for each channel.
+  void end_decay(const T* S, const T* R) {
+    simd([=, this, k = keys(), token = k_.token] {
+      for (int64_t l = 0; l < m_; ++l)
+        end_[l] =
+            static_cast<double>(pairs_.whole(l) * kernels::row_dot(S + l * E_, R + l * E_, E_));
+      for (int64_t j = 0; j < count_; ++j)
+        for (int64_t l = 0; l < m_; ++l)
+          end_[l] += static_cast<double>(k[j * token + l] * dk_[j * m_ + l]);
+    });
+  }
+  void put(const T* rows, int64_t n, T factor, Gradient& dx) const {
+    const Heads<T> to(dx.to);
+    simd([=, this, p = to.at(b_, first_, h_), token = to.token, add = dx.beta != 0] {
+      for (int64_t i = 0; i < count_; ++i)
+        for (int64_t l = 0; l < n; ++l)
+          p[i * token + l] = factor * rows[i * n + l] + (add ? p[i * token + l] : T{0});
+    });
+  }
+
+  const DeltaRule& rule_;
+  const Heads<const T> q_, k_, v_, r_;
+  std::optional<Heads<const T>> betas_;
+  const bool own_read_;
+  const int64_t m_, E_;
+  Pairs pairs_;
+  T *const reads_, *const weighed_, *const beta_, *const A_;  // reads: -r
+  std::vector<Solution> solutions_;
+  T *zeros_ = nullptr, *dA_ = nullptr, *y_ = nullptr, *d_ = nullptr, *rows_transposed_ = nullptr,
+    *state_transposed_ = nullptr, *dq_ = nullptr, *dr_ = nullptr, *dk_ = nullptr;
+  double* end_ = nullptr;
+  int64_t b_ = 0, h_ = 0, first_ = 0, count_ = 0;
+};
+
+}  // namespace longhand::attention::tile

@@ -1,0 +1,77 @@
+// Gated DeltaNet: the delta rule on a state that decays by a factor for each head, computed from the
+// token as in Mamba-2. Yang et al. 2024 (arXiv 2412.06464), eq. 10:
+//
+//   S'_i = e^{g_i} S_(i-1),   S_i = S'_i + β_i k_i (v_i - S'_iᵀ k_i)ᵀ,   o_i = S_iᵀ q_i / sqrt(D)
+//   g_i = -e^A softplus(x_i W_g + b),   out_i = norm(o_i) ∘ silu(x_i W)
+//
+// with queries and keys of length 1, after silu, β_i = sigmoid(x_i P), and A and b learned for each
+// head. The short convolution of the paper's block is not part of the variant.
+#include "longhand/attention/bases/delta_attention.h"
+#include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/registry.h"
+#include "longhand/autograd/ops.h"
+
+namespace longhand::attention {
+namespace {
+
+struct GatedDeltaNetOptions {
+  DeltaRuleOptions rule;
+  bool gate = true;
+
+  void describe(OptionVisitor& v) {
+    rule.describe(v);
+    v.boolean("gate", gate, "whether the result is gated by silu(x W)");
+  }
+  Capabilities capabilities() const { return rule.capabilities(); }
+  // The gate keeps xW, its silu, and what that multiplies.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const double width = z.H * z.D;
+    Memory out = rule.memory(config, e);
+    out.parameters += width * z.H + 2 * z.H + (gate ? width * width : 0);
+    out.kept += 3 * z.tokens + (gate ? 3 * z.values : 0);
+    if (gate) out.backward -= 2 * z.values;
+    return out;
+  }
+};
+
+class GatedDeltaNet final : public DeltaAttention {
+ public:
+  GatedDeltaNet(const nn::Scope& scope_, const Config& config, const GatedDeltaNetOptions& options)
+      : DeltaAttention(scope_, config, options.rule),
+        step_(scope("step"), config.heads * config.head_dim, config.heads, false),
+        step_bias_(scope("step_bias"), {config.heads}, fill_step_bias),
+        log_rate_(scope("log_rate"), {config.heads}, fill_log_rate) {
+    const int64_t width = config.heads * config.head_dim;
+    if (options.gate) gate_.emplace(scope("gate"), width, width, false);
+    const double H = static_cast<double>(config.heads), w = static_cast<double>(width);
+    set_work({2 * w * (H + (options.gate ? w : 0)), 2 * H + (options.gate ? w : 0)});
+  }
+
+ private:
+  Variable log_decay(const Variable& x) const override {
+    return softplus(step_.forward(x) + step_bias_) * -exp(log_rate_);  // (B, N, H)
+  }
+  Variable gate(const Variable& x) const override {
+    return gate_ ? swish(gate_->forward(x)) : Variable();
+  }
+
+  nn::Linear step_;
+  nn::Parameter step_bias_, log_rate_;  // (H)
+  std::optional<nn::Linear> gate_;
+};
+
+}  // namespace
+
+Spec gated_deltanet_variant() {
+  return make_spec<GatedDeltaNetOptions, GatedDeltaNet>(
+      {.summary = "the delta rule on a state that decays by a factor per head",
+       .paper = "Yang et al. 2024, arXiv 2412.06464",
+       .cases = {{},
+                 {{"silu", false}, {"norm", false}, {"gate", false}},
+                 {{"negative", true}, {"norm", false}}},
+       .evidence = {
+           {"without-decay", "without decay it is deltanet", conformance::gated_deltanet_limits}}});
+}
+
+}  // namespace longhand::attention

@@ -1,0 +1,91 @@
+// deltanet, gated_deltanet and kda; the suite of conformance/ tests what holds for every variant.
+#include "longhand/attention/definitions/definitions.h"
+#include "tests/attention/attention_check.h"
+
+using namespace longhand;
+using namespace longhand::test;
+
+namespace def = longhand::attention::definitions;
+
+namespace {
+
+using Parameters = std::map<std::string, Variable>;
+
+// y of length 1, for y = silu(x) or x.
+Variable unit(const Variable& x, bool silu) {
+  const Variable y = silu ? x * sigmoid(x) : x;
+  return y / sqrt(sum(square(y), {3}, true) + 1e-6);
+}
+Variable steps(const Variable& y) { return log(exp(y) + 1); }
+
+// The formulas at the top of the variants' files, without padding.
+Variable formula(const std::string& name, Parameters p, const Variable& q, const Variable& k,
+                 const Variable& v, bool silu, double limit) {
+  const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
+  const Variable x = reshape(q, {B, N, H * D});
+  Variable g;
+  if (name == "gated_deltanet")
+    g = -(exp(p["log_rate"]) * steps(linear(x, p["step.weight"]) + p["step_bias"]));
+  if (name == "kda")
+    g = -(exp(p["log_rate"]) *
+          steps(reshape(linear(linear(x, p["decay_down.weight"]), p["decay_up.weight"]),
+                        {B, N, H, D}) +
+                p["step_bias"]));
+  const Variable beta = limit * sigmoid(linear(x, p["beta.weight"]));
+  const Variable weights =
+      def::delta(unit(q, silu) / std::sqrt(static_cast<double>(D)), unit(k, silu), beta, g);
+  Variable y = def::apply(weights, v);
+  if (p.count("norm")) y = y / sqrt(mean(square(y), {3}, true) + 1e-5) * p["norm"];
+  if (p.count("gate.weight")) {
+    const Variable u = reshape(linear(x, p["gate.weight"]), y.shape());
+    y = y * u * sigmoid(u);
+  }
+  if (p.count("gate_up.weight"))
+    y = y * reshape(sigmoid(linear(linear(x, p["gate_down.weight"]), p["gate_up.weight"],
+                                   p["gate_up.bias"])),
+                    y.shape());
+  return y;
+}
+
+}  // namespace
+
+TEST_CASE("delta rules equal their N x N form, with their gradients") {
+  const std::string name = GENERATE("deltanet", "gated_deltanet", "kda");
+  const bool plain = GENERATE(false, true);
+  INFO(name << " plain " << plain);
+  Settings settings;
+  if (plain) settings = {{"silu", false}, {"negative", true}, {"norm", false}};
+  if (plain && name != "deltanet") settings["gate"] = false;
+  const int64_t N = 55;
+  const auto variant = make_variant(name, {.max_length = N, .causal = true}, options_of(settings));
+  Parameters parameters;
+  for (const auto& [key, value] : variant->named_parameters()) parameters[key] = value;
+  const Operands x({2, N, 2, 4});
+  const Outcome got = run_variant(*variant, x);
+  variant->zero_grad();
+  const Variable q(x.q, true), k(x.k, true), v(x.v, true);
+  const Variable y = formula(name, parameters, q, k, v, !plain, plain ? 2 : 1);
+  CHECK(near(got.out, y.value(), 1e-11));
+  backward(y, x.cotangent);
+  CHECK(near(got.dq, q.grad(), 1e-10));
+  CHECK(near(got.dk, k.grad(), 1e-10));
+  CHECK(near(got.dv, v.grad(), 1e-10));
+  for (const auto& [key, value] : variant->named_parameters()) {
+    INFO(key);
+    CHECK(near(got.parameters.at(key), value.grad(), 1e-10));
+  }
+}
+
+TEST_CASE("delta rules: a sample of a batch gives what it gives alone") {
+  const std::string name = GENERATE("deltanet", "gated_deltanet", "kda");
+  const auto variant = make_variant(name, {.max_length = 60, .causal = true});
+  check_samples(*variant, Operands({3, 60, 2, 4}), {60, 17, 1}, 1e-12, 1e-11);
+}
+
+TEST_CASE("delta rules: a decoder keeps D x D numbers a head") {
+  const std::string name = GENERATE("deltanet", "gated_deltanet", "kda");
+  const auto variant =
+      make_variant(name, {.heads = 3, .dim = 8, .max_length = 100, .causal = true});
+  CHECK(variant->state_bytes(1) == 3 * 8 * 8 * 8);
+  CHECK(variant->state_bytes(100000) == variant->state_bytes(1));
+}
