@@ -120,8 +120,7 @@ Peaks measured(const Case& c, Config config, int64_t batch) {
     Inputs in;
     if (can.uses_queries_and_keys) in.q = projection(), in.k = projection();
     in.v = projection();
-    if (can.uses_x)
-      in.x = reshape(projection(), {batch, c.length, config.heads * config.head_dim});
+    if (can.uses_x) in.x = reshape(projection(), {batch, c.length, config.heads * config.head_dim});
     return in;
   };
   Peaks out{.parameters = static_cast<double>(variant->parameter_count()),
