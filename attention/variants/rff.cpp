@@ -7,8 +7,8 @@
 //   rfa:       ψ(s ∘ x/|x|), s (H, D) trained:        exp(-|s ∘ (x/|x| - y/|y|)|²/2), which for
 //              equal s is softmax attention of unit vectors, since their norms cancel
 //
-// With `gate`, of rfa (RFA-GATE there): earlier tokens decay by g_i = σ(x_i·w + b) of the head, and the token
-// itself enters with the rest: S_i = g_i S_(i-1) + (1 - g_i) φ(k_i) v_iᵀ, and z alike.
+// With `gate`, of rfa (RFA-GATE there): earlier tokens decay by g_i = σ(x_i·w + b) of the head, and
+// the token itself enters with the rest: S_i = g_i S_(i-1) + (1 - g_i) φ(k_i) v_iᵀ, and z alike.
 //
 // Constants that cancel in num / den are left out: exp(|q̂|²/2) and m^(-1/2). Keys keep the factor
 // exp(|k̂|²/2 - max |k̂|²/2), with the maximum over real tokens (causal: those up to the query).
