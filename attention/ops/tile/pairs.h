@@ -136,13 +136,9 @@ class ChannelPairs {
       for (int64_t i = 0; i < block; ++i) mask_[j * block + i] = j <= i ? 1 : 0;
   }
   void use(int64_t b, int64_t h, int64_t first, int64_t count) {
-    count_ = count, at_ = g_.at(b, first, h);
+    count_ = count, at_ = g_.at(b, first, h), cuts_loaded_ = false;
     query_powers(0, count, from_before_);
     key_powers(count, to_last_);
-    for (int64_t p = step; p < count; p += step) {
-      key_powers(p, key_factors(p));
-      query_powers(p, end_of(p) - p, query_factors_ + p * m_);
-    }
     simd([=, this] {
       for (int64_t i = 0; i < count_; ++i)
         for (int64_t l = 0; l < m_; ++l)
@@ -163,6 +159,7 @@ class ChannelPairs {
   T whole(int64_t l) const { return from_before_[(count_ - 1) * m_ + l]; }
 
   void weights(const T* x, int64_t token, const T* k, int64_t key_token, bool strict, T* A) {
+    load_cuts();
     for (int64_t p = step; p < count_; p += step) {
       load_cut(p, x, token, k, key_token);
       const int64_t n = end_of(p) - p;
@@ -185,6 +182,7 @@ class ChannelPairs {
   const T* within() const { return mask_; }
   void gradients(const T* dA, const T* x, int64_t token, const T* k, int64_t key_token, T* dx,
                  T* dk) {
+    load_cuts();
     for (int64_t p = step; p < count_; p += step) {
       const int64_t n = end_of(p) - p;
       load_cut(p, x, token, k, key_token);
@@ -259,6 +257,15 @@ class ChannelPairs {
         for (int64_t l = 0; l < m_; ++l) to[i * m_ + l] = powers[i * m_ + l] * x[i * token + l];
     });
   }
+  // The powers of all cuts, which only pairs need.
+  void load_cuts() {
+    if (cuts_loaded_) return;
+    for (int64_t p = step; p < count_; p += step) {
+      key_powers(p, key_factors(p));
+      query_powers(p, end_of(p) - p, query_factors_ + p * m_);
+    }
+    cuts_loaded_ = true;
+  }
   // The keys before a cut and the queries of the step after it, multiplied by their powers.
   void load_cut(int64_t p, const T* x, int64_t token, const T* k, int64_t key_token) {
     weigh(k, key_token, p, key_factors(p), keys_);
@@ -277,6 +284,7 @@ class ChannelPairs {
   T *const rows_, *const mask_;
   const T* at_ = nullptr;
   int64_t count_ = 0;
+  bool cuts_loaded_ = false;
 };
 
 }  // namespace longhand::attention::tile
