@@ -61,7 +61,7 @@ struct ForgettingOptions {
     }
     const bool drops = dropout > 0 && e.training;
     out.kept = (drops ? 2.25 : 1) * z.pairs + e.queries * e.keys / 4 + 4 * z.tokens;
-    out.forward = 2 * z.pairs + (drops ? z.pairs : 0) - z.values;
+    out.forward = (drops ? 1.7 : 2.9) * z.pairs;
     out.backward = std::max(2 * z.pairs - 4 * z.values, 0.0);
     return out;
   }

@@ -35,7 +35,7 @@ struct LatentOptions {
     const MemorySizes z(config, e);
     const double m = static_cast<double>(latents), all = e.batch * z.H * m;
     return {
-        .parameters = z.H * m * z.D, .kept = all * (z.D + 1) + z.tokens, .backward = 3 * all * z.D};
+        .parameters = z.H * m * z.D, .kept = all * (z.D + 1) + z.tokens, .backward = 3 * all * z.D - 1.7 * z.values};
   }
 };
 

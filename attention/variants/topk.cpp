@@ -41,9 +41,9 @@ struct TopkOptions {
   Memory memory(const Config& config, const Extent& e) const {
     const MemorySizes z(config, e);
     const bool drops = dropout > 0 && e.training;
-    return {.kept = (drops ? 2.5 : 1.25) * z.pairs,
-            .forward = 1.25 * z.pairs,
-            .backward = std::max(2 * z.pairs - 4 * z.values, 0.0)};
+    return {.kept = (drops ? 2.25 : 1.25) * z.pairs,
+            .forward = (drops ? 1.2 : 1.95) * z.pairs,
+            .backward = z.pairs - z.values};
   }
 };
 

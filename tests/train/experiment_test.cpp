@@ -104,7 +104,9 @@ TEST_CASE("the effective configuration of every variant reads back to itself") {
   for (const attention::OptionSet& options : attention::spec(variant).cases) {
     Config config = Config::parse("[data]\ntask = 'copy'\n", "c.toml");
     config.assign("attention.type=" + variant);
-    if (attention::capabilities(variant).causal_only) config.assign("model.causal=true");
+    attention::Config with{.heads = 4, .head_dim = 16, .max_length = 64};
+    for (const auto& [key, value] : options) with.options.set(key, value);
+    if (attention::capabilities(variant, with).causal_only) config.assign("model.causal=true");
     for (const bool given : {false, true}) {
       if (given)
         for (const auto& [key, value] : options) config.assign("attention", key, value, "test");
