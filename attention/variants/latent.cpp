@@ -34,8 +34,9 @@ struct LatentOptions {
   Memory memory(const Config& config, const Extent& e) const {
     const MemorySizes z(config, e);
     const double m = static_cast<double>(latents), all = e.batch * z.H * m;
-    return {
-        .parameters = z.H * m * z.D, .kept = all * (z.D + 1) + z.tokens, .backward = 3 * all * z.D - 1.7 * z.values};
+    return {.parameters = z.H * m * z.D,
+            .kept = all * (z.D + 1) + z.tokens,
+            .backward = 3 * all * z.D - 1.7 * z.values};
   }
 };
 
