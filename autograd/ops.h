@@ -51,7 +51,7 @@ Variable elu_plus_one(const Variable& x);
 /// 1606.08415).
 Variable gelu(const Variable& x);
 /// x / (1 + e^-x), also called SiLU. Ramachandran et al. 2017 (arXiv 1710.05941).
-Variable swish(const Variable& x);
+Variable silu(const Variable& x);
 /// log(1 + e^x), for x of any size.
 Variable softplus(const Variable& x);
 /// [cos x, sin x] for x (…, m): (…, 2m).

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/mask.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 
@@ -28,16 +28,15 @@ class DeltaDecoder final : public Decoder {
                       "decoder: expected q (", batch_, ", ", heads_, ", D), k and v of one shape (",
                       batch_, ", kv_heads, D), got q ", token.q.shape(), ", k ", token.k.shape(),
                       ", v ", token.v.shape());
-    const auto one = [](const Tensor& t) { return Variable(t.unsqueeze(1)); };
-    const Inputs in{one(token.q), one(repeat_groups(token.k, heads_)),
-                    one(repeat_groups(token.v, heads_)), one(token.x)};
+    const Inputs in = sequences_of(
+        {token.q, repeat_groups(token.k, heads_), repeat_groups(token.v, heads_), token.x});
     const DeltaInputs of = of_.operands(in);
     const auto row = [](const Variable& x) {
       return x.defined() ? x.value().squeeze(1).to(DType::f64) : Tensor();
     };
     const Tensor reads =
         delta_step(state_, {row(of.q), row(of.k), row(of.v), row(of.beta), row(of.log_decay), {}});
-    const Variable x = one(reads.to(token.v.dtype()));
+    const Variable x(reads.to(token.v.dtype()).unsqueeze(1));
     return of_.finished(x, in.x).value().squeeze(1);
   }
   int64_t bytes() const override {
@@ -61,17 +60,7 @@ void DeltaRuleOptions::describe(OptionVisitor& v) {
             "weight");
 }
 
-Capabilities DeltaRuleOptions::capabilities() const {
-  return {.averages = false,
-          .linear = !norm,
-          .positional = true,
-          .causal = true,
-          .causal_only = true,
-          .decodes = true,
-          .uses_x = true,
-          .time = "N D^2",
-          .memory = "D^2"};
-}
+Capabilities DeltaRuleOptions::capabilities() const { return recurrence_capabilities(!norm); }
 
 // Unit queries and keys, and with silu what they are the unit vectors of; strengths; states; with a
 // norm what it divides; two moments for each row that is normalised.
@@ -107,7 +96,7 @@ Variable DeltaAttention::gate(const Variable&) const { return {}; }
 DeltaInputs DeltaAttention::operands(const Inputs& in) const {
   const double eps = eps_of_length / static_cast<double>(in.q.size(3));
   const auto unit = [&](const Variable& x, const Variable& factor) {
-    return rms_norm(options_.silu ? swish(x) : x, factor, eps);
+    return rms_norm(options_.silu ? silu(x) : x, factor, eps);
   };
   DeltaInputs out{unit(in.q, unit_scaled_), unit(in.k, unit_), in.v};
   out.beta = sigmoid(beta_.forward(in.x));  // (B, N, H)
@@ -118,11 +107,7 @@ DeltaInputs DeltaAttention::operands(const Inputs& in) const {
 
 Variable DeltaAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass&) {
   DeltaInputs of = operands(in);
-  // Keys of padding are 0 and write nothing, but its decays are like any others.
-  if (mask.lengths.defined() && of.log_decay.defined()) {
-    const Tensor real = real_tokens(mask.lengths, in.q.size(1));  // (B, N, 1, 1)
-    of.log_decay = where(of.log_decay.rank() == 4 ? real : real.squeeze(3), of.log_decay, 0.0);
-  }
+  of.log_decay = without_decay_of_padding(of.log_decay, mask.lengths);
   return finished(delta_scan(of, {}, {.final_state = false}).out, in.x);
 }
 
@@ -152,25 +137,6 @@ Work DeltaAttention::work(int64_t queries, int64_t) const {
   return {{N * (forward + token_.flops), N * exponentials},
           {N * (backward + 2 * token_.flops), N * exponentials},
           numbers * number(static_cast<int64_t>(size_of(parameter_dtype())))};
-}
-
-// b such that softplus(b) is a step: log(e^step - 1) = step + log(1 - e^-step).
-void fill_step_bias(Tensor& b, const Generator& random) {
-  Tensor values = Tensor::empty(b.shape(), DType::f64);
-  fill_uniform(values, random, std::log(1e-3), std::log(1e-1));
-  for (int64_t i = 0; i < values.numel(); ++i) {
-    double& x = values.data<double>()[i];
-    const double step = std::exp(x);
-    x = step + std::log(-std::expm1(-step));
-  }
-  copy_into(b, values.to(b.dtype()));
-}
-void fill_log_rate(Tensor& A, const Generator& random) {
-  Tensor values = Tensor::empty(A.shape(), DType::f64);
-  fill_uniform(values, random, 1, 16);
-  for (int64_t i = 0; i < values.numel(); ++i)
-    values.data<double>()[i] = std::log(values.data<double>()[i]);
-  copy_into(A, values.to(A.dtype()));
 }
 
 }  // namespace longhand::attention

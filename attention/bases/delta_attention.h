@@ -62,9 +62,4 @@ class DeltaAttention : public Variant {
   Variable unit_, unit_scaled_;        // (D): D^(-1/2) and 1/D
 };
 
-/// Decays as in Mamba-2 (Dao & Gu 2024, arXiv 2405.21060): g = -e^A softplus(y + b), with b and A
-/// learned. Initially e^A is uniform on [1, 16], and softplus(b) log-uniform on [0.001, 0.1].
-void fill_step_bias(Tensor& b, const Generator& random);
-void fill_log_rate(Tensor& A, const Generator& random);
-
 }  // namespace longhand::attention

@@ -4,21 +4,13 @@
 #include <cmath>
 #include <utility>
 
+#include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/decoding/state_decoder.h"
-#include "longhand/attention/mask.h"
 #include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
-
-// A token as sequences of one.
-Inputs sequences_of(const Token& token) {
-  const auto one = [](const Tensor& t) {
-    return t.defined() ? Variable(t.unsqueeze(1)) : Variable();
-  };
-  return {one(token.q), one(token.k), one(token.v), one(token.x)};
-}
 
 // The sums of a state decoder, finished.
 class ScanDecoder final : public Decoder {
@@ -43,7 +35,7 @@ class ScanDecoder final : public Decoder {
 
 }  // namespace
 
-// The norm keeps its input. The gate keeps xWᵀ, its swish, and what that multiplies.
+// The norm keeps its input. The gate keeps xWᵀ, its silu, and what that multiplies.
 Memory scan_memory(const Config& config, const Extent& e, const ScanOutput& output, double decays) {
   const MemorySizes z(config, e);
   const double width = z.H * z.D;
@@ -94,11 +86,7 @@ Work ScanAttention::work(int64_t queries, int64_t) const {
 
 Variable ScanAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass&) {
   ScanInputs of = operands(in);
-  // Padding must leave the state as it is: its x is 0, which alone would be a decay like any other.
-  if (mask.lengths.defined()) {
-    const Tensor real = real_tokens(mask.lengths, in.q.size(1));  // (B, N, 1, 1)
-    of.log_decay = where(of.log_decay.rank() == 4 ? real : real.squeeze(3), of.log_decay, 0.0);
-  }
+  of.log_decay = without_decay_of_padding(of.log_decay, mask.lengths);
   return finished(scan(of, nullptr, {.normalizer = false, .final_state = false}).out, in);
 }
 
@@ -110,7 +98,7 @@ Variable ScanAttention::finished(const Variable& sums, const Inputs& in) const {
     return rms_norm(x, weight_ ? Variable(*weight_) : Variable(), 1e-5);
   };
   if (output_.norm && !output_.norm_last) y = normalised(y);
-  if (gate_) y = y * reshape(swish(gate_->forward(in.x)), shape);
+  if (gate_) y = y * reshape(silu(gate_->forward(in.x)), shape);
   if (output_.norm && output_.norm_last)
     y = reshape(normalised(reshape(y, {shape[0], shape[1], shape[2] * shape[3]})), shape);
   return y;
@@ -124,10 +112,6 @@ std::unique_ptr<Decoder> ScanAttention::make_decoder(int64_t batch) const {
   };
   return std::make_unique<ScanDecoder>(*this, config().heads,
                                        make_state_decoder(batch, config(), step, Normalizer::none));
-}
-
-nn::Init decay_projection_init(int64_t in) {
-  return nn::init::uniform(1 / std::sqrt(static_cast<double>(in)));
 }
 
 }  // namespace longhand::attention

@@ -14,7 +14,7 @@ namespace longhand::attention {
 /// What follows the sums of a scan.
 struct ScanOutput {
   bool norm = true;  // division by the root mean square
-  bool gate = true;  // product with swish(x Wᵀ), W (H D, H D)
+  bool gate = true;  // product with silu(x Wᵀ), W (H D, H D)
   /// The norm is of all H D numbers of a token, after the gate, instead of the D numbers of a head,
   /// before it.
   bool norm_last = false;
@@ -56,10 +56,5 @@ class ScanAttention : public Variant {
   std::optional<nn::Linear> gate_;
   std::optional<nn::Parameter> weight_;  // (D) or (H D)
 };
-
-/// The weights of a linear layer in which a row of `in` numbers is multiplied: U(-a, a), a =
-/// in^(-1/2), the default of PyTorch, from which the projections of decays start in the papers'
-/// code.
-nn::Init decay_projection_init(int64_t in);
 
 }  // namespace longhand::attention

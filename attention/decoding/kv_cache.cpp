@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <vector>
 
+#include "longhand/attention/bases/highest.h"
 #include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
@@ -87,19 +87,6 @@ class CacheDecoder final : public Decoder {
     }
   }
 
-  // Sets all but the highest scores to -inf; of equal ones the earlier are kept.
-  template <class T>
-  void keep_highest(T* s, int64_t count) const {
-    std::vector<T> sorted(s, s + count);
-    std::nth_element(sorted.begin(), sorted.begin() + (scores_.most - 1), sorted.end(),
-                     std::greater<>());
-    const T least = sorted[static_cast<size_t>(scores_.most - 1)];
-    int64_t equal = scores_.most - std::count_if(s, s + count, [=](T x) { return x > least; });
-    for (int64_t j = 0; j < count; ++j)
-      if (s[j] < least || (s[j] == least && equal-- <= 0))
-        s[j] = -std::numeric_limits<T>::infinity();
-  }
-
   // Attention of q (D) to k and v (t, D), with the sums of decays (t) or null. `weights` has room for t values; `sums` (D) adds up the
   // results of blocks of keys.
   template <class T>
@@ -121,7 +108,12 @@ class CacheDecoder final : public Decoder {
         weights[j] = scale * sum - fall * static_cast<T>(n - 1 - j);
         if (decays) weights[j] += static_cast<T>(decays[n - 1] - decays[j]);
       }
-      if (scores_.most > 0 && n - first > scores_.most) keep_highest(weights + first, n - first);
+      if (scores_.most > 0) {
+        std::vector<T> sorted;
+        omit_all_but_highest(weights + first, n - first, scores_.most, sorted, [=](int64_t j) {
+          weights[first + j] = -std::numeric_limits<T>::infinity();
+        });
+      }
       T most = normalized ? weights[first] : T{0};
       if (normalized)
         for (int64_t j = first + 1; j < n; ++j) most = weights[j] > most ? weights[j] : most;

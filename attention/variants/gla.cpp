@@ -4,13 +4,14 @@
 //   S_i = diag(e^{g_i}) S_(i-1) + k_i v_iᵀ,   o_i = S_iᵀ q_i / sqrt(D)
 //   g_i = log σ(x_i Aᵀ Bᵀ + b) / τ,           A (r, H D), B (H D, r), r = 16, τ = 16
 //
-//   out_i = norm(o_i) ∘ swish(x_i Wᵀ)
+//   out_i = norm(o_i) ∘ silu(x_i Wᵀ)
 //
 // with a root mean square norm of each head with a learned weight (D), as in the authors' code. The
 // root of order τ keeps decays near 1: at first they are σ(0)^(1/16) = 0.958.
 #include <algorithm>
 #include <cmath>
 
+#include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/bases/scan_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
@@ -39,7 +40,7 @@ struct GlaOptions {
     v.boolean("norm", norm,
               "whether the result of a head is divided by its root mean square, with a learned "
               "weight");
-    v.boolean("gate", gate, "whether the result is gated by swish(x W)");
+    v.boolean("gate", gate, "whether the result is gated by silu(x W)");
   }
   void check(const Config& config) const {
     config.options.require(decay_rank <= config.heads * config.head_dim, "decay_rank",
@@ -47,17 +48,7 @@ struct GlaOptions {
                                           config.heads * config.head_dim, ", got ", decay_rank));
   }
   ScanOutput output() const { return {.norm = norm, .gate = gate, .weight = true}; }
-  Capabilities capabilities() const {
-    return {.averages = false,
-            .linear = !norm,
-            .positional = true,
-            .causal = true,
-            .causal_only = true,
-            .decodes = true,
-            .uses_x = true,
-            .time = "N D^2",
-            .memory = "D^2"};
-  }
+  Capabilities capabilities() const { return recurrence_capabilities(!norm); }
   // Decays, and what they are the logarithm of.
   Memory memory(const Config& config, const Extent& e) const {
     const MemorySizes z(config, e);

@@ -5,7 +5,7 @@
 //   S_i = e^{Δ_i a} S_(i-1) + k_i (Δ_i v_i)ᵀ,   o_i = S_iᵀ q_i / sqrt(D) + s v_i
 //   Δ_i = softplus(x_i Pᵀ + b),   a = -e^A,     P (H, H D); b, A and s (H), all learned
 //
-//   out_i = norm(o_i ∘ swish(x_i Wᵀ))
+//   out_i = norm(o_i ∘ silu(x_i Wᵀ))
 //
 // with the root mean square norm of all H D numbers of a token and a learned weight. The factor
 // 1/sqrt(D) is not in the paper; the norm removes it. The short convolution of the paper's block
@@ -13,6 +13,7 @@
 #include <cmath>
 #include <optional>
 
+#include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/bases/scan_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
@@ -30,22 +31,12 @@ struct Mamba2Options {
     v.boolean("norm", norm,
               "whether the gated result of a token is divided by its root mean square, with a "
               "learned weight");
-    v.boolean("gate", gate, "whether the result is gated by swish(x W)");
+    v.boolean("gate", gate, "whether the result is gated by silu(x W)");
   }
   ScanOutput output() const {
     return {.norm = norm, .gate = gate, .norm_last = true, .weight = true};
   }
-  Capabilities capabilities() const {
-    return {.averages = false,
-            .linear = !norm,
-            .positional = true,
-            .causal = true,
-            .causal_only = true,
-            .decodes = true,
-            .uses_x = true,
-            .time = "N D^2",
-            .memory = "D^2"};
-  }
+  Capabilities capabilities() const { return recurrence_capabilities(!norm); }
   // Also values times their steps.
   Memory memory(const Config& config, const Extent& e) const {
     const MemorySizes z(config, e);
@@ -57,26 +48,6 @@ struct Mamba2Options {
     return out;
   }
 };
-
-// The initial values of the authors' code. Steps Δ are log-uniform on [0.001, 0.1]; b is that of
-// which softplus gives Δ: Δ + log(1 - e^-Δ).
-void fill_step_bias(Tensor& t, const Generator& random) {
-  Tensor b = Tensor::empty(t.shape(), DType::f64);
-  fill_uniform(b, random, std::log(1e-3), std::log(1e-1));
-  for (int64_t h = 0; h < b.numel(); ++h) {
-    double& x = b.data<double>()[h];
-    const double step = std::exp(x);
-    x = step + std::log(-std::expm1(-step));
-  }
-  copy_into(t, b.to(t.dtype()));
-}
-// A = log a for a uniform on [1, 16].
-void fill_log_rate(Tensor& t, const Generator& random) {
-  Tensor a = Tensor::empty(t.shape(), DType::f64);
-  fill_uniform(a, random, 1, 16);
-  for (int64_t h = 0; h < a.numel(); ++h) a.data<double>()[h] = std::log(a.data<double>()[h]);
-  copy_into(t, a.to(t.dtype()));
-}
 
 class Mamba2 final : public ScanAttention {
  public:

@@ -3,7 +3,7 @@
 //
 //   S_i = γ_h S_(i-1) + k_i v_iᵀ,   o_i = S_iᵀ q_i / sqrt(D),   γ_h = 1 - 2^(-n-h),  n = 5
 //
-//   out_i = norm(o_i) ∘ swish(x_i Wᵀ)
+//   out_i = norm(o_i) ∘ silu(x_i Wᵀ)
 //
 // The norm divides each head by its root mean square; it makes the constants of the paper's
 // normalisation of scores unnecessary. The rotations of q and k there (xPos) are an option of the
@@ -25,7 +25,7 @@ struct RetnetOptions {
   void describe(OptionVisitor& v) {
     v.integer("fastest", fastest, {1, 40}, "n of the decay 1 - 2^(-n - h) of head h");
     v.boolean("norm", norm, "whether the result of a head is divided by its root mean square");
-    v.boolean("gate", gate, "whether the result is gated by swish(x W)");
+    v.boolean("gate", gate, "whether the result is gated by silu(x W)");
   }
   ScanOutput output() const { return {.norm = norm, .gate = gate}; }
   Capabilities capabilities() const {

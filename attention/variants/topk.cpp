@@ -8,10 +8,10 @@
 // selection as a constant.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <vector>
 
+#include "longhand/attention/bases/highest.h"
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
@@ -80,25 +80,15 @@ class Topk final : public Variant {
   Tensor selected(const Tensor& s) const {
     const Tensor scores = s.contiguous();
     const int64_t M = scores.size(-1), rows = scores.numel() / M;
-    Tensor out = Tensor::zeros(scores.shape(), DType::u8);
+    Tensor out = Tensor::empty(scores.shape(), DType::u8);
     dispatch_float(scores.dtype(), [&]<class T>() {
       parallel_for(rows, std::max<int64_t>(1, (1 << 14) / M), [&](int64_t begin, int64_t end) {
-        std::vector<T> sorted(static_cast<size_t>(M));
+        std::vector<T> sorted;
         for (int64_t r = begin; r < end; ++r) {
           const T* const row = scores.data<T>() + r * M;
           uint8_t* const keep = out.data<uint8_t>() + r * M;
-          const T none = -std::numeric_limits<T>::infinity();
-          T least = none;     // of the selected
-          int64_t equal = M;  // how many of those equal to it are selected
-          if (k_ < M) {
-            std::copy_n(row, M, sorted.begin());
-            std::nth_element(sorted.begin(), sorted.begin() + (k_ - 1), sorted.end(),
-                             std::greater<>());
-            least = sorted[static_cast<size_t>(k_ - 1)];
-            equal = k_ - std::count_if(row, row + M, [=](T x) { return x > least; });
-          }
-          for (int64_t j = 0; j < M; ++j)
-            keep[j] = row[j] > none && (row[j] > least || (row[j] == least && equal-- > 0));
+          for (int64_t j = 0; j < M; ++j) keep[j] = row[j] > -std::numeric_limits<T>::infinity();
+          omit_all_but_highest(row, M, k_, sorted, [=](int64_t j) { keep[j] = 0; });
         }
       });
     });

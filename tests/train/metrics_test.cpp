@@ -1,5 +1,6 @@
 #include "longhand/train/metrics.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -144,6 +145,26 @@ TEST_CASE("evaluation does not depend on the batches, nor on the threads") {
   }
   const WithThreads with(3);
   CHECK(run(4).loss_sum == one_thread);
+}
+
+TEST_CASE("batches of more examples than are sorted at once hold each example once") {
+  // Lengths alternate, so that sorting moves examples.
+  struct Long final : data::Dataset {
+    int64_t size() const override { return (1 << 20) + 300; }
+    int64_t length(int64_t index) const override { return 1 + index % 2; }
+    data::Batch collate(std::span<const int64_t>) const override { return {}; }
+  };
+  const Long dataset;
+  std::vector<int> visits(static_cast<size_t>(dataset.size()));
+  int64_t batches = 0;
+  const auto visit = [&](const data::Batch&, std::span<const int64_t> examples) {
+    ++batches;
+    for (const int64_t i : examples) ++visits[static_cast<size_t>(i)];
+  };
+  REQUIRE(for_each_batch(dataset, {.batch_size = 1000, .begin = 100}, visit));
+  CHECK(batches == (dataset.size() - 100 + 999) / 1000);
+  CHECK(std::all_of(visits.begin(), visits.begin() + 100, [](int n) { return n == 0; }));
+  CHECK(std::all_of(visits.begin() + 100, visits.end(), [](int n) { return n == 1; }));
 }
 
 TEST_CASE("evaluation records nothing and can be stopped") {

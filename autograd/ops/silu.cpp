@@ -7,9 +7,9 @@
 namespace longhand {
 using namespace ops;
 
-Variable swish(const Variable& x) {
+Variable silu(const Variable& x) {
   return pointwise_of_input(
-      "swish", x, [](auto v) { return v / (1 + math::exp(-v)); },
+      "silu", x, [](auto v) { return v / (1 + math::exp(-v)); },
       [](auto dy, auto v) {
         const auto s = 1 / (1 + math::exp(-v));
         return s * (1 + v * (1 - s)) * dy;
