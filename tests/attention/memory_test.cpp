@@ -74,6 +74,7 @@ const std::vector<Case> cases = {
     {"lowrank", {{"rank", int64_t{32}}}},
     {"lowrank", {{"softmax", true}}},
     {"lowrank", {{"softmax", true}, {"dropout", 0.1}}},
+    {"conv"},
     {"svd", {}, 64},
     {"none"},
     {"mean"},
@@ -100,6 +101,8 @@ Peaks measured(const Case& c, Config config, int64_t batch) {
     Inputs in;
     if (qk) in.q = projection(), in.k = projection();
     in.v = projection();
+    if (variant->capabilities().uses_x)
+      in.x = reshape(projection(), {batch, c.length, config.heads * config.head_dim});
     return in;
   };
   Peaks out{.parameters = static_cast<double>(variant->parameter_count()),
@@ -151,7 +154,8 @@ TEST_CASE("the memory that a variant declares is what its passes take") {
 
       const double tensor =
           static_cast<double>(batch * c.length * heads * config.head_dim) * sizeof(float);
-      const double inputs = capabilities(c.variant, config).uses_queries_and_keys ? 3 : 1;
+      const Capabilities can = capabilities(c.variant, config);
+      const double inputs = (can.uses_queries_and_keys ? 3 : 1) + (can.uses_x ? 1 : 0);
       const auto bytes = [](double numbers) { return numbers * sizeof(float); };
       const double base = (inputs + 1) * tensor;
       const double kept = base + bytes(training.kept);
