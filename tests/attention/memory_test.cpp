@@ -75,6 +75,7 @@ const std::vector<Case> cases = {
     {"lowrank", {{"softmax", true}}},
     {"lowrank", {{"softmax", true}, {"dropout", 0.1}}},
     {"conv"},
+    {"parallel"},
     {"svd", {}, 64},
     {"none"},
     {"mean"},
