@@ -50,7 +50,7 @@ Variable elu_plus_one(const Variable& x);
 /// x Phi(x), with the error function, not its tanh approximation. Hendrycks & Gimpel 2016 (arXiv
 /// 1606.08415).
 Variable gelu(const Variable& x);
-/// x / (1 + e^-x), also called SiLU. Ramachandran et al. 2017 (arXiv 1710.05941).
+/// x / (1 + e^-x), also called swish. Ramachandran et al. 2017 (arXiv 1710.05941).
 Variable silu(const Variable& x);
 /// log(1 + e^x), for x of any size.
 Variable softplus(const Variable& x);
@@ -104,10 +104,18 @@ Variable iterative_pinv(const Variable& a, const Variable& start, int64_t iterat
 /// The Tikhonov-regularised inverses (aᵀ a + eps I)⁻¹ aᵀ, (…, n, m), of a (…, m, n) with m >= n,
 /// for eps > 0. They approach the Moore-Penrose inverses as eps approaches 0; a need not be symmetric.
 Variable ridge_inverse(const Variable& a, double eps);
-/// Along axis 1 of x (B, T, C), each channel c with its own filter weight[c] (C, width), width odd,
-/// zero-padded to the same length: out[b,t,c] = sum_j weight[c,j] x[b, t + j - width/2, c]. A
-/// weight (C/g, width) shares each filter between g neighbouring channels.
-Variable depthwise_conv1d(const Variable& x, const Variable& weight);
+/// Arguments of depthwise_conv1d().
+struct DepthwiseConvOptions {
+  bool causal = false;  // filters end at t, instead of being centred there
+  Tensor lengths = {};  // (B) i32, tokens of each sequence, of which x is read; undefined: T
+};
+/// Along axis 1 of x (B, T, C), each channel c with its own filter weight[c] (C, width), zero-padded
+/// to the same length: out[b,t,c] = sum_j weight[c,j] x[b, t + j - h, c] with h = width/2, or
+/// width - 1 if causal. A centred filter of even width reaches one step further back than ahead. A
+/// weight (C/g, width) shares each filter between g neighbouring channels. With lengths, x counts as
+/// 0 from there on, whatever it holds, and so do the result and its gradient.
+Variable depthwise_conv1d(const Variable& x, const Variable& weight,
+                          const DepthwiseConvOptions& options = {});
 
 // ---- rows (along the last axis) and reductions -------------------------------------------------
 /// e^x_j / sum e^x, along the last axis. If all elements of a row are -inf: 0, with gradient 0.

@@ -229,8 +229,25 @@ ModelWork model_work(const attention::TransformerConfig& c, int64_t tokens, int6
   for (const attention::LinearLayer& linear : c.linear_layers())
     weights += static_cast<double>(linear.weights());
   if (c.per_token) weights += d * static_cast<double>(c.classes);
-  const Work forward{2 * n * weights, 0, sizeof(float) * n * layers * (22 * d + 4 * h)};
-  const Work backward{4 * n * weights, 0, sizeof(float) * n * layers * (38 * d + 8 * h)};
+  // What surrounds the variants: for short convolutions 2 values each read and written per channel,
+  // for a gate its product, and g and the product with the result; for norms their rows.
+  double channels = 0, around = 0, exps = 0;
+  for (int64_t layer = 0; layer < c.layers; ++layer) {
+    if (c.around.short_conv > 0) {
+      const auto width = static_cast<double>(c.projected_width(layer));
+      channels += width;
+      exps += width;
+    }
+    if (c.around.output_gate != "none") weights += d * d, around += 5 * d, exps += d;
+    if (c.around.qk_norm != "none") around += 4 * d;
+    if (c.around.head_norm != "none") around += 2 * d;
+  }
+  around += 4 * channels;
+  const double taps = channels * static_cast<double>(c.around.short_conv);
+  const Work forward{2 * n * (weights + taps), n * exps,
+                     sizeof(float) * n * (layers * (22 * d + 4 * h) + around)};
+  const Work backward{4 * n * (weights + taps), n * exps,
+                      sizeof(float) * n * (layers * (38 * d + 8 * h) + 2 * around)};
   return {forward, forward + backward + Work{0, 0, 28 * static_cast<double>(parameters)}};
 }
 
@@ -297,6 +314,10 @@ int64_t decoding_bytes(const attention::TransformerConfig& model) {
     all = all && variant.capabilities().decodes;
     if (all) total += variant.state_bytes(model.max_length);
   });
+  if (model.around.short_conv > 0)
+    for (int64_t layer = 0; layer < model.layers; ++layer)
+      total += (model.around.short_conv - 1) * model.projected_width(layer) *
+               static_cast<int64_t>(sizeof(float));
   return all ? total : 0;
 }
 

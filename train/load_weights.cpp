@@ -59,6 +59,10 @@ EffectiveValues options_of_tensors(const attention::TransformerConfig& model) {
   add("norm", model.norm);
   add("norm_type", model.norm_type);
   add("positions", model.positions);
+  add("short_conv", model.around.short_conv);
+  add("qk_norm", model.around.qk_norm);
+  add("head_norm", model.around.head_norm);
+  add("output_gate", model.around.output_gate);
   add("pooling", model.pooling);
   add("head_hidden", model.head_hidden);
   add("tied_embeddings", model.tied_embeddings);

@@ -67,25 +67,40 @@ Layer layer_memory(const TransformerConfig& c, int64_t index, double B, double N
   linear(BlockLinear::output, d, d);
   if (c.d_mlp > 0) linear(BlockLinear::fc1, d, h), linear(BlockLinear::fc2, h, d);
   out.parameters += branches * norm * d + memory.parameters;
+  const attention::Surroundings& around = c.around;
+  const bool gated = around.output_gate != "none", convolved = around.short_conv > 0,
+             normed_heads = around.head_norm != "none";
+  const double D = number(c.d_model / c.heads);
+  if (gated) out.parameters += d * d + d;
+  if (normed_heads) out.parameters += (around.head_norm == "layer_norm" ? 2 : 1) * D;
+  if (qk && around.qk_norm == "rms_norm") out.parameters += 2 * D;
+  if (convolved) out.parameters += number(around.short_conv * c.projected_width(index));
   out.buffers = memory.buffers;
 
   // q, k and v as they are projected, and where the variant needs them copied for all heads.
   const double projected = (qk ? x + tokens * kv : 0) + tokens * kv;
   const double copies = memory.shares_heads || kv == d ? 0 : (qk ? 2 : 1) * x;
-  const double rotated = c.positions == "rotary" ? 3 * x : 0;
+  const double rotated = qk && c.positions == "rotary" ? 3 * x : 0;
   const double normed = can.uses_x || can.shortens ? x : 0;
+  // A convolution keeps its input and what SiLU is applied to, a norm its input. With a gate, what
+  // it multiplies, what it multiplies by and, for SiLU, its input are kept.
+  const double convolutions = convolved ? 2 * projected : 0;
+  const double norms =
+      (qk && around.qk_norm != "none" ? x + tokens * kv : 0) + (normed_heads ? x : 0);
+  const double gate = gated ? (around.output_gate == "silu" ? 3 : 2) * x : 0;
+  const double surroundings = convolutions + norms + gate;
   const double streams = branches * x * (c.norm == "post" ? 2 : 1);
   out.feed_forward = c.d_mlp > 0 ? tokens * h + x : 0;
   out.kept = streams + (out.feed_forward - (c.d_mlp > 0 ? x : 0)) + projected + copies + x +
-             memory.kept + inner + normed;
+             memory.kept + inner + normed + surroundings;
   // The gradients of the residual stream and of the result, then those of q, k and v.
-  out.attention = 2 * x + projected + copies + memory.backward;
+  out.attention = (gated ? 3 : 2) * x + projected + copies + memory.backward;
   out.forward = std::max(memory.forward, rotated);
-  out.scratch = x + std::max(linear_scratch(tokens, d, d + (qk ? 1 : 0) * (d + kv)),
+  out.scratch = x + std::max(linear_scratch(tokens, d, d + (qk ? d + kv : 0) + (gated ? d : 0)),
                              c.d_mlp > 0 ? linear_scratch(tokens, d, h) : 0);
-  out.evaluation =
-      std::max(projected + copies + memory.kept + std::max(memory.forward, rotated) + normed,
-               c.d_mlp > 0 ? x + tokens * h : x);
+  out.evaluation = std::max(projected + copies + memory.kept + std::max(memory.forward, rotated) +
+                                normed + (gated ? x : 0) + (convolved ? x : 0),
+                            c.d_mlp > 0 ? x + tokens * h : x);
   return out;
 }
 

@@ -1,5 +1,7 @@
 #include "longhand/attention/model/block.h"
 
+#include "longhand/attention/registry.h"
+
 namespace longhand::attention {
 namespace {
 
@@ -14,8 +16,11 @@ Block::Block(const nn::Scope& scope_, const TransformerConfig& config, const Con
     : Module(scope_),
       norm_(config.norm == "pre" ? nn::NormPlace::pre : nn::NormPlace::post),
       norm1_(scope("norm1"), config.norm_type, config.d_model),
-      attention_(scope("attention"), attention.name, attention, config.positions == "rotary",
-                 projection_ranks(config, attention.layer)),
+      // A model with rotary positions may have layers without queries and keys to rotate.
+      attention_(scope("attention"), attention.name, attention,
+                 config.positions == "rotary" &&
+                     capabilities(attention.name, attention).uses_queries_and_keys,
+                 projection_ranks(config, attention.layer), config.around),
       dropout1_(scope("dropout1"), config.dropout) {
   if (config.d_mlp == 0) return;
   norm2_.emplace(scope("norm2"), config.norm_type, config.d_model);
@@ -38,8 +43,8 @@ Variable Block::forward(const Variable& x, const Mask& mask, const nn::Pass& pas
   return apply(x, pass, [&](const nn::Lazy& in) { return attention_.forward(in, mask, pass); });
 }
 
-Variable Block::step(const Variable& x, Decoder& decoder, int64_t position) const {
-  return apply(x, {}, [&](const nn::Lazy& in) { return attention_.step(in, decoder, position); });
+Variable Block::step(const Variable& x, AttentionState& state, int64_t position) const {
+  return apply(x, {}, [&](const nn::Lazy& in) { return attention_.step(in, state, position); });
 }
 
 }  // namespace longhand::attention

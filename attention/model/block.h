@@ -17,8 +17,9 @@ class Block : public nn::Module {
  public:
   Block(const nn::Scope& scope, const TransformerConfig& config, const Config& attention);
   Variable forward(const Variable& x, const Mask& mask, const nn::Pass& pass);
-  /// One decoding step; see MultiHeadAttention::step().
-  Variable step(const Variable& x, Decoder& decoder, int64_t position) const;
+  /// See MultiHeadAttention::decoder() and step().
+  AttentionState decoder(int64_t batch) const { return attention_.decoder(batch); }
+  Variable step(const Variable& x, AttentionState& state, int64_t position) const;
   Variant& kernel() { return attention_.kernel(); }
 
  private:

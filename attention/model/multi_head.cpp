@@ -1,25 +1,62 @@
 #include "longhand/attention/model/multi_head.h"
-#include "longhand/attention/registry.h"
 
+#include <cmath>
+#include <vector>
+
+#include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/position.h"
 
 namespace longhand::attention {
+namespace {
 
-std::string no_use_for_rotary(const std::string& variant) {
-  return concat_message("rotary positions rotate queries and keys, but the weights of \"", variant,
+// Rows along the last axis divided by their norms.
+Variable l2_normalised(const Variable& x) {
+  const double n = static_cast<double>(x.size(-1));
+  const Tensor scale = Tensor::full({x.size(-1)}, 1 / std::sqrt(n), x.dtype());
+  return rms_norm(x, Variable(scale), 1e-6 / n);  // x / sqrt(|x|² + 1e-6)
+}
+
+}  // namespace
+
+std::string no_use_for_rotary(const std::string& variants) {
+  return concat_message("rotary positions rotate queries and keys, but the weights of \"", variants,
                         "\" do not depend on them, so the option would have no effect; use "
                         "\"learned\", \"sinusoidal\" or \"none\"");
 }
 
+std::string no_use_for_qk_norm(const std::string& variants) {
+  return concat_message("queries and keys would be normalised, but the weights of \"", variants,
+                        "\" do not depend on them, so the option would have no effect; use "
+                        "\"none\"");
+}
+
+std::string problem_of_mixtures(const Capabilities& variant, bool rotary,
+                                const Surroundings& around) {
+  if (!variant.shortens) return "";
+  if (rotary)
+    return "rotary positions apply to single tokens, but the keys of this variant are mixtures of "
+           "tokens";
+  if (around.short_conv > 0)
+    return "model.short_conv is a convolution over neighbouring tokens, but the keys of this "
+           "variant "
+           "are mixtures of tokens; use 0";
+  return "";
+}
+
+int64_t AttentionState::bytes() const {
+  return kernel->bytes() + query.bytes() + key.bytes() + value.bytes();
+}
+
 MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::string& variant,
                                        const Config& config, bool rotary,
-                                       const ProjectionRanks& ranks)
+                                       const ProjectionRanks& ranks, const Surroundings& around)
     : Module(scope_),
       heads_(config.heads),
       head_dim_(config.head_dim),
       kv_heads_(config.kv_heads ? config.kv_heads : config.heads),
       rotary_(rotary),
+      around_(around),
       query_(capabilities(variant, config).uses_queries_and_keys
                  ? std::make_unique<nn::LinearOfRank>(scope("query"), heads_ * head_dim_,
                                                       heads_ * head_dim_, ranks.query)
@@ -28,59 +65,125 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
                                                        kv_heads_ * head_dim_, ranks.key)
                   : nullptr),
       value_(scope("value"), heads_ * head_dim_, kv_heads_ * head_dim_, ranks.value),
+      gate_(around.output_gate != "none"
+                ? std::make_unique<nn::LinearOfRank>(scope("gate"), heads_ * head_dim_,
+                                                     heads_ * head_dim_, 0)
+                : nullptr),
       kernel_(make(variant, scope("kernel"), config)),
       output_(scope("output"), heads_ * head_dim_, heads_ * head_dim_, ranks.output) {
   check<ConfigError>(!rotary || query_, no_use_for_rotary(variant));
-  check<ConfigError>(!rotary || !kernel_->capabilities().shortens, variant,
-                     ": rotary positions apply to single tokens, but the keys of this variant are "
-                     "mixtures of tokens");
+  const std::string problem = problem_of_mixtures(kernel_->capabilities(), rotary, around);
+  check<ConfigError>(problem.empty(), variant, ": ", problem);
+  if (const int64_t width = around.short_conv; width > 0) {
+    const auto add = [&](std::optional<nn::ShortConv>& to, const char* name, int64_t heads) {
+      to.emplace(scope(name), heads * head_dim_, width, config.causal);
+    };
+    if (query_) add(query_conv_, "query_conv", heads_), add(key_conv_, "key_conv", kv_heads_);
+    add(value_conv_, "value_conv", kv_heads_);
+  }
+  if (query_ && around.qk_norm == "rms_norm") {
+    query_norm_.emplace(scope("query_norm"), around.qk_norm, head_dim_);
+    key_norm_.emplace(scope("key_norm"), around.qk_norm, head_dim_);
+  }
+  if (around.head_norm != "none")
+    head_norm_.emplace(scope("head_norm"), around.head_norm, head_dim_);
+}
+
+MultiHeadAttention::Projected MultiHeadAttention::project(const nn::Lazy& x,
+                                                          const Mask& mask) const {
+  // Gates of kernels need the normalised tokens in memory, and projections then read the same
+  // tokens. Otherwise linear layers normalise their input themselves, once for all projections, and
+  // the normalised tokens are never stored.
+  const Capabilities& kernel = kernel_->capabilities();
+  Projected out;
+  if (kernel.uses_x) out.tokens = x.eval();
+  if (kernel.shortens) {  // mixtures are computed from normalised tokens in memory
+    const Sources from = kernel_->sources(x, mask);
+    if (query_) out.q = query_->forward(x), out.k = key_->forward(from.keys);
+    out.v = value_.forward(from.values);
+    if (gate_) out.gate = gate_->forward(x);
+  } else if (query_ || gate_) {
+    std::vector<const nn::LinearOfRank*> layers;
+    std::vector<Variable*> results;
+    const auto add = [&](const nn::LinearOfRank* layer, Variable& result) {
+      if (!layer) return;
+      layers.push_back(layer);
+      results.push_back(&result);
+    };
+    add(query_.get(), out.q), add(key_.get(), out.k), add(&value_, out.v),
+        add(gate_.get(), out.gate);
+    const Variables projected = nn::LinearOfRank::forward(x, layers);
+    for (size_t i = 0; i < results.size(); ++i) *results[i] = projected[i];
+  } else {
+    out.v = value_.forward(x);
+  }
+  if (value_conv_) {
+    if (query_) {
+      out.q = query_conv_->forward(out.q, mask.lengths);
+      out.k = key_conv_->forward(out.k, mask.lengths);
+    }
+    out.v = value_conv_->forward(out.v, mask.lengths);
+  }
+  const auto split = [&](Variable& y, int64_t heads) {
+    if (y.defined()) y = reshape(y, {y.size(0), y.size(1), heads, head_dim_});
+  };
+  split(out.q, heads_), split(out.k, kv_heads_), split(out.v, kv_heads_);
+  return out;
+}
+
+Variable MultiHeadAttention::prepared(const Variable& x, const std::optional<nn::Norm>& norm,
+                                      int64_t position) const {
+  Variable y = x;
+  if (norm) y = norm->forward(y);
+  if (around_.qk_norm == "l2") y = l2_normalised(y);
+  return rotary_ ? nn::rotate_by_position(y, position) : y;
+}
+
+nn::Lazy MultiHeadAttention::finished(const Variable& out, const Variable& gate) const {
+  const Shape joined{out.size(0), out.size(1), heads_ * head_dim_};
+  Variable y = head_norm_ ? head_norm_->forward(out).eval() : out;
+  y = reshape(y, joined);
+  if (gate_) y = y * (around_.output_gate == "silu" ? silu(gate) : sigmoid(gate));
+  return output_.forward(y);
 }
 
 nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass) {
   const nn::Running running(*this);
-  const int64_t B = x.shape()[0], N = x.shape()[1];
-  // Gates need the normalised tokens in memory, and projections then read the same tokens.
-  // Otherwise linear layers normalise their input themselves, once for all projections, and the
-  // normalised tokens are never stored.
-  const Capabilities& kernel = kernel_->capabilities();
-  const Variable tokens = kernel.uses_x ? x.eval() : Variable();
-  Variable q, k, v;
-  if (kernel.shortens) {  // mixtures are computed from normalised tokens in memory
-    const Sources from = kernel_->sources(x, mask);
-    if (query_) q = query_->forward(x), k = key_->forward(from.keys);
-    v = value_.forward(from.values);
-  } else if (query_) {
-    Variables projected = nn::LinearOfRank::forward(x, {query_.get(), key_.get(), &value_});
-    q = projected[0], k = projected[1], v = projected[2];
-  } else {
-    v = value_.forward(x);
+  Projected in = project(x, mask);
+  if (query_) {
+    in.q = prepared(in.q, query_norm_, 0);
+    in.k = prepared(in.k, key_norm_, 0);
   }
-  const auto split = [&](Variable& y, int64_t heads) {
-    if (y.defined()) y = reshape(y, {B, y.size(1), heads, head_dim_});
-  };
-  split(q, heads_), split(k, kv_heads_), split(v, kv_heads_);
-  if (rotary_) {
-    q = nn::rotate_by_position(q);
-    k = nn::rotate_by_position(k);
-  }
-  const Variable out = kernel_->forward({q, k, v, tokens}, mask, pass);
-  return output_.forward(reshape(out, {B, N, heads_ * head_dim_}));
+  const Variable gate = in.gate;
+  const Variable out = kernel_->forward({in.q, in.k, in.v, in.tokens}, mask, pass);
+  return finished(out, gate);
 }
 
-nn::Lazy MultiHeadAttention::step(const nn::Lazy& x, Decoder& decoder, int64_t position) const {
+AttentionState MultiHeadAttention::decoder(int64_t batch) const {
+  return {kernel_->decoder(batch)};
+}
+
+nn::Lazy MultiHeadAttention::step(const nn::Lazy& x, AttentionState& state,
+                                  int64_t position) const {
   const int64_t B = x.shape()[0];
-  const auto row = [&](const nn::LinearOfRank* projection, int64_t heads, bool rotated) {
-    if (!projection) return Tensor();
-    const Variable y = reshape(projection->forward(x), {B, 1, heads, head_dim_});
-    return (rotated ? nn::rotate_by_position(y, position) : y).value().select(1, 0);
+  const auto row = [&](const nn::LinearOfRank& projection, const std::optional<nn::ShortConv>& conv,
+                       nn::ConvState& recent, int64_t heads) {
+    Tensor y = projection.forward(x).value().select(1, 0);
+    if (conv) y = conv->step(y, recent);
+    return Variable(y.contiguous().reshape({B, 1, heads, head_dim_}));
   };
   Token token;
   if (kernel_->capabilities().uses_x) token.x = x.value().select(1, 0);
-  token.q = row(query_.get(), heads_, rotary_);
-  token.k = row(key_.get(), kv_heads_, rotary_);
-  token.v = row(&value_, kv_heads_, false);
-  const Tensor out = decoder.step(token);
-  return output_.forward(Variable(out.contiguous().reshape({B, 1, heads_ * head_dim_})));
+  if (query_) {
+    const Variable q = row(*query_, query_conv_, state.query, heads_);
+    const Variable k = row(*key_, key_conv_, state.key, kv_heads_);
+    token.q = prepared(q, query_norm_, position).value().select(1, 0);
+    token.k = prepared(k, key_norm_, position).value().select(1, 0);
+  }
+  token.v = row(value_, value_conv_, state.value, kv_heads_).value().select(1, 0);
+  const Tensor out = state.kernel->step(token);
+  const Variable whole(out.contiguous().reshape({B, 1, heads_, head_dim_}));
+  return finished(whole, gate_ ? gate_->forward(x).eval() : Variable());
 }
 
 }  // namespace longhand::attention

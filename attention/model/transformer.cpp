@@ -34,7 +34,8 @@ Variable pool(const Variable& x, const Tensor& lengths, const std::string& pooli
 Embeddings::Embeddings(const nn::Scope& scope_, const TransformerConfig& config)
     : Module(scope_),
       token_(scope("token"), config.vocabulary, config.d_model),
-      position_(scope("position"), config.positions,
+      // ALiBi is in the attention.
+      position_(scope("position"), config.positions == "alibi" ? "none" : config.positions,
                 config.max_length + (!config.per_token && config.pooling == "cls"), config.d_model),
       dropout_(scope("dropout"), config.dropout) {
   if (!config.per_token && config.pooling == "cls")
@@ -69,6 +70,7 @@ Transformer::Transformer(const nn::Scope& scope_, const TransformerConfig& confi
       embeddings_(scope("embeddings"), config),
       blocks_(scope("blocks")),
       head_(scope("head"), config, config.tied_embeddings ? &embeddings_.token_weight() : nullptr) {
+  config.check_effects();
   for (int64_t i = 0; i < config.layers; ++i) {
     Config attention = config.attention_config(i);
     // The earliest layer with the same variant owns shared parameters.
@@ -132,7 +134,7 @@ TransformerDecoder::TransformerDecoder(Transformer& model, int64_t batch)
       "decoder: expected a causal model with per_token; others cannot be decoded token by "
       "token");
   for (int64_t i = 0; i < model.config().layers; ++i)
-    decoders_.push_back(model.kernel(i).decoder(batch));
+    states_.push_back(model.blocks_[i].decoder(batch));
 }
 
 Tensor TransformerDecoder::step(const Tensor& tokens) {
@@ -144,8 +146,8 @@ Tensor TransformerDecoder::step(const Tensor& tokens) {
                     model_.config().max_length);
   const NoGrad no_grad;
   Variable x = model_.embeddings_.forward(tokens.unsqueeze(1), {}, position_);
-  for (size_t i = 0; i < decoders_.size(); ++i)
-    x = model_.blocks_[static_cast<int64_t>(i)].step(x, *decoders_[i], position_);
+  for (size_t i = 0; i < states_.size(); ++i)
+    x = model_.blocks_[static_cast<int64_t>(i)].step(x, states_[i], position_);
   ++position_;
   return model_.head_.forward(model_.norm_ ? model_.norm_->forward(x) : nn::Lazy(x))
       .value()
@@ -154,7 +156,7 @@ Tensor TransformerDecoder::step(const Tensor& tokens) {
 
 int64_t TransformerDecoder::bytes() const {
   int64_t sum = 0;
-  for (const auto& decoder : decoders_) sum += decoder->bytes();
+  for (const AttentionState& state : states_) sum += state.bytes();
   return sum;
 }
 

@@ -93,7 +93,7 @@ class TransformerDecoder {
  private:
   Transformer& model_;
   int64_t batch_, position_ = 0;
-  std::vector<std::unique_ptr<Decoder>> decoders_;  // one a layer
+  std::vector<AttentionState> states_;  // one a layer
 };
 
 }  // namespace longhand::attention

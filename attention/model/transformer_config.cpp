@@ -36,6 +36,35 @@ std::vector<LinearLayer> linears_of_block(const TransformerConfig& c, int64_t la
   return all;
 }
 
+// Whether a layer has projections for queries and keys.
+bool projects(const TransformerConfig& c, int64_t layer) {
+  return capabilities(c.attention_of(layer), c.attention_config(layer)).uses_queries_and_keys;
+}
+
+// Whether the scores of a variant can have the bias of ALiBi: its option `bias` says so.
+bool has_alibi(const std::string& variant) {
+  const Schema& options = spec(variant).options;
+  return std::any_of(options.begin(), options.end(), [](const Field& option) {
+    return option.name == "bias" && option.values.find("alibi") != std::string::npos;
+  });
+}
+
+std::string no_use_for_alibi(const std::string& variants) {
+  return concat_message("ALiBi adds a bias to the scores of softmax attention, but \"", variants,
+                        "\" has no such scores, so the option would have no effect; use "
+                        "\"learned\", \"sinusoidal\" or \"none\"");
+}
+
+// The options of [model] that concern queries and keys, with what is wrong with each if no layer has
+// any.
+std::vector<std::pair<std::string, std::string>> needs_queries_and_keys(
+    const TransformerConfig& c, const std::string& variants) {
+  std::vector<std::pair<std::string, std::string>> out;
+  if (c.positions == "rotary") out.emplace_back("positions", no_use_for_rotary(variants));
+  if (c.around.qk_norm != "none") out.emplace_back("qk_norm", no_use_for_qk_norm(variants));
+  return out;
+}
+
 // What is wrong with low_rank; empty: nothing.
 std::string low_rank_problem(const TransformerConfig& c) {
   const int64_t given = std::ssize(c.low_rank), all = c.layers * c.linears_per_block();
@@ -60,6 +89,22 @@ void AttentionSection::describe(OptionVisitor& v) {
   v.words("type", type, names(),
           "the variant, or a list with one variant per layer; options of a single layer i, counted "
           "from 0, are in [attention.i]");
+}
+
+void Surroundings::describe(OptionVisitor& v) {
+  v.integer("short_conv", short_conv, {0, 1024},
+            "width of a convolution over the tokens of queries, keys and values, one filter per "
+            "channel, followed by SiLU; causal in causal models, otherwise centred; usually 4; 0: "
+            "none");
+  v.choice("qk_norm", qk_norm, {"none", "l2", "rms_norm"},
+           "normalisation of the queries and keys of each head: to norm 1, or RMS norm with a "
+           "learned scale");
+  v.choice("head_norm", head_norm, {"none", "rms_norm", "layer_norm"},
+           "normalisation of the result of each head, with learned parameters that the heads of a "
+           "layer share");
+  v.choice("output_gate", output_gate, {"none", "silu", "sigmoid"},
+           "function g of a gate: the result of attention is multiplied by g(x W + b), where x are "
+           "the tokens that queries, keys and values are projected from");
 }
 
 void TransformerConfig::describe_sizes(OptionVisitor& v) {
@@ -99,10 +144,14 @@ void TransformerConfig::describe(OptionVisitor& v) {
            "where normalisation is applied: to the input of each sublayer (Xiong et al. 2020), or "
            "after its residual connection (Vaswani et al. 2017)");
   v.choice("norm_type", norm_type, {"layer_norm", "rms_norm"}, "type of normalisation");
-  v.choice("positions", positions, {"learned", "sinusoidal", "rotary", "none"},
-           "position encoding");
+  v.choice(
+      "positions", positions, {"learned", "sinusoidal", "rotary", "alibi", "none"},
+      "position encoding: vectors added to the embeddings, learned or sinusoidal; a rotation of "
+      "queries and keys (rotary); or the option attention.bias of every layer that has it "
+      "(alibi)");
   v.require(positions != "rotary" || d_model / heads % 2 == 0, "positions",
             "rotary positions need an even width of heads");
+  around.describe(v);
   v.when(!per_token, "per_token = false", [&] {
     v.choice("pooling", pooling, {"mean", "cls", "last"},
              "how a sequence is reduced to one vector: the mean of its tokens, a class token "
@@ -142,6 +191,8 @@ Config TransformerConfig::attention_config(int64_t layer) const {
   config.layers = layers;
   config.options =
       layer_options.empty() ? attention_options : layer_options[static_cast<size_t>(layer)];
+  if (positions == "alibi" && has_alibi(config.name) && !config.options.has("bias"))
+    config.options.set("bias", std::string("alibi"));
   return config;
 }
 
@@ -152,15 +203,32 @@ int64_t TransformerConfig::rank_of(int64_t layer, BlockLinear which) const {
   return low_rank[static_cast<size_t>(layer * linears_per_block() + static_cast<int64_t>(which))];
 }
 
+int64_t TransformerConfig::projected_width(int64_t layer) const {
+  const int64_t kv = d_model / heads * (kv_heads ? kv_heads : heads);
+  return projects(*this, layer) ? d_model + 2 * kv : kv;
+}
+
+void TransformerConfig::check_effects() const {
+  bool any_projects = false, any_alibi = false;
+  for (int64_t layer = 0; layer < (layer_attention.empty() ? 1 : layers); ++layer) {
+    any_projects = any_projects || projects(*this, layer);
+    any_alibi = any_alibi || has_alibi(attention_of(layer));
+  }
+  check<ConfigError>(positions != "alibi" || any_alibi,
+                     "model.positions: ", no_use_for_alibi(attention_name()));
+  if (any_projects) return;
+  for (const auto& [option, problem] : needs_queries_and_keys(*this, attention_name()))
+    throw ConfigError(concat_message("model.", option, ": ", problem));
+}
+
 std::vector<LinearLayer> TransformerConfig::linear_layers() const {
   std::vector<LinearLayer> all;
   for (int64_t layer = 0; layer < layers; ++layer) {
-    const bool projects =
-        capabilities(attention_of(layer), attention_config(layer)).uses_queries_and_keys;
+    const bool used = projects(*this, layer);
     const std::vector<LinearLayer> block = linears_of_block(*this, layer);
     for (size_t i = 0; i < block.size(); ++i) {
       const auto which = static_cast<BlockLinear>(i);
-      if (!projects && (which == BlockLinear::query || which == BlockLinear::key)) continue;
+      if (!used && (which == BlockLinear::query || which == BlockLinear::key)) continue;
       all.push_back(block[i]);
       all.back().rank = rank_of(layer, which);
     }
@@ -171,10 +239,13 @@ std::vector<LinearLayer> TransformerConfig::linear_layers() const {
 EffectiveValues TransformerConfig::check_attention() const {
   const auto check_layer = [&](const Config& config) {
     EffectiveValues values = check_options(config.name, config);
-    check<ConfigError>(
-        positions != "rotary" || !capabilities(config.name, config).shortens, config.name,
-        ": rotary positions apply to single tokens, but the keys of this variant are "
-        "mixtures of tokens");
+    if (positions == "alibi" && has_alibi(config.name))
+      config.options.require(
+          config.options.find("bias")->value == OptionValue(std::string("alibi")), "bias",
+          "contradicts model.positions = \"alibi\"");
+    const std::string problem =
+        problem_of_mixtures(capabilities(config.name, config), positions == "rotary", around);
+    check<ConfigError>(problem.empty(), config.name, ": ", problem);
     return values;
   };
   if (layer_attention.empty()) return check_layer(attention_config(0));
@@ -242,9 +313,14 @@ TransformerConfig TransformerConfig::read(const Options& model, const Options& a
   attention.require(
       variants.size() == 1 || static_cast<int64_t>(variants.size()) == config.layers, "type",
       concat_message("expected one variant, or one for each of ", config.layers, " layers"));
-  for (const std::string& variant : variants)
-    model.require(config.positions != "rotary" || capabilities(variant).uses_queries_and_keys,
-                  "positions", no_use_for_rotary(variant));
+  if (std::none_of(variants.begin(), variants.end(), [](const std::string& variant) {
+        return capabilities(variant).uses_queries_and_keys;
+      }))
+    for (const auto& [option, problem] : needs_queries_and_keys(config, variants.front()))
+      model.require(false, option, problem);
+  model.require(
+      config.positions != "alibi" || std::any_of(variants.begin(), variants.end(), has_alibi),
+      "positions", no_use_for_alibi(variants.front()));
   config.attention = variants.front();
   config.attention_options = attention;
   const std::vector<std::string> keys = attention.keys();

@@ -16,6 +16,16 @@ struct AttentionSection {
   void describe(OptionVisitor& v);
 };
 
+/// What a model puts around the variant of every layer: options of [model], all off by default.
+struct Surroundings {
+  int64_t short_conv = 0;            // width of a convolution of q, k and v; 0: none
+  std::string qk_norm = "none";      // none | l2 | rms_norm
+  std::string head_norm = "none";    // none | rms_norm | layer_norm
+  std::string output_gate = "none";  // none | silu | sigmoid
+
+  void describe(OptionVisitor& v);
+};
+
 /// The linear layers of a block, in the order of TransformerConfig::low_rank.
 enum class BlockLinear { query, key, value, output, fc1, fc2 };
 
@@ -49,10 +59,11 @@ struct TransformerConfig {
   std::string norm =
       "pre";  // pre (Xiong et al. 2020, arXiv 2002.04745) | post (Vaswani et al. 2017)
   std::string norm_type = "layer_norm";  // layer_norm | rms_norm
-  std::string positions = "learned";     // learned | sinusoidal | rotary | none
-  std::string pooling = "mean";          // mean | cls | last; not with per_token
-  int64_t head_hidden = 0;               // width of a ReLU layer in the head; 0: the head is linear
-  bool tied_embeddings = false;          // the head's weight is the token embedding
+  std::string positions = "learned";     // learned | sinusoidal | rotary | alibi | none
+  Surroundings around = Surroundings();
+  std::string pooling = "mean";  // mean | cls | last; not with per_token
+  int64_t head_hidden = 0;       // width of a ReLU layer in the head; 0: the head is linear
+  bool tied_embeddings = false;  // the head's weight is the token embedding
   /// Ranks of the linear layers of the blocks, 0: full. One rank for all, or a list with one for
   /// each: those of the first block in the order of BlockLinear, then those of the next; without fc1
   /// and fc2 if d_mlp is 0. Ranks of queries and keys have no effect with a variant that does not
@@ -76,6 +87,13 @@ struct TransformerConfig {
   std::string attention_name() const;
   /// The Config of the variant of a layer, without Config::first.
   Config attention_config(int64_t layer) const;
+  /// The width of q, k and v of a layer together, as they are projected: of v alone if the variant
+  /// does not use queries and keys.
+  int64_t projected_width(int64_t layer) const;
+  /// Throws ConfigError for options of [model] that have no effect with the variants of the layers:
+  /// rotary positions and qk_norm if none of them uses queries and keys, alibi if none has the
+  /// option `bias` for it.
+  void check_effects() const;
   /// The number of linear layers of a block: of entries of BlockLinear that apply.
   int64_t linears_per_block() const { return d_mlp > 0 ? 6 : 4; }
   /// The rank of a linear layer of a block; 0: full. Throws ConfigError if low_rank has another
@@ -98,7 +116,7 @@ struct TransformerConfig {
   /// variant, or a list with one name a layer. Options apply to each layer whose variant declares
   /// them; options of a single layer, such as 1.window, take precedence. Throws ConfigError for
   /// invalid values, for options that no layer's variant declares, and for options without effect:
-  /// pooling with per_token, rotary positions with a variant without queries and keys. The values
+  /// pooling with per_token, and those of check_effects(). The values
   /// read of both sections are added to `values`; check_attention() returns those of the variants.
   static TransformerConfig read(const Options& model, const Options& attention,
                                 TransformerConfig task, EffectiveSections* values = nullptr);

@@ -1,7 +1,8 @@
-// h = width / 2, f = c / g the filter of channel c, x zero outside of 0 … T-1:
-// y[b,t,c] = sum_j w[f,j] x[b, t + j - h, c]
-// dx[b,t,c] = sum_j w[f, width - 1 - j] dy[b, t + j - h, c]: the same with the filters reversed
-// dw[f,j] = sum over b, t and the channels c of f of dy[b,t,c] x[b, t + j - h, c]
+// h the number of steps before t that the filter reaches, f = c / g the filter of channel c, x zero
+// outside of 0 … n[b]-1, where n are the lengths:
+// y[b,t,c] = sum_j w[f,j] x[b, t + j - h, c], for t < n[b], else 0
+// dx[b,t,c] = sum_j w[f, width - 1 - j] dy[b, t + j - (width - 1 - h), c]: the filters reversed
+// dw[f,j] = sum over b, t < n[b] and the channels c of f of dy[b,t,c] x[b, t + j - h, c]
 #include <algorithm>
 
 #include "longhand/autograd/ops.h"
@@ -19,8 +20,10 @@ constexpr int64_t channel_block = 64, time_block = 32, time_chunk = 512;
 
 struct Sizes {
   int64_t B, T, C, width;
+  int64_t before;          // h
+  const int32_t* lengths;  // null: all are T
 
-  int64_t half() const { return width / 2; }
+  int64_t length(int64_t b) const { return lengths ? lengths[b] : T; }
   int64_t blocks() const { return (C + channel_block - 1) / channel_block; }
   int64_t chunks() const { return (T + time_chunk - 1) / time_chunk; }
 };
@@ -89,32 +92,34 @@ void for_chunks(const Sizes& s, F f) {
   });
 }
 
-// y = beta y + x filtered, for filters (width, C), one per channel.
+// y = beta y + x filtered, for filters (width, C), one per channel, that reach h steps back.
 template <class T>
-void filter(const Sizes& s, Signal<const T> x, const T* filters, Signal<T> y, T beta) {
-  for_chunks(
-      s, [=, h = s.half()](int64_t b, int64_t, int64_t begin, int64_t end, int64_t c, int64_t n) {
-        for (int64_t t = begin; t < end; ++t) {
-          T* const to = y.at(b, t, c);
-          kernels::row_accumulate(to, n, beta, [](int64_t) { return T{0}; });
-          const int64_t first = std::max<int64_t>(0, h - t), last = std::min(s.width, s.T + h - t);
-          add_all_products(to, n, last - first, filters + first * s.C + c, s.C,
-                           x.at(b, t + first - h, c), x.time_stride);
-        }
-      });
+void filter(const Sizes& s, int64_t h, Signal<const T> x, const T* filters, Signal<T> y, T beta) {
+  for_chunks(s, [=](int64_t b, int64_t, int64_t begin, int64_t end, int64_t c, int64_t n) {
+    const int64_t length = s.length(b);
+    for (int64_t t = begin; t < end; ++t) {
+      T* const to = y.at(b, t, c);
+      kernels::row_accumulate(to, n, beta, [](int64_t) { return T{0}; });
+      if (t >= length) continue;
+      const int64_t first = std::max<int64_t>(0, h - t), last = std::min(s.width, length + h - t);
+      add_all_products(to, n, last - first, filters + first * s.C + c, s.C,
+                       x.at(b, t + first - h, c), x.time_stride);
+    }
+  });
 }
 
 // partial (B, chunks, width, C): partial sums of the gradient of each channel's own filter.
 template <class T>
 void filter_gradients(const Sizes& s, Signal<const T> x, Signal<const T> dy, T* partial) {
-  for_chunks(s, [=, h = s.half(), chunks = s.chunks()](int64_t b, int64_t chunk, int64_t begin,
+  for_chunks(s, [=, h = s.before, chunks = s.chunks()](int64_t b, int64_t chunk, int64_t begin,
                                                        int64_t end, int64_t c, int64_t n) {
+    const int64_t length = s.length(b), stop = std::min(end, length);
     T* const sums = partial + (b * chunks + chunk) * s.width * s.C + c;
     for (int64_t j = 0; j < s.width; ++j) std::fill_n(sums + j * s.C, n, T{0});
-    for (int64_t t = begin; t < end; t += time_block) {
+    for (int64_t t = begin; t < stop; t += time_block) {
       for (int64_t j = 0; j < s.width; ++j) {
         const int64_t first = std::max(t, h - j);
-        const int64_t last = std::min({t + time_block, end, s.T + h - j});
+        const int64_t last = std::min({t + time_block, stop, length + h - j});
         add_all_products(sums + j * s.C, n, last - first, dy.at(b, first, c), dy.time_stride,
                          x.at(b, first + j - h, c), x.time_stride);
       }
@@ -136,31 +141,52 @@ Tensor filters_of(const Tensor& weight, int64_t channels, bool reversed) {
   return filters;
 }
 
+// A copy of the lengths, for the gradient; undefined: all of x.
+Tensor checked_lengths(const Tensor& lengths, const Tensor& x) {
+  if (!lengths.defined()) return {};
+  check<ShapeError>(lengths.dtype() == DType::i32 && lengths.shape() == Shape{x.size(0)},
+                    "depthwise_conv1d: expected lengths i32 of shape ", Shape{x.size(0)}, ", got ",
+                    lengths.dtype(), " of shape ", lengths.shape());
+  for (const int32_t n : lengths.to_vector<int32_t>())
+    check<ShapeError>(n >= 0 && n <= x.size(1), "depthwise_conv1d: expected lengths in [0, ",
+                      x.size(1), "], got ", n);
+  return lengths.clone();
+}
+
 }  // namespace
 
-Variable depthwise_conv1d(const Variable& x, const Variable& weight) {
+Variable depthwise_conv1d(const Variable& x, const Variable& weight,
+                          const DepthwiseConvOptions& options) {
   check_float_pair("depthwise_conv1d", x, weight);
-  check<ShapeError>(x.rank() == 3 && weight.rank() == 2 && weight.size(1) % 2 == 1 &&
+  check<ShapeError>(x.rank() == 3 && weight.rank() == 2 && weight.size(1) >= 1 &&
                         (weight.size(0) == 0 ? x.size(2) == 0 : x.size(2) % weight.size(0) == 0),
-                    "depthwise_conv1d: expected x (B, T, C) and a weight (C/g, odd width), got x ",
+                    "depthwise_conv1d: expected x (B, T, C) and a weight (C/g, width), got x ",
                     x.shape(), " and a weight ", weight.shape());
-  const Sizes s{x.size(0), x.size(1), x.size(2), weight.size(1)};
+  const Tensor lengths = checked_lengths(options.lengths, x.value());
+  const int64_t width = weight.size(1);
+  const Sizes s{x.size(0),
+                x.size(1),
+                x.size(2),
+                width,
+                options.causal ? width - 1 : width / 2,
+                lengths.defined() ? lengths.data<int32_t>() : nullptr};
   const Tensor in = with_unit_channels(x.value());
   Tensor out = empty_rows_like(in, s.C);
   dispatch_float(in.dtype(), [&]<class T>() {
     const Tensor filters = filters_of<T>(weight.value(), s.C, false);
-    filter<T>(s, signal<T>(in), filters.data<T>(), signal<T>(out), T{0});
+    filter<T>(s, s.before, signal<T>(in), filters.data<T>(), signal<T>(out), T{0});
   });
   return record(
       "depthwise_conv1d", out, {x, weight},
-      [x = in, weight = weight.value(), strides = out.strides(), s](const Tensor& grad_out,
-                                                                    std::span<GradSlot> grad_in) {
+      [x = in, weight = weight.value(), lengths, strides = out.strides(), s](
+          const Tensor& grad_out, std::span<GradSlot> grad_in) {
         const Tensor dy = with_unit_channels(grad_out);
         dispatch_float(x.dtype(), [&]<class T>() {
           if (grad_in[0])
             accumulate_with_strides(grad_in[0], strides, [&](Tensor& dx, double beta) {
               const Tensor filters = filters_of<T>(weight, s.C, true);
-              filter<T>(s, signal<T>(dy), filters.data<T>(), signal<T>(dx), static_cast<T>(beta));
+              filter<T>(s, s.width - 1 - s.before, signal<T>(dy), filters.data<T>(), signal<T>(dx),
+                        static_cast<T>(beta));
             });
           if (!grad_in[1]) return;
           const int64_t parts = s.B * s.chunks(),

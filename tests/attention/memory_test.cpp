@@ -94,6 +94,8 @@ const std::vector<Case> cases = {
     {"latent"},
     {"topk"},
     {"topk", {{"dropout", 0.1}}},
+    {"conv"},
+    {"parallel"},
     {"svd", {}, 64},
     {"none"},
     {"mean"},

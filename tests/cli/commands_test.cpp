@@ -205,6 +205,7 @@ TEST_CASE("the example configurations are valid") {
       {"listops", {"data.train_size=40", "data.validation_size=10", "data.test_size=10"}},
       {"copy", {}},
       {"variants_by_layer", {}},
+      {"hybrid", {}},
       {"text_lm", {"data.path=text", "model.max_length=64"}},
       {"text_classification", {"data.path=lines.tsv", "model.max_length=64"}}};
   for (const auto& [name, assignments] : data) {
@@ -215,7 +216,8 @@ TEST_CASE("the example configurations are valid") {
     INFO(name);
     const std::string dumped = succeed(arguments, folder.path()).out;
     CHECK_THAT(dumped, Contains(name == "variants_by_layer" ? "type = [\"window\", \"linear\"]"
-                                                            : "type = \"softmax\""));
+                                : name == "hybrid" ? "type = [\"conv\", \"window\", \"linear\"]"
+                                                   : "type = \"softmax\""));
     if (name == "text_lm") CHECK_THAT(dumped, Contains("\nlength = 64\n"));
     // With every variant that can be causal: no option prevents it.
     for (const std::string& variant : attention::names()) {
@@ -225,6 +227,8 @@ TEST_CASE("the example configurations are valid") {
       other.insert(other.end(), {"--set", "attention.type=" + variant});
       if (attention::capabilities(variant).causal_only)
         other.insert(other.end(), {"--set", "model.causal=true"});
+      // It takes a head for each of its parts.
+      if (variant == "parallel") other.insert(other.end(), {"--set", "model.heads=2"});
       // The text_lm model has rotary positions, which rotate queries and keys.
       if (name == "text_lm" && !attention::capabilities(variant).uses_queries_and_keys) {
         const Outcome refused = run(other, folder.path());
@@ -238,9 +242,9 @@ TEST_CASE("the example configurations are valid") {
   std::set<std::string> files;
   for (const auto& entry : fs::directory_iterator(LONGHAND_CONFIGS))
     if (entry.is_regular_file()) files.insert(entry.path().stem());
-  CHECK(files == std::set<std::string>{"copy", "fashion_mnist", "listops", "mqar", "mqar_mixture",
-                                       "mqar_zoology", "text_classification", "text_lm",
-                                       "variants_by_layer"});
+  CHECK(files == std::set<std::string>{"copy", "fashion_mnist", "hybrid", "listops", "mqar",
+                                       "mqar_mixture", "mqar_zoology", "text_classification",
+                                       "text_lm", "variants_by_layer"});
 }
 
 TEST_CASE("evaluate reports a mixture segment by segment, also at lengths never trained on") {

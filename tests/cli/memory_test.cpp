@@ -69,6 +69,8 @@ TEST_CASE("estimates of memory are within 20 % of measured peaks") {
       {"attention.type=window"},
       {"attention.type=none", "model.norm=post"},
       {"attention.type=linear", "model.causal=true"},
+      {"model.short_conv=4", "model.output_gate=silu", "model.head_norm=rms_norm",
+       "model.qk_norm=rms_norm"},
       {"train.recompute=true", "train.batch_size=128"},
       {"train.micro_batches=4", "train.batch_size=256", "train.eval_batch_size=32"},
       {"model.d_model=512", "train.batch_size=2", "train.ema_decay=0.9"},

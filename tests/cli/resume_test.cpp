@@ -149,7 +149,9 @@ TEST_CASE("resuming writes options that were not given as a run without interrup
       "train", "config.toml",
       "--set", "train.steps=50",
       "--set", "model.layers=2",
-      "--set", mixed ? "attention.type=['window', 'linformer']" : "attention.type=linformer"};
+      "--set", mixed ? "attention.type=['window', 'linformer']" : "attention.type=linformer",
+      "--set", mixed ? "model.short_conv=4" : "model.short_conv=0",
+      "--set", mixed ? "model.output_gate=silu" : "model.output_gate=none"};
   auto arguments = train;
   arguments.insert(arguments.end(), {"--out", "whole"});
   const Outcome whole = run(arguments, folder.path());

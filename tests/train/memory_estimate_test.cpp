@@ -31,6 +31,9 @@ TEST_CASE("memory: parameters are counted exactly, for every variant and shape o
     check();
     c.per_token = true, c.tied_embeddings = true, c.classes = c.vocabulary;
     check();
+    c.around = {.short_conv = 4, .head_norm = "layer_norm", .output_gate = "silu"};
+    if (attention::capabilities(variant).uses_queries_and_keys) c.around.qk_norm = "rms_norm";
+    check();
     if (variant == "linformer") {  // the first layer has the projection of all
       c.attention_options.set("sharing", std::string("layerwise"));
       check();

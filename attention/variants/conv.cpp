@@ -1,0 +1,118 @@
+// Gated convolution: no attention, but a filter over the tokens and a gate. BaseConv of Arora et al.
+// 2023 (arXiv 2312.04927), section 4, with short filters; a layer of hybrid models such as Based
+// (Arora et al. 2024, arXiv 2402.18668). For tokens x and values v = x V + c
+//
+//   o_i = (x_i W + b) ∘ sum over 0 <= j < w of f_j ∘ v_(i - w + 1 + j)
+//
+// where ∘ multiplies channel by channel, and each channel has its own filter f of w tokens, learned.
+// Filters look back, also in models that are not causal. Padding counts as 0.
+#include <cmath>
+
+#include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/memory.h"
+#include "longhand/attention/registry.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/nn/init.h"
+#include "longhand/nn/linear.h"
+#include "longhand/nn/short_conv.h"
+
+namespace longhand::attention {
+namespace {
+
+class ConvDecoder final : public Decoder {
+ public:
+  ConvDecoder(int64_t heads, Tensor filters, LinearParameters gate)
+      : heads_(heads), filters_(std::move(filters)), gate_(std::move(gate)) {}
+
+  Tensor step(const Token& token) override {
+    const NoGrad no_grad;
+    const Tensor v = repeat_groups(token.v, heads_).contiguous();
+    const int64_t B = v.size(0), width = v.size(1) * v.size(2);
+    const Variable filtered(recent_.step(v.reshape({B, width}), filters_));
+    return (linear(Variable(token.x), gate_.weight, gate_.bias) * filtered)
+        .value()
+        .reshape(v.shape());
+  }
+  int64_t bytes() const override { return recent_.bytes(); }
+
+ private:
+  int64_t heads_;
+  Tensor filters_;  // (H D, w)
+  LinearParameters gate_;
+  nn::ConvState recent_;
+};
+
+struct ConvOptions {
+  int64_t width = 4;
+
+  void describe(OptionVisitor& v) {
+    v.integer("width", width, {1, 1 << 16}, "number w of tokens that a filter covers");
+  }
+  Capabilities capabilities() const {
+    return {.averages = false,
+            .linear = false,  // it is, but with other weights in every channel of a head
+            .positional = true,
+            .causal = true,
+            .decodes = true,
+            .uses_queries_and_keys = false,
+            .cross_lengths = false,
+            .uses_x = true,
+            .time = "N D (H D + w)",
+            .memory = "w D"};
+  }
+  // The two factors of the result.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const double d = z.H * z.D;
+    return {.parameters = d * d + d + d * static_cast<double>(width),
+            .kept = 2 * z.values,
+            .forward = 0};
+  }
+};
+
+class Conv final : public Variant {
+ public:
+  Conv(const nn::Scope& scope_, const Config& config, const ConvOptions& options)
+      : Variant(scope_, config),
+        width_(options.width),
+        filter_(scope("filter"), {channels(), width_},
+                nn::init::uniform(1 / std::sqrt(static_cast<double>(width_)))),
+        gate_(scope("gate"), channels(), channels()) {}
+
+  std::unique_ptr<Decoder> make_decoder(int64_t) const override {
+    return std::make_unique<ConvDecoder>(config().heads, filter_.value(), gate_.parameters());
+  }
+  Work work(int64_t queries, int64_t) const override {
+    const auto d = static_cast<double>(channels()), numbers = static_cast<double>(queries) * d;
+    const double flops = numbers * (2 * d + 2 * static_cast<double>(width_) + 1);
+    return {{flops}, {2 * flops}, 2 * numbers * static_cast<double>(size_of(parameter_dtype()))};
+  }
+
+ private:
+  int64_t channels() const { return config().heads * config().head_dim; }
+
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+    const Variable& v = inputs.v;
+    const int64_t B = v.size(0), N = v.size(1);
+    check<ShapeError>(inputs.q.size(1) == N, "conv: expected as many queries as keys, got ",
+                      inputs.q.size(1), " queries and ", N, " keys");
+    const Variable filtered = depthwise_conv1d(reshape(v, {B, N, channels()}), filter_,
+                                               {.causal = true, .lengths = mask.lengths});
+    return reshape(gate_.forward(inputs.x).eval() * filtered, v.shape());
+  }
+
+  int64_t width_;
+  nn::Parameter filter_;  // (H D, w)
+  nn::Linear gate_;
+};
+
+}  // namespace
+
+Spec conv_variant() {
+  return make_spec<ConvOptions, Conv>(
+      {.summary = "a gated convolution over the tokens: no attention, a layer of hybrids",
+       .paper = "Arora et al. 2023, arXiv 2312.04927",
+       .cases = {{}, {{"width", 9}}, {{"width", 1}}}});
+}
+
+}  // namespace longhand::attention

@@ -1,0 +1,57 @@
+#include "longhand/nn/short_conv.h"
+
+#include <cmath>
+
+#include "longhand/autograd/ops.h"
+#include "longhand/nn/init.h"
+
+namespace longhand::nn {
+
+Tensor ConvState::step(const Tensor& x, const Tensor& weight) {
+  check<ShapeError>(x.rank() == 2 && weight.rank() == 2 && weight.size(1) >= 1 &&
+                        weight.size(0) == x.size(1) && x.dtype() == weight.dtype(),
+                    "convolution of a token: expected x (B, C) and a weight (C, width), got x ",
+                    x.shape(), " and a weight ", weight.shape());
+  const int64_t B = x.size(0), C = x.size(1), kept = weight.size(1) - 1;
+  if (!recent_.defined()) recent_ = Tensor::zeros({B, kept, C}, x.dtype());
+  check<ShapeError>(recent_.shape() == Shape{B, kept, C} && recent_.dtype() == x.dtype(),
+                    "convolution of a token: expected the shapes of the first token, got x ",
+                    x.shape(), " and a weight ", weight.shape());
+  const Tensor in = x.contiguous(), filters = weight.contiguous();
+  Tensor out = Tensor::empty({B, C}, x.dtype());
+  dispatch_float(x.dtype(), [&]<class T>() {
+    const T *const w = filters.data<T>(), *const rows = recent_.data<T>();
+    T* const to = out.data<T>();
+    for (int64_t i = 0; i < B * C; ++i) {
+      const int64_t b = i / C, c = i % C;
+      T sum = w[c * (kept + 1) + kept] * in.data<T>()[i];
+      for (int64_t j = 0; j < kept; ++j)
+        sum += w[c * (kept + 1) + j] * rows[(b * kept + (position_ + j) % kept) * C + c];
+      to[i] = sum;
+    }
+  });
+  if (kept > 0) copy_into(recent_.select(1, position_ % kept), in);
+  ++position_;
+  return out;
+}
+
+int64_t ConvState::bytes() const {
+  return recent_.defined() ? recent_.numel() * static_cast<int64_t>(size_of(recent_.dtype())) : 0;
+}
+
+ShortConv::ShortConv(const Scope& scope_, int64_t channels, int64_t width, bool causal)
+    : Module(scope_),
+      weight(scope("weight"), {channels, width},
+             init::uniform(1 / std::sqrt(static_cast<double>(width)))),
+      causal_(causal) {}
+
+Variable ShortConv::forward(const Variable& x, const Tensor& lengths) const {
+  const Running running(*this);
+  return silu(depthwise_conv1d(x, weight, {.causal = causal_, .lengths = lengths}));
+}
+
+Tensor ShortConv::step(const Tensor& x, ConvState& state) const {
+  return silu(Variable(state.step(x, weight.value()))).value();
+}
+
+}  // namespace longhand::nn
