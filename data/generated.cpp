@@ -19,9 +19,10 @@ class Generated : public Dataset {
  public:
   Generated(const std::vector<GeneratedSegment>& segments, const Generator& generator, Split split,
             std::string_view name, int64_t SplitSizes::*size)
-      : hashes_(generator.fork("split")), split_(split) {
+      : hashes_(generator.fork("split")), split_(split), mixture_(segments.size() > 1) {
     const Generator examples = generator.fork(name);
     for (size_t s = 0; s < segments.size(); ++s) {
+      if (segments[s].sizes.*size == 0) continue;
       // Generators of segments other than the first, which has those of a task of one segment.
       const Generator own = s == 0 ? examples : examples.fork("segment").fork(s);
       const int64_t begin = this->size();
@@ -77,7 +78,7 @@ class Generated : public Dataset {
 
   std::vector<Segment> segments() const override {
     std::vector<Segment> list;
-    if (parts_.size() > 1)
+    if (mixture_)
       for (const Part& part : parts_) list.push_back({part.segment.name, part.begin, part.end});
     return list;
   }
@@ -123,6 +124,7 @@ class Generated : public Dataset {
 
   Generator hashes_;
   Split split_;
+  bool mixture_;  // of several segments, some of which this split may lack
   std::vector<Part> parts_;
 };
 
@@ -140,11 +142,15 @@ Task make_generated(const TaskInfo& info, const std::vector<GeneratedSegment>& s
 }
 
 void MixtureSizes::describe(OptionVisitor& v) {
-  const IntegerRange each{1, most_examples};
-  v.integers("train_size", train, each, "number of training examples; a list: of each segment");
-  v.integers("validation_size", validation, each,
-             "number of validation examples; a list: of each segment");
-  v.integers("test_size", test, each, "number of test examples; a list: of each segment");
+  const auto size = [&](const char* name, std::vector<int64_t>& values, const char* meaning) {
+    v.integers(name, values, {0, most_examples}, meaning);
+    v.require(std::any_of(values.begin(), values.end(), [](int64_t n) { return n > 0; }), name,
+              "expected at least one example");
+  };
+  size("train_size", train,
+       "number of training examples; a list: of each segment, 0 for those not trained on");
+  size("validation_size", validation, "number of validation examples; a list: of each segment");
+  size("test_size", test, "number of test examples; a list: of each segment");
 }
 
 DataMemory MixtureSizes::memory(size_t segments) const {

@@ -36,7 +36,7 @@ Task make_generated(const TaskInfo& info, const std::vector<GeneratedSegment>& s
                     uint64_t seed);
 
 /// The options train_size, validation_size and test_size of a mixture: one number for all segments,
-/// or one for each.
+/// or one for each. 0: a split has no examples of the segment, for lengths that are only tested.
 struct MixtureSizes {
   std::vector<int64_t> train, validation, test;
 

@@ -215,3 +215,28 @@ TEST_CASE("mqar: a mixture of lengths and numbers of pairs") {
   CHECK_THAT(message("pairs", Ints{5, 4, 8}), Contains("4 pairs <= length = 16"));
   CHECK_THAT(message("length", Ints{16, 63, 64}), Contains("even number, got 63"));
 }
+
+TEST_CASE("mqar: lengths that are only tested") {
+  using Ints = std::vector<int64_t>;
+  Settings settings = {
+      {"length", Ints{16, 64}},    {"pairs", Ints{2, 8}},           {"vocabulary", 64},
+      {"train_size", Ints{30, 0}}, {"validation_size", Ints{7, 0}}, {"test_size", 5}};
+  const Task task = make("mqar", settings);
+  CHECK(task.info.max_length == 64);
+  CHECK(task.train->size() == 30);
+  for (const Example& e : examples(*task.train, 30)) CHECK(e.tokens.size() == 16);
+  // Named, since it is one of two.
+  const std::vector<Segment> validation = task.validation->segments(), test = task.test->segments();
+  REQUIRE(validation.size() == 1);
+  CHECK(validation[0].name == "length 16, 2 pairs");
+  CHECK(validation[0].end == 7);
+  REQUIRE(test.size() == 2);
+  CHECK(test[1].end == 10);
+  // The examples are those of a task that is also trained on this length.
+  settings[3].second = Ints{30, 3};
+  CHECK(example(*make("mqar", settings).test, 9).tokens == example(*task.test, 9).tokens);
+
+  settings[3].second = Ints{0, 0};
+  CHECK_THAT(message_of<ConfigError>([&] { make("mqar", settings); }),
+             Contains("data.train_size = [0, 0]: expected at least one example"));
+}
