@@ -60,6 +60,7 @@ void delta_forward(const DeltaRule& rule, const DeltaTensors& x, Tensor initial,
       std::copy_n(state_of<T>(initial, head), n, s);
     else
       std::fill_n(s, n, T{0});
+    blocks.hold(s);
     for (int64_t i = 0; i < rule.blocks; ++i) {
       if (kept.defined() && i % every == 0) std::copy_n(s, n, state_of<T>(kept, head, i / every));
       blocks.use(i);
@@ -90,13 +91,13 @@ void delta_backward(const DeltaRule& rule, const DeltaTensors& x, Tensor& kept, 
     for (int64_t stop = rule.blocks, from; stop > 0; stop = from) {
       from = (stop - 1) / every * every;
       std::copy_n(state_of<T>(kept, head, from / every), n, states);
+      blocks.hold(states);
       for (int64_t i = from; i < stop; ++i) {
         const int64_t slot = i - from;
         T* const s = states + slot * n;
         blocks.use(i);
         blocks.solve(slot, s);
         if (i + 1 == stop) break;
-        std::copy_n(s, n, s + n);
         blocks.advance(slot, s + n);
       }
       for (int64_t i = stop - 1; i >= from; --i) {

@@ -68,7 +68,9 @@ class DeltaBlocks {
         reads_(scratch.take<T>(block * m_)),
         weighed_(scratch.take<T>(block * m_)),
         beta_(scratch.take<T>(block)),
-        A_(scratch.take<T>(block * block)) {
+        A_(scratch.take<T>(block * block)),
+        wide_(scratch.take<double>(m_ * E_)),
+        factors_(scratch.take<double>(m_)) {
     if (x.beta.defined()) betas_.emplace(x.beta);
     for (int64_t i = 0; i < slots; ++i)
       solutions_.push_back({scratch.take<T>(block * block), scratch.take<T>(block * E_),
@@ -142,11 +144,22 @@ class DeltaBlocks {
     add_earlier(A_, solutions_[slot].w, E_, count_, E_, to, token);
   }
 
-  /// Replaces the state before the selected block by the state after it.
+  /// Sets the state that advance() starts from.
+  void hold(const T* S) { std::copy_n(S, m_ * E_, wide_); }
+  /// Writes the state after the selected block. Between blocks the state is in double precision, since
+  /// it is the sum of all blocks, and their decays are multiplied.
   void advance(int64_t slot, T* S) {
     pairs_.to_last(keys(), k_.token, weighed_);
-    pairs_.decay(S, E_);
-    kernels::gemm_tile<T>(m_, E_, count_, {weighed_, 1, m_}, solutions_[slot].w, E_, S, E_, true);
+    kernels::gemm_tile<T>(m_, E_, count_, {weighed_, 1, m_}, solutions_[slot].w, E_, S, E_, false);
+    pairs_.whole(factors_);
+    simd([=, this, E = E_] {
+      for (int64_t l = 0; l < m_; ++l)
+        for (int64_t e = 0; e < E; ++e) {
+          double& x = wide_[l * E + e];
+          x = factors_[l] * x + static_cast<double>(S[l * E + e]);
+          S[l * E + e] = static_cast<T>(x);
+        }
+    });
   }
 
   /// Computes the gradients of the selected block from the state S before it and the gradient R of
@@ -281,6 +294,7 @@ class DeltaBlocks {
   const int64_t m_, E_;
   Pairs pairs_;
   T *const reads_, *const weighed_, *const beta_, *const A_;  // reads: -r
+  double *const wide_, *const factors_;                       // the state (m, E), e^C_n (m)
   std::vector<Solution> solutions_;
   T *zeros_ = nullptr, *dA_ = nullptr, *y_ = nullptr, *d_ = nullptr, *rows_transposed_ = nullptr,
     *state_transposed_ = nullptr, *dq_ = nullptr, *dr_ = nullptr, *dk_ = nullptr;

@@ -6,6 +6,7 @@
 // exponents are at most 0, and g = -inf is a factor of 0.
 #pragma once
 
+#include <cmath>
 #include <optional>
 
 #include "longhand/attention/ops/tile/head_blocks.h"
@@ -58,6 +59,13 @@ class HeadPairs {
     simd([=, n = m_ * E, factor = decay_.whole()] {
       for (int64_t i = 0; i < n; ++i) S[i] *= factor;
     });
+  }
+  /// e^C_last of all channels, (m), in double precision.
+  void whole(double* factors) const {
+    double sum = 0;
+    if (g_)
+      for (int64_t i = 0; i < count_; ++i) sum += steps_[i];
+    std::fill_n(factors, m_, std::exp(sum / Base<T>::log_e));
   }
   /// e^C_last of a channel.
   T whole(int64_t) const { return g_ ? decay_.whole() : T{1}; }
@@ -154,6 +162,14 @@ class ChannelPairs {
     simd([=, this, whole = from_before_ + (count_ - 1) * m_] {
       for (int64_t l = 0; l < m_; ++l)
         for (int64_t e = 0; e < E; ++e) S[l * E + e] *= whole[l];
+    });
+  }
+  void whole(double* factors) const {
+    simd([=, this] {
+      std::fill_n(factors, m_, 0.0);
+      for (int64_t i = 0; i < count_; ++i)
+        for (int64_t l = 0; l < m_; ++l) factors[l] += static_cast<double>(at_[i * g_.token + l]);
+      for (int64_t l = 0; l < m_; ++l) factors[l] = math::exp(factors[l]);
     });
   }
   T whole(int64_t l) const { return from_before_[(count_ - 1) * m_ + l]; }
