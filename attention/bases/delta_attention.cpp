@@ -12,9 +12,6 @@
 namespace longhand::attention {
 namespace {
 
-// Added to the squared length of a query or key, so that 0 stays 0.
-constexpr double eps_of_length = 1e-6;
-
 // The state is kept in f64, since it is the sum of corrections of all tokens.
 class DeltaDecoder final : public Decoder {
  public:
@@ -31,13 +28,16 @@ class DeltaDecoder final : public Decoder {
     const Inputs in = sequences_of(
         {token.q, repeat_groups(token.k, heads_), repeat_groups(token.v, heads_), token.x});
     const DeltaInputs of = of_.operands(in);
-    const auto row = [](const Variable& x) {
-      return x.defined() ? x.value().squeeze(1).to(DType::f64) : Tensor();
-    };
-    const Tensor reads =
-        delta_step(state_, {row(of.q), row(of.k), row(of.v), row(of.beta), row(of.log_decay), {}});
+    Tensor reads;
+    for (int64_t step = 0; step < of.q.size(1); ++step) {
+      const auto row = [&](const Variable& x) {
+        return x.defined() ? x.value().select(1, step).to(DType::f64) : Tensor();
+      };
+      reads = delta_step(
+          state_, {row(of.q), row(of.k), row(of.v), row(of.beta), row(of.log_decay), row(of.read)});
+    }
     const Variable x(reads.to(token.v.dtype()).unsqueeze(1));
-    return of_.finished(x, in.x).value().squeeze(1);
+    return of_.finished(x, in).value().squeeze(1);
   }
   int64_t bytes() const override {
     return state_.defined() ? state_.numel() * static_cast<int64_t>(size_of(state_.dtype())) : 0;
@@ -76,9 +76,24 @@ Memory DeltaRuleOptions::memory(const Config& config, const Extent& e) const {
   return out;
 }
 
-DeltaAttention::DeltaAttention(const nn::Scope& scope_, const Config& config,
-                               const DeltaRuleOptions& options)
-    : Variant(scope_, config),
+// A mask is of tokens; those of r steps have its lengths times r.
+Variable DeltaAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass&) {
+  DeltaInputs of = operands(in);
+  const int64_t N = in.q.size(1), r = of.q.size(1) / N;
+  Tensor lengths = mask.lengths;
+  if (r > 1 && lengths.defined()) {
+    lengths = lengths.clone();
+    for (int64_t b = 0; b < lengths.numel(); ++b)
+      lengths.data<int32_t>()[b] *= static_cast<int32_t>(r);
+  }
+  of.log_decay = without_decay_of_padding(of.log_decay, lengths);
+  const Variable reads = delta_scan(of, {}, {.final_state = false}).out;
+  return finished(r == 1 ? reads : slice(reads, 1, r - 1, r * N, r), in);
+}
+
+UnitDeltaAttention::UnitDeltaAttention(const nn::Scope& scope_, const Config& config,
+                                       const DeltaRuleOptions& options)
+    : DeltaAttention(scope_, config),
       options_(options),
       beta_(scope("beta"), config.heads * config.head_dim, config.heads, false) {
   const int64_t D = config.head_dim;
@@ -88,12 +103,12 @@ DeltaAttention::DeltaAttention(const nn::Scope& scope_, const Config& config,
   unit_scaled_ = Variable(Tensor::full({D}, 1 / d, parameter_dtype()));
 }
 
-void DeltaAttention::set_work(const Work::Counts& token) { token_ = token; }
+void UnitDeltaAttention::set_work(const Work::Counts& token) { token_ = token; }
 
-Variable DeltaAttention::log_decay(const Variable&) const { return {}; }
-Variable DeltaAttention::gate(const Variable&) const { return {}; }
+Variable UnitDeltaAttention::log_decay(const Variable&) const { return {}; }
+Variable UnitDeltaAttention::gate(const Variable&) const { return {}; }
 
-DeltaInputs DeltaAttention::operands(const Inputs& in) const {
+DeltaInputs UnitDeltaAttention::operands(const Inputs& in) const {
   const double eps = eps_of_length / static_cast<double>(in.q.size(3));
   const auto unit = [&](const Variable& x, const Variable& factor) {
     return rms_norm(options_.silu ? silu(x) : x, factor, eps);
@@ -105,16 +120,10 @@ DeltaInputs DeltaAttention::operands(const Inputs& in) const {
   return out;
 }
 
-Variable DeltaAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass&) {
-  DeltaInputs of = operands(in);
-  of.log_decay = without_decay_of_padding(of.log_decay, mask.lengths);
-  return finished(delta_scan(of, {}, {.final_state = false}).out, in.x);
-}
-
-Variable DeltaAttention::finished(const Variable& reads, const Variable& x) const {
+Variable UnitDeltaAttention::finished(const Variable& reads, const Inputs& in) const {
   Variable y = reads;
   if (norm_) y = rms_norm(y, *norm_, 1e-5);
-  if (const Variable g = gate(x); g.defined()) y = y * reshape(g, y.shape());
+  if (const Variable g = gate(in.x); g.defined()) y = y * reshape(g, y.shape());
   return y;
 }
 
@@ -122,21 +131,29 @@ std::unique_ptr<Decoder> DeltaAttention::make_decoder(int64_t batch) const {
   return std::make_unique<DeltaDecoder>(*this, batch, config().heads);
 }
 
-// Per head and token, for blocks of C tokens: three products with the state, and products of C / 2
-// queries or keys with keys and of as many weights with values, for reads and for writes. Gradients
-// solve the blocks again, then two products for each of these. In memory: unit queries and keys,
-// one in four of the states between blocks.
-Work DeltaAttention::work(int64_t queries, int64_t) const {
+// Per token, for blocks of C tokens: three products with the state, and products of C / 2 queries or
+// keys with keys and of as many weights with values, for reads and for writes. Gradients solve the
+// blocks again, then two products for each of these. One in four of the states between blocks is
+// kept.
+Work delta_work(int64_t steps, int64_t dim, DType dtype) {
+  const auto N = static_cast<double>(steps), D = static_cast<double>(dim),
+             C = static_cast<double>(std::min(delta_block, steps));
+  return {{N * D * (6 * D + 4 * C)},
+          {N * D * (16 * D + 11 * C)},
+          std::ceil(N / (4 * C)) * D * D * static_cast<double>(size_of(dtype))};
+}
+
+// The scan, and unit queries and keys.
+Work UnitDeltaAttention::work(int64_t queries, int64_t) const {
   const auto number = [](int64_t n) { return static_cast<double>(n); };
   const double N = number(queries), H = number(config().heads), D = number(config().head_dim),
-               width = H * D, C = std::min(number(delta_block), N);
-  const double forward = 2 * width * H + width * (6 * D + 4 * C),
-               backward = 4 * width * H + width * (16 * D + 11 * C);
-  const double numbers = N * width * (options_.silu ? 4 : 2) + std::ceil(N / (4 * C)) * width * D;
+               width = H * D;
+  const Work scan = H * delta_work(queries, config().head_dim, parameter_dtype());
+  const double units = N * width * (options_.silu ? 4 : 2);
   const double exponentials = H + token_.exponentials + (options_.silu ? 2 * width : 0);
-  return {{N * (forward + token_.flops), N * exponentials},
-          {N * (backward + 2 * token_.flops), N * exponentials},
-          numbers * number(static_cast<int64_t>(size_of(parameter_dtype())))};
+  return {{scan.forward.flops + N * (2 * width * H + token_.flops), N * exponentials},
+          {scan.backward.flops + N * (4 * width * H + 2 * token_.flops), N * exponentials},
+          scan.bytes + units * number(static_cast<int64_t>(size_of(parameter_dtype())))};
 }
 
 }  // namespace longhand::attention

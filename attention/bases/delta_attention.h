@@ -12,7 +12,7 @@
 
 namespace longhand::attention {
 
-/// Options that all delta rules share.
+/// Options of the rules with unit keys.
 struct DeltaRuleOptions {
   bool silu = true, negative = false, norm = true;
 
@@ -23,25 +23,35 @@ struct DeltaRuleOptions {
   Memory memory(const Config& config, const Extent& e) const;
 };
 
-/// Causal attention by a delta rule with keys k̂ and queries q̂ of length 1, and strengths β = sigmoid(x
-/// P) for each head, or up to 2:
-///
-///   S'_i = diag(e^{g_i}) S_(i-1),   S_i = S'_i + β_i k̂_i (v_i - S'_iᵀ k̂_i)ᵀ
-///   o_i = S_iᵀ q̂_i / sqrt(D),  then divided by its root mean square, then multiplied by a gate
-///
-/// for whole sequences, or token by token with a state of D x D numbers a head.
+/// Causal attention by a delta rule, for whole sequences or token by token with a state of D x D
+/// numbers a head. A derived class says what the rule reads and writes, and what becomes of its reads.
 class DeltaAttention : public Variant {
  public:
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
-  Work work(int64_t queries, int64_t keys) const override;
 
-  /// The operands of the scan, for sequences of any length: a decoder gives single tokens.
-  DeltaInputs operands(const Inputs& in) const;
-  /// The result for the reads o (B, N, H, D) of the state: norm and gate.
-  Variable finished(const Variable& reads, const Variable& x) const;
+  /// The operands of the scan, (B, r N, H, D) for N tokens in r steps each; in a decoder N = 1.
+  virtual DeltaInputs operands(const Inputs& in) const = 0;
+  /// The result for the reads o (B, N, H, D) of the state, after the last step of each token.
+  virtual Variable finished(const Variable& reads, const Inputs& in) const = 0;
 
  protected:
-  DeltaAttention(const nn::Scope& scope, const Config& config, const DeltaRuleOptions& options);
+  using Variant::Variant;
+  Variable attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) override;
+};
+
+/// The delta rule with keys k̂ and queries q̂ of length 1, and strengths β = sigmoid(x P) for each head,
+/// or up to 2:
+///
+///   S'_i = diag(e^{g_i}) S_(i-1),   S_i = S'_i + β_i k̂_i (v_i - S'_iᵀ k̂_i)ᵀ
+///   o_i = S_iᵀ q̂_i / sqrt(D),  then divided by its root mean square, then multiplied by a gate
+class UnitDeltaAttention : public DeltaAttention {
+ public:
+  Work work(int64_t queries, int64_t keys) const override;
+  DeltaInputs operands(const Inputs& in) const override;
+  Variable finished(const Variable& reads, const Inputs& in) const override;
+
+ protected:
+  UnitDeltaAttention(const nn::Scope& scope, const Config& config, const DeltaRuleOptions& options);
 
   /// g (B, N, H) or (B, N, H, D) of the tokens x (B, N, H D); undefined: 0.
   virtual Variable log_decay(const Variable& x) const;
@@ -52,8 +62,6 @@ class DeltaAttention : public Variant {
   /// as much. To be called by a constructor.
   void set_work(const Work::Counts& token);
 
-  Variable attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) override;
-
  private:
   DeltaRuleOptions options_;
   Work::Counts token_;
@@ -61,5 +69,11 @@ class DeltaAttention : public Variant {
   std::optional<nn::Parameter> norm_;  // (D)
   Variable unit_, unit_scaled_;        // (D): D^(-1/2) and 1/D
 };
+
+/// Added to the squared length of a vector that is divided by its length, so that 0 stays 0.
+inline constexpr double eps_of_length = 1e-6;
+
+/// The cost of a delta_scan() of one head, without that of its operands.
+Work delta_work(int64_t steps, int64_t dim, DType dtype);
 
 }  // namespace longhand::attention

@@ -3,6 +3,7 @@
 
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/conformance/tools.h"
+#include "longhand/autograd/ops.h"
 #include "longhand/core/linalg.h"
 
 namespace longhand::attention::conformance {
@@ -518,6 +519,47 @@ void kda_limits(Findings& f) {
                {"log_rate", rates},
                {"step_bias", steps}});
   equal(f, "equal decays and gated_deltanet", *kda, *gated, 1e-12);
+}
+
+void rwkv7_limits(Findings& f) {
+  const OptionSet core{{"norm", false}, {"bonus", false}, {"gate", false}, {"rank", 2}};
+  const auto rule = make_variant("rwkv7", core, made(true)),
+             gla = make_variant(
+                 "gla", {{"norm", false}, {"gate", false}, {"decay_rank", 2}, {"temperature", 1.0}},
+                 made(true));
+  // -e^(-1/2) σ(b) = log σ(c). A rate of 0 removes nothing.
+  const Tensor b = normal({H, D}, 5);
+  Tensor c = Tensor::zeros({H * D}, DType::f64);
+  for (int64_t i = 0; i < H * D; ++i) {
+    const double g = -std::exp(-0.5) / (1 + std::exp(-b.data<double>()[i]));
+    c.data<double>()[i] = g - std::log(-std::expm1(g));
+  }
+  set(*rule, {{"decay_bias", b},
+              {"rate_bias", Tensor::full({H, D}, -800, DType::f64)},
+              {"replacement", Tensor::zeros({H, D}, DType::f64)}});
+  set(*gla, {{"decay.weight_in", Tensor::zeros({2, H * D}, DType::f64)}, {"decay.bias", c}});
+  equal(f, "without removal, and gla", *rule, *gla, 1e-12);
+
+  // Keys of length 1, with their gradients: it depends on how keys get this length, so that only
+  // those of q and v are compared.
+  const auto delta =
+      make_variant("deltanet", {{"silu", false}, {"norm", false}, {"negative", true}}, made(true));
+  set(*delta, {{"beta.weight", Tensor::zeros({H, H * D}, DType::f64)}});  // β = 1
+  set(*rule, {{"decay_bias", Tensor::full({H, D}, -800, DType::f64)},
+              {"rate_bias", Tensor::full({H, D}, 800, DType::f64)}});
+  Inputs x;
+  const auto unit = [](const Tensor& t) {
+    const Variable v(t);
+    return (v / sqrt(sum(square(v), {3}, true))).value();
+  };
+  x.q = unit(x.q);
+  x.k = unit(x.k);
+  const Outcome one = run(*rule, x.q, x.k, x.v, {}, x.cotangent),
+                two = run(*delta, x.q, x.k, x.v, {}, x.cotangent);
+  const double worst = std::max(distance(one.out, two.out), distance(one.dv, two.dv));
+  f.expect(worst <= 1e-5, "unit keys and deltanet: expected a difference of at most 1e-5, got ",
+           worst);
+  f.measured("unit keys and deltanet to ", worst);
 }
 
 }  // namespace longhand::attention::conformance

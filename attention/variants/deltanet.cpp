@@ -14,10 +14,10 @@
 namespace longhand::attention {
 namespace {
 
-class DeltaNet final : public DeltaAttention {
+class DeltaNet final : public UnitDeltaAttention {
  public:
   DeltaNet(const nn::Scope& scope_, const Config& config, const DeltaRuleOptions& options)
-      : DeltaAttention(scope_, config, options) {}
+      : UnitDeltaAttention(scope_, config, options) {}
 };
 
 }  // namespace

@@ -36,10 +36,10 @@ struct GatedDeltaNetOptions {
   }
 };
 
-class GatedDeltaNet final : public DeltaAttention {
+class GatedDeltaNet final : public UnitDeltaAttention {
  public:
   GatedDeltaNet(const nn::Scope& scope_, const Config& config, const GatedDeltaNetOptions& options)
-      : DeltaAttention(scope_, config, options.rule),
+      : UnitDeltaAttention(scope_, config, options.rule),
         step_(scope("step"), config.heads * config.head_dim, config.heads, false),
         step_bias_(scope("step_bias"), {config.heads}, fill_step_bias),
         log_rate_(scope("log_rate"), {config.heads}, fill_log_rate) {

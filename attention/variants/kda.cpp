@@ -45,10 +45,10 @@ struct KdaOptions {
   }
 };
 
-class Kda final : public DeltaAttention {
+class Kda final : public UnitDeltaAttention {
  public:
   Kda(const nn::Scope& scope_, const Config& config, const KdaOptions& options)
-      : DeltaAttention(scope_, config, options.rule),
+      : UnitDeltaAttention(scope_, config, options.rule),
         decay_down_(scope("decay_down"), config.heads * config.head_dim, options.rank, false),
         decay_up_(scope("decay_up"), options.rank, config.heads * config.head_dim, false),
         step_bias_(scope("step_bias"), {config.heads, config.head_dim}, fill_step_bias),

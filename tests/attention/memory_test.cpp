@@ -82,6 +82,8 @@ const std::vector<Case> cases = {
     {"gated_deltanet", {{"norm", false}, {"gate", false}}},
     {"kda"},
     {"kda", {{"rank", int64_t{4}}, {"norm", false}, {"gate", false}}},
+    {"rwkv7"},
+    {"rwkv7", {{"rank", int64_t{4}}, {"norm", false}, {"bonus", false}, {"gate", false}}},
     {"window"},
     {"window", {{"window", int64_t{16}}, {"dropout", 0.1}}},
     {"window", {{"window", int64_t{16}}, {"global_tokens", int64_t{8}}}},

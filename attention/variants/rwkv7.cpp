@@ -1,0 +1,192 @@
+// The generalised delta rule of RWKV-7: the vector that a state is read with before it is written, the
+// one that is written with, and the key of a new value differ, and each channel has a decay and a
+// learning rate of its own. Peng et al. 2025 (arXiv 2503.14456), eq. 11-22, in the layout D x D of keys
+// and values:
+//
+//   S_i = diag(e^{g_i}) S_(i-1) - (a_i ∘ κ_i) (S_(i-1)ᵀ κ_i)ᵀ + k'_i v_iᵀ
+//   g_i = -e^(-1/2) σ(tanh(x_i D_g) U_g + b),   a_i = σ(x_i D_a U_a + c)
+//   κ_i = k_i ∘ ξ, divided by its length,       k'_i = k_i ∘ (1 + (a_i - 1) ∘ α)
+//
+//   out_i = (norm(S_iᵀ q_i / sqrt(D)) + (q_i · (ρ ∘ k'_i)) v_i) ∘ (σ(x_i D_o) U_o)
+//
+// with a layer norm of each head with weights (H, D) of its own, and b, c, ξ, α and ρ learned for each
+// channel. The mixing of a token with the one before it and of values with those of the first layer
+// are not part of the variant.
+//
+// It is two steps of delta_scan() a token. The first decays, reads κ_i e^{-g_i} and writes a_i ∘ κ_i;
+// the second writes k'_i v_iᵀ without reading. e^{-g} is at most e^0.61.
+#include <cmath>
+#include <optional>
+
+#include "longhand/attention/bases/delta_attention.h"
+#include "longhand/attention/bases/recurrence.h"
+#include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/registry.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/nn/init.h"
+
+namespace longhand::attention {
+namespace {
+
+struct Rwkv7Options {
+  bool norm = true, bonus = true, gate = true;
+  int64_t rank = 1;
+
+  static Rwkv7Options defaults(const Config& config) {
+    Rwkv7Options options;
+    options.rank = config.head_dim;
+    return options;
+  }
+  void describe(OptionVisitor& v) {
+    v.boolean("norm", norm, "whether the reads of a head pass through a layer norm");
+    v.boolean("bonus", bonus, "whether a token's own value is added, by the agreement of q and k");
+    v.boolean("gate", gate, "whether the result is gated by σ(x D) U");
+    v.integer("rank", rank, {1, 1 << 20},
+              "rank of the maps from tokens to decays, learning rates and gates",
+              "the dimension of a head");
+  }
+  Capabilities capabilities() const { return recurrence_capabilities(!norm); }
+  // Two rows of q, k, v, g and r a token, and what they are computed from; the states of the steps;
+  // what norm, bonus and gate multiply, of which nothing is left when the scan gets its gradients.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const double width = z.H * z.D, r = static_cast<double>(rank), maps = gate ? 3 : 2;
+    const double around = (norm ? 3 : 0) + (bonus ? 7 : 0) + (gate ? 2 : 0);
+    Memory out;
+    out.parameters =
+        maps * 2 * width * r + 4 * width + (norm ? 2 * width : 0) + (bonus ? width : 0);
+    out.kept = (15 + around) * z.values + 2 * kept_scan_states(config, e, z.D) +
+               2 * maps * z.tokens / z.H * r;
+    out.forward = 3 * z.values;
+    out.backward = (6 - around) * z.values;
+    return out;
+  }
+};
+
+// The channels of a layer start to forget at rates from slow to fast, as in the authors' code: more
+// of them slowly in later layers.
+nn::Init initial_decays(const Config& config) {
+  const double depth =
+      config.layers > 1 ? static_cast<double>(config.layer) / static_cast<double>(config.layers - 1)
+                        : 0;
+  return [depth](Tensor& b, const Generator&) {
+    const int64_t n = b.numel();
+    Tensor values = Tensor::empty(b.shape(), DType::f64);
+    for (int64_t i = 0; i < n; ++i) {
+      const double place = n > 1 ? static_cast<double>(i) / static_cast<double>(n - 1) : 0;
+      values.data<double>()[i] = -6.5 + 5 * std::pow(place, 0.85 + std::sqrt(depth));
+    }
+    copy_into(b, values.to(b.dtype()));
+  };
+}
+
+// x D U: a map from the tokens to the channels of all heads, of rank r. D starts with zeros, so that
+// at first the parameters of the channels alone decide.
+struct Map {
+  nn::Linear down, up;
+
+  Map(const nn::Scope& down_scope, const nn::Scope& up_scope, const Config& config, int64_t rank)
+      : down(down_scope, config.heads * config.head_dim, rank, false, nn::init::zeros()),
+        up(up_scope, rank, config.heads * config.head_dim, false) {}
+};
+
+class Rwkv7 final : public DeltaAttention {
+ public:
+  Rwkv7(const nn::Scope& scope_, const Config& config, const Rwkv7Options& options)
+      : DeltaAttention(scope_, config),
+        rank_(options.rank),
+        decay_(scope("decay_down"), scope("decay_up"), config, rank_),
+        rate_(scope("rate_down"), scope("rate_up"), config, rank_),
+        decay_bias_(scope("decay_bias"), channels(), initial_decays(config)),
+        rate_bias_(scope("rate_bias"), channels(), nn::init::zeros()),
+        removal_(scope("removal"), channels(), nn::init::constant(0.85)),
+        replacement_(scope("replacement"), channels(), nn::init::ones()) {
+    if (options.norm) {
+      norm_weight_.emplace(scope("norm_weight"), channels(), nn::init::ones());
+      norm_bias_.emplace(scope("norm_bias"), channels(), nn::init::zeros());
+    }
+    if (options.bonus) bonus_.emplace(scope("bonus"), channels(), nn::init::zeros());
+    if (options.gate) gate_.emplace(scope("gate_down"), scope("gate_up"), config, rank_);
+    const double D = static_cast<double>(config.head_dim);
+    unit_ = Variable(Tensor::full({config.head_dim}, 1 / std::sqrt(D), parameter_dtype()));
+  }
+
+  DeltaInputs operands(const Inputs& in) const override {
+    const double D = static_cast<double>(in.q.size(3));
+    const Variable g = of_channels(tanh(decay_.down.forward(in.x)), decay_.up) + decay_bias_;
+    const Variable log_decay = -std::exp(-0.5) * sigmoid(g), a = rates(in.x);
+    const Variable removed = rms_norm(in.k * removal_, unit_, eps_of_length / D);
+    const Variable none(Tensor::zeros(in.q.shape(), in.q.dtype()));
+    return {.q = steps(none, in.q / std::sqrt(D)),
+            .k = steps(a * removed, replaced(in.k, a)),
+            .v = steps(none, in.v),
+            .log_decay = steps(log_decay, none),
+            .read = steps(removed * exp(-log_decay), none)};
+  }
+
+  Variable finished(const Variable& reads, const Inputs& in) const override {
+    Variable y = reads;
+    if (norm_weight_) y = layer_norm(y, {}, {}) * *norm_weight_ + *norm_bias_;
+    if (bonus_) y = y + sum(in.q * replaced(in.k, rates(in.x)) * *bonus_, {3}, true) * in.v;
+    if (gate_) y = y * of_channels(sigmoid(gate_->down.forward(in.x)), gate_->up);
+    return y;
+  }
+
+  // The scan of two steps a token, and the products of x with the maps.
+  Work work(int64_t queries, int64_t) const override {
+    const auto number = [](int64_t n) { return static_cast<double>(n); };
+    const double N = number(queries), width = number(config().heads * config().head_dim),
+                 r = number(rank_), maps = (gate_ ? 3 : 2) + (bonus_ ? 1 : 0);
+    const double products = N * maps * 4 * width * r;
+    const Work scan =
+        number(config().heads) * delta_work(2 * queries, config().head_dim, parameter_dtype());
+    const double exponentials = N * ((3 + (bonus_ ? 1 : 0)) * width + r * (gate_ ? 2 : 1));
+    return {{scan.forward.flops + products, exponentials},
+            {scan.backward.flops + 2 * products, exponentials},
+            scan.bytes + 20 * N * width * number(static_cast<int64_t>(size_of(parameter_dtype())))};
+  }
+
+ private:
+  Shape channels() const { return {config().heads, config().head_dim}; }
+  Variable of_channels(const Variable& x, const nn::Linear& up) const {
+    return reshape(up.forward(x), {x.size(0), x.size(1), config().heads, config().head_dim});
+  }
+  // a, in [0, 1].
+  Variable rates(const Variable& x) const {
+    return sigmoid(of_channels(rate_.down.forward(x), rate_.up) + rate_bias_);
+  }
+  // k'
+  Variable replaced(const Variable& k, const Variable& a) const {
+    return k * (1 + (a - 1) * replacement_);
+  }
+  // The first and the second step of every token, (B, 2 N, H, D).
+  static Variable steps(const Variable& first, const Variable& second) {
+    Shape shape = first.shape();
+    shape[1] *= 2;
+    return reshape(stack({first, second}, 2), shape);
+  }
+
+  int64_t rank_;
+  Map decay_, rate_;
+  nn::Parameter decay_bias_, rate_bias_, removal_, replacement_;  // b, c, ξ, α: (H, D)
+  std::optional<nn::Parameter> norm_weight_, norm_bias_, bonus_;  // (H, D); bonus: ρ
+  std::optional<Map> gate_;
+  Variable unit_;  // (D): D^(-1/2)
+};
+
+}  // namespace
+
+Spec rwkv7_variant() {
+  return make_spec<Rwkv7Options, Rwkv7>(
+      {.summary = "a delta rule with decays and learning rates per channel, and keys of its own",
+       .paper = "Peng et al. 2025, arXiv 2503.14456",
+       .cases = {{},
+                 {{"norm", false}, {"bonus", false}, {"gate", false}},
+                 {{"norm", false}, {"rank", 2}}},
+       .evidence = {{"limits",
+                     "without removal it is gla with the same decays; with unit keys, no decay and "
+                     "rates of 1 it is deltanet",
+                     conformance::rwkv7_limits}}});
+}
+
+}  // namespace longhand::attention
