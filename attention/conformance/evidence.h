@@ -30,6 +30,7 @@ void deltanet_limits(Findings&);
 void gated_deltanet_limits(Findings&);
 void kda_limits(Findings&);
 void rwkv7_limits(Findings&);
+void conv_limits(Findings&);
 
 // statistics.cpp: the mean and the error of estimators of the softmax kernel, and how fast errors
 // decrease.

@@ -560,6 +560,52 @@ void rwkv7_limits(Findings& f) {
   f.expect(worst <= 1e-5, "unit keys and deltanet: expected a difference of at most 1e-5, got ",
            worst);
   f.measured("unit keys and deltanet to ", worst);
+
+  // Keys of one channel: κ = ±1, and the state is multiplied by e^g - a.
+  const auto scalar =
+      make_variant("rwkv7", core, {.heads = 1, .dim = 1, .max_length = N, .causal = true});
+  const double g = -std::exp(-0.5) / (1 + std::exp(-0.4)), a = 1 / (1 + std::exp(0.3));
+  set(*scalar, {{"decay_bias", Tensor::full({1, 1}, 0.4, DType::f64)},
+                {"rate_bias", Tensor::full({1, 1}, -0.3, DType::f64)},
+                {"replacement", Tensor::full({1, 1}, 0.5, DType::f64)}});
+  // Large enough for the number that is added to squared lengths not to matter.
+  const Tensor q = normal({1, N, 1, 1}, 6),
+               k = affine(Variable(normal({1, N, 1, 1}, 7)), 1e6).value();
+  const Tensor found = weights(*scalar, q, k);
+  double most = 0;
+  for (int64_t i = 0; i < N; ++i)
+    for (int64_t j = 0; j < N; ++j) {
+      const double of_pair = q.at({0, i, 0, 0}) * k.at({0, j, 0, 0}) * (1 + (a - 1) * 0.5);
+      const double expected =
+          j <= i ? of_pair * std::pow(std::exp(g) - a, static_cast<double>(i - j)) : 0;
+      most = std::max(most, std::abs(found.at({i, j}) - expected) / 1e6);
+    }
+  f.expect(most <= 1e-9, "one channel: weights differ from their closed form by ", most);
+  f.measured("one channel to ", most);
+}
+
+// A filter of one tap, and a gate that is open.
+void conv_limits(Findings& f) {
+  const auto conv = make_variant("conv", {{"width", 1}}, made());
+  set(*conv, {{"filter", Tensor::full({H * D, 1}, 1, DType::f64)},
+              {"gate.weight", Tensor::zeros({H * D, H * D}, DType::f64)},
+              {"gate.bias", Tensor::full({H * D}, 1, DType::f64)}});
+  const Inputs x;
+  const Tensor out = forward(*conv, x.q, x.k, x.v),
+               none = forward(*make_variant("none", {}, made()), x.q, x.k, x.v);
+  f.expect(distance(out, none) == 0, "one tap and an open gate: differs from none by ",
+           distance(out, none));
+  // A filter of the last tap but two shifts the tokens by two.
+  const auto shift = make_variant("conv", {{"width", 4}}, made());
+  Tensor filter = Tensor::zeros({H * D, 4}, DType::f64);
+  filter.select(1, 1).fill(1);
+  set(*shift, {{"filter", filter},
+               {"gate.weight", Tensor::zeros({H * D, H * D}, DType::f64)},
+               {"gate.bias", Tensor::full({H * D}, 1, DType::f64)}});
+  const Tensor shifted = forward(*shift, x.q, x.k, x.v);
+  f.expect(all_zero(shifted.slice(1, 0, 2)), "a shift by two: the first tokens are not 0");
+  f.expect(distance(shifted.slice(1, 2, N), x.v.slice(1, 0, N - 2)) == 0,
+           "a shift by two: differs from the values two tokens before");
 }
 
 }  // namespace longhand::attention::conformance

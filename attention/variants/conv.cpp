@@ -8,6 +8,7 @@
 // Filters look back, also in models that are not causal. Padding counts as 0.
 #include <cmath>
 
+#include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
@@ -112,7 +113,10 @@ Spec conv_variant() {
   return make_spec<ConvOptions, Conv>(
       {.summary = "a gated convolution over the tokens: no attention, a layer of hybrids",
        .paper = "Arora et al. 2023, arXiv 2312.04927",
-       .cases = {{}, {{"width", 9}}, {{"width", 1}}}});
+       .cases = {{}, {{"width", 9}}, {{"width", 1}}},
+       .evidence = {{"limits",
+                     "one tap and an open gate give none; one earlier tap shifts the tokens",
+                     conformance::conv_limits}}});
 }
 
 }  // namespace longhand::attention

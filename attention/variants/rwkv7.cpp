@@ -185,7 +185,7 @@ Spec rwkv7_variant() {
                  {{"norm", false}, {"rank", 2}}},
        .evidence = {{"limits",
                      "without removal it is gla with the same decays; with unit keys, no decay and "
-                     "rates of 1 it is deltanet",
+                     "rates of 1 it is deltanet; for one channel its weights have a closed form",
                      conformance::rwkv7_limits}}});
 }
 

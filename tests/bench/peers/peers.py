@@ -24,12 +24,20 @@ MODELS = {
 VOCABULARY = 256
 SLOTS = FEATURES = 256  # of linformer and performer
 LANDMARKS, CONVOLUTION, ITERATIONS = 64, 35, 6  # of nystrom
+LATENTS, KEYS = 64, 32  # of latent and topk
+CHUNK = 64  # tokens of the chunked forms
+BARE = ["norm=false", "gate=false"]  # the scans alone: what surrounds them is the same for all
 OPTIONS = {  # of the same in longhand
     "linformer": [f"k={SLOTS}"],
     "performer": [f"features={FEATURES}"],
     "nystrom": [f"landmarks={LANDMARKS}", f"conv_kernel={CONVOLUTION}",
                 f"pinv_iterations={ITERATIONS}"],
+    "retnet": BARE, "gla": BARE, "gated_deltanet": BARE, "kda": BARE + ["rank=16"],
+    "deltanet": ["norm=false"],
+    "latent": [f"latents={LATENTS}"],
+    "topk": [f"k={KEYS}"],
 }
+CAUSAL_ONLY = ["retnet", "gla", "deltanet", "gated_deltanet", "kda", "forgetting"]
 
 
 def build(cell):
@@ -114,8 +122,131 @@ def build(cell):
         def forward(self, q, k, v):
             return v
 
+    # The chunked forms of flash-linear-attention: everything inside the chunks at once, then one
+    # state after the other. g, the logarithms of the decays, has one number a head or channel.
+    def chunks(x):
+        return x.reshape(x.shape[0], heads, n // CHUNK, CHUNK, x.shape[-1])
+
+    def pairs(a, b, G):
+        """a_i . b_j e^(G_i - G_j) for j <= i."""
+        if G.shape[-1] == 1:
+            return (a @ b.transpose(-1, -2)) * torch.exp(
+                (G - G.transpose(-1, -2)).masked_fill(later, -math.inf))
+        return ((a * torch.exp(G)) @ (b * torch.exp(-G)).transpose(-1, -2)).masked_fill(later, 0)
+
+    later = torch.ones(CHUNK, CHUNK, dtype=torch.bool).triu(1)
+
+    def gated_scan(q, k, v, g):
+        q, k, v, G = chunks(q * width**-0.5), chunks(k), chunks(v), chunks(g).cumsum(-2)
+        inside = pairs(q, k, G) @ v
+        writes = (k * torch.exp(G[..., -1:, :] - G)).transpose(-1, -2) @ v
+        decays = torch.exp(G[..., -1, :]).unsqueeze(-1)
+        state, states = torch.zeros_like(writes[:, :, 0]), []
+        for i in range(n // CHUNK):
+            states.append(state)
+            state = decays[:, :, i] * state + writes[:, :, i]
+        out = inside + (q * torch.exp(G)) @ torch.stack(states, 2)
+        return out.reshape(-1, heads, n, width)
+
+    def delta_rule(q, k, v, beta, g):
+        unit = lambda x: F.normalize(F.silu(x), dim=-1)
+        q, k, v, beta, G = (chunks(unit(q) * width**-0.5), chunks(unit(k)), chunks(v),
+                            chunks(beta), chunks(g).cumsum(-2))
+        lower = pairs(k * beta, k, G).tril(-1)
+        u, w = torch.linalg.solve_triangular(
+            lower, torch.cat([v * beta, k * beta * torch.exp(G)], -1), upper=False,
+            unitriangular=True).split(width, -1)
+        inside = pairs(q, k, G)
+        reads, ends = q * torch.exp(G), (k * torch.exp(G[..., -1:, :] - G)).transpose(-1, -2)
+        decays = torch.exp(G[..., -1, :]).unsqueeze(-1)
+        state, out = torch.zeros(q.shape[0], heads, width, width), []
+        for i in range(n // CHUNK):
+            new = u[:, :, i] - w[:, :, i] @ state
+            out.append(reads[:, :, i] @ state + inside[:, :, i] @ new)
+            state = decays[:, :, i] * state + ends[:, :, i] @ new
+        return torch.cat(out, 2)
+
+    def by_head(x):  # (B, N, H E): (B, H, N, E)
+        return x.view(x.shape[0], n, heads, -1).transpose(1, 2)
+
+    class Retnet(nn.Module):
+        def forward(self, q, k, v, x):
+            g = torch.log1p(-torch.exp2(-5.0 - torch.arange(heads))).view(1, heads, 1, 1)
+            return gated_scan(q, k, v, g.expand(q.shape[0], heads, n, 1))
+
+    class Gla(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.decay = nn.Sequential(nn.Linear(d, 16, bias=False), nn.Linear(16, d))
+
+        def forward(self, q, k, v, x):
+            return gated_scan(q, k, v, by_head(F.logsigmoid(self.decay(x)) / 16))
+
+    class DeltaNet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.beta = nn.Linear(d, heads, bias=False)
+
+        def decay(self, x):
+            return torch.zeros(x.shape[0], heads, n, 1)
+
+        def forward(self, q, k, v, x):
+            return delta_rule(q, k, v, by_head(torch.sigmoid(self.beta(x))), self.decay(x))
+
+    class GatedDeltaNet(DeltaNet):
+        def __init__(self):
+            super().__init__()
+            self.step = nn.Linear(d, heads, bias=False)
+            self.bias, self.rate = nn.Parameter(torch.full((heads,), -4.0)), nn.Parameter(
+                torch.zeros(heads))
+
+        def decay(self, x):
+            return by_head(-self.rate.exp() * F.softplus(self.step(x) + self.bias))
+
+    class Kda(DeltaNet):
+        def __init__(self):
+            super().__init__()
+            self.step = nn.Sequential(nn.Linear(d, 16, bias=False), nn.Linear(16, d))
+            self.rate = nn.Parameter(torch.zeros(heads, 1))
+
+        def decay(self, x):
+            # At least e^-1 a token: e^-G overflows below that in the published chunked form.
+            steps = F.softplus(self.step(x) - 4).view(-1, n, heads, width) * self.rate.exp()
+            return -steps.transpose(1, 2)
+
+    class Forgetting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate = nn.Linear(d, heads)
+
+        def forward(self, q, k, v, x):
+            G = by_head(F.logsigmoid(self.gate(x))).cumsum(-2)
+            bias = (G - G.transpose(-1, -2)).masked_fill(self.future, -math.inf)
+            return F.scaled_dot_product_attention(q, k, v, bias)
+
+        future = torch.ones(n, n, dtype=torch.bool).triu(1) if cell["attention"] == "forgetting" \
+            else None
+
+    class Topk(nn.Module):
+        def forward(self, q, k, v):
+            scores = q @ k.transpose(-1, -2) / math.sqrt(width)
+            least = scores.topk(KEYS, -1).values[..., -1:]
+            return torch.softmax(scores.masked_fill(scores < least, -math.inf), -1) @ v
+
+    class Latent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.latents = nn.Parameter(torch.randn(heads, LATENTS, width))
+
+        def forward(self, q, k, v):
+            latents = self.latents.expand(q.shape[0], -1, -1, -1)
+            collected = F.scaled_dot_product_attention(latents, k, v)
+            return F.scaled_dot_product_attention(q, latents, collected)
+
     kinds = dict(softmax=Softmax, linformer=Linformer, performer=Performer, nystrom=Nystrom,
-                 linear=Linear, none=Nothing)
+                 linear=Linear, none=Nothing, retnet=Retnet, gla=Gla, deltanet=DeltaNet,
+                 gated_deltanet=GatedDeltaNet, kda=Kda, forgetting=Forgetting, topk=Topk,
+                 latent=Latent)
 
     class Block(nn.Module):
         def __init__(self):
@@ -127,8 +258,9 @@ def build(cell):
 
         def forward(self, x):
             drop = lambda y: F.dropout(y, p, self.training)
-            qkv = self.qkv(self.norm1(x)).view(-1, n, 3, heads, width)
-            o = self.kernel(*qkv.permute(2, 0, 3, 1, 4).unbind(0))
+            y = self.norm1(x)
+            qkv = self.qkv(y).view(-1, n, 3, heads, width).permute(2, 0, 3, 1, 4).unbind(0)
+            o = self.kernel(*qkv, y) if cell["attention"] in CAUSAL_ONLY else self.kernel(*qkv)
             x = x + drop(self.out(o.transpose(1, 2).reshape(-1, n, d)))
             return x + drop(self.fc2(drop(F.gelu(self.fc1(self.norm2(x))))))
 
@@ -207,6 +339,8 @@ def longhand(program, cell, model):
                "--attention", cell["attention"], "--length", str(cell["length"]),
                "--tokens", str(cell["tokens"]), "--dropout", str(cell["dropout"]),
                "--threads", str(cell["threads"]), "--seconds", str(cell["seconds"])]
+    if cell["attention"] in CAUSAL_ONLY:
+        options.append("model.causal=true")
     for option in options:
         command += ["--set", option]
     result = in_process(command)
@@ -253,7 +387,7 @@ def compare(arguments, cell, model):
     return best
 
 
-HEAD = f"{'attention':<10} {'N':>6} {'drop':>5} {'longhand s':>11} {'torch s':>9} " \
+HEAD = f"{'attention':<14} {'N':>6} {'drop':>5} {'longhand s':>11} {'torch s':>9} " \
        f"{'faster':>7} {'MiB':>6} {'torch':>6} {'smaller':>8} {'parameters':>11}  best of torch"
 
 
@@ -271,7 +405,7 @@ def show(cell, best):
                 f"{text(ratio, 2):>{width[2]}}")
 
     counts = {result["parameters"] for result in best.values()}
-    print(f"{cell['attention']:<10} {cell['length']:>6} {cell['dropout']:>5g} "
+    print(f"{cell['attention']:<14} {cell['length']:>6} {cell['dropout']:>5g} "
           f"{column((11, 9, 7), 4, 'seconds')} "
           f"{column((6, 6, 8), 0, 'peak_memory_bytes', 2**20)} "
           f"{' != '.join(map(str, sorted(counts))):>11}  {fastest}", flush=True)
@@ -307,8 +441,9 @@ def main():
 
     model = MODELS[arguments.model]
     kinds = arguments.attention or (
-        ["softmax"] if model["causal"]
-        else ["softmax", "linformer", "performer", "nystrom", "linear", "none"])
+        ["softmax"] if model["causal"] else
+        ["softmax", "linformer", "performer", "nystrom", "linear", "none", "latent", "topk"] +
+        CAUSAL_ONLY)
     print(f"PyTorch {importlib.metadata.version('torch')}, {arguments.threads} threads, model {arguments.model}, "
           f"{arguments.tokens} tokens a step")
     print(HEAD, flush=True)
