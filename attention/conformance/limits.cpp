@@ -143,6 +143,17 @@ void topk_limits(Findings& f) {
       f.expect(found.at({i, largest}) == 1, "k = 1: query ", i, " gives its best key ", largest,
                " the weight ", found.at({i, largest}));
     }
+    // Of equal scores those of the first keys count, and only k of them.
+    const auto three = make_variant("topk", {{"k", int64_t{3}}}, made(causal));
+    const Tensor equals =
+        weights(*three, one(x.q, 0, N), Tensor::full({1, N, H, D}, 0.5, DType::f64));
+    for (int64_t i = 0; i < N; ++i)
+      for (int64_t j = 0; j < N; ++j) {
+        const int64_t seen = causal ? std::min<int64_t>(i + 1, 3) : 3;
+        const double expected = j < seen ? 1 / static_cast<double>(seen) : 0;
+        f.expect(std::abs(equals.at({i, j}) - expected) <= 1e-12, "k = 3, equal keys: query ", i,
+                 " gives key ", j, " the weight ", equals.at({i, j}));
+      }
   }
 }
 
@@ -393,6 +404,31 @@ void rfa_gates(Findings& f) {
   f.measured("keeping nothing and v to ", own);
   constant(30);
   equal(f, "keeping all and no gate", *with, *make_variant("rff", options, made(true)), 1e-9);
+
+  // Queries and keys of 0 have equal features, so that the gates g = σ(x·w + b) alone decide: sums
+  // become g sum + (1 - g) v.
+  set(*with, {{"gate.weight", normal({H, H * D}, 5)}, {"gate.bias", normal({H}, 6)}});
+  const nn::StateDict state = with->state_dict();
+  const Tensor tokens = normal({2, N, H * D}, 7), zero = Tensor::zeros(x.q.shape(), DType::f64);
+  const Variable g = sigmoid(
+      linear(Variable(tokens), Variable(state.at("gate.weight")), Variable(state.at("gate.bias"))));
+  const Tensor found =
+      with->forward({Variable(zero), Variable(zero), Variable(x.v), Variable(tokens)}, {}, {})
+          .value();
+  double worst = 0;
+  for (int64_t b = 0; b < 2; ++b)
+    for (int64_t h = 0; h < H; ++h)
+      for (int64_t d = 0; d < D; ++d) {
+        double sum = 0, total = 0;
+        for (int64_t i = 0; i < N; ++i) {
+          const double keep = g.value().at({b, i, h});
+          sum = keep * sum + (1 - keep) * x.v.at({b, i, h, d});
+          total = keep * total + (1 - keep);
+          worst = std::max(worst, std::abs(found.at({b, i, h, d}) - sum / total));
+        }
+      }
+  f.expect(worst <= 1e-9, "gated means differ by ", worst);
+  f.measured("gated means to ", worst);
 }
 
 void nystrom_limits(Findings& f) {
