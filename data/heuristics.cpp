@@ -67,6 +67,32 @@ std::string root_name(int32_t token) {
   }
 }
 
+/// What the tokens before a query of associative recall hold about its key.
+struct Shown {
+  int64_t latest = 0;           // the place where the key was last written
+  std::vector<int32_t> values;  // its values, one for each time that it was written
+  std::vector<int32_t> all;     // the values of all keys, without repetitions
+};
+
+/// In the tasks other than mqar, whose random tokens may be values.
+Shown shown_before(const TaskInfo& task, const Example& example, size_t place) {
+  const auto& tokens = example.tokens;
+  const int64_t half = task.vocabulary / 2;
+  Shown shown;
+  for (size_t i = 1; i < place; ++i) {
+    if (tokens[i] < half) continue;
+    shown.all.push_back(tokens[i]);
+    if (tokens[i - 1] != tokens[place]) continue;
+    shown.latest = static_cast<int64_t>(i) - 1;
+    shown.values.push_back(tokens[i]);
+  }
+  std::sort(shown.all.begin(), shown.all.end());
+  shown.all.erase(std::unique(shown.all.begin(), shown.all.end()), shown.all.end());
+  check(!shown.values.empty(), "heuristics: the target at place ", place,
+        " has no value before it");
+  return shown;
+}
+
 using Groups = std::vector<std::pair<std::string, std::string>>;
 
 /// The groups of the target at `place` (0 for a single target) of an example.
@@ -76,12 +102,25 @@ Groups groups_of(const TaskInfo& task, const Example& example, size_t place) {
     return {{"root operator", root_name(tokens[0])},
             {"length", range_of(static_cast<int64_t>(tokens.size()))}};
   if (!task.per_token) return {{"length", range_of(static_cast<int64_t>(tokens.size()))}};
-  if (task.name != "mqar") return {{"position", range_of(static_cast<int64_t>(place))}};
-  const auto key = std::find(tokens.begin(), tokens.end(), tokens[place]);
-  const auto pairs = std::count_if(example.targets.begin(), example.targets.end(),
-                                   [](int32_t t) { return t != ignore_index; });
-  return {{"distance", range_of(static_cast<int64_t>(place) - (key - tokens.begin()))},
-          {"pairs", std::to_string(pairs)}};
+  const auto distance_from = [&](int64_t from) {
+    return std::pair<std::string, std::string>{"distance",
+                                               range_of(static_cast<int64_t>(place) - from)};
+  };
+  const auto first = std::find(tokens.begin(), tokens.end(), tokens[place]) - tokens.begin();
+  const auto targets = std::count_if(example.targets.begin(), example.targets.end(),
+                                     [](int32_t t) { return t != ignore_index; });
+  if (task.name == "mqar") return {distance_from(first), {"pairs", std::to_string(targets)}};
+  if (task.name == "induction") return {distance_from(first)};
+  if (task.name == "mqar_stacked" || task.name == "mqar_overwrite") {
+    const Shown shown = shown_before(task, example, place);
+    Groups groups{distance_from(shown.latest)};
+    if (task.name == "mqar_stacked")
+      groups.emplace_back("pairs so far", range_of(static_cast<int64_t>(shown.all.size())));
+    else
+      groups.emplace_back("values of the key", std::to_string(shown.values.size()));
+    return groups;
+  }
+  return {{"position", range_of(static_cast<int64_t>(place))}};
 }
 
 /// Calls visit(example, place) for every target that counts.
@@ -168,6 +207,43 @@ std::vector<double> values_shown(const Batch& batch) {
   return out;
 }
 
+/// Scores from what is shown before each query: score(shown, target).
+template <class Score>
+Scores from_shown(const TaskInfo& task, Score score) {
+  return [task, score](const Batch& batch) {
+    std::vector<double> out;
+    for_targets(batch, [&](const Example& example, size_t place) {
+      out.push_back(score(shown_before(task, example, place), example.targets[place]));
+    });
+    return out;
+  };
+}
+
+double share_of(const std::vector<int32_t>& values, int32_t target) {
+  return static_cast<double>(std::count(values.begin(), values.end(), target)) /
+         static_cast<double>(values.size());
+}
+
+/// One of the tokens before the target, at random, that differ from the token at its place.
+std::vector<double> tokens_shown(const Batch& batch) {
+  std::vector<double> out;
+  for_targets(batch, [&](const Example& example, size_t place) {
+    std::vector<int32_t> before(example.tokens.begin(),
+                                example.tokens.begin() + static_cast<std::ptrdiff_t>(place));
+    std::erase(before, example.tokens[place]);
+    out.push_back(before.empty() ? 0 : share_of(before, example.targets[place]));
+  });
+  return out;
+}
+
+/// The bits at a place and the 7 before it, and whether these are all.
+int64_t last_bits(const Example& example, size_t place) {
+  int64_t clue = static_cast<int64_t>(std::min<size_t>(place, 8));
+  for (size_t i = place - std::min<size_t>(place, 7); i <= place; ++i)
+    clue = 2 * clue + example.tokens[i];
+  return clue;
+}
+
 }  // namespace
 
 Accuracies accuracies(const TaskInfo& task, const Dataset& dataset, const Scores& scores,
@@ -209,6 +285,29 @@ std::vector<Heuristic> heuristics(const Task& task, const HeuristicOptions& opti
     if (info.name == "mqar")
       planned.push_back(
           {"values shown", "the values, but not their keys", [] { return Scores(values_shown); }});
+    if (info.name == "mqar_stacked" || info.name == "mqar_overwrite")
+      planned.push_back({"values shown", "the values so far, but not their keys", [&] {
+                           return from_shown(info, [](const Shown& shown, int32_t) {
+                             return 1 / static_cast<double>(shown.all.size());
+                           });
+                         }});
+    if (info.name == "mqar_overwrite") {
+      planned.push_back({"first value", "the first value of the key", [&] {
+                           return from_shown(info, [](const Shown& shown, int32_t target) {
+                             return shown.values.front() == target ? 1.0 : 0.0;
+                           });
+                         }});
+      planned.push_back({"any value", "the values of the key, but not their order", [&] {
+                           return from_shown(info, [](const Shown& shown, int32_t target) {
+                             return share_of(shown.values, target);
+                           });
+                         }});
+    }
+    if (info.name == "copy" || info.name == "selective_copy" || info.name == "induction")
+      planned.push_back({"tokens shown", "the tokens before, but not their order",
+                         [] { return Scores(tokens_shown); }});
+    if (info.name == "parity")
+      planned.push_back({"last bits", "the bit and the 7 before it", after(last_bits)});
   } else {
     // Eight classes of lengths for each doubling.
     planned.push_back({"length", "the number of tokens", after([](const Example& e, size_t) {

@@ -40,9 +40,12 @@ using Scores = std::function<std::vector<double>(const Batch&)>;
 
 /// Scores of a predictor on a dataset of the task. Groups are, for
 ///
-///   listops   "root operator", "length"
-///   mqar      "distance" from a key to its query, "pairs" of the example
-///   others    "length" of the sequence, or "position" of the target
+///   listops         "root operator", "length"
+///   mqar            "distance" from a key to its query, "pairs" of the example
+///   mqar_stacked    "distance" from the key's latest pair to its query, "pairs so far"
+///   mqar_overwrite  that "distance", "values of the key": how often it was written
+///   induction       "distance" from one marker to the other
+///   others          "length" of the sequence, or "position" of the target
 ///
 /// with lengths, distances and positions in ranges such as "64 to 127". `limit`: only the first
 /// examples; 0: all.
@@ -68,7 +71,12 @@ struct HeuristicOptions {
 ///   first token      the most frequent class after the same first token: in listops the root operator
 ///   bag of tokens    naive Bayes over token counts, which ignore the order (of bytes in texts)
 ///   current token    the most frequent target of the same token, for tasks with a target per token
-///   values shown     mqar: one of the values of the example at random, without its key
+///   values shown     mqar, mqar_stacked, mqar_overwrite: one of the values of the example (of those
+///                    so far) at random, without its key
+///   first value      mqar_overwrite: the first value of the key, as if it had never been overwritten
+///   any value        mqar_overwrite: one of the values of the key at random
+///   tokens shown     copy, selective_copy, induction: one of the tokens before the target at random
+///   last bits        parity: the most frequent target after the same 8 bits
 ///
 /// Throws Error unless the task has its training split and the one to answer.
 std::vector<Heuristic> heuristics(const Task& task, const HeuristicOptions& options = {});

@@ -239,12 +239,19 @@ TEST_CASE("the example configurations are valid") {
       succeed(other, folder.path());
     }
   }
+  for (const std::string name :
+       {"selective_copy", "induction", "parity", "mqar_stacked", "mqar_overwrite"})
+    CHECK_THAT(succeed({"config", "dump", std::string(LONGHAND_CONFIGS) + "/" + name + ".toml"},
+                       folder.path())
+                   .out,
+               Contains("task = \"" + name + "\""));
   std::set<std::string> files;
   for (const auto& entry : fs::directory_iterator(LONGHAND_CONFIGS))
     if (entry.is_regular_file()) files.insert(entry.path().stem());
-  CHECK(files == std::set<std::string>{"copy", "fashion_mnist", "hybrid", "listops", "mqar",
-                                       "mqar_mixture", "mqar_zoology", "text_classification",
-                                       "text_lm", "variants_by_layer"});
+  CHECK(files == std::set<std::string>{"copy", "fashion_mnist", "hybrid", "induction", "listops",
+                                       "mqar", "mqar_mixture", "mqar_overwrite", "mqar_stacked",
+                                       "mqar_zoology", "parity", "selective_copy",
+                                       "text_classification", "text_lm", "variants_by_layer"});
 }
 
 TEST_CASE("evaluate reports a mixture segment by segment, also at lengths never trained on") {

@@ -83,16 +83,27 @@ TEST_CASE("selective_copy: places and symbols are uniform") {
 }
 
 TEST_CASE("generated splits never share an example, however few there are") {
-  const Task task = make("copy", {{"length", 7}, {"count", 3}, {"symbols", 4}});  // 64 of them
+  const auto [task_name, settings, number] = GENERATE(table<std::string, Settings, size_t>(
+      {{"copy", {{"length", 7}, {"count", 3}, {"symbols", 4}}, 64},
+       {"parity", {{"length", 6}}, 64},
+       {"induction", {{"length", 5}, {"symbols", 3}}, 81},
+       {"mqar_stacked", {{"length", 8}, {"groups", 2}, {"pairs", 1}, {"vocabulary", 8}}, 144},
+       {"mqar_overwrite",
+        {{"length", 8}, {"pairs", 1}, {"overwrites", 1}, {"vocabulary", 12}},
+        150}}));
+  INFO(task_name);
+  const Task task = make(task_name, settings);
   std::map<std::string, std::set<Row>> seen;
   for (const char* split : {"train", "validation", "test"})
-    for (const Example& e : examples(task.split(split), 500)) seen[split].insert(e.tokens);
+    for (const Example& e : examples(task.split(split), 1000)) seen[split].insert(e.tokens);
   std::set<Row> all;
   for (const auto& [split, rows] : seen) all.insert(rows.begin(), rows.end());
-  CHECK(all.size() == 64);
-  CHECK(seen["train"].size() + seen["validation"].size() + seen["test"].size() == 64);
+  CHECK(all.size() == number);
+  CHECK(seen["train"].size() + seen["validation"].size() + seen["test"].size() == number);
   CHECK(seen["train"].size() > seen["test"].size());
+}
 
+TEST_CASE("a task with too few different examples is refused") {
   CHECK_THAT(message_of<ConfigError>([] {
                make("copy", {{"length", 3}, {"count", 1}, {"symbols", 1}});
              }),

@@ -78,6 +78,55 @@ TEST_CASE("heuristics: chance among the values of mqar, by distance and by pairs
   for (const auto& [range, of] : oracle.by_group.at("distance")) CHECK(of.value().mean == 1);
 }
 
+TEST_CASE("heuristics: chance among the values of mqar_stacked and mqar_overwrite") {
+  const Settings sizes = {{"train_size", 50}, {"validation_size", 10}, {"test_size", 2000}};
+  const auto with = [&](Settings settings) {
+    settings.insert(settings.end(), sizes.begin(), sizes.end());
+    return settings;
+  };
+  const auto stacked =
+      heuristics(make("mqar_stacked", with({{"length", 32}, {"pairs", 2}, {"passes", 2}})));
+  CHECK(accuracy(stacked, "values shown") == Approx((1. / 2 + 1. / 4) / 2));
+  const auto& so_far = named(stacked, "values shown").accuracies.by_group.at("pairs so far");
+  CHECK(so_far.at("2 to 3").value().mean == Approx(0.5));
+  CHECK(so_far.at("4 to 7").value().mean == Approx(0.25));
+  // The second pass of the two pairs ends right before the queries.
+  CHECK(named(stacked, "majority").accuracies.by_group.at("distance").contains("2 to 3"));
+
+  // Each of two keys: not overwritten with probability 1/4, once with 1/2, twice with 1/4.
+  const auto overwritten =
+      heuristics(make("mqar_overwrite", with({{"length", 32}, {"pairs", 2}, {"overwrites", 2}})));
+  CHECK(accuracy(overwritten, "values shown") == Approx((1. / 2 + 1. / 4) / 2));
+  CHECK(std::abs(accuracy(overwritten, "first value") - (1 + 1. / 4) / 2) <= 0.02);
+  CHECK(std::abs(accuracy(overwritten, "any value") - (1 + 7. / 12) / 2) <= 0.02);
+  for (const auto& [name, of_two] : {std::pair{"first value", 0.0}, {"any value", 0.5}}) {
+    const auto& by_values = named(overwritten, name).accuracies.by_group.at("values of the key");
+    CHECK(by_values.at("1").value().mean == 1);
+    CHECK(by_values.at("2").value().mean == Approx(of_two));
+    CHECK(by_values.size() == 3);
+  }
+}
+
+TEST_CASE("heuristics: symbols without their order, bits without the first") {
+  const auto found = [](const std::string& task, Settings settings) {
+    settings.insert(settings.end(),
+                    {{"train_size", 2000}, {"validation_size", 10}, {"test_size", 2000}});
+    return heuristics(make(task, settings));
+  };
+  const auto induction = found("induction", {{"length", 18}, {"symbols", 4}});
+  CHECK(std::abs(accuracy(induction, "tokens shown") - (1 + 15. / 4) / 16) <= 0.01);
+  CHECK(std::abs(accuracy(induction, "current token") - 0.25) <= 0.05);
+  CHECK(named(induction, "majority").accuracies.by_group.at("distance").contains("16 to 31"));
+  const auto copy = found("copy", {{"length", 32}, {"count", 8}});
+  CHECK(std::abs(accuracy(copy, "tokens shown") - (1 + 7. / 8) / 9) <= 0.01);
+  const auto parity = found("parity", {{"length", 32}});
+  CHECK(std::abs(accuracy(parity, "majority") - 0.5) <= 0.02);
+  CHECK(std::abs(accuracy(parity, "last bits") - (8 + 24. / 2) / 32) <= 0.02);
+  const auto& by_place = named(parity, "last bits").accuracies.by_group.at("position");
+  CHECK(by_place.at("4 to 7").value().mean == 1);
+  CHECK(std::abs(by_place.at("8 to 15").value().mean - 0.5) <= 0.02);
+}
+
 TEST_CASE("heuristics: a bag of tokens, the current token") {
   // Class 1 has more of token 2, in any order.
   Sequences sequences;

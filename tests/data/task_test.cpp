@@ -186,7 +186,8 @@ TEST_CASE("content hashes do not depend on threads, and respect the limit") {
 }
 
 TEST_CASE("a split is the same, whether the others are asked for or not") {
-  const std::string name = GENERATE("listops", "mqar", "copy", "selective_copy");
+  const std::string name = GENERATE("listops", "mqar", "mqar_stacked", "mqar_overwrite", "copy",
+                                    "selective_copy", "induction", "parity");
   CAPTURE(name);
   Options options("data");
   options.set("task", name);

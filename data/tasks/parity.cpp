@@ -1,0 +1,63 @@
+// parity: whether the number of ones so far is odd. One bit of state suffices, but it must be reversed by
+// every 1, which a state that only decays cannot do (Hahn 2020, arXiv 1906.06755, on softmax attention;
+// Grazzi et al. 2024, arXiv 2411.12537, on linear recurrences).
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "longhand/data/generated.h"
+#include "longhand/data/registry.h"
+
+namespace longhand::data {
+namespace {
+
+struct ParityOptions {
+  std::vector<int64_t> length{64};
+  std::string targets = "each";
+  MixtureSizes sizes{{100000}, {2000}, {2000}};
+
+  void describe(OptionVisitor& v) {
+    v.integers("length", length, {1, 1 << 24}, "bits per example; a list: of each segment");
+    v.choice("targets", targets, {"each", "last"},
+             "where the parity of the bits so far is the target: at each bit, or only at the last");
+    sizes.describe(v);
+    require_one_or_each(v, "length", length, segments());
+    require_one_or_each(v, sizes, segments());
+  }
+  size_t segments() const { return segments_of({length}, sizes); }
+  DataMemory memory() const { return sizes.memory(segments()); }
+};
+
+std::optional<TaskInfo> info_of(const ParityOptions& o) {
+  return TaskInfo{.vocabulary = 2,
+                  .classes = 2,
+                  .per_token = true,
+                  .max_length = *std::max_element(o.length.begin(), o.length.end())};
+}
+
+Task make(const ParityOptions& o, uint64_t seed, const Splits&) {
+  const Draw draw = [each = o.targets == "each"](RandomStream& random, std::span<int32_t> tokens,
+                                                 std::span<int32_t> targets) {
+    int32_t parity = 0;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = static_cast<int32_t>(random.below(2));
+      parity ^= tokens[i];
+      targets[i] = each || i + 1 == tokens.size() ? parity : ignore_index;
+    }
+  };
+  std::vector<GeneratedSegment> segments;
+  for (size_t s = 0; s < o.segments(); ++s) {
+    const int64_t length = of_segment(o.length, s);
+    segments.push_back({concat_message("length ", length), length, of_segment(o.sizes, s), draw});
+  }
+  return make_generated(*info_of(o), segments, seed);
+}
+
+}  // namespace
+
+TaskSpec register_parity() {
+  return make_spec<ParityOptions>("bits, and whether the number of ones so far is odd", info_of,
+                                  make);
+}
+
+}  // namespace longhand::data
