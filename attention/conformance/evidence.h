@@ -10,6 +10,7 @@ class Findings;
 void softmax_tiled(Findings&);
 void linformer_identity(Findings&);
 void linformer_pooling(Findings&);
+void linformer_local(Findings&);
 void linear_kernels(Findings&);
 void nystrom_limits(Findings&);
 void svd_limits(Findings&);

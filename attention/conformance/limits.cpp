@@ -184,6 +184,19 @@ void linformer_pooling(Findings& f) {
   equal(f, "conv with weights 1 / stride and mean_pool", *convolved, *pooled, 1e-12);
 }
 
+// One block is softmax attention; so are blocks of one token, which are their own slots.
+void linformer_local(Findings& f) {
+  for (const bool causal : {false, true})
+    for (const int64_t k : {int64_t{1}, N})
+      for (const char* kind : {"mean_pool", "max_pool"})
+        equal(
+            f,
+            concat_message(kind, k == 1 ? ", one block" : ", blocks of one token", " and softmax"),
+            *make_variant("linformer", {{"k", k}, {"projection", kind}, {"local", true}},
+                          made(causal)),
+            *make_variant("softmax", {}, made(causal)), 1e-12);
+}
+
 void linear_kernels(Findings& f) {
   has_kernel(f, "taylor2: 1 + s + s²/2", "linear", {{"feature_map", "taylor2"}},
              [](int64_t, int64_t, const Row& q, const Row& k) {
@@ -451,6 +464,16 @@ void nystrom_limits(Findings& f) {
     before = d;
   }
   f.expect(before <= 1e-6, "after 20 iterations the result differs from softmax by ", before);
+  // Learned landmarks that are the tokens.
+  const auto learned = with({{"pinv", "svd"}, {"landmark_kind", "learned"}});
+  const Tensor tokens = one(x.q, 0, N), values = one(x.v, 0, N);
+  const Tensor landmarks = tokens.squeeze(0).transpose(0, 1).contiguous();
+  set(*learned, {{"query_landmarks", landmarks}, {"key_landmarks", landmarks}});
+  const double at_tokens = distance(forward(*learned, tokens, tokens, values),
+                                    forward(*softmax, tokens, tokens, values));
+  f.measured("learned landmarks at the tokens to ", at_tokens);
+  f.expect(at_tokens <= 1e-12, "with learned landmarks at the tokens the result differs by ",
+           at_tokens);
   // Exact attention for few tokens is reported.
   f.expect(!make_variant("nystrom", {{"landmarks", N}}, made())->algorithm(N).empty() &&
                with({})->algorithm(N).empty(),

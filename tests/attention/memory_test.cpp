@@ -40,6 +40,8 @@ const std::vector<Case> cases = {
     {"linformer", {{"k", int64_t{64}}, {"projection", "mean_pool"}}},
     {"linformer", {{"k", int64_t{64}}, {"projection", "max_pool"}}},
     {"linformer", {{"k", int64_t{64}}, {"projection", "conv"}}},
+    {"linformer", {{"k", int64_t{16}}, {"projection", "mean_pool"}, {"local", true}}},
+    {"linformer", {{"k", int64_t{16}}, {"projection", "conv"}, {"local", true}, {"dropout", 0.1}}},
     {"performer"},
     {"performer", {{"kernel", "hyperbolic"}, {"features", int64_t{64}}}},
     {"performer", {{"kernel", "trigonometric"}, {"features", int64_t{64}}}},
