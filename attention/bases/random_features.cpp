@@ -104,23 +104,36 @@ Tensor gaussian_features(const Tensor& x, const Tensor& W, const Tensor& phases)
   return affine(waves(linear(Variable(x), Variable(W)), phases), scale).value();
 }
 
+double optimal_coefficient(int64_t dim, double square) {
+  // With u = 1 - 8A, the derivative of the variance is 0 where D u² - (D + 2 z²) u - 2 z² = 0.
+  const double d = static_cast<double>(dim), b = d + 2 * square;
+  return (1 - (b + std::sqrt(b * b + 8 * d * square)) / (2 * d)) / 8;
+}
+
+std::string RandomFeatureOptions::state(bool with_phases) const {
+  return std::string(learned() ? "" : "features, redraws, steps, random_state, ") +
+         "nonpositive_normalizers" + (with_phases ? ", phases" : "");
+}
+
 void RandomFeatureOptions::describe(OptionVisitor& v) {
   v.integer("features", features, {1, 1 << 20}, "number of random features m");
-  v.choice("draw", draw, {"orthogonal", "iid", "givens"},
+  v.choice("draw", draw, {"orthogonal", "iid", "givens", "learned"},
            "how the rows of the projection are drawn: orthogonal in blocks of D, independent, or "
-           "as products of random rotations");
+           "as products of random rotations; learned: they are trained, from orthogonal ones");
   v.choice("norm", norm, {"chi", "sqrt_d"},
            "norms of the rows: those of Gaussian vectors, or sqrt(D) for all");
   v.choice("heads", heads, {"shared", "per_head"},
            "one projection shared by all heads, or one per head");
-  v.integer("redraw_interval", redraw_interval, {0}, "optimizer steps between redraws; 0: never");
+  v.when(!learned(), "a draw that is not learned", [&] {
+    v.integer("redraw_interval", redraw_interval, {0}, "optimizer steps between redraws; 0: never");
+  });
 }
 
 Memory with_buffers(const Config& config, const RandomFeatureOptions& options, Memory memory) {
   const MemorySizes z(config, {});
   const double W =
       (options.heads == "per_head" ? z.H : 1) * static_cast<double>(options.features) * z.D;
-  memory.buffers += W;
+  (options.learned() ? memory.parameters : memory.buffers) += W;
   memory.kept += W;
   return memory;
 }
@@ -146,53 +159,68 @@ RandomFeatureAttention::RandomFeatureAttention(const nn::Scope& scope_, const Co
       how_(options.draw),
       norm_(options.norm == "chi" ? RowNorm::chi : RowNorm::sqrt_d),
       per_head_(options.heads == "per_head"),
-      redraw_interval_(options.redraw_interval),
-      random_state_(scope("random_state"), state_tensor(init_random().fork("features"))),
-      redraws_(scope("redraws"), Tensor::zeros({}, DType::i64)),
-      steps_(scope("steps"), Tensor::zeros({}, DType::i64)),
-      features_(scope("features"), draw()) {
-  if (with_phases) phases_.emplace(scope("phases"), draw_phases());
+      redraw_interval_(options.redraw_interval) {
+  const Generator first_draw = init_random().fork("features").fork(uint64_t{0});
+  if (options.learned()) {
+    const Tensor first = draw(first_draw);
+    trained_.emplace(scope("features"), first.shape(),
+                     [&](Tensor& W, const Generator&) { copy_into(W, first); });
+  } else {
+    random_state_.emplace(scope("random_state"), state_tensor(init_random().fork("features")));
+    redraws_.emplace(scope("redraws"), Tensor::zeros({}, DType::i64));
+    steps_.emplace(scope("steps"), Tensor::zeros({}, DType::i64));
+    features_.emplace(scope("features"), draw(first_draw));
+  }
+  if (with_phases) phases_.emplace(scope("phases"), draw_phases(first_draw));
 }
 
 // The generator of the current draw, by the counter of redraws.
 Generator RandomFeatureAttention::generator() const {
-  return generator_of(random_state_.value())
-      .fork(static_cast<uint64_t>(*redraws_.value().data<int64_t>()));
+  return generator_of(random_state_->value())
+      .fork(static_cast<uint64_t>(*redraws_->value().data<int64_t>()));
 }
 
-Tensor RandomFeatureAttention::draw() const {
-  const auto draw_one = how_ == "orthogonal" ? draw_orthogonal
-                        : how_ == "iid"      ? draw_gaussian
-                                             : draw_givens;
+Tensor RandomFeatureAttention::draw(const Generator& generator) const {
+  const auto draw_one = how_ == "iid"      ? draw_gaussian
+                        : how_ == "givens" ? draw_givens
+                                           : draw_orthogonal;
   const int64_t D = config().head_dim;
-  if (!per_head_) return draw_one(generator(), count_, D, norm_).to(parameter_dtype());
+  if (!per_head_) return draw_one(generator, count_, D, norm_).to(parameter_dtype());
   Tensor w = Tensor::empty({config().heads, count_, D}, parameter_dtype());
   for (int64_t h = 0; h < config().heads; ++h)
-    copy_into(w.select(0, h), draw_one(generator().fork("head").fork(h), count_, D, norm_));
+    copy_into(w.select(0, h), draw_one(generator.fork("head").fork(h), count_, D, norm_));
   return w;
 }
 
-Tensor RandomFeatureAttention::draw_phases() const {
+Tensor RandomFeatureAttention::draw_phases(const Generator& generator) const {
   Tensor b =
       Tensor::empty(per_head_ ? Shape{config().heads, count_} : Shape{count_}, parameter_dtype());
-  fill_uniform(b, generator().fork("phases"), 0, 2 * std::numbers::pi);
+  fill_uniform(b, generator.fork("phases"), 0, 2 * std::numbers::pi);
   return b;
 }
 
 void RandomFeatureAttention::on_step() {
-  const int64_t step = ++*steps_.mutable_value().data<int64_t>();
+  if (learned()) return;
+  const int64_t step = ++*steps_->mutable_value().data<int64_t>();
   if (redraw_interval_ == 0 || step % redraw_interval_ != 0) return;
-  ++*redraws_.mutable_value().data<int64_t>();
-  copy_into(features_.mutable_value(), draw());
-  if (phases_) copy_into(phases_->mutable_value(), draw_phases());
+  ++*redraws_->mutable_value().data<int64_t>();
+  copy_into(features_->mutable_value(), draw(generator()));
+  if (phases_) copy_into(phases_->mutable_value(), draw_phases(generator()));
 }
 
-Tensor RandomFeatureAttention::projection(double scale) const {
-  return affine(Variable(features_.value()), scale).value();
+std::pair<Work::Counts, Work::Counts> RandomFeatureAttention::projection_work(
+    double exponentials) const {
+  const double flops = 2 * static_cast<double>(count_ * config().head_dim),
+               all = exponentials * static_cast<double>(count_);
+  return {{flops, all}, {learned() ? 2 * flops : flops, all}};
+}
+
+Variable RandomFeatureAttention::projection(double scale) const {
+  return affine(learned() ? Variable(*trained_) : Variable(features_->value()), scale);
 }
 
 Variable RandomFeatureAttention::project(const Variable& x, double scale) const {
-  const Variable W(projection(scale));
+  const Variable W = projection(scale);
   return per_head_ ? linear_of_heads(x, W) : linear(x, W);
 }
 

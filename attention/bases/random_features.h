@@ -42,6 +42,12 @@ enum class Estimator {
   trigonometric_bias  // (2/m)^(1/2) exp(|x|²/2) cos(u + b), b uniform on [0, 2π)
 };
 
+/// A <= 0 for which the features (1 - 4A)^(D/4) m^(-1/2) exp(A |w_l|² + sqrt(1 - 4A) u - |x|²/2) have
+/// the least variance for pairs of |x + y|² = `square`; they are unbiased for every A, bounded for A <
+/// 0, and those of Estimator::positive for A = 0. Likhosherstov et al. 2022 (arXiv 2205.15317), eq. 9
+/// and theorem 3.2.
+double optimal_coefficient(int64_t dim, double square);
+
 /// Logarithms of positive features without the norm and the constant: u, or [u, -u].
 Variable exponents(Estimator estimator, const Variable& u);
 /// [cos u, sin u], or cos(u + b) with phases b, which broadcast.
@@ -65,6 +71,9 @@ struct RandomFeatureOptions {
   std::string draw = "orthogonal", norm = "chi", heads = "shared";
   int64_t redraw_interval = 1000;
 
+  bool learned() const { return draw == "learned"; }
+  /// What a checkpoint holds: the buffers of RandomFeatureAttention.
+  std::string state(bool with_phases) const;
   void describe(OptionVisitor& v);
 };
 
@@ -80,15 +89,21 @@ Memory random_feature_memory(const Config& config, const Extent& e,
 /// Base of variants with a random projection. The buffer "features" is (m, D) or, with heads =
 /// "per_head", (H, m, D); with phases, the buffer "phases" is (m) or (H, m). The counts of steps
 /// and redraws and the random state are buffers too: a run resumed from a checkpoint makes the same
-/// draws.
+/// draws. With draw = "learned", "features" is a parameter that begins with orthogonal rows, nothing is
+/// redrawn, and there are no counts and no random state.
 class RandomFeatureAttention : public FeatureAttention {
  protected:
   RandomFeatureAttention(const nn::Scope& scope, const Config& config,
                          const RandomFeatureOptions& options, bool with_phases);
 
   int64_t features_count() const { return count_; }
+  /// Whether W is a parameter: features then need its gradient.
+  bool learned() const { return trained_.has_value(); }
+  /// The cost of projecting a token to m numbers, each with `exponentials` exponentials, in forward()
+  /// and for gradients, to which that of a learned W adds as much again.
+  std::pair<Work::Counts, Work::Counts> projection_work(double exponentials) const;
   /// scale W.
-  Tensor projection(double scale) const;
+  Variable projection(double scale) const;
   /// W (scale x) for x (B, N, H, D): (B, N, H, m).
   Variable project(const Variable& x, double scale) const;
   /// The phases b, or an undefined tensor.
@@ -97,8 +112,8 @@ class RandomFeatureAttention : public FeatureAttention {
   void on_step() override;
 
  private:
-  Tensor draw() const;
-  Tensor draw_phases() const;
+  Tensor draw(const Generator& generator) const;
+  Tensor draw_phases(const Generator& generator) const;
   Generator generator() const;
 
   int64_t count_;
@@ -106,10 +121,11 @@ class RandomFeatureAttention : public FeatureAttention {
   RowNorm norm_;
   bool per_head_;
   int64_t redraw_interval_;
-  nn::Buffer random_state_;  // (2) i64, the generator's
-  nn::Buffer redraws_;       // i64, a scalar
-  nn::Buffer steps_;         // i64, a scalar
-  nn::Buffer features_;
+  std::optional<nn::Buffer> random_state_;  // (2) i64, the generator's
+  std::optional<nn::Buffer> redraws_;       // i64, a scalar
+  std::optional<nn::Buffer> steps_;         // i64, a scalar
+  std::optional<nn::Buffer> features_;      // W, unless it is trained
+  std::optional<nn::Parameter> trained_;
   std::optional<nn::Buffer> phases_;
 };
 

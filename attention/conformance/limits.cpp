@@ -196,6 +196,19 @@ void linformer_pooling(Findings& f) {
   equal(f, "conv with weights 1 / stride and mean_pool", *convolved, *pooled, 1e-12);
 }
 
+// One block is softmax attention; so are blocks of one token, which are their own slots.
+void linformer_local(Findings& f) {
+  for (const bool causal : {false, true})
+    for (const int64_t k : {int64_t{1}, N})
+      for (const char* kind : {"mean_pool", "max_pool"})
+        equal(
+            f,
+            concat_message(kind, k == 1 ? ", one block" : ", blocks of one token", " and softmax"),
+            *make_variant("linformer", {{"k", k}, {"projection", kind}, {"local", true}},
+                          made(causal)),
+            *make_variant("softmax", {}, made(causal)), 1e-12);
+}
+
 void linear_kernels(Findings& f) {
   has_kernel(f, "taylor2: 1 + s + s²/2", "linear", {{"feature_map", "taylor2"}},
              [](int64_t, int64_t, const Row& q, const Row& k) {
@@ -216,6 +229,33 @@ void linear_kernels(Findings& f) {
     for (int64_t d = 0; d < D; ++d) s += phi(q[d]) * phi(k[d]);
     return s;
   });
+  has_kernel(f, "dpfp", "linear", {{"feature_map", "dpfp"}, {"nu", int64_t{2}}},
+             [](int64_t, int64_t, const Row& q, const Row& k) {
+               const auto r = [](const Row& x, int64_t i) {
+                 i %= 2 * D;
+                 return std::max(i < D ? x[i] : -x[i - D], 0.0);
+               };
+               double s = 0;
+               for (int64_t i = 0; i < 2 * D; ++i)
+                 for (const int64_t j : {1, 2}) s += r(q, i) * r(q, i + j) * r(k, i) * r(k, i + j);
+               return s;
+             });
+  has_kernel(f, "rebased: (norm(q)·norm(k))²", "linear", {{"feature_map", "rebased"}},
+             [](int64_t, int64_t, Row q, Row k) {
+               for (Row* x : {&q, &k}) {
+                 double mean = 0, variance = 1e-5;
+                 for (const double a : *x) mean += a / D;
+                 for (const double a : *x) variance += (a - mean) * (a - mean) / D;
+                 for (double& a : *x) a = (a - mean) / std::sqrt(variance);
+               }
+               return dot(q, k) * dot(q, k);
+             });
+  const auto learned = make_variant("linear", {{"feature_map", "t2r"}, {"features", D}}, made());
+  Tensor W = Tensor::empty({H, D, D}, DType::f64);
+  for (int64_t h = 0; h < H; ++h) copy_into(W.select(0, h), identity(D));
+  set(*learned, {{"weight", W}});
+  equal(f, "t2r with W = I and relu", *learned,
+        *make_variant("linear", {{"feature_map", "relu"}}, made()), 1e-12);
 }
 
 void rff_limits(Findings& f) {
@@ -461,6 +501,16 @@ void nystrom_limits(Findings& f) {
     before = d;
   }
   f.expect(before <= 1e-6, "after 20 iterations the result differs from softmax by ", before);
+  // Learned landmarks that are the tokens.
+  const auto learned = with({{"pinv", "svd"}, {"landmark_kind", "learned"}});
+  const Tensor tokens = one(x.q, 0, N), values = one(x.v, 0, N);
+  const Tensor landmarks = tokens.squeeze(0).transpose(0, 1).contiguous();
+  set(*learned, {{"query_landmarks", landmarks}, {"key_landmarks", landmarks}});
+  const double at_tokens = distance(forward(*learned, tokens, tokens, values),
+                                    forward(*softmax, tokens, tokens, values));
+  f.measured("learned landmarks at the tokens to ", at_tokens);
+  f.expect(at_tokens <= 1e-12, "with learned landmarks at the tokens the result differs by ",
+           at_tokens);
   // Exact attention for few tokens is reported.
   f.expect(!make_variant("nystrom", {{"landmarks", N}}, made())->algorithm(N).empty() &&
                with({})->algorithm(N).empty(),

@@ -188,6 +188,48 @@ double standard_normal(double x) { return std::erfc(-x / std::numbers::sqrt2) / 
 
 }  // namespace
 
+void optimal_better(Findings& f) {
+  const int64_t D = 8, draws = 400000;
+  const Tensor W = draw_gaussian(Generator(15), draws, D);
+  for (const double scale : {1.0, 1.6}) {
+    Points p = points(D);
+    Values z(D);
+    for (int64_t d = 0; d < D; ++d) {
+      p.x[d] *= scale, p.y[d] *= scale;
+      z[d] = p.x[d] + p.y[d];
+    }
+    const double n = static_cast<double>(D), sm = std::exp(dot(p.x, p.y)),
+                 norms = dot(p.x, p.x) + dot(p.y, p.y), zz = dot(z, z),
+                 A = optimal_coefficient(D, zz);
+    Values estimates;
+    for (int64_t l = 0; l < draws; ++l) {
+      const double* const w = W.data<double>() + l * D;
+      const Values row(w, w + D);
+      estimates.push_back(std::exp(2 * A * dot(row, row) + std::sqrt(1 - 4 * A) * dot(row, z) +
+                                   n / 2 * std::log1p(-4 * A) - norms / 2));
+    }
+    const Moments m = moments(estimates);
+    const double formula = std::exp(n * std::log1p(-4 * A) - n / 2 * std::log1p(-8 * A) +
+                                    2 * (1 - 4 * A) / (1 - 8 * A) * zz - norms) -
+                           sm * sm,
+                 positive = analysis::softmax_variance(Estimator::positive, p.x, p.y);
+    f.measured("|x + y|² = ", zz, ": A = ", A, ", mean/kernel ", m.mean / sm, ", variance ",
+               m.variance, ", formula ", formula, ", positive ", positive);
+    f.expect(std::abs(m.mean - sm) <= 4 * m.error, "expected a mean of ", sm, ", got ", m.mean,
+             " +- ", m.error);
+    f.expect(std::abs(m.variance / formula - 1) <= 0.05, "expected the variance ", formula,
+             ", got ", m.variance);
+    f.expect(formula < 0.9 * positive, "expected a variance well below that of positive, ",
+             positive, ", got ", formula);
+    // The derivative at A is 0.
+    for (const double other : {A - 0.01, A + 0.01})
+      f.expect(formula < std::exp(n * std::log1p(-4 * other) - n / 2 * std::log1p(-8 * other) +
+                                  2 * (1 - 4 * other) / (1 - 8 * other) * zz - norms) -
+                             sm * sm,
+               "A = ", other, " has a smaller variance than A = ", A);
+  }
+}
+
 void row_distribution(Findings& f) {
   const int64_t D = 4, rows = 8000;
   const double most = 2 / std::sqrt(static_cast<double>(rows));  // exceeded by chance in 1 of 1500

@@ -170,6 +170,28 @@ Variable linear_features(const std::string& map, const Variable& x, int64_t max_
   return longhand::softmax(concat({u, -u}, 3));
 }
 
+Variable dpfp_features(const Variable& x, int64_t nu) {
+  const Variable r = concat({relu(x), relu(-x)}, 3);
+  const int64_t n = r.size(3);
+  Variables all;
+  for (int64_t j = 1; j <= nu; ++j)
+    all.push_back(r * concat({slice(r, 3, j, n), slice(r, 3, 0, j)}, 3));
+  return concat(all, 3);
+}
+
+Variable rebased_features(const Variable& x, const Variable& scale, const Variable& shift) {
+  const Variable centred = x - longhand::mean(x, {3}, true);
+  const Variable y =
+      centred / sqrt(longhand::mean(square(centred), {3}, true) + 1e-5) * scale + shift;
+  Shape all = x.shape();
+  all[3] = x.size(3) * x.size(3);
+  return reshape(unsqueeze(y, 4) * unsqueeze(y, 3), all);
+}
+
+Variable t2r_features(const Variable& x, const Variable& W, const Variable& b) {
+  return relu(project(x, W) + b);
+}
+
 Variable gaussian_features(const Variable& x, const Variable& W, const Variable& phases) {
   const Variable u = project(x, W);
   const int64_t m = u.size(3);

@@ -73,6 +73,15 @@ Variable of_features(const Variable& features_q, const Variable& features_k, con
 Variable linear_features(const std::string& map, const Variable& x, int64_t max_length = 0,
                          const Variable& A = {});
 
+/// r_i r_(i+j) for j = 1, …, nu, r = [max(x, 0), max(-x, 0)] with cyclic indices: (B, N, H, 2 D nu).
+/// Schlag et al. 2021 (arXiv 2102.11174), eq. 37-38.
+Variable dpfp_features(const Variable& x, int64_t nu);
+/// x'_i x'_j for all i and j, x' = scale ∘ norm(x) + shift with a layer norm of each head and scale and
+/// shift (H, D): (B, N, H, D²). Aksenov et al. 2024 (arXiv 2402.10644), section 4.
+Variable rebased_features(const Variable& x, const Variable& scale, const Variable& shift);
+/// max(W x + b, 0) for W (H, m, D) and b (H, m). Kasai et al. 2021 (arXiv 2103.13076), eq. 4.
+Variable t2r_features(const Variable& x, const Variable& W, const Variable& b);
+
 /// Features of the variant performer, with x D^(-1/4) for x: "positive" exp(W x - |x|²/2),
 /// "hyperbolic", "trigonometric" exp(|x|²/2) [cos W x, sin W x], "trigonometric_bias", or f(W x) +
 /// eps for f = "relu", "exp", "gelu", "square". W is (m, D) or (H, m, D). Choromanski et al. 2020

@@ -12,12 +12,21 @@
 //                  relu(q_i)·relu(k_j) cos(π (i - j) / 2M). Qin et al. 2022 (arXiv 2202.08791)
 //   hedgehog:      softmax([A x, -A x]), A (D, D) learned, per head, one for queries and one for
 //                  keys, initialised to the identity. Zhang et al. 2024 (arXiv 2402.04347)
+//   dpfp:          r_i r_(i+j) for all i and j = 1, …, nu, r = [max(x, 0), max(-x, 0)], whose indices
+//                  continue at the start. Schlag et al. 2021 (arXiv 2102.11174), eq. 37-38
+//   rebased:       φ(q)·φ(k) = (q'·k')²/2, x' = γ ∘ (x - mean x) / sqrt(var x + 1e-5) + β, γ and β
+//                  (D) learned, per head, for queries and for keys. Aksenov et al. 2024 (arXiv
+//                  2402.10644). The features hold the upper triangle of x' x'^T, as above.
+//   t2r:           max(W x + b, 0), W (m, D) and b learned, per head, the same for queries and keys.
+//                  Kasai et al. 2021 (arXiv 2103.13076), eq. 4
 //
-// With rectified features all weights of a query may be 0: its result is then 0, and it is counted
-// in the metric nonpositive_normalizers.
+// With rectified features, and rebased, all weights of a query may be 0: its result is then 0, and
+// it is counted in the metric nonpositive_normalizers.
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <optional>
+#include <vector>
 
 #include "longhand/attention/bases/feature_attention.h"
 #include "longhand/attention/conformance/evidence.h"
@@ -26,6 +35,7 @@
 #include "longhand/autograd/ops.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/view.h"
+#include "longhand/nn/init.h"
 
 namespace longhand::attention {
 namespace {
@@ -40,14 +50,15 @@ void for_pairs(int64_t n, F f) {
   }
 }
 
-// Returns [1, x, products] of x (…, D), of shape (…, 1 + D + D (D + 1) / 2).
+// Returns the products of x (…, D), (…, D (D + 1) / 2); after 1 and x if `lower_degrees`: (…, 1 + D +
+// D (D + 1) / 2).
 //
 //   dx_i = dy_(1+i) + sum_j c_ij x_j dy_ij, the diagonal counted twice
-Variable quadratic(const Variable& x) {
-  const int64_t D = x.size(-1), m = 1 + D + D * (D + 1) / 2;
+Variable quadratic(const Variable& x, bool lower_degrees) {
+  const int64_t D = x.size(-1), before = lower_degrees ? 1 + D : 0;
   const Tensor in = x.value().contiguous();
   Shape shape = x.shape();
-  shape[-1] = m;
+  shape[-1] = before + D * (D + 1) / 2;
   Tensor out = Tensor::empty(shape, x.dtype());
   constexpr int64_t grain = 16;
   dispatch_float(x.dtype(), [&]<class T>() {
@@ -57,35 +68,102 @@ Variable quadratic(const Variable& x) {
       for (int64_t r = begin; r < end; ++r) {
         const T* const a = from[r];
         T* const y = to[r];
-        y[0] = 1;
-        for (int64_t i = 0; i < D; ++i) y[1 + i] = a[i];
+        if (lower_degrees) {
+          y[0] = 1;
+          for (int64_t i = 0; i < D; ++i) y[1 + i] = a[i];
+        }
         for_pairs(D, [&](int64_t l, int64_t i, int64_t j, double c) {
-          y[1 + D + l] = static_cast<T>(c) * a[i] * a[j];
+          y[before + l] = static_cast<T>(c) * a[i] * a[j];
         });
       }
     });
   });
-  return record("quadratic", out, {x}, [in, D](const Tensor& grad_out, std::span<GradSlot> slots) {
-    const Tensor dy = grad_out.contiguous();
-    Tensor dx = Tensor::empty(in.shape(), in.dtype());
-    dispatch_float(in.dtype(), [&]<class T>() {
-      const Rows<const T> from = rows<T>(in), back = rows<T>(dy);
-      const Rows<T> to = rows<T>(dx);
-      parallel_for(from.count, grain, [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) {
-          const T *const a = from[r], *const g = back[r];
-          T* const d = to[r];
-          for (int64_t i = 0; i < D; ++i) d[i] = g[1 + i];
-          for_pairs(D, [&](int64_t l, int64_t i, int64_t j, double c) {
-            const T w = static_cast<T>(c) * g[1 + D + l];
-            d[i] += w * a[j];
-            d[j] += w * a[i];
-          });
-        }
-      });
+  return record("quadratic", out, {x},
+                [in, D, before](const Tensor& grad_out, std::span<GradSlot> slots) {
+                  const Tensor dy = grad_out.contiguous();
+                  Tensor dx = Tensor::empty(in.shape(), in.dtype());
+                  dispatch_float(in.dtype(), [&]<class T>() {
+                    const Rows<const T> from = rows<T>(in), back = rows<T>(dy);
+                    const Rows<T> to = rows<T>(dx);
+                    parallel_for(from.count, grain, [&](int64_t begin, int64_t end) {
+                      for (int64_t r = begin; r < end; ++r) {
+                        const T *const a = from[r], *const g = back[r];
+                        T* const d = to[r];
+                        for (int64_t i = 0; i < D; ++i) d[i] = before ? g[1 + i] : T{0};
+                        for_pairs(D, [&](int64_t l, int64_t i, int64_t j, double c) {
+                          const T w = static_cast<T>(c) * g[before + l];
+                          d[i] += w * a[j];
+                          d[j] += w * a[i];
+                        });
+                      }
+                    });
+                  });
+                  slots[0].take(dx);
+                });
+}
+
+// Calls f(l, i, j) for the product r_i r_j of dpfp at index l, of n entries of r.
+template <class F>
+void for_shifts(int64_t n, int64_t nu, F f) {
+  for (int64_t shift = 1, l = 0; shift <= nu; ++shift)
+    for (int64_t i = 0; i < n; ++i, ++l) f(l, i, i + shift < n ? i + shift : i + shift - n);
+}
+
+// r = [max(x, 0), max(-x, 0)], of 2 n entries.
+template <class T>
+void rectify_both(const T* x, int64_t n, T* r) {
+  for (int64_t i = 0; i < n; ++i) {
+    r[i] = std::max(x[i], T{0});
+    r[n + i] = std::max(-x[i], T{0});
+  }
+}
+
+// Returns the features dpfp of x (…, D), (…, 2 D nu), for nu < 2 D.
+//
+//   dr_i = sum_j r_(i+j) dy_ij + r_(i-j) dy_(i-j)j,  dx_i = dr_i where x_i > 0, -dr_(D+i) where < 0
+Variable shifted_products(const Variable& x, int64_t nu) {
+  const int64_t D = x.size(-1), n = 2 * D;
+  const Tensor in = x.value().contiguous();
+  Shape shape = x.shape();
+  shape[-1] = n * nu;
+  Tensor out = Tensor::empty(shape, x.dtype());
+  constexpr int64_t grain = 64;
+  dispatch_float(x.dtype(), [&]<class T>() {
+    const Rows<const T> from = rows<T>(in);
+    const Rows<T> to = rows<T>(out);
+    parallel_for(from.count, grain, [&](int64_t begin, int64_t end) {
+      std::vector<T> r(static_cast<size_t>(n));
+      for (int64_t row = begin; row < end; ++row) {
+        rectify_both(from[row], D, r.data());
+        T* const y = to[row];
+        for_shifts(n, nu, [&](int64_t l, int64_t i, int64_t j) { y[l] = r[i] * r[j]; });
+      }
     });
-    slots[0].take(dx);
   });
+  return record("shifted_products", out, {x},
+                [in, D, n, nu](const Tensor& grad_out, std::span<GradSlot> slots) {
+                  const Tensor dy = grad_out.contiguous();
+                  Tensor dx = Tensor::empty(in.shape(), in.dtype());
+                  dispatch_float(in.dtype(), [&]<class T>() {
+                    const Rows<const T> from = rows<T>(in), back = rows<T>(dy);
+                    const Rows<T> to = rows<T>(dx);
+                    parallel_for(from.count, grain, [&](int64_t begin, int64_t end) {
+                      std::vector<T> r(static_cast<size_t>(n)), dr(r.size());
+                      for (int64_t row = begin; row < end; ++row) {
+                        const T *const a = from[row], *const g = back[row];
+                        rectify_both(a, D, r.data());
+                        std::fill(dr.begin(), dr.end(), T{0});
+                        for_shifts(n, nu, [&](int64_t l, int64_t i, int64_t j) {
+                          dr[i] += g[l] * r[j];
+                          dr[j] += g[l] * r[i];
+                        });
+                        for (int64_t i = 0; i < D; ++i)
+                          to[row][i] = a[i] > 0 ? dr[i] : a[i] < 0 ? -dr[D + i] : T{0};
+                      }
+                    });
+                  });
+                  slots[0].take(dx);
+                });
 }
 
 void identity(Tensor& w, const Generator&) {  // (H, D, D)
@@ -96,49 +174,89 @@ void identity(Tensor& w, const Generator&) {  // (H, D, D)
 
 struct LinearOptions {
   std::string feature_map = "elu1";
+  int64_t nu = 1, features = 32;
 
   void describe(OptionVisitor& v) {
     v.choice("feature_map", feature_map,
-             {"elu1", "relu", "squared_relu", "exp", "taylor2", "cosformer", "hedgehog"},
+             {"elu1", "relu", "squared_relu", "exp", "taylor2", "cosformer", "hedgehog", "dpfp",
+              "rebased", "t2r"},
              "feature map of queries and keys");
+    v.when(feature_map == "dpfp", "feature_map = \"dpfp\"", [&] {
+      v.integer("nu", nu, {1, 1 << 16}, "number of shifts; there are 2 D nu features");
+    });
+    v.when(feature_map == "t2r", "feature_map = \"t2r\"", [&] {
+      v.integer("features", features, {1, 1 << 20}, "number of learned features m");
+    });
+  }
+
+  void check(const Config& config) const {
+    if (feature_map != "dpfp") return;
+    const int64_t D = config.head_dim;
+    config.options.require(
+        nu < 2 * D, "nu",
+        concat_message("expected less than 2 D = ", 2 * D, " for heads of width ", D,
+                       ": further shifts repeat the first ones"));
   }
 
   // Whether normalisers may be 0.
-  bool rectified() const {
-    return feature_map == "relu" || feature_map == "squared_relu" || feature_map == "cosformer";
+  bool may_vanish() const {
+    return feature_map == "relu" || feature_map == "squared_relu" || feature_map == "cosformer" ||
+           feature_map == "dpfp" || feature_map == "rebased" || feature_map == "t2r";
+  }
+
+  // The number of features.
+  int64_t count(int64_t D) const {
+    if (feature_map == "taylor2") return 1 + D + D * (D + 1) / 2;
+    if (feature_map == "rebased") return D * (D + 1) / 2;
+    if (feature_map == "cosformer" || feature_map == "hedgehog") return 2 * D;
+    if (feature_map == "dpfp") return 2 * D * nu;
+    return feature_map == "t2r" ? features : D;
   }
 
   Capabilities capabilities() const {
-    const bool by_position = feature_map == "cosformer", taylor = feature_map == "taylor2";
-    return {.averages = !rectified(),
+    const bool by_position = feature_map == "cosformer",
+               squares = feature_map == "taylor2" || feature_map == "rebased";
+    const char* const width = feature_map == "t2r"    ? "m D"
+                              : feature_map == "dpfp" ? "nu D^2"
+                                                      : "D^2";
+    return {.averages = !may_vanish(),
             .positional = by_position,
             .causal = true,
             .decodes = true,
             .fixed_length = by_position,
-            .time = taylor ? "N D^3" : "N D^2",
-            .memory = taylor ? "N D^2" : "D^2",
-            .state = rectified() ? "nonpositive_normalizers" : "-"};
+            .time = squares ? "N D^3" : std::string("N ") + width,
+            .memory = squares ? "N D^2" : width,
+            .state = may_vanish() ? "nonpositive_normalizers" : "-"};
   }
   // Features of queries and keys instead of these; exp computes them tile by tile.
   Memory memory(const Config& config, const Extent& e) const {
     const MemorySizes z(config, e);
-    const double qk = z.values + z.keys, D = z.D;
-    const auto of = [&](double m, double kept, double written) {
-      return feature_memory(config, e, m, kept, written);
+    const double qk = z.values + z.keys, D = z.D, m = static_cast<double>(count(config.head_dim)),
+                 written = qk / D * m;
+    const auto of = [&](double kept, double now) {
+      return feature_memory(config, e, m, kept, now);
     };
-    if (feature_map == "exp") return of(D, 0, 0);
-    if (feature_map == "squared_relu") return of(D, qk, qk);
-    if (feature_map == "cosformer") return of(2 * D, 2 * qk, 2 * qk);
+    if (feature_map == "exp") return of(0, 0);
+    if (feature_map == "squared_relu") return of(qk, qk);
+    if (feature_map == "cosformer" || feature_map == "dpfp") return of(written, written);
     if (feature_map == "hedgehog") {
-      Memory out = of(2 * D, 2 * qk, 2 * qk);
+      Memory out = of(written, written);
       out.forward *= 1.2;
       out.parameters = 2 * z.H * D * D;
       return out;
     }
-    if (feature_map != "taylor2") return of(D, 0, qk);
-    const double m = 1 + D + D * (D + 1) / 2;
-    Memory out = of(m, qk / D * m, qk / D * m);
+    if (feature_map == "t2r") {
+      Memory out = of(written, written);
+      out.parameters = z.H * m * (D + 1);
+      return out;
+    }
+    if (feature_map != "taylor2" && feature_map != "rebased") return of(0, qk);
+    Memory out = of(written, written);
     out.forward = 0;
+    if (feature_map == "rebased") {
+      out.parameters = 4 * z.H * D;
+      out.kept += 2 * qk;
+    }
     return out;
   }
 };
@@ -146,31 +264,46 @@ struct LinearOptions {
 class Linear final : public FeatureAttention {
  public:
   Linear(const nn::Scope& scope_, const Config& config, const LinearOptions& options)
-      : FeatureAttention(scope_, config), map_(options.feature_map) {
-    const int64_t D = config.head_dim;
-    const auto d = static_cast<double>(D);
-    if (options.rectified()) count_nonpositive();
-    if (map_ == "taylor2") {
-      const int64_t m = 1 + D + D * (D + 1) / 2;
-      const auto products = static_cast<double>(2 * m);
-      set_work(m, {products, 0}, {2 * products, 0});
+      : FeatureAttention(scope_, config), map_(options.feature_map), nu_(options.nu) {
+    const int64_t H = config.heads, D = config.head_dim, m = options.count(D);
+    const auto d = static_cast<double>(D), all = static_cast<double>(m);
+    if (options.may_vanish()) count_nonpositive();
+    if (map_ == "taylor2" || map_ == "rebased") {
+      set_work(m, {2 * all, 0}, {4 * all, 0});
+    } else if (map_ == "dpfp") {
+      set_work(m, {all, 0}, {4 * all, 0});
     } else if (map_ == "cosformer") {
-      set_work(2 * D, {2 * d, 0}, {2 * d, 0});
+      set_work(m, {2 * d, 0}, {2 * d, 0});
     } else if (map_ == "hedgehog") {
-      set_work(2 * D, {2 * d * d, 2 * d}, {4 * d * d, 2 * d});
-      query_map_.emplace(scope("query_map"), Shape{config.heads, D, D}, identity);
-      key_map_.emplace(scope("key_map"), Shape{config.heads, D, D}, identity);
+      set_work(m, {2 * d * d, 2 * d}, {4 * d * d, 2 * d});
+      query_map_.emplace(scope("query_map"), Shape{H, D, D}, identity);
+      key_map_.emplace(scope("key_map"), Shape{H, D, D}, identity);
+    } else if (map_ == "t2r") {
+      set_work(m, {2 * all * d, 0}, {4 * all * d, 0});
+      weight_.emplace(scope("weight"), Shape{H, m, D}, nn::init::xavier_uniform());
+      bias_.emplace(scope("bias"), Shape{H, m}, nn::init::zeros());
     } else {
-      const double exponentials = options.rectified() ? 0 : d;
-      set_work(D, {0, exponentials}, {0, exponentials});
+      const double exponentials = options.may_vanish() ? 0 : d;
+      set_work(m, {0, exponentials}, {0, exponentials});
     }
+    if (map_ != "rebased") return;
+    query_.emplace(scope("query_scale"), scope("query_shift"), Shape{H, D});
+    key_.emplace(scope("key_scale"), scope("key_shift"), Shape{H, D});
   }
 
   Features features(const Variable& q, const Variable& k, int64_t position) const override {
     if (map_ == "exp") return {q, k, true};
     if (map_ == "taylor2") {
       const double scale = std::pow(static_cast<double>(q.size(3)), -0.25);
-      return {quadratic(scale * q), quadratic(scale * k)};
+      return {quadratic(scale * q, true), quadratic(scale * k, true)};
+    }
+    if (map_ == "rebased") return {quadratic((*query_)(q), false), quadratic((*key_)(k), false)};
+    if (map_ == "dpfp") return {shifted_products(q, nu_), shifted_products(k, nu_)};
+    if (map_ == "t2r") {
+      const auto learned = [&](const Variable& x) {
+        return relu(linear_of_heads(x, *weight_) + *bias_);
+      };
+      return {learned(q), learned(k)};
     }
     if (map_ == "cosformer") return {with_positions(q, position), with_positions(k, position)};
     if (map_ == "hedgehog") {  // the query's normaliser cancels
@@ -203,15 +336,27 @@ class Linear final : public FeatureAttention {
                   3);
   }
 
+  // γ ∘ norm(x) + β, for x (B, N, H, D).
+  struct Affine {
+    Affine(const nn::Scope& of_scale, const nn::Scope& of_shift, const Shape& shape)
+        : scale(of_scale, shape, nn::init::ones()), shift(of_shift, shape, nn::init::zeros()) {}
+    Variable operator()(const Variable& x) const { return layer_norm(x, {}, {}) * scale + shift; }
+
+    nn::Parameter scale, shift;  // (H, D): γ and β
+  };
+
   std::string map_;
+  int64_t nu_;
   std::optional<nn::Parameter> query_map_, key_map_;  // (H, D, D)
+  std::optional<nn::Parameter> weight_, bias_;        // (H, m, D) and (H, m)
+  std::optional<Affine> query_, key_;
 };
 
 }  // namespace
 
 Spec linear_variant() {
   return make_spec<LinearOptions, Linear>(
-      {.summary = "kernels of fixed feature maps: elu(x) + 1 and others",
+      {.summary = "kernels of feature maps: elu(x) + 1 and others, fixed or learned",
        .paper = "Katharopoulos et al. 2020, arXiv 2006.16236",
        .cases = {{},
                  {{"feature_map", "relu"}},
@@ -219,8 +364,13 @@ Spec linear_variant() {
                  {{"feature_map", "exp"}},
                  {{"feature_map", "taylor2"}},
                  {{"feature_map", "cosformer"}},
-                 {{"feature_map", "hedgehog"}}},
-       .evidence = {{"kernels", "weights of taylor2, cosformer and elu1 match their closed forms",
+                 {{"feature_map", "hedgehog"}},
+                 {{"feature_map", "dpfp"}, {"nu", 2}},
+                 {{"feature_map", "rebased"}},
+                 {{"feature_map", "t2r"}, {"features", 6}}},
+       .evidence = {{"kernels",
+                     "weights of taylor2, cosformer, elu1, dpfp and rebased match their closed "
+                     "forms; t2r with W = I is relu",
                      conformance::linear_kernels}}});
 }
 

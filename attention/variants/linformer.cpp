@@ -7,21 +7,33 @@
 // c holds the mean of block c, the maximum of each channel, or a convolution sum_j w_j x_(c s + j)
 // with one learned filter of s taps, that is, E with one row shared by all blocks.
 //
+// With `local`, a query attends to the tokens of its own block themselves, and to the slots of all
+// other blocks, in one softmax:
+//
+//   o_i = (sum_(j in block b) e^s_ij v_j + sum_(c != b) e^t_ic ṽ_c) / (the same without values)
+//
+// with s_ij = q_i·k_j / sqrt(D) and t_ic = q_i·k̃_c / sqrt(D). If causal, j <= i and c < b: the slots of
+// earlier blocks are complete and hold no later token.
+//
 // Keys and values at padding are set to 0 after their biases are added, so padding adds nothing to
 // E K and F V. With the linear projection no slot is masked: one that mixes only padding has key 0
 // and score 0. With the others, slots of blocks without real tokens are masked. Shorter sequences
 // use the first columns of E.
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/memory.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
+#include "longhand/autograd/grad_mode.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/error.h"
 #include "longhand/nn/init.h"
@@ -57,7 +69,7 @@ nn::Init init_of(const std::string& name, int64_t k) {
 struct LinformerOptions {
   std::vector<int64_t> k{256};
   std::string projection = "linear", order = "values", sharing = "headwise", init = "xavier";
-  bool freeze = false;
+  bool freeze = false, local = false;
   double dropout = 0;
 
   static LinformerOptions defaults(const Config& config) {
@@ -75,6 +87,13 @@ struct LinformerOptions {
              "how mixtures are computed");
     v.choice("order", order, {"values", "inputs"},
              "what is mixed: projected keys and values, or tokens before projection");
+    v.when(projection != "linear" && order == "values",
+           "a projection of blocks and order = \"values\"", [&] {
+             v.boolean(
+                 "local", local,
+                 "whether queries attend to the tokens of their own block themselves, instead "
+                 "of to its slot; this form may be causal");
+           });
     v.when(!pools(), "projection = \"linear\" or \"conv\"", [&] {
       v.choice("sharing", sharing, {"none", "headwise", "kv", "layerwise"},
                "how E and F are shared: not at all, among heads, also between keys and values, or "
@@ -111,11 +130,16 @@ struct LinformerOptions {
     return {.averages = pools(),
             .linear = projection != "max_pool",
             .positional = true,
-            .causal_reason = "E mixes future tokens into every slot",
+            .causal = local,
+            .causal_reason =
+                "E mixes future tokens into every slot; local = true, with another "
+                "projection than linear, can be causal",
+            .decodes = local,
+            .cross_lengths = !local,
             .fixed_length = true,
             .shortens = order == "inputs",
-            .time = "N k D",
-            .memory = "k D + N"};
+            .time = local ? "N (k + s) D" : "N k D",
+            .memory = local ? "N (k + s)" : "k D + N"};
   }
   // The mixtures of keys and values, which pooling keeps instead of keys and values.
   Memory memory(const Config& config, const Extent& e) const {
@@ -128,11 +152,18 @@ struct LinformerOptions {
         2 * e.batch * z.H * z.D * (projection == "linear" ? slots : std::ceil(e.keys / taps));
     Memory out{.kept = mixed + z.tokens,
                .backward = std::max(mixed - 1.8 * z.values, -1.8 * z.values)};
-    if (pools()) {
+    if (local) {
+      // The probabilities, and as much for scores and their gradients.
+      const bool drops = dropout > 0 && e.training;
+      const double pairs = z.tokens * (taps + std::ceil(e.keys / taps));
+      out.kept += (drops ? 2 : 1) * pairs + (projection == "max_pool" ? mixed : 0) - z.tokens;
+      out.forward = 2 * pairs + z.values / 2;
+      out.backward = 2 * pairs - 3.5 * z.values;
+    } else if (pools()) {
       out.kept += (projection == "max_pool" ? mixed : 0) - 2 * z.keys;
       out.forward = 2 * z.keys;
-      return out;
     }
+    if (pools()) return out;
     // Normalised tokens are kept in memory, and keys and values are those of the mixtures.
     if (order == "inputs") out.kept += z.values + mixed - 2 * z.keys;
     const double projections = sharing == "none" || sharing == "headwise"   ? 2
@@ -152,6 +183,7 @@ class Linformer final : public Variant {
         dropout_(options.dropout),
         kind_(options.projection),
         inputs_(options.order == "inputs"),
+        local_(options.local),
         k_(options.k[options.k.size() == 1 ? 0 : static_cast<size_t>(config.layer)]),
         block_((config.max_length + k_ - 1) / k_) {
     if (options.pools()) return;
@@ -179,16 +211,34 @@ class Linformer final : public Variant {
   }
 
   std::optional<int64_t> rank(int64_t tokens) const override {
-    if (inputs_ || slots_of(tokens) >= tokens) return {};
+    if (inputs_ || local_ || slots_of(tokens) >= tokens) return {};
     return slots_of(tokens);
   }
+  std::string algorithm(int64_t tokens) const override {
+    if (!local_ || tokens > block_) return {};
+    return concat_message("softmax: ", tokens, " tokens are in one block of ", block_);
+  }
   std::string advice(int64_t tokens) const override {
+    if (local_ && slots_of(tokens) + block_ >= tokens)
+      return concat_message(
+          "attention.k = ", k_, " gives blocks of ", block_, " tokens: with ", slots_of(tokens),
+          " slots that is no less than the ", tokens,
+          " tokens of the longest sequence, and costs more than softmax; a k near "
+          "the root of the length costs least");
     if (slots_of(tokens) < tokens) return {};
     return concat_message(
         "attention.k = ", k_, " is at least the length of the longest sequence, ", tokens,
         ": linformer then costs more than softmax; reduce k, for example "
         "to ",
         std::max<int64_t>(tokens / 4, 1), ", or use attention.type = \"softmax\"");
+  }
+  std::unique_ptr<Decoder> make_decoder(int64_t) const override {
+    return std::make_unique<LocalDecoder>(*this);
+  }
+  int64_t state_bytes(int64_t tokens) const override {
+    if (!decodes()) return 0;
+    return 2 * (tokens / block_ + tokens % block_) * config().heads * config().head_dim *
+           size_of(parameter_dtype());
   }
   // Counts E K, F V and attention to the slots; the backward pass has two products for each.
   Work work(int64_t queries, int64_t keys) const override {
@@ -199,13 +249,113 @@ class Linformer final : public Variant {
     const double projections = inputs_ && !two_projections() ? 1 : 2;
     const double per_token = kind_ == "linear" ? 2 * slots : kind_ == "conv" ? 2 : 1;
     const double flops = projections * per_token * M * width + 4 * N * slots * width;
+    if (local_) {
+      const double block = static_cast<double>(block_), all = flops + 4 * N * block * width,
+                   pairs = H * N * (slots + block);
+      return {{all, pairs}, {2 * all}, 2 * pairs * static_cast<double>(size_of(parameter_dtype()))};
+    }
     return {{flops, H * N * slots},
             {2 * flops, H * N * slots},
             static_cast<double>(size_of(parameter_dtype())) * (2 * slots * width + N * H)};
   }
 
  private:
+  // Keeps the slots of complete blocks, and the keys and values of the last one.
+  class LocalDecoder final : public Decoder {
+   public:
+    explicit LocalDecoder(const Linformer& variant) : variant_(variant) {}
+    Tensor step(const Token& token) override {
+      const NoGrad no_grad;
+      const int64_t most = variant_.config().max_length, H = variant_.config().heads;
+      check<ShapeError>(tokens_ < most, "linformer: expected at most max_length = ", most,
+                        " tokens to decode");
+      const auto append = [&](Variable& to, const Tensor& x) {
+        const Variable row(repeat_groups(x, H).unsqueeze(1).clone());
+        to = to.defined() ? concat({to, row}, 1) : row;
+      };
+      append(keys_, token.k);
+      append(values_, token.v);
+      ++tokens_, ++own_;
+      const Variable q(token.q.unsqueeze(1));
+      const Tensor out = softmax_attention(q, keys_, values_, {.scale = variant_.scale()}).value();
+      if (own_ == variant_.block_) {
+        const auto close = [&](Variable& x, bool values) {
+          const int64_t n = x.size(1), before = n - own_;
+          const Variable slot = variant_.compress(slice(x, 1, before, n), {}, values);
+          x = concat({slice(x, 1, 0, before), slot}, 1);
+        };
+        close(keys_, false);
+        close(values_, true);
+        own_ = 0;
+      }
+      return out.squeeze(1);
+    }
+    int64_t bytes() const override {
+      if (!keys_.defined()) return 0;
+      return 2 * keys_.value().numel() * size_of(keys_.dtype());
+    }
+
+   private:
+    const Linformer& variant_;
+    Variable keys_, values_;        // (B, slots + own_, H, D)
+    int64_t tokens_ = 0, own_ = 0;  // tokens so far, and of the last block
+  };
+
+  double scale() const { return 1 / std::sqrt(static_cast<double>(config().head_dim)); }
+
+  // Softmax attention to the tokens of a query's own block and to the slots of the other blocks.
+  Variable attend_locally(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) const {
+    const int64_t B = inputs.q.size(0), N = inputs.q.size(1), H = inputs.q.size(2),
+                  D = inputs.q.size(3), s = block_, blocks = slots_of(N);
+    check<ShapeError>(inputs.k.size(1) == N,
+                      "linformer: with local = true expected as many queries as "
+                      "keys, got ",
+                      N, " queries and ", inputs.k.size(1), " keys");
+    const auto by_block = [&](const Variable& x) {  // (B, H, blocks, s, D)
+      Variable padded = x;
+      if (N < blocks * s)
+        padded = concat({x, Variable(Tensor::zeros({B, blocks * s - N, H, D}, x.dtype()))}, 1);
+      return permute(reshape(padded, {B, blocks, s, H, D}), {0, 3, 1, 2, 4});
+    };
+    const auto slots = [&](const Variable& x, bool values) {  // (B, H, 1, blocks, D)
+      return unsqueeze(transpose(compress(x, mask.lengths, values), 1, 2), 2);
+    };
+    const auto scores = [&](const Variable& q, const Variable& k) {
+      return matmul(q, transpose(k, 3, 4), scale());
+    };
+    const Variable q = by_block(inputs.q), v = by_block(inputs.v), values = slots(inputs.v, true);
+    const auto [own, others] = visible(mask.lengths, N);
+    Variable p = softmax(concat({masked_scores(own, scores(q, by_block(inputs.k))),
+                                 masked_scores(others, scores(q, slots(inputs.k, false)))},
+                                4));
+    if (pass.training && dropout_ > 0) p = dropout(p, dropout_, pass.random.fork(full_name()));
+    const Variable out = matmul(slice(p, 4, 0, s), v) + matmul(slice(p, 4, s, s + blocks), values);
+    return slice(reshape(permute(out, {0, 2, 3, 1, 4}), {B, blocks * s, H, D}), 1, 0, N);
+  }
+
+  // Which tokens of its block, and which slots, a query may attend to: (B or 1, 1, blocks, s, s) and (B
+  // or 1, 1, blocks, 1, blocks).
+  std::pair<Tensor, Tensor> visible(const Tensor& lengths, int64_t tokens) const {
+    const std::vector<int32_t> n = lengths.defined()
+                                       ? lengths.to_vector<int32_t>()
+                                       : std::vector<int32_t>{static_cast<int32_t>(tokens)};
+    const bool causal = config().causal;
+    const int64_t s = block_, blocks = slots_of(tokens), samples = static_cast<int64_t>(n.size());
+    Tensor own = Tensor::empty({samples, 1, blocks, s, s}, DType::u8),
+           others = Tensor::empty({samples, 1, blocks, 1, blocks}, DType::u8);
+    uint8_t *to_own = own.data<uint8_t>(), *to_others = others.data<uint8_t>();
+    for (const int32_t length : n)
+      for (int64_t b = 0; b < blocks; ++b) {
+        for (int64_t i = 0; i < s; ++i)
+          for (int64_t j = 0; j < s; ++j) *to_own++ = b * s + j < length && (!causal || j <= i);
+        for (int64_t c = 0; c < blocks; ++c)
+          *to_others++ = c != b && c * s < length && (!causal || c < b);
+      }
+    return {own, others};
+  }
+
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
+    if (local_) return attend_locally(inputs, mask, pass);
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     // Exact attention to the slots: (B, slots, H, D).
     const auto slots = [&](const Variable& x, bool values) {
@@ -213,7 +363,7 @@ class Linformer final : public Variant {
     };
     const Variable keys = slots(k, false), values = slots(v, true);
     SoftmaxAttentionOptions options;
-    options.scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
+    options.scale = scale();
     if (kind_ != "linear" && mask.lengths.defined())
       options.key_lengths = filled_slots(mask.lengths);
     if (pass.training) options.dropout = dropout_;
@@ -286,7 +436,7 @@ class Linformer final : public Variant {
 
   double dropout_;
   std::string kind_;
-  bool inputs_;
+  bool inputs_, local_;
   int64_t k_, block_;
   std::optional<Projection> projection_k_;  // E (k, max_length), or (H, k, max_length); a filter
                                             // (1, s), or (H, 1, s)
@@ -307,11 +457,16 @@ Spec linformer_variant() {
                  {{"k", 5}, {"projection", "mean_pool"}},
                  {{"k", 5}, {"projection", "max_pool"}},
                  {{"k", 5}, {"projection", "conv"}},
-                 {{"k", 5}, {"projection", "conv"}, {"sharing", "none"}}},
+                 {{"k", 5}, {"projection", "conv"}, {"sharing", "none"}},
+                 {{"k", 5}, {"projection", "mean_pool"}, {"local", true}, {"dropout", 0.3}},
+                 {{"k", 5}, {"projection", "max_pool"}, {"local", true}},
+                 {{"k", 5}, {"projection", "conv"}, {"sharing", "none"}, {"local", true}}},
        .evidence = {{"identity", "k = N, E = F = I gives softmax attention",
                      conformance::linformer_identity},
                     {"pooling", "E of block means, mean pooling and a constant convolution agree",
-                     conformance::linformer_pooling}}});
+                     conformance::linformer_pooling},
+                    {"local", "local with one block, or with blocks of one token, is softmax",
+                     conformance::linformer_local}}});
 }
 
 }  // namespace longhand::attention

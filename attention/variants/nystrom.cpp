@@ -10,6 +10,8 @@
 //   random   m random tokens, the same for all sequences of one length
 //   kmeans   the means of clusters of the queries and of the keys, for each head: Lloyd's algorithm
 //            started from the segments
+//   learned  no products: m parameters of each head for the queries, and m for the keys, as the
+//            inducing points of Lee et al. 2019 (arXiv 1810.00825)
 // and Z is
 //   iterative   a few steps of  Z <- Z/4 (13 I - AZ (15 I - AZ (7 I - AZ)))
 //               from Z = Aᵀ / (max column sum of A), as row sums of A are 1; for each matrix
@@ -112,9 +114,9 @@ struct NystromOptions {
 
   void describe(OptionVisitor& v) {
     v.integer("landmarks", landmarks, {1, 1 << 16}, "number of landmarks m");
-    v.choice("landmark_kind", landmark_kind, {"mean", "stride", "random", "kmeans"},
-             "how landmarks are chosen: means or first tokens of m segments, m random tokens, or "
-             "cluster means");
+    v.choice("landmark_kind", landmark_kind, {"mean", "stride", "random", "kmeans", "learned"},
+             "how landmarks are chosen: means or first tokens of m segments, m random tokens, "
+             "cluster means, or parameters");
     v.when(landmark_kind == "kmeans", "landmark_kind = \"kmeans\"", [&] {
       v.integer("kmeans_steps", kmeans_steps, {0, 1000},
                 "number of iterations of Lloyd's algorithm, starting from the segments");
@@ -126,10 +128,10 @@ struct NystromOptions {
     });
     v.when(pinv == "ridge", "pinv = \"ridge\"",
            [&] { v.number("ridge", ridge, NumberRange::above(0), "ε in (AᵀA + ε I)⁻¹ Aᵀ"); });
-    exact_below = landmarks;
+    exact_below = landmark_kind == "learned" ? 0 : landmarks;
     v.integer("exact_below", exact_below, {0},
               "sequences of at most this many tokens use exact softmax attention; 0: none",
-              "landmarks");
+              "landmarks; 0 if these are learned");
     v.integer("conv_kernel", conv_kernel, {0, 1 << 16},
               "odd width of a convolution over the tokens of V, with one filter per head; 0: none");
     v.require(conv_kernel == 0 || conv_kernel % 2 == 1, "conv_kernel",
@@ -137,11 +139,11 @@ struct NystromOptions {
   }
 
   Capabilities capabilities() const {
-    const bool drawn = landmark_kind == "random";
+    const bool drawn = landmark_kind == "random", learned = landmark_kind == "learned";
     return {.random = drawn,
             .averages = false,
-            .separate_queries = false,
-            .positional = true,
+            .separate_queries = learned,
+            .positional = !learned || conv_kernel > 0,
             .signed_weights = pinv == "svd",  // and large if A is nearly singular
             .causal_reason = "landmarks average future tokens",
             .cross_lengths = false,
@@ -154,20 +156,24 @@ struct NystromOptions {
   Memory memory(const Config& config, const Extent& e) const {
     const MemorySizes z(config, e);
     const auto number = [](int64_t n) { return static_cast<double>(n); };
+    const bool learned = landmark_kind == "learned";
     Memory out{.parameters = number(config.heads * conv_kernel)};
+    if (learned) out.parameters += 2 * z.H * number(landmarks) * z.D;
     if (conv_kernel) out.kept = out.forward = z.values;
     if (e.queries <= number(exact_below)) {
       out.kept += z.values + z.tokens;
       out.backward = -z.values / 2;
       return out;
     }
-    const double m = std::min(number(landmarks), e.queries), L = e.batch * z.H * m * z.D,
-                 A = e.batch * z.H * m * m;
+    const double m = learned ? number(landmarks) : std::min(number(landmarks), e.queries),
+                 L = e.batch * z.H * m * z.D, A = (learned ? 1 : e.batch) * z.H * m * m;
     const double inverse = pinv == "iterative" ? 4 + (e.training ? number(pinv_iterations) : 0)
                            : pinv == "svd"     ? 2
                                                : 3;
     out.kept += 4 * L + inverse * A + 2 * z.H * m * m + z.tokens;
-    if (landmark_kind == "kmeans")
+    if (learned)
+      out.kept += A - L;  // one set of landmarks for all sequences
+    else if (landmark_kind == "kmeans")
       out.kept += 2 * z.tokens * m - L;
     else if (landmark_kind != "mean" || std::fmod(e.queries, m) != 0)
       out.kept += 2 * m * e.queries - L;
@@ -189,6 +195,11 @@ class Nystrom final : public Variant {
         ridge_(options.ridge) {
     if (kind_ == "random")
       random_state_.emplace(scope("random_state"), state_tensor(init_random().fork("landmarks")));
+    if (kind_ == "learned") {
+      const Shape shape{config.heads, landmarks_, config.head_dim};
+      query_landmarks_.emplace(scope("query_landmarks"), shape, nn::init::normal(1));
+      key_landmarks_.emplace(scope("key_landmarks"), shape, nn::init::normal(1));
+    }
     if (const int64_t width = options.conv_kernel)
       conv_.emplace(scope("conv"), Shape{config.heads, width},
                     nn::init::uniform(1 / std::sqrt(static_cast<double>(width))));
@@ -209,7 +220,7 @@ class Nystrom final : public Variant {
   Work work(int64_t queries, int64_t) const override {
     const auto number = [](int64_t n) { return static_cast<double>(n); };
     const double N = number(queries), H = number(config().heads), D = number(config().head_dim),
-                 m = number(std::min(landmarks_, queries)),
+                 m = number(query_landmarks_ ? landmarks_ : std::min(landmarks_, queries)),
                  size = number(size_of(parameter_dtype()));
     const double conv = conv_ ? 2 * N * D * number(conv_->size(1)) : 0;
     if (queries <= exact_below_)
@@ -218,7 +229,7 @@ class Nystrom final : public Variant {
     const double flops = 8 * N * m * D + inverse * m * m * m + conv;
     const double exponentials = 2 * N * m + m * m;
     double numbers = N + 4 * m * m + 4 * m * D;
-    if (kind_ != "mean") numbers += (kind_ == "kmeans" ? 2 : 1 / H) * N * m;
+    if (kind_ != "mean" && !query_landmarks_) numbers += (kind_ == "kmeans" ? 2 : 1 / H) * N * m;
     return H * Work{{flops, exponentials}, {2 * flops, exponentials}, size * numbers};
   }
 
@@ -281,23 +292,32 @@ class Nystrom final : public Variant {
 
   Variable through_landmarks(const Variable& q, const Variable& k, const Variable& v,
                              const Mask& mask, const std::vector<int32_t>& lengths) {
-    const int64_t N = q.size(1), m = std::min(landmarks_, N);
+    const int64_t N = q.size(1), m = query_landmarks_ ? landmarks_ : std::min(landmarks_, N);
     // An empty sample has one landmark, which is 0.
     std::vector<int32_t> counts;
     for (const int32_t n : lengths)
       counts.push_back(std::clamp<int32_t>(n, 1, static_cast<int32_t>(m)));
     Tensor landmarks;  // landmarks of each sample, if not m for all
-    if (*std::min_element(counts.begin(), counts.end()) < m)
+    if (!query_landmarks_ && *std::min_element(counts.begin(), counts.end()) < m)
       landmarks = Tensor::from(counts, {static_cast<int64_t>(counts.size())});
 
-    const Variable Qm = landmarks_of(q, lengths, counts, m),
-                   Km = landmarks_of(k, lengths, counts, m);
+    // (B, m, H, D), or (1, m, H, D) if they are the same for all sequences.
+    const auto parameters = [](const nn::Parameter& p) { return unsqueeze(transpose(p, 0, 1), 0); };
+    Variable Qm = query_landmarks_ ? parameters(*query_landmarks_)
+                                   : landmarks_of(q, lengths, counts, m),
+             Km = query_landmarks_ ? parameters(*key_landmarks_)
+                                   : landmarks_of(k, lengths, counts, m);
     Variable A = weights(transpose(Qm, 1, 2), transpose(Km, 1, 2), landmarks);
     if (landmarks) A = where(real_tokens(landmarks, m).transpose(1, 2), A, 0.0);
     const Variable Z = pinv_ == "svd"     ? pinv(A)
                        : pinv_ == "ridge" ? ridge_inverse(A, ridge_)
                                           : iterated_inverse(A, iterations_);
     first_.set({A.value().select(0, 0).clone(), Z.value().select(0, 0).clone()});
+    if (query_landmarks_) {
+      const Shape all{q.size(0), m, q.size(2), q.size(3)};
+      Qm = broadcast_to(Qm, all);
+      Km = broadcast_to(Km, all);
+    }
     const Variable GV = attention_to(k, v, Qm, mask.lengths);  // (B, m, H, D)
     return attention_to(Km, transpose(matmul(Z, transpose(GV, 1, 2)), 1, 2), q, landmarks);
   }
@@ -382,9 +402,10 @@ class Nystrom final : public Variant {
   int64_t exact_below_;
   int64_t iterations_, kmeans_steps_;
   double ridge_;
-  std::optional<nn::Buffer> random_state_;   // (2) i64, generator state
-  std::optional<nn::Parameter> conv_;        // (H, conv_kernel)
-  Latest<std::pair<Tensor, Tensor>> first_;  // A and Z (H, m, m)
+  std::optional<nn::Buffer> random_state_;                        // (2) i64, generator state
+  std::optional<nn::Parameter> query_landmarks_, key_landmarks_;  // (H, m, D)
+  std::optional<nn::Parameter> conv_;                             // (H, conv_kernel)
+  Latest<std::pair<Tensor, Tensor>> first_;                       // A and Z (H, m, m)
 };
 
 }  // namespace
@@ -393,14 +414,17 @@ Spec nystrom_variant() {
   return make_spec<NystromOptions, Nystrom>(
       {.summary = "softmax attention through m landmarks; exact for at most m tokens",
        .paper = "Xiong et al. 2021, arXiv 2102.03902",
-       .cases = {{{"landmarks", 4}},
-                 {{"landmarks", 4}, {"conv_kernel", 3}, {"pinv_iterations", 10}},
-                 {{"landmarks", 4}, {"landmark_kind", "stride"}, {"pinv", "svd"}},
-                 {{"landmarks", 4}, {"landmark_kind", "random"}, {"pinv", "ridge"}, {"ridge", 0.1}},
-                 {{"landmarks", 4}, {"landmark_kind", "kmeans"}, {"exact_below", 0}}},
+       .cases =
+           {{{"landmarks", 4}},
+            {{"landmarks", 4}, {"conv_kernel", 3}, {"pinv_iterations", 10}},
+            {{"landmarks", 4}, {"landmark_kind", "stride"}, {"pinv", "svd"}},
+            {{"landmarks", 4}, {"landmark_kind", "random"}, {"pinv", "ridge"}, {"ridge", 0.1}},
+            {{"landmarks", 4}, {"landmark_kind", "kmeans"}, {"exact_below", 0}},
+            {{"landmarks", 4}, {"landmark_kind", "learned"}, {"pinv", "ridge"}, {"ridge", 0.1}}},
        .evidence = {
            {"limits",
-            "m = N gives softmax, by SVD and after 20 iterations; exact attention is reported",
+            "m = N gives softmax, by SVD and after 20 iterations, also with learned landmarks "
+            "set to the tokens; exact attention is reported",
             conformance::nystrom_limits}}});
 }
 

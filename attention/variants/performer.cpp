@@ -8,8 +8,13 @@
 //   trigonometric:       the 2m features exp(|x̂|²/2) [cos, sin](w_l·x̂), signed
 //   trigonometric_bias:  exp(|x̂|²/2) cos(w_l·x̂ + b_l), signed
 //   relu, exp, gelu, square:  φ(x)_l = f(w_l·x̂) + eps, other kernels ("generalised attention")
+//   optimal:             φ(x)_l = exp(A |w_l|² + (1 - 4A)^(1/2) w_l·x̂ - |x̂|²/2), A <= 0, which is
+//                        bounded if A < 0 and unbiased for every A; A has the least variance for
+//                        entries of q and k of standard deviation `spread`. Likhosherstov et al.
+//                        2022 (arXiv 2205.15317), eq. 9
 //
-// |q̂|²/2 is common to all features of a query and is dropped as well. Exponentials are kept as
+// With draw = "learned", W is trained and φ are features of its own kernel. |q̂|²/2 is common to all
+// features of a query and is dropped as well. Exponentials are kept as
 // logarithms until common factors have cancelled (feature_attention.cpp), so that no eps is needed
 // for any norms.
 //
@@ -34,7 +39,7 @@ namespace {
 struct PerformerOptions {
   std::string kernel = "positive";
   RandomFeatureOptions projection;
-  double eps = 0;
+  double eps = 0, spread = 1;
   GuardOptions guard;
 
   bool estimates_positive() const { return kernel == "positive" || kernel == "hyperbolic"; }
@@ -47,18 +52,23 @@ struct PerformerOptions {
 
   void describe(OptionVisitor& v) {
     v.choice("kernel", kernel,
-             {"positive", "hyperbolic", "trigonometric", "trigonometric_bias", "relu", "exp",
-              "gelu", "square"},
+             {"positive", "hyperbolic", "optimal", "trigonometric", "trigonometric_bias", "relu",
+              "exp", "gelu", "square"},
              "type of features: estimators of the softmax kernel, or element-wise functions of the "
              "projection");
     projection.describe(v);
     eps = generalized() ? 1e-3 : 0;
-    v.when(!trigonometric(), "a kernel that is not trigonometric", [&] {
-      v.number("eps", eps, {0},
-               "added to the features; above 0, positive and hyperbolic are computed as in "
-               "reference implementations",
-               "0; 1e-3 with relu, gelu or square");
+    v.when(kernel == "optimal", "kernel = \"optimal\"", [&] {
+      v.number("spread", spread, {0, 1e3},
+               "standard deviation of the entries of q and k for which the variance is least");
     });
+    v.when(!trigonometric() && kernel != "optimal",
+           "a kernel that is neither trigonometric nor optimal", [&] {
+             v.number("eps", eps, {0},
+                      "added to the features; above 0, positive and hyperbolic are computed as in "
+                      "reference implementations",
+                      "0; 1e-3 with relu, gelu or square");
+           });
     v.when(has_signs(), "kernel = \"trigonometric\", \"trigonometric_bias\" or \"gelu\"",
            [&] { guard.describe(v); });
   }
@@ -66,16 +76,14 @@ struct PerformerOptions {
   Capabilities capabilities() const {
     // Without eps, a row whose features are all 0 has no weights.
     const bool may_vanish = generalized() && eps == 0;
-    return {.random = true,
+    return {.random = !projection.learned(),
             .averages = guard.guard == "none" && !may_vanish,
             .signed_weights = has_signs(),
             .causal = true,
             .decodes = !reference(),
             .time = "N m D",
             .memory = "N m",
-            .state = std::string("features, redraws, steps, random_state, "
-                                 "nonpositive_normalizers") +
-                     (kernel == "trigonometric_bias" ? ", phases" : "")};
+            .state = projection.state(kernel == "trigonometric_bias")};
   }
   // The projection and its functions; positive features without eps are computed tile by tile.
   Memory memory(const Config& config, const Extent& e) const {
@@ -85,8 +93,16 @@ struct PerformerOptions {
     const MemorySizes z(config, e);
     const double m = static_cast<double>((kernel == "hyperbolic" ? 2 : 1) * projection.features);
     const double all = e.batch * z.H * (e.queries + e.keys) * m;  // features
-    if (!generalized() && eps == 0)
-      return with_buffers(config, projection, feature_memory(config, e, m, 0, 0));
+    if (!generalized() && eps == 0) {
+      Memory out = projection.learned() ? feature_memory(config, e, m, all, all)
+                                        : feature_memory(config, e, m, 0, 0);
+      // Copies of q and k with one more entry, instead of these.
+      if (kernel == "optimal" && !projection.learned()) {
+        out.kept += (z.values + z.keys) / z.D;
+        out.forward = z.values + z.keys;
+      }
+      return with_buffers(config, projection, out);
+    }
     const double copies = kernel == "exp" ? 4 : reference() || eps > 0 || kernel != "relu" ? 2 : 1;
     Memory out = feature_memory(config, e, m, copies * all, all);
     out.forward =
@@ -127,11 +143,16 @@ class Performer final : public RandomFeatureAttention {
         trigonometric_(options.trigonometric()),
         reference_(options.reference()),
         eps_(options.eps) {
+    // |q̂ + k̂|² of entries of that standard deviation.
+    if (kernel_ == "optimal")
+      A_ =
+          optimal_coefficient(config.head_dim, 2 * options.spread * options.spread *
+                                                   std::sqrt(static_cast<double>(config.head_dim)));
     const bool two = kernel_ == "hyperbolic" || kernel_ == "trigonometric";
     const double m = static_cast<double>(features_count());
-    const double exponentials = kernel_ == "relu" || kernel_ == "square" ? 0 : two ? 2 * m : m;
-    const Work::Counts token{2 * m * static_cast<double>(config.head_dim), exponentials};
-    set_work(two ? 2 * features_count() : features_count(), token, token);  // W is not trained
+    const double functions = kernel_ == "relu" || kernel_ == "square" ? 0 : two ? 2 : 1;
+    const auto [forward, backward] = projection_work(functions);
+    set_work(two ? 2 * features_count() : features_count(), forward, backward);
     if (trigonometric_)  // cos² + sin² = 1 for each w; cos² is 1/2 on average
       set_guard(options.guard, two ? m : m / 2);
     else if (kernel_ == "gelu")
@@ -145,10 +166,12 @@ class Performer final : public RandomFeatureAttention {
   Features features(const Variable& q, const Variable& k, int64_t) const override {
     const double scale = std::pow(static_cast<double>(config().head_dim), -0.25);
     if (kernel_ == "positive" || kernel_ == "hyperbolic" || (kernel_ == "exp" && eps_ == 0)) {
-      Variable W(projection(scale));
+      if (learned()) return learned_exponents(q, k, scale);
+      Variable W = projection(scale);
       if (kernel_ == "hyperbolic") W = concat({W, -W}, -2);
       return {q, k, true, {}, W.value(), kernel_ == "exp" ? 0 : scale * scale / 2};
     }
+    if (kernel_ == "optimal") return optimal(q, k, scale);
     const Variable uq = project(q, scale), uk = project(k, scale);  // (B, N, H, m)
     if (trigonometric_)
       return {waves(uq, phases()), waves(uk, phases()), false, half_square(k, scale)};
@@ -157,6 +180,34 @@ class Performer final : public RandomFeatureAttention {
   }
 
  private:
+  // The logarithms written out, with the gradient of W.
+  Features learned_exponents(const Variable& q, const Variable& k, double scale) const {
+    const auto estimator = kernel_ == "hyperbolic" ? Estimator::hyperbolic : Estimator::positive;
+    const Variable uq = exponents(estimator, project(q, scale)),
+                   uk = exponents(estimator, project(k, scale));
+    return {uq, kernel_ == "exp" ? uk : uk - half_square(k, scale), true};
+  }
+
+  // A |w|² enters as the weight of one more entry of q and k, which is 1. Its square in the norm of
+  // keys is a factor common to all of them.
+  Features optimal(const Variable& q, const Variable& k, double scale) const {
+    const Variable W = projection(1), offsets = A_ * sum(square(W), {-1}, true);
+    const double root = std::sqrt(1 - 4 * A_);
+    if (learned()) {
+      const Variable row = squeeze(offsets, -1);
+      return {project(q, root * scale) + row,
+              project(k, root * scale) + row - half_square(k, scale), true};
+    }
+    const auto with_one = [](const Variable& x) {
+      Shape shape = x.shape();
+      shape[3] = 1;
+      return concat({x, Variable(Tensor::full(shape, 1, x.dtype()))}, 3);
+    };
+    return {
+        with_one(q),      with_one(k), true, {}, concat({root * scale * W, offsets}, -1).value(),
+        scale * scale / 2};
+  }
+
   Variable map(const Variable& u) const {
     const Variable f = kernel_ == "relu" ? relu(u) : kernel_ == "gelu" ? gelu(u) : square(u);
     return eps_ > 0 ? f + eps_ : f;
@@ -199,7 +250,7 @@ class Performer final : public RandomFeatureAttention {
 
   std::string kernel_;
   bool trigonometric_, reference_;
-  double eps_;
+  double eps_, A_ = 0;
 };
 
 }  // namespace
@@ -219,7 +270,15 @@ Spec performer_variant() {
             {{"features", 20}, {"kernel", "exp"}},
             {{"features", 20}, {"kernel", "gelu"}, {"redraw_interval", 1}},
             {{"features", 20}, {"kernel", "square"}, {"redraw_interval", 0}},
-            {{"features", 20}, {"eps", 1e-4}}},
+            {{"features", 20}, {"eps", 1e-4}},
+            {{"features", 20}, {"kernel", "optimal"}, {"spread", 0.7}},
+            {{"features", 20}, {"draw", "learned"}},
+            {{"features", 20},
+             {"draw", "learned"},
+             {"kernel", "hyperbolic"},
+             {"heads", "per_head"}},
+            {{"features", 20}, {"draw", "learned"}, {"kernel", "optimal"}},
+            {{"features", 20}, {"draw", "learned"}, {"kernel", "relu"}}},
        .evidence =
            {{"closed-forms",
              "4 estimators: unbiased, with the mean squared errors of their formulas within 5 %",
@@ -231,6 +290,10 @@ Spec performer_variant() {
             {"orthogonal-better",
              "orthogonal rows have smaller errors than independent ones, within the bound",
              orthogonal_better},
+            {"optimal-better",
+             "optimal features: unbiased, with a smaller variance than positive ones, that of its "
+             "formula",
+             optimal_better},
             {"row-distribution",
              "norms chi, entries normal; orthogonal within a block, independent between blocks",
              row_distribution},

@@ -55,7 +55,7 @@ struct RffOptions {
   }
 
   Capabilities capabilities() const {
-    return {.random = true,
+    return {.random = !projection.learned(),
             .averages = guard.guard == "none",
             .positional = gate,
             .signed_weights = true,
@@ -65,9 +65,7 @@ struct RffOptions {
             .uses_x = gate,
             .time = "N m D",
             .memory = "N m",
-            .state = std::string("features, redraws, steps, random_state, "
-                                 "nonpositive_normalizers") +
-                     (has_phases() ? ", phases" : "")};
+            .state = projection.state(has_phases())};
   }
   // sigma scales q and k in copies of their own.
   Memory memory(const Config& config, const Extent& e) const {
@@ -99,11 +97,13 @@ class Rff final : public RandomFeatureAttention {
     const int64_t waves_of_row = options.has_phases() ? 1 : 2;
     const double m = static_cast<double>(features_count());
     if (options.gate) gate_.emplace(scope("gate"), config.heads * config.head_dim, config.heads);
-    // Of a token as query or as key; the gate belongs to both.
-    const double gates = options.gate ? 1 : 0;
-    const Work::Counts token{2 * m * D + gates * D * static_cast<double>(config.heads),
-                             static_cast<double>(waves_of_row) * m + gates};
-    set_work(waves_of_row * features_count(), token, token);
+    auto [forward, backward] = projection_work(static_cast<double>(waves_of_row));
+    if (options.gate)  // of a token as query or as key, to both of which the gate belongs
+      for (Work::Counts* const token : {&forward, &backward}) {
+        token->flops += D * static_cast<double>(config.heads);
+        token->exponentials += 1;
+      }
+    set_work(waves_of_row * features_count(), forward, backward);
     // cos² + sin² = 1 for each w; cos² is 1/2 on average
     set_guard(options.guard, options.has_phases() ? m / 2 : m);
   }
@@ -146,6 +146,7 @@ Spec rff_variant() {
                  {{"features", 20}, {"kernel", "gaussian"}, {"sigma", 1.5}, {"guard", "add"}},
                  {{"features", 20}, {"kernel", "rfa"}, {"guard", "clamp"}, {"heads", "per_head"}},
                  {{"features", 20}, {"kernel", "gaussian"}, {"waves", "cos_bias"}, {"draw", "iid"}},
+                 {{"features", 20}, {"kernel", "gaussian"}, {"draw", "learned"}},
                  {{"features", 20}, {"kernel", "rfa"}, {"gate", true}, {"guard", "clamp"}}},
        .evidence = {
            {"gaussian-kernel", "W = 0 gives uniform attention; many features, the Gaussian kernel",

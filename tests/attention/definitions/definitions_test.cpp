@@ -85,6 +85,32 @@ std::vector<Definition> all() {
                     1,
                     rectified});
   }
+  list.push_back({"linear",
+                  {{"feature_map", std::string("dpfp")}, {"nu", int64_t{3}}},
+                  [](const Given& g) {
+                    return of_features(g, def::dpfp_features(g.q, 3), def::dpfp_features(g.k, 3));
+                  },
+                  1,
+                  true});
+  list.push_back({"linear",
+                  {{"feature_map", std::string("rebased")}},
+                  [](const Given& g) {
+                    return of_features(
+                        g, def::rebased_features(g.q, g.at("query_scale"), g.at("query_shift")),
+                        def::rebased_features(g.k, g.at("key_scale"), g.at("key_shift")));
+                  },
+                  1,
+                  true});
+  list.push_back({"linear",
+                  {{"feature_map", std::string("t2r")}, {"features", int64_t{7}}},
+                  [](const Given& g) {
+                    const auto features = [&](const Variable& x) {
+                      return def::t2r_features(x, g.at("weight"), g.at("bias"));
+                    };
+                    return of_features(g, features(g.q), features(g.k));
+                  },
+                  1,
+                  true});
   for (const std::string kernel : {"positive", "hyperbolic", "trigonometric", "trigonometric_bias",
                                    "relu", "exp", "gelu", "square"}) {
     // With signed features, normalisers stay away from 0 only for small inputs.
@@ -164,11 +190,10 @@ TEST_CASE("definitions: every variant computes what its definition says") {
     return (d.positive ? affine(x, 1, 2) : x).value();
   };
   Given g{Variable(input(1)), Variable(input(2)), {}, {}, N + 3};
-  for (const auto& [name, tensor] : variant->state_dict()) {
-    if (name.ends_with("_map"))  // initially the identity
-      copy_into(variant->state_dict().at(name), normal({2, 4, 4}, name.size()));
-    g.state[name] = tensor;
-  }
+  if (d.name == "linear")  // learned maps begin with the identity
+    for (auto& [name, parameter] : variant->named_parameters())
+      copy_into(parameter.mutable_value(), normal(parameter.shape(), name.size()));
+  for (const auto& [name, tensor] : variant->state_dict()) g.state[name] = tensor;
   const Variable v(normal({2, N, 2, 4}, 3));
   const Mask mask =
       padded ? lengths({static_cast<int32_t>(N), static_cast<int32_t>(N / 2 + 1)}) : Mask{};

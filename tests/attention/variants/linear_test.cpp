@@ -179,3 +179,32 @@ TEST_CASE("linear: one token is its own value, very negative ones too") {
     CHECK(near(variant->forward(x + shift, x + shift, v, {}, {}).value(), v.value(), 1e-6));
   }
 }
+
+TEST_CASE("linear: options of learned and shifted features apply to these only") {
+  const auto make = [](const Settings& settings) {
+    return make_variant("linear", {}, options_of(settings));  // heads of width 4
+  };
+  CHECK(make({{"feature_map", "t2r"}, {"features", int64_t{7}}})->parameter_count() ==
+        2 * 7 * (4 + 1));
+  CHECK(make({{"feature_map", "rebased"}})->parameter_count() == 4 * 2 * 4);
+  CHECK(make({{"feature_map", "dpfp"}})->parameter_count() == 0);
+  CHECK(make({{"feature_map", "dpfp"}, {"nu", int64_t{7}}})->rank(1000) == 2 * 4 * 7);
+  CHECK_THROWS_WITH(make({{"feature_map", "dpfp"}, {"nu", int64_t{8}}}),
+                    Catch::Contains("nu") && Catch::Contains("less than 2 D = 8"));
+  CHECK_THROWS_WITH(make({{"nu", int64_t{2}}}), Catch::Contains("dpfp"));
+  CHECK_THROWS_WITH(make({{"feature_map", "dpfp"}, {"features", int64_t{2}}}),
+                    Catch::Contains("t2r"));
+}
+
+// relu(-x) is not -relu(x), as in some code: negative entries would have no features.
+TEST_CASE("linear: dpfp has features of negative entries") {
+  const auto variant = make_variant("linear", {}, linear_with("dpfp"));
+  const Tensor q = affine(Variable(input("relu", {1, 5, 2, 4}, 1, 1)), -1).value(),
+               k = affine(Variable(input("relu", {1, 5, 2, 4}, 2, 1)), -1).value(),
+               v = normal({1, 5, 2, 4}, 3);
+  const Tensor out = forward(*variant, q, k, v);
+  CHECK_FALSE(all_zero(out));
+  CHECK(near(out,
+             forward(*variant, affine(Variable(q), -1).value(), affine(Variable(k), -1).value(), v),
+             1e-13));
+}

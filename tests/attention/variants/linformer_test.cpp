@@ -213,8 +213,11 @@ TEST_CASE("linformer: slots of blocks are computed from their real tokens, again
   const std::string kind = GENERATE("mean_pool", "max_pool", "conv");
   const std::vector<int32_t> n =
       GENERATE(std::vector<int32_t>{13, 6, 1, 0, 4}, std::vector<int32_t>{13, 13, 13, 13, 13});
+  const bool local = GENERATE(false, true), causal = GENERATE(false, true);
+  if (causal && !local) return;
   const int64_t B = 5, N = 13, H = 2, s = 4;  // max_length 16, k 5: blocks of 4
-  const auto variant = make_variant("linformer", {}, linformer(5, {{"projection", kind}}));
+  const auto variant = make_variant("linformer", {.causal = causal},
+                                    linformer(5, {{"projection", kind}, {"local", local}}));
   const Tensor q = normal({B, N, H, 4}, 1), k = normal({B, N, H, 4}, 2),
                v = normal({B, N, H, 4}, 3);
   Row taps_k, taps_v;
@@ -230,17 +233,24 @@ TEST_CASE("linformer: slots of blocks are computed from their real tokens, again
   const auto qs = rows_of(q), ks = rows_of(k), vs = rows_of(v), os = rows_of(out);
   for (int64_t b = 0; b < B; ++b)
     for (int64_t h = 0; h < H; ++h) {
-      std::vector<Row> keys, values;
-      for (int64_t begin = 0; begin < n[b]; begin += s) {
-        std::vector<Row> block_k, block_v;
-        for (int64_t j = begin; j < std::min<int64_t>(begin + s, n[b]); ++j) {
-          block_k.push_back(ks[(b * N + j) * H + h]);
-          block_v.push_back(vs[(b * N + j) * H + h]);
-        }
-        keys.push_back(slot(kind, block_k, taps_k));
-        values.push_back(slot(kind, block_v, taps_v));
-      }
       for (int64_t i = 0; i < n[b]; ++i) {
+        std::vector<Row> keys, values;
+        for (int64_t begin = 0; begin < n[b]; begin += s) {
+          const bool own = local && begin == i / s * s;
+          if (causal && begin > i) break;
+          std::vector<Row> block_k, block_v;
+          for (int64_t j = begin; j < std::min<int64_t>(begin + s, n[b]); ++j) {
+            if (own && causal && j > i) break;
+            block_k.push_back(ks[(b * N + j) * H + h]);
+            block_v.push_back(vs[(b * N + j) * H + h]);
+          }
+          if (!own) {
+            block_k = {slot(kind, block_k, taps_k)};
+            block_v = {slot(kind, block_v, taps_v)};
+          }
+          keys.insert(keys.end(), block_k.begin(), block_k.end());
+          values.insert(values.end(), block_v.begin(), block_v.end());
+        }
         const Row expected = attend(qs[(b * N + i) * H + h], keys, values);
         for (size_t d = 0; d < 4; ++d)
           CHECK(os[(b * N + i) * H + h][d] == Approx(expected[d]).epsilon(1e-11).margin(1e-13));
@@ -456,6 +466,10 @@ TEST_CASE("linformer: incompatible options are refused") {
   };
   CHECK_NOTHROW(with({{"order", "inputs"}, {"sharing", "layerwise"}, {"freeze", true}}));
   CHECK_THROWS_WITH(with({{"order", "inputs"}, {"sharing", "none"}}), Catch::Contains("inputs"));
+  // Slots of all tokens, and of tokens before projection, have no blocks to attend to.
+  CHECK_THROWS_WITH(with({{"local", true}}), Catch::Contains("local"));
+  CHECK_THROWS_WITH(with({{"projection", "conv"}, {"order", "inputs"}, {"local", true}}),
+                    Catch::Contains("local"));
   // Without a learned projection, nothing can be shared, frozen or initialised.
   for (const char* key : {"sharing", "init", "freeze"})
     CHECK_THROWS_AS(with({{"projection", "mean_pool"}, {key, "x"}}), ConfigError);
@@ -480,4 +494,13 @@ TEST_CASE("linformer: work is linear in the tokens") {
     CHECK(two.forward.flops - one.forward.flops == 4 * 32 * 8 * 8);
     CHECK(two.bytes > one.bytes);
   }
+}
+
+TEST_CASE("linformer: one block is reported as softmax attention") {
+  const auto variant =
+      make_variant("linformer", {}, linformer(4, {{"projection", "mean_pool"}, {"local", true}}));
+  CHECK(variant->algorithm(4).find("softmax") == 0);
+  CHECK(variant->algorithm(5).empty());
+  CHECK(variant->advice(6).find("attention.k") == 0);  // 4 tokens and 2 slots
+  CHECK(variant->advice(8).empty());
 }

@@ -361,6 +361,23 @@ TEST_CASE("nystrom: the residual of the inverse decreases with iterations") {
   CHECK(twenty <= 1e-3 * six);
 }
 
+TEST_CASE("nystrom: learned landmarks are parameters, also for few tokens") {
+  const auto variant = make_variant(
+      "nystrom", {}, options_of({{"landmarks", int64_t{5}}, {"landmark_kind", "learned"}}));
+  const Operands x({2, 3, 2, 4});
+  const Outcome o = run_variant(*variant, x, lengths({3, 2}));
+  for (const char* name : {"query_landmarks", "key_landmarks"}) {
+    REQUIRE(o.parameters.at(name).shape() == Shape{2, 5, 4});
+    CHECK_FALSE(all_zero(o.parameters.at(name)));
+  }
+  CHECK(variant->algorithm(3).empty());
+  // A query's result does not depend on other queries, as it does with means.
+  Tensor q = x.q.clone();
+  q.select(1, 0).fill(3);
+  const Tensor before = forward(*variant, x.q, x.k, x.v), after = forward(*variant, q, x.k, x.v);
+  CHECK(identical(after.slice(1, 1, 3).contiguous(), before.slice(1, 1, 3).contiguous()));
+}
+
 TEST_CASE("nystrom: options of choices not made are refused") {
   const auto refused = [](const Settings& settings, const std::string& condition) {
     CHECK_THROWS_WITH(make_variant("nystrom", {}, with(4, settings)),

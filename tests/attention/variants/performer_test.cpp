@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "longhand/attention/bases/random_features.h"
 #include "tests/attention/attention_check.h"
 
 using namespace longhand;
@@ -288,6 +289,35 @@ TEST_CASE("performer: for large norms, attention is uniform with eps > 0 and not
   const Tensor out = forward(*variant, q, k, v);
   const Tensor average = broadcast_to(mean(Variable(v), {1}, true), shape).value();
   CHECK(near(out, average, 1e-3) == (eps > 0));
+}
+
+TEST_CASE("performer: optimal features for entries of 0 are positive ones") {
+  const auto positive = make_variant("performer", {}, performer("positive"));
+  const auto optimal =
+      make_variant("performer", {},
+                   options_of({{"features", int64_t{20}}, {"kernel", "optimal"}, {"spread", 0.0}}));
+  const Operands x({2, 9, 2, 4});
+  check_near(run_variant(*optimal, x), run_variant(*positive, x), 1e-13);
+  CHECK(attention::optimal_coefficient(8, 0) == 0);
+  CHECK(attention::optimal_coefficient(8, 2) < attention::optimal_coefficient(8, 1));
+}
+
+TEST_CASE("performer: a learned projection is a parameter and is never redrawn") {
+  const std::string kernel = GENERATE(as<std::string>(), "positive", "trigonometric_bias");
+  Options options = performer(kernel);
+  options.set("draw", std::string("learned"));
+  const auto variant = make_variant("performer", {}, options);
+  const nn::StateDict state = variant->state_dict();
+  const Tensor W = state.at("features").clone();
+  // It begins with the draw of an untrained one.
+  CHECK(identical(W, projection_of(*make_variant("performer", {}, performer(kernel)))));
+  for (const char* name : {"random_state", "redraws", "steps"}) CHECK(state.count(name) == 0);
+  for (int i = 0; i < 1001; ++i) variant->after_step();
+  CHECK(identical(projection_of(*variant), W));
+  const Operands x({2, 9, 2, 4}, 0.3);
+  CHECK_FALSE(all_zero(run_variant(*variant, x).parameters.at("features")));
+  options.set("redraw_interval", int64_t{10});
+  CHECK_THROWS_WITH(make_variant("performer", {}, options), Catch::Contains("redraw_interval"));
 }
 
 TEST_CASE("performer: options that do not apply to a kernel are refused") {
