@@ -86,6 +86,7 @@ const std::vector<Case> cases = {
     {"window", {{"window", int64_t{16}}, {"dropout", 0.1}}},
     {"window", {{"window", int64_t{16}}, {"global_tokens", int64_t{8}}}},
     {"window", {{"window", int64_t{16}}, {"dilation", int64_t{4}}}},
+    {"bigbird", {{"block", int64_t{16}}}},
     {"forgetting"},
     {"forgetting", {{"impl", "naive"}, {"dropout", 0.1}}},
     {"lowrank"},

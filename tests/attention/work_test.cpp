@@ -43,6 +43,7 @@ const std::vector<Case> cases{
     {"deltanet", {}, true, 1.072, 1.086},
     {"gated_deltanet", {}, true, 1.054, 1.068},
     {"kda", {}, true, 0.944, 0.94},
+    {"bigbird", {{"block", int64_t{48}}}},
 };
 
 }  // namespace

@@ -41,7 +41,7 @@ std::shared_ptr<const BlockPattern> pattern(int64_t N, int64_t M, int64_t block,
 }
 
 std::vector<Case> cases() {
-  const auto padded = counts({70, 250}), key_padded = counts({0, 101});
+  const auto padded = counts({70, 250}), key_padded = counts({0, 101}), short_one = counts({170});
   return {
       {.name = "one token", .N = 1},
       {.name = "one key", .N = 5, .M = 1},
@@ -112,9 +112,9 @@ std::vector<Case> cases() {
        .H = 4,
        .options = {.causal = true, .pattern = pattern(301, 301, 10, 1, 4, 0.3)}},
       {.name = "blocks longer than a tile",
-       .N = 700,
-       .M = 900,
-       .options = {.pattern = pattern(700, 900, 194, 2, 1, 0.5)}},
+       .N = 200,
+       .M = 600,
+       .options = {.pattern = pattern(200, 600, 194, 2, 1, 0.5)}},
       {.name = "blocks longer than the keys",
        .N = 30,
        .options = {.pattern = pattern(30, 30, 64, 1, 1, 1)}},
@@ -131,14 +131,15 @@ std::vector<Case> cases() {
                    .dropout = 0.4,
                    .generator = Generator(6)}},
       {.name = "blocks, and blocks of queries that share keys",
-       .N = 291,
+       .N = 195,
+       .B = 1,
        .H = 32,
        .Hkv = 8,
        .D = 2,
-       .options = {.window = 140,
-                   .key_lengths = padded,
-                   .query_lengths = padded,
-                   .pattern = pattern(291, 291, 48, 2, 32, 0.4),
+       .options = {.window = 110,
+                   .key_lengths = short_one,
+                   .query_lengths = short_one,
+                   .pattern = pattern(195, 195, 48, 1, 32, 0.4),
                    .dropout = 0.2,
                    .generator = Generator(7)}},
       {.name = "blocks and groups of keys",
