@@ -484,6 +484,20 @@ void bigbird_limits(Findings& f) {
     }
 }
 
+// The features are those of the same state.
+void scatterbrain_limits(Findings& f) {
+  for (const bool causal : {false, true}) {
+    equal(f, concat_message("a window of N", causal ? ", causal" : "", " and softmax"),
+          *make_variant("scatterbrain", {{"window", N}}, made(causal)),
+          *make_variant("softmax", {}, made(causal)), 1e-12);
+    const auto none = make_variant("scatterbrain", {{"window", 0}, {"features", 16}}, made(causal));
+    const auto performer = make_variant("performer", {{"features", 16}}, made(causal));
+    set(*performer, {{"features", none->state_dict().at("features")}});
+    equal(f, concat_message("a window of 0", causal ? ", causal" : "", " and performer"), *none,
+          *performer, 1e-12);
+  }
+}
+
 void controls(Findings& f) {
   has_kernel(f, "mean: equal weights", "mean", {},
              [](int64_t, int64_t, const Row&, const Row&) { return 1.0; });

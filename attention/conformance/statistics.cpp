@@ -361,6 +361,22 @@ void orthogonal_rate(Findings& f) { rate(f, "performer", {{"kernel", "hyperbolic
 void trigonometric_rate(Findings& f) { rate(f, "rff", {{"draw", "iid"}}); }
 void phase_rate(Findings& f) { rate(f, "rff", {{"draw", "iid"}, {"waves", "cos_bias"}}); }
 
+// Exact weights of the near pairs take away their variance.
+void scatterbrain_rate(Findings& f) {
+  rate(f, "scatterbrain", {{"draw", "iid"}, {"window", 8}});
+  const Case c = small_case(0.5, 21);
+  double before = attention_error("performer", {{"draw", "iid"}}, 64, c);
+  f.measured("at 64 features without a window ", before);
+  for (const int64_t window : {32, 64, 120}) {
+    const double error =
+        attention_error("scatterbrain", {{"draw", "iid"}, {"window", window}}, 64, c);
+    f.measured("of ", window, " ", error);
+    f.expect(error < 0.95 * before, "expected a window of ", window, " to lower the error of ",
+             before, ", got ", error);
+    before = error;
+  }
+}
+
 // A softmax over the estimates of the kernel, as in some texts, estimates something else: its error
 // does not decrease with the number of features.
 void softmax_of_features(Findings& f) {

@@ -87,6 +87,8 @@ const std::vector<Case> cases = {
     {"window", {{"window", int64_t{16}}, {"global_tokens", int64_t{8}}}},
     {"window", {{"window", int64_t{16}}, {"dilation", int64_t{4}}}},
     {"bigbird", {{"block", int64_t{16}}}},
+    {"scatterbrain", {{"features", int64_t{64}}}},
+    {"scatterbrain", {{"features", int64_t{64}}, {"window", int64_t{0}}}},
     {"forgetting"},
     {"forgetting", {{"impl", "naive"}, {"dropout", 0.1}}},
     {"lowrank"},
