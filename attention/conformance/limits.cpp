@@ -554,6 +554,37 @@ void window_limits(Findings& f) {
         *make_variant("none", {}, made()), 1e-12);
 }
 
+void bigbird_limits(Findings& f) {
+  for (const bool causal : {false, true})
+    for (const auto& [what, more] : {std::pair("global", OptionSet{{"global_blocks", N}}),
+                                     std::pair("neighbouring", OptionSet{{"window", N}}),
+                                     std::pair("random", OptionSet{{"random_blocks", N}})}) {
+      OptionSet options{{"block", 4}};
+      for (const auto& [key, value] : {std::pair("window", int64_t{0}),
+                                       {"global_blocks", int64_t{0}},
+                                       {"random_blocks", int64_t{0}}})
+        if (more.front().first != key) options.emplace_back(key, value);
+      options.push_back(more.front());
+      equal(f, concat_message("all blocks ", what, causal ? ", causal" : "", " and softmax"),
+            *make_variant("bigbird", options, made(causal)),
+            *make_variant("softmax", {}, made(causal)), 1e-12);
+    }
+}
+
+// The features are those of the same state.
+void scatterbrain_limits(Findings& f) {
+  for (const bool causal : {false, true}) {
+    equal(f, concat_message("a window of N", causal ? ", causal" : "", " and softmax"),
+          *make_variant("scatterbrain", {{"window", N}}, made(causal)),
+          *make_variant("softmax", {}, made(causal)), 1e-12);
+    const auto none = make_variant("scatterbrain", {{"window", 0}, {"features", 16}}, made(causal));
+    const auto performer = make_variant("performer", {{"features", 16}}, made(causal));
+    set(*performer, {{"features", none->state_dict().at("features")}});
+    equal(f, concat_message("a window of 0", causal ? ", causal" : "", " and performer"), *none,
+          *performer, 1e-12);
+  }
+}
+
 void controls(Findings& f) {
   has_kernel(f, "mean: equal weights", "mean", {},
              [](int64_t, int64_t, const Row&, const Row&) { return 1.0; });

@@ -3,7 +3,9 @@
 // & Recht 2007. analysis::softmax_variance() has the closed forms. Seeds are fixed, so the results of
 // these checks are reproducible.
 #include <algorithm>
+#include <cmath>
 #include <numbers>
+#include <numeric>
 
 #include "longhand/attention/analysis/kernel.h"
 #include "longhand/attention/bases/random_features.h"
@@ -301,6 +303,52 @@ void redraws(Findings& f) {
            p.error);
 }
 
+// Values that are unit vectors show the weights of all heads, which are equal where a query attends.
+void bigbird_draws(Findings& f) {
+  constexpr int64_t N = 24, block = 2, blocks = N / block, heads = 1000, drawn = 3;
+  const Tensor zero = Tensor::zeros({1, N, heads, N}, DType::f64);
+  Tensor v = zero.clone();
+  for (int64_t j = 0; j < N; ++j) v.select(1, j).select(2, j).fill(1);
+  for (const bool causal : {false, true}) {
+    const int64_t last = causal ? 0 : 1;
+    const auto variant =
+        make_variant("bigbird", {{"block", block}, {"random_blocks", drawn}, {"last_blocks", last}},
+                     {.heads = heads, .dim = N, .max_length = N, .causal = causal});
+    const Values w = forward(*variant, zero, zero, v).to_vector<double>();
+    double worst = 0;
+    for (int64_t a = 1; a < blocks - last; ++a) {
+      Values times(blocks, 0.0);
+      for (int64_t h = 0; h < heads; ++h)
+        for (int64_t b = 0; b < blocks; ++b)
+          times[b] += w[((a * block + 1) * heads + h) * N + b * block] > 0;
+      double others = 0;
+      const auto fixed = [&](int64_t b) {
+        return std::abs(a - b) <= 1 || b == 0 || (!causal && b == blocks - 1);
+      };
+      for (int64_t b = 0; b < (causal ? a : blocks); ++b) others += !fixed(b);
+      const double p = others > 0 ? std::min(1.0, drawn / others) : 0;
+      for (int64_t b = 0; b < blocks; ++b) {
+        if (causal && b > a) {
+          f.expect(times[b] == 0, "block ", a, " attends to the later block ", b);
+        } else if (fixed(b) || p == 1) {
+          f.expect(times[b] == heads, "block ", a, " does not attend to block ", b);
+        } else {
+          const double deviation = (times[b] - heads * p) / std::sqrt(heads * p * (1 - p));
+          worst = std::max(worst, std::abs(deviation));
+          f.expect(std::abs(deviation) <= 4.5, "block ", a, " drew block ", b, " ", times[b],
+                   " times of ", heads, ", expected ", heads * p);
+        }
+      }
+      const double all = std::accumulate(times.begin(), times.end(), 0.0);
+      double always = 0;
+      for (int64_t b = 0; b < (causal ? a + 1 : blocks); ++b) always += fixed(b);
+      f.expect(all == heads * (always + std::min<double>(drawn, others)), "block ", a,
+               " attends to ", all / heads, " blocks on average");
+    }
+    f.measured(causal ? "causal, " : "", "frequencies within ", worst, " standard deviations");
+  }
+}
+
 namespace {
 
 struct Case {
@@ -354,6 +402,22 @@ void positive_rate(Findings& f) { rate(f, "performer", {{"draw", "iid"}}); }
 void orthogonal_rate(Findings& f) { rate(f, "performer", {{"kernel", "hyperbolic"}}); }
 void trigonometric_rate(Findings& f) { rate(f, "rff", {{"draw", "iid"}}); }
 void phase_rate(Findings& f) { rate(f, "rff", {{"draw", "iid"}, {"waves", "cos_bias"}}); }
+
+// Exact weights of the near pairs take away their variance.
+void scatterbrain_rate(Findings& f) {
+  rate(f, "scatterbrain", {{"draw", "iid"}, {"window", 8}});
+  const Case c = small_case(0.5, 21);
+  double before = attention_error("performer", {{"draw", "iid"}}, 64, c);
+  f.measured("at 64 features without a window ", before);
+  for (const int64_t window : {32, 64, 120}) {
+    const double error =
+        attention_error("scatterbrain", {{"draw", "iid"}, {"window", window}}, 64, c);
+    f.measured("of ", window, " ", error);
+    f.expect(error < 0.95 * before, "expected a window of ", window, " to lower the error of ",
+             before, ", got ", error);
+    before = error;
+  }
+}
 
 // A softmax over the estimates of the kernel, as in some texts, estimates something else: its error
 // does not decrease with the number of features.

@@ -48,7 +48,7 @@ class CacheDecoder final : public Decoder {
                  values_.data<T>() + at * capacity() * dim_,
                  scores_.slopes.empty() ? 0.0 : scores_.slopes[r % heads_],
                  decays_.defined() ? decays_.data<double>() + r * capacity() : nullptr,
-                 weights.data(), sums.data(), out.data<T>() + r * dim_);
+                 parts(r % heads_), weights.data(), sums.data(), out.data<T>() + r * dim_);
         }
       });
     });
@@ -87,27 +87,35 @@ class CacheDecoder final : public Decoder {
     }
   }
 
-  // Attention of q (D) to k and v (t, D), with the sums of decays (t) or null. `weights` has room for t values; `sums` (D) adds up the
-  // results of blocks of keys.
+  using Parts = std::vector<std::pair<int64_t, int64_t>>;
+
+  // The runs of keys that the latest query of a head attends to.
+  Parts parts(int64_t head) const {
+    if (scores_.parts) return scores_.parts(head, length_ - 1);
+    return {{scores_.window > 0 ? std::max<int64_t>(0, length_ - scores_.window) : 0, length_}};
+  }
+
+  // Attention of q (D) to the given runs of k and v (t, D), with the sums of decays (t) or null.
+  // `weights` has room for t values; `sums` (D) adds up the results of blocks of keys.
   template <class T>
-  void attend(const T* q, const T* k, const T* v, double slope, const double* decays, T* weights,
-              double* sums, T* out) const {
+  void attend(const T* q, const T* k, const T* v, double slope, const double* decays,
+              const Parts& parts, T* weights, double* sums, T* out) const {
     constexpr int64_t block = 128;
-    const int64_t D = dim_, n = length_, window = scores_.window;
-    const int64_t first = window > 0 ? std::max<int64_t>(0, n - window) : 0;
+    const int64_t D = dim_, n = length_, first = parts.front().first;
     const T scale = static_cast<T>(scores_.scale), fall = static_cast<T>(slope);
     const bool distance = scores_.distance, normalized = scores_.normalized;
     simd([&] {
-      for (int64_t j = first; j < n; ++j) {
-        const T* const key = k + j * D;
-        T sum = 0;
-        if (distance)
-          for (int64_t d = 0; d < D; ++d) sum -= (q[d] - key[d]) * (q[d] - key[d]) / 2;
-        else
-          for (int64_t d = 0; d < D; ++d) sum += q[d] * key[d];
-        weights[j] = scale * sum - fall * static_cast<T>(n - 1 - j);
-        if (decays) weights[j] += static_cast<T>(decays[n - 1] - decays[j]);
-      }
+      for (const auto& [begin, end] : parts)
+        for (int64_t j = begin; j < end; ++j) {
+          const T* const key = k + j * D;
+          T sum = 0;
+          if (distance)
+            for (int64_t d = 0; d < D; ++d) sum -= (q[d] - key[d]) * (q[d] - key[d]) / 2;
+          else
+            for (int64_t d = 0; d < D; ++d) sum += q[d] * key[d];
+          weights[j] = scale * sum - fall * static_cast<T>(n - 1 - j);
+          if (decays) weights[j] += static_cast<T>(decays[n - 1] - decays[j]);
+        }
       if (scores_.most > 0) {
         std::vector<T> sorted;
         omit_all_but_highest(weights + first, n - first, scores_.most, sorted, [=](int64_t j) {
@@ -116,20 +124,22 @@ class CacheDecoder final : public Decoder {
       }
       T most = normalized ? weights[first] : T{0};
       if (normalized)
-        for (int64_t j = first + 1; j < n; ++j) most = weights[j] > most ? weights[j] : most;
+        for (const auto& [begin, end] : parts)
+          for (int64_t j = begin; j < end; ++j) most = weights[j] > most ? weights[j] : most;
       double den = 0;
       std::fill(sums, sums + D, 0.0);
-      for (int64_t j = first; j < n; j += block) {
-        T block_den = 0;
-        std::fill(out, out + D, T{0});
-        for (int64_t l = j; l < std::min(n, j + block); ++l) {
-          const T w = math::exp(weights[l] - most);
-          block_den += w;
-          for (int64_t d = 0; d < D; ++d) out[d] += w * v[l * D + d];
+      for (const auto& [begin, end] : parts)
+        for (int64_t j = begin; j < end; j += block) {
+          T block_den = 0;
+          std::fill(out, out + D, T{0});
+          for (int64_t l = j; l < std::min(end, j + block); ++l) {
+            const T w = math::exp(weights[l] - most);
+            block_den += w;
+            for (int64_t d = 0; d < D; ++d) out[d] += w * v[l * D + d];
+          }
+          den += static_cast<double>(block_den);
+          for (int64_t d = 0; d < D; ++d) sums[d] += static_cast<double>(out[d]);
         }
-        den += static_cast<double>(block_den);
-        for (int64_t d = 0; d < D; ++d) sums[d] += static_cast<double>(out[d]);
-      }
       for (int64_t d = 0; d < D; ++d) out[d] = static_cast<T>(normalized ? sums[d] / den : sums[d]);
     });
   }

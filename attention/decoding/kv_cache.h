@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "longhand/attention/variant.h"
@@ -16,7 +17,10 @@ struct CacheScores {
   double scale = 1;       // s_ij = scale q_i·k_j
   bool distance = false;  // s_ij = -scale |q_i - k_j|² / 2 instead
   bool normalized = true;
-  int64_t window = 0;            // if not 0, only keys with i - j < window
+  int64_t window = 0;  // if not 0, only keys with i - j < window
+  /// The only keys that the query of a token and head attends to, as runs [begin, end) in increasing
+  /// order, at least one key; empty: all.
+  std::function<std::vector<std::pair<int64_t, int64_t>>(int64_t head, int64_t query)> parts{};
   int64_t most = 0;              // if not 0, only the keys with the `most` highest scores
   std::vector<double> slopes{};  // one a head, or none: -slope (i - j) is added to s_ij
   /// The log decay (B, H) of a token, or empty: Σ of those of the tokens t, j < t <= i, is added to

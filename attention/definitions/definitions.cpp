@@ -47,8 +47,9 @@ Tensor visible(int64_t queries, int64_t keys, const Visibility& what) {
     for (int64_t i = 0; i < queries; ++i)
       for (int64_t j = 0; j < keys; ++j) {
         const bool real = lengths.empty() || (i < lengths[b] && j < lengths[b]);
-        const bool near = what.window < 0 || std::abs(i - j) <= what.window || i < what.globals ||
-                          j < what.globals;
+        const bool near =
+            what.window < 0 || i < what.globals || j < what.globals ||
+            (std::abs(i - j) <= what.window * what.dilation && (i - j) % what.dilation == 0);
         *to++ = real && near && (!what.causal || j <= i);
       }
   return out;

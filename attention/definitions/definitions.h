@@ -17,8 +17,9 @@ namespace longhand::attention::definitions {
 struct Visibility {
   bool causal = false;  // j <= i
   Tensor lengths{};     // (B) i32: i < lengths[b] and j < lengths[b]
-  int64_t window = -1;  // if not negative: |i - j| <= window
+  int64_t window = -1;  // if not negative: |i - j| = 0, dilation, 2 dilation, ..., window dilation
   int64_t globals = 0;  // but the first `globals` tokens see all tokens, and all see them
+  int64_t dilation = 1;
 };
 /// (B or 1, 1, N, M) u8, 1 where key j is visible to query i.
 Tensor visible(int64_t queries, int64_t keys, const Visibility& what);

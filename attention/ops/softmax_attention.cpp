@@ -25,11 +25,20 @@
 // biases of near keys keep their digits however large G is. Since Σ_j ds_ij = 0,
 //
 //   dG_j = -Σ_i ds_ij,  dg_t = Σ_(u>=t) dG_u
+//
+// Where L is a result too, dL_i adds p_ij dL_i to ds_ij: it is subtracted from δ_i.
+//
+// With a pattern, the blocks of queries lie within its blocks, and each lists the blocks of keys that
+// it attends to. A task reads the tiles of keys in the union of its lists, and each of its blocks of
+// queries computes with those parts of a tile that are on its own list. The backward pass needs no
+// lists of queries by keys: it goes over the keys of each group of queries too, and adds to dk and dv
+// in memory, in a fixed order (see Groups).
 #include "longhand/attention/ops/softmax_attention.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -60,22 +69,29 @@ constexpr int64_t task_flops = int64_t{1} << 23;  // about 80 µs
 // Blocks of keys that are summed directly in f32; longer sums are sums of such partial sums.
 constexpr int64_t fold_blocks = 24;
 
-struct Sizes {
-  int64_t B, N, M, H, Hkv, D;
-  int64_t query_blocks() const { return (N + query_block - 1) / query_block; }
-  // Queries of a block, as even as the lanes allow: 64 queries are two blocks of 32.
-  int64_t block_queries() const {
-    const int64_t even = (N + query_blocks() - 1) / query_blocks();
-    return whole_lanes(even);
-  }
-  int64_t key_blocks() const { return (M + key_block - 1) / key_block; }
-};
-
 struct Range {
   int64_t begin, end;
   int64_t size() const { return end - begin; }
 };
 Range common(Range a, Range b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
+
+struct Sizes {
+  int64_t B, N, M, H, Hkv, D;
+  int64_t span;  // queries that a pattern treats alike: its block; without a pattern N
+  int64_t blocks_of_span() const { return (span + query_block - 1) / query_block; }
+  int64_t query_blocks() const { return (N + span - 1) / span * blocks_of_span(); }
+  // Queries of a block, as even as the lanes allow: 64 queries are two blocks of 32.
+  int64_t block_queries() const {
+    const int64_t even = (span + blocks_of_span() - 1) / blocks_of_span();
+    return whole_lanes(even);
+  }
+  Range queries(int64_t block) const {
+    const int64_t begin = block / blocks_of_span() * span,
+                  first = begin + block % blocks_of_span() * block_queries();
+    return {std::min(first, N), std::min({first + block_queries(), begin + span, N})};
+  }
+  int64_t key_blocks() const { return (M + key_block - 1) / key_block; }
+};
 
 // The options in the form used by the kernels.
 struct Rule {
@@ -87,6 +103,8 @@ struct Rule {
   std::vector<double> slopes;
   ProbabilityDropout dropout;
   std::vector<double> decays;  // G as exponents of Base, (B, H, N); empty: none
+  std::shared_ptr<const BlockPattern> pattern;
+  int64_t keys_of_query;  // about how many a query attends to
 
   const double* decays_of(int64_t b, int64_t h) const {
     return decays.empty() ? nullptr : decays.data() + (b * sizes.H + h) * sizes.N;
@@ -99,6 +117,25 @@ struct Rule {
     else if (window)
       r.end = std::min(r.end, i + window);
     return {std::min(r.begin, r.end), r.end};
+  }
+
+  // With a pattern: the blocks of keys that query i attends to.
+  std::span<const int32_t> blocks_of(int64_t b, int64_t h, int64_t i) const {
+    const BlockPattern& p = *pattern;
+    const int64_t rows = (sizes.N + p.block - 1) / p.block;
+    const int64_t row =
+        ((p.samples == 1 ? 0 : b) * p.heads + (p.heads == 1 ? 0 : h)) * rows + i / p.block;
+    return {p.keys.data() + p.begin[row], p.keys.data() + p.begin[row + 1]};
+  }
+  // With a pattern, keys are read in tiles of as many of its blocks as fit into one, or of an equal
+  // part of a block.
+  int64_t blocks_of_tile() const { return std::max<int64_t>(1, key_block / pattern->block); }
+  int64_t tiles_of_block() const { return (pattern->block + key_block - 1) / key_block; }
+  Range key_tile(int64_t tile) const {
+    const int64_t span = blocks_of_tile() * pattern->block, parts = tiles_of_block();
+    const int64_t size = ((span + parts - 1) / parts + 1) & ~int64_t{1},
+                  begin = tile / parts * span, first = begin + tile % parts * size;
+    return {first, std::min({first + size, begin + span, sizes.M})};
   }
 };
 
@@ -119,12 +156,14 @@ class ScoreTile {
                scratch.take<uint32_t>(key_block), scratch.take<uint32_t>(key_block)} {}
 
   void start(const Heads<const T>& q, int64_t b, int64_t h, int64_t block) {
-    b_ = b, h_ = h, first_ = block * rule_.sizes.block_queries();
-    count_ = std::clamp<int64_t>(rule_.query_lengths[b] - first_, 0,
-                                 std::min(rule_.sizes.block_queries(), rule_.sizes.N - first_));
+    const Range queries = rule_.sizes.queries(block);
+    b_ = b, h_ = h, first_ = queries.begin, rows_ = std::max<int64_t>(0, queries.size());
+    count_ = std::clamp<int64_t>(rule_.query_lengths[b] - first_, 0, rows_);
     lanes_ = whole_lanes(count_);
     some_ = all_ = {0, 0};
+    blocks_ = {};
     if (count_ == 0) return;
+    if (rule_.pattern) blocks_ = rule_.blocks_of(b, h, first_);
     const Range low = rule_.keys_of(b, first_), high = rule_.keys_of(b, first_ + count_ - 1);
     some_ = {low.begin, high.end};
     all_ = {high.begin, low.end};
@@ -146,10 +185,31 @@ class ScoreTile {
 
   int64_t head() const { return h_; }
   int64_t first() const { return first_; }
-  int64_t count() const { return count_; }  // of queries
+  int64_t rows() const { return rows_; }    // of the block
+  int64_t count() const { return count_; }  // of queries within the length
   int64_t lanes() const { return lanes_; }  // count and padding lanes, whose scores are meaningless
   // The keys that any of the queries attends to. The first index is even.
   Range keys() const { return {some_.begin & ~int64_t{1}, some_.end}; }
+  // With a pattern: the blocks of keys.
+  std::span<const int32_t> blocks() const { return blocks_; }
+  // Calls visit(part) for each run of keys in `range` that the queries attend to. The first index
+  // of the range is even, and so are those of the parts.
+  template <class F>
+  void for_parts(Range range, F visit) const {
+    const Range all = common(keys(), range);
+    if (all.size() <= 0) return;
+    if (!rule_.pattern) {
+      visit(all);
+      return;
+    }
+    const int64_t block = rule_.pattern->block;
+    auto at = std::lower_bound(blocks_.begin(), blocks_.end(), all.begin / block);
+    while (at != blocks_.end() && *at * block < all.end) {
+      Range part{*at * block, (*at + 1) * block};
+      for (++at; at != blocks_.end() && *at * block == part.end; ++at) part.end += block;
+      visit(common(part, all));
+    }
+  }
   T* scores() { return s_; }  // (keys, lanes)
 
   // Scores against at most key_block keys k (., D), the first index even; -inf where a query does
@@ -208,8 +268,9 @@ class ScoreTile {
   const double* decays_ = nullptr;                          // of the head
   int32_t *const from_, *const to_;
   uint32_t* const words_[4];
-  int64_t b_ = 0, h_ = 0, first_ = 0, count_ = 0, lanes_ = 0;
-  Range some_{0, 0}, all_{0, 0};  // keys that some, and that all, of the queries attend to
+  int64_t b_ = 0, h_ = 0, first_ = 0, rows_ = 0, count_ = 0, lanes_ = 0;
+  std::span<const int32_t> blocks_;  // of keys, with a pattern
+  Range some_{0, 0}, all_{0, 0};     // keys that some, and that all, of the queries attend to
   T slope_ = 0;
 };
 
@@ -242,6 +303,38 @@ Range all_keys(std::span<const ScoreTile<T>> tiles) {
     all = {none ? keys.begin : std::min(all.begin, keys.begin), std::max(all.end, keys.end)};
   }
   return all;
+}
+
+// The tiles of keys that any of the tiles of queries attends to, in increasing order: of those with
+// numbers first, first + step, …. Without a pattern they are numbered from the key `origin` on.
+template <class T>
+void list_key_tiles(const Rule& rule, std::span<const ScoreTile<T>> tiles, int64_t origin,
+                    int64_t first, int64_t step, std::vector<Range>& out) {
+  out.clear();
+  const Range all = all_keys<T>(tiles);
+  if (!rule.pattern) {
+    for (int64_t j = origin + first * key_block; j < all.end; j += step * key_block)
+      if (j + key_block > all.begin) out.push_back({j, std::min(j + key_block, all.end)});
+    return;
+  }
+  const int64_t block = rule.pattern->block, together = rule.blocks_of_tile(),
+                parts = rule.tiles_of_block();
+  std::vector<int64_t> numbers;
+  for (const ScoreTile<T>& tile : tiles) {
+    int64_t latest = -1;
+    for (const int32_t of_pattern : tile.blocks()) {
+      const Range keys = common(tile.keys(), {of_pattern * block, (of_pattern + 1) * block});
+      for (int64_t number = of_pattern / together * parts;
+           keys.size() > 0 && number < of_pattern / together * parts + parts; ++number)
+        if (number > latest && number % step == first) numbers.push_back(latest = number);
+    }
+  }
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  for (const int64_t number : numbers) {
+    const Range keys = common(rule.key_tile(number), all);
+    if (keys.size() > 0) out.push_back(keys);
+  }
 }
 
 // The accumulators of a block of queries. If there are many keys, o and l cover only the latest
@@ -338,6 +431,7 @@ struct ForwardTask {
   T *scores, *keys, *values;
   std::vector<ScoreTile<T>> tiles;
   std::vector<Attended<T>> attended;
+  std::vector<Range> key_tiles;
 };
 
 // Folds the accumulators of the first `count` blocks of queries, if sums are that long.
@@ -354,17 +448,16 @@ void attend_to_all(const Rule& rule, ForwardTask<T>& task, int64_t count, const 
                    const Heads<const T>& v, int64_t b, int64_t hkv) {
   const int64_t D = rule.sizes.D;
   int64_t since_fold = 0;
-  const Range all = all_keys<T>({task.tiles.data(), static_cast<size_t>(count)});
-  for (int64_t j = all.begin; j < all.end; j += key_block) {
-    const int64_t n = std::min(key_block, all.end - j);
-    copy_rows(k, b, hkv, j, n, D, task.keys);
-    copy_rows(v, b, hkv, j, n, D, task.values);
-    for (int64_t r = 0; r < count; ++r) {
-      const Range part = common(task.tiles[r].keys(), {j, j + n});
-      const int64_t at = (part.begin - j) * D;
-      if (part.size() > 0)
+  const std::span<const ScoreTile<T>> tiles{task.tiles.data(), static_cast<size_t>(count)};
+  list_key_tiles<T>(rule, tiles, all_keys<T>(tiles).begin, 0, 1, task.key_tiles);
+  for (const Range keys : task.key_tiles) {
+    copy_rows(k, b, hkv, keys.begin, keys.size(), D, task.keys);
+    copy_rows(v, b, hkv, keys.begin, keys.size(), D, task.values);
+    for (int64_t r = 0; r < count; ++r)
+      task.tiles[r].for_parts(keys, [&](Range part) {
+        const int64_t at = (part.begin - keys.begin) * D;
         attend(rule, task.tiles[r], part, task.keys + at, task.values + at, task.attended[r]);
-    }
+      });
     if (++since_fold % fold_blocks == 0) fold(rule, task, count);
   }
   fold(rule, task, count);
@@ -374,8 +467,7 @@ void attend_to_all(const Rule& rule, ForwardTask<T>& task, int64_t count, const 
 template <class T>
 void write_result(const Rule& rule, const ScoreTile<T>& tile, const Attended<T>& x, int64_t b,
                   int64_t h, const Heads<T>& out, T* lse) {
-  const int64_t first = tile.first(), D = rule.sizes.D,
-                rows = std::min(rule.sizes.block_queries(), rule.sizes.N - first);
+  const int64_t first = tile.first(), D = rule.sizes.D, rows = tile.rows();
   const T *const o = x.all_o ? x.all_o : x.o, *const l = x.all_l ? x.all_l : x.l;
   for (int64_t i = 0; i < rows; ++i) {
     T* const to = out.at(b, first + i, h);
@@ -400,8 +492,8 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
   // Enough tasks for many threads take precedence over sharing.
   const int64_t together = std::clamp<int64_t>(z.B * z.H * blocks / 64, 1, forward_blocks);
   const int64_t tasks_of_head = (blocks + together - 1) / together;
-  const int64_t grain =
-      std::max<int64_t>(1, task_flops / (4 * std::min(z.N, together * query_block) * z.M * D));
+  const int64_t grain = std::max<int64_t>(
+      1, task_flops / (4 * std::min(z.N, together * query_block) * rule.keys_of_query * D));
   parallel_for(z.B * z.H * tasks_of_head, grain, [&](int64_t begin, int64_t end) {
     Workspace<ForwardTask<T>> task(rule, together);
     for (int64_t number = begin; number < end; ++number) {
@@ -533,6 +625,7 @@ struct BackwardTask {
   T *scores, *dscores, *keys, *values, *dkeys, *dvalues;
   std::vector<ScoreTile<T>> tiles;
   std::vector<Attending<T>> attending;
+  std::vector<Range> key_tiles;
 };
 
 // What the backward pass reads and writes.
@@ -540,6 +633,7 @@ template <class T>
 struct Operands {
   Heads<const T> q, k, v, out, dout;
   const T* lse;                 // (B, H, N)
+  const T* dlse;                // (B, H, N): the gradient of L in units of e; null: 0
   Gradient &dq, &dk, &dv, &dG;  // dG (B, N, H)
 };
 
@@ -554,13 +648,15 @@ void start_backward(const Rule& rule, const Operands<T>& in, const ScoreTile<T>&
   copy_rows(in.dout, b, h, first, count, D, x.dout);
   pack_transposed(x.dout, D, count, lanes, D, static_cast<T>(rule.scale * rule.dropout.scale()),
                   x.dot);
-  const T* const lse = in.lse + (b * rule.sizes.H + h) * rule.sizes.N + first;
+  const int64_t row = (b * rule.sizes.H + h) * rule.sizes.N + first;
+  const T *const lse = in.lse + row, *const dlse = in.dlse ? in.dlse + row : nullptr;
   simd([&] {
     for (int64_t i = 0; i < lanes; ++i) {
       x.l[i] = i < count && lse[i] != -infinity<T> ? lse[i] : infinity<T>;
       x.delta[i] = i < count ? static_cast<T>(rule.scale) *
                                    kernels::row_dot(in.out.at(b, first + i, h), x.dout + i * D, D)
                              : T{0};
+      if (dlse && i < count) x.delta[i] -= static_cast<T>(rule.scale) * dlse[i];
     }
   });
 }
@@ -578,17 +674,16 @@ void add_block_of_keys(const Rule& rule, const Operands<T>& in, BackwardTask<T>&
   std::fill_n(task.dvalues, n * D, T{0});
   Tensor sums = in.dG.to;
   T* const all_dG = sums.defined() ? sums.template data<T>() : nullptr;
-  for (int64_t r = 0; r < count; ++r) {
-    const Range part = common(task.tiles[r].keys(), {j, j + n});
-    const int64_t at = (part.begin - j) * D;
-    if (part.size() <= 0) continue;
-    T* const dG =
-        all_dG ? all_dG + (b * rule.sizes.N + part.begin) * rule.sizes.H + task.tiles[r].head()
-               : nullptr;
-    add_gradients(rule, task.tiles[r], part, task.keys + at, task.values + at, task.attending[r],
-                  task.dscores, dk ? task.dkeys + at : nullptr, dv ? task.dvalues + at : nullptr,
-                  dG, rule.sizes.H, dq);
-  }
+  for (int64_t r = 0; r < count; ++r)
+    task.tiles[r].for_parts({j, j + n}, [&](Range part) {
+      const int64_t at = (part.begin - j) * D;
+      T* const dG =
+          all_dG ? all_dG + (b * rule.sizes.N + part.begin) * rule.sizes.H + task.tiles[r].head()
+                 : nullptr;
+      add_gradients(rule, task.tiles[r], part, task.keys + at, task.values + at, task.attending[r],
+                    task.dscores, dk ? task.dkeys + at : nullptr, dv ? task.dvalues + at : nullptr,
+                    dG, rule.sizes.H, dq);
+    });
   if (dk) add_rows<T>(task.dkeys, b, hkv, j, n, D, Heads<T>(in.dk.to));
   if (dv) add_rows<T>(task.dvalues, b, hkv, j, n, D, Heads<T>(in.dv.to));
 }
@@ -621,11 +716,10 @@ void add_groups(const Rule& rule, const Groups& groups, const Operands<T>& in,
       }
     };
     int64_t since_flush = 0;
-    const Range all = all_keys<T>({task.tiles.data(), static_cast<size_t>(count)});
-    for (int64_t j = key_group * key_block; j < all.end; j += groups.keys * key_block) {
-      const int64_t n = std::min(key_block, all.end - j);
-      if (j + n <= all.begin) continue;
-      add_block_of_keys(rule, in, task, count, b, hkv, j, n);
+    list_key_tiles<T>(rule, {task.tiles.data(), static_cast<size_t>(count)}, 0, key_group,
+                      groups.keys, task.key_tiles);
+    for (const Range keys : task.key_tiles) {
+      add_block_of_keys(rule, in, task, count, b, hkv, keys.begin, keys.size());
       if (++since_flush % fold_blocks == 0) flush_dq();
     }
     flush_dq();
@@ -662,7 +756,7 @@ void backward(const Rule& rule, const Operands<T>& in) {
   Copies<T> dk(in.dk, groups.copies), dv(in.dv, groups.copies), dG(in.dG, groups.copies);
   const int64_t parts = groups.queries * groups.copies;
   const int64_t flops = 10 * std::max<int64_t>(1, groups.indices / parts) * query_block *
-                        std::max<int64_t>(1, z.M / groups.keys) * z.D;
+                        std::max<int64_t>(1, rule.keys_of_query / groups.keys) * z.D;
   for (int64_t wave = 0; wave < groups.queries; ++wave)
     parallel_for(z.B * z.Hkv * groups.keys * groups.copies,
                  std::max<int64_t>(1, task_flops / flops), [&](int64_t begin, int64_t end) {
@@ -670,8 +764,8 @@ void backward(const Rule& rule, const Operands<T>& in) {
                    for (int64_t number = begin; number < end; ++number) {
                      const int64_t copy = number % groups.copies, rest = number / groups.copies;
                      const int64_t key_group = rest % groups.keys, head = rest / groups.keys;
-                     const Operands<T> own{in.q,   in.k,  in.v,     in.out,   in.dout,
-                                           in.lse, in.dq, dk[copy], dv[copy], dG[copy]};
+                     const Operands<T> own{in.q,    in.k,  in.v,     in.out,   in.dout, in.lse,
+                                           in.dlse, in.dq, dk[copy], dv[copy], dG[copy]};
                      add_groups(rule, groups, own, *task, head / z.Hkv, head % z.Hkv, key_group,
                                 (key_group + wave) % groups.queries, copy);
                    }
@@ -723,10 +817,40 @@ Tensor sums_of_later(const Tensor& dG) {
   return out;
 }
 
-}  // namespace
+void check_pattern(const BlockPattern& p, const Sizes& z) {
+  check<ConfigError>(p.block >= 2 && p.block % 2 == 0,
+                     "softmax_attention: expected a pattern of blocks of an even number of tokens, "
+                     "at least 2, got ",
+                     p.block);
+  check<ShapeError>((p.samples == 1 || p.samples == z.B) && (p.heads == 1 || p.heads == z.H),
+                    "softmax_attention: expected a pattern for 1 or ", z.B, " samples and 1 or ",
+                    z.H, " heads, got ", p.samples, " and ", p.heads);
+  const int64_t rows = p.samples * p.heads * ((z.N + p.block - 1) / p.block),
+                blocks = (z.M + p.block - 1) / p.block,
+                entries = static_cast<int64_t>(p.keys.size());
+  check<ShapeError>(static_cast<int64_t>(p.begin.size()) == rows + 1 && p.begin.front() == 0 &&
+                        p.begin.back() == entries && std::is_sorted(p.begin.begin(), p.begin.end()),
+                    "softmax_attention: expected a pattern of ", rows,
+                    " rows of blocks of keys, from 0 to ", entries, ", got ", p.begin.size() - 1,
+                    " rows from ", p.begin.front(), " to ", p.begin.back());
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t at = p.begin[r]; at < p.begin[r + 1]; ++at)
+      check<ShapeError>(
+          p.keys[at] < blocks && p.keys[at] > (at == p.begin[r] ? -1 : p.keys[at - 1]),
+          "softmax_attention: expected increasing blocks of keys below ", blocks, " in row ", r,
+          " of the pattern, got ", p.keys[at]);
+}
 
-Variable softmax_attention(const Variable& q_, const Variable& k_, const Variable& v_,
-                           const SoftmaxAttentionOptions& options) {
+// About how many keys a query attends to.
+int64_t keys_of_query(const BlockPattern* p, const Sizes& z) {
+  if (!p) return z.M;
+  const int64_t rows = static_cast<int64_t>(p->begin.size()) - 1;
+  return std::clamp<int64_t>(static_cast<int64_t>(p->keys.size()) * p->block / rows, 1, z.M);
+}
+
+// log_sums only if `with_sums`.
+SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Variable& v_,
+                               const SoftmaxAttentionOptions& options, bool with_sums) {
   const Shape &qs = q_.shape(), &ks = k_.shape();
   check<ShapeError>(qs.rank() == 4 && ks.rank() == 4 && ks == v_.shape() && qs[0] == ks[0] &&
                         qs[3] == ks[3] && qs.numel() > 0 && ks.numel() > 0 && qs[2] % ks[2] == 0,
@@ -736,7 +860,9 @@ Variable softmax_attention(const Variable& q_, const Variable& k_, const Variabl
   check<ShapeError>(is_float(q_.dtype()) && q_.dtype() == k_.dtype() && q_.dtype() == v_.dtype(),
                     "softmax_attention: expected one float dtype, got q ", q_.dtype(), ", k ",
                     k_.dtype(), ", v ", v_.dtype());
-  const Sizes z{qs[0], qs[1], ks[1], qs[2], ks[2], qs[3]};
+  const BlockPattern* const pattern = options.pattern.get();
+  const Sizes z{qs[0], qs[1], ks[1], qs[2], ks[2], qs[3], pattern ? pattern->block : qs[1]};
+  if (pattern) check_pattern(*pattern, z);
   check<ShapeError>(z.N == z.M || (!options.causal && options.window == 0 &&
                                    options.slopes.empty() && !options.log_decay.defined()),
                     "softmax_attention: causal, window, slopes and log_decay expect as many "
@@ -764,7 +890,9 @@ Variable softmax_attention(const Variable& q_, const Variable& k_, const Variabl
                   lengths_or("softmax_attention: query_lengths", options.query_lengths, z.B, z.N),
                   options.slopes,
                   ProbabilityDropout(options.dropout, options.generator),
-                  g.defined() ? running_sums(g.value()) : std::vector<double>()};
+                  g.defined() ? running_sums(g.value()) : std::vector<double>(),
+                  options.pattern,
+                  keys_of_query(pattern, z)};
   const Variable q = with_contiguous_rows(q_), k = with_contiguous_rows(k_),
                  v = with_contiguous_rows(v_);
   Tensor out = Tensor::empty(qs, q.dtype()), lse = Tensor::empty({z.B, z.H, z.N}, q.dtype());
@@ -773,21 +901,42 @@ Variable softmax_attention(const Variable& q_, const Variable& k_, const Variabl
   // Saves L instead of the N x M probabilities: recomputing them is cheaper than reading them.
   Variables operands{q, k, v};
   if (g.defined()) operands.push_back(g);
-  return record("softmax_attention", out, operands,
-                [rule, q = q.value(), k = k.value(), v = v.value(), out, lse](
-                    const Tensor& grad_out, std::span<GradSlot> grad_in) {
-                  const Tensor dout = with_contiguous_rows(grad_out);
-                  auto [dq, dk, dv] = gradients_of(grad_in);
-                  Gradient dG;
-                  if (!rule.decays.empty() && grad_in[3])
-                    dG.to = Tensor::zeros({rule.sizes.B, rule.sizes.N, rule.sizes.H}, q.dtype());
-                  dispatch_float(q.dtype(), [&]<class T>() {
-                    backward<T>(rule, {Heads<const T>(q), Heads<const T>(k), Heads<const T>(v),
-                                       Heads<const T>(out), Heads<const T>(dout), lse.data<T>(), dq,
-                                       dk, dv, dG});
-                  });
-                  if (dG.to.defined()) grad_in[3].take(sums_of_later(dG.to));
-                });
+  std::vector<Tensor> results{out};
+  if (with_sums)
+    dispatch_float(q.dtype(), [&]<class T>() {
+      results.push_back(affine(Variable(lse), 1 / static_cast<double>(Base<T>::log_e)).value());
+    });
+  const Variables recorded =
+      record_all("softmax_attention", results, operands,
+                 [rule, q = q.value(), k = k.value(), v = v.value(), out, lse](
+                     std::span<const Tensor> grads_out, std::span<GradSlot> grad_in) {
+                   const Tensor dout = with_contiguous_rows(grads_out[0]),
+                                dlse = grads_out.size() > 1 ? grads_out[1].contiguous() : Tensor();
+                   auto [dq, dk, dv] = gradients_of(grad_in);
+                   Gradient dG;
+                   if (!rule.decays.empty() && grad_in[3])
+                     dG.to = Tensor::zeros({rule.sizes.B, rule.sizes.N, rule.sizes.H}, q.dtype());
+                   dispatch_float(q.dtype(), [&]<class T>() {
+                     backward<T>(rule, {Heads<const T>(q), Heads<const T>(k), Heads<const T>(v),
+                                        Heads<const T>(out), Heads<const T>(dout), lse.data<T>(),
+                                        dlse.defined() ? dlse.data<T>() : nullptr, dq, dk, dv, dG});
+                   });
+                   if (dG.to.defined()) grad_in[3].take(sums_of_later(dG.to));
+                 });
+  return {recorded[0], with_sums ? recorded[1] : Variable()};
+}
+
+}  // namespace
+
+Variable softmax_attention(const Variable& q, const Variable& k, const Variable& v,
+                           const SoftmaxAttentionOptions& options) {
+  return compute(q, k, v, options, false).out;
+}
+
+SoftmaxAttentionResult softmax_attention_with_sums(const Variable& q, const Variable& k,
+                                                   const Variable& v,
+                                                   const SoftmaxAttentionOptions& options) {
+  return compute(q, k, v, options, true);
 }
 
 }  // namespace longhand::attention

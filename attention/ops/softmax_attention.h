@@ -1,6 +1,7 @@
 // Exact softmax attention in memory O(N): computed in tiles, without storing the N x M matrix.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "longhand/autograd/variable.h"
@@ -8,12 +9,27 @@
 
 namespace longhand::attention {
 
+/// Which blocks of keys each block of queries attends to. Queries and keys are split into blocks of
+/// `block` tokens, the last of which may be shorter.
+struct BlockPattern {
+  int64_t block = 64;   // even; fastest from 48 on
+  int64_t samples = 1;  // B, or 1: the same for all samples
+  int64_t heads = 1;    // H, or 1: the same for all heads
+  /// Row r, of a sample, a head and a block of queries in this order, attends to the blocks
+  /// keys[begin[r]] to keys[begin[r + 1] - 1], in increasing order.
+  std::vector<int64_t> begin{0};
+  std::vector<int32_t> keys{};
+};
+
 struct SoftmaxAttentionOptions {
-  double scale = 0;              // τ; 0: 1 / sqrt(D)
-  bool causal = false;           // query i attends to keys j <= i
-  int64_t window = 0;            // if not 0, only to keys with |i - j| < window
-  Tensor key_lengths{};          // (B) i32: keys from this index on are ignored; undefined: none
-  Tensor query_lengths{};        // (B) i32: queries from this index on attend to nothing
+  double scale = 0;        // τ; 0: 1 / sqrt(D)
+  bool causal = false;     // query i attends to keys j <= i
+  int64_t window = 0;      // if not 0, only to keys with |i - j| < window
+  Tensor key_lengths{};    // (B) i32: keys from this index on are ignored; undefined: none
+  Tensor query_lengths{};  // (B) i32: queries from this index on attend to nothing
+  /// Blocks of keys that are not on the list of a block of queries are skipped; null: none are. The
+  /// other options apply as well.
+  std::shared_ptr<const BlockPattern> pattern{};
   std::vector<double> slopes{};  // one a head, or none: -slope |i - j| is added to the scores
   /// (B, N, H), at most 0, finite; undefined: 0. The sum of log_decay_t over j < t <= i is added to
   /// the score of query i and key j: a forget gate. Lin et al. 2025 (arXiv 2503.02130), eq. 3-4.
@@ -35,9 +51,20 @@ struct SoftmaxAttentionOptions {
 /// Differentiable with respect to q, k, v and log_decay.
 ///
 /// Throws ShapeError if shapes or dtypes do not match, or for causal, window, slopes or log_decay if
-/// N != M, and ConfigError for a dropout outside [0, 1), a negative window, or a log_decay that is
-/// not causal.
+/// N != M, or for a pattern of other sizes, and ConfigError for a dropout outside [0, 1), a negative
+/// window, a pattern of odd blocks, or a log_decay that is not causal.
 Variable softmax_attention(const Variable& q, const Variable& k, const Variable& v,
                            const SoftmaxAttentionOptions& options);
+
+struct SoftmaxAttentionResult {
+  Variable out;  // (B, N, H, D)
+  Variable
+      log_sums;  // (B, H, N): log Σ_j e^(s_ij) of the scores; -inf where a query attends to nothing
+};
+/// softmax_attention() and the logarithms of its normalisers, to be joined with other sums. Both are
+/// differentiable.
+SoftmaxAttentionResult softmax_attention_with_sums(const Variable& q, const Variable& k,
+                                                   const Variable& v,
+                                                   const SoftmaxAttentionOptions& options);
 
 }  // namespace longhand::attention

@@ -1,13 +1,15 @@
 // Softmax attention within a sliding window, with some global tokens. Beltagy et al. 2020 (arXiv
 // 2004.05150), section 3.1, with one projection for both kinds of attention:
 //
-//   out_i = softmax attention of q_i to all j with |i - j| <= w, or j < g, or i < g
+//   out_i = softmax attention of q_i to all j with |i - j| = 0, d, ..., w d, or j < g, or i < g
 //
-// (causal: and j <= i). The first g tokens attend to all tokens and are attended to by all.
+// for a dilation d (causal: and j <= i). The first g tokens attend to all tokens and are attended to
+// by all.
 //
 // Computed in blocks of C >= w queries: block b is compared with the g global keys and the tokens
 // from b C - w to (b + 1) C - 1 + w, and a mask keeps the window. This takes N (C + 2w + g) scores,
-// not N².
+// not N². With a dilation, tokens r, r + d, r + 2d, ... are a sequence of their own for each r < d: the
+// windows of its tokens have no gaps.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -26,77 +28,107 @@ constexpr int64_t least_block = 64;
 
 // How N tokens are split into blocks, and which keys each block is compared with.
 struct Blocks {
-  int64_t N, w, g;
+  int64_t N, d, n, w, g;  // n: tokens of each of the d sequences that N tokens are split into
   bool causal;
-  int64_t C, count;     // tokens per block, number of blocks
+  int64_t C, count;     // tokens per block, number of blocks of a sequence
   int64_t left, right;  // tokens before and after a block that it attends to
 
-  Blocks(int64_t tokens, int64_t window, int64_t globals, bool causal_)
+  Blocks(int64_t tokens, int64_t window, int64_t dilation, int64_t globals, bool causal_)
       : N(tokens),
-        w(std::min(window, tokens - 1)),
+        d(std::min(dilation, tokens)),
+        n((tokens + d - 1) / d),
+        w(std::min(window, n - 1)),
         g(std::min(globals, tokens)),
         causal(causal_),
-        C(std::min(tokens, std::max(w, least_block))),
-        count((tokens + C - 1) / C),
+        C(std::min(n, std::max(w, least_block))),
+        count((n + C - 1) / C),
         left(count > 1 ? w : 0),
         right(count > 1 && !causal ? w : 0) {}
 
   int64_t keys() const { return g + left + C + right; }
 
-  // Returns x (B, N, H, D) as (B, H, count, C, D), with zeros after the end.
-  Variable queries(const Variable& x) const { return permute(cut(x, 0, C), {0, 3, 1, 2, 4}); }
+  // Returns x (B, N, H, D) as (B d, H, count, C, D), with zeros after the end.
+  Variable queries(const Variable& x) const {
+    return permute(cut(sequences(x), 0, C), {0, 3, 1, 2, 4});
+  }
+  // Returns results (B d, H, count, C, D) as (B, N, H, D).
+  Variable joined(const Variable& x) const {
+    const int64_t H = x.size(1), D = x.size(4);
+    Variable out = reshape(permute(x, {0, 2, 3, 1, 4}), {x.size(0), count * C, H, D});
+    if (d > 1)
+      out = reshape(
+          permute(reshape(slice(out, 1, 0, n), {x.size(0) / d, d, n, H, D}), {0, 2, 1, 3, 4}),
+          {x.size(0) / d, n * d, H, D});
+    return slice(out, 1, 0, N);
+  }
 
-  // Returns the keys of each block, (B, H, count, keys(), D): the global ones, then those before,
+  // Returns the keys of each block, (B d, H, count, keys(), D): the global ones, then those before,
   // inside and after the block.
-  Variable block_keys(const Variable& x) const {
+  Variable block_keys(const Variable& all) const {
     Variables parts;
     if (g) {
-      const Variable first = unsqueeze(slice(x, 1, 0, g), 1);
-      parts.push_back(broadcast_to(first, {x.size(0), count, g, x.size(2), x.size(3)}));
+      const int64_t B = all.size(0), H = all.size(2), D = all.size(3);
+      const Variable first = reshape(slice(all, 1, 0, g), {B, 1, 1, g, H, D});
+      parts.push_back(
+          reshape(broadcast_to(first, {B, d, count, g, H, D}), {B * d, count, g, H, D}));
     }
+    const Variable x = sequences(all);
     if (left) parts.push_back(cut(x, -left, left));
     parts.push_back(cut(x, 0, C));
     if (right) parts.push_back(cut(x, C, right));
     return permute(parts.size() == 1 ? parts[0] : concat(parts, 2), {0, 3, 1, 2, 4});
   }
 
-  // Returns (samples, 1, count, C, keys()) u8: 1 where a query of a block may attend to a key.
+  // Returns (samples d, 1, count, C, keys()) u8: 1 where a query of a block may attend to a key.
   Tensor keep(const std::vector<int32_t>& lengths) const {
     Tensor out =
-        Tensor::empty({static_cast<int64_t>(lengths.size()), 1, count, C, keys()}, DType::u8);
+        Tensor::empty({static_cast<int64_t>(lengths.size()) * d, 1, count, C, keys()}, DType::u8);
     uint8_t* to = out.data<uint8_t>();
-    for (const int32_t n : lengths)
-      for (int64_t i = 0; i < count * C; ++i) {
-        for (int64_t j = 0; j < g; ++j) *to++ = j < n && (!causal || j <= i);
-        const int64_t begin = i / C * C - left;
-        for (int64_t j = begin; j < begin + left + C + right; ++j)
-          *to++ = j >= g && j < n && std::abs(i - j) <= w && (!causal || j <= i);
-      }
+    for (const int32_t length : lengths)
+      for (int64_t r = 0; r < d; ++r)
+        for (int64_t i = 0; i < count * C; ++i) {
+          for (int64_t j = 0; j < g; ++j) *to++ = j < length && (!causal || j <= i * d + r);
+          const int64_t begin = i / C * C - left;
+          for (int64_t j = begin; j < begin + left + C + right; ++j)
+            *to++ =
+                j * d + r >= g && j * d + r < length && std::abs(i - j) <= w && (!causal || j <= i);
+        }
     return out;
   }
 
  private:
+  // Returns x (B, N, H, D) as (B d, n, H, D), with zeros after the end.
+  Variable sequences(const Variable& x) const {
+    if (d == 1) return x;
+    const int64_t B = x.size(0), H = x.size(2), D = x.size(3);
+    const Variable whole =
+        n * d == N ? x : concat({x, Variable(Tensor::zeros({B, n * d - N, H, D}, x.dtype()))}, 1);
+    return reshape(permute(reshape(whole, {B, n, d, H, D}), {0, 2, 1, 3, 4}), {B * d, n, H, D});
+  }
+
   // Returns (B, count, width, H, D): for each block b, `width` tokens from b C + begin.
   Variable cut(const Variable& x, int64_t begin, int64_t width) const {
     const int64_t B = x.size(0), H = x.size(2), D = x.size(3), end = begin + count * C;
     Variables parts;
-    const auto zeros = [&](int64_t n) {
-      if (n > 0) parts.push_back(Variable(Tensor::zeros({B, n, H, D}, x.dtype())));
+    const auto zeros = [&](int64_t tokens) {
+      if (tokens > 0) parts.push_back(Variable(Tensor::zeros({B, tokens, H, D}, x.dtype())));
     };
     zeros(-begin);
-    parts.push_back(slice(x, 1, std::max<int64_t>(begin, 0), std::min(end, N)));
-    zeros(end - N);
+    parts.push_back(slice(x, 1, std::max<int64_t>(begin, 0), std::min(end, n)));
+    zeros(end - n);
     const Variable all = parts.size() == 1 ? parts[0] : concat(parts, 1);
     return slice(reshape(all, {B, count, C, H, D}), 2, 0, width);
   }
 };
 
-// Keeps the keys and values of the global tokens, followed by a ring buffer of the last w + 1
+// Keeps the keys and values of the global tokens, followed by a ring buffer of the last w d + 1
 // tokens.
 class WindowDecoder final : public Decoder {
  public:
-  WindowDecoder(const Config& config, DType dtype, int64_t batch, int64_t window, int64_t globals)
-      : window_(std::min(window, config.max_length - 1)),
+  WindowDecoder(const Config& config, DType dtype, int64_t batch, int64_t window, int64_t dilation,
+                int64_t globals)
+      : dilation_(std::min(dilation, config.max_length)),
+        window_(std::min(window, (config.max_length - 1) / dilation_) * dilation_),
         globals_(std::min(globals, config.max_length)),
         max_length_(config.max_length),
         keys_(Tensor::zeros({batch, config.kv_heads, globals_ + window_ + 1, config.head_dim},
@@ -118,10 +150,9 @@ class WindowDecoder final : public Decoder {
     copy_into(keys_.select(2, place(t)), k);
     copy_into(values_.select(2, place(t)), v);
     std::vector<int64_t> seen;
-    for (int64_t j = 0; j <= t; ++j) {
-      if (j == std::min(globals_, t)) j = std::max(j, t - window_);
-      seen.push_back(place(j));
-    }
+    for (int64_t j = 0; j < std::min(globals_, t + 1); ++j) seen.push_back(place(j));
+    for (int64_t j = t - std::min(window_, t / dilation_ * dilation_); j <= t; j += dilation_)
+      if (j >= globals_) seen.push_back(place(j));
     const Tensor queries = q.contiguous();
     Tensor out = Tensor::zeros(q.shape(), q.dtype());
     dispatch_float(q.dtype(), [&]<class T>() {
@@ -152,17 +183,20 @@ class WindowDecoder final : public Decoder {
   }
 
  private:
-  int64_t window_, globals_, max_length_;
-  Tensor keys_, values_;  // (B, G, g + w + 1, D)
+  int64_t dilation_, window_, globals_, max_length_;  // window_ is w d
+  Tensor keys_, values_;                              // (B, G, g + w d + 1, D)
   int64_t next_ = 0;
 };
 
 struct WindowOptions {
-  int64_t window = 64, global_tokens = 0;
+  int64_t window = 64, dilation = 1, global_tokens = 0;
   double dropout = 0;
 
   void describe(OptionVisitor& v) {
     v.integer("window", window, {0}, "maximum distance w between a query and its keys");
+    v.integer("dilation", dilation, {1, int64_t{1} << 31},
+              "with d > 1, the window has gaps: only keys at distances that are multiples of d, up "
+              "to w d");
     v.integer(
         "global_tokens", global_tokens, {0},
         "number g of tokens at the start that attend to all tokens and are attended to by all");
@@ -182,16 +216,18 @@ struct WindowOptions {
   Memory memory(const Config& config, const Extent& e) const {
     const MemorySizes z(config, e);
     const auto number = [](int64_t n) { return static_cast<double>(n); };
-    const double N = e.queries, w = std::min(number(window), N - 1),
-                 g = std::min(number(global_tokens), N),
-                 C = std::min(N, std::max(w, number(least_block))), count = std::ceil(N / C);
-    const double width = g + C + (count > 1 ? (config.causal ? 1 : 2) * w : 0);
+    const double d = std::min(number(dilation), e.queries), N = std::ceil(e.queries / d),
+                 w = std::min(number(window), N - 1),
+                 g = std::min(number(global_tokens), e.queries),
+                 C = std::min(N, std::max(w, number(least_block))), count = std::ceil(N / C) * d;
+    const double width = g + C + (count > d ? (config.causal ? 1 : 2) * w : 0);
     const double pairs = e.batch * z.H * count * C * width,
                  copies = 2 * e.batch * z.H * count * width * z.D,
                  global = g > 0 ? 2 * z.values + z.tokens * g : 0;
     const bool drops = dropout > 0 && e.training;
     const double scratch = (drops ? 1.25 : 2) * pairs;
-    return {.kept = pairs * (drops ? 2 : 1) + copies - 2 * z.keys + global + count * C * width / 4,
+    const double masks = (d > 1 ? e.batch : 1) * count * C * width / 4;
+    return {.kept = pairs * (drops ? 2 : 1) + copies - 2 * z.keys + global + masks,
             .forward = std::max(scratch + z.values - global, z.values),
             .backward = std::max(scratch - (drops ? 2 : 4) * z.values, 0.0)};
   }
@@ -203,13 +239,16 @@ class Window final : public Variant {
       : Variant(scope_, config),
         dropout_(options.dropout),
         window_(options.window),
+        dilation_(options.dilation),
         globals_(options.global_tokens) {}
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
-    return std::make_unique<WindowDecoder>(config(), parameter_dtype(), batch, window_, globals_);
+    return std::make_unique<WindowDecoder>(config(), parameter_dtype(), batch, window_, dilation_,
+                                           globals_);
   }
   std::string algorithm(int64_t tokens) const override {
-    if (tokens - 1 > window_ && tokens > globals_) return {};
+    const int64_t reach = dilation_ == 1 ? window_ : 0;  // a gap leaves out the next token
+    if (tokens - 1 > reach && tokens > globals_) return {};
     return concat_message("softmax: ", tokens, " tokens all attend to each other");
   }
   // Counts only the scores inside the window; whole blocks have more.
@@ -219,35 +258,34 @@ class Window final : public Variant {
     const double H = number(config().heads), D = number(config().head_dim), N = number(queries),
                  w = number(blocks.w), g = number(blocks.g);
     // Pairs inside the causal window, and pairs with a global token outside of it.
-    const double banded = N * (w + 1) - w * (w + 1) / 2;
+    const double banded = N * (w + 1) - number(blocks.d) * w * (w + 1) / 2;
     const double half =
         std::min(banded + g * std::max(0.0, N - w - 1 - (g - 1) / 2), N * (N + 1) / 2);
     const double scores = config().causal ? half : 2 * half - N;
-    const auto kept = number(blocks.count * blocks.C * blocks.keys()),
-               key_numbers = number(blocks.count * blocks.keys()) * D;
+    const auto kept = number(blocks.d * blocks.count * blocks.C * blocks.keys()),
+               key_numbers = number(blocks.d * blocks.count * blocks.keys()) * D;
     return H * Work{{4 * D * scores, scores},
                     {8 * D * scores},
                     (2 * kept + 2 * key_numbers) * number(size_of(parameter_dtype()))};
   }
 
  private:
-  Blocks cut(int64_t tokens) const { return {tokens, window_, globals_, config().causal}; }
+  Blocks cut(int64_t tokens) const {
+    return {tokens, window_, dilation_, globals_, config().causal};
+  }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-    const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
+    const int64_t B = q.size(0), N = q.size(1);
     check<ShapeError>(k.size(1) == N, "window: expected as many queries as keys, got ", N,
                       " queries and ", k.size(1), " keys");
     const Blocks blocks = cut(N);
-    const std::vector<int32_t> lengths = mask.lengths.defined()
-                                             ? mask.lengths.to_vector<int32_t>()
-                                             : std::vector<int32_t>{static_cast<int32_t>(N)};
+    // One for all samples, unless sequences of several samples are split.
+    std::vector<int32_t> lengths(blocks.d > 1 ? B : 1, static_cast<int32_t>(N));
+    if (mask.lengths.defined()) lengths = mask.lengths.to_vector<int32_t>();
     const DropoutOptions drop = nn::dropout_options(dropout_, pass, full_name());
-    Variable out = attend(blocks.queries(q), blocks.block_keys(k),
-                          blocks.block_keys(v),  // (B, H, count, C, D)
-                          blocks.keep(lengths), drop);
-    out =
-        slice(reshape(permute(out, {0, 2, 3, 1, 4}), {B, blocks.count * blocks.C, H, D}), 1, 0, N);
+    const Variable out = blocks.joined(attend(blocks.queries(q), blocks.block_keys(k),
+                                              blocks.block_keys(v), blocks.keep(lengths), drop));
     if (blocks.g == 0) return out;
     const int64_t g = blocks.g;
     Tensor keep = Tensor::empty({static_cast<int64_t>(lengths.size()), 1, g, N}, DType::u8);
@@ -272,7 +310,7 @@ class Window final : public Variant {
   }
 
   double dropout_;
-  int64_t window_, globals_;
+  int64_t window_, dilation_, globals_;
 };
 
 }  // namespace
@@ -283,6 +321,7 @@ Spec window_variant() {
        .paper = "Beltagy et al. 2020, arXiv 2004.05150",
        .cases = {{{"window", 3}},
                  {{"window", 3}, {"global_tokens", 2}, {"dropout", 0.3}},
+                 {{"window", 2}, {"dilation", 3}, {"global_tokens", 1}},
                  {{"window", 0}}},
        .evidence = {{"limits",
                      "a window of N or N global tokens gives softmax; a window of 0, none",

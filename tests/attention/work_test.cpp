@@ -44,6 +44,7 @@ const std::vector<Case> cases{
     {"gated_deltanet", {}, true, 1.054, 1.068},
     {"kda", {}, true, 0.944, 0.94},
     {"rwkv7", {}, true, 0.947, 0.941},
+    {"bigbird", {{"block", int64_t{48}}}},
 };
 
 }  // namespace

@@ -206,10 +206,12 @@ TEST_CASE("definitions: windows, random weights and landmarks") {
   const int64_t N = 40;
   const Variable q(normal({2, N, 2, 4}, 1)), k(normal({2, N, 2, 4}, 2)), v(normal({2, N, 2, 4}, 3));
   for (const bool causal : {false, true}) {
-    const auto variant =
-        make_variant("window", {.max_length = N, .causal = causal},
-                     options_of({{"window", int64_t{5}}, {"global_tokens", int64_t{2}}}));
-    const Tensor seen = def::visible(N, N, {.causal = causal, .window = 5, .globals = 2});
+    const auto variant = make_variant(
+        "window", {.max_length = N, .causal = causal},
+        options_of(
+            {{"window", int64_t{5}}, {"global_tokens", int64_t{2}}, {"dilation", int64_t{3}}}));
+    const Tensor seen =
+        def::visible(N, N, {.causal = causal, .window = 5, .globals = 2, .dilation = 3});
     CHECK(near(variant->forward(q, k, v, {}, {}).value(),
                def::apply(def::softmax(q, k, seen), v).value(), 1e-12));
   }

@@ -1,6 +1,8 @@
 #include "longhand/attention/ops/softmax_attention.h"
 
+#include <algorithm>
 #include <limits>
+#include <memory>
 #include <optional>
 
 #include "longhand/attention/ops/tile/probability_dropout.h"
@@ -23,8 +25,23 @@ struct Case {
 };
 Tensor counts(const std::vector<int32_t>& values) { return lengths(values).lengths; }
 
+// Each block of queries attends to each block of keys with the given probability; some rows are
+// empty and one is full.
+std::shared_ptr<const BlockPattern> pattern(int64_t N, int64_t M, int64_t block, int64_t samples,
+                                            int64_t heads, double share) {
+  BlockPattern out{.block = block, .samples = samples, .heads = heads};
+  const int64_t rows = (N + block - 1) / block, columns = (M + block - 1) / block;
+  RandomStream random{Generator(11)};
+  for (int64_t r = 0; r < samples * heads * rows; ++r) {
+    for (int64_t j = 0; j < columns; ++j)
+      if (random.uniform() < share || r == 1) out.keys.push_back(static_cast<int32_t>(j));
+    out.begin.push_back(static_cast<int64_t>(out.keys.size()));
+  }
+  return std::make_shared<const BlockPattern>(std::move(out));
+}
+
 std::vector<Case> cases() {
-  const auto padded = counts({70, 250}), key_padded = counts({0, 101});
+  const auto padded = counts({70, 250}), key_padded = counts({0, 101}), short_one = counts({170});
   return {
       {.name = "one token", .N = 1},
       {.name = "one key", .N = 5, .M = 1},
@@ -85,6 +102,54 @@ std::vector<Case> cases() {
       {.name = "groups of keys", .N = 12, .M = 2100, .B = 1, .H = 2, .Hkv = 1, .D = 2},
       // Few keys, but enough queries for several groups.
       {.name = "groups of queries", .N = 1100, .M = 12, .B = 1, .H = 4, .Hkv = 2, .D = 2},
+      {.name = "blocks", .N = 300, .options = {.pattern = pattern(300, 300, 64, 1, 1, 0.3)}},
+      {.name = "small blocks",
+       .N = 103,
+       .M = 77,
+       .options = {.pattern = pattern(103, 77, 2, 2, 2, 0.2)}},
+      {.name = "blocks of 10, causal",
+       .N = 301,
+       .H = 4,
+       .options = {.causal = true, .pattern = pattern(301, 301, 10, 1, 4, 0.3)}},
+      {.name = "blocks longer than a tile",
+       .N = 200,
+       .M = 600,
+       .options = {.pattern = pattern(200, 600, 194, 2, 1, 0.5)}},
+      {.name = "blocks longer than the keys",
+       .N = 30,
+       .options = {.pattern = pattern(30, 30, 64, 1, 1, 1)}},
+      {.name = "blocks and everything",
+       .N = 250,
+       .H = 4,
+       .options = {.scale = 0.4,
+                   .causal = true,
+                   .window = 172,
+                   .key_lengths = padded,
+                   .query_lengths = padded,
+                   .pattern = pattern(250, 250, 32, 2, 4, 0.6),
+                   .slopes = {0.5, 0.25, 0.125, 0.0625},
+                   .dropout = 0.4,
+                   .generator = Generator(6)}},
+      {.name = "blocks, and blocks of queries that share keys",
+       .N = 195,
+       .B = 1,
+       .H = 32,
+       .Hkv = 8,
+       .D = 2,
+       .options = {.window = 110,
+                   .key_lengths = short_one,
+                   .query_lengths = short_one,
+                   .pattern = pattern(195, 195, 48, 1, 32, 0.4),
+                   .dropout = 0.2,
+                   .generator = Generator(7)}},
+      {.name = "blocks and groups of keys",
+       .N = 100,
+       .M = 2900,
+       .B = 1,
+       .H = 2,
+       .Hkv = 1,
+       .D = 2,
+       .options = {.pattern = pattern(100, 2900, 16, 1, 2, 0.4)}},
       {.name = "causal groups of keys",
        .N = 1100,
        .B = 1,
@@ -108,7 +173,7 @@ Variable naive(const Variable& q, const Variable& k, const Variable& v,
   const double tau = o.scale != 0 ? o.scale : 1 / std::sqrt(static_cast<double>(q.size(3)));
   const auto query_lengths = o.query_lengths, key_lengths = o.key_lengths;
   Tensor bias = Tensor::zeros({H, N, M}, q.dtype());
-  Tensor keep = Tensor::full({B, 1, N, M}, 1, DType::u8);
+  Tensor keep = Tensor::full({B, H, N, M}, 1, DType::u8);
   dispatch_float(q.dtype(), [&]<class T>() {
     for (int64_t h = 0; h < H && !o.slopes.empty(); ++h)
       for (int64_t i = 0; i < N; ++i)
@@ -116,13 +181,24 @@ Variable naive(const Variable& q, const Variable& k, const Variable& v,
           bias.data<T>()[(h * N + i) * M + j] =
               static_cast<T>(-o.slopes[h] * static_cast<double>(std::abs(i - j)));
   });
-  for (int64_t b = 0; b < B; ++b)
-    for (int64_t i = 0; i < N; ++i)
-      for (int64_t j = 0; j < M; ++j)
-        keep.data<uint8_t>()[(b * N + i) * M + j] =
-            !(o.causal && j > i) && !(o.window && std::abs(i - j) >= o.window) &&
-            !(key_lengths.defined() && j >= key_lengths.data<int32_t>()[b]) &&
-            !(query_lengths.defined() && i >= query_lengths.data<int32_t>()[b]);
+  const auto listed = [&](int64_t b, int64_t h, int64_t i, int64_t j) {
+    if (!o.pattern) return true;
+    const BlockPattern& p = *o.pattern;
+    const int64_t row = ((p.samples == 1 ? 0 : b) * p.heads + (p.heads == 1 ? 0 : h)) *
+                            ((N + p.block - 1) / p.block) +
+                        i / p.block;
+    return std::find(p.keys.begin() + p.begin[row], p.keys.begin() + p.begin[row + 1],
+                     j / p.block) != p.keys.begin() + p.begin[row + 1];
+  };
+  for (int64_t row = 0; row < B * H * N; ++row)
+    for (int64_t j = 0; j < M; ++j) {
+      const int64_t b = row / N / H, h = row / N % H, i = row % N;
+      keep.data<uint8_t>()[row * M + j] =
+          listed(b, h, i, j) && !(o.causal && j > i) &&
+          !(o.window && std::abs(i - j) >= o.window) &&
+          !(key_lengths.defined() && j >= key_lengths.data<int32_t>()[b]) &&
+          !(query_lengths.defined() && i >= query_lengths.data<int32_t>()[b]);
+    }
   Variable scores = matmul(permute(q, {0, 2, 1, 3}), permute(repeated(k, H), {0, 2, 3, 1}), tau);
   Variable p =
       softmax(where(keep, scores + Variable(bias), -std::numeric_limits<double>::infinity()));
@@ -315,6 +391,64 @@ TEST_CASE("tiled attention: large scores, and values that nobody attends to") {
   }
 }
 
+TEST_CASE("tiled attention: keys of blocks that are not attended to are not read") {
+  const Case c{.name = "", .N = 300, .D = 4};
+  Sample x = inputs(c, DType::f32);
+  // Every block of 50 attends to itself and to the first one, but none to the fourth.
+  BlockPattern p{.block = 50};
+  for (const auto& row :
+       std::vector<std::vector<int32_t>>{{0}, {0, 1}, {0, 2}, {}, {0, 4}, {0, 5}}) {
+    p.keys.insert(p.keys.end(), row.begin(), row.end());
+    p.begin.push_back(static_cast<int64_t>(p.keys.size()));
+  }
+  const SoftmaxAttentionOptions options{.pattern = std::make_shared<const BlockPattern>(p)};
+  const Outcome clean = outcome(softmax_attention, x, options);
+  for (Tensor* const t : {&x.k, &x.v}) t->slice(1, 150, 200).fill(NAN);
+  const Outcome o = outcome(softmax_attention, x, options);
+  check_identical(o, clean);
+  CHECK(all_zero(o.out.slice(1, 150, 200)));
+  CHECK(all_zero(o.dq.slice(1, 150, 200)));
+  CHECK(all_zero(o.dk.slice(1, 150, 200)));
+}
+
+TEST_CASE("tiled attention: logarithms of the normalisers, with gradients") {
+  const SoftmaxAttentionOptions options{
+      .causal = true, .window = 30, .query_lengths = counts({70, 61})};
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    const Sample x = inputs({.name = "", .N = 70}, dtype);
+    const auto run = [&](bool tiled) {
+      const Variable q(x.q, true), k(x.k, true), v(x.v, true);
+      Variable out, sums;
+      if (tiled) {
+        const SoftmaxAttentionResult r = softmax_attention_with_sums(q, k, v, options);
+        out = r.out, sums = r.log_sums;
+      } else {
+        Tensor keep = Tensor::empty({2, 1, 70, 70}, DType::u8);
+        for (int64_t b = 0; b < 2; ++b)
+          for (int64_t i = 0; i < 70; ++i)
+            for (int64_t j = 0; j < 70; ++j)
+              keep.data<uint8_t>()[(b * 70 + i) * 70 + j] =
+                  j <= i && i - j < 30 && (b == 0 || i < 61);
+        const Variable s = matmul(transpose(q, 1, 2), permute(k, {0, 2, 3, 1}), 0.5);
+        sums = log(sum(where(keep, exp(s), 0.0), {3}));
+        out = naive(q, k, v, options);
+      }
+      const Variable real = slice(sums, 2, 0, 61);
+      backward(0.5 * sum(real) + sum(out * Variable(x.cotangent)));
+      return Outcome{real.value(), q.grad(), k.grad(), v.grad(), {}};
+    };
+    const Outcome tiled = run(true), expected = run(false);
+    const double tolerance = dtype == DType::f64 ? 1e-12 : 5e-6;
+    check_near(tiled, expected, tolerance, tolerance);
+    const SoftmaxAttentionResult r =
+        softmax_attention_with_sums(Variable(x.q), Variable(x.k), Variable(x.v), options);
+    CHECK(r.log_sums.value().at({1, 0, 69}) == -std::numeric_limits<double>::infinity());
+    CHECK(
+        identical(r.out.value(),
+                  softmax_attention(Variable(x.q), Variable(x.k), Variable(x.v), options).value()));
+  }
+}
+
 TEST_CASE("tiled attention needs memory in O(N)") {
   const Case c{.name = "", .N = 3000, .B = 1, .H = 1, .Hkv = 1, .D = 8};
   const Sample x = inputs(c, DType::f32);
@@ -354,6 +488,26 @@ TEST_CASE("tiled attention: what does not fit is refused") {
   CHECK_THROWS_AS(run(q, k, k, {.dropout = 1}), ConfigError);
   CHECK_THROWS_AS(run(q, k, k, {.key_lengths = counts({6, 1})}), ShapeError);
   CHECK_THROWS_AS(run(q, k, k, {.query_lengths = counts({5})}), ShapeError);
+  const auto with = [](const BlockPattern& p) {
+    return SoftmaxAttentionOptions{.pattern = std::make_shared<const BlockPattern>(p)};
+  };
+  const BlockPattern all{.block = 4, .begin = {0, 2, 3}, .keys = {0, 1, 1}};
+  CHECK_NOTHROW(run(q, k, k, with(all)));
+  for (const int64_t block : {0, 3}) {
+    BlockPattern p = all;
+    p.block = block;
+    CHECK_THROWS_AS(run(q, k, k, with(p)), ConfigError);
+  }
+  for (const auto& keys : std::vector<std::vector<int32_t>>{{0, 2, 1}, {1, 0, 1}, {0, 0, 1}, {0}}) {
+    BlockPattern p = all;
+    p.keys = keys;
+    CHECK_THROWS_AS(run(q, k, k, with(p)), ShapeError);
+  }
+  for (int64_t BlockPattern::*const size : {&BlockPattern::samples, &BlockPattern::heads}) {
+    BlockPattern p = all;
+    p.*size = 3;
+    CHECK_THROWS_AS(run(q, k, k, with(p)), ShapeError);
+  }
 }
 
 TEST_CASE("dropout of probabilities keeps what it should, evenly") {

@@ -1,4 +1,5 @@
 // none, mean, random and window against plain loops.
+#include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/model/transformer.h"
 #include "tests/attention/attention_check.h"
 
@@ -160,11 +161,41 @@ TEST_CASE("window: softmax over neighbours and global tokens, against plain loop
   if (causal) check_decoder(*variant, N, DType::f64, 1e-13);
 }
 
+TEST_CASE("window: with a dilation keys are that far apart, in both passes and in decoding") {
+  const bool causal = GENERATE(false, true);
+  const auto [w, d, g, N] = GENERATE(table<int64_t, int64_t, int64_t, int64_t>({{2, 3, 0, 20},
+                                                                                {1, 7, 4, 20},
+                                                                                {3, 40, 0, 13},
+                                                                                {0, 2, 1, 9},
+                                                                                {70, 2, 3, 301},
+                                                                                {5, 2, 0, 150}}));
+  const auto variant =
+      make_variant("window", {.max_length = N, .causal = causal},
+                   options_of({{"window", w}, {"dilation", d}, {"global_tokens", g}}));
+  const Operands x({2, N, 2, 4});
+  const auto n = static_cast<int32_t>(N);
+  for (const Mask& mask : {Mask{}, lengths({n, n / 2 + 1})}) {
+    const Variable q(x.q, true), k(x.k, true), v(x.v, true);
+    const Tensor seen = attention::definitions::visible(
+        N, N,
+        {.causal = causal, .lengths = mask.lengths, .window = w, .globals = g, .dilation = d});
+    const Variable out =
+        attention::definitions::apply(attention::definitions::softmax(q, k, seen), v);
+    const Outcome found = run_variant(*variant, x, mask);
+    backward(out, mask.lengths.defined() ? with_padding(x.cotangent, mask, 0) : x.cotangent);
+    check_near(found, {out.value(), q.grad(), k.grad(), v.grad(), {}}, 1e-12);
+  }
+  if (causal) check_decoder(*variant, N, DType::f64, 1e-13);
+  CHECK(variant->algorithm(N).empty());
+}
+
 TEST_CASE("window: gradients") {
   const bool causal = GENERATE(false, true);
-  const auto [w, g] = GENERATE(table<int64_t, int64_t>({{0, 0}, {2, 0}, {1, 2}}));
-  const auto variant = make_variant("window", {.dim = 2, .max_length = 70, .causal = causal},
-                                    options_of({{"window", w}, {"global_tokens", g}}));
+  const auto [w, g, d] =
+      GENERATE(table<int64_t, int64_t, int64_t>({{0, 0, 1}, {2, 0, 1}, {1, 2, 1}, {1, 2, 3}}));
+  const auto variant =
+      make_variant("window", {.dim = 2, .max_length = 70, .causal = causal},
+                   options_of({{"window", w}, {"global_tokens", g}, {"dilation", d}}));
   const Mask mask = lengths({67, 3});  // two blocks
   const GradcheckReport report = gradcheck(
       [&](const Variables& in) { return variant->forward(in[0], in[1], in[2], mask, {}); },
