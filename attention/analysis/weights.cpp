@@ -11,9 +11,10 @@ namespace longhand::attention::analysis {
 
 Variable differentiable_weights(Variant& variant, const Inputs& inputs, const Mask& mask,
                                 const nn::Pass& pass) {
-  check<ConfigError>(
-      variant.capabilities().linear,
-      "weights: the result of this variant is not linear in v, so it has no weights");
+  check<ConfigError>(variant.capabilities().linear,
+                     "weights: this variant has none: its result is not linear in v, or the "
+                     "weights of a token differ "
+                     "between channels");
   const auto& [q, k, v, x] = inputs;
   const int64_t M = v.size(1), D = v.size(3);
   Variables columns;

@@ -34,6 +34,9 @@ void gated_deltanet_limits(Findings&);
 void kda_limits(Findings&);
 void rwkv7_limits(Findings&);
 void conv_limits(Findings&);
+void synthesizer_limits(Findings&);
+void aft_limits(Findings&);
+void fnet_limits(Findings&);
 
 // statistics.cpp: the mean and the error of estimators of the softmax kernel, and how fast errors
 // decrease.

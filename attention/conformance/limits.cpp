@@ -175,6 +175,87 @@ void latent_limits(Findings& f) {
   f.measured("one latent and softmax to ", one_latent);
 }
 
+void synthesizer_limits(Findings& f) {
+  const Shape square{H, N, N};
+  for (const bool causal : {false, true}) {
+    const auto random = make_variant("synthesizer", {{"kind", "random"}}, made(causal));
+    set(*random, {{"scores", Tensor::zeros(square, DType::f64)}});
+    equal(f, "scores of 0 and mean", *random, *make_variant("mean", {}, made(causal)), 1e-13);
+    const auto dense = make_variant("synthesizer", {{"hidden", int64_t{3}}}, made(causal));
+    const Tensor bias = normal({H, N}, 5);
+    set(*dense, {{"weight", Tensor::zeros({H, N, 3}, DType::f64)}, {"bias", bias}});
+    set(*random, {{"scores", bias.unsqueeze(1).expand(square).contiguous()}});
+    equal(f, "W = 0 and rows b", *dense, *random, 1e-13);
+    const auto lowrank =
+        make_variant("lowrank", {{"rank", int64_t{3}}, {"softmax", true}}, made(causal));
+    const auto state = lowrank->state_dict();
+    set(*random,
+        {{"scores", matmul(Variable(state.at("u")), transpose(Variable(state.at("v")), 1, 2))
+                        .value()
+                        .contiguous()}});
+    equal(f, "R = U Vᵀ and lowrank", *random, *lowrank, 1e-13);
+  }
+}
+
+void aft_limits(Findings& f) {
+  const Inputs x;
+  const Tensor zeros = Tensor::zeros(x.q.shape(), DType::f64);
+  for (const bool causal : {false, true}) {
+    const auto simple = make_variant("aft", {{"kind", "simple"}}, made(causal));
+    const Tensor mean = forward(*make_variant("mean", {}, made(causal)), x.q, x.k, x.v);
+    const double d =
+        distance(forward(*simple, zeros, zeros, x.v), affine(Variable(mean), 0.5).value());
+    f.expect(d <= 1e-14, "queries and keys of 0 and half the mean differ by ", d);
+    f.measured(causal ? "causal: " : "", "half the mean to ", d);
+    const auto full = make_variant("aft", {{"kind", "full"}}, made(causal));
+    const Tensor biases = full->state_dict().at("biases").clone();
+    set(*full, {{"biases", Tensor::zeros({N, N}, DType::f64)}});
+    equal(f, "biases of 0, full and simple", *full, *simple, 1e-13);
+    const auto local =
+        make_variant("aft", {{"kind", "local"}, {"window", int64_t{5}}}, made(causal));
+    set(*local, {{"biases", Tensor::zeros({N, 9}, DType::f64)}});
+    equal(f, "biases of 0, local and simple", *local, *simple, 1e-13);
+    // A window of all tokens, whose band holds the matrix.
+    const auto wide = make_variant("aft", {{"kind", "local"}, {"window", N}}, made(causal));
+    Tensor band = Tensor::zeros({N, 2 * N - 1}, DType::f64);
+    for (int64_t i = 0; i < N; ++i)
+      copy_into(band.slice(0, i, i + 1).slice(1, N - 1 - i, 2 * N - 1 - i),
+                biases.slice(0, i, i + 1));
+    set(*full, {{"biases", biases}});
+    set(*wide, {{"biases", band}});
+    equal(f, "a window of all tokens and full", *wide, *full, 1e-13);
+  }
+}
+
+void fnet_limits(Findings& f) {
+  const int64_t C = H * D;
+  double worst = 0;
+  for (const int64_t n : {1, 2, 3, 5, 8, 12, 13, 24}) {
+    const Tensor v = normal({1, n, H, D}, 3);
+    const auto variant = make_variant("fnet", {}, made());
+    const Tensor found = forward(*variant, v, v, v), twice = forward(*variant, v, v, found);
+    Tensor expected = Tensor::zeros(v.shape(), DType::f64), reflected = expected.clone();
+    const double* const x = v.data<double>();
+    for (int64_t k = 0; k < n; ++k)
+      for (int64_t l = 0; l < C; ++l) {
+        double sum = 0;
+        for (int64_t i = 0; i < n; ++i)
+          for (int64_t c = 0; c < C; ++c)
+            sum +=
+                x[i * C + c] * std::cos(2 * std::numbers::pi *
+                                        (static_cast<double>(k * i % n) / static_cast<double>(n) +
+                                         static_cast<double>(l * c % C) / static_cast<double>(C)));
+        expected.data<double>()[k * C + l] = sum / std::sqrt(static_cast<double>(n * C));
+        reflected.data<double>()[k * C + l] = (x[k * C + l] + x[(n - k) % n * C + (C - l) % C]) / 2;
+      }
+    for (const double d : {distance(found, expected), distance(twice, reflected)}) {
+      f.expect(d <= 1e-12, n, " tokens: the result differs by ", d);
+      worst = std::max(worst, d);
+    }
+  }
+  f.measured("to ", worst);
+}
+
 void linformer_identity(Findings& f) {
   const auto variant = make_variant("linformer", {{"k", N}}, made());
   set(*variant, {{"projection_k", identity(N)}, {"projection_v", identity(N)}});

@@ -117,6 +117,15 @@ const std::vector<Case> cases = {
     {"mean"},
     {"random"},
     {"random", {{"dropout", 0.1}}},
+    {"synthesizer"},
+    {"synthesizer", {{"dropout", 0.1}}},
+    {"synthesizer", {{"kind", "random"}}},
+    {"synthesizer", {{"kind", "random"}, {"dropout", 0.1}}},
+    {"aft"},
+    {"aft", {{"kind", "full"}}},
+    {"aft", {{"kind", "full"}, {"rank", int64_t{8}}}},
+    {"aft", {{"kind", "simple"}}},
+    {"fnet"},
 };
 
 struct Peaks {

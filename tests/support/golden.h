@@ -4,7 +4,8 @@
 // depend on the kind. kind = "attention", one attention core, all of f64:
 //
 //   q, k, v, out, grad_out, grad_q, grad_k, grad_v (B, H, N, D);  key_keep (B, N), optional, 1 =
-//   not padding; params/NAME, grad_params/NAME: parameters and buffers, and gradients if they exist
+//   not padding; params/NAME, grad_params/NAME: parameters and buffers, and gradients if they exist;
+//   x, grad_x (B, N, H D): the tokens, for variants that read them
 //
 // kind = "model", a Transformer's training trajectory: see model_test.cpp.
 #pragma once

@@ -40,10 +40,18 @@ const std::vector<Case> cases{
     {"linear", {{"feature_map", std::string("taylor2")}}},
     {"linear", {{"feature_map", std::string("cosformer")}}},
     {"linear", {{"feature_map", std::string("hedgehog")}}},
+    {"linear", {{"feature_map", std::string("dpfp")}, {"nu", int64_t{2}}}},
+    {"linear", {{"feature_map", std::string("rebased")}}},
+    {"linear", {{"feature_map", std::string("t2r")}}},
     {"window", {{"window", int64_t{5}}, {"global_tokens", int64_t{0}}}},
     {"window", {}},
     {"lowrank", {}},
     {"mean", {}},
+    {"synthesizer", {{"kind", std::string("random")}}, true},
+    {"aft", {{"kind", std::string("full")}}, true},
+    {"aft", {{"window", int64_t{3}}}},
+    {"aft", {{"kind", std::string("simple")}}},
+    {"linformer", {{"projection", std::string("conv")}, {"local", true}}, true},
 };
 
 Options options_of(const Case& c) {

@@ -1,0 +1,180 @@
+// Synthesizer: attention weights without dot products of queries and keys. Tay et al. 2020 (arXiv
+// 2005.00743), 3.1 and 3.2; for each head, with L = max_length,
+//
+//   O = softmax(S) V,   dense:  S_i = W max(P x_i + c, 0) + b,  W (L, r) learned
+//                       random: S = R, R (L, L) learned
+//
+// over the real keys of each sample (causal: j <= i). Dense scores are computed from the token x_i
+// alone; random ones depend on positions only. Shorter sequences use the first rows and columns. The
+// random control has an R that is not trained, and lowrank one of rank r.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "longhand/attention/bases/masked_softmax.h"
+#include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/definitions/definitions.h"
+#include "longhand/attention/memory.h"
+#include "longhand/attention/registry.h"
+#include "longhand/autograd/grad_mode.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/nn/init.h"
+#include "longhand/nn/linear.h"
+
+namespace longhand::attention {
+namespace {
+
+struct SynthesizerOptions {
+  std::string kind = "dense";
+  int64_t hidden = 32;
+  double dropout = 0;
+
+  static SynthesizerOptions defaults(const Config& config) {
+    SynthesizerOptions options;
+    options.hidden = config.head_dim;
+    return options;
+  }
+
+  void describe(OptionVisitor& v) {
+    v.choice("kind", kind, {"dense", "random"},
+             "scores computed from each query's token, or learned scores of positions");
+    v.when(kind == "dense", "kind = \"dense\"", [&] {
+      v.integer("hidden", hidden, {1, 1 << 20}, "hidden width r of each head",
+                "the width of a head");
+    });
+    v.number("dropout", dropout, NumberRange::fraction(),
+             "dropout probability for attention weights");
+  }
+  Capabilities capabilities() const {
+    const bool dense = kind == "dense";
+    return {.positional = true,
+            .causal = true,
+            .decodes = true,
+            .uses_queries_and_keys = false,
+            .cross_lengths = false,
+            .fixed_length = true,
+            .uses_x = dense,
+            .time = dense ? "N^2 (r + D)" : "N^2 D",
+            .memory = "N^2"};
+  }
+  // Weights of each sequence or, of positions, weights that all share until dropout.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const double L = static_cast<double>(config.max_length), r = static_cast<double>(hidden);
+    const bool drops = dropout > 0 && e.training, dense = kind == "dense";
+    const double p = dense ? z.pairs : z.pairs / e.batch;
+    Memory out;
+    out.parameters = dense ? z.H * (r * (z.H * z.D + 1) + L * (r + 1)) : z.H * L * L;
+    out.kept = p + (drops ? z.pairs : 0) + (dense ? z.tokens * r : 0) +
+               (config.causal ? e.queries * e.keys / 4 : 0);
+    out.forward = dense ? (drops ? 1 : 2) * p : std::max(p, z.values);
+    out.backward = dense ? (drops ? p : std::max(2 * p - 3 * z.values, 0.0))
+                         : std::max({p + z.values, 2 * p - 3 * z.values, drops ? z.pairs : 0});
+    return out;
+  }
+};
+
+class Synthesizer final : public Variant {
+ public:
+  Synthesizer(const nn::Scope& scope_, const Config& config, const SynthesizerOptions& options)
+      : Variant(scope_, config), hidden_(options.hidden), dropout_(options.dropout) {
+    const int64_t H = config.heads, L = config.max_length;
+    if (options.kind == "random") {
+      scores_.emplace(scope("scores"), Shape{H, L, L}, nn::init::normal(1));
+      return;
+    }
+    first_.emplace(scope("hidden"), H * config.head_dim, H * hidden_);
+    weight_.emplace(scope("weight"), Shape{H, L, hidden_}, nn::init::xavier_uniform());
+    bias_.emplace(scope("bias"), Shape{H, L}, nn::init::zeros());
+  }
+
+  std::unique_ptr<Decoder> make_decoder(int64_t) const override {
+    return std::make_unique<ValueDecoder>(*this);
+  }
+  int64_t state_bytes(int64_t tokens) const override {
+    if (!decodes()) return 0;
+    return tokens * config().kv_heads * config().head_dim * size_of(parameter_dtype());
+  }
+  Work work(int64_t queries, int64_t keys) const override {
+    const double H = static_cast<double>(config().heads),
+                 D = static_cast<double>(config().head_dim), N = static_cast<double>(queries),
+                 pairs = N * static_cast<double>(keys),
+                 r = scores_ ? 0 : static_cast<double>(hidden_);
+    const double flops = 2 * pairs * (r + D) + 2 * N * H * D * r;
+    return H * Work{{flops, pairs},
+                    {2 * flops},
+                    2 * pairs * static_cast<double>(size_of(parameter_dtype()))};
+  }
+
+ private:
+  // Keeps all values, and computes the weights of each token anew.
+  class ValueDecoder final : public Decoder {
+   public:
+    explicit ValueDecoder(const Synthesizer& variant) : variant_(variant) {}
+    Tensor step(const Token& token) override {
+      const NoGrad no_grad;
+      const int64_t most = variant_.config().max_length, i = tokens_++;
+      check<ShapeError>(i < most, "synthesizer: expected at most max_length = ", most,
+                        " tokens to decode");
+      const Variable row(token.v.unsqueeze(1).clone());
+      values_ = values_.defined() ? concat({values_, row}, 1) : row;  // (B, t, G, D)
+      const Variable x = token.x.defined() ? Variable(token.x.unsqueeze(1)) : Variable();
+      const Variable p = softmax(variant_.scores(x, i, i + 1, i + 1));  // (B or 1, H, 1, t)
+      const int64_t B = token.v.size(0), G = token.v.size(1), H = variant_.config().heads,
+                    D = token.v.size(2);
+      const Variable weights = reshape(broadcast_to(p, {B, H, 1, i + 1}), {B, G, H / G, i + 1});
+      return matmul(weights, transpose(values_, 1, 2)).value().contiguous().reshape({B, H, D});
+    }
+    int64_t bytes() const override {
+      return values_.defined() ? values_.value().numel() * size_of(values_.dtype()) : 0;
+    }
+
+   private:
+    const Synthesizer& variant_;
+    Variable values_;
+    int64_t tokens_ = 0;
+  };
+
+  // The scores (B, H, n, keys) of n queries from `begin` on, with tokens x (B, n, H D); of positions
+  // (1, H, n, keys).
+  Variable scores(const Variable& x, int64_t begin, int64_t end, int64_t keys) const {
+    if (scores_) return unsqueeze(slice(slice(*scores_, 1, begin, end), 2, 0, keys), 0);
+    const int64_t B = x.size(0), n = x.size(1), H = config().heads;
+    const Variable u = relu(reshape(first_->forward(x), {B, n, H, hidden_}));
+    const Variable W = slice(*weight_, 1, 0, keys);  // (H, keys, r)
+    const Variable b = unsqueeze(slice(*bias_, 1, 0, keys), 1);
+    return matmul(transpose(u, 1, 2), transpose(W, 1, 2)) + b;
+  }
+
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
+    const int64_t B = inputs.q.size(0), N = inputs.q.size(1), H = inputs.q.size(2);
+    check<ShapeError>(inputs.k.size(1) == N && N <= config().max_length,
+                      "synthesizer: expected as many queries as keys, at most max_length = ",
+                      config().max_length, ", got ", N, " queries and ", inputs.k.size(1), " keys");
+    Variable p = softmax(masked_scores(scores(inputs.x, 0, N, N), config().causal, mask.lengths));
+    if (pass.training && dropout_ > 0)
+      p = dropout(broadcast_to(p, {B, H, N, N}), dropout_, pass.random.fork(full_name()));
+    return transpose(matmul(p, transpose(inputs.v, 1, 2)), 1, 2);
+  }
+
+  int64_t hidden_;
+  double dropout_;
+  std::optional<nn::Parameter> scores_;         // (H, L, L)
+  std::optional<nn::Linear> first_;             // P and c of all heads
+  std::optional<nn::Parameter> weight_, bias_;  // (H, L, r) and (H, L)
+};
+
+}  // namespace
+
+Spec synthesizer_variant() {
+  return make_spec<SynthesizerOptions, Synthesizer>(
+      {.summary = "attention weights computed from each token alone, or learned for positions",
+       .paper = "Tay et al. 2020, arXiv 2005.00743",
+       .cases = {{}, {{"hidden", 3}, {"dropout", 0.3}}, {{"kind", "random"}, {"dropout", 0.3}}},
+       .evidence = {{"limits",
+                     "scores of 0 give the mean; W = 0 makes dense random; R of rank r is lowrank",
+                     conformance::synthesizer_limits}}});
+}
+
+}  // namespace longhand::attention
