@@ -62,7 +62,8 @@ Layer layer_memory(const TransformerConfig& c, int64_t index, double B, double N
     out.parameters += (rank > 0 ? rank * (in + to) : in * to) + to;
     if (rank > 0) inner += tokens * rank;
   };
-  if (qk) linear(BlockLinear::query, d, d), linear(BlockLinear::key, d, kv);
+  if (qk) linear(BlockLinear::query, d, d);
+  if (qk && can.uses_keys) linear(BlockLinear::key, d, kv);
   linear(BlockLinear::value, d, kv);
   linear(BlockLinear::output, d, d);
   if (c.d_mlp > 0) linear(BlockLinear::fc1, d, h), linear(BlockLinear::fc2, h, d);

@@ -24,9 +24,10 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
                  ? std::make_unique<nn::LinearOfRank>(scope("query"), heads_ * head_dim_,
                                                       heads_ * head_dim_, ranks.query)
                  : nullptr),
-      key_(query_ ? std::make_unique<nn::LinearOfRank>(scope("key"), heads_ * head_dim_,
-                                                       kv_heads_ * head_dim_, ranks.key)
-                  : nullptr),
+      key_(query_ && capabilities(variant, config).uses_keys
+               ? std::make_unique<nn::LinearOfRank>(scope("key"), heads_ * head_dim_,
+                                                    kv_heads_ * head_dim_, ranks.key)
+               : nullptr),
       value_(scope("value"), heads_ * head_dim_, kv_heads_ * head_dim_, ranks.value),
       kernel_(make(variant, scope("kernel"), config)),
       output_(scope("output"), heads_ * head_dim_, heads_ * head_dim_, ranks.output) {
@@ -50,8 +51,11 @@ nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const 
     if (query_) q = query_->forward(x), k = key_->forward(from.keys);
     v = value_.forward(from.values);
   } else if (query_) {
-    Variables projected = nn::LinearOfRank::forward(x, {query_.get(), key_.get(), &value_});
-    q = projected[0], k = projected[1], v = projected[2];
+    std::vector<const nn::LinearOfRank*> layers{query_.get(), &value_};
+    if (key_) layers.insert(layers.begin() + 1, key_.get());
+    const Variables projected = nn::LinearOfRank::forward(x, layers);
+    q = projected.front(), v = projected.back();
+    if (key_) k = projected[1];
   } else {
     v = value_.forward(x);
   }
@@ -61,8 +65,11 @@ nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const 
   split(q, heads_), split(k, kv_heads_), split(v, kv_heads_);
   if (rotary_) {
     q = nn::rotate_by_position(q);
-    k = nn::rotate_by_position(k);
+    if (key_) k = nn::rotate_by_position(k);
   }
+  // A variant that does not read keys shares queries and keys: the first queries of each group.
+  if (query_ && !key_)
+    k = select(reshape(q, {B, N, kv_heads_, heads_ / kv_heads_, head_dim_}), 3, 0);
   const Variable out = kernel_->forward({q, k, v, tokens}, mask, pass);
   return output_.forward(reshape(out, {B, N, heads_ * head_dim_}));
 }

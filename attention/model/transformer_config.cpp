@@ -155,12 +155,13 @@ int64_t TransformerConfig::rank_of(int64_t layer, BlockLinear which) const {
 std::vector<LinearLayer> TransformerConfig::linear_layers() const {
   std::vector<LinearLayer> all;
   for (int64_t layer = 0; layer < layers; ++layer) {
-    const bool projects =
-        capabilities(attention_of(layer), attention_config(layer)).uses_queries_and_keys;
+    const Capabilities can = capabilities(attention_of(layer), attention_config(layer));
     const std::vector<LinearLayer> block = linears_of_block(*this, layer);
     for (size_t i = 0; i < block.size(); ++i) {
       const auto which = static_cast<BlockLinear>(i);
-      if (!projects && (which == BlockLinear::query || which == BlockLinear::key)) continue;
+      if (!can.uses_queries_and_keys && (which == BlockLinear::query || which == BlockLinear::key))
+        continue;
+      if (!can.uses_keys && which == BlockLinear::key) continue;
       all.push_back(block[i]);
       all.back().rank = rank_of(layer, which);
     }
