@@ -22,12 +22,30 @@ using tile::Heads;
 // Keys whose values are summed before they are added to the result: errors of long sums stay small.
 constexpr int64_t summed = 64;
 
+// to[n] = x·row_j for the keys j = keys[n]. For use inside simd().
+template <class T>
+void dots(const T* x, const Heads<const T>& rows, int64_t b, int64_t h,
+          const std::vector<int32_t>& keys, int64_t D, T* to) {
+  constexpr int64_t together = kernels::rows_together;
+  const auto count = static_cast<int64_t>(keys.size());
+  for (int64_t first = 0; first < count; first += together) {
+    const int64_t some = std::min(together, count - first);
+    const T* row[together];
+    for (int64_t r = 0; r < some; ++r) row[r] = rows.at(b, keys[first + r], h);
+    T y[together];
+    kernels::lane_sums<T>(
+        some, D, [&row, x](int64_t r, int64_t i) { return x[i] * row[r][i]; }, y);
+    std::copy_n(y, some, to + first);
+  }
+}
+
 template <class T>
 void attend(const T* q, const Heads<const T>& k, const Heads<const T>& v, int64_t b, int64_t h,
             const std::vector<int32_t>& keys, int64_t D, T scale, T* p, T* part, T* out, T* sums) {
   simd([&] {
     const auto count = static_cast<int64_t>(keys.size());
-    for (int64_t n = 0; n < count; ++n) p[n] = scale * kernels::row_dot(q, k.at(b, keys[n], h), D);
+    dots(q, k, b, h, keys, D, p);
+    for (int64_t n = 0; n < count; ++n) p[n] *= scale;
     const T largest = kernels::row_max(p, count);
     for (int64_t n = 0; n < count; ++n) p[n] = math::exp(p[n] - largest);
     const T total = kernels::row_sum(p, count), factor = 1 / total;
@@ -36,7 +54,9 @@ void attend(const T* q, const Heads<const T>& k, const Heads<const T>& v, int64_
       std::fill_n(part, D, T{0});
       for (int64_t n = begin; n < std::min(count, begin + summed); ++n) {
         const T* const value = v.at(b, keys[n], h);
-        for (int64_t d = 0; d < D; ++d) part[d] += p[n] * value[d];
+        const T weight = p[n];
+#pragma GCC ivdep
+        for (int64_t d = 0; d < D; ++d) part[d] += weight * value[d];
       }
       for (int64_t d = 0; d < D; ++d) out[d] += factor * part[d];
     }
@@ -45,33 +65,41 @@ void attend(const T* q, const Heads<const T>& k, const Heads<const T>& v, int64_
   });
 }
 
-// The rows of one query and of the gradients that it adds to.
+// The rows of one query, and where its gradients go: one row, and those of a head.
 template <class T>
 struct Rows {
   const T *q, *out, *dout;
-  T *dq, *part;
+  T *dq, *dk, *dv;
 };
 
-// dq, dk and dv have rows even if no gradient is required, for one code path.
+// p and ds are memory for a number of each key.
 template <class T>
-void add_gradients(const Rows<T>& row, const Heads<const T>& k, const Heads<const T>& v, T* dk,
-                   T* dv, int64_t b, int64_t h, const std::vector<int32_t>& keys, int64_t D,
-                   T scale, const T* sums) {
+void add_gradients(const Rows<T>& row, const Heads<const T>& k, const Heads<const T>& v, int64_t b,
+                   int64_t h, const std::vector<int32_t>& keys, int64_t D, T scale, const T* sums,
+                   T* p, T* ds) {
   simd([&] {
-    const T own = kernels::row_dot(row.dout, row.out, D);
-    std::fill_n(row.part, D, T{0});
-    for (const int32_t j : keys) {
-      const T *const key = k.at(b, j, h), *const value = v.at(b, j, h);
-      const T p = math::exp(scale * kernels::row_dot(row.q, key, D) - sums[0]) * sums[1];
-      const T ds = scale * p * (kernels::row_dot(row.dout, value, D) - own);
-      T *const to_k = dk + j * D, *const to_v = dv + j * D;
+    const auto count = static_cast<int64_t>(keys.size());
+    const T own = kernels::row_dot(row.dout, row.out, D), largest = sums[0], factor = sums[1];
+    dots(row.q, k, b, h, keys, D, p);
+    dots(row.dout, v, b, h, keys, D, ds);
+#pragma GCC ivdep
+    for (int64_t n = 0; n < count; ++n) {
+      p[n] = math::exp(scale * p[n] - largest) * factor;
+      ds[n] = scale * p[n] * (ds[n] - own);
+    }
+    for (int64_t n = 0; n < count; ++n) {
+      const T* const key = k.at(b, keys[n], h);
+      const T of_key = ds[n], of_value = p[n];
+      T *const to_k = row.dk + keys[n] * D, *const to_v = row.dv + keys[n] * D,
+               *const to_q = row.dq;
+      const T *const q = row.q, *const dout = row.dout;
+#pragma GCC ivdep
       for (int64_t d = 0; d < D; ++d) {
-        row.part[d] += ds * key[d];
-        to_k[d] += ds * row.q[d];
-        to_v[d] += p * row.dout[d];
+        to_q[d] += of_key * key[d];
+        to_k[d] += of_key * q[d];
+        to_v[d] += of_value * dout[d];
       }
     }
-    for (int64_t d = 0; d < D; ++d) row.dq[d] += row.part[d];
   });
 }
 
@@ -135,7 +163,7 @@ Variable listed_attention(const Variable& queries, const Variable& keys, const V
                     // Queries add to the gradients of shared keys, so a head is one task.
                     parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
                       std::vector<int32_t> listed;
-                      std::vector<T> part(D);
+                      std::vector<T> p, ds;
                       for (int64_t task = begin; task < end; ++task) {
                         const int64_t b = task / H, h = task % H;
                         std::vector<T> dq(N * D), dk(M * D), dv(M * D);
@@ -143,11 +171,13 @@ Variable listed_attention(const Variable& queries, const Variable& keys, const V
                           listed.clear();
                           keys_of(b, h, i, listed);
                           if (listed.empty()) continue;
+                          p.resize(std::max(p.size(), listed.size()));
+                          ds.resize(p.size());
                           add_gradients<T>({qs.at(b, i, h), outs.at(b, i, h), douts.at(b, i, h),
-                                            dq.data() + i * D, part.data()},
-                                           ks, vs, dk.data(), dv.data(), b, h, listed, D,
-                                           static_cast<T>(scale),
-                                           sums.data<T>() + 2 * ((b * H + h) * N + i));
+                                            dq.data() + i * D, dk.data(), dv.data()},
+                                           ks, vs, b, h, listed, D, static_cast<T>(scale),
+                                           sums.data<T>() + 2 * ((b * H + h) * N + i), p.data(),
+                                           ds.data());
                         }
                         put(gradients[0], b, h, dq);
                         put(gradients[1], b, h, dk);
