@@ -4,7 +4,9 @@
 #include <limits>
 
 #include "longhand/autograd/ops.h"
+#include "longhand/core/kernels/rows.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/simd.h"
 
 namespace longhand::attention {
 namespace {
@@ -23,34 +25,57 @@ void weigh_clusters(const std::vector<int64_t>& members, int64_t count, int64_t 
         T{1} / static_cast<T>(sizes[members[j]]);
 }
 
+// The means (count, D) of clusters of x (n, D), with stride `step` between tokens; that of an empty
+// cluster is unchanged.
+template <class T>
+void update_means(const std::vector<int64_t>& members, const T* x, int64_t step, int64_t count,
+                  int64_t D, std::vector<T>& means) {
+  std::vector<int64_t> sizes(count, 0);
+  for (const int64_t c : members) {
+    if (sizes[c]++ == 0) std::fill_n(means.begin() + c * D, D, T{0});
+  }
+  for (size_t j = 0; j < members.size(); ++j)
+    for (int64_t d = 0; d < D; ++d)
+      means[members[j] * D + d] += x[static_cast<int64_t>(j) * step + d];
+  for (int64_t c = 0; c < count; ++c)
+    for (int64_t d = 0; sizes[c] > 0 && d < D; ++d) means[c * D + d] /= static_cast<T>(sizes[c]);
+}
+
 // Clusters x (n, D), with stride `step` between tokens. Returns the cluster of each token.
 template <class T>
 std::vector<int64_t> cluster_head(const T* x, int64_t step, int64_t n, int64_t D, int64_t count,
                                   int64_t steps, int64_t tokens, T* weights) {
-  std::vector<int64_t> members(n);
+  std::vector<int64_t> members(n), next(n);
   const std::vector<int64_t> begin = segments(n, count);
   for (int64_t c = 0; c < count; ++c)
     std::fill(members.begin() + begin[c], members.begin() + begin[c + 1], c);
   weigh_clusters(members, count, tokens, weights);
-  std::vector<T> centre(D);
-  std::vector<T> nearest(n);
-  std::vector<int64_t> next(n);
+  std::vector<T> means(count * D);
   for (int64_t round = 0; round < steps; ++round) {
-    std::fill(nearest.begin(), nearest.end(), std::numeric_limits<T>::infinity());
-    for (int64_t c = 0; c < count; ++c) {
-      std::fill(centre.begin(), centre.end(), T{0});
-      for (int64_t j = 0; j < n; ++j)
-        if (const T w = weights[c * tokens + j]; w != 0)
-          for (int64_t d = 0; d < D; ++d) centre[d] += w * x[j * step + d];
+    update_means(members, x, step, count, D, means);
+    simd([&] {
       for (int64_t j = 0; j < n; ++j) {
-        T distance = 0;
-        for (int64_t d = 0; d < D; ++d)
-          distance += (x[j * step + d] - centre[d]) * (x[j * step + d] - centre[d]);
-        if (!(distance < nearest[j])) continue;
-        nearest[j] = distance;
-        next[j] = c;
+        const T* const token = x + j * step;
+        T nearest = std::numeric_limits<T>::infinity();
+        for (int64_t first = 0; first < count; first += kernels::rows_together) {
+          const int64_t some = std::min(kernels::rows_together, count - first);
+          const T* const centre = means.data() + first * D;
+          T distances[kernels::rows_together];
+          kernels::lane_sums<T>(
+              some, D,
+              [=](int64_t r, int64_t d) {
+                const T apart = token[d] - centre[r * D + d];
+                return apart * apart;
+              },
+              distances);
+          for (int64_t r = 0; r < some; ++r) {
+            if (!(distances[r] < nearest)) continue;
+            nearest = distances[r];
+            next[j] = first + r;
+          }
+        }
       }
-    }
+    });
     if (next == members) break;
     members = next;
     weigh_clusters(members, count, tokens, weights);
