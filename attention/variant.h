@@ -40,6 +40,7 @@ struct Capabilities {
   bool causal_only = false;      // has no form in which queries see later keys
   bool decodes = false;          // has a Decoder when causal
   bool uses_queries_and_keys = true;  // the weights depend on the values of q and k
+  bool uses_keys = true;              // reads k; if not, its keys are computed from q
   bool cross_lengths = true;          // the number of keys may differ from the number of queries
   bool fixed_length = false;          // parameters are tied to max_length
   bool shortens = false;              // keys and values are compressed to fewer tokens: sources()

@@ -62,7 +62,8 @@ Layer layer_memory(const TransformerConfig& c, int64_t index, double B, double N
     out.parameters += (rank > 0 ? rank * (in + to) : in * to) + to;
     if (rank > 0) inner += tokens * rank;
   };
-  if (qk) linear(BlockLinear::query, d, d), linear(BlockLinear::key, d, kv);
+  if (qk) linear(BlockLinear::query, d, d);
+  if (qk && can.uses_keys) linear(BlockLinear::key, d, kv);
   linear(BlockLinear::value, d, kv);
   linear(BlockLinear::output, d, d);
   if (c.d_mlp > 0) linear(BlockLinear::fc1, d, h), linear(BlockLinear::fc2, h, d);
@@ -73,20 +74,20 @@ Layer layer_memory(const TransformerConfig& c, int64_t index, double B, double N
   const double D = number(c.d_model / c.heads);
   if (gated) out.parameters += d * d + d;
   if (normed_heads) out.parameters += (around.head_norm == "layer_norm" ? 2 : 1) * D;
-  if (qk && around.qk_norm == "rms_norm") out.parameters += 2 * D;
+  if (qk && around.qk_norm == "rms_norm") out.parameters += (can.uses_keys ? 2 : 1) * D;
   if (convolved) out.parameters += number(around.short_conv * c.projected_width(index));
   out.buffers = memory.buffers;
 
   // q, k and v as they are projected, and where the variant needs them copied for all heads.
-  const double projected = (qk ? x + tokens * kv : 0) + tokens * kv;
+  const double keys = qk && can.uses_keys ? tokens * kv : 0;
+  const double projected = (qk ? x : 0) + keys + tokens * kv;
   const double copies = memory.shares_heads || kv == d ? 0 : (qk ? 2 : 1) * x;
   const double rotated = qk && c.positions == "rotary" ? 3 * x : 0;
   const double normed = can.uses_x || can.shortens ? x : 0;
   // A convolution keeps its input and what SiLU is applied to, a norm its input. With a gate, what
   // it multiplies, what it multiplies by and, for SiLU, its input are kept.
   const double convolutions = convolved ? 2 * projected : 0;
-  const double norms =
-      (qk && around.qk_norm != "none" ? x + tokens * kv : 0) + (normed_heads ? x : 0);
+  const double norms = (qk && around.qk_norm != "none" ? x + keys : 0) + (normed_heads ? x : 0);
   const double gate = gated ? (around.output_gate == "silu" ? 3 : 2) * x : 0;
   const double surroundings = convolutions + norms + gate;
   const double streams = branches * x * (c.norm == "post" ? 2 : 1);

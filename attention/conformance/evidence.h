@@ -29,6 +29,10 @@ void rff_limits(Findings&);
 void forgetting_limits(Findings&);
 void topk_limits(Findings&);
 void latent_limits(Findings&);
+void reformer_limits(Findings&);
+void eva_limits(Findings&);
+void clustered_limits(Findings&);
+void lara_one_landmark(Findings&);
 void deltanet_limits(Findings&);
 void gated_deltanet_limits(Findings&);
 void kda_limits(Findings&);
@@ -56,5 +60,6 @@ void scatterbrain_rate(Findings&);
 void trigonometric_rate(Findings&);
 void phase_rate(Findings&);
 void trigonometric_large(Findings&);
+void lara_rate(Findings&);
 
 }  // namespace longhand::attention::conformance

@@ -256,6 +256,112 @@ void fnet_limits(Findings& f) {
   f.measured("to ", worst);
 }
 
+namespace {
+
+// The result and the gradients of queries and values of f(q, v), for the inputs of the limits.
+Outcome shared_keys(const Inputs& x, const std::function<Variable(const Variables&)>& f) {
+  const Variable q(x.q, true), v(x.v, true);
+  const Variable out = f({q, v});
+  backward(out, x.cotangent);
+  return {out.value(), q.grad(), Tensor::zeros(x.q.shape(), DType::f64), v.grad(), {}};
+}
+
+}  // namespace
+
+void reformer_limits(Findings& f) {
+  const Inputs x;
+  for (const bool causal : {false, true})
+    for (const int64_t w : {N, int64_t{3}}) {
+      const auto variant =
+          make_variant("reformer", {{"buckets", int64_t{1}}, {"rounds", int64_t{2}}, {"window", w}},
+                       made(causal));
+      const auto softmax = make_variant("softmax", {}, made(causal));
+      // Not itself, except the first token causally, which has no other.
+      Tensor keep = Tensor::zeros({N, N}, DType::u8);
+      for (int64_t i = 0; i < N; ++i)
+        for (int64_t j = 0; j < N; ++j)
+          keep.data<uint8_t>()[i * N + j] =
+              (i != j && std::abs(i - j) <= w) || (causal && i == 0 && j == 0);
+      const Outcome own = shared_keys(x, [&](const Variables& in) {
+        return variant->forward(in[0], Variable(x.k), in[1], {}, {});
+      });
+      const Outcome other = shared_keys(x, [&](const Variables& in) {
+        return softmax->forward(in[0], rms_norm(in[0], {}, 1e-6), in[1], {.keep = keep}, {});
+      });
+      const std::string what = concat_message("one bucket, window ", w, causal ? ", causal" : "");
+      double worst = 0;
+      for (const auto& [a, b] : {std::pair(own.out, other.out), std::pair(own.dq, other.dq),
+                                 std::pair(own.dv, other.dv)})
+        worst = std::max(worst, distance(a, b));
+      f.expect(worst <= 1e-12, what, " and softmax differ by ", worst);
+      f.measured(what, " to ", worst);
+    }
+  // Rounds with the same buckets find the same keys, which count once.
+  const OptionSet once{{"buckets", int64_t{4}}, {"rounds", int64_t{1}}, {"window", int64_t{2}}};
+  OptionSet thrice = once;
+  thrice[1].second = int64_t{3};
+  const auto one_round = make_variant("reformer", once, made(true)),
+             rounds = make_variant("reformer", thrice, made(true));
+  const Tensor R = one_round->state_dict().at("rotations");  // (H, 1, 2, D)
+  set(*rounds, {{"rotations", R.expand({H, 3, 2, D}).contiguous()}});
+  equal(f, "three equal rounds and one", *rounds, *one_round, 1e-13);
+}
+
+void eva_limits(Findings& f) {
+  for (const bool causal : {false, true}) {
+    const auto softmax = make_variant("softmax", {}, made(causal));
+    const auto eva = [&](int64_t window, int64_t chunk) {
+      return make_variant("eva", {{"window", window}, {"chunk", chunk}}, made(causal));
+    };
+    const std::string suffix = causal ? ", causal" : "";
+    equal(f, "a window of N and softmax" + suffix, *eva(N, 4), *softmax, 1e-12);
+    equal(f, "chunks of one token and softmax" + suffix, *eva(4, 1), *softmax, 1e-12);
+    Inputs x;
+    for (int64_t i = 1; i < N; ++i)
+      copy_into(x.k.slice(1, i, i + 1), x.k.slice(1, 0, 1).contiguous());
+    const double d = distance(forward(*eva(8, 4), x.q, x.k, x.v), forward(*softmax, x.q, x.k, x.v));
+    f.expect(d <= 1e-12, "equal keys", suffix, ": eva and softmax differ by ", d);
+    f.measured("equal keys", suffix, " to ", d);
+  }
+}
+
+void clustered_limits(Findings& f) {
+  const auto softmax = make_variant("softmax", {}, made());
+  for (const int64_t topk : {int64_t{0}, int64_t{5}, N}) {
+    const int64_t clusters = topk == N ? 3 : N;
+    equal(f, concat_message(clusters, " clusters, topk = ", topk, " and softmax"),
+          *make_variant("clustered", {{"clusters", clusters}, {"topk", topk}}, made()), *softmax,
+          1e-12);
+  }
+  const Inputs x;
+  const auto single =
+      make_variant("clustered", {{"clusters", int64_t{1}}, {"topk", int64_t{0}}}, made());
+  const Tensor centre = broadcast_to(mean(Variable(x.q), {1}, true), x.q.shape()).value();
+  const double d = distance(forward(*single, x.q, x.k, x.v), forward(*softmax, centre, x.k, x.v));
+  f.expect(d <= 1e-12, "one cluster and softmax attention of the mean query differ by ", d);
+  f.measured("one cluster to ", d);
+}
+
+// f(μ) = softmax_j(μ·y_j - |y_j|²/2) V, with μ and y = D^(-1/4) k.
+void lara_one_landmark(Findings& f) {
+  const Inputs x;
+  const double scale = std::pow(static_cast<double>(D), -0.25);
+  const auto mean_of = [](const Tensor& t) { return mean(Variable(t), {1}, true); };
+  const Variable mu = affine(mean_of(x.q) + mean_of(x.k), scale);  // (2, 1, H, D)
+  const Variable y = affine(Variable(x.k), scale);
+  const Variable logits = sum(mu * y, {3}) - affine(sum(square(y), {3}), 0.5);  // (2, N, H)
+  const Variable p = transpose(softmax(transpose(logits, 1, 2)), 1, 2);
+  const Tensor expected =
+      broadcast_to(sum(unsqueeze(p, 3) * Variable(x.v), {1}, true), x.v.shape()).value();
+  for (const char* const weights : {"query", "balance"}) {
+    const auto variant =
+        make_variant("lara", {{"landmarks", int64_t{1}}, {"weights", weights}}, made());
+    const double d = distance(forward(*variant, x.q, x.k, x.v), expected);
+    f.expect(d <= 1e-12, weights, ": one landmark and f(μ) differ by ", d);
+    f.measured(weights, " to ", d);
+  }
+}
+
 void linformer_identity(Findings& f) {
   const auto variant = make_variant("linformer", {{"k", N}}, made());
   set(*variant, {{"projection_k", identity(N)}, {"projection_v", identity(N)}});

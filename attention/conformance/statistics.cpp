@@ -419,6 +419,34 @@ void scatterbrain_rate(Findings& f) {
   }
 }
 
+// Self-normalised estimates of one mean from more samples of the same densities. Noise of a scale other
+// than that of the densities in the weights leaves an error that does not decrease.
+void lara_rate(Findings& f) {
+  const Case c = small_case(0.25, 21, 64, 16);
+  const Values samples{4, 16, 64, 256, 1024};
+  Values errors;
+  for (const double count : samples) {
+    const auto variant = make_variant("lara",
+                                      {{"landmarks", int64_t{4}},
+                                       {"weights", "balance"},
+                                       {"samples", static_cast<int64_t>(count)}},
+                                      {.heads = 1, .dim = c.q.size(3), .max_length = c.q.size(1)});
+    double squares = 0;
+    constexpr int draws = 12;
+    for (uint64_t i = 0; i < draws; ++i) {
+      const nn::Pass pass{.training = true, .random = Generator(200 + i)};
+      const Tensor out = forward(*variant, c.q, c.k, c.v, {}, pass);
+      squares += std::pow(relative_error(out, c.exact), 2) / draws;
+    }
+    errors.push_back(std::sqrt(squares));
+  }
+  const double found = fit_power(samples, errors).slope;
+  f.measured("slope ", found, ", error ", errors.front(), " at 4 samples, ", errors.back(),
+             " at 1024, of uniform attention ", relative_error(c.uniform, c.exact));
+  f.expect(std::abs(found + 0.5) <= 0.1, "expected the error to decrease as samples^-0.5, got ^",
+           found);
+}
+
 // A softmax over the estimates of the kernel, as in some texts, estimates something else: its error
 // does not decrease with the number of features.
 void softmax_of_features(Findings& f) {

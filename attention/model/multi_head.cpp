@@ -61,9 +61,10 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
                  ? std::make_unique<nn::LinearOfRank>(scope("query"), heads_ * head_dim_,
                                                       heads_ * head_dim_, ranks.query)
                  : nullptr),
-      key_(query_ ? std::make_unique<nn::LinearOfRank>(scope("key"), heads_ * head_dim_,
-                                                       kv_heads_ * head_dim_, ranks.key)
-                  : nullptr),
+      key_(query_ && capabilities(variant, config).uses_keys
+               ? std::make_unique<nn::LinearOfRank>(scope("key"), heads_ * head_dim_,
+                                                    kv_heads_ * head_dim_, ranks.key)
+               : nullptr),
       value_(scope("value"), heads_ * head_dim_, kv_heads_ * head_dim_, ranks.value),
       gate_(around.output_gate != "none"
                 ? std::make_unique<nn::LinearOfRank>(scope("gate"), heads_ * head_dim_,
@@ -78,12 +79,13 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
     const auto add = [&](std::optional<nn::ShortConv>& to, const char* name, int64_t heads) {
       to.emplace(scope(name), heads * head_dim_, width, config.causal);
     };
-    if (query_) add(query_conv_, "query_conv", heads_), add(key_conv_, "key_conv", kv_heads_);
+    if (query_) add(query_conv_, "query_conv", heads_);
+    if (key_) add(key_conv_, "key_conv", kv_heads_);
     add(value_conv_, "value_conv", kv_heads_);
   }
   if (query_ && around.qk_norm == "rms_norm") {
     query_norm_.emplace(scope("query_norm"), around.qk_norm, head_dim_);
-    key_norm_.emplace(scope("key_norm"), around.qk_norm, head_dim_);
+    if (key_) key_norm_.emplace(scope("key_norm"), around.qk_norm, head_dim_);
   }
   if (around.head_norm != "none")
     head_norm_.emplace(scope("head_norm"), around.head_norm, head_dim_);
@@ -99,7 +101,8 @@ MultiHeadAttention::Projected MultiHeadAttention::project(const nn::Lazy& x,
   if (kernel.uses_x) out.tokens = x.eval();
   if (kernel.shortens) {  // mixtures are computed from normalised tokens in memory
     const Sources from = kernel_->sources(x, mask);
-    if (query_) out.q = query_->forward(x), out.k = key_->forward(from.keys);
+    if (query_) out.q = query_->forward(x);
+    if (key_) out.k = key_->forward(from.keys);
     out.v = value_.forward(from.values);
     if (gate_) out.gate = gate_->forward(x);
   } else if (query_ || gate_) {
@@ -118,10 +121,8 @@ MultiHeadAttention::Projected MultiHeadAttention::project(const nn::Lazy& x,
     out.v = value_.forward(x);
   }
   if (value_conv_) {
-    if (query_) {
-      out.q = query_conv_->forward(out.q, mask.lengths);
-      out.k = key_conv_->forward(out.k, mask.lengths);
-    }
+    if (query_) out.q = query_conv_->forward(out.q, mask.lengths);
+    if (key_) out.k = key_conv_->forward(out.k, mask.lengths);
     out.v = value_conv_->forward(out.v, mask.lengths);
   }
   const auto split = [&](Variable& y, int64_t heads) {
@@ -150,10 +151,13 @@ nn::Lazy MultiHeadAttention::finished(const Variable& out, const Variable& gate)
 nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass) {
   const nn::Running running(*this);
   Projected in = project(x, mask);
-  if (query_) {
-    in.q = prepared(in.q, query_norm_, 0);
-    in.k = prepared(in.k, key_norm_, 0);
-  }
+  if (query_) in.q = prepared(in.q, query_norm_, 0);
+  if (key_) in.k = prepared(in.k, key_norm_, 0);
+  // A variant that does not read keys shares queries and keys: the first queries of each group.
+  if (query_ && !key_)
+    in.k = select(
+        reshape(in.q, {in.q.size(0), in.q.size(1), kv_heads_, heads_ / kv_heads_, head_dim_}), 3,
+        0);
   const Variable gate = in.gate;
   const Variable out = kernel_->forward({in.q, in.k, in.v, in.tokens}, mask, pass);
   return finished(out, gate);
@@ -176,8 +180,10 @@ nn::Lazy MultiHeadAttention::step(const nn::Lazy& x, AttentionState& state,
   if (kernel_->capabilities().uses_x) token.x = x.value().select(1, 0);
   if (query_) {
     const Variable q = row(*query_, query_conv_, state.query, heads_);
-    const Variable k = row(*key_, key_conv_, state.key, kv_heads_);
     token.q = prepared(q, query_norm_, position).value().select(1, 0);
+  }
+  if (key_) {
+    const Variable k = row(*key_, key_conv_, state.key, kv_heads_);
     token.k = prepared(k, key_norm_, position).value().select(1, 0);
   }
   token.v = row(value_, value_conv_, state.value, kv_heads_).value().select(1, 0);

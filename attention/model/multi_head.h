@@ -37,7 +37,8 @@ class MultiHeadAttention : public nn::Module {
  public:
   /// The width of the model is config.heads · config.head_dim, that of keys and values kv_heads ·
   /// head_dim. A variant whose weights do not depend on queries and keys (see
-  /// Capabilities::uses_queries_and_keys) has no projections for them. With `rotary`, queries and
+  /// Capabilities::uses_queries_and_keys) has no projections for them, and one that does not read keys
+  /// (see Capabilities::uses_keys) none for keys. With `rotary`, queries and
   /// keys are rotated by their positions (Su et al. 2021, arXiv 2104.09864). Throws ConfigError for
   /// `rotary` if the variant has no queries and keys, and for that and a short convolution if its
   /// keys are not single tokens. Without queries and keys, qk_norm has no effect.

@@ -205,7 +205,9 @@ int64_t TransformerConfig::rank_of(int64_t layer, BlockLinear which) const {
 
 int64_t TransformerConfig::projected_width(int64_t layer) const {
   const int64_t kv = d_model / heads * (kv_heads ? kv_heads : heads);
-  return projects(*this, layer) ? d_model + 2 * kv : kv;
+  const Capabilities can = capabilities(attention_of(layer), attention_config(layer));
+  if (!can.uses_queries_and_keys) return kv;
+  return d_model + (can.uses_keys ? 2 : 1) * kv;
 }
 
 void TransformerConfig::check_effects() const {
@@ -224,11 +226,13 @@ void TransformerConfig::check_effects() const {
 std::vector<LinearLayer> TransformerConfig::linear_layers() const {
   std::vector<LinearLayer> all;
   for (int64_t layer = 0; layer < layers; ++layer) {
-    const bool used = projects(*this, layer);
+    const Capabilities can = capabilities(attention_of(layer), attention_config(layer));
     const std::vector<LinearLayer> block = linears_of_block(*this, layer);
     for (size_t i = 0; i < block.size(); ++i) {
       const auto which = static_cast<BlockLinear>(i);
-      if (!used && (which == BlockLinear::query || which == BlockLinear::key)) continue;
+      if (!can.uses_queries_and_keys && (which == BlockLinear::query || which == BlockLinear::key))
+        continue;
+      if (!can.uses_keys && which == BlockLinear::key) continue;
       all.push_back(block[i]);
       all.back().rank = rank_of(layer, which);
     }

@@ -24,11 +24,11 @@
 // attention. The convolution along the tokens has one filter per head.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <vector>
 
+#include "longhand/attention/bases/landmarks.h"
 #include "longhand/attention/bases/latest.h"
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/bases/random_state.h"
@@ -38,68 +38,10 @@
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/parallel.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::attention {
 namespace {
-
-// Returns where each of `count` segments of n >= count tokens begins, followed by n.
-std::vector<int64_t> segments(int64_t n, int64_t count) {
-  std::vector<int64_t> begin;
-  for (int64_t i = 0; i <= count; ++i)
-    begin.push_back(i * (n / count) + std::max<int64_t>(0, i - (count - n % count)));
-  return begin;
-}
-
-// Writes the weights of the mean of each cluster: `count` rows of `tokens` weights. The row of an
-// empty cluster is unchanged.
-template <class T>
-void weigh_clusters(const std::vector<int64_t>& cluster, int64_t count, int64_t tokens,
-                    T* weights) {
-  std::vector<int64_t> sizes(count, 0);
-  for (const int64_t c : cluster) ++sizes[c];
-  for (int64_t c = 0; c < count; ++c)
-    if (sizes[c]) std::fill_n(weights + c * tokens, tokens, T{0});
-  for (size_t j = 0; j < cluster.size(); ++j)
-    weights[cluster[j] * tokens + static_cast<int64_t>(j)] =
-        T{1} / static_cast<T>(sizes[cluster[j]]);
-}
-
-// Clusters x (n, D), with stride `step` between tokens, by Lloyd's algorithm (1982), started from
-// `count` segments.
-template <class T>
-void cluster_means(const T* x, int64_t step, int64_t n, int64_t D, int64_t count, int64_t steps,
-                   int64_t tokens, T* weights) {
-  std::vector<int64_t> cluster(n);
-  const std::vector<int64_t> begin = segments(n, count);
-  for (int64_t c = 0; c < count; ++c)
-    std::fill(cluster.begin() + begin[c], cluster.begin() + begin[c + 1], c);
-  weigh_clusters(cluster, count, tokens, weights);
-  std::vector<T> centre(D);
-  std::vector<T> nearest(n);
-  std::vector<int64_t> next(n);
-  for (int64_t round = 0; round < steps; ++round) {
-    std::fill(nearest.begin(), nearest.end(), std::numeric_limits<T>::infinity());
-    for (int64_t c = 0; c < count; ++c) {
-      std::fill(centre.begin(), centre.end(), T{0});
-      for (int64_t j = 0; j < n; ++j)
-        if (const T w = weights[c * tokens + j]; w != 0)
-          for (int64_t d = 0; d < D; ++d) centre[d] += w * x[j * step + d];
-      for (int64_t j = 0; j < n; ++j) {
-        T distance = 0;
-        for (int64_t d = 0; d < D; ++d)
-          distance += (x[j * step + d] - centre[d]) * (x[j * step + d] - centre[d]);
-        if (!(distance < nearest[j])) continue;
-        nearest[j] = distance;
-        next[j] = c;
-      }
-    }
-    if (next == cluster) return;
-    cluster = next;
-    weigh_clusters(cluster, count, tokens, weights);
-  }
-}
 
 Variable iterated_inverse(const Variable& A, int64_t iterations) {
   const Variable column_sums = sum(A, {-2}, true);
@@ -294,9 +236,7 @@ class Nystrom final : public Variant {
                              const Mask& mask, const std::vector<int32_t>& lengths) {
     const int64_t N = q.size(1), m = query_landmarks_ ? landmarks_ : std::min(landmarks_, N);
     // An empty sample has one landmark, which is 0.
-    std::vector<int32_t> counts;
-    for (const int32_t n : lengths)
-      counts.push_back(std::clamp<int32_t>(n, 1, static_cast<int32_t>(m)));
+    const std::vector<int32_t> counts = landmark_counts(lengths, m);
     Tensor landmarks;  // landmarks of each sample, if not m for all
     if (!query_landmarks_ && *std::min_element(counts.begin(), counts.end()) < m)
       landmarks = Tensor::from(counts, {static_cast<int64_t>(counts.size())});
@@ -325,15 +265,13 @@ class Nystrom final : public Variant {
   // Returns the landmarks (B, m, H, D) of x (B, N, H, D).
   Variable landmarks_of(const Variable& x, const std::vector<int32_t>& lengths,
                         const std::vector<int32_t>& counts, int64_t m) const {
-    const int64_t B = x.size(0), N = x.size(1), H = x.size(2), D = x.size(3);
-    if (kind_ == "mean" && N % m == 0 && *std::min_element(lengths.begin(), lengths.end()) == N)
-      return mean(reshape(x, {B, m, N / m, H, D}), {2});
-    const Tensor W = kind_ == "kmeans" ? clusters(x.value(), lengths, counts, m)
-                                       : selection(lengths, counts, m, N, x.dtype());
+    if (kind_ == "mean") return segment_means(x, lengths, counts, m);
+    const Tensor W = kind_ == "kmeans" ? cluster(x.value(), lengths, counts, m, kmeans_steps_).means
+                                       : selection(lengths, counts, m, x.size(1), x.dtype());
     return transpose(matmul(Variable(W), transpose(x, 1, 2)), 1, 2);
   }
 
-  // Returns W (samples, 1, m, tokens) for the kinds that depend on positions only.
+  // Returns W (samples, 1, m, tokens), which selects single tokens.
   Tensor selection(const std::vector<int32_t>& lengths, const std::vector<int32_t>& counts,
                    int64_t m, int64_t tokens, DType dtype) const {
     Tensor W = Tensor::zeros({static_cast<int64_t>(lengths.size()), 1, m, tokens}, dtype);
@@ -344,11 +282,8 @@ class Nystrom final : public Variant {
         const std::vector<int64_t> begin = segments(lengths[b], counts[b]);
         const std::vector<int64_t> drawn =
             random_state_ ? draw(lengths[b], counts[b]) : std::vector<int64_t>();
-        for (int64_t i = 0; i < counts[b]; ++i, row += tokens) {
-          const int64_t first = drawn.empty() ? begin[i] : drawn[i];
-          const int64_t n = kind_ == "mean" ? begin[i + 1] - first : 1;
-          std::fill_n(row + first, n, T{1} / static_cast<T>(n));
-        }
+        for (int64_t i = 0; i < counts[b]; ++i, row += tokens)
+          row[drawn.empty() ? begin[i] : drawn[i]] = 1;
       }
     });
     return W;
@@ -365,25 +300,6 @@ class Nystrom final : public Variant {
     order.resize(count);
     std::sort(order.begin(), order.end());
     return order;
-  }
-
-  // Returns W (B, H, m, N) of the clusters of x (B, N, H, D).
-  Tensor clusters(const Tensor& x, const std::vector<int32_t>& lengths,
-                  const std::vector<int32_t>& counts, int64_t m) const {
-    const int64_t B = x.size(0), N = x.size(1), H = x.size(2), D = x.size(3);
-    const Tensor dense = x.contiguous();
-    Tensor W = Tensor::zeros({B, H, m, N}, x.dtype());
-    dispatch_float(x.dtype(), [&]<class T>() {
-      parallel_for(B * H, 1, [&](int64_t first, int64_t end) {
-        for (int64_t i = first; i < end; ++i) {
-          const size_t b = lengths.size() == 1 ? 0 : i / H;
-          cluster_means(dense.data<T>() + i / H * N * H * D + i % H * D, H * D,
-                        static_cast<int64_t>(lengths[b]), D, counts[b], kmeans_steps_, N,
-                        W.data<T>() + i * m * N);
-        }
-      });
-    });
-    return W;
   }
 
   // pinv_residual: the largest |A Z A - A| / |A| (Frobenius norm) over the heads of the first

@@ -137,6 +137,7 @@ struct ParallelOptions {
                      .causal = true,
                      .decodes = true,
                      .uses_queries_and_keys = false,
+                     .uses_keys = false,
                      .time = "sum of the parts",
                      .memory = "sum of the parts"};
     for (const Config& part : configs()) {
@@ -153,6 +154,7 @@ struct ParallelOptions {
       all.causal_only = all.causal_only || can.causal_only;
       all.decodes = all.decodes && can.decodes;
       all.uses_queries_and_keys = all.uses_queries_and_keys || can.uses_queries_and_keys;
+      all.uses_keys = all.uses_keys || can.uses_keys;
       all.cross_lengths = all.cross_lengths && can.cross_lengths;
       all.fixed_length = all.fixed_length || can.fixed_length;
       all.uses_x = all.uses_x || can.uses_x;

@@ -59,6 +59,7 @@ Json to_json(const Row& row) {
           {"decodes", t.decodes},
           {"any_mask", t.any_mask},
           {"uses_queries_and_keys", t.uses_queries_and_keys},
+          {"uses_keys", t.uses_keys},
           {"cross_lengths", t.cross_lengths},
           {"fixed_length", t.fixed_length},
           {"time", t.time},

@@ -343,6 +343,8 @@ TEST_CASE("transformer: every parameter of every variant gets a gradient") {
     }
     const bool projects = model.state_dict().count("blocks.0.attention.query.weight") > 0;
     CHECK(projects == capabilities(name).uses_queries_and_keys);
+    const bool keys = model.state_dict().count("blocks.0.attention.key.weight") > 0;
+    CHECK(keys == (projects && capabilities(name).uses_keys));
   }
 }
 

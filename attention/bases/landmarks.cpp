@@ -1,0 +1,142 @@
+#include "longhand/attention/bases/landmarks.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "longhand/autograd/ops.h"
+#include "longhand/core/kernels/rows.h"
+#include "longhand/core/parallel.h"
+#include "longhand/core/simd.h"
+
+namespace longhand::attention {
+namespace {
+
+// Writes the weights of the mean of each cluster: `count` rows of `tokens` weights. The row of an
+// empty cluster is unchanged.
+template <class T>
+void weigh_clusters(const std::vector<int64_t>& members, int64_t count, int64_t tokens,
+                    T* weights) {
+  std::vector<int64_t> sizes(count, 0);
+  for (const int64_t c : members) ++sizes[c];
+  for (int64_t c = 0; c < count; ++c)
+    if (sizes[c]) std::fill_n(weights + c * tokens, tokens, T{0});
+  for (size_t j = 0; j < members.size(); ++j)
+    weights[members[j] * tokens + static_cast<int64_t>(j)] =
+        T{1} / static_cast<T>(sizes[members[j]]);
+}
+
+// The means (count, D) of clusters of x (n, D), with stride `step` between tokens; that of an empty
+// cluster is unchanged.
+template <class T>
+void update_means(const std::vector<int64_t>& members, const T* x, int64_t step, int64_t count,
+                  int64_t D, std::vector<T>& means) {
+  std::vector<int64_t> sizes(count, 0);
+  for (const int64_t c : members) {
+    if (sizes[c]++ == 0) std::fill_n(means.begin() + c * D, D, T{0});
+  }
+  for (size_t j = 0; j < members.size(); ++j)
+    for (int64_t d = 0; d < D; ++d)
+      means[members[j] * D + d] += x[static_cast<int64_t>(j) * step + d];
+  for (int64_t c = 0; c < count; ++c)
+    for (int64_t d = 0; sizes[c] > 0 && d < D; ++d) means[c * D + d] /= static_cast<T>(sizes[c]);
+}
+
+// Clusters x (n, D), with stride `step` between tokens. Returns the cluster of each token.
+template <class T>
+std::vector<int64_t> cluster_head(const T* x, int64_t step, int64_t n, int64_t D, int64_t count,
+                                  int64_t steps, int64_t tokens, T* weights) {
+  std::vector<int64_t> members(n), next(n);
+  const std::vector<int64_t> begin = segments(n, count);
+  for (int64_t c = 0; c < count; ++c)
+    std::fill(members.begin() + begin[c], members.begin() + begin[c + 1], c);
+  weigh_clusters(members, count, tokens, weights);
+  std::vector<T> means(count * D);
+  for (int64_t round = 0; round < steps; ++round) {
+    update_means(members, x, step, count, D, means);
+    simd([&] {
+      for (int64_t j = 0; j < n; ++j) {
+        const T* const token = x + j * step;
+        T nearest = std::numeric_limits<T>::infinity();
+        for (int64_t first = 0; first < count; first += kernels::rows_together) {
+          const int64_t some = std::min(kernels::rows_together, count - first);
+          const T* const centre = means.data() + first * D;
+          T distances[kernels::rows_together];
+          kernels::lane_sums<T>(
+              some, D,
+              [=](int64_t r, int64_t d) {
+                const T apart = token[d] - centre[r * D + d];
+                return apart * apart;
+              },
+              distances);
+          for (int64_t r = 0; r < some; ++r) {
+            if (!(distances[r] < nearest)) continue;
+            nearest = distances[r];
+            next[j] = first + r;
+          }
+        }
+      }
+    });
+    if (next == members) break;
+    members = next;
+    weigh_clusters(members, count, tokens, weights);
+  }
+  return members;
+}
+
+}  // namespace
+
+std::vector<int64_t> segments(int64_t n, int64_t count) {
+  std::vector<int64_t> begin;
+  for (int64_t i = 0; i <= count; ++i)
+    begin.push_back(i * (n / count) + std::max<int64_t>(0, i - (count - n % count)));
+  return begin;
+}
+
+std::vector<int32_t> landmark_counts(const std::vector<int32_t>& lengths, int64_t m) {
+  std::vector<int32_t> counts;
+  for (const int32_t n : lengths)
+    counts.push_back(std::clamp<int32_t>(n, 1, static_cast<int32_t>(m)));
+  return counts;
+}
+
+Variable segment_means(const Variable& x, const std::vector<int32_t>& lengths,
+                       const std::vector<int32_t>& counts, int64_t m) {
+  const int64_t B = x.size(0), N = x.size(1), H = x.size(2), D = x.size(3);
+  if (N % m == 0 && *std::min_element(lengths.begin(), lengths.end()) == N)
+    return mean(reshape(x, {B, m, N / m, H, D}), {2});
+  Tensor W = Tensor::zeros({static_cast<int64_t>(lengths.size()), 1, m, N}, x.dtype());
+  dispatch_float(x.dtype(), [&]<class T>() {
+    for (size_t b = 0; b < lengths.size(); ++b) {
+      if (lengths[b] == 0) continue;
+      const std::vector<int64_t> begin = segments(lengths[b], counts[b]);
+      T* row = W.data<T>() + static_cast<int64_t>(b) * m * N;
+      for (int64_t i = 0; i < counts[b]; ++i, row += N) {
+        const int64_t n = begin[i + 1] - begin[i];
+        std::fill_n(row + begin[i], n, T{1} / static_cast<T>(n));
+      }
+    }
+  });
+  return transpose(matmul(Variable(W), transpose(x, 1, 2)), 1, 2);
+}
+
+Clusters cluster(const Tensor& x, const std::vector<int32_t>& lengths,
+                 const std::vector<int32_t>& counts, int64_t m, int64_t steps) {
+  const int64_t B = x.size(0), N = x.size(1), H = x.size(2), D = x.size(3);
+  const Tensor dense = x.contiguous();
+  Clusters out{Tensor::zeros({B, H, m, N}, x.dtype()), Tensor::zeros({B, H, N}, DType::i32)};
+  dispatch_float(x.dtype(), [&]<class T>() {
+    parallel_for(B * H, 1, [&](int64_t first, int64_t end) {
+      for (int64_t i = first; i < end; ++i) {
+        const size_t b = lengths.size() == 1 ? 0 : i / H;
+        const std::vector<int64_t> members =
+            cluster_head(dense.data<T>() + i / H * N * H * D + i % H * D, H * D,
+                         static_cast<int64_t>(lengths[b]), D, counts[b], steps, N,
+                         out.means.data<T>() + i * m * N);
+        std::copy(members.begin(), members.end(), out.members.data<int32_t>() + i * N);
+      }
+    });
+  });
+  return out;
+}
+
+}  // namespace longhand::attention

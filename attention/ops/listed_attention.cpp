@@ -1,0 +1,191 @@
+// For the keys j listed for query i, with p_ij = e^(s_ij - m_i) / Σ_j e^(s_ij - m_i) and m_i = max_j s_ij:
+//
+//   out_i = Σ_j p_ij v_j
+//   ds_ij = p_ij (dout_i·v_j - dout_i·out_i)
+//   dq_i  = scale Σ_j ds_ij k_j,   dk_j = scale Σ_i ds_ij q_i,   dv_j = Σ_i p_ij dout_i
+#include "longhand/attention/ops/listed_attention.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "longhand/attention/ops/tile/operands.h"
+#include "longhand/core/kernels/rows.h"
+#include "longhand/core/math.h"
+#include "longhand/core/parallel.h"
+#include "longhand/core/simd.h"
+
+namespace longhand::attention {
+namespace {
+
+using tile::Heads;
+
+// Keys whose values are summed before they are added to the result: errors of long sums stay small.
+constexpr int64_t summed = 64;
+
+// to[n] = x·row_j for the keys j = keys[n]. For use inside simd().
+template <class T>
+void dots(const T* x, const Heads<const T>& rows, int64_t b, int64_t h,
+          const std::vector<int32_t>& keys, int64_t D, T* to) {
+  constexpr int64_t together = kernels::rows_together;
+  const auto count = static_cast<int64_t>(keys.size());
+  for (int64_t first = 0; first < count; first += together) {
+    const int64_t some = std::min(together, count - first);
+    const T* row[together];
+    for (int64_t r = 0; r < some; ++r) row[r] = rows.at(b, keys[first + r], h);
+    T y[together];
+    kernels::lane_sums<T>(
+        some, D, [&row, x](int64_t r, int64_t i) { return x[i] * row[r][i]; }, y);
+    std::copy_n(y, some, to + first);
+  }
+}
+
+template <class T>
+void attend(const T* q, const Heads<const T>& k, const Heads<const T>& v, int64_t b, int64_t h,
+            const std::vector<int32_t>& keys, int64_t D, T scale, T* p, T* part, T* out, T* sums) {
+  simd([&] {
+    const auto count = static_cast<int64_t>(keys.size());
+    dots(q, k, b, h, keys, D, p);
+    for (int64_t n = 0; n < count; ++n) p[n] *= scale;
+    const T largest = kernels::row_max(p, count);
+    for (int64_t n = 0; n < count; ++n) p[n] = math::exp(p[n] - largest);
+    const T total = kernels::row_sum(p, count), factor = 1 / total;
+    std::fill_n(out, D, T{0});
+    for (int64_t begin = 0; begin < count; begin += summed) {
+      std::fill_n(part, D, T{0});
+      for (int64_t n = begin; n < std::min(count, begin + summed); ++n) {
+        const T* const value = v.at(b, keys[n], h);
+        const T weight = p[n];
+#pragma GCC ivdep
+        for (int64_t d = 0; d < D; ++d) part[d] += weight * value[d];
+      }
+      for (int64_t d = 0; d < D; ++d) out[d] += factor * part[d];
+    }
+    sums[0] = largest;
+    sums[1] = factor;
+  });
+}
+
+// The rows of one query, and where its gradients go: one row, and those of a head.
+template <class T>
+struct Rows {
+  const T *q, *out, *dout;
+  T *dq, *dk, *dv;
+};
+
+// p and ds are memory for a number of each key.
+template <class T>
+void add_gradients(const Rows<T>& row, const Heads<const T>& k, const Heads<const T>& v, int64_t b,
+                   int64_t h, const std::vector<int32_t>& keys, int64_t D, T scale, const T* sums,
+                   T* p, T* ds) {
+  simd([&] {
+    const auto count = static_cast<int64_t>(keys.size());
+    const T own = kernels::row_dot(row.dout, row.out, D), largest = sums[0], factor = sums[1];
+    dots(row.q, k, b, h, keys, D, p);
+    dots(row.dout, v, b, h, keys, D, ds);
+#pragma GCC ivdep
+    for (int64_t n = 0; n < count; ++n) {
+      p[n] = math::exp(scale * p[n] - largest) * factor;
+      ds[n] = scale * p[n] * (ds[n] - own);
+    }
+    for (int64_t n = 0; n < count; ++n) {
+      const T* const key = k.at(b, keys[n], h);
+      const T of_key = ds[n], of_value = p[n];
+      T *const to_k = row.dk + keys[n] * D, *const to_v = row.dv + keys[n] * D,
+               *const to_q = row.dq;
+      const T *const q = row.q, *const dout = row.dout;
+#pragma GCC ivdep
+      for (int64_t d = 0; d < D; ++d) {
+        to_q[d] += of_key * key[d];
+        to_k[d] += of_key * q[d];
+        to_v[d] += of_value * dout[d];
+      }
+    }
+  });
+}
+
+// to (one head of it) = beta to + rows (tokens, D)
+template <class T>
+void put(tile::Gradient& gradient, int64_t b, int64_t h, const std::vector<T>& rows) {
+  if (!gradient.to.defined()) return;
+  const Heads<T> to(gradient.to);
+  const int64_t D = gradient.to.size(3);
+  const T beta = static_cast<T>(gradient.beta);
+  for (int64_t i = 0; i < gradient.to.size(1); ++i)
+    kernels::row_accumulate(to.at(b, i, h), D, beta,
+                            [from = rows.data() + i * D](int64_t d) { return from[d]; });
+}
+
+}  // namespace
+
+Variable listed_attention(const Variable& queries, const Variable& keys, const Variable& values,
+                          double scale, KeysOfQuery keys_of) {
+  const Variable q = tile::with_contiguous_rows(queries), k = tile::with_contiguous_rows(keys),
+                 v = tile::with_contiguous_rows(values);
+  check<ShapeError>(q.rank() == 4 && k.rank() == 4 && k.shape() == v.shape() &&
+                        q.size(0) == k.size(0) && q.size(2) == k.size(2) &&
+                        q.size(3) == k.size(3) && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
+                    "listed_attention: expected q (B, N, H, D), k and v (B, M, H, D), got q ",
+                    q.shape(), ", k ", k.shape(), ", v ", v.shape());
+  const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3), M = k.size(1);
+  Tensor out = Tensor::empty(q.shape(), q.dtype()),
+         sums = Tensor::empty({B, H, N, 2}, q.dtype());  // m and 1 / Σ
+  dispatch_float(q.dtype(), [&]<class T>() {
+    const Heads<const T> qs(q.value()), ks(k.value()), vs(v.value());
+    const Heads<T> to(out);
+    constexpr int64_t block = 64;  // queries of a task
+    const int64_t blocks = (N + block - 1) / block;
+    parallel_for(B * H * blocks, 1, [&](int64_t begin, int64_t end) {
+      std::vector<int32_t> listed;
+      std::vector<T> p, part(D);
+      for (int64_t task = begin; task < end; ++task) {
+        const int64_t b = task / blocks / H, h = task / blocks % H, first = task % blocks * block;
+        for (int64_t i = first; i < std::min(N, first + block); ++i) {
+          listed.clear();
+          keys_of(b, h, i, listed);
+          if (listed.empty()) {
+            std::fill_n(to.at(b, i, h), D, T{0});
+            continue;
+          }
+          p.resize(std::max(p.size(), listed.size()));
+          attend(qs.at(b, i, h), ks, vs, b, h, listed, D, static_cast<T>(scale), p.data(),
+                 part.data(), to.at(b, i, h), sums.data<T>() + 2 * ((b * H + h) * N + i));
+        }
+      }
+    });
+  });
+  return record("listed_attention", out, {q, k, v},
+                [=, q = q.value(), k = k.value(), v = v.value()](const Tensor& grad,
+                                                                 std::span<GradSlot> slots) {
+                  const Tensor dout = tile::with_contiguous_rows(grad);
+                  auto gradients = tile::gradients_of(slots);
+                  dispatch_float(q.dtype(), [&]<class T>() {
+                    const Heads<const T> qs(q), ks(k), vs(v), outs(out), douts(dout);
+                    // Queries add to the gradients of shared keys, so a head is one task.
+                    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
+                      std::vector<int32_t> listed;
+                      std::vector<T> p, ds;
+                      for (int64_t task = begin; task < end; ++task) {
+                        const int64_t b = task / H, h = task % H;
+                        std::vector<T> dq(N * D), dk(M * D), dv(M * D);
+                        for (int64_t i = 0; i < N; ++i) {
+                          listed.clear();
+                          keys_of(b, h, i, listed);
+                          if (listed.empty()) continue;
+                          p.resize(std::max(p.size(), listed.size()));
+                          ds.resize(p.size());
+                          add_gradients<T>({qs.at(b, i, h), outs.at(b, i, h), douts.at(b, i, h),
+                                            dq.data() + i * D, dk.data(), dv.data()},
+                                           ks, vs, b, h, listed, D, static_cast<T>(scale),
+                                           sums.data<T>() + 2 * ((b * H + h) * N + i), p.data(),
+                                           ds.data());
+                        }
+                        put(gradients[0], b, h, dq);
+                        put(gradients[1], b, h, dk);
+                        put(gradients[2], b, h, dv);
+                      }
+                    });
+                  });
+                });
+}
+
+}  // namespace longhand::attention

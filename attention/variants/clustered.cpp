@@ -1,0 +1,184 @@
+// Clustered attention: the mean query of each cluster attends for its queries. Vyas et al. 2020
+// (arXiv 2007.04825). With centroids c of C clusters of the queries of a head,
+//
+//   O_i = Σ_j A_cj v_j,   A_c = softmax(c Kᵀ / sqrt(D)),   c the centroid of query i      (section 3.2)
+//
+// and with topk > 0, T_c the keys with the topk highest A_cj and m_c = Σ_(j in T_c) A_cj,
+//
+//   O_i = m_c Σ_(j in T_c) softmax_(j in T_c)(q_i·k_j / sqrt(D)) v_j + Σ_(j not in T_c) A_cj v_j
+//
+// (section 3.3): the weights of the keys that matter most are those of the query itself. Clusters are
+// found by Lloyd's algorithm started from segments of equal length, so nothing is random; the authors
+// cluster random hashes of the queries. Gradients treat clusters and T_c as constants.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "longhand/attention/bases/highest.h"
+#include "longhand/attention/bases/landmarks.h"
+#include "longhand/attention/bases/masked_softmax.h"
+#include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/memory.h"
+#include "longhand/attention/ops/listed_attention.h"
+#include "longhand/attention/ops/softmax_attention.h"
+#include "longhand/attention/registry.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/core/parallel.h"
+
+namespace longhand::attention {
+namespace {
+
+struct ClusteredOptions {
+  int64_t clusters = 64, topk = 32, kmeans_steps = 3;
+
+  void describe(OptionVisitor& v) {
+    v.integer("clusters", clusters, {1, 1 << 16}, "number C of clusters of the queries of a head");
+    v.integer(
+        "topk", topk, {0, 1 << 24},
+        "number of keys of each cluster whose weights are those of the query itself; 0: none");
+    v.integer("kmeans_steps", kmeans_steps, {0, 1000},
+              "number of iterations of Lloyd's algorithm, starting from segments of the sequence");
+  }
+  Capabilities capabilities() const {
+    return {.separate_queries = false,
+            .positional = true,  // clusters start from segments
+            .causal_reason = "the mean of a cluster contains later queries",
+            .time = topk ? "N (C + k) D" : "N C D",
+            .memory = "N C"};
+  }
+  // The weights of the means and, with topk, the weights of the centroids, with and without those of the
+  // best keys, which are listed, and the result of each query.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const double C = std::min(static_cast<double>(clusters), e.queries), all = e.batch * z.H * C,
+                 of_queries = all * e.queries, of_keys = all * e.keys;
+    if (topk == 0)
+      return {.kept = of_queries + 2 * all * z.D + z.tokens, .backward = -2.8 * z.values};
+    const double lists = all * std::min(static_cast<double>(topk), e.keys);
+    return {.kept = of_queries + 2.25 * of_keys + 2 * z.values + 4 * z.tokens + lists,
+            .forward = of_keys / 2,
+            .backward = of_keys / 2 - 1.9 * z.values};
+  }
+};
+
+class Clustered final : public Variant {
+ public:
+  Clustered(const nn::Scope& scope_, const Config& config, const ClusteredOptions& options)
+      : Variant(scope_, config), options_(options) {}
+
+  std::optional<int64_t> rank(int64_t tokens) const override {
+    if (options_.topk > 0 || options_.clusters >= tokens) return {};
+    return options_.clusters;
+  }
+  // Counts the distances of Lloyd's algorithm, the means, and the products with keys and values.
+  Work work(int64_t queries, int64_t keys) const override {
+    const auto number = [](int64_t n) { return static_cast<double>(n); };
+    const double N = number(queries), M = number(keys), D = number(config().head_dim),
+                 C = std::min(number(options_.clusters), N), k = std::min(number(options_.topk), M),
+                 size = number(size_of(parameter_dtype()));
+    const double clustering = number(options_.kmeans_steps) * 3 * N * C * D;
+    return number(config().heads) *
+           Work{{clustering + 2 * N * C * D + 4 * C * M * D + 4 * N * k * D, C * M + N * k},
+                {2 * N * C * D + 10 * C * M * D + 10 * N * k * D, N * k},
+                size * (N * C + (k > 0 ? 3 * C * M : C * D))};
+  }
+  std::string advice(int64_t tokens) const override {
+    if (2 * options_.clusters < tokens) return {};
+    return concat_message("attention.clusters = ", options_.clusters, " for at most ", tokens,
+                          " tokens takes the time of softmax attention or more; reduce it");
+  }
+
+ private:
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+    const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
+    const int64_t N = q.size(1), H = q.size(2), D = q.size(3), C = std::min(options_.clusters, N);
+    const std::vector<int32_t> lengths = mask.lengths.defined()
+                                             ? mask.lengths.to_vector<int32_t>()
+                                             : std::vector<int32_t>{static_cast<int32_t>(N)};
+    const Clusters clusters =
+        cluster(q.value(), lengths, landmark_counts(lengths, C), C, options_.kmeans_steps);
+    const Variable centroids =
+        matmul(Variable(clusters.means), transpose(q, 1, 2));  // (B, H, C, D)
+    if (options_.topk == 0)
+      return of_members(
+          softmax_attention(transpose(centroids, 1, 2), k, v, {.key_lengths = mask.lengths}),
+          clusters.members);
+
+    const double tau = 1 / std::sqrt(static_cast<double>(D));
+    const Variable scores =
+        masked_scores(matmul(centroids, permute(k, {0, 2, 3, 1}), tau), false, mask.lengths);
+    const Best best = best_keys(scores.value());
+    const Variable A = softmax(scores);
+    const Variable mass = sum(where(best.chosen, A, 0.0), {3}, true);
+    const Variable rest = matmul(where(best.chosen, zeros_like(A), A), transpose(v, 1, 2));
+    const Variable own = listed_attention(
+        q, k, v, tau,
+        [lengths, lists = best.lists, members = clusters.members, N, H, C](
+            int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
+          const int64_t head = b * H + h;
+          if (i >= lengths[lengths.size() == 1 ? 0 : static_cast<size_t>(b)]) return;
+          const int64_t most = lists.size(3);
+          const int32_t* const list =
+              lists.data<int32_t>() + (head * C + members.data<int32_t>()[head * N + i]) * most;
+          keys.insert(keys.end(), list, std::find(list, list + most, -1));
+        });
+    const Variable of_query =
+        of_members(transpose(concat({rest, mass}, 3), 1, 2), clusters.members);  // (B, N, H, D + 1)
+    return slice(of_query, 3, 0, D) + slice(of_query, 3, D, D + 1) * own;
+  }
+
+  static Variable zeros_like(const Variable& x) { return Variable(Tensor::zeros({}, x.dtype())); }
+
+  // Returns the rows of the clusters of all queries, (B, N, H, E), for x (B, C, H, E).
+  static Variable of_members(const Variable& x, const Tensor& members) {
+    const int64_t B = members.size(0), H = members.size(1), N = members.size(2), E = x.size(3);
+    return gather(x, 1, members.transpose(1, 2).unsqueeze(3).expand({B, N, H, E}));
+  }
+
+  // The keys with the topk highest scores (B, H, C, M) of each cluster; those of -inf never are.
+  struct Best {
+    Tensor chosen;  // (B, H, C, M) u8
+    Tensor lists;   // (B, H, C, k) i32, ended by -1 if shorter
+  };
+  Best best_keys(const Tensor& scores) const {
+    const Tensor s = scores.contiguous();
+    const int64_t M = s.size(3), rows = s.numel() / M, most = std::min(options_.topk, M);
+    Best best{Tensor::empty(s.shape(), DType::u8),
+              Tensor::full({s.size(0), s.size(1), s.size(2), most}, -1, DType::i32)};
+    dispatch_float(s.dtype(), [&]<class T>() {
+      parallel_for(rows, std::max<int64_t>(1, (1 << 14) / M), [&](int64_t begin, int64_t end) {
+        std::vector<T> sorted;
+        for (int64_t r = begin; r < end; ++r) {
+          const T* const row = s.data<T>() + r * M;
+          uint8_t* const chosen = best.chosen.data<uint8_t>() + r * M;
+          for (int64_t j = 0; j < M; ++j) chosen[j] = row[j] > -std::numeric_limits<T>::infinity();
+          omit_all_but_highest(row, M, most, sorted, [=](int64_t j) { chosen[j] = 0; });
+          int32_t* to = best.lists.data<int32_t>() + r * most;
+          for (int64_t j = 0; j < M; ++j)
+            if (chosen[j]) *to++ = static_cast<int32_t>(j);
+        }
+      });
+    });
+    return best;
+  }
+
+  ClusteredOptions options_;
+};
+
+}  // namespace
+
+Spec clustered_variant() {
+  return make_spec<ClusteredOptions, Clustered>(
+      {.summary = "softmax attention of cluster means, corrected for each query at its best keys",
+       .paper = "Vyas et al. 2020, arXiv 2007.04825",
+       .cases = {{{"clusters", 4}, {"topk", 3}},
+                 {{"clusters", 5}, {"topk", 0}},
+                 {{"clusters", 3}, {"topk", 20}, {"kmeans_steps", 1}}},
+       .evidence = {{"limits",
+                     "as many clusters as tokens, or topk >= N, give softmax; one cluster without "
+                     "topk gives all queries the result of the mean query",
+                     conformance::clustered_limits}}});
+}
+
+}  // namespace longhand::attention

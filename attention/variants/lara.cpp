@@ -1,0 +1,199 @@
+// LARA: randomised attention by importance sampling. Zheng et al. 2022 (arXiv 2204.04667). With
+// x = D^(-1/4) q, y = D^(-1/4) k and ξ(y, ω) = exp(ω·y - |y|²/2), softmax attention is the mean over
+// the density p_i(ω) ∝ N(ω; 0, I) ξ(x_i, ω) Σ_j ξ(y_j, ω) of
+//
+//   f(ω) = Σ_j ξ(y_j, ω) v_j / Σ_j ξ(y_j, ω)
+//
+// (eq. 8-9). It is estimated from samples of C densities N(μ_c, I), the same for all queries, with
+// self-normalised weights (eq. 14-15):
+//
+//   O_i = Σ_c w_ic f(ω_c) / Σ_c w_ic,   w_ic = α_ic(ω_c) N(ω_c; 0, I) ξ(x_i, ω_c) Σ_j ξ(y_j, ω_c)
+//                                              / N(ω_c; μ_c, I)
+//   μ_c = x̄_c + ȳ_c,   the means of the queries and keys of segment c
+//
+//   balance   α_ic = N(ω_c; μ_c, I) / Σ_c' N(ω_c; μ_c', I)
+//   query     the same plus t_ic - 1/C with t_i = softmax_c(x_i·x̄_c), but at least 1e-8: samples from
+//             segments whose queries are like query i count more
+//
+// Training passes draw ω_c from N(μ_c, I); others use ω_c = μ_c, so that nothing is random.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "longhand/attention/bases/landmarks.h"
+#include "longhand/attention/bases/masked_softmax.h"
+#include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/memory.h"
+#include "longhand/attention/registry.h"
+#include "longhand/autograd/ops.h"
+
+namespace longhand::attention {
+namespace {
+
+constexpr double least_weight = 1e-8;  // of α
+
+struct LaraOptions {
+  int64_t landmarks = 64, samples = 1;
+  std::string weights = "query";
+
+  void describe(OptionVisitor& v) {
+    v.integer("landmarks", landmarks, {1, 1 << 16}, "number C of densities, one for each segment");
+    v.integer(
+        "samples", samples, {0, 1 << 16},
+        "number of samples of each density in training passes; 0: its mean, as in evaluation");
+    v.choice("weights", weights, {"query", "balance"},
+             "weights of the densities: as they suit each query, or the balance heuristic for all");
+  }
+  Capabilities capabilities() const {
+    return {.separate_queries = false,
+            .positional = true,
+            .causal_reason = "landmarks average future tokens",
+            .cross_lengths = false,
+            .time = "N C D",
+            .memory = "N C"};
+  }
+  // Scaled queries and keys, and the scores and weights of all tokens and samples in several forms.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const double C = std::min(static_cast<double>(landmarks), e.queries);
+    const double all = C * (e.training ? std::max(1.0, static_cast<double>(samples)) : 1.0);
+    const bool query = weights == "query";
+    return {.kept = 2 * z.values + z.tokens * (query ? 4.4 * all + C : 2.2 * all),
+            .forward = z.tokens * (query ? 3.5 : 1.1) * all,
+            .backward = z.tokens * (query ? 3.6 : 1.7) * all};
+  }
+};
+
+// log Σ e^x along the last axis, which is kept; its largest number is finite.
+Variable log_sum_exp(const Variable& x) {
+  const Variable largest = max(x, -1, true).detach();
+  return log(sum(exp(x - largest), {-1}, true)) + largest;
+}
+
+// |x|² / 2 along the last axis, which is kept.
+Variable half_square(const Variable& x) { return affine(sum(square(x), {-1}, true), 0.5); }
+
+Variable transposed(const Variable& x) { return transpose(x, -2, -1); }
+
+class Lara final : public Variant {
+ public:
+  Lara(const nn::Scope& scope_, const Config& config, const LaraOptions& options)
+      : Variant(scope_, config), options_(options) {}
+
+  // Counts the products with the samples; evaluation has one for each density.
+  Work work(int64_t queries, int64_t) const override {
+    const auto number = [](int64_t n) { return static_cast<double>(n); };
+    const double N = number(queries), D = number(config().head_dim),
+                 C = std::min(number(options_.landmarks), N),
+                 size = number(size_of(parameter_dtype()));
+    const double products = options_.weights == "query" ? 5 : 4;
+    return number(config().heads) * Work{{products * 2 * N * C * D, 3 * N * C},
+                                         {products * 4 * N * C * D, 0},
+                                         size * (products + 1) * N * C};
+  }
+  std::optional<int64_t> rank(int64_t tokens) const override {
+    if (options_.landmarks >= tokens) return {};
+    return options_.landmarks;
+  }
+  std::string advice(int64_t tokens) const override {
+    if (4 * options_.landmarks < tokens) return {};
+    return concat_message("attention.landmarks = ", options_.landmarks, " for at most ", tokens,
+                          " tokens takes the time of softmax attention or more; reduce it");
+  }
+
+ private:
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
+    const int64_t N = inputs.q.size(1), D = inputs.q.size(3);
+    check<ShapeError>(inputs.k.size(1) == N, "lara: expected as many queries as keys, got ", N,
+                      " queries and ", inputs.k.size(1), " keys");
+    const int64_t C = std::min(options_.landmarks, N);
+    // An empty sample has one landmark and one key, which are 0.
+    std::vector<int32_t> lengths{static_cast<int32_t>(N)};
+    Tensor keys;
+    if (mask.lengths.defined()) {
+      lengths = mask.lengths.to_vector<int32_t>();
+      std::vector<int32_t> least = lengths;
+      for (int32_t& n : least) n = std::max(n, 1);
+      keys = Tensor::from(least, {static_cast<int64_t>(least.size())});
+    }
+    const std::vector<int32_t> counts = landmark_counts(lengths, C);
+    const Tensor landmarks = Tensor::from(counts, {static_cast<int64_t>(counts.size())});
+    const double scale = std::pow(static_cast<double>(D), -0.25);
+    const auto means = [&](const Variable& x) {
+      return affine(transpose(segment_means(x, lengths, counts, C), 1, 2), scale);
+    };
+    const Variable X = affine(transpose(inputs.q, 1, 2), scale),
+                   Y = affine(transpose(inputs.k, 1, 2), scale), V = transpose(inputs.v, 1, 2);
+    const Variable x_mean = means(inputs.q), mu = x_mean + means(inputs.k);  // (B, H, C, D)
+    const bool drawn = pass.training && options_.samples > 0;
+    const auto repeated = [&](const Variable& x, int axis) {
+      return drawn && options_.samples > 1
+                 ? concat(Variables(static_cast<size_t>(options_.samples), x), axis)
+                 : x;
+    };
+    const Variable centre = repeated(mu, 2);
+    const Variable W = drawn ? centre + noise(centre, pass) : centre;  // the samples (B, H, S, D)
+
+    const Variable log_keys = masked_scores(matmul(W, transposed(Y)) - transposed(half_square(Y)),
+                                            false, keys);  // log ξ(y_j, ω_s), (B, H, S, N)
+    const Variable f = matmul(softmax(log_keys), V);       // (B, H, S, D)
+    // log N(ω_s; μ_c, I) / N(ω_s; 0, I), without the landmarks that a sample does not have.
+    const Tensor real = real_tokens(landmarks, C).permute({0, 2, 3, 1});  // (B, 1, 1, C)
+    const Variable densities =
+        masked_scores(real, matmul(W, transposed(mu)) - transposed(half_square(mu)));
+    const Variable mixture = log_sum_exp(densities);  // (B, H, S, 1)
+
+    Variable weights = matmul(X, transposed(W));  // log ξ(x_i, ω_s) but for what cancels
+    Variable of_samples = log_sum_exp(log_keys);
+    if (options_.weights == "balance") {
+      of_samples = of_samples - mixture;
+    } else {
+      const Variable own = sum(W * centre, {-1}, true) - half_square(centre);
+      const Variable t = softmax(masked_scores(real, matmul(X, transposed(x_mean))));
+      const Variable alpha = transposed(exp(own - mixture)) + repeated(t - shares(counts, t), 3);
+      weights = weights + log(relu(alpha - least_weight) + least_weight);
+      of_samples = of_samples - own;
+    }
+    const int64_t B = real.size(0), rounds = W.size(2) / C;
+    const Tensor sampled =
+        real.expand({B, 1, rounds, C}).contiguous().reshape({B, 1, 1, rounds * C});
+    weights = masked_scores(sampled, weights + transposed(of_samples));
+    return transpose(matmul(softmax(weights), f), 1, 2);
+  }
+
+  // N(0, 1) of the shape of x.
+  Variable noise(const Variable& x, const nn::Pass& pass) const {
+    Tensor out = Tensor::empty(x.shape(), x.dtype());
+    fill_normal(out, pass.random.fork(full_name()));
+    return Variable(out);
+  }
+
+  // One over the landmarks of each sample, (B or 1, 1, 1, 1).
+  static Variable shares(const std::vector<int32_t>& counts, const Variable& like) {
+    Tensor out = Tensor::empty({static_cast<int64_t>(counts.size()), 1, 1, 1}, DType::f64);
+    std::transform(counts.begin(), counts.end(), out.data<double>(),
+                   [](int32_t n) { return 1 / static_cast<double>(n); });
+    return Variable(out.to(like.dtype()));
+  }
+
+  LaraOptions options_;
+};
+
+}  // namespace
+
+Spec lara_variant() {
+  return make_spec<LaraOptions, Lara>(
+      {.summary = "softmax attention by importance sampling from densities of segments",
+       .paper = "Zheng et al. 2022, arXiv 2204.04667",
+       .cases = {{{"landmarks", 4}},
+                 {{"landmarks", 4}, {"weights", "balance"}, {"samples", 3}},
+                 {{"landmarks", 20}, {"samples", 0}}},
+       .evidence = {{"rate",
+                     "with samples of the densities, errors decrease as samples^(-1/2) towards "
+                     "softmax attention",
+                     conformance::lara_rate},
+                    {"one-landmark", "one landmark gives all queries the result f(μ)",
+                     conformance::lara_one_landmark}}});
+}
+
+}  // namespace longhand::attention

@@ -1,0 +1,346 @@
+// Reformer: attention within buckets of a locality-sensitive hash. Kitaev et al. 2020 (arXiv
+// 2001.04451), section 2. Keys are the queries with norm sqrt(D), and k is not read:
+//
+//   O_i = Σ_(j in P_i) softmax_j(q_i·k_j / sqrt(D)) v_j,   k_j = sqrt(D) q_j / |q_j|
+//   P_i = the union of P_i^r over R rounds, without i itself; {i} if it is empty
+//   P_i^r = the tokens j with h_r(q_j) = h_r(q_i) at most w places before or after i in their bucket
+//   h_r(x) = argmax [R_r x; -R_r x],   R_r (buckets / 2, D) of N(0, 1)
+//
+// (causal: at most w places before it). Places count the tokens of a bucket in the order of their
+// positions. The paper's chunks of sorted tokens begin at places that depend on all tokens, so that
+// later tokens would change what a causal query attends to; a window within the bucket does not.
+//
+// A softmax over the union counts every key once, as the paper's eq. 7 and its terms log N_ij do.
+// Gradients treat the buckets as constants.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "longhand/attention/bases/random_state.h"
+#include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/memory.h"
+#include "longhand/attention/ops/listed_attention.h"
+#include "longhand/attention/registry.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/core/parallel.h"
+
+namespace longhand::attention {
+namespace {
+
+constexpr double eps = 1e-6;  // added to the mean square of a key, as in the authors' code
+
+// The hash of x by rotations R (buckets / 2, D); with a single bucket, 0.
+template <class T>
+int64_t bucket_of(const T* x, const double* R, int64_t buckets, int64_t D) {
+  if (buckets == 1) return 0;
+  double largest = -1;
+  int64_t bucket = 0;
+  for (int64_t l = 0; l < buckets / 2; ++l, R += D) {
+    double y = 0;
+    for (int64_t d = 0; d < D; ++d) y += R[d] * static_cast<double>(x[d]);
+    if (std::abs(y) <= largest) continue;
+    largest = std::abs(y);
+    bucket = y >= 0 ? l : buckets / 2 + l;
+  }
+  return bucket;
+}
+
+// Which tokens are in which bucket, for every sample, head and round.
+struct Routes {
+  int64_t N, H, rounds, buckets;
+  Tensor bucket, place, sorted, begin;  // i32: (B, H, R, N) each, and (B, H, R, buckets + 1)
+
+  // Tokens from lengths[b] on are in no bucket.
+  Routes(const Tensor& q, const Tensor& rotations, int64_t buckets_,
+         const std::vector<int32_t>& lengths)
+      : N(q.size(1)), H(q.size(2)), rounds(rotations.size(1)), buckets(buckets_) {
+    const int64_t B = q.size(0), D = q.size(3);
+    const Shape tokens{B, H, rounds, N};
+    bucket = Tensor::empty(tokens, DType::i32);
+    place = Tensor::empty(tokens, DType::i32);
+    sorted = Tensor::empty(tokens, DType::i32);
+    begin = Tensor::zeros({B, H, rounds, buckets + 1}, DType::i32);
+    const Tensor x = q.contiguous(), R = rotations.to(DType::f64).contiguous();
+    dispatch_float(x.dtype(), [&]<class T>() {
+      parallel_for(B * H * rounds, 1, [&](int64_t first, int64_t end) {
+        for (int64_t at = first; at < end; ++at) {
+          const int64_t b = at / rounds / H, h = at / rounds % H, r = at % rounds;
+          const int64_t n = lengths.empty() ? N : lengths[static_cast<size_t>(b)];
+          int32_t *const of = bucket.data<int32_t>() + at * N, *const start =
+                                                                   begin.data<int32_t>() +
+                                                                   at * (buckets + 1);
+          for (int64_t i = 0; i < n; ++i) {
+            const T* const row = x.data<T>() + ((b * N + i) * H + h) * D;
+            const double* const rows = R.data<double>() + (h * rounds + r) * R.size(2) * R.size(3);
+            of[i] = static_cast<int32_t>(bucket_of(row, rows, buckets, D));
+            ++start[of[i] + 1];
+          }
+          for (int64_t c = 0; c < buckets; ++c) start[c + 1] += start[c];
+          std::vector<int32_t> next(start, start + buckets);
+          for (int64_t i = 0; i < n; ++i) {
+            const int32_t s = next[static_cast<size_t>(of[i])]++;
+            place.data<int32_t>()[at * N + i] = s;
+            sorted.data<int32_t>()[at * N + s] = static_cast<int32_t>(i);
+          }
+        }
+      });
+    });
+  }
+
+  // Whether j is in P_i^r, for the sample, head and round `at`, ignoring causality.
+  bool near(int64_t at, int64_t i, int64_t j, int64_t window) const {
+    const int32_t *const of = bucket.data<int32_t>() + at * N, *const places =
+                                                                   place.data<int32_t>() + at * N;
+    return of[i] == of[j] && std::abs(places[i] - places[j]) <= window;
+  }
+
+  // Appends P_i.
+  void append(int64_t b, int64_t h, int64_t i, int64_t window, bool causal,
+              std::vector<int32_t>& keys) const {
+    for (int64_t r = 0; r < rounds; ++r) {
+      const int64_t at = (b * H + h) * rounds + r;
+      const int32_t* const start = begin.data<int32_t>() + at * (buckets + 1);
+      const int64_t own = place.data<int32_t>()[at * N + i],
+                    of = bucket.data<int32_t>()[at * N + i],
+                    end = causal ? own : std::min<int64_t>(start[of + 1], own + window + 1);
+      for (int64_t s = std::max<int64_t>(start[of], own - window); s < end; ++s) {
+        const int32_t j = sorted.data<int32_t>()[at * N + s];
+        bool found = j == i;
+        for (int64_t before = at - r; !found && before < at; ++before)
+          found = near(before, i, j, window);
+        if (!found) keys.push_back(j);
+      }
+    }
+    if (keys.empty()) keys.push_back(static_cast<int32_t>(i));
+  }
+};
+
+// Bytes of the state of a decoder for one sequence: keys, values and, for every round, each token in
+// the list of its bucket.
+int64_t bytes_of_state(int64_t tokens, int64_t heads, int64_t kv_heads, int64_t D, int64_t rounds,
+                       size_t size) {
+  return tokens * ((heads + kv_heads) * D * static_cast<int64_t>(size) + heads * rounds * 4);
+}
+
+// Keeps the keys and values of all tokens, and for every round the tokens of each bucket.
+template <class T>
+class ReformerDecoder final : public Decoder {
+ public:
+  ReformerDecoder(const Config& config, int64_t batch, const Tensor& rotations, int64_t buckets,
+                  int64_t window)
+      : H_(config.heads),
+        G_(config.kv_heads),
+        D_(config.head_dim),
+        rounds_(rotations.size(1)),
+        buckets_(buckets),
+        window_(window),
+        rotations_(rotations.to(DType::f64).contiguous()),
+        keys_(static_cast<size_t>(batch * H_)),
+        values_(static_cast<size_t>(batch * G_)),
+        members_(static_cast<size_t>(batch * H_ * rounds_ * buckets_)) {}
+
+  Tensor step(const Token& token) override {
+    const int64_t B = token.q.size(0);
+    const Tensor q = token.q.contiguous(), v = token.v.contiguous();
+    const Tensor key = rms_norm(Variable(q), {}, eps).value();
+    Tensor out = Tensor::empty(q.shape(), q.dtype());
+    for (int64_t row = 0; row < B * G_; ++row)
+      append(values_[static_cast<size_t>(row)], v.data<T>() + row * D_);
+    for (int64_t row = 0; row < B * H_; ++row) {
+      std::vector<T>& keys = keys_[static_cast<size_t>(row)];
+      append(keys, key.data<T>() + row * D_);
+      const int64_t group = row / H_ * G_ + row % H_ * G_ / H_;
+      attend(q.data<T>() + row * D_, row, keys, values_[static_cast<size_t>(group)],
+             out.data<T>() + row * D_);
+    }
+    ++tokens_;
+    return out;
+  }
+  int64_t bytes() const override {
+    return static_cast<int64_t>(values_.size()) / G_ *
+           bytes_of_state(tokens_, H_, G_, D_, rounds_, sizeof(T));
+  }
+
+ private:
+  void append(std::vector<T>& to, const T* row) const { to.insert(to.end(), row, row + D_); }
+
+  void attend(const T* q, int64_t row, const std::vector<T>& keys, const std::vector<T>& values,
+              T* to) {
+    std::vector<int32_t> seen;
+    for (int64_t r = 0; r < rounds_; ++r) {
+      const double* const R = rotations_.data<double>() +
+                              (row % H_ * rounds_ + r) * rotations_.size(2) * rotations_.size(3);
+      std::vector<int32_t>& members = members_[static_cast<size_t>((row * rounds_ + r) * buckets_ +
+                                                                   bucket_of(q, R, buckets_, D_))];
+      const auto latest = std::min<int64_t>(window_, static_cast<int64_t>(members.size()));
+      seen.insert(seen.end(), members.end() - latest, members.end());
+      members.push_back(static_cast<int32_t>(tokens_));
+    }
+    std::sort(seen.begin(), seen.end());
+    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+    if (seen.empty()) seen.push_back(static_cast<int32_t>(tokens_));
+    std::vector<double> p, out(static_cast<size_t>(D_));
+    for (const int32_t j : seen) {
+      double score = 0;
+      for (int64_t d = 0; d < D_; ++d)
+        score += static_cast<double>(q[d]) * static_cast<double>(keys[j * D_ + d]);
+      p.push_back(score / std::sqrt(static_cast<double>(D_)));
+    }
+    const double largest = *std::max_element(p.begin(), p.end());
+    double total = 0;
+    for (double& x : p) total += x = std::exp(x - largest);
+    for (size_t n = 0; n < seen.size(); ++n)
+      for (int64_t d = 0; d < D_; ++d)
+        out[d] += p[n] / total * static_cast<double>(values[seen[n] * D_ + d]);
+    std::transform(out.begin(), out.end(), to, [](double x) { return static_cast<T>(x); });
+  }
+
+  int64_t H_, G_, D_, rounds_, buckets_, window_;
+  Tensor rotations_;
+  std::vector<std::vector<T>> keys_, values_;  // of every sample and head: (t, D)
+  std::vector<std::vector<int32_t>> members_;  // of every sample, head, round and bucket
+  int64_t tokens_ = 0;
+};
+
+struct ReformerOptions {
+  int64_t buckets = 16, rounds = 2, window = 64, redraw_interval = 1;
+
+  void describe(OptionVisitor& v) {
+    v.integer("buckets", buckets, {1, 1 << 16}, "number of buckets of a round: 1 or even");
+    v.require(buckets == 1 || buckets % 2 == 0, "buckets",
+              "expected an even number, or 1 for no hashing");
+    v.integer("rounds", rounds, {1, 64}, "number R of rounds, each with rotations of its own");
+    v.integer("window", window, {1, 1 << 24},
+              "number w of tokens before a token in its bucket, and not causally also after it, "
+              "that it attends to");
+    v.integer("redraw_interval", redraw_interval, {0},
+              "optimizer steps between redraws of the rotations; 0: never");
+  }
+  Capabilities capabilities() const {
+    return {.random = true,
+            .separate_queries = false,  // its keys are queries
+            .positional = true,
+            .causal = true,
+            .decodes = true,
+            .uses_keys = false,
+            .cross_lengths = false,
+            .time = "N R (w + b) D",
+            .memory = "N (R + D)",
+            .state = "rotations, random_state, redraws, steps"};
+  }
+  // The keys, two sums for each query, and three indices for each query and round.
+  Memory memory(const Config& config, const Extent& e) const {
+    const MemorySizes z(config, e);
+    const auto number = [](int64_t n) { return static_cast<double>(n); };
+    const double R = z.H * number(rounds * std::max<int64_t>(1, buckets / 2)) * z.D;
+    return {.buffers = R,
+            .kept = z.values - z.keys + z.tokens * (3 + 3 * number(rounds)),
+            .forward = 2 * R,
+            .backward = -z.keys};
+  }
+};
+
+class Reformer final : public Variant {
+ public:
+  Reformer(const nn::Scope& scope_, const Config& config, const ReformerOptions& options)
+      : Variant(scope_, config),
+        options_(options),
+        random_state_(scope("random_state"), state_tensor(init_random().fork("rotations"))),
+        redraws_(scope("redraws"), Tensor::zeros({}, DType::i64)),
+        steps_(scope("steps"), Tensor::zeros({}, DType::i64)),
+        rotations_(scope("rotations"), draw()) {}
+
+  std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
+    std::unique_ptr<Decoder> decoder;
+    dispatch_float(parameter_dtype(), [&]<class T>() {
+      decoder = std::make_unique<ReformerDecoder<T>>(config(), batch, rotations_.value(),
+                                                     options_.buckets, options_.window);
+    });
+    return decoder;
+  }
+  int64_t state_bytes(int64_t tokens) const override {
+    if (!decodes()) return 0;
+    return bytes_of_state(tokens, config().heads, config().kv_heads, config().head_dim,
+                          options_.rounds, size_of(parameter_dtype()));
+  }
+  // Counts the hashes, and the keys of each query as if all buckets were equal and no key were found
+  // in two rounds.
+  Work work(int64_t queries, int64_t) const override {
+    const auto number = [](int64_t n) { return static_cast<double>(n); };
+    const double N = number(queries), D = number(config().head_dim), R = number(options_.rounds),
+                 both = config().causal ? 1 : 2, bucket = N / number(options_.buckets);
+    const double round = std::min(both * number(options_.window), both / 2 * bucket);
+    const double pairs = number(config().heads) * N * std::min(R * round + 1, N);
+    const double hash = number(config().heads * options_.rounds * (options_.buckets / 2)) * N * D;
+    return {{4 * pairs * D + 2 * hash, pairs},
+            {10 * pairs * D, pairs},
+            number(config().heads) * N *
+                (12 * R + (D + 2) * number(static_cast<int64_t>(size_of(parameter_dtype()))))};
+  }
+  std::string advice(int64_t tokens) const override {
+    if (options_.buckets > 1 || options_.window < tokens - 1) return {};
+    return concat_message(
+        "attention.buckets = 1 with attention.window = ", options_.window,
+        " attends to all of at most ", tokens,
+        " tokens, as softmax attention does; use more buckets or a smaller window");
+  }
+
+ private:
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+    const Variable& q = inputs.q;
+    check<ShapeError>(inputs.v.size(1) == q.size(1),
+                      "reformer: expected as many queries as keys, got ", q.size(1),
+                      " queries and ", inputs.v.size(1), " keys");
+    const auto lengths =
+        mask.lengths.defined() ? mask.lengths.to_vector<int32_t>() : std::vector<int32_t>{};
+    const auto routes =
+        std::make_shared<const Routes>(q.value(), rotations_.value(), options_.buckets, lengths);
+    return listed_attention(q, rms_norm(q, {}, eps), inputs.v,
+                            1 / std::sqrt(static_cast<double>(q.size(3))),
+                            [routes, lengths, window = options_.window, causal = config().causal](
+                                int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
+                              if (lengths.empty() || i < lengths[static_cast<size_t>(b)])
+                                routes->append(b, h, i, window, causal, keys);
+                            });
+  }
+
+  Tensor draw() const {
+    Tensor out = Tensor::empty({config().heads, options_.rounds,
+                                std::max<int64_t>(1, options_.buckets / 2), config().head_dim},
+                               parameter_dtype());
+    fill_normal(out, generator_of(random_state_.value())
+                         .fork(static_cast<uint64_t>(*redraws_.value().data<int64_t>())));
+    return out;
+  }
+
+  void on_step() override {
+    const int64_t step = ++*steps_.mutable_value().data<int64_t>();
+    if (options_.redraw_interval == 0 || step % options_.redraw_interval != 0) return;
+    ++*redraws_.mutable_value().data<int64_t>();
+    copy_into(rotations_.mutable_value(), draw());
+  }
+
+  ReformerOptions options_;
+  nn::Buffer random_state_;     // (2) i64, generator state
+  nn::Buffer redraws_, steps_;  // i64: redraws and optimizer steps so far
+  nn::Buffer rotations_;        // (H, rounds, buckets / 2, D)
+};
+
+}  // namespace
+
+Spec reformer_variant() {
+  return make_spec<ReformerOptions, Reformer>(
+      {.summary = "softmax attention within buckets of a locality-sensitive hash of queries",
+       .paper = "Kitaev et al. 2020, arXiv 2001.04451",
+       .cases = {{{"buckets", 4}, {"window", 5}},
+                 {{"buckets", 6}, {"rounds", 3}, {"window", 2}, {"redraw_interval", 1000}},
+                 {{"buckets", 1}, {"rounds", 1}, {"window", 3}}},
+       .evidence = {{"limits",
+                     "one bucket and w >= N is softmax attention with shared queries and keys, "
+                     "except to itself; one bucket and w is a window; rounds of equal buckets "
+                     "count keys once",
+                     conformance::reformer_limits}}});
+}
+
+}  // namespace longhand::attention

@@ -1,0 +1,69 @@
+#include "longhand/attention/ops/listed_attention.h"
+#include "tests/attention/attention_check.h"
+
+using namespace longhand;
+using namespace longhand::test;
+
+namespace {
+
+// Every third key from i on, and none for query 2.
+void some_keys(int64_t, int64_t h, int64_t i, std::vector<int32_t>& keys, int64_t M) {
+  if (i == 2) return;
+  for (int64_t j = (i + h) % 3; j < M; j += 3) keys.push_back(static_cast<int32_t>(j));
+}
+
+}  // namespace
+
+TEST_CASE("listed_attention is softmax attention to the listed keys") {
+  const int64_t N = 7, M = 160;
+  const Tensor q = normal({2, N, 2, 5}, 1), k = normal({2, M, 2, 5}, 2),
+               v = normal({2, M, 2, 5}, 3);
+  const auto listed = [&](int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
+    some_keys(b, h, i, keys, M);
+  };
+  Tensor keep = Tensor::zeros({1, 2, N, M}, DType::u8);
+  for (int64_t h = 0; h < 2; ++h)
+    for (int64_t i = 0; i < N; ++i) {
+      std::vector<int32_t> keys;
+      listed(0, h, i, keys);
+      for (const int32_t j : keys) keep.data<uint8_t>()[(h * N + i) * M + j] = 1;
+    }
+  const auto naive = [&](const Variables& x) {
+    const Variable s = matmul(transpose(x[0], 1, 2), permute(x[1], {0, 2, 3, 1}), 0.7);
+    return transpose(matmul(softmax(where(keep, s, -INFINITY)), transpose(x[2], 1, 2)), 1, 2);
+  };
+  const auto run = [&](auto f) {
+    Variables x;
+    for (const Tensor& t : {q, k, v}) x.emplace_back(t, true);
+    const Variable y = f(x);
+    backward(y, normal(y.shape(), 4));
+    return Outcome{y.value(), x[0].grad(), x[1].grad(), x[2].grad(), {}};
+  };
+  const Outcome a = run([&](const Variables& x) {
+    return attention::listed_attention(x[0], x[1], x[2], 0.7, listed);
+  });
+  check_near(a, run(naive), 1e-13);
+  CHECK(all_zero(a.out.slice(1, 2, 3)));
+}
+
+TEST_CASE("listed_attention: operands of any strides") {
+  check_layouts([](const Variable& q, const Variable& k, const Variable& v) {
+    return attention::listed_attention(
+        q, k, v, 0.7, [M = k.size(1)](int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
+          some_keys(b, h, i, keys, M);
+        });
+  });
+}
+
+TEST_CASE("listed_attention: scores of any magnitude and long lists, in f32") {
+  const int64_t M = 20000;
+  const auto all = [=](int64_t, int64_t, int64_t, std::vector<int32_t>& keys) {
+    for (int32_t j = 0; j < M; ++j) keys.push_back(j);
+  };
+  const Variable q(Tensor::full({1, 1, 1, 4}, 1e6)), k(Tensor::full({1, M, 1, 4}, 30), true),
+      v(Tensor::full({1, M, 1, 4}, 0.7));
+  const Variable out = attention::listed_attention(q, k, v, 1, all);
+  CHECK(std::abs(out.value().at({0, 0, 0, 0}) - 0.7) <= 1e-6);
+  backward(out, Tensor::full({1, 1, 1, 4}, 1));
+  CHECK(all_finite(k.grad()));
+}
