@@ -215,9 +215,13 @@ std::string to_text(const std::vector<DeclaredOption>& options, int64_t width) {
       }
     };
     out += out.empty() ? "" : "\n";
-    out += (differs && !owners.empty() ? concat_message(option.name(), " of ", owners)
-                                       : option.name()) +
-           "\n";
+    const std::string title =
+        differs && !owners.empty() ? concat_message(option.name(), " of ", owners) : option.name();
+    std::string indent;
+    for (const std::string& part : wrapped(title, static_cast<size_t>(width) - column)) {
+      out += indent + part + "\n";
+      indent.assign(column, ' ');
+    }
     line("meaning", field.meaning);
     line("values", accepted_values(field));
     line("default", field.default_value);

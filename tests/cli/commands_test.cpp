@@ -227,6 +227,8 @@ TEST_CASE("the example configurations are valid") {
       other.insert(other.end(), {"--set", "attention.type=" + variant});
       if (attention::capabilities(variant).causal_only)
         other.insert(other.end(), {"--set", "model.causal=true"});
+      // The windows of hybrid are narrower than chunks.
+      if (variant == "eva") other.insert(other.end(), {"--set", "attention.chunk=4"});
       // It takes a head for each of its parts.
       if (variant == "parallel") other.insert(other.end(), {"--set", "model.heads=2"});
       // The text_lm model has rotary positions, which rotate queries and keys.

@@ -77,7 +77,7 @@ TEST_CASE("completion of commands, flags and values") {
         Words{"train.shuffle=true", "train.shuffle=false"});
   CHECK(has(at({"train", "c.toml", "--set", "a=1", "model.d_m"}), "model.d_model="));
   CHECK(has(at({"bench", "step", "--attention", "softmax,line"}), "softmax,linear"));
-  CHECK(at({"config", "init", "mq"}) == Words{"mqar"});
+  CHECK(at({"config", "init", "mq"}) == Words{"mqar", "mqar_stacked", "mqar_overwrite"});
   CHECK(at({"config", "init", "mqar", "linf"}) == Words{"linformer"});
   CHECK(has(at({"help", "optimizer.l"}), "optimizer.lr"));
   CHECK(at({"nothing", "--x", ""}).empty() == false);

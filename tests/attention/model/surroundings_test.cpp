@@ -12,8 +12,7 @@ using namespace longhand::test;
 namespace {
 
 Surroundings everything() {
-  return {
-      .short_conv = 4, .qk_norm = "rms_norm", .head_norm = "layer_norm", .output_gate = "silu"};
+  return {.short_conv = 4, .qk_norm = "rms_norm", .head_norm = "layer_norm", .output_gate = "silu"};
 }
 
 // Each option alone, and all together.
@@ -21,7 +20,7 @@ std::vector<Surroundings> each_option() {
   return {{.short_conv = 3},           {.qk_norm = "l2"},
           {.qk_norm = "rms_norm"},     {.head_norm = "rms_norm"},
           {.head_norm = "layer_norm"}, {.output_gate = "sigmoid"},
-          {.output_gate = "silu"},    everything()};
+          {.output_gate = "silu"},     everything()};
 }
 
 TransformerConfig small(const std::string& variant, const Surroundings& around) {
