@@ -559,6 +559,22 @@ void retention_weights(Findings& f) {
     f.expect(error <= most, "fastest = ", fastest, ": weights differ by ", error);
     f.measured("fastest = ", fastest, " to ", error);
   }
+  // Every head has a decay of its own.
+  const Tensor out = forward(*make_variant("retnet", plain_retnet, made(true)), x.q, x.k, x.v);
+  double worst = 0;
+  for (int64_t h = 0; h < H; ++h)
+    for (int64_t i = 0; i < N; ++i)
+      for (int64_t e = 0; e < D; ++e) {
+        double sum = 0;
+        for (int64_t j = 0; j <= i; ++j) {
+          double s = 0;
+          for (int64_t d = 0; d < D; ++d) s += x.q.at({0, i, h, d}) * x.k.at({0, j, h, d});
+          sum += s / 2 * std::pow(decay_of_head(h), i - j) * x.v.at({0, j, h, e});
+        }
+        worst = std::max(worst, std::abs(out.at({0, i, h, e}) - sum));
+      }
+  f.expect(worst <= 1e-12, "results of all heads differ by ", worst);
+  f.measured("all heads to ", worst);
 }
 
 // σ(b)^(1/16) = γ of the head, for all of its channels and for every token.
