@@ -76,17 +76,21 @@ Memory DeltaRuleOptions::memory(const Config& config, const Extent& e) const {
   return out;
 }
 
-// A mask is of tokens; those of r steps have its lengths times r.
-Variable DeltaAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass&) {
+DeltaInputs DeltaAttention::padded_operands(const Inputs& in, const Tensor& lengths) const {
   DeltaInputs of = operands(in);
-  const int64_t N = in.q.size(1), r = of.q.size(1) / N;
-  Tensor lengths = mask.lengths;
+  const int64_t r = of.q.size(1) / in.q.size(1);  // steps of a token
+  Tensor steps = lengths;
   if (r > 1 && lengths.defined()) {
-    lengths = lengths.clone();
-    for (int64_t b = 0; b < lengths.numel(); ++b)
-      lengths.data<int32_t>()[b] *= static_cast<int32_t>(r);
+    steps = lengths.clone();
+    for (int64_t b = 0; b < steps.numel(); ++b) steps.data<int32_t>()[b] *= static_cast<int32_t>(r);
   }
-  of.log_decay = without_decay_of_padding(of.log_decay, lengths);
+  of.log_decay = without_decay_of_padding(of.log_decay, steps);
+  return of;
+}
+
+Variable DeltaAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass&) {
+  const DeltaInputs of = padded_operands(in, mask.lengths);
+  const int64_t N = in.q.size(1), r = of.q.size(1) / N;
   const Variable reads = delta_scan(of, {}, {.final_state = false}).out;
   return finished(r == 1 ? reads : slice(reads, 1, r - 1, r * N, r), in);
 }

@@ -31,6 +31,9 @@ class DeltaAttention : public Variant {
 
   /// The operands of the scan, (B, r N, H, D) for N tokens in r steps each; in a decoder N = 1.
   virtual DeltaInputs operands(const Inputs& in) const = 0;
+  /// operands() of sequences with the given lengths, of which padding leaves the state as it is:
+  /// tokens, queries, keys and values are 0 there. Undefined lengths: no padding.
+  DeltaInputs padded_operands(const Inputs& in, const Tensor& lengths) const;
   /// The result for the reads o (B, N, H, D) of the state, after the last step of each token.
   virtual Variable finished(const Variable& reads, const Inputs& in) const = 0;
 

@@ -84,9 +84,14 @@ Work ScanAttention::work(int64_t queries, int64_t) const {
           numbers * number(static_cast<int64_t>(size_of(parameter_dtype())))};
 }
 
-Variable ScanAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass&) {
+ScanInputs ScanAttention::padded_operands(const Inputs& in, const Tensor& lengths) const {
   ScanInputs of = operands(in);
-  of.log_decay = without_decay_of_padding(of.log_decay, mask.lengths);
+  of.log_decay = without_decay_of_padding(of.log_decay, lengths);
+  return of;
+}
+
+Variable ScanAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass&) {
+  const ScanInputs of = padded_operands(in, mask.lengths);
   return finished(scan(of, nullptr, {.normalizer = false, .final_state = false}).out, in);
 }
 

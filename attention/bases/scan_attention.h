@@ -36,6 +36,9 @@ class ScanAttention : public Variant {
   /// The operands of the scan, with log_decay (B, N, H) or (B, N, H, D), for sequences of any
   /// length: a decoder gives single tokens.
   virtual ScanInputs operands(const Inputs& in) const = 0;
+  /// operands() of sequences with the given lengths, of which padding leaves the state as it is:
+  /// tokens, queries, keys and values are 0 there. Undefined lengths: no padding.
+  ScanInputs padded_operands(const Inputs& in, const Tensor& lengths) const;
   /// What is added to the sums, (B, N, H, D); undefined: nothing.
   virtual Variable direct(const Inputs&) const { return {}; }
   /// The result for the sums (B, N, H, D): direct() is added, then norm and gate.
