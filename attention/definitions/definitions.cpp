@@ -29,6 +29,37 @@ Variable project(const Variable& x, const Variable& W) {
 Variable only(const Tensor& visible, const Variable& weights) {
   return where(visible, weights, zeros_like(weights));
 }
+// x with 1 in place of 0, to divide by: 0 / 0 is 0.
+Variable or_one(const Variable& x) {
+  Tensor zero = Tensor::empty(x.shape(), DType::u8);
+  const auto values = x.value().to_vector<double>();
+  std::transform(values.begin(), values.end(), zero.data<uint8_t>(),
+                 [](double y) { return y == 0; });
+  return where(zero, ones(x.shape(), x.dtype()), x);
+}
+// 1 where a number of x is at least the count-th largest of its row.
+Tensor highest(const Tensor& x, int64_t count) {
+  Tensor out = Tensor::empty(x.shape(), DType::u8);
+  const auto values = x.to_vector<double>();
+  const int64_t M = x.size(-1);
+  for (int64_t at = 0; at < x.numel(); ++at) {
+    const double* const row = values.data() + at / M * M;
+    out.data<uint8_t>()[at] =
+        std::count_if(row, row + M, [&](double y) { return y > values[at]; }) < count;
+  }
+  return out;
+}
+// The means of x (B, H, N, D) over m segments, the shorter ones first.
+Variable segment_means(const Variable& x, int64_t m) {
+  const int64_t N = x.size(2), size = N / m, longer = N % m;
+  Variables all;
+  for (int64_t i = 0, begin = 0; i < m; ++i) {
+    const int64_t end = begin + size + (i >= m - longer ? 1 : 0);
+    all.push_back(longhand::mean(slice(x, 2, begin, end), {2}, true));
+    begin = end;
+  }
+  return concat(all, 2);
+}
 // exp(-|x_i - y_j|² / (2 sigma² sqrt(D))) for (…, N, D) and (…, M, D).
 Variable gaussian_kernel(const Variable& x, const Variable& y, double sigma) {
   const Variable s = matmul(x, transposed(y)) - half_square(x) - transposed(half_square(y));
@@ -74,17 +105,115 @@ Variable forgetting(const Variable& q, const Variable& k, const Variable& log_de
 
 Variable topk(const Variable& q, const Variable& k, int64_t count, const Tensor& visible) {
   const Variable s = masked_scores(visible, matmul(heads(q), transposed(heads(k))) / root_of(q));
-  // A key is selected if fewer than `count` of the row have a higher score.
-  const Tensor all = s.value();
-  Tensor selected = Tensor::empty(s.shape(), DType::u8);
-  uint8_t* to = selected.data<uint8_t>();
-  const auto values = all.to_vector<double>();
-  const int64_t M = all.size(-1);
-  for (int64_t at = 0; at < all.numel(); ++at) {
-    const double* const row = values.data() + at / M * M;
-    to[at] = std::count_if(row, row + M, [&](double x) { return x > values[at]; }) < count;
+  return longhand::softmax(masked_scores(highest(s.value(), count), s));
+}
+
+Variable reformer(const Variable& q, const Tensor& R, int64_t window, const Tensor& visible) {
+  const int64_t B = q.size(0), N = q.size(1), H = q.size(2), rounds = R.size(1);
+  const auto seen = [&](int64_t b, int64_t i, int64_t j) {
+    return visible.select(0, visible.size(0) == 1 ? 0 : b).select(0, 0).at({i, j}) != 0;
+  };
+  Tensor keys = Tensor::zeros({B, H, N, N}, DType::u8);
+  for (int64_t r = 0; r < rounds; ++r) {
+    const Variable u = project(q.detach(), Variable(R.select(1, r).to(q.dtype())));
+    const Tensor hashes = concat({u, -u}, 3).value().contiguous();  // (B, N, H, buckets)
+    const int64_t buckets = hashes.size(3);
+    for (int64_t b = 0; b < B; ++b)
+      for (int64_t h = 0; h < H; ++h) {
+        std::vector<std::vector<int64_t>> members(static_cast<size_t>(buckets));
+        for (int64_t i = 0; i < N; ++i) {
+          if (!seen(b, i, i)) continue;  // padding
+          const auto row = hashes.select(0, b).select(0, i).select(0, h).to_vector<double>();
+          members[std::max_element(row.begin(), row.end()) - row.begin()].push_back(i);
+        }
+        for (const auto& bucket : members)
+          for (size_t s = 0; s < bucket.size(); ++s)
+            for (size_t t = 0; t < bucket.size(); ++t)
+              if (s != t && std::max(s, t) - std::min(s, t) <= static_cast<size_t>(window) &&
+                  seen(b, bucket[s], bucket[t]))
+                keys.data<uint8_t>()[((b * H + h) * N + bucket[s]) * N + bucket[t]] = 1;
+      }
   }
-  return longhand::softmax(masked_scores(selected, s));
+  for (int64_t row = 0; row < B * H * N; ++row) {
+    uint8_t* const of = keys.data<uint8_t>() + row * N;
+    const int64_t b = row / N / H, i = row % N;
+    if (std::count(of, of + N, 1) == 0) of[i] = seen(b, i, i);
+  }
+  const Variable mean_square = longhand::mean(square(q), {3}, true);
+  return softmax(q, q / sqrt(mean_square + 1e-6), keys);
+}
+
+Variable clustered(const Variable& q, const Variable& k, const Tensor& clusters, int64_t topk) {
+  const int64_t B = clusters.size(0), H = clusters.size(1), N = clusters.size(2);
+  // same (B, H, N, N): 1 where two queries are in one cluster.
+  const auto ids = clusters.to_vector<int32_t>();
+  Tensor same = Tensor::empty({B, H, N, N}, q.dtype());
+  dispatch_float(q.dtype(), [&]<class T>() {
+    for (int64_t at = 0; at < same.numel(); ++at)
+      same.data<T>()[at] = ids[at / N] == ids[at / N / N * N + at % N] ? T{1} : T{0};
+  });
+  const Variable means = matmul(Variable(same), heads(q)) / sum(Variable(same), {3}, true);
+  const Variable A =
+      longhand::softmax(matmul(means, transposed(heads(k))) / root_of(q));  // (B, H, N, M)
+  if (topk == 0) return A;
+  const Tensor best = highest(A.value(), topk);
+  const Variable share = sum(only(best, A), {3}, true);
+  return where(best, share * softmax(q, k, best), A);
+}
+
+Variable eva(const Variable& q, const Variable& k, int64_t window, int64_t chunk, bool causal) {
+  const int64_t N = q.size(1), chunks = (N + chunk - 1) / chunk;
+  Tensor block = Tensor::empty({1, 1, N, N + chunks}, DType::u8),
+         member = Tensor::empty({1, 1, chunks, N}, DType::u8);
+  for (int64_t i = 0; i < N; ++i) {
+    const auto seen = [&](int64_t j) { return i / window == j / window && (!causal || j <= i); };
+    const auto other = [&](int64_t n) {
+      const int64_t of = n * chunk / window;
+      return causal ? of < i / window : of != i / window;
+    };
+    for (int64_t j = 0; j < N; ++j) block.data<uint8_t>()[i * (N + chunks) + j] = seen(j);
+    for (int64_t n = 0; n < chunks; ++n) {
+      block.data<uint8_t>()[i * (N + chunks) + N + n] = other(n);
+      member.data<uint8_t>()[n * N + i] = i / chunk == n;
+    }
+  }
+  const Variable Q = heads(q), K = heads(k), C(member.to(q.dtype())), sizes = sum(C, {3}, true);
+  const Variable q_mean = matmul(C, Q) / sizes, k_mean = matmul(C, K) / sizes;
+  const double scale = 1 / std::sqrt(root_of(q));
+  const Variable omega = scale * (q_mean + k_mean), Y = scale * K;
+  const Variable shares = longhand::softmax(
+      masked_scores(member, matmul(omega, transposed(Y)) - transposed(half_square(Y))));
+  const Variable of_keys = matmul(Q, transposed(K)) / root_of(q),
+                 of_chunks = matmul(Q, transposed(k_mean)) / root_of(q) + transposed(log(sizes));
+  const Variable P = longhand::softmax(masked_scores(block, concat({of_keys, of_chunks}, 3)));
+  return slice(P, 3, 0, N) + matmul(slice(P, 3, N, N + chunks), shares);
+}
+
+Variable lara(const Variable& q, const Variable& k, int64_t landmarks, bool balance) {
+  const double scale = 1 / std::sqrt(root_of(q)), C = static_cast<double>(landmarks);
+  const Variable X = scale * heads(q), Y = scale * heads(k);
+  const Variable x_mean = segment_means(X, landmarks), mu = x_mean + segment_means(Y, landmarks);
+  const Variable xi = exp(matmul(mu, transposed(Y)) - transposed(half_square(Y)));  // (B, H, C, N)
+  // N(μ_c; μ_c', I) / N(μ_c; 0, I), and of its own density.
+  const Variable densities = exp(matmul(mu, transposed(mu)) - transposed(half_square(mu)));
+  const Variable own = exp(half_square(mu));
+  Variable alpha = transposed(own / sum(densities, {3}, true));
+  if (!balance) {
+    const Variable t = longhand::softmax(matmul(X, transposed(x_mean)));
+    alpha = relu(alpha + t - 1 / C - 1e-8) + 1e-8;
+  }
+  const Variable sums = sum(xi, {3}, true);
+  const Variable w = alpha * exp(matmul(X, transposed(mu))) * transposed(sums / own);
+  return matmul(w / sum(w, {3}, true), xi / sums);
+}
+
+Variable scatterbrain(const Variable& q, const Variable& k, const Variable& features_q,
+                      const Variable& features_k, int64_t window, const Tensor& visible_keys) {
+  const Tensor near = visible(q.size(1), k.size(1), {.window = window - 1});
+  const Variable exact = exp(matmul(heads(q), transposed(heads(k))) / root_of(q)),
+                 rest = matmul(heads(features_q), transposed(heads(features_k)));
+  const Variable a = only(visible_keys, where(near, exact, rest)), sums = sum(a, {3}, true);
+  return a / or_one(sums);
 }
 
 Variable latent(const Variable& q, const Variable& k, const Variable& L, const Tensor& visible) {
@@ -100,20 +229,11 @@ Variable linformer(const Variable& q, const Variable& k, const Variable& E, cons
 }
 
 Variable nystrom(const Variable& q, const Variable& k, int64_t landmarks, int64_t iterations) {
-  const auto means = [&](const Variable& x) {
-    const int64_t N = x.size(2), size = N / landmarks, longer = N % landmarks;
-    Variables all;
-    for (int64_t i = 0, begin = 0; i < landmarks; ++i) {
-      const int64_t end = begin + size + (i >= landmarks - longer ? 1 : 0);
-      all.push_back(longhand::mean(slice(x, 2, begin, end), {2}, true));
-      begin = end;
-    }
-    return concat(all, 2);
-  };
   const auto scores = [&](const Variable& x, const Variable& y) {
     return longhand::softmax(matmul(x, transposed(y)) / root_of(q));
   };
-  const Variable Q = heads(q), K = heads(k), Q_means = means(Q), K_means = means(K);
+  const Variable Q = heads(q), K = heads(k), Q_means = segment_means(Q, landmarks),
+                 K_means = segment_means(K, landmarks);
   const Variable A = scores(Q_means, K_means);
   const Variable start = transposed(A) / max(sum(A, {-2}, true), -1, true);
   const Variable Z = iterations ? iterative_pinv(A, start, iterations) : pinv(A);
@@ -138,11 +258,7 @@ Variable of_features(const Variable& features_q, const Variable& features_k,
                      const Tensor& visible) {
   const Variable weights = only(visible, matmul(heads(features_q), transposed(heads(features_k))));
   const Variable sums = sum(weights, {3}, true);
-  Tensor empty = Tensor::empty(sums.shape(), DType::u8);
-  const auto values = sums.value().to_vector<double>();
-  std::transform(values.begin(), values.end(), empty.data<uint8_t>(),
-                 [](double x) { return x == 0; });
-  return weights / where(empty, ones(sums.shape(), sums.dtype()), sums);
+  return weights / or_one(sums);
 }
 
 Variable linear_features(const std::string& map, const Variable& x, int64_t max_length,
@@ -218,12 +334,7 @@ Variable efficient(const Variable& q, const Variable& k, const Tensor& visible) 
   const Variable seen =
       only(visible, ones({K.size(0), K.size(1), q.size(1), k.size(1)}, q.dtype()));
   const Variable sums = matmul(seen, e);  // (B, H, N, D)
-  Tensor nothing = Tensor::empty(sums.shape(), DType::u8);
-  const auto values = sums.value().to_vector<double>();
-  std::transform(values.begin(), values.end(), nothing.data<uint8_t>(),
-                 [](double x) { return x == 0; });
-  const Variable rho =
-      longhand::softmax(heads(q)) / where(nothing, ones(sums.shape(), sums.dtype()), sums);
+  const Variable rho = longhand::softmax(heads(q)) / or_one(sums);
   return only(visible, matmul(rho, transposed(e)));
 }
 
@@ -255,9 +366,10 @@ Variable retention(const Variable& q, const Variable& k, const Variable& log_dec
 }
 
 Variable delta(const Variable& q, const Variable& k, const Variable& beta,
-               const Variable& log_decay) {
+               const Variable& log_decay, const Variable& read) {
   const int64_t N = k.size(1);
-  const Variable L = retention(k, k, log_decay), B = heads(unsqueeze(beta, 3));
+  const Variable L = retention(read.defined() ? read : k, k, log_decay),
+                 B = heads(unsqueeze(beta, 3));
   Tensor I = Tensor::zeros({1, 1, N, N}, k.dtype());
   for (int64_t i = 0; i < N; ++i) I.slice(2, i, i + 1).slice(3, i, i + 1).fill(1);
   // Row i of T = (I + B L)⁻¹ B: β_i (e_i - Σ_(j<i) L_ij T_j).
@@ -272,6 +384,20 @@ Variable delta(const Variable& q, const Variable& k, const Variable& beta,
 Variable lowrank(const Variable& U, const Variable& V, bool softmax, const Tensor& visible) {
   const Variable products = unsqueeze(matmul(U, transposed(V)), 0);
   return softmax ? longhand::softmax(masked_scores(visible, products)) : only(visible, products);
+}
+
+Variable synthesizer(const Variable& hidden, const Variable& W, const Variable& b,
+                     const Tensor& visible) {
+  const Variable scores = project(relu(hidden), W) + b;  // (B, N, H, M)
+  return longhand::softmax(masked_scores(visible, heads(scores)));
+}
+
+Variable aft(const Variable& q, const Variable& k, const Variable& v, const Variable& w,
+             const Tensor& visible) {
+  const Tensor seen = visible.squeeze(1).unsqueeze(3).unsqueeze(4);  // (B or 1, N, N, 1, 1)
+  const Variable terms = unsqueeze(unsqueeze(unsqueeze(w, 0), 3), 4) + unsqueeze(k, 1);
+  const Variable p = longhand::softmax(permute(masked_scores(seen, terms), {0, 1, 3, 4, 2}));
+  return sigmoid(q) * sum(p * unsqueeze(permute(v, {0, 2, 3, 1}), 1), {4});
 }
 
 Variable random(const Variable& R, const Tensor& visible) {

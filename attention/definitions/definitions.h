@@ -44,6 +44,32 @@ Variable forgetting(const Variable& q, const Variable& k, const Variable& log_de
 /// ties. Gupta et al. 2021 (arXiv 2106.06899), section 2.
 Variable topk(const Variable& q, const Variable& k, int64_t count, const Tensor& visible);
 
+/// softmax(q_i·k_j / sqrt(D)) with keys k_j = sqrt(D) q_j / |q_j| over the tokens j != i that in some
+/// round r have the bucket of i, at most `window` places before or after i in it; over i itself if there
+/// are none. The bucket of x is argmax [R_r x; -R_r x], for R (H, rounds, buckets / 2, D). Kitaev et al.
+/// 2020 (arXiv 2001.04451), section 2.
+Variable reformer(const Variable& q, const Tensor& R, int64_t window, const Tensor& visible);
+
+/// The softmax weights A of the mean query of each cluster; where topk > 0, its topk highest weights are
+/// shared out anew as softmax(q_i·k_j / sqrt(D)). clusters (B, H, N) i32. Vyas et al. 2020 (arXiv
+/// 2007.04825), section 3.
+Variable clustered(const Variable& q, const Variable& k, const Tensor& clusters, int64_t topk);
+
+/// softmax over the keys of the query's own block of `window` tokens and the mean keys of all chunks of
+/// `chunk` tokens in other blocks (causal: keys j <= i, earlier blocks). A chunk of n tokens counts n
+/// times, and its weight is shared among its tokens as softmax(ω·k_j D^(-1/4) - |k_j|² / (2 sqrt(D))) with
+/// ω = D^(-1/4) (q̄ + k̄). Zheng et al. 2023 (arXiv 2302.04542), eq. 16-18.
+Variable eva(const Variable& q, const Variable& k, int64_t window, int64_t chunk, bool causal);
+
+/// Σ_c w_ic ξ(y_j, μ_c) / Σ_j ξ(y_j, μ_c), with the normalised importance weights w of the means μ_c = x̄_c
+/// + ȳ_c of m segments, x = D^(-1/4) q, y = D^(-1/4) k. Zheng et al. 2022 (arXiv 2204.04667), eq. 14-15.
+Variable lara(const Variable& q, const Variable& k, int64_t landmarks, bool balance);
+
+/// a_ij / Σ_j a_ij over the visible keys with a_ij = exp(q_i·k_j / sqrt(D)) where |i - j| < window,
+/// otherwise φ(q_i)·φ(k_j). Chen et al. 2021 (arXiv 2110.15343), section 4.1.
+Variable scatterbrain(const Variable& q, const Variable& k, const Variable& features_q,
+                      const Variable& features_k, int64_t window, const Tensor& visible);
+
 /// softmax(Q Lᵀ / sqrt(D)) softmax(L Kᵀ / sqrt(D)) for latents L (H, m, D). Lee et al. 2019 (arXiv
 /// 1810.00825), eq. 9-10.
 Variable latent(const Variable& q, const Variable& k, const Variable& L, const Tensor& visible);
@@ -118,15 +144,24 @@ Variable retention(const Variable& q, const Variable& k, const Variable& log_dec
 
 /// W = A (I + B L)⁻¹ B, with A = retention(q, k, g), L the part of retention(k, k, g) below its
 /// diagonal and B the diagonal matrix of beta (B, N, H): the weights of a delta rule. Yang et al.
-/// 2024 (arXiv 2406.06484), eq. 10.
+/// 2024 (arXiv 2406.06484), eq. 10. With `read`, what the state is read with before it is written, L is
+/// of retention(read, k, g).
 Variable delta(const Variable& q, const Variable& k, const Variable& beta,
-               const Variable& log_decay = {});
+               const Variable& log_decay = {}, const Variable& read = {});
 
 // ---- weights that do not depend on queries and keys ---------------------------------------------
 
 /// U Vᵀ for U and V (H, N, r) over the visible keys, or its softmax. Tay et al. 2020 (arXiv
 /// 2005.00743), 3.2.
 Variable lowrank(const Variable& U, const Variable& V, bool softmax, const Tensor& visible);
+/// softmax(S) over the visible keys with S_i = W max(h_i, 0) + b, for h (B, N, H, r), W (H, M, r) and
+/// b (H, M): the dense synthesizer. Tay et al. 2020, 3.1.
+Variable synthesizer(const Variable& hidden, const Variable& W, const Variable& b,
+                     const Tensor& visible);
+/// The weights of each channel differ, so this is the result: sigmoid(q_i) ∘ Σ_j p_ij ∘ v_j, p the softmax
+/// of k_j + w_ij over the visible keys, for w (N, N). Zhai et al. 2021 (arXiv 2105.14103), eq. 2.
+Variable aft(const Variable& q, const Variable& k, const Variable& v, const Variable& w,
+             const Tensor& visible);
 /// softmax(R) over the visible keys, for R (H, N, N). Tay et al. 2020, 3.2.
 Variable random(const Variable& R, const Tensor& visible);
 /// The same weight for every visible key of a query.

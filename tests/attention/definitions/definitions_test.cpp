@@ -1,6 +1,7 @@
 // Every variant computes its definition.
 #include "longhand/attention/definitions/definitions.h"
 
+#include "longhand/attention/bases/delta_attention.h"
 #include "tests/attention/attention_check.h"
 
 using namespace longhand;
@@ -27,7 +28,20 @@ struct Definition {
   bool positive = false;  // q and k mostly are, so that rectified features overlap
   bool causal = true;     // has a causal form
   bool lengths = true;    // the definition supports lengths
+  bool full = true;       // has a form that is not causal
 };
+
+// The segment of each token, the shorter ones first: (B, H, N) i32.
+Tensor segments(const Variable& x, int64_t count) {
+  const int64_t B = x.size(0), N = x.size(1), H = x.size(2), size = N / count, longer = N % count;
+  Tensor out = Tensor::empty({B, H, N}, DType::i32);
+  for (int64_t row = 0; row < B * H; ++row) {
+    int32_t* to = out.data<int32_t>() + row * N;
+    for (int64_t s = 0; s < count; ++s)
+      to = std::fill_n(to, size + (s >= count - longer ? 1 : 0), static_cast<int32_t>(s));
+  }
+  return out;
+}
 
 Variable of_features(const Given& g, const Variable& fq, const Variable& fk) {
   return def::of_features(fq, fk, g.visible);
@@ -154,6 +168,44 @@ std::vector<Definition> all() {
         {"gaussian", {{"sigma", 0.7}, {"normalized", normalized}}, [normalized](const Given& g) {
            return def::gaussian(g.q, g.k, g.visible, 0.7, normalized);
          }});
+  list.push_back(
+      {"reformer",
+       {{"buckets", int64_t{4}}, {"rounds", int64_t{3}}, {"window", int64_t{6}}},
+       [](const Given& g) { return def::reformer(g.q, g.state.at("rotations"), 6, g.visible); }});
+  for (const int64_t topk : {0, 5})
+    list.push_back(
+        {"clustered",
+         {{"clusters", int64_t{3}}, {"topk", topk}, {"kmeans_steps", int64_t{0}}},
+         [topk](const Given& g) { return def::clustered(g.q, g.k, segments(g.q, 3), topk); },
+         1,
+         false,
+         false,
+         false});
+  for (const bool causal : {false, true})
+    list.push_back({"eva",
+                    {{"window", int64_t{12}}, {"chunk", int64_t{4}}},
+                    [causal](const Given& g) { return def::eva(g.q, g.k, 12, 4, causal); },
+                    1,
+                    false,
+                    causal,
+                    false,
+                    !causal});
+  for (const std::string weights : {"query", "balance"})
+    list.push_back(
+        {"lara",
+         {{"landmarks", int64_t{5}}, {"weights", weights}},
+         [weights](const Given& g) { return def::lara(g.q, g.k, 5, weights == "balance"); },
+         1,
+         false,
+         false,
+         false});
+  list.push_back(
+      {"scatterbrain", {{"window", int64_t{5}}, {"features", int64_t{8}}}, [](const Given& g) {
+         const auto features = [&](const Variable& x) {
+           return def::performer_features("positive", x, g.at("features")) / std::sqrt(8.0);
+         };
+         return def::scatterbrain(g.q, g.k, features(g.q), features(g.k), 5, g.visible);
+       }});
   list.push_back({"lowrank", {{"rank", int64_t{3}}}, [](const Given& g) {
                     const auto rows = [&](const char* of) {
                       return slice(g.at(of), 1, 0, g.q.size(1));
@@ -180,7 +232,7 @@ TEST_CASE("definitions: every variant computes what its definition says") {
   const bool causal = GENERATE(false, true);
   const int64_t N = GENERATE(7, 65, 140);
   const bool padded = GENERATE(false, true);
-  if ((causal && !d.causal) || (padded && !d.lengths)) return;
+  if ((causal && !d.causal) || (!causal && !d.full) || (padded && !d.lengths)) return;
   INFO(d.name << " causal " << causal << " N " << N << " padded " << padded);
   for (const auto& [key, value] : d.options) INFO(key << " = " << to_string(value));
   const auto variant =
@@ -200,6 +252,47 @@ TEST_CASE("definitions: every variant computes what its definition says") {
   g.visible = def::visible(N, N, {.causal = causal, .lengths = mask.lengths});
   CHECK(near(variant->forward(g.q, g.k, v, mask, {}).value(), def::apply(d.weights(g), v).value(),
              1e-9));
+}
+
+TEST_CASE("definitions: variants whose weights are computed from tokens, or differ by channel") {
+  const int64_t N = 21, H = 2, D = 4;
+  const Made made{.max_length = N, .causal = true};
+  const Tensor seen = def::visible(N, N, {.causal = true});
+  const auto input = [&](uint64_t seed) { return Variable(normal({2, N, H, D}, seed)); };
+  const Inputs in{input(1), input(2), input(3), Variable(normal({2, N, H * D}, 4))};
+  const auto state_of = [](Variant& variant) {
+    std::map<std::string, Variable> state;
+    for (auto& [name, parameter] : variant.named_parameters()) {
+      copy_into(parameter.mutable_value(), normal(parameter.shape(), name.size()));
+      state[name] = parameter;
+    }
+    return state;
+  };
+  const auto synthesizer = make_variant("synthesizer", made, options_of({{"hidden", int64_t{3}}}));
+  auto s = state_of(*synthesizer);
+  const Variable hidden =
+      matmul(in.x, transpose(s.at("hidden.weight"), 0, 1)) + s.at("hidden.bias");
+  CHECK(near(
+      synthesizer->forward(in, {}, {}).value(),
+      def::apply(
+          def::synthesizer(reshape(hidden, {2, N, H, 3}), s.at("weight"), s.at("bias"), seen), in.v)
+          .value(),
+      1e-12));
+
+  const auto aft = make_variant("aft", made, options_of({{"kind", std::string("full")}}));
+  const Variable biases = state_of(*aft).at("biases");
+  CHECK(near(aft->forward({in.q, in.k, in.v}, {}, {}).value(),
+             def::aft(in.q, in.k, in.v, biases, seen).value(), 1e-12));
+
+  // Two steps a token, of which only the second writes a value and is read.
+  const auto rwkv7 =
+      make_variant("rwkv7", made, options_of({{"norm", false}, {"bonus", false}, {"gate", false}}));
+  state_of(*rwkv7);
+  const DeltaInputs steps = dynamic_cast<const DeltaAttention&>(*rwkv7).operands(in);
+  const Variable beta(Tensor::full({2, 2 * N, H}, 1, DType::f64));
+  const Variable W = def::delta(steps.q, steps.k, beta, steps.log_decay, steps.read);
+  CHECK(near(rwkv7->forward(in, {}, {}).value(),
+             def::apply(slice(slice(W, 2, 1, 2 * N, 2), 3, 1, 2 * N, 2), in.v).value(), 1e-12));
 }
 
 TEST_CASE("definitions: windows, random weights and landmarks") {
