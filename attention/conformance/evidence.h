@@ -49,6 +49,7 @@ void orthogonal_unbiased(Findings&);
 void givens_unbiased(Findings&);
 void orthogonal_better(Findings&);
 void optimal_better(Findings&);
+void balanced_better(Findings&);
 void row_distribution(Findings&);
 void redraws(Findings&);
 void positive_rate(Findings&);

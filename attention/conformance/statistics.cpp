@@ -403,6 +403,32 @@ void orthogonal_rate(Findings& f) { rate(f, "performer", {{"kernel", "hyperbolic
 void trigonometric_rate(Findings& f) { rate(f, "rff", {{"draw", "iid"}}); }
 void phase_rate(Findings& f) { rate(f, "rff", {{"draw", "iid"}, {"waves", "cos_bias"}}); }
 
+// With channels of q multiplied by a factor and those of k divided by it, q·k and softmax attention
+// stay the same, but the norms grow. Balanced channels undo that.
+void balanced_better(Findings& f) {
+  const Case even = small_case(0.5, 31);
+  Case skewed = even;
+  const int64_t D = even.q.size(3);
+  skewed.q = even.q.clone(), skewed.k = even.k.clone();
+  for (int64_t i = 0; i < even.q.numel(); ++i) {
+    const double factor = i % D % 2 == 0 ? 3 : 1.0 / 3;
+    skewed.q.data<double>()[i] *= factor;
+    skewed.k.data<double>()[i] /= factor;
+  }
+  for (const char* kernel : {"positive", "optimal"}) {
+    const auto error = [&](const Case& c, bool balance) {
+      return attention_error("performer", {{"kernel", kernel}, {"balance", balance}}, 64, c);
+    };
+    const double plain = error(skewed, false), balanced = error(skewed, true),
+                 before = error(even, true);
+    f.measured(kernel, ": error ", balanced, " with balanced channels, ", plain, " without");
+    f.expect(balanced < 0.7 * plain, kernel, ": expected balanced channels to lower the error of ",
+             plain, ", got ", balanced);
+    f.expect(std::abs(balanced - before) <= 1e-9 * before, kernel, ": expected the error ", before,
+             " of balanced channels for any factors, got ", balanced);
+  }
+}
+
 // Exact weights of the near pairs take away their variance.
 void scatterbrain_rate(Findings& f) {
   rate(f, "scatterbrain", {{"draw", "iid"}, {"window", 8}});

@@ -12,6 +12,9 @@
 //                        bounded if A < 0 and unbiased for every A; A has the least variance for
 //                        entries of q and k of standard deviation `spread`. Likhosherstov et al.
 //                        2022 (arXiv 2205.15317), eq. 9
+// With `balance`, x̂ of queries is multiplied and x̂ of keys divided by ψ_c = (mean_j k_jc² / mean_i q_ic²)^(1/4)
+// in each channel c: q·k stays what it is, and the norms on which the variance depends are smallest.
+// Likhosherstov et al. 2023 (arXiv 2302.00787), "SADERF".
 //
 // With draw = "learned", W is trained and φ are features of its own kernel. |q̂|²/2 is common to all
 // features of a query and is dropped as well. Exponentials are kept as
@@ -40,10 +43,16 @@ struct PerformerOptions {
   std::string kernel = "positive";
   RandomFeatureOptions projection;
   double eps = 0, spread = 1;
+  bool balance = false;
   GuardOptions guard;
 
   bool estimates_positive() const { return kernel == "positive" || kernel == "hyperbolic"; }
   bool trigonometric() const { return kernel == "trigonometric" || kernel == "trigonometric_bias"; }
+  // E φ(q)·φ(k) = e^(q̂·k̂), so that what leaves q·k as it is changes only the variance.
+  bool estimates_softmax() const {
+    return (estimates_positive() || trigonometric() || kernel == "optimal") &&
+           !projection.learned();
+  }
   bool has_signs() const { return trigonometric() || kernel == "gelu"; }
   // f(W x) + eps for some f: another kernel.
   bool generalized() const { return kernel == "relu" || kernel == "gelu" || kernel == "square"; }
@@ -62,6 +71,13 @@ struct PerformerOptions {
       v.number("spread", spread, {0, 1e3},
                "standard deviation of the entries of q and k for which the variance is least");
     });
+    v.when(estimates_softmax(), "an estimator of the softmax kernel whose draw is not learned",
+           [&] {
+             v.boolean(
+                 "balance", balance,
+                 "whether the channels of each sequence are scaled such that queries and keys have "
+                 "the same mean squares; not causal");
+           });
     v.when(!trigonometric() && kernel != "optimal",
            "a kernel that is neither trigonometric nor optimal", [&] {
              v.number("eps", eps, {0},
@@ -78,15 +94,23 @@ struct PerformerOptions {
     const bool may_vanish = generalized() && eps == 0;
     return {.random = !projection.learned(),
             .averages = guard.guard == "none" && !may_vanish,
+            .separate_queries = !balance,
             .signed_weights = has_signs(),
-            .causal = true,
+            .causal = !balance,
+            .causal_reason = balance ? "balanced channels depend on all queries and keys" : "",
             .decodes = !reference(),
             .time = "N m D",
             .memory = "N m",
             .state = projection.state(kernel == "trigonometric_bias")};
   }
-  // The projection and its functions; positive features without eps are computed tile by tile.
   Memory memory(const Config& config, const Extent& e) const {
+    Memory out = feature_memory_of(config, e);
+    const MemorySizes z(config, e);
+    if (balance) out.kept += z.values + z.keys;  // scaled copies of q and k
+    return out;
+  }
+  // The projection and its functions; positive features without eps are computed tile by tile.
+  Memory feature_memory_of(const Config& config, const Extent& e) const {
     if (trigonometric())
       return random_feature_memory(config, e, projection,
                                    kernel == "trigonometric" ? Waves::sin_cos : Waves::phase, true);
@@ -142,6 +166,7 @@ class Performer final : public RandomFeatureAttention {
         kernel_(options.kernel),
         trigonometric_(options.trigonometric()),
         reference_(options.reference()),
+        balance_(options.balance),
         eps_(options.eps) {
     // |q̂ + k̂|² of entries of that standard deviation.
     if (kernel_ == "optimal")
@@ -214,8 +239,16 @@ class Performer final : public RandomFeatureAttention {
   }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
-    return reference_ ? attend_as_references(inputs.q, inputs.k, inputs.v, mask)
-                      : RandomFeatureAttention::attend(inputs, mask, pass);
+    const Inputs in = balance_ ? balanced(inputs) : inputs;
+    return reference_ ? attend_as_references(in.q, in.k, in.v, mask)
+                      : RandomFeatureAttention::attend(in, mask, pass);
+  }
+
+  // ψ q and k / ψ. Channels that are 0 throughout stay 0.
+  static Inputs balanced(const Inputs& in) {
+    const auto mean_square = [](const Variable& x) { return mean(square(x), {1}, true) + 1e-30; };
+    const Variable psi = sqrt(sqrt(mean_square(in.k) / mean_square(in.q)));  // (B, 1, H, D)
+    return {in.q * psi, in.k / psi, in.v, in.x};
   }
 
   // With u = w_l·x̂: exp(u - |x̂|²/2 - max u) + eps, where the maximum is over the features of each
@@ -249,7 +282,7 @@ class Performer final : public RandomFeatureAttention {
   }
 
   std::string kernel_;
-  bool trigonometric_, reference_;
+  bool trigonometric_, reference_, balance_;
   double eps_, A_ = 0;
 };
 
@@ -272,6 +305,8 @@ Spec performer_variant() {
             {{"features", 20}, {"kernel", "square"}, {"redraw_interval", 0}},
             {{"features", 20}, {"eps", 1e-4}},
             {{"features", 20}, {"kernel", "optimal"}, {"spread", 0.7}},
+            {{"features", 20}, {"balance", true}},
+            {{"features", 20}, {"kernel", "optimal"}, {"balance", true}},
             {{"features", 20}, {"draw", "learned"}},
             {{"features", 20},
              {"draw", "learned"},
@@ -294,6 +329,11 @@ Spec performer_variant() {
              "optimal features: unbiased, with a smaller variance than positive ones, that of its "
              "formula",
              optimal_better},
+            {"balanced-better",
+             "where queries are large and keys small, or the reverse, balanced channels have "
+             "smaller "
+             "errors",
+             balanced_better},
             {"row-distribution",
              "norms chi, entries normal; orthogonal within a block, independent between blocks",
              row_distribution},

@@ -51,6 +51,8 @@ const std::vector<Case> cases = {
     {"performer", {{"kernel", "exp"}, {"features", int64_t{64}}, {"eps", 1e-3}}},
     {"performer", {{"features", int64_t{64}}, {"eps", 1e-4}}},
     {"performer", {{"kernel", "optimal"}}},
+    {"performer", {{"balance", true}}},
+    {"performer", {{"kernel", "trigonometric"}, {"balance", true}, {"features", int64_t{64}}}},
     {"performer", {{"features", int64_t{64}}, {"draw", "learned"}}},
     {"performer", {{"features", int64_t{64}}, {"draw", "learned"}, {"kernel", "optimal"}}},
     {"performer", {{"features", int64_t{64}}, {"draw", "learned"}, {"kernel", "hyperbolic"}}},
