@@ -34,6 +34,8 @@ struct SoftmaxAttentionOptions {
   /// (B, N, H), at most 0, finite; undefined: 0. The sum of log_decay_t over j < t <= i is added to
   /// the score of query i and key j: a forget gate. Lin et al. 2025 (arXiv 2503.02130), eq. 3-4.
   Variable log_decay{};
+  /// (B, M, H), finite; undefined: 0. key_bias_j is added to the scores of key j, for every query.
+  Variable key_bias{};
   double dropout = 0;      // of the probabilities; see ProbabilityDropout
   Generator generator{0};  // for the dropout
 };
@@ -48,7 +50,7 @@ struct SoftmaxAttentionOptions {
 /// For the gradients, saves the inputs, the result and one number a query and head, and recomputes
 /// the probabilities. Gives the same bits for any number of threads.
 ///
-/// Differentiable with respect to q, k, v and log_decay.
+/// Differentiable with respect to q, k, v, log_decay and key_bias.
 ///
 /// Throws ShapeError if shapes or dtypes do not match, or for causal, window, slopes or log_decay if
 /// N != M, or for a pattern of other sizes, and ConfigError for a dropout outside [0, 1), a negative

@@ -50,13 +50,13 @@ struct ForgettingOptions {
             .time = "N^2 D",
             .memory = impl == "tiled" ? "N" : "N^2"};
   }
-  // Tiled, a logarithm for each query, and the sums of the gates in f64; otherwise the
+  // Tiled, a logarithm for each query, and two sums of the gates in f64; otherwise the
   // probabilities, twice with dropout, and as much again for the scores and their gradients.
   Memory memory(const Config& config, const Extent& e) const {
     const MemorySizes z(config, e);
     Memory out{.parameters = z.H * (z.H * z.D + 1)};
     if (impl == "tiled") {
-      out.kept = 6 * z.tokens;
+      out.kept = 8 * z.tokens;
       return out;
     }
     const bool drops = dropout > 0 && e.training;

@@ -200,6 +200,11 @@ Variable naive(const Variable& q, const Variable& k, const Variable& v,
           !(query_lengths.defined() && i >= query_lengths.data<int32_t>()[b]);
     }
   Variable scores = matmul(permute(q, {0, 2, 1, 3}), permute(repeated(k, H), {0, 2, 3, 1}), tau);
+  if (o.log_decay.defined()) {
+    const Variable G = cumsum(permute(o.log_decay, {0, 2, 1}), 2);
+    scores = scores + unsqueeze(G, 3) - unsqueeze(G, 2);
+  }
+  if (o.key_bias.defined()) scores = scores + unsqueeze(permute(o.key_bias, {0, 2, 1}), 2);
   Variable p =
       softmax(where(keep, scores + Variable(bias), -std::numeric_limits<double>::infinity()));
   if (o.dropout > 0) {
@@ -263,6 +268,44 @@ TEST_CASE("tiled attention equals the naive one") {
                        y.cotangent.to(DType::f64)};
     check_near(outcome(softmax_attention, y, c.options), outcome(naive, exact, c.options), 1.5e-6,
                4e-6);
+  }
+}
+
+TEST_CASE("tiled attention: biases of keys, with gradients") {
+  std::vector<Case> all = cases();
+  all.push_back({.name = "forget gate", .N = 203, .H = 4, .options = {.causal = true}});
+  for (const Case& c : all) {
+    INFO(c.name);
+    const int64_t M = c.M ? c.M : c.N;
+    const bool gate = c.name == "forget gate";
+    const auto run = [&](Function f, DType dtype, const Tensor& bias) {
+      const Variable b(bias.to(dtype), true),
+          g(affine(Variable(normal({c.B, c.N, c.H}, 6)), 0.3, -2).value().to(dtype), true);
+      SoftmaxAttentionOptions options = c.options;
+      options.key_bias = b;
+      if (gate) options.log_decay = g;
+      const Sample x = inputs(c, DType::f32);
+      Outcome o =
+          outcome(f, {x.q.to(dtype), x.k.to(dtype), x.v.to(dtype), x.cotangent.to(dtype)}, options);
+      o.parameters["bias"] = b.grad();
+      if (gate) o.parameters["decay"] = g.grad();
+      return o;
+    };
+    const Tensor bias = normal({c.B, M, c.H}, 5, DType::f32, 2);
+    const Outcome expected = run(naive, DType::f64, bias);
+    for (const DType dtype : {DType::f64, DType::f32}) {
+      const bool f64 = dtype == DType::f64;
+      const Outcome tiled = run(softmax_attention, dtype, bias);
+      check_near(tiled, expected, f64 ? 1e-12 : 2e-6, f64 ? 1e-12 : 6e-6);
+      for (const auto& [name, grad] : expected.parameters)
+        CHECK(near(tiled.parameters.at(name), grad, f64 ? 1e-12 : 1e-5));
+      // Tokens last, and any number of threads.
+      const Threads one_more(threads() + 1);
+      const Tensor view = bias.permute({0, 2, 1}).contiguous().permute({0, 2, 1});
+      const Outcome strided = run(softmax_attention, dtype, view);
+      check_identical(strided, tiled);
+      CHECK(identical(strided.parameters.at("bias"), tiled.parameters.at("bias")));
+    }
   }
 }
 
@@ -486,6 +529,10 @@ TEST_CASE("tiled attention: what does not fit is refused") {
   CHECK_THROWS_AS(run(q, k, k, {.window = -1}), ConfigError);
   CHECK_THROWS_AS(run(q, k, k, {.slopes = {1, 2}}), ShapeError);
   CHECK_THROWS_AS(run(q, k, k, {.dropout = 1}), ConfigError);
+  CHECK_NOTHROW(run(q, other, other, {.key_bias = x({2, 6, 4})}));
+  CHECK_THROWS_WITH(run(q, other, other, {.key_bias = x({2, 5, 4})}),
+                    Catch::Contains("[2, 6, 4]") && Catch::Contains("[2, 5, 4]"));
+  CHECK_THROWS_AS(run(q, k, k, {.key_bias = x({2, 5, 4}, DType::f32)}), ShapeError);
   CHECK_THROWS_AS(run(q, k, k, {.key_lengths = counts({6, 1})}), ShapeError);
   CHECK_THROWS_AS(run(q, k, k, {.query_lengths = counts({5})}), ShapeError);
   const auto with = [](const BlockPattern& p) {
