@@ -135,10 +135,12 @@ struct Rule {
   }
   // With a pattern, keys are read in tiles of as many of its blocks as fit into one, or of an equal
   // part of a block.
-  int64_t blocks_of_tile() const { return std::max<int64_t>(1, key_block / pattern->block); }
-  int64_t tiles_of_block() const { return (pattern->block + key_block - 1) / key_block; }
+  int64_t blocks_of_tile() const {
+    return std::max<int64_t>(1, key_block / pattern->keys_of_block());
+  }
+  int64_t tiles_of_block() const { return (pattern->keys_of_block() + key_block - 1) / key_block; }
   Range key_tile(int64_t tile) const {
-    const int64_t span = blocks_of_tile() * pattern->block, parts = tiles_of_block();
+    const int64_t span = blocks_of_tile() * pattern->keys_of_block(), parts = tiles_of_block();
     const int64_t size = ((span + parts - 1) / parts + 1) & ~int64_t{1},
                   begin = tile / parts * span, first = begin + tile % parts * size;
     return {first, std::min({first + size, begin + span, sizes.M})};
@@ -201,7 +203,7 @@ class ScoreTile {
   // With a pattern: the blocks of keys.
   std::span<const int32_t> blocks() const { return blocks_; }
   // Calls visit(part) for each run of keys in `range` that the queries attend to. The first index
-  // of the range is even, and so are those of the parts.
+  // of the range is even, and so are those of the parts if blocks of keys are.
   template <class F>
   void for_parts(Range range, F visit) const {
     const Range all = common(keys(), range);
@@ -210,7 +212,7 @@ class ScoreTile {
       visit(all);
       return;
     }
-    const int64_t block = rule_.pattern->block;
+    const int64_t block = rule_.pattern->keys_of_block();
     auto at = std::lower_bound(blocks_.begin(), blocks_.end(), all.begin / block);
     while (at != blocks_.end() && *at * block < all.end) {
       Range part{*at * block, (*at + 1) * block};
@@ -220,7 +222,8 @@ class ScoreTile {
   }
   T* scores() { return s_; }  // (keys, lanes)
 
-  // Scores against at most key_block keys k (., D), the first index even; -inf where a query does
+  // Scores against at most key_block keys k (., D), the first index even if there is dropout, which
+  // hashes pairs of keys; -inf where a query does
   // not attend. If their number is odd, a row of -inf is added, because the loops process pairs of
   // keys.
   void compute(Range keys, const T* k) {
@@ -326,7 +329,7 @@ void list_key_tiles(const Rule& rule, std::span<const ScoreTile<T>> tiles, int64
       if (j + key_block > all.begin) out.push_back({j, std::min(j + key_block, all.end)});
     return;
   }
-  const int64_t block = rule.pattern->block, together = rule.blocks_of_tile(),
+  const int64_t block = rule.pattern->keys_of_block(), together = rule.blocks_of_tile(),
                 parts = rule.tiles_of_block();
   std::vector<int64_t> numbers;
   for (const ScoreTile<T>& tile : tiles) {
@@ -841,16 +844,19 @@ Tensor sums_of_later(const Tensor& dc) {
   return out;
 }
 
-void check_pattern(const BlockPattern& p, const Sizes& z) {
-  check<ConfigError>(p.block >= 2 && p.block % 2 == 0,
-                     "softmax_attention: expected a pattern of blocks of an even number of tokens, "
-                     "at least 2, got ",
-                     p.block);
+void check_pattern(const BlockPattern& p, const Sizes& z, bool drops) {
+  check<ConfigError>(p.block >= 1 && p.key_block >= 0,
+                     "softmax_attention: expected a pattern of blocks of at least 1 token, got ",
+                     p.block, " queries and ", p.key_block, " keys");
+  check<ConfigError>(!drops || p.keys_of_block() % 2 == 0,
+                     "softmax_attention: with dropout, expected a pattern of blocks of an even "
+                     "number of keys, got ",
+                     p.keys_of_block());
   check<ShapeError>((p.samples == 1 || p.samples == z.B) && (p.heads == 1 || p.heads == z.H),
                     "softmax_attention: expected a pattern for 1 or ", z.B, " samples and 1 or ",
                     z.H, " heads, got ", p.samples, " and ", p.heads);
   const int64_t rows = p.samples * p.heads * ((z.N + p.block - 1) / p.block),
-                blocks = (z.M + p.block - 1) / p.block,
+                blocks = (z.M + p.keys_of_block() - 1) / p.keys_of_block(),
                 entries = static_cast<int64_t>(p.keys.size());
   check<ShapeError>(static_cast<int64_t>(p.begin.size()) == rows + 1 && p.begin.front() == 0 &&
                         p.begin.back() == entries && std::is_sorted(p.begin.begin(), p.begin.end()),
@@ -869,7 +875,8 @@ void check_pattern(const BlockPattern& p, const Sizes& z) {
 int64_t keys_of_query(const BlockPattern* p, const Sizes& z) {
   if (!p) return z.M;
   const int64_t rows = static_cast<int64_t>(p->begin.size()) - 1;
-  return std::clamp<int64_t>(static_cast<int64_t>(p->keys.size()) * p->block / rows, 1, z.M);
+  return std::clamp<int64_t>(static_cast<int64_t>(p->keys.size()) * p->keys_of_block() / rows, 1,
+                             z.M);
 }
 
 void check_bias(const char* name, const Variable& x, DType dtype, const Shape& shape) {
@@ -892,7 +899,7 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
                     k_.dtype(), ", v ", v_.dtype());
   const BlockPattern* const pattern = options.pattern.get();
   const Sizes z{qs[0], qs[1], ks[1], qs[2], ks[2], qs[3], pattern ? pattern->block : qs[1]};
-  if (pattern) check_pattern(*pattern, z);
+  if (pattern) check_pattern(*pattern, z, options.dropout > 0);
   check<ShapeError>(z.N == z.M || (!options.causal && options.window == 0 &&
                                    options.slopes.empty() && !options.log_decay.defined()),
                     "softmax_attention: causal, window, slopes and log_decay expect as many "

@@ -28,9 +28,10 @@ Tensor counts(const std::vector<int32_t>& values) { return lengths(values).lengt
 // Each block of queries attends to each block of keys with the given probability; some rows are
 // empty and one is full.
 std::shared_ptr<const BlockPattern> pattern(int64_t N, int64_t M, int64_t block, int64_t samples,
-                                            int64_t heads, double share) {
-  BlockPattern out{.block = block, .samples = samples, .heads = heads};
-  const int64_t rows = (N + block - 1) / block, columns = (M + block - 1) / block;
+                                            int64_t heads, double share, int64_t key_block = 0) {
+  BlockPattern out{.block = block, .samples = samples, .heads = heads, .key_block = key_block};
+  const int64_t rows = (N + block - 1) / block,
+                columns = (M + out.keys_of_block() - 1) / out.keys_of_block();
   RandomStream random{Generator(11)};
   for (int64_t r = 0; r < samples * heads * rows; ++r) {
     for (int64_t j = 0; j < columns; ++j)
@@ -150,6 +151,27 @@ std::vector<Case> cases() {
        .Hkv = 1,
        .D = 2,
        .options = {.pattern = pattern(100, 2900, 16, 1, 2, 0.4)}},
+      {.name = "small blocks of keys",
+       .N = 300,
+       .M = 77,
+       .options = {.pattern = pattern(300, 77, 64, 2, 1, 0.4, 4)}},
+      {.name = "large blocks of keys",
+       .N = 103,
+       .M = 600,
+       .options = {.pattern = pattern(103, 600, 16, 1, 2, 0.5, 194),
+                   .dropout = 0.3,
+                   .generator = Generator(8)}},
+      {.name = "blocks of one key",
+       .N = 100,
+       .M = 133,
+       .options = {.key_lengths = key_padded, .pattern = pattern(100, 133, 32, 1, 1, 0.3, 1)}},
+      {.name = "odd blocks, causal window",
+       .N = 250,
+       .options = {.causal = true,
+                   .window = 51,
+                   .key_lengths = padded,
+                   .query_lengths = padded,
+                   .pattern = pattern(250, 250, 25, 2, 2, 0.7, 7)}},
       {.name = "causal groups of keys",
        .N = 1100,
        .B = 1,
@@ -188,7 +210,7 @@ Variable naive(const Variable& q, const Variable& k, const Variable& v,
                             ((N + p.block - 1) / p.block) +
                         i / p.block;
     return std::find(p.keys.begin() + p.begin[row], p.keys.begin() + p.begin[row + 1],
-                     j / p.block) != p.keys.begin() + p.begin[row + 1];
+                     j / p.keys_of_block()) != p.keys.begin() + p.begin[row + 1];
   };
   for (int64_t row = 0; row < B * H * N; ++row)
     for (int64_t j = 0; j < M; ++j) {
@@ -540,11 +562,16 @@ TEST_CASE("tiled attention: what does not fit is refused") {
   };
   const BlockPattern all{.block = 4, .begin = {0, 2, 3}, .keys = {0, 1, 1}};
   CHECK_NOTHROW(run(q, k, k, with(all)));
-  for (const int64_t block : {0, 3}) {
+  for (const auto& [block, key_block] : {std::pair(0, 4), std::pair(4, -1)}) {
     BlockPattern p = all;
-    p.block = block;
+    p.block = block, p.key_block = key_block;
     CHECK_THROWS_AS(run(q, k, k, with(p)), ConfigError);
   }
+  const BlockPattern odd{.block = 4, .begin = {0, 2, 3}, .keys = {0, 1, 1}, .key_block = 3};
+  CHECK_NOTHROW(run(q, k, k, with(odd)));
+  SoftmaxAttentionOptions drops = with(odd);
+  drops.dropout = 0.1;
+  CHECK_THROWS_AS(run(q, k, k, drops), ConfigError);
   for (const auto& keys : std::vector<std::vector<int32_t>>{{0, 2, 1}, {1, 0, 1}, {0, 0, 1}, {0}}) {
     BlockPattern p = all;
     p.keys = keys;
