@@ -44,6 +44,8 @@ const std::vector<Case> cases{
     {"gated_deltanet", {}, true, 1.054, 1.068},
     {"kda", {}, true, 0.944, 0.94},
     {"rwkv7", {}, true, 0.947, 0.941},
+    {"gaussian"},
+    {"gaussian", {}, true, (N + 48.0) / N, (N + 48.0) / N},
     {"bigbird", {{"block", int64_t{48}}}},
 };
 
