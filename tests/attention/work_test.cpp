@@ -47,6 +47,8 @@ const std::vector<Case> cases{
     {"gaussian"},
     {"gaussian", {}, true, (N + 48.0) / N, (N + 48.0) / N},
     {"bigbird", {{"block", int64_t{48}}}},
+    {"synthesizer"},
+    {"synthesizer", {}, true, (N + 48.0) / N, (N + 48.0) / N},
 };
 
 }  // namespace
