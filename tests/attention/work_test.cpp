@@ -47,6 +47,7 @@ const std::vector<Case> cases{
     {"gaussian"},
     {"gaussian", {}, true, (N + 48.0) / N, (N + 48.0) / N},
     {"bigbird", {{"block", int64_t{48}}}},
+    {"eva", {{"window", int64_t{96}}, {"chunk", int64_t{16}}}},
     {"synthesizer"},
     {"synthesizer", {}, true, (N + 48.0) / N, (N + 48.0) / N},
 };
