@@ -20,11 +20,12 @@
 //
 // f32 uses logarithms and powers of base 2: τ log2 e is multiplied into Qᵀ.
 //
-// With decays g, bias_ij = G_i - G_j for the running sums G_i = Σ_(t<=i) g_t, in double precision.
-// Within a block of queries that begins at token r both sums are taken relative to G_r, so that the
-// biases of near keys keep their digits however large G is. Since Σ_j ds_ij = 0,
+// With biases b of keys and decays g, bias_ij = G_i + c_j with c_j = b_j - G_j, for the running sums
+// G_i = Σ_(t<=i) g_t, in double precision. Within a block of queries that begins at token r both
+// terms are taken relative to G_r, so that the biases of near keys keep their digits however large G
+// is. Since Σ_j ds_ij = 0,
 //
-//   dG_j = -Σ_i ds_ij,  dg_t = Σ_(u>=t) dG_u
+//   db_j = dc_j = Σ_i ds_ij,  dg_t = -Σ_(u>=t) dc_u
 //
 // Where L is a result too, dL_i adds p_ij dL_i to ds_ij: it is subtracted from δ_i.
 //
@@ -37,6 +38,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
@@ -102,12 +104,16 @@ struct Rule {
   std::vector<int32_t> key_lengths, query_lengths;
   std::vector<double> slopes;
   ProbabilityDropout dropout;
-  std::vector<double> decays;  // G as exponents of Base, (B, H, N); empty: none
+  // G (B, H, N) and c (B, H, M), as exponents of Base; empty: 0.
+  std::vector<double> decays, key_bias;
   std::shared_ptr<const BlockPattern> pattern;
   int64_t keys_of_query;  // about how many a query attends to
 
   const double* decays_of(int64_t b, int64_t h) const {
     return decays.empty() ? nullptr : decays.data() + (b * sizes.H + h) * sizes.N;
+  }
+  const double* key_bias_of(int64_t b, int64_t h) const {
+    return key_bias.empty() ? nullptr : key_bias.data() + (b * sizes.H + h) * sizes.M;
   }
   // The keys that query i attends to. Both ends are non-decreasing in i.
   Range keys_of(int64_t b, int64_t i) const {
@@ -129,10 +135,12 @@ struct Rule {
   }
   // With a pattern, keys are read in tiles of as many of its blocks as fit into one, or of an equal
   // part of a block.
-  int64_t blocks_of_tile() const { return std::max<int64_t>(1, key_block / pattern->block); }
-  int64_t tiles_of_block() const { return (pattern->block + key_block - 1) / key_block; }
+  int64_t blocks_of_tile() const {
+    return std::max<int64_t>(1, key_block / pattern->keys_of_block());
+  }
+  int64_t tiles_of_block() const { return (pattern->keys_of_block() + key_block - 1) / key_block; }
   Range key_tile(int64_t tile) const {
-    const int64_t span = blocks_of_tile() * pattern->block, parts = tiles_of_block();
+    const int64_t span = blocks_of_tile() * pattern->keys_of_block(), parts = tiles_of_block();
     const int64_t size = ((span + parts - 1) / parts + 1) & ~int64_t{1},
                   begin = tile / parts * span, first = begin + tile % parts * size;
     return {first, std::min({first + size, begin + span, sizes.M})};
@@ -149,7 +157,7 @@ class ScoreTile {
         q_(scratch.take<T>(rule.sizes.D * query_block)),
         s_(s),
         position_(scratch.take<T>(query_block)),
-        decay_(scratch.take<T>(query_block)),
+        of_query_(scratch.take<T>(query_block)),
         from_(scratch.take<int32_t>(query_block)),
         to_(scratch.take<int32_t>(query_block)),
         words_{scratch.take<uint32_t>(query_block), scratch.take<uint32_t>(query_block),
@@ -168,10 +176,12 @@ class ScoreTile {
     some_ = {low.begin, high.end};
     all_ = {high.begin, low.end};
     slope_ = rule_.slopes.empty() ? T{0} : static_cast<T>(rule_.slopes[h] * Base<T>::log_e);
-    decays_ = rule_.decays_of(b, h);
-    if (decays_)
-      for (int64_t i = 0; i < lanes_; ++i)
-        decay_[i] = static_cast<T>(decays_[first_ + std::min(i, count_ - 1)] - decays_[first_]);
+    key_bias_ = rule_.key_bias_of(b, h);
+    const double* const decays = rule_.decays_of(b, h);
+    origin_ = decays ? decays[first_] : 0;
+    for (int64_t i = 0; i < lanes_ && key_bias_; ++i)
+      of_query_[i] =
+          decays ? static_cast<T>(decays[first_ + std::min(i, count_ - 1)] - origin_) : T{0};
     pack_transposed(q.at(b, first_, h), q.token, count_, lanes_, rule_.sizes.D,
                     static_cast<T>(rule_.scale * Base<T>::log_e), q_);
     for (int64_t i = 0; i < lanes_; ++i) {
@@ -193,7 +203,7 @@ class ScoreTile {
   // With a pattern: the blocks of keys.
   std::span<const int32_t> blocks() const { return blocks_; }
   // Calls visit(part) for each run of keys in `range` that the queries attend to. The first index
-  // of the range is even, and so are those of the parts.
+  // of the range is even, and so are those of the parts if blocks of keys are.
   template <class F>
   void for_parts(Range range, F visit) const {
     const Range all = common(keys(), range);
@@ -202,7 +212,7 @@ class ScoreTile {
       visit(all);
       return;
     }
-    const int64_t block = rule_.pattern->block;
+    const int64_t block = rule_.pattern->keys_of_block();
     auto at = std::lower_bound(blocks_.begin(), blocks_.end(), all.begin / block);
     while (at != blocks_.end() && *at * block < all.end) {
       Range part{*at * block, (*at + 1) * block};
@@ -212,7 +222,8 @@ class ScoreTile {
   }
   T* scores() { return s_; }  // (keys, lanes)
 
-  // Scores against at most key_block keys k (., D), the first index even; -inf where a query does
+  // Scores against at most key_block keys k (., D), the first index even if there is dropout, which
+  // hashes pairs of keys; -inf where a query does
   // not attend. If their number is odd, a row of -inf is added, because the loops process pairs of
   // keys.
   void compute(Range keys, const T* k) {
@@ -220,17 +231,17 @@ class ScoreTile {
     gemm_tile<T>(count, lanes, D, {k, D, 1}, q_, lanes, s_, lanes, false);
     if (count % 2) std::fill_n(s_ + count * lanes, lanes, -infinity<T>);
     const bool edge = keys.begin < all_.begin || keys.end > all_.end;
-    if (edge || slope_ != 0 || decays_)
-      simd([&, s = s_, position = position_, from = from_, to = to_, slope = slope_, decay = decay_,
-            decays = decays_] {
+    if (edge || slope_ != 0 || key_bias_)
+      simd([&, s = s_, position = position_, from = from_, to = to_, slope = slope_,
+            of_query = of_query_, key_bias = key_bias_, origin = origin_] {
         for (int64_t n = 0; n < count; ++n) {
           T* const row = s + n * lanes;
           const T at = static_cast<T>(keys.begin + n);
           if (slope != 0)
             for_lanes(lanes, [=](int64_t i) { row[i] -= slope * std::abs(position[i] - at); });
-          if (decays) {
-            const T of_key = static_cast<T>(decays[keys.begin + n] - decays[first_]);
-            for_lanes(lanes, [=](int64_t i) { row[i] += decay[i] - of_key; });
+          if (key_bias) {
+            const T of_key = static_cast<T>(key_bias[keys.begin + n] + origin);
+            for_lanes(lanes, [=](int64_t i) { row[i] += of_query[i] + of_key; });
           }
           const int32_t j = static_cast<int32_t>(keys.begin + n);
           if (edge)
@@ -264,8 +275,9 @@ class ScoreTile {
 
  private:
   const Rule& rule_;
-  T *const q_, *const s_, *const position_, *const decay_;  // q_ (D, lanes)
-  const double* decays_ = nullptr;                          // of the head
+  T *const q_, *const s_, *const position_, *const of_query_;  // q_ (D, lanes), G_i - G_r
+  const double* key_bias_ = nullptr;                           // c of the head
+  double origin_ = 0;                                          // G_r
   int32_t *const from_, *const to_;
   uint32_t* const words_[4];
   int64_t b_ = 0, h_ = 0, first_ = 0, rows_ = 0, count_ = 0, lanes_ = 0;
@@ -317,7 +329,7 @@ void list_key_tiles(const Rule& rule, std::span<const ScoreTile<T>> tiles, int64
       if (j + key_block > all.begin) out.push_back({j, std::min(j + key_block, all.end)});
     return;
   }
-  const int64_t block = rule.pattern->block, together = rule.blocks_of_tile(),
+  const int64_t block = rule.pattern->keys_of_block(), together = rule.blocks_of_tile(),
                 parts = rule.tiles_of_block();
   std::vector<int64_t> numbers;
   for (const ScoreTile<T>& tile : tiles) {
@@ -572,23 +584,23 @@ struct Attending {
 };
 
 // Adds to the gradients of a block of keys and of the queries, those that are required: dk, dv (.,
-// D), dG, whose keys are dG_step apart, and x.dq. ds is scratch memory for a tile.
+// D), dc, whose keys are dc_step apart, and x.dq. ds is scratch memory for a tile.
 template <class T>
 void add_gradients(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const T* v,
-                   const Attending<T>& x, T* ds, T* dk, T* dv, T* dG, int64_t dG_step, bool dq) {
+                   const Attending<T>& x, T* ds, T* dk, T* dv, T* dc, int64_t dc_step, bool dq) {
   const int64_t n = keys.size(), count = tile.count(), lanes = tile.lanes(), D = rule.sizes.D;
   tile.compute(keys, k);
   T* const s = tile.scores();
-  if (dk || dq || dG) gemm_tile<T>(n, lanes, D, {v, D, 1}, x.dot, lanes, ds, lanes, false);
+  if (dk || dq || dc) gemm_tile<T>(n, lanes, D, {v, D, 1}, x.dot, lanes, ds, lanes, false);
   simd([&, scale = static_cast<T>(rule.dropout.scale())] {
     if (rule.dropout.on())
       score_gradients<true>(tile, n, s, ds, x.l, x.delta, scale);
     else
       score_gradients<false>(tile, n, s, ds, x.l, x.delta, scale);
-    if (!dG) return;
-    const T unscaled = static_cast<T>(-1 / rule.scale);  // ds has the factor τ
+    if (!dc) return;
+    const T unscaled = static_cast<T>(1 / rule.scale);  // ds has the factor τ
     for (int64_t j = 0; j < n; ++j)
-      dG[j * dG_step] += unscaled * kernels::row_sum(ds + j * lanes, lanes);
+      dc[j * dc_step] += unscaled * kernels::row_sum(ds + j * lanes, lanes);
   });
   if (dv) gemm_tile<T>(n, D, count, {s, lanes, 1}, x.dout, D, dv, D, true);
   if (dk) gemm_tile<T>(n, D, count, {ds, lanes, 1}, x.q, D, dk, D, true);
@@ -634,7 +646,7 @@ struct Operands {
   Heads<const T> q, k, v, out, dout;
   const T* lse;                 // (B, H, N)
   const T* dlse;                // (B, H, N): the gradient of L in units of e; null: 0
-  Gradient &dq, &dk, &dv, &dG;  // dG (B, N, H)
+  Gradient &dq, &dk, &dv, &dc;  // dc (B, M, H)
 };
 
 // Reads the queries of `tile`, their L, and their dO; sets dq to 0.
@@ -672,17 +684,17 @@ void add_block_of_keys(const Rule& rule, const Operands<T>& in, BackwardTask<T>&
   copy_rows(in.v, b, hkv, j, n, D, task.values);
   std::fill_n(task.dkeys, n * D, T{0});
   std::fill_n(task.dvalues, n * D, T{0});
-  Tensor sums = in.dG.to;
-  T* const all_dG = sums.defined() ? sums.template data<T>() : nullptr;
+  Tensor biases = in.dc.to;
+  T* const all_dc = biases.defined() ? biases.template data<T>() : nullptr;
   for (int64_t r = 0; r < count; ++r)
     task.tiles[r].for_parts({j, j + n}, [&](Range part) {
       const int64_t at = (part.begin - j) * D;
-      T* const dG =
-          all_dG ? all_dG + (b * rule.sizes.N + part.begin) * rule.sizes.H + task.tiles[r].head()
+      T* const dc =
+          all_dc ? all_dc + (b * rule.sizes.M + part.begin) * rule.sizes.H + task.tiles[r].head()
                  : nullptr;
       add_gradients(rule, task.tiles[r], part, task.keys + at, task.values + at, task.attending[r],
                     task.dscores, dk ? task.dkeys + at : nullptr, dv ? task.dvalues + at : nullptr,
-                    dG, rule.sizes.H, dq);
+                    dc, rule.sizes.H, dq);
     });
   if (dk) add_rows<T>(task.dkeys, b, hkv, j, n, D, Heads<T>(in.dk.to));
   if (dv) add_rows<T>(task.dvalues, b, hkv, j, n, D, Heads<T>(in.dv.to));
@@ -753,7 +765,7 @@ void backward(const Rule& rule, const Operands<T>& in) {
   const Groups groups(z, sizeof(T));
   for (Gradient* const g : {&in.dq, &in.dk, &in.dv})
     if (g->to.defined() && g->beta == 0) g->to.fill(0);
-  Copies<T> dk(in.dk, groups.copies), dv(in.dv, groups.copies), dG(in.dG, groups.copies);
+  Copies<T> dk(in.dk, groups.copies), dv(in.dv, groups.copies), dc(in.dc, groups.copies);
   const int64_t parts = groups.queries * groups.copies;
   const int64_t flops = 10 * std::max<int64_t>(1, groups.indices / parts) * query_block *
                         std::max<int64_t>(1, rule.keys_of_query / groups.keys) * z.D;
@@ -765,50 +777,65 @@ void backward(const Rule& rule, const Operands<T>& in) {
                      const int64_t copy = number % groups.copies, rest = number / groups.copies;
                      const int64_t key_group = rest % groups.keys, head = rest / groups.keys;
                      const Operands<T> own{in.q,    in.k,  in.v,     in.out,   in.dout, in.lse,
-                                           in.dlse, in.dq, dk[copy], dv[copy], dG[copy]};
+                                           in.dlse, in.dq, dk[copy], dv[copy], dc[copy]};
                      add_groups(rule, groups, own, *task, head / z.Hkv, head % z.Hkv, key_group,
                                 (key_group + wave) % groups.queries, copy);
                    }
                  });
   dk.join();
   dv.join();
-  dG.join();
+  dc.join();
 }
 
-// G_i, the sums of g_t (B, N, H) over t <= i, as exponents of Base: (B, H, N).
-std::vector<double> running_sums(const Tensor& g) {
-  const int64_t B = g.size(0), N = g.size(1), H = g.size(2);
-  std::vector<double> out(static_cast<size_t>(B * N * H));
-  dispatch_float(g.dtype(), [&]<class T>() {
-    const T* const from = g.data<T>();
-    const Strides& s = g.strides();
-    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
+// Calls f(i, at, x) for every number of x (B, N, H), head by head: i is its token, `at` its
+// index in (B, H, N), and x its value as an exponent of Base.
+template <class F>
+void for_tokens(const Tensor& x, F f) {
+  const int64_t N = x.size(1), H = x.size(2);
+  dispatch_float(x.dtype(), [&]<class T>() {
+    const T* const from = x.data<T>();
+    const Strides& s = x.strides();
+    parallel_for(x.size(0) * H, 1, [&](int64_t begin, int64_t end) {
       for (int64_t head = begin; head < end; ++head) {
         const T* const row = from + head / H * s[0] + head % H * s[2];
-        double sum = 0;
-        for (int64_t i = 0; i < N; ++i) {
-          sum += static_cast<double>(row[i * s[1]]) * static_cast<double>(Base<T>::log_e);
-          out[static_cast<size_t>(head * N + i)] = sum;
-        }
+        for (int64_t i = 0; i < N; ++i)
+          f(i, static_cast<size_t>(head * N + i),
+            static_cast<double>(row[i * s[1]]) * static_cast<double>(Base<T>::log_e));
       }
     });
   });
+}
+
+// G_i, the sums of g_t (B, N, H) over t <= i: (B, H, N).
+std::vector<double> running_sums(const Tensor& g) {
+  std::vector<double> out(static_cast<size_t>(g.numel()));
+  for_tokens(g, [&](int64_t i, size_t at, double x) { out[at] = i > 0 ? out[at - 1] + x : x; });
   return out;
 }
 
-// dg_t = Σ_(u>=t) dG_u, (B, N, H).
-Tensor sums_of_later(const Tensor& dG) {
-  const int64_t B = dG.size(0), N = dG.size(1), H = dG.size(2);
-  Tensor out = Tensor::empty(dG.shape(), dG.dtype());
-  dispatch_float(dG.dtype(), [&]<class T>() {
-    const T* const from = dG.data<T>();
+// c_j = b_j - G_j (B, H, M), for b (B, M, H) or undefined, and G or empty.
+std::vector<double> key_terms(const Variable& b, const std::vector<double>& G) {
+  std::vector<double> out(G.size());
+  std::transform(G.begin(), G.end(), out.begin(), std::negate<>());
+  if (!b.defined()) return out;
+  out.resize(static_cast<size_t>(b.value().numel()));
+  for_tokens(b.value(), [&](int64_t, size_t at, double x) { out[at] += x; });
+  return out;
+}
+
+// dg_t = -Σ_(u>=t) dc_u, (B, N, H).
+Tensor sums_of_later(const Tensor& dc) {
+  const int64_t B = dc.size(0), N = dc.size(1), H = dc.size(2);
+  Tensor out = Tensor::empty(dc.shape(), dc.dtype());
+  dispatch_float(dc.dtype(), [&]<class T>() {
+    const T* const from = dc.data<T>();
     T* const to = out.data<T>();
     parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
       for (int64_t head = begin; head < end; ++head) {
         double sum = 0;
         for (int64_t i = N - 1; i >= 0; --i) {
           const int64_t at = (head / H * N + i) * H + head % H;
-          sum += static_cast<double>(from[at]);
+          sum -= static_cast<double>(from[at]);
           to[at] = static_cast<T>(sum);
         }
       }
@@ -817,16 +844,19 @@ Tensor sums_of_later(const Tensor& dG) {
   return out;
 }
 
-void check_pattern(const BlockPattern& p, const Sizes& z) {
-  check<ConfigError>(p.block >= 2 && p.block % 2 == 0,
-                     "softmax_attention: expected a pattern of blocks of an even number of tokens, "
-                     "at least 2, got ",
-                     p.block);
+void check_pattern(const BlockPattern& p, const Sizes& z, bool drops) {
+  check<ConfigError>(p.block >= 1 && p.key_block >= 0,
+                     "softmax_attention: expected a pattern of blocks of at least 1 token, got ",
+                     p.block, " queries and ", p.key_block, " keys");
+  check<ConfigError>(!drops || p.keys_of_block() % 2 == 0,
+                     "softmax_attention: with dropout, expected a pattern of blocks of an even "
+                     "number of keys, got ",
+                     p.keys_of_block());
   check<ShapeError>((p.samples == 1 || p.samples == z.B) && (p.heads == 1 || p.heads == z.H),
                     "softmax_attention: expected a pattern for 1 or ", z.B, " samples and 1 or ",
                     z.H, " heads, got ", p.samples, " and ", p.heads);
   const int64_t rows = p.samples * p.heads * ((z.N + p.block - 1) / p.block),
-                blocks = (z.M + p.block - 1) / p.block,
+                blocks = (z.M + p.keys_of_block() - 1) / p.keys_of_block(),
                 entries = static_cast<int64_t>(p.keys.size());
   check<ShapeError>(static_cast<int64_t>(p.begin.size()) == rows + 1 && p.begin.front() == 0 &&
                         p.begin.back() == entries && std::is_sorted(p.begin.begin(), p.begin.end()),
@@ -845,7 +875,14 @@ void check_pattern(const BlockPattern& p, const Sizes& z) {
 int64_t keys_of_query(const BlockPattern* p, const Sizes& z) {
   if (!p) return z.M;
   const int64_t rows = static_cast<int64_t>(p->begin.size()) - 1;
-  return std::clamp<int64_t>(static_cast<int64_t>(p->keys.size()) * p->block / rows, 1, z.M);
+  return std::clamp<int64_t>(static_cast<int64_t>(p->keys.size()) * p->keys_of_block() / rows, 1,
+                             z.M);
+}
+
+void check_bias(const char* name, const Variable& x, DType dtype, const Shape& shape) {
+  if (!x.defined()) return;
+  check<ShapeError>(x.shape() == shape && x.dtype() == dtype, "softmax_attention: expected ", name,
+                    " ", dtype, " of shape ", shape, ", got ", x.dtype(), " of shape ", x.shape());
 }
 
 // log_sums only if `with_sums`.
@@ -862,17 +899,15 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
                     k_.dtype(), ", v ", v_.dtype());
   const BlockPattern* const pattern = options.pattern.get();
   const Sizes z{qs[0], qs[1], ks[1], qs[2], ks[2], qs[3], pattern ? pattern->block : qs[1]};
-  if (pattern) check_pattern(*pattern, z);
+  if (pattern) check_pattern(*pattern, z, options.dropout > 0);
   check<ShapeError>(z.N == z.M || (!options.causal && options.window == 0 &&
                                    options.slopes.empty() && !options.log_decay.defined()),
                     "softmax_attention: causal, window, slopes and log_decay expect as many "
                     "queries as keys, got ",
                     z.N, " and ", z.M);
-  const Variable& g = options.log_decay;
-  check<ShapeError>(!g.defined() || (g.shape() == Shape{z.B, z.N, z.H} && g.dtype() == q_.dtype()),
-                    "softmax_attention: expected log_decay ", q_.dtype(), " of shape ",
-                    Shape{z.B, z.N, z.H}, ", got ", g.defined() ? g.dtype() : q_.dtype(),
-                    " of shape ", g.defined() ? g.shape() : Shape{});
+  const Variable &g = options.log_decay, &key_bias = options.key_bias;
+  check_bias("log_decay", g, q_.dtype(), {z.B, z.N, z.H});
+  check_bias("key_bias", key_bias, q_.dtype(), {z.B, z.M, z.H});
   check<ConfigError>(!g.defined() || options.causal,
                      "softmax_attention: a log_decay requires causal attention");
   check<ShapeError>(options.slopes.empty() || static_cast<int64_t>(options.slopes.size()) == z.H,
@@ -882,6 +917,8 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
                      "softmax_attention: expected dropout in [0, 1), got ", options.dropout);
   check<ConfigError>(options.window >= 0, "softmax_attention: expected window >= 0, got ",
                      options.window);
+  std::vector<double> G = g.defined() ? running_sums(g.value()) : std::vector<double>(),
+                      c = key_terms(key_bias, G);
   const Rule rule{z,
                   options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(z.D)),
                   options.causal,
@@ -890,7 +927,8 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
                   lengths_or("softmax_attention: query_lengths", options.query_lengths, z.B, z.N),
                   options.slopes,
                   ProbabilityDropout(options.dropout, options.generator),
-                  g.defined() ? running_sums(g.value()) : std::vector<double>(),
+                  std::move(G),
+                  std::move(c),
                   options.pattern,
                   keys_of_query(pattern, z)};
   const Variable q = with_contiguous_rows(q_), k = with_contiguous_rows(k_),
@@ -900,7 +938,8 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
                  [&]<class T>() { forward<T>(rule, q.value(), k.value(), v.value(), out, lse); });
   // Saves L instead of the N x M probabilities: recomputing them is cheaper than reading them.
   Variables operands{q, k, v};
-  if (g.defined()) operands.push_back(g);
+  for (const Variable* const x : {&g, &key_bias})
+    if (x->defined()) operands.push_back(*x);
   std::vector<Tensor> results{out};
   if (with_sums)
     dispatch_float(q.dtype(), [&]<class T>() {
@@ -913,15 +952,19 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
                    const Tensor dout = with_contiguous_rows(grads_out[0]),
                                 dlse = grads_out.size() > 1 ? grads_out[1].contiguous() : Tensor();
                    auto [dq, dk, dv] = gradients_of(grad_in);
-                   Gradient dG;
-                   if (!rule.decays.empty() && grad_in[3])
-                     dG.to = Tensor::zeros({rule.sizes.B, rule.sizes.N, rule.sizes.H}, q.dtype());
+                   Gradient dc;
+                   const auto biases = grad_in.subspan(3);  // of log_decay, then of key_bias
+                   if (std::any_of(biases.begin(), biases.end(),
+                                   [](const GradSlot& slot) { return bool(slot); }))
+                     dc.to = Tensor::zeros({rule.sizes.B, rule.sizes.M, rule.sizes.H}, q.dtype());
                    dispatch_float(q.dtype(), [&]<class T>() {
                      backward<T>(rule, {Heads<const T>(q), Heads<const T>(k), Heads<const T>(v),
                                         Heads<const T>(out), Heads<const T>(dout), lse.data<T>(),
-                                        dlse.defined() ? dlse.data<T>() : nullptr, dq, dk, dv, dG});
+                                        dlse.defined() ? dlse.data<T>() : nullptr, dq, dk, dv, dc});
                    });
-                   if (dG.to.defined()) grad_in[3].take(sums_of_later(dG.to));
+                   const bool decays = !rule.decays.empty();
+                   if (decays && biases.front()) biases.front().take(sums_of_later(dc.to));
+                   if (biases.size() > (decays ? 1 : 0) && biases.back()) biases.back().take(dc.to);
                  });
   return {recorded[0], with_sums ? recorded[1] : Variable()};
 }

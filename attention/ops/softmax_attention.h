@@ -9,16 +9,19 @@
 
 namespace longhand::attention {
 
-/// Which blocks of keys each block of queries attends to. Queries and keys are split into blocks of
-/// `block` tokens, the last of which may be shorter.
+/// Which blocks of keys each block of queries attends to. Queries are split into blocks of `block`
+/// tokens and keys into blocks of keys_of_block(), the last of which may be shorter.
 struct BlockPattern {
-  int64_t block = 64;   // even; fastest from 48 on
+  int64_t block = 64;   // fastest from 48 on
   int64_t samples = 1;  // B, or 1: the same for all samples
   int64_t heads = 1;    // H, or 1: the same for all heads
   /// Row r, of a sample, a head and a block of queries in this order, attends to the blocks
   /// keys[begin[r]] to keys[begin[r + 1] - 1], in increasing order.
   std::vector<int64_t> begin{0};
   std::vector<int32_t> keys{};
+  int64_t key_block = 0;  // tokens of a block of keys; 0: `block`
+
+  int64_t keys_of_block() const { return key_block ? key_block : block; }
 };
 
 struct SoftmaxAttentionOptions {
@@ -34,6 +37,8 @@ struct SoftmaxAttentionOptions {
   /// (B, N, H), at most 0, finite; undefined: 0. The sum of log_decay_t over j < t <= i is added to
   /// the score of query i and key j: a forget gate. Lin et al. 2025 (arXiv 2503.02130), eq. 3-4.
   Variable log_decay{};
+  /// (B, M, H), finite; undefined: 0. key_bias_j is added to the scores of key j, for every query.
+  Variable key_bias{};
   double dropout = 0;      // of the probabilities; see ProbabilityDropout
   Generator generator{0};  // for the dropout
 };
@@ -48,11 +53,11 @@ struct SoftmaxAttentionOptions {
 /// For the gradients, saves the inputs, the result and one number a query and head, and recomputes
 /// the probabilities. Gives the same bits for any number of threads.
 ///
-/// Differentiable with respect to q, k, v and log_decay.
+/// Differentiable with respect to q, k, v, log_decay and key_bias.
 ///
 /// Throws ShapeError if shapes or dtypes do not match, or for causal, window, slopes or log_decay if
 /// N != M, or for a pattern of other sizes, and ConfigError for a dropout outside [0, 1), a negative
-/// window, a pattern of odd blocks, or a log_decay that is not causal.
+/// window, a pattern of empty blocks, one of odd blocks of keys with dropout, or a log_decay that is not causal.
 Variable softmax_attention(const Variable& q, const Variable& k, const Variable& v,
                            const SoftmaxAttentionOptions& options);
 

@@ -11,14 +11,23 @@
 // blocks. The factor w_n is the number of tokens of a chunk, so that equal keys have the weights of
 // softmax attention; w_n = 1 is the paper's. Training passes draw ω; others use its mean, so that
 // nothing is random.
+//
+// Computed as softmax attention of tiles (softmax_attention.h), in O(N) memory: β_n are results of the
+// queries ω_n, each with the keys of its chunk. The block and the chunks of a query are attended to
+// one after the other, and joined by the logarithms l and l' of their normalisers:
+//
+//   O_i = g o_i + (1 - g) o'_i,  g = sigmoid(l_i - l'_i)
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <vector>
 
-#include "longhand/attention/bases/masked_softmax.h"
+#include "longhand/attention/bases/gaussian_kernel.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/mask.h"
 #include "longhand/attention/memory.h"
+#include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 
@@ -161,21 +170,16 @@ struct EvaOptions {
             .decodes = true,
             .cross_lengths = false,
             .time = "N (w + N/c) D",
-            .memory = "N (w + N/c)"};
+            .memory = "N + (N/w)^2"};
   }
-  // The scores of blocks and chunks, joined, as probabilities; the means and values of chunks; and, with
-  // causal masks, a byte for each pair in a block.
+  // Of one block, a logarithm for each query. Otherwise the two results that are joined, their
+  // logarithms and factors; and the means, values and ω of chunks.
   Memory memory(const Config& config, const Extent& e) const {
     const MemorySizes z(config, e);
-    const auto number = [](int64_t n) { return static_cast<double>(n); };
-    const double w = std::min(number(window), e.queries), c = number(chunk),
-                 blocks = std::ceil(e.queries / w), N = blocks * w, chunks = blocks > 1 ? N / c : 0,
-                 scores = e.batch * z.H * N * (w + chunks),
-                 copies = N > e.queries ? 3 * e.batch * z.H * N * z.D : 0;
-    return {.kept = scores + copies + 3 * e.batch * z.H * chunks * z.D + z.tokens +
-                    (config.causal ? N * w / 4 : 0),
-            .forward = 2 * scores,
-            .backward = std::max(2 * scores - 3.5 * z.values, 0.0)};
+    if (e.queries <= static_cast<double>(window)) return {.kept = z.tokens};
+    return {.kept = 2 * z.values + 4 * z.tokens + 3 * z.values / static_cast<double>(chunk),
+            .forward = 2 * z.values,
+            .backward = -z.values};
   }
 };
 
@@ -207,11 +211,9 @@ class Eva final : public Variant {
                  w = std::min(number(options_.window), N), c = number(options_.chunk),
                  chunks = N > w ? N / c : 0, seen = config().causal ? 0.5 : 1,
                  scores = N * (w + chunks) * seen;
-    const double both = number((queries + options_.window - 1) / options_.window) *
-                        number(options_.window) * (w + N / c);
     return number(config().heads) * Work{{4 * scores * D + 6 * N * D, scores + N},
-                                         {8 * scores * D + 12 * N * D, 0},
-                                         2 * both * number(size_of(parameter_dtype()))};
+                                         {10 * scores * D + 12 * N * D, scores},
+                                         3 * N * D * number(size_of(parameter_dtype()))};
   }
   std::string advice(int64_t tokens) const override {
     if (options_.chunk > 1) return {};
@@ -221,130 +223,113 @@ class Eva final : public Variant {
 
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
-    const int64_t B = inputs.q.size(0), N = inputs.q.size(1), H = inputs.q.size(2),
-                  D = inputs.q.size(3);
+    const int64_t B = inputs.q.size(0), N = inputs.q.size(1), H = inputs.q.size(2);
     check<ShapeError>(inputs.k.size(1) == N, "eva: expected as many queries as keys, got ", N,
                       " queries and ", inputs.k.size(1), " keys");
-    // A single block is no longer than the tokens need.
-    const int64_t c = options_.chunk, w = std::min(options_.window, (N + c - 1) / c * c),
-                  blocks = (N + w - 1) / w, chunks = blocks * w / c;
-    const std::vector<int32_t> lengths = mask.lengths.defined()
-                                             ? mask.lengths.to_vector<int32_t>()
-                                             : std::vector<int32_t>{static_cast<int32_t>(N)};
-    const Variable q = whole_blocks(inputs.q, blocks * w), k = whole_blocks(inputs.k, blocks * w),
-                   v = whole_blocks(inputs.v, blocks * w);    // (B, blocks w, H, D)
-    const auto cut = [&](const Variable& x, int64_t count) {  // (B, H, count, …, D)
-      return permute(reshape(x, {B, count, blocks * w / count, H, D}), {0, 3, 1, 2, 4});
-    };
-    const double tau = 1 / std::sqrt(static_cast<double>(D));
-    const Variable Q = cut(q, blocks);
-    Variable p = masked_scores(block_keep(lengths, blocks, w),
-                               matmul(Q, transpose(cut(k, blocks), 3, 4), tau));
-    if (blocks == 1) return of_tokens(matmul(softmax(p), cut(v, blocks)), N);
+    const SoftmaxAttentionOptions all{
+        .causal = config().causal, .key_lengths = mask.lengths, .query_lengths = mask.lengths};
+    if (N <= options_.window) return softmax_attention(inputs.q, inputs.k, inputs.v, all);
+    SoftmaxAttentionOptions within = all;
+    within.pattern = blocks(N, true);
+    const auto [exact, sums] = softmax_attention_with_sums(inputs.q, inputs.k, inputs.v, within);
 
-    const Tensor sizes = chunk_sizes(lengths, chunks);  // (B or 1, 1, chunks, 1, 1)
-    const Variable K = cut(k, chunks);
-    const Variable share(reciprocals(sizes).to(q.dtype()));
-    const Variable q_mean = sum(cut(q, chunks), {3}, true) * share,
-                   k_mean = sum(K, {3}, true) * share;  // (B, H, chunks, 1, D)
-    const Variable beta = chunk_values(q_mean + k_mean, K, cut(v, chunks), lengths, pass);
-    Variable slots = matmul(transpose(q, 1, 2), transpose(squeeze(k_mean, 3), 2, 3), tau);
-    if (weighs_) slots = slots + Variable(logarithms(sizes).to(q.dtype()));
-    slots = masked_scores(chunk_keep(lengths, blocks, chunks),
-                          reshape(slots, {B, H, blocks, w, chunks}));
-    p = softmax(concat({p, slots}, 4));
-    const Variable exact = matmul(slice(p, 4, 0, w), cut(v, blocks));  // (B, H, blocks, w, D)
-    const Variable rest = matmul(slice(p, 4, w, w + chunks), unsqueeze(squeeze(beta, 3), 2));
-    return of_tokens(exact + rest, N);
+    const int64_t chunks = (N + options_.chunk - 1) / options_.chunk;
+    const Tensor sizes = chunk_sizes(mask.lengths, N, chunks), counts = real_chunks(mask.lengths);
+    const Variable share(reciprocals(sizes).to(inputs.q.dtype()));  // (B or 1, chunks, 1, 1)
+    const Variable q_mean = chunk_sums(inputs.q, chunks) * share,
+                   k_mean = chunk_sums(inputs.k, chunks) * share;
+    const Variable values = chunk_values(q_mean + k_mean, inputs, mask.lengths, counts, pass);
+    SoftmaxAttentionOptions elsewhere{
+        .key_lengths = counts, .query_lengths = mask.lengths, .pattern = blocks(N, false)};
+    if (weighs_)
+      elsewhere.key_bias = Variable(logarithms(sizes).to(inputs.q.dtype()).expand({B, chunks, H}));
+    const auto [rest, rest_sums] = softmax_attention_with_sums(inputs.q, k_mean, values, elsewhere);
+
+    // Padding has no sums, and a block with no chunk to attend to has g = sigmoid(∞) = 1.
+    Variable difference = unsqueeze(transpose(sums - rest_sums, 1, 2), 3);  // (B, N, H, 1)
+    if (mask.lengths.defined()) difference = where(real_tokens(mask.lengths, N), difference, 0.0);
+    const Variable gate = sigmoid(difference);
+    return gate * exact + (1 - gate) * rest;
   }
 
-  // x (B, N, H, D) with zeros up to `tokens`.
-  static Variable whole_blocks(const Variable& x, int64_t tokens) {
-    if (x.size(1) == tokens) return x;
-    const Shape rest{x.size(0), tokens - x.size(1), x.size(2), x.size(3)};
-    return concat({x, Variable(Tensor::zeros(rest, x.dtype()))}, 1);
-  }
-  // The first N tokens of x (B, H, blocks, w, D): (B, N, H, D).
-  static Variable of_tokens(const Variable& x, int64_t N) {
-    const Shape s = x.shape();
-    return slice(reshape(permute(x, {0, 2, 3, 1, 4}), {s[0], s[2] * s[3], s[1], s[4]}), 1, 0, N);
+  // Each block attends to itself, or to the chunks of the others; causally, of earlier ones.
+  std::shared_ptr<const BlockPattern> blocks(int64_t N, bool own) const {
+    const int64_t w = options_.window, count = (N + w - 1) / w;
+    BlockPattern out{.block = w, .key_block = own ? w : w / options_.chunk};
+    for (int64_t b = 0; b < count; ++b) {
+      for (int64_t other = 0; other < (config().causal ? b + 1 : count); ++other)
+        if ((other == b) == own) out.keys.push_back(static_cast<int32_t>(other));
+      out.begin.push_back(static_cast<int64_t>(out.keys.size()));
+    }
+    return std::make_shared<const BlockPattern>(std::move(out));
   }
 
-  // β (B, H, chunks, 1, D), for the sums of the means of queries and keys.
-  Variable chunk_values(const Variable& means, const Variable& K, const Variable& V,
-                        const std::vector<int32_t>& lengths, const nn::Pass& pass) const {
-    const double scale = std::pow(static_cast<double>(K.size(4)), -0.25);
+  // Sums over the tokens of each chunk, (B, chunks, H, D).
+  Variable chunk_sums(const Variable& x, int64_t chunks) const {
+    const int64_t B = x.size(0), N = x.size(1), H = x.size(2), D = x.size(3), c = options_.chunk;
+    Variable whole = x;
+    if (N < chunks * c)
+      whole = concat({x, Variable(Tensor::zeros({B, chunks * c - N, H, D}, x.dtype()))}, 1);
+    return sum(reshape(whole, {B, chunks, c, H, D}), {2});
+  }
+
+  // β (B, chunks, H, D), for the sums of the means of queries and keys.
+  Variable chunk_values(const Variable& means, const Inputs& inputs, const Tensor& lengths,
+                        const Tensor& counts, const nn::Pass& pass) const {
+    const int64_t c = options_.chunk, chunks = means.size(1);
+    const double scale = std::pow(static_cast<double>(means.size(3)), -0.25);
     Variable W = affine(means, scale);
     if (pass.training && options_.sampled) {
       Tensor noise = Tensor::empty(W.shape(), W.dtype());
       fill_normal(noise, pass.random.fork(full_name()));
       W = W + Variable(noise);
     }
-    const Variable half = affine(sum(square(K), {4}, true), scale * scale / 2);
-    const Variable logits = matmul(W, transpose(K, 3, 4), scale) - transpose(half, 3, 4);
-    return matmul(softmax(masked_scores(token_keep(lengths, K.size(2)), logits)), V);
+    BlockPattern own{.block = 1, .key_block = c};
+    for (int64_t n = 0; n < chunks; ++n) {
+      own.keys.push_back(static_cast<int32_t>(n));
+      own.begin.push_back(n + 1);
+    }
+    return softmax_attention(
+        W, inputs.k, inputs.v,
+        {.scale = scale,
+         .key_lengths = lengths,
+         .query_lengths = counts,
+         .pattern = std::make_shared<const BlockPattern>(std::move(own)),
+         .key_bias = squeeze(affine(half_norms(inputs.k), -scale * scale), 3)});
   }
 
-  // How many of the first n tokens are among the c of chunk i.
-  static int64_t in_chunk(int64_t n, int64_t i, int64_t c) {
-    return std::clamp<int64_t>(n - i * c, 0, c);
+  // How many chunks of each sample have a token, (B) i32; undefined: all.
+  Tensor real_chunks(const Tensor& lengths) const {
+    if (!lengths.defined()) return {};
+    std::vector<int32_t> counts = lengths.to_vector<int32_t>();
+    const auto c = static_cast<int32_t>(options_.chunk);
+    for (int32_t& n : counts) n = (n + c - 1) / c;
+    return Tensor::from(counts, {lengths.size(0)});
   }
-  Tensor chunk_sizes(const std::vector<int32_t>& lengths, int64_t chunks) const {
-    Tensor out = Tensor::empty({static_cast<int64_t>(lengths.size()), 1, chunks, 1, 1}, DType::f64);
+  // How many tokens the chunks have, (B or 1, chunks, 1, 1) f64. 1 for those that have none, which
+  // nothing attends to.
+  Tensor chunk_sizes(const Tensor& lengths, int64_t N, int64_t chunks) const {
+    const std::vector<int32_t> ends = lengths.defined()
+                                          ? lengths.to_vector<int32_t>()
+                                          : std::vector<int32_t>{static_cast<int32_t>(N)};
+    Tensor out = Tensor::empty({static_cast<int64_t>(ends.size()), chunks, 1, 1}, DType::f64);
     double* to = out.data<double>();
-    for (const int32_t n : lengths)
+    for (const int64_t n : ends)
       for (int64_t i = 0; i < chunks; ++i)
-        *to++ = static_cast<double>(in_chunk(n, i, options_.chunk));
+        *to++ = static_cast<double>(std::clamp<int64_t>(n - i * options_.chunk, 1, options_.chunk));
     return out;
   }
-  // Of empty chunks, which nothing attends to: 1.
   static Tensor reciprocals(const Tensor& sizes) {
     Tensor out = sizes.clone();
-    for (int64_t i = 0; i < out.numel(); ++i)
-      out.data<double>()[i] = 1 / std::max(out.data<double>()[i], 1.0);
+    for (int64_t i = 0; i < out.numel(); ++i) out.data<double>()[i] = 1 / out.data<double>()[i];
     return out;
   }
-  // (B or 1, 1, 1, chunks)
+  // (B or 1, chunks, 1)
   static Tensor logarithms(const Tensor& sizes) {
     Tensor out = sizes.clone();
     for (int64_t i = 0; i < out.numel(); ++i)
-      out.data<double>()[i] = std::log(std::max(out.data<double>()[i], 1.0));
-    return out.reshape({sizes.size(0), 1, 1, sizes.size(2)});
-  }
-
-  // (B or 1, 1, chunks, 1, c) u8: 1 at real tokens.
-  Tensor token_keep(const std::vector<int32_t>& lengths, int64_t chunks) const {
-    const int64_t c = options_.chunk;
-    Tensor out = Tensor::empty({static_cast<int64_t>(lengths.size()), 1, chunks, 1, c}, DType::u8);
-    uint8_t* to = out.data<uint8_t>();
-    for (const int32_t n : lengths)
-      for (int64_t i = 0; i < chunks * c; ++i) *to++ = i < n;
-    return out;
-  }
-  // (B or 1, 1, blocks, w or 1, w) u8: 1 where a query of a block may attend to a key of it.
-  Tensor block_keep(const std::vector<int32_t>& lengths, int64_t blocks, int64_t w) const {
-    const int64_t rows = config().causal ? w : 1;
-    Tensor out =
-        Tensor::empty({static_cast<int64_t>(lengths.size()), 1, blocks, rows, w}, DType::u8);
-    uint8_t* to = out.data<uint8_t>();
-    for (const int32_t n : lengths)
-      for (int64_t b = 0; b < blocks; ++b)
-        for (int64_t i = 0; i < rows; ++i)
-          for (int64_t j = 0; j < w; ++j) *to++ = b * w + j < n && (!config().causal || j <= i);
-    return out;
-  }
-  // (B or 1, 1, blocks, 1, chunks) u8: 1 where the queries of a block may attend to a chunk.
-  Tensor chunk_keep(const std::vector<int32_t>& lengths, int64_t blocks, int64_t chunks) const {
-    Tensor out =
-        Tensor::empty({static_cast<int64_t>(lengths.size()), 1, blocks, 1, chunks}, DType::u8);
-    uint8_t* to = out.data<uint8_t>();
-    for (const int32_t n : lengths)
-      for (int64_t b = 0; b < blocks; ++b)
-        for (int64_t i = 0; i < chunks; ++i) {
-          const int64_t own = i * options_.chunk / options_.window;  // the block of the chunk
-          *to++ = in_chunk(n, i, options_.chunk) > 0 && (config().causal ? own < b : own != b);
-        }
-    return out;
+      out.data<double>()[i] = std::log(out.data<double>()[i]);
+    return out.squeeze(3);
   }
 
   EvaOptions options_;

@@ -50,13 +50,13 @@ struct ForgettingOptions {
             .time = "N^2 D",
             .memory = impl == "tiled" ? "N" : "N^2"};
   }
-  // Tiled, a logarithm for each query, and the sums of the gates in f64; otherwise the
+  // Tiled, a logarithm for each query, and two sums of the gates in f64; otherwise the
   // probabilities, twice with dropout, and as much again for the scores and their gradients.
   Memory memory(const Config& config, const Extent& e) const {
     const MemorySizes z(config, e);
     Memory out{.parameters = z.H * (z.H * z.D + 1)};
     if (impl == "tiled") {
-      out.kept = 6 * z.tokens;
+      out.kept = 8 * z.tokens;
       return out;
     }
     const bool drops = dropout > 0 && e.training;
@@ -114,7 +114,7 @@ class Forgetting final : public Variant {
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-    const auto [p, random] = nn::dropout_options(dropout_, pass, full_name());
+    const DropoutOptions drop = nn::dropout_options(dropout_, pass, full_name());
     const Variable g = log_decay(inputs.x);  // (B, N, H)
     if (tiled_)
       return softmax_attention(q, k, v,
@@ -124,17 +124,12 @@ class Forgetting final : public Variant {
                                 .key_lengths = mask.lengths,
                                 .query_lengths = mask.lengths,
                                 .log_decay = g,
-                                .dropout = p,
-                                .generator = random});
+                                .dropout = drop.p,
+                                .generator = drop.generator});
     const int64_t N = q.size(1);
     const Tensor seen = definitions::visible(
         N, N, {.causal = true, .lengths = mask.lengths, .window = window_ ? window_ - 1 : -1});
-    Variable weights = definitions::forgetting(q, k, g, seen);
-    if (p > 0) {
-      const ProbabilityDropout kept(p, random);
-      weights = where(kept.kept(weights.shape()), weights, 0.0) * kept.scale();
-    }
-    return definitions::apply(weights, v);
+    return definitions::apply(dropped(definitions::forgetting(q, k, g, seen), drop), v);
   }
 
   bool tiled_;

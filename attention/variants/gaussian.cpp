@@ -4,8 +4,11 @@
 //   O = C V,  C_ij = κ(q_i, k_j)   "kernelized attention"; with `normalized`, divided by row sums
 //
 // Normalised and with sigma = 1, C has the weights of a softmax of (q·k - |k|²/2) / sqrt(D): the
-// norms of queries cancel, and if all keys have the same norm this is softmax attention.
-// skyformer.cpp approximates it through landmarks.
+// norms of queries cancel, and if all keys have the same norm this is softmax attention. So it is
+// computed as softmax attention with a bias of keys, tile by tile in O(N) memory
+// (softmax_attention.h): with L_i the logarithm of the normaliser of a query, the sums that are not
+// normalised are e^(L_i - |q̂_i|² / (2 sigma²)) times the result. Masks that are N x M themselves
+// take the weights as written. skyformer.cpp approximates it through landmarks.
 #include <algorithm>
 #include <cmath>
 
@@ -14,8 +17,11 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/memory.h"
+#include "longhand/attention/ops/softmax_attention.h"
+#include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/nn/dropout.h"
 
 namespace longhand::attention {
 namespace {
@@ -36,18 +42,13 @@ struct GaussianOptions {
             .causal = true,
             .decodes = true,
             .time = "N M D",
-            .memory = "N M"};
+            .memory = "N"};
   }
-  // The weights, their exponents if these are not normalised, and the weights without dropout; the
-  // scores and their gradients.
+  // A logarithm for each query, and the norms of keys in f64; if not normalised, also the normalised
+  // result.
   Memory memory(const Config& config, const Extent& e) const {
     const MemorySizes z(config, e);
-    const bool drops = dropout > 0 && e.training;
-    const double scratch = (drops ? 1.25 : 2) * z.pairs;
-    return {.kept = ((normalized ? 1 : 2) + (drops ? 1 : 0)) * z.pairs +
-                    (config.causal ? e.queries * e.keys / 4 : 0),
-            .forward = std::max(scratch - z.values, 0.0),
-            .backward = std::max(scratch - 5 * z.values, 0.0)};
+    return {.kept = z.tokens + 2 * z.keys / z.D + (normalized ? 0 : z.values + 2 * z.tokens)};
   }
 };
 
@@ -67,20 +68,48 @@ class Gaussian final : public Variant {
     return decodes() ? cache_bytes(config(), parameter_dtype(), tokens) : 0;
   }
 
+  // As softmax: the backward pass computes Q Kᵀ and the exponentials again.
   Work work(int64_t queries, int64_t keys) const override {
-    const double pairs = static_cast<double>(config().heads * queries * keys);
-    const double D = static_cast<double>(config().head_dim);
-    return {{4 * pairs * D, pairs},
-            {8 * pairs * D},
-            2 * pairs * static_cast<double>(size_of(parameter_dtype()))};
+    const double H = static_cast<double>(config().heads),
+                 D = static_cast<double>(config().head_dim), N = static_cast<double>(queries),
+                 M = static_cast<double>(keys), seen = config().causal ? M / 2 : M;
+    return H * Work{{4 * N * seen * D, N * seen}, {10 * N * seen * D, N * seen}, 4 * N + 12 * M};
   }
 
+ protected:
+  // The gradients of the norms of keys read the keys, so padding must be cleared.
+  bool takes_all(const Mask& mask) const override { return tiled(mask) && !mask.lengths.defined(); }
+
  private:
+  static bool tiled(const Mask& mask) { return !mask.keep.defined() && !mask.bias.defined(); }
   double scale() const {
     return 1 / (sigma_ * sigma_ * std::sqrt(static_cast<double>(config().head_dim)));
   }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
+    const DropoutOptions drop = nn::dropout_options(dropout_, pass, full_name());
+    return tiled(mask) ? tiles(inputs, mask, drop) : stored(inputs, mask, drop);
+  }
+
+  Variable tiles(const Inputs& inputs, const Mask& mask, const DropoutOptions& drop) const {
+    const Variable &q = inputs.q, &k = inputs.k;
+    const int64_t B = k.size(0), M = k.size(1), G = k.size(2), H = q.size(2);
+    const Variable norms = affine(half_norms(k), -scale());  // (B, M, G, 1)
+    const SoftmaxAttentionOptions options{
+        .scale = scale(),
+        .causal = config().causal,
+        .key_lengths = mask.lengths,
+        .query_lengths = mask.lengths,
+        .key_bias = reshape(broadcast_to(norms, {B, M, G, H / G}), {B, M, H}),
+        .dropout = drop.p,
+        .generator = drop.generator};
+    if (normalized_) return softmax_attention(q, k, inputs.v, options);
+    const SoftmaxAttentionResult r = softmax_attention_with_sums(q, k, inputs.v, options);
+    const Variable logarithms = unsqueeze(transpose(r.log_sums, 1, 2), 3);  // (B, N, H, 1)
+    return r.out * exp(logarithms - affine(half_norms(q), scale()));
+  }
+
+  Variable stored(const Inputs& inputs, const Mask& mask, const DropoutOptions& drop) const {
     const Variable Q = transpose(inputs.q, 1, 2), K = transpose(inputs.k, 1, 2),
                    V = transpose(inputs.v, 1, 2);
     // In a normalised row the norm of the query cancels.
@@ -91,9 +120,7 @@ class Gaussian final : public Variant {
     if (mask.bias.defined()) s = s + mask.bias;
     s = masked_scores(s, config().causal, mask.lengths);
     if (mask.keep.defined()) s = masked_scores(mask.keep, s);
-    Variable C = normalized_ ? softmax(s) : exp(s);
-    if (pass.training && dropout_ > 0) C = dropout(C, dropout_, pass.random.fork(full_name()));
-    return transpose(matmul(C, V), 1, 2);
+    return transpose(matmul(dropped(normalized_ ? softmax(s) : exp(s), drop), V), 1, 2);
   }
 
   double sigma_, dropout_;

@@ -110,7 +110,7 @@ class Softmax final : public Variant {
     check<ShapeError>(N == M || capabilities().cross_lengths,
                       "softmax: with a window or ALiBi, expected as many queries as keys, got ", N,
                       " queries and ", M, " keys");
-    const auto [p, random] = nn::dropout_options(dropout_, pass, full_name());
+    const DropoutOptions drop = nn::dropout_options(dropout_, pass, full_name());
     if (takes_all(mask))
       return softmax_attention(q, k, v,
                                {.scale = scale_,
@@ -119,19 +119,15 @@ class Softmax final : public Variant {
                                 .key_lengths = mask.lengths,
                                 .query_lengths = mask.lengths,
                                 .slopes = slopes_,
-                                .dropout = p,
-                                .generator = random});
+                                .dropout = drop.p,
+                                .generator = drop.generator});
     const Variable keys = permute(k, {0, 2, 3, 1});                    // (B, H, D, M)
     Variable scores = matmul(permute(q, {0, 2, 1, 3}), keys, scale_);  // (B, H, N, M)
     if (!slopes_.empty()) scores = scores + Variable(distances(N, q.dtype()));
     if (mask.bias.defined()) scores = scores + mask.bias;
     scores = masked_scores(visible(mask.lengths, q.size(0), N, M), scores);
     if (mask.keep.defined()) scores = masked_scores(mask.keep, scores);
-    Variable weights = softmax(scores);
-    if (p > 0) {
-      const ProbabilityDropout dropout(p, random);
-      weights = where(dropout.kept(weights.shape()), weights, 0.0) * dropout.scale();
-    }
+    const Variable weights = dropped(softmax(scores), drop);
     return permute(matmul(weights, permute(v, {0, 2, 1, 3})), {0, 2, 1, 3});
   }
 

@@ -7,6 +7,10 @@
 // over the real keys of each sample (causal: j <= i). Dense scores are computed from the token x_i
 // alone; random ones depend on positions only. Shorter sequences use the first rows and columns. The
 // random control has an R that is not trained, and lowrank one of rank r.
+//
+// Dense scores are inner products with the rows of W and a bias of keys, so they are computed as
+// softmax attention, tile by tile (softmax_attention.h): hidden layers, W and values are filled up
+// with zeros to the same width.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -16,9 +20,11 @@
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/memory.h"
+#include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/nn/dropout.h"
 #include "longhand/nn/init.h"
 #include "longhand/nn/linear.h"
 
@@ -55,23 +61,27 @@ struct SynthesizerOptions {
             .cross_lengths = false,
             .fixed_length = true,
             .uses_x = dense,
-            .time = dense ? "N^2 (r + D)" : "N^2 D",
-            .memory = "N^2"};
+            .time = dense ? "N^2 max(r, D)" : "N^2 D",
+            .memory = dense ? "N" : "N^2"};
   }
-  // Weights of each sequence or, of positions, weights that all share until dropout.
+  // Dense: the hidden layer and, if widths differ, what is filled up to the larger one. Random: weights
+  // that all sequences share until dropout.
   Memory memory(const Config& config, const Extent& e) const {
     const MemorySizes z(config, e);
     const double L = static_cast<double>(config.max_length), r = static_cast<double>(hidden);
-    const bool drops = dropout > 0 && e.training, dense = kind == "dense";
-    const double p = dense ? z.pairs : z.pairs / e.batch;
-    Memory out;
-    out.parameters = dense ? z.H * (r * (z.H * z.D + 1) + L * (r + 1)) : z.H * L * L;
-    out.kept = p + (drops ? z.pairs : 0) + (dense ? z.tokens * r : 0) +
-               (config.causal ? e.queries * e.keys / 4 : 0);
-    out.forward = dense ? (drops ? 1 : 2) * p : std::max(p, z.values);
-    out.backward = dense ? (drops ? p : std::max(2 * p - 3 * z.values, 0.0))
-                         : std::max({p + z.values, 2 * p - 3 * z.values, drops ? z.pairs : 0});
-    return out;
+    const double hidden_layer = z.tokens * r, wide = std::max(hidden_layer, z.values);
+    if (kind == "dense")
+      return {.parameters = z.H * (r * (z.H * z.D + 1) + L * (r + 1)),
+              .kept = hidden_layer + 3 * z.tokens + (r < z.D ? wide : 0) +
+                      (r > z.D ? 2 * wide - z.values : 0),
+              .forward = hidden_layer,
+              .backward = 2 * wide - z.values};
+    const bool drops = dropout > 0 && e.training;
+    const double p = z.pairs / e.batch;
+    return {.parameters = z.H * L * L,
+            .kept = p + (drops ? z.pairs : 0) + (config.causal ? e.queries * e.keys / 4 : 0),
+            .forward = std::max(p, z.values),
+            .backward = std::max({p + z.values, 2 * p - 3 * z.values, drops ? z.pairs : 0})};
   }
 };
 
@@ -99,12 +109,16 @@ class Synthesizer final : public Variant {
   Work work(int64_t queries, int64_t keys) const override {
     const double H = static_cast<double>(config().heads),
                  D = static_cast<double>(config().head_dim), N = static_cast<double>(queries),
-                 pairs = N * static_cast<double>(keys),
-                 r = scores_ ? 0 : static_cast<double>(hidden_);
-    const double flops = 2 * pairs * (r + D) + 2 * N * H * D * r;
-    return H * Work{{flops, pairs},
-                    {2 * flops},
-                    2 * pairs * static_cast<double>(size_of(parameter_dtype()))};
+                 M = static_cast<double>(keys);
+    if (scores_)
+      return H * Work{{2 * N * M * D, N * M},
+                      {4 * N * M * D},
+                      2 * N * M * static_cast<double>(size_of(parameter_dtype()))};
+    const double r = static_cast<double>(hidden_), wide = std::max(r, D),
+                 seen = config().causal ? M / 2 : M, projection = 2 * N * H * D * r;
+    return H * Work{{4 * N * seen * wide + projection, N * seen},
+                    {10 * N * seen * wide + 2 * projection, N * seen},
+                    N * (wide + 3) * static_cast<double>(size_of(parameter_dtype()))};
   }
 
  private:
@@ -136,15 +150,17 @@ class Synthesizer final : public Variant {
     int64_t tokens_ = 0;
   };
 
+  // max(P x + c, 0) of tokens x (B, n, H D): (B, n, H, r).
+  Variable hidden(const Variable& x) const {
+    return relu(reshape(first_->forward(x), {x.size(0), x.size(1), config().heads, hidden_}));
+  }
   // The scores (B, H, n, keys) of n queries from `begin` on, with tokens x (B, n, H D); of positions
   // (1, H, n, keys).
   Variable scores(const Variable& x, int64_t begin, int64_t end, int64_t keys) const {
     if (scores_) return unsqueeze(slice(slice(*scores_, 1, begin, end), 2, 0, keys), 0);
-    const int64_t B = x.size(0), n = x.size(1), H = config().heads;
-    const Variable u = relu(reshape(first_->forward(x), {B, n, H, hidden_}));
     const Variable W = slice(*weight_, 1, 0, keys);  // (H, keys, r)
     const Variable b = unsqueeze(slice(*bias_, 1, 0, keys), 1);
-    return matmul(transpose(u, 1, 2), transpose(W, 1, 2)) + b;
+    return matmul(transpose(hidden(x), 1, 2), transpose(W, 1, 2)) + b;
   }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
@@ -152,10 +168,36 @@ class Synthesizer final : public Variant {
     check<ShapeError>(inputs.k.size(1) == N && N <= config().max_length,
                       "synthesizer: expected as many queries as keys, at most max_length = ",
                       config().max_length, ", got ", N, " queries and ", inputs.k.size(1), " keys");
-    Variable p = softmax(masked_scores(scores(inputs.x, 0, N, N), config().causal, mask.lengths));
+    if (!scores_) return dense(inputs, mask, nn::dropout_options(dropout_, pass, full_name()));
+    Variable p = softmax(masked_scores(scores({}, 0, N, N), config().causal, mask.lengths));
     if (pass.training && dropout_ > 0)
       p = dropout(broadcast_to(p, {B, H, N, N}), dropout_, pass.random.fork(full_name()));
     return transpose(matmul(p, transpose(inputs.v, 1, 2)), 1, 2);
+  }
+
+  Variable dense(const Inputs& inputs, const Mask& mask, const DropoutOptions& drop) const {
+    const int64_t B = inputs.v.size(0), N = inputs.v.size(1), H = inputs.v.size(2),
+                  D = inputs.v.size(3), width = std::max(hidden_, D);
+    const Variable W = transpose(slice(*weight_, 1, 0, N), 0, 1),  // (N, H, r)
+        b = transpose(slice(*bias_, 1, 0, N), 0, 1);
+    const Variable out = softmax_attention(filled_up(hidden(inputs.x), width),
+                                           broadcast_to(filled_up(W, width), {B, N, H, width}),
+                                           filled_up(inputs.v, width),
+                                           {.scale = 1,
+                                            .causal = config().causal,
+                                            .key_lengths = mask.lengths,
+                                            .query_lengths = mask.lengths,
+                                            .key_bias = broadcast_to(b, {B, N, H}),
+                                            .dropout = drop.p,
+                                            .generator = drop.generator});
+    return slice(out, 3, 0, D);
+  }
+  // x (…, n) with zeros up to `width` columns.
+  static Variable filled_up(const Variable& x, int64_t width) {
+    Shape rest = x.shape();
+    rest[rest.rank() - 1] = width - x.size(-1);
+    return rest[rest.rank() - 1] == 0 ? x
+                                      : concat({x, Variable(Tensor::zeros(rest, x.dtype()))}, -1);
   }
 
   int64_t hidden_;

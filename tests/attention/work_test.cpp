@@ -44,7 +44,12 @@ const std::vector<Case> cases{
     {"gated_deltanet", {}, true, 1.054, 1.068},
     {"kda", {}, true, 0.944, 0.94},
     {"rwkv7", {}, true, 0.947, 0.941},
+    {"gaussian"},
+    {"gaussian", {}, true, (N + 48.0) / N, (N + 48.0) / N},
     {"bigbird", {{"block", int64_t{48}}}},
+    {"eva", {{"window", int64_t{96}}, {"chunk", int64_t{16}}}},
+    {"synthesizer"},
+    {"synthesizer", {}, true, (N + 48.0) / N, (N + 48.0) / N},
 };
 
 }  // namespace

@@ -61,4 +61,10 @@ Tensor ProbabilityDropout::kept(const Shape& shape) const {
   return keep;
 }
 
+Variable dropped(const Variable& weights, const DropoutOptions& options) {
+  if (options.p == 0) return weights;
+  const ProbabilityDropout dropout(options.p, options.generator);
+  return where(dropout.kept(weights.shape()), weights, 0.0) * dropout.scale();
+}
+
 }  // namespace longhand::attention

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "longhand/autograd/ops.h"
 #include "longhand/core/kernels/philox.h"
 
 namespace longhand::attention {
@@ -36,6 +37,9 @@ class ProbabilityDropout {
   uint32_t threshold_;
   Generator::State queries_, keys_;
 };
+
+/// Attention weights (B, H, N, M) after dropout, for variants that store them.
+Variable dropped(const Variable& weights, const DropoutOptions& options);
 
 /// The two 16-bit numbers of a query and a pair of keys, that of the even key in the low bits. For
 /// use inside simd().

@@ -28,9 +28,10 @@ Tensor counts(const std::vector<int32_t>& values) { return lengths(values).lengt
 // Each block of queries attends to each block of keys with the given probability; some rows are
 // empty and one is full.
 std::shared_ptr<const BlockPattern> pattern(int64_t N, int64_t M, int64_t block, int64_t samples,
-                                            int64_t heads, double share) {
-  BlockPattern out{.block = block, .samples = samples, .heads = heads};
-  const int64_t rows = (N + block - 1) / block, columns = (M + block - 1) / block;
+                                            int64_t heads, double share, int64_t key_block = 0) {
+  BlockPattern out{.block = block, .samples = samples, .heads = heads, .key_block = key_block};
+  const int64_t rows = (N + block - 1) / block,
+                columns = (M + out.keys_of_block() - 1) / out.keys_of_block();
   RandomStream random{Generator(11)};
   for (int64_t r = 0; r < samples * heads * rows; ++r) {
     for (int64_t j = 0; j < columns; ++j)
@@ -150,6 +151,27 @@ std::vector<Case> cases() {
        .Hkv = 1,
        .D = 2,
        .options = {.pattern = pattern(100, 2900, 16, 1, 2, 0.4)}},
+      {.name = "small blocks of keys",
+       .N = 300,
+       .M = 77,
+       .options = {.pattern = pattern(300, 77, 64, 2, 1, 0.4, 4)}},
+      {.name = "large blocks of keys",
+       .N = 103,
+       .M = 600,
+       .options = {.pattern = pattern(103, 600, 16, 1, 2, 0.5, 194),
+                   .dropout = 0.3,
+                   .generator = Generator(8)}},
+      {.name = "blocks of one key",
+       .N = 100,
+       .M = 133,
+       .options = {.key_lengths = key_padded, .pattern = pattern(100, 133, 32, 1, 1, 0.3, 1)}},
+      {.name = "odd blocks, causal window",
+       .N = 250,
+       .options = {.causal = true,
+                   .window = 51,
+                   .key_lengths = padded,
+                   .query_lengths = padded,
+                   .pattern = pattern(250, 250, 25, 2, 2, 0.7, 7)}},
       {.name = "causal groups of keys",
        .N = 1100,
        .B = 1,
@@ -188,7 +210,7 @@ Variable naive(const Variable& q, const Variable& k, const Variable& v,
                             ((N + p.block - 1) / p.block) +
                         i / p.block;
     return std::find(p.keys.begin() + p.begin[row], p.keys.begin() + p.begin[row + 1],
-                     j / p.block) != p.keys.begin() + p.begin[row + 1];
+                     j / p.keys_of_block()) != p.keys.begin() + p.begin[row + 1];
   };
   for (int64_t row = 0; row < B * H * N; ++row)
     for (int64_t j = 0; j < M; ++j) {
@@ -200,6 +222,11 @@ Variable naive(const Variable& q, const Variable& k, const Variable& v,
           !(query_lengths.defined() && i >= query_lengths.data<int32_t>()[b]);
     }
   Variable scores = matmul(permute(q, {0, 2, 1, 3}), permute(repeated(k, H), {0, 2, 3, 1}), tau);
+  if (o.log_decay.defined()) {
+    const Variable G = cumsum(permute(o.log_decay, {0, 2, 1}), 2);
+    scores = scores + unsqueeze(G, 3) - unsqueeze(G, 2);
+  }
+  if (o.key_bias.defined()) scores = scores + unsqueeze(permute(o.key_bias, {0, 2, 1}), 2);
   Variable p =
       softmax(where(keep, scores + Variable(bias), -std::numeric_limits<double>::infinity()));
   if (o.dropout > 0) {
@@ -263,6 +290,44 @@ TEST_CASE("tiled attention equals the naive one") {
                        y.cotangent.to(DType::f64)};
     check_near(outcome(softmax_attention, y, c.options), outcome(naive, exact, c.options), 1.5e-6,
                4e-6);
+  }
+}
+
+TEST_CASE("tiled attention: biases of keys, with gradients") {
+  std::vector<Case> all = cases();
+  all.push_back({.name = "forget gate", .N = 203, .H = 4, .options = {.causal = true}});
+  for (const Case& c : all) {
+    INFO(c.name);
+    const int64_t M = c.M ? c.M : c.N;
+    const bool gate = c.name == "forget gate";
+    const auto run = [&](Function f, DType dtype, const Tensor& bias) {
+      const Variable b(bias.to(dtype), true),
+          g(affine(Variable(normal({c.B, c.N, c.H}, 6)), 0.3, -2).value().to(dtype), true);
+      SoftmaxAttentionOptions options = c.options;
+      options.key_bias = b;
+      if (gate) options.log_decay = g;
+      const Sample x = inputs(c, DType::f32);
+      Outcome o =
+          outcome(f, {x.q.to(dtype), x.k.to(dtype), x.v.to(dtype), x.cotangent.to(dtype)}, options);
+      o.parameters["bias"] = b.grad();
+      if (gate) o.parameters["decay"] = g.grad();
+      return o;
+    };
+    const Tensor bias = normal({c.B, M, c.H}, 5, DType::f32, 2);
+    const Outcome expected = run(naive, DType::f64, bias);
+    for (const DType dtype : {DType::f64, DType::f32}) {
+      const bool f64 = dtype == DType::f64;
+      const Outcome tiled = run(softmax_attention, dtype, bias);
+      check_near(tiled, expected, f64 ? 1e-12 : 2e-6, f64 ? 1e-12 : 6e-6);
+      for (const auto& [name, grad] : expected.parameters)
+        CHECK(near(tiled.parameters.at(name), grad, f64 ? 1e-12 : 1e-5));
+      // Tokens last, and any number of threads.
+      const Threads one_more(threads() + 1);
+      const Tensor view = bias.permute({0, 2, 1}).contiguous().permute({0, 2, 1});
+      const Outcome strided = run(softmax_attention, dtype, view);
+      check_identical(strided, tiled);
+      CHECK(identical(strided.parameters.at("bias"), tiled.parameters.at("bias")));
+    }
   }
 }
 
@@ -486,6 +551,10 @@ TEST_CASE("tiled attention: what does not fit is refused") {
   CHECK_THROWS_AS(run(q, k, k, {.window = -1}), ConfigError);
   CHECK_THROWS_AS(run(q, k, k, {.slopes = {1, 2}}), ShapeError);
   CHECK_THROWS_AS(run(q, k, k, {.dropout = 1}), ConfigError);
+  CHECK_NOTHROW(run(q, other, other, {.key_bias = x({2, 6, 4})}));
+  CHECK_THROWS_WITH(run(q, other, other, {.key_bias = x({2, 5, 4})}),
+                    Catch::Contains("[2, 6, 4]") && Catch::Contains("[2, 5, 4]"));
+  CHECK_THROWS_AS(run(q, k, k, {.key_bias = x({2, 5, 4}, DType::f32)}), ShapeError);
   CHECK_THROWS_AS(run(q, k, k, {.key_lengths = counts({6, 1})}), ShapeError);
   CHECK_THROWS_AS(run(q, k, k, {.query_lengths = counts({5})}), ShapeError);
   const auto with = [](const BlockPattern& p) {
@@ -493,11 +562,16 @@ TEST_CASE("tiled attention: what does not fit is refused") {
   };
   const BlockPattern all{.block = 4, .begin = {0, 2, 3}, .keys = {0, 1, 1}};
   CHECK_NOTHROW(run(q, k, k, with(all)));
-  for (const int64_t block : {0, 3}) {
+  for (const auto& [block, key_block] : {std::pair(0, 4), std::pair(4, -1)}) {
     BlockPattern p = all;
-    p.block = block;
+    p.block = block, p.key_block = key_block;
     CHECK_THROWS_AS(run(q, k, k, with(p)), ConfigError);
   }
+  const BlockPattern odd{.block = 4, .begin = {0, 2, 3}, .keys = {0, 1, 1}, .key_block = 3};
+  CHECK_NOTHROW(run(q, k, k, with(odd)));
+  SoftmaxAttentionOptions drops = with(odd);
+  drops.dropout = 0.1;
+  CHECK_THROWS_AS(run(q, k, k, drops), ConfigError);
   for (const auto& keys : std::vector<std::vector<int32_t>>{{0, 2, 1}, {1, 0, 1}, {0, 0, 1}, {0}}) {
     BlockPattern p = all;
     p.keys = keys;

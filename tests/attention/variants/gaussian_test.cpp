@@ -41,6 +41,24 @@ TEST_CASE("gaussian equals its N x N form") {
   CHECK(variant->capabilities().averages == normalized);
 }
 
+TEST_CASE("gaussian: the tiles equal the stored weights, with gradients and dropout") {
+  const bool normalized = GENERATE(true, false);
+  const bool causal = GENERATE(false, true);
+  const int64_t N = GENERATE(1, 70);
+  const auto n = static_cast<int32_t>(N);
+  const Mask mask = GENERATE_COPY(Mask{}, lengths({n, (n + 1) / 2}));
+  Mask with_bias = mask;
+  with_bias.bias = Variable(Tensor::zeros({N, N}, DType::f64));
+  const auto variant =
+      make_variant("gaussian", {.heads = 4, .kv_heads = 2, .causal = causal},
+                   options_of({{"normalized", normalized}, {"sigma", 0.8}, {"dropout", 0.3}}));
+  const Tensor q = normal({2, N, 4, 4}, 1), k = normal({2, N, 2, 4}, 2),
+               v = normal({2, N, 2, 4}, 3), cotangent = normal({2, N, 4, 4}, 4);
+  const nn::Pass pass = nn::Pass::train(Generator(5));
+  check_near(run_variant(*variant, q, k, v, mask, cotangent, pass),
+             run_variant(*variant, q, k, v, with_bias, cotangent, pass), 1e-12);
+}
+
 TEST_CASE("gaussian: keys of equal norms make it softmax attention") {
   const bool causal = GENERATE(false, true);
   const Tensor q = normal({2, 13, 2, 4}, 1), v = normal({2, 13, 2, 4}, 3);
