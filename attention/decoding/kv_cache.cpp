@@ -95,6 +95,21 @@ class CacheDecoder final : public Decoder {
     return {{scores_.window > 0 ? std::max<int64_t>(0, length_ - scores_.window) : 0, length_}};
   }
 
+  // Sets all of n scores but the highest to -inf.
+  template <class T>
+  void omit_all_but_highest(T* scores, int64_t n) const {
+    Highest<T> highest(scores_.most);
+    highest.add(scores, n);
+    std::vector<int32_t> selected;
+    highest.append_to(selected);
+    auto next = selected.begin();
+    for (int64_t j = 0; j < n; ++j)
+      if (next != selected.end() && *next == j)
+        ++next;
+      else
+        scores[j] = -std::numeric_limits<T>::infinity();
+  }
+
   // Attention of q (D) to the given runs of k and v (t, D), with the sums of decays (t) or null.
   // `weights` has room for t values; `sums` (D) adds up the results of blocks of keys.
   template <class T>
@@ -116,12 +131,9 @@ class CacheDecoder final : public Decoder {
           weights[j] = scale * sum - fall * static_cast<T>(n - 1 - j);
           if (decays) weights[j] += static_cast<T>(decays[n - 1] - decays[j]);
         }
-      if (scores_.most > 0) {
-        std::vector<T> sorted;
-        omit_all_but_highest(weights + first, n - first, scores_.most, sorted, [=](int64_t j) {
-          weights[first + j] = -std::numeric_limits<T>::infinity();
-        });
-      }
+    });
+    if (scores_.most > 0) omit_all_but_highest(weights + first, n - first);
+    simd([&] {
       T most = normalized ? weights[first] : T{0};
       if (normalized)
         for (const auto& [begin, end] : parts)

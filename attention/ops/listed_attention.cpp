@@ -1,11 +1,13 @@
-// For the keys j listed for query i, with p_ij = e^(s_ij - m_i) / Σ_j e^(s_ij - m_i) and m_i = max_j s_ij:
+// For the keys j listed for query i, with s_ij = scale q_i·k_j + added_ij, m_i = max_j s_ij and
+// p_ij = e^(s_ij - m_i) / Σ_j e^(s_ij - m_i):
 //
-//   out_i = Σ_j p_ij v_j
-//   ds_ij = p_ij (dout_i·v_j - dout_i·out_i)
-//   dq_i  = scale Σ_j ds_ij k_j,   dk_j = scale Σ_i ds_ij q_i,   dv_j = Σ_i p_ij dout_i
+//   out_i = Σ_j f_ij p_ij v_j                                       f_ij: factors
+//   ds_ij = p_ij (f_ij dout_i·v_j - dout_i·out_i),   dadded_ij = ds_ij
+//   dq_i  = scale Σ_j ds_ij k_j,   dk_j = scale Σ_i ds_ij q_i,   dv_j = Σ_i f_ij p_ij dout_i
 #include "longhand/attention/ops/listed_attention.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "longhand/attention/ops/tile/operands.h"
@@ -39,16 +41,35 @@ void dots(const T* x, const Heads<const T>& rows, int64_t b, int64_t h,
   }
 }
 
+// What applies to the keys on a list; null: nothing.
+template <class T>
+struct OfList {
+  const T *added, *factors;
+};
+
+// s = the scores of the keys. For use inside simd().
+template <class T>
+void scores(const T* q, const Heads<const T>& k, int64_t b, int64_t h,
+            const std::vector<int32_t>& keys, int64_t D, T scale, const T* added, T* s) {
+  const auto count = static_cast<int64_t>(keys.size());
+  dots(q, k, b, h, keys, D, s);
+  for (int64_t n = 0; n < count; ++n) s[n] *= scale;
+  if (added)
+    for (int64_t n = 0; n < count; ++n) s[n] += added[n];
+}
+
 template <class T>
 void attend(const T* q, const Heads<const T>& k, const Heads<const T>& v, int64_t b, int64_t h,
-            const std::vector<int32_t>& keys, int64_t D, T scale, T* p, T* part, T* out, T* sums) {
+            const std::vector<int32_t>& keys, const OfList<T>& of, int64_t D, T scale, T* p,
+            T* part, T* out, T* sums) {
   simd([&] {
     const auto count = static_cast<int64_t>(keys.size());
-    dots(q, k, b, h, keys, D, p);
-    for (int64_t n = 0; n < count; ++n) p[n] *= scale;
+    scores(q, k, b, h, keys, D, scale, of.added, p);
     const T largest = kernels::row_max(p, count);
     for (int64_t n = 0; n < count; ++n) p[n] = math::exp(p[n] - largest);
     const T total = kernels::row_sum(p, count), factor = 1 / total;
+    if (of.factors)
+      for (int64_t n = 0; n < count; ++n) p[n] *= of.factors[n];
     std::fill_n(out, D, T{0});
     for (int64_t begin = 0; begin < count; begin += summed) {
       std::fill_n(part, D, T{0});
@@ -65,28 +86,35 @@ void attend(const T* q, const Heads<const T>& k, const Heads<const T>& v, int64_
   });
 }
 
-// The rows of one query, and where its gradients go: one row, and those of a head.
+// The rows of one query, and where its gradients go: one row, those of a head, and one number for
+// each listed key, or null.
 template <class T>
 struct Rows {
   const T *q, *out, *dout;
-  T *dq, *dk, *dv;
+  T *dq, *dk, *dv, *dadded;
 };
 
 // p and ds are memory for a number of each key.
 template <class T>
 void add_gradients(const Rows<T>& row, const Heads<const T>& k, const Heads<const T>& v, int64_t b,
-                   int64_t h, const std::vector<int32_t>& keys, int64_t D, T scale, const T* sums,
-                   T* p, T* ds) {
+                   int64_t h, const std::vector<int32_t>& keys, const OfList<T>& of, int64_t D,
+                   T scale, const T* sums, T* p, T* ds) {
   simd([&] {
     const auto count = static_cast<int64_t>(keys.size());
     const T own = kernels::row_dot(row.dout, row.out, D), largest = sums[0], factor = sums[1];
-    dots(row.q, k, b, h, keys, D, p);
+    scores(row.q, k, b, h, keys, D, scale, of.added, p);
     dots(row.dout, v, b, h, keys, D, ds);
+    if (of.factors)
+      for (int64_t n = 0; n < count; ++n) ds[n] *= of.factors[n];
 #pragma GCC ivdep
     for (int64_t n = 0; n < count; ++n) {
-      p[n] = math::exp(scale * p[n] - largest) * factor;
-      ds[n] = scale * p[n] * (ds[n] - own);
+      p[n] = math::exp(p[n] - largest) * factor;
+      ds[n] = p[n] * (ds[n] - own);
     }
+    if (row.dadded) std::copy_n(ds, count, row.dadded);
+    for (int64_t n = 0; n < count; ++n) ds[n] *= scale;
+    if (of.factors)
+      for (int64_t n = 0; n < count; ++n) p[n] *= of.factors[n];
     for (int64_t n = 0; n < count; ++n) {
       const T* const key = k.at(b, keys[n], h);
       const T of_key = ds[n], of_value = p[n];
@@ -115,10 +143,87 @@ void put(tile::Gradient& gradient, int64_t b, int64_t h, const std::vector<T>& r
                             [from = rows.data() + i * D](int64_t d) { return from[d]; });
 }
 
+// The row of query i of x (B, H, N, .), row-major, or null.
+template <class T>
+const T* row_of(const Tensor& x, int64_t b, int64_t h, int64_t i) {
+  return x.defined() ? x.data<T>() + ((b * x.size(1) + h) * x.size(2) + i) * x.size(3) : nullptr;
+}
+template <class T>
+T* row_of(Tensor& x, int64_t b, int64_t h, int64_t i) {
+  return x.defined() ? x.data<T>() + ((b * x.size(1) + h) * x.size(2) + i) * x.size(3) : nullptr;
+}
+
+struct Saved {
+  Tensor q, k, v, added, factors;
+  double scale;
+  KeysOfQuery keys_of;
+  Tensor out, sums;  // sums (B, H, N, 2): m and 1 / Σ
+};
+
+template <class T>
+void forward(const Saved& s, Tensor& out, Tensor& sums) {
+  const int64_t N = s.q.size(1), H = s.q.size(2), D = s.q.size(3);
+  const Heads<const T> qs(s.q), ks(s.k), vs(s.v);
+  const Heads<T> to(out);
+  constexpr int64_t block = 64;  // queries of a task
+  const int64_t blocks = (N + block - 1) / block;
+  parallel_for(s.q.size(0) * H * blocks, 1, [&](int64_t begin, int64_t end) {
+    std::vector<int32_t> listed;
+    std::vector<T> p, part(D);
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t b = task / blocks / H, h = task / blocks % H, first = task % blocks * block;
+      for (int64_t i = first; i < std::min(N, first + block); ++i) {
+        listed.clear();
+        s.keys_of(b, h, i, listed);
+        if (listed.empty()) {
+          std::fill_n(to.at(b, i, h), D, T{0});
+          continue;
+        }
+        p.resize(std::max(p.size(), listed.size()));
+        attend<T>(qs.at(b, i, h), ks, vs, b, h, listed,
+                  {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)}, D,
+                  static_cast<T>(s.scale), p.data(), part.data(), to.at(b, i, h),
+                  row_of<T>(sums, b, h, i));
+      }
+    }
+  });
+}
+
+template <class T>
+void backward(const Saved& s, const Tensor& grad, std::array<tile::Gradient, 3>& gradients,
+              Tensor& dadded) {
+  const int64_t N = s.q.size(1), H = s.q.size(2), D = s.q.size(3), M = s.k.size(1);
+  const Heads<const T> qs(s.q), ks(s.k), vs(s.v), outs(s.out), douts(grad);
+  // Queries add to the gradients of shared keys, so a head is one task.
+  parallel_for(s.q.size(0) * H, 1, [&](int64_t begin, int64_t end) {
+    std::vector<int32_t> listed;
+    std::vector<T> p, ds;
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t b = task / H, h = task % H;
+      std::vector<T> dq(N * D), dk(M * D), dv(M * D);
+      for (int64_t i = 0; i < N; ++i) {
+        listed.clear();
+        s.keys_of(b, h, i, listed);
+        if (listed.empty()) continue;
+        p.resize(std::max(p.size(), listed.size()));
+        ds.resize(p.size());
+        add_gradients<T>({qs.at(b, i, h), outs.at(b, i, h), douts.at(b, i, h), dq.data() + i * D,
+                          dk.data(), dv.data(), row_of<T>(dadded, b, h, i)},
+                         ks, vs, b, h, listed,
+                         {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)}, D,
+                         static_cast<T>(s.scale), row_of<T>(s.sums, b, h, i), p.data(), ds.data());
+      }
+      put(gradients[0], b, h, dq);
+      put(gradients[1], b, h, dk);
+      put(gradients[2], b, h, dv);
+    }
+  });
+}
+
 }  // namespace
 
 Variable listed_attention(const Variable& queries, const Variable& keys, const Variable& values,
-                          double scale, KeysOfQuery keys_of) {
+                          const ListedOptions& options, KeysOfQuery keys_of) {
   const Variable q = tile::with_contiguous_rows(queries), k = tile::with_contiguous_rows(keys),
                  v = tile::with_contiguous_rows(values);
   check<ShapeError>(q.rank() == 4 && k.rank() == 4 && k.shape() == v.shape() &&
@@ -126,65 +231,36 @@ Variable listed_attention(const Variable& queries, const Variable& keys, const V
                         q.size(3) == k.size(3) && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
                     "listed_attention: expected q (B, N, H, D), k and v (B, M, H, D), got q ",
                     q.shape(), ", k ", k.shape(), ", v ", v.shape());
-  const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3), M = k.size(1);
-  Tensor out = Tensor::empty(q.shape(), q.dtype()),
-         sums = Tensor::empty({B, H, N, 2}, q.dtype());  // m and 1 / Σ
-  dispatch_float(q.dtype(), [&]<class T>() {
-    const Heads<const T> qs(q.value()), ks(k.value()), vs(v.value());
-    const Heads<T> to(out);
-    constexpr int64_t block = 64;  // queries of a task
-    const int64_t blocks = (N + block - 1) / block;
-    parallel_for(B * H * blocks, 1, [&](int64_t begin, int64_t end) {
-      std::vector<int32_t> listed;
-      std::vector<T> p, part(D);
-      for (int64_t task = begin; task < end; ++task) {
-        const int64_t b = task / blocks / H, h = task / blocks % H, first = task % blocks * block;
-        for (int64_t i = first; i < std::min(N, first + block); ++i) {
-          listed.clear();
-          keys_of(b, h, i, listed);
-          if (listed.empty()) {
-            std::fill_n(to.at(b, i, h), D, T{0});
-            continue;
-          }
-          p.resize(std::max(p.size(), listed.size()));
-          attend(qs.at(b, i, h), ks, vs, b, h, listed, D, static_cast<T>(scale), p.data(),
-                 part.data(), to.at(b, i, h), sums.data<T>() + 2 * ((b * H + h) * N + i));
-        }
-      }
-    });
-  });
-  return record("listed_attention", out, {q, k, v},
-                [=, q = q.value(), k = k.value(), v = v.value()](const Tensor& grad,
-                                                                 std::span<GradSlot> slots) {
-                  const Tensor dout = tile::with_contiguous_rows(grad);
+  const int64_t B = q.size(0), N = q.size(1), H = q.size(2);
+  Variables operands{q, k, v};
+  if (options.added.defined()) operands.push_back(contiguous(options.added));
+  Tensor out = Tensor::empty(q.shape(), q.dtype()), sums = Tensor::empty({B, H, N, 2}, q.dtype());
+  const Saved saved{.q = q.value(),
+                    .k = k.value(),
+                    .v = v.value(),
+                    .added = operands.size() > 3 ? operands[3].value() : Tensor(),
+                    .factors = options.factors.defined() ? options.factors.contiguous() : Tensor(),
+                    .scale = options.scale,
+                    .keys_of = std::move(keys_of),
+                    .out = out,
+                    .sums = sums};
+  for (const Tensor* const of_lists : {&saved.added, &saved.factors})
+    check<ShapeError>(!of_lists->defined() || (of_lists->rank() == 4 && of_lists->size(0) == B &&
+                                               of_lists->size(1) == H && of_lists->size(2) == N &&
+                                               of_lists->dtype() == q.dtype()),
+                      "listed_attention: expected added and factors ", q.dtype(), " (", B, ", ", H,
+                      ", ", N, ", most)");
+  dispatch_float(q.dtype(), [&]<class T>() { forward<T>(saved, out, sums); });
+  return record("listed_attention", out, operands,
+                [saved](const Tensor& grad, std::span<GradSlot> slots) {
                   auto gradients = tile::gradients_of(slots);
-                  dispatch_float(q.dtype(), [&]<class T>() {
-                    const Heads<const T> qs(q), ks(k), vs(v), outs(out), douts(dout);
-                    // Queries add to the gradients of shared keys, so a head is one task.
-                    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
-                      std::vector<int32_t> listed;
-                      std::vector<T> p, ds;
-                      for (int64_t task = begin; task < end; ++task) {
-                        const int64_t b = task / H, h = task % H;
-                        std::vector<T> dq(N * D), dk(M * D), dv(M * D);
-                        for (int64_t i = 0; i < N; ++i) {
-                          listed.clear();
-                          keys_of(b, h, i, listed);
-                          if (listed.empty()) continue;
-                          p.resize(std::max(p.size(), listed.size()));
-                          ds.resize(p.size());
-                          add_gradients<T>({qs.at(b, i, h), outs.at(b, i, h), douts.at(b, i, h),
-                                            dq.data() + i * D, dk.data(), dv.data()},
-                                           ks, vs, b, h, listed, D, static_cast<T>(scale),
-                                           sums.data<T>() + 2 * ((b * H + h) * N + i), p.data(),
-                                           ds.data());
-                        }
-                        put(gradients[0], b, h, dq);
-                        put(gradients[1], b, h, dk);
-                        put(gradients[2], b, h, dv);
-                      }
-                    });
+                  Tensor dadded;
+                  if (slots.size() > 3 && slots[3])
+                    dadded = Tensor::zeros(saved.added.shape(), saved.added.dtype());
+                  dispatch_float(saved.q.dtype(), [&]<class T>() {
+                    backward<T>(saved, tile::with_contiguous_rows(grad), gradients, dadded);
                   });
+                  if (dadded.defined()) slots[3].take(dadded);
                 });
 }
 

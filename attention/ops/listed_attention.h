@@ -15,13 +15,22 @@ namespace longhand::attention {
 using KeysOfQuery =
     std::function<void(int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys)>;
 
-/// softmax(scale QKᵀ) V over the listed keys of each query, for q (B, N, H, D), k and v (B, M, H, D)
-/// with any strides: (B, N, H, D), row-major. A query without keys gives 0, and gradients treat the
-/// lists as constants. Scores may have any finite magnitude. Saves the inputs, the result and two
+struct ListedOptions {
+  double scale = 1;
+  /// (B, H, N, most), of any strides: for the n-th key of each list, what is added to its score, and
+  /// the factor, a constant, of its probability. Undefined: 0 and 1. Numbers beyond the end of a
+  /// list are not read.
+  Variable added{};
+  Tensor factors{};
+};
+
+/// softmax(scale QKᵀ + added) V over the listed keys of each query, for q (B, N, H, D), k and v (B, M, H, D)
+/// with any strides: (B, N, H, D), row-major. Differentiable with respect to q, k, v and `added`. A
+/// query without keys gives 0, and gradients treat the lists as constants. Scores may have any finite magnitude. Saves the inputs, the result and two
 /// numbers a query and head, and gives the same bits for any number of threads.
 ///
 /// Throws ShapeError if shapes or dtypes do not match.
-Variable listed_attention(const Variable& q, const Variable& k, const Variable& v, double scale,
-                          KeysOfQuery keys_of);
+Variable listed_attention(const Variable& q, const Variable& k, const Variable& v,
+                          const ListedOptions& options, KeysOfQuery keys_of);
 
 }  // namespace longhand::attention

@@ -12,7 +12,6 @@
 // cluster random hashes of the queries. Gradients treat clusters and T_c as constants.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "longhand/attention/bases/highest.h"
@@ -113,7 +112,7 @@ class Clustered final : public Variant {
     const Variable mass = sum(where(best.chosen, A, 0.0), {3}, true);
     const Variable rest = matmul(where(best.chosen, zeros_like(A), A), transpose(v, 1, 2));
     const Variable own = listed_attention(
-        q, k, v, tau,
+        q, k, v, {.scale = tau},
         [lengths, lists = best.lists, members = clusters.members, N, H, C](
             int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
           const int64_t head = b * H + h;
@@ -144,19 +143,19 @@ class Clustered final : public Variant {
   Best best_keys(const Tensor& scores) const {
     const Tensor s = scores.contiguous();
     const int64_t M = s.size(3), rows = s.numel() / M, most = std::min(options_.topk, M);
-    Best best{Tensor::empty(s.shape(), DType::u8),
+    Best best{Tensor::zeros(s.shape(), DType::u8),
               Tensor::full({s.size(0), s.size(1), s.size(2), most}, -1, DType::i32)};
     dispatch_float(s.dtype(), [&]<class T>() {
       parallel_for(rows, std::max<int64_t>(1, (1 << 14) / M), [&](int64_t begin, int64_t end) {
-        std::vector<T> sorted;
+        Highest<T> highest(most);
+        std::vector<int32_t> selected;
         for (int64_t r = begin; r < end; ++r) {
-          const T* const row = s.data<T>() + r * M;
-          uint8_t* const chosen = best.chosen.data<uint8_t>() + r * M;
-          for (int64_t j = 0; j < M; ++j) chosen[j] = row[j] > -std::numeric_limits<T>::infinity();
-          omit_all_but_highest(row, M, most, sorted, [=](int64_t j) { chosen[j] = 0; });
-          int32_t* to = best.lists.data<int32_t>() + r * most;
-          for (int64_t j = 0; j < M; ++j)
-            if (chosen[j]) *to++ = static_cast<int32_t>(j);
+          highest.clear();
+          highest.add(s.data<T>() + r * M, M);
+          selected.clear();
+          highest.append_to(selected);
+          std::copy(selected.begin(), selected.end(), best.lists.data<int32_t>() + r * most);
+          for (const int32_t j : selected) best.chosen.data<uint8_t>()[r * M + j] = 1;
         }
       });
     });

@@ -297,7 +297,7 @@ class Reformer final : public Variant {
     const auto routes =
         std::make_shared<const Routes>(q.value(), rotations_.value(), options_.buckets, lengths);
     return listed_attention(q, rms_norm(q, {}, eps), inputs.v,
-                            1 / std::sqrt(static_cast<double>(q.size(3))),
+                            {.scale = 1 / std::sqrt(static_cast<double>(q.size(3)))},
                             [routes, lengths, window = options_.window, causal = config().causal](
                                 int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
                               if (lengths.empty() || i < lengths[static_cast<size_t>(b)])

@@ -3,12 +3,11 @@
 //
 //   O = softmax(S where S_ij is among the k largest of row i, otherwise -inf) V,  S = Q Kᵀ / sqrt(D)
 //
-// An oracle for sparse attention, as svd is for attention of low rank: all N² scores are computed,
-// so it saves no time. Of equal scores those of earlier keys are selected. Gradients treat the
-// selection as a constant.
+// An oracle for sparse attention, as svd is for attention of low rank: all N² scores are computed, but
+// only the lists of selected keys are kept. Of equal scores those of earlier keys are selected.
+// Gradients treat the selection as a constant.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "longhand/attention/bases/highest.h"
@@ -16,8 +15,11 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/memory.h"
+#include "longhand/attention/ops/listed_attention.h"
+#include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/parallel.h"
 #include "longhand/nn/dropout.h"
 
@@ -34,17 +36,98 @@ struct TopkOptions {
              "dropout probability for attention weights");
   }
   Capabilities capabilities() const {
-    return {.any_mask = true, .causal = true, .decodes = true, .time = "N^2 D", .memory = "N^2"};
+    return {.any_mask = true, .causal = true, .decodes = true, .time = "N^2 D", .memory = "N k"};
   }
-  // The probabilities, twice with dropout, which of them are selected, and as much again for the
-  // scores and their gradients.
+  // The lists, and two sums for each query; with dropout the factors of the keys on the lists.
   Memory memory(const Config& config, const Extent& e) const {
     const MemorySizes z(config, e);
+    const double lists = z.tokens * std::min(static_cast<double>(k), e.keys);
     const bool drops = dropout > 0 && e.training;
-    return {.kept = (drops ? 2.25 : 1.25) * z.pairs,
-            .forward = (drops ? 1.2 : 1.95) * z.pairs,
-            .backward = z.pairs - z.values};
+    return {.kept = (drops ? 2 : 1) * lists + 2 * z.tokens};
   }
+};
+
+constexpr int64_t query_block = 64, key_block = 512;  // whose scores are in memory at once
+
+// The keys that a query may attend to, and what a bias adds to their scores.
+class Seen {
+ public:
+  // For scores (B, H, N, M).
+  Seen(const Mask& mask, bool causal, const Shape& scores)
+      : causal_(causal), queries_(scores[2]), keys_(scores[3]) {
+    if (mask.lengths.defined()) lengths_ = mask.lengths.to_vector<int32_t>();
+    if (mask.keep.defined()) keep_ = mask.keep.expand(scores);
+    if (mask.bias.defined()) bias_ = mask.bias.value().expand(scores);
+  }
+
+  // Queries of a sample; those of padding attend to nothing.
+  int64_t queries(int64_t b) const {
+    return lengths_.empty() ? queries_ : lengths_[static_cast<size_t>(b)];
+  }
+  // Keys from this index on are hidden from query i.
+  int64_t end(int64_t b, int64_t i) const {
+    if (causal_) return i + 1;
+    return lengths_.empty() ? keys_ : lengths_[static_cast<size_t>(b)];
+  }
+  // Completes n scores of query i against the keys from `first` on; -inf for those it may not see.
+  template <class T>
+  void complete(int64_t b, int64_t h, int64_t i, int64_t first, int64_t n, T* scores) const {
+    const auto at = [&](const Tensor& x, int64_t j) {
+      const Strides& s = x.strides();
+      return b * s[0] + h * s[1] + i * s[2] + (first + j) * s[3];
+    };
+    if (bias_.defined())
+      for (int64_t j = 0; j < n; ++j) scores[j] += bias_.data<T>()[at(bias_, j)];
+    if (keep_.defined())
+      for (int64_t j = 0; j < n; ++j)
+        if (!keep_.data<uint8_t>()[at(keep_, j)]) scores[j] = static_cast<T>(never);
+  }
+
+ private:
+  bool causal_;
+  int64_t queries_, keys_;
+  std::vector<int32_t> lengths_;
+  Tensor keep_, bias_;
+};
+
+// Selects the keys of a block of queries, from the scores of one block of keys at a time.
+template <class T>
+class Selection {
+ public:
+  explicit Selection(int64_t k)
+      : scores_(query_block * key_block), rows_(query_block, Highest<T>(k)) {}
+
+  // For queries q (., D) from `first` on, and the keys of their head in panels.
+  void run(const Seen& seen, int64_t b, int64_t h, int64_t first, kernels::Strided<T> q, int64_t D,
+           const T* panels, Tensor& lists) {
+    const int64_t count = std::min(query_block, seen.queries(b) - first);
+    if (count <= 0) return;
+    for (Highest<T>& row : rows_) row.clear();
+    const int64_t end = seen.end(b, first + count - 1);
+    for (int64_t begin = 0; begin < end; begin += key_block) {
+      const int64_t keys = std::min(key_block, end - begin);
+      kernels::gemm_panels<T>(count, keys, D, q, panels + begin * D, scores_.data(), key_block,
+                              false);
+      for (int64_t r = 0; r < count; ++r) {
+        const int64_t visible = std::min(keys, seen.end(b, first + r) - begin);
+        T* const scores = scores_.data() + r * key_block;
+        seen.complete(b, h, first + r, begin, visible, scores);
+        rows_[static_cast<size_t>(r)].add(scores, visible, begin);
+      }
+    }
+    for (int64_t r = 0; r < count; ++r) {
+      keys_.clear();
+      rows_[static_cast<size_t>(r)].append_to(keys_);
+      std::copy(keys_.begin(), keys_.end(),
+                lists.data<int32_t>() +
+                    ((b * lists.size(1) + h) * lists.size(2) + first + r) * lists.size(3));
+    }
+  }
+
+ private:
+  std::vector<T> scores_;  // (query_block, key_block)
+  std::vector<Highest<T>> rows_;
+  std::vector<int32_t> keys_;
 };
 
 class Topk final : public Variant {
@@ -58,14 +141,15 @@ class Topk final : public Variant {
   int64_t state_bytes(int64_t tokens) const override {
     return decodes() ? cache_bytes(config(), parameter_dtype(), tokens) : 0;
   }
-  // Counts all scores, of which only k in a row have exponentials.
+  // Counts all scores, and those of the selected keys, which are computed again.
   Work work(int64_t queries, int64_t keys) const override {
-    const double pairs = static_cast<double>(config().heads * queries * keys);
-    const double selected = static_cast<double>(config().heads * queries * std::min(k_, keys));
-    const double D = static_cast<double>(config().head_dim);
-    return {{4 * pairs * D, selected},
-            {8 * pairs * D},
-            2 * pairs * static_cast<double>(size_of(parameter_dtype()))};
+    const double rows = static_cast<double>(config().heads * queries),
+                 selected = rows * static_cast<double>(std::min(k_, keys)),
+                 D = static_cast<double>(config().head_dim);
+    return {
+        {2 * rows * static_cast<double>(keys) * D + 4 * selected * D, selected},
+        {10 * selected * D, selected},
+        selected * sizeof(int32_t) + 2 * rows * static_cast<double>(size_of(parameter_dtype()))};
   }
   std::string advice(int64_t tokens) const override {
     if (k_ < tokens) return {};
@@ -76,35 +160,60 @@ class Topk final : public Variant {
  private:
   double scale() const { return 1 / std::sqrt(static_cast<double>(config().head_dim)); }
 
-  // 1 at the k largest of each row of s (…, M) that are not -inf. Of equal ones the earlier.
-  Tensor selected(const Tensor& s) const {
-    const Tensor scores = s.contiguous();
-    const int64_t M = scores.size(-1), rows = scores.numel() / M;
-    Tensor out = Tensor::empty(scores.shape(), DType::u8);
-    dispatch_float(scores.dtype(), [&]<class T>() {
-      parallel_for(rows, std::max<int64_t>(1, (1 << 14) / M), [&](int64_t begin, int64_t end) {
-        std::vector<T> sorted;
-        for (int64_t r = begin; r < end; ++r) {
-          const T* const row = scores.data<T>() + r * M;
-          uint8_t* const keep = out.data<uint8_t>() + r * M;
-          for (int64_t j = 0; j < M; ++j) keep[j] = row[j] > -std::numeric_limits<T>::infinity();
-          omit_all_but_highest(row, M, k_, sorted, [=](int64_t j) { keep[j] = 0; });
+  // The keys that each query attends to, in increasing order: (B, H, N, min(k, M)) i32, ended by -1
+  // if there are fewer.
+  Tensor selected(const Tensor& queries, const Tensor& keys, const Mask& mask) const {
+    const int64_t B = queries.size(0), N = queries.size(1), H = queries.size(2),
+                  D = queries.size(3), M = keys.size(1), panels = kernels::panels_size(D, M),
+                  blocks = (N + query_block - 1) / query_block;
+    Tensor lists = Tensor::full({B, H, N, std::min(k_, M)}, -1, DType::i32);
+    const Tensor q = queries.contiguous(), k = keys.contiguous();
+    const Seen seen(mask, config().causal, {B, H, N, M});
+    dispatch_float(q.dtype(), [&]<class T>() {
+      Tensor packed = Tensor::empty({B, H, panels}, q.dtype());
+      parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t head = begin; head < end; ++head)
+          kernels::pack_panels<T>(D, M, {k.data<T>() + (head / H * M * H + head % H) * D, 1, H * D},
+                                  static_cast<T>(scale()), 0, panels / (D * kernels::panel_width),
+                                  packed.data<T>() + head * panels);
+      });
+      parallel_for(B * H * blocks, 1, [&](int64_t begin, int64_t end) {
+        Selection<T> selection(k_);
+        for (int64_t task = begin; task < end; ++task) {
+          const int64_t head = task / blocks, b = head / H, h = head % H,
+                        first = task % blocks * query_block;
+          selection.run(seen, b, h, first, {q.data<T>() + ((b * N + first) * H + h) * D, H * D, 1},
+                        D, packed.data<T>() + head * panels, lists);
         }
       });
     });
-    return out;
+    return lists;
   }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
-    const Variable Q = transpose(inputs.q, 1, 2), K = transpose(inputs.k, 1, 2),
-                   V = transpose(inputs.v, 1, 2);
-    Variable s = matmul(Q, transpose(K, 2, 3), scale());  // (B, H, N, M)
-    if (mask.bias.defined()) s = s + mask.bias;
-    s = masked_scores(s, config().causal, mask.lengths);
-    if (mask.keep.defined()) s = masked_scores(mask.keep, s);
-    Variable p = softmax(masked_scores(selected(s.value()), s));
-    if (pass.training && dropout_ > 0) p = dropout(p, dropout_, pass.random.fork(full_name()));
-    return transpose(matmul(p, V), 1, 2);
+    const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
+    const Tensor lists = selected(q.value(), k.value(), mask);
+    ListedOptions options{.scale = scale()};
+    if (mask.bias.defined())
+      options.added = gather(broadcast_to(mask.bias, {q.size(0), q.size(2), q.size(1), k.size(1)}),
+                             3, without_ends(lists));
+    if (const auto [p, random] = nn::dropout_options(dropout_, pass, full_name()); p > 0)
+      options.factors = ProbabilityDropout(p, random).factors(lists, k.size(1), q.dtype());
+    return listed_attention(
+        q, k, v, options, [lists](int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
+          const int64_t most = lists.size(3);
+          const int32_t* const list =
+              lists.data<int32_t>() + ((b * lists.size(1) + h) * lists.size(2) + i) * most;
+          keys.insert(keys.end(), list, std::find(list, list + most, -1));
+        });
+  }
+
+  // The lists with 0 in place of -1.
+  static Tensor without_ends(const Tensor& lists) {
+    Tensor out = lists.clone();
+    int32_t* const x = out.data<int32_t>();
+    std::transform(x, x + out.numel(), x, [](int32_t j) { return std::max(j, 0); });
+    return out;
   }
 
   int64_t k_;

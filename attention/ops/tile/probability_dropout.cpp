@@ -52,13 +52,32 @@ Tensor ProbabilityDropout::kept(const Shape& shape) const {
       query_words(head, 0, N, a.data(), b.data());
       key_words(head, 0, pairs, c.data(), d.data());
       for (int64_t i = 0; i < N; ++i)
-        for (int64_t j = 0; j < M; ++j) {
-          const uint32_t both = dropout_hash(a[i], b[i], c[j / 2], d[j / 2]);
-          data[(head * N + i) * M + j] = (j % 2 ? both >> 16 : both & 0xffff) >= threshold_;
-        }
+        for (int64_t j = 0; j < M; ++j)
+          data[(head * N + i) * M + j] = keeps(dropout_hash(a[i], b[i], c[j / 2], d[j / 2]), j);
     }
   });
   return keep;
+}
+
+Tensor ProbabilityDropout::factors(const Tensor& lists, int64_t M, DType dtype) const {
+  const int64_t heads = lists.size(0) * lists.size(1), N = lists.size(2), most = lists.size(3),
+                pairs = (M + 1) / 2;
+  Tensor out = Tensor::empty(lists.shape(), dtype);
+  dispatch_float(dtype, [&]<class T>() {
+    parallel_for(heads, 1, [&](int64_t from, int64_t to) {
+      std::vector<uint32_t> a(N), b(N), c(pairs), d(pairs);
+      for (int64_t head = from; head < to; ++head) {
+        query_words(head, 0, N, a.data(), b.data());
+        key_words(head, 0, pairs, c.data(), d.data());
+        for (int64_t at = head * N * most; at < (head + 1) * N * most; ++at) {
+          const int64_t i = at / most - head * N, j = lists.data<int32_t>()[at];
+          const bool kept = j >= 0 && keeps(dropout_hash(a[i], b[i], c[j / 2], d[j / 2]), j);
+          out.data<T>()[at] = kept ? static_cast<T>(scale()) : T{0};
+        }
+      }
+    });
+  });
+  return out;
 }
 
 Variable dropped(const Variable& weights, const DropoutOptions& options) {

@@ -32,8 +32,15 @@ class ProbabilityDropout {
 
   /// keep_ij as (B, H, N, M) u8.
   Tensor kept(const Shape& shape) const;
+  /// keep_ij scale() for the keys j < M on the lists (B, H, N, most) i32 of queries; 0 for j = -1.
+  Tensor factors(const Tensor& lists, int64_t M, DType dtype) const;
 
  private:
+  // Whether the probability of key j is kept, by the hash of its pair.
+  bool keeps(uint32_t both, int64_t j) const {
+    return (j % 2 ? both >> 16 : both & 0xffff) >= threshold_;
+  }
+
   uint32_t threshold_;
   Generator::State queries_, keys_;
 };

@@ -40,16 +40,57 @@ TEST_CASE("listed_attention is softmax attention to the listed keys") {
     return Outcome{y.value(), x[0].grad(), x[1].grad(), x[2].grad(), {}};
   };
   const Outcome a = run([&](const Variables& x) {
-    return attention::listed_attention(x[0], x[1], x[2], 0.7, listed);
+    return attention::listed_attention(x[0], x[1], x[2], {.scale = 0.7}, listed);
   });
   check_near(a, run(naive), 1e-13);
   CHECK(all_zero(a.out.slice(1, 2, 3)));
 }
 
+TEST_CASE("listed_attention: added scores and factors of probabilities, with gradients") {
+  const int64_t N = 7, M = 40, most = 14;  // some lists are shorter
+  Tensor lists = Tensor::zeros({2, 2, N, most}, DType::i32),
+         keep = Tensor::zeros({2, 2, N, M}, DType::u8);
+  const auto listed = [&](int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
+    some_keys(b, h, i, keys, M);
+  };
+  for (int64_t row = 0; row < 4 * N; ++row) {
+    std::vector<int32_t> keys;
+    listed(row / N / 2, row / N % 2, row % N, keys);
+    std::copy(keys.begin(), keys.end(), lists.data<int32_t>() + row * most);
+    for (const int32_t j : keys) keep.data<uint8_t>()[row * M + j] = 1;
+  }
+  const Tensor factors = normal({2, 2, N, M}, 5);
+  const auto run = [&](auto f) {
+    Variables x;
+    for (const Tensor& t : {normal({2, N, 2, 5}, 1), normal({2, M, 2, 5}, 2),
+                            normal({2, M, 2, 5}, 3), normal({2, 2, N, M}, 6)})
+      x.emplace_back(t, true);
+    const Variable y = f(x);
+    backward(y, normal(y.shape(), 4));
+    CHECK(all_finite(x[3].grad()));
+    return std::pair{Outcome{y.value(), x[0].grad(), x[1].grad(), x[2].grad(), {}}, x[3].grad()};
+  };
+  const auto [a, dadded] = run([&](const Variables& x) {
+    return attention::listed_attention(x[0], x[1], x[2],
+                                       {.scale = 0.7,
+                                        .added = gather(x[3], 3, lists),
+                                        .factors = gather(Variable(factors), 3, lists).value()},
+                                       listed);
+  });
+  const auto [b, expected] = run([&](const Variables& x) {
+    const Variable s = matmul(transpose(x[0], 1, 2), permute(x[1], {0, 2, 3, 1}), 0.7) + x[3];
+    const Variable p = softmax(where(keep, s, -INFINITY)) * Variable(factors);
+    return transpose(matmul(p, transpose(x[2], 1, 2)), 1, 2);
+  });
+  check_near(a, b, 1e-13);
+  CHECK(near(dadded, expected, 1e-13));
+}
+
 TEST_CASE("listed_attention: operands of any strides") {
   check_layouts([](const Variable& q, const Variable& k, const Variable& v) {
     return attention::listed_attention(
-        q, k, v, 0.7, [M = k.size(1)](int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
+        q, k, v, {.scale = 0.7},
+        [M = k.size(1)](int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
           some_keys(b, h, i, keys, M);
         });
   });
@@ -62,7 +103,7 @@ TEST_CASE("listed_attention: scores of any magnitude and long lists, in f32") {
   };
   const Variable q(Tensor::full({1, 1, 1, 4}, 1e6)), k(Tensor::full({1, M, 1, 4}, 30), true),
       v(Tensor::full({1, M, 1, 4}, 0.7));
-  const Variable out = attention::listed_attention(q, k, v, 1, all);
+  const Variable out = attention::listed_attention(q, k, v, {}, all);
   CHECK(std::abs(out.value().at({0, 0, 0, 0}) - 0.7) <= 1e-6);
   backward(out, Tensor::full({1, 1, 1, 4}, 1));
   CHECK(all_finite(k.grad()));
