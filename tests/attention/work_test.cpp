@@ -45,6 +45,7 @@ const std::vector<Case> cases{
     {"kda", {}, true, 0.944, 0.94},
     {"rwkv7", {}, true, 0.947, 0.941},
     {"bigbird", {{"block", int64_t{48}}}},
+    {"aft", {{"kind", std::string("full")}}},
 };
 
 }  // namespace
