@@ -8,14 +8,24 @@
 //   local   w_ij learned where |i - j| < window, otherwise 0
 //   simple  w = 0
 //
-// Terms are relative to the largest of each (i, c), so nothing overflows or underflows together. Those
-// with w = 0 enter as sums over the tokens before and after the window, so local takes N window D and
-// simple N D exponentials; full takes N² D. Memory is O(N D) in all of them.
+// Terms with w = 0 enter as sums over the tokens before and after the window, relative to the largest
+// of each (i, c). Those of the window are products of matrices, tile by tile: with the maxima m_i of w
+// and n_c of k in a tile of queries i and keys j,
+//
+//   Σ_j e^(k_jc + w_ij) v_jc = e^(m_i + n_c) Σ_j e^(w_ij - m_i) (e^(k_jc - n_c) v_jc)
+//
+// and the tiles are added relative to the largest m_i + n_c of each (i, c). Where no key of the tile
+// comes near both maxima, the sums on the right are too small to be exact; those of the row are then
+// added term by term, relative to their largest term. So nothing overflows or underflows together. Full
+// takes N² exponentials for the biases, or N² D of those rows, and O(N D) memory.
 //
 // For the gradients, with L = log Σ_j e^(k_j + w_ij), p_ij = e^(k_j + w_ij - L_i) and g_ij = p_ij dy_i
 // (v_j - y_i) of each channel:
 //
 //   dv_j = Σ_i p_ij dy_i,   dk_j = Σ_i g_ij,   dw_ij = Σ_c g_ij
+//
+// In a tile p_ij = e^(w_ij - m_i) e^(k_j - n) e^(m_i + n - L_i), so these too are products of matrices,
+// except of rows with a large last factor.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -30,8 +40,11 @@
 #include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/kernels/gemm_tile.h"
+#include "longhand/core/kernels/rows.h"
 #include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/scratch.h"
 #include "longhand/core/simd.h"
 #include "longhand/nn/init.h"
 
@@ -40,8 +53,14 @@ namespace {
 
 // The exponent of a sum that is empty. Finite: differences of two of them are numbers.
 constexpr double nothing = -1e300;
-constexpr int64_t lanes = 32;  // channels of a task
-constexpr int64_t run = 64;    // terms that are added in T before they are added in double
+constexpr int64_t lanes = 64;       // channels of a task, at most
+constexpr int64_t run = 64;         // terms that are added in T before they are added in double
+constexpr int64_t tile_keys = 128;  // of a tile
+// The sums of a tile are exact if they are at least e^-slack relative to the product of both maxima:
+// exponentials that are 0 since they are below the normal numbers are then negligible.
+constexpr double slack = 40;
+template <class T>
+constexpr T infinity = std::numeric_limits<T>::infinity();
 
 // Σ e^t v and Σ e^t of some channels, relative to e^most.
 struct Sums {
@@ -60,6 +79,19 @@ struct Sums {
                    a = static_cast<double>(v[c]);
       value[c] = x > most[c] ? value[c] * e + a : value[c] + e * a;
       total[c] = x > most[c] ? total[c] * e + 1 : total[c] + e;
+      most[c] = std::max(x, most[c]);
+    }
+  }
+  // Adds the sums of a tile, relative to e^(bias + key).
+  template <class T>
+  void add(T bias, const T* key, const T* values, const T* totals, int64_t n) {
+#pragma GCC ivdep
+    for (int64_t c = 0; c < n; ++c) {
+      const double x = static_cast<double>(bias) + static_cast<double>(key[c]), d = x - most[c];
+      const auto e = static_cast<double>(math::exp(static_cast<T>(std::max(-std::abs(d), -1e3))));
+      const double own = d > 0 ? e : 1, others = d > 0 ? 1 : e;
+      value[c] = value[c] * own + static_cast<double>(values[c]) * others;
+      total[c] = total[c] * own + static_cast<double>(totals[c]) * others;
       most[c] = std::max(x, most[c]);
     }
   }
@@ -94,12 +126,21 @@ struct Sizes {
   std::vector<int32_t> lengths;
   int64_t window;
 
-  int64_t parts() const { return (C + lanes - 1) / lanes; }
+  // Whether the window of every query has all tokens, so that tiles are independent.
+  bool whole() const { return window >= N; }
+  int64_t channels() const { return whole() ? lanes : lanes / 2; }  // of a task
+  int64_t parts() const { return (C + channels() - 1) / channels(); }
+  // Queries of a tile: more of them share the exponentials of its keys, but those of a narrow window
+  // see other keys, and fewer are more tasks.
+  int64_t queries() const {
+    return std::clamp<int64_t>(N / 32 / 16 * 16, 16, window < tile_keys ? 64 : 128);
+  }
   int64_t first(int64_t i) const { return std::max<int64_t>(0, i - window + 1); }
   // The keys of the window of query i are first(i) … end(i) - 1.
   int64_t end(int64_t i, int64_t n) const {
     return window == 0 ? first(i) : causal ? i + 1 : std::min(n, i + window);
   }
+  bool sees(int64_t i, int64_t j, int64_t n) const { return first(i) <= j && j < end(i, n); }
   // Outside of it are keys up to i - window and, unless causal, from i + gap() on.
   int64_t gap() const { return std::max<int64_t>(window, 1); }
 };
@@ -132,37 +173,196 @@ void add_window(const T* k, const T* v, const T* w, int64_t begin, int64_t end, 
   sums.add(window, n);
 }
 
-// y and L of one part of the channels of one sequence of n tokens.
+// The operands of the gradients: k, v, y, L and dy at a token and channel.
 template <class T>
-void forward_part(const T* k, const T* v, const Biases& w, const Sizes& z, int64_t n,
-                  int64_t channels, T* y, T* L) {
-  std::vector<Sums> after;  // of keys from i + gap on
-  const int64_t step = z.C, gap = z.gap();
-  Sums sums;
-  if (!z.causal && n > gap) {
-    after.resize(static_cast<size_t>(n - gap));
-    sums.clear(channels);
-    simd([=, &sums, to = after.data()] {
-      for (int64_t i = n - gap - 1; i >= 0; --i) {
-        sums.add(k + (i + gap) * step, v + (i + gap) * step, channels);
-        to[i] = sums;
+struct Back {
+  const T *k, *v, *y, *L, *dy;
+  Back at(int64_t offset) const {
+    return {k + offset, v + offset, y + offset, L + offset, dy + offset};
+  }
+};
+
+// A tile of queries [i, i + rows) and keys [j, j + cols), and the scratch memory of its task.
+template <class T>
+struct Tile {
+  Tile(const Sizes& z, Scratch& scratch)
+      : biases(scratch.take<T>(z.queries() * tile_keys)),
+        most_bias(scratch.take<T>(z.queries())),
+        keys(scratch.take<T>(tile_keys * 2 * lanes)),
+        most_key(scratch.take<T>(lanes)),
+        queries(scratch.take<T>(z.queries() * 2 * lanes)),
+        products(scratch.take<T>(std::max(tile_keys, z.queries()) * 2 * lanes)),
+        inexact(scratch.take<int64_t>(z.queries())),
+        skipped(scratch.take<int64_t>(tile_keys)) {}
+
+  int64_t i = 0, rows = 0, j = 0, cols = 0;
+  T* const biases;     // (rows, tile_keys): e^(w_ij - m_i), 0 outside of the window
+  T* const most_bias;  // (rows): m_i, -inf without keys
+  T* const keys;       // (cols, 2 n) for n channels: e^(k_j - n) v_j and e^(k_j - n)
+  T* const most_key;   // (n)
+  T* const queries;    // (rows, 2 n): e^(m_i + n - L_i) dy_i and -e^(m_i + n - L_i) dy_i y_i
+  T* const products;
+  int64_t* const inexact;  // queries without a row of `queries`, as that factor is too large
+  int64_t inexact_count = 0;
+  int64_t* const skipped;  // keys without a row of `keys`, as they are too large or not finite
+  int64_t skipped_count = 0;
+
+  void load_biases(const Biases& w, const Sizes& z, int64_t tokens) {
+    simd([this, &w, &z, tokens] {
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t begin = std::clamp(z.first(i + r), j, j + cols) - j,
+                      end = std::clamp(z.end(i + r, tokens), j + begin, j + cols) - j;
+        const T* const from = w.row<T>(i + r) + j;
+        T* const to = biases + r * tile_keys;
+        const T most = kernels::row_max(from + begin, end - begin);
+        std::fill(to, to + begin, T{0});
+        for (int64_t l = begin; l < end; ++l) to[l] = math::exp(from[l] - most);
+        std::fill(to + end, to + cols, T{0});
+        most_bias[r] = most;
       }
     });
   }
+
+  // k and v are those of key j. The maximum is over the first `common` keys: causal queries must not
+  // depend on those that only later queries see.
+  void load_keys(const T* k, const T* v, int64_t step, int64_t n, int64_t common) {
+    skipped_count = 0;
+    simd([this, k, v, step, n, common, most = most_key] {
+      std::copy_n(k, n, most);
+      for (int64_t l = 1; l < common; ++l)
+        for (int64_t c = 0; c < n; ++c) most[c] = std::max(most[c], k[l * step + c]);
+      for (int64_t l = 0; l < cols; ++l) {
+        T *const value = keys + l * 2 * n, *const total = value + n;
+        int large = 0;
+#pragma GCC ivdep
+        for (int64_t c = 0; c < n; ++c) {
+          const T t = k[l * step + c] - most[c];
+          total[c] = math::exp(t);
+          value[c] = total[c] * v[l * step + c];
+          large |= t <= static_cast<T>(slack) && std::abs(value[c]) < infinity<T> ? 0 : 1;
+        }
+        if (!large) continue;
+        std::fill_n(value, 2 * n, T{0});
+        skipped[skipped_count++] = j + l;
+      }
+    });
+  }
+  // Whether a key among [begin, end) has no row of `keys`.
+  bool skips(int64_t begin, int64_t end) const {
+    return std::any_of(skipped, skipped + skipped_count,
+                       [=](int64_t key) { return begin <= key && key < end; });
+  }
+
+  // x are the operands of query i.
+  void load_queries(const Back<T>& x, int64_t step, int64_t n) {
+    inexact_count = 0;
+    simd([this, x, step, n] {
+      for (int64_t r = 0; r < rows; ++r) {
+        const Back<T> q = x.at(r * step);
+        T *const value = queries + r * 2 * n, *const total = value + n;
+        const T bias = most_bias[r];
+        int large = 0;
+#pragma GCC ivdep
+        for (int64_t c = 0; c < n; ++c) {
+          const T t = bias - q.L[c] + most_key[c], a = math::exp(t) * q.dy[c];
+          large |= t <= static_cast<T>(slack) ? 0 : 1;
+          value[c] = a;
+          total[c] = -a * q.y[c];
+        }
+        if (!large) continue;
+        std::fill_n(value, 2 * n, T{0});
+        inexact[inexact_count++] = i + r;
+      }
+    });
+  }
+};
+
+// Whether the sums of a row of a tile, relative to e^(bias + key), may be added to `sums`.
+template <class T>
+bool exact(const T* totals, T bias, const T* key, const Sums& sums, int64_t n) {
+  const T least = math::exp(static_cast<T>(-slack));
+  int small = 0;
+  for (int64_t c = 0; c < n; ++c) small |= totals[c] >= least ? 0 : 1;
+  if (!small) return true;
+  for (int64_t c = 0; c < n; ++c) {
+    // The terms so far add up to at least e^(most - slack).
+    const bool negligible =
+        static_cast<double>(bias) + static_cast<double>(key[c]) < sums.most[c] - slack - 60;
+    if (!(totals[c] >= least) && !negligible) return false;
+  }
+  return true;
+}
+
+// Adds the terms of the windows of queries [i, i + rows) to the sums of each of them.
+template <class T>
+void add_windows(const T* k, const T* v, const Biases& w, const Sizes& z, int64_t n,
+                 int64_t channels, Tile<T>& tile, Sums* sums) {
+  const int64_t step = z.C, last = z.end(tile.i + tile.rows - 1, n);
+  for (tile.j = z.first(tile.i); tile.j < last; tile.j += tile_keys) {
+    tile.cols = std::min(tile_keys, last - tile.j);
+    tile.load_biases(w, z, n);
+    const int64_t common = std::clamp<int64_t>(tile.i + 1 - tile.j, 1, tile.cols);
+    tile.load_keys(k + tile.j * step, v + tile.j * step, step, channels,
+                   z.causal ? common : tile.cols);
+    kernels::gemm_tile<T>(tile.rows, 2 * channels, tile.cols, {tile.biases, tile_keys, 1},
+                          tile.keys, 2 * channels, tile.products, 2 * channels, false);
+    simd([&] {
+      for (int64_t r = 0; r < tile.rows; ++r) {
+        const T *const value = tile.products + r * 2 * channels, *const total = value + channels;
+        const int64_t i = tile.i + r, begin = std::max(tile.j, z.first(i)),
+                      end = std::min(tile.j + tile.cols, z.end(i, n));
+        if (begin >= end) continue;
+        if (!tile.skips(begin, end) &&
+            exact(total, tile.most_bias[r], tile.most_key, sums[r], channels))
+          sums[r].add(tile.most_bias[r], tile.most_key, value, total, channels);
+        else
+          add_window(k, v, w.row<T>(i), begin, end, step, channels, sums[r]);
+      }
+    });
+  }
+}
+
+// y and L of queries [begin, end) and one part of the channels of one sequence of n tokens; all queries
+// unless Sizes::whole().
+template <class T>
+void forward_part(const T* k, const T* v, const Biases& w, const Sizes& z, int64_t n,
+                  int64_t channels, int64_t begin, int64_t end, T* y, T* L) {
+  std::vector<Sums> after;  // of keys from i + gap on
+  const int64_t step = z.C, gap = z.gap();
+  if (!z.causal && n > gap) {
+    after.resize(static_cast<size_t>(n - gap));
+    Sums sum;
+    sum.clear(channels);
+    simd([=, &sum, to = after.data()] {
+      for (int64_t i = n - gap - 1; i >= 0; --i) {
+        sum.add(k + (i + gap) * step, v + (i + gap) * step, channels);
+        to[i] = sum;
+      }
+    });
+  }
+  Workspace<Tile<T>> tile(z);
+  std::vector<Sums> sums(static_cast<size_t>(std::min(z.queries(), end - begin)));
   Sums before;  // of keys up to i - window
   before.clear(channels);
-  for (int64_t i = 0; i < n; ++i) {
-    simd([&, i] {
-      if (i >= z.window) before.add(k + (i - z.window) * step, v + (i - z.window) * step, channels);
-      sums = before;
-      if (static_cast<size_t>(i) < after.size()) sums.add(after[static_cast<size_t>(i)], channels);
-      if (const int64_t begin = z.first(i), end = z.end(i, n); begin < end)
-        add_window(k, v, w.row<T>(i), begin, end, step, channels, sums);
+  for (int64_t first = begin; first < end; first += z.queries()) {
+    tile->i = first, tile->rows = std::min(z.queries(), end - first);
+    simd([&, rows = tile->rows] {
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t i = first + r, oldest = (i - z.window) * step;
+        if (i >= z.window) before.add(k + oldest, v + oldest, channels);
+        Sums& sum = sums[static_cast<size_t>(r)];
+        sum = before;
+        if (static_cast<size_t>(i) < after.size()) sum.add(after[static_cast<size_t>(i)], channels);
+      }
     });
-    for (int64_t c = 0; c < channels; ++c) {
-      y[i * step + c] = static_cast<T>(sums.value[c] / sums.total[c]);
-      L[i * step + c] = static_cast<T>(sums.most[c] + std::log(sums.total[c]));
-    }
+    if (z.window) add_windows(k, v, w, z, n, channels, *tile, sums.data());
+    for (int64_t r = 0; r < tile->rows; ++r)
+      for (int64_t c = 0; c < channels; ++c) {
+        const Sums& sum = sums[static_cast<size_t>(r)];
+        const int64_t at = (first + r) * step + c;
+        y[at] = static_cast<T>(sum.value[c] / sum.total[c]);
+        L[at] = static_cast<T>(sum.most[c] + std::log(sum.total[c]));
+      }
   }
 }
 
@@ -197,21 +397,68 @@ struct BackSums {
   }
 };
 
-// The operands of the gradients: k, v, y, L and dy at a token and channel.
+// Adds the gradients of keys [j, j + cols) from the queries whose window they are in: dk and dv of each
+// key in rows of 2 lanes.
 template <class T>
-struct Back {
-  const T *k, *v, *y, *L, *dy;
-  Back at(int64_t offset) const {
-    return {k + offset, v + offset, y + offset, L + offset, dy + offset};
+void add_key_gradients(const Back<T>& x, const Biases& w, const Sizes& z, int64_t n,
+                       int64_t channels, Tile<T>& tile, double* sums) {
+  const int64_t step = z.C, j = tile.j, cols = tile.cols, width = 2 * channels;
+  tile.load_keys(x.k + j * step, x.v + j * step, step, channels, cols);
+  // Of the columns of `queries`, relative to the keys.
+  std::vector<double> products(static_cast<size_t>(cols * width), 0.0);
+  const int64_t last = std::min(n, j + cols - 1 + z.window);
+  for (tile.i = z.causal ? j : z.first(j); tile.i < last; tile.i += z.queries()) {
+    tile.rows = std::min(z.queries(), last - tile.i);
+    tile.load_biases(w, z, n);
+    tile.load_queries(x.at(tile.i * step), step, channels);
+    kernels::gemm_tile<T>(cols, width, tile.rows, {tile.biases, 1, tile_keys}, tile.queries, width,
+                          tile.products, width, false);
+    simd([&, to = products.data(), from = tile.products] {
+      for (int64_t l = 0; l < cols * width; ++l) to[l] += static_cast<double>(from[l]);
+      if (tile.inexact_count == 0) return;
+      for (int64_t l = 0; l < cols; ++l) {
+        const T *const k = x.k + (j + l) * step, *const v = x.v + (j + l) * step;
+        T a[lanes] = {}, b[lanes] = {};
+        for (int64_t r = 0; r < tile.inexact_count; ++r) {
+          const int64_t i = tile.inexact[r];
+          if (!z.sees(i, j + l, n)) continue;
+          const T bias = w.row<T>(i)[j + l];
+          const Back<T> q = x.at(i * step);
+#pragma GCC ivdep
+          for (int64_t c = 0; c < channels; ++c) {
+            const T p = math::exp(k[c] + bias - q.L[c]) * q.dy[c];
+            b[c] += p;
+            a[c] += p * (v[c] - q.y[c]);
+          }
+        }
+        for (int64_t c = 0; c < channels; ++c) {
+          sums[2 * l * lanes + c] += static_cast<double>(a[c]);
+          sums[(2 * l + 1) * lanes + c] += static_cast<double>(b[c]);
+        }
+      }
+    });
   }
-};
+  simd([&, from = products.data()] {
+    for (int64_t l = 0; l < cols; ++l) {
+      const double *const dy = from + l * width, *const dyy = dy + channels;
+      const T *const value = tile.keys + l * width, *const total = value + channels;
+      double *const dk = sums + 2 * l * lanes, *const dv = dk + lanes;
+      for (int64_t c = 0; c < channels; ++c) {
+        const auto e = static_cast<double>(total[c]);
+        dv[c] += e * dy[c];
+        dk[c] += static_cast<double>(value[c]) * dy[c] + e * dyy[c];
+      }
+    }
+  });
+}
 
+// dk and dv of keys [begin, end); all keys unless Sizes::whole().
 template <class T>
 void backward_part(const Back<T>& x, const Biases& w, const Sizes& z, int64_t n, int64_t channels,
-                   T* dk, T* dv) {
-  const int64_t step = z.C, gap = z.gap(), width = z.window ? w.values.size(1) : 0;
-  std::vector<double> sums(static_cast<size_t>(2 * n * lanes), 0.0);  // dk and dv of each key
-  const auto row = [&](int64_t j) { return sums.data() + 2 * j * lanes; };
+                   int64_t begin, int64_t end, T* dk, T* dv) {
+  const int64_t step = z.C, gap = z.gap();
+  std::vector<double> sums(static_cast<size_t>(2 * (end - begin) * lanes), 0.0);
+  const auto row = [&](int64_t j) { return sums.data() + 2 * (j - begin) * lanes; };
   simd([&] {
     BackSums later;
     later.clear(channels);
@@ -229,66 +476,85 @@ void backward_part(const Back<T>& x, const Biases& w, const Sizes& z, int64_t n,
         earlier.give(x.k + j * step, x.v + j * step, channels, row(j), row(j) + lanes);
       }
     }
-    for (int64_t j = 0; j < n && z.window; ++j) {
-      const int64_t begin = z.causal ? j : z.first(j), end = std::min(n, j + z.window);
-      const T *const k = x.k + j * step, *const v = x.v + j * step;
-      for (int64_t from = begin; from < end; from += run) {
-        T a[lanes] = {}, b[lanes] = {};
-        for (int64_t i = from; i < std::min(end, from + run); ++i) {
-          const T bias = w.values.data<T>()[i * width + (w.band ? z.window - 1 + j - i : j)];
-          const Back<T> q = x.at(i * step);
-#pragma GCC ivdep
-          for (int64_t c = 0; c < channels; ++c) {
-            const T p = math::exp(k[c] + bias - q.L[c]) * q.dy[c];
-            b[c] += p;
-            a[c] += p * (v[c] - q.y[c]);
-          }
-        }
-        for (int64_t c = 0; c < channels; ++c) {
-          row(j)[c] += static_cast<double>(a[c]);
-          row(j)[lanes + c] += static_cast<double>(b[c]);
-        }
-      }
-    }
   });
-  for (int64_t j = 0; j < n; ++j)
+  if (z.window) {
+    Workspace<Tile<T>> tile(z);
+    for (tile->j = begin; tile->j < end; tile->j += tile_keys) {
+      tile->cols = std::min(tile_keys, end - tile->j);
+      add_key_gradients(x, w, z, n, channels, *tile, row(tile->j));
+    }
+  }
+  for (int64_t j = begin; j < end; ++j)
     for (int64_t c = 0; c < channels; ++c) {
       dk[j * step + c] = static_cast<T>(row(j)[c]);
       dv[j * step + c] = static_cast<T>(row(j)[lanes + c]);
     }
 }
 
-// dw of row i.
+// dw_ij of one query and key that are not in a product, from n channels.
 template <class T>
-void backward_biases(const Back<T>& x, const Biases& w, const Sizes& z, int64_t i, T* dw) {
-  std::vector<double> sums(static_cast<size_t>(2 * z.window), 0.0);
-  const int64_t first = z.first(i), C = z.C;
-  for (int64_t b = 0; b < z.B; ++b) {
-    const int64_t n = z.lengths[static_cast<size_t>(b)], end = z.end(i, n);
-    if (i >= n) continue;
-    simd([&, first, end] {
-      const Back<T> q = x.at((b * z.N + i) * C);
-      for (int64_t j = first; j < end; ++j) {
-        const T bias = w.row<T>(i)[j];
-        const Back<T> key = x.at((b * z.N + j) * C);
-        T parts[lanes] = {};  // of channels that are equal modulo `lanes`
-        for (int64_t from = 0; from < C; from += lanes) {
-          const Back<T> one = q.at(from), other = key.at(from);
-          const int64_t channels = std::min(lanes, C - from);
+double bias_gradient(const Back<T>& query, const Back<T>& key, T bias, int64_t n) {
+  T parts[lanes];
 #pragma GCC ivdep
-          for (int64_t c = 0; c < channels; ++c)
-            parts[c] +=
-                math::exp(other.k[c] + bias - one.L[c]) * one.dy[c] * (other.v[c] - one.y[c]);
-        }
-        double sum = 0;
-        for (const T part : parts) sum += static_cast<double>(part);
-        sums[static_cast<size_t>(j - first)] += sum;
-      }
-    });
+  for (int64_t c = 0; c < n; ++c)
+    parts[c] = math::exp(key.k[c] + bias - query.L[c]) * query.dy[c] * (key.v[c] - query.y[c]);
+  return static_cast<double>(kernels::row_sum(parts, n));
+}
+
+// Adds dw of a tile from one sequence of n tokens, of which x are the operands, and one part of the
+// channels: to rows of tile_keys.
+template <class T>
+void add_bias_gradients(const Back<T>& x, const Biases& w, const Sizes& z, int64_t n,
+                        int64_t channels, Tile<T>& tile, double* sums) {
+  const int64_t step = z.C, width = 2 * channels;
+  const Back<T> key = x.at(tile.j * step);
+  tile.load_keys(key.k, key.v, step, channels, tile.cols);
+  tile.load_queries(x.at(tile.i * step), step, channels);
+  std::vector<T> transposed(static_cast<size_t>(width * tile_keys));
+  kernels::transpose_into(tile.cols, width, tile.keys, width, T{1}, transposed.data(), tile_keys,
+                          false);
+  kernels::gemm_tile<T>(tile.rows, tile.cols, width, {tile.queries, width, 1}, transposed.data(),
+                        tile_keys, tile.products, tile_keys, false);
+  simd([&, from = tile.products, e = tile.biases] {
+    for (int64_t r = 0; r < tile.rows; ++r)
+      for (int64_t l = r * tile_keys; l < r * tile_keys + tile.cols; ++l)
+        sums[l] += static_cast<double>(e[l] * from[l]);
+    for (int64_t r = 0; r < tile.inexact_count; ++r) {
+      const int64_t i = tile.inexact[r];
+      for (int64_t l = 0; l < tile.cols; ++l)
+        if (z.sees(i, tile.j + l, n))
+          sums[(i - tile.i) * tile_keys + l] +=
+              bias_gradient(x.at(i * step), key.at(l * step), w.row<T>(i)[tile.j + l], channels);
+    }
+  });
+}
+
+// dw of queries [i, i + rows).
+template <class T>
+void backward_biases(const Back<T>& x, const Biases& w, const Sizes& z, int64_t i, int64_t rows,
+                     T* dw) {
+  Workspace<Tile<T>> tile(z);
+  const int64_t last = z.end(i + rows - 1, z.N);
+  for (int64_t j = z.first(i); j < last; j += tile_keys) {
+    const int64_t cols = std::min(tile_keys, last - j);
+    std::vector<double> sums(static_cast<size_t>(rows * tile_keys), 0.0);
+    tile->i = i, tile->rows = rows, tile->j = j, tile->cols = cols;
+    tile->load_biases(w, z, z.N);
+    for (int64_t b = 0; b < z.B; ++b) {
+      const int64_t n = z.lengths[static_cast<size_t>(b)];
+      if (i >= n || j >= n) continue;
+      tile->rows = std::min(rows, n - i), tile->cols = std::min(cols, n - j);
+      for (int64_t c = 0; c < z.C; c += z.channels())
+        add_bias_gradients(x.at(b * z.N * z.C + c), w, z, n, std::min(z.channels(), z.C - c), *tile,
+                           sums.data());
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      T* const to = dw + (i + r) * w.values.size(1) + (w.band ? w.window - 1 - i - r : 0);
+      for (int64_t l = 0; l < cols; ++l)
+        if (z.sees(i + r, j + l, z.N))
+          to[j + l] = static_cast<T>(sums[static_cast<size_t>(r * tile_keys + l)]);
+    }
   }
-  T* const to = dw + i * w.values.size(1) + (w.band ? w.window - 1 - i : 0);
-  for (int64_t j = first; j < z.end(i, z.N); ++j)
-    to[j] = static_cast<T>(sums[static_cast<size_t>(j - first)]);
 }
 
 // y (B, N, H, D) as above, 0 at padding, for k and v (B, N, H, D) and biases, which are undefined, (N,
@@ -303,22 +569,28 @@ Variable aft(const Variable& k, const Variable& v, const Variable& biases, int64
                   : std::vector<int32_t>(static_cast<size_t>(B), static_cast<int32_t>(N));
   const Tensor keys = k.value().contiguous(), values = v.value().contiguous();
   Tensor y = Tensor::zeros(k.shape(), k.dtype()), L = Tensor::zeros(k.shape(), k.dtype());
-  // Calls f(n, channels, offset) for each sequence and part of its channels.
-  const auto for_parts = [](const Sizes& sizes, auto f) {
-    parallel_for(sizes.B * sizes.parts(), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t task = begin; task < end; ++task) {
-        const int64_t b = task / sizes.parts(), c = task % sizes.parts() * lanes;
-        f(int64_t{sizes.lengths[static_cast<size_t>(b)]}, std::min(lanes, sizes.C - c),
-          b * sizes.N * sizes.C + c);
+  // Calls f(n, channels, begin, end, offset) for each sequence, part of its channels and, if they are
+  // independent, `size` of its tokens.
+  const auto for_parts = [](const Sizes& sizes, int64_t size, auto f) {
+    const int64_t pieces = sizes.whole() ? (sizes.N + size - 1) / size : 1, parts = sizes.parts();
+    parallel_for(sizes.B * parts * pieces, 1, [&](int64_t from, int64_t to) {
+      for (int64_t task = from; task < to; ++task) {
+        const int64_t b = task / pieces / parts, c = task / pieces % parts * sizes.channels(),
+                      n = sizes.lengths[static_cast<size_t>(b)];
+        const int64_t begin = task % pieces * size,
+                      end = pieces > 1 ? std::min(n, begin + size) : n;
+        if (begin < end)
+          f(n, std::min(sizes.channels(), sizes.C - c), begin, end, b * sizes.N * sizes.C + c);
       }
     });
   };
   dispatch_float(k.dtype(), [&]<class T>() {
     T *const to_y = y.data<T>(), *const to_L = L.data<T>();
-    for_parts(z, [&](int64_t n, int64_t channels, int64_t at) {
-      forward_part(keys.data<T>() + at, values.data<T>() + at, w, z, n, channels, to_y + at,
-                   to_L + at);
-    });
+    for_parts(z, z.queries(),
+              [&](int64_t n, int64_t channels, int64_t begin, int64_t end, int64_t at) {
+                forward_part(keys.data<T>() + at, values.data<T>() + at, w, z, n, channels, begin,
+                             end, to_y + at, to_L + at);
+              });
   });
   Variables operands{k, v};
   if (biases.defined()) operands.push_back(biases);
@@ -330,17 +602,19 @@ Variable aft(const Variable& k, const Variable& v, const Variable& biases, int64
     dispatch_float(keys.dtype(), [&]<class T>() {
       const Back<T> x{keys.data<T>(), values.data<T>(), y.data<T>(), L.data<T>(), dy.data<T>()};
       T *const to_k = dk.data<T>(), *const to_v = dv.data<T>();
-      for_parts(z, [&](int64_t n, int64_t channels, int64_t at) {
-        backward_part(x.at(at), w, z, n, channels, to_k + at, to_v + at);
-      });
+      for_parts(z, tile_keys,
+                [&](int64_t n, int64_t channels, int64_t begin, int64_t end, int64_t at) {
+                  backward_part(x.at(at), w, z, n, channels, begin, end, to_k + at, to_v + at);
+                });
       if (!dw || !slots[2]) return;
       T* const to_w = dw.data<T>();
-      parallel_for(z.N, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) backward_biases(x, w, z, i, to_w);
+      parallel_for(z.N, z.queries(), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; i += z.queries())
+          backward_biases(x, w, z, i, std::min(z.queries(), end - i), to_w);
       });
     });
-    slots[0].take(dk);
-    slots[1].take(dv);
+    if (slots[0]) slots[0].take(dk);
+    if (slots[1]) slots[1].take(dv);
     if (dw && slots[2]) slots[2].take(dw);
   });
 }
@@ -526,8 +800,8 @@ class Aft final : public Variant {
                                                     : tokens;
     return config().heads * config().head_dim * (3 * 8 + 2 * near * size_of(parameter_dtype()));
   }
-  // For each pair in the window an exponential, two sums and a maximum; in the backward pass twice an
-  // exponential and six operations.
+  // For each pair in the window an exponential, shared by all channels, and for each channel two
+  // multiply-adds; in the backward pass that exponential twice, and four multiply-adds.
   Work work(int64_t queries, int64_t) const override {
     const double N = static_cast<double>(queries),
                  D = static_cast<double>(config().head_dim * config().heads),
@@ -535,9 +809,9 @@ class Aft final : public Variant {
                  each = config().causal ? 1 : 2;
     const double pairs = options_.kind == "full" ? N * N * each / 2 : N * reach * each;
     const double products = 2 * N * N * static_cast<double>(options_.rank);
-    const double own = (each + 2) * N * D;  // of the sums outside and the gate
-    return {{(5 * pairs + 8 * N) * D + products, pairs * D + own},
-            {(14 * pairs + 12 * N) * D + 2 * products, 2 * pairs * D + 2 * own},
+    const double own = (each + 2) * N * D;  // of keys, the sums outside and the gate
+    return {{(4 * pairs + 8 * N) * D + products, pairs + own},
+            {(8 * pairs + 12 * N) * D + 2 * products, 2 * pairs + 2 * own},
             static_cast<double>(size_of(parameter_dtype())) *
                 (3 * N * D + (options_.rank ? N * N : 0))};
   }

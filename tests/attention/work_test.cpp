@@ -50,6 +50,7 @@ const std::vector<Case> cases{
     {"eva", {{"window", int64_t{96}}, {"chunk", int64_t{16}}}},
     {"synthesizer"},
     {"synthesizer", {}, true, (N + 48.0) / N, (N + 48.0) / N},
+    {"aft", {{"kind", std::string("full")}}},
 };
 
 }  // namespace

@@ -87,6 +87,93 @@ TEST_CASE("aft: gradients, of more than one task and run") {
   CHECK(report.ok);
 }
 
+TEST_CASE("aft: sums that the maxima of a tile bound loosely, all or in part") {
+  // Keys and biases of this size in `some` of the channels and queries.
+  const double size = GENERATE(100.0, 1e4);
+  const std::string some = GENERATE(as<std::string>(), "all", "keys", "biases", "few");
+  const std::string kind = GENERATE(as<std::string>(), "full", "local");
+  const bool causal = GENERATE(false, true);
+  const DType dtype = GENERATE(DType::f64, DType::f32);
+  INFO(kind << " causal " << causal << " " << some << " of " << size << " " << dtype);
+  const int64_t N = 150, D = 70, window = 40;
+  const std::vector<int32_t> tokens{150, 131};
+  const auto variant =
+      make_variant("aft", {.heads = 1, .dim = D, .max_length = N, .causal = causal, .dtype = dtype},
+                   aft(kind, window));
+  const Shape shape{2, N, 1, D};
+  // Integers, which f32 adds exactly: large positive and negative numbers, and between them 0.
+  const auto large = [size](Tensor t, bool everywhere) {
+    double* const x = t.data<double>();
+    for (int64_t i = 0; i < t.numel(); ++i) {
+      const double sign = x[i] > 0.5 ? 1 : x[i] < -0.5 ? -1 : 0;
+      const int64_t row = i / t.size(-1);
+      x[i] = everywhere || row % 7 == 3 ? sign * size : std::round(x[i]);
+    }
+    return t;
+  };
+  Tensor biases = variant->state_dict().at("biases");
+  const Tensor wide = large(normal(biases.shape(), 9), some == "all" || some == "biases");
+  copy_into(biases, wide);
+  const Tensor q = normal(shape, 1).to(dtype),
+               k = large(normal(shape, 2), some == "all" || some == "keys").to(dtype),
+               v = normal(shape, 3).to(dtype);
+  const Tensor expected = naive(kind, q.to(DType::f64), k.to(DType::f64), v.to(DType::f64), wide,
+                                window, causal, tokens);
+  CHECK(near(forward(*variant, q, k, v, lengths(tokens)).to(DType::f64), expected,
+             dtype == DType::f32 ? 2e-6 : 1e-12));
+  if (dtype == DType::f64) return;
+  // The gradients are those of f64. f32 keeps the logarithms of the sums to 2e-3 at 1e4.
+  const auto exact = make_variant("aft", {.heads = 1, .dim = D, .max_length = N, .causal = causal},
+                                  aft(kind, window));
+  copy_into(exact->state_dict().at("biases"), wide);
+  const Tensor cotangent = normal(shape, 4).to(dtype);
+  const auto wider = [](const Tensor& t) { return t.to(DType::f64); };
+  const Outcome a = run_variant(*variant, q, k, v, lengths(tokens), cotangent),
+                b = run_variant(*exact, wider(q), wider(k), wider(v), lengths(tokens),
+                                wider(cotangent));
+  const double tolerance = size * 2e-6 + 1e-5;
+  CHECK(near(wider(a.dk), b.dk, tolerance));
+  CHECK(near(wider(a.dv), b.dv, tolerance));
+  CHECK(near(wider(variant->named_parameters().front().second.grad()),
+             exact->named_parameters().front().second.grad(), tolerance));
+}
+
+TEST_CASE("aft: gradients of biases and keys of which a part is large") {
+  const std::string kind = GENERATE(as<std::string>(), "full", "local");
+  const bool causal = GENERATE(false, true);
+  INFO(kind << " causal " << causal);
+  const auto variant =
+      make_variant("aft", {.heads = 1, .dim = 3, .max_length = 20, .causal = causal}, aft(kind, 6));
+  const Shape shape{2, 20, 1, 3};
+  const Mask mask = lengths({20, 17});
+  // Pairs of keys that are large and biases that are not, and the other way round: both decide.
+  Tensor k = normal(shape, 2);
+  k.slice(1, 3, 9).fill(100);
+  Tensor biases = variant->state_dict().at("biases");
+  copy_into(biases, normal(biases.shape(), 9));
+  double* const w = biases.data<double>();
+  for (int64_t i = 0; i < biases.numel(); i += 3) w[i] += 99;
+  const Variable q(normal(shape, 1)), keys(k), v(normal(shape, 3));
+  check_parameters(*variant, [&] { return variant->forward(q, keys, v, mask, {}); });
+  const GradcheckReport report = gradcheck(
+      [&](const Variables& in) { return variant->forward(in[0], in[1], in[2], mask, {}); },
+      {normal(shape, 1), k, normal(shape, 3)});
+  INFO(report);
+  CHECK(report.ok);
+}
+
+TEST_CASE("aft: causal results do not depend on later keys that are not finite") {
+  const std::string kind = GENERATE(as<std::string>(), "full", "local", "simple");
+  const double value = GENERATE(1e30, INFINITY, NAN);
+  const auto variant = make_variant("aft", {.max_length = 40, .causal = true}, aft(kind));
+  const Shape shape{1, 40, 2, 4};
+  Tensor q = normal(shape, 1), k = normal(shape, 2), v = normal(shape, 3);
+  const Tensor before = forward(*variant, q, k, v).slice(1, 0, 11);
+  k.slice(1, 11, 12).fill(value);
+  v.slice(1, 12, 13).fill(value);
+  CHECK(identical(forward(*variant, q, k, v).slice(1, 0, 11), before));
+}
+
 TEST_CASE("aft: factors of the biases are those of their product") {
   const auto factors =
       make_variant("aft", {}, options_of({{"kind", "full"}, {"rank", int64_t{3}}}));
