@@ -46,9 +46,15 @@ class Form(nn.Module):
     def drop(self, weights):
         return F.dropout(weights, self.sizes.dropout, self.training)
 
-    def exact(self, q, k, v, mask=None, causal=False):
+    def exact(self, q, k, v, mask=None, causal=False, scale=None):
         drop = self.sizes.dropout if self.training else 0.0
-        return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=drop, is_causal=causal)
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=drop, is_causal=causal,
+                                              scale=scale)
+
+    def biased(self, q, k, v, bias, scale):
+        """softmax(scale (q kᵀ + biasᵀ)) v for bias (B, H, N, 1), without a matrix of scores."""
+        q, k = torch.cat([q, torch.ones_like(q[..., :1])], -1), torch.cat([k, bias], -1)
+        return self.exact(q, k, F.pad(v, (0, 1)), scale=scale)[..., :-1]
 
 
 # Full matrices of weights.
@@ -62,21 +68,14 @@ class Softmax(Form):
 
 
 class Gaussian(Form):
-    """The norms of queries cancel. Those of keys, as one more column, need no matrix of scores."""
+    """The norms of queries cancel."""
 
     def forward(self, q, k, v, x):
-        return self.with_column(q, k, v, -(k * k).sum(-1, keepdim=True) / 2,
-                                self.sizes.width**-0.5)
-
-    def with_column(self, q, k, v, bias, scale):
-        """softmax(scale (q kᵀ + biasᵀ)) v, for bias (..., N, 1)."""
-        q, k, v = (torch.cat([q, torch.ones_like(q[..., :1])], -1), torch.cat([k, bias], -1),
-                   F.pad(v, (0, 1)))
-        drop = self.sizes.dropout if self.training else 0.0
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=drop, scale=scale)[..., :-1]
+        bias = -(k * k).sum(-1, keepdim=True) / 2
+        return self.biased(q, k, v, bias, self.sizes.width**-0.5)
 
 
-class Synthesizer(Gaussian):
+class Synthesizer(Form):
     """Dense: scores of the tokens alone."""
 
     reads = "v"
@@ -91,8 +90,8 @@ class Synthesizer(Gaussian):
 
     def forward(self, q, k, v, x):
         u = by_head(F.relu(self.hidden(x)), self.sizes.heads)
-        return self.with_column(u, self.weight.expand_as(u), v,
-                                self.bias.unsqueeze(-1).expand(*u.shape[:3], 1), 1.0)
+        bias = self.bias.unsqueeze(-1).expand(*u.shape[:3], 1)
+        return self.biased(u, self.weight.expand_as(u), v, bias, 1.0)
 
 
 class Random(Form):
@@ -170,8 +169,9 @@ class Conv(Form):
         self.gate = nn.Linear(sizes.d, sizes.d)
 
     def forward(self, q, k, v, x):
-        v = F.pad(merged(v).transpose(1, 2), (3, 0))
-        filtered = F.conv1d(v, self.filter.unsqueeze(1), groups=self.sizes.d).transpose(1, 2)
+        n, v = self.sizes.length, F.pad(merged(v), (0, 0, 3, 0))
+        # Faster than conv1d() of as many groups as channels.
+        filtered = sum(v[:, j:j + n] * taps for j, taps in enumerate(self.filter.T))
         return by_head(self.gate(x) * filtered, self.sizes.heads)
 
 
@@ -185,7 +185,7 @@ class Aft(Form):
         self.biases = nn.Parameter(0.01 * torch.randn(sizes.length, 2 * self.window - 1))
 
     def forward(self, q, k, v, x):
-        w, n, width = self.window, self.sizes.length, self.sizes.width
+        w, width = self.window, self.sizes.width
         weights = torch.exp(k - k.amax(-2, keepdim=True).detach())
         terms = merged(torch.cat([weights * v, weights], -1)).unsqueeze(1)  # (B, 1, N, 2 H E)
         near = self.in_blocks(torch.expm1(self.biases)) @ with_neighbours(blocks(terms, w))
@@ -304,16 +304,16 @@ class Scatterbrain(RandomFeatures):
         tq, tk = uq.amax(-1, keepdim=True).detach(), (uk - k_square).amax((-1, -2), True).detach()
         fq, fk = torch.exp(uq - tq), torch.exp(uk - k_square - tk)
         log_scale = blocks(tq - q_square + tk - math.log(FEATURES), BLOCK)
-        q, k, fq, fk_blocks = (blocks(y, BLOCK) for y in (q, k, fq, fk))
         v = torch.cat([v, torch.ones_like(v[..., :1])], -1)
+        all_pairs = blocks(fq @ (fk.mT @ v), BLOCK)
+        q, k, fq, fk = (blocks(y, BLOCK) for y in (q, k, fq, fk))
 
         scores = with_neighbours_scores(q, k) / math.sqrt(self.sizes.width)
         scores = scores.masked_fill(~self.near, -math.inf)
         top = torch.maximum(scores.amax(-1, keepdim=True), log_scale).detach()
         scale = torch.exp(log_scale - top)
-        estimates = with_neighbours_scores(fq, fk_blocks).masked_fill(~self.near, 0)
+        estimates = with_neighbours_scores(fq, fk).masked_fill(~self.near, 0)
         weights = torch.exp(scores - top) - scale * estimates
-        all_pairs = fq @ (fk.mT @ v).unsqueeze(2)
         sums = weights @ with_neighbours(blocks(v, BLOCK)) + scale * all_pairs
         return (sums[..., :-1] / sums[..., -1:]).flatten(2, 3)
 
@@ -479,11 +479,12 @@ class Eva(Form):
         logits = keys @ omega.unsqueeze(-1) - (keys * keys).sum(-1, keepdim=True) / 2
         beta = (torch.softmax(logits, -2) * values).sum(-2)
 
-        Q, K, V = (blocks(y, BLOCK) for y in (q * scale**2, k, v))
-        chunks = Q @ k_mean.unsqueeze(2).mT + math.log(c)  # (B, H, n, w, m)
-        scores = torch.cat([Q @ K.mT, chunks.masked_fill(self.own, -math.inf)], -1)
-        p = torch.softmax(scores, -1)
-        return (p[..., :BLOCK] @ V + p[..., BLOCK:] @ beta.unsqueeze(2)).flatten(2, 3)
+        q = q * scale**2
+        exact = blocks(q, BLOCK) @ blocks(k, BLOCK).mT  # (B, H, n, w, w)
+        of_chunks = blocks(q @ k_mean.mT + math.log(c), BLOCK).masked_fill(self.own, -math.inf)
+        p = torch.softmax(torch.cat([exact, of_chunks], -1), -1)
+        within = p[..., :BLOCK] @ blocks(v, BLOCK)
+        return within.flatten(2, 3) + p[..., BLOCK:].flatten(2, 3) @ beta
 
 
 class Clustered(Form):
@@ -668,11 +669,12 @@ def delta_rule(q, k, v, beta, g):
     inside = pairs(q, k, G)
     reads, ends = q * torch.exp(G), (k * torch.exp(G[..., -1:, :] - G)).mT
     decays = torch.exp(G[..., -1, :]).unsqueeze(-1)
-    state, out = torch.zeros_like(q[:, :, 0, 0, :, None] * v[:, :, 0, 0, None]), []
-    for i in range(q.shape[2]):
-        new = u[:, :, i] - w[:, :, i] @ state
-        out.append(reads[:, :, i] @ state + inside[:, :, i] @ new)
-        state = decays[:, :, i] * state + ends[:, :, i] @ new
+    state, out = q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1]), []
+    for u, w, read, pair, decay, end in zip(*(y.unbind(2) for y in
+                                              (u, w, reads, inside, decays, ends))):
+        new = u - w @ state
+        out.append(read @ state + pair @ new)
+        state = decay * state + end @ new
     return torch.cat(out, 2)
 
 
@@ -688,11 +690,12 @@ def generalised_delta_rule(q, k, v, a, b, g):
     ends, writes = (b * rest).mT, (k * rest).mT @ v
     decays = torch.exp(G[..., -1, :]).unsqueeze(-1)
     state, out = torch.zeros_like(writes[:, :, 0]), []
-    for i in range(q.shape[2]):
-        new = u[:, :, i] + w[:, :, i] @ state
-        out.append(reads[:, :, i] @ state + inside[:, :, i] @ new + of_values[:, :, i])
-        state = decays[:, :, i] * state + ends[:, :, i] @ new + writes[:, :, i]
-    return torch.cat(out, 2)
+    for u, w, read, pair, decay, end, write in zip(*(y.unbind(2) for y in (
+            u, w, reads, inside, decays, ends, writes))):
+        new = u + w @ state
+        out.append(read @ state + pair @ new)
+        state = decay * state + end @ new + write
+    return torch.cat(out, 2) + of_values.flatten(2, 3)
 
 
 # What they have in common.

@@ -217,6 +217,8 @@ def main():
 
     from forms import FORMS
 
+    # An end by `finally`, so that no measurement goes on alone.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     model = MODELS[arguments.model]
     # A model that is not causal becomes so for a form that only is.
     fits = lambda form: model["causal"] in form.masks or form.masks == (True,)
