@@ -6,8 +6,8 @@
 //
 // over the real keys of each sample (causal: j <= i). Only the generator state is stored; R_ij
 // depends on it and on (head, i, j), so R of a shorter sequence is the leading corner of R of a
-// longer one.
-
+// longer one. What was drawn last is kept: softmax(R) if nothing is padded, so that later passes
+// compute products alone; otherwise R, as every sample then has a softmax of its own.
 #include <algorithm>
 
 #include "longhand/attention/bases/latest.h"
@@ -16,7 +16,9 @@
 #include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/kernels/rows.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/simd.h"
 
 namespace longhand::attention {
 namespace {
@@ -39,16 +41,15 @@ struct RandomOptions {
             .memory = "N^2",
             .state = "random_state"};
   }
-  // R and its softmax, which all sequences share until dropout.
+  // softmax(R), which all sequences share until dropout; copies of v and the result in the order of
+  // heads.
   Memory memory(const Config& config, const Extent& e) const {
     const MemorySizes z(config, e);
     const bool drops = dropout > 0 && e.training;
     const double shared = z.pairs / e.batch;
-    return {
-        .kept = drops ? z.pairs + shared : 2 * shared,
-        .forward = std::max((drops ? 2 : 1) * shared - z.values, drops ? z.pairs / 4 : z.values),
-        .backward = std::max({(drops ? 2 : 1) * shared - 3 * z.values,
-                              drops ? z.pairs / 4 - 2 * z.values : 0, 0.0})};
+    return {.kept = drops ? z.pairs + shared : shared,
+            .forward = drops ? z.pairs / 4 : z.values,
+            .backward = drops ? std::max(z.pairs / 4 - 2 * z.values, 0.0) : 0};
   }
 };
 
@@ -60,53 +61,69 @@ class Random final : public Variant {
         spread_(options.spread),
         random_state_(scope("random_state"), state_tensor(init_random().fork("scores"))) {}
 
+  // The exponentials of the first pass are not counted.
   Work work(int64_t queries, int64_t keys) const override {
     const double pairs = static_cast<double>(config().heads * queries * keys);
     const double flops = 2 * pairs * static_cast<double>(config().head_dim);
-    return {{flops, pairs}, {flops}, 3 * pairs * static_cast<double>(size_of(parameter_dtype()))};
+    return {{flops, 0}, {flops}, pairs * static_cast<double>(size_of(parameter_dtype()))};
   }
 
  private:
   struct Drawn {
-    Tensor scores, from;
+    Tensor rows;  // (H, n, n): softmax(R), or R
+    bool weights;
+    Tensor from;  // the generator state
   };
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-    const int64_t B = q.size(0), N = q.size(1), H = q.size(2);
+    const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
     check<ShapeError>(k.size(1) == N, "random: expected as many queries as keys, got ", N,
                       " queries and ", k.size(1), " keys");
-    const Variable scores(this->scores(N, q.dtype()));  // (H, N, N)
-    Variable p = softmax(masked_scores(scores, config().causal, mask.lengths));
-    if (pass.training && dropout_ > 0)
-      p = dropout(broadcast_to(p, {B, H, N, N}), dropout_, pass.random.fork(full_name()));
+    const bool padded = mask.lengths.defined(), drops = pass.training && dropout_ > 0;
+    Variable p(rows(N, q.dtype(), !padded));  // (H, N, N)
+    if (!padded && !drops) {
+      // One product a head for all samples.
+      const Variable V = reshape(permute(v, {2, 1, 0, 3}), {H, N, B * D});
+      return permute(reshape(matmul(p, V), {H, N, B, D}), {2, 1, 0, 3});
+    }
+    if (padded) p = softmax(masked_scores(p, config().causal, mask.lengths));
+    if (drops) p = dropout(broadcast_to(p, {B, H, N, N}), dropout_, pass.random.fork(full_name()));
     return transpose(matmul(p, transpose(v, 1, 2)), 1, 2);
   }
 
-  // Returns R (H, n, n). The latest R is reused for shorter sequences, unless the generator state
-  // has changed, as it does when a checkpoint is loaded.
-  Tensor scores(int64_t n, DType dtype) {
+  // Returns softmax(R) or R, (H, n, n). What was drawn last is reused, unless the generator state has
+  // changed, as it does when a checkpoint is loaded. Shorter sequences use the leading corner, if it
+  // does not depend on the length.
+  Tensor rows(int64_t n, DType dtype, bool weights) {
     const Tensor& state = random_state_.value();
-    if (const Drawn drawn = drawn_.get(); drawn.scores && drawn.scores.size(1) >= n &&
-                                          drawn.scores.dtype() == dtype &&
-                                          identical(drawn.from, state))
-      return drawn.scores.slice(1, 0, n).slice(2, 0, n);
+    if (const Drawn drawn = drawn_.get();
+        drawn.rows.defined() && drawn.weights == weights && fits(drawn.rows.size(1), n, weights) &&
+        drawn.rows.dtype() == dtype && identical(drawn.from, state))
+      return drawn.rows.slice(1, 0, n).slice(2, 0, n);
+    drawn_.set({});  // freed before memory for another is taken
     const int64_t H = config().heads;
     const Generator generator = generator_of(state);
-    Tensor scores = Tensor::empty({H, n, n}, dtype);
+    Tensor out = Tensor::empty({H, n, n}, dtype);
     dispatch_float(dtype, [&]<class T>() {
-      T* const out = scores.data<T>();
       parallel_for(H * n, std::max<int64_t>(1, 4096 / n), [&](int64_t begin, int64_t end) {
-        for (int64_t row = begin; row < end; ++row) {
+        for (int64_t at = begin; at < end; ++at) {
+          const int64_t i = at % n, keys = weights && config().causal ? i + 1 : n;
           const Generator own =
-              generator.fork(static_cast<uint64_t>(row / n)).fork(static_cast<uint64_t>(row % n));
-          for (int64_t j = 0; j < n; ++j)
-            out[row * n + j] = static_cast<T>(spread_ * own.normal(static_cast<uint64_t>(j)));
+              generator.fork(static_cast<uint64_t>(at / n)).fork(static_cast<uint64_t>(i));
+          T* const row = out.data<T>() + at * n;
+          for (int64_t j = 0; j < keys; ++j)
+            row[j] = static_cast<T>(spread_ * own.normal(static_cast<uint64_t>(j)));
+          if (weights) simd([=] { kernels::softmax_row(row, row, keys); });
+          std::fill(row + keys, row + n, T{0});
         }
       });
     });
-    drawn_.set({scores, state.clone()});
-    return scores;
+    drawn_.set({out, weights, state.clone()});
+    return out;
+  }
+  bool fits(int64_t drawn, int64_t n, bool weights) const {
+    return drawn == n || (drawn > n && (!weights || config().causal));
   }
 
   double dropout_, spread_;

@@ -90,12 +90,17 @@ TEST_CASE("random: a fixed row-stochastic matrix of positions, drawn from its st
   const auto word = [&](int64_t i) { return static_cast<uint64_t>(state.data<int64_t>()[i]); };
   const Generator generator = Generator::from_state({word(0), word(1)});
   const Tensor q = normal({5, 13, 2, 4}, 1), v = normal({5, 13, 2, 4}, 3);
-  const Tensor expected = average(v, some_lengths, [&](int64_t, int64_t h, int64_t i, int64_t j) {
+  const auto weight = [&](int64_t, int64_t h, int64_t i, int64_t j) {
     const auto at = [](int64_t n) { return static_cast<uint64_t>(n); };
     return causal && j > i ? 0.0
                            : std::exp(spread * generator.fork(at(h)).fork(at(i)).normal(at(j)));
-  });
-  CHECK(near(forward(*variant, q, q, v, lengths(some_lengths)), expected, 1e-13));
+  };
+  // Shared weights for sequences without padding, and a softmax of each sample with it, in turns.
+  for (int turn = 0; turn < 2; ++turn) {
+    CHECK(near(forward(*variant, q, q, v), average(v, std::vector<int32_t>(5, 13), weight), 1e-13));
+    CHECK(near(forward(*variant, q, q, v, lengths(some_lengths)), average(v, some_lengths, weight),
+               1e-13));
+  }
   // The result depends on the state, not on queries and keys.
   CHECK(identical(forward(*variant, v, normal({5, 13, 2, 4}, 9), v, lengths(some_lengths)),
                   forward(*variant, q, q, v, lengths(some_lengths))));
@@ -112,7 +117,9 @@ TEST_CASE("random: without spread it is the mean, and R of a short sequence is a
   const auto flat = make_variant("random", {}, options_of({{"spread", 0.0}}));
   CHECK(near(forward(*flat, v, v, v), forward(*make_variant("mean"), v, v, v), 1e-14));
   // The long sequence first and then the short one, and in reverse order.
-  const auto a = make_variant("random"), b = make_variant("random", {.max_length = 500});
+  const bool causal = GENERATE(false, true);
+  const auto a = make_variant("random", {.causal = causal}),
+             b = make_variant("random", {.max_length = 500, .causal = causal});
   const Tensor shorter = v.slice(1, 0, 4);
   const Tensor first = forward(*a, shorter, shorter, shorter);
   CHECK(identical(forward(*b, v, v, v), forward(*a, v, v, v)));
