@@ -20,101 +20,85 @@
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/memory.h"
-#include "longhand/attention/ops/listed_attention.h"
+#include "longhand/attention/ops/bucket_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/simd.h"
 
 namespace longhand::attention {
 namespace {
 
 constexpr double eps = 1e-6;  // added to the mean square of a key, as in the authors' code
 
-// The hash of x by rotations R (buckets / 2, D); with a single bucket, 0.
+// Rotations (H, rounds, buckets / 2, D) in f64, as columns: (H, rounds, D, buckets / 2).
+Tensor columns_of(const Tensor& rotations) {
+  return rotations.to(DType::f64).transpose(2, 3).contiguous();
+}
+
+// The hash of x by rotations with columns R (D, buckets / 2); with a single bucket, 0. `y` has room
+// for buckets / 2 numbers.
 template <class T>
-int64_t bucket_of(const T* x, const double* R, int64_t buckets, int64_t D) {
+int64_t bucket_of(const T* x, const double* R, int64_t buckets, int64_t D, double* y) {
   if (buckets == 1) return 0;
+  const int64_t half = buckets / 2;
+  simd([=] {
+    std::fill_n(y, half, 0.0);
+    for (int64_t d = 0; d < D; ++d) {
+      const auto value = static_cast<double>(x[d]);
+#pragma GCC ivdep
+      for (int64_t l = 0; l < half; ++l) y[l] += R[d * half + l] * value;
+    }
+  });
   double largest = -1;
   int64_t bucket = 0;
-  for (int64_t l = 0; l < buckets / 2; ++l, R += D) {
-    double y = 0;
-    for (int64_t d = 0; d < D; ++d) y += R[d] * static_cast<double>(x[d]);
-    if (std::abs(y) <= largest) continue;
-    largest = std::abs(y);
-    bucket = y >= 0 ? l : buckets / 2 + l;
+  for (int64_t l = 0; l < half; ++l) {
+    if (std::abs(y[l]) <= largest) continue;
+    largest = std::abs(y[l]);
+    bucket = y[l] >= 0 ? l : half + l;
   }
   return bucket;
 }
 
-// Which tokens are in which bucket, for every sample, head and round.
-struct Routes {
-  int64_t N, H, rounds, buckets;
-  Tensor bucket, place, sorted, begin;  // i32: (B, H, R, N) each, and (B, H, R, buckets + 1)
-
-  // Tokens from lengths[b] on are in no bucket.
-  Routes(const Tensor& q, const Tensor& rotations, int64_t buckets_,
-         const std::vector<int32_t>& lengths)
-      : N(q.size(1)), H(q.size(2)), rounds(rotations.size(1)), buckets(buckets_) {
-    const int64_t B = q.size(0), D = q.size(3);
-    const Shape tokens{B, H, rounds, N};
-    bucket = Tensor::empty(tokens, DType::i32);
-    place = Tensor::empty(tokens, DType::i32);
-    sorted = Tensor::empty(tokens, DType::i32);
-    begin = Tensor::zeros({B, H, rounds, buckets + 1}, DType::i32);
-    const Tensor x = q.contiguous(), R = rotations.to(DType::f64).contiguous();
-    dispatch_float(x.dtype(), [&]<class T>() {
-      parallel_for(B * H * rounds, 1, [&](int64_t first, int64_t end) {
-        for (int64_t at = first; at < end; ++at) {
-          const int64_t b = at / rounds / H, h = at / rounds % H, r = at % rounds;
-          const int64_t n = lengths.empty() ? N : lengths[static_cast<size_t>(b)];
-          int32_t *const of = bucket.data<int32_t>() + at * N, *const start =
-                                                                   begin.data<int32_t>() +
-                                                                   at * (buckets + 1);
-          for (int64_t i = 0; i < n; ++i) {
-            const T* const row = x.data<T>() + ((b * N + i) * H + h) * D;
-            const double* const rows = R.data<double>() + (h * rounds + r) * R.size(2) * R.size(3);
-            of[i] = static_cast<int32_t>(bucket_of(row, rows, buckets, D));
-            ++start[of[i] + 1];
-          }
-          for (int64_t c = 0; c < buckets; ++c) start[c + 1] += start[c];
-          std::vector<int32_t> next(start, start + buckets);
-          for (int64_t i = 0; i < n; ++i) {
-            const int32_t s = next[static_cast<size_t>(of[i])]++;
-            place.data<int32_t>()[at * N + i] = s;
-            sorted.data<int32_t>()[at * N + s] = static_cast<int32_t>(i);
-          }
+// The tokens in the buckets of every sample, head and round; those from lengths[b] on are in none.
+Buckets sorted(const Tensor& q, const Tensor& rotations, int64_t buckets, int64_t window,
+               bool causal, const std::vector<int32_t>& lengths) {
+  const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3),
+                rounds = rotations.size(1);
+  const Shape tokens{B, H, rounds, N};
+  Buckets out{.bucket = Tensor::empty(tokens, DType::i32),
+              .sorted = Tensor::empty(tokens, DType::i32),
+              .place = Tensor::empty(tokens, DType::i32),
+              .begin = Tensor::zeros({B, H, rounds, buckets + 1}, DType::i32),
+              .window = window,
+              .causal = causal};
+  const Tensor x = q.contiguous(), R = columns_of(rotations);
+  dispatch_float(x.dtype(), [&]<class T>() {
+    parallel_for(B * H * rounds, 1, [&](int64_t first, int64_t end) {
+      std::vector<double> products(static_cast<size_t>(buckets));
+      for (int64_t at = first; at < end; ++at) {
+        const int64_t b = at / rounds / H, h = at / rounds % H, r = at % rounds;
+        const int64_t n = lengths.empty() ? N : lengths[static_cast<size_t>(b)];
+        int32_t* const of = out.bucket.data<int32_t>() + at * N;
+        int32_t* const begin = out.begin.data<int32_t>() + at * (buckets + 1);
+        for (int64_t i = 0; i < n; ++i) {
+          const T* const row = x.data<T>() + ((b * N + i) * H + h) * D;
+          const double* const rows = R.data<double>() + (h * rounds + r) * R.size(2) * R.size(3);
+          of[i] = static_cast<int32_t>(bucket_of(row, rows, buckets, D, products.data()));
+          ++begin[of[i] + 1];
         }
-      });
-    });
-  }
-
-  // Whether j is in P_i^r, for the sample, head and round `at`, ignoring causality.
-  bool near(int64_t at, int64_t i, int64_t j, int64_t window) const {
-    const int32_t *const of = bucket.data<int32_t>() + at * N, *const places =
-                                                                   place.data<int32_t>() + at * N;
-    return of[i] == of[j] && std::abs(places[i] - places[j]) <= window;
-  }
-
-  // Appends P_i.
-  void append(int64_t b, int64_t h, int64_t i, int64_t window, bool causal,
-              std::vector<int32_t>& keys) const {
-    for (int64_t r = 0; r < rounds; ++r) {
-      const int64_t at = (b * H + h) * rounds + r;
-      const int32_t* const start = begin.data<int32_t>() + at * (buckets + 1);
-      const int64_t own = place.data<int32_t>()[at * N + i],
-                    of = bucket.data<int32_t>()[at * N + i],
-                    end = causal ? own : std::min<int64_t>(start[of + 1], own + window + 1);
-      for (int64_t s = std::max<int64_t>(start[of], own - window); s < end; ++s) {
-        const int32_t j = sorted.data<int32_t>()[at * N + s];
-        bool found = j == i;
-        for (int64_t before = at - r; !found && before < at; ++before)
-          found = near(before, i, j, window);
-        if (!found) keys.push_back(j);
+        for (int64_t c = 0; c < buckets; ++c) begin[c + 1] += begin[c];
+        std::vector<int32_t> next(begin, begin + buckets);
+        for (int64_t i = 0; i < n; ++i) {
+          const int32_t s = next[static_cast<size_t>(of[i])]++;
+          out.place.data<int32_t>()[at * N + i] = s;
+          out.sorted.data<int32_t>()[at * N + s] = static_cast<int32_t>(i);
+        }
       }
-    }
-    if (keys.empty()) keys.push_back(static_cast<int32_t>(i));
-  }
-};
+    });
+  });
+  return out;
+}
 
 // Bytes of the state of a decoder for one sequence: keys, values and, for every round, each token in
 // the list of its bucket.
@@ -135,7 +119,7 @@ class ReformerDecoder final : public Decoder {
         rounds_(rotations.size(1)),
         buckets_(buckets),
         window_(window),
-        rotations_(rotations.to(DType::f64).contiguous()),
+        rotations_(columns_of(rotations)),
         keys_(static_cast<size_t>(batch * H_)),
         values_(static_cast<size_t>(batch * G_)),
         members_(static_cast<size_t>(batch * H_ * rounds_ * buckets_)) {}
@@ -168,11 +152,12 @@ class ReformerDecoder final : public Decoder {
   void attend(const T* q, int64_t row, const std::vector<T>& keys, const std::vector<T>& values,
               T* to) {
     std::vector<int32_t> seen;
+    std::vector<double> products(static_cast<size_t>(buckets_));
     for (int64_t r = 0; r < rounds_; ++r) {
       const double* const R = rotations_.data<double>() +
                               (row % H_ * rounds_ + r) * rotations_.size(2) * rotations_.size(3);
-      std::vector<int32_t>& members = members_[static_cast<size_t>((row * rounds_ + r) * buckets_ +
-                                                                   bucket_of(q, R, buckets_, D_))];
+      std::vector<int32_t>& members = members_[static_cast<size_t>(
+          (row * rounds_ + r) * buckets_ + bucket_of(q, R, buckets_, D_, products.data()))];
       const auto latest = std::min<int64_t>(window_, static_cast<int64_t>(members.size()));
       seen.insert(seen.end(), members.end() - latest, members.end());
       members.push_back(static_cast<int32_t>(tokens_));
@@ -229,13 +214,13 @@ struct ReformerOptions {
             .memory = "N (R + D)",
             .state = "rotations, random_state, redraws, steps"};
   }
-  // The keys, two sums for each query, and three indices for each query and round.
+  // The keys, their norms and a sum for each query, and three indices for each query and round.
   Memory memory(const Config& config, const Extent& e) const {
     const MemorySizes z(config, e);
     const auto number = [](int64_t n) { return static_cast<double>(n); };
     const double R = z.H * number(rounds * std::max<int64_t>(1, buckets / 2)) * z.D;
     return {.buffers = R,
-            .kept = z.values - z.keys + z.tokens * (3 + 3 * number(rounds)),
+            .kept = z.values - z.keys + z.tokens * (2 + 3 * number(rounds)),
             .forward = 2 * R,
             .backward = -z.keys};
   }
@@ -294,15 +279,10 @@ class Reformer final : public Variant {
                       " queries and ", inputs.v.size(1), " keys");
     const auto lengths =
         mask.lengths.defined() ? mask.lengths.to_vector<int32_t>() : std::vector<int32_t>{};
-    const auto routes =
-        std::make_shared<const Routes>(q.value(), rotations_.value(), options_.buckets, lengths);
-    return listed_attention(q, rms_norm(q, {}, eps), inputs.v,
-                            {.scale = 1 / std::sqrt(static_cast<double>(q.size(3)))},
-                            [routes, lengths, window = options_.window, causal = config().causal](
-                                int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
-                              if (lengths.empty() || i < lengths[static_cast<size_t>(b)])
-                                routes->append(b, h, i, window, causal, keys);
-                            });
+    return bucket_attention(q, rms_norm(q, {}, eps), inputs.v,
+                            1 / std::sqrt(static_cast<double>(q.size(3))),
+                            sorted(q.value(), rotations_.value(), options_.buckets, options_.window,
+                                   config().causal, lengths));
   }
 
   Tensor draw() const {
