@@ -33,6 +33,14 @@ using attention::conformance::with_padding;
 /// The variants of the library, without those that tests add.
 inline const std::vector<std::string> library = attention::names();
 
+/// Tokens (B, N) below 11.
+inline Tensor random_tokens(int64_t B, int64_t N, uint64_t seed) {
+  Tensor t = Tensor::empty({B, N}, DType::i32);
+  RandomStream random{Generator(seed)};
+  for (int64_t i = 0; i < B * N; ++i) t.data<int32_t>()[i] = static_cast<int32_t>(random.below(11));
+  return t;
+}
+
 /// Options that make a variant small; others keep their defaults.
 inline Options small_options(const std::string& name) {
   Options options("attention");

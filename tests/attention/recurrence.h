@@ -1,4 +1,4 @@
-// The recurrence that a scan computes, as plain loops.
+// The recurrence that a scan computes, as plain loops, and its kinds of decay.
 #pragma once
 
 #include <cmath>
@@ -8,6 +8,16 @@
 #include "tests/attention/attention_check.h"
 
 namespace longhand::test {
+
+enum class Decay { none, head, channel };
+inline const std::vector<Decay> all_decays{Decay::none, Decay::head, Decay::channel};
+
+inline Tensor uniform(const Shape& shape, uint64_t seed, double low, double high,
+                      DType dtype = DType::f64) {
+  Tensor t = Tensor::empty(shape, DType::f64);
+  fill_uniform(t, Generator(seed), low, high);
+  return t.to(dtype);
+}
 
 /// The result of recurrent(): out, and the last state.
 struct Recurrent {

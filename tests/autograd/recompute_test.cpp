@@ -9,14 +9,14 @@ using longhand::test::random;
 
 namespace {
 
-Variable leaf(const Shape& shape, uint64_t seed = 1) {
+Variable small_leaf(const Shape& shape, uint64_t seed = 1) {
   return Variable(random(shape, DType::f64, -1, 1, seed), true);
 }
 
 }  // namespace
 
 TEST_CASE("recompute: the bits of the plain function, values and gradients") {
-  const Variable w = leaf({4}, 9);
+  const Variable w = small_leaf({4}, 9);
   const auto f = [&](const Variables& in) { return tanh(in[0] * w + in[1]) * sigmoid(in[0]); };
   const Tensor a = random({3, 4}, DType::f64, -1, 1, 1), b = random({3, 4}, DType::f64, -1, 1, 2);
   const auto plain = test::run(f, {a, b});
@@ -68,13 +68,13 @@ TEST_CASE("recompute: results that are inputs, views of inputs, or constants") {
   const auto constant = [](const Variables& in) {
     return recompute([](const Variables& x) { return x[0].detach() + 1; }, in);
   };
-  const Variable x = leaf({3});
+  const Variable x = small_leaf({3});
   backward(constant({x}), random({3}));
   CHECK(identical(x.grad(), Tensor::zeros({3}, DType::f64)));
 }
 
 TEST_CASE("recompute: captured leaves get gradients even if no input needs one") {
-  const Variable w = leaf({3});
+  const Variable w = small_leaf({3});
   const Variable x(random({3}, DType::f64, -1, 1, 5));
   const Variable y = recompute([&](const Variables& in) { return in[0] * w; }, {x});
   CHECK(y.requires_grad());
@@ -87,14 +87,14 @@ TEST_CASE("recompute: captured leaves get gradients even if no input needs one")
 }
 
 TEST_CASE("recompute: other captured results are errors") {
-  const Variable x = leaf({3});
+  const Variable x = small_leaf({3});
   const Variable h = exp(x);
   const Variable y = recompute([&](const Variables& in) { return in[0] * h; }, {x});
   CHECK_THROWS_WITH(backward(y, random({3})), Catch::Contains("must be an input"));
 }
 
 TEST_CASE("recompute: grad modes") {
-  const Variable x = leaf({3});
+  const Variable x = small_leaf({3});
   int calls = 0;
   const auto f = [&](const Variables& in) {
     ++calls;
@@ -116,7 +116,7 @@ TEST_CASE("recompute: grad modes") {
 }
 
 TEST_CASE("recompute: an exception in f passes through") {
-  const Variable x = leaf({3});
+  const Variable x = small_leaf({3});
   CHECK_THROWS_WITH(recompute([](const Variables&) -> Variable { throw Error("first"); }, {x}),
                     "first");
   CHECK(grad_enabled());
@@ -148,7 +148,7 @@ TEST_CASE("recompute: activations are freed between the passes") {
 
 TEST_CASE("recompute: the forward pass keeps nothing for captured leaves either") {
   const size_t megabyte = size_t{1} << 20;
-  const Variable x(Tensor::full({1 << 17}, 0.1, DType::f64)), w = leaf({1});
+  const Variable x(Tensor::full({1 << 17}, 0.1, DType::f64)), w = small_leaf({1});
   std::vector<size_t> used;
   const auto f = [&](const Variables& in) {
     const size_t start = memory_stats().in_use;

@@ -15,6 +15,7 @@
 #include "longhand/train/experiment.h"
 #include "longhand/train/report/table.h"
 #include "tests/cli/program.h"
+#include "tests/cli/table_values.h"
 #include "tests/cli/tiny.h"
 #include "tests/support/catch.h"
 
@@ -27,13 +28,8 @@ namespace {
 namespace fs = std::filesystem;
 using Words = std::vector<std::string>;
 
-std::string contents(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 train::Results results(const fs::path& sweep) {
-  return train::results_of_json(contents(sweep / "results.json"), "results.json");
+  return train::results_of_json(read_text(sweep / "results.json"), "results.json");
 }
 
 /// The cells with all columns that do not depend on the machine and on interruptions.
@@ -43,10 +39,6 @@ std::vector<std::vector<train::Cell>> lasting(const fs::path& sweep) {
   auto rows = cells.rows;
   for (auto& row : rows) row.resize(cells.column("attempts"));
   return rows;
-}
-
-std::string text(const train::Table& table, size_t row, const std::string& column) {
-  return train::to_text(table.rows.at(row).at(table.column(column)));
 }
 
 /// A folder with config.toml and sweep.toml.
@@ -78,7 +70,7 @@ int64_t attempts(const fs::path& sweep) {
 
 /// The process that runs the cell in this directory; 0 if none does.
 pid_t pid_of(const fs::path& cell) {
-  const auto record = nlohmann::json::parse(contents(cell / "cell.json"), nullptr, false);
+  const auto record = nlohmann::json::parse(read_text(cell / "cell.json"), nullptr, false);
   return record.is_object() ? record["pid"].get<pid_t>() : 0;
 }
 
@@ -104,7 +96,7 @@ TEST_CASE("a sweep that is killed again and again loses no cell and runs none tw
   const auto progress = [&] {
     int64_t lines = 0;
     for (const fs::path& cell : cells_of(folder / "killed")) {
-      const std::string text = contents(cell / "metrics.jsonl");
+      const std::string text = read_text(cell / "metrics.jsonl");
       lines += std::count(text.begin(), text.end(), '\n');
     }
     return lines;
@@ -126,7 +118,7 @@ TEST_CASE("a sweep that is killed again and again loses no cell and runs none tw
   CHECK(lasting(folder / "killed") == lasting(folder / "whole"));
   int64_t resumed = 0;
   for (const fs::path& cell : cells_of(folder / "killed")) {
-    const std::string log = contents(cell / "log.txt");
+    const std::string log = read_text(cell / "log.txt");
     resumed += log.find("resuming after step ") != std::string::npos;
     const size_t first = log.find("finished after");
     CHECK(
@@ -139,7 +131,7 @@ TEST_CASE("a sweep that is killed again and again loses no cell and runs none tw
   const int64_t before = attempts(folder / "killed");
   REQUIRE(folder.ablate({"--out", "killed"}).code == 0);
   CHECK(attempts(folder / "killed") == before);
-  std::string more = contents(folder / "sweep.toml");
+  std::string more = read_text(folder / "sweep.toml");
   more.replace(more.find("\"linear\""), 8, "\"linear\", \"none\"");
   write_text(folder / "sweep.toml", more);
   REQUIRE(folder.ablate({"--out", "killed"}).code == 0);
@@ -152,7 +144,8 @@ TEST_CASE("a sweep that is killed again and again loses no cell and runs none tw
   CHECK_THAT(print("md"), Catch::StartsWith("| variant |") && Contains("| none |"));
   CHECK_THAT(print("tex"), Catch::StartsWith("\\begin{tabular}"));
   CHECK_THAT(print("csv"), Catch::StartsWith("variant,attention_type,seeds,"));
-  CHECK_THAT(contents(folder / "killed/results.csv"), Catch::StartsWith("variant,attention_type,"));
+  CHECK_THAT(read_text(folder / "killed/results.csv"),
+             Catch::StartsWith("variant,attention_type,"));
   CHECK_THAT(run({"ablate", "--status", "killed"}, folder.path()).out, Contains("6 finished"));
 }
 
@@ -173,8 +166,8 @@ TEST_CASE("a stopped sweep continues, and two sweeps share their cells") {
     CHECK_THAT(outcome.err, Contains("4 cells left; continue with: longhand ablate sweep.toml"));
     const auto cells = cells_of(folder / "stopped");
     REQUIRE(cells.size() == 1);
-    CHECK_THAT(contents(cells[0] / "cell.json"), Contains("\"status\": \"stopped\""));
-    CHECK_THAT(contents(cells[0] / "summary.json"), Contains("\"status\": \"stopped\""));
+    CHECK_THAT(read_text(cells[0] / "cell.json"), Contains("\"status\": \"stopped\""));
+    CHECK_THAT(read_text(cells[0] / "summary.json"), Contains("\"status\": \"stopped\""));
   }
   Program other({"ablate", "sweep.toml", "--out", "shared"}, folder.path());
   const Outcome one = folder.ablate({"--out", "shared"});
@@ -207,7 +200,7 @@ optimizer.lr = [1e-2, 1e30, 1e-3]
   fs::path endless;
   REQUIRE(eventually([&] {
     for (const fs::path& cell : cells_of(folder / "failing"))
-      if (contents(cell / "config.toml").find("steps = 1000000") != std::string::npos)
+      if (read_text(cell / "config.toml").find("steps = 1000000") != std::string::npos)
         endless = cell;
     return program.over() || (!endless.empty() && fs::exists(endless / "metrics.jsonl"));
   }));

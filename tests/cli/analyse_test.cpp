@@ -6,6 +6,7 @@
 
 #include "longhand/train/report/table.h"
 #include "tests/cli/program.h"
+#include "tests/cli/table_values.h"
 #include "tests/cli/tiny.h"
 #include "tests/support/catch.h"
 
@@ -33,13 +34,6 @@ train::Results analyse(std::vector<std::string> arguments, const fs::path& where
   REQUIRE(outcome.code == 0);
   if (out) *out = outcome.out;
   return results_in(where / "results.json");
-}
-
-double number(const train::Table& of, size_t row, const std::string& column) {
-  return std::get<double>(of.rows.at(row).at(of.column(column)));
-}
-std::string text(const train::Table& of, size_t row, const std::string& column) {
-  return train::to_text(of.rows.at(row).at(of.column(column)));
 }
 
 }  // namespace

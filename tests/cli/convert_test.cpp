@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Json json_of(std::vector<std::string> arguments, const fs::path& where) {
+Json quiet_json_of(std::vector<std::string> arguments, const fs::path& where) {
   arguments.insert(arguments.end(), {"--json", "--quiet"});
   return Json::parse(succeed(arguments, where).out);
 }
@@ -31,7 +31,7 @@ TEST_CASE("convert writes a run that can be evaluated and trained further") {
   const std::vector<std::string> convert{"convert", "run", "--low-rank", "4", "--seconds", "0"};
   auto arguments = convert;
   arguments.insert(arguments.end(), {"--out", "a/small"});
-  const Json json = json_of(arguments, folder.path());
+  const Json json = quiet_json_of(arguments, folder.path());
   CHECK(json["low_rank"] == Json::parse("[4]"));
   REQUIRE(json["layers"].size() == 6);
   const Json& fc1 = json["layers"][4];
@@ -52,7 +52,7 @@ TEST_CASE("convert writes a run that can be evaluated and trained further") {
 
   // The metrics printed are those of evaluate, before and after.
   for (const auto& [path, which] : {std::pair{"run", "before"}, {"a/small", "after"}}) {
-    const Json own = json_of({"evaluate", path, "--split", "validation"}, folder.path());
+    const Json own = quiet_json_of({"evaluate", path, "--split", "validation"}, folder.path());
     for (const char* const metric : {"loss", "accuracy"})
       CHECK(own[metric] == json["evaluation"][std::string(metric) + "_" + which]);
   }
@@ -74,8 +74,8 @@ TEST_CASE("convert writes a run that can be evaluated and trained further") {
   CHECK_THAT(resumed.err, Contains("--init-from a/small"));
   // All of its weights are taken by a new run.
   const Json further =
-      json_of({"train", "a/small/config.toml", "--init-from", "a/small", "--out", "further"},
-              folder.path());
+      quiet_json_of({"train", "a/small/config.toml", "--init-from", "a/small", "--out", "further"},
+                    folder.path());
   CHECK(further["init_from"]["initialised"].empty());
   CHECK(further["init_from"]["unused"].empty());
 

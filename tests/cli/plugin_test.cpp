@@ -38,22 +38,17 @@ steps = 4
 batch_size = 4
 )";
 
-std::string bytes_of(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 /// A folder with a configuration and a copy of the plugin, example.so.
 class PluginFolder : public TemporaryDirectory {
  public:
   PluginFolder() {
     write_text(*this / "config.toml", config);
-    write_text(*this / "example.so", bytes_of(LONGHAND_EXAMPLE_PLUGIN));
+    write_text(*this / "example.so", read_text(LONGHAND_EXAMPLE_PLUGIN));
   }
   /// Writes a copy of the plugin with these bytes replaced, wherever they are.
   void write_changed(const std::string& name, const std::string& from,
                      const std::string& to) const {
-    std::string bytes = bytes_of(LONGHAND_EXAMPLE_PLUGIN);
+    std::string bytes = read_text(LONGHAND_EXAMPLE_PLUGIN);
     REQUIRE(from.size() == to.size());
     size_t count = 0;
     for (size_t at = 0; (at = bytes.find(from, at)) != std::string::npos; ++count)
@@ -74,7 +69,7 @@ TEST_CASE("plugin: a run needs it, records it, and names it when it is missing")
 
   succeed({"--plugin", "example.so", "train", "config.toml", "--out", "run", "--quiet"},
           folder.path());
-  const auto summary = nlohmann::json::parse(bytes_of(folder / "run/summary.json"));
+  const auto summary = nlohmann::json::parse(read_text(folder / "run/summary.json"));
   REQUIRE(summary["plugins"].size() == 1);
   CHECK(summary["plugins"][0]["name"] == "example");
   const std::string finished =
@@ -98,7 +93,7 @@ TEST_CASE("plugin: a run needs it, records it, and names it when it is missing")
           {{"LONGHAND_PLUGINS", (folder / "example.so").string()}});
 
   // The same plugin, built another time.
-  write_text(folder / "other.so", bytes_of(folder / "example.so") + "x");
+  write_text(folder / "other.so", read_text(folder / "example.so") + "x");
   Words other = longer;
   other.insert(other.end(), {"--plugin", "other.so"});
   const Outcome resumed = succeed(other, folder.path());
@@ -132,8 +127,8 @@ TEST_CASE("plugin: its names are as good as those of the library") {
              "[sweep]\nbase = \"config.toml\"\nseeds = 1\n[[axis]]\n"
              "attention.type = [\"sigmoid\", \"mean\"]\n");
   out({"ablate", "sweep.toml", "--out", "sweep", "--quiet"});
-  CHECK_THAT(bytes_of(folder / "sweep/results.csv"), Contains("sigmoid"));
-  CHECK_THAT(bytes_of(folder / "sweep/results.json"), Contains("--plugin"));
+  CHECK_THAT(read_text(folder / "sweep/results.csv"), Contains("sigmoid"));
+  CHECK_THAT(read_text(folder / "sweep/results.json"), Contains("--plugin"));
 }
 
 TEST_CASE("plugin: what cannot be loaded is refused with the reason") {
@@ -160,9 +155,9 @@ TEST_CASE("plugin: what cannot be loaded is refused with the reason") {
   folder.write_changed("symbol.so", "_ZN8longhand7sigmoid", "_ZN8longhand7sigmoix");
   CHECK_THAT(refusal("symbol.so"), Contains("undefined symbol: longhand::sigmoix("));
   fs::create_directory(folder / "a:b");
-  write_text(folder / "a:b/example.so", bytes_of(LONGHAND_EXAMPLE_PLUGIN));
+  write_text(folder / "a:b/example.so", read_text(LONGHAND_EXAMPLE_PLUGIN));
   CHECK_THAT(refusal("a:b/example.so"), Contains("expected a path without colons"));
-  write_text(folder / "twice.so", bytes_of(folder / "example.so") + "x");
+  write_text(folder / "twice.so", read_text(folder / "example.so") + "x");
   CHECK_THAT(run({"variants", "--plugin", "example.so", "--plugin", "twice.so"}, folder.path()).err,
              Contains("a plugin \"example\" is already loaded"));
   const Outcome by_variable =

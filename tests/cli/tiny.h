@@ -1,9 +1,6 @@
 // A folder with a short run, used by most tests of the program.
 #pragma once
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "tests/support/files.h"
@@ -11,10 +8,7 @@
 namespace longhand::test {
 
 /// The contents of config.toml, which trains a tiny model to copy.
-inline const std::string tiny_config = [] {
-  std::ifstream in(LONGHAND_SOURCE "/tests/cli/tiny.toml", std::ios::binary);
-  return std::string{std::istreambuf_iterator<char>(in), {}};
-}();
+inline const std::string tiny_config = read_text(LONGHAND_SOURCE "/tests/cli/tiny.toml");
 
 class TinyFolder : public TemporaryDirectory {
  public:

@@ -12,7 +12,7 @@ using Catch::Contains;
 namespace {
 
 // The solution: all symbols, in order, after the delimiter, which is the largest token.
-Row oracle(const Row& tokens, int32_t delimiter) {
+Row copying_oracle(const Row& tokens, int32_t delimiter) {
   Row seen, targets;
   for (const int32_t t : tokens) {
     const bool writing = targets.size() > 0 && tokens[targets.size() - 1] == delimiter;
@@ -44,7 +44,7 @@ TEST_CASE("copy and selective_copy: the oracle solves every example") {
   CHECK_FALSE(task.info.causal);
   for (const auto* split : {&task.train, &task.validation, &task.test}) {
     for (const Example& e : examples(**split, 30)) {
-      CHECK(e.targets == oracle(e.tokens, static_cast<int32_t>(symbols) + 1));
+      CHECK(e.targets == copying_oracle(e.tokens, static_cast<int32_t>(symbols) + 1));
       CHECK(e.targets.size() == e.tokens.size());
       int64_t written = 0;
       for (int64_t i = 0; i < length; ++i) {

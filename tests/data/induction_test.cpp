@@ -11,7 +11,7 @@ using Catch::Contains;
 namespace {
 
 // What follows the first occurrence of the last token.
-Row oracle(const Row& tokens) {
+Row induction_oracle(const Row& tokens) {
   Row targets(tokens.size(), ignore_index);
   targets.back() = *(std::find(tokens.begin(), tokens.end(), tokens.back()) + 1);
   return targets;
@@ -32,7 +32,7 @@ TEST_CASE("induction: the oracle solves every example") {
   for (const char* split : {"train", "validation", "test"}) {
     bool labels = true, layout = true;
     for (const Example& e : examples(task.split(split), length > 1000 ? 2 : 500)) {
-      labels &= e.targets == oracle(e.tokens);
+      labels &= e.targets == induction_oracle(e.tokens);
       layout &= e.tokens.back() == symbols && e.targets.back() < symbols;
       layout &= std::count(e.tokens.begin(), e.tokens.end(), symbols) == 2;
       layout &= *std::min_element(e.tokens.begin(), e.tokens.end()) >= 0;
@@ -67,7 +67,7 @@ TEST_CASE("induction: examples are fixed, for any number of threads; lists make 
   REQUIRE(task.train->segments().size() == 2);
   CHECK(task.train->segments()[1].name == "length 40");
   CHECK(example(*task.train, 10).tokens.size() == 40);
-  CHECK(example(*task.train, 10).targets == oracle(example(*task.train, 10).tokens));
+  CHECK(example(*task.train, 10).targets == induction_oracle(example(*task.train, 10).tokens));
 }
 
 TEST_CASE("induction: options out of range are rejected") {

@@ -20,11 +20,11 @@ const std::filesystem::path sample =
 
 // The value of the expression at `at`, from the definition: by recursion, on sorted lists.
 template <class Tokens>
-int oracle(const Tokens& tokens, size_t& at) {
+int listops_oracle(const Tokens& tokens, size_t& at) {
   const int head = static_cast<int>(tokens.at(at++));
   if (head <= 10) return head - 1;
   std::multiset<int> values;
-  while (tokens.at(at) != 15) values.insert(oracle(tokens, at));
+  while (tokens.at(at) != 15) values.insert(listops_oracle(tokens, at));
   ++at;
   const std::vector<int> sorted(values.begin(), values.end());
   const size_t n = sorted.size();
@@ -194,7 +194,7 @@ TEST_CASE("listops: the oracle solves every example of every split") {
   for (const auto* split : {&task.train, &task.validation, &task.test}) {
     for (const Example& e : examples(**split, (*split)->size())) {
       size_t at = 0;
-      CHECK(oracle(e.tokens, at) == e.targets[0]);
+      CHECK(listops_oracle(e.tokens, at) == e.targets[0]);
       CHECK(at == e.tokens.size());
       different.insert(e.tokens);
     }
@@ -238,7 +238,7 @@ TEST_CASE("listops: a file of the Long Range Arena is read, its targets recomput
     CHECK(line == ++count + 1);
     size_t at = 0;
     const std::vector<uint8_t> copy(tokens.begin(), tokens.end());
-    CHECK(oracle(copy, at) == target);
+    CHECK(listops_oracle(copy, at) == target);
     CHECK(listops::parse(listops::to_text(tokens)) == copy);
   });
 }

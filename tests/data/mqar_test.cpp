@@ -13,7 +13,7 @@ using Catch::Contains;
 namespace {
 
 // Targets from the tokens alone: where a key occurs again, its value in the first 2P tokens.
-Row oracle(const Row& tokens, size_t pairs) {
+Row mqar_oracle(const Row& tokens, size_t pairs) {
   std::map<int32_t, int32_t> value_of;
   Row targets(tokens.size(), ignore_index);
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -56,7 +56,7 @@ TEST_CASE("mqar: the oracle solves every example, and they are as defined") {
   CHECK_FALSE(task.info.causal);
   for (const auto* split : {&task.train, &task.validation, &task.test}) {
     for (const Example& e : examples(**split, n > 1000 ? 3 : 40)) {
-      CHECK(e.targets == oracle(e.tokens, p));
+      CHECK(e.targets == mqar_oracle(e.tokens, p));
       std::set<int32_t> keys, values;
       int64_t queries = 0, zeros = 0;
       for (int64_t i = 0; i < n; ++i) {
@@ -180,7 +180,7 @@ TEST_CASE("mqar: a mixture of lengths and numbers of pairs") {
   for (size_t i = 0; i < all.size(); ++i) {
     INFO("example " << i);
     CHECK(all[i].tokens.size() == (i < 30 ? 16 : 64));
-    CHECK(all[i].targets == oracle(all[i].tokens, i < 30 ? 2 : i < 50 ? 4 : 8));
+    CHECK(all[i].targets == mqar_oracle(all[i].tokens, i < 30 ? 2 : i < 50 ? 4 : 8));
   }
   // The first segment is the task of these options alone; later ones do not depend on its size.
   const Settings first = {{"length", 16}, {"pairs", 2}, {"vocabulary", 64}, {"train_size", 30}};

@@ -10,7 +10,7 @@ using Catch::Contains;
 
 namespace {
 
-Row oracle(const Row& bits, bool each) {
+Row parity_oracle(const Row& bits, bool each) {
   Row targets(bits.size(), ignore_index);
   for (size_t i = each ? 0 : bits.size() - 1; i < bits.size(); ++i)
     targets[i] = static_cast<int32_t>(
@@ -34,7 +34,7 @@ TEST_CASE("parity: the oracle solves every example") {
     bool labels = true;
     std::set<int32_t> tokens;
     for (const Example& e : examples(task.split(split), length > 1000 ? 1 : 500)) {
-      labels &= e.targets == oracle(e.tokens, each);
+      labels &= e.targets == parity_oracle(e.tokens, each);
       tokens.insert(e.tokens.begin(), e.tokens.end());
     }
     CHECK(labels);
@@ -66,7 +66,7 @@ TEST_CASE("parity: examples are fixed, for any number of threads; lists make a m
   for (const int64_t i : {9, 10}) {
     const Example e = example(*task.train, i);
     CHECK(e.tokens.size() == (i < 10 ? 16 : 40));
-    CHECK(e.targets == oracle(e.tokens, true));
+    CHECK(e.targets == parity_oracle(e.tokens, true));
   }
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 // Targets from the tokens alone, without the layout: a key before a value is a pair, any other key
 // that was in a pair is a query of its latest value.
-Row oracle(const Row& tokens, int64_t vocabulary) {
+Row recall_oracle(const Row& tokens, int64_t vocabulary) {
   const auto is_value = [&](int32_t token) { return token >= vocabulary / 2; };
   std::map<int32_t, int32_t> value_of;
   Row targets(tokens.size(), ignore_index);
@@ -70,7 +70,7 @@ TEST_CASE("mqar_stacked: the oracle solves every example, and they are as define
   for (const auto* split : {&task.train, &task.validation, &task.test}) {
     bool labels = true, layout = true;
     for (const Example& e : examples(**split, n > 100 ? 20 : 400)) {
-      labels &= e.targets == oracle(e.tokens, v);
+      labels &= e.targets == recall_oracle(e.tokens, v);
       std::set<int32_t> keys, values;
       for (size_t begin = 0; begin < n; begin += part) {
         for (size_t i = begin; i < begin + context; i += 2) {
@@ -127,7 +127,7 @@ TEST_CASE("mqar_overwrite: the oracle solves every example, and they are as defi
   for (const auto* split : {&task.train, &task.validation, &task.test}) {
     bool labels = true, layout = true;
     for (const Example& e : examples(**split, n > 100 ? 10 : 400)) {
-      labels &= e.targets == oracle(e.tokens, v);
+      labels &= e.targets == recall_oracle(e.tokens, v);
       std::set<int32_t> keys, values;
       for (size_t begin = 0; begin < n; begin += part) {
         const size_t context = static_cast<size_t>(2 * (begin == 0 ? p : overwrites));
@@ -218,10 +218,12 @@ TEST_CASE("mqar_stacked and mqar_overwrite: a mixture, with segments named by th
   REQUIRE(segments.size() == 2);
   CHECK(segments[0].name == "length 16, 2 pairs, 2 overwrites");
   CHECK(segments[1].name == "length 32, 2 pairs, 6 overwrites");
-  for (const Example& e : examples(*task.train, 50)) CHECK(e.targets == oracle(e.tokens, 64));
+  for (const Example& e : examples(*task.train, 50))
+    CHECK(e.targets == recall_oracle(e.tokens, 64));
   const Task stacked = make("mqar_stacked", {{"length", Ints{32, 64}}, {"vocabulary", 64}});
   CHECK(stacked.train->segments()[1].name == "length 64, 4 pairs");
-  CHECK(example(*stacked.test, 3500).targets == oracle(example(*stacked.test, 3500).tokens, 64));
+  CHECK(example(*stacked.test, 3500).targets ==
+        recall_oracle(example(*stacked.test, 3500).tokens, 64));
 }
 
 TEST_CASE("mqar_stacked and mqar_overwrite: options out of range are rejected") {

@@ -37,7 +37,7 @@ struct Reading {
 };
 
 const std::vector<FieldChoice> two = {{.column = 0}, {.column = 1}};
-const std::vector<FieldChoice> named = {{.name = "a"}, {.name = "b"}};
+const std::vector<FieldChoice> fields_by_name = {{.name = "a"}, {.name = "b"}};
 
 }  // namespace
 
@@ -49,7 +49,7 @@ TEST_CASE("records: CSV as RFC 4180 defines it") {
         Rows{{"two\r\nlines", "three\n\nlines"}});
   CHECK(read("a.csv", ",\n\"\",\"\"\n", two) == Rows{{"", ""}, {"", ""}});
   CHECK(read("a.csv", "\xef\xbb\xbf\"x\", y \tz", two) == Rows{{"x", " y \tz"}});
-  CHECK(read("a.csv", "c,b,a\n1,2,3\n", named, true) == Rows{{"3", "2"}});
+  CHECK(read("a.csv", "c,b,a\n1,2,3\n", fields_by_name, true) == Rows{{"3", "2"}});
   CHECK(read("a.csv", "", two).empty());
   // Columns separated by tabs have no quotes.
   CHECK(read("a.tsv", "\"x\ty,\"z\"\n", two) == Rows{{"\"x", "y,\"z\""}});
@@ -67,9 +67,10 @@ TEST_CASE("records: errors of CSV name line and column") {
   CHECK_THAT(error("a,b\nc\rd,e\n"), Contains("a.csv:2:2: a carriage return"));
   CHECK_THAT(error("a\tb\n"), Contains("a.csv:1: 1 columns separated by commas"));
   CHECK_THAT(error(std::string(10001, ',')), Contains("more than 10000 columns"));
-  CHECK_THAT(read.error("a.csv", "A,b,colour\n1,2,3\n", named, true),
+  CHECK_THAT(read.error("a.csv", "A,b,colour\n1,2,3\n", fields_by_name, true),
              Contains("a.csv:1: the header line has no column \"a\"; found A, b, colour"));
-  CHECK_THAT(read.error("a.csv", "a,b,a\n1,2,3\n", named, true), Contains("two columns \"a\""));
+  CHECK_THAT(read.error("a.csv", "a,b,a\n1,2,3\n", fields_by_name, true),
+             Contains("two columns \"a\""));
 }
 
 TEST_CASE("records: JSON Lines") {
@@ -78,13 +79,13 @@ TEST_CASE("records: JSON Lines") {
              "{\"a\": \"x\\n\\u00e9\", \"b\": 3}\r\n"
              "{\"c\": {\"a\": [1, {\"b\": 2}]}, \"b\": [1, -2, 3], \"a\": 0.50}\n"
              "{\"a\": true, \"b\": []}",
-             named) == Rows{{"x\n\xc3\xa9", "3"}, {"0.50", "1 -2 3"}, {"true", ""}});
+             fields_by_name) == Rows{{"x\n\xc3\xa9", "3"}, {"0.50", "1 -2 3"}, {"true", ""}});
 }
 
 TEST_CASE("records: errors of JSON Lines name line and column") {
   const Reading read;
   const auto error = [&](const std::string& text) {
-    return read.error("a.jsonl", "{\"a\": 1, \"b\": 2}\n" + text, named);
+    return read.error("a.jsonl", "{\"a\": 1, \"b\": 2}\n" + text, fields_by_name);
   };
   CHECK_THAT(error("{\"a\": 1, \"b\": }\n"), Contains("a.jsonl:2:15: not JSON: syntax error"));
   CHECK_THAT(error("\n"), Contains("a.jsonl:2:1: not JSON"));

@@ -19,7 +19,7 @@ Row bytes(const std::string& text) {
 }
 
 // 200 lines; the label is in the text.
-std::string many() {
+std::string many_reviews() {
   std::string text;
   for (int i = 0; i < 200; ++i)
     text += std::to_string(i % 4) + "\tthis is line " + std::to_string(i) + " of class " +
@@ -31,7 +31,7 @@ std::string many() {
 
 TEST_CASE("text_classification: a single file is split, each line with its label") {
   const TemporaryDirectory folder;
-  write_text(folder / "a.tsv", many());
+  write_text(folder / "a.tsv", many_reviews());
   const Task task = make("text_classification",
                          {{"path", (folder / "a.tsv").string()}, {"validation_fraction", 0.2}});
   CHECK(task.info.vocabulary == 256);
@@ -55,7 +55,7 @@ TEST_CASE("text_classification: a single file is split, each line with its label
 TEST_CASE("text_classification: the split of a text depends on the text and the seed") {
   const TemporaryDirectory folder;
   std::string backwards, line;
-  const std::string forwards = many();
+  const std::string forwards = many_reviews();
   for (const char c : forwards) {
     line += c;
     if (c == '\n') backwards = line + backwards, line.clear();
@@ -236,7 +236,7 @@ TEST_CASE("text_classification: header lines are noticed") {
 
 TEST_CASE("text_classification: examples are fixed, for any number of threads") {
   const TemporaryDirectory folder;
-  write_text(folder / "a.tsv", many());
+  write_text(folder / "a.tsv", many_reviews());
   CHECK(hashes("text_classification", {{"path", (folder / "a.tsv").string()}}, 0) ==
         std::vector<std::string>{"dfb578cb81cdb3cc9424aa365b128468",
                                  "a16ccb42a9fac03554c2b1a62966f2a2",

@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -43,6 +45,20 @@ inline void write_text(const std::filesystem::path& path, const std::string& tex
   std::ofstream out(path, std::ios::binary);
   out << text;
   REQUIRE(out.flush().good());
+}
+
+inline std::string read_text(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// Returns the contents of every file below a folder, by its path relative to the folder.
+inline std::map<std::string, std::string> contents_of(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> out;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    if (entry.is_regular_file())
+      out[entry.path().lexically_relative(folder).string()] = read_text(entry.path());
+  return out;
 }
 
 /// Returns the message of the exception E that f throws; the test fails if f does not throw.

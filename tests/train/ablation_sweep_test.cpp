@@ -45,7 +45,7 @@ std::set<std::string> hashes(const Grid& grid) {
   return out;
 }
 
-std::string error_of(const std::string& text) {
+std::string error_of_grid(const std::string& text) {
   return message_of<ConfigError>([&] { grid_of(text); });
 }
 
@@ -201,46 +201,49 @@ steps = 50
 }
 
 TEST_CASE("invalid sweeps are refused before anything runs") {
-  CHECK_THAT(error_of("[[axis]]\nattention.typ = [\"linear\"]\n"),
+  CHECK_THAT(error_of_grid("[[axis]]\nattention.typ = [\"linear\"]\n"),
              Contains("variant typ=linear: s.toml:2:") && Contains("did you mean type?"));
-  CHECK_THAT(error_of("[[axis]]\nattention.type = [\"linear\", \"linformer\"]\n"
-                      "[[axis]]\nattention.k = [0]\n"),
+  CHECK_THAT(error_of_grid("[[axis]]\nattention.type = [\"linear\", \"linformer\"]\n"
+                           "[[axis]]\nattention.k = [0]\n"),
              Contains("variant linear k=0: s.toml:4:") && Contains("attention.k"));
   CHECK_THAT(
-      error_of("[[axis]]\nattention.type = [\"linformer\"]\n[[axis]]\nattention.k = [4, 0]\n"),
+      error_of_grid("[[axis]]\nattention.type = [\"linformer\"]\n[[axis]]\nattention.k = [4, 0]\n"),
       Contains("variant linformer k=0: s.toml:4:19: attention.k = 0: expected"));
-  CHECK_THAT(error_of("[[axes]]\nmodel.layers = [1]\n"),
+  CHECK_THAT(error_of_grid("[[axes]]\nmodel.layers = [1]\n"),
              Contains("s.toml:1:3: unknown key axes; did you mean axis?"));
-  CHECK_THAT(error_of("[[axis]]\nmodell.layers = [1]\n"),
+  CHECK_THAT(error_of_grid("[[axis]]\nmodell.layers = [1]\n"),
              Contains("s.toml:2:1: unknown key modell; did you mean model?"));
-  CHECK_THAT(error_of("[sweep]\nseed = 3\n"), Contains("did you mean seeds?"));
-  CHECK_THAT(error_of("[sweep]\nseeds = [1, 1]\n"), Contains("1 is given twice"));
-  CHECK_THAT(error_of("[sweep]\nmetric = \"acc\"\n"),
+  CHECK_THAT(error_of_grid("[sweep]\nseed = 3\n"), Contains("did you mean seeds?"));
+  CHECK_THAT(error_of_grid("[sweep]\nseeds = [1, 1]\n"), Contains("1 is given twice"));
+  CHECK_THAT(error_of_grid("[sweep]\nmetric = \"acc\"\n"),
              Contains("expected \"accuracy\" or \"loss\""));
-  CHECK_THAT(error_of("[[axis]]\nmodel.layers = [1, 2]\nmodel.d_mlp = [8]\n"),
+  CHECK_THAT(error_of_grid("[[axis]]\nmodel.layers = [1, 2]\nmodel.d_mlp = [8]\n"),
              Contains("model.layers has 2 values, but model.d_mlp"));
-  CHECK_THAT(error_of("[[axis]]\nmodel.layers = [1]\n[[axis]]\nmodel.layers = [2]\n"),
+  CHECK_THAT(error_of_grid("[[axis]]\nmodel.layers = [1]\n[[axis]]\nmodel.layers = [2]\n"),
              Contains("s.toml:4:") && Contains("an axis above"));
-  CHECK_THAT(error_of("[[axis]]\ntrain.seed = [1]\n"), Contains("expected seeds in [sweep]"));
-  CHECK_THAT(error_of("[[axis]]\nwhen = { attention.type = \"linear\" }\nmodel.layers = [1]\n"),
-             Contains("attention.type has no value"));
-  CHECK_THAT(error_of("[[axis]]\nmodel.layers = { from = 1, to = 4 }\n"),
+  CHECK_THAT(error_of_grid("[[axis]]\ntrain.seed = [1]\n"), Contains("expected seeds in [sweep]"));
+  CHECK_THAT(
+      error_of_grid("[[axis]]\nwhen = { attention.type = \"linear\" }\nmodel.layers = [1]\n"),
+      Contains("attention.type has no value"));
+  CHECK_THAT(error_of_grid("[[axis]]\nmodel.layers = { from = 1, to = 4 }\n"),
              Contains("exactly one of factor, step and count"));
-  CHECK_THAT(error_of("[[axis]]\nmodel.layers = { from = 4, to = 1, step = 1 }\n"),
+  CHECK_THAT(error_of_grid("[[axis]]\nmodel.layers = { from = 4, to = 1, step = 1 }\n"),
              Contains("got 0"));
-  CHECK_THAT(error_of("[[axis]]\noptimizer.lr = { log_uniform = [0, 1], count = 2 }\n"),
+  CHECK_THAT(error_of_grid("[[axis]]\noptimizer.lr = { log_uniform = [0, 1], count = 2 }\n"),
              Contains("above 0"));
-  CHECK_THAT(error_of("[[axis]]\noptimizer.lr = { uniform = [0, 1] }\n"), Contains("\"count\""));
-  CHECK_THAT(error_of("[sweep]\nbaseline = { model.layers = 9 }\n[[axis]]\nmodel.layers = [1]\n"),
-             Contains("no variant has the baseline's model.layers = 9"));
-  CHECK_THAT(error_of("[sweep]\nbaseline = { model.layers = [1, 2] }\n"
-                      "[[axis]]\nmodel.layers = [1, 2, 3]\n"),
+  CHECK_THAT(error_of_grid("[[axis]]\noptimizer.lr = { uniform = [0, 1] }\n"),
+             Contains("\"count\""));
+  CHECK_THAT(
+      error_of_grid("[sweep]\nbaseline = { model.layers = 9 }\n[[axis]]\nmodel.layers = [1]\n"),
+      Contains("no variant has the baseline's model.layers = 9"));
+  CHECK_THAT(error_of_grid("[sweep]\nbaseline = { model.layers = [1, 2] }\n"
+                           "[[axis]]\nmodel.layers = [1, 2, 3]\n"),
              Contains("several baselines"));
-  CHECK_THAT(error_of("[search]\noptimizer.lr = [1e-3]\nseeds = 2\n"),
+  CHECK_THAT(error_of_grid("[search]\noptimizer.lr = [1e-3]\nseeds = 2\n"),
              Contains("expected at most the 1 seeds"));
-  CHECK_THAT(error_of("[[axis]]\noptimizer.lr = [1e-3]\n[search]\noptimizer.lr = [1e-3]\n"),
+  CHECK_THAT(error_of_grid("[[axis]]\noptimizer.lr = [1e-3]\n[search]\noptimizer.lr = [1e-3]\n"),
              Contains("is an axis, too"));
-  CHECK_THAT(error_of("[sweep]\nbase = \"other.toml\"\n"),
+  CHECK_THAT(error_of_grid("[sweep]\nbase = \"other.toml\"\n"),
              Contains("expected either a base or sections"));
   CHECK_THAT(message_of<ConfigError>([] { Sweep::load("/nonexistent.toml"); }),
              Contains("cannot read"));

@@ -10,7 +10,7 @@ using namespace longhand::train;
 
 namespace {
 
-Config model(const std::string& attention, int64_t length) {
+Config bench_config(const std::string& attention, int64_t length) {
   Config config;
   for (const char* assignment :
        {"model.d_model=64", "model.heads=2", "model.layers=2", "model.d_mlp=128",
@@ -29,7 +29,7 @@ TEST_CASE("the work of a step is that of its linear layers and its attention") {
   const double linear = 6 * B * N * layers * (4 * d * d + 2 * d * h);
   const BenchOptions once{.repetitions = 1};
   const auto flops = [&](const std::string& name, const std::vector<std::string>& options = {}) {
-    Config config = model(name, 32);
+    Config config = bench_config(name, 32);
     for (const std::string& option : options) config.assign("attention." + option);
     return bench_step(config, 2, once).work.flops - linear;
   };
@@ -50,7 +50,7 @@ TEST_CASE("the work of a step is that of its linear layers and its attention") {
         units * (24 * N * m * D + 3 * 26 * m * m * m));
   CHECK(flops("efficient") == flops("linear"));
 
-  const BenchResult softmax = bench_step(model("softmax", 32), 2, once);
+  const BenchResult softmax = bench_step(bench_config("softmax", 32), 2, once);
   const double bytes = 4 * B * N * layers * (60 * d + 12 * h);
   CHECK(softmax.work.bytes == bytes + 28 * static_cast<double>(softmax.parameters));
   CHECK(softmax.work.exps == units * 2 * N * N);
@@ -60,7 +60,7 @@ TEST_CASE("the work of linear layers is that of the layers a model has") {
   // Of both layers: q, k, v and output from 64 to 64, two layers between 64 and 128.
   const double tokens = 2 * 32;
   const auto flops = [&](const std::string& attention, const std::string& ranks) {
-    Config config = model(attention, 32);
+    Config config = bench_config(attention, 32);
     config.assign("model.low_rank=" + ranks);
     const attention::TransformerConfig shape = read_model(config, nullptr);
     double others = 0;  // of attention
@@ -79,7 +79,7 @@ TEST_CASE("the work of linear layers is that of the layers a model has") {
   // Without queries and keys.
   CHECK(flops("mean", "0") == 2 * (2 * square + 2 * wide));
 
-  Config config = model("softmax", 32);
+  Config config = bench_config("softmax", 32);
   config.assign("model.low_rank=8");
   const attention::TransformerConfig shape = read_model(config, nullptr);
   const BenchResult result = bench_step(config, 2, {.repetitions = 1});
@@ -88,7 +88,7 @@ TEST_CASE("the work of linear layers is that of the layers a model has") {
 }
 
 TEST_CASE("models are timed in turn, as often as requested") {
-  const auto shape = read_model(model("linear", 16), nullptr);
+  const auto shape = read_model(bench_config("linear", 16), nullptr);
   attention::TransformerConfig low = shape;
   low.low_rank = {4};
   const auto times = compare_models({shape, low}, 2, {.repetitions = 2});
@@ -101,10 +101,10 @@ TEST_CASE("models are timed in turn, as often as requested") {
 
 TEST_CASE("causal attention is half the work of exact attention") {
   const BenchOptions once{.repetitions = 1};
-  Config causal = model("softmax", 16);
+  Config causal = bench_config("softmax", 16);
   causal.assign("model.causal=true");
   const BenchResult half = bench_attention(causal, 1, once);
-  const BenchResult full = bench_attention(model("softmax", 16), 1, once);
+  const BenchResult full = bench_attention(bench_config("softmax", 16), 1, once);
   CHECK(2 * half.work.flops == full.work.flops);
   CHECK(half.work.bytes == full.work.bytes);
   CHECK(half.parameters == 0);
@@ -116,7 +116,8 @@ TEST_CASE("the limit is the sum of its terms") {
 }
 
 TEST_CASE("hardware rates are positive") {
-  const Machine machine = bench_attention(model("softmax", 8), 1, {.repetitions = 1}).machine;
+  const Machine machine =
+      bench_attention(bench_config("softmax", 8), 1, {.repetitions = 1}).machine;
   CHECK(machine.flops > 0);
   CHECK(machine.exps > 0);
   CHECK(machine.bytes > 0);
@@ -129,13 +130,13 @@ TEST_CASE("a bench repeats as often as requested, and reports its progress") {
     ++calls;
     last = all - done;
   };
-  CHECK(bench_attention(model("softmax", 8), 1, options).repetitions == 4);
+  CHECK(bench_attention(bench_config("softmax", 8), 1, options).repetitions == 4);
   CHECK(calls == 6);  // two of them not counted
   CHECK(last == 0);
 }
 
 TEST_CASE("bench refuses unknown options") {
-  Config config = model("softmax", 8);
+  Config config = bench_config("softmax", 8);
   config.assign("attention.features=3");
   CHECK_THROWS_AS(bench_step(config, 1, {}), ConfigError);
   CHECK_THROWS_AS(bench_attention(config, 1, {}), ConfigError);

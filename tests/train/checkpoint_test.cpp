@@ -18,6 +18,7 @@
 #include "longhand/data/trailer.h"
 #include "tests/support/catch.h"
 #include "tests/support/damage.h"
+#include "tests/support/files.h"
 #include "tests/support/guard_remover.h"
 
 namespace longhand::train {
@@ -26,14 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using Bytes = std::vector<std::byte>;
 
-/// A temporary folder of this test.
-struct Folder {
-  fs::path path = fs::temp_directory_path() / ("longhand-checkpoint-" + std::to_string(getpid()));
-  Folder() { fs::create_directories(path); }
-  ~Folder() { fs::remove_all(path); }
-};
-
-Checkpoint small() {
+Checkpoint small_checkpoint() {
   Checkpoint c;
   c.model["head.weight"] = Tensor::from(std::vector<float>{1, -0.0f, NAN}, {3});
   c.optimizer["step"] = Tensor::from(std::vector<int64_t>{3}, {});
@@ -43,7 +37,7 @@ Checkpoint small() {
 }
 
 /// One of everything that a tensor can be.
-Checkpoint large() {
+Checkpoint large_checkpoint() {
   Checkpoint c;
   int seed = 0;
   for (const DType dtype : {DType::f32, DType::f64, DType::i32, DType::i64, DType::u8})
@@ -113,15 +107,15 @@ Bytes forged(const std::function<void(data::Hdf5Writer&)>& tensors) {
   return bytes;
 }
 
-const fs::path formats = LONGHAND_TEST_FORMATS;
+const fs::path format_folder = LONGHAND_TEST_FORMATS;
 
 }  // namespace
 
 TEST_CASE("a checkpoint comes back bit for bit") {
-  const Folder folder;
-  const Checkpoint saved = GENERATE(0, 1) ? large() : small();
-  save(folder.path / "a.h5", saved);
-  const Checkpoint loaded = load(folder.path / "a.h5");
+  const test::TemporaryDirectory folder;
+  const Checkpoint saved = GENERATE(0, 1) ? large_checkpoint() : small_checkpoint();
+  save(folder / "a.h5", saved);
+  const Checkpoint loaded = load(folder / "a.h5");
   check_equal(saved.model, loaded.model);
   check_equal(saved.optimizer, loaded.optimizer);
   check_equal(saved.ema, loaded.ema);
@@ -132,24 +126,24 @@ TEST_CASE("a checkpoint comes back bit for bit") {
 }
 
 TEST_CASE("equal checkpoints are equal files") {
-  const Bytes first = to_bytes(large());
+  const Bytes first = to_bytes(large_checkpoint());
   sleep(1);  // a timestamp would differ
-  CHECK(to_bytes(large()) == first);
+  CHECK(to_bytes(large_checkpoint()) == first);
   CHECK(to_bytes(from_bytes(first, "x.h5")) == first);
-  Checkpoint other = large();
+  Checkpoint other = large_checkpoint();
   other.training.step += 1;
   CHECK(to_bytes(other) != first);
 }
 
 TEST_CASE("evaluation uses the averaged weights if there are any") {
-  const Checkpoint c = large();
+  const Checkpoint c = large_checkpoint();
   CHECK(c.weights().size() == c.model.size());
   CHECK(c.weights().at("t0.f32.weight").item() == 3);
   CHECK(identical(c.weights().at("strided"), c.model.at("strided")));
 }
 
 TEST_CASE("every cut-off checkpoint is refused") {
-  const Bytes whole = to_bytes(small());
+  const Bytes whole = to_bytes(small_checkpoint());
   for (size_t size = 0; size < whole.size(); ++size) {
     const Bytes cut(whole.begin(), whole.begin() + size);
     try {
@@ -167,7 +161,7 @@ TEST_CASE("every cut-off checkpoint is refused") {
 }
 
 TEST_CASE("every damaged checkpoint is refused") {
-  const Bytes whole = to_bytes(small());
+  const Bytes whole = to_bytes(small_checkpoint());
   const auto expect_refusal = [&](const Bytes& bytes, const std::string& what) {
     try {
       from_bytes(bytes, "x.h5");
@@ -204,7 +198,7 @@ TEST_CASE("files of other kinds are refused by name") {
 
   // With a valid trailer, but without a checkpoint.
   Bytes bytes = data_file.image();
-  const Bytes whole = to_bytes(small());
+  const Bytes whole = to_bytes(small_checkpoint());
   const uint64_t length = bytes.size();
   bytes.insert(bytes.end(), whole.end() - 32, whole.end());
   std::memcpy(bytes.data() + bytes.size() - 24, &length, 8);
@@ -222,7 +216,7 @@ TEST_CASE("a missing part is an error that names it") {
   out.attribute("/", "format", std::string("longhand-checkpoint"));
   out.attribute("/", "longhand", std::string("0.1.0"));
   Bytes bytes = out.image();
-  const Bytes whole = to_bytes(small());
+  const Bytes whole = to_bytes(small_checkpoint());
   const uint64_t length = bytes.size();
   bytes.insert(bytes.end(), whole.end() - 32, whole.end());
   std::memcpy(bytes.data() + bytes.size() - 24, &length, 8);
@@ -231,7 +225,8 @@ TEST_CASE("a missing part is an error that names it") {
 
 TEST_CASE("checkpoints of every format version are read") {
   const test::GuardRemover remover;
-  const fs::path first = formats / "checkpoint-1.h5", second = formats / "checkpoint-2.h5";
+  const fs::path first = format_folder / "checkpoint-1.h5",
+                 second = format_folder / "checkpoint-2.h5";
   CHECK_THROWS_WITH(load(first), Catch::StartsWith(first.string()) &&
                                      Catch::Contains("format version 1") &&
                                      Catch::Contains("data::set_file_guard"));
@@ -251,8 +246,8 @@ TEST_CASE("checkpoints of every format version are read") {
   check_equal(load(first).model, load(second).model);
 
   // Version 1 had no list of the terms of the loss.
-  const Folder folder;
-  Bytes bytes = to_bytes(large());
+  const test::TemporaryDirectory folder;
+  Bytes bytes = to_bytes(large_checkpoint());
   const std::string list("interval_terms\0", 15);
   const auto bytes_of_list = std::as_bytes(std::span(list));
   const auto at =
@@ -260,17 +255,16 @@ TEST_CASE("checkpoints of every format version are read") {
   REQUIRE(at != bytes.end());
   *at = std::byte('I');
   bytes[bytes.size() - 28] = std::byte{1};
-  data::write_file_durably(folder.path / "terms.h5", resealed(bytes));
-  CHECK(load(folder.path / "terms.h5").training == large().training);
+  data::write_file_durably(folder / "terms.h5", resealed(bytes));
+  CHECK(load(folder / "terms.h5").training == large_checkpoint().training);
 }
 
 TEST_CASE("a guard that throws keeps a checkpoint from being parsed") {
   const test::GuardRemover remover;
-  const Folder folder;
-  save(folder.path / "a.h5", small());
+  const test::TemporaryDirectory folder;
+  save(folder / "a.h5", small_checkpoint());
   data::set_file_guard([](const fs::path& path) { throw DataError("refused " + path.string()); });
-  for (int i = 0; i < 2; ++i)
-    CHECK_THROWS_WITH(load(folder.path / "a.h5"), Catch::Contains("refused"));
+  for (int i = 0; i < 2; ++i) CHECK_THROWS_WITH(load(folder / "a.h5"), Catch::Contains("refused"));
 }
 
 TEST_CASE("tensors that take more memory than the file are refused") {
@@ -293,13 +287,13 @@ TEST_CASE("tensors that take more memory than the file are refused") {
 }
 
 TEST_CASE("only regular files of the right length are read") {
-  const Folder folder;
-  const fs::path pipe = folder.path / "pipe.h5", sparse = folder.path / "sparse.h5";
+  const test::TemporaryDirectory folder;
+  const fs::path pipe = folder / "pipe.h5", sparse = folder / "sparse.h5";
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   CHECK_THROWS_WITH(load(pipe), Catch::Contains("pipe.h5: not a regular file"));
   CHECK_THROWS_WITH(stored_digest(pipe), Catch::Contains("not a regular file"));
   // 2^40 bytes, of which nothing but the ends may be read.
-  save(sparse, small());
+  save(sparse, small_checkpoint());
   fs::resize_file(sparse, uintmax_t{1} << 40);
   CHECK_THROWS_WITH(load(sparse), Catch::Contains("is cut off"));
   std::ofstream(sparse, std::ios::in | std::ios::binary)
@@ -307,16 +301,16 @@ TEST_CASE("only regular files of the right length are read") {
       .write("LHCK\2\0\0\0", 8);
   CHECK_THROWS_WITH(load(sparse),
                     Catch::Contains("holds an image of 1099511627744 bytes, expected 0"));
-  CHECK_THROWS_AS(load(folder.path), DataError);
+  CHECK_THROWS_AS(load(folder.path()), DataError);
 }
 
 TEST_CASE("resuming elsewhere is possible, with a warning") {
-  Checkpoint c = small();
+  Checkpoint c = small_checkpoint();
   CHECK(resume_warning(c).empty());
   c.machine = "OpenBLAS 0.3.0 pthread Other, baseline";
   CHECK_THAT(resume_warning(c), Catch::Contains("OpenBLAS 0.3.0 pthread Other, baseline") &&
                                     Catch::Contains(machine_description()));
-  c = small();
+  c = small_checkpoint();
   c.version = "0.0.1";
   CHECK_THAT(resume_warning(c), Catch::Contains("Longhand 0.0.1"));
 }

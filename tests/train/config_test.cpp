@@ -62,7 +62,7 @@ OptionValue value_of(const Config& config, const std::string& section, const std
   return read(config).at(section).at(key).value;
 }
 
-std::string error_of(const std::string& text) {
+std::string error_of_config(const std::string& text) {
   return message_of<ConfigError>([&] { read(Config::parse(text, "c.toml")); });
 }
 
@@ -87,23 +87,24 @@ TEST_CASE("the effective configuration is what was read, and reads back to itsel
 
 TEST_CASE("invalid configurations are refused with the location") {
   using Catch::Contains;
-  CHECK_THAT(error_of("[model]\nd_model = \n"), Contains("c.toml:2:"));
-  CHECK_THAT(error_of("[model\n"), Contains("c.toml:1:"));
-  CHECK_THAT(error_of("[model]\nd_model = 1\nd_model = 2\n"), Contains("c.toml:3:"));
-  CHECK_THAT(error_of("\n[modle]\n"),
+  CHECK_THAT(error_of_config("[model]\nd_model = \n"), Contains("c.toml:2:"));
+  CHECK_THAT(error_of_config("[model\n"), Contains("c.toml:1:"));
+  CHECK_THAT(error_of_config("[model]\nd_model = 1\nd_model = 2\n"), Contains("c.toml:3:"));
+  CHECK_THAT(error_of_config("\n[modle]\n"),
              Contains("c.toml:2:2") && Contains("[modle]") && Contains("did you mean [model]?"));
-  CHECK_THAT(error_of("[zzz]\n"), Contains("expected [model]"));
-  CHECK_THAT(error_of("d_model = 3\n"), Contains("c.toml:1:1") && Contains("outside of a section"));
-  CHECK_THAT(error_of("[model]\n  d_modle = 3\n"),
+  CHECK_THAT(error_of_config("[zzz]\n"), Contains("expected [model]"));
+  CHECK_THAT(error_of_config("d_model = 3\n"),
+             Contains("c.toml:1:1") && Contains("outside of a section"));
+  CHECK_THAT(error_of_config("[model]\n  d_modle = 3\n"),
              Contains("c.toml:2:3") && Contains("model.d_modle") && Contains("d_model"));
-  CHECK_THAT(error_of("[model]\nd_model = 'x'\n"),
+  CHECK_THAT(error_of_config("[model]\nd_model = 'x'\n"),
              Contains("c.toml:2:1") && Contains("model.d_model") && Contains("integer"));
-  CHECK_THAT(error_of("[model]\nd_model = -3\n"), Contains("c.toml:2:1") && Contains("-3"));
-  CHECK_THAT(error_of("[model]\nd_model = 1979-05-27\n"), Contains("model.d_model"));
-  CHECK_THAT(error_of("[model.deeper]\na = 1\n"), Contains("model.deeper"));
-  CHECK_THAT(error_of("[model]\na = [1, 'x']\n"), Contains("model.a"));
-  CHECK_THAT(error_of("[model]\na = [1.5]\n"), Contains("model.a"));
-  CHECK_THAT(error_of("[model]\ndropout = nan\n"), Contains("model.dropout"));
+  CHECK_THAT(error_of_config("[model]\nd_model = -3\n"), Contains("c.toml:2:1") && Contains("-3"));
+  CHECK_THAT(error_of_config("[model]\nd_model = 1979-05-27\n"), Contains("model.d_model"));
+  CHECK_THAT(error_of_config("[model.deeper]\na = 1\n"), Contains("model.deeper"));
+  CHECK_THAT(error_of_config("[model]\na = [1, 'x']\n"), Contains("model.a"));
+  CHECK_THAT(error_of_config("[model]\na = [1.5]\n"), Contains("model.a"));
+  CHECK_THAT(error_of_config("[model]\ndropout = nan\n"), Contains("model.dropout"));
 }
 
 TEST_CASE("files that cannot be read are named") {

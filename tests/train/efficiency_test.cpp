@@ -10,7 +10,7 @@ using namespace longhand::train;
 namespace {
 
 // Exact attention: 1e-9 N² seconds and 4 N bytes; linear attention: 1e-8 k N seconds.
-std::vector<Cost> model() {
+std::vector<Cost> made_up_costs() {
   std::vector<Cost> out;
   for (const int64_t N : {128, 256, 512, 1024}) {
     const auto n = static_cast<double>(N);
@@ -27,18 +27,18 @@ std::vector<Cost> model() {
 }  // namespace
 
 TEST_CASE("efficiency: exponents against length and size") {
-  const auto by_length = slopes_by_length(model());
+  const auto by_length = slopes_by_length(made_up_costs());
   REQUIRE(by_length.size() == 3);
   CHECK(by_length[0].attention == "softmax");
   CHECK(by_length[0].seconds.slope == Approx(2));
   CHECK(by_length[0].bytes.slope == Approx(1));
   CHECK(by_length[1].size == 32);
   CHECK(by_length[1].forward.slope == Approx(1));
-  const auto by_size = slopes_by_size(model());
+  const auto by_size = slopes_by_size(made_up_costs());
   REQUIRE(by_size.size() == 4);  // softmax has no size
   CHECK(by_size[3].size == 1024);
   CHECK(by_size[3].seconds.slope == Approx(1));
-  CHECK(slopes_by_length({model()[0]}).empty());
+  CHECK(slopes_by_length({made_up_costs()[0]}).empty());
 }
 
 TEST_CASE("efficiency: crossovers") {

@@ -16,7 +16,7 @@ using longhand::test::message_of;
 namespace {
 
 // Data that would take hours to make, and a model that would not fit into memory.
-Config large(const std::vector<std::string>& assignments = {}) {
+Config large_config(const std::vector<std::string>& assignments = {}) {
   Config config = Config::parse(
       "[model]\nd_model = 65536\nheads = 64\nlayers = 1000\n"
       "[data]\ntask = 'listops'\ntrain_size = 1000000000000\n"
@@ -26,46 +26,49 @@ Config large(const std::vector<std::string>& assignments = {}) {
   return config;
 }
 
-std::string error_of(const std::vector<std::string>& assignments) {
-  return message_of<ConfigError>([&] { check_config(large(assignments)); });
+std::string error_of_large(const std::vector<std::string>& assignments) {
+  return message_of<ConfigError>([&] { check_config(large_config(assignments)); });
 }
 
 }  // namespace
 
 TEST_CASE("a configuration is checked without making data or model") {
-  CHECK_NOTHROW(check_config(large()));
-  CHECK_NOTHROW(check_config(large({"data.task=tokens", "data.path=none.h5"})));
-  CHECK_NOTHROW(check_config(
-      large({"data.task=text_lm", "data.path=none", "data.length=64", "model.max_length=64"})));
+  CHECK_NOTHROW(check_config(large_config()));
+  CHECK_NOTHROW(check_config(large_config({"data.task=tokens", "data.path=none.h5"})));
+  CHECK_NOTHROW(check_config(large_config(
+      {"data.task=text_lm", "data.path=none", "data.length=64", "model.max_length=64"})));
 
-  CHECK_THAT(error_of({"train.stesp=3"}), Contains("--set: train.stesp: unknown option; did you "
-                                                   "mean steps?"));
-  CHECK_THAT(error_of({"train.micro_batches=17"}), Contains("batch_size = 16"));
-  CHECK_THAT(error_of({"optimizer.final_lr=0"}), Contains("applies only with schedule = "));
-  CHECK_THAT(error_of({"optimizer.momentum=0.5"}), Contains("applies only with type = \"sgd\""));
-  CHECK_THAT(error_of({"data.min_lenght=3"}), Contains("did you mean min_length?"));
-  CHECK_THAT(error_of({"data.validation_fraction=0.2"}), Contains("with path of a file"));
-  CHECK_THAT(error_of({"data.path=none", "data.max_depth=3"}), Contains("with no path"));
-  CHECK_THAT(error_of({"model.heads=3"}), Contains("model.heads = 3") && Contains("d_model"));
-  CHECK_THAT(error_of({"model.hesds=4"}), Contains("did you mean heads?"));
-  CHECK_THAT(error_of({"model.vocabulary=3"}), Contains("tokens below 16"));
-  CHECK_THAT(error_of({"model.max_length=100"}), Contains("sequences of up to 2000"));
-  CHECK_THAT(error_of({"model.per_token=true"}), Contains("one target a sequence"));
-  CHECK_THAT(error_of({"attention.type=sofmax"}), Contains("did you mean softmax?"));
-  CHECK_THAT(error_of({"attention.type=window", "attention.windwo=3"}),
+  CHECK_THAT(error_of_large({"train.stesp=3"}),
+             Contains("--set: train.stesp: unknown option; did you "
+                      "mean steps?"));
+  CHECK_THAT(error_of_large({"train.micro_batches=17"}), Contains("batch_size = 16"));
+  CHECK_THAT(error_of_large({"optimizer.final_lr=0"}), Contains("applies only with schedule = "));
+  CHECK_THAT(error_of_large({"optimizer.momentum=0.5"}),
+             Contains("applies only with type = \"sgd\""));
+  CHECK_THAT(error_of_large({"data.min_lenght=3"}), Contains("did you mean min_length?"));
+  CHECK_THAT(error_of_large({"data.validation_fraction=0.2"}), Contains("with path of a file"));
+  CHECK_THAT(error_of_large({"data.path=none", "data.max_depth=3"}), Contains("with no path"));
+  CHECK_THAT(error_of_large({"model.heads=3"}), Contains("model.heads = 3") && Contains("d_model"));
+  CHECK_THAT(error_of_large({"model.hesds=4"}), Contains("did you mean heads?"));
+  CHECK_THAT(error_of_large({"model.vocabulary=3"}), Contains("tokens below 16"));
+  CHECK_THAT(error_of_large({"model.max_length=100"}), Contains("sequences of up to 2000"));
+  CHECK_THAT(error_of_large({"model.per_token=true"}), Contains("one target a sequence"));
+  CHECK_THAT(error_of_large({"attention.type=sofmax"}), Contains("did you mean softmax?"));
+  CHECK_THAT(error_of_large({"attention.type=window", "attention.windwo=3"}),
              Contains("did you mean window?"));
-  CHECK_THAT(error_of({"attention.type=linformer", "model.causal=true"}), Contains("causal"));
-  CHECK_THAT(error_of({"data.task=copy", "model.pooling=cls"}),
+  CHECK_THAT(error_of_large({"attention.type=linformer", "model.causal=true"}), Contains("causal"));
+  CHECK_THAT(error_of_large({"data.task=copy", "model.pooling=cls"}),
              Contains("model.pooling") && Contains("only with per_token = false"));
-  CHECK_THAT(error_of({"data.task=text_lm", "data.path=none", "model.causal=false"}),
+  CHECK_THAT(error_of_large({"data.task=text_lm", "data.path=none", "model.causal=false"}),
              Contains("model.causal = false"));
   // Conditions that depend on the data are not checked.
-  CHECK_NOTHROW(check_config(large({"data.task=tokens", "data.path=none.h5", "model.pooling=last",
-                                    "model.tied_embeddings=true", "model.vocabulary=300"})));
+  CHECK_NOTHROW(
+      check_config(large_config({"data.task=tokens", "data.path=none.h5", "model.pooling=last",
+                                 "model.tied_embeddings=true", "model.vocabulary=300"})));
 }
 
 TEST_CASE("the effective configuration has every option, and reads back to itself") {
-  const Config config = large();
+  const Config config = large_config();
   const auto task = read_task_info(config);
   REQUIRE(task.has_value());
   const std::string text = effective_config(config, &*task);

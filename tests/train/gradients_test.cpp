@@ -5,15 +5,12 @@
 #include "longhand/core/random.h"
 #include "tests/core/random_view.h"
 #include "tests/support/catch.h"
+#include "tests/train/toy.h"
 
 namespace longhand::train {
 namespace {
 
-Tensor normal(const Shape& shape, DType dtype, uint64_t seed) {
-  Tensor t = Tensor::empty(shape, dtype);
-  fill_normal(t, Generator(seed));
-  return t;
-}
+using test::normal;
 
 /// A contribution that shows in which order it was added.
 Contribution number(int64_t i) {

@@ -25,8 +25,8 @@ Config mixed(const std::string& attention, const std::vector<std::string>& assig
 
 const std::string window_linear = "[attention]\ntype = ['window', 'linear']\nwindow = 3\n";
 
-std::string error_of(const std::string& attention,
-                     const std::vector<std::string>& assignments = {}) {
+std::string error_of_layers(const std::string& attention,
+                            const std::vector<std::string>& assignments = {}) {
   return message_of<ConfigError>([&] { read_model(mixed(attention, assignments), nullptr); });
 }
 
@@ -58,18 +58,19 @@ TEST_CASE("layers: each has its variant, with the options that it declares") {
 }
 
 TEST_CASE("layers: errors name the layer, the variant and the place") {
-  CHECK_THAT(error_of("[attention]\ntype = ['window', 'linear', 'linear']\n"),
+  CHECK_THAT(error_of_layers("[attention]\ntype = ['window', 'linear', 'linear']\n"),
              Contains("c.toml:12:1: attention.type") && Contains("one for each of 2 layers"));
-  CHECK_THAT(error_of(window_linear, {"attention.windwo=3"}), Contains("did you mean window?"));
-  CHECK_THAT(error_of(window_linear, {"attention.1.window=3"}),
+  CHECK_THAT(error_of_layers(window_linear, {"attention.windwo=3"}),
+             Contains("did you mean window?"));
+  CHECK_THAT(error_of_layers(window_linear, {"attention.1.window=3"}),
              Contains("--set: attention.1.window: unknown option"));
-  CHECK_THAT(error_of(window_linear + "[attention.0]\nwindow = 5\n"),
+  CHECK_THAT(error_of_layers(window_linear + "[attention.0]\nwindow = 5\n"),
              Contains("c.toml:13:1: attention.window = 3: this value has no effect: every layer"));
-  CHECK_THAT(error_of(window_linear, {"attention.window=-1"}),
+  CHECK_THAT(error_of_layers(window_linear, {"attention.window=-1"}),
              Contains("layer 0 (window): --set: attention.window = -1"));
-  CHECK_THAT(error_of("[attention]\ntype = ['linear', 'nystrom']\n"),
+  CHECK_THAT(error_of_layers("[attention]\ntype = ['linear', 'nystrom']\n"),
              Contains("layer 1 (nystrom)") && Contains("causal"));
-  CHECK_THAT(error_of("[attention]\ntype = ['window', 'liner']\n"),
+  CHECK_THAT(error_of_layers("[attention]\ntype = ['window', 'liner']\n"),
              Contains("did you mean linear?"));
   CHECK_THAT(message_of<ConfigError>([] { Config::parse("[model.1]\nx = 1\n", "c.toml"); }),
              Contains("model.1"));
@@ -78,13 +79,13 @@ TEST_CASE("layers: errors name the layer, the variant and the place") {
 TEST_CASE("layers: an option that was replaced says by what, for one layer or all") {
   const std::string efficient = "type = \"efficient\"";
   const std::string types = "[attention]\ntype = ['performer', 'linear']\n";
-  CHECK_THAT(error_of(types, {"attention.projection=none"}),
+  CHECK_THAT(error_of_layers(types, {"attention.projection=none"}),
              Contains("--set: attention.projection = \"none\": performer has no such option") &&
                  Contains(efficient));
-  CHECK_THAT(error_of(types, {"attention.0.projection=none"}),
+  CHECK_THAT(error_of_layers(types, {"attention.0.projection=none"}),
              Contains("--set: attention.0.projection = \"none\": performer has no such option") &&
                  Contains(efficient));
-  CHECK_THAT(error_of(types, {"attention.1.projection=none"}), Contains("unknown option"));
+  CHECK_THAT(error_of_layers(types, {"attention.1.projection=none"}), Contains("unknown option"));
 }
 
 TEST_CASE("layers: options of a type that was replaced are ignored if no layer takes them") {

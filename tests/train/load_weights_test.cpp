@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 
 Config tiny(const std::vector<std::string>& assignments = {}) {
   Config config = tiny_run("checkpoint_every = 2\n[optimizer]\nlr = 0.01\n");
-  for (const char* const base : {"model.layers=2", "train.eval_every=3", "train.log_every=4"})
-    config.assign(base);
+  for (const char* const setting : {"model.layers=2", "train.eval_every=3", "train.log_every=4"})
+    config.assign(setting);
   for (const std::string& assignment : assignments) config.assign(assignment);
   return config;
 }

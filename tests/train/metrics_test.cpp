@@ -13,7 +13,7 @@ namespace {
 
 using namespace test;
 
-constexpr int32_t skip = data::ignore_index;
+constexpr int32_t ignored = data::ignore_index;
 
 }  // namespace
 
@@ -24,13 +24,13 @@ TEST_CASE("loss and accuracy are means over the targets that count") {
   fill_normal(logits, Generator(1), 0, 3);
   std::vector<int32_t> targets(35);
   for (int i = 0; i < 35; ++i)
-    targets[i] = i % 3 == 2 ? skip : static_cast<int32_t>(Generator(2).bits(i) % C);
+    targets[i] = i % 3 == 2 ? ignored : static_cast<int32_t>(Generator(2).bits(i) % C);
 
   const auto x = logits.to_vector<double>();
   double loss = 0;
   int64_t correct = 0, count = 0;
   for (int i = 0; i < 35; ++i) {
-    if (targets[i] == skip) continue;
+    if (targets[i] == ignored) continue;
     double sum = 0;
     bool top = true;
     for (int64_t c = 0; c < C; ++c) {
@@ -61,7 +61,7 @@ TEST_CASE("loss and accuracy are means over the targets that count") {
 TEST_CASE("logits of the targets that count give the metrics of all") {
   Tensor logits = Tensor::empty({2, 3, 4}, DType::f64);
   fill_normal(logits, Generator(1));
-  const Tensor targets = Tensor::from<int32_t>({skip, 2, skip, 0, 3, skip}, {2, 3});
+  const Tensor targets = Tensor::from<int32_t>({ignored, 2, ignored, 0, 3, ignored}, {2, 3});
   const std::vector<int32_t> places{1, 3, 4};
   CHECK(counted_places(targets).to_vector<int32_t>() == places);
   Tensor some = Tensor::empty({3, 4}, DType::f64);
@@ -97,7 +97,7 @@ TEST_CASE("NaN is never a correct prediction") {
 }
 
 TEST_CASE("metrics of nothing are 0") {
-  const Tensor targets = Tensor::full({2, 3}, skip, DType::i32);
+  const Tensor targets = Tensor::full({2, 3}, ignored, DType::i32);
   const Metrics m = measure(Tensor::zeros({2, 3, 4}), targets);
   CHECK(m.loss() == 0);
   CHECK(m.accuracy() == 0);

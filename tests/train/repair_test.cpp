@@ -22,15 +22,6 @@ void flip(const fs::path& path) {
   data::write_file_durably(path, bytes);
 }
 
-/// All files of a folder, with their contents.
-std::map<std::string, std::string> contents(const fs::path& folder) {
-  std::map<std::string, std::string> out;
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_regular_file())
-      out[entry.path().lexically_relative(folder).string()] = data::read_text_file(entry.path());
-  return out;
-}
-
 /// A run of 6 steps that saves after each.
 struct Trained {
   TemporaryDirectory dir;
@@ -39,12 +30,12 @@ struct Trained {
 
   Trained() {
     Run::create(tiny_run("checkpoint_every = 1\nkeep_every = 4\n"), path)->train();
-    before = contents(path);
+    before = contents_of(path);
   }
   /// Resumes the run, which must end as it did before.
   void check_resumes() {
     Run::resume(path)->train();
-    CHECK(contents(path)["checkpoints/last.h5"] == before["checkpoints/last.h5"]);
+    CHECK(contents_of(path)["checkpoints/last.h5"] == before["checkpoints/last.h5"]);
     const Checkpoint best = load(checkpoints / "best.h5");
     CHECK(best.training.step == load(checkpoints / "last.h5").training.best_step);
     const auto steps = [](const fs::path& run) {
@@ -68,7 +59,7 @@ TEST_CASE("repair changes nothing of a run that is in order, or has not saved an
   CHECK_FALSE(done.changed());
   CHECK(done.step == 6);
   CHECK(done.notes.empty());
-  CHECK(contents(run.path) == run.before);
+  CHECK(contents_of(run.path) == run.before);
   CHECK_THROWS_AS(repair(run.dir / "none"), ConfigError);
   fs::remove_all(run.checkpoints);
   fs::create_directories(run.checkpoints);
@@ -102,7 +93,7 @@ TEST_CASE("repair restores last.h5 from the newest valid checkpoint, and the run
     CHECK_FALSE(repair(run.path).changed());
     run.check_resumes();
     fs::remove(run.checkpoints / "last.h5.damaged");
-    run.before = contents(run.path);
+    run.before = contents_of(run.path);
   }
 }
 
@@ -144,9 +135,9 @@ TEST_CASE(
   CHECK_FALSE(repair(run.path).changed());
 
   for (const auto& file : fs::directory_iterator(run.checkpoints)) flip(file.path());
-  const auto damaged = contents(run.path);
+  const auto damaged = contents_of(run.path);
   const std::string message = message_of<DataError>([&] { repair(run.path); });
   CHECK_THAT(message, Contains("no checkpoint is valid, and nothing was changed") &&
                           Contains("last.h5 is damaged") && Contains("previous.h5 is damaged"));
-  CHECK(contents(run.path) == damaged);
+  CHECK(contents_of(run.path) == damaged);
 }

@@ -23,19 +23,6 @@ using Catch::Contains;
 
 namespace fs = std::filesystem;
 
-namespace {
-
-/// Every file below a folder.
-std::map<std::string, std::string> contents(const fs::path& folder) {
-  std::map<std::string, std::string> out;
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_regular_file())
-      out[entry.path().lexically_relative(folder)] = data::read_text_file(entry.path());
-  return out;
-}
-
-}  // namespace
-
 TEST_CASE("a run leaves its record, which can be read") {
   const TemporaryDirectory dir;
   int64_t records = 0, batches = 0, saved = 0;
@@ -125,14 +112,14 @@ TEST_CASE("resuming a finished run changes nothing") {
   const std::string early = GENERATE("", "target_accuracy = 1e-9\n");
   const Stopped expected = early.empty() ? Stopped::finished : Stopped::early;
   CHECK(Run::create(tiny_run(early), dir / "run")->train() == expected);
-  const auto before = contents(dir.path());
+  const auto before = contents_of(dir.path());
   {
     const auto run = Run::resume(dir / "run", {"train.log_every=3"});
     CHECK(run->is_finished());
     CHECK(to_json(run->summary()) == before.at("run/summary.json"));
     CHECK(run->train() == expected);
   }
-  CHECK(contents(dir.path()) == before);
+  CHECK(contents_of(dir.path()) == before);
   // Without the summary there is still something to do, but nothing is trained again.
   fs::remove(dir / "run/summary.json");
   Observer observer;
@@ -141,7 +128,7 @@ TEST_CASE("resuming a finished run changes nothing") {
   const Summary summary = *read_run(dir / "run").summary;
   CHECK(summary.status == (early.empty() ? "finished" : "early"));
   CHECK(summary.validation.has_value());
-  CHECK(contents(dir.path()).at("run/metrics.jsonl") == before.at("run/metrics.jsonl"));
+  CHECK(contents_of(dir.path()).at("run/metrics.jsonl") == before.at("run/metrics.jsonl"));
 }
 
 TEST_CASE("the summary adds up the processes of a run") {
@@ -192,11 +179,11 @@ TEST_CASE("a run can be replaced, but not by one that does not begin") {
   const TemporaryDirectory dir;
   Run::create(tiny_run("keep_every = 2\ntensorboard = true\n"), dir / "run")->train();
   write_text(dir / "run/notes.txt", "mine");
-  const auto before = contents(dir.path());
+  const auto before = contents_of(dir.path());
   CHECK_THROWS_AS(Run::create(tiny_run("stesp = 3\n"), dir / "run", "run", Existing::overwrite),
                   ConfigError);
   Run::create(tiny_run(), dir / "run", "run", Existing::overwrite);
-  CHECK(contents(dir.path()) == before);
+  CHECK(contents_of(dir.path()) == before);
   CHECK_THROWS_WITH(Run::create(tiny_run("init_from = '" + (dir / "run").string() + "'\n"),
                                 dir / "run", "run", Existing::overwrite),
                     Contains("train.init_from") && Contains("directory of this run"));
@@ -205,7 +192,7 @@ TEST_CASE("a run can be replaced, but not by one that does not begin") {
   config.assign("train.seed=7");
   Run::create(config, dir / "run", "run", Existing::overwrite)->train();
   Run::create(config, dir / "new")->train();
-  const auto after = contents(dir.path());
+  const auto after = contents_of(dir.path());
   CHECK(after.at("run/notes.txt") == "mine");
   CHECK((after.at("run/checkpoints/last.h5") == after.at("new/checkpoints/last.h5")));
   CHECK_FALSE(after.contains("run/checkpoints/step-00000002.h5"));
@@ -228,7 +215,7 @@ TEST_CASE("the same call starts, continues, extends and leaves a run") {
     CHECK(run->step() == 3);
     run->train();
   }
-  const auto done = contents(dir.path());
+  const auto done = contents_of(dir.path());
   CHECK((done.at("run/checkpoints/last.h5") == done.at("whole/checkpoints/last.h5")));
   CHECK(Run::resume_or_create(tiny_run(), dir / "run")->is_finished());
   CHECK_THROWS_WITH(

@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// What a reader needs of an event.
-struct Event {
+struct BoardEvent {
   double time = 0;
   int64_t step = 0;
   std::string version;
@@ -55,7 +55,7 @@ void parse(ByteView message, F&& f) {
 }
 
 template <class T>
-T as(ByteView bytes) {
+T bits_as(ByteView bytes) {
   T out;
   REQUIRE(bytes.size() == sizeof(T));
   std::memcpy(&out, bytes.data(), sizeof(T));
@@ -67,17 +67,17 @@ uint32_t masked(ByteView bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-std::vector<Event> events_of(const fs::path& file) {
+std::vector<BoardEvent> board_events_of(const fs::path& file) {
   const auto bytes = data::read_file(file);
-  std::vector<Event> out;
+  std::vector<BoardEvent> out;
   for (ByteView rest = bytes; !rest.empty();) {
     const auto size = get<uint64_t>(rest, 0, "events", "length");
     REQUIRE(masked(rest.first(8)) == get<uint32_t>(rest, 8, "events", "CRC"));
     const ByteView payload = part(rest, 12, size, "events", "payload");
     REQUIRE(masked(payload) == get<uint32_t>(rest, 12 + size, "events", "CRC"));
-    Event event;
+    BoardEvent event;
     parse(payload, [&](int field, uint64_t value, ByteView in) {
-      if (field == 1) event.time = as<double>(in);
+      if (field == 1) event.time = bits_as<double>(in);
       if (field == 2) event.step = static_cast<int64_t>(value);
       if (field == 3) event.version = text_of(in);
       if (field == 7) event.start = true;
@@ -86,7 +86,7 @@ std::vector<Event> events_of(const fs::path& file) {
           std::string tag;
           parse(scalar, [&](int inner, uint64_t, ByteView content) {
             if (inner == 1) tag = text_of(content);
-            if (inner == 2) event.scalars[tag] = as<float>(content);
+            if (inner == 2) event.scalars[tag] = bits_as<float>(content);
           });
         });
     });
@@ -103,13 +103,13 @@ fs::path event_file(const fs::path& run) {
     files.push_back(entry.path());
   std::sort(files.begin(), files.end());  // the order in which TensorBoard reads them
   REQUIRE_FALSE(files.empty());
-  for (size_t i = 0; i + 1 < files.size(); ++i) CHECK(events_of(files[i]).size() == 1);
+  for (size_t i = 0; i + 1 < files.size(); ++i) CHECK(board_events_of(files[i]).size() == 1);
   return files.back();
 }
 
 /// The events of a run, which must be those of its metrics.
-std::vector<Event> check_events(const fs::path& run) {
-  std::vector<Event> events = events_of(event_file(run));
+std::vector<BoardEvent> check_events(const fs::path& run) {
+  std::vector<BoardEvent> events = board_events_of(event_file(run));
   REQUIRE(events.size() >= 2);
   CHECK(events[0].version == "brain.Event:2");
   CHECK(events[1].start);
@@ -152,7 +152,7 @@ TEST_CASE("a run writes its metrics as events, and no step twice when it is resu
   CHECK(event_file(dir / "run") > first);
   const auto events = check_events(dir / "run");
   std::vector<int64_t> steps;
-  for (const Event& event : events)
+  for (const BoardEvent& event : events)
     if (event.scalars.contains("train/loss")) steps.push_back(event.step);
   CHECK(steps == std::vector<int64_t>{1, 2, 3, 4, 5, 6});
   // Events are no part of the state.

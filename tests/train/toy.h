@@ -9,9 +9,15 @@
 #include "longhand/nn/module.h"
 #include "longhand/train/metrics.h"
 
-namespace longhand::train::test {
+namespace longhand::test {
 
 inline constexpr int64_t vocabulary = 8, classes = 3;
+
+inline Tensor normal(const Shape& shape, DType dtype, uint64_t seed) {
+  Tensor t = Tensor::empty(shape, dtype);
+  fill_normal(t, Generator(seed));
+  return t;
+}
 
 /// Sequences of 1 to 6 random tokens. Targets: the first token modulo 3, or, per token, each token
 /// modulo 3 with every fourth one ignored.
@@ -95,10 +101,10 @@ class ToyModel : public nn::Module {
   nn::Buffer steps_{scope("steps"), Tensor::zeros({}, DType::i64)};
 };
 
-inline LogitsFn logits_of(ToyModel& model) {
+inline train::LogitsFn logits_of(ToyModel& model) {
   return [&model](const data::Batch& batch, const nn::Pass& pass) {
-    return Prediction{model.forward(batch, pass), batch.targets};
+    return train::Prediction{model.forward(batch, pass), batch.targets};
   };
 }
 
-}  // namespace longhand::train::test
+}  // namespace longhand::test

@@ -10,6 +10,7 @@
 #include "longhand/core/parallel.h"
 #include "tests/core/random_view.h"
 #include "tests/support/catch.h"
+#include "tests/support/files.h"
 #include "tests/train/toy.h"
 
 namespace longhand::train {
@@ -18,15 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 using namespace test;
 
-/// A temporary folder of this test.
-struct Folder {
-  fs::path path = fs::temp_directory_path() / ("longhand-trainer-" + std::to_string(getpid()));
-  Folder() { fs::create_directories(path); }
-  ~Folder() { fs::remove_all(path); }
-};
-
 /// Everything that a run needs, constructed from the same description.
-struct Run {
+struct ToyRun {
   struct Setup {
     TrainerOptions options;
     bool per_token = true;
@@ -38,7 +32,7 @@ struct Run {
     fs::path folder = {};
   };
 
-  explicit Run(const Setup& s, Observer observer = {})
+  explicit ToyRun(const Setup& s, Observer observer = {})
       : task(toy_task(s.per_token)),
         loader(*task.train, {.batch_size = s.batch_size, .bucket = s.bucket}, Generator(9)),
         model(s.dtype, s.per_token, s.dropout),
@@ -83,8 +77,8 @@ void check_same(const Checkpoint& a, const Checkpoint& b) {
 }
 
 /// Twenty steps with every kind of state. No step is a multiple of all intervals.
-Run::Setup eventful(bool sgd = false) {
-  Run::Setup s;
+ToyRun::Setup eventful(bool sgd = false) {
+  ToyRun::Setup s;
   s.options = {.steps = 20,
                .micro_batches = 3,
                .clip_norm = 0.5,
@@ -104,16 +98,16 @@ Run::Setup eventful(bool sgd = false) {
 
 TEST_CASE("a model learns, as its records show") {
   const bool per_token = GENERATE(false, true);
-  Run::Setup s;
+  ToyRun::Setup s;
   s.per_token = per_token;
   s.dropout = 0;
   s.options = {.steps = 200, .log_every = 50, .eval_every = 100};
   int64_t progressed = 0;
-  Run run(s, {.on_progress = [&](const Progress& p) {
-            CHECK(p.step == ++progressed);
-            CHECK(p.steps == 200);
-            CHECK(p.tokens_per_second > 0);
-          }});
+  ToyRun run(s, {.on_progress = [&](const Progress& p) {
+               CHECK(p.step == ++progressed);
+               CHECK(p.steps == 200);
+               CHECK(p.tokens_per_second > 0);
+             }});
   CHECK(run.trainer.run() == Stopped::finished);
   CHECK(progressed == 200);
   CHECK(run.trainer.state().step == 200);
@@ -139,16 +133,16 @@ TEST_CASE("a run that was stopped and resumed gives the same bits as one that wa
     std::vector<std::byte> file;
     std::vector<double> losses;  // of all records
   };
-  const Run::Setup s = eventful(GENERATE(false, true));
+  const ToyRun::Setup s = eventful(GENERATE(false, true));
   const auto part = [&](int threads, int64_t stop_at, bool evaluated, const Part* before) {
     const WithThreads with(threads);
     int64_t step = 0, evaluated_step = 0;
-    Run run(s, {.on_record =
-                    [&](const Record& r) {
-                      if (r.split == "validation") evaluated_step = r.step;
-                    },
-                .on_progress = [&](const Progress& p) { step = p.step; },
-                .should_stop = [&] { return (evaluated ? evaluated_step : step) >= stop_at; }});
+    ToyRun run(s, {.on_record =
+                       [&](const Record& r) {
+                         if (r.split == "validation") evaluated_step = r.step;
+                       },
+                   .on_progress = [&](const Progress& p) { step = p.step; },
+                   .should_stop = [&] { return (evaluated ? evaluated_step : step) >= stop_at; }});
     if (before) run.trainer.resume(from_bytes(before->file, "before"));
     Part out;
     out.stopped = run.trainer.run();
@@ -187,18 +181,18 @@ TEST_CASE("a run that was stopped and resumed gives the same bits as one that wa
 }
 
 TEST_CASE("an evaluation that was stopped is done after resuming") {
-  const Run::Setup s = eventful();
-  Run whole(s);
+  const ToyRun::Setup s = eventful();
+  ToyRun whole(s);
   whole.trainer.run();
   int asked_in_evaluation = 0;
-  Run first(s, {.should_stop = [&] {
-              const auto& state = first.trainer.state();
-              return state.step == 8 && state.evaluated_step == 4 && ++asked_in_evaluation == 3;
-            }});
+  ToyRun first(s, {.should_stop = [&] {
+                 const auto& state = first.trainer.state();
+                 return state.step == 8 && state.evaluated_step == 4 && ++asked_in_evaluation == 3;
+               }});
   CHECK(first.trainer.run() == Stopped::signal);
   CHECK(first.trainer.state().step == 8);
   CHECK(first.trainer.state().evaluated_step == 4);
-  Run second(s);
+  ToyRun second(s);
   second.trainer.resume(first.trainer.checkpoint());
   second.trainer.run();
   CHECK(second.records.front().step == 8);
@@ -209,12 +203,12 @@ TEST_CASE("any number of micro-batches is the same batch") {
   // In f64, only rounding differs. Equal parts of sequences have unequal numbers of
   // targets, so a mean of means would show.
   const auto after_steps = [](int64_t micro_batches, int64_t batch_size, DType dtype) {
-    Run::Setup s;
+    ToyRun::Setup s;
     s.dtype = dtype;
     s.dropout = 0;
     s.batch_size = batch_size;
     s.options = {.steps = 3, .micro_batches = micro_batches, .clip_norm = 0.1};
-    Run run(s);
+    ToyRun run(s);
     run.trainer.run();
     return std::pair(run.trainer.checkpoint().model, run.losses("train"));
   };
@@ -233,9 +227,9 @@ TEST_CASE("any number of micro-batches is the same batch") {
 
 TEST_CASE("dropout differs between steps and between micro-batches") {
   std::vector<Tensor> masks;
-  Run::Setup s;
+  ToyRun::Setup s;
   s.options = {.steps = 2, .micro_batches = 2};
-  Run run(s);
+  ToyRun run(s);
   const LogitsFn spy = [&](const data::Batch& batch, const nn::Pass& pass) {
     if (pass.training) {
       masks.push_back(Tensor::empty({64}));
@@ -251,12 +245,12 @@ TEST_CASE("dropout differs between steps and between micro-batches") {
 }
 
 TEST_CASE("the best and the last model are kept, and those requested") {
-  const Folder folder;
-  Run::Setup s;
+  const test::TemporaryDirectory folder;
+  ToyRun::Setup s;
   s.options = {.steps = 7, .eval_every = 2, .checkpoint_every = 3, .keep_every = 3};
-  s.folder = folder.path;
+  s.folder = folder.path();
   std::vector<std::string> saved;
-  Run run(
+  ToyRun run(
       s, {.on_saved = [&](const fs::path& path) {
         saved.push_back(path.filename().string() + "@" + std::to_string(load(path).training.step));
       }});
@@ -271,7 +265,7 @@ TEST_CASE("the best and the last model are kept, and those requested") {
   }
   CHECK(saved == expected);
 
-  const Checkpoint last = load(folder.path / "last.h5"), best = load(folder.path / "best.h5");
+  const Checkpoint last = load(folder / "last.h5"), best = load(folder / "best.h5");
   CHECK(last.training.step == 7);
   CHECK(last.config == "[train]\n");
   CHECK(to_bytes(last) == to_bytes(run.trainer.checkpoint()));
@@ -280,11 +274,11 @@ TEST_CASE("the best and the last model are kept, and those requested") {
 }
 
 TEST_CASE("a run ends early when it stops improving") {
-  Run::Setup s;
+  ToyRun::Setup s;
   s.lr = 0;  // the first evaluation is the best
   s.options = {.steps = 50, .eval_every = 5, .patience = 3};
   s.options.best_metric = GENERATE("loss", "accuracy");
-  Run run(s);
+  ToyRun run(s);
   // Redrawn noise may improve the loss by chance; without it nothing changes.
   const LogitsFn frozen = [&](const data::Batch& batch, const nn::Pass&) {
     return Prediction{ToyModel(DType::f32, true).forward(batch, {}), batch.targets};
@@ -306,10 +300,10 @@ TEST_CASE("a run ends early when it stops improving") {
 }
 
 TEST_CASE("a run ends early when it is good enough") {
-  Run::Setup s;
+  ToyRun::Setup s;
   s.dropout = 0;
   s.options = {.steps = 400, .eval_every = 10, .target_accuracy = 0.9};
-  Run run(s);
+  ToyRun run(s);
   CHECK(run.trainer.run() == Stopped::early);
   CHECK(run.trainer.state().step < 400);
   CHECK(run.records.back().accuracy >= 0.9);
@@ -318,10 +312,10 @@ TEST_CASE("a run ends early when it is good enough") {
 }
 
 TEST_CASE("a NaN ends the run before it reaches weights and files") {
-  const Folder folder;
-  Run::Setup s;
+  const test::TemporaryDirectory folder;
+  ToyRun::Setup s;
   s.options = {.steps = 10, .eval_every = 5, .checkpoint_every = 2};
-  Run run(s);
+  ToyRun run(s);
   const bool in_gradient = GENERATE(false, true);
   bool poisoned = false;
   const LogitsFn logits = [&](const data::Batch& batch, const nn::Pass& pass) {
@@ -340,7 +334,7 @@ TEST_CASE("a NaN ends the run before it reaches weights and files") {
     if (poisoned) before = run.model.state_dict().at("weight").clone();
   }};
   Trainer trainer(run.model, logits, *run.optimizer, {}, run.loader, run.task, s.options, observer,
-                  folder.path);
+                  folder.path());
   try {
     trainer.run();
     FAIL("trained on");
@@ -349,12 +343,12 @@ TEST_CASE("a NaN ends the run before it reaches weights and files") {
   }
   CHECK(trainer.state().step == 5);
   CHECK(identical(run.model.state_dict().at("weight"), before));
-  CHECK(load(folder.path / "last.h5").training.step == 4);
+  CHECK(load(folder / "last.h5").training.step == 4);
 }
 
 TEST_CASE("a checkpoint of another run is refused, and changes nothing") {
-  const Run::Setup s = eventful();
-  Run other(s);
+  const ToyRun::Setup s = eventful();
+  ToyRun other(s);
   other.trainer.run();
   Checkpoint c = other.trainer.checkpoint();
   const std::string part =
@@ -374,7 +368,7 @@ TEST_CASE("a checkpoint of another run is refused, and changes nothing") {
   if (part == "best") c.training.best_step = -1;
   if (part == "patience") c.training.evaluations_since_best = int64_t{1} << 62;
   if (part == "accuracy") c.training.last_accuracy = std::nan("");
-  Run run(s);
+  ToyRun run(s);
   const Checkpoint before = run.trainer.checkpoint();
   CHECK_THROWS_AS(run.trainer.resume(c), DataError);
   check_same(run.trainer.checkpoint(), before);
@@ -382,8 +376,8 @@ TEST_CASE("a checkpoint of another run is refused, and changes nothing") {
 }
 
 TEST_CASE("evaluation uses the average") {
-  Run::Setup s = eventful();
-  Run run(s);
+  ToyRun::Setup s = eventful();
+  ToyRun run(s);
   run.trainer.run();
   const Checkpoint c = run.trainer.checkpoint();
   ToyModel model(DType::f32, true);
@@ -396,15 +390,16 @@ TEST_CASE("evaluation uses the average") {
 }
 
 TEST_CASE("the average extends across redraws, and is evaluated with the newest draw") {
-  Run::Setup s;
+  ToyRun::Setup s;
   s.dtype = DType::f64;
   s.options = {.steps = 7, .ema_decay = 0.9};  // ToyModel redraws after steps 3 and 6
   std::vector<double> expected;
-  Run run(s, {.on_progress = [&](const Progress& p) {
-            const auto now = run.model.state_dict().at("weight").to_vector<double>();
-            const double t = static_cast<double>(p.step), d = std::min(0.9, (1 + t) / (10 + t));
-            for (size_t i = 0; i < now.size(); ++i) expected[i] += (1 - d) * (now[i] - expected[i]);
-          }});
+  ToyRun run(s, {.on_progress = [&](const Progress& p) {
+               const auto now = run.model.state_dict().at("weight").to_vector<double>();
+               const double t = static_cast<double>(p.step), d = std::min(0.9, (1 + t) / (10 + t));
+               for (size_t i = 0; i < now.size(); ++i)
+                 expected[i] += (1 - d) * (now[i] - expected[i]);
+             }});
   expected = run.model.state_dict().at("weight").to_vector<double>();
   run.trainer.run();
   const Checkpoint c = run.trainer.checkpoint();
@@ -417,9 +412,9 @@ TEST_CASE("the average extends across redraws, and is evaluated with the newest 
 }
 
 TEST_CASE("a model that omits targets is refused") {
-  Run::Setup s;
+  ToyRun::Setup s;
   s.options = {.steps = 1};
-  Run run(s);
+  ToyRun run(s);
   const LogitsFn first_row = [&](const data::Batch& batch, const nn::Pass& pass) {
     return Prediction{slice(run.model.forward(batch, pass), 0, 0, 1), batch.targets.slice(0, 0, 1)};
   };

@@ -10,13 +10,13 @@ using namespace longhand::test;
 
 namespace {
 
-struct Case {
+struct Decoded {
   std::string name;
   std::vector<std::pair<std::string, OptionValue>> options{};
   bool grows = false;  // its state grows with the tokens
 };
 
-const std::vector<Case> cases{
+const std::vector<Decoded> decoded_cases{
     {"softmax", {}, true},
     {"gaussian", {{"sigma", 0.6}}, true},
     {"gaussian", {{"normalized", false}}, true},
@@ -54,13 +54,13 @@ const std::vector<Case> cases{
     {"linformer", {{"projection", std::string("conv")}, {"local", true}}, true},
 };
 
-Options options_of(const Case& c) {
+Options decoded_options(const Decoded& c) {
   Options options = small_options(c.name);
   for (const auto& [key, value] : c.options) options.set(key, value);
   return options;
 }
 
-std::string text_of(const Case& c) {
+std::string text_of(const Decoded& c) {
   std::string text = c.name;
   for (const auto& [key, value] : c.options) text += " " + key + "=" + to_string(value);
   return text;
@@ -69,13 +69,13 @@ std::string text_of(const Case& c) {
 }  // namespace
 
 TEST_CASE("decoders: token by token is the same as all at once") {
-  const Case c = GENERATE(from_range(cases));
+  const Decoded c = GENERATE(from_range(decoded_cases));
   const DType dtype = GENERATE(DType::f64, DType::f32);
   const int64_t B = 2, N = 140, H = 4, G = 2, D = 4;
   INFO(text_of(c) << " " << dtype);
   const auto variant = make_variant(
       c.name, {.heads = H, .max_length = N, .kv_heads = G, .causal = true, .dtype = dtype},
-      options_of(c));
+      decoded_options(c));
   REQUIRE(variant->capabilities().decodes);
   const Tensor q = normal({B, N, H, D}, 1, dtype, 0.4), k = normal({B, N, G, D}, 2, dtype, 0.4),
                v = normal({B, N, G, D}, 3, dtype);
@@ -93,13 +93,13 @@ TEST_CASE("decoders: token by token is the same as all at once") {
 }
 
 TEST_CASE("decoders: the bytes reported are those allocated") {
-  const Case c = GENERATE(from_range(cases));
+  const Decoded c = GENERATE(from_range(decoded_cases));
   const int64_t B = 3, N = 40, H = 4, G = 2, D = 24;
   INFO(text_of(c));
   const auto variant = make_variant(
       c.name,
       {.heads = H, .dim = D, .max_length = N, .kv_heads = G, .causal = true, .dtype = DType::f32},
-      options_of(c));
+      decoded_options(c));
   const Tensor q = normal({B, H, D}, 1, DType::f32), k = normal({B, G, D}, 2, DType::f32),
                v = normal({B, G, D}, 3, DType::f32);
   variant->decoder(B)->step(q, k, v);  // what the variant itself keeps from its first use
@@ -118,15 +118,16 @@ TEST_CASE("decoders: the bytes reported are those allocated") {
 }
 
 TEST_CASE("decoders: norms of any size, and keys far above all before") {
-  for (const Case& c : std::vector<Case>{{"performer", {}},
-                                         {"efficient", {}},
-                                         {"linear", {{"feature_map", std::string("exp")}}},
-                                         {"rff", {}},
-                                         {"softmax", {}}}) {
+  for (const Decoded& c : std::vector<Decoded>{{"performer", {}},
+                                               {"efficient", {}},
+                                               {"linear", {{"feature_map", std::string("exp")}}},
+                                               {"rff", {}},
+                                               {"softmax", {}}}) {
     INFO(text_of(c));
     const int64_t N = 40;
-    const auto variant = make_variant(
-        c.name, {.heads = 1, .max_length = N, .causal = true, .dtype = DType::f32}, options_of(c));
+    const auto variant =
+        make_variant(c.name, {.heads = 1, .max_length = N, .causal = true, .dtype = DType::f32},
+                     decoded_options(c));
     const Tensor q = normal({1, N, 1, 4}, 1, DType::f32, 3),
                  v = normal({1, N, 1, 4}, 3, DType::f32);
     Tensor k = normal({1, N, 1, 4}, 2, DType::f32, 3);

@@ -9,7 +9,7 @@ using namespace longhand::test;
 
 namespace {
 
-TransformerConfig small(const std::string& variant, const std::vector<int64_t>& ranks) {
+TransformerConfig small_of_rank(const std::string& variant, const std::vector<int64_t>& ranks) {
   TransformerConfig c;
   c.vocabulary = c.classes = 11;
   c.max_length = 12;
@@ -43,14 +43,14 @@ TransformerConfig read(const std::string& key, OptionValue value) {
                                    {"max_length", 4}})
     model.set(name, int64_t{size});
   model.set(key, std::move(value));
-  return TransformerConfig::read(model, Options("attention"), small("softmax", {0}));
+  return TransformerConfig::read(model, Options("attention"), small_of_rank("softmax", {0}));
 }
 
 }  // namespace
 
 TEST_CASE("low rank: one rank for all layers, or a list in the documented order") {
   const std::vector<int64_t> list{1, 2, 3, 4, 5, 6, 0, 0, 0, 0, 0, 1};
-  Transformer model(nn::root(), small("softmax", list));
+  Transformer model(nn::root(), small_of_rank("softmax", list));
   const auto state = model.state_dict();
   CHECK(state.at("blocks.0.attention.query.weight_in").shape() == Shape{1, 8});
   CHECK(state.at("blocks.0.attention.key.weight_out").shape() == Shape{4, 2});
@@ -61,10 +61,10 @@ TEST_CASE("low rank: one rank for all layers, or a list in the documented order"
   CHECK(state.at("blocks.1.mlp.fc1.weight").shape() == Shape{12, 8});
   CHECK(state.at("blocks.1.mlp.fc2.weight_in").shape() == Shape{1, 12});
 
-  Transformer same(nn::root(), small("softmax", {3}));
+  Transformer same(nn::root(), small_of_rank("softmax", {3}));
   CHECK(same.state_dict().at("blocks.1.attention.key.weight_in").shape() == Shape{3, 8});
   // The ranks of queries and keys have no effect on a variant without them.
-  Transformer mean(nn::root(), small("mean", list));
+  Transformer mean(nn::root(), small_of_rank("mean", list));
   CHECK_FALSE(mean.state_dict().contains("blocks.0.attention.query.weight_in"));
   for (Transformer* each : {&model, &same, &mean}) {
     int64_t weights = 0;
@@ -77,7 +77,7 @@ TEST_CASE("low rank: one rank for all layers, or a list in the documented order"
 }
 
 TEST_CASE("low rank: decoding gives the rows of the whole sequence, and recomputation its bits") {
-  Transformer model(nn::root(DType::f64, 1), small("linear", {2}));
+  Transformer model(nn::root(DType::f64, 1), small_of_rank("linear", {2}));
   const int64_t N = 12;
   Tensor tokens = Tensor::empty({2, N}, DType::i32);
   for (int64_t i = 0; i < 2 * N; ++i) tokens.data<int32_t>()[i] = static_cast<int32_t>(i * i % 11);
@@ -102,5 +102,5 @@ TEST_CASE("low rank: invalid ranks are refused") {
   CHECK_THROWS_WITH(read("low_rank", std::vector<int64_t>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0}),
                     Catch::Contains("blocks.1.mlp.fc1, 8 and 12"));
   CHECK_THROWS_AS(read("low_rank", int64_t{-1}), ConfigError);
-  CHECK_THROWS_AS(Transformer(nn::root(), small("softmax", {1, 2})), ConfigError);
+  CHECK_THROWS_AS(Transformer(nn::root(), small_of_rank("softmax", {1, 2})), ConfigError);
 }

@@ -23,7 +23,7 @@ std::vector<Surroundings> each_option() {
           {.output_gate = "silu"},     everything()};
 }
 
-TransformerConfig small(const std::string& variant, const Surroundings& around) {
+TransformerConfig small_within(const std::string& variant, const Surroundings& around) {
   TransformerConfig c;
   c.vocabulary = 11;
   c.classes = 5;
@@ -40,16 +40,9 @@ TransformerConfig small(const std::string& variant, const Surroundings& around) 
 }
 
 TransformerConfig causal(const std::string& variant, const Surroundings& around) {
-  TransformerConfig c = small(variant, around);
+  TransformerConfig c = small_within(variant, around);
   c.causal = c.per_token = true;
   return c;
-}
-
-Tensor tokens(int64_t B, int64_t N, uint64_t seed) {
-  Tensor t = Tensor::empty({B, N}, DType::i32);
-  RandomStream random{Generator(seed)};
-  for (int64_t i = 0; i < B * N; ++i) t.data<int32_t>()[i] = static_cast<int32_t>(random.below(11));
-  return t;
 }
 
 // Logits, and the gradient of every parameter for one cotangent.
@@ -66,8 +59,8 @@ std::map<std::string, Tensor> results(Transformer& model, const Tensor& t, const
 TEST_CASE("surroundings: padding does not enter, for every variant") {
   const std::string variant = GENERATE(from_range(library));
   CAPTURE(variant);
-  Transformer model(nn::root(DType::f64, 1), small(variant, everything()));
-  Tensor padded = tokens(2, 9, 1);
+  Transformer model(nn::root(DType::f64, 1), small_within(variant, everything()));
+  Tensor padded = random_tokens(2, 9, 1);
   const Tensor lengths = Tensor::from<int32_t>({6, 9}, {2});
   const auto together = results(model, padded, lengths);
   const auto alone = results(model, padded.slice(0, 0, 1).slice(1, 0, 6).contiguous(), {});
@@ -84,7 +77,7 @@ TEST_CASE("surroundings: later tokens change no bit of a causal model") {
     if (!capabilities(variant).causal) continue;
     CAPTURE(variant);
     Transformer model(nn::root(DType::f32, 1), causal(variant, everything()));
-    Tensor t = tokens(2, 12, 3);
+    Tensor t = random_tokens(2, 12, 3);
     const Tensor before = model.forward(t, {}, {}).value().slice(1, 0, 7).contiguous();
     t.slice(1, 7, 12).fill(4);
     CHECK(identical(model.forward(t, {}, {}).value().slice(1, 0, 7).contiguous(), before));
@@ -104,7 +97,7 @@ TEST_CASE("surroundings: token by token gives the rows of the whole sequence") {
       config.positions =
           capabilities(variant).uses_queries_and_keys && around.qk_norm != "l2" ? "rotary" : "none";
       Transformer model(nn::root(DType::f64, 1), config);
-      const Tensor t = tokens(2, 12, 3), whole = model.forward(t, {}, {}).value();
+      const Tensor t = random_tokens(2, 12, 3), whole = model.forward(t, {}, {}).value();
       TransformerDecoder decoder(model, 2);
       double worst = 0;
       for (int64_t i = 0; i < 12; ++i)
@@ -118,23 +111,23 @@ TEST_CASE("surroundings: gradients of every option") {
   for (const Surroundings& around : each_option())
     for (const bool is_causal : {false, true}) {
       CAPTURE(around.short_conv, around.qk_norm, around.head_norm, around.output_gate, is_causal);
-      TransformerConfig config = small("softmax", around);
+      TransformerConfig config = small_within("softmax", around);
       config.causal = is_causal;
       config.kv_heads = 1;
       config.positions = "rotary";
       Transformer model(nn::root(DType::f64, 1), config);
       // Initial embeddings are small, and norms of small numbers too curved for differences.
       copy_into(model.state_dict().at("embeddings.token.weight"), normal({11, 8}, 5));
-      const Tensor t = tokens(2, 6, 1), lengths = Tensor::from<int32_t>({6, 4}, {2});
+      const Tensor t = random_tokens(2, 6, 1), lengths = Tensor::from<int32_t>({6, 4}, {2});
       check_parameters(model, [&] { return model.forward(t, lengths, {}); });
     }
 }
 
 TEST_CASE("surroundings: one thread and three give the same bits") {
-  TransformerConfig config = small("linear", everything());
+  TransformerConfig config = small_within("linear", everything());
   config.max_length = 600;
   Transformer model(nn::root(DType::f32, 1), config);
-  const Tensor t = tokens(3, 600, 1), lengths = Tensor::from<int32_t>({600, 599, 77}, {3});
+  const Tensor t = random_tokens(3, 600, 1), lengths = Tensor::from<int32_t>({600, 599, 77}, {3});
   const int before = threads();
   set_threads(1);
   const auto one = results(model, t, lengths);
@@ -200,7 +193,7 @@ TEST_CASE("surroundings: positions = alibi is the option bias of the layers that
   with_bias.positions = "none";
   with_bias.attention_options.set("bias", std::string("alibi"));
   Transformer a(nn::root(DType::f64, 1), with_positions), b(nn::root(DType::f64, 1), with_bias);
-  const Tensor t = tokens(2, 12, 1);
+  const Tensor t = random_tokens(2, 12, 1);
   const Tensor logits = a.forward(t, {}, {}).value();
   CHECK(identical(logits, b.forward(t, {}, {}).value()));
   with_bias.attention_options.set("bias", std::string("none"));
@@ -213,7 +206,7 @@ TEST_CASE("surroundings: off by default, and names of parameters") {
   const auto names_of_model = [](const Surroundings& around) {
     std::vector<std::string> names;
     for (const auto& [name, p] :
-         Transformer(nn::root(), small("softmax", around)).named_parameters())
+         Transformer(nn::root(), small_within("softmax", around)).named_parameters())
       if (name.starts_with("blocks.0.attention.")) names.push_back(name.substr(19));
     return names;
   };
@@ -237,7 +230,7 @@ TEST_CASE("surroundings: what has no effect or no meaning is refused") {
     for (const auto& [key, value] : model) section.set(key, value);
     attention.set("type", types);
     for (const auto& [key, value] : more) attention.set(key, value);
-    TransformerConfig task = small("softmax", {});
+    TransformerConfig task = small_within("softmax", {});
     task.layers = static_cast<int64_t>(types.size());
     const TransformerConfig config = TransformerConfig::read(section, attention, task);
     config.check_attention();
@@ -253,7 +246,7 @@ TEST_CASE("surroundings: what has no effect or no meaning is refused") {
     CHECK_THROWS_WITH(read(model, {"mean", "none"}), Catch::Contains("no effect"));
     // Some layers have queries and keys.
     CHECK_NOTHROW(read(model, {"mean", "softmax"}));
-    TransformerConfig made = small("mean", {});
+    TransformerConfig made = small_within("mean", {});
     (*option == 'p' ? made.positions : made.around.qk_norm) = *option == 'p' ? "rotary" : "l2";
     CHECK_THROWS_WITH(Transformer(nn::root(), made),
                       Catch::Contains("model." + std::string(option)));

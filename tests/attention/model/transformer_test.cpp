@@ -7,15 +7,14 @@
 #include "longhand/core/layouts.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/storage.h"
-#include "tests/support/catch.h"
+#include "tests/attention/attention_check.h"
 
 using namespace longhand;
 using namespace longhand::attention;
+using longhand::test::library;
+using longhand::test::random_tokens;
 
 namespace {
-
-// The variants of the library, without those that tests add.
-const std::vector<std::string> library = names();
 
 TransformerConfig small(const std::string& variant) {
   TransformerConfig c;
@@ -29,13 +28,6 @@ TransformerConfig small(const std::string& variant) {
   c.causal = capabilities(variant).causal_only;
   for (const auto& [key, value] : spec(variant).cases.front()) c.attention_options.set(key, value);
   return c;
-}
-
-Tensor tokens(int64_t B, int64_t N, uint64_t seed) {
-  Tensor t = Tensor::empty({B, N}, DType::i32);
-  RandomStream random{Generator(seed)};
-  for (int64_t i = 0; i < B * N; ++i) t.data<int32_t>()[i] = static_cast<int32_t>(random.below(11));
-  return t;
 }
 
 double worst_difference(const Tensor& a, const Tensor& b) {
@@ -71,7 +63,7 @@ TEST_CASE("transformer: a padded sequence gives the logits and gradients it give
   TransformerConfig config = small(variant);
   config.pooling = pooling;
   Transformer model(nn::root(DType::f64, 1), config);
-  Tensor padded = tokens(1, 9, 1);
+  Tensor padded = random_tokens(1, 9, 1);
   const Tensor lengths = Tensor::from<int32_t>({6}, {1});
   const Result alone = run(model, padded.slice(1, 0, 6).contiguous(), {});
   const Result with_padding = run(model, padded, lengths);
@@ -89,7 +81,7 @@ TEST_CASE("transformer: a sequence in a batch gives the logits it gives alone") 
   const std::string variant = GENERATE(from_range(library));
   INFO(variant);
   Transformer model(nn::root(DType::f64, 1), small(variant));
-  const Tensor t = tokens(3, 12, 2);
+  const Tensor t = random_tokens(3, 12, 2);
   const Tensor lengths = Tensor::from<int32_t>({12, 5, 1}, {3});
   const Tensor all = run(model, t, lengths).logits;
   for (int64_t b = 0; b < 3; ++b) {
@@ -110,7 +102,7 @@ TEST_CASE("transformer: a causal model does not look ahead") {
   config.positions = GENERATE("learned", "rotary");
   if (config.positions == "rotary" && !capabilities(variant).uses_queries_and_keys) return;
   Transformer model(nn::root(DType::f64, 1), config);
-  Tensor t = tokens(2, 12, 3);
+  Tensor t = random_tokens(2, 12, 3);
   const Tensor before = model.forward(t, {}, {}).value();
   t.select(1, 7).fill(0);
   t.select(1, 11).fill(10);
@@ -129,7 +121,7 @@ TEST_CASE("transformer: every option makes a model whose parameters all get grad
   INFO(config.norm << " " << config.norm_type << " " << config.positions << " "
                    << config.head_hidden);
   Transformer model(nn::root(DType::f32, 1), config);
-  const Result result = run(model, tokens(2, 7, 1), {});
+  const Result result = run(model, random_tokens(2, 7, 1), {});
   CHECK(result.logits.shape() == Shape{2, 5});
   for (const auto& [name, gradient] : result.gradients) {
     INFO(name);
@@ -154,7 +146,7 @@ TEST_CASE("transformer: tied embeddings are one parameter with both gradients") 
   nn::StateDict state = tied.state_dict();
   state["head.weight"] = state.at("embeddings.token.weight").clone();
   untied.load_state_dict(state);
-  const Tensor t = tokens(2, 5, 1);
+  const Tensor t = random_tokens(2, 5, 1);
   const Result a = run(tied, t, {}), b = run(untied, t, {});
   CHECK(worst_difference(a.logits, b.logits) <= 1e-13);
   const Variable both =
@@ -166,7 +158,7 @@ TEST_CASE("transformer: dropout is the same for the same pass and another for an
   TransformerConfig config = small("softmax");
   config.dropout = 0.3;
   Transformer model(nn::root(DType::f32, 1), config);
-  const Tensor t = tokens(2, 7, 1);
+  const Tensor t = random_tokens(2, 7, 1);
   const nn::Pass one{true, Generator(1)}, two{true, Generator(2)};
   CHECK(identical(run(model, t, {}, one).logits, run(model, t, {}, one).logits));
   CHECK_FALSE(identical(run(model, t, {}, one).logits, run(model, t, {}, two).logits));
@@ -181,7 +173,7 @@ TEST_CASE("transformer: one thread and three give the same bits") {
   config.max_length = N;
   config.dropout = 0.1;
   Transformer model(nn::root(DType::f32, 1), config);
-  const Tensor t = tokens(4, N, 1);
+  const Tensor t = random_tokens(4, N, 1);
   const Tensor lengths = Tensor::from<int32_t>({N, N - 1, 1, N / 2}, {4});
   const nn::Pass pass{true, Generator(1)};
   const int before = threads();
@@ -218,7 +210,7 @@ TEST_CASE("transformer: recomputing blocks changes no bit") {
       continue;
     }
     Transformer plain(nn::root(DType::f32, 1), config), saving(nn::root(DType::f32, 1), config);
-    const Tensor t = tokens(3, 12, 1);
+    const Tensor t = random_tokens(3, 12, 1);
     const Tensor lengths = Tensor::from<int32_t>({12, 1, 7}, {3});
     for (uint64_t step = 0; step < 3; ++step) {
       CAPTURE(step);
@@ -252,7 +244,7 @@ TEST_CASE("transformer: recomputed blocks keep their input alone") {
   const auto kept = [&](bool recompute, int64_t layers) {
     config.layers = layers;
     Transformer model(nn::root(DType::f32, 1), config);
-    const Tensor t = tokens(1, 2048, 1);
+    const Tensor t = random_tokens(1, 2048, 1);
     const size_t before = memory_stats().in_use;
     const Variable logits =
         model.forward(t, {}, {.training = true, .random = Generator(1), .recompute = recompute});
@@ -267,12 +259,14 @@ TEST_CASE("transformer: recomputed blocks keep their input alone") {
 
 TEST_CASE("transformer: what cannot be is refused by name") {
   Transformer model(nn::root(), small("softmax"));
-  CHECK_THROWS_WITH(model.forward(tokens(1, 13, 1), {}, {}),
+  CHECK_THROWS_WITH(model.forward(random_tokens(1, 13, 1), {}, {}),
                     Catch::Contains("13 tokens") && Catch::Contains("max_length 12"));
   CHECK_THROWS_AS(model.forward(Tensor::full({1, 3}, 11, DType::i32), {}, {}), ShapeError);
   CHECK_THROWS_AS(model.forward(Tensor::zeros({1, 3}), {}, {}), ShapeError);
-  CHECK_THROWS_AS(model.forward(tokens(1, 3, 1), Tensor::from<int32_t>({4}, {1}), {}), ShapeError);
-  CHECK_THROWS_AS(model.forward(tokens(1, 3, 1), Tensor::from<int32_t>({0}, {1}), {}), ShapeError);
+  CHECK_THROWS_AS(model.forward(random_tokens(1, 3, 1), Tensor::from<int32_t>({4}, {1}), {}),
+                  ShapeError);
+  CHECK_THROWS_AS(model.forward(random_tokens(1, 3, 1), Tensor::from<int32_t>({0}, {1}), {}),
+                  ShapeError);
   for (const char* variant : {"linformer", "nystrom"}) {
     TransformerConfig config = small(variant);
     config.causal = true;
@@ -336,7 +330,7 @@ TEST_CASE("transformer: every parameter of every variant gets a gradient") {
     TransformerConfig config = small(name);
     config.causal = capabilities(name).causal;
     Transformer model(nn::root(DType::f32, 1), config);
-    const Result result = run(model, tokens(2, 7, 1), {});
+    const Result result = run(model, random_tokens(2, 7, 1), {});
     for (const auto& [parameter, gradient] : result.gradients) {
       INFO(parameter);
       CHECK(gradient.defined());
@@ -354,7 +348,7 @@ TEST_CASE("transformer: lengths of any strides") {
     config.attention_options.set("landmarks", int64_t{4});
     config.pooling = pooling;
     Transformer model(nn::root(DType::f64, 1), config);
-    const Tensor t = tokens(3, 7, 1);
+    const Tensor t = random_tokens(3, 7, 1);
     for (const Layout layout : all_layouts()) {
       INFO(pooling << " " << to_string(layout));
       const Tensor lengths = with_layout(Tensor::from<int32_t>({3, 7, 5}, {3}), layout);
@@ -369,7 +363,7 @@ TEST_CASE("transformer: the head may read some tokens alone") {
   TransformerConfig config = small("linear");
   config.per_token = true;
   Transformer model(nn::root(DType::f64, 1), config);
-  const Tensor t = tokens(2, 7, 1), rows = Tensor::from<int32_t>({0, 6, 7, 12}, {4});
+  const Tensor t = random_tokens(2, 7, 1), rows = Tensor::from<int32_t>({0, 6, 7, 12}, {4});
   const Tensor all = model.forward(t, {}, {}).value().reshape({14, 5});
   const Variable some = model.forward(t, {}, {}, rows);
   REQUIRE(some.shape() == Shape{4, 5});
@@ -399,7 +393,7 @@ TEST_CASE("transformer: token by token gives the logits of the whole sequence") 
   config.tied_embeddings = false;
   const int64_t B = 2, N = config.max_length;
   Transformer model(nn::root(DType::f64, 1), config);
-  const Tensor t = tokens(B, N, 3);
+  const Tensor t = random_tokens(B, N, 3);
   const Tensor all = model.forward(t, {}, {}).value();
   TransformerDecoder decoder(model, B);
   for (int64_t i = 0; i < N; ++i) {
@@ -424,5 +418,5 @@ TEST_CASE("transformer: what does not go token by token is refused") {
   CHECK_NOTHROW(decoder_of(config));
   Transformer model(nn::root(), config);
   TransformerDecoder decoder(model, 2);
-  CHECK_THROWS_AS(decoder.step(tokens(1, 1, 1).select(1, 0).contiguous()), ShapeError);
+  CHECK_THROWS_AS(decoder.step(random_tokens(1, 1, 1).select(1, 0).contiguous()), ShapeError);
 }

@@ -5,22 +5,13 @@
 #include "longhand/attention/definitions/definitions.h"
 #include "longhand/core/layouts.h"
 #include "longhand/core/parallel.h"
-#include "tests/attention/attention_check.h"
+#include "tests/attention/recurrence.h"
 
 using namespace longhand;
 using namespace longhand::attention;
 using namespace longhand::test;
 
 namespace {
-
-enum class Decay { none, head, channel };
-const std::vector<Decay> all_decays{Decay::none, Decay::head, Decay::channel};
-
-Tensor uniform(const Shape& shape, uint64_t seed, double low, double high) {
-  Tensor t = Tensor::empty(shape, DType::f64);
-  fill_uniform(t, Generator(seed), low, high);
-  return t;
-}
 
 // Operands in f64, with keys and queries of length 1 and strengths up to 2.
 struct Data {
@@ -63,10 +54,10 @@ struct Data {
 };
 
 // The recurrence of the header, token by token.
-struct Recurrent {
+struct DeltaRecurrence {
   Tensor out, S;
 };
-Recurrent recurrent(const Data& x) {
+DeltaRecurrence delta_recurrence(const Data& x) {
   const int64_t B = x.q.size(0), N = x.q.size(1), H = x.q.size(2), m = x.q.size(3), E = x.v.size(3);
   Tensor S = x.initial.defined() ? x.initial.contiguous().clone()
                                  : Tensor::zeros({B, H, m, E}, DType::f64);
@@ -106,7 +97,7 @@ TEST_CASE("delta_scan equals the recurrence, with the state before and behind") 
   Data x(decay, 2, N, 2, 5, 3);
   if (!initial) x.initial = {};
   if (read) x.read = normal({2, N, 2, 5}, 7, DType::f64, 0.15);
-  const Recurrent expected = recurrent(x);
+  const DeltaRecurrence expected = delta_recurrence(x);
   for (const int64_t size : {1, 20, 48}) {
     INFO("blocks of " << size);
     const DeltaResult got = x.scan(x.leaves(), {.block = size});
@@ -301,7 +292,7 @@ TEST_CASE("delta_scan: decays of any size, to none of the state") {
   x.g.slice(1, 20, 30).fill(-90);
   const Variables in = x.leaves(dtype);
   const DeltaResult r = x.scan(in);
-  CHECK(near(r.out.value(), recurrent(x).out, dtype == DType::f32 ? 2e-5 : 1e-12));
+  CHECK(near(r.out.value(), delta_recurrence(x).out, dtype == DType::f32 ? 2e-5 : 1e-12));
   backward(sum(r.out) + sum(r.state));
   for (const Variable& t : in) CHECK(all_finite(t.grad()));
 }

@@ -33,13 +33,13 @@ Tensor features_of(const Tensor& x, const LinearAttentionOptions& options, bool 
   return f;
 }
 
-struct Case {
+struct LinearCase {
   const char* name;
   Shape q, k;
   LinearAttentionOptions options;
 };
 
-std::vector<Case> cases() {
+std::vector<LinearCase> linear_cases() {
   const Tensor lengths = Tensor::from(std::vector<int32_t>{5, 0}, {2});
   return {
       {"plain", {2, 3, 2, 5}, {2, 7, 2, 5}, {}},
@@ -72,7 +72,7 @@ std::vector<Case> cases() {
 }  // namespace
 
 TEST_CASE("linear_attention: the definition, and gradients") {
-  for (const Case& c : cases()) {
+  for (const LinearCase& c : linear_cases()) {
     INFO(c.name);
     const Tensor q = positive(c.q, 1), k = positive(c.k, 2),
                  v = normal({c.k[0], c.k[1], c.k[2], 4}, 3);

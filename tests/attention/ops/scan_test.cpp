@@ -12,16 +12,6 @@ using namespace longhand::test;
 
 namespace {
 
-enum class Decay { none, head, channel };
-const std::vector<Decay> all_decays{Decay::none, Decay::head, Decay::channel};
-
-Tensor uniform(const Shape& shape, uint64_t seed, double low, double high,
-               DType dtype = DType::f64) {
-  Tensor t = Tensor::empty(shape, DType::f64);
-  fill_uniform(t, Generator(seed), low, high);
-  return t.to(dtype);
-}
-
 Tensor log_decays(Decay decay, int64_t B, int64_t N, int64_t H, int64_t m, uint64_t seed,
                   double strength = 1, DType dtype = DType::f64) {
   if (decay == Decay::none) return {};

@@ -17,7 +17,7 @@ using namespace longhand::test;
 
 namespace {
 
-struct Case {
+struct SoftmaxCase {
   std::string name;
   int64_t N = 8, M = 0;  // 0: N
   int64_t B = 2, H = 2, Hkv = 2, D = 4;
@@ -41,7 +41,7 @@ std::shared_ptr<const BlockPattern> pattern(int64_t N, int64_t M, int64_t block,
   return std::make_shared<const BlockPattern>(std::move(out));
 }
 
-std::vector<Case> cases() {
+std::vector<SoftmaxCase> softmax_cases() {
   const auto padded = counts({70, 250}), key_padded = counts({0, 101}), short_one = counts({170});
   return {
       {.name = "one token", .N = 1},
@@ -239,7 +239,7 @@ Variable naive(const Variable& q, const Variable& k, const Variable& v,
 struct Sample {
   Tensor q, k, v, cotangent;
 };
-Sample inputs(const Case& c, DType dtype, double std = 0.9) {
+Sample inputs(const SoftmaxCase& c, DType dtype, double std = 0.9) {
   const int64_t M = c.M ? c.M : c.N;
   return {normal({c.B, c.N, c.H, c.D}, 1, dtype, std), normal({c.B, M, c.Hkv, c.D}, 2, dtype, std),
           normal({c.B, M, c.Hkv, c.D}, 3, dtype, 1), normal({c.B, c.N, c.H, c.D}, 4, dtype, 1)};
@@ -280,7 +280,7 @@ class Threads {
 }  // namespace
 
 TEST_CASE("tiled attention equals the naive one") {
-  for (const Case& c : cases()) {
+  for (const SoftmaxCase& c : softmax_cases()) {
     INFO(c.name);
     const Sample x = inputs(c, DType::f64);
     const Outcome expected = outcome(naive, x, c.options);
@@ -332,7 +332,7 @@ TEST_CASE("tiled attention: biases of keys, with gradients") {
 }
 
 TEST_CASE("tiled attention: gradients against differences") {
-  std::vector<Case> some{
+  std::vector<SoftmaxCase> some{
       {.name = "odd", .N = 7, .M = 5, .D = 3},
       {.name = "causal window", .N = 9, .options = {.causal = true, .window = 4}},
       {.name = "grouped", .N = 5, .H = 4, .options = {.slopes = {1, .5, .2, .1}}},
@@ -340,7 +340,7 @@ TEST_CASE("tiled attention: gradients against differences") {
        .N = 6,
        .options = {
            .key_lengths = counts({4, 0}), .query_lengths = counts({5, 3}), .dropout = 0.25}}};
-  for (const Case& c : some) {
+  for (const SoftmaxCase& c : some) {
     INFO(c.name);
     const Sample x = inputs(c, DType::f64);
     const GradcheckReport report = gradcheck(
@@ -352,7 +352,7 @@ TEST_CASE("tiled attention: gradients against differences") {
 }
 
 TEST_CASE("tiled attention: views of any strides, and gradients of some inputs only") {
-  const Case c{.name = "", .N = 101, .D = 8, .options = {.causal = true}};
+  const SoftmaxCase c{.name = "", .N = 101, .D = 8, .options = {.causal = true}};
   for (const DType dtype : {DType::f32, DType::f64}) {
     const Tensor fused = normal({c.B, c.N, 3, c.H, c.D}, 1, dtype);
     const Tensor cotangent = normal({c.B, c.N, c.H, c.D}, 2, dtype);
@@ -403,9 +403,9 @@ TEST_CASE("tiled attention: views of any strides, and gradients of some inputs o
 }
 
 TEST_CASE("tiled attention: the same bits for any number of threads") {
-  std::vector<Case> some = cases();
+  std::vector<SoftmaxCase> some = softmax_cases();
   some.push_back({.name = "blocks", .N = 700, .B = 3, .H = 4, .Hkv = 2, .D = 32});
-  for (const Case& c : some) {
+  for (const SoftmaxCase& c : some) {
     INFO(c.name);
     const Sample x = inputs(c, DType::f32);
     std::optional<Outcome> first;
@@ -423,7 +423,7 @@ TEST_CASE("tiled attention: the same bits for any number of threads") {
 TEST_CASE("tiled attention: large scores, and values that nobody attends to") {
   for (const DType dtype : {DType::f32, DType::f64}) {
     // Scores up to about 1e4: usually one key has all the weight.
-    const Case c{.name = "", .N = 150, .D = 16};
+    const SoftmaxCase c{.name = "", .N = 150, .D = 16};
     const Sample x = inputs(c, dtype, 50);
     const Outcome o = outcome(softmax_attention, x, {});
     for (const Tensor* t : {&o.out, &o.dq, &o.dk, &o.dv}) CHECK(all_finite(*t));
@@ -457,7 +457,7 @@ TEST_CASE("tiled attention: large scores, and values that nobody attends to") {
 }
 
 TEST_CASE("tiled attention: keys of blocks that are not attended to are not read") {
-  const Case c{.name = "", .N = 300, .D = 4};
+  const SoftmaxCase c{.name = "", .N = 300, .D = 4};
   Sample x = inputs(c, DType::f32);
   // Every block of 50 attends to itself and to the first one, but none to the fourth.
   BlockPattern p{.block = 50};
@@ -515,7 +515,7 @@ TEST_CASE("tiled attention: logarithms of the normalisers, with gradients") {
 }
 
 TEST_CASE("tiled attention needs memory in O(N)") {
-  const Case c{.name = "", .N = 3000, .B = 1, .H = 1, .Hkv = 1, .D = 8};
+  const SoftmaxCase c{.name = "", .N = 3000, .B = 1, .H = 1, .Hkv = 1, .D = 8};
   const Sample x = inputs(c, DType::f32);
   const Threads with(2);
   outcome(softmax_attention, x, {});

@@ -196,7 +196,7 @@ Tensor weights(const Rows& q, const Rows& k) {
   return out;
 }
 
-Tensor product(const Tensor& a, const Tensor& b) {
+Tensor matrix_product(const Tensor& a, const Tensor& b) {
   return matmul(Variable(a), Variable(b)).value();
 }
 
@@ -242,14 +242,15 @@ TEST_CASE("nystrom: every kind of landmarks and of inverse, against plain loops"
       Tensor Z = pseudo_inverse(A);
       if (inverse == "ridge") {
         const Tensor At = A.transpose(0, 1);
-        Tensor square = product(At, A).clone();
+        Tensor square = matrix_product(At, A).clone();
         for (int64_t i = 0; i < A.size(0); ++i) square.data<double>()[i * A.size(0) + i] += 1e-3;
-        Z = product(pseudo_inverse(square), At);
+        Z = matrix_product(pseudo_inverse(square), At);
       }
       Tensor values = Tensor::empty({n[b], D}, DType::f64);
       for (int64_t j = 0; j < n[b]; ++j)
         std::copy(V[j].begin(), V[j].end(), values.data<double>() + j * D);
-      const Tensor expected = product(product(weights(Q, Km), Z), product(weights(Qm, K), values));
+      const Tensor expected =
+          matrix_product(matrix_product(weights(Q, Km), Z), matrix_product(weights(Qm, K), values));
       CHECK(near(one(out, b, n[b]).select(2, h).squeeze(0), expected, 1e-10));
     }
 }

@@ -16,7 +16,7 @@ Options performer(const std::string& kernel, int64_t m = 20) {
   return options;
 }
 
-const std::vector<std::string> kernels{
+const std::vector<std::string> all_kernels{
     "positive", "hyperbolic", "trigonometric", "trigonometric_bias",
     "relu",     "exp",        "gelu",          "square"};
 
@@ -54,7 +54,7 @@ Tensor projection_of(const attention::Variant& variant) {
 }  // namespace
 
 TEST_CASE("performer equals its N x N form") {
-  const std::string kernel = GENERATE(from_range(kernels));
+  const std::string kernel = GENERATE(from_range(all_kernels));
   const bool causal = GENERATE(false, true);
   const int64_t N = GENERATE(1, 7, 65, 140);
   const int32_t n = static_cast<int32_t>(N);
@@ -72,7 +72,7 @@ TEST_CASE("performer equals its N x N form") {
 }
 
 TEST_CASE("performer: gradients of every kernel") {
-  const std::string kernel = GENERATE(from_range(kernels));
+  const std::string kernel = GENERATE(from_range(all_kernels));
   const bool causal = GENERATE(false, true);
   INFO(kernel << " causal " << causal);
   const int64_t N = causal ? 67 : 9;  // more than one block

@@ -8,7 +8,7 @@ using namespace longhand::test;
 
 namespace {
 
-double slope(double x) {
+double elu_plus_one_slope(double x) {
   const Variable v(Tensor::scalar(x, DType::f64), true);
   backward(elu_plus_one(v));
   return v.grad().item();
@@ -52,7 +52,7 @@ TEST_CASE("elu_plus_one: stays positive where 1 + elu would be 0, and extreme ar
   CHECK(elu_plus_one(Variable(Tensor::scalar(-30))).value().item() > 0);
   CHECK(elu_plus_one(Variable(Tensor::scalar(-inf))).value().item() == 0);
   CHECK(elu_plus_one(Variable(Tensor::scalar(inf))).value().item() == inf);
-  CHECK(slope(0) == 1);
-  CHECK(slope(-30) == Approx(std::exp(-30.0)));
-  CHECK(slope(1e4) == 1);
+  CHECK(elu_plus_one_slope(0) == 1);
+  CHECK(elu_plus_one_slope(-30) == Approx(std::exp(-30.0)));
+  CHECK(elu_plus_one_slope(1e4) == 1);
 }

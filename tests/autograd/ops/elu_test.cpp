@@ -8,7 +8,7 @@ using namespace longhand::test;
 
 namespace {
 
-double slope(double x) {
+double elu_slope(double x) {
   const Variable v(Tensor::scalar(x, DType::f64), true);
   backward(elu(v));
   return v.grad().item();
@@ -63,7 +63,7 @@ TEST_CASE("elu: no digits are lost near 0, and extreme arguments") {
   const double inf = std::numeric_limits<double>::infinity();
   CHECK(elu(Variable(Tensor::scalar(-inf))).value().item() == -1);
   CHECK(elu(Variable(Tensor::scalar(inf))).value().item() == inf);
-  CHECK(slope(0) == 1);
-  CHECK(slope(-800) == 0);
-  CHECK(slope(800) == 1);
+  CHECK(elu_slope(0) == 1);
+  CHECK(elu_slope(-800) == 0);
+  CHECK(elu_slope(800) == 1);
 }

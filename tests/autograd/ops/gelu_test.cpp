@@ -8,7 +8,7 @@ using namespace longhand::test;
 
 namespace {
 
-double slope(double x) {
+double gelu_slope(double x) {
   const Variable v(Tensor::scalar(x, DType::f64), true);
   backward(gelu(v));
   return v.grad().item();
@@ -49,9 +49,9 @@ TEST_CASE("gelu: keeps the order of axes, and errors name it") {
 TEST_CASE("gelu: far from 0 it is 0 and x") {
   CHECK(gelu(Variable(Tensor::scalar(-50, DType::f64))).value().item() == 0);
   CHECK(gelu(Variable(Tensor::scalar(50, DType::f64))).value().item() == 50);
-  CHECK(slope(-50) == 0);
-  CHECK(slope(0) == 0.5);
-  CHECK(slope(50) == 1);
+  CHECK(gelu_slope(-50) == 0);
+  CHECK(gelu_slope(0) == 0.5);
+  CHECK(gelu_slope(50) == 1);
 }
 
 TEST_CASE("gelu: as many digits in the negative tail as elsewhere") {

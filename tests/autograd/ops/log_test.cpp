@@ -8,7 +8,7 @@ using namespace longhand::test;
 
 namespace {
 
-double slope(double x) {
+double log_slope(double x) {
   const Variable v(Tensor::scalar(x, DType::f64), true);
   backward(log(v));
   return v.grad().item();
@@ -48,6 +48,6 @@ TEST_CASE("log: keeps the order of axes, and errors name it") {
 TEST_CASE("log: infinite value and gradient at 0, NaN below") {
   const double inf = std::numeric_limits<double>::infinity();
   CHECK(log(Variable(Tensor::scalar(0, DType::f64))).value().item() == -inf);
-  CHECK(slope(0) == inf);
+  CHECK(log_slope(0) == inf);
   CHECK(std::isnan(log(Variable(Tensor::scalar(-1, DType::f64))).value().item()));
 }

@@ -8,7 +8,7 @@ using namespace longhand::test;
 
 namespace {
 
-double slope(double x) {
+double relu_slope(double x) {
   const Variable v(Tensor::scalar(x, DType::f64), true);
   backward(relu(v));
   return v.grad().item();
@@ -46,9 +46,9 @@ TEST_CASE("relu: keeps the order of axes, and errors name it") {
 }
 
 TEST_CASE("relu: gradient 0 at 0; NaN passes through in both directions") {
-  CHECK(slope(0) == 0);
-  CHECK(slope(1e-300) == 1);
-  CHECK(slope(-1e-300) == 0);
+  CHECK(relu_slope(0) == 0);
+  CHECK(relu_slope(1e-300) == 1);
+  CHECK(relu_slope(-1e-300) == 0);
   CHECK(std::isnan(relu(Variable(Tensor::scalar(std::nan(""), DType::f64))).value().item()));
   const Variable x(Tensor::from<double>({std::nan(""), 1, -1}, {3}), true);
   backward(relu(x), Tensor::from<double>({2, std::nan(""), std::nan("")}, {3}));

@@ -8,7 +8,7 @@ using namespace longhand::test;
 
 namespace {
 
-double slope(double x) {
+double sqrt_slope(double x) {
   const Variable v(Tensor::scalar(x, DType::f64), true);
   backward(sqrt(v));
   return v.grad().item();
@@ -46,6 +46,6 @@ TEST_CASE("sqrt: keeps the order of axes, and errors name it") {
 }
 
 TEST_CASE("sqrt: the gradient at 0 is infinite") {
-  CHECK(slope(0) == std::numeric_limits<double>::infinity());
-  CHECK(slope(4) == 0.25);
+  CHECK(sqrt_slope(0) == std::numeric_limits<double>::infinity());
+  CHECK(sqrt_slope(4) == 0.25);
 }
