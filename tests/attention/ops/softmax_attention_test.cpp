@@ -294,9 +294,9 @@ TEST_CASE("tiled attention equals the naive one") {
 }
 
 TEST_CASE("tiled attention: biases of keys, with gradients") {
-  std::vector<Case> all = cases();
+  std::vector<SoftmaxCase> all = softmax_cases();
   all.push_back({.name = "forget gate", .N = 203, .H = 4, .options = {.causal = true}});
-  for (const Case& c : all) {
+  for (const SoftmaxCase& c : all) {
     INFO(c.name);
     const int64_t M = c.M ? c.M : c.N;
     const bool gate = c.name == "forget gate";
