@@ -549,7 +549,8 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
 // next group of queries. So no two tasks add to the same gradient at the same time, additions have
 // a fixed order, and no task needs its own copy of a gradient. If the keys are too few for enough
 // groups, as those of Linformer are, their gradients are small: the queries are then also divided
-// into parts, each with a copy of dk and dv, which are added in the end.
+// into parts, each with a copy of dk and dv, which are added in the end. With a pattern the keys are
+// divided less the fewer a query attends to, because each group reads its queries again.
 struct Groups {
   int64_t keys, queries;  // keys <= queries, the number of waves
   int64_t copies;         // of dk and dv
@@ -557,11 +558,13 @@ struct Groups {
   int64_t together;       // number of these that share a copied block of keys
   int64_t units;          // groups of `together` blocks
 
-  Groups(const Sizes& z, size_t bytes_of_number) : indices(z.query_blocks() * (z.H / z.Hkv)) {
+  Groups(const Sizes& z, int64_t keys_of_query, size_t bytes_of_number)
+      : indices(z.query_blocks() * (z.H / z.Hkv)) {
     constexpr int64_t tasks = 16, tokens_of_group = 256, copy_bytes = int64_t{1} << 21;
     const auto parts = [](int64_t all, int64_t size) { return (all + size - 1) / size; };
     const int64_t heads = z.B * z.Hkv;
-    keys = std::clamp<int64_t>(parts(tasks, heads), 1, std::max<int64_t>(1, z.M / tokens_of_group));
+    keys = std::clamp<int64_t>(parts(tasks, heads), 1,
+                               std::max<int64_t>(1, keys_of_query / tokens_of_group));
     const int64_t bytes = 2 * heads * z.M * z.D * static_cast<int64_t>(bytes_of_number);
     copies = std::clamp<int64_t>(parts(tasks, heads * keys), 1,
                                  std::max<int64_t>(1, copy_bytes / bytes));
@@ -783,7 +786,7 @@ class Copies {
 template <class T>
 void backward(const Rule& rule, const Operands<T>& in) {
   const Sizes& z = rule.sizes;
-  const Groups groups(z, sizeof(T));
+  const Groups groups(z, rule.keys_of_query, sizeof(T));
   for (Gradient* const g : {&in.dq, &in.dk, &in.dv})
     if (g->to.defined() && g->beta == 0) g->to.fill(0);
   Copies<T> dk(in.dk, groups.copies), dv(in.dv, groups.copies), dG(in.dG, groups.copies);
