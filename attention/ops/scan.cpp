@@ -135,13 +135,14 @@ Groups states_before(const ScanRule& rule, ScanTensors& x, KeptStates& kept) {
   return groups;
 }
 
-// Computes the sums and, if `final_states` (heads, size) is defined, the final states.
+// Computes the sums and, if they are defined, the final states (heads, size) and the log scales of
+// the sums.
 template <class T, class Blocks>
 void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor& out,
-                  Tensor& final_states) {
+                  Tensor& final_states, Tensor& log_scales) {
   const int64_t n = rule.state().size();
   Groups groups = states_before<T, Blocks>(rule, x, kept);
-  const Heads<T> to(out);
+  const Heads<T> to = rule.heads<T>(out);
   for_groups(rule,
              [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
                Workspace<Task<T, Blocks>> task(rule, x, 1, 1, false);
@@ -155,6 +156,7 @@ void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor
                  blocks.load_keys(
                      0, i, i > begin ? blocks.scale_before(i) : groups.scale<T>(head, group), true);
                  blocks.load_queries(i);
+                 if (log_scales.defined()) blocks.put_log_scales(i, log_scales);
                  blocks.attend(0, i, s, to.at(b, rule.first(i), h), to.token);
                  if (i + 1 < end || returns_state) blocks.advance(0, i, s);
                }
@@ -172,7 +174,7 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
   const auto after = [&](int64_t head, int64_t group) {
     return states.data<T>() + (head * rule.groups + group) * n;
   };
-  const Heads<const T> d(dout);
+  const Heads<const T> d = rule.heads<const T>(dout);
   if (rule.groups > 1)
     for_groups(rule,
                [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
@@ -221,7 +223,7 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
   constexpr int64_t every = ScanRule::kept_every;
   const int64_t n = rule.state().size();
   Tensor after = states_after<T, Blocks>(rule, x, dout, dfinal);
-  const Heads<const T> d(dout);
+  const Heads<const T> d = rule.heads<const T>(dout);
   for_groups(rule, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin,
                        int64_t end) {
     Workspace<Task<T, Blocks>> task(rule, x, static_cast<int>(every), every, true);
@@ -328,6 +330,8 @@ ScanRule rule_of(const ScanInputs& inputs, const ScanOptions& options) {
       !channels || !options.exponentials,
       "scan: expected a log_decay with one value a head for exponentials, got one with "
       "one value a channel");
+  check<ShapeError>(!channels || !options.reverse,
+                    "scan: expected a log_decay with one value a head for a scan in reverse");
   check<ShapeError>(1 <= options.block && options.block <= scan_block,
                     "scan: expected blocks of 1 to ", scan_block, " tokens, got ", options.block);
   return {
@@ -336,7 +340,9 @@ ScanRule rule_of(const ScanInputs& inputs, const ScanOptions& options) {
       options.normalizer,
       decays,
       channels,
-      options.block};
+      options.block,
+      options.query_norm,
+      options.reverse};
 }
 
 void check_initial(const ScanRule& rule, const ScanState& initial, DType dtype) {
@@ -448,6 +454,9 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
 
   KeptStates kept(rule, gradients ? ScanRule::kept_every : rule.blocks_of_group, dtype);
   Tensor out = Tensor::empty({rule.B, rule.N, rule.H, rule.columns()}, dtype), final_states;
+  Tensor log_scales;
+  if (options.log_scales && options.exponentials)
+    log_scales = Tensor::empty({rule.B, rule.H, rule.N}, dtype);
   if (options.final_state) final_states = Tensor::empty({rule.B, rule.H, shape.size()}, dtype);
   dispatch_scan(rule, dtype, [&]<class T, class Blocks>() {
     const Tensor states = initial ? start.value().contiguous() : Tensor();
@@ -458,13 +467,14 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
       else
         std::fill_n(s, shape.size(), T{0});
     }
-    scan_forward<T, Blocks>(rule, x, kept, out, final_states);
+    scan_forward<T, Blocks>(rule, x, kept, out, final_states, log_scales);
   });
 
   // Passes the gradient of the final state to the rule of the sums. The rule of the final state,
   // which is recorded later, runs first.
   const auto dfinal = std::make_shared<Tensor>();
   ScanResult result;
+  result.log_scales = log_scales;
   result.out = record("scan", out, operands, backward_of(rule, x, kept, final_states, dfinal));
   if (!options.final_state) return result;
   const Variable states = record("scan_state", final_states, {result.out},

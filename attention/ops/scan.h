@@ -51,6 +51,10 @@ struct ScanOptions {
   /// with exponentials. Undefined: t = x.
   Tensor projection{};
   double half_norm = 0;
+  bool query_norm = false;  // subtract half_norm |x|² from t of queries too
+  bool reverse =
+      false;  // from the last token to the first: sums over j >= i; not with one g a channel
+  bool log_scales = false;     // return result.log_scales; only with exponentials
   bool normalizer = true;      // keep z, and append its column to out
   bool final_state = true;     // return result.state
   int64_t block = scan_block;  // tokens of a block, at most scan_block
@@ -60,7 +64,8 @@ struct ScanResult {
   /// (B, N, H, E + 1): S_iᵀ φ(q_i) and z_iᵀ φ(q_i); without a normaliser (B, N, H, E). With
   /// exponentials, relative to e^c_i and the largest feature of the query; see normalised().
   Variable out;
-  ScanState state;  // after the last token
+  ScanState state;      // after the last token; with `reverse`, after the first
+  Tensor log_scales{};  // (B, H, N): out_i is relative to e^log_scale_i
 };
 
 /// Scans from the state `initial` (null: zeros), which has a log_scale (B, H) only with

@@ -139,6 +139,11 @@ struct Rule {
     return std::max<int64_t>(1, key_block / pattern->keys_of_block());
   }
   int64_t tiles_of_block() const { return (pattern->keys_of_block() + key_block - 1) / key_block; }
+  int64_t key_tiles() const {
+    if (!pattern) return sizes.key_blocks();
+    const int64_t tokens = blocks_of_tile() * pattern->keys_of_block();
+    return (sizes.M + tokens - 1) / tokens * tiles_of_block();
+  }
   Range key_tile(int64_t tile) const {
     const int64_t span = blocks_of_tile() * pattern->keys_of_block(), parts = tiles_of_block();
     const int64_t size = ((span + parts - 1) / parts + 1) & ~int64_t{1},
@@ -164,6 +169,11 @@ class ScoreTile {
                scratch.take<uint32_t>(key_block), scratch.take<uint32_t>(key_block)} {}
 
   void start(const Heads<const T>& q, int64_t b, int64_t h, int64_t block) {
+    locate(b, h, block);
+    load(q);
+  }
+  // Sets the block of queries, and with it keys() and blocks().
+  void locate(int64_t b, int64_t h, int64_t block) {
     const Range queries = rule_.sizes.queries(block);
     b_ = b, h_ = h, first_ = queries.begin, rows_ = std::max<int64_t>(0, queries.size());
     count_ = std::clamp<int64_t>(rule_.query_lengths[b] - first_, 0, rows_);
@@ -175,6 +185,11 @@ class ScoreTile {
     const Range low = rule_.keys_of(b, first_), high = rule_.keys_of(b, first_ + count_ - 1);
     some_ = {low.begin, high.end};
     all_ = {high.begin, low.end};
+  }
+  // Reads the queries.
+  void load(const Heads<const T>& q) {
+    const int64_t b = b_, h = h_;
+    if (count_ == 0) return;
     slope_ = rule_.slopes.empty() ? T{0} : static_cast<T>(rule_.slopes[h] * Base<T>::log_e);
     key_bias_ = rule_.key_bias_of(b, h);
     const double* const decays = rule_.decays_of(b, h);
@@ -191,6 +206,13 @@ class ScoreTile {
     }
     if (rule_.dropout.on())
       rule_.dropout.query_words(b * rule_.sizes.H + h, first_, lanes_, words_[0], words_[1]);
+  }
+
+  // Drops the queries: they attend to nothing.
+  void clear() {
+    count_ = lanes_ = 0;
+    some_ = all_ = {0, 0};
+    blocks_ = {};
   }
 
   int64_t head() const { return h_; }
@@ -317,17 +339,25 @@ Range all_keys(std::span<const ScoreTile<T>> tiles) {
   return all;
 }
 
-// The tiles of keys that any of the tiles of queries attends to, in increasing order: of those with
-// numbers first, first + step, …. Without a pattern they are numbered from the key `origin` on.
+// The numbers of the tiles of keys of one of `count` groups: runs of `run` tiles are dealt in turn.
+struct KeyGroup {
+  int64_t number = 0, count = 1, run = 1;
+  bool has(int64_t tile) const { return tile / run % count == number; }
+};
+
+// The tiles of keys of a group that any of the tiles of queries attends to, in increasing order.
+// Without a pattern they are numbered from the key `origin` on.
 template <class T>
 void list_key_tiles(const Rule& rule, std::span<const ScoreTile<T>> tiles, int64_t origin,
-                    int64_t first, int64_t step, std::vector<Range>& out) {
+                    const KeyGroup& group, std::vector<Range>& out) {
   out.clear();
   const Range all = all_keys<T>(tiles);
   if (!rule.pattern) {
-    for (int64_t j = origin + first * key_block; j < all.end; j += step * key_block)
-      if (j + key_block > all.begin) out.push_back({j, std::min(j + key_block, all.end)});
-    return;
+    for (int64_t tile = std::max<int64_t>(0, all.begin - origin) / key_block;; ++tile) {
+      const int64_t j = origin + tile * key_block;
+      if (j >= all.end) return;
+      if (group.has(tile)) out.push_back({j, std::min(j + key_block, all.end)});
+    }
   }
   const int64_t block = rule.pattern->keys_of_block(), together = rule.blocks_of_tile(),
                 parts = rule.tiles_of_block();
@@ -338,7 +368,7 @@ void list_key_tiles(const Rule& rule, std::span<const ScoreTile<T>> tiles, int64
       const Range keys = common(tile.keys(), {of_pattern * block, (of_pattern + 1) * block});
       for (int64_t number = of_pattern / together * parts;
            keys.size() > 0 && number < of_pattern / together * parts + parts; ++number)
-        if (number > latest && number % step == first) numbers.push_back(latest = number);
+        if (number > latest && group.has(number)) numbers.push_back(latest = number);
     }
   }
   std::sort(numbers.begin(), numbers.end());
@@ -461,7 +491,7 @@ void attend_to_all(const Rule& rule, ForwardTask<T>& task, int64_t count, const 
   const int64_t D = rule.sizes.D;
   int64_t since_fold = 0;
   const std::span<const ScoreTile<T>> tiles{task.tiles.data(), static_cast<size_t>(count)};
-  list_key_tiles<T>(rule, tiles, all_keys<T>(tiles).begin, 0, 1, task.key_tiles);
+  list_key_tiles<T>(rule, tiles, all_keys<T>(tiles).begin, {}, task.key_tiles);
   for (const Range keys : task.key_tiles) {
     copy_rows(k, b, hkv, keys.begin, keys.size(), D, task.keys);
     copy_rows(v, b, hkv, keys.begin, keys.size(), D, task.values);
@@ -531,7 +561,8 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
 // next group of queries. So no two tasks add to the same gradient at the same time, additions have
 // a fixed order, and no task needs its own copy of a gradient. If the keys are too few for enough
 // groups, as those of Linformer are, their gradients are small: the queries are then also divided
-// into parts, each with a copy of dk and dv, which are added in the end.
+// into parts, each with a copy of dk and dv, which are added in the end. With a pattern the keys are
+// divided less the fewer a query attends to, because each group reads its queries again.
 struct Groups {
   int64_t keys, queries;  // keys <= queries, the number of waves
   int64_t copies;         // of dk and dv
@@ -539,11 +570,13 @@ struct Groups {
   int64_t together;       // number of these that share a copied block of keys
   int64_t units;          // groups of `together` blocks
 
-  Groups(const Sizes& z, size_t bytes_of_number) : indices(z.query_blocks() * (z.H / z.Hkv)) {
+  Groups(const Sizes& z, int64_t keys_of_query, size_t bytes_of_number)
+      : indices(z.query_blocks() * (z.H / z.Hkv)) {
     constexpr int64_t tasks = 16, tokens_of_group = 256, copy_bytes = int64_t{1} << 21;
     const auto parts = [](int64_t all, int64_t size) { return (all + size - 1) / size; };
     const int64_t heads = z.B * z.Hkv;
-    keys = std::clamp<int64_t>(parts(tasks, heads), 1, std::max<int64_t>(1, z.M / tokens_of_group));
+    keys = std::clamp<int64_t>(parts(tasks, heads), 1,
+                               std::max<int64_t>(1, keys_of_query / tokens_of_group));
     const int64_t bytes = 2 * heads * z.M * z.D * static_cast<int64_t>(bytes_of_number);
     copies = std::clamp<int64_t>(parts(tasks, heads * keys), 1,
                                  std::max<int64_t>(1, copy_bytes / bytes));
@@ -704,7 +737,7 @@ void add_block_of_keys(const Rule& rule, const Operands<T>& in, BackwardTask<T>&
 // queries of one copy of dk and dv.
 template <class T>
 void add_groups(const Rule& rule, const Groups& groups, const Operands<T>& in,
-                BackwardTask<T>& task, int64_t b, int64_t hkv, int64_t key_group,
+                BackwardTask<T>& task, int64_t b, int64_t hkv, const KeyGroup& key_group,
                 int64_t query_group, int64_t copy) {
   const Sizes& z = rule.sizes;
   const int64_t blocks = z.query_blocks(), D = z.D;
@@ -715,7 +748,10 @@ void add_groups(const Rule& rule, const Groups& groups, const Operands<T>& in,
     const int64_t count = std::min(groups.together, groups.indices - index);
     for (int64_t r = 0; r < count; ++r) {
       const int64_t h = head_of(index + r);
-      task.tiles[r].start(in.q, b, h, (index + r) % blocks);
+      task.tiles[r].locate(b, h, (index + r) % blocks);
+      list_key_tiles<T>(rule, {&task.tiles[r], 1}, 0, key_group, task.key_tiles);
+      if (task.key_tiles.empty()) task.tiles[r].clear();
+      task.tiles[r].load(in.q);
       start_backward(rule, in, task.tiles[r], b, h, task.attending[r]);
     }
     const auto flush_dq = [&] {
@@ -729,7 +765,7 @@ void add_groups(const Rule& rule, const Groups& groups, const Operands<T>& in,
     };
     int64_t since_flush = 0;
     list_key_tiles<T>(rule, {task.tiles.data(), static_cast<size_t>(count)}, 0, key_group,
-                      groups.keys, task.key_tiles);
+                      task.key_tiles);
     for (const Range keys : task.key_tiles) {
       add_block_of_keys(rule, in, task, count, b, hkv, keys.begin, keys.size());
       if (++since_flush % fold_blocks == 0) flush_dq();
@@ -762,11 +798,15 @@ class Copies {
 template <class T>
 void backward(const Rule& rule, const Operands<T>& in) {
   const Sizes& z = rule.sizes;
-  const Groups groups(z, sizeof(T));
+  const Groups groups(z, rule.keys_of_query, sizeof(T));
   for (Gradient* const g : {&in.dq, &in.dk, &in.dv})
     if (g->to.defined() && g->beta == 0) g->to.fill(0);
   Copies<T> dk(in.dk, groups.copies), dv(in.dv, groups.copies), dc(in.dc, groups.copies);
   const int64_t parts = groups.queries * groups.copies;
+  // Queries with few keys attend to fewer groups if these are contiguous, and are read by fewer
+  // tasks. Otherwise groups are interleaved, which balances causal attention.
+  const bool sparse = rule.window || rule.pattern;
+  const int64_t run = sparse ? (rule.key_tiles() + groups.keys - 1) / groups.keys : 1;
   const int64_t flops = 10 * std::max<int64_t>(1, groups.indices / parts) * query_block *
                         std::max<int64_t>(1, rule.keys_of_query / groups.keys) * z.D;
   for (int64_t wave = 0; wave < groups.queries; ++wave)
@@ -778,8 +818,9 @@ void backward(const Rule& rule, const Operands<T>& in) {
                      const int64_t key_group = rest % groups.keys, head = rest / groups.keys;
                      const Operands<T> own{in.q,    in.k,  in.v,     in.out,   in.dout, in.lse,
                                            in.dlse, in.dq, dk[copy], dv[copy], dc[copy]};
-                     add_groups(rule, groups, own, *task, head / z.Hkv, head % z.Hkv, key_group,
-                                (key_group + wave) % groups.queries, copy);
+                     add_groups(rule, groups, own, *task, head / z.Hkv, head % z.Hkv,
+                                {key_group, groups.keys, run}, (key_group + wave) % groups.queries,
+                                copy);
                    }
                  });
   dk.join();

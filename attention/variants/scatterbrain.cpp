@@ -52,90 +52,165 @@ struct ScatterbrainOptions {
             .memory = "N m",
             .state = "features, redraws, steps, random_state"};
   }
-  // The features and, in each direction, those that run behind, with their values; the results of each
-  // part. Gradients of all of these at the same time.
+  // The result of near keys with its logarithms, the weights of the parts, and states. A learned
+  // projection needs the features of queries and keys.
   Memory memory(const Config& config, const Extent& e) const {
     const MemorySizes z(config, e);
-    const double m = static_cast<double>(projection.features), all = z.tokens * m;
+    const double m = static_cast<double>(projection.features), directions = config.causal ? 1 : 2;
+    const double features = projection.learned() ? 2 * z.tokens * m : 0;
+    if (window == 0)
+      return with_buffers(config, projection, feature_memory(config, e, m, features, features));
     if (static_cast<double>(window) >= e.queries)
-      return with_buffers(config, projection, {.kept = 2 * z.tokens});
-    const double directions = config.causal ? 1 : 2, near = window > 0 ? 1 : 0;
-    const double copies = directions - 1 + near;  // of features of keys, and of values
-    Memory out{.kept = (2 + copies + directions - 1) * all + (copies + 2 + near) * z.values +
-                       (4 + 2 * near) * z.tokens + directions * kept_scan_states(config, e, m),
-               .forward = 2 * all,
-               .backward = std::max(2 * directions * all - (3 - near) * z.values, 0.0)};
+      return with_buffers(config, projection, {.kept = z.tokens});
+    Memory out{.kept = features + z.values + (3 + directions) * z.tokens +
+                       directions * kept_scan_states(config, e, m),
+               .forward = directions * (z.values + 2 * z.tokens),
+               .backward = 0};
     return with_buffers(config, projection, out);
   }
 };
 
-// x (B, N, ...) with the tokens in reverse order.
-Tensor reversed_rows(const Tensor& x) {
-  const Tensor from = x.contiguous();
-  Tensor out = Tensor::empty(from.shape(), from.dtype());
-  const int64_t N = x.size(1), row = x.numel() / (x.size(0) * N);
-  dispatch_float(x.dtype(), [&]<class T>() {
-    const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 16) / row);
-    parallel_for(x.size(0) * N, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        std::copy_n(from.data<T>() + (i / N * N + N - 1 - i % N) * row, row,
-                    out.data<T>() + i * row);
-    });
+// The sums Σ_j w_ij [v_j, 1] of far keys, for queries [first, first + n): e^log_scale `sums`. In a
+// sample of n tokens they are those of queries before n - gap.
+struct FarSums {
+  Variable sums;     // (B, n, H, D + 1)
+  Tensor log_scale;  // (B, H, n)
+  int64_t first = 0, gap = 0;
+};
+
+// The parts that a query attends to: near keys, and those of up to two FarSums.
+constexpr int64_t most_parts = 3;
+
+// The weights of the parts of a query in its result: near keys with the logarithm L of their
+// normaliser, and sums of far ones with a normaliser and the logarithm of their scale, by which they
+// are not multiplied yet.
+template <class T>
+struct PartWeights {
+  T logs[most_parts], normalisers[most_parts];
+  int64_t count = 0;
+
+  // Parts without any weight are left out. Smaller normalisers cannot be rescaled.
+  void add(T log, T normaliser) {
+    if (!(normaliser >= std::numeric_limits<T>::min()) || log == static_cast<T>(never))
+      normaliser = 0;
+    logs[count] = log, normalisers[count++] = normaliser;
+  }
+  // to_p = e^(log_p) / Σ_q e^(log_q) normaliser_q, or 0.
+  void write(T* to) const {
+    T top = static_cast<T>(never), sum = 0;
+    for (int64_t p = 0; p < count; ++p)
+      if (normalisers[p] > 0) top = std::max(top, logs[p] + std::log(normalisers[p]));
+    for (int64_t p = 0; p < count; ++p) {
+      to[p] = normalisers[p] > 0 ? std::exp(logs[p] - top) : T{0};
+      sum += to[p] * normalisers[p];
+    }
+    for (int64_t p = 0; p < count; ++p) to[p] = sum > 0 ? to[p] / sum : T{0};
+  }
+};
+
+// Calls visit(b, h, i) for all queries of x (B, N, H, D), in parallel.
+template <class F>
+void for_queries(const Shape& x, F visit) {
+  const int64_t N = x[1], H = x[2];
+  parallel_for(x[0] * N, std::max<int64_t>(1, 4096 / (H * x[3])), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      for (int64_t h = 0; h < H; ++h) visit(row / N, h, row % N);
+  });
+}
+
+// (B, N, H, parts) weights. `lengths` of the samples.
+template <class T>
+Tensor part_weights(const SoftmaxAttentionResult& near, const std::vector<FarSums>& far,
+                    const std::vector<int32_t>& lengths) {
+  const Shape& x = near.out.shape();
+  const int64_t N = x[1], H = x[2], D = x[3], parts = 1 + static_cast<int64_t>(far.size());
+  const Tensor L = near.log_sums.value().contiguous();
+  Tensor out = Tensor::empty({x[0], N, H, parts}, near.out.dtype());
+  for_queries(x, [&](int64_t b, int64_t h, int64_t i) {
+    PartWeights<T> weights;
+    weights.add(L.data<T>()[(b * H + h) * N + i], 1);
+    for (const FarSums& f : far) {
+      const int64_t row = i - f.first, n = f.sums.size(1);
+      if (row < 0 || row >= n || i >= lengths[b] - f.gap)
+        weights.add(0, 0);
+      else
+        weights.add(f.log_scale.data<T>()[(b * H + h) * n + row],
+                    f.sums.value().data<T>()[((b * n + row) * H + h) * (D + 1) + D]);
+    }
+    weights.write(out.data<T>() + ((b * N + i) * H + h) * parts);
   });
   return out;
 }
-Variable reversed(const Variable& x) {
-  return record("reversed", reversed_rows(x.value()), {x},
-                [](const Tensor& grad_out, std::span<GradSlot> grad_in) {
-                  if (grad_in[0]) grad_in[0].take(reversed_rows(grad_out));
-                });
-}
 
-// x (B, N, ...) `steps` tokens later, after zeros. steps < N.
-Variable delayed(const Variable& x, int64_t steps) {
-  if (steps == 0) return x;
-  Shape first = x.shape();
-  first[1] = steps;
-  return concat({Variable(Tensor::zeros(first, x.dtype())), slice(x, 1, 0, x.size(1) - steps)}, 1);
-}
-
-// The smallest normaliser of features that counts: smaller ones cannot be rescaled.
-double least(DType dtype) {
-  return dtype == DType::f32 ? static_cast<double>(std::numeric_limits<float>::min())
-                             : std::numeric_limits<double>::min();
-}
-
-// Sums and normalisers e^L [o, 1] + e^b F, as a quotient. L and b (B, N, H, 1), o (B, N, H, D), F (B,
-// N, H, D + 1); o and L may be undefined, and so may F and b. Rows without any keys give 0.
-Variable joined(const Variable& o, const Variable& L, const Variable& F, const Variable& b) {
-  Variable far_scale, near_scale;
-  if (F.defined()) {
-    const Variable sum = slice(F.detach(), 3, F.size(3) - 1, F.size(3));
-    Tensor some = Tensor::empty(sum.shape(), DType::u8);
-    const auto values = sum.value().to_vector<double>();
-    for (size_t i = 0; i < values.size(); ++i)
-      some.data<uint8_t>()[i] = values[i] >= least(F.dtype());
-    far_scale = where(some, b, never);
-    const Variable logs = far_scale.detach() + log(where(some, sum, 1.0));
-    near_scale = L.defined() ? max(concat({L.detach(), logs}, 3), 3, true) : logs;
-  } else {
-    near_scale = L.detach();
+// o_i = Σ_p w_ip x_ip, the quotient of the sums of all keys, for the weights w of its parts. With the
+// gradient g_i of o_i and δ_i = g_i·o_i:
+//
+//   near keys:  dx_i = w_i g_i,  dL_i = w_i (g_i·x_i - δ_i)
+//   far keys:   the gradient of [x_i, its normaliser] is w_i [g_i, -δ_i]
+//
+// Gradients treat the scales of far keys as constants, as scan() does. Rows without any keys are 0.
+Variable joined(const SoftmaxAttentionResult& near, const std::vector<FarSums>& far,
+                const std::vector<int32_t>& lengths) {
+  const Shape x = near.out.shape();
+  const int64_t N = x[1], H = x[2], D = x[3], parts = 1 + static_cast<int64_t>(far.size());
+  Tensor weights, out = Tensor::empty(x, near.out.dtype());
+  const Tensor values = near.out.value().contiguous();
+  Variables operands{near.out, near.log_sums};
+  std::vector<Shape> shapes;
+  std::vector<int64_t> firsts;
+  for (const FarSums& f : far) {
+    operands.push_back(f.sums);
+    shapes.push_back(f.sums.shape());
+    firsts.push_back(f.first);
   }
-  // The larger of both logarithms, or 0 where there are no keys.
-  Tensor finite = Tensor::empty(near_scale.shape(), DType::u8);
-  const auto values = near_scale.value().to_vector<double>();
-  for (size_t i = 0; i < values.size(); ++i) finite.data<uint8_t>()[i] = values[i] > never;
-  const Variable top = where(finite, near_scale, 0.0);
-  Variable sums;
-  if (L.defined()) {
-    const Variable weight = exp(L - top);
-    sums = concat({o * weight, weight}, 3);
-  }
-  if (F.defined()) {
-    const Variable far = F * exp(far_scale - top);
-    sums = sums.defined() ? sums + far : far;
-  }
-  return normalised(sums);
+  dispatch_float(out.dtype(), [&]<class T>() {
+    weights = part_weights<T>(near, far, lengths);
+    for_queries(x, [&](int64_t b, int64_t h, int64_t i) {
+      const int64_t at = (b * N + i) * H + h;
+      const T *const w = weights.data<T>() + at * parts, *const from = values.data<T>() + at * D;
+      T* const to = out.data<T>() + at * D;
+      for (int64_t d = 0; d < D; ++d) to[d] = w[0] * from[d];
+      for (int64_t p = 1; p < parts; ++p) {
+        if (w[p] == 0) continue;
+        const FarSums& f = far[p - 1];
+        const T* const sums =
+            f.sums.value().data<T>() + ((b * f.sums.size(1) + i - f.first) * H + h) * (D + 1);
+        for (int64_t d = 0; d < D; ++d) to[d] += w[p] * sums[d];
+      }
+    });
+  });
+  return record("joined", out, operands, [=](const Tensor& grad_out, std::span<GradSlot> grad_in) {
+    const Tensor g = grad_out.contiguous();
+    Tensor dx = Tensor::empty(x, g.dtype()), dL = Tensor::empty({x[0], H, N}, g.dtype());
+    std::vector<Tensor> dsums;
+    for (const Shape& shape : shapes) dsums.push_back(Tensor::empty(shape, g.dtype()));
+    dispatch_float(g.dtype(), [&]<class T>() {
+      for_queries(x, [&](int64_t b, int64_t h, int64_t i) {
+        const int64_t at = (b * N + i) * H + h;
+        const T *const w = weights.data<T>() + at * parts, *const gi = g.data<T>() + at * D,
+                       *const o = out.data<T>() + at * D, *const v = values.data<T>() + at * D;
+        T* const to = dx.data<T>() + at * D;
+        T delta = 0, of_near = 0;
+        for (int64_t d = 0; d < D; ++d) {
+          delta += gi[d] * o[d];
+          of_near += gi[d] * v[d];
+          to[d] = w[0] * gi[d];
+        }
+        dL.data<T>()[(b * H + h) * N + i] = w[0] * (of_near - delta);
+        for (int64_t p = 1; p < parts; ++p) {
+          const int64_t row = i - firsts[p - 1], n = shapes[p - 1][1];
+          if (row < 0 || row >= n) continue;
+          T* const sums = dsums[p - 1].data<T>() + ((b * n + row) * H + h) * (D + 1);
+          for (int64_t d = 0; d < D; ++d) sums[d] = w[p] * gi[d];
+          sums[D] = -w[p] * delta;
+        }
+      });
+    });
+    if (grad_in[0]) grad_in[0].take(dx);
+    if (grad_in[1]) grad_in[1].take(dL);
+    for (size_t p = 0; p < dsums.size(); ++p)
+      if (grad_in[2 + p]) grad_in[2 + p].take(dsums[p]);
+  });
 }
 
 class Scatterbrain final : public RandomFeatureAttention {
@@ -144,26 +219,28 @@ class Scatterbrain final : public RandomFeatureAttention {
       : RandomFeatureAttention(scope_, config, options.projection, false),
         window_(options.window),
         scale_(1 / std::sqrt(static_cast<double>(config.head_dim))) {
-    const double m = static_cast<double>(features_count());
-    const Work::Counts token{2 * m * static_cast<double>(config.head_dim), m};
-    set_work(features_count(), token, token);
+    const auto [forward, backward] = projection_work(1);
+    set_work(features_count(), forward, backward);
   }
 
-  // log φ(x) = w_l·x̂ - |x̂|²/2 with x̂ = D^(-1/4) x; that of queries also has the factor 1/m.
+  // log φ(x) = w_l·x̂ - |x̂|²/2 with x̂ = D^(-1/4) x, but for the factor 1/m: computed tile by tile
+  // unless W is learned. Without a window the norm of queries cancels.
   Features features(const Variable& q, const Variable& k, int64_t) const override {
-    const double scale = std::pow(static_cast<double>(config().head_dim), -0.25);
-    const auto logarithms = [&](const Variable& x) {
-      return project(x, scale) - half_square(x, scale);
-    };
-    return {logarithms(q) - std::log(static_cast<double>(features_count())), logarithms(k), true};
+    if (learned()) return {logarithms(q), logarithms(k), true};
+    const double scale = x_scale();
+    return {q, k, true, {}, projection(scale).value(), scale * scale / 2};
+  }
+  Variable logarithms(const Variable& x) const {
+    return project(x, x_scale()) - half_square(x, x_scale());
   }
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
   int64_t state_bytes(int64_t) const override;
 
-  // Also counts the pairs in the window.
+  // Also counts the pairs in the window, and the scans of both directions.
   Work work(int64_t queries, int64_t keys) const override {
-    const Work far = FeatureAttention::work(queries, keys);
+    const double scans = config().causal || window_ == 0 ? 1 : 2;
+    const Work far = scans * FeatureAttention::work(queries, keys);
     const double H = static_cast<double>(config().heads), N = static_cast<double>(queries),
                  D = static_cast<double>(config().head_dim),
                  w = static_cast<double>(std::min(window_, queries));
@@ -185,69 +262,59 @@ class Scatterbrain final : public RandomFeatureAttention {
   double scale() const { return scale_; }
 
  private:
-  // The sums over keys `behind` or more tokens to the left, for features fq and fk = e^(t - c); with
-  // c (B, N, H), a scale that rises, or undefined if it is constant. Sums are relative to the c of the
-  // latest of these keys.
-  static Variable sums_behind(const Variable& fq, const Variable& fk, const Variable& v,
-                              const Variable& c, int64_t behind) {
-    ScanInputs in{fq, delayed(fk, behind), delayed(v, behind)};
-    if (c.defined()) in.log_decay = log_decay_of_scale(c);
-    return scan(in, nullptr, {.final_state = false}).out;
+  double x_scale() const { return std::pow(static_cast<double>(config().head_dim), -0.25); }
+
+  // The sums over keys at least w tokens to the left of queries, or to the right; w < N.
+  FarSums far_sums(const Features& f, const Variable& v, const Tensor& lengths, bool right) const {
+    const int64_t w = window_, N = v.size(1);
+    const auto queries = [&](const Variable& x) {
+      return right ? slice(x, 1, 0, N - w) : slice(x, 1, w, N);
+    };
+    const auto keys = [&](const Variable& x) {
+      return right ? slice(x, 1, w, N) : slice(x, 1, 0, N - w);
+    };
+    ScanInputs in{queries(f.query), keys(f.key), keys(v)};
+    if (right && lengths.defined()) in.log_decay = Variable(resets(lengths, N, v));
+    const ScanResult r = scan(in, nullptr,
+                              {.exponentials = true,
+                               .projection = f.projection,
+                               .half_norm = f.half_norm,
+                               .query_norm = f.projection.defined(),
+                               .reverse = right,
+                               .log_scales = true,
+                               .final_state = false});
+    const double log_m = std::log(static_cast<double>(features_count()));
+    return {r.out, (Variable(r.log_scales) - log_m).value(), right ? 0 : w, right ? w : 0};
+  }
+  // -inf at the last key of each sample, where a scan from the right drops the padding.
+  Tensor resets(const Tensor& lengths, int64_t N, const Variable& v) const {
+    Tensor out = Tensor::zeros({v.size(0), N - window_, v.size(2)}, v.dtype());
+    const auto ends = lengths.to_vector<int32_t>();
+    for (int64_t b = 0; b < v.size(0); ++b)
+      if (ends[b] > window_) out.select(0, b).select(0, ends[b] - 1 - window_).fill(never);
+    return out;
   }
 
-  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t N = q.size(1);
     const bool causal = config().causal;
     check<ShapeError>(k.size(1) == N, "scatterbrain: expected as many queries as keys, got ", N,
                       " queries and ", k.size(1), " keys");
-    Variable near, L, far, b;
-    if (window_ > 0) {
-      const SoftmaxAttentionResult r = softmax_attention_with_sums(q, k, v,
-                                                                   {.scale = scale_,
-                                                                    .causal = causal,
-                                                                    .window = window_,
-                                                                    .key_lengths = mask.lengths,
-                                                                    .query_lengths = mask.lengths});
-      if (window_ >= N) return r.out;
-      near = r.out, L = unsqueeze(transpose(r.log_sums, 1, 2), 3);
-    }
-    // log φ = W x̂ - |x̂|²/2. The norms and all scales are numbers of a token: only W x̂ is large.
-    const double x_scale = std::pow(static_cast<double>(config().head_dim), -0.25);
-    const Variable uq = project(q, x_scale), uk = project(k, x_scale),  // (B, N, H, m)
-        norms = half_square(k, x_scale);                                // (B, N, H, 1)
-    const Variable a = max(uq.detach(), 3, true), fq = exp(uq - a);
-    b = a - half_square(q, x_scale) - std::log(static_cast<double>(features_count()));
-    const Variable largest = max(uk.detach(), 3, true) - norms.detach();
-    if (causal) {
-      const Variable c(running_max(largest.value().squeeze(3)));  // (B, N, H)
-      const Variable fk = exp(uk - (norms + unsqueeze(c, 3)));
-      // Before the first far key the scale is that of key 0: the sums are 0.
-      Variable late = c;
-      if (window_ > 0) {
-        const Shape first{c.size(0), window_, c.size(2)};
-        late = concat({broadcast_to(slice(c, 1, 0, 1), first), slice(c, 1, 0, N - window_)}, 1);
-      }
-      far = sums_behind(fq, fk, v, late, window_);
-      b = b + unsqueeze(late, 3);
-    } else {
-      Variable c = largest, shift = norms;
-      if (mask.lengths.defined()) c = where(real_tokens(mask.lengths, N), c, never);
-      c = max(c, 1, true);  // (B, 1, H, 1)
-      if (mask.lengths.defined()) {
-        c = where(not_empty(mask.lengths), c, 0.0);
-        shift = where(real_tokens(mask.lengths, N), norms + c, -never);  // e^-inf = 0
-      } else {
-        shift = norms + c;
-      }
-      const Variable fk = exp(uk - shift);
-      far = sums_behind(fq, fk, v, {}, window_);
-      const int64_t right = std::max<int64_t>(1, window_);
-      if (right < N)
-        far = far + reversed(sums_behind(reversed(fq), reversed(fk), reversed(v), {}, right));
-      b = b + c;
-    }
-    return joined(near, L, far, b);
+    if (window_ == 0) return FeatureAttention::attend(inputs, mask, pass);
+    const SoftmaxAttentionOptions near_options{.scale = scale_,
+                                               .causal = causal,
+                                               .window = window_,
+                                               .key_lengths = mask.lengths,
+                                               .query_lengths = mask.lengths};
+    if (window_ >= N) return softmax_attention(q, k, v, near_options);
+    const SoftmaxAttentionResult near = softmax_attention_with_sums(q, k, v, near_options);
+    const Features f = features(q, k, 0);
+    std::vector<FarSums> far{far_sums(f, v, mask.lengths, false)};
+    if (!causal) far.push_back(far_sums(f, v, mask.lengths, true));
+    std::vector<int32_t> lengths(static_cast<size_t>(q.size(0)), static_cast<int32_t>(N));
+    if (mask.lengths.defined()) lengths = mask.lengths.to_vector<int32_t>();
+    return joined(near, far, lengths);
   }
 
   int64_t window_;
@@ -262,49 +329,46 @@ class ScatterbrainDecoder final : public Decoder {
         dtype_(dtype),
         heads_(config.heads),
         window_(std::min(variant.window(), config.max_length)),
-        keys_(
-            Tensor::zeros({batch, heads_, std::max<int64_t>(1, window_), config.head_dim}, dtype)),
+        keys_(Tensor::zeros({batch, heads_, window_, config.head_dim}, dtype)),
         values_(keys_.clone()) {}
 
   Tensor step(const Token& token) override {
     const NoGrad no_grad;
     const Tensor q = token.q.contiguous(), k = repeat_groups(token.k, heads_),
                  v = repeat_groups(token.v, heads_);
-    const int64_t slot = window_ > 0 ? next_ % window_ : 0;
-    Variable near, L, far, b;
-    if (window_ == 0)
-      far = add(q, k, v, b);
-    else if (next_ >= window_)
-      far = add(q, keys_.select(2, slot).contiguous(), values_.select(2, slot).contiguous(), b);
+    const int64_t slot = next_ % window_;
+    std::vector<FarSums> far;
+    if (next_ >= window_)
+      far = {add(q, keys_.select(2, slot).contiguous(), values_.select(2, slot).contiguous())};
     ++next_;
-    if (window_ > 0) {
-      copy_into(keys_.select(2, slot), k);
-      copy_into(values_.select(2, slot), v);
-      const int64_t count = std::min(next_, window_);
-      const Variable keys(keys_.slice(2, 0, count).to(DType::f64)),
-          values(values_.slice(2, 0, count).to(DType::f64));
-      const Variable s = matmul(Variable(q.to(DType::f64).unsqueeze(2)), transpose(keys, 2, 3),
-                                variant_.scale());  // (B, H, 1, count)
-      const Variable top = max(s, 3, true), p = exp(s - top), sum_p = sum(p, {3}, true);
-      near = transpose(matmul(p, values) / sum_p, 1, 2);
-      L = transpose(top + log(sum_p), 1, 2);
-    }
-    return joined(near, L, far, b).value().squeeze(1).to(dtype_).contiguous();
+    copy_into(keys_.select(2, slot), k);
+    copy_into(values_.select(2, slot), v);
+    const int64_t count = std::min(next_, window_);
+    const Variable keys(keys_.slice(2, 0, count).to(DType::f64)),
+        values(values_.slice(2, 0, count).to(DType::f64));
+    const Variable s = matmul(Variable(q.to(DType::f64).unsqueeze(2)), transpose(keys, 2, 3),
+                              variant_.scale());  // (B, H, 1, count)
+    const Variable top = max(s, 3, true), p = exp(s - top), sum_p = sum(p, {3}, true);
+    const SoftmaxAttentionResult near{transpose(matmul(p, values) / sum_p, 1, 2),
+                                      squeeze(top + log(sum_p), 3)};
+    const std::vector<int32_t> lengths(static_cast<size_t>(q.size(0)), 1);
+    return joined(near, far, lengths).value().squeeze(1).to(dtype_).contiguous();
   }
   int64_t bytes() const override {
     const int64_t m = far_features();
-    return (window_ > 0 ? 2 * keys_.numel() * static_cast<int64_t>(size_of(dtype_)) : 0) +
+    return 2 * keys_.numel() * static_cast<int64_t>(size_of(dtype_)) +
            keys_.size(0) * heads_ * (m * (keys_.size(3) + 1) + 1) * int64_t{8};
   }
 
  private:
   int64_t far_features() const { return variant_.feature_number(); }
 
-  // Adds a key to the state and returns the sums over it for q, relative to e^b.
-  Variable add(const Tensor& q, const Tensor& k, const Tensor& v, Variable& b) {
-    const auto f = variant_.features(Variable(q.unsqueeze(1)), Variable(k.unsqueeze(1)), 0);
-    const Variable query = Variable(f.query.value().to(DType::f64)),
-                   key = Variable(f.key.value().to(DType::f64));
+  // Adds a key to the state and returns the sums over it for q.
+  FarSums add(const Tensor& q, const Tensor& k, const Tensor& v) {
+    const auto logarithms = [&](const Tensor& x) {
+      return Variable(variant_.logarithms(Variable(x.unsqueeze(1))).value().to(DType::f64));
+    };
+    const Variable query = logarithms(q), key = logarithms(k);  // (B, 1, H, m)
     const Variable a = max(query, 3, true), c = max(key, 3, true);
     const Tensor sums = scan_step(state_,
                                   {.q = exp(query - a).value().squeeze(1),
@@ -312,9 +376,9 @@ class ScatterbrainDecoder final : public Decoder {
                                    .v = v.to(DType::f64),
                                    .key_log = c.value().squeeze(3).squeeze(1)},
                                   Normalizer::query);
-    // (B, H) to (B, 1, H, 1).
-    b = a + Variable(state_.log_scale.value().unsqueeze(1).unsqueeze(3));
-    return Variable(sums.unsqueeze(1));
+    const Variable log_scale = squeeze(squeeze(a, 3), 1) + Variable(state_.log_scale.value()) -
+                               std::log(static_cast<double>(far_features()));  // (B, H)
+    return {Variable(sums.unsqueeze(1)), log_scale.value().unsqueeze(2).contiguous()};
   }
 
   const Scatterbrain& variant_;
@@ -326,10 +390,12 @@ class ScatterbrainDecoder final : public Decoder {
 };
 
 std::unique_ptr<Decoder> Scatterbrain::make_decoder(int64_t batch) const {
+  if (window_ == 0) return FeatureAttention::make_decoder(batch);
   return std::make_unique<ScatterbrainDecoder>(*this, config(), parameter_dtype(), batch);
 }
-int64_t Scatterbrain::state_bytes(int64_t) const {
-  return decodes() ? make_decoder(1)->bytes() : 0;
+int64_t Scatterbrain::state_bytes(int64_t tokens) const {
+  if (window_ == 0 || !decodes()) return FeatureAttention::state_bytes(tokens);
+  return make_decoder(1)->bytes();
 }
 
 }  // namespace

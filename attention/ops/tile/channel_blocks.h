@@ -42,6 +42,7 @@ class ChannelBlocks {
   }
   void load_keys(int, int64_t block_, T, bool) { use(block_, 0); }
   void load_queries(int64_t) {}
+  void put_log_scales(int64_t, Tensor&) const {}  // there are none without exponentials
   T scale_before(int64_t) const { return 0; }
 
   /// Computes the decays of a block.

@@ -101,14 +101,14 @@ class FeatureTile {
   int64_t lanes() const { return lanes_; }
   T* features() { return f_; }
 
-  /// Sets the tokens, keys or queries. Lanes beyond `count` have features of 0, or exponents of 0
+  /// Sets the tokens; `norms`: half_norm |x|² is subtracted. Lanes beyond `count` have features of 0, or exponents of 0
   /// with a shift of -inf.
   void start(const Heads<const T>& x, int64_t b, int64_t h, int64_t first, int64_t count,
-             bool keys) {
+             bool norms) {
     const FeatureRule& z = rule_;
     h_ = h, count_ = count, lanes_ = whole_lanes(count), from_ = x.at(b, first, h),
     token_ = x.token;
-    halved_ = keys && z.projection && z.half_norm != 0;
+    halved_ = norms && z.projection && z.half_norm != 0;
     for (int64_t i = 0; i < lanes_; ++i) shift_[i] = i < count ? T{0} : -infinity<T>;
     if (!z.projection) return;
     pack_transposed(from_, token_, count, lanes_, z.D, factor(), x_);

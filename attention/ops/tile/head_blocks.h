@@ -97,9 +97,9 @@ class HeadBlocks {
              Scratch& scratch)
       : rule_(rule),
         x_(x),
-        q_(x.q),
-        k_(x.k),
-        v_(x.v),
+        q_(rule.heads<const T>(x.q)),
+        k_(rule.heads<const T>(x.k)),
+        v_(rule.heads<const T>(x.v)),
         queries_(rule.features, rule.features.m, scratch),
         decay_(scratch),
         steps_(scratch.take<double>(block)),
@@ -158,11 +158,20 @@ class HeadBlocks {
     decay_.set(steps_, count);
   }
   void load_queries(int64_t block_) {
-    queries_.start(q_, b_, h_, rule_.first(block_), rule_.count(block_), false);
+    queries_.start(q_, b_, h_, rule_.first(block_), rule_.count(block_), rule_.query_norm);
     queries_.compute(0, rule_.features.m);
     if (!rule_.features.exponentials) return;
     queries_.largest(top_);
     queries_.exponentiate(top_);
+  }
+  /// The logarithms of what out is relative to, of the loaded block: to (B, H, N).
+  void put_log_scales(int64_t block_, Tensor& to) const {
+    const Strides& s = to.strides();
+    const int64_t first = rule_.first(block_);
+    T* const at = to.data<T>() + b_ * s[0] + h_ * s[1];
+    for (int64_t i = 0; i < rule_.count(block_); ++i)
+      at[rule_.token(first + i) * s[2]] =
+          (scale_[first + i] + top_[i]) / static_cast<T>(Base<T>::log_e);
   }
   /// The scale before a block, if the preceding block has been loaded.
   T scale_before(int64_t block_) const {
@@ -248,7 +257,8 @@ class HeadBlocks {
     if (!rule_.decays) return 0;
     const Tensor& g = x_.log_decay;
     const Strides& s = g.strides();
-    return Base<T>::log_e * static_cast<double>(g.data<T>()[b_ * s[0] + i * s[1] + h_ * s[2]]);
+    return Base<T>::log_e *
+           static_cast<double>(g.data<T>()[b_ * s[0] + rule_.token(i) * s[1] + h_ * s[2]]);
   }
 
   // rows_i = weight_i from_i
@@ -290,7 +300,7 @@ class HeadBlocks {
   void value_gradients(FeatureTile<T>& f, int64_t first, const T* dn, int64_t token, const T* R,
                        Gradient& dv) {
     const int64_t m = rule_.features.m, E = rule_.E, count = f.count(), lanes = f.lanes();
-    const Heads<T> to(dv.to);
+    const Heads<T> to = rule_.heads<T>(dv.to);
     pair_weights<T>(count, lanes, m, {f.features(), 1, lanes}, queries_.features(), zeros_,
                     decay_.within(), A_);
     kernels::gemm_tile<T>(count, E, m, {f.features(), 1, lanes}, R, E, rows_, E, false);
@@ -311,7 +321,7 @@ class HeadBlocks {
     kernels::gemm_tile<T>(m, lanes, E, {R, E, 1}, v_transposed_, lanes, df_, lanes, true);
     f.finish_gradient(df_, rule_.normalizer ? R + m * E : zeros_, to_last);
     if (decays) add_to_decay(f, T{-1});
-    if (dk.to.defined()) f.input_gradient(df_, Heads<T>(dk.to), b_, first, dk.beta != 0);
+    if (dk.to.defined()) f.input_gradient(df_, rule_.heads<T>(dk.to), b_, first, dk.beta != 0);
   }
   // Uses the rows e^C_i dn_i.
   void query_gradients(FeatureTile<T>& f, int64_t first, const T* S, bool decays, Gradient& dq) {
@@ -323,7 +333,8 @@ class HeadBlocks {
     kernels::gemm_tile<T>(m, lanes, E, {S, E, 1}, dn_transposed_, lanes, df_, lanes, true);
     queries_.finish_gradient(df_, rule_.normalizer ? S + m * E : zeros_, delta_);
     if (decays) add_to_decay(queries_, T{1});
-    if (dq.to.defined()) queries_.input_gradient(df_, Heads<T>(dq.to), b_, first, dq.beta != 0);
+    if (dq.to.defined())
+      queries_.input_gradient(df_, rule_.heads<T>(dq.to), b_, first, dq.beta != 0);
   }
   // dG_i += sign φ_i·dφ_i. With exponentials, df already includes the factor φ.
   void add_to_decay(FeatureTile<T>& tile, T sign) {
@@ -338,7 +349,7 @@ class HeadBlocks {
   void decay_gradients(int64_t first, int64_t count, Gradient& dg) {
     const Strides& s = dg.to.strides();
     for (int64_t i = count - 1; i >= 0; --i) {
-      T& to = dg.to.data<T>()[b_ * s[0] + (first + i) * s[1] + h_ * s[2]];
+      T& to = dg.to.data<T>()[b_ * s[0] + rule_.token(first + i) * s[1] + h_ * s[2]];
       dg_ += static_cast<double>(dG_[i]);
       to = static_cast<T>(dg_) + (dg.beta != 0 ? to : T{0});
     }

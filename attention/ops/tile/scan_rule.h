@@ -14,13 +14,15 @@ struct ScanRule {
   int64_t B, N, H, E;
   bool normalizer, decays, channels;  // decays: has a log_decay; channels: with one value a feature
   int64_t tokens;                     // of a block
+  bool query_norm;                    // t of queries includes their norm too
+  bool reverse;                       // from the last token to the first
   int64_t blocks, groups, blocks_of_group;
 
   /// Every kept_every-th of the states before blocks is saved for the gradients.
   static constexpr int64_t kept_every = 4;
 
   ScanRule(const FeatureRule& f, const Shape& v, bool normalizer_, bool decays_, bool channels_,
-           int64_t tokens_of_block)
+           int64_t tokens_of_block, bool query_norm_, bool reverse_)
       : features(f),
         B(v[0]),
         N(v[1]),
@@ -30,6 +32,8 @@ struct ScanRule {
         decays(decays_),
         channels(channels_),
         tokens(tokens_of_block),
+        query_norm(query_norm_),
+        reverse(reverse_),
         blocks((N + tokens - 1) / tokens) {
     // The blocks of each head are divided into groups, each a task, if there are few heads to
     // process in parallel, or if sums in f32 would become too long.
@@ -42,6 +46,15 @@ struct ScanRule {
   int64_t heads() const { return B * H; }
   int64_t first(int64_t block_) const { return block_ * tokens; }
   int64_t count(int64_t block_) const { return std::min(tokens, N - block_ * tokens); }
+  /// The i-th token of the scan.
+  int64_t token(int64_t i) const { return reverse ? N - 1 - i : i; }
+  /// Access to x (B, N, H, .) by the tokens of the scan.
+  template <class T, class X>
+  Heads<T> heads(X& x) const {
+    Heads<T> out(x);
+    if (reverse) out.data = out.at(0, N - 1, 0), out.token = -out.token;
+    return out;
+  }
   StateShape state() const { return {features.m, E, normalizer}; }
   int64_t columns() const { return E + (normalizer ? 1 : 0); }
   int64_t decay_rows() const { return channels ? features.m : 1; }
