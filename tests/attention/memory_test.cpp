@@ -73,6 +73,8 @@ const std::vector<Case> cases = {
     {"linear", {{"feature_map", "rebased"}}, 128},
     {"linear", {{"feature_map", "t2r"}, {"features", int64_t{64}}}},
     {"rff", {{"features", int64_t{64}}}},
+    {"rff", {{"features", int64_t{64}}, {"waves", "cos_bias"}}},
+    {"rff", {{"features", int64_t{64}}, {"draw", "learned"}}},
     {"rff", {{"features", int64_t{64}}, {"kernel", "gaussian"}}},
     {"rff", {{"features", int64_t{64}}, {"kernel", "rfa"}}},
     {"rff", {{"features", int64_t{64}}, {"kernel", "rfa"}, {"gate", true}}},
