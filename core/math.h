@@ -1,4 +1,4 @@
-// Branch-free exp, tanh, erf and normal that the compiler vectorises inside simd(). Every rounding
+// Branch-free exp, tanh, cos and sin, erf and normal that the compiler vectorises inside simd(). Every rounding
 // is spelled out (fma, no contraction), so all instruction sets give the same bits. The baseline
 // set has no fma instruction and is slower by a factor of 20 or more. Errors are the worst ones
 // measured: in f32 over all numbers, in f64 over some millions.
@@ -19,6 +19,16 @@ double exp(double x);
 /// tanh x, within 2.63 ulp (f32) and 2.6 ulp (f64). Odd, and -0 for -0; exactly 1 for large x.
 float tanh(float x);
 double tanh(double x);
+/// cos x and sin x.
+template <class T>
+struct CosSin {
+  T cos, sin;
+};
+/// Both with an absolute error of at most 1.2e-7 (f32) and 3e-16 (f64) for |x| < 2^22. For larger
+/// |x|, whose phase a float hardly resolves, they are only guaranteed to be in [-1, 1]. NaN for NaN.
+CosSin<float> cos_sin(float x);
+CosSin<double> cos_sin(double x);
+
 /// The error function, within 1.74 ulp (f32). Odd, and -0 for -0; exactly 1 for large x. In f64 it
 /// is the C library's, which no compiler vectorises.
 float erf(float x);

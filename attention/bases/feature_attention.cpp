@@ -48,6 +48,8 @@ Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, c
                           {.exponentials = f.logarithms,
                            .projection = f.projection,
                            .half_norm = f.half_norm,
+                           .waves = f.waves,
+                           .phases = f.phases,
                            .key_lengths = lengths,
                            .guard = guard},
                           normalisers);

@@ -40,6 +40,10 @@ class FeatureAttention : public Variant {
     /// queries and W x - half_norm |x|² for keys. Undefined: query and key hold the features.
     Tensor projection{};
     double half_norm = 0;
+    /// With `projection`, not causal and without `logarithms`: the features are [cos W x, sin W x] or,
+    /// with phases b, cos(W x + b), and those of keys times e^(-half_norm |x|²).
+    bool waves = false;
+    Tensor phases{};
     /// (B, N, H): g <= 0 of a scan, from gated(); only causal, without the fields above.
     Variable log_decay{};
   };

@@ -143,6 +143,8 @@ Memory random_feature_memory(const Config& config, const Extent& e,
   const MemorySizes z(config, e);
   const bool pairs = waves == Waves::sin_cos;
   const double m = static_cast<double>((pairs ? 2 : 1) * options.features);
+  if (!config.causal && !options.learned())
+    return with_buffers(config, options, feature_memory(config, e, m, 0, 0));
   const double queries = z.tokens * m, keys = queries / e.queries * e.keys;
   // With a phase, cosine and sine are computed and the latter is not used.
   const double kept = (pairs ? 1 : 2) * (queries + keys) + (factor ? keys : 0);
@@ -222,6 +224,22 @@ Variable RandomFeatureAttention::projection(double scale) const {
 Variable RandomFeatureAttention::project(const Variable& x, double scale) const {
   const Variable W = projection(scale);
   return per_head_ ? linear_of_heads(x, W) : linear(x, W);
+}
+
+FeatureAttention::Features RandomFeatureAttention::wave_features(const Variable& q,
+                                                                 const Variable& k, double scale,
+                                                                 bool factor) const {
+  const Tensor phases = phases_ ? phases_->value() : Tensor();
+  if (!learned() && !config().causal)
+    return {.query = q,
+            .key = k,
+            .projection = projection(scale).value(),
+            .half_norm = factor ? -scale * scale / 2 : 0,
+            .waves = true,
+            .phases = phases};
+  return {.query = waves(project(q, scale), phases),
+          .key = waves(project(k, scale), phases),
+          .key_log = factor ? half_square(k, scale) : Variable()};
 }
 
 }  // namespace longhand::attention

@@ -82,7 +82,8 @@ enum class Waves { sin_cos, phase };
 
 /// Adds W, and its scaled copy, to the memory of a variant.
 Memory with_buffers(const Config& config, const RandomFeatureOptions& options, Memory memory);
-/// The memory of trigonometric features. `factor`: those of keys are multiplied by another factor.
+/// The memory of trigonometric features, which are written out if they are learned or causal.
+/// `factor`: those of keys are multiplied by another factor.
 Memory random_feature_memory(const Config& config, const Extent& e,
                              const RandomFeatureOptions& options, Waves waves, bool factor);
 
@@ -106,8 +107,9 @@ class RandomFeatureAttention : public FeatureAttention {
   Variable projection(double scale) const;
   /// W (scale x) for x (B, N, H, D): (B, N, H, m).
   Variable project(const Variable& x, double scale) const;
-  /// The phases b, or an undefined tensor.
-  Tensor phases() const { return phases_ ? phases_->value() : Tensor(); }
+  /// The features [cos u, sin u], or cos(u + b) with phases, of u = W (scale x); with `factor` those
+  /// of keys are multiplied by exp(|scale x|²/2). Written out if they are learned or causal.
+  Features wave_features(const Variable& q, const Variable& k, double scale, bool factor) const;
 
   void on_step() override;
 

@@ -17,6 +17,12 @@
 // features; the sums so far are then scaled down. dt = f df, ds = g dg; with t = W k - a |k|²,
 // dk_j = Wᵀ dt_j - 2 a k_j Σ_l dt_jl.
 //
+// With waves, of t_jl = w_l·k_j for keys, the features are [cos t, sin t] or cos(t + b). Those of
+// queries are plain features g. Keys have a factor e^(h_j), h_j = -a |k_j|², taken relative to
+// c = max_j h_j, which cancels: f_j = e^(h_j - c) [cos t, sin t]. Then
+//
+//   dt = f_cos df_sin - f_sin df_cos,   dh_j = df_j·f_j,   dk_j = Wᵀ dt_j - 2 a k_j dh_j
+//
 // The rows of a tile are features and its columns tokens; a tile holds one block of features at a
 // time. The features of keys and queries are recomputed for the gradients: this costs 4 of 24
 // N m D, and no N x m matrix is ever stored.
@@ -60,6 +66,9 @@ struct Rule {
   FeatureRule features;
   std::vector<int32_t> key_lengths;
   Guard guard;
+
+  // Whether features of keys are relative to c.
+  bool scales_keys() const { return features.exponentials || features.waves; }
 };
 
 // S and z of each head, or their gradients: (sets, B H, m, E) and (sets, B H, m).
@@ -106,15 +115,16 @@ void add_to(T* sum, const T* x, int64_t n) {
   });
 }
 
-// The maxima of exponents: c (B H, m) and C (B H, N), as exponents of Base.
+// The maxima of exponents: c (B H, m) and C (B H, N), as exponents of Base. All c_l of a head are
+// equal with waves.
 struct Maxima {
-  Tensor keys, queries;  // undefined without exponentials
+  Tensor keys;     // undefined without exponentials or waves
+  Tensor queries;  // undefined without exponentials
 
   Maxima(const Rule& rule, DType dtype) {
     const Sizes& z = rule.sizes;
-    if (!rule.features.exponentials) return;
-    keys = Tensor::empty({z.B * z.H, z.m}, dtype);
-    queries = Tensor::empty({z.B * z.H, z.N}, dtype);
+    if (rule.scales_keys()) keys = Tensor::empty({z.B * z.H, z.m}, dtype);
+    if (rule.features.exponentials) queries = Tensor::empty({z.B * z.H, z.N}, dtype);
   }
   template <class T>
   T* c(int64_t head) {
@@ -166,16 +176,16 @@ struct GradientTask : QueryTask<T> {
   T *dfeatures, *rows, *transposed;
 };
 
-// Computes S, z and, with exponentials, c.
+// Computes S, z and, with exponentials or waves, c.
 template <class T>
 void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Maxima& maxima) {
   const Sizes& z = rule.sizes;
   const Heads<const T> hk(k), hv(v);
   const int64_t groups = z.groups(z.M), m = z.m, E = z.E;
-  const bool exponentials = rule.features.exponentials;
+  const bool scaled = rule.scales_keys();
   Sums parts = sums.of_groups(z, groups);
   Maxima tops = maxima;
-  if (exponentials && groups > 1) tops.keys = Tensor::empty({groups * z.B * z.H, m}, k.dtype());
+  if (scaled && groups > 1) tops.keys = Tensor::empty({groups * z.B * z.H, m}, k.dtype());
   for_groups(z, z.M,
              [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
                Workspace<KeyTask<T>> task(rule);
@@ -186,17 +196,17 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Ma
                end = std::min<int64_t>(end, rule.key_lengths[b]);
                if (begin >= end) std::fill_n(S, m * E, T{0});
                std::fill_n(sum, m, T{0});
-               if (exponentials) std::fill_n(c, m, -infinity<T>);
+               if (scaled) std::fill_n(c, m, -infinity<T>);
                for (int64_t j = begin; j < end; j += block) {
                  tile.start(hk, b, h, j, std::min(block, end - j), true);
                  for_feature_blocks(m, [&](int64_t l, int64_t n) {
                    tile.compute(l, n);
                    T *const S_l = S + l * E, *const sum_l = sum + l;
-                   if (exponentials) {
+                   if (scaled) {
                      tile.raise(c + l, shrink);
-                     tile.exponentiate_keys(c + l);
+                     tile.scale_keys(c + l);
                    }
-                   if (exponentials && j > begin) {
+                   if (scaled && j > begin) {
                      simd([=] {
                        for (int64_t i = 0; i < n; ++i)
                          if (shrink[i] != 1) {
@@ -212,7 +222,7 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Ma
                                 hv.at(b, j, h), hv.token, S_l, E, j > begin);
                  });
                }
-               if (exponentials && groups == 1) make_finite(c, m);
+               if (scaled && groups == 1) make_finite(c, m);
              });
   if (groups == 1) return;
   // Joins the partial sums of the groups, each relative to its own c, in order.
@@ -228,9 +238,9 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Ma
                  std::copy_n(at(parts.S<T>(0, 0), 0, E), rows * E, S);
                  std::copy_n(at(parts.z<T>(0, 0), 0, 1), rows, sum);
                  std::vector<Join<T>> joins(rows, Join<T>{0, 1, 1});
-                 T* const c = exponentials ? at(top, 0, 1) : nullptr;
+                 T* const c = scaled ? at(top, 0, 1) : nullptr;
                  for (int64_t g = 1; g < groups; ++g) {
-                   if (exponentials)
+                   if (scaled)
                      for (int64_t l = 0; l < rows; ++l) {
                        joins[l] = join_of(c[l], at(top, g, 1)[l]);
                        c[l] = joins[l].scale;
@@ -238,7 +248,7 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Ma
                    join_rows(S, at(parts.S<T>(0, 0), g, E), rows, E, joins.data(), false);
                    join_rows(sum, at(parts.z<T>(0, 0), g, 1), rows, 1, joins.data(), false);
                  }
-                 if (!exponentials) return;
+                 if (!scaled) return;
                  make_finite(c, rows);
                  std::copy_n(c, rows, maxima.c<T>(0) + begin);
                });
@@ -274,6 +284,7 @@ void attend(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxima, Tenso
     T *const den = task->delta, *const top = task->top, *const shrink = task->shrink;
     const T *const S = sums.S<T>(0, head), *const sum = sums.z<T>(0, head);
     const T* const c = maxima.c<T>(head);
+    T* const C = maxima.C<T>(head);
     for (int64_t first = begin; first < end; first += block) {
       tile.start(hq, b, h, first, std::min(block, end - first), false);
       const int64_t count = tile.count(), lanes = tile.lanes();
@@ -282,7 +293,7 @@ void attend(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxima, Tenso
       std::fill_n(top, lanes, -infinity<T>);
       for_feature_blocks(m, [&](int64_t l, int64_t n) {
         tile.compute(l, n);
-        if (c) {
+        if (C) {
           tile.raise_queries(c + l, top, shrink);
           tile.exponentiate_queries(c + l, top);
           if (l > 0)
@@ -299,7 +310,7 @@ void attend(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxima, Tenso
         });
         gemm_tile<T>(count, E, n, {g, 1, lanes}, S + l * E, E, to, ho.token, l > 0);
       });
-      if (c) std::copy_n(top, count, maxima.C<T>(head) + first);
+      if (C) std::copy_n(top, count, C + first);
       simd([=, guard = rule.guard] {
         for (int64_t i = 0; i < count; ++i) {
           dens[(b * z.N + first + i) * z.H + h] = den[i];
@@ -329,7 +340,7 @@ void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxi
         T *const n = task->rows, *const transposed = task->transposed;
         const T *const S = sums.S<T>(0, head), *const sum = sums.z<T>(0, head);
         T *const dS = parts.S<T>(group, head), *const dz = parts.z<T>(group, head);
-        const T* const c = maxima.c<T>(head);
+        const T *const c = maxima.c<T>(head), *const C = maxima.C<T>(head);
         if (begin >= end) std::fill_n(dS, m * E, T{0});
         std::fill_n(dz, m, T{0});
         for (int64_t first = begin; first < end; first += block) {
@@ -346,11 +357,11 @@ void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxi
             std::fill(delta + count, delta + lanes, T{0});
           });
           pack_transposed(n, E, count, lanes, E, T{1}, transposed);
-          if (c) std::copy_n(maxima.C<T>(head) + first, count, top);
+          if (C) std::copy_n(C + first, count, top);
           std::fill(top + count, top + lanes, infinity<T>);  // no token: e^-inf
           for_feature_blocks(m, [&](int64_t l, int64_t features) {
             tile.compute(l, features);
-            if (c) tile.exponentiate_queries(c + l, top);
+            if (C) tile.exponentiate_queries(c + l, top);
             const T* const g = tile.features();
             simd([=] { add_sums_of_lanes(g, delta, features, lanes, dz + l); });
             gemm_tile<T>(features, E, count, {g, lanes, 1}, n, E, dS + l * E, E, first > begin);
@@ -398,7 +409,7 @@ void key_gradients(const Rule& rule, const Tensor& k, const Tensor& v, Maxima& m
       pack_transposed(hv.at(b, j, h), hv.token, count, lanes, E, T{1}, transposed);
       for_feature_blocks(m, [&](int64_t l, int64_t n) {
         tile.compute(l, n);
-        if (c) tile.exponentiate_keys(c + l);
+        if (c) tile.scale_keys(c + l);
         if (dv.to.defined()) {
           const Heads<T> to(dv.to);
           gemm_tile<T>(count, E, n, {tile.features(), 1, lanes}, dS + l * E, E, to.at(b, j, h),
@@ -432,8 +443,9 @@ Variable linear_attention(const Variable& q_, const Variable& k_, const Variable
   check<ShapeError>(is_float(q_.dtype()) && q_.dtype() == k_.dtype() && q_.dtype() == v_.dtype(),
                     "linear_attention: expected one float dtype, got q ", q_.dtype(), ", k ",
                     k_.dtype(), ", v ", v_.dtype());
-  const FeatureRule features = feature_rule("linear_attention", q_, options.exponentials,
-                                            options.projection, options.half_norm);
+  const FeatureRule features =
+      feature_rule("linear_attention", q_, options.exponentials, options.projection,
+                   options.half_norm, options.waves, options.phases);
   const Sizes z{qs[0], qs[1], ks[1], qs[2], qs[3], vs[3], features.m};
   const Rule rule{z, features,
                   lengths_or("linear_attention: key_lengths", options.key_lengths, z.B, z.M),

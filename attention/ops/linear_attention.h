@@ -1,5 +1,6 @@
 // Attention whose weights are inner products of features, over all keys, in time and memory linear
-// in the length. Features that are exponentials of projections are never stored as N x m matrices.
+// in the length. Features that are exponentials, cosines or sines of projections are never stored as
+// N x m matrices.
 #pragma once
 
 #include "longhand/attention/ops/normalised.h"
@@ -12,9 +13,14 @@ struct LinearAttentionOptions {
   /// overflows and, unless a sequence is empty, every normaliser is at least 1.
   bool exponentials = false;
   /// W (m, D) or (H, m, D), a constant: t = W x for queries, W x - half_norm |x|² for keys; only
-  /// with exponentials. Undefined: t = x.
+  /// with exponentials or waves. Undefined: t = x.
   Tensor projection{};
   double half_norm = 0;
+  /// Whether the features are [cos W x, sin W x], times e^(-half_norm |x|²) for keys; a factor common
+  /// to all keys of a head is chosen so that the largest of these is 1.
+  bool waves = false;
+  /// b, (m) or (H, m) like W, a constant: waves are cos(W x + b) instead.
+  Tensor phases{};
   Tensor key_lengths{};  // (B) i32: keys from this index on are ignored; undefined: none
   Guard guard{};
 };

@@ -109,7 +109,8 @@ struct PerformerOptions {
     if (balance) out.kept += z.values + z.keys;  // scaled copies of q and k
     return out;
   }
-  // The projection and its functions; positive features without eps are computed tile by tile.
+  // The projection and its functions; positive features without eps are computed tile by tile, and
+  // trigonometric ones that are not causal.
   Memory feature_memory_of(const Config& config, const Extent& e) const {
     if (trigonometric())
       return random_feature_memory(config, e, projection,
@@ -197,9 +198,8 @@ class Performer final : public RandomFeatureAttention {
       return {q, k, true, {}, W.value(), kernel_ == "exp" ? 0 : scale * scale / 2};
     }
     if (kernel_ == "optimal") return optimal(q, k, scale);
+    if (trigonometric_) return wave_features(q, k, scale, true);
     const Variable uq = project(q, scale), uk = project(k, scale);  // (B, N, H, m)
-    if (trigonometric_)
-      return {waves(uq, phases()), waves(uk, phases()), false, half_square(k, scale)};
     if (kernel_ == "exp") return {log_plus(uq, eps_), log_plus(uk, eps_), true};
     return {map(uq), map(uk)};
   }

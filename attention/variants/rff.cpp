@@ -109,10 +109,7 @@ class Rff final : public RandomFeatureAttention {
   }
 
   Features features(const Variable& q, const Variable& k, int64_t) const override {
-    const Variable wq = waves(project(prepared(q), scale_), phases());
-    const Variable wk = waves(project(prepared(k), scale_), phases());
-    if (kernel_ != "softmax") return {wq, wk};
-    return {wq, wk, false, half_square(k, scale_)};
+    return wave_features(prepared(q), prepared(k), scale_, kernel_ == "softmax");
   }
   Features gated(Features f, const Variable& x) const override {
     if (!gate_) return f;

@@ -35,6 +35,7 @@ const std::vector<Case> cases{
     {"retnet", {}, true, 1.484, 1.641},
     {"gla", {}, true, 1.288, 1.379},
     {"mamba2", {}, true, 1.477, 1.631},
+    {"rff", {{"features", int64_t{64}}}, false, 1, 18.0 / 16},
     {"rff",
      {{"features", int64_t{64}}, {"kernel", std::string("rfa")}, {"gate", true}},
      true,

@@ -40,6 +40,21 @@ struct Erf {
   static constexpr double low = -4.5, high = 4.5, low64 = -7, high64 = 7;
 };
 
+struct Cos {
+  template <class T>
+  T operator()(T x) const {
+    return math::cos_sin(x).cos;
+  }
+  static long double exact(long double x) { return std::cos(x); }
+};
+struct Sin {
+  template <class T>
+  T operator()(T x) const {
+    return math::cos_sin(x).sin;
+  }
+  static long double exact(long double x) { return std::sin(x); }
+};
+
 struct NormalCdf {
   template <class T>
   T operator()(T x) const {
@@ -104,6 +119,19 @@ double worst_error(F f) {
   return worst;
 }
 
+template <class T, class F>
+double worst_absolute_error(F f) {
+  double worst = 0;
+  for (const double range : {1.0, 100.0, 4194303.0}) {
+    const std::vector<T> x = sweep<T>(-range, range), y = applied(f, x);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const auto error = static_cast<double>(std::abs(y[i] - F::exact(x[i])));
+      if (!(error <= worst)) worst = error;
+    }
+  }
+  return worst;
+}
+
 template <class F>
 void check_all_sets_agree(F f) {
   std::vector<float> x;
@@ -154,6 +182,13 @@ TEST_CASE("exp, tanh and erf are as accurate as documented") {
   CHECK(worst_error<double>(Erf()) <= 2);
 }
 
+TEST_CASE("cos and sin are as accurate as documented") {
+  CHECK(worst_absolute_error<float>(Cos()) <= 1.2e-7);
+  CHECK(worst_absolute_error<double>(Cos()) <= 3e-16);
+  CHECK(worst_absolute_error<float>(Sin()) <= 1.2e-7);
+  CHECK(worst_absolute_error<double>(Sin()) <= 3e-16);
+}
+
 TEST_CASE("the normal distribution keeps its digits in the tails") {
   // In units of the last place, which are 1.2e-7 (2.2e-16) at most of a number.
   CHECK(worst_error<float>(NormalCdf()) <= 6);
@@ -173,6 +208,8 @@ TEST_CASE("all instruction sets give the same bits") {
   check_all_sets_agree(Exp());
   check_all_sets_agree(Tanh());
   check_all_sets_agree(Erf());
+  check_all_sets_agree(Cos());
+  check_all_sets_agree(Sin());
   check_all_sets_agree(NormalCdf());
   check_all_sets_agree(NormalDensity());
 }

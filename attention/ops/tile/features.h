@@ -19,18 +19,40 @@ struct FeatureRule {
   bool exponentials;
   Tensor projection;  // contiguous, or undefined
   double half_norm;
+  bool waves;     // features are cos t and sin t, or cos(t + b) with phases b
+  Tensor phases;  // contiguous, or undefined
+
+  /// Whether a row of W gives two features. Those of a block are then the cosines of its rows, in
+  /// front of their sines.
+  bool pairs() const { return waves && !phases; }
 };
 
 /// The rule for x (B, N, H, D). Throws ShapeError, naming `op`, if the projection does not match x.
 inline FeatureRule feature_rule(const char* op, const Variable& x, bool exponentials,
-                                const Tensor& W, double half_norm) {
+                                const Tensor& W, double half_norm, bool waves = false,
+                                const Tensor& phases = {}) {
   check<ShapeError>(
-      !W.defined() || ((W.rank() == 2 || (W.rank() == 3 && W.size(0) == x.size(2))) &&
-                       W.size(-1) == x.size(3) && W.dtype() == x.dtype() && exponentials),
-      op, ": expected a projection (m, D) or (H, m, D), only with exponentials, for q ", x.shape(),
-      " of ", x.dtype(), ", got ", W.defined() ? W.shape() : Shape{});
-  return {x.size(3), W.defined() ? W.size(-2) : x.size(3), exponentials,
-          W.defined() ? W.contiguous() : W, half_norm};
+      !W.defined() ||
+          ((W.rank() == 2 || (W.rank() == 3 && W.size(0) == x.size(2))) &&
+           W.size(-1) == x.size(3) && W.dtype() == x.dtype() && (exponentials || waves)),
+      op, ": expected a projection (m, D) or (H, m, D), only with exponentials or waves, for q ",
+      x.shape(), " of ", x.dtype(), ", got ", W.defined() ? W.shape() : Shape{});
+  check<ShapeError>(!waves || (W.defined() && !exponentials), op,
+                    ": expected a projection, and no exponentials, with waves");
+  check<ShapeError>(
+      !phases.defined() || (waves && phases.dtype() == W.dtype() &&
+                            phases.unsqueeze(-1).shape() == W.slice(-1, 0, 1).shape()),
+      op, ": expected a phase for each row of the projection, only with waves, got ",
+      phases.defined() ? phases.shape() : Shape{});
+  FeatureRule rule{x.size(3),
+                   W.defined() ? W.size(-2) : x.size(3),
+                   exponentials,
+                   W.defined() ? W.contiguous() : W,
+                   half_norm,
+                   waves,
+                   phases.defined() ? phases.contiguous() : phases};
+  if (rule.pairs()) rule.m *= 2;
+  return rule;
 }
 
 /// Calls take(l, y_l) with y_l = value(l, 0) ∘ value(l, 1) ∘ ... over the lanes of each of n rows,
@@ -93,7 +115,7 @@ class FeatureTile {
   FeatureTile(const FeatureRule& rule, int64_t features, Scratch& scratch)
       : rule_(rule),
         x_(scratch.take<T>(rule.D * block)),
-        f_(scratch.take<T>(features * block)),
+        f_(scratch.take<T>((rule.phases ? 2 : 1) * features * block)),
         shift_(scratch.take<T>(block)),
         gradients_(scratch.take<T>(block)) {}
 
@@ -101,8 +123,8 @@ class FeatureTile {
   int64_t lanes() const { return lanes_; }
   T* features() { return f_; }
 
-  /// Sets the tokens; `norms`: half_norm |x|² is subtracted. Lanes beyond `count` have features of 0, or exponents of 0
-  /// with a shift of -inf.
+  /// Sets the tokens, keys or queries; `norms`: half_norm |x|² is subtracted. Lanes beyond `count` have
+  /// features of 0, or projections of 0 with a shift of -inf.
   void start(const Heads<const T>& x, int64_t b, int64_t h, int64_t first, int64_t count,
              bool norms) {
     const FeatureRule& z = rule_;
@@ -112,10 +134,10 @@ class FeatureTile {
     for (int64_t i = 0; i < lanes_; ++i) shift_[i] = i < count ? T{0} : -infinity<T>;
     if (!z.projection) return;
     pack_transposed(from_, token_, count, lanes_, z.D, factor(), x_);
-    if (!halved_) return;
-    // x holds log_e k.
-    const T a = static_cast<T>(z.half_norm / Base<T>::log_e);
     std::fill_n(gradients_, block, T{0});
+    if (!halved_) return;
+    // x holds factor() k, and the shift is an exponent of Base.
+    const T a = static_cast<T>(z.half_norm * Base<T>::log_e) / (factor() * factor());
     simd([this, a, D = z.D] {
       for (int64_t d = 0; d < D; ++d)
         for_lanes(lanes_, [=, shift = shift_, x = x_ + d * lanes_](int64_t i) {
@@ -124,35 +146,50 @@ class FeatureTile {
     });
   }
 
-  /// Computes features [l, l + n): t of keys, or s of queries, times log_e if they are exponents.
+  /// Computes features [l, l + n): t of keys, or s of queries, times log_e if they are exponents;
+  /// waves of keys without their factor.
   void compute(int64_t l, int64_t n) {
     const FeatureRule& z = rule_;
-    l_ = l, n_ = n;
+    l_ = l, n_ = n, rows_ = z.pairs() ? n / 2 : n;
     if (z.projection)
-      kernels::gemm_tile<T>(n, lanes_, z.D, {W(), z.D, 1}, x_, lanes_, f_, lanes_, false);
+      kernels::gemm_tile<T>(rows_, lanes_, z.D, {W(), z.D, 1}, x_, lanes_, f_, lanes_, false);
     else
       pack_transposed(from_ + l, token_, count_, lanes_, n, factor(), f_);
+    if (z.waves) compute_waves();
   }
 
   /// Updates c, the maxima of exponents so far, and sets `shrink` to the factors that rescale sums
-  /// accordingly.
+  /// accordingly. Waves have one exponent for all features of a key, that of their factor.
   void raise(T* c, T* shrink) const {
+    const auto keep = [=](int64_t l, T top) {
+      top = c[l] < top ? top : c[l];
+      shrink[l] = c[l] == top ? T{1} : Base<T>::power(c[l] - top);
+      c[l] = top;
+    };
+    if (rule_.waves) {
+      const T top = *std::max_element(shift_, shift_ + lanes_);
+      for (int64_t l = 0; l < n_; ++l) keep(l, top);
+      return;
+    }
     simd([=, n = n_, lanes = lanes_, f = f_, shift = shift_] {
       join_rows_of_lanes(
           n, lanes, -infinity<T>, [=](int64_t l, int64_t i) { return f[l * lanes + i] + shift[i]; },
-          [](T a, T b) { return a < b ? b : a; },
-          [=](int64_t l, T top) {
-            top = c[l] < top ? top : c[l];
-            shrink[l] = c[l] == top ? T{1} : Base<T>::power(c[l] - top);
-            c[l] = top;
-          });
+          [](T a, T b) { return a < b ? b : a; }, keep);
     });
   }
 
-  /// Replaces exponents of keys by e^(t - c).
-  void exponentiate_keys(const T* c) {
-    each([=, shift = shift_](int64_t l, int64_t i, T t) {
-      return Base<T>::power(t + shift[i] - c[l]);
+  /// Takes features of keys relative to c: exponents become e^(t - c), waves are multiplied by
+  /// e^(-half_norm |k|² - c).
+  void scale_keys(const T* c) {
+    if (!rule_.waves)
+      return each([=, shift = shift_](int64_t l, int64_t i, T t) {
+        return Base<T>::power(t + shift[i] - c[l]);
+      });
+    simd([=, rows = 2 * rows_, lanes = lanes_, f = f_, shift = shift_] {
+      T factors[block];
+      for_lanes(lanes, [&, shift](int64_t i) { factors[i] = Base<T>::power(shift[i] - c[0]); });
+      for (int64_t l = 0; l < rows; ++l)
+        for_lanes(lanes, [&, row = f + l * lanes](int64_t i) { row[i] *= factors[i]; });
     });
   }
 
@@ -193,9 +230,10 @@ class FeatureTile {
 
   /// df_li += of_feature_l of_token_i, which completes df, the gradient of the current features.
   /// With exponentials it is then multiplied by the features, which gives the gradient of their
-  /// exponents.
+  /// exponents. With waves it becomes the gradient of the projections, in the first rows.
   void finish_gradient(T* df, const T* of_feature, const T* of_token) {
     const FeatureRule& z = rule_;
+    if (z.waves) return finish_waves(df, of_feature, of_token);
     simd([=, n = n_, lanes = lanes_, exponentials = z.exponentials, halved = halved_, features = f_,
           gradients = gradients_] {
       for (int64_t l = 0; l < n; ++l) {
@@ -223,7 +261,8 @@ class FeatureTile {
     T* const to = dx.at(b, first, h_);
     if (!z.projection)
       return kernels::transpose_into(n_, count_, df, lanes_, T{1}, to + l_, dx.token, add);
-    kernels::gemm_tile<T>(count_, z.D, n_, {df, 1, lanes_}, W(), z.D, to, dx.token, add || l_ > 0);
+    kernels::gemm_tile<T>(count_, z.D, rows_, {df, 1, lanes_}, W(), z.D, to, dx.token,
+                          add || l_ > 0);
     if (halved_ && l_ + n_ == z.m)
       simd([=, this, a = static_cast<T>(2 * z.half_norm)] {
         for (int64_t i = 0; i < count_; ++i)
@@ -233,6 +272,43 @@ class FeatureTile {
   }
 
  private:
+  // Replaces projections t by cos t, and the rows behind them by sin t.
+  void compute_waves() {
+    const T* const b = rule_.phases ? rule_.phases.template data<T>() + first_row() : nullptr;
+    simd([=, rows = rows_, lanes = lanes_, f = f_] {
+      for (int64_t l = 0; l < rows; ++l)
+        for_lanes(lanes, [phase = b ? b[l] : T{0}, cosine = f + l * lanes,
+                          sine = f + (rows + l) * lanes](int64_t i) {
+          const auto [c, s] = math::cos_sin(cosine[i] + phase);
+          cosine[i] = c;
+          sine[i] = s;
+        });
+    });
+  }
+
+  // finish_gradient() of waves: dt = cos(t) dsin - sin(t) dcos, where both include their factor.
+  void finish_waves(T* df, const T* of_feature, const T* of_token) {
+    simd([=, rows = rows_, lanes = lanes_, pairs = rule_.pairs(), f = f_, gradients = gradients_] {
+      for (int64_t l = 0; l < rows; ++l) {
+        const T *const c = f + l * lanes, *const s = f + (rows + l) * lanes;
+        T *const dc = df + l * lanes, *const ds = df + (rows + l) * lanes;
+        const T a = of_feature[l];
+        if (pairs)
+          for_lanes(lanes, [=, b = of_feature[rows + l]](int64_t i) {
+            const T g = dc[i] + a * of_token[i], h = ds[i] + b * of_token[i];
+            dc[i] = c[i] * h - s[i] * g;
+            gradients[i] += g * c[i] + h * s[i];
+          });
+        else
+          for_lanes(lanes, [=](int64_t i) {
+            const T g = dc[i] + a * of_token[i];
+            dc[i] = -s[i] * g;
+            gradients[i] += g * c[i];
+          });
+      }
+    });
+  }
+
   // f_li <- f(l, i, f_li)
   template <class F>
   void each(F f) {
@@ -243,17 +319,20 @@ class FeatureTile {
   }
 
   T factor() const { return rule_.exponentials ? static_cast<T>(Base<T>::log_e) : T{1}; }
-  const T* W() const {
+  // Of the current features, among the rows of the projections of all heads.
+  int64_t first_row() const {
     const Tensor& W = rule_.projection;
-    return W.data<T>() + ((W.rank() == 3 ? h_ * W.size(1) : 0) + l_) * rule_.D;
+    return (W.rank() == 3 ? h_ * W.size(1) : 0) + (rule_.pairs() ? l_ / 2 : l_);
   }
+  const T* W() const { return rule_.projection.data<T>() + first_row() * rule_.D; }
 
   const FeatureRule& rule_;
   T *const x_, *const f_, *const shift_,
                               *const gradients_;  // Σ_l of the gradients of features so far
   const T* from_ = nullptr;
-  int64_t token_ = 0, h_ = 0, count_ = 0, lanes_ = 0, l_ = 0, n_ = 0;
-  bool halved_ = false;  // t includes - half_norm |k|²
+  int64_t token_ = 0, h_ = 0, count_ = 0, lanes_ = 0, l_ = 0, n_ = 0,
+          rows_ = 0;     // rows of W for the current features
+  bool halved_ = false;  // t, or the exponent of the factor of waves, includes - half_norm |k|²
 };
 
 }  // namespace longhand::attention::tile

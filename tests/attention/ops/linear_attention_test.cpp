@@ -16,17 +16,24 @@ Tensor positive(const Shape& shape, uint64_t seed) {
   return t;
 }
 
-// The definition. The features of x are t or e^t; those of keys from their lengths on are 0.
+// The definition. The features of x are t, e^t or waves; those of keys from their lengths on are 0.
 Tensor features_of(const Tensor& x, const LinearAttentionOptions& options, bool keys) {
   Variable t(x);
+  Variable factor(Tensor::full({1}, 1, x.dtype()));
   if (options.projection.defined()) {
     const Variable W(options.projection);
     t = W.rank() == 2 ? linear(t, W)
                       : transpose(matmul(transpose(t, 1, 2), transpose(W, 1, 2)), 1, 2);
-    if (keys) t = t - affine(sum(square(Variable(x)), {-1}, true), options.half_norm);
+    const Variable norm = affine(sum(square(Variable(x)), {-1}, true), options.half_norm);
+    if (keys && options.waves) factor = exp(-norm);
+    if (keys && !options.waves) t = t - norm;
   }
   if (options.exponentials) t = exp(t);
-  Tensor f = t.value().contiguous().clone();
+  if (options.phases.defined())
+    t = slice(cos_sin(t + Variable(options.phases)), -1, 0, t.size(-1));
+  else if (options.waves)
+    t = cos_sin(t);
+  Tensor f = (t * factor).value().contiguous().clone();
   if (keys && options.key_lengths.defined())
     for (int64_t b = 0; b < f.size(0); ++b)
       f.select(0, b).slice(0, options.key_lengths.data<int32_t>()[b], f.size(1)).fill(0);
@@ -41,6 +48,11 @@ struct LinearCase {
 
 std::vector<LinearCase> linear_cases() {
   const Tensor lengths = Tensor::from(std::vector<int32_t>{5, 0}, {2});
+  // Small angles, so that normalisers are not near 0.
+  const auto small_angles = [](const Shape& shape) {
+    return affine(Variable(normal(shape, 4)), 0.3).value();
+  };
+  const Tensor small = small_angles({75, 5}), of_heads = small_angles({2, 4, 3});
   return {
       {"plain", {2, 3, 2, 5}, {2, 7, 2, 5}, {}},
       {"lengths", {2, 3, 2, 5}, {2, 7, 2, 5}, {.key_lengths = lengths}},
@@ -66,6 +78,29 @@ std::vector<LinearCase> linear_cases() {
        {.exponentials = true, .projection = normal({150, 5}, 4), .half_norm = 0.3}},
       {"features in parts, no projection", {2, 3, 1, 70}, {2, 7, 1, 70}, {.key_lengths = lengths}},
       {"exponents in parts, no projection", {2, 3, 1, 70}, {2, 7, 1, 70}, {.exponentials = true}},
+      {"waves",
+       {2, 3, 2, 5},
+       {2, 7, 2, 5},
+       {.projection = small.slice(0, 0, 6), .half_norm = -0.3, .waves = true}},
+      {"waves of each head, lengths, two tiles",
+       {2, 50, 2, 3},
+       {2, 70, 2, 3},
+       {.projection = of_heads, .waves = true, .key_lengths = lengths}},
+      {"waves in parts",
+       {2, 3, 1, 5},
+       {2, 70, 1, 5},
+       {.projection = small, .half_norm = -0.5, .waves = true}},
+      {"waves with phases, in parts",
+       {2, 3, 1, 5},
+       {2, 7, 1, 5},
+       {.projection = small, .half_norm = -0.3, .waves = true, .phases = positive({75}, 5)}},
+      {"waves with phases of each head, lengths",
+       {2, 3, 2, 3},
+       {2, 7, 2, 3},
+       {.projection = of_heads,
+        .waves = true,
+        .phases = positive({2, 4}, 5),
+        .key_lengths = lengths}},
   };
 }
 
@@ -97,10 +132,13 @@ TEST_CASE("linear_attention: the definition, and gradients") {
 TEST_CASE("linear_attention: sums in groups, for any number of threads, of any strides") {
   // Long enough for several groups of keys and of queries.
   const Shape shape{1, 1300, 1, 8};
+  const bool waves = GENERATE(false, true);
+  CAPTURE(waves);
   const LinearAttentionOptions options{
-      .exponentials = true,
-      .projection = normal({90, 8}, 4).to(DType::f32),
-      .half_norm = 0.5,
+      .exponentials = !waves,
+      .projection = affine(Variable(normal({90, 8}, 4)), waves ? 0.1 : 1).value().to(DType::f32),
+      .half_norm = waves ? -0.5 : 0.5,
+      .waves = waves,
       .key_lengths = Tensor::from(std::vector<int32_t>{1200}, {1})};
   const Tensor q = normal(shape, 1).to(DType::f32), k = normal(shape, 2).to(DType::f32),
                v = normal(shape, 3).to(DType::f32), seed = normal(shape, 5).to(DType::f32);
@@ -205,6 +243,18 @@ TEST_CASE("linear_attention: what does not fit is refused") {
   CHECK_THROWS_AS(linear_attention(q, q, v, {.projection = normal({6, 4}, 1)}), ShapeError);
   CHECK_THROWS_AS(
       linear_attention(q, q, v, {.exponentials = true, .projection = normal({6, 5}, 1)}),
+      ShapeError);
+  const Tensor W = normal({6, 4}, 1);
+  CHECK_NOTHROW(
+      linear_attention(q, q, v, {.projection = W, .waves = true, .phases = normal({6}, 1)}));
+  CHECK_THROWS_AS(linear_attention(q, q, v, {.waves = true}), ShapeError);
+  CHECK_THROWS_AS(linear_attention(q, q, v, {.exponentials = true, .projection = W, .waves = true}),
+                  ShapeError);
+  CHECK_THROWS_AS(
+      linear_attention(q, q, v, {.projection = W, .waves = true, .phases = normal({5}, 1)}),
+      ShapeError);
+  CHECK_THROWS_AS(
+      linear_attention(q, q, v, {.exponentials = true, .projection = W, .phases = normal({6}, 1)}),
       ShapeError);
   CHECK_THROWS_AS(
       linear_attention(q, q, v, {.key_lengths = Tensor::from(std::vector<int32_t>{1, 4}, {2})}),
