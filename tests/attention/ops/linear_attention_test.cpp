@@ -190,6 +190,27 @@ TEST_CASE("linear_attention: exponents of any size") {
   }
 }
 
+TEST_CASE("linear_attention: factors of waves of any size") {
+  // Keys in two blocks whose norms rise and fall: with the largest of all norms, factors of other keys
+  // are 0, so every query has the value of that key.
+  const Shape shape{1, 100, 1, 3};
+  const auto f32 = [](const Tensor& x) { return x.to(DType::f32); };
+  const LinearAttentionOptions options{
+      .projection = f32(normal({40, 3}, 4)), .half_norm = -0.5, .waves = true};
+  Tensor keys = normal(shape, 2);
+  keys.slice(1, 70, 71).fill(5);
+  for (const double size : {1e2, 1e6}) {
+    INFO(size);
+    const Variable q(f32(normal(shape, 1)), true),
+        k(f32(affine(Variable(keys), size).value()), true), v(f32(normal(shape, 3)), true);
+    const Variable out = linear_attention(q, k, v, options);
+    backward(out, Tensor::full(shape, 1));
+    for (int64_t i = 0; i < shape[1]; ++i)
+      CHECK(near(out.value().slice(1, i, i + 1), v.value().slice(1, 70, 71), 1e-4));
+    for (const Variable& x : {q, k, v}) CHECK(all_finite(x.grad()));
+  }
+}
+
 TEST_CASE("linear_attention: lanes beyond the last token give nothing") {
   // The exponents of 60 queries, a whole and a partial block, are all -88.9. In lanes without a
   // query, e^88.9 times the gradient 0 would be NaN.
