@@ -326,6 +326,15 @@ void copy_rows(const Heads<const T>& from, int64_t b, int64_t h, int64_t first, 
   for (int64_t i = 0; i < n; ++i) std::copy_n(from.at(b, first + i, h), D, to + i * D);
 }
 
+// Begins to load rows [first, first + n) of a head. The blocks of a pattern are apart in memory, where
+// the hardware does not foresee them.
+template <class T>
+void prefetch_rows(const Heads<T>& x, int64_t b, int64_t h, Range rows, int64_t D) {
+  constexpr int64_t line = 64 / sizeof(T);
+  for (int64_t i = rows.begin; i < rows.end; ++i)
+    for (int64_t d = 0; d < D; d += line) __builtin_prefetch(x.at(b, i, h) + d);
+}
+
 // The keys that any query of the tiles attends to. The first index is even.
 template <class T>
 Range all_keys(std::span<const ScoreTile<T>> tiles) {
@@ -492,9 +501,14 @@ void attend_to_all(const Rule& rule, ForwardTask<T>& task, int64_t count, const 
   int64_t since_fold = 0;
   const std::span<const ScoreTile<T>> tiles{task.tiles.data(), static_cast<size_t>(count)};
   list_key_tiles<T>(rule, tiles, all_keys<T>(tiles).begin, {}, task.key_tiles);
-  for (const Range keys : task.key_tiles) {
+  for (size_t i = 0; i < task.key_tiles.size(); ++i) {
+    const Range keys = task.key_tiles[i];
     copy_rows(k, b, hkv, keys.begin, keys.size(), D, task.keys);
     copy_rows(v, b, hkv, keys.begin, keys.size(), D, task.values);
+    if (rule.pattern && i + 1 < task.key_tiles.size()) {
+      prefetch_rows(k, b, hkv, task.key_tiles[i + 1], D);
+      prefetch_rows(v, b, hkv, task.key_tiles[i + 1], D);
+    }
     for (int64_t r = 0; r < count; ++r)
       task.tiles[r].for_parts(keys, [&](Range part) {
         const int64_t at = (part.begin - keys.begin) * D;
@@ -733,6 +747,16 @@ void add_block_of_keys(const Rule& rule, const Operands<T>& in, BackwardTask<T>&
   if (dv) add_rows<T>(task.dvalues, b, hkv, j, n, D, Heads<T>(in.dv.to));
 }
 
+// Begins to load keys, values and their gradients.
+template <class T>
+void prefetch_keys(const Rule& rule, const Operands<T>& in, int64_t b, int64_t hkv, Range keys) {
+  const int64_t D = rule.sizes.D;
+  prefetch_rows(in.k, b, hkv, keys, D);
+  prefetch_rows(in.v, b, hkv, keys, D);
+  for (Gradient* const g : {&in.dk, &in.dv})
+    if (g->to.defined()) prefetch_rows(Heads<T>(g->to), b, hkv, keys, D);
+}
+
 // The gradients of a group of keys and a group of queries of the heads that share head hkv, with the
 // queries of one copy of dk and dv.
 template <class T>
@@ -766,7 +790,10 @@ void add_groups(const Rule& rule, const Groups& groups, const Operands<T>& in,
     int64_t since_flush = 0;
     list_key_tiles<T>(rule, {task.tiles.data(), static_cast<size_t>(count)}, 0, key_group,
                       task.key_tiles);
-    for (const Range keys : task.key_tiles) {
+    for (size_t i = 0; i < task.key_tiles.size(); ++i) {
+      if (rule.pattern && i + 1 < task.key_tiles.size())
+        prefetch_keys(rule, in, b, hkv, task.key_tiles[i + 1]);
+      const Range keys = task.key_tiles[i];
       add_block_of_keys(rule, in, task, count, b, hkv, keys.begin, keys.size());
       if (++since_flush % fold_blocks == 0) flush_dq();
     }

@@ -65,7 +65,7 @@ struct ScatterbrainOptions {
     Memory out{.kept = features + z.values + (3 + directions) * z.tokens +
                        directions * kept_scan_states(config, e, m),
                .forward = directions * (z.values + 2 * z.tokens),
-               .backward = config.causal ? 0 : 2.5 * z.values};
+               .backward = (0.5 + directions) * z.values};
     return with_buffers(config, projection, out);
   }
 };
