@@ -291,6 +291,49 @@ TEST_CASE("scan: exponentials of projections, in one group or several, from a st
   }
 }
 
+TEST_CASE("scan: sums and their scales, from either end, with the norms of queries") {
+  const bool reverse = GENERATE(false, true), decays = GENERATE(false, true);
+  const int64_t N = GENERATE(1, 7, 60);
+  INFO("reverse " << reverse << " decays " << decays << " N " << N);
+  const Shape shape{2, N, 2, 3};
+  const Tensor W = normal({5, 3}, 4), v = normal({2, N, 2, 4}, 3),
+               g = log_decays(decays ? Decay::head : Decay::none, 2, N, 2, 3, 4);
+  const auto in_order = [&](const Variable& x) {
+    std::vector<Variable> tokens;
+    for (int64_t i = 0; i < N; ++i) {
+      const int64_t at = reverse ? N - 1 - i : i;
+      tokens.push_back(slice(x, 1, at, at + 1));
+    }
+    return concat(tokens, 1);
+  };
+  const Variable q(normal(shape, 1), true), k(normal(shape, 2), true);
+  const auto map = [&](const Variable& x) {
+    return exp(linear(x, Variable(W)) - affine(sum(square(x), {3}, true), 0.3));
+  };
+  const Variable weights = definitions::retention(in_order(map(q)), in_order(map(k)),
+                                                  decays ? in_order(Variable(g)) : Variable());
+  const Variable v1 = concat({Variable(v), Variable(Tensor::full({2, N, 2, 1}, 1, DType::f64))}, 3);
+  const Variable expected = in_order(definitions::apply(weights, in_order(v1)));
+  const Tensor seed = normal(expected.shape(), 5);
+  backward(expected, seed);
+  const Tensor dq = q.grad(), dk = k.grad();
+  const Variable q2(q.value(), true), k2(k.value(), true);
+  const ScanResult r = scan({q2, k2, Variable(v), variable(g)}, nullptr,
+                            {.exponentials = true,
+                             .projection = W,
+                             .half_norm = 0.3,
+                             .query_norm = true,
+                             .reverse = reverse,
+                             .log_scales = true,
+                             .final_state = false,
+                             .block = 5});
+  const Variable found = r.out * exp(unsqueeze(transpose(Variable(r.log_scales), 1, 2), 3));
+  backward(found, seed);
+  CHECK(near(found.value(), expected.value(), 1e-12));
+  CHECK(near(q2.grad(), dq, 1e-12));
+  CHECK(near(k2.grad(), dk, 1e-12));
+}
+
 TEST_CASE("scan: one token at a time") {
   const Decay decay = GENERATE(from_range(all_decays));
   const bool normalizer = GENERATE(false, true);
@@ -469,6 +512,7 @@ TEST_CASE("scan refuses what does not fit") {
   CHECK_THROWS_AS(scan({q, q, v, g({2, 3, 2, 5})}), ShapeError);
   CHECK_THROWS_AS(scan({q, q, v}, nullptr, {.projection = normal({6, 4}, 1)}), ShapeError);
   CHECK_THROWS_AS(scan({q, q, v, g({2, 3, 2, 4})}, nullptr, {.exponentials = true}), ShapeError);
+  CHECK_THROWS_AS(scan({q, q, v, g({2, 3, 2, 4})}, nullptr, {.reverse = true}), ShapeError);
   CHECK_THROWS_AS(scan({q, q, v}, nullptr, {.block = 49}), ShapeError);
   const ScanState state = scan({q, q, v}).state, other = scan({q, q, q}).state;
   CHECK_NOTHROW(scan({q, q, v}, &state));
