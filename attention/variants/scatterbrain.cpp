@@ -21,7 +21,6 @@
 #include "longhand/attention/bases/random_features.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/mask.h"
 #include "longhand/attention/memory.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/ops/softmax_attention.h"
