@@ -327,32 +327,40 @@ void add_windows(const T* k, const T* v, const Biases& w, const Sizes& z, int64_
 template <class T>
 void forward_part(const T* k, const T* v, const Biases& w, const Sizes& z, int64_t n,
                   int64_t channels, int64_t begin, int64_t end, T* y, T* L) {
-  std::vector<Sums> after;  // of keys from i + gap on
-  const int64_t step = z.C, gap = z.gap();
+  std::vector<Sums> after;  // for queries up to i, of keys from i + gap on: at the end of each tile
+  const int64_t step = z.C, gap = z.gap(), size = z.queries();
   if (!z.causal && n > gap) {
-    after.resize(static_cast<size_t>(n - gap));
     Sums sum;
     sum.clear(channels);
+    after.assign(static_cast<size_t>((n + size - 1) / size), sum);
     simd([=, &sum, to = after.data()] {
       for (int64_t i = n - gap - 1; i >= 0; --i) {
+        if ((i + 1) % size == 0) to[i / size] = sum;
         sum.add(k + (i + gap) * step, v + (i + gap) * step, channels);
-        to[i] = sum;
       }
     });
   }
   Workspace<Tile<T>> tile(z);
-  std::vector<Sums> sums(static_cast<size_t>(std::min(z.queries(), end - begin)));
+  std::vector<Sums> sums(static_cast<size_t>(std::min(size, end - begin)));
   Sums before;  // of keys up to i - window
   before.clear(channels);
-  for (int64_t first = begin; first < end; first += z.queries()) {
-    tile->i = first, tile->rows = std::min(z.queries(), end - first);
-    simd([&, rows = tile->rows] {
-      for (int64_t r = 0; r < rows; ++r) {
-        const int64_t i = first + r, oldest = (i - z.window) * step;
+  for (int64_t first = begin; first < end; first += size) {
+    tile->i = first, tile->rows = std::min(size, end - first);
+    simd([&, rows = tile->rows, of = sums.data()] {
+      if (!after.empty()) {
+        Sums& sum = after[static_cast<size_t>(first / size)];
+        for (int64_t i = first + rows - 1; i >= first; --i) {
+          if (i + gap < n) sum.add(k + (i + gap) * step, v + (i + gap) * step, channels);
+          of[i - first] = sum;
+        }
+      }
+      for (int64_t i = first; i < first + rows; ++i) {
+        const int64_t oldest = (i - z.window) * step;
         if (i >= z.window) before.add(k + oldest, v + oldest, channels);
-        Sums& sum = sums[static_cast<size_t>(r)];
-        sum = before;
-        if (static_cast<size_t>(i) < after.size()) sum.add(after[static_cast<size_t>(i)], channels);
+        if (after.empty())
+          of[i - first] = before;
+        else
+          of[i - first].add(before, channels);
       }
     });
     if (z.window) add_windows(k, v, w, z, n, channels, *tile, sums.data());
@@ -376,11 +384,12 @@ struct BackSums {
     std::fill_n(dyy, n, 0.0);
   }
   template <class T>
-  void add(const T* L, const T* d, const T* y, int64_t n) {
+  void add(const Back<T>& query, int64_t n) {
+    const T *const L = query.L, *const dy_of = query.dy, *const y = query.y;
 #pragma GCC ivdep
     for (int64_t c = 0; c < n; ++c) {
       const double x = static_cast<double>(L[c]), e = math::exp(-std::abs(x - least[c])),
-                   a = static_cast<double>(d[c]), b = a * static_cast<double>(y[c]);
+                   a = static_cast<double>(dy_of[c]), b = a * static_cast<double>(y[c]);
       dy[c] = x < least[c] ? dy[c] * e + a : dy[c] + e * a;
       dyy[c] = x < least[c] ? dyy[c] * e + b : dyy[c] + e * b;
       least[c] = std::min(x, least[c]);
@@ -457,38 +466,52 @@ template <class T>
 void backward_part(const Back<T>& x, const Biases& w, const Sizes& z, int64_t n, int64_t channels,
                    int64_t begin, int64_t end, T* dk, T* dv) {
   const int64_t step = z.C, gap = z.gap();
-  std::vector<double> sums(static_cast<size_t>(2 * (end - begin) * lanes), 0.0);
-  const auto row = [&](int64_t j) { return sums.data() + 2 * (j - begin) * lanes; };
-  simd([&] {
-    BackSums later;
-    later.clear(channels);
-    for (int64_t j = n - 1 - z.window; j >= 0; --j) {  // queries from j + window on
-      const Back<T> i = x.at((j + z.window) * step);
-      later.add(i.L, i.dy, i.y, channels);
-      later.give(x.k + j * step, x.v + j * step, channels, row(j), row(j) + lanes);
-    }
-    if (!z.causal) {
-      BackSums earlier;
-      earlier.clear(channels);
-      for (int64_t j = gap; j < n; ++j) {  // queries up to j - gap
-        const Back<T> i = x.at((j - gap) * step);
-        earlier.add(i.L, i.dy, i.y, channels);
-        earlier.give(x.k + j * step, x.v + j * step, channels, row(j), row(j) + lanes);
+  std::vector<BackSums>
+      later;  // for keys up to j, of queries from j + window on: at the end of each tile
+  if (n > z.window) {
+    BackSums sum;
+    sum.clear(channels);
+    later.assign(static_cast<size_t>((n + tile_keys - 1) / tile_keys), sum);
+    simd([&, to = later.data()] {
+      for (int64_t j = n - z.window - 1; j >= 0; --j) {
+        if ((j + 1) % tile_keys == 0) to[j / tile_keys] = sum;
+        sum.add(x.at((j + z.window) * step), channels);
       }
-    }
-  });
-  if (z.window) {
-    Workspace<Tile<T>> tile(z);
-    for (tile->j = begin; tile->j < end; tile->j += tile_keys) {
-      tile->cols = std::min(tile_keys, end - tile->j);
-      add_key_gradients(x, w, z, n, channels, *tile, row(tile->j));
-    }
+    });
   }
-  for (int64_t j = begin; j < end; ++j)
-    for (int64_t c = 0; c < channels; ++c) {
-      dk[j * step + c] = static_cast<T>(row(j)[c]);
-      dv[j * step + c] = static_cast<T>(row(j)[lanes + c]);
+  BackSums earlier;  // of queries up to j - gap
+  earlier.clear(channels);
+  std::optional<Workspace<Tile<T>>> tile;
+  if (z.window) tile.emplace(z);
+  std::vector<double> sums(static_cast<size_t>(2 * tile_keys * lanes));
+  for (int64_t first = begin; first < end; first += tile_keys) {
+    const int64_t last = std::min(first + tile_keys, end);
+    const auto give = [&](const BackSums& from, int64_t j) {
+      double* const to = sums.data() + 2 * (j - first) * lanes;
+      from.give(x.k + j * step, x.v + j * step, channels, to, to + lanes);
+    };
+    std::fill(sums.begin(), sums.end(), 0.0);
+    simd([&] {
+      for (int64_t j = std::min(last, n - z.window) - 1; j >= first; --j) {
+        BackSums& sum = later[static_cast<size_t>(first / tile_keys)];
+        sum.add(x.at((j + z.window) * step), channels);
+        give(sum, j);
+      }
+      for (int64_t j = std::max(first, gap); j < last && !z.causal; ++j) {
+        earlier.add(x.at((j - gap) * step), channels);
+        give(earlier, j);
+      }
+    });
+    if (tile) {
+      (*tile)->j = first, (*tile)->cols = last - first;
+      add_key_gradients(x, w, z, n, channels, **tile, sums.data());
     }
+    for (int64_t j = first; j < last; ++j)
+      for (int64_t c = 0; c < channels; ++c) {
+        dk[j * step + c] = static_cast<T>(sums[2 * (j - first) * lanes + c]);
+        dv[j * step + c] = static_cast<T>(sums[(2 * (j - first) + 1) * lanes + c]);
+      }
+  }
 }
 
 // dw_ij of one query and key that are not in a product, from n channels.
