@@ -24,6 +24,7 @@
 // attention. The convolution along the tokens has one filter per head.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -42,6 +43,22 @@
 
 namespace longhand::attention {
 namespace {
+
+// x in another dtype; its gradient in that of x.
+Variable cast(const Variable& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  return record("cast", x.value().to(dtype), {x},
+                [from = x.dtype()](const Tensor& grad, std::span<GradSlot> slots) {
+                  slots[0].take(grad.to(from));
+                });
+}
+
+// Singular values of an m x m matrix of this dtype that are rounding errors, relative to the largest.
+double noise(int64_t m, DType dtype) {
+  const double eps = dtype == DType::f32 ? std::numeric_limits<float>::epsilon()
+                                         : std::numeric_limits<double>::epsilon();
+  return static_cast<double>(m) * eps;
+}
 
 Variable iterated_inverse(const Variable& A, int64_t iterations) {
   const Variable column_sums = sum(A, {-2}, true);
@@ -247,12 +264,16 @@ class Nystrom final : public Variant {
                                    : landmarks_of(q, lengths, counts, m),
              Km = query_landmarks_ ? parameters(*key_landmarks_)
                                    : landmarks_of(k, lengths, counts, m);
-    Variable A = weights(transpose(Qm, 1, 2), transpose(Km, 1, 2), landmarks);
+    // In double precision for the SVD: the inverse of a nearly singular A multiplies its errors.
+    const DType exact = pinv_ == "svd" ? DType::f64 : q.dtype();
+    Variable A =
+        weights(cast(transpose(Qm, 1, 2), exact), cast(transpose(Km, 1, 2), exact), landmarks);
     if (landmarks) A = where(real_tokens(landmarks, m).transpose(1, 2), A, 0.0);
-    const Variable Z = pinv_ == "svd"     ? pinv(A)
-                       : pinv_ == "ridge" ? ridge_inverse(A, ridge_)
-                                          : iterated_inverse(A, iterations_);
-    first_.set({A.value().select(0, 0).clone(), Z.value().select(0, 0).clone()});
+    const Variable inverse = pinv_ == "svd"     ? pinv(A, noise(m, q.dtype()))
+                             : pinv_ == "ridge" ? ridge_inverse(A, ridge_)
+                                                : iterated_inverse(A, iterations_);
+    first_.set({A.value().select(0, 0).clone(), inverse.value().select(0, 0).clone()});
+    const Variable Z = cast(inverse, q.dtype());
     if (query_landmarks_) {
       const Shape all{q.size(0), m, q.size(2), q.size(3)};
       Qm = broadcast_to(Qm, all);
