@@ -1,0 +1,361 @@
+#include "longhand/train/distributed/mpi.h"
+
+#include <mpi.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <limits>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/core/worker.h"
+
+namespace longhand::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Throws Error unless a function of MPI succeeded.
+void require(int result, const char* function) {
+  if (result == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(result, text, &length);
+  throw Error(concat_message(function, " failed: ", text));
+}
+
+/// A count of MPI, which is an int.
+int count_of(int64_t elements) {
+  check(elements <= std::numeric_limits<int>::max(), "MPI: a message of ", elements,
+        " elements is too long, expected at most ", std::numeric_limits<int>::max());
+  return static_cast<int>(elements);
+}
+
+/// Bytes of the elements of a tensor, which is contiguous.
+struct Bytes {
+  char* data;
+  int64_t size;  // of an element
+  MPI_Datatype type;
+};
+
+Bytes bytes_of(const Tensor& x) {
+  check<ShapeError>(x.is_contiguous(),
+                    "communicator: expected a contiguous tensor, got strides of ", x.shape());
+  return dispatch_any(x.dtype(), [&]<class T>() {
+    const MPI_Datatype type = sizeof(T) == 8   ? MPI_INT64_T
+                              : sizeof(T) == 4 ? MPI_INT32_T
+                                               : MPI_UINT8_T;  // only copied, never added
+    return Bytes{reinterpret_cast<char*>(const_cast<T*>(x.data<T>())),
+                 static_cast<int64_t>(sizeof(T)), type};
+  });
+}
+
+/// Waits for requests. MPI_Wait would occupy a core, which others may need to compute.
+void complete(MPI_Request* requests, int count, const char* function) {
+  const auto begin = Clock::now();
+  for (;;) {
+    int done = 0;
+    require(MPI_Testall(count, requests, &done, MPI_STATUSES_IGNORE), function);
+    if (done) return;
+    if (Clock::now() - begin < std::chrono::microseconds(100))
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+void complete(MPI_Request request, const char* function) { complete(&request, 1, function); }
+
+}  // namespace
+
+/// The thread that makes all calls.
+class Mpi::Engine {
+ public:
+  Engine() {
+    call([] {
+      prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default would triple the shortest sleep
+      int started = 0, provided = 0;
+      MPI_Initialized(&started);
+      check(!started, "MPI: it was started before in this process");
+      require(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+      require(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+              "MPI_Comm_set_errhandler");
+    });
+  }
+  ~Engine() {
+    try {
+      call([] { MPI_Finalize(); });
+    } catch (...) {  // nothing is left to be done
+    }
+  }
+
+  template <class F>
+  std::future<void> start(F&& f) {
+    return worker_.run(std::packaged_task<void()>(std::forward<F>(f)));
+  }
+  template <class F>
+  void call(F&& f) {
+    start(std::forward<F>(f)).get();
+  }
+
+ private:
+  Worker worker_;
+};
+
+class Mpi::Group final : public Communicator {
+ public:
+  Group(std::shared_ptr<Engine> engine, MPI_Comm group, bool owned)
+      : engine_(std::move(engine)), group_(group), owned_(owned) {
+    engine_->call([&] {
+      require(MPI_Comm_rank(group_, &rank_), "MPI_Comm_rank");
+      require(MPI_Comm_size(group_, &size_), "MPI_Comm_size");
+    });
+  }
+  ~Group() override {
+    try {
+      if (owned_) engine_->call([&] { MPI_Comm_free(&group_); });
+    } catch (...) {
+    }
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  std::future<void> start_sum(Tensor x) override {
+    if (size_ == 1) return {};
+    return start([this, x = std::move(x)]() mutable { return sum_now(x); });
+  }
+
+  Tensor all_gather(const Tensor& x) override {
+    if (size_ == 1) return x.unsqueeze(0);
+    Tensor out = Tensor::empty(x.shape().with_axis(0, size_), x.dtype());
+    now([&] { return gather_now(x, out); });
+    return out;
+  }
+
+  Tensor sum_scatter(const Tensor& x) override {
+    check_parts(x);
+    if (size_ == 1) return x.select(0, 0);
+    Tensor all = all_to_all(x), out = Tensor::empty(x.shape().without_axis(0), x.dtype());
+    tree_sum(out, all);
+    return out;
+  }
+
+  Tensor all_to_all(const Tensor& x) override {
+    check_parts(x);
+    if (size_ == 1) return x;
+    Tensor out = Tensor::empty(x.shape(), x.dtype());
+    now([&] { return exchange_now(x, out); });
+    return out;
+  }
+
+  Tensor shift(const Tensor& x, int distance) override {
+    const int to = modulo(rank_ + distance), from = modulo(rank_ - distance);
+    if (to == rank_) return x;
+    Tensor out = Tensor::empty(x.shape(), x.dtype());
+    now([&] {
+      const Bytes send = bytes_of(x), receive = bytes_of(out);
+      const int count = count_of(x.numel());
+      MPI_Request requests[2];
+      require(MPI_Irecv(receive.data, count, receive.type, from, 0, group_, &requests[0]),
+              "MPI_Irecv");
+      require(MPI_Isend(send.data, count, send.type, to, 0, group_, &requests[1]), "MPI_Isend");
+      complete(requests, 2, "MPI_Isend");
+      return x.numel() * send.size;
+    });
+    return out;
+  }
+
+  void broadcast(std::string& bytes) override {
+    if (size_ == 1) return;
+    now([&] {
+      uint64_t size = bytes.size();
+      MPI_Request request;
+      require(MPI_Ibcast(&size, 1, MPI_UINT64_T, 0, group_, &request), "MPI_Ibcast");
+      complete(request, "MPI_Ibcast");
+      bytes.resize(size);
+      constexpr uint64_t most = uint64_t{1} << 30;
+      for (uint64_t begin = 0; begin < size; begin += most) {
+        const int count = static_cast<int>(std::min(most, size - begin));
+        require(MPI_Ibcast(bytes.data() + begin, count, MPI_CHAR, 0, group_, &request),
+                "MPI_Ibcast");
+        complete(request, "MPI_Ibcast");
+      }
+      return rank_ == 0 ? static_cast<int64_t>(size) * (size_ - 1) : 0;
+    });
+  }
+
+  std::vector<std::string> gather(const std::string& own) override {
+    if (size_ == 1) return {own};
+    std::vector<std::string> out;
+    now([&] {
+      const int length = count_of(static_cast<int64_t>(own.size()));
+      std::vector<int> lengths(static_cast<size_t>(size_)), begins;
+      MPI_Request request;
+      require(MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, group_, &request),
+              "MPI_Iallgather");
+      complete(request, "MPI_Iallgather");
+      int64_t total = 0;
+      for (const int n : lengths) {
+        begins.push_back(count_of(total));
+        total += n;
+      }
+      std::string all(static_cast<size_t>(count_of(total)), '\0');
+      require(MPI_Iallgatherv(own.data(), length, MPI_CHAR, all.data(), lengths.data(),
+                              begins.data(), MPI_CHAR, group_, &request),
+              "MPI_Iallgatherv");
+      complete(request, "MPI_Iallgatherv");
+      for (size_t rank = 0; rank < lengths.size(); ++rank)
+        out.push_back(
+            all.substr(static_cast<size_t>(begins[rank]), static_cast<size_t>(lengths[rank])));
+      return static_cast<int64_t>(own.size()) * (size_ - 1);
+    });
+    return out;
+  }
+
+  void barrier() override {
+    if (size_ == 1) return;
+    now([&] {
+      MPI_Request request;
+      require(MPI_Ibarrier(group_, &request), "MPI_Ibarrier");
+      complete(request, "MPI_Ibarrier");
+      return int64_t{0};
+    });
+  }
+
+  std::unique_ptr<Communicator> split(int group) override {
+    MPI_Comm part = MPI_COMM_NULL;
+    engine_->call([&] {
+      require(MPI_Comm_split(group_, group, rank_, &part), "MPI_Comm_split");
+      require(MPI_Comm_set_errhandler(part, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    });
+    return std::make_unique<Group>(engine_, part, true);
+  }
+
+  void wait(std::future<void> operation) override {
+    if (!operation.valid()) return;
+    const auto begin = Clock::now();
+    operation.wait();
+    {
+      const std::lock_guard lock(mutex_);
+      traffic_.waited += seconds_since(begin);
+    }
+    operation.get();
+  }
+
+  Traffic traffic() const override {
+    const std::lock_guard lock(mutex_);
+    return traffic_;
+  }
+
+ private:
+  static double seconds_since(Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+  int modulo(int rank) const { return (rank % size_ + size_) % size_; }
+  void check_parts(const Tensor& x) const {
+    check<ShapeError>(x.rank() >= 1 && x.size(0) == size_,
+                      "communicator: expected one part for each of ", size_, " ranks, (", size_,
+                      ", …), got ", x.shape());
+  }
+
+  /// Starts an operation, which returns the bytes that it has sent.
+  template <class F>
+  std::future<void> start(F operation) {
+    return engine_->start([this, operation = std::move(operation)]() mutable {
+      const auto begin = Clock::now();
+      const int64_t bytes = operation();
+      const std::lock_guard lock(mutex_);
+      ++traffic_.operations;
+      traffic_.bytes += bytes;
+      traffic_.seconds += seconds_since(begin);
+    });
+  }
+  template <class F>
+  void now(F operation) {
+    wait(start(std::move(operation)));
+  }
+
+  // These run on the thread of the engine.
+
+  int64_t gather_now(const Tensor& x, const Tensor& out) {
+    const Bytes send = bytes_of(x), receive = bytes_of(out);
+    const int count = count_of(x.numel());
+    MPI_Request request;
+    require(MPI_Iallgather(send.data, count, send.type, receive.data, count, receive.type, group_,
+                           &request),
+            "MPI_Iallgather");
+    complete(request, "MPI_Iallgather");
+    return x.numel() * send.size * (size_ - 1);
+  }
+
+  int64_t exchange_now(const Tensor& x, const Tensor& out) {
+    const Bytes send = bytes_of(x), receive = bytes_of(out);
+    const int count = count_of(x.numel() / size_);
+    MPI_Request request;
+    require(MPI_Ialltoall(send.data, count, send.type, receive.data, count, receive.type, group_,
+                          &request),
+            "MPI_Ialltoall");
+    complete(request, "MPI_Ialltoall");
+    return x.numel() * send.size / size_ * (size_ - 1);
+  }
+
+  int64_t sum_now(Tensor& x) {
+    const int64_t n = x.numel(), part = (n + size_ - 1) / size_;
+    Tensor flat = x.reshape({n});
+    // Few elements take the time of one message, however many these are.
+    if (constexpr int64_t few = 1024; n <= few) {
+      Tensor all = Tensor::empty({size_, n}, x.dtype());
+      const int64_t bytes = gather_now(flat, all);
+      tree_sum(flat, all);
+      return bytes;
+    }
+    // Each rank adds up one part of all tensors, and passes the sum on.
+    const bool whole = n == part * size_;
+    Tensor padded = flat;
+    if (!whole) {
+      padded = Tensor::zeros({part * size_}, x.dtype());
+      copy_into(padded.slice(0, 0, n), flat);
+    }
+    Tensor parts = Tensor::empty({size_, part}, x.dtype()), sum = Tensor::empty({part}, x.dtype());
+    int64_t bytes = exchange_now(padded, parts);
+    tree_sum(sum, parts);
+    bytes += gather_now(sum, padded);
+    if (!whole) copy_into(flat, padded.slice(0, 0, n));
+    return bytes;
+  }
+
+  std::shared_ptr<Engine> engine_;
+  MPI_Comm group_;
+  bool owned_;
+  int rank_ = 0, size_ = 1;
+  mutable std::mutex mutex_;
+  Traffic traffic_;
+};
+
+Mpi::Mpi()
+    : engine_(std::make_shared<Engine>()),
+      world_(std::make_unique<Group>(engine_, MPI_COMM_WORLD, false)) {}
+
+Mpi::~Mpi() = default;
+
+Communicator& Mpi::world() { return *world_; }
+
+void Mpi::abort(int code) {
+  // From this thread, because that of the engine may be waiting for another rank.
+  MPI_Abort(MPI_COMM_WORLD, code);
+  std::abort();
+}
+
+std::string Mpi::version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string all(text, static_cast<size_t>(length));
+  return all.substr(0, all.find(','));
+}
+
+}  // namespace longhand::train
