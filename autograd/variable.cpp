@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <new>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -288,20 +289,53 @@ void run_rule(detail::Node& node) {
   }
 }
 
-// Clears the gradients of all nodes but leaves, and gives each leaf a gradient of its own: those of
-// a + b, for example, are the same tensor at first.
+// Gives a leaf a gradient of its own: those of a + b, for example, are the same tensor at first.
+void settle_leaf(detail::Node& leaf) {
+  if (leaf.grad.defined() && !is_own(leaf.grad, leaf)) leaf.grad = own_copy(leaf.grad, leaf);
+}
+
+// Clears the gradients of all nodes but leaves.
 void settle(const Nodes& nodes) {
   for (const auto& node : nodes) {
-    if (!node->leaf)
+    if (node->leaf)
+      settle_leaf(*node);
+    else
       node->grad = Tensor();
-    else if (node->grad.defined() && !is_own(node->grad, *node))
-      node->grad = own_copy(node->grad, *node);
   }
 }
 
+// For each node, the watched leaves of which it is the last to add to the gradient.
+class Watch {
+ public:
+  Watch(const Nodes& nodes, std::span<const std::shared_ptr<detail::Node>> watched) {
+    std::unordered_map<const detail::Node*, const detail::Node*> last;
+    for (const auto& leaf : watched)
+      if (leaf) last.emplace(leaf.get(), nullptr);
+    for (const auto& node : nodes)
+      for (const auto& input : node->inputs)
+        if (const auto found = last.find(input.get()); found != last.end())
+          found->second = node.get();
+    for (size_t i = 0; i < watched.size(); ++i)
+      if (const auto found = last.find(watched[i].get()); found != last.end() && found->second)
+        completed_by_[found->second].push_back(i);
+  }
+
+  // The indices of these leaves, in ascending order.
+  std::span<const size_t> completed_by(const detail::Node* node) const {
+    const auto found = completed_by_.find(node);
+    return found == completed_by_.end() ? std::span<const size_t>() : found->second;
+  }
+
+ private:
+  std::unordered_map<const detail::Node*, std::vector<size_t>> completed_by_;
+};
+
 }  // namespace
 
-void backward(const Variable& root, const Tensor& seed) {
+void backward(const Variable& root, const Tensor& seed) { backward(root, seed, {}, {}); }
+
+void backward(const Variable& root, const Tensor& seed, std::span<const Variable> watched,
+              const std::function<void(size_t)>& complete) {
   check(root.requires_grad(), "backward: the root depends on nothing that needs a gradient");
   if (seed.defined())
     check<ShapeError>(seed.shape() == root.shape() && seed.dtype() == root.dtype(),
@@ -312,11 +346,20 @@ void backward(const Variable& root, const Tensor& seed) {
                       " requires a seed");
 
   const Nodes nodes = nodes_behind(root.node_);
+  Nodes leaves;
+  for (const Variable& leaf : watched) leaves.push_back(leaf.node_);
+  const Watch watch(nodes, leaves);
   try {
     GradSlot(*root.node_, root.node_->grad)
         .take(seed.defined() ? seed : Tensor::full(root.shape(), 1.0, root.dtype()));
-    for (const auto& node : nodes)
-      if (!node->leaf) run_rule(*node);
+    for (const auto& node : nodes) {
+      if (node->leaf) continue;
+      run_rule(*node);
+      for (const size_t i : watch.completed_by(node.get())) {
+        settle_leaf(*leaves[i]);
+        complete(i);
+      }
+    }
   } catch (...) {
     settle(nodes);
     throw;

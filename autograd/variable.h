@@ -91,7 +91,8 @@ class Variable {
                                       Variable&);
   friend Variables record_all(std::string_view, const std::vector<Tensor>&,
                               std::span<const Variable>, BackwardOfAll);
-  friend void backward(const Variable&, const Tensor&);
+  friend void backward(const Variable&, const Tensor&, std::span<const Variable>,
+                       const std::function<void(size_t)>&);
 
   Tensor value_;
   std::shared_ptr<detail::Node> node_;
@@ -161,5 +162,12 @@ Variables record_all(std::string_view op, const std::vector<Tensor>& outs,
 ///
 /// Graphs that share no leaf may be built and differentiated on several threads concurrently.
 void backward(const Variable& root, const Tensor& seed = {});
+
+/// As above; besides, calls complete(i) as soon as nothing more will be added to the gradient of the
+/// leaf watched[i], which may then be taken: while the backward pass goes on, others may use it. The
+/// order of the calls depends on the graph alone. Leaves that root does not depend on, or only through
+/// recompute(), are not reported.
+void backward(const Variable& root, const Tensor& seed, std::span<const Variable> watched,
+              const std::function<void(size_t)>& complete);
 
 }  // namespace longhand

@@ -41,11 +41,12 @@ class Adam : public Optimizer {
       : Optimizer(std::move(parameters)), options_(options) {}
 
  protected:
-  void update(size_t i, Tensor& value, const Tensor& gradient, double lr, double scale) override {
+  void update(const Part& part, double lr, double scale) override {
     const auto& o = options_;
-    const bool decays = o.decay == Decay::all || value.rank() >= 2;
+    const bool decays = o.decay == Decay::all || part.shape.rank() >= 2;
     const double lambda = decays ? o.weight_decay : 0;
     const double t = static_cast<double>(steps());
+    Tensor value = part.value;
     dispatch_float(value.dtype(), [&]<class T>() {
       const MovingAverage<T> average_m(o.beta1), average_v(o.beta2);
       const Coefficients<T> c{.scale = T(scale),
@@ -57,9 +58,9 @@ class Adam : public Optimizer {
                               .root = T(1 / std::sqrt(average_v.total_weight(t))),
                               .eps = T(o.eps)};
       T* const theta = value.data<T>();
-      const T* const g = gradient.data<T>();
-      T* const m = moment(m_, i).data<T>();
-      T* const v = moment(v_, i).data<T>();
+      const T* const g = part.gradient.data<T>();
+      T* const m = moment(m_, part.parameter).data<T>();
+      T* const v = moment(v_, part.parameter).data<T>();
       parallel_for(value.numel(), kernels::elements_per_task, [&](int64_t begin, int64_t end) {
         update_adam(theta + begin, g + begin, m + begin, v + begin, end - begin, c);
       });

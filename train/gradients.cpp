@@ -24,14 +24,16 @@ double sum_of_squares(const T* x, int64_t n) {
 
 }  // namespace
 
+Tensor take_gradient(const Variable& parameter) {
+  Tensor grad = Variable(parameter).take_grad();
+  // A gradient rule may return any view; from here on, gradients are dense.
+  return grad ? with_strides_of(grad, parameter.value()) : grad;
+}
+
 Gradients take_gradients(const Parameters& parameters) {
   Gradients out;
   out.reserve(parameters.size());
-  for (const auto& [name, parameter] : parameters) {
-    Tensor grad = Variable(parameter).take_grad();
-    // A gradient rule may return any view; from here on, gradients are dense.
-    out.push_back(grad ? with_strides_of(grad, parameter.value()) : grad);
-  }
+  for (const auto& [name, parameter] : parameters) out.push_back(take_gradient(parameter));
   return out;
 }
 
@@ -53,25 +55,25 @@ double clip_scale(double norm, double max_norm) {
   return max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1;
 }
 
+Tensor merge_gradients(Tensor left, Tensor right) {
+  if (!right) return left;
+  if (!left) return right;
+  // One gradient may serve two parameters: see GradSlot::take().
+  if (!left.unique()) left = left.clone();
+  dispatch_float(left.dtype(), [&]<class T>() {
+    kernels::elementwise_accumulate<T>(
+        left, 1, [](T x) { return x; }, kernels::in<T>(right));
+  });
+  return left;
+}
+
 void merge(Contribution& left, Contribution&& right) {
   check<ShapeError>(left.gradients.size() == right.gradients.size(),
                     "gradients: cannot add lists of ", left.gradients.size(), " and ",
                     right.gradients.size(), " gradients");
-  for (size_t i = 0; i < left.gradients.size(); ++i) {
-    Tensor& sum = left.gradients[i];
-    Tensor& more = right.gradients[i];
-    if (!more) continue;
-    if (!sum) {
-      sum = std::move(more);
-      continue;
-    }
-    // One gradient may serve two parameters: see GradSlot::take().
-    if (!sum.unique()) sum = sum.clone();
-    dispatch_float(sum.dtype(), [&]<class T>() {
-      kernels::elementwise_accumulate<T>(
-          sum, 1, [](T x) { return x; }, kernels::in<T>(more));
-    });
-  }
+  for (size_t i = 0; i < left.gradients.size(); ++i)
+    left.gradients[i] =
+        merge_gradients(std::move(left.gradients[i]), std::move(right.gradients[i]));
   left.loss += right.loss;
   left.correct += right.correct;
   for (const auto& [name, value] : right.terms) left.terms[name] += value;
@@ -85,6 +87,13 @@ void TreeSum::add(Contribution contribution) {
     stack_.pop_back();
   }
   stack_.emplace_back(height, std::move(contribution));
+}
+
+Tensor TreeSum::last_gradient(size_t i, Tensor gradient) {
+  // add() and finish() together add the last contribution to all others, from the latest to the first.
+  for (auto other = stack_.rbegin(); other != stack_.rend(); ++other)
+    gradient = merge_gradients(std::move(other->second.gradients[i]), std::move(gradient));
+  return gradient;
 }
 
 Contribution TreeSum::finish() {

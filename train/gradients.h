@@ -18,6 +18,8 @@ using Parameters = std::vector<std::pair<std::string, Variable>>;
 /// a parameter that the loss does not depend on.
 using Gradients = std::vector<Tensor>;
 
+/// Moves the gradient out of one parameter, dense and with its strides; undefined if it has none.
+Tensor take_gradient(const Variable& parameter);
 /// Moves the gradients out of the parameters, so that the next backward pass starts from none.
 Gradients take_gradients(const Parameters& parameters);
 
@@ -39,6 +41,10 @@ struct Contribution {
   std::map<std::string, double> terms{};  // Loss::terms
 };
 
+/// Returns left + right, in the memory of `left` if that has no other owner. One of them may be
+/// undefined, which counts as zero.
+Tensor merge_gradients(Tensor left, Tensor right);
+
 /// Adds `right` to `left`.
 void merge(Contribution& left, Contribution&& right);
 
@@ -49,6 +55,10 @@ void merge(Contribution& left, Contribution&& right);
 class TreeSum {
  public:
   void add(Contribution contribution);
+  /// Returns what gradient i of the sum would be, if `gradient` were that of the last contribution.
+  /// Takes gradient i of all others. For a last contribution whose gradients come one by one; it is
+  /// then added without them.
+  Tensor last_gradient(size_t i, Tensor gradient);
   /// Returns the sum of all contributions and resets. Throws Error if there was none.
   Contribution finish();
 

@@ -494,7 +494,7 @@ MemoryRequest memory_request(const Plan& plan, const data::Task* task) {
                     .fixed_mlp = plan.effective.at("model").at("d_mlp").given,
                     .trains = !task || task->train,
                     .batch_size = plan.train.loading.batch_size,
-                    .micro_batches = t.micro_batches,
+                    .micro_batches = t.shards * t.micro_batches,
                     .eval_batch_size = t.eval_batch_size,
                     .eval_follows = !plan.effective.at("train").at("eval_batch_size").given,
                     .recompute = t.recompute,

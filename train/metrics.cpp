@@ -1,6 +1,7 @@
 #include "longhand/train/metrics.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 #include <numeric>
@@ -154,10 +155,11 @@ bool for_each_batch(const data::Dataset& dataset, const EvaluationOptions& optio
       return length[static_cast<size_t>(a - first)] < length[static_cast<size_t>(b - first)];
     });
     for (int64_t begin = 0; begin < std::ssize(order); begin += size) {
-      if (options.should_stop && options.should_stop()) return false;
+      const int64_t turn = progress.batches % options.ranks->size();
+      if (turn == 0 && options.should_stop && options.should_stop()) return false;
       const int64_t count = std::min(size, std::ssize(order) - begin);
       const std::span<const int64_t> examples(order.data() + begin, static_cast<size_t>(count));
-      body(dataset.collate(examples), examples);
+      if (turn == options.ranks->rank()) body(dataset.collate(examples), examples);
       ++progress.batches;
       progress.examples += count;
       report();
@@ -201,19 +203,45 @@ bool for_each_segment(
   return true;
 }
 
+// The sum of the metrics of all batches in their order, of which each rank has every P-th one.
+static Metrics sum_of_all_ranks(const std::vector<Metrics>& parts, Communicator& ranks) {
+  Tensor most = Tensor::zeros({ranks.size()}, DType::i64);
+  most.data<int64_t>()[ranks.rank()] = std::ssize(parts);
+  ranks.sum(most);
+  const int64_t turns = most.data<int64_t>()[0];  // the first rank has as many as any other
+  Tensor losses = Tensor::zeros({turns}, DType::f64),
+         counts = Tensor::zeros({turns, 4}, DType::i64);
+  for (int64_t i = 0; i < std::ssize(parts); ++i) {
+    const Metrics& m = parts[i];
+    losses.data<double>()[i] = m.loss_sum;
+    std::ranges::copy(std::array{m.correct, m.targets, m.examples, m.tokens},
+                      counts.data<int64_t>() + 4 * i);
+  }
+  const Tensor all_losses = ranks.all_gather(losses), all_counts = ranks.all_gather(counts);
+  Metrics total;
+  for (int64_t turn = 0; turn < turns; ++turn)
+    for (int64_t rank = 0; rank < ranks.size(); ++rank) {
+      const int64_t i = rank * turns + turn;
+      const int64_t* const n = all_counts.data<int64_t>() + 4 * i;
+      total += {all_losses.data<double>()[i], n[0], n[1], n[2], n[3]};
+    }
+  return total;
+}
+
 std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dataset,
                                 const EvaluationOptions& options) {
   const NoGrad no_grad;
-  Metrics total;
+  std::vector<Metrics> parts;  // one a batch
   const bool all = for_each_batch(
       dataset, options, [&](const data::Batch& batch, std::span<const int64_t> examples) {
         const Prediction prediction = logits(batch, nn::Pass::evaluate());
         Metrics m = measure(prediction.logits.value(), prediction.targets);
         m.examples = std::ssize(examples);
         m.tokens = count_tokens(batch);
-        total += m;
+        parts.push_back(m);
       });
-  return all ? std::optional(total) : std::nullopt;
+  if (!all) return std::nullopt;
+  return sum_of_all_ranks(parts, *options.ranks);
 }
 
 std::optional<std::vector<SegmentMetrics>> evaluate_segments(const LogitsFn& logits,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "longhand/autograd/variable.h"
+#include "longhand/core/communicator.h"
 #include "longhand/data/dataset.h"
 #include "longhand/nn/module.h"
 
@@ -81,11 +82,16 @@ struct EvaluationOptions {
   int64_t limit = 0;  // evaluate only this number of examples; 0: all
   /// Called before the first batch and after each one, if not empty.
   std::function<void(const EvaluationProgress&)> on_progress = {};
-  /// Called before each batch, if not empty; true ends the evaluation without a result.
+  /// Called before each batch, if not empty; true ends the evaluation without a result. With ranks,
+  /// called by all of them before each one takes a batch.
   std::function<bool()> should_stop = {};
+  /// Ranks that share out the batches: each takes every size()-th one, and all have the same result,
+  /// that of one process.
+  Communicator* ranks = &alone();
 };
 
-/// Calls body(batch, examples) for the examples that `options` select, in batches of examples of
+/// Calls body(batch, examples) for the examples that `options` select, or with ranks for the share of
+/// this one, in batches of examples of
 /// similar length; `examples` are their indices. Returns false if should_stop ended it. Throws
 /// ConfigError for a batch_size below 1.
 bool for_each_batch(

@@ -1,10 +1,21 @@
 #include "longhand/train/optimizer.h"
 
+#include <algorithm>
+
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/view.h"
 
 namespace longhand::train {
+
+namespace {
+
+/// Elements from … to - 1 of a dense tensor in the order of its memory, as a view of one axis.
+Tensor flat_part(const Tensor& x, int64_t from, int64_t to) {
+  return x.in_memory_order().reshape({x.numel()}).slice(0, from, to);
+}
+
+}  // namespace
 
 Optimizer::Optimizer(Parameters parameters) : parameters_(std::move(parameters)) {
   for (const auto& [name, parameter] : parameters_)
@@ -48,22 +59,101 @@ void Optimizer::step(double lr, const Gradients& gradients, double scale) {
   }
   parallel_for(static_cast<int64_t>(begin.size()) - 1, 1, [&](int64_t first, int64_t last) {
     for (int64_t i = begin[first]; i < begin[last]; ++i) {
-      Tensor& value = parameters_[i].second.mutable_value();
-      if (gradients[i]) update(i, value, with_strides_of(gradients[i], value), lr, scale);
+      if (!gradients[i]) continue;
+      const Tensor value = parameters_[i].second.value();
+      const auto [from, to] = ranks_ ? range(i, ranks_->rank()) : Range{0, value.numel()};
+      if (from < to)
+        update({static_cast<size_t>(i), flat_part(value, from, to),
+                flat_part(with_strides_of(gradients[i], value), from, to), value.shape()},
+               lr, scale);
     }
   });
+  if (ranks_) send_values();
+}
+
+void Optimizer::share(Communicator& ranks) {
+  check(!ranks_, "optimizer: its state has been shared out already");
+  if (ranks.size() == 1) return;
+  first_ = {0};
+  for (const auto& [name, parameter] : parameters_) {
+    check<ShapeError>(parameter.dtype() == parameters_.front().second.dtype(), "optimizer: ", name,
+                      " of ", parameter.dtype(), ": expected the dtype of all others, ",
+                      parameters_.front().second.dtype());
+    first_.push_back(first_.back() + parameter.value().numel());
+  }
+  ranks_ = &ranks;
+  for (auto& [prefix, tensors] : moments_)
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const auto [from, to] = range(i, ranks.rank());
+      tensors[i] = flat_part(tensors[i], from, to).clone();
+    }
+}
+
+Optimizer::Range Optimizer::range(size_t i, int rank) const {
+  // Equal parts of all elements, whichever parameters they belong to.
+  const int64_t all = first_.back(), size = ranks_->size();
+  const auto within = [&](int64_t r) {
+    return std::clamp(all * r / size, first_[i], first_[i + 1]) - first_[i];
+  };
+  return {within(rank), within(rank + 1)};
+}
+
+void Optimizer::send_values() {
+  const int size = ranks_->size();
+  const int64_t most = (first_.back() + size - 1) / size;
+  const DType dtype = parameters_.front().second.dtype();
+  const auto for_parts = [&](int rank, auto f) {
+    int64_t begin = 0;
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const auto [from, to] = range(i, rank);
+      if (from == to) continue;
+      f(flat_part(parameters_[i].second.value(), from, to), begin, begin + to - from);
+      begin += to - from;
+    }
+  };
+  Tensor own = Tensor::empty({most}, dtype);
+  for_parts(ranks_->rank(), [&](const Tensor& part, int64_t begin, int64_t end) {
+    copy_into(own.slice(0, begin, end), part);
+  });
+  const Tensor all = ranks_->all_gather(own);
+  for (int rank = 0; rank < size; ++rank)
+    if (rank != ranks_->rank())
+      for_parts(rank, [&](const Tensor& part, int64_t begin, int64_t end) {
+        copy_into(Tensor(part), all.select(0, rank).slice(0, begin, end));
+      });
 }
 
 nn::StateDict Optimizer::state_dict() const {
   nn::StateDict out;
   out["step"] = Tensor::from(std::vector<int64_t>{steps_}, {});
   for (const auto& [prefix, tensors] : moments_)
-    for (size_t i = 0; i < tensors.size(); ++i)
-      out[prefix + "." + parameters_[i].first] = tensors[i];
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const auto& [name, parameter] = parameters_[i];
+      const Tensor whole = ranks_ ? gathered(i, tensors[i]) : tensors[i];
+      if (whole) out[prefix + "." + name] = whole;
+    }
+  return ranks_ && ranks_->rank() > 0 ? nn::StateDict() : out;
+}
+
+Tensor Optimizer::gathered(size_t i, const Tensor& part) const {
+  const Tensor& value = parameters_[i].second.value();
+  int64_t most = 0;
+  for (int rank = 0; rank < ranks_->size(); ++rank)
+    most = std::max(most, range(i, rank).end - range(i, rank).begin);
+  Tensor own = Tensor::zeros({most}, value.dtype());
+  copy_into(own.slice(0, 0, part.numel()), part);
+  const Tensor all = ranks_->all_gather(own);
+  if (ranks_->rank() > 0) return {};
+  Tensor out = Tensor::empty_ordered(value.shape(), value.dtype(), value.strides());
+  for (int rank = 0; rank < ranks_->size(); ++rank) {
+    const auto [from, to] = range(i, rank);
+    copy_into(flat_part(out, from, to), all.select(0, rank).slice(0, 0, to - from));
+  }
   return out;
 }
 
 void Optimizer::load_state_dict(const nn::StateDict& state) {
+  check(!ranks_, "optimizer: its state has been shared out, and cannot be replaced");
   nn::StateDict own = state_dict();
   nn::check_state(own, state, "the optimizer");
   for (auto& [name, to] : own) copy_into(to, state.at(name));

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "longhand/core/communicator.h"
 #include "longhand/core/schema.h"
 #include "longhand/nn/module.h"
 #include "longhand/train/gradients.h"
@@ -31,23 +32,49 @@ class Optimizer {
   /// Number of steps done.
   int64_t steps() const { return steps_; }
 
+  /// Shares out the moving averages: from now on each rank keeps those of one part of all elements
+  /// alone, updates that part, and sends it to the others (ZeRO-1: Rajbhandari et al. 2020, arXiv
+  /// 1910.02054). The bits are the same. step() and state_dict() are then collective.
+  void share(Communicator& ranks);
+
   /// "step" and the moving averages, such as "m.blocks.0.mlp.fc1.weight". The tensors share memory
-  /// with the optimizer: clone them to keep their values.
+  /// with the optimizer: clone them to keep their values. Once they are shared out, rank 0 receives
+  /// copies of them, and the others nothing.
   nn::StateDict state_dict() const;
   /// Throws one Error that lists every missing or unknown name and every wrong shape or dtype;
-  /// nothing is changed then.
+  /// nothing is changed then. Not after share().
   void load_state_dict(const nn::StateDict& state);
 
  protected:
   /// Adds one tensor of moving averages for each parameter, initially zero and saved as
   /// "PREFIX.NAME". Returns an index for moment().
   size_t add_moments(const std::string& prefix);
+  /// The moving averages of the elements of a Part.
   Tensor& moment(size_t which, size_t parameter) { return moments_[which].second[parameter]; }
-  /// Updates parameter i. steps() already counts this step. Parameters may be updated on several threads
-  /// at once.
-  virtual void update(size_t i, Tensor& value, const Tensor& gradient, double lr, double scale) = 0;
+
+  /// The elements of a parameter that this rank updates, in the order of memory: views of one axis,
+  /// but `shape` is that of the parameter.
+  struct Part {
+    size_t parameter;
+    Tensor value, gradient;
+    const Shape& shape;
+  };
+  /// Updates a part. steps() already counts this step. Parts may be updated on several threads at
+  /// once.
+  virtual void update(const Part& part, double lr, double scale) = 0;
 
  private:
+  /// The range of elements of parameter i that this rank updates.
+  struct Range {
+    int64_t begin, end;
+  };
+  Range range(size_t i, int rank) const;
+  void send_values();
+  /// The moving averages of all elements of parameter i, on rank 0.
+  Tensor gathered(size_t i, const Tensor& part) const;
+
+  Communicator* ranks_ = nullptr;    // null: not shared out
+  std::vector<int64_t> first_ = {};  // the number of elements before each parameter, and of all
   Parameters parameters_;
   int64_t steps_ = 0;
   std::vector<std::pair<std::string, std::vector<Tensor>>> moments_;

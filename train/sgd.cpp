@@ -37,14 +37,15 @@ class Sgd : public Optimizer {
   }
 
  protected:
-  void update(size_t i, Tensor& value, const Tensor& gradient, double lr, double scale) override {
-    const bool decays = options_.decay == Decay::all || value.rank() >= 2;
+  void update(const Part& part, double lr, double scale) override {
+    const bool decays = options_.decay == Decay::all || part.shape.rank() >= 2;
+    Tensor value = part.value;
     dispatch_float(value.dtype(), [&]<class T>() {
       const Coefficients<T> c{T(lr), T(scale), decays ? T(options_.weight_decay) : T{0},
                               T(options_.momentum)};
       T* const theta = value.data<T>();
-      const T* const g = gradient.data<T>();
-      T* const b = options_.momentum > 0 ? moment(b_, i).data<T>() : nullptr;
+      const T* const g = part.gradient.data<T>();
+      T* const b = options_.momentum > 0 ? moment(b_, part.parameter).data<T>() : nullptr;
       parallel_for(value.numel(), kernels::elements_per_task, [&](int64_t begin, int64_t end) {
         if (!b)
           update_plain(theta + begin, g + begin, end - begin, c);

@@ -10,6 +10,7 @@
 #include "longhand/core/storage.h"
 #include "longhand/data/file.h"
 #include "longhand/train/config.h"
+#include "longhand/train/distributed/gradient_join.h"
 
 namespace longhand::train {
 namespace {
@@ -73,10 +74,28 @@ void check_counters(const TrainingState& s) {
 void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
   v.integer("steps", steps, {1}, "total number of optimizer steps");
   v.integer(
-      "micro_batches", micro_batches, {1},
-      "number of micro-batches that each batch is split into, to save memory; at most batch_size");
-  v.require(micro_batches <= batch_size, "micro_batches",
+      "shards", shards, {1},
+      "number of parts of a batch that ranks share out, a power of two: any number of ranks up "
+      "to it, also a power of two, gives the same bits; at most batch_size");
+  v.require((shards & (shards - 1)) == 0, "shards", "expected a power of two");
+  v.require(shards <= batch_size, "shards",
             concat_message("expected at most batch_size = ", batch_size));
+  v.integer("micro_batches", micro_batches, {1},
+            "number of micro-batches that each batch, or each shard of it, is split into, to save "
+            "memory; "
+            "at most batch_size / shards");
+  v.require(micro_batches <= batch_size / shards, "micro_batches",
+            shards == 1
+                ? concat_message("expected at most batch_size = ", batch_size)
+                : concat_message("expected at most batch_size / shards = ", batch_size / shards));
+  v.boolean(
+      "shard_optimizer", shard_optimizer,
+      "whether each rank keeps only its part of the optimizer's moving averages (ZeRO-1): less "
+      "memory, one more message a step, the same bits");
+  v.integer(
+      "compare_every", compare_every, {0},
+      "steps between comparisons of the parameters of all ranks, which must have the same bits; "
+      "0: never");
   v.boolean(
       "recompute", recompute,
       "whether to recompute the activations of each block in the backward pass, to save memory");
@@ -140,6 +159,7 @@ class Trainer::Counting {
   Counting& operator=(const Counting&) = delete;
 
   void keep() { before_.clear(); }
+  const std::vector<Tensor>& before() const { return before_; }
   void restore() {
     for (size_t i = 0; i < before_.size(); ++i)
       std::copy_n(before_[i].data<int64_t>(), before_[i].numel(), counters_[i].data<int64_t>());
@@ -188,7 +208,13 @@ Trainer::Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const
   state_.cursor = loader.cursor();
 }
 
-bool Trainer::stop_requested() const { return observer_.should_stop && observer_.should_stop(); }
+bool Trainer::stop_requested() const {
+  return grid_->world().any(observer_.should_stop && observer_.should_stop());
+}
+
+bool Trainer::save_requested() const {
+  return grid_->world().any(observer_.should_save && observer_.should_save());
+}
 
 void Trainer::check_complete() const {
   check(!incomplete_,
@@ -206,7 +232,7 @@ Stopped Trainer::run() {
     }
     std::optional<Stopped> reason = ended();
     if (!reason && stop_requested()) reason = Stopped::signal;
-    const bool asked = observer_.should_save && observer_.should_save();
+    const bool asked = save_requested();
     if (reason || asked || due(step, options_.checkpoint_every)) save_last(reason.has_value());
     if (reason) return *reason;
 
@@ -224,8 +250,36 @@ Stopped Trainer::run() {
     if (due(state_.step, options_.log_every) || state_.step == options_.steps) train_record(result);
     if (observer_.on_hash && due(state_.step, options_.hash_every))
       observer_.on_hash(state_.step, hash_of(parameters_));
+    if (due(state_.step, options_.compare_every)) compare_ranks();
     if (due(state_.step, options_.keep_every)) save_as(numbered("step-", state_.step));
   }
+}
+
+void Trainer::join(const RankGrid& grid) {
+  grid_ = &grid;
+  if (options_.shard_optimizer) optimizer_.share(grid.world());
+}
+
+std::vector<Trainer::Piece> Trainer::pieces(int64_t rows) const {
+  const int64_t shards = std::min(options_.shards, rows), ranks = grid_->data().size(),
+                rank = grid_->data().rank();
+  std::vector<Piece> out;
+  for (int64_t shard = rank * shards / ranks; shard < (rank + 1) * shards / ranks; ++shard) {
+    const int64_t begin = shard * rows / shards, n = (shard + 1) * rows / shards - begin;
+    const int64_t micro_batches = std::min(options_.micro_batches, n);
+    for (int64_t micro = 0; micro < micro_batches; ++micro)
+      out.push_back({begin + micro * n / micro_batches, begin + (micro + 1) * n / micro_batches,
+                     shard * options_.micro_batches + micro, micro + 1 == micro_batches, false});
+  }
+  if (!out.empty()) out.back().last = true;
+  return out;
+}
+
+Loss Trainer::loss_of(const data::Batch& batch, const BatchSize& size, const Piece& piece) const {
+  const Generator random = Generator(options_.seed).fork("train").fork(state_.step);
+  nn::Pass pass = nn::Pass::train(random.fork(piece.number));
+  pass.recompute = options_.recompute;
+  return loss_(part(batch, piece.begin, piece.end), size, pass);
 }
 
 Trainer::Computed Trainer::compute_step() {
@@ -233,20 +287,61 @@ Trainer::Computed Trainer::compute_step() {
   model_.zero_grad();  // gradients of earlier computations with the model
   const data::Batch batch = loader_.next();
   const BatchSize size = size_of(batch);
-  const int64_t rows = size.sequences, micro_batches = std::min(options_.micro_batches, rows);
-  const Generator random = Generator(options_.seed).fork("train").fork(state_.step);
-
-  TreeSum sum;
-  for (int64_t micro = 0; micro < micro_batches; ++micro) {
-    const data::Batch some =
-        part(batch, micro * rows / micro_batches, (micro + 1) * rows / micro_batches);
-    nn::Pass pass = nn::Pass::train(random.fork(micro));
-    pass.recompute = options_.recompute;
-    const Loss loss = loss_(some, size, pass);
+  if (grid_->world().size() > 1) return {compute_joined(batch, size), size};
+  TreeSum sum, shard;  // of shards, and of the micro-batches of one
+  for (const Piece& piece : pieces(size.sequences)) {
+    const Loss loss = loss_of(batch, size, piece);
     backward(loss.value);
-    sum.add({take_gradients(parameters_), loss.value.value().item(), loss.correct, loss.terms});
+    shard.add({take_gradients(parameters_), loss.value.value().item(), loss.correct, loss.terms});
+    if (piece.ends_shard) sum.add(shard.finish());
   }
   return {sum.finish(), size};
+}
+
+// As compute_step(), but gradients leave as soon as the last backward pass has completed them.
+Contribution Trainer::compute_joined(const data::Batch& batch, const BatchSize& size) {
+  TreeSum sum, shard;
+  GradientJoin join(parameters_, *grid_);
+  Variables watched;
+  for (const auto& [name, parameter] : parameters_) watched.push_back(parameter);
+  for (const Piece& piece : pieces(size.sequences)) {
+    const Loss loss = loss_of(batch, size, piece);
+    Contribution contribution{Gradients(parameters_.size()), loss.value.value().item(),
+                              loss.correct, loss.terms};
+    if (piece.last) {
+      std::vector<bool> added(parameters_.size());
+      const auto add = [&](size_t i) {
+        Tensor gradient = shard.last_gradient(i, take_gradient(parameters_[i].second));
+        join.add(i, sum.last_gradient(i, std::move(gradient)));
+        added[i] = true;
+      };
+      backward(loss.value, {}, watched, add);
+      for (size_t i = 0; i < added.size(); ++i)
+        if (!added[i]) add(i);
+    } else {
+      backward(loss.value);
+      contribution.gradients = take_gradients(parameters_);
+    }
+    shard.add(std::move(contribution));
+    if (piece.ends_shard) sum.add(shard.finish());
+  }
+  Contribution total = sum.finish();
+
+  std::vector<double> values{total.loss};
+  for (const auto& [name, value] : total.terms) values.push_back(value);
+  Tensor losses = Tensor::from(values, {std::ssize(values)});
+  Tensor correct = Tensor::full({1}, 0, DType::i64);
+  *correct.data<int64_t>() = total.correct;
+  for (Communicator* const ranks : {&grid_->sequence(), &grid_->data()}) {
+    ranks->sum(losses);
+    ranks->sum(correct);
+  }
+  const double* value = losses.data<double>();
+  total.loss = *value++;
+  for (auto& [name, term] : total.terms) term = *value++;
+  total.correct = *correct.data<int64_t>();
+  total.gradients = join.finish();
+  return total;
 }
 
 Trainer::StepResult Trainer::train_step() {
@@ -254,6 +349,7 @@ Trainer::StepResult Trainer::train_step() {
   const int64_t t = state_.step;
   Counting counting(counters_);
   const auto [total, size] = compute_step();
+  join_counters(counting);
   const double lr = schedule_.at(t);
   const double norm = global_norm(total.gradients);
   const std::string wrong = defect(options_.guard, state_.guard, total.loss, norm);
@@ -283,6 +379,48 @@ Trainer::StepResult Trainer::train_step() {
   interval_tokens_ += result.tokens;
   interval_seconds_ += result.seconds;
   return result;
+}
+
+// Each rank has counted in its own forward passes.
+void Trainer::join_counters(const Counting& counting) {
+  if (grid_->data().size() == 1) return;
+  for (size_t i = 0; i < counters_.size(); ++i) {
+    const int64_t n = counters_[i].numel();
+    Tensor added = counters_[i].clone();
+    int64_t* const count = counters_[i].data<int64_t>();
+    const int64_t* const before = counting.before()[i].data<int64_t>();
+    for (int64_t j = 0; j < n; ++j) added.data<int64_t>()[j] -= before[j];
+    grid_->data().sum(added);
+    for (int64_t j = 0; j < n; ++j) count[j] = before[j] + added.data<int64_t>()[j];
+  }
+}
+
+// Those of the rank whose pass is the last one of a single process.
+std::map<std::string, double> Trainer::joined_metrics() const {
+  std::map<std::string, double> out = model_.metrics();
+  if (grid_->world().size() == 1 || out.empty()) return out;
+  std::vector<double> own;
+  for (const auto& [name, value] : out) own.push_back(value);
+  const Tensor all = grid_->world().all_gather(Tensor::from(own, {std::ssize(own)}));
+  const double* value = all.select(0, grid_->world().size() - 1).data<double>();
+  for (auto& [name, entry] : out) entry = *value++;
+  return out;
+}
+
+void Trainer::compare_ranks() {
+  Communicator& world = grid_->world();
+  const auto difference = first_difference(world, hash_of(parameters_));
+  if (!difference) return;
+  const std::vector<std::string> hosts = world.gather(host_name());
+  throw Error(concat_message(
+      "step ", state_.step, ": the parameters of ",
+      rank_name(difference->rank, hosts[static_cast<size_t>(difference->rank)]), " have the hash ",
+      difference->found, ", those of ", rank_name(0, hosts[0]), " ", difference->expected,
+      ": they must be equal, so one of these machines computes or transmits wrongly; nothing was "
+      "saved "
+      "since the last comparison that is known to be right: resume from an earlier checkpoint, "
+      "without "
+      "that machine"));
 }
 
 void Trainer::skip_step(const std::string& defect) {
@@ -325,7 +463,7 @@ void Trainer::train_record(const StepResult& last) {
   record.gradient_norm = last.gradient_norm;
   record.tokens_per_second = rate(interval_tokens_, interval_seconds_);
   record.peak_memory = peak_resident_memory();
-  record.model = model_.metrics();
+  record.model = joined_metrics();
   record.skipped = std::exchange(state_.guard.skipped_interval, 0);
   state_.interval = {};
   interval_tokens_ = 0;
@@ -348,7 +486,8 @@ bool Trainer::evaluate_now() {
                        {.batch_size = options_.eval_batch_size,
                         .limit = options_.eval_batches * options_.eval_batch_size,
                         .on_progress = observer_.on_evaluation,
-                        .should_stop = observer_.should_stop});
+                        .should_stop = [this] { return stop_requested(); },
+                        .ranks = &grid_->data()});
   }
   if (!metrics) return false;
 
@@ -442,10 +581,15 @@ void Trainer::save_last(bool at_end) {
 void Trainer::save_as(const std::string& name, bool is_required,
                       const std::filesystem::path& keep_old_as) {
   if (folder_.empty()) return;
+  const Checkpoint state = view();
+  if (!grid_->leads()) {
+    if (name == "last.h5") saved_ = state_.step;
+    return;
+  }
   if (observer_.before_save) observer_.before_save();
   const std::filesystem::path path = folder_ / name;
   try {
-    save(path, view(), keep_old_as);
+    save(path, state, keep_old_as);
   } catch (const DataError& error) {
     const bool go_on = !is_required && options_.on_io_error == "warn" && observer_.on_warning;
     if (!go_on) throw;

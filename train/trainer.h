@@ -13,6 +13,7 @@
 #include "longhand/data/loader.h"
 #include "longhand/nn/module.h"
 #include "longhand/train/checkpoint/checkpoint.h"
+#include "longhand/train/distributed/grid.h"
 #include "longhand/train/ema.h"
 #include "longhand/train/gradients.h"
 #include "longhand/train/loss.h"
@@ -23,14 +24,18 @@
 namespace longhand::train {
 
 struct TrainerOptions {
-  int64_t steps = 1000;        // optimizer steps in all
-  int64_t micro_batches = 1;   // parts in which a batch is processed, to save memory
-  bool recompute = false;      // nn::Pass::recompute: less memory, more time, the same bits
-  double clip_norm = 0;        // 0: no clipping
-  double label_smoothing = 0;  // in training only
-  double ema_decay = 0;        // 0: no average; otherwise evaluation uses the averaged weights
-  int64_t log_every = 10;      // steps between training records
-  int64_t eval_every = 100;    // steps between evaluations; the last step is always evaluated
+  int64_t steps = 1000;          // optimizer steps in all
+  int64_t shards = 1;            // parts of a batch that ranks share out, a power of two
+  int64_t micro_batches = 1;     // parts in which a shard is processed, to save memory
+  int64_t sequence_ranks = 1;    // ranks that each sequence is cut over
+  bool shard_optimizer = false;  // Optimizer::share()
+  int64_t compare_every = 100;   // steps between comparisons of the ranks' parameters; 0: never
+  bool recompute = false;        // nn::Pass::recompute: less memory, more time, the same bits
+  double clip_norm = 0;          // 0: no clipping
+  double label_smoothing = 0;    // in training only
+  double ema_decay = 0;          // 0: no average; otherwise evaluation uses the averaged weights
+  int64_t log_every = 10;        // steps between training records
+  int64_t eval_every = 100;      // steps between evaluations; the last step is always evaluated
   int64_t eval_batch_size = 32;
   int64_t eval_batches = 0;          // batches of the validation split per evaluation; 0: all
   std::string best_metric = "loss";  // selects the best checkpoint: "loss" or "accuracy"
@@ -139,6 +144,14 @@ class Trainer {
   /// After another exception, such as std::bad_alloc, run() repeats the step that failed. If the
   /// exception interrupted the update, every use but resume() throws Error.
   Stopped run();
+
+  /// Makes this process one rank of several that train together, before run(): each computes its share
+  /// of the shards of a batch and of the batches of an evaluation. All have the same model, state, data
+  /// and options; the state after every step has the bits of a single process, whatever the number of
+  /// ranks. Only the leading rank writes files, and only its observer is asked to report; all observers
+  /// are asked whether to stop. `grid` must outlive the trainer. Collective.
+  void join(const RankGrid& grid);
+
   /// Why run() would return without a step or an evaluation, if not for a signal; nothing if there is
   /// something left to do.
   std::optional<Stopped> ended() const;
@@ -166,6 +179,18 @@ class Trainer {
 
  private:
   class Counting;
+  /// The part of a batch that is processed at once.
+  struct Piece {
+    int64_t begin, end;     // rows
+    int64_t number;         // among those of the batch
+    bool ends_shard, last;  // of its shard, of this rank
+  };
+  std::vector<Piece> pieces(int64_t rows) const;
+  Contribution compute_joined(const data::Batch& batch, const BatchSize& size);
+  Loss loss_of(const data::Batch& batch, const BatchSize& size, const Piece& piece) const;
+  void join_counters(const Counting& counting);
+  std::map<std::string, double> joined_metrics() const;
+  void compare_ranks();
   struct StepResult;
   StepResult train_step();
   void skip_step(const std::string& defect);
@@ -180,6 +205,7 @@ class Trainer {
   void save_as(const std::string& name, bool is_required = false,
                const std::filesystem::path& keep_old_as = {});
   bool stop_requested() const;
+  bool save_requested() const;
   /// Throws Error after an exception during an update.
   void check_complete() const;
 
@@ -199,6 +225,8 @@ class Trainer {
   std::vector<Tensor> counters_;  // integer buffers of the model, whose memory they share
   std::optional<Ema> ema_;
   TrainingState state_;
+  RankGrid alone_;  // without join()
+  const RankGrid* grid_ = &alone_;
   std::optional<int64_t> saved_;  // the step of last.h5, if that is known to be valid
   bool incomplete_ = false;       // an update or resume() has begun and not ended
   // For the rate of the next record; specific to this process, so not part of the state.

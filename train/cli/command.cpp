@@ -5,10 +5,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <set>
 #include <sstream>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -19,6 +21,8 @@
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/plugins.h"
+#include "longhand/train/cli/ranks.h"
+#include "longhand/train/distributed/grid.h"
 #include "longhand/train/run/process.h"
 
 namespace longhand::cli {
@@ -168,6 +172,7 @@ struct ProgramState {
   std::function<int()> selected;
   std::optional<int64_t> threads;
   bool responds_to_signals = false;
+  std::set<const CLI::App*> on_ranks{};             // commands that run on several processes
   std::vector<const bool*> quiet;                   // the flags of all commands
   std::map<CLI::Option*, std::string> environment;  // variables
 };
@@ -290,6 +295,8 @@ void Command::responds_to_signals() {
   app_->parse_complete_callback([state = state_] { state->responds_to_signals = true; });
 }
 
+void Command::runs_on_ranks() { state_->on_ranks.insert(app_); }
+
 void Command::footer(const std::string& text) { app_->footer(text); }
 
 void Command::set(Common& common, const std::string& value, const std::string& text) {
@@ -347,8 +354,25 @@ int fail(const std::string& message, int code) {
   std::string line;
   for (const char c : printable(bounded(message, longest_message)))
     line += c == '\n' ? (line.ends_with(':') ? " " : "; ") : std::string(1, c);
+  if (launcher() && launcher()->rank() > 0) {
+    // An error that all ranks have is printed by the first one, which then ends the others.
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    line = train::rank_name(launcher()->rank(), train::host_name()) + ": " + line;
+  }
   print_stderr("longhand: {}\n", line);
   return code;
+}
+
+/// Throws ConfigError if a command was started as one of several processes, but runs in one.
+void check_ranks(const std::string& command, bool runs_on_ranks) {
+  const int size = started_as().size;
+  if (launcher())
+    check<ConfigError>(runs_on_ranks, "longhand-mpi ", command,
+                       ": runs in one process; use longhand ", command);
+  else
+    check<ConfigError>(!runs_on_ranks || size == 1, "longhand ", command,
+                       ": was started as one of ", size,
+                       " processes, but is a program of one process; use longhand-mpi ", command);
 }
 
 /// Sets the number of threads, with a warning if it is more than the process may run at a time.
@@ -404,6 +428,11 @@ int run_program(int argc, char** argv) {
       print_stdout("{}{}{}\n", word, text.empty() ? "" : "\t", text);
     return success;
   }
+  const auto selected_app = [&] {
+    const CLI::App* at = &app;
+    while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+    return at;
+  };
   const auto path = [&] {
     std::string names = app.get_name();
     for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
@@ -415,8 +444,7 @@ int run_program(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    const CLI::App* at = &app;
-    while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+    const CLI::App* at = selected_app();
     const std::string names = path();
     const size_t space = names.find_last_of(' ');
     print_stdout("{}", help_text(*at, space == std::string::npos ? "" : names.substr(0, space)));
@@ -430,6 +458,7 @@ int run_program(int argc, char** argv) {
   read_environment(app, chosen);
   if (!chosen.responds_to_signals) train::SignalRequests::decline();
   const bool quiet =
+      (launcher() && launcher()->rank() > 0) ||
       std::any_of(chosen.quiet.begin(), chosen.quiet.end(), [](const bool* flag) { return *flag; });
   if (chosen.threads) use_threads(*chosen.threads, quiet);
   if (chosen.selected) command_chosen = path().substr(app.get_name().size() + 1);
@@ -437,6 +466,9 @@ int run_program(int argc, char** argv) {
   read_files_in_child_first();
   if (!chosen.selected) return fail("expected a command; see longhand --help", usage_error);
   load_plugins(chosen.plugins);
+  const bool runs_on_ranks = chosen.on_ranks.contains(selected_app());
+  check_ranks(command_chosen, runs_on_ranks);
+  if (runs_on_ranks) connect_ranks();
   return chosen.selected();
 }
 

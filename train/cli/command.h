@@ -84,6 +84,8 @@ class Command {
   Argument flag(const std::string& name, bool& to, const std::string& text);
   /// The command responds to train::SignalRequests. Others are ended by signals as usual.
   void responds_to_signals();
+  /// The command runs on several processes with longhand-mpi, which refuses all others.
+  void runs_on_ranks();
   /// Adds text below the help.
   void footer(const std::string& text);
 

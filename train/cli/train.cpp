@@ -12,6 +12,7 @@
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
+#include "longhand/train/cli/ranks.h"
 #include "longhand/train/memory.h"
 #include "longhand/train/report/table.h"
 #include "longhand/train/run/child.h"
@@ -145,8 +146,11 @@ void introduce_sources(const train::Sources& sources, const train::DistillOption
 
 void introduce(train::Run& run, Reporter& reporter) {
   const train::Summary& s = run.summary();
-  reporter.say(fmt::format("{}: {}, {} attention, {} parameters, {} threads", run.path().string(),
-                           s.task, s.attention, with_commas(s.parameters), s.threads));
+  const std::string threads =
+      ranks().size() == 1 ? fmt::format("{} threads", s.threads)
+                          : fmt::format("{} ranks of {} threads", ranks().size(), s.threads);
+  reporter.say(fmt::format("{}: {}, {} attention, {} parameters, {}", run.path().string(), s.task,
+                           s.attention, with_commas(s.parameters), threads));
   if (!s.algorithm.empty()) reporter.say("attention computes " + s.algorithm);
   const train::MemoryEstimate& memory = run.experiment().memory;
   reporter.say(train::memory_line(memory, train::machine_memory()));
@@ -163,19 +167,33 @@ void introduce(train::Run& run, Reporter& reporter) {
   if (run.resumed()) reporter.say(fmt::format("resuming after step {}", run.step()));
 }
 
+/// A rank that another one leads.
+int follow() {
+  train::SignalRequests signals;
+  const auto why = train::follow(ranks(), {.should_stop = [&] { return signals.stop(); },
+                                           .should_save = [&] { return signals.take_save(); }});
+  return why == train::Stopped::signal ? stopped : success;
+}
+
 int train(const Arguments& arguments) {
   if (arguments.estimate) return print_estimate(arguments);
+  const std::vector<std::string> binding = binding_warnings(ranks());
+  if (ranks().rank() > 0) return follow();
+  train::Lead lead(ranks());
   const auto run = start(arguments);
   const train::Experiment& experiment = run->experiment();
   report_ignored(experiment.config.ignored(experiment.effective), arguments.quiet);
   Reporter reporter(Progress::mode_for_stderr(arguments.quiet));
-  if (!run->is_finished()) introduce(*run, reporter);
+  if (!run->is_finished()) {
+    introduce(*run, reporter);
+    for (const std::string& warning : binding) reporter.warn(warning);
+  }
 
   train::SignalRequests signals;
   train::Observer observer = reporter.observer();
   observer.should_stop = [&] { return signals.stop(); };
   observer.should_save = [&] { return signals.take_save(); };
-  const train::Stopped why = run->train(std::move(observer));
+  const train::Stopped why = run->train(std::move(observer), &lead);
   const train::Summary& summary = run->summary();
   if (arguments.json) {
     Json out = Json::parse(to_json(summary));
@@ -193,17 +211,15 @@ int train(const Arguments& arguments) {
     if (run->is_finished())
       reporter.say(
           why == train::Stopped::finished
-              ? fmt::format(
-                    "nothing was changed; to train longer: longhand train --resume {} --set "
-                    "train.steps={}",
-                    shell_word(run->path().string()), 2 * summary.steps)
+              ? fmt::format("nothing was changed; to train longer: {} train --resume {} --set "
+                            "train.steps={}",
+                            program_words(), shell_word(run->path().string()), 2 * summary.steps)
               : "nothing was changed; train.patience or train.target_accuracy has ended this run");
   }
   if (why != train::Stopped::signal) return success;
   reporter.say("");
-  print_stderr(
-      "longhand: stopped after step {} and saved; continue with: longhand train --resume {}\n",
-      summary.step, run->path().string());
+  print_stderr("longhand: stopped after step {} and saved; continue with: {} train --resume {}\n",
+               summary.step, program_words(), run->path().string());
   return stopped;
 }
 
@@ -250,6 +266,7 @@ void add_train(Command& program) {
          "nothing")
       .excludes(resume);
   c.responds_to_signals();
+  c.runs_on_ranks();
   c.set(*a);
   c.seed(*a);
   c.threads();

@@ -13,6 +13,7 @@
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
+#include "longhand/train/cli/ranks.h"
 
 namespace longhand::cli {
 namespace {
@@ -54,6 +55,7 @@ int print_version(bool json) {
   if (json) {
     print_json({{"version", version()},
                 {"compiler", compiler},
+                {"mpi", launcher() ? Json(launcher()->version()) : Json()},
                 {"machine", train::machine_description()},
                 {"instruction_sets", {{"available", available}, {"used", used}}},
                 {"micro_kernels", {{"tested", tested}, {"wrong", wrong}}},
@@ -61,6 +63,7 @@ int print_version(bool json) {
   } else {
     print_stdout("longhand {}\n{}; {}; {} threads\n", version(), compiler,
                  train::machine_description(), threads());
+    if (launcher()) print_stdout("{}\n", launcher()->version());
     print_stdout("instruction sets: this CPU has {}; in use: {}\n", fmt::join(available, ", "),
                  used);
     print_stdout("micro-kernels tested: {}\n", fmt::join(tested, ", "));

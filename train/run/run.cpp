@@ -1,7 +1,5 @@
 #include "longhand/train/run/run.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -46,11 +44,6 @@ void check_same(const ResumePoint& from, const Config& config) {
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 /// Summary::status of a run that ended so.
@@ -132,7 +125,7 @@ const std::vector<std::string>& resumable_options() {
       "train.keep_every",   "train.checkpoint_every", "train.recompute",
       "data.path",          "train.hash_every",       "train.on_io_error",
       "train.on_bad_step",  "train.max_skips",        "train.tensorboard",
-      "train.memory_limit",
+      "train.memory_limit", "train.shard_optimizer",  "train.compare_every",
   };
   return names;
 }
@@ -360,9 +353,17 @@ void Run::open_events() {
                   std::chrono::duration<double>(now).count() - earlier_seconds_);
 }
 
-Stopped Run::train(Observer observer) {
+Stopped Run::train(Observer observer, Lead* lead) {
   if (finished_) return *finished_;
   observer_ = std::move(observer);
+  if (lead && lead->world().size() > 1) {
+    const std::vector<std::byte> state = to_bytes(trainer_.checkpoint());
+    grid_ = lead->start({.config = config_,
+                         .folder = record_.checkpoints().string(),
+                         .checkpoint = {reinterpret_cast<const char*>(state.data()), state.size()}},
+                        experiment_->options, trainer_.data_hashes());
+    trainer_.join(*grid_);
+  }
   process_ = {.host = host_name(), .threads = threads(), .begin = step(), .step = step()};
   if (resumed_) {
     continue_record();

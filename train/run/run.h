@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "longhand/train/distributed/start.h"
 #include "longhand/train/experiment.h"
 #include "longhand/train/run/durations.h"
 #include "longhand/train/run/run_record.h"
@@ -63,8 +64,9 @@ class Run {
   /// Trains until there is a reason to stop, and writes metrics, checkpoints and the summary. The
   /// observer is notified of everything; its on_record is called after the record is written. Throws
   /// DivergedError after writing the summary, and DataError, with train.on_io_error = "stop", after
-  /// saving the state when metrics could not be written. Call at most once.
-  Stopped train(Observer observer = {});
+  /// saving the state when metrics could not be written. Call at most once. With `lead`, trains with
+  /// the ranks that follow it, and throws what Lead::start() throws.
+  Stopped train(Observer observer = {}, Lead* lead = nullptr);
 
   /// The contents of summary.json; before the end, those for the current state.
   const Summary& summary() const { return summary_; }
@@ -123,6 +125,7 @@ class Run {
   std::chrono::steady_clock::time_point begin_;
   Durations step_times_;
   std::optional<EventFile> events_;  // with train.tensorboard
+  std::unique_ptr<RankGrid> grid_;   // null: one process
   data::Loader loader_;
   Trainer trainer_;
 };

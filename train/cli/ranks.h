@@ -1,0 +1,50 @@
+// Ranks: the program as one of several processes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "longhand/core/communicator.h"
+
+namespace longhand::cli {
+
+/// How processes that were started together find each other: MPI, in longhand-mpi.
+class Launcher {
+ public:
+  virtual ~Launcher() = default;
+  /// Returns the group of all of them. The first call starts MPI, which only commands that run on ranks
+  /// do: others may start processes of their own.
+  virtual Communicator& connect() = 0;
+  /// Ends all ranks with this exit code, also while they wait for each other. Returns if there is no other
+  /// one.
+  virtual void abort(int code) = 0;
+  /// The rank that the environment gives this process, known before connect(); 0 if it gives none.
+  virtual int rank() const = 0;
+  /// "Open MPI 4.1.4"
+  virtual std::string version() const = 0;
+};
+
+/// The launcher of this program; null in longhand itself.
+Launcher* launcher();
+void set_launcher(Launcher* launcher);
+
+/// All ranks of a command that runs on ranks; otherwise this process alone.
+Communicator& ranks();
+/// Calls Launcher::connect() for ranks().
+void connect_ranks();
+
+/// "longhand", or "mpirun -np 4 longhand-mpi": what to type to run a command like this one.
+std::string program_words();
+
+/// The rank that mpirun or srun gave this process, and how many there are; {0, 1} if it was started in
+/// another way.
+struct StartedAs {
+  int rank, size;
+};
+StartedAs started_as();
+
+/// Warnings about threads and cores that this choice of flags wastes or shares, each with the flag to
+/// add. Collective.
+std::vector<std::string> binding_warnings(Communicator& ranks);
+
+}  // namespace longhand::cli

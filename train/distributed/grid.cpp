@@ -1,0 +1,34 @@
+#include "longhand/train/distributed/grid.h"
+
+#include <unistd.h>
+
+#include "longhand/core/error.h"
+
+namespace longhand::train {
+
+RankGrid::RankGrid(Communicator& world, int64_t sequence_ranks, int64_t shards) : world_(&world) {
+  const int64_t ranks = world.size();
+  check<ConfigError>(ranks % sequence_ranks == 0, "train.sequence_ranks = ", sequence_ranks,
+                     ": expected a divisor of the number of ranks, ", ranks);
+  const int64_t rows = ranks / sequence_ranks;
+  check<ConfigError>(rows <= shards && shards % rows == 0, "train.shards = ", shards, ": ", rows,
+                     " ranks that share out the examples of a batch need a multiple of ", rows,
+                     " shards; start as many ranks as a power of two up to train.shards, or set "
+                     "train.shards for a new run");
+  if (ranks == 1) return;
+  const int row = world.rank() / static_cast<int>(sequence_ranks),
+            column = world.rank() % static_cast<int>(sequence_ranks);
+  data_ = world.split(column);
+  sequence_ = world.split(row);
+}
+
+std::string rank_name(int rank, const std::string& host) {
+  return concat_message("rank ", rank, " on ", host);
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+}  // namespace longhand::train
