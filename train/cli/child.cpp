@@ -11,6 +11,7 @@
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/plugins.h"
+#include "longhand/train/cli/ranks.h"
 #include "longhand/train/run/child.h"
 
 namespace longhand::cli {
@@ -32,9 +33,11 @@ std::string read_file_in_child(const std::filesystem::path& path, bool json) {
   std::vector<std::string> arguments{"data", "check", "hdf5", "--in-process",
                                      std::filesystem::absolute(path).string()};
   if (json) arguments.push_back("--json");
-  // It needs no plugins.
+  // It needs no plugins, and is no rank.
+  std::vector<std::string> without = rank_variables();
+  without.push_back(plugins_variable);
   train::Child child(
-      {.arguments = arguments, .err = "/dev/null", .capture = true, .without = {plugins_variable}});
+      {.arguments = arguments, .err = "/dev/null", .capture = true, .without = without});
   std::string output = child.output();
   const train::Ended ended = child.wait();
   if (ended.signal == 0 && ended.code == success) return output;

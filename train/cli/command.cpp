@@ -356,7 +356,7 @@ int fail(const std::string& message, int code) {
     line += c == '\n' ? (line.ends_with(':') ? " " : "; ") : std::string(1, c);
   if (launcher() && launcher()->rank() > 0) {
     // An error that all ranks have is printed by the first one, which then ends the others.
-    std::this_thread::sleep_for(std::chrono::seconds(1));
+    std::this_thread::sleep_for(std::chrono::seconds(3));
     line = train::rank_name(launcher()->rank(), train::host_name()) + ": " + line;
   }
   print_stderr("longhand: {}\n", line);
@@ -366,12 +366,12 @@ int fail(const std::string& message, int code) {
 /// Throws ConfigError if a command was started as one of several processes, but runs in one.
 void check_ranks(const std::string& command, bool runs_on_ranks) {
   const int size = started_as().size;
+  if (size == 1) return;
   if (launcher())
-    check<ConfigError>(runs_on_ranks, "longhand-mpi ", command,
-                       ": runs in one process; use longhand ", command);
+    check<ConfigError>(runs_on_ranks, "longhand-mpi ", command, ": was started as one of ", size,
+                       " processes, but runs in one; start it without mpirun");
   else
-    check<ConfigError>(!runs_on_ranks || size == 1, "longhand ", command,
-                       ": was started as one of ", size,
+    check<ConfigError>(!runs_on_ranks, "longhand ", command, ": was started as one of ", size,
                        " processes, but is a program of one process; use longhand-mpi ", command);
 }
 

@@ -103,11 +103,15 @@ std::string program_words() {
                              : fmt::format("mpirun -np {} longhand-mpi", ranks().size());
 }
 
+// Those of Open MPI's mpirun, and of srun --mpi=pmix.
+std::vector<std::string> rank_variables() {
+  return {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK"};
+}
+
 StartedAs started_as() {
-  // Of Open MPI's mpirun, and of srun --mpi=pmix.
+  const bool by_srun = std::getenv("PMIX_RANK") != nullptr;
   return {environment({"OMPI_COMM_WORLD_RANK", "PMIX_RANK"}, 0),
-          environment({"OMPI_COMM_WORLD_SIZE"},
-                      std::getenv("PMIX_RANK") ? environment({"SLURM_NTASKS"}, 1) : 1)};
+          environment({"OMPI_COMM_WORLD_SIZE"}, by_srun ? environment({"SLURM_NTASKS"}, 1) : 1)};
 }
 
 std::vector<std::string> binding_warnings(Communicator& ranks) {

@@ -42,6 +42,8 @@ struct StartedAs {
   int rank, size;
 };
 StartedAs started_as();
+/// The environment variables that say so.
+std::vector<std::string> rank_variables();
 
 /// Warnings about threads and cores that this choice of flags wastes or shares, each with the flag to
 /// add. Collective.

@@ -11,10 +11,16 @@ RankGrid::RankGrid(Communicator& world, int64_t sequence_ranks, int64_t shards) 
   check<ConfigError>(ranks % sequence_ranks == 0, "train.sequence_ranks = ", sequence_ranks,
                      ": expected a divisor of the number of ranks, ", ranks);
   const int64_t rows = ranks / sequence_ranks;
-  check<ConfigError>(rows <= shards && shards % rows == 0, "train.shards = ", shards, ": ", rows,
-                     " ranks that share out the examples of a batch need a multiple of ", rows,
-                     " shards; start as many ranks as a power of two up to train.shards, or set "
-                     "train.shards for a new run");
+  std::string possible;
+  for (int64_t rows_of = 1; rows_of <= shards; rows_of *= 2)
+    possible += (rows_of == 1        ? ""
+                 : rows_of == shards ? " or "
+                                     : ", ") +
+                std::to_string(rows_of * sequence_ranks);
+  check<ConfigError>(rows <= shards && shards % rows == 0, "train.shards = ", shards, ": ", ranks,
+                     " ranks cannot share out that many parts of a batch; start ", possible,
+                     shards == 1 ? " rank" : " ranks",
+                     ", or begin a new run with another power of two as train.shards");
   if (ranks == 1) return;
   const int row = world.rank() / static_cast<int>(sequence_ranks),
             column = world.rank() % static_cast<int>(sequence_ranks);

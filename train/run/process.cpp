@@ -26,9 +26,10 @@ struct Handled {
   int signal;
   void (*handler)(int);  // null: ignored
 };
-constexpr std::array<Handled, 6> handled = {{{SIGINT, on_stop},
+constexpr std::array<Handled, 7> handled = {{{SIGINT, on_stop},
                                              {SIGTERM, on_stop},
                                              {SIGHUP, on_stop},
+                                             {SIGUSR2, on_stop},
                                              {SIGUSR1, on_save},
                                              // A closed output pipe, or a limit on the size of
                                              // files, is no reason to lose a run.
