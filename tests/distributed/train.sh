@@ -1,0 +1,146 @@
+#!/usr/bin/env bash
+# train.sh PROGRAM CASE: trains on several processes, and compares with one.
+#   bits     the checkpoint of 1, 2, 4 and 8 ranks of 1 and 2 threads
+#   restart  stopped and resumed on other numbers of ranks
+#   kill     a rank is killed: the job ends, and its last checkpoint is continued with the same bits
+#   errors   what is refused, and how
+# PROGRAM is longhand-mpi. VARIANT (performer), RUNS (number of stops or kills) and SEED may be set for longer
+# runs by hand.
+set -euo pipefail
+program=$1
+here=$(dirname "$(readlink -f "$0")")
+mpirun=$here/mpirun.sh
+config=$here/../../examples/configs/mqar.toml
+variant=${VARIANT:-performer}
+runs=$(mktemp -d)
+trap 'rm -rf "$runs"' EXIT
+RANDOM=${SEED:-1}
+
+fail() { echo "train.sh: $*" >&2; exit 1; }
+
+# What all runs have in common; further assignments follow.
+set_options() {
+  echo --set "attention.type=$variant" train.shards=8 train.batch_size=16 model.dropout=0.1 \
+    model.d_model=32 model.layers=2 model.vocabulary=128 data.vocabulary=128 data.length=64 data.pairs=4 \
+    data.train_size=256 data.validation_size=64 "$@"
+}
+
+# train RANKS DIRECTORY ARGUMENT...
+train() {
+  local ranks=$1 out=$2
+  shift 2
+  "$mpirun" "$ranks" "$program" train "$@" --threads "${threads:-1}" --quiet >"$runs/log" 2>&1
+}
+
+hash() { md5sum <"$runs/$1/checkpoints/last.h5"; }
+
+bits() {
+  "$program" train "$config" --out "$runs/one" --threads 1 --quiet >/dev/null \
+    $(set_options train.steps=8 train.eval_every=4)
+  for ranks in 1 2 4 8; do
+    for threads in 1 2; do
+      train "$ranks" "$runs/x" "$config" --out "$runs/x" --overwrite $(set_options train.steps=8 train.eval_every=4) \
+        || { cat "$runs/log"; fail "$ranks ranks of $threads threads failed"; }
+      [ "$(hash x)" = "$(hash one)" ] || fail "$variant: $ranks ranks of $threads threads give other bits"
+    done
+  done
+  echo "$variant: one hash over ranks 1, 2, 4, 8 and threads 1, 2: $(hash one)"
+}
+
+restart() {
+  local stops=${RUNS:-3} steps=400 ranks stopped=0
+  "$program" train "$config" --out "$runs/one" --threads 2 --quiet >/dev/null $(set_options train.steps=$steps)
+  local arguments=("$config" --out "$runs/x" $(set_options train.steps=$steps))
+  while :; do
+    ranks=$((1 << RANDOM % 4))
+    if [ $stopped -lt "$stops" ]; then
+      "$mpirun" "$ranks" "$program" train "${arguments[@]}" --threads 1 --quiet >"$runs/log" 2>&1 &
+      wait_for_steps $((10 + RANDOM % 20))
+      kill -USR2 $! 2>/dev/null || true
+      local status=0
+      wait $! || status=$?
+      [ $status = 75 ] || [ $status = 0 ] || { cat "$runs/log"; fail "$ranks ranks ended with $status, expected 75"; }
+      [ $status = 0 ] && break
+      stopped=$((stopped + 1))
+    else
+      train "$ranks" x "${arguments[@]}" || { cat "$runs/log"; fail "$ranks ranks failed"; }
+      break
+    fi
+    [ -e "$runs/x/checkpoints/last.h5" ] && arguments=(--resume "$runs/x")
+  done
+  [ "$(hash x)" = "$(hash one)" ] || fail "after $stopped stops: other bits"
+  echo "$variant: $stopped stops, the same bits"
+}
+
+recorded() { grep -c '' "$runs/x/metrics.jsonl" 2>/dev/null || true; }
+
+# Waits until the run in $runs/x has recorded so many lines of metrics more than it has now.
+wait_for_steps() {
+  local before now
+  before=$(recorded)
+  before=${before:-0}
+  for _ in $(seq 200); do
+    now=$(recorded)
+    [ "${now:-0}" -gt "$before" ] && break
+    sleep 0.02
+  done
+  sleep "0.$(printf %02d "$1")"
+}
+
+kill_rank() {
+  local kills=${RUNS:-3} steps=300 begin end victim status
+  local options
+  options=$(set_options train.steps=$steps train.checkpoint_every=7)
+  "$program" train "$config" --out "$runs/one" --threads 2 --quiet >/dev/null $options
+  local arguments=("$config" --out "$runs/x" $options)
+  for ((i = 0; i < kills; ++i)); do
+    "$mpirun" 4 "$program" train "${arguments[@]}" --threads 1 --quiet >"$runs/log" 2>&1 &
+    wait_for_steps $((RANDOM % 50))
+    victim=$(pgrep -f "^$program train .*$runs/x" | sed -n "$((1 + RANDOM % 4))p" || true)
+    [ -n "$victim" ] || { wait $! || true; break; }
+    kill -9 "$victim" || true
+    begin=$(date +%s%N)
+    status=0
+    wait $! || status=$?
+    end=$(date +%s%N)
+    [ $status != 0 ] || break  # it had finished
+    [ $((end - begin)) -lt 10000000000 ] || fail "the job ended $(((end - begin) / 1000000)) ms after a rank"
+    slowest=$((${slowest:-0} > end - begin ? ${slowest:-0} : end - begin))
+    if [ -e "$runs/x/checkpoints/last.h5" ]; then
+      "$program" checkpoint verify "$runs/x/checkpoints/last.h5" >/dev/null || fail "an invalid checkpoint"
+      arguments=(--resume "$runs/x")
+    fi
+  done
+  if [ -e "$runs/x/checkpoints/last.h5" ]; then arguments=(--resume "$runs/x"); fi
+  train 2 x "${arguments[@]}" || { cat "$runs/log"; fail "the continuation failed"; }
+  [ "$(hash x)" = "$(hash one)" ] || fail "after a rank was killed: other bits"
+  echo "$variant: $i kills, the job ended within $((${slowest:-0} / 1000000)) ms, the same bits"
+}
+
+# refused RANKS STATUS TEXT ARGUMENT...
+refused() {
+  local ranks=$1 status=$2 text=$3 found=0
+  shift 3
+  "$mpirun" "$ranks" "$@" >"$runs/log" 2>&1 || found=$?
+  grep -qF -- "$text" "$runs/log" || { cat "$runs/log"; fail "expected: $text"; }
+  [ $found = "$status" ] || fail "$*: ended with $found, expected $status"
+  [ "$(grep -c '^longhand: [^w]' "$runs/log")" = 1 ] || [ "$ranks" = 1 ] || { cat "$runs/log"; fail "expected one message"; }
+}
+
+errors() {
+  refused 3 2 "train.shards = 8: 3 ranks cannot share out that many parts of a batch; start 1, 2, 4 or 8 ranks" \
+    "$program" train "$config" --out "$runs/x" --quiet $(set_options)
+  refused 2 2 "train.shards = 5: expected a power of two" \
+    "$program" train "$config" --out "$runs/x" --quiet $(set_options train.shards=5)
+  [ ! -e "$runs/x" ] || fail "a refused run left a directory"
+  refused 2 2 "was started as one of 2 processes, but runs in one" "$program" variants
+  refused 2 3 "no_such_file" "$program" train "$config" --out "$runs/x" --quiet \
+    --set data.task=tokens data.path=no_such_file
+  echo "errors are reported once, by the first rank"
+}
+
+case $2 in
+  bits | restart | errors) $2 ;;
+  kill) kill_rank ;;
+  *) fail "$2: expected bits, restart, kill or errors" ;;
+esac
