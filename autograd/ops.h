@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "longhand/autograd/variable.h"
+#include "longhand/core/communicator.h"
 #include "longhand/core/random.h"
 
 namespace longhand {
@@ -61,10 +62,17 @@ Variable cos_sin(const Variable& x);
 /// alpha a b for a (…, m, k) and b (…, k, n): (…, m, n). Batch axes broadcast. Permuted and
 /// transposed views are multiplied in place, without a copy.
 Variable matmul(const Variable& a, const Variable& b, double alpha = 1);
+/// A section of an axis: its first index, and the size of the whole axis; 0: the axis is whole.
+struct Section {
+  int64_t first = 0, of = 0;
+};
 /// Arguments of dropout() below, 0 <= p < 1.
 struct DropoutOptions {
   double p = 0;
   Generator generator{0};
+  /// Which section of axis 1 the operand has: the tokens of (B, N, …), for example. It keeps what the
+  /// whole keeps there.
+  Section section = {};
 };
 /// Arguments of layer_norm(), or, if not `centred`, of rms_norm() with an additional bias.
 struct NormOptions {
@@ -169,11 +177,29 @@ Variable gather(const Variable& x, int axis, const Tensor& index);
 /// Throws if a token is not in 0 … V-1.
 Variable embedding(const Variable& table, const Tensor& tokens);
 
+// ---- ranks: collective, as the operations of Communicator --------------------------------------
+// Every rank has a loss of its own, and the gradients are those of the sum of all losses, which no
+// rank has: each rank calls backward() on its part. The graphs of all ranks must contain the same of
+// these operations in the same order, and each of them must lead to the loss on all ranks or on none;
+// their gradients are collective as well. The group must outlive the graph.
+
+/// x of all ranks, (P, …).
+Variable all_gather(const Variable& x, Communicator& ranks);
+/// The sum of x over all ranks, by a tree.
+Variable sum_over_ranks(const Variable& x, Communicator& ranks);
+/// y with y[p] = x[rank] of rank p, for x (P, …).
+Variable all_to_all(const Variable& x, Communicator& ranks);
+/// x of the rank `distance` before this one, modulo P.
+Variable shift(const Variable& x, Communicator& ranks, int distance);
+
 // ---- training ----------------------------------------------------------------------------------
 /// x / (1 - p) with probability 1 - p, else 0. Whether element i, in row-major order, is kept
 /// depends on 16 bits at index i of the generator: no mask is stored, and recomputation gives the
 /// same bits. 0 <= p < 1, rounded to a multiple of 2^-16; p = 0 gives x. Srivastava et al. 2014.
-Variable dropout(const Variable& x, double p, const Generator& generator);
+Variable dropout(const Variable& x, const DropoutOptions& options);
+inline Variable dropout(const Variable& x, double p, const Generator& generator) {
+  return dropout(x, {p, generator});
+}
 
 struct CrossEntropyOptions {
   int32_t ignore_index = -100;            // targets to ignore

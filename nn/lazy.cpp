@@ -27,7 +27,7 @@ Variable Lazy::Formula::compute() const {
     y = n.centred ? layer_norm(y, n.weight, n.bias, n.eps) : rms_norm(y, n.weight, n.eps);
   }
   if (around.gelu) y = longhand::gelu(y);
-  return around.input.p > 0 ? longhand::dropout(y, around.input.p, around.input.generator) : y;
+  return around.input.p > 0 ? longhand::dropout(y, around.input) : y;
 }
 
 Lazy::Lazy(const Variable& x) : formula_(std::make_shared<Formula>(Formula{x})) {}

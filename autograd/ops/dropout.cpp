@@ -41,8 +41,8 @@ void drop(const Tensor& from, Tensor& to, const DropoutMask& mask, double beta) 
 
 }  // namespace
 
-Variable dropout(const Variable& x, double p, const Generator& generator) {
-  const DropoutMask mask("dropout", {p, generator});
+Variable dropout(const Variable& x, const DropoutOptions& options) {
+  const DropoutMask mask("dropout", options, x.shape());
   if (!mask.on()) return x;
   Tensor out = Tensor::empty_ordered(x.shape(), x.dtype(), x.value().strides());
   drop(x.value(), out, mask, 0);

@@ -44,7 +44,7 @@ Prologue prologue_of(const Variable& x, const LinearOptions& options) {
           norm.eps,
           norm.centred,
           options.gelu,
-          {"linear", options.input}};
+          {"linear", options.input, x.shape()}};
 }
 
 // Row-major memory for the gradient of a slot, or null if the slot needs none.
@@ -121,7 +121,9 @@ Variables linear(const Variable& x, const std::vector<LinearParameters>& layers,
                      "linear: dropout of the result and a residual require one layer, got ",
                      layers.size());
   const Prologue prologue = prologue_of(x, options);
-  const Epilogue epilogue{{"linear", options.output}};
+  Shape result = x.shape();
+  if (options.output.p > 0) result[-1] = layers[0].weight.size(0);
+  const Epilogue epilogue{{"linear", options.output, result}};
   const Variable& residual = options.residual;
   // Dropout masks are in row-major order.
   const bool drops = prologue.dropout.on() || epilogue.dropout.on();

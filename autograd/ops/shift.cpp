@@ -1,0 +1,13 @@
+// y_r = x_(r - distance), modulo the number of ranks          dx_r = dy_(r + distance)
+#include "longhand/autograd/ops.h"
+
+namespace longhand {
+
+Variable shift(const Variable& x, Communicator& ranks, int distance) {
+  return record("shift", ranks.shift(x.value().contiguous(), distance), {x},
+                [&ranks, distance](const Tensor& dy, std::span<GradSlot> dx) {
+                  dx[0].take(ranks.shift(dy.contiguous(), -distance));
+                });
+}
+
+}  // namespace longhand
