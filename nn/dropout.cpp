@@ -4,7 +4,9 @@ namespace longhand::nn {
 
 DropoutOptions dropout_options(double p, const Pass& pass, const std::string& module) {
   if (!pass.training || p == 0) return {};
-  return {p, pass.random.fork(module)};
+  DropoutOptions options{p, pass.random.fork(module)};
+  if (pass.part.cut()) options.section = {pass.part.begin, pass.part.length};
+  return options;
 }
 
 Dropout::Dropout(const Scope& scope, double p) : Module(scope), p_(p) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "longhand/autograd/variable.h"
+#include "longhand/core/communicator.h"
 #include "longhand/core/random.h"
 
 namespace longhand::nn {
@@ -54,6 +55,25 @@ class PassRandom {
   std::optional<Generator> generator_;
 };
 
+/// The part of each sequence that this rank has, if sequences are cut over ranks: see sequence_part.h.
+struct SequencePart {
+  /// The ranks that have the parts, in order; null, or one rank: sequences are whole. The group must
+  /// outlive the graph of the pass.
+  Communicator* ranks = nullptr;
+  int64_t begin = 0;   // the first token of this part
+  int64_t length = 0;  // N, of whole sequences
+
+  /// The part of this rank in sequences of `length` tokens.
+  static SequencePart of(Communicator& ranks, int64_t length);
+  /// Whether there are other parts.
+  bool cut() const { return ranks && ranks->size() > 1; }
+  /// Tokens of a part, ceil(N / P), the same number on every rank: those from token N on are padding,
+  /// which may hold anything.
+  int64_t tokens() const { return (length + ranks->size() - 1) / ranks->size(); }
+  /// Tokens of all parts, at least N.
+  int64_t padded() const { return tokens() * ranks->size(); }
+};
+
 /// Settings of a forward pass. The default is evaluation.
 struct Pass {
   /// Dropout is active, and modules may collect metrics.
@@ -65,6 +85,10 @@ struct Pass {
   /// Saves memory: repeated modules, such as blocks, keep only their inputs and recompute everything
   /// else in the backward pass, with the same bits.
   bool recompute = false;
+  /// Every tensor (B, N, …) of this pass has the tokens of this part alone, whereas lengths are those
+  /// of whole sequences. The pass is then collective: forward() and backward() are called by all
+  /// ranks of the part.
+  SequencePart part = {};
 
   /// A pass for evaluation and prediction.
   static Pass evaluate() { return {}; }

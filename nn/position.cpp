@@ -62,12 +62,15 @@ Position::Position(const Scope& scope_, const std::string& kind, int64_t max_len
                        "\": expected learned, sinusoidal, rotary or none");
 }
 
-Variable Position::forward(const Variable& x, int64_t first) const {
+Variable Position::forward(const Variable& x, int64_t first, int64_t padding) const {
   if (!weight_ && !table_.defined()) return x;
   const Variable table = weight_ ? Variable(*weight_) : Variable(table_);
-  check<ShapeError>(first + x.size(1) <= table.size(0), "positions: ", first + x.size(1),
+  const int64_t n = x.size(1) - padding, begin = n == 0 ? 0 : first;
+  check<ShapeError>(n >= 0 && begin + n <= table.size(0), "positions: ", begin + n,
                     " tokens, but only ", table.size(0), " positions");
-  return x + slice(table, 0, first, first + x.size(1));
+  const Variable rows = slice(table, 0, begin, begin + n);
+  if (padding == 0) return x + rows;
+  return x + concat({rows, Variable(Tensor::zeros({padding, table.size(1)}, table.dtype()))}, 0);
 }
 
 }  // namespace longhand::nn

@@ -24,8 +24,8 @@ class Position : public Module {
   /// Throws ConfigError unless kind is learned, sinusoidal, rotary or none.
   Position(const Scope& scope, const std::string& kind, int64_t max_length, int64_t width);
   /// Returns x (B, N, width), whose first row is at position `first`, plus row n of the table at
-  /// position n.
-  Variable forward(const Variable& x, int64_t first = 0) const;
+  /// position n. The last `padding` rows have no position.
+  Variable forward(const Variable& x, int64_t first = 0, int64_t padding = 0) const;
 
  private:
   std::optional<Parameter> weight_;  // (max_length, width), initialised from N(0, 0.02²)

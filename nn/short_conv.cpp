@@ -4,6 +4,7 @@
 
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
+#include "longhand/nn/sequence_part.h"
 
 namespace longhand::nn {
 
@@ -45,9 +46,10 @@ ShortConv::ShortConv(const Scope& scope_, int64_t channels, int64_t width, bool 
              init::uniform(1 / std::sqrt(static_cast<double>(width)))),
       causal_(causal) {}
 
-Variable ShortConv::forward(const Variable& x, const Tensor& lengths) const {
+Variable ShortConv::forward(const Variable& x, const Tensor& lengths,
+                            const SequencePart& part) const {
   const Running running(*this);
-  return silu(depthwise_conv1d(x, weight, {.causal = causal_, .lengths = lengths}));
+  return silu(conv_over_ranks(x, weight, {.causal = causal_, .lengths = lengths}, part));
 }
 
 Tensor ShortConv::step(const Tensor& x, ConvState& state) const {

@@ -26,8 +26,9 @@ class ShortConv : public Module {
  public:
   /// weight (channels, width) is initialised from U(-b, b) with b = width^(-1/2).
   ShortConv(const Scope& scope, int64_t channels, int64_t width, bool causal);
-  /// x (B, N, channels). With lengths (B) i32, padding does not enter, and the result is 0 there.
-  Variable forward(const Variable& x, const Tensor& lengths) const;
+  /// x (B, N, channels). With lengths (B) i32, padding does not enter, and the result is 0 there. If
+  /// sequences are cut, the tokens that the filters reach are exchanged with the neighbouring ranks.
+  Variable forward(const Variable& x, const Tensor& lengths, const SequencePart& part = {}) const;
   /// The row of forward() for the next token x (B, channels) of a causal model.
   Tensor step(const Tensor& x, ConvState& state) const;
 
