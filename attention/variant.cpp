@@ -4,6 +4,8 @@
 
 #include "longhand/attention/mask.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/nn/dropout.h"
+#include "longhand/nn/sequence_part.h"
 
 namespace longhand::attention {
 namespace {
@@ -18,6 +20,28 @@ Variable for_all_heads(const Variable& x, int64_t heads) {
 
 }  // namespace
 
+const char* name_of(SequencePath path) {
+  switch (path) {
+    case SequencePath::gathered:
+      return "gathered";
+    case SequencePath::heads:
+      return "heads";
+    case SequencePath::sums:
+      return "sums";
+    case SequencePath::state:
+      return "state";
+    case SequencePath::landmarks:
+      return "landmarks";
+    case SequencePath::halo:
+      return "halo";
+    case SequencePath::local:
+      return "local";
+    case SequencePath::parts:
+      return "parts";
+  }
+  return "";
+}
+
 Variant::Variant(const nn::Scope& scope, const Config& config) : Module(scope), config_(config) {}
 
 Work operator*(double factor, const Work& work) {
@@ -27,7 +51,7 @@ Work operator*(double factor, const Work& work) {
   return {times(work.forward), times(work.backward), factor * work.bytes};
 }
 
-Sources Variant::sources(const Variable& x, const Mask&) { return {x, x}; }
+Sources Variant::sources(const Variable& x, const Mask&, const nn::Pass&) { return {x, x}; }
 
 std::unique_ptr<Decoder> Variant::decoder(int64_t batch) const {
   check<ConfigError>(capabilities().decodes, config_.name, ": this variant has no decoder");
@@ -58,7 +82,7 @@ std::string Variant::algorithm(int64_t) const { return {}; }
 std::string Variant::advice(int64_t) const { return {}; }
 
 void Variant::check_inputs(const Inputs& inputs) const {
-  const auto& [q, k, v, x] = inputs;
+  const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v, &x = inputs.x;
   check<ShapeError>(q.defined() && k.defined() && v.defined(),
                     "attention: expected q, k and v to be defined");
   const Shape &qs = q.shape(), &ks = k.shape();
@@ -85,11 +109,13 @@ void Variant::check_inputs(const Inputs& inputs) const {
         x.defined() ? concat_message(x.dtype(), " of shape ", x.shape()) : "none");
 }
 
-Tensor Variant::checked_lengths(const Inputs& inputs, const Tensor& lengths) const {
+Tensor Variant::checked_lengths(const Inputs& inputs, const Tensor& lengths,
+                                const nn::SequencePart& part) const {
   if (!lengths.defined()) return {};
-  const int64_t B = inputs.q.size(0), N = inputs.q.size(1), M = inputs.k.size(1);
-  check<ShapeError>(N == M || capabilities().shortens,
-                    "attention: lengths expect as many queries as keys, got ", N, " and ", M);
+  const int64_t B = inputs.q.size(0), n = inputs.q.size(1), M = inputs.k.size(1),
+                N = part.cut() ? part.length : n;
+  check<ShapeError>(n == M || capabilities().shortens,
+                    "attention: lengths expect as many queries as keys, got ", n, " and ", M);
   check<ShapeError>(lengths.dtype() == DType::i32 && lengths.shape() == Shape{B},
                     "attention: expected lengths i32 of shape ", Shape{B}, ", got ",
                     lengths.dtype(), " of shape ", lengths.shape());
@@ -121,7 +147,7 @@ void Variant::check_pairs(const Inputs& inputs, const Mask& mask) const {
 }
 
 Variable Variant::attend_to_real(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
-  const Tensor real = real_tokens(mask.lengths, inputs.q.size(1));
+  const Tensor real = real_tokens(nn::lengths_of_part(mask.lengths, pass.part), inputs.q.size(1));
   // A selection, not a product: padding may hold NaN. Its gradient is a selection too.
   const auto zeroed = [&](const Variable& y) { return where(real, y, 0.0); };
   Inputs known = inputs;
@@ -130,18 +156,18 @@ Variable Variant::attend_to_real(const Inputs& inputs, const Mask& mask, const n
     if (capabilities().uses_queries_and_keys) known.k = zeroed(inputs.k);
     known.v = zeroed(inputs.v);
   }
-  if (capabilities().uses_x) known.x = where(real.squeeze(3), inputs.x, 0.0);
+  if (capabilities().uses_x && inputs.x.defined()) known.x = where(real.squeeze(3), inputs.x, 0.0);
   return zeroed(attend(known, mask, pass));
 }
 
 Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
-  const auto& [q, k, v, x] = inputs;
+  const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
   if (!capabilities().uses_queries_and_keys && !q.defined() && !k.defined()) {
     check<ShapeError>(v.defined() && v.shape().rank() == 4 && v.size(2) == config_.kv_heads,
                       "attention: expected v (B, N, G, D) with G = ", config_.kv_heads, ", got ",
                       v.defined() ? v.shape() : Shape{});
     // v is passed for q and k, of which only the shapes are used.
-    return forward({for_all_heads(v, config_.heads), v, v, x}, mask, pass);
+    return forward({for_all_heads(v, config_.heads), v, v, inputs.x}, mask, pass);
   }
   check_inputs(inputs);
   const nn::Running running(*this);
@@ -151,17 +177,130 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
 }
 
 Variable Variant::attend_checked(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
-  const auto& [q, k, v, x] = inputs;
   Mask known = mask;
-  known.lengths = checked_lengths(inputs, mask.lengths);
+  known.lengths = checked_lengths(inputs, mask.lengths, pass.part);
   check_pairs(inputs, mask);
-  if (takes_all(mask)) return contiguous(attend(inputs, known, pass));
-  const Inputs all{q, for_all_heads(k, config_.heads), for_all_heads(v, config_.heads), x};
+  return pass.part.cut() ? attend_part(inputs, known, pass) : attend_whole(inputs, known, pass);
+}
+
+Variable Variant::attend_whole(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
+  if (takes_all(mask)) return contiguous(attend(inputs, mask, pass));
+  Inputs all = inputs;
+  all.k = for_all_heads(inputs.k, inputs.q.size(2));
+  all.v = for_all_heads(inputs.v, inputs.q.size(2));
   const Variable out =
-      known.lengths.defined() ? attend_to_real(all, known, pass) : attend(all, known, pass);
-  check<ShapeError>(out.shape() == q.shape(), "attention: expected ", full_name(), " to return ",
-                    q.shape(), ", got ", out.shape());
+      mask.lengths.defined() ? attend_to_real(all, mask, pass) : attend(all, mask, pass);
+  check<ShapeError>(out.shape() == inputs.q.shape(), "attention: expected ", full_name(),
+                    " to return ", inputs.q.shape(), ", got ", out.shape());
   return contiguous(out);
+}
+
+SequencePath Variant::sequence_path(int ranks) const {
+  const SequencePath path = capabilities().sequence;
+  return path == SequencePath::heads && config_.heads % ranks != 0 ? SequencePath::gathered : path;
+}
+
+DropoutOptions Variant::weight_dropout(double p, const Inputs& inputs, const nn::Pass& pass) const {
+  DropoutOptions options = nn::dropout_options(p, pass, full_name());
+  options.section = inputs.heads;
+  return options;
+}
+
+Tensor Variant::training_noise(Shape shape, int axis, DType dtype, const Inputs& inputs,
+                               const nn::Pass& pass) const {
+  const auto [first, heads] = inputs.heads;
+  const int64_t own = shape[axis];
+  if (heads) shape[axis] = heads;
+  Tensor noise = Tensor::empty(shape, dtype);
+  fill_normal(noise, pass.random.fork(full_name()));
+  return heads ? noise.slice(axis, first, first + own) : noise;
+}
+
+Variable Variant::of_heads(const Variable&) const {
+  throw Error(config_.name + ": declares \"heads\" but does not override of_heads()");
+}
+
+Variable Variant::attend_part(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
+  const int64_t n = inputs.q.size(1);
+  check<ConfigError>(!mask.keep.defined() && !mask.bias.defined(), config_.name,
+                     ": keep and bias apply to pairs of tokens, which different ranks may have; "
+                     "sequences with them cannot be cut over ranks");
+  check<ShapeError>(n == pass.part.tokens(), "attention: expected the ", pass.part.tokens(),
+                    " tokens of a part, got ", n);
+  check<ShapeError>(n == inputs.k.size(1) || capabilities().shortens,
+                    "attention: sequences that are cut over ranks expect as many queries as keys, "
+                    "got ",
+                    n, " and ", inputs.k.size(1));
+  switch (sequence_path(pass.part.ranks->size())) {
+    case SequencePath::heads:
+      return attend_heads(inputs, mask, pass);
+    case SequencePath::gathered:
+      return attend_gathered(inputs, mask, pass);
+    default:
+      return attend_whole(inputs, mask, pass);
+  }
+}
+
+Variable Variant::attend_heads(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
+  const nn::SequencePart& part = pass.part;
+  const Capabilities& can = capabilities();
+  const int P = part.ranks->size();
+  const auto shared = [&](const Variable& x) {  // keys or values, of at least one head a rank
+    return x.size(2) % P == 0 ? x : for_all_heads(x, config_.heads);
+  };
+  Variables parts{shared(inputs.v)};
+  if (can.uses_queries_and_keys) parts.push_back(inputs.q);
+  if (can.uses_queries_and_keys && can.uses_keys) parts.push_back(shared(inputs.k));
+  if (can.uses_x) parts.push_back(of_heads(inputs.x));
+  const Variables whole = nn::heads_of_sequences(parts, part);
+  size_t next = 0;
+  Inputs in;
+  in.v = whole[next++];
+  in.q = can.uses_queries_and_keys ? whole[next++] : for_all_heads(in.v, config_.heads / P);
+  in.k = can.uses_queries_and_keys && can.uses_keys ? whole[next++] : in.v;
+  if (can.uses_x) in.of_heads = whole[next++];
+  in.heads = {part.ranks->rank() * (config_.heads / P), config_.heads};
+  nn::Pass of_whole = pass;
+  of_whole.part = {};
+  return contiguous(nn::tokens_of_heads(attend_whole(in, mask, of_whole), part));
+}
+
+Variable Variant::attend_gathered(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
+  const Capabilities& can = capabilities();
+  Variables parts{inputs.v};
+  if (can.uses_queries_and_keys) parts.push_back(inputs.q);
+  if (can.uses_queries_and_keys && can.uses_keys) parts.push_back(inputs.k);
+  if (can.uses_x) parts.push_back(inputs.x);
+  const Variables whole = nn::whole_sequences(parts, pass.part);
+  size_t next = 0;
+  Inputs in;
+  in.v = whole[next++];
+  in.q = can.uses_queries_and_keys ? whole[next++] : for_all_heads(in.v, config_.heads);
+  in.k = can.uses_queries_and_keys && can.uses_keys ? whole[next++] : in.v;
+  if (can.uses_x) in.x = whole[next++];
+  nn::Pass of_whole = pass;
+  of_whole.part = {};
+  return contiguous(nn::tokens_of_part(attend_whole(in, mask, of_whole), pass.part));
+}
+
+// Heads go to their ranks and come back, forward and backward; gathered tokens go to all ranks, and
+// their gradients come back.
+double Variant::sequence_bytes(int64_t batch, int64_t tokens, int ranks) const {
+  const Capabilities& can = capabilities();
+  const auto number = [](int64_t n) { return static_cast<double>(n); };
+  const bool heads = sequence_path(ranks) == SequencePath::heads;
+  const int64_t G = heads && config_.kv_heads % ranks != 0 ? config_.heads : config_.kv_heads;
+  double width = number(G * config_.head_dim);
+  if (can.uses_queries_and_keys)
+    width += number((config_.heads + (can.uses_keys ? G : 0)) * config_.head_dim);
+  if (heads)
+    width += number(config_.heads * config_.head_dim + (can.uses_x ? config_.heads : 0));
+  else if (can.uses_x)
+    width += number(config_.heads * config_.head_dim);
+  if (sequence_path(ranks) == SequencePath::local) return 0;
+  const double others = number(ranks - 1) / (heads ? number(ranks) : 1);
+  return 2 * others * number(batch * tokens / ranks) * width *
+         number(static_cast<int64_t>(size_of(parameter_dtype())));
 }
 
 }  // namespace longhand::attention

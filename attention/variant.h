@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "longhand/attention/decoding/decoder.h"
+#include "longhand/autograd/ops.h"
 #include "longhand/core/options.h"
 #include "longhand/nn/module.h"
 
@@ -24,6 +25,20 @@ struct Mask {
 };
 
 class Variant;
+
+/// How a variant computes attention over sequences that are cut over P ranks (nn::Pass::part).
+enum class SequencePath {
+  gathered,   // every rank gathers all tokens and computes all of the attention: nothing is saved
+  heads,      // every rank gets whole sequences of H / P heads; gathered unless P divides H
+  sums,       // sums over all tokens, of a size that does not depend on their number
+  state,      // the states after the parts before this one
+  landmarks,  // landmarks, and sums over tokens for each of them
+  halo,       // tokens next to the part
+  local,      // nothing
+  parts       // what the variants that it consists of exchange
+};
+/// "gathered", "heads", …
+const char* name_of(SequencePath path);
 
 /// What a variant supports and which properties hold for it, given its options. Immutable.
 struct Capabilities {
@@ -45,8 +60,9 @@ struct Capabilities {
   bool fixed_length = false;          // parameters are tied to max_length
   bool shortens = false;              // keys and values are compressed to fewer tokens: sources()
   bool uses_x = false;                // reads Inputs::x
-  std::string time{}, memory{};       // per head, as "N m D"
-  std::string state{"-"};             // what a checkpoint holds besides trained parameters
+  SequencePath sequence = SequencePath::gathered;  // what ranks exchange
+  std::string time{}, memory{};                    // per head, as "N m D"
+  std::string state{"-"};  // what a checkpoint holds besides trained parameters
 };
 
 /// The configuration that a variant is constructed with.
@@ -73,6 +89,10 @@ struct Inputs {
   /// (B, N, H D): the normalised tokens that q, k and v were projected from, for variants that
   /// compute gates, decays or learning rates from them. Undefined unless Capabilities::uses_x.
   Variable x{};
+  /// The heads that q has, of those of the layer. All of them, except on SequencePath::heads.
+  Section heads{};
+  /// (B, N, H, …): Variant::of_heads(), on SequencePath::heads; otherwise undefined.
+  Variable of_heads{};
 };
 
 /// The cost of attention over one sequence, summed over all heads.
@@ -101,7 +121,9 @@ class Variant : public nn::Module {
   /// Attention in every head, of q (B, N, H, D), k and v (B, M, kv_heads, D) with any strides. The
   /// result is (B, N, H, D), contiguous. With a mask (then N = M: self-attention) neither the
   /// result at real tokens nor any gradient depends on the contents of the padding, and the result
-  /// and all gradients at padding are 0. The result of a query with no key to attend to is 0. If
+  /// and all gradients at padding are 0. The result of a query with no key to attend to is 0. In a
+  /// pass over a part of each sequence, inputs and result have the tokens of the part, mask.lengths
+  /// are those of whole sequences, and neither keep nor bias is supported. If
   /// the weights do not depend on queries and keys (see Capabilities::uses_queries_and_keys), q and
   /// k may both be undefined; then N = M. Throws ShapeError if shapes do not match, or if a length
   /// is above M or below 0, and ConfigError for a keep or a bias if the variant supports neither.
@@ -121,7 +143,7 @@ class Variant : public nn::Module {
   /// The tokens to project keys and values from, for tokens x (B, N, d): x itself, except in
   /// variants that compress tokens before projection (Capabilities::shortens). Their forward()
   /// takes M keys and values without padding, while the mask's lengths refer to the N tokens.
-  virtual Sources sources(const Variable& x, const Mask& mask);
+  virtual Sources sources(const Variable& x, const Mask& mask, const nn::Pass& pass);
 
   /// A decoder for a batch of sequences, from their start. Throws ConfigError if the variant has
   /// none or is not causal.
@@ -131,6 +153,11 @@ class Variant : public nn::Module {
   virtual int64_t state_bytes(int64_t tokens) const;
   /// The cost of forward() and of its gradients for one sequence.
   virtual Work work(int64_t queries, int64_t keys) const = 0;
+  /// What forward() does if sequences are cut over this number of ranks.
+  SequencePath sequence_path(int ranks) const;
+  /// Bytes that a rank sends to others in forward() and for its gradients, for a batch of sequences of
+  /// this number of tokens that are cut over this number of ranks.
+  virtual double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const;
   /// An upper bound on the rank of the N x N weights, if it is below N.
   virtual std::optional<int64_t> rank(int64_t tokens) const;
   /// A short description of what forward() computes for the given number of tokens, if that depends
@@ -145,11 +172,26 @@ class Variant : public nn::Module {
   /// Computes the attention. On entry shapes are checked, lengths are contiguous, keys and values
   /// have as many heads as queries, and q, k, v and x are zero at padding. Zeroing does not mask
   /// keys: the variant must still give them no weight. What it returns at padding is ignored.
+  ///
+  /// pass.part is whole unless sequence_path() is `sums` or one of those after it: inputs then have
+  /// the tokens of the part, and mask.lengths are those of whole sequences.
   virtual Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) = 0;
   /// Whether attend() accepts q, k and v as passed to forward(), which saves copies: keys and
   /// values have kv_heads heads and padding may hold anything. attend() must then not read the
   /// padding and must return 0 there.
   virtual bool takes_all(const Mask&) const { return false; }
+
+  /// What attend() computes for each head from the tokens x (B, N, H D), of a variant that reads x: (B,
+  /// N, H, …). On SequencePath::heads it is computed from the tokens of a part, and attend() gets it as
+  /// Inputs::of_heads, but no x.
+  virtual Variable of_heads(const Variable& x) const;
+
+  /// Numbers from N(0, 1) of this shape, drawn for training: those of the heads along axis `axis` that
+  /// `inputs` has, out of those of all heads.
+  Tensor training_noise(Shape shape, int axis, DType dtype, const Inputs& inputs,
+                        const nn::Pass& pass) const;
+  /// The dropout of weights (B, H, …) of the heads that `inputs` has. `p` is that of training passes.
+  DropoutOptions weight_dropout(double p, const Inputs& inputs, const nn::Pass& pass) const;
 
   /// Implements decoder() for a causal variant with Capabilities::decodes.
   virtual std::unique_ptr<Decoder> make_decoder(int64_t batch) const;
@@ -161,10 +203,16 @@ class Variant : public nn::Module {
  private:
   // The steps of forward(), in order. checked_lengths() is undefined where nothing is padded.
   void check_inputs(const Inputs& inputs) const;
-  Tensor checked_lengths(const Inputs& inputs, const Tensor& lengths) const;
+  Tensor checked_lengths(const Inputs& inputs, const Tensor& lengths,
+                         const nn::SequencePart& part) const;
   void check_pairs(const Inputs& inputs, const Mask& mask) const;
   Variable attend_to_real(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
   Variable attend_checked(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
+  Variable attend_whole(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
+  // The same if sequences are cut, and its two ways to whole sequences.
+  Variable attend_part(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
+  Variable attend_heads(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
+  Variable attend_gathered(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
 
   Config config_;
   Observer observer_;

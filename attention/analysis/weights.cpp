@@ -15,7 +15,7 @@ Variable differentiable_weights(Variant& variant, const Inputs& inputs, const Ma
                      "weights: this variant has none: its result is not linear in v, or the "
                      "weights of a token differ "
                      "between channels");
-  const auto& [q, k, v, x] = inputs;
+  const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v, &x = inputs.x;
   const int64_t M = v.size(1), D = v.size(3);
   Variables columns;
   for (int64_t first = 0; first < M; first += D) {

@@ -91,8 +91,8 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
     head_norm_.emplace(scope("head_norm"), around.head_norm, head_dim_);
 }
 
-MultiHeadAttention::Projected MultiHeadAttention::project(const nn::Lazy& x,
-                                                          const Mask& mask) const {
+MultiHeadAttention::Projected MultiHeadAttention::project(const nn::Lazy& x, const Mask& mask,
+                                                          const nn::Pass& pass) const {
   // Gates of kernels need the normalised tokens in memory, and projections then read the same
   // tokens. Otherwise linear layers normalise their input themselves, once for all projections, and
   // the normalised tokens are never stored.
@@ -100,7 +100,7 @@ MultiHeadAttention::Projected MultiHeadAttention::project(const nn::Lazy& x,
   Projected out;
   if (kernel.uses_x) out.tokens = x.eval();
   if (kernel.shortens) {  // mixtures are computed from normalised tokens in memory
-    const Sources from = kernel_->sources(x, mask);
+    const Sources from = kernel_->sources(x, mask, pass);
     if (query_) out.q = query_->forward(x);
     if (key_) out.k = key_->forward(from.keys);
     out.v = value_.forward(from.values);
@@ -121,9 +121,9 @@ MultiHeadAttention::Projected MultiHeadAttention::project(const nn::Lazy& x,
     out.v = value_.forward(x);
   }
   if (value_conv_) {
-    if (query_) out.q = query_conv_->forward(out.q, mask.lengths);
-    if (key_) out.k = key_conv_->forward(out.k, mask.lengths);
-    out.v = value_conv_->forward(out.v, mask.lengths);
+    if (query_) out.q = query_conv_->forward(out.q, mask.lengths, pass.part);
+    if (key_) out.k = key_conv_->forward(out.k, mask.lengths, pass.part);
+    out.v = value_conv_->forward(out.v, mask.lengths, pass.part);
   }
   const auto split = [&](Variable& y, int64_t heads) {
     if (y.defined()) y = reshape(y, {y.size(0), y.size(1), heads, head_dim_});
@@ -150,9 +150,10 @@ nn::Lazy MultiHeadAttention::finished(const Variable& out, const Variable& gate)
 
 nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass) {
   const nn::Running running(*this);
-  Projected in = project(x, mask);
-  if (query_) in.q = prepared(in.q, query_norm_, 0);
-  if (key_) in.k = prepared(in.k, key_norm_, 0);
+  Projected in = project(x, mask, pass);
+  const int64_t first = pass.part.cut() ? pass.part.begin : 0;
+  if (query_) in.q = prepared(in.q, query_norm_, first);
+  if (key_) in.k = prepared(in.k, key_norm_, first);
   // A variant that does not read keys shares queries and keys: the first queries of each group.
   if (query_ && !key_)
     in.k = select(

@@ -46,7 +46,7 @@ class MultiHeadAttention : public nn::Module {
                      bool rotary, const ProjectionRanks& ranks = {},
                      const Surroundings& around = {});
 
-  /// x (B, N, H·D) to (B, N, H·D).
+  /// x (B, N, H·D) to (B, N, H·D), or the same for the tokens of pass.part.
   nn::Lazy forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass);
 
   /// The state of a batch of sequences at their start. Throws ConfigError if the variant has no
@@ -63,7 +63,7 @@ class MultiHeadAttention : public nn::Module {
     Variable q, k, v;       // (B, N or M, heads or kv_heads, D); q and k may be undefined
     Variable gate, tokens;  // (B, N, H·D); undefined without a gate, or if the kernel reads no x
   };
-  Projected project(const nn::Lazy& x, const Mask& mask) const;
+  Projected project(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass) const;
   // Queries or keys, normalised and rotated: what precedes the kernel, head by head.
   Variable prepared(const Variable& x, const std::optional<nn::Norm>& norm, int64_t position) const;
   // What follows the kernel: `out` is its result (B, N, H, D).

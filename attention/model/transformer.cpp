@@ -1,13 +1,36 @@
 #include "longhand/attention/model/transformer.h"
 
+#include <algorithm>
+
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/recompute.h"
+#include "longhand/nn/sequence_part.h"
 
 namespace longhand::attention {
 namespace {
 
+// As pool(), of sequences of which x (B, n, d) has a part: the sum of what each rank has.
+Variable pool_over_ranks(const Variable& x, const Tensor& lengths, const std::string& pooling,
+                         const nn::SequencePart& part) {
+  const int64_t B = x.size(0), n = x.size(1);
+  // The weights of the tokens of this part in the whole.
+  Tensor weights = Tensor::zeros({B, n, 1}, x.dtype()),
+         chosen = Tensor::zeros({B, n, 1}, DType::u8);
+  for (int64_t b = 0; b < B; ++b) {
+    const int64_t all = lengths.defined() ? lengths.data<int32_t>()[b] : part.length;
+    const int64_t first = pooling == "last" ? all - 1 : 0;
+    const int64_t begin = std::clamp<int64_t>(first - part.begin, 0, n),
+                  end = std::clamp<int64_t>(all - part.begin, 0, n);
+    chosen.select(0, b).slice(0, begin, end).fill(1);
+    weights.select(0, b).slice(0, begin, end).fill(1 / static_cast<double>(all - first));
+  }
+  return sum_over_ranks(sum(where(chosen, x, 0) * Variable(weights), {1}), *part.ranks);
+}
+
 // The vector that represents each sequence: x (B, N, d) to (B, d).
-Variable pool(const Variable& x, const Tensor& lengths, const std::string& pooling) {
+Variable pool(const Variable& x, const Tensor& lengths, const std::string& pooling,
+              const nn::SequencePart& part) {
+  if (part.cut()) return pool_over_ranks(x, lengths, pooling, part);
   const int64_t B = x.size(0), N = x.size(1), d = x.size(2);
   if (pooling == "cls") return select(x, 1, 0);
   if (pooling == "last") {
@@ -45,6 +68,11 @@ Embeddings::Embeddings(const nn::Scope& scope_, const TransformerConfig& config)
 Variable Embeddings::forward(const Tensor& tokens, const nn::Pass& pass, int64_t first) const {
   const nn::Running running(*this);
   Variable x = token_.forward(tokens);
+  if (pass.part.cut()) {
+    const int64_t n = x.size(1), begin = pass.part.begin;
+    const int64_t padding = std::clamp<int64_t>(begin + n - pass.part.length, 0, n);
+    return dropout_.forward(position_.forward(x, begin, padding), pass);
+  }
   if (class_token_) x = concat({broadcast_to(*class_token_, {x.size(0), 1, x.size(2)}), x}, 1);
   return dropout_.forward(position_.forward(x, first), pass);
 }
@@ -87,8 +115,10 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
   check<ShapeError>(tokens.rank() == 2 && tokens.dtype() == DType::i32 && tokens.size(1) >= 1,
                     "transformer: expected tokens (B, N) of i32, got ", tokens.shape(), " of ",
                     tokens.dtype());
-  check<ShapeError>(tokens.size(1) <= config_.max_length, "transformer: a sequence of ",
-                    tokens.size(1), " tokens exceeds the model's max_length ", config_.max_length);
+  const int64_t N = pass.part.cut() ? pass.part.length : tokens.size(1);
+  if (pass.part.cut()) check_part(tokens, pass.part);
+  check<ShapeError>(N <= config_.max_length, "transformer: a sequence of ", N,
+                    " tokens exceeds the model's max_length ", config_.max_length);
   check<ShapeError>(
       !rows.defined() || config_.per_token,
       "transformer: rows expect a model with per_token; this model returns logits for "
@@ -104,11 +134,14 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
     const int32_t extra = static_cast<int32_t>(x.size(1) - tokens.size(1));  // the class token
     for (int64_t b = 0; b < lengths.numel(); ++b) {
       int32_t& n = mask.lengths.data<int32_t>()[b];
-      check<ShapeError>(n >= 1 && n <= tokens.size(1), "transformer: expected lengths in [1, ",
-                        tokens.size(1), "], got ", n, " for sequence ", b);
+      check<ShapeError>(n >= 1 && n <= N, "transformer: expected lengths in [1, ", N, "], got ", n,
+                        " for sequence ", b);
       n += extra;
     }
   }
+  // The end of the last part is padding.
+  if (pass.part.cut() && !lengths.defined() && pass.part.length < pass.part.padded())
+    mask.lengths = Tensor::full({tokens.size(0)}, static_cast<double>(N), DType::i32);
   for (const auto& block : blocks_) {
     if (pass.recompute)
       x = recompute([&block = *block, mask,
@@ -123,7 +156,17 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
   if (config_.per_token) return head_.forward(normed);
   // The norm acts on single tokens, so it precedes pooling: the norm of a mean is not the mean of
   // the norms.
-  return head_.forward(pool(normed, mask.lengths, config_.pooling));
+  return head_.forward(pool(normed, mask.lengths, config_.pooling, pass.part));
+}
+
+void Transformer::check_part(const Tensor& tokens, const nn::SequencePart& part) const {
+  check<ConfigError>(
+      config_.per_token || config_.pooling != "cls",
+      "model.pooling = \"cls\": the class token belongs to no part of a sequence that "
+      "is cut over ranks; use \"mean\" or \"last\"");
+  check<ShapeError>(part.tokens() == tokens.size(1), "transformer: rank ", part.ranks->rank(),
+                    " of ", part.ranks->size(), " expected ", part.tokens(), " of ", part.length,
+                    " tokens, got ", tokens.size(1));
 }
 
 TransformerDecoder::TransformerDecoder(Transformer& model, int64_t batch)

@@ -20,7 +20,8 @@ class Embeddings : public nn::Module {
  public:
   Embeddings(const nn::Scope& scope, const TransformerConfig& config);
   /// tokens (B, N) i32, the first at position `first`, to (B, N, d_model), or to (B, N+1, d_model)
-  /// with a class token in front.
+  /// with a class token in front. In a pass over a part of each sequence, the first is that of the
+  /// part, and those behind the end of the sequences have no position.
   Variable forward(const Tensor& tokens, const nn::Pass& pass, int64_t first = 0) const;
   const nn::Parameter& token_weight() const { return token_.weight; }
 
@@ -56,6 +57,12 @@ class Transformer : public nn::Module {
   /// lengths (B) i32 (undefined: no padding). With rows (R) i32, row-major indices into tokens, a
   /// model with config.per_token returns (R, classes): the head is applied to those tokens only.
   /// Throws ShapeError if N exceeds max_length, or for tokens outside the vocabulary.
+  ///
+  /// In a pass over a part of each sequence (Pass::part), tokens (B, n) are those of the part, rows
+  /// are indices into them, and lengths are those of whole sequences; N is Pass::part.length. With config.per_token the result has the tokens of the part; otherwise
+  /// every rank returns the logits of all sequences, and the loss is theirs on one rank, or a share of
+  /// it on each: gradients are those of the sum of the losses of all ranks. Throws ConfigError for a
+  /// class token, which belongs to no part.
   Variable forward(const Tensor& tokens, const Tensor& lengths, const nn::Pass& pass,
                    const Tensor& rows = {});
 
@@ -65,6 +72,8 @@ class Transformer : public nn::Module {
 
  private:
   friend class TransformerDecoder;
+
+  void check_part(const Tensor& tokens, const nn::SequencePart& part) const;
 
   TransformerConfig config_;
   Embeddings embeddings_;

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "longhand/autograd/variable.h"
+#include "longhand/autograd/ops.h"
 #include "longhand/core/random.h"
 
 namespace longhand::attention {
@@ -39,8 +39,10 @@ struct SoftmaxAttentionOptions {
   Variable log_decay{};
   /// (B, M, H), finite; undefined: 0. key_bias_j is added to the scores of key j, for every query.
   Variable key_bias{};
-  double dropout = 0;      // of the probabilities; see ProbabilityDropout
-  Generator generator{0};  // for the dropout
+  double dropout = 0;       // of the probabilities; see ProbabilityDropout
+  Generator generator{0};   // for the dropout
+  Section heads{};          // which heads of the whole q has, for the dropout
+  int64_t first_query = 0;  // index of the first query in the whole, for the dropout
 };
 
 /// softmax(τ QKᵀ + bias) V for every head: q (B, N, H, D), k and v (B, M, Hkv, D), where H is a

@@ -57,6 +57,7 @@ struct BigbirdOptions {
         .causal_reason = last_blocks == 0 ? "" : "which block is the last depends on the future",
         .decodes = last_blocks == 0,
         .cross_lengths = false,
+        .sequence = SequencePath::heads,
         .time = "N b D",
         .memory = "N",
         .state = "random_state"};
@@ -95,7 +96,7 @@ class Bigbird final : public Variant {
 
   // Counts the pairs of a query and a key in the pattern.
   Work work(int64_t queries, int64_t) const override {
-    const BlockPattern p = pattern({queries}, queries);
+    const BlockPattern p = pattern({queries}, queries, 0, config().heads);
     const int64_t rows = blocks_of(queries);
     double pairs = 0;
     const auto tokens = [&](int64_t block) {
@@ -166,18 +167,19 @@ class Bigbird final : public Variant {
     append(last, n);
   }
 
-  // The pattern of samples of the given lengths, padded to N tokens. A causal one is the same for all.
-  BlockPattern pattern(std::vector<int64_t> lengths, int64_t N) const {
+  // The pattern, for some of the heads, of samples of the given lengths, padded to N tokens. A causal one is the same for all.
+  BlockPattern pattern(std::vector<int64_t> lengths, int64_t N, int64_t first_head,
+                       int64_t heads) const {
     if (config().causal || std::all_of(lengths.begin(), lengths.end(),
                                        [&](int64_t n) { return blocks_of(n) == blocks_of(N); }))
       lengths = {N};
     BlockPattern out{.block = options_.block,
                      .samples = static_cast<int64_t>(lengths.size()),
-                     .heads = options_.random_blocks > 0 ? config().heads : 1};
+                     .heads = options_.random_blocks > 0 ? heads : 1};
     const Generator random = generator_of(random_state_.value());
     for (const int64_t length : lengths)
       for (int64_t h = 0; h < out.heads; ++h) {
-        const Generator of_head = random.fork(static_cast<uint64_t>(h));
+        const Generator of_head = random.fork(static_cast<uint64_t>(first_head + h));
         for (int64_t a = 0; a < blocks_of(N); ++a) {
           if (a < blocks_of(length)) append_row(of_head, a, blocks_of(length), out.keys);
           out.begin.push_back(static_cast<int64_t>(out.keys.size()));
@@ -187,7 +189,7 @@ class Bigbird final : public Variant {
   }
 
   bool attends_to_all(int64_t tokens) const {
-    const BlockPattern p = pattern({tokens}, tokens);
+    const BlockPattern p = pattern({tokens}, tokens, 0, config().heads);
     const int64_t n = blocks_of(tokens);
     return static_cast<int64_t>(p.keys.size()) ==
            p.heads * (config().causal ? n * (n + 1) / 2 : n * n);
@@ -202,16 +204,17 @@ class Bigbird final : public Variant {
       const auto real = mask.lengths.to_vector<int32_t>();
       lengths.assign(real.begin(), real.end());
     }
-    const auto [p, random] = nn::dropout_options(options_.dropout, pass, full_name());
-    return softmax_attention(
-        inputs.q, inputs.k, inputs.v,
-        {.scale = scale_,
-         .causal = config().causal,
-         .key_lengths = mask.lengths,
-         .query_lengths = mask.lengths,
-         .pattern = std::make_shared<const BlockPattern>(pattern(std::move(lengths), N)),
-         .dropout = p,
-         .generator = random});
+    const DropoutOptions drop = weight_dropout(options_.dropout, inputs, pass);
+    return softmax_attention(inputs.q, inputs.k, inputs.v,
+                             {.scale = scale_,
+                              .causal = config().causal,
+                              .key_lengths = mask.lengths,
+                              .query_lengths = mask.lengths,
+                              .pattern = std::make_shared<const BlockPattern>(pattern(
+                                  std::move(lengths), N, inputs.heads.first, inputs.q.size(2))),
+                              .dropout = drop.p,
+                              .generator = drop.generator,
+                              .heads = drop.section});
   }
 
   BigbirdOptions options_;

@@ -6,6 +6,7 @@
 //
 // where ∘ multiplies channel by channel, and each channel has its own filter f of w tokens, learned.
 // Filters look back, also in models that are not causal. Padding counts as 0.
+#include <algorithm>
 #include <cmath>
 
 #include "longhand/attention/conformance/evidence.h"
@@ -15,6 +16,7 @@
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 #include "longhand/nn/linear.h"
+#include "longhand/nn/sequence_part.h"
 #include "longhand/nn/short_conv.h"
 
 namespace longhand::attention {
@@ -58,6 +60,7 @@ struct ConvOptions {
             .uses_queries_and_keys = false,
             .cross_lengths = false,
             .uses_x = true,
+            .sequence = SequencePath::halo,
             .time = "N D (H D + w)",
             .memory = "w D"};
   }
@@ -88,17 +91,23 @@ class Conv final : public Variant {
     const double flops = numbers * (2 * d + 2 * static_cast<double>(width_) + 1);
     return {{flops}, {2 * flops}, 2 * numbers * static_cast<double>(size_of(parameter_dtype()))};
   }
+  // The tokens before a part, forward, and their gradients.
+  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
+    const int64_t before = std::min(width_ - 1, tokens / ranks * (ranks - 1));
+    return 2 * static_cast<double>(batch * before * channels() * size_of(parameter_dtype()));
+  }
 
  private:
   int64_t channels() const { return config().heads * config().head_dim; }
 
-  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable& v = inputs.v;
     const int64_t B = v.size(0), N = v.size(1);
     check<ShapeError>(inputs.q.size(1) == N, "conv: expected as many queries as keys, got ",
                       inputs.q.size(1), " queries and ", N, " keys");
-    const Variable filtered = depthwise_conv1d(reshape(v, {B, N, channels()}), filter_,
-                                               {.causal = true, .lengths = mask.lengths});
+    const Variable filtered =
+        nn::conv_over_ranks(reshape(v, {B, N, channels()}), filter_,
+                            {.causal = true, .lengths = mask.lengths}, pass.part);
     return reshape(gate_.forward(inputs.x).eval() * filtered, v.shape());
   }
 

@@ -47,6 +47,7 @@ struct ForgettingOptions {
             .decodes = true,
             .cross_lengths = false,
             .uses_x = true,
+            .sequence = SequencePath::heads,
             .time = "N^2 D",
             .memory = impl == "tiled" ? "N" : "N^2"};
   }
@@ -111,11 +112,13 @@ class Forgetting final : public Variant {
  private:
   // g = log sigmoid(W x + b), (…, H).
   Variable log_decay(const Variable& x) const { return -softplus(-gate_.forward(x)); }
+  Variable of_heads(const Variable& x) const override { return log_decay(x); }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-    const DropoutOptions drop = nn::dropout_options(dropout_, pass, full_name());
-    const Variable g = log_decay(inputs.x);  // (B, N, H)
+    const DropoutOptions drop = weight_dropout(dropout_, inputs, pass);
+    // (B, N, H)
+    const Variable g = inputs.of_heads.defined() ? inputs.of_heads : log_decay(inputs.x);
     if (tiled_)
       return softmax_attention(q, k, v,
                                {.scale = scale_,
@@ -125,7 +128,8 @@ class Forgetting final : public Variant {
                                 .query_lengths = mask.lengths,
                                 .log_decay = g,
                                 .dropout = drop.p,
-                                .generator = drop.generator});
+                                .generator = drop.generator,
+                                .heads = drop.section});
     const int64_t N = q.size(1);
     const Tensor seen = definitions::visible(
         N, N, {.causal = true, .lengths = mask.lengths, .window = window_ ? window_ - 1 : -1});

@@ -41,6 +41,7 @@ struct GaussianOptions {
             .any_mask = true,
             .causal = true,
             .decodes = true,
+            .sequence = SequencePath::heads,
             .time = "N M D",
             .memory = "N"};
   }
@@ -87,7 +88,7 @@ class Gaussian final : public Variant {
   }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
-    const DropoutOptions drop = nn::dropout_options(dropout_, pass, full_name());
+    const DropoutOptions drop = weight_dropout(dropout_, inputs, pass);
     return tiled(mask) ? tiles(inputs, mask, drop) : stored(inputs, mask, drop);
   }
 
@@ -102,7 +103,8 @@ class Gaussian final : public Variant {
         .query_lengths = mask.lengths,
         .key_bias = reshape(broadcast_to(norms, {B, M, G, H / G}), {B, M, H}),
         .dropout = drop.p,
-        .generator = drop.generator};
+        .generator = drop.generator,
+        .heads = drop.section};
     if (normalized_) return softmax_attention(q, k, inputs.v, options);
     const SoftmaxAttentionResult r = softmax_attention_with_sums(q, k, inputs.v, options);
     const Variable logarithms = unsqueeze(transpose(r.log_sums, 1, 2), 3);  // (B, N, H, 1)

@@ -49,6 +49,7 @@ struct LaraOptions {
             .positional = true,
             .causal_reason = "landmarks average future tokens",
             .cross_lengths = false,
+            .sequence = SequencePath::heads,
             .time = "N C D",
             .memory = "N C"};
   }
@@ -132,7 +133,8 @@ class Lara final : public Variant {
                  : x;
     };
     const Variable centre = repeated(mu, 2);
-    const Variable W = drawn ? centre + noise(centre, pass) : centre;  // the samples (B, H, S, D)
+    Variable W = centre;  // the samples (B, H, S, D)
+    if (drawn) W = W + Variable(training_noise(W.shape(), 1, W.dtype(), inputs, pass));
 
     const Variable log_keys = masked_scores(matmul(W, transposed(Y)) - transposed(half_square(Y)),
                                             false, keys);  // log ξ(y_j, ω_s), (B, H, S, N)
@@ -159,13 +161,6 @@ class Lara final : public Variant {
         real.expand({B, 1, rounds, C}).contiguous().reshape({B, 1, 1, rounds * C});
     weights = masked_scores(sampled, weights + transposed(of_samples));
     return transpose(matmul(softmax(weights), f), 1, 2);
-  }
-
-  // N(0, 1) of the shape of x.
-  Variable noise(const Variable& x, const nn::Pass& pass) const {
-    Tensor out = Tensor::empty(x.shape(), x.dtype());
-    fill_normal(out, pass.random.fork(full_name()));
-    return Variable(out);
   }
 
   // One over the landmarks of each sample, (B or 1, 1, 1, 1).

@@ -27,8 +27,10 @@ struct LatentOptions {
     v.integer("latents", latents, {1, 1 << 20}, "number of latents m of each head");
   }
   Capabilities capabilities() const {
-    return {
-        .causal_reason = "every latent attends to all tokens", .time = "N m D", .memory = "m D"};
+    return {.causal_reason = "every latent attends to all tokens",
+            .sequence = SequencePath::heads,
+            .time = "N m D",
+            .memory = "m D"};
   }
   // The results of the latents and their logarithms, and one of those for each query.
   Memory memory(const Config& config, const Extent& e) const {
@@ -67,8 +69,9 @@ class Latent final : public Variant {
 
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
-    const int64_t B = inputs.q.size(0), H = config().heads, D = config().head_dim;
-    const Variable L = broadcast_to(unsqueeze(transpose(latents_, 0, 1), 0), {B, count_, H, D});
+    const int64_t B = inputs.q.size(0), H = inputs.q.size(2), D = config().head_dim;
+    const Variable latents = slice(latents_, 0, inputs.heads.first, inputs.heads.first + H);
+    const Variable L = broadcast_to(unsqueeze(transpose(latents, 0, 1), 0), {B, count_, H, D});
     const Variable collected =
         softmax_attention(L, inputs.k, inputs.v, {.key_lengths = mask.lengths});
     return softmax_attention(inputs.q, L, collected, {.query_lengths = mask.lengths});

@@ -201,7 +201,7 @@ class Linformer final : public Variant {
       projection_v_.emplace(scope("projection_v"), shape, init, options.freeze);
   }
 
-  Sources sources(const Variable& x, const Mask& mask) override {
+  Sources sources(const Variable& x, const Mask& mask, const nn::Pass&) override {
     if (!inputs_) return {x, x};
     const int64_t B = x.size(0), N = x.size(1), d = x.size(2);
     Variable tokens = reshape(x, {B, N, 1, d});

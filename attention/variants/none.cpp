@@ -26,6 +26,7 @@ struct NoneOptions {
             .decodes = true,
             .uses_queries_and_keys = false,
             .cross_lengths = false,
+            .sequence = SequencePath::local,
             .time = "0",
             .memory = "0"};
   }

@@ -138,6 +138,7 @@ struct ParallelOptions {
                      .decodes = true,
                      .uses_queries_and_keys = false,
                      .uses_keys = false,
+                     .sequence = SequencePath::parts,
                      .time = "sum of the parts",
                      .memory = "sum of the parts"};
     for (const Config& part : configs()) {
@@ -283,6 +284,11 @@ class Parallel final : public Variant {
       add(sum.backward, one.backward);
       sum.bytes += one.bytes;
     }
+    return sum;
+  }
+  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
+    double sum = 0;
+    for (const auto& part : parts_) sum += part->sequence_bytes(batch, tokens, ranks);
     return sum;
   }
   std::string algorithm(int64_t tokens) const override {

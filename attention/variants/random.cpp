@@ -37,6 +37,7 @@ struct RandomOptions {
             .causal = true,
             .uses_queries_and_keys = false,
             .cross_lengths = false,
+            .sequence = SequencePath::heads,
             .time = "N^2 D",
             .memory = "N^2",
             .state = "random_state"};
@@ -80,15 +81,17 @@ class Random final : public Variant {
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
     check<ShapeError>(k.size(1) == N, "random: expected as many queries as keys, got ", N,
                       " queries and ", k.size(1), " keys");
-    const bool padded = mask.lengths.defined(), drops = pass.training && dropout_ > 0;
-    Variable p(rows(N, q.dtype(), !padded));  // (H, N, N)
+    const DropoutOptions drop = weight_dropout(dropout_, inputs, pass);
+    const bool padded = mask.lengths.defined(), drops = drop.p > 0;
+    // (H, N, N)
+    Variable p(rows(N, q.dtype(), !padded).slice(0, inputs.heads.first, inputs.heads.first + H));
     if (!padded && !drops) {
       // One product a head for all samples.
       const Variable V = reshape(permute(v, {2, 1, 0, 3}), {H, N, B * D});
       return permute(reshape(matmul(p, V), {H, N, B, D}), {2, 1, 0, 3});
     }
     if (padded) p = softmax(masked_scores(p, config().causal, mask.lengths));
-    if (drops) p = dropout(broadcast_to(p, {B, H, N, N}), dropout_, pass.random.fork(full_name()));
+    if (drops) p = dropout(broadcast_to(p, {B, H, N, N}), drop);
     return transpose(matmul(p, transpose(v, 1, 2)), 1, 2);
   }
 

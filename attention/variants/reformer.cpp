@@ -210,6 +210,7 @@ struct ReformerOptions {
             .decodes = true,
             .uses_keys = false,
             .cross_lengths = false,
+            .sequence = SequencePath::heads,
             .time = "N R (w + b) D",
             .memory = "N (R + D)",
             .state = "rotations, random_state, redraws, steps"};
@@ -279,10 +280,11 @@ class Reformer final : public Variant {
                       " queries and ", inputs.v.size(1), " keys");
     const auto lengths =
         mask.lengths.defined() ? mask.lengths.to_vector<int32_t>() : std::vector<int32_t>{};
-    return bucket_attention(q, rms_norm(q, {}, eps), inputs.v,
-                            1 / std::sqrt(static_cast<double>(q.size(3))),
-                            sorted(q.value(), rotations_.value(), options_.buckets, options_.window,
-                                   config().causal, lengths));
+    const Tensor rotations =
+        rotations_.value().slice(0, inputs.heads.first, inputs.heads.first + q.size(2));
+    return bucket_attention(
+        q, rms_norm(q, {}, eps), inputs.v, 1 / std::sqrt(static_cast<double>(q.size(3))),
+        sorted(q.value(), rotations, options_.buckets, options_.window, config().causal, lengths));
   }
 
   Tensor draw() const {

@@ -47,6 +47,8 @@ struct ScatterbrainOptions {
             .causal = true,
             .decodes = true,
             .cross_lengths = false,
+            // Projections of single heads are those of all.
+            .sequence = projection.heads == "shared" ? SequencePath::heads : SequencePath::gathered,
             .time = "N (w + m) D",
             .memory = "N m",
             .state = "features, redraws, steps, random_state"};

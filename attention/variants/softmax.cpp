@@ -47,6 +47,7 @@ struct SoftmaxOptions {
             .causal = true,
             .decodes = true,
             .cross_lengths = !positional,
+            .sequence = SequencePath::heads,
             .time = "N M D",
             .memory = impl == "tiled" ? "N" : "N M"};
   }
@@ -110,7 +111,11 @@ class Softmax final : public Variant {
     check<ShapeError>(N == M || capabilities().cross_lengths,
                       "softmax: with a window or ALiBi, expected as many queries as keys, got ", N,
                       " queries and ", M, " keys");
-    const DropoutOptions drop = nn::dropout_options(dropout_, pass, full_name());
+    const DropoutOptions drop = weight_dropout(dropout_, inputs, pass);
+    std::vector<double> slopes = slopes_;
+    if (inputs.heads.of && !slopes_.empty())
+      slopes.assign(slopes_.begin() + inputs.heads.first,
+                    slopes_.begin() + inputs.heads.first + q.size(2));
     if (takes_all(mask))
       return softmax_attention(q, k, v,
                                {.scale = scale_,
@@ -118,12 +123,13 @@ class Softmax final : public Variant {
                                 .window = window_,
                                 .key_lengths = mask.lengths,
                                 .query_lengths = mask.lengths,
-                                .slopes = slopes_,
+                                .slopes = slopes,
                                 .dropout = drop.p,
-                                .generator = drop.generator});
+                                .generator = drop.generator,
+                                .heads = drop.section});
     const Variable keys = permute(k, {0, 2, 3, 1});                    // (B, H, D, M)
     Variable scores = matmul(permute(q, {0, 2, 1, 3}), keys, scale_);  // (B, H, N, M)
-    if (!slopes_.empty()) scores = scores + Variable(distances(N, q.dtype()));
+    if (!slopes.empty()) scores = scores + Variable(distances(slopes, N, q.dtype()));
     if (mask.bias.defined()) scores = scores + mask.bias;
     scores = masked_scores(visible(mask.lengths, q.size(0), N, M), scores);
     if (mask.keep.defined()) scores = masked_scores(mask.keep, scores);
@@ -132,11 +138,11 @@ class Softmax final : public Variant {
   }
 
   // Returns -slope |i - j|, (H, N, N).
-  Tensor distances(int64_t n, DType dtype) const {
-    Tensor bias = Tensor::empty({config().heads, n, n}, dtype);
+  static Tensor distances(const std::vector<double>& slopes, int64_t n, DType dtype) {
+    Tensor bias = Tensor::empty({static_cast<int64_t>(slopes.size()), n, n}, dtype);
     dispatch_float(dtype, [&]<class T>() {
       T* out = bias.data<T>();
-      for (const double slope : slopes_)
+      for (const double slope : slopes)
         for (int64_t i = 0; i < n; ++i)
           for (int64_t j = 0; j < n; ++j)
             *out++ = static_cast<T>(-slope * static_cast<double>(std::abs(i - j)));

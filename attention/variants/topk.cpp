@@ -36,7 +36,12 @@ struct TopkOptions {
              "dropout probability for attention weights");
   }
   Capabilities capabilities() const {
-    return {.any_mask = true, .causal = true, .decodes = true, .time = "N^2 D", .memory = "N k"};
+    return {.any_mask = true,
+            .causal = true,
+            .decodes = true,
+            .sequence = SequencePath::heads,
+            .time = "N^2 D",
+            .memory = "N k"};
   }
   // The lists, and two sums for each query; with dropout the factors of the keys on the lists.
   Memory memory(const Config& config, const Extent& e) const {
@@ -197,8 +202,9 @@ class Topk final : public Variant {
     if (mask.bias.defined())
       options.added = gather(broadcast_to(mask.bias, {q.size(0), q.size(2), q.size(1), k.size(1)}),
                              3, without_ends(lists));
-    if (const auto [p, random] = nn::dropout_options(dropout_, pass, full_name()); p > 0)
-      options.factors = ProbabilityDropout(p, random).factors(lists, k.size(1), q.dtype());
+    if (const DropoutOptions drop = weight_dropout(dropout_, inputs, pass); drop.p > 0)
+      options.factors = ProbabilityDropout(drop.p, drop.generator, q.size(2), drop.section)
+                            .factors(lists, k.size(1), q.dtype());
     return listed_attention(
         q, k, v, options, [lists](int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
           const int64_t most = lists.size(3);

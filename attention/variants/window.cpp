@@ -208,6 +208,7 @@ struct WindowOptions {
             .causal = true,
             .decodes = true,
             .cross_lengths = false,
+            .sequence = SequencePath::heads,
             .time = "N w D",
             .memory = "N w"};
   }
@@ -283,7 +284,7 @@ class Window final : public Variant {
     // One for all samples, unless sequences of several samples are split.
     std::vector<int32_t> lengths(blocks.d > 1 ? B : 1, static_cast<int32_t>(N));
     if (mask.lengths.defined()) lengths = mask.lengths.to_vector<int32_t>();
-    const DropoutOptions drop = nn::dropout_options(dropout_, pass, full_name());
+    const DropoutOptions drop = weight_dropout(dropout_, inputs, pass);
     const Variable out = blocks.joined(attend(blocks.queries(q), blocks.block_keys(k),
                                               blocks.block_keys(v), blocks.keep(lengths), drop));
     if (blocks.g == 0) return out;
@@ -295,7 +296,7 @@ class Window final : public Variant {
         for (int64_t j = 0; j < N; ++j) *to++ = j < n && (!blocks.causal || j <= i);
     const Variable first =
         transpose(attend(transpose(slice(q, 1, 0, g), 1, 2), transpose(k, 1, 2), transpose(v, 1, 2),
-                         keep, {drop.p, drop.generator.fork("global")}),
+                         keep, {drop.p, drop.generator.fork("global"), drop.section}),
                   1, 2);
     return g == N ? first : concat({first, slice(out, 1, g, N)}, 1);
   }
@@ -305,7 +306,7 @@ class Window final : public Variant {
                   const DropoutOptions& drop) const {
     const double tau = 1 / std::sqrt(static_cast<double>(q.size(-1)));
     Variable p = softmax(masked_scores(keep, matmul(q, transpose(k, -2, -1), tau)));
-    p = dropout(p, drop.p, drop.generator);
+    p = dropout(p, drop);
     return matmul(p, v);
   }
 

@@ -27,19 +27,23 @@ void words(Generator::State state, int64_t head, int64_t begin, int64_t count, u
 
 }  // namespace
 
-ProbabilityDropout::ProbabilityDropout(double p, const Generator& generator)
+ProbabilityDropout::ProbabilityDropout(double p, const Generator& generator, int64_t heads,
+                                       Section of, int64_t first_query)
     : threshold_(static_cast<uint32_t>(std::min(std::nearbyint(p * 65536), 65535.0))),
       queries_(generator.fork("queries").state()),
-      keys_(generator.fork("keys").state()) {}
+      keys_(generator.fork("keys").state()),
+      heads_(heads),
+      of_(of),
+      first_query_(first_query) {}
 
 void ProbabilityDropout::query_words(int64_t head, int64_t begin, int64_t count, uint32_t* first,
                                      uint32_t* second) const {
-  words(queries_, head, begin, count, first, second);
+  words(queries_, whole_head(head), first_query_ + begin, count, first, second);
 }
 
 void ProbabilityDropout::key_words(int64_t head, int64_t begin, int64_t count, uint32_t* first,
                                    uint32_t* second) const {
-  words(keys_, head, begin, count, first, second);
+  words(keys_, whole_head(head), begin, count, first, second);
 }
 
 Tensor ProbabilityDropout::kept(const Shape& shape) const {
@@ -82,7 +86,7 @@ Tensor ProbabilityDropout::factors(const Tensor& lists, int64_t M, DType dtype) 
 
 Variable dropped(const Variable& weights, const DropoutOptions& options) {
   if (options.p == 0) return weights;
-  const ProbabilityDropout dropout(options.p, options.generator);
+  const ProbabilityDropout dropout(options.p, options.generator, weights.size(1), options.section);
   return where(dropout.kept(weights.shape()), weights, 0.0) * dropout.scale();
 }
 

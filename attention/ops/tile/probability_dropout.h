@@ -15,8 +15,10 @@ namespace longhand::attention {
 /// cost, only combines them.
 class ProbabilityDropout {
  public:
+  /// For `heads` heads, which may be a section of those of the mask, and queries from `first_query` on.
   /// Requires 0 <= p < 1.
-  ProbabilityDropout(double p, const Generator& generator);
+  ProbabilityDropout(double p, const Generator& generator, int64_t heads, Section of = {},
+                     int64_t first_query = 0);
 
   bool on() const { return threshold_ > 0; }
   /// 1 / (1 - p), of the rounded p.
@@ -24,7 +26,7 @@ class ProbabilityDropout {
   uint32_t threshold() const { return threshold_; }
 
   /// first[n], second[n]: the words a, b of queries begin + n, and c, d of pairs of keys begin + n,
-  /// for 0 <= n < count. `head` is b H + h.
+  /// for 0 <= n < count. `head` is b H + h, for the H heads of the operand.
   void query_words(int64_t head, int64_t begin, int64_t count, uint32_t* first,
                    uint32_t* second) const;
   void key_words(int64_t head, int64_t begin, int64_t count, uint32_t* first,
@@ -41,8 +43,16 @@ class ProbabilityDropout {
     return (j % 2 ? both >> 16 : both & 0xffff) >= threshold_;
   }
 
+  // b H + h in the whole.
+  int64_t whole_head(int64_t head) const {
+    return of_.of == 0 ? head : head / heads_ * of_.of + of_.first + head % heads_;
+  }
+
   uint32_t threshold_;
   Generator::State queries_, keys_;
+  int64_t heads_;
+  Section of_;
+  int64_t first_query_;
 };
 
 /// Attention weights (B, H, N, M) after dropout, for variants that store them.

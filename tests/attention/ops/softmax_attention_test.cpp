@@ -230,7 +230,7 @@ Variable naive(const Variable& q, const Variable& k, const Variable& v,
   Variable p =
       softmax(where(keep, scores + Variable(bias), -std::numeric_limits<double>::infinity()));
   if (o.dropout > 0) {
-    const ProbabilityDropout dropout(o.dropout, o.generator);
+    const ProbabilityDropout dropout(o.dropout, o.generator, q.size(2));
     p = where(dropout.kept({B, H, N, M}), p, 0.0) * dropout.scale();
   }
   return permute(matmul(p, permute(repeated(v, H), {0, 2, 1, 3})), {0, 2, 1, 3});
@@ -587,7 +587,7 @@ TEST_CASE("tiled attention: what does not fit is refused") {
 TEST_CASE("dropout of probabilities keeps what it should, evenly") {
   const int64_t N = 512;
   for (const double p : {0.1, 0.5}) {
-    const ProbabilityDropout dropout(p, Generator(3));
+    const ProbabilityDropout dropout(p, Generator(3), 1);
     CHECK(dropout.scale() == Approx(1 / (1 - p)).epsilon(2e-5));
     const auto keep = dropout.kept({1, 2, N, N}).to_vector<uint8_t>();
     const double q = 1 - p, sigma = std::sqrt(p * q);
