@@ -30,6 +30,13 @@ struct Traffic {
   }
 };
 
+/// One operation of a communicator, for a timeline. Times are seconds of std::chrono::steady_clock.
+struct Message {
+  std::string name;  // as that of the function
+  int64_t bytes = 0;
+  double begin = 0, end = 0;
+};
+
 /// A group of processes, called ranks, that run the same program. All operations are collective: every
 /// rank calls the same ones in the same order, with tensors of the same shape and dtype. A group of one
 /// rank does nothing, at no cost.
@@ -75,6 +82,8 @@ class Communicator {
   virtual void wait(std::future<void> operation) = 0;
   /// What this rank has sent in this group so far.
   virtual Traffic traffic() const = 0;
+  /// Begins to keep the operations of this group, and returns those since the last call.
+  virtual std::vector<Message> take_messages() { return {}; }
 
   /// Whether a condition holds on any rank.
   bool any(bool condition);

@@ -290,7 +290,9 @@ Trainer::Computed Trainer::compute_step() {
   if (grid_->world().size() > 1) return {compute_joined(batch, size), size};
   TreeSum sum, shard;  // of shards, and of the micro-batches of one
   for (const Piece& piece : pieces(size.sequences)) {
+    phase("forward");
     const Loss loss = loss_of(batch, size, piece);
+    phase("backward");
     backward(loss.value);
     shard.add({take_gradients(parameters_), loss.value.value().item(), loss.correct, loss.terms});
     if (piece.ends_shard) sum.add(shard.finish());
@@ -305,7 +307,9 @@ Contribution Trainer::compute_joined(const data::Batch& batch, const BatchSize& 
   Variables watched;
   for (const auto& [name, parameter] : parameters_) watched.push_back(parameter);
   for (const Piece& piece : pieces(size.sequences)) {
+    phase("forward");
     const Loss loss = loss_of(batch, size, piece);
+    phase("backward");
     Contribution contribution{Gradients(parameters_.size()), loss.value.value().item(),
                               loss.correct, loss.terms};
     if (piece.last) {
@@ -326,6 +330,7 @@ Contribution Trainer::compute_joined(const data::Batch& batch, const BatchSize& 
     if (piece.ends_shard) sum.add(shard.finish());
   }
   Contribution total = sum.finish();
+  phase("wait");
 
   std::vector<double> values{total.loss};
   for (const auto& [name, value] : total.terms) values.push_back(value);
@@ -350,6 +355,7 @@ Trainer::StepResult Trainer::train_step() {
   Counting counting(counters_);
   const auto [total, size] = compute_step();
   join_counters(counting);
+  phase("update");
   const double lr = schedule_.at(t);
   const double norm = global_norm(total.gradients);
   const std::string wrong = defect(options_.guard, state_.guard, total.loss, norm);
@@ -374,6 +380,7 @@ Trainer::StepResult Trainer::train_step() {
     skip_step(concat_message("step ", t + 1, ": ", wrong, ", at learning rate ", lr));
     skip(next.guard);
   }
+  phase("end");
   state_ = std::move(next);
   const StepResult result{total.loss, lr, norm, timer.seconds(), size.tokens};
   interval_tokens_ += result.tokens;

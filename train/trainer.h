@@ -108,6 +108,9 @@ struct Observer {
   std::function<bool()> should_stop = {};
   /// Called after each step; true saves last.h5 and continues.
   std::function<bool()> should_save = {};
+  /// Called when a phase of a step begins: "forward" and "backward" for each micro-batch, "wait" (for
+  /// other ranks), "update", and "end".
+  std::function<void(const char*)> on_phase = {};
   /// Called with one sentence about what went wrong without ending the run.
   std::function<void(const std::string&)> on_warning = {};
 };
@@ -186,6 +189,9 @@ class Trainer {
     bool ends_shard, last;  // of its shard, of this rank
   };
   std::vector<Piece> pieces(int64_t rows) const;
+  void phase(const char* name) const {
+    if (observer_.on_phase) observer_.on_phase(name);
+  }
   Contribution compute_joined(const data::Batch& batch, const BatchSize& size);
   Loss loss_of(const data::Batch& batch, const BatchSize& size, const Piece& piece) const;
   void join_counters(const Counting& counting);

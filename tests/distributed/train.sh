@@ -4,8 +4,8 @@
 #   restart  stopped and resumed on other numbers of ranks
 #   kill     a rank is killed: the job ends, and its last checkpoint is continued with the same bits
 #   errors   what is refused, and how
-# PROGRAM is longhand-mpi. VARIANT (performer), RUNS (number of stops or kills) and SEED may be set for longer
-# runs by hand.
+# PROGRAM is longhand-mpi. VARIANT (performer), OPTIONS (further assignments), RUNS (number of stops or kills)
+# and SEED may be set for longer runs by hand.
 set -euo pipefail
 program=$1
 here=$(dirname "$(readlink -f "$0")")
@@ -21,8 +21,8 @@ fail() { echo "train.sh: $*" >&2; exit 1; }
 # What all runs have in common; further assignments follow.
 set_options() {
   echo --set "attention.type=$variant" train.shards=8 train.batch_size=16 model.dropout=0.1 \
-    model.d_model=32 model.layers=2 model.vocabulary=128 data.vocabulary=128 data.length=64 data.pairs=4 \
-    data.train_size=256 data.validation_size=64 "$@"
+    model.d_model=32 model.heads=2 model.layers=2 model.vocabulary=128 data.vocabulary=128 data.length=64 data.pairs=4 \
+    data.train_size=256 data.validation_size=64 ${OPTIONS:-} "$@"
 }
 
 # train RANKS DIRECTORY ARGUMENT...

@@ -15,6 +15,7 @@
 #include "longhand/core/parallel.h"
 #include "longhand/core/utf8.h"
 #include "longhand/train/bench.h"
+#include "longhand/train/cli/bench_ranks.h"
 #include "longhand/train/cli/child.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
@@ -450,6 +451,7 @@ void add_bench(Command& program) {
   add_one_bench(group, "step", "Measure whole training steps: forward, backward and optimizer");
   add_one_bench(group, "attention",
                 "Measure the attention of one layer alone, forward and backward");
+  add_bench_ranks(group);
 }
 
 }  // namespace longhand::cli

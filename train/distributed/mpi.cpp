@@ -126,13 +126,13 @@ class Mpi::Group final : public Communicator {
 
   std::future<void> start_sum(Tensor x) override {
     if (size_ == 1) return {};
-    return start([this, x = std::move(x)]() mutable { return sum_now(x); });
+    return start("sum", [this, x = std::move(x)]() mutable { return sum_now(x); });
   }
 
   Tensor all_gather(const Tensor& x) override {
     if (size_ == 1) return x.unsqueeze(0);
     Tensor out = Tensor::empty(x.shape().with_axis(0, size_), x.dtype());
-    now([&] { return gather_now(x, out); });
+    now("all_gather", [&] { return gather_now(x, out); });
     return out;
   }
 
@@ -148,7 +148,7 @@ class Mpi::Group final : public Communicator {
     check_parts(x);
     if (size_ == 1) return x;
     Tensor out = Tensor::empty(x.shape(), x.dtype());
-    now([&] { return exchange_now(x, out); });
+    now("all_to_all", [&] { return exchange_now(x, out); });
     return out;
   }
 
@@ -156,7 +156,7 @@ class Mpi::Group final : public Communicator {
     const int to = modulo(rank_ + distance), from = modulo(rank_ - distance);
     if (to == rank_) return x;
     Tensor out = Tensor::empty(x.shape(), x.dtype());
-    now([&] {
+    now("shift", [&] {
       const Bytes send = bytes_of(x), receive = bytes_of(out);
       const int count = count_of(x.numel());
       MPI_Request requests[2];
@@ -171,7 +171,7 @@ class Mpi::Group final : public Communicator {
 
   void broadcast(std::string& bytes) override {
     if (size_ == 1) return;
-    now([&] {
+    now("broadcast", [&] {
       uint64_t size = bytes.size();
       MPI_Request request;
       require(MPI_Ibcast(&size, 1, MPI_UINT64_T, 0, group_, &request), "MPI_Ibcast");
@@ -191,7 +191,7 @@ class Mpi::Group final : public Communicator {
   std::vector<std::string> gather(const std::string& own) override {
     if (size_ == 1) return {own};
     std::vector<std::string> out;
-    now([&] {
+    now("gather", [&] {
       const int length = count_of(static_cast<int64_t>(own.size()));
       std::vector<int> lengths(static_cast<size_t>(size_)), begins;
       MPI_Request request;
@@ -218,7 +218,7 @@ class Mpi::Group final : public Communicator {
 
   void barrier() override {
     if (size_ == 1) return;
-    now([&] {
+    now("barrier", [&] {
       MPI_Request request;
       require(MPI_Ibarrier(group_, &request), "MPI_Ibarrier");
       complete(request, "MPI_Ibarrier");
@@ -250,6 +250,11 @@ class Mpi::Group final : public Communicator {
     const std::lock_guard lock(mutex_);
     return traffic_;
   }
+  std::vector<Message> take_messages() override {
+    const std::lock_guard lock(mutex_);
+    keeps_messages_ = true;
+    return std::exchange(messages_, {});
+  }
 
  private:
   static double seconds_since(Clock::time_point begin) {
@@ -264,19 +269,24 @@ class Mpi::Group final : public Communicator {
 
   /// Starts an operation, which returns the bytes that it has sent.
   template <class F>
-  std::future<void> start(F operation) {
-    return engine_->start([this, operation = std::move(operation)]() mutable {
+  std::future<void> start(const char* name, F operation) {
+    return engine_->start([this, name, operation = std::move(operation)]() mutable {
       const auto begin = Clock::now();
       const int64_t bytes = operation();
       const std::lock_guard lock(mutex_);
       ++traffic_.operations;
       traffic_.bytes += bytes;
       traffic_.seconds += seconds_since(begin);
+      if (keeps_messages_)
+        messages_.push_back({name, bytes, seconds(begin), seconds(Clock::now())});
     });
   }
   template <class F>
-  void now(F operation) {
-    wait(start(std::move(operation)));
+  void now(const char* name, F operation) {
+    wait(start(name, std::move(operation)));
+  }
+  static double seconds(Clock::time_point time) {
+    return std::chrono::duration<double>(time.time_since_epoch()).count();
   }
 
   // These run on the thread of the engine.
@@ -334,6 +344,8 @@ class Mpi::Group final : public Communicator {
   int rank_ = 0, size_ = 1;
   mutable std::mutex mutex_;
   Traffic traffic_;
+  bool keeps_messages_ = false;
+  std::vector<Message> messages_;
 };
 
 Mpi::Mpi()
