@@ -57,17 +57,17 @@ train::Table timeline(const train::Scaling& s) {
       .name = "timeline",
       .title = "Timeline of one step",
       .note =
-          "Each rank has two lanes: what it computes, and above it what it sends. \"wait\" is the "
+          "Each rank has two lanes: what it computes, and what it sends meanwhile. \"wait\" is the "
           "time in which a rank only waits for others.",
-      .columns = {{"span", ""}, {"lane", ""}, {"time_ms", "time (ms)"}},
-      .charts = {
-          {.title = "Timeline of one step", .x = "time_ms", .y = "lane", .series = {"span"}}}};
-  int64_t number = 0;
-  for (const train::Span& span : s.timeline) {
-    const std::string name = fmt::format("rank {}: {} {}", span.rank, span.what, ++number);
-    const double lane = span.rank + (span.sends ? 0.3 : 0);
-    for (const double time : {span.begin, span.end}) out.rows.push_back({name, lane, 1e3 * time});
-  }
+      .columns = {{"lane", ""}, {"span", ""}, {"begin_ms", "begin (ms)"}, {"end_ms", "end (ms)"}},
+      .charts = {{.title = "Timeline of one step",
+                  .x = "begin_ms",
+                  .y = "lane",
+                  .series = {"span"},
+                  .end = "end_ms"}}};
+  for (const train::Span& span : s.timeline)
+    out.rows.push_back({fmt::format("rank {} {}", span.rank, span.sends ? "sends" : "computes"),
+                        span.what, 1e3 * span.begin, 1e3 * span.end});
   return out;
 }
 

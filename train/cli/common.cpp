@@ -12,6 +12,7 @@
 #include "longhand/core/version.h"
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/cli/output.h"
+#include "longhand/train/cli/ranks.h"
 #include "longhand/train/experiment.h"
 #include "longhand/train/report/table.h"
 
@@ -84,7 +85,7 @@ std::string shell_word(const std::string& word) {
 
 std::string command_line() {
   std::ifstream in("/proc/self/cmdline", std::ios::binary);
-  std::string out = "longhand", word;
+  std::string out = program_words(), word;
   std::getline(in, word, '\0');  // the path of the program
   while (std::getline(in, word, '\0')) out.append(" ").append(shell_word(word));
   return out;

@@ -191,7 +191,8 @@ Json json(const Chart& chart, const Table& table) {
   for (const auto& [key, value] : {std::pair{"low", &chart.low},
                                    {"high", &chart.high},
                                    {"theory", &chart.theory},
-                                   {"colour", &chart.colour}})
+                                   {"colour", &chart.colour},
+                                   {"end", &chart.end}})
     if (!value->empty()) out[key] = *value;
   for (const auto& [key, value] :
        {std::pair{"log_x", chart.log_x}, {"log_y", chart.log_y}, {"bars", chart.bars}})

@@ -605,6 +605,7 @@
   function tableCharts(table, chart) {
     const most = 12;
     if (chart.colour) return [heatMaps(table, chart)];
+    if (chart.end) return [timeline(table, chart)];
     if (groupsOf(table, chart.series).length <= most) return [tableChart(table, chart)];
     const values = name => [...new Set(column(table, name).values)];
     const split = chart.series.slice(1).filter(name => values(name).length > 1 && values(name).length <= most)
@@ -713,6 +714,35 @@
     return figure;
   }
 
+  /// A lane for each y, with spans from x to chart.end in the colours of the series.
+  function timeline(table, chart) {
+    const begin = column(table, chart.x), end = column(table, chart.end), lane = column(table, chart.y);
+    const last = Math.max(...end.values.filter(finite));
+    const groups = groupsOf(table, chart.series), looks = stylesFor(groups.map(([label]) => label));
+    const lanes = new Map([...new Set(lane.values)].map(name => [name, element('div', {class: 'lane'})]));
+    const legend = element('p', {class: 'facts'});
+    for (const [label, rows] of groups) {
+      legend.append(swatch({...looks.get(label), marker: 'rect'}), ` ${label}   `);
+      for (const r of rows) {
+        const span = element('i', {title: `${label}: ${format(begin.values[r])} to ${format(end.values[r])} ${end.heading}`});
+        span.style.left = `${100 * begin.values[r] / last}%`;
+        span.style.width = `${100 * (end.values[r] - begin.values[r]) / last}%`;
+        const paint = () => { span.style.background = colourOf(looks.get(label)); };
+        paint();
+        repaints.push(paint);
+        lanes.get(lane.values[r]).append(span);
+      }
+    }
+    const grid = element('div', {class: 'timeline', role: 'img', 'aria-label': `${chart.title}. The table below holds the values.`});
+    for (const [name, spans] of lanes) grid.append(element('span', {}, name), spans);
+    const axis = element('div', {class: 'axis'});
+    for (let i = 0; i <= 4; ++i) axis.append(element('span', {}, format(last * i / 4, 3)));
+    grid.append(element('span', {}, begin.heading), axis);
+    const used = [...chart.series, chart.y, chart.x, chart.end];
+    return element('figure', {class: 'wide'}, element('figcaption', {}, chart.title), grid, legend,
+                   dataTable(chart.title, used.map(name => column(table, name))));
+  }
+
   // ---------------------------------------------------------------------------------------------
 
   drawCurves();
@@ -722,7 +752,7 @@
   }
   for (const place of document.querySelectorAll('[data-table]')) {
     const table = data.tables[place.dataset.table];
-    const shown = chart => new Set([...chart.series, chart.x, chart.y, chart.low, chart.high, chart.theory].filter(Boolean));
+    const shown = chart => new Set([...chart.series, chart.x, chart.y, chart.low, chart.high, chart.theory, chart.end].filter(Boolean));
     if (table.charts.some(chart => !chart.colour && shown(chart).size === table.columns.length)) continue;
     place.append(dataTable(table.title, table.columns, 'open' in place.dataset, table.marked));
   }

@@ -85,10 +85,10 @@ Cell cell_of(const Json& value) {
 }
 
 Json json(const Chart& chart) {
-  return {{"title", chart.title},   {"x", chart.x},          {"y", chart.y},
-          {"series", chart.series}, {"low", chart.low},      {"high", chart.high},
-          {"log_x", chart.log_x},   {"log_y", chart.log_y},  {"bars", chart.bars},
-          {"theory", chart.theory}, {"colour", chart.colour}};
+  return {{"title", chart.title},   {"x", chart.x},           {"y", chart.y},
+          {"series", chart.series}, {"low", chart.low},       {"high", chart.high},
+          {"log_x", chart.log_x},   {"log_y", chart.log_y},   {"bars", chart.bars},
+          {"theory", chart.theory}, {"colour", chart.colour}, {"end", chart.end}};
 }
 
 Chart chart_of(const Json& value) {
@@ -104,6 +104,7 @@ Chart chart_of(const Json& value) {
   value.at("bars").get_to(chart.bars);
   chart.theory = value.value("theory", "");
   chart.colour = value.value("colour", "");
+  chart.end = value.value("end", "");
   return chart;
 }
 
@@ -166,7 +167,7 @@ void Table::check() const {
   for (const Chart& chart : charts) {
     for (const std::string& each : {chart.x, chart.y}) column(each);
     for (const std::string& each : chart.series) column(each);
-    for (const std::string& each : {chart.low, chart.high, chart.theory, chart.colour})
+    for (const std::string& each : {chart.low, chart.high, chart.theory, chart.colour, chart.end})
       if (!each.empty()) column(each);
   }
   for (const auto& [row, column] : marked)

@@ -37,6 +37,9 @@ struct Chart {
   /// If not empty, a heat map for each value of the columns `series`: x and y hold the integers that
   /// number columns and rows, and this column the value shown as a colour.
   std::string colour{};
+  /// If not empty, a timeline: a lane for each value of y, which holds text, with spans from x to this
+  /// column.
+  std::string end{};
 };
 
 /// One table, with the charts that show it. Every row has one cell per column.
