@@ -186,6 +186,22 @@ TEST_CASE("a stopped sweep continues, and two sweeps share their cells") {
               .code == 0);
   CHECK(lasting(folder / "parts") == lasting(folder / "shared"));
   CHECK(folder.ablate({"--out", "parts", "--shard", "3/2"}).code == 2);
+
+  // The same without a common directory.
+  REQUIRE(folder.ablate({"--out", "first", "--shard", "1/2"}).code == 0);
+  REQUIRE(folder.ablate({"--out", "second", "--shard", "2/2"}).code == 0);
+  const Outcome merged = folder.ablate({"--out", "merged", "--merge", "first,second"});
+  INFO(merged.err);
+  CHECK(merged.code == 0);
+  CHECK_THAT(merged.err,
+             Contains("first: 2 cells taken over") && Contains("second: 2 cells taken over"));
+  CHECK(attempts(folder / "merged") == 4);  // theirs
+  CHECK(lasting(folder / "merged") == lasting(folder / "shared"));
+  CHECK_THAT(folder.ablate({"--out", "merged", "--merge", "second"}).err,
+             Contains("second: 0 cells taken over"));
+  const Outcome none = folder.ablate({"--out", "merged", "--merge", "nowhere"});
+  CHECK(none.code == 2);
+  CHECK_THAT(none.err, Contains("nowhere holds no sweep: no sweep.toml"));
 }
 
 TEST_CASE("cells that crash, diverge or run out of memory are recorded, and the others go on") {

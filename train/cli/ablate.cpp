@@ -15,6 +15,7 @@
 #include "longhand/core/utf8.h"
 #include "longhand/data/file.h"
 #include "longhand/train/ablation/estimate.h"
+#include "longhand/train/ablation/merge.h"
 #include "longhand/train/ablation/results.h"
 #include "longhand/train/ablation/runner.h"
 #include "longhand/train/cli/common.h"
@@ -40,6 +41,7 @@ struct Arguments : Common {
   std::string status;  // a directory
   std::string table;   // a format
   std::string shard = "1/1";
+  std::vector<std::string> merge;  // directories
   int64_t jobs = 1, max_failures = 0;
   std::optional<int64_t> threads;
   bool dry_run = false;
@@ -271,6 +273,10 @@ int run(const Arguments& a, Opened& opened) {
   data::write_file_durably(directory / "sweep.toml", opened.sweep.to_toml());
 
   LiveLines display(Progress::mode_for_stderr(a.quiet));
+  for (const std::string& other : a.merge)
+    display.line(fmt::format("{}: {} cells taken over", other,
+                             train::merge_cells(opened.grid, other, directory)));
+  if (!a.merge.empty()) opened.states = read_cells(opened.grid, directory);
   display.line(fmt::format("{}: {} variants, jobs: {}, threads of each: {}", directory.string(),
                            opened.grid.variants.size(), options.jobs, options.threads));
   train::SignalRequests signals;
@@ -347,6 +353,10 @@ void add_ablate(Command& program) {
   c.add("--threads", a->threads, "N", "Threads of each cell [cores / jobs]").positive();
   c.add("--shard", a->shard, "I/N",
         "Run only the I-th of N parts of the cells; with [search], of the variants [1/1]");
+  c.add("--merge", a->merge, "DIR,...",
+        "First take over the cells that have ended in these directories, such as those of other "
+        "machines, which ran other shards")
+      .separated_by_commas();
   c.add("--max-failures", a->max_failures, "N", "Start no more cells after N failures [any number]")
       .positive();
   c.flag("--dry-run", a->dry_run,
@@ -362,7 +372,8 @@ void add_ablate(Command& program) {
       "Each cell is a process of its own, in DIR/cells/HASH, a run directory named by the hash of\n"
       "its effective configuration: a second call skips finished cells, resumes interrupted ones\n"
       "from their checkpoint and tries failed ones again (but not diverged ones). SIGINT and\n"
-      "SIGTERM stop all cells, which save, and exit with 75. Several calls may share one DIR.\n"
+      "SIGTERM stop all cells, which save, and exit with 75. Several calls may share one DIR,\n"
+      "as the tasks of a job array do: examples/slurm/ablate.sbatch.\n"
       "Results: DIR/results.json, results.csv and cells.csv. Exit codes: 1 if cells failed, 4 if\n"
       "cells diverged.\n"
       "A sweep file, of which only an [[axis]] is required (see also train/README.md):\n"
