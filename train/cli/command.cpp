@@ -460,7 +460,10 @@ int run_program(int argc, char** argv) {
   const bool quiet =
       (launcher() && launcher()->rank() > 0) ||
       std::any_of(chosen.quiet.begin(), chosen.quiet.end(), [](const bool* flag) { return *flag; });
-  if (chosen.threads) use_threads(*chosen.threads, quiet);
+  if (chosen.threads)
+    use_threads(*chosen.threads, quiet);
+  else if (launcher() && threads_given() > 0)
+    set_threads(std::min(threads(), threads_given()));
   if (chosen.selected) command_chosen = path().substr(app.get_name().size() + 1);
   if (version) return print_version(json);
   read_files_in_child_first();

@@ -99,9 +99,13 @@ void connect_ranks() {
 
 std::string program_words() {
   if (!of_program) return "longhand";
-  return ranks().size() == 1 ? "longhand-mpi"
-                             : fmt::format("mpirun -np {} longhand-mpi", ranks().size());
+  const int size = ranks().size();
+  if (size == 1) return "longhand-mpi";
+  const bool by_mpirun = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
+  return fmt::format("{} {} longhand-mpi", by_mpirun ? "mpirun -np" : "srun --mpi=pmix -n", size);
 }
+
+int threads_given() { return environment({"SLURM_CPUS_PER_TASK"}, 0); }
 
 // Those of Open MPI's mpirun, and of srun --mpi=pmix.
 std::vector<std::string> rank_variables() {

@@ -36,6 +36,10 @@ void connect_ranks();
 /// "longhand", or "mpirun -np 4 longhand-mpi": what to type to run a command like this one.
 std::string program_words();
 
+/// The number of threads that Slurm gives a task (srun -c), or 0. Without it a task may run on all cores of
+/// its job, also those of other tasks.
+int threads_given();
+
 /// The rank that mpirun or srun gave this process, and how many there are; {0, 1} if it was started in
 /// another way.
 struct StartedAs {
