@@ -1,5 +1,6 @@
 #include "longhand/attention/variant.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "longhand/attention/mask.h"
@@ -16,6 +17,14 @@ Variable for_all_heads(const Variable& x, int64_t heads) {
   if (G == heads) return x;
   return reshape(broadcast_to(reshape(x, {B, M, G, 1, D}), {B, M, G, heads / G, D}),
                  {B, M, heads, D});
+}
+
+// x (B, n, H, D), and zeros for the tokens up to N.
+Variable with_zeros(const Variable& x, int64_t N) {
+  const int64_t n = x.size(1);
+  if (n == N) return x;
+  return concat({x, Variable(Tensor::zeros({x.size(0), N - n, x.size(2), x.size(3)}, x.dtype()))},
+                1);
 }
 
 }  // namespace
@@ -197,7 +206,14 @@ Variable Variant::attend_whole(const Inputs& inputs, const Mask& mask, const nn:
 
 SequencePath Variant::sequence_path(int ranks) const {
   const SequencePath path = capabilities().sequence;
-  return path == SequencePath::heads && config_.heads % ranks != 0 ? SequencePath::gathered : path;
+  if (path == SequencePath::heads && config_.heads % ranks != 0) return SequencePath::gathered;
+  return path == SequencePath::sums && config_.causal ? SequencePath::state : path;
+}
+
+int64_t Variant::first_token(const nn::Pass& pass) const {
+  if (!pass.part.cut()) return 0;
+  return capabilities().fixed_length ? std::min(pass.part.begin, pass.part.length - 1)
+                                     : pass.part.begin;
 }
 
 DropoutOptions Variant::weight_dropout(double p, const Inputs& inputs, const nn::Pass& pass) const {
@@ -237,8 +253,26 @@ Variable Variant::attend_part(const Inputs& inputs, const Mask& mask, const nn::
     case SequencePath::gathered:
       return attend_gathered(inputs, mask, pass);
     default:
-      return attend_whole(inputs, mask, pass);
+      return attend_own(inputs, mask, pass);
   }
+}
+
+Variable Variant::attend_own(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
+  const nn::SequencePart& part = pass.part;
+  Mask of_all = mask;
+  if (!mask.lengths.defined() && part.length < part.padded())
+    of_all.lengths = Tensor::full({inputs.q.size(0)}, static_cast<double>(part.length), DType::i32);
+  // Parameters of positions end where sequences do. If the part begins behind that, one token of
+  // padding stands for it.
+  const int64_t n = inputs.q.size(1), known = std::min(n, part.length - first_token(pass));
+  if (known == n || !capabilities().fixed_length) return attend_whole(inputs, of_all, pass);
+  Inputs in = inputs;
+  const auto trim = [&](Variable& x) {
+    if (x.defined()) x = slice(x, 1, 0, known);
+  };
+  trim(in.q), trim(in.x);
+  if (!capabilities().shortens) trim(in.k), trim(in.v);
+  return with_zeros(attend_whole(in, of_all, pass), n);
 }
 
 Variable Variant::attend_heads(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
@@ -294,7 +328,8 @@ double Variant::sequence_bytes(int64_t batch, int64_t tokens, int ranks) const {
   if (can.uses_queries_and_keys)
     width += number((config_.heads + (can.uses_keys ? G : 0)) * config_.head_dim);
   if (heads)
-    width += number(config_.heads * config_.head_dim + (can.uses_x ? config_.heads : 0));
+    width += number(config_.heads * config_.head_dim +
+                    (can.uses_x ? config_.heads * numbers_of_heads() : 0));
   else if (can.uses_x)
     width += number(config_.heads * config_.head_dim);
   if (sequence_path(ranks) == SequencePath::local) return 0;

@@ -28,10 +28,10 @@ class Variant;
 
 /// How a variant computes attention over sequences that are cut over P ranks (nn::Pass::part).
 enum class SequencePath {
-  gathered,   // every rank gathers all tokens and computes all of the attention: nothing is saved
-  heads,      // every rank gets whole sequences of H / P heads; gathered unless P divides H
-  sums,       // sums over all tokens, of a size that does not depend on their number
-  state,      // the states after the parts before this one
+  gathered,  // every rank gathers all tokens and computes all of the attention: nothing is saved
+  heads,     // every rank gets whole sequences of H / P heads; gathered unless P divides H
+  sums,   // sums over all tokens, of a size that does not depend on their number; causal: `state`
+  state,  // the states after the parts before this one, of constant size
   landmarks,  // landmarks, and sums over tokens for each of them
   halo,       // tokens next to the part
   local,      // nothing
@@ -185,11 +185,15 @@ class Variant : public nn::Module {
   /// N, H, …). On SequencePath::heads it is computed from the tokens of a part, and attend() gets it as
   /// Inputs::of_heads, but no x.
   virtual Variable of_heads(const Variable& x) const;
+  /// How many numbers of_heads() has for each head of a token.
+  virtual int64_t numbers_of_heads() const { return 1; }
 
   /// Numbers from N(0, 1) of this shape, drawn for training: those of the heads along axis `axis` that
   /// `inputs` has, out of those of all heads.
   Tensor training_noise(Shape shape, int axis, DType dtype, const Inputs& inputs,
                         const nn::Pass& pass) const;
+  /// The index of the first token that attend() gets.
+  int64_t first_token(const nn::Pass& pass) const;
   /// The dropout of weights (B, H, …) of the heads that `inputs` has. `p` is that of training passes.
   DropoutOptions weight_dropout(double p, const Inputs& inputs, const nn::Pass& pass) const;
 
@@ -213,6 +217,7 @@ class Variant : public nn::Module {
   Variable attend_part(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
   Variable attend_heads(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
   Variable attend_gathered(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
+  Variable attend_own(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
 
   Config config_;
   Observer observer_;

@@ -74,6 +74,10 @@ Tensor lengths_of_part(const Tensor& lengths, const SequencePart& part) {
   return own;
 }
 
+Variable sum_of_parts(const Variable& x, const SequencePart& part) {
+  return part.cut() ? sum_over_ranks(x, *part.ranks) : x;
+}
+
 Variables whole_sequences(const Variables& parts, const SequencePart& part) {
   if (!part.cut()) return parts;
   Rows rows(parts, 2);

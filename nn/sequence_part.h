@@ -11,6 +11,9 @@ namespace longhand::nn {
 /// lengths themselves if they are undefined or sequences are not cut.
 Tensor lengths_of_part(const Tensor& lengths, const SequencePart& part);
 
+/// The sum of x over the ranks, x itself if sequences are not cut.
+Variable sum_of_parts(const Variable& x, const SequencePart& part);
+
 /// (B, N, …) with the tokens of all ranks, for each x (B, n, …); in one exchange.
 Variables whole_sequences(const Variables& parts, const SequencePart& part);
 /// The tokens of this part, (B, n, …), of x (B, N, …); from token N on zeros.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "longhand/attention/bases/over_ranks.h"
 #include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/autograd/ops.h"
@@ -88,10 +89,17 @@ DeltaInputs DeltaAttention::padded_operands(const Inputs& in, const Tensor& leng
   return of;
 }
 
-Variable DeltaAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass&) {
-  const DeltaInputs of = padded_operands(in, mask.lengths);
+// The transitions and states of all parts, and their gradients.
+double DeltaAttention::sequence_bytes(int64_t batch, int64_t, int ranks) const {
+  const int64_t D = config().head_dim;
+  return 2.0 * (ranks - 1) *
+         static_cast<double>(batch * config().heads * 2 * D * D * size_of(parameter_dtype()));
+}
+
+Variable DeltaAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) {
+  const DeltaInputs of = padded_operands(in, nn::lengths_of_part(mask.lengths, pass.part));
   const int64_t N = in.q.size(1), r = of.q.size(1) / N;
-  const Variable reads = delta_scan(of, {}, {.final_state = false}).out;
+  const Variable reads = delta_scan_over_ranks(of, pass.part);
   return finished(r == 1 ? reads : slice(reads, 1, r - 1, r * N, r), in);
 }
 

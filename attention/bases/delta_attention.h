@@ -28,6 +28,7 @@ struct DeltaRuleOptions {
 class DeltaAttention : public Variant {
  public:
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
+  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override;
 
   /// The operands of the scan, (B, r N, H, D) for N tokens in r steps each; in a decoder N = 1.
   virtual DeltaInputs operands(const Inputs& in) const = 0;

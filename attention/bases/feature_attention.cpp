@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <utility>
 
 #include "longhand/attention/bases/masked_softmax.h"
+#include "longhand/attention/bases/over_ranks.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/scan.h"
@@ -32,16 +35,16 @@ Features written_out(const Features& f) {
 
 // A factor e^h_j common to all features of key j enters as exp(h_j - max_j h_j), the maximum taken
 // over real tokens; the rest cancels in the quotient.
-Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, const Guard& guard,
-                       Tensor* normalisers) {
-  const Tensor& lengths = mask.lengths;
+Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask,
+                       const nn::SequencePart& part, const Guard& guard, Tensor* normalisers) {
+  const Tensor lengths = nn::lengths_of_part(mask.lengths, part);
   Variable key = f.key;
   if (f.key_log.defined()) {
     Variable h = f.key_log;
     if (lengths.defined()) h = where(real_tokens(lengths, v.size(1)), h, never);
-    Variable c = largest(h, 1);
+    Variable c(max_over_ranks(largest(h, 1).value(), part));
     // For an empty sequence the maximum is -inf; any finite value works instead.
-    if (lengths.defined()) c = where(not_empty(lengths), c, 0.0);
+    if (lengths.defined()) c = where(not_empty(mask.lengths), c, 0.0);
     key = key * exp(h - c);
   }
   return linear_attention(f.query, key, v,
@@ -51,25 +54,52 @@ Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, c
                            .waves = f.waves,
                            .phases = f.phases,
                            .key_lengths = lengths,
-                           .guard = guard},
+                           .guard = guard,
+                           .ranks = part.ranks},
                           normalisers);
+}
+
+// c_i, the maximum over the keys j <= i of h (B, n, H), also of parts before this one, and the log decay of
+// sums that are relative to it.
+std::pair<Variable, Variable> scale_of_keys(const Tensor& h, const nn::SequencePart& part) {
+  Tensor c = running_max(h);
+  if (!part.cut()) return {Variable(c), log_decay_of_scale(Variable(c))};
+  const int64_t last = c.size(1) - 1;
+  const Tensor before = max_before_part(c.select(1, last).contiguous(), part);  // (B, H)
+  c = c.contiguous();
+  Tensor decay;
+  dispatch_float(c.dtype(), [&]<class T>() {
+    const int64_t H = c.size(2), row = (last + 1) * H;
+    for (int64_t i = 0; i < c.numel(); ++i) {
+      T& x = c.data<T>()[i];
+      x = std::max(x, before.data<T>()[i / row * H + i % H]);
+    }
+    decay = log_decay_of_scale(Variable(c)).value().contiguous().clone();
+    // The state before the part is relative to the maximum there; if it is empty, it has no scale.
+    for (int64_t i = 0; i < before.numel(); ++i) {
+      const T x = before.data<T>()[i];
+      const int64_t first = i / H * row + i % H;
+      if (x > -std::numeric_limits<T>::infinity()) decay.data<T>()[first] = x - c.data<T>()[first];
+    }
+  });
+  return {Variable(c), Variable(decay)};
 }
 
 // A causal query must not depend on the maximum over later keys: sums are kept relative to c_j, the
 // maximum over j' <= j, and decay where it rises. Padding follows all real tokens.
-Variable causal_sums(const Features& f, const Variable& v) {
+Variable causal_sums(const Features& f, const Variable& v, const nn::SequencePart& part) {
   ScanInputs in{f.query, f.key, v, f.log_decay};
   if (f.key_log.defined()) {
-    const Variable c(running_max(f.key_log.value().squeeze(3)));
+    const auto [c, decay] = scale_of_keys(f.key_log.value().squeeze(3), part);
     in.k = f.key * exp(f.key_log - unsqueeze(c, 3));
-    in.log_decay = log_decay_of_scale(c);
+    in.log_decay = decay;
   }
-  return scan(in, nullptr,
-              {.exponentials = f.logarithms,
-               .projection = f.projection,
-               .half_norm = f.half_norm,
-               .final_state = false})
-      .out;
+  return scan_over_ranks(in,
+                         {.exponentials = f.logarithms,
+                          .projection = f.projection,
+                          .half_norm = f.half_norm,
+                          .final_state = false},
+                         part);
 }
 
 }  // namespace
@@ -89,26 +119,30 @@ void GuardOptions::describe(OptionVisitor& v) {
 
 Variable FeatureAttention::attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
   const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-  const Features f = gated(features(q, k, 0), inputs.x);
+  const nn::SequencePart& part = pass.part;
+  const Features f = gated(features(q, k, first_token(pass)), inputs.x);
   Variable out;
   Tensor normalisers;  // (B, N, H)
   if (config().causal) {
-    const Variable sums = causal_sums(f, v);
+    const Variable sums = causal_sums(f, v, part);
     normalisers = sums.value().select(3, v.size(3));
     out = normalised(sums, guard_);
   } else {
-    out = attend_to_all(f, v, mask, guard_, &normalisers);
+    out = attend_to_all(f, v, mask, part, guard_, &normalisers);
   }
   // With or without recomputation, gradients are recorded exactly once, so nothing counts twice.
   if (nonpositive_ && pass.training && grad_enabled()) {
-    int64_t* const counts = nonpositive_->mutable_value().data<int64_t>();
-    std::atomic_ref(counts[0]) += nonpositive_normalisers(normalisers, mask.lengths);
+    const Tensor lengths = nn::lengths_of_part(mask.lengths, part);
     int64_t queries = q.size(0) * q.size(1);
-    if (mask.lengths.defined()) {
-      const auto real = mask.lengths.to_vector<int32_t>();
+    if (lengths.defined()) {
+      const auto real = lengths.to_vector<int32_t>();
       queries = std::accumulate(real.begin(), real.end(), int64_t{0});
     }
-    std::atomic_ref(counts[1]) += queries * q.size(2);
+    Tensor more = Tensor::from<int64_t>(
+        {nonpositive_normalisers(normalisers, lengths), queries * q.size(2)}, {2});
+    if (part.cut()) part.ranks->sum(more);
+    int64_t* const counts = nonpositive_->mutable_value().data<int64_t>();
+    for (int i = 0; i < 2; ++i) std::atomic_ref(counts[i]) += more.data<int64_t>()[i];
   }
   return out;
 }
@@ -156,6 +190,15 @@ Work FeatureAttention::work(int64_t queries, int64_t keys) const {
   return static_cast<double>(config().heads) *
          Work{counts(token_forward_, 1), counts(token_backward_, 2),
               numbers * static_cast<double>(size_of(parameter_dtype()))};
+}
+
+// The sums, or states, of all parts, and their gradients.
+double FeatureAttention::sequence_bytes(int64_t batch, int64_t tokens, int ranks) const {
+  if (sequence_path(ranks) != SequencePath::sums && sequence_path(ranks) != SequencePath::state)
+    return Variant::sequence_bytes(batch, tokens, ranks);
+  return 2.0 * (ranks - 1) *
+         static_cast<double>(batch * config().heads * features_ * (config().head_dim + 1) *
+                             size_of(parameter_dtype()));
 }
 
 // With a causal mask the weights are not a product of features, so the rank is not bounded by m.

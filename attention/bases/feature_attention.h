@@ -28,6 +28,7 @@ class FeatureAttention : public Variant {
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
   Work work(int64_t queries, int64_t keys) const override;
   std::optional<int64_t> rank(int64_t tokens) const override;
+  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override;
 
   /// φ of queries (B, N, H, m) and keys (B, M, H, m). Features that are exponentials are best given
   /// as logarithms: factors that cancel in the quotient are then chosen so that nothing overflows.

@@ -99,24 +99,31 @@ std::vector<int32_t> landmark_counts(const std::vector<int32_t>& lengths, int64_
   return counts;
 }
 
+Tensor segment_weights(const std::vector<int32_t>& lengths, const std::vector<int32_t>& counts,
+                       int64_t m, int64_t first, int64_t tokens, DType dtype) {
+  Tensor W = Tensor::zeros({static_cast<int64_t>(lengths.size()), 1, m, tokens}, dtype);
+  dispatch_float(dtype, [&]<class T>() {
+    for (size_t b = 0; b < lengths.size(); ++b) {
+      if (lengths[b] == 0) continue;
+      const std::vector<int64_t> begin = segments(lengths[b], counts[b]);
+      T* row = W.data<T>() + static_cast<int64_t>(b) * m * tokens;
+      for (int64_t i = 0; i < counts[b]; ++i, row += tokens) {
+        const T weight = T{1} / static_cast<T>(begin[i + 1] - begin[i]);
+        const auto in_row = [&](int64_t at) { return std::clamp<int64_t>(at - first, 0, tokens); };
+        std::fill(row + in_row(begin[i]), row + in_row(begin[i + 1]), weight);
+      }
+    }
+  });
+  return W;
+}
+
 Variable segment_means(const Variable& x, const std::vector<int32_t>& lengths,
                        const std::vector<int32_t>& counts, int64_t m) {
   const int64_t B = x.size(0), N = x.size(1), H = x.size(2), D = x.size(3);
   if (N % m == 0 && *std::min_element(lengths.begin(), lengths.end()) == N)
     return mean(reshape(x, {B, m, N / m, H, D}), {2});
-  Tensor W = Tensor::zeros({static_cast<int64_t>(lengths.size()), 1, m, N}, x.dtype());
-  dispatch_float(x.dtype(), [&]<class T>() {
-    for (size_t b = 0; b < lengths.size(); ++b) {
-      if (lengths[b] == 0) continue;
-      const std::vector<int64_t> begin = segments(lengths[b], counts[b]);
-      T* row = W.data<T>() + static_cast<int64_t>(b) * m * N;
-      for (int64_t i = 0; i < counts[b]; ++i, row += N) {
-        const int64_t n = begin[i + 1] - begin[i];
-        std::fill_n(row + begin[i], n, T{1} / static_cast<T>(n));
-      }
-    }
-  });
-  return transpose(matmul(Variable(W), transpose(x, 1, 2)), 1, 2);
+  const Variable W(segment_weights(lengths, counts, m, 0, N, x.dtype()));
+  return transpose(matmul(W, transpose(x, 1, 2)), 1, 2);
 }
 
 Clusters cluster(const Tensor& x, const std::vector<int32_t>& lengths,

@@ -20,6 +20,10 @@ std::vector<int32_t> landmark_counts(const std::vector<int32_t>& lengths, int64_
 Variable segment_means(const Variable& x, const std::vector<int32_t>& lengths,
                        const std::vector<int32_t>& counts, int64_t m);
 
+/// The weights of the tokens first … first + tokens - 1 in these means: (samples, 1, m, tokens).
+Tensor segment_weights(const std::vector<int32_t>& lengths, const std::vector<int32_t>& counts,
+                       int64_t m, int64_t first, int64_t tokens, DType dtype);
+
 /// Clusters the first lengths[b] tokens of x (B, N, H, D), for each head, into counts[b] clusters by
 /// `steps` of Lloyd's algorithm (1982) from the segments.
 struct Clusters {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "longhand/attention/bases/over_ranks.h"
 #include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/decoding/state_decoder.h"
@@ -90,9 +91,16 @@ ScanInputs ScanAttention::padded_operands(const Inputs& in, const Tensor& length
   return of;
 }
 
-Variable ScanAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass&) {
-  const ScanInputs of = padded_operands(in, mask.lengths);
-  return finished(scan(of, nullptr, {.normalizer = false, .final_state = false}).out, in);
+Variable ScanAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) {
+  const ScanInputs of = padded_operands(in, nn::lengths_of_part(mask.lengths, pass.part));
+  return finished(scan_over_ranks(of, {.normalizer = false, .final_state = false}, pass.part), in);
+}
+
+// The states of all parts, and their gradients.
+double ScanAttention::sequence_bytes(int64_t batch, int64_t, int ranks) const {
+  const int64_t D = config().head_dim;
+  return 2.0 * (ranks - 1) *
+         static_cast<double>(batch * config().heads * D * (D + 1) * size_of(parameter_dtype()));
 }
 
 Variable ScanAttention::finished(const Variable& sums, const Inputs& in) const {

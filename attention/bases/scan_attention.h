@@ -32,6 +32,7 @@ class ScanAttention : public Variant {
  public:
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
   Work work(int64_t queries, int64_t keys) const override;
+  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override;
 
   /// The operands of the scan, with log_decay (B, N, H) or (B, N, H, D), for sequences of any
   /// length: a decoder gives single tokens.

@@ -176,7 +176,39 @@ struct GradientTask : QueryTask<T> {
   T *dfeatures, *rows, *transposed;
 };
 
-// Computes S, z and, with exponentials or waves, c.
+// Sums over some of the keys: rows of S (rows, E), z (rows) and, if they are relative to it, c (rows).
+template <class T>
+struct SumsOfRows {
+  T *S, *z, *c;
+};
+
+// Joins partial sums part(0), …, each relative to its own c, in order. Overwrites their c.
+template <class T, class Part>
+void join_sums(int64_t count, int64_t all_rows, int64_t E, const Part& part,
+               const SumsOfRows<T>& to) {
+  parallel_for(all_rows, std::max<int64_t>(1, (int64_t{1} << 15) / (count * E)),
+               [&](int64_t begin, int64_t end) {
+                 const int64_t rows = end - begin;
+                 T *const S = to.S + begin * E, *const sum = to.z + begin;
+                 std::copy_n(part(0).S + begin * E, rows * E, S);
+                 std::copy_n(part(0).z + begin, rows, sum);
+                 std::vector<Join<T>> joins(rows, Join<T>{0, 1, 1});
+                 T* const c = to.c ? part(0).c + begin : nullptr;
+                 for (int64_t g = 1; g < count; ++g) {
+                   const SumsOfRows<T> more = part(g);
+                   if (c)
+                     for (int64_t l = 0; l < rows; ++l) {
+                       joins[l] = join_of(c[l], more.c[begin + l]);
+                       c[l] = joins[l].scale;
+                     }
+                   join_rows(S, more.S + begin * E, rows, E, joins.data(), false);
+                   join_rows(sum, more.z + begin, rows, 1, joins.data(), false);
+                 }
+                 if (c) std::copy_n(c, rows, to.c + begin);
+               });
+}
+
+// Computes S, z and, with exponentials or waves, c, which is -inf if there are no keys.
 template <class T>
 void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Maxima& maxima) {
   const Sizes& z = rule.sizes;
@@ -222,36 +254,34 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Ma
                                 hv.at(b, j, h), hv.token, S_l, E, j > begin);
                  });
                }
-               if (scaled && groups == 1) make_finite(c, m);
              });
   if (groups == 1) return;
   // Joins the partial sums of the groups, each relative to its own c, in order.
-  const int64_t heads = z.B * z.H;
-  T* const top = tops.c<T>(0);
-  parallel_for(heads * m, std::max<int64_t>(1, (int64_t{1} << 15) / (groups * E)),
-               [&](int64_t begin, int64_t end) {
-                 const int64_t rows = end - begin;
-                 const auto at = [&](auto* x, int64_t group, int64_t width) {
-                   return x + (group * heads * m + begin) * width;
-                 };
-                 T *const S = sums.S<T>(0, 0) + begin * E, *const sum = sums.z<T>(0, 0) + begin;
-                 std::copy_n(at(parts.S<T>(0, 0), 0, E), rows * E, S);
-                 std::copy_n(at(parts.z<T>(0, 0), 0, 1), rows, sum);
-                 std::vector<Join<T>> joins(rows, Join<T>{0, 1, 1});
-                 T* const c = scaled ? at(top, 0, 1) : nullptr;
-                 for (int64_t g = 1; g < groups; ++g) {
-                   if (scaled)
-                     for (int64_t l = 0; l < rows; ++l) {
-                       joins[l] = join_of(c[l], at(top, g, 1)[l]);
-                       c[l] = joins[l].scale;
-                     }
-                   join_rows(S, at(parts.S<T>(0, 0), g, E), rows, E, joins.data(), false);
-                   join_rows(sum, at(parts.z<T>(0, 0), g, 1), rows, 1, joins.data(), false);
-                 }
-                 if (!scaled) return;
-                 make_finite(c, rows);
-                 std::copy_n(c, rows, maxima.c<T>(0) + begin);
-               });
+  const int64_t rows = z.B * z.H * m;
+  const auto group = [&](int64_t g) -> SumsOfRows<T> {
+    return {parts.S<T>(g, 0), parts.z<T>(g, 0), scaled ? tops.c<T>(g * z.B * z.H) : nullptr};
+  };
+  join_sums<T>(groups, rows, E, group,
+               {sums.S<T>(0, 0), sums.z<T>(0, 0), scaled ? maxima.c<T>(0) : nullptr});
+}
+
+// Joins the sums of all ranks.
+template <class T>
+void join_ranks(Communicator& ranks, Sums& sums, Maxima& maxima) {
+  const int64_t rows = sums.features.numel(), E = sums.products.size(3);
+  T* const c = maxima.c<T>(0);
+  const SumsOfRows<T> to{sums.S<T>(0, 0), sums.z<T>(0, 0), c};
+  Tensor own = Tensor::empty({rows * (c ? E + 2 : E + 1)}, sums.products.dtype());
+  T* const packed = own.data<T>();
+  std::copy_n(to.S, rows * E, packed);
+  std::copy_n(to.z, rows, packed + rows * E);
+  if (c) std::copy_n(c, rows, packed + rows * (E + 1));
+  Tensor all = ranks.all_gather(own);
+  const auto rank = [&](int64_t p) -> SumsOfRows<T> {
+    T* const from = all.data<T>() + p * own.numel();
+    return {from, from + rows * E, c ? from + rows * (E + 1) : nullptr};
+  };
+  join_sums<T>(ranks.size(), rows, E, rank, to);
 }
 
 // The factor of a sum, and whether a gradient passes through the normaliser.
@@ -453,23 +483,30 @@ Variable linear_attention(const Variable& q_, const Variable& k_, const Variable
   const Variable q = with_contiguous_rows(q_), k = with_contiguous_rows(k_),
                  v = with_contiguous_rows(v_);
   const DType dtype = q.dtype();
+  Communicator* const ranks = options.ranks && options.ranks->size() > 1 ? options.ranks : nullptr;
   Sums sums(z, 1, dtype);
   Maxima maxima(rule, dtype);
   Tensor out = Tensor::empty({z.B, z.N, z.H, z.E}, dtype);
   Tensor den = Tensor::empty({z.B, z.N, z.H}, dtype);
   dispatch_float(dtype, [&]<class T>() {
     sum_keys<T>(rule, k.value(), v.value(), sums, maxima);
+    if (ranks) join_ranks<T>(*ranks, sums, maxima);
+    if (maxima.keys) make_finite(maxima.c<T>(0), maxima.keys.numel());
     attend<T>(rule, q.value(), sums, maxima, out, den);
   });
   if (normalisers) *normalisers = den;
   return record("linear_attention", out, {q, k, v},
-                [rule, q = q.value(), k = k.value(), v = v.value(), sums, maxima, out, den](
+                [rule, ranks, q = q.value(), k = k.value(), v = v.value(), sums, maxima, out, den](
                     const Tensor& grad_out, std::span<GradSlot> grad_in) mutable {
                   const Tensor dout = with_contiguous_rows(grad_out);
                   auto [dq, dk, dv] = gradients_of(grad_in);
                   dispatch_float(q.dtype(), [&]<class T>() {
                     Sums gradients(rule.sizes, 1, q.dtype());
                     query_gradients<T>(rule, q, sums, maxima, out, den, dout, dq, gradients);
+                    if (ranks) {
+                      ranks->sum(gradients.products);
+                      ranks->sum(gradients.features);
+                    }
                     key_gradients<T>(rule, k, v, maxima, gradients, dk, dv);
                   });
                 });

@@ -5,6 +5,7 @@
 
 #include "longhand/attention/ops/normalised.h"
 #include "longhand/autograd/variable.h"
+#include "longhand/core/communicator.h"
 
 namespace longhand::attention {
 
@@ -23,6 +24,9 @@ struct LinearAttentionOptions {
   Tensor phases{};
   Tensor key_lengths{};  // (B) i32: keys from this index on are ignored; undefined: none
   Guard guard{};
+  /// Ranks that have other keys and values of the same sequences: the sums are over those of all ranks.
+  /// Null: there are none. The group must outlive the graph.
+  Communicator* ranks = nullptr;
 };
 
 /// out_i = sum_j w_ij v_j / sum_j w_ij,  w_ij = φ(q_i)·φ(k_j), for q (B, N, H, D), k (B, M, H, D)

@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "longhand/attention/bases/over_ranks.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/memory.h"
-#include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
@@ -28,7 +28,7 @@ struct LatentOptions {
   }
   Capabilities capabilities() const {
     return {.causal_reason = "every latent attends to all tokens",
-            .sequence = SequencePath::heads,
+            .sequence = SequencePath::sums,
             .time = "N m D",
             .memory = "m D"};
   }
@@ -57,6 +57,12 @@ class Latent final : public Variant {
             static_cast<double>(config().heads * count_ * config().head_dim) *
                 static_cast<double>(size_of(parameter_dtype()))};
   }
+  // What the latents have collected from all parts, and its gradients.
+  double sequence_bytes(int64_t batch, int64_t, int ranks) const override {
+    return 2.0 * (ranks - 1) *
+           static_cast<double>(batch * config().heads * count_ * (config().head_dim + 1) *
+                               size_of(parameter_dtype()));
+  }
   std::optional<int64_t> rank(int64_t tokens) const override {
     if (count_ >= tokens) return {};
     return count_;
@@ -68,13 +74,13 @@ class Latent final : public Variant {
   }
 
  private:
-  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
-    const int64_t B = inputs.q.size(0), H = inputs.q.size(2), D = config().head_dim;
-    const Variable latents = slice(latents_, 0, inputs.heads.first, inputs.heads.first + H);
-    const Variable L = broadcast_to(unsqueeze(transpose(latents, 0, 1), 0), {B, count_, H, D});
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
+    const int64_t B = inputs.q.size(0), H = config().heads, D = config().head_dim;
+    const Tensor lengths = nn::lengths_of_part(mask.lengths, pass.part);
+    const Variable L = broadcast_to(unsqueeze(transpose(latents_, 0, 1), 0), {B, count_, H, D});
     const Variable collected =
-        softmax_attention(L, inputs.k, inputs.v, {.key_lengths = mask.lengths});
-    return softmax_attention(inputs.q, L, collected, {.query_lengths = mask.lengths});
+        softmax_attention_over_ranks(L, inputs.k, inputs.v, {.key_lengths = lengths}, pass.part);
+    return softmax_attention(inputs.q, L, collected, {.query_lengths = lengths});
   }
 
   int64_t count_;

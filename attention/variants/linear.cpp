@@ -224,6 +224,7 @@ struct LinearOptions {
             .causal = true,
             .decodes = true,
             .fixed_length = by_position,
+            .sequence = SequencePath::sums,
             .time = squares ? "N D^3" : std::string("N ") + width,
             .memory = squares ? "N D^2" : width,
             .state = may_vanish() ? "nonpositive_normalizers" : "-"};

@@ -37,6 +37,7 @@
 #include "longhand/autograd/ops.h"
 #include "longhand/core/error.h"
 #include "longhand/nn/init.h"
+#include "longhand/nn/sequence_part.h"
 
 namespace longhand::attention {
 namespace {
@@ -127,19 +128,24 @@ struct LinformerOptions {
   }
 
   Capabilities capabilities() const {
-    return {.averages = pools(),
-            .linear = projection != "max_pool",
-            .positional = true,
-            .causal = local,
-            .causal_reason =
-                "E mixes future tokens into every slot; local = true, with another "
-                "projection than linear, can be causal",
-            .decodes = local,
-            .cross_lengths = !local,
-            .fixed_length = true,
-            .shortens = order == "inputs",
-            .time = local ? "N (k + s) D" : "N k D",
-            .memory = local ? "N (k + s)" : "k D + N"};
+    return {
+        .averages = pools(),
+        .linear = projection != "max_pool",
+        .positional = true,
+        .causal = local,
+        .causal_reason =
+            "E mixes future tokens into every slot; local = true, with another "
+            "projection than linear, can be causal",
+        .decodes = local,
+        .cross_lengths = !local,
+        .fixed_length = true,
+        .shortens = order == "inputs",
+        // E and F of a part give a summand of the mixtures. Others have slots at the ends of parts.
+        .sequence = !local && (projection == "linear" || order == "inputs")
+                        ? SequencePath::sums
+                        : SequencePath::gathered,
+        .time = local ? "N (k + s) D" : "N k D",
+        .memory = local ? "N (k + s)" : "k D + N"};
   }
   // The mixtures of keys and values, which pooling keeps instead of keys and values.
   Memory memory(const Config& config, const Extent& e) const {
@@ -201,13 +207,39 @@ class Linformer final : public Variant {
       projection_v_.emplace(scope("projection_v"), shape, init, options.freeze);
   }
 
-  Sources sources(const Variable& x, const Mask& mask, const nn::Pass&) override {
+  Sources sources(const Variable& x, const Mask& mask, const nn::Pass& pass) override {
     if (!inputs_) return {x, x};
-    const int64_t B = x.size(0), N = x.size(1), d = x.size(2);
-    Variable tokens = reshape(x, {B, N, 1, d});
-    if (mask.lengths.defined()) tokens = where(real_tokens(mask.lengths, N), tokens, 0.0);
-    const Variable keys = squeeze(compress(tokens, mask.lengths, false), 2);
-    return {keys, two_projections() ? squeeze(compress(tokens, mask.lengths, true), 2) : keys};
+    const nn::SequencePart& part = pass.part;
+    const int64_t B = x.size(0), d = x.size(2);
+    const bool gathers = part.cut() && kind_ != "linear";
+    Variable tokens = gathers ? nn::whole_sequences({x}, part)[0] : x;
+    // Without what follows the end of sequences, for which E has no columns.
+    if (part.cut() && !gathers)
+      tokens = slice(x, 1, 0, std::min(x.size(1), part.length - first_token(pass)));
+    const int64_t N = tokens.size(1);
+    tokens = reshape(tokens, {B, N, 1, d});
+    const Tensor lengths = gathers ? mask.lengths : nn::lengths_of_part(mask.lengths, part);
+    if (lengths.defined()) tokens = where(real_tokens(lengths, N), tokens, 0.0);
+    const auto mixed = [&](bool values) {
+      return gathers ? compress(tokens, lengths, values)
+                     : compress_part(tokens, lengths, values, pass);
+    };
+    const Variable keys = squeeze(mixed(false), 2);
+    return {keys, two_projections() ? squeeze(mixed(true), 2) : keys};
+  }
+  // The mixtures, or their summands, and the gradients of these; with order = "inputs" of all heads
+  // together.
+  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
+    if (sequence_path(ranks) == SequencePath::gathered)
+      return Variant::sequence_bytes(batch, tokens, ranks);
+    const int64_t width = config().heads * config().head_dim,
+                  mixtures = (inputs_ && !two_projections() ? 1 : 2) *
+                             (inputs_ ? width : config().kv_heads * config().head_dim);
+    const auto numbers = kind_ == "linear"
+                             ? static_cast<double>(batch * k_ * mixtures)
+                             : static_cast<double>(batch * ((tokens + ranks - 1) / ranks) * width);
+    return 2 * static_cast<double>(ranks - 1) * numbers *
+           static_cast<double>(size_of(parameter_dtype()));
   }
 
   std::optional<int64_t> rank(int64_t tokens) const override {
@@ -358,8 +390,9 @@ class Linformer final : public Variant {
     if (local_) return attend_locally(inputs, mask, pass);
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     // Exact attention to the slots: (B, slots, H, D).
+    const Tensor lengths = nn::lengths_of_part(mask.lengths, pass.part);
     const auto slots = [&](const Variable& x, bool values) {
-      return inputs_ ? x : compress(x, mask.lengths, values);
+      return inputs_ ? x : compress_part(x, lengths, values, pass);
     };
     const Variable keys = slots(k, false), values = slots(v, true);
     SoftmaxAttentionOptions options;
@@ -367,15 +400,26 @@ class Linformer final : public Variant {
     if (kind_ != "linear" && mask.lengths.defined())
       options.key_lengths = filled_slots(mask.lengths);
     if (pass.training) options.dropout = dropout_;
-    if (options.dropout > 0) options.generator = pass.random.fork(full_name());
+    if (options.dropout > 0) {
+      options.generator = pass.random.fork(full_name());
+      options.first_query = first_token(pass);
+    }
     return softmax_attention(q, keys, values, options);
   }
 
-  // Returns E x, or F x for values, (B, slots, G, d), of x (B, M, G, d) that is 0 at padding.
-  Variable compress(const Variable& x, const Tensor& lengths, bool values) const {
-    check<ShapeError>(x.size(1) <= config().max_length,
+  // As compress(), of all tokens of a pass that may have a part of them. `lengths` are those of the part.
+  Variable compress_part(const Variable& x, const Tensor& lengths, bool values,
+                         const nn::Pass& pass) const {
+    return nn::sum_of_parts(compress(x, lengths, values, first_token(pass)), pass.part);
+  }
+
+  // Returns E x, or F x for values, (B, slots, G, d), of x (B, M, G, d) that is 0 at padding; with the
+  // linear projection by the columns of E from `first` on.
+  Variable compress(const Variable& x, const Tensor& lengths, bool values,
+                    int64_t first = 0) const {
+    check<ShapeError>(first + x.size(1) <= config().max_length,
                       "linformer: expected at most max_length = ", config().max_length,
-                      " tokens, got ", x.size(1));
+                      " tokens, got ", first + x.size(1));
     const Linformer& owner = owner_ ? *owner_ : *this;
     const auto projection = [&] {
       return (values && owner.projection_v_ ? owner.projection_v_ : owner.projection_k_)->value();
@@ -383,7 +427,7 @@ class Linformer final : public Variant {
     const int64_t B = x.size(0), M = x.size(1), G = x.size(2), d = x.size(3), slots = slots_of(M);
     if (kind_ == "linear") {
       const Variable whole = projection();
-      const Variable E = M == whole.size(-1) ? whole : slice(whole, -1, 0, M);
+      const Variable E = M == whole.size(-1) ? whole : slice(whole, -1, first, first + M);
       if (E.rank() == 3) return transpose(matmul(E, transpose(x, 1, 2)), 1, 2);
       return reshape(matmul(E, reshape(x, {B, M, G * d})), {B, slots, G, d});
     }

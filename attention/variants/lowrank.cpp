@@ -13,11 +13,11 @@
 #include <cmath>
 
 #include "longhand/attention/bases/masked_softmax.h"
+#include "longhand/attention/bases/over_ranks.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/memory.h"
-#include "longhand/attention/ops/scan.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
@@ -54,6 +54,7 @@ struct LowrankOptions {
             .uses_queries_and_keys = false,
             .cross_lengths = false,
             .fixed_length = true,
+            .sequence = softmax ? SequencePath::heads : SequencePath::sums,
             .time = softmax ? "N^2 D" : "N r D",
             .memory = softmax ? "N^2" : "r D"};
   }
@@ -102,6 +103,13 @@ class Lowrank final : public Variant {
     };
     return make_state_decoder(batch, config(), step, Normalizer::none);
   }
+  // The sums, or states, of all parts, and their gradients.
+  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
+    if (softmax_) return Variant::sequence_bytes(batch, tokens, ranks);
+    return 2.0 * (ranks - 1) *
+           static_cast<double>(batch * config().heads * rank_ * config().head_dim *
+                               size_of(parameter_dtype()));
+  }
   std::optional<int64_t> rank(int64_t tokens) const override {
     if (softmax_ || config().causal || rank_ >= tokens) return {};
     return rank_;
@@ -126,23 +134,32 @@ class Lowrank final : public Variant {
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-    const int64_t B = q.size(0), N = q.size(1), H = q.size(2);
-    check<ShapeError>(k.size(1) == N && N <= config().max_length,
+    const int64_t B = q.size(0), N = q.size(1), H = q.size(2), first = first_token(pass);
+    check<ShapeError>(k.size(1) == N && first + N <= config().max_length,
                       "lowrank: expected as many queries as keys, at most max_length = ",
                       config().max_length, ", got ", N, " queries and ", k.size(1), " keys");
-    const Variable U = slice(u_, 1, 0, N), V = slice(v_, 1, 0, N);  // (H, N, r)
-    const Variable X = transpose(v, 1, 2);                          // (B, H, N, D)
+    const auto rows_of = [&](const Variable& x) {
+      const Variable of_heads =
+          inputs.heads.of ? slice(x, 0, inputs.heads.first, inputs.heads.first + H) : x;
+      return slice(of_heads, 1, first, first + N);
+    };
+    const Variable U = rows_of(u_), V = rows_of(v_);  // (H, N, r)
+    const Variable X = transpose(v, 1, 2);            // (B, H, N, D)
     if (!softmax_ && config().causal) {
       const auto rows = [&](const Variable& x) {
         return broadcast_to(unsqueeze(transpose(x, 0, 1), 0), {B, N, H, rank_});
       };
-      return scan({rows(U), rows(V), v}, nullptr, {.normalizer = false, .final_state = false}).out;
+      return scan_over_ranks({rows(U), rows(V), v}, {.normalizer = false, .final_state = false},
+                             pass.part);
     }
-    if (!softmax_) return transpose(matmul(U, matmul(transpose(V, 1, 2), X)), 1, 2);
+    if (!softmax_) {
+      const Variable sums = nn::sum_of_parts(matmul(transpose(V, 1, 2), X), pass.part);
+      return transpose(matmul(U, sums), 1, 2);
+    }
     const Variable scores = matmul(U, transpose(V, 1, 2));
     Variable p = longhand::softmax(masked_scores(scores, config().causal, mask.lengths));
-    if (pass.training && dropout_ > 0)
-      p = dropout(broadcast_to(p, {B, H, N, N}), dropout_, pass.random.fork(full_name()));
+    if (const DropoutOptions drop = weight_dropout(dropout_, inputs, pass); drop.p > 0)
+      p = dropout(broadcast_to(p, {B, H, N, N}), drop);
     return transpose(matmul(p, X), 1, 2);
   }
 

@@ -1,6 +1,7 @@
 // Uniform attention: the limit of softmax attention when all scores are equal.
 //
 //   out_i = mean of v_j over the real tokens j (causal: over j <= i)
+#include "longhand/attention/bases/over_ranks.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/memory.h"
@@ -43,6 +44,7 @@ struct MeanOptions {
     return {.causal = true,
             .decodes = true,
             .uses_queries_and_keys = false,
+            .sequence = SequencePath::sums,
             .time = "N D",
             .memory = "D"};
   }
@@ -61,6 +63,12 @@ class Mean final : public Variant {
   std::unique_ptr<Decoder> make_decoder(int64_t) const override {
     return std::make_unique<MeanDecoder>(config().heads);
   }
+  // One sum, forward and backward.
+  double sequence_bytes(int64_t batch, int64_t, int ranks) const override {
+    return 2.0 * (ranks - 1) *
+           static_cast<double>(batch * config().heads * config().head_dim *
+                               size_of(parameter_dtype()));
+  }
   std::optional<int64_t> rank(int64_t tokens) const override {
     if (config().causal || tokens == 1) return {};
     return 1;
@@ -73,20 +81,23 @@ class Mean final : public Variant {
   }
 
  private:
-  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable& v = inputs.v;
-    const int64_t M = v.size(1);
+    const nn::SequencePart& part = pass.part;
+    const int64_t M = v.size(1), first = first_token(pass), all = part.cut() ? part.length : M;
     if (config().causal) {
       std::vector<int32_t> counts;
-      for (int64_t i = 0; i < M; ++i) counts.push_back(static_cast<int32_t>(i + 1));
-      return cumsum(v, 1) * inverse(counts, {1, M, 1, 1}, v.dtype());
+      for (int64_t i = first; i < first + M; ++i) counts.push_back(static_cast<int32_t>(i + 1));
+      Variable sums = cumsum(v, 1);
+      if (part.cut()) sums = sums + sum_before_part(sum(v, {1}, true), part);
+      return sums * inverse(counts, {1, M, 1, 1}, v.dtype());
     }
     const std::vector<int32_t> n = mask.lengths.defined()
                                        ? mask.lengths.to_vector<int32_t>()
-                                       : std::vector<int32_t>{static_cast<int32_t>(M)};
+                                       : std::vector<int32_t>{static_cast<int32_t>(all)};
     const auto samples = static_cast<int64_t>(n.size());
-    return broadcast_to(sum(v, {1}, true) * inverse(n, {samples, 1, 1, 1}, v.dtype()),
-                        inputs.q.shape());
+    const Variable sums = nn::sum_of_parts(sum(v, {1}, true), part);
+    return broadcast_to(sums * inverse(n, {samples, 1, 1, 1}, v.dtype()), inputs.q.shape());
   }
 
   // Returns 1 / n for each count n, and 0 for n = 0.

@@ -32,6 +32,7 @@
 #include "longhand/attention/bases/landmarks.h"
 #include "longhand/attention/bases/latest.h"
 #include "longhand/attention/bases/masked_softmax.h"
+#include "longhand/attention/bases/over_ranks.h"
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
@@ -106,6 +107,8 @@ struct NystromOptions {
             .signed_weights = pinv == "svd",  // and large if A is nearly singular
             .causal_reason = "landmarks average future tokens",
             .cross_lengths = false,
+            // Clusters of a head are of all its tokens.
+            .sequence = landmark_kind == "kmeans" ? SequencePath::heads : SequencePath::landmarks,
             .time = "N m D + m^3",
             .memory = "m (m + D) + N",
             .state = drawn ? "random_state" : "-"};
@@ -170,6 +173,19 @@ class Nystrom final : public Variant {
                           exact_below_ == landmarks_ ? " landmarks" : "");
   }
 
+  // The landmarks, what they have collected from all parts, and exact attention to few tokens, with the
+  // gradients of these, and the tokens next to a part.
+  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
+    if (kind_ == "kmeans") return Variant::sequence_bytes(batch, tokens, ranks);
+    const auto number = [](int64_t n) { return static_cast<double>(n); };
+    const double H = number(config().heads), D = number(config().head_dim),
+                 m = number(query_landmarks_ ? landmarks_ : std::min(landmarks_, tokens));
+    double rows = tokens <= exact_below_ ? number(tokens) * 2 * D
+                                         : m * ((query_landmarks_ ? 0 : 2 * D) + D + 1);
+    rows *= number(ranks - 1);
+    if (conv_) rows += number(std::min(conv_->size(1) - 1, tokens)) * D;
+    return 2 * number(batch) * H * rows * number(size_of(parameter_dtype()));
+  }
   std::optional<int64_t> rank(int64_t tokens) const override {
     if (conv_ || tokens <= exact_below_ || tokens <= landmarks_) return {};
     return landmarks_;
@@ -193,15 +209,17 @@ class Nystrom final : public Variant {
   }
 
  private:
-  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
+    const nn::SequencePart& part = pass.part;
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
     check<ShapeError>(k.size(1) == N, "nystrom: expected as many queries as keys, got ", N,
                       " queries and ", k.size(1), " keys");
+    const int64_t all_tokens = part.cut() ? part.length : N;
     // Without padding all samples have the same segments: one row represents them.
-    const std::vector<int32_t> lengths = mask.lengths.defined()
-                                             ? mask.lengths.to_vector<int32_t>()
-                                             : std::vector<int32_t>{static_cast<int32_t>(N)};
+    const std::vector<int32_t> lengths =
+        mask.lengths.defined() ? mask.lengths.to_vector<int32_t>()
+                               : std::vector<int32_t>{static_cast<int32_t>(all_tokens)};
     Tensor few = Tensor::empty({static_cast<int64_t>(lengths.size()), 1, 1, 1}, DType::u8);
     int64_t exact = 0;
     for (size_t b = 0; b < lengths.size(); ++b)
@@ -209,26 +227,34 @@ class Nystrom final : public Variant {
     const bool all = exact == static_cast<int64_t>(lengths.size());
 
     Variable out;
-    if (!all) out = through_landmarks(q, k, v, mask, lengths);
+    if (!all) out = through_landmarks(inputs, mask, lengths, part);
     if (exact) {
       // Later tokens are padding in these samples; the results of the others are not used.
-      const int64_t n = std::min(N, exact_below_);
+      const int64_t n = std::min(all_tokens, exact_below_);
       Tensor few_keys;
       if (mask.lengths.defined()) {
         few_keys = mask.lengths.clone();
         for (int64_t b = 0; b < B; ++b)
           few_keys.data<int32_t>()[b] = std::min(lengths[b], static_cast<int32_t>(n));
       }
-      Variable first(Tensor::zeros({B, N - n, H, D}, q.dtype()));
-      if (n > 0)
-        first =
-            concat({attention_to(slice(k, 1, 0, n), slice(v, 1, 0, n), slice(q, 1, 0, n), few_keys),
-                    first},
-                   1);
+      Variable first;
+      if (part.cut()) {
+        const Variable both = first_tokens(concat({k, v}, 2), n, part);
+        first = attention_to(slice(both, 2, 0, H), slice(both, 2, H, 2 * H), q, few_keys);
+      } else {
+        first = Variable(Tensor::zeros({B, N - n, H, D}, q.dtype()));
+        if (n > 0)
+          first = concat(
+              {attention_to(slice(k, 1, 0, n), slice(v, 1, 0, n), slice(q, 1, 0, n), few_keys),
+               first},
+              1);
+      }
       out = all ? first : where(few, first, out);
     }
     if (conv_) {
-      const Variable filtered = depthwise_conv1d(reshape(v, {B, N, H * D}), *conv_);
+      const Variable filters =
+          inputs.heads.of ? slice(*conv_, 0, inputs.heads.first, inputs.heads.first + H) : *conv_;
+      const Variable filtered = nn::conv_over_ranks(reshape(v, {B, N, H * D}), filters, {}, part);
       out = out + reshape(filtered, {B, N, H, D});
     }
     return out;
@@ -249,9 +275,21 @@ class Nystrom final : public Variant {
     return softmax_attention(q, k, v, options);
   }
 
-  Variable through_landmarks(const Variable& q, const Variable& k, const Variable& v,
-                             const Mask& mask, const std::vector<int32_t>& lengths) {
-    const int64_t N = q.size(1), m = query_landmarks_ ? landmarks_ : std::min(landmarks_, N);
+  // The first n tokens of x (B, N, …) of all ranks, of which each adds those that it has.
+  static Variable first_tokens(const Variable& x, int64_t n, const nn::SequencePart& part) {
+    const int64_t begin = std::min(part.begin, n), own = std::min(x.size(1), n - begin);
+    const auto zeros = [&](int64_t tokens) {
+      return Variable(Tensor::zeros({x.size(0), tokens, x.size(2), x.size(3)}, x.dtype()));
+    };
+    return nn::sum_of_parts(concat({zeros(begin), slice(x, 1, 0, own), zeros(n - begin - own)}, 1),
+                            part);
+  }
+
+  Variable through_landmarks(const Inputs& inputs, const Mask& mask,
+                             const std::vector<int32_t>& lengths, const nn::SequencePart& part) {
+    const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
+    const int64_t N = part.cut() ? part.length : q.size(1),
+                  m = query_landmarks_ ? landmarks_ : std::min(landmarks_, N);
     // An empty sample has one landmark, which is 0.
     const std::vector<int32_t> counts = landmark_counts(lengths, m);
     Tensor landmarks;  // landmarks of each sample, if not m for all
@@ -260,10 +298,16 @@ class Nystrom final : public Variant {
 
     // (B, m, H, D), or (1, m, H, D) if they are the same for all sequences.
     const auto parameters = [](const nn::Parameter& p) { return unsqueeze(transpose(p, 0, 1), 0); };
-    Variable Qm = query_landmarks_ ? parameters(*query_landmarks_)
-                                   : landmarks_of(q, lengths, counts, m),
-             Km = query_landmarks_ ? parameters(*key_landmarks_)
-                                   : landmarks_of(k, lengths, counts, m);
+    Variable Qm, Km;
+    if (query_landmarks_) {
+      Qm = parameters(*query_landmarks_), Km = parameters(*key_landmarks_);
+    } else if (part.cut()) {
+      const int64_t H = q.size(2);
+      const Variable both = landmarks_of_part(concat({q, k}, 2), lengths, counts, m, part);
+      Qm = slice(both, 2, 0, H), Km = slice(both, 2, H, 2 * H);
+    } else {
+      Qm = landmarks_of(q, lengths, counts, m), Km = landmarks_of(k, lengths, counts, m);
+    }
     // In double precision for the SVD: the inverse of a nearly singular A multiplies its errors.
     const DType exact = pinv_ == "svd" ? DType::f64 : q.dtype();
     Variable A =
@@ -279,7 +323,8 @@ class Nystrom final : public Variant {
       Qm = broadcast_to(Qm, all);
       Km = broadcast_to(Km, all);
     }
-    const Variable GV = attention_to(k, v, Qm, mask.lengths);  // (B, m, H, D)
+    const Variable GV = softmax_attention_over_ranks(
+        Qm, k, v, {.key_lengths = nn::lengths_of_part(mask.lengths, part)}, part);  // (B, m, H, D)
     return attention_to(Km, transpose(matmul(Z, transpose(GV, 1, 2)), 1, 2), q, landmarks);
   }
 
@@ -288,13 +333,24 @@ class Nystrom final : public Variant {
                         const std::vector<int32_t>& counts, int64_t m) const {
     if (kind_ == "mean") return segment_means(x, lengths, counts, m);
     const Tensor W = kind_ == "kmeans" ? cluster(x.value(), lengths, counts, m, kmeans_steps_).means
-                                       : selection(lengths, counts, m, x.size(1), x.dtype());
+                                       : selection(lengths, counts, m, 0, x.size(1), x.dtype());
     return transpose(matmul(Variable(W), transpose(x, 1, 2)), 1, 2);
   }
 
-  // Returns W (samples, 1, m, tokens), which selects single tokens.
+  // The same of all parts, for x (B, n, H, D) of this one.
+  Variable landmarks_of_part(const Variable& x, const std::vector<int32_t>& lengths,
+                             const std::vector<int32_t>& counts, int64_t m,
+                             const nn::SequencePart& part) const {
+    const int64_t n = x.size(1);
+    const Tensor own = kind_ == "mean"
+                           ? segment_weights(lengths, counts, m, part.begin, n, x.dtype())
+                           : selection(lengths, counts, m, part.begin, n, x.dtype());
+    return nn::sum_of_parts(transpose(matmul(Variable(own), transpose(x, 1, 2)), 1, 2), part);
+  }
+
+  // Returns W (samples, 1, m, tokens), which selects single tokens out of those from `first` on.
   Tensor selection(const std::vector<int32_t>& lengths, const std::vector<int32_t>& counts,
-                   int64_t m, int64_t tokens, DType dtype) const {
+                   int64_t m, int64_t first, int64_t tokens, DType dtype) const {
     Tensor W = Tensor::zeros({static_cast<int64_t>(lengths.size()), 1, m, tokens}, dtype);
     dispatch_float(dtype, [&]<class T>() {
       for (size_t b = 0; b < lengths.size(); ++b) {
@@ -304,7 +360,9 @@ class Nystrom final : public Variant {
         const std::vector<int64_t> drawn =
             random_state_ ? draw(lengths[b], counts[b]) : std::vector<int64_t>();
         for (int64_t i = 0; i < counts[b]; ++i, row += tokens)
-          row[drawn.empty() ? begin[i] : drawn[i]] = 1;
+          if (const int64_t at = (drawn.empty() ? begin[i] : drawn[i]) - first;
+              at >= 0 && at < tokens)
+            row[at] = 1;
       }
     });
     return W;

@@ -35,6 +35,7 @@
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/nn/sequence_part.h"
 
 namespace longhand::attention {
 namespace {
@@ -99,6 +100,9 @@ struct PerformerOptions {
             .causal = !balance,
             .causal_reason = balance ? "balanced channels depend on all queries and keys" : "",
             .decodes = !reference(),
+            .sequence = !reference()                   ? SequencePath::sums
+                        : projection.heads == "shared" ? SequencePath::heads
+                                                       : SequencePath::gathered,
             .time = "N m D",
             .memory = "N m",
             .state = projection.state(kernel == "trigonometric_bias")};
@@ -233,20 +237,32 @@ class Performer final : public RandomFeatureAttention {
         scale * scale / 2};
   }
 
+  // Balanced channels also take the sums of squares of queries and keys.
+  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
+    const double sums = RandomFeatureAttention::sequence_bytes(batch, tokens, ranks);
+    if (!balance_ || sequence_path(ranks) != SequencePath::sums) return sums;
+    return sums + 4.0 * (ranks - 1) *
+                      static_cast<double>(batch * config().heads * config().head_dim *
+                                          size_of(parameter_dtype()));
+  }
+
   Variable map(const Variable& u) const {
     const Variable f = kernel_ == "relu" ? relu(u) : kernel_ == "gelu" ? gelu(u) : square(u);
     return eps_ > 0 ? f + eps_ : f;
   }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
-    const Inputs in = balance_ ? balanced(inputs) : inputs;
+    const Inputs in = balance_ ? balanced(inputs, pass.part) : inputs;
     return reference_ ? attend_as_references(in.q, in.k, in.v, mask)
                       : RandomFeatureAttention::attend(in, mask, pass);
   }
 
   // ψ q and k / ψ. Channels that are 0 throughout stay 0.
-  static Inputs balanced(const Inputs& in) {
-    const auto mean_square = [](const Variable& x) { return mean(square(x), {1}, true) + 1e-30; };
+  static Inputs balanced(const Inputs& in, const nn::SequencePart& part) {
+    const double N = static_cast<double>(part.cut() ? part.length : in.q.size(1));
+    const auto mean_square = [&](const Variable& x) {
+      return nn::sum_of_parts(sum(square(x), {1}, true), part) / N + 1e-30;
+    };
     const Variable psi = sqrt(sqrt(mean_square(in.k) / mean_square(in.q)));  // (B, 1, H, D)
     return {in.q * psi, in.k / psi, in.v, in.x};
   }

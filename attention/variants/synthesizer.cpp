@@ -61,6 +61,7 @@ struct SynthesizerOptions {
             .cross_lengths = false,
             .fixed_length = true,
             .uses_x = dense,
+            .sequence = SequencePath::heads,
             .time = dense ? "N^2 max(r, D)" : "N^2 D",
             .memory = dense ? "N" : "N^2"};
   }
@@ -154,6 +155,8 @@ class Synthesizer final : public Variant {
   Variable hidden(const Variable& x) const {
     return relu(reshape(first_->forward(x), {x.size(0), x.size(1), config().heads, hidden_}));
   }
+  Variable of_heads(const Variable& x) const override { return hidden(x); }
+  int64_t numbers_of_heads() const override { return hidden_; }
   // The scores (B, H, n, keys) of n queries from `begin` on, with tokens x (B, n, H D); of positions
   // (1, H, n, keys).
   Variable scores(const Variable& x, int64_t begin, int64_t end, int64_t keys) const {
@@ -168,19 +171,26 @@ class Synthesizer final : public Variant {
     check<ShapeError>(inputs.k.size(1) == N && N <= config().max_length,
                       "synthesizer: expected as many queries as keys, at most max_length = ",
                       config().max_length, ", got ", N, " queries and ", inputs.k.size(1), " keys");
-    if (!scores_) return dense(inputs, mask, nn::dropout_options(dropout_, pass, full_name()));
-    Variable p = softmax(masked_scores(scores({}, 0, N, N), config().causal, mask.lengths));
-    if (pass.training && dropout_ > 0)
-      p = dropout(broadcast_to(p, {B, H, N, N}), dropout_, pass.random.fork(full_name()));
+    const DropoutOptions drop = weight_dropout(dropout_, inputs, pass);
+    if (!scores_) return dense(inputs, mask, drop);
+    Variable s = scores({}, 0, N, N);
+    if (inputs.heads.of) s = slice(s, 1, inputs.heads.first, inputs.heads.first + H);
+    Variable p = softmax(masked_scores(s, config().causal, mask.lengths));
+    if (drop.p > 0) p = dropout(broadcast_to(p, {B, H, N, N}), drop);
     return transpose(matmul(p, transpose(inputs.v, 1, 2)), 1, 2);
   }
 
   Variable dense(const Inputs& inputs, const Mask& mask, const DropoutOptions& drop) const {
     const int64_t B = inputs.v.size(0), N = inputs.v.size(1), H = inputs.v.size(2),
                   D = inputs.v.size(3), width = std::max(hidden_, D);
-    const Variable W = transpose(slice(*weight_, 1, 0, N), 0, 1),  // (N, H, r)
-        b = transpose(slice(*bias_, 1, 0, N), 0, 1);
-    const Variable out = softmax_attention(filled_up(hidden(inputs.x), width),
+    const auto rows = [&](const Variable& x) {  // of the heads of inputs, (N, H, …)
+      const Variable of_heads =
+          inputs.heads.of ? slice(x, 0, inputs.heads.first, inputs.heads.first + H) : x;
+      return transpose(slice(of_heads, 1, 0, N), 0, 1);
+    };
+    const Variable W = rows(*weight_), b = rows(*bias_);  // (N, H, r), (N, H)
+    const Variable queries = inputs.of_heads.defined() ? inputs.of_heads : hidden(inputs.x);
+    const Variable out = softmax_attention(filled_up(queries, width),
                                            broadcast_to(filled_up(W, width), {B, N, H, width}),
                                            filled_up(inputs.v, width),
                                            {.scale = 1,
@@ -189,7 +199,8 @@ class Synthesizer final : public Variant {
                                             .query_lengths = mask.lengths,
                                             .key_bias = broadcast_to(b, {B, N, H}),
                                             .dropout = drop.p,
-                                            .generator = drop.generator});
+                                            .generator = drop.generator,
+                                            .heads = drop.section});
     return slice(out, 3, 0, D);
   }
   // x (…, n) with zeros up to `width` columns.

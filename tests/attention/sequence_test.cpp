@@ -66,9 +66,9 @@ Tensor own_tokens(const Tensor& x, const nn::SequencePart& part, double behind) 
   return all.slice(1, part.begin, part.begin + part.tokens()).contiguous();
 }
 
-// Two steps of training on P ranks; the second one is returned.
+// Steps of training on P ranks; the last one is returned. Nothing but redraws changes in between.
 Step train(const TransformerConfig& config, const Batch& batch, int P, DType dtype,
-           bool recompute = false) {
+           bool recompute = false, uint64_t steps = 2) {
   Step out;
   std::mutex mutex;
   std::vector<Tensor> logits(static_cast<size_t>(P));
@@ -76,7 +76,7 @@ Step train(const TransformerConfig& config, const Batch& batch, int P, DType dty
     const nn::SequencePart part = nn::SequencePart::of(ranks, batch.N);
     Transformer model(nn::root(dtype, 3), config);
     const Tensor lengths = batch.with_padding ? Tensor::from(batch.lengths(), {3}) : Tensor();
-    for (const uint64_t step : {0, 1}) {
+    for (uint64_t step = 0; step < steps; ++step) {
       nn::Pass pass = nn::Pass::train(Generator(5).fork(step));
       pass.part = part;
       pass.recompute = recompute;
@@ -89,7 +89,7 @@ Step train(const TransformerConfig& config, const Batch& batch, int P, DType dty
       if (!batch.per_token) loss = loss / static_cast<double>(P);
       backward(loss);
       const std::lock_guard lock(mutex);
-      if (step == 0) {
+      if (step + 1 < steps) {
         model.after_step();
         continue;
       }
@@ -224,6 +224,32 @@ TEST_CASE("sequences over ranks: every variant, of lengths that ranks do not div
     // Of 4 ranks, the last one has padding alone.
     check_on({2, 4}, config, {.N = 9, .with_padding = false});
     check_on({4}, config, {.N = 9});
+  });
+}
+
+TEST_CASE("sequences over ranks: whole heads have the bits of one process") {
+  for_all_variants([](const TransformerConfig& config) {
+    const auto variant = make(config.attention, nn::root(), config.attention_config(0));
+    const SequencePath path = variant->sequence_path(2);
+    if (path != SequencePath::heads && path != SequencePath::local) return;
+    const Batch batch{.with_padding = false};
+    const Tensor whole = train(config, batch, 1, DType::f32, false, 1).logits;
+    for (const int P : {2, 4})
+      CHECK(identical(train(config, batch, P, DType::f32, false, 1).logits, whole));
+  });
+}
+
+TEST_CASE("sequences over ranks: in f32") {
+  for_all_variants([](const TransformerConfig& config) {
+    const Batch batch;
+    const Tensor whole = train(config, batch, 1, DType::f32, false, 1).logits,
+                 cut = train(config, batch, 2, DType::f32, false, 1).logits;
+    for (int64_t b = 0; b < 3; ++b) {
+      const auto real = [&](const Tensor& x) {
+        return x.select(0, b).slice(0, 0, batch.lengths()[static_cast<size_t>(b)]).contiguous();
+      };
+      CHECK(distance(real(cut), real(whole), 1) <= 2e-5);
+    }
   });
 }
 

@@ -71,6 +71,7 @@ Json to_json(const Row& row) {
           {"bytes", row.work.bytes},
           {"algorithm", row.algorithm},
           {"state", t.state},
+          {"ranks", attention::name_of(t.sequence)},
           {"paper", spec.paper}};
 }
 
@@ -106,7 +107,9 @@ int variants(const Arguments& arguments) {
               "features, landmarks or slots. FLOP and bytes: a forward pass of one sequence "
               "of {} tokens with {} heads of dimension {} and default options (bytes besides "
               "q, k, v and the result). Decodes: causal, and generates token by token. "
-              "Cross: the number of keys may differ from that of queries. State: contents of "
+              "Cross: the number of keys may differ from that of queries. Over ranks: what "
+              "ranks exchange that have parts of sequences (attention/README.md). State: contents "
+              "of "
               "checkpoints besides trained parameters.",
               arguments.length, arguments.heads, arguments.head_dim),
           100));
@@ -116,6 +119,7 @@ int variants(const Arguments& arguments) {
     std::string text = fmt::format("{}: {} ({})", row.name, spec.summary, spec.paper);
     if (!t.causal && !t.causal_reason.empty()) text += "; not causal: " + t.causal_reason;
     if (!row.algorithm.empty()) text += "; here: " + row.algorithm;
+    text += fmt::format("; over ranks: {}", attention::name_of(t.sequence));
     if (!t.state.empty() && t.state != "-") text += "; state: " + t.state;
     if (const std::string plugin = plugin_of_variant(row.name); !plugin.empty())
       text += "; " + plugin;
