@@ -11,6 +11,7 @@
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/math.h"
+#include "longhand/train/distributed/sequence_batch.h"
 
 namespace longhand::train {
 namespace {
@@ -204,7 +205,9 @@ bool for_each_segment(
 }
 
 // The sum of the metrics of all batches in their order, of which each rank has every P-th one.
-static Metrics sum_of_all_ranks(const std::vector<Metrics>& parts, Communicator& ranks) {
+static Metrics sum_of_all_ranks(const std::vector<Metrics>& parts,
+                                const EvaluationOptions& options) {
+  Communicator& ranks = *options.ranks;
   Tensor most = Tensor::zeros({ranks.size()}, DType::i64);
   most.data<int64_t>()[ranks.rank()] = std::ssize(parts);
   ranks.sum(most);
@@ -217,6 +220,8 @@ static Metrics sum_of_all_ranks(const std::vector<Metrics>& parts, Communicator&
     std::ranges::copy(std::array{m.correct, m.targets, m.examples, m.tokens},
                       counts.data<int64_t>() + 4 * i);
   }
+  options.sequence_ranks->sum(losses);
+  options.sequence_ranks->sum(counts);
   const Tensor all_losses = ranks.all_gather(losses), all_counts = ranks.all_gather(counts);
   Metrics total;
   for (int64_t turn = 0; turn < turns; ++turn)
@@ -234,14 +239,19 @@ std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dat
   std::vector<Metrics> parts;  // one a batch
   const bool all = for_each_batch(
       dataset, options, [&](const data::Batch& batch, std::span<const int64_t> examples) {
-        const Prediction prediction = logits(batch, nn::Pass::evaluate());
+        nn::Pass pass = nn::Pass::evaluate();
+        pass.part = nn::SequencePart::of(*options.sequence_ranks, batch.tokens.size(1));
+        const Prediction prediction = logits(part_of(batch, pass.part), pass);
         Metrics m = measure(prediction.logits.value(), prediction.targets);
-        m.examples = std::ssize(examples);
-        m.tokens = count_tokens(batch);
+        const bool counts = options.sequence_ranks->rank() == 0;
+        if (!counts && batch.targets.rank() == 1)
+          m = {};  // every rank has those of whole sequences
+        m.examples = counts ? std::ssize(examples) : 0;
+        m.tokens = counts ? count_tokens(batch) : 0;
         parts.push_back(m);
       });
   if (!all) return std::nullopt;
-  return sum_of_all_ranks(parts, *options.ranks);
+  return sum_of_all_ranks(parts, options);
 }
 
 std::optional<std::vector<SegmentMetrics>> evaluate_segments(const LogitsFn& logits,

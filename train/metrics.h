@@ -88,6 +88,8 @@ struct EvaluationOptions {
   /// Ranks that share out the batches: each takes every size()-th one, and all have the same result,
   /// that of one process.
   Communicator* ranks = &alone();
+  /// Ranks that sequences are cut over: all of them call this together.
+  Communicator* sequence_ranks = &alone();
 };
 
 /// Calls body(batch, examples) for the examples that `options` select, or with ranks for the share of

@@ -11,6 +11,7 @@
 #include "longhand/data/file.h"
 #include "longhand/train/config.h"
 #include "longhand/train/distributed/gradient_join.h"
+#include "longhand/train/distributed/sequence_batch.h"
 
 namespace longhand::train {
 namespace {
@@ -88,6 +89,10 @@ void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
             shards == 1
                 ? concat_message("expected at most batch_size = ", batch_size)
                 : concat_message("expected at most batch_size / shards = ", batch_size / shards));
+  v.integer(
+      "sequence_ranks", sequence_ranks, {1},
+      "number of ranks that each sequence is cut over, to train on longer ones: a divisor of the "
+      "number of ranks; the others share out the examples");
   v.boolean(
       "shard_optimizer", shard_optimizer,
       "whether each rank keeps only its part of the optimizer's moving averages (ZeRO-1): less "
@@ -279,7 +284,16 @@ Loss Trainer::loss_of(const data::Batch& batch, const BatchSize& size, const Pie
   const Generator random = Generator(options_.seed).fork("train").fork(state_.step);
   nn::Pass pass = nn::Pass::train(random.fork(piece.number));
   pass.recompute = options_.recompute;
-  return loss_(part(batch, piece.begin, piece.end), size, pass);
+  pass.part = nn::SequencePart::of(grid_->sequence(), batch.tokens.size(1));
+  Loss loss = loss_(part_of(part(batch, piece.begin, piece.end), pass.part), size, pass);
+  if (pass.part.cut() && batch.targets.rank() == 1) {
+    // Every rank has the loss of whole sequences, and contributes its share.
+    const double share = 1.0 / grid_->sequence().size();
+    loss.value = loss.value * share;
+    for (auto& [name, term] : loss.terms) term *= share;
+    if (grid_->sequence().rank() > 0) loss.correct = 0;
+  }
+  return loss;
 }
 
 Trainer::Computed Trainer::compute_step() {
@@ -409,7 +423,8 @@ std::map<std::string, double> Trainer::joined_metrics() const {
   std::vector<double> own;
   for (const auto& [name, value] : out) own.push_back(value);
   const Tensor all = grid_->world().all_gather(Tensor::from(own, {std::ssize(own)}));
-  const double* value = all.select(0, grid_->world().size() - 1).data<double>();
+  const int last = grid_->world().size() - grid_->sequence().size();
+  const double* value = all.select(0, last).data<double>();
   for (auto& [name, entry] : out) entry = *value++;
   return out;
 }
@@ -494,7 +509,8 @@ bool Trainer::evaluate_now() {
                         .limit = options_.eval_batches * options_.eval_batch_size,
                         .on_progress = observer_.on_evaluation,
                         .should_stop = [this] { return stop_requested(); },
-                        .ranks = &grid_->data()});
+                        .ranks = &grid_->data(),
+                        .sequence_ranks = &grid_->sequence()});
   }
   if (!metrics) return false;
 

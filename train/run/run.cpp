@@ -120,12 +120,16 @@ void assign(Config& config, const std::vector<std::string>& assignments) {
 
 const std::vector<std::string>& resumable_options() {
   static const std::vector<std::string> names = {
-      "train.steps",        "train.target_accuracy",  "train.patience",
-      "train.log_every",    "train.eval_every",       "train.eval_batches",
-      "train.keep_every",   "train.checkpoint_every", "train.recompute",
-      "data.path",          "train.hash_every",       "train.on_io_error",
-      "train.on_bad_step",  "train.max_skips",        "train.tensorboard",
-      "train.memory_limit", "train.shard_optimizer",  "train.compare_every",
+      "train.steps",           "train.target_accuracy",
+      "train.patience",        "train.log_every",
+      "train.eval_every",      "train.eval_batches",
+      "train.keep_every",      "train.checkpoint_every",
+      "train.recompute",       "data.path",
+      "train.hash_every",      "train.on_io_error",
+      "train.on_bad_step",     "train.max_skips",
+      "train.tensorboard",     "train.memory_limit",
+      "train.shard_optimizer", "train.compare_every",
+      "train.sequence_ranks",
   };
   return names;
 }

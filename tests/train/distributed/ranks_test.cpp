@@ -9,10 +9,10 @@
 #include "longhand/train/distributed/start.h"
 #include "longhand/train/experiment.h"
 #include "longhand/train/run/run.h"
-#include "tests/train/toy.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
 #include "tests/support/thread_ranks.h"
+#include "tests/train/toy.h"
 
 namespace longhand::train {
 namespace {
@@ -75,7 +75,7 @@ Outcome train_on(int ranks, const std::string& toml,
       observer.on_record = [&](const Record& record) { out.records.push_back(record); };
     Trainer trainer(e.model, logits_of(e.model), *e.optimizer, e.schedule, loader, e.task,
                     e.options, observer);
-    const RankGrid grid(world, 1, e.options.shards);
+    const RankGrid grid(world, e.options.sequence_ranks, e.options.shards);
     trainer.join(grid);
     if (begin) begin(trainer, e, world.rank());
     trainer.run();
@@ -116,6 +116,30 @@ TEST_CASE("any number of ranks trains with the bits of one process") {
   for (int ranks = 2; ranks <= shards; ranks *= 2) {
     CAPTURE(ranks);
     check_same(one, train_on(ranks, toml));
+  }
+}
+
+TEST_CASE("sequences cut over ranks train as whole ones do") {
+  // With one target for a sequence, and with one for a token.
+  const auto [attention, task, rows] = GENERATE(table<std::string, std::string, int>(
+      {{"performer", "", 1}, {"softmax", "", 2}, {"linear", "copy", 2}, {"nystrom", "copy", 1}}));
+  CAPTURE(attention, task, rows);
+  std::string toml = configuration("shards = 2\n", attention);
+  if (!task.empty()) {
+    const size_t begin = toml.find("[data]"), end = toml.find("[model]");
+    toml.replace(begin, end - begin,
+                 "[data]\ntask = \"copy\"\nlength = 37\ncount = 10\ntrain_size = 64\n"
+                 "validation_size = 20\n");
+  }
+  const Outcome one = train_on(1, toml);
+  const Outcome cut = train_on(2 * rows, toml + "sequence_ranks = 2\n");
+  for (const std::string& hash : cut.hashes) CHECK(hash == cut.hashes[0]);
+  REQUIRE(cut.records.size() == one.records.size());
+  for (size_t i = 0; i < one.records.size(); ++i) {
+    CHECK(cut.records[i].loss == Approx(one.records[i].loss).epsilon(1e-5));
+    CHECK(cut.records[i].accuracy == Approx(one.records[i].accuracy).margin(0.02));
+    if (one.records[i].gradient_norm)
+      CHECK(*cut.records[i].gradient_norm == Approx(*one.records[i].gradient_norm).epsilon(1e-4));
   }
 }
 
