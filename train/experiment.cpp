@@ -99,6 +99,8 @@ void TrainSection::describe(OptionVisitor& v) {
   trainer.describe(v, loading.batch_size);
   init.describe(v);
   distill.describe(v, trainer.recompute);
+  v.require(trainer.sequence_ranks == 1 || distill.from.empty(), "sequence_ranks",
+            "a teacher compares whole sequences: expected 1 with distill_from");
   v.boolean(
       "tensorboard", tensorboard,
       "whether to write the metrics as events for TensorBoard, too, in the folder tensorboard "
@@ -162,6 +164,10 @@ Plan read_plan(const Config& config, const data::TaskInfo& task) {
   plan.optimizer = read_section(config.optimizer(), plan.optimizer, &values["optimizer"]);
   read_task_info(config, &values["data"]);
   plan.model = read_model(config, &task, &values);
+  config.train().require(
+      plan.train.trainer.sequence_ranks == 1 || plan.model.per_token || plan.model.pooling != "cls",
+      "sequence_ranks",
+      "a class token belongs to no part of a sequence: expected 1 with model.pooling = \"cls\"");
   plan.data = data::task_memory(config.data(), seed_of_data, max_length_of(config));
   return plan;
 }

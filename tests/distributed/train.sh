@@ -48,7 +48,8 @@ bits() {
 }
 
 restart() {
-  local stops=${RUNS:-3} steps=400 ranks stopped=0
+  local stops=${RUNS:-3} ranks stopped=0
+  local steps=$((50 * stops + 250))
   "$program" train "$config" --out "$runs/one" --threads 2 --quiet >/dev/null $(set_options train.steps=$steps)
   local arguments=("$config" --out "$runs/x" $(set_options train.steps=$steps))
   while :; do
@@ -88,7 +89,8 @@ wait_for_steps() {
 }
 
 kill_rank() {
-  local kills=${RUNS:-3} steps=300 begin end victim status
+  local kills=${RUNS:-3} begin end victim status
+  local steps=$((60 * kills + 120))
   local options
   options=$(set_options train.steps=$steps train.checkpoint_every=7)
   "$program" train "$config" --out "$runs/one" --threads 2 --quiet >/dev/null $options

@@ -74,6 +74,9 @@ std::string warning_for(const std::string& host, const std::vector<Place>& ranks
           train::rank_name(rank.rank, host), count(rank.threads, "thread"),
           count(std::ssize(rank.cores), "core"), rank.threads, rank.threads);
   const int64_t each = std::max<int64_t>(1, machine / number);
+  if (number > std::ssize(all))
+    return fmt::format("{} share {} of {}: start at most {} there", count(number, "rank"),
+                       count(std::ssize(all), "core"), host, std::ssize(all));
   if (cores > std::ssize(all) && threads > std::ssize(all))
     return fmt::format("{} with {} share {} of {}: add --threads {}", count(number, "rank"),
                        count(threads, "thread"), count(std::ssize(all), "core"), host,

@@ -367,6 +367,10 @@ Stopped Run::train(Observer observer, Lead* lead) {
                          .checkpoint = {reinterpret_cast<const char*>(state.data()), state.size()}},
                         experiment_->options, trainer_.data_hashes());
     trainer_.join(*grid_);
+  } else {
+    check<ConfigError>(experiment_->options.sequence_ranks == 1,
+                       "train.sequence_ranks = ", experiment_->options.sequence_ranks,
+                       ": this is one process; start several with longhand-mpi, or set it to 1");
   }
   process_ = {.host = host_name(), .threads = threads(), .begin = step(), .step = step()};
   if (resumed_) {

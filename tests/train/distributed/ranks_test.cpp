@@ -87,7 +87,7 @@ Outcome train_on(int ranks, const std::string& toml,
 }
 
 void check_same(const Outcome& a, const Outcome& b) {
-  CHECK(a.checkpoint == b.checkpoint);
+  CHECK((a.checkpoint == b.checkpoint));  // without printing them
   for (const std::string& hash : b.hashes) CHECK(hash == a.hashes[0]);
   REQUIRE(a.records.size() == b.records.size());
   for (size_t i = 0; i < a.records.size(); ++i) {
@@ -257,7 +257,7 @@ TEST_CASE("a run led by one rank has the files of a single process, and may be r
   run(4, runs / "several", 2);
   run(1, runs / "several", 3);
   run(2, runs / "several", 5);
-  CHECK(run(4, runs / "several", 6) == one);
+  CHECK((run(4, runs / "several", 6) == one));
   const auto names = [&](const std::string& name) {
     std::set<std::string> out;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(runs / name))
