@@ -16,6 +16,7 @@
 #include "longhand/core/utf8.h"
 #include "longhand/train/bench.h"
 #include "longhand/train/cli/bench_ranks.h"
+#include "longhand/train/cli/bench_sequence.h"
 #include "longhand/train/cli/child.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
@@ -452,6 +453,7 @@ void add_bench(Command& program) {
   add_one_bench(group, "attention",
                 "Measure the attention of one layer alone, forward and backward");
   add_bench_ranks(group);
+  add_bench_sequence(group);
 }
 
 }  // namespace longhand::cli

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <thread>
 
+#include "longhand/attention/model/transformer.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/error.h"
 #include "longhand/train/distributed/gradient_join.h"
@@ -140,6 +141,38 @@ TEST_CASE("sequences cut over ranks train as whole ones do") {
     CHECK(cut.records[i].accuracy == Approx(one.records[i].accuracy).margin(0.02));
     if (one.records[i].gradient_norm)
       CHECK(*cut.records[i].gradient_norm == Approx(*one.records[i].gradient_norm).epsilon(1e-4));
+  }
+}
+
+TEST_CASE("an evaluation counts every target, example and token once") {
+  for (const bool per_token : {false, true}) {
+    const data::Task task = [&] {
+      Options options("data");
+      options.set("task", std::string(per_token ? "copy" : "parity"));
+      options.set("length", int64_t{21});
+      if (per_token) options.set("count", int64_t{4});
+      return data::make_task(options, 1);
+    }();
+    const auto metrics = [&](Communicator& data, Communicator& sequence) {
+      attention::Transformer model(nn::root(), {.vocabulary = task.info.vocabulary,
+                                                .classes = task.info.classes,
+                                                .per_token = task.info.per_token,
+                                                .max_length = task.info.max_length,
+                                                .d_model = 8,
+                                                .causal = task.info.causal});
+      return *evaluate(logits_of(model), *task.validation,
+                       {.batch_size = 7, .limit = 40, .ranks = &data, .sequence_ranks = &sequence});
+    };
+    const Metrics one = metrics(alone(), alone());
+    run_ranks(4, [&](Communicator& world) {
+      const RankGrid grid(world, 2, 2);
+      const Metrics found = metrics(grid.data(), grid.sequence());
+      check(found.targets == one.targets && found.examples == 40 && found.tokens == one.tokens &&
+                found.correct == one.correct &&
+                std::abs(found.loss_sum - one.loss_sum) <= 1e-5 * one.loss_sum,
+            "expected ", one.targets, " targets, ", one.tokens, " tokens, a loss of ", one.loss_sum,
+            ", got ", found.targets, ", ", found.tokens, ", ", found.loss_sum);
+    });
   }
 }
 
