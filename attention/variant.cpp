@@ -45,6 +45,8 @@ const char* name_of(SequencePath path) {
       return "halo";
     case SequencePath::local:
       return "local";
+    case SequencePath::keys:
+      return "keys";
     case SequencePath::parts:
       return "parts";
   }
@@ -206,7 +208,8 @@ Variable Variant::attend_whole(const Inputs& inputs, const Mask& mask, const nn:
 
 SequencePath Variant::sequence_path(int ranks) const {
   const SequencePath path = capabilities().sequence;
-  if (path == SequencePath::heads && config_.heads % ranks != 0) return SequencePath::gathered;
+  if (path == SequencePath::heads && config_.heads % ranks != 0)
+    return capabilities().any_queries ? SequencePath::keys : SequencePath::gathered;
   return path == SequencePath::sums && config_.causal ? SequencePath::state : path;
 }
 
@@ -214,6 +217,10 @@ int64_t Variant::first_token(const nn::Pass& pass) const {
   if (!pass.part.cut()) return 0;
   return capabilities().fixed_length ? std::min(pass.part.begin, pass.part.length - 1)
                                      : pass.part.begin;
+}
+
+std::optional<int64_t> Variant::first_query(const nn::Pass& pass) const {
+  return pass.part.cut() ? std::optional(first_token(pass)) : std::nullopt;
 }
 
 DropoutOptions Variant::weight_dropout(double p, const Inputs& inputs, const nn::Pass& pass) const {
@@ -250,6 +257,8 @@ Variable Variant::attend_part(const Inputs& inputs, const Mask& mask, const nn::
   switch (sequence_path(pass.part.ranks->size())) {
     case SequencePath::heads:
       return attend_heads(inputs, mask, pass);
+    case SequencePath::keys:
+      return attend_keys(inputs, mask, pass);
     case SequencePath::gathered:
       return attend_gathered(inputs, mask, pass);
     default:
@@ -299,6 +308,27 @@ Variable Variant::attend_heads(const Inputs& inputs, const Mask& mask, const nn:
   return contiguous(nn::tokens_of_heads(attend_whole(in, mask, of_whole), part));
 }
 
+Variable Variant::attend_keys(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
+  const nn::SequencePart& part = pass.part;
+  Variables parts{inputs.k, inputs.v};
+  if (capabilities().uses_x) parts.push_back(of_heads(inputs.x));
+  const Variables whole = nn::whole_sequences(parts, part);
+  Inputs in{inputs.q, whole[0], whole[1]};
+  if (capabilities().uses_x) in.of_heads = whole[2];
+  Mask known = mask;
+  if (!mask.lengths.defined() && part.length < part.padded())
+    known.lengths = Tensor::full({in.q.size(0)}, static_cast<double>(part.length), DType::i32);
+  if (takes_all(known)) return contiguous(attend(in, known, pass));
+  in.k = for_all_heads(in.k, config_.heads);
+  in.v = for_all_heads(in.v, config_.heads);
+  if (!known.lengths.defined()) return contiguous(attend(in, known, pass));
+  const Tensor keys = real_tokens(known.lengths, part.length),
+               queries = real_tokens(nn::lengths_of_part(known.lengths, part), in.q.size(1));
+  in.k = where(keys, in.k, 0.0), in.v = where(keys, in.v, 0.0);
+  in.q = where(queries, in.q, 0.0);
+  return contiguous(where(queries, attend(in, known, pass), 0.0));
+}
+
 Variable Variant::attend_gathered(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
   const Capabilities& can = capabilities();
   Variables parts{inputs.v};
@@ -317,17 +347,20 @@ Variable Variant::attend_gathered(const Inputs& inputs, const Mask& mask, const 
   return contiguous(nn::tokens_of_part(attend_whole(in, mask, of_whole), pass.part));
 }
 
-// Heads go to their ranks and come back, forward and backward; gathered tokens go to all ranks, and
-// their gradients come back.
+// Heads go to their ranks and come back, forward and backward; gathered tokens, or their keys and values,
+// go to all ranks, and their gradients come back.
 double Variant::sequence_bytes(int64_t batch, int64_t tokens, int ranks) const {
   const Capabilities& can = capabilities();
   const auto number = [](int64_t n) { return static_cast<double>(n); };
   const bool heads = sequence_path(ranks) == SequencePath::heads;
   const int64_t G = heads && config_.kv_heads % ranks != 0 ? config_.heads : config_.kv_heads;
+  const bool keys = sequence_path(ranks) == SequencePath::keys;
   double width = number(G * config_.head_dim);
   if (can.uses_queries_and_keys)
-    width += number((config_.heads + (can.uses_keys ? G : 0)) * config_.head_dim);
-  if (heads)
+    width += number(((keys ? 0 : config_.heads) + (can.uses_keys ? G : 0)) * config_.head_dim);
+  if (keys)
+    width += number(can.uses_x ? config_.heads * numbers_of_heads() : 0);
+  else if (heads)
     width += number(config_.heads * config_.head_dim +
                     (can.uses_x ? config_.heads * numbers_of_heads() : 0));
   else if (can.uses_x)

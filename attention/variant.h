@@ -28,10 +28,11 @@ class Variant;
 
 /// How a variant computes attention over sequences that are cut over P ranks (nn::Pass::part).
 enum class SequencePath {
-  gathered,  // every rank gathers all tokens and computes all of the attention: nothing is saved
-  heads,     // every rank gets whole sequences of H / P heads; gathered unless P divides H
-  sums,   // sums over all tokens, of a size that does not depend on their number; causal: `state`
-  state,  // the states after the parts before this one, of constant size
+  gathered,   // every rank gathers all tokens and computes all of the attention: nothing is saved
+  heads,      // whole sequences of H / P heads on every rank; unless P divides H: keys or gathered
+  keys,       // keys and values of all tokens; every rank computes the queries of its part
+  sums,       // sums over all tokens, of a size that does not depend on their number; causal: state
+  state,      // the states after the parts before this one, of constant size
   landmarks,  // landmarks, and sums over tokens for each of them
   halo,       // tokens next to the part
   local,      // nothing
@@ -61,8 +62,10 @@ struct Capabilities {
   bool shortens = false;              // keys and values are compressed to fewer tokens: sources()
   bool uses_x = false;                // reads Inputs::x
   SequencePath sequence = SequencePath::gathered;  // what ranks exchange
-  std::string time{}, memory{};                    // per head, as "N m D"
-  std::string state{"-"};  // what a checkpoint holds besides trained parameters
+  bool any_queries =
+      false;  // on SequencePath::heads: attend() takes the queries of a part, and all keys
+  std::string time{}, memory{};  // per head, as "N m D"
+  std::string state{"-"};        // what a checkpoint holds besides trained parameters
 };
 
 /// The configuration that a variant is constructed with.
@@ -174,7 +177,8 @@ class Variant : public nn::Module {
   /// keys: the variant must still give them no weight. What it returns at padding is ignored.
   ///
   /// pass.part is whole unless sequence_path() is `sums` or one of those after it: inputs then have
-  /// the tokens of the part, and mask.lengths are those of whole sequences.
+  /// the tokens of the part, and mask.lengths are those of whole sequences. On `keys` so has q, but k and
+  /// v have all tokens.
   virtual Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) = 0;
   /// Whether attend() accepts q, k and v as passed to forward(), which saves copies: keys and
   /// values have kv_heads heads and padding may hold anything. attend() must then not read the
@@ -194,6 +198,8 @@ class Variant : public nn::Module {
                         const nn::Pass& pass) const;
   /// The index of the first token that attend() gets.
   int64_t first_token(const nn::Pass& pass) const;
+  /// The same for softmax_attention(): none if attend() gets all tokens.
+  std::optional<int64_t> first_query(const nn::Pass& pass) const;
   /// The dropout of weights (B, H, …) of the heads that `inputs` has. `p` is that of training passes.
   DropoutOptions weight_dropout(double p, const Inputs& inputs, const nn::Pass& pass) const;
 
@@ -216,6 +222,7 @@ class Variant : public nn::Module {
   // The same if sequences are cut, and its two ways to whole sequences.
   Variable attend_part(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
   Variable attend_heads(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
+  Variable attend_keys(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
   Variable attend_gathered(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
   Variable attend_own(const Inputs& inputs, const Mask& mask, const nn::Pass& pass);
 

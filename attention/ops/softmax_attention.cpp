@@ -103,25 +103,27 @@ struct Rule {
   int64_t window;
   std::vector<int32_t> key_lengths, query_lengths;
   std::vector<double> slopes;
+  int64_t first_query;  // its index among the keys
   ProbabilityDropout dropout;
-  // G (B, H, N) and c (B, H, M), as exponents of Base; empty: 0.
+  // G (B, H, M) and c (B, H, M), as exponents of Base; empty: 0.
   std::vector<double> decays, key_bias;
   std::shared_ptr<const BlockPattern> pattern;
   int64_t keys_of_query;  // about how many a query attends to
 
   const double* decays_of(int64_t b, int64_t h) const {
-    return decays.empty() ? nullptr : decays.data() + (b * sizes.H + h) * sizes.N;
+    return decays.empty() ? nullptr : decays.data() + (b * sizes.H + h) * sizes.M + first_query;
   }
   const double* key_bias_of(int64_t b, int64_t h) const {
     return key_bias.empty() ? nullptr : key_bias.data() + (b * sizes.H + h) * sizes.M;
   }
   // The keys that query i attends to. Both ends are non-decreasing in i.
   Range keys_of(int64_t b, int64_t i) const {
-    Range r{window ? std::max<int64_t>(0, i - window + 1) : 0, key_lengths[b]};
+    const int64_t at = first_query + i;
+    Range r{window ? std::max<int64_t>(0, at - window + 1) : 0, key_lengths[b]};
     if (causal)
-      r.end = std::min(r.end, i + 1);
+      r.end = std::min(r.end, at + 1);
     else if (window)
-      r.end = std::min(r.end, i + window);
+      r.end = std::min(r.end, at + window);
     return {std::min(r.begin, r.end), r.end};
   }
 
@@ -201,7 +203,7 @@ class ScoreTile {
                     static_cast<T>(rule_.scale * Base<T>::log_e), q_);
     for (int64_t i = 0; i < lanes_; ++i) {
       const Range keys = rule_.keys_of(b, first_ + std::min(i, count_ - 1));
-      position_[i] = static_cast<T>(first_ + i);
+      position_[i] = static_cast<T>(rule_.first_query + first_ + i);
       from_[i] = static_cast<int32_t>(keys.begin), to_[i] = static_cast<int32_t>(keys.end);
     }
     if (rule_.dropout.on())
@@ -968,13 +970,22 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
   const BlockPattern* const pattern = options.pattern.get();
   const Sizes z{qs[0], qs[1], ks[1], qs[2], ks[2], qs[3], pattern ? pattern->block : qs[1]};
   if (pattern) check_pattern(*pattern, z, options.dropout > 0);
-  check<ShapeError>(z.N == z.M || (!options.causal && options.window == 0 &&
-                                   options.slopes.empty() && !options.log_decay.defined()),
-                    "softmax_attention: causal, window, slopes and log_decay expect as many "
-                    "queries as keys, got ",
-                    z.N, " and ", z.M);
+  std::vector<int32_t> key_lengths = lengths_or("softmax_attention: key_lengths",
+                                                options.key_lengths, z.B, z.M),
+                       query_lengths = lengths_or("softmax_attention: query_lengths",
+                                                  options.query_lengths, z.B, z.N);
+  const bool by_position = options.causal || options.window != 0 || !options.slopes.empty() ||
+                           options.log_decay.defined();
+  const int64_t first_query = options.first_query.value_or(0),
+                queries = *std::max_element(query_lengths.begin(), query_lengths.end());
+  check<ShapeError>(
+      !by_position ||
+          (options.first_query ? first_query >= 0 && first_query + queries <= z.M : z.N == z.M),
+      "softmax_attention: causal, window, slopes and log_decay expect as many "
+      "queries as keys, or first_query, got ",
+      z.N, " queries from ", first_query, " on and ", z.M, " keys");
   const Variable &g = options.log_decay, &key_bias = options.key_bias;
-  check_bias("log_decay", g, q_.dtype(), {z.B, z.N, z.H});
+  check_bias("log_decay", g, q_.dtype(), {z.B, z.M, z.H});
   check_bias("key_bias", key_bias, q_.dtype(), {z.B, z.M, z.H});
   check<ConfigError>(!g.defined() || options.causal,
                      "softmax_attention: a log_decay requires causal attention");
@@ -987,19 +998,20 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
                      options.window);
   std::vector<double> G = g.defined() ? running_sums(g.value()) : std::vector<double>(),
                       c = key_terms(key_bias, G);
-  const Rule rule{z,
-                  options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(z.D)),
-                  options.causal,
-                  options.window,
-                  lengths_or("softmax_attention: key_lengths", options.key_lengths, z.B, z.M),
-                  lengths_or("softmax_attention: query_lengths", options.query_lengths, z.B, z.N),
-                  options.slopes,
-                  ProbabilityDropout(options.dropout, options.generator, z.H, options.heads,
-                                     options.first_query),
-                  std::move(G),
-                  std::move(c),
-                  options.pattern,
-                  keys_of_query(pattern, z)};
+  const Rule rule{
+      z,
+      options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(z.D)),
+      options.causal,
+      options.window,
+      std::move(key_lengths),
+      std::move(query_lengths),
+      options.slopes,
+      first_query,
+      ProbabilityDropout(options.dropout, options.generator, z.H, options.heads, first_query),
+      std::move(G),
+      std::move(c),
+      options.pattern,
+      keys_of_query(pattern, z)};
   const Variable q = with_contiguous_rows(q_), k = with_contiguous_rows(k_),
                  v = with_contiguous_rows(v_);
   Tensor out = Tensor::empty(qs, q.dtype()), lse = Tensor::empty({z.B, z.H, z.N}, q.dtype());

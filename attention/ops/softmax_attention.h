@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "longhand/autograd/ops.h"
@@ -34,15 +35,16 @@ struct SoftmaxAttentionOptions {
   /// other options apply as well.
   std::shared_ptr<const BlockPattern> pattern{};
   std::vector<double> slopes{};  // one a head, or none: -slope |i - j| is added to the scores
-  /// (B, N, H), at most 0, finite; undefined: 0. The sum of log_decay_t over j < t <= i is added to
+  /// (B, M, H), at most 0, finite; undefined: 0. The sum of log_decay_t over j < t <= i is added to
   /// the score of query i and key j: a forget gate. Lin et al. 2025 (arXiv 2503.02130), eq. 3-4.
   Variable log_decay{};
   /// (B, M, H), finite; undefined: 0. key_bias_j is added to the scores of key j, for every query.
   Variable key_bias{};
-  double dropout = 0;       // of the probabilities; see ProbabilityDropout
-  Generator generator{0};   // for the dropout
-  Section heads{};          // which heads of the whole q has, for the dropout
-  int64_t first_query = 0;  // index of the first query in the whole, for the dropout
+  double dropout = 0;      // of the probabilities; see ProbabilityDropout
+  Generator generator{0};  // for the dropout
+  Section heads{};         // which heads of the whole q has, for the dropout
+  /// The index of the first query among the keys. By default 0, and all keys have queries.
+  std::optional<int64_t> first_query{};
 };
 
 /// softmax(τ QKᵀ + bias) V for every head: q (B, N, H, D), k and v (B, M, Hkv, D), where H is a
@@ -58,7 +60,7 @@ struct SoftmaxAttentionOptions {
 /// Differentiable with respect to q, k, v, log_decay and key_bias.
 ///
 /// Throws ShapeError if shapes or dtypes do not match, or for causal, window, slopes or log_decay if
-/// N != M, or for a pattern of other sizes, and ConfigError for a dropout outside [0, 1), a negative
+/// not every query is one of the keys, or for a pattern of other sizes, and ConfigError for a dropout outside [0, 1), a negative
 /// window, a pattern of empty blocks, one of odd blocks of keys with dropout, or a log_decay that is not causal.
 Variable softmax_attention(const Variable& q, const Variable& k, const Variable& v,
                            const SoftmaxAttentionOptions& options);

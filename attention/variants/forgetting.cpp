@@ -19,6 +19,7 @@
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/dropout.h"
 #include "longhand/nn/linear.h"
+#include "longhand/nn/sequence_part.h"
 
 namespace longhand::attention {
 namespace {
@@ -48,6 +49,7 @@ struct ForgettingOptions {
             .cross_lengths = false,
             .uses_x = true,
             .sequence = SequencePath::heads,
+            .any_queries = impl == "tiled",
             .time = "N^2 D",
             .memory = impl == "tiled" ? "N" : "N^2"};
   }
@@ -125,11 +127,12 @@ class Forgetting final : public Variant {
                                 .causal = true,
                                 .window = window_,
                                 .key_lengths = mask.lengths,
-                                .query_lengths = mask.lengths,
+                                .query_lengths = nn::lengths_of_part(mask.lengths, pass.part),
                                 .log_decay = g,
                                 .dropout = drop.p,
                                 .generator = drop.generator,
-                                .heads = drop.section});
+                                .heads = drop.section,
+                                .first_query = first_query(pass)});
     const int64_t N = q.size(1);
     const Tensor seen = definitions::visible(
         N, N, {.causal = true, .lengths = mask.lengths, .window = window_ ? window_ - 1 : -1});

@@ -22,6 +22,7 @@
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/dropout.h"
+#include "longhand/nn/sequence_part.h"
 
 namespace longhand::attention {
 namespace {
@@ -42,6 +43,7 @@ struct GaussianOptions {
             .causal = true,
             .decodes = true,
             .sequence = SequencePath::heads,
+            .any_queries = true,
             .time = "N M D",
             .memory = "N"};
   }
@@ -89,10 +91,11 @@ class Gaussian final : public Variant {
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const DropoutOptions drop = weight_dropout(dropout_, inputs, pass);
-    return tiled(mask) ? tiles(inputs, mask, drop) : stored(inputs, mask, drop);
+    return tiled(mask) ? tiles(inputs, mask, pass, drop) : stored(inputs, mask, drop);
   }
 
-  Variable tiles(const Inputs& inputs, const Mask& mask, const DropoutOptions& drop) const {
+  Variable tiles(const Inputs& inputs, const Mask& mask, const nn::Pass& pass,
+                 const DropoutOptions& drop) const {
     const Variable &q = inputs.q, &k = inputs.k;
     const int64_t B = k.size(0), M = k.size(1), G = k.size(2), H = q.size(2);
     const Variable norms = affine(half_norms(k), -scale());  // (B, M, G, 1)
@@ -100,11 +103,12 @@ class Gaussian final : public Variant {
         .scale = scale(),
         .causal = config().causal,
         .key_lengths = mask.lengths,
-        .query_lengths = mask.lengths,
+        .query_lengths = nn::lengths_of_part(mask.lengths, pass.part),
         .key_bias = reshape(broadcast_to(norms, {B, M, G, H / G}), {B, M, H}),
         .dropout = drop.p,
         .generator = drop.generator,
-        .heads = drop.section};
+        .heads = drop.section,
+        .first_query = first_query(pass)};
     if (normalized_) return softmax_attention(q, k, inputs.v, options);
     const SoftmaxAttentionResult r = softmax_attention_with_sums(q, k, inputs.v, options);
     const Variable logarithms = unsqueeze(transpose(r.log_sums, 1, 2), 3);  // (B, N, H, 1)

@@ -17,6 +17,7 @@
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/dropout.h"
+#include "longhand/nn/sequence_part.h"
 
 namespace longhand::attention {
 namespace {
@@ -48,6 +49,7 @@ struct SoftmaxOptions {
             .decodes = true,
             .cross_lengths = !positional,
             .sequence = SequencePath::heads,
+            .any_queries = impl == "tiled",
             .time = "N M D",
             .memory = impl == "tiled" ? "N" : "N M"};
   }
@@ -108,7 +110,7 @@ class Softmax final : public Variant {
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t N = q.size(1), M = k.size(1);
-    check<ShapeError>(N == M || capabilities().cross_lengths,
+    check<ShapeError>(N == M || capabilities().cross_lengths || pass.part.cut(),
                       "softmax: with a window or ALiBi, expected as many queries as keys, got ", N,
                       " queries and ", M, " keys");
     const DropoutOptions drop = weight_dropout(dropout_, inputs, pass);
@@ -122,11 +124,12 @@ class Softmax final : public Variant {
                                 .causal = config().causal,
                                 .window = window_,
                                 .key_lengths = mask.lengths,
-                                .query_lengths = mask.lengths,
+                                .query_lengths = nn::lengths_of_part(mask.lengths, pass.part),
                                 .slopes = slopes,
                                 .dropout = drop.p,
                                 .generator = drop.generator,
-                                .heads = drop.section});
+                                .heads = drop.section,
+                                .first_query = first_query(pass)});
     const Variable keys = permute(k, {0, 2, 3, 1});                    // (B, H, D, M)
     Variable scores = matmul(permute(q, {0, 2, 1, 3}), keys, scale_);  // (B, H, N, M)
     if (!slopes.empty()) scores = scores + Variable(distances(slopes, N, q.dtype()));

@@ -20,6 +20,7 @@
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/dropout.h"
+#include "longhand/nn/sequence_part.h"
 
 namespace longhand::attention {
 namespace {
@@ -204,13 +205,15 @@ struct WindowOptions {
              "dropout probability for attention weights");
   }
   Capabilities capabilities() const {
-    return {.positional = true,
-            .causal = true,
-            .decodes = true,
-            .cross_lengths = false,
-            .sequence = SequencePath::heads,
-            .time = "N w D",
-            .memory = "N w"};
+    return {
+        .positional = true,
+        .causal = true,
+        .decodes = true,
+        .cross_lengths = false,
+        // The weights of a part are stored otherwise than those of the whole, of which dropout keeps some.
+        .sequence = global_tokens == 0 && dropout == 0 ? SequencePath::halo : SequencePath::heads,
+        .time = "N w D",
+        .memory = "N w"};
   }
   // Scores of whole blocks, and copies of the keys and values of each block instead of k and v;
   // global tokens join two results.
@@ -270,7 +273,59 @@ class Window final : public Variant {
                     (2 * kept + 2 * key_numbers) * number(size_of(parameter_dtype()))};
   }
 
+  // The keys and values next to a part, and their gradients.
+  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
+    if (sequence_path(ranks) != SequencePath::halo)
+      return Variant::sequence_bytes(batch, tokens, ranks);
+    const int64_t rows =
+        (config().causal ? 1 : 2) * reach(tokens, (tokens + ranks - 1) / ranks * (ranks - 1));
+    return 2.0 * static_cast<double>(batch * rows * 2 * config().heads * config().head_dim *
+                                     size_of(parameter_dtype()));
+  }
+
  private:
+  // How many tokens a query sees on each side, of N, at most `most`.
+  int64_t reach(int64_t N, int64_t most) const {
+    return std::min(std::min(window_, N) * std::min(dilation_, N), most);
+  }
+
+  // Attention within the part and its neighbourhood, in which other queries are 0 and their results not
+  // used.
+  Variable attend_part(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
+    const nn::SequencePart& part = pass.part;
+    const int64_t n = inputs.q.size(1), H = inputs.q.size(2), B = inputs.q.size(0),
+                  before = reach(part.length, part.padded() - n),
+                  after = config().causal ? 0 : before;
+    const Variable around =
+        nn::with_neighbours(concat({inputs.k, inputs.v}, 2), part, before, after);
+    // Without what is in front of the first token or behind the last one.
+    const int64_t start = part.begin - before, first = std::max<int64_t>(0, -start),
+                  end = std::min(around.size(1), part.length - start),
+                  own = std::min(n, part.length - part.begin);
+    if (own <=
+        0)  // padding alone: any result, that depends on the exchange as those of other ranks
+      return slice(slice(around, 1, before, before + n), 2, H, 2 * H);
+    const auto zeros = [&](int64_t tokens) {
+      return Variable(Tensor::zeros({B, tokens, H, inputs.q.size(3)}, inputs.q.dtype()));
+    };
+    const Variable near = slice(around, 1, first, end);
+    const Inputs in{
+        concat({zeros(before - first), slice(inputs.q, 1, 0, own), zeros(end - before - own)}, 1),
+        slice(near, 2, 0, H), slice(near, 2, H, 2 * H)};
+    Mask of_near;
+    if (mask.lengths.defined()) {
+      of_near.lengths = mask.lengths.clone();
+      for (int64_t b = 0; b < B; ++b) {
+        int32_t& length = of_near.lengths.data<int32_t>()[b];
+        length = static_cast<int32_t>(std::clamp<int64_t>(length - start - first, 0, end - first));
+      }
+    }
+    nn::Pass of_whole = pass;
+    of_whole.part = {};
+    const Variable out = attend(in, of_near, of_whole);
+    return concat({slice(out, 1, before - first, before - first + own), zeros(n - own)}, 1);
+  }
+
   Blocks cut(int64_t tokens) const {
     return {tokens, window_, dilation_, globals_, config().causal};
   }
@@ -280,6 +335,7 @@ class Window final : public Variant {
     const int64_t B = q.size(0), N = q.size(1);
     check<ShapeError>(k.size(1) == N, "window: expected as many queries as keys, got ", N,
                       " queries and ", k.size(1), " keys");
+    if (pass.part.cut()) return attend_part(inputs, mask, pass);
     const Blocks blocks = cut(N);
     // One for all samples, unless sequences of several samples are split.
     std::vector<int32_t> lengths(blocks.d > 1 ? B : 1, static_cast<int32_t>(N));

@@ -214,8 +214,9 @@ TEST_CASE("sequences over ranks: every variant, with padding and dropout") {
 }
 
 TEST_CASE("sequences over ranks: every variant, without padding") {
-  for_all_variants(
-      [](const TransformerConfig& config) { check_on({3}, config, {.with_padding = false}); });
+  for_all_variants([](const TransformerConfig& config) {
+    check_on({3, 5}, config, {.with_padding = false});
+  });
 }
 
 TEST_CASE("sequences over ranks: every variant, of lengths that ranks do not divide") {
@@ -254,12 +255,19 @@ TEST_CASE("sequences over ranks: in f32") {
 }
 
 TEST_CASE("sequences over ranks: shared keys, more ranks than heads") {
-  for (const char* const name : {"softmax", "performer", "window", "gaussian", "none"})
+  for (const char* const name :
+       {"softmax", "performer", "window", "gaussian", "forgetting", "none"})
     for (const int64_t kv_heads : {1, 2}) {
       INFO(name << ", " << kv_heads << " heads of keys");
       TransformerConfig config = small(name, {}, true);
+      if (config.attention == "softmax" || config.attention == "forgetting")
+        config.attention_options.set("window", int64_t{7});
+      if (config.attention == "softmax") {
+        config.attention_options.set("bias", std::string("alibi"));
+        config.attention_options.set("dropout", 0.2);
+      }
       config.kv_heads = kv_heads;
-      check_on({2, 4, 6}, config, {});
+      check_on({2, 4, 5, 6}, config, {});
     }
 }
 
@@ -404,13 +412,14 @@ TEST_CASE("sequences over ranks: bytes are those of the formula") {
       return static_cast<double>(train(config, batch, P, DType::f64).bytes);
     };
     const auto variant = make(config.attention, nn::root(DType::f64), config.attention_config(0));
-    for (const int P : {2, 4}) {
+    for (const int P : {2, 3, 4}) {
       const SequencePath path = variant->sequence_path(P);
       const double few = measured(24, P), many = measured(48, P);
       INFO(P << " ranks, " << name_of(path) << ": " << few << " and " << many << " bytes");
       CHECK(std::abs(few - variant->sequence_bytes(3, 24, P)) <= 0.1 * few);
       CHECK(std::abs(many - variant->sequence_bytes(3, 48, P)) <= 0.1 * many);
-      const bool linear = path == SequencePath::heads || path == SequencePath::gathered;
+      const bool linear = path == SequencePath::heads || path == SequencePath::gathered ||
+                          path == SequencePath::keys;
       if (path == SequencePath::parts) continue;
       CHECK(many == (linear ? 2 * few : few));
     }

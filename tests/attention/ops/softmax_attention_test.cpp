@@ -10,6 +10,7 @@
 #include "longhand/core/parallel.h"
 #include "longhand/core/storage.h"
 #include "tests/attention/attention_check.h"
+#include "tests/support/gradcheck.h"
 
 using namespace longhand;
 using namespace longhand::attention;
@@ -474,6 +475,43 @@ TEST_CASE("tiled attention: keys of blocks that are not attended to are not read
   CHECK(all_zero(o.out.slice(1, 150, 200)));
   CHECK(all_zero(o.dq.slice(1, 150, 200)));
   CHECK(all_zero(o.dk.slice(1, 150, 200)));
+}
+
+TEST_CASE("tiled attention: some of the queries, from a first one on") {
+  const int64_t N = 230, first = 117, n = 71;
+  const Tensor q = random({2, N, 2, 4}), k = random({2, N, 2, 4}, DType::f64, -2, 2, 2),
+               v = random({2, N, 2, 4}, DType::f64, -2, 2, 3),
+               g = random({2, N, 2}, DType::f64, -1, 0, 4);
+  const std::vector<SoftmaxAttentionOptions> cases{
+      {.dropout = 0.3},
+      {.causal = true},
+      {.window = 9, .slopes = {0.5, 0.25}},
+      {.causal = true, .window = 40, .key_lengths = counts({230, 150}), .dropout = 0.3}};
+  for (size_t c = 0; c < cases.size(); ++c)
+    for (const bool decays : {false, true}) {
+      if (decays && !cases[c].causal) continue;
+      INFO("case " << c << ", decays " << decays);
+      const auto results = [&](bool some) {
+        const Op op = [&](const Variables& in) {
+          SoftmaxAttentionOptions options = cases[c];
+          if (decays) options.log_decay = in[3];
+          const Variable queries = slice(in[0], 1, first, first + n);
+          if (!some)
+            return slice(softmax_attention(in[0], in[1], in[2], options), 1, first, first + n);
+          options.first_query = first;
+          return softmax_attention(queries, in[1], in[2], options);
+        };
+        return run(op, {q, k, v, g});
+      };
+      const auto some = results(true), all = results(false);
+      for (size_t i = 0; i < all.size(); ++i) {
+        INFO("result " << i);
+        CHECK(close(some[i], all[i], 1e-12));
+      }
+    }
+  const Variable x(q);
+  CHECK_THROWS_AS(softmax_attention(x, x, x, {.causal = true, .first_query = 1}), ShapeError);
+  CHECK_THROWS_AS(softmax_attention(x, x, x, {.causal = true, .first_query = -1}), ShapeError);
 }
 
 TEST_CASE("tiled attention: logarithms of the normalisers, with gradients") {
