@@ -280,9 +280,8 @@ class Eva final : public Variant {
     const int64_t c = options_.chunk, chunks = means.size(1);
     const double scale = std::pow(static_cast<double>(means.size(3)), -0.25);
     Variable W = affine(means, scale);
-    if (pass.training && options_.sampled) {
+    if (pass.training && options_.sampled)
       W = W + Variable(training_noise(W.shape(), 2, W.dtype(), inputs, pass));
-    }
     BlockPattern own{.block = 1, .key_block = c};
     for (int64_t n = 0; n < chunks; ++n) {
       own.keys.push_back(static_cast<int32_t>(n));
