@@ -367,7 +367,7 @@ double Variant::sequence_bytes(int64_t batch, int64_t tokens, int ranks) const {
     width += number(config_.heads * config_.head_dim);
   if (sequence_path(ranks) == SequencePath::local) return 0;
   const double others = number(ranks - 1) / (heads ? number(ranks) : 1);
-  return 2 * others * number(batch * tokens / ranks) * width *
+  return 2 * others * number(batch * ((tokens + ranks - 1) / ranks)) * width *
          number(static_cast<int64_t>(size_of(parameter_dtype())));
 }
 

@@ -159,7 +159,9 @@ class Variant : public nn::Module {
   /// What forward() does if sequences are cut over this number of ranks.
   SequencePath sequence_path(int ranks) const;
   /// Bytes that a rank sends to others in forward() and for its gradients, for a batch of sequences of
-  /// this number of tokens that are cut over this number of ranks.
+  /// this number of tokens that are cut over this number of ranks; small terms are left out. An upper
+  /// bound where numbers are summed: of many numbers, more than two ranks send less. With
+  /// Pass::recompute, those of forward() are sent twice.
   virtual double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const;
   /// An upper bound on the rank of the N x N weights, if it is below N.
   virtual std::optional<int64_t> rank(int64_t tokens) const;

@@ -35,7 +35,6 @@
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/nn/sequence_part.h"
 
 namespace longhand::attention {
 namespace {
@@ -259,9 +258,11 @@ class Performer final : public RandomFeatureAttention {
 
   // ψ q and k / ψ. Channels that are 0 throughout stay 0.
   static Inputs balanced(const Inputs& in, const nn::SequencePart& part) {
-    const double N = static_cast<double>(part.cut() ? part.length : in.q.size(1));
     const auto mean_square = [&](const Variable& x) {
-      return nn::sum_of_parts(sum(square(x), {1}, true), part) / N + 1e-30;
+      if (!part.cut()) return mean(square(x), {1}, true) + 1e-30;
+      return sum_over_ranks(sum(square(x), {1}, true), *part.ranks) /
+                 static_cast<double>(part.length) +
+             1e-30;
     };
     const Variable psi = sqrt(sqrt(mean_square(in.k) / mean_square(in.q)));  // (B, 1, H, D)
     return {in.q * psi, in.k / psi, in.v, in.x};
