@@ -27,5 +27,5 @@ refused() {
 }
 refused 1 "there is only one; start several, such as: mpirun -np 4 longhand-mpi bench comm"
 refused 2 "--max-bytes 31: expected at least 32, two sizes for 2 ranks" --max-bytes 31
-refused 2 "expected at most" --max-bytes 1000000000000000
+refused 2 "--max-bytes: expected an integer from 1 to 2^30, got 2147483648" --max-bytes 2147483648
 echo "bench comm measures, writes and refuses"
