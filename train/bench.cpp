@@ -280,8 +280,8 @@ AttentionWork attention_work(const attention::Variant& variant, int64_t tokens) 
 
 void for_variants(const attention::TransformerConfig& model,
                   const std::function<void(const attention::Variant&)>& with) {
-  constexpr double most_numbers = 1 << 26;
-  constexpr int64_t fewer_tokens = 1 << 16;
+  constexpr double most_numbers = 1 << 20;
+  constexpr int64_t fewer_tokens = 4096;
   std::map<std::string, std::unique_ptr<attention::Variant>> first;  // by type: owns what is shared
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     attention::Config config = model.attention_config(layer);

@@ -42,9 +42,9 @@ struct AttentionWork {
   Work forward, backward;
 };
 AttentionWork attention_work(const attention::Variant& variant, int64_t tokens);
-/// Calls `with` for the variant of each layer, constructed without the rest of the model. Those whose
-/// parameters would fill the memory are constructed for fewer tokens than model.max_length: their
-/// work() and the like remain functions of the number of tokens that they are asked for.
+/// Calls `with` for the variant of each layer, constructed without the rest of the model. Those with many
+/// parameters are constructed for fewer tokens than model.max_length: their work() and the like remain
+/// functions of the number of tokens that they are asked for.
 void for_variants(const attention::TransformerConfig& model,
                   const std::function<void(const attention::Variant&)>& with);
 

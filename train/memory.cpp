@@ -14,6 +14,7 @@
 
 #include "longhand/attention/registry.h"
 #include "longhand/core/error.h"
+#include "longhand/train/distributed/gradient_join.h"
 #include "longhand/train/experiment.h"
 
 namespace longhand::train {
@@ -142,6 +143,11 @@ double length_of(const TransformerConfig& c) {
   return number(c.max_length) + (!c.per_token && c.pooling == "cls" ? 1 : 0);
 }
 
+/// The tokens of a sequence that a rank has.
+double part_of_sequence(const MemoryRequest& r) {
+  return std::ceil(length_of(r.model) / number(r.sequence_ranks));
+}
+
 /// Parameters outside of blocks, in numbers; `table` are those of the positions and tokens.
 struct Ends {
   double table = 0, head = 0, buffers = 0;
@@ -162,7 +168,7 @@ struct Ends {
 /// Rows of logits, for `sequences` sequences.
 double logit_rows(const MemoryRequest& r, double sequences) {
   if (!r.model.per_token) return sequences;
-  return sequences * number(r.model.max_length) * (r.counted <= 0.5 ? r.counted : 1);
+  return sequences * part_of_sequence(r) * (r.counted <= 0.5 ? r.counted : 1);
 }
 
 /// The head: its input, what is gathered from it, and logits.
@@ -184,7 +190,8 @@ struct Step {
 /// The peak of a training step in numbers, besides parameters, gradients and optimizer.
 double step_memory(const MemoryRequest& r, const Blocks& blocks, const Ends& ends) {
   const TransformerConfig& c = r.model;
-  const double B = number(r.micro_batch_size()), N = length_of(c), x = B * N * number(c.d_model);
+  const double B = number(r.micro_batch_size()), N = part_of_sequence(r),
+               x = B * N * number(c.d_model);
   const double all = blocks.parameters + ends.head + ends.table, head = head_memory(r, B, N);
   const Layer& last = blocks.largest;
   double peak = 0;  // with the gradients that are there
@@ -210,6 +217,14 @@ double step_memory(const MemoryRequest& r, const Blocks& blocks, const Ends& end
 /// The number of gradient sums that wait in the tree of micro-batches.
 double waiting_sums(int64_t micro_batches) {
   return std::floor(std::log2(number(std::max<int64_t>(1, micro_batches))));
+}
+
+/// Bytes that the sum of gradients over ranks takes besides them: of the bucket that is on its way, the
+/// parts of all ranks, and a copy for each of the two sums. `P` are those of all parameters.
+double joining(const MemoryRequest& r, double P, const Ends& ends) {
+  if (r.ranks() == 1) return 0;
+  const double bucket = number(GradientJoin::bucket_bytes) + f32 * ends.table;
+  return 3 * std::min(P, bucket);
 }
 
 /// The share of the targets of a few examples that count.
@@ -529,20 +544,24 @@ MemoryRequest memory_request(const Plan& plan, const data::Task* task) {
 
 MemoryEstimate estimate_memory(const MemoryRequest& r) {
   const TransformerConfig& c = r.model;
-  const double N = length_of(c);
+  const double N = part_of_sequence(r);
   const Ends ends(c);
   MemoryEstimate out;
   const Blocks blocks(c, number(r.micro_batch_size()), N, true);
   out.parameter_count = blocks.parameters + ends.head + ends.table;
   // Parameters are tensors with names, handles and moments, a few hundred bytes each.
   const double objects = 16 * 1024 * number(c.layers);
-  const double P = f32 * out.parameter_count;
+  const double P = f32 * out.parameter_count, ranks = number(r.ranks());
+  const bool shares = r.shares_optimizer && r.ranks() > 1;
   out.parameters = P + f32 * (blocks.buffers + ends.buffers) + objects;
   if (r.trains) {
-    out.gradients = P * (1 + waiting_sums(r.micro_batches));
+    out.gradients = P * (1 + waiting_sums(r.micro_batches / r.data_ranks)) + joining(r, P, ends);
     out.training = f32 * step_memory(r, blocks, ends);
+    // Each rank sends its part of the parameters, and receives all.
+    if (shares) out.training = std::max(out.training, P + P / ranks);
   }
-  out.optimizer = P * (r.moments + (r.average ? 1 : 0));
+  const double moments = P * r.moments, average = r.average ? P : 0;
+  out.optimizer = (shares ? moments / ranks : moments) + average;
   if (r.eval_batch_size > 0) {
     const double B = number(r.eval_batch_size), x = B * N * number(c.d_model);
     const Blocks forward(c, B, N, false);
@@ -556,8 +575,8 @@ MemoryEstimate estimate_memory(const MemoryRequest& r) {
     out.teacher = P + f32 * logit_rows(r, number(r.micro_batch_size())) * number(c.classes);
   if (r.saves) {
     constexpr double retained = 64.0 * (1 << 20);  // M_TRIM_THRESHOLD: see core/storage.cpp
-    const double image = P + out.optimizer;
-    out.checkpoint = 2 * image + std::min(image / 2, retained);
+    const double image = P + moments + average;
+    out.checkpoint = 2 * image + std::min(image / 2, retained) + (shares ? moments : 0);
   }
   return out;
 }

@@ -21,7 +21,6 @@
 namespace longhand::cli {
 namespace {
 
-using train::Cell;
 using train::CollectiveRate;
 using train::CollectiveTime;
 using train::Table;
@@ -49,24 +48,6 @@ std::vector<Host> hosts_of(Communicator& ranks) {
     ++found->ranks;
   }
   return out;
-}
-
-Table rate_table(const std::vector<CollectiveRate>& rates) {
-  Table table{
-      "rates",
-      "Latency and bandwidth of each operation",
-      "Time = latency + bytes sent by a rank / bandwidth. The latency is the time of the "
-      "smallest message; deviation is the mean distance of all measured times from that line.",
-      {{"operation", ""},
-       {"ranks", ""},
-       {"latency_us", "latency (us)", 3},
-       {"gb_per_second", "bandwidth (GB/s)", 3},
-       {"deviation", "deviation (%)", 2}}};
-  for (const CollectiveRate& r : rates)
-    table.rows.push_back({std::string(name_of(r.operation)), r.ranks, 1e6 * r.latency,
-                          std::isfinite(r.bandwidth) ? Cell(1e-9 * r.bandwidth) : Cell(),
-                          1e2 * r.error});
-  return table;
 }
 
 Table time_table(const std::vector<CollectiveTime>& times) {
@@ -150,7 +131,7 @@ int measure(const Arguments& a) {
       .machine = {},
       .date = {},
       .version = {},
-      .tables = {rate_table(rates), time_table(times), host_table(hosts)}};
+      .tables = {train::rate_table(rates), time_table(times), host_table(hosts)}};
   return finish(a, std::move(results), {.hidden = {"times"}});
 }
 

@@ -203,6 +203,51 @@ std::vector<CollectiveRate> fit_rates(const std::vector<CollectiveTime>& times) 
   return out;
 }
 
+Table rate_table(const std::vector<CollectiveRate>& rates) {
+  Table table{
+      "rates",
+      "Latency and bandwidth of each operation",
+      "Time = latency + bytes sent by a rank / bandwidth. The latency is the time of the smallest "
+      "message; deviation is the mean distance of all measured times from that line.",
+      {{"operation", ""},
+       {"ranks", ""},
+       {"latency_us", "latency (us)", 3},
+       {"gb_per_second", "bandwidth (GB/s)", 3},
+       {"deviation", "deviation (%)", 2}}};
+  for (const CollectiveRate& r : rates)
+    table.rows.push_back({std::string(name_of(r.operation)), r.ranks, 1e6 * r.latency,
+                          std::isfinite(r.bandwidth) ? Cell(1e-9 * r.bandwidth) : Cell(),
+                          1e2 * r.error});
+  return table;
+}
+
+std::vector<CollectiveRate> rates_in(const Results& results, const std::string& source) {
+  const auto found = std::find_if(results.tables.begin(), results.tables.end(),
+                                  [](const Table& table) { return table.name == "rates"; });
+  check<DataError>(results.kind == "bench comm" && found != results.tables.end(), source,
+                   ": expected results of longhand-mpi bench comm, got those of ", results.kind);
+  // Numbers without a fraction may have been read as integers.
+  const auto number = [&](const Cell& cell) {
+    if (const auto* const value = std::get_if<double>(&cell)) return *value;
+    if (const auto* const value = std::get_if<int64_t>(&cell)) return static_cast<double>(*value);
+    check<DataError>(std::holds_alternative<std::monostate>(cell), source,
+                     ": expected a number in the table rates, got text");
+    return std::numeric_limits<double>::infinity();
+  };
+  std::vector<CollectiveRate> out;
+  for (const std::vector<Cell>& row : found->rows) {
+    const auto cell = [&](const char* name) { return row[found->column(name)]; };
+    const auto operation = cell("operation");
+    const auto* const name = std::get_if<std::string>(&operation);
+    check<DataError>(name, source, ": expected the name of an operation in the table rates");
+    out.push_back({collective_named(*name, source),
+                   static_cast<int64_t>(std::clamp(number(cell("ranks")), 0.0, 1e9)),
+                   1e-6 * number(cell("latency_us")), 1e9 * number(cell("gb_per_second")),
+                   1e-2 * number(cell("deviation"))});
+  }
+  return out;
+}
+
 Rates::Rates(std::vector<CollectiveRate> rates, std::string source)
     : rates_(std::move(rates)), source_(std::move(source)) {
   for (const Collective operation : all_collectives)

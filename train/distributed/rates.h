@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "longhand/core/communicator.h"
+#include "longhand/train/report/table.h"
 
 namespace longhand::train {
 
@@ -57,6 +58,10 @@ struct CollectiveRate {
 /// One for each operation, in order of first appearance. The latency is the time of the smallest message;
 /// the bandwidth minimises the sum of the squares of relative deviations.
 std::vector<CollectiveRate> fit_rates(const std::vector<CollectiveTime>& times);
+
+/// The rates as a table of results, "rates", and back. Throws DataError, naming `source`, for other results.
+Table rate_table(const std::vector<CollectiveRate>& rates);
+std::vector<CollectiveRate> rates_in(const Results& results, const std::string& source);
 
 /// Predicts times of operations between any number of ranks. With L = ceil(log2 P), the latency a of
 /// one message (the measured one, divided by the L of that measurement), bandwidth b, and m bytes for each
