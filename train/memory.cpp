@@ -22,6 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using attention::BlockLinear;
+using attention::SequencePath;
 using attention::TransformerConfig;
 
 constexpr double f32 = sizeof(float);
@@ -47,11 +48,45 @@ double linear_scratch(double rows, double in, double out) {
   return weight + (weight <= small_weight ? std::min(tasks * weight, most_sums) : weight);
 }
 
-Layer layer_memory(const TransformerConfig& c, int64_t index, double B, double N, bool training) {
+/// A batch of B sequences, and the tokens of each that a rank has: N of P N.
+struct Tokens {
+  double B, N, P = 1;
+};
+
+/// The memory of a variant. If sequences are cut, that of what it computes on each rank, and of the
+/// tokens and heads that it gets from others.
+attention::Memory attention_memory(const attention::Config& config,
+                                   const attention::Capabilities& can, const Tokens& t,
+                                   bool training) {
+  const auto of = [&](const attention::Config& own, double N) {
+    return attention::memory(config.name, own,
+                             {.batch = t.B, .queries = N, .keys = N, .training = training});
+  };
+  attention::Memory out = of(config, t.N);
+  if (t.P == 1 || (can.sequence != SequencePath::heads && can.sequence != SequencePath::gathered))
+    return out;
+  const auto P = static_cast<int64_t>(t.P);
+  const bool heads = can.sequence == SequencePath::heads && config.heads % P == 0;
+  attention::Config whole = config;
+  if (heads) {
+    whole.heads /= P;
+    whole.kv_heads = std::max<int64_t>(1, whole.kv_heads / P);
+  }
+  const attention::Memory of_whole = of(whole, t.P * t.N);
+  // Queries, keys and values of whole sequences, and the result.
+  const double tensors = (can.uses_queries_and_keys ? 3 : 1) + 1;
+  const double copies = tensors * t.B * t.P * t.N * number(whole.heads * whole.head_dim);
+  out.kept = of_whole.kept + copies;
+  out.forward = of_whole.forward;
+  out.backward = of_whole.backward + copies;
+  return out;
+}
+
+Layer layer_memory(const TransformerConfig& c, int64_t index, const Tokens& t, bool training) {
+  const double B = t.B, N = t.N;
   const attention::Config config = c.attention_config(index);
   const auto can = attention::capabilities(config.name, config);
-  const auto memory = attention::memory(
-      config.name, config, {.batch = B, .queries = N, .keys = N, .training = training});
+  const attention::Memory memory = attention_memory(config, can, t, training);
   const double d = number(c.d_model), tokens = B * N, x = tokens * d, h = number(c.d_mlp),
                kv = number(c.d_model / c.heads * (c.kv_heads ? c.kv_heads : c.heads)),
                norm = c.norm_type == "layer_norm" ? 2 : 1, branches = c.d_mlp > 0 ? 2 : 1;
@@ -124,11 +159,11 @@ struct Blocks {
   double parameters = 0, buffers = 0, kept = 0, evaluation = 0;
   Layer first, last, largest;  // largest: kept
 
-  Blocks(const TransformerConfig& c, double B, double N, bool training) {
+  Blocks(const TransformerConfig& c, const Tokens& tokens, bool training) {
     const int64_t each = std::min(c.layers, differing_layers(c));
     for (int64_t i = 0; i < each; ++i) {
       const double times = i + 1 == each ? number(c.layers - i) : 1;
-      last = layer_memory(c, i, B, N, training);
+      last = layer_memory(c, i, tokens, training);
       if (i == 0) first = last;
       if (last.kept >= largest.kept) largest = last;
       parameters += times * last.parameters;
@@ -547,7 +582,7 @@ MemoryEstimate estimate_memory(const MemoryRequest& r) {
   const double N = part_of_sequence(r);
   const Ends ends(c);
   MemoryEstimate out;
-  const Blocks blocks(c, number(r.micro_batch_size()), N, true);
+  const Blocks blocks(c, {number(r.micro_batch_size()), N, number(r.sequence_ranks)}, true);
   out.parameter_count = blocks.parameters + ends.head + ends.table;
   // Parameters are tensors with names, handles and moments, a few hundred bytes each.
   const double objects = 16 * 1024 * number(c.layers);
@@ -564,7 +599,7 @@ MemoryEstimate estimate_memory(const MemoryRequest& r) {
   out.optimizer = (shares ? moments / ranks : moments) + average;
   if (r.eval_batch_size > 0) {
     const double B = number(r.eval_batch_size), x = B * N * number(c.d_model);
-    const Blocks forward(c, B, N, false);
+    const Blocks forward(c, {B, N, number(r.sequence_ranks)}, false);
     out.evaluation = f32 * std::max(2 * x + forward.evaluation, x + head_memory(r, B, N));
   }
   const double targets = c.per_token ? number(c.max_length) : 1;

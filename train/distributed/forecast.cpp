@@ -32,15 +32,45 @@ double parameter_tensors(const TransformerConfig& c) {
          (c.tied_embeddings ? 1 : 0);
 }
 
-/// What the ranks of a sequence exchange in one layer, forward and backward, and what they share out.
+/// What the ranks of a sequence exchange in one layer for one sequence, forward and backward.
 struct SequenceExchange {
   Collective operation = Collective::all_to_all;
-  double operations = 0, sent = 0;  // of a rank
-  double share = 1;                 // of the work of attention that each rank does
+  double forward = 0, backward = 0;  // operations, whose bytes are about equal
+  double sent = 0;                   // bytes of a rank
+  double share = 1;                  // of the work of attention, which each rank does
 };
-SequenceExchange sequence_exchange(const attention::Variant&, double, int64_t, int64_t ranks) {
-  check<ConfigError>(ranks == 1, "plan: sequences cannot be cut over ranks");
-  return {};
+SequenceExchange sequence_exchange(const attention::Variant& variant, int64_t tokens,
+                                   int64_t ranks) {
+  if (ranks == 1) return {};
+  using attention::SequencePath;
+  const auto P = static_cast<int>(ranks);
+  SequenceExchange out{.sent = variant.sequence_bytes(1, tokens, P), .share = 1 / number(ranks)};
+  const auto of = [&](Collective operation, double forward, double backward) {
+    out.operation = operation;
+    out.forward = forward;
+    out.backward = backward;
+    return out;
+  };
+  switch (variant.sequence_path(P)) {
+    case SequencePath::gathered:
+      out.share = 1;
+      return of(Collective::all_gather, 1, 1);
+    case SequencePath::heads:
+      return of(Collective::all_to_all, 2, 2);
+    case SequencePath::sums:
+      return of(Collective::sum, 1, 1);
+    case SequencePath::state:
+      return of(Collective::all_gather, 1, 1);
+    case SequencePath::landmarks:
+      return of(Collective::sum, 2, 2);
+    case SequencePath::halo:
+      return of(Collective::shift, 2, 2);
+    case SequencePath::local:
+      return of(Collective::shift, 0, 0);
+    case SequencePath::parts:
+      return of(Collective::all_to_all, 4, 4);
+  }
+  return out;
 }
 
 /// Seconds of operations in which a rank sends so many bytes in all.
@@ -55,52 +85,71 @@ double seconds_to_send(const Rates& rates, Collective operation, int64_t ranks, 
   return operations * rates.seconds(operation, ranks, bytes);
 }
 
-/// The work of a step on one rank, and what the ranks of a sequence exchange.
+/// Seconds and bytes of what a rank sends.
+struct Sent {
+  double seconds = 0, bytes = 0;
+
+  void add(double more_seconds, double more_bytes) {
+    seconds += more_seconds;
+    bytes += more_bytes;
+  }
+};
+
+/// The work of a step on one rank, and what the ranks of a sequence exchange meanwhile.
 struct RankWork {
   Work forward, backward, attention_forward, attention_backward, optimizer;
-  double exchange = 0, sent = 0;
+  Sent exchange;
 };
-RankWork work_of_rank(const ForecastRequest& r, const Split& split, double parameters) {
+RankWork work_of_rank(const ForecastRequest& r, const Split& split, double parameters,
+                      double parts) {
   const TransformerConfig& c = r.memory.model;
+  const int64_t S = split.sequence_ranks;
   const double sequences = number(r.memory.batch_size) / number(split.data_ranks);
-  const double tokens = sequences * number(c.max_length) / number(split.sequence_ranks);
+  const double tokens = sequences * number(c.max_length) / number(S);
+  // Recomputation and teachers repeat the forward pass, and what ranks exchange for it.
+  const double forward = 1 + (r.memory.recompute ? 1 : 0) + (r.memory.teacher ? 1 : 0);
+  const double in_backward = r.memory.recompute ? 1 : 0, in_forward = forward - in_backward;
   RankWork out;
   const ModelWork rest = model_work(c, tokens, parameters);
-  out.forward = rest.forward;
-  out.backward = rest.backward;
+  out.forward = in_forward * rest.forward;
+  out.backward = rest.backward + in_backward * rest.forward;
   out.optimizer = (r.memory.shares_optimizer ? 1 / number(split.ranks()) : 1.0) * rest.optimizer;
+  const auto exchange = [&](const SequenceExchange& e) {
+    const double each = e.forward + e.backward, all = forward * e.forward + e.backward;
+    if (each == 0) return;
+    const double bytes = sequences * e.sent / each * all;
+    out.exchange.add(seconds_to_send(r.network, e.operation, S, parts * all, bytes), bytes);
+  };
   for_variants(c, [&](const attention::Variant& variant) {
-    const SequenceExchange exchange =
-        sequence_exchange(variant, sequences, c.max_length, split.sequence_ranks);
+    const SequenceExchange of_layer = sequence_exchange(variant, c.max_length, S);
     const AttentionWork work = attention_work(variant, c.max_length);
-    const double times = sequences * exchange.share;
-    out.attention_forward = out.attention_forward + times * work.forward;
-    out.attention_backward = out.attention_backward + times * work.backward;
-    out.exchange += seconds_to_send(r.network, exchange.operation, split.sequence_ranks,
-                                    exchange.operations, exchange.sent);
-    out.sent += exchange.sent;
+    const double times = sequences * of_layer.share;
+    out.attention_forward = out.attention_forward + times * in_forward * work.forward;
+    out.attention_backward =
+        out.attention_backward + times * (work.backward + in_backward * work.forward);
+    exchange(of_layer);
   });
-  if (r.memory.recompute) {
-    out.backward = out.backward + out.forward;
-    out.attention_backward = out.attention_backward + out.attention_forward;
-  }
-  if (r.memory.teacher) {
-    out.forward = 2.0 * out.forward;
-    out.attention_forward = 2.0 * out.attention_forward;
-  }
+  if (S == 1) return out;
+  // Short convolutions see the tokens before a part, and pooling is a sum over all parts.
+  for (int64_t layer = 0; layer < c.layers && c.around.short_conv > 1; ++layer)
+    exchange({.operation = Collective::shift,
+              .forward = 3,
+              .backward = 3,
+              .sent = 8 * number((c.around.short_conv - 1) * c.projected_width(layer))});
+  if (!c.per_token)
+    exchange({.operation = Collective::sum,
+              .forward = 1,
+              .backward = 1,
+              .sent = 2 * bytes_sent(Collective::sum, S, 4 * number(c.d_model))});
   return out;
 }
 
-/// Seconds and bytes of sums over all ranks: those of a row after each other with those of a column.
-struct Sums {
-  double seconds = 0, sent = 0;
-};
-Sums sums_of(const ForecastRequest& r, const Split& split, double bytes) {
-  Sums out;
-  for (const int64_t ranks : {split.sequence_ranks, split.data_ranks}) {
-    out.seconds += r.network.seconds(Collective::sum, ranks, bytes);
-    out.sent += bytes_sent(Collective::sum, ranks, bytes);
-  }
+/// Sums over all ranks: over those of a row, then over those of a column.
+Sent sums_of(const ForecastRequest& r, const Split& split, double bytes) {
+  Sent out;
+  for (const int64_t ranks : {split.sequence_ranks, split.data_ranks})
+    out.add(r.network.seconds(Collective::sum, ranks, bytes),
+            bytes_sent(Collective::sum, ranks, bytes));
   return out;
 }
 
@@ -113,17 +162,17 @@ void add_gradients(const ForecastRequest& r, const Split& split, double paramete
   // A bucket is complete with the parameter that fills it.
   const double buckets =
       std::max(1.0, std::floor(bytes / (number(GradientJoin::bucket_bytes) + bytes / tensors / 2)));
-  const Sums bucket = sums_of(r, split, bytes / buckets);
+  const Sent bucket = sums_of(r, split, bytes / buckets);
   const double last_known = backward / buckets;  // seconds from each bucket to the next
   out.gradients = buckets * bucket.seconds;
   // The first one leaves after last_known seconds, the last one after the backward pass.
   const double exposed = std::max(bucket.seconds, last_known + out.gradients - backward);
   if (r.has_free_cores) out.hidden = std::max(0.0, out.gradients - exposed);
-  out.sent += buckets * bucket.sent;
+  out.sent += buckets * bucket.bytes;
   for (const double small : {8 * (1 + r.terms), 8.0, 8 * tensors}) {
-    const Sums each = sums_of(r, split, small);
+    const Sent each = sums_of(r, split, small);
     out.gradients += each.seconds;
-    out.sent += each.sent;
+    out.sent += each.bytes;
   }
   out.gradients += 2 * r.network.seconds(Collective::sum, split.ranks(), 8);
   out.sent += 2 * bytes_sent(Collective::sum, split.ranks(), 8);
@@ -173,8 +222,8 @@ ComputeRates fit_compute(const std::vector<StepSample>& samples, const Machine& 
   return {machine, c * x, c * y};
 }
 
-ComputeRates measure_compute(const Config& config, const BenchOptions& options) {
-  constexpr int64_t longest = 2048, shorter = 4;
+ComputeRates measure_compute(const Config& config, int64_t sequences, const BenchOptions& options) {
+  constexpr int64_t longest = 2048, shorter = 4, tokens = 4096;
   TransformerConfig model = read_model(config, nullptr);
   const int64_t full = std::min(model.max_length, longest);
   std::vector<int64_t> lengths{full};
@@ -185,7 +234,7 @@ ComputeRates measure_compute(const Config& config, const BenchOptions& options) 
     Config at_length = config;
     at_length.assign("model", "max_length", length, "--length");
     model = read_model(at_length, nullptr);
-    const int64_t batch = full / length;
+    const int64_t batch = std::clamp<int64_t>(tokens / length, 1, sequences);
     const BenchResult result = bench_step(at_length, batch, options);
     const ModelWork rest = model_work(model, number(batch * length), number(result.parameters));
     Work attention;
@@ -250,7 +299,9 @@ Forecast forecast(const ForecastRequest& r, const Split& split) {
   const MemoryRequest request = memory_of(r, split);
   const MemoryEstimate memory = estimate_memory(request);
   const double P = memory.parameter_count;
-  const RankWork work = work_of_rank(r, split, P);
+  const double parts =
+      std::max(1.0, std::floor(number(request.micro_batches) / number(split.data_ranks)));
+  const RankWork work = work_of_rank(r, split, P, parts);
   Forecast out{.split = split};
   const double slower = 1 / r.cores_per_thread;
   const auto seconds = [&](const Work& rest, const Work& attention) {
@@ -263,11 +314,9 @@ Forecast forecast(const ForecastRequest& r, const Split& split) {
     out.optimizer += r.network.seconds(Collective::all_gather, split.ranks(), 4 * P);
     out.sent += bytes_sent(Collective::all_gather, split.ranks(), 4 * P);
   }
-  out.sequence = work.exchange;
-  out.sent += work.sent;
+  out.sequence = work.exchange.seconds;
+  out.sent += work.exchange.bytes;
   // Gradients leave during the backward pass of the last of a rank's parts.
-  const double parts =
-      std::max(1.0, std::floor(number(request.micro_batches) / number(split.data_ranks)));
   add_gradients(r, split, P, seconds(work.backward, work.attention_backward) / parts, out);
   out.memory = memory.total() + program_memory;
   out.fits = out.memory <= r.limit.bytes;
@@ -275,10 +324,14 @@ Forecast forecast(const ForecastRequest& r, const Split& split) {
 }
 
 std::vector<Split> possible_splits(const ForecastRequest& r, int64_t ranks) {
+  const TransformerConfig& c = r.memory.model;
   std::vector<Split> out;
   for (int64_t data = 1; data <= std::min(ranks, r.memory.batch_size); data *= 2) {
-    if (ranks % data != 0 || ranks / data > 1) continue;
-    out.push_back({data, ranks / data});
+    const int64_t of_sequence = ranks / data;
+    const bool divides = ranks % data == 0 && of_sequence <= c.max_length;
+    // The class token belongs to no part.
+    if (divides && (of_sequence == 1 || c.per_token || c.pooling != "cls"))
+      out.push_back({data, of_sequence});
   }
   return out;
 }

@@ -31,8 +31,9 @@ struct ComputeRates {
 /// length cannot tell apart is equal for both.
 ComputeRates fit_compute(const std::vector<StepSample>& samples, const Machine& machine);
 /// Measures steps of the model that [model] and [attention] describe, at two lengths of at most
-/// model.max_length and 2,048 tokens. Throws ConfigError as bench_step() does.
-ComputeRates measure_compute(const Config& config, const BenchOptions& options);
+/// model.max_length and 2,048 tokens, on at most `sequences` sequences and about 4,096 tokens. Throws
+/// ConfigError as bench_step() does.
+ComputeRates measure_compute(const Config& config, int64_t sequences, const BenchOptions& options);
 /// The rates in the output of `longhand bench step --json`: those of its longest cell of this attention.
 /// Throws DataError, naming `source`, for other text, and without such a cell.
 ComputeRates compute_of_bench(std::string_view json, const std::string& attention,
