@@ -73,12 +73,14 @@ attention::Memory attention_memory(const attention::Config& config,
     whole.kv_heads = std::max<int64_t>(1, whole.kv_heads / P);
   }
   const attention::Memory of_whole = of(whole, t.P * t.N);
-  // Queries, keys and values of whole sequences, and the result.
-  const double tensors = (can.uses_queries_and_keys ? 3 : 1) + 1;
-  const double copies = tensors * t.B * t.P * t.N * number(whole.heads * whole.head_dim);
-  out.kept = of_whole.kept + copies;
-  out.forward = of_whole.forward;
-  out.backward = of_whole.backward + copies;
+  // Queries, keys and values of whole sequences replace those of the part; the result comes in addition
+  // to that of the part. Each is copied once on its way.
+  const double inputs = can.uses_queries_and_keys ? 3 : 1;
+  const double result = t.B * t.P * t.N * number(whole.heads * whole.head_dim);
+  const double of_part = t.B * t.N * number(config.heads * config.head_dim);
+  out.kept = of_whole.kept + inputs * (result - of_part) + result;
+  out.forward = of_whole.forward + inputs * result;
+  out.backward = of_whole.backward + inputs * result + result;
   return out;
 }
 

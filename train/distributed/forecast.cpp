@@ -318,7 +318,7 @@ Forecast forecast(const ForecastRequest& r, const Split& split) {
   out.sent += work.exchange.bytes;
   // Gradients leave during the backward pass of the last of a rank's parts.
   add_gradients(r, split, P, seconds(work.backward, work.attention_backward) / parts, out);
-  out.memory = memory.total() + program_memory;
+  out.memory = memory.total() + program_memory + (split.ranks() > 1 ? mpi_memory : 0);
   out.fits = out.memory <= r.limit.bytes;
   return out;
 }

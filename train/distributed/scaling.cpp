@@ -129,8 +129,7 @@ std::string to_text(const Step& step) {
     out << what << ' ' << sends << ' ' << begin - step.begin << ' ' << end - step.begin << '\n';
   };
   for (const Span& phase : step.phases) line(phase.what, false, phase.begin, phase.end);
-  for (const Message& message : step.messages)
-    line(message.name, true, message.begin, message.end);
+  for (const Message& message : step.messages) line(message.name, true, message.begin, message.end);
   return out.str();
 }
 
@@ -140,8 +139,7 @@ std::vector<Span> timeline_of(const std::vector<std::string>& texts) {
     std::istringstream in(texts[rank]);
     Span span;
     span.rank = static_cast<int>(rank);
-    while (in >> span.what >> span.sends >> span.begin >> span.end)
-      out.push_back(span);
+    while (in >> span.what >> span.sends >> span.begin >> span.end) out.push_back(span);
   }
   return out;
 }
