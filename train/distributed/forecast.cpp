@@ -106,7 +106,7 @@ RankWork work_of_rank(const ForecastRequest& r, const Split& split, double param
   const int64_t S = split.sequence_ranks;
   const double sequences = number(r.memory.batch_size) / number(split.data_ranks);
   const double tokens = sequences * number(c.max_length) / number(S);
-  // Recomputation and teachers repeat the forward pass, and what ranks exchange for it.
+  // Recomputation and teachers repeat the forward pass.
   const double forward = 1 + (r.memory.recompute ? 1 : 0) + (r.memory.teacher ? 1 : 0);
   const double in_backward = r.memory.recompute ? 1 : 0, in_forward = forward - in_backward;
   RankWork out;
@@ -329,8 +329,8 @@ std::vector<Split> possible_splits(const ForecastRequest& r, int64_t ranks) {
   for (int64_t data = 1; data <= std::min(ranks, r.memory.batch_size); data *= 2) {
     const int64_t of_sequence = ranks / data;
     const bool divides = ranks % data == 0 && of_sequence <= c.max_length;
-    // The class token belongs to no part.
-    if (divides && (of_sequence == 1 || c.per_token || c.pooling != "cls"))
+    // The class token belongs to no part, and a teacher reads whole sequences.
+    if (divides && (of_sequence == 1 || ((c.per_token || c.pooling != "cls") && !r.memory.teacher)))
       out.push_back({data, of_sequence});
   }
   return out;
