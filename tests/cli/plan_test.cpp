@@ -77,6 +77,8 @@ TEST_CASE("plan gives every split of every number of ranks, and chooses one") {
     CHECK((row["sent_mib"].get<double>() > 0) == (row["ranks"] == 4));
     CHECK(row["memory_mib"].get<double>() > 30);
   }
+  // One split of each length and number of ranks is marked as the choice.
+  CHECK(results["tables"][1]["marked"] == Json::parse("[[0, 4], [3, 4], [4, 4], [7, 4]]"));
   auto choices = rows(results, "choices");
   REQUIRE(choices.size() == 4);
   CHECK(choices[0]["split"] == "1 x 1");

@@ -339,17 +339,18 @@ std::vector<Split> possible_splits(const ForecastRequest& r, int64_t ranks) {
 Choice choose(const std::vector<Forecast>& all, const MemoryLimit& limit) {
   check(!all.empty(), "forecast: expected at least one forecast to choose from");
   constexpr double equal = 1.02;
-  // The fastest one that fits, or the one that needs the least memory.
+  const bool any_fits =
+      std::any_of(all.begin(), all.end(), [](const Forecast& f) { return f.fits; });
+  // If none fits, the one that needs the least memory is the best.
   const auto value = [&](const Forecast& f) { return f.fits ? f.seconds() : f.memory; };
-  size_t best = 0;
-  for (size_t i = 1; i < all.size(); ++i) {
-    const Forecast &a = all[i], &b = all[best];
-    if (a.fits != b.fits
-            ? a.fits
-            : value(a) * equal < value(b) ||
-                  (value(a) < value(b) * equal && a.split.sequence_ranks < b.split.sequence_ranks))
+  double least = INFINITY;
+  for (const Forecast& f : all)
+    if (f.fits == any_fits) least = std::min(least, value(f));
+  size_t best = all.size();
+  for (size_t i = 0; i < all.size(); ++i)
+    if (all[i].fits == any_fits && value(all[i]) <= equal * least &&
+        (best == all.size() || all[i].split.sequence_ranks < all[best].split.sequence_ranks))
       best = i;
-  }
   const Forecast& chosen = all[best];
   const auto needs = [&](const Forecast& f) {
     return fmt::format("{} needs {} a rank", to_text(f.split), bytes_text(f.memory));

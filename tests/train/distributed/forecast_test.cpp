@@ -155,6 +155,22 @@ TEST_CASE("forecast: ranks of a sequence share out its tokens, and exchange head
   r.memory.recompute = true;
   const double recomputed = forecast(r, {1, 4}).sent - sums, kept = heads.sent - sums;
   CHECK(recomputed == Approx(1.5 * kept));
+  // It computes a third more, as far as products are concerned.
+  const double more = forecast(r, {1, 1}).compute / one.compute;
+  CHECK(more > 1.25);
+  CHECK(more < 1.45);
+}
+
+TEST_CASE("forecast: several ranks need memory for the sum of their gradients") {
+  ForecastRequest r = request();
+  r.memory.model.d_model = 512, r.memory.model.d_mlp = 2048;
+  MemoryRequest one = r.memory, four = r.memory;
+  one.micro_batches = four.micro_batches = four.data_ranks = 4;
+  // One process keeps two sums of the tree of four parts besides the gradients, a rank none, but three buckets.
+  const double gradients = 4 * parameters_of(r);
+  CHECK(estimate_memory(one).gradients == Approx(3 * gradients));
+  const double table = 4.0 * 512 * (16 + 1024), buckets = 3 * ((1 << 20) + table);
+  CHECK(estimate_memory(four).gradients == Approx(gradients + buckets));
 }
 
 TEST_CASE("forecast: ranks of a sequence need less memory the more they are") {
@@ -253,6 +269,8 @@ TEST_CASE("forecast: what fits comes first, then what is fastest") {
   const Choice none = choose({of(4, 1, 1, 400), of(2, 2, 2, 300)}, limit);
   CHECK(none.index == 1);
   CHECK(none.why == "does not fit: 2 x 2 needs 300 MiB a rank, a machine has 100 MiB");
+  // One that does not fit is no choice, however fast it is.
+  CHECK(choose({some[2], some[1]}, limit).index == 1);
   // Of equally fast ones, the one with fewer ranks to a sequence.
   CHECK(choose({of(1, 4, 0.99, 50), of(4, 1, 1, 50)}, limit).index == 1);
   CHECK(choose({of(4, 1, 1, 50), of(1, 4, 0.99, 50)}, limit).index == 0);
