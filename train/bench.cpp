@@ -82,11 +82,6 @@ double bytes_per_second(double at_least) {
          });
 }
 
-Work operator*(double factor, Work w) {
-  return {factor * w.flops, factor * w.exps, factor * w.bytes};
-}
-Work operator+(Work a, Work b) { return {a.flops + b.flops, a.exps + b.exps, a.bytes + b.bytes}; }
-
 double median(const std::vector<double>& x) { return quantile(x, 0.5); }
 
 int64_t page_faults() {
@@ -208,23 +203,47 @@ class StepBench {
   Tensor tokens_, targets_;
 };
 
-/// Work of a model on `tokens` tokens, without attention. Values of width d and h (of the
-/// feed-forward part) read or written per token and layer, where everything that can share a pass
-/// over memory does:
-///
-///   forward    norm 2d, q k v 4d, attention 4d, output 2d, residual 3d, norm 2d, feed-forward
-///              2d + 4h, residual 3d
-///   backward   feed-forward 5d + 8h, norm 3d, residual 3d, output 4d, attention 8d, q k v 9d,
-///              norm 3d, residual 3d
-///
-/// so 22d + 4h, and 38d + 8h. What a layer of low rank computes between its two products stays in the
-/// cache. The optimizer reads and writes 28 bytes per parameter.
-struct ModelWork {
-  Work forward, step;
-};
-ModelWork model_work(const attention::TransformerConfig& c, int64_t tokens, int64_t parameters) {
+/// Throws ConfigError for options of sections that bench does not use.
+void check_unused(const Config& config, bool attention_alone) {
+  config.data().check_known({});
+  config.train().check_known({});
+  if (attention_alone)
+    config.optimizer().check_known({});
+  else
+    read_section<BenchOptimizer>(config.optimizer());
+}
+
+/// Bytes of q, k, v and the result: part of model_work(), but counted here for attention alone.
+Work attention_traffic(int64_t batch, int64_t N, int64_t width, double tensors) {
+  return {0, 0, sizeof(float) * tensors * static_cast<double>(batch * N * width)};
+}
+
+}  // namespace
+
+double limit(const Work& work, const Machine& machine) {
+  return work.flops / machine.flops + work.exps / machine.exps + work.bytes / machine.bytes;
+}
+
+Work operator*(double factor, const Work& w) {
+  return {factor * w.flops, factor * w.exps, factor * w.bytes};
+}
+Work operator+(const Work& a, const Work& b) {
+  return {a.flops + b.flops, a.exps + b.exps, a.bytes + b.bytes};
+}
+
+// Values of width d and h (of the feed-forward part) read or written per token and layer, where
+// everything that can share a pass over memory does:
+//
+//   forward    norm 2d, q k v 4d, attention 4d, output 2d, residual 3d, norm 2d, feed-forward
+//              2d + 4h, residual 3d
+//   backward   feed-forward 5d + 8h, norm 3d, residual 3d, output 4d, attention 8d, q k v 9d,
+//              norm 3d, residual 3d
+//
+// so 22d + 4h, and 38d + 8h. What a layer of low rank computes between its two products stays in the
+// cache. The optimizer reads and writes 28 bytes per parameter.
+ModelWork model_work(const attention::TransformerConfig& c, double tokens, double parameters) {
   const auto d = static_cast<double>(c.d_model), h = static_cast<double>(c.d_mlp);
-  const double n = static_cast<double>(tokens), layers = static_cast<double>(c.layers);
+  const double n = tokens, layers = static_cast<double>(c.layers);
   double weights = 0;
   for (const attention::LinearLayer& linear : c.linear_layers())
     weights += static_cast<double>(linear.weights());
@@ -248,32 +267,28 @@ ModelWork model_work(const attention::TransformerConfig& c, int64_t tokens, int6
                      sizeof(float) * n * (layers * (22 * d + 4 * h) + around)};
   const Work backward{4 * n * (weights + taps), n * exps,
                       sizeof(float) * n * (layers * (38 * d + 8 * h) + 2 * around)};
-  return {forward, forward + backward + Work{0, 0, 28 * static_cast<double>(parameters)}};
+  return {forward, backward, {0, 0, 28 * parameters}};
 }
 
-/// Throws ConfigError for options of sections that bench does not use.
-void check_unused(const Config& config, bool attention_alone) {
-  config.data().check_known({});
-  config.train().check_known({});
-  if (attention_alone)
-    config.optimizer().check_known({});
-  else
-    read_section<BenchOptimizer>(config.optimizer());
+AttentionWork attention_work(const attention::Variant& variant, int64_t tokens) {
+  const attention::Work work = variant.work(tokens, tokens);
+  const auto of = [](const attention::Work::Counts& counts) {
+    return Work{counts.flops, counts.exponentials, 0};
+  };
+  return {of(work.forward), of(work.backward)};
 }
 
-/// Work of a variant; its memory traffic is in model_work() or attention_traffic().
-Work work_of(const attention::Work::Counts& counts) {
-  return {counts.flops, counts.exponentials, 0};
-}
-
-/// Calls with(variant, layer) for the attention of each layer, constructed without the rest of the
-/// model.
-template <class F>
-void for_variants(const attention::TransformerConfig& model, F with) {
+void for_variants(const attention::TransformerConfig& model,
+                  const std::function<void(const attention::Variant&)>& with) {
+  constexpr double most_numbers = 1 << 20;
+  constexpr int64_t fewer_tokens = 4096;
   std::map<std::string, std::unique_ptr<attention::Variant>> first;  // by type: owns what is shared
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     attention::Config config = model.attention_config(layer);
     const std::string& type = model.attention_of(layer);
+    const attention::Memory memory = attention::memory(type, config, {});
+    if (memory.parameters + memory.buffers > most_numbers)
+      config.max_length = std::min(config.max_length, fewer_tokens);
     const nn::Scope scope = nn::root(DType::f32, 0);
     auto& owner = first[type];
     if (!owner) {
@@ -286,23 +301,14 @@ void for_variants(const attention::TransformerConfig& model, F with) {
   }
 }
 
-/// Bytes of q, k, v and the result: part of model_work(), but counted here for attention alone.
-Work attention_traffic(int64_t batch, int64_t N, int64_t width, double tensors) {
-  return {0, 0, sizeof(float) * tensors * static_cast<double>(batch * N * width)};
-}
-
-}  // namespace
-
-double limit(const Work& work, const Machine& machine) {
-  return work.flops / machine.flops + work.exps / machine.exps + work.bytes / machine.bytes;
-}
-
 Work step_work(const attention::TransformerConfig& model, int64_t batch, int64_t parameters) {
   const int64_t N = model.max_length;
-  Work total = model_work(model, batch * N, parameters).step;
+  const ModelWork rest =
+      model_work(model, static_cast<double>(batch * N), static_cast<double>(parameters));
+  Work total = rest.forward + rest.backward + rest.optimizer;
   for_variants(model, [&](const attention::Variant& variant) {
-    const attention::Work work = variant.work(N, N);
-    total = total + static_cast<double>(batch) * (work_of(work.forward) + work_of(work.backward));
+    const AttentionWork work = attention_work(variant, N);
+    total = total + static_cast<double>(batch) * (work.forward + work.backward);
   });
   return total;
 }
@@ -347,14 +353,15 @@ BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& 
   attention::Transformer& model = bench.model;
   const int64_t N = shape.max_length;
   result.parameters = model.parameter_count();
-  const ModelWork rest = model_work(shape, batch * N, result.parameters);
+  const ModelWork rest =
+      model_work(shape, static_cast<double>(batch * N), static_cast<double>(result.parameters));
   result.work_forward = rest.forward;
-  result.work = rest.step;
+  result.work = rest.forward + rest.backward + rest.optimizer;
   const auto times = static_cast<double>(batch);
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    const attention::Work work = model.kernel(layer).work(N, N);
-    result.work_forward = result.work_forward + times * work_of(work.forward);
-    result.work = result.work + times * (work_of(work.forward) + work_of(work.backward));
+    const AttentionWork work = attention_work(model.kernel(layer), N);
+    result.work_forward = result.work_forward + times * work.forward;
+    result.work = result.work + times * (work.forward + work.backward);
   }
   return result;
 }
@@ -426,11 +433,10 @@ BenchResult bench_attention(const Config& config, int64_t batch, const BenchOpti
     return forward;
   });
   result.parameters = variant->parameter_count();
-  const attention::Work work = variant->work(N, N);
+  const AttentionWork work = attention_work(*variant, N);
   const auto times = static_cast<double>(batch);
-  result.work_forward = times * work_of(work.forward) + attention_traffic(batch, N, H * D, 4);
-  result.work =
-      result.work_forward + times * work_of(work.backward) + attention_traffic(batch, N, H * D, 8);
+  result.work_forward = times * work.forward + attention_traffic(batch, N, H * D, 4);
+  result.work = result.work_forward + times * work.backward + attention_traffic(batch, N, H * D, 8);
   return result;
 }
 

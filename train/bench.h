@@ -28,6 +28,25 @@ struct Machine {
 /// Least seconds this machine needs if nothing overlaps: flops / peak + exps / rate + bytes /
 /// bandwidth.
 double limit(const Work& work, const Machine& machine);
+Work operator*(double factor, const Work& work);
+Work operator+(const Work& a, const Work& b);
+
+/// The work of a training step on `tokens` tokens besides attention.
+struct ModelWork {
+  Work forward, backward;
+  Work optimizer;  // of all parameters
+};
+ModelWork model_work(const attention::TransformerConfig& model, double tokens, double parameters);
+/// The work of one variant on a sequence of `tokens` tokens. Its memory traffic is part of model_work().
+struct AttentionWork {
+  Work forward, backward;
+};
+AttentionWork attention_work(const attention::Variant& variant, int64_t tokens);
+/// Calls `with` for the variant of each layer, constructed without the rest of the model. Those with many
+/// parameters are constructed for fewer tokens than model.max_length: their work() and the like remain
+/// functions of the number of tokens that they are asked for.
+void for_variants(const attention::TransformerConfig& model,
+                  const std::function<void(const attention::Variant&)>& with);
 
 /// The work of a training step of a model with this number of parameters, optimizer included, on
 /// `batch` sequences of model.max_length tokens.

@@ -14,6 +14,7 @@
 
 #include "longhand/attention/registry.h"
 #include "longhand/core/error.h"
+#include "longhand/train/distributed/gradient_join.h"
 #include "longhand/train/experiment.h"
 
 namespace longhand::train {
@@ -21,6 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using attention::BlockLinear;
+using attention::SequencePath;
 using attention::TransformerConfig;
 
 constexpr double f32 = sizeof(float);
@@ -46,11 +48,47 @@ double linear_scratch(double rows, double in, double out) {
   return weight + (weight <= small_weight ? std::min(tasks * weight, most_sums) : weight);
 }
 
-Layer layer_memory(const TransformerConfig& c, int64_t index, double B, double N, bool training) {
+/// A batch of B sequences, and the tokens of each that a rank has: N of P N.
+struct Tokens {
+  double B, N, P = 1;
+};
+
+/// The memory of a variant. If sequences are cut, that of what it computes on each rank, and of the
+/// tokens and heads that it gets from others.
+attention::Memory attention_memory(const attention::Config& config,
+                                   const attention::Capabilities& can, const Tokens& t,
+                                   bool training) {
+  const auto of = [&](const attention::Config& own, double N) {
+    return attention::memory(config.name, own,
+                             {.batch = t.B, .queries = N, .keys = N, .training = training});
+  };
+  attention::Memory out = of(config, t.N);
+  if (t.P == 1 || (can.sequence != SequencePath::heads && can.sequence != SequencePath::gathered))
+    return out;
+  const auto P = static_cast<int64_t>(t.P);
+  const bool heads = can.sequence == SequencePath::heads && config.heads % P == 0;
+  attention::Config whole = config;
+  if (heads) {
+    whole.heads /= P;
+    whole.kv_heads = std::max<int64_t>(1, whole.kv_heads / P);
+  }
+  const attention::Memory of_whole = of(whole, t.P * t.N);
+  // Queries, keys and values of whole sequences replace those of the part; the result comes in addition
+  // to that of the part. Each is copied once on its way.
+  const double inputs = can.uses_queries_and_keys ? 3 : 1;
+  const double result = t.B * t.P * t.N * number(whole.heads * whole.head_dim);
+  const double of_part = t.B * t.N * number(config.heads * config.head_dim);
+  out.kept = of_whole.kept + inputs * (result - of_part) + result;
+  out.forward = of_whole.forward + inputs * result;
+  out.backward = of_whole.backward + inputs * result + result;
+  return out;
+}
+
+Layer layer_memory(const TransformerConfig& c, int64_t index, const Tokens& t, bool training) {
+  const double B = t.B, N = t.N;
   const attention::Config config = c.attention_config(index);
   const auto can = attention::capabilities(config.name, config);
-  const auto memory = attention::memory(
-      config.name, config, {.batch = B, .queries = N, .keys = N, .training = training});
+  const attention::Memory memory = attention_memory(config, can, t, training);
   const double d = number(c.d_model), tokens = B * N, x = tokens * d, h = number(c.d_mlp),
                kv = number(c.d_model / c.heads * (c.kv_heads ? c.kv_heads : c.heads)),
                norm = c.norm_type == "layer_norm" ? 2 : 1, branches = c.d_mlp > 0 ? 2 : 1;
@@ -123,11 +161,11 @@ struct Blocks {
   double parameters = 0, buffers = 0, kept = 0, evaluation = 0;
   Layer first, last, largest;  // largest: kept
 
-  Blocks(const TransformerConfig& c, double B, double N, bool training) {
+  Blocks(const TransformerConfig& c, const Tokens& tokens, bool training) {
     const int64_t each = std::min(c.layers, differing_layers(c));
     for (int64_t i = 0; i < each; ++i) {
       const double times = i + 1 == each ? number(c.layers - i) : 1;
-      last = layer_memory(c, i, B, N, training);
+      last = layer_memory(c, i, tokens, training);
       if (i == 0) first = last;
       if (last.kept >= largest.kept) largest = last;
       parameters += times * last.parameters;
@@ -140,6 +178,11 @@ struct Blocks {
 
 double length_of(const TransformerConfig& c) {
   return number(c.max_length) + (!c.per_token && c.pooling == "cls" ? 1 : 0);
+}
+
+/// The tokens of a sequence that a rank has.
+double part_of_sequence(const MemoryRequest& r) {
+  return std::ceil(length_of(r.model) / number(r.sequence_ranks));
 }
 
 /// Parameters outside of blocks, in numbers; `table` are those of the positions and tokens.
@@ -162,7 +205,7 @@ struct Ends {
 /// Rows of logits, for `sequences` sequences.
 double logit_rows(const MemoryRequest& r, double sequences) {
   if (!r.model.per_token) return sequences;
-  return sequences * number(r.model.max_length) * (r.counted <= 0.5 ? r.counted : 1);
+  return sequences * part_of_sequence(r) * (r.counted <= 0.5 ? r.counted : 1);
 }
 
 /// The head: its input, what is gathered from it, and logits.
@@ -184,7 +227,8 @@ struct Step {
 /// The peak of a training step in numbers, besides parameters, gradients and optimizer.
 double step_memory(const MemoryRequest& r, const Blocks& blocks, const Ends& ends) {
   const TransformerConfig& c = r.model;
-  const double B = number(r.micro_batch_size()), N = length_of(c), x = B * N * number(c.d_model);
+  const double B = number(r.micro_batch_size()), N = part_of_sequence(r),
+               x = B * N * number(c.d_model);
   const double all = blocks.parameters + ends.head + ends.table, head = head_memory(r, B, N);
   const Layer& last = blocks.largest;
   double peak = 0;  // with the gradients that are there
@@ -210,6 +254,14 @@ double step_memory(const MemoryRequest& r, const Blocks& blocks, const Ends& end
 /// The number of gradient sums that wait in the tree of micro-batches.
 double waiting_sums(int64_t micro_batches) {
   return std::floor(std::log2(number(std::max<int64_t>(1, micro_batches))));
+}
+
+/// Bytes that the sum of gradients over ranks takes besides them: of the bucket that is on its way, the
+/// parts of all ranks, and a copy for each of the two sums. `P` are those of all parameters.
+double joining(const MemoryRequest& r, double P, const Ends& ends) {
+  if (r.ranks() == 1) return 0;
+  const double bucket = number(GradientJoin::bucket_bytes) + f32 * ends.table;
+  return 3 * std::min(P, bucket);
 }
 
 /// The share of the targets of a few examples that count.
@@ -529,23 +581,27 @@ MemoryRequest memory_request(const Plan& plan, const data::Task* task) {
 
 MemoryEstimate estimate_memory(const MemoryRequest& r) {
   const TransformerConfig& c = r.model;
-  const double N = length_of(c);
+  const double N = part_of_sequence(r);
   const Ends ends(c);
   MemoryEstimate out;
-  const Blocks blocks(c, number(r.micro_batch_size()), N, true);
+  const Blocks blocks(c, {number(r.micro_batch_size()), N, number(r.sequence_ranks)}, true);
   out.parameter_count = blocks.parameters + ends.head + ends.table;
   // Parameters are tensors with names, handles and moments, a few hundred bytes each.
   const double objects = 16 * 1024 * number(c.layers);
-  const double P = f32 * out.parameter_count;
+  const double P = f32 * out.parameter_count, ranks = number(r.ranks());
+  const bool shares = r.shares_optimizer && r.ranks() > 1;
   out.parameters = P + f32 * (blocks.buffers + ends.buffers) + objects;
   if (r.trains) {
-    out.gradients = P * (1 + waiting_sums(r.micro_batches));
+    out.gradients = P * (1 + waiting_sums(r.micro_batches / r.data_ranks)) + joining(r, P, ends);
     out.training = f32 * step_memory(r, blocks, ends);
+    // Each rank sends its part of the parameters, and receives all.
+    if (shares) out.training = std::max(out.training, P + P / ranks);
   }
-  out.optimizer = P * (r.moments + (r.average ? 1 : 0));
+  const double moments = P * r.moments, average = r.average ? P : 0;
+  out.optimizer = (shares ? moments / ranks : moments) + average;
   if (r.eval_batch_size > 0) {
     const double B = number(r.eval_batch_size), x = B * N * number(c.d_model);
-    const Blocks forward(c, B, N, false);
+    const Blocks forward(c, {B, N, number(r.sequence_ranks)}, false);
     out.evaluation = f32 * std::max(2 * x + forward.evaluation, x + head_memory(r, B, N));
   }
   const double targets = c.per_token ? number(c.max_length) : 1;
@@ -556,8 +612,8 @@ MemoryEstimate estimate_memory(const MemoryRequest& r) {
     out.teacher = P + f32 * logit_rows(r, number(r.micro_batch_size())) * number(c.classes);
   if (r.saves) {
     constexpr double retained = 64.0 * (1 << 20);  // M_TRIM_THRESHOLD: see core/storage.cpp
-    const double image = P + out.optimizer;
-    out.checkpoint = 2 * image + std::min(image / 2, retained);
+    const double image = P + moments + average;
+    out.checkpoint = 2 * image + std::min(image / 2, retained) + (shares ? moments : 0);
   }
   return out;
 }

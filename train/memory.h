@@ -31,7 +31,13 @@ struct MemoryRequest {
   double counted = 1;
   data::DataMemory data{};
   double limit_gib = 0;  // train.memory_limit; 0: what is available
+  // Of a run on data_ranks x sequence_ranks ranks, the estimate is that of the leading one, which also
+  // writes the checkpoints.
+  int64_t data_ranks = 1;         // that share out the parts of a batch: a divisor of micro_batches
+  int64_t sequence_ranks = 1;     // that share out the tokens of each sequence
+  bool shares_optimizer = false;  // Optimizer::share()
 
+  int64_t ranks() const { return data_ranks * sequence_ranks; }
   /// The number of sequences that are processed at a time in training.
   int64_t micro_batch_size() const { return (batch_size + micro_batches - 1) / micro_batches; }
 };
@@ -63,6 +69,8 @@ struct MemoryEstimate {
 /// Resident memory of a process besides what is estimated: code, libraries, stacks and the scratch
 /// memory of a few threads. The smallest run takes 29 MiB.
 inline constexpr double program_memory = 36.0 * (1 << 20);
+/// What MPI adds to it.
+inline constexpr double mpi_memory = 11.0 * (1 << 20);
 
 MemoryEstimate estimate_memory(const MemoryRequest& request);
 

@@ -65,6 +65,7 @@ TEST_CASE("JSON of every command is one object with the same fields") {
       {"check attention", "--variant none --check shapes"},
       {"bench step", "--attention none --length 16 --tokens 16 --repetitions 1"},
       {"bench attention", "--attention none,mean --length 16 --tokens 16 --repetitions 1"},
+      {"plan", "config.toml --ranks 1,2 --seconds 0"},
       {"analyse error", "--length 16 --norm 1 --count 1 --attention nystrom:landmarks=4"},
       {"analyse spectrum", "--run run --length 16"},
       {"analyse landmarks", "--draws 2"},
@@ -107,6 +108,8 @@ TEST_CASE("JSON of every command is one object with the same fields") {
   };
   for (const std::string& command : commands_with_json(folder.path())) {
     if (command == "data check pixels") continue;  // needs IDX files; the same as of tokens
+    // These need mpirun: tests/distributed.
+    if (command == "bench comm" || command == "bench ranks") continue;
     INFO(command << ": add its arguments to this test");
     REQUIRE(arguments.contains(command));
     check(command, arguments.at(command));

@@ -15,6 +15,7 @@
 #include "longhand/core/parallel.h"
 #include "longhand/core/utf8.h"
 #include "longhand/train/bench.h"
+#include "longhand/train/cli/bench_comm.h"
 #include "longhand/train/cli/bench_ranks.h"
 #include "longhand/train/cli/bench_sequence.h"
 #include "longhand/train/cli/child.h"
@@ -447,13 +448,14 @@ void add_one_bench(Command& group, const std::string& what, const std::string& t
 }  // namespace
 
 void add_bench(Command& program) {
-  Command group =
-      program.group("bench", "Measure time and memory of training steps and of attention");
+  Command group = program.group(
+      "bench", "Measure time and memory of training steps and of attention, and communication");
   add_one_bench(group, "step", "Measure whole training steps: forward, backward and optimizer");
   add_one_bench(group, "attention",
                 "Measure the attention of one layer alone, forward and backward");
   add_bench_ranks(group);
   add_bench_sequence(group);
+  add_bench_comm(group);
 }
 
 }  // namespace longhand::cli

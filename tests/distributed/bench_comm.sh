@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# bench_comm.sh PROGRAM: what longhand-mpi bench comm prints and writes, and what it refuses. longhand plan reads it.
+set -euo pipefail
+program=$1
+here=$(dirname "$(readlink -f "$0")")
+mpirun=$here/mpirun.sh
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+
+fail() { echo "bench_comm.sh: $*" >&2; cat "$out/text" >&2; exit 1; }
+
+"$mpirun" 2 "$program" bench comm --max-bytes 100000 --seconds 0 -o "$out/comm.json" >"$out/text" 2>&1 || fail "it failed"
+[ "$(grep -c '^Latency and bandwidth' "$out/text")" = 1 ] || fail "expected one table: the first rank alone prints"
+for operation in sum all_gather sum_scatter all_to_all shift broadcast barrier; do
+  grep -Eq "^$operation +2 +[0-9]" "$out/text" || fail "expected a row of $operation with 2 ranks"
+done
+for field in '"kind": "bench comm"' '"machine": "' '"date": "' '"version": "' "\"$(hostname)\"" Open; do
+  grep -qF -- "$field" "$out/comm.json" || fail "expected $field in the results"
+done
+
+refused() {
+  local ranks=$1 text=$2 status=0
+  shift 2
+  "$mpirun" "$ranks" "$program" bench comm "$@" >"$out/text" 2>&1 || status=$?
+  [ $status = 2 ] || fail "$*: ended with $status, expected 2"
+  grep -qF -- "$text" "$out/text" || fail "expected: $text"
+}
+refused 1 "there is only one; start several, such as: mpirun -np 4 longhand-mpi bench comm"
+refused 2 "--max-bytes 31: expected at least 32, two sizes for 2 ranks" --max-bytes 31
+refused 2 "--max-bytes: expected an integer from 1 to 2^30, got 2147483648" --max-bytes 2147483648
+echo "bench comm measures, writes and refuses"
