@@ -58,26 +58,35 @@ struct Tokens {
 attention::Memory attention_memory(const attention::Config& config,
                                    const attention::Capabilities& can, const Tokens& t,
                                    bool training) {
-  const auto of = [&](const attention::Config& own, double N) {
-    return attention::memory(config.name, own,
-                             {.batch = t.B, .queries = N, .keys = N, .training = training});
+  const auto of = [&](const attention::Config& own, double queries, double keys) {
+    return attention::memory(
+        config.name, own, {.batch = t.B, .queries = queries, .keys = keys, .training = training});
   };
-  attention::Memory out = of(config, t.N);
+  attention::Memory out = of(config, t.N, t.N);
   if (t.P == 1 || (can.sequence != SequencePath::heads && can.sequence != SequencePath::gathered))
     return out;
   const auto P = static_cast<int64_t>(t.P);
   const bool heads = can.sequence == SequencePath::heads && config.heads % P == 0;
+  const bool keys = can.sequence == SequencePath::heads && !heads && can.any_queries;
+  const double of_part = t.B * t.N * number(config.heads * config.head_dim);
+  if (keys) {
+    const attention::Memory of_keys = of(config, t.N, t.P * t.N);
+    const double more = 2 * (t.P - 1) * of_part;
+    out.kept = of_keys.kept + more;
+    out.forward = of_keys.forward + more;
+    out.backward = of_keys.backward + more;
+    return out;
+  }
   attention::Config whole = config;
   if (heads) {
     whole.heads /= P;
     whole.kv_heads = std::max<int64_t>(1, whole.kv_heads / P);
   }
-  const attention::Memory of_whole = of(whole, t.P * t.N);
+  const attention::Memory of_whole = of(whole, t.P * t.N, t.P * t.N);
   // Queries, keys and values of whole sequences replace those of the part; the result comes in addition
   // to that of the part. Each is copied once on its way.
   const double inputs = can.uses_queries_and_keys ? 3 : 1;
   const double result = t.B * t.P * t.N * number(whole.heads * whole.head_dim);
-  const double of_part = t.B * t.N * number(config.heads * config.head_dim);
   out.kept = of_whole.kept + inputs * (result - of_part) + result;
   out.forward = of_whole.forward + inputs * result;
   out.backward = of_whole.backward + inputs * result + result;

@@ -39,7 +39,7 @@ struct SequenceExchange {
   double sent = 0;                   // bytes of a rank
   double share = 1;                  // of the work of attention, which each rank does
 };
-SequenceExchange sequence_exchange(const attention::Variant& variant, int64_t tokens,
+SequenceExchange sequence_exchange(const attention::Variant& variant, bool causal, int64_t tokens,
                                    int64_t ranks) {
   if (ranks == 1) return {};
   using attention::SequencePath;
@@ -57,8 +57,12 @@ SequenceExchange sequence_exchange(const attention::Variant& variant, int64_t to
       return of(Collective::all_gather, 1, 1);
     case SequencePath::heads:
       return of(Collective::all_to_all, 2, 2);
+    case SequencePath::keys:
+      // Of causal attention, the queries of the last rank see most of the keys: 1 - (1 - 1 / P)².
+      if (causal) out.share *= 2 - 1 / number(ranks);
+      return of(Collective::all_gather, 1, 1);
     case SequencePath::sums:
-      return of(Collective::sum, 1, 1);
+      return of(causal ? Collective::all_gather : Collective::sum, 1, 1);
     case SequencePath::state:
       return of(Collective::all_gather, 1, 1);
     case SequencePath::landmarks:
@@ -121,7 +125,7 @@ RankWork work_of_rank(const ForecastRequest& r, const Split& split, double param
     out.exchange.add(seconds_to_send(r.network, e.operation, S, parts * all, bytes), bytes);
   };
   for_variants(c, [&](const attention::Variant& variant) {
-    const SequenceExchange of_layer = sequence_exchange(variant, c.max_length, S);
+    const SequenceExchange of_layer = sequence_exchange(variant, c.causal, c.max_length, S);
     const AttentionWork work = attention_work(variant, c.max_length);
     const double times = sequences * of_layer.share;
     out.attention_forward = out.attention_forward + times * in_forward * work.forward;

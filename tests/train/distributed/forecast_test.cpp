@@ -144,9 +144,14 @@ TEST_CASE("forecast: ranks of a sequence share out its tokens, and exchange head
   CHECK(heads.sent - sums ==
         Approx(2 * 4 * 2 * 4 * 4 * (N / 4) * d * 3 / 4 + 4 * pooled).epsilon(0.01));
   CHECK(heads.sequence > 2 * 4 * 2e-3);  // four exchanges a layer, of at least two messages
-  // Without heads for all ranks, each gathers all tokens and computes all of the attention.
+  // Without heads for all ranks, each gathers the keys and values of all tokens, or all of them, and then
+  // computes all of the attention.
   r.memory.model.heads = 2;
-  CHECK(forecast(r, {1, 4}).compute > 2 * heads.compute);
+  const Forecast keys = forecast(r, {1, 4});
+  CHECK(keys.compute == Approx(forecast(r, {1, 1}).compute / 4));
+  CHECK(keys.sent - sums == Approx(2 * 4 * 2 * 3 * 4 * (N / 4) * d * 2 + 4 * pooled).epsilon(0.01));
+  r.memory.model.attention = "svd";
+  CHECK(forecast(r, {1, 4}).compute > 0.8 * forecast(r, {1, 1}).compute);
   // Without attention nothing is exchanged but the sum for pooling.
   r.memory.model.attention = "none";
   CHECK(forecast(r, {1, 4}).sent < sums + 4 * pooled + 1);
@@ -174,7 +179,7 @@ TEST_CASE("forecast: several ranks need memory for the sum of their gradients") 
 }
 
 TEST_CASE("forecast: ranks of a sequence need less memory the more they are") {
-  for (const char* const variant : {"softmax", "window", "none"}) {
+  for (const char* const variant : {"softmax", "linear", "window", "none"}) {
     ForecastRequest r = request();
     r.memory.model.max_length = 1 << 16;
     r.memory.model.attention = variant;
