@@ -99,11 +99,11 @@ class EfficientAttention final : public Variant {
     return config().head_dim;
   }
 
-  // The sums, or states, of all parts, and their gradients.
+  // The sums of all parts, or their states, decays and sums of exponentials, with their gradients.
   double sequence_bytes(int64_t batch, int64_t, int ranks) const override {
-    const int64_t D = config().head_dim;
+    const int64_t D = config().head_dim, columns = config().causal ? D + 2 : D + 1;
     return 2.0 * (ranks - 1) *
-           static_cast<double>(batch * config().heads * D * (D + 1) * size_of(parameter_dtype()));
+           static_cast<double>(batch * config().heads * D * columns * size_of(parameter_dtype()));
   }
 
   Work work(int64_t queries, int64_t keys) const override {
