@@ -567,7 +567,9 @@ MemoryRequest memory_request(const Plan& plan, const data::Task* task) {
                     .saves = !task || task->train,
                     .counted = 0,
                     .data = plan.data,
-                    .limit_gib = plan.train.memory_limit};
+                    .limit_gib = plan.train.memory_limit,
+                    .sequence_ranks = t.sequence_ranks,
+                    .shares_optimizer = t.shard_optimizer};
   if (!task) {
     if (out.data.examples > 0)
       out.batch_size =
