@@ -11,6 +11,9 @@ set(CPACK_PACKAGE_DIRECTORY "${PROJECT_BINARY_DIR}/packages")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL runtime dev tools doc)
+if(TARGET longhand-mpi)
+  list(APPEND CPACK_COMPONENTS_ALL mpi)
+endif()
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
@@ -32,6 +35,9 @@ set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS longhand-doc)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME longhand)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS longhand-doc)
+set(CPACK_DEBIAN_MPI_PACKAGE_NAME longhand-mpi)
+set(CPACK_DEBIAN_MPI_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS openmpi-bin)
 set(CPACK_DEBIAN_DOC_PACKAGE_NAME longhand-doc)
 set(CPACK_DEBIAN_DOC_PACKAGE_SECTION doc)
 set(CPACK_DEBIAN_DOC_PACKAGE_ARCHITECTURE all)
@@ -52,6 +58,10 @@ CMake and pkg-config, and examples.")
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION
 "trains long-sequence Transformers on CPUs
 ${about}This package contains the program longhand and configurations for it.")
+set(CPACK_COMPONENT_MPI_DESCRIPTION
+"trains long-sequence Transformers on several machines
+${about}This package contains the program longhand-mpi for mpirun and srun, and its
+library for programs of your own.")
 set(CPACK_COMPONENT_DOC_DESCRIPTION
 "training framework for long-sequence Transformers on CPUs (documentation)
 ${about}This package contains the documentation as HTML, with the course, the pages of
@@ -125,4 +135,7 @@ include(CPack)
 cpack_add_component(runtime)
 cpack_add_component(dev DEPENDS runtime)
 cpack_add_component(tools DEPENDS runtime)
+if(TARGET longhand-mpi)
+  cpack_add_component(mpi DEPENDS runtime)
+endif()
 cpack_add_component(doc)
