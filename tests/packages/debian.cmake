@@ -122,7 +122,7 @@ Files: /usr/share/doc/longhand/html/*
                   COMMAND_ERROR_IS_FATAL ANY)
   install(FILES "${PROJECT_BINARY_DIR}/upstream_changelog.gz" RENAME changelog.gz
           DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT tools)
-  foreach(component runtime dev tools doc)
+  foreach(component IN LISTS CPACK_COMPONENTS_ALL)
     string(TOUPPER ${component} upper)
     set(folder "${CMAKE_INSTALL_DATADIR}/doc/${CPACK_DEBIAN_${upper}_PACKAGE_NAME}")
     install(FILES "${PROJECT_BINARY_DIR}/copyright" DESTINATION "${folder}" COMPONENT ${component})
