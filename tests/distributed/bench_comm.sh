@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# bench_comm.sh PROGRAM: what longhand-mpi bench comm prints and writes, and what it refuses. longhand plan reads it.
+# bench_comm.sh PROGRAM: what longhand-mpi bench comm prints and writes, and what it refuses; longhand plan reads it, and
+# predicts the bytes that ranks send.
 set -euo pipefail
 program=$1
 here=$(dirname "$(readlink -f "$0")")
@@ -17,6 +18,23 @@ done
 for field in '"kind": "bench comm"' '"machine": "' '"date": "' '"version": "' "\"$(hostname)\"" Open; do
   grep -qF -- "$field" "$out/comm.json" || fail "expected $field in the results"
 done
+
+# The value of a column in the last row of a table in a file of results.
+value() {
+  perl -MJSON::PP -0777 -e '
+    my ($table) = grep { $_->{name} eq $ARGV[1] } @{decode_json(do { open my $f, "<", $ARGV[0]; <$f> })->{tables}};
+    my @names = map { $_->{name} } @{$table->{columns}};
+    my ($column) = grep { $names[$_] eq $ARGV[2] } 0 .. $#names;
+    print $table->{rows}[-1][$column];' "$@"
+}
+# Wide enough that gradients are several buckets.
+config=("$here/../cli/tiny.toml" --set model.d_model=128 model.d_mlp=1024 --threads 1)
+"$mpirun" 2 "$program" bench ranks "${config[@]}" --steps 1 --turns 1 -o "$out/ranks.json" >"$out/text" 2>&1 || fail "bench ranks failed"
+"$program" plan "${config[@]}" --ranks 2 --rates "$out/comm.json" --seconds 0 -o "$out/plan.json" >"$out/text" 2>&1 || fail "plan failed"
+grep -qF "comm.json" "$out/text" || fail "expected the name of the file with the rates"
+sent=$(value "$out/ranks.json" rates sent_bytes)
+predicted=$(value "$out/plan.json" forecasts sent_mib)
+perl -e "exit !(abs($predicted * 2 ** 20 / $sent - 1) < 0.001)" || fail "sent $sent bytes, predicted $predicted MiB"
 
 refused() {
   local ranks=$1 text=$2 status=0

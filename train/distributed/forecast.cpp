@@ -390,7 +390,8 @@ std::string seconds_text(double seconds) {
   if (seconds < 120) return with(seconds, "s");
   if (seconds < 7200) return with(seconds / 60, "min");
   if (seconds < 172800) return with(seconds / 3600, "h");
-  return with(seconds / 86400, "days");
+  if (seconds < 2 * 365.25 * 86400) return with(seconds / 86400, "days");
+  return with(seconds / (365.25 * 86400), "years");
 }
 
 }  // namespace longhand::train

@@ -289,6 +289,7 @@ TEST_CASE("forecast: durations as text") {
   CHECK(seconds_text(600) == "10 min");
   CHECK(seconds_text(3600 * 3) == "3 h");
   CHECK(seconds_text(86400 * 30) == "30 days");
+  CHECK(seconds_text(86400.0 * 365.25 * 12) == "12 years");
 }
 
 TEST_CASE("forecast: rates of computation from the output of bench step") {
