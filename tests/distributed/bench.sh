@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# bench.sh PROGRAM: what longhand-mpi bench ranks and bench sequence print and write, and what they refuse.
+# bench.sh PROGRAM: what longhand-mpi bench ranks, sequence and comm print and write, and what they refuse.
 set -euo pipefail
+export LONGHAND_THREADS=1
 program=$1
 here=$(dirname "$(readlink -f "$0")")
 mpirun=$here/mpirun.sh
@@ -13,7 +14,7 @@ fail() { echo "bench.sh: $*" >&2; cat "$out/text" >&2; exit 1; }
 measure() {
   local name=$1 field
   shift
-  "$mpirun" 2 "$program" bench "$name" "$@" --threads 1 -o "$out/$name.json" >"$out/text" 2>&1 || fail "$name failed"
+  "$mpirun" 2 "$program" bench "$name" "$@" -o "$out/$name.json" >"$out/text" 2>&1 || fail "$name failed"
   [ "$(grep -c "written to $out/$name.json" "$out/text")" = 1 ] || fail "expected one rank to print"
   for field in "\"kind\": \"bench $name\"" '"command": "mpirun -np 2 longhand-mpi bench' '"machine": "' '"date": "' '"version": "'; do
     grep -qF -- "$field" "$out/$name.json" || fail "expected $field in the results"
@@ -35,12 +36,27 @@ for variant in softmax performer retnet deltanet nystrom conv; do
   grep -q "\"$variant\"" "$out/sequence.json" || fail "expected $variant in the results ($variants variants)"
 done
 
-for name in ranks sequence; do
-  status=0
-  "$program" bench $name "$here/../../examples/configs/mqar.toml" >"$out/text" 2>&1 || status=$?
-  [ $status = 2 ] || fail "bench $name in one process ended with $status, expected 2"
+# Rates of the network, which longhand plan reads.
+measure comm --max-bytes 100000 --seconds 0
+"$mpirun" 2 "$program" bench comm --max-bytes 100000 --seconds 0 >"$out/text" 2>&1 || fail "comm failed"
+[ "$(grep -c '^Latency and bandwidth' "$out/text")" = 1 ] || fail "expected one table: the first rank alone prints"
+for operation in sum all_gather sum_scatter all_to_all shift broadcast barrier; do
+  grep -Eq "^$operation +2 +[0-9]" "$out/text" || fail "expected a row of $operation with 2 ranks"
 done
-status=0
-"$program" bench sequence >"$out/text" 2>&1 || status=$?
-grep -qF "expected several ranks; start it as mpirun -np 2 longhand-mpi bench sequence" "$out/text" || fail "expected the remedy"
-echo "bench ranks and bench sequence measure, write and refuse"
+grep -qF "\"$(hostname)\"" "$out/comm.json" || fail "expected the name of this machine in the results"
+
+# refused RANKS TEXT ARGUMENT...
+refused() {
+  local ranks=$1 text=$2 status=0
+  shift 2
+  "$mpirun" "$ranks" "$program" bench "$@" >"$out/text" 2>&1 || status=$?
+  [ $status = 2 ] || fail "$*: ended with $status, expected 2"
+  grep -qF -- "$text" "$out/text" || fail "expected: $text"
+}
+refused 1 "expected several ranks; start it as mpirun -np 2 longhand-mpi bench sequence" sequence
+refused 1 "expected several ranks; start it as mpirun -np 2 longhand-mpi bench ranks" ranks \
+  "$here/../../examples/configs/mqar.toml"
+refused 1 "there is only one; start several, such as: mpirun -np 4 longhand-mpi bench comm" comm
+refused 2 "--max-bytes 31: expected at least 32, two sizes for 2 ranks" comm --max-bytes 31
+refused 2 "--max-bytes: expected an integer from 1 to 2^30, got 2147483648" comm --max-bytes 2147483648
+echo "bench ranks, sequence and comm measure, write and refuse"
