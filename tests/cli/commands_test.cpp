@@ -42,6 +42,19 @@ std::string some_text() {
 
 }  // namespace
 
+TEST_CASE("assignments count wherever they stand") {
+  const TinyFolder folder;
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--set", "train.steps=5", "train.batch_size=7"},
+        {"--set", "train.steps=5", "--comments", "train.batch_size=7"},
+        {"--set", "train.batch_size=7", "--comments", "--set", "train.steps=5"}}) {
+    std::vector<std::string> arguments{"config", "dump", "config.toml"};
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    const Outcome outcome = succeed(arguments, folder.path());
+    CHECK_THAT(outcome.out, Contains("\nsteps = 5") && Contains("\nbatch_size = 7"));
+  }
+}
+
 TEST_CASE("train writes a complete run directory") {
   const TinyFolder folder;
   const Outcome outcome = succeed({"train", "config.toml", "--out", "a/run"}, folder.path());

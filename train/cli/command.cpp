@@ -308,8 +308,13 @@ void Command::set(Common& common, const std::string& value, const std::string& t
 }
 
 void Command::words_to_set(Common& common) {
-  app_->add_option("assignments", common.set,
-                   "Further section.key=value assignments, as with --set")
+  // After those of --set, which come first because that option was added first.
+  app_->add_option_function<std::vector<std::string>>(
+          "assignments",
+          [&common](const std::vector<std::string>& words) {
+            common.set.insert(common.set.end(), words.begin(), words.end());
+          },
+          "Further section.key=value assignments, as with --set")
       ->type_name("SECTION.KEY=VALUE")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->check([](const std::string& word) {

@@ -372,7 +372,11 @@ Stopped Run::train(Observer observer, Lead* lead) {
                        "train.sequence_ranks = ", experiment_->options.sequence_ranks,
                        ": this is one process; start several with longhand-mpi, or set it to 1");
   }
-  process_ = {.host = host_name(), .threads = threads(), .begin = step(), .step = step()};
+  process_ = {.host = host_name(),
+              .threads = threads(),
+              .ranks = grid_ ? grid_->world().size() : 1,
+              .begin = step(),
+              .step = step()};
   if (resumed_) {
     continue_record();
     record_.write_config(config_);

@@ -180,6 +180,7 @@ ProcessSummary process_of(const Json& object) {
   const auto count = [&](const char* key) { return find<int64_t>(object, key).value_or(0); };
   return {.host = find<std::string>(object, "host").value_or(""),
           .threads = find<int>(object, "threads").value_or(0),
+          .ranks = find<int>(object, "ranks").value_or(1),
           .begin = count("begin"),
           .step = count("step"),
           .trained = count("trained_steps"),
@@ -194,6 +195,7 @@ Json object(const ProcessSummary& process) {
   Json out;
   if (!process.host.empty()) out["host"] = process.host;
   if (process.threads > 0) out["threads"] = process.threads;
+  if (process.ranks > 1) out["ranks"] = process.ranks;
   out["begin"] = process.begin;
   out["step"] = process.step;
   if (process.trained > 0) {  // else none, or unknown

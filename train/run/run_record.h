@@ -28,6 +28,7 @@ struct Sources {
 struct ProcessSummary {
   std::string host{};           // empty: unknown, because it was killed before it could write it
   int threads = 0;              // 0: unknown
+  int ranks = 1;                // that trained together; time and memory are those of the first
   int64_t begin = 0, step = 0;  // steps done when it began and at its last report
   int64_t trained = 0;  // steps that it did, with their tokens and time; 0: none, or unknown
   int64_t tokens = 0;

@@ -1,4 +1,5 @@
 // Several ranks train together: the same bits as one process.
+#include <array>
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -291,6 +292,10 @@ TEST_CASE("a run led by one rank has the files of a single process, and may be r
   run(1, runs / "several", 3);
   run(2, runs / "several", 5);
   CHECK((run(4, runs / "several", 6) == one));
+  const Summary summary = read_summary(runs / "several" / "summary.json");
+  REQUIRE(summary.processes.size() == 4);
+  for (const size_t i : {0, 1, 2, 3})
+    CHECK(summary.processes[i].ranks == std::array{4, 1, 2, 4}[i]);
   const auto names = [&](const std::string& name) {
     std::set<std::string> out;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(runs / name))
