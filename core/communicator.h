@@ -30,7 +30,7 @@ struct Traffic {
   }
 };
 
-/// One operation of a communicator, for a timeline. Times are seconds of std::chrono::steady_clock.
+/// One operation of a communicator, for a timeline. Times are those of clock_seconds().
 struct Message {
   std::string name;  // as that of the function
   int64_t bytes = 0;

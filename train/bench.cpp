@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -14,6 +13,7 @@
 
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/clock.h"
 #include "longhand/core/gemm.h"
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/math.h"
@@ -25,19 +25,13 @@
 namespace longhand::train {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point then) {
-  return std::chrono::duration<double>(Clock::now() - then).count();
-}
-
 /// Mean seconds of one call, over as many calls as fit into the given time, at least one.
 template <class F>
 double mean_seconds(double at_least, F f) {
-  const auto start = Clock::now();
+  const double start = clock_seconds();
   for (int64_t calls = 1;; ++calls) {
     f();
-    const double seconds = seconds_since(start);
+    const double seconds = clock_seconds() - start;
     if (seconds >= at_least) return seconds / static_cast<double>(calls);
   }
 }
@@ -109,9 +103,9 @@ BenchResult repeat(const BenchOptions& options, F once) {
   const auto enough = [&](int64_t done) { return are_enough(options, done, total); };
   for (int64_t i = -warm_up; !enough(i); ++i) {
     const int64_t faults_before = page_faults();
-    const auto start = Clock::now();
+    const double start = clock_seconds();
     const double seconds_forward = once(i + warm_up);
-    const double seconds = seconds_since(start);
+    const double seconds = clock_seconds() - start;
     if (!options.repetitions)
       expected = std::max(fewest, static_cast<int64_t>(std::ceil(options.seconds / seconds)));
     if (options.on_progress) options.on_progress(i + 1 + warm_up, expected + warm_up);
@@ -177,11 +171,11 @@ class StepBench {
 
   /// Performs step i and returns the seconds of its forward pass.
   double step(int64_t i) {
-    const auto start = Clock::now();
+    const double start = clock_seconds();
     nn::Pass pass = nn::Pass::train(random_.fork(static_cast<uint64_t>(i)));
     pass.recompute = recompute_;
     const Variable loss = cross_entropy(model.forward(tokens_, {}, pass), targets_);
-    const double forward = seconds_since(start);
+    const double forward = clock_seconds() - start;
     backward(loss);
     optimizer_->step(lr_);
     model.after_step();
@@ -376,12 +370,12 @@ std::vector<ModelSeconds> compare_models(const std::vector<attention::Transforme
   for (int64_t i = -warm_up; !are_enough(options, i, total / static_cast<double>(models.size()));
        ++i)
     for (size_t m = 0; m < models.size(); ++m) {
-      const auto start = Clock::now();
+      const double start = clock_seconds();
       benches[m]->predict();
-      const double predicted = seconds_since(start);
-      const auto middle = Clock::now();
+      const double predicted = clock_seconds() - start;
+      const double middle = clock_seconds();
       benches[m]->step(i + warm_up);
-      const double stepped = seconds_since(middle);
+      const double stepped = clock_seconds() - middle;
       if (i < 0) continue;
       forward[m].push_back(predicted);
       step[m].push_back(stepped);
@@ -422,10 +416,10 @@ BenchResult bench_attention(const Config& config, int64_t batch, const BenchOpti
     x = Variable(leaf("x", H).value().reshape({batch, N, H * D}), true);
   const Tensor seed = leaf("gradient", H).value();
   BenchResult result = repeat(options, [&](int64_t i) {
-    const auto start = Clock::now();
+    const double start = clock_seconds();
     const nn::Pass pass = nn::Pass::train(random.fork(static_cast<uint64_t>(i)));
     const Variable out = variant->forward({q, k, v, x}, {}, pass);
-    const double forward = seconds_since(start);
+    const double forward = clock_seconds() - start;
     backward(out, seed);
     for (Variable* input : {&q, &k, &v, &x})
       if (input->defined()) input->zero_grad();

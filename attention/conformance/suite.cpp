@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <chrono>
 
 #include "longhand/attention/conformance/tools.h"
+#include "longhand/core/clock.h"
 
 namespace longhand::attention {
 namespace {
@@ -10,15 +10,14 @@ using conformance::Findings;
 
 template <class F>
 CheckResult timed(const std::string& variant, const std::string& check, const F& body) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = clock_seconds();
   Findings findings;
   try {
     body(findings);
   } catch (const std::exception& error) {
     findings.expect(false, "threw an exception: ", error.what());
   }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return {variant, check, findings.failures(), findings.measured_text(), seconds.count()};
+  return {variant, check, findings.failures(), findings.measured_text(), clock_seconds() - start};
 }
 
 bool selected(const ConformanceOptions& how, const std::string& check) {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "longhand/core/clock.h"
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
 #include "longhand/train/run/child.h"
@@ -20,12 +21,6 @@ namespace longhand::train {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point then) {
-  return std::chrono::duration<double>(Clock::now() - then).count();
-}
-
 /// A cell that the sweep needs, trained or, if `final`, also evaluated on the test split.
 struct Task {
   size_t variant, trial, seed;  // indices
@@ -63,10 +58,10 @@ class Runner {
         stopping_ = true;
         for (const auto& each : running_) each->child->signal(SIGTERM);
       }
-      if (any_ended || needs_ || seconds_since(looked_) > 0.2) start_more();
+      if (any_ended || needs_ || clock_seconds() - looked_ > 0.2) start_more();
       if (running_.empty() && (stopping_ || enough_failures() || (elsewhere_.empty() && !needs_)))
         break;
-      if (any_ended || seconds_since(reported_) > 0.5) report();
+      if (any_ended || clock_seconds() - reported_ > 0.5) report();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     report();
@@ -80,7 +75,7 @@ class Runner {
     CellRecord record;
     bool testing = false;
     int64_t steps = 0;
-    Clock::time_point begin = Clock::now();
+    double begin = clock_seconds();
     std::unique_ptr<Child> child{};
   };
 
@@ -136,7 +131,7 @@ class Runner {
   }
 
   void start_more() {
-    looked_ = Clock::now();
+    looked_ = clock_seconds();
     needs_ = false;
     elsewhere_.clear();
     if (stopping_ || enough_failures()) return;
@@ -237,7 +232,7 @@ class Runner {
     if (!running.testing) record.peak_memory = std::max(record.peak_memory, ended.peak_memory);
     const bool succeeded = ended.code == 0 && ended.signal == 0;
     if (succeeded && !running.testing)
-      ended_.push_back({task.variant, seconds_since(running.begin)});
+      ended_.push_back({task.variant, clock_seconds() - running.begin});
     if (succeeded && !running.testing && task.final && !stopping_) {
       running.testing = true;
       state(task) = read_cell(folder);  // its summary says whether there is a test split
@@ -275,7 +270,7 @@ class Runner {
   }
 
   void report() {
-    reported_ = Clock::now();
+    reported_ = clock_seconds();
     if (!options_.on_progress) return;
     SweepProgress out;
     const std::vector<Task> known = tasks();
@@ -296,7 +291,7 @@ class Runner {
       cell.variant = each->task.variant;
       cell.step = last_step(path(each->task));
       cell.steps = each->steps;
-      cell.seconds = seconds_since(each->begin);
+      cell.seconds = clock_seconds() - each->begin;
       cell.testing = each->testing;
     }
     out.seconds_left = time_left(known, out);
@@ -394,7 +389,7 @@ class Runner {
   int64_t failures_ = 0;
   bool stopping_ = false;
   bool needs_ = true;  // whether start_more() may find another cell
-  Clock::time_point looked_ = Clock::now(), reported_ = looked_;
+  double looked_ = clock_seconds(), reported_ = looked_;
 };
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -10,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "longhand/core/clock.h"
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/utf8.h"
@@ -29,12 +29,6 @@ namespace longhand::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
-
-double seconds_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double>(end - begin).count();
-}
-
 struct Arguments : Common {
   std::string sweep;  // the sweep file; with --table, the directory of a sweep
   std::string out;
@@ -287,20 +281,20 @@ int run(const Arguments& a, Opened& opened) {
     display.show(live_table(p));
   };
   // Written meanwhile for a report on a sweep that goes on, but not so often that it takes long.
-  Clock::time_point written = Clock::now();
+  double written = clock_seconds();
   double cost = 0;
   const auto write = [&] {
-    const Clock::time_point begin = Clock::now();
+    const double begin = clock_seconds();
     train::Results results = results_of(opened, directory, command_of(a));
     write_results(results, directory);
-    written = Clock::now();
-    cost = seconds_between(begin, written);
+    written = clock_seconds();
+    cost = written - begin;
     return results;
   };
   write();
   options.on_end = [&](const train::EndedCell& cell) {
     opened.states[fs::path(cell.directory).filename().string()] = cell.state;
-    if (seconds_between(written, Clock::now()) > std::max(1.0, 50 * cost)) write();
+    if (clock_seconds() - written > std::max(1.0, 50 * cost)) write();
     const std::string text = describe(opened.sweep, cell);
     const bool plain = display.mode() == Progress::Mode::lines;
     display.line(plain ? fmt::format("{}  ({})", text, counts(now)) : text);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "longhand/core/clock.h"
 #include "longhand/train/cli/output.h"
 
 namespace longhand::cli {
@@ -16,10 +17,6 @@ namespace {
 
 constexpr double redraw_seconds = 0.1;
 constexpr double line_seconds = 5;
-
-double seconds_since(std::chrono::steady_clock::time_point then) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
-}
 
 bool is_set(const char* name) {
   const char* value = std::getenv(name);
@@ -49,10 +46,10 @@ Progress::Progress(Mode mode, std::string what, double delay)
 Progress::~Progress() { clear(); }
 
 bool Progress::due() {
-  if (mode_ == Mode::none || seconds_since(begin_) < delay_) return false;
-  if (begun_ && seconds_since(shown_) < (mode_ == Mode::bar ? redraw_seconds : line_seconds))
+  if (mode_ == Mode::none || clock_seconds() - begin_ < delay_) return false;
+  if (begun_ && clock_seconds() - shown_ < (mode_ == Mode::bar ? redraw_seconds : line_seconds))
     return false;
-  shown_ = Clock::now();
+  shown_ = clock_seconds();
   begun_ = true;
   return true;
 }
@@ -67,7 +64,7 @@ void Progress::show(const std::string& text, double fraction) {
 void Progress::update(int64_t done, int64_t total, const std::string& details) {
   if (first_ < 0) {
     first_ = done;
-    begin_ = Clock::now();
+    begin_ = clock_seconds();
   }
   if (!due()) return;
   std::string text = fmt::format("{} {}/{}", what_, done, total);
@@ -75,7 +72,7 @@ void Progress::update(int64_t done, int64_t total, const std::string& details) {
   // The remaining time follows from the work done since the clock started, not by an earlier process.
   if (done > first_ && done < total)
     text += fmt::format("  {} left",
-                        duration(seconds_since(begin_) * static_cast<double>(total - done) /
+                        duration((clock_seconds() - begin_) * static_cast<double>(total - done) /
                                  static_cast<double>(done - first_)));
   show(text, total > 0
                  ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0)
@@ -83,7 +80,7 @@ void Progress::update(int64_t done, int64_t total, const std::string& details) {
 }
 
 void Progress::pulse() {
-  if (due()) show(fmt::format("{}, {}", what_, duration(seconds_since(begin_))), -1);
+  if (due()) show(fmt::format("{}, {}", what_, duration(clock_seconds() - begin_)), -1);
 }
 
 void Progress::draw(const std::string& text, double fraction) {

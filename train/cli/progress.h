@@ -1,7 +1,6 @@
 // Progress: display of long operations on stderr.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +8,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "longhand/core/clock.h"
 
 namespace longhand::cli {
 
@@ -45,7 +46,6 @@ class Progress {
   void pulse();
 
  private:
-  using Clock = std::chrono::steady_clock;
   /// Whether the display is due for an update.
   bool due();
   void show(const std::string& text, double fraction);
@@ -57,8 +57,8 @@ class Progress {
   double delay_;
   bool colour_;
   bool drawn_ = false;
-  Clock::time_point begin_ = Clock::now();
-  Clock::time_point shown_ = begin_;
+  double begin_ = clock_seconds();
+  double shown_ = begin_;
   bool begun_ = false;  // whether something was shown
   int64_t first_ = -1;  // the work already done when the clock started
 };

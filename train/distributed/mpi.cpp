@@ -11,13 +11,12 @@
 #include <thread>
 #include <utility>
 
+#include "longhand/core/clock.h"
 #include "longhand/core/error.h"
 #include "longhand/core/worker.h"
 
 namespace longhand::train {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// Throws Error unless a function of MPI succeeded.
 void require(int result, const char* function) {
@@ -56,12 +55,12 @@ Bytes bytes_of(const Tensor& x) {
 
 /// Waits for requests. MPI_Wait would occupy a core, which others may need to compute.
 void complete(MPI_Request* requests, int count, const char* function) {
-  const auto begin = Clock::now();
+  const double begin = clock_seconds();
   for (;;) {
     int done = 0;
     require(MPI_Testall(count, requests, &done, MPI_STATUSES_IGNORE), function);
     if (done) return;
-    if (Clock::now() - begin < std::chrono::microseconds(100))
+    if (clock_seconds() - begin < 100e-6)
       std::this_thread::yield();
     else
       std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -237,11 +236,11 @@ class Mpi::Group final : public Communicator {
 
   void wait(std::future<void> operation) override {
     if (!operation.valid()) return;
-    const auto begin = Clock::now();
+    const double begin = clock_seconds();
     operation.wait();
     {
       const std::lock_guard lock(mutex_);
-      traffic_.waited += seconds_since(begin);
+      traffic_.waited += clock_seconds() - begin;
     }
     operation.get();
   }
@@ -257,9 +256,6 @@ class Mpi::Group final : public Communicator {
   }
 
  private:
-  static double seconds_since(Clock::time_point begin) {
-    return std::chrono::duration<double>(Clock::now() - begin).count();
-  }
   int modulo(int rank) const { return (rank % size_ + size_) % size_; }
   void check_parts(const Tensor& x) const {
     check<ShapeError>(x.rank() >= 1 && x.size(0) == size_,
@@ -271,22 +267,19 @@ class Mpi::Group final : public Communicator {
   template <class F>
   std::future<void> start(const char* name, F operation) {
     return engine_->start([this, name, operation = std::move(operation)]() mutable {
-      const auto begin = Clock::now();
+      const double begin = clock_seconds();
       const int64_t bytes = operation();
       const std::lock_guard lock(mutex_);
       ++traffic_.operations;
       traffic_.bytes += bytes;
-      traffic_.seconds += seconds_since(begin);
-      if (keeps_messages_)
-        messages_.push_back({name, bytes, seconds(begin), seconds(Clock::now())});
+      const double end = clock_seconds();
+      traffic_.seconds += end - begin;
+      if (keeps_messages_) messages_.push_back({name, bytes, begin, end});
     });
   }
   template <class F>
   void now(const char* name, F operation) {
     wait(start(name, std::move(operation)));
-  }
-  static double seconds(Clock::time_point time) {
-    return std::chrono::duration<double>(time.time_since_epoch()).count();
   }
 
   // These run on the thread of the engine.

@@ -1,18 +1,16 @@
 #include "longhand/train/distributed/rates.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <utility>
 
+#include "longhand/core/clock.h"
 #include "longhand/core/error.h"
 #include "longhand/core/statistics.h"
 
 namespace longhand::train {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr double element = 4;           // bytes
 constexpr double small_sum = 1024 * 4;  // up to this, a sum is one all_gather: see mpi.cpp
@@ -56,9 +54,9 @@ std::vector<double> repeat(Communicator& ranks, int64_t repetitions,
   std::vector<double> own;
   for (int64_t i = 0; i < repetitions; ++i) {
     ranks.barrier();
-    const auto begin = Clock::now();
+    const double begin = clock_seconds();
     operation();
-    own.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    own.push_back(clock_seconds() - begin);
   }
   const std::vector<double> all =
       ranks.all_gather(Tensor::from(own, {repetitions})).to_vector<double>();

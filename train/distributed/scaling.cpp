@@ -1,11 +1,11 @@
 #include "longhand/train/distributed/scaling.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <sstream>
 #include <utility>
 
+#include "longhand/core/clock.h"
 #include "longhand/core/error.h"
 #include "longhand/train/distributed/grid.h"
 #include "longhand/train/experiment.h"
@@ -13,15 +13,6 @@
 
 namespace longhand::train {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
 
 /// The seconds that at least one of the spans covers.
 double covered(std::vector<Message> spans) {
@@ -77,7 +68,7 @@ class Runner {
   Observer observer() {
     Observer out;
     out.on_phase = [this](const char* name) {
-      const double time = now();
+      const double time = clock_seconds();
       if (steps_.empty() || steps_.back().end > 0) steps_.push_back({.begin = time});
       Step& step = steps_.back();
       if (!step.phases.empty()) step.phases.back().end = time;
@@ -151,7 +142,9 @@ double largest(Communicator& world, double value) {
 
 }  // namespace
 
-double Scaling::speed_up(int ranks) const { return ranks * median(one) / median(all); }
+double Scaling::speed_up(int ranks) const {
+  return ranks * quantile(one, 0.5) / quantile(all, 0.5);
+}
 
 Scaling measure_scaling(Communicator& world, const Config& config, const ScalingOptions& options) {
   const auto single = world.rank() == 0 ? make_runner(config, alone()) : nullptr;
@@ -161,9 +154,9 @@ Scaling measure_scaling(Communicator& world, const Config& config, const Scaling
   if (single) single->run(2);  // the first steps take memory
   joint->run(2);
   const auto seconds = [&](Runner& runner) {
-    const double begin = now();
+    const double begin = clock_seconds();
     for (Step& step : runner.run(options.steps)) steps.push_back(std::move(step));
-    return (now() - begin) / static_cast<double>(options.steps);
+    return (clock_seconds() - begin) / static_cast<double>(options.steps);
   };
   for (int64_t turn = 0; turn < options.turns; ++turn) {
     world.barrier();
@@ -200,10 +193,10 @@ Scaling measure_scaling(Communicator& world, const Config& config, const Scaling
     communication.push_back(of_all(1)[slowest]);
     waited.push_back(of_all(2)[slowest]);
   }
-  out.communication = median(communication);
-  out.waited = median(waited);
+  out.communication = quantile(communication, 0.5);
+  out.waited = quantile(waited, 0.5);
   out.bytes = steps.back().bytes;
-  const double middle = median(length);
+  const double middle = quantile(length, 0.5);
   const auto typical = std::min_element(length.begin(), length.end(), [&](double a, double b) {
     return std::abs(a - middle) < std::abs(b - middle);
   });

@@ -1,10 +1,10 @@
 #include "longhand/train/distributed/sequence_traffic.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "longhand/attention/model/transformer.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/clock.h"
 #include "longhand/train/distributed/sequence_batch.h"
 
 namespace longhand::train {
@@ -39,10 +39,9 @@ SequenceTraffic measure_sequence_traffic(Communicator& ranks,
     model.zero_grad();
     ranks.barrier();
     const Traffic before = ranks.traffic();
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = clock_seconds();
     backward(cross_entropy(model.forward(batch.tokens, {}, pass), batch.targets, {}));
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double seconds = clock_seconds() - begin;
     out.seconds = repetition == 0 ? seconds : std::min(out.seconds, seconds);
     out.bytes =
         static_cast<double>((ranks.traffic() - before).bytes) / static_cast<double>(config.layers);

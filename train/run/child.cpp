@@ -9,23 +9,19 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 #include <utility>
 
+#include "longhand/core/clock.h"
 #include "longhand/core/error.h"
 
 extern char** environ;
 
 namespace longhand::train {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// The number after a word at the start of a line, such as "MemAvailable:"; 0 if there is none.
 int64_t number_in(const std::string& path, const std::string& name) {
@@ -119,7 +115,7 @@ Child::Child(const ChildOptions& options) {
   const int err = options.err.empty() ? -1 : open_to_append(options.err);
   const pid_t parent = getpid();
   kills_before_ = memory_kills();
-  begin_ = now();
+  begin_ = clock_seconds();
   const BlockedSignals blocked;
   pid_ = fork();
   if (pid_ == 0) {
@@ -185,7 +181,7 @@ std::optional<Ended> Child::ended(int flags) {
   out.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   out.out_of_memory = out.signal == SIGKILL && memory_kills() > kills_before_;
   out.peak_memory = static_cast<int64_t>(usage.ru_maxrss) * 1024;
-  out.seconds = now() - begin_;
+  out.seconds = clock_seconds() - begin_;
   ended_ = out;
   return ended_;
 }

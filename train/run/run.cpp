@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "longhand/core/clock.h"
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/storage.h"
@@ -40,10 +41,6 @@ void check_same(const ResumePoint& from, const Config& config) {
   check<DataError>(!limit || from.checkpoint.training.step <= *limit, file,
                    " contradicts itself: it is of step ", from.checkpoint.training.step,
                    " of a run of ", limit ? *limit : 0, " steps");
-}
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 /// Summary::status of a run that ended so.
@@ -284,7 +281,7 @@ LossFn Run::loss() { return distillation_ ? distillation_->function() : LossFn()
 Observer Run::observe() {
   Observer out;
   out.on_record = [this](Record record) {
-    record.seconds = earlier_seconds_ + seconds_since(begin_);
+    record.seconds = earlier_seconds_ + clock_seconds() - begin_;
     record.peak_memory = std::max(record.peak_memory, earlier_memory_);
     if (events_) events_->add(record);
     write_metrics([&] {
@@ -386,7 +383,7 @@ Stopped Run::train(Observer observer, Lead* lead) {
   }
   const Sources& sources = summary_.sources;
   if (sources.init || sources.teacher) record_.write_sources(sources);
-  begin_ = std::chrono::steady_clock::now();
+  begin_ = clock_seconds();
   if (experiment_->tensorboard) write_metrics([&] { open_events(); });
   const auto finish = [&](const std::string& status) {
     write_metrics([&] {
@@ -454,7 +451,7 @@ void Run::summarise(const std::string& status) {
   }
   process_.step = s.step;
   process_.step_seconds = step_times_.median();
-  process_.seconds = seconds_since(begin_);
+  process_.seconds = clock_seconds() - begin_;
   process_.peak_memory = peak_resident_memory();
   s.processes.back() = process_;
   s.add_up();

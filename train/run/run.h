@@ -1,7 +1,6 @@
 // Run: a training run from its configuration to its summary.
 #pragma once
 
-#include <chrono>
 #include <exception>
 #include <filesystem>
 #include <memory>
@@ -122,7 +121,7 @@ class Run {
   ProcessSummary process_;           // this one
   double earlier_seconds_ = 0;       // of earlier processes
   int64_t earlier_memory_ = 0;
-  std::chrono::steady_clock::time_point begin_;
+  double begin_ = 0;
   Durations step_times_;
   std::optional<EventFile> events_;  // with train.tensorboard
   std::unique_ptr<RankGrid> grid_;   // null: one process
