@@ -1,12 +1,12 @@
 #include "longhand/train/trainer.h"
 
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <numbers>
 #include <span>
 #include <utility>
 
+#include "longhand/core/clock.h"
 #include "longhand/core/storage.h"
 #include "longhand/data/file.h"
 #include "longhand/train/config.h"
@@ -15,16 +15,6 @@
 
 namespace longhand::train {
 namespace {
-
-class Timer {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 double rate(int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
@@ -83,8 +73,7 @@ void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
             concat_message("expected at most batch_size = ", batch_size));
   v.integer("micro_batches", micro_batches, {1},
             "number of micro-batches that each batch, or each shard of it, is split into, to save "
-            "memory; "
-            "at most batch_size / shards");
+            "memory; at most batch_size / shards");
   v.require(micro_batches <= batch_size / shards, "micro_batches",
             shards == 1
                 ? concat_message("expected at most batch_size = ", batch_size)
@@ -301,41 +290,17 @@ Trainer::Computed Trainer::compute_step() {
   model_.zero_grad();  // gradients of earlier computations with the model
   const data::Batch batch = loader_.next();
   const BatchSize size = size_of(batch);
-  if (grid_->world().size() > 1) return {compute_joined(batch, size), size};
   TreeSum sum, shard;  // of shards, and of the micro-batches of one
+  std::optional<GradientJoin> join;
+  if (grid_->world().size() > 1) join.emplace(parameters_, *grid_);
   for (const Piece& piece : pieces(size.sequences)) {
     phase("forward");
     const Loss loss = loss_of(batch, size, piece);
     phase("backward");
-    backward(loss.value);
-    shard.add({take_gradients(parameters_), loss.value.value().item(), loss.correct, loss.terms});
-    if (piece.ends_shard) sum.add(shard.finish());
-  }
-  return {sum.finish(), size};
-}
-
-// As compute_step(), but gradients leave as soon as the last backward pass has completed them.
-Contribution Trainer::compute_joined(const data::Batch& batch, const BatchSize& size) {
-  TreeSum sum, shard;
-  GradientJoin join(parameters_, *grid_);
-  Variables watched;
-  for (const auto& [name, parameter] : parameters_) watched.push_back(parameter);
-  for (const Piece& piece : pieces(size.sequences)) {
-    phase("forward");
-    const Loss loss = loss_of(batch, size, piece);
-    phase("backward");
-    Contribution contribution{Gradients(parameters_.size()), loss.value.value().item(),
-                              loss.correct, loss.terms};
-    if (piece.last) {
-      std::vector<bool> added(parameters_.size());
-      const auto add = [&](size_t i) {
-        Tensor gradient = shard.last_gradient(i, take_gradient(parameters_[i].second));
-        join.add(i, sum.last_gradient(i, std::move(gradient)));
-        added[i] = true;
-      };
-      backward(loss.value, {}, watched, add);
-      for (size_t i = 0; i < added.size(); ++i)
-        if (!added[i]) add(i);
+    Contribution contribution{{}, loss.value.value().item(), loss.correct, loss.terms};
+    if (join && piece.last) {
+      send_gradients(loss.value, shard, sum, *join);
+      contribution.gradients.resize(parameters_.size());  // they are in `join`
     } else {
       backward(loss.value);
       contribution.gradients = take_gradients(parameters_);
@@ -344,8 +309,31 @@ Contribution Trainer::compute_joined(const data::Batch& batch, const BatchSize& 
     if (piece.ends_shard) sum.add(shard.finish());
   }
   Contribution total = sum.finish();
-  phase("wait");
+  if (join) {
+    phase("wait");
+    join_losses(total);
+    total.gradients = join->finish();
+  }
+  return {std::move(total), size};
+}
 
+// A gradient leaves as soon as the last backward pass of this rank has completed it.
+void Trainer::send_gradients(const Variable& loss, TreeSum& shard, TreeSum& sum,
+                             GradientJoin& join) {
+  Variables watched;
+  for (const auto& [name, parameter] : parameters_) watched.push_back(parameter);
+  std::vector<bool> added(parameters_.size());
+  const auto add = [&](size_t i) {
+    Tensor gradient = shard.last_gradient(i, take_gradient(parameters_[i].second));
+    join.add(i, sum.last_gradient(i, std::move(gradient)));
+    added[i] = true;
+  };
+  backward(loss, {}, watched, add);
+  for (size_t i = 0; i < added.size(); ++i)
+    if (!added[i]) add(i);
+}
+
+void Trainer::join_losses(Contribution& total) const {
   std::vector<double> values{total.loss};
   for (const auto& [name, value] : total.terms) values.push_back(value);
   Tensor losses = Tensor::from(values, {std::ssize(values)});
@@ -359,12 +347,10 @@ Contribution Trainer::compute_joined(const data::Batch& batch, const BatchSize& 
   total.loss = *value++;
   for (auto& [name, term] : total.terms) term = *value++;
   total.correct = *correct.data<int64_t>();
-  total.gradients = join.finish();
-  return total;
 }
 
 Trainer::StepResult Trainer::train_step() {
-  const Timer timer;
+  const double begin = clock_seconds();
   const int64_t t = state_.step;
   Counting counting(counters_);
   const auto [total, size] = compute_step();
@@ -396,7 +382,7 @@ Trainer::StepResult Trainer::train_step() {
   }
   phase("end");
   state_ = std::move(next);
-  const StepResult result{total.loss, lr, norm, timer.seconds(), size.tokens};
+  const StepResult result{total.loss, lr, norm, clock_seconds() - begin, size.tokens};
   interval_tokens_ += result.tokens;
   interval_seconds_ += result.seconds;
   return result;
@@ -431,18 +417,20 @@ std::map<std::string, double> Trainer::joined_metrics() const {
 
 void Trainer::compare_ranks() {
   Communicator& world = grid_->world();
+  if (world.size() == 1) return;
   const auto difference = first_difference(world, hash_of(parameters_));
   if (!difference) return;
   const std::vector<std::string> hosts = world.gather(host_name());
+  const int64_t equal = state_.step - options_.compare_every;  // the step of the last comparison
+  const std::string remedy =
+      equal > 0
+          ? concat_message("resume without it, from a checkpoint of step ", equal, " or before")
+          : std::string("start again without it");
   throw Error(concat_message(
       "step ", state_.step, ": the parameters of ",
       rank_name(difference->rank, hosts[static_cast<size_t>(difference->rank)]), " have the hash ",
       difference->found, ", those of ", rank_name(0, hosts[0]), " ", difference->expected,
-      ": they must be equal, so one of these machines computes or transmits wrongly; nothing was "
-      "saved "
-      "since the last comparison that is known to be right: resume from an earlier checkpoint, "
-      "without "
-      "that machine"));
+      ", but they must be equal: one of these machines computes or transmits wrongly; ", remedy));
 }
 
 void Trainer::skip_step(const std::string& defect) {
@@ -499,7 +487,7 @@ bool Trainer::evaluation_due() const {
 }
 
 bool Trainer::evaluate_now() {
-  const Timer timer;
+  const double begin = clock_seconds();
   std::optional<Metrics> metrics;
   {
     std::optional<Ema::Swap> swap;
@@ -533,7 +521,7 @@ bool Trainer::evaluate_now() {
   record.loss = metrics->loss();
   record.accuracy = metrics->accuracy();
   if (task_.info.bytes && task_.info.per_token) record.bits_per_byte = metrics->bits_per_byte();
-  record.tokens_per_second = rate(metrics->tokens, timer.seconds());
+  record.tokens_per_second = rate(metrics->tokens, clock_seconds() - begin);
   record.peak_memory = peak_resident_memory();
   record.best = best;
   if (observer_.on_record) observer_.on_record(record);

@@ -23,6 +23,8 @@
 
 namespace longhand::train {
 
+class GradientJoin;
+
 struct TrainerOptions {
   int64_t steps = 1000;          // optimizer steps in all
   int64_t shards = 1;            // parts of a batch that ranks share out, a power of two
@@ -192,8 +194,9 @@ class Trainer {
   void phase(const char* name) const {
     if (observer_.on_phase) observer_.on_phase(name);
   }
-  Contribution compute_joined(const data::Batch& batch, const BatchSize& size);
   Loss loss_of(const data::Batch& batch, const BatchSize& size, const Piece& piece) const;
+  void send_gradients(const Variable& loss, TreeSum& shard, TreeSum& sum, GradientJoin& join);
+  void join_losses(Contribution& total) const;
   void join_counters(const Counting& counting);
   std::map<std::string, double> joined_metrics() const;
   void compare_ranks();
