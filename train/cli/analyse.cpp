@@ -150,11 +150,6 @@ std::vector<std::string> source_series(bool of_run) {
 
 std::string short_text(double value) { return train::to_text(value, 3); }
 
-train::Results new_results(const std::string& analysis, const std::string& title,
-                           const std::string& summary) {
-  return {"analyse " + analysis, title, summary, {}, {}, {}, {}};
-}
-
 void add_analyse(Command& program) {
   Command group = program.group(
       "analyse", "Measure errors, spectra, costs and maps of attention, and heuristics of tasks");

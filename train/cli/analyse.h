@@ -67,9 +67,6 @@ std::vector<train::Cell> source_cells(const Source& source);
 /// Names of the columns that distinguish curves of different sources.
 std::vector<std::string> source_series(bool of_run);
 
-/// Results without tables yet; finish() adds where they are from.
-train::Results new_results(const std::string& analysis, const std::string& title,
-                           const std::string& summary);
 /// A number for a sentence, with three digits.
 std::string short_text(double value);
 

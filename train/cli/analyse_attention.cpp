@@ -105,7 +105,7 @@ int analyse(const Arguments& a) {
       });
   if (!a.json && !a.quiet) print_stdout("{}", drawn);
   train::Results results = new_results(
-      "attention", "Attention maps of " + run.file,
+      "Attention maps of " + run.file,
       fmt::format("Layer {}, head {} attends most sharply: {} of its weight is on one key.",
                   std::get<int64_t>((*most)[0]), std::get<int64_t>((*most)[1]),
                   short_text(std::get<double>((*most)[shapes.column("largest")]))));

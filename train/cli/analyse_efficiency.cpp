@@ -256,8 +256,7 @@ int analyse(const Arguments& a) {
   std::string summary;
   const Table crossovers = crossover_table(costs, summary);
   train::Results results =
-      new_results("efficiency",
-                  fmt::format("Costs of {}, model {}",
+      new_results(fmt::format("Costs of {}, model {}",
                               a.what == "step" ? "training steps" : "attention", a.model),
                   summary);
   results.tables.push_back(cost_table(costs));

@@ -332,8 +332,7 @@ int analyse(const Arguments& a) {
       }
   }
   progress.clear();
-  train::Results results = new_results("error",
-                                       run ? "Errors of approximations on " + run->file
+  train::Results results = new_results(run ? "Errors of approximations on " + run->file
                                            : "Errors of approximations on random inputs",
                                        summary_of(errors));
   results.tables.push_back(errors);

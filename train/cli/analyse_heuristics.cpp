@@ -152,7 +152,7 @@ int analyse(const Arguments& a) {
                                        return x.second.all.value().mean < y.second.all.value().mean;
                                      });
   train::Results results =
-      new_results("heuristics", "Heuristics of " + task.info.name,
+      new_results("Heuristics of " + task.info.name,
                   fmt::format("The best heuristic, {}, answers {:.1f} % of the targets{}.",
                               best->first, 100 * best->second.all.value().mean,
                               saved ? fmt::format("; the model answers {:.1f} %",

@@ -147,7 +147,7 @@ int analyse(const Arguments& a) {
     }
   progress.clear();
   train::Results results = new_results(
-      "kernel", run ? "Kernels on " + run->file : "Kernels on random points",
+      run ? "Kernels on " + run->file : "Kernels on random points",
       fmt::format("Squared errors of independent rows are within {:.0f} % of their closed "
                   "form; the smallest eigenvalue of any approximation is {} of the "
                   "largest of K.",

@@ -53,7 +53,7 @@ int analyse(const Arguments& a) {
       exact_from = e.landmarks;
   }
   train::Results results =
-      new_results("landmarks", "Landmarks on linear and softmax kernels",
+      new_results("Landmarks on linear and softmax kernels",
                   exact_from ? fmt::format("The linear kernel is exact in all {} draws from {} "
                                            "landmarks on (D = {}).",
                                            options.draws, exact_from, options.dim)

@@ -70,7 +70,6 @@ int analyse(const SourceArguments& a) {
   }
   progress.clear();
   train::Results results = new_results(
-      "spectrum",
       of_run ? "Spectra of attention in " + run->file : "Spectra of attention on random inputs",
       fmt::format("At {} tokens, {:.0f} % of the singular values hold 90 % of their sum "
                   "(last group).",

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "longhand/core/error.h"
@@ -14,7 +13,6 @@
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/cli/ranks.h"
 #include "longhand/train/cli/results.h"
-#include "longhand/train/distributed/grid.h"
 #include "longhand/train/distributed/rates.h"
 #include "longhand/train/memory.h"
 
@@ -28,27 +26,6 @@ using train::Table;
 struct Arguments : ResultsArguments {
   train::CollectiveBench bench;
 };
-
-/// The machines of the ranks.
-struct Host {
-  std::string name;
-  int64_t ranks = 0, cores = 0;
-};
-/// Collective.
-std::vector<Host> hosts_of(Communicator& ranks) {
-  const std::vector<std::string> names = ranks.gather(train::host_name());
-  const std::vector<std::string> cores =
-      ranks.gather(std::to_string(std::thread::hardware_concurrency()));
-  std::vector<Host> out;
-  for (size_t rank = 0; rank < names.size(); ++rank) {
-    auto found = std::find_if(out.begin(), out.end(),
-                              [&](const Host& host) { return host.name == names[rank]; });
-    if (found == out.end())
-      found = out.insert(out.end(), {names[rank], 0, std::stoll(cores[rank])});
-    ++found->ranks;
-  }
-  return out;
-}
 
 Table time_table(const std::vector<CollectiveTime>& times) {
   Table table{
@@ -81,11 +58,12 @@ Table time_table(const std::vector<CollectiveTime>& times) {
   return table;
 }
 
-Table host_table(const std::vector<Host>& hosts) {
+Table host_table(const std::map<std::string, std::vector<Place>>& hosts) {
   Table table{"hosts", "Machines", "", {{"host", ""}, {"ranks", ""}, {"cores", ""}}};
-  for (const Host& host : hosts) {
-    table.rows.push_back({host.name, host.ranks, host.cores});
-    if (host.ranks > host.cores)
+  for (const auto& [host, places] : hosts) {
+    const int64_t cores = places.front().machine_cores;
+    table.rows.push_back({host, std::ssize(places), cores});
+    if (std::ssize(places) > cores)
       table.note =
           "More ranks than cores: they wait for each other to run, so these times say "
           "nothing about ranks that have cores of their own.";
@@ -94,9 +72,6 @@ Table host_table(const std::vector<Host>& hosts) {
 }
 
 void check_sizes(const Arguments& a, int64_t ranks) {
-  check<ConfigError>(ranks > 1,
-                     "bench comm measures what ranks tell each other, but there is only one; start "
-                     "several, such as: mpirun -np 4 longhand-mpi bench comm");
   const int64_t least = 4 * train::least_bytes(ranks);
   check<ConfigError>(a.bench.max_bytes >= least, "--max-bytes ", a.bench.max_bytes,
                      ": expected at least ", least, ", two sizes for ", ranks, " ranks");
@@ -109,9 +84,10 @@ void check_sizes(const Arguments& a, int64_t ranks) {
 
 int measure(const Arguments& a) {
   Communicator& group = ranks();
+  require_several_ranks();
   check_sizes(a, group.size());
   const bool leads = group.rank() == 0;
-  const std::vector<Host> hosts = hosts_of(group);
+  const auto hosts = places(group);
   Progress progress(leads ? a.progress() : Progress::Mode::none, "bench comm", 2);
   train::CollectiveBench bench = a.bench;
   bench.on_progress = [&](int64_t done, int64_t all, train::Collective next) {
@@ -121,17 +97,12 @@ int measure(const Arguments& a) {
   progress.clear();
   if (!leads) return success;
   const std::vector<CollectiveRate> rates = train::fit_rates(times);
-  train::Results results{
-      .kind = chosen_command(),
-      .title = fmt::format("Operations of {} ranks on {} {}, {}", group.size(), hosts.size(),
-                           hosts.size() == 1 ? "machine" : "machines", launcher()->version()),
-      .summary = fmt::format("A sum takes {:.0f} us and {:.2f} GB/s.", 1e6 * rates[0].latency,
-                             1e-9 * rates[0].bandwidth),
-      .command = {},
-      .machine = {},
-      .date = {},
-      .version = {},
-      .tables = {train::rate_table(rates), time_table(times), host_table(hosts)}};
+  train::Results results =
+      new_results(fmt::format("Operations of {} ranks on {} {}, {}", group.size(), hosts.size(),
+                              hosts.size() == 1 ? "machine" : "machines", launcher()->version()),
+                  fmt::format("A sum takes {:.0f} us and {:.2f} GB/s.", 1e6 * rates[0].latency,
+                              1e-9 * rates[0].bandwidth));
+  results.tables = {train::rate_table(rates), time_table(times), host_table(hosts)};
   return finish(a, std::move(results), {.hidden = {"times"}});
 }
 

@@ -72,10 +72,7 @@ train::Table timeline(const train::Scaling& s) {
 }
 
 int run(const Arguments& a) {
-  check<ConfigError>(
-      ranks().size() > 1,
-      "bench ranks: expected several ranks; start it as mpirun -np 2 longhand-mpi bench "
-      "ranks CONFIG.toml");
+  require_several_ranks();
   train::Config config = train::Config::load(a.config);
   apply(a, config);
   const bool leads = ranks().rank() == 0;
@@ -90,13 +87,11 @@ int run(const Arguments& a) {
                         }});
   progress.clear();
   if (!leads) return success;
-  train::Results results;
-  results.kind = "bench ranks";
-  results.title = fmt::format("{} ranks against one", ranks().size());
-  results.summary = fmt::format(
-      "{} ranks process {:.2f} times the tokens per second of one; {:.0f} % of their communication "
-      "happens while they compute.",
-      ranks().size(), scaling.speed_up(ranks().size()), 100 * scaling.hidden());
+  train::Results results = new_results(
+      fmt::format("{} ranks against one", ranks().size()),
+      fmt::format("{} ranks process {:.2f} times the tokens per second of one; {:.0f} % of their "
+                  "communication happens while they compute.",
+                  ranks().size(), scaling.speed_up(ranks().size()), 100 * scaling.hidden()));
   results.tables = {rates(scaling, ranks().size()), timeline(scaling)};
   return finish(a, std::move(results), {.hidden = {"timeline"}});
 }

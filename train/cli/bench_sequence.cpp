@@ -63,10 +63,7 @@ std::pair<int64_t, int64_t> by_growth(const train::Table& table) {
 }
 
 int run(const Arguments& a) {
-  check<ConfigError>(
-      ranks().size() > 1,
-      "bench sequence: expected several ranks; start it as mpirun -np 2 longhand-mpi "
-      "bench sequence");
+  require_several_ranks();
   const std::vector<std::string> variants = a.attention.empty() ? attention::names() : a.attention;
   const bool leads = ranks().rank() == 0;
   Progress progress(leads ? a.progress() : Progress::Mode::none, "bench sequence");
@@ -103,12 +100,11 @@ int run(const Arguments& a) {
     }
   progress.clear();
   if (!leads) return success;
-  train::Results results;
-  results.kind = "bench sequence";
-  results.title = fmt::format("Sequences cut over {} ranks", ranks().size());
   const auto [flat, growing] = by_growth(table);
-  results.summary = fmt::format("{} variants send as much at {} tokens as at {}; {} send more.",
-                                flat, a.length.back(), a.length.front(), growing);
+  train::Results results =
+      new_results(fmt::format("Sequences cut over {} ranks", ranks().size()),
+                  fmt::format("{} variants send as much at {} tokens as at {}; {} send more.", flat,
+                              a.length.back(), a.length.front(), growing));
   results.tables = {std::move(table)};
   return finish(a, std::move(results));
 }

@@ -287,18 +287,13 @@ int plan(const Arguments& a) {
         groups.push_back(plan_group(request, a, ranks, machine));
       }
   }
-  train::Results results{
-      .kind = chosen_command(),
-      .title = fmt::format("{} attention on several ranks, computed", model.attention_name()),
-      .summary = summary_of(groups),
-      .command = {},
-      .machine = {},
-      .date = {},
-      .version = {},
-      .tables = {choice_table(groups, request,
-                              fmt::format("The best split: {} attention, {} sequences a step",
-                                          model.attention_name(), request.memory.batch_size)),
-                 forecast_table(groups)}};
+  train::Results results =
+      new_results(fmt::format("{} attention on several ranks, computed", model.attention_name()),
+                  summary_of(groups));
+  results.tables = {choice_table(groups, request,
+                                 fmt::format("The best split: {} attention, {} sequences a step",
+                                             model.attention_name(), request.memory.batch_size)),
+                    forecast_table(groups)};
   return finish(a, std::move(results), {.hidden = {}, .format = a.table});
 }
 

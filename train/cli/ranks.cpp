@@ -11,7 +11,9 @@
 #include <sstream>
 #include <vector>
 
+#include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
+#include "longhand/train/cli/command.h"
 #include "longhand/train/distributed/grid.h"
 
 namespace longhand::cli {
@@ -37,17 +39,10 @@ std::set<int> own_cores() {
   return out;
 }
 
-/// What a rank tells the others.
-struct Place {
-  int rank = 0;
-  int threads = 1;
-  int64_t machine = 1;  // cores of the machine
-  std::set<int> cores{};
-};
-
-std::string to_text(const std::string& host) {
+/// The place of this process, for the others.
+std::string own_place() {
   std::ostringstream out;
-  out << host << ' ' << threads() << ' ' << sysconf(_SC_NPROCESSORS_ONLN);
+  out << train::host_name() << ' ' << threads() << ' ' << sysconf(_SC_NPROCESSORS_ONLN);
   for (const int core : own_cores()) out << ' ' << core;
   return out.str();
 }
@@ -65,7 +60,7 @@ std::string warning_for(const std::string& host, const std::vector<Place>& ranks
     cores += std::ssize(rank.cores);
     all.insert(rank.cores.begin(), rank.cores.end());
   }
-  const int64_t machine = ranks.front().machine, number = std::ssize(ranks);
+  const int64_t machine = ranks.front().machine_cores, number = std::ssize(ranks);
   for (const Place& rank : ranks)
     if (rank.threads > std::ssize(rank.cores))
       return fmt::format(
@@ -84,8 +79,7 @@ std::string warning_for(const std::string& host, const std::vector<Place>& ranks
   if (cores == std::ssize(all) && 2 * cores <= machine)
     return fmt::format(
         "{} may run on {} of {} that {} has: add --map-by slot:PE={} to mpirun (-c {} to srun), or "
-        "start "
-        "more ranks",
+        "start more ranks",
         count(number, "rank"), count(cores, "core"), machine, host, each, each);
   return "";
 }
@@ -121,20 +115,29 @@ StartedAs started_as() {
           environment({"OMPI_COMM_WORLD_SIZE"}, by_srun ? environment({"SLURM_NTASKS"}, 1) : 1)};
 }
 
-std::vector<std::string> binding_warnings(Communicator& ranks) {
-  const std::vector<std::string> texts = ranks.gather(to_text(train::host_name()));
-  std::map<std::string, std::vector<Place>> hosts;
+void require_several_ranks() {
+  check<ConfigError>(ranks().size() > 1, chosen_command(),
+                     ": expected several ranks, found one; start it as mpirun -np 2 longhand-mpi ",
+                     chosen_command());
+}
+
+std::map<std::string, std::vector<Place>> places(Communicator& ranks) {
+  std::map<std::string, std::vector<Place>> out;
+  const std::vector<std::string> texts = ranks.gather(own_place());
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     std::istringstream in(texts[rank]);
-    std::string host;
     Place place{.rank = static_cast<int>(rank)};
-    in >> host >> place.threads >> place.machine;
+    in >> place.host >> place.threads >> place.machine_cores;
     for (int core; in >> core;) place.cores.insert(core);
-    hosts[host].push_back(std::move(place));
+    out[place.host].push_back(std::move(place));
   }
+  return out;
+}
+
+std::vector<std::string> binding_warnings(Communicator& ranks) {
   std::vector<std::string> out;
-  for (const auto& [host, places] : hosts)
-    if (const std::string text = warning_for(host, places); !text.empty()) out.push_back(text);
+  for (const auto& [host, of_host] : places(ranks))
+    if (const std::string text = warning_for(host, of_host); !text.empty()) out.push_back(text);
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "longhand/core/utf8.h"
 #include "longhand/core/version.h"
@@ -15,6 +16,14 @@ namespace longhand::cli {
 void add_out(Command& command, ResultsArguments& arguments) {
   command.add("-o,--out", arguments.out, "FILE.json",
               "Write the results for longhand report, and for reading back");
+}
+
+train::Results new_results(std::string title, std::string summary) {
+  train::Results out;
+  out.kind = chosen_command();
+  out.title = std::move(title);
+  out.summary = std::move(summary);
+  return out;
 }
 
 int finish(const ResultsArguments& arguments, train::Results results, const Shown& shown) {

@@ -20,6 +20,9 @@ struct ResultsArguments : Common {
 /// Adds -o.
 void add_out(Command& command, ResultsArguments& arguments);
 
+/// Results of the chosen command, without tables yet; finish() adds where they are from.
+train::Results new_results(std::string title, std::string summary);
+
 /// How finish() prints tables.
 struct Shown {
   std::vector<std::string> hidden{};  // tables that are only written
