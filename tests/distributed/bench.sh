@@ -53,10 +53,10 @@ refused() {
   [ $status = 2 ] || fail "$*: ended with $status, expected 2"
   grep -qF -- "$text" "$out/text" || fail "expected: $text"
 }
-refused 1 "expected several ranks; start it as mpirun -np 2 longhand-mpi bench sequence" sequence
-refused 1 "expected several ranks; start it as mpirun -np 2 longhand-mpi bench ranks" ranks \
+refused 1 "expected several ranks, found one; start it as mpirun -np 2 longhand-mpi bench sequence" sequence
+refused 1 "expected several ranks, found one; start it as mpirun -np 2 longhand-mpi bench ranks" ranks \
   "$here/../../examples/configs/mqar.toml"
-refused 1 "there is only one; start several, such as: mpirun -np 4 longhand-mpi bench comm" comm
+refused 1 "expected several ranks, found one; start it as mpirun -np 2 longhand-mpi bench comm" comm
 refused 2 "--max-bytes 31: expected at least 32, two sizes for 2 ranks" comm --max-bytes 31
 refused 2 "--max-bytes: expected an integer from 1 to 2^30, got 2147483648" comm --max-bytes 2147483648
 echo "bench ranks, sequence and comm measure, write and refuse"

@@ -1,0 +1,58 @@
+// Lesson 6: training on several processes.
+//
+// Built with longhand::mpi and started as `mpirun -np 2 ./06_ranks`, or 4, or without mpirun. Each process,
+// a rank, computes the gradients of its part of a batch; the sum over the ranks is that of a tree
+// which does not depend on their number, so the parameters have the same bits on 1, 2, 4 and 8 ranks.
+// `longhand-mpi train` does this with run directories, checkpoints and resumption.
+#include <iostream>
+
+#include "longhand/train/distributed/mpi.h"
+#include "longhand/train/experiment.h"
+
+using namespace longhand;
+
+int main() {
+  train::Mpi mpi;
+  Communicator& ranks = mpi.world();
+
+  // A batch has 8 shards, which the ranks share out. Every rank makes the same data and model.
+  const train::Config config = train::Config::parse(R"(
+    [data]
+    task = "mqar"
+    length = 32
+    pairs = 4
+    vocabulary = 256
+    [model]
+    d_model = 32
+    heads = 4
+    [attention]
+    type = "performer"
+    [train]
+    steps = 20
+    batch_size = 32
+    shards = 8
+    shard_optimizer = true  # each rank keeps only its part of Adam's averages
+    compare_every = 10      # stop if ranks ever differ
+  )",
+                                                    "lesson 6");
+  train::Experiment experiment(config);
+  data::Loader loader = experiment.loader();
+  const train::RankGrid grid(ranks, /*sequence_ranks=*/1, experiment.options.shards);
+
+  double loss = 0;
+  train::Observer observer;
+  observer.on_progress = [&](const train::Progress& progress) { loss = progress.loss; };
+  train::Trainer trainer(experiment.model, train::logits_of(experiment.model),
+                         *experiment.optimizer, experiment.schedule, loader, experiment.task,
+                         experiment.options, observer);
+  trainer.join(grid);
+  trainer.run();
+
+  const std::string hash = train::hash_of(experiment.optimizer->parameters());
+  const bool equal = !first_difference(ranks, hash);
+  if (grid.leads()) {
+    std::cout << "ranks: " << ranks.size() << '\n';
+    std::cout << "loss of the last step: " << loss << ", hash of the parameters: " << hash << '\n';
+  }
+  return equal && loss < 6 ? 0 : 1;
+}
