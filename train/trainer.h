@@ -171,6 +171,8 @@ class Trainer {
 
   /// Returns everything that resume() needs. The tensors are copies.
   Checkpoint checkpoint() const;
+  /// The same without copies: the tensors change in the next step.
+  Checkpoint view() const;
   /// Restores the state of the checkpoint. Throws DataError, and changes nothing, if it is of another
   /// model, optimizer or seed, or if its counters contradict each other. `is_last`: whether it is
   /// last.h5 of the folder, which then becomes previous.h5 when the run is saved.
@@ -208,7 +210,6 @@ class Trainer {
   bool evaluate_now();
   bool evaluation_due() const;
   bool ends_early() const;
-  Checkpoint view() const;
   /// Saves last.h5. At the end of the run an error is not only a warning.
   void save_last(bool at_end);
   void save_as(const std::string& name, bool is_required = false,

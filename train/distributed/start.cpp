@@ -84,11 +84,13 @@ Lead::~Lead() {
   }
 }
 
-std::unique_ptr<RankGrid> Lead::start(const Start& start, const TrainerOptions& options,
+std::unique_ptr<RankGrid> Lead::start(Start start, const TrainerOptions& options,
                                       const std::map<std::string, std::string>& data) {
   started_ = true;
-  for (std::string text : {std::string(begins), start.config, start.folder, start.checkpoint})
-    world_.broadcast(text);
+  std::string first = begins;
+  for (std::string* text : {&first, &start.config, &start.folder, &start.checkpoint})
+    world_.broadcast(*text);
+  start = {};  // its memory is as much as that of the checkpoint
   agree(world_, "");
   return make_grid(world_, options, data);
 }
@@ -108,6 +110,7 @@ std::optional<Stopped> follow(Communicator& world, Observer observer) {
   } catch (const std::exception& e) {
     error = e.what();
   }
+  start = {};
   agree(world, error);
   Trainer& trainer = *follower->trainer;
   const auto grid = make_grid(world, follower->experiment.options, trainer.data_hashes());

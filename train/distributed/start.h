@@ -39,7 +39,7 @@ class Lead {
   /// `data` are the hashes of the leading rank's data. Throws DataError, naming the rank, if one of them
   /// cannot begin, and ConfigError if it has other data, another version of Longhand, or a processor that
   /// computes other bits; all ranks throw the same.
-  std::unique_ptr<RankGrid> start(const Start& start, const TrainerOptions& options,
+  std::unique_ptr<RankGrid> start(Start start, const TrainerOptions& options,
                                   const std::map<std::string, std::string>& data);
 
  private:

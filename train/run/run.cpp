@@ -358,11 +358,12 @@ Stopped Run::train(Observer observer, Lead* lead) {
   if (finished_) return *finished_;
   observer_ = std::move(observer);
   if (lead && lead->world().size() > 1) {
-    const std::vector<std::byte> state = to_bytes(trainer_.checkpoint());
-    grid_ = lead->start({.config = config_,
-                         .folder = record_.checkpoints().string(),
-                         .checkpoint = {reinterpret_cast<const char*>(state.data()), state.size()}},
-                        experiment_->options, trainer_.data_hashes());
+    Start start{.config = config_, .folder = record_.checkpoints().string(), .checkpoint = {}};
+    {
+      const std::vector<std::byte> state = to_bytes(trainer_.view());
+      start.checkpoint.assign(reinterpret_cast<const char*>(state.data()), state.size());
+    }
+    grid_ = lead->start(std::move(start), experiment_->options, trainer_.data_hashes());
     trainer_.join(*grid_);
   } else {
     check<ConfigError>(experiment_->options.sequence_ranks == 1,
