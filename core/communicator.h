@@ -66,8 +66,11 @@ class Communicator {
   virtual Tensor sum_scatter(const Tensor& x) = 0;
   /// Returns y with y[p] = x[rank()] of rank p, for x (P, …).
   virtual Tensor all_to_all(const Tensor& x) = 0;
+  /// Starts to replace `out` by x of rank() - distance, modulo P, of the same shape and dtype. Until wait()
+  /// has returned, nothing may change x or use `out`.
+  virtual std::future<void> start_shift(Tensor x, Tensor out, int distance) = 0;
   /// Returns x of rank() - distance, modulo P.
-  virtual Tensor shift(const Tensor& x, int distance) = 0;
+  Tensor shift(const Tensor& x, int distance);
   /// Replaces `bytes` by those of rank 0, of any number.
   virtual void broadcast(std::string& bytes) = 0;
   /// Returns the strings of all ranks, which may have any length.

@@ -78,6 +78,14 @@ void check_moves(Communicator& ranks) {
       require(identical(ranks.shift(own, distance),
                         all.select(0, ((ranks.rank() - distance) % P + P) % P)),
               ranks, concat_message("shift by ", distance, " of ", dtype));
+    // Two at once, of which the second is to be passed on.
+    Tensor first = Tensor::zeros(own.shape(), dtype), second = first.clone();
+    std::future<void> one = ranks.start_shift(own, first, 1),
+                      other = ranks.start_shift(own, second, -1);
+    ranks.wait(std::move(one));
+    require(identical(first, all.select(0, (ranks.rank() + P - 1) % P)), ranks, "the first shift");
+    ranks.wait(std::move(other));
+    require(identical(second, all.select(0, (ranks.rank() + 1) % P)), ranks, "the second shift");
     const Tensor table = contributions(P, {P, 4}, dtype);  // of rank r for rank s at (r, s)
     const Tensor received = ranks.all_to_all(table.select(0, ranks.rank()));
     for (int r = 0; r < P; ++r)

@@ -151,11 +151,13 @@ class Mpi::Group final : public Communicator {
     return out;
   }
 
-  Tensor shift(const Tensor& x, int distance) override {
+  std::future<void> start_shift(Tensor x, Tensor out, int distance) override {
     const int to = modulo(rank_ + distance), from = modulo(rank_ - distance);
-    if (to == rank_) return x;
-    Tensor out = Tensor::empty(x.shape(), x.dtype());
-    now("shift", [&] {
+    if (to == rank_) {
+      copy_into(out, x);
+      return {};
+    }
+    return start("shift", [this, x = std::move(x), out = std::move(out), to, from] {
       const Bytes send = bytes_of(x), receive = bytes_of(out);
       const int count = count_of(x.numel());
       MPI_Request requests[2];
@@ -165,7 +167,6 @@ class Mpi::Group final : public Communicator {
       complete(requests, 2, "MPI_Isend");
       return x.numel() * send.size;
     });
-    return out;
   }
 
   void broadcast(std::string& bytes) override {
