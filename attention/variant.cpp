@@ -47,6 +47,8 @@ const char* name_of(SequencePath path) {
       return "local";
     case SequencePath::keys:
       return "keys";
+    case SequencePath::ring:
+      return "ring";
     case SequencePath::parts:
       return "parts";
   }
@@ -208,8 +210,7 @@ Variable Variant::attend_whole(const Inputs& inputs, const Mask& mask, const nn:
 
 SequencePath Variant::sequence_path(int ranks) const {
   const SequencePath path = capabilities().sequence;
-  if (path == SequencePath::heads && config_.heads % ranks != 0)
-    return capabilities().any_queries ? SequencePath::keys : SequencePath::gathered;
+  if (path == SequencePath::heads && config_.heads % ranks != 0) return capabilities().undivided;
   return path == SequencePath::sums && config_.causal ? SequencePath::state : path;
 }
 
@@ -348,13 +349,15 @@ Variable Variant::attend_gathered(const Inputs& inputs, const Mask& mask, const 
 }
 
 // Heads go to their ranks and come back, forward and backward; gathered tokens, or their keys and values,
-// go to all ranks, and their gradients come back.
+// go to all ranks, and their gradients come back. In a ring, keys and values go to all others twice, and
+// their gradients all the way round.
 double Variant::sequence_bytes(int64_t batch, int64_t tokens, int ranks) const {
   const Capabilities& can = capabilities();
   const auto number = [](int64_t n) { return static_cast<double>(n); };
   const bool heads = sequence_path(ranks) == SequencePath::heads;
   const int64_t G = heads && config_.kv_heads % ranks != 0 ? config_.heads : config_.kv_heads;
-  const bool keys = sequence_path(ranks) == SequencePath::keys;
+  const bool ring = sequence_path(ranks) == SequencePath::ring,
+             keys = ring || sequence_path(ranks) == SequencePath::keys;
   double width = number(G * config_.head_dim);
   if (can.uses_queries_and_keys)
     width += number(((keys ? 0 : config_.heads) + (can.uses_keys ? G : 0)) * config_.head_dim);
@@ -366,8 +369,9 @@ double Variant::sequence_bytes(int64_t batch, int64_t tokens, int ranks) const {
   else if (can.uses_x)
     width += number(config_.heads * config_.head_dim);
   if (sequence_path(ranks) == SequencePath::local) return 0;
-  const double others = number(ranks - 1) / (heads ? number(ranks) : 1);
-  return 2 * others * number(batch * ((tokens + ranks - 1) / ranks)) * width *
+  const double others = number(ranks - 1) / (heads ? number(ranks) : 1),
+               times = ring ? 2 * others + number(ranks) : 2 * others;
+  return times * number(batch * nn::SequencePart::tokens_of(tokens, ranks)) * width *
          number(static_cast<int64_t>(size_of(parameter_dtype())));
 }
 

@@ -28,11 +28,12 @@ class Variant;
 
 /// How a variant computes attention over sequences that are cut over P ranks (nn::Pass::part).
 enum class SequencePath {
-  gathered,   // every rank gathers all tokens and computes all of the attention: nothing is saved
-  heads,      // whole sequences of H / P heads on every rank; unless P divides H: keys or gathered
-  keys,       // keys and values of all tokens; every rank computes the queries of its part
-  sums,       // sums over all tokens, of a size that does not depend on their number; causal: state
-  state,      // the states after the parts before this one, of constant size
+  gathered,  // every rank gathers all tokens and computes all of the attention: nothing is saved
+  heads,  // whole sequences of H / P heads on every rank; unless P divides H: Capabilities::undivided
+  keys,   // keys and values of all tokens; every rank computes the queries of its part
+  ring,   // the same, but keys and values go round, and every rank has those of few parts at a time
+  sums,   // sums over all tokens, of a size that does not depend on their number; causal: state
+  state,  // the states after the parts before this one, of constant size
   landmarks,  // landmarks, and sums over tokens for each of them
   halo,       // tokens next to the part
   local,      // nothing
@@ -61,11 +62,10 @@ struct Capabilities {
   bool fixed_length = false;          // parameters are tied to max_length
   bool shortens = false;              // keys and values are compressed to fewer tokens: sources()
   bool uses_x = false;                // reads Inputs::x
-  SequencePath sequence = SequencePath::gathered;  // what ranks exchange
-  bool any_queries =
-      false;  // on SequencePath::heads: attend() takes the queries of a part, and all keys
-  std::string time{}, memory{};  // per head, as "N m D"
-  std::string state{"-"};        // what a checkpoint holds besides trained parameters
+  SequencePath sequence = SequencePath::gathered;   // what ranks exchange
+  SequencePath undivided = SequencePath::gathered;  // instead of heads: gathered, keys or ring
+  std::string time{}, memory{};                     // per head, as "N m D"
+  std::string state{"-"};  // what a checkpoint holds besides trained parameters
 };
 
 /// The configuration that a variant is constructed with.
@@ -178,7 +178,7 @@ class Variant : public nn::Module {
   /// have as many heads as queries, and q, k, v and x are zero at padding. Zeroing does not mask
   /// keys: the variant must still give them no weight. What it returns at padding is ignored.
   ///
-  /// pass.part is whole unless sequence_path() is `sums` or one of those after it: inputs then have
+  /// pass.part is whole unless sequence_path() is `ring` or one of those after it: inputs then have
   /// the tokens of the part, and mask.lengths are those of whole sequences. On `keys` so has q, but k and
   /// v have all tokens.
   virtual Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) = 0;

@@ -67,9 +67,14 @@ struct SequencePart {
   static SequencePart of(Communicator& ranks, int64_t length);
   /// Whether there are other parts.
   bool cut() const { return ranks && ranks->size() > 1; }
-  /// Tokens of a part, ceil(N / P), the same number on every rank: those from token N on are padding,
-  /// which may hold anything.
-  int64_t tokens() const { return (length + ranks->size() - 1) / ranks->size(); }
+  /// Tokens of a part, the same number on every rank: those from token N on are padding, which may hold
+  /// anything.
+  int64_t tokens() const { return tokens_of(length, ranks->size()); }
+  /// N, or of several ranks the least even number that is at least N / P: the dropout of attention has
+  /// random numbers for pairs of keys.
+  static int64_t tokens_of(int64_t length, int64_t ranks) {
+    return ranks == 1 ? length : (length + 2 * ranks - 1) / (2 * ranks) * 2;
+  }
   /// Tokens of all parts, at least N.
   int64_t padded() const { return tokens() * ranks->size(); }
 };

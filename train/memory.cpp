@@ -67,9 +67,17 @@ attention::Memory attention_memory(const attention::Config& config,
     return out;
   const auto P = static_cast<int64_t>(t.P);
   const bool heads = can.sequence == SequencePath::heads && config.heads % P == 0;
-  const bool keys = can.sequence == SequencePath::heads && !heads && can.any_queries;
+  const SequencePath path = heads ? can.sequence : can.undivided;
   const double of_part = t.B * t.N * number(config.heads * config.head_dim);
-  if (keys) {
+  if (path == SequencePath::ring) {
+    // Keys and values of the part are kept as one message, which replaces them. Two more are under way;
+    // in the backward pass, so are two of gradients.
+    const double message = 2 * of_part;
+    out.forward += 3 * message + of_part;
+    out.backward += 4 * message;
+    return out;
+  }
+  if (path == SequencePath::keys) {
     const attention::Memory of_keys = of(config, t.N, t.P * t.N);
     const double more = 2 * (t.P - 1) * of_part;
     out.kept = of_keys.kept + more;
@@ -191,7 +199,8 @@ double length_of(const TransformerConfig& c) {
 
 /// The tokens of a sequence that a rank has.
 double part_of_sequence(const MemoryRequest& r) {
-  return std::ceil(length_of(r.model) / number(r.sequence_ranks));
+  return number(
+      nn::SequencePart::tokens_of(static_cast<int64_t>(length_of(r.model)), r.sequence_ranks));
 }
 
 /// Parameters outside of blocks, in numbers; `table` are those of the positions and tokens.

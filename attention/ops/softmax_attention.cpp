@@ -103,7 +103,7 @@ struct Rule {
   int64_t window;
   std::vector<int32_t> key_lengths, query_lengths;
   std::vector<double> slopes;
-  int64_t first_query;  // its index among the keys
+  int64_t first_query, first_key;  // indices in the sequence
   ProbabilityDropout dropout;
   // G (B, H, M) and c (B, H, M), as exponents of Base; empty: 0.
   std::vector<double> decays, key_bias;
@@ -118,12 +118,12 @@ struct Rule {
   }
   // The keys that query i attends to. Both ends are non-decreasing in i.
   Range keys_of(int64_t b, int64_t i) const {
-    const int64_t at = first_query + i;
+    const int64_t at = first_query + i - first_key;
     Range r{window ? std::max<int64_t>(0, at - window + 1) : 0, key_lengths[b]};
     if (causal)
-      r.end = std::min(r.end, at + 1);
+      r.end = std::clamp<int64_t>(at + 1, 0, r.end);
     else if (window)
-      r.end = std::min(r.end, at + window);
+      r.end = std::clamp<int64_t>(at + window, 0, r.end);
     return {std::min(r.begin, r.end), r.end};
   }
 
@@ -203,7 +203,7 @@ class ScoreTile {
                     static_cast<T>(rule_.scale * Base<T>::log_e), q_);
     for (int64_t i = 0; i < lanes_; ++i) {
       const Range keys = rule_.keys_of(b, first_ + std::min(i, count_ - 1));
-      position_[i] = static_cast<T>(rule_.first_query + first_ + i);
+      position_[i] = static_cast<T>(rule_.first_query + first_ + i - rule_.first_key);
       from_[i] = static_cast<int32_t>(keys.begin), to_[i] = static_cast<int32_t>(keys.end);
     }
     if (rule_.dropout.on())
@@ -275,8 +275,8 @@ class ScoreTile {
         }
       });
     if (rule_.dropout.on())
-      rule_.dropout.key_words(b_ * rule_.sizes.H + h_, keys.begin / 2, (count + 1) / 2, words_[2],
-                              words_[3]);
+      rule_.dropout.key_words(b_ * rule_.sizes.H + h_, (rule_.first_key + keys.begin) / 2,
+                              (count + 1) / 2, words_[2], words_[3]);
   }
 
   // Calls visit(lane, index of the even key's element, index of the odd key's element, keep even,
@@ -955,18 +955,17 @@ void check_bias(const char* name, const Variable& x, DType dtype, const Shape& s
                     " ", dtype, " of shape ", shape, ", got ", x.dtype(), " of shape ", x.shape());
 }
 
-// log_sums only if `with_sums`.
-SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Variable& v_,
-                               const SoftmaxAttentionOptions& options, bool with_sums) {
-  const Shape &qs = q_.shape(), &ks = k_.shape();
-  check<ShapeError>(qs.rank() == 4 && ks.rank() == 4 && ks == v_.shape() && qs[0] == ks[0] &&
+Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
+               const SoftmaxAttentionOptions& options) {
+  const Shape &qs = q.shape(), &ks = k.shape();
+  check<ShapeError>(qs.rank() == 4 && ks.rank() == 4 && ks == v.shape() && qs[0] == ks[0] &&
                         qs[3] == ks[3] && qs.numel() > 0 && ks.numel() > 0 && qs[2] % ks[2] == 0,
                     "softmax_attention: expected q (B, N, H, D), k and v (B, M, Hkv, D), H a "
                     "multiple of Hkv and nothing empty, got q ",
-                    qs, ", k ", ks, ", v ", v_.shape());
-  check<ShapeError>(is_float(q_.dtype()) && q_.dtype() == k_.dtype() && q_.dtype() == v_.dtype(),
-                    "softmax_attention: expected one float dtype, got q ", q_.dtype(), ", k ",
-                    k_.dtype(), ", v ", v_.dtype());
+                    qs, ", k ", ks, ", v ", v.shape());
+  check<ShapeError>(is_float(q.dtype()) && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
+                    "softmax_attention: expected one float dtype, got q ", q.dtype(), ", k ",
+                    k.dtype(), ", v ", v.dtype());
   const BlockPattern* const pattern = options.pattern.get();
   const Sizes z{qs[0], qs[1], ks[1], qs[2], ks[2], qs[3], pattern ? pattern->block : qs[1]};
   if (pattern) check_pattern(*pattern, z, options.dropout > 0);
@@ -979,14 +978,20 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
   const int64_t first_query = options.first_query.value_or(0),
                 queries = *std::max_element(query_lengths.begin(), query_lengths.end());
   check<ShapeError>(
-      !by_position ||
+      !by_position || options.first_key || queries == 0 ||
           (options.first_query ? first_query >= 0 && first_query + queries <= z.M : z.N == z.M),
       "softmax_attention: causal, window, slopes and log_decay expect as many "
       "queries as keys, or first_query, got ",
       z.N, " queries from ", first_query, " on and ", z.M, " keys");
   const Variable &g = options.log_decay, &key_bias = options.key_bias;
-  check_bias("log_decay", g, q_.dtype(), {z.B, z.M, z.H});
-  check_bias("key_bias", key_bias, q_.dtype(), {z.B, z.M, z.H});
+  const int64_t first_key = options.first_key.value_or(0);
+  check<ConfigError>(first_query >= 0 && first_key >= 0 && first_key % 2 == 0,
+                     "softmax_attention: expected first_query >= 0 and an even first_key, got ",
+                     first_query, " and ", first_key);
+  check<ConfigError>(!options.first_key || !(g.defined() || pattern),
+                     "softmax_attention: a block of keys expects neither log_decay nor pattern");
+  check_bias("log_decay", g, q.dtype(), {z.B, z.M, z.H});
+  check_bias("key_bias", key_bias, q.dtype(), {z.B, z.M, z.H});
   check<ConfigError>(!g.defined() || options.causal,
                      "softmax_attention: a log_decay requires causal attention");
   check<ShapeError>(options.slopes.empty() || static_cast<int64_t>(options.slopes.size()) == z.H,
@@ -998,23 +1003,31 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
                      options.window);
   std::vector<double> G = g.defined() ? running_sums(g.value()) : std::vector<double>(),
                       c = key_terms(key_bias, G);
-  const Rule rule{
-      z,
-      options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(z.D)),
-      options.causal,
-      options.window,
-      std::move(key_lengths),
-      std::move(query_lengths),
-      options.slopes,
-      first_query,
-      ProbabilityDropout(options.dropout, options.generator, z.H, options.heads, first_query),
-      std::move(G),
-      std::move(c),
-      options.pattern,
-      keys_of_query(pattern, z)};
+  return {z,
+          options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(z.D)),
+          options.causal,
+          options.window,
+          std::move(key_lengths),
+          std::move(query_lengths),
+          options.slopes,
+          first_query,
+          first_key,
+          ProbabilityDropout(options.dropout, options.generator, z.H, options.heads, first_query),
+          std::move(G),
+          std::move(c),
+          options.pattern,
+          keys_of_query(pattern, z)};
+}
+
+// log_sums only if `with_sums`.
+SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Variable& v_,
+                               const SoftmaxAttentionOptions& options, bool with_sums) {
+  const Rule rule = make_rule(q_.value(), k_.value(), v_.value(), options);
+  const Sizes& z = rule.sizes;
+  const Variable &g = options.log_decay, &key_bias = options.key_bias;
   const Variable q = with_contiguous_rows(q_), k = with_contiguous_rows(k_),
                  v = with_contiguous_rows(v_);
-  Tensor out = Tensor::empty(qs, q.dtype()), lse = Tensor::empty({z.B, z.H, z.N}, q.dtype());
+  Tensor out = Tensor::empty(q.shape(), q.dtype()), lse = Tensor::empty({z.B, z.H, z.N}, q.dtype());
   dispatch_float(q.dtype(),
                  [&]<class T>() { forward<T>(rule, q.value(), k.value(), v.value(), out, lse); });
   // Saves L instead of the N x M probabilities: recomputing them is cheaper than reading them.
@@ -1061,6 +1074,34 @@ SoftmaxAttentionResult softmax_attention_with_sums(const Variable& q, const Vari
                                                    const Variable& v,
                                                    const SoftmaxAttentionOptions& options) {
   return compute(q, k, v, options, true);
+}
+
+void add_softmax_attention_gradients(const Tensor& q, const Tensor& k, const Tensor& v,
+                                     const Tensor& out, const Tensor& log_sums, const Tensor& dout,
+                                     const SoftmaxAttentionOptions& options, Tensor& dq, Tensor& dk,
+                                     Tensor& dv) {
+  check<ConfigError>(!options.log_decay.defined() && !options.key_bias.defined(),
+                     "softmax_attention: expected neither log_decay nor key_bias for the gradients "
+                     "of a block of keys");
+  const Rule rule = make_rule(q, k, v, options);
+  const Sizes& z = rule.sizes;
+  check<ShapeError>(out.shape() == q.shape() && dout.shape() == q.shape() &&
+                        log_sums.shape() == Shape{z.B, z.H, z.N} && dq.shape() == q.shape() &&
+                        dk.shape() == k.shape() && dv.shape() == k.shape() && dq.is_contiguous() &&
+                        dk.is_contiguous() && dv.is_contiguous(),
+                    "softmax_attention: expected results and contiguous gradients of the shapes of "
+                    "q ",
+                    q.shape(), " and k ", k.shape());
+  dispatch_float(q.dtype(), [&]<class T>() {
+    const Tensor lse = affine(Variable(log_sums), static_cast<double>(Base<T>::log_e)).value(),
+                 rows_q = with_contiguous_rows(q), rows_k = with_contiguous_rows(k),
+                 rows_v = with_contiguous_rows(v), rows_out = with_contiguous_rows(out),
+                 rows_dout = with_contiguous_rows(dout);
+    Gradient of_q{dq, 1}, of_k{dk, 1}, of_v{dv, 1}, of_biases;
+    backward<T>(rule, {Heads<const T>(rows_q), Heads<const T>(rows_k), Heads<const T>(rows_v),
+                       Heads<const T>(rows_out), Heads<const T>(rows_dout),
+                       lse.contiguous().data<T>(), nullptr, of_q, of_k, of_v, of_biases});
+  });
 }
 
 }  // namespace longhand::attention

@@ -45,6 +45,9 @@ struct SoftmaxAttentionOptions {
   Section heads{};         // which heads of the whole q has, for the dropout
   /// The index of the first query among the keys. By default 0, and all keys have queries.
   std::optional<int64_t> first_query{};
+  /// The index of the first key, an even one, if k and v are a block of the keys of a sequence. Then
+  /// first_query is any index of that sequence. Without log_decay and pattern.
+  std::optional<int64_t> first_key{};
 };
 
 /// softmax(τ QKᵀ + bias) V for every head: q (B, N, H, D), k and v (B, M, Hkv, D), where H is a
@@ -75,5 +78,14 @@ struct SoftmaxAttentionResult {
 SoftmaxAttentionResult softmax_attention_with_sums(const Variable& q, const Variable& k,
                                                    const Variable& v,
                                                    const SoftmaxAttentionOptions& options);
+
+/// What softmax_attention() of a block of keys adds to the gradients dq, dk and dv, of the shapes of q, k
+/// and v, and contiguous. `out` (B, N, H, D) and `log_sums` (B, H, N) are the results for all blocks, and
+/// dout is the gradient of `out`: it is that of the sum over all blocks. Throws as softmax_attention()
+/// does, and ConfigError for a log_decay or key_bias.
+void add_softmax_attention_gradients(const Tensor& q, const Tensor& k, const Tensor& v,
+                                     const Tensor& out, const Tensor& log_sums, const Tensor& dout,
+                                     const SoftmaxAttentionOptions& options, Tensor& dq, Tensor& dk,
+                                     Tensor& dv);
 
 }  // namespace longhand::attention

@@ -49,7 +49,7 @@ struct ForgettingOptions {
             .cross_lengths = false,
             .uses_x = true,
             .sequence = SequencePath::heads,
-            .any_queries = impl == "tiled",
+            .undivided = impl == "tiled" ? SequencePath::keys : SequencePath::gathered,
             .time = "N^2 D",
             .memory = impl == "tiled" ? "N" : "N^2"};
   }

@@ -43,7 +43,7 @@ struct GaussianOptions {
             .causal = true,
             .decodes = true,
             .sequence = SequencePath::heads,
-            .any_queries = true,
+            .undivided = SequencePath::keys,
             .time = "N M D",
             .memory = "N"};
   }

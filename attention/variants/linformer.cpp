@@ -235,9 +235,10 @@ class Linformer final : public Variant {
     const int64_t width = config().heads * config().head_dim,
                   mixtures = (inputs_ && !two_projections() ? 1 : 2) *
                              (inputs_ ? width : config().kv_heads * config().head_dim);
-    const auto numbers = kind_ == "linear"
-                             ? static_cast<double>(batch * k_ * mixtures)
-                             : static_cast<double>(batch * ((tokens + ranks - 1) / ranks) * width);
+    const auto numbers =
+        kind_ == "linear"
+            ? static_cast<double>(batch * k_ * mixtures)
+            : static_cast<double>(batch * nn::SequencePart::tokens_of(tokens, ranks) * width);
     return 2 * static_cast<double>(ranks - 1) * numbers *
            static_cast<double>(size_of(parameter_dtype()));
   }

@@ -9,15 +9,14 @@
 #include <cmath>
 
 #include "longhand/attention/bases/masked_softmax.h"
+#include "longhand/attention/bases/ring_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/memory.h"
-#include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/dropout.h"
-#include "longhand/nn/sequence_part.h"
 
 namespace longhand::attention {
 namespace {
@@ -49,7 +48,7 @@ struct SoftmaxOptions {
             .decodes = true,
             .cross_lengths = !positional,
             .sequence = SequencePath::heads,
-            .any_queries = impl == "tiled",
+            .undivided = impl == "tiled" ? SequencePath::ring : SequencePath::gathered,
             .time = "N M D",
             .memory = impl == "tiled" ? "N" : "N M"};
   }
@@ -110,7 +109,7 @@ class Softmax final : public Variant {
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t N = q.size(1), M = k.size(1);
-    check<ShapeError>(N == M || capabilities().cross_lengths || pass.part.cut(),
+    check<ShapeError>(N == M || capabilities().cross_lengths,
                       "softmax: with a window or ALiBi, expected as many queries as keys, got ", N,
                       " queries and ", M, " keys");
     const DropoutOptions drop = weight_dropout(dropout_, inputs, pass);
@@ -119,17 +118,16 @@ class Softmax final : public Variant {
       slopes.assign(slopes_.begin() + inputs.heads.first,
                     slopes_.begin() + inputs.heads.first + q.size(2));
     if (takes_all(mask))
-      return softmax_attention(q, k, v,
-                               {.scale = scale_,
-                                .causal = config().causal,
-                                .window = window_,
-                                .key_lengths = mask.lengths,
-                                .query_lengths = nn::lengths_of_part(mask.lengths, pass.part),
-                                .slopes = slopes,
-                                .dropout = drop.p,
-                                .generator = drop.generator,
-                                .heads = drop.section,
-                                .first_query = first_query(pass)});
+      return ring_attention(q, k, v,
+                            {.scale = scale_,
+                             .causal = config().causal,
+                             .window = window_,
+                             .key_lengths = mask.lengths,
+                             .slopes = slopes,
+                             .dropout = drop.p,
+                             .generator = drop.generator,
+                             .heads = drop.section},
+                            pass.part);
     const Variable keys = permute(k, {0, 2, 3, 1});                    // (B, H, D, M)
     Variable scores = matmul(permute(q, {0, 2, 1, 3}), keys, scale_);  // (B, H, N, M)
     if (!slopes.empty()) scores = scores + Variable(distances(slopes, N, q.dtype()));

@@ -277,8 +277,8 @@ class Window final : public Variant {
   double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
     if (sequence_path(ranks) != SequencePath::halo)
       return Variant::sequence_bytes(batch, tokens, ranks);
-    const int64_t rows =
-        (config().causal ? 1 : 2) * reach(tokens, (tokens + ranks - 1) / ranks * (ranks - 1));
+    const int64_t rows = (config().causal ? 1 : 2) *
+                         reach(tokens, nn::SequencePart::tokens_of(tokens, ranks) * (ranks - 1));
     return 2.0 * static_cast<double>(batch * rows * 2 * config().heads * config().head_dim *
                                      size_of(parameter_dtype()));
   }

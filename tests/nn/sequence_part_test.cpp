@@ -45,17 +45,17 @@ void check_parts(const Tensor& x, const Tensor& whole,
 
 }  // namespace
 
-TEST_CASE("sequence parts: equal numbers of tokens, of which the last may be padding") {
+TEST_CASE("sequence parts: equal, even numbers of tokens, of which the last may be padding") {
   run_ranks(4, [](Communicator& ranks) {
-    for (const int64_t length : {1, 5, 8}) {
+    for (const auto& [length, n] : {std::pair<int64_t, int64_t>{1, 2}, {8, 2}, {9, 4}, {12, 4}}) {
       const SequencePart part = SequencePart::of(ranks, length);
-      const int64_t n = (length + 3) / 4;
       check(part.tokens() == n && part.padded() == 4 * n && part.begin == n * ranks.rank() &&
                 part.cut(),
             "part of ", length);
     }
   });
   CHECK(!SequencePart::of(alone(), 5).cut());
+  CHECK(SequencePart::of(alone(), 5).tokens() == 5);
   CHECK_THROWS_AS(SequencePart::of(alone(), 0), ShapeError);
 }
 
@@ -108,7 +108,7 @@ TEST_CASE("sequence parts: tokens of a part that ends before it are 0") {
 }
 
 TEST_CASE("sequence parts: gradients of exchanges") {
-  const auto shape = [](int ranks) { return Shape{2, 3, 12 / ranks * ranks, 2}; };
+  const auto shape = [](int ranks) { return Shape{2, 4, 12 / ranks * ranks, 2}; };
   const auto part = [](const Variable& x, Communicator& ranks) {
     return SequencePart::of(ranks, ranks.size() * x.size(1));
   };
@@ -117,7 +117,7 @@ TEST_CASE("sequence parts: gradients of exchanges") {
         return square(nn::whole_sequences({x, x}, part(x, ranks))[1]);
       },
       [](int) {
-        return Shape{2, 3, 2};
+        return Shape{2, 4, 2};
       });
   check_rank_op(
       [&](const Variable& x, Communicator& ranks) {
@@ -126,11 +126,11 @@ TEST_CASE("sequence parts: gradients of exchanges") {
       shape);
   check_rank_op(
       [&](const Variable& x, Communicator& ranks) {
-        SequencePart of = SequencePart::of(ranks, ranks.size() * 3);
+        SequencePart of = SequencePart::of(ranks, ranks.size() * 4);
         return square(nn::tokens_of_heads(x, of));
       },
       [](int ranks) {
-        return Shape{2, 3 * ranks, 2, 2};
+        return Shape{2, 4 * ranks, 2, 2};
       });
   for (const auto& [before, after] : {std::pair{1, 0}, {5, 2}, {0, 7}})
     check_rank_op(
@@ -138,7 +138,7 @@ TEST_CASE("sequence parts: gradients of exchanges") {
           return square(nn::with_neighbours(x, part(x, ranks), before, after));
         },
         [](int) {
-          return Shape{2, 3, 2};
+          return Shape{2, 4, 2};
         });
 }
 

@@ -61,6 +61,10 @@ SequenceExchange sequence_exchange(const attention::Variant& variant, bool causa
       // Of causal attention, the queries of the last rank see most of the keys: 1 - (1 - 1 / P)².
       if (causal) out.share *= 2 - 1 / number(ranks);
       return of(Collective::all_gather, 1, 1);
+    case SequencePath::ring:
+      // In each step, the last rank has something to do.
+      if (causal) out.share *= 2 - 1 / number(ranks);
+      return of(Collective::shift, number(ranks - 1), number(2 * ranks - 1));
     case SequencePath::sums:
       return of(causal ? Collective::all_gather : Collective::sum, 1, 1);
     case SequencePath::state:

@@ -144,9 +144,14 @@ TEST_CASE("forecast: ranks of a sequence share out its tokens, and exchange head
   CHECK(heads.sent - sums ==
         Approx(2 * 4 * 2 * 4 * 4 * (N / 4) * d * 3 / 4 + 4 * pooled).epsilon(0.01));
   CHECK(heads.sequence > 2 * 4 * 2e-3);  // four exchanges a layer, of at least two messages
-  // Without heads for all ranks, each gathers the keys and values of all tokens, or all of them, and then
-  // computes all of the attention.
+  // Without heads for all ranks, keys and values go round, forward and backward, and their gradients all the
+  // way; or each rank gathers those of all tokens; or all tokens, and then computes all of the attention.
   r.memory.model.heads = 2;
+  const Forecast ring = forecast(r, {1, 4});
+  CHECK(ring.compute == Approx(forecast(r, {1, 1}).compute / 4));
+  CHECK(ring.sent - sums ==
+        Approx(2 * 4 * (3 + 3 + 4) * 4 * (N / 4) * d * 2 + 4 * pooled).epsilon(0.01));
+  r.memory.model.attention = "gaussian";
   const Forecast keys = forecast(r, {1, 4});
   CHECK(keys.compute == Approx(forecast(r, {1, 1}).compute / 4));
   CHECK(keys.sent - sums == Approx(2 * 4 * 2 * 3 * 4 * (N / 4) * d * 2 + 4 * pooled).epsilon(0.01));

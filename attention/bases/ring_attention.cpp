@@ -1,0 +1,186 @@
+// Rank r has the queries of part r. In step s it has the keys and values of part p = r - s, modulo P,
+// and passes them on to rank r + 1. With o_p and L_p of the keys of part p alone,
+//
+//   L = log Σ_p e^(L_p),  o = Σ_p e^(L_p - L) o_p
+//
+// Given o and L, gradients are sums over the keys, and so over the parts. Those of keys and values follow
+// them round: every rank adds its share, and after P steps they are at home.
+#include "longhand/attention/bases/ring_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <future>
+#include <limits>
+#include <utility>
+
+#include "longhand/autograd/grad_mode.h"
+#include "longhand/core/error.h"
+#include "longhand/core/kernels/elementwise.h"
+#include "longhand/core/parallel.h"
+#include "longhand/core/view.h"
+
+namespace longhand::attention {
+namespace {
+
+/// Keys and values, or their gradients, as one message: (2, B, n, Hkv, D).
+Tensor pack(const Tensor& keys, const Tensor& values) {
+  Tensor out =
+      Tensor::empty({2, keys.size(0), keys.size(1), keys.size(2), keys.size(3)}, keys.dtype());
+  copy_into(out.select(0, 0), keys);
+  copy_into(out.select(0, 1), values);
+  return out;
+}
+
+/// o (B, n, H, D) and L (B, H, n): the results of all keys so far.
+struct Attended {
+  Tensor out, log_sums;
+
+  void add(const Tensor& o, const Tensor& l) {
+    if (!out.defined()) {
+      out = o, log_sums = l;
+      return;
+    }
+    const int64_t B = out.size(0), n = out.size(1), H = out.size(2), D = out.size(3);
+    dispatch_float(out.dtype(), [&]<class T>() {
+      const T *const more = o.data<T>(), *const more_log = l.data<T>();
+      T *const to = out.data<T>(), *const to_log = log_sums.data<T>();
+      parallel_for(B * n, 64, [=](int64_t begin, int64_t end) {
+        for (int64_t token = begin; token < end; ++token)
+          for (int64_t h = 0; h < H; ++h) {
+            const int64_t at = (token / n * H + h) * n + token % n, row = (token * H + h) * D;
+            const T a = to_log[at], b = more_log[at], top = std::max(a, b);
+            if (b == -std::numeric_limits<T>::infinity()) continue;
+            const T weight_a = std::exp(a - top), weight_b = std::exp(b - top),
+                    sum = weight_a + weight_b;
+            for (int64_t d = row; d < row + D; ++d)
+              to[d] = (weight_a * to[d] + weight_b * more[d]) / sum;
+            to_log[at] = top + std::log(sum);
+          }
+      });
+    });
+  }
+};
+
+class Ring {
+ public:
+  Ring(const SoftmaxAttentionOptions& options, const nn::SequencePart& part)
+      : options_(options), part_(part) {
+    check<ConfigError>(
+        !options.log_decay.defined() && !options.key_bias.defined() && !options.pattern,
+        "ring attention: expected neither log_decay, key_bias nor pattern");
+  }
+
+  Attended forward(const Tensor& q, const Tensor& own) const {
+    const NoGrad no_grad;
+    Attended out;
+    Tensor block = own;
+    for (int step = 0; step < ranks().size(); ++step) {
+      auto [next, arrival] = pass_on(block, step);
+      if (const int p = owner(step); sees(p)) {
+        const auto [o, l] = softmax_attention_with_sums(Variable(q), Variable(block.select(0, 0)),
+                                                        Variable(block.select(0, 1)), of_part(p));
+        out.add(o.value(), l.value());
+      }
+      ranks().wait(std::move(arrival));
+      block = next;
+    }
+    return out;
+  }
+
+  struct Gradients {
+    Tensor q, own;  // own: as pack()
+  };
+  Gradients backward(const Tensor& q, const Tensor& own, const Attended& result,
+                     const Tensor& dout) const {
+    Gradients out{Tensor::zeros(q.shape(), q.dtype()), {}};
+    Tensor block = own, sum;  // sum: of the gradients of the block, from the ranks before this one
+    std::future<void> sum_arrival;
+    for (int step = 0; step < ranks().size(); ++step) {
+      auto [next, arrival] = pass_on(block, step);
+      Tensor share;
+      if (const int p = owner(step); sees(p)) {
+        share = Tensor::zeros(own.shape(), own.dtype());
+        Tensor dk = share.select(0, 0), dv = share.select(0, 1);
+        add_softmax_attention_gradients(q, block.select(0, 0), block.select(0, 1), result.out,
+                                        result.log_sums, dout, of_part(p), out.q, dk, dv);
+      }
+      ranks().wait(std::move(sum_arrival));
+      if (!sum.defined())
+        sum = share;  // step 0, of the part of this rank
+      else if (share.defined())
+        add_to(sum, share);
+      Tensor passed = Tensor::empty(own.shape(), own.dtype());
+      sum_arrival = ranks().start_shift(sum, passed, 1);
+      sum = passed;
+      ranks().wait(std::move(arrival));
+      block = next;
+    }
+    ranks().wait(std::move(sum_arrival));
+    out.own = sum;
+    return out;
+  }
+
+ private:
+  Communicator& ranks() const { return *part_.ranks; }
+  /// The part whose keys this rank has in a step.
+  int owner(int step) const { return (ranks().rank() - step + ranks().size()) % ranks().size(); }
+  nn::SequencePart part(int p) const { return {part_.ranks, p * part_.tokens(), part_.length}; }
+
+  struct Passed {
+    Tensor next;
+    std::future<void> arrival;
+  };
+  Passed pass_on(const Tensor& block, int step) const {
+    if (step + 1 == ranks().size()) return {};
+    Tensor next = Tensor::empty(block.shape(), block.dtype());
+    auto arrival = ranks().start_shift(block, next, 1);
+    return {std::move(next), std::move(arrival)};
+  }
+
+  /// Whether any query of this part may attend to keys of part p.
+  bool sees(int p) const {
+    const int64_t n = part_.tokens(), between = (std::abs(p - ranks().rank()) - 1) * n + 1;
+    return !(options_.causal && p > ranks().rank()) &&
+           !(options_.window > 0 && between >= options_.window);
+  }
+  SoftmaxAttentionOptions of_part(int p) const {
+    SoftmaxAttentionOptions out = options_;
+    out.key_lengths = nn::lengths_of_part(options_.key_lengths, part(p));
+    out.query_lengths = nn::lengths_of_part(options_.key_lengths, part_);
+    out.first_query = part_.begin;
+    out.first_key = p * part_.tokens();
+    return out;
+  }
+  static void add_to(Tensor& sum, const Tensor& x) {
+    dispatch_float(sum.dtype(), [&]<class T>() {
+      kernels::elementwise_accumulate<T>(
+          sum, 1.0, [](T added) { return added; }, kernels::in<T>(x));
+    });
+  }
+
+  SoftmaxAttentionOptions options_;
+  nn::SequencePart part_;
+};
+
+}  // namespace
+
+Variable ring_attention(const Variable& q, const Variable& k, const Variable& v,
+                        const SoftmaxAttentionOptions& options, const nn::SequencePart& part) {
+  if (!part.cut()) {
+    SoftmaxAttentionOptions whole = options;
+    whole.query_lengths = options.key_lengths;
+    return softmax_attention(q, k, v, whole);
+  }
+  const Ring ring(options, part);
+  const Tensor own = pack(k.value(), v.value());
+  const Attended result = ring.forward(q.value(), own);
+  return record("ring_attention", result.out, {q, k, v},
+                [ring, q = q.value(), own, result](const Tensor& dout, std::span<GradSlot> dx) {
+                  const auto [dq, of_own] = ring.backward(q, own, result, dout.contiguous());
+                  const Tensor gradients[] = {dq, of_own.select(0, 0), of_own.select(0, 1)};
+                  for (size_t i = 0; i < dx.size(); ++i)
+                    if (dx[i]) dx[i].take(gradients[i]);
+                });
+}
+
+}  // namespace longhand::attention
