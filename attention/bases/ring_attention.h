@@ -6,12 +6,13 @@
 
 namespace longhand::attention {
 
-/// softmax_attention() of the queries of this part to the keys of all parts, for q (B, n, H, D), k and v (B, n,
-/// Hkv, D). Besides those of its own part, a rank has keys and values of two others at most: it passes on those
-/// that it computes with meanwhile, P - 1 times in the forward pass; in the backward pass, their
-/// gradients go round as well, P times. options.key_lengths are those of whole sequences, for queries, too; options has
-/// neither query_lengths, first_query nor first_key, which are those of the part. With sequences that are
-/// not cut, this is softmax_attention(). Collective. Liu, Zaharia and Abbeel 2023 (arXiv 2310.01889).
+/// softmax_attention() of the queries of this part to the keys of all parts, for q (B, n, H, D), k and v
+/// (B, n, Hkv, D); the result is (B, n, H, D). Besides those of its own part, a rank has keys and values
+/// of two others at most: it passes on those that it computes with meanwhile, P - 1 times in the forward
+/// pass; in the backward pass, their gradients go round as well, P times. options.key_lengths are those
+/// of whole sequences, for queries, too; options has neither query_lengths, first_query nor first_key,
+/// which are those of the part. With sequences that are not cut, this is softmax_attention().
+/// Collective. Liu, Zaharia and Abbeel 2023 (arXiv 2310.01889).
 ///
 /// Throws as softmax_attention() does, and ConfigError for a log_decay, a key_bias or a pattern.
 Variable ring_attention(const Variable& q, const Variable& k, const Variable& v,

@@ -140,3 +140,16 @@ TEST_CASE("ring attention refuses what depends on other keys") {
     throw Error("key_bias was accepted");
   });
 }
+
+TEST_CASE("a block of keys begins at an even index, and has no pattern") {
+  const Variable x(Tensor::zeros({1, 4, 1, 4}));
+  SoftmaxAttentionOptions options;
+  options.first_key = 3;
+  CHECK_THROWS_AS(softmax_attention(x, x, x, options), ConfigError);
+  options.first_key = 4;
+  options.first_query = 4;
+  CHECK_NOTHROW(softmax_attention(x, x, x, options));
+  options.pattern =
+      std::make_shared<BlockPattern>(BlockPattern{.block = 4, .begin = {0, 1}, .keys = {0}});
+  CHECK_THROWS_AS(softmax_attention(x, x, x, options), ConfigError);
+}
