@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "longhand/data/hdf5.h"
+#include "tests/support/catch.h"
 
 namespace longhand::test {
 namespace {
@@ -50,15 +51,16 @@ std::map<std::string, Tensor> Golden::group(const std::string& name_) const {
   return out;
 }
 
-std::vector<std::filesystem::path> golden_files(const std::string& subfolder) {
-  namespace fs = std::filesystem;
+std::filesystem::path golden_folder() {
   const char* const given = std::getenv("LONGHAND_GOLDEN_DIR");
-  const fs::path folder = fs::path(given ? given : LONGHAND_GOLDEN_DEFAULT_DIR) / subfolder;
-  if (!subfolder.empty() && !fs::is_directory(folder)) return {};
-  check<DataError>(fs::is_directory(folder), "golden cases: ", folder, " is not a folder",
-                   given ? " (LONGHAND_GOLDEN_DIR)" : "");
+  return given ? given : LONGHAND_GOLDEN_DEFAULT_DIR;
+}
+
+std::vector<std::filesystem::path> golden_files(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  check<DataError>(fs::is_directory(folder), "golden cases: ", folder, " is not a folder");
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder))
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
     if (entry.path().extension() == ".h5") files.push_back(entry.path());
   check<DataError>(!files.empty(), "golden cases: expected *.h5 files in ", folder, ", found none");
   std::sort(files.begin(), files.end());
@@ -122,6 +124,15 @@ double relative_error(const Tensor& got, const Tensor& expected) {
     scale = std::max(scale, std::abs(b[i]));
   }
   return scale > 0 ? error / scale : error;
+}
+
+void compare(const std::string& what, const Tensor& got, const Tensor& expected, double tolerance) {
+  const auto numbers = expected.to_vector<double>();
+  if (std::all_of(numbers.begin(), numbers.end(), [](double x) { return x == 0; }))
+    tolerance = got.dtype() == DType::f64 ? 1e-12 : 1e-5;
+  const double error = relative_error(got, expected);
+  INFO(what << ": error " << error << ", expected at most " << tolerance);
+  CHECK(error <= tolerance);
 }
 
 }  // namespace longhand::test

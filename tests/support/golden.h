@@ -7,7 +7,9 @@
 //   not padding; params/NAME, grad_params/NAME: parameters and buffers, and gradients if they exist;
 //   x, grad_x (B, N, H D): the tokens, for variants that read them
 //
-// kind = "model", a Transformer's training trajectory: see model_test.cpp.
+// kind = "model", a Transformer's training trajectory: see golden/model.cpp.
+//
+// golden/golden_test.cpp passes every file to its reader; a file without one is a failure.
 #pragma once
 
 #include <filesystem>
@@ -39,10 +41,11 @@ struct Golden {
   std::map<std::string, Tensor> group(const std::string& name) const;
 };
 
-/// Returns every *.h5 file in the folder LONGHAND_GOLDEN_DIR, by default tests/data/golden, or in a
-/// subfolder of it, in alphabetical order; none if the subfolder is missing. Throws DataError if
-/// the folder is missing or contains no such file.
-std::vector<std::filesystem::path> golden_files(const std::string& subfolder = {});
+/// The folder LONGHAND_GOLDEN_DIR, by default tests/data/golden.
+std::filesystem::path golden_folder();
+/// Returns every *.h5 file in a folder and in the folders inside it, in alphabetical order. Throws
+/// DataError if the folder is missing or contains no such file.
+std::vector<std::filesystem::path> golden_files(const std::filesystem::path& folder);
 
 /// Reads a golden case. Throws DataError if the file is not one, or is of an unknown kind.
 Golden read_golden(const std::filesystem::path& path);
@@ -53,5 +56,9 @@ Tensor lengths_of(const Tensor& key_keep);
 
 /// Returns the largest |got - expected| relative to the largest |expected|; NaN if any element is.
 double relative_error(const Tensor& got, const Tensor& expected);
+
+/// Checks that relative_error() is at most `tolerance`. Where every expected number is 0, |got| must be
+/// at most 1e-12 in f64, and 1e-5 in f32, whose gradients of 0 are differences of rounded sums.
+void compare(const std::string& what, const Tensor& got, const Tensor& expected, double tolerance);
 
 }  // namespace longhand::test

@@ -9,11 +9,10 @@
 #include "longhand/autograd/ops.h"
 #include "longhand/train/optimizer.h"
 #include "longhand/train/schedule.h"
+#include "tests/golden/readers.h"
 #include "tests/support/catch.h"
-#include "tests/support/golden.h"
 
-using namespace longhand;
-
+namespace longhand::test {
 namespace {
 
 constexpr double tolerance = 1e-7;
@@ -65,7 +64,7 @@ struct OptimizerOptions {
   }
 };
 
-attention::TransformerConfig model_config(const test::Golden& golden) {
+attention::TransformerConfig model_config(const Golden& golden) {
   const auto options = read_section<ModelOptions>(golden.config);
   attention::TransformerConfig config = options.config;
   config.per_token = options.task == "lm";
@@ -94,60 +93,53 @@ void load(attention::Transformer& model, const std::map<std::string, Tensor>& va
 
 }  // namespace
 
-TEST_CASE("golden: models train along independently computed trajectories") {
-  int64_t cases = 0;
-  for (const auto& path : test::golden_files()) {
-    const test::Golden golden = test::read_golden(path);
-    if (golden.kind != "model") continue;
-    ++cases;
-    INFO(golden.name << " (" << golden.source << ")");
-    attention::Transformer model(nn::root(DType::f64), model_config(golden));
-    load(model, golden.group("initial"));
+void read_model(const Golden& golden) {
+  attention::Transformer model(nn::root(DType::f64), model_config(golden));
+  load(model, golden.group("initial"));
 
-    const Tensor tokens = golden.at("tokens").to(DType::i32);
-    const auto o = read_section<OptimizerOptions>(golden.sections.at("optimizer"));
-    REQUIRE(o.name == "adamw");
-    const auto optimizer = train::make_adam(model.named_parameters(), o.adam);
-    const train::Schedule schedule{.kind = train::Schedule::Kind::constant,
-                                   .lr = o.lr,
-                                   .warmup_steps = o.warmup_steps,
-                                   .total_steps = tokens.size(0)};
+  const Tensor tokens = golden.at("tokens").to(DType::i32);
+  const auto o = read_section<OptimizerOptions>(golden.sections.at("optimizer"));
+  REQUIRE(o.name == "adamw");
+  const auto optimizer = train::make_adam(model.named_parameters(), o.adam);
+  const train::Schedule schedule{.kind = train::Schedule::Kind::constant,
+                                 .lr = o.lr,
+                                 .warmup_steps = o.warmup_steps,
+                                 .total_steps = tokens.size(0)};
 
-    const Tensor targets = golden.at("targets").to(DType::i32);
-    const std::vector<double> losses = golden.at("losses").to_vector<double>();
-    const std::vector<double> norms = golden.at("grad_norms").to_vector<double>();
-    REQUIRE(losses.size() == static_cast<size_t>(tokens.size(0)));
-    for (int64_t t = 0; t < tokens.size(0); ++t) {
-      INFO("step " << t);
-      const Tensor lengths =
-          golden.has("key_keep") ? test::lengths_of(golden.at("key_keep").select(0, t)) : Tensor();
-      const Variable logits =
-          model.forward(tokens.select(0, t).contiguous(), lengths, {.training = true});
-      if (t == 0)
-        CHECK(test::relative_error(logits.value(), golden.at("logits_step0")) <= tolerance);
-      const Variable loss = cross_entropy(logits, targets.select(0, t).contiguous());
-      CHECK(std::abs(loss.value().item() - losses[t]) <= tolerance * std::abs(losses[t]));
-      backward(loss);
-      if (t == 0)
-        for (const auto& [name, parameter] : model.named_parameters()) {
-          INFO(name);
-          const Tensor& expected = golden.at("grad_step0/" + name);
-          // Some gradients are 0 up to rounding (the bias of keys under a softmax).
-          double most = 0;
-          for (double g : expected.to_vector<double>()) most = std::max(most, std::abs(g));
-          if (most > 1e-12) CHECK(test::relative_error(parameter.grad(), expected) <= tolerance);
-        }
-      const train::Gradients gradients = train::take_gradients(model.named_parameters());
-      const double norm = train::global_norm(gradients);
-      CHECK(std::abs(norm - norms[t]) <= tolerance * norms[t]);
-      optimizer->step(schedule.at(t), gradients, train::clip_scale(norm, o.clip_norm));
-      model.after_step();
-    }
-    const nn::StateDict state = model.state_dict();
-    for (const auto& [name, expected] : golden.group("final")) {
-      INFO(name);
-      CHECK(test::relative_error(state.at(name), expected) <= tolerance);
-    }
+  const Tensor targets = golden.at("targets").to(DType::i32);
+  const std::vector<double> losses = golden.at("losses").to_vector<double>();
+  const std::vector<double> norms = golden.at("grad_norms").to_vector<double>();
+  REQUIRE(losses.size() == static_cast<size_t>(tokens.size(0)));
+  for (int64_t t = 0; t < tokens.size(0); ++t) {
+    INFO("step " << t);
+    const Tensor lengths =
+        golden.has("key_keep") ? lengths_of(golden.at("key_keep").select(0, t)) : Tensor();
+    const Variable logits =
+        model.forward(tokens.select(0, t).contiguous(), lengths, {.training = true});
+    if (t == 0) CHECK(relative_error(logits.value(), golden.at("logits_step0")) <= tolerance);
+    const Variable loss = cross_entropy(logits, targets.select(0, t).contiguous());
+    CHECK(std::abs(loss.value().item() - losses[t]) <= tolerance * std::abs(losses[t]));
+    backward(loss);
+    if (t == 0)
+      for (const auto& [name, parameter] : model.named_parameters()) {
+        INFO(name);
+        const Tensor& expected = golden.at("grad_step0/" + name);
+        // Some gradients are 0 up to rounding (the bias of keys under a softmax).
+        double most = 0;
+        for (double g : expected.to_vector<double>()) most = std::max(most, std::abs(g));
+        if (most > 1e-12) CHECK(relative_error(parameter.grad(), expected) <= tolerance);
+      }
+    const train::Gradients gradients = train::take_gradients(model.named_parameters());
+    const double norm = train::global_norm(gradients);
+    CHECK(std::abs(norm - norms[t]) <= tolerance * norms[t]);
+    optimizer->step(schedule.at(t), gradients, train::clip_scale(norm, o.clip_norm));
+    model.after_step();
   }
-  CHECK(cases > 0);
+  const nn::StateDict state = model.state_dict();
+  for (const auto& [name, expected] : golden.group("final")) {
+    INFO(name);
+    CHECK(relative_error(state.at(name), expected) <= tolerance);
+  }
 }
+
+}  // namespace longhand::test

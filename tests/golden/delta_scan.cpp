@@ -1,33 +1,12 @@
-// Attention cores that follow a delta rule: deltanet, gated_deltanet, kda and rwkv7 in the folder
-// gated. o_i = S_iᵀ q_i with q scaled by D^(-1/2).
+// Attention cores that follow a delta rule: deltanet, gated_deltanet, kda and rwkv7. o_i = S_iᵀ q_i with q scaled by D^(-1/2).
 #include <cmath>
 
 #include "longhand/attention/ops/delta_scan.h"
 #include "longhand/autograd/ops.h"
-#include "tests/support/catch.h"
-#include "tests/support/golden.h"
+#include "tests/golden/readers.h"
 
-using namespace longhand;
-using namespace longhand::test;
-
+namespace longhand::test {
 namespace {
-
-Tensor by_token(const Tensor& t, DType dtype) { return t.to(dtype).transpose(1, 2); }
-
-void compare(const std::string& what, const Tensor& got, const Tensor& expected, double tolerance) {
-  double largest = 0;
-  for (const double x : expected.to_vector<double>()) largest = std::max(largest, std::abs(x));
-  if (largest == 0) {
-    double worst = 0;
-    for (const double x : got.to_vector<double>()) worst = std::max(worst, std::abs(x));
-    INFO(what << ": expected 0, got " << worst);
-    CHECK(worst <= 1e-12);
-    return;
-  }
-  const double error = relative_error(got, expected);
-  INFO(what << ": relative error " << error << ", expected at most " << tolerance);
-  CHECK(error <= tolerance);
-}
 
 // S_i = diag(e^g) S + b (Sᵀ a)ᵀ + k vᵀ in two tokens of a delta rule: the first reads -e^-g a and
 // writes b, the second writes k without reading.
@@ -73,15 +52,10 @@ void check_delta(const Golden& golden, const std::string& type, DType dtype, dou
 
 }  // namespace
 
-TEST_CASE("golden delta rules agree") {
-  for (const auto& path : golden_files("gated")) {
-    const Golden golden = read_golden(path);
-    const std::string type = std::get<std::string>(golden.config.find("type")->value);
-    if (type != "deltanet" && type != "gated_deltanet" && type != "kda" && type != "rwkv7")
-      continue;
-    DYNAMIC_SECTION(path.stem().string()) {
-      check_delta(golden, type, DType::f64, 1e-9);
-      check_delta(golden, type, DType::f32, 2e-4);
-    }
-  }
+void read_delta_scan(const Golden& golden) {
+  const auto type = std::get<std::string>(golden.config.find("type")->value);
+  check_delta(golden, type, DType::f64, 1e-9);
+  check_delta(golden, type, DType::f32, 2e-4);
 }
+
+}  // namespace longhand::test
