@@ -155,3 +155,63 @@ TEST_CASE("heuristics: a bag of tokens, the current token") {
   CHECK(named(per_token, "current token").accuracies.by_group.contains("position"));
   CHECK_THROWS_AS(heuristics({}), Error);
 }
+
+// Few enough tokens to count by hand.
+TEST_CASE("heuristics: classes of sequences, by hand") {
+  using Rows = std::vector<std::pair<std::vector<uint8_t>, int>>;
+  const auto dataset = [](const Rows& rows) {
+    Sequences sequences;
+    for (const auto& [tokens, target] : rows) sequences.add(tokens, target);
+    return in_memory(sequences);
+  };
+  Task task;
+  task.info = {.name = "words", .vocabulary = 4, .classes = 2, .max_length = 3};
+  task.train = dataset({{{1, 1, 2}, 0}, {{1}, 0}, {{2, 3}, 1}, {{2, 2, 3}, 1}});
+  task.test = dataset({{{1, 2}, 0}, {{2, 1, 1}, 0}, {{3, 1}, 1}, {{2}, 0}});
+  const auto h = heuristics(task);
+  CHECK(accuracy(h, "majority") == 0.75);     // both classes are as frequent: 0, the first
+  CHECK(accuracy(h, "length") == 0.75);       // of 1: 0, of 2: 1, of 3: both, so 0
+  CHECK(accuracy(h, "first token") == 0.25);  // after 1: 0, after 2: 1, after 3, which is new: 0
+  // Tokens 1, 2 and 3, one more than counted: 4, 2 and 1 of 8 in class 0; 1, 4 and 3 of 9 in class 1.
+  //   1 2:   4/8 2/8 > 1/9 4/9: 0, right      2 1 1: 2/8 4/8 4/8 > 4/9 1/9 1/9: 0, right
+  //   3 1:   1/8 4/8 > 3/9 1/9: 0, wrong      2:     2/8 < 4/9: 1, wrong
+  CHECK(accuracy(h, "bag of tokens") == 0.5);
+}
+
+TEST_CASE("heuristics: classes of tokens, by hand") {
+  // One sequence; targets of 0 do not count.
+  struct One final : Dataset {
+    Row tokens, targets;
+    One(Row of_tokens, Row of_targets)
+        : tokens(std::move(of_tokens)), targets(std::move(of_targets)) {
+      std::replace(targets.begin(), targets.end(), 0, ignore_index);
+    }
+    int64_t size() const override { return 1; }
+    int64_t length(int64_t) const override { return static_cast<int64_t>(tokens.size()); }
+    Batch collate(std::span<const int64_t>) const override {
+      const Shape shape{1, length(0)};
+      return {Tensor::from(tokens, shape), Tensor::from(targets, shape), {}};
+    }
+  };
+  const auto found = [](const char* name, int64_t vocabulary, const One& train, const One& test) {
+    Task task;
+    task.info = {.name = name, .vocabulary = vocabulary, .classes = vocabulary, .per_token = true};
+    task.train = std::make_unique<One>(train);
+    task.test = std::make_unique<One>(test);
+    return heuristics(task);
+  };
+  // Keys 1 and 2, values 4 to 7: key 1 has the values 4 and 6, key 2 has 5.
+  const One recall({1, 4, 2, 5, 1, 6, 0, 1, 2}, {0, 0, 0, 0, 0, 0, 0, 6, 5});
+  const auto overwrite = found("mqar_overwrite", 8, recall, recall);
+  CHECK(accuracy(overwrite, "values shown") == Approx(1. / 3));
+  CHECK(accuracy(overwrite, "first value") == 0.5);
+  CHECK(accuracy(overwrite, "any value") == 0.75);
+  CHECK(accuracy(overwrite, "current token") == 1);  // of the same sequence
+  CHECK(accuracy(found("mqar", 8, recall, recall), "values shown") == 0.5);
+  // After the marker 3, among 1, 2 and 1.
+  const One induction({3, 1, 2, 1, 3}, {0, 0, 0, 0, 1});
+  CHECK(accuracy(found("induction", 4, induction, induction), "tokens shown") == Approx(2. / 3));
+  // After a first bit 1: 1. After the bits 1 1, which are new: 1, the most frequent target.
+  const auto bits = found("parity", 3, {{1, 2, 1}, {1, 1, 2}}, {{1, 1}, {1, 2}});
+  CHECK(accuracy(bits, "last bits") == 0.5);
+}

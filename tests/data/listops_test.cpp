@@ -139,19 +139,22 @@ TEST_CASE("listops: a node is an operator with probability 1/4, all choices equa
   for (const auto& [value, n] : digits) CHECK(std::abs(n / all_digits - 0.1) <= 0.005);
 }
 
-// Reference figures: 100,000 expressions of the Long Range Arena's own generator.
+// Reference figures: 100,000 expressions of the Long Range Arena's own generator, and, by depth, 300.
 TEST_CASE("listops: statistics are those of the Long Range Arena") {
   const listops::Limits limits;
   const int candidates = 40000;
   std::vector<uint8_t> tokens;
   std::vector<double> lengths, classes(10), by_root(16 * 10), root(16);
+  std::vector<double> nodes(12), operators(12);  // by depth
   double deepest = 0;
   for (int i = 0; i < candidates; ++i) {
     RandomStream random(Generator(7).fork(i));
     if (!listops::draw_candidate(limits, random, tokens)) continue;
     int depth = 1, most = 1;
     for (const uint8_t t : tokens) {
-      depth += t >= 11 && t < 15 ? 1 : t == 15 ? -1 : 0;
+      const bool is_operator = t >= 11 && t < 15;
+      if (t != 15) ++nodes[depth], operators[depth] += is_operator;
+      depth += is_operator ? 1 : t == 15 ? -1 : 0;
       most = std::max(most, depth);
     }
     deepest += most == 10;
@@ -178,8 +181,22 @@ TEST_CASE("listops: statistics are those of the Long Range Arena") {
 
   const std::vector<double> shares = {.168, .090, .078, .083, .090, .087, .076, .073, .088, .168};
   for (int c = 0; c < 10; ++c) CHECK(std::abs(classes[c] / n - shares[c]) <= 0.02);
+  for (const int op : {listops::min, listops::max, listops::med, listops::sm})
+    CHECK(std::abs(root[op] / n - .25) <= 0.03);
   CHECK(std::abs(by_root[listops::min * 10 + 0] / root[listops::min] - .566) <= 0.05);
   CHECK(std::abs(by_root[listops::max * 10 + 9] / root[listops::max] - .564) <= 0.05);
+
+  // How many nodes an expression has at each depth, and how many of them are operators. Long expressions
+  // are kept, so that more than 1/4 of the upper nodes are. Tolerances: 4 standard errors of 300.
+  const std::vector<double> nodes_at = {1,    6.91, 14.45, 23.7,  37.7,
+                                        58.2, 89.7, 133.7, 204.8, 310.1};
+  const std::vector<double> share = {1, .336, .266, .263, .256, .256, .249, .253, .253, 0};
+  const std::vector<double> within = {0, .042, .027, .021, .017, .014, .011, .009, .008, 0};
+  for (int d = 1; d <= 10; ++d) {
+    INFO("depth " << d);
+    CHECK(nodes[d] / n == Approx(nodes_at[d - 1]).epsilon(0.12));
+    CHECK(std::abs(operators[d] / nodes[d] - share[d - 1]) <= within[d - 1]);
+  }
 }
 
 TEST_CASE("listops: the oracle solves every example of every split") {
