@@ -166,16 +166,18 @@ TEST_CASE("heuristics: classes of sequences, by hand") {
   };
   Task task;
   task.info = {.name = "words", .vocabulary = 4, .classes = 2, .max_length = 3};
-  task.train = dataset({{{1, 1, 2}, 0}, {{1}, 0}, {{2, 3}, 1}, {{2, 2, 3}, 1}});
-  task.test = dataset({{{1, 2}, 0}, {{2, 1, 1}, 0}, {{3, 1}, 1}, {{2}, 0}});
+  task.train = dataset({{{1, 1, 1, 1, 2}, 0}, {{1}, 0}, {{2, 3}, 1}, {{2, 2, 3}, 1}});
+  task.test =
+      dataset({{{1, 2}, 0}, {{2, 1, 1}, 0}, {{3, 1}, 1}, {{2}, 0}, {{1, 1, 2, 2, 2, 2, 2}, 1}});
   const auto h = heuristics(task);
-  CHECK(accuracy(h, "majority") == 0.75);     // both classes are as frequent: 0, the first
-  CHECK(accuracy(h, "length") == 0.75);       // of 1: 0, of 2: 1, of 3: both, so 0
-  CHECK(accuracy(h, "first token") == 0.25);  // after 1: 0, after 2: 1, after 3, which is new: 0
-  // Tokens 1, 2 and 3, one more than counted: 4, 2 and 1 of 8 in class 0; 1, 4 and 3 of 9 in class 1.
-  //   1 2:   4/8 2/8 > 1/9 4/9: 0, right      2 1 1: 2/8 4/8 4/8 > 4/9 1/9 1/9: 0, right
-  //   3 1:   1/8 4/8 > 3/9 1/9: 0, wrong      2:     2/8 < 4/9: 1, wrong
-  CHECK(accuracy(h, "bag of tokens") == 0.5);
+  CHECK(accuracy(h, "majority") == Approx(3. / 5));  // both classes are as frequent: 0, the first
+  CHECK(accuracy(h, "length") == Approx(2. / 5));    // of 1 and 5: 0, of 2 and 3: 1, others: 0
+  CHECK(accuracy(h, "first token") == Approx(1. / 5));  // after 1: 0, after 2: 1, after 3: 0
+  // Tokens 1, 2 and 3, one more than counted: 6, 2 and 1 of 10 in class 0; 1, 4 and 3 of 9 in class 1.
+  //   1 2:    6 2 / 10^2 > 1 4 / 9^2: 0, right      2 1 1:  2 6 6 / 10^3 > 4 1 1 / 9^3: 0, right
+  //   3 1:    1 6 / 10^2 > 3 1 / 9^2: 0, wrong      2:      2 / 10 < 4 / 9: 1, wrong
+  //   1 1 2 2 2 2 2:  6^2 2^5 / 10^7 < 4^5 / 9^7: 1, right, as the smaller sum decides
+  CHECK(accuracy(h, "bag of tokens") == Approx(3. / 5));
 }
 
 TEST_CASE("heuristics: classes of tokens, by hand") {
