@@ -316,13 +316,14 @@ int64_t decoding_bytes(const attention::TransformerConfig& model) {
   });
   if (model.around.short_conv > 0)
     for (int64_t layer = 0; layer < model.layers; ++layer)
-      total += (model.around.short_conv - 1) * model.projected_width(layer) *
-               static_cast<int64_t>(sizeof(float));
+      total += (model.around.short_conv - 1) * model.projected_width(layer) * model.element_bytes();
   return all ? total : 0;
 }
 
 void check_bench(const Config& config, bool attention_alone) {
   const attention::TransformerConfig model = read_model(config, nullptr);
+  check<ConfigError>(model.dtype == "f32", "model.dtype = \"", model.dtype,
+                     "\": benchmarks and the peak that they are compared with are of f32");
   check<ConfigError>(
       !attention_alone || model.layer_attention.empty(),
       "bench attention measures one layer, but the layers differ in their variant or "

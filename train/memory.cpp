@@ -25,11 +25,9 @@ using attention::BlockLinear;
 using attention::SequencePath;
 using attention::TransformerConfig;
 
-constexpr double f32 = sizeof(float);
-
 double number(int64_t n) { return static_cast<double>(n); }
 
-/// Numbers (of 4 bytes) of one block for B sequences of N tokens.
+/// Numbers (of TransformerConfig::element_bytes() bytes) of one block for B sequences of N tokens.
 struct Layer {
   double parameters = 0, buffers = 0;
   double kept = 0;          // from the forward pass on
@@ -43,7 +41,7 @@ struct Layer {
 /// Partial sums and packed copies of a weight in the gradients of a linear layer: see
 /// autograd/ops/linear_kernel.cpp.
 double linear_scratch(double rows, double in, double out) {
-  constexpr double small_weight = (2 << 20) / f32, most_sums = (16 << 20) / f32;
+  constexpr double small_weight = 1 << 19, most_sums = 1 << 22;  // numbers of f32
   const double weight = in * out, tasks = std::clamp(rows / 192, 1.0, 64.0);
   return weight + (weight <= small_weight ? std::min(tasks * weight, most_sums) : weight);
 }
@@ -278,7 +276,8 @@ double waiting_sums(int64_t micro_batches) {
 /// parts of all ranks, and a copy for each of the two sums. `P` are those of all parameters.
 double joining(const MemoryRequest& r, double P, const Ends& ends) {
   if (r.ranks() == 1) return 0;
-  const double bucket = number(GradientJoin::bucket_bytes) + f32 * ends.table;
+  const double bucket =
+      number(GradientJoin::bucket_bytes) + number(r.model.element_bytes()) * ends.table;
   return 3 * std::min(P, bucket);
 }
 
@@ -608,12 +607,13 @@ MemoryEstimate estimate_memory(const MemoryRequest& r) {
   out.parameter_count = blocks.parameters + ends.head + ends.table;
   // Parameters are tensors with names, handles and moments, a few hundred bytes each.
   const double objects = 16 * 1024 * number(c.layers);
-  const double P = f32 * out.parameter_count, ranks = number(r.ranks());
+  const double size = number(c.element_bytes()), P = size * out.parameter_count;
+  const double ranks = number(r.ranks());
   const bool shares = r.shares_optimizer && r.ranks() > 1;
-  out.parameters = P + f32 * (blocks.buffers + ends.buffers) + objects;
+  out.parameters = P + size * (blocks.buffers + ends.buffers) + objects;
   if (r.trains) {
     out.gradients = P * (1 + waiting_sums(r.micro_batches / r.data_ranks)) + joining(r, P, ends);
-    out.training = f32 * step_memory(r, blocks, ends);
+    out.training = size * step_memory(r, blocks, ends);
     // Each rank sends its part of the parameters, and receives all.
     if (shares) out.training = std::max(out.training, P + P / ranks);
   }
@@ -622,14 +622,15 @@ MemoryEstimate estimate_memory(const MemoryRequest& r) {
   if (r.eval_batch_size > 0) {
     const double B = number(r.eval_batch_size), x = B * N * number(c.d_model);
     const Blocks forward(c, {B, N, number(r.sequence_ranks)}, false);
-    out.evaluation = f32 * std::max(2 * x + forward.evaluation, x + head_memory(r, B, N));
+    out.evaluation = size * std::max(2 * x + forward.evaluation, x + head_memory(r, B, N));
   }
   const double targets = c.per_token ? number(c.max_length) : 1;
   out.data = r.data.bytes + 8 * r.data.examples +
-             2 * f32 * number(std::max(r.trains ? r.batch_size : 0, r.eval_batch_size)) *
+             2 * sizeof(int32_t) *
+                 number(std::max(r.trains ? r.batch_size : 0, r.eval_batch_size)) *
                  (number(c.max_length) + targets);
   if (r.teacher)
-    out.teacher = P + f32 * logit_rows(r, number(r.micro_batch_size())) * number(c.classes);
+    out.teacher = P + size * logit_rows(r, number(r.micro_batch_size())) * number(c.classes);
   if (r.saves) {
     constexpr double retained = 64.0 * (1 << 20);  // M_TRIM_THRESHOLD: see core/storage.cpp
     const double image = P + moments + average;

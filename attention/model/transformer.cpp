@@ -52,6 +52,11 @@ Variable pool(const Variable& x, const Tensor& lengths, const std::string& pooli
   return sum(where(real, x, 0), {1}) * Variable(weight);
 }
 
+nn::Scope in_f64(nn::Scope scope) {
+  scope.dtype = DType::f64;
+  return scope;
+}
+
 }  // namespace
 
 Embeddings::Embeddings(const nn::Scope& scope_, const TransformerConfig& config)
@@ -93,7 +98,7 @@ Variable Head::forward(const nn::Lazy& x) const {
 }
 
 Transformer::Transformer(const nn::Scope& scope_, const TransformerConfig& config)
-    : Module(scope_),
+    : Module(config.dtype == "f64" ? in_f64(scope_) : scope_),
       config_(config),
       embeddings_(scope("embeddings"), config),
       blocks_(scope("blocks")),

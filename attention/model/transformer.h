@@ -50,7 +50,8 @@ class Head : public nn::Module {
 /// An encoder or, with config.causal, a decoder-only Transformer.
 class Transformer : public nn::Module {
  public:
-  /// Throws ConfigError if config describes no valid model, or requires what the variant lacks.
+  /// Parameters have the dtype of the scope, or f64 if config.dtype says so. Throws ConfigError if config
+  /// describes no valid model, or requires what the variant lacks.
   Transformer(const nn::Scope& scope, const TransformerConfig& config);
 
   /// Logits (B, classes), or (B, N, classes) with config.per_token, for tokens (B, N) i32 and

@@ -169,6 +169,8 @@ void TransformerConfig::describe(OptionVisitor& v) {
   v.number("dropout", dropout, {0, 0.999},
            "dropout probability for embeddings, for the output of each sublayer, and inside the "
            "feed-forward network");
+  v.choice("dtype", dtype, {"f32", "f64"},
+           "element type of parameters and activations; f64 needs twice the memory");
 }
 
 std::string TransformerConfig::attention_name() const {

@@ -70,6 +70,9 @@ struct TransformerConfig {
   /// use them.
   std::vector<int64_t> low_rank{0};
   double dropout = 0;  // of embeddings, of both residual branches, inside the feed-forward part
+  std::string dtype = "f32";  // of parameters and activations: f32 | f64
+
+  int64_t element_bytes() const { return dtype == "f64" ? 8 : 4; }
 
   // the [attention] section
   std::string attention = "softmax";  // the variant of all layers
