@@ -36,7 +36,16 @@ struct Entry {
   TARGET(hdf5, hdf5_seeds)               \
   TARGET(checkpoint, checkpoint_seeds)   \
   TARGET(safetensors, safetensors_seeds) \
-  TARGET(npz, npz_seeds)
+  TARGET(npz, npz_seeds)                 \
+  TARGET(text, text_seeds)               \
+  TARGET(assignments, assignment_seeds)  \
+  TARGET(drop_in_grid, grid_seeds)       \
+  TARGET(metrics, metrics_seeds)         \
+  TARGET(summary, summary_seeds)         \
+  TARGET(cell, cell_seeds)               \
+  TARGET(results, results_seeds)         \
+  TARGET(bench_results, bench_seeds)     \
+  TARGET(plugins, plugin_seeds)
 
 #define DECLARE(name, seeds) void fuzz_##name(Bytes input);
 LONGHAND_FUZZ_TARGETS(DECLARE)
@@ -46,6 +55,15 @@ std::vector<std::string> hdf5_seeds();
 std::vector<std::string> checkpoint_seeds();
 std::vector<std::string> safetensors_seeds();
 std::vector<std::string> npz_seeds();
+std::vector<std::string> text_seeds();
+std::vector<std::string> assignment_seeds();
+std::vector<std::string> grid_seeds();
+std::vector<std::string> metrics_seeds();
+std::vector<std::string> summary_seeds();
+std::vector<std::string> cell_seeds();
+std::vector<std::string> results_seeds();
+std::vector<std::string> bench_seeds();
+std::vector<std::string> plugin_seeds();
 
 inline std::string text_of(Bytes input) { return {input.begin(), input.end()}; }
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 #include <stdexcept>
 
 #include "longhand/core/error.h"
@@ -17,14 +18,21 @@
 #include "longhand/data/hdf5.h"
 #include "longhand/data/listops.h"
 #include "longhand/data/trailer.h"
+#include "longhand/train/ablation/cell.h"
 #include "longhand/train/ablation/grid.h"
 #include "longhand/train/ablation/sweep.h"
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/config.h"
+#include "longhand/train/distributed/forecast.h"
+#include "longhand/train/drop_in_grid.h"
 #include "longhand/train/exchange/bytes.h"
 #include "longhand/train/exchange/crc32.h"
 #include "longhand/train/exchange/tensor_file.h"
 #include "longhand/train/experiment.h"
+#include "longhand/train/load_plugin.h"
+#include "longhand/train/report/reader.h"
+#include "longhand/train/report/table.h"
+#include "longhand/train/run/run_record.h"
 #include "tests/reliability/fuzz/fuzz.h"
 
 // Of the sanitizers, where they are; <sanitizer/common_interface_defs.h> is not installed with every GCC.
@@ -283,6 +291,170 @@ void fuzz_npz(Bytes input) {
 
 std::vector<std::string> npz_seeds() {
   return {as_text(train::to_npz(some_tensors())), as_text(train::to_npz({}))};
+}
+
+void fuzz_text(Bytes input) {
+  const fs::path path = scratch_file("text.txt", input);
+  read_task("[data]\ntask = \"text_lm\"\npath = \"" + path.string() + "\"\nlength = 8\n");
+}
+
+std::vector<std::string> text_seeds() {
+  return {std::string(300, 'a') + "\u00e4\u20ac\n" + std::string(300, 'b')};
+}
+
+namespace {
+
+/// A configuration that every run of these targets has.
+constexpr const char* small_toml = "[data]\ntask = \"copy\"\n[model]\nd_model = 8\n";
+train::Config small_config() { return train::Config::parse(small_toml, "config.toml"); }
+
+}  // namespace
+
+// One assignment a line, as after --set.
+void fuzz_assignments(Bytes input) {
+  train::Config config = small_config();
+  std::istringstream lines(text_of(input));
+  for (std::string line; std::getline(lines, line);) config.assign(line);
+  train::check_config(config);
+}
+
+std::vector<std::string> assignment_seeds() {
+  return {"model.layers=3\nattention.type=performer\nattention.features=32\ntrain.steps=7",
+          "attention.type=[\"window\", \"linear\"]\nmodel.layers=2\noptimizer.lr=1e-3"};
+}
+
+// The first line is what follows --over, the others are the file.
+void fuzz_drop_in_grid(Bytes input) {
+  const std::string text = text_of(input);
+  const size_t end = std::min(text.find('\n'), text.size());
+  train::SavedModel run;
+  run.checkpoint.config = small_toml;
+  const fs::path file = scratch_file("grid.toml", input.subspan(end));
+  std::vector<std::string> over;
+  if (end > 0) over.push_back(text.substr(0, end));
+  train::drop_in_grid(run, file.string(), over);
+}
+
+std::vector<std::string> grid_seeds() {
+  return {"attention.features=8,16\n[[axis]]\nattention.type = [\"linear\", \"performer\"]\n",
+          "attention.type=linear,window+linear\n", "\n[[axis]]\nattention.landmarks = [8, 16]\n"};
+}
+
+namespace {
+
+/// The directory of a run with one file changed, read as reports and sweeps do.
+void read_run_with(const char* name, Bytes contents) {
+  const fs::path run = scratch() / "run";
+  fs::remove_all(run);
+  fs::create_directories(run);
+  data::write_file_durably(run / "config.toml", small_toml);
+  if (name != std::string("metrics.jsonl"))
+    data::write_file_durably(run / "metrics.jsonl", metrics_seeds()[0]);
+  scratch_file(std::string("run/") + name, contents);
+  const auto read = [&](const auto& reader) {
+    try {
+      reader();
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  const bool any = int{read([&] { train::read_run(run); })} +
+                       int{read([&] { train::read_inputs({run}); })} +
+                       int{read([&] { train::read_cell(run); })} >
+                   0;
+  train::last_step(run);
+  check(any, "refused");
+}
+
+train::Record some_record(const char* split, int64_t step) {
+  train::Record record;
+  record.split = split;
+  record.step = step;
+  record.loss = 1.5;
+  record.accuracy = 0.25;
+  record.terms["cross_entropy"] = 1.25;
+  return record;
+}
+
+}  // namespace
+
+void fuzz_metrics(Bytes input) { read_run_with("metrics.jsonl", input); }
+
+std::vector<std::string> metrics_seeds() {
+  return {train::to_json(some_record("train", 1)) + "\n{\"step\":1,\"parameters\":\"0af3\"}\n" +
+          train::to_json(some_record("validation", 2)) + "\n"};
+}
+
+void fuzz_summary(Bytes input) { read_run_with("summary.json", input); }
+
+std::vector<std::string> summary_seeds() {
+  train::Summary summary;
+  summary.status = "finished";
+  summary.task = "copy";
+  summary.validation = some_record("validation", 2);
+  summary.processes.resize(2);
+  summary.data["train"] = "0af3";
+  return {train::to_json(summary)};
+}
+
+// cell.json, or, if it begins with a digit, what follows is test.json.
+void fuzz_cell(Bytes input) {
+  const bool is_test = !input.empty() && input[0] == '0';
+  read_run_with(is_test ? "test.json" : "cell.json", is_test ? input.subspan(1) : input);
+}
+
+std::vector<std::string> cell_seeds() {
+  const fs::path folder = scratch() / "cell";
+  fs::create_directories(folder);
+  train::CellRecord record;
+  record.variant = "linear";
+  record.values.push_back({"attention.type", std::string("linear"), ""});
+  record.phase = "final";
+  train::write_record(folder, record);
+  return {data::read_text_file(folder / "cell.json"),
+          "0{\"split\": \"test\", \"loss\": 1.5, \"accuracy\": 0.5, \"step\": 20}"};
+}
+
+void fuzz_results(Bytes input) {
+  const train::Results results = train::results_of_json(text_of(input), "fuzz.json");
+  train::results_of_json(train::to_json(results), "again.json");
+}
+
+std::vector<std::string> results_seeds() {
+  train::Results results;
+  results.kind = "ablate";
+  train::Table table;
+  table.name = "rates";
+  table.columns = {{"operation", "operation"}};
+  train::add_estimate(table.columns, "loss", "loss");
+  table.rows.emplace_back();
+  table.rows.back().emplace_back("all_reduce");
+  train::add_estimate(table.rows.back(), Estimate{1, 0.5, 1.5, 3});
+  results.tables.push_back(table);
+  return {train::to_json(results)};
+}
+
+void fuzz_bench_results(Bytes input) {
+  train::compute_of_bench(text_of(input), "softmax", "fuzz.json");
+}
+
+std::vector<std::string> bench_seeds() {
+  return {R"({"kind": "bench step", "cells": [{"attention": "softmax", "length": 64,
+"share_of_limit": 0.9, "machine_gflops": 100, "machine_exps_per_second": 1e9,
+"machine_bytes_per_second": 1e10}]})"};
+}
+
+void fuzz_plugins(Bytes input) {
+  const auto records = train::plugin_records(text_of(input), "fuzz");
+  train::plugin_records(train::to_text(records), "again");
+}
+
+std::vector<std::string> plugin_seeds() {
+  train::PluginRecord record;
+  record.name = "mine";
+  record.version = "1.0";
+  return {train::to_text({record, record})};
 }
 
 }  // namespace longhand::fuzz
