@@ -130,21 +130,24 @@ Variable FeatureAttention::attend(const Inputs& inputs, const Mask& mask, const 
   } else {
     out = attend_to_all(f, v, mask, part, guard_, &normalisers);
   }
-  // With or without recomputation, gradients are recorded exactly once, so nothing counts twice.
-  if (nonpositive_ && pass.training && grad_enabled()) {
-    const Tensor lengths = nn::lengths_of_part(mask.lengths, part);
-    int64_t queries = q.size(0) * q.size(1);
-    if (lengths.defined()) {
-      const auto real = lengths.to_vector<int32_t>();
-      queries = std::accumulate(real.begin(), real.end(), int64_t{0});
-    }
-    Tensor more = Tensor::from<int64_t>(
-        {nonpositive_normalisers(normalisers, lengths), queries * q.size(2)}, {2});
-    if (part.cut()) part.ranks->sum(more);
-    int64_t* const counts = nonpositive_->mutable_value().data<int64_t>();
-    for (int i = 0; i < 2; ++i) std::atomic_ref(counts[i]) += more.data<int64_t>()[i];
-  }
+  count(normalisers, nn::lengths_of_part(mask.lengths, part), pass);
   return out;
+}
+
+void FeatureAttention::count(const Tensor& normalisers, const Tensor& lengths,
+                             const nn::Pass& pass) {
+  // With or without recomputation, gradients are recorded exactly once, so nothing counts twice.
+  if (!nonpositive_ || !pass.training || !grad_enabled()) return;
+  int64_t queries = normalisers.size(0) * normalisers.size(1);
+  if (lengths.defined()) {
+    const auto real = lengths.to_vector<int32_t>();
+    queries = std::accumulate(real.begin(), real.end(), int64_t{0});
+  }
+  Tensor more = Tensor::from<int64_t>(
+      {nonpositive_normalisers(normalisers, lengths, guard_), queries * normalisers.size(2)}, {2});
+  if (pass.part.cut()) pass.part.ranks->sum(more);
+  int64_t* const counts = nonpositive_->mutable_value().data<int64_t>();
+  for (int i = 0; i < 2; ++i) std::atomic_ref(counts[i]) += more.data<int64_t>()[i];
 }
 
 std::unique_ptr<Decoder> FeatureAttention::make_decoder(int64_t batch) const {
@@ -211,9 +214,10 @@ void FeatureAttention::count_nonpositive() {
   nonpositive_.emplace(scope("nonpositive_normalizers"), Tensor::zeros({2}, DType::i64));
 }
 
-void FeatureAttention::set_guard(const GuardOptions& options, double unit) {
+void FeatureAttention::set_guard(const GuardOptions& options, double unit, bool has_scale) {
   if (options.guard != "none")
     guard_ = {options.guard == "add" ? Guard::Kind::add : Guard::Kind::clamp, unit * options.eps};
+  guard_.unit = has_scale ? unit : 0;
   count_nonpositive();
 }
 

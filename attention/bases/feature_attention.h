@@ -20,9 +20,9 @@ struct GuardOptions {
 /// Attention with the features φ that a derived class defines: over all keys, causally, or token by
 /// token with a state of constant size. out_i = sum_j w_ij v_j / sum_j w_ij, w_ij = φ(q_i)·φ(k_j).
 ///
-/// If features may make a normaliser 0 or negative, the buffer "nonpositive_normalizers" (2) i64
-/// counts those normalisers and all normalisers, over all training passes with gradients. The
-/// metric of the same name is their quotient, the fraction of normalisers that are not positive.
+/// If features may make a normaliser 0 or negative, or underflow, the buffer "nonpositive_normalizers" (2)
+/// i64 counts the normalisers below Guard::reliable() and all normalisers, over all training passes with
+/// gradients. The metric of the same name is their quotient.
 class FeatureAttention : public Variant {
  public:
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
@@ -63,11 +63,15 @@ class FeatureAttention : public Variant {
   /// Sets m and the cost of computing the features of a token, in forward() and for gradients. To
   /// be called by a constructor.
   void set_work(int64_t features, const Work::Counts& forward, const Work::Counts& backward);
-  /// Enables counting of normalisers that are not positive. To be called by a constructor.
+  /// Enables counting of normalisers below Guard::reliable(). To be called by a constructor.
   void count_nonpositive();
+  /// Counts normalisers (B, N, H) of a training pass, the first lengths[b] of each sequence (undefined:
+  /// all), if counting is enabled.
+  void count(const Tensor& normalisers, const Tensor& lengths, const nn::Pass& pass);
   /// Sets the guard for signed features and enables counting. To be called by a constructor. `unit`
-  /// is what one key in the direction of the query adds to a normaliser.
-  void set_guard(const GuardOptions& options, double unit);
+  /// is what one key in the direction of the query adds to a normaliser, of features with a scale of
+  /// their own or, without `has_scale`, of inputs of size 1.
+  void set_guard(const GuardOptions& options, double unit, bool has_scale = true);
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override;
   std::map<std::string, double> own_metrics() const override;

@@ -492,10 +492,25 @@ void precision(const Subject& s, Findings& f) {
   }
 }
 
+// Clears the rows (B, N, H, .) of `b` that are 0 in `a`, and returns how many were not.
+int64_t clear_vanished(const Tensor& a, Tensor& b) {
+  const int64_t width = a.size(3);
+  const auto x = a.to_vector<double>();
+  double* row = b.data<double>();
+  int64_t count = 0;
+  for (auto begin = x.begin(); begin != x.end(); begin += width, row += width) {
+    const auto is_zero = [](double value) { return value == 0; };
+    if (!std::all_of(begin, begin + width, is_zero) || std::all_of(row, row + width, is_zero))
+      continue;
+    std::fill_n(row, width, 0.0);
+    ++count;
+  }
+  return count;
+}
+
 void large_norms(const Subject& s, Findings& f) {
-  if (s.capabilities().signed_weights) return;
-  // Scores with a standard deviation of 9 sqrt(D): exponents outside the range of f32, unless a
-  // maximum is subtracted. At D = 64, features of the softmax kernel underflow first.
+  // Scores with a standard deviation of up to 160,000 sqrt(D): exponents outside the range of any dtype,
+  // unless a maximum is subtracted. At D = 64, features of the softmax kernel underflow first.
   const int64_t N = 100, D = 64;
   const Made made{.heads = 1, .dim = D, .max_length = N, .dtype = DType::f32};
   const auto narrow = s.make(made);
@@ -503,8 +518,13 @@ void large_norms(const Subject& s, Findings& f) {
   in64.dtype = DType::f64;
   const auto wide = s.make(in64);
   wide->load_state_dict(narrow->state_dict());
+  const auto finite = [&](const Outcome& o, const char* dtype) {
+    f.expect(all_finite(o.out), "the result in ", dtype, " is not finite");
+    f.expect(all_finite(o.dq) && all_finite(o.dk) && all_finite(o.dv), "a gradient in ", dtype,
+             " is not finite");
+  };
   const auto up = [](const Tensor& t) { return t.to(DType::f64); };
-  for (const double std : {1.0, 3.0, -1.0}) {
+  for (const double std : {1.0, 3.0, 10.0, 40.0, 100.0, 400.0, -1.0}) {
     Inputs x = inputs({1, N, 1, D}, DType::f32, 1, std);
     f.context(concat_message("q and k of ", std, " N(0, 1)"));
     if (std < 0) {  // features such as elu(x) + 1 are all small there, and still count
@@ -512,10 +532,26 @@ void large_norms(const Subject& s, Findings& f) {
       for (Tensor* t : {&x.q, &x.k})
         for (int64_t i = 0; i < t->numel(); ++i) t->data<float>()[i] -= 20;
     }
-    const Outcome o = run(*narrow, x.q, x.k, x.v, {}, x.cotangent);
-    f.expect(all_finite(o.out), "the result is not finite");
-    f.expect(all_finite(o.dq) && all_finite(o.dk) && all_finite(o.dv), "a gradient is not finite");
-    near(f, "the result in f32 and f64", o.out, forward(*wide, up(x.q), up(x.k), up(x.v)), 1e-2);
+    const Outcome lo = run(*narrow, x.q, x.k, x.v, {}, x.cotangent);
+    const Outcome hi = run(*wide, up(x.q), up(x.k), up(x.v), {}, up(x.cotangent));
+    finite(lo, "f32");
+    finite(hi, "f64");
+    const bool counts = narrow->state_dict().contains("nonpositive_normalizers");
+    Tensor expected = hi.out.contiguous().clone();
+    const int64_t rows = clear_vanished(lo.out, expected);
+    // A rounding error of f32 in an exponent changes its exponential, at 400 entirely.
+    if (std <= (counts ? 40 : 3) && !s.capabilities().signed_weights)
+      near(f, "the result in f32 and f64", lo.out, expected, 1e-2);
+    if (rows == 0 || std > 100 || (!counts && !s.capabilities().averages)) continue;
+    if (!f.expect(counts, rows, " rows of f32 are 0, and nothing counts them")) continue;
+    const auto counted = [&] {
+      return narrow->state_dict().at("nonpositive_normalizers").to_vector<int64_t>()[0];
+    };
+    const int64_t first = counted();
+    run(*narrow, x.q, x.k, x.v, {}, x.cotangent, nn::Pass::train(Generator(1)));
+    f.expect(counted() - first >= rows, rows, " rows of f32 are 0, but only ", counted() - first,
+             " are counted");
+    f.measured(rows, " of ", N, " rows of f32 vanish at ", std, " N(0, 1)");
   }
 }
 
@@ -777,7 +813,9 @@ const std::vector<Check>& invariant_checks() {
       {{"long-sums",
         "f32 sums over equal tokens and one other, up to 65,536, are within 1e-5 of f64"},
        long_sums},
-      {{"large-norms", "q and k of 3 N(0, 1), D = 64: results are finite, and f32 agrees with f64"},
+      {{"large-norms",
+        "q and k up to 400 N(0, 1), D = 64: f32 and f64 are finite; rows that vanish are counted; "
+        "up to 3 N(0, 1), f32 agrees with f64"},
        large_norms},
       {{"decoding", "decoding token by token gives the rows of the whole sequence"}, decoding},
       {{"groups", "key and value heads may be shared by groups of query heads"}, groups},

@@ -296,7 +296,7 @@ Inverse<T> inverse_of(T den, const Guard& guard) {
   const T eps = static_cast<T>(guard.eps);
   if (guard.kind == Guard::Kind::add && std::abs(den) <= eps) return {1 / (den + 2 * eps), true};
   if (guard.kind == Guard::Kind::clamp && den < eps) return {1 / eps, false};
-  if (den == 0) return {T{0}, false};
+  if (std::abs(den) < guard.floor<T>()) return {T{0}, false};
   return {1 / den, true};
 }
 
@@ -499,8 +499,9 @@ Variable linear_attention(const Variable& q_, const Variable& k_, const Variable
                 [rule, ranks, q = q.value(), k = k.value(), v = v.value(), sums, maxima, out, den](
                     const Tensor& grad_out, std::span<GradSlot> grad_in) mutable {
                   const Tensor dout = with_contiguous_rows(grad_out);
-                  auto [dq, dk, dv] = gradients_of(grad_in);
+                  auto to = gradients_of(grad_in);
                   dispatch_float(q.dtype(), [&]<class T>() {
+                    auto& [dq, dk, dv] = to;
                     Sums gradients(rule.sizes, 1, q.dtype());
                     query_gradients<T>(rule, q, sums, maxima, out, den, dout, dq, gradients);
                     if (ranks) {

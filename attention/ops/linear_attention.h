@@ -32,8 +32,8 @@ struct LinearAttentionOptions {
 /// out_i = sum_j w_ij v_j / sum_j w_ij,  w_ij = φ(q_i)·φ(k_j), for q (B, N, H, D), k (B, M, H, D)
 /// and v (B, M, H, E) of any strides: (B, N, H, E), row-major. Computed by associativity as φ(q)
 /// (φ(k)ᵀ [v, 1]). Katharopoulos et al. 2020 (arXiv 2006.16236), eq. 5; Choromanski et al. 2020
-/// (arXiv 2009.14794), eq. 4. If the normaliser is exactly 0 (no key to attend to, or no common
-/// feature), the result and its gradients are 0.
+/// (arXiv 2009.14794), eq. 4. If the normaliser is nearer to 0 than Guard::floor() (no key to attend to, or
+/// no common feature), the result and its gradients are 0.
 ///
 /// For the gradients, saves the inputs, the result, sums over the keys (m (E + 2) a head) and the
 /// normalisers. If `normalisers` is not null, it is set to these: (B, N, H), before any guard.

@@ -59,11 +59,13 @@ Variable normalised(const Variable& sums, const Guard& guard) {
   else if (guard.kind == Guard::Kind::clamp)
     replace(constant(eps), [eps](auto d) { return d < eps; });
   else
-    replace(constant(std::numeric_limits<double>::infinity()), [](auto d) { return d == 0; });
+    replace(constant(std::numeric_limits<double>::infinity()),
+            [&guard]<class T>(T d) { return std::abs(d) < guard.floor<T>(); });
   return slice(sums, 3, 0, D) / den;
 }
 
-int64_t nonpositive_normalisers(const Tensor& normalisers, const Tensor& lengths) {
+int64_t nonpositive_normalisers(const Tensor& normalisers, const Tensor& lengths,
+                                const Guard& guard) {
   const auto real = tile::lengths_or("nonpositive_normalisers: lengths", lengths,
                                      normalisers.size(0), normalisers.size(1));
   int64_t count = 0;
@@ -71,7 +73,8 @@ int64_t nonpositive_normalisers(const Tensor& normalisers, const Tensor& lengths
     const Tensor dens = normalisers.select(0, b).slice(0, 0, real[b]).contiguous();
     dispatch_float(dens.dtype(), [&]<class T>() {
       const T* const d = dens.data<T>();
-      count += std::count_if(d, d + dens.numel(), [](T den) { return den <= 0; });
+      count += std::count_if(d, d + dens.numel(),
+                             [least = guard.reliable<T>()](T den) { return den < least; });
     });
   }
   return count;

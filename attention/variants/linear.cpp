@@ -20,8 +20,9 @@
 //   t2r:           max(W x + b, 0), W (m, D) and b learned, per head, the same for queries and keys.
 //                  Kasai et al. 2021 (arXiv 2103.13076), eq. 4
 //
-// With rectified features, and rebased, all weights of a query may be 0: its result is then 0, and
-// it is counted in the metric nonpositive_normalizers.
+// With rectified features, and rebased, all weights of a query may be 0, and at large norms those of all
+// but taylor2 may underflow: its result is then 0, and it is counted in the metric
+// nonpositive_normalizers.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -204,6 +205,9 @@ struct LinearOptions {
            feature_map == "dpfp" || feature_map == "rebased" || feature_map == "t2r";
   }
 
+  // Whether normalisers may be 0 or underflow. Those of taylor2 are at least 1/2.
+  bool counts() const { return feature_map != "taylor2"; }
+
   // The number of features.
   int64_t count(int64_t D) const {
     if (feature_map == "taylor2") return 1 + D + D * (D + 1) / 2;
@@ -227,7 +231,7 @@ struct LinearOptions {
             .sequence = SequencePath::sums,
             .time = squares ? "N D^3" : std::string("N ") + width,
             .memory = squares ? "N D^2" : width,
-            .state = may_vanish() ? "nonpositive_normalizers" : "-"};
+            .state = counts() ? "nonpositive_normalizers" : "-"};
   }
   // Features of queries and keys instead of these; exp computes them tile by tile.
   Memory memory(const Config& config, const Extent& e) const {
@@ -268,7 +272,7 @@ class Linear final : public FeatureAttention {
       : FeatureAttention(scope_, config), map_(options.feature_map), nu_(options.nu) {
     const int64_t H = config.heads, D = config.head_dim, m = options.count(D);
     const auto d = static_cast<double>(D), all = static_cast<double>(m);
-    if (options.may_vanish()) count_nonpositive();
+    if (options.counts()) count_nonpositive();
     if (map_ == "taylor2" || map_ == "rebased") {
       set_work(m, {2 * all, 0}, {4 * all, 0});
     } else if (map_ == "dpfp") {

@@ -185,7 +185,7 @@ class Performer final : public RandomFeatureAttention {
     if (trigonometric_)  // cos² + sin² = 1 for each w; cos² is 1/2 on average
       set_guard(options.guard, two ? m : m / 2);
     else if (kernel_ == "gelu")
-      set_guard(options.guard, m);
+      set_guard(options.guard, m, false);
     else
       count_nonpositive();
   }

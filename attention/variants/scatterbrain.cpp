@@ -51,7 +51,7 @@ struct ScatterbrainOptions {
             .sequence = projection.heads == "shared" ? SequencePath::heads : SequencePath::gathered,
             .time = "N (w + m) D",
             .memory = "N m",
-            .state = "features, redraws, steps, random_state"};
+            .state = "features, redraws, steps, random_state, nonpositive_normalizers"};
   }
   // The result of near keys with its logarithms, the weights of the parts, and states. A learned
   // projection needs the features of queries and keys.
@@ -90,10 +90,9 @@ struct PartWeights {
   T logs[most_parts], normalisers[most_parts];
   int64_t count = 0;
 
-  // Parts without any weight are left out. Smaller normalisers cannot be rescaled.
+  // Parts without any weight are left out. Smaller normalisers cannot be rescaled, and are counted.
   void add(T log, T normaliser) {
-    if (!(normaliser >= std::numeric_limits<T>::min()) || log == static_cast<T>(never))
-      normaliser = 0;
+    if (!(normaliser >= smallest_normaliser<T>) || log == static_cast<T>(never)) normaliser = 0;
     logs[count] = log, normalisers[count++] = normaliser;
   }
   // to_p = e^(log_p) / Σ_q e^(log_q) normaliser_q, or 0.
@@ -222,6 +221,7 @@ class Scatterbrain final : public RandomFeatureAttention {
         scale_(1 / std::sqrt(static_cast<double>(config.head_dim))) {
     const auto [forward, backward] = projection_work(1);
     set_work(features_count(), forward, backward);
+    count_nonpositive();
   }
 
   // log φ(x) = w_l·x̂ - |x̂|²/2 with x̂ = D^(-1/4) x, but for the factor 1/m: computed tile by tile
@@ -315,6 +315,11 @@ class Scatterbrain final : public RandomFeatureAttention {
     if (!causal) far.push_back(far_sums(f, v, mask.lengths, true));
     std::vector<int32_t> lengths(static_cast<size_t>(q.size(0)), static_cast<int32_t>(N));
     if (mask.lengths.defined()) lengths = mask.lengths.to_vector<int32_t>();
+    // All but w queries of each sample have far keys on a side.
+    std::vector<int32_t> with_far = lengths;
+    for (int32_t& n : with_far) n = std::max(0, n - static_cast<int32_t>(window_));
+    for (const FarSums& side : far)
+      count(side.sums.value().select(3, v.size(3)), Tensor::from(with_far, {q.size(0)}), pass);
     return joined(near, far, lengths);
   }
 

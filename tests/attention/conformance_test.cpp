@@ -1,7 +1,11 @@
 // The interface of every variant: the conformance suite, and properties that it does not check.
+#include <cmath>
+#include <cstdio>
+#include <limits>
 #include <set>
 
 #include "longhand/attention/conformance/conformance.h"
+#include "longhand/attention/conformance/tools.h"
 #include "longhand/attention/model/transformer.h"
 #include "tests/attention/attention_check.h"
 
@@ -224,4 +228,44 @@ TEST_CASE("variants: wrong shapes and lengths are refused") {
   CHECK_THROWS_AS(masked({.bias = v({5, 5})}, "nystrom"), ConfigError);
   const auto causal = make_variant("softmax", {.causal = true});
   CHECK_THROWS_AS(causal->forward(v({2, 3, 2, 4}), v(good), v(good), {}, {}), ShapeError);
+}
+
+// test_attention "[table]" prints the table of attention/README.md: the least q and k of s N(0, 1) at which a
+// row of 256 causal tokens vanishes, in steps of a fourth root of 2, D = 64.
+TEST_CASE("the norms at which rows vanish", "[.][table]") {
+  const auto first = [](const char* variant, const OptionSet& options, DType dtype) -> double {
+    const conformance::Made made{
+        .heads = 1, .dim = 64, .max_length = 256, .causal = true, .dtype = dtype};
+    const auto made_variant = conformance::make_variant(variant, options, made);
+    for (double std = 1; std <= 512; std *= std::pow(2, 0.25)) {
+      const auto x = [&](uint64_t seed, double deviation) {
+        return Variable(conformance::normal({1, 256, 1, 64}, seed, DType::f32, deviation).to(dtype),
+                        true);
+      };
+      const Inputs in{x(1, std), x(2, std), x(3, 1), {}};
+      made_variant->forward(in, {}, nn::Pass::train(Generator(1)));
+      if (made_variant->metrics().at("nonpositive_normalizers") > 0) return std;
+    }
+    return std::numeric_limits<double>::infinity();
+  };
+  for (const auto& [variant, options] : std::vector<std::pair<const char*, OptionSet>>{
+           {"performer", {}},
+           {"performer", {{"kernel", std::string("hyperbolic")}}},
+           {"performer", {{"kernel", std::string("optimal")}}},
+           {"performer", {{"kernel", std::string("exp")}}},
+           {"performer", {{"kernel", std::string("trigonometric")}}},
+           {"rff", {}},
+           {"scatterbrain", {}},
+           {"linear", {}},
+           {"linear", {{"feature_map", std::string("exp")}}},
+           {"linear", {{"feature_map", std::string("hedgehog")}}},
+           {"linear", {{"feature_map", std::string("relu")}}},
+           {"linear", {{"feature_map", std::string("dpfp")}}},
+           {"linear", {{"feature_map", std::string("rebased")}}},
+           {"linear", {{"feature_map", std::string("t2r")}}}}) {
+    std::string text = variant;
+    for (const auto& [key, value] : options) text += " " + key + "=" + std::get<std::string>(value);
+    std::printf("| %s | %.0f | %.0f |\n", text.c_str(), first(variant, options, DType::f32),
+                first(variant, options, DType::f64));
+  }
 }

@@ -1,4 +1,5 @@
 #include "longhand/attention/ops/linear_attention.h"
+#include "longhand/attention/ops/scan.h"
 
 #include "longhand/core/layouts.h"
 #include "longhand/core/parallel.h"
@@ -219,6 +220,56 @@ TEST_CASE("linear_attention: lanes beyond the last token give nothing") {
       v(normal(shape, 3).to(DType::f32), true);
   backward(linear_attention(q, k, v, {.exponentials = true}), Tensor::full(shape, 1));
   for (const Variable& x : {q, k, v}) CHECK(all_finite(x.grad()));
+}
+
+TEST_CASE("linear_attention: normalisers whose inverse would overflow count as 0") {
+  // Normalisers of f32: subnormal, normal but too small, large enough.
+  const Tensor q = Tensor::from(std::vector<float>{1e-41f, 1e-32f, 1e-27f, 1}, {1, 4, 1, 1});
+  const auto run = [&](bool causal) {
+    const Variable x(q, true), k(Tensor::full({1, 4, 1, 1}, causal ? 1 : 0.25), true),
+        v(Tensor::full({1, 4, 1, 1}, 3), true);
+    Tensor normalisers;
+    Variable out;
+    if (causal) {
+      const Variable sums = scan({x, k, v}, nullptr, {.final_state = false}).out;
+      normalisers = sums.value().select(3, 1);
+      out = normalised(sums);
+    } else {
+      out = linear_attention(x, k, v, {}, &normalisers);
+    }
+    backward(out, Tensor::full(q.shape(), 1e3));
+    for (const Variable& each : {x, k, v}) CHECK(all_finite(each.grad()));
+    const auto dq = x.grad().to_vector<double>(), result = out.value().to_vector<double>();
+    CHECK(result[0] == 0);
+    CHECK(result[1] == 0);
+    CHECK(result[2] == Approx(3));
+    CHECK(dq[0] == 0);
+    CHECK(dq[1] == 0);
+    CHECK(nonpositive_normalisers(normalisers, {}) == 2);
+  };
+  run(false);
+  run(true);
+}
+
+TEST_CASE("linear_attention: signed normalisers of rounding errors count as 0") {
+  const double unit = 64;
+  const auto vanish = [&]<class T>(T) {
+    const double eps = std::numeric_limits<T>::epsilon();
+    const std::vector<double> dens = {0.5 * eps * unit, 2 * eps * unit, std::sqrt(eps) * unit / 2,
+                                      std::sqrt(eps) * unit * 2, -2 * std::sqrt(eps) * unit};
+    const Tensor q = Tensor::from(dens, {1, 5, 1, 1}).to(dtype_of<T>);
+    const Variable one(Tensor::full({1, 1, 1, 1}, 1, dtype_of<T>)), x(q, true);
+    const Guard guard{.unit = unit};
+    const Variable out = linear_attention(x, one, one, {.guard = guard});
+    const auto result = out.value().to_vector<double>();
+    CHECK(result[0] == 0);
+    for (size_t i = 1; i < result.size(); ++i) CHECK(result[i] == Approx(1));
+    // As small as these, or negative.
+    CHECK(nonpositive_normalisers(q.squeeze(3), {}, guard) == 4);
+    CHECK(nonpositive_normalisers(q.squeeze(3), {}) == 1);
+  };
+  vanish(1.0f);
+  vanish(1.0);
 }
 
 TEST_CASE("linear_attention: guards") {
