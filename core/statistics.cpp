@@ -45,25 +45,47 @@ double upper_tail(double t, double degrees) {
 
 constexpr double z = 1.959963984540054;  // the 0.975-quantile of the normal distribution
 
-// Wilson's interval; n need not be an integer.
-Estimate wilson(double p, double n, int64_t count) {
-  const double scale = 1 / (1 + z * z / n);
-  const double middle = scale * (p + z * z / (2 * n));
-  const double half = scale * z * std::sqrt(p * (1 - p) / n + z * z / (4 * n * n));
+// Wilson's interval with the quantile q; n need not be an integer.
+Estimate wilson(double p, double n, int64_t count, double q = z) {
+  const double scale = 1 / (1 + q * q / n);
+  const double middle = scale * (p + q * q / (2 * n));
+  const double half = scale * q * std::sqrt(p * (1 - p) / n + q * q / (4 * n * n));
   // At the ends of the range rounding must not exclude p itself.
   return {p, std::clamp(middle - half, 0.0, p), std::clamp(middle + half, p, 1.0), count};
 }
 
-// Σ values / Σ counts, Σ counts, and Σ (value - ratio count)².
+// The x with I_x(a, b) = p.
+double beta_quantile(double p, double a, double b) {
+  double low = 0, high = 1;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (incomplete_beta(middle, a, b) < p ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
+// Clopper and Pearson's interval for the fraction p of n trials; n need not be an integer.
+Estimate exact_binomial(double p, double n) {
+  const double k = p * n;
+  return {p, p > 0 ? beta_quantile(0.025, k, n - k + 1) : 0,
+          p < 1 ? beta_quantile(0.975, k + 1, n - k) : 1, 0};
+}
+
+// Σ values / Σ counts, Σ counts, Σ (value - ratio count)², and (Σ counts)² / Σ counts².
 struct Ratio {
-  double value = 0, count = 0, squares = 0;
+  double value = 0, count = 0, squares = 0, groups = 0;
 };
 Ratio ratio_of(std::span<const double> values, std::span<const double> counts) {
   check<Error>(values.size() == counts.size(), "ratio: expected as many values as counts, got ",
                values.size(), " and ", counts.size());
   Ratio out;
-  for (size_t i = 0; i < values.size(); ++i) out.value += values[i], out.count += counts[i];
+  double count_squares = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    out.value += values[i], out.count += counts[i];
+    count_squares += counts[i] * counts[i];
+  }
   out.value /= out.count;
+  out.groups = out.count * out.count / count_squares;
   for (size_t i = 0; i < values.size(); ++i) {
     const double residual = values[i] - out.value * counts[i];
     out.squares += residual * residual;
@@ -111,10 +133,29 @@ Estimate estimate(std::span<const double> values) {
   return out;
 }
 
-Estimate clipped(Estimate estimate, double low, double high) {
-  estimate.low = std::clamp(estimate.low, low, high);
-  estimate.high = std::clamp(estimate.high, low, high);
-  return estimate;
+Estimate accuracy_of_seeds(std::span<const double> accuracies) {
+  Estimate out = estimate(accuracies);
+  if (out.low == out.high || solved(accuracies)) {
+    out.low = out.high = nan;
+  } else {
+    out.low = std::max(out.low, 0.0);
+    out.high = std::min(out.high, 1.0);
+  }
+  return out;
+}
+
+std::optional<Estimate> solved(std::span<const double> accuracies) {
+  const auto n = std::ssize(accuracies);
+  if (n < 2 || n > 9) return {};
+  std::vector<double> sorted(accuracies.begin(), accuracies.end());
+  std::sort(sorted.begin(), sorted.end());
+  size_t upper = 1;  // the first value above the largest gap
+  for (size_t i = 2; i < sorted.size(); ++i)
+    if (sorted[i] - sorted[i - 1] > sorted[upper] - sorted[upper - 1]) upper = i;
+  const double gap = sorted[upper] - sorted[upper - 1];
+  const double spread = std::max(sorted[upper - 1] - sorted.front(), sorted.back() - sorted[upper]);
+  if (!(gap >= 0.2 && gap >= 4 * spread)) return {};
+  return proportion(static_cast<double>(sorted.size() - upper), n);
 }
 
 PairedTest paired_test(std::span<const double> a, std::span<const double> b) {
@@ -155,11 +196,11 @@ Estimate proportion(double successes, int64_t n) {
 
 Estimate ratio(std::span<const double> values, std::span<const double> counts) {
   const Ratio r = ratio_of(values, counts);
-  const auto n = static_cast<double>(values.size());
   if (r.count == 0) return {nan, nan, nan, std::ssize(values)};
   Estimate out{r.value, nan, nan, std::ssize(values)};
-  if (values.size() < 2) return out;
-  const double half = z * std::sqrt(n / (n - 1) * r.squares) / r.count;
+  if (!(r.groups > 1 + 1e-9)) return out;
+  const double t = student_quantile(0.975, r.groups - 1);
+  const double half = t * std::sqrt(r.groups / (r.groups - 1) * r.squares) / r.count;
   out.low = out.mean - half;
   out.high = out.mean + half;
   return out;
@@ -168,11 +209,25 @@ Estimate ratio(std::span<const double> values, std::span<const double> counts) {
 Estimate grouped_proportion(std::span<const double> successes, std::span<const double> trials) {
   const Ratio r = ratio_of(successes, trials);
   if (r.count == 0) return {nan, nan, nan, std::ssize(successes)};
-  const double p = r.value, variance = r.squares / (r.count * r.count);
-  const auto groups = static_cast<double>(successes.size());
+  Estimate out{r.value, nan, nan, std::ssize(successes)};
+  if (!(r.groups > 1 + 1e-9)) return out;
+  const double p = r.value, g = r.groups;
+  const double variance = g / (g - 1) * r.squares / (r.count * r.count);
   // Rounding may leave a variance where there is none.
   const bool spread = p > 0 && p < 1 && variance > 1e-24;
-  return wilson(p, spread ? p * (1 - p) / variance : groups, std::ssize(successes));
+  double with_failure = 0, with_success = 0;
+  for (size_t i = 0; i < successes.size(); ++i) {
+    with_failure += successes[i] < trials[i];
+    with_success += successes[i] > 0;
+  }
+  const double degrees =
+      std::clamp(std::min(with_failure, with_success), std::min(1.0, g - 1), g - 1);
+  const Estimate by_variance = wilson(p, spread ? std::min(p * (1 - p) / variance, r.count) : g,
+                                      out.count, student_quantile(0.975, degrees));
+  const Estimate at_most = exact_binomial(p, g);
+  out.low = std::max(by_variance.low, at_most.low);
+  out.high = std::min(by_variance.high, at_most.high);
+  return out;
 }
 
 double quantile(std::vector<double> values, double p) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,23 +19,36 @@ struct Estimate {
 /// with n - 1 degrees of freedom.
 Estimate estimate(std::span<const double> values);
 
-/// The same with the ends of its interval cut to low … high: means of accuracies are within 0 … 1.
-Estimate clipped(Estimate estimate, double low, double high);
+/// The mean of accuracies of several seeds: estimate(), with the interval cut to 0 … 1. Without an interval
+/// if all are equal, or if solved() has a value: no interval of so few values would be right.
+Estimate accuracy_of_seeds(std::span<const double> accuracies);
+
+/// For accuracies of two to nine seeds of which some solved a task and others did not: the fraction of those
+/// that did, with Wilson's interval; otherwise nothing. That is so if the largest gap between neighbouring
+/// values is at least 0.2, and four times as large as the range on either side of it.
+std::optional<Estimate> solved(std::span<const double> accuracies);
 
 /// The fraction of successes among n trials, with Wilson's 95 % interval, which stays within 0 … 1.
 /// Throws Error for n < 1.
 Estimate proportion(double successes, int64_t n);
 
-/// The ratio of sums Σ values / Σ counts, such as the mean over the tokens of all examples, with the
-/// normal 95 % interval for independent pairs: r ± 1.96 sqrt(n / (n - 1) Σ (v_i - r c_i)²) / Σ c_i.
-/// With all counts 1 this is the mean of the values. NaN if the counts sum to 0. Throws Error unless
-/// both have the same number of elements.
+/// The ratio of sums Σ values / Σ counts, such as the mean over the tokens of all examples, with the 95 %
+/// interval r ± t sqrt(g / (g - 1) Σ (v_i - r c_i)²) / Σ c_i for independent pairs, where t is Student's
+/// quantile for g - 1 degrees of freedom and g = (Σ c_i)² / Σ c_i² (Kish 1965), n for equal counts. With all
+/// counts 1 this is estimate(). NaN if the counts sum to 0. Throws Error unless both have the same number of
+/// elements.
 Estimate ratio(std::span<const double> values, std::span<const double> counts);
 
-/// The fraction of successes if trials come in independent groups, such as the tokens of one example:
-/// Wilson's 95 % interval for p (1 - p) / V trials, where V = Σ (s_i - p t_i)² / (Σ t_i)² is the
-/// variance of p between groups (for as many trials as groups if V is 0). With one trial in each group
-/// this is proportion(). NaN without trials. Throws Error if the numbers of elements differ.
+/// The fraction of successes if trials come in independent groups, such as the tokens of one example. With
+/// g = (Σ t_i)² / Σ t_i² groups (Kish 1965), the 95 % interval is the common part of two:
+///
+/// - Wilson's for p (1 - p) / V trials, at most Σ t_i, where V = g / (g - 1) Σ (s_i - p t_i)² / (Σ t_i)² is
+///   the variance of p between groups (g trials if V is 0), with Student's quantile in place of the normal
+///   one. Its degrees of freedom are the groups that have a failure, or those that have a success, if
+///   these are fewer, and at most g - 1: few groups tell little of V.
+/// - Clopper and Pearson's (1934) for g trials, whose variance is never smaller.
+///
+/// NaN without trials, no interval for one group. Throws Error if the numbers of elements differ.
 Estimate grouped_proportion(std::span<const double> successes, std::span<const double> trials);
 
 /// The paired t test of a against b, two-sided: whether the mean of a_i - b_i is 0.

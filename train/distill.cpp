@@ -188,9 +188,13 @@ Loss Distillation::loss(const data::Batch& part, const BatchSize& whole, const n
   }
 
   Loss out;
-  out.correct = count_correct(predicted.logits.value(), predicted.targets);
+  measure_into(out, predicted, whole, label_smoothing_);
+  const std::optional<double> of_data = out.unsmoothed;
+  if (of_data) out.unsmoothed = 0;
   const auto add = [&](const char* name, double weight, const Variable& term) {
-    out.terms[name] = term.value().item();
+    const bool smoothed = of_data && name == std::string_view("cross_entropy");
+    out.terms[name] = smoothed ? *of_data : term.value().item();
+    if (out.unsmoothed) *out.unsmoothed += weight * out.terms[name];
     if (weight == 0) return;
     const Variable weighted = weight == 1 ? term : term * weight;
     out.value = out.value.defined() ? out.value + weighted : weighted;

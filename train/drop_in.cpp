@@ -328,7 +328,7 @@ class DropIn {
           accuracies.push_back(draw.accuracy());
         }
         add_estimate(row, estimate(losses));
-        add_estimate(row, clipped(estimate(accuracies), 0, 1));
+        add_estimate(row, accuracy_of_seeds(accuracies));
       } else {
         add_nothing(row);
         add_nothing(row);

@@ -280,6 +280,7 @@ Loss Trainer::loss_of(const data::Batch& batch, const BatchSize& size, const Pie
     const double share = 1.0 / grid_->sequence().size();
     loss.value = loss.value * share;
     for (auto& [name, term] : loss.terms) term *= share;
+    if (loss.unsmoothed) *loss.unsmoothed *= share;
     if (grid_->sequence().rank() > 0) loss.correct = 0;
   }
   return loss;
@@ -297,7 +298,7 @@ Trainer::Computed Trainer::compute_step() {
     phase("forward");
     const Loss loss = loss_of(batch, size, piece);
     phase("backward");
-    Contribution contribution{{}, loss.value.value().item(), loss.correct, loss.terms};
+    Contribution contribution{{}, loss.recorded(), loss.correct, loss.terms};
     if (join && piece.last) {
       send_gradients(loss.value, shard, sum, *join);
       contribution.gradients.resize(parameters_.size());  // they are in `join`

@@ -61,7 +61,7 @@ struct TrainerOptions {
 struct Record {
   int64_t step = 0;   // optimizer steps done
   std::string split;  // "train": mean over the steps since the previous record; or "validation"
-  double loss = 0;    // nats per target; train: what is minimised
+  double loss = 0;    // nats per target; train: what is minimised, without label smoothing
   double accuracy = 0;
   std::map<std::string, double> terms{};  // train: Loss::terms
   std::optional<double> bits_per_byte;    // for tasks on bytes

@@ -1,8 +1,13 @@
 #include "longhand/core/statistics.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
 #include <limits>
 #include <numbers>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -150,47 +155,221 @@ TEST_CASE("statistics: Holm's correction") {
   CHECK(holm({0.6, 0.7}) == std::vector<double>{1, 1});
 }
 
-TEST_CASE("statistics: intervals are cut to a range") {
-  const Estimate cut = clipped({0.9, 0.7, 1.1, 3}, 0, 1);
-  CHECK(cut.mean == 0.9);
-  CHECK(cut.low == 0.7);
+TEST_CASE("statistics: accuracies of seeds") {
+  const Estimate cut = accuracy_of_seeds(std::vector<double>{0.8, 0.95, 0.95});
+  CHECK(cut.mean == Approx(0.9));
+  CHECK(cut.low == Approx(0.9 - 4.30265 * 0.05).epsilon(1e-5));
   CHECK(cut.high == 1);
-  CHECK(std::isnan(clipped({0.9, std::nan(""), std::nan(""), 1}, 0, 1).low));
+  CHECK(std::isnan(accuracy_of_seeds(std::vector<double>{1, 1, 1}).low));
+  CHECK(std::isnan(accuracy_of_seeds(std::vector<double>{0.1, 0.99, 1}).low));
+  CHECK(std::isnan(accuracy_of_seeds(std::vector<double>{0.1}).low));
+  // Two of three solved: Wilson's interval of 2/3.
+  const auto two = solved(std::vector<double>{0.99, 0.1, 1});
+  REQUIRE(two);
+  CHECK(two->count == 3);
+  CHECK(two->mean == Approx(2. / 3));
+  CHECK(two->low == Approx(0.20766).epsilon(1e-3));
+  CHECK(two->high == Approx(0.93851).epsilon(1e-3));
+  CHECK(solved(std::vector<double>{0.1, 0.35})->mean == 0.5);
+  CHECK_FALSE(solved(std::vector<double>{0.1, 0.25}));      // too near
+  CHECK_FALSE(solved(std::vector<double>{0.1, 0.3, 0.7}));  // spread
+  CHECK_FALSE(solved(std::vector<double>{0.9}));
+  CHECK_FALSE(solved(std::vector<double>{}));
 }
 
 TEST_CASE("statistics: ratios, and fractions of trials in groups") {
-  // With one count each, the mean with a normal interval, and Wilson's interval.
+  // With one count each, the mean with Student's interval.
   const std::vector<double> ones(10, 1);
   const Estimate mean = ratio(first_drug, ones), student = estimate(first_drug);
   CHECK(mean.mean == Approx(student.mean));
-  CHECK((mean.high - mean.mean) / (student.high - student.mean) ==
-        Approx(1.959964 / student_quantile(0.975, 9)));
-  const std::vector<double> hits = {1, 1, 0, 1, 0, 1, 1, 1, 1, 0};
-  const Estimate grouped = grouped_proportion(hits, ones), wilson = proportion(7, 10);
-  CHECK(grouped.mean == Approx(0.7));
-  CHECK(grouped.low == Approx(wilson.low));
-  CHECK(grouped.high == Approx(wilson.high));
-  // Trials of a group that always agree are worth one.
-  std::vector<double> doubled = hits;
-  for (double& each : doubled) each *= 3;
-  const Estimate same = grouped_proportion(doubled, std::vector<double>(10, 3));
-  CHECK(same.low == Approx(wilson.low));
-  CHECK(same.high == Approx(wilson.high));
-  // Independent trials are worth what they are: p (1 - p) / V = 1/4 / (2/64).
+  CHECK(mean.low == Approx(student.low));
+  CHECK(mean.high == Approx(student.high));
+  // (1 + 9)² / (1 + 81) = 1.22 groups.
+  const Estimate unequal = ratio(std::vector<double>{1, 18}, std::vector<double>{1, 9});
+  CHECK(unequal.mean == 1.9);
+  CHECK(unequal.high - unequal.mean ==
+        Approx(student_quantile(0.975, 100. / 82 - 1) * std::sqrt(100. / 18 * 2 * 0.81) / 10));
+
+  // Four groups of two trials: V = 4/3 2/64 = 1/24, p (1 - p) / V = 6, and two groups have a failure
+  // or three a success, so that t has 3 degrees of freedom at most and 3 of these here.
   const Estimate four =
       grouped_proportion(std::vector<double>{2, 1, 0, 1}, std::vector<double>(4, 2));
-  CHECK(four.low == Approx(proportion(4, 8).low));
+  const double t = student_quantile(0.975, 3), middle = (0.5 + t * t / 12) / (1 + t * t / 6);
+  const double half = t * std::sqrt(0.25 / 6 + t * t / 144) / (1 + t * t / 6);
+  CHECK(four.mean == 0.5);
   CHECK(four.count == 4);
-  // Without variance: as many trials as groups.
+  CHECK(four.low == Approx(middle - half));
+  CHECK(four.high == Approx(middle + half));
+  // Trials of a group that always agree are worth one: not wider than R's binom.test(7, 10).
+  const std::vector<double> hits = {3, 3, 0, 3, 0, 3, 3, 3, 3, 0};
+  const Estimate same = grouped_proportion(hits, std::vector<double>(10, 3));
+  CHECK(same.low == Approx(0.3475471).epsilon(1e-6));
+  CHECK(same.high == Approx(0.9332605).epsilon(1e-6));
+  // Without variance, too: binom.test(10, 10).
   const Estimate all = grouped_proportion(std::vector<double>(10, 3), std::vector<double>(10, 3));
   CHECK(all.mean == 1);
   CHECK(all.high == 1);
-  CHECK(all.low == Approx(proportion(10, 10).low));
+  CHECK(all.low == Approx(0.6915029).epsilon(1e-6));
+  CHECK(std::isnan(grouped_proportion(std::vector<double>{1}, std::vector<double>{2}).low));
   // Groups of different sizes: (1 + 4) / (2 + 8).
   const Estimate uneven = ratio(std::vector<double>{1, 4}, std::vector<double>{2, 8});
   CHECK(uneven.mean == 0.5);
   CHECK(uneven.low == uneven.high);
   CHECK(std::isnan(ratio(std::vector<double>{1}, std::vector<double>{2}).low));
   CHECK(std::isnan(ratio(std::vector<double>{}, std::vector<double>{}).mean));
-  CHECK_THROWS_AS(ratio(hits, std::vector<double>{1}), Error);
+  CHECK_THROWS_AS(ratio(first_drug, std::vector<double>{1}), Error);
+}
+
+namespace {
+
+// One synthetic measurement: an interval, and whether it holds the truth; nothing without an interval.
+using Trial = std::function<std::optional<bool>(RandomStream&)>;
+
+struct CoverageCase {
+  const char *interval, *data;
+  int64_t n;
+  Trial trial;
+};
+
+double exponential(RandomStream& random) { return -std::log(1 - random.uniform()); }
+// Of mean 1 and standard deviation 1/2, skewness 1.
+double skewed(RandomStream& random) {
+  double sum = 0;
+  for (int i = 0; i < 4; ++i) sum += exponential(random);
+  return sum / 4;
+}
+// One of Beta(1/2, 1/2) + Beta: the mean of a group whose trials have the correlation rho is p.
+double group_mean(RandomStream& random, double p, double rho) {
+  if (rho == 0) return p;
+  if (rho == 1) return random.uniform() < p;
+  // Jöhnk 1964.
+  const double a = p * (1 / rho - 1), b = (1 - p) * (1 / rho - 1);
+  for (;;) {
+    const double x = std::pow(random.uniform(), 1 / a), y = std::pow(random.uniform(), 1 / b);
+    if (x + y <= 1 && x + y > 0) return x / (x + y);
+  }
+}
+
+std::optional<bool> holds(const Estimate& e, double truth) {
+  if (std::isnan(e.low)) return std::nullopt;
+  return e.low <= truth + 1e-12 && truth - 1e-12 <= e.high;
+}
+
+std::vector<CoverageCase> coverage_cases() {
+  std::vector<CoverageCase> out;
+  const auto sample = [](RandomStream& random, int64_t n, auto draw) {
+    std::vector<double> values;
+    for (int64_t i = 0; i < n; ++i) values.push_back(draw(random));
+    return values;
+  };
+  const auto normal = [](RandomStream& random) { return random.normal(); };
+  // Means of normal values of deviation 0.05 cut to 1, by numerical integration.
+  const auto cut_at = [](double mean) {
+    return [mean](RandomStream& random) { return std::min(1.0, mean + 0.05 * random.normal()); };
+  };
+  for (const int64_t n : {2, 3, 5, 10}) {
+    out.push_back({"mean over seeds", "normal", n, [=](RandomStream& random) {
+                     return holds(estimate(sample(random, n, normal)), 0);
+                   }});
+    out.push_back({"mean over seeds", "skewed", n, [=](RandomStream& random) {
+                     return holds(estimate(sample(random, n, skewed)), 1);
+                   }});
+    out.push_back(
+        {"accuracy over seeds", "0.9, deviation 0.05, cut at 1", n, [=](RandomStream& random) {
+           return holds(accuracy_of_seeds(sample(random, n, cut_at(0.9))), 0.8995757);
+         }});
+    out.push_back(
+        {"accuracy over seeds", "0.95, deviation 0.05, cut at 1", n, [=](RandomStream& random) {
+           return holds(accuracy_of_seeds(sample(random, n, cut_at(0.95))), 0.9458342);
+         }});
+    if (n < 10)
+      out.push_back({"solved of seeds", "1/2 of all", n, [=](RandomStream& random) {
+                       const auto found = solved(sample(random, n, [](RandomStream& r) {
+                         return (r.uniform() < 0.5 ? 0.1 : 0.95) + 0.02 * r.uniform();
+                       }));
+                       return found ? holds(*found, 0.5) : std::nullopt;
+                     }});
+  }
+  for (const int64_t n : {3, 5, 20, 100})
+    for (const bool equal : {true, false})
+      out.push_back({"mean over tokens", equal ? "skewed losses" : "of texts of 1 to 9 tokens", n,
+                     [=](RandomStream& random) {
+                       std::vector<double> sums, counts;
+                       for (int64_t i = 0; i < n; ++i) {
+                         counts.push_back(equal ? 5 : 1 + static_cast<double>(random.below(9)));
+                         sums.push_back(counts.back() * skewed(random));
+                       }
+                       return holds(ratio(sums, counts), 1);
+                     }});
+  for (const int64_t n : {3, 5, 10, 50})
+    for (const double p : {0.5, 0.9, 0.98})
+      for (const double rho : {0.0, 0.5, 0.9})
+        out.push_back({"accuracy over tokens",
+                       rho == 0     ? p == 0.5   ? "p = 0.5"
+                                      : p == 0.9 ? "p = 0.9"
+                                                 : "p = 0.98"
+                       : rho == 0.5 ? p == 0.5   ? "p = 0.5, correlation 0.5"
+                                      : p == 0.9 ? "p = 0.9, correlation 0.5"
+                                                 : "p = 0.98, correlation 0.5"
+                       : p == 0.5   ? "p = 0.5, correlation 0.9"
+                       : p == 0.9   ? "p = 0.9, correlation 0.9"
+                                    : "p = 0.98, correlation 0.9",
+                       n, [=](RandomStream& random) {
+                         std::vector<double> hits;
+                         for (int64_t i = 0; i < n; ++i) {
+                           const double mean = group_mean(random, p, rho);
+                           double& sum = hits.emplace_back();
+                           for (int j = 0; j < 20; ++j) sum += random.uniform() < mean;
+                         }
+                         return holds(grouped_proportion(hits, std::vector<double>(n, 20)), p);
+                       }});
+  return out;
+}
+
+}  // namespace
+
+// 1,000 data sets of each kind; with LONGHAND_COVERAGE=10000 that many, and the table of core/README.md.
+TEST_CASE("statistics: intervals hold the truth as often as they say") {
+  const char* const given = std::getenv("LONGHAND_COVERAGE");
+  const int64_t sets = given ? std::atoll(given) : 1000;
+  // Three standard errors of a coverage of 95 % below 93 %.
+  const double least = 0.93 - (given ? 0 : 3 * std::sqrt(0.95 * 0.05 / static_cast<double>(sets)));
+  for (const CoverageCase& each : coverage_cases()) {
+    CAPTURE(each.interval, each.data, each.n);
+    int64_t intervals = 0, right = 0;
+    for (int64_t i = 0; i < sets; ++i) {
+      RandomStream random(Generator(1).fork(each.interval).fork(each.data).fork(each.n).fork(i));
+      const std::optional<bool> found = each.trial(random);
+      intervals += found.has_value();
+      right += found.value_or(false);
+    }
+    REQUIRE(intervals > sets / 4);
+    const double coverage = static_cast<double>(right) / static_cast<double>(intervals);
+    CHECK(coverage >= least);
+    if (given)
+      std::printf("| %s | %s | %lld | %.1f | %.1f |\n", each.interval, each.data,
+                  static_cast<long long>(each.n), 100 * coverage,
+                  100 * static_cast<double>(intervals) / static_cast<double>(sets));
+  }
+}
+
+// Ten variants equal to the baseline, with three seeds.
+TEST_CASE("statistics: Holm's correction keeps the error of a family") {
+  const char* const given = std::getenv("LONGHAND_COVERAGE");
+  const int64_t sweeps = given ? std::atoll(given) : 2000;
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < sweeps; ++i) {
+    RandomStream random(Generator(2).fork(i));
+    const auto three = [&] {
+      return std::vector{random.normal(), random.normal(), random.normal()};
+    };
+    const std::vector<double> baseline = three();
+    std::vector<double> p;
+    for (int v = 0; v < 10; ++v) p.push_back(paired_test(three(), baseline).p);
+    p = holm(p);
+    wrong += *std::min_element(p.begin(), p.end()) < 0.05;
+  }
+  const double rate = static_cast<double>(wrong) / static_cast<double>(sweeps);
+  if (given) std::printf("family error of Holm's correction: %.3f\n", rate);
+  CHECK(rate <= 0.05 + 3 * std::sqrt(0.05 * 0.95 / static_cast<double>(sweeps)));
 }

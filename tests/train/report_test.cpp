@@ -146,6 +146,26 @@ TEST_CASE("report: groups runs by variant, with intervals over seeds and a paire
   CHECK(table.charts[0].x == "state_bytes");
 }
 
+TEST_CASE(
+    "report: intervals of accuracies end at 1, and there is none where some seeds solved it") {
+  const TemporaryDirectory dir;
+  const double softmax[] = {0.97, 0.99, 1}, linear[] = {0.1, 0.99, 0.98};
+  for (int64_t seed = 0; seed < 3; ++seed) {
+    const std::string n = std::to_string(seed);
+    make_run(dir / ("softmax" + n), {.seed = seed, .accuracy = softmax[seed]});
+    make_run(dir / ("linear" + n), {.attention = "linear", .seed = seed, .accuracy = linear[seed]});
+  }
+  const Board board = compare(read_inputs({dir.path()}));
+  CHECK(number_at(board.leaderboard, 0, "score") == Approx(2.96 / 3));
+  CHECK(number_at(board.leaderboard, 0, "high") == 1);
+  CHECK(number_at(board.leaderboard, 0, "low") < 0.96);
+  CHECK(number_at(board.leaderboard, 1, "score") == Approx(0.69));
+  const auto low = board.leaderboard.rows[1][board.leaderboard.column("low")];
+  CHECK_FALSE(std::holds_alternative<double>(low));
+  CHECK(without_interval({0.1, 0.99, 0.98}) == "2 of 3 seeds solved it, 95 %: 0.21 to 0.94");
+  CHECK(without_interval({1, 1, 1}) == "3 seeds, all equal");
+}
+
 TEST_CASE("report: options that differ are columns, and tell equal variants apart") {
   const TemporaryDirectory dir;
   make_run(dir / "a", {.attention = "performer", .more = "[model]\nd_model = 32\n"});

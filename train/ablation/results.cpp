@@ -156,10 +156,10 @@ std::string unequal(const Budgets& own, const Budgets& baseline) {
   return out;
 }
 
-/// The mean over seeds. The interval of an accuracy is cut to 0 … 1.
+/// The mean over seeds, of accuracies with accuracy_of_seeds().
 Estimate metric_estimate(const Sweep& sweep, const Row& row) {
-  const Estimate interval = longhand::estimate(values_of(row.test));
-  return sweep.metric == "accuracy" ? clipped(interval, 0, 1) : interval;
+  const std::vector<double> values = values_of(row.test);
+  return sweep.metric == "accuracy" ? accuracy_of_seeds(values) : longhand::estimate(values);
 }
 
 /// Whether the scores of finished cells are of the validation split, for want of a test split.
@@ -248,6 +248,11 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
     cells.emplace_back(row.failed == 0 ? std::string()
                                        : fmt::format("{} {}", row.failed, row.failure));
   }
+  for (const Row& row : rows)
+    if (const std::vector<double> values = values_of(row.test);
+        sweep.metric == "accuracy" && solved(values))
+      table.note += fmt::format(" {}: {}; a mean of these has no interval.", row.variant->label,
+                                without_interval(values));
   if (!table.marked.empty()) table.mark = "differs by more than 1 % from the baseline";
   add_charts(sweep, grid, scored, table);
   return table;
@@ -355,7 +360,9 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& s
   std::string text = fmt::format("Best of {} by {} {}: {}, {:.4g}", rows.size(),
                                  lacks_test_split(states) ? "validation" : "test", sweep.metric,
                                  best->variant->label, best_interval.mean);
-  if (best_interval.count > 1)
+  if (best_interval.count > 1 && std::isnan(best_interval.low))
+    text += fmt::format(" ({})", without_interval(values_of(best->test)));
+  else if (best_interval.count > 1)
     text += fmt::format(" (95 %: {:.4g} to {:.4g}, {} seeds)", best_interval.low,
                         best_interval.high, best_interval.count);
   text += ".";

@@ -209,8 +209,7 @@ class Comparison {
         values.push_back(*value);
         group.scores[runs_[run].seed] = *value;
       }
-    if (!values.empty())
-      group.score = metric_.bits ? estimate(values) : clipped(estimate(values), 0, 1);
+    if (!values.empty()) group.score = metric_.bits ? estimate(values) : accuracy_of_seeds(values);
   }
 
   /// The mean over the runs of a group that have the value.
@@ -524,8 +523,14 @@ class Comparison {
 
   static std::string number(double value) { return fmt::format("{:.3g}", value); }
 
-  static std::string interval(const Estimate& score) {
+  static std::string interval(const Group& group) {
+    const Estimate& score = group.score;
     if (score.count < 2) return " (1 seed)";
+    if (std::isnan(score.low)) {
+      std::vector<double> values;
+      for (const auto& [seed, value] : group.scores) values.push_back(value);
+      return fmt::format(" ({})", without_interval(values));
+    }
     return fmt::format(" (95 % interval {} to {}, {} seeds)", number(score.low), number(score.high),
                        score.count);
   }
@@ -541,7 +546,7 @@ class Comparison {
       return;
     }
     const std::string reached =
-        fmt::format("{} of {}{}", metric_.heading(), number(best.score.mean), interval(best.score));
+        fmt::format("{} of {}{}", metric_.heading(), number(best.score.mean), interval(best));
     if (scored == begin + 1) {
       board_.summary.push_back(fmt::format("{} reaches a {}{}.", best.label, reached, where));
       return;

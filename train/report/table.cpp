@@ -194,6 +194,14 @@ Table with_columns(const Table& table, const std::vector<size_t>& kept) {
 
 }  // namespace
 
+std::string without_interval(const std::vector<double>& accuracies) {
+  const std::optional<Estimate> found = solved(accuracies);
+  if (!found) return fmt::format("{} seeds, all equal", accuracies.size());
+  return fmt::format("{:.0f} of {} seeds solved it, 95 %: {:.2f} to {:.2f}",
+                     found->mean * static_cast<double>(found->count), found->count, found->low,
+                     found->high);
+}
+
 void add_estimate(std::vector<Column>& columns, const std::string& name,
                   const std::string& heading) {
   columns.push_back({name, heading});

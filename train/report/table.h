@@ -64,6 +64,10 @@ struct Table {
 
 /// Columns for an estimate, NAME, NAME_low and NAME_high, and their cells. An interval that is not
 /// known is not available, nor is an estimate without values.
+/// What is said of accuracies of several seeds whose mean has no interval: "2 of 3 seeds solved it, 95 %: 0.21
+/// to 0.94", or "3 seeds, all equal".
+std::string without_interval(const std::vector<double>& accuracies);
+
 void add_estimate(std::vector<Column>& columns, const std::string& name,
                   const std::string& heading);
 void add_estimate(std::vector<Cell>& row, const Estimate& estimate);
