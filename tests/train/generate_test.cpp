@@ -1,6 +1,7 @@
 #include "longhand/train/generate.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "longhand/autograd/grad_mode.h"
 #include "tests/support/catch.h"
@@ -60,4 +61,22 @@ TEST_CASE("generate: token by token gives what whole passes give, past max_lengt
   const std::string text = generate(model, prompt, {.tokens = 40, .temperature = 0});
   CHECK(text == continued(model, prompt, 40));
   CHECK(std::count(text.begin(), text.end(), text[0]) < 40);
+}
+
+TEST_CASE("generate: the temperature divides the logits") {
+  attention::Transformer model(nn::root(DType::f64, 3), language_model("softmax"));
+  for (auto& [name, parameter] : model.named_parameters()) {
+    parameter.mutable_value().fill(0);
+    if (name != "head.bias") continue;
+    parameter.mutable_value().fill(-1e9);
+    parameter.mutable_value().data<double>()['a'] = std::log(4.0);
+    parameter.mutable_value().data<double>()['b'] = 0;
+  }
+  // Of 2,000 bytes, a: 4^(1/T) / (4^(1/T) + 1).
+  for (const auto& [temperature, share] : {std::pair{1.0, 0.8}, {2.0, 2. / 3}, {0.5, 16. / 17}}) {
+    CAPTURE(temperature);
+    const std::string text = generate(model, "a", {.tokens = 2000, .temperature = temperature});
+    CHECK(std::abs(static_cast<double>(std::count(text.begin(), text.end(), 'a')) / 2000 - share) <=
+          4 * std::sqrt(share * (1 - share) / 2000));
+  }
 }
