@@ -304,6 +304,7 @@ Variable Variant::attend_heads(const Inputs& inputs, const Mask& mask, const nn:
   in.k = can.uses_queries_and_keys && can.uses_keys ? whole[next++] : in.v;
   if (can.uses_x) in.of_heads = whole[next++];
   in.heads = {part.ranks->rank() * (config_.heads / P), config_.heads};
+  in.head_ranks = part.ranks;
   nn::Pass of_whole = pass;
   of_whole.part = {};
   return contiguous(nn::tokens_of_heads(attend_whole(in, mask, of_whole), part));

@@ -96,6 +96,8 @@ struct Inputs {
   Section heads{};
   /// (B, N, H, …): Variant::of_heads(), on SequencePath::heads; otherwise undefined.
   Variable of_heads{};
+  /// The ranks that have the other heads, on SequencePath::heads; otherwise null.
+  Communicator* head_ranks = nullptr;
 };
 
 /// The cost of attention over one sequence, summed over all heads.

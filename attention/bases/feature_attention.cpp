@@ -130,12 +130,13 @@ Variable FeatureAttention::attend(const Inputs& inputs, const Mask& mask, const 
   } else {
     out = attend_to_all(f, v, mask, part, guard_, &normalisers);
   }
-  count(normalisers, nn::lengths_of_part(mask.lengths, part), pass);
+  count(normalisers, nn::lengths_of_part(mask.lengths, part), pass,
+        part.cut() ? part.ranks : inputs.head_ranks);
   return out;
 }
 
-void FeatureAttention::count(const Tensor& normalisers, const Tensor& lengths,
-                             const nn::Pass& pass) {
+void FeatureAttention::count(const Tensor& normalisers, const Tensor& lengths, const nn::Pass& pass,
+                             Communicator* ranks) {
   // With or without recomputation, gradients are recorded exactly once, so nothing counts twice.
   if (!nonpositive_ || !pass.training || !grad_enabled()) return;
   int64_t queries = normalisers.size(0) * normalisers.size(1);
@@ -145,7 +146,7 @@ void FeatureAttention::count(const Tensor& normalisers, const Tensor& lengths,
   }
   Tensor more = Tensor::from<int64_t>(
       {nonpositive_normalisers(normalisers, lengths, guard_), queries * normalisers.size(2)}, {2});
-  if (pass.part.cut()) pass.part.ranks->sum(more);
+  if (ranks) ranks->sum(more);
   int64_t* const counts = nonpositive_->mutable_value().data<int64_t>();
   for (int i = 0; i < 2; ++i) std::atomic_ref(counts[i]) += more.data<int64_t>()[i];
 }

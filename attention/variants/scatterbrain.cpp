@@ -319,7 +319,8 @@ class Scatterbrain final : public RandomFeatureAttention {
     std::vector<int32_t> with_far = lengths;
     for (int32_t& n : with_far) n = std::max(0, n - static_cast<int32_t>(window_));
     for (const FarSums& side : far)
-      count(side.sums.value().select(3, v.size(3)), Tensor::from(with_far, {q.size(0)}), pass);
+      count(side.sums.value().select(3, v.size(3)), Tensor::from(with_far, {q.size(0)}), pass,
+            inputs.head_ranks);
     return joined(near, far, lengths);
   }
 
