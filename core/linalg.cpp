@@ -3,6 +3,7 @@
 #include <lapacke.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -81,6 +82,8 @@ Svd svd(const Tensor& a) {
           Tensor::empty({k, n}, a.dtype())};
   dispatch_float(a.dtype(), [&]<class T>() {
     std::vector<T> copy = a.to_vector<T>();
+    for (const T x : copy)  // which LAPACK calls an invalid argument, or no convergence
+      check(std::isfinite(x), "svd: expected finite elements in a matrix ", a.shape(), ", got ", x);
     const int info =
         gesdd(m, n, copy.data(), out.s.data<T>(), out.u.data<T>(), k, out.vt.data<T>());
     check(info == 0, "svd: LAPACK did not converge for a matrix ", a.shape(), " (info ", info, ")");

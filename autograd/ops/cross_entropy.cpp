@@ -57,6 +57,7 @@ void gradient_row(const T* x, int64_t n, int32_t target, RowStats<T> s, double s
 
 Variable cross_entropy(const Variable& logits, const Tensor& targets,
                        const CrossEntropyOptions& options) {
+  check_float("cross_entropy", logits);
   check<ShapeError>(logits.rank() >= 1,
                     "cross_entropy: expected logits (…, classes), got a scalar");
   check<ShapeError>(targets.defined() && targets.dtype() == DType::i32 &&

@@ -42,6 +42,7 @@ void drop(const Tensor& from, Tensor& to, const DropoutMask& mask, double beta) 
 }  // namespace
 
 Variable dropout(const Variable& x, const DropoutOptions& options) {
+  check_float("dropout", x);
   const DropoutMask mask("dropout", options, x.shape());
   if (!mask.on()) return x;
   Tensor out = Tensor::empty_ordered(x.shape(), x.dtype(), x.value().strides());

@@ -82,6 +82,7 @@ void scatter_add(const Places& at, Rows<const T> dy, Rows<T> table, T beta) {
 }  // namespace
 
 Variable embedding(const Variable& table, const Tensor& tokens) {
+  check_float("embedding", table);
   check<ShapeError>(table.rank() == 2, "embedding: expected a table (V, d), got ", table.shape());
   check<ShapeError>(tokens.defined() && tokens.dtype() == DType::i32,
                     "embedding: expected tokens of i32, got ", tokens.dtype());

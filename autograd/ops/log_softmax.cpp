@@ -32,6 +32,7 @@ void log_softmax_row_backward(const T* y, const T* dy, T* dx, int64_t n, T beta)
 }  // namespace
 
 Variable log_softmax(const Variable& x) {
+  check_float("log_softmax", x);
   check<ShapeError>(x.rank() >= 1, "log_softmax: expected at least one axis, got a scalar");
   const Tensor in = row_dense(x.value());
   Tensor out = Tensor::empty_ordered(in.shape(), in.dtype(), in.strides());

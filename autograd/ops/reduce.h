@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "longhand/autograd/variable.h"
+#include "longhand/autograd/ops/pointwise.h"
 #include "longhand/core/kernels/reduce.h"
 
 namespace longhand::ops {
@@ -16,9 +16,11 @@ struct Reduction {
   Shape kept;         // `from` with size 1 along the axes
   int64_t count = 1;  // elements of each sum
 
-  /// Throws ShapeError if an axis is out of range or named twice.
-  Reduction(std::string_view op, const Shape& shape, const std::vector<int>& named)
-      : from(shape), kept(shape) {
+  /// Throws ShapeError unless x has a float dtype, or if an axis is out of range or named twice.
+  Reduction(std::string_view op, const Variable& x, const std::vector<int>& named)
+      : from(x.shape()), kept(x.shape()) {
+    check_float(op, x);
+    const Shape& shape = x.shape();
     unsigned seen = 0;
     for (int axis : named) {
       const int i = shape.index(axis);

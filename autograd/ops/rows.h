@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "longhand/autograd/variable.h"
+#include "longhand/autograd/ops/pointwise.h"
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/parallel.h"

@@ -6,6 +6,7 @@ namespace longhand {
 using namespace ops;
 
 Variable softmax(const Variable& x) {
+  check_float("softmax", x);
   check<ShapeError>(x.rank() >= 1, "softmax: expected at least one axis, got a scalar");
   const Tensor in = row_dense(x.value());
   Tensor out = Tensor::empty_ordered(in.shape(), in.dtype(), in.strides());
