@@ -2,7 +2,7 @@
 
 #include "longhand/autograd/ops.h"
 #include "longhand/core/storage.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/op_check.h"
 
 using namespace longhand;
 using longhand::test::random;

@@ -4,7 +4,7 @@
 
 #include "longhand/autograd/ops.h"
 #include "longhand/core/kernels/elementwise.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/op_check.h"
 
 using namespace longhand;
 using longhand::test::random;

@@ -5,7 +5,7 @@
 #include "longhand/core/gemm.h"
 #include "longhand/nn/feed_forward.h"
 #include "longhand/nn/residual.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/op_check.h"
 
 using namespace longhand;
 using namespace longhand::nn;

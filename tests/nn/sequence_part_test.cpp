@@ -5,7 +5,7 @@
 #include "longhand/nn/dropout.h"
 #include "longhand/nn/position.h"
 #include "longhand/nn/short_conv.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/op_check.h"
 #include "tests/support/ranks_gradcheck.h"
 
 using namespace longhand;

@@ -4,7 +4,7 @@
 
 #include "longhand/autograd/ops.h"
 #include "longhand/core/layouts.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/op_check.h"
 
 using namespace longhand;
 using namespace longhand::nn;

@@ -10,7 +10,7 @@
 #include "longhand/core/parallel.h"
 #include "longhand/core/storage.h"
 #include "tests/attention/attention_check.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/op_check.h"
 
 using namespace longhand;
 using namespace longhand::attention;

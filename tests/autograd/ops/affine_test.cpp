@@ -1,5 +1,5 @@
 #include "longhand/autograd/ops.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/op_check.h"
 
 using namespace longhand;
 using namespace longhand::test;
@@ -19,18 +19,4 @@ TEST_CASE("affine: values, and the operators that call it") {
   is(2.0 * x, {-2, 0, 5});
   is(x / 2.0, {-0.5, 0, 1.25});
   is(-x, {1, 0, -2.5});
-}
-
-TEST_CASE("affine: gradients") {
-  for (double scale : {1.0, 0.0, -2.5}) {
-    const auto op = [scale](const Variables& in) { return affine(in[0], scale, 0.7); };
-    check_op(op, awkward_shapes());
-    check_threads(op, {{3, 40001}});
-  }
-}
-
-TEST_CASE("affine: keeps the order of axes, and errors name it") {
-  CHECK(affine(Variable(random({3, 4}).transpose(0, 1)), 2).value().strides() == Strides{1, 4});
-  CHECK_THROWS_WITH(affine(Variable(Tensor::zeros({2}, DType::i32)), 2),
-                    Catch::Contains("affine") && Catch::Contains("i32"));
 }

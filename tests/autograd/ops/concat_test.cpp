@@ -1,5 +1,5 @@
 #include "longhand/autograd/ops.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/op_check.h"
 
 using namespace longhand;
 using namespace longhand::test;
@@ -21,26 +21,6 @@ TEST_CASE("concat: values") {
   CHECK(concat({Variable(random({3, 4}).transpose(0, 1)), Variable(random({1, 3}))}, 0)
             .value()
             .strides() == Strides{1, 5});
-}
-
-TEST_CASE("concat: gradients") {
-  const auto op = [](int axis) { return [axis](const Variables& in) { return concat(in, axis); }; };
-  check_op(op(0),
-           {{{3}, {1}, {4}}, {{2, 3}, {1, 3}}, {{0, 3}, {2, 3}}, {{5}}, {{0}}, {{2, 0}, {3, 0}}});
-  check_op(op(-1), {{{3, 2}, {3, 1}, {3, 4}}, {{2, 1, 3}, {2, 1, 0}, {2, 1, 2}}});
-  check_op(op(1), {{{2, 3, 2}, {2, 1, 2}}});
-  check_threads(op(1), {{300, 201}, {300, 101}});
-  check_op(
-      [](const Variables& in) {
-        return concat({in[0], in[0], square(in[0])}, 0);
-      },
-      {{{3}}, {{2, 3}}});
-  const Variable constant(random({3}));
-  check_op(
-      [&](const Variables& in) {
-        return concat({constant, in[0]}, 0);
-      },
-      {{{3}}}, {.f32 = false});
 }
 
 TEST_CASE("concat: errors") {

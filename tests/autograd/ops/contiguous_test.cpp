@@ -1,5 +1,5 @@
 #include "longhand/autograd/ops.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/op_check.h"
 
 using namespace longhand;
 using namespace longhand::test;
@@ -14,14 +14,4 @@ TEST_CASE("contiguous: row-major memory from any strides") {
     CHECK(identical(y, x));
     CHECK(y.shares_memory_with(x) == (layout == Layout::row_major));
   }
-}
-
-TEST_CASE("contiguous: gradients") {
-  check_op([](const Variables& in) { return contiguous(in[0]); }, awkward_shapes());
-  check_op([](const Variables& in) { return contiguous(transpose(in[0], 0, 1)) + in[1]; },
-           {{{3, 4}, {4, 3}}});
-}
-
-TEST_CASE("contiguous: a tensor without memory is refused") {
-  CHECK_THROWS_AS(contiguous(Variable()), ShapeError);
 }

@@ -1,14 +1,8 @@
 #include "longhand/autograd/ops.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/op_check.h"
 
 using namespace longhand;
 using namespace longhand::test;
-
-TEST_CASE("cos_sin: gradients, shapes, threads") {
-  const Op op = [](const Variables& in) { return cos_sin(in[0]); };
-  check_op(op, awkward_rows(), {.low = -4, .high = 4});
-  check_threads(op, {{3, 70000}});
-}
 
 TEST_CASE("cos_sin agrees with the mathematical functions") {
   for (const DType dtype : {DType::f32, DType::f64}) {

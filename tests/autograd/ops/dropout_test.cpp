@@ -1,5 +1,5 @@
 #include "longhand/autograd/ops.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/op_check.h"
 
 using namespace longhand;
 using namespace longhand::test;
@@ -54,29 +54,6 @@ TEST_CASE("dropout: the number of elements kept") {
   // Almost always dropped, never divided by zero.
   const double nearly_one = std::nextafter(1.0, 0.0);
   CHECK(sum(dropout(slice(x, 0, 0, 1000), nearly_one, Generator(3))).value().item() == 0);
-}
-
-TEST_CASE("dropout: gradients") {
-  const auto op = [](const Variables& in) { return dropout(in[0], 0.3, Generator(5)); };
-  check_op(op, awkward_shapes());
-  check_op([&](const Variables& in) { return op(in) + square(transpose(op(in), 0, 1)); },
-           {{{4, 4}}});
-  check_op([](const Variables& in) { return dropout(transpose(in[0], 1, 2), 0.3, Generator(5)); },
-           {{{2, 3, 4, 5}}});
-  check_threads(op, {{300, 401}});
-  check_threads(
-      [](const Variables& in) { return dropout(transpose(in[0], 0, 1), 0.3, Generator(5)); },
-      {{300, 401}});
-}
-
-TEST_CASE("dropout: dropped elements are zero, even if they were NaN") {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  for (const Tensor& x : {Tensor::full({64}, nan, DType::f64),
-                          Tensor::full({8, 8}, nan, DType::f64).transpose(0, 1).slice(1, 0, 7)}) {
-    const auto y = dropout(Variable(x), 0.5, Generator(1)).value().to_vector<double>();
-    for (size_t i = 0; i < y.size(); ++i)
-      CHECK((keeps(Generator(1), 0.5, i) ? std::isnan(y[i]) : y[i] == 0));
-  }
 }
 
 TEST_CASE("dropout: errors") {

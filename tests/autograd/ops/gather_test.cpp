@@ -1,5 +1,5 @@
 #include "longhand/autograd/ops.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/op_check.h"
 
 using namespace longhand;
 using namespace longhand::test;
@@ -23,27 +23,6 @@ TEST_CASE("gather: values") {
         std::vector<double>{3, 3, 1, 2, 4, 5, 6, 4});
   const Tensor along_columns = Tensor::from<int32_t>({1, 0, 1}, {1, 3});
   CHECK(gather(x, -2, along_columns).value().to_vector<double>() == std::vector<double>{4, 2, 6});
-}
-
-TEST_CASE("gather: gradients, elements taken several times or never") {
-  for (int axis : {0, 1, 2, -1}) {
-    for (int64_t count : {0, 1, 3, 9}) {
-      Shape shape{2, 3, 5};
-      const int64_t n = shape[axis];
-      shape[axis] = count;
-      INFO("axis " << axis << ", " << count << " places");
-      const Tensor index = index_of(shape, n);
-      check_op([&](const Variables& in) { return gather(in[0], axis, index); }, {{{2, 3, 5}}});
-      const Tensor strided = with_layout(index.to(DType::f32), Layout::reversed).to(DType::i32);
-      check_op([&](const Variables& in) { return gather(in[0], axis, strided); }, {{{2, 3, 5}}});
-    }
-  }
-  const Tensor broadcast = index_of({3}, 4).expand({2, 3});
-  check_op([&](const Variables& in) { return gather(in[0], 1, broadcast); }, {{{2, 4}}});
-  check_op([&](const Variables& in) { return gather(in[0], 0, index_of({7}, 3)); }, {{{3}}});
-  check_op([&](const Variables& in) { return gather(in[0], 1, index_of({0, 3}, 4)); }, {{{0, 4}}});
-  const Tensor large = index_of({300, 401}, 50);
-  check_threads([&](const Variables& in) { return gather(in[0], 1, large); }, {{300, 50}});
 }
 
 TEST_CASE("gather: the order of axes, and errors") {

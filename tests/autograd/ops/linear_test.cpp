@@ -1,16 +1,9 @@
 #include "longhand/autograd/ops.h"
 #include "longhand/core/storage.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/op_check.h"
 
 using namespace longhand;
 using namespace longhand::test;
-
-namespace {
-
-const Op with_bias = [](const Variables& in) { return linear(in[0], in[1], in[2]); };
-const Op without = [](const Variables& in) { return linear(in[0], in[1]); };
-
-}  // namespace
 
 TEST_CASE("linear: values") {
   const Variable x(Tensor::from<double>({1, 2, 3, 4}, {2, 2}));
@@ -30,29 +23,6 @@ TEST_CASE("linear: values") {
       CHECK(close(linear(a, m, c).value(), (matmul(a, transpose(m, 0, 1)) + c).value(), 1e-12));
     }
   }
-}
-
-TEST_CASE("linear: gradients") {
-  const std::vector<Case> cases = {{{3, 4}, {5, 4}, {5}},    {{4}, {3, 4}, {3}},
-                                   {{1}, {1, 1}, {1}},       {{3, 1}, {4, 1}, {4}},
-                                   {{3, 4}, {1, 4}, {1}},    {{0, 4}, {3, 4}, {3}},
-                                   {{3, 0}, {2, 0}, {2}},    {{3, 4}, {0, 4}, {0}},
-                                   {{2, 3, 4}, {5, 4}, {5}}, {{2, 1, 3, 2}, {3, 2}, {3}}};
-  check_op(with_bias, cases);
-  for (Case c : cases) check_op(without, {{c[0], c[1]}});
-  // More rows than a tile.
-  check_op(with_bias, {{{150, 3}, {2, 3}, {2}}});
-  // Rows in another memory order, and a gradient in another order.
-  check_op([](const Variables& in) { return linear(transpose(in[0], 1, 2), in[1], in[2]); },
-           {{{2, 3, 4, 5}, {3, 5}, {3}}});
-  check_op([](const Variables& in) { return square(transpose(linear(in[0], in[1], in[2]), 0, 2)); },
-           {{{2, 3, 4}, {3, 4}, {3}}});
-  check_op([](const Variables& in) { return sum(linear(in[0], in[1], in[2]), {1}); },
-           {{{2, 3, 4}, {3, 4}, {3}}});
-  // A weight used twice: gradients are added.
-  check_op(
-      [](const Variables& in) { return linear(linear(in[0], in[1], in[2]), in[1], in[2]) + in[0]; },
-      {{{2, 3, 4}, {4, 4}, {4}}});
 }
 
 namespace {
@@ -132,29 +102,6 @@ TEST_CASE("linear: with options it equals the composition of other operations") 
   }
 }
 
-TEST_CASE("linear: gradients with options") {
-  for (const LinearOptions& options : all_options) {
-    INFO(name_of(options));
-    const Op op = with_options(options);
-    check_op(op, {{{2, 3, 4}, {5, 4}, {5}, {2, 3, 5}},
-                  {{2, 3, 4}, {5, 4}, {5}, {2, 3, 5}, {4}, {4}},
-                  {{3, 4}, {5, 4}, {5}},
-                  {{4}, {3, 4}, {3}, {3}},
-                  {{0, 4}, {3, 4}, {3}, {0, 3}},
-                  {{3, 0}, {2, 0}, {2}, {3, 2}}});
-    // The residual is the input; rows in another memory order; no bias.
-    check_op(
-        [&](const Variables& in) {
-          LinearOptions o = options;
-          const Variable x = transpose(in[0], 0, 1);
-          o.residual = x;
-          return square(linear(x, in[1], {}, o));
-        },
-        {{{2, 3, 4}, {4, 4}}});
-    check_threads(op, {{4000, 64}, {48, 64}, {48}, {4000, 48}, {64}, {64}});
-  }
-}
-
 TEST_CASE("linear: the gradient is written over an input that has no other owner") {
   const std::vector<Tensor> in = {random({700, 20}), random({50, 20}), random({50}),
                                   random({20, 50}),  random({20}),     random({50})};
@@ -221,11 +168,6 @@ TEST_CASE("linear: keeps the order of rows in memory") {
   CHECK(linear(x, Variable(random({7, 4}))).value().strides() == Strides{105, 7, 21, 1});
 }
 
-TEST_CASE("linear: threads") {
-  check_threads(with_bias, {{4000, 64}, {48, 64}, {48}});
-  check_threads(with_bias, {{700, 256}, {300, 256}, {300}});
-}
-
 TEST_CASE("linear: errors") {
   const Variable x(random({2, 3})), w(random({4, 3}));
   CHECK_THROWS_WITH(linear(x, Variable(random({3, 4}))), Catch::Contains("linear") &&
@@ -285,7 +227,6 @@ TEST_CASE("linear: gradients of a large weight") {
     for (size_t i = 1; i < found.size(); ++i)
       CHECK(close(twice[i], (Variable(found[i]) * 2).value(), 1e-4));
   }
-  check_threads(with_bias, {{900, 1000}, {700, 1000}, {700}});
 }
 
 namespace {
@@ -328,14 +269,6 @@ TEST_CASE("linear: several layers of one input equal each alone") {
           CHECK(close(found[i], expected[i], 1e-4));
         }
       }
-  const Op op = [](const Variables& v) {
-    return concat(linear(v[0], layers_of(v), {.norm = NormOptions{.eps = 0.1}}), -1);
-  };
-  check_op(op, {{{2, 3, 4}, {5, 4}, {5}, {1, 4}, {1}},
-                {{4}, {3, 4}, {3}, {3, 4}, {3}},
-                {{0, 4}, {3, 4}, {3}, {2, 4}, {2}},
-                {{3, 4}, {0, 4}, {0}, {2, 4}, {2}}});
-  check_threads(op, {{4000, 64}, {48, 64}, {48}, {64, 64}, {64}});
 }
 
 TEST_CASE("linear: several layers, of which only some are used or need gradients") {

@@ -1,5 +1,5 @@
 #include "longhand/autograd/ops.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/op_check.h"
 
 using namespace longhand;
 using namespace longhand::test;
@@ -25,18 +25,6 @@ TEST_CASE("max: values") {
       }
     }
   }
-}
-
-TEST_CASE("max: gradients") {
-  const CheckOptions no_ties{.expanded = false};
-  for (int axis : {0, 1, -1})
-    check_op([&](const Variables& in) { return max(in[0], axis); },
-             {{{1, 5}}, {{5, 1}}, {{3, 4}}, {{2, 3, 5}}}, no_ties);
-  check_op([](const Variables& in) { return max(in[0], 1); }, {{{0, 3, 2}}, {{2, 3, 0}}}, no_ties);
-  check_op([](const Variables& in) { return max(in[0], 0, true) + max(in[0], 1, true); },
-           {{{3, 4}}}, no_ties);
-  check_threads([](const Variables& in) { return max(in[0], 0); }, {{300, 401}});
-  check_threads([](const Variables& in) { return max(in[0], 1); }, {{300, 401}});
 }
 
 TEST_CASE("max: the first of equal maxima, and NaN") {

@@ -1,5 +1,5 @@
 #include "longhand/autograd/ops.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/op_check.h"
 
 using namespace longhand;
 using namespace longhand::test;
@@ -10,14 +10,6 @@ TEST_CASE("stack: values") {
   CHECK(stack({a, b}, 0).value().to_vector<double>() == std::vector<double>{1, 2, 3, 4, 5, 6});
   CHECK(stack({a, b}, 1).shape() == Shape{3, 2});
   CHECK(stack({a, b}, -1).value().to_vector<double>() == std::vector<double>{1, 4, 2, 5, 3, 6});
-}
-
-TEST_CASE("stack: gradients") {
-  check_op([](const Variables& in) { return stack(in, 0); },
-           {{{}, {}}, {{3}, {3}, {3}}, {{0}, {0}}, {{2, 3}, {2, 3}}});
-  check_op([](const Variables& in) { return stack(in, -1); },
-           {{{}}, {{3}, {3}}, {{2, 1, 3}, {2, 1, 3}}});
-  check_op([](const Variables& in) { return stack({in[0], in[0]}, 1); }, {{{3}}, {{2, 3}}});
 }
 
 TEST_CASE("stack: errors") {

@@ -1,8 +1,5 @@
-#include <cmath>
-#include <limits>
-
 #include "longhand/autograd/ops.h"
-#include "tests/support/gradcheck.h"
+#include "tests/support/op_check.h"
 
 using namespace longhand;
 using namespace longhand::test;
@@ -24,39 +21,6 @@ TEST_CASE("where: values; any condition but 0 is true") {
   const Variable a(Tensor::from<double>({1, 2, 3}, {3})), b(Tensor::from<double>({4, 5, 6}, {3}));
   CHECK(where(condition, a, b).value().to_vector<double>() == std::vector<double>{4, 2, 3});
   CHECK(where(condition, a, -7).value().to_vector<double>() == std::vector<double>{-7, 2, 3});
-}
-
-TEST_CASE("where: gradients, with all arguments broadcast") {
-  for (const Shape& shape : std::vector<Shape>{{}, {4}, {3, 1}, {3, 4}, {2, 3, 4}, {1}}) {
-    const Tensor c = bits(shape);
-    INFO("condition " << shape);
-    const auto op = [&](const Variables& in) { return where(c, in[0], in[1]); };
-    check_op(op, {{{3, 4}, {3, 4}}, {{4}, {3, 1}}, {{2, 3, 1}, {}}, {{1, 4}, {2, 1, 1}}});
-    check_op([&](const Variables& in) { return where(c, in[0], 0.5); },
-             {{{3, 4}}, {{3, 1}}, {{2, 1, 1}}});
-  }
-  const Tensor c = bits({4, 3}).transpose(0, 1);
-  check_op([&](const Variables& in) { return where(c, in[0], in[0] * in[1]); }, {{{3, 4}, {4}}});
-  const Tensor none = Tensor::zeros({2, 0}, DType::u8);
-  check_op([&](const Variables& in) { return where(none, in[0], in[1]); }, {{{2, 0}, {2, 1}}});
-  const Tensor large = bits({300, 401});
-  check_threads([&](const Variables& in) { return where(large, in[0], in[1]); },
-                {{300, 401}, {401}});
-}
-
-TEST_CASE("where: NaN and infinity in elements that are not selected have no effect") {
-  const double nan = std::numeric_limits<double>::quiet_NaN(),
-               inf = std::numeric_limits<double>::infinity();
-  const Tensor condition = Tensor::from<uint8_t>({1, 0}, {2});
-  const Variable a(Tensor::from<double>({1, nan}, {2}), true),
-      b(Tensor::from<double>({inf, 2}, {2}), true);
-  const Variable y = where(condition, a, b);
-  CHECK(y.value().to_vector<double>() == std::vector<double>{1, 2});
-  backward(y, Tensor::from<double>({nan, inf}, {2}));
-  CHECK(std::isnan(a.grad().at({0})));
-  CHECK(a.grad().at({1}) == 0);
-  CHECK(b.grad().at({0}) == 0);
-  CHECK(b.grad().at({1}) == inf);
 }
 
 TEST_CASE("where: the order of axes, and errors") {
