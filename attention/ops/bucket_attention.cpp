@@ -432,8 +432,9 @@ Variable bucket_attention(const Variable& queries, const Variable& keys, const V
                  v = with_contiguous_rows(values);
   check<ShapeError>(q.rank() == 4 && k.shape() == q.shape() && v.shape() == q.shape() &&
                         q.dtype() == k.dtype() && q.dtype() == v.dtype(),
-                    "bucket_attention: expected q, k and v (B, N, H, D), got q ", q.shape(), ", k ",
-                    k.shape(), ", v ", v.shape());
+                    "bucket_attention: expected q, k and v (B, N, H, D) of one dtype, got q ",
+                    q.shape(), " ", q.dtype(), ", k ", k.shape(), " ", k.dtype(), ", v ", v.shape(),
+                    " ", v.dtype());
   const Shape lists{q.size(0), q.size(2), buckets.sorted.size(2), q.size(1)};
   for (const Tensor* const x : {&buckets.bucket, &buckets.sorted, &buckets.place})
     check<ShapeError>(x->shape() == lists && x->dtype() == DType::i32,

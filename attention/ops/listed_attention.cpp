@@ -226,11 +226,14 @@ Variable listed_attention(const Variable& queries, const Variable& keys, const V
                           const ListedOptions& options, KeysOfQuery keys_of) {
   const Variable q = tile::with_contiguous_rows(queries), k = tile::with_contiguous_rows(keys),
                  v = tile::with_contiguous_rows(values);
-  check<ShapeError>(q.rank() == 4 && k.rank() == 4 && k.shape() == v.shape() &&
-                        q.size(0) == k.size(0) && q.size(2) == k.size(2) &&
-                        q.size(3) == k.size(3) && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
-                    "listed_attention: expected q (B, N, H, D), k and v (B, M, H, D), got q ",
-                    q.shape(), ", k ", k.shape(), ", v ", v.shape());
+  check<ShapeError>(
+      q.rank() == 4 && k.rank() == 4 && k.shape() == v.shape() && q.size(0) == k.size(0) &&
+          q.size(2) == k.size(2) && q.size(3) == k.size(3) && q.dtype() == k.dtype() &&
+          q.dtype() == v.dtype(),
+      "listed_attention: expected q (B, N, H, D), k and v (B, M, H, D) of one dtype, got "
+      "q ",
+      q.shape(), " ", q.dtype(), ", k ", k.shape(), " ", k.dtype(), ", v ", v.shape(), " ",
+      v.dtype());
   const int64_t B = q.size(0), N = q.size(1), H = q.size(2);
   Variables operands{q, k, v};
   if (options.added.defined()) operands.push_back(contiguous(options.added));
@@ -249,7 +252,7 @@ Variable listed_attention(const Variable& queries, const Variable& keys, const V
                                                of_lists->size(1) == H && of_lists->size(2) == N &&
                                                of_lists->dtype() == q.dtype()),
                       "listed_attention: expected added and factors ", q.dtype(), " (", B, ", ", H,
-                      ", ", N, ", most)");
+                      ", ", N, ", most), got ", of_lists->dtype(), " ", of_lists->shape());
   dispatch_float(q.dtype(), [&]<class T>() { forward<T>(saved, out, sums); });
   return record("listed_attention", out, operands,
                 [saved](const Tensor& grad, std::span<GradSlot> slots) {

@@ -41,7 +41,7 @@ inline double log_of(double x) {
   double sum = 1.0 / 23;
   for (const double odd : {21., 19., 17., 15., 13., 11., 9., 7., 5., 3., 1.})
     sum = sum * u + 1 / odd;
-  return n * std::numbers::ln2 + 2 * t * sum;
+  return n * std::numbers::ln2 + 2 * t * sum + (x - x);  // NaN for NaN
 }
 
 }  // namespace

@@ -325,7 +325,7 @@ ScanRule rule_of(const ScanInputs& inputs, const ScanOptions& options) {
       !decays || (g.dtype() == dtype &&
                   (channels ? g.shape() == qs : g.shape() == Shape{qs[0], qs[1], qs[2]})),
       "scan: expected a log_decay ", Shape{qs[0], qs[1], qs[2]}, " or ", qs, " of ", dtype,
-      ", got ", decays ? g.shape() : Shape{});
+      ", got ", decays ? g.shape() : Shape{}, " of ", g.dtype());
   check<ShapeError>(
       !channels || !options.exponentials,
       "scan: expected a log_decay with one value a head for exponentials, got one with "
@@ -351,7 +351,8 @@ void check_initial(const ScanRule& rule, const ScanState& initial, DType dtype) 
   check<ShapeError>(initial.S.shape() == expected && initial.S.dtype() == dtype &&
                         initial.z.defined() == rule.normalizer,
                     "scan: expected an initial state with S ", expected, " of ", dtype,
-                    rule.normalizer ? " and z" : " and no z", ", got ", initial.S.shape());
+                    rule.normalizer ? " and z" : " and no z", ", got ", initial.S.shape(), " of ",
+                    initial.S.dtype());
   check<ShapeError>(initial.log_scale.defined() == rule.features.exponentials,
                     "scan: expected an initial state ",
                     rule.features.exponentials ? "with" : "without", " a log_scale");

@@ -442,6 +442,7 @@ std::string aliasing(const OpLine& line) {
 }
 
 std::string non_finite(const OpLine& line) {
+  const NonFinite rule = line.options.non_finite;
   const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
   const auto flat = [](const Tensors& all) {
     std::vector<double> values;
@@ -479,6 +480,10 @@ std::string non_finite(const OpLine& line) {
                                 [&](const Shape&) { return inputs.back(); }));
           };
           const std::vector<double> base = values();
+          std::vector<int64_t> samples;  // the index of the first axis of each of them
+          for (const Tensor& t : start)
+            for (int64_t i = 0; t.defined() && i < t.numel(); ++i)
+              samples.push_back(t.rank() ? i / (t.numel() / t.size(0)) : 0);
           const auto out = static_cast<size_t>(start[0].numel());
           size_t tried = 0;
           for (size_t a = 0; a < inputs.size(); ++a) {
@@ -486,6 +491,10 @@ std::string non_finite(const OpLine& line) {
             if (!of_result && !is_real(line, call, a)) continue;
             const Tensor before = inputs[a];
             const auto row = before.to_vector<double>();
+            const auto sample = [&](size_t e) {
+              return before.rank() ? static_cast<int64_t>(e) / (before.numel() / before.size(0))
+                                   : 0;
+            };
             const Argument range = of_result ? Argument{} : argument(line, call, a);
             std::vector<size_t> elements{0, row.size() / 2, row.size() - 1};
             elements.erase(std::unique(elements.begin(), elements.end()), elements.end());
@@ -506,11 +515,13 @@ std::string non_finite(const OpLine& line) {
                   if (!same(moved[j], base[j])) affected[j] = true;
               }
               for (const double x : {nan, inf, -inf}) {
+                // An argument of one sign has no infinity of the other.
+                if (x > 0 ? range.high <= 0 : x < 0 && range.low >= 0) continue;
                 problems.where =
                     concat_message(text(call), "; ", x, " at element ", e, " of ",
                                    of_result ? std::string("the gradient of the result")
                                              : concat_message("argument ", a));
-                if (line.options.finite && !of_result) {
+                if (line.options.non_finite == NonFinite::refused && !of_result) {
                   try {
                     with(x);
                     problems.add("no error");
@@ -528,11 +539,14 @@ std::string non_finite(const OpLine& line) {
                     return j < out ? concat_message("element ", j, " of the value")
                                    : concat_message("element ", j - out, " of the gradients");
                   };
-                  if (!affected[j] && !same(found[j], base[j]) && !line.options.zeros)
+                  const bool may_change = affected[j] || rule == NonFinite::products ||
+                                          (rule == NonFinite::samples && samples[j] == sample(e));
+                  if (!may_change && !same(found[j], base[j]))
                     problems.add(what(), ", which no finite number there affects, changes from ",
                                  base[j], " to ", found[j]);
-                  if (affected[j] && std::isnan(x) && !std::isnan(found[j]) &&
-                      (j < out || of_result || !line.options.selects))
+                  const bool may_hide = j >= out && (rule == NonFinite::samples ||
+                                                     (rule == NonFinite::selects && !of_result));
+                  if (affected[j] && std::isnan(x) && !std::isnan(found[j]) && !may_hide)
                     problems.add(what(), " is ", found[j], " in spite of NaN");
                 }
                 if (tried == kinds.size())
@@ -638,6 +652,16 @@ std::string errors(const OpLine& line) {
     const std::string name = name_of_operation(line);
     const Call call(line.cases.back());
     const Tensors inputs = inputs_of(line, call);
+    if (!line.options.empty) {
+      Call nothing(line.cases.back());
+      for (Shape& shape : nothing.shapes) shape[0] = 0;
+      problems.where = text(nothing);
+      try {
+        outcome(line, nothing);
+        problems.add("no error");
+      } catch (const ShapeError&) {
+      }
+    }
     const auto expect = [&](size_t i, const Tensor& given, const std::vector<std::string>& words) {
       problems.where = concat_message("argument ", i, " ",
                                       given.defined() ? name_of(given.dtype()) : "undefined");
@@ -733,7 +757,7 @@ std::string missing_sizes(const std::vector<OpLine>& table) {
     large = large || !line.large.empty();
     for (const Case& shapes : line.cases)
       for (const Shape& shape : shapes) {
-        zero = zero || shape.numel() == 0;
+        zero = zero || shape.numel() == 0 || !line.options.empty;
         for (int i = 0; i < shape.rank(); ++i) one = one || shape[i] == 1;
       }
   }

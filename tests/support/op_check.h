@@ -40,6 +40,15 @@ inline Argument whole(int64_t below, DType dtype = DType::i32) {
 /// stride 1, or in an order of their own.
 enum class Order { kept, of_rows, other };
 
+/// What NaN and infinity in an argument do.
+enum class NonFinite {
+  confined,  // change what a finite number there changes, which NaN makes NaN
+  selects,   // the same, but NaN need not reach gradients, which depend on comparisons only
+  products,  // NaN reaches all that a finite number there changes, and more by products with zeros
+  samples,   // the same for the value; nothing changes at another index of the first axis
+  refused    // are errors
+};
+
 struct CheckOptions {
   double low = -2, high = 2;             // of arguments without an entry in `arguments`
   std::vector<Argument> arguments = {};  // by position
@@ -49,9 +58,8 @@ struct CheckOptions {
   double long_tolerance = 1e-5;  // the same for `large`, relative to the largest |b| of a tensor
   bool view = false;             // the result may be a view of an argument
   Order order = Order::kept;     // of the axes of a result of the first argument's shape
-  bool selects = false;    // gradients depend on comparisons only, which hide NaN in arguments
-  bool zeros = false;      // gradients are products with zeros, and so NaN of any other NaN
-  bool finite = false;     // NaN and infinity are errors
+  NonFinite non_finite = NonFinite::confined;
+  bool empty = true;       // false: sizes of 0 are errors
   bool any_dtype = false;  // the operation moves elements of any dtype
   GradcheckOptions gradcheck = {};
   uint64_t seed = 1;
@@ -88,7 +96,7 @@ std::string accumulation(const OpLine& line);
 /// With any arguments that need no gradient the value and the other gradients stay the same; nothing
 /// is recorded if none needs one, or under NoGrad.
 std::string dry(const OpLine& line);
-/// Undefined arguments, integers and mixtures of dtypes are ShapeErrors that name the operation.
+/// Undefined arguments, integers, mixtures of dtypes, and sizes of 0 if not `empty`, are ShapeErrors that name the operation.
 std::string errors(const OpLine& line);
 /// The axes of a result of the shape of the first argument have the same order in memory.
 std::string order(const OpLine& line);

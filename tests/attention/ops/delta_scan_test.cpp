@@ -258,31 +258,6 @@ TEST_CASE("delta_scan: for any number of threads, of any strides, the same bits"
   CHECK(identical(x.scan(x.leaves(DType::f32)).out.value(), first[0]));
 }
 
-TEST_CASE("delta_scan: operands and gradients in every memory layout") {
-  const auto layouts = all_layouts();
-  const Data x(Decay::channel, 2, 53, 2, 5, 5);
-  const auto run = [&](const std::vector<Tensor>& tensors) {
-    Variables in;
-    for (const Tensor& t : tensors) in.emplace_back(t, true);
-    const DeltaResult r = x.scan(in);
-    backward(sum(square(r.out)) + sum(r.state));
-    std::vector<Tensor> results{r.out.value()};
-    for (const Variable& t : in) results.push_back(t.grad());
-    return results;
-  };
-  const std::vector<Tensor> dense = x.all();
-  for (size_t round = 0; round < layouts.size(); ++round) {
-    std::vector<Tensor> tensors, copies;
-    for (size_t i = 0; i < dense.size(); ++i)
-      tensors.push_back(dense[i].rank() == 4
-                            ? with_layout(dense[i], layouts[(round + 3 * i) % layouts.size()])
-                            : dense[i]);
-    for (const Tensor& t : tensors) copies.push_back(t.contiguous());
-    const auto got = run(tensors), expected = run(copies);
-    for (size_t i = 0; i < got.size(); ++i) CHECK(near(got[i], expected[i], 1e-12));
-  }
-}
-
 TEST_CASE("delta_scan: decays of any size, to none of the state") {
   const Decay decay = GENERATE(Decay::head, Decay::channel);
   const DType dtype = GENERATE(DType::f32, DType::f64);

@@ -86,16 +86,6 @@ TEST_CASE("listed_attention: added scores and factors of probabilities, with gra
   CHECK(near(dadded, expected, 1e-13));
 }
 
-TEST_CASE("listed_attention: operands of any strides") {
-  check_layouts([](const Variable& q, const Variable& k, const Variable& v) {
-    return attention::listed_attention(
-        q, k, v, {.scale = 0.7},
-        [M = k.size(1)](int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
-          some_keys(b, h, i, keys, M);
-        });
-  });
-}
-
 TEST_CASE("listed_attention: scores of any magnitude and long lists, in f32") {
   const int64_t M = 20000;
   const auto all = [=](int64_t, int64_t, int64_t, std::vector<int32_t>& keys) {

@@ -332,77 +332,6 @@ TEST_CASE("tiled attention: biases of keys, with gradients") {
   }
 }
 
-TEST_CASE("tiled attention: gradients against differences") {
-  std::vector<SoftmaxCase> some{
-      {.name = "odd", .N = 7, .M = 5, .D = 3},
-      {.name = "causal window", .N = 9, .options = {.causal = true, .window = 4}},
-      {.name = "grouped", .N = 5, .H = 4, .options = {.slopes = {1, .5, .2, .1}}},
-      {.name = "padded",
-       .N = 6,
-       .options = {
-           .key_lengths = counts({4, 0}), .query_lengths = counts({5, 3}), .dropout = 0.25}}};
-  for (const SoftmaxCase& c : some) {
-    INFO(c.name);
-    const Sample x = inputs(c, DType::f64);
-    const GradcheckReport report = gradcheck(
-        [&](const Variables& in) { return softmax_attention(in[0], in[1], in[2], c.options); },
-        {x.q, x.k, x.v});
-    INFO(report);
-    CHECK(report.ok);
-  }
-}
-
-TEST_CASE("tiled attention: views of any strides, and gradients of some inputs only") {
-  const SoftmaxCase c{.name = "", .N = 101, .D = 8, .options = {.causal = true}};
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    const Tensor fused = normal({c.B, c.N, 3, c.H, c.D}, 1, dtype);
-    const Tensor cotangent = normal({c.B, c.N, c.H, c.D}, 2, dtype);
-    const auto part = [&](int i) { return fused.select(2, i); };
-    const Outcome expected = outcome(
-        softmax_attention,
-        {part(0).contiguous(), part(1).contiguous(), part(2).contiguous(), cotangent}, c.options);
-    check_identical(outcome(softmax_attention, {part(0), part(1), part(2), cotangent}, c.options),
-                    expected);
-    // D, heads or the batch innermost in memory.
-    for (const auto& order :
-         std::vector<std::vector<int>>{{3, 0, 1, 2}, {1, 3, 0, 2}, {2, 1, 3, 0}}) {
-      std::vector<int> back(4);
-      for (int i = 0; i < 4; ++i) back[order[i]] = i;
-      const auto turned = [&](const Tensor& t) {
-        return t.permute(order).contiguous().permute(back);
-      };
-      check_identical(
-          outcome(softmax_attention,
-                  {turned(part(0)), turned(part(1)), turned(part(2)), turned(cotangent)},
-                  c.options),
-          expected);
-    }
-    for (int needed = 1; needed < 8; ++needed) {
-      const Variable q(part(0), needed & 1), k(part(1), needed & 2), v(part(2), needed & 4);
-      const Variable out = softmax_attention(q, k, v, c.options);
-      backward(out, cotangent);
-      CHECK((!(needed & 1) || identical(q.grad(), expected.dq)));
-      CHECK((!(needed & 2) || identical(k.grad(), expected.dk)));
-      CHECK((!(needed & 4) || identical(v.grad(), expected.dv)));
-    }
-    // One head of keys for all, as a view.
-    const Shape all = part(1).shape();
-    const Tensor k = part(1).slice(2, 0, 1), v = part(2).slice(2, 0, 1);
-    check_identical(
-        outcome(softmax_attention, {part(0), k.expand(all), v.expand(all), cotangent}, c.options),
-        outcome(softmax_attention,
-                {part(0), k.expand(all).contiguous(), v.expand(all).contiguous(), cotangent},
-                c.options));
-    // The same tensor as q, k and v.
-    const Variable x(part(0), true);
-    backward(softmax_attention(x, x, x, c.options), cotangent);
-    const Outcome apart =
-        outcome(softmax_attention, {part(0), part(0), part(0), cotangent}, c.options);
-    const Variable sum = Variable(apart.dq) + Variable(apart.dk) + Variable(apart.dv);
-    CHECK(near(x.grad(), sum.value(), 1e-6));
-  }
-}
-
 TEST_CASE("tiled attention: the same bits for any number of threads") {
   std::vector<SoftmaxCase> some = softmax_cases();
   some.push_back({.name = "blocks", .N = 700, .B = 3, .H = 4, .Hkv = 2, .D = 32});
@@ -719,10 +648,4 @@ TEST_CASE("tiled attention: few heads of keys and values need no copies of gradi
     INFO(heads << " heads: " << more << " bytes, " << bytes << " of gradients");
     CHECK(more <= bytes + margin);
   }
-}
-
-TEST_CASE("softmax_attention: inputs and gradients in every memory layout") {
-  check_layouts([](const Variable& q, const Variable& k, const Variable& v) {
-    return softmax_attention(q, k, v, {.causal = true});
-  });
 }
