@@ -178,22 +178,3 @@ TEST_CASE("gradcheck: inputs of any strides, options, and invalid arguments") {
   const NoGrad no_grad;
   CHECK(gradcheck(f, {random({3})}).ok);
 }
-
-TEST_CASE("the shapes and layouts of the test helper are as documented") {
-  using namespace longhand::test;
-  CHECK(awkward_shapes()[0].size() == 1);
-  CHECK(awkward_shapes()[0][0].rank() == 0);
-  CHECK(awkward_shapes()[1][0] == Shape{0});
-  CHECK(awkward_rows()[0][0] == Shape{0});
-  const Tensor t = random({3, 4, 5});
-  CHECK(identical(with_layout(t, Layout::reversed), t));
-  CHECK(identical(with_layout(t, Layout::holes_stride_2), t));
-  CHECK(with_layout(t, Layout::reversed).strides() == Strides{1, 3, 12});
-  CHECK_FALSE(with_layout(t, Layout::holes_stride_2).is_dense());
-  CHECK(with_layout(t, Layout::expand_first).strides()[0] == 0);
-  CHECK_FALSE(close(t, with_layout(t, Layout::expand_first), 1e-3));
-  CHECK(close(t, t, 0));
-  Tensor nan = t.clone();
-  nan.select(0, 0).fill(std::numeric_limits<double>::quiet_NaN());
-  CHECK_FALSE(close(nan, nan, 1));
-}

@@ -680,8 +680,9 @@ std::string errors(const OpLine& line) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Argument a = argument(line, call, i);
       if (!a.optional) expect(i, {}, {});
-      if (!is_float(a.dtype) || line.options.any_dtype) continue;
-      expect(i, Tensor::zeros(inputs[i].shape(), DType::i32), {name, "i32"});
+      if (!is_float(a.dtype)) continue;
+      if (!line.options.any_dtype)
+        expect(i, Tensor::zeros(inputs[i].shape(), DType::i32), {name, "i32"});
       for (size_t j = 0; j < inputs.size(); ++j)
         if (j != i && is_real(line, call, j)) {
           expect(i, inputs[i].to(DType::f32), {name, "f32"});

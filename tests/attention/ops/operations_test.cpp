@@ -164,7 +164,7 @@ const std::vector<OpLine>& attention_operations() {
         // Scales are constants for the gradients, and cancel.
         line("scan: exponentials",
              OP(normalised(scan({x[0], x[1], x[2]}, nullptr, {.exponentials = true}).out))),
-        line("delta_scan", OP(joined(delta_scan({x[0], x[1], x[2]}))), triples, {long_triples[1]},
+        line("delta_scan", OP(joined(delta_scan({x[0], x[1], x[2]}))), triples, long_triples,
              {.arguments = {{}, unit, {}}}),
     };
     // From a state, with every kind of decay.
@@ -179,7 +179,7 @@ const std::vector<OpLine>& attention_operations() {
       const std::string kind = of_head ? "head" : "channel";
       const auto of_decay = of_head ? of_heads : of_channels;
       const std::vector<Case> small = with(with(triples, of_decay), of_state),
-                              large = with(with({long_triples[1]}, of_decay), of_state);
+                              large = with(with(long_triples, of_decay), of_state);
       all.push_back(line("scan: decays of a " + kind, scanned, small, large,
                          {.arguments = {{}, {}, {}, decay, {}}}));
       all.push_back(line("delta_scan: decays of a " + kind, corrected, with(small, of_heads),

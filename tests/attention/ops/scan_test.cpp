@@ -384,51 +384,6 @@ TEST_CASE("scan: retention as matrix, as recurrence and in blocks") {
   CHECK(near(blocks(g.unsqueeze(3).expand({B, N, H, D})), matrix, 1e-12));
 }
 
-TEST_CASE("scan: for any number of threads, of any strides, the same bits") {
-  const Decay decay = GENERATE(from_range(all_decays));
-  const bool exponentials = GENERATE(false, true);
-  if (exponentials && decay == Decay::channel) return;
-  const Shape shape{1, 1800, 1, 8};
-  ScanOptions options{.exponentials = exponentials};
-  if (exponentials) {
-    options.projection = normal({20, 8}, 4).to(DType::f32);
-    options.half_norm = 0.5;
-  }
-  const Tensor x[3] = {normal(shape, 1, DType::f32), normal(shape, 2, DType::f32),
-                       normal(shape, 3, DType::f32)};
-  const Tensor g = log_decays(decay, 1, 1800, 1, 8, 6, 0.1, DType::f32);
-  const Tensor seed = normal({1, 1800, 1, 9}, 5, DType::f32);
-  const int before = threads();
-  std::vector<Tensor> first;
-  for (const int n : {1, 2, 5}) {
-    set_threads(n);
-    for (const bool strided : {false, true}) {
-      INFO(n << " threads, strided " << strided);
-      std::vector<Variable> in;
-      for (const Tensor& t : x) {
-        Tensor wide = Tensor::zeros({1, 1800, 1, 24});
-        copy_into(wide.slice(3, 8, 16), t);
-        in.emplace_back(strided ? wide.slice(3, 8, 16) : t, true);
-      }
-      if (g.defined()) in.emplace_back(g, true);
-      const ScanResult y =
-          scan({in[0], in[1], in[2], g.defined() ? in[3] : Variable()}, nullptr, options);
-      backward(sum(y.out * Variable(seed)) + sum(y.state.S));
-      std::vector<Tensor> got{y.out.value(), y.state.S.value()};
-      for (const Variable& t : in) got.push_back(t.grad());
-      if (first.empty()) first = got;
-      for (size_t i = 0; i < got.size(); ++i)
-        CHECK(identical(got[i].contiguous(), first[i].contiguous()));
-    }
-  }
-  set_threads(before);
-  const NoGrad no_grad;  // saves fewer states
-  CHECK(identical(
-      scan({Variable(x[0]), Variable(x[1]), Variable(x[2]), variable(g)}, nullptr, options)
-          .out.value(),
-      first[0]));
-}
-
 TEST_CASE("scan: exponents of any size") {
   const Shape shape{1, 120, 1, 3};
   for (const double size : {0.0, 1e3, 1e6}) {

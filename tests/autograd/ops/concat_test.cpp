@@ -31,7 +31,4 @@ TEST_CASE("concat: errors") {
                                                                   Catch::Contains("[2, 3]") &&
                                                                   Catch::Contains("[3, 3]"));
   CHECK_THROWS_AS(concat({a, Variable(random({2}))}, 0), ShapeError);
-  CHECK_THROWS_WITH(concat({a, Variable(random({2, 3}, DType::f32))}, 0),
-                    Catch::Contains("concat") && Catch::Contains("f64") && Catch::Contains("f32"));
-  CHECK_THROWS_AS(concat({a, Variable()}, 0), ShapeError);
 }

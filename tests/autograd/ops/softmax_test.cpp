@@ -30,5 +30,4 @@ TEST_CASE("softmax: masked elements, and NaN") {
 
 TEST_CASE("softmax: errors") {
   CHECK_THROWS_WITH(softmax(Variable(Tensor::scalar(1))), Catch::Contains("softmax"));
-  CHECK_THROWS_AS(softmax(Variable(Tensor::zeros({2}, DType::i32))), ShapeError);
 }
