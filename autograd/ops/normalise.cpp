@@ -50,6 +50,7 @@ Tensor norm_parameter(std::string_view op, const Variable& x, const Variable& pa
 
 Variable normalise_rows(std::string_view op, const Variable& x, const Variable& weight,
                         const Variable& bias, double eps, bool centred) {
+  check_float(op, x);
   check<ShapeError>(x.rank() >= 1, op, ": expected at least one axis, got a scalar");
   const int64_t n = x.size(-1);
   check<ConfigError>(eps >= 0, op, ": expected eps >= 0, got ", eps);

@@ -786,8 +786,4 @@ void check_op(const Op& op, const std::vector<Case>& cases, const CheckOptions& 
     CHECK(property(line) == "");
 }
 
-void check_threads(const Op& op, const Case& shapes, const CheckOptions& options) {
-  CHECK(property::same_bits({"", op, {}, {shapes}, options}) == "");
-}
-
 }  // namespace longhand::test

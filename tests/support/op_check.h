@@ -114,8 +114,6 @@ std::string missing_sizes(const std::vector<OpLine>& table);
 void check_each(const std::vector<OpLine>& table, std::string (*property)(const OpLine&));
 /// Checks properties of an operation that is in no table and may close over leaves.
 void check_op(const Op& op, const std::vector<Case>& cases, const CheckOptions& options = {});
-/// Checks the properties of `large`.
-void check_threads(const Op& op, const Case& shapes, const CheckOptions& options = {});
 
 inline Tensor random(const Shape& shape, DType dtype = DType::f64, double low = -2, double high = 2,
                      uint64_t seed = 1) {
