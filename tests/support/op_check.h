@@ -23,11 +23,11 @@ std::vector<Case> awkward_shapes();
 /// Returns awkward_shapes() without the scalar, for operations along an axis.
 std::vector<Case> awkward_rows();
 
-/// The values of an argument: random, from low to high.
+/// The values of an argument: random, from low to high; whole numbers if the dtype is not a float. A
+/// float stands for the dtype of the call.
 struct Argument {
   double low = -2, high = 2;
-  DType dtype =
-      DType::f64;  // a float: the dtype of the call. Otherwise the values are whole numbers
+  DType dtype = DType::f64;
   bool differentiable = true;  // false: a constant
   bool optional = false;       // may be undefined
 };
@@ -36,8 +36,8 @@ inline Argument whole(int64_t below, DType dtype = DType::i32) {
   return {0, static_cast<double>(below - 1), dtype, false};
 }
 
-/// How the axes of a result lie in memory: as those of the first argument, also if that has rows of
-/// stride 1, or in an order of their own.
+/// The order in memory of the axes of a result: that of the first argument, the same if the rows of the
+/// argument have stride 1, or another one.
 enum class Order { kept, of_rows, other };
 
 /// What NaN and infinity in an argument do.
@@ -89,14 +89,16 @@ std::string f32(const OpLine& line);
 /// depend on whether the arguments have other owners.
 std::string aliasing(const OpLine& line);
 /// NaN and infinity, in one element of an argument or of the gradient of the result, change only what
-/// a finite value there changes; NaN reaches all of that; classes of numbers do not depend on dtypes.
+/// a finite value there changes; NaN reaches all of that. Where results are NaN, infinite or finite
+/// depends neither on the dtype nor on strides.
 std::string non_finite(const OpLine& line);
 /// Gradients are added to those of earlier passes, and of other uses of the operation.
 std::string accumulation(const OpLine& line);
 /// With any arguments that need no gradient the value and the other gradients stay the same; nothing
 /// is recorded if none needs one, or under NoGrad.
 std::string dry(const OpLine& line);
-/// Undefined arguments, integers, mixtures of dtypes, and sizes of 0 if not `empty`, are ShapeErrors that name the operation.
+/// Undefined arguments, integers, mixtures of dtypes, and sizes of 0 if not `empty`, are ShapeErrors.
+/// Messages about dtypes name the operation.
 std::string errors(const OpLine& line);
 /// The axes of a result of the shape of the first argument have the same order in memory.
 std::string order(const OpLine& line);
