@@ -35,7 +35,7 @@ T parse_as(std::string_view text) {
   try {
     return T::parse(text);
   } catch (const typename T::exception& error) {
-    throw DataError(error.what());
+    throw DataError(plain_message(error));
   }
 }
 
@@ -47,6 +47,11 @@ SortedJson parse_sorted_json(std::string_view text) { return parse_as<SortedJson
 
 Json try_parse_json(std::string_view text) {
   return Json::parse(nests_too_deep(text) ? "" : text, nullptr, false);
+}
+
+std::string plain_message(const std::exception& error) {
+  const std::string text = error.what();
+  return text.starts_with("[json.") ? text.substr(text.find("] ") + 2) : text;
 }
 
 const char* name_of_not_finite(double value) {

@@ -2,8 +2,10 @@
 // "NaN", "Infinity" and "-Infinity". Not installed: nlohmann/json is no dependency of users.
 #pragma once
 
+#include <exception>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "longhand/core/options.h"
@@ -21,6 +23,8 @@ Json parse_json(std::string_view text);
 SortedJson parse_sorted_json(std::string_view text);
 /// As parse_json(), but returns a discarded value (Json::is_discarded()) instead of throwing.
 Json try_parse_json(std::string_view text);
+/// What an exception says, without the identifiers that those of the JSON library begin with.
+std::string plain_message(const std::exception& error);
 
 /// "NaN", "Infinity" or "-Infinity", for a number that is not finite.
 const char* name_of_not_finite(double value);

@@ -24,13 +24,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::pair<CellStatus, const char*>, 10> names = {{
+constexpr std::array<std::pair<CellStatus, const char*>, 11> names = {{
     {CellStatus::waiting, "waiting"},
     {CellStatus::running, "running"},
     {CellStatus::interrupted, "interrupted"},
     {CellStatus::stopped, "stopped"},
     {CellStatus::trained, "trained"},
     {CellStatus::finished, "finished"},
+    {CellStatus::damaged, "damaged"},
     {CellStatus::diverged, "diverged"},
     {CellStatus::out_of_memory, "out of memory"},
     {CellStatus::crashed, "crashed"},
@@ -70,7 +71,8 @@ void with_json(const fs::path& path, F read) {
   try {
     read(parse_json(data::read_text_file(path)));
   } catch (const std::exception& error) {
-    throw DataError(path.string() + ": expected a file as written by Longhand: " + error.what());
+    throw DataError(path.filename().string() +
+                    " is not as Longhand writes it: " + plain_message(error));
   }
 }
 
@@ -78,19 +80,8 @@ int open_lock(const fs::path& directory, int flags) {
   return ::open((directory / "lock").c_str(), flags | O_CLOEXEC, 0666);
 }
 
-}  // namespace
-
-std::string to_string(CellStatus status) {
-  for (const auto& [each, name] : names)
-    if (each == status) return name;
-  return "";
-}
-
-fs::path cell_directory(const fs::path& sweep, const SweepCell& cell) {
-  return sweep / "cells" / cell.hash;
-}
-
-CellState read_cell(const fs::path& directory) {
+/// The state that the files of a cell show. Throws Error if they contradict each other.
+CellState read_files(const fs::path& directory) {
   CellState state;
   with_json(directory / "cell.json", [&](const Json& json) { state.record = record_of(json); });
   state.status = state.record.status;
@@ -103,6 +94,12 @@ CellState read_cell(const fs::path& directory) {
         if (record.split == "validation" && record.step == run.summary->best_step)
           state.validation = Score{record.loss, record.accuracy};
   }
+  const CellStatus noted = state.status;
+  check<DataError>(
+      state.is_trained() || (noted != CellStatus::trained && noted != CellStatus::finished),
+      "metrics.jsonl or summary.json of a cell that has ended is missing, or not of its end");
+  check<DataError>(!state.is_trained() || !state.summary->best || state.validation,
+                   "metrics.jsonl lacks the best evaluation, which summary.json names");
   // A run that has ended says so itself, also if the sweep ended before it could.
   if (state.is_trained()) {
     if (state.test)
@@ -118,6 +115,50 @@ CellState read_cell(const fs::path& directory) {
   else if (state.status == CellStatus::running)
     state.status = CellStatus::interrupted;
   return state;
+}
+
+}  // namespace
+
+std::string to_string(CellStatus status) {
+  for (const auto& [each, name] : names)
+    if (each == status) return name;
+  return "";
+}
+
+fs::path cell_directory(const fs::path& sweep, const SweepCell& cell) {
+  return sweep / "cells" / cell.hash;
+}
+
+CellState read_cell(const fs::path& directory, const Manifest& manifest) {
+  const fs::path sweep = directory.parent_path().parent_path();
+  const auto reason_in = [&](const Manifest& current) {
+    const auto found = current.cells.find(directory.filename().string());
+    return found == current.cells.end() ? "" : damage_of(directory, found->second);
+  };
+  std::string reason;
+  try {
+    reason = reason_in(manifest);
+    // Another process may have run the cell since the manifest was read.
+    if (!reason.empty()) reason = reason_in(read_manifest(sweep));
+    if (reason.empty()) {
+      CellState state = read_files(directory);
+      state.is_recorded = manifest.cells.contains(directory.filename().string());
+      return state;
+    }
+  } catch (const Error& error) {
+    reason = error.what();
+  } catch (const fs::filesystem_error& error) {
+    reason = error.path1().string() + ": " + error.code().message();
+  }
+  CellState state;
+  state.status = CellStatus::damaged;
+  state.record.reason =
+      reason + "; repair the cell with longhand ablate " + sweep.string() + " --repair";
+  return state;
+}
+
+CellState read_cell(const fs::path& directory) {
+  return read_cell(directory, read_manifest(directory.parent_path().parent_path()));
 }
 
 void write_record(const fs::path& directory, const CellRecord& record) {
@@ -143,7 +184,8 @@ void write_test(const fs::path& directory, const std::string& json) {
   try {
     score_of(parse_json(json));
   } catch (const std::exception& error) {
-    throw DataError(directory.string() + ": expected the output of evaluate: " + error.what());
+    throw DataError(directory.string() +
+                    ": expected the output of evaluate: " + plain_message(error));
   }
   data::write_file_durably(directory / "test.json", json);
 }
@@ -198,12 +240,13 @@ Claim::~Claim() { close(file_); }
 
 CellStates read_cells(const Grid& grid, const fs::path& sweep) {
   CellStates states;
+  const Manifest manifest = read_manifest(sweep);
   for (const SweepVariant& variant : grid.variants)
     for (const auto* const phase : {&variant.search, &variant.final})
       for (const auto& trial : *phase)
         for (const SweepCell& cell : trial)
           if (!states.contains(cell.hash))
-            states[cell.hash] = read_cell(cell_directory(sweep, cell));
+            states[cell.hash] = read_cell(cell_directory(sweep, cell), manifest);
   return states;
 }
 

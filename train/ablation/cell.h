@@ -11,6 +11,7 @@
 #include <string>
 
 #include "longhand/train/ablation/grid.h"
+#include "longhand/train/ablation/manifest.h"
 #include "longhand/train/run/run_record.h"
 
 namespace longhand::train {
@@ -27,6 +28,7 @@ enum class CellStatus {
   stopped,        // by a signal, and saved
   trained,        // but not evaluated on the test split, which trials of a search are not
   finished,       // trained and evaluated
+  damaged,        // its files are not as they were written; neither failed nor done until repaired
   diverged,       // which another attempt would do again
   out_of_memory,  // the kernel or the allocator refused
   crashed,        // ended by a signal
@@ -41,7 +43,7 @@ struct CellRecord {
   int64_t seed = 0;
   std::string phase;  // "search" or "final"
   CellStatus status = CellStatus::waiting;
-  std::string reason{};     // of a failure
+  std::string reason{};     // of a failure, or what is damaged
   int64_t attempts = 0;     // processes that have trained it
   double seconds = 0;       // that they took, as far as their end was seen
   int64_t peak_memory = 0;  // bytes, of any of them
@@ -56,6 +58,7 @@ struct CellState {
   std::optional<Summary> summary{};
   std::optional<Score> validation{};  // of the best checkpoint
   std::optional<Score> test{};
+  bool is_recorded = false;  // in the manifest
 
   /// Whether its run has come to its end, evaluated or not.
   bool is_trained() const {
@@ -71,7 +74,10 @@ struct CellState {
 
 /// The directory of a cell of a sweep: sweep/cells/HASH.
 std::filesystem::path cell_directory(const std::filesystem::path& sweep, const SweepCell& cell);
-/// The state that the files of a cell show. Throws DataError for damaged files.
+/// The state that the files of a cell show. If one is not as recorded in the manifest of the sweep, not
+/// as Longhand writes it, or cannot be read, the cell is damaged, and nothing else is said about it.
+CellState read_cell(const std::filesystem::path& directory, const Manifest& manifest);
+/// The same, with the manifest as it is now.
 CellState read_cell(const std::filesystem::path& directory);
 /// Writes cell.json durably.
 void write_record(const std::filesystem::path& directory, const CellRecord& record);

@@ -495,7 +495,7 @@ Results results_of_json(std::string_view text, const std::string& source) {
     for (const Json& table : value.at("tables")) results.tables.push_back(table_of(table));
     return results;
   } catch (const std::exception& error) {
-    throw DataError(source + ": expected results as written by Longhand: " + error.what());
+    throw DataError(source + ": expected results as written by Longhand: " + plain_message(error));
   }
 }
 

@@ -1,0 +1,143 @@
+#include "longhand/train/ablation/manifest.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <sstream>
+#include <string_view>
+#include <thread>
+
+#include "longhand/core/clock.h"
+#include "longhand/core/error.h"
+#include "longhand/data/file.h"
+#include "longhand/train/checkpoint/checkpoint.h"
+#include "longhand/train/run/lock.h"
+
+namespace longhand::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<const char*, 5> result_files = {"config.toml", "metrics.jsonl", "summary.json",
+                                                     "test.json", "cell.json"};
+
+std::string digest_of(std::string_view text) {
+  return data::hex(data::digest(std::as_bytes(std::span(text))));
+}
+
+FileDigests digests_of(const fs::path& cell) {
+  FileDigests out;
+  for (const char* const name : result_files)
+    if (fs::exists(cell / name)) out[name] = digest_of(data::read_text_file(cell / name));
+  const std::string best = "checkpoints/best.h5";
+  try {
+    if (fs::exists(cell / best)) out[best] = stored_digest(cell / best);
+  } catch (const DataError&) {  // no checkpoint, which --verify reports
+  }
+  return out;
+}
+
+std::string line_of(const std::string& hash, const FileDigests& files) {
+  std::string line = hash;
+  for (const auto& [name, digest] : files) line += " " + name + " " + digest;
+  return digest_of(line) + " " + line + "\n";
+}
+
+/// Exclusive among processes that change the manifest.
+class Lock {
+ public:
+  explicit Lock(const fs::path& sweep)
+      : file_(::open(sweep.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    check<DataError>(file_ >= 0, "cannot open ", sweep.string(), ": ", std::strerror(errno));
+    constexpr double patience = 60;  // others hold it for the time of one write
+    const double begin = clock_seconds();
+    try {
+      while (!take_lock(file_, sweep)) {
+        check<DataError>(clock_seconds() - begin < patience, sweep.string(),
+                         ": another process has kept the manifest locked for ", patience,
+                         " s; has it been stopped?");
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+    } catch (const DataError&) {
+      close(file_);
+      throw;
+    }
+  }
+  ~Lock() { close(file_); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  int file_;
+};
+
+void write_manifest(const fs::path& sweep, const Manifest& manifest) {
+  std::string text;
+  for (const auto& [hash, files] : manifest.cells) text += line_of(hash, files);
+  data::write_file_durably(sweep / "manifest", text);
+}
+
+}  // namespace
+
+Manifest read_manifest(const fs::path& sweep) {
+  const fs::path path = sweep / "manifest";
+  Manifest out;
+  if (!fs::exists(path)) return out;
+  std::istringstream lines(data::read_text_file(path));
+  int64_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    const size_t space = line.find(' ');
+    // The end of the file is part of the last line.
+    if (lines.eof() || space == std::string::npos ||
+        digest_of(line.substr(space + 1)) != line.substr(0, space)) {
+      out.damage.push_back(concat_message(
+          path.string(), ":", number,
+          ": the line is damaged; damage of the cell that it described would not be noticed until "
+          "longhand ablate records the cell again"));
+      continue;
+    }
+    std::istringstream words(line.substr(space + 1));
+    std::string hash, name, digest;
+    words >> hash;
+    FileDigests& files = out.cells[hash];
+    while (words >> name >> digest) files[name] = digest;
+  }
+  return out;
+}
+
+void record_cells(const fs::path& sweep, const std::vector<std::string>& hashes) {
+  const Lock lock(sweep);
+  Manifest manifest = read_manifest(sweep);
+  for (const std::string& hash : hashes) manifest.cells[hash] = digests_of(sweep / "cells" / hash);
+  write_manifest(sweep, manifest);
+}
+
+void forget_cell(const fs::path& sweep, const std::string& hash) {
+  const Lock lock(sweep);
+  Manifest manifest = read_manifest(sweep);
+  if (manifest.cells.erase(hash) > 0) write_manifest(sweep, manifest);
+}
+
+std::string damage_of(const fs::path& cell, const FileDigests& recorded) {
+  for (const char* const name : result_files) {
+    const bool is_there = fs::exists(cell / name);
+    const auto found = recorded.find(name);
+    if (found == recorded.end()) {
+      if (is_there) return std::string(name) + " was not there when the cell ended";
+    } else if (!is_there) {
+      return std::string(name) + " is missing";
+    } else if (digest_of(data::read_text_file(cell / name)) != found->second) {
+      return std::string(name) + " is damaged: it has changed since the cell ended";
+    }
+  }
+  return "";
+}
+
+}  // namespace longhand::train
