@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -80,15 +81,37 @@ int open_lock(const fs::path& directory, int flags) {
   return ::open((directory / "lock").c_str(), flags | O_CLOEXEC, 0666);
 }
 
+/// Why a cell that some process runs, perhaps on another machine, seems not to go on; empty if it does.
+std::string stall_of(const fs::path& directory, pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/cmdline", std::ios::binary);
+  const std::string command{std::istreambuf_iterator<char>(in), {}};
+  const std::string hash = directory.filename().string();
+  if (command.find(hash) != std::string::npos && is_stopped(pid))
+    return concat_message("its process was stopped: kill -CONT ", pid, " continues it");
+  constexpr std::chrono::minutes patience(5);
+  auto last = fs::file_time_type::min();
+  for (const char* const name : {"metrics.jsonl", "log.txt", "cell.json"}) {
+    std::error_code error;
+    const auto time = fs::last_write_time(directory / name, error);
+    if (!error) last = std::max(last, time);
+  }
+  const auto quiet = fs::file_time_type::clock::now() - last;
+  if (last == fs::file_time_type::min() || quiet < patience) return "";
+  return concat_message("has written nothing for ",
+                        std::chrono::duration_cast<std::chrono::minutes>(quiet).count(), " min");
+}
+
 /// The state that the files of a cell show. Throws Error if they contradict each other.
 CellState read_files(const fs::path& directory) {
   CellState state;
   with_json(directory / "cell.json", [&](const Json& json) { state.record = record_of(json); });
   state.status = state.record.status;
   with_json(directory / "test.json", [&](const Json& json) { state.test = score_of(json); });
+  std::string config;
   if (fs::exists(directory / "metrics.jsonl")) {
     const RecordedRun run = read_run(directory);
     state.summary = run.summary;
+    config = run.config;
     if (run.summary)
       for (const Record& record : run.metrics)
         if (record.split == "validation" && record.step == run.summary->best_step)
@@ -100,6 +123,10 @@ CellState read_files(const fs::path& directory) {
       "metrics.jsonl or summary.json of a cell that has ended is missing, or not of its end");
   check<DataError>(!state.is_trained() || !state.summary->best || state.validation,
                    "metrics.jsonl lacks the best evaluation, which summary.json names");
+  if (state.is_trained()) {
+    check<DataError>(!config.empty(), "config.toml is missing");
+    Config::parse(config, "config.toml");
+  }
   // A run that has ended says so itself, also if the sweep ended before it could.
   if (state.is_trained()) {
     if (state.test)
@@ -110,9 +137,10 @@ CellState read_files(const fs::path& directory) {
     state.status = CellStatus::diverged;
   }
   const bool open = state.status == CellStatus::running || state.status == CellStatus::trained;
-  if (open && Claim::is_taken(directory))
+  if (open && Claim::is_taken(directory)) {
     state.status = CellStatus::running;
-  else if (state.status == CellStatus::running)
+    state.record.reason = stall_of(directory, state.record.pid);
+  } else if (state.status == CellStatus::running)
     state.status = CellStatus::interrupted;
   return state;
 }
@@ -161,6 +189,18 @@ CellState read_cell(const fs::path& directory) {
   return read_cell(directory, read_manifest(directory.parent_path().parent_path()));
 }
 
+CellRecord new_record(const Sweep& sweep, const SweepVariant& variant, size_t trial,
+                      const SweepCell& cell, bool final) {
+  CellRecord record{.variant = variant.label,
+                    .values = variant.values,
+                    .seed = cell.seed,
+                    .phase = final ? "final" : "search"};
+  if (sweep.search)
+    for (const Setting& setting : sweep.search->axis.points[trial])
+      record.values.push_back(setting);
+  return record;
+}
+
 void write_record(const fs::path& directory, const CellRecord& record) {
   Json out;
   out["variant"] = record.variant;
@@ -203,6 +243,20 @@ int64_t last_step(const fs::path& directory) {
   const Json line = try_parse_json(std::string_view(text).substr(begin, end - begin));
   if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) return 0;
   return line["step"].get<int64_t>();
+}
+
+int64_t bytes_written(const fs::path& directory) {
+  double bytes = 0;
+  for (const char* const name : {"metrics.jsonl", "log.txt", "test.json.part"})
+    bytes += data::bytes_of_files(directory / name);
+  return static_cast<int64_t>(bytes);
+}
+
+bool is_stopped(pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const size_t name_end = text.rfind(") ");  // the name itself may hold anything
+  return name_end != std::string::npos && text[name_end + 2] == 'T';
 }
 
 std::string log_tail(const fs::path& directory, int64_t bytes) {

@@ -79,12 +79,19 @@ std::filesystem::path cell_directory(const std::filesystem::path& sweep, const S
 CellState read_cell(const std::filesystem::path& directory, const Manifest& manifest);
 /// The same, with the manifest as it is now.
 CellState read_cell(const std::filesystem::path& directory);
+/// What cell.json says of a cell before it is run. `variant` is that of the grid of `sweep`.
+CellRecord new_record(const Sweep& sweep, const SweepVariant& variant, size_t trial,
+                      const SweepCell& cell, bool final);
 /// Writes cell.json durably.
 void write_record(const std::filesystem::path& directory, const CellRecord& record);
 /// Writes test.json, the output of evaluate --json, durably. Throws DataError if it is no such output.
 void write_test(const std::filesystem::path& directory, const std::string& json);
 /// The last step in metrics.jsonl, also while it is written; 0 if there is none.
 int64_t last_step(const std::filesystem::path& directory);
+/// Bytes in the files that a cell appends to while it is trained or evaluated: more are progress.
+int64_t bytes_written(const std::filesystem::path& directory);
+/// Whether the kernel says that a process was stopped, by SIGSTOP or the like.
+bool is_stopped(pid_t pid);
 /// The last lines of log.txt, at most `bytes` long.
 std::string log_tail(const std::filesystem::path& directory, int64_t bytes = 2000);
 
@@ -117,7 +124,7 @@ double metric_of(const Sweep& sweep, const Score& score);
 
 /// The trial whose trained cells have the best mean validation metric; the first of equal ones, and
 /// trial 0 without a search. Trials with a cell that failed do not count. Nothing if a trial is not
-/// decided yet, or if none is left.
+/// decided yet, for example because one of its cells is damaged, or if none is left.
 std::optional<size_t> best_trial(const Sweep& sweep, const SweepVariant& variant,
                                  const CellStates& states);
 

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
-#include <span>
 #include <utility>
 
 #include "longhand/core/error.h"
-#include "longhand/data/file.h"
+#include "longhand/train/ablation/manifest.h"
 #include "longhand/train/experiment.h"
 
 namespace longhand::train {
@@ -100,9 +99,7 @@ SweepCell cell_of(const Sweep& sweep, const SweepVariant& variant, const Setting
     throw ConfigError((variant.label.empty() ? std::string() : "variant " + variant.label + ": ") +
                       error.what());
   }
-  cell.hash =
-      data::hex(data::digest(std::as_bytes(std::span(cell.config.data(), cell.config.size()))))
-          .substr(0, 16);
+  cell.hash = text_digest(cell.config).substr(0, 16);
   return cell;
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -27,14 +28,13 @@ namespace fs = std::filesystem;
 constexpr std::array<const char*, 5> result_files = {"config.toml", "metrics.jsonl", "summary.json",
                                                      "test.json", "cell.json"};
 
-std::string digest_of(std::string_view text) {
-  return data::hex(data::digest(std::as_bytes(std::span(text))));
-}
+/// Begins the comment of with_digest().
+constexpr std::string_view comment = "# digest of the rest; remove this line if you change it: ";
 
 FileDigests digests_of(const fs::path& cell) {
   FileDigests out;
   for (const char* const name : result_files)
-    if (fs::exists(cell / name)) out[name] = digest_of(data::read_text_file(cell / name));
+    if (fs::exists(cell / name)) out[name] = text_digest(data::read_text_file(cell / name));
   const std::string best = "checkpoints/best.h5";
   try {
     if (fs::exists(cell / best)) out[best] = stored_digest(cell / best);
@@ -46,7 +46,7 @@ FileDigests digests_of(const fs::path& cell) {
 std::string line_of(const std::string& hash, const FileDigests& files) {
   std::string line = hash;
   for (const auto& [name, digest] : files) line += " " + name + " " + digest;
-  return digest_of(line) + " " + line + "\n";
+  return text_digest(line) + " " + line + "\n";
 }
 
 /// Exclusive among processes that change the manifest.
@@ -85,6 +85,10 @@ void write_manifest(const fs::path& sweep, const Manifest& manifest) {
 
 }  // namespace
 
+std::string text_digest(std::string_view text) {
+  return data::hex(data::digest(std::as_bytes(std::span(text))));
+}
+
 Manifest read_manifest(const fs::path& sweep) {
   const fs::path path = sweep / "manifest";
   Manifest out;
@@ -96,7 +100,7 @@ Manifest read_manifest(const fs::path& sweep) {
     const size_t space = line.find(' ');
     // The end of the file is part of the last line.
     if (lines.eof() || space == std::string::npos ||
-        digest_of(line.substr(space + 1)) != line.substr(0, space)) {
+        text_digest(line.substr(space + 1)) != line.substr(0, space)) {
       out.damage.push_back(concat_message(
           path.string(), ":", number,
           ": the line is damaged; damage of the cell that it described would not be noticed until "
@@ -133,11 +137,24 @@ std::string damage_of(const fs::path& cell, const FileDigests& recorded) {
       if (is_there) return std::string(name) + " was not there when the cell ended";
     } else if (!is_there) {
       return std::string(name) + " is missing";
-    } else if (digest_of(data::read_text_file(cell / name)) != found->second) {
+    } else if (text_digest(data::read_text_file(cell / name)) != found->second) {
       return std::string(name) + " is damaged: it has changed since the cell ended";
     }
   }
   return "";
+}
+
+std::string with_digest(const std::string& toml) {
+  return std::string(comment) + text_digest(toml) + "\n" + toml;
+}
+
+void check_digest(const fs::path& file) {
+  const std::string text = data::read_text_file(file);
+  if (!text.starts_with(comment)) return;
+  const size_t end = std::min(text.find('\n'), text.size() - 1);
+  check<DataError>(with_digest(text.substr(end + 1)) == text, file.string(),
+                   ": damaged, or changed without removing its first line; repeat longhand ablate "
+                   "with the original file, which writes this one again");
 }
 
 }  // namespace longhand::train

@@ -4,9 +4,13 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace longhand::train {
+
+/// The digest of a text, in hexadecimal digits.
+std::string text_digest(std::string_view text);
 
 /// Digests of the files of a cell, by name. That of a checkpoint is its own, stored_digest().
 using FileDigests = std::map<std::string, std::string>;
@@ -32,5 +36,10 @@ void forget_cell(const std::filesystem::path& sweep, const std::string& hash);
 /// What is wrong with the first file of a cell that is missing or not as recorded; empty if all that
 /// results depend on are as recorded. Checkpoints are not compared: they verify themselves.
 std::string damage_of(const std::filesystem::path& cell, const FileDigests& recorded);
+
+/// A sweep file with a comment before it that holds its digest.
+std::string with_digest(const std::string& toml);
+/// Throws DataError, naming the file, if a sweep file has such a comment, which is not of the rest.
+void check_digest(const std::filesystem::path& file);
 
 }  // namespace longhand::train

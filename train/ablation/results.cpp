@@ -76,7 +76,7 @@ struct Row {
   std::map<int64_t, double> test{}, validation{};  // metric by seed
   Budgets budgets{};
   std::optional<double> seconds{};
-  int64_t failed = 0;
+  int64_t failed = 0, damaged = 0;
   std::string failure{};
 };
 
@@ -85,6 +85,9 @@ Row row_of(const Sweep& sweep, const SweepVariant& variant, const CellStates& st
   Row row;
   row.variant = &variant;
   row.trial = best_trial(sweep, variant, states);
+  for (const auto& trial : variant.search)
+    for (const SweepCell& cell : trial)
+      row.damaged += states.at(cell.hash).status == CellStatus::damaged;
   if (!row.trial) {
     // Without a value to train with, no final cell can be run.
     for (const auto& trial : variant.search)
@@ -99,6 +102,7 @@ Row row_of(const Sweep& sweep, const SweepVariant& variant, const CellStates& st
   std::vector<double> milliseconds, memory, seconds;
   for (const SweepCell& cell : variant.final[*row.trial]) {
     const CellState& state = states.at(cell.hash);
+    row.damaged += state.status == CellStatus::damaged;
     if (state.has_failed()) {
       ++row.failed;
       if (row.failure.empty()) row.failure = to_string(state.status);
@@ -245,8 +249,9 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
     cells.push_back(cell_of(row.seconds));
     cells.emplace_back(
         row.variant->baseline ? unequal(row.budgets, rows[*row.variant->baseline].budgets) : "");
-    cells.emplace_back(row.failed == 0 ? std::string()
-                                       : fmt::format("{} {}", row.failed, row.failure));
+    std::string lost = row.failed == 0 ? "" : fmt::format("{} {}", row.failed, row.failure);
+    if (row.damaged > 0) lost += fmt::format("{}{} damaged", lost.empty() ? "" : ", ", row.damaged);
+    cells.emplace_back(std::move(lost));
   }
   for (const Row& row : rows)
     if (const std::vector<double> values = values_of(row.test);
@@ -403,6 +408,10 @@ Results sweep_results(const Sweep& sweep, const Grid& grid, const CellStates& st
                   .version = version()};
   results.tables.push_back(variants_table(sweep, grid, states, rows));
   results.summary = summary_of(sweep, grid, states, rows, results.tables.front());
+  for (const auto& [hash, state] : states)
+    if (state.status == CellStatus::damaged)
+      results.summary += fmt::format(" Cell {} is not counted, which may change the best: {}.",
+                                     hash, state.record.reason);
   if (sweep.search) results.tables.push_back(search_table(sweep, grid, states, rows));
   results.tables.push_back(cells_table(grid, states, rows));
   return results;

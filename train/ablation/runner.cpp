@@ -8,6 +8,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
 #include "longhand/train/run/child.h"
+#include "longhand/train/run/run_record.h"
 
 namespace longhand::train {
 namespace {
@@ -51,20 +53,20 @@ class Runner {
         states_(read_cells(grid, directory_)) {}
 
   SweepOutcome run() {
-    report();
-    for (;;) {
-      const bool any_ended = reap();
-      if (!stopping_ && options_.should_stop && options_.should_stop()) {
-        stopping_ = true;
-        for (const auto& each : running_) each->child->signal(SIGTERM);
+    check_sources();
+    record_ended();
+    try {
+      loop();
+    } catch (...) {
+      // The cells save first, as after a signal; what is called may be what has failed.
+      silent_ = true;
+      stop();
+      while (!running_.empty()) {
+        reap();
+        pause();
       }
-      if (any_ended || needs_ || clock_seconds() - looked_ > 0.2) start_more();
-      if (running_.empty() && (stopping_ || enough_failures() || (elsewhere_.empty() && !needs_)))
-        break;
-      if (any_ended || clock_seconds() - reported_ > 0.5) report();
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      throw;
     }
-    report();
     return outcome();
   }
 
@@ -77,7 +79,120 @@ class Runner {
     int64_t steps = 0;
     double begin = clock_seconds();
     std::unique_ptr<Child> child{};
+    int64_t written = 0;            // bytes_written() when it last made progress
+    double quiet = 0, longest = 0;  // seconds without progress: until now, and before
+    std::optional<double> asked{};  // seconds since it was asked to stop
+    std::string failure{};          // why it was, if it is to fail
   };
+
+  void loop() {
+    report();
+    for (;;) {
+      const bool any_ended = reap();
+      if (!stopping_ && options_.should_stop && options_.should_stop()) stop();
+      if (any_ended || needs_ || clock_seconds() - looked_ > 0.2) start_more();
+      if (running_.empty() && (stopping_ || enough_failures() || (elsewhere_.empty() && !needs_)))
+        break;
+      if (any_ended || clock_seconds() - reported_ > 0.5) report();
+      pause();
+    }
+    report();
+  }
+
+  void pause() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    if (clock_seconds() - watched_ > 0.1) watch();
+  }
+
+  /// Counts the time without progress, and ends cells that make none, or do not end when asked to.
+  void watch() {
+    // This process may have been stopped itself: that time is not the cells'.
+    const double passed = std::min(clock_seconds() - watched_, 1.0);
+    watched_ = clock_seconds();
+    for (const auto& each : running_) {
+      each->quiet += passed;
+      if (const int64_t written = bytes_written(path(each->task)); written != each->written) {
+        each->written = written;
+        each->longest = std::max(each->longest, each->quiet);
+        each->quiet = 0;
+      }
+      if (each->asked) {
+        if ((*each->asked += passed) > options_.grace) each->child->signal(SIGKILL);
+      } else if (options_.cell_timeout > 0 && each->quiet > options_.cell_timeout) {
+        each->failure = concat_message("no progress for ", options_.cell_timeout,
+                                       " s, the limit for cells; it was stopped");
+        ask_to_stop(*each);
+      }
+    }
+  }
+
+  static void ask_to_stop(Running& running) {
+    if (!running.asked) running.asked = 0;
+    running.child->signal(SIGTERM);
+    running.child->signal(SIGCONT);  // a stopped process does not see the other
+  }
+
+  void stop() {
+    stopping_ = true;
+    for (const auto& each : running_) ask_to_stop(*each);
+  }
+
+  /// Throws ConfigError if cells that are to be run need runs that do not exist.
+  void check_sources() const {
+    std::map<std::string, std::set<std::string>> missing;  // variants, by what they lack
+    const auto look = [&](const SweepVariant& variant, const SweepCell& cell) {
+      const CellState& s = states_.at(cell.hash);
+      if (s.is_trained() || s.status == CellStatus::damaged || s.status == CellStatus::diverged)
+        return;
+      const auto options = Config::parse(cell.config, "cell.toml").given();
+      for (const std::string name : {"train.init_", "train.distill_"}) {
+        const auto from = options.find(name + "from");
+        // A cell that has a checkpoint has been initialised.
+        const bool has_begun = name == "train.init_" && s.summary;
+        if (from == options.end() || plain_text(from->second).empty() || has_begun) continue;
+        try {
+          find_checkpoint(plain_text(from->second), plain_text(options.at(name + "checkpoint")));
+        } catch (const ConfigError& error) {
+          missing[name + "from = " + plain_text(from->second) + ": " + error.what()].insert(
+              variant.label);
+        }
+      }
+    };
+    for (size_t v = 0; v < grid_.variants.size(); ++v)
+      for (const auto* const phase : {&grid_.variants[v].search, &grid_.variants[v].final})
+        for (const auto& trial : *phase)
+          for (size_t seed = 0; seed < trial.size(); ++seed)
+            if (ours_[v][seed]) look(grid_.variants[v], trial[seed]);
+    std::string text;
+    for (const auto& [problem, variants] : missing) {
+      text += (text.empty() ? "" : "\n") + problem + "; variants that need it: ";
+      for (const std::string& label : variants)
+        text += (label == *variants.begin() ? "" : ", ") + label;
+    }
+    check<ConfigError>(missing.empty(), text,
+                       "\nno cell was run; train what is missing first, or correct the path");
+  }
+
+  /// Adds cells to the manifest that have ended without being in it: those of earlier versions, and of
+  /// processes that were killed just then.
+  void record_ended() {
+    std::vector<std::unique_ptr<Claim>> claims;
+    std::vector<std::string> hashes;
+    const auto record = [&] {
+      if (!hashes.empty()) record_cells(directory_, hashes);
+      hashes.clear();
+      claims.clear();
+    };
+    for (auto& [hash, s] : states_) {
+      if (s.is_recorded || (!s.is_trained() && !s.has_failed())) continue;
+      auto claim = Claim::take(directory_ / "cells" / hash);
+      if (!claim) continue;
+      claims.push_back(std::move(claim));
+      hashes.push_back(hash);
+      if (hashes.size() == 64) record();  // each claim is an open file
+    }
+    record();
+  }
 
   fs::path path(const Task& task) const { return cell_directory(directory_, *task.cell); }
   CellState& state(const Task& task) { return states_[task.cell->hash]; }
@@ -117,9 +232,13 @@ class Runner {
     const CellState& s = states_.at(task.cell->hash);
     return task.final ? s.is_trained() && s.test : s.is_trained();
   }
-  /// Done, or failed for good or in this call.
+  bool is_damaged(const Task& task) const {
+    return states_.at(task.cell->hash).status == CellStatus::damaged;
+  }
+  /// Done, or damaged, or failed for good or in this call.
   bool is_decided(const Task& task) const {
-    return is_done(task) || states_.at(task.cell->hash).status == CellStatus::diverged ||
+    return is_done(task) || is_damaged(task) ||
+           states_.at(task.cell->hash).status == CellStatus::diverged ||
            tried_.contains(task.cell->hash);
   }
   bool is_running(const Task& task) const {
@@ -136,47 +255,57 @@ class Runner {
     elsewhere_.clear();
     if (stopping_ || enough_failures()) return;
     for (const Task& task : tasks()) {
+      if (is_damaged(task) && tried_.insert(task.cell->hash).second) announce(task);
       if (is_decided(task) || is_running(task)) continue;
       if (static_cast<int64_t>(running_.size()) >= options_.jobs) return;
-      std::unique_ptr<Claim> claim = Claim::take(path(task));
-      if (!claim) {
-        elsewhere_.insert(task.cell->hash);
-        continue;
+      auto running = std::make_unique<Running>();
+      running->task = task;
+      Running& cell = *running;
+      try {
+        running->claim = Claim::take(path(task));
+        if (!running->claim) {
+          elsewhere_.insert(task.cell->hash);
+          continue;
+        }
+        state(task) = read_cell(path(task));  // another process may have run it meanwhile
+        // This process has the claim itself.
+        needs_ = true;
+        if (is_decided(task)) continue;
+        running_.push_back(std::move(running));
+        start(cell);
+      } catch (const std::exception& error) {
+        needs_ = true;
+        if (!abandon(cell, error.what())) continue;
+        if (!running) {
+          running = std::move(running_.back());
+          running_.pop_back();
+        }
+        conclude(task);
       }
-      state(task) = read_cell(path(task));  // another process may have run it meanwhile
-      // This process has the claim itself.
-      needs_ = true;
-      if (!is_decided(task)) start(task, std::move(claim));
     }
   }
 
-  void start(const Task& task, std::unique_ptr<Claim> claim) {
-    auto running = std::make_unique<Running>();
-    running->task = task;
-    running->claim = std::move(claim);
+  void start(Running& cell) {
+    Running* const running = &cell;
+    const Task& task = cell.task;
     CellRecord& record = running->record;
-    record = state(task).record;
-    record.variant = grid_.variants[task.variant].label;
-    record.values = grid_.variants[task.variant].values;
-    if (sweep_.search)
-      for (const Setting& setting : sweep_.search->axis.points[task.trial])
-        record.values.push_back(setting);
-    record.seed = task.cell->seed;
-    record.phase = task.final ? "final" : "search";
-    record.reason.clear();
-    record.log.clear();
+    const CellRecord before = state(task).record;
+    record = new_record(sweep_, grid_.variants[task.variant], task.trial, *task.cell, task.final);
+    record.attempts = before.attempts;
+    record.seconds = before.seconds;
+    record.peak_memory = before.peak_memory;
     running->testing = state(task).is_trained();
     if (!running->testing) ++record.attempts;
     const OptionValue steps =
         Config::parse(task.cell->config, "cell.toml").given().at("train.steps");
     running->steps = std::get<int64_t>(steps);
     launch(*running);
-    running_.push_back(std::move(running));
   }
 
   /// Starts the process of a cell: training, or evaluation if it is trained.
   void launch(Running& running) {
     const fs::path folder = path(running.task);
+    forget_cell(directory_, running.task.cell->hash);
     ChildOptions child;
     child.program = options_.program;
     child.err = child.out = folder / "log.txt";
@@ -190,8 +319,8 @@ class Runner {
       child.out = folder / "test.json.part";
       fs::remove(child.out);
       const char* const split = state(running.task).has_test_split() ? "test" : "validation";
-      child.arguments = {"evaluate", folder.string(), "--split",   split,
-                         "--json",   "--quiet",       "--threads", threads};
+      child.arguments = {"evaluate", folder.string(), "--split", split,
+                         "--json",   "--threads",     threads};  // not --quiet: see watch()
     } else if (fs::exists(folder / "config.toml")) {
       child.arguments = {"train", "--resume", folder.string(), "--threads", threads};
     } else {
@@ -200,6 +329,8 @@ class Runner {
       child.arguments = {"train", config.string(), "--out", folder.string(), "--threads", threads};
     }
     running.record.status = CellStatus::running;
+    running.written = bytes_written(folder);
+    running.quiet = 0;
     running.child = std::make_unique<Child>(child);
     running.record.pid = running.child->pid();
     write_record(folder, running.record);
@@ -215,12 +346,52 @@ class Runner {
         continue;
       }
       any = true;
-      if (handle(*running_[i], *ended))
+      bool is_over = false;
+      try {
+        is_over = handle(*running_[i], *ended);
+      } catch (const std::exception& error) {
+        is_over = abandon(*running_[i], error.what());
+      }
+      if (is_over) {
+        const std::unique_ptr<Running> over = std::move(running_[i]);
         running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
-      else
+        conclude(over->task);
+      } else {
         ++i;  // it continues with its evaluation
+      }
     }
     return any;
+  }
+
+  /// Lets a cell fail for an error of this process. Returns whether it has ended: if not, it is asked to.
+  bool abandon(Running& running, const std::string& reason) {
+    running.failure = reason;
+    if (running.child && !running.child->poll()) {
+      ask_to_stop(running);
+      return false;
+    }
+    running.claim.reset();
+    CellState& s = state(running.task);
+    s.record.reason = reason;
+    s.status = CellStatus::failed;
+    return true;
+  }
+
+  /// After the end of a cell.
+  void conclude(const Task& task) {
+    const CellState& s = state(task);
+    // A trial that trained may be needed again as a final cell, to be evaluated.
+    if (s.has_failed() || !s.is_trained() || s.test) tried_.insert(task.cell->hash);
+    // A learning rate may be too high; that is what a search is for.
+    const bool expected = !task.final && s.status == CellStatus::diverged;
+    if (s.has_failed() && !expected) ++failures_;
+    report();
+    announce(task);
+  }
+
+  void announce(const Task& task) {
+    if (options_.on_end && !silent_)
+      options_.on_end({label(task), task.variant, path(task).string(), state(task)});
   }
 
   /// Returns whether the cell has ended.
@@ -231,9 +402,10 @@ class Runner {
     record.seconds += ended.seconds;
     if (!running.testing) record.peak_memory = std::max(record.peak_memory, ended.peak_memory);
     const bool succeeded = ended.code == 0 && ended.signal == 0;
+    const bool fails = !running.failure.empty();
     if (succeeded && !running.testing)
       ended_.push_back({task.variant, clock_seconds() - running.begin});
-    if (succeeded && !running.testing && task.final && !stopping_) {
+    if (succeeded && !running.testing && task.final && !running.asked) {
       running.testing = true;
       state(task) = read_cell(folder);  // its summary says whether there is a test split
       launch(running);
@@ -247,31 +419,26 @@ class Runner {
     record.pid = 0;
     if (succeeded) {
       record.status = running.testing ? CellStatus::finished : CellStatus::trained;
-    } else if (stopping_ && ended.code != 4) {
-      record.status = CellStatus::stopped;
+    } else if (stopping_ && !fails && ended.code != 4) {
+      record.status = ended.signal == SIGKILL ? CellStatus::interrupted : CellStatus::stopped;
     } else {
       record.log = log_tail(folder);
       const Failure failure = failure_of(ended, record.log);
       record.status = failure.status;
       record.reason = failure.reason;
+      if (fails) record.status = CellStatus::failed;
+      if (fails) record.reason = running.failure;
     }
     write_record(folder, record);
+    record_cells(directory_, {task.cell->hash});
     running.claim.reset();
     state(task) = read_cell(folder);
-    tried_.insert(task.cell->hash);
-    // A trial that trained may be needed again as a final cell, to be evaluated.
-    if (succeeded && !running.testing) tried_.erase(task.cell->hash);
-    // A learning rate may be too high; that is what a search is for.
-    const bool expected = !task.final && state(task).status == CellStatus::diverged;
-    if (state(task).has_failed() && !expected) ++failures_;
-    report();
-    if (options_.on_end) options_.on_end({label(task), task.variant, folder.string(), state(task)});
     return true;
   }
 
   void report() {
     reported_ = clock_seconds();
-    if (!options_.on_progress) return;
+    if (!options_.on_progress || silent_) return;
     SweepProgress out;
     const std::vector<Task> known = tasks();
     out.cells = all_cells(known);
@@ -281,6 +448,8 @@ class Runner {
           !task.final && states_.at(task.cell->hash).status == CellStatus::diverged;
       if (is_done(task) || answered)
         ++out.finished;
+      else if (is_damaged(task))
+        ++out.damaged;
       else if (is_decided(task))
         ++out.failed;
     }
@@ -293,6 +462,12 @@ class Runner {
       cell.steps = each->steps;
       cell.seconds = clock_seconds() - each->begin;
       cell.testing = each->testing;
+      cell.quiet = each->quiet;
+      cell.pid = each->child->pid();
+      cell.stopped = is_stopped(cell.pid);
+      const double most = options_.cell_timeout > 0 ? options_.cell_timeout / 2
+                                                    : std::max(120.0, 4 * each->longest);
+      cell.stalled = cell.stopped || cell.quiet > most;
     }
     out.seconds_left = time_left(known, out);
     options_.on_progress(out);
@@ -347,6 +522,8 @@ class Runner {
       ++out.cells;
       if (is_done(task))
         ++out.finished;
+      else if (is_damaged(task))
+        ++out.damaged;
       else if (s.has_failed())
         ++(s.status == CellStatus::diverged ? out.diverged : out.failed);
     }
@@ -356,9 +533,19 @@ class Runner {
         continue;
       const auto seeds = static_cast<int64_t>(sweep_.seeds.size());
       out.cells += seeds;
-      if (all_failed(variant)) (all_diverged(variant) ? out.diverged : out.failed) += seeds;
+      if (any_damaged(variant))
+        out.damaged += seeds;
+      else if (all_failed(variant))
+        (all_diverged(variant) ? out.diverged : out.failed) += seeds;
     }
     return out;
+  }
+
+  bool any_damaged(const SweepVariant& variant) const {
+    for (const auto& trial : variant.search)
+      for (const SweepCell& cell : trial)
+        if (states_.at(cell.hash).status == CellStatus::damaged) return true;
+    return false;
   }
 
   bool all_failed(const SweepVariant& variant) const {
@@ -383,13 +570,14 @@ class Runner {
   std::vector<std::vector<bool>> ours_;  // cells_of_shard()
   CellStates states_;
   std::vector<std::unique_ptr<Running>> running_;
-  std::set<std::string> tried_;                   // hashes of cells that ended in this call
-  std::set<std::string> elsewhere_;               // hashes of cells that another process runs
+  std::set<std::string> tried_;      // hashes of cells that ended in this call, or are damaged
+  std::set<std::string> elsewhere_;  // hashes of cells that another process runs
   std::vector<std::pair<size_t, double>> ended_;  // variant and seconds, of this call
   int64_t failures_ = 0;
   bool stopping_ = false;
-  bool needs_ = true;  // whether start_more() may find another cell
-  double looked_ = clock_seconds(), reported_ = looked_;
+  bool silent_ = false;  // calls nothing of the options
+  bool needs_ = true;    // whether start_more() may find another cell
+  double looked_ = clock_seconds(), reported_ = looked_, watched_ = looked_;
 };
 
 }  // namespace

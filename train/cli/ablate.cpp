@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "longhand/core/clock.h"
 #include "longhand/core/error.h"
@@ -18,6 +19,7 @@
 #include "longhand/train/ablation/merge.h"
 #include "longhand/train/ablation/results.h"
 #include "longhand/train/ablation/runner.h"
+#include "longhand/train/ablation/verify.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/plugins.h"
@@ -37,8 +39,8 @@ struct Arguments : Common {
   std::string shard = "1/1";
   std::vector<std::string> merge;  // directories
   int64_t jobs = 1, max_failures = 0;
-  std::optional<int64_t> threads;
-  bool dry_run = false;
+  std::optional<int64_t> threads, cell_timeout;
+  bool dry_run = false, verify = false, repair = false;
 };
 
 /// A sweep, and the states of its cells in its directory.
@@ -52,12 +54,15 @@ Opened open(train::Sweep sweep, const fs::path& directory) {
   Opened out{std::move(sweep), {}, {}};
   out.grid = expand(out.sweep);
   out.states = read_cells(out.grid, directory);
+  for (const std::string& line : train::read_manifest(directory).damage)
+    print_stderr("longhand: warning: {}\n", line);
   return out;
 }
 
 Opened open_directory(const fs::path& directory) {
   const fs::path file = directory / "sweep.toml";
   check<ConfigError>(fs::exists(file), directory.string(), " holds no sweep: no sweep.toml");
+  train::check_digest(file);
   return open(train::Sweep::load(file), directory);
 }
 
@@ -92,9 +97,16 @@ std::string percent(const train::RunningCell& cell) {
 std::string counts(const train::SweepProgress& p) {
   std::string text = fmt::format("{}/{} cells", p.finished, p.cells);
   if (p.failed > 0) text += fmt::format(", {} failed", p.failed);
+  if (p.damaged > 0) text += fmt::format(", {} damaged", p.damaged);
   if (p.elsewhere > 0) text += fmt::format(", {} in other processes", p.elsewhere);
   if (p.seconds_left) text += fmt::format(", {} left", duration(*p.seconds_left));
   return text;
+}
+
+/// Why a cell seems not to go on; empty if it does.
+std::string stall(const train::RunningCell& cell) {
+  if (!cell.stalled) return "";
+  return cell.stopped ? "stopped by a signal" : "no progress for " + duration(cell.quiet);
 }
 
 /// The live table: what is running, below what is done in all.
@@ -103,15 +115,16 @@ std::vector<std::string> live_table(const train::SweepProgress& p) {
   size_t width = 4;
   for (const auto& cell : p.running) width = std::max(width, cell.label.size());
   for (const auto& cell : p.running)
-    lines.push_back(fmt::format("  {:<{}}  {:>12}  {:>8}", cell.label, width, percent(cell),
-                                duration(cell.seconds)));
+    lines.push_back(fmt::format("  {:<{}}  {:>12}  {:>8}  {}", cell.label, width, percent(cell),
+                                duration(cell.seconds), stall(cell)));
   return lines;
 }
 
 std::string describe(const train::Sweep& sweep, const train::EndedCell& cell) {
   const train::CellState& s = cell.state;
   std::string text = fmt::format("{}: {}", cell.label, to_string(s.status));
-  if (s.has_failed()) return text + ": " + s.record.reason;
+  if (s.has_failed() || s.status == train::CellStatus::damaged)
+    return text + ": " + s.record.reason;
   if (s.validation)
     text += fmt::format("  validation {} {:.4f}", sweep.metric, metric_of(sweep, *s.validation));
   if (s.test && s.has_test_split()) text += fmt::format("  test {:.4f}", metric_of(sweep, *s.test));
@@ -175,6 +188,44 @@ int print_status(const Arguments& a) {
   }
   print_stdout("{}{}\n", to_text(without_empty_columns(out)), text);
   return success;
+}
+
+// ---- verification
+
+int print_verification(const Arguments& a) {
+  Opened opened = open_directory(a.sweep);
+  Progress progress(Progress::mode_for_stderr(a.quiet), "verify");
+  const train::SignalRequests signals;
+  const train::Verification found =
+      verify(opened.grid, a.sweep,
+             {.threads = threads_of_a_cell(a),
+              .on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); },
+              .should_stop = [&] { return signals.stop(); }});
+  progress.clear();
+  if (signals.stop()) return stopped;
+  std::vector<std::string> differences = found.differences;
+  const train::Results recorded = results_of(opened, a.sweep, "");
+  for (const char* const name : {"variants", "cells"}) {
+    const fs::path file =
+        fs::path(a.sweep) / (name == std::string("cells") ? "cells.csv" : "results.csv");
+    if (fs::exists(file) && data::read_text_file(file) != to_csv(recorded.table(name)))
+      differences.push_back(file.string() +
+                            ": not the table of these cells; longhand ablate writes it again");
+  }
+  if (const fs::path file = fs::path(a.sweep) / "results.json"; fs::exists(file)) try {
+      train::results_of_json(data::read_text_file(file), file.string());
+    } catch (const DataError& error) {
+      differences.emplace_back(error.what());
+    }
+  opened.states = found.states;
+  const train::Results results = results_of(opened, a.sweep, "");
+  print_stdout("{}{}\n", to_text(variants_to_read(results, opened.grid)),
+               wrapped_lines(results.summary, 100));
+  for (const std::string& each : differences) print_stdout("differs: {}\n", each);
+  print_stdout("{} cells evaluated from their checkpoints, {} differences\n", found.cells,
+               differences.size());
+  const bool whole = differences.empty() && train::read_manifest(a.sweep).damage.empty();
+  return whole ? success : failure;
 }
 
 // ---- running
@@ -249,7 +300,7 @@ int print_estimate(const Arguments& a, const Opened& opened) {
 
 int exit_code(const train::SweepOutcome& outcome) {
   if (outcome.stopped) return stopped;
-  if (outcome.failed > 0) return failure;
+  if (outcome.failed + outcome.damaged > 0) return failure;
   if (outcome.diverged > 0) return diverged;
   return outcome.finished == outcome.cells ? success : failure;
 }
@@ -261,23 +312,38 @@ int run(const Arguments& a, Opened& opened) {
   options.jobs = a.jobs;
   options.threads = threads_of_a_cell(a);
   options.max_failures = a.max_failures;
+  options.cell_timeout = static_cast<double>(a.cell_timeout.value_or(0));
   std::error_code error;
   fs::create_directories(directory / "cells", error);
   check<DataError>(!error, "cannot create ", directory.string(), ": ", error.message());
-  data::write_file_durably(directory / "sweep.toml", opened.sweep.to_toml());
+  data::write_file_durably(directory / "sweep.toml", train::with_digest(opened.sweep.to_toml()));
 
   LiveLines display(Progress::mode_for_stderr(a.quiet));
   for (const std::string& other : a.merge)
     display.line(fmt::format("{}: {} cells taken over", other,
                              train::merge_cells(opened.grid, other, directory)));
-  if (!a.merge.empty()) opened.states = read_cells(opened.grid, directory);
+  if (a.repair)
+    for (const train::RepairedCell& each : repair_cells(opened.sweep, opened.grid, directory))
+      display.line(fmt::format("{}: {}; {} in {}", each.cell, each.reason,
+                               each.run_kept ? "what describes the run is kept"
+                                             : "the run is kept, and repeated, with its files",
+                               each.kept_in.string()));
+  if (!a.merge.empty() || a.repair) opened.states = read_cells(opened.grid, directory);
   display.line(fmt::format("{}: {} variants, jobs: {}, threads of each: {}", directory.string(),
                            opened.grid.variants.size(), options.jobs, options.threads));
   train::SignalRequests signals;
   train::SweepProgress now;
   options.should_stop = [&] { return signals.stop(); };
+  std::set<std::string> stalled;  // cells that the user knows about
   options.on_progress = [&](const train::SweepProgress& p) {
     now = p;
+    for (const train::RunningCell& cell : p.running)
+      if (!cell.stalled)
+        stalled.erase(cell.label);
+      else if (stalled.insert(cell.label).second)
+        display.line(fmt::format(
+            "longhand: warning: {} (process {}): {}{}", cell.label, cell.pid, stall(cell),
+            cell.stopped ? fmt::format("; kill -CONT {} continues it", cell.pid) : std::string()));
     display.show(live_table(p));
   };
   // Written meanwhile for a report on a sweep that goes on, but not so often that it takes long.
@@ -294,7 +360,11 @@ int run(const Arguments& a, Opened& opened) {
   write();
   options.on_end = [&](const train::EndedCell& cell) {
     opened.states[fs::path(cell.directory).filename().string()] = cell.state;
-    if (clock_seconds() - written > std::max(1.0, 50 * cost)) write();
+    try {
+      if (clock_seconds() - written > std::max(1.0, 50 * cost)) write();
+    } catch (const DataError& unwritten) {  // the cells go on; at the end they are written again
+      display.line(fmt::format("longhand: warning: {}", unwritten.what()));
+    }
     const std::string text = describe(opened.sweep, cell);
     const bool plain = display.mode() == Progress::Mode::lines;
     display.line(plain ? fmt::format("{}  ({})", text, counts(now)) : text);
@@ -309,7 +379,13 @@ int run(const Arguments& a, Opened& opened) {
   else
     print_stdout("{}{}\n{}\n", to_text(variants_to_read(results, opened.grid)),
                  wrapped_lines(results.summary, 100), (directory / "results.json").string());
-  const int64_t left = outcome.cells - outcome.finished - outcome.diverged - outcome.failed;
+  const int64_t left =
+      outcome.cells - outcome.finished - outcome.diverged - outcome.failed - outcome.damaged;
+  if (outcome.damaged > 0)
+    print_stderr(
+        "longhand: {} of {} cells are damaged, or undecided because a trial is; repair them with: "
+        "longhand ablate {} --repair\n",
+        outcome.damaged, outcome.cells, shell_word(directory.string()));
   if (outcome.failed + outcome.diverged > 0)
     print_stderr("longhand: {} of {} cells failed; see longhand ablate --status {}\n",
                  outcome.failed + outcome.diverged, outcome.cells, directory.string());
@@ -320,13 +396,20 @@ int run(const Arguments& a, Opened& opened) {
   return exit_code(outcome);
 }
 
-int ablate(const Arguments& a) {
+int ablate(Arguments a) {
   if (!a.status.empty()) return print_status(a);
   if (!a.table.empty()) return print_table(a);
   check<ConfigError>(
       !a.sweep.empty(),
       "ablate: expected SWEEP.toml, --status DIR or --table FORMAT DIR; see longhand "
       "ablate --help");
+  if (a.verify) return print_verification(a);
+  if (a.out.empty() && fs::is_directory(a.sweep)) {
+    a.out = a.sweep;
+    a.sweep = fs::path(a.out) / "sweep.toml";
+    check<ConfigError>(fs::exists(a.sweep), a.out, " holds no sweep: no sweep.toml");
+    train::check_digest(a.sweep);
+  }
   check<ConfigError>(!a.out.empty() || a.dry_run, "ablate: expected --out DIR");
   Opened opened = open(train::Sweep::load(a.sweep, a.set), a.out);
   return a.dry_run ? print_estimate(a, opened) : run(a, opened);
@@ -340,7 +423,8 @@ void add_ablate(Command& program) {
                               [a] { return ablate(*a); });
   c.responds_to_signals();
   c.add("sweep", a->sweep, "SWEEP.toml",
-        "The sweep: a base configuration, axes and seeds; with --table, the directory of one");
+        "The sweep: a base configuration, axes and seeds; or the directory of one, to continue it, "
+        "and with --table, --verify and --repair");
   c.add("--out", a->out, "DIR",
         "Directory of the sweep; finished cells in it are skipped, others continue");
   c.add("--jobs", a->jobs, "N", "Cells side by side [1]").positive();
@@ -353,6 +437,15 @@ void add_ablate(Command& program) {
       .separated_by_commas();
   c.add("--max-failures", a->max_failures, "N", "Start no more cells after N failures [any number]")
       .positive();
+  c.add("--cell-timeout", a->cell_timeout, "SECONDS",
+        "Stop a cell that writes neither metrics nor progress for so long; it fails, and the next "
+        "call continues it [no limit]")
+      .positive();
+  c.flag("--verify", a->verify,
+         "Compare the files of the sweep in DIR with their digests, and its scores with those that "
+         "the checkpoints give");
+  c.flag("--repair", a->repair,
+         "First set aside the files of damaged cells, which are evaluated or trained again");
   c.flag("--dry-run", a->dry_run,
          "Measure a few steps of each variant, and print cells, time and memory");
   c.add("--status", a->status, "DIR", "Print the state of every cell of the sweep in DIR");

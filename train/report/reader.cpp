@@ -8,6 +8,7 @@
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
+#include "longhand/train/ablation/manifest.h"
 #include "longhand/train/config.h"
 #include "longhand/train/json.h"
 
@@ -113,6 +114,21 @@ ReportedRun read_cell(const fs::path& path) {
   return run;
 }
 
+/// The cell of a sweep, of which nothing is said but its damage if it is damaged.
+ReportedRun read_cell_of(const Manifest& manifest, const fs::path& path) {
+  ReportedRun run;
+  run.record.name = path.lexically_normal().string();
+  run.status = "damaged";
+  try {
+    const auto files = manifest.cells.find(path.filename().string());
+    if (files != manifest.cells.end()) run.reason = damage_of(path, files->second);
+    if (run.reason.empty()) return read_cell(path);
+  } catch (const Error& error) {
+    run.reason = error.what();
+  }
+  return run;
+}
+
 /// Reads paths, each file and directory once however it is named.
 class Reader {
  public:
@@ -142,8 +158,9 @@ class Reader {
   /// Whether there was anything to read.
   bool read_folder(const fs::path& path) {
     if (is_sweep(path)) {
+      const Manifest manifest = read_manifest(path);
       for (const fs::path& cell : folders_in(path / "cells"))
-        if (is_new(cell)) inputs.runs.push_back(read_cell(cell));
+        if (is_new(cell)) inputs.runs.push_back(read_cell_of(manifest, cell));
       if (fs::exists(path / "results.json")) read_file(path / "results.json");
       return true;
     }

@@ -11,6 +11,7 @@
 
 #include "longhand/core/error.h"
 #include "longhand/core/utf8.h"
+#include "longhand/train/ablation/manifest.h"
 #include "longhand/train/json.h"
 
 namespace longhand::train {
@@ -106,6 +107,10 @@ Chart chart_of(const Json& value) {
   chart.colour = value.value("colour", "");
   chart.end = value.value("end", "");
   return chart;
+}
+
+std::string digest_of(const Json& value) {
+  return text_digest(value.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 Json json(const Table& table) {
@@ -478,12 +483,21 @@ std::string to_json(const Results& results) {
               {"machine", results.machine}, {"date", results.date},
               {"version", results.version}, {"tables", Json::array()}};
   for (const Table& table : results.tables) out["tables"].push_back(json(table));
+  out["digest"] = digest_of(out);
   return out.dump(1) + "\n";
 }
 
 Results results_of_json(std::string_view text, const std::string& source) {
   try {
-    const Json value = parse_json(text);
+    Json value = parse_json(text);
+    // Earlier versions wrote none.
+    if (const auto digest = value.find("digest"); digest != value.end()) {
+      const Json written = *digest;
+      value.erase("digest");
+      check<DataError>(written == digest_of(value),
+                       "the file is damaged, or was changed without removing its \"digest\"; "
+                       "repeat the command that wrote it");
+    }
     Results results;
     value.at("kind").get_to(results.kind);
     value.at("title").get_to(results.title);
