@@ -10,6 +10,7 @@
 
 #include "longhand/data/file.h"
 #include "longhand/data/hdf5.h"
+#include "longhand/train/ablation/cell.h"
 #include "longhand/train/ablation/grid.h"
 #include "longhand/train/ablation/sweep.h"
 #include "longhand/train/experiment.h"
@@ -349,6 +350,82 @@ TEST_CASE("data without a test split are scored on the validation split, which t
              Contains("1 cells, 1 to run"));
 }
 
+TEST_CASE("damaged cells are left out, named, and repaired with the same results") {
+  const SweepFolder folder("[[axis]]\nattention.type = [\"softmax\", \"linear\"]\n");
+  REQUIRE(folder.ablate({"--out", "out", "--set", "train.steps=20"}).code == 0);
+  const auto before = lasting(folder / "out");
+  const train::Grid grid = expand(train::Sweep::load(folder / "out/sweep.toml"));
+  const auto cell = [&](size_t variant) {
+    return cell_directory(folder / "out", grid.variants[variant].final[0][0]);
+  };
+  const auto ablate = [&](Words words) {
+    words.insert(words.begin(), {"ablate", "out"});
+    return run(words, folder.path());
+  };
+  Outcome outcome = ablate({"--verify"});
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.code == 0);
+  CHECK_THAT(outcome.out, Contains("2 cells evaluated from their checkpoints, 0 differences"));
+
+  // What the manifest cannot know: the scores of a sweep without one, and its tables.
+  const std::string test = read_text(cell(1) / "test.json"),
+                    manifest = read_text(folder / "out/manifest");
+  fs::remove(folder / "out/manifest");
+  write_text(cell(1) / "test.json", "{\"loss\": 0.125, \"accuracy\": 1}");
+  write_text(folder / "out/cells.csv", read_text(folder / "out/cells.csv") + "1\n");
+  outcome = ablate({"--verify"});
+  CHECK(outcome.code == 1);
+  CHECK_THAT(outcome.out, Contains("differs: linear seed=0 (" +
+                                   cell(1).string().substr(folder.path().string().size() + 1)) &&
+                              Contains("test accuracy of best.h5 is ") &&
+                              Contains(", but 1 was recorded") &&
+                              Contains("cells.csv: not the table of these cells"));
+  write_text(cell(1) / "test.json", test);
+  // A sweep of an earlier version: its cells are recorded by the next call.
+  REQUIRE(ablate({}).code == 0);
+  CHECK(read_text(folder / "out/manifest") == manifest);
+  fs::copy_file(cell(0) / "checkpoints/best.h5", cell(1) / "checkpoints/best.h5",
+                fs::copy_options::overwrite_existing);
+  outcome = ablate({"--verify"});
+  CHECK(outcome.code == 1);
+  CHECK_THAT(outcome.out, Contains("best.h5 is not the checkpoint of this cell"));
+
+  // The other cell is missing a file, the first a test score only; an attempt without --repair
+  // changes neither.
+  fs::remove(cell(1) / "metrics.jsonl");
+  write_text(cell(0) / "test.json", "{");
+  const auto cells = contents_of(folder / "out/cells");
+  for (const Words& words : std::vector<Words>{{}, {"--jobs", "2"}}) {
+    outcome = ablate(words);
+    CHECK(outcome.code == 1);
+    CHECK_THAT(outcome.err, Contains("softmax seed=0: damaged: test.json is damaged") &&
+                                Contains("linear seed=0: damaged: metrics.jsonl is missing") &&
+                                Contains("2 of 2 cells are damaged") &&
+                                Contains("repair them with: longhand ablate out --repair") &&
+                                !Contains("[json."));
+  }
+  CHECK(contents_of(folder / "out/cells") == cells);
+  CHECK_THAT(run({"ablate", "--status", "out"}, folder.path()).out, Contains("2 damaged"));
+  outcome = ablate({"--repair"});
+  INFO(outcome.err);
+  CHECK(outcome.code == 0);
+  CHECK(lasting(folder / "out") == before);
+  CHECK(read_text(cell(0) / "damaged/test.json") == "{");
+  CHECK_FALSE(fs::exists(cell(0) / "damaged/metrics.jsonl"));
+  CHECK(fs::exists(cell(1) / "damaged/checkpoints/best.h5"));
+  CHECK(ablate({"--verify"}).code == 0);
+
+  // The sweep itself.
+  std::string sweep = read_text(folder / "out/sweep.toml");
+  sweep.back() ^= 1;
+  write_text(folder / "out/sweep.toml", sweep);
+  for (const Words& words : std::vector<Words>{{"ablate", "--status", "out"}, {"ablate", "out"}}) {
+    const Outcome damaged = run(words, folder.path());
+    CHECK(damaged.code == 3);
+    CHECK_THAT(damaged.err, Contains("out/sweep.toml: damaged, or changed without"));
+  }
+}
+
 TEST_CASE("the example sweeps are valid") {
   int64_t count = 0;
   for (const auto& file : fs::directory_iterator(LONGHAND_SOURCE "/examples/sweeps")) {
@@ -373,6 +450,8 @@ TEST_CASE("errors of ablate") {
                               Contains("did you mean linear?"));
   CHECK_FALSE(fs::exists(folder / "out"));
   CHECK_THAT(folder.ablate({}).err, Contains("expected --out DIR"));
+  CHECK_THAT(folder.ablate({"--cell-timeout", "0"}).err, Contains("--cell-timeout"));
+  CHECK_THAT(run({"ablate", "."}, folder.path()).err, Contains("sweep.toml:"));
   CHECK(run({"ablate", "nonexistent.toml", "--out", "out"}, folder.path()).code == 2);
   CHECK_THAT(run({"ablate", "--status", "."}, folder.path()).err, Contains("sweep.toml:"));
   CHECK_THAT(run({"ablate", "--table", "md", "out"}, folder.path()).err,

@@ -108,7 +108,7 @@ CellState read_files(const fs::path& directory) {
   state.status = state.record.status;
   with_json(directory / "test.json", [&](const Json& json) { state.test = score_of(json); });
   std::string config;
-  if (fs::exists(directory / "metrics.jsonl")) {
+  if (fs::exists(directory / "metrics.jsonl") || fs::exists(directory / "summary.json")) {
     const RecordedRun run = read_run(directory);
     state.summary = run.summary;
     config = run.config;
