@@ -410,9 +410,9 @@ TEST_CASE("damaged cells are left out, named, and repaired with the same results
   INFO(outcome.err);
   CHECK(outcome.code == 0);
   CHECK(lasting(folder / "out") == before);
-  CHECK(read_text(cell(0) / "damaged/test.json") == "{");
-  CHECK_FALSE(fs::exists(cell(0) / "damaged/metrics.jsonl"));
-  CHECK(fs::exists(cell(1) / "damaged/checkpoints/best.h5"));
+  CHECK(read_text(cell(0) / "files.damaged/test.json") == "{");
+  CHECK_FALSE(fs::exists(cell(0) / "files.damaged/metrics.jsonl"));
+  CHECK(fs::exists(cell(1) / "files.damaged/checkpoints/best.h5"));
   CHECK(ablate({"--verify"}).code == 0);
 
   // The sweep itself.

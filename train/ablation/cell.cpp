@@ -39,7 +39,7 @@ constexpr std::array<std::pair<CellStatus, const char*>, 11> names = {{
     {CellStatus::failed, "failed"},
 }};
 
-Score score_of(const Json& json) {
+Score score_in(const Json& json) {
   const auto number = [&](const char* key) {
     return number_in(json.at(key)).value_or(std::numeric_limits<double>::quiet_NaN());
   };
@@ -106,7 +106,7 @@ CellState read_files(const fs::path& directory) {
   CellState state;
   with_json(directory / "cell.json", [&](const Json& json) { state.record = record_of(json); });
   state.status = state.record.status;
-  with_json(directory / "test.json", [&](const Json& json) { state.test = score_of(json); });
+  with_json(directory / "test.json", [&](const Json& json) { state.test = score_in(json); });
   std::string config;
   if (fs::exists(directory / "metrics.jsonl") || fs::exists(directory / "summary.json")) {
     const RecordedRun run = read_run(directory);
@@ -220,13 +220,16 @@ void write_record(const fs::path& directory, const CellRecord& record) {
                            out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-void write_test(const fs::path& directory, const std::string& json) {
+Score score_of(const std::string& json) {
   try {
-    score_of(parse_json(json));
+    return score_in(parse_json(json));
   } catch (const std::exception& error) {
-    throw DataError(directory.string() +
-                    ": expected the output of evaluate: " + plain_message(error));
+    throw DataError("expected the output of evaluate --json: " + plain_message(error));
   }
+}
+
+void write_test(const fs::path& directory, const std::string& json) {
+  score_of(json);
   data::write_file_durably(directory / "test.json", json);
 }
 

@@ -84,6 +84,8 @@ CellRecord new_record(const Sweep& sweep, const SweepVariant& variant, size_t tr
                       const SweepCell& cell, bool final);
 /// Writes cell.json durably.
 void write_record(const std::filesystem::path& directory, const CellRecord& record);
+/// The scores in the output of evaluate --json. Throws DataError if it is no such output.
+Score score_of(const std::string& json);
 /// Writes test.json, the output of evaluate --json, durably. Throws DataError if it is no such output.
 void write_test(const std::filesystem::path& directory, const std::string& json);
 /// The last step in metrics.jsonl, also while it is written; 0 if there is none.

@@ -140,29 +140,22 @@ class Runner {
   /// Throws ConfigError if cells that are to be run need runs that do not exist.
   void check_sources() const {
     std::map<std::string, std::set<std::string>> missing;  // variants, by what they lack
-    const auto look = [&](const SweepVariant& variant, const SweepCell& cell) {
-      const CellState& s = states_.at(cell.hash);
-      if (s.is_trained() || s.status == CellStatus::damaged || s.status == CellStatus::diverged)
-        return;
-      const auto options = Config::parse(cell.config, "cell.toml").given();
+    for (const Task& task : tasks()) {
+      if (is_decided(task)) continue;
+      const auto options = Config::parse(task.cell->config, "cell.toml").given();
       for (const std::string name : {"train.init_", "train.distill_"}) {
         const auto from = options.find(name + "from");
         // A cell that has a checkpoint has been initialised.
-        const bool has_begun = name == "train.init_" && s.summary;
+        const bool has_begun = name == "train.init_" && states_.at(task.cell->hash).summary;
         if (from == options.end() || plain_text(from->second).empty() || has_begun) continue;
         try {
           find_checkpoint(plain_text(from->second), plain_text(options.at(name + "checkpoint")));
         } catch (const ConfigError& error) {
           missing[name + "from = " + plain_text(from->second) + ": " + error.what()].insert(
-              variant.label);
+              grid_.variants[task.variant].label);
         }
       }
-    };
-    for (size_t v = 0; v < grid_.variants.size(); ++v)
-      for (const auto* const phase : {&grid_.variants[v].search, &grid_.variants[v].final})
-        for (const auto& trial : *phase)
-          for (size_t seed = 0; seed < trial.size(); ++seed)
-            if (ours_[v][seed]) look(grid_.variants[v], trial[seed]);
+    }
     std::string text;
     for (const auto& [problem, variants] : missing) {
       text += (text.empty() ? "" : "\n") + problem + "; variants that need it: ";
@@ -176,22 +169,11 @@ class Runner {
   /// Adds cells to the manifest that have ended without being in it: those of earlier versions, and of
   /// processes that were killed just then.
   void record_ended() {
-    std::vector<std::unique_ptr<Claim>> claims;
-    std::vector<std::string> hashes;
-    const auto record = [&] {
-      if (!hashes.empty()) record_cells(directory_, hashes);
-      hashes.clear();
-      claims.clear();
-    };
-    for (auto& [hash, s] : states_) {
+    for (const auto& [hash, s] : states_) {
       if (s.is_recorded || (!s.is_trained() && !s.has_failed())) continue;
-      auto claim = Claim::take(directory_ / "cells" / hash);
-      if (!claim) continue;
-      claims.push_back(std::move(claim));
-      hashes.push_back(hash);
-      if (hashes.size() == 64) record();  // each claim is an open file
+      if (const auto claim = Claim::take(directory_ / "cells" / hash))
+        record_cells(directory_, {hash});
     }
-    record();
   }
 
   fs::path path(const Task& task) const { return cell_directory(directory_, *task.cell); }

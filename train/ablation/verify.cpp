@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -11,8 +10,9 @@
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
 #include "longhand/train/checkpoint/checkpoint.h"
-#include "longhand/train/json.h"
+#include "longhand/train/experiment.h"
 #include "longhand/train/run/child.h"
+#include "longhand/train/run/repair.h"
 #include "longhand/train/run/run_record.h"
 
 namespace longhand::train {
@@ -51,36 +51,18 @@ Score evaluated(const fs::path& cell, const std::string& split, int64_t limit,
   const std::string output = child.output();
   const Ended ended = child.wait();
   check<DataError>(ended.code == 0 && ended.signal == 0, "evaluate failed: ", log_tail(cell, 300));
-  const Json json = try_parse_json(output);
-  check<DataError>(json.is_object(), "evaluate gave no JSON");
-  const auto number = [&](const char* key) {
-    return json.contains(key) ? number_in(json[key]).value_or(std::nan("")) : std::nan("");
-  };
-  return {number("loss"), number("accuracy")};
+  return score_of(output);
 }
 
-/// Batches of validation times their size: train.eval_batches; 0: all.
+/// Examples of the validation split that training evaluates; 0: all.
 int64_t validation_limit(const SweepCell& cell) {
-  const auto options = Config::parse(cell.config, "cell.toml").given();
-  const auto integer = [&](const char* key) {
-    const auto found = options.find(key);
-    const auto* const value =
-        found == options.end() ? nullptr : std::get_if<int64_t>(&found->second);
-    return value ? *value : 0;
-  };
-  return integer("train.eval_batches") * integer("train.eval_batch_size");
+  const Config config = Config::parse(cell.config, "cell.toml");
+  const TrainerOptions options = read_section<TrainSection>(config.train()).trainer;
+  return options.eval_batches * options.eval_batch_size;
 }
 
 /// Another machine may round differently.
 bool agree(double a, double b) { return std::abs(a - b) <= 1e-5 * std::max(1.0, std::abs(a)); }
-
-/// NAME, or NAME-2 if that exists, and so on.
-fs::path free_name(const fs::path& name) {
-  fs::path out = name;
-  for (int n = 2; fs::exists(fs::symlink_status(out)); ++n)
-    out = name.string() + "-" + std::to_string(n);
-  return out;
-}
 
 }  // namespace
 
@@ -141,7 +123,7 @@ std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
         RepairedCell& repaired = out.emplace_back();
         repaired.cell = folder.string();
         repaired.reason = before.record.reason.substr(0, before.record.reason.rfind("; repair "));
-        repaired.kept_in = free_name(folder / "damaged");
+        repaired.kept_in = name_beside(folder / "files", "damaged");
         data::create_directories_durably(repaired.kept_in);
         const auto set_aside = [&](const char* name) {
           std::error_code error;

@@ -12,14 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// NAME.WORD, or NAME.WORD-2 if that exists, and so on.
-fs::path name_beside(const fs::path& file, const std::string& word) {
-  const std::string first = file.string() + "." + word;
-  fs::path out = first;
-  for (int n = 2; fs::exists(fs::symlink_status(out)); ++n) out = first + "-" + std::to_string(n);
-  return out;
-}
-
 SetAside set_aside(const fs::path& file, const std::string& word, std::string reason) {
   const fs::path to = name_beside(file, word);
   std::error_code error;
@@ -74,6 +66,13 @@ std::string defect(F&& read) {
 }
 
 }  // namespace
+
+fs::path name_beside(const fs::path& file, const std::string& word) {
+  const std::string first = file.string() + "." + word;
+  fs::path out = first;
+  for (int n = 2; fs::exists(fs::symlink_status(out)); ++n) out = first + "-" + std::to_string(n);
+  return out;
+}
 
 Repair repair(const fs::path& path) {
   const RunRecord run = RunRecord::open(path);
