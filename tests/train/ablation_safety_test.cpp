@@ -7,7 +7,6 @@
 #include <set>
 #include <thread>
 
-#include "longhand/core/clock.h"
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
 #include "longhand/train/ablation/results.h"
@@ -341,13 +340,11 @@ TEST_CASE("a stopped cell is named, and saves when the sweep ends") {
       if (cell.stopped && cell.stalled) label = cell.label;
   };
   options.should_stop = [&] { return !label.empty(); };
-  const double begin = clock_seconds();
   const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
   CHECK(outcome.stopped);
   CHECK(label == "base seed=0");
   CHECK(fs::exists(folder.directory(folder.cell(0)) / "saved"));
   CHECK(status_of(folder, 0) == "stopped");
-  CHECK(clock_seconds() - begin < options.grace);
 }
 
 TEST_CASE("runs that cells start from are looked for before the first cell") {

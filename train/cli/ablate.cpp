@@ -193,38 +193,38 @@ int print_status(const Arguments& a) {
 // ---- verification
 
 int print_verification(const Arguments& a) {
-  Opened opened = open_directory(a.sweep);
+  const fs::path directory = a.out.empty() ? a.sweep : a.out;
+  Opened opened = open_directory(directory);
   Progress progress(Progress::mode_for_stderr(a.quiet), "verify");
   const train::SignalRequests signals;
   const train::Verification found =
-      verify(opened.grid, a.sweep,
+      verify(opened.grid, directory,
              {.threads = threads_of_a_cell(a),
               .on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); },
               .should_stop = [&] { return signals.stop(); }});
   progress.clear();
   if (signals.stop()) return stopped;
   std::vector<std::string> differences = found.differences;
-  const train::Results recorded = results_of(opened, a.sweep, "");
+  const train::Results recorded = results_of(opened, directory, "");
   for (const char* const name : {"variants", "cells"}) {
-    const fs::path file =
-        fs::path(a.sweep) / (name == std::string("cells") ? "cells.csv" : "results.csv");
+    const fs::path file = directory / (name == std::string("cells") ? "cells.csv" : "results.csv");
     if (fs::exists(file) && data::read_text_file(file) != to_csv(recorded.table(name)))
       differences.push_back(file.string() +
                             ": not the table of these cells; longhand ablate writes it again");
   }
-  if (const fs::path file = fs::path(a.sweep) / "results.json"; fs::exists(file)) try {
+  if (const fs::path file = directory / "results.json"; fs::exists(file)) try {
       train::results_of_json(data::read_text_file(file), file.string());
     } catch (const DataError& error) {
       differences.emplace_back(error.what());
     }
   opened.states = found.states;
-  const train::Results results = results_of(opened, a.sweep, "");
+  const train::Results results = results_of(opened, directory, "");
   print_stdout("{}{}\n", to_text(variants_to_read(results, opened.grid)),
                wrapped_lines(results.summary, 100));
   for (const std::string& each : differences) print_stdout("differs: {}\n", each);
   print_stdout("{} cells evaluated from their checkpoints, {} differences\n", found.cells,
                differences.size());
-  const bool whole = differences.empty() && train::read_manifest(a.sweep).damage.empty();
+  const bool whole = differences.empty() && train::read_manifest(directory).damage.empty();
   return whole ? success : failure;
 }
 
