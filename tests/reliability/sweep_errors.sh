@@ -3,7 +3,8 @@
 # that the process of a sweep (not its cells) makes fail once with EIO, ENOSPC or EMFILE. The sweep must end, no
 # cell may be killed or lost, and `longhand ablate` must then end it with equal tables. Then flips one bit at
 # FLIPS random places of each file of a finished sweep: the tables must be equal, or the damage reported, and
-# `--repair` must restore the tables. Needs strace. Prints two lines; exits with 1 if anything was lost.
+# `--repair` must restore the tables, also if it is killed at any of these calls. Needs strace. Prints three
+# lines; exits with 1 if anything was lost.
 set -euo pipefail
 longhand=$(readlink -f "${1:?expected the path of longhand}")
 config=$(readlink -f "$(dirname "$0")/../cli/tiny.toml")
@@ -86,4 +87,29 @@ END
   done
 done < <(find whole -type f -size +0 ! -name '*.csv' ! -name '*.h5' | sort)
 echo "$flipped flipped bits in the files of a sweep: $noticed noticed and repaired, $((flipped - noticed - unnoticed)) without effect, $unnoticed lost"
-[ "$lost" = 0 ] && [ "$unnoticed" = 0 ] && [ "$noticed" -gt 0 ]
+
+kills=0 unrepaired=0
+for recorded in yes no; do
+  damage() {
+    rm -rf run
+    cp -a whole run
+    [ "$recorded" = yes ] || rm run/manifest
+    for cell in run/cells/*; do truncate -s 100 "$cell/metrics.jsonl"; done
+  }
+  damage
+  strace -o trace.txt -e trace=mkdir,rename,fsync,write,flock "${ablate[@]}" run --repair >/dev/null
+  for call in mkdir rename fsync write flock; do
+    count=$(grep -c "^$call(" trace.txt || true)
+    for ((n = 1 + kills % every; n <= count; n += every)); do
+      damage
+      kills=$((kills + 1))
+      { strace -o /dev/null -e trace=$call -e "inject=$call:signal=SIGKILL:when=$n" \
+        "${ablate[@]}" run --repair >/dev/null || true; } 2>/dev/null
+      "${ablate[@]}" run --repair >/dev/null 2>again.txt || true
+      "${ablate[@]}" run --repair >/dev/null 2>again.txt || true  # without a manifest, in two steps
+      cmp -s <(lasting whole) <(lasting run) || { unrepaired=$((unrepaired + 1)); echo "$call $n: $(cat again.txt)" >&2; }
+    done
+  done
+done
+echo "$kills kill points of ablate --repair: $unrepaired not repaired"
+[ "$unrepaired" = 0 ] && [ "$lost" = 0 ] && [ "$unnoticed" = 0 ] && [ "$noticed" -gt 0 ]

@@ -267,21 +267,19 @@ class Runner {
     }
   }
 
-  void start(Running& cell) {
-    Running* const running = &cell;
-    const Task& task = cell.task;
-    CellRecord& record = running->record;
+  void start(Running& running) {
+    const Task& task = running.task;
     const CellRecord before = state(task).record;
+    CellRecord& record = running.record;
     record = new_record(sweep_, grid_.variants[task.variant], task.trial, *task.cell, task.final);
-    record.attempts = before.attempts;
     record.seconds = before.seconds;
     record.peak_memory = before.peak_memory;
-    running->testing = state(task).is_trained();
-    if (!running->testing) ++record.attempts;
+    running.testing = state(task).is_trained();
+    record.attempts = before.attempts + (running.testing ? 0 : 1);
     const OptionValue steps =
         Config::parse(task.cell->config, "cell.toml").given().at("train.steps");
-    running->steps = std::get<int64_t>(steps);
-    launch(*running);
+    running.steps = std::get<int64_t>(steps);
+    launch(running);
   }
 
   /// Starts the process of a cell: training, or evaluation if it is trained.

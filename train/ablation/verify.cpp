@@ -111,7 +111,7 @@ Verification verify(const Grid& grid, const fs::path& sweep, const VerifyOptions
 std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
                                        const fs::path& directory) {
   std::vector<RepairedCell> out;
-  const Manifest manifest = read_manifest(directory);
+  Manifest manifest = read_manifest(directory);
   for_cells(
       grid, [&](const SweepVariant& variant, size_t trial, const SweepCell& cell, bool final) {
         const fs::path folder = cell_directory(directory, cell);
@@ -131,11 +131,12 @@ std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
           check<DataError>(!error || !fs::exists(fs::symlink_status(folder / name)), "cannot move ",
                            (folder / name).string(), ": ", error.message());
         };
+        // What is recorded and then missing is damage, also if this process ends before it forgets
+        // the cell.
+        if (manifest.cells[cell.hash].empty()) record_cells(directory, {cell.hash});
         set_aside("test.json");
         set_aside("cell.json");
-        // The cell is damaged until the manifest forgets it, also if this process ends before.
-        const auto recorded = manifest.cells.find(cell.hash);
-        FileDigests others = recorded == manifest.cells.end() ? FileDigests() : recorded->second;
+        FileDigests others = manifest.cells[cell.hash];
         others.erase("test.json");
         others.erase("cell.json");
         const bool is_whole = others.empty() || damage_of(folder, others).empty();

@@ -325,8 +325,8 @@ int run(const Arguments& a, Opened& opened) {
   if (a.repair)
     for (const train::RepairedCell& each : repair_cells(opened.sweep, opened.grid, directory))
       display.line(fmt::format("{}: {}; {} in {}", each.cell, each.reason,
-                               each.run_kept ? "what describes the run is kept"
-                                             : "the run is kept, and repeated, with its files",
+                               each.run_kept ? "test.json and cell.json are kept"
+                                             : "it is trained again, its files are kept",
                                each.kept_in.string()));
   if (!a.merge.empty() || a.repair) opened.states = read_cells(opened.grid, directory);
   display.line(fmt::format("{}: {} variants, jobs: {}, threads of each: {}", directory.string(),
