@@ -1,14 +1,10 @@
 #include "longhand/train/ablation/manifest.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
+#include <memory>
 #include <span>
 #include <sstream>
 #include <string_view>
@@ -17,8 +13,8 @@
 #include "longhand/core/clock.h"
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
+#include "longhand/train/ablation/cell.h"
 #include "longhand/train/checkpoint/checkpoint.h"
-#include "longhand/train/run/lock.h"
 
 namespace longhand::train {
 namespace {
@@ -49,33 +45,15 @@ std::string line_of(const std::string& hash, const FileDigests& files) {
   return text_digest(line) + " " + line + "\n";
 }
 
-/// Exclusive among processes that change the manifest.
-class Lock {
- public:
-  explicit Lock(const fs::path& sweep)
-      : file_(::open(sweep.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    check<DataError>(file_ >= 0, "cannot open ", sweep.string(), ": ", std::strerror(errno));
-    constexpr double patience = 60;  // others hold it for the time of one write
-    const double begin = clock_seconds();
-    try {
-      while (!take_lock(file_, sweep)) {
-        check<DataError>(clock_seconds() - begin < patience, sweep.string(),
-                         ": another process has kept the manifest locked for ", patience,
-                         " s; has it been stopped?");
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      }
-    } catch (const DataError&) {
-      close(file_);
-      throw;
-    }
+/// The exclusive right to change the manifest, which others have for the time of one write.
+std::unique_ptr<Claim> lock(const fs::path& sweep) {
+  for (const double begin = clock_seconds(); clock_seconds() - begin < 60;) {
+    if (auto claim = Claim::take(sweep)) return claim;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  ~Lock() { close(file_); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-
- private:
-  int file_;
-};
+  throw DataError((sweep / "lock").string() +
+                  ": another process has kept the manifest locked for 60 s; has it been stopped?");
+}
 
 void write_manifest(const fs::path& sweep, const Manifest& manifest) {
   std::string text;
@@ -117,14 +95,14 @@ Manifest read_manifest(const fs::path& sweep) {
 }
 
 void record_cells(const fs::path& sweep, const std::vector<std::string>& hashes) {
-  const Lock lock(sweep);
+  const auto claim = lock(sweep);
   Manifest manifest = read_manifest(sweep);
   for (const std::string& hash : hashes) manifest.cells[hash] = digests_of(sweep / "cells" / hash);
   write_manifest(sweep, manifest);
 }
 
 void forget_cell(const fs::path& sweep, const std::string& hash) {
-  const Lock lock(sweep);
+  const auto claim = lock(sweep);
   Manifest manifest = read_manifest(sweep);
   if (manifest.cells.erase(hash) > 0) write_manifest(sweep, manifest);
 }

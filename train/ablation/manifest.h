@@ -27,8 +27,7 @@ Manifest read_manifest(const std::filesystem::path& sweep);
 
 /// Records the files of cells as they are now, durably, for those who hold the claims of these cells;
 /// the last step after their files have been written. Several processes may call it at once: it
-/// locks the directory of the sweep, which the caller must not have locked. Damaged lines go. Throws
-/// DataError.
+/// locks the file `lock` of the sweep. Damaged lines go. Throws DataError.
 void record_cells(const std::filesystem::path& sweep, const std::vector<std::string>& hashes);
 /// Removes the line of a cell, durably: the first step before its files change. As record_cells().
 void forget_cell(const std::filesystem::path& sweep, const std::string& hash);
