@@ -196,7 +196,8 @@ TEST_CASE("a trial whose files are damaged is not decided by the others, until i
         CHECK_THAT(to_csv(results.table("variants")), Contains("1 damaged"));
         const ReportInputs report = read_inputs({folder.path.path()});
         REQUIRE(report.runs.size() == 2);
-        CHECK((report.runs[0].status == "damaged") != (report.runs[1].status == "damaged"));
+        if (has_manifest)
+          CHECK((report.runs[0].status == "damaged") != (report.runs[1].status == "damaged"));
 
         const auto repaired = repair_cells(folder.sweep, folder.grid, folder.path.path());
         REQUIRE(repaired.size() == 1);

@@ -8,7 +8,7 @@
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
-#include "longhand/train/ablation/cell.h"
+#include "longhand/train/ablation/manifest.h"
 #include "longhand/train/config.h"
 #include "longhand/train/json.h"
 
@@ -99,7 +99,7 @@ ReportedRun read_reported_run(const fs::path& path) {
   return run;
 }
 
-ReportedRun read_run_or_cell(const fs::path& path) {
+ReportedRun read_cell(const fs::path& path) {
   ReportedRun run = read_reported_run(path);
   if (!fs::exists(path / "cell.json")) return run;
   const Json cell = read_object(path / "cell.json");
@@ -116,12 +116,16 @@ ReportedRun read_run_or_cell(const fs::path& path) {
 
 /// The cell of a sweep, of which nothing is said but its damage if it is damaged.
 ReportedRun read_cell_of(const Manifest& manifest, const fs::path& path) {
-  const CellState state = read_cell(path, manifest);
-  if (state.status != CellStatus::damaged) return read_run_or_cell(path);
   ReportedRun run;
   run.record.name = path.lexically_normal().string();
-  run.status = to_string(state.status);
-  run.reason = state.record.reason;
+  run.status = "damaged";
+  try {
+    const auto files = manifest.cells.find(path.filename().string());
+    if (files != manifest.cells.end()) run.reason = damage_of(path, files->second);
+    if (run.reason.empty()) return read_cell(path);
+  } catch (const Error& error) {
+    run.reason = error.what();
+  }
   return run;
 }
 
@@ -161,7 +165,7 @@ class Reader {
       return true;
     }
     if (!is_run(path)) return false;
-    if (is_new(path)) inputs.runs.push_back(read_run_or_cell(path));
+    if (is_new(path)) inputs.runs.push_back(read_cell(path));
     return true;
   }
 
@@ -174,7 +178,7 @@ std::string ReportedRun::option(const std::string& name) const {
   const auto found = options.find(name);
   if (found == options.end()) return "";
   if (const auto* const text = std::get_if<std::string>(&found->second)) return *text;
-  return longhand::to_string(found->second);
+  return to_string(found->second);
 }
 
 ReportInputs read_inputs(const std::vector<fs::path>& paths) {
