@@ -237,7 +237,8 @@ void remove_stale_temporaries(const fs::path& directory) {
     const auto [stop, problem] = std::from_chars(first, last, pid);
     if (problem != std::errc() || pid <= 0 || stop == last || *stop != '-') continue;
     const bool running = pid != ::getpid() && (::kill(pid, 0) == 0 || errno == EPERM);
-    if (!running) ::unlink(entry->path().c_str());
+    std::error_code ignored;
+    if (!running) fs::remove_all(entry->path(), ignored);
   }
   if (error) fail(directory, "cannot list the directory", error.value());
 }

@@ -64,8 +64,8 @@ void sync_file(const std::filesystem::path& path);
 /// Creates a directory, and those above it that do not exist, durably. Throws DataError.
 void create_directories_durably(const std::filesystem::path& path);
 
-/// Removes temporary files that processes killed in write_file_durably() left in a directory, but
-/// not those of processes that are running on this machine. Must not be called while this process
+/// Removes temporary files and folders, .tmp-PID-…, that killed processes left in a directory, as in
+/// write_file_durably(), but not those of processes that are running on this machine. Must not be called while this process
 /// writes there.
 void remove_stale_temporaries(const std::filesystem::path& directory);
 

@@ -1,6 +1,10 @@
 // longhand ablate: sweeps that are killed, stopped, shared and that fail.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -12,8 +16,11 @@
 #include "longhand/data/hdf5.h"
 #include "longhand/train/ablation/cell.h"
 #include "longhand/train/ablation/grid.h"
+#include "longhand/train/ablation/manifest.h"
+#include "longhand/train/ablation/merge.h"
 #include "longhand/train/ablation/sweep.h"
 #include "longhand/train/experiment.h"
+#include "longhand/train/report/reader.h"
 #include "longhand/train/report/table.h"
 #include "tests/cli/program.h"
 #include "tests/cli/table_values.h"
@@ -203,6 +210,92 @@ TEST_CASE("a stopped sweep continues, and two sweeps share their cells") {
   const Outcome none = folder.ablate({"--out", "merged", "--merge", "nowhere"});
   CHECK(none.code == 2);
   CHECK_THAT(none.err, Contains("nowhere holds no sweep: no sweep.toml"));
+}
+
+TEST_CASE("a merge takes over whole cells with equal results, and nothing else") {
+  const SweepFolder folder(
+      "set = [\"train.steps=2\", \"train.eval_every=1\"]\n"
+      "[[axis]]\nattention.type = [\"softmax\", \"linear\"]\n");
+  for (const char* const out : {"a", "b"})
+    REQUIRE(folder.ablate({"--out", out, "--quiet"}).code == 0);
+  const std::string cell = cells_of(folder / "a")[0].filename().string();
+  const fs::path in_a = folder / ("a/cells/" + cell), in_b = folder / ("b/cells/" + cell);
+  const auto merge = [&](const std::string& from) {
+    return folder.ablate({"--out", "merged", "--merge", from});
+  };
+
+  // The same cell with another loss, in its metrics or in its score, which its sweep did not notice.
+  fs::remove(folder / "b/manifest");
+  for (const std::string file : {"metrics.jsonl", "test.json"}) {
+    const std::string before = read_text(in_b / file);
+    std::string other = before;
+    char& digit = other[other.find('.', other.find("\"loss\"")) + 5];
+    digit = digit == '7' ? '8' : '7';
+    write_text(in_b / file, other);
+    const Outcome conflict = merge("a,b");
+    CHECK(conflict.code == 3);
+    CHECK_THAT(conflict.err, Contains("a/cells/" + cell) && Contains("b/cells/" + cell) &&
+                                 Contains("different results: " + file) &&
+                                 Contains("nothing was merged"));
+    CHECK(cells_of(folder / "merged").empty());
+    write_text(in_b / file, before);
+  }
+
+  // A link leads out of the directory.
+  fs::create_directory_symlink("/etc", in_b / "data");
+  const Outcome link = merge("a,b");
+  CHECK(link.code == 3);
+  CHECK_THAT(link.err, Contains("b/cells/" + cell + "/data: a symbolic link"));
+  CHECK(cells_of(folder / "merged").empty());
+  fs::remove(in_b / "data");
+
+  // A damaged cell is not copied, but run here.
+  const std::string summary = read_text(in_a / "summary.json");
+  write_text(in_a / "summary.json", summary.substr(0, 100));
+  const Outcome damaged = merge("a");
+  CHECK(damaged.code == 1);
+  CHECK_THAT(damaged.err,
+             Contains("not taken over: a/cells/" + cell + ": summary.json is damaged") &&
+                 Contains("a: 1 cells taken over"));
+  CHECK(lasting(folder / "merged") == lasting(folder / "b"));
+  write_text(in_a / "summary.json", summary);
+
+  // The manifest covers what was copied.
+  const train::Grid grid = expand(train::Sweep::load(folder / "sweep.toml"));
+  CHECK(train::merge_cells(grid, {folder / "a", folder / "b"}, folder / "copy")[0].copied == 2);
+  const train::Manifest manifest = train::read_manifest(folder / "copy");
+  REQUIRE(manifest.cells.contains(cell));
+  CHECK(train::damage_of(in_a, manifest.cells.at(cell)) == "");
+}
+
+TEST_CASE(
+    "what killed sweeps and merges have left is not a run, and is removed by the next sweep") {
+  const SweepFolder folder("set = [\"train.steps=2\", \"train.eval_every=1\"]\n");
+  REQUIRE(folder.ablate({"--out", "out", "--quiet"}).code == 0);
+  const fs::path cell = cells_of(folder / "out")[0];
+  const pid_t dead = fork();
+  if (dead == 0) _exit(0);
+  REQUIRE(waitpid(dead, nullptr, 0) == dead);
+  const std::string prefix = ".tmp-" + std::to_string(dead) + "-";
+  const std::vector<fs::path> left = {folder / ("out/" + prefix + "0-results.json"),
+                                      folder / ("out/cells/" + prefix + "copy"),
+                                      cell / (prefix + "1-cell.json")};
+  write_text(left[0], "");
+  fs::copy(cell, left[1], fs::copy_options::recursive);
+  write_text(left[2], "");
+  CHECK(train::read_inputs({folder / "out"}).runs.size() == 1);
+  CHECK_THAT(succeed({"checkpoint", "verify", "--all", "out"}, folder.path()).out,
+             !Contains("copy"));
+
+  // Another machine may be writing what this one does not know, as long as it shares the directory.
+  const int shared = open((folder / "out/lock").c_str(), O_RDWR);
+  REQUIRE(flock(shared, LOCK_SH) == 0);
+  REQUIRE(folder.ablate({"--out", "out"}).code == 0);
+  CHECK(fs::exists(left[0]));
+  CHECK(fs::exists(left[1]));
+  close(shared);
+  REQUIRE(folder.ablate({"--out", "out"}).code == 0);
+  for (const fs::path& path : left) CHECK_FALSE(fs::exists(path));
 }
 
 TEST_CASE("cells that crash, diverge or run out of memory are recorded, and the others go on") {

@@ -296,7 +296,8 @@ TEST_CASE("a cell whose files cannot be written fails, and the others go on") {
     const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
     CHECK(outcome.failed == 2);
     REQUIRE(reasons.size() == 2);
-    CHECK_THAT(reasons[0], Contains("cannot create " + folder.directory(folder.cell(0)).string()));
+    CHECK_THAT(reasons[0], Contains(folder.directory(folder.cell(0)).string() +
+                                    ": cannot create the directory"));
   }
   SECTION("its record cannot be written once it runs, so it is stopped") {
     options.program = program_of(folder, saving, "touch \"$4/ran\"; exit 1");

@@ -13,6 +13,7 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <utility>
 
 #include "longhand/core/error.h"
@@ -107,15 +108,16 @@ CellState read_files(const fs::path& directory) {
   with_json(directory / "cell.json", [&](const Json& json) { state.record = record_of(json); });
   state.status = state.record.status;
   with_json(directory / "test.json", [&](const Json& json) { state.test = score_in(json); });
+  const fs::path summary = directory / "summary.json";
+  if (fs::exists(summary)) state.summary = read_summary(summary);
   std::string config;
-  if (fs::exists(directory / "metrics.jsonl") || fs::exists(directory / "summary.json")) {
+  // A power cut may have damaged the metrics of a run that has not ended, which resuming it repairs.
+  if (state.is_trained()) {
     const RecordedRun run = read_run(directory);
-    state.summary = run.summary;
     config = run.config;
-    if (run.summary)
-      for (const Record& record : run.metrics)
-        if (record.split == "validation" && record.step == run.summary->best_step)
-          state.validation = Score{record.loss, record.accuracy};
+    for (const Record& record : run.metrics)
+      if (record.split == "validation" && record.step == state.summary->best_step)
+        state.validation = Score{record.loss, record.accuracy};
   }
   const CellStatus noted = state.status;
   check<DataError>(
@@ -274,14 +276,33 @@ std::string log_tail(const fs::path& directory, int64_t bytes) {
 }
 
 std::unique_ptr<Claim> Claim::take(const fs::path& directory) {
-  std::error_code error;
-  fs::create_directories(directory, error);
-  check<DataError>(!error, "cannot create ", directory.string(), ": ", error.message());
+  data::create_directories_durably(directory);
   const int file = open_lock(directory, O_RDWR | O_CREAT);
   check<DataError>(file >= 0, "cannot open ", (directory / "lock").string(), ": ",
                    std::strerror(errno));
   std::unique_ptr<Claim> claim(new Claim(file));
-  if (!take_lock(file, directory / "lock")) claim.reset();
+  if (take_lock(file, directory / "lock"))
+    data::remove_stale_temporaries(directory);
+  else
+    claim.reset();
+  return claim;
+}
+
+std::unique_ptr<Claim> Claim::share(const fs::path& sweep) {
+  const fs::path cells = sweep / "cells";
+  data::create_directories_durably(cells);
+  std::unique_ptr<Claim> claim = take(sweep);
+  if (claim)
+    data::remove_stale_temporaries(cells);
+  else
+    claim.reset(new Claim(open_lock(sweep, O_RDWR)));
+  // Shared from now on. Another process may have the exclusive right while it removes files.
+  while (is_locked(claim->file())) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (const auto& cell : fs::directory_iterator(cells)) try {
+      if (!cell.path().filename().string().starts_with('.') && cell.is_directory())
+        take(cell.path());
+    } catch (const DataError&) {  // it fails when it is run
+    }
   return claim;
 }
 

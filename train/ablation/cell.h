@@ -101,9 +101,13 @@ std::string log_tail(const std::filesystem::path& directory, int64_t bytes = 200
 /// it ends with the last of them.
 class Claim {
  public:
-  /// Creates the directory if it does not exist. Null if another process has the right. Throws
-  /// DataError.
+  /// Creates the directory if it does not exist, and removes what killed processes have left in it.
+  /// Null if another process has the right. Throws DataError.
   static std::unique_ptr<Claim> take(const std::filesystem::path& directory);
+  /// The right to work in the directory of a sweep, which other processes may have at the same time.
+  /// Creates it if it does not exist; if no other process has the right, and for each cell that none
+  /// runs, removes what killed processes have left. Throws DataError.
+  static std::unique_ptr<Claim> share(const std::filesystem::path& sweep);
   /// Whether a process has the right now.
   static bool is_taken(const std::filesystem::path& directory);
   ~Claim();

@@ -313,15 +313,18 @@ int run(const Arguments& a, Opened& opened) {
   options.threads = threads_of_a_cell(a);
   options.max_failures = a.max_failures;
   options.cell_timeout = static_cast<double>(a.cell_timeout.value_or(0));
-  std::error_code error;
-  fs::create_directories(directory / "cells", error);
-  check<DataError>(!error, "cannot create ", directory.string(), ": ", error.message());
+  const auto presence = train::Claim::share(directory);
   data::write_file_durably(directory / "sweep.toml", train::with_digest(opened.sweep.to_toml()));
 
   LiveLines display(Progress::mode_for_stderr(a.quiet));
-  for (const std::string& other : a.merge)
-    display.line(fmt::format("{}: {} cells taken over", other,
-                             train::merge_cells(opened.grid, other, directory)));
+  bool all_merged = true;
+  const auto merged = merge_cells(opened.grid, {a.merge.begin(), a.merge.end()}, directory);
+  for (size_t i = 0; i < merged.size(); ++i) {
+    for (const std::string& damaged : merged[i].damaged)
+      print_stderr("longhand: not taken over: {}\n", damaged);
+    display.line(fmt::format("{}: {} cells taken over", a.merge[i], merged[i].copied));
+    all_merged = all_merged && merged[i].damaged.empty();
+  }
   if (a.repair)
     for (const train::RepairedCell& each : repair_cells(opened.sweep, opened.grid, directory))
       display.line(fmt::format("{}: {}; {} in {}", each.cell, each.reason,
@@ -393,7 +396,8 @@ int run(const Arguments& a, Opened& opened) {
     print_stderr("longhand: {}, {} cells left; continue with: {}\n",
                  outcome.stopped ? "stopped" : "ended after too many failures", left,
                  command_of(a));
-  return exit_code(outcome);
+  const int code = exit_code(outcome);
+  return code == success && !all_merged ? failure : code;
 }
 
 int ablate(Arguments a) {

@@ -86,8 +86,10 @@ std::vector<std::string> checkpoints_below(const std::string& all) {
   const bool is_folder = fs::canonical(directory).filename() == "checkpoints";
   std::vector<std::string> out;
   const auto options = fs::directory_options::skip_permission_denied;
-  for (const auto& entry : fs::recursive_directory_iterator(directory, options)) {
-    const fs::path& path = entry.path();
+  for (fs::recursive_directory_iterator entry(directory, options), end; entry != end; ++entry) {
+    const fs::path& path = entry->path();
+    // A hidden folder may be an incomplete copy.
+    if (path.filename().string().starts_with('.')) entry.disable_recursion_pending();
     const fs::path folder = path.parent_path();
     const bool is_checkpoint =
         folder.filename() == "checkpoints" || (is_folder && folder == directory);

@@ -43,11 +43,12 @@ bool is_run(const fs::path& path) {
 
 bool is_sweep(const fs::path& path) { return fs::is_directory(path / "cells"); }
 
-/// Folders in alphabetical order.
+/// Folders in alphabetical order. A hidden one may be an incomplete copy.
 std::vector<fs::path> folders_in(const fs::path& path) {
   std::vector<fs::path> out;
   for (const auto& entry : fs::directory_iterator(path))
-    if (entry.is_directory()) out.push_back(entry.path());
+    if (entry.is_directory() && !entry.path().filename().string().starts_with('.'))
+      out.push_back(entry.path());
   std::sort(out.begin(), out.end());
   return out;
 }
