@@ -5,10 +5,11 @@
 #            results of operations and gradients, under six variants): replay() must name the operation, the
 #            layer and the pass of each
 #   memory   operator new fails at every call of save, load, resume and a training step
-#   power    every prefix of the system calls of saves, with what was not synced lost, cut off or zeroed
+#   power    every prefix of the system calls of saves, and of sweeps and merges, with what was not synced
+#            lost, cut off or zeroed
 set -euo pipefail
 build=${1:?expected the build folder}
 show() { grep -E "^[0-9]+ |^operator new |FAILED|passed|failed"; }
 LONGHAND_FAULTS=${2:-100} "$build/tests/test_train" "replay of many faults" | show
 "$build/tests/test_reliability" "operator new fails at every call" | show
-"$build/tests/test_reliability" "power cuts during many saves" | show
+"$build/tests/test_reliability" "power cuts *" | show
