@@ -316,8 +316,8 @@ TEST_CASE("a power cut at any moment of a sweep or of a merge loses and invents 
 // Hidden: run by tests/reliability/figures.sh.
 TEST_CASE("power cuts of many sweeps and merges", "[.long]") {
   Counts all;
-  for (const int64_t steps : {2, 4, 6, 12}) {
-    const Counts counts = cut_everything(steps, 500, 50, 200);
+  for (const int64_t steps : {2, 4, 12}) {
+    const Counts counts = cut_everything(steps, 500, 25, 200);
     all.prefixes += counts.prefixes;
     all.states += counts.states;
     all.continued += counts.continued;
