@@ -99,6 +99,22 @@ TEST_CASE("a file that crashes libhdf5 is an error") {
   CHECK(Json::parse(whole.out)["datasets"] == 9);
 }
 
+TEST_CASE("files can be checked without /proc") {
+  const TinyFolder folder;
+  const std::string hidden =
+      "unshare --user --map-root-user --mount sh -c 'mount -t tmpfs none /proc && ";
+  if (shell(hidden + "true'", folder.path()).code != 0) {
+    WARN("this system does not let users hide /proc");
+    return;
+  }
+  const Outcome outcome = shell(hidden + "test ! -e /proc/self && $longhand data check hdf5 " +
+                                    (formats / "data-2.h5").string() + "'",
+                                folder.path());
+  INFO(outcome.err);
+  CHECK(outcome.code == 0);
+  CHECK_THAT(outcome.out, Contains("9 datasets"));
+}
+
 TEST_CASE("files damaged with a valid digest are read or refused") {
   // reliability/damaged_files.cpp is the long version.
   const TemporaryDirectory folder;

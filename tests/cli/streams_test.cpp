@@ -100,19 +100,31 @@ TEST_CASE("signals that arrive before the configuration is read are responded to
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_CASE("limits of the address space leave enough for everything but tensors") {
   const TinyFolder folder;
-  for (const std::string kib : {"800000", "1000000", "4000000"}) {
+  for (const std::string kib : {"400000", "1000000", "4000000"}) {
     CAPTURE(kib);
     const Outcome outcome =
-        shell("rm -rf run; ulimit -v " + kib + "; $longhand train config.toml --quiet --out run",
+        shell("rm -rf run; export OPENBLAS_NUM_THREADS=1; ulimit -v " + kib +
+                  "; $longhand train config.toml --quiet --out run && $longhand evaluate run",
               folder.path());
     INFO(outcome.err);
     CHECK(outcome.code == 0);
   }
-  const Outcome large =
-      shell("ulimit -v 1000000; $longhand train config.toml --out large --set model.d_model=8000",
-            folder.path());
+  const Outcome large = shell(
+      "export OPENBLAS_NUM_THREADS=1; ulimit -v 1000000; $longhand train config.toml --out large "
+      "--set model.d_model=8000",
+      folder.path());
   CHECK(large.code == 2);
   CHECK_THAT(large.err, Contains("(half of its address space, ulimit -v)"));
+
+  // Less would let OpenBLAS wait for ever.
+  for (const std::string kib : {"100000", "150000"}) {
+    CAPTURE(kib);
+    const Outcome small =
+        shell("ulimit -v " + kib + "; timeout -s KILL 20 $longhand --version", folder.path());
+    CHECK(small.code == 2);
+    CHECK_THAT(small.err,
+               Contains("expected at least ") && Contains("run \"ulimit -v unlimited\" first"));
+  }
 }
 #endif
 

@@ -1,5 +1,6 @@
 #include "longhand/train/run/child.h"
 
+#include <pthread.h>
 #include <signal.h>
 
 #include <fstream>
@@ -53,6 +54,33 @@ TEST_CASE("the files and the environment of a process") {
   }
   std::ifstream in(folder / "err");
   CHECK(std::string{std::istreambuf_iterator<char>(in), {}} == "err\nerr\n");
+}
+
+TEST_CASE("a process that does not end in time is killed") {
+  for (const bool capture : {false, true}) {
+    ChildOptions options = shell("echo begun; exec sleep 100");
+    options.capture = capture;
+    options.out = capture ? "" : "/dev/null";
+    options.most_seconds = 0.2;
+    Child child(options);
+    if (capture) CHECK(child.output() == "begun\n");
+    const Ended ended = child.wait();
+    CHECK(ended.signal == SIGKILL);
+    CHECK(ended.timed_out);
+    CHECK_FALSE(ended.out_of_memory);
+  }
+  ChildOptions quick = shell("exit 3");
+  quick.most_seconds = 100;
+  const Ended ended = Child(quick).wait();
+  CHECK(ended.code == 3);
+  CHECK_FALSE(ended.timed_out);
+}
+
+TEST_CASE("starting a process runs no handlers of fork(), of which that of OpenBLAS may hang") {
+  static int forks = 0;
+  REQUIRE(pthread_atfork([] { ++forks; }, nullptr, nullptr) == 0);
+  CHECK(Child(shell("exit 5")).wait().code == 5);
+  CHECK(forks == 0);
 }
 
 TEST_CASE("the reason of a failure") {

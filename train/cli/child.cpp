@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "longhand/core/error.h"
+#include "longhand/data/file.h"
 #include "longhand/data/file_guard.h"
 #include "longhand/train/cli/command.h"
 #include "longhand/train/cli/common.h"
@@ -33,15 +34,25 @@ std::string read_file_in_child(const std::filesystem::path& path, bool json) {
   std::vector<std::string> arguments{"data", "check", "hdf5", "--in-process",
                                      std::filesystem::absolute(path).string()};
   if (json) arguments.push_back("--json");
-  // It needs no plugins, and is no rank.
+  // It needs no plugins, is no rank, and multiplies no matrices.
   std::vector<std::string> without = rank_variables();
   without.push_back(plugins_variable);
-  train::Child child(
-      {.arguments = arguments, .err = "/dev/null", .capture = true, .without = without});
+  without.push_back("OPENBLAS_NUM_THREADS");
+  // The process limits its own processor time; this one ends it if it waits instead.
+  const double seconds = 60 + 10 * data::bytes_of_files(path) / (1 << 20);
+  train::Child child({.arguments = arguments,
+                      .err = "/dev/null",
+                      .capture = true,
+                      .without = without,
+                      .with = {"OPENBLAS_NUM_THREADS=1"},
+                      .most_seconds = seconds});
   std::string output = child.output();
   const train::Ended ended = child.wait();
   if (ended.signal == 0 && ended.code == success) return output;
-  const std::string reason = ended.signal == SIGXCPU ? "took too long"
+  check(ended.signal != 0 || (ended.code != 126 && ended.code != 127), path.string(),
+        ": cannot be read, because the process that reads it first cannot be started: ",
+        train::own_program().string(), " is missing or may not be executed");
+  const std::string reason = ended.signal == SIGXCPU || ended.timed_out ? "took too long"
                              : ended.signal != 0
                                  ? fmt::format("was ended by signal {}", ended.signal)
                                  : fmt::format("ended with code {}", ended.code);

@@ -8,4 +8,4 @@
   gnu::used]] void (*before_libraries)() = longhand::cli::catch_signals;
 #endif
 
-int main(int argc, char** argv) { return longhand::cli::main(argc, argv); }
+int main(int argc, char** argv) { longhand::cli::leave(longhand::cli::main(argc, argv)); }

@@ -33,15 +33,18 @@ class MpiLauncher final : public Launcher {
 int main(int argc, char** argv) {
   using namespace longhand::cli;
   catch_signals();
-  MpiLauncher launcher;
-  set_launcher(&launcher);
-  if (launcher.rank() > 0) {  // the first rank prints
-    const int nowhere = open("/dev/null", O_WRONLY);
-    dup2(nowhere, STDOUT_FILENO);
-    close(nowhere);
+  int code = 0;
+  {
+    MpiLauncher launcher;
+    set_launcher(&launcher);
+    if (launcher.rank() > 0) {  // the first rank prints
+      const int nowhere = open("/dev/null", O_WRONLY);
+      dup2(nowhere, STDOUT_FILENO);
+      close(nowhere);
+    }
+    code = longhand::cli::main(argc, argv);
+    // The others may be waiting for this rank. A run that was stopped has ended on all of them.
+    if (code != 0 && code != 75) launcher.abort(code);
   }
-  const int code = longhand::cli::main(argc, argv);
-  // The others may be waiting for this rank. A run that was stopped has ended on all of them.
-  if (code != 0 && code != 75) launcher.abort(code);
-  return code;
+  leave(code);
 }

@@ -1,15 +1,57 @@
 // Converts errors to messages and exit codes.
 #include "longhand/train/cli/main.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <iterator>
 #include <new>
 
 #include "longhand/core/error.h"
 #include "longhand/train/cli/command.h"
+#include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/run/process.h"
 
+extern "C" void __gcov_dump() __attribute__((weak));  // where coverage is counted
+
 namespace longhand::cli {
+namespace {
+
+/// Refuses a limit to the address space with which libraries would not fail but hang: a thread of
+/// OpenBLAS that cannot allocate its buffer tries again without end.
+void check_address_space() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  // KiB, measured with OpenBLAS 0.3.21: small runs and evaluations work from here on. Each thread that
+  // OpenBLAS has started by now allocates 128 MiB and a stack.
+  constexpr uint64_t of_program = 180'000, of_thread = 140'000;
+  std::error_code no_proc;
+  const std::filesystem::directory_iterator threads("/proc/self/task", no_proc);
+  const auto others = no_proc ? 0 : std::distance(begin(threads), end(threads)) - 1;
+  const uint64_t least = of_program + of_thread * static_cast<uint64_t>(others);
+  check<ConfigError>(
+      limit.rlim_cur / 1024 >= least, "the address space is limited to ",
+      with_commas(static_cast<int64_t>(limit.rlim_cur / 1024)),
+      " KiB (ulimit -v), expected at least ", with_commas(static_cast<int64_t>(least)),
+      ": run \"ulimit -v unlimited\" first", others > 0 ? ", or set OPENBLAS_NUM_THREADS=1" : "");
+}
+
+}  // namespace
+
+void leave(int code) {
+  std::fflush(nullptr);
+  if (__gcov_dump) __gcov_dump();
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  std::exit(code);  // reports are made at exit
+#else
+  _exit(code);
+#endif
+}
 
 void catch_signals() {
   // Never destroyed, because signals must not change the exit code after the result is written.
@@ -20,6 +62,11 @@ void catch_signals() {
 int main(int argc, char** argv) {
   catch_signals();
   open_standard_streams();
+  try {
+    check_address_space();
+  } catch (const ConfigError& error) {
+    leave(fail(error.what(), usage_error));
+  }
   try {
     const int code = run_program(argc, argv);
     flush_stdout();

@@ -19,4 +19,8 @@ int main(int argc, char** argv);
 /// before that.
 void catch_signals();
 
+/// Ends the process with this exit code once its output is flushed. Unlike a return from main(), it runs
+/// no destructors of libraries: that of OpenBLAS may wait for ever where memory is short.
+[[noreturn]] void leave(int code);
+
 }  // namespace longhand::cli

@@ -1,6 +1,8 @@
 #include "longhand/train/run/child.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -9,10 +11,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "longhand/core/clock.h"
@@ -48,8 +53,8 @@ int open_to_append(const std::filesystem::path& path) {
   return file;
 }
 
-std::vector<std::string> environment(const std::vector<std::string>& without) {
-  std::vector<std::string> out;
+std::vector<std::string> environment(const std::vector<std::string>& without,
+                                     std::vector<std::string> out) {
   for (char** entry = environ; *entry; ++entry) {
     const std::string text = *entry;
     if (std::find(without.begin(), without.end(), text.substr(0, text.find('='))) == without.end())
@@ -65,7 +70,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return out;
 }
 
-/// Signals that arrive between fork() and execve() must neither run handlers of this process in the
+/// Signals that arrive between vfork() and execve() must neither run handlers of this process in the
 /// child nor be lost: they are blocked before, and act as in a new program afterwards.
 class BlockedSignals {
  public:
@@ -94,16 +99,46 @@ class BlockedSignals {
   sigset_t before_;
 };
 
+/// Starts the process with these files, -1 for its own, as stdout and stderr. The child shares the
+/// memory of this process until execve(), so it must only make system calls. fork() would run the
+/// handler of OpenBLAS, which stops its threads, and waits for ever for one that cannot allocate memory.
+pid_t start(const ChildOptions& options, char* const* argv, char* const* envp, const int out,
+            const int err) {
+  const pid_t parent = getpid();
+  const BlockedSignals blocked;
+  const pid_t child = vfork();
+  if (child != 0) return child;
+  BlockedSignals::reset_handlers();
+  blocked.restore();
+  prctl(PR_SET_PDEATHSIG, options.death_signal);
+  if (getppid() != parent) _exit(126);  // it has ended before
+  setpgid(0, 0);
+  if (out >= 0) dup2(out, STDOUT_FILENO);
+  if (err >= 0) dup2(err, STDERR_FILENO);
+  for (const int file : options.inherited) fcntl(file, F_SETFD, 0);
+  if (const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC); file >= 0) {
+    [[maybe_unused]] const auto written = write(file, "1000", 4);
+    close(file);
+  }
+  execve(options.program.c_str(), argv, envp);
+  _exit(127);
+}
+
 }  // namespace
 
-Child::Child(const ChildOptions& options) {
-  // Everything is prepared before fork(): other threads may hold locks, so that the child must only
-  // make system calls.
+std::filesystem::path own_program() {
+  // Not what the link names: a file of this name may have taken its place.
+  const char* const started_as = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+  if (access("/proc/self/exe", X_OK) == 0 || !started_as) return "/proc/self/exe";
+  return std::filesystem::absolute(started_as);
+}
+
+Child::Child(const ChildOptions& options) : most_seconds_(options.most_seconds) {
   std::error_code is_no_link;
   const std::filesystem::path link = std::filesystem::read_symlink(options.program, is_no_link);
   std::vector<std::string> arguments = {(is_no_link ? options.program : link).filename().string()};
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
-  std::vector<std::string> variables = environment(options.without);
+  std::vector<std::string> variables = environment(options.without, options.with);
   const std::vector<char*> argv = pointers(arguments), envp = pointers(variables);
   int out = options.out.empty() ? -1 : open_to_append(options.out);
   if (options.capture) {
@@ -113,27 +148,9 @@ Child::Child(const ChildOptions& options) {
     out = ends[1];
   }
   const int err = options.err.empty() ? -1 : open_to_append(options.err);
-  const pid_t parent = getpid();
   kills_before_ = memory_kills();
   begin_ = clock_seconds();
-  const BlockedSignals blocked;
-  pid_ = fork();
-  if (pid_ == 0) {
-    BlockedSignals::reset_handlers();
-    blocked.restore();
-    prctl(PR_SET_PDEATHSIG, options.death_signal);
-    if (getppid() != parent) _exit(126);  // it has ended before
-    setpgid(0, 0);
-    if (out >= 0) dup2(out, STDOUT_FILENO);
-    if (err >= 0) dup2(err, STDERR_FILENO);
-    for (const int file : options.inherited) fcntl(file, F_SETFD, 0);
-    if (const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC); file >= 0) {
-      [[maybe_unused]] const auto written = write(file, "1000", 4);
-      close(file);
-    }
-    execve(options.program.c_str(), argv.data(), envp.data());
-    _exit(127);
-  }
+  pid_ = start(options, argv.data(), envp.data(), out, err);
   const int reason = errno;
   for (const int file : {out, err})
     if (file >= 0) close(file);
@@ -148,9 +165,22 @@ Child::~Child() {
   wait();
 }
 
+bool Child::readable() {
+  for (pollfd pipe{pipe_, POLLIN, 0};;) {
+    const double left = begin_ + most_seconds_ - clock_seconds();
+    // In slices, because poll() takes milliseconds as an int.
+    const int ready = ::poll(&pipe, 1, static_cast<int>(std::clamp(left, 0.0, 60.0) * 1000));
+    if (ready > 0) return true;
+    if (ready == 0 && left <= 0) break;
+  }
+  timed_out_ = true;
+  signal(SIGKILL);
+  return false;
+}
+
 std::string Child::output() {
   std::string text;
-  for (std::array<char, 4096> buffer{};;) {
+  for (std::array<char, 4096> buffer{}; readable();) {
     const ssize_t count = read(pipe_, buffer.data(), buffer.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) break;
@@ -165,7 +195,14 @@ void Child::signal(int number) const {
 
 std::optional<Ended> Child::poll() { return ended(WNOHANG); }
 
-Ended Child::wait() { return *ended(0); }
+Ended Child::wait() {
+  while (!timed_out_ && std::isfinite(most_seconds_) && !poll()) {
+    timed_out_ = clock_seconds() - begin_ > most_seconds_;
+    if (timed_out_) signal(SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return *ended(0);
+}
 
 std::optional<Ended> Child::ended(int flags) {
   if (ended_) return ended_;
@@ -179,7 +216,8 @@ std::optional<Ended> Child::ended(int flags) {
   Ended out;
   out.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
   out.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-  out.out_of_memory = out.signal == SIGKILL && memory_kills() > kills_before_;
+  out.timed_out = timed_out_;
+  out.out_of_memory = !timed_out_ && out.signal == SIGKILL && memory_kills() > kills_before_;
   out.peak_memory = static_cast<int64_t>(usage.ru_maxrss) * 1024;
   out.seconds = clock_seconds() - begin_;
   ended_ = out;
