@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
@@ -13,6 +14,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 #include "longhand/core/error.h"
 
@@ -115,9 +117,11 @@ fs::path directory_of(const fs::path& path) {
 
 }  // namespace
 
-RegularFile::RegularFile(const fs::path& path) : path_(path) {
-  // O_NONBLOCK: opening a pipe would wait for a writer
-  fd_ = open_retrying(path, O_RDONLY | O_NONBLOCK);
+// O_NONBLOCK: opening a pipe would wait for a writer
+RegularFile::RegularFile(const fs::path& path)
+    : RegularFile(open_retrying(path, O_RDONLY | O_NONBLOCK), path) {}
+
+RegularFile::RegularFile(int descriptor, const fs::path& path) : path_(path), fd_(descriptor) {
   if (fd_ < 0) fail(path, "cannot open the file", errno);
   struct stat status;
   const int error = ::fstat(fd_, &status) != 0 ? errno : 0;
@@ -129,7 +133,31 @@ RegularFile::RegularFile(const fs::path& path) : path_(path) {
   size_ = static_cast<uint64_t>(status.st_size);
 }
 
-RegularFile::~RegularFile() { ::close(fd_); }
+RegularFile::RegularFile(RegularFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
+
+RegularFile RegularFile::sealed(RegularFile file) {
+  const int copy = ::memfd_create("longhand", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (copy < 0) return file;
+  RegularFile out(copy, file.path_);
+  std::vector<std::byte> block(std::min<uint64_t>(file.size_, 1 << 20));
+  for (out.size_ = 0; out.size_ < file.size_; out.size_ += block.size()) {
+    block.resize(std::min<uint64_t>(block.size(), file.size_ - out.size_));
+    file.read(out.size_, block);
+    try {
+      write_all(copy, file.path_, block);
+    } catch (const DataError&) {
+      return file;
+    }
+  }
+  const int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+  if (::fcntl(copy, F_ADD_SEALS, seals) != 0) return file;
+  return out;
+}
+
+RegularFile::~RegularFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
 
 void RegularFile::read(uint64_t begin, std::span<std::byte> to) const {
   while (!to.empty()) {

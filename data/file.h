@@ -18,9 +18,17 @@ namespace longhand::data {
 class RegularFile {
  public:
   explicit RegularFile(const std::filesystem::path& path);
+  /// Takes over an open file, whose name in errors is `path`.
+  RegularFile(int descriptor, const std::filesystem::path& path);
+  /// Returns a copy in memory that cannot be changed any more; the file itself if the system has no
+  /// such copies, or no room for one.
+  static RegularFile sealed(RegularFile file);
   ~RegularFile();
-  RegularFile(const RegularFile&) = delete;
-  RegularFile& operator=(const RegularFile&) = delete;
+  RegularFile(RegularFile&& other) noexcept;
+  RegularFile& operator=(RegularFile&&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  int descriptor() const { return fd_; }
 
   /// When it was opened, in bytes.
   uint64_t size() const { return size_; }

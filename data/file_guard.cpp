@@ -32,25 +32,29 @@ void set_file_guard(FileGuard function) {
   guard().accepted.clear();
 }
 
-bool pass_file_guard(const std::filesystem::path& path) {
+bool has_file_guard() {
+  const std::scoped_lock lock(guard().mutex);
+  return guard().function != nullptr;
+}
+
+void pass_file_guard(const RegularFile& file) {
   struct stat status;
-  const bool known = ::stat(path.c_str(), &status) == 0;
-  const FileIdentity file = known ? FileIdentity(status.st_dev, status.st_ino, status.st_size,
-                                                 status.st_mtim.tv_sec, status.st_mtim.tv_nsec)
-                                  : FileIdentity();
+  const bool known = ::fstat(file.descriptor(), &status) == 0;
+  // The time of the change that the system sets, which no one else can.
+  const FileIdentity identity = known ? FileIdentity(status.st_dev, status.st_ino, status.st_size,
+                                                     status.st_ctim.tv_sec, status.st_ctim.tv_nsec)
+                                      : FileIdentity();
   FileGuard function;
   {
     const std::scoped_lock lock(guard().mutex);
-    if (!guard().function) return false;
-    if (known && guard().accepted.contains(file)) return true;
+    if (!guard().function || (known && guard().accepted.contains(identity))) return;
     function = guard().function;
   }
-  function(path);  // without the lock: it may take long, or fork
+  function(file);  // without the lock: it may take long, or fork
   if (known) {
     const std::scoped_lock lock(guard().mutex);
-    guard().accepted.insert(file);
+    guard().accepted.insert(identity);
   }
-  return true;
 }
 
 }  // namespace longhand::data

@@ -1,6 +1,8 @@
 #include "longhand/data/hdf5.h"
 
 #include <hdf5.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <type_traits>
@@ -729,6 +732,7 @@ constexpr size_t max_depth = 100;  // of groups
 }  // namespace
 
 struct Hdf5Reader::State {
+  std::optional<RegularFile> on_disk;
   std::string name;
   uint64_t bytes = 0;
   bool any_style = false;   // also groups of the new style
@@ -791,22 +795,54 @@ struct Hdf5Reader::State {
 
 namespace {
 
-uint64_t size_of_regular_file(const std::filesystem::path& path) {
-  const auto status = std::filesystem::status(path);
-  check<DataError>(std::filesystem::exists(status), path.string(), ": no such file");
-  return RegularFile(path).size();
-}
-
-Handle open_file(const std::filesystem::path& path) {
-  const Handle access = own(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, path.string());
+/// Opens a file, which the guard has read, by its descriptor: its path may have become another file.
+Handle open_file(const RegularFile& regular) {
+  const std::filesystem::path& name = regular.path();
+  std::filesystem::path path = concat_message("/proc/self/fd/", regular.descriptor());
+  if (access(path.c_str(), R_OK) != 0) path = name;
+  const Handle access = own(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, name.string());
   // locks are useless to a reader, and fail on some network file systems
-  must(H5Pset_file_locking(access, false, true), path.string());
+  must(H5Pset_file_locking(access, false, true), name.string());
   // Up to 32 MB of decompressed chunks are cached for each dataset, so that those of a small one are
   // decompressed once. 32 random rows of 1 KB: 1.0 ms, and 3.6 ms with 64 KB chunks and 1 MB.
-  must(H5Pset_cache(access, 0, 8209, size_t{32} << 20, 0.75), path.string());
-  return own(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose, path.string(),
+  must(H5Pset_cache(access, 0, 8209, size_t{32} << 20, 0.75), name.string());
+  return own(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose, name.string(),
              ": not a readable HDF5 file");
 }
+
+/// The bytes of a file as an image that libhdf5 reads where they are mapped: it opens no file.
+class MappedImage {
+ public:
+  explicit MappedImage(const RegularFile& file) : size_(file.size()) {
+    check<DataError>(size_ > 0, file.path().string(), ": expected an HDF5 file, got an empty one");
+    begin_ = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+    check<DataError>(begin_ != MAP_FAILED, file.path().string(), ": cannot be mapped");
+  }
+  ~MappedImage() { munmap(begin_, size_); }
+  MappedImage(const MappedImage&) = delete;
+  MappedImage& operator=(const MappedImage&) = delete;
+
+  Handle open(const std::string& name) const {
+    const Handle access = in_memory_access();
+    // "Copies" are the image itself, and are not freed.
+    H5FD_file_image_callbacks_t in_place{
+        [](size_t, H5FD_file_image_op_t, void* image) { return image; },
+        [](void* to, const void*, size_t, H5FD_file_image_op_t, void*) { return to; },
+        [](void*, size_t, H5FD_file_image_op_t, void*) -> void* { return nullptr; },
+        [](void*, H5FD_file_image_op_t, void*) -> herr_t { return 0; },
+        [](void* image) { return image; },
+        [](void*) -> herr_t { return 0; },
+        begin_};
+    must(H5Pset_file_image_callbacks(access, &in_place), name);
+    must(H5Pset_file_image(access, begin_, size_), name);
+    return own(H5Fopen(unique_name().c_str(), H5F_ACC_RDONLY, access), H5Fclose, name,
+               ": not a readable HDF5 file");
+  }
+
+ private:
+  size_t size_;
+  void* begin_;
+};
 
 }  // namespace
 
@@ -838,14 +874,17 @@ Hdf5Reader Hdf5Reader::from_image(std::span<const std::byte> image, const std::s
   return Hdf5Reader(std::move(state));
 }
 
-Hdf5Reader Hdf5Reader::open(const std::filesystem::path& path) {
+Hdf5Reader Hdf5Reader::open(const std::filesystem::path& path) { return open(RegularFile(path)); }
+
+Hdf5Reader Hdf5Reader::open(RegularFile file) {
   auto state = std::make_unique<State>();
-  state->name = path.string();
-  state->bytes = size_of_regular_file(path);
+  state->name = file.path().string();
+  state->bytes = file.size();
   state->any_length = true;  // h5py writes them
-  pass_file_guard(path);
+  pass_file_guard(file);
+  state->on_disk.emplace(std::move(file));
   const Session session;
-  state->file = open_file(path);
+  state->file = open_file(*state->on_disk);
   return Hdf5Reader(std::move(state));
 }
 
@@ -954,11 +993,12 @@ T Hdf5Reader::attribute_as(const std::string& path, const std::string& key) cons
          kinds[AttributeValue(T{}).index()], ", got ", kinds[value.index()]);
 }
 
-Survey survey(const std::filesystem::path& path) {
-  const std::string name = path.string();
-  const uint64_t bytes = size_of_regular_file(path);
+Survey survey(const RegularFile& regular) {
+  const std::string name = regular.path().string();
+  const uint64_t bytes = regular.size();
+  const MappedImage image(regular);
   const Session session;
-  const Handle file = open_file(path);
+  const Handle file = image.open(name);
   Survey out;
   const auto attempt = [&](const auto& f) {
     try {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "longhand/core/tensor.h"
+#include "longhand/data/file.h"
 
 namespace longhand::data {
 
@@ -36,7 +37,7 @@ struct Survey {
 };
 /// Reads everything in a file, of any style, and keeps nothing. Objects that cannot be read are
 /// counted. Without the guard: libhdf5 may crash.
-Survey survey(const std::filesystem::path& path);
+Survey survey(const RegularFile& file);
 
 /// Builds a file in memory. Paths are "group/group/name"; groups are created when they are first named.
 /// The same calls give the same bytes. All functions throw DataError with libhdf5's reason if they
@@ -81,6 +82,7 @@ class Hdf5Reader {
   /// Opens the bytes of a file, which are copied; `name` is its name in errors.
   static Hdf5Reader from_image(std::span<const std::byte> image, const std::string& name);
   /// Opens a file on disk, read in blocks, so that it may exceed memory. Calls the guard.
+  static Hdf5Reader open(RegularFile file);
   static Hdf5Reader open(const std::filesystem::path& path);
 
   ~Hdf5Reader();

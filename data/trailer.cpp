@@ -90,10 +90,9 @@ Trailer verify_trailer(Bytes file, const FileKind& kind, const std::string& name
   return trailer;
 }
 
-Trailer verify_trailer(const std::filesystem::path& path, const FileKind& kind) {
-  const RegularFile file(path);
+Trailer verify_trailer(const RegularFile& file, const FileKind& kind) {
   const Trailer trailer = check_ends(part(file, 0, hdf5_signature.size()), last_of(file),
-                                     file.size(), kind, path.string());
+                                     file.size(), kind, file.path().string());
   Digester digester;
   std::vector<std::byte> block(size_t{1} << 20);
   const uint64_t end = file.size() - digest_size;
@@ -102,7 +101,7 @@ Trailer verify_trailer(const std::filesystem::path& path, const FileKind& kind) 
     file.read(begin, piece);
     digester.update(piece);
   }
-  check_digest(trailer, digester.digest(), kind, path.string());
+  check_digest(trailer, digester.digest(), kind, file.path().string());
   return trailer;
 }
 
@@ -112,8 +111,8 @@ Trailer read_trailer(const std::filesystem::path& path, const FileKind& kind) {
                     path.string());
 }
 
-bool has_trailer(const std::filesystem::path& path, const FileKind& kind) {
-  const std::vector<std::byte> last = last_of(RegularFile(path));
+bool has_trailer(const RegularFile& file, const FileKind& kind) {
+  const std::vector<std::byte> last = last_of(file);
   return last.size() == trailer_size && starts_with(last, kind.magic);
 }
 

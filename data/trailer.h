@@ -40,11 +40,11 @@ Trailer verify_trailer(std::span<const std::byte> file, const FileKind& kind,
                        const std::string& name);
 /// The same for a file on disk, in constant memory. What its first and last bytes show to be wrong
 /// is found without reading the rest.
-Trailer verify_trailer(const std::filesystem::path& path, const FileKind& kind);
+Trailer verify_trailer(const RegularFile& file, const FileKind& kind);
 
 /// Returns the trailer of a file, of which nothing else is read or verified.
 Trailer read_trailer(const std::filesystem::path& path, const FileKind& kind);
 /// Whether a file ends with a trailer of this kind.
-bool has_trailer(const std::filesystem::path& path, const FileKind& kind);
+bool has_trailer(const RegularFile& file, const FileKind& kind);
 
 }  // namespace longhand::data

@@ -33,9 +33,10 @@ using File = std::shared_ptr<const Hdf5Reader>;
 
 // Opens a file. Of a file of Longhand, every byte is compared with the digest at its end first.
 File open_verified(const std::string& path) {
-  const bool sealed = std::filesystem::is_regular_file(path) && has_trailer(path, data_file);
-  if (sealed) verify_trailer(path, data_file);
-  auto file = std::make_shared<Hdf5Reader>(Hdf5Reader::open(path));
+  RegularFile on_disk(path);
+  const bool sealed = has_trailer(on_disk, data_file);
+  if (sealed) verify_trailer(on_disk, data_file);
+  auto file = std::make_shared<Hdf5Reader>(Hdf5Reader::open(std::move(on_disk)));
   if (!file->has_attribute("/", "format") ||
       file->attribute("/", "format") != AttributeValue("longhand-data"))
     return file;
@@ -46,7 +47,7 @@ File open_verified(const std::string& path) {
       version == 1 || sealed, path,
       " has changed since Longhand wrote it: it does not end with its digest; restore "
       "or make the file anew, or delete its attribute \"format\" if the change is yours");
-  if (version == 1 && pass_file_guard(path)) file->allow_new_style_groups();
+  if (version == 1 && has_file_guard()) file->allow_new_style_groups();
   return file;
 }
 
@@ -55,7 +56,7 @@ File open_verified(const std::string& path) {
 void check_names_of_file(const Hdf5Reader& file) {
   const std::string where = file.name() + ": ";
   check_spelling(file.children("/"), {"train", "validation", "test"}, where, "the group");
-  if (pass_file_guard(file.name()))
+  if (has_file_guard())
     check_spelling(file.attributes("/"),
                    {"format", "version", "task", "vocabulary", "classes", "per_token", "causal",
                     "bytes", "labels", "seed"},
@@ -65,7 +66,7 @@ void check_names_of_file(const Hdf5Reader& file) {
 void check_names_of_group(const Hdf5Reader& file, const std::string& group) {
   const std::string where = file.name() + ": /" + group + ": ";
   check_spelling(file.children(group), {"tokens", "targets", "lengths"}, where, "the dataset");
-  if (pass_file_guard(file.name()))
+  if (has_file_guard())
     check_spelling(file.attributes(group), {"content_hash"}, where, "the attribute");
 }
 

@@ -1,4 +1,5 @@
 // Files of others: damaged, malicious, of earlier versions, or not files at all.
+#include <sys/prctl.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -97,6 +98,9 @@ TEST_CASE("a file that crashes libhdf5 is an error") {
   const Outcome whole =
       succeed({"data", "check", "hdf5", formats / "data-2.h5", "--json"}, folder.path());
   CHECK(Json::parse(whole.out)["datasets"] == 9);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  CHECK(Json::parse(whole.out)["sandboxed"] == (prctl(PR_GET_SECCOMP) >= 0));
+#endif
 }
 
 TEST_CASE("files can be checked without /proc") {

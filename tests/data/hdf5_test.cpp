@@ -10,6 +10,7 @@
 #include "longhand/data/file.h"
 #include "tests/support/files.h"
 #include "tests/support/forge.h"
+#include "tests/support/guard_remover.h"
 
 using namespace longhand;
 using namespace longhand::data;
@@ -346,10 +347,31 @@ TEST_CASE("many threads may read one file") {
   CHECK(wrong == std::vector<int>(4, 0));
 }
 
+TEST_CASE("an HDF5 file that the guard has not read is not opened, although it takes the name") {
+  const test::GuardRemover remover;
+  const TemporaryDirectory dir;
+  const auto image = [](double value) {
+    Hdf5Writer out;
+    out.put("x", Tensor::scalar(value));
+    return out.image();
+  };
+  write_file_durably(dir / "a.h5", image(1));
+  int calls = 0;
+  set_file_guard([&](const RegularFile&) {
+    if (calls++ == 0) write_file_durably(dir / "a.h5", image(2));
+  });
+  // libhdf5 asks for the name of what it opens, which the file has no more.
+  CHECK_THAT(message_of<DataError>([&] { Hdf5Reader::open(dir / "a.h5"); }),
+             Contains("a.h5: not a readable HDF5 file"));
+  CHECK(calls == 1);
+  CHECK(Hdf5Reader::open(dir / "a.h5").read("x").item() == 2);
+  CHECK(calls == 2);
+}
+
 TEST_CASE("what is not an HDF5 file is refused") {
   const TemporaryDirectory dir;
   CHECK_THAT(message_of<DataError>([&] { Hdf5Reader::open(dir / "none.h5"); }),
-             Contains("none.h5: no such file"));
+             Contains("none.h5: cannot open the file: No such file"));
   CHECK_THAT(message_of<DataError>([&] { Hdf5Reader::open(dir.path()); }),
              Contains("not a regular file"));
   for (const std::string text : {"", "tokens\ttargets\n", "\x89HDF\r\n\x1a\n"}) {
@@ -433,7 +455,7 @@ TEST_CASE("a survey reads everything and counts what cannot be read") {
   file.attribute("a/rows", "text", "x");
   auto bytes = file.image();
   write_file_durably(dir / "t.h5", bytes);
-  const Survey whole = survey(dir / "t.h5");
+  const Survey whole = survey(RegularFile(dir / "t.h5"));
   CHECK(whole.groups == 4);
   CHECK(whole.datasets == 2);
   CHECK(whole.attributes == 2);
@@ -443,13 +465,13 @@ TEST_CASE("a survey reads everything and counts what cannot be read") {
     put<int>(id, H5T_STD_I32LE, H5T_NATIVE_INT, {1});
     H5Lcreate_external("other.h5", "/x", id, "out", H5P_DEFAULT, H5P_DEFAULT);
   });
-  const Survey part = survey(damaged);
+  const Survey part = survey(RegularFile(damaged));
   CHECK(part.datasets == 1);
   CHECK(part.refused == 1);
   CHECK_THAT(part.first_refusal, Contains("out: is a link to elsewhere"));
 
   const auto refuses = [&](const char* reason) {
-    const Survey found = survey(dir / "t.h5");
+    const Survey found = survey(RegularFile(dir / "t.h5"));
     CHECK(found.refused == 1);
     CHECK_THAT(found.first_refusal, Contains(reason));
   };

@@ -288,7 +288,7 @@ TEST_CASE("tokens: errors in a file are reported before training starts") {
 
 TEST_CASE("tokens: misspelt attributes are refused, labels are names of classes") {
   const test::GuardRemover remove_guard;
-  set_file_guard([](const std::filesystem::path&) {});
+  set_file_guard([](const RegularFile&) {});
   CHECK_THAT(complaint(sequences(), {{"vocabluary", int64_t{20}}}),
              Contains("my.h5: the attribute \"vocabluary\" would be ignored; did you mean "
                       "\"vocabulary\""));
@@ -314,7 +314,7 @@ TEST_CASE("tokens: ignored targets do not count as classes of sequences") {
 TEST_CASE("tokens: files that are missing or not HDF5") {
   const TemporaryDirectory dir;
   CHECK_THAT(message_of<DataError>([&] { load(dir / "none.h5"); }),
-             Contains("none.h5: no such file"));
+             Contains("none.h5: cannot open the file: No such file"));
   test::write_text(dir / "a.h5", "text");
   CHECK_THAT(message_of<DataError>([&] { load(dir / "a.h5"); }),
              Contains("not a readable HDF5 file"));
@@ -455,7 +455,7 @@ TEST_CASE("data files of every format version are read") {
   const std::filesystem::path formats = LONGHAND_TEST_FORMATS;
   CHECK_THAT(message_of<DataError>([&] { load(formats / "data-1.h5"); }),
              Contains("a group of the new style of HDF5"));
-  set_file_guard([](const std::filesystem::path&) {});
+  set_file_guard([](const RegularFile&) {});
   for (const char* const file : {"data-1.h5", "data-2.h5"}) {
     const Task task = load(formats / file);
     CHECK(content_hash(*task.train) == "86292933b0f9efb154b421ead744e162");

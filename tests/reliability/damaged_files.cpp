@@ -160,7 +160,7 @@ Row attack(const std::string& name, const fs::path& original, const fs::path& da
         train::load(damaged);
       } catch (const DataError&) {
       }
-      data::survey(damaged);
+      data::survey(data::RegularFile(damaged));
       return data::Digest{};
     };
     Outcome outcome = valid_digest ? in_child(survey, nullptr) : equal;
@@ -199,7 +199,7 @@ int main_of(int argc, char** argv) {
       nullptr);
   for (int i = 4; i < argc; ++i) checkpoints.emplace_back(argv[i]);
 
-  data::set_file_guard([](const fs::path&) {});  // attack() does what a guard does
+  data::set_file_guard([](const data::RegularFile&) {});  // attack() does what a guard does
   std::vector<Row> rows;
   for (const bool valid : {false, true}) {
     const char* const digest = valid ? ", valid digest" : "";

@@ -246,11 +246,21 @@ void save(const std::filesystem::path& path, const Checkpoint& checkpoint,
   data::write_file_durably(path, to_bytes(checkpoint), keep_old_as);
 }
 
-Checkpoint load(const std::filesystem::path& path) {
+Checkpoint load(const std::filesystem::path& path) { return load(data::RegularFile(path)); }
+
+Checkpoint load(data::RegularFile file) {
   // Before anything is parsed, and before memory is taken for the whole.
-  data::verify_trailer(path, checkpoint_file);
-  const bool guarded = data::pass_file_guard(path);
-  return parse(data::read_file(path), path.string(), guarded);
+  data::verify_trailer(file, checkpoint_file);
+  const bool guarded = data::has_file_guard();
+  const std::string name = file.path().string();
+  std::vector<std::byte> bytes;
+  {  // Nobody can change between the guard and the parser what they read.
+    const data::RegularFile sealed =
+        guarded ? data::RegularFile::sealed(std::move(file)) : std::move(file);
+    data::pass_file_guard(sealed);
+    bytes = sealed.read_all();
+  }
+  return parse(bytes, name, guarded);
 }
 
 std::string stored_digest(const std::filesystem::path& path) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "longhand/core/version.h"
+#include "longhand/data/file.h"
 #include "longhand/data/loader.h"
 #include "longhand/nn/module.h"
 #include "longhand/train/load_plugin.h"
@@ -85,6 +86,7 @@ void save(const std::filesystem::path& path, const Checkpoint& checkpoint,
 /// called first. Takes at most three times the size of the file as memory, and 15 KB for each tensor.
 /// Throws DataError if the file cannot be read or is not a valid checkpoint.
 Checkpoint load(const std::filesystem::path& path);
+Checkpoint load(data::RegularFile file);
 
 /// Returns the digest of a file that save() has written, as 32 hexadecimal digits, from its last
 /// bytes alone: the file is not verified. Throws DataError if it is no checkpoint.

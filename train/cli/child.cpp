@@ -30,18 +30,20 @@ std::optional<std::string> run_program_with(const std::vector<std::string>& argu
   return text;
 }
 
-std::string read_file_in_child(const std::filesystem::path& path, bool json) {
-  std::vector<std::string> arguments{"data", "check", "hdf5", "--in-process",
-                                     std::filesystem::absolute(path).string()};
+std::string read_file_in_child(const data::RegularFile& file, bool json) {
+  const std::filesystem::path& path = file.path();
+  std::vector<std::string> arguments{
+      "data", "check", "hdf5", "--in-process", "--stdin", std::filesystem::absolute(path).string()};
   if (json) arguments.push_back("--json");
   // It needs no plugins, is no rank, and multiplies no matrices.
   std::vector<std::string> without = rank_variables();
   without.push_back(plugins_variable);
   without.push_back("OPENBLAS_NUM_THREADS");
   // The process limits its own processor time; this one ends it if it waits instead.
-  const double seconds = 60 + 10 * data::bytes_of_files(path) / (1 << 20);
+  const double seconds = 60 + 10 * static_cast<double>(file.size()) / (1 << 20);
   train::Child child({.arguments = arguments,
                       .err = "/dev/null",
+                      .in = file.descriptor(),
                       .capture = true,
                       .without = without,
                       .with = {"OPENBLAS_NUM_THREADS=1"},
@@ -65,7 +67,7 @@ std::string read_file_in_child(const std::filesystem::path& path, bool json) {
 
 void read_files_in_child_first() {
   data::set_file_guard(
-      [](const std::filesystem::path& path) { read_file_in_child(path, /*json=*/false); });
+      [](const data::RegularFile& file) { read_file_in_child(file, /*json=*/false); });
 }
 
 }  // namespace longhand::cli

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "longhand/core/error.h"
+#include "longhand/core/parallel.h"
 #include "longhand/data/contents.h"
 #include "longhand/data/file.h"
 #include "longhand/data/file_guard.h"
@@ -26,6 +27,7 @@
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/experiment.h"
+#include "longhand/train/run/sandbox.h"
 
 namespace longhand::cli {
 namespace {
@@ -195,23 +197,30 @@ void limit_resources(uint64_t file_bytes) {
   if (lowest >= 0) limit_resource(RLIMIT_NOFILE, static_cast<uint64_t>(lowest) + files);
 }
 
-int check_hdf5(const std::string& file, bool json, bool in_process) {
-  const uint64_t size = data::RegularFile(file).size();
+int check_hdf5(const std::string& file, bool json, bool in_process, bool from_stdin) {
+  const auto open_again = [&] {
+    return from_stdin ? data::RegularFile(dup(STDIN_FILENO), file) : data::RegularFile(file);
+  };
+  data::RegularFile regular = open_again();
   if (!in_process) {
-    print_stdout("{}", read_file_in_child(file, json));
+    print_stdout("{}", read_file_in_child(regular, json));
     return success;
   }
-  limit_resources(size);
+  data::RegularFile same = open_again();
+  limit_resources(regular.size());
+  set_threads(1);  // none start in the sandbox
+  const bool sandboxed = train::enter_sandbox();
   // A checkpoint first in the way in which it will be loaded: whether libhdf5 crashes depends on it.
-  data::set_file_guard([](const std::filesystem::path&) {});
+  data::set_file_guard([](const data::RegularFile&) {});
   try {
-    train::load(file);
+    train::load(std::move(same));
   } catch (const DataError&) {
     // a data file, or a checkpoint that is refused for a reason that loading it will state
   }
-  const data::Survey found = data::survey(file);
+  const data::Survey found = data::survey(regular);
   if (json) {
     print_json({{"file", file},
+                {"sandboxed", sandboxed},
                 {"groups", found.groups},
                 {"datasets", found.datasets},
                 {"attributes", found.attributes},
@@ -258,12 +267,14 @@ void add_data_checks(Command& data) {
       .required();
   listops.json(*json);
   const auto in_process = std::make_shared<bool>(false);
+  const auto from_stdin = std::make_shared<bool>(false);
   Command hdf5 = check_files.command(
       "hdf5", "Read everything in an HDF5 file, under limits of time, memory and files",
-      [file, json, in_process] { return check_hdf5(*file, *json, *in_process); });
+      [=] { return check_hdf5(*file, *json, *in_process, *from_stdin); });
   hdf5.add("file", *file, "FILE.h5", "A data file or a checkpoint").required();
   hdf5.flag("--in-process", *in_process,
             "Read it in this process, which damaged files may crash [a process of its own]");
+  hdf5.flag("--stdin", *from_stdin, "Read it from stdin, a regular file; FILE.h5 is its name");
   hdf5.json(*json);
   hdf5.footer(
       "Every other command does this before it reads an HDF5 file, and refuses the file if the\n"

@@ -113,6 +113,7 @@ pid_t start(const ChildOptions& options, char* const* argv, char* const* envp, c
   prctl(PR_SET_PDEATHSIG, options.death_signal);
   if (getppid() != parent) _exit(126);  // it has ended before
   setpgid(0, 0);
+  if (options.in >= 0) dup2(options.in, STDIN_FILENO);
   if (out >= 0) dup2(out, STDOUT_FILENO);
   if (err >= 0) dup2(err, STDERR_FILENO);
   for (const int file : options.inherited) fcntl(file, F_SETFD, 0);

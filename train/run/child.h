@@ -20,6 +20,7 @@ struct ChildOptions {
   std::vector<std::string> arguments{};  // without the name of the program
   /// Files that stdout and stderr are appended to; empty: those of this process.
   std::filesystem::path out{}, err{};
+  int in = -1;           // the file descriptor that becomes stdin; -1: that of this process
   bool capture = false;  // stdout is read by Child::output() instead
   /// File descriptors that stay open in the child; all others are closed if they are O_CLOEXEC.
   std::vector<int> inherited{};

@@ -72,7 +72,7 @@ void read_task(const std::string& toml) {
 /// refused: what remains must not crash this process. Each input must pass, although the files may have
 /// the same name, size and time.
 void guard_next_file() {
-  data::set_file_guard([](const fs::path& path) {
+  data::set_file_guard([](const data::RegularFile& file) {
     const pid_t child = fork();
     if (child == 0) {
       const rlimit seconds{10, 10}, no_core{0, 0};
@@ -82,20 +82,21 @@ void guard_next_file() {
       for (const int number : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU})
         std::signal(number, SIG_DFL);
       if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(nullptr);
-      data::set_file_guard([](const fs::path&) {});
+      data::set_file_guard([](const data::RegularFile&) {});
       try {
-        train::load(path);
+        train::load(file.path());
       } catch (const Error&) {
       }
       try {
-        data::survey(path);
+        data::survey(file);
       } catch (const Error&) {
       }
       _exit(0);
     }
     int status = 0;
     check(child > 0 && waitpid(child, &status, 0) == child, "fuzz: cannot fork");
-    check<DataError>(status == 0, path.string(), ": a process that read it ended with ", status);
+    check<DataError>(status == 0, file.path().string(), ": a process that read it ended with ",
+                     status);
   });
 }
 
