@@ -36,7 +36,8 @@ int export_checkpoint(const ExportArguments& a) {
   check<ConfigError>(train::is_tensor_file(a.out), "-o ", a.out,
                      ": expected a name that ends in .safetensors or .npz");
   const train::SavedModel saved = train::load_model(a.run, a.checkpoint);
-  const train::TensorFile file = train::export_part(saved.checkpoint, a.part);
+  train::TensorFile file = train::export_part(saved.checkpoint, a.part);
+  file.metadata["writer"] = "longhand checkpoint export";
   train::write_tensor_file(a.out, file);
   if (a.json)
     print_json({{"checkpoint", saved.file},
@@ -114,7 +115,9 @@ void add_checkpoint_export(Command& group) {
   Command c = group.command("export", "Write the weights of a checkpoint for other programs",
                             [a] { return export_checkpoint(*a); });
   c.add("run", a->run, "DIR", "Run directory or checkpoint file").required();
-  c.add("-o,--out", a->out, "FILE", "File to write: NAME.safetensors or NAME.npz").required();
+  c.out(a->out, "FILE", "File to write: NAME.safetensors or NAME.npz", [](const auto& file) {
+     return holds_mark(file, {"longhand checkpoint export"});
+   }).required();
   c.add("--checkpoint", a->checkpoint, "NAME",
         "best, last or the name of another checkpoint of the run [best]");
   c.add("--part", a->part, "PART",

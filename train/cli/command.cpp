@@ -8,8 +8,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <set>
+#include <span>
 #include <sstream>
+#include <string_view>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -17,6 +20,7 @@
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/utf8.h"
+#include "longhand/data/file.h"
 #include "longhand/train/cli/child.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
@@ -172,6 +176,7 @@ struct ProgramState {
   std::function<int()> selected;
   std::optional<int64_t> threads;
   bool responds_to_signals = false;
+  std::map<const CLI::App*, std::function<void()>> checks{};  // of outputs, before a command runs
   std::set<const CLI::App*> on_ranks{};             // commands that run on several processes
   std::vector<const bool*> quiet;                   // the flags of all commands
   std::map<CLI::Option*, std::string> environment;  // variables
@@ -249,7 +254,12 @@ Argument& Argument::environment(const std::string& variable) {
 Command Command::command(const std::string& name, const std::string& text,
                          std::function<int()> run) {
   CLI::App& app = *app_->add_subcommand(name, text);
-  app.callback([state = state_, run = std::move(run)] { state->selected = run; });
+  app.callback([state = state_, at = &app, run = std::move(run)] {
+    state->selected = [state, at, run] {
+      if (const auto found = state->checks.find(at); found != state->checks.end()) found->second();
+      return run();
+    };
+  });
   return {app, *state_};
 }
 
@@ -289,6 +299,35 @@ LONGHAND_ADD(std::vector<double>);
 
 Argument Command::flag(const std::string& name, bool& to, const std::string& text) {
   return {app_->add_flag(name, to, text), *state_};
+}
+
+Argument Command::out(std::string& to, const std::string& value, const std::string& text,
+                      std::function<bool(const std::filesystem::path&)> is_own) {
+  const auto force = std::make_shared<bool>(false);
+  const Argument argument = add("-o,--out", to, value, text);
+  flag("--force", *force, "Let -o replace a file that this command did not write");
+  state_->checks[app_] = [&to, force, is_own = std::move(is_own)] {
+    std::error_code missing;
+    if (to.empty() || !std::filesystem::exists(to, missing)) return;
+    check<ConfigError>(std::filesystem::is_regular_file(to), "-o ", to,
+                       ": expected a file, but this is a directory or a device");
+    check<ConfigError>(*force || std::filesystem::file_size(to) == 0 || is_own(to), "-o ", to,
+                       ": the file exists, and this command did not write it; choose another name, "
+                       "or replace it with --force");
+  };
+  return argument;
+}
+
+bool holds_mark(const std::filesystem::path& file, std::initializer_list<std::string_view> marks) {
+  constexpr uint64_t most = uint64_t{1} << 16;
+  const data::RegularFile in(file);
+  for (const uint64_t begin : {uint64_t{0}, in.size() > most ? in.size() - most : 0}) {
+    std::string text(std::min(most, in.size()), '\0');
+    in.read(begin, std::as_writable_bytes(std::span(text)));
+    for (const std::string_view mark : marks)
+      if (text.find(mark) != std::string::npos) return true;
+  }
+  return false;
 }
 
 void Command::responds_to_signals() {

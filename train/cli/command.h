@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "longhand/train/cli/page.h"
@@ -82,6 +85,11 @@ class Command {
   Argument add(const std::string& name, T& to, const std::string& value, const std::string& text);
   /// Adds a flag without a value.
   Argument flag(const std::string& name, bool& to, const std::string& text);
+  /// Adds -o, --out, for a file to write, and --force. Before the command does anything, it is refused if the
+  /// file exists and `is_own` does not hold for it, which says whether this command wrote it; --force
+  /// replaces any file.
+  Argument out(std::string& to, const std::string& value, const std::string& text,
+               std::function<bool(const std::filesystem::path&)> is_own);
   /// The command responds to train::SignalRequests. Others are ended by signals as usual.
   void responds_to_signals();
   /// The command runs on several processes with longhand-mpi, which refuses all others.
@@ -119,6 +127,9 @@ class Command {
   CLI::App* app_;
   ProgramState* state_;
 };
+
+/// Whether one of `marks`, which only its writer puts there, is in the first or the last 64 KiB of a file.
+bool holds_mark(const std::filesystem::path& file, std::initializer_list<std::string_view> marks);
 
 #define COMMAND(name) void add_##name(Command& program);
 #include "longhand/train/cli/commands.def"

@@ -100,7 +100,8 @@ void add_completion(Command& program) {
   Command c = program.command("completion", "Print a script that completes commands in a shell",
                               [shell, out] { return completion(*shell, *out); });
   c.add("shell", *shell, "SHELL", "bash, zsh or fish").required();
-  c.add("-o,--out", *out, "FILE", "Write to a file [print]");
+  c.out(*out, "FILE", "Write to a file [print]",
+        [](const auto& file) { return holds_mark(file, {"__longhand_complete"}); });
   c.footer(
       "The script completes commands, flags, names of options after --set, attention variants,\n"
       "tasks and files. An installation puts it where shells look for it. Otherwise:\n"

@@ -58,8 +58,6 @@ std::string call_of(const Arguments& a) {
 }
 
 int init(const Arguments& arguments) {
-  check<ConfigError>(arguments.out.empty() || !std::filesystem::exists(arguments.out),
-                     arguments.out, " exists already; give another file with -o");
   attention::spec(arguments.variant);  // throws if unknown
   train::Config config;
   // With these, small models train well on most tasks.
@@ -127,7 +125,8 @@ void add_config(Command& program) {
   start.add("task", a->task, "TASK", "A task; longhand data tasks lists them").required();
   start.add("variant", a->variant, "VARIANT",
             "An attention variant; longhand variants lists them [softmax]");
-  start.add("-o,--out", a->out, "FILE.toml", "Write to a new file [print]");
+  // A file that was written may have been edited.
+  start.out(a->out, "FILE.toml", "Write to a new file [print]", [](const auto&) { return false; });
   add_common(start);
   start.words_to_set(*a);
   start.footer(

@@ -13,6 +13,7 @@
 #include "longhand/data/listops.h"
 #include "longhand/data/subset.h"
 #include "longhand/data/tasks/stored.h"
+#include "longhand/data/trailer.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/data_check.h"
 #include "longhand/train/cli/output.h"
@@ -195,7 +196,11 @@ void add_data(Command& program) {
   Command make = group.command("make", "Write a task's data to a file for the task \"tokens\"",
                                [a] { return make_file(*a); });
   add_task(make);
-  make.add("-o,--out", a->out, "FILE.h5", "File to write").required();
+  make.out(a->out, "FILE.h5", "File to write",
+           [](const auto& file) {
+             return data::has_trailer(data::RegularFile(file), data::data_file);
+           })
+      .required();
   make.add("--count", a->count, "N", "At most N examples of each split [all]").positive();
   make.quiet(*a);
   make.json(a->json);

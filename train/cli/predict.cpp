@@ -79,6 +79,7 @@ std::map<std::string, std::string> about(const Arguments& a, const train::SavedM
           {"checkpoint", run.file},
           {"digest", run.digest},
           {"step", std::to_string(run.checkpoint.training.step)},
+          {"writer", "longhand predict"},
           {"task", experiment.task.info.name},
           {"split", a.split},
           {"values", a.logits ? "logits" : "probabilities"}};
@@ -187,8 +188,11 @@ void add_predict(Command& program) {
   Command c = program.command("predict", "Write the prediction of a trained model for each example",
                               [a] { return predict(*a); });
   c.add("run", a->run, "DIR", "Run directory or checkpoint file").required();
-  c.add("-o,--out", a->out, "FILE",
-        "File to write: NAME.jsonl, .h5, .npz or .safetensors [JSON Lines on stdout]");
+  c.out(a->out, "FILE",
+        "File to write: NAME.jsonl, .h5, .npz or .safetensors [JSON Lines on stdout]",
+        [](const auto& file) {
+          return holds_mark(file, {"{\"example\": ", "longhand predict"});
+        });
   c.add("--split", a->split, "SPLIT", "train, validation or test [test]");
   c.add("--data", a->data, "FILE",
         "Other data: a file as the task of the run reads it, or FILE.h5 with tokens and targets; "

@@ -35,14 +35,18 @@ std::string json_of(const train::Board& board) {
                          .tables = {board.leaderboard, board.runs}});
 }
 
+train::ReportFormat format_of(const Arguments& arguments) {
+  return arguments.csv    ? train::ReportFormat::csv
+         : arguments.json ? train::ReportFormat::json
+                          : train::ReportFormat::html;
+}
+
 int report(const Arguments& arguments) {
   const std::string out =
       arguments.out.empty() && !arguments.csv && !arguments.json ? "report.html" : arguments.out;
-  const train::ReportFormat format = arguments.csv    ? train::ReportFormat::csv
-                                     : arguments.json ? train::ReportFormat::json
-                                                      : train::ReportFormat::html;
-  check<ConfigError>(train::may_replace(out, format), "-o ", out,
-                     ": the file exists and is no report of this format; choose another name");
+  const train::ReportFormat format = format_of(arguments);
+  check<ConfigError>(!arguments.out.empty() || train::may_replace(out, format), out,
+                     ": the file exists and is not a report; name another file with -o");
   const std::vector<std::filesystem::path> paths{arguments.paths.begin(), arguments.paths.end()};
   if (arguments.csv || arguments.json) {
     const train::ReportInputs inputs = train::read_inputs(paths);
@@ -70,9 +74,10 @@ void add_report(Command& program) {
   c.add("paths", a->paths, "PATH",
         "Directories of runs, of sweeps, folders of runs, and JSON files of analyses")
       .required();
-  c.add("-o,--out", a->out, "FILE",
+  c.out(a->out, "FILE",
         "File to write [report.html; with --csv and --json stdout]; replaced if it is a report of "
-        "the same format");
+        "the same format",
+        [a](const auto& file) { return train::may_replace(file, format_of(*a)); });
   const Argument json =
       c.flag("--json", a->json, "Write the tables of variants and of runs as JSON, not a page");
   c.flag("--csv", a->csv, "Write the table of runs, one a line, as CSV, not a page").excludes(json);

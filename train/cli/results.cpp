@@ -14,8 +14,10 @@
 namespace longhand::cli {
 
 void add_out(Command& command, ResultsArguments& arguments) {
-  command.add("-o,--out", arguments.out, "FILE.json",
-              "Write the results for longhand report, and for reading back");
+  command.out(arguments.out, "FILE.json",
+              "Write the results for longhand report, and for reading back", [](const auto& file) {
+                return holds_mark(file, {"\"kind\": \"" + chosen_command() + "\""});
+              });
 }
 
 train::Results new_results(std::string title, std::string summary) {
