@@ -126,17 +126,29 @@ std::vector<fs::path> event_files(const fs::path& folder) {
   return out;
 }
 
-/// A name that comes after those of `others` in alphabetical order, in which TensorBoard reads files.
-fs::path next_name(const fs::path& folder, const std::vector<fs::path>& others, double begin) {
-  auto number = static_cast<int64_t>(begin);
-  for (const fs::path& other : others) {
-    long long theirs = 0;
-    if (std::sscanf(other.filename().c_str() + prefix.size(), "%lld", &theirs) == 1)
-      number = std::max<int64_t>(number, theirs + 1);
+/// The text that follows `digits` among those of its length; a longer one after the last of them.
+std::string after(std::string digits) {
+  for (size_t i = digits.size(); i > 0 && digits[i - 1] >= '0' && digits[i - 1] <= '9'; --i) {
+    if (digits[i - 1] < '9') {
+      ++digits[i - 1];
+      return digits.replace(i, std::string::npos, digits.size() - i, '0');
+    }
   }
+  return digits + "0";
+}
+
+/// A name that comes after those of `others` in alphabetical order, in which TensorBoard reads files.
+/// Their numbers may be of any size.
+fs::path next_name(const fs::path& folder, const std::vector<fs::path>& others, double begin) {
   char digits[24];
-  std::snprintf(digits, sizeof digits, "%010" PRId64, number);
-  return folder / (std::string(prefix) + digits + std::string(suffix));
+  std::snprintf(digits, sizeof digits, "%010" PRId64, static_cast<int64_t>(begin));
+  std::string name = std::string(prefix) + digits + std::string(suffix);
+  for (const fs::path& other : others)
+    if (std::string theirs = other.filename().string(); theirs >= name) {
+      theirs.resize(theirs.size() - suffix.size());
+      name = std::string(prefix) + after(theirs.substr(prefix.size())) + std::string(suffix);
+    }
+  return folder / name;
 }
 
 }  // namespace
