@@ -25,8 +25,26 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view temporary_prefix = ".tmp-";
 
+const char* remedy_for(int error) {
+  switch (error) {
+    case ENOSPC:
+      return "; free some space there, or choose another disk";
+    case EDQUOT:
+      return "; remove files of yours there, or choose another disk";
+    case EROFS:
+      return "; choose a folder that can be written to";
+    case EMFILE:
+      return "; raise the limit, ulimit -n";
+    case EACCES:
+      return "; check who owns the file and its folder, and their modes, with ls -ld";
+    default:
+      return "";
+  }
+}
+
 [[noreturn]] void fail(const fs::path& path, const char* what, int error) {
-  throw DataError(concat_message(path.string(), ": ", what, ": ", std::strerror(error)));
+  throw DataError(
+      concat_message(path.string(), ": ", what, ": ", std::strerror(error), remedy_for(error)));
 }
 
 // An open file, closed by the destructor.
