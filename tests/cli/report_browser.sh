@@ -48,8 +48,14 @@ JSON
 "$longhand" report runs analysis.json -o report.html >/dev/null
 # Counts the canvases with a pixel that is not transparent.
 cp report.html page.html
+# The policy of the page lets scripts run that have its nonce, and no others: the second one must not.
+nonce=$(sed -n "s/.*script-src 'nonce-\([0-9a-f]*\)'.*/\1/p" page.html | head -n 1)
+[ ${#nonce} -eq 32 ] || { echo "the page has no Content-Security-Policy"; exit 1; }
+cat >>page.html <<HTML
+<script>document.documentElement.dataset.injected = 'yes';</script>
+<script nonce="$nonce">
+HTML
 cat >>page.html <<'HTML'
-<script>
 requestAnimationFrame(() => {
   const all = [...document.querySelectorAll('canvas')];
   const blank = all.filter(c => !c.width || !c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v));
@@ -62,8 +68,12 @@ for width in 1280 390; do
   timeout 120 "$chromium" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$folder/profile" \
     --host-resolver-rules='MAP * ~NOTFOUND' --window-size=$width,900 --virtual-time-budget=5000 --enable-logging=stderr \
     --dump-dom "file://$folder/page.html" >dom.html 2>log.txt || { cat log.txt; exit 1; }
-  if grep -E 'CONSOLE' log.txt; then
+  if grep 'CONSOLE' log.txt | grep -v 'Content Security Policy'; then
     echo "width $width: the console has messages"
+    exit 1
+  fi
+  if ! grep -q 'Content Security Policy' log.txt || grep -q 'data-injected' dom.html; then
+    echo "width $width: a script without the nonce of the page ran"
     exit 1
   fi
   # Learning curves: 2. The leaderboard: time, parameters or state, where these differ. The analysis: 2, and 2 maps.

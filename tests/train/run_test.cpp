@@ -205,6 +205,59 @@ TEST_CASE("a run can be replaced, but not by one that does not begin") {
                     Contains("not the directory of a run"));
 }
 
+TEST_CASE("replacing a run leaves files that a run does not write") {
+  const TemporaryDirectory dir;
+  Run::create(tiny_run("keep_every = 2\ntensorboard = true\n"), dir / "run")->train();
+  const std::vector<std::string> foreign = {"checkpoints/mine.h5",
+                                            "checkpoints/step-2-copy.h5",
+                                            "checkpoints/step-.h5",
+                                            "checkpoints/notes/last.h5",
+                                            "notes/metrics.jsonl",
+                                            "best.h5",
+                                            "tensorboard/events.out.tfevents.1.other",
+                                            "tensorboard/notes.txt"};
+  for (const std::string& name : foreign) {
+    fs::create_directories((dir / ("run/" + name)).parent_path());
+    write_text(dir / ("run/" + name), name);
+  }
+  fs::create_directory(dir / "elsewhere");
+  write_text(dir / "elsewhere/events.out.tfevents.1.longhand", "mine");
+  Run::create(tiny_run(), dir / "run", "run", Existing::overwrite)->train();
+  const auto after = contents_of(dir.path());
+  for (const std::string& name : foreign) {
+    INFO(name);
+    CHECK(after.at("run/" + name) == name);
+  }
+  CHECK_FALSE(after.contains("run/checkpoints/step-00000002.h5"));
+  // A link to another folder of events.
+  fs::remove_all(dir / "run/tensorboard");
+  fs::create_directory_symlink(dir / "elsewhere", dir / "run/tensorboard");
+  Run::create(tiny_run(), dir / "run", "run", Existing::overwrite)->train();
+  CHECK(fs::exists(dir / "elsewhere/events.out.tfevents.1.longhand"));
+  CHECK(fs::is_symlink(dir / "run/tensorboard"));
+}
+
+TEST_CASE("resuming keeps metrics with damaged lines aside, and says so") {
+  const TemporaryDirectory dir;
+  int64_t step = 0;
+  Run::create(tiny_run("log_every = 1\n"), dir / "run")->train(stop_after(3, step));
+  const std::string before = read_text(dir / "run/metrics.jsonl");
+  std::string damaged = before;
+  damaged[damaged.find('\n') + 1] = '#';  // the second line
+  write_text(dir / "run/metrics.jsonl", damaged);
+  Run::resume(dir / "run")->train();
+  CHECK(read_text(dir / "run/metrics.damaged.jsonl") == damaged);
+  const auto warnings = read_run(dir / "run").summary->warnings;
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings[0], Contains("damaged lines were left out: 2; metrics.damaged.jsonl"));
+  // The line of a process that was killed while it wrote is none of these.
+  Run::create(tiny_run("log_every = 1\n"), dir / "cut")->train(stop_after(3, step = 0));
+  std::ofstream(dir / "cut/metrics.jsonl", std::ios::app) << "{\"step\":";
+  Run::resume(dir / "cut")->train();
+  CHECK_FALSE(fs::exists(dir / "cut/metrics.damaged.jsonl"));
+  CHECK(read_run(dir / "cut").summary->warnings.empty());
+}
+
 TEST_CASE("the same call starts, continues, extends and leaves a run") {
   const TemporaryDirectory dir;
   Run::create(tiny_run(), dir / "whole")->train();

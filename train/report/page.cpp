@@ -8,10 +8,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "longhand/core/version.h"
+#include "longhand/data/file.h"
 #include "longhand/train/json.h"
 #include "longhand/train/report/assets.h"
 #include "longhand/train/report/board.h"
@@ -360,7 +362,9 @@ std::string options_list(const std::map<std::string, std::string>& options) {
 }
 
 /// A script element's contents cannot hold its end tag; Chart.js and page.js have none.
-std::string script(std::string_view text) { return "<script>" + std::string(text) + "</script>\n"; }
+std::string script(std::string_view text, const std::string& nonce) {
+  return "<script nonce=\"" + nonce + "\">" + std::string(text) + "</script>\n";
+}
 
 class Page {
  public:
@@ -373,14 +377,22 @@ class Page {
     for (size_t i = 0; i < inputs_.results.size(); ++i) body += results(i);
     if (!inputs_.runs.empty()) body += runs();
     body += footer();
+    const std::string json = script_safe(data_);
+    const std::string hashed = body + json;
+    // Texts of the page cannot contain a digest of themselves, so that a script in them does not run.
+    const std::string nonce = data::hex(data::digest(std::as_bytes(std::span<const char>(hashed))));
     std::string out =
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src "
+        "'nonce-" +
+        nonce +
+        "'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'\">"
         "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
         "<meta name=\"color-scheme\" content=\"light dark\">" +
         std::string(title) + "\n<style>" + std::string(page_css()) + "</style></head>\n<body>\n" +
         body;
-    out += "<script type=\"application/json\" id=\"data\">" + script_safe(data_) + "</script>\n";
-    out += script(chart_js()) + script(page_js());
+    out += "<script type=\"application/json\" id=\"data\">" + json + "</script>\n";
+    out += script(chart_js(), nonce) + script(page_js(), nonce);
     return out + "</body></html>\n";
   }
 

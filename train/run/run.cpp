@@ -272,6 +272,12 @@ void Run::continue_record() {
     summary_.processes.push_back(process_);
   }
   record_.cut_metrics(metrics);
+  if (metrics.damaged.empty()) return;
+  std::string lines;
+  for (const int64_t line : metrics.damaged)
+    lines += concat_message(lines.empty() ? "" : ", ", line);
+  warn(concat_message("metrics.jsonl: damaged lines were left out: ", lines, "; ", damaged_metrics,
+                      " is the file as it was"));
 }
 
 Run::~Run() = default;

@@ -56,6 +56,17 @@ std::string system_reason() { return std::strerror(errno); }
 constexpr std::array<const char*, 5> file_names = {"config.toml", "summary.json", "test.json",
                                                    "sources.json", "metrics.jsonl"};
 
+/// Whether a file of the folder of checkpoints is one that runs write: not one that a user has put there.
+bool is_checkpoint_of_run(const std::string& name) {
+  const auto digits_after = [&](std::string_view prefix) {
+    return name.starts_with(prefix) && name.size() > prefix.size() + 3 &&
+           std::all_of(name.begin() + std::ssize(prefix), name.end() - 3,
+                       [](char c) { return '0' <= c && c <= '9'; });
+  };
+  return name == "last.h5" || name == "previous.h5" || name == "best.h5" ||
+         (name.ends_with(".h5") && (digits_after("step-") || digits_after("before-step-")));
+}
+
 /// Whether a run has saved or recorded something here.
 bool holds_results(const fs::path& path) {
   const fs::path metrics = path / "metrics.jsonl", checkpoints = path / "checkpoints";
@@ -374,16 +385,18 @@ void RunRecord::remove_files() const {
   for (const char* const name : file_names) fs::remove(path_ / name, ignored);
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(checkpoints(), ignored))
-    if (entry.path().extension() == ".h5") files.push_back(entry.path());
+    if (is_checkpoint_of_run(entry.path().filename().string())) files.push_back(entry.path());
   for (const fs::path& file : files) fs::remove(file, ignored);
 }
 
 void RunRecord::remove_events() const {
   std::error_code ignored;
   const fs::path folder = path_ / "tensorboard";
+  if (fs::is_symlink(folder)) return;
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (entry.path().filename().string().find(".tfevents.") != std::string::npos)
+    if (const std::string name = entry.path().filename();
+        name.starts_with("events.out.tfevents.") && name.ends_with(".longhand"))
       files.push_back(entry.path());
   for (const fs::path& file : files) fs::remove(file, ignored);
   fs::remove(folder, ignored);
@@ -548,9 +561,13 @@ EarlierMetrics RunRecord::earlier_metrics(const TrainingState& state) const {
   };
   std::istringstream in(data::read_text_file(metrics()));
   std::string line;
-  while (std::getline(in, line) && !in.eof()) {
+  // A last line without an end is one that a process did not complete.
+  for (int64_t number = 1; std::getline(in, line) && !in.eof(); ++number) {
     const Json json = try_parse_json(line);
-    if (!json.is_object()) continue;
+    if (!json.is_object()) {
+      out.damaged.push_back(number);
+      continue;
+    }
     const Record record = record_of(json);
     out.step = std::max(out.step, record.step);
     out.seconds = std::max(out.seconds, record.seconds.value_or(0));
@@ -564,7 +581,10 @@ EarlierMetrics RunRecord::earlier_metrics(const TrainingState& state) const {
 }
 
 void RunRecord::cut_metrics(const EarlierMetrics& earlier) const {
-  if (fs::exists(metrics())) data::write_file_durably(metrics(), earlier.kept);
+  if (!fs::exists(metrics())) return;
+  if (!earlier.damaged.empty())
+    data::write_file_durably(path_ / damaged_metrics, data::read_text_file(metrics()));
+  data::write_file_durably(metrics(), earlier.kept);
 }
 
 void RunRecord::write_summary(const Summary& summary) const {

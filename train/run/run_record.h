@@ -99,12 +99,16 @@ struct ResumePoint {
 /// The metrics of a run that is going to be resumed.
 struct EarlierMetrics {
   std::string kept;                            // the lines up to a checkpoint
+  std::vector<int64_t> damaged{};              // numbers of lines that are not JSON, from 1 on
   std::optional<Record> training, validation;  // the last of each kind among them
   // Of all lines, also of those that are not kept.
   int64_t step = 0;
   double seconds = 0;
   int64_t peak_memory = 0;
 };
+
+/// The metrics of a run with damaged lines, before it was resumed.
+inline constexpr const char* damaged_metrics = "metrics.damaged.jsonl";
 
 /// What to do with a directory that holds a run already.
 enum class Existing { refuse, overwrite };
@@ -164,7 +168,7 @@ class RunRecord {
   /// Reads the metrics of a run that is going to be resumed from this state.
   EarlierMetrics earlier_metrics(const TrainingState& state) const;
   /// Keeps of the metrics earlier.kept alone: not those that the resumed run will write again, nor an
-  /// incomplete last line.
+  /// incomplete last line. If lines are damaged, the file as it was remains as metrics.damaged.jsonl.
   void cut_metrics(const EarlierMetrics& earlier) const;
   void write_summary(const Summary& summary) const;
   /// Reads summary.json; nothing if there is none. Throws DataError if it is no JSON object.
