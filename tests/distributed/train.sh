@@ -3,6 +3,7 @@
 #   bits     the checkpoint of 1, 2, 4 and 8 ranks of 1 and 2 threads
 #   restart  stopped and resumed on other numbers of ranks
 #   kill     a rank is killed: the job ends, and its last checkpoint is continued with the same bits
+#   stop     a rank is stopped: a warning names it; it continues, and the bits are the same
 #   errors   what is refused, and how
 # PROGRAM is longhand-mpi. VARIANT (performer), OPTIONS (further assignments), RUNS (number of stops or kills)
 # and SEED may be set for longer runs by hand.
@@ -119,6 +120,39 @@ kill_rank() {
   echo "$variant: $i kills, the job ended within $((${slowest:-0} / 1000000)) ms, the same bits"
 }
 
+warnings() { grep -c "^longhand: warning: rank $1 on .* has not joined" "$runs/log" || true; }
+
+stop_rank() {
+  local options victim rank ranks=(0 2) steps=100
+  options=$(set_options train.steps=$steps)
+  "$program" train "$config" --out "$runs/one" --threads 2 --quiet >/dev/null $options
+  for stopped in ${ranks[@]}; do
+    rm -rf "$runs/x"
+    LONGHAND_LATE_SECONDS=0.4 "$mpirun" 4 "$program" train "$config" --out "$runs/x" $options --threads 1 --quiet \
+      >"$runs/log" 2>&1 &
+    wait_for_steps 0
+    for victim in $(pgrep -f "^$program train .*$runs/x"); do
+      rank=$(tr '\0' '\n' <"/proc/$victim/environ" | sed -n 's/^OMPI_COMM_WORLD_RANK=//p')
+      [ "$rank" = "$stopped" ] && break
+    done
+    [ "$rank" = "$stopped" ] || fail "rank $stopped was not found"
+    kill -STOP "$victim"
+    for _ in $(seq 200); do
+      [ "$(warnings "$stopped")" -ge 2 ] && break
+      sleep 0.05
+    done
+    kill -CONT "$victim"
+    wait $! || { cat "$runs/log"; fail "the run failed after rank $stopped was stopped"; }
+    # On a busy machine others may be late as well, but not as often.
+    for rank in 0 1 2 3; do
+      [ "$rank" = "$stopped" ] || [ "$(warnings "$rank")" -lt "$(warnings "$stopped")" ] ||
+        { cat "$runs/log"; fail "expected warnings about rank $stopped, not $rank"; }
+    done
+    [ "$(hash x)" = "$(hash one)" ] || fail "after rank $stopped was stopped: other bits"
+  done
+  echo "stopped ranks are named, and the bits are the same"
+}
+
 # refused RANKS STATUS TEXT ARGUMENT...
 refused() {
   local ranks=$1 status=$2 text=$3 found=0
@@ -152,5 +186,6 @@ errors() {
 case $2 in
   bits | restart | errors) $2 ;;
   kill) kill_rank ;;
-  *) fail "$2: expected bits, restart, kill or errors" ;;
+  stop) stop_rank ;;
+  *) fail "$2: expected bits, restart, kill, stop or errors" ;;
 esac

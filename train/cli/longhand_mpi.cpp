@@ -2,10 +2,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <optional>
 
+#include "longhand/core/error.h"
 #include "longhand/train/cli/main.h"
+#include "longhand/train/cli/output.h"
 #include "longhand/train/cli/ranks.h"
+#include "longhand/train/distributed/grid.h"
 #include "longhand/train/distributed/mpi.h"
 
 namespace longhand::cli {
@@ -14,7 +18,14 @@ namespace {
 class MpiLauncher final : public Launcher {
  public:
   Communicator& connect() override {
-    if (!mpi_) mpi_.emplace();
+    if (!mpi_) {
+      mpi_.emplace();
+      const char* const text = std::getenv("LONGHAND_LATE_SECONDS");
+      const double seconds = text ? std::strtod(text, nullptr) : 10;
+      check<ConfigError>(seconds >= 0.01, "LONGHAND_LATE_SECONDS: expected at least 0.01, got ",
+                         text);
+      mpi_->report_late(seconds, warn_about);
+    }
     return mpi_->world();
   }
   void abort(int code) override {
@@ -24,6 +35,15 @@ class MpiLauncher final : public Launcher {
   std::string version() const override { return train::Mpi::version(); }
 
  private:
+  static void warn_about(const std::vector<train::Mpi::Late>& late) {
+    for (const auto& [rank, host, seconds] : late)
+      print_stderr(
+          "longhand: warning: {} has not joined the other ranks, which have waited for {:.3g} s: "
+          "it "
+          "is stopped, unreachable or slower than they are\n",
+          train::rank_name(rank, host), seconds);
+  }
+
   std::optional<train::Mpi> mpi_;
 };
 

@@ -56,6 +56,8 @@ const std::vector<std::pair<std::string, std::string>>& environment_variables() 
       {"LONGHAND_THREADS", "number of threads, where --threads is not given"},
       {"LONGHAND_SEED", "seed, where --seed is not given"},
       {"LONGHAND_ISA", "instruction set: baseline, avx2 or avx512"},
+      {"LONGHAND_LATE_SECONDS",
+       "seconds after which longhand-mpi warns about ranks that others wait for; 10 by default"},
       {"LONGHAND_NO_LOCKS", "1: write runs and sweeps on file systems without locks"},
       {"LONGHAND_PLUGINS", "files of plugins, separated by colons; see --plugin"},
       {"NO_COLOR", "print without colours"},

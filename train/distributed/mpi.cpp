@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -53,21 +54,6 @@ Bytes bytes_of(const Tensor& x) {
   });
 }
 
-/// Waits for requests. MPI_Wait would occupy a core, which others may need to compute.
-void complete(MPI_Request* requests, int count, const char* function) {
-  const double begin = clock_seconds();
-  for (;;) {
-    int done = 0;
-    require(MPI_Testall(count, requests, &done, MPI_STATUSES_IGNORE), function);
-    if (done) return;
-    if (clock_seconds() - begin < 100e-6)
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
-  }
-}
-void complete(MPI_Request request, const char* function) { complete(&request, 1, function); }
-
 }  // namespace
 
 /// The thread that makes all calls.
@@ -100,8 +86,101 @@ class Mpi::Engine {
     start(std::forward<F>(f)).get();
   }
 
+  void report_late(double seconds, std::function<void(const std::vector<Late>&)> report) {
+    call([&] {
+      require(MPI_Comm_dup(MPI_COMM_WORLD, &signs_), "MPI_Comm_dup");
+      MPI_Comm_rank(signs_, &rank_);
+      int size = 0, length = 0;
+      MPI_Comm_size(signs_, &size);
+      std::vector<char> names(static_cast<size_t>(size) * MPI_MAX_PROCESSOR_NAME);
+      char own[MPI_MAX_PROCESSOR_NAME] = {};
+      MPI_Get_processor_name(own, &length);
+      require(MPI_Allgather(own, sizeof own, MPI_CHAR, names.data(), sizeof own, MPI_CHAR, signs_),
+              "MPI_Allgather");
+      for (int rank = 0; rank < size; ++rank)
+        hosts_.emplace_back(names.data() + static_cast<size_t>(rank) * sizeof own);
+      seen_.assign(hosts_.size(), 0);
+      interval_ = seconds / 2;
+      report_ = std::move(report);
+    });
+  }
+
+  // These run on the thread of the engine.
+
+  /// The ranks of the world that take part in what is waited for next.
+  void set_members(const std::vector<int>& members) { members_ = &members; }
+
+  /// Waits for requests. MPI_Wait would occupy a core, which others may need to compute.
+  void complete(MPI_Request* requests, int count, const char* function) {
+    const double begin = clock_seconds();
+    double next_sign = interval_, next_report = 2 * interval_;
+    for (;;) {
+      int done = 0;
+      require(MPI_Testall(count, requests, &done, MPI_STATUSES_IGNORE), function);
+      if (done) return;
+      const double waited = clock_seconds() - begin;
+      if (waited < 100e-6) {
+        std::this_thread::yield();
+        continue;
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      if (!report_ || waited < std::min(interval_, 0.1)) continue;
+      take_signs();
+      if (waited > next_sign) {
+        give_sign();
+        next_sign += interval_;
+      }
+      if (waited > next_report) {
+        report_those_missing(waited);
+        next_report *= 2;
+      }
+    }
+  }
+  void complete(MPI_Request request, const char* function) { complete(&request, 1, function); }
+
  private:
-  Worker worker_;
+  // A rank that waits gives a sign of it to the others once in each interval_, so that one which gives
+  // none has been stopped, or computes.
+  void give_sign() {
+    static const char sign = 0;  // while it is sent
+    for (const int rank : *members_) {
+      if (rank == rank_) continue;
+      MPI_Request request;
+      require(MPI_Isend(&sign, 1, MPI_CHAR, rank, 0, signs_, &request), "MPI_Isend");
+      MPI_Request_free(&request);
+    }
+  }
+  void take_signs() {
+    for (;;) {
+      int found = 0;
+      MPI_Status status;
+      require(MPI_Iprobe(MPI_ANY_SOURCE, 0, signs_, &found, &status), "MPI_Iprobe");
+      if (!found) return;
+      char sign = 0;
+      require(MPI_Recv(&sign, 1, MPI_CHAR, status.MPI_SOURCE, 0, signs_, MPI_STATUS_IGNORE),
+              "MPI_Recv");
+      seen_[static_cast<size_t>(status.MPI_SOURCE)] = clock_seconds();
+    }
+  }
+  void report_those_missing(double waited) {
+    std::vector<Late> late;
+    for (const int rank : *members_) {
+      const auto at = static_cast<size_t>(rank);
+      const bool waits = clock_seconds() - seen_[at] < 1.5 * interval_;
+      if (waits && rank < rank_) return;  // which reports
+      if (!waits && rank != rank_) late.push_back({rank, hosts_[at], waited});
+    }
+    if (!late.empty()) report_(late);
+  }
+
+  MPI_Comm signs_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  double interval_ = 0;
+  std::function<void(const std::vector<Late>&)> report_{};
+  std::vector<std::string> hosts_{};
+  std::vector<double> seen_{};  // when each rank has given its last sign
+  const std::vector<int>* members_ = nullptr;
+  Worker worker_;  // last, because its thread uses the others
 };
 
 class Mpi::Group final : public Communicator {
@@ -111,6 +190,15 @@ class Mpi::Group final : public Communicator {
     engine_->call([&] {
       require(MPI_Comm_rank(group_, &rank_), "MPI_Comm_rank");
       require(MPI_Comm_size(group_, &size_), "MPI_Comm_size");
+      std::vector<int> own(static_cast<size_t>(size_));
+      std::iota(own.begin(), own.end(), 0);
+      members_.resize(own.size());
+      MPI_Group all, some;
+      MPI_Comm_group(MPI_COMM_WORLD, &all);
+      MPI_Comm_group(group_, &some);
+      MPI_Group_translate_ranks(some, size_, own.data(), all, members_.data());
+      MPI_Group_free(&all);
+      MPI_Group_free(&some);
     });
   }
   ~Group() override {
@@ -164,7 +252,7 @@ class Mpi::Group final : public Communicator {
       require(MPI_Irecv(receive.data, count, receive.type, from, 0, group_, &requests[0]),
               "MPI_Irecv");
       require(MPI_Isend(send.data, count, send.type, to, 0, group_, &requests[1]), "MPI_Isend");
-      complete(requests, 2, "MPI_Isend");
+      engine_->complete(requests, 2, "MPI_Isend");
       return x.numel() * send.size;
     });
   }
@@ -175,14 +263,14 @@ class Mpi::Group final : public Communicator {
       uint64_t size = bytes.size();
       MPI_Request request;
       require(MPI_Ibcast(&size, 1, MPI_UINT64_T, 0, group_, &request), "MPI_Ibcast");
-      complete(request, "MPI_Ibcast");
+      engine_->complete(request, "MPI_Ibcast");
       bytes.resize(size);
       constexpr uint64_t most = uint64_t{1} << 30;
       for (uint64_t begin = 0; begin < size; begin += most) {
         const int count = static_cast<int>(std::min(most, size - begin));
         require(MPI_Ibcast(bytes.data() + begin, count, MPI_CHAR, 0, group_, &request),
                 "MPI_Ibcast");
-        complete(request, "MPI_Ibcast");
+        engine_->complete(request, "MPI_Ibcast");
       }
       return rank_ == 0 ? static_cast<int64_t>(size) * (size_ - 1) : 0;
     });
@@ -197,7 +285,7 @@ class Mpi::Group final : public Communicator {
       MPI_Request request;
       require(MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, group_, &request),
               "MPI_Iallgather");
-      complete(request, "MPI_Iallgather");
+      engine_->complete(request, "MPI_Iallgather");
       int64_t total = 0;
       for (const int n : lengths) {
         begins.push_back(count_of(total));
@@ -207,7 +295,7 @@ class Mpi::Group final : public Communicator {
       require(MPI_Iallgatherv(own.data(), length, MPI_CHAR, all.data(), lengths.data(),
                               begins.data(), MPI_CHAR, group_, &request),
               "MPI_Iallgatherv");
-      complete(request, "MPI_Iallgatherv");
+      engine_->complete(request, "MPI_Iallgatherv");
       for (size_t rank = 0; rank < lengths.size(); ++rank)
         out.push_back(
             all.substr(static_cast<size_t>(begins[rank]), static_cast<size_t>(lengths[rank])));
@@ -221,7 +309,7 @@ class Mpi::Group final : public Communicator {
     now("barrier", [&] {
       MPI_Request request;
       require(MPI_Ibarrier(group_, &request), "MPI_Ibarrier");
-      complete(request, "MPI_Ibarrier");
+      engine_->complete(request, "MPI_Ibarrier");
       return int64_t{0};
     });
   }
@@ -269,6 +357,7 @@ class Mpi::Group final : public Communicator {
   std::future<void> start(const char* name, F operation) {
     return engine_->start([this, name, operation = std::move(operation)]() mutable {
       const double begin = clock_seconds();
+      engine_->set_members(members_);
       const int64_t bytes = operation();
       const std::lock_guard lock(mutex_);
       ++traffic_.operations;
@@ -292,7 +381,7 @@ class Mpi::Group final : public Communicator {
     require(MPI_Iallgather(send.data, count, send.type, receive.data, count, receive.type, group_,
                            &request),
             "MPI_Iallgather");
-    complete(request, "MPI_Iallgather");
+    engine_->complete(request, "MPI_Iallgather");
     return x.numel() * send.size * (size_ - 1);
   }
 
@@ -303,7 +392,7 @@ class Mpi::Group final : public Communicator {
     require(MPI_Ialltoall(send.data, count, send.type, receive.data, count, receive.type, group_,
                           &request),
             "MPI_Ialltoall");
-    complete(request, "MPI_Ialltoall");
+    engine_->complete(request, "MPI_Ialltoall");
     return x.numel() * send.size / size_ * (size_ - 1);
   }
 
@@ -336,6 +425,7 @@ class Mpi::Group final : public Communicator {
   MPI_Comm group_;
   bool owned_;
   int rank_ = 0, size_ = 1;
+  std::vector<int> members_;  // their ranks in the world
   mutable std::mutex mutex_;
   Traffic traffic_;
   bool keeps_messages_ = false;
@@ -347,6 +437,10 @@ Mpi::Mpi()
       world_(std::make_unique<Group>(engine_, MPI_COMM_WORLD, false)) {}
 
 Mpi::~Mpi() = default;
+
+void Mpi::report_late(double seconds, std::function<void(const std::vector<Late>&)> report) {
+  engine_->report_late(seconds, std::move(report));
+}
 
 Communicator& Mpi::world() { return *world_; }
 

@@ -1,8 +1,10 @@
 // MPI as a Communicator: the component longhand::mpi, the only part of Longhand that uses MPI.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "longhand/core/communicator.h"
 
@@ -21,6 +23,17 @@ class Mpi {
 
   /// All ranks that were started together.
   Communicator& world();
+
+  /// A rank that does not take part in an operation while this one waits for it.
+  struct Late {
+    int rank;  // in world()
+    std::string host;
+    double seconds;  // that this rank has waited
+  };
+  /// From now on, if an operation lasts longer than `seconds`, and again after twice, four times, … as
+  /// long, the thread of MPI calls `report` with the ranks that have not joined it, on the lowest rank
+  /// that has. All ranks must call this with the same time, before their first operation.
+  void report_late(double seconds, std::function<void(const std::vector<Late>&)> report);
 
   /// Ends all ranks at once with this exit code, also while they wait for each other.
   [[noreturn]] void abort(int code);
