@@ -150,8 +150,7 @@ void add_rows(const std::vector<Member>& members, const SegmentScores& scores,
   }
   if (!scores.ensemble) return;
   const ExampleScores& ensemble = scores.ensemble->examples;
-  add("mean of members", "", {}, estimate(losses), accuracy_of_seeds(accuracies),
-      "over members");
+  add("mean of members", "", {}, estimate(losses), accuracy_of_seeds(accuracies), "over members");
   add("ensemble", "", {}, loss_of(ensemble), accuracy_of(ensemble), "over examples");
   const ScoreDifference gain = difference(ensemble, mean(examples));
   add("ensemble - mean of members", "", {}, gain.loss, gain.accuracy, "over examples");

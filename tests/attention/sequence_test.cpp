@@ -420,7 +420,8 @@ TEST_CASE("sequences over ranks: bytes are those of the formula") {
       const bool linear = path == SequencePath::heads || path == SequencePath::gathered ||
                           path == SequencePath::keys || path == SequencePath::ring;
       if (path == SequencePath::parts) continue;
-      CHECK(many == (linear ? 2 * few : few));
+      // The counts of normalisers do not grow with the tokens: 16 bytes for each side of scatterbrain.
+      CHECK(std::abs(many - (linear ? 2 * few : few)) <= 32 * (P - 1));
     }
   });
 }

@@ -146,7 +146,7 @@ TEST_CASE("config init writes a configuration that trains as it is") {
   succeed({"config", "init", "mqar", "-o", "b.toml", "--set", "model.layers=1"}, folder.path());
   CHECK_THAT(read(folder / "b.toml"), Contains("\nlayers = 1\n"));
   CHECK_THAT(run({"config", "init", "mqar", "-o", "b.toml"}, folder.path()).err,
-             Contains("b.toml exists already"));
+             Contains("b.toml: the file exists"));
   CHECK_THAT(run({"config", "init", "text_lm", "linear"}, folder.path()).err,
              Contains("longhand config init text_lm linear --set data.path=PATH"));
   CHECK_THAT(run({"config", "init", "cpoy"}, folder.path()).err, Contains("did you mean copy?"));

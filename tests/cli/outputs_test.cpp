@@ -6,7 +6,7 @@
 using namespace longhand;
 using namespace longhand::test;
 
-TEST_CASE("-o replaces what the same command wrote, and nothing else without --force") {
+TEST_CASE("outputs: -o replaces what the same command wrote, and nothing else without --force") {
   const TinyFolder folder;
   REQUIRE(run({"train", "config.toml", "--quiet", "--out", "R"}, folder.path()).code == 0);
   write_text(folder / "mine.txt", "mine");

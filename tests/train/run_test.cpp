@@ -240,7 +240,7 @@ TEST_CASE("replacing a run leaves files that a run does not write") {
 TEST_CASE("resuming keeps metrics with damaged lines aside, and says so") {
   const TemporaryDirectory dir;
   int64_t step = 0;
-  Run::create(tiny_run("log_every = 1\n"), dir / "run")->train(stop_after(3, step));
+  Run::create(tiny_run(), dir / "run")->train(stop_after(3, step));
   const std::string before = read_text(dir / "run/metrics.jsonl");
   std::string damaged = before;
   damaged[damaged.find('\n') + 1] = '#';  // the second line
@@ -251,7 +251,7 @@ TEST_CASE("resuming keeps metrics with damaged lines aside, and says so") {
   REQUIRE(warnings.size() == 1);
   CHECK_THAT(warnings[0], Contains("damaged lines were left out: 2; metrics.damaged.jsonl"));
   // The line of a process that was killed while it wrote is none of these.
-  Run::create(tiny_run("log_every = 1\n"), dir / "cut")->train(stop_after(3, step = 0));
+  Run::create(tiny_run(), dir / "cut")->train(stop_after(3, step = 0));
   std::ofstream(dir / "cut/metrics.jsonl", std::ios::app) << "{\"step\":";
   Run::resume(dir / "cut")->train();
   CHECK_FALSE(fs::exists(dir / "cut/metrics.damaged.jsonl"));

@@ -78,8 +78,8 @@ void with_json(const fs::path& path, F read) {
   }
 }
 
-int open_lock(const fs::path& directory, int flags) {
-  return ::open((directory / "lock").c_str(), flags | O_CLOEXEC, 0666);
+int open_lock(const fs::path& file, int flags) {
+  return ::open(file.c_str(), flags | O_CLOEXEC, 0666);
 }
 
 /// Why a cell that some process runs, perhaps on another machine, seems not to go on; empty if it does.
@@ -275,13 +275,13 @@ std::string log_tail(const fs::path& directory, int64_t bytes) {
   return text;
 }
 
-std::unique_ptr<Claim> Claim::take(const fs::path& directory) {
+std::unique_ptr<Claim> Claim::take(const fs::path& directory, const char* name) {
   data::create_directories_durably(directory);
-  const int file = open_lock(directory, O_RDWR | O_CREAT);
-  check<DataError>(file >= 0, "cannot open ", (directory / "lock").string(), ": ",
-                   std::strerror(errno));
+  const fs::path path = directory / name;
+  const int file = open_lock(path, O_RDWR | O_CREAT);
+  check<DataError>(file >= 0, "cannot open ", path.string(), ": ", std::strerror(errno));
   std::unique_ptr<Claim> claim(new Claim(file));
-  if (take_lock(file, directory / "lock"))
+  if (take_lock(file, path))
     data::remove_stale_temporaries(directory);
   else
     claim.reset();
@@ -295,7 +295,7 @@ std::unique_ptr<Claim> Claim::share(const fs::path& sweep) {
   if (claim)
     data::remove_stale_temporaries(cells);
   else
-    claim.reset(new Claim(open_lock(sweep, O_RDWR)));
+    claim.reset(new Claim(open_lock(sweep / "lock", O_RDWR)));
   // Shared from now on. Another process may have the exclusive right while it removes files.
   while (is_locked(claim->file())) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   for (const auto& cell : fs::directory_iterator(cells)) try {
@@ -307,7 +307,7 @@ std::unique_ptr<Claim> Claim::share(const fs::path& sweep) {
 }
 
 bool Claim::is_taken(const fs::path& directory) {
-  const int file = open_lock(directory, O_RDONLY);
+  const int file = open_lock(directory / "lock", O_RDONLY);
   if (file < 0) return false;
   const bool taken = is_locked(file);
   close(file);

@@ -103,7 +103,8 @@ class Claim {
  public:
   /// Creates the directory if it does not exist, and removes what killed processes have left in it.
   /// Null if another process has the right. Throws DataError.
-  static std::unique_ptr<Claim> take(const std::filesystem::path& directory);
+  static std::unique_ptr<Claim> take(const std::filesystem::path& directory,
+                                     const char* name = "lock");
   /// The right to work in the directory of a sweep, which other processes may have at the same time.
   /// Creates it if it does not exist; if no other process has the right, and for each cell that none
   /// runs, removes what killed processes have left. Throws DataError.

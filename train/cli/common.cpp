@@ -84,11 +84,14 @@ std::string shell_word(const std::string& word) {
 }
 
 std::string command_line() {
-  std::ifstream in("/proc/self/cmdline", std::ios::binary);
-  std::string out = program_words(), word;
-  std::getline(in, word, '\0');  // the path of the program
-  while (std::getline(in, word, '\0')) out.append(" ").append(shell_word(word));
-  return out;
+  static const std::string line = [] {
+    std::ifstream in("/proc/self/cmdline", std::ios::binary);
+    std::string out = program_words(), word;
+    std::getline(in, word, '\0');  // the path of the program
+    while (std::getline(in, word, '\0')) out.append(" ").append(shell_word(word));
+    return out;
+  }();
+  return line;
 }
 
 uint64_t seed_or_default(const Common& common) {

@@ -101,7 +101,7 @@ void add_completion(Command& program) {
                               [shell, out] { return completion(*shell, *out); });
   c.add("shell", *shell, "SHELL", "bash, zsh or fish").required();
   c.out(*out, "FILE", "Write to a file [print]",
-        [](const auto& file) { return holds_mark(file, {"__longhand_complete"}); });
+        [](const auto& file) { return holds_mark(file, {"written by: longhand completion"}); });
   c.footer(
       "The script completes commands, flags, names of options after --set, attention variants,\n"
       "tasks and files. An installation puts it where shells look for it. Otherwise:\n"

@@ -207,8 +207,10 @@ int check_hdf5(const std::string& file, bool json, bool in_process, bool from_st
     return success;
   }
   data::RegularFile same = open_again();
+  command_line();  // while /proc can be read
   limit_resources(regular.size());
-  set_threads(1);  // none start in the sandbox
+  Tensor::zeros({1});  // while the arena of tensors can ask for the limits of its size
+  set_threads(1);      // none start in the sandbox
   const bool sandboxed = train::enter_sandbox();
   // A checkpoint first in the way in which it will be loaded: whether libhdf5 crashes depends on it.
   data::set_file_guard([](const data::RegularFile&) {});
