@@ -28,7 +28,7 @@ train::Results results_in(const fs::path& path) {
 train::Results analyse(std::vector<std::string> arguments, const fs::path& where,
                        std::string* out = nullptr) {
   arguments.insert(arguments.begin(), "analyse");
-  arguments.insert(arguments.end(), {"--out", "results.json"});
+  arguments.insert(arguments.end(), {"--out", "results.json", "--force"});
   const Outcome outcome = run(arguments, where);
   INFO(outcome.err);
   REQUIRE(outcome.code == 0);

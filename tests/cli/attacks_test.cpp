@@ -574,7 +574,7 @@ TEST_CASE("what is written does not go through links") {
   write_text(folder / "victim", secret);
   fs::create_symlink("victim", folder / "data.h5");
   succeed({"data", "make", "copy", "--set", "data.length=16", "data.count=4", "data.train_size=8",
-           "data.validation_size=8", "data.test_size=8", "-o", "data.h5", "--quiet"},
+           "data.validation_size=8", "data.test_size=8", "-o", "data.h5", "--force", "--quiet"},
           folder.path());
   CHECK(fs::is_regular_file(fs::symlink_status(folder / "data.h5")));
 

@@ -208,7 +208,7 @@ TEST_CASE("errors of runs and checkpoints") {
              Contains("model.layers"));
   CHECK_THAT(failure({"evaluate", "none"}, folder, 2), Contains("none"));
   CHECK_THAT(failure({"report", "run", "-o", "config.toml"}, folder, 2),
-             Contains("config.toml") && Contains("no report"));
+             Contains("config.toml") && Contains("did not write it"));
   CHECK_THAT(failure({"evaluate", "run", "--split", "tets"}, folder, 2), Contains("tets"));
   CHECK_THAT(failure({"evaluate", "run", "--checkpoint", "bets"}, folder, 2), Contains("bets"));
   CHECK_THAT(failure({"generate", "run", "--prompt", "x"}, folder, 2), Contains("language model"));
