@@ -100,7 +100,8 @@ TEST_CASE("the peak of memory that a run reports is that which the system counte
   const auto reported = Json::parse(outcome.out)["peak_memory_bytes"].get<int64_t>();
   // The system counts what the process had in common with this one before it began, too.
   REQUIRE(reported > peak_resident_memory());
-  CHECK(reported <= outcome.peak_memory);
+  // The kernel counts the pages of each thread in batches.
+  CHECK(reported <= outcome.peak_memory + (int64_t{1} << 20));
   CHECK(static_cast<double>(reported) >= 0.98 * static_cast<double>(outcome.peak_memory));
   CHECK(Json::parse(data::read_text_file(folder / "run/summary.json"))["peak_memory_bytes"] ==
         reported);
