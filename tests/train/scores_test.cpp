@@ -112,9 +112,10 @@ TEST_CASE("differences are paired by example") {
   const ScoreDifference d = difference(a, b);
   CHECK(d.loss.mean == Approx((0.5 + 1 + 1) / 4));
   CHECK(d.accuracy.mean == Approx(0));
-  // sqrt(3/2 Σ (d_i - r t_i)²) / 4, with r = 0.625
+  // t sqrt(g / (g - 1) Σ (d_i - r t_i)²) / 4, with r = 0.625 and g = 4² / (1 + 1 + 4)
   const double squares = std::pow(-0.125, 2) + std::pow(0.375, 2) + std::pow(-0.25, 2);
-  CHECK(d.loss.high - d.loss.mean == Approx(1.959964 * std::sqrt(1.5 * squares) / 4));
+  CHECK(d.loss.high - d.loss.mean ==
+        Approx(student_quantile(0.975, 5. / 3) * std::sqrt(1.6 * squares) / 4));
   const std::vector<ExampleScores> both = {a, b};
   const ExampleScores middle = mean(both);
   CHECK(middle.loss == std::vector<double>{0.75, 1.5, 2.5});

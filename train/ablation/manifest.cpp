@@ -48,10 +48,10 @@ std::string line_of(const std::string& hash, const FileDigests& files) {
 /// The exclusive right to change the manifest, which others have for the time of one write.
 std::unique_ptr<Claim> lock(const fs::path& sweep) {
   for (const double begin = clock_seconds(); clock_seconds() - begin < 60;) {
-    if (auto claim = Claim::take(sweep, "manifest.lock")) return claim;
+    if (auto claim = Claim::take(sweep, "manifest-lock")) return claim;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  throw DataError((sweep / "manifest.lock").string() +
+  throw DataError((sweep / "manifest-lock").string() +
                   ": another process has kept the manifest locked for 60 s; has it been stopped?");
 }
 
