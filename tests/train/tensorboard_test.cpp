@@ -165,3 +165,16 @@ TEST_CASE("a run writes its metrics as events, and no step twice when it is resu
   Run::resume(dir / "plain", {"train.steps=8", "train.tensorboard=true"})->train();
   CHECK(check_events(dir / "plain").size() > 9);
 }
+
+TEST_CASE("a file of events is followed by a later one, whatever stands in its name") {
+  for (const std::string number : {"0000000009", "9223372036854775807", "99999999999999999999999",
+                                   "1700000000.host.9", "1700000000.host", "-5"}) {
+    CAPTURE(number);
+    const TemporaryDirectory dir;
+    const fs::path other = dir / ("events.out.tfevents." + number + ".longhand");
+    write_text(other, "");
+    const EventFile file(dir.path(), {}, 1.7e9);
+    CHECK(file.path().filename().string() > other.filename().string());
+    CHECK(file.path().filename().string().ends_with(".longhand"));
+  }
+}
