@@ -2,11 +2,14 @@
 
 #include <cxxabi.h>
 #include <dlfcn.h>
+#include <elf.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -83,6 +86,27 @@ std::vector<std::string> added(const std::vector<std::string>& names, size_t bef
   return out;
 }
 
+/// Throws ConfigError if a shared library is cut off: the linker would map what is missing, and end this
+/// process with SIGBUS when it touches that. Other files it refuses with a reason.
+void check_complete(std::span<const std::byte> bytes, const fs::path& file) {
+  const auto fits = [&](uint64_t begin, uint64_t size) {
+    check<ConfigError>(begin <= bytes.size() && size <= bytes.size() - begin, file.string(),
+                       ": the plugin is cut off: it has ", bytes.size(),
+                       " bytes, expected at least ", begin + size, remedy);
+  };
+  Elf64_Ehdr head{};
+  if (bytes.size() < SELFMAG || std::memcmp(bytes.data(), ELFMAG, SELFMAG) != 0) return;
+  fits(0, sizeof head);
+  std::memcpy(&head, bytes.data(), sizeof head);
+  if (head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_phentsize != sizeof(Elf64_Phdr)) return;
+  fits(head.e_phoff, uint64_t{head.e_phnum} * sizeof(Elf64_Phdr));
+  for (uint64_t i = 0; i < head.e_phnum; ++i) {
+    Elf64_Phdr part{};
+    std::memcpy(&part, bytes.data() + head.e_phoff + i * sizeof part, sizeof part);
+    if (part.p_type == PT_LOAD) fits(part.p_offset, part.p_filesz);
+  }
+}
+
 /// What the plugin says of itself, after the checks; the library stays loaded.
 const PluginInfo& open(const fs::path& file) {
   // With all functions that it needs: one that is missing must not end a run.
@@ -140,10 +164,12 @@ const Plugin& load_plugin(const fs::path& path) {
   const fs::path file = fs::absolute(path).lexically_normal();
   check<ConfigError>(fs::is_regular_file(file), path.string(),
                      fs::exists(file) ? " is no file" : ": there is no such plugin");
-  const std::string digest = data::hex(data::digest(data::read_file(file)));
+  const std::vector<std::byte> bytes = data::read_file(file);
+  const std::string digest = data::hex(data::digest(bytes));
   for (const Plugin& plugin : loaded())
     if (plugin.file == file || plugin.digest == digest) return plugin;
 
+  check_complete(bytes, file);
   const PluginInfo& info = open(file);
   check<ConfigError>(info.name && info.version && info.add, file.string(),
                      ": the plugin has no name, no version or no function");

@@ -141,6 +141,15 @@ TEST_CASE("plugin: what cannot be loaded is refused with the reason") {
   };
   CHECK_THAT(refusal("missing.so"), Contains("missing.so: there is no such plugin"));
   CHECK_THAT(refusal("config.toml"), Contains("cannot load the plugin"));
+  // Cut off anywhere, it is refused; the linker would end the process with SIGBUS.
+  const std::string whole = read_text(LONGHAND_EXAMPLE_PLUGIN);
+  for (const size_t size : {size_t{3}, size_t{40}, size_t{64}, size_t{100}, size_t{5000},
+                            whole.size() / 4, whole.size() / 2, 3 * whole.size() / 4}) {
+    CAPTURE(size);
+    write_text(folder / "cut.so", whole.substr(0, size));
+    CHECK_THAT(refusal("cut.so"), Contains("cut.so: the plugin is cut off") ||
+                                      Contains("cut.so: cannot load the plugin"));
+  }
   folder.write_changed("none.so", "longhand_plugin", "longhand_plugyn");
   CHECK_THAT(refusal("none.so"), Contains("none.so is no plugin of Longhand"));
   folder.write_changed("later.so", std::string(LONGHAND_VERSION "\0", 6),
