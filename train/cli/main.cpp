@@ -22,14 +22,15 @@ extern "C" void __gcov_dump() __attribute__((weak));  // where coverage is count
 namespace longhand::cli {
 namespace {
 
+// KiB, measured with OpenBLAS 0.3.21: small runs and evaluations work from here on. Each thread that
+// OpenBLAS starts allocates 128 MiB and a stack.
+constexpr uint64_t of_program = 180'000, of_thread = 140'000;
+
 /// Refuses a limit to the address space with which libraries would not fail but hang: a thread of
 /// OpenBLAS that cannot allocate its buffer tries again without end.
 void check_address_space() {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-  // KiB, measured with OpenBLAS 0.3.21: small runs and evaluations work from here on. Each thread that
-  // OpenBLAS has started by now allocates 128 MiB and a stack.
-  constexpr uint64_t of_program = 180'000, of_thread = 140'000;
   std::error_code no_proc;
   const std::filesystem::directory_iterator threads("/proc/self/task", no_proc);
   const auto others = no_proc ? 0 : std::distance(begin(threads), end(threads)) - 1;
@@ -51,6 +52,18 @@ void leave(int code) {
 #else
   _exit(code);
 #endif
+}
+
+void refuse_small_address_space() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur / 1024 >= of_program) return;
+  dprintf(
+      STDERR_FILENO,
+      "longhand: the address space is limited to %llu KiB (ulimit -v), expected at least %llu: run "
+      "\"ulimit -v unlimited\" first\n",
+      static_cast<unsigned long long>(limit.rlim_cur / 1024),
+      static_cast<unsigned long long>(of_program));
+  _exit(usage_error);
 }
 
 void catch_signals() {

@@ -19,6 +19,10 @@ int main(int argc, char** argv);
 /// before that.
 void catch_signals();
 
+/// Ends the process with a message if its address space is limited to less than libraries need, whose
+/// constructors would not fail but hang. Call it before these, if possible.
+void refuse_small_address_space();
+
 /// Ends the process with this exit code once its output is flushed. Unlike a return from main(), it runs
 /// no destructors of libraries: that of OpenBLAS may wait for ever where memory is short.
 [[noreturn]] void leave(int code);
