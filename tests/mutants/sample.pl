@@ -1,8 +1,6 @@
 # sample.pl WORK N SEED FOLDER...: plants N mechanical mistakes, sampled with SEED, in the sources of the folders,
 # all in one build, and runs for each the tests that reach it, until one of them fails.
 #
-# The tests are those of the layers that the folders belong to.
-#
 # A mistake is a line of code changed by one rule below. Each changed line holds both forms and asks at run time
 # which one to run (longhand_mutant), so that one build has all mutants; a line that does not compile with both is
 # replaced by another. A first run of every test writes which mutants it reaches.
@@ -105,7 +103,7 @@ my @candidates;
 for my $folder (@folders) {
   my @files = -f "$source/$folder" ? ($folder) : split /\n/, `cd '$source' && find '$folder' -name '*.cpp' | sort`;
   for my $file (@files) {
-    next if $file =~ m{/cli/|mpi|/simd|parallel\.cpp$};
+    next if $file =~ m{mpi|/simd|parallel\.cpp$};
     my @lines = split /\n/, read_file("$source/$file");
     my $previous = ';';
     for my $i (0 .. $#lines) {
@@ -151,9 +149,11 @@ sub write_sources {
 }
 END { for my $file (keys %original) { write_file("$source/$file", $original{$file}); } }
 $SIG{INT} = $SIG{TERM} = sub { exit 130 };
-# The tests of the layers of the folders.
-my %layers = map { (split m{/}, $_)[0] => 1 } @folders;
-my @programs = map { "test_$_" } sort keys %layers;
+# The tests of the lowest of the folders' layers and of all above it.
+my @layers = qw(core autograd nn attention data train golden cli reliability);
+my %level = map { $layers[$_] => $_ } 0 .. $#layers;
+my $lowest = min(map { $level{(split m{/})[0]} // die "$_: expected a folder of core, autograd, nn, attention, data or train\n" } @folders);
+my @programs = map { "test_$_" } @layers[$lowest .. $#layers];
 for my $round (1 .. 12) {
   plant_more();
   write_sources();
@@ -173,28 +173,10 @@ for my $round (1 .. 12) {
   die "the build fails for another reason: see $work/log\n" unless $removed;
 }
 
-# Which mutants each test reaches, and how long it runs.
-my (%tests_of, %seconds);
-my $trace = "$work/trace";
-for my $program (@programs) {
-  my @names = grep { /\S/ } split /\n/, `'$build/tests/$program' --list-test-names-only`;
-  print "== trace $program: ", scalar(@names), " tests\n";
-  for my $name (@names) {
-    my $pattern = $name =~ s/([,\[\]\\])/\\$1/gr;
-    unlink $trace;
-    my $begin = time;
-    local $ENV{LONGHAND_MUTANT_TRACE} = $trace;
-    my $status = run_test($program, $pattern, 120);
-    $seconds{"$program\t$pattern"} = time - $begin;
-    if ($status != 0) { print "  fails without a mutant, left out: $name\n"; next; }
-    next unless -e $trace;
-    my %reached = map { $_ => 1 } split /\n/, read_file($trace);
-    push @{$tests_of{$_}}, "$program\t$pattern" for keys %reached;
-  }
-}
+# Runs one test in a folder of its own.
 sub run_test {
   my ($program, $pattern, $limit) = @_;
-  my $folder = "$work/run";
+  my $folder = "$work/run$$";
   remove_tree($folder);
   make_path($folder);
   local $ENV{TMPDIR} = $folder;
@@ -206,28 +188,91 @@ sub run_test {
     exec('sh', '-c', 'ulimit -v 8000000; exec timeout -k 1 "$0" "$@"', $limit, "$build/tests/$program", $pattern);
   }
   waitpid($pid, 0);
-  return $?;
+  my $status = $?;
+  remove_tree($folder);
+  return $status;
+}
+# The results of a function for each job, run by as many processes as there are cores.
+sub in_parallel {
+  my ($jobs, $function) = @_;
+  pipe(my $in, my $out);
+  my $cores = `nproc` + 0;
+  my @workers;
+  for my $w (1 .. $cores) {
+    my $pid = fork();
+    if ($pid == 0) {
+      %original = ();  # the parent restores the sources
+      close($out);
+      open(my $results, '>', "$work/results$w");
+      while (sysread($in, my $job, 8)) { print $results $job + 0, "\t", $function->($jobs->[$job]), "\n"; }
+      close($results);
+      exit 0;
+    }
+    push @workers, $pid;
+  }
+  close($in);
+  syswrite($out, sprintf('%8d', $_)) for 0 .. $#$jobs;
+  close($out);
+  my @results;
+  for my $w (1 .. $cores) {
+    waitpid($workers[$w - 1], 0);
+    for (split /\n/, read_file("$work/results$w")) { /^(\d+)\t(.*)$/ and $results[$1] = $2; }
+    unlink "$work/results$w";
+  }
+  return @results;
 }
 
-# Each mutant: the tests that reach it, fastest first.
+# Which mutants each test reaches, and how long it runs.
+my (%tests_of, %seconds, @tests);
+for my $program (@programs) {
+  push @tests, map { [$program, s/([,\[\]\\])/\\$1/gr] } grep { /\S/ } split /\n/, `'$build/tests/$program' --list-test-names-only`;
+}
+print "== trace ", scalar(@tests), " tests\n";
+my @traces = in_parallel(\@tests, sub {
+  my ($program, $pattern) = @{$_[0]};
+  my $trace = "$work/trace$$";
+  unlink $trace;
+  local $ENV{LONGHAND_MUTANT_TRACE} = $trace;
+  my $begin = time;
+  my $status = run_test($program, $pattern, 300);
+  my %reached = map { $_ => 1 } -e $trace ? split /\n/, read_file($trace) : ();
+  unlink $trace;
+  return join ' ', $status, time - $begin, sort keys %reached;
+});
+for my $i (0 .. $#tests) {
+  my ($status, $time, @reached) = split / /, $traces[$i];
+  my $test = join "\t", @{$tests[$i]};
+  if ($status != 0) { print "  fails without a mutant, left out: $test\n"; next; }
+  $seconds{$test} = $time;
+  push @{$tests_of{$_}}, $test for @reached;
+}
+
+# Each mutant: the tests that reach it, those of its layer first and then the fastest, until one fails or those of the
+# other layers have taken 90 s.
+my @mutants = sort { $planted{$a}{file} cmp $planted{$b}{file} || $planted{$a}{line} <=> $planted{$b}{line} } keys %planted;
+my @caught = in_parallel(\@mutants, sub {
+  my ($k) = @_;
+  my $own = 'test_' . (split m{/}, $planted{$k}{file})[0];
+  my %other = map { $_ => !/^\Q$own\E\t/ } @{$tests_of{$k} // []};
+  my $left = 90;
+  local $ENV{LONGHAND_MUTANT} = $k;
+  for my $test (sort { $other{$a} <=> $other{$b} || $seconds{$a} <=> $seconds{$b} } keys %other) {
+    last if $other{$test} && ($left -= $seconds{$test}) < 0;
+    my ($program, $pattern) = split /\t/, $test;
+    return "$program: $pattern" if run_test($program, $pattern, 20 + 5 * $seconds{$test}) != 0;
+  }
+  return '';
+});
 my %table;
 my @survivors;
-for my $k (sort { $planted{$a}{file} cmp $planted{$b}{file} || $planted{$a}{line} <=> $planted{$b}{line} } keys %planted) {
-  my $m = $planted{$k};
-  my $name = $m->{rule} < 0 ? 'dropped' : $rules[$m->{rule}][0];
-  my @tests = sort { $seconds{$a} <=> $seconds{$b} } @{$tests_of{$k} // []};
-  my $caught = '';
-  local $ENV{LONGHAND_MUTANT} = $k;
-  for my $test (@tests) {
-    my ($program, $pattern) = split /\t/, $test;
-    if (run_test($program, $pattern, 10 + 10 * $seconds{$test}) != 0) { $caught = $pattern; last; }
-  }
+for my $i (0 .. $#mutants) {
+  my $m = $planted{$mutants[$i]};
   my $row = $table{$m->{file}} //= {mutants => 0, caught => 0};
   ++$row->{mutants};
-  if ($caught ne '') { ++$row->{caught}; next; }
+  if ($caught[$i] ne '') { ++$row->{caught}; next; }
+  my $name = $m->{rule} < 0 ? 'dropped' : $rules[$m->{rule}][0];
   my $text = $m->{text} =~ s/^\s+//r;
-  push @survivors, "$m->{file}:" . ($m->{line} + 1) . ": $name: `$text`" . (@tests ? '' : ' (no test reaches it)');
-  print "SURVIVES $survivors[-1]\n";
+  print "SURVIVES $m->{file}:", $m->{line} + 1, ": $name: `$text`", $tests_of{$mutants[$i]} ? '' : ' (no test reaches it)', "\n";
 }
 my ($all, $all_caught) = (0, 0);
 print "| file | mutants | caught |\n| --- | --- | --- |\n";
