@@ -377,7 +377,7 @@ void Hdf5Writer::put_rows(const std::string& path, int64_t begin, const Tensor& 
   const Handle space = own(H5Dget_space(dataset), H5Sclose, path);
   select_rows(space, shape, begin, rows.size(0), path);
   const Handle memory_space = space_of(rows.shape(), path);
-  dispatch_any(rows.dtype(), [&]<class T>() {
+  dispatch_any(rows.dtype(), [&, type = type, &dataset = dataset]<class T>() {
     const T* const p = dense.data<T>();
     if constexpr (std::is_integral_v<T>) {
       const auto [low, high] = range_of(type);

@@ -1051,7 +1051,7 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
                    if (std::any_of(biases.begin(), biases.end(),
                                    [](const GradSlot& slot) { return bool(slot); }))
                      dc.to = Tensor::zeros({rule.sizes.B, rule.sizes.M, rule.sizes.H}, q.dtype());
-                   dispatch_float(q.dtype(), [&]<class T>() {
+                   dispatch_float(q.dtype(), [&, &dq = dq, &dk = dk, &dv = dv]<class T>() {
                      backward<T>(rule, {Heads<const T>(q), Heads<const T>(k), Heads<const T>(v),
                                         Heads<const T>(out), Heads<const T>(dout), lse.data<T>(),
                                         dlse.defined() ? dlse.data<T>() : nullptr, dq, dk, dv, dc});

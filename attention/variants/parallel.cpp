@@ -59,7 +59,7 @@ std::vector<Part> parts_of(std::string_view text) {
   for (const std::string_view each : split(text, '|')) {
     const size_t open = each.find('(');
     const bool closed = open == std::string_view::npos || each.back() == ')';
-    Part& part = parts.emplace_back(std::string(trimmed(each.substr(0, open))));
+    Part& part = parts.emplace_back(Part{std::string(trimmed(each.substr(0, open)))});
     check<ConfigError>(closed && !part.name.empty(), "\"", each,
                        "\": expected a variant, or a variant with options in parentheses, such as "
                        "window(window=16)");

@@ -90,7 +90,7 @@ std::optional<TaskInfo> info_of(const ListopsOptions& o) {
 void read_files(Task& task, const ListopsOptions& o, uint64_t seed, const Splits& splits) {
   const auto& [path, limits, sizes, fractions] = o;
   if (is_folder(path)) {
-    const auto file = [&](const char* name, int64_t limit) {
+    const auto file = [&, &path = path](const char* name, int64_t limit) {
       return in_memory(read(std::filesystem::path(path) / name, task.info.max_length, limit));
     };
     if (splits.train) task.train = file("basic_train.tsv", sizes.train);

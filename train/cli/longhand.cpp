@@ -7,7 +7,7 @@
 // A signal without a handler ends the process. This runs before the constructors of the shared
 // libraries, of which that of OpenBLAS takes most of the time until main().
 static void before_libraries() {
-  longhand::cli::refuse_small_address_space();
+  longhand::cli::refuse_small_address_space(0);
   longhand::cli::catch_signals();
 }
 [[gnu::section(".preinit_array"), gnu::used]] void (*before_libraries_)() = before_libraries;

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -26,22 +27,6 @@ namespace {
 // OpenBLAS starts allocates 128 MiB and a stack.
 constexpr uint64_t of_program = 180'000, of_thread = 140'000;
 
-/// Refuses a limit to the address space with which libraries would not fail but hang: a thread of
-/// OpenBLAS that cannot allocate its buffer tries again without end.
-void check_address_space() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-  std::error_code no_proc;
-  const std::filesystem::directory_iterator threads("/proc/self/task", no_proc);
-  const auto others = no_proc ? 0 : std::distance(begin(threads), end(threads)) - 1;
-  const uint64_t least = of_program + of_thread * static_cast<uint64_t>(others);
-  check<ConfigError>(
-      limit.rlim_cur / 1024 >= least, "the address space is limited to ",
-      with_commas(static_cast<int64_t>(limit.rlim_cur / 1024)),
-      " KiB (ulimit -v), expected at least ", with_commas(static_cast<int64_t>(least)),
-      ": run \"ulimit -v unlimited\" first", others > 0 ? ", or set OPENBLAS_NUM_THREADS=1" : "");
-}
-
 }  // namespace
 
 void leave(int code) {
@@ -54,15 +39,15 @@ void leave(int code) {
 #endif
 }
 
-void refuse_small_address_space() {
+void refuse_small_address_space(uint64_t threads) {
   rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur / 1024 >= of_program) return;
-  dprintf(
-      STDERR_FILENO,
-      "longhand: the address space is limited to %llu KiB (ulimit -v), expected at least %llu: run "
-      "\"ulimit -v unlimited\" first\n",
-      static_cast<unsigned long long>(limit.rlim_cur / 1024),
-      static_cast<unsigned long long>(of_program));
+  const uint64_t least = of_program + of_thread * threads;
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur / 1024 >= least) return;
+  dprintf(STDERR_FILENO,
+          "longhand: the address space is limited to %" PRIu64
+          " KiB (ulimit -v), expected at least %" PRIu64 ": run \"ulimit -v unlimited\" first%s\n",
+          uint64_t{limit.rlim_cur / 1024}, least,
+          threads > 0 ? ", or set OPENBLAS_NUM_THREADS=1" : "");
   _exit(usage_error);
 }
 
@@ -75,11 +60,11 @@ void catch_signals() {
 int main(int argc, char** argv) {
   catch_signals();
   open_standard_streams();
-  try {
-    check_address_space();
-  } catch (const ConfigError& error) {
-    leave(fail(error.what(), usage_error));
-  }
+  std::error_code no_proc;
+  const std::filesystem::directory_iterator threads("/proc/self/task", no_proc);
+  if (!no_proc)
+    refuse_small_address_space(
+        static_cast<uint64_t>(std::distance(begin(threads), end(threads)) - 1));
   try {
     const int code = run_program(argc, argv);
     flush_stdout();

@@ -1,6 +1,8 @@
 // The program as a function: the library longhand::cli.
 #pragma once
 
+#include <cstdint>
+
 namespace longhand::cli {
 
 /// The program `longhand`, for a main() of your own that registers variants and tasks first:
@@ -19,9 +21,10 @@ int main(int argc, char** argv);
 /// before that.
 void catch_signals();
 
-/// Ends the process with a message if its address space is limited to less than libraries need, whose
-/// constructors would not fail but hang. Call it before these, if possible.
-void refuse_small_address_space();
+/// Ends the process with a message if its address space is limited to less than libraries need with this
+/// many further threads of OpenBLAS. They would not fail but hang: one that cannot allocate its buffer
+/// tries again without end. Call it before their constructors, if possible.
+void refuse_small_address_space(uint64_t threads);
 
 /// Ends the process with this exit code once its output is flushed. Unlike a return from main(), it runs
 /// no destructors of libraries: that of OpenBLAS may wait for ever where memory is short.
