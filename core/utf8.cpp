@@ -41,6 +41,31 @@ size_t width_of(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), begins_character));
 }
 
+std::string_view first_characters(std::string_view text, size_t width) {
+  size_t end = 0;
+  for (size_t begun = 0; end < text.size(); ++end)
+    if (begins_character(text[end]) && begun++ == width) break;
+  return text.substr(0, end);
+}
+
+std::string printable(std::string_view text) {
+  constexpr const char* digits = "0123456789abcdef";
+  std::string out;
+  while (!text.empty()) {
+    const auto [length, value] = utf8_character(text);
+    const bool is_control =
+        (value < 0x20 && value != '\n' && value != '\t') || (value >= 0x7f && value < 0xa0);
+    const size_t taken = std::max<size_t>(length, 1);
+    if (length > 0 && !is_control)
+      out += text.substr(0, taken);
+    else
+      for (const char c : text.substr(0, taken))
+        out.append("\\x").append({digits[static_cast<uint8_t>(c) >> 4], digits[c & 0xf]});
+    text.remove_prefix(taken);
+  }
+  return out;
+}
+
 std::vector<std::string> wrapped(std::string_view text, size_t width) {
   width = std::max<size_t>(width, 1);
   std::vector<std::string> lines;
@@ -57,10 +82,8 @@ std::vector<std::string> wrapped(std::string_view text, size_t width) {
     if (!line.empty()) line += ' ';
     line += word;
     while (width_of(line) > width) {
-      size_t cut = 0, taken = 0;
-      while (taken < width || !begins_character(line[cut])) taken += begins_character(line[cut++]);
-      lines.push_back(line.substr(0, cut));
-      line.erase(0, cut);
+      lines.emplace_back(first_characters(line, width));
+      line.erase(0, lines.back().size());
     }
   }
   end_line();

@@ -22,6 +22,13 @@ bool is_utf8(std::string_view text);
 /// Number of characters of UTF-8 text.
 size_t width_of(std::string_view text);
 
+/// The first `width` characters of UTF-8 text.
+std::string_view first_characters(std::string_view text, size_t width);
+
+/// Text from outside, such as the name of a file, for a terminal or a page: control characters other than
+/// line breaks and tabs, and bytes that are not valid UTF-8, are written as \xNN.
+std::string printable(std::string_view text);
+
 /// The words of a text in lines of at most `width` characters; a longer word is broken. Empty for text
 /// without words.
 std::vector<std::string> wrapped(std::string_view text, size_t width);

@@ -31,6 +31,10 @@ const char* remedy_for(int error) {
       return "; free some space there, or choose another disk";
     case EDQUOT:
       return "; remove files of yours there, or choose another disk";
+    case EIO:
+      return "; the disk or its connection fails, see the log of the kernel (dmesg)";
+    case ENAMETOOLONG:
+      return "; choose a shorter path";
     case EROFS:
       return "; choose a folder that can be written to";
     case EMFILE:
@@ -43,8 +47,7 @@ const char* remedy_for(int error) {
 }
 
 [[noreturn]] void fail(const fs::path& path, const char* what, int error) {
-  throw DataError(
-      concat_message(path.string(), ": ", what, ": ", std::strerror(error), remedy_for(error)));
+  throw DataError(concat_message(path.string(), ": ", what, ": ", system_reason(error)));
 }
 
 // An open file, closed by the destructor.
@@ -134,6 +137,10 @@ fs::path directory_of(const fs::path& path) {
 }
 
 }  // namespace
+
+std::string system_reason(int error) {
+  return std::string(std::strerror(error)) + remedy_for(error);
+}
 
 // O_NONBLOCK: opening a pipe would wait for a writer
 RegularFile::RegularFile(const fs::path& path)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -12,6 +13,10 @@
 #include <vector>
 
 namespace longhand::data {
+
+/// What the system calls an error number, with a remedy where there is one: "No space left on device; free
+/// some space there, or choose another disk".
+std::string system_reason(int error = errno);
 
 /// A regular file, open for reading. Reading anything else, such as a pipe or a device, may block or
 /// never end: the constructor refuses it. All functions throw DataError with the system's reason.

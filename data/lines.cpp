@@ -21,7 +21,7 @@ LineReader::LineReader(const std::filesystem::path& path) : path_(path) {
   const RegularFile regular(path);  // reading a pipe or a device may never end
   errno = 0;
   in_.open(path, std::ios::binary);
-  check<DataError>(in_.is_open(), path.string(), ": cannot be opened: ", std::strerror(errno));
+  check<DataError>(in_.is_open(), path.string(), ": cannot be opened: ", system_reason());
 }
 
 bool LineReader::next(std::string_view& line) {
@@ -35,7 +35,7 @@ bool LineReader::next(std::string_view& line) {
       text_.push_back(static_cast<char>(c));
     }
   } catch (const std::ios_base::failure&) {
-    throw DataError(concat_message(path_.string(), ": cannot be read: ", std::strerror(errno)));
+    throw DataError(concat_message(path_.string(), ": cannot be read: ", system_reason()));
   }
   if (c == end && text_.empty()) return false;
   ++number_;

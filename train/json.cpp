@@ -49,6 +49,10 @@ Json try_parse_json(std::string_view text) {
   return Json::parse(nests_too_deep(text) ? "" : text, nullptr, false);
 }
 
+std::string dump(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string plain_message(const std::exception& error) {
   const std::string text = error.what();
   return text.starts_with("[json.") ? text.substr(text.find("] ") + 2) : text;

@@ -23,6 +23,9 @@ Json parse_json(std::string_view text);
 SortedJson parse_sorted_json(std::string_view text);
 /// As parse_json(), but returns a discarded value (Json::is_discarded()) instead of throwing.
 Json try_parse_json(std::string_view text);
+/// JSON as text, on one line or indented. Bytes that are not UTF-8, which names of files may have, are
+/// replaced by U+FFFD.
+std::string dump(const Json& value, int indent = -1);
 /// What an exception says, without the identifiers that those of the JSON library begin with.
 std::string plain_message(const std::exception& error);
 

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "longhand/core/error.h"
+#include "longhand/data/file.h"
 
 namespace longhand::train {
 namespace {
@@ -114,7 +115,7 @@ std::string read_toml(const std::filesystem::path& path) {
   check<ConfigError>(!std::filesystem::is_directory(path, ignored), "cannot read ", path.string(),
                      ": expected a TOML file, got a folder");
   std::ifstream in(path, std::ios::binary);
-  check<ConfigError>(in.is_open(), "cannot read ", path.string(), ": ", std::strerror(errno));
+  check<ConfigError>(in.is_open(), "cannot read ", path.string(), ": ", data::system_reason());
   // Pipes are read, too: a shell's <(command). Devices never end.
   constexpr size_t largest = size_t{16} << 20;
   std::string text;

@@ -60,7 +60,8 @@ TEST_CASE("a result that cannot be written is an error, except to a closed pipe"
     CHECK(good.code == 0);
     const Outcome full = shell("$longhand " + command + " >/dev/full", folder.path());
     CHECK(full.code == 1);
-    CHECK_THAT(full.err, Contains("longhand: cannot write to stdout: No space left on device"));
+    CHECK_THAT(full.err,
+               Contains("longhand: cannot write to stdout: No space left on device; free some"));
     const Outcome closed = shell("$longhand " + command + " >&-", folder.path());
     CHECK(closed.code == 1);
     const Outcome unread = shell(

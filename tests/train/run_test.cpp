@@ -237,6 +237,18 @@ TEST_CASE("replacing a run leaves files that a run does not write") {
   CHECK(fs::is_symlink(dir / "run/tensorboard"));
 }
 
+TEST_CASE("resuming uses only checkpoints that the run has written") {
+  const TemporaryDirectory dir;
+  int64_t step = 0;
+  Run::create(tiny_run(), dir / "run")->train(stop_after(3, step));
+  fs::copy_file(dir / "run/checkpoints/last.h5", dir / "run/checkpoints/mine.h5");
+  write_text(dir / "run/checkpoints/last.h5", "damaged");
+  // The copy may be of another run.
+  CHECK_THROWS_WITH(RunRecord::open(dir / "run").resume_point(), !Contains("mine.h5"));
+  fs::rename(dir / "run/checkpoints/mine.h5", dir / "run/checkpoints/step-00000003.h5");
+  CHECK(RunRecord::open(dir / "run").resume_point()->file.filename() == "step-00000003.h5");
+}
+
 TEST_CASE("resuming keeps metrics with damaged lines aside, and says so") {
   const TemporaryDirectory dir;
   int64_t step = 0;

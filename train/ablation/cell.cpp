@@ -178,7 +178,7 @@ CellState read_cell(const fs::path& directory, const Manifest& manifest) {
   } catch (const Error& error) {
     reason = error.what();
   } catch (const fs::filesystem_error& error) {
-    reason = error.path1().string() + ": " + error.code().message();
+    reason = error.path1().string() + ": " + data::system_reason(error.code().value());
   }
   CellState state;
   state.status = CellStatus::damaged;
@@ -218,8 +218,7 @@ void write_record(const fs::path& directory, const CellRecord& record) {
   out["peak_memory_bytes"] = record.peak_memory;
   out["pid"] = record.pid;
   out["log"] = record.log;
-  data::write_file_durably(directory / "cell.json",
-                           out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  data::write_file_durably(directory / "cell.json", dump(out, 2) + "\n");
 }
 
 Score score_of(const std::string& json) {
@@ -279,7 +278,7 @@ std::unique_ptr<Claim> Claim::take(const fs::path& directory, const char* name) 
   data::create_directories_durably(directory);
   const fs::path path = directory / name;
   const int file = open_lock(path, O_RDWR | O_CREAT);
-  check<DataError>(file >= 0, "cannot open ", path.string(), ": ", std::strerror(errno));
+  check<DataError>(file >= 0, "cannot open ", path.string(), ": ", data::system_reason());
   std::unique_ptr<Claim> claim(new Claim(file));
   if (take_lock(file, path))
     data::remove_stale_temporaries(directory);

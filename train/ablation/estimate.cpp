@@ -29,7 +29,7 @@ class Scratch {
   Scratch() {
     std::string name = (fs::temp_directory_path() / "longhand-XXXXXX").string();
     check<DataError>(mkdtemp(name.data()) != nullptr, "cannot create ", name, ": ",
-                     std::strerror(errno));
+                     data::system_reason());
     path = name;
   }
   ~Scratch() {

@@ -66,7 +66,7 @@ std::optional<CellResults> results_of(const fs::path& folder) {
     for (const char* const key : {"seconds", "tokens_per_second", "peak_memory_bytes", "command",
                                   "machine", "date", "version", "checkpoint"})
       json.erase(key);
-    out.lines.push_back(place + ": " + json.dump());
+    out.lines.push_back(place + ": " + dump(json));
   };
   if (state.test)
     add("test.json", data::read_text_file(folder / "test.json"));

@@ -129,7 +129,7 @@ std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
           std::error_code error;
           fs::rename(folder / name, repaired.kept_in / name, error);
           check<DataError>(!error || !fs::exists(fs::symlink_status(folder / name)), "cannot move ",
-                           (folder / name).string(), ": ", error.message());
+                           (folder / name).string(), ": ", data::system_reason(error.value()));
         };
         // What is recorded and then missing is damage, also if this process ends before it forgets
         // the cell.

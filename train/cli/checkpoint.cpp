@@ -39,8 +39,7 @@ void print_state(const std::string& title, const nn::StateDict& state) {
   if (state.empty()) return;
   print_stdout("\n{}: {} tensors, {} numbers\n", title, state.size(), with_commas(numbers(state)));
   for (const auto& [name, tensor] : state)
-    print_stdout("  {:<48} {:<4} {}\n", printable(name), name_of(tensor.dtype()),
-                 text_of(tensor.shape()));
+    print_stdout("  {:<48} {:<4} {}\n", name, name_of(tensor.dtype()), text_of(tensor.shape()));
 }
 
 int inspect(const std::string& file, bool json) {
@@ -66,15 +65,15 @@ int inspect(const std::string& file, bool json) {
     print_json(out);
     return success;
   }
-  print_stdout("file     {}\ndigest   ok\nversion  {}\nmachine  {}\n", printable(file),
-               printable(checkpoint.version), printable(checkpoint.machine));
+  print_stdout("file     {}\ndigest   ok\nversion  {}\nmachine  {}\n", file, checkpoint.version,
+               checkpoint.machine);
   print_stdout("step     {}\nseed     {}\nnext     batch {} of epoch {}\n", state.step, state.seed,
                state.cursor.batch, state.cursor.epoch);
   if (state.best) print_stdout("best     {} after step {}\n", *state.best, state.best_step);
   print_state("model", checkpoint.model);
   print_state("optimizer", checkpoint.optimizer);
   print_state("averaged weights", checkpoint.ema);
-  print_stdout("\nconfiguration:\n{}", printable(checkpoint.config));
+  print_stdout("\nconfiguration:\n{}", checkpoint.config);
   return success;
 }
 
@@ -118,9 +117,8 @@ int verify(std::vector<std::string> files, const std::string& all, bool json) {
       ++invalid;
     }
     if (!json)
-      print_stdout("{}\n", reason.empty()
-                               ? fmt::format("ok       {} (step {})", printable(file), step)
-                               : "invalid  " + printable(bounded(reason, 1000)));
+      print_stdout("{}\n", reason.empty() ? fmt::format("ok       {} (step {})", file, step)
+                                          : "invalid  " + bounded(reason, 1000));
     out.push_back({{"file", file}, {"valid", reason.empty()}});
     if (reason.empty())
       out.back()["step"] = step;

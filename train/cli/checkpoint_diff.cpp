@@ -96,7 +96,7 @@ train::Table table_of(const Part& part, const Arguments& a) {
                    [&](const auto* x, const auto* y) { return key(x) > key(y); });
   for (const auto* each : order) {
     const bool same = each->same_shape();
-    out.rows.push_back({printable(each->name), shape_and_type(each->first),
+    out.rows.push_back({each->name, shape_and_type(each->first),
                         same && each->same_dtype() ? train::Cell{"same"}
                                                    : train::Cell{shape_and_type(each->second)},
                         same ? train::Cell{each->differing} : train::Cell{},
@@ -160,10 +160,9 @@ int diff(const Arguments& a) {
     print_json(out);
     return equal ? success : failure;
   }
-  print_stdout("A  {}\nB  {}\n", printable(first.file), printable(second.file));
+  print_stdout("A  {}\nB  {}\n", first.file, second.file);
   for (const auto& [name, values] : changed)
-    print_stdout("{}: {} in A, {} in B\n", printable(name), printable(text(values.first)),
-                 printable(text(values.second)));
+    print_stdout("{}: {} in A, {} in B\n", name, text(values.first), text(values.second));
   for (const Part& part : parts) {
     if (part.tensors.empty()) continue;
     const size_t in_first = first.states.at(part.name).size(),

@@ -99,11 +99,10 @@ int import_weights(const ImportArguments& a) {
                 {"unused", tensors.unused}});
     return success;
   }
-  print_stdout("taken        {}\n", printable(train::short_list(tensors.taken)));
+  print_stdout("taken        {}\n", train::short_list(tensors.taken));
   if (!tensors.initialised.empty())
-    print_stdout("initialised  {}\n", printable(train::short_list(tensors.initialised)));
-  if (!tensors.unused.empty())
-    print_stdout("unused       {}\n", printable(train::short_list(tensors.unused)));
+    print_stdout("initialised  {}\n", train::short_list(tensors.initialised));
+  if (!tensors.unused.empty()) print_stdout("unused       {}\n", train::short_list(tensors.unused));
   print_stdout("written      {}: {} parameters\n", a.out, with_commas(imported.parameters));
   return success;
 }

@@ -32,15 +32,12 @@ int repair(const Arguments& a) {
     return success;
   }
   for (const train::SetAside& each : done.set_aside)
-    print_stdout("kept      {} as {}: {}\n", printable(each.file.string()),
-                 printable(each.kept_as.filename().string()),
-                 printable(bounded(each.reason, 1000)));
+    print_stdout("kept      {} as {}: {}\n", each.file.string(), each.kept_as.filename().string(),
+                 bounded(each.reason, 1000));
   if (!done.last_from.empty())
-    print_stdout("restored  last.h5 from {}, after step {}\n", printable(done.last_from.string()),
-                 *done.step);
-  if (!done.best_from.empty())
-    print_stdout("restored  best.h5 from {}\n", printable(done.best_from.string()));
-  for (const std::string& note : done.notes) print_stdout("note      {}\n", printable(note));
+    print_stdout("restored  last.h5 from {}, after step {}\n", done.last_from.string(), *done.step);
+  if (!done.best_from.empty()) print_stdout("restored  best.h5 from {}\n", done.best_from.string());
+  for (const std::string& note : done.notes) print_stdout("note      {}\n", note);
   const std::string state = done.step ? fmt::format("last.h5 is of step {}", *done.step)
                                       : "it has saved no checkpoint yet, and begins anew";
   print_stdout("{} {}; continue with longhand train --resume {}\n",

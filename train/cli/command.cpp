@@ -396,7 +396,7 @@ Argument Command::json(bool& to) {
 
 int fail(const std::string& message, int code) {
   std::string line;
-  for (const char c : printable(bounded(message, longest_message)))
+  for (const char c : bounded(message, longest_message))
     line += c == '\n' ? (line.ends_with(':') ? " " : "; ") : std::string(1, c);
   if (launcher() && launcher()->rank() > 0) {
     // An error that all ranks have is printed by the first one, which then ends the others.

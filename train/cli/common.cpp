@@ -18,23 +18,6 @@
 
 namespace longhand::cli {
 
-std::string printable(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const auto [length, value] = utf8_character(text);
-    const bool is_control =
-        (value < 0x20 && value != '\n' && value != '\t') || (value >= 0x7f && value < 0xa0);
-    const size_t taken = std::max<size_t>(length, 1);
-    if (length > 0 && !is_control)
-      out += text.substr(0, taken);
-    else
-      for (const char c : text.substr(0, taken))
-        out += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
-    text.remove_prefix(taken);
-  }
-  return out;
-}
-
 std::string bounded(const std::string& text, size_t longest) {
   constexpr std::string_view omitted = " [...] ";
   if (text.size() <= longest) return text;
@@ -54,7 +37,7 @@ void print_json(const Json& result) {
   for (const auto& [key, value] : result.items()) json[key] = value;
   // Control characters above those that JSON itself escapes occur in strings only.
   std::string out;
-  const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace);
+  const std::string text = train::dump(json, 2);
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<uint8_t>(text[i]);
     const auto next = static_cast<uint8_t>(i + 1 < text.size() ? text[i + 1] : 0);

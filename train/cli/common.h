@@ -13,9 +13,6 @@ namespace longhand::cli {
 using train::Json;
 using train::json_number;
 
-/// Text from a file for a terminal: control characters other than line breaks and tabs, and bytes that
-/// are not valid UTF-8, are written as \\xNN.
-std::string printable(std::string_view text);
 /// Text of at most `longest` bytes: of a longer one, its beginning and its end.
 std::string bounded(const std::string& text, size_t longest);
 

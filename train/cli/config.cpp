@@ -93,9 +93,8 @@ int init(const Arguments& arguments) {
   } else {
     data::write_file_durably(arguments.out, text);
     if (!arguments.quiet)
-      write_stdout_if_possible(
-          fmt::format("written to {}; train with: longhand train {} --out runs/{}\n", name,
-                      shell_word(name), arguments.variant));
+      print_stdout_if_possible("written to {}; train with: longhand train {} --out runs/{}\n", name,
+                               shell_word(name), arguments.variant);
   }
   return success;
 }

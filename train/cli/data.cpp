@@ -94,8 +94,7 @@ std::string text_of_tokens(const data::TaskInfo& info, const std::vector<int32_t
 std::string names_of(const data::TaskInfo& info, const std::vector<int32_t>& targets) {
   std::string out;
   for (const int32_t target : targets)
-    out +=
-        fmt::format("{}{} ({})", out.empty() ? "" : " ", target, printable(info.label_of(target)));
+    out += fmt::format("{}{} ({})", out.empty() ? "" : " ", target, info.label_of(target));
   return out;
 }
 
@@ -112,10 +111,9 @@ int make_file(const Arguments& arguments) {
       out["examples"][split] = made.task.split(split).size();
     print_json(out);
   } else if (!arguments.quiet) {
-    write_stdout_if_possible(fmt::format("{}: {} training, {} validation and {} test examples\n",
-                                         arguments.out, made.task.train->size(),
-                                         made.task.validation->size(),
-                                         made.task.test ? made.task.test->size() : 0));
+    print_stdout_if_possible("{}: {} training, {} validation and {} test examples\n", arguments.out,
+                             made.task.train->size(), made.task.validation->size(),
+                             made.task.test ? made.task.test->size() : 0);
   }
   return success;
 }

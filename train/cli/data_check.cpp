@@ -46,8 +46,8 @@ std::string text_of_classes(const data::TaskInfo& info, const data::Contents& co
   size_t shown = 0;
   for (const auto& [target, count] : contents.classes) {
     if (++shown > most) break;
-    out += fmt::format("{}{} {}", out.empty() ? "" : ", ",
-                       bounded(printable(info.label_of(target)), 30), with_commas(count));
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", bounded(info.label_of(target), 30),
+                       with_commas(count));
   }
   if (contents.classes.size() > most)
     out += fmt::format(", ... ({} classes)", with_commas(std::ssize(contents.classes)));
@@ -231,8 +231,7 @@ int check_hdf5(const std::string& file, bool json, bool in_process, bool from_st
   } else {
     print_stdout("{} groups, {} datasets and {} attributes; {} cannot be read\n", found.groups,
                  found.datasets, found.attributes, found.refused);
-    if (found.refused > 0)
-      print_stdout("first: {}\n", printable(bounded(found.first_refusal, 1000)));
+    if (found.refused > 0) print_stdout("first: {}\n", bounded(found.first_refusal, 1000));
   }
   return success;
 }

@@ -39,7 +39,8 @@ void list_topics() {
 void write_man_pages(const CommandPage& program, const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  check<DataError>(!error, "cannot create ", folder.string(), ": ", error.message());
+  check<DataError>(!error, "cannot create ", folder.string(), ": ",
+                   data::system_reason(error.value()));
   data::write_file_durably(folder / "longhand.1", manual_page(program, version()));
   for (const CommandPage& each : program.commands)
     data::write_file_durably(folder / ("longhand-" + each.word() + ".1"),

@@ -13,8 +13,8 @@
 #include <new>
 
 #include "longhand/core/error.h"
+#include "longhand/data/file.h"
 #include "longhand/train/cli/command.h"
-#include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/run/process.h"
 
@@ -77,6 +77,8 @@ int main(int argc, char** argv) {
     return fail(error.what(), diverged);
   } catch (const std::bad_alloc&) {
     return fail("out of memory", failure);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return fail(error.path1().string() + ": " + data::system_reason(error.code().value()), failure);
   } catch (const std::exception& error) {
     return fail(error.what(), failure);
   }

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "longhand/core/error.h"
+#include "longhand/data/file.h"
 
 namespace longhand::cli {
 namespace {
@@ -18,7 +19,7 @@ void check_written(bool ok) {
   if (ok) return;
   const int error = errno;
   dropped = true;
-  check(error == EPIPE, "cannot write to stdout: ", std::strerror(error));
+  check(error == EPIPE, "cannot write to stdout: ", data::system_reason(error));
 }
 
 }  // namespace
@@ -39,14 +40,6 @@ void flush_stdout() {
 }
 
 bool stdout_is_closed() { return dropped; }
-
-void write_stdout_if_possible(std::string_view text) {
-  try {
-    write_stdout(text);
-    flush_stdout();
-  } catch (const Error&) {
-  }
-}
 
 void write_stderr(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
 

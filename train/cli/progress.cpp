@@ -58,7 +58,7 @@ void Progress::show(const std::string& text, double fraction) {
   if (mode_ == Mode::bar)
     draw(text, fraction);
   else
-    write_stderr(text + "\n");
+    print_stderr("{}\n", text);
 }
 
 void Progress::update(int64_t done, int64_t total, const std::string& details) {
@@ -83,18 +83,19 @@ void Progress::pulse() {
   if (due()) show(fmt::format("{}, {}", what_, duration(clock_seconds() - begin_)), -1);
 }
 
-void Progress::draw(const std::string& text, double fraction) {
+void Progress::draw(const std::string& what, double fraction) {
   // Leave the last column free: some terminals would begin a new line.
   const size_t width = terminal_size().columns - 1;
+  const std::string text = printable(what);
   std::string out = "\r";
   constexpr size_t frame = 4, shortest = 8, longest = 40;  // "[", "] " and a space
-  if (fraction >= 0 && width >= text.size() + frame + shortest) {
-    const size_t cells = std::min(width - text.size() - frame, longest);
+  if (fraction >= 0 && width >= width_of(text) + frame + shortest) {
+    const size_t cells = std::min(width - width_of(text) - frame, longest);
     const size_t full = static_cast<size_t>(fraction * static_cast<double>(cells));
     out += fmt::format("[{}{:#<{}}{}{:.<{}}] {}", colour_ ? "\x1b[32m" : "", "", full,
                        colour_ ? "\x1b[0m" : "", "", cells - full, text);
   } else {
-    out += text.substr(0, width);
+    out += first_characters(text, width);
   }
   write_stderr(out + "\x1b[K");
   drawn_ = true;
@@ -108,7 +109,7 @@ void Progress::clear() {
 void Progress::line(const std::string& text) {
   if (mode_ == Mode::none) return;
   clear();
-  write_stderr(text + "\n");
+  print_stderr("{}\n", text);
 }
 
 LiveLines::~LiveLines() { clear(); }
@@ -127,7 +128,7 @@ void LiveLines::show(const std::vector<std::string>& lines) {
   // One row stays free for the cursor.
   for (const std::string& each : lines_) {
     if (drawn_ + 1 >= size.rows) break;
-    out += each.substr(0, size.columns - 1) + "\n";
+    out.append(first_characters(printable(each), size.columns - 1)).append("\n");
     ++drawn_;
   }
   write_stderr(out);
@@ -136,7 +137,7 @@ void LiveLines::show(const std::vector<std::string>& lines) {
 void LiveLines::line(const std::string& text) {
   if (mode_ == Progress::Mode::none) return;
   clear();
-  write_stderr(text + "\n");
+  print_stderr("{}\n", text);
   if (!lines_.empty()) show(std::vector<std::string>(lines_));
 }
 

@@ -50,7 +50,7 @@ class Progress {
   bool due();
   void show(const std::string& text, double fraction);
   /// A negative fraction means that progress is unknown.
-  void draw(const std::string& text, double fraction);
+  void draw(const std::string& what, double fraction);
 
   Mode mode_;
   std::string what_;

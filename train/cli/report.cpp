@@ -61,7 +61,7 @@ int report(const Arguments& arguments) {
     return success;
   }
   data::write_file_durably(out, train::html_report(paths));
-  write_stdout_if_possible(std::filesystem::absolute(out).string() + "\n");
+  print_stdout_if_possible("{}\n", std::filesystem::absolute(out).string());
   return success;
 }
 

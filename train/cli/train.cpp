@@ -204,10 +204,10 @@ int train(const Arguments& arguments) {
     if (summary.best)
       best = fmt::format("; best validation {} {:.4f} after step {}", summary.best_metric,
                          *summary.best, summary.best_step);
-    write_stdout_if_possible(fmt::format(
+    print_stdout_if_possible(
         "{}{} after {} steps, {}{}; peak memory {} MiB; {}\n", run->is_finished() ? "already " : "",
         why == train::Stopped::finished ? "finished" : "stopped early", summary.step,
-        duration(summary.seconds), best, summary.peak_memory >> 20, run->path().string()));
+        duration(summary.seconds), best, summary.peak_memory >> 20, run->path().string());
     if (run->is_finished())
       reporter.say(
           why == train::Stopped::finished

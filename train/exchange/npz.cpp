@@ -332,8 +332,7 @@ Bytes to_npz(const TensorFile& file) {
   for (const auto& [name, tensor] : file.tensors)
     add(out, entries, name + ".npy", npy_of(tensor.contiguous()));
   if (!file.metadata.empty()) {
-    const std::string text =
-        Json(file.metadata).dump(2, ' ', false, Json::error_handler_t::replace);
+    const std::string text = dump(Json(file.metadata), 2);
     add(out, entries, metadata_entry, bytes_of(text));
   }
   const uint64_t begin = out.size();

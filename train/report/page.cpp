@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "longhand/core/utf8.h"
 #include "longhand/core/version.h"
 #include "longhand/data/file.h"
 #include "longhand/train/json.h"
@@ -70,7 +71,7 @@ std::string unbroken(std::string text) {
 /// JSON that may stand inside a script element: no text in it can end the element.
 std::string script_safe(const Json& json) {
   std::string out;
-  for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace))
+  for (const char c : dump(json))
     if (c == '<')
       out += "\\u003c";
     else
@@ -232,7 +233,7 @@ size_t rows_per_table(const ReportInputs& inputs) {
         const size_t sample = std::min<size_t>(table.rows.size(), 200);
         tables.emplace_back(
             table.rows.size(),
-            static_cast<double>(json(table, sample).dump().size()) / static_cast<double>(sample));
+            static_cast<double>(dump(json(table, sample)).size()) / static_cast<double>(sample));
       }
   size_t rows = size_t{1} << 20;
   for (; rows > 50; rows = rows * 4 / 5) {
@@ -376,7 +377,7 @@ class Page {
     if (!inputs_.runs.empty()) body += leaderboard() + learning_curves();
     for (size_t i = 0; i < inputs_.results.size(); ++i) body += results(i);
     if (!inputs_.runs.empty()) body += runs();
-    body += footer();
+    body = printable(body + footer());
     const std::string json = script_safe(data_);
     const std::string hashed = body + json;
     // Texts of the page cannot contain a digest of themselves, so that a script in them does not run.

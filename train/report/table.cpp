@@ -109,9 +109,7 @@ Chart chart_of(const Json& value) {
   return chart;
 }
 
-std::string digest_of(const Json& value) {
-  return text_digest(value.dump(-1, ' ', false, Json::error_handler_t::replace));
-}
+std::string digest_of(const Json& value) { return text_digest(dump(value)); }
 
 Json json(const Table& table) {
   table.check();
@@ -484,7 +482,7 @@ std::string to_json(const Results& results) {
               {"version", results.version}, {"tables", Json::array()}};
   for (const Table& table : results.tables) out["tables"].push_back(json(table));
   out["digest"] = digest_of(out);
-  return out.dump(1) + "\n";
+  return dump(out, 1) + "\n";
 }
 
 Results results_of_json(std::string_view text, const std::string& source) {

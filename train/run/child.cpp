@@ -22,6 +22,7 @@
 
 #include "longhand/core/clock.h"
 #include "longhand/core/error.h"
+#include "longhand/data/file.h"
 
 extern char** environ;
 
@@ -49,7 +50,7 @@ int64_t memory_kills() {
 int open_to_append(const std::filesystem::path& path) {
   // Not through a link, which the folder of a sweep of others may hold.
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
-  check<DataError>(file >= 0, "cannot write ", path.string(), ": ", std::strerror(errno));
+  check<DataError>(file >= 0, "cannot write ", path.string(), ": ", data::system_reason());
   return file;
 }
 
@@ -144,7 +145,7 @@ Child::Child(const ChildOptions& options) : most_seconds_(options.most_seconds) 
   int out = options.out.empty() ? -1 : open_to_append(options.out);
   if (options.capture) {
     std::array<int, 2> ends{};
-    check(pipe2(ends.data(), O_CLOEXEC) == 0, "cannot create a pipe: ", std::strerror(errno));
+    check(pipe2(ends.data(), O_CLOEXEC) == 0, "cannot create a pipe: ", data::system_reason());
     pipe_ = ends[0];
     out = ends[1];
   }
@@ -155,7 +156,7 @@ Child::Child(const ChildOptions& options) : most_seconds_(options.most_seconds) 
   const int reason = errno;
   for (const int file : {out, err})
     if (file >= 0) close(file);
-  check(pid_ > 0, "cannot start a process: ", std::strerror(reason));
+  check(pid_ > 0, "cannot start a process: ", data::system_reason(reason));
   setpgid(pid_, pid_);  // whichever of the two is first
 }
 
@@ -213,7 +214,7 @@ std::optional<Ended> Child::ended(int flags) {
   do result = wait4(pid_, &status, flags, &usage);
   while (result < 0 && errno == EINTR);
   if (result == 0) return std::nullopt;
-  check(result == pid_, "cannot wait for process ", pid_, ": ", std::strerror(errno));
+  check(result == pid_, "cannot wait for process ", pid_, ": ", data::system_reason());
   Ended out;
   out.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
   out.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;

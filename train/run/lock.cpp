@@ -4,10 +4,10 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
 
 #include "longhand/core/error.h"
+#include "longhand/data/file.h"
 
 namespace longhand::train {
 namespace {
@@ -28,7 +28,7 @@ bool take_lock(int file, const std::filesystem::path& path) {
   if (error == EWOULDBLOCK) return false;
   const char* const without = std::getenv("LONGHAND_NO_LOCKS");
   check<DataError>(without && std::string_view(without) == "1", "cannot lock ", path.string(), ": ",
-                   std::strerror(error),
+                   data::system_reason(error),
                    "; if no other process writes there, set LONGHAND_NO_LOCKS=1 to go on without");
   return true;
 }

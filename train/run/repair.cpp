@@ -17,7 +17,7 @@ SetAside set_aside(const fs::path& file, const std::string& word, std::string re
   std::error_code error;
   fs::rename(file, to, error);
   check<DataError>(!error, "cannot rename ", file.string(), " to ", to.string(), ": ",
-                   error.message());
+                   data::system_reason(error.value()));
   data::sync_file(to);
   return {file, std::move(reason), to};
 }

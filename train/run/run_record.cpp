@@ -50,8 +50,6 @@ Json object(const Record& record) {
   return out;
 }
 
-std::string system_reason() { return std::strerror(errno); }
-
 /// The files of a run beside its checkpoints.
 constexpr std::array<const char*, 5> file_names = {"config.toml", "summary.json", "test.json",
                                                    "sources.json", "metrics.jsonl"};
@@ -287,7 +285,7 @@ Summary read_summary(const fs::path& path) {
   return summary_of(object);
 }
 
-std::string to_json(const Record& record) { return object(record).dump(); }
+std::string to_json(const Record& record) { return dump(object(record)); }
 
 std::string to_json(const Summary& summary) {
   Json out;
@@ -326,7 +324,7 @@ std::string to_json(const Summary& summary) {
   put(out, summary.sources);
   for (const ProcessSummary& process : summary.processes)
     out["processes"].push_back(object(process));
-  return out.dump(2) + "\n";
+  return dump(out, 2) + "\n";
 }
 
 void Summary::add_up() {
@@ -404,7 +402,7 @@ void RunRecord::remove_events() const {
 
 int RunRecord::lock(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  check<DataError>(fd >= 0, "cannot open ", path.string(), ": ", system_reason());
+  check<DataError>(fd >= 0, "cannot open ", path.string(), ": ", data::system_reason());
   try {
     check<ConfigError>(take_lock(fd, path), path.string(), " is in use by another process");
   } catch (const Error&) {
@@ -498,7 +496,11 @@ void RunRecord::write_config(const std::string& toml) const {
   data::write_file_durably(config(), toml);
 }
 
-std::vector<fs::path> RunRecord::checkpoint_files() const { return files_in(checkpoints()); }
+std::vector<fs::path> RunRecord::checkpoint_files() const {
+  std::vector<fs::path> out = files_in(checkpoints());
+  std::erase_if(out, [](const fs::path& file) { return !is_checkpoint_of_run(file.filename()); });
+  return out;
+}
 
 std::optional<ResumePoint> RunRecord::resume_point() const {
   std::vector<fs::path> others = checkpoint_files();
@@ -599,7 +601,7 @@ std::optional<Summary> RunRecord::summary() const {
 void RunRecord::write_sources(const Sources& sources) const {
   Json out;
   put(out, sources);
-  data::write_file_durably(path_ / "sources.json", out.dump(2) + "\n");
+  data::write_file_durably(path_ / "sources.json", dump(out, 2) + "\n");
 }
 
 Sources RunRecord::sources() const {
