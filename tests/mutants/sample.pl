@@ -6,8 +6,9 @@
 # replaced by another. A first run of every test writes which mutants it reaches.
 use strict;
 use warnings;
+use Digest::MD5 qw(md5_hex);
 use File::Path qw(make_path remove_tree);
-use List::Util qw(shuffle min);
+use List::Util qw(min);
 use Time::HiRes qw(time);
 
 my ($work, $n, $seed, @folders) = @ARGV;
@@ -97,26 +98,31 @@ sub balanced {
   return $depth == 0;
 }
 
-# Candidates: [file, line number, rule]. A line begins a statement if the one before it ends one.
-srand($seed);
-my @candidates;
+# Candidates: [file, line number, rule], in an order that changes of other lines do not change. A line begins a
+# statement if the one before it ends one.
+my (@candidates, %order);
 for my $folder (@folders) {
   my @files = -f "$source/$folder" ? ($folder) : split /\n/, `cd '$source' && find '$folder' -name '*.cpp' | sort`;
   for my $file (@files) {
     next if $file =~ m{mpi|/simd|parallel\.cpp$};
     my @lines = split /\n/, read_file("$source/$file");
     my $previous = ';';
+    my %seen;
     for my $i (0 .. $#lines) {
       my $line = $lines[$i];
       my $begins = $previous =~ /[;{}]\s*$|^\s*(?:public|private):$/;
       if ($line =~ /\S/ && $line !~ m{^\s*//|^\s*#}) { $previous = $line =~ s{\s*//.*}{}r; }
       next unless $begins && $line =~ /^\s+\S/ && $line !~ /"|constexpr|template|operator/;
-      for my $r (0 .. $#rules) { push @candidates, [$file, $i, $r] if defined with_both($line, 0, $rules[$r][1]); }
-      push @candidates, [$file, $i, -1] if defined with_dropped($line, 0);
+      my $place = "$seed $file " . $seen{$line}++ . " $line";
+      for my $r (-1 .. $#rules) {
+        next unless defined($r < 0 ? with_dropped($line, 0) : with_both($line, 0, $rules[$r][1]));
+        push @candidates, [$file, $i, $r];
+        $order{$candidates[-1]} = md5_hex(($r < 0 ? 'dropped' : $rules[$r][0]) . " $place");
+      }
     }
   }
 }
-@candidates = shuffle(@candidates);
+@candidates = sort { $order{$a} cmp $order{$b} } @candidates;
 print scalar(@candidates), " possible mutants in @folders\n";
 
 # Plants a mutant in each of N lines; those that do not compile are replaced.
@@ -272,7 +278,7 @@ for my $i (0 .. $#mutants) {
   if ($caught[$i] ne '') { ++$row->{caught}; next; }
   my $name = $m->{rule} < 0 ? 'dropped' : $rules[$m->{rule}][0];
   my $text = $m->{text} =~ s/^\s+//r;
-  print "SURVIVES $m->{file}:", $m->{line} + 1, ": $name: `$text`", $tests_of{$mutants[$i]} ? '' : ' (no test reaches it)', "\n";
+  print "SURVIVES $mutants[$i] $m->{file}:", $m->{line} + 1, ": $name: `$text`", $tests_of{$mutants[$i]} ? '' : ' (no test reaches it)', "\n";
 }
 my ($all, $all_caught) = (0, 0);
 print "| file | mutants | caught |\n| --- | --- | --- |\n";
