@@ -241,6 +241,8 @@ TEST_CASE("resuming uses only checkpoints that the run has written") {
   const TemporaryDirectory dir;
   int64_t step = 0;
   Run::create(tiny_run(), dir / "run")->train(stop_after(3, step));
+  fs::remove(dir / "run/checkpoints/best.h5");
+  fs::remove(dir / "run/checkpoints/previous.h5");
   fs::copy_file(dir / "run/checkpoints/last.h5", dir / "run/checkpoints/mine.h5");
   write_text(dir / "run/checkpoints/last.h5", "damaged");
   // The copy may be of another run.
