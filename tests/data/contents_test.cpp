@@ -26,4 +26,12 @@ TEST_CASE("contents: examples, lengths, tokens, classes, and what splits share")
   CHECK(train.hash == content_hash(*task.train));
   CHECK(validation.repeated == 0);
   CHECK(shared_examples(train, validation) == 1);
+
+  std::string many = "tokens,targets\n";
+  for (int i = 0; i < 256; ++i) many += "1 2,0\n";
+  write_text(folder / "train.csv", many);
+  const Contents full = contents_of(*make("tokens", {{"path", folder.path().string()}}).train);
+  CHECK(full.examples == 256);
+  CHECK(full.tokens == 512);
+  CHECK(full.repeated == 255);
 }

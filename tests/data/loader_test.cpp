@@ -1,6 +1,7 @@
 #include "longhand/data/loader.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <set>
 
@@ -81,6 +82,19 @@ TEST_CASE("an epoch contains every example once, and the next one has another or
     CHECK(!std::is_sorted(epoch.begin(), epoch.end()));
     std::sort(epoch.begin(), epoch.end());
     for (int i = 0; i < 103; ++i) REQUIRE(epoch[i] == i);
+  }
+}
+
+TEST_CASE("the last batch has the examples that remain") {
+  for (const auto& [examples, batch, expected] :
+       {std::array<int64_t, 3>{7, 3, 3}, {6, 3, 2}, {8, 3, 3}, {5, 1, 5}, {1, 4, 1}}) {
+    CAPTURE(examples, batch);
+    const Numbers numbers(examples, uneven);
+    Loader loader(numbers, {.batch_size = batch, .drop_last = false}, Generator(1));
+    REQUIRE(loader.batches_per_epoch() == expected);
+    const auto batches = take(loader, static_cast<int>(expected));
+    CHECK(joined(batches).size() == static_cast<size_t>(examples));
+    CHECK(std::ssize(batches.back()) == examples - (expected - 1) * std::min(batch, examples));
   }
 }
 

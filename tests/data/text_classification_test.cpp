@@ -223,6 +223,7 @@ TEST_CASE("text_classification: header lines are noticed") {
   CHECK_THAT(message("a.tsv", "Stars\tWhat\n" + rest, false), Contains("looks like a header"));
   CHECK_THAT(message("a.tsv", "good\tREVIEW\nbad\ta\nso so\tb\n", false),
              Contains("looks like a header"));
+  CHECK_THAT(message("a.tsv", "good\ta\n1\tb\n", false), Contains("looks like a header"));
   CHECK(message("a.tsv", "2\te\n" + rest, false).empty());
   CHECK(message("a.tsv", "good\ta\nbad\tb\nso so\tc\n", false).empty());
   CHECK(message("a.tsv", "target\ta\nother\tb\ntarget\tc\nother\td\n", false).empty());

@@ -285,6 +285,65 @@ TEST_CASE("an error of the sweep itself stops its cells, which save") {
   CHECK(status_of(folder, 1) == "stopped");
 }
 
+TEST_CASE("cells are trained and tested once, with the time of all attempts") {
+  const std::string text = "[search]\noptimizer.lr = [1e-3, 1e-2]\n";
+  SweepOnDisk made(text), folder(text);
+  // Cells whose files are those of `made`.
+  const SweepVariant& only = folder.grid.variants[0];
+  for (const size_t trial : {0, 1})
+    made.finish(0, trial, only.search[trial][0], false, trial == 0 ? 0.5 : 0.75);
+  if (only.final[1][0].hash != only.search[1][0].hash)
+    made.finish(0, 1, only.final[1][0], true, 0.75);
+  RunnerOptions options;
+  options.program = folder.path / "program.sh";
+  write_text(
+      options.program,
+      "#!/bin/sh\nif [ \"$1\" = evaluate ]; then echo '{\"loss\": 0.5, \"accuracy\": 0.25}'\n"
+      "else for i in config.toml metrics.jsonl summary.json; do cp \"" +
+          (made.path / "cells").string() + "/${4##*/}/$i\" \"$4\"; done; fi\n");
+  REQUIRE(chmod(options.program.c_str(), 0755) == 0);
+  // An earlier attempt that was interrupted.
+  const fs::path first = folder.directory(only.search[0][0]);
+  fs::create_directories(first);
+  CellRecord before = new_record(folder.sweep, only, 0, only.search[0][0], false);
+  before.status = CellStatus::interrupted;
+  before.attempts = 1;
+  before.seconds = 1000;
+  before.peak_memory = int64_t{1} << 50;
+  write_record(first, before);
+  bool tested = false;
+  options.on_progress = [&](const SweepProgress& now) {
+    for (const RunningCell& each : now.running) tested = tested || each.testing;
+  };
+  const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+  CHECK(outcome.finished == 1);
+  CHECK(outcome.cells == 1);
+  CHECK(tested);
+  const auto record_of = [&](const SweepCell& cell) {
+    return read_cell(folder.directory(cell)).record;
+  };
+  const auto said = [](const fs::path& cell) {
+    const std::string json = read_text(cell / "cell.json");
+    const size_t at = json.find("\"status\": \"") + 11;
+    return json.substr(at, json.find('"', at) - at);
+  };
+  const CellRecord trial = record_of(only.search[0][0]), final = record_of(only.final[1][0]);
+  CHECK(said(first) == "trained");
+  CHECK(trial.seconds >= 1000);
+  CHECK(trial.attempts == 2);
+  CHECK(trial.peak_memory == int64_t{1} << 50);
+  CHECK(trial.pid == 0);
+  CHECK(said(folder.directory(only.final[1][0])) == "finished");
+  CHECK(final.attempts == 1);
+  CHECK(final.pid == 0);
+  const Results results =
+      sweep_results(folder.sweep, folder.grid, read_cells(folder.grid, folder.path.path()),
+                    folder.path.path(), "");
+  const Table& search = results.table("search");
+  CHECK(search.rows[0].back() == Cell(std::string()));
+  CHECK(search.rows[1].back() == Cell(std::string("yes")));
+}
+
 TEST_CASE("a cell whose files cannot be written fails, and the others go on") {
   SweepOnDisk folder(two_variants);
   RunnerOptions options;
@@ -298,6 +357,13 @@ TEST_CASE("a cell whose files cannot be written fails, and the others go on") {
     REQUIRE(reasons.size() == 2);
     CHECK_THAT(reasons[0], Contains(folder.directory(folder.cell(0)).string() +
                                     ": cannot create the directory"));
+  }
+  SECTION("its configuration cannot be written, so it is not started") {
+    fs::create_directories(folder.directory(folder.cell(0)) / "cell.toml/in the way");
+    const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+    CHECK(outcome.failed == 2);
+    REQUIRE(reasons.size() == 2);
+    CHECK_THAT(reasons[0], Contains("cell.toml"));
   }
   SECTION("its record cannot be written once it runs, so it is stopped") {
     options.program = program_of(folder, saving, "touch \"$4/ran\"; exit 1");

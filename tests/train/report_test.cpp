@@ -264,6 +264,24 @@ TEST_CASE("report: the page holds all data, escaped, and needs nothing else") {
   CHECK(table["charts"][0]["log_x"] == true);
 }
 
+TEST_CASE("report: times of records of earlier versions follow from their speeds") {
+  const TemporaryDirectory dir;
+  make_run(dir / "a", {.records = 0});
+  {
+    std::string lines;
+    for (const auto& [step, speed] : {std::pair{10, 1.0}, {20, 1.0}, {30, 2.0}}) {
+      Record r = record(step, "train", 0.5);
+      r.tokens_per_second = speed;
+      r.seconds.reset();
+      lines += to_json(r) + "\n";
+    }
+    write_text(dir / "a/metrics.jsonl", lines);
+  }
+  // 10, 20 and 25 units of time; the run lasted 5 s.
+  const Json data = data_of(html_report(read_inputs({dir / "a"})));
+  CHECK(data["curves"][0]["train"]["seconds"] == Json({2, 4, 5}));
+}
+
 TEST_CASE("report: exponents and crossings of curves with logarithmic axes") {
   const Results results = some_results();
   const Table& table = results.tables[0];
@@ -276,6 +294,12 @@ TEST_CASE("report: exponents and crossings of curves with logarithmic axes") {
   above.rows.push_back({std::string("softmax"), int64_t{1600}, 1.0});
   above.rows.push_back({std::string("linear"), int64_t{1600}, 2.0});
   CHECK(slopes(above, above.charts[0]).size() == 1);
+  Table three = table;
+  three.rows.resize(6);
+  CHECK(slopes(three, three.charts[0])[0] == found[0]);
+  three.rows.resize(4);
+  for (const std::string& line : slopes(three, three.charts[0]))
+    CHECK_THAT(line, !Contains("exponents"));
   Chart linear = table.charts[0];
   linear.log_y = false;
   CHECK(slopes(table, linear).empty());

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <cmath>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -171,8 +172,10 @@ TEST_CASE("the summary adds up the processes of a run") {
   CHECK(made.threads == 2);
   CHECK(made.peak_memory == 9);
   made.processes[0].trained = 40;
+  made.processes[1].threads = 1;
   made.add_up();
   CHECK(made.step_seconds == 1);
+  CHECK(made.threads == 1);
 }
 
 TEST_CASE("a run can be replaced, but not by one that does not begin") {
@@ -237,6 +240,21 @@ TEST_CASE("replacing a run leaves files that a run does not write") {
   CHECK(fs::is_symlink(dir / "run/tensorboard"));
 }
 
+TEST_CASE("a new run is named after the time, and no other run") {
+  const TemporaryDirectory dir;
+  const auto name_at = [](std::time_t time) {
+    char text[32];
+    std::strftime(text, sizeof text, "a-%Y%m%d-%H%M%S", std::localtime(&time));
+    return std::string(text);
+  };
+  const std::time_t before = std::time(nullptr);
+  const fs::path path = RunRecord::fresh_path(dir.path(), "a");
+  bool found = false;
+  for (std::time_t at = before; at <= std::time(nullptr); ++at)
+    found = found || path.filename() == name_at(at);
+  CHECK(found);
+}
+
 TEST_CASE("resuming uses only checkpoints that the run has written") {
   const TemporaryDirectory dir;
   int64_t step = 0;
@@ -247,7 +265,9 @@ TEST_CASE("resuming uses only checkpoints that the run has written") {
   write_text(dir / "run/checkpoints/last.h5", "damaged");
   // The copy may be of another run.
   CHECK_THROWS_WITH(RunRecord::open(dir / "run").resume_point(), !Contains("mine.h5"));
+  fs::copy_file(dir / "run/checkpoints/mine.h5", dir / "run/checkpoints/step-00000004.h5");
   fs::rename(dir / "run/checkpoints/mine.h5", dir / "run/checkpoints/step-00000003.h5");
+  // The first of equal ones.
   CHECK(RunRecord::open(dir / "run").resume_point()->file.filename() == "step-00000003.h5");
 }
 

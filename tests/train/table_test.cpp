@@ -44,6 +44,19 @@ TEST_CASE("tables fit 100 columns") {
   CHECK(widest_line(to_text(headings)) <= 100);
   CHECK(to_text(headings).find("\n\n") == std::string::npos);
 
+  // Words stay whole.
+  Table words{.name = "w", .title = "", .columns = {{"x", "by abcdefgh"}}, .rows = {{int64_t{1}}}};
+  for (int i = 0; i < 12; ++i) {
+    words.columns.push_back({"c" + std::to_string(i), "by abcdefgh"});
+    words.rows[0].push_back(int64_t{1});
+  }
+  const std::string whole = to_text(words);
+  size_t times = 0;
+  for (size_t at = whole.find("abcdefgh"); at != std::string::npos;
+       at = whole.find("abcdefgh", at + 1))
+    ++times;
+  CHECK(times >= 13);
+
   Table text{.name = "b",
              .title = "",
              .columns = {{"run", ""}, {"loss", ""}, {"reason", ""}},
