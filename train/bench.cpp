@@ -326,8 +326,7 @@ void check_bench(const Config& config, bool attention_alone) {
                      "\": benchmarks and the peak that they are compared with are of f32");
   check<ConfigError>(
       !attention_alone || model.layer_attention.empty(),
-      "bench attention measures one layer, but the layers differ in their variant or "
-      "its options (",
+      "bench attention measures one layer, but the layers differ in their variant or its options (",
       model.attention_name(), "); expected one attention.type and no options of single layers");
   check_unused(config, attention_alone);
 }

@@ -76,6 +76,12 @@ std::optional<double> number_in(const Json& value) {
   return std::nullopt;
 }
 
+int64_t integer_in(const Json& value) {
+  check<DataError>(value.is_number_integer(), "expected an integer, got ",
+                   value.dump().substr(0, 40));
+  return value.get<int64_t>();
+}
+
 Json json_option(const OptionValue& value) {
   return std::visit([](const auto& v) { return Json(v); }, value);
 }
@@ -86,8 +92,10 @@ OptionValue option_in(const Json& value) {
   if (value.is_number()) return value.get<double>();
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_array()) return value.dump();
-  if (value.empty() || value.front().is_number()) return value.get<std::vector<int64_t>>();
-  return value.get<std::vector<std::string>>();
+  if (!value.empty() && !value.front().is_number()) return value.get<std::vector<std::string>>();
+  std::vector<int64_t> integers;
+  for (const Json& each : value) integers.push_back(integer_in(each));
+  return integers;
 }
 
 }  // namespace longhand::train

@@ -2,6 +2,7 @@
 // "NaN", "Infinity" and "-Infinity". Not installed: nlohmann/json is no dependency of users.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -36,6 +37,8 @@ const char* name_of_not_finite(double value);
 Json json_number(double value);
 /// The number that json_number() wrote; nothing for anything else.
 std::optional<double> number_in(const Json& value);
+/// Throws DataError for anything else than an integer: the JSON library would convert 1e300, too.
+int64_t integer_in(const Json& value);
 
 /// The value of an option, and back. Text for objects.
 Json json_option(const OptionValue& value);

@@ -13,8 +13,7 @@ Variable differentiable_weights(Variant& variant, const Inputs& inputs, const Ma
                                 const nn::Pass& pass) {
   check<ConfigError>(variant.capabilities().linear,
                      "weights: this variant has none: its result is not linear in v, or the "
-                     "weights of a token differ "
-                     "between channels");
+                     "weights of a token differ between channels");
   const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v, &x = inputs.x;
   const int64_t M = v.size(1), D = v.size(3);
   Variables columns;

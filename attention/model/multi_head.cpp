@@ -39,8 +39,7 @@ std::string problem_of_mixtures(const Capabilities& variant, bool rotary,
            "tokens";
   if (around.short_conv > 0)
     return "model.short_conv is a convolution over neighbouring tokens, but the keys of this "
-           "variant "
-           "are mixtures of tokens; use 0";
+           "variant are mixtures of tokens; use 0";
   return "";
 }
 

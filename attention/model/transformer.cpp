@@ -179,8 +179,7 @@ TransformerDecoder::TransformerDecoder(Transformer& model, int64_t batch)
   check<ConfigError>(batch >= 1, "decoder: expected a batch of at least 1 sequence, got ", batch);
   check<ConfigError>(
       model.config().causal && model.config().per_token,
-      "decoder: expected a causal model with per_token; others cannot be decoded token by "
-      "token");
+      "decoder: expected a causal model with per_token; others cannot be decoded token by token");
   for (int64_t i = 0; i < model.config().layers; ++i)
     states_.push_back(model.blocks_[i].decoder(batch));
 }

@@ -147,8 +147,7 @@ void TransformerConfig::describe(OptionVisitor& v) {
   v.choice(
       "positions", positions, {"learned", "sinusoidal", "rotary", "alibi", "none"},
       "position encoding: vectors added to the embeddings, learned or sinusoidal; a rotation of "
-      "queries and keys (rotary); or the option attention.bias of every layer that has it "
-      "(alibi)");
+      "queries and keys (rotary); or the option attention.bias of every layer that has it (alibi)");
   v.require(positions != "rotary" || d_model / heads % 2 == 0, "positions",
             "rotary positions need an even width of heads");
   around.describe(v);

@@ -149,7 +149,7 @@ class Block {
             keys = keys_ + round_ * query_block] {
         for_lanes(lanes, [=](int64_t i) {
           const bool near = static_cast<uint32_t>(place - from[i]) < keys[i];
-          row[i] = near & (place != self[i]) ? row[i] : -infinity<T>;
+          row[i] = (near & (place != self[i])) ? row[i] : -infinity<T>;
         });
         for (int64_t e = 0; e < round_; ++e) {
           const int32_t earlier = head_->place(e)[token];

@@ -230,8 +230,7 @@ Variable listed_attention(const Variable& queries, const Variable& keys, const V
       q.rank() == 4 && k.rank() == 4 && k.shape() == v.shape() && q.size(0) == k.size(0) &&
           q.size(2) == k.size(2) && q.size(3) == k.size(3) && q.dtype() == k.dtype() &&
           q.dtype() == v.dtype(),
-      "listed_attention: expected q (B, N, H, D), k and v (B, M, H, D) of one dtype, got "
-      "q ",
+      "listed_attention: expected q (B, N, H, D), k and v (B, M, H, D) of one dtype, got q ",
       q.shape(), " ", q.dtype(), ", k ", k.shape(), " ", k.dtype(), ", v ", v.shape(), " ",
       v.dtype());
   const int64_t B = q.size(0), N = q.size(1), H = q.size(2);

@@ -261,8 +261,7 @@ class Linformer final : public Variant {
     if (slots_of(tokens) < tokens) return {};
     return concat_message(
         "attention.k = ", k_, " is at least the length of the longest sequence, ", tokens,
-        ": linformer then costs more than softmax; reduce k, for example "
-        "to ",
+        ": linformer then costs more than softmax; reduce k, for example to ",
         std::max<int64_t>(tokens / 4, 1), ", or use attention.type = \"softmax\"");
   }
   std::unique_ptr<Decoder> make_decoder(int64_t) const override {
@@ -341,9 +340,8 @@ class Linformer final : public Variant {
     const int64_t B = inputs.q.size(0), N = inputs.q.size(1), H = inputs.q.size(2),
                   D = inputs.q.size(3), s = block_, blocks = slots_of(N);
     check<ShapeError>(inputs.k.size(1) == N,
-                      "linformer: with local = true expected as many queries as "
-                      "keys, got ",
-                      N, " queries and ", inputs.k.size(1), " keys");
+                      "linformer: with local = true expected as many queries as keys, got ", N,
+                      " queries and ", inputs.k.size(1), " keys");
     const auto by_block = [&](const Variable& x) {  // (B, H, blocks, s, D)
       Variable padded = x;
       if (N < blocks * s)

@@ -348,8 +348,7 @@ Spec performer_variant() {
              optimal_better},
             {"balanced-better",
              "where queries are large and keys small, or the reverse, balanced channels have "
-             "smaller "
-             "errors",
+             "smaller errors",
              balanced_better},
             {"row-distribution",
              "norms chi, entries normal; orthogonal within a block, independent between blocks",

@@ -165,9 +165,10 @@ TEST_CASE("time and memory of a run include those of killed processes") {
   CHECK(read_run(dir / "run").summary->status == "running");
   CHECK(read_run(dir / "run").summary->step == 4);
   // As if it had gone on for an hour after its last checkpoint.
-  data::append_to_file(dir / "run/metrics.jsonl",
-                       R"({"step":6,"split":"train","seconds":3600,"peak_memory_bytes":9e15})"
-                       "\n");
+  data::append_to_file(
+      dir / "run/metrics.jsonl",
+      R"({"step":6,"split":"train","seconds":3600,"peak_memory_bytes":9000000000000000})"
+      "\n");
   // The work that is done again counts too, also if the next processes are killed before one saves and
   // before the other records.
   Observer dies;

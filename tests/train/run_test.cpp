@@ -172,7 +172,7 @@ TEST_CASE("the summary adds up the processes of a run") {
   CHECK(made.threads == 2);
   CHECK(made.peak_memory == 9);
   made.processes[0].trained = 40;
-  made.processes[1].threads = 1;
+  made.processes[2].threads = 0;  // unknown
   made.add_up();
   CHECK(made.step_seconds == 1);
   CHECK(made.threads == 1);

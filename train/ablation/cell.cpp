@@ -52,16 +52,16 @@ CellRecord record_of(const Json& value) {
   value.at("variant").get_to(record.variant);
   for (const auto& [key, each] : value.at("values").items())
     record.values.push_back({key, option_in(each), ""});
-  value.at("seed").get_to(record.seed);
+  record.seed = integer_in(value.at("seed"));
   value.at("phase").get_to(record.phase);
   const auto status = value.at("status").get<std::string>();
   for (const auto& [each, name] : names)
     if (status == name) record.status = each;
   value.at("reason").get_to(record.reason);
-  value.at("attempts").get_to(record.attempts);
+  record.attempts = integer_in(value.at("attempts"));
   value.at("seconds").get_to(record.seconds);
-  value.at("peak_memory_bytes").get_to(record.peak_memory);
-  value.at("pid").get_to(record.pid);
+  record.peak_memory = integer_in(value.at("peak_memory_bytes"));
+  record.pid = static_cast<pid_t>(integer_in(value.at("pid")));
   value.at("log").get_to(record.log);
   return record;
 }

@@ -207,12 +207,9 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
   append(table.columns, {{"seconds", "", 3}, {"unequal", "differs by over 1 %"}, {"failed", ""}});
   table.note =
       "Means over seeds, with 95 % intervals (Student's t; of an accuracy, cut to 0 … 1). "
-      "Difference and p are those of a paired "
-      "t "
-      "test against the baseline, seed by seed, with p corrected for the number of tests (Holm). "
-      "The "
-      "checkpoint was chosen on the validation split. Memory and times are measured, and depend on "
-      "what else the machine did.";
+      "Difference and p are those of a paired t test against the baseline, seed by seed, with p "
+      "corrected for the number of tests (Holm). The checkpoint was chosen on the validation "
+      "split. Memory and times are measured, and depend on what else the machine did.";
   if (scored != "test")
     table.note +=
         " The data have no test split: scores are those of the validation split, which also chose "

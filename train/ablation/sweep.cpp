@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -62,12 +63,14 @@ struct Number {
 };
 Number get_number(const TomlValue& value, const std::string& key) {
   if (value.option) {
-    if (const auto* const i = std::get_if<int64_t>(&*value.option))
+    constexpr int64_t most = int64_t{1} << 53;  // above it, double does not have every integer
+    if (const auto* const i = std::get_if<int64_t>(&*value.option); i && -most <= *i && *i <= most)
       return {static_cast<double>(*i), true};
     if (const auto* const d = std::get_if<double>(&*value.option); d && std::isfinite(*d))
       return {*d, false};
   }
-  throw ConfigError(concat_message(value.where, ": ", key, ": expected a number"));
+  throw ConfigError(concat_message(value.where, ": ", key,
+                                   ": expected a finite number, or an integer of at most 2^53"));
 }
 
 OptionValue option(double value, bool integer) {
@@ -163,8 +166,11 @@ std::vector<OptionValue> drawn(const TomlValue& table, const std::string& key, D
       values.push_back(option(x, true));
       continue;
     }
-    // Four digits are enough to tell draws apart, and are readable.
-    values.push_back(std::stod(fmt::format("{:.4g}", x)));
+    // Four digits are enough to tell draws apart, and are readable. Where they are out of range, x remains.
+    const std::string digits = fmt::format("{:.4g}", x);
+    double rounded = x;
+    std::from_chars(digits.data(), digits.data() + digits.size(), rounded);
+    values.push_back(rounded);
   }
   return values;
 }

@@ -45,13 +45,12 @@ Table kernel_table(bool of_run) {
       "kernel", "Approximations of kernel matrices: error against rows of W, or landmarks, m",
       "|K̂ - K| / |K| (Frobenius norms). expected: for random features the closed form of the rms "
       "error of independent rows, (Σ variance / m)^(1/2) / |K|; for landmarks the least error of "
-      "any "
-      "matrix of rank m. ratio: squared errors relative to it; 1 for iid rows, below 1 where "
-      "orthogonal rows help. least eigenvalue: of K̂ relative to the largest of K; both methods are "
-      "positive semi-definite, so it is 0 but for rounding. ensemble: the mean of several matrices "
-      "of this size; single: one matrix of as many rows or landmarks together. A mean of random "
-      "features is as good as one large draw, a mean of Nyström matrices is not: averaging removes "
-      "variance, but not the error that all have in common.",
+      "any matrix of rank m. ratio: squared errors relative to it; 1 for iid rows, below 1 where "
+      "orthogonal rows help. least eigenvalue: of K̂ relative to the largest of K; both methods "
+      "are positive semi-definite, so it is 0 but for rounding. ensemble: the mean of several "
+      "matrices of this size; single: one matrix of as many rows or landmarks together. A mean of "
+      "random features is as good as one large draw, a mean of Nyström matrices is not: averaging "
+      "removes variance, but not the error that all have in common.",
       source_columns()};
   for (const char* const name : {"kernel", "method", "rows", "m", "features", "draws"})
     table.columns.push_back({name, ""});
@@ -148,9 +147,8 @@ int analyse(const Arguments& a) {
   progress.clear();
   train::Results results = new_results(
       run ? "Kernels on " + run->file : "Kernels on random points",
-      fmt::format("Squared errors of independent rows are within {:.0f} % of their closed "
-                  "form; the smallest eigenvalue of any approximation is {} of the "
-                  "largest of K.",
+      fmt::format("Squared errors of independent rows are within {:.0f} % of their closed form; "
+                  "the smallest eigenvalue of any approximation is {} of the largest of K.",
                   100 * worst, short_text(least)));
   results.tables = {table};
   if (Table slopes = slope_table(found); !slopes.rows.empty()) results.tables.push_back(slopes);

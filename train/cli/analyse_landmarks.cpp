@@ -26,15 +26,12 @@ int analyse(const Arguments& a) {
       fmt::format("Error against the number of landmarks: {} tokens, D = {}, {} draws",
                   options.tokens, options.dim, options.draws),
       "Relative error |S - C W⁺ R| / |S| (Frobenius norms), C, R and W being the columns, the rows "
-      "and "
-      "the block of S at random tokens. linear: S = Q Kᵀ has rank D, because Q and K have D "
-      "columns. A "
-      "block of m >= D random tokens has the same rank, and then C W⁺ R = S: D landmarks are "
-      "exact, "
-      "whatever the number of tokens. That says nothing about attention: exp and softmax make S of "
-      "full rank, and only m = N landmarks are exact. nystrom: softmax(Q K̃ᵀ) softmax(Q̃ K̃ᵀ)⁺ "
-      "softmax(Q̃ Kᵀ), each with its own normaliser. Errors have long tails where W is close to "
-      "singular: compare medians.",
+      "and the block of S at random tokens. linear: S = Q Kᵀ has rank D, because Q and K have D "
+      "columns. A block of m >= D random tokens has the same rank, and then C W⁺ R = S: D "
+      "landmarks are exact, whatever the number of tokens. That says nothing about attention: exp "
+      "and softmax make S of full rank, and only m = N landmarks are exact. nystrom: softmax(Q "
+      "K̃ᵀ) softmax(Q̃ K̃ᵀ)⁺ softmax(Q̃ Kᵀ), each with its own normaliser. Errors have long tails "
+      "where W is close to singular: compare medians.",
       {{"kernel", ""}, {"landmarks", ""}}};
   add_estimate(table.columns, "mean", "mean");
   for (const auto& [name, heading] :

@@ -185,10 +185,9 @@ int diff(const Arguments& a) {
 
 void add_checkpoint_diff(Command& group) {
   const auto a = std::make_shared<Arguments>();
-  Command c = group.command("diff",
-                            "Compare the tensors of two checkpoints; exits with 1 if they "
-                            "differ",
-                            [a] { return diff(*a); });
+  Command c =
+      group.command("diff", "Compare the tensors of two checkpoints; exits with 1 if they differ",
+                    [a] { return diff(*a); });
   c.add("files", a->files, "A B",
         "Two checkpoints, run directories or files of tensors (.safetensors, .npz)")
       .required();

@@ -121,8 +121,7 @@ void add_checkpoint_export(Command& group) {
         "best, last or the name of another checkpoint of the run [best]");
   c.add("--part", a->part, "PART",
         "weights: those used in evaluation, which are averaged ones where there are any; model: "
-        "those "
-        "being trained; optimizer: its state; ema: the averaged weights [weights]");
+        "those being trained; optimizer: its state; ema: the averaged weights [weights]");
   c.json(a->json);
   c.footer(
       "In Python: safetensors.torch.load_file(FILE), or numpy.load(FILE). Names and shapes are "

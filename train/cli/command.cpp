@@ -426,8 +426,7 @@ void use_threads(int64_t wanted, bool quiet) {
   if (wanted > cores && !quiet)
     print_stderr(
         "longhand: warning: {} threads, but this process may use {} {}: it will be slower than "
-        "with "
-        "--threads {}, which is the default\n",
+        "with --threads {}, which is the default\n",
         wanted, cores, cores == 1 ? "core" : "cores", cores);
 }
 

@@ -116,9 +116,8 @@ void check_length(const train::Config& trained, const train::Config& config,
   if (!arguments.quiet)
     print_stderr(
         "longhand: warning: the {} split has sequences of up to {} tokens, but the model was "
-        "trained "
-        "on at most {}: what it does with later positions was never trained; to compare models at "
-        "this length, train them on it, or on a mixture such as data.length = [{}, {}]\n",
+        "trained on at most {}: what it does with later positions was never trained; to compare "
+        "models at this length, train them on it, or on a mixture such as data.length = [{}, {}]\n",
         arguments.split, now->max_length, before->max_length, before->max_length, now->max_length);
 }
 

@@ -39,8 +39,7 @@ class MpiLauncher final : public Launcher {
     for (const auto& [rank, host, seconds] : late)
       print_stderr(
           "longhand: warning: {} has not joined the other ranks, which have waited for {:.3g} s: "
-          "it "
-          "is stopped, unreachable or slower than they are\n",
+          "it is stopped, unreachable or slower than they are\n",
           train::rank_name(rank, host), seconds);
   }
 

@@ -159,8 +159,7 @@ void introduce(train::Run& run, Reporter& reporter) {
       needed > available)
     reporter.warn(
         fmt::format("the estimated memory is {}, of which other processes leave {}: end some of "
-                    "them, or reduce it "
-                    "with train.micro_batches and train.eval_batch_size",
+                    "them, or reduce it with train.micro_batches and train.eval_batch_size",
                     train::bytes_text(needed), train::bytes_text(available)));
   for (const std::string& warning : run.warnings()) reporter.warn(warning);
   introduce_sources(s.sources, run.experiment().distill, run.step() == 0, reporter);
@@ -254,8 +253,7 @@ void add_train(Command& program) {
       .excludes(go_on);
   c.add("--init-from", a->init_from, "DIR",
         "Start from the weights of this run or checkpoint file, as far as they fit, also with "
-        "another "
-        "attention variant: train.init_from")
+        "another attention variant: train.init_from")
       .excludes(resume);
   c.add("--distill-from", a->distill_from, "DIR",
         "Learn also from the predictions of this run or checkpoint file: train.distill_from")

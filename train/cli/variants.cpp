@@ -103,14 +103,13 @@ int variants(const Arguments& arguments) {
       "\n{}\n\n",
       wrapped_lines(
           fmt::format(
-              "Time and memory: growth per head, for N tokens, head dimension D, and m "
-              "features, landmarks or slots. FLOP and bytes: a forward pass of one sequence "
-              "of {} tokens with {} heads of dimension {} and default options (bytes besides "
-              "q, k, v and the result). Decodes: causal, and generates token by token. "
-              "Cross: the number of keys may differ from that of queries. Over ranks: what "
-              "ranks exchange that have parts of sequences (attention/README.md). State: contents "
-              "of "
-              "checkpoints besides trained parameters.",
+              "Time and memory: growth per head, for N tokens, head dimension D, and m features, "
+              "landmarks or slots. FLOP and bytes: a forward pass of one sequence of {} tokens "
+              "with {} heads of dimension {} and default options (bytes besides q, k, v and the "
+              "result). Decodes: causal, and generates token by token. Cross: the number of keys "
+              "may differ from that of queries. Over ranks: what ranks exchange that have parts of "
+              "sequences (attention/README.md). State: contents of checkpoints besides trained "
+              "parameters.",
               arguments.length, arguments.heads, arguments.head_dim),
           100));
   for (const Row& row : rows) {

@@ -137,14 +137,17 @@ Table table_of(const Json& value) {
   value.at("title").get_to(table.title);
   value.at("note").get_to(table.note);
   for (const Json& column : value.at("columns"))
-    table.columns.push_back({column.at("name"), column.at("heading"), column.at("digits")});
+    table.columns.push_back({column.at("name"), column.at("heading"),
+                             static_cast<int>(integer_in(column.at("digits")))});
   for (const Json& row : value.at("rows")) {
     auto& cells = table.rows.emplace_back();
     for (const Json& cell : row) cells.push_back(cell_of(cell));
   }
   for (const Json& chart : value.at("charts")) table.charts.push_back(chart_of(chart));
   table.mark = value.value("mark", "");
-  if (value.contains("marked")) value.at("marked").get_to(table.marked);
+  if (value.contains("marked"))
+    for (const Json& cell : value.at("marked"))
+      table.marked.emplace(integer_in(cell.at(0)), integer_in(cell.at(1)));
   table.check();
   return table;
 }

@@ -113,7 +113,7 @@ std::optional<T> find(const Json& object, const char* key) {
     if (found->is_boolean()) return found->get<T>();
   } else {
     if constexpr (std::is_same_v<T, double>) return number_in(*found);
-    if (found->is_number()) return found->get<T>();
+    if (found->is_number_integer()) return found->get<T>();
   }
   return std::nullopt;
 }
