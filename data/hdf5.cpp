@@ -199,21 +199,9 @@ hid_t file_type(StoredType type) {
   return -1;
 }
 
-StoredType stored_as(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return StoredType::f32;
-    case DType::f64:
-      return StoredType::f64;
-    case DType::i32:
-      return StoredType::i32;
-    case DType::i64:
-      return StoredType::i64;
-    case DType::u8:
-      break;
-  }
-  return StoredType::u8;
-}
+/// The types of tensors are the first ones that are stored, in their order.
+StoredType stored_as(DType dtype) { return static_cast<StoredType>(dtype); }
+static_assert(static_cast<int>(StoredType::u8) == static_cast<int>(DType::u8));
 
 // The lowest and the highest value of a stored integer type.
 std::pair<int64_t, int64_t> range_of(StoredType type) {

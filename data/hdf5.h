@@ -24,7 +24,7 @@ namespace longhand::data {
 using AttributeValue = std::variant<int64_t, double, std::string>;
 
 /// The type of numbers in a file.
-enum class StoredType : uint8_t { u8, i8, u16, i16, i32, i64, f32, f64 };
+enum class StoredType : uint8_t { f32, f64, i32, i64, u8, i8, u16, i16 };
 
 /// The smallest integer type that holds every value from low to high.
 StoredType narrowest(int64_t low, int64_t high);

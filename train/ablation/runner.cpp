@@ -30,18 +30,6 @@ struct Task {
   const SweepCell* cell;
 };
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    if (end > begin) lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return lines;
-}
-
-std::string mebibytes(int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
-
 class Runner {
  public:
   Runner(const Sweep& sweep, const Grid& grid, fs::path directory, const RunnerOptions& options)
@@ -511,36 +499,25 @@ class Runner {
       const SweepVariant& variant = grid_.variants[v];
       if (variant.search.empty() || !ours_[v].front() || best_trial(sweep_, variant, states_))
         continue;
+      bool any_damaged = false, all_failed = true, all_diverged = true;
+      for (const auto& trial : variant.search) {
+        bool trial_failed = false;
+        for (const SweepCell& cell : trial) {
+          const CellState& s = states_.at(cell.hash);
+          any_damaged |= s.status == CellStatus::damaged;
+          trial_failed |= s.has_failed();
+          all_diverged &= s.status == CellStatus::diverged;
+        }
+        all_failed &= trial_failed;
+      }
       const auto seeds = static_cast<int64_t>(sweep_.seeds.size());
       out.cells += seeds;
-      if (any_damaged(variant))
+      if (any_damaged)
         out.damaged += seeds;
-      else if (all_failed(variant))
-        (all_diverged(variant) ? out.diverged : out.failed) += seeds;
+      else if (all_failed)
+        (all_diverged ? out.diverged : out.failed) += seeds;
     }
     return out;
-  }
-
-  bool any_damaged(const SweepVariant& variant) const {
-    for (const auto& trial : variant.search)
-      for (const SweepCell& cell : trial)
-        if (states_.at(cell.hash).status == CellStatus::damaged) return true;
-    return false;
-  }
-
-  bool all_failed(const SweepVariant& variant) const {
-    for (const auto& trial : variant.search)
-      if (std::none_of(trial.begin(), trial.end(),
-                       [&](const SweepCell& cell) { return states_.at(cell.hash).has_failed(); }))
-        return false;
-    return true;
-  }
-
-  bool all_diverged(const SweepVariant& variant) const {
-    for (const auto& trial : variant.search)
-      for (const SweepCell& cell : trial)
-        if (states_.at(cell.hash).status != CellStatus::diverged) return false;
-    return true;
   }
 
   const Sweep& sweep_;
@@ -563,11 +540,12 @@ class Runner {
 }  // namespace
 
 Failure failure_of(const Ended& ended, const std::string& log) {
-  const std::vector<std::string> lines = lines_of(log);
-  std::string last = lines.empty() ? "no message" : lines.back();
+  std::string last = log.substr(0, log.find_last_not_of('\n') + 1);
+  last.erase(0, last.rfind('\n') + 1);  // npos + 1 = 0
+  if (last.empty()) last = "no message";
   constexpr std::string_view prefix = "longhand: ";
-  if (last.starts_with(prefix)) last = last.substr(prefix.size());
-  const std::string memory = mebibytes(ended.peak_memory) + " in use at its peak";
+  if (last.starts_with(prefix)) last.erase(0, prefix.size());
+  const std::string memory = concat_message(ended.peak_memory >> 20, " MiB in use at its peak");
   if (ended.out_of_memory)
     return {CellStatus::out_of_memory, "killed by the kernel for lack of memory, " + memory};
   if (ended.signal == SIGKILL)

@@ -276,11 +276,11 @@ std::vector<int64_t> seeds_of(const TomlValue& value) {
     for (int64_t seed = 0; seed < count; ++seed) seeds.push_back(seed);
     return seeds;
   }
+  std::set<int64_t> known;
   for (const TomlValue& item : value.items) {
     const auto seed = get<int64_t>(item, "seeds", "an integer");
     check<ConfigError>(seed >= 0, item.where, ": seeds: expected at least 0, got ", seed);
-    check<ConfigError>(std::find(seeds.begin(), seeds.end(), seed) == seeds.end(), item.where,
-                       ": seeds: ", seed, " is given twice");
+    check<ConfigError>(known.insert(seed).second, item.where, ": seeds: ", seed, " is given twice");
     seeds.push_back(seed);
   }
   check<ConfigError>(!seeds.empty(), value.where, ": seeds: expected at least one");

@@ -59,11 +59,16 @@ Opened open(train::Sweep sweep, const fs::path& directory) {
   return out;
 }
 
-Opened open_directory(const fs::path& directory) {
-  const fs::path file = directory / "sweep.toml";
+/// The sweep file of a directory, undamaged.
+fs::path sweep_file(const fs::path& directory) {
+  fs::path file = directory / "sweep.toml";
   check<ConfigError>(fs::exists(file), directory.string(), " holds no sweep: no sweep.toml");
   train::check_digest(file);
-  return open(train::Sweep::load(file), directory);
+  return file;
+}
+
+Opened open_directory(const fs::path& directory) {
+  return open(train::Sweep::load(sweep_file(directory)), directory);
 }
 
 int64_t threads_of_a_cell(const Arguments& a) {
@@ -410,9 +415,7 @@ int ablate(Arguments a) {
   if (a.verify) return print_verification(a);
   if (a.out.empty() && fs::is_directory(a.sweep)) {
     a.out = a.sweep;
-    a.sweep = fs::path(a.out) / "sweep.toml";
-    check<ConfigError>(fs::exists(a.sweep), a.out, " holds no sweep: no sweep.toml");
-    train::check_digest(a.sweep);
+    a.sweep = sweep_file(a.out);
   }
   check<ConfigError>(!a.out.empty() || a.dry_run, "ablate: expected --out DIR");
   Opened opened = open(train::Sweep::load(a.sweep, a.set), a.out);
@@ -460,12 +463,12 @@ void add_ablate(Command& program) {
   c.json(a->json).excludes(table);
   c.words_to_set(*a);
   c.footer(
-      "Each cell is a process of its own, in DIR/cells/HASH, a run directory named by the hash of\n"
-      "its effective configuration: a second call skips finished cells, resumes interrupted ones\n"
-      "from their checkpoint and tries failed ones again (but not diverged ones). SIGINT and\n"
-      "SIGTERM stop all cells, which save, and exit with 75. Several calls may share one DIR,\n"
-      "as the tasks of a job array do: examples/slurm/ablate.sbatch.\n"
-      "Results: DIR/results.json, results.csv and cells.csv. Exit codes: 1 if cells failed, 4 if\n"
+      "Each cell is a process of its own, in DIR/cells/HASH, a run directory named by the hash of "
+      "its effective configuration: a second call skips finished cells, resumes interrupted ones "
+      "from their checkpoint and tries failed ones again (but not diverged ones). SIGINT and "
+      "SIGTERM stop all cells, which save, and exit with 75. Several calls may share one DIR, as "
+      "the tasks of a job array do: examples/slurm/ablate.sbatch.\n"
+      "Results: DIR/results.json, results.csv and cells.csv. Exit codes: 1 if cells failed, 4 if "
       "cells diverged.\n"
       "A sweep file, of which only an [[axis]] is required (see also train/README.md):\n"
       "  [sweep]\n"

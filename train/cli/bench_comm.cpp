@@ -125,12 +125,9 @@ void add_bench_comm(Command& bench) {
   c.json(a->json);
   c.footer(
       "Runs on the ranks that mpirun or srun has started, and times the operations that training "
-      "on\n"
-      "several ranks uses: sums of gradients, and what the ranks of one sequence exchange. Bytes "
-      "are\n"
-      "those that a rank sends. The results hold the time of every size; longhand plan predicts "
-      "from\n"
-      "them how long a step takes on any number of ranks.\n"
+      "on several ranks uses: sums of gradients, and what the ranks of one sequence exchange. "
+      "Bytes are those that a rank sends. The results hold the time of every size; longhand plan "
+      "predicts from them how long a step takes on any number of ranks.\n"
       "Examples:\n"
       "  mpirun -np 4 longhand-mpi bench comm -o comm.json\n"
       "  longhand plan CONFIG.toml --rates comm.json --ranks 4,8,16");

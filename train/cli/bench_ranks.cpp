@@ -116,10 +116,9 @@ void add_bench_ranks(Command& bench) {
   c.json(a->json);
   c.words_to_set(*a);
   c.footer(
-      "Trains by the configuration in turns: the first rank alone while the others wait, then all\n"
+      "Trains by the configuration in turns: the first rank alone while the others wait, then all "
       "ranks with as many examples for each. Nothing is written but the results. A report shows "
-      "the\n"
-      "timeline of one step.\n"
+      "the timeline of one step.\n"
       "Example:\n"
       "  mpirun -np 2 longhand-mpi bench ranks examples/configs/mqar.toml --threads 1 -o "
       "ranks.json\n"

@@ -131,8 +131,7 @@ void add_bench_sequence(Command& bench) {
   c.quiet(*a);
   c.json(a->json);
   c.footer(
-      "Runs a forward and a backward pass of a model with one sequence of random tokens, each "
-      "rank\n"
+      "Runs a forward and a backward pass of a model with one sequence of random tokens, each rank "
       "with its part of them, and counts what a rank sends.\n"
       "Example:\n"
       "  mpirun -np 2 longhand-mpi bench sequence --attention softmax,performer -o sequence.json\n"

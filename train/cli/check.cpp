@@ -127,10 +127,9 @@ void add_check(Command& program) {
   c.threads();
   c.json(a->json);
   c.footer(
-      "With --set attention.KEY=VALUE the invariants run for these options of one --variant;\n"
+      "With --set attention.KEY=VALUE the invariants run for these options of one --variant; "
       "otherwise for option sets that cover all of its options, followed by limits and "
-      "statistics.\n"
-      "For variants of your own, see longhand/attention/conformance/conformance.h.");
+      "statistics. For variants of your own, see longhand/attention/conformance/conformance.h.");
 }
 
 }  // namespace longhand::cli

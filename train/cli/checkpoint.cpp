@@ -155,9 +155,8 @@ void add_checkpoint(Command& program) {
   v.json(a->json);
   v.footer(
       "Every byte is compared with the digest, then everything is read, as to load it. Where "
-      "last.h5\n"
-      "is invalid, longhand train --resume DIR continues from the newest valid checkpoint, and\n"
-      "longhand checkpoint repair DIR makes it last.h5.");
+      "last.h5 is invalid, longhand train --resume DIR continues from the newest valid "
+      "checkpoint, and longhand checkpoint repair DIR makes it last.h5.");
   add_checkpoint_diff(group);
   add_checkpoint_export(group);
   add_checkpoint_import(group);

@@ -202,9 +202,9 @@ void add_checkpoint_diff(Command& group) {
   c.json(a->json);
   c.footer(
       "Lists tensors that one of them does not have, then those of other shapes and types, then "
-      "the\n"
-      "largest differences; and options, steps and versions that differ. A file of tensors is\n"
-      "compared with the weights used in evaluation, which are averaged ones where there are any.");
+      "the largest differences; and options, steps and versions that differ. A file of tensors "
+      "is compared with the weights used in evaluation, which are averaged ones where there are "
+      "any.");
 }
 
 }  // namespace longhand::cli

@@ -125,10 +125,8 @@ void add_checkpoint_export(Command& group) {
   c.json(a->json);
   c.footer(
       "In Python: safetensors.torch.load_file(FILE), or numpy.load(FILE). Names and shapes are "
-      "those\n"
-      "of PyTorch: a linear layer has NAME.weight (out, in) and NAME.bias (out). The metadata hold "
-      "the\n"
-      "step, the seed and the configuration.");
+      "those of PyTorch: a linear layer has NAME.weight (out, in) and NAME.bias (out). The "
+      "metadata hold the step, the seed and the configuration.");
 }
 
 void add_checkpoint_import(Command& group) {
@@ -152,8 +150,9 @@ void add_checkpoint_import(Command& group) {
   c.footer(
       "The new directory can be evaluated, and trained further as a new run:\n"
       "  longhand train DIR/config.toml --init-from DIR --out NEW\n"
-      "Every tensor of the model must be in the file, with its shape; longhand checkpoint inspect\n"
-      "lists those of a run. Types of 16 bits become f32. Archives must not be compressed.");
+      "Every tensor of the model must be in the file, with its shape; longhand checkpoint "
+      "inspect lists those of a run. Types of 16 bits become f32. Archives must not be "
+      "compressed.");
 }
 
 }  // namespace longhand::cli

@@ -54,11 +54,10 @@ void add_checkpoint_repair(Command& group) {
   c.add("run", a->run, "DIR", "Run directory").required();
   c.json(a->json);
   c.footer(
-      "last.h5 becomes the valid checkpoint after the most steps, best.h5 is restored if another\n"
+      "last.h5 becomes the valid checkpoint after the most steps, best.h5 is restored if another "
       "checkpoint is of its step, and metrics.jsonl ends where last.h5 does. Nothing is deleted:\n"
       "damaged files are kept as NAME.damaged, others as NAME.before-repair. A run that is in "
-      "order\n"
-      "is not changed. Exits with 3, and changes nothing, if no checkpoint is valid.");
+      "order is not changed. Exits with 3, and changes nothing, if no checkpoint is valid.");
 }
 
 }  // namespace longhand::cli

@@ -336,7 +336,7 @@ void Command::responds_to_signals() {
 
 void Command::runs_on_ranks() { state_->on_ranks.insert(app_); }
 
-void Command::footer(const std::string& text) { app_->footer(text); }
+void Command::footer(const std::string& text) { app_->footer(wrapped_lines(text, columns)); }
 
 void Command::set(Common& common, const std::string& value, const std::string& text) {
   app_->add_option("--set", common.set, text)

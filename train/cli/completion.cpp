@@ -103,7 +103,7 @@ void add_completion(Command& program) {
   c.out(*out, "FILE", "Write to a file [print]",
         [](const auto& file) { return holds_mark(file, {"written by: longhand completion"}); });
   c.footer(
-      "The script completes commands, flags, names of options after --set, attention variants,\n"
+      "The script completes commands, flags, names of options after --set, attention variants, "
       "tasks and files. An installation puts it where shells look for it. Otherwise:\n"
       "  source <(longhand completion bash)                           # in ~/.bashrc\n"
       "  source <(longhand completion zsh)                            # in ~/.zshrc, after "

@@ -129,8 +129,8 @@ void add_config(Command& program) {
   add_common(start);
   start.words_to_set(*a);
   start.footer(
-      "Each option stands below its meaning, the values that it accepts and its default.\n"
-      "Tasks that read files need data.path. Examples:\n"
+      "Each option stands below its meaning, the values that it accepts and its default. Tasks "
+      "that read files need data.path. Examples:\n"
       "  longhand config init mqar performer -o mqar.toml\n"
       "  longhand config init text_lm linear --set data.path=book.txt -o book.toml");
 }

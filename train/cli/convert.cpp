@@ -210,10 +210,10 @@ void add_convert(Command& program) {
   c.quiet(*a);
   c.json(a->json);
   c.footer(
-      "Each weight of the blocks (query, key, value, output and both layers of the feed-forward\n"
-      "network) is replaced by the two factors of its truncated singular value decomposition.\n"
-      "Layers stay full where the factors would hold at least as many numbers. Averaged weights\n"
-      "are converted where the checkpoint has them. The new directory can be evaluated, and\n"
+      "Each weight of the blocks (query, key, value, output and both layers of the feed-forward "
+      "network) is replaced by the two factors of its truncated singular value decomposition. "
+      "Layers stay full where the factors would hold at least as many numbers. Averaged weights "
+      "are converted where the checkpoint has them. The new directory can be evaluated, and "
       "trained further as a new run: longhand train DIR/config.toml --init-from DIR.");
 }
 

@@ -257,8 +257,7 @@ void add_data_checks(Command& data) {
     c.words_to_set(*a);
     c.footer(
         "Reads everything as training would, and lists for each split its examples, lengths, "
-        "tokens,\n"
-        "labels and hash, and the examples of evaluation that occur in training, too.");
+        "tokens, labels and hash, and the examples of evaluation that occur in training, too.");
   }
   Command listops = check_files.command(
       "listops", "Recompute every target of a ListOps TSV file; exits with 3 if any disagrees",
@@ -278,8 +277,8 @@ void add_data_checks(Command& data) {
   hdf5.flag("--stdin", *from_stdin, "Read it from stdin, a regular file; FILE.h5 is its name");
   hdf5.json(*json);
   hdf5.footer(
-      "Every other command does this before it reads an HDF5 file, and refuses the file if the\n"
-      "process that reads it crashes. Objects that cannot be read are counted; they are no error\n"
+      "Every other command does this before it reads an HDF5 file, and refuses the file if the "
+      "process that reads it crashes. Objects that cannot be read are counted; they are no error "
       "unless they are used.");
 }
 

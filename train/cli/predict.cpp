@@ -214,10 +214,10 @@ void add_predict(Command& program) {
       "A line of JSON for each example, in the order of the data:\n"
       "  {\"example\": 0, \"target\": 1, \"prediction\": 1, \"probabilities\": [0.2, 0.8]}\n"
       "If targets are of tokens, positions, targets, predictions and probabilities are lists, of "
-      "the\n"
-      "tokens whose targets count. The other formats hold arrays with a row for each such target:\n"
-      "example, position, target, prediction, probabilities (or logits). Data without labels need\n"
-      "targets, too: give any class, such as 0. Results do not depend on --threads.");
+      "the tokens whose targets count. The other formats hold arrays with a row for each such "
+      "target:\n"
+      "example, position, target, prediction, probabilities (or logits). Data without labels "
+      "need targets, too: give any class, such as 0. Results do not depend on --threads.");
 }
 
 }  // namespace longhand::cli

@@ -161,10 +161,8 @@ void add_replay(Command& program) {
   c.json(a->json);
   c.footer(
       "Names the operation, its layer, the pass, and the ranges of its inputs and results. Nothing "
-      "is\n"
-      "written. Exit codes: 0 if every value of the step is finite and it is no outlier, 4 "
-      "otherwise.\n"
-      "Example:\n"
+      "is written. Exit codes: 0 if every value of the step is finite and it is no outlier, 4 "
+      "otherwise. Example:\n"
       "  longhand replay runs/mqar/checkpoints/before-step-00000120.h5");
 }
 

@@ -82,8 +82,8 @@ void add_report(Command& program) {
       c.flag("--json", a->json, "Write the tables of variants and of runs as JSON, not a page");
   c.flag("--csv", a->csv, "Write the table of runs, one a line, as CSV, not a page").excludes(json);
   c.footer(
-      "The file needs no network. Runs and sweeps may still be in progress: repeat the command\n"
-      "to update it. Results on the test split are shown for runs with a file test.json:\n"
+      "The file needs no network. Runs and sweeps may still be in progress: repeat the command to "
+      "update it. Results on the test split are shown for runs with a file test.json:\n"
       "longhand evaluate DIR --json > DIR/test.json");
 }
 

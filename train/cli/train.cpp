@@ -272,15 +272,13 @@ void add_train(Command& program) {
   c.json(a->json);
   c.words_to_set(*a);
   c.footer(
-      "A run directory holds config.toml (every option with its value), metrics.jsonl (one object\n"
+      "A run directory holds config.toml (every option with its value), metrics.jsonl (one object "
       "per line), checkpoints/last.h5 and best.h5, and summary.json. Time, rates and peak memory "
-      "are\n"
-      "those of all processes of the run. --resume of a finished run changes nothing.\n"
-      "SIGINT and SIGTERM finish the step, save and exit with 75; a second one exits immediately.\n"
-      "SIGUSR1 saves and continues. SIGUSR2 is like SIGTERM; use it with mpirun, which kills its\n"
-      "processes one second after SIGTERM.\n"
-      "longhand-mpi trains on several processes: train.shards, train.sequence_ranks.\n"
-      "Examples:\n"
+      "are those of all processes of the run. --resume of a finished run changes nothing. SIGINT "
+      "and SIGTERM finish the step, save and exit with 75; a second one exits immediately. SIGUSR1 "
+      "saves and continues. SIGUSR2 is like SIGTERM; use it with mpirun, which kills its processes "
+      "one second after SIGTERM.\n"
+      "longhand-mpi trains on several processes: train.shards, train.sequence_ranks. Examples:\n"
       "  longhand train examples/configs/mqar.toml --set attention.type=linear\n"
       "  longhand train examples/configs/mqar.toml --set attention.type=linear \\\n"
       "      --init-from runs/softmax --distill-from runs/softmax --set train.distill_weights=1");

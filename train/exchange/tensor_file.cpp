@@ -85,22 +85,6 @@ size_t size_of(Stored type) {
   return 0;
 }
 
-Stored stored_type(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return Stored::f64;
-    case DType::f32:
-      return Stored::f32;
-    case DType::i64:
-      return Stored::i64;
-    case DType::i32:
-      return Stored::i32;
-    case DType::u8:
-      return Stored::u8;
-  }
-  throw Error("no stored type for this dtype");
-}
-
 uint64_t checked_bytes(std::span<const uint64_t> shape, Stored type, uint64_t available,
                        const std::string& file, const std::string& tensor) {
   check<DataError>(shape.size() <= size_t{Shape::max_rank}, file, ": ", tensor, " has ",

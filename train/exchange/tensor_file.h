@@ -45,13 +45,14 @@ TensorFile read_tensor_file(const std::filesystem::path& path);
 void write_tensor_file(const std::filesystem::path& path, const TensorFile& file);
 
 /// Types of numbers in files of other programs.
-enum class Stored : uint8_t { f64, f32, f16, bf16, i64, i32, i16, i8, u32, u16, u8, boolean };
+enum class Stored : uint8_t { f32, f64, i32, i64, u8, f16, bf16, i16, i8, u32, u16, boolean };
 
 /// Bytes of a number.
 size_t size_of(Stored type);
 
-/// The type in which a tensor is stored.
-Stored stored_type(DType dtype);
+/// The type in which a tensor is stored: those of tensors are the first, in their order.
+constexpr Stored stored_type(DType dtype) { return static_cast<Stored>(dtype); }
+static_assert(stored_type(DType::u8) == Stored::u8);
 
 /// The bytes that a tensor of this shape takes. Throws DataError, naming file and tensor, unless there
 /// are at most `available`, and for shapes that no Tensor has.

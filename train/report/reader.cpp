@@ -90,11 +90,11 @@ ReportedRun read_reported_run(const fs::path& path) {
   run.validation = best_validation(run.record);
   if (const fs::path test = path / "test.json"; fs::exists(test)) {
     const Json object = read_object(test);
-    const double step = number_of(object, "step");
+    const Json step = object.value("step", Json(0));
     // A sweep evaluates data without a test split on the validation split.
     if (text_of(object, "split") != "validation")
       run.test = {number_of(object, "loss"), number_of(object, "accuracy"),
-                  std::isnan(step) ? 0 : static_cast<int64_t>(step)};
+                  step.is_number_integer() ? step.get<int64_t>() : 0};
   }
   add_checkpoint(path, run);
   return run;
@@ -108,8 +108,8 @@ ReportedRun read_cell(const fs::path& path) {
   run.phase = text_of(cell, "phase");
   run.reason = text_of(cell, "reason");
   if (const std::string status = text_of(cell, "status"); !status.empty()) run.status = status;
-  if (const double seed = number_of(cell, "seed"); !std::isnan(seed))
-    run.seed = static_cast<int64_t>(seed);
+  if (const Json seed = cell.value("seed", Json()); seed.is_number_integer())
+    run.seed = seed.get<int64_t>();
   if (run.options.empty() && cell.contains("values") && cell["values"].is_object())
     for (const auto& [key, value] : cell["values"].items()) run.options[key] = option_in(value);
   return run;
