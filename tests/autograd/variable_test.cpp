@@ -67,6 +67,8 @@ TEST_CASE("a leaf accumulates gradients over several passes") {
   CHECK(all_equal(first, 3));
   CHECK(all_equal(x.take_grad(), 7));
   CHECK_FALSE(x.grad().defined());
+  CHECK_FALSE(Variable().take_grad().defined());
+  CHECK_FALSE(scaled(x, 3).take_grad().defined());
   backward(scaled(x, 5), ones);
   CHECK(all_equal(x.grad(), 5));
   x.zero_grad();

@@ -94,6 +94,9 @@ TEST_CASE("nearest finds slips of the fingers, not other words") {
   const Texts words = {"landmarks", "iterations", "type", "k"};
   CHECK(nearest("landmark", words) == "landmarks");
   CHECK(nearest("lnadmarks", words) == "landmarks");
+  CHECK(nearest("lamdmarcs", words) == "landmarks");
+  CHECK(nearest("lamtmarcs", words) == "landmarks");
+  CHECK(nearest("lamtnarcs", words).empty());
   CHECK(nearest("iteratons", words) == "iterations");
   CHECK(nearest("tpye", words) == "type");
   CHECK(nearest("typo", words) == "type");

@@ -1,9 +1,12 @@
 #include "longhand/core/storage.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <new>
 #include <numeric>
@@ -112,6 +115,26 @@ TEST_CASE("freed blocks are handed out again, and what nobody uses goes back whe
   }
   release_free_memory();
   CHECK(pages() == 0);
+}
+
+TEST_CASE("what goes back to the system is no longer resident") {
+  if (!blocks_are_kept) return;
+  const auto resident = [] {  // bytes
+    std::ifstream in("/proc/self/statm");
+    size_t all = 0, in_memory = 0;
+    in >> all >> in_memory;
+    return in_memory * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  };
+  release_free_memory();
+  const size_t before = resident();
+  {
+    Storage used(40 * mib);
+    std::memset(used.data(), 1, used.bytes());
+    CHECK(resident() > before + 30 * mib);
+  }
+  CHECK(resident() > before + 30 * mib);
+  release_free_memory();
+  CHECK(resident() < before + 10 * mib);
 }
 
 TEST_CASE("free neighbours become one block, whatever the order they were freed in") {

@@ -130,4 +130,6 @@ TEST_CASE("copy and selective_copy: options out of range are rejected") {
   CHECK_THAT(message({{"symbols", 0}}), Contains("data.symbols"));
   CHECK_THAT(message({{"length", 2}}), Contains("data.length"));
   CHECK_NOTHROW(make(name, {{"length", 33}, {"count", 16}}));
+  CHECK_THAT(message({{"length", 17}, {"count", std::vector<int64_t>{8, 9}}}),
+             Contains("2 count + 1 <= length = 17"));
 }

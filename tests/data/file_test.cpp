@@ -1,5 +1,6 @@
 #include "longhand/data/file.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -60,6 +61,17 @@ TEST_CASE("files are written and read back completely") {
   write_file_durably(dir / "a", bytes_of("new"));
   CHECK(read_file(dir / "a") == bytes_of("new"));
   CHECK(dir.names() == std::vector<std::string>{"a"});
+}
+
+TEST_CASE("files are closed, whatever their descriptor") {
+  const TemporaryDirectory dir;
+  const int stdin_kept = dup(STDIN_FILENO);
+  close(STDIN_FILENO);  // the next file that is opened takes its place
+  write_file_durably(dir / "a", pattern(9));
+  const bool is_open = fcntl(STDIN_FILENO, F_GETFD) >= 0;
+  dup2(stdin_kept, STDIN_FILENO);
+  close(stdin_kept);
+  CHECK_FALSE(is_open);
 }
 
 TEST_CASE("files that report no size are read") {

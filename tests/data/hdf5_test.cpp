@@ -128,6 +128,22 @@ TEST_CASE("values that a narrow type cannot hold are refused when written") {
   CHECK_THROWS_AS(file.put_rows("other", 0, Tensor::zeros({1, 3}, DType::i32)), DataError);
 }
 
+TEST_CASE("text is stored as UTF-8") {
+  const TemporaryDirectory dir;
+  Hdf5Writer writer;
+  writer.attribute("/", "name", std::string("Nystr\u00f6m"));
+  write_file_durably(dir / "a.h5", writer.image());
+  const hid_t file = H5Fopen((dir / "a.h5").c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  const hid_t attribute = H5Aopen(file, "name", H5P_DEFAULT);
+  const hid_t type = H5Aget_type(attribute);
+  CHECK(H5Tget_cset(type) == H5T_CSET_UTF8);
+  CHECK(H5Tget_size(type) == 8);
+  CHECK(H5Tget_strpad(type) == H5T_STR_NULLPAD);
+  H5Tclose(type);
+  H5Aclose(attribute);
+  H5Fclose(file);
+}
+
 TEST_CASE("wide integers are narrowed if they fit, else named") {
   const TemporaryDirectory dir;
   const auto wide = forge(dir, [](hid_t file) {

@@ -81,4 +81,7 @@ TEST_CASE("parity: options out of range are rejected") {
   CHECK_THAT(message({{"length", std::vector<int64_t>{8, 9}},
                       {"test_size", std::vector<int64_t>{1, 2, 3}}}),
              Contains("data.length = [8, 9]") && Contains("one for each of 3"));
+  CHECK_THAT(message({{"train_size", std::vector<int64_t>{10, 10}},
+                      {"test_size", std::vector<int64_t>{1, 2, 3}}}),
+             Contains("data.train_size = [10, 10]") && Contains("one for each of 3"));
 }

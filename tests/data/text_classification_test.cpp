@@ -176,7 +176,9 @@ TEST_CASE("text_classification: CSV and JSON Lines, with names of fields") {
   const Settings by_key = {{"path", (folder / "a.jsonl").string()}};
   const Task task = make("text_classification", by_name);
   CHECK(task.info.labels == std::vector<std::string>{"neg", "pos"});
+  CHECK(task.info.label_of(0) == "neg");
   CHECK(task.info.label_of(1) == "pos");
+  CHECK(task.info.label_of(-1) == "-1");
   CHECK(task.info.label_of(7) == "7");
   CHECK(task.train->size() == 16);
   const auto found = hashes("text_classification", by_name, 0);
