@@ -238,7 +238,7 @@ my @traces = in_parallel(\@tests, sub {
   my ($program, $pattern) = @{$_[0]};
   my $trace = "$work/trace$$";
   unlink $trace;
-  local $ENV{LONGHAND_MUTANT_TRACE} = $trace;
+  local $ENV{MUTANT_TRACE} = $trace;
   my $begin = time;
   my $status = run_test($program, $pattern, 300);
   my %reached = map { $_ => 1 } -e $trace ? split /\n/, read_file($trace) : ();
@@ -261,7 +261,7 @@ my @caught = in_parallel(\@mutants, sub {
   my $own = 'test_' . (split m{/}, $planted{$k}{file})[0];
   my %other = map { $_ => !/^\Q$own\E\t/ } @{$tests_of{$k} // []};
   my $left = 90;
-  local $ENV{LONGHAND_MUTANT} = $k;
+  local $ENV{MUTANT} = $k;
   for my $test (sort { $other{$a} <=> $other{$b} || $seconds{$a} <=> $seconds{$b} } keys %other) {
     last if $other{$test} && ($left -= $seconds{$test}) < 0;
     my ($program, $pattern) = split /\t/, $test;

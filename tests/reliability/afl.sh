@@ -8,15 +8,15 @@ seconds=${1:-60}
 shift $(($# < 1 ? $# : 1))
 targets=("$@")
 [ $# -gt 0 ] || mapfile -t targets < <(sed -n 's/^ *TARGET(\([a-z_0-9]*\),.*/\1/p' tests/reliability/fuzz/fuzz.h)
-command -v afl-fuzz afl-g++-fast > /dev/null || {
-  echo "afl.sh needs afl-fuzz and afl-g++-fast: apt-get install afl++" >&2
+command -v afl-fuzz afl-clang-fast++ > /dev/null || {
+  echo "afl.sh needs afl-fuzz and afl-clang-fast++: apt-get install afl++ clang" >&2
   exit 1
 }
 build=build/afl
 # No log of afl++'s compiler among that of ours, and no complaint about how this machine writes core files or
 # sets the speed of its processor.
 export AFL_QUIET=1 AFL_I_DONT_CARE_ABOUT_MISSING_CRASHES=1 AFL_SKIP_CPUFREQ=1 AFL_NO_UI=1 AFL_NO_AFFINITY=1
-CC=afl-gcc-fast CXX=afl-g++-fast cmake -G Ninja -B "$build" -DCMAKE_BUILD_TYPE=Release -DLONGHAND_BUILD_TESTS=ON \
+CC=afl-clang-fast CXX=afl-clang-fast++ cmake -G Ninja -B "$build" -DCMAKE_BUILD_TYPE=Release -DLONGHAND_BUILD_TESTS=ON \
   -DLONGHAND_BUILD_FUZZERS=ON > /dev/null
 cmake --build "$build" --target fuzz_corpus "${targets[@]/#/fuzz_}" > "$build/build.log" ||
   { tail -20 "$build/build.log"; exit 1; }

@@ -11,11 +11,11 @@ using namespace longhand::train;
 
 namespace {
 
-/// A sweep over three variants with three seeds, and the test accuracies of each.
-Results results_of(const std::vector<std::vector<double>>& accuracies) {
-  const Sweep sweep = Sweep::parse(R"(
-[sweep]
-seeds = 3
+/// A sweep over three variants, and the test accuracies of each, by seed.
+Results results_of(const std::vector<std::vector<double>>& accuracies,
+                   const std::vector<int64_t>& parameters = {100, 100, 100}) {
+  const size_t seeds = accuracies.front().size();
+  const Sweep sweep = Sweep::parse("[sweep]\nseeds = " + std::to_string(seeds) + R"(
 metric = "accuracy"
 baseline = { attention.type = "softmax" }
 [[axis]]
@@ -33,7 +33,7 @@ count = 4
   const test::TemporaryDirectory folder;
   CellStates states;
   for (size_t v = 0; v < grid.variants.size(); ++v)
-    for (size_t seed = 0; seed < 3; ++seed) {
+    for (size_t seed = 0; seed < seeds; ++seed) {
       const SweepCell& cell = grid.variants[v].final[0][seed];
       std::filesystem::create_directories(cell_directory(folder.path(), cell));
       test::write_text(cell_directory(folder.path(), cell) / "config.toml",
@@ -42,7 +42,7 @@ count = 4
       state.status = CellStatus::finished;
       state.summary.emplace();
       state.summary->status = "finished";
-      state.summary->parameters = 100;
+      state.summary->parameters = parameters[v];
       state.test = Score{1, accuracies[v][seed]};
       state.validation = Score{1, accuracies[v][seed] / 2};
     }
@@ -84,4 +84,19 @@ TEST_CASE("ablation: seeds that solved a task or did not are counted") {
   CHECK_THAT(table.note, Catch::Contains("linear: 2 of 3 seeds solved it, 95 %: 0.21 to 0.94"));
   CHECK_THAT(results.summary,
              Catch::Contains("linear, 0.69 (2 of 3 seeds solved it, 95 %: 0.21 to 0.94)"));
+}
+
+TEST_CASE("ablation: the best of several, without an interval for a single seed") {
+  CHECK(results_of({{0.5}, {0.75}, {0.25}}).summary == "Best of 3 by test accuracy: linear, 0.75.");
+}
+
+TEST_CASE("ablation: budgets that differ from those of the baseline by more than 1 % are named") {
+  const Results results = results_of({{0.5}, {0.5}, {0.5}}, {1000, 1120, 1008});
+  const Table& table = results.tables.front();
+  const auto unequal = [&](size_t row) {
+    return std::get<std::string>(table.rows[row][table.column("unequal")]);
+  };
+  CHECK(unequal(0).empty());
+  CHECK_THAT(unequal(1), Catch::Contains("parameters +12 %"));
+  CHECK_THAT(unequal(2), !Catch::Contains("parameters"));
 }

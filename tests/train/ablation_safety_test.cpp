@@ -9,6 +9,7 @@
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
+#include "longhand/train/ablation/estimate.h"
 #include "longhand/train/ablation/results.h"
 #include "longhand/train/ablation/runner.h"
 #include "longhand/train/ablation/verify.h"
@@ -342,6 +343,78 @@ TEST_CASE("cells are trained and tested once, with the time of all attempts") {
   const Table& search = results.table("search");
   CHECK(search.rows[0].back() == Cell(std::string()));
   CHECK(search.rows[1].back() == Cell(std::string("yes")));
+}
+
+TEST_CASE("no more cells are started after the given number of failures") {
+  SweepOnDisk folder(two_variants + "[[axis]]\nmodel.layers = [1, 2]\n");
+  RunnerOptions options;
+  options.program = program_of(folder, "exit 1", "exit 1");
+  options.max_failures = 2;
+  const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+  CHECK(outcome.failed == 2);
+  CHECK(outcome.cells == 4);
+}
+
+TEST_CASE("the time that is left is the mean time of cells that have ended") {
+  const std::string text = GENERATE(true, false) ? two_variants : "[sweep]\nseeds = 2\n";
+  SweepOnDisk made(text), folder(text);
+  for (size_t v = 0; v < made.grid.variants.size(); ++v)
+    for (const SweepCell& cell : made.grid.variants[v].final[0]) made.finish(v, 0, cell, true, 0.5);
+  RunnerOptions options;
+  const std::string train =
+      "[ \"$1\" = evaluate ] && echo '{\"loss\": 0.5, \"accuracy\": 0.25}' && exit 0\n"
+      "for i in config.toml metrics.jsonl summary.json; do cp \"" +
+      (made.path / "cells").string() + "/${4##*/}/$i\" \"$4\"; done; sleep 0.3";
+  options.program = program_of(folder, train, train);
+  std::vector<std::optional<double>> left;  // before the first cell, after it, and at the end
+  bool tested = false;
+  options.on_progress = [&](const SweepProgress& now) {
+    const bool first = left.empty(), second = left.size() == 1 && now.finished == 1,
+               last = now.finished == 2;
+    if (first || second || last) left.push_back(now.seconds_left);
+    for (const RunningCell& each : now.running) {
+      // The time without progress begins again with the evaluation.
+      if (each.testing && !tested) CHECK(each.quiet == 0);
+      tested = tested || each.testing;
+    }
+  };
+  CHECK(run_sweep(folder.sweep, folder.grid, folder.path.path(), options).finished == 2);
+  CHECK(tested);
+  REQUIRE(left.size() >= 3);
+  CHECK_FALSE(left[0].has_value());
+  CHECK(left[1].value() > 0.1);
+  CHECK(left[1].value() < 60);
+  CHECK(left.back() == 0);
+}
+
+TEST_CASE("an estimate is the time of a step, times what is left, after one evaluation") {
+  const std::string search = "[search]\noptimizer.lr = [1e-3]\n";
+  SweepOnDisk made(search);
+  made.finish(0, 0, made.grid.variants[0].search[0][0], false, 0.5);
+  EstimateOptions options;
+  options.program = made.path / "program.sh";
+  // Ends well only if it is stopped after the step that follows the evaluation.
+  write_text(options.program,
+             "#!/bin/sh\ntrap 'exit 1' TERM\nmkdir -p \"$4\"\n"
+             "echo '{\"step\": 3}' > \"$4/metrics.jsonl\"\nsleep 0.1\n"
+             "cp \"" +
+                 (made.directory(made.grid.variants[0].search[0][0]) / "summary.json").string() +
+                 "\" \"$4\"\ntrap 'exit 75' TERM\n"
+                 "echo '{\"step\": 4}' >> \"$4/metrics.jsonl\"\n"
+                 "while :; do sleep 0.01; done\n");
+  REQUIRE(chmod(options.program.c_str(), 0755) == 0);
+  SweepOnDisk folder(search);
+  const std::vector<VariantEstimate> all =
+      estimate(folder.sweep, folder.grid, read_cells(folder.grid, folder.path.path()), options);
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].failure.empty());
+  CHECK(all[0].step_seconds == 0.5);
+  CHECK(all[0].peak_memory > 0);
+  const SweepVariant& only = folder.grid.variants[0];
+  const int64_t cells = only.search[0][0].hash == only.final[0][0].hash ? 1 : 2;
+  CHECK(all[0].cells == cells);
+  CHECK(all[0].cells_left == cells);
+  CHECK(all[0].seconds_left > 1000 * 0.5);  // train.steps is 1000 by default
 }
 
 TEST_CASE("a cell whose files cannot be written fails, and the others go on") {

@@ -242,7 +242,7 @@ TEST_CASE("invalid sweeps are refused before anything runs") {
   CHECK_THAT(error_of_grid("[search]\noptimizer.lr = [1e-3]\nseeds = 2\n"),
              Contains("expected at most the 1 seeds"));
   CHECK_THAT(error_of_grid("[[axis]]\noptimizer.lr = [1e-3]\n[search]\noptimizer.lr = [1e-3]\n"),
-             Contains("is an axis, too"));
+             Contains("s.toml:3:") && Contains("is an axis, too"));
   CHECK_THAT(error_of_grid("[sweep]\nbase = \"other.toml\"\n"),
              Contains("expected either a base or sections"));
   CHECK_THAT(message_of<ConfigError>([] { Sweep::load("/nonexistent.toml"); }),

@@ -167,14 +167,24 @@ TEST_CASE("a run writes its metrics as events, and no step twice when it is resu
 }
 
 TEST_CASE("a file of events is followed by a later one, whatever stands in its name") {
-  for (const std::string number : {"0000000009", "9223372036854775807", "99999999999999999999999",
-                                   "1700000000.host.9", "1700000000.host", "-5"}) {
+  const std::vector<std::pair<std::string, std::string>> numbers = {
+      {"0000000009", "1700000000"},
+      {"1700000000", "1700000001"},
+      {"8888888999", "8888889000"},
+      {"9223372036854775807", "9223372036854775808"},
+      {"9999999999", "99999999990"},
+      {"99999999999999999999999", "999999999999999999999990"},
+      {"1700000000.host.9", "1700000000"},
+      {"1700000000.zone.12", "1700000000.zone.13"},
+      {"1700000000.zone", "1700000000.zone0"},
+      {"-5", "1700000000"}};
+  for (const auto& [number, next] : numbers) {
     CAPTURE(number);
     const TemporaryDirectory dir;
     const fs::path other = dir / ("events.out.tfevents." + number + ".longhand");
     write_text(other, "");
     const EventFile file(dir.path(), {}, 1.7e9);
     CHECK(file.path().filename().string() > other.filename().string());
-    CHECK(file.path().filename().string().ends_with(".longhand"));
+    CHECK(file.path().filename() == "events.out.tfevents." + next + ".longhand");
   }
 }
