@@ -77,8 +77,8 @@ struct DataMemory {
   double bytes = 0;     // of examples in memory
 };
 
-/// Which splits of a task are used. A task need not make, read or check the others. Data without a
-/// test split may be used, unless it is all that is asked for.
+/// Which splits of a task are used. The others are left out, and need not be made, read or checked.
+/// Data without a test split may be used, unless it is all that is asked for.
 struct Splits {
   bool train = true, validation = true, test = true;
   /// Only "train", "validation" or "test"; throws ConfigError for another name.

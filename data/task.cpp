@@ -196,6 +196,10 @@ Task make_task(const Options& section, uint64_t seed, const Splits& splits, int6
   Task task =
       find(common.task).make(reader, static_cast<uint64_t>(common.seed), splits, max_length);
   if (task.info.name.empty()) task.info.name = common.task;
+  // A task may have made them all. Memory is counted for those that are there.
+  if (!splits.train) task.train.reset();
+  if (!splits.validation) task.validation.reset();
+  if (!splits.test) task.test.reset();
   return task;
 }
 

@@ -1,6 +1,9 @@
 #include "longhand/train/bench.h"
 
+#include <sys/mman.h>
+
 #include "longhand/attention/registry.h"
+#include "longhand/core/clock.h"
 #include "longhand/core/error.h"
 #include "longhand/train/experiment.h"
 #include "tests/support/catch.h"
@@ -97,6 +100,8 @@ TEST_CASE("models are timed in turn, as often as requested") {
     CHECK(each.forward > 0);
     CHECK(each.step > 0);
   }
+  // As often as fits into the time.
+  CHECK(compare_models({shape}, 1, {.seconds = 0.01})[0].step > 0);
 }
 
 TEST_CASE("causal attention is half the work of exact attention") {
@@ -107,6 +112,9 @@ TEST_CASE("causal attention is half the work of exact attention") {
   const BenchResult full = bench_attention(bench_config("softmax", 16), 1, once);
   CHECK(2 * half.work.flops == full.work.flops);
   CHECK(half.work.bytes == full.work.bytes);
+  CHECK(half.work_forward.flops > 0);
+  CHECK(2 * half.work_forward.flops == full.work_forward.flops);
+  CHECK(full.work_forward.flops < full.work.flops);
   CHECK(half.parameters == 0);
 }
 
@@ -115,12 +123,13 @@ TEST_CASE("the limit is the sum of its terms") {
   CHECK(limit({.flops = 50, .exps = 20, .bytes = 5}, machine) == 3.5);
 }
 
-TEST_CASE("hardware rates are positive") {
+TEST_CASE("hardware rates are those of a processor") {
   const Machine machine =
       bench_attention(bench_config("softmax", 8), 1, {.repetitions = 1}).machine;
-  CHECK(machine.flops > 0);
-  CHECK(machine.exps > 0);
-  CHECK(machine.bytes > 0);
+  // Less than any processor has.
+  CHECK(machine.flops > 1e8);
+  CHECK(machine.exps > 1e7);
+  CHECK(machine.bytes > 1e8);
 }
 
 TEST_CASE("a bench repeats as often as requested, and reports its progress") {
@@ -130,9 +139,32 @@ TEST_CASE("a bench repeats as often as requested, and reports its progress") {
     ++calls;
     last = all - done;
   };
-  CHECK(bench_attention(bench_config("softmax", 8), 1, options).repetitions == 4);
+  const double start = clock_seconds();
+  const BenchResult result = bench_attention(bench_config("softmax", 8), 1, options);
+  const double elapsed = clock_seconds() - start;
+  CHECK(result.repetitions == 4);
   CHECK(calls == 6);  // two of them not counted
   CHECK(last == 0);
+  CHECK(result.seconds_forward > 0);
+  CHECK(result.seconds_forward < result.seconds_high);
+  CHECK(result.seconds_low > 0);
+  CHECK(result.seconds_low <= result.seconds);
+  CHECK(result.seconds <= result.seconds_high);
+  CHECK(result.seconds_high < elapsed);
+
+  // Page faults of each repetition; this callback belongs to them.
+  options.on_progress = [](int64_t, int64_t) {
+    constexpr size_t pages = 100, page = 4096;
+    void* const memory =
+        mmap(nullptr, pages * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(memory != MAP_FAILED);
+    madvise(memory, pages * page, MADV_NOHUGEPAGE);
+    for (size_t i = 0; i < pages; ++i) static_cast<volatile char*>(memory)[i * page] = 1;
+    munmap(memory, pages * page);
+  };
+  const double faults = bench_attention(bench_config("softmax", 8), 1, options).page_faults;
+  CHECK(faults >= 100);
+  CHECK(faults < 10'000);
 }
 
 TEST_CASE("bench refuses unknown options") {

@@ -9,8 +9,10 @@
 #include "longhand/attention/definitions/definitions.h"
 #include "longhand/core/error.h"
 #include "longhand/train/experiment.h"
+#include "longhand/train/run/run.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
+#include "tests/train/tiny_run.h"
 #include "tests/train/toy.h"
 
 namespace longhand::train {
@@ -151,6 +153,36 @@ TEST_CASE("distillation: every term is as defined") {
   CHECK(loss.terms.at("distill_weights") == Approx(weights).epsilon(1e-8));
   CHECK(loss.value.value().item() ==
         Approx(0.75 * cross_entropy + 0.25 * logits + 2 * outputs + 3 * weights).epsilon(1e-9));
+}
+
+TEST_CASE("distillation: terms without a weight are left out") {
+  const data::Batch batch = toy_batch(3);
+  const auto terms = [&](const DistillOptions& options) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : Pair("softmax", options).loss(batch).terms)
+      names.push_back(name);
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(terms(weighted(0, 1, 0)) == Names{"cross_entropy", "distill_outputs"});
+  CHECK(terms(weighted(0, 0, 1)) == Names{"cross_entropy", "distill_weights"});
+  CHECK(terms(weighted(1, 0, 0)) == Names{"cross_entropy", "distill_logits"});
+  Pair pair("softmax", weighted(1, 0, 0));
+  const Loss loss = pair.loss(batch);
+  CHECK(loss.value.value().item() == Approx(loss.terms.at("distill_logits")));
+}
+
+TEST_CASE("distillation: the teacher has the weights of its run") {
+  const TemporaryDirectory dir;
+  Run::create(tiny_run(), dir / "run")->train();
+  const Teacher teacher = load_teacher({.from = (dir / "run").string(), .checkpoint = "last"});
+  const nn::StateDict expected = load(dir / "run/checkpoints/last.h5").model;
+  const nn::StateDict found = teacher.model->state_dict();
+  REQUIRE(found.size() == expected.size());
+  for (const auto& [name, tensor] : expected) {
+    CAPTURE(name);
+    CHECK(identical(found.at(name), tensor));
+  }
 }
 
 TEST_CASE("distillation: gradients agree with differences") {

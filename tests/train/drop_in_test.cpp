@@ -149,6 +149,20 @@ TEST_CASE("a grid has the numbers of single evaluations, and differences by exam
   CHECK(to_json(grid()) == one);
 }
 
+TEST_CASE("a grid over a model of one layer, with nothing to initialise") {
+  const TrainedRun folder({"model.layers=1"});
+  const SavedModel run = folder.load();
+  const Results results =
+      evaluate_grid(run, drop_in_grid(run, "", {"attention.type=softmax,performer"}));
+  const Table& table = results.table("variants");
+  REQUIRE(table.rows.size() == 2);
+  CHECK_THAT(table.note, !Contains("initialised:"));
+  CHECK_THAT(evaluate_grid(run, drop_in_grid(run, "", {"attention.type=linformer"}))
+                 .table("variants")
+                 .note,
+             Contains("initialised:"));
+}
+
 TEST_CASE("draws differ, are the same every time, and only where there is something to draw") {
   const TrainedRun folder;
   const SavedModel run = folder.load();

@@ -116,6 +116,11 @@ TEST_CASE("tensors survive safetensors and npz with all their bits, and give the
       {.tensors = {{"a", Tensor::zeros({1}, DType::u8)}, {"b", Tensor::zeros({1}, DType::f64)}}});
   CHECK_THAT(std::string(text_of(aligned)), Contains(R"("b":{"data_offsets":[0,8],"dtype":"F64")"));
   CHECK(get<uint64_t>(aligned, 0, "file", "length") % 8 == 0);
+  // Numbers of one size are in the order of their names.
+  const Bytes ordered = to_safetensors(
+      {.tensors = {{"a", Tensor::zeros({1}, DType::f32)}, {"b", Tensor::zeros({2}, DType::i32)}}});
+  CHECK_THAT(std::string(text_of(ordered)),
+             Contains(R"("a":{"data_offsets":[0,4])") && Contains(R"("b":{"data_offsets":[4,12])"));
 }
 
 TEST_CASE(

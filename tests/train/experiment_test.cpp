@@ -146,3 +146,13 @@ TEST_CASE("the effective configuration holds the absolute path of the data") {
              Catch::Contains("init_from = \"" +
                              (std::filesystem::current_path() / "none").string() + "\""));
 }
+
+TEST_CASE("a run that is only evaluated needs the memory of an evaluation") {
+  const Config config = Config::parse(
+      "[model]\nd_model = 64\nheads = 2\nlayers = 8\n[data]\ntask = 'copy'\nlength = 512\n"
+      "count = 100\ntrain_size = 64\nvalidation_size = 2\ntest_size = 2\n"
+      "[train]\nbatch_size = 64\neval_batch_size = 1\nmemory_limit = 0.5\n",
+      "c.toml");
+  CHECK_THROWS_WITH(Experiment(config), Contains("has 512 MiB"));
+  CHECK_NOTHROW(Experiment(config, data::Splits::only("test")));
+}

@@ -1,10 +1,13 @@
 // Numbers of parameters and bytes that are estimated without constructing anything.
 #include <cmath>
+#include <functional>
+#include <set>
 
 #include "longhand/attention/model/transformer.h"
 #include "longhand/attention/registry.h"
 #include "longhand/train/memory.h"
 #include "tests/support/catch.h"
+#include "tests/support/files.h"
 
 using namespace longhand;
 using namespace longhand::train;
@@ -87,4 +90,55 @@ TEST_CASE("memory: micro-batches and recomputation need less, averages more") {
   other = whole;
   other.average = true;
   CHECK(bytes(other) > bytes(whole));
+}
+
+TEST_CASE("memory: what a refusal suggests fits, and a fifth more does not") {
+  using Change = std::function<void(MemoryRequest&, int64_t)>;
+  const std::vector<std::pair<std::string, Change>> changes = {
+      {"train.batch_size = ", [](MemoryRequest& r, int64_t v) { r.batch_size = v; }},
+      {" tokens in a sequence", [](MemoryRequest& r, int64_t v) { r.model.max_length = v; }},
+      {"model.layers = ", [](MemoryRequest& r, int64_t v) { r.model.layers = v; }},
+      {"model.d_model = ",
+       [](MemoryRequest& r, int64_t v) {
+         r.model.d_model = v;
+         r.model.d_mlp = 2 * v;
+       }},
+      {" different tokens, numbered from 0",
+       [](MemoryRequest& r, int64_t v) { r.model.vocabulary = v; }}};
+  const auto tried = [&](MemoryRequest request, double share) {
+    request.limit_gib = share * estimate_memory(request).total() / (int64_t{1} << 30) + 0.2;
+    const std::string message = test::message_of<ConfigError>([&] { check_memory(request); });
+    CAPTURE(message);
+    std::set<std::string> suggested;
+    for (const auto& [name, change] : changes) {
+      const size_t at = message.find(name.ends_with("= ") ? "at most " + name : name);
+      if (at == std::string::npos) continue;
+      suggested.insert(name);
+      // The number stands after "at most ", or after the name of an option.
+      size_t begin = message.rfind("at most ", at) + 8;
+      if (name.ends_with("= ")) begin += name.size();
+      std::string digits;
+      for (; std::isdigit(static_cast<unsigned char>(message[begin])) || message[begin] == ',';
+           ++begin)
+        if (message[begin] != ',') digits += message[begin];
+      const int64_t value = std::stoll(digits);
+      CAPTURE(name, value);
+      MemoryRequest other = request;
+      change(other, value);
+      CHECK_NOTHROW(check_memory(other));
+      const int64_t step = name == "model.d_model = " ? request.model.heads : 1;
+      change(other, (value + value / 5) / step * step + step);
+      CHECK_THROWS_AS(check_memory(other), ConfigError);
+    }
+    return suggested;
+  };
+  attention::TransformerConfig c;
+  c.vocabulary = c.classes = 16, c.max_length = 1000, c.layers = 4;
+  CHECK(tried({.model = c, .batch_size = 5000, .eval_batch_size = 0}, 0.5).size() >= 2);
+  c.vocabulary = 4'000'000, c.classes = 2;
+  CHECK(tried({.model = c, .batch_size = 1, .eval_batch_size = 0}, 0.5)
+            .contains(" different tokens, numbered from 0"));
+  c.vocabulary = 16, c.max_length = 16, c.d_model = 4096, c.d_mlp = 8192, c.heads = 4;
+  CHECK(
+      tried({.model = c, .batch_size = 1, .eval_batch_size = 0}, 0.5).contains("model.d_model = "));
 }

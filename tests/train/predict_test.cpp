@@ -91,6 +91,16 @@ TEST_CASE("predictions are those of an evaluation, in the order of the examples"
       counted = targets;
     });
     CHECK(counted == p.size());
+    // Counting targets is not part of what can be stopped.
+    const auto asked = [&](const auto& run) {
+      int64_t times = 0;
+      EvaluationOptions stoppable = options;
+      stoppable.should_stop = [&] { return ++times < 0; };
+      run(stoppable);
+      return times;
+    };
+    CHECK(asked([&](const EvaluationOptions& o) { predict(model, data, false, o); }) ==
+          asked([&](const EvaluationOptions& o) { evaluate(model, data, o); }));
     const auto refuse = [](int64_t) { throw ConfigError("too many"); };
     CHECK_THROWS_AS(predict(model, data, false, options, refuse), ConfigError);
   }

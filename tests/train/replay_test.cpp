@@ -281,6 +281,23 @@ Tally inject(int64_t wanted, uint64_t seed) {
 
 }  // namespace
 
+TEST_CASE("the range of a tensor is that of its finite values") {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const ValueRange range = range_of(
+      Tensor::from(std::vector<double>{2, NAN, -3, infinity, 7, -infinity, infinity, 0}, {4, 2}),
+      "x");
+  CHECK(range.name == "x");
+  CHECK(range.shape == Shape{4, 2});
+  CHECK(range.least == -3);
+  CHECK(range.greatest == 7);
+  CHECK(range.nan == 1);
+  CHECK(range.positive_infinity == 2);
+  CHECK(range.negative_infinity == 1);
+  CHECK_FALSE(range.finite());
+  CHECK(std::isnan(range_of(Tensor::from(std::vector<float>{NAN}, {1})).least));
+  CHECK_THROWS_AS(range_of(Tensor::zeros({2}, DType::i32)), ShapeError);
+}
+
 TEST_CASE("replay names the operation and the layer of injected faults") {
   const Tally tally = inject(16, 1);
   CHECK(tally.named == 16);

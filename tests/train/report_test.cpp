@@ -144,6 +144,25 @@ TEST_CASE("report: groups runs by variant, with intervals over seeds and a paire
   CHECK(board.own[1].at("attention.type") == "\"linear\"");
   CHECK(table.charts.size() == 1);  // against the state; all else is equal
   CHECK(table.charts[0].x == "state_bytes");
+
+  // Bars between the least and the greatest end: linear 0.82 +- 0.0657, softmax 0.92 +- 0.0497.
+  const std::string html = html_report({dir.path()});
+  std::vector<double> places;  // of softmax: left, width, mean; the same of linear
+  for (size_t at = html.find("class=\"interval\""); at != std::string::npos;
+       at = html.find("class=\"interval\"", at + 1))
+    for (const std::string name : {"left:", "width:", "<b style=\"left:"})
+      places.push_back(std::stod(html.substr(html.find(name, at) + name.size())));
+  REQUIRE(places.size() == 6);
+  const double least = number_at(table, 1, "low"), greatest = number_at(table, 0, "high");
+  const auto place = [&](double x) { return 100 * (x - least) / (greatest - least); };
+  for (const size_t row : {0, 1}) {
+    const double low = place(number_at(table, row, "low")),
+                 high = place(number_at(table, row, "high")),
+                 mean = place(number_at(table, row, "score"));
+    CHECK(places[3 * row] == Approx(low).margin(0.06));
+    CHECK(places[3 * row + 1] == Approx(high - low).margin(0.06));
+    CHECK(places[3 * row + 2] == Approx(mean).margin(0.06));
+  }
 }
 
 TEST_CASE(

@@ -288,6 +288,17 @@ TEST_CASE("a checkpoint that cannot be saved is a warning until the end of the r
   }
 }
 
+TEST_CASE("a run that is stopped where it would evaluate must be saved") {
+  const TemporaryDirectory dir;
+  const auto run = Run::create(tiny_run("checkpoint_every = 0\n"), dir / "run");
+  int64_t step = 0;
+  Observer observer = stop_after(2, step);
+  observer.on_warning = [](const std::string&) {};
+  fs::create_directories(dir / "run/checkpoints/last.h5");  // which no file can replace
+  CHECK_THROWS_WITH(run->train(observer), Contains("last.h5"));
+  CHECK(step == 2);
+}
+
 TEST_CASE("file systems without locks need permission") {
   const TemporaryDirectory dir;
   lock_error = ENOLCK;

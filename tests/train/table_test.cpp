@@ -75,6 +75,26 @@ TEST_CASE("tables fit 100 columns") {
   CHECK(widest_line(blocks) <= 100);
   CHECK(blocks.find("\n\nname  column_") != std::string::npos);
   for (const Column& column : wide.columns) CHECK(blocks.find(column.name) != std::string::npos);
+
+  // The texts that say what a row is are repeated as far as they fit into half of the line.
+  Table named{.name = "d",
+              .title = "",
+              .columns = {{"name", ""}, {"kind", ""}, {"reason", ""}},
+              .rows = {{std::string(20, 'n'), std::string(20, 'k'), std::string(20, 'r')}}};
+  for (int i = 0; i < 10; ++i) {
+    named.columns.push_back({"column_" + std::to_string(i), ""});
+    named.rows[0].push_back(int64_t{i});
+  }
+  const std::string repeated = to_text(named);
+  const auto times_of = [&](char letter) {
+    const std::string row(20, letter);
+    return (repeated.find(row) != std::string::npos) +
+           (repeated.find(row) != repeated.rfind(row) ? 1 : 0);
+  };
+  CHECK(times_of('n') == 2);
+  CHECK(times_of('k') == 2);
+  CHECK(times_of('r') == 1);
+  CHECK_THROWS_AS(to_format("html", named, named), ConfigError);
 }
 
 TEST_CASE("tables: text, Markdown, LaTeX and CSV") {

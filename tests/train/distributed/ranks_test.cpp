@@ -234,14 +234,20 @@ TEST_CASE("one rank's request stops and saves all of them at the same step") {
 
 TEST_CASE("a join adds the gradients of all ranks by the tree of one process") {
   Parameters parameters;
-  const std::vector<Shape> shapes = {{3, 5}, {}, {700, 500}, {7}, {2, 2}};
+  std::vector<Shape> shapes = {{3, 5}, {}, {700, 500}, {7}, {2, 2}};
   for (size_t i = 0; i < shapes.size(); ++i)
     parameters.emplace_back("p" + std::to_string(i),
                             Variable(normal(shapes[i], DType::f32, 50 + i), true));
+  shapes.push_back({4, 3});
+  parameters.emplace_back("transposed",
+                          Variable(normal({3, 4}, DType::f32, 60).transpose(0, 1), true));
   // Parameter 1 has a gradient on rank 2 alone, parameter 3 on none.
   const auto gradient = [&](size_t i, int rank) {
     const bool has = i == 1 ? rank == 2 : i != 3;
-    return has ? normal(shapes[i], DType::f32, 10 * i + static_cast<size_t>(rank)) : Tensor();
+    const uint64_t seed = 10 * i + static_cast<size_t>(rank);
+    // Gradients have the strides of their parameters.
+    if (i == 5) return normal({3, 4}, DType::f32, seed).transpose(0, 1);
+    return has ? normal(shapes[i], DType::f32, seed) : Tensor();
   };
   TreeSum sum;
   for (int rank = 0; rank < 4; ++rank) {
@@ -263,6 +269,8 @@ TEST_CASE("a join adds the gradients of all ranks by the tree of one process") {
       check(found[i].defined() == expected[i].defined() &&
                 (!found[i] || identical(found[i], expected[i])),
             "gradient ", i, " differs");
+    check(found.back().strides() == parameters.back().second.value().strides(),
+          "a gradient has the strides of its parameter");
   });
 }
 
@@ -330,3 +338,25 @@ TEST_CASE("ranks end without a start, or if one of them cannot begin") {
 }
 
 }  // namespace longhand::train
+
+TEST_CASE("an optimizer that is shared out has the bits of a whole one, whatever the sizes") {
+  // 9 elements: one more than four ranks can share out evenly.
+  const auto parameters = [] {
+    return Parameters{{"a", Variable(normal({2, 3}, DType::f32, 1), true)},
+                      {"b", Variable(normal({3}, DType::f32, 2), true)}};
+  };
+  const auto gradients = [](uint64_t step) {
+    return Gradients{normal({2, 3}, DType::f32, 10 + step), normal({3}, DType::f32, 20 + step)};
+  };
+  const auto whole = make_adam(parameters());
+  for (const uint64_t step : {0, 1, 2}) whole->step(0.1, gradients(step));
+  run_ranks(4, [&](Communicator& world) {
+    const auto shared = make_adam(parameters());
+    shared->share(world);
+    for (const uint64_t step : {0, 1, 2}) shared->step(0.1, gradients(step));
+    for (size_t i = 0; i < 2; ++i)
+      check(
+          identical(shared->parameters()[i].second.value(), whole->parameters()[i].second.value()),
+          "parameter ", i, " differs on rank ", world.rank());
+  });
+}
