@@ -1,7 +1,9 @@
 // longhand help, and the tables of the pages generated from it.
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <set>
 #include <sstream>
 
 #include "longhand/attention/registry.h"
@@ -118,6 +120,49 @@ TEST_CASE("every page of help fits 100 columns") {
     }
   }
   CHECK(commands >= 15);
+}
+
+TEST_CASE("every command has its flags") {
+  const TemporaryDirectory folder;
+  std::string found;
+  const std::function<void(const std::vector<std::string>&)> add =
+      [&](const std::vector<std::string>& command) {
+        std::vector<std::string> words = command;
+        words.emplace_back("--help");
+        std::string name;
+        for (const std::string& word : command) name += " " + word;
+        std::istringstream page(run(words, folder.path()).out);
+        bool is_page = command.empty();
+        std::set<std::string> flags;
+        for (std::string line; std::getline(page, line);) {
+          is_page = is_page || line.starts_with("Usage: longhand" + name);
+          const size_t at = line.find("--");
+          if (line.starts_with("  -") && at < 8)
+            flags.insert(line.substr(at, line.find_first_of(" ,", at) - at));
+        }
+        if (!is_page || command.size() > 3) return;
+        found += "longhand" + name + ":";
+        for (const std::string& flag : flags) found += " " + flag;
+        found += "\n";
+        words.insert(words.begin(), {"completion", "--"});
+        words.back() = "";
+        std::istringstream next(run(words, folder.path()).out);
+        for (std::string line; std::getline(next, line);) {
+          std::vector<std::string> longer = command;
+          longer.push_back(line.substr(0, line.find('\t')));
+          if (std::islower(static_cast<unsigned char>(line[0])) != 0) add(longer);
+        }
+      };
+  add({});
+  // A line for each command; a change of them is one of what users rely on.
+  const std::string expected = read(fs::path(LONGHAND_SOURCE) / "tests/cli/flags.txt");
+  std::istringstream lines(found), others(expected);
+  for (std::string line; std::getline(lines, line);)
+    if (("\n" + expected).find("\n" + line + "\n") == std::string::npos)
+      FAIL_CHECK("not in tests/cli/flags.txt: " << line);
+  for (std::string line; std::getline(others, line);)
+    if (("\n" + found).find("\n" + line + "\n") == std::string::npos)
+      FAIL_CHECK("only in tests/cli/flags.txt: " << line);
 }
 
 TEST_CASE("config init writes a configuration that trains as it is") {
