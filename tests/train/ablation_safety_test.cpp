@@ -355,6 +355,50 @@ TEST_CASE("no more cells are started after the given number of failures") {
   CHECK(outcome.cells == 4);
 }
 
+TEST_CASE("cells that cannot be started count as failures, too") {
+  SweepOnDisk folder(two_variants);
+  RunnerOptions options;
+  options.program = program_of(folder, "exit 1", "touch \"$4/ran\"; exit 1");
+  options.max_failures = 1;
+  fs::create_directories(folder.directory(folder.cell(0)) / "cell.toml/in the way");
+  CHECK(run_sweep(folder.sweep, folder.grid, folder.path.path(), options).failed == 1);
+  CHECK_FALSE(fs::exists(folder.directory(folder.cell(1)) / "ran"));
+}
+
+TEST_CASE("a sweep that ends by its limit of failures is not one that was stopped") {
+  SweepOnDisk folder("");
+  RunnerOptions options;
+  options.program = program_of(folder, "exit 1", "exit 1");
+  options.max_failures = 1;
+  fs::create_directories(folder.directory(folder.cell(0)) / "cell.toml/in the way");
+  bool failed = false;
+  options.on_end = [&](const EndedCell&) { failed = true; };
+  options.should_stop = [&] { return failed; };
+  const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+  CHECK(failed);
+  CHECK(outcome.failed == 1);
+  CHECK_FALSE(outcome.stopped);
+}
+
+TEST_CASE("the last step of a cell is that of the last complete line of its metrics") {
+  const test::TemporaryDirectory folder;
+  CHECK(last_step(folder.path()) == 0);
+  const auto step_in = [&](const std::string& text) {
+    write_text(folder / "metrics.jsonl", text);
+    return last_step(folder.path());
+  };
+  const std::string five = "{\"step\": 5}", six = "{\"step\": 6}";
+  CHECK(step_in("") == 0);
+  CHECK(step_in(five) == 0);
+  CHECK(step_in("\n" + five) == 0);
+  CHECK(step_in(five + "\n") == 5);
+  CHECK(step_in(five + "\n" + six) == 5);
+  CHECK(step_in(five + "\n" + six + "\n") == 6);
+  // Only the end of a long file is read.
+  CHECK(step_in(std::string(5000, 'x') + "\n" + six + "\n") == 6);
+  CHECK(step_in(five + "\n{\"split\": \"train\"}\n") == 0);
+}
+
 TEST_CASE("the time that is left is the mean time of cells that have ended") {
   const std::string text = GENERATE(true, false) ? two_variants : "[sweep]\nseeds = 2\n";
   SweepOnDisk made(text), folder(text);
@@ -388,7 +432,8 @@ TEST_CASE("the time that is left is the mean time of cells that have ended") {
 }
 
 TEST_CASE("an estimate is the time of a step, times what is left, after one evaluation") {
-  const std::string search = "[search]\noptimizer.lr = [1e-3]\n";
+  const std::string search =
+      "[sweep]\nseeds = 2\n[search]\ntrain.steps = [1000, 100000]\nseeds = 1\n";
   SweepOnDisk made(search);
   made.finish(0, 0, made.grid.variants[0].search[0][0], false, 0.5);
   EstimateOptions options;
@@ -410,11 +455,12 @@ TEST_CASE("an estimate is the time of a step, times what is left, after one eval
   CHECK(all[0].failure.empty());
   CHECK(all[0].step_seconds == 0.5);
   CHECK(all[0].peak_memory > 0);
-  const SweepVariant& only = folder.grid.variants[0];
-  const int64_t cells = only.search[0][0].hash == only.final[0][0].hash ? 1 : 2;
-  CHECK(all[0].cells == cells);
-  CHECK(all[0].cells_left == cells);
-  CHECK(all[0].seconds_left > 1000 * 0.5);  // train.steps is 1000 by default
+  // Both trials, and, while no trial is the best one, the other seed of the first: its first seed is
+  // the trial itself.
+  CHECK(all[0].cells == 3);
+  CHECK(all[0].cells_left == 3);
+  CHECK(all[0].seconds_left >= 0.5 * (1000 + 100000 + 1000));
+  CHECK(all[0].seconds_left < 0.5 * (100000 + 100000));
 }
 
 TEST_CASE("a cell whose files cannot be written fails, and the others go on") {

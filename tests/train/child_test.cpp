@@ -1,7 +1,11 @@
 #include "longhand/train/run/child.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <iterator>
@@ -54,6 +58,44 @@ TEST_CASE("the files and the environment of a process") {
   }
   std::ifstream in(folder / "err");
   CHECK(std::string{std::istreambuf_iterator<char>(in), {}} == "err\nerr\n");
+}
+
+TEST_CASE("a process is out of memory if it was killed when the kernel counted a kill for that") {
+  const test::TemporaryDirectory folder;
+  const std::string counts = folder / "vmstat";
+  const auto write = [](int64_t kills) {
+    return "printf 'pgfault 1\\noom_kill " + std::to_string(kills) + "\\n' > /proc/vmstat; ";
+  };
+  test::write_text(counts, "pgfault 1\noom_kill 1000000\n");
+  const pid_t pid = fork();
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    // The file stands in for the counts of the kernel, in this process and its children only.
+    if ((unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 && unshare(CLONE_NEWNS) != 0) ||
+        mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount(counts.c_str(), "/proc/vmstat", nullptr, MS_BIND, nullptr) != 0)
+      _exit(77);
+    try {
+      const auto is_out_of_memory = [](const std::string& script) {
+        return Child(shell(script)).wait().out_of_memory;
+      };
+      if (is_out_of_memory(write(1000000) + "kill -KILL $$")) _exit(1);
+      if (!is_out_of_memory(write(1000001) + "kill -KILL $$")) _exit(2);
+      if (is_out_of_memory(write(1000002) + "kill -TERM $$")) _exit(3);
+      if (is_out_of_memory(write(1000003) + "exit 1")) _exit(4);
+    } catch (...) {
+      _exit(5);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(pid, &status, 0) == pid);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+    WARN("this system does not let users replace /proc/vmstat");
+    return;
+  }
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("a process that does not end in time is killed") {

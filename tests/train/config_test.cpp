@@ -2,6 +2,7 @@
 
 #include "longhand/core/error.h"
 #include "longhand/core/schema.h"
+#include "longhand/train/reference.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
 
@@ -219,4 +220,22 @@ TEST_CASE("a section is found by its name") {
   Config config;
   CHECK(config.section("optimizer").section() == "optimizer");
   CHECK_THROWS_AS(config.section("optimiser"), ConfigError);
+}
+
+TEST_CASE("the text of an option names the variants or tasks that declare it, if any") {
+  using longhand::train::options_named;
+  using longhand::train::to_text;
+  const auto rows = [](const std::string& name, const std::string& label) {
+    const std::string text = to_text(options_named(name));
+    int64_t n = 0;
+    for (size_t at = text.find("\n  " + label + " "); at != std::string::npos;
+         at = text.find("\n  " + label + " ", at + 1))
+      ++n;
+    return n;
+  };
+  CHECK(rows("train.steps", "set it by") == 1);
+  CHECK(rows("train.steps", "variants") == 0);
+  CHECK(rows("train.steps", "tasks") == 0);
+  CHECK(rows("attention.pinv", "variants") == 1);
+  CHECK(rows("attention.pinv", "tasks") == 0);
 }

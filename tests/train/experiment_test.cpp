@@ -156,3 +156,34 @@ TEST_CASE("a run that is only evaluated needs the memory of an evaluation") {
   CHECK_THROWS_WITH(Experiment(config), Contains("has 512 MiB"));
   CHECK_NOTHROW(Experiment(config, data::Splits::only("test")));
 }
+
+TEST_CASE("a model that is too large for any data is refused before the data are read") {
+  // With a single token, class and position: linear layers of 33,472 numbers with their norms, an
+  // embedding and a position of 64 each, and 193 of the head.
+  const Config config = Config::parse(
+      "[model]\nd_model = 64\nheads = 2\nlayers = 1\n[data]\ntask = 'tokens'\n"
+      "path = 'none.h5'\n[train]\nmemory_limit = 0.01\n",
+      "c.toml");
+  CHECK_THAT(message_of<ConfigError>([&] { Experiment e(config); }),
+             Contains(": 33,793 parameters with gradients and optimizer state need "));
+}
+
+TEST_CASE("logits are computed where targets count, if at most half of them do") {
+  attention::TransformerConfig shape;
+  shape.vocabulary = shape.classes = 5, shape.max_length = 4, shape.per_token = true;
+  attention::Transformer model(nn::root(), shape);
+  const LogitsFn logits = logits_of(model);
+  const auto predicted = [&](int64_t counted) {
+    Tensor targets = Tensor::empty({2, 4}, DType::i32);
+    targets.fill(data::ignore_index);
+    for (int64_t i = 0; i < counted; ++i) targets.data<int32_t>()[7 - i] = 3;
+    const Prediction p = logits({Tensor::zeros({2, 4}, DType::i32), targets, {}}, {});
+    CHECK(p.logits.value().size(-1) == 5);
+    CHECK(p.logits.value().numel() == 5 * p.targets.numel());
+    return p.targets.shape();
+  };
+  CHECK(predicted(0) == Shape{2, 4});
+  CHECK(predicted(1) == Shape{1});
+  CHECK(predicted(4) == Shape{4});
+  CHECK(predicted(5) == Shape{2, 4});
+}

@@ -252,6 +252,21 @@ TEST_CASE("metrics that cannot be written are a warning, and written later") {
   CHECK(records_of(dir / "run") == records_of(dir / "whole"));
 }
 
+TEST_CASE("metrics that can be written only after the last checkpoint are in the file at the end") {
+  const TemporaryDirectory dir;
+  Run::create(tiny_run(), dir / "whole")->train();
+  const auto run = Run::create(tiny_run(), dir / "run");
+  const fs::path metrics = dir / "run/metrics.jsonl";
+  fs::create_symlink("/dev/full", metrics);
+  Observer observer;
+  observer.on_saved = [&](const fs::path& path) {
+    if (path.filename() == "last.h5" && run->step() == 6) fs::remove(metrics);
+  };
+  CHECK(run->train(observer) == Stopped::finished);
+  REQUIRE(fs::exists(metrics));
+  CHECK(records_of(dir / "run") == records_of(dir / "whole"));
+}
+
 TEST_CASE("on request, metrics that cannot be written end the run, which is saved") {
   const TemporaryDirectory dir;
   {

@@ -128,9 +128,7 @@ CellState read_files(const fs::path& directory) {
   if (state.is_trained()) {
     check<DataError>(!config.empty(), "config.toml is missing");
     Config::parse(config, "config.toml");
-  }
-  // A run that has ended says so itself, also if the sweep ended before it could.
-  if (state.is_trained()) {
+    // A run that has ended says so itself, also if the sweep ended before it could.
     if (state.test)
       state.status = CellStatus::finished;
     else if (!state.has_failed())

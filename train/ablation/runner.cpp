@@ -227,7 +227,7 @@ class Runner {
     for (const Task& task : tasks()) {
       if (is_damaged(task) && tried_.insert(task.cell->hash).second) announce(task);
       if (is_decided(task) || is_running(task)) continue;
-      if (static_cast<int64_t>(running_.size()) >= options_.jobs) return;
+      if (static_cast<int64_t>(running_.size()) >= options_.jobs || enough_failures()) return;
       auto running = std::make_unique<Running>();
       running->task = task;
       Running& cell = *running;

