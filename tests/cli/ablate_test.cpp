@@ -89,6 +89,28 @@ std::vector<fs::path> cells_of(const fs::path& sweep) {
   return cells;
 }
 
+/// What a terminal shows after these characters, of which some go up and erase.
+std::string screen_after(const std::string& text) {
+  std::vector<std::string> rows(1);
+  size_t row = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\n') {
+      if (++row == rows.size()) rows.emplace_back();
+    } else if (text.compare(i, 2, "\x1b[") == 0) {
+      const size_t number = i + 2;
+      i = std::min(text.find_first_of("AJKm", number), text.size() - 1);
+      if (text[i] == 'A') row -= std::min(row, std::stoul(text.substr(number, i - number)));
+      if (text[i] == 'J') rows.resize(row + 1);
+      if (text[i] == 'J' || text[i] == 'K') rows[row].clear();
+    } else if (text[i] != '\r') {
+      rows[row] += text[i];
+    }
+  }
+  std::string out;
+  for (const std::string& each : rows) out += each + "\n";
+  return out;
+}
+
 }  // namespace
 
 TEST_CASE("a sweep that is killed again and again loses no cell and runs none twice") {
@@ -210,6 +232,35 @@ TEST_CASE("a stopped sweep continues, and two sweeps share their cells") {
   const Outcome none = folder.ablate({"--out", "merged", "--merge", "nowhere"});
   CHECK(none.code == 2);
   CHECK_THAT(none.err, Contains("nowhere holds no sweep: no sweep.toml"));
+}
+
+TEST_CASE("as many cells run at once as there are jobs") {
+  const SweepFolder folder("seeds = 3\nset = [\"train.steps=1000000\"]\n");
+  Program program({"ablate", "sweep.toml", "--out", "out", "--jobs", "2"}, folder.path());
+  const auto training = [&] {
+    const auto cells = cells_of(folder / "out");
+    return std::count_if(cells.begin(), cells.end(),
+                         [](const fs::path& cell) { return fs::exists(cell / "metrics.jsonl"); });
+  };
+  // Cells that do not end by themselves: the third one never starts.
+  CHECK(eventually([&] { return program.over() || training() >= 2; }));
+  CHECK(training() == 2);
+  program.send(SIGTERM);
+  CHECK(program.wait().code == 75);
+  CHECK(cells_of(folder / "out").size() == 2);
+}
+
+TEST_CASE("lines about cells stay on a terminal, where what runs is drawn and erased") {
+  const SweepFolder folder(
+      "set = [\"train.steps=2\", \"train.eval_every=1\"]\n"
+      "[[axis]]\nattention.type = [\"softmax\", \"linear\"]\n");
+  Program program({"ablate", "sweep.toml", "--out", "out"}, folder.path(), {{"TERM", "xterm"}},
+                  true);
+  const Outcome outcome = program.wait();
+  CHECK(outcome.code == 0);
+  CHECK_THAT(outcome.err, Contains("\x1b[J"));
+  const std::string screen = screen_after(outcome.err);
+  CHECK_THAT(screen, Contains("softmax seed=0: finished") && Contains("linear seed=0: finished"));
 }
 
 TEST_CASE("a merge takes over whole cells with equal results, and nothing else") {
@@ -459,6 +510,14 @@ TEST_CASE("damaged cells are left out, named, and repaired with the same results
   INFO(outcome.out << outcome.err);
   CHECK(outcome.code == 0);
   CHECK_THAT(outcome.out, Contains("2 cells evaluated from their checkpoints, 0 differences"));
+
+  // Results that cannot be read.
+  const std::string written = read_text(folder / "out/results.json");
+  write_text(folder / "out/results.json", "{");
+  outcome = ablate({"--verify"});
+  CHECK(outcome.code == 1);
+  CHECK_THAT(outcome.out, Contains("differs: out/results.json") && Contains(", 1 differences"));
+  write_text(folder / "out/results.json", written);
 
   // What the manifest cannot know: the scores of a sweep without one, and its tables.
   const std::string test = read_text(cell(1) / "test.json"),

@@ -80,6 +80,26 @@ TEST_CASE("analyse error: random inputs") {
   CHECK(number(other.table("errors"), 1, "output") != number(a.table("errors"), 1, "output"));
 }
 
+TEST_CASE("analyse error: errors of zero are left out of exponents") {
+  const TemporaryDirectory folder;
+  // All keys are equal: the weights of nystrom are exact, those of a window are not.
+  const auto results = analyse({"error", "--length", "16", "--norm", "0", "--head-dim", "8",
+                                "--count", "1", "--sizes", "2,4,8"},
+                               folder.path());
+  const train::Table &errors = results.table("errors"), &slopes = results.table("slopes");
+  for (size_t i = 0; i < errors.rows.size(); ++i)
+    if (text(errors, i, "variant") == "nystrom") CHECK(number(errors, i, "weights") == 0);
+  std::set<std::string> seen;
+  for (size_t i = 0; i < slopes.rows.size(); ++i) {
+    const std::string variant = text(slopes, i, "variant");
+    seen.insert(variant);
+    if (variant == "nystrom") CHECK(text(slopes, i, "weights") == "-");
+    if (variant == "window") CHECK(number(slopes, i, "weights") < 0);
+  }
+  CHECK(seen.contains("nystrom"));
+  CHECK(seen.contains("window"));
+}
+
 TEST_CASE("analyse: a run by layer and head") {
   const TinyFolder folder;
   REQUIRE(run({"train", "config.toml", "--out", "run", "--set", "train.steps=2", "--set",

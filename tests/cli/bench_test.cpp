@@ -50,6 +50,10 @@ TEST_CASE("bench gives the cells in order") {
                               "seconds_low", "seconds_high", "allocated_bytes"})
         CHECK(cell[key].get<double>() > 0);
       CHECK(cell["seconds_forward"] <= cell["seconds"]);
+      if (what != std::string("step")) continue;
+      // About six operations for each parameter and token: embeddings need fewer, attention more.
+      const double work = 1e9 * cell["gflops"].get<double>() * cell["seconds"].get<double>();
+      CHECK(work == Approx(6 * cell["parameters"].get<double>() * 128).epsilon(0.5));
     }
   }
 }

@@ -620,6 +620,19 @@ TEST_CASE("variants are listed with their capabilities") {
   }
 }
 
+TEST_CASE("check attention counts the checks of each variant that passed") {
+  const TemporaryDirectory folder;
+  const std::string out =
+      succeed({"check", "attention", "--variant", "none", "--check", "shapes", "--check", "masks"},
+              folder.path())
+          .out;
+  std::istringstream lines(out);
+  std::string line;
+  REQUIRE(std::getline(lines, line));
+  CHECK_THAT(line, Catch::StartsWith("none ") && Contains("   2 of   2  "));
+  CHECK_THAT(out, Contains("4 of 4 checks passed"));
+}
+
 TEST_CASE("checkpoint inspect lists what a checkpoint holds") {
   const TinyFolder folder;
   succeed({"train", "config.toml", "--quiet", "--out", "run"}, folder.path());
@@ -680,4 +693,8 @@ TEST_CASE("a terminal shows a bar, which is removed at the end") {
   Program dumb({"train", "config.toml", "--out", "c"}, folder.path(), {{"TERM", "dumb"}}, true);
   const Outcome outcome = dumb.wait();
   CHECK_THAT(outcome.err, Contains("train 1/20  loss ") && !Contains("\x1b"));
+  // Lines stay, so that there are few of them: one in five seconds.
+  size_t shown = 0;
+  for (size_t at = 0; (at = outcome.err.find("/20  loss ", at)) != std::string::npos; ++at) ++shown;
+  CHECK(shown < 20);
 }

@@ -88,6 +88,9 @@ TEST_CASE("unknown flags name the remedy") {
   };
   CHECK_THAT(train({"--lr", "1e-3"}), Contains("--lr") && Contains("--set optimizer.lr=1e-3?"));
   CHECK_THAT(train({"--lr=1e-3"}), Contains("--set optimizer.lr=1e-3?"));
+  CHECK_THAT(train({"--lr"}), Contains("--set optimizer.lr=VALUE?"));
+  CHECK_THAT(train({"--lr", "--quiet"}), Contains("--set optimizer.lr=VALUE?"));
+  CHECK_THAT(train({"--lr", "-"}), Contains("--set optimizer.lr=-?"));
   CHECK_THAT(train({"--batch-size", "8"}), Contains("--set train.batch_size=8?"));
   CHECK_THAT(train({"--batchsize", "8"}), Contains("--set train.batch_size=8?"));
   CHECK_THAT(train({"--attention", "linear"}), Contains("--set attention.type=linear?"));

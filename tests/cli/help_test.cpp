@@ -43,7 +43,11 @@ std::string help(const std::vector<std::string>& topic) {
 TEST_CASE("help prints each option with default, range and meaning") {
   CHECK_THAT(help({}), Contains("longhand help train") && Contains("attention.NAME"));
   CHECK_THAT(help({"train"}), Contains("batch_size") && Contains("at least 1; default 1000"));
-  CHECK_THAT(help({"optimizer"}), Contains("beta1") && Contains("beta2"));
+  CHECK_THAT(help({"optimizer"}),
+             Contains("beta1") && Contains("beta2") && !Contains("The command:"));
+  // A section with the name of a command.
+  CHECK_THAT(help({"train"}), Contains("The command: longhand train --help"));
+  CHECK_THAT(help({"train", "--markdown"}), Contains("batch_size") && !Contains("The command:"));
   CHECK_THAT(help({"model"}), Contains("d_mlp") && Contains("default 2 d_model"));
   CHECK_THAT(help({"data"}), Contains("data.mqar") && Contains("associative recall"));
   CHECK_THAT(help({"data.mqar"}), Contains("pairs") && Contains("default 4)"));

@@ -72,6 +72,16 @@ TEST_CASE("names that are not UTF-8 or hold escape codes reach no terminal, JSON
   CHECK_THAT(live.err, !Contains("\x1b[31m") && !Contains("\x07"));
 }
 
+TEST_CASE("control characters of two bytes are escaped in JSON") {
+  const TemporaryDirectory folder;
+  // U+0080 and U+009F are the first and the last of them.
+  const std::string name = "\xc2\x80\xc2\x9f\xc2\xa0.h5";
+  write_text(folder / name, "");
+  const Outcome outcome = run({"checkpoint", "verify", name, "--json"}, folder.path());
+  CHECK(outcome.code == 3);
+  CHECK_THAT(outcome.out, Contains("\\u0080\\u009f\xc2\xa0.h5"));
+}
+
 TEST_CASE("errors of the system end with what to do about them") {
   const TinyFolder folder;
   write_text(folder / "sweep.toml", "[sweep]\nbase = \"config.toml\"\nseeds = 1\n");

@@ -51,6 +51,11 @@ TEST_CASE("replay of a good step lists its gradients") {
   const Outcome outcome = succeed({"replay", "run/checkpoints/last.h5"}, folder.path());
   CHECK_THAT(outcome.out,
              Contains("step 21") && Contains("every value is finite") && Contains("head.weight"));
+  // The largest ones, of 22 parameters; the first line has that of all.
+  size_t norms = 0;
+  for (size_t at = 0; (at = outcome.out.find(" gradient norm ", at)) != std::string::npos; ++at)
+    ++norms;
+  CHECK(norms == 1 + 8);
   const Outcome none = run({"replay", "run"}, folder.path());
   CHECK(none.code == 2);
   CHECK_THAT(none.err, Contains("run has no checkpoints/before-step-N.h5"));

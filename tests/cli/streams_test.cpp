@@ -145,6 +145,10 @@ TEST_CASE("a model whose weights are not finite cannot be evaluated") {
     CHECK(outcome.out == "");
     CHECK_THAT(outcome.err, Contains("best.h5: 16 of ") && Contains("head.weight"));
   }
+  const Outcome predicted = run({"predict", "run"}, folder.path());
+  CHECK(predicted.code == 4);
+  CHECK(predicted.out == "");
+  CHECK_THAT(predicted.err, Contains("best.h5: 16 of ") && Contains("head.weight"));
 }
 
 TEST_CASE("a quiet run keeps its warnings in the summary") {

@@ -38,12 +38,23 @@ done
 
 # Rates of the network, which longhand plan reads.
 measure comm --max-bytes 100000 --seconds 0
-"$mpirun" 2 "$program" bench comm --max-bytes 100000 --seconds 0 >"$out/text" 2>&1 || fail "comm failed"
-[ "$(grep -c '^Latency and bandwidth' "$out/text")" = 1 ] || fail "expected one table: the first rank alone prints"
+"$mpirun" 2 --tag-output "$program" bench comm --max-bytes 100000 --seconds 0 >"$out/text" 2>&1 || fail "comm failed"
+[ "$(grep -c 'Latency and bandwidth' "$out/text")" = 1 ] || fail "expected one table"
+grep -Eq ',0\]<stdout>: ?Latency and bandwidth' "$out/text" || fail "expected the first rank to print"
+sed -Ei 's/^\[[^]]*\]<stdout>: ?//' "$out/text"
 for operation in sum all_gather sum_scatter all_to_all shift broadcast barrier; do
   grep -Eq "^$operation +2 +[0-9]" "$out/text" || fail "expected a row of $operation with 2 ranks"
 done
 grep -qF "\"$(hostname)\"" "$out/comm.json" || fail "expected the name of this machine in the results"
+
+# Ranks that share cores are measured, but with a note.
+cores=$(getconf _NPROCESSORS_ONLN)
+if [ "$cores" -ge 2 ] && [ "$cores" -le 8 ]; then
+  for ranks in $cores $((cores + 1)); do
+    "$mpirun" "$ranks" "$program" bench comm --max-bytes 1000 --seconds 0 >"$out/text" 2>&1 || fail "comm failed"
+    [ "$(grep -c 'More ranks than cores' "$out/text")" = $((ranks - cores)) ] || fail "$ranks ranks, $cores cores"
+  done
+fi
 
 # refused RANKS TEXT ARGUMENT...
 refused() {
