@@ -10,7 +10,7 @@
 
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/kernels/gemm_tile.h"
-#include "longhand/core/multiply_adds.h"
+#include "longhand/core/measure/multiply_adds.h"
 #include "longhand/core/parallel.h"
 
 namespace longhand {

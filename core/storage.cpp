@@ -1,6 +1,6 @@
 #include "longhand/core/storage.h"
 
-#include "longhand/core/memory_peak.h"
+#include "longhand/core/measure/memory_peak.h"
 
 #include <malloc.h>
 #include <sys/mman.h>

@@ -304,6 +304,10 @@ std::string hex(const Digest& digest) {
   return text;
 }
 
+std::string text_digest(std::string_view text) {
+  return hex(digest(std::as_bytes(std::span(text))));
+}
+
 struct Digester::State {
   // aligned as XXH3 requires
   XXH3_state_t xxh;

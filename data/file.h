@@ -86,6 +86,8 @@ void remove_stale_temporaries(const std::filesystem::path& directory);
 using Digest = std::array<std::byte, 16>;
 /// 32 hexadecimal digits.
 std::string hex(const Digest& digest);
+/// The digest of a text, in hexadecimal digits.
+std::string text_digest(std::string_view text);
 
 /// A digest of bytes given in pieces; how they are split does not affect it.
 class Digester {

@@ -6,8 +6,8 @@
 // `longhand-mpi train` does this with run directories, checkpoints and resumption.
 #include <iostream>
 
-#include "longhand/train/distributed/mpi.h"
-#include "longhand/train/experiment.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/ranks/mpi.h"
 
 using namespace longhand;
 

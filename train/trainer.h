@@ -8,54 +8,15 @@
 #include <optional>
 #include <string>
 
-#include "longhand/core/schema.h"
 #include "longhand/data/dataset.h"
 #include "longhand/data/loader.h"
 #include "longhand/nn/module.h"
 #include "longhand/train/checkpoint/checkpoint.h"
-#include "longhand/train/distributed/grid.h"
-#include "longhand/train/ema.h"
-#include "longhand/train/gradients.h"
-#include "longhand/train/loss.h"
-#include "longhand/train/metrics.h"
-#include "longhand/train/optimizer.h"
-#include "longhand/train/schedule.h"
+#include "longhand/train/step/metrics.h"
+#include "longhand/train/step/options.h"
+#include "longhand/train/step/step.h"
 
 namespace longhand::train {
-
-class GradientJoin;
-
-struct TrainerOptions {
-  int64_t steps = 1000;          // optimizer steps in all
-  int64_t shards = 1;            // parts of a batch that ranks share out, a power of two
-  int64_t micro_batches = 1;     // parts in which a shard is processed, to save memory
-  int64_t sequence_ranks = 1;    // ranks that each sequence is cut over
-  bool shard_optimizer = false;  // Optimizer::share()
-  int64_t compare_every = 100;   // steps between comparisons of the ranks' parameters; 0: never
-  bool recompute = false;        // nn::Pass::recompute: less memory, more time, the same bits
-  double clip_norm = 0;          // 0: no clipping
-  double label_smoothing = 0;    // in training only
-  double ema_decay = 0;          // 0: no average; otherwise evaluation uses the averaged weights
-  int64_t log_every = 10;        // steps between training records
-  int64_t eval_every = 100;      // steps between evaluations; the last step is always evaluated
-  int64_t eval_batch_size = 32;
-  int64_t eval_batches = 0;          // batches of the validation split per evaluation; 0: all
-  std::string best_metric = "loss";  // selects the best checkpoint: "loss" or "accuracy"
-  int64_t patience = 0;  // stop after this number of evaluations without improvement; 0: never
-  /// Stop once validation accuracy is at least this; 0: never.
-  double target_accuracy = 0;
-  int64_t checkpoint_every =
-      0;                   // steps between saving last.h5; 0: only at the end and when stopped
-  int64_t keep_every = 0;  // steps between files that are kept, step-00001000.h5; 0: none
-  int64_t hash_every = 0;  // steps between hashes of the parameters; 0: none
-  /// What happens if metrics or a checkpoint cannot be written: "warn" or "stop".
-  std::string on_io_error = "warn";
-  GuardOptions guard{};
-  uint64_t seed = 0;
-
-  /// Declares every field except the seed. `batch_size` is that of training, read before.
-  void describe(OptionVisitor& v, int64_t batch_size);
-};
 
 /// One line of a metrics file.
 struct Record {
@@ -117,9 +78,6 @@ struct Observer {
   std::function<void(const std::string&)> on_warning = {};
 };
 
-/// The XXH3-128 digest of the names and values of all parameters, as 32 hexadecimal digits.
-std::string hash_of(const Parameters& parameters);
-
 enum class Stopped {
   finished,  // all steps are done
   early,     // patience is exhausted, or target_accuracy is reached
@@ -154,20 +112,15 @@ class Trainer {
   /// of the shards of a batch and of the batches of an evaluation. All have the same model, state, data
   /// and options; the state after every step has the bits of a single process, whatever the number of
   /// ranks. Only the leading rank writes files, and only its observer is asked to report; all observers
-  /// are asked whether to stop. `grid` must outlive the trainer. Collective.
-  void join(const RankGrid& grid);
+  /// are asked whether to stop. `ranks` must outlive the trainer. Collective.
+  void join(const Reducer& ranks);
 
   /// Why run() would return without a step or an evaluation, if not for a signal; nothing if there is
   /// something left to do.
   std::optional<Stopped> ended() const;
 
-  /// What a step computes before it changes anything.
-  struct Computed {
-    Contribution total;
-    BatchSize size;
-  };
   /// Computes the loss and the gradients of the next step. Only the loader advances.
-  Computed compute_step();
+  Step::Computed compute_step() { return step_.compute(state_.step); }
 
   /// Returns everything that resume() needs. The tensors are copies.
   Checkpoint checkpoint() const;
@@ -185,28 +138,9 @@ class Trainer {
   Ema* ema() { return ema_ ? &*ema_ : nullptr; }
 
  private:
-  class Counting;
-  /// The part of a batch that is processed at once.
-  struct Piece {
-    int64_t begin, end;     // rows
-    int64_t number;         // among those of the batch
-    bool ends_shard, last;  // of its shard, of this rank
-  };
-  std::vector<Piece> pieces(int64_t rows) const;
-  void phase(const char* name) const {
-    if (observer_.on_phase) observer_.on_phase(name);
-  }
-  Loss loss_of(const data::Batch& batch, const BatchSize& size, const Piece& piece) const;
-  void send_gradients(const Variable& loss, TreeSum& shard, TreeSum& sum, GradientJoin& join);
-  void join_losses(Contribution& total) const;
-  void join_counters(const Counting& counting);
-  std::map<std::string, double> joined_metrics() const;
-  void compare_ranks();
-  struct StepResult;
-  StepResult train_step();
   void skip_step(const std::string& defect);
   std::string save_snapshot();
-  void train_record(const StepResult& last);
+  void train_record(const Step::Result& last);
   bool evaluate_now();
   bool evaluation_due() const;
   bool ends_early() const;
@@ -216,14 +150,10 @@ class Trainer {
                const std::filesystem::path& keep_old_as = {});
   bool stop_requested() const;
   bool save_requested() const;
-  /// Throws Error after an exception during an update.
-  void check_complete() const;
 
   nn::Module& model_;
   LogitsFn logits_;
-  LossFn loss_;
   Optimizer& optimizer_;
-  Schedule schedule_;
   data::Loader& loader_;
   const data::Task& task_;
   TrainerOptions options_;
@@ -231,14 +161,10 @@ class Trainer {
   std::filesystem::path folder_;
   std::string config_;
   std::map<std::string, std::string> data_hashes_;
-  Parameters parameters_;
-  std::vector<Tensor> counters_;  // integer buffers of the model, whose memory they share
   std::optional<Ema> ema_;
   TrainingState state_;
-  RankGrid alone_;  // without join()
-  const RankGrid* grid_ = &alone_;
+  Step step_;
   std::optional<int64_t> saved_;  // the step of last.h5, if that is known to be valid
-  bool incomplete_ = false;       // an update or resume() has begun and not ended
   // For the rate of the next record; specific to this process, so not part of the state.
   int64_t interval_tokens_ = 0;
   double interval_seconds_ = 0;

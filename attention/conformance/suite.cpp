@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "longhand/attention/conformance/tools.h"
-#include "longhand/core/clock.h"
+#include "longhand/core/measure/clock.h"
 
 namespace longhand::attention {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "longhand/core/kernels/gemm_tile_kernels.h"
-#include "longhand/core/multiply_adds.h"
+#include "longhand/core/measure/multiply_adds.h"
 #include "longhand/core/simd.h"
 
 namespace longhand::kernels {

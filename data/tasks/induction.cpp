@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "longhand/data/generated.h"
 #include "longhand/data/registry.h"
+#include "longhand/data/tasks/generated.h"
 
 namespace longhand::data {
 namespace {

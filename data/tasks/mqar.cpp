@@ -1,7 +1,7 @@
 // mqar: multi-query associative recall (Arora et al. 2023, "Zoology", arXiv 2312.04927). Pairs of a
 // key and a value, then each key once more, where its value is the target.
-#include "longhand/data/recall.h"
 #include "longhand/data/registry.h"
+#include "longhand/data/tasks/recall.h"
 
 namespace longhand::data {
 

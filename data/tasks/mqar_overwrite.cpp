@@ -1,7 +1,7 @@
 // mqar_overwrite: mqar in which keys are written again with new values, of which the latest counts, so
 // that a memory must forget the earlier ones (cf. Schlag et al. 2021, arXiv 2102.11174, section 6.1).
-#include "longhand/data/recall.h"
 #include "longhand/data/registry.h"
+#include "longhand/data/tasks/recall.h"
 
 namespace longhand::data {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "longhand/data/generated.h"
 #include "longhand/data/registry.h"
+#include "longhand/data/tasks/generated.h"
 
 namespace longhand::data {
 namespace {

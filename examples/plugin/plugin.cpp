@@ -2,13 +2,13 @@
 //
 //   cmake -S examples/plugin -B build/plugin && cmake --build build/plugin
 //   longhand train examples/plugin/config.toml --plugin build/plugin/example_plugin.so
-#include "longhand/train/plugin.h"
+#include "longhand/train/plugin/plugin.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "longhand/autograd/ops.h"
-#include "longhand/data/generated.h"
+#include "longhand/data/tasks/generated.h"
 
 using namespace longhand;
 

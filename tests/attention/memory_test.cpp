@@ -9,7 +9,7 @@
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/memory_peak.h"
+#include "longhand/core/measure/memory_peak.h"
 #include "longhand/core/storage.h"
 #include "tests/support/catch.h"
 

@@ -1,5 +1,5 @@
 // The work that variants report, and the multiply-adds that they compute.
-#include "longhand/core/multiply_adds.h"
+#include "longhand/core/measure/multiply_adds.h"
 #include "tests/attention/attention_check.h"
 
 using namespace longhand;

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <set>
 
-#include "longhand/train/report/table.h"
+#include "longhand/train/results/table.h"
 #include "tests/cli/program.h"
 #include "tests/cli/table_values.h"
 #include "tests/cli/tiny.h"

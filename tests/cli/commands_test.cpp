@@ -12,7 +12,7 @@
 #include "longhand/core/storage.h"
 #include "longhand/data/file.h"
 #include "longhand/data/hdf5.h"
-#include "longhand/train/report/table.h"
+#include "longhand/train/results/table.h"
 #include "tests/cli/program.h"
 #include "tests/cli/tiny.h"
 #include "tests/support/catch.h"

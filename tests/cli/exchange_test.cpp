@@ -5,7 +5,7 @@
 
 #include "longhand/data/file.h"
 #include "longhand/data/hdf5.h"
-#include "longhand/train/exchange/tensor_file.h"
+#include "longhand/train/checkpoint/tensor_file.h"
 #include "tests/cli/program.h"
 #include "tests/cli/tiny.h"
 #include "tests/support/catch.h"

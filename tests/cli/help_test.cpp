@@ -8,8 +8,8 @@
 
 #include "longhand/attention/registry.h"
 #include "longhand/core/utf8.h"
-#include "longhand/train/experiment.h"
-#include "longhand/train/reference.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/config/reference.h"
 #include "tests/cli/program.h"
 #include "tests/cli/tiny.h"
 #include "tests/support/catch.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "longhand/train/memory.h"
+#include "longhand/train/config/memory.h"
 #include "tests/cli/program.h"
 #include "tests/cli/tiny.h"
 #include "tests/support/catch.h"

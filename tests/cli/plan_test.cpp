@@ -1,8 +1,8 @@
-// longhand plan: its output and its errors. train/distributed/forecast_test.cpp checks the numbers.
+// longhand plan: its output and its errors. tests/train/cost/forecast_test.cpp checks the numbers.
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "longhand/train/distributed/rates.h"
+#include "longhand/train/cost/rates.h"
 #include "tests/cli/program.h"
 #include "tests/cli/tiny.h"
 #include "tests/support/catch.h"

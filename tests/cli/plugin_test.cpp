@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "longhand/train/checkpoint/checkpoint.h"
-#include "longhand/train/plugin.h"
+#include "longhand/train/plugin/plugin.h"
 #include "tests/cli/program.h"
 #include "tests/cli/tiny.h"
 #include "tests/support/catch.h"

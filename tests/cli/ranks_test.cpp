@@ -4,7 +4,7 @@
 #include <sched.h>
 
 #include "longhand/core/parallel.h"
-#include "longhand/train/distributed/grid.h"
+#include "longhand/train/ranks/grid.h"
 #include "tests/support/catch.h"
 #include "tests/support/thread_ranks.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <variant>
 
-#include "longhand/train/report/table.h"
+#include "longhand/train/results/table.h"
 
 namespace longhand::test {
 

@@ -2,7 +2,7 @@
 #include <exception>
 #include <iostream>
 
-#include "longhand/train/distributed/mpi.h"
+#include "longhand/train/ranks/mpi.h"
 #include "tests/support/communicator_check.h"
 
 int main() {

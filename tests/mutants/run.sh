@@ -4,7 +4,7 @@
 #   tests/mutants/run.sh              all of them; about 15 s each on 2 cores
 #   tests/mutants/run.sh PATTERN ...  those whose name contains a pattern
 #   tests/mutants/run.sh --sample N [--seed S] --folder F ...  N mechanical mistakes in folders or files (see
-#                                     sample.pl), such as --folder train/optimizer.cpp
+#                                     sample.pl), such as --folder train/step/optimizer.cpp
 # Exits with 1 if a mutant survives or no longer matches the code. The table of the last complete run
 # is in tests/mutants/README.md.
 set -euo pipefail

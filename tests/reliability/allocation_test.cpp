@@ -7,7 +7,7 @@
 
 #include "longhand/core/parallel.h"
 #include "longhand/data/file.h"
-#include "longhand/train/experiment.h"
+#include "longhand/train/config/experiment.h"
 #include "longhand/train/trainer.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"

@@ -18,24 +18,24 @@ export LSAN_OPTIONS=suppressions=$source/tests/lsan.supp:print_suppressions=0
 
 sources() {  # of the parser of a target
   case $1 in
-    config) echo train/toml.cpp train/config.cpp core/options.cpp ;;
-    assignments) echo train/toml.cpp train/config.cpp ;;
-    sweep) echo train/ablation/sweep.cpp ;;
+    config) echo train/config/toml.cpp train/config/config.cpp core/options.cpp ;;
+    assignments) echo train/config/toml.cpp train/config/config.cpp ;;
+    sweep) echo train/lab/sweep.cpp ;;
     listops) echo data/listops.cpp data/lines.cpp ;;
     labelled_text) echo data/tasks/text_classification.cpp data/lines.cpp ;;
     csv | jsonl) echo data/records.cpp data/record_files.cpp data/token_lines.cpp ;;
     idx) echo data/tasks/pixels.cpp ;;
     hdf5) echo data/hdf5.cpp data/tasks/tokens.cpp ;;
     checkpoint) echo train/checkpoint/checkpoint.cpp data/hdf5.cpp data/trailer.cpp ;;
-    safetensors) echo train/exchange/safetensors.cpp train/exchange/tensor_file.cpp ;;
-    npz) echo train/exchange/npz.cpp train/exchange/tensor_file.cpp ;;
+    safetensors) echo train/checkpoint/safetensors.cpp train/checkpoint/tensor_file.cpp ;;
+    npz) echo train/checkpoint/npz.cpp train/checkpoint/tensor_file.cpp ;;
     text) echo data/tasks/text_lm.cpp ;;
-    drop_in_grid) echo train/drop_in_grid.cpp ;;
-    metrics | summary) echo train/run/run_record.cpp train/json.cpp ;;
-    cell) echo train/ablation/cell.cpp train/json.cpp ;;
-    results) echo train/report/table.cpp ;;
-    bench_results) echo train/distributed/forecast.cpp ;;
-    plugins) echo train/load_plugin.cpp ;;
+    drop_in_grid) echo train/evaluate/drop_in_grid.cpp ;;
+    metrics | summary) echo train/run/run_record.cpp train/results/json.cpp ;;
+    cell) echo train/lab/cell.cpp train/results/json.cpp ;;
+    results) echo train/results/table.cpp ;;
+    bench_results) echo train/cost/forecast.cpp ;;
+    plugins) echo train/plugin/load_plugin.cpp ;;
     *) echo "fuzz.sh: no sources of $1" >&2; return 1 ;;
   esac
 }

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "longhand/core/error.h"
-#include "longhand/train/ablation/cell.h"
-#include "longhand/train/ablation/grid.h"
-#include "longhand/train/ablation/sweep.h"
-#include "longhand/train/report/reader.h"
+#include "longhand/train/lab/cell.h"
+#include "longhand/train/lab/grid.h"
+#include "longhand/train/lab/reader.h"
+#include "longhand/train/lab/sweep.h"
 #include "tests/cli/program.h"
 #include "tests/cli/tiny.h"
 #include "tests/support/catch.h"

@@ -1,8 +1,8 @@
 // A different attention variant in each layer: options, checks, decoding, bench.
 #include "longhand/attention/registry.h"
 #include "longhand/core/error.h"
-#include "longhand/train/bench.h"
-#include "longhand/train/experiment.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/cost/bench.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
 

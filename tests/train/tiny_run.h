@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "longhand/train/config.h"
+#include "longhand/train/config/config.h"
 #include "longhand/train/trainer.h"
 
 namespace longhand::test {

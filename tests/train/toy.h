@@ -7,7 +7,7 @@
 #include "longhand/autograd/ops.h"
 #include "longhand/data/dataset.h"
 #include "longhand/nn/module.h"
-#include "longhand/train/metrics.h"
+#include "longhand/train/step/metrics.h"
 
 namespace longhand::test {
 

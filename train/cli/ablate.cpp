@@ -1,4 +1,4 @@
-// longhand ablate: compares configurations, by means of train/ablation.
+// longhand ablate: compares configurations, by means of train/lab.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,20 +10,20 @@
 #include <optional>
 #include <set>
 
-#include "longhand/core/clock.h"
 #include "longhand/core/error.h"
+#include "longhand/core/measure/clock.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/utf8.h"
 #include "longhand/data/file.h"
-#include "longhand/train/ablation/estimate.h"
-#include "longhand/train/ablation/merge.h"
-#include "longhand/train/ablation/results.h"
-#include "longhand/train/ablation/runner.h"
-#include "longhand/train/ablation/verify.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/plugins.h"
 #include "longhand/train/cli/progress.h"
+#include "longhand/train/lab/estimate.h"
+#include "longhand/train/lab/merge.h"
+#include "longhand/train/lab/results.h"
+#include "longhand/train/lab/runner.h"
+#include "longhand/train/lab/verify.h"
 #include "longhand/train/run/child.h"
 #include "longhand/train/run/process.h"
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "longhand/train/run/run_record.h"
+#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::cli {
 namespace {

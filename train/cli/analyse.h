@@ -9,7 +9,7 @@
 
 #include "longhand/attention/analysis/probe.h"
 #include "longhand/train/cli/results.h"
-#include "longhand/train/experiment.h"
+#include "longhand/train/config/experiment.h"
 
 namespace longhand::cli {
 

@@ -10,7 +10,7 @@
 #include "longhand/core/parallel.h"
 #include "longhand/train/cli/analyse.h"
 #include "longhand/train/cli/child.h"
-#include "longhand/train/efficiency.h"
+#include "longhand/train/cost/efficiency.h"
 
 namespace longhand::cli {
 namespace {

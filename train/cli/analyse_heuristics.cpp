@@ -9,8 +9,9 @@
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/data/heuristics.h"
 #include "longhand/train/cli/analyse.h"
-#include "longhand/train/metrics.h"
 #include "longhand/train/run/run_record.h"
+#include "longhand/train/step/metrics.h"
+#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::cli {
 namespace {

@@ -14,7 +14,6 @@
 #include "longhand/attention/registry.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/utf8.h"
-#include "longhand/train/bench.h"
 #include "longhand/train/cli/bench_comm.h"
 #include "longhand/train/cli/bench_ranks.h"
 #include "longhand/train/cli/bench_sequence.h"
@@ -22,8 +21,9 @@
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
-#include "longhand/train/efficiency.h"
-#include "longhand/train/experiment.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/cost/bench.h"
+#include "longhand/train/cost/efficiency.h"
 
 namespace longhand::cli {
 namespace {

@@ -13,8 +13,8 @@
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/cli/ranks.h"
 #include "longhand/train/cli/results.h"
-#include "longhand/train/distributed/rates.h"
-#include "longhand/train/memory.h"
+#include "longhand/train/config/memory.h"
+#include "longhand/train/cost/rates.h"
 
 namespace longhand::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/cli/ranks.h"
 #include "longhand/train/cli/results.h"
-#include "longhand/train/distributed/scaling.h"
+#include "longhand/train/cost/scaling.h"
 
 namespace longhand::cli {
 namespace {

@@ -13,8 +13,8 @@
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/cli/ranks.h"
 #include "longhand/train/cli/results.h"
-#include "longhand/train/distributed/sequence_traffic.h"
-#include "longhand/train/experiment.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/cost/sequence_traffic.h"
 
 namespace longhand::cli {
 namespace {

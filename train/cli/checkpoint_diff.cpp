@@ -13,12 +13,13 @@
 
 #include "longhand/core/error.h"
 #include "longhand/train/checkpoint/difference.h"
+#include "longhand/train/checkpoint/tensor_file.h"
 #include "longhand/train/cli/checkpoint.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
-#include "longhand/train/exchange/tensor_file.h"
-#include "longhand/train/report/table.h"
+#include "longhand/train/results/table.h"
 #include "longhand/train/run/run_record.h"
+#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::cli {
 namespace {

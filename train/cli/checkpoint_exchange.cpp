@@ -8,10 +8,11 @@
 #include "longhand/train/cli/checkpoint.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
-#include "longhand/train/exchange/weights.h"
-#include "longhand/train/experiment.h"
-#include "longhand/train/model_directory.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/run/model_directory.h"
 #include "longhand/train/run/run_record.h"
+#include "longhand/train/transfer/saved_model.h"
+#include "longhand/train/transfer/weights.h"
 
 namespace longhand::cli {
 namespace {

@@ -26,7 +26,7 @@
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/plugins.h"
 #include "longhand/train/cli/ranks.h"
-#include "longhand/train/distributed/grid.h"
+#include "longhand/train/ranks/grid.h"
 #include "longhand/train/run/process.h"
 
 namespace longhand::cli {

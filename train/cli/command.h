@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "longhand/train/cli/page.h"
+#include "longhand/train/transfer/saved_model.h"
 
 namespace CLI {
 class App;

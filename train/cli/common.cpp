@@ -13,8 +13,8 @@
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/ranks.h"
-#include "longhand/train/experiment.h"
-#include "longhand/train/report/table.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/results/table.h"
 
 namespace longhand::cli {
 

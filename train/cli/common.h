@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "longhand/train/cli/command.h"
-#include "longhand/train/config.h"
-#include "longhand/train/json.h"
+#include "longhand/train/config/config.h"
+#include "longhand/train/results/json.h"
 
 namespace longhand::cli {
 

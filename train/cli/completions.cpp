@@ -4,7 +4,7 @@
 #include "longhand/attention/registry.h"
 #include "longhand/data/dataset.h"
 #include "longhand/train/cli/page.h"
-#include "longhand/train/reference.h"
+#include "longhand/train/config/reference.h"
 
 namespace longhand::cli {
 namespace {

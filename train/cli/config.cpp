@@ -1,5 +1,5 @@
 // longhand config: prints configurations, and starts new ones.
-#include "longhand/train/config.h"
+#include "longhand/train/config/config.h"
 
 #include <fmt/format.h>
 
@@ -13,8 +13,8 @@
 #include "longhand/data/file.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
-#include "longhand/train/experiment.h"
-#include "longhand/train/reference.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/config/reference.h"
 
 namespace longhand::cli {
 namespace {

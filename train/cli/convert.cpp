@@ -1,5 +1,6 @@
 // longhand convert: gives the linear layers of a trained model low rank.
-#include "longhand/train/convert.h"
+#include "longhand/train/transfer/convert.h"
+#include "longhand/train/transfer/saved_model.h"
 
 #include <fmt/format.h>
 
@@ -8,13 +9,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "longhand/train/bench.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
-#include "longhand/train/experiment.h"
-#include "longhand/train/model_directory.h"
-#include "longhand/train/report/table.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/cost/bench.h"
+#include "longhand/train/results/table.h"
+#include "longhand/train/run/model_directory.h"
 
 namespace longhand::cli {
 namespace {

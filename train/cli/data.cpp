@@ -18,7 +18,7 @@
 #include "longhand/train/cli/data_check.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
-#include "longhand/train/experiment.h"
+#include "longhand/train/config/experiment.h"
 
 namespace longhand::cli {
 namespace {

@@ -26,7 +26,7 @@
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
-#include "longhand/train/experiment.h"
+#include "longhand/train/config/experiment.h"
 #include "longhand/train/run/sandbox.h"
 
 namespace longhand::cli {

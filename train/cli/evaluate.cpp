@@ -15,11 +15,12 @@
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/cli/results.h"
-#include "longhand/train/drop_in.h"
-#include "longhand/train/drop_in_grid.h"
-#include "longhand/train/ensemble.h"
-#include "longhand/train/experiment.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/evaluate/drop_in.h"
+#include "longhand/train/evaluate/drop_in_grid.h"
+#include "longhand/train/evaluate/ensemble.h"
 #include "longhand/train/run/run_record.h"
+#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::cli {
 namespace {

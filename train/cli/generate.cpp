@@ -1,5 +1,5 @@
 // longhand generate: continues a text with a byte-level language model.
-#include "longhand/train/generate.h"
+#include "longhand/train/evaluate/generate.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -12,8 +12,9 @@
 #include "longhand/core/storage.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
-#include "longhand/train/experiment.h"
+#include "longhand/train/config/experiment.h"
 #include "longhand/train/run/run_record.h"
+#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::cli {
 namespace {

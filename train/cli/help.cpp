@@ -10,7 +10,7 @@
 #include "longhand/train/cli/command.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/page.h"
-#include "longhand/train/reference.h"
+#include "longhand/train/config/reference.h"
 
 namespace longhand::cli {
 namespace {

@@ -9,8 +9,8 @@
 #include "longhand/train/cli/main.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/ranks.h"
-#include "longhand/train/distributed/grid.h"
-#include "longhand/train/distributed/mpi.h"
+#include "longhand/train/ranks/grid.h"
+#include "longhand/train/ranks/mpi.h"
 
 namespace longhand::cli {
 namespace {

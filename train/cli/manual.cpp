@@ -6,7 +6,7 @@
 
 #include "longhand/core/utf8.h"
 #include "longhand/train/cli/page.h"
-#include "longhand/train/reference.h"
+#include "longhand/train/config/reference.h"
 
 namespace longhand::cli {
 namespace {

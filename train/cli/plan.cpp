@@ -14,8 +14,8 @@
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/cli/results.h"
-#include "longhand/train/distributed/forecast.h"
-#include "longhand/train/experiment.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/cost/forecast.h"
 
 namespace longhand::cli {
 namespace {
@@ -343,7 +343,7 @@ void add_plan(Command& program) {
       "divided into rows: the ranks of a row share out the tokens of the same sequences "
       "(train.sequence_ranks), the rows share out the sequences of a batch (train.shards). Of the "
       "splits that fit into memory the fastest one is chosen. --threads are those of each rank. "
-      "train/distributed/plan.md has the formulas, and how far measured times are from computed "
+      "train/cost/plan.md has the formulas, and how far measured times are from computed "
       "ones.\n"
       "Examples:\n"
       "  mpirun -np 4 longhand-mpi bench comm -o comm.json\n"

@@ -6,7 +6,7 @@
 
 #include "longhand/core/error.h"
 #include "longhand/train/cli/common.h"
-#include "longhand/train/load_plugin.h"
+#include "longhand/train/plugin/load_plugin.h"
 
 namespace longhand::cli {
 

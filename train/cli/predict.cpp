@@ -1,5 +1,5 @@
 // longhand predict: the predictions of a trained model, example by example.
-#include "longhand/train/predict.h"
+#include "longhand/train/evaluate/predict.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,10 +13,11 @@
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
-#include "longhand/train/experiment.h"
-#include "longhand/train/memory.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/config/memory.h"
 #include "longhand/train/run/child.h"
 #include "longhand/train/run/run_record.h"
+#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::cli {
 namespace {

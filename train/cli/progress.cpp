@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "longhand/core/clock.h"
+#include "longhand/core/measure/clock.h"
 #include "longhand/train/cli/output.h"
 
 namespace longhand::cli {

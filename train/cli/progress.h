@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "longhand/core/clock.h"
+#include "longhand/core/measure/clock.h"
 
 namespace longhand::cli {
 

@@ -14,7 +14,7 @@
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
 #include "longhand/train/cli/command.h"
-#include "longhand/train/distributed/grid.h"
+#include "longhand/train/ranks/grid.h"
 
 namespace longhand::cli {
 namespace {

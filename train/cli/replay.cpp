@@ -1,5 +1,6 @@
 // longhand replay: repeats a training step and names the operation that went wrong.
-#include "longhand/train/replay.h"
+#include "longhand/train/evaluate/replay.h"
+#include "longhand/train/transfer/saved_model.h"
 
 #include <fmt/format.h>
 

@@ -8,8 +8,8 @@
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
-#include "longhand/train/report/board.h"
-#include "longhand/train/report/page.h"
+#include "longhand/train/lab/board.h"
+#include "longhand/train/lab/page.h"
 
 namespace longhand::cli {
 namespace {

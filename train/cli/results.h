@@ -7,7 +7,7 @@
 
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/progress.h"
-#include "longhand/train/report/table.h"
+#include "longhand/train/results/table.h"
 
 namespace longhand::cli {
 

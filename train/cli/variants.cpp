@@ -11,7 +11,7 @@
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/plugins.h"
 #include "longhand/train/cli/progress.h"
-#include "longhand/train/report/table.h"
+#include "longhand/train/results/table.h"
 
 namespace longhand::cli {
 namespace {

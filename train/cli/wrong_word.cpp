@@ -5,7 +5,7 @@
 #include "longhand/core/options.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/page.h"
-#include "longhand/train/reference.h"
+#include "longhand/train/config/reference.h"
 
 namespace longhand::cli {
 namespace {

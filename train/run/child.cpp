@@ -20,8 +20,8 @@
 #include <thread>
 #include <utility>
 
-#include "longhand/core/clock.h"
 #include "longhand/core/error.h"
+#include "longhand/core/measure/clock.h"
 #include "longhand/data/file.h"
 
 extern char** environ;

@@ -1,15 +1,16 @@
 #include "longhand/train/run/run.h"
+#include "longhand/train/transfer/saved_model.h"
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
-#include "longhand/core/clock.h"
 #include "longhand/core/error.h"
+#include "longhand/core/measure/clock.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/storage.h"
 #include "longhand/core/version.h"
-#include "longhand/train/bench.h"
+#include "longhand/train/cost/bench.h"
 
 namespace longhand::train {
 namespace {

@@ -8,12 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "longhand/train/distributed/start.h"
-#include "longhand/train/experiment.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/ranks/start.h"
 #include "longhand/train/run/durations.h"
 #include "longhand/train/run/run_record.h"
 #include "longhand/train/run/tensorboard.h"
 #include "longhand/train/trainer.h"
+#include "longhand/train/transfer/distill.h"
 
 namespace longhand::train {
 

@@ -17,8 +17,8 @@
 #include <string_view>
 
 #include "longhand/data/file.h"
-#include "longhand/train/exchange/bytes.h"
-#include "longhand/train/exchange/crc32.h"
+#include "longhand/train/checkpoint/bytes.h"
+#include "longhand/train/checkpoint/crc32.h"
 
 namespace longhand::train {
 namespace {

@@ -1,0 +1,183 @@
+// Numbers of parameters and bytes that are estimated without constructing anything.
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include "longhand/attention/model/transformer.h"
+#include "longhand/attention/registry.h"
+#include "longhand/train/config/memory.h"
+#include "tests/support/catch.h"
+#include "tests/support/files.h"
+
+using namespace longhand;
+using namespace longhand::train;
+
+TEST_CASE("memory: parameters are counted exactly, for every variant and shape of model") {
+  for (const std::string& variant : attention::names()) {
+    attention::TransformerConfig c;
+    c.vocabulary = 11, c.classes = 5, c.max_length = 24, c.d_model = 12, c.heads = 2, c.layers = 3;
+    c.d_mlp = 20;
+    c.attention = variant;
+    c.causal = attention::capabilities(variant).causal_only;
+    const auto check = [&] {
+      CAPTURE(variant, c.positions, c.pooling, c.norm, c.d_mlp, c.low_rank, c.kv_heads);
+      const attention::Transformer model(nn::root(), c);
+      CHECK(estimate_memory({.model = c}).parameter_count ==
+            static_cast<double>(model.parameter_count()));
+    };
+    check();
+    c.pooling = c.causal ? "last" : "cls", c.norm = "post", c.norm_type = "rms_norm",
+    c.head_hidden = 7;
+    c.positions = "sinusoidal";
+    if (!attention::capabilities(variant).fixed_length) check();
+    c.d_mlp = 0, c.kv_heads = 1, c.low_rank = {2}, c.head_hidden = 0, c.pooling = "mean";
+    check();
+    c.per_token = true, c.tied_embeddings = true, c.classes = c.vocabulary;
+    check();
+    c.around = {.short_conv = 4, .head_norm = "layer_norm", .output_gate = "silu"};
+    if (attention::capabilities(variant).uses_queries_and_keys) c.around.qk_norm = "rms_norm";
+    check();
+    if (variant == "linformer") {  // the first layer has the projection of all
+      c.attention_options.set("sharing", std::string("layerwise"));
+      check();
+    }
+  }
+}
+
+TEST_CASE("memory: any sizes give a finite estimate, which grows with each of them") {
+  constexpr int64_t most = int64_t{1} << 30;
+  attention::TransformerConfig c;
+  c.vocabulary = c.classes = c.max_length = c.d_model = c.layers = c.d_mlp = most;
+  c.heads = 1;
+  MemoryRequest request{.model = c, .batch_size = INT32_MAX, .eval_batch_size = INT32_MAX};
+  request.data = {9e18, 9e18};
+  const double total = estimate_memory(request).total();
+  CHECK(std::isfinite(total));
+  CHECK(total > 1e30);
+  CHECK_THROWS_WITH(check_memory(request), Catch::Contains("no single option"));
+
+  attention::TransformerConfig small;
+  small.vocabulary = 100, small.classes = 10, small.max_length = 64;
+  MemoryRequest one{.model = small, .batch_size = 8, .eval_batch_size = 8};
+  one.data = {.examples = 100, .bytes = 1000};
+  const double least = estimate_memory(one).total();
+  using Model = attention::TransformerConfig;
+  for (int64_t Model::*const size : {&Model::vocabulary, &Model::classes, &Model::max_length,
+                                     &Model::d_model, &Model::layers, &Model::d_mlp}) {
+    MemoryRequest more = one;
+    more.model.*size *= 2;
+    CHECK(estimate_memory(more).total() > least);
+  }
+  MemoryRequest more = one;
+  more.batch_size = 16;
+  CHECK(estimate_memory(more).total() > least);
+  more = one;
+  more.data.bytes = 2000;
+  CHECK(estimate_memory(more).total() == least + 1000);
+}
+
+TEST_CASE("memory: micro-batches and recomputation need less, averages more") {
+  attention::TransformerConfig c;
+  c.vocabulary = c.classes = 16, c.max_length = 256, c.layers = 4;
+  const MemoryRequest whole{.model = c, .batch_size = 64, .eval_batch_size = 0};
+  const auto bytes = [](const MemoryRequest& r) { return estimate_memory(r).total(); };
+  MemoryRequest other = whole;
+  other.micro_batches = 4;
+  CHECK(bytes(other) < 0.5 * bytes(whole));
+  other = whole;
+  other.recompute = true;
+  CHECK(bytes(other) < 0.6 * bytes(whole));
+  other = whole;
+  other.average = true;
+  CHECK(bytes(other) > bytes(whole));
+}
+
+TEST_CASE("memory: what a refusal suggests fits, and a fifth more does not") {
+  using Change = std::function<void(MemoryRequest&, int64_t)>;
+  const std::vector<std::pair<std::string, Change>> changes = {
+      {"train.batch_size = ", [](MemoryRequest& r, int64_t v) { r.batch_size = v; }},
+      {" tokens in a sequence", [](MemoryRequest& r, int64_t v) { r.model.max_length = v; }},
+      {"model.layers = ", [](MemoryRequest& r, int64_t v) { r.model.layers = v; }},
+      {"model.d_model = ",
+       [](MemoryRequest& r, int64_t v) {
+         r.model.d_model = v;
+         r.model.d_mlp = 2 * v;
+       }},
+      {" different tokens, numbered from 0",
+       [](MemoryRequest& r, int64_t v) { r.model.vocabulary = v; }}};
+  const auto tried = [&](MemoryRequest request, double share) {
+    request.limit_gib = share * estimate_memory(request).total() / (int64_t{1} << 30) + 0.2;
+    const std::string message = test::message_of<ConfigError>([&] { check_memory(request); });
+    CAPTURE(message);
+    std::set<std::string> suggested;
+    for (const auto& [name, change] : changes) {
+      const size_t at = message.find(name.ends_with("= ") ? "at most " + name : name);
+      if (at == std::string::npos) continue;
+      suggested.insert(name);
+      // The number stands after "at most ", or after the name of an option.
+      size_t begin = message.rfind("at most ", at) + 8;
+      if (name.ends_with("= ")) begin += name.size();
+      std::string digits;
+      for (; std::isdigit(static_cast<unsigned char>(message[begin])) || message[begin] == ',';
+           ++begin)
+        if (message[begin] != ',') digits += message[begin];
+      const int64_t value = std::stoll(digits);
+      CAPTURE(name, value);
+      MemoryRequest other = request;
+      change(other, value);
+      CHECK_NOTHROW(check_memory(other));
+      const int64_t step = name == "model.d_model = " ? request.model.heads : 1;
+      change(other, (value + value / 5) / step * step + step);
+      CHECK_THROWS_AS(check_memory(other), ConfigError);
+    }
+    return suggested;
+  };
+  attention::TransformerConfig c;
+  c.vocabulary = c.classes = 16, c.max_length = 1000, c.layers = 4;
+  CHECK(tried({.model = c, .batch_size = 5000, .eval_batch_size = 0}, 0.5).size() >= 2);
+  c.vocabulary = 4'000'000, c.classes = 2;
+  CHECK(tried({.model = c, .batch_size = 1, .eval_batch_size = 0}, 0.5)
+            .contains(" different tokens, numbered from 0"));
+  c.vocabulary = 16, c.max_length = 16, c.d_model = 4096, c.d_mlp = 8192, c.heads = 4;
+  CHECK(
+      tried({.model = c, .batch_size = 1, .eval_batch_size = 0}, 0.5).contains("model.d_model = "));
+}
+
+TEST_CASE("memory: activations of naive attention are weights, copies and the feed-forward part") {
+  attention::TransformerConfig c;
+  c.vocabulary = 5, c.classes = 4, c.max_length = 512, c.d_model = 4, c.heads = 1, c.layers = 1;
+  c.d_mlp = 1024;
+  c.attention_options.set("impl", std::string("naive"));
+  const MemoryEstimate e =
+      estimate_memory({.model = c, .batch_size = 8, .eval_batch_size = 8, .saves = false});
+  const double tokens = 8 * 512, x = tokens * 4, hidden = tokens * 1024, weights = tokens * 512,
+               seen = 512 * 512 / 4;
+  CHECK(e.parameter_count == 11412);
+  // Kept: both residual streams, q, k, v, the result, the weights, what is seen, the hidden layer. The
+  // peak is in the forward pass of attention: as many scores as weights, and a copy of the result.
+  const double kept = 6 * x + weights + seen + hidden;
+  CHECK(e.training == 4 * (kept + weights + x - e.parameter_count));
+  // The input, its sum, q, k, v, the weights, what is seen, the scores and a copy of the result.
+  CHECK(e.evaluation == 4 * (2 * x + 3 * x + weights + seen + weights + x));
+}
+
+TEST_CASE("memory: ranks of a sequence share out heads if they can, else receive all keys") {
+  attention::TransformerConfig c;
+  c.vocabulary = 5, c.classes = 1000, c.max_length = 32, c.d_model = 12, c.layers = 1, c.d_mlp = 64;
+  c.per_token = true;
+  c.attention = "gaussian";
+  const auto kept_by_attention = [&](int64_t heads) {
+    c.heads = heads;
+    const MemoryEstimate e = estimate_memory(
+        {.model = c, .batch_size = 4, .eval_batch_size = 0, .saves = false, .sequence_ranks = 2});
+    CHECK(e.parameter_count == 15752);
+    // The peak is at the logits of the 16 tokens of a rank; all but that of attention is known.
+    const double tokens = 4 * 16, x = tokens * 12, logits = tokens * (1000 + 3) + 1000 * 12;
+    return e.training / 4 + e.parameter_count - (6 * x + tokens * 64 + x + logits);
+  };
+  // One head of 32 queries: a logarithm each, two numbers for each key, and the result.
+  CHECK(kept_by_attention(2) == 4 * 32 * (1 + 2) + 4 * 32 * 6);
+  // Three heads of 16 queries: a logarithm each, two numbers for each of 32 keys; keys and values of
+  // the other rank.
+  CHECK(kept_by_attention(3) == 4 * 3 * (16 + 2 * 32) + 2 * 4 * 16 * 12);
+}

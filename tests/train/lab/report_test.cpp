@@ -1,0 +1,405 @@
+#include "longhand/train/lab/page.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "longhand/train/lab/board.h"
+#include "longhand/train/lab/slopes.h"
+#include "longhand/train/run/run_record.h"
+#include "tests/support/catch.h"
+#include "tests/support/files.h"
+
+using namespace longhand;
+using namespace longhand::train;
+using namespace longhand::test;
+using Catch::Contains;
+using Json = nlohmann::json;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+/// What a run in a directory is made of.
+struct Fake {
+  std::string attention = "softmax";
+  int64_t seed = 0;
+  double accuracy = 0.5;  // at the end
+  std::string status = "finished";
+  std::string more{};  // of the configuration
+  int64_t records = 5;
+};
+
+Record record(int64_t step, const std::string& split, double accuracy) {
+  Record r;
+  r.step = step;
+  r.split = split;
+  r.loss = -std::log(std::max(accuracy, 1e-3));
+  r.accuracy = accuracy;
+  r.tokens_per_second = 1000;
+  r.peak_memory = 1 << 20;
+  r.seconds = 0.5 * static_cast<double>(step);
+  return r;
+}
+
+void make_run(const fs::path& path, const Fake& fake) {
+  RunRecord run = RunRecord::create(path);
+  run.write_config("[attention]\ntype = \"" + fake.attention + "\"\n[data]\ntask = \"mqar\"\n" +
+                   "[train]\nseed = " + std::to_string(fake.seed) + "\n" + fake.more);
+  run.keep();
+  for (int64_t i = 1; i <= fake.records; ++i) {
+    const double accuracy =
+        fake.accuracy * static_cast<double>(i) / static_cast<double>(fake.records);
+    run.append(record(10 * i, "train", accuracy));
+    Record validation = record(10 * i, "validation", accuracy);
+    validation.best = true;
+    run.append(validation);
+  }
+  if (fake.status == "running") return;
+  Summary summary;
+  summary.status = fake.status;
+  summary.task = "mqar";
+  summary.attention = fake.attention;
+  summary.step = summary.steps = 10 * fake.records;
+  summary.parameters = 12345;
+  summary.state_bytes = fake.attention == "softmax" ? 4096 : 512;
+  summary.seed = static_cast<uint64_t>(fake.seed);
+  summary.seconds = 5;
+  summary.version = "0.1.0";
+  summary.machine = "a machine";
+  summary.data = {{"train", "abcdef"}};
+  run.write_summary(summary);
+}
+
+/// The block of data of a page.
+Json data_of(const std::string& html) {
+  const std::string begin = "<script type=\"application/json\" id=\"data\">";
+  const size_t at = html.find(begin) + begin.size();
+  return Json::parse(html.substr(at, html.find("</script>", at) - at));
+}
+
+double number_at(const Table& table, size_t row, const std::string& column) {
+  const Cell& cell = table.rows.at(row)[table.column(column)];
+  return std::holds_alternative<double>(cell) ? std::get<double>(cell)
+                                              : static_cast<double>(std::get<int64_t>(cell));
+}
+
+Results some_results() {
+  Table table{.name = "error",
+              .title = "Errors </script><img alt=x>",
+              .columns = {{"variant", ""}, {"n", "tokens"}, {"seconds", "time (s)"}},
+              .charts = {{.title = "Time against tokens",
+                          .x = "n",
+                          .y = "seconds",
+                          .series = {"variant"},
+                          .log_x = true,
+                          .log_y = true}}};
+  for (const int64_t n : {100, 200, 400, 800}) {
+    const auto x = static_cast<double>(n);
+    table.rows.push_back({std::string("softmax"), n, 1e-4 * x * x});
+    table.rows.push_back({std::string("linear"), n, 0.03 * x});
+  }
+  Results results;
+  results.kind = "analyse efficiency";
+  results.title = "Efficiency";
+  results.tables.push_back(table);
+  return results;
+}
+
+}  // namespace
+
+TEST_CASE("report: groups runs by variant, with intervals over seeds and a paired comparison") {
+  const TemporaryDirectory dir;
+  const double softmax[] = {0.90, 0.92, 0.94}, linear[] = {0.80, 0.81, 0.85};
+  for (int64_t seed = 0; seed < 3; ++seed) {
+    const std::string n = std::to_string(seed);
+    make_run(dir / ("softmax" + n), {.seed = seed, .accuracy = softmax[seed]});
+    make_run(dir / ("linear" + n), {.attention = "linear", .seed = seed, .accuracy = linear[seed]});
+  }
+  const Board board = compare(read_inputs({dir.path()}));  // a folder of runs
+  REQUIRE(board.variants == std::vector<std::string>{"softmax", "linear"});
+  const Table& table = board.leaderboard;
+  CHECK(number_at(table, 0, "score") == Approx(0.92));
+  // 0.92 +- t s / sqrt(3), t = 4.3027 for 2 degrees of freedom, s = 0.02
+  CHECK(number_at(table, 0, "low") == Approx(0.92 - 4.30265 * 0.02 / std::sqrt(3)).epsilon(1e-5));
+  CHECK(number_at(table, 0, "high") == Approx(0.92 + 4.30265 * 0.02 / std::sqrt(3)).epsilon(1e-5));
+  CHECK(number_at(table, 0, "seeds") == 3);
+  CHECK(number_at(table, 1, "state_bytes") == 512);
+  CHECK(number_at(table, 0, "seconds") == 25);
+  // Differences 0.10, 0.11, 0.09: 0.1 +- 4.3027 0.01 / sqrt(3)
+  REQUIRE(board.summary.size() == 1);
+  CHECK_THAT(board.summary[0],
+             Contains("softmax is the best of 2 variants, with a validation accuracy of 0.92 (95 % "
+                      "interval 0.87 to 0.97, 3 seeds), 0.1 above linear") &&
+                 Contains("0.0752 to 0.125") && Contains("excludes 0"));
+  CHECK(board.shared.at("data.task") == "\"mqar\"");
+  CHECK(board.own[1].at("attention.type") == "\"linear\"");
+  CHECK(table.charts.size() == 1);  // against the state; all else is equal
+  CHECK(table.charts[0].x == "state_bytes");
+
+  // Bars between the least and the greatest end: linear 0.82 +- 0.0657, softmax 0.92 +- 0.0497.
+  const std::string html = html_report({dir.path()});
+  std::vector<double> places;  // of softmax: left, width, mean; the same of linear
+  for (size_t at = html.find("class=\"interval\""); at != std::string::npos;
+       at = html.find("class=\"interval\"", at + 1))
+    for (const std::string name : {"left:", "width:", "<b style=\"left:"})
+      places.push_back(std::stod(html.substr(html.find(name, at) + name.size())));
+  REQUIRE(places.size() == 6);
+  const double least = number_at(table, 1, "low"), greatest = number_at(table, 0, "high");
+  const auto place = [&](double x) { return 100 * (x - least) / (greatest - least); };
+  for (const size_t row : {0, 1}) {
+    const double low = place(number_at(table, row, "low")),
+                 high = place(number_at(table, row, "high")),
+                 mean = place(number_at(table, row, "score"));
+    CHECK(places[3 * row] == Approx(low).margin(0.06));
+    CHECK(places[3 * row + 1] == Approx(high - low).margin(0.06));
+    CHECK(places[3 * row + 2] == Approx(mean).margin(0.06));
+  }
+}
+
+TEST_CASE(
+    "report: intervals of accuracies end at 1, and there is none where some seeds solved it") {
+  const TemporaryDirectory dir;
+  const double softmax[] = {0.97, 0.99, 1}, linear[] = {0.1, 0.99, 0.98};
+  for (int64_t seed = 0; seed < 3; ++seed) {
+    const std::string n = std::to_string(seed);
+    make_run(dir / ("softmax" + n), {.seed = seed, .accuracy = softmax[seed]});
+    make_run(dir / ("linear" + n), {.attention = "linear", .seed = seed, .accuracy = linear[seed]});
+  }
+  const Board board = compare(read_inputs({dir.path()}));
+  CHECK(number_at(board.leaderboard, 0, "score") == Approx(2.96 / 3));
+  CHECK(number_at(board.leaderboard, 0, "high") == 1);
+  CHECK(number_at(board.leaderboard, 0, "low") < 0.96);
+  CHECK(number_at(board.leaderboard, 1, "score") == Approx(0.69));
+  const auto low = board.leaderboard.rows[1][board.leaderboard.column("low")];
+  CHECK_FALSE(std::holds_alternative<double>(low));
+  CHECK(without_interval({0.1, 0.99, 0.98}) == "2 of 3 seeds solved it, 95 %: 0.21 to 0.94");
+  CHECK(without_interval({1, 1, 1}) == "3 seeds, all equal");
+}
+
+TEST_CASE("report: options that differ are columns, and tell equal variants apart") {
+  const TemporaryDirectory dir;
+  make_run(dir / "a", {.attention = "performer", .more = "[model]\nd_model = 32\n"});
+  make_run(dir / "b", {.attention = "performer", .more = "[model]\nd_model = 64\n"});
+  make_run(dir / "c", {.attention = "linear", .more = "[model]\nd_model = 32\n"});
+  make_run(dir / "d", {.attention = "linear", .more = "[model]\nd_model = 64\n"});
+  const Board board = compare(read_inputs({dir / "a", dir / "b", dir / "c", dir / "d"}));
+  CHECK(board.variants.size() == 4);
+  CHECK(std::count(board.variants.begin(), board.variants.end(), "performer d_model=64") == 1);
+  CHECK(number_at(board.leaderboard, 0, "model_d_model") == 32);
+  REQUIRE(board.leaderboard.charts.size() == 1);
+  CHECK(board.leaderboard.charts[0].x == "model_d_model");
+  CHECK(board.leaderboard.charts[0].series == std::vector<std::string>{"attention_type"});
+}
+
+TEST_CASE("report: runs that diverged do not count, and the last line says how many") {
+  const TemporaryDirectory dir;
+  make_run(dir / "a", {.seed = 0, .accuracy = 0.6});
+  make_run(dir / "b", {.seed = 1, .accuracy = 0.0, .status = "diverged"});
+  make_run(dir / "c", {.attention = "linear", .accuracy = 0.5, .status = "running"});
+  std::ofstream(dir / "c/metrics.jsonl", std::ios::app) << "{\"step\": 4, \"spl";
+  std::ofstream(dir / "b/metrics.jsonl", std::ios::app)
+      << "{\"step\": 60, \"split\": \"train\", \"loss\": \"Infinity\", \"accuracy\": 0}\n";
+  const ReportInputs inputs = read_inputs({dir.path()});
+  const Board board = compare(inputs);
+  CHECK(number_at(board.leaderboard, 0, "score") == Approx(0.6));
+  CHECK(number_at(board.leaderboard, 0, "seeds") == 1);
+  CHECK_THAT(board.summary[0], Contains("chance is not excluded"));
+  CHECK(board.summary.back() == "2 of 3 runs did not finish: 1 diverged, 1 running.");
+  const Json data = data_of(html_report(inputs));
+  CHECK(data["curves"][1]["train"]["loss"].back() == "Infinity");
+}
+
+TEST_CASE("report: a sweep in progress") {
+  const TemporaryDirectory dir;
+  const auto cell = [&](const std::string& hash, const Json& json) {
+    fs::create_directories(dir / "sweep/cells" / hash);
+    write_text(dir / "sweep/cells" / hash / "cell.json", json.dump());
+  };
+  make_run(dir / "sweep/cells/a", {.accuracy = 0.7});
+  cell("a", {{"variant", "softmax"}, {"seed", 0}, {"phase", "final"}, {"status", "finished"}});
+  write_text(dir / "sweep/cells/a/test.json", R"({"loss": 0.5, "accuracy": 0.65, "step": 50})");
+  cell("b", {{"variant", "linear"},
+             {"seed", 0},
+             {"phase", "final"},
+             {"status", "crashed"},
+             {"reason", "signal 11 <b>"},
+             {"values", {{"attention.type", "linear"}}}});
+  make_run(dir / "sweep/cells/c", {.attention = "linear", .accuracy = 0.99});
+  cell("c", {{"variant", "linear"}, {"seed", 1}, {"phase", "search"}, {"status", "trained"}});
+  Results results = some_results();
+  results.kind = "ablate";
+  write_text(dir / "sweep/results.json", to_json(results));
+
+  const ReportInputs inputs = read_inputs({dir / "sweep"});
+  CHECK(inputs.results.size() == 1);
+  const Board board = compare(inputs);
+  CHECK(board.variants == std::vector<std::string>{"softmax", "linear"});
+  CHECK(board.leaderboard.columns[1].heading == "test accuracy");
+  CHECK(number_at(board.leaderboard, 0, "score") == Approx(0.65));  // of the test split
+  CHECK(!board.variant_of[2]);  // trials of a search are not compared
+  CHECK(board.runs.rows.size() == 3);
+  const std::string html = html_report(inputs);
+  CHECK(count(html, "crashed: signal 11 &lt;b&gt;") == 1);
+  CHECK(count(html, "<b>") == 0);
+}
+
+TEST_CASE("report: the page holds all data, escaped, and needs nothing else") {
+  const TemporaryDirectory dir;
+  make_run(dir / "a <b>&\"'", {.more = "[optimizer]\ntype = \"</script><script>alert(1)\"\n"});
+  write_text(dir / "analysis.json", to_json(some_results()));
+  const std::string html = html_report({dir / "a <b>&\"'", dir / "analysis.json"});
+  CHECK(html.starts_with("<!doctype html>"));
+  CHECK(html.ends_with("</html>\n"));
+  CHECK(count(html, "alert(1)") == count(html, "&gt;alert(1)"));
+  CHECK(count(html, "<img") == 0);
+  CHECK(count(html, "</script>") == 3);  // the data, Chart.js and the page's own
+  for (const char* const text : {" src=", "<link", "@import", "url("})
+    CHECK(count(html, text) == 0);
+  for (const char* const tag : {"html", "body", "main", "section", "table", "tr", "pre", "dl"})
+    CHECK(count(html, std::string("<") + tag + ">") + count(html, std::string("<") + tag + " ") ==
+          count(html, std::string("</") + tag + ">"));
+  for (const char* const text : {"a machine", "train abcdef", "Longhand: 0.1.0", "12\u202f345",
+                                 "/config.toml --out NEW", "MIT License"})
+    CHECK(count(html, text) >= 1);
+
+  const Json data = data_of(html);
+  CHECK(data["variants"] == Json({"softmax"}));
+  const Json& curve = data["curves"][0]["validation"];
+  CHECK(curve["step"] == Json({10, 20, 30, 40, 50}));
+  CHECK(curve["seconds"] == Json({5, 10, 15, 20, 25}));
+  CHECK(curve["accuracy"][4] == 0.5);
+  const Json& table = data["tables"].back();
+  CHECK(table["title"] == "Errors </script><img alt=x>");
+  CHECK(table["columns"][1]["values"][2] == 200);
+  CHECK(table["charts"][0]["log_x"] == true);
+}
+
+TEST_CASE("report: times of records of earlier versions follow from their speeds") {
+  const TemporaryDirectory dir;
+  make_run(dir / "a", {.records = 0});
+  {
+    std::string lines;
+    for (const auto& [step, speed] : {std::pair{10, 1.0}, {20, 1.0}, {30, 2.0}}) {
+      Record r = record(step, "train", 0.5);
+      r.tokens_per_second = speed;
+      r.seconds.reset();
+      lines += to_json(r) + "\n";
+    }
+    write_text(dir / "a/metrics.jsonl", lines);
+  }
+  // 10, 20 and 25 units of time; the run lasted 5 s.
+  const Json data = data_of(html_report(read_inputs({dir / "a"})));
+  CHECK(data["curves"][0]["train"]["seconds"] == Json({2, 4, 5}));
+}
+
+TEST_CASE("report: exponents and crossings of curves with logarithmic axes") {
+  const Results results = some_results();
+  const Table& table = results.tables[0];
+  const std::vector<std::string> found = slopes(table, table.charts[0]);
+  REQUIRE(found.size() == 2);
+  CHECK(found[0] == "Fitted exponents: softmax 2.00, linear 1.00.");
+  CHECK(found[1] == "Below softmax: linear from about 300.");  // 1e-4 n² = 0.03 n
+  // A curve that goes above again does not stay below.
+  Table above = table;
+  above.rows.push_back({std::string("softmax"), int64_t{1600}, 1.0});
+  above.rows.push_back({std::string("linear"), int64_t{1600}, 2.0});
+  CHECK(slopes(above, above.charts[0]).size() == 1);
+  Table three = table;
+  three.rows.resize(6);
+  CHECK(slopes(three, three.charts[0])[0] == found[0]);
+  three.rows.resize(4);
+  for (const std::string& line : slopes(three, three.charts[0]))
+    CHECK_THAT(line, !Contains("exponents"));
+  Chart linear = table.charts[0];
+  linear.log_y = false;
+  CHECK(slopes(table, linear).empty());
+}
+
+TEST_CASE("report: heuristics are rows of the leaderboard") {
+  const TemporaryDirectory dir;
+  make_run(dir / "a", {.accuracy = 0.4});
+  Results results;
+  results.kind = "analyse heuristics";
+  results.tables.push_back({.name = "heuristics",
+                            .title = "Heuristics",
+                            .columns = {{"predictor", ""}, {"accuracy", ""}}});
+  results.tables[0].rows = {{std::string("majority"), 0.17}, {std::string("softmax model"), 0.4}};
+  write_text(dir / "h.json", to_json(results));
+  const Board board = compare(read_inputs({dir / "a", dir / "h.json"}));
+  REQUIRE(board.leaderboard.rows.size() == 2);
+  CHECK(to_text(board.leaderboard.rows[1][0]) == "heuristic: majority");
+  CHECK(number_at(board.leaderboard, 1, "score") == 0.17);
+  CHECK(board.variants.size() == 1);
+}
+
+TEST_CASE("report: many runs and large tables stay below 1.5 MB") {
+  const TemporaryDirectory dir;
+  for (int64_t i = 0; i < 40; ++i)
+    make_run(dir / std::to_string(i),
+             {.attention = "v" + std::to_string(i / 3), .seed = i % 3, .records = 300});
+  Results results = some_results();
+  Table& table = results.tables[0];
+  for (int64_t i = 0; i < 100000; ++i)
+    table.rows.push_back({std::string("softmax"), i, 1.0 / static_cast<double>(i + 3)});
+  write_text(dir / "big.json", to_json(results));
+  const std::string html = html_report({dir.path(), dir / "big.json"});
+  CHECK(html.size() < 1500000);
+  CHECK(html.size() > 700000);
+  const Json data = data_of(html);
+  CHECK(data["curves"].size() == 40);
+  CHECK(data["curves"][0]["train"]["step"].size() >= 100);
+  CHECK(data["curves"][0]["train"]["step"].back() == 3000);
+  CHECK(count(html, "rows; all are in ") == 1);
+}
+
+TEST_CASE("report: what several paths name is read once") {
+  const TemporaryDirectory dir;
+  make_run(dir / "runs/a", {});
+  write_text(dir / "a.json", to_json(some_results()));
+  fs::create_directory_symlink(dir / "runs/a", dir / "link");
+  const ReportInputs inputs = read_inputs({dir / "runs/a", dir / "runs/../runs/a/", dir / "runs",
+                                           dir / "link", dir / "a.json", dir / "./a.json"});
+  CHECK(inputs.runs.size() == 1);
+  CHECK(inputs.results.size() == 1);
+}
+
+TEST_CASE("report: only a report is replaced") {
+  const TemporaryDirectory dir;
+  make_run(dir / "a", {});
+  CHECK(may_replace(dir / "new.html"));
+  write_text(dir / "report.html", html_report({dir / "a"}));
+  CHECK(may_replace(dir / "report.html"));
+  write_text(dir / "empty", "");
+  CHECK(may_replace(dir / "empty"));
+  write_text(dir / "page.html", "<!doctype html><title>Mine</title>");
+  CHECK_FALSE(may_replace(dir / "page.html"));
+  CHECK_FALSE(may_replace(dir / "a"));
+  CHECK_FALSE(may_replace("/dev/null"));
+  CHECK_FALSE(may_replace(dir / "report.html", ReportFormat::csv));
+}
+
+TEST_CASE("report: what is not a run, a sweep or a result is refused, by name") {
+  const TemporaryDirectory dir;
+  CHECK_THROWS_WITH(read_inputs({dir / "none"}), Contains("none does not exist"));
+  fs::create_directory(dir / "empty");
+  CHECK_THROWS_AS(read_inputs({dir / "empty"}), ConfigError);
+  CHECK_THROWS_WITH(read_inputs({dir / "empty"}), Contains("empty holds no run"));
+  write_text(dir / "a.json", "{}");
+  CHECK_THROWS_AS(read_inputs({dir / "a.json"}), DataError);
+  CHECK_THROWS_WITH(read_inputs({dir / "a.json"}), Contains("a.json"));
+  make_run(dir / "a", {});
+  std::ofstream(dir / "a" / "metrics.jsonl", std::ios::app) << "not JSON\n";
+  CHECK_THROWS_WITH(read_inputs({dir / "a"}), Contains("metrics.jsonl:11"));
+  make_run(dir / "b", {});
+  write_text(dir / "b" / "test.json", "[");
+  CHECK_THROWS_WITH(read_inputs({dir / "b"}), Contains("test.json"));
+}

@@ -1,0 +1,550 @@
+// Sweeps: damage of their files, cells that hang or are stopped, and errors of the sweep itself.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "longhand/core/error.h"
+#include "longhand/data/file.h"
+#include "longhand/train/lab/estimate.h"
+#include "longhand/train/lab/reader.h"
+#include "longhand/train/lab/results.h"
+#include "longhand/train/lab/runner.h"
+#include "longhand/train/lab/verify.h"
+#include "tests/support/catch.h"
+#include "tests/support/files.h"
+
+using namespace longhand;
+using namespace longhand::train;
+using Catch::Contains;
+using longhand::test::message_of;
+using longhand::test::read_text;
+using longhand::test::write_text;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string smallest = R"(
+[model]
+d_model = 8
+heads = 2
+layers = 1
+
+[data]
+task = "copy"
+length = 8
+count = 3
+)";
+const std::string two_variants = R"(
+[[axis]]
+attention.type = ["softmax", "linear"]
+)";
+
+/// The directory of a sweep, with the files that cells leave.
+struct SweepOnDisk {
+  explicit SweepOnDisk(const std::string& text)
+      : sweep(Sweep::parse(text + smallest, "s.toml")), grid(expand(sweep)) {
+    fs::create_directories(path / "cells");
+    data::write_file_durably(path / "sweep.toml", with_digest(sweep.to_toml()));
+  }
+
+  fs::path directory(const SweepCell& cell) const { return cell_directory(path.path(), cell); }
+  const SweepCell& cell(size_t variant) const { return grid.variants[variant].final[0][0]; }
+
+  /// Writes the files of a trained and evaluated cell.
+  void finish(size_t variant, size_t trial, const SweepCell& cell, bool final, double accuracy) {
+    const fs::path folder = directory(cell);
+    fs::create_directories(folder);
+    Summary summary;
+    summary.status = "finished";
+    summary.step = summary.steps = summary.best_step = 100;
+    summary.parameters = 700;
+    summary.best_metric = "accuracy";
+    summary.best = accuracy;
+    summary.processes = {{.step = 100, .trained = 100, .step_seconds = 0.5}};
+    summary.add_up();
+    Record record;
+    record.step = 100;
+    record.split = "validation";
+    record.loss = 1 - accuracy;
+    record.accuracy = accuracy;
+    record.best = true;
+    write_text(folder / "config.toml", cell.config);
+    write_text(folder / "summary.json", to_json(summary));
+    write_text(folder / "metrics.jsonl", to_json(record) + "\n");
+    write_text(folder / "log.txt", "finished after 100 steps\n");
+    if (final)
+      write_test(folder, concat_message("{\"loss\": 0.5, \"accuracy\": ", accuracy / 2, "}\n"));
+    CellRecord said = new_record(sweep, grid.variants[variant], trial, cell, final);
+    said.status = final ? CellStatus::finished : CellStatus::trained;
+    said.attempts = 1;
+    write_record(folder, said);
+    record_cells(path.path(), {cell.hash});
+  }
+
+  /// The tables as text; damage that is reported throws DataError.
+  std::string results() const {
+    check_digest(path / "sweep.toml");
+    const Sweep read = Sweep::load(path / "sweep.toml");
+    return results_of(read, expand(read));
+  }
+  std::string results_of(const Sweep& read, const Grid& cells) const {
+    for (const std::string& line : read_manifest(path.path()).damage) throw DataError(line);
+    const CellStates states = read_cells(cells, path.path());
+    for (const auto& [hash, state] : states)
+      if (state.status == CellStatus::damaged) throw DataError(state.record.reason);
+    const Results all = sweep_results(read, cells, states, path.path(), "");
+    return all.title + all.summary + to_csv(all.table("variants")) + to_csv(all.table("cells"));
+  }
+
+  test::TemporaryDirectory path;
+  Sweep sweep;
+  Grid grid;
+};
+
+}  // namespace
+
+TEST_CASE("any flipped bit in a file of a sweep is noticed, or changes no result") {
+  SweepOnDisk folder("[sweep]\ntitle = \"two\"\n" + two_variants);
+  for (const size_t variant : {0, 1})
+    folder.finish(variant, 0, folder.cell(variant), true, variant == 0 ? 0.75 : 0.5);
+  write_results(sweep_results(folder.sweep, folder.grid,
+                              read_cells(folder.grid, folder.path.path()), folder.path.path(), ""),
+                folder.path.path());
+  const std::string results_file = folder.path / "results.json";
+  const std::string results =
+      to_csv(results_of_json(read_text(results_file), "results.json").table("cells"));
+  const std::string expected = folder.results();
+  CHECK_THAT(expected, Contains("Best of 2 by test accuracy: softmax, 0.375"));
+
+  int64_t noticed = 0, harmless = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(folder.path.path())) {
+    if (!entry.is_regular_file() || entry.path().extension() == ".csv") continue;
+    const bool is_results = entry.path() == results_file,
+               is_sweep = entry.path().filename() == "sweep.toml";
+    std::string text = read_text(entry.path());
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    const auto flip = [&](size_t i) {
+      text[i] ^= static_cast<char>(1 << i % 7);
+      file.seekp(static_cast<std::streamoff>(i)).put(text[i]).flush();
+    };
+    // All tables are one text with one digest.
+    for (size_t i = 0; i < text.size(); i += is_results ? 4 : 1) {
+      flip(i);
+      bool is_equal = false;
+      try {
+        if (is_results)
+          is_equal = to_csv(results_of_json(text, "results.json").table("cells")) == results;
+        else
+          is_equal = (is_sweep ? folder.results() : folder.results_of(folder.sweep, folder.grid)) ==
+                     expected;
+        ++harmless;
+      } catch (const Error& error) {
+        ++noticed;
+        is_equal = std::string(error.what()).find("[json.") == std::string::npos;
+      }
+      if (!is_equal) FAIL(entry.path().string() << ", byte " << i << ": " << text);
+      flip(i);
+    }
+    REQUIRE(file.good());
+    REQUIRE(folder.results() == expected);
+  }
+  CHECK(noticed > 4000);
+  // The text of the two comments, white space and log.txt.
+  CHECK(harmless < noticed / 10);
+}
+
+TEST_CASE("a trial whose files are damaged is not decided by the others, until it is repaired") {
+  const std::string text = "[search]\noptimizer.lr = [1e-3, 1e-2]\n";
+  const auto fill = [](SweepOnDisk& folder) {
+    const SweepVariant& only = folder.grid.variants[0];
+    for (const size_t trial : {0, 1})
+      folder.finish(0, trial, only.search[trial][0], false, trial == 0 ? 0.5 : 0.75);
+    return folder.directory(only.search[1][0]);
+  };
+  const auto best = [](const SweepOnDisk& folder) {
+    return best_trial(folder.sweep, folder.grid.variants[0],
+                      read_cells(folder.grid, folder.path.path()));
+  };
+  for (const std::string name : {"metrics.jsonl", "summary.json", "config.toml", "cell.json"})
+    for (const bool is_missing : {false, true})
+      // Sweeps of earlier versions have no manifest: contents are then checked as far as they say
+      // themselves that something is wrong.
+      for (const bool has_manifest : {true, false}) {
+        if (!has_manifest && is_missing && name == "cell.json") continue;
+        CAPTURE(name, is_missing, has_manifest);
+        SweepOnDisk folder(text);
+        const fs::path cell = fill(folder);
+        REQUIRE(best(folder) == size_t{1});
+        if (is_missing)
+          fs::remove(cell / name);
+        else
+          fs::resize_file(cell / name, 20);
+        if (!has_manifest) fs::remove(folder.path / "manifest");
+        CHECK_FALSE(best(folder));
+        const CellState state = read_cell(cell);
+        CHECK(to_string(state.status) == "damaged");
+        CHECK_THAT(state.record.reason, Contains(name) && Contains(" --repair"));
+        CHECK_THAT(state.record.reason, !Contains("[json."));
+        const Results results =
+            sweep_results(folder.sweep, folder.grid, read_cells(folder.grid, folder.path.path()),
+                          folder.path.path(), "");
+        CHECK_THAT(results.summary, Contains(cell.filename().string() + " is not counted"));
+        CHECK_THAT(to_csv(results.table("variants")), Contains("1 damaged"));
+        const ReportInputs report = read_inputs({folder.path.path()});
+        REQUIRE(report.runs.size() == 2);
+        if (has_manifest)
+          CHECK((report.runs[0].status == "damaged") != (report.runs[1].status == "damaged"));
+
+        const auto repaired = repair_cells(folder.sweep, folder.grid, folder.path.path());
+        REQUIRE(repaired.size() == 1);
+        // Without a summary, but with checkpoints, a run that nothing contradicts is resumed.
+        const bool kept =
+            name == "cell.json" || (name == "summary.json" && is_missing && !has_manifest);
+        CHECK(repaired[0].run_kept == kept);
+        CHECK(fs::exists(cell / "files.damaged" / name) == !is_missing);
+        // All of it, or what describes the run.
+        CHECK(fs::exists(cell / "files.damaged/log.txt") == !kept);
+        CHECK(to_string(read_cell(cell).status) == (name == "cell.json" ? "trained" : "waiting"));
+        CHECK(repair_cells(folder.sweep, folder.grid, folder.path.path()).empty());
+      }
+}
+
+TEST_CASE("several writers of a manifest lose no line, and a damaged line goes alone") {
+  SweepOnDisk folder("[sweep]\nseeds = 12\n");
+  for (const SweepCell& cell : folder.grid.variants[0].final[0])
+    folder.finish(0, 0, cell, true, 0.5);
+  fs::remove(folder.path / "manifest");
+  std::vector<std::thread> writers;
+  std::atomic<bool> failed = false;
+  for (size_t first = 0; first < 3; ++first)
+    writers.emplace_back([&, first] {
+      try {
+        for (size_t i = first; i < 12; i += 3)
+          record_cells(folder.path.path(), {folder.grid.variants[0].final[0][i].hash});
+      } catch (const std::exception&) {
+        failed = true;
+      }
+    });
+  for (std::thread& writer : writers) writer.join();
+  CHECK_FALSE(failed);
+  const Manifest all = read_manifest(folder.path.path());
+  CHECK(all.cells.size() == 12);
+  CHECK(all.damage.empty());
+
+  std::string text = read_text(folder.path / "manifest");
+  text[text.size() / 2] ^= 1;
+  write_text(folder.path / "manifest", text);
+  const Manifest damaged = read_manifest(folder.path.path());
+  CHECK(damaged.cells.size() == 11);
+  REQUIRE(damaged.damage.size() == 1);
+  CHECK_THAT(damaged.damage[0], Contains("manifest:") && Contains("the line is damaged"));
+  forget_cell(folder.path.path(), damaged.cells.begin()->first);
+  CHECK(read_manifest(folder.path.path()).cells.size() == 10);
+  CHECK(read_manifest(folder.path.path()).damage.empty());
+}
+
+namespace {
+
+/// A program in place of longhand: what it does for each variant. $4 is the directory of the cell.
+fs::path program_of(const SweepOnDisk& folder, const std::string& softmax,
+                    const std::string& linear) {
+  const fs::path path = folder.path / "program.sh";
+  write_text(path, "#!/bin/sh\nif grep -q softmax \"$2\"; then\n" + softmax + "\nelse\n" + linear +
+                       "\nfi\n");
+  REQUIRE(chmod(path.c_str(), 0755) == 0);
+  return path;
+}
+
+/// Saves when it is asked to stop, as training does; `ready` exists once it would.
+const std::string saving =
+    "trap 'touch \"$4/saved\"; exit 75' TERM\ntouch \"$4/../../ready\"\n"
+    "while :; do sleep 0.01; done";
+const std::string waits_for_it = "until [ -e \"$4/../../ready\" ]; do sleep 0.01; done\n";
+
+std::string status_of(const SweepOnDisk& folder, size_t variant) {
+  return to_string(read_cell(folder.directory(folder.cell(variant))).status);
+}
+
+}  // namespace
+
+TEST_CASE("an error of the sweep itself stops its cells, which save") {
+  SweepOnDisk folder(two_variants);
+  RunnerOptions options;
+  options.program = program_of(folder, waits_for_it + "exit 1", saving);
+  options.jobs = 2;
+  options.on_end = [](const EndedCell&) { throw DataError("no space for the tables"); };
+  CHECK(message_of<DataError>([&] {
+          run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+        }) == "no space for the tables");
+  CHECK(fs::exists(folder.directory(folder.cell(1)) / "saved"));
+  CHECK(status_of(folder, 0) == "failed");
+  CHECK(status_of(folder, 1) == "stopped");
+}
+
+TEST_CASE("cells are trained and tested once, with the time of all attempts") {
+  const std::string text = "[search]\noptimizer.lr = [1e-3, 1e-2]\n";
+  SweepOnDisk made(text), folder(text);
+  // Cells whose files are those of `made`.
+  const SweepVariant& only = folder.grid.variants[0];
+  for (const size_t trial : {0, 1})
+    made.finish(0, trial, only.search[trial][0], false, trial == 0 ? 0.5 : 0.75);
+  if (only.final[1][0].hash != only.search[1][0].hash)
+    made.finish(0, 1, only.final[1][0], true, 0.75);
+  RunnerOptions options;
+  options.program = folder.path / "program.sh";
+  write_text(
+      options.program,
+      "#!/bin/sh\nif [ \"$1\" = evaluate ]; then echo '{\"loss\": 0.5, \"accuracy\": 0.25}'\n"
+      "else for i in config.toml metrics.jsonl summary.json; do cp \"" +
+          (made.path / "cells").string() + "/${4##*/}/$i\" \"$4\"; done; fi\n");
+  REQUIRE(chmod(options.program.c_str(), 0755) == 0);
+  // An earlier attempt that was interrupted.
+  const fs::path first = folder.directory(only.search[0][0]);
+  fs::create_directories(first);
+  CellRecord before = new_record(folder.sweep, only, 0, only.search[0][0], false);
+  before.status = CellStatus::interrupted;
+  before.attempts = 1;
+  before.seconds = 1000;
+  before.peak_memory = int64_t{1} << 50;
+  write_record(first, before);
+  bool tested = false;
+  options.on_progress = [&](const SweepProgress& now) {
+    for (const RunningCell& each : now.running) tested = tested || each.testing;
+  };
+  const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+  CHECK(outcome.finished == 1);
+  CHECK(outcome.cells == 1);
+  CHECK(tested);
+  const auto record_of = [&](const SweepCell& cell) {
+    return read_cell(folder.directory(cell)).record;
+  };
+  const auto said = [](const fs::path& cell) {
+    const std::string json = read_text(cell / "cell.json");
+    const size_t at = json.find("\"status\": \"") + 11;
+    return json.substr(at, json.find('"', at) - at);
+  };
+  const CellRecord trial = record_of(only.search[0][0]), final = record_of(only.final[1][0]);
+  CHECK(said(first) == "trained");
+  CHECK(trial.seconds >= 1000);
+  CHECK(trial.attempts == 2);
+  CHECK(trial.peak_memory == int64_t{1} << 50);
+  CHECK(trial.pid == 0);
+  CHECK(said(folder.directory(only.final[1][0])) == "finished");
+  CHECK(final.attempts == 1);
+  CHECK(final.pid == 0);
+  const Results results =
+      sweep_results(folder.sweep, folder.grid, read_cells(folder.grid, folder.path.path()),
+                    folder.path.path(), "");
+  const Table& search = results.table("search");
+  CHECK(search.rows[0].back() == Cell(std::string()));
+  CHECK(search.rows[1].back() == Cell(std::string("yes")));
+}
+
+TEST_CASE("no more cells are started after the given number of failures") {
+  SweepOnDisk folder(two_variants + "[[axis]]\nmodel.layers = [1, 2]\n");
+  RunnerOptions options;
+  options.program = program_of(folder, "exit 1", "exit 1");
+  options.max_failures = 2;
+  const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+  CHECK(outcome.failed == 2);
+  CHECK(outcome.cells == 4);
+}
+
+TEST_CASE("cells that cannot be started count as failures, too") {
+  SweepOnDisk folder(two_variants);
+  RunnerOptions options;
+  options.program = program_of(folder, "exit 1", "touch \"$4/ran\"; exit 1");
+  options.max_failures = 1;
+  fs::create_directories(folder.directory(folder.cell(0)) / "cell.toml/in the way");
+  CHECK(run_sweep(folder.sweep, folder.grid, folder.path.path(), options).failed == 1);
+  CHECK_FALSE(fs::exists(folder.directory(folder.cell(1)) / "ran"));
+}
+
+TEST_CASE("a sweep that ends by its limit of failures is not one that was stopped") {
+  SweepOnDisk folder("");
+  RunnerOptions options;
+  options.program = program_of(folder, "exit 1", "exit 1");
+  options.max_failures = 1;
+  fs::create_directories(folder.directory(folder.cell(0)) / "cell.toml/in the way");
+  bool failed = false;
+  options.on_end = [&](const EndedCell&) { failed = true; };
+  options.should_stop = [&] { return failed; };
+  const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+  CHECK(failed);
+  CHECK(outcome.failed == 1);
+  CHECK_FALSE(outcome.stopped);
+}
+
+TEST_CASE("the last step of a cell is that of the last complete line of its metrics") {
+  const test::TemporaryDirectory folder;
+  CHECK(last_step(folder.path()) == 0);
+  const auto step_in = [&](const std::string& text) {
+    write_text(folder / "metrics.jsonl", text);
+    return last_step(folder.path());
+  };
+  const std::string five = "{\"step\": 5}", six = "{\"step\": 6}";
+  CHECK(step_in("") == 0);
+  CHECK(step_in(five) == 0);
+  CHECK(step_in("\n" + five) == 0);
+  CHECK(step_in(five + "\n") == 5);
+  CHECK(step_in(five + "\n" + six) == 5);
+  CHECK(step_in(five + "\n" + six + "\n") == 6);
+  // Only the end of a long file is read.
+  CHECK(step_in(std::string(5000, 'x') + "\n" + six + "\n") == 6);
+  CHECK(step_in(five + "\n{\"split\": \"train\"}\n") == 0);
+}
+
+TEST_CASE("the time that is left is the mean time of cells that have ended") {
+  const std::string text = GENERATE(true, false) ? two_variants : "[sweep]\nseeds = 2\n";
+  SweepOnDisk made(text), folder(text);
+  for (size_t v = 0; v < made.grid.variants.size(); ++v)
+    for (const SweepCell& cell : made.grid.variants[v].final[0]) made.finish(v, 0, cell, true, 0.5);
+  RunnerOptions options;
+  const std::string train =
+      "[ \"$1\" = evaluate ] && echo '{\"loss\": 0.5, \"accuracy\": 0.25}' && exit 0\n"
+      "for i in config.toml metrics.jsonl summary.json; do cp \"" +
+      (made.path / "cells").string() + "/${4##*/}/$i\" \"$4\"; done; sleep 0.3";
+  options.program = program_of(folder, train, train);
+  std::vector<std::optional<double>> left;  // before the first cell, after it, and at the end
+  bool tested = false;
+  options.on_progress = [&](const SweepProgress& now) {
+    const bool first = left.empty(), second = left.size() == 1 && now.finished == 1,
+               last = now.finished == 2;
+    if (first || second || last) left.push_back(now.seconds_left);
+    for (const RunningCell& each : now.running) {
+      // The time without progress begins again with the evaluation.
+      if (each.testing && !tested) CHECK(each.quiet == 0);
+      tested = tested || each.testing;
+    }
+  };
+  CHECK(run_sweep(folder.sweep, folder.grid, folder.path.path(), options).finished == 2);
+  CHECK(tested);
+  REQUIRE(left.size() >= 3);
+  CHECK_FALSE(left[0].has_value());
+  CHECK(left[1].value() > 0.1);
+  CHECK(left[1].value() < 60);
+  CHECK(left.back() == 0);
+}
+
+TEST_CASE("an estimate is the time of a step, times what is left, after one evaluation") {
+  const std::string search =
+      "[sweep]\nseeds = 2\n[search]\ntrain.steps = [1000, 100000]\nseeds = 1\n";
+  SweepOnDisk made(search);
+  made.finish(0, 0, made.grid.variants[0].search[0][0], false, 0.5);
+  EstimateOptions options;
+  options.program = made.path / "program.sh";
+  // Ends well only if it is stopped after the step that follows the evaluation.
+  write_text(options.program,
+             "#!/bin/sh\ntrap 'exit 1' TERM\nmkdir -p \"$4\"\n"
+             "echo '{\"step\": 3}' > \"$4/metrics.jsonl\"\nsleep 0.1\n"
+             "cp \"" +
+                 (made.directory(made.grid.variants[0].search[0][0]) / "summary.json").string() +
+                 "\" \"$4\"\ntrap 'exit 75' TERM\n"
+                 "echo '{\"step\": 4}' >> \"$4/metrics.jsonl\"\n"
+                 "while :; do sleep 0.01; done\n");
+  REQUIRE(chmod(options.program.c_str(), 0755) == 0);
+  SweepOnDisk folder(search);
+  const std::vector<VariantEstimate> all =
+      estimate(folder.sweep, folder.grid, read_cells(folder.grid, folder.path.path()), options);
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].failure.empty());
+  CHECK(all[0].step_seconds == 0.5);
+  CHECK(all[0].peak_memory > 0);
+  // Both trials, and, while no trial is the best one, the other seed of the first: its first seed is
+  // the trial itself.
+  CHECK(all[0].cells == 3);
+  CHECK(all[0].cells_left == 3);
+  CHECK(all[0].seconds_left >= 0.5 * (1000 + 100000 + 1000));
+  CHECK(all[0].seconds_left < 0.5 * (100000 + 100000));
+}
+
+TEST_CASE("a cell whose files cannot be written fails, and the others go on") {
+  SweepOnDisk folder(two_variants);
+  RunnerOptions options;
+  options.program = program_of(folder, "exit 1", "touch \"$4/ran\"; exit 1");
+  std::vector<std::string> reasons;
+  options.on_end = [&](const EndedCell& cell) { reasons.push_back(cell.state.record.reason); };
+  SECTION("its directory cannot be created") {
+    write_text(folder.directory(folder.cell(0)), "in the way");
+    const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+    CHECK(outcome.failed == 2);
+    REQUIRE(reasons.size() == 2);
+    CHECK_THAT(reasons[0], Contains(folder.directory(folder.cell(0)).string() +
+                                    ": cannot create the directory"));
+  }
+  SECTION("its configuration cannot be written, so it is not started") {
+    fs::create_directories(folder.directory(folder.cell(0)) / "cell.toml/in the way");
+    const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+    CHECK(outcome.failed == 2);
+    REQUIRE(reasons.size() == 2);
+    CHECK_THAT(reasons[0], Contains("cell.toml"));
+  }
+  SECTION("its record cannot be written once it runs, so it is stopped") {
+    options.program = program_of(folder, saving, "touch \"$4/ran\"; exit 1");
+    fs::create_directories(folder.directory(folder.cell(0)) / "cell.json/in the way");
+    const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+    CHECK(outcome.failed + outcome.damaged == 2);
+    REQUIRE(reasons.size() == 2);
+    CHECK_THAT(reasons[0], Contains("cell.json"));
+  }
+  CHECK(fs::exists(folder.directory(folder.cell(1)) / "ran"));
+}
+
+TEST_CASE("a cell that makes no progress is stopped after the limit, and killed after the grace") {
+  SweepOnDisk folder(two_variants);
+  RunnerOptions options;
+  // One writes all the time; the other does nothing, whatever it is asked.
+  options.program =
+      program_of(folder, "trap '' TERM\nwhile :; do sleep 0.05; done",
+                 "for i in 1 2 3 4 5 6 7 8 9 10; do echo $i; sleep 0.1; done\nexit 1");
+  options.jobs = 2;
+  options.cell_timeout = 0.5;
+  options.grace = 0.2;
+  std::vector<std::string> reasons(2);
+  options.on_end = [&](const EndedCell& cell) { reasons[cell.variant] = cell.state.record.reason; };
+  const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+  CHECK(outcome.failed == 2);
+  CHECK_THAT(reasons[0], Contains("no progress for 0.5 s"));
+  CHECK(reasons[1] == "exit code 1: 10");
+}
+
+TEST_CASE("a stopped cell is named, and saves when the sweep ends") {
+  SweepOnDisk folder("");
+  RunnerOptions options;
+  options.program = program_of(folder,
+                               "trap 'touch \"$4/saved\"; exit 75' TERM\nkill -STOP $$\n"
+                               "while :; do sleep 0.01; done",
+                               ":");
+  std::string label;
+  options.on_progress = [&](const SweepProgress& p) {
+    for (const RunningCell& cell : p.running)
+      if (cell.stopped && cell.stalled) label = cell.label;
+  };
+  options.should_stop = [&] { return !label.empty(); };
+  const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+  CHECK(outcome.stopped);
+  CHECK(label == "base seed=0");
+  CHECK(fs::exists(folder.directory(folder.cell(0)) / "saved"));
+  CHECK(status_of(folder, 0) == "stopped");
+}
+
+TEST_CASE("runs that cells start from are looked for before the first cell") {
+  SweepOnDisk folder(two_variants + "[[axis]]\ntrain.init_from = [\"\", \"/nowhere/a\"]\n" +
+                     "[[axis]]\ntrain.distill_from = [\"\", \"/nowhere/b\"]\n");
+  RunnerOptions options;
+  options.program = program_of(folder, "touch \"$4/ran\"", "touch \"$4/ran\"");
+  const std::string message = message_of<ConfigError>(
+      [&] { run_sweep(folder.sweep, folder.grid, folder.path.path(), options); });
+  CHECK_THAT(message,
+             Contains("train.init_from = /nowhere/a: no run directory /nowhere/a; variants "
+                      "that need it: linear init_from=a distill_from=b, linear "
+                      "init_from=a distill_from=none, softmax"));
+  CHECK_THAT(message, Contains("train.distill_from = /nowhere/b"));
+  CHECK_THAT(message, Contains("no cell was run"));
+  CHECK(fs::is_empty(folder.path / "cells"));
+}

@@ -1,0 +1,163 @@
+#include "longhand/train/checkpoint/tensor_file.h"
+
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include "longhand/core/error.h"
+#include "longhand/data/file.h"
+
+namespace longhand::train {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "values are stored as they are in memory");
+
+/// A number of 16 bits with this many bits of exponent, as f32, which holds all of them.
+template <int exponent_bits>
+float widened(uint16_t bits) {
+  constexpr int mantissa_bits = 15 - exponent_bits;
+  constexpr uint32_t largest = (1u << exponent_bits) - 1, bias = largest / 2;
+  const uint32_t sign = static_cast<uint32_t>(bits >> 15) << 31;
+  const uint32_t exponent = (bits >> mantissa_bits) & largest;
+  const uint32_t mantissa = bits & ((1u << mantissa_bits) - 1);
+  if (exponent == 0 && exponent_bits < 8) {  // a multiple of the smallest number, exact in f32
+    const float smallest = std::bit_cast<float>((127 - bias + 1 - mantissa_bits) << 23);
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(static_cast<float>(mantissa) * smallest) |
+                                sign);
+  }
+  const uint32_t wide = exponent == largest ? 255 : exponent + 127 - bias;
+  return std::bit_cast<float>(sign | wide << 23 | mantissa << (23 - mantissa_bits));
+}
+
+template <class To, class From, class F>
+Tensor converted(const Shape& shape, std::span<const std::byte> values, F&& convert) {
+  Tensor out = Tensor::empty(shape, dtype_of<To>);
+  To* const to = out.data<To>();
+  for (size_t i = 0; i < values.size() / sizeof(From); ++i) {
+    From from;
+    std::memcpy(&from, values.data() + i * sizeof(From), sizeof(From));
+    to[i] = static_cast<To>(convert(from));
+  }
+  return out;
+}
+
+template <class To, class From = To>
+Tensor converted(const Shape& shape, std::span<const std::byte> values) {
+  return converted<To, From>(shape, values, [](From x) { return x; });
+}
+
+struct Format {
+  const char* extension;
+  std::vector<std::byte> (*write)(const TensorFile&);
+  TensorFile (*read)(std::span<const std::byte>, const std::string&);
+};
+constexpr Format formats[] = {{".safetensors", to_safetensors, from_safetensors},
+                              {".npz", to_npz, from_npz}};
+
+const Format& format_of(const std::filesystem::path& path) {
+  for (const Format& format : formats)
+    if (path.extension() == format.extension) return format;
+  throw ConfigError(path.string() + ": expected a name that ends in .safetensors or .npz");
+}
+
+}  // namespace
+
+size_t size_of(Stored type) {
+  switch (type) {
+    case Stored::f64:
+    case Stored::i64:
+      return 8;
+    case Stored::f32:
+    case Stored::i32:
+    case Stored::u32:
+      return 4;
+    case Stored::f16:
+    case Stored::bf16:
+    case Stored::i16:
+    case Stored::u16:
+      return 2;
+    case Stored::i8:
+    case Stored::u8:
+    case Stored::boolean:
+      return 1;
+  }
+  return 0;
+}
+
+uint64_t checked_bytes(std::span<const uint64_t> shape, Stored type, uint64_t available,
+                       const std::string& file, const std::string& tensor) {
+  check<DataError>(shape.size() <= size_t{Shape::max_rank}, file, ": ", tensor, " has ",
+                   shape.size(), " axes, expected at most ", Shape::max_rank);
+  // Sizes beside a 0 are bounded, too: products of some of them are computed.
+  constexpr uint64_t most = uint64_t{1} << 48;
+  uint64_t positive = 1, numbers = 1;
+  for (const uint64_t size : shape) {
+    const uint64_t factor = size == 0 ? 1 : size;
+    check<DataError>(factor <= most / positive, file, ": the shape of ", tensor,
+                     " has more than 2^48 elements");
+    positive *= factor;
+    numbers *= size;
+  }
+  const uint64_t bytes = numbers * size_of(type);  // below 2^51
+  check<DataError>(bytes <= available, file, ": ", tensor, " would take ", bytes,
+                   " bytes, but the file has only ", available);
+  return bytes;
+}
+
+Tensor tensor_of(Stored type, std::span<const uint64_t> sizes, std::span<const std::byte> values) {
+  Shape shape;
+  for (const uint64_t size : sizes) shape.push_back(static_cast<int64_t>(size));
+  check<DataError>(values.size() == static_cast<uint64_t>(shape.numel()) * size_of(type),
+                   "expected ", shape.numel(), " values of ", size_of(type), " bytes, got ",
+                   values.size(), " bytes");
+  switch (type) {
+    case Stored::f64:
+      return converted<double>(shape, values);
+    case Stored::f32:
+      return converted<float>(shape, values);
+    case Stored::f16:
+      return converted<float, uint16_t>(shape, values, widened<5>);
+    case Stored::bf16:
+      return converted<float, uint16_t>(shape, values, widened<8>);
+    case Stored::i64:
+      return converted<int64_t>(shape, values);
+    case Stored::i32:
+      return converted<int32_t>(shape, values);
+    case Stored::i16:
+      return converted<int32_t, int16_t>(shape, values);
+    case Stored::i8:
+      return converted<int32_t, int8_t>(shape, values);
+    case Stored::u32:
+      return converted<int64_t, uint32_t>(shape, values);
+    case Stored::u16:
+      return converted<int32_t, uint16_t>(shape, values);
+    case Stored::u8:
+    case Stored::boolean:
+      return converted<uint8_t>(shape, values);
+  }
+  throw Error("no dtype for this stored type");
+}
+
+std::span<const std::byte> values_of(const Tensor& contiguous) {
+  return dispatch_any(contiguous.dtype(), [&]<class T>() {
+    return std::as_bytes(std::span(contiguous.data<T>(), static_cast<size_t>(contiguous.numel())));
+  });
+}
+
+bool is_tensor_file(const std::filesystem::path& path) {
+  for (const Format& format : formats)
+    if (path.extension() == format.extension) return true;
+  return false;
+}
+
+TensorFile read_tensor_file(const std::filesystem::path& path) {
+  const Format& format = format_of(path);
+  return format.read(data::read_file(path), path.string());
+}
+
+void write_tensor_file(const std::filesystem::path& path, const TensorFile& file) {
+  data::write_file_durably(path, format_of(path).write(file));
+}
+
+}  // namespace longhand::train

@@ -1,0 +1,282 @@
+#include "longhand/train/config/experiment.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "longhand/attention/registry.h"
+#include "longhand/core/error.h"
+
+namespace longhand::train {
+namespace {
+
+/// Makes a path absolute, in the options and in the effective configuration.
+void make_absolute(std::string& path, EffectiveValue& value) {
+  if (path.empty()) return;
+  path = absolute_path(path);
+  value.value = path;
+}
+
+/// The same of data.path, if the task has one, in the effective configuration alone.
+void make_path_absolute(EffectiveValues& data) {
+  const auto found = data.find("path");
+  if (found == data.end()) return;
+  if (auto* const path = std::get_if<std::string>(&found->second.value); path && !path->empty())
+    *path = absolute_path(*path);
+}
+
+/// The options of [model] that describe its inputs and outputs; 0 if not given.
+attention::TransformerConfig given_sizes(const Config& config) {
+  attention::TransformerConfig sizes;
+  OptionReader reader(config.model());
+  sizes.describe_sizes(reader);
+  return sizes;
+}
+
+/// model.max_length, or 0 if it is not given.
+int64_t max_length_of(const Config& config) { return given_sizes(config).max_length; }
+
+/// A placeholder for a task whose requirements are unknown: any model satisfies it, and its sequences
+/// are as long as the model can read.
+data::TaskInfo any_task(const Config& config) {
+  const attention::TransformerConfig model = given_sizes(config);
+  data::TaskInfo any{.vocabulary = 1,
+                     .classes = 1,
+                     .max_length = model.max_length > 0 ? model.max_length : int64_t{1} << 24};
+  any.per_token = model.per_token;
+  // For tied embeddings, if one of them is not given: it is equal to the other.
+  if (model.vocabulary > 0 && model.classes == 0) any.classes = model.vocabulary;
+  if (model.classes > 0 && model.vocabulary == 0) any.vocabulary = model.classes;
+  return any;
+}
+
+/// The default of data.seed: runs with different train.seed see the same data.
+constexpr uint64_t seed_of_data = 0;
+
+/// Checks all sections. Throws ConfigError also if memory will not suffice, as far as that is known
+/// without the data.
+void check_memory(const Config& config, const data::Splits& splits) {
+  const auto info = read_task_info(config);
+  const Plan plan = read_plan(config, info ? *info : any_task(config));
+  MemoryRequest request = memory_request(plan, nullptr);
+  if (!info) {  // only the data, and what was given of the model
+    request.model.vocabulary = request.model.classes = request.model.max_length = 1;
+    request.batch_size = request.micro_batches = request.eval_batch_size = 1;
+  }
+  request.trains = request.saves = splits.train;
+  if (!splits.train) request.data.examples = 0;
+  check_memory(request);
+}
+
+/// The plan of a task that has been made, before a model is constructed for it.
+Plan fitting_plan(const Config& config, const data::Task& task) {
+  Plan plan = read_plan(config, task.info);
+  check_memory(memory_request(plan, &task));
+  return plan;
+}
+
+/// train.seed alone.
+struct Seed {
+  int64_t seed = 0;
+
+  void describe(OptionVisitor& v) {
+    v.integer(
+        "seed", seed, {0},
+        "seed of the weights, the order of the examples, dropout and random features; that of "
+        "generated data is data.seed");
+  }
+};
+
+}  // namespace
+
+void TrainSection::describe(OptionVisitor& v) {
+  Seed of_all{seed};
+  of_all.describe(v);
+  seed = of_all.seed;
+  loading.describe(v);
+  trainer.describe(v, loading.batch_size);
+  init.describe(v);
+  distill.describe(v, trainer.recompute);
+  v.require(trainer.sequence_ranks == 1 || distill.from.empty(), "sequence_ranks",
+            "a teacher compares whole sequences: expected 1 with distill_from");
+  v.boolean(
+      "tensorboard", tensorboard,
+      "whether to write the metrics as events for TensorBoard, too, in the folder tensorboard "
+      "of the run");
+  v.number(
+      "memory_limit", memory_limit, {0},
+      "GiB of memory that the run may take: one whose estimate exceeds it is refused before it "
+      "begins; 0: what the machine has");
+  trainer.seed = static_cast<uint64_t>(seed);
+}
+
+void OptimizerSection::describe(OptionVisitor& v) {
+  optimizer.describe(v);
+  schedule.describe(v);
+}
+
+attention::TransformerConfig read_model(const Config& config, const data::TaskInfo* task,
+                                        EffectiveSections* values) {
+  const Options& model = config.model();
+  const data::TaskInfo needs = task ? *task : data::TaskInfo{};
+  for (const char* key : {"vocabulary", "classes", "per_token", "max_length"})
+    check<ConfigError>(task || model.has(key), "model.", key,
+                       " is missing: without a task it must be given");
+  attention::TransformerConfig defaults;
+  defaults.vocabulary = needs.vocabulary;
+  defaults.classes = needs.classes;
+  defaults.per_token = needs.per_token;
+  defaults.max_length = needs.max_length;
+  defaults.causal = needs.causal;
+  auto read =
+      attention::TransformerConfig::read(model, config.attention(), std::move(defaults), values);
+  const auto at_least = [&](const char* key, int64_t size, int64_t needed, const char* what) {
+    model.require(size >= needed, key, concat_message("the data has ", what, " ", needed));
+  };
+  at_least("vocabulary", read.vocabulary, needs.vocabulary, "tokens below");
+  at_least("classes", read.classes, needs.classes, "classes below");
+  at_least("max_length", read.max_length, needs.max_length, "sequences of up to");
+  model.require(
+      !task || read.per_token == needs.per_token, "per_token",
+      concat_message("the data has one target a ", needs.per_token ? "token" : "sequence"));
+  model.require(read.causal || !needs.causal, "causal",
+                "this task requires a causal model, because its targets are later tokens");
+  EffectiveValues of_variants = read.check_attention();
+  if (values) (*values)["attention"].merge(of_variants);
+  return read;
+}
+
+std::optional<data::TaskInfo> read_task_info(const Config& config, EffectiveValues* values) {
+  const auto info = data::check_task(config.data(), seed_of_data, max_length_of(config), values);
+  if (values) make_path_absolute(*values);
+  return info;
+}
+
+Plan read_plan(const Config& config, const data::TaskInfo& task) {
+  Plan plan;
+  EffectiveSections& values = plan.effective;
+  plan.train = read_section<TrainSection>(config.train(), {}, &values["train"]);
+  make_absolute(plan.train.init.from, values["train"]["init_from"]);
+  make_absolute(plan.train.distill.from, values["train"]["distill_from"]);
+  plan.optimizer.schedule.total_steps = plan.train.trainer.steps;
+  plan.optimizer = read_section(config.optimizer(), plan.optimizer, &values["optimizer"]);
+  read_task_info(config, &values["data"]);
+  plan.model = read_model(config, &task, &values);
+  config.train().require(
+      plan.train.trainer.sequence_ranks == 1 || plan.model.per_token || plan.model.pooling != "cls",
+      "sequence_ranks",
+      "a class token belongs to no part of a sequence: expected 1 with model.pooling = \"cls\"");
+  plan.data = data::task_memory(config.data(), seed_of_data, max_length_of(config));
+  return plan;
+}
+
+void check_config(const Config& config) {
+  const auto task = read_task_info(config);
+  read_plan(config, task ? *task : any_task(config));
+}
+
+MemoryRequest memory_request(const Config& config) {
+  const auto info = read_task_info(config);
+  const Plan plan = read_plan(config, info ? *info : any_task(config));
+  if ((!info || info->per_token) &&
+      plan.data.bytes + 8 * plan.data.examples < machine_memory().bytes) {
+    const data::Task task = read_task(config);
+    return memory_request(read_plan(config, task.info), &task);
+  }
+  MemoryRequest request = memory_request(plan, nullptr);
+  request.counted = 1;
+  return request;
+}
+
+std::string effective_config(const Config& config, const data::TaskInfo* task,
+                             std::vector<std::string>* ignored) {
+  EffectiveSections values = read_plan(config, task ? *task : any_task(config)).effective;
+  if (ignored) *ignored = config.ignored(values);
+  if (!task) {
+    const std::set<std::string> from_data = {"vocabulary", "classes", "per_token", "max_length",
+                                             "causal"};
+    std::erase_if(values["model"], [&](const auto& option) {
+      return !option.second.given && from_data.contains(option.first);
+    });
+    // Defaults of these may depend on the length.
+    std::erase_if(values["attention"], [](const auto& option) {
+      return !option.second.given && option.first != "type";
+    });
+  }
+  return to_toml(values);
+}
+
+uint64_t read_seed(const Config& config) {
+  return static_cast<uint64_t>(read_options<Seed>(config.train()).seed);
+}
+
+data::Task read_task(const Config& config, const data::Splits& splits) {
+  try {
+    return data::make_task(config.data(), seed_of_data, splits, max_length_of(config));
+  } catch (const DataError& error) {
+    const Options::Given* const given = config.data().find("path");
+    const auto* const path = given ? std::get_if<std::string>(&given->value) : nullptr;
+    std::error_code ignored;
+    if (!path || std::filesystem::exists(*path, ignored)) throw;
+    throw DataError(
+        concat_message(error.what(), "; where the data are is set by --set data.path=PATH"));
+  }
+}
+
+LogitsFn logits_of(attention::Transformer& model) {
+  return [&model](const data::Batch& batch, const nn::Pass& pass) {
+    // If most targets are ignored, as in recall and copying, most rows of the head are skipped too.
+    if (batch.targets.rank() == 2) {
+      const Tensor rows = counted_places(batch.targets);
+      if (rows.numel() > 0 && 2 * rows.numel() <= batch.targets.numel())
+        return Prediction{model.forward(batch.tokens, batch.lengths, pass, rows),
+                          targets_at(batch.targets, rows)};
+    }
+    return Prediction{model.forward(batch.tokens, batch.lengths, pass), batch.targets};
+  };
+}
+
+// Everything is checked before data is read or generated, which may take long and much memory.
+Experiment::Experiment(Config config_, const data::Splits& splits)
+    : Experiment(config_, (check_memory(config_, splits), read_task(config_, splits))) {}
+
+Experiment::Experiment(Config config_, data::Task&& task_)
+    : Experiment(config_, std::move(task_), fitting_plan(config_, task_)) {}
+
+Experiment::Experiment(Config config_, data::Task&& task_, const Plan& plan)
+    : config(std::move(config_)),
+      effective(plan.effective),
+      seed(plan.train.trainer.seed),
+      loading(plan.train.loading),
+      options(plan.train.trainer),
+      init(plan.train.init),
+      distill(plan.train.distill),
+      tensorboard(plan.train.tensorboard),
+      schedule(plan.optimizer.schedule),
+      task(std::move(task_)),
+      memory(estimate_memory(memory_request(plan, &task))),
+      model(nn::root(DType::f32, seed), plan.model),
+      optimizer(make_optimizer(plan.optimizer.optimizer, model.named_parameters())) {}
+
+data::Loader Experiment::loader() const {
+  return data::Loader(*task.train, loading, Generator(seed).fork("loader"));
+}
+
+std::vector<std::string> advice(Experiment& e) {
+  std::vector<std::string> out;
+  if (const int64_t steps = e.options.steps; e.schedule.warmup_steps > steps)
+    out.push_back(concat_message("optimizer.warmup_steps = ", e.schedule.warmup_steps,
+                                 " is more than train.steps = ", steps,
+                                 ": the learning rate ends at ", e.schedule.at(steps - 1),
+                                 " and never reaches optimizer.lr = ", e.schedule.lr,
+                                 "; reduce warmup_steps, or train longer"));
+  for (int64_t layer = 0; layer < e.model.config().layers; ++layer) {
+    const std::string text = e.model.kernel(layer).advice(e.task.info.max_length);
+    if (!text.empty() && std::find(out.begin(), out.end(), text) == out.end()) out.push_back(text);
+  }
+  return out;
+}
+
+}  // namespace longhand::train

@@ -1,0 +1,83 @@
+#include "longhand/train/cost/efficiency.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+namespace longhand::train {
+namespace {
+
+/// Slopes of the costs in groups with the same variant and `fixed`, against `varied`.
+std::vector<CostSlope> slopes(const std::vector<Cost>& costs, int64_t Cost::*fixed,
+                              int64_t Cost::*varied) {
+  std::vector<std::pair<std::string, int64_t>> order;
+  std::map<std::pair<std::string, int64_t>, std::vector<const Cost*>> groups;
+  for (const Cost& cost : costs) {
+    if (cost.*varied <= 0) continue;
+    const std::pair key(cost.attention, cost.*fixed);
+    if (!groups.contains(key)) order.push_back(key);
+    groups[key].push_back(&cost);
+  }
+  std::vector<CostSlope> out;
+  for (const auto& key : order) {
+    const auto& group = groups[key];
+    std::map<int64_t, bool> different;
+    for (const Cost* const cost : group) different[cost->*varied] = true;
+    if (different.size() < 2) continue;
+    const auto line = [&](double Cost::*value) {
+      std::vector<double> x, y;
+      for (const Cost* const cost : group) {
+        x.push_back(static_cast<double>(cost->*varied));
+        y.push_back(cost->*value);
+      }
+      return fit_power(x, y);
+    };
+    out.push_back({key.first, key.second, line(&Cost::seconds), line(&Cost::seconds_forward),
+                   line(&Cost::bytes)});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<CostSlope> slopes_by_length(const std::vector<Cost>& costs) {
+  return slopes(costs, &Cost::size, &Cost::length);
+}
+
+std::vector<CostSlope> slopes_by_size(const std::vector<Cost>& costs) {
+  return slopes(costs, &Cost::length, &Cost::size);
+}
+
+Crossover crossover(const std::map<double, double>& exact, const std::map<double, double>& other) {
+  double before = 0, from = 0;  // the longest length at which it is not better, and the next one
+  for (const auto& [length, cost] : exact) {
+    if (!other.contains(length)) continue;
+    const bool better = other.at(length) < cost;
+    if (!better) before = length;
+    if (!better || from == 0) from = better ? length : 0;
+  }
+  if (from == 0 && before == 0) return {};
+  if (from == 0) return {Crossover::Kind::never, before};
+  if (before == 0) return {Crossover::Kind::always, from};
+  const auto gain = [&](double n) { return std::log(exact.at(n) / other.at(n)); };
+  const double low = std::log(before), high = std::log(from);
+  const double at = low + (high - low) * gain(before) / (gain(before) - gain(from));
+  return {Crossover::Kind::at, std::exp(at)};
+}
+
+std::string to_text(const Crossover& crossover, const std::string& better) {
+  switch (crossover.kind) {
+    case Crossover::Kind::unknown:
+      return "";
+    case Crossover::Kind::always:
+      return fmt::format("{} from {:.0f} tokens or fewer", better, crossover.length);
+    case Crossover::Kind::never:
+      return fmt::format("not {} up to {:.0f} tokens", better, crossover.length);
+    case Crossover::Kind::at:
+      return fmt::format("{} from about {:.0f} tokens", better, crossover.length);
+  }
+  return "";
+}
+
+}  // namespace longhand::train

@@ -1,0 +1,440 @@
+#include "longhand/train/evaluate/drop_in.h"
+#include "longhand/train/transfer/saved_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/evaluate/drop_in_grid.h"
+#include "longhand/train/evaluate/ensemble.h"
+#include "longhand/train/evaluate/scores.h"
+#include "longhand/train/lab/columns.h"
+#include "longhand/train/lab/grid.h"
+
+namespace longhand::train {
+namespace {
+
+/// The options of a configuration that `select` chooses, as text.
+template <class F>
+std::string text_of(const Config& config, F select) {
+  std::string text;
+  for (const auto& [key, value] : config.given())
+    if (select(key)) text += key + " = " + to_string(value) + "\n";
+  return text;
+}
+
+/// Every option that applies, of a configuration that may leave out some.
+Config complete(const Config& config, const std::string& name) {
+  const auto task = read_task_info(config);
+  return Config::parse(effective_config(config, task ? &*task : nullptr), name);
+}
+
+/// "kernel.projection" for the tensors of all layers.
+std::string names_of_tensors(const std::vector<std::string>& tensors) {
+  constexpr std::string_view part = ".attention.";
+  std::set<std::string> names;
+  for (const std::string& tensor : tensors) {
+    const size_t at = tensor.find(part);
+    names.insert(at == std::string::npos ? tensor : tensor.substr(at + part.size()));
+  }
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+/// The scores of a model for all seeds.
+struct Scored {
+  std::vector<Metrics> draws{};                                   // by seed; one without seeds
+  ExampleScores examples{};                                       // means over seeds
+  std::vector<std::pair<std::string, ExampleScores>> segments{};  // of a mixture
+};
+
+/// A model to evaluate: the run's own on some data, or a variant.
+struct Candidate {
+  std::string label;
+  const SweepVariant* variant = nullptr;  // null: as trained
+  Config config;
+  size_t data = 0;
+  bool as_trained = false;
+  attention::TransformerConfig model{};
+  int64_t batch_size = 1;
+  std::vector<int64_t> seeds{};  // empty: none has an effect, or none was asked for
+  Fresh fresh{};
+  std::string algorithm{};
+  Scored scored{};
+};
+
+struct Data {
+  std::string identity;
+  data::Task task{};
+  size_t reference = 0;  // the candidate as trained
+};
+
+class DropIn {
+ public:
+  DropIn(const SavedModel& run, Sweep sweep, const DropInOptions& options)
+      : run_(run), options_(options), seeds_(std::move(sweep.seeds)), metric_(sweep.metric) {
+    sweep.seeds = {static_cast<int64_t>(read_seed(sweep.config()))};
+    sweep.baseline.clear();
+    grid_ = expand(sweep);
+    add_candidates(sweep);
+    for (Data& each : data_) {
+      const Config& config = candidates_[each.reference].config;
+      each.task = read_task(config, data::Splits::only(options_.split));
+      run_.check_data(each.task, config);
+    }
+    for (Candidate& each : candidates_) prepare(each);
+  }
+
+  Results results() {
+    count_examples();
+    for (size_t d = 0; d < data_.size(); ++d)
+      for (Candidate& each : candidates_)
+        if (each.data == d) evaluate(each);
+    Results out{.kind = "evaluate",
+                .title = "Drop-in variants of " + run_.file,
+                .summary = "",
+                .command = "",
+                .machine = "",
+                .date = "",
+                .version = ""};
+    out.tables.push_back(variants_table());
+    out.summary = summary();
+    if (Table table = draws_table(); !table.rows.empty()) out.tables.push_back(std::move(table));
+    if (Table table = segments_table(); !table.rows.empty()) out.tables.push_back(std::move(table));
+    return out;
+  }
+
+ private:
+  static std::string model_of(const Config& config) {
+    return text_of(config, [](const std::string& key) {
+      return key.starts_with("model.") || is_attention(key);
+    });
+  }
+
+  /// The model as trained, on the data of a variant.
+  Config trained_for(const Sweep& sweep, const SweepVariant& variant) const {
+    Config config = run_.config;
+    for (const std::string& assignment : sweep.set)
+      if (!is_attention(assignment)) config.assign(assignment);
+    for (const Setting& setting : variant.values)
+      if (const size_t dot = setting.key.find('.'); !is_attention(setting.key))
+        config.assign(setting.key.substr(0, dot), setting.key.substr(dot + 1), setting.value,
+                      setting.where);
+    return complete(config, run_.file);
+  }
+
+  /// Adds all variants. Before the first one on each data set comes the model as trained, unless a
+  /// variant is the same.
+  void add_candidates(const Sweep& sweep) {
+    std::vector<Config> trained;
+    for (const SweepVariant& variant : grid_.variants) {
+      trained.push_back(trained_for(sweep, variant));
+      // Texts are cut to the length of the model.
+      const std::string identity = text_of(trained.back(), [](const std::string& key) {
+        return key.starts_with("data.") || key == "model.max_length";
+      });
+      const Config own =
+          Config::parse(variant.final.front().front().config, "variant " + variant.label);
+      Candidate candidate{.label = variant.label, .variant = &variant, .config = own};
+      while (candidate.data < data_.size() && data_[candidate.data].identity != identity)
+        ++candidate.data;
+      if (candidate.data == data_.size()) data_.push_back({identity});
+      candidate.as_trained = seeds_.empty() && model_of(own) == model_of(trained.back());
+      candidates_.push_back(std::move(candidate));
+    }
+    for (size_t d = 0; d < data_.size(); ++d) {
+      const auto at = [&](auto holds) {
+        return static_cast<size_t>(std::find_if(candidates_.begin(), candidates_.end(), holds) -
+                                   candidates_.begin());
+      };
+      data_[d].reference = at([&](const Candidate& c) { return c.data == d && c.as_trained; });
+      if (data_[d].reference < candidates_.size()) continue;
+      const size_t first = at([&](const Candidate& c) { return c.data == d; });
+      const auto variant = static_cast<size_t>(candidates_[first].variant - grid_.variants.data());
+      data_[d].reference = first;
+      for (size_t before = 0; before < d; ++before)
+        if (data_[before].reference >= first) ++data_[before].reference;
+      candidates_.insert(
+          candidates_.begin() + static_cast<std::ptrdiff_t>(first),
+          {.label = "as trained", .config = trained[variant], .data = d, .as_trained = true});
+    }
+  }
+
+  struct Placed {
+    std::unique_ptr<attention::Transformer> model;
+    Fresh fresh;
+  };
+
+  /// The model of a candidate with the weights of the run and, unless `seed` is null, new draws.
+  Placed place(const Candidate& candidate, const int64_t* seed) const {
+    const nn::Scope scope =
+        seed ? scope_of_draw(*seed) : nn::root(DType::f32, read_seed(candidate.config));
+    Placed out{std::make_unique<attention::Transformer>(scope, candidate.model), {}};
+    try {
+      out.fresh = load_weights(
+          *out.model, run_.checkpoint,
+          {.other_attention = candidate.variant != nullptr, .new_draws = seed != nullptr});
+    } catch (const DataError& error) {
+      throw ConfigError(concat_message(
+          candidate.label, ": the weights of ", run_.file, " do not fit: ", error.what(),
+          "; an evaluation can change attention and data only, longhand ablate trains variants"));
+    }
+    return out;
+  }
+
+  /// Reads the options, and checks that the data and the weights fit.
+  void prepare(Candidate& candidate) {
+    const data::Task& task = data_[candidate.data].task;
+    try {
+      const Plan plan = read_plan(candidate.config, task.info);
+      candidate.model = plan.model;
+      candidate.batch_size = plan.train.trainer.eval_batch_size;
+    } catch (const ConfigError& error) {
+      throw ConfigError(candidate.variant ? error.what()
+                                          : concat_message(run_.file, ": ", error.what()));
+    }
+    const int64_t* const seed = seeds_.empty() || !candidate.variant ? nullptr : &seeds_.front();
+    const Placed placed = place(candidate, seed);
+    candidate.fresh = placed.fresh;
+    if (seed && !(placed.fresh.drawn.empty() && placed.fresh.initialised.empty()))
+      candidate.seeds = seeds_;
+    candidate.algorithm = placed.model->kernel(0).algorithm(task.info.max_length);
+  }
+
+  int64_t examples_of(const Candidate& candidate) const {
+    int64_t examples = 0;
+    for_each_segment(data_[candidate.data].task.split(options_.split), {.limit = options_.limit},
+                     [&](const data::Segment&, const EvaluationOptions& own) {
+                       examples += own.limit;
+                       return true;
+                     });
+    return examples;
+  }
+
+  void count_examples() {
+    for (const Candidate& each : candidates_)
+      all_ += examples_of(each) * std::max<int64_t>(1, std::ssize(each.seeds));
+  }
+
+  void evaluate(Candidate& candidate) {
+    std::vector<const int64_t*> seeds;
+    for (const int64_t& seed : candidate.seeds) seeds.push_back(&seed);
+    if (seeds.empty()) seeds.push_back(nullptr);
+    std::vector<std::vector<SegmentScores>> by_seed;
+    for (const int64_t* const seed : seeds) {
+      const Placed placed = place(candidate, seed);
+      const LogitsFn logits = logits_of(*placed.model);
+      by_seed.push_back(
+          *evaluate_members({&logits, 1}, data_[candidate.data].task.split(options_.split),
+                            {.batch_size = candidate.batch_size,
+                             .limit = options_.limit,
+                             .on_progress = [&](const EvaluationProgress& p) {
+                               if (options_.on_progress)
+                                 options_.on_progress(done_ + p.examples, all_, candidate.label);
+                             }}));
+      done_ += examples_of(candidate);
+      candidate.scored.draws.push_back(total(by_seed.back()).members[0].metrics);
+    }
+    for (size_t s = 0; s < by_seed.front().size(); ++s) {
+      std::vector<ExampleScores> same;
+      for (const auto& segments : by_seed) same.push_back(segments[s].members[0].examples);
+      const ExampleScores over_seeds = mean(same);
+      candidate.scored.examples.append(over_seeds);
+      if (by_seed.front().size() > 1)
+        candidate.scored.segments.emplace_back(by_seed.front()[s].name, over_seeds);
+    }
+  }
+
+  const Candidate& reference_of(const Candidate& candidate) const {
+    return candidates_[data_[candidate.data].reference];
+  }
+
+  std::vector<Cell> first_cells(const Candidate& candidate) const {
+    std::vector<Cell> row{candidate.label};
+    const auto keys =
+        key_cells(grid_.keys, candidate.variant ? candidate.variant->values : Settings{});
+    row.insert(row.end(), keys.begin(), keys.end());
+    return row;
+  }
+
+  std::vector<Column> first_columns() const {
+    std::vector<Column> columns = {{"variant", ""}};
+    const auto keys = key_columns(grid_.keys);
+    columns.insert(columns.end(), keys.begin(), keys.end());
+    return columns;
+  }
+
+  static void add_differences(const ExampleScores& own, const ExampleScores* reference,
+                              std::vector<Cell>& row) {
+    if (!reference) {
+      add_nothing(row);
+      add_nothing(row);
+      return;
+    }
+    const ScoreDifference of = difference(own, *reference);
+    add_estimate(row, of.loss);
+    add_estimate(row, of.accuracy);
+  }
+
+  Table variants_table() const {
+    Table table{.name = "variants",
+                .title = fmt::format("Variants in place of the attention of {}, on the {} split",
+                                     run_.file, options_.split),
+                .columns = first_columns()};
+    table.note =
+        "Nothing was trained. 95 % intervals of loss and accuracy are over examples (normal; "
+        "Wilson, with the effective number of targets). Differences are to the model as trained "
+        "on the same data, paired by example, with normal intervals.";
+    if (!seeds_.empty())
+      table.note += fmt::format(
+          " {} draws (seeds {} to {}) of random features and of weights that are initialised: "
+          "scores are means over draws; \"over draws\" has their 95 % interval (Student's t).",
+          seeds_.size(), *std::min_element(seeds_.begin(), seeds_.end()),
+          *std::max_element(seeds_.begin(), seeds_.end()));
+    const data::TaskInfo& info = data_.front().task.info;
+    const bool bytes = info.bytes && info.per_token;
+    table.columns.push_back({"examples", ""});
+    table.columns.push_back({"draws", ""});
+    add_estimate(table.columns, "loss", "loss");
+    if (bytes) table.columns.push_back({"bits_per_byte", "bits per byte"});
+    add_estimate(table.columns, "accuracy", "accuracy");
+    add_estimate(table.columns, "loss_over_draws", "loss over draws");
+    add_estimate(table.columns, "accuracy_over_draws", "accuracy over draws");
+    add_estimate(table.columns, "loss_difference", "loss - as trained");
+    add_estimate(table.columns, "accuracy_difference", "accuracy - as trained");
+    table.columns.push_back({"algorithm", ""});
+    table.columns.push_back({"initialised", ""});
+    bool initialised = false;
+    for (const Candidate& each : candidates_) {
+      const Scored& scored = each.scored;
+      auto& row = table.rows.emplace_back(first_cells(each));
+      const Estimate loss = loss_of(scored.examples);
+      row.emplace_back(scored.examples.size());
+      row.emplace_back(std::ssize(scored.draws));
+      add_estimate(row, loss);
+      if (bytes) row.emplace_back(loss.mean / std::log(2.0));
+      add_estimate(row, accuracy_of(scored.examples));
+      if (scored.draws.size() > 1) {
+        std::vector<double> losses, accuracies;
+        for (const Metrics& draw : scored.draws) {
+          losses.push_back(draw.loss());
+          accuracies.push_back(draw.accuracy());
+        }
+        add_estimate(row, estimate(losses));
+        add_estimate(row, accuracy_of_seeds(accuracies));
+      } else {
+        add_nothing(row);
+        add_nothing(row);
+      }
+      add_differences(scored.examples,
+                      each.as_trained ? nullptr : &reference_of(each).scored.examples, row);
+      row.emplace_back(each.algorithm);
+      row.emplace_back(names_of_tensors(each.fresh.initialised));
+      initialised = initialised || !each.fresh.initialised.empty();
+    }
+    if (initialised)
+      table.note +=
+          " initialised: tensors of the variant that the run does not have, with values "
+          "as before training.";
+    table.charts.push_back({.title = "Accuracy by variant",
+                            .x = "variant",
+                            .y = "accuracy",
+                            .low = "accuracy_low",
+                            .high = "accuracy_high",
+                            .bars = true});
+    add_charts_against_keys(grid_.keys, {"Accuracy", "accuracy", "accuracy_low", "accuracy_high"},
+                            table);
+    return table;
+  }
+
+  Table draws_table() const {
+    Table table{.name = "draws", .title = "Draws, one by one", .columns = first_columns()};
+    for (const char* const name : {"seed", "loss", "accuracy"}) table.columns.push_back({name, ""});
+    for (const Candidate& each : candidates_)
+      for (size_t i = 0; i < each.seeds.size(); ++i) {
+        auto& row = table.rows.emplace_back(first_cells(each));
+        const Metrics& draw = each.scored.draws[i];
+        row.insert(row.end(), {each.seeds[i], draw.loss(), draw.accuracy()});
+      }
+    return table;
+  }
+
+  Table segments_table() const {
+    Table table{.name = "segments",
+                .title = "Segments of the mixture, one by one",
+                .columns = first_columns()};
+    table.columns.push_back({"segment", ""});
+    table.columns.push_back({"examples", ""});
+    add_estimate(table.columns, "loss", "loss");
+    add_estimate(table.columns, "accuracy", "accuracy");
+    add_estimate(table.columns, "loss_difference", "loss - as trained");
+    add_estimate(table.columns, "accuracy_difference", "accuracy - as trained");
+    for (const Candidate& each : candidates_)
+      for (size_t s = 0; s < each.scored.segments.size(); ++s) {
+        const auto& [name, scores] = each.scored.segments[s];
+        auto& row = table.rows.emplace_back(first_cells(each));
+        row.emplace_back(name);
+        row.emplace_back(scores.size());
+        add_estimate(row, loss_of(scores));
+        add_estimate(row, accuracy_of(scores));
+        add_differences(
+            scores, each.as_trained ? nullptr : &reference_of(each).scored.segments[s].second, row);
+      }
+    if (!table.rows.empty())
+      table.charts.push_back({.title = "Accuracy by segment",
+                              .x = "segment",
+                              .y = "accuracy",
+                              .series = {"variant"},
+                              .low = "accuracy_low",
+                              .high = "accuracy_high",
+                              .bars = true});
+    return table;
+  }
+
+  /// The variant that comes closest to the model as trained.
+  std::string summary() const {
+    const auto score = [&](const Candidate& each) {
+      const double value =
+          (metric_ == "loss" ? loss_of(each.scored.examples) : accuracy_of(each.scored.examples))
+              .mean;
+      return metric_ == "loss" ? -value : value;
+    };
+    const Candidate* best = nullptr;
+    int64_t others = 0;
+    for (const Candidate& each : candidates_) {
+      if (each.as_trained || std::isnan(score(each))) continue;
+      ++others;
+      if (!best || score(each) > score(*best)) best = &each;
+    }
+    if (!best) return "The grid holds no variant beside the model as trained.";
+    const Candidate& trained = reference_of(*best);
+    return fmt::format("Best of {} variants: {}, with {} {}; as trained: {}.", others, best->label,
+                       metric_, to_text(Cell{std::abs(score(*best))}, 4),
+                       to_text(Cell{std::abs(score(trained))}, 4));
+  }
+
+  const SavedModel& run_;
+  const DropInOptions& options_;
+  std::vector<int64_t> seeds_;
+  std::string metric_;
+  Grid grid_;
+  std::vector<Candidate> candidates_;  // in the order of the table
+  std::vector<Data> data_;
+  int64_t done_ = 0, all_ = 0;  // examples
+};
+
+}  // namespace
+
+Results evaluate_grid(const SavedModel& run, Sweep grid, const DropInOptions& options) {
+  return DropIn(run, std::move(grid), options).results();
+}
+
+}  // namespace longhand::train

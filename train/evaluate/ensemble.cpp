@@ -1,0 +1,239 @@
+#include "longhand/train/evaluate/ensemble.h"
+#include "longhand/train/transfer/saved_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/evaluate/scores.h"
+
+namespace longhand::train {
+namespace {
+
+/// A run with its complete configuration.
+struct MemberSource {
+  const SavedModel* run = nullptr;
+  Config config;
+  bool other_attention = false;
+};
+
+std::vector<MemberSource> sources_of(const std::vector<SavedModel>& runs,
+                                     const EnsembleOptions& options) {
+  std::vector<MemberSource> out;
+  for (const SavedModel& run : runs) {
+    MemberSource source{&run, run.config};
+    for (const std::string& assignment : options.set) {
+      source.config.assign(assignment);
+      source.other_attention = source.other_attention || assignment.starts_with("attention.");
+    }
+    out.push_back(std::move(source));
+  }
+  return out;
+}
+
+std::string text_of(const Options& section, const std::string& key) {
+  const Options::Given* const given = section.find(key);
+  return given ? to_string(given->value) : "no value";
+}
+
+/// Throws ConfigError unless both runs have the same data, and gives the second one the seed of the
+/// first.
+void match_data(const MemberSource& first, MemberSource& other) {
+  const Options &a = first.config.data(), &b = other.config.data();
+  const auto require = [&](const std::string& key) {
+    check<ConfigError>(text_of(a, key) == text_of(b, key), other.run->file, ": data.", key, " is ",
+                       text_of(b, key), ", but ", text_of(a, key), " in ", first.run->file,
+                       ": members of an ensemble need the same data; --set data.", key,
+                       "=... sets it for all");
+  };
+  require("task");
+  std::vector<std::string> keys = a.keys();
+  for (const std::string& key : b.keys())
+    if (!a.has(key)) keys.push_back(key);
+  // Random splits of a file: test examples of one run may be training examples of another.
+  const bool generated = !a.has("path") && !b.has("path");
+  // Options of another task that --set has replaced.
+  const auto is_unused = [&](const std::string& key) {
+    return (!a.has(key) || a.is_optional(key)) && (!b.has(key) || b.is_optional(key));
+  };
+  for (const std::string& key : keys)
+    if ((key != "seed" || !generated) && !is_unused(key)) require(key);
+  if (const Options::Given* const seed = a.find("seed"); seed && generated)
+    other.config.assign("data", "seed", seed->value, first.run->file);
+}
+
+struct Member {
+  std::string label, attention;
+  std::optional<int64_t> seed{};
+  std::unique_ptr<attention::Transformer> model{};
+};
+
+std::vector<Member> members_of(const MemberSource& source, const data::Task& task,
+                               const EnsembleOptions& options) {
+  const std::string& file = source.run->file;
+  const attention::TransformerConfig config = [&] {
+    try {
+      return read_plan(source.config, task.info).model;
+    } catch (const ConfigError& error) {
+      throw ConfigError(file + ": " + error.what());
+    }
+  }();
+  std::vector<std::optional<int64_t>> seeds(options.seeds.begin(), options.seeds.end());
+  if (seeds.empty()) seeds.emplace_back();
+  std::vector<Member> out;
+  for (const auto& seed : seeds) {
+    Member& member = out.emplace_back();
+    member.label = seed ? fmt::format("{}, draw {}", file, *seed) : file;
+    member.attention = config.attention_name();
+    member.seed = seed;
+    member.model = std::make_unique<attention::Transformer>(
+        seed ? scope_of_draw(*seed) : nn::root(DType::f32, read_seed(source.config)), config);
+    try {
+      const Fresh fresh =
+          load_weights(*member.model, source.run->checkpoint,
+                       {.other_attention = source.other_attention, .new_draws = seed.has_value()});
+      check<ConfigError>(!seed || !fresh.drawn.empty() || !fresh.initialised.empty(), file,
+                         ": its attention, ", member.attention,
+                         ", has no random numbers, so that all draws are the same");
+    } catch (const DataError& error) {
+      throw DataError(file + ": " + error.what());
+    }
+  }
+  return out;
+}
+
+void check_outputs(const MemberSource& first, const Member& a, const MemberSource& source,
+                   const Member& b) {
+  const attention::TransformerConfig &x = a.model->config(), &y = b.model->config();
+  check<ConfigError>(x.classes == y.classes && x.per_token == y.per_token, source.run->file, ": ",
+                     y.classes, " classes of ", y.per_token ? "tokens" : "sequences", ", but ",
+                     x.classes, " of ", x.per_token ? "tokens" : "sequences", " in ",
+                     first.run->file, ": members of an ensemble need the same classes");
+}
+
+Table empty_table(const std::string& name, const std::string& title, bool segments) {
+  Table table{.name = name, .title = title, .columns = {}};
+  if (segments) table.columns.push_back({"segment", ""});
+  for (const char* const column : {"model", "attention", "draw"})
+    table.columns.push_back({column, ""});
+  add_estimate(table.columns, "loss", "loss");
+  add_estimate(table.columns, "accuracy", "accuracy");
+  table.columns.push_back({"interval", ""});
+  return table;
+}
+
+/// Rows of the members, of their mean, of the ensemble and of its gain.
+void add_rows(const std::vector<Member>& members, const SegmentScores& scores,
+              const std::vector<Cell>& first, Table& table) {
+  const auto add = [&](const std::string& label, const std::string& attention, Cell draw,
+                       const Estimate& loss, const Estimate& accuracy, const char* interval) {
+    auto& row = table.rows.emplace_back(first);
+    row.insert(row.end(), {label, attention, std::move(draw)});
+    add_estimate(row, loss);
+    add_estimate(row, accuracy);
+    row.emplace_back(interval);
+  };
+  std::vector<ExampleScores> examples;
+  std::vector<double> losses, accuracies;
+  for (size_t k = 0; k < members.size(); ++k) {
+    const Scores& own = scores.members[k];
+    examples.push_back(own.examples);
+    losses.push_back(own.metrics.loss());
+    accuracies.push_back(own.metrics.accuracy());
+    add(members[k].label, members[k].attention, members[k].seed ? Cell{*members[k].seed} : Cell{},
+        loss_of(own.examples), accuracy_of(own.examples), "over examples");
+  }
+  if (!scores.ensemble) return;
+  const ExampleScores& ensemble = scores.ensemble->examples;
+  add("mean of members", "", {}, estimate(losses), accuracy_of_seeds(accuracies), "over members");
+  add("ensemble", "", {}, loss_of(ensemble), accuracy_of(ensemble), "over examples");
+  const ScoreDifference gain = difference(ensemble, mean(examples));
+  add("ensemble - mean of members", "", {}, gain.loss, gain.accuracy, "over examples");
+  const size_t best =
+      static_cast<size_t>(std::min_element(losses.begin(), losses.end()) - losses.begin());
+  const ScoreDifference over_best = difference(ensemble, examples[best]);
+  add("ensemble - " + members[best].label, "", {}, over_best.loss, over_best.accuracy,
+      "over examples");
+}
+
+std::string summary_of(const SegmentScores& all) {
+  if (!all.ensemble) return "";
+  std::vector<ExampleScores> examples;
+  for (const Scores& member : all.members) examples.push_back(member.examples);
+  const ScoreDifference gain = difference(all.ensemble->examples, mean(examples));
+  return fmt::format(
+      "The ensemble of {} has accuracy {:.4g} and loss {:.4g}: {:+.2g} and {:+.2g} compared with "
+      "the mean of its members.",
+      all.members.size(), all.ensemble->metrics.accuracy(), all.ensemble->metrics.loss(),
+      gain.accuracy.mean, gain.loss.mean);
+}
+
+}  // namespace
+
+nn::Scope scope_of_draw(int64_t seed) {
+  return {nullptr, "", DType::f32, Generator(static_cast<uint64_t>(seed)).fork("draw")};
+}
+
+Results evaluate_ensemble(const std::vector<SavedModel>& runs, const EnsembleOptions& options) {
+  check<ConfigError>(!runs.empty(), "ensemble: expected at least one run");
+  std::vector<MemberSource> sources = sources_of(runs, options);
+  for (size_t i = 1; i < sources.size(); ++i) match_data(sources.front(), sources[i]);
+  for (const MemberSource& source : sources) check_config(source.config);
+  const data::Task task = read_task(sources.front().config, data::Splits::only(options.split));
+  for (const MemberSource& source : sources) source.run->check_data(task, source.config);
+  std::vector<Member> members;
+  for (const MemberSource& source : sources) {
+    std::vector<Member> own = members_of(source, task, options);
+    if (!members.empty()) check_outputs(sources.front(), members.front(), source, own.front());
+    std::move(own.begin(), own.end(), std::back_inserter(members));
+  }
+  std::vector<LogitsFn> logits;
+  for (const Member& member : members) logits.push_back(logits_of(*member.model));
+  const int64_t batch =
+      read_section<TrainSection>(sources.front().config.train()).trainer.eval_batch_size;
+  const std::vector<SegmentScores> segments = *evaluate_members(
+      logits, task.split(options.split),
+      {.batch_size = batch, .limit = options.limit, .on_progress = [&](const auto& p) {
+         if (options.on_progress) options.on_progress(p.examples, p.all_examples);
+       }});
+  const SegmentScores all = total(segments);
+
+  Results results{.kind = "evaluate",
+                  .title = fmt::format("Ensemble of {}", members.size()),
+                  .summary = summary_of(all),
+                  .command = "",
+                  .machine = "",
+                  .date = "",
+                  .version = ""};
+  Table table = empty_table("ensemble",
+                            fmt::format("Ensemble on {}, {}: {} examples", task.info.name,
+                                        options.split, all.members.front().metrics.examples),
+                            false);
+  table.note =
+      "The ensemble predicts with the mean of its members' probabilities, p = 1/K Σ "
+      "softmax(logits); its loss is -log p(target). 95 % intervals over examples are normal for "
+      "the loss and for differences, which are paired by example, and Wilson's for the accuracy; "
+      "over members they are Student's.";
+  for (size_t i = 1; i < runs.size(); ++i)
+    if (text_of(runs[i].config.data(), "seed") != text_of(sources[i].config.data(), "seed")) {
+      table.note += " The data are those of " + runs.front().file +
+                    "; other members were trained on data from other seeds.";
+      break;
+    }
+  add_rows(members, all, {}, table);
+  results.tables.push_back(std::move(table));
+  if (segments.size() > 1) {
+    Table parts = empty_table("segments", "Segments of the mixture, one by one", true);
+    for (const SegmentScores& segment : segments) add_rows(members, segment, {segment.name}, parts);
+    results.tables.push_back(std::move(parts));
+  }
+  return results;
+}
+
+}  // namespace longhand::train

@@ -1,0 +1,47 @@
+// Predictions of a trained model, example by example.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhand/train/checkpoint/tensor_file.h"
+#include "longhand/train/step/metrics.h"
+
+namespace longhand::train {
+
+/// Predictions for all R targets that count, in the order of the examples and of the tokens in them.
+struct Predictions {
+  std::vector<int64_t> example;    // (R), from 0, in the order of the dataset
+  std::vector<int32_t> position;   // (R), from 0: the token; empty if targets are of sequences
+  std::vector<int32_t> target;     // (R)
+  std::vector<int32_t> predicted;  // (R) the class with the largest logit (the first on ties)
+  Tensor values;                   // (R, C) f32: probabilities or logits
+  bool logits = false;
+  Metrics metrics;  // with the bits of evaluate()
+
+  int64_t size() const { return static_cast<int64_t>(target.size()); }
+};
+
+/// Predicts in the batches of evaluate_segments(), so that results do not depend on the number of
+/// threads, and their metrics are those of an evaluation. `on_count`, unless empty, is called
+/// while targets are counted, before anything is predicted, with the number so far, which at last is R;
+/// it may throw if results of this size would be too large. Empty if should_stop ended it.
+std::optional<Predictions> predict(const LogitsFn& model, const data::Dataset& dataset, bool logits,
+                                   const EvaluationOptions& options = {},
+                                   const std::function<void(int64_t)>& on_count = {});
+
+/// One JSON object for each example, one per line:
+///   {"example": 0, "target": 1, "prediction": 1, "probabilities": [0.2, 0.8]}
+/// or, if targets are of tokens, lists:
+///   {"example": 0, "positions": [7], "targets": [1], "predictions": [1], "probabilities": [[0.2, 0.8]]}
+/// Numbers are the shortest that give the same f32.
+std::string to_json_lines(const Predictions& predictions);
+
+/// The tensors example (R) i64, position (R) i32 (if targets are of tokens), target (R) i32, prediction
+/// (R) i32, and probabilities or logits (R, C) f32.
+TensorFile to_tensors(const Predictions& predictions);
+
+}  // namespace longhand::train

@@ -1,0 +1,211 @@
+#include "longhand/train/evaluate/replay.h"
+#include "longhand/train/transfer/saved_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "longhand/autograd/observer.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/step/gradients.h"
+#include "longhand/train/trainer.h"
+#include "longhand/train/transfer/distill.h"
+
+namespace longhand::train {
+namespace {
+
+const void* address(const Tensor& t) {
+  const void* out = nullptr;
+  if (t.defined() && is_float(t.dtype()))
+    dispatch_float(t.dtype(), [&]<class T>() { out = t.data<T>(); });
+  return out;
+}
+
+/// Ends the step at the first bad operation.
+struct Found {};
+
+/// Records every operation, and finds the first one whose result or gradient is not finite.
+class Checker final : public OperationObserver {
+ public:
+  explicit Checker(const attention::Transformer& model) {
+    for (const auto& [name, tensor] : model.state_dict()) names_[address(tensor)] = name;
+    for (const auto& [name, module] : model.named_modules()) modules_.insert(module);
+  }
+
+  std::optional<BadOperation> first;
+
+  void on_result(const Operation& operation, Tensor& result) override {
+    if (!is_float(result.dtype())) return;
+    BadOperation now;
+    now.operation = operation.name;
+    now.layer = layer_of(operation.inputs);
+    bool masked = makes_masks(operation.name);  // or its input was
+    for (const Variable& input : operation.inputs) {
+      if (!input.defined() || !is_float(input.dtype())) continue;
+      now.inputs.push_back(named_range(input.value()));
+      const ValueRange& range = now.inputs.back();
+      masked = masked || (range.negative_infinity > 0 && range.name.empty());
+    }
+    now.results = {range_of(result)};
+    const ValueRange& range = now.results[0];
+    if (range.nan + range.positive_infinity > 0) fail(std::move(now));
+    if (range.negative_infinity > 0 && !masked && !overflow_) overflow_ = now;
+    if (operation.number) recorded_[*operation.number] = std::move(now);
+  }
+
+  void on_gradients(std::string_view, uint64_t number, const Tensor& grad_out,
+                    std::span<Tensor* const> grad_in) override {
+    bool finite = true;
+    std::vector<ValueRange> gradients;
+    for (const Tensor* const grad : grad_in) {
+      if (!grad || !grad->defined()) continue;
+      gradients.push_back(range_of(*grad));
+      finite = finite && gradients.back().finite();
+    }
+    if (finite) {
+      recorded_.erase(number);
+      return;
+    }
+    BadOperation now = std::move(recorded_.at(number));
+    now.backward = true;
+    now.results = std::move(gradients);
+    if (grad_out.numel() > 0) now.gradient = range_of(grad_out);
+    fail(std::move(now));
+  }
+
+ private:
+  /// Whether -Inf may be the intended result of an operation.
+  static bool makes_masks(std::string_view operation) {
+    return operation == "where" || operation == "log" || operation == "log_softmax" ||
+           operation == "scan_state";
+  }
+
+  [[noreturn]] void fail(BadOperation operation) {
+    first = overflow_ ? std::move(overflow_) : std::move(operation);
+    throw Found();
+  }
+
+  ValueRange named_range(const Tensor& tensor) const {
+    const auto found = names_.find(address(tensor));
+    return range_of(tensor, found == names_.end() ? "" : found->second);
+  }
+
+  /// The module of the parameters if they all belong to one inside the module that runs, else the latter.
+  std::string layer_of(std::span<const Variable> inputs) const {
+    const nn::Running* const running = nn::Running::innermost();
+    if (!running) return "loss";
+    const std::string& path = running->module().full_name();
+    if (!modules_.count(&running->module())) return path.empty() ? "teacher" : "teacher." + path;
+    std::string layer;
+    for (const Variable& input : inputs) {
+      const auto found = input.defined() ? names_.find(address(input.value())) : names_.end();
+      if (found == names_.end()) continue;
+      const std::string module = found->second.substr(0, found->second.rfind('.'));
+      if (path.empty()) return module;
+      if (!module.starts_with(path + ".")) continue;
+      if (!layer.empty() && layer != module) return path;  // several layers of one input
+      layer = module;
+    }
+    if (!layer.empty()) return layer;
+    return path.empty() ? "model" : path;
+  }
+
+  std::set<const nn::Module*> modules_;                  // of the model that is trained
+  std::map<const void*, std::string> names_;             // of parameters and buffers
+  std::unordered_map<uint64_t, BadOperation> recorded_;  // by number, until their rule ran
+  std::optional<BadOperation> overflow_;  // the first one whose result -Inf is not a mask
+};
+
+std::vector<ValueRange> not_finite(const Checkpoint& checkpoint) {
+  std::vector<ValueRange> out;
+  const auto add = [&](const nn::StateDict& state, const std::string& prefix) {
+    for (const auto& [name, tensor] : state) {
+      if (!is_float(tensor.dtype())) continue;
+      ValueRange range = range_of(tensor, prefix + name);
+      if (!range.finite()) out.push_back(std::move(range));
+    }
+  };
+  add(checkpoint.model, "");
+  add(checkpoint.optimizer, "optimizer ");
+  add(checkpoint.ema, "average ");
+  return out;
+}
+
+}  // namespace
+
+ValueRange range_of(const Tensor& tensor, std::string name) {
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
+  ValueRange out{.name = std::move(name), .shape = tensor.shape(), .dtype = tensor.dtype()};
+  bool any = false;
+  const Tensor dense = tensor.contiguous();
+  dispatch_float(dense.dtype(), [&]<class T>() {
+    const T* const x = dense.data<T>();
+    for (int64_t i = 0; i < dense.numel(); ++i) {
+      const double value = x[i];
+      if (std::isnan(value)) {
+        ++out.nan;
+      } else if (std::isinf(value)) {
+        ++(value > 0 ? out.positive_infinity : out.negative_infinity);
+      } else {
+        out.least = any ? std::min(out.least, value) : value;
+        out.greatest = any ? std::max(out.greatest, value) : value;
+        any = true;
+      }
+    }
+  });
+  if (!any) out.least = out.greatest = none;
+  return out;
+}
+
+ReplayedStep replay(const SavedModel& snapshot) {
+  Experiment e(snapshot.config);
+  snapshot.check_data(e.task, e.config);
+  std::unique_ptr<Distillation> distillation;
+  LossFn loss;
+  if (!e.distill.from.empty()) {
+    distillation = std::make_unique<Distillation>(
+        load_teacher(e.distill).model, e.model, e.task.info, e.distill, e.options.label_smoothing);
+    loss = distillation->function();
+  }
+  data::Loader loader = e.loader();
+  Trainer trainer(e.model, logits_of(e.model), *e.optimizer, e.schedule, loader, e.task, e.options,
+                  {}, {}, {}, std::move(loss));
+  trainer.resume(snapshot.checkpoint);
+
+  const TrainingState& state = snapshot.checkpoint.training;
+  ReplayedStep out{.step = state.step + 1,
+                   .learning_rate = e.schedule.at(state.step),
+                   .state = not_finite(snapshot.checkpoint)};
+  Checker checker(e.model);
+  try {
+    const auto [total, size] = trainer.compute_step();
+    out.loss = total.loss;
+    out.gradient_norm = global_norm(total.gradients);
+    const auto parameters = e.model.named_parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      if (!total.gradients[i]) continue;
+      out.gradients.push_back({parameters[i].first, global_norm({total.gradients[i]})});
+      if (std::isfinite(out.gradients.back().norm) || checker.first) continue;
+      // All parts are finite.
+      checker.first = {.operation = "sum over micro-batches",
+                       .layer = parameters[i].first,
+                       .backward = true,
+                       .results = {range_of(total.gradients[i])}};
+    }
+    std::stable_sort(out.gradients.begin(), out.gradients.end(), [](const auto& a, const auto& b) {
+      return std::isfinite(b.norm) && !(a.norm <= b.norm);
+    });
+    out.defect = defect(e.options.guard, state.guard, total.loss, *out.gradient_norm);
+  } catch (const Found&) {
+  } catch (const Error& error) {
+    out.error = error.what();
+  }
+  out.first = std::move(checker.first);
+  return out;
+}
+
+}  // namespace longhand::train

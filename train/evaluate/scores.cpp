@@ -1,0 +1,192 @@
+#include "longhand/train/evaluate/scores.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/core/kernels/elementwise.h"
+#include "longhand/core/kernels/rows.h"
+#include "longhand/core/math.h"
+#include "longhand/core/parallel.h"
+
+namespace longhand::train {
+namespace {
+
+/// log(e^a + e^b), also for -infinity.
+double log_add(double a, double b) {
+  const double top = std::max(a, b);
+  if (top == -std::numeric_limits<double>::infinity()) return top;
+  return top + std::log1p(std::exp(-std::abs(a - b)));
+}
+
+/// Sums probabilities as logarithms, so that none of them becomes 0.
+class MeanProbabilities {
+ public:
+  /// Adds softmax(logits) along the last axis, for logits (..., C).
+  void add(const Tensor& logits) {
+    const Tensor dense = logits.to(DType::f64).contiguous();
+    const bool first = count_++ == 0;
+    if (first) sum_ = Tensor::empty(dense.shape(), DType::f64);
+    check<ShapeError>(sum_.shape() == dense.shape(), "ensemble: expected logits ", sum_.shape(),
+                      " of every member, got ", dense.shape());
+    const int64_t C = dense.size(-1), rows = C > 0 ? dense.numel() / C : 0;
+    const double* const from = dense.data<double>();
+    double* const to = sum_.data<double>();
+    parallel_for(rows, kernels::elements_per_task / std::max<int64_t>(C, 1),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t r = begin; r < end; ++r)
+                     add_row(from + r * C, C, first, to + r * C);
+                 });
+  }
+
+  /// Logits of the mean: its logarithms, in f64.
+  Tensor log_mean() const {
+    Tensor out = sum_.clone();
+    double* const x = out.data<double>();
+    const double shift = std::log(static_cast<double>(count_));
+    for (int64_t i = 0; i < out.numel(); ++i) x[i] -= shift;
+    return out;
+  }
+
+ private:
+  static void add_row(const double* x, int64_t C, bool first, double* sum) {
+    simd([&] {
+      const double top = kernels::row_max(x, C);
+      const double norm = top + std::log(kernels::lane_sum<double>(
+                                    C, [=](int64_t j) { return math::exp(x[j] - top); }));
+      for (int64_t j = 0; j < C; ++j) sum[j] = first ? x[j] - norm : log_add(sum[j], x[j] - norm);
+    });
+  }
+
+  Tensor sum_;
+  int64_t count_ = 0;
+};
+
+/// For each target of the batch that counts, in row-major order, the place of its example.
+std::vector<size_t> places_of_targets(const data::Batch& batch) {
+  const Tensor targets = batch.targets.contiguous();
+  const int32_t* const t = targets.data<int32_t>();
+  const int64_t width = targets.rank() == 2 ? targets.size(1) : 1;
+  std::vector<size_t> places;
+  for (int64_t i = 0; i < targets.numel(); ++i)
+    if (t[i] != data::ignore_index) places.push_back(static_cast<size_t>(i / width));
+  return places;
+}
+
+Scores empty_scores(int64_t examples) {
+  const auto n = static_cast<size_t>(examples);
+  return {{}, {std::vector<double>(n), std::vector<double>(n), std::vector<double>(n)}};
+}
+
+/// Adds the scores of a prediction for the examples of a batch, counted from `begin`.
+void add(const Tensor& logits, const Tensor& targets, const data::Batch& batch,
+         std::span<const int64_t> examples, int64_t begin, Scores& to) {
+  std::vector<TargetScore> each;
+  Metrics m = measure(logits, targets, &each);
+  const std::vector<size_t> places = places_of_targets(batch);
+  check<Error>(each.size() == places.size(), "evaluate: expected predictions of ", places.size(),
+               " targets, got ", each.size());
+  for (size_t i = 0; i < each.size(); ++i) {
+    const auto example = static_cast<size_t>(examples[places[i]] - begin);
+    to.examples.loss[example] += each[i].loss;
+    to.examples.correct[example] += each[i].correct ? 1 : 0;
+    to.examples.targets[example] += 1;
+  }
+  m.examples = std::ssize(examples);
+  m.tokens = count_tokens(batch);
+  to.metrics += m;
+}
+
+std::vector<double> differences(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> out(a.size());
+  for (size_t i = 0; i < a.size(); ++i) out[i] = a[i] - b[i];
+  return out;
+}
+
+}  // namespace
+
+void ExampleScores::append(const ExampleScores& other) {
+  loss.insert(loss.end(), other.loss.begin(), other.loss.end());
+  correct.insert(correct.end(), other.correct.begin(), other.correct.end());
+  targets.insert(targets.end(), other.targets.begin(), other.targets.end());
+}
+
+std::optional<std::vector<SegmentScores>> evaluate_members(std::span<const LogitsFn> members,
+                                                           const data::Dataset& dataset,
+                                                           const EvaluationOptions& options) {
+  const NoGrad no_grad;
+  std::vector<SegmentScores> out;
+  const bool all = for_each_segment(
+      dataset, options, [&](const data::Segment& segment, const EvaluationOptions& own) {
+        SegmentScores& scores = out.emplace_back();
+        scores.name = segment.name;
+        const int64_t size = own.limit > 0 ? own.limit : segment.end - segment.begin;
+        scores.members.assign(members.size(), empty_scores(size));
+        if (members.size() > 1) scores.ensemble = empty_scores(size);
+        return for_each_batch(
+            dataset, own, [&](const data::Batch& batch, std::span<const int64_t> examples) {
+              MeanProbabilities mean_of_all;
+              Tensor targets;
+              for (size_t k = 0; k < members.size(); ++k) {
+                const Prediction prediction = members[k](batch, nn::Pass::evaluate());
+                const Tensor& logits = prediction.logits.value();
+                targets = prediction.targets;
+                add(logits, targets, batch, examples, own.begin, scores.members[k]);
+                if (scores.ensemble) mean_of_all.add(logits);
+              }
+              if (scores.ensemble)
+                add(mean_of_all.log_mean(), targets, batch, examples, own.begin, *scores.ensemble);
+            });
+      });
+  return all ? std::optional(std::move(out)) : std::nullopt;
+}
+
+SegmentScores total(const std::vector<SegmentScores>& segments) {
+  SegmentScores out;
+  const auto join = [](const Scores& from, Scores& to) {
+    to.metrics += from.metrics;
+    to.examples.append(from.examples);
+  };
+  for (const SegmentScores& segment : segments) {
+    out.members.resize(segment.members.size());
+    for (size_t k = 0; k < segment.members.size(); ++k) join(segment.members[k], out.members[k]);
+    if (!segment.ensemble) continue;
+    if (!out.ensemble) out.ensemble.emplace();
+    join(*segment.ensemble, *out.ensemble);
+  }
+  return out;
+}
+
+ExampleScores mean(std::span<const ExampleScores> members) {
+  check<Error>(!members.empty(), "mean of scores: expected at least one model");
+  ExampleScores out = members[0];
+  const auto count = static_cast<double>(members.size());
+  for (const ExampleScores& each : members.subspan(1)) {
+    check<Error>(each.targets == out.targets, "mean of scores: expected the same examples");
+    for (size_t i = 0; i < out.targets.size(); ++i) {
+      out.loss[i] += each.loss[i];
+      out.correct[i] += each.correct[i];
+    }
+  }
+  for (size_t i = 0; i < out.targets.size(); ++i) {
+    out.loss[i] /= count;
+    out.correct[i] /= count;
+  }
+  return out;
+}
+
+Estimate loss_of(const ExampleScores& scores) { return ratio(scores.loss, scores.targets); }
+
+Estimate accuracy_of(const ExampleScores& scores) {
+  return grouped_proportion(scores.correct, scores.targets);
+}
+
+ScoreDifference difference(const ExampleScores& a, const ExampleScores& b) {
+  check<Error>(a.targets == b.targets, "difference of scores: expected the same examples");
+  return {ratio(differences(a.loss, b.loss), a.targets),
+          ratio(differences(a.correct, b.correct), a.targets)};
+}
+
+}  // namespace longhand::train

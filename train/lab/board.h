@@ -1,0 +1,35 @@
+// Board: compares runs. Groups them by variant, and finds what differs and which is best.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhand/train/lab/reader.h"
+#include "longhand/train/results/table.h"
+
+namespace longhand::train {
+
+/// A variant is a configuration but for its seed: runs with the same label.
+struct Board {
+  std::vector<std::string> variants;              // labels, best first
+  std::vector<std::optional<size_t>> variant_of;  // by run; trials of a search have none
+  /// One row per variant, best first; then the rows of heuristics, whose "seeds" are not available.
+  /// Columns: variant, the options that differ, seeds, score, low, high, loss, costs, status.
+  Table leaderboard;
+  Table runs;                                 // one row per run, by variant and seed
+  std::vector<std::string> summary;           // sentences: which variant is best, and by how much
+  std::map<std::string, std::string> shared;  // options that all runs have
+  std::vector<std::map<std::string, std::string>> own;  // by variant: its other options
+  std::vector<std::string> provenance;  // machine, version and data, if all runs have the same
+};
+
+/// The score of a run is the accuracy on the test split if any run has been evaluated on it, else on
+/// the validation split; for language models, bits per byte in place of the accuracy. Runs that
+/// diverged or failed have none. Intervals are those of estimate(), over seeds; those of an
+/// accuracy are cut to 0 … 1.
+Board compare(const ReportInputs& inputs);
+
+}  // namespace longhand::train

@@ -1,0 +1,358 @@
+#include "longhand/train/lab/cell.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/data/file.h"
+#include "longhand/train/results/json.h"
+#include "longhand/train/run/lock.h"
+
+namespace longhand::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::pair<CellStatus, const char*>, 11> names = {{
+    {CellStatus::waiting, "waiting"},
+    {CellStatus::running, "running"},
+    {CellStatus::interrupted, "interrupted"},
+    {CellStatus::stopped, "stopped"},
+    {CellStatus::trained, "trained"},
+    {CellStatus::finished, "finished"},
+    {CellStatus::damaged, "damaged"},
+    {CellStatus::diverged, "diverged"},
+    {CellStatus::out_of_memory, "out of memory"},
+    {CellStatus::crashed, "crashed"},
+    {CellStatus::failed, "failed"},
+}};
+
+Score score_in(const Json& json) {
+  const auto number = [&](const char* key) {
+    return number_in(json.at(key)).value_or(std::numeric_limits<double>::quiet_NaN());
+  };
+  return {number("loss"), number("accuracy")};
+}
+
+CellRecord record_of(const Json& value) {
+  CellRecord record;
+  value.at("variant").get_to(record.variant);
+  for (const auto& [key, each] : value.at("values").items())
+    record.values.push_back({key, option_in(each), ""});
+  record.seed = integer_in(value.at("seed"));
+  value.at("phase").get_to(record.phase);
+  const auto status = value.at("status").get<std::string>();
+  for (const auto& [each, name] : names)
+    if (status == name) record.status = each;
+  value.at("reason").get_to(record.reason);
+  record.attempts = integer_in(value.at("attempts"));
+  value.at("seconds").get_to(record.seconds);
+  record.peak_memory = integer_in(value.at("peak_memory_bytes"));
+  record.pid = static_cast<pid_t>(integer_in(value.at("pid")));
+  value.at("log").get_to(record.log);
+  return record;
+}
+
+/// Calls read(json) for the contents of a file, if it exists.
+template <class F>
+void with_json(const fs::path& path, F read) {
+  if (!fs::exists(path)) return;
+  try {
+    read(parse_json(data::read_text_file(path)));
+  } catch (const std::exception& error) {
+    throw DataError(path.filename().string() +
+                    " is not as Longhand writes it: " + plain_message(error));
+  }
+}
+
+int open_lock(const fs::path& file, int flags) {
+  return ::open(file.c_str(), flags | O_CLOEXEC, 0666);
+}
+
+/// Why a cell that some process runs, perhaps on another machine, seems not to go on; empty if it does.
+std::string stall_of(const fs::path& directory, pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/cmdline", std::ios::binary);
+  const std::string command{std::istreambuf_iterator<char>(in), {}};
+  const std::string hash = directory.filename().string();
+  if (command.find(hash) != std::string::npos && is_stopped(pid))
+    return concat_message("its process was stopped: kill -CONT ", pid, " continues it");
+  constexpr std::chrono::minutes patience(5);
+  auto last = fs::file_time_type::min();
+  for (const char* const name : {"metrics.jsonl", "log.txt", "cell.json"}) {
+    std::error_code error;
+    const auto time = fs::last_write_time(directory / name, error);
+    if (!error) last = std::max(last, time);
+  }
+  const auto quiet = fs::file_time_type::clock::now() - last;
+  if (last == fs::file_time_type::min() || quiet < patience) return "";
+  return concat_message("has written nothing for ",
+                        std::chrono::duration_cast<std::chrono::minutes>(quiet).count(), " min");
+}
+
+/// The state that the files of a cell show. Throws Error if they contradict each other.
+CellState read_files(const fs::path& directory) {
+  CellState state;
+  with_json(directory / "cell.json", [&](const Json& json) { state.record = record_of(json); });
+  state.status = state.record.status;
+  with_json(directory / "test.json", [&](const Json& json) { state.test = score_in(json); });
+  const fs::path summary = directory / "summary.json";
+  if (fs::exists(summary)) state.summary = read_summary(summary);
+  std::string config;
+  // A power cut may have damaged the metrics of a run that has not ended, which resuming it repairs.
+  if (state.is_trained()) {
+    const RecordedRun run = read_run(directory);
+    config = run.config;
+    for (const Record& record : run.metrics)
+      if (record.split == "validation" && record.step == state.summary->best_step)
+        state.validation = Score{record.loss, record.accuracy};
+  }
+  const CellStatus noted = state.status;
+  check<DataError>(
+      state.is_trained() || (noted != CellStatus::trained && noted != CellStatus::finished),
+      "metrics.jsonl or summary.json of a cell that has ended is missing, or not of its end");
+  check<DataError>(!state.is_trained() || !state.summary->best || state.validation,
+                   "metrics.jsonl lacks the best evaluation, which summary.json names");
+  if (state.is_trained()) {
+    check<DataError>(!config.empty(), "config.toml is missing");
+    Config::parse(config, "config.toml");
+    // A run that has ended says so itself, also if the sweep ended before it could.
+    if (state.test)
+      state.status = CellStatus::finished;
+    else if (!state.has_failed())
+      state.status = CellStatus::trained;
+  } else if (state.summary && state.summary->status == "diverged") {
+    state.status = CellStatus::diverged;
+  }
+  const bool open = state.status == CellStatus::running || state.status == CellStatus::trained;
+  if (open && Claim::is_taken(directory)) {
+    state.status = CellStatus::running;
+    state.record.reason = stall_of(directory, state.record.pid);
+  } else if (state.status == CellStatus::running)
+    state.status = CellStatus::interrupted;
+  return state;
+}
+
+}  // namespace
+
+std::string to_string(CellStatus status) {
+  for (const auto& [each, name] : names)
+    if (each == status) return name;
+  return "";
+}
+
+fs::path cell_directory(const fs::path& sweep, const SweepCell& cell) {
+  return sweep / "cells" / cell.hash;
+}
+
+CellState read_cell(const fs::path& directory, const Manifest& manifest) {
+  const fs::path sweep = directory.parent_path().parent_path();
+  const auto reason_in = [&](const Manifest& current) {
+    const auto found = current.cells.find(directory.filename().string());
+    return found == current.cells.end() ? "" : damage_of(directory, found->second);
+  };
+  std::string reason;
+  try {
+    reason = reason_in(manifest);
+    // Another process may have run the cell since the manifest was read.
+    if (!reason.empty()) reason = reason_in(read_manifest(sweep));
+    if (reason.empty()) {
+      CellState state = read_files(directory);
+      state.is_recorded = manifest.cells.contains(directory.filename().string());
+      return state;
+    }
+  } catch (const Error& error) {
+    reason = error.what();
+  } catch (const fs::filesystem_error& error) {
+    reason = error.path1().string() + ": " + data::system_reason(error.code().value());
+  }
+  CellState state;
+  state.status = CellStatus::damaged;
+  state.record.reason =
+      reason + "; repair the cell with longhand ablate " + sweep.string() + " --repair";
+  return state;
+}
+
+CellState read_cell(const fs::path& directory) {
+  return read_cell(directory, read_manifest(directory.parent_path().parent_path()));
+}
+
+CellRecord new_record(const Sweep& sweep, const SweepVariant& variant, size_t trial,
+                      const SweepCell& cell, bool final) {
+  CellRecord record{.variant = variant.label,
+                    .values = variant.values,
+                    .seed = cell.seed,
+                    .phase = final ? "final" : "search"};
+  if (sweep.search)
+    for (const Setting& setting : sweep.search->axis.points[trial])
+      record.values.push_back(setting);
+  return record;
+}
+
+void write_record(const fs::path& directory, const CellRecord& record) {
+  Json out;
+  out["variant"] = record.variant;
+  out["values"] = Json::object();
+  for (const Setting& setting : record.values)
+    out["values"][setting.key] = json_option(setting.value);
+  out["seed"] = record.seed;
+  out["phase"] = record.phase;
+  out["status"] = to_string(record.status);
+  out["reason"] = record.reason;
+  out["attempts"] = record.attempts;
+  out["seconds"] = std::round(record.seconds * 1000) / 1000;
+  out["peak_memory_bytes"] = record.peak_memory;
+  out["pid"] = record.pid;
+  out["log"] = record.log;
+  data::write_file_durably(directory / "cell.json", dump(out, 2) + "\n");
+}
+
+Score score_of(const std::string& json) {
+  try {
+    return score_in(parse_json(json));
+  } catch (const std::exception& error) {
+    throw DataError("expected the output of evaluate --json: " + plain_message(error));
+  }
+}
+
+void write_test(const fs::path& directory, const std::string& json) {
+  score_of(json);
+  data::write_file_durably(directory / "test.json", json);
+}
+
+int64_t last_step(const fs::path& directory) {
+  constexpr std::streamoff tail = 4096;
+  std::ifstream in(directory / "metrics.jsonl", std::ios::binary | std::ios::ate);
+  if (!in.is_open()) return 0;
+  const std::streamoff size = in.tellg();
+  in.seekg(std::max<std::streamoff>(size - tail, 0));
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const size_t end = text.rfind('\n');
+  if (end == std::string::npos || end == 0) return 0;
+  const size_t begin = text.rfind('\n', end - 1) + 1;  // npos + 1 = 0
+  const Json line = try_parse_json(std::string_view(text).substr(begin, end - begin));
+  if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) return 0;
+  return line["step"].get<int64_t>();
+}
+
+int64_t bytes_written(const fs::path& directory) {
+  double bytes = 0;
+  for (const char* const name : {"metrics.jsonl", "log.txt", "test.json.part"})
+    bytes += data::bytes_of_files(directory / name);
+  return static_cast<int64_t>(bytes);
+}
+
+bool is_stopped(pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const size_t name_end = text.rfind(") ");  // the name itself may hold anything
+  return name_end != std::string::npos && text[name_end + 2] == 'T';
+}
+
+std::string log_tail(const fs::path& directory, int64_t bytes) {
+  const fs::path log = directory / "log.txt";
+  std::string text = fs::exists(log) ? data::read_text_file(log) : "";
+  const auto most = static_cast<size_t>(bytes);
+  if (text.size() > most) {
+    text = text.substr(text.size() - most);
+    text = text.substr(text.find('\n') + 1);
+  }
+  return text;
+}
+
+std::unique_ptr<Claim> Claim::take(const fs::path& directory, const char* name) {
+  data::create_directories_durably(directory);
+  const fs::path path = directory / name;
+  const int file = open_lock(path, O_RDWR | O_CREAT);
+  check<DataError>(file >= 0, "cannot open ", path.string(), ": ", data::system_reason());
+  std::unique_ptr<Claim> claim(new Claim(file));
+  if (take_lock(file, path))
+    data::remove_stale_temporaries(directory);
+  else
+    claim.reset();
+  return claim;
+}
+
+std::unique_ptr<Claim> Claim::share(const fs::path& sweep) {
+  const fs::path cells = sweep / "cells";
+  data::create_directories_durably(cells);
+  std::unique_ptr<Claim> claim = take(sweep);
+  if (claim)
+    data::remove_stale_temporaries(cells);
+  else
+    claim.reset(new Claim(open_lock(sweep / "lock", O_RDWR)));
+  // Shared from now on. Another process may have the exclusive right while it removes files.
+  while (is_locked(claim->file())) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (const auto& cell : fs::directory_iterator(cells)) try {
+      if (!cell.path().filename().string().starts_with('.') && cell.is_directory())
+        take(cell.path());
+    } catch (const DataError&) {  // it fails when it is run
+    }
+  return claim;
+}
+
+bool Claim::is_taken(const fs::path& directory) {
+  const int file = open_lock(directory / "lock", O_RDONLY);
+  if (file < 0) return false;
+  const bool taken = is_locked(file);
+  close(file);
+  return taken;
+}
+
+Claim::~Claim() { close(file_); }
+
+CellStates read_cells(const Grid& grid, const fs::path& sweep) {
+  CellStates states;
+  const Manifest manifest = read_manifest(sweep);
+  for (const SweepVariant& variant : grid.variants)
+    for (const auto* const phase : {&variant.search, &variant.final})
+      for (const auto& trial : *phase)
+        for (const SweepCell& cell : trial)
+          if (!states.contains(cell.hash))
+            states[cell.hash] = read_cell(cell_directory(sweep, cell), manifest);
+  return states;
+}
+
+double metric_of(const Sweep& sweep, const Score& score) {
+  return sweep.metric == "loss" ? score.loss : score.accuracy;
+}
+
+std::optional<size_t> best_trial(const Sweep& sweep, const SweepVariant& variant,
+                                 const CellStates& states) {
+  if (variant.search.empty()) return 0;
+  std::optional<size_t> best;
+  double best_metric = 0;
+  for (size_t trial = 0; trial < variant.search.size(); ++trial) {
+    double sum = 0;
+    bool failed = false;
+    for (const SweepCell& cell : variant.search[trial]) {
+      const CellState& state = states.at(cell.hash);
+      if (state.is_trained() && state.validation)
+        sum += metric_of(sweep, *state.validation);
+      else if (state.is_trained() || state.has_failed())
+        failed = true;
+      else
+        return std::nullopt;
+    }
+    const bool better = !failed && std::isfinite(sum) &&
+                        (!best || (sweep.metric == "loss" ? sum < best_metric : sum > best_metric));
+    if (!better) continue;
+    best = trial;
+    best_metric = sum;
+  }
+  return best;
+}
+
+}  // namespace longhand::train

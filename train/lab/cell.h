@@ -1,0 +1,138 @@
+// Cells: what the directory of a cell says about its state, and the right to run it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "longhand/train/lab/grid.h"
+#include "longhand/train/lab/manifest.h"
+#include "longhand/train/run/run_record.h"
+
+namespace longhand::train {
+
+/// Loss and accuracy on a split.
+struct Score {
+  double loss = 0, accuracy = 0;
+};
+
+enum class CellStatus {
+  waiting,        // not started
+  running,        // by some process
+  interrupted,    // its process ended without a word; it continues from its checkpoint
+  stopped,        // by a signal, and saved
+  trained,        // but not evaluated on the test split, which trials of a search are not
+  finished,       // trained and evaluated
+  damaged,        // its files are not as they were written; neither failed nor done until repaired
+  diverged,       // which another attempt would do again
+  out_of_memory,  // the kernel or the allocator refused
+  crashed,        // ended by a signal
+  failed,         // ended with an error
+};
+std::string to_string(CellStatus status);
+
+/// cell.json: what the sweep knows about a cell besides its run.
+struct CellRecord {
+  std::string variant;  // its label
+  Settings values;      // of the axes and of the search
+  int64_t seed = 0;
+  std::string phase;  // "search" or "final"
+  CellStatus status = CellStatus::waiting;
+  std::string reason{};     // of a failure, or what is damaged
+  int64_t attempts = 0;     // processes that have trained it
+  double seconds = 0;       // that they took, as far as their end was seen
+  int64_t peak_memory = 0;  // bytes, of any of them
+  pid_t pid = 0;            // of the process that runs it
+  std::string log{};        // the last lines of log.txt, after a failure
+};
+
+/// The state of a cell.
+struct CellState {
+  CellStatus status = CellStatus::waiting;
+  CellRecord record{};
+  std::optional<Summary> summary{};
+  std::optional<Score> validation{};  // of the best checkpoint
+  std::optional<Score> test{};
+  bool is_recorded = false;  // in the manifest
+
+  /// Whether its run has come to its end, evaluated or not.
+  bool is_trained() const {
+    return summary && (summary->status == "finished" || summary->status == "early");
+  }
+  bool has_failed() const { return status >= CellStatus::diverged; }
+  /// Whether the data of a run that has ended have a test split; without one, `test` is of the
+  /// validation split.
+  bool has_test_split() const {
+    return !summary || summary->data.empty() || summary->data.contains("test");
+  }
+};
+
+/// The directory of a cell of a sweep: sweep/cells/HASH.
+std::filesystem::path cell_directory(const std::filesystem::path& sweep, const SweepCell& cell);
+/// The state that the files of a cell show. If one is not as recorded in the manifest of the sweep, not
+/// as Longhand writes it, or cannot be read, the cell is damaged, and nothing else is said about it.
+CellState read_cell(const std::filesystem::path& directory, const Manifest& manifest);
+/// The same, with the manifest as it is now.
+CellState read_cell(const std::filesystem::path& directory);
+/// What cell.json says of a cell before it is run. `variant` is that of the grid of `sweep`.
+CellRecord new_record(const Sweep& sweep, const SweepVariant& variant, size_t trial,
+                      const SweepCell& cell, bool final);
+/// Writes cell.json durably.
+void write_record(const std::filesystem::path& directory, const CellRecord& record);
+/// The scores in the output of evaluate --json. Throws DataError if it is no such output.
+Score score_of(const std::string& json);
+/// Writes test.json, the output of evaluate --json, durably. Throws DataError if it is no such output.
+void write_test(const std::filesystem::path& directory, const std::string& json);
+/// The last step in metrics.jsonl, also while it is written; 0 if there is none.
+int64_t last_step(const std::filesystem::path& directory);
+/// Bytes in the files that a cell appends to while it is trained or evaluated: more are progress.
+int64_t bytes_written(const std::filesystem::path& directory);
+/// Whether the kernel says that a process was stopped, by SIGSTOP or the like.
+bool is_stopped(pid_t pid);
+/// The last lines of log.txt, at most `bytes` long.
+std::string log_tail(const std::filesystem::path& directory, int64_t bytes = 2000);
+
+/// The exclusive right to run a cell, held by this process and by the children that inherit file():
+/// it ends with the last of them.
+class Claim {
+ public:
+  /// Creates the directory if it does not exist, and removes what killed processes have left in it.
+  /// Null if another process has the right. Throws DataError.
+  static std::unique_ptr<Claim> take(const std::filesystem::path& directory,
+                                     const char* name = "lock");
+  /// The right to work in the directory of a sweep, which other processes may have at the same time.
+  /// Creates it if it does not exist; if no other process has the right, and for each cell that none
+  /// runs, removes what killed processes have left. Throws DataError.
+  static std::unique_ptr<Claim> share(const std::filesystem::path& sweep);
+  /// Whether a process has the right now.
+  static bool is_taken(const std::filesystem::path& directory);
+  ~Claim();
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+
+  int file() const { return file_; }
+
+ private:
+  explicit Claim(int file) : file_(file) {}
+  int file_;
+};
+
+/// The states of the cells of a sweep, by hash.
+using CellStates = std::map<std::string, CellState>;
+CellStates read_cells(const Grid& grid, const std::filesystem::path& sweep);
+
+/// The metric of a sweep, "accuracy" or "loss".
+double metric_of(const Sweep& sweep, const Score& score);
+
+/// The trial whose trained cells have the best mean validation metric; the first of equal ones, and
+/// trial 0 without a search. Trials with a cell that failed do not count. Nothing if a trial is not
+/// decided yet, for example because one of its cells is damaged, or if none is left.
+std::optional<size_t> best_trial(const Sweep& sweep, const SweepVariant& variant,
+                                 const CellStates& states);
+
+}  // namespace longhand::train

@@ -1,0 +1,40 @@
+// Estimate: what a sweep will take, from a few measured steps of each variant.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "longhand/train/lab/cell.h"
+#include "longhand/train/lab/grid.h"
+#include "longhand/train/lab/sweep.h"
+
+namespace longhand::train {
+
+/// What the cells of a variant take that are not finished.
+struct VariantEstimate {
+  std::string label;
+  int64_t cells = 0, cells_left = 0;  // trials of a search included
+  double step_seconds = 0;
+  double seconds_left = 0;  // of all of them, one after the other
+  int64_t peak_memory = 0;  // bytes, of one
+  std::string failure{};    // why it could not be measured; the numbers are then 0
+};
+
+struct EstimateOptions {
+  std::filesystem::path program = "/proc/self/exe";
+  int64_t threads = 1;
+  Shard shard{};  // counts only its cells
+  std::function<void(int64_t done, int64_t all)> on_progress = {};
+  std::function<bool()> should_stop =
+      {};  // true ends it; the variants measured so far are returned
+};
+
+/// Trains each variant for a few steps and evaluates it once on the validation split, in a process of
+/// its own and a temporary directory. Throws DataError if files cannot be written.
+std::vector<VariantEstimate> estimate(const Sweep& sweep, const Grid& grid,
+                                      const CellStates& states, const EstimateOptions& options);
+
+}  // namespace longhand::train

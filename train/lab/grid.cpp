@@ -1,0 +1,228 @@
+#include "longhand/train/lab/grid.h"
+#include "longhand/data/file.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/lab/manifest.h"
+
+namespace longhand::train {
+namespace {
+
+std::string last_word(const std::string& key) { return key.substr(key.rfind('.') + 1); }
+
+const OptionValue* find(const Settings& values, const std::string& key) {
+  for (const Setting& setting : values)
+    if (setting.key == key) return &setting.value;
+  return nullptr;
+}
+
+bool is_one_of(const OptionValue& value, const std::vector<OptionValue>& values) {
+  return std::any_of(values.begin(), values.end(),
+                     [&](const OptionValue& each) { return same_value(value, each); });
+}
+
+/// Whether the condition of an axis holds, given the options of the base.
+bool holds(const Axis& axis, const Settings& values,
+           const std::map<std::string, OptionValue>& base) {
+  for (const auto& [key, expected] : axis.when) {
+    const OptionValue* value = find(values, key);
+    if (const auto given = base.find(key); !value && given != base.end()) value = &given->second;
+    check<ConfigError>(
+        value != nullptr, axis.where, ": when: ", key,
+        " has no value; expected an option of the base or of an axis above this one");
+    if (!is_one_of(*value, expected)) return false;
+  }
+  return true;
+}
+
+/// The values of all axes together, without repetitions.
+std::vector<Settings> combinations(const Sweep& sweep) {
+  constexpr size_t most = 100000;
+  const std::map<std::string, OptionValue> base = sweep.config().given();
+  std::vector<Settings> all{{}};
+  for (const Axis& axis : sweep.axes) {
+    std::vector<Settings> next;
+    for (const Settings& values : all) {
+      if (!holds(axis, values, base)) {
+        next.push_back(values);
+        continue;
+      }
+      for (const Settings& point : axis.points) {
+        Settings& more = next.emplace_back(values);
+        for (const Setting& setting : point) {
+          // The label would show both values.
+          check<ConfigError>(!find(values, setting.key), setting.where, ": ", setting.key,
+                             " is an option of an axis above this one, too");
+          more.push_back(setting);
+        }
+      }
+      check<ConfigError>(next.size() <= most, axis.where, ": more than ", most,
+                         " combinations of values");
+    }
+    all = std::move(next);
+  }
+  std::set<std::string> seen;
+  std::erase_if(all, [&](const Settings& values) {
+    std::string text;
+    for (const Setting& setting : values)
+      text += setting.key + "=" + to_string(setting.value) + "\n";
+    return !seen.insert(text).second;
+  });
+  return all;
+}
+
+void assign(Config& config, const Settings& values) {
+  for (const Setting& setting : values) {
+    const size_t dot = setting.key.find('.');
+    config.assign(setting.key.substr(0, dot), setting.key.substr(dot + 1), setting.value,
+                  setting.where);
+  }
+}
+
+SweepCell cell_of(const Sweep& sweep, const SweepVariant& variant, const Settings& trial,
+                  int64_t seed, int64_t steps) {
+  Config config = sweep.config();
+  assign(config, variant.values);
+  assign(config, trial);
+  config.assign("train", "seed", seed, "seeds");
+  if (steps > 0) config.assign("train", "steps", steps, "search");
+  SweepCell cell;
+  cell.seed = seed;
+  try {
+    const auto task = read_task_info(config);
+    cell.config = effective_config(config, task ? &*task : nullptr);
+  } catch (const ConfigError& error) {
+    throw ConfigError((variant.label.empty() ? std::string() : "variant " + variant.label + ": ") +
+                      error.what());
+  }
+  cell.hash = data::text_digest(cell.config).substr(0, 16);
+  return cell;
+}
+
+bool is_baseline(const Sweep& sweep, const SweepVariant& variant) {
+  if (sweep.baseline.empty()) return false;
+  return std::all_of(sweep.baseline.begin(), sweep.baseline.end(), [&](const auto& each) {
+    const OptionValue* const value = find(variant.values, each.first);
+    return value && is_one_of(*value, each.second);
+  });
+}
+
+/// Assigns to each variant the baseline that has the same values of the other axes.
+void find_baselines(const Sweep& sweep, std::vector<SweepVariant>& variants) {
+  if (sweep.baseline.empty()) return;
+  std::vector<size_t> baselines;
+  for (size_t i = 0; i < variants.size(); ++i)
+    if (is_baseline(sweep, variants[i])) baselines.push_back(i);
+  std::string text;
+  for (const auto& [key, values] : sweep.baseline)
+    text += (text.empty() ? "" : ", ") + key + " = " + to_string(values.front());
+  check<ConfigError>(!baselines.empty(), sweep.name, ": no variant has the baseline's ", text);
+  for (SweepVariant& variant : variants) {
+    if (is_baseline(sweep, variant)) continue;
+    std::vector<size_t> matching;
+    for (const size_t i : baselines) {
+      const bool matches = std::all_of(
+          variants[i].values.begin(), variants[i].values.end(), [&](const Setting& setting) {
+            const OptionValue* const own = find(variant.values, setting.key);
+            return sweep.baseline.contains(setting.key) || !own || same_value(*own, setting.value);
+          });
+      if (matches) matching.push_back(i);
+    }
+    check<ConfigError>(matching.size() <= 1, sweep.name, ": variant ", variant.label,
+                       " has several baselines with ", text, ": ",
+                       matching.empty() ? "" : variants[matching.front()].label, " and ",
+                       matching.empty() ? "" : variants[matching.back()].label,
+                       "; expected a baseline that names one of them");
+    if (!matching.empty()) variant.baseline = matching.front();
+  }
+}
+
+/// A value as it is shown in labels; of paths to other runs only the last part.
+std::string shown(const Setting& setting) {
+  const std::string text = plain_text(setting.value);
+  if (!is_run_path(setting.key)) return text;
+  return text.empty() ? "none" : std::filesystem::path(text).filename().string();
+}
+
+}  // namespace
+
+std::string label_of(const Settings& values, const std::vector<std::string>& keys) {
+  std::string out;
+  for (const Setting& setting : values) {
+    const std::string word = last_word(setting.key);
+    const bool unique = std::count_if(keys.begin(), keys.end(), [&](const std::string& key) {
+                          return last_word(key) == word;
+                        }) <= 1;
+    const bool plain = setting.key == "attention.type" || setting.key == "data.task";
+    out += (out.empty() ? "" : " ") + (plain ? "" : (unique ? word : setting.key) + "=") +
+           shown(setting);
+  }
+  return out;
+}
+
+std::vector<std::vector<bool>> cells_of_shard(const Grid& grid, const Shard& shard) {
+  const auto is_ours = [&](size_t index) {
+    return static_cast<int64_t>(index) % shard.count == shard.index;
+  };
+  const size_t seeds = grid.variants.front().final.front().size();
+  std::vector<std::vector<bool>> ours(grid.variants.size(), std::vector<bool>(seeds));
+  std::set<std::string> seen;
+  for (size_t seed = 0; seed < seeds; ++seed)
+    for (size_t v = 0; v < grid.variants.size(); ++v) {
+      const SweepVariant& variant = grid.variants[v];
+      if (!variant.search.empty())
+        ours[v][seed] = is_ours(v);
+      else if (const size_t index = seen.size();
+               seen.insert(variant.final.front()[seed].hash).second)
+        ours[v][seed] = is_ours(index);
+    }
+  return ours;
+}
+
+Grid expand(const Sweep& sweep) {
+  Grid grid;
+  const auto add_keys = [](const std::vector<Axis>& axes, std::vector<std::string>& keys) {
+    for (const Axis& axis : axes)
+      for (const Setting& setting : axis.points.front())
+        if (std::find(keys.begin(), keys.end(), setting.key) == keys.end())
+          keys.push_back(setting.key);
+  };
+  add_keys(sweep.axes, grid.keys);
+  std::vector<Settings> trials{{}};
+  if (sweep.search) {
+    trials = sweep.search->axis.points;
+    std::vector<std::string> keys;
+    add_keys({sweep.search->axis}, keys);
+    for (const std::string& key : keys) {
+      check<ConfigError>(std::find(grid.keys.begin(), grid.keys.end(), key) == grid.keys.end(),
+                         sweep.search->axis.where, ": search: ", key, " is an axis, too");
+      grid.search_key += (grid.search_key.empty() ? "" : ", ") + key;
+    }
+    for (const Settings& trial : trials) grid.trials.push_back(label_of(trial, keys));
+  }
+  for (Settings& values : combinations(sweep)) {
+    SweepVariant& variant = grid.variants.emplace_back();
+    variant.label = label_of(values, grid.keys);
+    variant.values = std::move(values);
+    for (const Settings& trial : trials) {
+      auto& finals = variant.final.emplace_back();
+      for (const int64_t seed : sweep.seeds)
+        finals.push_back(cell_of(sweep, variant, trial, seed, 0));
+      if (!sweep.search) continue;
+      auto& searched = variant.search.emplace_back();
+      for (int64_t i = 0; i < sweep.search->seeds; ++i)
+        searched.push_back(cell_of(sweep, variant, trial, sweep.seeds[static_cast<size_t>(i)],
+                                   sweep.search->steps));
+    }
+    if (variant.label.empty()) variant.label = "base";
+  }
+  find_baselines(sweep, grid.variants);
+  return grid;
+}
+
+}  // namespace longhand::train

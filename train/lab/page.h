@@ -1,0 +1,26 @@
+// Report: runs, sweeps and analyses as one self-contained HTML file.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "longhand/train/lab/reader.h"
+
+namespace longhand::train {
+
+/// Returns a page with a summary, a leaderboard, learning curves, every chart and table of results,
+/// and the provenance of every run. It needs no other file and no network; its scripts draw the
+/// charts. With thousands of records, curves and tables are thinned, so that the page stays below
+/// 1.5 MB for up to some hundred runs.
+std::string html_report(const ReportInputs& inputs);
+
+/// The same for paths: see read_inputs().
+std::string html_report(const std::vector<std::filesystem::path>& paths);
+
+enum class ReportFormat { html, csv, json };
+
+/// Whether a report may be written there: nothing exists, or an empty file, or a report of this format.
+bool may_replace(const std::filesystem::path& file, ReportFormat format = ReportFormat::html);
+
+}  // namespace longhand::train

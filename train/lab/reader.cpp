@@ -1,0 +1,191 @@
+#include "longhand/train/lab/reader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/data/file.h"
+#include "longhand/train/config/config.h"
+#include "longhand/train/lab/manifest.h"
+#include "longhand/train/results/json.h"
+
+namespace longhand::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A JSON object in a file that is written as a whole.
+Json read_object(const fs::path& path) {
+  Json out = try_parse_json(data::read_text_file(path));
+  check<DataError>(out.is_object(), path.string(), ": expected a JSON object; remove the file, or ",
+                   "repeat the command that writes it");
+  return out;
+}
+
+std::string text_of(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+double number_of(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() ? std::nan("") : number_in(*found).value_or(std::nan(""));
+}
+
+bool is_run(const fs::path& path) {
+  for (const char* const name : {"metrics.jsonl", "config.toml", "summary.json"})
+    if (fs::exists(path / name)) return true;
+  return false;
+}
+
+bool is_sweep(const fs::path& path) { return fs::is_directory(path / "cells"); }
+
+/// Folders in alphabetical order. A hidden one may be an incomplete copy.
+std::vector<fs::path> folders_in(const fs::path& path) {
+  std::vector<fs::path> out;
+  for (const auto& entry : fs::directory_iterator(path))
+    if (entry.is_directory() && !entry.path().filename().string().starts_with('.'))
+      out.push_back(entry.path());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+/// The validation record of the best checkpoint; before there is one, the last.
+std::optional<Measured> best_validation(const RecordedRun& run) {
+  const Record* found = nullptr;
+  for (const Record& record : run.metrics)
+    if (record.split == "validation" && (record.best || !found || !found->best)) found = &record;
+  if (!found) return std::nullopt;
+  return Measured{found->loss, found->accuracy, found->step};
+}
+
+void add_checkpoint(const fs::path& path, ReportedRun& run) {
+  for (const char* const name : {"best.h5", "last.h5"}) {
+    const fs::path file = path / "checkpoints" / name;
+    if (!fs::exists(file)) continue;
+    run.checkpoint = name;
+    try {
+      run.checkpoint_digest = stored_digest(file);
+    } catch (const DataError&) {
+      run.checkpoint_digest = "(damaged)";
+    }
+    return;
+  }
+}
+
+ReportedRun read_reported_run(const fs::path& path) {
+  ReportedRun run;
+  if (is_run(path))
+    run.record = read_run(path);
+  else
+    run.record.name = path.lexically_normal().string();
+  if (!run.record.config.empty())
+    run.options = Config::parse(run.record.config, (path / "config.toml").string()).given();
+  run.status = run.record.summary ? run.record.summary->status : "running";
+  if (const auto seed = run.options.find("train.seed"); seed != run.options.end())
+    if (const auto* const value = std::get_if<int64_t>(&seed->second)) run.seed = *value;
+  run.validation = best_validation(run.record);
+  if (const fs::path test = path / "test.json"; fs::exists(test)) {
+    const Json object = read_object(test);
+    const Json step = object.value("step", Json(0));
+    // A sweep evaluates data without a test split on the validation split.
+    if (text_of(object, "split") != "validation")
+      run.test = {number_of(object, "loss"), number_of(object, "accuracy"),
+                  step.is_number_integer() ? step.get<int64_t>() : 0};
+  }
+  add_checkpoint(path, run);
+  return run;
+}
+
+ReportedRun read_cell(const fs::path& path) {
+  ReportedRun run = read_reported_run(path);
+  if (!fs::exists(path / "cell.json")) return run;
+  const Json cell = read_object(path / "cell.json");
+  run.variant = text_of(cell, "variant");
+  run.phase = text_of(cell, "phase");
+  run.reason = text_of(cell, "reason");
+  if (const std::string status = text_of(cell, "status"); !status.empty()) run.status = status;
+  if (const Json seed = cell.value("seed", Json()); seed.is_number_integer())
+    run.seed = seed.get<int64_t>();
+  if (run.options.empty() && cell.contains("values") && cell["values"].is_object())
+    for (const auto& [key, value] : cell["values"].items()) run.options[key] = option_in(value);
+  return run;
+}
+
+/// The cell of a sweep, of which nothing is said but its damage if it is damaged.
+ReportedRun read_cell_of(const Manifest& manifest, const fs::path& path) {
+  ReportedRun run;
+  run.record.name = path.lexically_normal().string();
+  run.status = "damaged";
+  try {
+    const auto files = manifest.cells.find(path.filename().string());
+    if (files != manifest.cells.end()) run.reason = damage_of(path, files->second);
+    if (run.reason.empty()) return read_cell(path);
+  } catch (const Error& error) {
+    run.reason = error.what();
+  }
+  return run;
+}
+
+/// Reads paths, each file and directory once however it is named.
+class Reader {
+ public:
+  void read(const fs::path& path) {
+    check<ConfigError>(fs::exists(path), path.string(), " does not exist");
+    if (!fs::is_directory(path)) return read_file(path);
+    if (read_folder(path)) return;
+    bool any = false;
+    for (const fs::path& folder : folders_in(path)) any = read_folder(folder) || any;
+    check<ConfigError>(any, path.string(),
+                       " holds no run (no metrics.jsonl), no sweep (no cells), and no folder with "
+                       "either; expected a directory written by train or ablate, or a JSON file "
+                       "written by analyse or evaluate");
+  }
+
+  ReportInputs inputs;
+
+ private:
+  bool is_new(const fs::path& path) { return seen_.insert(fs::canonical(path)).second; }
+
+  void read_file(const fs::path& path) {
+    if (is_new(path))
+      inputs.results.push_back(
+          {path.string(), results_of_json(data::read_text_file(path), path.string())});
+  }
+
+  /// Whether there was anything to read.
+  bool read_folder(const fs::path& path) {
+    if (is_sweep(path)) {
+      const Manifest manifest = read_manifest(path);
+      for (const fs::path& cell : folders_in(path / "cells"))
+        if (is_new(cell)) inputs.runs.push_back(read_cell_of(manifest, cell));
+      if (fs::exists(path / "results.json")) read_file(path / "results.json");
+      return true;
+    }
+    if (!is_run(path)) return false;
+    if (is_new(path)) inputs.runs.push_back(read_cell(path));
+    return true;
+  }
+
+  std::set<fs::path> seen_;
+};
+
+}  // namespace
+
+std::string ReportedRun::option(const std::string& name) const {
+  const auto found = options.find(name);
+  if (found == options.end()) return "";
+  if (const auto* const text = std::get_if<std::string>(&found->second)) return *text;
+  return to_string(found->second);
+}
+
+ReportInputs read_inputs(const std::vector<fs::path>& paths) {
+  Reader reader;
+  for (const fs::path& path : paths) reader.read(path);
+  return std::move(reader.inputs);
+}
+
+}  // namespace longhand::train

@@ -1,0 +1,59 @@
+// Reads what a report shows: runs, sweeps and results of analyses.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhand/core/options.h"
+#include "longhand/train/results/table.h"
+#include "longhand/train/run/run_record.h"
+
+namespace longhand::train {
+
+/// Loss and accuracy on one split.
+struct Measured {
+  double loss = 0, accuracy = 0;
+  int64_t step = 0;  // of the checkpoint
+};
+
+/// A run, or the cell of a sweep, which may not have begun.
+struct ReportedRun {
+  RecordedRun record;                            // its name is the path
+  std::map<std::string, OptionValue> options{};  // the effective configuration; a cell that has not
+                                                 // begun: the values of its axes
+  std::string variant{};                         // a cell's label; empty: not a cell
+  std::string phase{};                           // of a cell: "search" or "final"
+  std::string status{};                          // Summary::status, a cell's status, or "running"
+  std::string reason{};                          // of a failure
+  int64_t seed = 0;
+  std::optional<Measured> test{};        // test.json: the output of evaluate --json
+  std::optional<Measured> validation{};  // of the best checkpoint, else the last record
+  std::string checkpoint{};              // "best.h5" or "last.h5"; empty: none
+  std::string checkpoint_digest{};       // stored_digest()
+
+  /// An option as text without quotes; empty if it was not given.
+  std::string option(const std::string& name) const;
+};
+
+struct ReportedResults {
+  std::string path;  // of the file
+  Results results;
+};
+
+struct ReportInputs {
+  std::vector<ReportedRun> runs;
+  std::vector<ReportedResults> results;
+};
+
+/// Reads each path: the directory of a run, the directory of a sweep (its cells and results.json, as
+/// far as they exist), a folder of these, or a file with Results; what several paths name is read
+/// once. Reads runs and sweeps in progress.
+/// Throws ConfigError if a path is none of these, and DataError, naming the file, for unreadable
+/// contents.
+ReportInputs read_inputs(const std::vector<std::filesystem::path>& paths);
+
+}  // namespace longhand::train

@@ -1,0 +1,569 @@
+#include "longhand/train/lab/runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/core/measure/clock.h"
+#include "longhand/data/file.h"
+#include "longhand/train/run/child.h"
+#include "longhand/train/run/run_record.h"
+#include "longhand/train/transfer/saved_model.h"
+
+namespace longhand::train {
+namespace {
+
+namespace fs = std::filesystem;
+/// A cell that the sweep needs, trained or, if `final`, also evaluated on the test split.
+struct Task {
+  size_t variant, trial, seed;  // indices
+  bool final;
+  const SweepCell* cell;
+};
+
+class Runner {
+ public:
+  Runner(const Sweep& sweep, const Grid& grid, fs::path directory, const RunnerOptions& options)
+      : sweep_(sweep),
+        grid_(grid),
+        directory_(std::move(directory)),
+        options_(options),
+        ours_(cells_of_shard(grid, options.shard)),
+        states_(read_cells(grid, directory_)) {}
+
+  SweepOutcome run() {
+    check_sources();
+    record_ended();
+    try {
+      loop();
+    } catch (...) {
+      // The cells save first, as after a signal; what is called may be what has failed.
+      silent_ = true;
+      stop();
+      while (!running_.empty()) {
+        reap();
+        pause();
+      }
+      throw;
+    }
+    return outcome();
+  }
+
+ private:
+  struct Running {
+    Task task;
+    std::unique_ptr<Claim> claim;
+    CellRecord record;
+    bool testing = false;
+    int64_t steps = 0;
+    double begin = clock_seconds();
+    std::unique_ptr<Child> child{};
+    int64_t written = 0;            // bytes_written() when it last made progress
+    double quiet = 0, longest = 0;  // seconds without progress: until now, and before
+    std::optional<double> asked{};  // seconds since it was asked to stop
+    std::string failure{};          // why it was, if it is to fail
+  };
+
+  void loop() {
+    report();
+    for (;;) {
+      const bool any_ended = reap();
+      if (!stopping_ && options_.should_stop && options_.should_stop()) stop();
+      if (any_ended || needs_ || clock_seconds() - looked_ > 0.2) start_more();
+      if (running_.empty() && (stopping_ || enough_failures() || (elsewhere_.empty() && !needs_)))
+        break;
+      if (any_ended || clock_seconds() - reported_ > 0.5) report();
+      pause();
+    }
+    report();
+  }
+
+  void pause() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    if (clock_seconds() - watched_ > 0.1) watch();
+  }
+
+  /// Counts the time without progress, and ends cells that make none, or do not end when asked to.
+  void watch() {
+    // This process may have been stopped itself: that time is not the cells'.
+    const double passed = std::min(clock_seconds() - watched_, 1.0);
+    watched_ = clock_seconds();
+    for (const auto& each : running_) {
+      each->quiet += passed;
+      if (const int64_t written = bytes_written(path(each->task)); written != each->written) {
+        each->written = written;
+        each->longest = std::max(each->longest, each->quiet);
+        each->quiet = 0;
+      }
+      if (each->asked) {
+        if ((*each->asked += passed) > options_.grace) each->child->signal(SIGKILL);
+      } else if (options_.cell_timeout > 0 && each->quiet > options_.cell_timeout) {
+        each->failure = concat_message("no progress for ", options_.cell_timeout,
+                                       " s, the limit for cells; it was stopped");
+        ask_to_stop(*each);
+      }
+    }
+  }
+
+  static void ask_to_stop(Running& running) {
+    if (!running.asked) running.asked = 0;
+    running.child->signal(SIGTERM);
+    running.child->signal(SIGCONT);  // a stopped process does not see the other
+  }
+
+  void stop() {
+    stopping_ = true;
+    for (const auto& each : running_) ask_to_stop(*each);
+  }
+
+  /// Throws ConfigError if cells that are to be run need runs that do not exist.
+  void check_sources() const {
+    std::map<std::string, std::set<std::string>> missing;  // variants, by what they lack
+    for (const Task& task : tasks()) {
+      if (is_decided(task)) continue;
+      const auto options = Config::parse(task.cell->config, "cell.toml").given();
+      for (const std::string name : {"train.init_", "train.distill_"}) {
+        const auto from = options.find(name + "from");
+        // A cell that has a checkpoint has been initialised.
+        const bool has_begun = name == "train.init_" && states_.at(task.cell->hash).summary;
+        if (from == options.end() || plain_text(from->second).empty() || has_begun) continue;
+        try {
+          find_checkpoint(plain_text(from->second), plain_text(options.at(name + "checkpoint")));
+        } catch (const ConfigError& error) {
+          missing[name + "from = " + plain_text(from->second) + ": " + error.what()].insert(
+              grid_.variants[task.variant].label);
+        }
+      }
+    }
+    std::string text;
+    for (const auto& [problem, variants] : missing) {
+      text += (text.empty() ? "" : "\n") + problem + "; variants that need it: ";
+      for (const std::string& label : variants)
+        text += (label == *variants.begin() ? "" : ", ") + label;
+    }
+    check<ConfigError>(missing.empty(), text,
+                       "\nno cell was run; train what is missing first, or correct the path");
+  }
+
+  /// Adds cells to the manifest that have ended without being in it: those of earlier versions, and of
+  /// processes that were killed just then.
+  void record_ended() {
+    for (const auto& [hash, s] : states_) {
+      if (s.is_recorded || (!s.is_trained() && !s.has_failed())) continue;
+      if (const auto claim = Claim::take(directory_ / "cells" / hash))
+        record_cells(directory_, {hash});
+    }
+  }
+
+  fs::path path(const Task& task) const { return cell_directory(directory_, *task.cell); }
+  CellState& state(const Task& task) { return states_[task.cell->hash]; }
+
+  std::string label(const Task& task) const {
+    std::string text = grid_.variants[task.variant].label;
+    if (!grid_.trials.empty()) text += " " + grid_.trials[task.trial];
+    return text + " seed=" + std::to_string(task.cell->seed);
+  }
+
+  /// The cells of this shard that are known to be needed, in the order in which they are started: all
+  /// variants with one seed before the next seed, so that early tables compare all variants.
+  std::vector<Task> tasks() const {
+    std::vector<Task> all;
+    const size_t seeds = sweep_.seeds.size();
+    for (size_t seed = 0; seed < seeds; ++seed)
+      for (size_t v = 0; v < grid_.variants.size(); ++v) {
+        const auto& search = grid_.variants[v].search;
+        for (size_t trial = 0; trial < search.size(); ++trial)
+          if (seed < search[trial].size() && ours_[v][seed])
+            all.push_back({v, trial, seed, false, &search[trial][seed]});
+      }
+    std::set<std::string> seen;  // two variants may have the same cell
+    for (size_t seed = 0; seed < seeds; ++seed)
+      for (size_t v = 0; v < grid_.variants.size(); ++v) {
+        const auto& variant = grid_.variants[v];
+        const auto trial = best_trial(sweep_, variant, states_);
+        if (!trial) continue;
+        const SweepCell& cell = variant.final[*trial][seed];
+        if (!seen.insert(cell.hash).second) continue;
+        if (ours_[v][seed]) all.push_back({v, *trial, seed, true, &cell});
+      }
+    return all;
+  }
+
+  bool is_done(const Task& task) const {
+    const CellState& s = states_.at(task.cell->hash);
+    return task.final ? s.is_trained() && s.test : s.is_trained();
+  }
+  bool is_damaged(const Task& task) const {
+    return states_.at(task.cell->hash).status == CellStatus::damaged;
+  }
+  /// Done, or damaged, or failed for good or in this call.
+  bool is_decided(const Task& task) const {
+    return is_done(task) || is_damaged(task) ||
+           states_.at(task.cell->hash).status == CellStatus::diverged ||
+           tried_.contains(task.cell->hash);
+  }
+  bool is_running(const Task& task) const {
+    return std::any_of(running_.begin(), running_.end(),
+                       [&](const auto& each) { return each->task.cell->hash == task.cell->hash; });
+  }
+  bool enough_failures() const {
+    return options_.max_failures > 0 && failures_ >= options_.max_failures;
+  }
+
+  void start_more() {
+    looked_ = clock_seconds();
+    needs_ = false;
+    elsewhere_.clear();
+    if (stopping_ || enough_failures()) return;
+    for (const Task& task : tasks()) {
+      if (is_damaged(task) && tried_.insert(task.cell->hash).second) announce(task);
+      if (is_decided(task) || is_running(task)) continue;
+      if (static_cast<int64_t>(running_.size()) >= options_.jobs || enough_failures()) return;
+      auto running = std::make_unique<Running>();
+      running->task = task;
+      Running& cell = *running;
+      try {
+        running->claim = Claim::take(path(task));
+        if (!running->claim) {
+          elsewhere_.insert(task.cell->hash);
+          continue;
+        }
+        state(task) = read_cell(path(task));  // another process may have run it meanwhile
+        // This process has the claim itself.
+        needs_ = true;
+        if (is_decided(task)) continue;
+        running_.push_back(std::move(running));
+        start(cell);
+      } catch (const std::exception& error) {
+        needs_ = true;
+        if (!abandon(cell, error.what())) continue;
+        if (!running) {
+          running = std::move(running_.back());
+          running_.pop_back();
+        }
+        conclude(task);
+      }
+    }
+  }
+
+  void start(Running& running) {
+    const Task& task = running.task;
+    const CellRecord before = state(task).record;
+    CellRecord& record = running.record;
+    record = new_record(sweep_, grid_.variants[task.variant], task.trial, *task.cell, task.final);
+    record.seconds = before.seconds;
+    record.peak_memory = before.peak_memory;
+    running.testing = state(task).is_trained();
+    record.attempts = before.attempts + (running.testing ? 0 : 1);
+    const OptionValue steps =
+        Config::parse(task.cell->config, "cell.toml").given().at("train.steps");
+    running.steps = std::get<int64_t>(steps);
+    launch(running);
+  }
+
+  /// Starts the process of a cell: training, or evaluation if it is trained.
+  void launch(Running& running) {
+    const fs::path folder = path(running.task);
+    forget_cell(directory_, running.task.cell->hash);
+    ChildOptions child;
+    child.program = options_.program;
+    child.err = child.out = folder / "log.txt";
+    child.inherited = {running.claim->file()};
+    // The configuration of a cell does not depend on the environment.
+    child.without = {"LONGHAND_SEED", "LONGHAND_THREADS"};
+    // If the sweep is killed, its cells save what they have.
+    child.death_signal = SIGTERM;
+    const std::string threads = std::to_string(options_.threads);
+    if (running.testing) {
+      child.out = folder / "test.json.part";
+      fs::remove(child.out);
+      const char* const split = state(running.task).has_test_split() ? "test" : "validation";
+      child.arguments = {"evaluate", folder.string(), "--split", split,
+                         "--json",   "--threads",     threads};  // not --quiet: see watch()
+    } else if (fs::exists(folder / "config.toml")) {
+      child.arguments = {"train", "--resume", folder.string(), "--threads", threads};
+    } else {
+      const fs::path config = folder / "cell.toml";
+      data::write_file_durably(config, running.task.cell->config);
+      child.arguments = {"train", config.string(), "--out", folder.string(), "--threads", threads};
+    }
+    running.record.status = CellStatus::running;
+    running.written = bytes_written(folder);
+    running.quiet = 0;
+    running.child = std::make_unique<Child>(child);
+    running.record.pid = running.child->pid();
+    write_record(folder, running.record);
+  }
+
+  /// Handles the processes that have ended; whether there was one.
+  bool reap() {
+    bool any = false;
+    for (size_t i = 0; i < running_.size();) {
+      const auto ended = running_[i]->child->poll();
+      if (!ended) {
+        ++i;
+        continue;
+      }
+      any = true;
+      bool is_over = false;
+      try {
+        is_over = handle(*running_[i], *ended);
+      } catch (const std::exception& error) {
+        is_over = abandon(*running_[i], error.what());
+      }
+      if (is_over) {
+        const std::unique_ptr<Running> over = std::move(running_[i]);
+        running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+        conclude(over->task);
+      } else {
+        ++i;  // it continues with its evaluation
+      }
+    }
+    return any;
+  }
+
+  /// Lets a cell fail for an error of this process. Returns whether it has ended: if not, it is asked to.
+  bool abandon(Running& running, const std::string& reason) {
+    running.failure = reason;
+    if (running.child && !running.child->poll()) {
+      ask_to_stop(running);
+      return false;
+    }
+    running.claim.reset();
+    CellState& s = state(running.task);
+    s.record.reason = reason;
+    s.status = CellStatus::failed;
+    return true;
+  }
+
+  /// After the end of a cell.
+  void conclude(const Task& task) {
+    const CellState& s = state(task);
+    // A trial that trained may be needed again as a final cell, to be evaluated.
+    if (s.has_failed() || !s.is_trained() || s.test) tried_.insert(task.cell->hash);
+    // A learning rate may be too high; that is what a search is for.
+    const bool expected = !task.final && s.status == CellStatus::diverged;
+    if (s.has_failed() && !expected) ++failures_;
+    report();
+    announce(task);
+  }
+
+  void announce(const Task& task) {
+    if (options_.on_end && !silent_)
+      options_.on_end({label(task), task.variant, path(task).string(), state(task)});
+  }
+
+  /// Returns whether the cell has ended.
+  bool handle(Running& running, const Ended& ended) {
+    const Task& task = running.task;
+    const fs::path folder = path(task);
+    CellRecord& record = running.record;
+    record.seconds += ended.seconds;
+    if (!running.testing) record.peak_memory = std::max(record.peak_memory, ended.peak_memory);
+    const bool succeeded = ended.code == 0 && ended.signal == 0;
+    const bool fails = !running.failure.empty();
+    if (succeeded && !running.testing)
+      ended_.push_back({task.variant, clock_seconds() - running.begin});
+    if (succeeded && !running.testing && task.final && !running.asked) {
+      running.testing = true;
+      state(task) = read_cell(folder);  // its summary says whether there is a test split
+      launch(running);
+      return false;
+    }
+    if (succeeded && running.testing) {
+      std::ifstream in(folder / "test.json.part", std::ios::binary);
+      write_test(folder, {std::istreambuf_iterator<char>(in), {}});
+      fs::remove(folder / "test.json.part");
+    }
+    record.pid = 0;
+    if (succeeded) {
+      record.status = running.testing ? CellStatus::finished : CellStatus::trained;
+    } else if (stopping_ && !fails && ended.code != 4) {
+      record.status = ended.signal == SIGKILL ? CellStatus::interrupted : CellStatus::stopped;
+    } else {
+      record.log = log_tail(folder);
+      const Failure failure = failure_of(ended, record.log);
+      record.status = failure.status;
+      record.reason = failure.reason;
+      if (fails) record.status = CellStatus::failed;
+      if (fails) record.reason = running.failure;
+    }
+    write_record(folder, record);
+    record_cells(directory_, {task.cell->hash});
+    running.claim.reset();
+    state(task) = read_cell(folder);
+    return true;
+  }
+
+  void report() {
+    reported_ = clock_seconds();
+    if (!options_.on_progress || silent_) return;
+    SweepProgress out;
+    const std::vector<Task> known = tasks();
+    out.cells = all_cells(known);
+    for (const Task& task : known) {
+      // A trial that diverged has answered its question.
+      const bool answered =
+          !task.final && states_.at(task.cell->hash).status == CellStatus::diverged;
+      if (is_done(task) || answered)
+        ++out.finished;
+      else if (is_damaged(task))
+        ++out.damaged;
+      else if (is_decided(task))
+        ++out.failed;
+    }
+    out.elsewhere = static_cast<int64_t>(elsewhere_.size());
+    for (const auto& each : running_) {
+      RunningCell& cell = out.running.emplace_back();
+      cell.label = label(each->task);
+      cell.variant = each->task.variant;
+      cell.step = last_step(path(each->task));
+      cell.steps = each->steps;
+      cell.seconds = clock_seconds() - each->begin;
+      cell.testing = each->testing;
+      cell.quiet = each->quiet;
+      cell.pid = each->child->pid();
+      cell.stopped = is_stopped(cell.pid);
+      const double most = options_.cell_timeout > 0 ? options_.cell_timeout / 2
+                                                    : std::max(120.0, 4 * each->longest);
+      cell.stalled = cell.stopped || cell.quiet > most;
+    }
+    out.seconds_left = time_left(known, out);
+    options_.on_progress(out);
+  }
+
+  /// The number of cells in all: those that are known, and final ones of searches that go on.
+  int64_t all_cells(const std::vector<Task>& known) const {
+    auto count = static_cast<int64_t>(known.size());
+    for (size_t v = 0; v < grid_.variants.size(); ++v)
+      if (!grid_.variants[v].search.empty() && ours_[v].front() &&
+          !best_trial(sweep_, grid_.variants[v], states_))
+        count += static_cast<int64_t>(sweep_.seeds.size());
+    return count;
+  }
+
+  /// From the mean time of ended cells of the same variant, or of all.
+  std::optional<double> time_left(const std::vector<Task>& known, const SweepProgress& now) const {
+    std::map<size_t, std::pair<double, double>> by_variant;  // sum and number
+    double sum = 0, number = 0;
+    const auto add = [&](size_t variant, double seconds) {
+      by_variant[variant].first += seconds;
+      by_variant[variant].second += 1;
+      sum += seconds;
+      number += 1;
+    };
+    for (const auto& [variant, seconds] : ended_) add(variant, seconds);
+    for (const RunningCell& cell : now.running)
+      if (!cell.testing && cell.step * 20 >= cell.steps && cell.step > 0)
+        add(cell.variant,
+            cell.seconds * static_cast<double>(cell.steps) / static_cast<double>(cell.step));
+    if (number == 0) return std::nullopt;
+    const auto expected = [&](size_t variant) {
+      const auto found = by_variant.find(variant);
+      return found == by_variant.end() ? sum / number : found->second.first / found->second.second;
+    };
+    double left = 0;
+    for (const Task& task : known)
+      if (!is_decided(task) && !is_running(task) && !states_.at(task.cell->hash).is_trained())
+        left += expected(task.variant);
+    left += sum / number * static_cast<double>(now.cells - static_cast<int64_t>(known.size()));
+    for (const RunningCell& cell : now.running)
+      left += std::max(0.0, expected(cell.variant) - cell.seconds);
+    return left / static_cast<double>(options_.jobs);
+  }
+
+  SweepOutcome outcome() const {
+    SweepOutcome out;
+    out.stopped = stopping_;
+    for (const Task& task : tasks()) {
+      if (!task.final) continue;
+      const CellState& s = states_.at(task.cell->hash);
+      ++out.cells;
+      if (is_done(task))
+        ++out.finished;
+      else if (is_damaged(task))
+        ++out.damaged;
+      else if (s.has_failed())
+        ++(s.status == CellStatus::diverged ? out.diverged : out.failed);
+    }
+    for (size_t v = 0; v < grid_.variants.size(); ++v) {
+      const SweepVariant& variant = grid_.variants[v];
+      if (variant.search.empty() || !ours_[v].front() || best_trial(sweep_, variant, states_))
+        continue;
+      bool any_damaged = false, all_failed = true, all_diverged = true;
+      for (const auto& trial : variant.search) {
+        bool trial_failed = false;
+        for (const SweepCell& cell : trial) {
+          const CellState& s = states_.at(cell.hash);
+          any_damaged |= s.status == CellStatus::damaged;
+          trial_failed |= s.has_failed();
+          all_diverged &= s.status == CellStatus::diverged;
+        }
+        all_failed &= trial_failed;
+      }
+      const auto seeds = static_cast<int64_t>(sweep_.seeds.size());
+      out.cells += seeds;
+      if (any_damaged)
+        out.damaged += seeds;
+      else if (all_failed)
+        (all_diverged ? out.diverged : out.failed) += seeds;
+    }
+    return out;
+  }
+
+  const Sweep& sweep_;
+  const Grid& grid_;
+  fs::path directory_;
+  const RunnerOptions& options_;
+  std::vector<std::vector<bool>> ours_;  // cells_of_shard()
+  CellStates states_;
+  std::vector<std::unique_ptr<Running>> running_;
+  std::set<std::string> tried_;      // hashes of cells that ended in this call, or are damaged
+  std::set<std::string> elsewhere_;  // hashes of cells that another process runs
+  std::vector<std::pair<size_t, double>> ended_;  // variant and seconds, of this call
+  int64_t failures_ = 0;
+  bool stopping_ = false;
+  bool silent_ = false;  // calls nothing of the options
+  bool needs_ = true;    // whether start_more() may find another cell
+  double looked_ = clock_seconds(), reported_ = looked_, watched_ = looked_;
+};
+
+}  // namespace
+
+Failure failure_of(const Ended& ended, const std::string& log) {
+  std::string last = log.substr(0, log.find_last_not_of('\n') + 1);
+  last.erase(0, last.rfind('\n') + 1);  // npos + 1 = 0
+  if (last.empty()) last = "no message";
+  constexpr std::string_view prefix = "longhand: ";
+  if (last.starts_with(prefix)) last.erase(0, prefix.size());
+  const std::string memory = concat_message(ended.peak_memory >> 20, " MiB in use at its peak");
+  if (ended.out_of_memory)
+    return {CellStatus::out_of_memory, "killed by the kernel for lack of memory, " + memory};
+  if (ended.signal == SIGKILL)
+    return {CellStatus::crashed, "killed by signal 9, perhaps for lack of memory, " + memory};
+  if (ended.signal != 0)
+    return {CellStatus::crashed,
+            concat_message("ended by signal ", ended.signal, " (", strsignal(ended.signal), ")")};
+  if (ended.code == 4) return {CellStatus::diverged, last};
+  if (ended.code == 75) return {CellStatus::failed, "stopped by a signal"};
+  if (ended.code == 127) return {CellStatus::failed, "the program could not be started"};
+  if (last == "out of memory") return {CellStatus::out_of_memory, last + ", " + memory};
+  return {CellStatus::failed, concat_message("exit code ", ended.code, ": ", last)};
+}
+
+SweepOutcome run_sweep(const Sweep& sweep, const Grid& grid, const fs::path& directory,
+                       const RunnerOptions& options) {
+  return Runner(sweep, grid, directory, options).run();
+}
+
+}  // namespace longhand::train

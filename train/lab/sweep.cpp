@@ -1,0 +1,519 @@
+#include "longhand/train/lab/sweep.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/core/random.h"
+#include "longhand/train/config/toml.h"
+#include "longhand/train/transfer/load_weights.h"
+
+namespace longhand::train {
+namespace {
+
+const std::set<std::string> own_tables = {"sweep", "axis", "search"};
+constexpr int64_t most_points = 100000;
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+/// Throws ConfigError unless `key` is one of `known`, naming the nearest.
+void check_key(const std::string& key, const TomlValue& value,
+               const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), key) != known.end()) return;
+  const std::string near = nearest(key, known);
+  throw ConfigError(concat_message(
+      value.where, ": unknown key ", key,
+      near.empty() ? "; expected " + joined(known) : "; did you mean " + near + "?"));
+}
+
+const OptionValue& option_of(const TomlValue& value, const std::string& key) {
+  check<ConfigError>(value.option.has_value(), value.where, ": ", key,
+                     ": expected a value that an option has: true or false, a number, text, or a "
+                     "list of integers or of strings");
+  return *value.option;
+}
+
+template <class T>
+T get(const TomlValue& value, const std::string& key, const char* expected) {
+  if (value.option)
+    if (const auto* const found = std::get_if<T>(&*value.option)) return *found;
+  throw ConfigError(concat_message(value.where, ": ", key, ": expected ", expected));
+}
+
+int64_t get_count(const TomlValue& value, const std::string& key, int64_t low = 1) {
+  const auto count = get<int64_t>(value, key, "an integer");
+  check<ConfigError>(count >= low && count <= most_points, value.where, ": ", key, " = ", count,
+                     ": expected from ", low, " to ", most_points);
+  return count;
+}
+
+/// A number, and whether it is an integer.
+struct Number {
+  double value;
+  bool integer;
+};
+Number get_number(const TomlValue& value, const std::string& key) {
+  if (value.option) {
+    constexpr int64_t most = int64_t{1} << 53;  // above it, double does not have every integer
+    if (const auto* const i = std::get_if<int64_t>(&*value.option); i && -most <= *i && *i <= most)
+      return {static_cast<double>(*i), true};
+    if (const auto* const d = std::get_if<double>(&*value.option); d && std::isfinite(*d))
+      return {*d, false};
+  }
+  throw ConfigError(concat_message(value.where, ": ", key,
+                                   ": expected a finite number, or an integer of at most 2^53"));
+}
+
+OptionValue option(double value, bool integer) {
+  if (integer) return static_cast<int64_t>(std::llround(value));
+  return value;
+}
+
+std::vector<OptionValue> range(const TomlValue& table, const std::string& key) {
+  for (const auto& [name, value] : table.entries)
+    check_key(name, value, {"from", "to", "factor", "step", "count"});
+  const auto number = [&](const char* name) {
+    const TomlValue* const found = table.find(name);
+    check<ConfigError>(found, table.where, ": ", key, ": a range without \"", name, "\"");
+    return get_number(*found, key + "." + name);
+  };
+  const Number from = number("from"), to = number("to");
+  const int ways = (table.find("factor") != nullptr) + (table.find("step") != nullptr) +
+                   (table.find("count") != nullptr);
+  check<ConfigError>(ways == 1, table.where, ": ", key,
+                     ": expected a range with exactly one of factor, step and count");
+  std::vector<OptionValue> values;
+  if (const TomlValue* const count_value = table.find("count")) {
+    const int64_t count = get_count(*count_value, key + ".count", 2);
+    for (int64_t i = 0; i < count; ++i)
+      values.push_back(option(from.value + (to.value - from.value) * static_cast<double>(i) /
+                                               static_cast<double>(count - 1),
+                              from.integer && to.integer));
+    return values;
+  }
+  const bool grows = table.find("factor") != nullptr;
+  const Number by = number(grows ? "factor" : "step");
+  check<ConfigError>(
+      grows ? by.value > 0 && by.value != 1 && from.value > 0 && to.value > 0 : by.value != 0,
+      table.where, ": ", key,
+      grows ? ": expected a factor above 0 other than 1, from and to above 0"
+            : ": expected a step other than 0");
+  const bool up = grows ? by.value > 1 : by.value > 0;
+  // Rounding must not lose the last value.
+  const double slack = 1e-9 * std::max(std::abs(from.value), std::abs(to.value));
+  for (int64_t i = 0; i <= most_points; ++i) {
+    const double x = grows ? from.value * std::pow(by.value, static_cast<double>(i))
+                           : from.value + by.value * static_cast<double>(i);
+    if (up ? x > to.value + slack : x < to.value - slack) break;
+    values.push_back(option(x, from.integer && by.integer));
+  }
+  check<ConfigError>(!values.empty() && static_cast<int64_t>(values.size()) <= most_points,
+                     table.where, ": ", key, ": expected a range of 1 to ", most_points,
+                     " values, got ", values.size());
+  return values;
+}
+
+/// The count and the seed of draws: of a table of values, or of an axis.
+struct Draws {
+  int64_t count = 0;
+  int64_t seed = 0;
+};
+
+std::vector<OptionValue> drawn(const TomlValue& table, const std::string& key, Draws draws) {
+  for (const auto& [name, value] : table.entries)
+    check_key(name, value, {"log_uniform", "uniform", "choice", "count", "seed"});
+  if (const TomlValue* const count = table.find("count"))
+    draws.count = get_count(*count, key + ".count");
+  if (const TomlValue* const seed = table.find("seed"))
+    draws.seed = get_count(*seed, key + ".seed", 0);
+  check<ConfigError>(draws.count > 0, table.where, ": ", key,
+                     ": expected the number of draws as \"count\"");
+  // Each key has draws of its own, whatever other keys are drawn.
+  const Generator generator = Generator(static_cast<uint64_t>(draws.seed)).fork("sweep").fork(key);
+  std::vector<OptionValue> values;
+  if (const TomlValue* const choice = table.find("choice")) {
+    check<ConfigError>(choice->is_list && !choice->items.empty(), choice->where, ": ", key,
+                       ".choice: expected a list of values");
+    RandomStream stream(generator);
+    for (int64_t i = 0; i < draws.count; ++i)
+      values.push_back(option_of(choice->items[stream.below(choice->items.size())], key));
+    return values;
+  }
+  const bool log = table.find("log_uniform") != nullptr;
+  const TomlValue* const ends = table.find(log ? "log_uniform" : "uniform");
+  check<ConfigError>(ends != nullptr, table.where, ": ", key,
+                     ": expected a list, a range (from, to), or log_uniform, uniform or choice");
+  check<ConfigError>(ends->is_list && ends->items.size() == 2, ends->where, ": ", key,
+                     ": expected the two ends, as [low, high]");
+  const Number low = get_number(ends->items[0], key), high = get_number(ends->items[1], key);
+  check<ConfigError>(low.value < high.value && (!log || low.value > 0), ends->where, ": ", key,
+                     ": expected low < high", log ? ", above 0" : "");
+  const bool integer = low.integer && high.integer;
+  for (int64_t i = 0; i < draws.count; ++i) {
+    const double u = generator.uniform(static_cast<uint64_t>(i));
+    const double x = log ? low.value * std::pow(high.value / low.value, u)
+                         : low.value + (high.value - low.value) * u;
+    if (integer) {
+      values.push_back(option(x, true));
+      continue;
+    }
+    // Four digits are enough to tell draws apart, and are readable. Where they are out of range, x remains.
+    const std::string digits = fmt::format("{:.4g}", x);
+    double rounded = x;
+    std::from_chars(digits.data(), digits.data() + digits.size(), rounded);
+    values.push_back(rounded);
+  }
+  return values;
+}
+
+/// The values of one key.
+std::vector<Setting> settings_of(const std::string& key, const TomlValue& value, Draws draws) {
+  std::vector<Setting> out;
+  const auto add = [&](const OptionValue& each, const std::string& where) {
+    out.push_back({key, each, where});
+  };
+  if (value.is_list) {
+    for (const TomlValue& item : value.items) add(option_of(item, key), item.where);
+  } else if (value.is_table) {
+    for (const OptionValue& each :
+         value.find("from") || value.find("to") ? range(value, key) : drawn(value, key, draws))
+      add(each, value.where);
+  }
+  check<ConfigError>(
+      !out.empty(), value.where, ": ", key,
+      ": expected values: a list, a range such as {from = 1, to = 8, factor = 2}, or "
+      "draws such as {uniform = [0, 1], count = 3}");
+  return out;
+}
+
+/// Calls with(key, value) for the options of a section, "attention.k", and of layers, "attention.0.k".
+template <class F>
+void for_options(const std::string& section, const TomlValue& table, F with) {
+  check<ConfigError>(table.is_table, table.where, ": ", section,
+                     ": expected an option, such as attention.type");
+  for (const auto& [key, value] : table.entries) {
+    const bool layer = section == "attention" && value.is_table && !key.empty() &&
+                       key.find_first_not_of("0123456789") == std::string::npos;
+    if (!layer) {
+      with(section + "." + key, value);
+      continue;
+    }
+    for (const auto& [layer_key, layer_value] : value.entries)
+      with(section + "." + key + "." + layer_key, layer_value);
+  }
+}
+
+const std::vector<std::string> sections = {"model", "attention", "data", "train", "optimizer"};
+
+Condition condition_of(const TomlValue& table, const std::string& name) {
+  check<ConfigError>(
+      table.is_table && !table.entries.empty(), table.where, ": ", name,
+      ": expected options and their values, such as { attention.type = \"softmax\" }");
+  Condition out;
+  for (const auto& [section, entries] : table.entries) {
+    check_key(section, entries, sections);
+    for_options(section, entries, [&](const std::string& key, const TomlValue& value) {
+      if (!value.is_list) {
+        out[key].push_back(option_of(value, key));
+        return;
+      }
+      for (const TomlValue& item : value.items) out[key].push_back(option_of(item, key));
+    });
+  }
+  return out;
+}
+
+/// The axis in a table; keys in `others` are left to the caller.
+Axis axis_of(const TomlValue& table, const std::vector<std::string>& others) {
+  Axis axis;
+  axis.where = table.where;
+  std::vector<std::string> known = sections;
+  known.insert(known.end(), {"when", "count", "seed"});
+  known.insert(known.end(), others.begin(), others.end());
+  Draws draws;
+  for (const auto& [key, value] : table.entries) {
+    check_key(key, value, known);
+    if (key == "count") draws.count = get_count(value, key);
+    if (key == "seed") draws.seed = get_count(value, key, 0);
+    if (key == "when") axis.when = condition_of(value, key);
+  }
+  std::string first;
+  for (const auto& [section, entries] : table.entries) {
+    if (std::find(sections.begin(), sections.end(), section) == sections.end()) continue;
+    for_options(section, entries, [&](const std::string& key, const TomlValue& value) {
+      check<ConfigError>(key != "train.seed", value.where,
+                         ": train.seed cannot be an axis; expected seeds in [sweep]");
+      const std::vector<Setting> values = settings_of(key, value, draws);
+      if (first.empty()) {
+        first = key;
+        axis.points.resize(values.size());
+      }
+      check<ConfigError>(values.size() == axis.points.size(), value.where, ": ", key, " has ",
+                         values.size(), " values, but ", first,
+                         ", which changes together with it, has ", axis.points.size());
+      for (size_t i = 0; i < values.size(); ++i) axis.points[i].push_back(values[i]);
+    });
+  }
+  check<ConfigError>(!axis.points.empty(), table.where,
+                     ": expected an option and its values, such as attention.type = [\"softmax\", "
+                     "\"linear\"]");
+  return axis;
+}
+
+std::vector<int64_t> seeds_of(const TomlValue& value) {
+  std::vector<int64_t> seeds;
+  if (!value.is_list) {
+    const int64_t count = get_count(value, "seeds");
+    for (int64_t seed = 0; seed < count; ++seed) seeds.push_back(seed);
+    return seeds;
+  }
+  std::set<int64_t> known;
+  for (const TomlValue& item : value.items) {
+    const auto seed = get<int64_t>(item, "seeds", "an integer");
+    check<ConfigError>(seed >= 0, item.where, ": seeds: expected at least 0, got ", seed);
+    check<ConfigError>(known.insert(seed).second, item.where, ": seeds: ", seed, " is given twice");
+    seeds.push_back(seed);
+  }
+  check<ConfigError>(!seeds.empty(), value.where, ": seeds: expected at least one");
+  return seeds;
+}
+
+/// Reads [sweep], except for the base.
+void read_options(const TomlValue& table, Sweep& sweep) {
+  check<ConfigError>(table.is_table, table.where, ": sweep: expected a table, [sweep]");
+  for (const auto& [key, value] : table.entries) {
+    check_key(key, value, {"title", "base", "seeds", "metric", "baseline", "set"});
+    if (key == "title") sweep.title = get<std::string>(value, key, "text");
+    if (key == "seeds") sweep.seeds = seeds_of(value);
+    if (key == "baseline") sweep.baseline = condition_of(value, key);
+    if (key == "metric") {
+      sweep.metric = get<std::string>(value, key, "\"accuracy\" or \"loss\"");
+      check<ConfigError>(sweep.metric == "accuracy" || sweep.metric == "loss", value.where,
+                         ": metric = \"", sweep.metric, "\": expected \"accuracy\" or \"loss\"");
+    }
+    if (key == "set") {
+      check<ConfigError>(value.is_list, value.where, ": set: expected a list of assignments");
+      for (const TomlValue& item : value.items)
+        sweep.set.push_back(get<std::string>(item, key, "text such as \"train.steps=500\""));
+    }
+  }
+}
+
+void read_base(const TomlValue& root, std::string_view text, const std::filesystem::path& folder,
+               Sweep& sweep) {
+  const TomlValue* const options = root.find("sweep");
+  const TomlValue* const base = options ? options->find("base") : nullptr;
+  sweep.base = text;
+  sweep.base_name = sweep.name;
+  if (!base) return;
+  for (const auto& [section, table] : root.entries)
+    check<ConfigError>(own_tables.contains(section), table.where, ": [", section,
+                       "]: expected either a base or sections of options; to change options of the "
+                       "base, write set = [\"section.key=value\"] in [sweep]");
+  const std::filesystem::path path = folder / get<std::string>(*base, "base", "a path");
+  sweep.base = read_toml(path);
+  sweep.base_name = path.lexically_normal().string();
+}
+
+void read_axes(const TomlValue& root, Sweep& sweep) {
+  const TomlValue* const axes = root.find("axis");
+  if (!axes) return;
+  check<ConfigError>(axes->is_list, axes->where, ": axis: expected tables, each one [[axis]]");
+  for (const TomlValue& table : axes->items) {
+    check<ConfigError>(table.is_table, table.where, ": axis: expected a table, [[axis]]");
+    sweep.axes.push_back(axis_of(table, {}));
+  }
+}
+
+// TOML of the parts of a sweep. Dotted keys need no quotes: they are made of known names.
+std::string toml_list(const std::vector<OptionValue>& values) {
+  std::string out;
+  for (const OptionValue& value : values) out += (out.empty() ? "" : ", ") + to_string(value);
+  return "[" + out + "]";
+}
+
+std::string toml_condition(const Condition& condition) {
+  std::string out;
+  for (const auto& [key, values] : condition)
+    out += (out.empty() ? "" : ", ") + key + " = " + toml_list(values);
+  return "{ " + out + " }";
+}
+
+std::string toml_axis(const Axis& axis) {
+  std::string out;
+  if (!axis.when.empty()) out += "when = " + toml_condition(axis.when) + "\n";
+  for (size_t key = 0; key < axis.points.front().size(); ++key) {
+    std::vector<OptionValue> values;
+    for (const Settings& point : axis.points) values.push_back(point[key].value);
+    out += axis.points.front()[key].key + " = " + toml_list(values) + "\n";
+  }
+  return out;
+}
+
+/// Makes these paths absolute, wherever the sweep gives them: relative to `folder` if that exists,
+/// else to the current directory, as on the command line.
+void resolve_run_paths(Sweep& sweep, const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  const auto resolve = [&](const std::string& key, OptionValue& value) {
+    auto* const path = std::get_if<std::string>(&value);
+    if (!path || path->empty() || !is_run_path(key)) return;
+    const fs::path near = folder / *path;
+    *path = absolute_path(fs::exists(near) ? near : fs::path(*path));
+  };
+  for (const auto& [key, given] : sweep.config().given()) {
+    OptionValue value = given;
+    resolve(key, value);
+    if (value != given) sweep.set.push_back(key + "=" + to_string(value));
+  }
+  const auto resolve_condition = [&](Condition& condition) {
+    for (auto& [key, values] : condition)
+      for (OptionValue& value : values) resolve(key, value);
+  };
+  const auto resolve_axis = [&](Axis& axis) {
+    resolve_condition(axis.when);
+    for (Settings& point : axis.points)
+      for (Setting& setting : point) resolve(setting.key, setting.value);
+  };
+  for (Axis& axis : sweep.axes) resolve_axis(axis);
+  if (sweep.search) resolve_axis(sweep.search->axis);
+  resolve_condition(sweep.baseline);
+}
+
+}  // namespace
+
+bool same_value(const OptionValue& a, const OptionValue& b) {
+  const auto number = [](const OptionValue& value) -> std::optional<double> {
+    if (const auto* const i = std::get_if<int64_t>(&value)) return static_cast<double>(*i);
+    if (const auto* const d = std::get_if<double>(&value)) return *d;
+    return std::nullopt;
+  };
+  const auto x = number(a), y = number(b);
+  return x && y ? *x == *y : a == b;
+}
+
+bool is_run_path(const std::string& key) {
+  return key == "train.init_from" || key == "train.distill_from";
+}
+
+std::string plain_text(const OptionValue& value) {
+  if (const auto* const text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* const list = std::get_if<std::vector<std::string>>(&value)) {
+    std::string out;
+    for (const std::string& each : *list) out += (out.empty() ? "" : "+") + each;
+    return out;
+  }
+  return to_string(value);
+}
+
+Sweep Sweep::load(const std::filesystem::path& path, const std::vector<std::string>& set) {
+  Sweep sweep = parse(read_toml(path), path.string(), path.parent_path(), set);
+  if (sweep.title.empty()) sweep.title = path.stem().string();
+  return sweep;
+}
+
+Sweep Sweep::parse(std::string_view text, const std::string& name,
+                   const std::filesystem::path& folder, const std::vector<std::string>& set) {
+  const TomlValue root = parse_toml(text, name);
+  std::vector<std::string> known(own_tables.begin(), own_tables.end());
+  known.insert(known.end(), sections.begin(), sections.end());
+  for (const auto& [key, value] : root.entries) check_key(key, value, known);
+  Sweep sweep;
+  sweep.name = name;
+  read_base(root, text, folder, sweep);
+  if (const TomlValue* const options = root.find("sweep")) read_options(*options, sweep);
+  sweep.set.insert(sweep.set.end(), set.begin(), set.end());
+  if (sweep.seeds.empty()) {
+    const auto given = sweep.config().given();
+    const auto seed = given.find("train.seed");
+    const auto* const value = seed == given.end() ? nullptr : std::get_if<int64_t>(&seed->second);
+    sweep.seeds = {value ? *value : 0};
+  }
+  read_axes(root, sweep);
+  if (const TomlValue* const table = root.find("search")) {
+    check<ConfigError>(table->is_table, table->where, ": search: expected a table, [search]");
+    Search search{.axis = axis_of(*table, {"seeds", "steps"})};
+    check<ConfigError>(search.axis.when.empty(), table->where,
+                       ": search: every variant is searched alike; when applies to [[axis]]");
+    if (const TomlValue* const seeds = table->find("seeds")) {
+      search.seeds = get_count(*seeds, "seeds");
+      check<ConfigError>(search.seeds <= static_cast<int64_t>(sweep.seeds.size()), seeds->where,
+                         ": seeds = ", search.seeds, ": expected at most the ", sweep.seeds.size(),
+                         " seeds of the sweep");
+    }
+    if (const TomlValue* const steps = table->find("steps")) {
+      search.steps = get<int64_t>(*steps, "steps", "an integer");
+      check<ConfigError>(search.steps >= 1, steps->where, ": steps: expected at least 1");
+    }
+    sweep.search = std::move(search);
+  }
+  // Without axes the sweep repeats one configuration, which needs no baseline.
+  if (sweep.baseline.empty() && !sweep.axes.empty() && sweep.axes.front().when.empty())
+    for (const Setting& setting : sweep.axes.front().points.front())
+      sweep.baseline[setting.key] = {setting.value};
+  resolve_run_paths(sweep, folder);
+  return sweep;
+}
+
+Sweep Sweep::over(std::string_view text, const std::string& name, std::string base_text,
+                  std::string base_file) {
+  const TomlValue root = parse_toml(text, name);
+  Sweep sweep;
+  sweep.name = name;
+  sweep.base = std::move(base_text);
+  sweep.base_name = std::move(base_file);
+  for (const auto& [key, value] : root.entries) {
+    check<ConfigError>(
+        key != "search" && std::find(sections.begin(), sections.end(), key) == sections.end(),
+        value.where, ": [", key, "]: the options are those of ", sweep.base_name,
+        "; expected [sweep] and [[axis]] only");
+    check_key(key, value, {"sweep", "axis"});
+  }
+  if (const TomlValue* const options = root.find("sweep")) {
+    const TomlValue* const own = options->find("base");
+    check<ConfigError>(!own, own ? own->where : "", ": base: the base is ", sweep.base_name,
+                       "; expected a file without one");
+    read_options(*options, sweep);
+  }
+  read_axes(root, sweep);
+  return sweep;
+}
+
+Config Sweep::config() const {
+  Config config = Config::parse(base, base_name, own_tables);
+  for (const std::string& assignment : set) config.assign(assignment);
+  return config;
+}
+
+std::string Sweep::to_toml() const {
+  std::string out = "[sweep]\ntitle = " + to_string(title) + "\nseeds = " + to_string(seeds) +
+                    "\nmetric = " + to_string(metric) + "\n";
+  if (!baseline.empty()) out += "baseline = " + toml_condition(baseline) + "\n";
+  if (!set.empty()) out += "set = " + to_string(set) + "\n";
+  std::string section;
+  for (const auto& [name_of, value] : Config::parse(base, base_name, own_tables).given()) {
+    const size_t dot = name_of.find('.');
+    if (name_of.substr(0, dot) != section) {
+      section = name_of.substr(0, dot);
+      out += "\n[" + section + "]\n";
+    }
+    out += name_of.substr(dot + 1) + " = " + to_string(value) + "\n";
+  }
+  for (const Axis& axis : axes) out += "\n[[axis]]\n" + toml_axis(axis);
+  if (search) {
+    out += "\n[search]\n" + toml_axis(search->axis) + "seeds = " + std::to_string(search->seeds) +
+           "\n";
+    if (search->steps > 0) out += "steps = " + std::to_string(search->steps) + "\n";
+  }
+  return out;
+}
+
+}  // namespace longhand::train

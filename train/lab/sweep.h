@@ -1,0 +1,106 @@
+// Sweep: which configurations an ablation compares, from a TOML file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "longhand/train/config/config.h"
+
+namespace longhand::train {
+
+/// A value of an option, with its location in the sweep file.
+struct Setting {
+  std::string key;  // full name, such as "attention.k"
+  OptionValue value;
+  std::string where;
+};
+using Settings = std::vector<Setting>;
+
+/// Holds if each of these options has one of these values.
+using Condition = std::map<std::string, std::vector<OptionValue>>;
+
+/// Options that change together, and the values that they take one after the other.
+struct Axis {
+  std::string where;
+  Condition when;  // where it does not hold, the axis does not apply
+  std::vector<Settings> points;
+};
+
+/// A search for the best value of options, separately for each variant, by the validation metric.
+struct Search {
+  Axis axis;
+  int64_t seeds = 1;  // uses the first seeds of the sweep
+  int64_t steps = 0;  // train.steps of the trials; 0: as in the final runs
+};
+
+/// The contents of a sweep file:
+///
+///     [sweep]
+///     base = "../configs/mqar.toml"   # a configuration; or sections [model] … in this file
+///     seeds = 3                       # 0, 1 and 2; or a list; default train.seed of the base
+///     metric = "accuracy"             # or "loss"
+///     baseline = { attention.type = "softmax" }
+///     set = ["train.steps=500"]       # as with --set
+///
+///     [[axis]]
+///     attention.type = ["softmax", "linformer"]
+///
+///     [[axis]]                        # an axis of some variants only
+///     when = { attention.type = "linformer" }
+///     attention.k = { from = 8, to = 32, factor = 2 }
+///
+///     [[axis]]                        # keys that change together
+///     model.d_model = [64, 128]
+///     model.heads = [1, 2]
+///
+///     [search]
+///     optimizer.lr = { log_uniform = [1e-4, 1e-2], count = 5 }
+///
+/// Values are a list, a range {from, to} with `factor`, `step` or `count`, or drawn: {log_uniform},
+/// {uniform} or {choice}, with a count and a seed (in their table, or in [[axis]] for several keys
+/// that are drawn together).
+struct Sweep {
+  std::string title;
+  std::string name;              // of the file in errors
+  std::string base, base_name;   // the text of the base configuration, and its name in errors
+  std::vector<std::string> set;  // assignments to the base
+  std::vector<int64_t> seeds;    // values of train.seed; by default that of the base
+  std::string metric = "accuracy";
+  Condition baseline;  // selects the variants that others are compared with; empty: none
+  std::vector<Axis> axes;
+  std::optional<Search> search;
+
+  /// Reads a file; its base is relative to its folder. Values of train.init_from and
+  /// train.distill_from are relative to that folder if they exist there, else to the current
+  /// directory, and become absolute. `set` is added to that of the file. Throws ConfigError, naming file, line and column.
+  static Sweep load(const std::filesystem::path& path, const std::vector<std::string>& set = {});
+  /// Parses TOML text; `name` is its name in errors, and `folder` that of the base.
+  static Sweep parse(std::string_view text, const std::string& name,
+                     const std::filesystem::path& folder = {},
+                     const std::vector<std::string>& set = {});
+
+  /// The axes, seeds and metric of TOML text, for a base that is given. Without seeds in the text there
+  /// are none. Throws ConfigError for a base, sections of options or [search] in the text.
+  static Sweep over(std::string_view text, const std::string& name, std::string base,
+                    std::string base_name);
+
+  /// The base configuration, with the assignments.
+  Config config() const;
+  /// A sweep file that does not depend on others: with the options of the base, and with lists in
+  /// place of ranges and draws.
+  std::string to_toml() const;
+};
+
+/// Whether two values are the same, also if one is an integer and the other a floating-point number.
+bool same_value(const OptionValue& a, const OptionValue& b);
+/// Whether an option is the path of another run.
+bool is_run_path(const std::string& key);
+/// A value as it is shown in labels: text without quotes.
+std::string plain_text(const OptionValue& value);
+
+}  // namespace longhand::train

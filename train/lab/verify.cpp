@@ -1,0 +1,162 @@
+#include "longhand/train/lab/verify.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/data/file.h"
+#include "longhand/train/checkpoint/checkpoint.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/run/child.h"
+#include "longhand/train/run/repair.h"
+#include "longhand/train/run/run_record.h"
+
+namespace longhand::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Calls with(variant, trial, cell, final) for each run of the grid, once.
+template <class F>
+void for_cells(const Grid& grid, F with) {
+  std::set<std::string> seen;
+  for (const bool final : {false, true})
+    for (const SweepVariant& variant : grid.variants) {
+      const auto& trials = final ? variant.final : variant.search;
+      for (size_t trial = 0; trial < trials.size(); ++trial)
+        for (const SweepCell& cell : trials[trial])
+          if (seen.insert(cell.hash).second) with(variant, trial, cell, final);
+    }
+}
+
+/// What evaluate says of best.h5 of a cell. Throws DataError with its message if it fails.
+Score evaluated(const fs::path& cell, const std::string& split, int64_t limit,
+                const VerifyOptions& options) {
+  ChildOptions child_options;
+  child_options.program = options.program;
+  child_options.capture = true;
+  child_options.err = cell / "log.txt";
+  child_options.without = {"LONGHAND_SEED", "LONGHAND_THREADS"};
+  child_options.arguments = {
+      "evaluate", cell.string(), "--split",   split,
+      "--json",   "--quiet",     "--threads", std::to_string(options.threads)};
+  if (limit > 0)
+    child_options.arguments.insert(child_options.arguments.end(),
+                                   {"--limit", std::to_string(limit)});
+  Child child(child_options);
+  const std::string output = child.output();
+  const Ended ended = child.wait();
+  check<DataError>(ended.code == 0 && ended.signal == 0, "evaluate failed: ", log_tail(cell, 300));
+  return score_of(output);
+}
+
+/// Examples of the validation split that training evaluates; 0: all.
+int64_t validation_limit(const SweepCell& cell) {
+  const Config config = Config::parse(cell.config, "cell.toml");
+  const TrainerOptions options = read_section<TrainSection>(config.train()).trainer;
+  return options.eval_batches * options.eval_batch_size;
+}
+
+/// Another machine may round differently.
+bool agree(double a, double b) { return std::abs(a - b) <= 1e-5 * std::max(1.0, std::abs(a)); }
+
+}  // namespace
+
+Verification verify(const Grid& grid, const fs::path& sweep, const VerifyOptions& options) {
+  Verification out;
+  out.states = read_cells(grid, sweep);
+  const Manifest manifest = read_manifest(sweep);
+  int64_t done = 0;
+  for_cells(grid, [&](const SweepVariant& variant, size_t, const SweepCell& cell, bool) {
+    if (options.should_stop && options.should_stop()) return;
+    if (options.on_progress) options.on_progress(done++, static_cast<int64_t>(out.states.size()));
+    CellState& state = out.states.at(cell.hash);
+    const fs::path directory = cell_directory(sweep, cell);
+    const auto differs = [&](const std::string& what) {
+      out.differences.push_back(concat_message(variant.label, " seed=", cell.seed, " (",
+                                               directory.string(), "): ", what));
+    };
+    if (state.status == CellStatus::damaged) differs(state.record.reason);
+    if (!state.is_trained()) return;
+    ++out.cells;
+    const auto compare = [&](const std::string& split, int64_t limit, std::optional<Score>& score) {
+      if (!score) return;
+      const Score now = evaluated(directory, split, limit, options);
+      for (const auto& [name, was, is] :
+           {std::tuple{"loss", score->loss, now.loss}, {"accuracy", score->accuracy, now.accuracy}})
+        if (!agree(was, is))
+          differs(concat_message(split, " ", name, " of best.h5 is ", is, ", but ", was,
+                                 " was recorded"));
+      score = now;
+    };
+    try {
+      if (const auto files = manifest.cells.find(cell.hash); files != manifest.cells.end())
+        if (const auto best = files->second.find("checkpoints/best.h5");
+            best != files->second.end())
+          check<DataError>(stored_digest(directory / "checkpoints/best.h5") == best->second,
+                           "best.h5 is not the checkpoint of this cell");
+      compare("validation", validation_limit(cell), state.validation);
+      compare(state.has_test_split() ? "test" : "validation", 0, state.test);
+    } catch (const DataError& error) {
+      differs(error.what());
+    }
+  });
+  return out;
+}
+
+std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
+                                       const fs::path& directory) {
+  std::vector<RepairedCell> out;
+  Manifest manifest = read_manifest(directory);
+  for_cells(
+      grid, [&](const SweepVariant& variant, size_t trial, const SweepCell& cell, bool final) {
+        const fs::path folder = cell_directory(directory, cell);
+        if (read_cell(folder, manifest).status != CellStatus::damaged) return;
+        const auto claim = Claim::take(folder);
+        if (!claim) return;
+        const CellState before = read_cell(folder);
+        if (before.status != CellStatus::damaged) return;
+        RepairedCell& repaired = out.emplace_back();
+        repaired.cell = folder.string();
+        repaired.reason = before.record.reason.substr(0, before.record.reason.rfind("; repair "));
+        repaired.kept_in = name_beside(folder / "files", "damaged");
+        data::create_directories_durably(repaired.kept_in);
+        const auto set_aside = [&](const char* name) {
+          std::error_code error;
+          fs::rename(folder / name, repaired.kept_in / name, error);
+          check<DataError>(!error || !fs::exists(fs::symlink_status(folder / name)), "cannot move ",
+                           (folder / name).string(), ": ", data::system_reason(error.value()));
+        };
+        // What is recorded and then missing is damage, also if this process ends before it forgets
+        // the cell.
+        if (manifest.cells[cell.hash].empty()) record_cells(directory, {cell.hash});
+        set_aside("test.json");
+        set_aside("cell.json");
+        FileDigests others = manifest.cells[cell.hash];
+        others.erase("test.json");
+        others.erase("cell.json");
+        const bool is_whole = others.empty() || damage_of(folder, others).empty();
+        const CellState now = read_cell(folder, {});
+        repaired.run_kept = is_whole && now.status != CellStatus::damaged;
+        if (repaired.run_kept && now.is_trained()) {
+          CellRecord record = new_record(sweep, variant, trial, cell, final);
+          record.status = CellStatus::trained;
+          write_record(folder, record);
+        }
+        if (!repaired.run_kept) {
+          for (const char* const name : {"config.toml", "metrics.jsonl", "summary.json",
+                                         "sources.json", "log.txt", "tensorboard", "checkpoints"})
+            set_aside(name);
+        }
+        data::sync_file(repaired.kept_in);
+        data::sync_file(folder);
+        forget_cell(directory, cell.hash);
+      });
+  return out;
+}
+
+}  // namespace longhand::train

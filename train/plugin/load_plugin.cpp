@@ -1,0 +1,254 @@
+#include "longhand/train/plugin/load_plugin.h"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <elf.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <span>
+#include <sstream>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "longhand/core/error.h"
+#include "longhand/data/file.h"
+#include "longhand/train/config/config.h"
+#include "longhand/train/plugin/plugin.h"
+
+namespace longhand::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* remedy =
+    "; build the plugin again with the headers of this Longhand (see longhand_add_plugin() of its "
+    "CMake package)";
+
+std::deque<Plugin>& loaded() {
+  static std::deque<Plugin> all;
+  return all;
+}
+
+/// The reason of the dynamic linker, with the name of a missing function as in the source.
+std::string linker_reason(const fs::path& file) {
+  const char* const text = dlerror();
+  std::string reason = text ? text : "unknown reason";
+  if (reason.starts_with(file.string() + ": ")) reason.erase(0, file.string().size() + 2);
+  const std::string_view before = "undefined symbol: ";
+  if (const size_t at = reason.find(before); at != std::string::npos) {
+    const size_t begin = at + before.size();
+    const size_t end = std::min(reason.find_first_of(" ,", begin), reason.size());
+    int status = 0;
+    const std::unique_ptr<char, void (*)(void*)> name(
+        abi::__cxa_demangle(reason.substr(begin, end - begin).c_str(), nullptr, nullptr, &status),
+        std::free);
+    if (name) reason.replace(begin, end - begin, name.get());
+  }
+  return reason;
+}
+
+/// "0.1" of "0.1.0".
+std::string_view minor_version(std::string_view version) {
+  return version.substr(0, version.find('.', version.find('.') + 1));
+}
+
+void check_built_for_this(const PluginInfo& info, const fs::path& file) {
+  const auto must_be = [&](bool same, const char* what, const auto& theirs, const auto& ours) {
+    check<ConfigError>(same, file.string(), ": the plugin was compiled with ", what, theirs,
+                       ", expected ", ours, remedy);
+  };
+  must_be(info.interface == plugin_interface, "plugin interface ", info.interface,
+          plugin_interface);
+  must_be(minor_version(info.longhand) == minor_version(version()), "Longhand ", info.longhand,
+          version());
+  check<ConfigError>(info.layout == plugin_layout, file.string(),
+                     ": the plugin was compiled with other headers than this Longhand ", version(),
+                     ", or with another standard library: the sizes of their types differ", remedy);
+}
+
+bool is_name(const std::string& text) {
+  return !text.empty() &&
+         text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
+}
+
+/// The names that were added since there were `before`.
+std::vector<std::string> added(const std::vector<std::string>& names, size_t before,
+                               const fs::path& file) {
+  std::vector<std::string> out(names.begin() + static_cast<std::ptrdiff_t>(before), names.end());
+  for (const std::string& name : out)
+    check<ConfigError>(is_name(name), file.string(), ": the plugin registers the name \"", name,
+                       "\"; expected the characters a-z, 0-9 and _");
+  return out;
+}
+
+/// Throws ConfigError if a shared library is cut off: the linker would map what is missing, and end this
+/// process with SIGBUS when it touches that. Other files it refuses with a reason.
+void check_complete(std::span<const std::byte> bytes, const fs::path& file) {
+  const auto fits = [&](uint64_t begin, uint64_t size) {
+    check<ConfigError>(begin <= bytes.size() && size <= bytes.size() - begin, file.string(),
+                       ": the plugin is cut off: it has ", bytes.size(),
+                       " bytes, expected at least ", begin + size, remedy);
+  };
+  Elf64_Ehdr head{};
+  if (bytes.size() < SELFMAG || std::memcmp(bytes.data(), ELFMAG, SELFMAG) != 0) return;
+  fits(0, sizeof head);
+  std::memcpy(&head, bytes.data(), sizeof head);
+  if (head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_phentsize != sizeof(Elf64_Phdr)) return;
+  fits(head.e_phoff, uint64_t{head.e_phnum} * sizeof(Elf64_Phdr));
+  for (uint64_t i = 0; i < head.e_phnum; ++i) {
+    Elf64_Phdr part{};
+    std::memcpy(&part, bytes.data() + head.e_phoff + i * sizeof part, sizeof part);
+    if (part.p_type == PT_LOAD) fits(part.p_offset, part.p_filesz);
+  }
+}
+
+/// What the plugin says of itself, after the checks; the library stays loaded.
+const PluginInfo& open(const fs::path& file) {
+  // With all functions that it needs: one that is missing must not end a run.
+  void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const std::string reason = handle ? std::string() : linker_reason(file);
+  // If one is missing, its description may say why.
+  if (!handle) handle = dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  const auto* const info =
+      handle ? static_cast<const PluginInfo*>(dlsym(handle, "longhand_plugin")) : nullptr;
+  if (info) check_built_for_this(*info, file);
+  check<ConfigError>(reason.empty(), file.string(), ": cannot load the plugin: ", reason, remedy);
+  check<ConfigError>(info != nullptr, file.string(),
+                     " is no plugin of Longhand: it does not define longhand_plugin; see "
+                     "LONGHAND_PLUGIN in longhand/train/plugin/plugin.h");
+  return *info;
+}
+
+/// Whether a configuration names one of these variants, or one of these tasks.
+bool uses(const Config& config, const PluginRecord& plugin, std::string* what = nullptr) {
+  const auto given = config.given();
+  const auto names = [&](const char* option, const std::vector<std::string>& names_of_plugin) {
+    const auto found = given.find(option);
+    if (found == given.end()) return false;
+    const auto* const one = std::get_if<std::string>(&found->second);
+    const auto* const list = std::get_if<std::vector<std::string>>(&found->second);
+    for (const std::string& name : names_of_plugin)
+      if ((one && *one == name) ||
+          (list && std::find(list->begin(), list->end(), name) != list->end())) {
+        if (what) *what = concat_message(option, " = \"", name, '"');
+        return true;
+      }
+    return false;
+  };
+  return names("attention.type", plugin.variants) || names("data.task", plugin.tasks);
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ",") + name;
+  return out;
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> out;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, separator);) out.push_back(part);
+  return out;
+}
+
+}  // namespace
+
+const std::deque<Plugin>& plugins() { return loaded(); }
+
+const Plugin& load_plugin(const fs::path& path) {
+  const fs::path file = fs::absolute(path).lexically_normal();
+  check<ConfigError>(fs::is_regular_file(file), path.string(),
+                     fs::exists(file) ? " is no file" : ": there is no such plugin");
+  const std::vector<std::byte> bytes = data::read_file(file);
+  const std::string digest = data::hex(data::digest(bytes));
+  for (const Plugin& plugin : loaded())
+    if (plugin.file == file || plugin.digest == digest) return plugin;
+
+  check_complete(bytes, file);
+  const PluginInfo& info = open(file);
+  check<ConfigError>(info.name && info.version && info.add, file.string(),
+                     ": the plugin has no name, no version or no function");
+  Plugin plugin{{info.name, info.version, digest, {}, {}}, file};
+  for (const std::string& text : {plugin.name, plugin.version})
+    check<ConfigError>(
+        !text.empty() &&
+            std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 127; }),
+        file.string(), ": expected printable ASCII without spaces as name and version, got \"",
+        plugin.name, "\" and \"", plugin.version, '"');
+  for (const Plugin& other : loaded())
+    check<ConfigError>(other.name != plugin.name, file.string(), ": a plugin \"", plugin.name,
+                       "\" is already loaded, from ", other.file.string());
+
+  const size_t variants = attention::names().size(), tasks = data::task_names().size();
+  try {
+    info.add();
+  } catch (const std::exception& error) {
+    throw ConfigError(concat_message(file.string(), ": ", error.what()));
+  }
+  plugin.variants = added(attention::names(), variants, file);
+  plugin.tasks = added(data::task_names(), tasks, file);
+  check<ConfigError>(!plugin.variants.empty() || !plugin.tasks.empty(), file.string(),
+                     ": the plugin registers no variant and no task; if it does call add(), it is "
+                     "linked with a Longhand of its own",
+                     remedy);
+  return loaded().emplace_back(std::move(plugin));
+}
+
+std::vector<PluginRecord> used_plugins(const std::vector<PluginRecord>& all, const Config& config) {
+  std::vector<PluginRecord> out;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(out),
+               [&](const PluginRecord& plugin) { return uses(config, plugin); });
+  return out;
+}
+
+std::vector<PluginRecord> used_plugins(const Config& config) {
+  return used_plugins({loaded().begin(), loaded().end()}, config);
+}
+
+std::string check_plugins(const std::vector<PluginRecord>& recorded, const Config& config,
+                          const std::string& checkpoint) {
+  std::string warning;
+  for (const PluginRecord& plugin : recorded) {
+    std::string what;
+    if (!uses(config, plugin, &what)) continue;
+    const auto now = std::find_if(loaded().begin(), loaded().end(),
+                                  [&](const Plugin& each) { return each.name == plugin.name; });
+    check<ConfigError>(now != loaded().end(), checkpoint, " has ", what, ", which the plugin \"",
+                       plugin.name, "\" (version ", plugin.version, ", digest ", plugin.digest,
+                       ") defines; that is not loaded: pass --plugin FILE.so, or name the file in "
+                       "LONGHAND_PLUGINS");
+    if (now->digest != plugin.digest)
+      warning += concat_message(warning.empty() ? "" : "; ", "the plugin \"", plugin.name,
+                                "\" is not the one that ", checkpoint, " was made with (version ",
+                                plugin.version, ", digest ", plugin.digest, "; now version ",
+                                now->version, ", digest ", now->digest, "): results may differ");
+  }
+  return warning;
+}
+
+std::string to_text(const std::vector<PluginRecord>& records) {
+  std::string out;
+  for (const PluginRecord& r : records)
+    out += concat_message(r.name, '\t', r.version, '\t', r.digest, '\t', joined(r.variants), '\t',
+                          joined(r.tasks), '\n');
+  return out;
+}
+
+std::vector<PluginRecord> plugin_records(const std::string& text, const std::string& name) {
+  std::vector<PluginRecord> out;
+  for (const std::string& line : split(text, '\n')) {
+    std::vector<std::string> parts = split(line, '\t');
+    if (parts.size() == 4) parts.emplace_back();  // no tasks
+    check<DataError>(parts.size() == 5, name, ": expected five fields for each plugin, got \"",
+                     line, '"');
+    out.push_back({parts[0], parts[1], parts[2], split(parts[3], ','), split(parts[4], ',')});
+  }
+  return out;
+}
+
+}  // namespace longhand::train

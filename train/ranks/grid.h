@@ -1,0 +1,58 @@
+// RankGrid: the ranks of a training run, by what they share out.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "longhand/core/communicator.h"
+#include "longhand/train/step/reducer.h"
+
+namespace longhand::train {
+
+/// Ranks in rows and columns: the ranks of a row have parts of the same sequences, those of a column
+/// the same parts of other sequences. Neighbours in a row are neighbours among all ranks, because a row
+/// communicates in every layer, a column once a step.
+class RankGrid : public Reducer {
+ public:
+  /// One process.
+  RankGrid() = default;
+  /// Rows of `sequence_ranks` ranks. Collective. `shards` is what the columns share out. Throws
+  /// ConfigError, naming the options, if the ranks cannot be divided so.
+  RankGrid(Communicator& world, int64_t sequence_ranks, int64_t shards);
+
+  Communicator& world() const { return *world_; }
+  /// The ranks that have the same part of other sequences.
+  Communicator& data() const { return data_ ? *data_ : *world_; }
+  /// The ranks that have the other parts of the same sequences.
+  Communicator& sequence() const { return sequence_ ? *sequence_ : alone(); }
+
+  bool leads() const override { return world_->rank() == 0; }
+  bool any(bool condition) const override { return world_->any(condition); }
+  Share share() const override { return {data().rank(), data().size()}; }
+  data::Batch tokens_of(const data::Batch& batch, nn::Pass& pass) const override;
+  void keep_share(Loss& loss, const data::Batch& batch) const override;
+  void keep_share(Metrics& metrics, const data::Batch& batch) const override;
+  std::unique_ptr<GradientSum> gradient_sum(const Parameters& parameters) const override;
+  void add_losses(Contribution& total) const override;
+  void add_counts(std::vector<Tensor>& counters, const std::vector<Tensor>& before) const override;
+  void of_last_batch(std::map<std::string, double>& metrics) const override;
+  Metrics sum_of(const std::vector<Metrics>& batches) const override;
+  void divide(Optimizer& optimizer) const override;
+  void compare(const Parameters& parameters, int64_t step, int64_t equal) const override;
+
+ private:
+  Communicator* world_ = &alone();
+  std::unique_ptr<Communicator> data_, sequence_;
+};
+
+/// The tokens of this part, (B, n); also their targets, if there is one per token. Behind the end of the
+/// sequences there are tokens 0 without targets. Lengths remain those of whole sequences, which is what
+/// the model expects. The batch itself if sequences are not cut.
+data::Batch part_of(const data::Batch& batch, const nn::SequencePart& part);
+
+/// "rank 2 on HOST", with the name of its machine
+std::string rank_name(int rank, const std::string& host);
+/// The name of this machine.
+std::string host_name();
+
+}  // namespace longhand::train

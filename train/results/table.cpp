@@ -1,0 +1,517 @@
+#include "longhand/train/results/table.h"
+#include "longhand/data/file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "longhand/core/error.h"
+#include "longhand/core/utf8.h"
+#include "longhand/train/results/json.h"
+
+namespace longhand::train {
+namespace {
+
+const std::string& heading(const Column& column) {
+  return column.heading.empty() ? column.name : column.heading;
+}
+
+/// A cell as text, with its mark.
+std::string shown(const Table& table, size_t row, size_t column) {
+  std::string text = to_text(table.rows[row][column], table.columns[column].digits);
+  return table.marked.contains({row, column}) ? text + "*" : text;
+}
+
+/// Columns without text are aligned to the right.
+std::vector<bool> numeric_columns(const Table& table) {
+  std::vector<bool> numeric(table.columns.size(), true);
+  for (const auto& row : table.rows)
+    for (size_t i = 0; i < row.size(); ++i)
+      if (std::holds_alternative<std::string>(row[i])) numeric[i] = false;
+  return numeric;
+}
+
+/// All digits: reading the text gives the same value.
+std::string exact(const Cell& cell) {
+  if (const auto* const text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* const integer = std::get_if<int64_t>(&cell)) return fmt::format("{}", *integer);
+  if (const auto* const number = std::get_if<double>(&cell))
+    return std::isfinite(*number) ? fmt::format("{}", *number) : name_of_not_finite(*number);
+  return "";
+}
+
+std::string replaced(const std::string& text, char what, const std::string& by) {
+  std::string out;
+  for (const char c : text) out += c == what ? by : std::string(1, c);
+  return out;
+}
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  return fmt::format("\"{}\"", replaced(text, '"', "\"\""));
+}
+
+std::string latex(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\')
+      out += "\\textbackslash{}";
+    else if (c == '~' || c == '^')
+      out.append("\\").append(1, c).append("{}");
+    else if (std::string_view("&%$#_{}").find(c) != std::string_view::npos)
+      out.append("\\").append(1, c);
+    else
+      out += c;
+  }
+  return out;
+}
+
+Json json(const Cell& cell) {
+  if (const auto* const text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* const integer = std::get_if<int64_t>(&cell)) return *integer;
+  if (const auto* const number = std::get_if<double>(&cell)) return json_number(*number);
+  return nullptr;
+}
+
+Cell cell_of(const Json& value) {
+  if (value.is_null()) return {};
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (const auto number = number_in(value)) return *number;
+  return value.get<std::string>();
+}
+
+Json json(const Chart& chart) {
+  return {{"title", chart.title},   {"x", chart.x},           {"y", chart.y},
+          {"series", chart.series}, {"low", chart.low},       {"high", chart.high},
+          {"log_x", chart.log_x},   {"log_y", chart.log_y},   {"bars", chart.bars},
+          {"theory", chart.theory}, {"colour", chart.colour}, {"end", chart.end}};
+}
+
+Chart chart_of(const Json& value) {
+  Chart chart;
+  value.at("title").get_to(chart.title);
+  value.at("x").get_to(chart.x);
+  value.at("y").get_to(chart.y);
+  value.at("series").get_to(chart.series);
+  value.at("low").get_to(chart.low);
+  value.at("high").get_to(chart.high);
+  value.at("log_x").get_to(chart.log_x);
+  value.at("log_y").get_to(chart.log_y);
+  value.at("bars").get_to(chart.bars);
+  chart.theory = value.value("theory", "");
+  chart.colour = value.value("colour", "");
+  chart.end = value.value("end", "");
+  return chart;
+}
+
+std::string digest_of(const Json& value) { return data::text_digest(dump(value)); }
+
+Json json(const Table& table) {
+  table.check();
+  Json out = {{"name", table.name}, {"title", table.title}, {"note", table.note}};
+  for (const char* const list : {"columns", "rows", "charts"}) out[list] = Json::array();
+  for (const Column& column : table.columns)
+    out["columns"].push_back(
+        {{"name", column.name}, {"heading", heading(column)}, {"digits", column.digits}});
+  for (const auto& row : table.rows) {
+    Json cells = Json::array();
+    for (const Cell& cell : row) cells.push_back(json(cell));
+    out["rows"].push_back(std::move(cells));
+  }
+  for (const Chart& chart : table.charts) out["charts"].push_back(json(chart));
+  if (!table.marked.empty()) {
+    out["mark"] = table.mark;
+    out["marked"] = table.marked;
+  }
+  return out;
+}
+
+Table table_of(const Json& value) {
+  Table table;
+  value.at("name").get_to(table.name);
+  value.at("title").get_to(table.title);
+  value.at("note").get_to(table.note);
+  for (const Json& column : value.at("columns"))
+    table.columns.push_back({column.at("name"), column.at("heading"),
+                             static_cast<int>(integer_in(column.at("digits")))});
+  for (const Json& row : value.at("rows")) {
+    auto& cells = table.rows.emplace_back();
+    for (const Json& cell : row) cells.push_back(cell_of(cell));
+  }
+  for (const Json& chart : value.at("charts")) table.charts.push_back(chart_of(chart));
+  table.mark = value.value("mark", "");
+  if (value.contains("marked"))
+    for (const Json& cell : value.at("marked"))
+      table.marked.emplace(integer_in(cell.at(0)), integer_in(cell.at(1)));
+  table.check();
+  return table;
+}
+
+}  // namespace
+
+size_t Table::column(std::string_view column_name) const {
+  const auto found = std::find_if(columns.begin(), columns.end(),
+                                  [&](const Column& c) { return c.name == column_name; });
+  longhand::check<Error>(found != columns.end(), "table ", name, ": there is no column \"",
+                         column_name, "\"");
+  return static_cast<size_t>(found - columns.begin());
+}
+
+void Table::check() const {
+  std::set<std::string> names;
+  for (const Column& each : columns)
+    longhand::check<Error>(names.insert(each.name).second, "table ", name,
+                           ": two columns are named \"", each.name, "\"");
+  for (const auto& row : rows)
+    longhand::check<Error>(row.size() == columns.size(), "table ", name, ": expected ",
+                           columns.size(), " cells in each row, got ", row.size());
+  for (const Chart& chart : charts) {
+    for (const std::string& each : {chart.x, chart.y}) column(each);
+    for (const std::string& each : chart.series) column(each);
+    for (const std::string& each : {chart.low, chart.high, chart.theory, chart.colour, chart.end})
+      if (!each.empty()) column(each);
+  }
+  for (const auto& [row, column] : marked)
+    longhand::check<Error>(row < rows.size() && column < columns.size(), "table ", name,
+                           ": there is no cell ", row, ", ", column, " to mark");
+}
+
+namespace {
+
+/// The table with some of its columns, without charts.
+Table with_columns(const Table& table, const std::vector<size_t>& kept) {
+  Table out{table.name, table.title, table.note, {}};
+  out.mark = table.mark;
+  out.rows.resize(table.rows.size());
+  for (size_t to = 0; to < kept.size(); ++to) {
+    out.columns.push_back(table.columns[kept[to]]);
+    for (size_t r = 0; r < table.rows.size(); ++r) {
+      out.rows[r].push_back(table.rows[r][kept[to]]);
+      if (table.marked.contains({r, kept[to]})) out.marked.insert({r, to});
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string without_interval(const std::vector<double>& accuracies) {
+  const std::optional<Estimate> found = solved(accuracies);
+  if (!found) return fmt::format("{} seeds, all equal", accuracies.size());
+  return fmt::format("{:.0f} of {} seeds solved it, 95 %: {:.2f} to {:.2f}",
+                     found->mean * static_cast<double>(found->count), found->count, found->low,
+                     found->high);
+}
+
+void add_estimate(std::vector<Column>& columns, const std::string& name,
+                  const std::string& heading) {
+  columns.push_back({name, heading});
+  columns.push_back({name + "_low", heading + ", low"});
+  columns.push_back({name + "_high", heading + ", high"});
+}
+
+void add_estimate(std::vector<Cell>& row, const Estimate& estimate) {
+  if (estimate.count == 0) return add_nothing(row);
+  row.emplace_back(estimate.mean);
+  for (const double end : {estimate.low, estimate.high}) {
+    row.emplace_back();
+    if (!std::isnan(end)) row.back() = end;
+  }
+}
+
+void add_nothing(std::vector<Cell>& row) { row.insert(row.end(), 3, Cell()); }
+
+Table with_intervals(const Table& table) {
+  std::map<std::string, size_t> index;
+  for (size_t i = 0; i < table.columns.size(); ++i) index[table.columns[i].name] = i;
+  std::vector<size_t> kept;
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    const std::string& name = table.columns[i].name;
+    const bool is_end = name.ends_with("_low") || name.ends_with("_high");
+    if (!is_end || !index.contains(name.substr(0, name.rfind('_')))) kept.push_back(i);
+  }
+  Table out = with_columns(table, kept);
+  for (size_t to = 0; to < kept.size(); ++to) {
+    const std::string& name = out.columns[to].name;
+    const auto low = index.find(name + "_low"), high = index.find(name + "_high");
+    if (low == index.end() || high == index.end()) continue;
+    for (size_t r = 0; r < table.rows.size(); ++r) {
+      const auto& row = table.rows[r];
+      Cell& cell = out.rows[r][to];
+      if (std::holds_alternative<std::monostate>(cell)) continue;
+      const auto *mean = std::get_if<double>(&row[kept[to]]),
+                 *from = std::get_if<double>(&row[low->second]),
+                 *end = std::get_if<double>(&row[high->second]);
+      const std::string text = to_text(cell, 3);
+      cell = text;
+      if (!mean || !from || !end) continue;
+      const double below = *mean - *from, above = *end - *mean;
+      constexpr double symmetric = 0.2;  // difference of the halves, relative to the interval
+      if (std::abs(above - below) <= symmetric * (above + below))
+        cell = fmt::format("{} ±{}", text, to_text((above + below) / 2, 2));
+      else
+        cell = fmt::format("{} ({} to {})", text, to_text(*from, 3), to_text(*end, 3));
+    }
+  }
+  return out;
+}
+
+Table without_columns(const Table& table, const std::function<bool(size_t)>& omit) {
+  std::vector<size_t> kept;
+  for (size_t i = 0; i < table.columns.size(); ++i)
+    if (!omit(i)) kept.push_back(i);
+  return with_columns(table, kept);
+}
+
+Table without_empty_columns(const Table& table) {
+  return without_columns(table, [&](size_t i) {
+    return std::all_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
+      const auto* const text = std::get_if<std::string>(&row[i]);
+      return std::holds_alternative<std::monostate>(row[i]) || (text && text->empty());
+    });
+  });
+}
+
+std::string to_text(const Cell& cell, int digits) {
+  if (std::holds_alternative<std::monostate>(cell)) return "-";
+  const auto* const number = std::get_if<double>(&cell);
+  if (!number || !std::isfinite(*number)) return exact(cell);
+  // Large numbers are shown to the unit, not as 1.234e+04.
+  const double size = std::abs(*number);
+  if (size < 1e7 && size >= std::pow(10.0, digits)) return fmt::format("{:.0f}", *number);
+  return fmt::format("{:.{}g}", *number, digits);
+}
+
+namespace {
+
+using Texts = std::vector<std::vector<std::string>>;  // rows of cells
+
+/// The width that a column needs: of its widest cell, or of the longest word of its heading, which may
+/// be broken between words.
+size_t needed_width(const Texts& texts, size_t column) {
+  size_t width = 0;
+  std::string_view head = texts.front()[column];
+  while (!head.empty()) {
+    const size_t end = std::min(head.find(' '), head.size());
+    width = std::max(width, width_of(head.substr(0, end)));
+    head.remove_prefix(std::min(end + 1, head.size()));
+  }
+  for (size_t r = 1; r < texts.size(); ++r) width = std::max(width, width_of(texts[r][column]));
+  return width;
+}
+
+size_t total_width(const std::vector<size_t>& widths) {
+  size_t total = 0;
+  for (const size_t each : widths) total += each + 2;
+  return total - 2;
+}
+
+/// Some columns as lines, in which cells wider than their column are broken.
+std::string lines_of(const Texts& texts, const std::vector<size_t>& columns,
+                     const std::vector<size_t>& widths, const std::vector<bool>& numeric) {
+  std::string out;
+  for (const auto& row : texts) {
+    Texts cells;
+    size_t height = 1;
+    for (const size_t column : columns) {
+      const std::string& cell = row[column];
+      cells.push_back(width_of(cell) > widths[column] ? wrapped(cell, widths[column])
+                                                      : std::vector<std::string>{cell});
+      height = std::max(height, cells.back().size());
+    }
+    for (size_t line = 0; line < height; ++line) {
+      std::string text;
+      for (size_t i = 0; i < columns.size(); ++i) {
+        const std::string cell = line < cells[i].size() ? cells[i][line] : "";
+        const std::string space(widths[columns[i]] - width_of(cell), ' ');
+        text += i == 0 ? "" : "  ";
+        text += numeric[columns[i]] ? space + cell : cell + space;
+      }
+      text.erase(text.find_last_not_of(' ') + 1);
+      out += text + "\n";
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string to_text(const Table& table, size_t width) {
+  if (table.columns.empty()) return "";
+  const std::vector<bool> numeric = numeric_columns(table);
+  const size_t count = table.columns.size();
+  Texts texts(1);
+  for (const Column& column : table.columns) texts[0].push_back(heading(column));
+  for (size_t r = 0; r < table.rows.size(); ++r) {
+    auto& row = texts.emplace_back();
+    for (size_t i = 0; i < count; ++i) row.push_back(shown(table, r, i));
+  }
+  std::vector<size_t> widths(count, 0);
+  for (const auto& row : texts)
+    for (size_t i = 0; i < count; ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+  if (total_width(widths) > width)
+    for (size_t i = 0; i < count; ++i) widths[i] = needed_width(texts, i);
+  // Text is broken, but the names of rows only if they take more than half of the line.
+  const auto least = [&](size_t i) { return i == 0 ? width / 2 : 24; };
+  while (total_width(widths) > width) {
+    size_t widest = count;  // among those that can be broken
+    for (size_t i = 0; i < count; ++i)
+      if (!numeric[i] && widths[i] > least(i) && (widest == count || widths[i] > widths[widest]))
+        widest = i;
+    if (widest == count) break;
+    --widths[widest];
+  }
+
+  // Columns that do not fit follow below, again with those that say what a row is.
+  std::vector<size_t> first = {0};
+  size_t taken = widths[0];
+  for (size_t i = 1; i < count && !numeric[i] && taken + widths[i] + 2 <= width / 2; ++i) {
+    first.push_back(i);
+    taken += widths[i] + 2;
+  }
+  std::string out;
+  std::vector<size_t> block = first;
+  size_t used = taken;
+  for (size_t i = first.size(); i < count; ++i) {
+    if (used + widths[i] + 2 > width && block.size() > first.size()) {
+      out += lines_of(texts, block, widths, numeric) + "\n";
+      block = first;
+      used = taken;
+    }
+    block.push_back(i);
+    used += widths[i] + 2;
+  }
+  out += lines_of(texts, block, widths, numeric);
+  if (!table.marked.empty()) out += "* " + table.mark + "\n";
+  return out;
+}
+
+std::string to_markdown(const Table& table) {
+  const std::vector<bool> numeric = numeric_columns(table);
+  std::string out = "|", rule = "|";
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    out += fmt::format(" {} |", replaced(heading(table.columns[i]), '|', "\\|"));
+    rule += numeric[i] ? " ---: |" : " --- |";
+  }
+  out += "\n" + rule + "\n";
+  for (size_t r = 0; r < table.rows.size(); ++r) {
+    out += "|";
+    for (size_t i = 0; i < table.columns.size(); ++i)
+      out += fmt::format(" {} |", replaced(replaced(shown(table, r, i), '|', "\\|"), '*', "\\*"));
+    out += "\n";
+  }
+  if (!table.marked.empty()) out += "\n\\* " + table.mark + "\n";
+  return out;
+}
+
+std::string to_latex(const Table& table) {
+  std::string out = "\\begin{tabular}{";
+  for (const bool numeric : numeric_columns(table)) out += numeric ? "r" : "l";
+  out += "}\n\\toprule\n";
+  const auto line = [&](const auto& text_of) {
+    for (size_t i = 0; i < table.columns.size(); ++i)
+      out.append(i == 0 ? "" : " & ").append(latex(text_of(i)));
+    out += " \\\\\n";
+  };
+  line([&](size_t i) { return heading(table.columns[i]); });
+  out += "\\midrule\n";
+  for (size_t r = 0; r < table.rows.size(); ++r) line([&](size_t i) { return shown(table, r, i); });
+  out += "\\bottomrule\n";
+  if (!table.marked.empty())
+    out += fmt::format("\\multicolumn{{{}}}{{l}}{{* {}}} \\\\\n", table.columns.size(),
+                       latex(table.mark));
+  return out + "\\end{tabular}\n";
+}
+
+std::string to_csv(const Table& table) {
+  std::set<size_t> with_marks;
+  for (const auto& [row, column] : table.marked) with_marks.insert(column);
+  std::string out;
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    const std::string& name = table.columns[i].name;
+    out.append(i == 0 ? "" : ",").append(csv_field(name));
+    if (with_marks.contains(i)) out.append(",").append(csv_field(name + "_mark"));
+  }
+  out += "\r\n";
+  for (size_t r = 0; r < table.rows.size(); ++r) {
+    for (size_t i = 0; i < table.columns.size(); ++i) {
+      out.append(i == 0 ? "" : ",").append(csv_field(exact(table.rows[r][i])));
+      if (with_marks.contains(i)) out.append(table.marked.contains({r, i}) ? ",*" : ",");
+    }
+    out += "\r\n";
+  }
+  return out;
+}
+
+void check_format(std::string_view format) {
+  for (const char* const known : {"md", "csv", "tex", "text"})
+    if (format == known) return;
+  throw ConfigError(
+      concat_message("--table ", format, ": unknown format; expected md, csv, tex or text"));
+}
+
+std::string to_format(std::string_view format, const Table& all, const Table& readable) {
+  check_format(format);
+  if (format == "md") return to_markdown(readable);
+  if (format == "tex") return to_latex(readable);
+  return format == "csv" ? to_csv(all) : to_text(readable);
+}
+
+const Table& Results::table(std::string_view name) const {
+  const auto found =
+      std::find_if(tables.begin(), tables.end(), [&](const Table& t) { return t.name == name; });
+  longhand::check<Error>(found != tables.end(), kind, ": there is no table \"", name, "\"");
+  return *found;
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+std::string to_json(const Results& results) {
+  Json out = {{"kind", results.kind},       {"title", results.title},
+              {"summary", results.summary}, {"command", results.command},
+              {"machine", results.machine}, {"date", results.date},
+              {"version", results.version}, {"tables", Json::array()}};
+  for (const Table& table : results.tables) out["tables"].push_back(json(table));
+  out["digest"] = digest_of(out);
+  return dump(out, 1) + "\n";
+}
+
+Results results_of_json(std::string_view text, const std::string& source) {
+  try {
+    Json value = parse_json(text);
+    // Earlier versions wrote none.
+    if (const auto digest = value.find("digest"); digest != value.end()) {
+      const Json written = *digest;
+      value.erase("digest");
+      check<DataError>(written == digest_of(value),
+                       "the file is damaged, or was changed without removing its \"digest\"; "
+                       "repeat the command that wrote it");
+    }
+    Results results;
+    value.at("kind").get_to(results.kind);
+    value.at("title").get_to(results.title);
+    value.at("summary").get_to(results.summary);
+    value.at("command").get_to(results.command);
+    value.at("machine").get_to(results.machine);
+    value.at("date").get_to(results.date);
+    value.at("version").get_to(results.version);
+    for (const Json& table : value.at("tables")) results.tables.push_back(table_of(table));
+    return results;
+  } catch (const std::exception& error) {
+    throw DataError(source + ": expected results as written by Longhand: " + plain_message(error));
+  }
+}
+
+}  // namespace longhand::train

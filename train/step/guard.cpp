@@ -1,0 +1,71 @@
+#include "longhand/train/step/guard.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "longhand/core/error.h"
+
+namespace longhand::train {
+
+void Spread::add(double x, int64_t window) {
+  ++count;
+  const double weight = 1 / static_cast<double>(std::min(count, window));
+  const double difference = x - mean;
+  mean += weight * difference;
+  variance = (1 - weight) * (variance + weight * difference * difference);
+}
+
+double Spread::score(double x) const {
+  const double deviation = std::max(std::sqrt(variance), 1e-3 * std::abs(mean));
+  return deviation > 0 ? (x - mean) / deviation : 0;
+}
+
+void GuardOptions::describe(OptionVisitor& v) {
+  v.choice(
+      "on_bad_step", on_bad_step, {{"stop", Action::stop}, {"skip", Action::skip}},
+      "what happens if the loss or the gradient of a step is not finite or an outlier: training "
+      "stops, or the update of that step is skipped; a snapshot for longhand replay is kept");
+  v.when(on_bad_step == Action::skip, "on_bad_step = \"skip\"", [&] {
+    v.integer("max_skips", max_skips, {1},
+              "number of consecutive steps that may be skipped; the next bad step stops training");
+  });
+  v.number("outlier_limit", outlier_limit, {0},
+           "a step is an outlier if its loss or gradient norm is more than this number of standard "
+           "deviations above its running mean; 0: none is");
+  v.when(outlier_limit > 0, "outlier_limit above 0", [&] {
+    v.integer("outlier_window", outlier_window, {2},
+              "steps of that mean and deviation, and before the first judgement");
+  });
+}
+
+std::string defect(const GuardOptions& options, const GuardState& state, double loss,
+                   double gradient_norm) {
+  if (!std::isfinite(loss) || !std::isfinite(gradient_norm))
+    return concat_message("the loss is ", loss, " and the gradient norm ", gradient_norm);
+  if (options.outlier_limit == 0) return {};
+  const auto judge = [&](const char* name, const Spread& spread, double x) -> std::string {
+    if (spread.count < options.outlier_window) return {};
+    const double score = spread.score(x);
+    if (score <= options.outlier_limit) return {};
+    return concat_message(name, x, ", ", score, " standard deviations above its mean ", spread.mean,
+                          ", more than train.outlier_limit = ", options.outlier_limit);
+  };
+  const std::string of_loss = judge("the loss is ", state.loss, loss);
+  return of_loss.empty() ? judge("the gradient norm is ", state.gradient_norm, gradient_norm)
+                         : of_loss;
+}
+
+void accept(const GuardOptions& options, GuardState& state, double loss, double gradient_norm) {
+  state.skipped_in_turn = 0;
+  if (options.outlier_limit == 0) return;
+  state.loss.add(loss, options.outlier_window);
+  state.gradient_norm.add(gradient_norm, options.outlier_window);
+}
+
+void skip(GuardState& state) {
+  ++state.skipped;
+  ++state.skipped_in_turn;
+  ++state.skipped_interval;
+}
+
+}  // namespace longhand::train

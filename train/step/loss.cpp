@@ -1,0 +1,53 @@
+#include "longhand/train/step/loss.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace longhand::train {
+
+BatchSize size_of(const data::Batch& batch) {
+  return {.sequences = batch.tokens.size(0),
+          .targets = count_targets(batch.targets),
+          .tokens = count_tokens(batch)};
+}
+
+Prediction predict(const LogitsFn& logits, const data::Batch& batch, const nn::Pass& pass) {
+  Prediction prediction = logits(batch, pass);
+  const int64_t predicted = count_targets(prediction.targets), given = count_targets(batch.targets);
+  check<ShapeError>(predicted == given, "trainer: expected predictions for ", given,
+                    " targets of the batch, got ", predicted);
+  return prediction;
+}
+
+CrossEntropyOptions cross_entropy_options(const BatchSize& whole, double label_smoothing) {
+  return {.ignore_index = data::ignore_index,
+          .label_smoothing = label_smoothing,
+          .normalizer = static_cast<double>(std::max<int64_t>(whole.targets, 1))};
+}
+
+void measure_into(Loss& loss, const Prediction& prediction, const BatchSize& whole,
+                  double label_smoothing) {
+  const Tensor& logits = prediction.logits.value();
+  if (label_smoothing == 0) {
+    loss.correct = count_correct(logits, prediction.targets);
+    return;
+  }
+  const Metrics of_data = measure(logits, prediction.targets);
+  loss.correct = of_data.correct;
+  loss.unsmoothed = of_data.loss_sum / *cross_entropy_options(whole, 0).normalizer;
+}
+
+LossFn cross_entropy_loss(LogitsFn logits, double label_smoothing) {
+  return [logits = std::move(logits), label_smoothing](
+             const data::Batch& part, const BatchSize& whole, const nn::Pass& pass) {
+    Prediction prediction = predict(logits, part, pass);
+    Loss out;
+    measure_into(out, prediction, whole, label_smoothing);
+    // The logits are moved: their gradient may be written in place over them.
+    out.value = cross_entropy(std::exchange(prediction.logits, {}), prediction.targets,
+                              cross_entropy_options(whole, label_smoothing));
+    return out;
+  };
+}
+
+}  // namespace longhand::train

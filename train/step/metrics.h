@@ -1,0 +1,122 @@
+// Metrics of a model: loss, accuracy and what follows from them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "longhand/autograd/variable.h"
+#include "longhand/data/dataset.h"
+#include "longhand/nn/module.h"
+
+#include "longhand/train/step/reducer.h"
+
+namespace longhand::train {
+
+/// The prediction of a model for a batch: logits, and the targets they correspond to.
+struct Prediction {
+  Variable logits;  // (..., C)
+  Tensor targets;   // (...) i32; those with data::ignore_index count for nothing
+};
+
+/// The model as used by training: predicts every target of a batch that counts. It may omit the
+/// others: where few targets count, the head of the model would be most of the work.
+using LogitsFn = std::function<Prediction(const data::Batch&, const nn::Pass&)>;
+
+/// Returns the indices (R) i32 of the targets (...) that count, in row-major order.
+Tensor counted_places(const Tensor& targets);
+/// Returns the targets (R) at these indices.
+Tensor targets_at(const Tensor& targets, const Tensor& places);
+
+/// Sums over targets; those with data::ignore_index count for nothing.
+struct Metrics {
+  double loss_sum = 0;  // of -log softmax(logits)[target], in nats
+  int64_t correct = 0;  // targets with the largest logit (the first on ties)
+  int64_t targets = 0;  // number of targets that count
+  int64_t examples = 0;
+  int64_t tokens = 0;  // without padding
+
+  /// Means over all targets, regardless of the example; 0 if there are none. If all examples have
+  /// the same number of targets, as in MQAR, this is also the mean of the examples' means.
+  double loss() const;
+  double accuracy() const;
+  /// e^loss
+  double perplexity() const;
+  /// loss / ln 2: for tokens that are bytes.
+  double bits_per_byte() const;
+
+  Metrics& operator+=(const Metrics& other);
+};
+
+/// The score of one target: its loss in nats, and whether its logit is the largest.
+struct TargetScore {
+  double loss = 0;
+  bool correct = false;
+};
+
+/// Returns loss_sum, correct and targets of logits (..., C) for targets (...). Sums are computed in
+/// double in an order that depends on the sizes alone. `each`, if not null, is set to the scores of
+/// the targets that count, in row-major order. Throws ShapeError for mismatched shapes, and DataError
+/// for a target that is neither a class nor ignored.
+Metrics measure(const Tensor& logits, const Tensor& targets,
+                std::vector<TargetScore>* each = nullptr);
+
+/// Returns Metrics::correct alone, which needs no exponentials.
+int64_t count_correct(const Tensor& logits, const Tensor& targets);
+/// Returns the number of i32 targets that are not ignored.
+int64_t count_targets(const Tensor& targets);
+/// Returns the number of tokens that are not padding.
+int64_t count_tokens(const data::Batch& batch);
+
+/// Progress of an evaluation.
+struct EvaluationProgress {
+  int64_t batches = 0, all_batches = 0;
+  int64_t examples = 0, all_examples = 0;
+};
+
+struct EvaluationOptions {
+  int64_t batch_size = 32;
+  int64_t begin = 0;  // the first example
+  int64_t limit = 0;  // evaluate only this number of examples; 0: all
+  /// Called before the first batch and after each one, if not empty.
+  std::function<void(const EvaluationProgress&)> on_progress = {};
+  /// Called before each batch, if not empty; true ends the evaluation without a result. Several
+  /// processes call it together, before each one takes a batch.
+  std::function<bool()> should_stop = {};
+  /// The processes that divide the batches: all have the same result, that of one process.
+  const Reducer* reducer = &one_process();
+};
+
+/// Calls body(batch, examples) for the examples that `options` select, or for the share of this process, in batches of examples of
+/// similar length; `examples` are their indices. Returns false if should_stop ended it. Throws
+/// ConfigError for a batch_size below 1.
+bool for_each_batch(
+    const data::Dataset& dataset, const EvaluationOptions& options,
+    const std::function<void(const data::Batch&, std::span<const int64_t> examples)>& body);
+
+/// Calls part(segment, its options) for each segment of a mixture in the order of
+/// Dataset::segments(), or for all examples under an empty name. The options select the examples of
+/// the segment, to each of which `limit` applies, and report the progress over all segments. Returns
+/// false as soon as a call does.
+bool for_each_segment(
+    const data::Dataset& dataset, const EvaluationOptions& options,
+    const std::function<bool(const data::Segment&, const EvaluationOptions&)>& part);
+
+/// Returns metrics over a dataset, in batches of examples of similar length, without gradients and
+/// not in training mode; empty if should_stop ended it. Throws ConfigError for a batch_size below 1.
+std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dataset,
+                                const EvaluationOptions& options = {});
+
+/// The metrics of each segment of a mixture: see for_each_segment().
+struct SegmentMetrics {
+  std::string name;
+  Metrics metrics;
+};
+std::optional<std::vector<SegmentMetrics>> evaluate_segments(const LogitsFn& logits,
+                                                             const data::Dataset& dataset,
+                                                             const EvaluationOptions& options = {});
+
+}  // namespace longhand::train

@@ -1,0 +1,185 @@
+#include "longhand/train/step/step.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "longhand/core/clock.h"
+#include "longhand/core/error.h"
+
+namespace longhand::train {
+namespace {
+
+/// Returns rows begin … end-1 of a batch.
+data::Batch rows_of(const data::Batch& batch, int64_t begin, int64_t end) {
+  const auto rows = [&](const Tensor& t) { return t ? t.slice(0, begin, end) : t; };
+  return {rows(batch.tokens), rows(batch.targets), rows(batch.lengths)};
+}
+
+/// Puts integer buffers back to their values at construction, unless keep() is called: forward passes
+/// count in them, and a step that was not taken must not be counted.
+class Counting {
+ public:
+  explicit Counting(std::vector<Tensor>& counters) : counters_(counters) {
+    for (const Tensor& counter : counters) before_.push_back(counter.clone());
+  }
+  ~Counting() { restore(); }
+  Counting(const Counting&) = delete;
+  Counting& operator=(const Counting&) = delete;
+
+  void keep() { before_.clear(); }
+  const std::vector<Tensor>& before() const { return before_; }
+  void restore() {
+    for (size_t i = 0; i < before_.size(); ++i)
+      std::copy_n(before_[i].data<int64_t>(), before_[i].numel(), counters_[i].data<int64_t>());
+  }
+
+ private:
+  std::vector<Tensor>& counters_;
+  std::vector<Tensor> before_;
+};
+
+void count(TrainingState::Interval& interval, const Contribution& total, const BatchSize& size) {
+  ++interval.steps;
+  interval.loss += total.loss;
+  interval.correct += total.correct;
+  interval.targets += size.targets;
+  for (const auto& [name, value] : total.terms) interval.terms[name] += value;
+}
+
+}  // namespace
+
+/// The part of a batch that is processed at once.
+struct Step::Piece {
+  int64_t begin, end;     // rows
+  int64_t number;         // among those of the batch
+  bool ends_shard, last;  // of its shard, of this process
+};
+
+Step::Step(StepContext context)
+    : context_(std::move(context)), parameters_(context_.optimizer.parameters()) {
+  for (const auto& [name, tensor] : context_.model.state_dict())
+    if (tensor.dtype() == DType::i64) counters_.push_back(tensor);
+}
+
+Step::Result Step::take(TrainingState& state, Ema* ema) {
+  const double begin = clock_seconds();
+  const int64_t t = state.step;
+  Counting counting(counters_);
+  const auto [total, size] = compute(t);  // batch, forward, loss, backward
+  reducer_->add_counts(counters_, counting.before());
+  phase("update");
+  const TrainerOptions& options = context_.options;
+  const double lr = context_.schedule.at(t);
+  const double norm = global_norm(total.gradients);
+  const std::string wrong = defect(options.guard, state.guard, total.loss, norm);
+  TrainingState next = state;
+  next.step = t + 1;
+  next.cursor = context_.loader.cursor();
+  if (wrong.empty()) {
+    accept(options.guard, next.guard, total.loss, norm);
+    count(next.interval, total, size);
+    change([&] {
+      context_.optimizer.step(lr, total.gradients, clip_scale(norm, options.clip_norm));
+      context_.model.after_step();
+      if (ema) ema->update(t + 1);
+    });
+    counting.keep();
+  } else {
+    counting.restore();  // before a snapshot is saved
+    context_.on_defect(concat_message("step ", t + 1, ": ", wrong, ", at learning rate ", lr));
+    skip(next.guard);
+  }
+  phase("end");
+  state = std::move(next);
+  return {total.loss, lr, norm, clock_seconds() - begin, size.tokens};
+}
+
+Step::Computed Step::compute(int64_t step) {
+  check_complete();
+  context_.model.zero_grad();  // gradients of earlier computations with the model
+  const data::Batch batch = context_.loader.next();
+  const BatchSize size = size_of(batch);
+  TreeSum sum, shard;  // of shards, and of the micro-batches of one
+  const std::unique_ptr<GradientSum> join = reducer_->gradient_sum(parameters_);
+  for (const Piece& piece : pieces(size.sequences)) {
+    phase("forward");
+    const Loss loss = loss_of(batch, size, piece, step);
+    phase("backward");
+    Contribution contribution{{}, loss.recorded(), loss.correct, loss.terms};
+    if (join && piece.last) {
+      send_gradients(loss.value, shard, sum, *join);
+      contribution.gradients.resize(parameters_.size());  // they are in `join`
+    } else {
+      backward(loss.value);
+      contribution.gradients = take_gradients(parameters_);
+    }
+    shard.add(std::move(contribution));
+    if (piece.ends_shard) sum.add(shard.finish());
+  }
+  Contribution total = sum.finish();
+  if (join) {
+    phase("wait");
+    reducer_->add_losses(total);
+    total.gradients = join->finish();
+  }
+  return {std::move(total), size};
+}
+
+std::vector<Step::Piece> Step::pieces(int64_t rows) const {
+  const TrainerOptions& options = context_.options;
+  const auto [index, of] = reducer_->share();
+  const int64_t shards = std::min(options.shards, rows);
+  std::vector<Piece> out;
+  for (int64_t shard = index * shards / of; shard < (index + 1) * shards / of; ++shard) {
+    const int64_t begin = shard * rows / shards, n = (shard + 1) * rows / shards - begin;
+    const int64_t micro_batches = std::min(options.micro_batches, n);
+    for (int64_t micro = 0; micro < micro_batches; ++micro)
+      out.push_back({begin + micro * n / micro_batches, begin + (micro + 1) * n / micro_batches,
+                     shard * options.micro_batches + micro, micro + 1 == micro_batches, false});
+  }
+  if (!out.empty()) out.back().last = true;
+  return out;
+}
+
+Loss Step::loss_of(const data::Batch& batch, const BatchSize& size, const Piece& piece,
+                   int64_t step) const {
+  const Generator random = Generator(context_.options.seed).fork("train").fork(step);
+  nn::Pass pass = nn::Pass::train(random.fork(piece.number));
+  pass.recompute = context_.options.recompute;
+  const data::Batch rows = rows_of(batch, piece.begin, piece.end);
+  const data::Batch own = reducer_->tokens_of(rows, pass);
+  Loss loss = context_.loss(own, size, pass);
+  reducer_->keep_share(loss, rows);
+  return loss;
+}
+
+// A gradient leaves as soon as the last backward pass of this process has completed it.
+void Step::send_gradients(const Variable& loss, TreeSum& shard, TreeSum& sum,
+                          GradientSum& join) const {
+  Variables watched;
+  for (const auto& [name, parameter] : parameters_) watched.push_back(parameter);
+  std::vector<bool> added(parameters_.size());
+  const auto add = [&](size_t i) {
+    Tensor gradient = shard.last_gradient(i, take_gradient(parameters_[i].second));
+    join.add(i, sum.last_gradient(i, std::move(gradient)));
+    added[i] = true;
+  };
+  backward(loss, {}, watched, add);
+  for (size_t i = 0; i < added.size(); ++i)
+    if (!added[i]) add(i);
+}
+
+void Step::change(const std::function<void()>& f) {
+  incomplete_ = true;
+  f();
+  incomplete_ = false;
+}
+
+void Step::check_complete() const {
+  check(!incomplete_,
+        "trainer: an exception interrupted an update, so the state is incomplete; resume from a "
+        "checkpoint");
+}
+
+}  // namespace longhand::train

@@ -1,0 +1,40 @@
+// TrainingState: the counters of a run.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "longhand/data/loader.h"
+#include "longhand/train/step/guard.h"
+
+namespace longhand::train {
+
+/// Progress of a training run. Together with the tensors of a Checkpoint and the configuration this
+/// is the complete state: all random numbers of a step derive from the seed and the step.
+struct TrainingState {
+  int64_t step = 0;  // optimizer steps done
+  uint64_t seed = 0;
+  data::Loader::Cursor cursor;  // the next batch
+
+  // Sums over the steps since the last training record.
+  struct Interval {
+    int64_t steps = 0;
+    double loss = 0;
+    int64_t correct = 0, targets = 0;
+    std::map<std::string, double> terms{};  // Loss::terms
+    friend bool operator==(const Interval&, const Interval&) = default;
+  } interval;
+
+  int64_t evaluated_step = 0;  // number of steps before the last evaluation
+  std::optional<double> best;  // value of best_metric
+  int64_t best_step = 0;
+  int64_t evaluations_since_best = 0;
+  double last_accuracy = 0;  // of the last evaluation
+  GuardState guard{};
+
+  friend bool operator==(const TrainingState&, const TrainingState&) = default;
+};
+
+}  // namespace longhand::train

@@ -1,0 +1,247 @@
+#include "longhand/train/transfer/load_weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/train/config/experiment.h"
+
+namespace longhand::train {
+namespace {
+
+bool belongs_to_variant(const std::string& name) {
+  for (const char* const part : {".attention.kernel.", ".attention.query.", ".attention.key."})
+    if (name.find(part) != std::string::npos) return true;
+  return false;
+}
+
+/// The buffers of variants whose result depends on random numbers: draws, and the counts of them.
+std::set<std::string> random_tensors(attention::Transformer& model) {
+  std::set<std::string> trained;
+  for (const auto& [name, parameter] : model.named_parameters()) trained.insert(name);
+  std::set<std::string> out;
+  for (const auto& [name, tensor] : model.state_dict())
+    for (int64_t layer = 0; layer < model.config().layers; ++layer) {
+      const attention::Variant& kernel = model.kernel(layer);
+      if (kernel.capabilities().random && name.starts_with(kernel.full_name() + ".") &&
+          !trained.contains(name))
+        out.insert(name);
+    }
+  return out;
+}
+
+bool fits(const Tensor& from, const Tensor& to) {
+  return from.shape() == to.shape() &&
+         (from.dtype() == to.dtype() || (is_float(from.dtype()) && is_float(to.dtype())));
+}
+
+/// The options that say which tensors a model has, and of which shapes.
+EffectiveValues options_of_tensors(const attention::TransformerConfig& model) {
+  EffectiveValues values;
+  const auto add = [&](const char* name, OptionValue value) {
+    values[concat_message("model.", name)].value = std::move(value);
+  };
+  add("d_model", model.d_model);
+  add("heads", model.heads);
+  add("kv_heads", model.kv_heads);
+  add("layers", model.layers);
+  add("d_mlp", model.d_mlp);
+  add("low_rank", model.low_rank);
+  add("vocabulary", model.vocabulary);
+  add("classes", model.classes);
+  add("per_token", model.per_token);
+  add("max_length", model.max_length);
+  add("norm", model.norm);
+  add("norm_type", model.norm_type);
+  add("positions", model.positions);
+  add("short_conv", model.around.short_conv);
+  add("qk_norm", model.around.qk_norm);
+  add("head_norm", model.around.head_norm);
+  add("output_gate", model.around.output_gate);
+  add("pooling", model.pooling);
+  add("head_hidden", model.head_hidden);
+  add("tied_embeddings", model.tied_embeddings);
+  values["attention.type"].value = model.attention_name();
+  for (const auto& [name, value] : model.check_attention())
+    if (name != "type") values["attention." + name] = value;
+  return values;
+}
+
+/// "model.d_model = 32 here, 64 in the checkpoint: " with every option that differs; empty if none does
+/// or if the checkpoint has no configuration.
+std::string changed_options(const attention::TransformerConfig& model,
+                            const Checkpoint& checkpoint) {
+  std::string out;
+  try {
+    const Config config = Config::parse(checkpoint.config, "checkpoint");
+    const EffectiveValues theirs = options_of_tensors(read_model(config, nullptr));
+    for (const auto& [name, ours] : options_of_tensors(model))
+      if (const auto found = theirs.find(name);
+          found != theirs.end() && found->second.value != ours.value)
+        out += concat_message(out.empty() ? "" : ", ", name, " = ", to_string(ours.value),
+                              " here, ", to_string(found->second.value), " in the checkpoint");
+  } catch (const ConfigError&) {
+    return "";
+  }
+  return out.empty() ? out : out + ": ";
+}
+
+/// Loads a checkpoint in which the tensors for which may_differ(name) holds may be missing, unused or
+/// of another shape. The model keeps its own `kept`.
+Fresh load(attention::Transformer& model, const Checkpoint& checkpoint,
+           const std::function<bool(const std::string&)>& may_differ,
+           const std::set<std::string>& kept = {}) {
+  nn::StateDict state = checkpoint.weights();
+  const nn::StateDict own = model.state_dict();
+  Fresh fresh;
+  for (const auto& [name, tensor] : own) {
+    const auto found = state.find(name);
+    if (kept.contains(name) && (may_differ(name) || found != state.end())) {
+      fresh.drawn.push_back(name);
+      state[name] = tensor.clone();
+    } else if (!may_differ(name) || (found != state.end() && fits(found->second, tensor))) {
+      fresh.taken.push_back(name);
+    } else {
+      fresh.initialised.push_back(name);
+      state[name] = tensor.clone();
+    }
+  }
+  for (const auto& [name, tensor] : checkpoint.model) {
+    if (!may_differ(name) || own.contains(name)) continue;
+    fresh.unused.push_back(name);
+    state.erase(name);
+  }
+  try {
+    model.load_state_dict(state);
+  } catch (const DataError& error) {
+    throw DataError(changed_options(model.config(), checkpoint) + error.what());
+  }
+  return fresh;
+}
+
+/// "{a,b}", "{0-3,5}"; "a" if there is only one. Integers are in ascending order.
+std::string alternatives(const std::vector<std::string>& words) {
+  const auto number = [](const std::string& word) {
+    const bool digits = word.size() < 10 && std::all_of(word.begin(), word.end(), [](char c) {
+                          return '0' <= c && c <= '9';
+                        });
+    return digits && !word.empty() ? std::stol(word) : -1L;
+  };
+  std::vector<long> numbers;
+  for (const std::string& word : words) numbers.push_back(number(word));
+  std::string out;
+  if (std::find(numbers.begin(), numbers.end(), -1L) == numbers.end()) {
+    std::sort(numbers.begin(), numbers.end());
+    for (size_t begin = 0, end = 0; begin < numbers.size(); begin = end) {
+      for (end = begin + 1; end < numbers.size() && numbers[end] == numbers[end - 1] + 1;) ++end;
+      out += concat_message(begin > 0 ? "," : "", numbers[begin]);
+      if (end > begin + 1) out += concat_message("-", numbers[end - 1]);
+    }
+  } else {
+    for (const std::string& word : words) out += (out.empty() ? "" : ",") + word;
+  }
+  return words.size() == 1 ? out : concat_message("{", out, "}");
+}
+
+/// As short_list(), one entry for each group of names.
+std::vector<std::string> shortened(const std::vector<std::string>& names) {
+  std::map<std::string, std::vector<std::string>> below;  // by first part: the rests
+  std::vector<std::string> order;
+  for (const std::string& name : names) {
+    const size_t dot = name.find('.');
+    const std::string first = name.substr(0, dot);
+    if (!below.contains(first)) order.push_back(first);
+    below[first].push_back(dot == std::string::npos ? "" : name.substr(dot + 1));
+  }
+  // First parts with equal rests are written together.
+  std::vector<std::pair<std::string, std::vector<std::string>>> groups;
+  for (const std::string& first : order) {
+    const std::vector<std::string>& rests = below[first];
+    std::string text;
+    if (rests != std::vector<std::string>{""}) {
+      const std::vector<std::string> parts = shortened(rests);
+      for (const std::string& part : parts) text += (text.empty() ? "" : ",") + part;
+      text = parts.size() == 1 ? concat_message(".", text) : concat_message(".{", text, "}");
+    }
+    const auto same = std::find_if(groups.begin(), groups.end(),
+                                   [&](const auto& group) { return group.first == text; });
+    if (same == groups.end())
+      groups.push_back({text, {first}});
+    else
+      same->second.push_back(first);
+  }
+  std::vector<std::string> out;
+  for (const auto& [rest, firsts] : groups) out.push_back(alternatives(firsts) + rest);
+  return out;
+}
+
+/// Whether a tensor is a matrix of a block that models with other attention have, too.
+bool is_matrix_of_block(const std::string& name, const Tensor& tensor) {
+  return name.starts_with("blocks.") && tensor.rank() >= 2 &&
+         name.find(".kernel.") == std::string::npos;
+}
+
+/// "model.d_model is 64 there and 32 here", for each size of the blocks that differs.
+std::string differences(const Options& theirs, const EffectiveValues& ours) {
+  std::string out;
+  for (const char* const key : {"d_model", "d_mlp", "heads", "kv_heads"}) {
+    const Options::Given* const given = theirs.find(key);
+    const auto own = ours.find(key);
+    if (!given || own == ours.end() || given->value == own->second.value) continue;
+    out += concat_message(out.empty() ? "" : ", ", "model.", key, " is ", to_string(given->value),
+                          " there and ", to_string(own->second.value), " here");
+  }
+  return out.empty() ? "the names or the shapes of all tensors differ" : out;
+}
+
+}  // namespace
+
+Fresh load_weights(attention::Transformer& model, const Checkpoint& checkpoint,
+                   const LoadOptions& options) {
+  return load(
+      model, checkpoint,
+      [&](const std::string& name) { return options.other_attention && belongs_to_variant(name); },
+      options.new_draws ? random_tensors(model) : std::set<std::string>{});
+}
+
+Fresh load_fitting_weights(attention::Transformer& model, const Checkpoint& checkpoint) {
+  return load(model, checkpoint, [](const std::string&) { return true; });
+}
+
+void check_finite(const Checkpoint& checkpoint, const std::string& file) {
+  for (const auto& [name, tensor] : checkpoint.weights()) {
+    if (!is_float(tensor.dtype())) continue;
+    const std::vector<double> values = tensor.to_vector<double>();
+    const auto bad = std::count_if(values.begin(), values.end(),
+                                   [](double value) { return !std::isfinite(value); });
+    check<DivergedError>(bad == 0, file, ": ", bad, " of ", values.size(), " values of ", name,
+                         " are not finite; expected a model that can be evaluated");
+  }
+}
+
+std::string short_list(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& part : shortened(names)) out += (out.empty() ? "" : ", ") + part;
+  return out;
+}
+
+Initialisation initialise(attention::Transformer& model, const EffectiveValues& model_options,
+                          const InitOptions& options) {
+  const SavedModel saved = load_model(options.from, options.checkpoint);
+  const nn::StateDict own = model.state_dict(), theirs = saved.checkpoint.weights();
+  const bool any = std::any_of(own.begin(), own.end(), [&](const auto& tensor) {
+    const auto found = theirs.find(tensor.first);
+    return is_matrix_of_block(tensor.first, tensor.second) && found != theirs.end() &&
+           fits(found->second, tensor.second);
+  });
+  check<ConfigError>(any, "train.init_from: no weights of the blocks of ", saved.file,
+                     " fit this model: ", differences(saved.config.model(), model_options),
+                     "; start from a run with the same sizes, or train without init_from");
+  return {saved.source(), load_fitting_weights(model, saved.checkpoint)};
+}
+
+}  // namespace longhand::train

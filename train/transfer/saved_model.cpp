@@ -1,0 +1,139 @@
+#include "longhand/train/transfer/saved_model.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/train/plugin/load_plugin.h"
+
+namespace longhand::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Splits the name of a checkpoint, "step-00000005" or "step-00000005.h5", into "step-" and 5; nothing
+/// if it has no such form.
+std::optional<std::pair<std::string, int64_t>> numbered(std::string name) {
+  if (name.ends_with(".h5")) name.resize(name.size() - 3);
+  const size_t digits = name.find_last_not_of("0123456789") + 1;
+  int64_t number = 0;
+  const auto [end, error] =
+      std::from_chars(name.data() + digits, name.data() + name.size(), number);
+  if (digits == 0 || error != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  return std::pair(name.substr(0, digits), number);
+}
+
+/// Whether two options name the same file, one by a relative path: earlier versions stored these.
+bool same_path(const OptionValue& a, const OptionValue& b) {
+  const auto *const x = std::get_if<std::string>(&a), *const y = std::get_if<std::string>(&b);
+  return x && y && absolute_path(*x) == absolute_path(*y);
+}
+
+}  // namespace
+
+std::vector<fs::path> checkpoints_in(const fs::path& checkpoints) {
+  std::vector<fs::path> out;
+  if (!fs::is_directory(checkpoints)) return out;
+  for (const auto& entry : fs::directory_iterator(checkpoints))
+    if (const fs::path& file = entry.path();
+        file.extension() == ".h5" && !file.filename().string().starts_with('.'))
+      out.push_back(file);
+  std::sort(out.begin(), out.end());  // the order of a directory is arbitrary
+  return out;
+}
+
+fs::path find_checkpoint(const fs::path& run, const std::string& name) {
+  if (fs::is_regular_file(run)) return run;
+  check<ConfigError>(fs::is_directory(run), "no run directory ", run.string());
+  const fs::path folder = run / "checkpoints";
+  for (const std::string& file : {name, name + ".h5"})
+    if (fs::is_regular_file(folder / file)) return folder / file;
+  if (name == "best" && fs::is_regular_file(folder / "last.h5")) return folder / "last.h5";
+  std::string found;
+  for (const fs::path& file : checkpoints_in(folder)) {
+    const std::string each = file.stem().string();
+    if (const auto number = numbered(name); number && numbered(each) == number) return file;
+    found += (found.empty() ? "" : ", ") + each;
+  }
+  throw ConfigError(concat_message(run.string(), " has no checkpoint \"", name, "\"; ",
+                                   found.empty() ? "it has none yet" : "expected one of " + found));
+}
+
+void SavedModel::check_paths(std::initializer_list<std::string_view> options,
+                             const std::vector<std::string>* assignments) const {
+  const fs::path folder = fs::absolute(file).parent_path();
+  const fs::path beside = folder.parent_path() / "config.toml";
+  std::optional<Config> of_run;
+  if (folder.filename() == "checkpoints" && fs::is_regular_file(beside))
+    of_run = Config::load(beside);
+  for (const std::string_view option : options) {
+    const std::string section(option.substr(0, option.find('.')));
+    const std::string key(option.substr(section.size() + 1));
+    const Options::Given* const given = config.section(section).find(key);
+    if (!given || given->value == OptionValue(std::string())) continue;
+    if (assignments && std::any_of(assignments->begin(), assignments->end(), [&](const auto& text) {
+          return text.starts_with(concat_message(option, '='));
+        }))
+      continue;
+    const Options::Given* const theirs =
+        of_run ? std::as_const(*of_run).section(section).find(key) : nullptr;
+    if (theirs && (theirs->value == given->value || same_path(theirs->value, given->value)))
+      continue;
+    throw ConfigError(concat_message(
+        file, " has ", option, " = ", to_string(given->value),
+        ", which config.toml of its run directory does not; a checkpoint of others may name any "
+        "file: pass --trust-paths to open it",
+        assignments ? concat_message(", or --set ", option, "=PATH") : ""));
+  }
+}
+
+std::string data_difference(const std::map<std::string, std::string>& then,
+                            const std::map<std::string, std::string>& now, const std::string& file,
+                            const EffectiveSections& effective) {
+  for (const auto& [split, hash] : now) {
+    const auto before = then.find(split);
+    if (before == then.end() || before->second == hash) continue;
+    std::string source = "of the task";
+    if (const auto section = effective.find("data"); section != effective.end())
+      if (const auto path = section->second.find("path"); path != section->second.end())
+        if (const auto* text = std::get_if<std::string>(&path->second.value);
+            text && !text->empty())
+          source = "in " + *text;
+    return concat_message(file, " is of a run on other data: the ", split, " examples ", source,
+                          " have the hash ", hash, ", expected ", before->second);
+  }
+  return "";
+}
+
+void SavedModel::check_data(const data::Task& task, const Config& used) const {
+  if (accept_data) return;
+  // The configuration of this object may have been changed since.
+  const Config trained = Config::parse(checkpoint.config, file);
+  const auto same = [&](const std::string& key) {
+    const Options::Given* const ours = used.data().find(key);
+    const Options::Given* const theirs = trained.data().find(key);
+    return ours && theirs && ours->value == theirs->value;
+  };
+  const std::vector<std::string> keys = trained.data().keys();
+  if (keys != used.data().keys() || !std::all_of(keys.begin(), keys.end(), same)) return;
+  std::map<std::string, std::string> now;
+  for (const std::string& split : task.splits())
+    if (checkpoint.data.contains(split)) now[split] = task.split(split).fingerprint();
+  EffectiveSections sections;
+  if (const Options::Given* const path = trained.data().find("path"))
+    sections["data"]["path"] = {path->value, true};
+  const std::string difference = data_difference(checkpoint.data, now, file, sections);
+  check<DataError>(difference.empty(), difference, data_remedy);
+}
+
+SavedModel load_model(const fs::path& run, const std::string& name) {
+  const std::string file = find_checkpoint(run, name).string();
+  Checkpoint checkpoint = load(file);
+  Config config = Config::parse(checkpoint.config, file);
+  check_plugins(checkpoint.plugins, config, file);
+  return {file, std::move(checkpoint), std::move(config), stored_digest(file)};
+}
+
+}  // namespace longhand::train
