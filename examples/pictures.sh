@@ -65,3 +65,6 @@ awk -F, '
   }' recall/results/results.csv >"$folder/recall.json"
 picture recall/state.png 640 800 'Accuracy against elements of the state|Accuracy against bytes of the cache' \
   "$folder/recall.json"
+picture ablation/spectrum.png 640 900 'Singular values that hold 90 % of Σ σ against length|Entropy rank against length' \
+  ablation/results/spectrum.json
+if [ -n "$quickstart" ]; then picture quickstart.png 960 1300 '' "$quickstart" "$quickstart/heuristics.json"; fi
