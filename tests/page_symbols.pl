@@ -2,7 +2,7 @@
 # tests/page_symbols.pl SOURCE: checks the letters of the pages of attention variants. Every symbol of a formula, and
 # every Greek or hatted letter of the text, is one of the letters of all pages or is introduced by the page itself: as
 # "τ = …", "W (m, D)", "b and c are learned", "the bandwidth σ". And every symbol of a displayed formula is one that
-# the comments of the variant's source, of what it includes, or of its definition use too.
+# the comments of the variant's source, of what it includes, or of its definition use too. Papers have a title and a link.
 use strict;
 use warnings;
 use utf8;
@@ -47,6 +47,7 @@ sub symbols {
 # Whether a text introduces a symbol. A mark is introduced for all letters: x̂ = … says what q̂ is.
 sub introduces {
   my ($text, $s) = @_;
+  $text =~ s/\s+/ /g;
   my $q = $s =~ /(\p{M})$/ ? "\\p{L}$1" : quotemeta $s;
   my $it = qr/(?<![\p{L}\p{M}_])$q(?![\p{L}\p{M}])(?:_\{?[^\s{}=]+\}?|ᵀ|'|\([^)]*\))*/;
   return $text =~ /$it\s*(?:=|∈|∼|~|≤|≥)/ || $text =~ /$it(?:, [^\s,.]+)* \([A-Za-z0-9][^)]*\)/ ||
@@ -62,6 +63,8 @@ for my $page (sort glob "$source/attention/variants/*.md") {
   my ($name) = $page =~ m{([^/]+)\.md$};
   my $text = slurp($page);
   $text =~ s/<!-- options.*?<!-- end -->//gs;
+  fail("$page: $1 without its title and a link: [Title](https://arxiv.org/abs/…)") while $text =~ /(arXiv\s+\d\S*)/g;
+  $text =~ s/\[[^\]]*\]\(https:[^)]*\)//g;
   my @formulas = $text =~ /^```math\n(.*?)^```$/gms;
   my %bound = map { $_ => 1 } map { symbols(plain($_), qr/\p{L}/) } "@formulas" =~ /\\sum_(\{[^{}]*\}|\w)/g;
   my $formulas = join "\n", map { plain($_) } @formulas;
