@@ -67,4 +67,4 @@ picture recall/state.png 640 800 'Accuracy against elements of the state|Accurac
   "$folder/recall.json"
 picture ablation/spectrum.png 640 900 'Singular values that hold 90 % of Σ σ against length|Entropy rank against length' \
   ablation/results/spectrum.json
-if [ -n "$quickstart" ]; then picture quickstart.png 960 1300 '' "$quickstart" "$quickstart/heuristics.json"; fi
+if [ -n "$quickstart" ]; then picture quickstart.png 960 1720 '' "$quickstart" "$quickstart/heuristics.json"; fi
