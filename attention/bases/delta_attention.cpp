@@ -54,8 +54,9 @@ class DeltaDecoder final : public Decoder {
 
 void DeltaRuleOptions::describe(OptionVisitor& v) {
   v.boolean("silu", silu, "whether queries and keys pass through silu before they are normalised");
-  v.boolean("negative", negative,
-            "whether strengths are 2 sigmoid(x P), so that a write may reverse what a key holds");
+  v.boolean(
+      "negative", negative,
+      "whether write strengths β are 2 sigmoid(x P), so that a write may reverse what a key holds");
   v.boolean("norm", norm,
             "whether the result of a head is divided by its root mean square, with a learned "
             "weight");

@@ -143,8 +143,19 @@ void topk_limits(Findings& f) {
       f.expect(found.at({i, largest}) == 1, "k = 1: query ", i, " gives its best key ", largest,
                " the weight ", found.at({i, largest}));
     }
-    // Of equal scores those of the first keys count, and only k of them.
+    // A row differs from that of softmax by twice the mass of the keys left out, in the l1 norm.
     const auto three = make_variant("topk", {{"k", int64_t{3}}}, made(causal));
+    const Tensor kept = weights(*three, one(x.q, 0, N), one(x.k, 0, N));
+    for (int64_t i = 0; i < N; ++i) {
+      double difference = 0, left_out = 0;
+      for (int64_t j = 0; j < N; ++j) {
+        difference += std::abs(kept.at({i, j}) - all.at({i, j}));
+        if (kept.at({i, j}) == 0) left_out += all.at({i, j});
+      }
+      f.expect(std::abs(difference - 2 * left_out) <= 1e-12, "k = 3: row ", i,
+               " differs from that of softmax by ", difference, ", and leaves out ", left_out);
+    }
+    // Of equal scores those of the first keys count, and only k of them.
     const Tensor equals =
         weights(*three, one(x.q, 0, N), Tensor::full({1, N, H, D}, 0.5, DType::f64));
     for (int64_t i = 0; i < N; ++i)
@@ -860,8 +871,8 @@ void rwkv7_limits(Findings& f) {
   set(*gla, {{"decay.weight_in", Tensor::zeros({2, H * D}, DType::f64)}, {"decay.bias", c}});
   equal(f, "without removal, and gla", *rule, *gla, 1e-12);
 
-  // Keys of length 1, with their gradients: it depends on how keys get this length, so that only
-  // those of q and v are compared.
+  // Keys of unit norm and equal ξ, 0.85 at first, with gradients: they depend on how keys get their
+  // norm, so that only those of q and v are compared.
   const auto delta =
       make_variant("deltanet", {{"silu", false}, {"norm", false}, {"negative", true}}, made(true));
   set(*delta, {{"beta.weight", Tensor::zeros({H, H * D}, DType::f64)}});  // β = 1
@@ -881,27 +892,30 @@ void rwkv7_limits(Findings& f) {
            worst);
   f.measured("unit keys and deltanet to ", worst);
 
-  // Keys of one channel: κ = ±1, and the state is multiplied by e^g - a.
-  const auto scalar =
-      make_variant("rwkv7", core, {.heads = 1, .dim = 1, .max_length = N, .causal = true});
-  const double g = -std::exp(-0.5) / (1 + std::exp(-0.4)), a = 1 / (1 + std::exp(0.3));
-  set(*scalar, {{"decay_bias", Tensor::full({1, 1}, 0.4, DType::f64)},
-                {"rate_bias", Tensor::full({1, 1}, -0.3, DType::f64)},
-                {"replacement", Tensor::full({1, 1}, 0.5, DType::f64)}});
+  // Equal channels and keys of one direction u: κ = ±u, and u's row of the state is multiplied by the
+  // eigenvalue e^g - a, which is negative here.
+  const auto line =
+      make_variant("rwkv7", core, {.heads = 1, .dim = D, .max_length = N, .causal = true});
+  const double g = -std::exp(-0.5) / (1 + std::exp(-0.4)), a = 1 / (1 + std::exp(-1.5));
+  set(*line, {{"decay_bias", Tensor::full({1, D}, 0.4, DType::f64)},
+              {"rate_bias", Tensor::full({1, D}, 1.5, DType::f64)},
+              {"replacement", Tensor::full({1, D}, 0.5, DType::f64)}});
   // Large enough for the number that is added to squared lengths not to matter.
-  const Tensor q = normal({1, N, 1, 1}, 6),
-               k = affine(Variable(normal({1, N, 1, 1}, 7)), 1e6).value();
-  const Tensor found = weights(*scalar, q, k);
+  const Tensor q = normal({1, N, 1, D}, 6),
+               k = affine(Variable(normal({1, N, 1, 1}, 7).expand(q.shape())), 1e6).value();
+  const Tensor found = weights(*line, q, k);
   double most = 0;
   for (int64_t i = 0; i < N; ++i)
     for (int64_t j = 0; j < N; ++j) {
-      const double of_pair = q.at({0, i, 0, 0}) * k.at({0, j, 0, 0}) * (1 + (a - 1) * 0.5);
-      const double expected =
-          j <= i ? of_pair * std::pow(std::exp(g) - a, static_cast<double>(i - j)) : 0;
+      double of_pair = 0;
+      for (int64_t d = 0; d < D; ++d) of_pair += q.at({0, i, 0, d}) * k.at({0, j, 0, d}) / 2;
+      const double expected = j <= i ? of_pair * (1 + (a - 1) * 0.5) *
+                                           std::pow(std::exp(g) - a, static_cast<double>(i - j))
+                                     : 0;
       most = std::max(most, std::abs(found.at({i, j}) - expected) / 1e6);
     }
-  f.expect(most <= 1e-9, "one channel: weights differ from their closed form by ", most);
-  f.measured("one channel to ", most);
+  f.expect(most <= 1e-9, "keys of one direction: weights differ from their closed form by ", most);
+  f.measured("keys of one direction to ", most);
 }
 
 // A filter of one tap, and a gate that is open.

@@ -21,7 +21,7 @@ struct GatedDeltaNetOptions {
 
   void describe(OptionVisitor& v) {
     rule.describe(v);
-    v.boolean("gate", gate, "whether the result is gated by silu(x W)");
+    v.boolean("gate", gate, "whether the result is gated by silu(x Wᵀ)");
   }
   Capabilities capabilities() const { return rule.capabilities(); }
   // The gate keeps xW, its silu, and what that multiplies.

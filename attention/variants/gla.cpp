@@ -36,11 +36,11 @@ struct GlaOptions {
     v.integer("decay_rank", decay_rank, {1, 1 << 20}, "rank r of the projection of x to decays",
               "16, at most d_model");
     v.number("temperature", temperature, NumberRange::above(0),
-             "τ of the decays σ(x A B + b)^(1/τ): a larger one remembers longer");
+             "τ of the decays σ(x Aᵀ Bᵀ + b)^(1/τ): a larger one remembers longer");
     v.boolean("norm", norm,
               "whether the result of a head is divided by its root mean square, with a learned "
               "weight");
-    v.boolean("gate", gate, "whether the result is gated by silu(x W)");
+    v.boolean("gate", gate, "whether the result is gated by silu(x Wᵀ)");
   }
   void check(const Config& config) const {
     config.options.require(decay_rank <= config.heads * config.head_dim, "decay_rank",

@@ -31,7 +31,7 @@ struct Mamba2Options {
     v.boolean("norm", norm,
               "whether the gated result of a token is divided by its root mean square, with a "
               "learned weight");
-    v.boolean("gate", gate, "whether the result is gated by silu(x W)");
+    v.boolean("gate", gate, "whether the result is gated by silu(x Wᵀ)");
   }
   ScanOutput output() const {
     return {.norm = norm, .gate = gate, .norm_last = true, .weight = true};

@@ -25,7 +25,7 @@ struct RetnetOptions {
   void describe(OptionVisitor& v) {
     v.integer("fastest", fastest, {1, 40}, "n of the decay 1 - 2^(-n - h) of head h");
     v.boolean("norm", norm, "whether the result of a head is divided by its root mean square");
-    v.boolean("gate", gate, "whether the result is gated by silu(x W)");
+    v.boolean("gate", gate, "whether the result is gated by silu(x Wᵀ)");
   }
   ScanOutput output() const { return {.norm = norm, .gate = gate}; }
   Capabilities capabilities() const {

@@ -40,7 +40,7 @@ struct Rwkv7Options {
   void describe(OptionVisitor& v) {
     v.boolean("norm", norm, "whether the reads of a head pass through a layer norm");
     v.boolean("bonus", bonus, "whether a token's own value is added, by the agreement of q and k");
-    v.boolean("gate", gate, "whether the result is gated by σ(x D) U");
+    v.boolean("gate", gate, "whether the result is gated by σ(x D_o) U_o");
     v.integer("rank", rank, {1, 1 << 20},
               "rank of the maps from tokens to decays, learning rates and gates",
               "the dimension of a head");
@@ -184,8 +184,9 @@ Spec rwkv7_variant() {
                  {{"norm", false}, {"bonus", false}, {"gate", false}},
                  {{"norm", false}, {"rank", 2}}},
        .evidence = {{"limits",
-                     "without removal it is gla with the same decays; with unit keys, no decay and "
-                     "rates of 1 it is deltanet; for one channel its weights have a closed form",
+                     "without removal it is gla with the same decays; with unit keys, no decay, "
+                     "equal ξ and rates of 1 it is deltanet; for equal channels and keys of one "
+                     "direction its weights have a closed form",
                      conformance::rwkv7_limits}}});
 }
 

@@ -1,4 +1,4 @@
-#include "longhand/data/generated.h"
+#include "longhand/data/tasks/generated.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "longhand/data/recall.h"
+#include "longhand/data/tasks/recall.h"
 
 #include <algorithm>
 #include <cmath>

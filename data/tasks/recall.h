@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "longhand/data/dataset.h"
-#include "longhand/data/generated.h"
+#include "longhand/data/tasks/generated.h"
 
 namespace longhand::data {
 

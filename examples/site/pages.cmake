@@ -1,6 +1,6 @@
 # cmake -D LONGHAND=PROGRAM -D SOURCE=FOLDER -D OUT=FOLDER -P pages.cmake
-# Writes the pages of the site that are not files of the source: the course, the configurations, and the
-# commands as the program prints them.
+# Writes the pages of the site that are not files of the source: the course, the configurations, the list of
+# reports, and the commands as the program prints them.
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${OUT}")
 file(MAKE_DIRECTORY "${OUT}")
@@ -40,3 +40,13 @@ foreach(file IN LISTS files)
   string(APPEND page "## ${file} {#${id}}\n\n```text\n${text}```\n\n")
 endforeach()
 file(WRITE "${OUT}/configurations.md" "${page}")
+
+# The reports of the examples, which examples/reports.sh writes beside the pages.
+file(WRITE "${OUT}/reports.md" "# Reports of the examples {#reports}
+
+As `longhand report` writes them, each in one file, from the results that the examples come with.
+
+- <a href=\"reports/recall.html\">Recall against the size of the state</a>
+- <a href=\"reports/skills.html\">Which variants learn which skills</a>
+- <a href=\"reports/distributed.html\">Several ranks</a>
+")

@@ -1,4 +1,5 @@
-# docs: the documentation site, in docs/html of the build folder. Installed if it has been built.
+# docs: the documentation site, in docs/html of the build folder, with the reports of the examples. Installed if
+# it has been built.
 find_program(DOXYGEN doxygen)
 find_path(MATHJAX_FOLDER MathJax.js PATHS /usr/share/javascript/mathjax NO_DEFAULT_PATH
           DOC "Folder of MathJax 2, which sets formulas in the browser")
@@ -15,6 +16,7 @@ if(DOXYGEN AND MATHJAX_FOLDER)
     COMMAND "${CMAKE_COMMAND}" -E rm -rf "${docs}/html"
     COMMAND "${DOXYGEN}" "${docs}/Doxyfile"
     COMMAND "${CMAKE_COMMAND}" -E cat "${docs}/warnings.txt"
+    COMMAND "${PROJECT_SOURCE_DIR}/examples/reports.sh" "$<TARGET_FILE:longhand>" "${docs}/html/reports"
     COMMENT "Documentation: ${docs}/html/index.html" VERBATIM)
   add_dependencies(docs longhand)
 else()

@@ -267,7 +267,8 @@ TEST_CASE("the example configurations are valid") {
   CHECK(files == std::set<std::string>{"copy", "fashion_mnist", "hybrid", "induction", "listops",
                                        "mqar", "mqar_mixture", "mqar_overwrite", "mqar_stacked",
                                        "mqar_zoology", "parity", "selective_copy",
-                                       "text_classification", "text_lm", "variants_by_layer"});
+                                       "text_classification", "text_lm", "variants",
+                                       "variants_by_layer"});
 }
 
 TEST_CASE("evaluate reports a mixture segment by segment, also at lengths never trained on") {

@@ -21,7 +21,7 @@ for file in man/man1/longhand.1.gz man/man1/longhand-train.1.gz man/man5/longhan
   test -s "/usr/share/$file" || { echo "$file is missing"; exit 1; }
 done
 for page in /usr/share/man/man?/longhand*; do zcat "$page" | grep -q '^\.SH NAME'; done
-for file in index course commands train_options_page configurations attention_variants_performer_page; do
+for file in index course commands train_options_page configurations attention_variants_performer_page reports/recall; do
   test -s "/usr/share/doc/longhand/html/$file.html" || { echo "$file.html is missing"; exit 1; }
 done
 # Nothing is fetched from elsewhere, and MathJax is there.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/reliability/resume_points.sh PATH/TO/longhand [STEPS]: trains every attention variant with its example
-# configuration for 10 steps, and resumes it from each step, with 1, 2 and 3 threads. The last
+# tests/reliability/resume_points.sh PATH/TO/longhand [STEPS]: trains every attention variant from `longhand config
+# init` for 10 steps, and resumes it from each step, with 1, 2 and 3 threads. The last
 # checkpoint must equal that of the undisturbed run in every byte. Then trains one model 20 times with 1
 # to 4 threads: the hashes of the parameters after each step must be equal. Prints two lines; exits
 # with 1 if anything differs.
@@ -13,11 +13,14 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 
 points=0 different=0 variants=0 bytes=0
-for config in "$here"/../../examples/configs/variants/*.toml; do
-  name=$(basename "$config" .toml)
+for name in $(sed -n 's/^VARIANT(\(.*\))$/\1/p' "$here/../../attention/variants.def"); do
   variants=$((variants + 1))
-  "$longhand" train "$config" --quiet --threads 2 --out "$name" --set "train.steps=$steps" \
-    train.log_every=1 train.eval_every=4 train.keep_every=1 >/dev/null
+  # The sizes of examples/configs/variants.toml.
+  "$longhand" config init mqar "$name" --quiet -o "$name.toml" --set model.d_model=32 model.heads=2 model.layers=2 \
+    model.d_mlp=64 model.dropout=0.1 data.length=64 data.pairs=4 data.vocabulary=256 data.train_size=10000 \
+    data.validation_size=100 data.test_size=100
+  "$longhand" train "$name.toml" --quiet --threads 2 --out "$name" --set "train.steps=$steps" train.batch_size=16 \
+    train.micro_batches=2 train.log_every=1 train.eval_every=4 train.keep_every=1 >/dev/null
   whole=$name/checkpoints/last.h5
   bytes=$((bytes + $(stat -c %s "$whole")))
   for ((step = 1; step < steps; ++step)); do

@@ -58,7 +58,7 @@ std::string call_of(const Arguments& a) {
 }
 
 int init(const Arguments& arguments) {
-  attention::spec(arguments.variant);  // throws if unknown
+  const bool causal_only = attention::capabilities(arguments.variant).causal_only;
   train::Config config;
   // With these, small models train well on most tasks.
   for (const char* const assignment :
@@ -67,6 +67,7 @@ int init(const Arguments& arguments) {
     config.assign(assignment);
   config.assign("data", "task", arguments.task, "TASK");
   config.assign("attention", "type", arguments.variant, "VARIANT");
+  if (causal_only) config.assign("model", "causal", true, "VARIANT");
   apply(arguments, config);
   std::optional<data::TaskInfo> task;
   try {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <utility>
 
-#include "longhand/core/clock.h"
 #include "longhand/core/error.h"
+#include "longhand/core/measure/clock.h"
 
 namespace longhand::train {
 namespace {

@@ -7,9 +7,10 @@
 //   S' = e^C_n S + Σ_j e^(C_n - C_j) k_j w_jᵀ                               advance()
 //
 // e_i is the error of the prediction of v_i from r_i, and the equations of a block are triangular:
-// (I + L) e = v - R S with L_ij = -A^r_ji β_j, the UT transform of Yang et al. 2024 (arXiv
-// 2406.06484, eq. 10). They are solved by forward substitution, in steps of 16 tokens. For the
-// gradients, with R the gradient of S' and d_i that of e_i in the right-hand side,
+// (I + L) e = v - X S with L_ij = -A^r_ji β_j and rows e^C_i r_i of X, the UT transform of Yang et
+// al. 2024 (arXiv 2406.06484, eq. 10). They are solved by forward substitution, in steps of 16
+// tokens. For the gradients, with R the gradient of S' and d_i the gradient of e_i in the right-hand
+// side,
 //
 //   y_j = Σ_i A^q_ji dout_i + (e^(C_n - C_j) k_j)ᵀ R + Σ_(i>j) A^r_ji d_i,   d_j = β_j y_j
 //   dv_i = d_i,   dβ_i = y_i·e_i

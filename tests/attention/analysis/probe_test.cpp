@@ -105,6 +105,16 @@ TEST_CASE("analysis: random inputs have the norm and the correlation asked for")
     CHECK(std::sqrt(square / 4000) == Approx(3).epsilon(0.03));
     CHECK(next / square == Approx(0.8).margin(0.02));
   }
+  // Scores q·k / sqrt(D) have the standard deviation norm² / D.
+  const HeadInputs independent = random_head({.length = 400, .dim = 32, .norm = 4}, Generator(2));
+  const auto q = independent.q.to_vector<double>(), k = independent.k.to_vector<double>();
+  double square = 0;
+  for (size_t i = 0; i < q.size(); i += 32)
+    for (size_t j = 0; j < k.size(); j += 32) {
+      const double score = std::inner_product(&q[i], &q[i] + 32, &k[j], 0.0) / std::sqrt(32.0);
+      square += score * score;
+    }
+  CHECK(std::sqrt(square) / 400 == Approx(0.5).epsilon(0.03));
   CHECK_THROWS_AS(random_head({.correlation = 1}, Generator(1)), ConfigError);
   CHECK_THROWS_AS(random_head({.length = 0}, Generator(1)), ConfigError);
 }

@@ -1,4 +1,4 @@
-#include "longhand/core/multiply_adds.h"
+#include "longhand/core/measure/multiply_adds.h"
 
 #include <vector>
 
