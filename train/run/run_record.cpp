@@ -430,9 +430,14 @@ bool RunRecord::holds_run(const fs::path& path) {
 }
 
 void RunRecord::check_free(const fs::path& path, Existing existing) {
+  const fs::path checkpoints = path / "checkpoints";
+  check<ConfigError>(
+      existing != Existing::overwrite || !fs::is_symlink(checkpoints), checkpoints.string(),
+      " is a link to the files of another folder, and nothing was removed; remove the "
+      "link, or choose another --out");
   check<ConfigError>(!fs::exists(path) || fs::is_directory(path), path.string(),
                      " exists and is not a folder");
-  if (!fs::is_directory(path / "checkpoints")) {
+  if (!fs::is_directory(checkpoints)) {
     for (const char* const name : file_names)
       check<ConfigError>(
           !fs::exists(path / name), path.string(), " holds ", name,
@@ -554,37 +559,49 @@ void RunRecord::sync_metrics() {
 
 EarlierMetrics RunRecord::earlier_metrics(const TrainingState& state) const {
   EarlierMetrics out;
-  if (!fs::exists(metrics())) return out;
   // A checkpoint may have been saved after a step, but before the evaluation that follows it.
-  const auto is_past = [&](const Json& record) {
-    const std::optional<int64_t> step = find<int64_t>(record, "step");
-    const bool evaluation = find<std::string>(record, "split").value_or("") == "validation";
-    return step && *step <= (evaluation ? state.evaluated_step : state.step);
+  const auto is_past = [&](const Record& record) {
+    return record.step <= (record.split == "validation" ? state.evaluated_step : state.step);
   };
-  std::istringstream in(data::read_text_file(metrics()));
+  std::istringstream in(fs::exists(metrics()) ? data::read_text_file(metrics()) : "");
   std::string line;
-  // A last line without an end is one that a process did not complete.
-  for (int64_t number = 1; std::getline(in, line) && !in.eof(); ++number) {
+  std::string damaged;
+  std::map<std::string, int64_t> last;  // step of each split
+  for (int64_t number = 1; std::getline(in, line); ++number) {
     const Json json = try_parse_json(line);
-    if (!json.is_object()) {
-      out.damaged.push_back(number);
+    const auto step = json.is_object() ? find<int64_t>(json, "step") : std::nullopt;
+    const Record record = step ? record_of(json) : Record{};
+    const auto before = last.find(record.split);
+    // A last line without an end is one that a process did not complete.
+    if (!step || in.eof() || (before != last.end() && *step <= before->second)) {
+      damaged += (damaged.empty() ? "damaged lines: " : ", ") + std::to_string(number);
       continue;
     }
-    const Record record = record_of(json);
+    last[record.split] = *step;
     out.step = std::max(out.step, record.step);
     out.seconds = std::max(out.seconds, record.seconds.value_or(0));
     out.peak_memory = std::max(out.peak_memory, record.peak_memory);
-    if (!is_past(json)) continue;
+    if (!is_past(record)) continue;
     out.kept += line + "\n";
     if (record.split == "train") out.training = record;
     if (record.split == "validation") out.validation = record;
   }
+  const auto ends_before = [](const std::optional<Record>& record, int64_t recorded) {
+    return (record ? record->step : 0) < recorded;
+  };
+  if (!damaged.empty())
+    out.damage = damaged;
+  else if (ends_before(out.training, state.step - state.interval.steps) ||
+           ends_before(out.validation, state.evaluated_step))
+    out.damage = fs::exists(metrics())
+                     ? concat_message("lines are missing, up to step ", state.step)
+                     : "the file is missing";
   return out;
 }
 
 void RunRecord::cut_metrics(const EarlierMetrics& earlier) const {
   if (!fs::exists(metrics())) return;
-  if (!earlier.damaged.empty())
+  if (!earlier.damage.empty())
     data::write_file_durably(path_ / damaged_metrics, data::read_text_file(metrics()));
   data::write_file_durably(metrics(), earlier.kept);
 }
