@@ -63,20 +63,16 @@ int64_t validation_limit(const SweepCell& cell) {
 
 /// Reads of a damaged cell what does not depend on metrics and scores, which its checkpoint gives. The
 /// summary of a cell that has not been trained, or is damaged itself, leaves it as it is.
-void read_unscored(const fs::path& cell, const FileDigests& recorded, CellState& state) {
-  const auto digest = recorded.find("summary.json");
-  try {
-    if (digest == recorded.end() ||
-        text_digest(data::read_text_file(cell / "summary.json")) != digest->second)
-      return;
-    Summary summary = read_summary(cell / "summary.json");
-    if (summary.status != "finished" && summary.status != "early") return;
-    state.summary = std::move(summary);
-    state.validation.emplace();
-    if (fs::exists(cell / "test.json")) state.test.emplace();
-    state.status = state.test ? CellStatus::finished : CellStatus::trained;
-  } catch (const Error&) {
-  }
+void read_unscored(const fs::path& cell, FileDigests recorded, CellState& state) {
+  const fs::path summary = cell / "summary.json";
+  if (!fs::exists(summary) ||
+      text_digest(data::read_text_file(summary)) != recorded["summary.json"])
+    return;
+  CellState read{.summary = read_summary(summary), .validation = Score{}};
+  if (!read.is_trained()) return;
+  if (fs::exists(cell / "test.json")) read.test.emplace();
+  read.status = read.test ? CellStatus::finished : CellStatus::trained;
+  state = std::move(read);
 }
 
 /// Another machine may round differently.
@@ -100,12 +96,7 @@ Verification verify(const Grid& grid, const fs::path& sweep, const VerifyOptions
     };
     const bool is_damaged = state.status == CellStatus::damaged;
     const CellState before = state;
-    if (is_damaged) {
-      differs(state.record.reason);
-      read_unscored(directory, manifest.of(cell.hash), state);
-    }
-    if (!state.is_trained()) return;
-    ++out.cells;
+    if (is_damaged) differs(state.record.reason);
     const auto compare = [&](const std::string& split, int64_t limit, std::optional<Score>& score) {
       if (!score) return;
       const Score now = evaluated(directory, split, limit, options);
@@ -117,6 +108,9 @@ Verification verify(const Grid& grid, const fs::path& sweep, const VerifyOptions
       score = now;
     };
     try {
+      if (is_damaged) read_unscored(directory, manifest.of(cell.hash), state);
+      if (!state.is_trained()) return;
+      ++out.cells;
       if (state.summary->best) {
         const std::string damage = damage_of_checkpoint(directory, manifest.of(cell.hash));
         check<DataError>(damage.empty(), damage, repair_remedy(sweep));

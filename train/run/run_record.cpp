@@ -65,6 +65,17 @@ bool is_checkpoint_of_run(const std::string& name) {
          (name.ends_with(".h5") && (digits_after("step-") || digits_after("before-step-")));
 }
 
+/// Removes from a folder, unless it is a link, the files whose names are those of a run.
+template <class F>
+void remove_own(const fs::path& folder, F is_own) {
+  std::error_code ignored;
+  std::vector<fs::path> files;
+  if (fs::is_symlink(folder)) return;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (is_own(entry.path().filename().string())) files.push_back(entry.path());
+  for (const fs::path& file : files) fs::remove(file, ignored);
+}
+
 /// Whether a run has saved or recorded something here.
 bool holds_results(const fs::path& path) {
   const fs::path metrics = path / "metrics.jsonl", checkpoints = path / "checkpoints";
@@ -381,23 +392,15 @@ RunRecord::~RunRecord() {
 void RunRecord::remove_files() const {
   std::error_code ignored;
   for (const char* const name : file_names) fs::remove(path_ / name, ignored);
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(checkpoints(), ignored))
-    if (is_checkpoint_of_run(entry.path().filename().string())) files.push_back(entry.path());
-  for (const fs::path& file : files) fs::remove(file, ignored);
+  remove_own(checkpoints(), is_checkpoint_of_run);
 }
 
 void RunRecord::remove_events() const {
   std::error_code ignored;
-  const fs::path folder = path_ / "tensorboard";
-  if (fs::is_symlink(folder)) return;
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (const std::string name = entry.path().filename();
-        name.starts_with("events.out.tfevents.") && name.ends_with(".longhand"))
-      files.push_back(entry.path());
-  for (const fs::path& file : files) fs::remove(file, ignored);
-  fs::remove(folder, ignored);
+  remove_own(path_ / "tensorboard", [](const std::string& name) {
+    return name.starts_with("events.out.tfevents.") && name.ends_with(".longhand");
+  });
+  if (!fs::is_symlink(path_ / "tensorboard")) fs::remove(path_ / "tensorboard", ignored);
 }
 
 int RunRecord::lock(const fs::path& path) {
@@ -431,10 +434,10 @@ bool RunRecord::holds_run(const fs::path& path) {
 
 void RunRecord::check_free(const fs::path& path, Existing existing) {
   const fs::path checkpoints = path / "checkpoints";
-  check<ConfigError>(
-      existing != Existing::overwrite || !fs::is_symlink(checkpoints), checkpoints.string(),
-      " is a link to the files of another folder, and nothing was removed; remove the "
-      "link, or choose another --out");
+  check<ConfigError>(existing != Existing::overwrite || !fs::is_symlink(checkpoints),
+                     checkpoints.string(),
+                     " is a link, and nothing was removed; remove the link, "
+                     "or choose another --out");
   check<ConfigError>(!fs::exists(path) || fs::is_directory(path), path.string(),
                      " exists and is not a folder");
   if (!fs::is_directory(checkpoints)) {
@@ -559,13 +562,8 @@ void RunRecord::sync_metrics() {
 
 EarlierMetrics RunRecord::earlier_metrics(const TrainingState& state) const {
   EarlierMetrics out;
-  // A checkpoint may have been saved after a step, but before the evaluation that follows it.
-  const auto is_past = [&](const Record& record) {
-    return record.step <= (record.split == "validation" ? state.evaluated_step : state.step);
-  };
   std::istringstream in(fs::exists(metrics()) ? data::read_text_file(metrics()) : "");
   std::string line;
-  std::string damaged;
   std::map<std::string, int64_t> last;  // step of each split
   for (int64_t number = 1; std::getline(in, line); ++number) {
     const Json json = try_parse_json(line);
@@ -574,28 +572,24 @@ EarlierMetrics RunRecord::earlier_metrics(const TrainingState& state) const {
     const auto before = last.find(record.split);
     // A last line without an end is one that a process did not complete.
     if (!step || in.eof() || (before != last.end() && *step <= before->second)) {
-      damaged += (damaged.empty() ? "damaged lines: " : ", ") + std::to_string(number);
+      out.damage += (out.damage.empty() ? "damaged lines: " : ", ") + std::to_string(number);
       continue;
     }
     last[record.split] = *step;
     out.step = std::max(out.step, record.step);
     out.seconds = std::max(out.seconds, record.seconds.value_or(0));
     out.peak_memory = std::max(out.peak_memory, record.peak_memory);
-    if (!is_past(record)) continue;
+    // A checkpoint may have been saved after a step, but before the evaluation that follows it.
+    if (*step > (record.split == "validation" ? state.evaluated_step : state.step)) continue;
     out.kept += line + "\n";
     if (record.split == "train") out.training = record;
     if (record.split == "validation") out.validation = record;
   }
-  const auto ends_before = [](const std::optional<Record>& record, int64_t recorded) {
-    return (record ? record->step : 0) < recorded;
-  };
-  if (!damaged.empty())
-    out.damage = damaged;
-  else if (ends_before(out.training, state.step - state.interval.steps) ||
-           ends_before(out.validation, state.evaluated_step))
-    out.damage = fs::exists(metrics())
-                     ? concat_message("lines are missing, up to step ", state.step)
-                     : "the file is missing";
+  const int64_t trained = out.training ? out.training->step : 0;
+  const int64_t evaluated = out.validation ? out.validation->step : 0;
+  if (out.damage.empty() &&
+      (trained < state.step - state.interval.steps || evaluated < state.evaluated_step))
+    out.damage = concat_message("lines are missing, up to step ", state.step);
   return out;
 }
 
