@@ -74,7 +74,8 @@ TEST_CASE("names that are not UTF-8 or hold escape codes reach no terminal, JSON
 
 TEST_CASE("a line break in the name of a file forges no line of output") {
   const TemporaryDirectory folder;
-  write_text(folder / "a\nok       b.h5", "");
+  fs::create_directories(folder / "checkpoints");
+  write_text(folder / "checkpoints/a\nok       b.h5", "");
   const Outcome outcome = run({"checkpoint", "verify", "--all", "."}, folder.path());
   CHECK(outcome.code == 3);
   CHECK_THAT(outcome.out, Contains("a\\x0aok       b.h5") && !Contains("\nok "));
