@@ -527,6 +527,7 @@ TEST_CASE("damaged cells are left out, named, and repaired with the same results
   write_text(folder / "out/cells.csv", read_text(folder / "out/cells.csv") + "1\n");
   outcome = ablate({"--verify"});
   CHECK(outcome.code == 1);
+  CHECK_THAT(outcome.err, Contains("warning: out/manifest: missing or empty"));
   CHECK_THAT(outcome.out, Contains("differs: linear seed=0 (" +
                                    cell(1).string().substr(folder.path().string().size() + 1)) &&
                               Contains("test accuracy of best.h5 is ") &&
@@ -540,7 +541,25 @@ TEST_CASE("damaged cells are left out, named, and repaired with the same results
                 fs::copy_options::overwrite_existing);
   outcome = ablate({"--verify"});
   CHECK(outcome.code == 1);
-  CHECK_THAT(outcome.out, Contains("best.h5 is not the checkpoint of this cell"));
+  CHECK_THAT(outcome.out, Contains("best.h5 is not the checkpoint of this cell; repair the cell "
+                                   "with longhand ablate out --repair"));
+  // One that is damaged itself is trained again.
+  write_text(cell(1) / "checkpoints/best.h5", "");
+  REQUIRE(ablate({"--repair"}).code == 0);
+  CHECK(lasting(folder / "out") == before);
+  CHECK(fs::exists(cell(1) / "files.damaged/checkpoints/best.h5"));
+  // The checkpoint of a cell whose metrics are damaged still gives its scores.
+  const std::string metrics = read_text(cell(1) / "metrics.jsonl");
+  write_text(cell(1) / "metrics.jsonl", metrics.substr(0, 100));
+  outcome = ablate({"--verify", "--json"});
+  CHECK(outcome.code == 1);
+  const auto json = nlohmann::json::parse(outcome.out);
+  CHECK(json["cells"] == 2);
+  REQUIRE(json["differences"].size() >= 1);
+  CHECK_THAT(json["differences"][0].get<std::string>(), Contains("metrics.jsonl is damaged"));
+  CHECK(json["results"]["summary"].get<std::string>().find("not counted") == std::string::npos);
+  write_text(cell(1) / "metrics.jsonl", metrics);
+  CHECK(ablate({"--verify", "--repair"}).code == 2);
 
   // The other cell is missing a file, the first a test score only; an attempt without --repair
   // changes neither.
@@ -564,8 +583,10 @@ TEST_CASE("damaged cells are left out, named, and repaired with the same results
   CHECK(lasting(folder / "out") == before);
   CHECK(read_text(cell(0) / "files.damaged/test.json") == "{");
   CHECK_FALSE(fs::exists(cell(0) / "files.damaged/metrics.jsonl"));
-  CHECK(fs::exists(cell(1) / "files.damaged/checkpoints/best.h5"));
-  CHECK(ablate({"--verify"}).code == 0);
+  CHECK(fs::exists(cell(1) / "files.damaged-2/checkpoints/best.h5"));
+  outcome = ablate({"--verify"});
+  CHECK(outcome.code == 0);
+  CHECK_THAT(outcome.err, !Contains("manifest"));
 
   // The sweep itself.
   std::string sweep = read_text(folder / "out/sweep.toml");

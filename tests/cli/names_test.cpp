@@ -72,6 +72,15 @@ TEST_CASE("names that are not UTF-8 or hold escape codes reach no terminal, JSON
   CHECK_THAT(live.err, !Contains("\x1b[31m") && !Contains("\x07"));
 }
 
+TEST_CASE("a line break in the name of a file forges no line of output") {
+  const TemporaryDirectory folder;
+  fs::create_directories(folder / "checkpoints");
+  write_text(folder / "checkpoints/a\nok       b.h5", "");
+  const Outcome outcome = run({"checkpoint", "verify", "--all", "."}, folder.path());
+  CHECK(outcome.code == 3);
+  CHECK_THAT(outcome.out, Contains("a\\x0aok       b.h5") && !Contains("\nok "));
+}
+
 TEST_CASE("control characters of two bytes are escaped in JSON") {
   const TemporaryDirectory folder;
   // U+0080 and U+009F are the first and the last of them.

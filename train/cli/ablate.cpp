@@ -54,8 +54,16 @@ Opened open(train::Sweep sweep, const fs::path& directory) {
   Opened out{std::move(sweep), {}, {}};
   out.grid = expand(out.sweep);
   out.states = read_cells(out.grid, directory);
-  for (const std::string& line : train::read_manifest(directory).damage)
-    print_stderr("longhand: warning: {}\n", line);
+  const train::Manifest manifest = train::read_manifest(directory);
+  for (const std::string& line : manifest.damage)
+    print_stderr("longhand: warning: {}\n", one_line(line));
+  if (manifest.cells.empty() && manifest.damage.empty() && fs::exists(directory / "results.json") &&
+      std::any_of(out.states.begin(), out.states.end(),
+                  [](const auto& each) { return each.second.is_trained(); }))
+    print_stderr(
+        "longhand: warning: {}: missing or empty; damage of cells is not noticed until longhand "
+        "ablate records them again\n",
+        one_line((directory / "manifest").string()));
   return out;
 }
 
@@ -220,12 +228,18 @@ int print_verification(const Arguments& a) {
     }
   opened.states = found.states;
   const train::Results results = results_of(opened, directory, "");
+  const bool whole = differences.empty() && train::read_manifest(directory).damage.empty();
+  if (a.json) {
+    print_json({{"cells", found.cells},
+                {"differences", differences},
+                {"results", Json::parse(to_json(results))}});
+    return whole ? success : failure;
+  }
   print_stdout("{}{}\n", to_text(variants_to_read(results, opened.grid)),
                wrapped_lines(results.summary, 100));
-  for (const std::string& each : differences) print_stdout("differs: {}\n", each);
+  for (const std::string& each : differences) print_stdout("differs: {}\n", one_line(each));
   print_stdout("{} cells evaluated from their checkpoints, {} differences\n", found.cells,
                differences.size());
-  const bool whole = differences.empty() && train::read_manifest(directory).damage.empty();
   return whole ? success : failure;
 }
 
@@ -444,11 +458,13 @@ void add_ablate(Command& program) {
         "Stop a cell that writes neither metrics nor progress for so long; it fails, and the next "
         "call continues it [no limit]")
       .positive();
-  c.flag("--verify", a->verify,
-         "Compare the files of the sweep in DIR with their digests, and its scores with those that "
-         "the checkpoints give");
+  const Argument verify = c.flag(
+      "--verify", a->verify,
+      "Compare the files of the sweep in DIR with their digests, and its scores with those that "
+      "the checkpoints give");
   c.flag("--repair", a->repair,
-         "First set aside the files of damaged cells, which are evaluated or trained again");
+         "First set aside the files of damaged cells, which are evaluated or trained again")
+      .excludes(verify);
   c.flag("--dry-run", a->dry_run,
          "Measure a few steps of each variant, and print cells, time and memory");
   c.add("--status", a->status, "DIR", "Print the state of every cell of the sweep in DIR");

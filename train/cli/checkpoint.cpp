@@ -117,8 +117,9 @@ int verify(std::vector<std::string> files, const std::string& all, bool json) {
       ++invalid;
     }
     if (!json)
-      print_stdout("{}\n", reason.empty() ? fmt::format("ok       {} (step {})", file, step)
-                                          : "invalid  " + bounded(reason, 1000));
+      print_stdout("{}\n",
+                   one_line(reason.empty() ? fmt::format("ok       {} (step {})", file, step)
+                                           : "invalid  " + bounded(reason, 1000)));
     out.push_back({{"file", file}, {"valid", reason.empty()}});
     if (reason.empty())
       out.back()["step"] = step;

@@ -43,4 +43,11 @@ bool stdout_is_closed() { return dropped; }
 
 void write_stderr(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
 
+std::string one_line(std::string_view name) {
+  std::string out;
+  for (const char c : printable(name))
+    out += c == '\n' ? "\\x0a" : c == '\t' ? "\\x09" : std::string(1, c);
+  return out;
+}
+
 }  // namespace longhand::cli

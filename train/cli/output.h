@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -24,6 +25,9 @@ void flush_stdout();
 bool stdout_is_closed();
 /// Writes to stderr. Errors are ignored: they do not affect the result.
 void write_stderr(std::string_view text);
+
+/// A name from outside, on one line: line breaks and tabs are escaped as well.
+std::string one_line(std::string_view name);
 
 /// Text for people and their terminals: see printable().
 template <class... T>

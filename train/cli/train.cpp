@@ -186,6 +186,8 @@ int train(const Arguments& arguments) {
   if (!run->is_finished()) {
     introduce(*run, reporter);
     for (const std::string& warning : binding) reporter.warn(warning);
+  } else {
+    for (const std::string& warning : run->warnings()) reporter.warn(warning);
   }
 
   train::SignalRequests signals;
@@ -206,7 +208,7 @@ int train(const Arguments& arguments) {
     print_stdout_if_possible(
         "{}{} after {} steps, {}{}; peak memory {} MiB; {}\n", run->is_finished() ? "already " : "",
         why == train::Stopped::finished ? "finished" : "stopped early", summary.step,
-        duration(summary.seconds), best, summary.peak_memory >> 20, run->path().string());
+        duration(summary.seconds), best, summary.peak_memory >> 20, one_line(run->path().string()));
     if (run->is_finished())
       reporter.say(
           why == train::Stopped::finished

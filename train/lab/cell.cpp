@@ -180,8 +180,7 @@ CellState read_cell(const fs::path& directory, const Manifest& manifest) {
   }
   CellState state;
   state.status = CellStatus::damaged;
-  state.record.reason =
-      reason + "; repair the cell with longhand ablate " + sweep.string() + " --repair";
+  state.record.reason = reason + repair_remedy(sweep);
   return state;
 }
 

@@ -24,6 +24,8 @@ namespace fs = std::filesystem;
 constexpr std::array<const char*, 5> result_files = {"config.toml", "metrics.jsonl", "summary.json",
                                                      "test.json", "cell.json"};
 
+constexpr const char* best_file = "checkpoints/best.h5";
+
 /// Begins the comment of with_digest().
 constexpr std::string_view comment = "# digest of the rest; remove this line if you change it: ";
 
@@ -31,9 +33,8 @@ FileDigests digests_of(const fs::path& cell) {
   FileDigests out;
   for (const char* const name : result_files)
     if (fs::exists(cell / name)) out[name] = data::text_digest(data::read_text_file(cell / name));
-  const std::string best = "checkpoints/best.h5";
   try {
-    if (fs::exists(cell / best)) out[best] = stored_digest(cell / best);
+    if (fs::exists(cell / best_file)) out[best_file] = stored_digest(cell / best_file);
   } catch (const DataError&) {  // no checkpoint, which --verify reports
   }
   return out;
@@ -116,6 +117,22 @@ std::string damage_of(const fs::path& cell, const FileDigests& recorded) {
     }
   }
   return "";
+}
+
+std::string damage_of_checkpoint(const fs::path& cell, const FileDigests& recorded) {
+  try {
+    load(cell / best_file);
+    const auto found = recorded.find(best_file);
+    return found == recorded.end() || stored_digest(cell / best_file) == found->second
+               ? ""
+               : "best.h5 is not the checkpoint of this cell";
+  } catch (const DataError& error) {
+    return error.what();
+  }
+}
+
+std::string repair_remedy(const fs::path& sweep) {
+  return "; repair the cell with longhand ablate " + sweep.string() + " --repair";
 }
 
 std::string with_digest(const std::string& toml) {

@@ -17,6 +17,12 @@ using FileDigests = std::map<std::string, std::string>;
 struct Manifest {
   std::map<std::string, FileDigests> cells;  // by hash
   std::vector<std::string> damage;           // of the manifest itself: a sentence for each line
+
+  /// Those of a cell; empty if it has no line.
+  FileDigests of(const std::string& hash) const {
+    const auto found = cells.find(hash);
+    return found == cells.end() ? FileDigests() : found->second;
+  }
 };
 
 /// Empty if there is no manifest. Throws DataError if it cannot be read.
@@ -24,14 +30,20 @@ Manifest read_manifest(const std::filesystem::path& sweep);
 
 /// Records the files of cells as they are now, durably, for those who hold the claims of these cells;
 /// the last step after their files have been written. Several processes may call it at once: it
-/// locks the file `lock` of the sweep. Damaged lines go. Throws DataError.
+/// locks the file `manifest-lock` of the sweep. Damaged lines go. Throws DataError.
 void record_cells(const std::filesystem::path& sweep, const std::vector<std::string>& hashes);
 /// Removes the line of a cell, durably: the first step before its files change. As record_cells().
 void forget_cell(const std::filesystem::path& sweep, const std::string& hash);
 
 /// What is wrong with the first file of a cell that is missing or not as recorded; empty if all that
-/// results depend on are as recorded. Checkpoints are not compared: they verify themselves.
+/// results depend on are as recorded. Checkpoints, which are large, are not compared.
 std::string damage_of(const std::filesystem::path& cell, const FileDigests& recorded);
+/// The same of best.h5 of a trained cell, which is read as a whole. Without a recorded digest it is
+/// compared with its own.
+std::string damage_of_checkpoint(const std::filesystem::path& cell, const FileDigests& recorded);
+
+/// Ends a sentence about damage of a cell.
+std::string repair_remedy(const std::filesystem::path& sweep);
 
 /// A sweep file with a comment before it that holds its digest.
 std::string with_digest(const std::string& toml);

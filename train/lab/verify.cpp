@@ -61,6 +61,20 @@ int64_t validation_limit(const SweepCell& cell) {
   return options.eval_batches * options.eval_batch_size;
 }
 
+/// Reads of a damaged cell what does not depend on metrics and scores, which its checkpoint gives. The
+/// summary of a cell that has not been trained, or is damaged itself, leaves it as it is.
+void read_unscored(const fs::path& cell, FileDigests recorded, CellState& state) {
+  const fs::path summary = cell / "summary.json";
+  if (!fs::exists(summary) ||
+      text_digest(data::read_text_file(summary)) != recorded["summary.json"])
+    return;
+  CellState read{.summary = read_summary(summary), .validation = Score{}};
+  if (!read.is_trained()) return;
+  if (fs::exists(cell / "test.json")) read.test.emplace();
+  read.status = read.test ? CellStatus::finished : CellStatus::trained;
+  state = std::move(read);
+}
+
 /// Another machine may round differently.
 bool agree(double a, double b) { return std::abs(a - b) <= 1e-5 * std::max(1.0, std::abs(a)); }
 
@@ -80,29 +94,32 @@ Verification verify(const Grid& grid, const fs::path& sweep, const VerifyOptions
       out.differences.push_back(concat_message(variant.label, " seed=", cell.seed, " (",
                                                directory.string(), "): ", what));
     };
-    if (state.status == CellStatus::damaged) differs(state.record.reason);
-    if (!state.is_trained()) return;
-    ++out.cells;
+    const bool is_damaged = state.status == CellStatus::damaged;
+    const CellState before = state;
+    if (is_damaged) differs(state.record.reason);
     const auto compare = [&](const std::string& split, int64_t limit, std::optional<Score>& score) {
       if (!score) return;
       const Score now = evaluated(directory, split, limit, options);
       for (const auto& [name, was, is] :
            {std::tuple{"loss", score->loss, now.loss}, {"accuracy", score->accuracy, now.accuracy}})
-        if (!agree(was, is))
+        if (!is_damaged && !agree(was, is))
           differs(concat_message(split, " ", name, " of best.h5 is ", is, ", but ", was,
                                  " was recorded"));
       score = now;
     };
     try {
-      if (const auto files = manifest.cells.find(cell.hash); files != manifest.cells.end())
-        if (const auto best = files->second.find("checkpoints/best.h5");
-            best != files->second.end())
-          check<DataError>(stored_digest(directory / "checkpoints/best.h5") == best->second,
-                           "best.h5 is not the checkpoint of this cell");
+      if (is_damaged) read_unscored(directory, manifest.of(cell.hash), state);
+      if (!state.is_trained()) return;
+      ++out.cells;
+      if (state.summary->best) {
+        const std::string damage = damage_of_checkpoint(directory, manifest.of(cell.hash));
+        check<DataError>(damage.empty(), damage, repair_remedy(sweep));
+      }
       compare("validation", validation_limit(cell), state.validation);
       compare(state.has_test_split() ? "test" : "validation", 0, state.test);
     } catch (const DataError& error) {
       differs(error.what());
+      if (is_damaged) state = before;
     }
   });
   return out;
@@ -115,10 +132,21 @@ std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
   for_cells(
       grid, [&](const SweepVariant& variant, size_t trial, const SweepCell& cell, bool final) {
         const fs::path folder = cell_directory(directory, cell);
-        if (read_cell(folder, manifest).status != CellStatus::damaged) return;
+        const auto read = [&](const Manifest& files) {
+          CellState state = read_cell(folder, files);
+          if (!state.is_trained() || !state.summary->best) return state;
+          const std::string damage = damage_of_checkpoint(folder, manifest.of(cell.hash));
+          if (!damage.empty()) {
+            state.status = CellStatus::damaged;
+            state.record.reason = damage;
+          }
+          return state;
+        };
+        if (read(manifest).status != CellStatus::damaged) return;
         const auto claim = Claim::take(folder);
         if (!claim) return;
-        const CellState before = read_cell(folder);
+        manifest = read_manifest(directory);
+        const CellState before = read(manifest);
         if (before.status != CellStatus::damaged) return;
         RepairedCell& repaired = out.emplace_back();
         repaired.cell = folder.string();
@@ -140,7 +168,7 @@ std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
         others.erase("test.json");
         others.erase("cell.json");
         const bool is_whole = others.empty() || damage_of(folder, others).empty();
-        const CellState now = read_cell(folder, {});
+        const CellState now = read({});
         repaired.run_kept = is_whole && now.status != CellStatus::damaged;
         if (repaired.run_kept && now.is_trained()) {
           CellRecord record = new_record(sweep, variant, trial, cell, final);

@@ -209,6 +209,9 @@ Run::Run(Parts parts, RunRecord record, const ResumePoint* from, bool resumed, b
   std::optional<Summary> before = record_.summary();
   if (!before || before->status != status_of(*ended) || before->step != step()) return;
   finished_ = ended;
+  warnings_.clear();  // of training
+  const EarlierMetrics metrics = record_.earlier_metrics(trainer_.state());
+  if (!metrics.damage.empty()) warnings_.push_back("metrics.jsonl: " + metrics.damage);
   summary_ = std::move(*before);
 }
 
@@ -273,12 +276,10 @@ void Run::continue_record() {
     summary_.processes.push_back(process_);
   }
   record_.cut_metrics(metrics);
-  if (metrics.damaged.empty()) return;
-  std::string lines;
-  for (const int64_t line : metrics.damaged)
-    lines += concat_message(lines.empty() ? "" : ", ", line);
-  warn(concat_message("metrics.jsonl: damaged lines were left out: ", lines, "; ", damaged_metrics,
-                      " is the file as it was"));
+  if (metrics.damage.empty()) return;
+  const std::string kept = concat_message("; ", damaged_metrics, " is the file as it was");
+  warn(concat_message("metrics.jsonl: ", metrics.damage,
+                      fs::exists(path() / "metrics.jsonl") ? kept : ""));
 }
 
 Run::~Run() = default;

@@ -65,6 +65,17 @@ bool is_checkpoint_of_run(const std::string& name) {
          (name.ends_with(".h5") && (digits_after("step-") || digits_after("before-step-")));
 }
 
+/// Removes from a folder, unless it is a link, the files whose names are those of a run.
+template <class F>
+void remove_own(const fs::path& folder, F is_own) {
+  std::error_code ignored;
+  std::vector<fs::path> files;
+  if (fs::is_symlink(folder)) return;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (is_own(entry.path().filename().string())) files.push_back(entry.path());
+  for (const fs::path& file : files) fs::remove(file, ignored);
+}
+
 /// Whether a run has saved or recorded something here.
 bool holds_results(const fs::path& path) {
   const fs::path metrics = path / "metrics.jsonl", checkpoints = path / "checkpoints";
@@ -357,23 +368,15 @@ RunRecord::~RunRecord() {
 void RunRecord::remove_files() const {
   std::error_code ignored;
   for (const char* const name : file_names) fs::remove(path_ / name, ignored);
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(checkpoints(), ignored))
-    if (is_checkpoint_of_run(entry.path().filename().string())) files.push_back(entry.path());
-  for (const fs::path& file : files) fs::remove(file, ignored);
+  remove_own(checkpoints(), is_checkpoint_of_run);
 }
 
 void RunRecord::remove_events() const {
   std::error_code ignored;
-  const fs::path folder = path_ / "tensorboard";
-  if (fs::is_symlink(folder)) return;
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (const std::string name = entry.path().filename();
-        name.starts_with("events.out.tfevents.") && name.ends_with(".longhand"))
-      files.push_back(entry.path());
-  for (const fs::path& file : files) fs::remove(file, ignored);
-  fs::remove(folder, ignored);
+  remove_own(path_ / "tensorboard", [](const std::string& name) {
+    return name.starts_with("events.out.tfevents.") && name.ends_with(".longhand");
+  });
+  if (!fs::is_symlink(path_ / "tensorboard")) fs::remove(path_ / "tensorboard", ignored);
 }
 
 int RunRecord::lock(const fs::path& path) {
@@ -406,9 +409,14 @@ bool RunRecord::holds_run(const fs::path& path) {
 }
 
 void RunRecord::check_free(const fs::path& path, Existing existing) {
+  const fs::path checkpoints = path / "checkpoints";
+  check<ConfigError>(existing != Existing::overwrite || !fs::is_symlink(checkpoints),
+                     checkpoints.string(),
+                     " is a link, and nothing was removed; remove the link, "
+                     "or choose another --out");
   check<ConfigError>(!fs::exists(path) || fs::is_directory(path), path.string(),
                      " exists and is not a folder");
-  if (!fs::is_directory(path / "checkpoints")) {
+  if (!fs::is_directory(checkpoints)) {
     for (const char* const name : file_names)
       check<ConfigError>(
           !fs::exists(path / name), path.string(), " holds ", name,
@@ -530,37 +538,41 @@ void RunRecord::sync_metrics() {
 
 EarlierMetrics RunRecord::earlier_metrics(const TrainingState& state) const {
   EarlierMetrics out;
-  if (!fs::exists(metrics())) return out;
-  // A checkpoint may have been saved after a step, but before the evaluation that follows it.
-  const auto is_past = [&](const Json& record) {
-    const std::optional<int64_t> step = find<int64_t>(record, "step");
-    const bool evaluation = find<std::string>(record, "split").value_or("") == "validation";
-    return step && *step <= (evaluation ? state.evaluated_step : state.step);
-  };
-  std::istringstream in(data::read_text_file(metrics()));
+  std::istringstream in(fs::exists(metrics()) ? data::read_text_file(metrics()) : "");
   std::string line;
+  std::map<std::string, int64_t> last;  // step of each split
   // A last line without an end is one that a process did not complete.
   for (int64_t number = 1; std::getline(in, line) && !in.eof(); ++number) {
     const Json json = try_parse_json(line);
-    if (!json.is_object()) {
-      out.damaged.push_back(number);
+    const auto step = json.is_object() ? find<int64_t>(json, "step") : std::nullopt;
+    const Record record = step ? record_of(json) : Record{};
+    const auto before = last.find(record.split);
+    if (!step || (before != last.end() && *step <= before->second)) {
+      out.damage += (out.damage.empty() ? "damaged lines: " : ", ") + std::to_string(number);
       continue;
     }
-    const Record record = record_of(json);
+    last[record.split] = *step;
     out.step = std::max(out.step, record.step);
     out.seconds = std::max(out.seconds, record.seconds.value_or(0));
     out.peak_memory = std::max(out.peak_memory, record.peak_memory);
-    if (!is_past(json)) continue;
+    // A checkpoint may have been saved after a step, but before the evaluation that follows it.
+    if (*step > (record.split == "validation" ? state.evaluated_step : state.step)) continue;
     out.kept += line + "\n";
     if (record.split == "train") out.training = record;
     if (record.split == "validation") out.validation = record;
   }
+  const int64_t trained = out.training ? out.training->step : 0;
+  const int64_t evaluated = out.validation ? out.validation->step : 0;
+  if (out.damage.empty() &&
+      (trained < state.step - state.interval.steps - state.guard.skipped_interval ||
+       evaluated < state.evaluated_step))
+    out.damage = concat_message("lines are missing, up to step ", state.step);
   return out;
 }
 
 void RunRecord::cut_metrics(const EarlierMetrics& earlier) const {
   if (!fs::exists(metrics())) return;
-  if (!earlier.damaged.empty())
+  if (!earlier.damage.empty())
     data::write_file_durably(path_ / damaged_metrics, data::read_text_file(metrics()));
   data::write_file_durably(metrics(), earlier.kept);
 }

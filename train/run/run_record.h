@@ -97,7 +97,7 @@ struct ResumePoint {
 /// The metrics of a run that is going to be resumed.
 struct EarlierMetrics {
   std::string kept;                            // the lines up to a checkpoint
-  std::vector<int64_t> damaged{};              // numbers of lines that are not JSON, from 1 on
+  std::string damage{};                        // lines that are damaged or missing; empty: none
   std::optional<Record> training, validation;  // the last of each kind among them
   // Of all lines, also of those that are not kept.
   int64_t step = 0;
@@ -105,7 +105,7 @@ struct EarlierMetrics {
   int64_t peak_memory = 0;
 };
 
-/// The metrics of a run with damaged lines, before it was resumed.
+/// The metrics of a run with damaged or missing lines, before it was resumed.
 inline constexpr const char* damaged_metrics = "metrics.damaged.jsonl";
 
 /// What to do with a directory that holds a run already.
@@ -163,10 +163,12 @@ class RunRecord {
   void append_hash(int64_t step, const std::string& hash);
   /// Writes lines that could not be written before, and makes metrics.jsonl durable.
   void sync_metrics();
-  /// Reads the metrics of a run that is going to be resumed from this state.
+  /// Reads the metrics of a run that is going to be resumed from this state. A line is damaged if it is
+  /// incomplete, is not a JSON object with a step, or if its step is not above those of its split before it;
+  /// lines are missing if this state has recorded later steps.
   EarlierMetrics earlier_metrics(const TrainingState& state) const;
-  /// Keeps of the metrics earlier.kept alone: not those that the resumed run will write again, nor an
-  /// incomplete last line. If lines are damaged, the file as it was remains as metrics.damaged.jsonl.
+  /// Keeps of the metrics earlier.kept alone: not those that the resumed run will write again, nor
+  /// damaged lines. If lines are damaged or missing, the file as it was remains as metrics.damaged.jsonl.
   void cut_metrics(const EarlierMetrics& earlier) const;
   void write_summary(const Summary& summary) const;
   /// Reads summary.json; nothing if there is none. Throws DataError if it is no JSON object.

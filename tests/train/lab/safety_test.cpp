@@ -9,6 +9,7 @@
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
+#include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/lab/estimate.h"
 #include "longhand/train/lab/reader.h"
 #include "longhand/train/lab/results.h"
@@ -76,6 +77,11 @@ struct SweepOnDisk {
     write_text(folder / "config.toml", cell.config);
     write_text(folder / "summary.json", to_json(summary));
     write_text(folder / "metrics.jsonl", to_json(record) + "\n");
+    Checkpoint best;
+    best.training.step = 100;
+    best.config = cell.config;
+    fs::create_directories(folder / "checkpoints");
+    save(folder / "checkpoints/best.h5", best);
     write_text(folder / "log.txt", "finished after 100 steps\n");
     if (final)
       write_test(folder, concat_message("{\"loss\": 0.5, \"accuracy\": ", accuracy / 2, "}\n"));
@@ -125,6 +131,7 @@ TEST_CASE("any flipped bit in a file of a sweep is noticed, or changes no result
   for (const auto& entry : fs::recursive_directory_iterator(folder.path.path())) {
     if (!entry.is_regular_file() || entry.path().extension() == ".csv") continue;
     const bool is_results = entry.path() == results_file,
+               is_checkpoint = entry.path().extension() == ".h5",
                is_sweep = entry.path().filename() == "sweep.toml";
     std::string text = read_text(entry.path());
     std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
@@ -133,11 +140,16 @@ TEST_CASE("any flipped bit in a file of a sweep is noticed, or changes no result
       file.seekp(static_cast<std::streamoff>(i)).put(text[i]).flush();
     };
     // All tables are one text with one digest.
-    for (size_t i = 0; i < text.size(); i += is_results ? 4 : 1) {
+    for (size_t i = 0; i < text.size(); i += is_results ? 4 : is_checkpoint ? 16 : 1) {
       flip(i);
       bool is_equal = false;
       try {
-        if (is_results)
+        if (is_checkpoint) {
+          const fs::path cell = entry.path().parent_path().parent_path();
+          const std::string damage = damage_of_checkpoint(
+              cell, read_manifest(folder.path.path()).of(cell.filename().string()));
+          check<DataError>(damage.empty(), damage);
+        } else if (is_results)
           is_equal = to_csv(results_of_json(text, "results.json").table("cells")) == results;
         else
           is_equal = (is_sweep ? folder.results() : folder.results_of(folder.sweep, folder.grid)) ==
@@ -212,6 +224,32 @@ TEST_CASE("a trial whose files are damaged is not decided by the others, until i
         CHECK(to_string(read_cell(cell).status) == (name == "cell.json" ? "trained" : "waiting"));
         CHECK(repair_cells(folder.sweep, folder.grid, folder.path.path()).empty());
       }
+}
+
+TEST_CASE("a cell whose best checkpoint is damaged or missing is set aside by a repair") {
+  for (const bool has_manifest : {true, false})
+    for (const bool is_missing : {true, false}) {
+      CAPTURE(has_manifest, is_missing);
+      SweepOnDisk folder(two_variants);
+      for (const size_t variant : {0, 1})
+        folder.finish(variant, 0, folder.cell(variant), true, 0.5);
+      const fs::path cell = folder.directory(folder.cell(1)), best = cell / "checkpoints/best.h5";
+      if (!has_manifest) fs::remove(folder.path / "manifest");
+      std::string bytes = read_text(best);
+      bytes[bytes.size() / 2] ^= 1;
+      if (is_missing)
+        fs::remove(best);
+      else
+        write_text(best, bytes);
+      const auto repaired = repair_cells(folder.sweep, folder.grid, folder.path.path());
+      REQUIRE(repaired.size() == 1);
+      CHECK(repaired[0].cell == cell.string());
+      CHECK_THAT(repaired[0].reason, Contains("best.h5"));
+      CHECK_FALSE(repaired[0].run_kept);
+      CHECK(fs::exists(cell / "files.damaged/checkpoints/best.h5") == !is_missing);
+      CHECK(to_string(read_cell(cell).status) == "waiting");
+      CHECK(repair_cells(folder.sweep, folder.grid, folder.path.path()).empty());
+    }
 }
 
 TEST_CASE("several writers of a manifest lose no line, and a damaged line goes alone") {

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <fstream>
@@ -286,13 +287,74 @@ TEST_CASE("resuming keeps metrics with damaged lines aside, and says so") {
   CHECK(read_text(dir / "run/metrics.damaged.jsonl") == damaged);
   const auto warnings = read_run(dir / "run").summary->warnings;
   REQUIRE(warnings.size() == 1);
-  CHECK_THAT(warnings[0], Contains("damaged lines were left out: 2; metrics.damaged.jsonl"));
-  // The line of a process that was killed while it wrote is none of these.
-  Run::create(tiny_run(), dir / "cut")->train(stop_after(3, step = 0));
-  std::ofstream(dir / "cut/metrics.jsonl", std::ios::app) << "{\"step\":";
-  Run::resume(dir / "cut")->train();
-  CHECK_FALSE(fs::exists(dir / "cut/metrics.damaged.jsonl"));
-  CHECK(read_run(dir / "cut").summary->warnings.empty());
+  CHECK_THAT(warnings[0], Contains("damaged lines: 2; metrics.damaged.jsonl"));
+}
+
+TEST_CASE("every kind of damaged metrics is named, also by a run that has finished") {
+  const TemporaryDirectory dir;
+  int64_t step = 0;
+  Run::create(tiny_run(), dir / "part")->train(stop_after(3, step));
+  Run::create(tiny_run(), dir / "whole")->train();
+  CHECK(Run::resume(dir / "whole")->warnings().empty());
+  const auto cut_at = [](const std::string& text, int64_t lines) {
+    size_t end = 0;
+    for (int64_t i = 0; i < lines; ++i) end = text.find('\n', end) + 1;
+    return text.substr(0, end);
+  };
+  for (const std::string name : {"part", "whole"})
+    for (const std::string kind : {"step", "text", "order", "end", "short", "missing"}) {
+      CAPTURE(name, kind);
+      const fs::path run = dir / "run", metrics = run / "metrics.jsonl";
+      fs::remove_all(run);
+      fs::copy(dir / name, run, fs::copy_options::recursive);
+      const std::string before = read_text(metrics), first = cut_at(before, 1);
+      std::string damaged = before, expected = "damaged lines: 2";
+      if (kind == "step") damaged.insert(first.size(), "{\"split\": \"train\"}\n");
+      if (kind == "text") damaged.insert(first.size(), "{\"step\": \"1\"}\n");
+      if (kind == "order") damaged.insert(first.size(), first);
+      if (kind == "end") {
+        damaged += "{\"step\": 9";
+        expected = "damaged lines: " + std::to_string(std::ranges::count(damaged, '\n') + 1);
+      }
+      if (kind == "short") {
+        damaged = first;
+        expected = "lines are missing, up to step " + std::string(name == "part" ? "3" : "6");
+      }
+      if (kind == "missing") {
+        fs::remove(metrics);
+        expected = "lines are missing, up to step " + std::string(name == "part" ? "3" : "6");
+      } else {
+        write_text(metrics, damaged);
+      }
+      const auto resumed = Run::resume(run);
+      if (name == "whole") {
+        CHECK(resumed->is_finished());
+        REQUIRE(resumed->warnings().size() == 1);
+        CHECK_THAT(resumed->warnings()[0], Contains("metrics.jsonl: " + expected));
+        continue;
+      }
+      resumed->train();
+      const auto warnings = read_run(run).summary->warnings;
+      REQUIRE(warnings.size() == 1);
+      CHECK_THAT(warnings[0], Contains("metrics.jsonl: " + expected));
+      if (kind == "missing")
+        CHECK_FALSE(fs::exists(run / damaged_metrics));
+      else
+        CHECK(read_text(run / damaged_metrics) == damaged);
+    }
+}
+
+TEST_CASE("checkpoints that are a link to those of another run are not overwritten") {
+  const TemporaryDirectory dir;
+  for (const char* const name : {"other", "run"}) Run::create(tiny_run(), dir / name)->train();
+  fs::remove_all(dir / "run/checkpoints");
+  fs::create_directory_symlink(dir / "other/checkpoints", dir / "run/checkpoints");
+  const auto before = contents_of(dir / "other"), run = contents_of(dir / "run");
+  CHECK(message_of<ConfigError>([&] {
+          Run::create(tiny_run(), dir / "run", "run", Existing::overwrite);
+        }).find("/run/checkpoints is a link") != std::string::npos);
+  CHECK(contents_of(dir / "other") == before);
+  CHECK(contents_of(dir / "run") == run);
 }
 
 TEST_CASE("the same call starts, continues, extends and leaves a run") {
