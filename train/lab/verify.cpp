@@ -66,7 +66,7 @@ int64_t validation_limit(const SweepCell& cell) {
 void read_unscored(const fs::path& cell, FileDigests recorded, CellState& state) {
   const fs::path summary = cell / "summary.json";
   if (!fs::exists(summary) ||
-      text_digest(data::read_text_file(summary)) != recorded["summary.json"])
+      data::text_digest(data::read_text_file(summary)) != recorded["summary.json"])
     return;
   CellState read{.summary = read_summary(summary), .validation = Score{}};
   if (!read.is_trained()) return;

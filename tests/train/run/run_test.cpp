@@ -3,7 +3,6 @@
 
 #include <signal.h>
 
-#include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <fstream>
@@ -288,6 +287,12 @@ TEST_CASE("resuming keeps metrics with damaged lines aside, and says so") {
   const auto warnings = read_run(dir / "run").summary->warnings;
   REQUIRE(warnings.size() == 1);
   CHECK_THAT(warnings[0], Contains("damaged lines: 2; metrics.damaged.jsonl"));
+  // The line of a process that was killed while it wrote is none of these.
+  Run::create(tiny_run(), dir / "cut")->train(stop_after(3, step = 0));
+  std::ofstream(dir / "cut/metrics.jsonl", std::ios::app) << "{\"step\":";
+  Run::resume(dir / "cut")->train();
+  CHECK_FALSE(fs::exists(dir / "cut/metrics.damaged.jsonl"));
+  CHECK(read_run(dir / "cut").summary->warnings.empty());
 }
 
 TEST_CASE("every kind of damaged metrics is named, also by a run that has finished") {
@@ -302,7 +307,7 @@ TEST_CASE("every kind of damaged metrics is named, also by a run that has finish
     return text.substr(0, end);
   };
   for (const std::string name : {"part", "whole"})
-    for (const std::string kind : {"step", "text", "order", "end", "short", "missing"}) {
+    for (const std::string kind : {"step", "text", "order", "short", "missing"}) {
       CAPTURE(name, kind);
       const fs::path run = dir / "run", metrics = run / "metrics.jsonl";
       fs::remove_all(run);
@@ -312,10 +317,6 @@ TEST_CASE("every kind of damaged metrics is named, also by a run that has finish
       if (kind == "step") damaged.insert(first.size(), "{\"split\": \"train\"}\n");
       if (kind == "text") damaged.insert(first.size(), "{\"step\": \"1\"}\n");
       if (kind == "order") damaged.insert(first.size(), first);
-      if (kind == "end") {
-        damaged += "{\"step\": 9";
-        expected = "damaged lines: " + std::to_string(std::ranges::count(damaged, '\n') + 1);
-      }
       if (kind == "short") {
         damaged = first;
         expected = "lines are missing, up to step " + std::string(name == "part" ? "3" : "6");
