@@ -7,7 +7,9 @@
 #include <iostream>
 
 #include "longhand/train/config/experiment.h"
+#include "longhand/train/ranks/grid.h"
 #include "longhand/train/ranks/mpi.h"
+#include "longhand/train/trainer.h"
 
 using namespace longhand;
 

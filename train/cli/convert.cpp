@@ -1,6 +1,5 @@
 // longhand convert: gives the linear layers of a trained model low rank.
 #include "longhand/train/transfer/convert.h"
-#include "longhand/train/transfer/saved_model.h"
 
 #include <fmt/format.h>
 
@@ -16,6 +15,8 @@
 #include "longhand/train/cost/bench.h"
 #include "longhand/train/results/table.h"
 #include "longhand/train/run/model_directory.h"
+#include "longhand/train/transfer/load_weights.h"
+#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::cli {
 namespace {

@@ -1,6 +1,5 @@
 // longhand replay: repeats a training step and names the operation that went wrong.
 #include "longhand/train/evaluate/replay.h"
-#include "longhand/train/transfer/saved_model.h"
 
 #include <fmt/format.h>
 
@@ -13,6 +12,7 @@
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"
+#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::cli {
 namespace {

@@ -1,5 +1,4 @@
 #include "longhand/train/cost/bench.h"
-#include "longhand/attention/registry.h"
 
 #include <sys/resource.h>
 
@@ -11,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "longhand/attention/registry.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/gemm.h"

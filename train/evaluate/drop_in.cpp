@@ -1,5 +1,4 @@
 #include "longhand/train/evaluate/drop_in.h"
-#include "longhand/train/transfer/saved_model.h"
 
 #include <fmt/format.h>
 
@@ -17,6 +16,7 @@
 #include "longhand/train/evaluate/scores.h"
 #include "longhand/train/lab/columns.h"
 #include "longhand/train/lab/grid.h"
+#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
 namespace {

@@ -1,5 +1,4 @@
 #include "longhand/train/evaluate/drop_in_grid.h"
-#include "longhand/train/transfer/saved_model.h"
 
 #include <algorithm>
 #include <sstream>
@@ -7,6 +6,7 @@
 #include "longhand/attention/registry.h"
 #include "longhand/core/error.h"
 #include "longhand/train/config/toml.h"
+#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
 namespace {

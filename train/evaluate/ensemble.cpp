@@ -1,5 +1,4 @@
 #include "longhand/train/evaluate/ensemble.h"
-#include "longhand/train/transfer/saved_model.h"
 
 #include <fmt/format.h>
 
@@ -12,6 +11,7 @@
 #include "longhand/core/error.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/evaluate/scores.h"
+#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
 namespace {

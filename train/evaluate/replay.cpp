@@ -1,5 +1,4 @@
 #include "longhand/train/evaluate/replay.h"
-#include "longhand/train/transfer/saved_model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +13,7 @@
 #include "longhand/train/step/gradients.h"
 #include "longhand/train/trainer.h"
 #include "longhand/train/transfer/distill.h"
+#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
 namespace {

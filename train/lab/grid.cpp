@@ -1,5 +1,4 @@
 #include "longhand/train/lab/grid.h"
-#include "longhand/data/file.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -7,6 +6,7 @@
 #include <utility>
 
 #include "longhand/core/error.h"
+#include "longhand/data/file.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/lab/manifest.h"
 

@@ -1,5 +1,4 @@
 #include "longhand/train/results/table.h"
-#include "longhand/data/file.h"
 
 #include <fmt/format.h>
 
@@ -12,6 +11,7 @@
 
 #include "longhand/core/error.h"
 #include "longhand/core/utf8.h"
+#include "longhand/data/file.h"
 #include "longhand/train/results/json.h"
 
 namespace longhand::train {

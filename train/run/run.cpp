@@ -1,5 +1,4 @@
 #include "longhand/train/run/run.h"
-#include "longhand/train/transfer/saved_model.h"
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +10,7 @@
 #include "longhand/core/storage.h"
 #include "longhand/core/version.h"
 #include "longhand/train/cost/bench.h"
+#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
 namespace {

@@ -1,6 +1,4 @@
 #include "longhand/train/transfer/convert.h"
-#include "longhand/train/transfer/load_weights.h"
-#include "longhand/train/transfer/saved_model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +11,8 @@
 #include "longhand/nn/low_rank_linear.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/config/toml.h"
+#include "longhand/train/transfer/load_weights.h"
+#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
 namespace {

@@ -1,15 +1,16 @@
 #include "longhand/train/evaluate/drop_in.h"
-#include "longhand/train/evaluate/drop_in_grid.h"
-#include "longhand/train/transfer/saved_model.h"
 
 #include <map>
 
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
 #include "longhand/train/config/experiment.h"
+#include "longhand/train/evaluate/drop_in_grid.h"
 #include "longhand/train/evaluate/ensemble.h"
 #include "longhand/train/lab/grid.h"
 #include "longhand/train/run/run.h"
+#include "longhand/train/transfer/load_weights.h"
+#include "longhand/train/transfer/saved_model.h"
 #include "tests/core/random_view.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"

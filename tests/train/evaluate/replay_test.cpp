@@ -1,6 +1,5 @@
 // replay(): injected faults are named.
 #include "longhand/train/evaluate/replay.h"
-#include "longhand/train/transfer/saved_model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,6 +17,7 @@
 #include "longhand/data/file.h"
 #include "longhand/nn/module.h"
 #include "longhand/train/run/run.h"
+#include "longhand/train/transfer/saved_model.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
 #include "tests/train/tiny_run.h"

@@ -1,5 +1,4 @@
 #include "longhand/train/run/run.h"
-#include "longhand/train/transfer/saved_model.h"
 
 #include <signal.h>
 
@@ -14,6 +13,7 @@
 #include "longhand/data/file.h"
 #include "longhand/train/lab/reader.h"
 #include "longhand/train/run/process.h"
+#include "longhand/train/transfer/saved_model.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
 #include "tests/train/tiny_run.h"

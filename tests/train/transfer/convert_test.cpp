@@ -1,11 +1,11 @@
 #include "longhand/train/transfer/convert.h"
-#include "longhand/train/transfer/saved_model.h"
 
 #include <cmath>
 
 #include "longhand/core/gemm.h"
 #include "longhand/core/linalg.h"
 #include "longhand/train/config/experiment.h"
+#include "longhand/train/transfer/saved_model.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
 
