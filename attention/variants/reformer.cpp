@@ -210,7 +210,7 @@ struct ReformerOptions {
             .decodes = true,
             .uses_keys = false,
             .cross_lengths = false,
-            .sequence = SequencePath::heads,
+            .needs = Needs::heads,
             .time = "N R (w + b) D",
             .memory = "N (R + D)",
             .state = "rotations, random_state, redraws, steps"};
@@ -273,7 +273,7 @@ class Reformer final : public Variant {
   }
 
  private:
-  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable& q = inputs.q;
     check<ShapeError>(inputs.v.size(1) == q.size(1),
                       "reformer: expected as many queries as keys, got ", q.size(1),
@@ -281,7 +281,7 @@ class Reformer final : public Variant {
     const auto lengths =
         mask.lengths.defined() ? mask.lengths.to_vector<int32_t>() : std::vector<int32_t>{};
     const Tensor rotations =
-        rotations_.value().slice(0, inputs.heads.first, inputs.heads.first + q.size(2));
+        rotations_.value().slice(0, pass.heads.first, pass.heads.first + q.size(2));
     return bucket_attention(
         q, rms_norm(q, {}, eps), inputs.v, 1 / std::sqrt(static_cast<double>(q.size(3))),
         sorted(q.value(), rotations, options_.buckets, options_.window, config().causal, lengths));
