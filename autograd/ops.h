@@ -150,6 +150,8 @@ Variable reshape(const Variable& x, const Shape& shape);
 /// x itself if it is row-major without holes, else a row-major copy. reshape() is no substitute: it
 /// gives a view wherever the axes merge evenly, such as of every second element.
 Variable contiguous(const Variable& x);
+/// x in another float dtype, and its gradient in that of x; x itself if it has that dtype.
+Variable cast(const Variable& x, DType dtype);
 Variable transpose(const Variable& x, int a, int b);
 Variable permute(const Variable& x, std::vector<int> order);
 Variable slice(const Variable& x, int axis, int64_t begin, int64_t end, int64_t step = 1);

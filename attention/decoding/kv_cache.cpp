@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "longhand/attention/bases/highest.h"
+#include "longhand/attention/ops/highest.h"
 #include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"

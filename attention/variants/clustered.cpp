@@ -14,16 +14,15 @@
 #include <cmath>
 #include <vector>
 
-#include "longhand/attention/bases/highest.h"
 #include "longhand/attention/bases/landmarks.h"
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/memory.h"
+#include "longhand/attention/ops/highest.h"
 #include "longhand/attention/ops/listed_attention.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/parallel.h"
 
 namespace longhand::attention {
 namespace {
@@ -108,7 +107,7 @@ class Clustered final : public Variant {
     const double tau = 1 / std::sqrt(static_cast<double>(D));
     const Variable scores =
         masked_scores(matmul(centroids, permute(k, {0, 2, 3, 1}), tau), false, mask.lengths);
-    const Best best = best_keys(scores.value());
+    const HighestOfRows best = highest_of_rows(scores.value(), options_.topk);
     const Variable A = softmax(scores);
     const Variable mass = sum(where(best.chosen, A, 0.0), {3}, true);
     const Variable rest = matmul(where(best.chosen, zeros_like(A), A), transpose(v, 1, 2));
@@ -134,33 +133,6 @@ class Clustered final : public Variant {
   static Variable of_members(const Variable& x, const Tensor& members) {
     const int64_t B = members.size(0), H = members.size(1), N = members.size(2), E = x.size(3);
     return gather(x, 1, members.transpose(1, 2).unsqueeze(3).expand({B, N, H, E}));
-  }
-
-  // The keys with the topk highest scores (B, H, C, M) of each cluster; those of -inf never are.
-  struct Best {
-    Tensor chosen;  // (B, H, C, M) u8
-    Tensor lists;   // (B, H, C, k) i32, ended by -1 if shorter
-  };
-  Best best_keys(const Tensor& scores) const {
-    const Tensor s = scores.contiguous();
-    const int64_t M = s.size(3), rows = s.numel() / M, most = std::min(options_.topk, M);
-    Best best{Tensor::zeros(s.shape(), DType::u8),
-              Tensor::full({s.size(0), s.size(1), s.size(2), most}, -1, DType::i32)};
-    dispatch_float(s.dtype(), [&]<class T>() {
-      parallel_for(rows, std::max<int64_t>(1, (1 << 14) / M), [&](int64_t begin, int64_t end) {
-        Highest<T> highest(most);
-        std::vector<int32_t> selected;
-        for (int64_t r = begin; r < end; ++r) {
-          highest.clear();
-          highest.add(s.data<T>() + r * M, M);
-          selected.clear();
-          highest.append_to(selected);
-          std::copy(selected.begin(), selected.end(), best.lists.data<int32_t>() + r * most);
-          for (const int32_t j : selected) best.chosen.data<uint8_t>()[r * M + j] = 1;
-        }
-      });
-    });
-    return best;
   }
 
   ClusteredOptions options_;

@@ -6,222 +6,16 @@
 // N is the number of real tokens: padding does not enter. The matrix of this map is symmetric, so the
 // gradient of v is the same transform of dy, and nothing is kept for it. With norm = "ortho", scale =
 // (N C)^(-1/2), which keeps the variance of values; the paper has scale 1 and a LayerNorm after it.
-//
-// Transforms of any length n take O(n log n): of powers of 2 directly, of others by Bluestein's algorithm
-// (1970), a convolution with e^(iπ k²/n) of length at least 2n - 1. Phases are reduced modulo 2n as
-// integers.
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <map>
-#include <numbers>
-#include <vector>
 
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/memory.h"
+#include "longhand/attention/ops/fourier_mix.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
-#include "longhand/core/parallel.h"
-#include "longhand/core/simd.h"
 
 namespace longhand::attention {
 namespace {
-
-constexpr int64_t lanes = 16;  // transforms that are computed side by side
-
-// A complex sequence for each lane.
-template <class T>
-struct Complex {
-  std::vector<T> re, im;
-  explicit Complex(int64_t n)
-      : re(static_cast<size_t>(n * lanes)), im(static_cast<size_t>(n * lanes)) {}
-};
-
-// cos and sin of 2π k / n for k < n / 2.
-struct Table {
-  std::vector<double> cos, sin;
-  explicit Table(int64_t n) {
-    for (int64_t k = 0; k < std::max<int64_t>(n / 2, 1); ++k) {
-      const double angle = 2 * std::numbers::pi * static_cast<double>(k) / static_cast<double>(n);
-      cos.push_back(std::cos(angle));
-      sin.push_back(std::sin(angle));
-    }
-  }
-};
-
-// x_k = Σ_j x_j e^(-2πi jk / n) in place, n a power of 2; with sign = 1, e^(+2πi jk / n).
-template <class T>
-void transform_power(T* re, T* im, int64_t n, const Table& table, int sign) {
-  for (int64_t i = 1, j = 0; i < n; ++i) {  // in the order of reversed bits
-    int64_t bit = n / 2;
-    for (; j & bit; bit /= 2) j ^= bit;
-    j ^= bit;
-    if (i < j) {
-      std::swap_ranges(re + i * lanes, re + (i + 1) * lanes, re + j * lanes);
-      std::swap_ranges(im + i * lanes, im + (i + 1) * lanes, im + j * lanes);
-    }
-  }
-  for (int64_t half = 1; half < n; half *= 2)
-    for (int64_t k = 0; k < half; ++k) {
-      const auto at = static_cast<size_t>(k * (n / (2 * half)));
-      const T c = static_cast<T>(table.cos[at]), s = static_cast<T>(sign * table.sin[at]);
-      for (int64_t first = k; first < n; first += 2 * half) {
-        T *const ar = re + first * lanes, *const ai = im + first * lanes,
-                 *const br = ar + half * lanes, *const bi = ai + half * lanes;
-#pragma GCC ivdep
-        for (int64_t l = 0; l < lanes; ++l) {
-          const T r = br[l] * c - bi[l] * s, i = br[l] * s + bi[l] * c;
-          br[l] = ar[l] - r;
-          bi[l] = ai[l] - i;
-          ar[l] += r;
-          ai[l] += i;
-        }
-      }
-    }
-}
-
-// Transforms of one length.
-template <class T>
-class Plan {
- public:
-  explicit Plan(int64_t n)
-      : n_(n),
-        size_(std::has_single_bit(static_cast<uint64_t>(n))
-                  ? n
-                  : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * n - 1)))),
-        table_(size_) {
-    if (size_ == n_) return;
-    for (int64_t k = 0; k < n_; ++k) {  // e^(-πi k²/n)
-      const double angle =
-          std::numbers::pi * static_cast<double>(k * k % (2 * n_)) / static_cast<double>(n_);
-      cos_.push_back(static_cast<T>(std::cos(angle)));
-      sin_.push_back(static_cast<T>(-std::sin(angle)));
-    }
-    // The transform of e^(πi k²/n) for |k| < n, cyclic in size_. One lane of it is kept.
-    Complex<double> chirp(size_);
-    for (int64_t k = 0; k < n_; ++k)
-      for (const int64_t at : {k, (size_ - k) % size_}) {
-        const double angle =
-            std::numbers::pi * static_cast<double>(k * k % (2 * n_)) / static_cast<double>(n_);
-        chirp.re[static_cast<size_t>(at * lanes)] = std::cos(angle);
-        chirp.im[static_cast<size_t>(at * lanes)] = std::sin(angle);
-      }
-    transform_power(chirp.re.data(), chirp.im.data(), size_, table_, -1);
-    for (int64_t k = 0; k < size_; ++k) {  // divided by size_, for the way back
-      const auto at = static_cast<size_t>(k * lanes);
-      chirp_re_.push_back(static_cast<T>(chirp.re[at] / static_cast<double>(size_)));
-      chirp_im_.push_back(static_cast<T>(chirp.im[at] / static_cast<double>(size_)));
-    }
-  }
-
-  // Elements of memory that apply() needs.
-  int64_t size() const { return size_; }
-
-  // x_k = Σ_j x_j e^(-2πi jk / n) for k < n, in place, for size() elements of memory.
-  void apply(T* re, T* im) const {
-    simd([=, this] {
-      if (size_ == n_) return transform_power(re, im, n_, table_, -1);
-      chirp(re, im);
-      std::fill(re + n_ * lanes, re + size_ * lanes, T{0});
-      std::fill(im + n_ * lanes, im + size_ * lanes, T{0});
-      transform_power(re, im, size_, table_, -1);
-      for (int64_t k = 0; k < size_; ++k)
-        multiply(re + k * lanes, im + k * lanes, chirp_re_[static_cast<size_t>(k)],
-                 chirp_im_[static_cast<size_t>(k)]);
-      transform_power(re, im, size_, table_, 1);
-      chirp(re, im);
-    });
-  }
-
- private:
-  static void multiply(T* re, T* im, T c, T s) {
-#pragma GCC ivdep
-    for (int64_t l = 0; l < lanes; ++l) {
-      const T r = re[l] * c - im[l] * s;
-      im[l] = re[l] * s + im[l] * c;
-      re[l] = r;
-    }
-  }
-  void chirp(T* re, T* im) const {
-    for (int64_t k = 0; k < n_; ++k)
-      multiply(re + k * lanes, im + k * lanes, cos_[static_cast<size_t>(k)],
-               sin_[static_cast<size_t>(k)]);
-  }
-
-  int64_t n_, size_;
-  Table table_;
-  std::vector<T> cos_, sin_, chirp_re_, chirp_im_;
-};
-
-// scale Re(F_n x F_C) of n rows of C numbers; y may not be x.
-template <class T>
-void mix(const T* x, int64_t n, int64_t C, double scale, const Plan<T>& along,
-         const Plan<T>& across, T* y) {
-  // After the transform of rows: re and im (n, C).
-  Tensor rows = Tensor::empty({2, n, C}, dtype_of<T>);
-  T *const re = rows.data<T>(), *const im = re + n * C;
-  parallel_for((n + lanes - 1) / lanes, 1, [&](int64_t begin, int64_t end) {
-    Complex<T> work(across.size());
-    for (int64_t first = begin * lanes; first < std::min(n, end * lanes); first += lanes) {
-      const int64_t count = std::min(lanes, n - first);
-      for (int64_t c = 0; c < C; ++c)
-        for (int64_t l = 0; l < lanes; ++l) {
-          const auto at = static_cast<size_t>(c * lanes + l);
-          work.re[at] = l < count ? x[(first + l) * C + c] : T{0};
-          work.im[at] = 0;
-        }
-      across.apply(work.re.data(), work.im.data());
-      for (int64_t l = 0; l < count; ++l)
-        for (int64_t c = 0; c < C; ++c) {
-          const auto from = static_cast<size_t>(c * lanes + l),
-                     to = static_cast<size_t>((first + l) * C + c);
-          re[to] = work.re[from];
-          im[to] = work.im[from];
-        }
-    }
-  });
-  parallel_for((C + lanes - 1) / lanes, 1, [&](int64_t begin, int64_t end) {
-    Complex<T> work(along.size());
-    for (int64_t first = begin * lanes; first < std::min(C, end * lanes); first += lanes) {
-      const int64_t count = std::min(lanes, C - first);
-      for (int64_t i = 0; i < n; ++i)
-        for (int64_t l = 0; l < lanes; ++l) {
-          const auto from = static_cast<size_t>(i * C + first + l),
-                     to = static_cast<size_t>(i * lanes + l);
-          work.re[to] = l < count ? re[from] : T{0};
-          work.im[to] = l < count ? im[from] : T{0};
-        }
-      along.apply(work.re.data(), work.im.data());
-      for (int64_t i = 0; i < n; ++i)
-        for (int64_t l = 0; l < count; ++l)
-          y[i * C + first + l] =
-              static_cast<T>(scale) * work.re[static_cast<size_t>(i * lanes + l)];
-    }
-  });
-}
-
-// The transforms of the real tokens of each sequence of x (B, N, H, D); 0 at padding.
-Tensor mixed(const Tensor& x, const std::vector<int32_t>& lengths, bool ortho) {
-  const Tensor in = x.contiguous();
-  const int64_t B = x.size(0), N = x.size(1), C = x.size(2) * x.size(3);
-  Tensor out = Tensor::zeros(x.shape(), x.dtype());
-  dispatch_float(x.dtype(), [&]<class T>() {
-    const Plan<T> across(C);
-    std::map<int64_t, Plan<T>> along;
-    for (const int32_t n : lengths)
-      if (n > 0) along.try_emplace(n, n);
-    T* const to = out.data<T>();
-    parallel_for(B, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) {
-        const int64_t n = lengths[static_cast<size_t>(b)];
-        if (n == 0) continue;
-        const double scale = ortho ? 1 / std::sqrt(static_cast<double>(n * C)) : 1;
-        mix(in.data<T>() + b * N * C, n, C, scale, along.at(n), across, to + b * N * C);
-      }
-    });
-  });
-  return out;
-}
 
 struct FnetOptions {
   std::string norm = "ortho";
@@ -270,18 +64,10 @@ class Fnet final : public Variant {
 
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
-    const Variable& v = inputs.v;
-    const int64_t B = v.size(0), N = v.size(1);
+    const int64_t N = inputs.v.size(1);
     check<ShapeError>(inputs.q.size(1) == N, "fnet: expected as many queries as keys, got ",
                       inputs.q.size(1), " queries and ", N, " keys");
-    const std::vector<int32_t> lengths =
-        mask.lengths.defined()
-            ? mask.lengths.to_vector<int32_t>()
-            : std::vector<int32_t>(static_cast<size_t>(B), static_cast<int32_t>(N));
-    return record("fnet", mixed(v.value(), lengths, ortho_), {v},
-                  [lengths, ortho = ortho_](const Tensor& grad_out, std::span<GradSlot> slots) {
-                    slots[0].take(mixed(grad_out, lengths, ortho));
-                  });
+    return fourier_mix(inputs.v, mask.lengths, ortho_);
   }
 
   bool ortho_;

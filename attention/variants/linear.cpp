@@ -32,140 +32,13 @@
 #include "longhand/attention/bases/feature_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/memory.h"
+#include "longhand/attention/ops/products.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/parallel.h"
-#include "longhand/core/view.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::attention {
 namespace {
-
-// Calls f(l, i, j, c) for each product c x_i x_j, i <= j, at index l. Their squares sum to
-// (x·x)²/2.
-template <class F>
-void for_pairs(int64_t n, F f) {
-  for (int64_t i = 0, l = 0; i < n; ++i) {
-    f(l++, i, i, 1 / std::numbers::sqrt2);
-    for (int64_t j = i + 1; j < n; ++j) f(l++, i, j, 1.0);
-  }
-}
-
-// Returns the products of x (…, D), (…, D (D + 1) / 2); after 1 and x if `lower_degrees`: (…, 1 + D +
-// D (D + 1) / 2).
-//
-//   dx_i = dy_(1+i) + sum_j c_ij x_j dy_ij, the diagonal counted twice
-Variable quadratic(const Variable& x, bool lower_degrees) {
-  const int64_t D = x.size(-1), before = lower_degrees ? 1 + D : 0;
-  const Tensor in = x.value().contiguous();
-  Shape shape = x.shape();
-  shape[-1] = before + D * (D + 1) / 2;
-  Tensor out = Tensor::empty(shape, x.dtype());
-  constexpr int64_t grain = 16;
-  dispatch_float(x.dtype(), [&]<class T>() {
-    const Rows<const T> from = rows<T>(in);
-    const Rows<T> to = rows<T>(out);
-    parallel_for(from.count, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        const T* const a = from[r];
-        T* const y = to[r];
-        if (lower_degrees) {
-          y[0] = 1;
-          for (int64_t i = 0; i < D; ++i) y[1 + i] = a[i];
-        }
-        for_pairs(D, [&](int64_t l, int64_t i, int64_t j, double c) {
-          y[before + l] = static_cast<T>(c) * a[i] * a[j];
-        });
-      }
-    });
-  });
-  return record("quadratic", out, {x},
-                [in, D, before](const Tensor& grad_out, std::span<GradSlot> slots) {
-                  const Tensor dy = grad_out.contiguous();
-                  Tensor dx = Tensor::empty(in.shape(), in.dtype());
-                  dispatch_float(in.dtype(), [&]<class T>() {
-                    const Rows<const T> from = rows<T>(in), back = rows<T>(dy);
-                    const Rows<T> to = rows<T>(dx);
-                    parallel_for(from.count, grain, [&](int64_t begin, int64_t end) {
-                      for (int64_t r = begin; r < end; ++r) {
-                        const T *const a = from[r], *const g = back[r];
-                        T* const d = to[r];
-                        for (int64_t i = 0; i < D; ++i) d[i] = before ? g[1 + i] : T{0};
-                        for_pairs(D, [&](int64_t l, int64_t i, int64_t j, double c) {
-                          const T w = static_cast<T>(c) * g[before + l];
-                          d[i] += w * a[j];
-                          d[j] += w * a[i];
-                        });
-                      }
-                    });
-                  });
-                  slots[0].take(dx);
-                });
-}
-
-// Calls f(l, i, j) for the product r_i r_j of dpfp at index l, of n entries of r.
-template <class F>
-void for_shifts(int64_t n, int64_t nu, F f) {
-  for (int64_t shift = 1, l = 0; shift <= nu; ++shift)
-    for (int64_t i = 0; i < n; ++i, ++l) f(l, i, i + shift < n ? i + shift : i + shift - n);
-}
-
-// r = [max(x, 0), max(-x, 0)], of 2 n entries.
-template <class T>
-void rectify_both(const T* x, int64_t n, T* r) {
-  for (int64_t i = 0; i < n; ++i) {
-    r[i] = std::max(x[i], T{0});
-    r[n + i] = std::max(-x[i], T{0});
-  }
-}
-
-// Returns the features dpfp of x (…, D), (…, 2 D nu), for nu < 2 D.
-//
-//   dr_i = sum_j r_(i+j) dy_ij + r_(i-j) dy_(i-j)j,  dx_i = dr_i where x_i > 0, -dr_(D+i) where < 0
-Variable shifted_products(const Variable& x, int64_t nu) {
-  const int64_t D = x.size(-1), n = 2 * D;
-  const Tensor in = x.value().contiguous();
-  Shape shape = x.shape();
-  shape[-1] = n * nu;
-  Tensor out = Tensor::empty(shape, x.dtype());
-  constexpr int64_t grain = 64;
-  dispatch_float(x.dtype(), [&]<class T>() {
-    const Rows<const T> from = rows<T>(in);
-    const Rows<T> to = rows<T>(out);
-    parallel_for(from.count, grain, [&](int64_t begin, int64_t end) {
-      std::vector<T> r(static_cast<size_t>(n));
-      for (int64_t row = begin; row < end; ++row) {
-        rectify_both(from[row], D, r.data());
-        T* const y = to[row];
-        for_shifts(n, nu, [&](int64_t l, int64_t i, int64_t j) { y[l] = r[i] * r[j]; });
-      }
-    });
-  });
-  return record("shifted_products", out, {x},
-                [in, D, n, nu](const Tensor& grad_out, std::span<GradSlot> slots) {
-                  const Tensor dy = grad_out.contiguous();
-                  Tensor dx = Tensor::empty(in.shape(), in.dtype());
-                  dispatch_float(in.dtype(), [&]<class T>() {
-                    const Rows<const T> from = rows<T>(in), back = rows<T>(dy);
-                    const Rows<T> to = rows<T>(dx);
-                    parallel_for(from.count, grain, [&](int64_t begin, int64_t end) {
-                      std::vector<T> r(static_cast<size_t>(n)), dr(r.size());
-                      for (int64_t row = begin; row < end; ++row) {
-                        const T *const a = from[row], *const g = back[row];
-                        rectify_both(a, D, r.data());
-                        std::fill(dr.begin(), dr.end(), T{0});
-                        for_shifts(n, nu, [&](int64_t l, int64_t i, int64_t j) {
-                          dr[i] += g[l] * r[j];
-                          dr[j] += g[l] * r[i];
-                        });
-                        for (int64_t i = 0; i < D; ++i)
-                          to[row][i] = a[i] > 0 ? dr[i] : a[i] < 0 ? -dr[D + i] : T{0};
-                      }
-                    });
-                  });
-                  slots[0].take(dx);
-                });
-}
 
 void identity(Tensor& w, const Generator&) {  // (H, D, D)
   const int64_t H = w.size(0), D = w.size(1);
@@ -300,9 +173,10 @@ class Linear final : public FeatureAttention {
     if (map_ == "exp") return {q, k, true};
     if (map_ == "taylor2") {
       const double scale = std::pow(static_cast<double>(q.size(3)), -0.25);
-      return {quadratic(scale * q, true), quadratic(scale * k, true)};
+      return {quadratic_products(scale * q, true), quadratic_products(scale * k, true)};
     }
-    if (map_ == "rebased") return {quadratic((*query_)(q), false), quadratic((*key_)(k), false)};
+    if (map_ == "rebased")
+      return {quadratic_products((*query_)(q), false), quadratic_products((*key_)(k), false)};
     if (map_ == "dpfp") return {shifted_products(q, nu_), shifted_products(k, nu_)};
     if (map_ == "t2r") {
       const auto learned = [&](const Variable& x) {

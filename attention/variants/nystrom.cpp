@@ -45,15 +45,6 @@
 namespace longhand::attention {
 namespace {
 
-// x in another dtype; its gradient in that of x.
-Variable cast(const Variable& x, DType dtype) {
-  if (x.dtype() == dtype) return x;
-  return record("cast", x.value().to(dtype), {x},
-                [from = x.dtype()](const Tensor& grad, std::span<GradSlot> slots) {
-                  slots[0].take(grad.to(from));
-                });
-}
-
 // Singular values of an m x m matrix of this dtype that are rounding errors, relative to the largest.
 double noise(int64_t m, DType dtype) {
   const double eps = dtype == DType::f32 ? std::numeric_limits<float>::epsilon()

@@ -14,11 +14,9 @@
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/memory.h"
+#include "longhand/attention/ops/random_rows.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/kernels/rows.h"
-#include "longhand/core/parallel.h"
-#include "longhand/core/simd.h"
 
 namespace longhand::attention {
 namespace {
@@ -106,22 +104,7 @@ class Random final : public Variant {
       return drawn.rows.slice(1, 0, n).slice(2, 0, n);
     drawn_.set({});  // freed before memory for another is taken
     const int64_t H = config().heads;
-    const Generator generator = generator_of(state);
-    Tensor out = Tensor::empty({H, n, n}, dtype);
-    dispatch_float(dtype, [&]<class T>() {
-      parallel_for(H * n, std::max<int64_t>(1, 4096 / n), [&](int64_t begin, int64_t end) {
-        for (int64_t at = begin; at < end; ++at) {
-          const int64_t i = at % n, keys = weights && config().causal ? i + 1 : n;
-          const Generator own =
-              generator.fork(static_cast<uint64_t>(at / n)).fork(static_cast<uint64_t>(i));
-          T* const row = out.data<T>() + at * n;
-          for (int64_t j = 0; j < keys; ++j)
-            row[j] = static_cast<T>(spread_ * own.normal(static_cast<uint64_t>(j)));
-          if (weights) simd([=] { kernels::softmax_row(row, row, keys); });
-          std::fill(row + keys, row + n, T{0});
-        }
-      });
-    });
+    Tensor out = random_rows(generator_of(state), H, n, spread_, weights, config().causal, dtype);
     drawn_.set({out, weights, state.clone()});
     return out;
   }

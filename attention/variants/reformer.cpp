@@ -20,85 +20,14 @@
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/memory.h"
-#include "longhand/attention/ops/bucket_attention.h"
+#include "longhand/attention/ops/hash_buckets.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/parallel.h"
-#include "longhand/core/simd.h"
 
 namespace longhand::attention {
 namespace {
 
 constexpr double eps = 1e-6;  // added to the mean square of a key, as in the authors' code
-
-// Rotations (H, rounds, buckets / 2, D) in f64, as columns: (H, rounds, D, buckets / 2).
-Tensor columns_of(const Tensor& rotations) {
-  return rotations.to(DType::f64).transpose(2, 3).contiguous();
-}
-
-// The hash of x by rotations with columns R (D, buckets / 2); with a single bucket, 0. `y` has room
-// for buckets / 2 numbers.
-template <class T>
-int64_t bucket_of(const T* x, const double* R, int64_t buckets, int64_t D, double* y) {
-  if (buckets == 1) return 0;
-  const int64_t half = buckets / 2;
-  simd([=] {
-    std::fill_n(y, half, 0.0);
-    for (int64_t d = 0; d < D; ++d) {
-      const auto value = static_cast<double>(x[d]);
-#pragma GCC ivdep
-      for (int64_t l = 0; l < half; ++l) y[l] += R[d * half + l] * value;
-    }
-  });
-  double largest = -1;
-  int64_t bucket = 0;
-  for (int64_t l = 0; l < half; ++l) {
-    if (std::abs(y[l]) <= largest) continue;
-    largest = std::abs(y[l]);
-    bucket = y[l] >= 0 ? l : half + l;
-  }
-  return bucket;
-}
-
-// The tokens in the buckets of every sample, head and round; those from lengths[b] on are in none.
-Buckets sorted(const Tensor& q, const Tensor& rotations, int64_t buckets, int64_t window,
-               bool causal, const std::vector<int32_t>& lengths) {
-  const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3),
-                rounds = rotations.size(1);
-  const Shape tokens{B, H, rounds, N};
-  Buckets out{.bucket = Tensor::empty(tokens, DType::i32),
-              .sorted = Tensor::empty(tokens, DType::i32),
-              .place = Tensor::empty(tokens, DType::i32),
-              .begin = Tensor::zeros({B, H, rounds, buckets + 1}, DType::i32),
-              .window = window,
-              .causal = causal};
-  const Tensor x = q.contiguous(), R = columns_of(rotations);
-  dispatch_float(x.dtype(), [&]<class T>() {
-    parallel_for(B * H * rounds, 1, [&](int64_t first, int64_t end) {
-      std::vector<double> products(static_cast<size_t>(buckets));
-      for (int64_t at = first; at < end; ++at) {
-        const int64_t b = at / rounds / H, h = at / rounds % H, r = at % rounds;
-        const int64_t n = lengths.empty() ? N : lengths[static_cast<size_t>(b)];
-        int32_t* const of = out.bucket.data<int32_t>() + at * N;
-        int32_t* const begin = out.begin.data<int32_t>() + at * (buckets + 1);
-        for (int64_t i = 0; i < n; ++i) {
-          const T* const row = x.data<T>() + ((b * N + i) * H + h) * D;
-          const double* const rows = R.data<double>() + (h * rounds + r) * R.size(2) * R.size(3);
-          of[i] = static_cast<int32_t>(bucket_of(row, rows, buckets, D, products.data()));
-          ++begin[of[i] + 1];
-        }
-        for (int64_t c = 0; c < buckets; ++c) begin[c + 1] += begin[c];
-        std::vector<int32_t> next(begin, begin + buckets);
-        for (int64_t i = 0; i < n; ++i) {
-          const int32_t s = next[static_cast<size_t>(of[i])]++;
-          out.place.data<int32_t>()[at * N + i] = s;
-          out.sorted.data<int32_t>()[at * N + s] = static_cast<int32_t>(i);
-        }
-      }
-    });
-  });
-  return out;
-}
 
 // Bytes of the state of a decoder for one sequence: keys, values and, for every round, each token in
 // the list of its bucket.
@@ -117,12 +46,11 @@ class ReformerDecoder final : public Decoder {
         G_(config.kv_heads),
         D_(config.head_dim),
         rounds_(rotations.size(1)),
-        buckets_(buckets),
         window_(window),
-        rotations_(columns_of(rotations)),
+        hash_(rotations, buckets),
         keys_(static_cast<size_t>(batch * H_)),
         values_(static_cast<size_t>(batch * G_)),
-        members_(static_cast<size_t>(batch * H_ * rounds_ * buckets_)) {}
+        members_(static_cast<size_t>(batch * H_ * rounds_ * buckets)) {}
 
   Tensor step(const Token& token) override {
     const int64_t B = token.q.size(0);
@@ -152,12 +80,10 @@ class ReformerDecoder final : public Decoder {
   void attend(const T* q, int64_t row, const std::vector<T>& keys, const std::vector<T>& values,
               T* to) {
     std::vector<int32_t> seen;
-    std::vector<double> products(static_cast<size_t>(buckets_));
+    std::vector<double> products;
     for (int64_t r = 0; r < rounds_; ++r) {
-      const double* const R = rotations_.data<double>() +
-                              (row % H_ * rounds_ + r) * rotations_.size(2) * rotations_.size(3);
       std::vector<int32_t>& members = members_[static_cast<size_t>(
-          (row * rounds_ + r) * buckets_ + bucket_of(q, R, buckets_, D_, products.data()))];
+          (row * rounds_ + r) * hash_.buckets() + hash_(q, row % H_, r, products))];
       const auto latest = std::min<int64_t>(window_, static_cast<int64_t>(members.size()));
       seen.insert(seen.end(), members.end() - latest, members.end());
       members.push_back(static_cast<int32_t>(tokens_));
@@ -181,8 +107,8 @@ class ReformerDecoder final : public Decoder {
     std::transform(out.begin(), out.end(), to, [](double x) { return static_cast<T>(x); });
   }
 
-  int64_t H_, G_, D_, rounds_, buckets_, window_;
-  Tensor rotations_;
+  int64_t H_, G_, D_, rounds_, window_;
+  Hash hash_;
   std::vector<std::vector<T>> keys_, values_;  // of every sample and head: (t, D)
   std::vector<std::vector<int32_t>> members_;  // of every sample, head, round and bucket
   int64_t tokens_ = 0;
@@ -278,13 +204,12 @@ class Reformer final : public Variant {
     check<ShapeError>(inputs.v.size(1) == q.size(1),
                       "reformer: expected as many queries as keys, got ", q.size(1),
                       " queries and ", inputs.v.size(1), " keys");
-    const auto lengths =
-        mask.lengths.defined() ? mask.lengths.to_vector<int32_t>() : std::vector<int32_t>{};
     const Tensor rotations =
         rotations_.value().slice(0, pass.heads.first, pass.heads.first + q.size(2));
-    return bucket_attention(
-        q, rms_norm(q, {}, eps), inputs.v, 1 / std::sqrt(static_cast<double>(q.size(3))),
-        sorted(q.value(), rotations, options_.buckets, options_.window, config().causal, lengths));
+    return bucket_attention(q, rms_norm(q, {}, eps), inputs.v,
+                            1 / std::sqrt(static_cast<double>(q.size(3))),
+                            hash_buckets(q.value(), Hash(rotations, options_.buckets),
+                                         options_.window, config().causal, mask.lengths));
   }
 
   Tensor draw() const {

@@ -20,29 +20,12 @@
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/memory.h"
+#include "longhand/attention/ops/inverse.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/gemm.h"
-#include "longhand/core/linalg.h"
 
 namespace longhand::attention {
 namespace {
-
-// Returns A^(-1) for positive definite A (H, d, d); directions lost to rounding are left out.
-//
-//   dA = -Zᵀ dZ Zᵀ
-Variable inverse(const Variable& A) {
-  Tensor Z = Tensor::empty(A.shape(), A.dtype());
-  for (int64_t h = 0; h < A.size(0); ++h)
-    copy_into(Z.select(0, h), pseudo_inverse(A.value().select(0, h).contiguous()));
-  return record("inverse", Z, {A}, [Z](const Tensor& dZ, std::span<GradSlot> slots) {
-    const Tensor Zt = Z.transpose(1, 2);
-    Tensor half = Tensor::empty(Z.shape(), Z.dtype()), dA = Tensor::empty(Z.shape(), Z.dtype());
-    matmul_into(half, Zt, dZ);
-    matmul_into(dA, half, Zt, -1);
-    slots[0].take(dA);
-  });
-}
 
 Variable diagonal(int64_t n, double value, DType dtype) {
   Tensor out = Tensor::zeros({n, n}, dtype);

@@ -8,136 +8,20 @@
 // in Wang et al. 2020, arXiv 2006.04768). P excludes padding: only the real rows and columns of a
 // sample are decomposed. The cost is N³: this variant shows what low rank can achieve, it saves
 // nothing.
-//
-// The gradient is either that of U_r U_rᵀ P with a constant U_r ("projector"), dP = U_r U_rᵀ dP_r,
-// or that of P_r ("exact"): with G = Uᵀ dP_r V and i <= r < j
-//
-//   dP = Π G' + G' Π' - Π G' Π' + sum_ij x_ij u_i v_jᵀ + y_ij u_j v_iᵀ
-//   x_ij = (σ_j² G_ij + σ_i σ_j G_ji) / (σ_i² - σ_j²),   y_ij = (σ_j² G_ji + σ_i σ_j G_ij) / same
-//
-// where G' = dP_r, Π = U_r U_rᵀ, Π' = V_r V_rᵀ: large where σ_r is near σ_(r+1). Pairs of equal σ
-// have x = y = 0.
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "longhand/attention/bases/latest.h"
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/memory.h"
+#include "longhand/attention/ops/low_rank.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/linalg.h"
-#include "longhand/core/parallel.h"
 
 namespace longhand::attention {
 namespace {
-
-struct Rule {
-  int64_t rank;    // if energy is 0
-  double energy;   // fraction of the sum that is kept
-  bool squares;    // the sum is over σ², not σ
-  bool projector;  // the gradient holds U_r constant
-};
-
-// The decomposition of one matrix: factors of all singular values, and how many are kept.
-struct Kept {
-  Svd svd;
-  int64_t rank = 0;
-  double energy = 0;
-};
-
-Kept decompose(const Tensor& P, const Rule& rule) {
-  Kept kept{svd(P)};
-  const std::vector<double> s = kept.svd.s.to_vector<double>();
-  const auto part = [&](double sigma) { return rule.squares ? sigma * sigma : sigma; };
-  double total = 0, sum = 0;
-  for (const double sigma : s) total += part(sigma);
-  const auto enough = [&] {
-    return rule.energy > 0 ? sum >= rule.energy * total : kept.rank >= rule.rank;
-  };
-  while (kept.rank < static_cast<int64_t>(s.size()) && !enough()) sum += part(s[kept.rank++]);
-  kept.energy = total > 0 ? sum / total : 1;
-  return kept;
-}
-
-Tensor product(const Tensor& a, const Tensor& b) {
-  return matmul(Variable(a), Variable(b)).value();
-}
-
-// Return the first r columns, and the remaining ones.
-Tensor first(const Tensor& u, int64_t r) { return u.slice(1, 0, r); }
-Tensor others(const Tensor& u, int64_t r) { return u.slice(1, r, u.size(1)); }
-
-// Returns dP for the gradient G of P_r, both (n, m) f64.
-Tensor gradient(const Kept& kept, const Tensor& G, bool projector) {
-  const int64_t r = kept.rank, k = kept.svd.s.numel();
-  const Tensor u = first(kept.svd.u, r), ut = u.transpose(0, 1);
-  const Variable inside(product(u, product(ut, G)));
-  if (projector) return inside.value();
-  const Tensor V = kept.svd.vt.transpose(0, 1), v = first(V, r), vt = v.transpose(0, 1);
-  Variable dP = inside + Variable(product(product(G, v), vt)) -
-                Variable(product(product(inside.value(), v), vt));
-  if (r == k || r == 0) return dP.value();
-  const Tensor u2 = others(kept.svd.u, r), v2 = others(V, r);
-  const Tensor Gij = product(product(ut, G), v2).contiguous(),  // (r, k - r)
-      Gji = product(product(u2.transpose(0, 1), G), v).transpose(0, 1).contiguous();
-  Tensor x = Tensor::empty({r, k - r}, DType::f64), y = Tensor::empty({r, k - r}, DType::f64);
-  const double* const s = kept.svd.s.data<double>();
-  for (int64_t i = 0; i < r; ++i)
-    for (int64_t j = 0; j < k - r; ++j) {
-      const int64_t at = i * (k - r) + j;
-      const double a = s[i], b = s[r + j], gap = (a - b) * (a + b);
-      const double gij = Gij.data<double>()[at], gji = Gji.data<double>()[at];
-      const bool apart = gap > 1e-14 * s[0] * s[0];
-      x.data<double>()[at] = apart ? (b * b * gij + a * b * gji) / gap : 0;
-      y.data<double>()[at] = apart ? (b * b * gji + a * b * gij) / gap : 0;
-    }
-  dP = dP + Variable(product(product(u, x), v2.transpose(0, 1))) +
-       Variable(product(product(u2, y.transpose(0, 1)), vt));
-  return dP.value();
-}
-
-// Returns the real rows and columns of matrix i of P (B, H, N, M).
-Tensor real_part(const Tensor& P, int64_t i, const std::vector<int32_t>& lengths) {
-  const int64_t H = P.size(1);
-  const Tensor all = P.select(0, i / H).select(0, i % H);
-  return lengths.empty() ? all : all.slice(0, 0, lengths[i / H]).slice(1, 0, lengths[i / H]);
-}
-
-// Returns P_r of P (B, H, N, M), 0 outside the first lengths[b] rows and columns if lengths are
-// given.
-Variable truncated(const Variable& P, const std::vector<int32_t>& lengths, const Rule& rule,
-                   std::vector<Kept>& kept) {
-  const int64_t count = P.size(0) * P.size(1);
-  Tensor out = Tensor::zeros(P.shape(), P.dtype());
-  kept.assign(count, {});
-  parallel_for(count, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Tensor from = real_part(P.value(), i, lengths).to(DType::f64);
-      if (from.numel() == 0) continue;
-      kept[i] = decompose(from, rule);
-      const Tensor u = first(kept[i].svd.u, kept[i].rank);
-      Tensor to = real_part(out, i, lengths);
-      copy_into(to, product(u, product(u.transpose(0, 1), from)));
-    }
-  });
-  return record("low_rank", out, {P},
-                [kept, lengths, projector = rule.projector](const Tensor& grad_out,
-                                                            std::span<GradSlot> grad_in) {
-                  Tensor dP = Tensor::zeros(grad_out.shape(), grad_out.dtype());
-                  parallel_for(static_cast<int64_t>(kept.size()), 1,
-                               [&](int64_t begin, int64_t end) {
-                                 for (int64_t i = begin; i < end; ++i) {
-                                   Tensor to = real_part(dP, i, lengths);
-                                   const Tensor G = real_part(grad_out, i, lengths).to(DType::f64);
-                                   if (G.numel()) copy_into(to, gradient(kept[i], G, projector));
-                                 }
-                               });
-                  grad_in[0].take(dP);
-                });
-}
 
 struct SvdOptions {
   int64_t rank = 16;
@@ -220,11 +104,9 @@ class SvdAttention final : public Variant {
     if (mask.bias.defined()) scores = scores + mask.bias;
     if (mask.keep.defined()) scores = masked_scores(mask.keep, scores);
     const Variable P = softmax(scores);
-    std::vector<Kept> kept;
-    const Variable Pr = truncated(
-        P, mask.lengths.defined() ? mask.lengths.to_vector<int32_t>() : std::vector<int32_t>(),
-        rule_, kept);
-    note(kept);
+    const LowRank nearest = low_rank(P, mask.lengths, rule_);
+    means_.set({nearest.rank, nearest.energy});
+    const Variable& Pr = nearest.out;
     Variable out = matmul(Pr, transpose(v, 1, 2));
     if (!renormalize_ && !mask.keep.defined() && !mask.bias.defined()) return transpose(out, 1, 2);
     // A query without keys, such as padding, has a row of zeros in P and of rounding errors in P_r.
@@ -254,22 +136,6 @@ class SvdAttention final : public Variant {
     double rank = 0, energy = 0;
   };
 
-  void note(const std::vector<Kept>& kept) {
-    double matrices = 0;
-    Means means;
-    for (const Kept& each : kept) {
-      if (each.rank == 0) continue;
-      matrices += 1;
-      means.rank += static_cast<double>(each.rank);
-      means.energy += each.energy;
-    }
-    if (matrices > 0) {
-      means.rank /= matrices;
-      means.energy /= matrices;
-    }
-    means_.set(means);
-  }
-
   // Means over the heads and samples of the latest pass: the number of singular values kept, and
   // their fraction of the sum of all (of squares, unless energy_of is "values").
   std::map<std::string, double> own_metrics() const override {
@@ -279,7 +145,7 @@ class SvdAttention final : public Variant {
   }
 
   bool renormalize_;
-  Rule rule_;
+  LowRankOptions rule_;
   Latest<Means> means_;
 };
 

@@ -10,17 +10,14 @@
 #include <cmath>
 #include <vector>
 
-#include "longhand/attention/bases/highest.h"
-#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/memory.h"
+#include "longhand/attention/ops/highest.h"
 #include "longhand/attention/ops/listed_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/kernels/gemm_tile.h"
-#include "longhand/core/parallel.h"
 #include "longhand/nn/dropout.h"
 
 namespace longhand::attention {
@@ -50,89 +47,6 @@ struct TopkOptions {
     const bool drops = dropout > 0 && e.training;
     return {.kept = (drops ? 2 : 1) * lists + 2 * z.tokens};
   }
-};
-
-constexpr int64_t query_block = 64, key_block = 512;  // whose scores are in memory at once
-
-// The keys that a query may attend to, and what a bias adds to their scores.
-class Seen {
- public:
-  // For scores (B, H, N, M).
-  Seen(const Mask& mask, bool causal, const Shape& scores)
-      : causal_(causal), queries_(scores[2]), keys_(scores[3]) {
-    if (mask.lengths.defined()) lengths_ = mask.lengths.to_vector<int32_t>();
-    if (mask.keep.defined()) keep_ = mask.keep.expand(scores);
-    if (mask.bias.defined()) bias_ = mask.bias.value().expand(scores);
-  }
-
-  // Queries of a sample; those of padding attend to nothing.
-  int64_t queries(int64_t b) const {
-    return lengths_.empty() ? queries_ : lengths_[static_cast<size_t>(b)];
-  }
-  // Keys from this index on are hidden from query i.
-  int64_t end(int64_t b, int64_t i) const {
-    if (causal_) return i + 1;
-    return lengths_.empty() ? keys_ : lengths_[static_cast<size_t>(b)];
-  }
-  // Completes n scores of query i against the keys from `first` on; -inf for those it may not see.
-  template <class T>
-  void complete(int64_t b, int64_t h, int64_t i, int64_t first, int64_t n, T* scores) const {
-    const auto at = [&](const Tensor& x, int64_t j) {
-      const Strides& s = x.strides();
-      return b * s[0] + h * s[1] + i * s[2] + (first + j) * s[3];
-    };
-    if (bias_.defined())
-      for (int64_t j = 0; j < n; ++j) scores[j] += bias_.data<T>()[at(bias_, j)];
-    if (keep_.defined())
-      for (int64_t j = 0; j < n; ++j)
-        if (!keep_.data<uint8_t>()[at(keep_, j)]) scores[j] = static_cast<T>(never);
-  }
-
- private:
-  bool causal_;
-  int64_t queries_, keys_;
-  std::vector<int32_t> lengths_;
-  Tensor keep_, bias_;
-};
-
-// Selects the keys of a block of queries, from the scores of one block of keys at a time.
-template <class T>
-class Selection {
- public:
-  explicit Selection(int64_t k)
-      : scores_(query_block * key_block), rows_(query_block, Highest<T>(k)) {}
-
-  // For queries q (., D) from `first` on, and the keys of their head in panels.
-  void run(const Seen& seen, int64_t b, int64_t h, int64_t first, kernels::Strided<T> q, int64_t D,
-           const T* panels, Tensor& lists) {
-    const int64_t count = std::min(query_block, seen.queries(b) - first);
-    if (count <= 0) return;
-    for (Highest<T>& row : rows_) row.clear();
-    const int64_t end = seen.end(b, first + count - 1);
-    for (int64_t begin = 0; begin < end; begin += key_block) {
-      const int64_t keys = std::min(key_block, end - begin);
-      kernels::gemm_panels<T>(count, keys, D, q, panels + begin * D, scores_.data(), key_block,
-                              false);
-      for (int64_t r = 0; r < count; ++r) {
-        const int64_t visible = std::min(keys, seen.end(b, first + r) - begin);
-        T* const scores = scores_.data() + r * key_block;
-        seen.complete(b, h, first + r, begin, visible, scores);
-        rows_[static_cast<size_t>(r)].add(scores, visible, begin);
-      }
-    }
-    for (int64_t r = 0; r < count; ++r) {
-      keys_.clear();
-      rows_[static_cast<size_t>(r)].append_to(keys_);
-      std::copy(keys_.begin(), keys_.end(),
-                lists.data<int32_t>() +
-                    ((b * lists.size(1) + h) * lists.size(2) + first + r) * lists.size(3));
-    }
-  }
-
- private:
-  std::vector<T> scores_;  // (query_block, key_block)
-  std::vector<Highest<T>> rows_;
-  std::vector<int32_t> keys_;
 };
 
 class Topk final : public Variant {
@@ -165,39 +79,11 @@ class Topk final : public Variant {
  private:
   double scale() const { return 1 / std::sqrt(static_cast<double>(config().head_dim)); }
 
-  // The keys that each query attends to, in increasing order: (B, H, N, min(k, M)) i32, ended by -1
-  // if there are fewer.
-  Tensor selected(const Tensor& queries, const Tensor& keys, const Mask& mask) const {
-    const int64_t B = queries.size(0), N = queries.size(1), H = queries.size(2),
-                  D = queries.size(3), M = keys.size(1), panels = kernels::panels_size(D, M),
-                  blocks = (N + query_block - 1) / query_block;
-    Tensor lists = Tensor::full({B, H, N, std::min(k_, M)}, -1, DType::i32);
-    const Tensor q = queries.contiguous(), k = keys.contiguous();
-    const Seen seen(mask, config().causal, {B, H, N, M});
-    dispatch_float(q.dtype(), [&]<class T>() {
-      Tensor packed = Tensor::empty({B, H, panels}, q.dtype());
-      parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t head = begin; head < end; ++head)
-          kernels::pack_panels<T>(D, M, {k.data<T>() + (head / H * M * H + head % H) * D, 1, H * D},
-                                  static_cast<T>(scale()), 0, panels / (D * kernels::panel_width),
-                                  packed.data<T>() + head * panels);
-      });
-      parallel_for(B * H * blocks, 1, [&](int64_t begin, int64_t end) {
-        Selection<T> selection(k_);
-        for (int64_t task = begin; task < end; ++task) {
-          const int64_t head = task / blocks, b = head / H, h = head % H,
-                        first = task % blocks * query_block;
-          selection.run(seen, b, h, first, {q.data<T>() + ((b * N + first) * H + h) * D, H * D, 1},
-                        D, packed.data<T>() + head * panels, lists);
-        }
-      });
-    });
-    return lists;
-  }
-
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-    const Tensor lists = selected(q.value(), k.value(), mask);
+    const Tensor lists = highest_keys(q.value(), k.value(), k_,
+                                      {scale(), config().causal, mask.lengths, mask.keep,
+                                       mask.bias.defined() ? mask.bias.value() : Tensor()});
     ListedOptions options{.scale = scale()};
     if (mask.bias.defined())
       options.added = gather(broadcast_to(mask.bias, {q.size(0), q.size(2), q.size(1), k.size(1)}),

@@ -2,11 +2,17 @@
 // parts are joined.
 #include <numeric>
 
+#include "longhand/attention/ops/aft.h"
 #include "longhand/attention/ops/bucket_attention.h"
 #include "longhand/attention/ops/delta_scan.h"
+#include "longhand/attention/ops/fourier_mix.h"
+#include "longhand/attention/ops/inverse.h"
 #include "longhand/attention/ops/linear_attention.h"
 #include "longhand/attention/ops/listed_attention.h"
+#include "longhand/attention/ops/low_rank.h"
+#include "longhand/attention/ops/near_and_far.h"
 #include "longhand/attention/ops/normalised.h"
+#include "longhand/attention/ops/products.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "tests/attention/recurrence.h"
@@ -64,6 +70,24 @@ Variable listed(const Variables& x) {
       });
 }
 
+// x + 3 I, which is far from singular.
+Variable shifted(const Variable& x) {
+  if (!is_float(x.dtype())) return x;
+  const int64_t d = x.size(2);
+  Tensor I = Tensor::zeros({d, d}, x.dtype());
+  I.reshape({d * d}).slice(0, 0, d * d, d + 1).fill(3);
+  return x + Variable(I);
+}
+
+// Near keys: x[0] with logarithms x[1]; far ones: x[2], for the queries from the second on.
+Variable near_and_far_sums(const Variables& x) {
+  const Shape& of_far = x[2].shape();
+  const FarSums far{x[2], Tensor::zeros({of_far[0], of_far[2], of_far[1]}, x[2].dtype()), 1, 0};
+  const std::vector<int32_t> lengths(static_cast<size_t>(x[0].size(0)),
+                                     static_cast<int32_t>(x[0].size(1)));
+  return near_and_far({x[0], x[1]}, {far}, lengths);
+}
+
 constexpr int64_t many = 1300;
 const GradcheckOptions some{.max_elements = 6};
 const Argument decay{.low = -1, .high = 0, .optional = true}, unit{.low = -0.5, .high = 0.5},
@@ -85,6 +109,12 @@ Shape of_heads(const Shape& q) { return {q[0], q[1], q[2]}; }
 Shape of_channels(const Shape& q) { return q; }
 Shape of_state(const Shape& q) { return {q[0], q[2], q[3], q[3]}; }
 Shape of_samples(const Shape& q) { return {q[0]}; }
+Shape of_pairs(const Shape& k) { return {k[1], k[1]}; }
+std::vector<Case> with_biases(const std::vector<Case>& all) {
+  std::vector<Case> cases;
+  for (const Case& shapes : all) cases.push_back({shapes[0], shapes[1], of_pairs(shapes[0])});
+  return cases;
+}
 
 OpLine line(const std::string& name, const Op& op, const std::vector<Case>& cases = triples,
             const std::vector<Case>& large = long_triples, CheckOptions options = {}) {
@@ -92,7 +122,7 @@ OpLine line(const std::string& name, const Op& op, const std::vector<Case>& case
   options.empty = std::any_of(cases.begin(), cases.end(),
                               [](const Case& shapes) { return shapes[0].numel() == 0; });
   options.gradcheck = some;
-  options.non_finite = NonFinite::samples;
+  if (options.non_finite != NonFinite::refused) options.non_finite = NonFinite::samples;
   if (options.f32_tolerance == CheckOptions{}.f32_tolerance) options.f32_tolerance = 3e-5;
   return {name, op, cases, large, options};
 }
@@ -153,6 +183,30 @@ const std::vector<OpLine>& attention_operations() {
              {.arguments = {{}, {}, {}, optional}}),
         line("bucket_attention", OP(bucket_attention(x[0], x[1], x[2], 0.7, buckets_of(x[0]))),
              {triples[0], triples[1], triples[2], {{0, 7, 2, 3}, {0, 7, 2, 3}, {0, 7, 2, 3}}}),
+        line("aft", OP(aft(x[0], x[1], x[2], x[0].size(1), false, false, {})),
+             with_biases({triples[0], triples[1], triples[2], {{0, 7, 2, 3}, {0, 7, 2, 3}}}),
+             with_biases({long_triples[1]}), {.arguments = {{}, {}, optional}}),
+        line("aft: causal", OP(aft(x[0], x[1], {}, 0, false, true, {})),
+             {{{1, 1, 1, 1}, {1, 1, 1, 1}},
+              {{0, 7, 2, 3}, {0, 7, 2, 3}},
+              {{2, 7, 2, 3}, {2, 7, 2, 3}}},
+             {{{2, 300, 3, 8}, {2, 300, 3, 8}}}),
+        line("fourier_mix", OP(fourier_mix(x[0], {}, true)),
+             {{{1, 1, 1, 1}}, {{0, 7, 2, 3}}, {{2, 7, 2, 3}}}, {{{2, 300, 3, 8}}}),
+        line("low_rank", OP(low_rank(x[0], {}, {.rank = 1, .projector = false}).out),
+             {{{1, 1, 1, 1}}, {{0, 2, 3, 3}}, {{2, 2, 5, 4}}}, {{{2, 2, 40, 50}}},
+             {.non_finite = NonFinite::refused}),
+        line("inverse", OP(inverse(shifted(x[0]))), {{{1, 1, 1}}, {{0, 3, 3}}, {{2, 4, 4}}},
+             {{{3, 30, 30}}}, {.low = -0.2, .high = 0.2, .non_finite = NonFinite::refused}),
+        line("near_and_far", near_and_far_sums,
+             {{{1, 2, 1, 1}, {1, 1, 2}, {1, 1, 1, 2}},
+              {{0, 7, 2, 3}, {0, 2, 7}, {0, 6, 2, 4}},
+              {{2, 7, 2, 3}, {2, 2, 7}, {2, 6, 2, 4}}},
+             {{{2, 300, 3, 8}, {2, 3, 300}, {2, 299, 3, 9}}}, {.low = 0.1, .high = 1}),
+        line("quadratic_products", OP(quadratic_products(x[0], true)),
+             {{{1, 1}}, {{0, 7}}, {{2, 7, 3}}}, {{{300, 3, 8}}}),
+        line("shifted_products", OP(shifted_products(x[0], 3)),
+             {{{1, 2}}, {{0, 7}}, {{2, 7, 3}}, {{5, 2}}}, {{{300, 3, 8}}}),
         line("normalised", OP(normalised(x[0])), {{{1, 1, 1, 2}}, {{0, 7, 2, 3}}, {{2, 7, 2, 3}}},
              {{{1, 3000, 4, 9}}}, {.low = 0.1, .high = 1, .any_dtype = true}),
         line("log_cumulative_sum_exp", OP(log_cumulative_sum_exp(x[0])),

@@ -1,4 +1,4 @@
-#include "longhand/attention/bases/highest.h"
+#include "longhand/attention/ops/highest.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,0 +1,31 @@
+// Averages over keys that no query chooses, of the attention-free transformer. Zhai et al. 2021 (arXiv
+// 2105.14103), eq. 2 without its gate:
+//
+//   y_ic = Σ_j e^(k_jc + w_ij) v_jc / Σ_j e^(k_jc + w_ij)
+#pragma once
+
+#include <cstdint>
+
+#include "longhand/autograd/variable.h"
+
+namespace longhand::attention {
+
+/// y (B, N, H, D) for k and v (B, N, H, D) with any strides, over the first lengths[b] keys (undefined:
+/// all), j <= i if causal; 0 at padding. w_ij = 0 unless |i - j| < window; then it is element (i, j) of
+/// `biases` (N, N) or, for a band, element (i, window - 1 + j - i) of (N, 2 window - 1). Without biases,
+/// window is 0. Keys and biases may have any finite magnitude. Takes N window exponentials, and memory for
+/// N D numbers.
+///
+/// Throws ShapeError if shapes or dtypes do not match.
+Variable aft(const Variable& k, const Variable& v, const Variable& biases, int64_t window,
+             bool band, bool causal, const Tensor& lengths);
+
+/// Of each of C channels the largest exponent and both sums, relative to it: (3, C) f64, of no tokens.
+Tensor aft_state(int64_t channels);
+/// y (C) of a query, from the sums of keys with w = 0 and from keys k and values v (tokens, C), row-major,
+/// with biases (tokens); of a state alone if k is undefined and v is of the dtype of the result.
+Tensor aft_step(const Tensor& state, const Tensor& k, const Tensor& v, const Tensor& biases);
+/// Adds the terms of a key k and value v (1, C) with w = 0 to a state, in place.
+void aft_add(Tensor& state, const Tensor& k, const Tensor& v);
+
+}  // namespace longhand::attention

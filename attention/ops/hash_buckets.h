@@ -1,0 +1,34 @@
+// Buckets of a locality-sensitive hash. Kitaev et al. 2020 (arXiv 2001.04451), section 2:
+//
+//   h_r(x) = argmax [R_r x; -R_r x],   R_r (buckets / 2, D)
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "longhand/attention/ops/bucket_attention.h"
+
+namespace longhand::attention {
+
+/// The hashes of heads by rotations (H, rounds, buckets / 2, D), in f64. With a single bucket, 0.
+class Hash {
+ public:
+  Hash(const Tensor& rotations, int64_t buckets);
+
+  int64_t buckets() const { return buckets_; }
+  int64_t rounds() const { return columns_.size(1); }
+  /// h_r(x) of head h, for x (D); T is float or double. `products` is scratch memory.
+  template <class T>
+  int64_t operator()(const T* x, int64_t h, int64_t r, std::vector<double>& products) const;
+
+ private:
+  int64_t buckets_;
+  Tensor columns_;  // (H, rounds, D, buckets / 2)
+};
+
+/// Sorts the first lengths[b] tokens (undefined: all) of q (B, N, H, D) into the buckets of each head and
+/// round, for bucket_attention().
+Buckets hash_buckets(const Tensor& q, const Hash& hash, int64_t window, bool causal,
+                     const Tensor& lengths);
+
+}  // namespace longhand::attention

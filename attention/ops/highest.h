@@ -1,0 +1,58 @@
+// Selection of the highest scores: of a stream of them, of the rows of a tensor, and of queries and keys.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "longhand/core/tensor.h"
+
+namespace longhand::attention {
+
+/// Selects the `count` highest of scores that are added in the order of their indices. Of equal
+/// scores the earlier are selected; -inf and NaN never are. T is float or double.
+template <class T>
+class Highest {
+ public:
+  explicit Highest(int64_t count) : count_(count) { clear(); }
+
+  void clear();
+  /// Adds n scores with the indices first, first + 1, …, after all that were added before. Not for
+  /// use inside simd().
+  void add(const T* scores, int64_t n, int64_t first = 0);
+  /// Appends the selected indices to `to`, in increasing order.
+  void append_to(std::vector<int32_t>& to);
+
+ private:
+  struct Entry {
+    T score;
+    int32_t index;
+  };
+  void reduce();
+
+  int64_t count_;
+  T bound_;                     // the count-th highest score when entries were last reduced
+  std::vector<Entry> entries_;  // contains the highest so far
+};
+
+/// What highest_keys() selects from: the scores scale q_i·k_j + bias_ij of keys j <= i if causal, otherwise
+/// j < lengths[b] (undefined: all), where `keep` (u8) is 1. `keep` and `bias` broadcast to (B, H, N, M).
+struct HighestOptions {
+  double scale = 1;
+  bool causal = false;
+  Tensor lengths{}, keep{}, bias{};
+};
+
+/// The keys with the `count` highest scores of each query, in increasing order: (B, H, N, min(count, M))
+/// i32, ended by -1 if there are fewer, for queries (B, N, H, D) and keys (B, M, H, D). Queries from
+/// lengths[b] on have none. All N M scores are computed, block by block.
+Tensor highest_keys(const Tensor& queries, const Tensor& keys, int64_t count,
+                    const HighestOptions& options);
+
+/// The columns with the `count` highest scores in each row of (…, M).
+struct HighestOfRows {
+  Tensor chosen;  // (…, M) u8
+  Tensor lists;   // (…, min(count, M)) i32, in increasing order, ended by -1 if there are fewer
+};
+HighestOfRows highest_of_rows(const Tensor& scores, int64_t count);
+
+}  // namespace longhand::attention
