@@ -6,6 +6,7 @@
 // `longhand-mpi train` does this with run directories, checkpoints and resumption.
 #include <iostream>
 
+#include "longhand/core/communicator.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/ranks/grid.h"
 #include "longhand/train/ranks/mpi.h"

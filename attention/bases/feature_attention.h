@@ -66,9 +66,8 @@ class FeatureAttention : public Variant {
   /// Enables counting of normalisers below Guard::reliable(). To be called by a constructor.
   void count_nonpositive();
   /// Counts normalisers (B, N, H) of a training pass, the first lengths[b] of each sequence (undefined:
-  /// all), if counting is enabled. `ranks`, unless null, have other tokens or heads.
-  void count(const Tensor& normalisers, const Tensor& lengths, const nn::Pass& pass,
-             Communicator* ranks);
+  /// all) and those of others, if counting is enabled.
+  void count(const Tensor& normalisers, const Tensor& lengths, const nn::Pass& pass);
   /// Sets the guard for signed features and enables counting. To be called by a constructor. `unit`
   /// is what one key in the direction of the query adds to a normaliser, of features with a scale of
   /// their own or, without `has_scale`, of inputs of size 1.

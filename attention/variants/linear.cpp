@@ -101,7 +101,7 @@ struct LinearOptions {
             .causal = true,
             .decodes = true,
             .fixed_length = by_position,
-            .sequence = SequencePath::sums,
+            .needs = Needs::sums,
             .time = squares ? "N D^3" : std::string("N ") + width,
             .memory = squares ? "N D^2" : width,
             .state = counts() ? "nonpositive_normalizers" : "-"};

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/core/measure/clock.h"
 #include "longhand/core/statistics.h"

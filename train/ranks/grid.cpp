@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <utility>
 
+#include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/core/view.h"
 #include "longhand/train/ranks/gradient_join.h"
@@ -26,6 +28,9 @@ Tensor columns(const Tensor& x, int64_t begin, int64_t n, int32_t behind) {
 }
 
 }  // namespace
+
+RankGrid::RankGrid() = default;
+RankGrid::~RankGrid() = default;
 
 RankGrid::RankGrid(Communicator& world, int64_t sequence_ranks, int64_t shards) : world_(&world) {
   const int64_t ranks = world.size();
@@ -49,7 +54,13 @@ RankGrid::RankGrid(Communicator& world, int64_t sequence_ranks, int64_t shards) 
   sequence_ = world.split(row);
 }
 
-data::Batch part_of(const data::Batch& batch, const nn::SequencePart& part) {
+bool RankGrid::leads() const { return world_->rank() == 0; }
+
+bool RankGrid::any(bool condition) const { return world_->any(condition); }
+
+Reducer::Share RankGrid::share() const { return {data().rank(), data().size()}; }
+
+data::Batch part_of(const data::Batch& batch, const attention::SequencePart& part) {
   if (!part.cut()) return batch;
   data::Batch out = batch;
   out.tokens = columns(batch.tokens, part.begin, part.tokens(), 0).contiguous();
@@ -60,8 +71,9 @@ data::Batch part_of(const data::Batch& batch, const nn::SequencePart& part) {
 }
 
 data::Batch RankGrid::tokens_of(const data::Batch& batch, nn::Pass& pass) const {
-  pass.part = nn::SequencePart::of(sequence(), batch.tokens.size(1));
-  return part_of(batch, pass.part);
+  const auto part = attention::SequencePart::of(sequence(), batch.tokens.size(1));
+  pass = attention::over_part(std::move(pass), part);
+  return part_of(batch, *part);
 }
 
 // Every rank has the loss of whole sequences, and contributes its share.

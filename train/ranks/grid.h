@@ -4,8 +4,13 @@
 #include <memory>
 #include <string>
 
-#include "longhand/core/communicator.h"
+#include "longhand/attention/ranks/sequence_part.h"
 #include "longhand/train/step/reducer.h"
+
+namespace longhand {
+class Communicator;
+Communicator& alone();
+}  // namespace longhand
 
 namespace longhand::train {
 
@@ -15,7 +20,8 @@ namespace longhand::train {
 class RankGrid : public Reducer {
  public:
   /// One process.
-  RankGrid() = default;
+  RankGrid();
+  ~RankGrid() override;
   /// Rows of `sequence_ranks` ranks. Collective. `shards` is what the columns share out. Throws
   /// ConfigError, naming the options, if the ranks cannot be divided so.
   RankGrid(Communicator& world, int64_t sequence_ranks, int64_t shards);
@@ -26,9 +32,9 @@ class RankGrid : public Reducer {
   /// The ranks that have the other parts of the same sequences.
   Communicator& sequence() const { return sequence_ ? *sequence_ : alone(); }
 
-  bool leads() const override { return world_->rank() == 0; }
-  bool any(bool condition) const override { return world_->any(condition); }
-  Share share() const override { return {data().rank(), data().size()}; }
+  bool leads() const override;
+  bool any(bool condition) const override;
+  Share share() const override;
   data::Batch tokens_of(const data::Batch& batch, nn::Pass& pass) const override;
   void keep_share(Loss& loss, const data::Batch& batch) const override;
   void keep_share(Metrics& metrics, const data::Batch& batch) const override;
@@ -48,7 +54,7 @@ class RankGrid : public Reducer {
 /// The tokens of this part, (B, n); also their targets, if there is one per token. Behind the end of the
 /// sequences there are tokens 0 without targets. Lengths remain those of whole sequences, which is what
 /// the model expects. The batch itself if sequences are not cut.
-data::Batch part_of(const data::Batch& batch, const nn::SequencePart& part);
+data::Batch part_of(const data::Batch& batch, const attention::SequencePart& part);
 
 /// "rank 2 on HOST", with the name of its machine
 std::string rank_name(int rank, const std::string& host);

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/core/measure/clock.h"
 #include "longhand/core/worker.h"

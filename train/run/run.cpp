@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/core/measure/clock.h"
 #include "longhand/core/parallel.h"

@@ -12,6 +12,10 @@ namespace longhand {
 class Communicator;
 }
 
+namespace longhand {
+class Communicator;
+}  // namespace longhand
+
 namespace longhand::train {
 
 /// Base of all optimizers. Parameters are handles: a step changes the module they came from.
