@@ -127,7 +127,9 @@ Estimate estimate(std::span<const double> values) {
   Estimate out{values.empty() ? nan : 0, nan, nan, static_cast<int64_t>(values.size())};
   for (const double x : values) out.mean += x / n;
   if (values.size() < 2) return out;
-  const double half = student_quantile(0.975, n - 1) * standard_error(values, out.mean);
+  const double error = standard_error(values, out.mean);
+  if (error <= 1e-13 * std::abs(out.mean)) return out;  // equal values, up to rounding
+  const double half = student_quantile(0.975, n - 1) * error;
   out.low = out.mean - half;
   out.high = out.mean + half;
   return out;
@@ -135,7 +137,7 @@ Estimate estimate(std::span<const double> values) {
 
 Estimate accuracy_of_seeds(std::span<const double> accuracies) {
   Estimate out = estimate(accuracies);
-  if (out.low == out.high || solved(accuracies)) {
+  if (solved(accuracies)) {
     out.low = out.high = nan;
   } else {
     out.low = std::max(out.low, 0.0);
@@ -164,13 +166,19 @@ PairedTest paired_test(std::span<const double> a, std::span<const double> b) {
   std::vector<double> differences(a.size());
   for (size_t i = 0; i < a.size(); ++i) differences[i] = a[i] - b[i];
   PairedTest out{estimate(differences), nan};
-  if (differences.size() < 2) return out;
+  if (std::isnan(out.difference.low)) return out;
   const double error = standard_error(differences, out.difference.mean);
-  if (error == 0)
-    out.p = out.difference.mean == 0 ? 1 : 0;
-  else
-    out.p = 2 * upper_tail(std::abs(out.difference.mean) / error,
-                           static_cast<double>(differences.size() - 1));
+  out.p = 2 * upper_tail(std::abs(out.difference.mean) / error,
+                         static_cast<double>(differences.size() - 1));
+  return out;
+}
+
+PairedTest paired_test_of_seeds(std::span<const double> a, std::span<const double> b) {
+  PairedTest out = paired_test(a, b);
+  std::vector<double> both(a.begin(), a.end());
+  both.insert(both.end(), b.begin(), b.end());
+  if (solved(a) || solved(b) || solved(both))
+    out.p = out.difference.low = out.difference.high = nan;
   return out;
 }
 
@@ -203,6 +211,20 @@ Estimate ratio(std::span<const double> values, std::span<const double> counts) {
   const double half = t * std::sqrt(r.groups / (r.groups - 1) * r.squares) / r.count;
   out.low = out.mean - half;
   out.high = out.mean + half;
+  return out;
+}
+
+Estimate paired_difference(std::span<const double> differences, std::span<const double> trials) {
+  Estimate out = ratio(differences, trials);
+  double mean = 0;
+  for (const double t : trials) mean += t / static_cast<double>(trials.size());
+  std::vector<double> values(differences.begin(), differences.end()),
+      counts(trials.begin(), trials.end());
+  values.insert(values.end(), {mean * std::sqrt(0.5), -mean * std::sqrt(0.5)});
+  counts.insert(counts.end(), 2, mean);
+  const Estimate more = ratio(values, counts);
+  out.low = std::max(-1.0, std::min(more.low, out.mean));
+  out.high = std::min(1.0, std::max(more.high, out.mean));
   return out;
 }
 

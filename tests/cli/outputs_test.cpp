@@ -63,10 +63,33 @@ TEST_CASE("outputs: -o replaces what the same command wrote, and nothing else wi
       CHECK_THAT(refused.err, Catch::Contains("-o " + target) && Catch::Contains("--force"));
       CHECK(read_text(folder / target) == before);
     }
+    // Text that its mark is in, but not where the command puts it.
+    const std::string own = read_text(folder / writer.out), mixed = "mixed" + extension;
+    if (own.find('\0') == std::string::npos) {
+      write_text(folder / mixed, "mine\n" + own);
+      CHECK(write_to(mixed).code == 2);
+      CHECK(read_text(folder / mixed) == "mine\n" + own);
+    }
     CHECK(write_to("copy" + extension, true).code == 0);
     std::filesystem::create_directory(folder / ("folder" + extension));
     CHECK(write_to("folder" + extension, true).code == 2);
   }
+  // Files that name the command, and were not written by it.
+  for (const std::string text : {R"({"example": "my data"})",
+                                 R"({"note": "made with longhand predict R, then labelled"})"}) {
+    write_text(folder / "mine.jsonl", text);
+    CHECK(run({"predict", "R", "-o", "mine.jsonl"}, folder.path()).code == 2);
+    CHECK(read_text(folder / "mine.jsonl") == text);
+  }
+  const std::string rc = read_text(folder / "c.bash") + "alias mine=ls\n";
+  write_text(folder / "rc", rc);
+  CHECK(run({"completion", "bash", "-o", "rc"}, folder.path()).code == 2);
+  CHECK(read_text(folder / "rc") == rc);
+  CHECK(run({"help", "--man-pages", "man"}, folder.path()).code == 0);
+  CHECK(run({"help", "--man-pages", "man"}, folder.path()).code == 0);
+  write_text(folder / "man/longhand.1", "mine");
+  CHECK(run({"help", "--man-pages", "man"}, folder.path()).code == 2);
+  CHECK(read_text(folder / "man/longhand.1") == "mine");
   // The checkpoint of a run itself.
   const std::string best = read_text(folder / "R/checkpoints/best.h5");
   CHECK(run({"predict", "R", "-o", "R/checkpoints/best.h5"}, folder.path()).code == 2);

@@ -136,8 +136,19 @@ TEST_CASE("statistics: intervals and tests with few or equal values") {
   const Estimate two = estimate(std::vector<double>{1, 2});
   CHECK(two.high - two.mean == Approx(12.7062 / 2).epsilon(1e-5));
   const std::vector<double> same = {1, 2, 3}, more = {2, 3, 4};
-  CHECK(paired_test(same, same).p == 1);
-  CHECK(paired_test(same, more).p == 0);
+  // Equal differences have no spread: neither p nor interval.
+  CHECK(std::isnan(paired_test(same, same).p));
+  CHECK(std::isnan(paired_test(same, more).p));
+  CHECK(std::isnan(paired_test(same, more).difference.low));
+  // Two seeds that solve it and two that do not: chance gives this in one of eight sweeps.
+  const std::vector<double> solving{0.97, 0.98}, failing{0.1, 0.12};
+  CHECK(paired_test(solving, failing).p < 0.05);
+  CHECK(std::isnan(paired_test_of_seeds(solving, failing).p));
+  CHECK(std::isnan(paired_test_of_seeds(solving, failing).difference.low));
+  CHECK(paired_test_of_seeds(solving, std::vector<double>{0.95, 0.97}).p > 0);
+  // No example differs: the interval has a width.
+  const Estimate none = paired_difference(std::vector<double>(10, 0), std::vector<double>(10, 1));
+  CHECK((none.mean == 0 && none.low < -0.1 && none.high > 0.1));
   CHECK(std::isnan(paired_test(std::vector<double>{1}, std::vector<double>{2}).p));
   CHECK_THROWS_AS(paired_test(same, std::vector<double>{1}), Error);
 }

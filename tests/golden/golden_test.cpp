@@ -93,12 +93,17 @@ TEST_CASE("golden files are found in folders inside the folder, too") {
   CHECK_THROWS_AS(golden_files(folder.path / "missing"), DataError);
   CHECK_THROWS_AS(golden_files(folder.path), DataError);
   fs::create_directories(folder.path / "gated/more");
-  for (const char* name : {"a.h5", "gated/b.h5", "gated/more/c.h5", "gated/notes.txt"})
+  for (const char* name : {"a.h5", "gated/b.h5", "gated/more/c.h5", "gated/notes.md"})
     std::ofstream(folder.path / name) << "not HDF5";
   const auto files = golden_files(folder.path);
   REQUIRE(files.size() == 3);
   CHECK(files[2] == folder.path / "gated/more/c.h5");
   CHECK_THROWS_AS(read_golden(files[0]), DataError);
+  const Folder linking;
+  fs::create_directory_symlink(folder.path / "gated", linking.path / "linked");
+  CHECK(golden_files(linking.path).size() == 2);
+  std::ofstream(folder.path / "gated/x.H5") << "not read";
+  CHECK_THROWS_WITH(golden_files(folder.path), Catch::Contains("x.H5"));
 }
 
 TEST_CASE("golden comparisons can fail") {

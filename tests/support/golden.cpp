@@ -54,8 +54,14 @@ std::vector<std::filesystem::path> golden_files(const std::filesystem::path& fol
   namespace fs = std::filesystem;
   check<DataError>(fs::is_directory(folder), "golden cases: ", folder, " is not a folder");
   std::vector<fs::path> files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.path().extension() == ".h5") files.push_back(entry.path());
+  for (const auto& entry :
+       fs::recursive_directory_iterator(folder, fs::directory_options::follow_directory_symlink)) {
+    const fs::path extension = entry.path().extension();
+    if (extension == ".h5") files.push_back(entry.path());
+    // A case under another name would pass unread.
+    check<DataError>(extension == ".h5" || extension == ".md" || !entry.is_regular_file(),
+                     "golden cases: ", entry.path(), " is neither *.h5 nor *.md");
+  }
   check<DataError>(!files.empty(), "golden cases: expected *.h5 files in ", folder, ", found none");
   std::sort(files.begin(), files.end());
   return files;

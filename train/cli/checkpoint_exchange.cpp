@@ -116,7 +116,7 @@ void add_checkpoint_export(Command& group) {
                             [a] { return export_checkpoint(*a); });
   c.add("run", a->run, "DIR", "Run directory or checkpoint file").required();
   c.out(a->out, "FILE", "File to write: NAME.safetensors or NAME.npz", [](const auto& file) {
-     return holds_mark(file, {"longhand checkpoint export"});
+     return is_tensor_file_of(file, "longhand checkpoint export");
    }).required();
   c.add("--checkpoint", a->checkpoint, "NAME",
         "best, last or the name of another checkpoint of the run [best]");

@@ -318,16 +318,30 @@ Argument Command::out(std::string& to, const std::string& value, const std::stri
   return argument;
 }
 
-bool holds_mark(const std::filesystem::path& file, std::initializer_list<std::string_view> marks) {
+namespace {
+
+/// At most n bytes from `begin` on.
+std::string text_at(const data::RegularFile& file, uint64_t begin, uint64_t n) {
+  std::string text(std::min(n, file.size() - begin), '\0');
+  file.read(begin, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+}  // namespace
+
+bool begins_with(const std::filesystem::path& file, std::string_view text) {
+  return text_at(data::RegularFile(file), 0, text.size()) == text;
+}
+
+bool is_tensor_file_of(const std::filesystem::path& path, std::string_view mark) {
   constexpr uint64_t most = uint64_t{1} << 16;
-  const data::RegularFile in(file);
-  for (const uint64_t begin : {uint64_t{0}, in.size() > most ? in.size() - most : 0}) {
-    std::string text(std::min(most, in.size()), '\0');
-    in.read(begin, std::as_writable_bytes(std::span(text)));
-    for (const std::string_view mark : marks)
-      if (text.find(mark) != std::string::npos) return true;
-  }
-  return false;
+  const data::RegularFile file(path);
+  const std::string begin = text_at(file, 0, most);
+  const bool safetensors =
+      begin.size() > 8 && begin[8] == '{' && begin.substr(4, 4) == std::string(4, '\0');
+  if (!begin.starts_with("\x89HDF") && !begin.starts_with("PK") && !safetensors) return false;
+  const std::string end = text_at(file, file.size() > most ? file.size() - most : 0, most);
+  return begin.find(mark) != std::string::npos || end.find(mark) != std::string::npos;
 }
 
 void Command::responds_to_signals() {

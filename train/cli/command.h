@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -129,8 +128,11 @@ class Command {
   ProgramState* state_;
 };
 
-/// Whether one of `marks`, which only its writer puts there, is in the first or the last 64 KiB of a file.
-bool holds_mark(const std::filesystem::path& file, std::initializer_list<std::string_view> marks);
+/// Whether a file begins with this text.
+bool begins_with(const std::filesystem::path& file, std::string_view text);
+/// Whether a file is HDF5, npz or safetensors, and its writer has put `mark` into its metadata, which are
+/// in the first or the last 64 KiB.
+bool is_tensor_file_of(const std::filesystem::path& file, std::string_view mark);
 
 #define COMMAND(name) void add_##name(Command& program);
 #include "longhand/train/cli/commands.def"

@@ -2,8 +2,11 @@
 // (see run_program()), so that they know its commands, options, variants and tasks.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
+#include <string_view>
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
@@ -81,8 +84,21 @@ end
 complete -c longhand -f -a '(__longhand_complete)'
 )";
 
+const std::map<std::string, const char*> scripts = {{"bash", bash}, {"zsh", zsh}, {"fish", fish}};
+
+/// Whether a file is a script of this or another version, and nothing else.
+bool is_script(const std::filesystem::path& file) {
+  const std::string text = data::read_text_file(file), mark = "written by: longhand completion";
+  return text.find(mark) == text.rfind(mark) &&
+         std::any_of(scripts.begin(), scripts.end(), [&](const auto& each) {
+           const std::string_view script = each.second;
+           const size_t last = script.rfind('\n', script.size() - 2) + 1;
+           return text.starts_with(script.substr(0, script.find('\n') + 1)) &&
+                  text.ends_with(script.substr(last)) && text.find(mark) != std::string::npos;
+         });
+}
+
 int completion(const std::string& shell, const std::string& out) {
-  const std::map<std::string, const char*> scripts = {{"bash", bash}, {"zsh", zsh}, {"fish", fish}};
   const auto script = scripts.find(shell);
   check<ConfigError>(script != scripts.end(), "completion: there is no script for ", shell,
                      "; expected bash, zsh or fish");
@@ -100,8 +116,7 @@ void add_completion(Command& program) {
   Command c = program.command("completion", "Print a script that completes commands in a shell",
                               [shell, out] { return completion(*shell, *out); });
   c.add("shell", *shell, "SHELL", "bash, zsh or fish").required();
-  c.out(*out, "FILE", "Write to a file [print]",
-        [](const auto& file) { return holds_mark(file, {"written by: longhand completion"}); });
+  c.out(*out, "FILE", "Write to a file [print]", is_script);
   c.footer(
       "The script completes commands, flags, names of options after --set, attention variants, "
       "tasks and files. An installation puts it where shells look for it. Otherwise:\n"

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <map>
 #include <memory>
 
 #include "longhand/core/error.h"
@@ -41,11 +42,17 @@ void write_man_pages(const CommandPage& program, const fs::path& folder) {
   fs::create_directories(folder, error);
   check<DataError>(!error, "cannot create ", folder.string(), ": ",
                    data::system_reason(error.value()));
-  data::write_file_durably(folder / "longhand.1", manual_page(program, version()));
+  std::map<std::string, std::string> pages{{"longhand.1", manual_page(program, version())},
+                                           {"longhand.toml.5", options_manual_page(version())}};
   for (const CommandPage& each : program.commands)
-    data::write_file_durably(folder / ("longhand-" + each.word() + ".1"),
-                             manual_page(each, version()));
-  data::write_file_durably(folder / "longhand.toml.5", options_manual_page(version()));
+    pages["longhand-" + each.word() + ".1"] = manual_page(each, version());
+  for (const auto& [name, text] : pages)
+    check<ConfigError>(
+        !fs::exists(folder / name) ||
+            begins_with(folder / name, ".\\\" Written by: longhand help --man-pages\n"),
+        (folder / name).string(),
+        ": the file exists, and this command did not write it; choose another folder");
+  for (const auto& [name, text] : pages) data::write_file_durably(folder / name, text);
 }
 
 /// The topic that a word names, also the bare name of a variant or task: "performer". Empty: none.

@@ -192,7 +192,9 @@ void add_predict(Command& program) {
   c.out(a->out, "FILE",
         "File to write: NAME.jsonl, .h5, .npz or .safetensors [JSON Lines on stdout]",
         [](const auto& file) {
-          return holds_mark(file, {"{\"example\": ", "longhand predict"});
+          return begins_with(file, "{\"example\": 0, \"target") ||
+                 begins_with(file, "{\"example\": 0, \"positions\": [") ||
+                 is_tensor_file_of(file, "longhand predict");
         });
   c.add("--split", a->split, "SPLIT", "train, validation or test [test]");
   c.add("--data", a->data, "FILE",

@@ -46,7 +46,8 @@ int report(const Arguments& arguments) {
       arguments.out.empty() && !arguments.csv && !arguments.json ? "report.html" : arguments.out;
   const train::ReportFormat format = format_of(arguments);
   check<ConfigError>(!arguments.out.empty() || train::may_replace(out, format), out,
-                     ": the file exists and is not a report; name another file with -o");
+                     ": the file exists and is not a report; name another file with -o, or "
+                     "replace it with -o report.html --force");
   const std::vector<std::filesystem::path> paths{arguments.paths.begin(), arguments.paths.end()};
   if (arguments.csv || arguments.json) {
     const train::ReportInputs inputs = train::read_inputs(paths);

@@ -16,7 +16,7 @@ namespace longhand::cli {
 void add_out(Command& command, ResultsArguments& arguments) {
   command.out(arguments.out, "FILE.json",
               "Write the results for longhand report, and for reading back", [](const auto& file) {
-                return holds_mark(file, {"\"kind\": \"" + chosen_command() + "\""});
+                return begins_with(file, "{\n \"kind\": \"" + chosen_command() + "\",");
               });
 }
 

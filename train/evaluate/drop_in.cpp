@@ -290,9 +290,9 @@ class DropIn {
                                      run_.file, options_.split),
                 .columns = first_columns()};
     table.note =
-        "Nothing was trained. 95 % intervals of loss and accuracy are over examples (normal; "
+        "Nothing was trained. 95 % intervals of loss and accuracy are over examples (Student's t; "
         "Wilson, with the effective number of targets). Differences are to the model as trained "
-        "on the same data, paired by example, with normal intervals.";
+        "on the same data, paired by example, with Student's intervals.";
     if (!seeds_.empty())
       table.note += fmt::format(
           " {} draws (seeds {} to {}) of random features and of weights that are initialised: "

@@ -217,7 +217,7 @@ Results evaluate_ensemble(const std::vector<SavedModel>& runs, const EnsembleOpt
                             false);
   table.note =
       "The ensemble predicts with the mean of its members' probabilities, p = 1/K Σ "
-      "softmax(logits); its loss is -log p(target). 95 % intervals over examples are normal for "
+      "softmax(logits); its loss is -log p(target). 95 % intervals over examples are Student's for "
       "the loss and for differences, which are paired by example, and Wilson's for the accuracy; "
       "over members they are Student's.";
   for (size_t i = 1; i < runs.size(); ++i)

@@ -186,7 +186,7 @@ Estimate accuracy_of(const ExampleScores& scores) {
 ScoreDifference difference(const ExampleScores& a, const ExampleScores& b) {
   check<Error>(a.targets == b.targets, "difference of scores: expected the same examples");
   return {ratio(differences(a.loss, b.loss), a.targets),
-          ratio(differences(a.correct, b.correct), a.targets)};
+          paired_difference(differences(a.correct, b.correct), a.targets)};
 }
 
 }  // namespace longhand::train

@@ -59,8 +59,8 @@ Estimate loss_of(const ExampleScores& scores);
 /// The fraction of correct targets, with the 95 % interval of grouped_proportion(), over examples.
 Estimate accuracy_of(const ExampleScores& scores);
 
-/// Differences a - b of two models on the same examples, with the 95 % intervals of ratio() for the
-/// differences of each example: the noise that both have in common cancels.
+/// Differences a - b of two models on the same examples, with the 95 % intervals of ratio() and
+/// paired_difference() for the differences of each example: the noise that both have in common cancels.
 struct ScoreDifference {
   Estimate loss, accuracy;
 };

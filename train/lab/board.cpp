@@ -556,14 +556,21 @@ class Comparison {
                                    best.label, scored - begin, where, reached,
                                    number(std::abs(best.score.mean - next.score.mean)),
                                    metric_.bits ? "below" : "above", next.label);
-    std::vector<double> differences;
+    std::vector<double> a, b;
     for (const auto& [seed, value] : best.scores)
-      if (const auto other = next.scores.find(seed); other != next.scores.end())
-        differences.push_back(metric_.bits ? other->second - value : value - other->second);
-    if (differences.size() < 2) {
+      if (const auto other = next.scores.find(seed); other != next.scores.end()) {
+        a.push_back(metric_.bits ? -value : value);
+        b.push_back(metric_.bits ? -other->second : other->second);
+      }
+    const Estimate difference =
+        (metric_.bits ? paired_test(a, b) : paired_test_of_seeds(a, b)).difference;
+    if (a.size() < 2) {
       text += ". With one seed in common, chance is not excluded: train more seeds.";
+    } else if (std::isnan(difference.low)) {
+      text +=
+          ". So few seeds, of which some solve the task or which differ equally, give no "
+          "interval: train more seeds.";
     } else {
-      const Estimate difference = estimate(differences);
       text += fmt::format(" (95 % interval of the difference, seed by seed: {} to {}). {}",
                           number(difference.low), number(difference.high),
                           difference.low > 0 ? "The interval excludes 0."

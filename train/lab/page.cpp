@@ -531,11 +531,11 @@ bool may_replace(const std::filesystem::path& file, ReportFormat format) {
   if (in.gcount() == 0) return true;
   switch (format) {
     case ReportFormat::html:
-      return begin.find(title) != std::string::npos;
+      return begin.starts_with("<!doctype html>\n") && begin.find(title) != std::string::npos;
     case ReportFormat::csv:  // the first columns of Board::runs
       return begin.starts_with("run,variant,");
     case ReportFormat::json:
-      return begin.find(R"("kind": "report",)") != std::string::npos;
+      return begin.starts_with("{\n \"kind\": \"report\",");
   }
   return false;
 }

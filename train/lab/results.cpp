@@ -132,14 +132,14 @@ std::vector<double> values_of(const std::map<int64_t, double>& by_seed) {
 }
 
 /// The test of a row against its baseline, over the seeds that both have.
-PairedTest against(const Row& row, const Row& baseline) {
+PairedTest against(const Sweep& sweep, const Row& row, const Row& baseline) {
   std::vector<double> a, b;
   for (const auto& [seed, value] : row.test)
     if (const auto other = baseline.test.find(seed); other != baseline.test.end()) {
       a.push_back(value);
       b.push_back(other->second);
     }
-  return paired_test(a, b);
+  return sweep.metric == "accuracy" ? paired_test_of_seeds(a, b) : paired_test(a, b);
 }
 
 /// How much larger a budget is than that of the baseline; nothing if they are equal, or if either is
@@ -208,7 +208,9 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
   table.note =
       "Means over seeds, with 95 % intervals (Student's t; of an accuracy, cut to 0 … 1). "
       "Difference and p are those of a paired t test against the baseline, seed by seed, with p "
-      "corrected for the number of tests (Holm). The checkpoint was chosen on the validation "
+      "corrected for the number of tests (Holm); there is no p where few seeds solve the task and "
+      "others do not, or where all differences are equal. The checkpoint was chosen on the "
+      "validation "
       "split. Memory and times are measured, and depend on what else the machine did.";
   if (scored != "test")
     table.note +=
@@ -221,7 +223,7 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
   std::vector<double> p(rows.size(), std::nan("")), difference = p;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (!rows[i].variant->baseline) continue;
-    const PairedTest test = against(rows[i], rows[*rows[i].variant->baseline]);
+    const PairedTest test = against(sweep, rows[i], rows[*rows[i].variant->baseline]);
     difference[i] = test.difference.mean;
     p[i] = test.p;
   }
