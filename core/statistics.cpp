@@ -127,9 +127,7 @@ Estimate estimate(std::span<const double> values) {
   Estimate out{values.empty() ? nan : 0, nan, nan, static_cast<int64_t>(values.size())};
   for (const double x : values) out.mean += x / n;
   if (values.size() < 2) return out;
-  const double error = standard_error(values, out.mean);
-  if (error <= 1e-13 * std::abs(out.mean)) return out;  // equal values, up to rounding
-  const double half = student_quantile(0.975, n - 1) * error;
+  const double half = student_quantile(0.975, n - 1) * standard_error(values, out.mean);
   out.low = out.mean - half;
   out.high = out.mean + half;
   return out;
@@ -137,7 +135,7 @@ Estimate estimate(std::span<const double> values) {
 
 Estimate accuracy_of_seeds(std::span<const double> accuracies) {
   Estimate out = estimate(accuracies);
-  if (solved(accuracies)) {
+  if (out.low == out.high || solved(accuracies)) {
     out.low = out.high = nan;
   } else {
     out.low = std::max(out.low, 0.0);
@@ -166,8 +164,12 @@ PairedTest paired_test(std::span<const double> a, std::span<const double> b) {
   std::vector<double> differences(a.size());
   for (size_t i = 0; i < a.size(); ++i) differences[i] = a[i] - b[i];
   PairedTest out{estimate(differences), nan};
-  if (std::isnan(out.difference.low)) return out;
+  if (differences.size() < 2) return out;
   const double error = standard_error(differences, out.difference.mean);
+  if (error <= 1e-13 * std::abs(out.difference.mean)) {  // equal, up to rounding
+    out.difference.low = out.difference.high = nan;
+    return out;
+  }
   out.p = 2 * upper_tail(std::abs(out.difference.mean) / error,
                          static_cast<double>(differences.size() - 1));
   return out;
@@ -216,11 +218,17 @@ Estimate ratio(std::span<const double> values, std::span<const double> counts) {
 
 Estimate paired_difference(std::span<const double> differences, std::span<const double> trials) {
   Estimate out = ratio(differences, trials);
-  double mean = 0;
+  double mean = 0, largest = 0;
   for (const double t : trials) mean += t / static_cast<double>(trials.size());
+  int64_t different = 0;
+  for (const double d : differences) {
+    largest = std::max(largest, std::abs(d));
+    different += d != 0;
+  }
+  const double size = std::sqrt(0.5) * (different < 5 ? mean : largest);
   std::vector<double> values(differences.begin(), differences.end()),
       counts(trials.begin(), trials.end());
-  values.insert(values.end(), {mean * std::sqrt(0.5), -mean * std::sqrt(0.5)});
+  values.insert(values.end(), {size, -size});
   counts.insert(counts.end(), 2, mean);
   const Estimate more = ratio(values, counts);
   out.low = std::max(-1.0, std::min(more.low, out.mean));

@@ -11,16 +11,16 @@ namespace longhand {
 /// The mean of a sample and its 95 % confidence interval.
 struct Estimate {
   double mean = 0;           // NaN without values
-  double low = 0, high = 0;  // NaN for one value or equal ones: no spread
+  double low = 0, high = 0;  // NaN for a single value, which says nothing about the spread
   int64_t count = 0;
 };
 
 /// The mean of independent values, with the interval mean +- t s / sqrt(n) of Student's distribution
-/// with n - 1 degrees of freedom. Equal values have no interval.
+/// with n - 1 degrees of freedom.
 Estimate estimate(std::span<const double> values);
 
 /// The mean of accuracies of several seeds: estimate(), with the interval cut to 0 … 1. Without an interval
-/// if solved() has a value: no interval of so few values would be right.
+/// if all are equal, or if solved() has a value: no interval of so few values would be right.
 Estimate accuracy_of_seeds(std::span<const double> accuracies);
 
 /// For accuracies of two to nine seeds of which some solved a task and others did not: the fraction of those
@@ -41,8 +41,9 @@ Estimate ratio(std::span<const double> values, std::span<const double> counts);
 
 /// The difference of two fractions of successes, paired by group: Σ differences / Σ trials, where a group's
 /// difference is that of its successes. The 95 % interval is that of ratio() with two groups more, of the mean
-/// number of trials t and the differences ± t / √2, cut to -1 … 1. These are the half observation that Agresti
-/// and Min (2005) add to each cell of the 2 x 2 table: without them few groups that differ give too small a spread.
+/// number of trials t and the differences ± s / √2, cut to -1 … 1: the half observation that Agresti and Min
+/// (2005) add to each cell of the 2 x 2 table, without which few groups that differ give too small a spread. s is
+/// the largest difference of a group, or t if fewer than five groups differ, which do not show how much they may.
 Estimate paired_difference(std::span<const double> differences, std::span<const double> trials);
 
 /// The fraction of successes if trials come in independent groups, such as the tokens of one example. With
@@ -60,7 +61,7 @@ Estimate grouped_proportion(std::span<const double> successes, std::span<const d
 /// The paired t test of a against b, two-sided: whether the mean of a_i - b_i is 0.
 struct PairedTest {
   Estimate difference;
-  double p = 0;  // NaN with fewer than two pairs, or if all differences are equal
+  double p = 0;  // NaN, as the interval, with fewer than two pairs, or if all differences are equal
 };
 /// Throws Error unless both have the same number of values.
 PairedTest paired_test(std::span<const double> a, std::span<const double> b);

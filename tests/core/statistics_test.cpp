@@ -334,6 +334,39 @@ std::vector<CoverageCase> coverage_cases() {
                          }
                          return holds(grouped_proportion(hits, std::vector<double>(n, 20)), p);
                        }});
+  // Two models of accuracies 0.9 and 0.88 that disagree about 6 % of the tokens.
+  for (const int64_t n : {5, 10, 20, 50, 100})
+    for (const auto& [tokens, equal] :
+         {std::pair<int64_t, bool>{1, false}, {20, false}, {20, true}})
+      out.push_back({"difference of accuracies",
+                     tokens == 1 ? "one token each"
+                     : equal     ? "20 equal tokens each"
+                                 : "20 tokens each",
+                     n, [tokens = tokens, equal = equal, n](RandomStream& random) {
+                       std::vector<double> differences;
+                       for (int64_t i = 0; i < n; ++i) {
+                         double& sum = differences.emplace_back();
+                         for (int64_t j = 0; j < (equal ? 1 : tokens); ++j) {
+                           const double u = random.uniform();
+                           sum += (equal ? 20 : 1) * ((u < 0.04) - (u > 0.98));
+                         }
+                       }
+                       return holds(
+                           paired_difference(differences,
+                                             std::vector<double>(n, static_cast<double>(tokens))),
+                           0.02);
+                     }});
+  // Times of a kernel against the length, with 10 % of noise.
+  for (const int64_t n : {3, 5, 10})
+    out.push_back({"exponent", "normal noise", n, [=](RandomStream& random) {
+                     std::vector<double> x, y;
+                     for (int64_t i = 0; i < n; ++i) {
+                       x.push_back(std::pow(2.0, static_cast<double>(i)));
+                       y.push_back(std::pow(x.back(), 1.5) * std::exp(0.1 * random.normal()));
+                     }
+                     const Line line = fit_power(x, y);
+                     return holds({line.slope, line.low, line.high, n}, 1.5);
+                   }});
   return out;
 }
 
@@ -361,6 +394,35 @@ TEST_CASE("statistics: intervals hold the truth as often as they say") {
       std::printf("| %s | %s | %lld | %.1f | %.1f |\n", each.interval, each.data,
                   static_cast<long long>(each.n), 100 * coverage,
                   100 * static_cast<double>(intervals) / static_cast<double>(sets));
+  }
+}
+
+// Ten variants equal to the baseline, whose seeds solve a task or not by chance.
+TEST_CASE("statistics: seeds that solve a task by chance are no difference") {
+  for (const int n : {2, 3, 5}) {
+    CAPTURE(n);
+    const int64_t sweeps = 2000;
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < sweeps; ++i) {
+      RandomStream random(Generator(3).fork(n).fork(i));
+      const auto seeds = [&] {
+        std::vector<double> out;
+        for (int s = 0; s < n; ++s)
+          out.push_back((random.uniform() < 0.5 ? 0.1 : 0.95) + 0.02 * random.uniform());
+        return out;
+      };
+      const std::vector<double> baseline = seeds();
+      std::vector<double> p;
+      for (int v = 0; v < 10; ++v) p.push_back(paired_test_of_seeds(seeds(), baseline).p);
+      for (const double each : holm(p))
+        if (each < 0.05) {
+          ++wrong;
+          break;
+        }
+    }
+    const double rate = static_cast<double>(wrong) / static_cast<double>(sweeps);
+    if (std::getenv("LONGHAND_COVERAGE")) std::printf("family error, %d seeds: %.3f\n", n, rate);
+    CHECK(rate <= 0.05 + 3 * std::sqrt(0.05 * 0.95 / static_cast<double>(sweeps)));
   }
 }
 
