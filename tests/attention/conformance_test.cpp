@@ -260,6 +260,9 @@ TEST_CASE("the norms at which rows vanish", "[.][table]") {
            {"linear", {{"feature_map", std::string("exp")}}},
            {"linear", {{"feature_map", std::string("hedgehog")}}},
            {"linear", {{"feature_map", std::string("relu")}}},
+           {"linear", {{"feature_map", std::string("squared_relu")}}},
+           {"linear", {{"feature_map", std::string("taylor2")}}},
+           {"linear", {{"feature_map", std::string("cosformer")}}},
            {"linear", {{"feature_map", std::string("dpfp")}}},
            {"linear", {{"feature_map", std::string("rebased")}}},
            {"linear", {{"feature_map", std::string("t2r")}}}}) {
