@@ -1,5 +1,8 @@
 #include "longhand/attention/mask.h"
 
+#include <algorithm>
+#include <vector>
+
 namespace longhand::attention {
 
 Tensor real_tokens(const Tensor& lengths, int64_t tokens) {
@@ -8,6 +11,13 @@ Tensor real_tokens(const Tensor& lengths, int64_t tokens) {
   for (const int32_t length : lengths.to_vector<int32_t>())
     for (int64_t n = 0; n < tokens; ++n) *out++ = n < length;
   return real;
+}
+
+Tensor lengths_from(const Tensor& lengths, int64_t first, int64_t count) {
+  if (!lengths.defined()) return {};
+  std::vector<int32_t> out = lengths.to_vector<int32_t>();
+  for (int32_t& n : out) n = static_cast<int32_t>(std::clamp<int64_t>(n - first, 0, count));
+  return Tensor::from(out, lengths.shape());
 }
 
 Tensor causal_keep(int64_t tokens) {

@@ -9,6 +9,10 @@ namespace longhand::attention {
 /// against (B, N, H, D).
 Tensor real_tokens(const Tensor& lengths, int64_t tokens);
 
+/// How many of the tokens first, …, first + count - 1 of sequences of these lengths (B) i32 are real;
+/// undefined if the lengths are.
+Tensor lengths_from(const Tensor& lengths, int64_t first, int64_t count);
+
 /// (B, 1, 1, 1) u8, 1 where a sequence is not empty.
 Tensor not_empty(const Tensor& lengths);
 

@@ -8,11 +8,13 @@
 
 #include <optional>
 
+#include "longhand/autograd/join.h"
 #include "longhand/autograd/variable.h"
-#include "longhand/core/communicator.h"
 #include "longhand/core/random.h"
 
 namespace longhand {
+
+class Communicator;
 
 // ---- arithmetic: a and b broadcast -------------------------------------------------------------
 Variable add(const Variable& a, const Variable& b);
@@ -62,10 +64,6 @@ Variable cos_sin(const Variable& x);
 /// alpha a b for a (…, m, k) and b (…, k, n): (…, m, n). Batch axes broadcast. Permuted and
 /// transposed views are multiplied in place, without a copy.
 Variable matmul(const Variable& a, const Variable& b, double alpha = 1);
-/// A section of an axis: its first index, and the size of the whole axis; 0: the axis is whole.
-struct Section {
-  int64_t first = 0, of = 0;
-};
 /// Arguments of dropout() below, 0 <= p < 1.
 struct DropoutOptions {
   double p = 0;

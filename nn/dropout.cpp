@@ -4,9 +4,7 @@ namespace longhand::nn {
 
 DropoutOptions dropout_options(double p, const Pass& pass, const std::string& module) {
   if (!pass.training || p == 0) return {};
-  DropoutOptions options{p, pass.random.fork(module)};
-  if (pass.part.cut()) options.section = {pass.part.begin, pass.part.length};
-  return options;
+  return {p, pass.random.fork(module), pass.tokens};
 }
 
 Dropout::Dropout(const Scope& scope, double p) : Module(scope), p_(p) {

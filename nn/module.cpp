@@ -40,14 +40,6 @@ Generator PassRandom::fork(std::string_view module) const {
   return generator_->fork(module);
 }
 
-SequencePart SequencePart::of(Communicator& ranks, int64_t length) {
-  check<ShapeError>(length >= 1, "sequences cut over ranks: expected at least 1 token, got ",
-                    length);
-  SequencePart part{&ranks, 0, length};
-  part.begin = ranks.rank() * part.tokens();
-  return part;
-}
-
 Module::Module(const Scope& scope) : dtype_(scope.dtype), random_(scope.random) {
   if (!scope.parent) return;
   scope.parent->claim(scope.name);

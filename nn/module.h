@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "longhand/autograd/join.h"
 #include "longhand/autograd/variable.h"
-#include "longhand/core/communicator.h"
 #include "longhand/core/random.h"
 
 namespace longhand::nn {
@@ -55,30 +55,6 @@ class PassRandom {
   std::optional<Generator> generator_;
 };
 
-/// The part of each sequence that this rank has, if sequences are cut over ranks: see sequence_part.h.
-struct SequencePart {
-  /// The ranks that have the parts, in order; null, or one rank: sequences are whole. The group must
-  /// outlive the graph of the pass.
-  Communicator* ranks = nullptr;
-  int64_t begin = 0;   // the first token of this part
-  int64_t length = 0;  // N, of whole sequences
-
-  /// The part of this rank in sequences of `length` tokens.
-  static SequencePart of(Communicator& ranks, int64_t length);
-  /// Whether there are other parts.
-  bool cut() const { return ranks && ranks->size() > 1; }
-  /// Tokens of a part, the same number on every rank: those from token N on are padding, which may hold
-  /// anything.
-  int64_t tokens() const { return tokens_of(length, ranks->size()); }
-  /// N, or of several ranks the least even number that is at least N / P: the dropout of attention has
-  /// random numbers for pairs of keys.
-  static int64_t tokens_of(int64_t length, int64_t ranks) {
-    return ranks == 1 ? length : (length + 2 * ranks - 1) / (2 * ranks) * 2;
-  }
-  /// Tokens of all parts, at least N.
-  int64_t padded() const { return tokens() * ranks->size(); }
-};
-
 /// Settings of a forward pass. The default is evaluation.
 struct Pass {
   /// Dropout is active, and modules may collect metrics.
@@ -90,10 +66,19 @@ struct Pass {
   /// Saves memory: repeated modules, such as blocks, keep only their inputs and recompute everything
   /// else in the backward pass, with the same bits.
   bool recompute = false;
-  /// Every tensor (B, N, …) of this pass has the tokens of this part alone, whereas lengths are those
-  /// of whole sequences. The pass is then collective: forward() and backward() are called by all
-  /// ranks of the part.
-  SequencePart part = {};
+  /// The tokens that every tensor (B, N, …) of this pass has, if others have the rest of the same
+  /// sequences; lengths are then those of whole sequences. By default all.
+  Section tokens = {};
+  /// The heads that queries, keys and values of this pass have. By default all.
+  Section heads = {};
+  /// Joins what is computed from the tokens of this pass with what others compute from theirs: all of them
+  /// call forward() and backward() together. Null: all tokens are here.
+  std::shared_ptr<const Join> join = {};
+  /// Adds up counts over all that compute this pass, for other tokens or heads. Null: there are no others.
+  std::shared_ptr<const Join> others = {};
+
+  /// Tokens of whole sequences, of which tensors have n.
+  int64_t all_tokens(int64_t n) const { return tokens.of ? tokens.of : n; }
 
   /// A pass for evaluation and prediction.
   static Pass evaluate() { return {}; }

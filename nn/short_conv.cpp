@@ -1,10 +1,10 @@
 #include "longhand/nn/short_conv.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
-#include "longhand/nn/sequence_part.h"
 
 namespace longhand::nn {
 
@@ -40,16 +40,33 @@ int64_t ConvState::bytes() const {
   return recent_.defined() ? recent_.numel() * static_cast<int64_t>(size_of(recent_.dtype())) : 0;
 }
 
+Variable conv_of_pass(const Variable& x, const Variable& weight,
+                      const DepthwiseConvOptions& options, const Pass& pass) {
+  if (!pass.join) return depthwise_conv1d(x, weight, options);
+  const int64_t n = x.size(1), width = weight.size(1),
+                before = options.causal ? width - 1 : width / 2, after = width - 1 - before;
+  DepthwiseConvOptions wider = options;
+  if (options.lengths.defined()) {
+    wider.lengths = options.lengths.clone();
+    for (int64_t b = 0; b < wider.lengths.numel(); ++b) {
+      int32_t& length = wider.lengths.data<int32_t>()[b];
+      length = static_cast<int32_t>(
+          std::clamp<int64_t>(length - pass.tokens.first + before, 0, before + n + after));
+    }
+  }
+  const Variable y = depthwise_conv1d(pass.join->with_neighbours(x, before, after), weight, wider);
+  return slice(y, 1, before, before + n);
+}
+
 ShortConv::ShortConv(const Scope& scope_, int64_t channels, int64_t width, bool causal)
     : Module(scope_),
       weight(scope("weight"), {channels, width},
              init::uniform(1 / std::sqrt(static_cast<double>(width)))),
       causal_(causal) {}
 
-Variable ShortConv::forward(const Variable& x, const Tensor& lengths,
-                            const SequencePart& part) const {
+Variable ShortConv::forward(const Variable& x, const Tensor& lengths, const Pass& pass) const {
   const Running running(*this);
-  return silu(conv_over_ranks(x, weight, {.causal = causal_, .lengths = lengths}, part));
+  return silu(conv_of_pass(x, weight, {.causal = causal_, .lengths = lengths}, pass));
 }
 
 Tensor ShortConv::step(const Tensor& x, ConvState& state) const {

@@ -1,6 +1,7 @@
 // Short convolutions: a filter of a few tokens for each channel.
 #pragma once
 
+#include "longhand/autograd/ops.h"
 #include "longhand/nn/module.h"
 
 namespace longhand::nn {
@@ -19,6 +20,10 @@ class ConvState {
   int64_t position_ = 0;  // rows so far
 };
 
+/// depthwise_conv1d() of the tokens of a pass, x (B, N, C): filters also reach tokens that others have.
+Variable conv_of_pass(const Variable& x, const Variable& weight,
+                      const DepthwiseConvOptions& options, const Pass& pass);
+
 /// silu(depthwise_conv1d(x, weight)), without bias: what Based, Mamba and others put behind the
 /// projections of queries, keys and values. Causal models see width - 1 earlier tokens; in others
 /// the filter is centred and sees width / 2 earlier ones.
@@ -26,9 +31,8 @@ class ShortConv : public Module {
  public:
   /// weight (channels, width) is initialised from U(-b, b) with b = width^(-1/2).
   ShortConv(const Scope& scope, int64_t channels, int64_t width, bool causal);
-  /// x (B, N, channels). With lengths (B) i32, padding does not enter, and the result is 0 there. If
-  /// sequences are cut, the tokens that the filters reach are exchanged with the neighbouring ranks.
-  Variable forward(const Variable& x, const Tensor& lengths, const SequencePart& part = {}) const;
+  /// x (B, N, channels). With lengths (B) i32, padding does not enter, and the result is 0 there.
+  Variable forward(const Variable& x, const Tensor& lengths, const Pass& pass = {}) const;
   /// The row of forward() for the next token x (B, channels) of a causal model.
   Tensor step(const Tensor& x, ConvState& state) const;
 

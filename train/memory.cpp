@@ -12,6 +12,8 @@
 #include <numeric>
 #include <utility>
 
+#include "longhand/attention/ranks/over_ranks.h"
+#include "longhand/attention/ranks/sequence_part.h"
 #include "longhand/attention/registry.h"
 #include "longhand/core/error.h"
 #include "longhand/train/distributed/gradient_join.h"
@@ -61,11 +63,13 @@ attention::Memory attention_memory(const attention::Config& config,
         config.name, own, {.batch = t.B, .queries = queries, .keys = keys, .training = training});
   };
   attention::Memory out = of(config, t.N, t.N);
-  if (t.P == 1 || (can.sequence != SequencePath::heads && can.sequence != SequencePath::gathered))
-    return out;
   const auto P = static_cast<int64_t>(t.P);
-  const bool heads = can.sequence == SequencePath::heads && config.heads % P == 0;
-  const SequencePath path = heads ? can.sequence : can.undivided;
+  const SequencePath path =
+      attention::sequence_path(can.needs, config.causal, config.heads % P == 0);
+  const bool heads = path == SequencePath::heads;
+  if (t.P == 1 || (!heads && path != SequencePath::gathered && path != SequencePath::ring &&
+                   path != SequencePath::keys))
+    return out;
   const double of_part = t.B * t.N * number(config.heads * config.head_dim);
   if (path == SequencePath::ring) {
     // Keys and values of the part are kept as one message, which replaces them. Two more are under way;
@@ -197,8 +201,8 @@ double length_of(const TransformerConfig& c) {
 
 /// The tokens of a sequence that a rank has.
 double part_of_sequence(const MemoryRequest& r) {
-  return number(
-      nn::SequencePart::tokens_of(static_cast<int64_t>(length_of(r.model)), r.sequence_ranks));
+  return number(attention::SequencePart::tokens_of(static_cast<int64_t>(length_of(r.model)),
+                                                   r.sequence_ranks));
 }
 
 /// Parameters outside of blocks, in numbers; `table` are those of the positions and tokens.

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "longhand/core/communicator.h"
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/math.h"
@@ -239,9 +240,9 @@ std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dat
   std::vector<Metrics> parts;  // one a batch
   const bool all = for_each_batch(
       dataset, options, [&](const data::Batch& batch, std::span<const int64_t> examples) {
-        nn::Pass pass = nn::Pass::evaluate();
-        pass.part = nn::SequencePart::of(*options.sequence_ranks, batch.tokens.size(1));
-        const Prediction prediction = logits(part_of(batch, pass.part), pass);
+        const auto own = attention::SequencePart::of(*options.sequence_ranks, batch.tokens.size(1));
+        const Prediction prediction =
+            logits(part_of(batch, *own), attention::over_part(nn::Pass::evaluate(), own));
         Metrics m = measure(prediction.logits.value(), prediction.targets);
         const bool counts = options.sequence_ranks->rank() == 0;
         if (!counts && batch.targets.rank() == 1)

@@ -9,9 +9,13 @@
 #include <vector>
 
 #include "longhand/autograd/variable.h"
-#include "longhand/core/communicator.h"
 #include "longhand/data/dataset.h"
 #include "longhand/nn/module.h"
+
+namespace longhand {
+class Communicator;
+Communicator& alone();
+}  // namespace longhand
 
 namespace longhand::train {
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "longhand/core/communicator.h"
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/view.h"

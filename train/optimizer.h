@@ -4,10 +4,13 @@
 #include <memory>
 #include <string>
 
-#include "longhand/core/communicator.h"
 #include "longhand/core/schema.h"
 #include "longhand/nn/module.h"
 #include "longhand/train/gradients.h"
+
+namespace longhand {
+class Communicator;
+}  // namespace longhand
 
 namespace longhand::train {
 

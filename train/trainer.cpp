@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "longhand/core/clock.h"
+#include "longhand/core/communicator.h"
 #include "longhand/core/storage.h"
 #include "longhand/data/file.h"
 #include "longhand/train/config.h"
@@ -273,9 +274,10 @@ Loss Trainer::loss_of(const data::Batch& batch, const BatchSize& size, const Pie
   const Generator random = Generator(options_.seed).fork("train").fork(state_.step);
   nn::Pass pass = nn::Pass::train(random.fork(piece.number));
   pass.recompute = options_.recompute;
-  pass.part = nn::SequencePart::of(grid_->sequence(), batch.tokens.size(1));
-  Loss loss = loss_(part_of(part(batch, piece.begin, piece.end), pass.part), size, pass);
-  if (pass.part.cut() && batch.targets.rank() == 1) {
+  const auto own = attention::SequencePart::of(grid_->sequence(), batch.tokens.size(1));
+  Loss loss = loss_(part_of(part(batch, piece.begin, piece.end), *own), size,
+                    attention::over_part(pass, own));
+  if (own->cut() && batch.targets.rank() == 1) {
     // Every rank has the loss of whole sequences, and contributes its share.
     const double share = 1.0 / grid_->sequence().size();
     loss.value = loss.value * share;

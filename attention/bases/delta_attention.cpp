@@ -4,9 +4,9 @@
 #include <cmath>
 #include <utility>
 
-#include "longhand/attention/bases/over_ranks.h"
 #include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/mask.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 
@@ -97,9 +97,10 @@ double DeltaAttention::sequence_bytes(int64_t batch, int64_t, int ranks) const {
 }
 
 Variable DeltaAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) {
-  const DeltaInputs of = padded_operands(in, nn::lengths_of_part(mask.lengths, pass.part));
-  const int64_t N = in.q.size(1), r = of.q.size(1) / N;
-  const Variable reads = delta_scan_over_ranks(of, pass.part);
+  const int64_t N = in.q.size(1);
+  const DeltaInputs of = padded_operands(in, lengths_from(mask.lengths, pass.tokens.first, N));
+  const int64_t r = of.q.size(1) / N;
+  const Variable reads = delta_scan(of, {}, {.final_state = false, .join = pass.join}).out;
   return finished(r == 1 ? reads : slice(reads, 1, r - 1, r * N, r), in);
 }
 

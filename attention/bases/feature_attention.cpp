@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "longhand/attention/bases/masked_softmax.h"
-#include "longhand/attention/bases/over_ranks.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
+#include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/linear_attention.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/autograd/ops.h"
@@ -36,14 +36,14 @@ Features written_out(const Features& f) {
 
 // A factor e^h_j common to all features of key j enters as exp(h_j - max_j h_j), the maximum taken
 // over real tokens; the rest cancels in the quotient.
-Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask,
-                       const nn::SequencePart& part, const Guard& guard, Tensor* normalisers) {
-  const Tensor lengths = nn::lengths_of_part(mask.lengths, part);
+Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, const nn::Pass& pass,
+                       const Guard& guard, Tensor* normalisers) {
+  const Tensor lengths = lengths_from(mask.lengths, pass.tokens.first, v.size(1));
   Variable key = f.key;
   if (f.key_log.defined()) {
     Variable h = f.key_log;
     if (lengths.defined()) h = where(real_tokens(lengths, v.size(1)), h, never);
-    Variable c(max_over_ranks(largest(h, 1).value(), part));
+    Variable c(max_of_parts(largest(h, 1).value(), pass.join));
     // For an empty sequence the maximum is -inf; any finite value works instead.
     if (lengths.defined()) c = where(not_empty(mask.lengths), c, 0.0);
     key = key * exp(h - c);
@@ -56,17 +56,17 @@ Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask,
                            .phases = f.phases,
                            .key_lengths = lengths,
                            .guard = guard,
-                           .ranks = part.ranks},
+                           .join = pass.join},
                           normalisers);
 }
 
 // c_i, the maximum over the keys j <= i of h (B, n, H), also of parts before this one, and the log decay of
 // sums that are relative to it.
-std::pair<Variable, Variable> scale_of_keys(const Tensor& h, const nn::SequencePart& part) {
+std::pair<Variable, Variable> scale_of_keys(const Tensor& h, const Join* join) {
   Tensor c = running_max(h);
-  if (!part.cut()) return {Variable(c), log_decay_of_scale(Variable(c))};
+  if (!join) return {Variable(c), log_decay_of_scale(Variable(c))};
   const int64_t last = c.size(1) - 1;
-  const Tensor before = max_before_part(c.select(1, last).contiguous(), part);  // (B, H)
+  const Tensor before = max_before(c.select(1, last), *join);  // (B, H)
   c = c.contiguous();
   Tensor decay;
   dispatch_float(c.dtype(), [&]<class T>() {
@@ -88,19 +88,21 @@ std::pair<Variable, Variable> scale_of_keys(const Tensor& h, const nn::SequenceP
 
 // A causal query must not depend on the maximum over later keys: sums are kept relative to c_j, the
 // maximum over j' <= j, and decay where it rises. Padding follows all real tokens.
-Variable causal_sums(const Features& f, const Variable& v, const nn::SequencePart& part) {
+Variable causal_sums(const Features& f, const Variable& v,
+                     const std::shared_ptr<const Join>& join) {
   ScanInputs in{f.query, f.key, v, f.log_decay};
   if (f.key_log.defined()) {
-    const auto [c, decay] = scale_of_keys(f.key_log.value().squeeze(3), part);
+    const auto [c, decay] = scale_of_keys(f.key_log.value().squeeze(3), join.get());
     in.k = f.key * exp(f.key_log - unsqueeze(c, 3));
     in.log_decay = decay;
   }
-  return scan_over_ranks(in,
-                         {.exponentials = f.logarithms,
-                          .projection = f.projection,
-                          .half_norm = f.half_norm,
-                          .final_state = false},
-                         part);
+  return scan(in, nullptr,
+              {.exponentials = f.logarithms,
+               .projection = f.projection,
+               .half_norm = f.half_norm,
+               .final_state = false,
+               .join = join})
+      .out;
 }
 
 }  // namespace
@@ -117,24 +119,22 @@ FeatureAttention::FeatureAttention(
 
 Variable FeatureAttention::attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
   const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-  const nn::SequencePart& part = pass.part;
   const Features f = map_->gated(map_->features(q, k, first_token(pass)), inputs.x);
   Variable out;
   Tensor normalisers;  // (B, N, H)
   if (config().causal) {
-    const Variable sums = causal_sums(f, v, part);
+    const Variable sums = causal_sums(f, v, pass.join);
     normalisers = sums.value().select(3, v.size(3));
     out = normalised(sums, map_->guard);
   } else {
-    out = attend_to_all(f, v, mask, part, map_->guard, &normalisers);
+    out = attend_to_all(f, v, mask, pass, map_->guard, &normalisers);
   }
-  count(normalisers, nn::lengths_of_part(mask.lengths, part), pass,
-        part.cut() ? part.ranks : inputs.head_ranks);
+  count(normalisers, lengths_from(mask.lengths, pass.tokens.first, v.size(1)), pass);
   return out;
 }
 
-void FeatureAttention::count(const Tensor& normalisers, const Tensor& lengths, const nn::Pass& pass,
-                             Communicator* ranks) {
+void FeatureAttention::count(const Tensor& normalisers, const Tensor& lengths,
+                             const nn::Pass& pass) {
   // With or without recomputation, gradients are recorded exactly once, so nothing counts twice.
   if (!nonpositive_ || !pass.training || !grad_enabled()) return;
   int64_t queries = normalisers.size(0) * normalisers.size(1);
@@ -145,7 +145,7 @@ void FeatureAttention::count(const Tensor& normalisers, const Tensor& lengths, c
   Tensor more = Tensor::from<int64_t>(
       {nonpositive_normalisers(normalisers, lengths, map_->guard), queries * normalisers.size(2)},
       {2});
-  if (ranks) ranks->sum(more);
+  if (pass.others) more = pass.others->sum(more);
   int64_t* const counts = nonpositive_->mutable_value().data<int64_t>();
   for (int i = 0; i < 2; ++i) std::atomic_ref(counts[i]) += more.data<int64_t>()[i];
 }
@@ -191,8 +191,7 @@ Work FeatureAttention::work(int64_t queries, int64_t keys) const {
 
 // The sums, or states, of all parts, and their gradients.
 double FeatureAttention::sequence_bytes(int64_t batch, int64_t tokens, int ranks) const {
-  if (sequence_path(ranks) != SequencePath::sums && sequence_path(ranks) != SequencePath::state)
-    return Variant::sequence_bytes(batch, tokens, ranks);
+  if (capabilities().needs != Needs::sums) return Variant::sequence_bytes(batch, tokens, ranks);
   return 2.0 * (ranks - 1) *
          static_cast<double>(batch * config().heads * map_->count * (config().head_dim + 1) *
                              size_of(parameter_dtype()));

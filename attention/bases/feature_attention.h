@@ -29,9 +29,8 @@ class FeatureAttention : public Variant {
 
  protected:
   /// Counts normalisers (B, N, H) of a training pass, the first lengths[b] of each sequence (undefined:
-  /// all), if counting is enabled. `ranks`, unless null, have other tokens or heads.
-  void count(const Tensor& normalisers, const Tensor& lengths, const nn::Pass& pass,
-             Communicator* ranks);
+  /// all) and those of others, if counting is enabled.
+  void count(const Tensor& normalisers, const Tensor& lengths, const nn::Pass& pass);
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override;
   void on_step() override { map_->on_step(); }
   std::map<std::string, double> own_metrics() const override;

@@ -15,7 +15,7 @@ Capabilities recurrence_capabilities(bool linear) {
           .causal_only = true,
           .decodes = true,
           .uses_x = true,
-          .sequence = SequencePath::state,
+          .needs = Needs::state,
           .time = "N D^2",
           .memory = "D^2"};
 }

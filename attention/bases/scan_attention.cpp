@@ -4,10 +4,10 @@
 #include <cmath>
 #include <utility>
 
-#include "longhand/attention/bases/over_ranks.h"
 #include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/decoding/state_decoder.h"
+#include "longhand/attention/mask.h"
 #include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
@@ -92,8 +92,10 @@ ScanInputs ScanAttention::padded_operands(const Inputs& in, const Tensor& length
 }
 
 Variable ScanAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) {
-  const ScanInputs of = padded_operands(in, nn::lengths_of_part(mask.lengths, pass.part));
-  return finished(scan_over_ranks(of, {.normalizer = false, .final_state = false}, pass.part), in);
+  const ScanInputs of =
+      padded_operands(in, lengths_from(mask.lengths, pass.tokens.first, in.q.size(1)));
+  const ScanOptions options{.normalizer = false, .final_state = false, .join = pass.join};
+  return finished(scan(of, nullptr, options).out, in);
 }
 
 // The states of all parts, and their gradients.

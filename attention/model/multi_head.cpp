@@ -120,9 +120,9 @@ MultiHeadAttention::Projected MultiHeadAttention::project(const nn::Lazy& x, con
     out.v = value_.forward(x);
   }
   if (value_conv_) {
-    if (query_) out.q = query_conv_->forward(out.q, mask.lengths, pass.part);
-    if (key_) out.k = key_conv_->forward(out.k, mask.lengths, pass.part);
-    out.v = value_conv_->forward(out.v, mask.lengths, pass.part);
+    if (query_) out.q = query_conv_->forward(out.q, mask.lengths, pass);
+    if (key_) out.k = key_conv_->forward(out.k, mask.lengths, pass);
+    out.v = value_conv_->forward(out.v, mask.lengths, pass);
   }
   const auto split = [&](Variable& y, int64_t heads) {
     if (y.defined()) y = reshape(y, {y.size(0), y.size(1), heads, head_dim_});
@@ -150,9 +150,8 @@ nn::Lazy MultiHeadAttention::finished(const Variable& out, const Variable& gate)
 nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass) {
   const nn::Running running(*this);
   Projected in = project(x, mask, pass);
-  const int64_t first = pass.part.cut() ? pass.part.begin : 0;
-  if (query_) in.q = prepared(in.q, query_norm_, first);
-  if (key_) in.k = prepared(in.k, key_norm_, first);
+  if (query_) in.q = prepared(in.q, query_norm_, pass.tokens.first);
+  if (key_) in.k = prepared(in.k, key_norm_, pass.tokens.first);
   // A variant that does not read keys shares queries and keys: the first queries of each group.
   if (query_ && !key_)
     in.k = select(

@@ -46,7 +46,7 @@ class MultiHeadAttention : public nn::Module {
                      bool rotary, const ProjectionRanks& ranks = {},
                      const Surroundings& around = {});
 
-  /// x (B, N, H·D) to (B, N, H·D), or the same for the tokens of pass.part.
+  /// x (B, N, H·D) to (B, N, H·D), or the same for the tokens of the pass.
   nn::Lazy forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass);
 
   /// The state of a batch of sequences at their start. Throws ConfigError if the variant has no

@@ -4,33 +4,32 @@
 
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/recompute.h"
-#include "longhand/nn/sequence_part.h"
 
 namespace longhand::attention {
 namespace {
 
-// As pool(), of sequences of which x (B, n, d) has a part: the sum of what each rank has.
-Variable pool_over_ranks(const Variable& x, const Tensor& lengths, const std::string& pooling,
-                         const nn::SequencePart& part) {
+// As pool(), of sequences of which x (B, n, d) has some tokens: the sum of what each part has.
+Variable joined_pool(const Variable& x, const Tensor& lengths, const std::string& pooling,
+                     const nn::Pass& pass) {
   const int64_t B = x.size(0), n = x.size(1);
-  // The weights of the tokens of this part in the whole.
+  // The weights of these tokens in the whole.
   Tensor weights = Tensor::zeros({B, n, 1}, x.dtype()),
          chosen = Tensor::zeros({B, n, 1}, DType::u8);
   for (int64_t b = 0; b < B; ++b) {
-    const int64_t all = lengths.defined() ? lengths.data<int32_t>()[b] : part.length;
+    const int64_t all = lengths.defined() ? lengths.data<int32_t>()[b] : pass.tokens.of;
     const int64_t first = pooling == "last" ? all - 1 : 0;
-    const int64_t begin = std::clamp<int64_t>(first - part.begin, 0, n),
-                  end = std::clamp<int64_t>(all - part.begin, 0, n);
+    const int64_t begin = std::clamp<int64_t>(first - pass.tokens.first, 0, n),
+                  end = std::clamp<int64_t>(all - pass.tokens.first, 0, n);
     chosen.select(0, b).slice(0, begin, end).fill(1);
     weights.select(0, b).slice(0, begin, end).fill(1 / static_cast<double>(all - first));
   }
-  return sum_over_ranks(sum(where(chosen, x, 0) * Variable(weights), {1}), *part.ranks);
+  return pass.join->sum(sum(where(chosen, x, 0) * Variable(weights), {1}));
 }
 
 // The vector that represents each sequence: x (B, N, d) to (B, d).
 Variable pool(const Variable& x, const Tensor& lengths, const std::string& pooling,
-              const nn::SequencePart& part) {
-  if (part.cut()) return pool_over_ranks(x, lengths, pooling, part);
+              const nn::Pass& pass) {
+  if (pass.join) return joined_pool(x, lengths, pooling, pass);
   const int64_t B = x.size(0), N = x.size(1), d = x.size(2);
   if (pooling == "cls") return select(x, 1, 0);
   if (pooling == "last") {
@@ -73,9 +72,9 @@ Embeddings::Embeddings(const nn::Scope& scope_, const TransformerConfig& config)
 Variable Embeddings::forward(const Tensor& tokens, const nn::Pass& pass, int64_t first) const {
   const nn::Running running(*this);
   Variable x = token_.forward(tokens);
-  if (pass.part.cut()) {
-    const int64_t n = x.size(1), begin = pass.part.begin;
-    const int64_t padding = std::clamp<int64_t>(begin + n - pass.part.length, 0, n);
+  if (pass.tokens.of) {
+    const auto [begin, all] = pass.tokens;
+    const int64_t n = x.size(1), padding = std::clamp<int64_t>(begin + n - all, 0, n);
     return dropout_.forward(position_.forward(x, begin, padding), pass);
   }
   if (class_token_) x = concat({broadcast_to(*class_token_, {x.size(0), 1, x.size(2)}), x}, 1);
@@ -120,8 +119,8 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
   check<ShapeError>(tokens.rank() == 2 && tokens.dtype() == DType::i32 && tokens.size(1) >= 1,
                     "transformer: expected tokens (B, N) of i32, got ", tokens.shape(), " of ",
                     tokens.dtype());
-  const int64_t N = pass.part.cut() ? pass.part.length : tokens.size(1);
-  if (pass.part.cut()) check_part(tokens, pass.part);
+  const int64_t N = pass.all_tokens(tokens.size(1));
+  if (pass.join) check_part(tokens, pass);
   check<ShapeError>(N <= config_.max_length, "transformer: a sequence of ", N,
                     " tokens exceeds the model's max_length ", config_.max_length);
   check<ShapeError>(
@@ -145,7 +144,7 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
     }
   }
   // The end of the last part is padding.
-  if (pass.part.cut() && !lengths.defined() && pass.part.length < pass.part.padded())
+  if (pass.join && !lengths.defined() && N < pass.join->parts() * tokens.size(1))
     mask.lengths = Tensor::full({tokens.size(0)}, static_cast<double>(N), DType::i32);
   for (const auto& block : blocks_) {
     if (pass.recompute)
@@ -161,16 +160,17 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
   if (config_.per_token) return head_.forward(normed);
   // The norm acts on single tokens, so it precedes pooling: the norm of a mean is not the mean of
   // the norms.
-  return head_.forward(pool(normed, mask.lengths, config_.pooling, pass.part));
+  return head_.forward(pool(normed, mask.lengths, config_.pooling, pass));
 }
 
-void Transformer::check_part(const Tensor& tokens, const nn::SequencePart& part) const {
+void Transformer::check_part(const Tensor& tokens, const nn::Pass& pass) const {
   check<ConfigError>(
       config_.per_token || config_.pooling != "cls",
       "model.pooling = \"cls\": the class token belongs to no part of a sequence that "
       "is cut over ranks; use \"mean\" or \"last\"");
-  check<ShapeError>(part.tokens() == tokens.size(1), "transformer: rank ", part.ranks->rank(),
-                    " of ", part.ranks->size(), " expected ", part.tokens(), " of ", part.length,
+  const Join& join = *pass.join;
+  check<ShapeError>(join.tokens() == tokens.size(1), "transformer: rank ", join.part(), " of ",
+                    join.parts(), " expected ", join.tokens(), " of ", pass.tokens.of,
                     " tokens, got ", tokens.size(1));
 }
 

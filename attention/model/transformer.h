@@ -59,11 +59,11 @@ class Transformer : public nn::Module {
   /// model with config.per_token returns (R, classes): the head is applied to those tokens only.
   /// Throws ShapeError if N exceeds max_length, or for tokens outside the vocabulary.
   ///
-  /// In a pass over a part of each sequence (Pass::part), tokens (B, n) are those of the part, rows
-  /// are indices into them, and lengths are those of whole sequences; N is Pass::part.length. With config.per_token the result has the tokens of the part; otherwise
-  /// every rank returns the logits of all sequences, and the loss is theirs on one rank, or a share of
-  /// it on each: gradients are those of the sum of the losses of all ranks. Throws ConfigError for a
-  /// class token, which belongs to no part.
+  /// In a pass over some tokens of each sequence (Pass::join), tokens (B, n) are those, rows are indices into
+  /// them, and lengths are those of whole sequences, of N tokens. With config.per_token the result has
+  /// the same tokens; otherwise it is that of all sequences, for all who join, and the loss is theirs
+  /// once, or a share of it for each: gradients are those of the sum of all losses. Throws ConfigError
+  /// for a class token, which belongs to no part.
   Variable forward(const Tensor& tokens, const Tensor& lengths, const nn::Pass& pass,
                    const Tensor& rows = {});
 
@@ -74,7 +74,7 @@ class Transformer : public nn::Module {
  private:
   friend class TransformerDecoder;
 
-  void check_part(const Tensor& tokens, const nn::SequencePart& part) const;
+  void check_part(const Tensor& tokens, const nn::Pass& pass) const;
 
   TransformerConfig config_;
   Embeddings embeddings_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/tile/delta_blocks.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/math.h"
@@ -164,8 +165,36 @@ DeltaRule rule_of(const DeltaInputs& in, const Variable& initial, const DeltaOpt
 
 }  // namespace
 
+namespace {
+
+// DeltaResult::out of this part. The state after a part is A S + B, S the one before it; parts exchange A
+// and B, which one scan gives.
+Variable joined_delta_scan(const DeltaInputs& inputs, const Join& join) {
+  const int64_t B = inputs.k.size(0), n = inputs.k.size(1), H = inputs.k.size(2),
+                m = inputs.k.size(3), E = inputs.v.size(3);
+  const DType dtype = inputs.v.dtype();
+  // With the values [v, 0] and the initial state [0, I] the states are [B_i, A_i]: S_i = A_i S + B_i.
+  Tensor unit = Tensor::zeros({1, 1, m, E + m}, dtype);
+  for (int64_t l = 0; l < m; ++l) unit.select(3, E + l).select(2, l).fill(1);
+  DeltaInputs both = inputs;
+  both.v = concat({inputs.v, Variable(Tensor::zeros({B, n, H, m}, dtype))}, 3);
+  const DeltaResult own = delta_scan(both, Variable(unit.expand({B, H, m, E + m}).contiguous()));
+  const auto joined = [&](const Variables& left, const Variables& right) -> Variables {
+    return {matmul(slice(right[0], 3, E, E + m), slice(left[0], 3, 0, E)) +
+            slice(right[0], 3, 0, E)};
+  };
+  const Variable before =
+      slice(state_before({own.state}, {Variable(unit)}, joined, join)[0], 3, 0, E);
+  // S_iᵀ q_i = Sᵀ (A_iᵀ q_i) + B_iᵀ q_i
+  const Variable of_initial = transpose(slice(own.out, 3, E, E + m), 1, 2);  // (B, H, n, m)
+  return slice(own.out, 3, 0, E) + transpose(matmul(of_initial, before), 1, 2);
+}
+
+}  // namespace
+
 DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial,
                        const DeltaOptions& options) {
+  if (options.join) return {joined_delta_scan(inputs, *options.join)};
   const DeltaRule rule = rule_of(inputs, initial, options);
   const DType dtype = inputs.q.dtype();
   const int64_t heads = rule.heads(), n = rule.state_size();

@@ -9,6 +9,9 @@
 // transition diag(e^g) plus a matrix of rank one.
 #pragma once
 
+#include <memory>
+
+#include "longhand/autograd/join.h"
 #include "longhand/autograd/variable.h"
 
 namespace longhand::attention {
@@ -27,6 +30,9 @@ struct DeltaInputs {
 struct DeltaOptions {
   bool final_state = true;      // return result.state
   int64_t block = delta_block;  // tokens of a block, at most delta_block
+  /// The parts before this one: the rule begins with the state after them. Null: there are none. Without
+  /// an initial state and a final one.
+  std::shared_ptr<const Join> join{};
 };
 
 struct DeltaResult {

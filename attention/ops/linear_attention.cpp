@@ -192,7 +192,7 @@ void join_sums(int64_t count, int64_t all_rows, int64_t E, const Part& part,
                  T *const S = to.S + begin * E, *const sum = to.z + begin;
                  std::copy_n(part(0).S + begin * E, rows * E, S);
                  std::copy_n(part(0).z + begin, rows, sum);
-                 std::vector<Join<T>> joins(rows, Join<T>{0, 1, 1});
+                 std::vector<JoinFactors<T>> joins(rows, JoinFactors<T>{0, 1, 1});
                  T* const c = to.c ? part(0).c + begin : nullptr;
                  for (int64_t g = 1; g < count; ++g) {
                    const SumsOfRows<T> more = part(g);
@@ -265,9 +265,9 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Ma
                {sums.S<T>(0, 0), sums.z<T>(0, 0), scaled ? maxima.c<T>(0) : nullptr});
 }
 
-// Joins the sums of all ranks.
+// Joins the sums of all parts.
 template <class T>
-void join_ranks(Communicator& ranks, Sums& sums, Maxima& maxima) {
+void join_parts(const Join& join, Sums& sums, Maxima& maxima) {
   const int64_t rows = sums.features.numel(), E = sums.products.size(3);
   T* const c = maxima.c<T>(0);
   const SumsOfRows<T> to{sums.S<T>(0, 0), sums.z<T>(0, 0), c};
@@ -276,12 +276,12 @@ void join_ranks(Communicator& ranks, Sums& sums, Maxima& maxima) {
   std::copy_n(to.S, rows * E, packed);
   std::copy_n(to.z, rows, packed + rows * E);
   if (c) std::copy_n(c, rows, packed + rows * (E + 1));
-  Tensor all = ranks.all_gather(own);
-  const auto rank = [&](int64_t p) -> SumsOfRows<T> {
+  Tensor all = join.all(own);
+  const auto part = [&](int64_t p) -> SumsOfRows<T> {
     T* const from = all.data<T>() + p * own.numel();
     return {from, from + rows * E, c ? from + rows * (E + 1) : nullptr};
   };
-  join_sums<T>(ranks.size(), rows, E, rank, to);
+  join_sums<T>(join.parts(), rows, E, part, to);
 }
 
 // The factor of a sum, and whether a gradient passes through the normaliser.
@@ -483,20 +483,20 @@ Variable linear_attention(const Variable& q_, const Variable& k_, const Variable
   const Variable q = with_contiguous_rows(q_), k = with_contiguous_rows(k_),
                  v = with_contiguous_rows(v_);
   const DType dtype = q.dtype();
-  Communicator* const ranks = options.ranks && options.ranks->size() > 1 ? options.ranks : nullptr;
+  const std::shared_ptr<const Join> join = options.join;
   Sums sums(z, 1, dtype);
   Maxima maxima(rule, dtype);
   Tensor out = Tensor::empty({z.B, z.N, z.H, z.E}, dtype);
   Tensor den = Tensor::empty({z.B, z.N, z.H}, dtype);
   dispatch_float(dtype, [&]<class T>() {
     sum_keys<T>(rule, k.value(), v.value(), sums, maxima);
-    if (ranks) join_ranks<T>(*ranks, sums, maxima);
+    if (join) join_parts<T>(*join, sums, maxima);
     if (maxima.keys) make_finite(maxima.c<T>(0), maxima.keys.numel());
     attend<T>(rule, q.value(), sums, maxima, out, den);
   });
   if (normalisers) *normalisers = den;
   return record("linear_attention", out, {q, k, v},
-                [rule, ranks, q = q.value(), k = k.value(), v = v.value(), sums, maxima, out, den](
+                [rule, join, q = q.value(), k = k.value(), v = v.value(), sums, maxima, out, den](
                     const Tensor& grad_out, std::span<GradSlot> grad_in) mutable {
                   const Tensor dout = with_contiguous_rows(grad_out);
                   auto to = gradients_of(grad_in);
@@ -504,9 +504,9 @@ Variable linear_attention(const Variable& q_, const Variable& k_, const Variable
                     auto& [dq, dk, dv] = to;
                     Sums gradients(rule.sizes, 1, q.dtype());
                     query_gradients<T>(rule, q, sums, maxima, out, den, dout, dq, gradients);
-                    if (ranks) {
-                      ranks->sum(gradients.products);
-                      ranks->sum(gradients.features);
+                    if (join) {
+                      gradients.products = join->sum(gradients.products);
+                      gradients.features = join->sum(gradients.features);
                     }
                     key_gradients<T>(rule, k, v, maxima, gradients, dk, dv);
                   });

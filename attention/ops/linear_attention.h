@@ -3,9 +3,11 @@
 // N x m matrices.
 #pragma once
 
+#include <memory>
+
 #include "longhand/attention/ops/normalised.h"
+#include "longhand/autograd/join.h"
 #include "longhand/autograd/variable.h"
-#include "longhand/core/communicator.h"
 
 namespace longhand::attention {
 
@@ -24,9 +26,9 @@ struct LinearAttentionOptions {
   Tensor phases{};
   Tensor key_lengths{};  // (B) i32: keys from this index on are ignored; undefined: none
   Guard guard{};
-  /// Ranks that have other keys and values of the same sequences: the sums are over those of all ranks.
-  /// Null: there are none. The group must outlive the graph.
-  Communicator* ranks = nullptr;
+  /// Parts that have other keys and values of the same sequences: the sums are over those of all parts.
+  /// Null: there are none.
+  std::shared_ptr<const Join> join{};
 };
 
 /// out_i = sum_j w_ij v_j / sum_j w_ij,  w_ij = φ(q_i)·φ(k_j), for q (B, N, H, D), k (B, M, H, D)

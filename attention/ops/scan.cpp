@@ -9,8 +9,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
+#include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/tile/channel_blocks.h"
 #include "longhand/attention/ops/tile/head_blocks.h"
 #include "longhand/autograd/ops.h"
@@ -83,7 +85,7 @@ struct Groups {
 template <class T>
 T join_decayed(const ScanRule& rule, T* x, T left_scale, const T* log_decay, const T* y,
                T right_scale) {
-  std::vector<Join<T>> joins(rule.decay_rows());
+  std::vector<JoinFactors<T>> joins(rule.decay_rows());
   for (size_t l = 0; l < joins.size(); ++l)
     joins[l] = join_of(left_scale + log_decay[l], right_scale);
   join_states(rule.state(), x, y, joins.data(), !rule.channels);
@@ -192,7 +194,7 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
                  }
                });
   parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
-    std::vector<Join<T>> joins(rule.decay_rows());
+    std::vector<JoinFactors<T>> joins(rule.decay_rows());
     for (int64_t head = from; head < to; ++head) {
       T* const last = after(head, rule.groups - 1);
       if (dfinal.defined())
@@ -405,7 +407,7 @@ ScanState combine(const ScanState& left, const ScanState& right, const Variable&
          right_factors = Tensor::empty(a.shape(), dtype);
   dispatch_float(dtype, [&]<class T>() {
     for (int64_t i = 0; i < a.numel(); ++i) {
-      const Join<T> join = join_of(a.data<T>()[i] + g.data<T>()[i], b.data<T>()[i]);
+      const JoinFactors<T> join = join_of(a.data<T>()[i] + g.data<T>()[i], b.data<T>()[i]);
       scale.data<T>()[i] = join.scale / static_cast<T>(Base<T>::log_e);
       left_factors.data<T>()[i] = join.left_factor;
       right_factors.data<T>()[i] = join.right_factor;
@@ -426,7 +428,58 @@ ScanState combine(const ScanState& left, const ScanState& right, const Variable&
   return result;
 }
 
+namespace {
+
+// ScanResult::out of this part. Parts exchange the states that they give when started from zeros.
+Variable joined_scan(const ScanInputs& inputs, const ScanOptions& options) {
+  ScanOptions of_part = options;
+  of_part.join = nullptr;
+  of_part.final_state = true;
+  const ScanResult own = scan(inputs, nullptr, of_part);
+  const bool has_z = own.state.z.defined(), has_scale = own.state.log_scale.defined(),
+             decays = inputs.log_decay.defined();
+  // The tensors of a state, and at the end the sum of g.
+  Variables states, neutral;
+  const auto add = [&](const Variable& x, double otherwise) {
+    states.push_back(x);
+    neutral.emplace_back(Tensor::full({1}, otherwise, x.dtype()));
+  };
+  add(own.state.S, 0);
+  if (has_z) add(own.state.z, 0);
+  if (has_scale) add(own.state.log_scale, -std::numeric_limits<double>::infinity());
+  if (decays) add(sum(inputs.log_decay, {1}), 0);
+  const auto state_of = [&](const Variables& x) -> ScanState {
+    const size_t scale = has_z ? 2 : 1;
+    return {x[0], has_z ? x[1] : Variable(), has_scale ? x[scale].detach() : Variable()};
+  };
+  const auto joined = [&](const Variables& left, const Variables& right) {
+    const Variable g = decays ? right.back() : Variable();
+    const ScanState state = combine(state_of(left), state_of(right), g);
+    Variables out{state.S};
+    for (const Variable& x : {state.z, state.log_scale, g})
+      if (x.defined()) out.push_back(x);
+    return out;
+  };
+  const ScanState before = state_of(state_before(states, neutral, joined, *options.join));
+  if (options.exponentials) {
+    of_part.final_state = false;
+    return scan(inputs, &before, of_part).out;
+  }
+  // Without exponentials, what the state before the part adds is a product: e^{G_i} q_i S, G_i the sum
+  // of g up to token i. Each factor is at most 1.
+  Variable q = transpose(inputs.q, 1, 2);  // (B, H, n, m)
+  if (decays) {
+    const Variable G = transpose(cumsum(inputs.log_decay, 1), 1, 2);
+    q = q * exp(G.rank() == 3 ? unsqueeze(G, 3) : G);
+  }
+  const Variable S = has_z ? concat({before.S, unsqueeze(before.z, 3)}, 3) : before.S;
+  return own.out + transpose(matmul(q, S), 1, 2);
+}
+
+}  // namespace
+
 ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOptions& options) {
+  if (options.join) return {joined_scan(inputs, options), {}};
   const ScanRule rule = rule_of(inputs, options);
   const DType dtype = inputs.q.dtype();
   const StateShape shape = rule.state();

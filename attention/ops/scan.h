@@ -9,9 +9,11 @@
 // 2312.06635, eq. 3).
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "longhand/attention/ops/normalised.h"
+#include "longhand/autograd/join.h"
 #include "longhand/autograd/variable.h"
 
 namespace longhand::attention {
@@ -58,6 +60,9 @@ struct ScanOptions {
   bool normalizer = true;      // keep z, and append its column to out
   bool final_state = true;     // return result.state
   int64_t block = scan_block;  // tokens of a block, at most scan_block
+  /// The parts before this one: the scan begins with the state after them. Null: there are none. Without
+  /// an initial state, a final one, log_scales and reverse. Sun et al. 2025 (arXiv 2502.07563).
+  std::shared_ptr<const Join> join{};
 };
 
 struct ScanResult {

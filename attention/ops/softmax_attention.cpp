@@ -1067,7 +1067,7 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
 
 Variable softmax_attention(const Variable& q, const Variable& k, const Variable& v,
                            const SoftmaxAttentionOptions& options) {
-  return compute(q, k, v, options, false).out;
+  return options.join ? ring_attention(q, k, v, options) : compute(q, k, v, options, false).out;
 }
 
 SoftmaxAttentionResult softmax_attention_with_sums(const Variable& q, const Variable& k,

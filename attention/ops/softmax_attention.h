@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "longhand/autograd/join.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/random.h"
 
@@ -48,6 +49,9 @@ struct SoftmaxAttentionOptions {
   /// The index of the first key, an even one, if k and v are a block of the keys of a sequence. Then
   /// first_query is any index of that sequence. Without log_decay and pattern.
   std::optional<int64_t> first_key{};
+  /// Parts that have other queries and keys of the same sequences: q attends to the keys of all parts, as
+  /// ring_attention() says. Null: all keys are here.
+  std::shared_ptr<const Join> join{};
 };
 
 /// softmax(τ QKᵀ + bias) V for every head: q (B, N, H, D), k and v (B, M, Hkv, D), where H is a
@@ -87,5 +91,16 @@ void add_softmax_attention_gradients(const Tensor& q, const Tensor& k, const Ten
                                      const Tensor& out, const Tensor& log_sums, const Tensor& dout,
                                      const SoftmaxAttentionOptions& options, Tensor& dq, Tensor& dk,
                                      Tensor& dv);
+
+/// softmax_attention() of the queries of this part to the keys of all parts, for q (B, n, H, D), k and v
+/// (B, n, Hkv, D); the result is (B, n, H, D): softmax_attention() with options.join. Besides its own keys
+/// and values, a part has those of two others at most: it passes on those that it computes with
+/// meanwhile, P - 1 times in the forward pass; in the backward pass, their gradients go round as well, P
+/// times. options.key_lengths are those of whole sequences, for queries, too; query_lengths, first_query
+/// and first_key are not used. Liu, Zaharia and Abbeel 2023 (arXiv 2310.01889).
+///
+/// Throws as softmax_attention() does, and ConfigError for a log_decay, a key_bias or a pattern.
+Variable ring_attention(const Variable& q, const Variable& k, const Variable& v,
+                        const SoftmaxAttentionOptions& options);
 
 }  // namespace longhand::attention

@@ -61,7 +61,7 @@ struct AftOptions {
             .decodes = true,
             .cross_lengths = false,
             .fixed_length = !simple,
-            .sequence = SequencePath::heads,
+            .needs = Needs::heads,
             .time = simple            ? "N D"
                     : kind == "local" ? "N w D"
                                       : "N^2 D",

@@ -57,7 +57,7 @@ struct BigbirdOptions {
         .causal_reason = last_blocks == 0 ? "" : "which block is the last depends on the future",
         .decodes = last_blocks == 0,
         .cross_lengths = false,
-        .sequence = SequencePath::heads,
+        .needs = Needs::heads,
         .time = "N b D",
         .memory = "N",
         .state = "random_state"};
@@ -204,14 +204,14 @@ class Bigbird final : public Variant {
       const auto real = mask.lengths.to_vector<int32_t>();
       lengths.assign(real.begin(), real.end());
     }
-    const DropoutOptions drop = weight_dropout(options_.dropout, inputs, pass);
+    const DropoutOptions drop = weight_dropout(options_.dropout, pass);
     return softmax_attention(inputs.q, inputs.k, inputs.v,
                              {.scale = scale_,
                               .causal = config().causal,
                               .key_lengths = mask.lengths,
                               .query_lengths = mask.lengths,
                               .pattern = std::make_shared<const BlockPattern>(pattern(
-                                  std::move(lengths), N, inputs.heads.first, inputs.q.size(2))),
+                                  std::move(lengths), N, pass.heads.first, inputs.q.size(2))),
                               .dropout = drop.p,
                               .generator = drop.generator,
                               .heads = drop.section});

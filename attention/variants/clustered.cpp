@@ -42,7 +42,7 @@ struct ClusteredOptions {
     return {.separate_queries = false,
             .positional = true,  // clusters start from segments
             .causal_reason = "the mean of a cluster contains later queries",
-            .sequence = SequencePath::heads,
+            .needs = Needs::heads,
             .time = topk ? "N (C + k) D" : "N C D",
             .memory = "N C"};
   }

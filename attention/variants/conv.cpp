@@ -16,7 +16,6 @@
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 #include "longhand/nn/linear.h"
-#include "longhand/nn/sequence_part.h"
 #include "longhand/nn/short_conv.h"
 
 namespace longhand::attention {
@@ -60,7 +59,7 @@ struct ConvOptions {
             .uses_queries_and_keys = false,
             .cross_lengths = false,
             .uses_x = true,
-            .sequence = SequencePath::halo,
+            .needs = Needs::neighbours,
             .time = "N D (H D + w)",
             .memory = "w D"};
   }
@@ -105,9 +104,8 @@ class Conv final : public Variant {
     const int64_t B = v.size(0), N = v.size(1);
     check<ShapeError>(inputs.q.size(1) == N, "conv: expected as many queries as keys, got ",
                       inputs.q.size(1), " queries and ", N, " keys");
-    const Variable filtered =
-        nn::conv_over_ranks(reshape(v, {B, N, channels()}), filter_,
-                            {.causal = true, .lengths = mask.lengths}, pass.part);
+    const Variable filtered = nn::conv_of_pass(reshape(v, {B, N, channels()}), filter_,
+                                               {.causal = true, .lengths = mask.lengths}, pass);
     return reshape(gate_.forward(inputs.x).eval() * filtered, v.shape());
   }
 

@@ -16,10 +16,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "longhand/attention/bases/over_ranks.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
+#include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/autograd/ops.h"
 
@@ -27,31 +27,32 @@ namespace longhand::attention {
 namespace {
 
 Variable causal(const Variable& q, const Variable& k, const Variable& v,
-                const nn::SequencePart& part) {
+                const std::shared_ptr<const Join>& join) {
   Variable L = log_cumulative_sum_exp(k), decay;
-  if (part.cut()) {
-    // The keys of earlier parts, as one token before those of this one.
+  if (join) {
+    // The keys of the parts before this one, as one token.
     const int64_t n = k.size(1);
-    const Variable before = log_sum_exp_before_part(slice(L, 1, n - 1, n), part);
+    const Variable before = log_sum_exp_before(slice(L, 1, n - 1, n), *join);
     const Variable all = log_cumulative_sum_exp(concat({before, k}, 1));
     L = slice(all, 1, 1, n + 1);
     decay = slice(all, 1, 0, n) - L;
   } else {
     decay = log_decay_of_scale(L);
   }
-  return scan_over_ranks({softmax(q), exp(k - L), v, decay},
-                         {.normalizer = false, .final_state = false}, part);
+  return scan({softmax(q), exp(k - L), v, decay}, nullptr,
+              {.normalizer = false, .final_state = false, .join = join})
+      .out;
 }
 
 // softmax(keys) v over the tokens of all parts, for keys (B, H, D, n) and v (B, H, n, E): (B, H, D, E).
-Variable mixed_over_ranks(const Variable& keys, const Variable& v, const Tensor& lengths,
-                          const nn::SequencePart& part) {
-  Variable top(max_over_ranks(max(keys.detach(), 3, true).value(), part));
+Variable mixed(const Variable& keys, const Variable& v, const Tensor& lengths,
+               const std::shared_ptr<const Join>& join) {
+  if (!join) return matmul(softmax(keys), v);
+  Variable top(max_of_parts(max(keys.detach(), 3, true).value(), join));
   // For an empty sequence the maximum is -inf; any finite value works instead.
   if (lengths.defined()) top = where(not_empty(lengths), top, 0.0);
   const Variable weights = exp(keys - top);
-  const Variable sums =
-      nn::sum_of_parts(concat({matmul(weights, v), sum(weights, {3}, true)}, 3), part);
+  const Variable sums = join->sum(concat({matmul(weights, v), sum(weights, {3}, true)}, 3));
   const int64_t E = v.size(3);
   Variable den = slice(sums, 3, E, E + 1);
   if (lengths.defined()) den = where(not_empty(lengths), den, 1.0);
@@ -61,11 +62,8 @@ Variable mixed_over_ranks(const Variable& keys, const Variable& v, const Tensor&
 struct EfficientOptions {
   void describe(OptionVisitor&) {}
   Capabilities capabilities() const {
-    return {.causal = true,
-            .decodes = true,
-            .sequence = SequencePath::sums,
-            .time = "N D^2",
-            .memory = "N D"};
+    return {
+        .causal = true, .decodes = true, .needs = Needs::sums, .time = "N D^2", .memory = "N D"};
   }
   // The softmax of queries and of keys instead of these, and D x D numbers for each head; causally,
   // also their logarithms of sums and decays.
@@ -123,14 +121,13 @@ class EfficientAttention final : public Variant {
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-    if (config().causal) return causal(q, k, v, pass.part);
+    if (config().causal) return causal(q, k, v, pass.join);
     Variable keys = permute(k, {0, 2, 3, 1});  // (B, H, D, M)
-    if (const Tensor lengths = nn::lengths_of_part(mask.lengths, pass.part); lengths.defined())
+    if (const Tensor lengths = lengths_from(mask.lengths, pass.tokens.first, k.size(1));
+        lengths.defined())
       keys = where(real_tokens(lengths, k.size(1)).permute({0, 2, 3, 1}), keys, never);
-    const Variable values = transpose(v, 1, 2);
-    const Variable mixed = pass.part.cut() ? mixed_over_ranks(keys, values, mask.lengths, pass.part)
-                                           : matmul(softmax(keys), values);  // (B, H, D, D)
-    return transpose(matmul(softmax(transpose(q, 1, 2)), mixed), 1, 2);
+    const Variable all = mixed(keys, transpose(v, 1, 2), mask.lengths, pass.join);
+    return transpose(matmul(softmax(transpose(q, 1, 2)), all), 1, 2);
   }
 };
 

@@ -169,7 +169,7 @@ struct EvaOptions {
             .causal = true,
             .decodes = true,
             .cross_lengths = false,
-            .sequence = SequencePath::heads,
+            .needs = Needs::heads,
             .time = "N (w + N/c) D",
             .memory = "N + (N/w)^2"};
   }
@@ -281,7 +281,7 @@ class Eva final : public Variant {
     const double scale = std::pow(static_cast<double>(means.size(3)), -0.25);
     Variable W = affine(means, scale);
     if (pass.training && options_.sampled)
-      W = W + Variable(training_noise(W.shape(), 2, W.dtype(), inputs, pass));
+      W = W + Variable(training_noise(W.shape(), 2, W.dtype(), pass));
     BlockPattern own{.block = 1, .key_block = c};
     for (int64_t n = 0; n < chunks; ++n) {
       own.keys.push_back(static_cast<int32_t>(n));

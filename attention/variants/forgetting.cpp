@@ -12,6 +12,7 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/definitions/definitions.h"
+#include "longhand/attention/mask.h"
 #include "longhand/attention/memory.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
@@ -19,7 +20,6 @@
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/dropout.h"
 #include "longhand/nn/linear.h"
-#include "longhand/nn/sequence_part.h"
 
 namespace longhand::attention {
 namespace {
@@ -48,8 +48,7 @@ struct ForgettingOptions {
             .decodes = true,
             .cross_lengths = false,
             .uses_x = true,
-            .sequence = SequencePath::heads,
-            .undivided = impl == "tiled" ? SequencePath::keys : SequencePath::gathered,
+            .needs = impl == "tiled" ? Needs::keys : Needs::heads,
             .time = "N^2 D",
             .memory = impl == "tiled" ? "N" : "N^2"};
   }
@@ -114,25 +113,25 @@ class Forgetting final : public Variant {
  private:
   // g = log sigmoid(W x + b), (…, H).
   Variable log_decay(const Variable& x) const { return -softplus(-gate_.forward(x)); }
-  Variable of_heads(const Variable& x) const override { return log_decay(x); }
+  Variable gates(const Variable& x) const override { return log_decay(x); }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-    const DropoutOptions drop = weight_dropout(dropout_, inputs, pass);
-    // (B, N, H)
-    const Variable g = inputs.of_heads.defined() ? inputs.of_heads : log_decay(inputs.x);
+    const DropoutOptions drop = weight_dropout(dropout_, pass);
+    const Variable& g = inputs.x;  // gates(), (B, N, H)
     if (tiled_)
-      return softmax_attention(q, k, v,
-                               {.scale = scale_,
-                                .causal = true,
-                                .window = window_,
-                                .key_lengths = mask.lengths,
-                                .query_lengths = nn::lengths_of_part(mask.lengths, pass.part),
-                                .log_decay = g,
-                                .dropout = drop.p,
-                                .generator = drop.generator,
-                                .heads = drop.section,
-                                .first_query = first_query(pass)});
+      return softmax_attention(
+          q, k, v,
+          {.scale = scale_,
+           .causal = true,
+           .window = window_,
+           .key_lengths = mask.lengths,
+           .query_lengths = lengths_from(mask.lengths, pass.tokens.first, q.size(1)),
+           .log_decay = g,
+           .dropout = drop.p,
+           .generator = drop.generator,
+           .heads = drop.section,
+           .first_query = first_query(pass)});
     const int64_t N = q.size(1);
     const Tensor seen = definitions::visible(
         N, N, {.causal = true, .lengths = mask.lengths, .window = window_ ? window_ - 1 : -1});

@@ -16,13 +16,13 @@
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/mask.h"
 #include "longhand/attention/memory.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/dropout.h"
-#include "longhand/nn/sequence_part.h"
 
 namespace longhand::attention {
 namespace {
@@ -42,8 +42,7 @@ struct GaussianOptions {
             .any_mask = true,
             .causal = true,
             .decodes = true,
-            .sequence = SequencePath::heads,
-            .undivided = SequencePath::keys,
+            .needs = Needs::keys,
             .time = "N M D",
             .memory = "N"};
   }
@@ -90,7 +89,7 @@ class Gaussian final : public Variant {
   }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
-    const DropoutOptions drop = weight_dropout(dropout_, inputs, pass);
+    const DropoutOptions drop = weight_dropout(dropout_, pass);
     return tiled(mask) ? tiles(inputs, mask, pass, drop) : stored(inputs, mask, drop);
   }
 
@@ -103,7 +102,7 @@ class Gaussian final : public Variant {
         .scale = scale(),
         .causal = config().causal,
         .key_lengths = mask.lengths,
-        .query_lengths = nn::lengths_of_part(mask.lengths, pass.part),
+        .query_lengths = lengths_from(mask.lengths, pass.tokens.first, q.size(1)),
         .key_bias = reshape(broadcast_to(norms, {B, M, G, H / G}), {B, M, H}),
         .dropout = drop.p,
         .generator = drop.generator,

@@ -49,7 +49,7 @@ struct LaraOptions {
             .positional = true,
             .causal_reason = "landmarks average future tokens",
             .cross_lengths = false,
-            .sequence = SequencePath::heads,
+            .needs = Needs::heads,
             .time = "N C D",
             .memory = "N C"};
   }
@@ -134,7 +134,7 @@ class Lara final : public Variant {
     };
     const Variable centre = repeated(mu, 2);
     Variable W = centre;  // the samples (B, H, S, D)
-    if (drawn) W = W + Variable(training_noise(W.shape(), 1, W.dtype(), inputs, pass));
+    if (drawn) W = W + Variable(training_noise(W.shape(), 1, W.dtype(), pass));
 
     const Variable log_keys = masked_scores(matmul(W, transposed(Y)) - transposed(half_square(Y)),
                                             false, keys);  // log ξ(y_j, ω_s), (B, H, S, N)

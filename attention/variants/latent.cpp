@@ -10,9 +10,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "longhand/attention/bases/over_ranks.h"
 #include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/mask.h"
 #include "longhand/attention/memory.h"
+#include "longhand/attention/ops/joined_softmax.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
@@ -28,7 +29,7 @@ struct LatentOptions {
   }
   Capabilities capabilities() const {
     return {.causal_reason = "every latent attends to all tokens",
-            .sequence = SequencePath::sums,
+            .needs = Needs::sums,
             .time = "N m D",
             .memory = "m D"};
   }
@@ -76,10 +77,10 @@ class Latent final : public Variant {
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const int64_t B = inputs.q.size(0), H = config().heads, D = config().head_dim;
-    const Tensor lengths = nn::lengths_of_part(mask.lengths, pass.part);
+    const Tensor lengths = lengths_from(mask.lengths, pass.tokens.first, inputs.q.size(1));
     const Variable L = broadcast_to(unsqueeze(transpose(latents_, 0, 1), 0), {B, count_, H, D});
     const Variable collected =
-        softmax_attention_over_ranks(L, inputs.k, inputs.v, {.key_lengths = lengths}, pass.part);
+        joined_softmax_attention(L, inputs.k, inputs.v, {.key_lengths = lengths}, pass.join);
     return softmax_attention(inputs.q, L, collected, {.query_lengths = lengths});
   }
 

@@ -67,7 +67,7 @@ struct LinearOptions {
             .causal = true,
             .decodes = true,
             .fixed_length = kind().by_position,
-            .sequence = SequencePath::sums,
+            .needs = Needs::sums,
             .time = kind().time,
             .memory = kind().memory,
             .state = kind().may_underflow ? "nonpositive_normalizers" : "-"};

@@ -31,13 +31,13 @@
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/memory.h"
+#include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/error.h"
 #include "longhand/nn/init.h"
-#include "longhand/nn/sequence_part.h"
 
 namespace longhand::attention {
 namespace {
@@ -141,9 +141,8 @@ struct LinformerOptions {
         .fixed_length = true,
         .shortens = order == "inputs",
         // E and F of a part give a summand of the mixtures. Others have slots at the ends of parts.
-        .sequence = !local && (projection == "linear" || order == "inputs")
-                        ? SequencePath::sums
-                        : SequencePath::gathered,
+        .needs =
+            !local && (projection == "linear" || order == "inputs") ? Needs::sums : Needs::tokens,
         .time = local ? "N (k + s) D" : "N k D",
         .memory = local ? "N (k + s)" : "k D + N"};
   }
@@ -209,16 +208,17 @@ class Linformer final : public Variant {
 
   Sources sources(const Variable& x, const Mask& mask, const nn::Pass& pass) override {
     if (!inputs_) return {x, x};
-    const nn::SequencePart& part = pass.part;
     const int64_t B = x.size(0), d = x.size(2);
-    const bool gathers = part.cut() && kind_ != "linear";
-    Variable tokens = gathers ? nn::whole_sequences({x}, part)[0] : x;
+    // Slots of blocks begin at any token: all are brought here.
+    const bool gathers = pass.join && kind_ != "linear";
+    Variable tokens = gathers ? whole_sequence(x, *pass.join, pass.tokens.of) : x;
     // Without what follows the end of sequences, for which E has no columns.
-    if (part.cut() && !gathers)
-      tokens = slice(x, 1, 0, std::min(x.size(1), part.length - first_token(pass)));
+    if (pass.join && !gathers)
+      tokens = slice(x, 1, 0, std::min(x.size(1), pass.tokens.of - first_token(pass)));
     const int64_t N = tokens.size(1);
     tokens = reshape(tokens, {B, N, 1, d});
-    const Tensor lengths = gathers ? mask.lengths : nn::lengths_of_part(mask.lengths, part);
+    const Tensor lengths =
+        gathers ? mask.lengths : lengths_from(mask.lengths, pass.tokens.first, N);
     if (lengths.defined()) tokens = where(real_tokens(lengths, N), tokens, 0.0);
     const auto mixed = [&](bool values) {
       return gathers ? compress(tokens, lengths, values)
@@ -230,15 +230,12 @@ class Linformer final : public Variant {
   // The mixtures, or their summands, and the gradients of these; with order = "inputs" of all heads
   // together.
   double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
-    if (sequence_path(ranks) == SequencePath::gathered)
-      return Variant::sequence_bytes(batch, tokens, ranks);
+    if (capabilities().needs == Needs::tokens) return Variant::sequence_bytes(batch, tokens, ranks);
     const int64_t width = config().heads * config().head_dim,
                   mixtures = (inputs_ && !two_projections() ? 1 : 2) *
                              (inputs_ ? width : config().kv_heads * config().head_dim);
-    const auto numbers =
-        kind_ == "linear"
-            ? static_cast<double>(batch * k_ * mixtures)
-            : static_cast<double>(batch * nn::SequencePart::tokens_of(tokens, ranks) * width);
+    const auto numbers = kind_ == "linear" ? static_cast<double>(batch * k_ * mixtures)
+                                           : static_cast<double>(batch * (tokens / ranks) * width);
     return 2 * static_cast<double>(ranks - 1) * numbers *
            static_cast<double>(size_of(parameter_dtype()));
   }
@@ -389,7 +386,7 @@ class Linformer final : public Variant {
     if (local_) return attend_locally(inputs, mask, pass);
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     // Exact attention to the slots: (B, slots, H, D).
-    const Tensor lengths = nn::lengths_of_part(mask.lengths, pass.part);
+    const Tensor lengths = lengths_from(mask.lengths, pass.tokens.first, q.size(1));
     const auto slots = [&](const Variable& x, bool values) {
       return inputs_ ? x : compress_part(x, lengths, values, pass);
     };
@@ -406,10 +403,10 @@ class Linformer final : public Variant {
     return softmax_attention(q, keys, values, options);
   }
 
-  // As compress(), of all tokens of a pass that may have a part of them. `lengths` are those of the part.
+  // As compress(), of all tokens, of which the pass has x. `lengths` are those of x.
   Variable compress_part(const Variable& x, const Tensor& lengths, bool values,
                          const nn::Pass& pass) const {
-    return nn::sum_of_parts(compress(x, lengths, values, first_token(pass)), pass.part);
+    return sum_of_parts(compress(x, lengths, values, first_token(pass)), pass.join);
   }
 
   // Returns E x, or F x for values, (B, slots, G, d), of x (B, M, G, d) that is 0 at padding; with the

@@ -13,11 +13,12 @@
 #include <cmath>
 
 #include "longhand/attention/bases/masked_softmax.h"
-#include "longhand/attention/bases/over_ranks.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/memory.h"
+#include "longhand/attention/ops/joined.h"
+#include "longhand/attention/ops/scan.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
@@ -54,7 +55,7 @@ struct LowrankOptions {
             .uses_queries_and_keys = false,
             .cross_lengths = false,
             .fixed_length = true,
-            .sequence = softmax ? SequencePath::heads : SequencePath::sums,
+            .needs = softmax ? Needs::heads : Needs::sums,
             .time = softmax ? "N^2 D" : "N r D",
             .memory = softmax ? "N^2" : "r D"};
   }
@@ -140,7 +141,7 @@ class Lowrank final : public Variant {
                       config().max_length, ", got ", N, " queries and ", k.size(1), " keys");
     const auto rows_of = [&](const Variable& x) {
       const Variable of_heads =
-          inputs.heads.of ? slice(x, 0, inputs.heads.first, inputs.heads.first + H) : x;
+          pass.heads.of ? slice(x, 0, pass.heads.first, pass.heads.first + H) : x;
       return slice(of_heads, 1, first, first + N);
     };
     const Variable U = rows_of(u_), V = rows_of(v_);  // (H, N, r)
@@ -149,16 +150,17 @@ class Lowrank final : public Variant {
       const auto rows = [&](const Variable& x) {
         return broadcast_to(unsqueeze(transpose(x, 0, 1), 0), {B, N, H, rank_});
       };
-      return scan_over_ranks({rows(U), rows(V), v}, {.normalizer = false, .final_state = false},
-                             pass.part);
+      return scan({rows(U), rows(V), v}, nullptr,
+                  {.normalizer = false, .final_state = false, .join = pass.join})
+          .out;
     }
     if (!softmax_) {
-      const Variable sums = nn::sum_of_parts(matmul(transpose(V, 1, 2), X), pass.part);
+      const Variable sums = sum_of_parts(matmul(transpose(V, 1, 2), X), pass.join);
       return transpose(matmul(U, sums), 1, 2);
     }
     const Variable scores = matmul(U, transpose(V, 1, 2));
     Variable p = longhand::softmax(masked_scores(scores, config().causal, mask.lengths));
-    if (const DropoutOptions drop = weight_dropout(dropout_, inputs, pass); drop.p > 0)
+    if (const DropoutOptions drop = weight_dropout(dropout_, pass); drop.p > 0)
       p = dropout(broadcast_to(p, {B, H, N, N}), drop);
     return transpose(matmul(p, X), 1, 2);
   }

@@ -1,10 +1,10 @@
 // Uniform attention: the limit of softmax attention when all scores are equal.
 //
 //   out_i = mean of v_j over the real tokens j (causal: over j <= i)
-#include "longhand/attention/bases/over_ranks.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/memory.h"
+#include "longhand/attention/ops/joined.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 
@@ -44,7 +44,7 @@ struct MeanOptions {
     return {.causal = true,
             .decodes = true,
             .uses_queries_and_keys = false,
-            .sequence = SequencePath::sums,
+            .needs = Needs::sums,
             .time = "N D",
             .memory = "D"};
   }
@@ -83,20 +83,19 @@ class Mean final : public Variant {
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable& v = inputs.v;
-    const nn::SequencePart& part = pass.part;
-    const int64_t M = v.size(1), first = first_token(pass), all = part.cut() ? part.length : M;
+    const int64_t M = v.size(1), first = pass.tokens.first, all = pass.all_tokens(M);
     if (config().causal) {
       std::vector<int32_t> counts;
       for (int64_t i = first; i < first + M; ++i) counts.push_back(static_cast<int32_t>(i + 1));
       Variable sums = cumsum(v, 1);
-      if (part.cut()) sums = sums + sum_before_part(sum(v, {1}, true), part);
+      if (pass.join) sums = sums + sum_before(sum(v, {1}, true), *pass.join);
       return sums * inverse(counts, {1, M, 1, 1}, v.dtype());
     }
     const std::vector<int32_t> n = mask.lengths.defined()
                                        ? mask.lengths.to_vector<int32_t>()
                                        : std::vector<int32_t>{static_cast<int32_t>(all)};
     const auto samples = static_cast<int64_t>(n.size());
-    const Variable sums = nn::sum_of_parts(sum(v, {1}, true), part);
+    const Variable sums = sum_of_parts(sum(v, {1}, true), pass.join);
     return broadcast_to(sums * inverse(n, {samples, 1, 1, 1}, v.dtype()), inputs.q.shape());
   }
 

@@ -26,7 +26,7 @@ struct NoneOptions {
             .decodes = true,
             .uses_queries_and_keys = false,
             .cross_lengths = false,
-            .sequence = SequencePath::local,
+            .needs = Needs::nothing,
             .time = "0",
             .memory = "0"};
   }

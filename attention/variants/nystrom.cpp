@@ -32,15 +32,15 @@
 #include "longhand/attention/bases/landmarks.h"
 #include "longhand/attention/bases/latest.h"
 #include "longhand/attention/bases/masked_softmax.h"
-#include "longhand/attention/bases/over_ranks.h"
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/memory.h"
-#include "longhand/attention/ops/softmax_attention.h"
+#include "longhand/attention/ops/joined_softmax.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
+#include "longhand/nn/short_conv.h"
 
 namespace longhand::attention {
 namespace {
@@ -99,7 +99,7 @@ struct NystromOptions {
             .causal_reason = "landmarks average future tokens",
             .cross_lengths = false,
             // Clusters of a head are of all its tokens.
-            .sequence = landmark_kind == "kmeans" ? SequencePath::heads : SequencePath::landmarks,
+            .needs = landmark_kind == "kmeans" ? Needs::heads : Needs::landmarks,
             .time = "N m D + m^3",
             .memory = "m (m + D) + N",
             .state = drawn ? "random_state" : "-"};
@@ -201,12 +201,11 @@ class Nystrom final : public Variant {
 
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
-    const nn::SequencePart& part = pass.part;
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
     check<ShapeError>(k.size(1) == N, "nystrom: expected as many queries as keys, got ", N,
                       " queries and ", k.size(1), " keys");
-    const int64_t all_tokens = part.cut() ? part.length : N;
+    const int64_t all_tokens = pass.all_tokens(N);
     // Without padding all samples have the same segments: one row represents them.
     const std::vector<int32_t> lengths =
         mask.lengths.defined() ? mask.lengths.to_vector<int32_t>()
@@ -218,7 +217,7 @@ class Nystrom final : public Variant {
     const bool all = exact == static_cast<int64_t>(lengths.size());
 
     Variable out;
-    if (!all) out = through_landmarks(inputs, mask, lengths, part);
+    if (!all) out = through_landmarks(inputs, mask, lengths, pass);
     if (exact) {
       // Later tokens are padding in these samples; the results of the others are not used.
       const int64_t n = std::min(all_tokens, exact_below_);
@@ -229,8 +228,8 @@ class Nystrom final : public Variant {
           few_keys.data<int32_t>()[b] = std::min(lengths[b], static_cast<int32_t>(n));
       }
       Variable first;
-      if (part.cut()) {
-        const Variable both = first_tokens(concat({k, v}, 2), n, part);
+      if (pass.join) {
+        const Variable both = first_tokens(concat({k, v}, 2), n, pass);
         first = attention_to(slice(both, 2, 0, H), slice(both, 2, H, 2 * H), q, few_keys);
       } else {
         first = Variable(Tensor::zeros({B, N - n, H, D}, q.dtype()));
@@ -244,8 +243,8 @@ class Nystrom final : public Variant {
     }
     if (conv_) {
       const Variable filters =
-          inputs.heads.of ? slice(*conv_, 0, inputs.heads.first, inputs.heads.first + H) : *conv_;
-      const Variable filtered = nn::conv_over_ranks(reshape(v, {B, N, H * D}), filters, {}, part);
+          pass.heads.of ? slice(*conv_, 0, pass.heads.first, pass.heads.first + H) : *conv_;
+      const Variable filtered = nn::conv_of_pass(reshape(v, {B, N, H * D}), filters, {}, pass);
       out = out + reshape(filtered, {B, N, H, D});
     }
     return out;
@@ -266,20 +265,19 @@ class Nystrom final : public Variant {
     return softmax_attention(q, k, v, options);
   }
 
-  // The first n tokens of x (B, N, …) of all ranks, of which each adds those that it has.
-  static Variable first_tokens(const Variable& x, int64_t n, const nn::SequencePart& part) {
-    const int64_t begin = std::min(part.begin, n), own = std::min(x.size(1), n - begin);
+  // The first n tokens of all sequences, of which x (B, N, …) has some: each part adds its own.
+  static Variable first_tokens(const Variable& x, int64_t n, const nn::Pass& pass) {
+    const int64_t begin = std::min(pass.tokens.first, n), own = std::min(x.size(1), n - begin);
     const auto zeros = [&](int64_t tokens) {
       return Variable(Tensor::zeros({x.size(0), tokens, x.size(2), x.size(3)}, x.dtype()));
     };
-    return nn::sum_of_parts(concat({zeros(begin), slice(x, 1, 0, own), zeros(n - begin - own)}, 1),
-                            part);
+    return pass.join->sum(concat({zeros(begin), slice(x, 1, 0, own), zeros(n - begin - own)}, 1));
   }
 
   Variable through_landmarks(const Inputs& inputs, const Mask& mask,
-                             const std::vector<int32_t>& lengths, const nn::SequencePart& part) {
+                             const std::vector<int32_t>& lengths, const nn::Pass& pass) {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-    const int64_t N = part.cut() ? part.length : q.size(1),
+    const int64_t N = pass.all_tokens(q.size(1)),
                   m = query_landmarks_ ? landmarks_ : std::min(landmarks_, N);
     // An empty sample has one landmark, which is 0.
     const std::vector<int32_t> counts = landmark_counts(lengths, m);
@@ -292,9 +290,9 @@ class Nystrom final : public Variant {
     Variable Qm, Km;
     if (query_landmarks_) {
       Qm = parameters(*query_landmarks_), Km = parameters(*key_landmarks_);
-    } else if (part.cut()) {
+    } else if (pass.join) {
       const int64_t H = q.size(2);
-      const Variable both = landmarks_of_part(concat({q, k}, 2), lengths, counts, m, part);
+      const Variable both = joined_landmarks(concat({q, k}, 2), lengths, counts, m, pass);
       Qm = slice(both, 2, 0, H), Km = slice(both, 2, H, 2 * H);
     } else {
       Qm = landmarks_of(q, lengths, counts, m), Km = landmarks_of(k, lengths, counts, m);
@@ -314,8 +312,9 @@ class Nystrom final : public Variant {
       Qm = broadcast_to(Qm, all);
       Km = broadcast_to(Km, all);
     }
-    const Variable GV = softmax_attention_over_ranks(
-        Qm, k, v, {.key_lengths = nn::lengths_of_part(mask.lengths, part)}, part);  // (B, m, H, D)
+    const Tensor keys = lengths_from(mask.lengths, pass.tokens.first, k.size(1));
+    const Variable GV =
+        joined_softmax_attention(Qm, k, v, {.key_lengths = keys}, pass.join);  // (B, m, H, D)
     return attention_to(Km, transpose(matmul(Z, transpose(GV, 1, 2)), 1, 2), q, landmarks);
   }
 
@@ -328,15 +327,15 @@ class Nystrom final : public Variant {
     return transpose(matmul(Variable(W), transpose(x, 1, 2)), 1, 2);
   }
 
-  // The same of all parts, for x (B, n, H, D) of this one.
-  Variable landmarks_of_part(const Variable& x, const std::vector<int32_t>& lengths,
-                             const std::vector<int32_t>& counts, int64_t m,
-                             const nn::SequencePart& part) const {
+  // The same of all tokens, of which the pass has x (B, n, H, D).
+  Variable joined_landmarks(const Variable& x, const std::vector<int32_t>& lengths,
+                            const std::vector<int32_t>& counts, int64_t m,
+                            const nn::Pass& pass) const {
     const int64_t n = x.size(1);
     const Tensor own = kind_ == "mean"
-                           ? segment_weights(lengths, counts, m, part.begin, n, x.dtype())
-                           : selection(lengths, counts, m, part.begin, n, x.dtype());
-    return nn::sum_of_parts(transpose(matmul(Variable(own), transpose(x, 1, 2)), 1, 2), part);
+                           ? segment_weights(lengths, counts, m, pass.tokens.first, n, x.dtype())
+                           : selection(lengths, counts, m, pass.tokens.first, n, x.dtype());
+    return pass.join->sum(transpose(matmul(Variable(own), transpose(x, 1, 2)), 1, 2));
   }
 
   // Returns W (samples, 1, m, tokens), which selects single tokens out of those from `first` on.

@@ -138,7 +138,7 @@ struct ParallelOptions {
                      .decodes = true,
                      .uses_queries_and_keys = false,
                      .uses_keys = false,
-                     .sequence = SequencePath::parts,
+                     .needs = Needs::parts,
                      .time = "sum of the parts",
                      .memory = "sum of the parts"};
     for (const Config& part : configs()) {

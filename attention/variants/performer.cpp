@@ -94,9 +94,9 @@ struct PerformerOptions {
             .causal = !balance,
             .causal_reason = balance ? "balanced channels depend on all queries and keys" : "",
             .decodes = !reference(),
-            .sequence = !reference()                   ? SequencePath::sums
-                        : projection.heads == "shared" ? SequencePath::heads
-                                                       : SequencePath::gathered,
+            .needs = !reference()                   ? Needs::sums
+                     : projection.heads == "shared" ? Needs::heads
+                                                    : Needs::tokens,
             .time = "N m D",
             .memory = "N m",
             .state = projection.state(kernel == "trigonometric_bias")};
@@ -175,24 +175,23 @@ class Performer final : public FeatureAttention {
   // Balanced channels also take the sums of squares of queries and keys.
   double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
     const double sums = FeatureAttention::sequence_bytes(batch, tokens, ranks);
-    if (!balance_ || sequence_path(ranks) != SequencePath::sums) return sums;
+    if (!balance_ || capabilities().needs != Needs::sums) return sums;
     return sums + 4.0 * (ranks - 1) *
                       static_cast<double>(batch * config().heads * config().head_dim *
                                           size_of(parameter_dtype()));
   }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
-    const Inputs in = balance_ ? balanced(inputs, pass.part) : inputs;
+    const Inputs in = balance_ ? balanced(inputs, pass) : inputs;
     return reference_ ? attend_as_references(in.q, in.k, in.v, mask)
                       : FeatureAttention::attend(in, mask, pass);
   }
 
   // ψ q and k / ψ. Channels that are 0 throughout stay 0.
-  static Inputs balanced(const Inputs& in, const nn::SequencePart& part) {
+  static Inputs balanced(const Inputs& in, const nn::Pass& pass) {
     const auto mean_square = [&](const Variable& x) {
-      if (!part.cut()) return mean(square(x), {1}, true) + 1e-30;
-      return sum_over_ranks(sum(square(x), {1}, true), *part.ranks) /
-                 static_cast<double>(part.length) +
+      if (!pass.join) return mean(square(x), {1}, true) + 1e-30;
+      return pass.join->sum(sum(square(x), {1}, true)) / static_cast<double>(pass.tokens.of) +
              1e-30;
     };
     const Variable psi = sqrt(sqrt(mean_square(in.k) / mean_square(in.q)));  // (B, 1, H, D)

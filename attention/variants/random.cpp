@@ -35,7 +35,7 @@ struct RandomOptions {
             .causal = true,
             .uses_queries_and_keys = false,
             .cross_lengths = false,
-            .sequence = SequencePath::heads,
+            .needs = Needs::heads,
             .time = "N^2 D",
             .memory = "N^2",
             .state = "random_state"};
@@ -79,10 +79,10 @@ class Random final : public Variant {
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
     check<ShapeError>(k.size(1) == N, "random: expected as many queries as keys, got ", N,
                       " queries and ", k.size(1), " keys");
-    const DropoutOptions drop = weight_dropout(dropout_, inputs, pass);
+    const DropoutOptions drop = weight_dropout(dropout_, pass);
     const bool padded = mask.lengths.defined(), drops = drop.p > 0;
     // (H, N, N)
-    Variable p(rows(N, q.dtype(), !padded).slice(0, inputs.heads.first, inputs.heads.first + H));
+    Variable p(rows(N, q.dtype(), !padded).slice(0, pass.heads.first, pass.heads.first + H));
     if (!padded && !drops) {
       // One product a head for all samples.
       const Variable V = reshape(permute(v, {2, 1, 0, 3}), {H, N, B * D});

@@ -136,7 +136,7 @@ struct ReformerOptions {
             .decodes = true,
             .uses_keys = false,
             .cross_lengths = false,
-            .sequence = SequencePath::heads,
+            .needs = Needs::heads,
             .time = "N R (w + b) D",
             .memory = "N (R + D)",
             .state = "rotations, random_state, redraws, steps"};
@@ -199,13 +199,13 @@ class Reformer final : public Variant {
   }
 
  private:
-  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable& q = inputs.q;
     check<ShapeError>(inputs.v.size(1) == q.size(1),
                       "reformer: expected as many queries as keys, got ", q.size(1),
                       " queries and ", inputs.v.size(1), " keys");
     const Tensor rotations =
-        rotations_.value().slice(0, inputs.heads.first, inputs.heads.first + q.size(2));
+        rotations_.value().slice(0, pass.heads.first, pass.heads.first + q.size(2));
     return bucket_attention(q, rms_norm(q, {}, eps), inputs.v,
                             1 / std::sqrt(static_cast<double>(q.size(3))),
                             hash_buckets(q.value(), Hash(rotations, options_.buckets),

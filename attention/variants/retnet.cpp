@@ -36,7 +36,7 @@ struct RetnetOptions {
             .causal_only = true,  // a recurrence, without a form over all keys
             .decodes = true,      // ScanAttention overrides make_decoder()
             .uses_x = gate,       // reads Inputs::x
-            .sequence = SequencePath::state,
+            .needs = Needs::state,
             .time = "N D^2",
             .memory = "D^2"};
   }

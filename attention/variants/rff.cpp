@@ -64,7 +64,7 @@ struct RffOptions {
             .causal_only = gate,
             .decodes = true,
             .uses_x = gate,
-            .sequence = SequencePath::sums,
+            .needs = Needs::sums,
             .time = "N m D",
             .memory = "N m",
             .state = projection.state(has_phases())};

@@ -47,7 +47,7 @@ struct ScatterbrainOptions {
             .decodes = true,
             .cross_lengths = false,
             // Projections of single heads are those of all.
-            .sequence = projection.heads == "shared" ? SequencePath::heads : SequencePath::gathered,
+            .needs = projection.heads == "shared" ? Needs::heads : Needs::tokens,
             .time = "N (w + m) D",
             .memory = "N m",
             .state = "features, redraws, steps, random_state, nonpositive_normalizers"};
@@ -182,8 +182,7 @@ class Scatterbrain final : public FeatureAttention {
     std::vector<int32_t> with_far = lengths;
     for (int32_t& n : with_far) n = std::max(0, n - static_cast<int32_t>(window_));
     for (const FarSums& side : far)
-      count(side.sums.value().select(3, v.size(3)), Tensor::from(with_far, {q.size(0)}), pass,
-            inputs.head_ranks);
+      count(side.sums.value().select(3, v.size(3)), Tensor::from(with_far, {q.size(0)}), pass);
     return near_and_far(near, far, lengths);
   }
 

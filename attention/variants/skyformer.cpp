@@ -60,7 +60,7 @@ struct SkyformerOptions {
         .averages = false,
         .positional = true,  // landmarks are drawn by position
         .causal_reason = "landmarks are drawn among all tokens, and every weight depends on them",
-        .sequence = SequencePath::heads,
+        .needs = Needs::heads,
         .time = "N d D + d^3",
         .memory = "N d",
         .state = "redraws, steps, random_state"};

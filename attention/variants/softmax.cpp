@@ -9,10 +9,10 @@
 #include <cmath>
 
 #include "longhand/attention/bases/masked_softmax.h"
-#include "longhand/attention/bases/ring_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/memory.h"
+#include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -47,8 +47,7 @@ struct SoftmaxOptions {
             .causal = true,
             .decodes = true,
             .cross_lengths = !positional,
-            .sequence = SequencePath::heads,
-            .undivided = impl == "tiled" ? SequencePath::ring : SequencePath::gathered,
+            .needs = impl == "tiled" ? Needs::key_blocks : Needs::heads,
             .time = "N M D",
             .memory = impl == "tiled" ? "N" : "N M"};
   }
@@ -112,22 +111,23 @@ class Softmax final : public Variant {
     check<ShapeError>(N == M || capabilities().cross_lengths,
                       "softmax: with a window or ALiBi, expected as many queries as keys, got ", N,
                       " queries and ", M, " keys");
-    const DropoutOptions drop = weight_dropout(dropout_, inputs, pass);
+    const DropoutOptions drop = weight_dropout(dropout_, pass);
     std::vector<double> slopes = slopes_;
-    if (inputs.heads.of && !slopes_.empty())
-      slopes.assign(slopes_.begin() + inputs.heads.first,
-                    slopes_.begin() + inputs.heads.first + q.size(2));
+    if (pass.heads.of && !slopes_.empty())
+      slopes.assign(slopes_.begin() + pass.heads.first,
+                    slopes_.begin() + pass.heads.first + q.size(2));
     if (takes_all(mask))
-      return ring_attention(q, k, v,
-                            {.scale = scale_,
-                             .causal = config().causal,
-                             .window = window_,
-                             .key_lengths = mask.lengths,
-                             .slopes = slopes,
-                             .dropout = drop.p,
-                             .generator = drop.generator,
-                             .heads = drop.section},
-                            pass.part);
+      return softmax_attention(q, k, v,
+                               {.scale = scale_,
+                                .causal = config().causal,
+                                .window = window_,
+                                .key_lengths = mask.lengths,
+                                .query_lengths = mask.lengths,
+                                .slopes = slopes,
+                                .dropout = drop.p,
+                                .generator = drop.generator,
+                                .heads = drop.section,
+                                .join = pass.join});
     const Variable keys = permute(k, {0, 2, 3, 1});                    // (B, H, D, M)
     Variable scores = matmul(permute(q, {0, 2, 1, 3}), keys, scale_);  // (B, H, N, M)
     if (!slopes.empty()) scores = scores + Variable(distances(slopes, N, q.dtype()));

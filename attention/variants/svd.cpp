@@ -50,7 +50,7 @@ struct SvdOptions {
             .separate_queries = false,
             .any_mask = true,
             .causal_reason = "a triangular matrix truncated to rank r is dense",
-            .sequence = SequencePath::heads,
+            .needs = Needs::heads,
             .time = "N^3",
             .memory = "N M"};
   }

@@ -61,7 +61,7 @@ struct SynthesizerOptions {
             .cross_lengths = false,
             .fixed_length = true,
             .uses_x = dense,
-            .sequence = SequencePath::heads,
+            .needs = Needs::heads,
             .time = dense ? "N^2 max(r, D)" : "N^2 D",
             .memory = dense ? "N" : "N^2"};
   }
@@ -155,7 +155,7 @@ class Synthesizer final : public Variant {
   Variable hidden(const Variable& x) const {
     return relu(reshape(first_->forward(x), {x.size(0), x.size(1), config().heads, hidden_}));
   }
-  Variable of_heads(const Variable& x) const override { return hidden(x); }
+  Variable gates(const Variable& x) const override { return hidden(x); }
   int64_t numbers_of_heads() const override { return hidden_; }
   // The scores (B, H, n, keys) of n queries from `begin` on, with tokens x (B, n, H D); of positions
   // (1, H, n, keys).
@@ -171,26 +171,26 @@ class Synthesizer final : public Variant {
     check<ShapeError>(inputs.k.size(1) == N && N <= config().max_length,
                       "synthesizer: expected as many queries as keys, at most max_length = ",
                       config().max_length, ", got ", N, " queries and ", inputs.k.size(1), " keys");
-    const DropoutOptions drop = weight_dropout(dropout_, inputs, pass);
-    if (!scores_) return dense(inputs, mask, drop);
+    const DropoutOptions drop = weight_dropout(dropout_, pass);
+    if (!scores_) return dense(inputs, mask, pass, drop);
     Variable s = scores({}, 0, N, N);
-    if (inputs.heads.of) s = slice(s, 1, inputs.heads.first, inputs.heads.first + H);
+    if (pass.heads.of) s = slice(s, 1, pass.heads.first, pass.heads.first + H);
     Variable p = softmax(masked_scores(s, config().causal, mask.lengths));
     if (drop.p > 0) p = dropout(broadcast_to(p, {B, H, N, N}), drop);
     return transpose(matmul(p, transpose(inputs.v, 1, 2)), 1, 2);
   }
 
-  Variable dense(const Inputs& inputs, const Mask& mask, const DropoutOptions& drop) const {
+  Variable dense(const Inputs& inputs, const Mask& mask, const nn::Pass& pass,
+                 const DropoutOptions& drop) const {
     const int64_t B = inputs.v.size(0), N = inputs.v.size(1), H = inputs.v.size(2),
                   D = inputs.v.size(3), width = std::max(hidden_, D);
     const auto rows = [&](const Variable& x) {  // of the heads of inputs, (N, H, …)
       const Variable of_heads =
-          inputs.heads.of ? slice(x, 0, inputs.heads.first, inputs.heads.first + H) : x;
+          pass.heads.of ? slice(x, 0, pass.heads.first, pass.heads.first + H) : x;
       return transpose(slice(of_heads, 1, 0, N), 0, 1);
     };
     const Variable W = rows(*weight_), b = rows(*bias_);  // (N, H, r), (N, H)
-    const Variable queries = inputs.of_heads.defined() ? inputs.of_heads : hidden(inputs.x);
-    const Variable out = softmax_attention(filled_up(queries, width),
+    const Variable out = softmax_attention(filled_up(inputs.x, width),
                                            broadcast_to(filled_up(W, width), {B, N, H, width}),
                                            filled_up(inputs.v, width),
                                            {.scale = 1,

@@ -36,7 +36,7 @@ struct TopkOptions {
     return {.any_mask = true,
             .causal = true,
             .decodes = true,
-            .sequence = SequencePath::heads,
+            .needs = Needs::heads,
             .time = "N^2 D",
             .memory = "N k"};
   }
@@ -88,7 +88,7 @@ class Topk final : public Variant {
     if (mask.bias.defined())
       options.added = gather(broadcast_to(mask.bias, {q.size(0), q.size(2), q.size(1), k.size(1)}),
                              3, without_ends(lists));
-    if (const DropoutOptions drop = weight_dropout(dropout_, inputs, pass); drop.p > 0)
+    if (const DropoutOptions drop = weight_dropout(dropout_, pass); drop.p > 0)
       options.factors = ProbabilityDropout(drop.p, drop.generator, q.size(2), drop.section)
                             .factors(lists, k.size(1), q.dtype());
     return listed_attention(

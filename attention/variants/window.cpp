@@ -20,7 +20,6 @@
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/dropout.h"
-#include "longhand/nn/sequence_part.h"
 
 namespace longhand::attention {
 namespace {
@@ -211,7 +210,7 @@ struct WindowOptions {
         .decodes = true,
         .cross_lengths = false,
         // The weights of a part are stored otherwise than those of the whole, of which dropout keeps some.
-        .sequence = global_tokens == 0 && dropout == 0 ? SequencePath::halo : SequencePath::heads,
+        .needs = global_tokens == 0 && dropout == 0 ? Needs::neighbours : Needs::heads,
         .time = "N w D",
         .memory = "N w"};
   }
@@ -275,10 +274,9 @@ class Window final : public Variant {
 
   // The keys and values next to a part, and their gradients.
   double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
-    if (sequence_path(ranks) != SequencePath::halo)
+    if (capabilities().needs != Needs::neighbours)
       return Variant::sequence_bytes(batch, tokens, ranks);
-    const int64_t rows = (config().causal ? 1 : 2) *
-                         reach(tokens, nn::SequencePart::tokens_of(tokens, ranks) * (ranks - 1));
+    const int64_t rows = (config().causal ? 1 : 2) * reach(tokens, tokens / ranks * (ranks - 1));
     return 2.0 * static_cast<double>(batch * rows * 2 * config().heads * config().head_dim *
                                      size_of(parameter_dtype()));
   }
@@ -289,21 +287,19 @@ class Window final : public Variant {
     return std::min(std::min(window_, N) * std::min(dilation_, N), most);
   }
 
-  // Attention within the part and its neighbourhood, in which other queries are 0 and their results not
+  // Attention of some tokens to their neighbourhood, in which other queries are 0 and their results not
   // used.
-  Variable attend_part(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
-    const nn::SequencePart& part = pass.part;
+  Variable attend_near(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
+    const auto [begin, N] = pass.tokens;
     const int64_t n = inputs.q.size(1), H = inputs.q.size(2), B = inputs.q.size(0),
-                  before = reach(part.length, part.padded() - n),
+                  before = reach(N, n * (pass.join->parts() - 1)),
                   after = config().causal ? 0 : before;
     const Variable around =
-        nn::with_neighbours(concat({inputs.k, inputs.v}, 2), part, before, after);
+        pass.join->with_neighbours(concat({inputs.k, inputs.v}, 2), before, after);
     // Without what is in front of the first token or behind the last one.
-    const int64_t start = part.begin - before, first = std::max<int64_t>(0, -start),
-                  end = std::min(around.size(1), part.length - start),
-                  own = std::min(n, part.length - part.begin);
-    if (own <=
-        0)  // padding alone: any result, that depends on the exchange as those of other ranks
+    const int64_t start = begin - before, first = std::max<int64_t>(0, -start),
+                  end = std::min(around.size(1), N - start), own = std::min(n, N - begin);
+    if (own <= 0)  // padding alone: any result, that depends on the neighbours as others do
       return slice(slice(around, 1, before, before + n), 2, H, 2 * H);
     const auto zeros = [&](int64_t tokens) {
       return Variable(Tensor::zeros({B, tokens, H, inputs.q.size(3)}, inputs.q.dtype()));
@@ -320,9 +316,10 @@ class Window final : public Variant {
         length = static_cast<int32_t>(std::clamp<int64_t>(length - start - first, 0, end - first));
       }
     }
-    nn::Pass of_whole = pass;
-    of_whole.part = {};
-    const Variable out = attend(in, of_near, of_whole);
+    nn::Pass whole = pass;
+    whole.tokens = {};
+    whole.join = nullptr;
+    const Variable out = attend(in, of_near, whole);
     return concat({slice(out, 1, before - first, before - first + own), zeros(n - own)}, 1);
   }
 
@@ -335,12 +332,12 @@ class Window final : public Variant {
     const int64_t B = q.size(0), N = q.size(1);
     check<ShapeError>(k.size(1) == N, "window: expected as many queries as keys, got ", N,
                       " queries and ", k.size(1), " keys");
-    if (pass.part.cut()) return attend_part(inputs, mask, pass);
+    if (pass.join) return attend_near(inputs, mask, pass);
     const Blocks blocks = cut(N);
     // One for all samples, unless sequences of several samples are split.
     std::vector<int32_t> lengths(blocks.d > 1 ? B : 1, static_cast<int32_t>(N));
     if (mask.lengths.defined()) lengths = mask.lengths.to_vector<int32_t>();
-    const DropoutOptions drop = weight_dropout(dropout_, inputs, pass);
+    const DropoutOptions drop = weight_dropout(dropout_, pass);
     const Variable out = blocks.joined(attend(blocks.queries(q), blocks.block_keys(k),
                                               blocks.block_keys(v), blocks.keep(lengths), drop));
     if (blocks.g == 0) return out;

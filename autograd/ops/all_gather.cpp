@@ -1,5 +1,6 @@
 // y = [x_0, …, x_(P-1)] on every rank          dx_r = sum over the ranks p of their dy[r]
 #include "longhand/autograd/ops.h"
+#include "longhand/core/communicator.h"
 
 namespace longhand {
 

@@ -1,5 +1,6 @@
 // y[p] = x_p[r] on rank r          dx[p] = dy_p[r]: the same exchange
 #include "longhand/autograd/ops.h"
+#include "longhand/core/communicator.h"
 
 namespace longhand {
 

@@ -1,5 +1,6 @@
 // y_r = x_(r - distance), modulo the number of ranks          dx_r = dy_(r + distance)
 #include "longhand/autograd/ops.h"
+#include "longhand/core/communicator.h"
 
 namespace longhand {
 

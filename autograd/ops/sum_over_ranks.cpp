@@ -1,5 +1,6 @@
 // y = sum over the ranks p of x_p, on every rank          dx_r = sum over the ranks p of their dy
 #include "longhand/autograd/ops.h"
+#include "longhand/core/communicator.h"
 
 namespace longhand {
 namespace {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/train/cli/output.h"
 #include "longhand/train/cli/progress.h"

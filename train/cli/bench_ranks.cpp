@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
 #include "longhand/train/cli/bench_ranks.h"

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "longhand/attention/registry.h"
+#include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/progress.h"

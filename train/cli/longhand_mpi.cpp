@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/train/cli/main.h"
 #include "longhand/train/cli/output.h"

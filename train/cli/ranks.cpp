@@ -11,6 +11,7 @@
 #include <sstream>
 #include <vector>
 
+#include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
 #include "longhand/train/cli/command.h"

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "longhand/core/communicator.h"
+namespace longhand {
+class Communicator;
+}  // namespace longhand
 
 namespace longhand::cli {
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "longhand/attention/ranks/over_ranks.h"
 #include "longhand/attention/registry.h"
 #include "longhand/core/utf8.h"
 #include "longhand/train/cli/common.h"
@@ -71,7 +72,7 @@ Json to_json(const Row& row) {
           {"bytes", row.work.bytes},
           {"algorithm", row.algorithm},
           {"state", t.state},
-          {"ranks", attention::name_of(t.sequence)},
+          {"ranks", attention::name_of(attention::sequence_path(t.needs, false))},
           {"paper", spec.paper}};
 }
 
@@ -118,7 +119,8 @@ int variants(const Arguments& arguments) {
     std::string text = fmt::format("{}: {} ({})", row.name, spec.summary, spec.paper);
     if (!t.causal && !t.causal_reason.empty()) text += "; not causal: " + t.causal_reason;
     if (!row.algorithm.empty()) text += "; here: " + row.algorithm;
-    text += fmt::format("; over ranks: {}", attention::name_of(t.sequence));
+    text += fmt::format("; over ranks: {}",
+                        attention::name_of(attention::sequence_path(t.needs, false)));
     if (!t.state.empty() && t.state != "-") text += "; state: " + t.state;
     if (const std::string plugin = plugin_of_variant(row.name); !plugin.empty())
       text += "; " + plugin;

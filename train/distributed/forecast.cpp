@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "longhand/attention/ranks/over_ranks.h"
 #include "longhand/attention/registry.h"
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
@@ -51,7 +52,7 @@ SequenceExchange sequence_exchange(const attention::Variant& variant, bool causa
     out.backward = backward;
     return out;
   };
-  switch (variant.sequence_path(P)) {
+  switch (attention::sequence_path(variant, P)) {
     case SequencePath::gathered:
       out.share = 1;
       return of(Collective::all_gather, 1, 1);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/core/view.h"
 

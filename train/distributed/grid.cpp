@@ -2,9 +2,15 @@
 
 #include <unistd.h>
 
+#include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 
 namespace longhand::train {
+
+RankGrid::RankGrid() = default;
+RankGrid::~RankGrid() = default;
+
+bool RankGrid::leads() const { return world_->rank() == 0; }
 
 RankGrid::RankGrid(Communicator& world, int64_t sequence_ranks, int64_t shards) : world_(&world) {
   const int64_t ranks = world.size();

@@ -4,7 +4,10 @@
 #include <memory>
 #include <string>
 
-#include "longhand/core/communicator.h"
+namespace longhand {
+class Communicator;
+Communicator& alone();
+}  // namespace longhand
 
 namespace longhand::train {
 
@@ -14,7 +17,8 @@ namespace longhand::train {
 class RankGrid {
  public:
   /// One process.
-  RankGrid() = default;
+  RankGrid();
+  ~RankGrid();
   /// Rows of `sequence_ranks` ranks. Collective. `shards` is what the columns share out. Throws
   /// ConfigError, naming the options, if the ranks cannot be divided so.
   RankGrid(Communicator& world, int64_t sequence_ranks, int64_t shards);
@@ -25,7 +29,7 @@ class RankGrid {
   /// The ranks that have the other parts of the same sequences.
   Communicator& sequence() const { return sequence_ ? *sequence_ : alone(); }
   /// Whether this is the rank that reports and writes files.
-  bool leads() const { return world_->rank() == 0; }
+  bool leads() const;
 
  private:
   Communicator* world_ = &alone();

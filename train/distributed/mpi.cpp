@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "longhand/core/clock.h"
+#include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/core/worker.h"
 

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "longhand/core/communicator.h"
+namespace longhand {
+class Communicator;
+}  // namespace longhand
 
 namespace longhand::train {
 

@@ -7,8 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "longhand/core/communicator.h"
 #include "longhand/train/report/table.h"
+
+namespace longhand {
+class Communicator;
+}  // namespace longhand
 
 namespace longhand::train {
 

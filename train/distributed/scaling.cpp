@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "longhand/core/clock.h"
+#include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/train/distributed/grid.h"
 #include "longhand/train/experiment.h"

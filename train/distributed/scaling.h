@@ -6,9 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "longhand/core/communicator.h"
 #include "longhand/core/statistics.h"
 #include "longhand/train/config.h"
+
+namespace longhand {
+class Communicator;
+}  // namespace longhand
 
 namespace longhand::train {
 

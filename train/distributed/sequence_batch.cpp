@@ -16,7 +16,7 @@ Tensor columns(const Tensor& x, int64_t begin, int64_t n, int32_t behind) {
 
 }  // namespace
 
-data::Batch part_of(const data::Batch& batch, const nn::SequencePart& part) {
+data::Batch part_of(const data::Batch& batch, const attention::SequencePart& part) {
   if (!part.cut()) return batch;
   data::Batch out = batch;
   out.tokens = columns(batch.tokens, part.begin, part.tokens(), 0).contiguous();

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "longhand/attention/model/transformer.h"
+#include "longhand/attention/ranks/over_ranks.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/clock.h"
+#include "longhand/core/communicator.h"
 #include "longhand/train/distributed/sequence_batch.h"
 
 namespace longhand::train {
@@ -25,15 +27,15 @@ SequenceTraffic measure_sequence_traffic(Communicator& ranks,
   const Generator random(1);
   const int64_t N = config.max_length;
   attention::Transformer model(nn::root(), config);
-  nn::Pass pass = nn::Pass::train(random);
-  pass.part = nn::SequencePart::of(ranks, N);
+  const auto part = attention::SequencePart::of(ranks, N);
+  const nn::Pass pass = attention::over_part(nn::Pass::train(random), part);
   const data::Batch batch =
       part_of({random_integers(N, config.vocabulary, random.fork("tokens")),
                random_integers(N, config.classes, random.fork("targets")), Tensor()},
-              pass.part);
+              *part);
   const attention::Variant& kernel = model.kernel(0);
   SequenceTraffic out;
-  out.path = attention::name_of(kernel.sequence_path(ranks.size()));
+  out.path = attention::name_of(attention::sequence_path(kernel, ranks.size()));
   out.declared = kernel.sequence_bytes(1, N, ranks.size());
   for (int repetition = 0; repetition < 3; ++repetition) {
     model.zero_grad();

@@ -6,7 +6,10 @@
 #include <vector>
 
 #include "longhand/attention/model/transformer_config.h"
-#include "longhand/core/communicator.h"
+
+namespace longhand {
+class Communicator;
+}  // namespace longhand
 
 namespace longhand::train {
 

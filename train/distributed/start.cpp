@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/core/version.h"
 #include "longhand/train/distill.h"

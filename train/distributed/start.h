@@ -5,9 +5,12 @@
 #include <optional>
 #include <string>
 
-#include "longhand/core/communicator.h"
 #include "longhand/train/distributed/grid.h"
 #include "longhand/train/trainer.h"
+
+namespace longhand {
+class Communicator;
+}  // namespace longhand
 
 namespace longhand::train {
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "longhand/core/clock.h"
+#include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/storage.h"

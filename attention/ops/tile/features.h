@@ -57,8 +57,8 @@ inline FeatureRule feature_rule(const char* op, const Variable& x, bool exponent
 
 /// Calls take(l, y_l) with y_l = value(l, 0) ∘ value(l, 1) ∘ ... over the lanes of each of n rows,
 /// where ∘ is `join`; for use inside simd(). Each row is joined in the same fixed order.
-template <class T, class Value, class Join, class Take>
-void join_rows_of_lanes(int64_t n, int64_t lanes, T start, Value value, Join join, Take take) {
+template <class T, class Value, class Joined, class Take>
+void join_rows_of_lanes(int64_t n, int64_t lanes, T start, Value value, Joined join, Take take) {
   constexpr int64_t rows = kernels::rows_together;
   for (int64_t l = 0; l < n; l += rows) {
     const int64_t real = std::min(rows, n - l);

@@ -19,21 +19,21 @@ struct StateShape {
 
 /// e^left x + e^right y = e^scale (left_factor x + right_factor y), with factors of at most 1.
 template <class T>
-struct Join {
+struct JoinFactors {
   T scale, left_factor, right_factor;
 };
 
 /// The join for exponents of Base. Empty states have -inf; if both are empty, the factors are 1.
 template <class T>
-Join<T> join_of(T left, T right) {
+JoinFactors<T> join_of(T left, T right) {
   const T scale = std::max(left, right);
   return {scale, left == scale ? T{1} : Base<T>::power(left - scale),
           right == scale ? T{1} : Base<T>::power(right - scale)};
 }
 
-/// x_l = left_factor x_l + right_factor y_l, for n rows; one Join for all rows, or one each.
+/// x_l = left_factor x_l + right_factor y_l, for n rows; one JoinFactors for all rows, or one each.
 template <class T>
-void join_rows(T* x, const T* y, int64_t n, int64_t width, const Join<T>* joins, bool one) {
+void join_rows(T* x, const T* y, int64_t n, int64_t width, const JoinFactors<T>* joins, bool one) {
   simd([=] {
     for (int64_t l = 0; l < n; ++l) {
       const T left = joins[one ? 0 : l].left_factor, right = joins[one ? 0 : l].right_factor;
@@ -46,7 +46,7 @@ void join_rows(T* x, const T* y, int64_t n, int64_t width, const Join<T>* joins,
 
 /// x = join of the states x (left, of the earlier tokens) and y (right).
 template <class T>
-void join_states(const StateShape& shape, T* x, const T* y, const Join<T>* joins, bool one) {
+void join_states(const StateShape& shape, T* x, const T* y, const JoinFactors<T>* joins, bool one) {
   join_rows(x, y, shape.m, shape.E, joins, one);
   if (shape.normalizer)
     join_rows(x + shape.m * shape.E, y + shape.m * shape.E, shape.m, 1, joins, one);

@@ -5,6 +5,8 @@
 #include <mutex>
 
 #include "longhand/attention/model/transformer.h"
+#include "longhand/attention/ranks/over_ranks.h"
+#include "longhand/attention/ranks/sequence_part.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "tests/support/catch.h"
@@ -60,7 +62,7 @@ struct Batch {
 };
 
 // The tokens or targets of a part of x (B, N); behind the end, -100 is an ignored target and 0 a token.
-Tensor own_tokens(const Tensor& x, const nn::SequencePart& part, double behind) {
+Tensor own_tokens(const Tensor& x, const SequencePart& part, double behind) {
   const Tensor all = Tensor::full({x.size(0), part.padded()}, behind, x.dtype());
   copy_into(all.slice(1, 0, x.size(1)), x);
   return all.slice(1, part.begin, part.begin + part.tokens()).contiguous();
@@ -73,13 +75,14 @@ Step train(const TransformerConfig& config, const Batch& batch, int P, DType dty
   std::mutex mutex;
   std::vector<Tensor> logits(static_cast<size_t>(P));
   run_ranks(P, [&](Communicator& ranks) {
-    const nn::SequencePart part = nn::SequencePart::of(ranks, batch.N);
+    const auto own = SequencePart::of(ranks, batch.N);
+    const SequencePart& part = *own;
     Transformer model(nn::root(dtype, 3), config);
     const Tensor lengths = batch.with_padding ? Tensor::from(batch.lengths(), {3}) : Tensor();
     for (uint64_t step = 0; step < steps; ++step) {
       nn::Pass pass = nn::Pass::train(Generator(5).fork(step));
-      pass.part = part;
       pass.recompute = recompute;
+      pass = over_part(pass, own);
       model.zero_grad();
       const Traffic before = ranks.traffic();
       const Variable y = model.forward(own_tokens(batch.tokens(), part, 0), lengths, pass);
@@ -231,7 +234,7 @@ TEST_CASE("sequences over ranks: every variant, of lengths that ranks do not div
 TEST_CASE("sequences over ranks: whole heads have the bits of one process") {
   for_all_variants([](const TransformerConfig& config) {
     const auto variant = make(config.attention, nn::root(), config.attention_config(0));
-    const SequencePath path = variant->sequence_path(2);
+    const SequencePath path = sequence_path(*variant, 2);
     if (path != SequencePath::heads && path != SequencePath::local) return;
     const Batch batch{.with_padding = false};
     const Tensor whole = train(config, batch, 1, DType::f32, false, 1).logits;
@@ -314,13 +317,13 @@ TEST_CASE("sequences over ranks: rows of logits, on some ranks none") {
   Transformer whole(nn::root(DType::f64, 3), config);
   const Tensor logits = whole.forward(batch.tokens(), {}, {}).value();
   run_ranks(4, [&](Communicator& ranks) {
-    nn::Pass pass;
-    pass.part = nn::SequencePart::of(ranks, batch.N);
+    const auto part = SequencePart::of(ranks, batch.N);
+    const nn::Pass pass = over_part({}, part);
     Transformer model(nn::root(DType::f64, 3), config);
     const bool has = ranks.rank() == 1;
     const Tensor rows =
         Tensor::from(has ? std::vector<int32_t>{2, 5} : std::vector<int32_t>{}, {has ? 2 : 0});
-    const Variable y = model.forward(own_tokens(batch.tokens(), pass.part, 0), {}, pass, rows);
+    const Variable y = model.forward(own_tokens(batch.tokens(), *part, 0), {}, pass, rows);
     check(y.shape() == Shape{rows.numel(), 5}, "shape");
     backward(sum(y));
     if (!has) return;
@@ -336,8 +339,7 @@ TEST_CASE("sequences over ranks: what cannot be cut is refused") {
     std::string message;
     run_ranks(2, [&](Communicator& ranks) {
       Transformer model(nn::root(DType::f32, 3), config);
-      nn::Pass pass;
-      pass.part = nn::SequencePart::of(ranks, 12);
+      nn::Pass pass = over_part({}, SequencePart::of(ranks, 12));
       Tensor tokens = Tensor::zeros({1, 6}, DType::i32);
       change(pass, tokens);
       std::string what;
@@ -362,8 +364,7 @@ TEST_CASE("sequences over ranks: what cannot be cut is refused") {
   CHECK(error(config, nothing).find("exceeds the model's max_length 11") != std::string::npos);
   run_ranks(2, [&](Communicator& ranks) {
     const auto variant = make("softmax", nn::root(), {.heads = 2, .head_dim = 4, .max_length = 8});
-    nn::Pass pass;
-    pass.part = nn::SequencePart::of(ranks, 8);
+    const nn::Pass pass = over_part({}, SequencePart::of(ranks, 8));
     const Variable x(Tensor::zeros({1, 4, 2, 4}));
     try {
       variant->forward(x, x, x, {.keep = Tensor::full({8, 8}, 1, DType::u8)}, pass);
@@ -381,12 +382,12 @@ TEST_CASE("sequences over ranks: a grid with data-parallel ranks") {
   run_ranks(4, [&](Communicator& ranks) {
     const auto group = ranks.split(ranks.rank() / 2);
     const Generator random = Generator(5).fork(static_cast<uint64_t>(ranks.rank() / 2));
-    const auto loss_of = [&](const nn::SequencePart& part) {
+    const auto loss_of = [&](Communicator& of) {
+      const auto part = SequencePart::of(of, batch.N);
       Transformer model(nn::root(DType::f64, 3), config);
-      nn::Pass pass = nn::Pass::train(random);
-      pass.part = part;
+      const nn::Pass pass = over_part(nn::Pass::train(random), part);
       const auto own = [&](const Tensor& x) {
-        return part.cut() ? x.slice(1, part.begin, part.begin + part.tokens()).contiguous() : x;
+        return x.slice(1, part->begin, part->begin + part->tokens()).contiguous();
       };
       const Variable loss =
           cross_entropy(model.forward(own(batch.tokens()), {}, pass), own(batch.targets()),
@@ -394,9 +395,9 @@ TEST_CASE("sequences over ranks: a grid with data-parallel ranks") {
       backward(loss);
       return loss.value().contiguous().clone();
     };
-    Tensor loss = loss_of(nn::SequencePart::of(*group, batch.N));
+    Tensor loss = loss_of(*group);
     group->sum(loss);
-    check(std::abs(loss.item() - loss_of({}).item()) < 1e-12, "the loss of a group");
+    check(std::abs(loss.item() - loss_of(alone()).item()) < 1e-12, "the loss of a group");
     Tensor all = loss.clone();
     ranks.sum(all);
     check(std::abs(all.item() - 4 * loss.item()) > 1e-6, "groups drop the same");
@@ -412,7 +413,7 @@ TEST_CASE("sequences over ranks: bytes are those of the formula") {
     };
     const auto variant = make(config.attention, nn::root(DType::f64), config.attention_config(0));
     for (const int P : {2, 3, 4}) {
-      const SequencePath path = variant->sequence_path(P);
+      const SequencePath path = sequence_path(*variant, P);
       const double few = measured(24, P), many = measured(48, P);
       INFO(P << " ranks, " << name_of(path) << ": " << few << " and " << many << " bytes");
       CHECK(std::abs(few - variant->sequence_bytes(3, 24, P)) <= 0.1 * few);

@@ -1,18 +1,18 @@
-// Rank r has the queries of part r. In step s it has the keys and values of part p = r - s, modulo P,
-// and passes them on to rank r + 1. With o_p and L_p of the keys of part p alone,
+// In step s, part r has the keys and values of part p = r - s, modulo P, and passes them on to part
+// r + 1. With o_p and L_p of the keys of part p alone,
 //
 //   L = log Σ_p e^(L_p),  o = Σ_p e^(L_p - L) o_p
 //
 // Given o and L, gradients are sums over the keys, and so over the parts. Those of keys and values follow
-// them round: every rank adds its share, and after P steps they are at home.
-#include "longhand/attention/bases/ring_attention.h"
+// them round: every part adds its share, and after P steps they are at home.
+#include "longhand/attention/ops/softmax_attention.h"
 
 #include <algorithm>
 #include <cmath>
-#include <future>
 #include <limits>
 #include <utility>
 
+#include "longhand/attention/mask.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/core/error.h"
 #include "longhand/core/kernels/elementwise.h"
@@ -63,8 +63,9 @@ struct Attended {
 
 class Ring {
  public:
-  Ring(const SoftmaxAttentionOptions& options, const nn::SequencePart& part)
-      : options_(options), part_(part) {
+  explicit Ring(const SoftmaxAttentionOptions& options)
+      : options_(options), join_(options.join), part_(join_->part()), parts_(join_->parts()) {
+    options_.join = nullptr;
     check<ConfigError>(
         !options.log_decay.defined() && !options.key_bias.defined() && !options.pattern,
         "ring attention: expected neither log_decay, key_bias nor pattern");
@@ -74,15 +75,15 @@ class Ring {
     const NoGrad no_grad;
     Attended out;
     Tensor block = own;
-    for (int step = 0; step < ranks().size(); ++step) {
-      auto [next, arrival] = pass_on(block, step);
-      if (const int p = owner(step); sees(p)) {
+    for (int64_t step = 0; step < parts_; ++step) {
+      const Join::Arrival next = pass_on(block, step);
+      if (const int64_t p = owner(step); sees(p)) {
         const auto [o, l] = softmax_attention_with_sums(Variable(q), Variable(block.select(0, 0)),
                                                         Variable(block.select(0, 1)), of_part(p));
         out.add(o.value(), l.value());
       }
-      ranks().wait(std::move(arrival));
-      block = next;
+      if (next.wait) next.wait();
+      block = next.x;
     }
     return out;
   }
@@ -93,62 +94,51 @@ class Ring {
   Gradients backward(const Tensor& q, const Tensor& own, const Attended& result,
                      const Tensor& dout) const {
     Gradients out{Tensor::zeros(q.shape(), q.dtype()), {}};
-    Tensor block = own, sum;  // sum: of the gradients of the block, from the ranks before this one
-    std::future<void> sum_arrival;
-    for (int step = 0; step < ranks().size(); ++step) {
-      auto [next, arrival] = pass_on(block, step);
+    Tensor block = own, sum;  // sum: of the gradients of the block, from the parts before this one
+    Join::Arrival sum_arrival;
+    for (int64_t step = 0; step < parts_; ++step) {
+      const Join::Arrival next = pass_on(block, step);
       Tensor share;
-      if (const int p = owner(step); sees(p)) {
+      if (const int64_t p = owner(step); sees(p)) {
         share = Tensor::zeros(own.shape(), own.dtype());
         Tensor dk = share.select(0, 0), dv = share.select(0, 1);
         add_softmax_attention_gradients(q, block.select(0, 0), block.select(0, 1), result.out,
                                         result.log_sums, dout, of_part(p), out.q, dk, dv);
       }
-      ranks().wait(std::move(sum_arrival));
+      if (sum_arrival.wait) sum_arrival.wait();
       if (!sum.defined())
-        sum = share;  // step 0, of the part of this rank
+        sum = share;  // step 0, of this part
       else if (share.defined())
         add_to(sum, share);
-      Tensor passed = Tensor::empty(own.shape(), own.dtype());
-      sum_arrival = ranks().start_shift(sum, passed, 1);
-      sum = passed;
-      ranks().wait(std::move(arrival));
-      block = next;
+      sum_arrival = join_->pass_on(sum);
+      sum = sum_arrival.x;
+      if (next.wait) next.wait();
+      block = next.x;
     }
-    ranks().wait(std::move(sum_arrival));
+    sum_arrival.wait();
     out.own = sum;
     return out;
   }
 
  private:
-  Communicator& ranks() const { return *part_.ranks; }
-  /// The part whose keys this rank has in a step.
-  int owner(int step) const { return (ranks().rank() - step + ranks().size()) % ranks().size(); }
-  nn::SequencePart part(int p) const { return {part_.ranks, p * part_.tokens(), part_.length}; }
-
-  struct Passed {
-    Tensor next;
-    std::future<void> arrival;
-  };
-  Passed pass_on(const Tensor& block, int step) const {
-    if (step + 1 == ranks().size()) return {};
-    Tensor next = Tensor::empty(block.shape(), block.dtype());
-    auto arrival = ranks().start_shift(block, next, 1);
-    return {std::move(next), std::move(arrival)};
+  /// The part whose keys are here in a step.
+  int64_t owner(int64_t step) const { return (part_ - step + parts_) % parts_; }
+  Join::Arrival pass_on(const Tensor& block, int64_t step) const {
+    return step + 1 == parts_ ? Join::Arrival() : join_->pass_on(block);
   }
 
   /// Whether any query of this part may attend to keys of part p.
-  bool sees(int p) const {
-    const int64_t n = part_.tokens(), between = (std::abs(p - ranks().rank()) - 1) * n + 1;
-    return !(options_.causal && p > ranks().rank()) &&
-           !(options_.window > 0 && between >= options_.window);
+  bool sees(int64_t p) const {
+    const int64_t between = (std::abs(p - part_) - 1) * join_->tokens() + 1;
+    return !(options_.causal && p > part_) && !(options_.window > 0 && between >= options_.window);
   }
-  SoftmaxAttentionOptions of_part(int p) const {
+  SoftmaxAttentionOptions of_part(int64_t p) const {
+    const int64_t n = join_->tokens();
     SoftmaxAttentionOptions out = options_;
-    out.key_lengths = nn::lengths_of_part(options_.key_lengths, part(p));
-    out.query_lengths = nn::lengths_of_part(options_.key_lengths, part_);
-    out.first_query = part_.begin;
-    out.first_key = p * part_.tokens();
+    out.key_lengths = lengths_from(options_.key_lengths, p * n, n);
+    out.query_lengths = lengths_from(options_.key_lengths, part_ * n, n);
+    out.first_query = part_ * n;
+    out.first_key = p * n;
     return out;
   }
   static void add_to(Tensor& sum, const Tensor& x) {
@@ -159,19 +149,15 @@ class Ring {
   }
 
   SoftmaxAttentionOptions options_;
-  nn::SequencePart part_;
+  std::shared_ptr<const Join> join_;
+  int64_t part_, parts_;
 };
 
 }  // namespace
 
 Variable ring_attention(const Variable& q, const Variable& k, const Variable& v,
-                        const SoftmaxAttentionOptions& options, const nn::SequencePart& part) {
-  if (!part.cut()) {
-    SoftmaxAttentionOptions whole = options;
-    whole.query_lengths = options.key_lengths;
-    return softmax_attention(q, k, v, whole);
-  }
-  const Ring ring(options, part);
+                        const SoftmaxAttentionOptions& options) {
+  const Ring ring(options);
   const Tensor own = pack(k.value(), v.value());
   const Attended result = ring.forward(q.value(), own);
   return record("ring_attention", result.out, {q, k, v},

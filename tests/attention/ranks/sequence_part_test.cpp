@@ -1,7 +1,8 @@
-#include "longhand/nn/sequence_part.h"
+#include "longhand/attention/ranks/sequence_part.h"
 
 #include <algorithm>
 
+#include "longhand/attention/mask.h"
 #include "longhand/nn/dropout.h"
 #include "longhand/nn/position.h"
 #include "longhand/nn/short_conv.h"
@@ -10,7 +11,7 @@
 
 using namespace longhand;
 using namespace longhand::test;
-using nn::SequencePart;
+using attention::SequencePart;
 
 namespace {
 
@@ -36,7 +37,8 @@ void check_parts(const Tensor& x, const Tensor& whole,
                  double tolerance = 0) {
   for (const int size : {2, 4})
     run_ranks(size, [&](Communicator& ranks) {
-      const SequencePart part = SequencePart::of(ranks, x.size(1));
+      const auto of = SequencePart::of(ranks, x.size(1));
+      const SequencePart& part = *of;
       const Tensor y = real(f(own(x, part), part), part), expected = real(own(whole, part), part);
       check(tolerance > 0 ? close(y, expected, tolerance) : identical(y, expected), size,
             " ranks: rank ", ranks.rank(), " differs");
@@ -48,21 +50,24 @@ void check_parts(const Tensor& x, const Tensor& whole,
 TEST_CASE("sequence parts: equal, even numbers of tokens, of which the last may be padding") {
   run_ranks(4, [](Communicator& ranks) {
     for (const auto& [length, n] : {std::pair<int64_t, int64_t>{1, 2}, {8, 2}, {9, 4}, {12, 4}}) {
-      const SequencePart part = SequencePart::of(ranks, length);
+      const auto of = SequencePart::of(ranks, length);
+      const SequencePart& part = *of;
       check(part.tokens() == n && part.padded() == 4 * n && part.begin == n * ranks.rank() &&
                 part.cut(),
             "part of ", length);
     }
   });
-  CHECK(!SequencePart::of(alone(), 5).cut());
-  CHECK(SequencePart::of(alone(), 5).tokens() == 5);
+  CHECK(!SequencePart::of(alone(), 5)->cut());
+  CHECK(SequencePart::of(alone(), 5)->tokens() == 5);
   CHECK_THROWS_AS(SequencePart::of(alone(), 0), ShapeError);
 }
 
 TEST_CASE("sequence parts: lengths of a part") {
   const Tensor lengths = Tensor::from<int32_t>({0, 3, 4, 7, 8}, {5});
   run_ranks(2, [&](Communicator& ranks) {
-    const auto of = nn::lengths_of_part(lengths, SequencePart::of(ranks, 8)).to_vector<int32_t>();
+    const auto part = SequencePart::of(ranks, 8);
+    const auto of =
+        attention::lengths_from(lengths, part->begin, part->tokens()).to_vector<int32_t>();
     check(of == (ranks.rank() == 0 ? std::vector<int32_t>{0, 3, 4, 4, 4}
                                    : std::vector<int32_t>{0, 0, 0, 3, 4}),
           "lengths");
@@ -74,21 +79,24 @@ TEST_CASE("sequence parts: whole sequences and heads, and back") {
     for (const int size : {2, 4}) {
       const Tensor x = random({2, N, 4, 3}), y = random({2, N, 8}, DType::f64, -1, 1, 2);
       run_ranks(size, [&](Communicator& ranks) {
-        const SequencePart part = SequencePart::of(ranks, N);
-        const Variables both = nn::whole_sequences({own(x, part), own(y, part)}, part);
+        const auto of = SequencePart::of(ranks, N);
+        const SequencePart& part = *of;
+        const Variables both = attention::whole_sequences({own(x, part), own(y, part)}, part);
         check(identical(both[0].value().contiguous(), x) &&
                   identical(both[1].value().contiguous(), y),
               "whole sequences");
-        check(identical(real(nn::tokens_of_part(both[0], part), part), real(own(x, part), part)),
+        check(identical(real(attention::tokens_of_part(both[0], part), part),
+                        real(own(x, part), part)),
               "tokens of part");
-        const Variables heads = nn::heads_of_sequences({own(x, part), own(y, part)}, part);
+        const Variables heads = attention::heads_of_sequences({own(x, part), own(y, part)}, part);
         const int64_t r = ranks.rank(), P = size;
         check(identical(heads[0].value().contiguous(),
                         x.slice(2, r * 4 / P, (r + 1) * 4 / P).contiguous()) &&
                   identical(heads[1].value().contiguous(),
                             y.slice(2, r * 8 / P, (r + 1) * 8 / P).contiguous()),
               "heads");
-        check(identical(real(nn::tokens_of_heads(heads[0], part), part), real(own(x, part), part)),
+        check(identical(real(attention::tokens_of_heads(heads[0], part), part),
+                        real(own(x, part), part)),
               "tokens of heads");
       });
     }
@@ -97,8 +105,9 @@ TEST_CASE("sequence parts: whole sequences and heads, and back") {
 TEST_CASE("sequence parts: tokens of a part that ends before it are 0") {
   const Tensor x = random({1, 5, 2});
   run_ranks(4, [&](Communicator& ranks) {
-    const auto own =
-        nn::tokens_of_part(Variable(x), SequencePart::of(ranks, 5)).value().to_vector<double>();
+    const auto own = attention::tokens_of_part(Variable(x), *SequencePart::of(ranks, 5))
+                         .value()
+                         .to_vector<double>();
     const auto all = x.to_vector<double>();
     for (size_t i = 0; i < 4; ++i) {
       const size_t at = static_cast<size_t>(ranks.rank()) * 4 + i;
@@ -114,20 +123,19 @@ TEST_CASE("sequence parts: gradients of exchanges") {
   };
   check_rank_op(
       [&](const Variable& x, Communicator& ranks) {
-        return square(nn::whole_sequences({x, x}, part(x, ranks))[1]);
+        return square(attention::whole_sequences({x, x}, *part(x, ranks))[1]);
       },
       [](int) {
         return Shape{2, 4, 2};
       });
   check_rank_op(
       [&](const Variable& x, Communicator& ranks) {
-        return square(nn::heads_of_sequences({x}, part(x, ranks))[0]);
+        return square(attention::heads_of_sequences({x}, *part(x, ranks))[0]);
       },
       shape);
   check_rank_op(
       [&](const Variable& x, Communicator& ranks) {
-        SequencePart of = SequencePart::of(ranks, ranks.size() * 4);
-        return square(nn::tokens_of_heads(x, of));
+        return square(attention::tokens_of_heads(x, *SequencePart::of(ranks, ranks.size() * 4)));
       },
       [](int ranks) {
         return Shape{2, 4 * ranks, 2, 2};
@@ -135,7 +143,7 @@ TEST_CASE("sequence parts: gradients of exchanges") {
   for (const auto& [before, after] : {std::pair{1, 0}, {5, 2}, {0, 7}})
     check_rank_op(
         [&, before = before, after = after](const Variable& x, Communicator& ranks) {
-          return square(nn::with_neighbours(x, part(x, ranks), before, after));
+          return square(part(x, ranks)->with_neighbours(x, before, after));
         },
         [](int) {
           return Shape{2, 4, 2};
@@ -154,7 +162,10 @@ TEST_CASE("sequence parts: convolutions, also over parts shorter than a filter a
             x, conv.forward(Variable(x), of).value().contiguous(),
             [&](const Variable& part_of_x, const SequencePart& part) {
               const Tensor all = Tensor::full({3}, 7, DType::i32);
-              return conv.forward(part_of_x, padded ? lengths : all, part);
+              nn::Pass pass;
+              pass.tokens = {part.begin, part.length};
+              pass.join = {std::shared_ptr<void>(), &part};
+              return conv.forward(part_of_x, padded ? lengths : all, pass);
             },
             1e-14);  // sums at the ends of a part are grouped differently
       }
@@ -187,7 +198,7 @@ TEST_CASE("sequence parts: dropout keeps what it keeps in the whole") {
   check_parts(x, module.forward(Variable(x), nn::Pass::train(generator)).value(),
               [&](const Variable& v, const SequencePart& part) {
                 nn::Pass pass = nn::Pass::train(generator);
-                pass.part = part;
+                pass.tokens = {part.begin, part.length};
                 return module.forward(v, pass).eval();
               });
 }

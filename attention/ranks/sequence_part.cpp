@@ -1,9 +1,14 @@
-#include "longhand/nn/sequence_part.h"
+#include "longhand/attention/ranks/sequence_part.h"
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
-namespace longhand::nn {
+#include "longhand/attention/ops/joined.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/core/communicator.h"
+
+namespace longhand::attention {
 namespace {
 
 // The sizes of x from axis `first` on, behind `front`.
@@ -19,11 +24,6 @@ Variable moved(const Variable& x, int from, int to) {
     if (axis != from) order.push_back(axis);
   order.insert(order.begin() + to, from);
   return permute(x, order);
-}
-
-// x (B, P n, …) up to the end of sequences.
-Variable without_end(const Variable& x, const SequencePart& part) {
-  return part.length == part.padded() ? x : slice(x, 1, 0, part.length);
 }
 
 // Tensors that are exchanged together: their axes from `first` on, joined to one, lie side by side.
@@ -64,25 +64,48 @@ Variable zeros(const Variable& like, int64_t tokens) {
 
 }  // namespace
 
-Tensor lengths_of_part(const Tensor& lengths, const SequencePart& part) {
-  if (!lengths.defined() || !part.cut()) return lengths;
-  Tensor own = lengths.clone();
-  for (int64_t b = 0; b < own.numel(); ++b) {
-    int32_t& n = own.data<int32_t>()[b];
-    n = static_cast<int32_t>(std::clamp<int64_t>(n - part.begin, 0, part.tokens()));
-  }
-  return own;
+std::shared_ptr<const SequencePart> SequencePart::of(Communicator& ranks, int64_t length) {
+  check<ShapeError>(length >= 1, "sequences cut over ranks: expected at least 1 token, got ",
+                    length);
+  const int64_t begin = ranks.rank() * tokens_of(length, ranks.size());
+  return std::shared_ptr<const SequencePart>(new SequencePart(ranks, begin, length));
 }
 
-Variable sum_of_parts(const Variable& x, const SequencePart& part) {
-  return part.cut() ? sum_over_ranks(x, *part.ranks) : x;
+const SequencePart& SequencePart::of(const nn::Pass& pass) {
+  const auto* const part = dynamic_cast<const SequencePart*>(pass.join.get());
+  check(part != nullptr, "attention: expected a pass over a part of sequences: see over_part()");
+  return *part;
+}
+
+int64_t SequencePart::part() const { return ranks.rank(); }
+int64_t SequencePart::parts() const { return ranks.size(); }
+
+Tensor SequencePart::sum(const Tensor& x) const {
+  Tensor sum = x.contiguous().clone();
+  ranks.sum(sum);
+  return sum;
+}
+Variable SequencePart::sum(const Variable& x) const { return sum_over_ranks(x, ranks); }
+Tensor SequencePart::all(const Tensor& x) const { return ranks.all_gather(x.contiguous()); }
+Variable SequencePart::all(const Variable& x) const { return all_gather(x, ranks); }
+
+Join::Arrival SequencePart::pass_on(const Tensor& x) const {
+  Tensor next = Tensor::empty(x.shape(), x.dtype());
+  auto arrival = std::make_shared<std::future<void>>(ranks.start_shift(x, next, 1));
+  return {next, [this, arrival] { ranks.wait(std::move(*arrival)); }};
+}
+
+nn::Pass over_part(nn::Pass pass, const std::shared_ptr<const SequencePart>& part) {
+  if (!part->cut()) return pass;
+  pass.tokens = {part->begin, part->length};
+  pass.join = pass.others = part;
+  return pass;
 }
 
 Variables whole_sequences(const Variables& parts, const SequencePart& part) {
   if (!part.cut()) return parts;
   Rows rows(parts, 2);
-  const Variable all = moved(all_gather(rows.joined(2), *part.ranks), 0, 1);  // (B, P, n, …)
-  return rows.split(without_end(reshape(all, {all.size(0), part.padded(), all.size(3)}), part),
+  return rows.split(whole_sequence(rows.joined(2), part, part.length),
                     [](const Variable& x, const Variable& piece) {
                       return reshape(piece, with_front({piece.size(0), piece.size(1)}, x, 2));
                     });
@@ -98,7 +121,7 @@ Variable tokens_of_part(const Variable& x, const SequencePart& part) {
 
 Variables heads_of_sequences(const Variables& parts, const SequencePart& part) {
   if (!part.cut()) return parts;
-  const int64_t P = part.ranks->size();
+  const int64_t P = part.parts();
   Variables of_ranks;  // (B, n, P, H / P, …)
   for (const Variable& x : parts) {
     check<ShapeError>(x.size(2) % P == 0, "heads over ranks: ", P, " ranks do not divide ",
@@ -107,29 +130,29 @@ Variables heads_of_sequences(const Variables& parts, const SequencePart& part) {
   }
   Rows rows(of_ranks, 3);
   const Variable all =
-      moved(all_to_all(moved(rows.joined(3), 2, 0), *part.ranks), 0, 1);  // (B, P, n, …)
-  return rows.split(without_end(reshape(all, {all.size(0), part.padded(), all.size(3)}), part),
-                    [](const Variable& x, const Variable& piece) {
-                      return reshape(piece, with_front({piece.size(0), piece.size(1)}, x, 3));
-                    });
+      moved(all_to_all(moved(rows.joined(3), 2, 0), part.ranks), 0, 1);  // (B, P, n, …)
+  return rows.split(
+      slice(reshape(all, {all.size(0), part.padded(), all.size(3)}), 1, 0, part.length),
+      [](const Variable& x, const Variable& piece) {
+        return reshape(piece, with_front({piece.size(0), piece.size(1)}, x, 3));
+      });
 }
 
 Variable tokens_of_heads(const Variable& x, const SequencePart& part) {
   if (!part.cut()) return x;
-  const int64_t B = x.size(0), n = part.tokens(), heads = x.size(2), P = part.ranks->size();
+  const int64_t B = x.size(0), n = part.tokens(), heads = x.size(2), P = part.parts();
   Variable padded = x;
   if (part.length < part.padded()) padded = concat({x, zeros(x, part.padded() - part.length)}, 1);
   const Variable of_ranks = reshape(padded, with_front({B, P, n, heads}, x, 3));
-  const Variable all = all_to_all(moved(of_ranks, 1, 0), *part.ranks);  // (P, B, n, H / P, …)
+  const Variable all = all_to_all(moved(of_ranks, 1, 0), part.ranks);  // (P, B, n, H / P, …)
   return reshape(moved(all, 0, 2), with_front({B, n, P * heads}, x, 3));
 }
 
-Variable with_neighbours(const Variable& x, const SequencePart& part, int64_t before,
-                         int64_t after) {
-  if (!part.cut()) return x;
+Variable SequencePart::with_neighbours(const Variable& x, int64_t before, int64_t after) const {
+  if (!cut()) return x;
   const int64_t n = x.size(1);
-  const int rank = part.ranks->rank(), size = part.ranks->size();
-  Variables parts{x};
+  const int rank = ranks.rank(), size = ranks.size();
+  Variables pieces{x};
   // `count` tokens of the rank `distance` before this one, from its token `first` on. Ranks that have no
   // such neighbour take part in the exchange, and ignore what they receive.
   const auto add = [&](int distance, int64_t first, int64_t count) {
@@ -137,35 +160,17 @@ Variable with_neighbours(const Variable& x, const SequencePart& part, int64_t be
     if (std::abs(distance) < size) {
       const bool exists = rank - distance >= 0 && rank - distance < size;
       y = where(Tensor::full({1}, exists, DType::u8),
-                shift(slice(x, 1, first, first + count), *part.ranks, distance), 0.0);
+                shift(slice(x, 1, first, first + count), ranks, distance), 0.0);
     } else {
       y = zeros(x, count);
     }
-    parts.insert(distance > 0 ? parts.begin() : parts.end(), y);
+    pieces.insert(distance > 0 ? pieces.begin() : pieces.end(), y);
   };
   for (int64_t d = 1, left = before; left > 0; ++d, left -= n)
     add(static_cast<int>(d), std::max<int64_t>(0, n - left), std::min(n, left));
   for (int64_t d = 1, left = after; left > 0; ++d, left -= n)
     add(static_cast<int>(-d), 0, std::min(n, left));
-  return parts.size() == 1 ? x : concat(parts, 1);
+  return pieces.size() == 1 ? x : concat(pieces, 1);
 }
 
-Variable conv_over_ranks(const Variable& x, const Variable& weight,
-                         const DepthwiseConvOptions& options, const SequencePart& part) {
-  if (!part.cut()) return depthwise_conv1d(x, weight, options);
-  const int64_t n = x.size(1), width = weight.size(1),
-                before = options.causal ? width - 1 : width / 2, after = width - 1 - before;
-  DepthwiseConvOptions of_part = options;
-  if (options.lengths.defined()) {
-    of_part.lengths = options.lengths.clone();
-    for (int64_t b = 0; b < of_part.lengths.numel(); ++b) {
-      int32_t& length = of_part.lengths.data<int32_t>()[b];
-      length = static_cast<int32_t>(
-          std::clamp<int64_t>(length - part.begin + before, 0, before + n + after));
-    }
-  }
-  const Variable y = depthwise_conv1d(with_neighbours(x, part, before, after), weight, of_part);
-  return slice(y, 1, before, before + n);
-}
-
-}  // namespace longhand::nn
+}  // namespace longhand::attention

@@ -1,8 +1,8 @@
 // Keys that go round, against attention to whole sequences.
-#include "longhand/attention/bases/ring_attention.h"
-
 #include <mutex>
 
+#include "longhand/attention/ops/softmax_attention.h"
+#include "longhand/attention/ranks/sequence_part.h"
 #include "tests/support/catch.h"
 #include "tests/support/thread_ranks.h"
 
@@ -12,7 +12,7 @@ using namespace longhand::test;
 
 namespace {
 
-constexpr int64_t batch = 2, heads = 2, key_heads = 1, dim = 8;
+constexpr int64_t ring_batch = 2, ring_heads = 2, ring_key_heads = 1, ring_dim = 8;
 
 struct Case {
   const char* name;
@@ -35,7 +35,7 @@ struct RingResult {
 };
 
 // x (B, N, …) with rows of zeros, or of NaN, which nothing may read, behind token N.
-Tensor part_of(const Tensor& x, const nn::SequencePart& part, double behind) {
+Tensor part_of(const Tensor& x, const SequencePart& part, double behind) {
   Tensor all = Tensor::full({x.size(0), part.padded(), x.size(2), x.size(3)}, behind, x.dtype());
   copy_into(all.slice(1, 0, part.length), x);
   return all.slice(1, part.begin, part.begin + part.tokens()).contiguous();
@@ -47,14 +47,20 @@ RingResult attend_on(int P, const Case& c, const Tensor& q, const Tensor& k, con
   RingResult whole{like(q), like(q), like(k), like(v)};
   std::mutex mutex;
   run_ranks(P, [&](Communicator& ranks) {
-    const nn::SequencePart part = nn::SequencePart::of(ranks, c.length);
+    const auto of = SequencePart::of(ranks, c.length);
+    const SequencePart& part = *of;
     SoftmaxAttentionOptions options = c.options;
     options.key_lengths = lengths;
     if (!lengths.defined() && part.padded() > part.length)
-      options.key_lengths = Tensor::full({batch}, static_cast<double>(part.length), DType::i32);
+      options.key_lengths =
+          Tensor::full({ring_batch}, static_cast<double>(part.length), DType::i32);
     const Variable own_q(part_of(q, part, NAN), true), own_k(part_of(k, part, NAN), true),
         own_v(part_of(v, part, NAN), true);
-    const Variable out = ring_attention(own_q, own_k, own_v, options, part);
+    if (part.cut())
+      options.join = of;
+    else
+      options.query_lengths = lengths;
+    const Variable out = softmax_attention(own_q, own_k, own_v, options);
     backward(out, part_of(weights, part, 0));
     const std::lock_guard lock(mutex);
     const int64_t real = std::min(part.tokens(), std::max<int64_t>(0, part.length - part.begin));
@@ -85,13 +91,13 @@ TEST_CASE("ring attention is attention to whole sequences") {
     for (const Case& c : ring_cases())
       for (const bool padded : {false, true}) {
         const auto random = [&](int64_t h, const char* what, double factor) {
-          Tensor x = Tensor::empty({batch, c.length, h, dim}, dtype);
+          Tensor x = Tensor::empty({ring_batch, c.length, h, ring_dim}, dtype);
           fill_normal(x, Generator(3).fork(what));
           return (Variable(x) * factor).value();
         };
         // Large scores, so that the parts' sums differ by orders of magnitude.
-        const Tensor q = random(heads, "q", 4), k = random(key_heads, "k", 2),
-                     v = random(key_heads, "v", 1), weights = random(heads, "weights", 1);
+        const Tensor q = random(ring_heads, "q", 4), k = random(ring_key_heads, "k", 2),
+                     v = random(ring_key_heads, "v", 1), weights = random(ring_heads, "weights", 1);
         const auto n = static_cast<int32_t>(c.length);
         const Tensor lengths = padded ? Tensor::from(std::vector{n, n / 3}, {2}) : Tensor();
         const RingResult expected = attend_on(1, c, q, k, v, weights, lengths);
@@ -110,13 +116,15 @@ TEST_CASE("ring attention is attention to whole sequences") {
 TEST_CASE("ring attention sends the keys of a part round, whatever the length") {
   for (const int64_t length : {64, 256})
     run_ranks(4, [&](Communicator& ranks) {
-      const nn::SequencePart part = nn::SequencePart::of(ranks, length);
+      const auto of = SequencePart::of(ranks, length);
+      const SequencePart& part = *of;
       const auto make = [&](int64_t h) {
-        return Variable(Tensor::full({batch, part.tokens(), h, dim}, 0.5), true);
+        return Variable(Tensor::full({ring_batch, part.tokens(), h, ring_dim}, 0.5), true);
       };
       const int64_t before = ranks.traffic().bytes;
-      const Variable out = ring_attention(make(heads), make(key_heads), make(key_heads), {}, part);
-      const int64_t part_bytes = 2 * batch * part.tokens() * key_heads * dim * 4;
+      const Variable out = ring_attention(make(ring_heads), make(ring_key_heads),
+                                          make(ring_key_heads), {.join = of});
+      const int64_t part_bytes = 2 * ring_batch * part.tokens() * ring_key_heads * ring_dim * 4;
       check(ranks.traffic().bytes - before == 3 * part_bytes, "the forward pass");
       backward(out, Tensor::full(out.shape(), 1));
       check(ranks.traffic().bytes - before == (3 + 3 + 4) * part_bytes, "both passes");
@@ -125,12 +133,12 @@ TEST_CASE("ring attention sends the keys of a part round, whatever the length") 
 
 TEST_CASE("ring attention refuses what depends on other keys") {
   run_ranks(2, [&](Communicator& ranks) {
-    const nn::SequencePart part = nn::SequencePart::of(ranks, 8);
     const Variable x(Tensor::zeros({1, 4, 1, 4}));
     SoftmaxAttentionOptions options;
     options.key_bias = Variable(Tensor::zeros({1, 4, 1}));
+    options.join = SequencePart::of(ranks, 8);
     try {
-      ring_attention(x, x, x, options, part);
+      ring_attention(x, x, x, options);
     } catch (const ConfigError& e) {
       check(std::string(e.what()).find("expected neither log_decay, key_bias nor pattern") !=
                 std::string::npos,

@@ -1,0 +1,69 @@
+// What a variant supports, and the configuration that it is constructed with.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "longhand/core/options.h"
+
+namespace longhand::attention {
+
+/// What the results of some tokens need of the other tokens of a sequence.
+enum class Needs {
+  tokens,      // all of them
+  heads,       // all of them, but heads do not need each other: Pass::heads
+  keys,        // as heads; and keys and values are all that queries need: Pass::tokens
+  key_blocks,  // the same, and results of blocks of keys join: Pass::join
+  landmarks,   // landmarks, and sums over tokens for each of them
+  sums,        // sums of a size that does not depend on the number of tokens; causal: a state
+  state,       // the state after the tokens before them
+  neighbours,  // the tokens next to them
+  nothing,
+  parts  // what the variants that it consists of need
+};
+
+/// What a variant supports and which properties hold for it, given its options. Immutable.
+struct Capabilities {
+  bool exact = false;            // computes exact softmax attention
+  bool random = false;           // its result depends on random numbers, kept in checkpoints
+  bool averages = true;          // the weights of one query sum to 1
+  bool linear = true;            // its result is linear in v
+  bool separate_queries = true;  // a query's result does not depend on other queries
+  bool positional = false;       // permuting the tokens changes the result
+  bool signed_weights = false;   // a sum of weights may be near 0, making the result inaccurate
+  bool any_mask = false;         // applies Mask::keep and Mask::bias
+  bool causal = false;           // supports causal attention
+  std::string causal_reason{};   // why not, if not
+  bool causal_only = false;      // has no form in which queries see later keys
+  bool decodes = false;          // has a Decoder when causal
+  bool uses_queries_and_keys = true;  // the weights depend on the values of q and k
+  bool uses_keys = true;              // reads k; if not, its keys are computed from q
+  bool cross_lengths = true;          // the number of keys may differ from the number of queries
+  bool fixed_length = false;          // parameters are tied to max_length
+  bool shortens = false;              // keys and values are compressed to fewer tokens: sources()
+  bool uses_x = false;                // reads Inputs::x
+  Needs needs = Needs::tokens;        // tokens need of each other
+  std::string time{}, memory{};       // per head, as "N m D"
+  std::string state{"-"};             // what a checkpoint holds besides trained parameters
+};
+
+class Variant;
+
+/// The configuration that a variant is constructed with.
+struct Config {
+  int64_t heads = 1;
+  int64_t head_dim = 1;    // D
+  int64_t kv_heads = 0;    // heads of keys and values, a divisor of heads; 0: equal to heads
+  int64_t max_length = 1;  // maximum sequence length
+  bool causal = false;
+  int64_t layer = 0, layers = 0;  // index, and number of layers; 0: unknown
+  /// For later layers, the variant of the first layer of this type, which owns the parameters that
+  /// layers share. It outlives this one.
+  Variant* first = nullptr;
+  Options options{"attention"};  // the [attention] section
+  /// The registry sets these before it calls the constructor.
+  std::string name{};
+  Capabilities capabilities{};
+};
+
+}  // namespace longhand::attention

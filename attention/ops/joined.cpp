@@ -1,0 +1,97 @@
+#include "longhand/attention/ops/joined.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "longhand/autograd/ops.h"
+
+namespace longhand::attention {
+namespace {
+
+constexpr double none = -std::numeric_limits<double>::infinity();
+
+// The largest of the first `count` of x (P, …).
+Tensor largest(const Tensor& x, int64_t count) {
+  Tensor out = Tensor::full(x.shape().without_axis(0), none, x.dtype());
+  dispatch_float(x.dtype(), [&]<class T>() {
+    const int64_t n = out.numel();
+    T* const to = out.data<T>();
+    for (int64_t p = 0; p < count; ++p)
+      for (int64_t i = 0; i < n; ++i) to[i] = std::max(to[i], x.data<T>()[p * n + i]);
+  });
+  return out;
+}
+
+// 1 for each part before this one, (P, 1, …) for x of all parts (P, …).
+Tensor before(const Join& join, int rank) {
+  Tensor used = Tensor::zeros({join.parts()}, DType::u8);
+  used.slice(0, 0, join.part()).fill(1);
+  for (int axis = 0; axis < rank; ++axis) used = used.unsqueeze(1);
+  return used;
+}
+
+// x of all parts, (P, …), with `otherwise` in place of those that are not before this one.
+Variable all_before(const Variable& x, const Join& join, double otherwise) {
+  return where(before(join, x.rank()), join.all(x), otherwise);
+}
+
+}  // namespace
+
+Variable sum_of_parts(const Variable& x, const std::shared_ptr<const Join>& join) {
+  return join ? join->sum(x) : x;
+}
+
+Tensor max_of_parts(const Tensor& x, const std::shared_ptr<const Join>& join) {
+  return join ? largest(join->all(x), join->parts()) : x;
+}
+
+Tensor max_before(const Tensor& x, const Join& join) { return largest(join.all(x), join.part()); }
+
+Variable sum_before(const Variable& x, const Join& join) {
+  return sum(all_before(x, join, 0), {0});
+}
+
+Variable log_sum_exp_before(const Variable& x, const Join& join) {
+  const Variable all = all_before(x, join, -1e30);
+  const Variable top = max(all.detach(), 0, true);
+  return squeeze(log(sum(exp(all - top), {0}, true)) + top, 0);
+}
+
+Variables state_before(
+    const Variables& own, const Variables& neutral,
+    const std::function<Variables(const Variables& left, const Variables& right)>& combine,
+    const Join& join) {
+  Variables flat;
+  for (const Variable& x : own) {
+    const int64_t B = x.size(0), H = x.size(1);
+    flat.push_back(reshape(x, {B, H, x.value().numel() / (B * H)}));
+  }
+  const Variable all = join.all(flat.size() == 1 ? flat[0] : concat(flat, 2));  // (P, B, H, …)
+  Variables state;
+  for (int64_t p = 0; p < join.parts(); ++p) {
+    // The same operations for each part, so that all take part in the gradient of the exchange.
+    const Tensor used = Tensor::full({1}, p < join.part(), DType::u8);
+    const Variable of_part = select(all, 0, p);
+    Variables next;
+    int64_t begin = 0;
+    for (size_t i = 0; i < own.size(); ++i) {
+      const int64_t end = begin + flat[i].size(2);
+      const Variable x = reshape(slice(of_part, 2, begin, end), own[i].shape());
+      next.push_back(where(used, x, neutral[i]));
+      begin = end;
+    }
+    state = p == 0 ? next : combine(state, next);
+  }
+  return state;
+}
+
+Variable whole_sequence(const Variable& x, const Join& join, int64_t length) {
+  const Variable all = transpose(join.all(x), 0, 1);  // (B, P, n, …)
+  Shape shape{all.size(0), join.parts() * x.size(1)};
+  for (int axis = 2; axis < x.rank(); ++axis) shape.push_back(x.size(axis));
+  const Variable whole = reshape(all, shape);
+  return length == whole.size(1) ? whole : slice(whole, 1, 0, length);
+}
+
+}  // namespace longhand::attention
