@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "longhand/attention/bases/random_features.h"
+#include "longhand/attention/features/random_features.h"
 #include "longhand/core/statistics.h"
 
 namespace longhand::attention::analysis {

@@ -11,13 +11,14 @@
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined.h"
+#include "longhand/attention/ops/linear_attention.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
 
-using Features = FeatureAttention::Features;
+using Features = FeatureMap::Features;
 
 Variable largest(const Variable& x, int axis) { return max(x.detach(), axis, true); }
 
@@ -106,30 +107,27 @@ Variable causal_sums(const Features& f, const Variable& v,
 
 }  // namespace
 
-void GuardOptions::describe(OptionVisitor& v) {
-  v.choice("guard", guard, {"none", "add", "clamp"},
-           "protection from normalisers near 0; add: adds 2 guard_eps to those within guard_eps of "
-           "0; clamp: raises them to at least guard_eps");
-  eps = guard == "clamp" ? 1e-2 : 1e-6;
-  v.when(guard != "none", "guard = \"add\" or \"clamp\"", [&] {
-    v.number("guard_eps", eps, {1e-30},
-             "threshold of the guard, as a multiple of what a key in the direction of the query "
-             "adds to the normaliser",
-             "1e-6; 1e-2 with clamp");
-  });
+FeatureAttention::FeatureAttention(
+    const nn::Scope& scope_, const Config& given,
+    const std::function<std::unique_ptr<FeatureMap>(const MapScope&)>& make)
+    : Variant(scope_, given),
+      map_(make({[this](const std::string& name) { return scope(name); }, config(),
+                 parameter_dtype(), init_random()})) {
+  if (map_->may_underflow)
+    nonpositive_.emplace(scope("nonpositive_normalizers"), Tensor::zeros({2}, DType::i64));
 }
 
 Variable FeatureAttention::attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
   const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-  const Features f = gated(features(q, k, first_token(pass)), inputs.x);
+  const Features f = map_->gated(map_->features(q, k, first_token(pass)), inputs.x);
   Variable out;
   Tensor normalisers;  // (B, N, H)
   if (config().causal) {
     const Variable sums = causal_sums(f, v, pass.join);
     normalisers = sums.value().select(3, v.size(3));
-    out = normalised(sums, guard_);
+    out = normalised(sums, map_->guard);
   } else {
-    out = attend_to_all(f, v, mask, pass, guard_, &normalisers);
+    out = attend_to_all(f, v, mask, pass, map_->guard, &normalisers);
   }
   count(normalisers, lengths_from(mask.lengths, pass.tokens.first, v.size(1)), pass);
   return out;
@@ -145,7 +143,8 @@ void FeatureAttention::count(const Tensor& normalisers, const Tensor& lengths,
     queries = std::accumulate(real.begin(), real.end(), int64_t{0});
   }
   Tensor more = Tensor::from<int64_t>(
-      {nonpositive_normalisers(normalisers, lengths, guard_), queries * normalisers.size(2)}, {2});
+      {nonpositive_normalisers(normalisers, lengths, map_->guard), queries * normalisers.size(2)},
+      {2});
   if (pass.others) more = pass.others->sum(more);
   int64_t* const counts = nonpositive_->mutable_value().data<int64_t>();
   for (int i = 0; i < 2; ++i) std::atomic_ref(counts[i]) += more.data<int64_t>()[i];
@@ -156,7 +155,8 @@ std::unique_ptr<Decoder> FeatureAttention::make_decoder(int64_t batch) const {
     const auto one = [](const Tensor& t) {
       return t.defined() ? Variable(t.unsqueeze(1)) : Variable();
     };
-    Features f = gated(written_out(features(one(token.q), one(token.k), position)), one(token.x));
+    Features f = map_->gated(written_out(map_->features(one(token.q), one(token.k), position)),
+                             one(token.x));
     if (f.logarithms) {
       f.key_log = largest(f.key, 3);
       f.key = exp(f.key - f.key_log);
@@ -167,14 +167,7 @@ std::unique_ptr<Decoder> FeatureAttention::make_decoder(int64_t batch) const {
     if (f.key_log.defined()) in.key_log = f.key_log.value().squeeze(3).squeeze(1);
     return in;
   };
-  return make_state_decoder(batch, config(), step, Normalizer::query, guard_);
-}
-
-void FeatureAttention::set_work(int64_t features, const Work::Counts& forward,
-                                const Work::Counts& backward) {
-  features_ = features;
-  token_forward_ = forward;
-  token_backward_ = backward;
+  return make_state_decoder(batch, config(), step, Normalizer::query, map_->guard);
 }
 
 // Per head: the features and their products with values and with queries; two products for each of
@@ -182,7 +175,7 @@ void FeatureAttention::set_work(int64_t features, const Work::Counts& forward,
 // states between blocks.
 Work FeatureAttention::work(int64_t queries, int64_t keys) const {
   const double N = static_cast<double>(queries), M = static_cast<double>(keys), tokens = N + M;
-  const double m = static_cast<double>(features_), D = static_cast<double>(config().head_dim);
+  const double m = static_cast<double>(map_->count), D = static_cast<double>(config().head_dim);
   double numbers = tokens * m + (M + m) * (D + 1);
   if (config().causal) {
     const double C = std::min(static_cast<double>(scan_block), N);
@@ -192,7 +185,7 @@ Work FeatureAttention::work(int64_t queries, int64_t keys) const {
     return {tokens * (token.flops + products * 2 * m * D), tokens * token.exponentials};
   };
   return static_cast<double>(config().heads) *
-         Work{counts(token_forward_, 1), counts(token_backward_, 2),
+         Work{counts(map_->forward, 1), counts(map_->backward, 2),
               numbers * static_cast<double>(size_of(parameter_dtype()))};
 }
 
@@ -200,25 +193,14 @@ Work FeatureAttention::work(int64_t queries, int64_t keys) const {
 double FeatureAttention::sequence_bytes(int64_t batch, int64_t tokens, int ranks) const {
   if (capabilities().needs != Needs::sums) return Variant::sequence_bytes(batch, tokens, ranks);
   return 2.0 * (ranks - 1) *
-         static_cast<double>(batch * config().heads * features_ * (config().head_dim + 1) *
+         static_cast<double>(batch * config().heads * map_->count * (config().head_dim + 1) *
                              size_of(parameter_dtype()));
 }
 
 // With a causal mask the weights are not a product of features, so the rank is not bounded by m.
 std::optional<int64_t> FeatureAttention::rank(int64_t tokens) const {
-  if (config().causal || features_ >= tokens) return {};
-  return features_;
-}
-
-void FeatureAttention::count_nonpositive() {
-  nonpositive_.emplace(scope("nonpositive_normalizers"), Tensor::zeros({2}, DType::i64));
-}
-
-void FeatureAttention::set_guard(const GuardOptions& options, double unit, bool has_scale) {
-  if (options.guard != "none")
-    guard_ = {options.guard == "add" ? Guard::Kind::add : Guard::Kind::clamp, unit * options.eps};
-  guard_.unit = has_scale ? unit : 0;
-  count_nonpositive();
+  if (config().causal || map_->count >= tokens) return {};
+  return map_->count;
 }
 
 std::map<std::string, double> FeatureAttention::own_metrics() const {
@@ -226,10 +208,6 @@ std::map<std::string, double> FeatureAttention::own_metrics() const {
   const auto counts = nonpositive_->value().to_vector<int64_t>();
   const auto all = static_cast<double>(std::max<int64_t>(1, counts[1]));
   return {{"nonpositive_normalizers", static_cast<double>(counts[0]) / all}};
-}
-
-Variable linear_of_heads(const Variable& x, const Variable& W) {
-  return transpose(matmul(transpose(x, 1, 2), transpose(W, 1, 2)), 1, 2);
 }
 
 }  // namespace longhand::attention

@@ -8,9 +8,9 @@
 #include <numeric>
 
 #include "longhand/attention/analysis/kernel.h"
-#include "longhand/attention/bases/random_features.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/conformance/tools.h"
+#include "longhand/attention/features/random_features.h"
 #include "longhand/core/statistics.h"
 
 namespace longhand::attention::conformance {

@@ -96,7 +96,7 @@ Variable of_features(const Variable& features_q, const Variable& features_k, con
 
 /// Features of the variant linear: "elu1", "relu", "squared_relu", "exp", "taylor2" (for the kernel
 /// 1 + s + s²/2), "cosformer" (for positions from 1 to max_length), "hedgehog" (with A (H, D, D)).
-/// variants/linear.cpp names the papers.
+/// features/ names the papers.
 Variable linear_features(const std::string& map, const Variable& x, int64_t max_length = 0,
                          const Variable& A = {});
 

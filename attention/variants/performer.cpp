@@ -1,23 +1,17 @@
 // Performer (FAVOR+): random features whose inner products estimate the softmax kernel, and related
-// kernels. Choromanski et al. 2020 (arXiv 2009.14794), with x̂ = D^(-1/4) x and rows w_l of W
-// (m, D) drawn from N(0, I), orthogonal within blocks. Constants that cancel in num / den are left
-// out:
+// kernels. Choromanski et al. 2020 (arXiv 2009.14794), with rows w_l of W (m, D) drawn from N(0, I), orthogonal
+// within blocks. The features are in features/, each with its formula:
 //
-//   positive:            φ(x)_l = exp(w_l·x̂ - |x̂|²/2)                           eq. 5 and 6
-//   hyperbolic:          the 2m features exp(±w_l·x̂ - |x̂|²/2)
-//   trigonometric:       the 2m features exp(|x̂|²/2) [cos, sin](w_l·x̂), signed
-//   trigonometric_bias:  exp(|x̂|²/2) cos(w_l·x̂ + b_l), signed
-//   relu, exp, gelu, square:  φ(x)_l = f(w_l·x̂) + eps, other kernels ("generalised attention")
-//   optimal:             φ(x)_l = exp(A |w_l|² + (1 - 4A)^(1/2) w_l·x̂ - |x̂|²/2), A <= 0, which is
-//                        bounded if A < 0 and unbiased for every A; A has the least variance for
-//                        entries of q and k of standard deviation `spread`. Likhosherstov et al.
-//                        2022 (arXiv 2205.15317), eq. 9
-// With `balance`, x̂ of queries is multiplied and x̂ of keys divided by ψ_c = (mean_j k_jc² / mean_i q_ic²)^(1/4)
+//   exponential.cpp    positive, hyperbolic; exp without eps
+//   optimal.cpp        optimal: those of least variance
+//   trigonometric.cpp  trigonometric, trigonometric_bias: signed
+//   elementwise.cpp    relu, gelu, square, exp: other kernels ("generalised attention")
+//
+// With `balance`, queries are multiplied and keys divided by ψ_c = (mean_j k_jc² / mean_i q_ic²)^(1/4)
 // in each channel c: q·k stays what it is, and the norms on which the variance depends are smallest.
 // Likhosherstov et al. 2023 (arXiv 2302.00787), "SADERF".
 //
-// With draw = "learned", W is trained and φ are features of its own kernel. |q̂|²/2 is common to all
-// features of a query and is dropped as well. Exponentials are kept as
+// With draw = "learned", W is trained and φ are features of its own kernel. Exponentials are kept as
 // logarithms until common factors have cancelled (feature_attention.cpp), so that no eps is needed
 // for any norms.
 //
@@ -25,13 +19,14 @@
 // do, for comparison. The constants then no longer cancel, and norms above about 2 sqrt(D) make
 // attention uniform.
 #include <algorithm>
-#include <cmath>
 
+#include "longhand/attention/bases/feature_attention.h"
 #include "longhand/attention/bases/masked_softmax.h"
-#include "longhand/attention/bases/random_features.h"
 #include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/features/random_features.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/memory.h"
+#include "longhand/attention/ops/linear_attention.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -140,12 +135,6 @@ struct PerformerOptions {
   }
 };
 
-// Returns log(e^x + eps) for eps > 0, without overflow of e^x.
-Variable log_plus(const Variable& x, double eps) {
-  const Variable d = x - std::log(eps), positive = relu(d);
-  return positive + log(exp(d - 2 * positive) + 1) + std::log(eps);
-}
-
 // Returns the running maximum, over j <= i of x_j, along axis 1 of x (B, N, H, 1).
 Variable so_far(const Variable& x) {
   const int64_t H = x.size(2), NH = x.size(1) * H;
@@ -162,98 +151,40 @@ Variable so_far(const Variable& x) {
   return gather(x, 1, index);
 }
 
-class Performer final : public RandomFeatureAttention {
+std::unique_ptr<FeatureMap> map_of(const PerformerOptions& o, const MapScope& scope) {
+  if (o.trigonometric())
+    return trigonometric_map(scope, o.projection,
+                             o.kernel == "trigonometric" ? Waves::sin_cos : Waves::phase, o.guard);
+  if (o.kernel == "optimal") return optimal_map(scope, o.projection, o.spread);
+  if (o.estimates_positive() || (o.kernel == "exp" && o.eps == 0))
+    return exponential_map(scope, o.projection, o.kernel == "hyperbolic", o.kernel != "exp");
+  return elementwise_map(scope, o.projection, o.kernel, o.eps, o.guard);
+}
+
+class Performer final : public FeatureAttention {
  public:
   Performer(const nn::Scope& scope_, const Config& config, const PerformerOptions& options)
-      : RandomFeatureAttention(scope_, config, options.projection,
-                               options.kernel == "trigonometric_bias"),
-        kernel_(options.kernel),
-        trigonometric_(options.trigonometric()),
+      : FeatureAttention(scope_, config,
+                         [&](const MapScope& scope) { return map_of(options, scope); }),
+        estimator_(options.kernel == "positive" ? Estimator::positive : Estimator::hyperbolic),
         reference_(options.reference()),
         balance_(options.balance),
-        eps_(options.eps) {
-    // |q̂ + k̂|² of entries of that standard deviation.
-    if (kernel_ == "optimal")
-      A_ =
-          optimal_coefficient(config.head_dim, 2 * options.spread * options.spread *
-                                                   std::sqrt(static_cast<double>(config.head_dim)));
-    const bool two = kernel_ == "hyperbolic" || kernel_ == "trigonometric";
-    const double m = static_cast<double>(features_count());
-    const double functions = kernel_ == "relu" || kernel_ == "square" ? 0 : two ? 2 : 1;
-    const auto [forward, backward] = projection_work(functions);
-    set_work(two ? 2 * features_count() : features_count(), forward, backward);
-    if (trigonometric_)  // cos² + sin² = 1 for each w; cos² is 1/2 on average
-      set_guard(options.guard, two ? m : m / 2);
-    else if (kernel_ == "gelu")
-      set_guard(options.guard, m, false);
-    else
-      count_nonpositive();
-  }
-
-  // With u = w_l·x̂: log φ(x) = u - |x̂|²/2, and -u - |x̂|²/2 if hyperbolic; the norm cancels for
-  // queries.
-  Features features(const Variable& q, const Variable& k, int64_t) const override {
-    const double scale = std::pow(static_cast<double>(config().head_dim), -0.25);
-    if (kernel_ == "positive" || kernel_ == "hyperbolic" || (kernel_ == "exp" && eps_ == 0)) {
-      if (learned()) return learned_exponents(q, k, scale);
-      Variable W = projection(scale);
-      if (kernel_ == "hyperbolic") W = concat({W, -W}, -2);
-      return {q, k, true, {}, W.value(), kernel_ == "exp" ? 0 : scale * scale / 2};
-    }
-    if (kernel_ == "optimal") return optimal(q, k, scale);
-    if (trigonometric_) return wave_features(q, k, scale, true);
-    const Variable uq = project(q, scale), uk = project(k, scale);  // (B, N, H, m)
-    if (kernel_ == "exp") return {log_plus(uq, eps_), log_plus(uk, eps_), true};
-    return {map(uq), map(uk)};
-  }
+        eps_(options.eps) {}
 
  private:
-  // The logarithms written out, with the gradient of W.
-  Features learned_exponents(const Variable& q, const Variable& k, double scale) const {
-    const auto estimator = kernel_ == "hyperbolic" ? Estimator::hyperbolic : Estimator::positive;
-    const Variable uq = exponents(estimator, project(q, scale)),
-                   uk = exponents(estimator, project(k, scale));
-    return {uq, kernel_ == "exp" ? uk : uk - half_square(k, scale), true};
-  }
-
-  // A |w|² enters as the weight of one more entry of q and k, which is 1. Its square in the norm of
-  // keys is a factor common to all of them.
-  Features optimal(const Variable& q, const Variable& k, double scale) const {
-    const Variable W = projection(1), offsets = A_ * sum(square(W), {-1}, true);
-    const double root = std::sqrt(1 - 4 * A_);
-    if (learned()) {
-      const Variable row = squeeze(offsets, -1);
-      return {project(q, root * scale) + row,
-              project(k, root * scale) + row - half_square(k, scale), true};
-    }
-    const auto with_one = [](const Variable& x) {
-      Shape shape = x.shape();
-      shape[3] = 1;
-      return concat({x, Variable(Tensor::full(shape, 1, x.dtype()))}, 3);
-    };
-    return {
-        with_one(q),      with_one(k), true, {}, concat({root * scale * W, offsets}, -1).value(),
-        scale * scale / 2};
-  }
-
   // Balanced channels also take the sums of squares of queries and keys.
   double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
-    const double sums = RandomFeatureAttention::sequence_bytes(batch, tokens, ranks);
+    const double sums = FeatureAttention::sequence_bytes(batch, tokens, ranks);
     if (!balance_ || capabilities().needs != Needs::sums) return sums;
     return sums + 4.0 * (ranks - 1) *
                       static_cast<double>(batch * config().heads * config().head_dim *
                                           size_of(parameter_dtype()));
   }
 
-  Variable map(const Variable& u) const {
-    const Variable f = kernel_ == "relu" ? relu(u) : kernel_ == "gelu" ? gelu(u) : square(u);
-    return eps_ > 0 ? f + eps_ : f;
-  }
-
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Inputs in = balance_ ? balanced(inputs, pass) : inputs;
     return reference_ ? attend_as_references(in.q, in.k, in.v, mask)
-                      : RandomFeatureAttention::attend(in, mask, pass);
+                      : FeatureAttention::attend(in, mask, pass);
   }
 
   // ψ q and k / ψ. Channels that are 0 throughout stay 0.
@@ -272,19 +203,19 @@ class Performer final : public RandomFeatureAttention {
   // of the keys adds eps sum_l φ(q_i)_l sum_j [v_j, 1] to the sums of row i.
   Variable attend_as_references(const Variable& q, const Variable& k, const Variable& v,
                                 const Mask& mask) const {
-    const double scale = std::pow(static_cast<double>(config().head_dim), -0.25);
-    const auto estimator = kernel_ == "positive" ? Estimator::positive : Estimator::hyperbolic;
-    const auto u = [&](const Variable& x) { return exponents(estimator, project(x, scale)); };
-    const auto map = [&](const Variable& x, const Variable& ux, const Variable& c) {
+    const auto& W = static_cast<const RandomFeatureMap&>(map());
+    const double scale = W.x_scale();
+    const auto u = [&](const Variable& x) { return exponents(estimator_, W.project(x, scale)); };
+    const auto phi = [&](const Variable& x, const Variable& ux, const Variable& c) {
       return exp(ux - half_square(x, scale) - c);
     };
     const Variable uq = u(q), uk = u(k);
-    const Variable fq = map(q, uq, max(uq, 3, true)) + eps_;
+    const Variable fq = phi(q, uq, max(uq, 3, true)) + eps_;
     Variable c = max(uk, 3, true);  // (B, M, H, 1)
     if (config().causal) {
       c = so_far(c);
       const Variable fixed = c.detach();  // a constant; exp(fixed - c) below has the gradient of c
-      const Variable sums = scan({fq, map(k, uk, fixed), v, log_decay_of_scale(squeeze(fixed, 3))},
+      const Variable sums = scan({fq, phi(k, uk, fixed), v, log_decay_of_scale(squeeze(fixed, 3))},
                                  nullptr, {.final_state = false})
                                 .out;
       const Variable v1 = concat({v, Variable(Tensor::full(c.shape(), 1, v.dtype()))}, 3);
@@ -294,12 +225,12 @@ class Performer final : public RandomFeatureAttention {
     if (real.defined()) c = where(real, c, never);
     c = max(c, 1, true);
     if (real.defined()) c = where(not_empty(mask.lengths), c, 0.0);
-    return linear_attention(fq, map(k, uk, c) + eps_, v, {.key_lengths = mask.lengths});
+    return linear_attention(fq, phi(k, uk, c) + eps_, v, {.key_lengths = mask.lengths});
   }
 
-  std::string kernel_;
-  bool trigonometric_, reference_, balance_;
-  double eps_, A_ = 0;
+  Estimator estimator_;
+  bool reference_, balance_;
+  double eps_;
 };
 
 }  // namespace

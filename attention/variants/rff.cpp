@@ -16,8 +16,9 @@
 // inherent in the method. Normalisers that are not positive are counted, and `guard` bounds them.
 #include <cmath>
 
-#include "longhand/attention/bases/random_features.h"
+#include "longhand/attention/bases/feature_attention.h"
 #include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/features/random_features.h"
 #include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -85,28 +86,27 @@ struct RffOptions {
   }
 };
 
-class Rff final : public RandomFeatureAttention {
+class RffMap final : public RandomFeatureMap {
  public:
-  Rff(const nn::Scope& scope_, const Config& config, const RffOptions& options)
-      : RandomFeatureAttention(scope_, config, options.projection, options.has_phases()),
-        kernel_(options.kernel) {
-    const double D = static_cast<double>(config.head_dim);
-    scale_ = kernel_ == "rfa" ? 1 : std::pow(D, -0.25);
+  RffMap(const MapScope& scope, const RffOptions& options)
+      : RandomFeatureMap(scope, options.projection, options.has_phases(),
+                         options.has_phases() ? 1 : 2, options.has_phases() ? 1 : 2),
+        kernel_(options.kernel),
+        scale_(kernel_ == "rfa" ? 1 : x_scale()) {
+    const int64_t H = scope.config.heads, D = scope.config.head_dim;
     if (kernel_ == "gaussian") scale_ /= options.sigma;
-    if (kernel_ == "rfa")
-      sigma_.emplace(scope("sigma"), Shape{config.heads, config.head_dim}, nn::init::ones());
-    const int64_t waves_of_row = options.has_phases() ? 1 : 2;
-    const double m = static_cast<double>(features_count());
-    if (options.gate) gate_.emplace(scope("gate"), config.heads * config.head_dim, config.heads);
-    auto [forward, backward] = projection_work(static_cast<double>(waves_of_row));
-    if (options.gate)  // of a token as query or as key, to both of which the gate belongs
+    if (kernel_ == "rfa") sigma_.emplace(scope.scope("sigma"), Shape{H, D}, nn::init::ones());
+    if (options.gate) {
+      gate_.emplace(scope.scope("gate"), H * D, H);
+      // Of a token as query or as key, to both of which the gate belongs.
       for (Work::Counts* const token : {&forward, &backward}) {
-        token->flops += D * static_cast<double>(config.heads);
+        token->flops += static_cast<double>(D * H);
         token->exponentials += 1;
       }
-    set_work(waves_of_row * features_count(), forward, backward);
+    }
     // cos² + sin² = 1 for each w; cos² is 1/2 on average
-    set_guard(options.guard, options.has_phases() ? m / 2 : m);
+    const double m = static_cast<double>(options.projection.features);
+    guard = options.guard.of(options.has_phases() ? m / 2 : m);
   }
 
   Features features(const Variable& q, const Variable& k, int64_t) const override {
@@ -129,9 +129,16 @@ class Rff final : public RandomFeatureAttention {
   }
 
   std::string kernel_;
-  double scale_ = 1;
+  double scale_;
   std::optional<nn::Parameter> sigma_;  // (H, D), s above: frequencies, 1 / bandwidths
   std::optional<nn::Linear> gate_;
+};
+
+struct Rff final : FeatureAttention {
+  Rff(const nn::Scope& scope_, const Config& config, const RffOptions& options)
+      : FeatureAttention(scope_, config, [&](const MapScope& scope) {
+          return std::make_unique<RffMap>(scope, options);
+        }) {}
 };
 
 }  // namespace

@@ -16,10 +16,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "longhand/attention/bases/feature_attention.h"
 #include "longhand/attention/bases/masked_softmax.h"
-#include "longhand/attention/bases/random_features.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/features/random_features.h"
 #include "longhand/attention/memory.h"
 #include "longhand/attention/ops/near_and_far.h"
 #include "longhand/attention/ops/scan.h"
@@ -69,19 +70,13 @@ struct ScatterbrainOptions {
   }
 };
 
-class Scatterbrain final : public RandomFeatureAttention {
+// log φ(x) = w_l·x̂ - |x̂|²/2 with x̂ = D^(-1/4) x, but for the factor 1/m: computed tile by tile
+// unless W is learned. Without a window the norm of queries cancels.
+class ScatterbrainMap final : public RandomFeatureMap {
  public:
-  Scatterbrain(const nn::Scope& scope_, const Config& config, const ScatterbrainOptions& options)
-      : RandomFeatureAttention(scope_, config, options.projection, false),
-        window_(options.window),
-        scale_(1 / std::sqrt(static_cast<double>(config.head_dim))) {
-    const auto [forward, backward] = projection_work(1);
-    set_work(features_count(), forward, backward);
-    count_nonpositive();
-  }
+  ScatterbrainMap(const MapScope& scope, const RandomFeatureOptions& options)
+      : RandomFeatureMap(scope, options, false, 1, 1) {}
 
-  // log φ(x) = w_l·x̂ - |x̂|²/2 with x̂ = D^(-1/4) x, but for the factor 1/m: computed tile by tile
-  // unless W is learned. Without a window the norm of queries cancels.
   Features features(const Variable& q, const Variable& k, int64_t) const override {
     if (learned()) return {logarithms(q), logarithms(k), true};
     const double scale = x_scale();
@@ -90,6 +85,17 @@ class Scatterbrain final : public RandomFeatureAttention {
   Variable logarithms(const Variable& x) const {
     return project(x, x_scale()) - half_square(x, x_scale());
   }
+};
+
+class Scatterbrain final : public FeatureAttention {
+ public:
+  Scatterbrain(const nn::Scope& scope_, const Config& config, const ScatterbrainOptions& options)
+      : FeatureAttention(scope_, config,
+                         [&](const MapScope& scope) {
+                           return std::make_unique<ScatterbrainMap>(scope, options.projection);
+                         }),
+        window_(options.window),
+        scale_(1 / std::sqrt(static_cast<double>(config.head_dim))) {}
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
   int64_t state_bytes(int64_t) const override;
@@ -115,14 +121,15 @@ class Scatterbrain final : public RandomFeatureAttention {
     return concat_message("softmax: ", tokens, " tokens are within a window of ", window_);
   }
   int64_t window() const { return window_; }
-  int64_t feature_number() const { return features_count(); }
+  Variable logarithms(const Variable& x) const {
+    return static_cast<const ScatterbrainMap&>(map()).logarithms(x);
+  }
   double scale() const { return scale_; }
 
  private:
-  double x_scale() const { return std::pow(static_cast<double>(config().head_dim), -0.25); }
-
   // The sums over keys at least w tokens to the left of queries, or to the right; w < N.
-  FarSums far_sums(const Features& f, const Variable& v, const Tensor& lengths, bool right) const {
+  FarSums far_sums(const FeatureMap::Features& f, const Variable& v, const Tensor& lengths,
+                   bool right) const {
     const int64_t w = window_, N = v.size(1);
     const auto queries = [&](const Variable& x) {
       return right ? slice(x, 1, 0, N - w) : slice(x, 1, w, N);
@@ -140,7 +147,7 @@ class Scatterbrain final : public RandomFeatureAttention {
                                .reverse = right,
                                .log_scales = true,
                                .final_state = false});
-    const double log_m = std::log(static_cast<double>(features_count()));
+    const double log_m = std::log(static_cast<double>(map().count));
     return {r.out, (Variable(r.log_scales) - log_m).value(), right ? 0 : w, right ? w : 0};
   }
   // -inf at the last key of each sample, where a scan from the right drops the padding.
@@ -166,7 +173,7 @@ class Scatterbrain final : public RandomFeatureAttention {
                                                .query_lengths = mask.lengths};
     if (window_ >= N) return softmax_attention(q, k, v, near_options);
     const SoftmaxAttentionResult near = softmax_attention_with_sums(q, k, v, near_options);
-    const Features f = features(q, k, 0);
+    const FeatureMap::Features f = map().features(q, k, 0);
     std::vector<FarSums> far{far_sums(f, v, mask.lengths, false)};
     if (!causal) far.push_back(far_sums(f, v, mask.lengths, true));
     std::vector<int32_t> lengths(static_cast<size_t>(q.size(0)), static_cast<int32_t>(N));
@@ -223,7 +230,7 @@ class ScatterbrainDecoder final : public Decoder {
   }
 
  private:
-  int64_t far_features() const { return variant_.feature_number(); }
+  int64_t far_features() const { return variant_.map().count; }
 
   // Adds a key to the state and returns the sums over it for q.
   FarSums add(const Tensor& q, const Tensor& k, const Tensor& v) {

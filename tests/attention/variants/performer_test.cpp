@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "longhand/attention/bases/random_features.h"
+#include "longhand/attention/features/random_features.h"
 #include "tests/attention/attention_check.h"
 
 using namespace longhand;

@@ -246,8 +246,8 @@ TEST_CASE("rff: the gate of rfa equals its recurrence") {
   const int64_t N = GENERATE(1, 7, 65, 140);
   const ScanCase c(2, N, 2, 4);
   const auto variant = gated({.max_length = N, .causal = true}, GENERATE(-2.0, 3.0));
-  const auto f = dynamic_cast<attention::FeatureAttention&>(*variant).features(Variable(c.q),
-                                                                               Variable(c.k), 0);
+  const auto f = dynamic_cast<attention::FeatureAttention&>(*variant).map().features(
+      Variable(c.q), Variable(c.k), 0);
   const auto state = variant->state_dict();
   const Variable g = sigmoid(linear(Variable(c.x), Variable(state.at("gate.weight")),
                                     Variable(state.at("gate.bias"))));  // (B, N, H)

@@ -1,4 +1,4 @@
-#include "longhand/attention/bases/random_features.h"
+#include "longhand/attention/features/random_features.h"
 
 #include <cmath>
 #include <numbers>
@@ -153,84 +153,81 @@ Memory random_feature_memory(const Config& config, const Extent& e,
   return with_buffers(config, options, out);
 }
 
-RandomFeatureAttention::RandomFeatureAttention(const nn::Scope& scope_, const Config& config,
-                                               const RandomFeatureOptions& options,
-                                               bool with_phases)
-    : FeatureAttention(scope_, config),
-      count_(options.features),
-      how_(options.draw),
-      norm_(options.norm == "chi" ? RowNorm::chi : RowNorm::sqrt_d),
-      per_head_(options.heads == "per_head"),
-      redraw_interval_(options.redraw_interval) {
-  const Generator first_draw = init_random().fork("features").fork(uint64_t{0});
+RandomFeatureMap::RandomFeatureMap(const MapScope& scope, const RandomFeatureOptions& options,
+                                   bool with_phases, int64_t columns, int64_t exponentials)
+    : config_(scope.config), dtype_(scope.dtype), options_(options) {
+  const double flops = 2 * static_cast<double>(options.features * config_.head_dim),
+               all = static_cast<double>(exponentials * options.features);
+  count = columns * options.features;
+  forward = {flops, all};
+  backward = {options.learned() ? 2 * flops : flops, all};
+  const Generator first_draw = scope.random.fork("features").fork(uint64_t{0});
   if (options.learned()) {
     const Tensor first = draw(first_draw);
-    trained_.emplace(scope("features"), first.shape(),
+    trained_.emplace(scope.scope("features"), first.shape(),
                      [&](Tensor& W, const Generator&) { copy_into(W, first); });
   } else {
-    random_state_.emplace(scope("random_state"), state_tensor(init_random().fork("features")));
-    redraws_.emplace(scope("redraws"), Tensor::zeros({}, DType::i64));
-    steps_.emplace(scope("steps"), Tensor::zeros({}, DType::i64));
-    features_.emplace(scope("features"), draw(first_draw));
+    random_state_.emplace(scope.scope("random_state"), state_tensor(scope.random.fork("features")));
+    redraws_.emplace(scope.scope("redraws"), Tensor::zeros({}, DType::i64));
+    steps_.emplace(scope.scope("steps"), Tensor::zeros({}, DType::i64));
+    features_.emplace(scope.scope("features"), draw(first_draw));
   }
-  if (with_phases) phases_.emplace(scope("phases"), draw_phases(first_draw));
+  if (with_phases) phases_.emplace(scope.scope("phases"), draw_phases(first_draw));
+}
+
+double RandomFeatureMap::x_scale() const {
+  return std::pow(static_cast<double>(config_.head_dim), -0.25);
 }
 
 // The generator of the current draw, by the counter of redraws.
-Generator RandomFeatureAttention::generator() const {
+Generator RandomFeatureMap::generator() const {
   return generator_of(random_state_->value())
       .fork(static_cast<uint64_t>(*redraws_->value().data<int64_t>()));
 }
 
-Tensor RandomFeatureAttention::draw(const Generator& generator) const {
-  const auto draw_one = how_ == "iid"      ? draw_gaussian
-                        : how_ == "givens" ? draw_givens
-                                           : draw_orthogonal;
-  const int64_t D = config().head_dim;
-  if (!per_head_) return draw_one(generator, count_, D, norm_).to(parameter_dtype());
-  Tensor w = Tensor::empty({config().heads, count_, D}, parameter_dtype());
-  for (int64_t h = 0; h < config().heads; ++h)
-    copy_into(w.select(0, h), draw_one(generator.fork("head").fork(h), count_, D, norm_));
+Tensor RandomFeatureMap::draw(const Generator& generator) const {
+  const auto draw_one = options_.draw == "iid"      ? draw_gaussian
+                        : options_.draw == "givens" ? draw_givens
+                                                    : draw_orthogonal;
+  const RowNorm norm = options_.norm == "chi" ? RowNorm::chi : RowNorm::sqrt_d;
+  const int64_t D = config_.head_dim;
+  if (!options_.per_head()) return draw_one(generator, options_.features, D, norm).to(dtype_);
+  Tensor w = Tensor::empty({config_.heads, options_.features, D}, dtype_);
+  for (int64_t h = 0; h < config_.heads; ++h)
+    copy_into(w.select(0, h), draw_one(generator.fork("head").fork(h), options_.features, D, norm));
   return w;
 }
 
-Tensor RandomFeatureAttention::draw_phases(const Generator& generator) const {
-  Tensor b =
-      Tensor::empty(per_head_ ? Shape{config().heads, count_} : Shape{count_}, parameter_dtype());
+Tensor RandomFeatureMap::draw_phases(const Generator& generator) const {
+  Tensor b = Tensor::empty(
+      options_.per_head() ? Shape{config_.heads, options_.features} : Shape{options_.features},
+      dtype_);
   fill_uniform(b, generator.fork("phases"), 0, 2 * std::numbers::pi);
   return b;
 }
 
-void RandomFeatureAttention::on_step() {
+void RandomFeatureMap::on_step() {
   if (learned()) return;
   const int64_t step = ++*steps_->mutable_value().data<int64_t>();
-  if (redraw_interval_ == 0 || step % redraw_interval_ != 0) return;
+  if (options_.redraw_interval == 0 || step % options_.redraw_interval != 0) return;
   ++*redraws_->mutable_value().data<int64_t>();
   copy_into(features_->mutable_value(), draw(generator()));
   if (phases_) copy_into(phases_->mutable_value(), draw_phases(generator()));
 }
 
-std::pair<Work::Counts, Work::Counts> RandomFeatureAttention::projection_work(
-    double exponentials) const {
-  const double flops = 2 * static_cast<double>(count_ * config().head_dim),
-               all = exponentials * static_cast<double>(count_);
-  return {{flops, all}, {learned() ? 2 * flops : flops, all}};
-}
-
-Variable RandomFeatureAttention::projection(double scale) const {
+Variable RandomFeatureMap::projection(double scale) const {
   return affine(learned() ? Variable(*trained_) : Variable(features_->value()), scale);
 }
 
-Variable RandomFeatureAttention::project(const Variable& x, double scale) const {
+Variable RandomFeatureMap::project(const Variable& x, double scale) const {
   const Variable W = projection(scale);
-  return per_head_ ? linear_of_heads(x, W) : linear(x, W);
+  return options_.per_head() ? linear_of_heads(x, W) : linear(x, W);
 }
 
-FeatureAttention::Features RandomFeatureAttention::wave_features(const Variable& q,
-                                                                 const Variable& k, double scale,
-                                                                 bool factor) const {
+FeatureMap::Features RandomFeatureMap::wave_features(const Variable& q, const Variable& k,
+                                                     double scale, bool factor) const {
   const Tensor phases = phases_ ? phases_->value() : Tensor();
-  if (!learned() && !config().causal)
+  if (!learned() && !config_.causal)
     return {.query = q,
             .key = k,
             .projection = projection(scale).value(),

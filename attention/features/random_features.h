@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "longhand/attention/bases/feature_attention.h"
+#include "longhand/attention/features/feature_map.h"
 #include "longhand/attention/memory.h"
 
 namespace longhand::attention {
@@ -63,7 +63,7 @@ Tensor softmax_features(Estimator estimator, const Tensor& x, const Tensor& W,
 /// (2/m)^(1/2) cos(u + b). Rahimi & Recht 2007.
 Tensor gaussian_features(const Tensor& x, const Tensor& W, const Tensor& phases = {});
 
-// ---- variants ----------------------------------------------------------------------------------
+// ---- maps --------------------------------------------------------------------------------------
 
 /// Options of a random projection.
 struct RandomFeatureOptions {
@@ -72,7 +72,8 @@ struct RandomFeatureOptions {
   int64_t redraw_interval = 1000;
 
   bool learned() const { return draw == "learned"; }
-  /// What a checkpoint holds: the buffers of RandomFeatureAttention.
+  bool per_head() const { return heads == "per_head"; }
+  /// What a checkpoint holds: the buffers of RandomFeatureMap.
   std::string state(bool with_phases) const;
   void describe(OptionVisitor& v);
 };
@@ -87,42 +88,40 @@ Memory with_buffers(const Config& config, const RandomFeatureOptions& options, M
 Memory random_feature_memory(const Config& config, const Extent& e,
                              const RandomFeatureOptions& options, Waves waves, bool factor);
 
-/// Base of variants with a random projection. The buffer "features" is (m, D) or, with heads =
+/// Base of maps with a random projection. The buffer "features" is (m, D) or, with heads =
 /// "per_head", (H, m, D); with phases, the buffer "phases" is (m) or (H, m). The counts of steps
 /// and redraws and the random state are buffers too: a run resumed from a checkpoint makes the same
 /// draws. With draw = "learned", "features" is a parameter that begins with orthogonal rows, nothing is
 /// redrawn, and there are no counts and no random state.
-class RandomFeatureAttention : public FeatureAttention {
- protected:
-  RandomFeatureAttention(const nn::Scope& scope, const Config& config,
-                         const RandomFeatureOptions& options, bool with_phases);
+class RandomFeatureMap : public FeatureMap {
+ public:
+  /// `columns` features for each row of W, and `exponentials` to compute them.
+  RandomFeatureMap(const MapScope& scope, const RandomFeatureOptions& options, bool with_phases,
+                   int64_t columns, int64_t exponentials);
+  void on_step() override;
 
-  int64_t features_count() const { return count_; }
   /// Whether W is a parameter: features then need its gradient.
   bool learned() const { return trained_.has_value(); }
-  /// The cost of projecting a token to m numbers, each with `exponentials` exponentials, in forward()
-  /// and for gradients, to which that of a learned W adds as much again.
-  std::pair<Work::Counts, Work::Counts> projection_work(double exponentials) const;
+  /// D^(-1/4), the factor of x for the softmax kernel.
+  double x_scale() const;
   /// scale W.
   Variable projection(double scale) const;
   /// W (scale x) for x (B, N, H, D): (B, N, H, m).
   Variable project(const Variable& x, double scale) const;
+
+ protected:
   /// The features [cos u, sin u], or cos(u + b) with phases, of u = W (scale x); with `factor` those
   /// of keys are multiplied by exp(|scale x|²/2). Written out if they are learned or causal.
   Features wave_features(const Variable& q, const Variable& k, double scale, bool factor) const;
-
-  void on_step() override;
 
  private:
   Tensor draw(const Generator& generator) const;
   Tensor draw_phases(const Generator& generator) const;
   Generator generator() const;
 
-  int64_t count_;
-  std::string how_;
-  RowNorm norm_;
-  bool per_head_;
-  int64_t redraw_interval_;
+  const Config& config_;
+  DType dtype_;
+  RandomFeatureOptions options_;
   std::optional<nn::Buffer> random_state_;  // (2) i64, the generator's
   std::optional<nn::Buffer> redraws_;       // i64, a scalar
   std::optional<nn::Buffer> steps_;         // i64, a scalar
@@ -130,5 +129,26 @@ class RandomFeatureAttention : public FeatureAttention {
   std::optional<nn::Parameter> trained_;
   std::optional<nn::Buffer> phases_;
 };
+
+// ---- maps of performer -------------------------------------------------------------------------
+// With x̂ = D^(-1/4) x and u = W x̂; constants that cancel in the quotient are left out.
+
+/// exp(u - |x̂|²/2), or the 2m features exp(±u - |x̂|²/2) if `both`; exp(u) without `norm`.
+std::unique_ptr<RandomFeatureMap> exponential_map(const MapScope& scope,
+                                                  const RandomFeatureOptions& options, bool both,
+                                                  bool norm);
+/// exp(A |w_l|² + (1 - 4A)^(1/2) u - |x̂|²/2), A that of optimal_coefficient() for entries of q and k of
+/// standard deviation `spread`.
+std::unique_ptr<RandomFeatureMap> optimal_map(const MapScope& scope,
+                                              const RandomFeatureOptions& options, double spread);
+/// exp(|x̂|²/2) [cos u, sin u], or exp(|x̂|²/2) cos(u + b): signed.
+std::unique_ptr<RandomFeatureMap> trigonometric_map(const MapScope& scope,
+                                                    const RandomFeatureOptions& options,
+                                                    Waves waves, const GuardOptions& guard);
+/// f(u) + eps, f of "relu", "gelu", "square" or, with eps > 0, "exp": other kernels.
+std::unique_ptr<RandomFeatureMap> elementwise_map(const MapScope& scope,
+                                                  const RandomFeatureOptions& options,
+                                                  const std::string& f, double eps,
+                                                  const GuardOptions& guard);
 
 }  // namespace longhand::attention

@@ -1,4 +1,4 @@
-#include "longhand/attention/bases/random_features.h"
+#include "longhand/attention/features/random_features.h"
 
 #include "tests/attention/attention_check.h"
 

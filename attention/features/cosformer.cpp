@@ -1,0 +1,56 @@
+// Rectified features that turn with the position: max(x, 0) ⊗ [cos, sin](π i / 2M) for token i = 1, 2, …, M =
+// max_length, so that weights are relu(q_i)·relu(k_j) cos(π (i - j) / 2M). Qin et al. 2022 (arXiv 2202.08791).
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "longhand/attention/features/kinds.h"
+#include "longhand/autograd/ops.h"
+
+namespace longhand::attention {
+namespace {
+
+class CosformerMap final : public FeatureMap {
+ public:
+  explicit CosformerMap(const Config& config) : config_(config) {
+    count = 2 * config.head_dim;
+    forward = backward = {static_cast<double>(count), 0};
+  }
+  Features features(const Variable& q, const Variable& k, int64_t position) const override {
+    return {with_positions(q, position), with_positions(k, position)};
+  }
+
+ private:
+  // (B, N, H, 2D) for x (B, N, H, D), whose first token is at `position`.
+  Variable with_positions(const Variable& x, int64_t position) const {
+    const int64_t N = x.size(1), M = config_.max_length;
+    check<ShapeError>(position + N <= M, "cosformer: expected at most max_length = ", M,
+                      " tokens, got ", position + N);
+    const auto table = [&](auto f) {
+      std::vector<double> values;
+      for (int64_t i = position + 1; i <= position + N; ++i)
+        values.push_back(
+            f(std::numbers::pi * static_cast<double>(i) / (2 * static_cast<double>(M))));
+      return Variable(Tensor::from(values, {1, N, 1, 1}).to(x.dtype()));
+    };
+    const Variable y = relu(x);
+    return concat({y * table([](double a) { return std::cos(a); }),
+                   y * table([](double a) { return std::sin(a); })},
+                  3);
+  }
+
+  const Config& config_;
+};
+
+}  // namespace
+
+constinit const MapKind cosformer_map{
+    .name = "cosformer",
+    .count = [](int64_t D, const MapKindOptions&) { return 2 * D; },
+    .make = [](const MapScope& scope, const MapKindOptions&) -> std::unique_ptr<FeatureMap> {
+      return std::make_unique<CosformerMap>(scope.config);
+    },
+    .may_vanish = true,
+    .by_position = true};
+
+}  // namespace longhand::attention

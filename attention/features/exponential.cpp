@@ -1,0 +1,46 @@
+// Positive features of the softmax kernel. Choromanski et al. 2020 (arXiv 2009.14794), eq. 5 and 6: with
+// x̂ = D^(-1/4) x and rows w_l of W,
+//
+//   φ(x)_l = exp(w_l·x̂ - |x̂|²/2),   hyperbolic: also exp(-w_l·x̂ - |x̂|²/2)
+//
+// The norm is common to all features of a query and is dropped there; without it in keys, φ are features of
+// another kernel. They are kept as logarithms, computed tile by tile unless W is learned.
+#include "longhand/attention/features/random_features.h"
+#include "longhand/autograd/ops.h"
+
+namespace longhand::attention {
+namespace {
+
+class ExponentialMap final : public RandomFeatureMap {
+ public:
+  ExponentialMap(const MapScope& scope, const RandomFeatureOptions& options, bool both, bool norm)
+      : RandomFeatureMap(scope, options, false, both ? 2 : 1, both ? 2 : 1),
+        both_(both),
+        norm_(norm) {}
+
+  Features features(const Variable& q, const Variable& k, int64_t) const override {
+    const double scale = x_scale();
+    if (learned()) {
+      const auto estimator = both_ ? Estimator::hyperbolic : Estimator::positive;
+      const Variable uq = exponents(estimator, project(q, scale)),
+                     uk = exponents(estimator, project(k, scale));
+      return {uq, norm_ ? uk - half_square(k, scale) : uk, true};
+    }
+    Variable W = projection(scale);
+    if (both_) W = concat({W, -W}, -2);
+    return {q, k, true, {}, W.value(), norm_ ? scale * scale / 2 : 0};
+  }
+
+ private:
+  bool both_, norm_;
+};
+
+}  // namespace
+
+std::unique_ptr<RandomFeatureMap> exponential_map(const MapScope& scope,
+                                                  const RandomFeatureOptions& options, bool both,
+                                                  bool norm) {
+  return std::make_unique<ExponentialMap>(scope, options, both, norm);
+}
+
+}  // namespace longhand::attention

@@ -1,0 +1,74 @@
+// FeatureMap: the features φ of attention whose weights are inner products φ(q)·φ(k).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "longhand/attention/ops/normalised.h"
+#include "longhand/attention/variant.h"
+#include "longhand/core/schema.h"
+
+namespace longhand::attention {
+
+/// Options for signed features, whose normalisers may be near 0.
+struct GuardOptions {
+  std::string guard = "none";
+  double eps = 0;
+
+  void describe(OptionVisitor& v);
+  /// `unit` is what one key in the direction of the query adds to a normaliser, of features with a scale
+  /// of their own or, without `has_scale`, of inputs of size 1.
+  Guard of(double unit, bool has_scale = true) const;
+};
+
+/// What a feature map of a variant is constructed with. `scope` names its parameters and buffers, which
+/// are those of the variant; the configuration outlives the map.
+struct MapScope {
+  std::function<nn::Scope(const std::string& name)> scope;
+  const Config& config;
+  DType dtype;
+  Generator random;  // of the initialisation
+};
+
+class FeatureMap {
+ public:
+  virtual ~FeatureMap() = default;
+
+  /// φ of queries (B, N, H, m) and keys (B, M, H, m). Features that are exponentials are best given
+  /// as logarithms: factors that cancel in the quotient are then chosen so that nothing overflows.
+  struct Features {
+    Variable query, key;
+    bool logarithms = false;
+    /// (B, M, H, 1): log of a factor of all features of a key; only without `logarithms`.
+    Variable key_log{};
+    /// W (m, D) or (H, m, D): query and key hold x (B, ., H, D), and the logarithms are W x for
+    /// queries and W x - half_norm |x|² for keys. Undefined: query and key hold the features.
+    Tensor projection{};
+    double half_norm = 0;
+    /// With `projection`, not causal and without `logarithms`: the features are [cos W x, sin W x] or,
+    /// with phases b, cos(W x + b), and those of keys times e^(-half_norm |x|²).
+    bool waves = false;
+    Tensor phases{};
+    /// (B, N, H): g <= 0 of a scan, from gated(); only causal, without the fields above.
+    Variable log_decay{};
+  };
+  /// The features of q (B, N, H, D) and k (B, M, H, D), whose first tokens are at `position`.
+  /// Padding is zero, and its features are ignored.
+  virtual Features features(const Variable& q, const Variable& k, int64_t position) const = 0;
+  /// The features of keys times a gate, and the decay of earlier ones, for tokens x (B, N, H D); x is
+  /// undefined unless Capabilities::uses_x. By default there is no gate.
+  virtual Features gated(Features features, const Variable&) const { return features; }
+  /// Hook after optimizer steps.
+  virtual void on_step() {}
+
+  int64_t count = 0;               // m
+  Work::Counts forward, backward;  // to compute the features of a token, and for gradients
+  Guard guard{};
+  bool may_underflow = true;  // whether normalisers may be 0 or negative, or underflow
+};
+
+/// x_h W_hᵀ for each head, for x (B, N, H, D) and W (H, m, D): (B, N, H, m).
+Variable linear_of_heads(const Variable& x, const Variable& W);
+
+}  // namespace longhand::attention

@@ -1,0 +1,46 @@
+// softmax([A x, -A x]), A (D, D) learned, per head, one for queries and one for keys, initialised to the
+// identity. Zhang et al. 2024 (arXiv 2402.04347).
+#include "longhand/attention/features/kinds.h"
+#include "longhand/autograd/ops.h"
+
+namespace longhand::attention {
+namespace {
+
+void identity(Tensor& w, const Generator&) {  // (H, D, D)
+  const int64_t H = w.size(0), D = w.size(1);
+  w.fill(0);
+  w.reshape({H, D * D}).slice(1, 0, D * D, D + 1).fill(1);
+}
+
+class HedgehogMap final : public FeatureMap {
+ public:
+  explicit HedgehogMap(const MapScope& scope, int64_t H, int64_t D)
+      : query_(scope.scope("query_map"), Shape{H, D, D}, identity),
+        key_(scope.scope("key_map"), Shape{H, D, D}, identity) {
+    const auto d = static_cast<double>(D);
+    count = 2 * D;
+    forward = {2 * d * d, 2 * d};
+    backward = {4 * d * d, 2 * d};
+  }
+  Features features(const Variable& q, const Variable& k, int64_t) const override {
+    // The query's normaliser cancels.
+    const Variable uq = linear_of_heads(q, query_), uk = linear_of_heads(k, key_);
+    return {concat({uq, -uq}, 3), log_softmax(concat({uk, -uk}, 3)), true};
+  }
+
+ private:
+  nn::Parameter query_, key_;  // (H, D, D)
+};
+
+}  // namespace
+
+constinit const MapKind hedgehog_map{
+    .name = "hedgehog",
+    .count = [](int64_t D, const MapKindOptions&) { return 2 * D; },
+    .make = [](const MapScope& scope, const MapKindOptions&) -> std::unique_ptr<FeatureMap> {
+      return std::make_unique<HedgehogMap>(scope, scope.config.heads, scope.config.head_dim);
+    },
+    .peak = 1.2,
+    .parameters = [](double H, double D, double) { return 2 * H * D * D; }};
+
+}  // namespace longhand::attention

@@ -1,0 +1,34 @@
+// The feature maps of linear attention: kernels that are fixed or learned, and do not approximate the softmax
+// kernel. One file each, with its formula and its paper.
+#pragma once
+
+#include <string>
+
+#include "longhand/attention/features/feature_map.h"
+
+namespace longhand::attention {
+
+struct MapKindOptions {
+  int64_t nu = 1, features = 32;
+};
+
+/// What is known of a map before it is constructed.
+struct MapKind {
+  const char* name;
+  int64_t (*count)(int64_t D, const MapKindOptions& options);  // of features
+  std::unique_ptr<FeatureMap> (*make)(const MapScope& scope, const MapKindOptions& options);
+  bool may_vanish = false;    // normalisers may be 0
+  bool may_underflow = true;  // or underflow
+  bool by_position = false;
+  const char* time = "N D^2";
+  const char* memory = "D^2";
+  /// For Memory: what is kept and what is in memory at once, in features of queries and keys, the peak of
+  /// forward() relative to the latter, copies of q and k that are kept, and parameters.
+  double kept = 1, written = 1, peak = 1, copies = 0;
+  double (*parameters)(double H, double D, double m) = [](double, double, double) { return 0.0; };
+};
+
+extern const MapKind elu1_map, relu_map, squared_relu_map, exp_map, taylor2_map, cosformer_map,
+    hedgehog_map, dpfp_map, rebased_map, t2r_map;
+
+}  // namespace longhand::attention
