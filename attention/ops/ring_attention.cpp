@@ -5,7 +5,7 @@
 //
 // Given o and L, gradients are sums over the keys, and so over the parts. Those of keys and values follow
 // them round: every part adds its share, and after P steps they are at home.
-#include "longhand/attention/ops/softmax_attention.h"
+#include "longhand/attention/ops/ring_attention.h"
 
 #include <algorithm>
 #include <cmath>

@@ -45,6 +45,7 @@
 #include <utility>
 #include <vector>
 
+#include "longhand/attention/ops/ring_attention.h"
 #include "longhand/attention/ops/tile/lanes.h"
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"

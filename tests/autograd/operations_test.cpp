@@ -1,6 +1,7 @@
 // The table of operations: a line per operation of ops.h, or several, gives it all properties of
 // tests/support/op_check.h. The files in ops/ test what is specific to an operation.
 #include "longhand/autograd/ops.h"
+#include "longhand/core/communicator.h"
 #include "tests/support/op_check.h"
 
 using namespace longhand;

@@ -35,6 +35,7 @@ Variable joined(const Variables& parts) {
 }
 
 Variable joined(const SoftmaxAttentionResult& r) { return joined(Variables{r.out, r.log_sums}); }
+Variable joined(const ScanState& s) { return joined(Variables{s.S, s.z}); }
 Variable joined(const ScanResult& r) { return joined(Variables{r.out, r.state.S, r.state.z}); }
 Variable joined(const DeltaResult& r) { return joined(Variables{r.out, r.state}); }
 
@@ -161,7 +162,7 @@ const std::vector<OpLine>& attention_operations() {
              with(with(triples, of_heads), of_heads),
              with(with({long_triples[1]}, of_heads), of_heads),
              {.arguments = {{}, {}, {}, decay, optional}}),
-        line("softmax_attention: with sums",
+        line("softmax_attention_with_sums",
              OP(joined(softmax_attention_with_sums(x[0], x[1], x[2], {.window = 5})))),
         line("linear_attention", OP(linear_attention(x[0], x[1], x[2], {})), triples, long_triples,
              {.low = 0.1, .high = 1}),
@@ -218,6 +219,12 @@ const std::vector<OpLine>& attention_operations() {
         // Scales are constants for the gradients, and cancel.
         line("scan: exponentials",
              OP(normalised(scan({x[0], x[1], x[2]}, nullptr, {.exponentials = true}).out))),
+        line("combine", OP(joined(combine({x[0], x[1]}, {x[2], x[3]}, x[4]))),
+             {{{1, 1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1}, {1, 1, 1}, {1, 1}},
+              {{2, 3, 5, 4}, {2, 3, 5}, {2, 3, 5, 4}, {2, 3, 5}, {2, 3}},
+              {{2, 3, 5, 4}, {2, 3, 5}, {2, 3, 5, 4}, {2, 3, 5}, {2, 3, 5}}},
+             {{{2, 3, 65, 65}, {2, 3, 65}, {2, 3, 65, 65}, {2, 3, 65}, {2, 3}}},
+             {.arguments = {{}, {}, {}, {}, decay}}),
         line("delta_scan", OP(joined(delta_scan({x[0], x[1], x[2]}))), triples, long_triples,
              {.arguments = {{}, unit, {}}}),
     };

@@ -1,7 +1,7 @@
 // Keys that go round, against attention to whole sequences.
 #include <mutex>
 
-#include "longhand/attention/ops/softmax_attention.h"
+#include "longhand/attention/ops/ring_attention.h"
 #include "longhand/attention/ranks/sequence_part.h"
 #include "tests/support/catch.h"
 #include "tests/support/thread_ranks.h"
