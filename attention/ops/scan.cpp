@@ -303,11 +303,13 @@ void check_state(const char* what, const ScanState& state) {
                     "scan: expected ", what, " with S (B, H, m, E), nothing empty, got ",
                     state.S.defined() ? state.S.shape() : Shape{});
   const Shape& s = state.S.shape();
-  check<ShapeError>(is_float(state.S.dtype()) &&
-                        (!state.z.defined() || (state.z.shape() == Shape{s[0], s[1], s[2]} &&
-                                                state.z.dtype() == state.S.dtype())),
-                    "scan: expected ", what, " with z ", Shape{s[0], s[1], s[2]}, " for S ", s,
-                    " of ", state.S.dtype());
+  const Shape of_z{s[0], s[1], s[2]};
+  const DType dtype = state.S.dtype();
+  check<ShapeError>(is_float(dtype) && (!state.z.defined() ||
+                                        (state.z.shape() == of_z && state.z.dtype() == dtype)),
+                    "scan: expected ", what, " with S of floats and z ", of_z, " of the same, got ",
+                    dtype, " and ", state.z.defined() ? state.z.shape() : of_z, " of ",
+                    state.z.defined() ? state.z.dtype() : dtype);
 }
 
 // The sizes of a scan. Checks its operands.

@@ -162,7 +162,7 @@ const std::vector<OpLine>& attention_operations() {
              with(with(triples, of_heads), of_heads),
              with(with({long_triples[1]}, of_heads), of_heads),
              {.arguments = {{}, {}, {}, decay, optional}}),
-        line("softmax_attention_with_sums",
+        line("softmax_attention: with sums",
              OP(joined(softmax_attention_with_sums(x[0], x[1], x[2], {.window = 5})))),
         line("linear_attention", OP(linear_attention(x[0], x[1], x[2], {})), triples, long_triples,
              {.low = 0.1, .high = 1}),
@@ -219,7 +219,7 @@ const std::vector<OpLine>& attention_operations() {
         // Scales are constants for the gradients, and cancel.
         line("scan: exponentials",
              OP(normalised(scan({x[0], x[1], x[2]}, nullptr, {.exponentials = true}).out))),
-        line("combine", OP(joined(combine({x[0], x[1]}, {x[2], x[3]}, x[4]))),
+        line("scan: combine", OP(joined(combine({x[0], x[1]}, {x[2], x[3]}, x[4]))),
              {{{1, 1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1}, {1, 1, 1}, {1, 1}},
               {{2, 3, 5, 4}, {2, 3, 5}, {2, 3, 5, 4}, {2, 3, 5}, {2, 3}},
               {{2, 3, 5, 4}, {2, 3, 5}, {2, 3, 5, 4}, {2, 3, 5}, {2, 3, 5}}},
