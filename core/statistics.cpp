@@ -1,6 +1,8 @@
 #include "longhand/core/statistics.h"
 
 #include <algorithm>
+#include <boost/math/distributions/students_t.hpp>
+#include <boost/math/special_functions/beta.hpp>
 #include <cmath>
 #include <limits>
 
@@ -11,36 +13,10 @@ namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-// The regularised incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22),
-// which converges fast for x < (a + 1) / (a + b + 2); evaluated with the modified Lentz method.
-double incomplete_beta(double x, double a, double b) {
-  if (x <= 0) return 0;
-  if (x >= 1) return 1;
-  if (x > (a + 1) / (a + b + 2)) return 1 - incomplete_beta(1 - x, b, a);
-  constexpr double tiny = 1e-300, precision = 1e-15;
-  constexpr int most = 10000;
-  const auto away_from_zero = [](double v) { return std::abs(v) < tiny ? tiny : v; };
-  double c = 1, d = 1 / away_from_zero(1 - (a + b) * x / (a + 1)), fraction = d;
-  for (int m = 1; m <= most; ++m) {
-    const double even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m));
-    const double odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1));
-    double factor = 1;
-    for (const double term : {even, odd}) {
-      d = 1 / away_from_zero(1 + term * d);
-      c = away_from_zero(1 + term / c);
-      factor = c * d;
-      fraction *= factor;
-    }
-    if (std::abs(factor - 1) < precision) break;
-  }
-  const double log_front =
-      std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) + a * std::log(x) + b * std::log1p(-x);
-  return std::exp(log_front) * fraction / a;
-}
-
 // P(T > t) for t >= 0, without cancellation.
 double upper_tail(double t, double degrees) {
-  return incomplete_beta(degrees / (degrees + t * t), degrees / 2, 0.5) / 2;
+  using boost::math::students_t;
+  return boost::math::cdf(boost::math::complement(students_t(degrees), t));
 }
 
 constexpr double z = 1.959963984540054;  // the 0.975-quantile of the normal distribution
@@ -54,21 +30,11 @@ Estimate wilson(double p, double n, int64_t count, double q = z) {
   return {p, std::clamp(middle - half, 0.0, p), std::clamp(middle + half, p, 1.0), count};
 }
 
-// The x with I_x(a, b) = p.
-double beta_quantile(double p, double a, double b) {
-  double low = 0, high = 1;
-  for (int i = 0; i < 60; ++i) {
-    const double middle = (low + high) / 2;
-    (incomplete_beta(middle, a, b) < p ? low : high) = middle;
-  }
-  return (low + high) / 2;
-}
-
 // Clopper and Pearson's interval for the fraction p of n trials; n need not be an integer.
 Estimate exact_binomial(double p, double n) {
   const double k = p * n;
-  return {p, p > 0 ? beta_quantile(0.025, k, n - k + 1) : 0,
-          p < 1 ? beta_quantile(0.975, k + 1, n - k) : 1, 0};
+  return {p, p > 0 ? boost::math::ibeta_inv(k, n - k + 1, 0.025) : 0,
+          p < 1 ? boost::math::ibeta_inv(k + 1, n - k, 0.975) : 1, 0};
 }
 
 // Σ values / Σ counts, Σ counts, Σ (value - ratio count)², and (Σ counts)² / Σ counts².
@@ -112,14 +78,7 @@ double student_cdf(double t, double degrees) {
 double student_quantile(double p, double degrees) {
   check(p > 0 && p < 1 && degrees > 0, "student_quantile: expected 0 < p < 1 and degrees > 0, got ",
         p, " and ", degrees);
-  if (p < 0.5) return -student_quantile(1 - p, degrees);
-  double low = 0, high = 1;
-  while (student_cdf(high, degrees) < p && high < 1e300) high *= 2;
-  for (int i = 0; i < 200 && high - low > 1e-14 * high; ++i) {
-    const double middle = (low + high) / 2;
-    (student_cdf(middle, degrees) < p ? low : high) = middle;
-  }
-  return (low + high) / 2;
+  return boost::math::quantile(boost::math::students_t(degrees), p);
 }
 
 Estimate estimate(std::span<const double> values) {

@@ -3,7 +3,7 @@
 # Longhand, and those given, if any is missing. Requires root (or sudo) only in that case.
 set -euo pipefail
 packages=(g++ cmake ninja-build pkg-config libopenblas-pthread-dev liblapacke-dev libtbb-dev
-  libhdf5-dev zlib1g-dev catch2 librapidcheck-dev libcli11-dev libtomlplusplus-dev
+  libhdf5-dev zlib1g-dev libzip-dev libboost-dev catch2 librapidcheck-dev libcli11-dev libtomlplusplus-dev
   nlohmann-json3-dev libfmt-dev librandom123-dev libxxhash-dev libjs-chart.js libopenmpi-dev openmpi-bin "$@")
 missing=()
 for package in "${packages[@]}"; do

@@ -1,17 +1,19 @@
-// npz: a zip archive (https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT) without compression,
-// of which each entry NAME.npy is an array (https://numpy.org/doc/stable/reference/generated/
+// npz: a zip archive without compression, of which each entry NAME.npy is an array (https://numpy.org/doc/stable/reference/generated/
 // numpy.lib.format.html): a magic, a version, the length of a header, the header, a Python dictionary
 //   {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 // and the values.
+#include <zip.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <deque>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "longhand/train/checkpoint/bytes.h"
-#include "longhand/train/checkpoint/crc32.h"
 #include "longhand/train/checkpoint/tensor_file.h"
 #include "longhand/train/results/json.h"
 
@@ -21,17 +23,7 @@ namespace {
 constexpr const char* metadata_entry = "__metadata__.json";
 constexpr std::string_view npy_magic{"\x93NUMPY", 6};
 
-constexpr uint32_t local_signature = 0x04034b50, central_signature = 0x02014b50,
-                   end_signature = 0x06054b50, end64_signature = 0x06064b50,
-                   locator64_signature = 0x07064b50;
-constexpr uint64_t local_size = 30, central_size = 46, end_size = 22, end64_size = 56,
-                   locator64_size = 20;
-constexpr uint16_t version64 = 45;         // of zip: with fields of 64 bits
-constexpr uint16_t utf8_names = 1 << 11;   // a flag
-constexpr uint16_t encrypted = 1;          // a flag
-constexpr uint16_t first_of_1980 = 0x21;   // a date
-constexpr uint16_t extra64 = 1;            // the field with sizes of 64 bits
-constexpr uint32_t in_extra = 0xffffffff;  // a size that is in that field
+constexpr uint16_t first_of_1980 = 0x21;  // a date
 
 constexpr std::array<std::pair<const char*, Stored>, 11> descriptions = {
     {{"<f8", Stored::f64},
@@ -46,7 +38,8 @@ constexpr std::array<std::pair<const char*, Stored>, 11> descriptions = {
      {"|u1", Stored::u8},
      {"|b1", Stored::boolean}}};
 
-Bytes npy_of(const Tensor& tensor) {
+/// What comes before the values of an array.
+Bytes npy_header(const Tensor& tensor) {
   const char* const description =
       std::find_if(descriptions.begin(), descriptions.end(), [&](const auto& each) {
         return each.second == stored_type(tensor.dtype());
@@ -65,7 +58,6 @@ Bytes npy_of(const Tensor& tensor) {
   put(out, uint8_t{0});
   put(out, static_cast<uint16_t>(header.size()));
   put(out, header);
-  put(out, values_of(tensor));
   return out;
 }
 
@@ -179,210 +171,132 @@ Tensor tensor_of_npy(ByteView bytes, const std::string& file, const std::string&
   return reversed.permute(order).contiguous();
 }
 
-/// What both headers of an entry have in common, and its sizes.
-void put_common(Bytes& out, uint32_t crc) {
-  put(out, version64);
-  put(out, utf8_names);
-  put(out, uint16_t{0});  // stored
-  put(out, uint16_t{0});
-  put(out, first_of_1980);
-  put(out, crc);
-  put(out, in_extra);
-  put(out, in_extra);
-}
+/// An archive that exists only in memory.
+class Archive {
+ public:
+  /// Of these bytes, which must outlive it. Without bytes a new one.
+  Archive(ByteView bytes, std::string name) : name_(std::move(name)) {
+    source_ = zip_source_buffer_create(bytes.data(), bytes.size(), 0, &error_);
+    if (source_)
+      zip_ = zip_open_from_source(
+          source_, bytes.empty() ? ZIP_TRUNCATE : ZIP_RDONLY | ZIP_CHECKCONS, &error_);
+    if (zip_) {
+      zip_source_keep(source_);
+      return;
+    }
+    zip_source_free(source_);
+    throw DataError(name_ + " is no zip archive, or is damaged: " + zip_error_strerror(&error_));
+  }
+  ~Archive() {
+    if (zip_) zip_discard(zip_);
+    zip_source_free(source_);
+    zip_error_fini(&error_);
+  }
+  Archive(const Archive&) = delete;
+  Archive& operator=(const Archive&) = delete;
 
-struct Written {
-  std::string name;
-  uint32_t crc;
-  uint64_t size, offset;
+  int64_t size() const { return zip_get_num_entries(zip_, 0); }
+
+  zip_stat_t entry(int64_t i) const {
+    zip_stat_t out;
+    verify(zip_stat_index(zip_, static_cast<uint64_t>(i), ZIP_FL_ENC_RAW, &out) == 0, name_);
+    return out;
+  }
+
+  Bytes contents(int64_t i, uint64_t size, const std::string& where) const {
+    Bytes out(size + 1);  // reading to the end checks the CRC
+    zip_file_t* const file = zip_fopen_index(zip_, static_cast<uint64_t>(i), 0);
+    verify(file, where);
+    uint64_t read = 0;
+    int64_t now = 0;
+    while ((now = zip_fread(file, out.data() + read, out.size() - read)) > 0)
+      read += static_cast<uint64_t>(now);
+    const std::string reason = zip_file_strerror(file);
+    zip_fclose(file);
+    check<DataError>(now == 0 && read == size, where, " is damaged: ", reason);
+    out.resize(size);
+    return out;
+  }
+
+  /// Adds an entry of these parts, which must live until bytes().
+  void add(const std::string& entry, std::initializer_list<ByteView> parts) {
+    std::vector<zip_buffer_fragment_t> fragments;
+    for (const ByteView part : parts)
+      fragments.push_back(
+          {reinterpret_cast<zip_uint8_t*>(const_cast<std::byte*>(part.data())), part.size()});
+    zip_source_t* const source =
+        zip_source_buffer_fragment(zip_, fragments.data(), fragments.size(), 0);
+    verify(source, entry);
+    const int64_t i = zip_file_add(zip_, entry.c_str(), source, ZIP_FL_ENC_UTF_8);
+    if (i < 0) zip_source_free(source);
+    verify(i >= 0, entry.substr(0, 40));
+    const auto index = static_cast<uint64_t>(i);
+    verify(zip_set_file_compression(zip_, index, ZIP_CM_STORE, 0) == 0 &&
+               zip_file_set_dostime(zip_, index, 0, first_of_1980, 0) == 0,
+           entry);
+  }
+
+  Bytes bytes() {
+    verify(zip_close(zip_) == 0, name_);
+    zip_ = nullptr;
+    zip_stat_t stat;
+    const bool opened = zip_source_stat(source_, &stat) == 0 && zip_source_open(source_) == 0;
+    check<DataError>(opened, name_, ": ", zip_error_strerror(zip_source_error(source_)));
+    Bytes out(stat.size);
+    const int64_t read = zip_source_read(source_, out.data(), out.size());
+    zip_source_close(source_);
+    check<DataError>(read == std::ssize(out), name_, ": the archive was not written whole");
+    return out;
+  }
+
+ private:
+  void verify(bool ok, const std::string& where) const {
+    check<DataError>(ok, where, ": ", zip_strerror(zip_));
+  }
+
+  std::string name_;
+  zip_error_t error_{};
+  zip_source_t* source_ = nullptr;
+  zip_t* zip_ = nullptr;
 };
-
-void add(Bytes& out, std::vector<Written>& entries, const std::string& name, ByteView contents) {
-  check<DataError>(name.size() < 0xffff, "npz: the name ", name.substr(0, 40), "... is too long");
-  const Written entry{name, crc32_zip(contents), contents.size(), out.size()};
-  put(out, local_signature);
-  put_common(out, entry.crc);
-  put(out, static_cast<uint16_t>(name.size()));
-  put(out, uint16_t{20});
-  put(out, name);
-  put(out, extra64);
-  put(out, uint16_t{16});
-  put(out, entry.size);
-  put(out, entry.size);
-  put(out, contents);
-  entries.push_back(entry);
-}
-
-/// An entry of the central directory.
-struct Found {
-  std::string name;
-  uint32_t crc = 0;
-  uint64_t size = 0, begin = 0;  // of the contents
-  uint64_t local = 0;            // where its own header begins
-};
-
-/// Where the central directory is, and how many entries it has.
-struct Directory {
-  uint64_t begin, size, entries;
-};
-
-Directory directory_of(ByteView bytes, const std::string& name) {
-  check<DataError>(bytes.size() >= end_size, name, " is too short for an archive");
-  uint64_t end = bytes.size() - end_size;
-  const uint64_t last = end > 0xffff ? end - 0xffff : 0;
-  const auto is_end = [&](uint64_t at) {
-    return get<uint32_t>(bytes, at, name, "the end") == end_signature &&
-           at + end_size + get<uint16_t>(bytes, at + 20, name, "the end") == bytes.size();
-  };
-  while (!is_end(end)) {
-    check<DataError>(end > last, name, " is no zip archive, or is cut off: it has no end");
-    --end;
-  }
-  Directory out{get<uint32_t>(bytes, end + 16, name, "the end"),
-                get<uint32_t>(bytes, end + 12, name, "the end"),
-                get<uint16_t>(bytes, end + 10, name, "the end")};
-  if (end >= locator64_size &&
-      get<uint32_t>(bytes, end - locator64_size, name, "the end") == locator64_signature) {
-    const auto at = get<uint64_t>(bytes, end - locator64_size + 8, name, "the end");
-    const ByteView record = part(bytes, at, end64_size, name, "the end of 64 bits");
-    check<DataError>(get<uint32_t>(record, 0, name, "the end") == end64_signature, name,
-                     ": the end of the archive is damaged");
-    out = {get<uint64_t>(record, 48, name, "the end"), get<uint64_t>(record, 40, name, "the end"),
-           get<uint64_t>(record, 32, name, "the end")};
-  }
-  part(bytes, out.begin, out.size, name, "the list of entries");
-  return out;
-}
-
-/// Reads sizes that do not fit their fields from the field of 64 bits.
-void read_extra(ByteView extra, uint64_t& size, uint64_t& stored, uint64_t& offset,
-                const std::string& where) {
-  while (extra.size() >= 4) {
-    const auto id = get<uint16_t>(extra, 0, where, "a field");
-    const ByteView field =
-        part(extra, 4, get<uint16_t>(extra, 2, where, "a field"), where, "a field");
-    uint64_t at = 0;
-    for (uint64_t* const value : {&size, &stored, &offset})
-      if (id == extra64 && *value == in_extra) {
-        *value = get<uint64_t>(field, at, where, "a size");
-        at += 8;
-      }
-    extra = extra.subspan(4 + field.size());
-  }
-}
-
-std::vector<Found> entries_of(ByteView bytes, const std::string& name) {
-  const Directory directory = directory_of(bytes, name);
-  const ByteView list = bytes.subspan(directory.begin, directory.size);
-  std::vector<Found> out;
-  uint64_t at = 0;
-  for (uint64_t i = 0; i < directory.entries; ++i) {
-    const ByteView fixed = part(list, at, central_size, name, "an entry of the archive");
-    const auto number = [&]<class T>(uint64_t place, T) {
-      return get<T>(fixed, place, name, "an entry");
-    };
-    check<DataError>(number(0, uint32_t{}) == central_signature, name,
-                     ": the list of entries is damaged");
-    const uint64_t name_size = number(28, uint16_t{}), extra_size = number(30, uint16_t{});
-    Found entry;
-    entry.name = text_of(part(list, at + central_size, name_size, name, "a name"));
-    const std::string where = name + ": " + entry.name;
-    check<DataError>((number(8, uint16_t{}) & encrypted) == 0, where, " is encrypted");
-    check<DataError>(number(10, uint16_t{}) == 0, where,
-                     " is compressed; expected an archive of numpy.savez, not of "
-                     "numpy.savez_compressed");
-    entry.crc = number(16, uint32_t{});
-    uint64_t stored = number(20, uint32_t{});
-    entry.size = number(24, uint32_t{});
-    entry.local = number(42, uint32_t{});
-    read_extra(part(list, at + central_size + name_size, extra_size, where, "a field"), entry.size,
-               stored, entry.local, where);
-    check<DataError>(stored == entry.size, where, ": sizes ", stored, " and ", entry.size,
-                     " of an entry that is not compressed");
-    // The entry itself, of whose header only the sizes of its parts matter.
-    const ByteView local = part(bytes.first(directory.begin), entry.local, local_size, where,
-                                "the header of the entry");
-    check<DataError>(get<uint32_t>(local, 0, where, "a header") == local_signature, where,
-                     ": the header of the entry is damaged");
-    const uint64_t own_name = get<uint16_t>(local, 26, where, "a header");
-    const uint64_t own_extra = get<uint16_t>(local, 28, where, "a header");
-    check<DataError>(
-        text_of(part(bytes, entry.local + local_size, own_name, where, "a name")) == entry.name,
-        where, ": the entry has another name than the list of entries says");
-    entry.begin = entry.local + local_size + own_name + own_extra;
-    part(bytes.first(directory.begin), entry.begin, entry.size, where, "the contents");
-    out.push_back(std::move(entry));
-    at += central_size + name_size + extra_size + number(32, uint16_t{});
-  }
-  check<DataError>(at == list.size(), name, ": the list of entries has ", list.size(),
-                   " bytes, but its ", directory.entries, " entries take ", at);
-  std::sort(out.begin(), out.end(),
-            [](const Found& a, const Found& b) { return a.local < b.local; });
-  for (size_t i = 1; i < out.size(); ++i)
-    check<DataError>(out[i].local >= out[i - 1].begin + out[i - 1].size, name, ": the entries ",
-                     out[i - 1].name, " and ", out[i].name, " overlap");
-  return out;
-}
 
 }  // namespace
 
 Bytes to_npz(const TensorFile& file) {
-  Bytes out;
-  std::vector<Written> entries;
-  for (const auto& [name, tensor] : file.tensors)
-    add(out, entries, name + ".npy", npy_of(tensor.contiguous()));
-  if (!file.metadata.empty()) {
-    const std::string text = dump(Json(file.metadata), 2);
-    add(out, entries, metadata_entry, bytes_of(text));
+  Archive archive({}, "npz");
+  std::deque<Tensor> tensors;
+  std::deque<Bytes> headers;
+  for (const auto& [name, tensor] : file.tensors) {
+    const Tensor& values = tensors.emplace_back(tensor.contiguous());
+    archive.add(name + ".npy", {headers.emplace_back(npy_header(values)), values_of(values)});
   }
-  const uint64_t begin = out.size();
-  for (const Written& entry : entries) {
-    put(out, central_signature);
-    put(out, version64);
-    put_common(out, entry.crc);
-    put(out, static_cast<uint16_t>(entry.name.size()));
-    put(out, uint16_t{28});
-    for (int i = 0; i < 3; ++i) put(out, uint16_t{0});  // no comment, first disk, binary
-    put(out, uint32_t{0});
-    put(out, in_extra);
-    put(out, entry.name);
-    put(out, extra64);
-    put(out, uint16_t{24});
-    put(out, entry.size);
-    put(out, entry.size);
-    put(out, entry.offset);
-  }
-  const uint64_t end64 = out.size(), size = end64 - begin, count = entries.size();
-  put(out, end64_signature);
-  put(out, uint64_t{end64_size - 12});
-  put(out, version64);
-  put(out, version64);
-  put(out, uint64_t{0});  // the first disk, twice
-  put(out, count);
-  put(out, count);
-  put(out, size);
-  put(out, begin);
-  put(out, locator64_signature);
-  put(out, uint32_t{0});
-  put(out, end64);
-  put(out, uint32_t{1});
-  put(out, end_signature);
-  put(out, uint32_t{0});
-  put(out, uint32_t{in_extra});  // two counts
-  put(out, in_extra);
-  put(out, in_extra);
-  put(out, uint16_t{0});
-  return out;
+  const std::string metadata = dump(Json(file.metadata), 2);
+  if (!file.metadata.empty()) archive.add(metadata_entry, {bytes_of(metadata)});
+  if (archive.size() > 0) return archive.bytes();
+  Bytes empty;  // libzip writes none
+  put(empty, std::string_view("PK\5\6", 4));
+  empty.resize(22);
+  return empty;
 }
 
 TensorFile from_npz(ByteView bytes, const std::string& name) {
+  check<DataError>(!bytes.empty(), name, " is empty");
+  const Archive archive(bytes, name);
   TensorFile out;
-  for (const Found& entry : entries_of(bytes, name)) {
-    const std::string where = name + ": " + entry.name;
-    const ByteView contents = bytes.subspan(entry.begin, entry.size);
-    check<DataError>(crc32_zip(contents) == entry.crc, where,
-                     " is damaged: its CRC differs from the stored one");
-    if (entry.name == metadata_entry) {
+  uint64_t total = 0;
+  for (int64_t i = 0; i < archive.size(); ++i) {
+    const zip_stat_t entry = archive.entry(i);
+    const std::string own_name = entry.name, where = name + ": " + own_name;
+    check<DataError>(entry.encryption_method == ZIP_EM_NONE, where, " is encrypted");
+    check<DataError>(entry.comp_method == ZIP_CM_STORE, where,
+                     " is compressed; expected an archive of numpy.savez, not of "
+                     "numpy.savez_compressed");
+    check<DataError>(entry.size <= bytes.size() - total, where, ": its ", entry.size,
+                     " bytes and those of other entries are more than the ", bytes.size(),
+                     " of the archive");
+    total += entry.size;
+    const Bytes contents = archive.contents(i, entry.size, where);
+    if (own_name == metadata_entry) {
       SortedJson metadata;
       try {
         metadata = parse_sorted_json(text_of(contents));
@@ -396,10 +310,10 @@ TensorFile from_npz(ByteView bytes, const std::string& name) {
       }
       continue;
     }
-    check<DataError>(entry.name.ends_with(".npy"), where,
+    check<DataError>(own_name.ends_with(".npy"), where,
                      ": expected arrays, whose names end in .npy");
-    const std::string key = entry.name.substr(0, entry.name.size() - 4);
-    check<DataError>(out.tensors.try_emplace(key, tensor_of_npy(contents, name, entry.name)).second,
+    const std::string key = own_name.substr(0, own_name.size() - 4);
+    check<DataError>(out.tensors.try_emplace(key, tensor_of_npy(contents, name, own_name)).second,
                      name, ": there are two arrays ", key);
   }
   return out;

@@ -18,7 +18,7 @@
 
 #include "longhand/data/file.h"
 #include "longhand/train/checkpoint/bytes.h"
-#include "longhand/train/checkpoint/crc32.h"
+#include "longhand/train/run/crc32c.h"
 
 namespace longhand::train {
 namespace {

@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -20,7 +21,6 @@
 #include "longhand/data/trailer.h"
 #include "longhand/train/checkpoint/bytes.h"
 #include "longhand/train/checkpoint/checkpoint.h"
-#include "longhand/train/checkpoint/crc32.h"
 #include "longhand/train/checkpoint/tensor_file.h"
 #include "longhand/train/config/config.h"
 #include "longhand/train/config/experiment.h"
@@ -132,12 +132,12 @@ void write_crcs(std::vector<std::byte>& archive) {
       return train::get<T>(archive, place, "", "");
     };
     try {
-      const uint64_t name = number(at + 28, uint16_t{});
-      const uint64_t size = number(at + 46 + name + 4, uint64_t{});
-      const uint64_t local = number(at + 46 + name + 20, uint64_t{});
+      const uint64_t size = number(at + 24, uint32_t{}), local = number(at + 42, uint32_t{});
       const uint64_t begin =
           local + 30 + number(local + 26, uint16_t{}) + number(local + 28, uint16_t{});
-      const uint32_t crc = train::crc32_zip(train::part(archive, begin, size, "", ""));
+      const auto contents = train::part(archive, begin, size, "", "");
+      const auto crc = static_cast<uint32_t>(
+          crc32_z(0, reinterpret_cast<const unsigned char*>(contents.data()), contents.size()));
       std::memcpy(archive.data() + at + 16, &crc, sizeof crc);
     } catch (const Error&) {  // its fields were changed
     }

@@ -9,7 +9,7 @@
 
 #include "longhand/data/file.h"
 #include "longhand/train/checkpoint/bytes.h"
-#include "longhand/train/checkpoint/crc32.h"
+#include "longhand/train/run/crc32c.h"
 #include "longhand/train/run/run.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
@@ -130,6 +130,8 @@ std::vector<BoardEvent> check_events(const fs::path& run) {
 }
 
 }  // namespace
+
+TEST_CASE("checksums are CRC-32C") { CHECK(crc32c(bytes_of("123456789")) == 0xe3069283); }
 
 TEST_CASE("a run writes its metrics as events, and no step twice when it is resumed") {
   const TemporaryDirectory dir;
