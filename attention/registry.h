@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,6 +41,10 @@ struct Spec {
   /// small enough that 13 tokens exceed the number of landmarks or slots.
   std::vector<OptionSet> cases = {{}};
   std::vector<Evidence> evidence{};
+  /// Whether the option bias = "alibi" adds a bias of positions to the scores.
+  bool alibi = false;
+  /// The exponent a of the error of attention, ~ (features)^a, in theory.
+  std::optional<double> rate{};
   /// Options that were removed, and what to write instead.
   std::map<std::string, std::string> replaced{};
 

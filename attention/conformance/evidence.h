@@ -1,66 +1,57 @@
-// Checks that belong to single variants of the library; each is named in the Spec of its variant.
-// A variant of your own may define its checks in its own file.
+// What the evidence of variants is written with: each variant checks its exact limits and its statistics in its own
+// file, and names them in its Spec.
 #pragma once
+
+#include <functional>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "longhand/attention/conformance/tools.h"
+#include "longhand/attention/registry.h"
+#include "longhand/core/statistics.h"
 
 namespace longhand::attention::conformance {
 
-class Findings;
+/// The sizes of the limits: 24 tokens, 2 heads of width 4.
+namespace sizes {
+inline constexpr int64_t N = 24, H = 2, D = 4;
+}
+/// q, k, v of unit variance, and the gradient of the result.
+struct Sample {
+  static constexpr int64_t N = sizes::N, H = sizes::H, D = sizes::D;
+  Tensor q = normal({2, N, H, D}, 1, DType::f64, 1), k = normal({2, N, H, D}, 2, DType::f64, 1),
+         v = normal({2, N, H, D}, 3, DType::f64, 1), cotangent = normal({2, N, H, D}, 4);
+};
+inline Made made(bool causal = false) { return {.max_length = sizes::N, .causal = causal}; }
 
-// limits.cpp: settings for which an approximation is exact, or two options are equivalent.
-void softmax_tiled(Findings&);
-void linformer_identity(Findings&);
-void linformer_pooling(Findings&);
-void linformer_local(Findings&);
-void linear_kernels(Findings&);
-void nystrom_limits(Findings&);
-void svd_limits(Findings&);
-void window_limits(Findings&);
-void bigbird_limits(Findings&);
-void scatterbrain_limits(Findings&);
-void controls(Findings&);
-void gaussian_limits(Findings&);
-void skyformer_limits(Findings&);
-void efficient_weights(Findings&);
-void retention_weights(Findings&);
-void gla_limits(Findings&);
-void mamba2_limits(Findings&);
-void rfa_gates(Findings&);
-void rff_limits(Findings&);
-void forgetting_limits(Findings&);
-void topk_limits(Findings&);
-void latent_limits(Findings&);
-void reformer_limits(Findings&);
-void eva_limits(Findings&);
-void clustered_limits(Findings&);
-void lara_one_landmark(Findings&);
-void deltanet_limits(Findings&);
-void gated_deltanet_limits(Findings&);
-void kda_limits(Findings&);
-void rwkv7_limits(Findings&);
-void conv_limits(Findings&);
-void synthesizer_limits(Findings&);
-void aft_limits(Findings&);
-void fnet_limits(Findings&);
+/// Checks that results and gradients of q, k and v are the same.
+void equal(Findings& f, const std::string& what, Variant& a, Variant& b, double tolerance,
+           const Sample& x = {}, const Mask& mask = {});
+/// Overwrites parameters and buffers by name.
+void set(Variant& variant, const nn::StateDict& values);
+Tensor identity(int64_t n);
 
-// statistics.cpp: the mean and the error of estimators of the softmax kernel, and how fast errors
-// decrease.
-void closed_forms(Findings&);
-void orthogonal_unbiased(Findings&);
-void givens_unbiased(Findings&);
-void orthogonal_better(Findings&);
-void optimal_better(Findings&);
-void balanced_better(Findings&);
-void row_distribution(Findings&);
-void redraws(Findings&);
-void positive_rate(Findings&);
-void orthogonal_rate(Findings&);
-void softmax_of_features(Findings&);
-void no_collapse(Findings&);
-void bigbird_draws(Findings&);
-void scatterbrain_rate(Findings&);
-void trigonometric_rate(Findings&);
-void phase_rate(Findings&);
-void trigonometric_large(Findings&);
-void lara_rate(Findings&);
+using Row = std::vector<double>;
+double dot(const Row& a, const Row& b);
+/// The value that the pair of query i and key j is given, before rows are divided by their sums.
+using Kernel = std::function<double(int64_t i, int64_t j, const Row& q, const Row& k)>;
+/// Checks that the weights of a variant are kernel(i, j, q_i, k_j) divided by row sums.
+void has_kernel(Findings& f, const std::string& what, const std::string& name,
+                const OptionSet& options, const Kernel& kernel);
+
+/// retnet without norm and gate, whose result is linear in v, and the decays of its heads.
+inline const OptionSet plain_retnet{{"norm", false}, {"gate", false}};
+inline double decay_of_head(int64_t h) { return 1 - std::exp2(-5 - static_cast<double>(h)); }
+
+/// Tokens of one head with the results of softmax attention and of uniform attention.
+struct Case {
+  Tensor q, k, v, exact, uniform;
+};
+Case small_case(double std, uint64_t seed, int64_t N = 128, int64_t D = 16);
+/// Returns the root mean square relative error of attention over draws of m features.
+double attention_error(const std::string& name, OptionSet options, int64_t m, const Case& c);
+/// Checks that the error of a variant with m features decreases as m^-0.5.
+void rate(Findings& f, const std::string& name, const OptionSet& options);
 
 }  // namespace longhand::attention::conformance

@@ -41,13 +41,7 @@ bool projects(const TransformerConfig& c, int64_t layer) {
   return capabilities(c.attention_of(layer), c.attention_config(layer)).uses_queries_and_keys;
 }
 
-// Whether the scores of a variant can have the bias of ALiBi: its option `bias` says so.
-bool has_alibi(const std::string& variant) {
-  const Schema& options = spec(variant).options;
-  return std::any_of(options.begin(), options.end(), [](const Field& option) {
-    return option.name == "bias" && option.values.find("alibi") != std::string::npos;
-  });
-}
+bool has_alibi(const std::string& variant) { return spec(variant).alibi; }
 
 std::string no_use_for_alibi(const std::string& variants) {
   return concat_message("ALiBi adds a bias to the scores of softmax attention, but \"", variants,

@@ -214,6 +214,44 @@ class Aft final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void aft_limits(Findings& f) {
+  const Sample x;
+  const Tensor zeros = Tensor::zeros(x.q.shape(), DType::f64);
+  for (const bool causal : {false, true}) {
+    const auto simple = make_variant("aft", {{"kind", "simple"}}, made(causal));
+    const Tensor mean = forward(*make_variant("mean", {}, made(causal)), x.q, x.k, x.v);
+    const double d =
+        distance(forward(*simple, zeros, zeros, x.v), affine(Variable(mean), 0.5).value());
+    f.expect(d <= 1e-14, "queries and keys of 0 and half the mean differ by ", d);
+    f.measured(causal ? "causal: " : "", "half the mean to ", d);
+    const auto full = make_variant("aft", {{"kind", "full"}}, made(causal));
+    const Tensor biases = full->state_dict().at("biases").clone();
+    set(*full, {{"biases", Tensor::zeros({N, N}, DType::f64)}});
+    equal(f, "biases of 0, full and simple", *full, *simple, 1e-13);
+    const auto local =
+        make_variant("aft", {{"kind", "local"}, {"window", int64_t{5}}}, made(causal));
+    set(*local, {{"biases", Tensor::zeros({N, 9}, DType::f64)}});
+    equal(f, "biases of 0, local and simple", *local, *simple, 1e-13);
+    // A window of all tokens, whose band holds the matrix.
+    const auto wide = make_variant("aft", {{"kind", "local"}, {"window", N}}, made(causal));
+    Tensor band = Tensor::zeros({N, 2 * N - 1}, DType::f64);
+    for (int64_t i = 0; i < N; ++i)
+      copy_into(band.slice(0, i, i + 1).slice(1, N - 1 - i, 2 * N - 1 - i),
+                biases.slice(0, i, i + 1));
+    set(*full, {{"biases", biases}});
+    set(*wide, {{"biases", band}});
+    equal(f, "a window of all tokens and full", *wide, *full, 1e-13);
+  }
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec aft_variant() {
   return make_spec<AftOptions, Aft>(
       {.summary = "gated averages of values, weighted by keys and biases of positions",

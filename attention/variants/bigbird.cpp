@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -223,6 +224,77 @@ class Bigbird final : public Variant {
 };
 
 }  // namespace
+
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void bigbird_limits(Findings& f) {
+  for (const bool causal : {false, true})
+    for (const auto& [what, more] : {std::pair("global", OptionSet{{"global_blocks", N}}),
+                                     std::pair("neighbouring", OptionSet{{"window", N}}),
+                                     std::pair("random", OptionSet{{"random_blocks", N}})}) {
+      OptionSet options{{"block", 4}};
+      for (const auto& [key, value] : {std::pair("window", int64_t{0}),
+                                       {"global_blocks", int64_t{0}},
+                                       {"random_blocks", int64_t{0}}})
+        if (more.front().first != key) options.emplace_back(key, value);
+      options.push_back(more.front());
+      equal(f, concat_message("all blocks ", what, causal ? ", causal" : "", " and softmax"),
+            *make_variant("bigbird", options, made(causal)),
+            *make_variant("softmax", {}, made(causal)), 1e-12);
+    }
+}
+
+// Row that are unit vectors show the weights of all heads, which are equal where a query attends.
+void bigbird_draws(Findings& f) {
+  constexpr int64_t N = 24, block = 2, blocks = N / block, heads = 1000, drawn = 3;
+  const Tensor zero = Tensor::zeros({1, N, heads, N}, DType::f64);
+  Tensor v = zero.clone();
+  for (int64_t j = 0; j < N; ++j) v.select(1, j).select(2, j).fill(1);
+  for (const bool causal : {false, true}) {
+    const int64_t last = causal ? 0 : 1;
+    const auto variant =
+        make_variant("bigbird", {{"block", block}, {"random_blocks", drawn}, {"last_blocks", last}},
+                     {.heads = heads, .dim = N, .max_length = N, .causal = causal});
+    const Row w = forward(*variant, zero, zero, v).to_vector<double>();
+    double worst = 0;
+    for (int64_t a = 1; a < blocks - last; ++a) {
+      Row times(blocks, 0.0);
+      for (int64_t h = 0; h < heads; ++h)
+        for (int64_t b = 0; b < blocks; ++b)
+          times[b] += w[((a * block + 1) * heads + h) * N + b * block] > 0;
+      double others = 0;
+      const auto fixed = [&](int64_t b) {
+        return std::abs(a - b) <= 1 || b == 0 || (!causal && b == blocks - 1);
+      };
+      for (int64_t b = 0; b < (causal ? a : blocks); ++b) others += !fixed(b);
+      const double p = others > 0 ? std::min(1.0, drawn / others) : 0;
+      for (int64_t b = 0; b < blocks; ++b) {
+        if (causal && b > a) {
+          f.expect(times[b] == 0, "block ", a, " attends to the later block ", b);
+        } else if (fixed(b) || p == 1) {
+          f.expect(times[b] == heads, "block ", a, " does not attend to block ", b);
+        } else {
+          const double deviation = (times[b] - heads * p) / std::sqrt(heads * p * (1 - p));
+          worst = std::max(worst, std::abs(deviation));
+          f.expect(std::abs(deviation) <= 4.5, "block ", a, " drew block ", b, " ", times[b],
+                   " times of ", heads, ", expected ", heads * p);
+        }
+      }
+      const double all = std::accumulate(times.begin(), times.end(), 0.0);
+      double always = 0;
+      for (int64_t b = 0; b < (causal ? a + 1 : blocks); ++b) always += fixed(b);
+      f.expect(all == heads * (always + std::min<double>(drawn, others)), "block ", a,
+               " attends to ", all / heads, " blocks on average");
+    }
+    f.measured(causal ? "causal, " : "", "frequencies within ", worst, " standard deviations");
+  }
+}
+
+}  // namespace
+}  // namespace conformance
 
 Spec bigbird_variant() {
   return make_spec<BigbirdOptions, Bigbird>(

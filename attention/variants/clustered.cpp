@@ -140,6 +140,31 @@ class Clustered final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void clustered_limits(Findings& f) {
+  const auto softmax = make_variant("softmax", {}, made());
+  for (const int64_t topk : {int64_t{0}, int64_t{5}, N}) {
+    const int64_t clusters = topk == N ? 3 : N;
+    equal(f, concat_message(clusters, " clusters, topk = ", topk, " and softmax"),
+          *make_variant("clustered", {{"clusters", clusters}, {"topk", topk}}, made()), *softmax,
+          1e-12);
+  }
+  const Sample x;
+  const auto single =
+      make_variant("clustered", {{"clusters", int64_t{1}}, {"topk", int64_t{0}}}, made());
+  const Tensor centre = broadcast_to(mean(Variable(x.q), {1}, true), x.q.shape()).value();
+  const double d = distance(forward(*single, x.q, x.k, x.v), forward(*softmax, centre, x.k, x.v));
+  f.expect(d <= 1e-12, "one cluster and softmax attention of the mean query differ by ", d);
+  f.measured("one cluster to ", d);
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec clustered_variant() {
   return make_spec<ClusteredOptions, Clustered>(
       {.summary = "softmax attention of cluster means, corrected for each query at its best keys",

@@ -116,6 +116,38 @@ class Conv final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+// A filter of one tap, and a gate that is open.
+void conv_limits(Findings& f) {
+  const auto conv = make_variant("conv", {{"width", 1}}, made());
+  set(*conv, {{"filter", Tensor::full({H * D, 1}, 1, DType::f64)},
+              {"gate.weight", Tensor::zeros({H * D, H * D}, DType::f64)},
+              {"gate.bias", Tensor::full({H * D}, 1, DType::f64)}});
+  const Sample x;
+  const Tensor out = forward(*conv, x.q, x.k, x.v),
+               none = forward(*make_variant("none", {}, made()), x.q, x.k, x.v);
+  f.expect(distance(out, none) == 0, "one tap and an open gate: differs from none by ",
+           distance(out, none));
+  // A filter of the last tap but two shifts the tokens by two.
+  const auto shift = make_variant("conv", {{"width", 4}}, made());
+  Tensor filter = Tensor::zeros({H * D, 4}, DType::f64);
+  filter.select(1, 1).fill(1);
+  set(*shift, {{"filter", filter},
+               {"gate.weight", Tensor::zeros({H * D, H * D}, DType::f64)},
+               {"gate.bias", Tensor::full({H * D}, 1, DType::f64)}});
+  const Tensor shifted = forward(*shift, x.q, x.k, x.v);
+  f.expect(all_zero(shifted.slice(1, 0, 2)), "a shift by two: the first tokens are not 0");
+  f.expect(distance(shifted.slice(1, 2, N), x.v.slice(1, 0, N - 2)) == 0,
+           "a shift by two: differs from the values two tokens before");
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec conv_variant() {
   return make_spec<ConvOptions, Conv>(
       {.summary = "a gated convolution over the tokens: no attention, a layer of hybrids",

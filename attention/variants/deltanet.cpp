@@ -22,6 +22,37 @@ class DeltaNet final : public UnitDeltaAttention {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+// With orthonormal keys no key holds anything of another one, so nothing is corrected.
+void deltanet_limits(Findings& f) {
+  const auto variant =
+      make_variant("deltanet", {{"silu", false}, {"norm", false}}, {.heads = 1, .causal = true});
+  set(*variant, {{"beta.weight", Tensor::zeros({1, D}, DType::f64)}});  // β = 1/2
+  // Long enough for the number that is added to squared lengths not to matter.
+  const Tensor q = affine(Variable(normal({1, D, 1, D}, 1, DType::f64, 1)), 1e4).value();
+  const Tensor k = affine(Variable(identity(D)), 1e4).value().reshape({1, D, 1, D});
+  const Tensor found = weights(*variant, q, k);
+  double worst = 0;
+  for (int64_t i = 0; i < D; ++i) {
+    double length = 0;
+    for (int64_t l = 0; l < D; ++l) length += std::pow(q.at({0, i, 0, l}), 2);
+    for (int64_t j = 0; j < D; ++j) {
+      const double expected =
+          j <= i ? q.at({0, i, 0, j}) / std::sqrt(length * static_cast<double>(D)) / 2 : 0;
+      worst = std::max(worst, std::abs(found.at({i, j}) - expected));
+    }
+  }
+  f.expect(worst <= 1e-9, "weights differ from those of linear attention by ", worst);
+  f.measured("weights to ", worst);
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec deltanet_variant() {
   return make_spec<DeltaRuleOptions, DeltaNet>(
       {.summary = "linear attention whose state is corrected by the delta rule",

@@ -336,6 +336,32 @@ class Eva final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void eva_limits(Findings& f) {
+  for (const bool causal : {false, true}) {
+    const auto softmax = make_variant("softmax", {}, made(causal));
+    const auto eva = [&](int64_t window, int64_t chunk) {
+      return make_variant("eva", {{"window", window}, {"chunk", chunk}}, made(causal));
+    };
+    const std::string suffix = causal ? ", causal" : "";
+    equal(f, "a window of N and softmax" + suffix, *eva(N, 4), *softmax, 1e-12);
+    equal(f, "chunks of one token and softmax" + suffix, *eva(4, 1), *softmax, 1e-12);
+    Sample x;
+    for (int64_t i = 1; i < N; ++i)
+      copy_into(x.k.slice(1, i, i + 1), x.k.slice(1, 0, 1).contiguous());
+    const double d = distance(forward(*eva(8, 4), x.q, x.k, x.v), forward(*softmax, x.q, x.k, x.v));
+    f.expect(d <= 1e-12, "equal keys", suffix, ": eva and softmax differ by ", d);
+    f.measured("equal keys", suffix, " to ", d);
+  }
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec eva_variant() {
   return make_spec<EvaOptions, Eva>(
       {.summary =

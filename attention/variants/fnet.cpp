@@ -75,6 +75,43 @@ class Fnet final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void fnet_limits(Findings& f) {
+  const int64_t C = H * D;
+  double worst = 0;
+  for (const int64_t n : {1, 2, 3, 5, 8, 12, 13, 24}) {
+    const Tensor v = normal({1, n, H, D}, 3);
+    const auto variant = make_variant("fnet", {}, made());
+    const Tensor found = forward(*variant, v, v, v), twice = forward(*variant, v, v, found);
+    Tensor expected = Tensor::zeros(v.shape(), DType::f64), reflected = expected.clone();
+    const double* const x = v.data<double>();
+    for (int64_t k = 0; k < n; ++k)
+      for (int64_t l = 0; l < C; ++l) {
+        double sum = 0;
+        for (int64_t i = 0; i < n; ++i)
+          for (int64_t c = 0; c < C; ++c)
+            sum +=
+                x[i * C + c] * std::cos(2 * std::numbers::pi *
+                                        (static_cast<double>(k * i % n) / static_cast<double>(n) +
+                                         static_cast<double>(l * c % C) / static_cast<double>(C)));
+        expected.data<double>()[k * C + l] = sum / std::sqrt(static_cast<double>(n * C));
+        reflected.data<double>()[k * C + l] = (x[k * C + l] + x[(n - k) % n * C + (C - l) % C]) / 2;
+      }
+    for (const double d : {distance(found, expected), distance(twice, reflected)}) {
+      f.expect(d <= 1e-12, n, " tokens: the result differs by ", d);
+      worst = std::max(worst, d);
+    }
+  }
+  f.measured("to ", worst);
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec fnet_variant() {
   return make_spec<FnetOptions, Fnet>(
       {.summary = "the Fourier transform of the values over tokens and channels, a control",

@@ -147,6 +147,38 @@ class Forgetting final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void forgetting_limits(Findings& f) {
+  const auto open = make_variant("forgetting", {{"gate_bias", 40.0}}, made(true));
+  equal(f, "open gates and softmax", *open, *make_variant("softmax", {}, made(true)), 1e-12);
+  // Gates that do not depend on x, with log sigmoid(b_h) = -slope_h.
+  const auto constant = make_variant("forgetting", {}, made(true));
+  Tensor b = Tensor::zeros({H}, DType::f64);
+  for (int64_t h = 0; h < H; ++h) {
+    const double slope = std::exp2(-8 * static_cast<double>(h + 1) / static_cast<double>(H));
+    b.slice(0, h, h + 1).fill(-std::log(std::expm1(slope)));
+  }
+  set(*constant, {{"gate.weight", Tensor::zeros({H, H * D}, DType::f64)}, {"gate.bias", b}});
+  equal(f, "constant gates and ALiBi", *constant,
+        *make_variant("softmax", {{"bias", "alibi"}}, made(true)), 1e-12);
+  const Shape shape{2, 203, H, D};  // more than a tile
+  const Sample x{normal(shape, 1, DType::f64, 1), normal(shape, 2, DType::f64, 1),
+                 normal(shape, 3, DType::f64, 1), normal(shape, 4)};
+  for (OptionSet options : {OptionSet{}, OptionSet{{"window", 60}}}) {
+    const auto tiled = make_variant("forgetting", options, made(true));
+    options.emplace_back("impl", "naive");
+    equal(f, "tiled and naive", *tiled, *make_variant("forgetting", options, made(true)), 1e-12, x,
+          lengths({203, 98}));
+  }
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec forgetting_variant() {
   return make_spec<ForgettingOptions, Forgetting>(
       {.summary = "softmax attention in which gates computed from tokens let the past fade",

@@ -64,6 +64,24 @@ class GatedDeltaNet final : public UnitDeltaAttention {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void gated_deltanet_limits(Findings& f) {
+  for (const bool silu : {false, true}) {
+    const auto gated =
+        make_variant("gated_deltanet", {{"gate", false}, {"silu", silu}}, made(true));
+    set(*gated, {{"log_rate", Tensor::full({H}, -800, DType::f64)}});  // e^-800 is 0
+    equal(f, concat_message("without decay", silu ? ", after silu" : ""), *gated,
+          *make_variant("deltanet", {{"silu", silu}}, made(true)), 1e-12);
+  }
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec gated_deltanet_variant() {
   return make_spec<GatedDeltaNetOptions, GatedDeltaNet>(
       {.summary = "the delta rule on a state that decays by a factor per head",

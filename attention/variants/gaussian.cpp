@@ -134,6 +134,39 @@ class Gaussian final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void gaussian_limits(Findings& f) {
+  // Keys of equal norms: e^(-|q - k|²/2) equals e^(q·k) up to factors of the query.
+  Sample x;
+  double* k = x.k.data<double>();
+  for (int64_t row = 0; row < 2 * N * H; ++row, k += D) {
+    double square = 0;
+    for (int64_t d = 0; d < D; ++d) square += k[d] * k[d];
+    for (int64_t d = 0; d < D; ++d) k[d] *= 1.5 / std::sqrt(square);
+  }
+  for (const bool causal : {false, true}) {
+    const auto gaussian = make_variant("gaussian", {}, made(causal));
+    const auto softmax = make_variant("softmax", {}, made(causal));
+    const double d = distance(forward(*gaussian, x.q, x.k, x.v), forward(*softmax, x.q, x.k, x.v));
+    f.measured(causal ? "causal, " : "", "keys of equal norms and softmax to ", d);
+    f.expect(d <= 1e-12, "with keys of equal norms the result differs from softmax attention by ",
+             d);
+  }
+  has_kernel(f, "e^(-|q - k|² / (2 sqrt D sigma²))", "gaussian", {{"sigma", 1.5}},
+             [](int64_t, int64_t, const Row& q, const Row& key) {
+               double square = 0;
+               for (int64_t d = 0; d < D; ++d) square += (q[d] - key[d]) * (q[d] - key[d]);
+               return std::exp(-square / (2 * 2 * 1.5 * 1.5));
+             });
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec gaussian_variant() {
   const std::string moved = "landmarks belong to a separate variant: type = \"skyformer\"";
   return make_spec<GaussianOptions, Gaussian>(

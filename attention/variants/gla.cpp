@@ -89,6 +89,28 @@ class Gla final : public ScanAttention {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+// σ(b)^(1/16) = γ of the head, for all of its channels and for every token.
+void gla_limits(Findings& f) {
+  const auto variant =
+      make_variant("gla", {{"decay_rank", 3}, {"norm", false}, {"gate", false}}, made(true));
+  Tensor bias = Tensor::empty({H * D}, DType::f64);
+  for (int64_t c = 0; c < H * D; ++c) {
+    const double p = std::pow(decay_of_head(c / D), 16);
+    bias.data<double>()[c] = std::log(p / (1 - p));
+  }
+  set(*variant, {{"decay.weight_in", Tensor::zeros({3, H * D}, DType::f64)}, {"decay.bias", bias}});
+  equal(f, "equal gates and retnet", *variant, *make_variant("retnet", plain_retnet, made(true)),
+        1e-12);
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec gla_variant() {
   return make_spec<GlaOptions, Gla>(
       {.summary = "linear attention in which channels decay by gates computed from the tokens",

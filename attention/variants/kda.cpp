@@ -79,6 +79,27 @@ class Kda final : public UnitDeltaAttention {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void kda_limits(Findings& f) {
+  const auto kda = make_variant("kda", {{"gate", false}, {"rank", 2}}, made(true)),
+             gated = make_variant("gated_deltanet", {{"gate", false}}, made(true));
+  const Tensor rates = normal({H}, 5), steps = normal({H}, 6);
+  set(*kda, {{"decay_up.weight", Tensor::zeros({H * D, 2}, DType::f64)},
+             {"log_rate", rates.unsqueeze(1)},
+             {"step_bias", steps.unsqueeze(1).expand({H, D}).contiguous()}});
+  set(*gated, {{"step.weight", Tensor::zeros({H, H * D}, DType::f64)},
+               {"log_rate", rates},
+               {"step_bias", steps}});
+  equal(f, "equal decays and gated_deltanet", *kda, *gated, 1e-12);
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec kda_variant() {
   return make_spec<KdaOptions, Kda>(
       {.summary = "the delta rule on a state that decays by a factor per channel",

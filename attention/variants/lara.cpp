@@ -176,6 +176,62 @@ class Lara final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+// Self-normalised estimates of one mean from more samples of the same densities. Noise of a scale other
+// than that of the densities in the weights leaves an error that does not decrease.
+void lara_rate(Findings& f) {
+  const Case c = small_case(0.25, 21, 64, 16);
+  const Row samples{4, 16, 64, 256, 1024};
+  Row errors;
+  for (const double count : samples) {
+    const auto variant = make_variant("lara",
+                                      {{"landmarks", int64_t{4}},
+                                       {"weights", "balance"},
+                                       {"samples", static_cast<int64_t>(count)}},
+                                      {.heads = 1, .dim = c.q.size(3), .max_length = c.q.size(1)});
+    double squares = 0;
+    constexpr int draws = 12;
+    for (uint64_t i = 0; i < draws; ++i) {
+      const nn::Pass pass{.training = true, .random = Generator(200 + i)};
+      const Tensor out = forward(*variant, c.q, c.k, c.v, {}, pass);
+      squares += std::pow(relative_error(out, c.exact), 2) / draws;
+    }
+    errors.push_back(std::sqrt(squares));
+  }
+  const double found = fit_power(samples, errors).slope;
+  f.measured("slope ", found, ", error ", errors.front(), " at 4 samples, ", errors.back(),
+             " at 1024, of uniform attention ", relative_error(c.uniform, c.exact));
+  f.expect(std::abs(found + 0.5) <= 0.1, "expected the error to decrease as samples^-0.5, got ^",
+           found);
+}
+
+// f(μ) = softmax_j(μ·y_j - |y_j|²/2) V, with μ and y = D^(-1/4) k.
+void lara_one_landmark(Findings& f) {
+  const Sample x;
+  const double scale = std::pow(static_cast<double>(D), -0.25);
+  const auto mean_of = [](const Tensor& t) { return mean(Variable(t), {1}, true); };
+  const Variable mu = affine(mean_of(x.q) + mean_of(x.k), scale);  // (2, 1, H, D)
+  const Variable y = affine(Variable(x.k), scale);
+  const Variable logits = sum(mu * y, {3}) - affine(sum(square(y), {3}), 0.5);  // (2, N, H)
+  const Variable p = transpose(softmax(transpose(logits, 1, 2)), 1, 2);
+  const Tensor expected =
+      broadcast_to(sum(unsqueeze(p, 3) * Variable(x.v), {1}, true), x.v.shape()).value();
+  for (const char* const weights : {"query", "balance"}) {
+    const auto variant =
+        make_variant("lara", {{"landmarks", int64_t{1}}, {"weights", weights}}, made());
+    const double d = distance(forward(*variant, x.q, x.k, x.v), expected);
+    f.expect(d <= 1e-12, weights, ": one landmark and f(μ) differ by ", d);
+    f.measured(weights, " to ", d);
+  }
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec lara_variant() {
   return make_spec<LaraOptions, Lara>(
       {.summary = "softmax attention by importance sampling from densities of segments",

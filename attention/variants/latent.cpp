@@ -90,6 +90,32 @@ class Latent final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void latent_limits(Findings& f) {
+  const auto equal_latents = make_variant("latent", {{"latents", int64_t{3}}}, made());
+  set(*equal_latents, {{"latents", Tensor::zeros({H, 3, D}, DType::f64)}});
+  const Sample x;
+  const Tensor mean = forward(*make_variant("mean", {}, made()), x.q, x.k, x.v);
+  const double d = distance(forward(*equal_latents, x.q, x.k, x.v), mean);
+  f.expect(d <= 1e-12, "latents of 0 and mean differ by ", d);
+  f.measured("latents of 0 and mean to ", d);
+  // One latent is the query of all tokens.
+  const auto single = make_variant("latent", {{"latents", int64_t{1}}}, made());
+  const Tensor L = single->state_dict().at("latents");  // (H, 1, D)
+  const Tensor queries = L.transpose(0, 1).unsqueeze(0).expand({2, N, H, D});
+  const Tensor softmax = forward(*make_variant("softmax", {}, made()), queries, x.k, x.v);
+  const double one_latent = distance(forward(*single, x.q, x.k, x.v), softmax);
+  f.expect(one_latent <= 1e-12, "one latent and softmax attention of it differ by ", one_latent);
+  f.measured("one latent and softmax to ", one_latent);
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec latent_variant() {
   return make_spec<LatentOptions, Latent>(
       {.summary = "softmax attention to m learned latents, which attend to all tokens",

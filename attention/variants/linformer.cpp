@@ -486,6 +486,48 @@ class Linformer final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void linformer_identity(Findings& f) {
+  const auto variant = make_variant("linformer", {{"k", N}}, made());
+  set(*variant, {{"projection_k", identity(N)}, {"projection_v", identity(N)}});
+  equal(f, "k = N, E = F = I and softmax", *variant, *make_variant("softmax", {}, made()), 1e-12);
+}
+
+void linformer_pooling(Findings& f) {
+  const int64_t k = 6, s = N / k;
+  const auto pooled = make_variant("linformer", {{"k", k}, {"projection", "mean_pool"}}, made());
+  const auto learned = make_variant("linformer", {{"k", k}, {"sharing", "kv"}}, made());
+  Tensor means = Tensor::zeros({k, N}, DType::f64);
+  for (int64_t c = 0; c < k; ++c)
+    means.slice(0, c, c + 1).slice(1, c * s, (c + 1) * s).fill(1 / static_cast<double>(s));
+  set(*learned, {{"projection_k", means}});
+  equal(f, "E of block means and mean_pool", *learned, *pooled, 1e-12);
+  const auto convolved =
+      make_variant("linformer", {{"k", k}, {"projection", "conv"}, {"sharing", "kv"}}, made());
+  set(*convolved, {{"projection_k", Tensor::full({1, s}, 1 / static_cast<double>(s), DType::f64)}});
+  equal(f, "conv with weights 1 / stride and mean_pool", *convolved, *pooled, 1e-12);
+}
+
+// One block is softmax attention; so are blocks of one token, which are their own slots.
+void linformer_local(Findings& f) {
+  for (const bool causal : {false, true})
+    for (const int64_t k : {int64_t{1}, N})
+      for (const char* kind : {"mean_pool", "max_pool"})
+        equal(
+            f,
+            concat_message(kind, k == 1 ? ", one block" : ", blocks of one token", " and softmax"),
+            *make_variant("linformer", {{"k", k}, {"projection", kind}, {"local", true}},
+                          made(causal)),
+            *make_variant("softmax", {}, made(causal)), 1e-12);
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec linformer_variant() {
   return make_spec<LinformerOptions, Linformer>(
       {.summary = "softmax attention to k learned mixtures of the tokens",

@@ -112,6 +112,21 @@ class Mean final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void controls(Findings& f) {
+  has_kernel(f, "mean: equal weights", "mean", {},
+             [](int64_t, int64_t, const Row&, const Row&) { return 1.0; });
+  has_kernel(f, "none: itself", "none", {},
+             [](int64_t i, int64_t j, const Row&, const Row&) { return i == j ? 1.0 : 0.0; });
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec mean_variant() {
   return make_spec<MeanOptions, Mean>(
       {.summary = "the mean of all values: uniform attention, a control",

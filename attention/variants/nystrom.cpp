@@ -395,6 +395,60 @@ class Nystrom final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void nystrom_limits(Findings& f) {
+  const auto softmax = make_variant("softmax", {}, made());
+  const auto with = [](const OptionSet& options) {
+    OptionSet all{{"landmarks", N}, {"exact_below", 0}};
+    all.insert(all.end(), options.begin(), options.end());
+    return make_variant("nystrom", all, made());
+  };
+  // m = N: F = A = G = P, and P P⁺ P = P. Queries equal to keys, of norm 4, keep P far from
+  // singular.
+  Sample x;
+  double* q = x.q.data<double>();
+  for (int64_t row = 0; row < 2 * N * H; ++row, q += D) {
+    const double norm = std::sqrt(q[0] * q[0] + q[1] * q[1] + q[2] * q[2] + q[3] * q[3]);
+    for (int64_t d = 0; d < D; ++d) q[d] *= 4 / norm;
+  }
+  x.k = x.q;
+  equal(f, "m = N, pseudo-inverse by SVD and softmax", *with({{"pinv", "svd"}}), *softmax, 1e-9, x);
+  const double error =
+      distance(forward(*with({{"pinv", "svd"}}), x.q, x.k, x.v), forward(*softmax, x.q, x.k, x.v));
+  f.expect(error <= 1e-12, "m = N, SVD: the result differs from softmax by ", error);
+  double before = 1e300;
+  for (const int64_t iterations : {6, 10, 20}) {
+    const double d = distance(forward(*with({{"pinv_iterations", iterations}}), x.q, x.k, x.v),
+                              forward(*softmax, x.q, x.k, x.v));
+    f.measured(iterations, " iterations to ", d);
+    f.expect(d < before || d <= 1e-14, iterations, " iterations have the error ", d,
+             ", fewer have ", before);
+    before = d;
+  }
+  f.expect(before <= 1e-6, "after 20 iterations the result differs from softmax by ", before);
+  // Learned landmarks that are the tokens.
+  const auto learned = with({{"pinv", "svd"}, {"landmark_kind", "learned"}});
+  const Tensor tokens = one(x.q, 0, N), values = one(x.v, 0, N);
+  const Tensor landmarks = tokens.squeeze(0).transpose(0, 1).contiguous();
+  set(*learned, {{"query_landmarks", landmarks}, {"key_landmarks", landmarks}});
+  const double at_tokens = distance(forward(*learned, tokens, tokens, values),
+                                    forward(*softmax, tokens, tokens, values));
+  f.measured("learned landmarks at the tokens to ", at_tokens);
+  f.expect(at_tokens <= 1e-12, "with learned landmarks at the tokens the result differs by ",
+           at_tokens);
+  // Exact attention for few tokens is reported.
+  f.expect(!make_variant("nystrom", {{"landmarks", N}}, made())->algorithm(N).empty() &&
+               with({})->algorithm(N).empty(),
+           "algorithm() does not distinguish exact attention from landmarks");
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec nystrom_variant() {
   return make_spec<NystromOptions, Nystrom>(
       {.summary = "softmax attention through m landmarks; exact for at most m tokens",

@@ -236,6 +236,61 @@ class Reformer final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+// The result and the gradients of queries and values of f(q, v), for the inputs of the limits.
+Outcome shared_keys(const Sample& x, const std::function<Variable(const Variables&)>& f) {
+  const Variable q(x.q, true), v(x.v, true);
+  const Variable out = f({q, v});
+  backward(out, x.cotangent);
+  return {out.value(), q.grad(), Tensor::zeros(x.q.shape(), DType::f64), v.grad(), {}};
+}
+
+void reformer_limits(Findings& f) {
+  const Sample x;
+  for (const bool causal : {false, true})
+    for (const int64_t w : {N, int64_t{3}}) {
+      const auto variant =
+          make_variant("reformer", {{"buckets", int64_t{1}}, {"rounds", int64_t{2}}, {"window", w}},
+                       made(causal));
+      const auto softmax = make_variant("softmax", {}, made(causal));
+      // Not itself, except the first token causally, which has no other.
+      Tensor keep = Tensor::zeros({N, N}, DType::u8);
+      for (int64_t i = 0; i < N; ++i)
+        for (int64_t j = 0; j < N; ++j)
+          keep.data<uint8_t>()[i * N + j] =
+              (i != j && std::abs(i - j) <= w) || (causal && i == 0 && j == 0);
+      const Outcome own = shared_keys(x, [&](const Variables& in) {
+        return variant->forward(in[0], Variable(x.k), in[1], {}, {});
+      });
+      const Outcome other = shared_keys(x, [&](const Variables& in) {
+        return softmax->forward(in[0], rms_norm(in[0], {}, 1e-6), in[1], {.keep = keep}, {});
+      });
+      const std::string what = concat_message("one bucket, window ", w, causal ? ", causal" : "");
+      double worst = 0;
+      for (const auto& [a, b] : {std::pair(own.out, other.out), std::pair(own.dq, other.dq),
+                                 std::pair(own.dv, other.dv)})
+        worst = std::max(worst, distance(a, b));
+      f.expect(worst <= 1e-12, what, " and softmax differ by ", worst);
+      f.measured(what, " to ", worst);
+    }
+  // Rounds with the same buckets find the same keys, which count once.
+  const OptionSet once{{"buckets", int64_t{4}}, {"rounds", int64_t{1}}, {"window", int64_t{2}}};
+  OptionSet thrice = once;
+  thrice[1].second = int64_t{3};
+  const auto one_round = make_variant("reformer", once, made(true)),
+             rounds = make_variant("reformer", thrice, made(true));
+  const Tensor R = one_round->state_dict().at("rotations");  // (H, 1, 2, D)
+  set(*rounds, {{"rotations", R.expand({H, 3, 2, D}).contiguous()}});
+  equal(f, "three equal rounds and one", *rounds, *one_round, 1e-13);
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec reformer_variant() {
   return make_spec<ReformerOptions, Reformer>(
       {.summary = "softmax attention within buckets of a locality-sensitive hash of queries",

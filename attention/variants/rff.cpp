@@ -143,6 +143,104 @@ struct Rff final : FeatureAttention {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void rff_limits(Findings& f) {
+  const OptionSet options{{"features", 32}, {"kernel", "gaussian"}};
+  const auto variant = make_variant("rff", options, made());
+  set(*variant, {{"features", Tensor::zeros({32, D}, DType::f64)}});
+  const Sample x;
+  const double d = distance(forward(*variant, x.q, x.k, x.v),
+                            broadcast_to(mean(Variable(x.v), {1}, true), x.v.shape()).value());
+  f.expect(d <= 1e-12, "W = 0: the result differs from uniform attention by ", d);
+  // Many features: the Gaussian kernel e^(-|q - k|² / (2 sqrt(D) sigma²)).
+  OptionSet many = options;
+  many[0].second = int64_t{20000};
+  many.emplace_back("sigma", 2.0);
+  const auto wide = make_variant("rff", many, made());
+  const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
+  Tensor expected = Tensor::empty({N, N}, DType::f64);
+  for (int64_t i = 0; i < N; ++i) {
+    double sum = 0;
+    double* const w = expected.data<double>() + i * N;
+    for (int64_t j = 0; j < N; ++j) {
+      double square = 0;
+      for (int64_t c = 0; c < D; ++c)
+        square += std::pow(q.at({0, i, 0, c}) - k.at({0, j, 0, c}), 2);
+      sum += w[j] = std::exp(-square / (2 * 2 * 4));
+    }
+    for (int64_t j = 0; j < N; ++j) w[j] /= sum;
+  }
+  const double error = relative_error(weights(*wide, q, k), expected);
+  f.measured("20,000 features and the Gaussian kernel: ", error);
+  f.expect(error <= 0.02, "with 20,000 features the weights differ from the Gaussian kernel's by ",
+           error);
+}
+
+// With an open gate, 1 - σ(b) for tiny σ(b), only the token itself counts; with one that is the same
+// for all tokens and nearly closed, all tokens count alike, as without a gate.
+void rfa_gates(Findings& f) {
+  const OptionSet options{{"features", 32}, {"kernel", "rfa"}};
+  OptionSet gated = options;
+  gated.emplace_back("gate", true);
+  const auto with = make_variant("rff", gated, made(true));
+  const auto constant = [&](double bias) {
+    set(*with, {{"gate.weight", Tensor::zeros({H, H * D}, DType::f64)},
+                {"gate.bias", Tensor::full({H}, bias, DType::f64)}});
+  };
+  const Sample x;
+  constant(-40);
+  const double own = distance(forward(*with, x.q, x.k, x.v), x.v);
+  f.expect(own <= 1e-9, "with a gate that keeps nothing the result differs from v by ", own);
+  f.measured("keeping nothing and v to ", own);
+  constant(30);
+  equal(f, "keeping all and no gate", *with, *make_variant("rff", options, made(true)), 1e-9);
+
+  // Queries and keys of 0 have equal features, so that the gates g = σ(x·w + b) alone decide: sums
+  // become g sum + (1 - g) v.
+  set(*with, {{"gate.weight", normal({H, H * D}, 5)}, {"gate.bias", normal({H}, 6)}});
+  const nn::StateDict state = with->state_dict();
+  const Tensor tokens = normal({2, N, H * D}, 7), zero = Tensor::zeros(x.q.shape(), DType::f64);
+  const Variable g = sigmoid(
+      linear(Variable(tokens), Variable(state.at("gate.weight")), Variable(state.at("gate.bias"))));
+  const Tensor found =
+      with->forward({Variable(zero), Variable(zero), Variable(x.v), Variable(tokens)}, {}, {})
+          .value();
+  double worst = 0;
+  for (int64_t b = 0; b < 2; ++b)
+    for (int64_t h = 0; h < H; ++h)
+      for (int64_t d = 0; d < D; ++d) {
+        double sum = 0, total = 0;
+        for (int64_t i = 0; i < N; ++i) {
+          const double keep = g.value().at({b, i, h});
+          sum = keep * sum + (1 - keep) * x.v.at({b, i, h, d});
+          total = keep * total + (1 - keep);
+          worst = std::max(worst, std::abs(found.at({b, i, h, d}) - sum / total));
+        }
+      }
+  f.expect(worst <= 1e-9, "gated means differ by ", worst);
+  f.measured("gated means to ", worst);
+}
+
+void trigonometric_rate(Findings& f) { rate(f, "rff", {{"draw", "iid"}}); }
+void phase_rate(Findings& f) { rate(f, "rff", {{"draw", "iid"}, {"waves", "cos_bias"}}); }
+
+// At larger norms signed features have small normalisers and large errors, which must still
+// decrease.
+void trigonometric_large(Findings& f) {
+  const Case c = small_case(0.5, 51);
+  const double few = attention_error("rff", {}, 256, c), many = attention_error("rff", {}, 4096, c);
+  f.measured("error ", few, " at 256 features, ", many, " at 4096");
+  f.expect(many < few / 2, "expected 16 times the features to halve the error of ", few, ", got ",
+           many);
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec rff_variant() {
   return make_spec<RffOptions, Rff>(
       {.summary = "sines and cosines of random projections",
@@ -153,15 +251,18 @@ Spec rff_variant() {
                  {{"features", 20}, {"kernel", "gaussian"}, {"waves", "cos_bias"}, {"draw", "iid"}},
                  {{"features", 20}, {"kernel", "gaussian"}, {"draw", "learned"}},
                  {{"features", 20}, {"kernel", "rfa"}, {"gate", true}, {"guard", "clamp"}}},
-       .evidence = {
-           {"gaussian-kernel", "W = 0 gives uniform attention; many features, the Gaussian kernel",
-            conformance::rff_limits},
-           {"rfa-gates", "a gate that keeps nothing gives v; one that keeps all, rfa without it",
-            conformance::rfa_gates},
-           {"trigonometric-rate", "the error decreases as m^-0.5", conformance::trigonometric_rate},
-           {"phase-rate", "the same for cosines with a phase", conformance::phase_rate},
-           {"trigonometric-large", "the error also decreases with m at larger norms",
-            conformance::trigonometric_large}}});
+       .evidence = {{"gaussian-kernel",
+                     "W = 0 gives uniform attention; many features, the Gaussian kernel",
+                     conformance::rff_limits},
+                    {"rfa-gates",
+                     "a gate that keeps nothing gives v; one that keeps all, rfa without it",
+                     conformance::rfa_gates},
+                    {"trigonometric-rate", "the error decreases as m^-0.5",
+                     conformance::trigonometric_rate},
+                    {"phase-rate", "the same for cosines with a phase", conformance::phase_rate},
+                    {"trigonometric-large", "the error also decreases with m at larger norms",
+                     conformance::trigonometric_large}},
+       .rate = -0.5});
 }
 
 }  // namespace longhand::attention

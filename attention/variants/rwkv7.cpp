@@ -176,6 +176,80 @@ class Rwkv7 final : public DeltaAttention {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void rwkv7_limits(Findings& f) {
+  const OptionSet core{{"norm", false}, {"bonus", false}, {"gate", false}, {"rank", 2}};
+  const auto rule = make_variant("rwkv7", core, made(true)),
+             gla = make_variant(
+                 "gla", {{"norm", false}, {"gate", false}, {"decay_rank", 2}, {"temperature", 1.0}},
+                 made(true));
+  // -e^(-1/2) σ(b) = log σ(c). A rate of 0 removes nothing.
+  const Tensor b = normal({H, D}, 5);
+  Tensor c = Tensor::zeros({H * D}, DType::f64);
+  for (int64_t i = 0; i < H * D; ++i) {
+    const double g = -std::exp(-0.5) / (1 + std::exp(-b.data<double>()[i]));
+    c.data<double>()[i] = g - std::log(-std::expm1(g));
+  }
+  set(*rule, {{"decay_bias", b},
+              {"rate_bias", Tensor::full({H, D}, -800, DType::f64)},
+              {"replacement", Tensor::zeros({H, D}, DType::f64)}});
+  set(*gla, {{"decay.weight_in", Tensor::zeros({2, H * D}, DType::f64)}, {"decay.bias", c}});
+  equal(f, "without removal, and gla", *rule, *gla, 1e-12);
+
+  // Keys of unit norm and equal ξ, 0.85 at first, with gradients: they depend on how keys get their
+  // norm, so that only those of q and v are compared.
+  const auto delta =
+      make_variant("deltanet", {{"silu", false}, {"norm", false}, {"negative", true}}, made(true));
+  set(*delta, {{"beta.weight", Tensor::zeros({H, H * D}, DType::f64)}});  // β = 1
+  set(*rule, {{"decay_bias", Tensor::full({H, D}, -800, DType::f64)},
+              {"rate_bias", Tensor::full({H, D}, 800, DType::f64)}});
+  Sample x;
+  const auto unit = [](const Tensor& t) {
+    const Variable v(t);
+    return (v / sqrt(sum(square(v), {3}, true))).value();
+  };
+  x.q = unit(x.q);
+  x.k = unit(x.k);
+  const Outcome one = run(*rule, x.q, x.k, x.v, {}, x.cotangent),
+                two = run(*delta, x.q, x.k, x.v, {}, x.cotangent);
+  const double worst = std::max(distance(one.out, two.out), distance(one.dv, two.dv));
+  f.expect(worst <= 1e-5, "unit keys and deltanet: expected a difference of at most 1e-5, got ",
+           worst);
+  f.measured("unit keys and deltanet to ", worst);
+
+  // Equal channels and keys of one direction u: κ = ±u, and u's row of the state is multiplied by the
+  // eigenvalue e^g - a, which is negative here.
+  const auto line =
+      make_variant("rwkv7", core, {.heads = 1, .dim = D, .max_length = N, .causal = true});
+  const double g = -std::exp(-0.5) / (1 + std::exp(-0.4)), a = 1 / (1 + std::exp(-1.5));
+  set(*line, {{"decay_bias", Tensor::full({1, D}, 0.4, DType::f64)},
+              {"rate_bias", Tensor::full({1, D}, 1.5, DType::f64)},
+              {"replacement", Tensor::full({1, D}, 0.5, DType::f64)}});
+  // Large enough for the number that is added to squared lengths not to matter.
+  const Tensor q = normal({1, N, 1, D}, 6),
+               k = affine(Variable(normal({1, N, 1, 1}, 7).expand(q.shape())), 1e6).value();
+  const Tensor found = weights(*line, q, k);
+  double most = 0;
+  for (int64_t i = 0; i < N; ++i)
+    for (int64_t j = 0; j < N; ++j) {
+      double of_pair = 0;
+      for (int64_t d = 0; d < D; ++d) of_pair += q.at({0, i, 0, d}) * k.at({0, j, 0, d}) / 2;
+      const double expected = j <= i ? of_pair * (1 + (a - 1) * 0.5) *
+                                           std::pow(std::exp(g) - a, static_cast<double>(i - j))
+                                     : 0;
+      most = std::max(most, std::abs(found.at({i, j}) - expected) / 1e6);
+    }
+  f.expect(most <= 1e-9, "keys of one direction: weights differ from their closed form by ", most);
+  f.measured("keys of one direction to ", most);
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec rwkv7_variant() {
   return make_spec<Rwkv7Options, Rwkv7>(
       {.summary = "a delta rule with decays and learning rates per channel, and keys of its own",

@@ -269,6 +269,44 @@ int64_t Scatterbrain::state_bytes(int64_t tokens) const {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+// The features are those of the same state.
+void scatterbrain_limits(Findings& f) {
+  for (const bool causal : {false, true}) {
+    equal(f, concat_message("a window of N", causal ? ", causal" : "", " and softmax"),
+          *make_variant("scatterbrain", {{"window", N}}, made(causal)),
+          *make_variant("softmax", {}, made(causal)), 1e-12);
+    const auto none = make_variant("scatterbrain", {{"window", 0}, {"features", 16}}, made(causal));
+    const auto performer = make_variant("performer", {{"features", 16}}, made(causal));
+    set(*performer, {{"features", none->state_dict().at("features")}});
+    equal(f, concat_message("a window of 0", causal ? ", causal" : "", " and performer"), *none,
+          *performer, 1e-12);
+  }
+}
+
+// Exact weights of the near pairs take away their variance.
+void scatterbrain_rate(Findings& f) {
+  rate(f, "scatterbrain", {{"draw", "iid"}, {"window", 8}});
+  const Case c = small_case(0.5, 21);
+  double before = attention_error("performer", {{"draw", "iid"}}, 64, c);
+  f.measured("at 64 features without a window ", before);
+  for (const int64_t window : {32, 64, 120}) {
+    const double error =
+        attention_error("scatterbrain", {{"draw", "iid"}, {"window", window}}, 64, c);
+    f.measured("of ", window, " ", error);
+    f.expect(error < 0.95 * before, "expected a window of ", window, " to lower the error of ",
+             before, ", got ", error);
+    before = error;
+  }
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec scatterbrain_variant() {
   return make_spec<ScatterbrainOptions, Scatterbrain>(
       {.summary = "exact weights of keys in a window, random features for the others",

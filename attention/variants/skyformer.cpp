@@ -208,6 +208,22 @@ class Skyformer final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+// If all 2N rows are landmarks and gamma is 0, the approximation is exact.
+void skyformer_limits(Findings& f) {
+  equal(f, "all landmarks, gamma = 0 and the exact kernel",
+        *make_variant("skyformer", {{"landmarks", 2 * N}, {"gamma", 0.0}, {"inverse", "exact"}},
+                      made()),
+        *make_variant("gaussian", {{"normalized", false}}, made()), 1e-7);
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec skyformer_variant() {
   return make_spec<SkyformerOptions, Skyformer>(
       {.summary = "Gaussian kernel attention through random rows of [Q; K]",

@@ -174,6 +174,28 @@ class Softmax final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void softmax_tiled(Findings& f) {
+  const Shape shape{2, 203, H, D};  // more than a tile
+  const Sample x{normal(shape, 1, DType::f64, 1), normal(shape, 2, DType::f64, 1),
+                 normal(shape, 3, DType::f64, 1), normal(shape, 4)};
+  for (const bool causal : {false, true})
+    for (OptionSet options :
+         {OptionSet{}, OptionSet{{"window", 60}, {"bias", "alibi"}, {"scale", 0.3}}}) {
+      const auto tiled = make_variant("softmax", options, made(causal));
+      options.emplace_back("impl", "naive");
+      equal(f, "tiled and naive", *tiled, *make_variant("softmax", options, made(causal)), 1e-12, x,
+            lengths({203, 98}));
+    }
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec softmax_variant() {
   return make_spec<SoftmaxOptions, Softmax>(
       {.summary = "softmax(Q K^T / sqrt(D)) V",
@@ -183,7 +205,8 @@ Spec softmax_variant() {
                  {{"window", 5}, {"bias", "alibi"}, {"scale", 0.3}, {"dropout", 0.3}},
                  {{"impl", "naive"}, {"window", 5}, {"bias", "alibi"}, {"scale", 0.3}}},
        .evidence = {{"tiled", "tiled and naive give the same results and gradients",
-                     conformance::softmax_tiled}}});
+                     conformance::softmax_tiled}},
+       .alibi = true});
 }
 
 }  // namespace longhand::attention

@@ -19,6 +19,7 @@
 #include "longhand/attention/ops/low_rank.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/linalg.h"
 
 namespace longhand::attention {
 namespace {
@@ -150,6 +151,38 @@ class SvdAttention final : public Variant {
 };
 
 }  // namespace
+
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void svd_limits(Findings& f) {
+  const Sample x;
+  const auto softmax = make_variant("softmax", {}, made());
+  for (const auto& [name, options] :
+       {std::pair<const char*, OptionSet>{"r = N", {{"rank", N}, {"gradient", "exact"}}},
+        {"energy 1 of values", {{"energy", 1.0}, {"energy_of", "values"}, {"gradient", "exact"}}}})
+    equal(f, name, *make_variant("svd", options, made()), *softmax, 1e-9, x);
+  // ‖P - P_r‖² is the sum of the squares of the singular values left out.
+  const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
+  const Tensor P = weights(*softmax, q, k);
+  const auto values = svd(P).s.to_vector<double>();
+  double left = 0;
+  for (int64_t r = N - 1; r >= 1; --r) {
+    left += values[r] * values[r];
+    const Tensor cut = weights(*make_variant("svd", {{"rank", r}}, made()), q, k);
+    double error = 0;
+    for (int64_t i = 0; i < N * N; ++i)
+      error += std::pow(P.data<double>()[i] - cut.data<double>()[i], 2);
+    f.expect(std::abs(error - left) <= 1e-10 * (1 + left), "rank ", r,
+             ": expected the squared error ", left, ", that of the singular values left out, got ",
+             error);
+  }
+}
+
+}  // namespace
+}  // namespace conformance
 
 Spec svd_variant() {
   return make_spec<SvdOptions, SvdAttention>(

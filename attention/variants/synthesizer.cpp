@@ -220,6 +220,36 @@ class Synthesizer final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void synthesizer_limits(Findings& f) {
+  const Shape square{H, N, N};
+  for (const bool causal : {false, true}) {
+    const auto random = make_variant("synthesizer", {{"kind", "random"}}, made(causal));
+    set(*random, {{"scores", Tensor::zeros(square, DType::f64)}});
+    equal(f, "scores of 0 and mean", *random, *make_variant("mean", {}, made(causal)), 1e-13);
+    const auto dense = make_variant("synthesizer", {{"hidden", int64_t{3}}}, made(causal));
+    const Tensor bias = normal({H, N}, 5);
+    set(*dense, {{"weight", Tensor::zeros({H, N, 3}, DType::f64)}, {"bias", bias}});
+    set(*random, {{"scores", bias.unsqueeze(1).expand(square).contiguous()}});
+    equal(f, "W = 0 and rows b", *dense, *random, 1e-13);
+    const auto lowrank =
+        make_variant("lowrank", {{"rank", int64_t{3}}, {"softmax", true}}, made(causal));
+    const auto state = lowrank->state_dict();
+    set(*random,
+        {{"scores", matmul(Variable(state.at("u")), transpose(Variable(state.at("v")), 1, 2))
+                        .value()
+                        .contiguous()}});
+    equal(f, "R = U Vᵀ and lowrank", *random, *lowrank, 1e-13);
+  }
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec synthesizer_variant() {
   return make_spec<SynthesizerOptions, Synthesizer>(
       {.summary = "attention weights computed from each token alone, or learned for positions",

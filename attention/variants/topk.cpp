@@ -114,6 +114,55 @@ class Topk final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void topk_limits(Findings& f) {
+  for (const bool causal : {false, true}) {
+    equal(f, "k = N and softmax", *make_variant("topk", {{"k", N}}, made(causal)),
+          *make_variant("softmax", {}, made(causal)), 1e-12);
+    const Sample x;
+    const auto best = make_variant("topk", {{"k", int64_t{1}}}, made(causal));
+    const Tensor found = weights(*best, one(x.q, 0, N), one(x.k, 0, N));
+    const auto softmax = make_variant("softmax", {}, made(causal));
+    const Tensor all = weights(*softmax, one(x.q, 0, N), one(x.k, 0, N));
+    for (int64_t i = 0; i < N; ++i) {
+      int64_t largest = 0;
+      for (int64_t j = 1; j < N; ++j)
+        if (all.at({i, j}) > all.at({i, largest})) largest = j;
+      f.expect(found.at({i, largest}) == 1, "k = 1: query ", i, " gives its best key ", largest,
+               " the weight ", found.at({i, largest}));
+    }
+    // A row differs from that of softmax by twice the mass of the keys left out, in the l1 norm.
+    const auto three = make_variant("topk", {{"k", int64_t{3}}}, made(causal));
+    const Tensor kept = weights(*three, one(x.q, 0, N), one(x.k, 0, N));
+    for (int64_t i = 0; i < N; ++i) {
+      double difference = 0, left_out = 0;
+      for (int64_t j = 0; j < N; ++j) {
+        difference += std::abs(kept.at({i, j}) - all.at({i, j}));
+        if (kept.at({i, j}) == 0) left_out += all.at({i, j});
+      }
+      f.expect(std::abs(difference - 2 * left_out) <= 1e-12, "k = 3: row ", i,
+               " differs from that of softmax by ", difference, ", and leaves out ", left_out);
+    }
+    // Of equal scores those of the first keys count, and only k of them.
+    const Tensor equals =
+        weights(*three, one(x.q, 0, N), Tensor::full({1, N, H, D}, 0.5, DType::f64));
+    for (int64_t i = 0; i < N; ++i)
+      for (int64_t j = 0; j < N; ++j) {
+        const int64_t seen = causal ? std::min<int64_t>(i + 1, 3) : 3;
+        const double expected = j < seen ? 1 / static_cast<double>(seen) : 0;
+        f.expect(std::abs(equals.at({i, j}) - expected) <= 1e-12, "k = 3, equal keys: query ", i,
+                 " gives key ", j, " the weight ", equals.at({i, j}));
+      }
+  }
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec topk_variant() {
   return make_spec<TopkOptions, Topk>(
       {.summary = "softmax attention of each query to the k keys with the highest scores",

@@ -369,6 +369,27 @@ class Window final : public Variant {
 
 }  // namespace
 
+namespace conformance {
+namespace {
+
+using namespace sizes;
+
+void window_limits(Findings& f) {
+  for (const bool causal : {false, true})
+    for (const OptionSet& options :
+         {OptionSet{{"window", N}}, OptionSet{{"window", 2}, {"global_tokens", N}}})
+      equal(f,
+            concat_message(options.size() == 1 ? "window" : "global tokens", " of N",
+                           causal ? ", causal" : "", " and softmax"),
+            *make_variant("window", options, made(causal)),
+            *make_variant("softmax", {}, made(causal)), 1e-12);
+  equal(f, "window 0 and none", *make_variant("window", {{"window", 0}}, made()),
+        *make_variant("none", {}, made()), 1e-12);
+}
+
+}  // namespace
+}  // namespace conformance
+
 Spec window_variant() {
   return make_spec<WindowOptions, Window>(
       {.summary = "softmax attention to the tokens at most w away, and to global ones",

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "longhand/attention/analysis/error.h"
+#include "longhand/attention/registry.h"
 #include "longhand/train/cli/analyse.h"
 
 namespace longhand::cli {
@@ -212,8 +213,8 @@ Table slope_table(const Table& errors) {
       const Line line = fit_power(sizes, values);
       add_estimate(row, {line.slope, line.low, line.high, static_cast<int64_t>(sizes.size())});
     }
-    const std::string& name = std::get<std::string>(first[variant]);
-    row.push_back(name == "performer" || name == "rff" ? Cell(-0.5) : Cell());
+    const std::optional<double> rate = attention::spec(std::get<std::string>(first[variant])).rate;
+    row.push_back(rate ? Cell(*rate) : Cell());
     table.rows.push_back(row);
   }
   return table;

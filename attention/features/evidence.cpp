@@ -1,7 +1,7 @@
-// Statistics: the mean and the error of estimators of the softmax kernel, and how fast errors
-// decrease. Choromanski et al. 2020 (arXiv 2009.14794), lemma 2, theorem 2; Rahimi
-// & Recht 2007. analysis::softmax_variance() has the closed forms. Seeds are fixed, so the results of
-// these checks are reproducible.
+// Choromanski et al. 2020 (arXiv 2009.14794), lemma 2, theorem 2; Rahimi & Recht 2007. analysis::softmax_variance()
+// has the closed forms. Seeds are fixed, so that results are reproducible.
+#include "longhand/attention/features/evidence.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -9,20 +9,12 @@
 
 #include "longhand/attention/analysis/kernel.h"
 #include "longhand/attention/conformance/evidence.h"
-#include "longhand/attention/conformance/tools.h"
 #include "longhand/attention/features/random_features.h"
-#include "longhand/core/statistics.h"
 
 namespace longhand::attention::conformance {
 namespace {
 
-using Values = std::vector<double>;
-
-double dot(const Values& a, const Values& b) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
-}
+using Values = Row;
 
 struct Moments {
   double mean = 0, variance = 0, error = 0;  // error: standard error of the mean
@@ -301,231 +293,6 @@ void redraws(Findings& f) {
   f.expect(std::abs(p.mean) <= 4 * p.error,
            "draws depend on earlier ones: expected a mean product of 0, got ", p.mean, " +- ",
            p.error);
-}
-
-// Values that are unit vectors show the weights of all heads, which are equal where a query attends.
-void bigbird_draws(Findings& f) {
-  constexpr int64_t N = 24, block = 2, blocks = N / block, heads = 1000, drawn = 3;
-  const Tensor zero = Tensor::zeros({1, N, heads, N}, DType::f64);
-  Tensor v = zero.clone();
-  for (int64_t j = 0; j < N; ++j) v.select(1, j).select(2, j).fill(1);
-  for (const bool causal : {false, true}) {
-    const int64_t last = causal ? 0 : 1;
-    const auto variant =
-        make_variant("bigbird", {{"block", block}, {"random_blocks", drawn}, {"last_blocks", last}},
-                     {.heads = heads, .dim = N, .max_length = N, .causal = causal});
-    const Values w = forward(*variant, zero, zero, v).to_vector<double>();
-    double worst = 0;
-    for (int64_t a = 1; a < blocks - last; ++a) {
-      Values times(blocks, 0.0);
-      for (int64_t h = 0; h < heads; ++h)
-        for (int64_t b = 0; b < blocks; ++b)
-          times[b] += w[((a * block + 1) * heads + h) * N + b * block] > 0;
-      double others = 0;
-      const auto fixed = [&](int64_t b) {
-        return std::abs(a - b) <= 1 || b == 0 || (!causal && b == blocks - 1);
-      };
-      for (int64_t b = 0; b < (causal ? a : blocks); ++b) others += !fixed(b);
-      const double p = others > 0 ? std::min(1.0, drawn / others) : 0;
-      for (int64_t b = 0; b < blocks; ++b) {
-        if (causal && b > a) {
-          f.expect(times[b] == 0, "block ", a, " attends to the later block ", b);
-        } else if (fixed(b) || p == 1) {
-          f.expect(times[b] == heads, "block ", a, " does not attend to block ", b);
-        } else {
-          const double deviation = (times[b] - heads * p) / std::sqrt(heads * p * (1 - p));
-          worst = std::max(worst, std::abs(deviation));
-          f.expect(std::abs(deviation) <= 4.5, "block ", a, " drew block ", b, " ", times[b],
-                   " times of ", heads, ", expected ", heads * p);
-        }
-      }
-      const double all = std::accumulate(times.begin(), times.end(), 0.0);
-      double always = 0;
-      for (int64_t b = 0; b < (causal ? a + 1 : blocks); ++b) always += fixed(b);
-      f.expect(all == heads * (always + std::min<double>(drawn, others)), "block ", a,
-               " attends to ", all / heads, " blocks on average");
-    }
-    f.measured(causal ? "causal, " : "", "frequencies within ", worst, " standard deviations");
-  }
-}
-
-namespace {
-
-struct Case {
-  Tensor q, k, v, exact, uniform;
-};
-Case small_case(double std, uint64_t seed, int64_t N = 128, int64_t D = 16) {
-  const Shape shape{1, N, 1, D};
-  Case c{normal(shape, seed, DType::f64, std),
-         normal(shape, seed + 1, DType::f64, std),
-         normal(shape, seed + 2, DType::f64, 1),
-         {},
-         {}};
-  const Made made{.heads = 1, .dim = D, .max_length = N};
-  c.exact = forward(*make_variant("softmax", {}, made), c.q, c.k, c.v);
-  c.uniform = broadcast_to(mean(Variable(c.v), {1}, true), shape).value();
-  return c;
-}
-
-// Returns the root mean square relative error of attention over draws of the features.
-double attention_error(const std::string& name, OptionSet options, int64_t m, const Case& c) {
-  options.emplace_back("features", m);
-  double squares = 0;
-  constexpr int draws = 12;
-  for (int i = 0; i < draws; ++i) {
-    const auto variant = make_variant(name, options,
-                                      {.heads = 1,
-                                       .dim = c.q.size(3),
-                                       .max_length = c.q.size(1),
-                                       .seed = 100 + static_cast<uint64_t>(i)});
-    squares += std::pow(relative_error(forward(*variant, c.q, c.k, c.v), c.exact), 2) / draws;
-  }
-  return std::sqrt(squares);
-}
-
-void rate(Findings& f, const std::string& name, const OptionSet& options) {
-  const Case c = small_case(0.25, 21);
-  const Values sizes{16, 64, 256, 1024, 4096};
-  Values errors;
-  for (const double m : sizes)
-    errors.push_back(attention_error(name, options, static_cast<int64_t>(m), c));
-  const double found = fit_power(sizes, errors).slope;
-  f.measured("slope ", found, ", error ", errors.front(), " at 16 features, ", errors.back(),
-             " at 4096, of uniform attention ", relative_error(c.uniform, c.exact));
-  f.expect(std::abs(found + 0.5) <= 0.05, "expected the error to decrease as m^-0.5, got m^",
-           found);
-}
-
-}  // namespace
-
-void positive_rate(Findings& f) { rate(f, "performer", {{"draw", "iid"}}); }
-void orthogonal_rate(Findings& f) { rate(f, "performer", {{"kernel", "hyperbolic"}}); }
-void trigonometric_rate(Findings& f) { rate(f, "rff", {{"draw", "iid"}}); }
-void phase_rate(Findings& f) { rate(f, "rff", {{"draw", "iid"}, {"waves", "cos_bias"}}); }
-
-// With channels of q multiplied by a factor and those of k divided by it, q·k and softmax attention
-// stay the same, but the norms grow. Balanced channels undo that.
-void balanced_better(Findings& f) {
-  const Case even = small_case(0.5, 31);
-  Case skewed = even;
-  const int64_t D = even.q.size(3);
-  skewed.q = even.q.clone(), skewed.k = even.k.clone();
-  for (int64_t i = 0; i < even.q.numel(); ++i) {
-    const double factor = i % D % 2 == 0 ? 3 : 1.0 / 3;
-    skewed.q.data<double>()[i] *= factor;
-    skewed.k.data<double>()[i] /= factor;
-  }
-  for (const char* kernel : {"positive", "optimal"}) {
-    const auto error = [&](const Case& c, bool balance) {
-      return attention_error("performer", {{"kernel", kernel}, {"balance", balance}}, 64, c);
-    };
-    const double plain = error(skewed, false), balanced = error(skewed, true),
-                 before = error(even, true);
-    f.measured(kernel, ": error ", balanced, " with balanced channels, ", plain, " without");
-    f.expect(balanced < 0.7 * plain, kernel, ": expected balanced channels to lower the error of ",
-             plain, ", got ", balanced);
-    f.expect(std::abs(balanced - before) <= 1e-9 * before, kernel, ": expected the error ", before,
-             " of balanced channels for any factors, got ", balanced);
-  }
-}
-
-// Exact weights of the near pairs take away their variance.
-void scatterbrain_rate(Findings& f) {
-  rate(f, "scatterbrain", {{"draw", "iid"}, {"window", 8}});
-  const Case c = small_case(0.5, 21);
-  double before = attention_error("performer", {{"draw", "iid"}}, 64, c);
-  f.measured("at 64 features without a window ", before);
-  for (const int64_t window : {32, 64, 120}) {
-    const double error =
-        attention_error("scatterbrain", {{"draw", "iid"}, {"window", window}}, 64, c);
-    f.measured("of ", window, " ", error);
-    f.expect(error < 0.95 * before, "expected a window of ", window, " to lower the error of ",
-             before, ", got ", error);
-    before = error;
-  }
-}
-
-// Self-normalised estimates of one mean from more samples of the same densities. Noise of a scale other
-// than that of the densities in the weights leaves an error that does not decrease.
-void lara_rate(Findings& f) {
-  const Case c = small_case(0.25, 21, 64, 16);
-  const Values samples{4, 16, 64, 256, 1024};
-  Values errors;
-  for (const double count : samples) {
-    const auto variant = make_variant("lara",
-                                      {{"landmarks", int64_t{4}},
-                                       {"weights", "balance"},
-                                       {"samples", static_cast<int64_t>(count)}},
-                                      {.heads = 1, .dim = c.q.size(3), .max_length = c.q.size(1)});
-    double squares = 0;
-    constexpr int draws = 12;
-    for (uint64_t i = 0; i < draws; ++i) {
-      const nn::Pass pass{.training = true, .random = Generator(200 + i)};
-      const Tensor out = forward(*variant, c.q, c.k, c.v, {}, pass);
-      squares += std::pow(relative_error(out, c.exact), 2) / draws;
-    }
-    errors.push_back(std::sqrt(squares));
-  }
-  const double found = fit_power(samples, errors).slope;
-  f.measured("slope ", found, ", error ", errors.front(), " at 4 samples, ", errors.back(),
-             " at 1024, of uniform attention ", relative_error(c.uniform, c.exact));
-  f.expect(std::abs(found + 0.5) <= 0.1, "expected the error to decrease as samples^-0.5, got ^",
-           found);
-}
-
-// A softmax over the estimates of the kernel, as in some texts, estimates something else: its error
-// does not decrease with the number of features.
-void softmax_of_features(Findings& f) {
-  const Case c = small_case(0.25, 21);
-  const int64_t N = c.q.size(1), D = c.q.size(3);
-  const auto rows = [&](const Tensor& x) {
-    return affine(Variable(x.contiguous().reshape({N, D})), std::pow(static_cast<double>(D), -0.25))
-        .value();
-  };
-  const auto error = [&](int64_t m) {
-    const Tensor W = draw_orthogonal(Generator(31), m, D);
-    const Variable fq(softmax_features(Estimator::positive, rows(c.q), W));
-    const Variable fk(softmax_features(Estimator::positive, rows(c.k), W));
-    const Variable out =
-        matmul(softmax(matmul(fq, transpose(fk, 0, 1), 1 / std::sqrt(static_cast<double>(D)))),
-               Variable(c.v.contiguous().reshape({N, D})));
-    return relative_error(out.value().reshape(c.exact.shape()), c.exact);
-  };
-  const double few = error(16), many = error(4096),
-               ours = attention_error("performer", {}, 4096, c);
-  f.measured("softmax of features: ", few, " at 16 features, ", many, " at 4096; performer ", ours);
-  f.expect(many > 0.5 * few && many > 3 * ours,
-           "a softmax of features is a good estimate, so this check distinguishes nothing");
-}
-
-// Reference implementations add eps to features that underflow: attention is uniform from 2 N(0, 1)
-// on.
-void no_collapse(Findings& f) {
-  const int64_t N = 128, D = 64;
-  for (const double std : {1.0, 2.0, 3.0}) {
-    const Case c = small_case(std, 41, N, D);
-    const auto narrow = make_variant("performer", {{"features", 256}},
-                                     {.heads = 1, .dim = D, .max_length = N, .dtype = DType::f32});
-    const auto down = [](const Tensor& t) { return t.to(DType::f32); };
-    const Tensor out = forward(*narrow, down(c.q), down(c.k), down(c.v)).to(DType::f64);
-    f.context(concat_message("q and k of ", std, " N(0, 1)"));
-    if (!f.expect(all_finite(out), "the result is not finite")) continue;
-    const double from_uniform = relative_error(out, c.uniform);
-    f.measured("at ", std, ": from uniform ", from_uniform, ", from exact ",
-               relative_error(out, c.exact));
-    f.expect(from_uniform >= 0.5,
-             "expected a distance of at least 0.5 from uniform attention, got ", from_uniform);
-  }
-}
-
-// At larger norms signed features have small normalisers and large errors, which must still
-// decrease.
-void trigonometric_large(Findings& f) {
-  const Case c = small_case(0.5, 51);
-  const double few = attention_error("rff", {}, 256, c), many = attention_error("rff", {}, 4096, c);
-  f.measured("error ", few, " at 256 features, ", many, " at 4096");
-  f.expect(many < few / 2, "expected 16 times the features to halve the error of ", few, ", got ",
-           many);
 }
 
 }  // namespace longhand::attention::conformance

@@ -1,0 +1,111 @@
+#include "longhand/attention/conformance/evidence.h"
+
+namespace longhand::attention::conformance {
+
+void equal(Findings& f, const std::string& what, Variant& a, Variant& b, double tolerance,
+           const Sample& x, const Mask& mask) {
+  const Outcome one = run(a, x.q, x.k, x.v, mask, x.cotangent);
+  const Outcome two = run(b, x.q, x.k, x.v, mask, x.cotangent);
+  double worst = 0;
+  for (const auto& [name, s, t] :
+       {std::tuple("the result", one.out, two.out), std::tuple("dq", one.dq, two.dq),
+        std::tuple("dk", one.dk, two.dk), std::tuple("dv", one.dv, two.dv)}) {
+    const double d = distance(s, t);
+    worst = std::max(worst, d);
+    f.expect(d <= tolerance, what, ": ", name, ": expected a difference of at most ", tolerance,
+             ", got ", d);
+  }
+  f.measured(what, " to ", worst);
+}
+
+void set(Variant& variant, const nn::StateDict& values) {
+  nn::StateDict state = variant.state_dict();
+  for (const auto& [name, tensor] : values) {
+    check(state.count(name) == 1, "conformance: ", name, " is not in the state");
+    state[name] = tensor;
+  }
+  variant.load_state_dict(state);
+}
+
+Tensor identity(int64_t n) {
+  Tensor out = Tensor::zeros({n, n}, DType::f64);
+  for (int64_t i = 0; i < n; ++i) out.slice(0, i, i + 1).slice(1, i, i + 1).fill(1);
+  return out;
+}
+
+double dot(const Row& a, const Row& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+void has_kernel(Findings& f, const std::string& what, const std::string& name,
+                const OptionSet& options, const Kernel& kernel) {
+  using namespace sizes;
+  for (const bool causal : {false, true}) {
+    const auto variant = make_variant(name, options, made(causal));
+    const Sample x;
+    const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
+    const Tensor found = weights(*variant, q, k);
+    Tensor expected = Tensor::zeros({N, N}, DType::f64);
+    double* w = expected.data<double>();
+    for (int64_t i = 0; i < N; ++i, w += N) {
+      double sum = 0;
+      for (int64_t j = 0; j < (causal ? i + 1 : N); ++j) {
+        std::vector<double> qi, kj;
+        for (int64_t d = 0; d < D; ++d) {
+          qi.push_back(q.at({0, i, 0, d}));
+          kj.push_back(k.at({0, j, 0, d}));
+        }
+        sum += w[j] = kernel(i, j, qi, kj);
+      }
+      for (int64_t j = 0; j < N; ++j) w[j] /= sum > 0 ? sum : 1;  // no common feature: 0
+    }
+    const double d = distance(found, expected);
+    f.expect(d <= 1e-11, what, causal ? " causal" : "", ": weights differ by ", d);
+    f.measured(what, causal ? " causal" : "", " to ", d);
+  }
+}
+
+Case small_case(double std, uint64_t seed, int64_t N, int64_t D) {
+  const Shape shape{1, N, 1, D};
+  Case c{normal(shape, seed, DType::f64, std),
+         normal(shape, seed + 1, DType::f64, std),
+         normal(shape, seed + 2, DType::f64, 1),
+         {},
+         {}};
+  const Made made{.heads = 1, .dim = D, .max_length = N};
+  c.exact = forward(*make_variant("softmax", {}, made), c.q, c.k, c.v);
+  c.uniform = broadcast_to(mean(Variable(c.v), {1}, true), shape).value();
+  return c;
+}
+
+double attention_error(const std::string& name, OptionSet options, int64_t m, const Case& c) {
+  options.emplace_back("features", m);
+  double squares = 0;
+  constexpr int draws = 12;
+  for (int i = 0; i < draws; ++i) {
+    const auto variant = make_variant(name, options,
+                                      {.heads = 1,
+                                       .dim = c.q.size(3),
+                                       .max_length = c.q.size(1),
+                                       .seed = 100 + static_cast<uint64_t>(i)});
+    squares += std::pow(relative_error(forward(*variant, c.q, c.k, c.v), c.exact), 2) / draws;
+  }
+  return std::sqrt(squares);
+}
+
+void rate(Findings& f, const std::string& name, const OptionSet& options) {
+  const Case c = small_case(0.25, 21);
+  const Row sizes{16, 64, 256, 1024, 4096};
+  Row errors;
+  for (const double m : sizes)
+    errors.push_back(attention_error(name, options, static_cast<int64_t>(m), c));
+  const double found = fit_power(sizes, errors).slope;
+  f.measured("slope ", found, ", error ", errors.front(), " at 16 features, ", errors.back(),
+             " at 4096, of uniform attention ", relative_error(c.uniform, c.exact));
+  f.expect(std::abs(found + 0.5) <= 0.05, "expected the error to decrease as m^-0.5, got m^",
+           found);
+}
+
+}  // namespace longhand::attention::conformance
