@@ -30,7 +30,7 @@ sources() {  # of the parser of a target
     safetensors) echo train/checkpoint/safetensors.cpp train/checkpoint/tensor_file.cpp ;;
     npz) echo train/checkpoint/npz.cpp train/checkpoint/tensor_file.cpp ;;
     text) echo data/tasks/text_lm.cpp ;;
-    drop_in_grid) echo train/evaluate/drop_in_grid.cpp ;;
+    drop_in_grid) echo train/lab/drop_in_grid.cpp ;;
     metrics | summary) echo train/run/run_record.cpp train/results/json.cpp ;;
     cell) echo train/lab/cell.cpp train/results/json.cpp ;;
     results) echo train/results/table.cpp ;;

@@ -25,7 +25,7 @@
 #include "longhand/train/config/config.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/cost/forecast.h"
-#include "longhand/train/evaluate/drop_in_grid.h"
+#include "longhand/train/lab/drop_in_grid.h"
 #include "longhand/train/lab/cell.h"
 #include "longhand/train/lab/grid.h"
 #include "longhand/train/lab/reader.h"

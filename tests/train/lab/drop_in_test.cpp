@@ -1,11 +1,11 @@
-#include "longhand/train/evaluate/drop_in.h"
+#include "longhand/train/lab/drop_in.h"
 
 #include <map>
 
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
 #include "longhand/train/config/experiment.h"
-#include "longhand/train/evaluate/drop_in_grid.h"
+#include "longhand/train/lab/drop_in_grid.h"
 #include "longhand/train/evaluate/ensemble.h"
 #include "longhand/train/lab/grid.h"
 #include "longhand/train/run/run.h"

@@ -1,4 +1,4 @@
-#include "longhand/train/evaluate/drop_in.h"
+#include "longhand/train/lab/drop_in.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 
 #include "longhand/core/error.h"
 #include "longhand/train/config/experiment.h"
-#include "longhand/train/evaluate/drop_in_grid.h"
+#include "longhand/train/lab/drop_in_grid.h"
 #include "longhand/train/evaluate/ensemble.h"
 #include "longhand/train/evaluate/scores.h"
 #include "longhand/train/lab/columns.h"

@@ -1,4 +1,4 @@
-#include "longhand/train/evaluate/drop_in_grid.h"
+#include "longhand/train/lab/drop_in_grid.h"
 
 #include <algorithm>
 #include <sstream>
