@@ -11,7 +11,7 @@ namespace longhand::attention {
 
 namespace {
 
-constexpr int64_t most = int64_t{1} << 30;  // of any size
+constexpr int64_t largest_size = int64_t{1} << 30;  // of any size
 
 // The key of an option of one layer: "1.window".
 std::string in_layer(int64_t layer, const std::string& name) {
@@ -102,32 +102,32 @@ void Surroundings::describe(OptionVisitor& v) {
 }
 
 void TransformerConfig::describe_sizes(OptionVisitor& v) {
-  v.integer("vocabulary", vocabulary, {1, most}, "vocabulary size", "set by the data");
-  v.integer("classes", classes, {1, most}, "number of target classes", "set by the data");
+  v.integer("vocabulary", vocabulary, {1, largest_size}, "vocabulary size", "set by the data");
+  v.integer("classes", classes, {1, largest_size}, "number of target classes", "set by the data");
   v.boolean("per_token", per_token,
             "whether each token has its own target, instead of one target per sequence",
             "set by the data");
-  v.integer("max_length", max_length, {1, most}, "maximum sequence length in tokens",
+  v.integer("max_length", max_length, {1, largest_size}, "maximum sequence length in tokens",
             "set by the data");
 }
 
 void TransformerConfig::describe(OptionVisitor& v) {
   describe_sizes(v);
-  v.integer("d_model", d_model, {1, most}, "embedding dimension, a multiple of heads");
-  v.integer("heads", heads, {1, most}, "number of attention heads per layer");
+  v.integer("d_model", d_model, {1, largest_size}, "embedding dimension, a multiple of heads");
+  v.integer("heads", heads, {1, largest_size}, "number of attention heads per layer");
   v.require(d_model % heads == 0, "heads",
             concat_message("expected a divisor of d_model = ", d_model));
-  v.integer("kv_heads", kv_heads, {0, most},
+  v.integer("kv_heads", kv_heads, {0, largest_size},
             "number of key and value heads, a divisor of heads; 0: same as heads");
   v.require(kv_heads == 0 || heads % kv_heads == 0, "kv_heads",
             concat_message("expected a divisor of heads = ", heads));
-  v.integer("layers", layers, {1, most}, "number of layers (Transformer blocks)");
+  v.integer("layers", layers, {1, largest_size}, "number of layers (Transformer blocks)");
   d_mlp = 2 * d_model;
-  v.integer("d_mlp", d_mlp, {0, most},
+  v.integer("d_mlp", d_mlp, {0, largest_size},
             "hidden dimension of the feed-forward network; 0: no feed-forward network",
             "2 d_model");
   v.integers(
-      "low_rank", low_rank, {0, most},
+      "low_rank", low_rank, {0, largest_size},
       "rank of the linear layers of the blocks, each a product of two matrices; 0: full; or "
       "a list with the ranks of query, key, value, output, fc1 and fc2 of each block in turn");
   const std::string problem = low_rank_problem(*this);
@@ -152,7 +152,7 @@ void TransformerConfig::describe(OptionVisitor& v) {
     v.require(!causal || pooling != "cls", "pooling",
               "in a causal model the class token attends to itself only; use last or mean");
   });
-  v.integer("head_hidden", head_hidden, {0, most},
+  v.integer("head_hidden", head_hidden, {0, largest_size},
             "size of the hidden ReLU layer in the output head; 0: a linear head");
   v.boolean("tied_embeddings", tied_embeddings,
             "whether the output head shares its weight with the token embedding");

@@ -36,8 +36,8 @@ namespace {
 
 // Bytes of the state of a decoder for one sequence: the queries, keys and values of the current block,
 // and a key and a value for each chunk before it.
-int64_t bytes_of_state(int64_t tokens, int64_t heads, int64_t D, int64_t window, int64_t chunk,
-                       size_t size) {
+int64_t eva_state_bytes(int64_t tokens, int64_t heads, int64_t D, int64_t window, int64_t chunk,
+                        size_t size) {
   if (tokens == 0) return 0;
   const int64_t before = (tokens - 1) / window;  // blocks
   return heads * D * static_cast<int64_t>(size) *
@@ -75,7 +75,7 @@ class EvaDecoder final : public Decoder {
   }
   int64_t bytes() const override {
     return static_cast<int64_t>(heads_.size()) / H_ *
-           bytes_of_state(tokens_, H_, D_, window_, chunk_, sizeof(T));
+           eva_state_bytes(tokens_, H_, D_, window_, chunk_, sizeof(T));
   }
 
  private:
@@ -199,8 +199,8 @@ class Eva final : public Variant {
   }
   int64_t state_bytes(int64_t tokens) const override {
     if (!decodes()) return 0;
-    return bytes_of_state(tokens, config().heads, config().head_dim, options_.window,
-                          options_.chunk, size_of(parameter_dtype()));
+    return eva_state_bytes(tokens, config().heads, config().head_dim, options_.window,
+                           options_.chunk, size_of(parameter_dtype()));
   }
   std::string algorithm(int64_t tokens) const override {
     if (tokens > options_.window) return {};

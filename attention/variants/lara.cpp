@@ -23,6 +23,7 @@
 #include "longhand/attention/bases/landmarks.h"
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/features/random_features.h"
 #include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -70,9 +71,6 @@ Variable log_sum_exp(const Variable& x) {
   const Variable largest = max(x, -1, true).detach();
   return log(sum(exp(x - largest), {-1}, true)) + largest;
 }
-
-// |x|² / 2 along the last axis, which is kept.
-Variable half_square(const Variable& x) { return affine(sum(square(x), {-1}, true), 0.5); }
 
 Variable transposed(const Variable& x) { return transpose(x, -2, -1); }
 
@@ -136,13 +134,14 @@ class Lara final : public Variant {
     Variable W = centre;  // the samples (B, H, S, D)
     if (drawn) W = W + Variable(training_noise(W.shape(), 1, W.dtype(), pass));
 
-    const Variable log_keys = masked_scores(matmul(W, transposed(Y)) - transposed(half_square(Y)),
-                                            false, keys);  // log ξ(y_j, ω_s), (B, H, S, N)
-    const Variable f = matmul(softmax(log_keys), V);       // (B, H, S, D)
+    const Variable log_keys =
+        masked_scores(matmul(W, transposed(Y)) - transposed(half_square(Y, 1)), false,
+                      keys);                          // log ξ(y_j, ω_s), (B, H, S, N)
+    const Variable f = matmul(softmax(log_keys), V);  // (B, H, S, D)
     // log N(ω_s; μ_c, I) / N(ω_s; 0, I), without the landmarks that a sample does not have.
     const Tensor real = real_tokens(landmarks, C).permute({0, 2, 3, 1});  // (B, 1, 1, C)
     const Variable densities =
-        masked_scores(real, matmul(W, transposed(mu)) - transposed(half_square(mu)));
+        masked_scores(real, matmul(W, transposed(mu)) - transposed(half_square(mu, 1)));
     const Variable mixture = log_sum_exp(densities);  // (B, H, S, 1)
 
     Variable weights = matmul(X, transposed(W));  // log ξ(x_i, ω_s) but for what cancels
@@ -150,7 +149,7 @@ class Lara final : public Variant {
     if (options_.weights == "balance") {
       of_samples = of_samples - mixture;
     } else {
-      const Variable own = sum(W * centre, {-1}, true) - half_square(centre);
+      const Variable own = sum(W * centre, {-1}, true) - half_square(centre, 1);
       const Variable t = softmax(masked_scores(real, matmul(X, transposed(x_mean))));
       const Variable alpha = transposed(exp(own - mixture)) + repeated(t - shares(counts, t), 3);
       weights = weights + log(relu(alpha - least_weight) + least_weight);

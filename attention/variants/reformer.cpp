@@ -31,8 +31,8 @@ constexpr double eps = 1e-6;  // added to the mean square of a key, as in the au
 
 // Bytes of the state of a decoder for one sequence: keys, values and, for every round, each token in
 // the list of its bucket.
-int64_t bytes_of_state(int64_t tokens, int64_t heads, int64_t kv_heads, int64_t D, int64_t rounds,
-                       size_t size) {
+int64_t reformer_state_bytes(int64_t tokens, int64_t heads, int64_t kv_heads, int64_t D,
+                             int64_t rounds, size_t size) {
   return tokens * ((heads + kv_heads) * D * static_cast<int64_t>(size) + heads * rounds * 4);
 }
 
@@ -71,7 +71,7 @@ class ReformerDecoder final : public Decoder {
   }
   int64_t bytes() const override {
     return static_cast<int64_t>(values_.size()) / G_ *
-           bytes_of_state(tokens_, H_, G_, D_, rounds_, sizeof(T));
+           reformer_state_bytes(tokens_, H_, G_, D_, rounds_, sizeof(T));
   }
 
  private:
@@ -173,8 +173,8 @@ class Reformer final : public Variant {
   }
   int64_t state_bytes(int64_t tokens) const override {
     if (!decodes()) return 0;
-    return bytes_of_state(tokens, config().heads, config().kv_heads, config().head_dim,
-                          options_.rounds, size_of(parameter_dtype()));
+    return reformer_state_bytes(tokens, config().heads, config().kv_heads, config().head_dim,
+                                options_.rounds, size_of(parameter_dtype()));
   }
   // Counts the hashes, and the keys of each query as if all buckets were equal and no key were found
   // in two rounds.

@@ -8,7 +8,7 @@ namespace longhand {
 using namespace ops;
 namespace {
 
-constexpr int64_t block = 64;  // columns whose cumulative sums stay in registers
+constexpr int64_t cumsum_block = 64;  // columns whose cumulative sums stay in registers
 
 // to = beta to + cumulative sums of from along the axis, from the front or from the back, for
 // tensors of the same dense strides. Sums are in double: thousands of f32 terms lose no digits.
@@ -17,11 +17,11 @@ void running_sums(const Tensor& from, Tensor& to, int axis, bool from_back, doub
   const Middle m(from, axis);
   const T* const x = from.data<T>();
   T* const y = to.data<T>();
-  const int64_t columns = std::min(m.inner, block);
+  const int64_t columns = std::min(m.inner, cumsum_block);
   const int64_t blocks = columns ? (m.inner + columns - 1) / columns : 0;
   for_rows(m.outer * blocks, m.count * columns, [=, b = static_cast<T>(beta)](int64_t task) {
-    const int64_t i = task % blocks * block, n = std::min(columns, m.inner - i);
-    double sum[block] = {};
+    const int64_t i = task % blocks * cumsum_block, n = std::min(columns, m.inner - i);
+    double sum[cumsum_block] = {};
     for (int64_t step = 0; step < m.count; ++step) {
       const int64_t t = from_back ? m.count - 1 - step : step;
       const int64_t at = (task / blocks * m.count + t) * m.inner + i;

@@ -14,19 +14,20 @@ namespace {
 // softmax(x / t)_j = e^((x_j - max) / t) / sum: only two numbers per row are kept for the backward
 // pass.
 template <class T>
-struct RowStats {
+struct SoftmaxStats {
   T max, sum;
 };
 
 template <class T>
-RowStats<T> stats_of(const T* x, int64_t n, T inverse) {
+SoftmaxStats<T> stats_of(const T* x, int64_t n, T inverse) {
   const T m = kernels::row_max(x, n);
   return {m, kernels::lane_sum<T>(n, [=](int64_t j) { return math::exp((x[j] - m) * inverse); })};
 }
 
 // Of equal rows it is exactly 0.
 template <class T>
-double divergence(const T* x, RowStats<T> p, const T* y, RowStats<T> q, int64_t n, T inverse) {
+double divergence(const T* x, SoftmaxStats<T> p, const T* y, SoftmaxStats<T> q, int64_t n,
+                  T inverse) {
   const T difference = kernels::lane_sum<T>(n, [=](int64_t j) {
     const T of_y = y[j] - q.max;
     return math::exp(of_y * inverse) * (of_y - (x[j] - p.max));
@@ -37,8 +38,8 @@ double divergence(const T* x, RowStats<T> p, const T* y, RowStats<T> q, int64_t 
 
 // dx may be x.
 template <class T>
-void gradient_row(const T* x, RowStats<T> p, const T* y, RowStats<T> q, int64_t n, T inverse,
-                  T factor, T* dx, T beta) {
+void gradient_row(const T* x, SoftmaxStats<T> p, const T* y, SoftmaxStats<T> q, int64_t n,
+                  T inverse, T factor, T* dx, T beta) {
   const auto of = [=](T a, T b) {
     return factor *
            (math::exp((a - p.max) * inverse) / p.sum - math::exp((b - q.max) * inverse) / q.sum);
@@ -92,7 +93,7 @@ Variable kl_divergence(const Variable& logits, const Tensor& teacher,
   const double sum = dispatch_float(in.dtype(), [&]<class T>() {
     const auto x = rows<T>(in), y = rows<T>(other);
     const T inverse = static_cast<T>(1 / t);
-    auto* const s = reinterpret_cast<RowStats<T>*>(stats.data<T>());
+    auto* const s = reinterpret_cast<SoftmaxStats<T>*>(stats.data<T>());
     return parallel_sum<double>(count, rows_per_task(classes), [&](int64_t begin, int64_t end) {
       double part = 0;
       simd([&] {
@@ -116,7 +117,7 @@ Variable kl_divergence(const Variable& logits, const Tensor& teacher,
             const auto from = rows<T>(std::as_const(x)), y = rows<T>(std::as_const(other));
             const auto dx = rows<T>(grad);
             const auto* const s =
-                reinterpret_cast<const RowStats<T>*>(std::as_const(stats).data<T>());
+                reinterpret_cast<const SoftmaxStats<T>*>(std::as_const(stats).data<T>());
             for_rows(dx.count, dx.width,
                      [=, n = std::as_const(counts).data<int32_t>(), factor = static_cast<T>(g),
                       inverse = static_cast<T>(1 / t), b = static_cast<T>(beta)](int64_t r) {

@@ -8,7 +8,7 @@ namespace longhand {
 using namespace ops;
 namespace {
 
-constexpr int64_t block = 256;  // columns whose maxima fit in the L1 cache
+constexpr int64_t max_block = 256;  // columns whose maxima fit in the L1 cache
 
 template <class T>
 int32_t argmax_row(const T* x, int64_t n) {
@@ -24,7 +24,7 @@ int32_t argmax_row(const T* x, int64_t n) {
 // For `columns` columns of x (count, inner).
 template <class T>
 void argmax_columns(const T* x, int64_t count, int64_t inner, int64_t columns, int32_t* index) {
-  T best[block];
+  T best[max_block];
   std::copy(x, x + columns, best);
   std::fill(index, index + columns, 0);
   for (int64_t k = 1; k < count; ++k) {
@@ -51,11 +51,11 @@ Tensor argmax(const Tensor& x, int axis) {
     if (m.inner == 1)
       return for_rows(m.outer, m.count,
                       [=](int64_t o) { to[o] = argmax_row(from + o * m.count, m.count); });
-    const int64_t blocks = (m.inner + block - 1) / block;
-    for_rows(m.outer * blocks, m.count * std::min(m.inner, block), [=](int64_t task) {
-      const int64_t o = task / blocks, i = task % blocks * block;
+    const int64_t blocks = (m.inner + max_block - 1) / max_block;
+    for_rows(m.outer * blocks, m.count * std::min(m.inner, max_block), [=](int64_t task) {
+      const int64_t o = task / blocks, i = task % blocks * max_block;
       argmax_columns(from + o * m.count * m.inner + i, m.count, m.inner,
-                     std::min(block, m.inner - i), to + o * m.inner + i);
+                     std::min(max_block, m.inner - i), to + o * m.inner + i);
     });
   });
   return index;

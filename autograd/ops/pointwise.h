@@ -26,15 +26,11 @@ inline void check_float_pair(std::string_view op, const Variable& a, const Varia
   check_same_dtype(op, a.dtype(), b.dtype());
 }
 
-namespace detail {
-
 inline bool repeats_elements(const Tensor& t) {
   for (int i = 0; i < t.rank(); ++i)
     if (t.size(i) > 1 && t.strides()[i] == 0) return true;
   return false;
 }
-
-}  // namespace detail
 
 /// Returns uninitialised memory for an element-wise result of tensors of one shape. Its axes have
 /// the memory order of those of the first tensor that was not broadcast.
@@ -42,7 +38,7 @@ template <class... Tensors>
 Tensor empty_for_pointwise(const Tensor& x, const Tensors&... more) {
   const Tensor* like = nullptr;
   for (const Tensor* t : {&x, &more...})
-    if (!like && !detail::repeats_elements(*t)) like = t;
+    if (!like && !repeats_elements(*t)) like = t;
   return Tensor::empty_ordered(x.shape(), x.dtype(), (like ? *like : x).strides());
 }
 

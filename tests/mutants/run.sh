@@ -33,12 +33,12 @@ if [ "${1:-}" = --sample ]; then
   [ ${#folders[@]} -gt 0 ] || folders=(core autograd nn data train)
   cp tests/mutants/mutant.h "$work/mutant.h"
   cmake -S "$work/source" -B "$work/sampled" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLONGHAND_BUILD_TESTS=ON \
-    -DLONGHAND_MPI=OFF -DCMAKE_CXX_FLAGS="-include $work/mutant.h -w" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    -DLONGHAND_MPI=OFF -DLONGHAND_UNITY=OFF -DCMAKE_CXX_FLAGS="-include $work/mutant.h -w" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
   exec perl tests/mutants/sample.pl "$work" "$n" "$seed" "${folders[@]}"
 fi
 echo "== build the suite"
 cmake -S "$work/source" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-  -DLONGHAND_BUILD_TESTS=OFF >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+  -DLONGHAND_BUILD_TESTS=OFF -DLONGHAND_UNITY=OFF >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 cmake --build "$work/build" --target longhand >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 "$work/build/longhand" check attention --quiet || { echo "the suite fails without any mutant"; exit 1; }
 echo "== break it"
