@@ -23,7 +23,7 @@
 #include "longhand/attention/bases/feature_attention.h"
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
-#include "longhand/attention/features/evidence.h"
+#include "longhand/attention/conformance/feature_statistics.h"
 #include "longhand/attention/features/random_features.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/memory.h"
