@@ -1,8 +1,9 @@
 // Lesson 5: a training loop, by hand.
 //
 // `longhand train` does this with evaluation, checkpoints and resumption; this program has only the
-// essential lines: batch, forward, backward, clip, step. The task is associative recall (MQAR): pairs
-// of keys and values, then some of the keys again, whose values must be remembered.
+// essential lines: batch, forward, backward, clip, step, as Step in train/step/step.cpp has them. The
+// task is associative recall (MQAR): pairs of keys and values, then some of the keys again, whose
+// values must be remembered.
 #include <iostream>
 
 #include "longhand/attention/model/transformer.h"

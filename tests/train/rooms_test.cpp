@@ -1,4 +1,4 @@
-// The folders of train/: which may include which, as README.md draws it.
+// The folders of train/: which may include which, as README.md draws it; and the code that it quotes.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -108,4 +108,29 @@ TEST_CASE("folders have at most 40 files, except those with one per item") {
     INFO(folder);
     if (!one_per_item.contains(folder)) CHECK(count <= 40);
   }
+}
+
+// A block "```cpp FILE" of README.md has lines of train/FILE, in their order.
+TEST_CASE("train: README quotes the code as it is") {
+  std::ifstream readme(train_folder / "README.md");
+  const std::string fence = "```cpp ";
+  int blocks = 0;
+  for (std::string line; std::getline(readme, line);) {
+    if (!line.starts_with(fence)) continue;
+    ++blocks;
+    INFO(line);
+    std::ifstream quoted(train_folder / line.substr(fence.size()));
+    REQUIRE(quoted);
+    const auto trimmed = [](const std::string& text) {
+      return text.substr(std::min(text.find_first_not_of(' '), text.size()));
+    };
+    std::string code;
+    while (std::getline(readme, line) && line != "```") {
+      INFO(line);
+      while (std::getline(quoted, code) && trimmed(code) != trimmed(line)) {
+      }
+      REQUIRE(quoted);
+    }
+  }
+  CHECK(blocks == 2);
 }
