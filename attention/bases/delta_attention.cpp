@@ -117,19 +117,28 @@ UnitDeltaAttention::UnitDeltaAttention(const nn::Scope& scope_, const Config& co
   unit_scaled_ = Variable(Tensor::full({D}, 1 / d, parameter_dtype()));
 }
 
-void UnitDeltaAttention::set_work(const Work::Counts& token) { token_ = token; }
+void UnitDeltaAttention::set_work(const Work::Counts& token, int64_t steps) {
+  token_ = token;
+  steps_ = steps;
+}
 
 Variable UnitDeltaAttention::log_decay(const Variable&) const { return {}; }
 Variable UnitDeltaAttention::gate(const Variable&) const { return {}; }
 
+Variable UnitDeltaAttention::unit(const Variable& x, const Variable& factor) const {
+  return rms_norm(options_.silu ? silu(x) : x, factor,
+                  eps_of_length / static_cast<double>(x.size(3)));
+}
+Variable UnitDeltaAttention::unit_keys(const Variable& k) const { return unit(k, unit_); }
+
+Variable UnitDeltaAttention::strengths(const Variable& logits) const {
+  const Variable beta = sigmoid(logits);
+  return options_.negative ? 2 * beta : beta;
+}
+
 DeltaInputs UnitDeltaAttention::operands(const Inputs& in) const {
-  const double eps = eps_of_length / static_cast<double>(in.q.size(3));
-  const auto unit = [&](const Variable& x, const Variable& factor) {
-    return rms_norm(options_.silu ? silu(x) : x, factor, eps);
-  };
-  DeltaInputs out{unit(in.q, unit_scaled_), unit(in.k, unit_), in.v};
-  out.beta = sigmoid(beta_.forward(in.x));  // (B, N, H)
-  if (options_.negative) out.beta = 2 * out.beta;
+  DeltaInputs out{unit(in.q, unit_scaled_), unit_keys(in.k), in.v};
+  out.beta = strengths(beta_.forward(in.x));  // (B, N, H)
   out.log_decay = log_decay(in.x);
   return out;
 }
@@ -139,6 +148,12 @@ Variable UnitDeltaAttention::finished(const Variable& reads, const Inputs& in) c
   if (norm_) y = rms_norm(y, *norm_, 1e-5);
   if (const Variable g = gate(in.x); g.defined()) y = y * reshape(g, y.shape());
   return y;
+}
+
+Variable steps_of_tokens(const Variables& steps) {
+  Shape shape = steps[0].shape();
+  shape[1] *= std::ssize(steps);
+  return reshape(stack(steps, 2), shape);
 }
 
 std::unique_ptr<Decoder> DeltaAttention::make_decoder(int64_t batch) const {
@@ -161,10 +176,11 @@ Work delta_work(int64_t steps, int64_t dim, DType dtype) {
 Work UnitDeltaAttention::work(int64_t queries, int64_t) const {
   const auto number = [](int64_t n) { return static_cast<double>(n); };
   const double N = number(queries), H = number(config().heads), D = number(config().head_dim),
-               width = H * D;
-  const Work scan = H * delta_work(queries, config().head_dim, parameter_dtype());
-  const double units = N * width * (options_.silu ? 4 : 2);
-  const double exponentials = H + token_.exponentials + (options_.silu ? 2 * width : 0);
+               width = H * D, keys = number(steps_);
+  const Work scan = H * delta_work(steps_ * queries, config().head_dim, parameter_dtype());
+  const double units = N * width * (options_.silu ? 2 : 1) * (1 + keys);
+  const double exponentials =
+      keys * H + token_.exponentials + (options_.silu ? (1 + keys) * width : 0);
   return {{scan.forward.flops + N * (2 * width * H + token_.flops), N * exponentials},
           {scan.backward.flops + N * (4 * width * H + 2 * token_.flops), N * exponentials},
           scan.bytes + units * number(static_cast<int64_t>(size_of(parameter_dtype())))};

@@ -62,12 +62,21 @@ class UnitDeltaAttention : public DeltaAttention {
   /// What the normalised reads are multiplied by, (B, N, H D); undefined: nothing.
   virtual Variable gate(const Variable& x) const;
 
-  /// Sets the cost of decays and gates of a token in all heads, in forward(); gradients cost twice
-  /// as much. To be called by a constructor.
-  void set_work(const Work::Counts& token);
+  /// k̂ of keys k (B, N, H, D).
+  Variable unit_keys(const Variable& k) const;
+  /// β of its logits.
+  Variable strengths(const Variable& logits) const;
+
+  /// Sets the cost of what derived classes compute for a token in all heads, in forward(); gradients cost
+  /// twice as much. `steps`: those of the rule for one token. To be called by a constructor.
+  void set_work(const Work::Counts& token, int64_t steps = 1);
 
  private:
+  // A row of x of length 1, times D^(1/2) and a factor (D).
+  Variable unit(const Variable& x, const Variable& factor) const;
+
   DeltaRuleOptions options_;
+  int64_t steps_ = 1;
   Work::Counts token_;
   nn::Linear beta_;
   std::optional<nn::Parameter> norm_;  // (D)
@@ -76,6 +85,9 @@ class UnitDeltaAttention : public DeltaAttention {
 
 /// Added to the squared length of a vector that is divided by its length, so that 0 stays 0.
 inline constexpr double eps_of_length = 1e-6;
+
+/// The steps (B, N, ...) of every token, in order: (B, r N, ...).
+Variable steps_of_tokens(const Variables& steps);
 
 /// The cost of a delta_scan() of one head, without that of its operands.
 Work delta_work(int64_t steps, int64_t dim, DType dtype);

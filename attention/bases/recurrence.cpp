@@ -57,4 +57,19 @@ void fill_log_rate(Tensor& A, const Generator& random) {
   copy_into(A, values.to(A.dtype()));
 }
 
+HeadDecay::HeadDecay(const nn::Scope& step_scope, const nn::Scope& bias_scope,
+                     const nn::Scope& rate_scope, const Config& config)
+    : step(step_scope, config.heads * config.head_dim, config.heads, false),
+      step_bias(bias_scope, {config.heads}, fill_step_bias),
+      log_rate(rate_scope, {config.heads}, fill_log_rate) {}
+
+Variable HeadDecay::operator()(const Variable& x) const {
+  return softplus(step.forward(x) + step_bias) * -exp(log_rate);
+}
+
+Work::Counts HeadDecay::work(const Config& config) {
+  const double H = static_cast<double>(config.heads), D = static_cast<double>(config.head_dim);
+  return {2 * H * D * H, 2 * H};
+}
+
 }  // namespace longhand::attention

@@ -3,6 +3,7 @@
 
 #include "longhand/attention/variant.h"
 #include "longhand/nn/init.h"
+#include "longhand/nn/linear.h"
 
 namespace longhand::attention {
 
@@ -27,5 +28,18 @@ nn::Init decay_projection_init(int64_t in);
 /// 16].
 void fill_step_bias(Tensor& b, const Generator& random);
 void fill_log_rate(Tensor& A, const Generator& random);
+
+/// These decays of the tokens, one a head, with y = x W_g.
+struct HeadDecay {
+  HeadDecay(const nn::Scope& step_scope, const nn::Scope& bias_scope, const nn::Scope& rate_scope,
+            const Config& config);
+  /// g (B, N, H) of x (B, N, H D).
+  Variable operator()(const Variable& x) const;
+  /// The cost for a token.
+  static Work::Counts work(const Config& config);
+
+  nn::Linear step;
+  nn::Parameter step_bias, log_rate;  // (H)
+};
 
 }  // namespace longhand::attention

@@ -40,25 +40,25 @@ class GatedDeltaNet final : public UnitDeltaAttention {
  public:
   GatedDeltaNet(const nn::Scope& scope_, const Config& config, const GatedDeltaNetOptions& options)
       : UnitDeltaAttention(scope_, config, options.rule),
-        step_(scope("step"), config.heads * config.head_dim, config.heads, false),
-        step_bias_(scope("step_bias"), {config.heads}, fill_step_bias),
-        log_rate_(scope("log_rate"), {config.heads}, fill_log_rate) {
+        decay_(scope("step"), scope("step_bias"), scope("log_rate"), config) {
     const int64_t width = config.heads * config.head_dim;
     if (options.gate) gate_.emplace(scope("gate"), width, width, false);
-    const double H = static_cast<double>(config.heads), w = static_cast<double>(width);
-    set_work({2 * w * (H + (options.gate ? w : 0)), 2 * H + (options.gate ? w : 0)});
+    Work::Counts token = HeadDecay::work(config);
+    if (options.gate) {
+      const auto w = static_cast<double>(width);
+      token.flops += 2 * w * w;
+      token.exponentials += w;
+    }
+    set_work(token);
   }
 
  private:
-  Variable log_decay(const Variable& x) const override {
-    return softplus(step_.forward(x) + step_bias_) * -exp(log_rate_);  // (B, N, H)
-  }
+  Variable log_decay(const Variable& x) const override { return decay_(x); }
   Variable gate(const Variable& x) const override {
     return gate_ ? silu(gate_->forward(x)) : Variable();
   }
 
-  nn::Linear step_;
-  nn::Parameter step_bias_, log_rate_;  // (H)
+  HeadDecay decay_;
   std::optional<nn::Linear> gate_;
 };
 

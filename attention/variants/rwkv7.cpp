@@ -117,11 +117,11 @@ class Rwkv7 final : public DeltaAttention {
     const Variable log_decay = -std::exp(-0.5) * sigmoid(g), a = rates(in.x);
     const Variable removed = rms_norm(in.k * removal_, unit_, eps_of_length / D);
     const Variable none(Tensor::zeros(in.q.shape(), in.q.dtype()));
-    return {.q = steps(none, in.q / std::sqrt(D)),
-            .k = steps(a * removed, replaced(in.k, a)),
-            .v = steps(none, in.v),
-            .log_decay = steps(log_decay, none),
-            .read = steps(removed * exp(-log_decay), none)};
+    return {.q = steps_of_tokens({none, in.q / std::sqrt(D)}),
+            .k = steps_of_tokens({a * removed, replaced(in.k, a)}),
+            .v = steps_of_tokens({none, in.v}),
+            .log_decay = steps_of_tokens({log_decay, none}),
+            .read = steps_of_tokens({removed * exp(-log_decay), none})};
   }
 
   Variable finished(const Variable& reads, const Inputs& in) const override {
@@ -158,12 +158,6 @@ class Rwkv7 final : public DeltaAttention {
   // k'
   Variable replaced(const Variable& k, const Variable& a) const {
     return k * (1 + (a - 1) * replacement_);
-  }
-  // The first and the second step of every token, (B, 2 N, H, D).
-  static Variable steps(const Variable& first, const Variable& second) {
-    Shape shape = first.shape();
-    shape[1] *= 2;
-    return reshape(stack({first, second}, 2), shape);
   }
 
   int64_t rank_;
