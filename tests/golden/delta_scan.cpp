@@ -1,4 +1,4 @@
-// Attention cores that follow a delta rule: deltanet, gated_deltanet, kda and rwkv7. o_i = S_iᵀ q_i with q scaled by D^(-1/2).
+// Attention cores that follow a delta rule: deltanet, gated_deltanet, deltaproduct, kda and rwkv7. o_i = S_iᵀ q_i with q scaled by D^(-1/2).
 #include <cmath>
 
 #include "longhand/attention/ops/delta_scan.h"
@@ -8,14 +8,14 @@
 namespace longhand::test {
 namespace {
 
-// S_i = diag(e^g) S + b (Sᵀ a)ᵀ + k vᵀ in two tokens of a delta rule: the first reads -e^-g a and
-// writes b, the second writes k without reading.
-Variable two_tokens(const Variable& first, const Variable& second) {
-  Shape shape = first.shape();
-  shape[1] *= 2;
-  return reshape(stack({first, second}, 2), shape);
+// x of each token in one of its n steps, zeros in the others.
+Variable in_step(const Variable& x, int64_t step, int64_t n) {
+  Variables steps(n, Variable(Tensor::zeros(x.shape(), x.dtype())));
+  steps[step] = x;
+  Shape shape = x.shape();
+  shape[1] *= n;
+  return reshape(stack(steps, 2), shape);
 }
-Variable zeros(const Variable& x) { return Variable(Tensor::zeros(x.shape(), x.dtype())); }
 
 void check_delta(const Golden& golden, const std::string& type, DType dtype, double tolerance) {
   std::map<std::string, Variable> leaves;
@@ -29,16 +29,24 @@ void check_delta(const Golden& golden, const std::string& type, DType dtype, dou
   };
   const Variable q = leaf("q") / std::sqrt(static_cast<double>(golden.at("q").size(3)));
   attention::DeltaInputs in{q, leaf("k"), leaf("v"), leaf("beta"), leaf("log_decay")};
+  int64_t n = 1;  // steps of a token, of which the last one is read
   if (type == "rwkv7") {
-    const Variable &k = in.k, &v = in.v, &g = in.log_decay;
-    in = {.q = two_tokens(zeros(q), q),
-          .k = two_tokens(leaf("b"), k),
-          .v = two_tokens(zeros(v), v),
-          .log_decay = two_tokens(g, zeros(g)),
-          .read = two_tokens(-(leaf("a") * exp(-g)), zeros(k))};
+    // S_i = diag(e^g) S + b (Sᵀ a)ᵀ + k vᵀ in two steps: the first reads -e^-g a and writes b, the
+    // second writes k without reading.
+    n = 2;
+    const Variable g = in.log_decay;
+    in = {.q = in_step(q, 1, n),
+          .k = in_step(leaf("b"), 0, n) + in_step(in.k, 1, n),
+          .v = in_step(in.v, 1, n),
+          .log_decay = in_step(g, 0, n),
+          .read = in_step(-(leaf("a") * exp(-g)), 0, n)};
+  } else if (type == "deltaproduct") {  // n keys, values and strengths a token
+    n = golden.at("k").size(2) / golden.at("q").size(2);
+    in.q = in_step(q, n - 1, n);
+    if (in.log_decay.defined()) in.log_decay = in_step(in.log_decay, 0, n);
   }
   attention::DeltaResult r = attention::delta_scan(in, initial);
-  if (type == "rwkv7") r.out = slice(r.out, 1, 1, r.out.size(1), 2);
+  if (n > 1) r.out = slice(r.out, 1, n - 1, r.out.size(1), n);
   backward(r.out, by_token(golden.at("grad_out"), dtype));
   compare("out", r.out.value(), by_token(golden.at("out"), DType::f64), tolerance);
   if (golden.has("final_state"))

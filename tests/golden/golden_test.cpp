@@ -24,6 +24,7 @@ const std::map<std::string, Reader> readers_of_types = {
     {"gla", read_scan},
     {"deltanet", read_delta_scan},
     {"gated_deltanet", read_delta_scan},
+    {"deltaproduct", read_delta_scan},
     {"kda", read_delta_scan},
     {"rwkv7", read_delta_scan},
     {"forgetting", read_forgetting},

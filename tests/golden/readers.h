@@ -12,7 +12,7 @@ void read_core(const Golden& golden);
 void check_core(const Golden& golden, DType dtype, double tolerance);
 /// retnet, mamba2 and gla, as scans and as variants.
 void read_scan(const Golden& golden);
-/// deltanet, gated_deltanet, kda and rwkv7, as delta scans.
+/// deltanet, gated_deltanet, deltaproduct, kda and rwkv7, as delta scans.
 void read_delta_scan(const Golden& golden);
 /// Softmax attention with a log decay of each token.
 void read_forgetting(const Golden& golden);

@@ -1,5 +1,6 @@
-// deltanet, gated_deltanet and kda; the suite of conformance/ tests what holds for every variant.
+// deltanet, gated_deltanet, deltaproduct and kda; the suite of conformance/ tests what holds for every variant.
 #include "longhand/attention/definitions/definitions.h"
+#include "longhand/attention/ops/delta_scan.h"
 #include "tests/attention/attention_check.h"
 
 using namespace longhand;
@@ -24,17 +25,39 @@ Variable formula(const std::string& name, Parameters p, const Variable& q, const
   const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
   const Variable x = reshape(q, {B, N, H * D});
   Variable g;
-  if (name == "gated_deltanet")
+  if (name == "gated_deltanet" || name == "deltaproduct")
     g = -(exp(p["log_rate"]) * steps(linear(x, p["step.weight"]) + p["step_bias"]));
   if (name == "kda")
     g = -(exp(p["log_rate"]) *
           steps(reshape(linear(linear(x, p["decay_down.weight"]), p["decay_up.weight"]),
                         {B, N, H, D}) +
                 p["step_bias"]));
-  const Variable beta = limit * sigmoid(linear(x, p["beta.weight"]));
-  const Variable weights =
-      def::delta(unit(q, silu) / std::sqrt(static_cast<double>(D)), unit(k, silu), beta, g);
-  Variable y = def::apply(weights, v);
+  attention::DeltaInputs in{unit(q, silu) / std::sqrt(static_cast<double>(D)), unit(k, silu), v,
+                            limit * sigmoid(linear(x, p["beta.weight"])), g};
+  int64_t n = 1;
+  if (name == "deltaproduct") {  // n rules for each token, in order
+    n = p["keys.weight"].size(0) / (H * D) + 1;
+    Variables queries(n, in.q), keys{in.k}, values{in.v}, strengths{in.beta}, decays{g};
+    for (int64_t j = 1; j < n; ++j) {
+      const auto of = [&](const char* weight, int64_t width) {
+        return slice(linear(x, p[weight]), 2, (j - 1) * width, j * width);
+      };
+      keys.push_back(unit(reshape(of("keys.weight", H * D), k.shape()), silu));
+      values.push_back(reshape(of("values.weight", H * D), v.shape()));
+      strengths.push_back(limit * sigmoid(of("strengths.weight", H)));
+      decays.push_back(0 * g);
+    }
+    const auto in_order = [&](const Variables& steps) {
+      Variables all;
+      for (int64_t i = 0; i < N; ++i)
+        for (const Variable& step : steps) all.push_back(slice(step, 1, i, i + 1));
+      return concat(all, 1);
+    };
+    in = {in_order(queries), in_order(keys), in_order(values), in_order(strengths),
+          in_order(decays)};
+  }
+  Variable y = def::apply(def::delta(in.q, in.k, in.beta, in.log_decay), in.v);
+  if (n > 1) y = slice(y, 1, n - 1, n * N, n);
   if (p.count("norm")) y = y / sqrt(mean(square(y), {3}, true) + 1e-5) * p["norm"];
   if (p.count("gate.weight")) {
     const Variable u = reshape(linear(x, p["gate.weight"]), y.shape());
@@ -50,7 +73,7 @@ Variable formula(const std::string& name, Parameters p, const Variable& q, const
 }  // namespace
 
 TEST_CASE("delta rules equal their N x N form, with their gradients") {
-  const std::string name = GENERATE("deltanet", "gated_deltanet", "kda");
+  const std::string name = GENERATE("deltanet", "gated_deltanet", "deltaproduct", "kda");
   const bool plain = GENERATE(false, true);
   INFO(name << " plain " << plain);
   Settings settings;
@@ -77,13 +100,13 @@ TEST_CASE("delta rules equal their N x N form, with their gradients") {
 }
 
 TEST_CASE("delta rules: a sample of a batch gives what it gives alone") {
-  const std::string name = GENERATE("deltanet", "gated_deltanet", "kda");
+  const std::string name = GENERATE("deltanet", "gated_deltanet", "deltaproduct", "kda");
   const auto variant = make_variant(name, {.max_length = 60, .causal = true});
   check_samples(*variant, Operands({3, 60, 2, 4}), {60, 17, 1}, 1e-12, 1e-11);
 }
 
 TEST_CASE("delta rules: a decoder keeps D x D numbers a head") {
-  const std::string name = GENERATE("deltanet", "gated_deltanet", "kda");
+  const std::string name = GENERATE("deltanet", "gated_deltanet", "deltaproduct", "kda");
   const auto variant =
       make_variant(name, {.heads = 3, .dim = 8, .max_length = 100, .causal = true});
   CHECK(variant->state_bytes(1) == 3 * 8 * 8 * 8);
