@@ -16,9 +16,9 @@
 #include "longhand/train/cli/progress.h"
 #include "longhand/train/cli/results.h"
 #include "longhand/train/config/experiment.h"
+#include "longhand/train/evaluate/ensemble.h"
 #include "longhand/train/lab/drop_in.h"
 #include "longhand/train/lab/drop_in_grid.h"
-#include "longhand/train/evaluate/ensemble.h"
 #include "longhand/train/run/run_record.h"
 #include "longhand/train/transfer/saved_model.h"
 

@@ -11,10 +11,10 @@
 
 #include "longhand/core/error.h"
 #include "longhand/train/config/experiment.h"
-#include "longhand/train/lab/drop_in_grid.h"
 #include "longhand/train/evaluate/ensemble.h"
 #include "longhand/train/evaluate/scores.h"
 #include "longhand/train/lab/columns.h"
+#include "longhand/train/lab/drop_in_grid.h"
 #include "longhand/train/lab/grid.h"
 #include "longhand/train/transfer/saved_model.h"
 
