@@ -31,9 +31,9 @@ sources() {  # of the parser of a target
     npz) echo train/checkpoint/npz.cpp train/checkpoint/tensor_file.cpp ;;
     text) echo data/tasks/text_lm.cpp ;;
     drop_in_grid) echo train/lab/drop_in_grid.cpp ;;
-    metrics | summary) echo train/run/run_record.cpp train/results/json.cpp ;;
-    cell) echo train/lab/cell.cpp train/results/json.cpp ;;
-    results) echo train/results/table.cpp ;;
+    metrics | summary) echo train/run/run_record.cpp train/results/codec.h train/results/json.cpp ;;
+    cell) echo train/lab/cell.cpp train/results/codec.h train/results/json.cpp ;;
+    results) echo train/results/table.cpp train/results/codec.h ;;
     bench_results) echo train/cost/forecast.cpp ;;
     plugins) echo train/plugin/load_plugin.cpp ;;
     *) echo "fuzz.sh: no sources of $1" >&2; return 1 ;;

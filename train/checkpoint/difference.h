@@ -25,6 +25,10 @@ struct TensorDifference {
   bool same_dtype() const {
     return first.defined() && second.defined() && first.dtype() == second.dtype();
   }
+  /// Whether no two values differ by more than that.
+  bool is_within(double tolerance) const {
+    return same_shape() && same_dtype() && (differing == 0 || largest <= tolerance);
+  }
   bool equal() const { return same_shape() && same_dtype() && differing == 0; }
 };
 

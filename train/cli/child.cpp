@@ -10,7 +10,7 @@
 #include "longhand/data/file_guard.h"
 #include "longhand/train/cli/command.h"
 #include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output.h"
+#include "longhand/train/cli/output/output.h"
 #include "longhand/train/cli/plugins.h"
 #include "longhand/train/cli/ranks.h"
 #include "longhand/train/run/child.h"

@@ -23,7 +23,7 @@
 #include "longhand/data/file.h"
 #include "longhand/train/cli/child.h"
 #include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output.h"
+#include "longhand/train/cli/output/output.h"
 #include "longhand/train/cli/plugins.h"
 #include "longhand/train/cli/ranks.h"
 #include "longhand/train/ranks/grid.h"
@@ -406,6 +406,20 @@ void Command::accept_data(Common& common) {
 
 Argument Command::json(bool& to) {
   return flag("--json", to, "Print only the result, as one JSON object, to stdout");
+}
+
+void Command::common(Common& common, const std::string& names) {
+  std::istringstream in(names);
+  for (std::string name; in >> name;) {
+    if (name == "set") set(common);
+    if (name == "seed") seed(common);
+    if (name == "threads") threads();
+    if (name == "quiet") quiet(common);
+    if (name == "trust_paths") trust_paths(common);
+    if (name == "accept_data") accept_data(common);
+    if (name == "json") json(common.json);
+    if (name == "words") words_to_set(common);
+  }
 }
 
 int fail(const std::string& message, int code) {

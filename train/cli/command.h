@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "longhand/train/cli/page.h"
+#include "longhand/train/cli/help/page.h"
 #include "longhand/train/transfer/saved_model.h"
 
 namespace CLI {
@@ -114,8 +114,10 @@ class Command {
   void trust_paths(Common& common);
   /// --accept-data, for commands that compare data with the hashes in a checkpoint.
   void accept_data(Common& common);
-  /// --json; the command then prints one object with print_json().
+  /// --json; the command then prints one object, see output/answer.h.
   Argument json(bool& to);
+  /// Several of these, in this order: "set seed threads quiet json words". The last is words_to_set().
+  void common(Common& common, const std::string& names);
 
   /// The command and those below it, as documentation shows them.
   CommandPage page() const;

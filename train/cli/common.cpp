@@ -11,7 +11,7 @@
 #include "longhand/core/utf8.h"
 #include "longhand/core/version.h"
 #include "longhand/train/checkpoint/checkpoint.h"
-#include "longhand/train/cli/output.h"
+#include "longhand/train/cli/output/output.h"
 #include "longhand/train/cli/ranks.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/results/table.h"
@@ -103,17 +103,6 @@ void report_ignored(const std::vector<std::string>& ignored, bool quiet) {
   for (const std::string& name : ignored) names += (names.empty() ? "" : ", ") + name;
   if (!names.empty() && !quiet)
     print_stderr("longhand: ignored, because they do not apply here: {}\n", names);
-}
-
-std::string with_commas(int64_t value) {
-  const std::string digits = std::to_string(value);
-  std::string out;
-  for (size_t i = 0; i < digits.size(); ++i) {
-    out += digits[i];
-    const size_t left = digits.size() - 1 - i;
-    if (left > 0 && left % 3 == 0 && digits[i] != '-') out += ',';
-  }
-  return out;
 }
 
 }  // namespace longhand::cli

@@ -7,11 +7,13 @@
 #include "longhand/train/cli/command.h"
 #include "longhand/train/config/config.h"
 #include "longhand/train/results/json.h"
+#include "longhand/train/results/table.h"
 
 namespace longhand::cli {
 
 using train::Json;
 using train::json_number;
+using train::with_commas;
 
 /// Text of at most `longest` bytes: of a longer one, its beginning and its end.
 std::string bounded(const std::string& text, size_t longest);
@@ -38,8 +40,5 @@ void apply_to_data(const Common& common, train::Config& config);
 /// Lists on stderr the options of the file that were ignored because the command line chose a type
 /// different from that of the file.
 void report_ignored(const std::vector<std::string>& ignored, bool quiet);
-
-/// "12,345,678"
-std::string with_commas(int64_t value);
 
 }  // namespace longhand::cli

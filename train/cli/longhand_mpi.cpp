@@ -8,7 +8,7 @@
 #include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/train/cli/main.h"
-#include "longhand/train/cli/output.h"
+#include "longhand/train/cli/output/output.h"
 #include "longhand/train/cli/ranks.h"
 #include "longhand/train/ranks/grid.h"
 #include "longhand/train/ranks/mpi.h"

@@ -15,7 +15,7 @@
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
 #include "longhand/train/cli/command.h"
-#include "longhand/train/cli/output.h"
+#include "longhand/train/cli/output/output.h"
 #include "longhand/train/run/process.h"
 
 extern "C" void __gcov_dump() __attribute__((weak));  // where coverage is counted

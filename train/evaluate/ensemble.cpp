@@ -11,6 +11,7 @@
 #include "longhand/core/error.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/evaluate/scores.h"
+#include "longhand/train/results/rows.h"
 #include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
@@ -117,27 +118,18 @@ void check_outputs(const MemberSource& first, const Member& a, const MemberSourc
                      first.run->file, ": members of an ensemble need the same classes");
 }
 
-Table empty_table(const std::string& name, const std::string& title, bool segments) {
-  Table table{.name = name, .title = title, .columns = {}};
-  if (segments) table.columns.push_back({"segment", ""});
-  for (const char* const column : {"model", "attention", "draw"})
-    table.columns.push_back({column, ""});
-  add_estimate(table.columns, "loss", "loss");
-  add_estimate(table.columns, "accuracy", "accuracy");
-  table.columns.push_back({"interval", ""});
-  return table;
-}
-
 /// Rows of the members, of their mean, of the ensemble and of its gain.
 void add_rows(const std::vector<Member>& members, const SegmentScores& scores,
               const std::vector<Cell>& first, Table& table) {
   const auto add = [&](const std::string& label, const std::string& attention, Cell draw,
                        const Estimate& loss, const Estimate& accuracy, const char* interval) {
-    auto& row = table.rows.emplace_back(first);
-    row.insert(row.end(), {label, attention, std::move(draw)});
-    add_estimate(row, loss);
-    add_estimate(row, accuracy);
-    row.emplace_back(interval);
+    add_row(table, first,
+            {{"model", label},
+             {"attention", attention},
+             {"draw", std::move(draw)},
+             {"loss", loss, "loss"},
+             {"accuracy", accuracy, "accuracy"},
+             {"interval", interval}});
   };
   std::vector<ExampleScores> examples;
   std::vector<double> losses, accuracies;
@@ -206,15 +198,11 @@ Results evaluate_ensemble(const std::vector<SavedModel>& runs, const EnsembleOpt
 
   Results results{.kind = "evaluate",
                   .title = fmt::format("Ensemble of {}", members.size()),
-                  .summary = summary_of(all),
-                  .command = "",
-                  .machine = "",
-                  .date = "",
-                  .version = ""};
-  Table table = empty_table("ensemble",
-                            fmt::format("Ensemble on {}, {}: {} examples", task.info.name,
-                                        options.split, all.members.front().metrics.examples),
-                            false);
+                  .summary = summary_of(all)};
+  Table table{.name = "ensemble",
+              .title = fmt::format("Ensemble on {}, {}: {} examples", task.info.name, options.split,
+                                   all.members.front().metrics.examples),
+              .columns = {}};
   table.note =
       "The ensemble predicts with the mean of its members' probabilities, p = 1/K Σ "
       "softmax(logits); its loss is -log p(target). 95 % intervals over examples are Student's for "
@@ -229,7 +217,9 @@ Results evaluate_ensemble(const std::vector<SavedModel>& runs, const EnsembleOpt
   add_rows(members, all, {}, table);
   results.tables.push_back(std::move(table));
   if (segments.size() > 1) {
-    Table parts = empty_table("segments", "Segments of the mixture, one by one", true);
+    Table parts{.name = "segments",
+                .title = "Segments of the mixture, one by one",
+                .columns = {{"segment", ""}}};
     for (const SegmentScores& segment : segments) add_rows(members, segment, {segment.name}, parts);
     results.tables.push_back(std::move(parts));
   }

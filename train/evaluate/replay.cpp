@@ -1,4 +1,7 @@
 #include "longhand/train/evaluate/replay.h"
+#include "longhand/train/results/table.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -205,6 +208,32 @@ ReplayedStep replay(const SavedModel& snapshot) {
     out.error = error.what();
   }
   out.first = std::move(checker.first);
+  return out;
+}
+
+std::string last_snapshot(const std::filesystem::path& run) {
+  std::string last;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("before-step-") && name.ends_with(".h5")) last = std::max(last, name);
+  }
+  check<ConfigError>(
+      !last.empty(), run.string(),
+      " has no checkpoints/before-step-N.h5, which training saves when a step is not "
+      "finite or an outlier; name another checkpoint to repeat the step after it");
+  return last;
+}
+
+std::string to_text(const ValueRange& range) {
+  std::string out = concat_message(range.shape, " ", range.dtype);
+  if (!std::isnan(range.least))
+    out += fmt::format(", {:.4g} to {:.4g}", range.least, range.greatest);
+  for (const auto& [count, what] : {std::pair{range.nan, "NaN"},
+                                    {range.positive_infinity, "Inf"},
+                                    {range.negative_infinity, "-Inf"}})
+    if (count > 0) out += fmt::format(", {} {}", with_commas(count), what);
+  if (!range.name.empty()) out += ": " + range.name;
   return out;
 }
 

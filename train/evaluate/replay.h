@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@ struct ValueRange {
 };
 /// Throws ShapeError unless the dtype is f32 or f64.
 ValueRange range_of(const Tensor& tensor, std::string name = "");
+
+/// "(2, 3) f32, -1 to 2, 5 NaN: weight"
+std::string to_text(const ValueRange& range);
 
 /// The first operation of a step whose result, or a gradient of whose inputs, is not finite.
 struct BadOperation {
@@ -61,6 +65,9 @@ struct ReplayedStep {
   /// Whether it is finite and no outlier.
   bool good() const { return state.empty() && !first && error.empty() && defect.empty(); }
 };
+
+/// The name of the last checkpoint before-step-N.h5 of a run. Throws ConfigError if it has none.
+std::string last_snapshot(const std::filesystem::path& run);
 
 /// Repeats the step that follows a checkpoint, up to the update, with the same bits; nothing is written.
 /// Reads the data, and the teacher if there is one. -Inf alone is not bad, since scores are masked with

@@ -18,7 +18,7 @@
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
-#include "longhand/train/results/json.h"
+#include "longhand/train/results/codec.h"
 #include "longhand/train/run/lock.h"
 
 namespace longhand::train {
@@ -40,31 +40,46 @@ constexpr std::array<std::pair<CellStatus, const char*>, 11> names = {{
     {CellStatus::failed, "failed"},
 }};
 
-Score score_in(const Json& json) {
-  const auto number = [&](const char* key) {
-    return number_in(json.at(key)).value_or(std::numeric_limits<double>::quiet_NaN());
-  };
-  return {number("loss"), number("accuracy")};
+}  // namespace
+
+void fields(Is<Score> auto& s, auto& f) {
+  f.number("loss", s.loss);
+  f.number("accuracy", s.accuracy);
 }
 
-CellRecord record_of(const Json& value) {
-  CellRecord record;
-  value.at("variant").get_to(record.variant);
-  for (const auto& [key, each] : value.at("values").items())
-    record.values.push_back({key, option_in(each), ""});
-  record.seed = integer_in(value.at("seed"));
-  value.at("phase").get_to(record.phase);
-  const auto status = value.at("status").get<std::string>();
-  for (const auto& [each, name] : names)
-    if (status == name) record.status = each;
-  value.at("reason").get_to(record.reason);
-  record.attempts = integer_in(value.at("attempts"));
-  value.at("seconds").get_to(record.seconds);
-  record.peak_memory = integer_in(value.at("peak_memory_bytes"));
-  record.pid = static_cast<pid_t>(integer_in(value.at("pid")));
-  value.at("log").get_to(record.log);
-  return record;
+Json json_of(const Settings& settings) {
+  Json out = Json::object();
+  for (const Setting& each : settings) out[each.key] = json_option(each.value);
+  return out;
 }
+
+void read_value(const Json& from, Settings& to) {
+  for (const auto& [key, each] : from.items()) to.push_back({key, option_in(each), ""});
+}
+
+Json json_of(CellStatus status) { return to_string(status); }
+
+void read_value(const Json& from, CellStatus& to) {
+  const auto status = from.get<std::string>();
+  for (const auto& [each, name] : names)
+    if (status == name) to = each;
+}
+
+void fields(Is<CellRecord> auto& r, auto& f) {
+  f("variant", r.variant);
+  f("values", r.values);
+  f("seed", r.seed);
+  f("phase", r.phase);
+  f("status", r.status);
+  f("reason", r.reason);
+  f("attempts", r.attempts);
+  f("seconds", r.seconds, 1e3);
+  f("peak_memory_bytes", r.peak_memory);
+  f("pid", r.pid);
+  f("log", r.log);
+}
+
+namespace {
 
 /// Calls read(json) for the contents of a file, if it exists.
 template <class F>
@@ -105,9 +120,10 @@ std::string stall_of(const fs::path& directory, pid_t pid) {
 /// The state that the files of a cell show. Throws Error if they contradict each other.
 CellState read_files(const fs::path& directory) {
   CellState state;
-  with_json(directory / "cell.json", [&](const Json& json) { state.record = record_of(json); });
+  with_json(directory / "cell.json", [&](const Json& json) { Strict::read(json, state.record); });
   state.status = state.record.status;
-  with_json(directory / "test.json", [&](const Json& json) { state.test = score_in(json); });
+  with_json(directory / "test.json",
+            [&](const Json& json) { state.test = read_json<Strict, Score>(json); });
   const fs::path summary = directory / "summary.json";
   if (fs::exists(summary)) state.summary = read_summary(summary);
   std::string config;
@@ -201,26 +217,12 @@ CellRecord new_record(const Sweep& sweep, const SweepVariant& variant, size_t tr
 }
 
 void write_record(const fs::path& directory, const CellRecord& record) {
-  Json out;
-  out["variant"] = record.variant;
-  out["values"] = Json::object();
-  for (const Setting& setting : record.values)
-    out["values"][setting.key] = json_option(setting.value);
-  out["seed"] = record.seed;
-  out["phase"] = record.phase;
-  out["status"] = to_string(record.status);
-  out["reason"] = record.reason;
-  out["attempts"] = record.attempts;
-  out["seconds"] = std::round(record.seconds * 1000) / 1000;
-  out["peak_memory_bytes"] = record.peak_memory;
-  out["pid"] = record.pid;
-  out["log"] = record.log;
-  data::write_file_durably(directory / "cell.json", dump(out, 2) + "\n");
+  data::write_file_durably(directory / "cell.json", dump(json_of(record), 2) + "\n");
 }
 
 Score score_of(const std::string& json) {
   try {
-    return score_in(parse_json(json));
+    return read_json<Strict, Score>(parse_json(json));
   } catch (const std::exception& error) {
     throw DataError("expected the output of evaluate --json: " + plain_message(error));
   }

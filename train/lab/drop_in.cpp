@@ -16,6 +16,7 @@
 #include "longhand/train/lab/columns.h"
 #include "longhand/train/lab/drop_in_grid.h"
 #include "longhand/train/lab/grid.h"
+#include "longhand/train/results/rows.h"
 #include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
@@ -98,13 +99,7 @@ class DropIn {
     for (size_t d = 0; d < data_.size(); ++d)
       for (Candidate& each : candidates_)
         if (each.data == d) evaluate(each);
-    Results out{.kind = "evaluate",
-                .title = "Drop-in variants of " + run_.file,
-                .summary = "",
-                .command = "",
-                .machine = "",
-                .date = "",
-                .version = ""};
+    Results out{.kind = "evaluate", .title = "Drop-in variants of " + run_.file, .summary = ""};
     out.tables.push_back(variants_table());
     out.summary = summary();
     if (Table table = draws_table(); !table.rows.empty()) out.tables.push_back(std::move(table));
@@ -272,16 +267,9 @@ class DropIn {
     return columns;
   }
 
-  static void add_differences(const ExampleScores& own, const ExampleScores* reference,
-                              std::vector<Cell>& row) {
-    if (!reference) {
-      add_nothing(row);
-      add_nothing(row);
-      return;
-    }
-    const ScoreDifference of = difference(own, *reference);
-    add_estimate(row, of.loss);
-    add_estimate(row, of.accuracy);
+  /// To the model as trained, which has none itself.
+  static ScoreDifference difference_to(const ExampleScores& own, const ExampleScores* reference) {
+    return reference ? difference(own, *reference) : ScoreDifference{};
   }
 
   Table variants_table() const {
@@ -301,43 +289,31 @@ class DropIn {
           *std::max_element(seeds_.begin(), seeds_.end()));
     const data::TaskInfo& info = data_.front().task.info;
     const bool bytes = info.bytes && info.per_token;
-    table.columns.push_back({"examples", ""});
-    table.columns.push_back({"draws", ""});
-    add_estimate(table.columns, "loss", "loss");
-    if (bytes) table.columns.push_back({"bits_per_byte", "bits per byte"});
-    add_estimate(table.columns, "accuracy", "accuracy");
-    add_estimate(table.columns, "loss_over_draws", "loss over draws");
-    add_estimate(table.columns, "accuracy_over_draws", "accuracy over draws");
-    add_estimate(table.columns, "loss_difference", "loss - as trained");
-    add_estimate(table.columns, "accuracy_difference", "accuracy - as trained");
-    table.columns.push_back({"algorithm", ""});
-    table.columns.push_back({"initialised", ""});
     bool initialised = false;
     for (const Candidate& each : candidates_) {
       const Scored& scored = each.scored;
-      auto& row = table.rows.emplace_back(first_cells(each));
       const Estimate loss = loss_of(scored.examples);
-      row.emplace_back(scored.examples.size());
-      row.emplace_back(std::ssize(scored.draws));
-      add_estimate(row, loss);
-      if (bytes) row.emplace_back(loss.mean / std::log(2.0));
-      add_estimate(row, accuracy_of(scored.examples));
-      if (scored.draws.size() > 1) {
-        std::vector<double> losses, accuracies;
+      std::vector<double> losses, accuracies;
+      if (scored.draws.size() > 1)
         for (const Metrics& draw : scored.draws) {
           losses.push_back(draw.loss());
           accuracies.push_back(draw.accuracy());
         }
-        add_estimate(row, estimate(losses));
-        add_estimate(row, accuracy_of_seeds(accuracies));
-      } else {
-        add_nothing(row);
-        add_nothing(row);
-      }
-      add_differences(scored.examples,
-                      each.as_trained ? nullptr : &reference_of(each).scored.examples, row);
-      row.emplace_back(each.algorithm);
-      row.emplace_back(names_of_tensors(each.fresh.initialised));
+      const ScoreDifference trained = difference_to(
+          scored.examples, each.as_trained ? nullptr : &reference_of(each).scored.examples);
+      add_row(table, first_cells(each),
+              {{"examples", scored.examples.size()},
+               {"draws", std::ssize(scored.draws)},
+               {"loss", loss, "loss"},
+               bytes ? RowField{"bits_per_byte", loss.mean / std::log(2.0), "bits per byte"}
+                     : RowField{},
+               {"accuracy", accuracy_of(scored.examples), "accuracy"},
+               {"loss_over_draws", estimate(losses), "loss over draws"},
+               {"accuracy_over_draws", accuracy_of_seeds(accuracies), "accuracy over draws"},
+               {"loss_difference", trained.loss, "loss - as trained"},
+               {"accuracy_difference", trained.accuracy, "accuracy - as trained"},
+               {"algorithm", each.algorithm},
+               {"initialised", names_of_tensors(each.fresh.initialised)}});
       initialised = initialised || !each.fresh.initialised.empty();
     }
     if (initialised)
@@ -357,12 +333,11 @@ class DropIn {
 
   Table draws_table() const {
     Table table{.name = "draws", .title = "Draws, one by one", .columns = first_columns()};
-    for (const char* const name : {"seed", "loss", "accuracy"}) table.columns.push_back({name, ""});
     for (const Candidate& each : candidates_)
       for (size_t i = 0; i < each.seeds.size(); ++i) {
-        auto& row = table.rows.emplace_back(first_cells(each));
         const Metrics& draw = each.scored.draws[i];
-        row.insert(row.end(), {each.seeds[i], draw.loss(), draw.accuracy()});
+        add_row(table, first_cells(each),
+                {{"seed", each.seeds[i]}, {"loss", draw.loss()}, {"accuracy", draw.accuracy()}});
       }
     return table;
   }
@@ -371,22 +346,18 @@ class DropIn {
     Table table{.name = "segments",
                 .title = "Segments of the mixture, one by one",
                 .columns = first_columns()};
-    table.columns.push_back({"segment", ""});
-    table.columns.push_back({"examples", ""});
-    add_estimate(table.columns, "loss", "loss");
-    add_estimate(table.columns, "accuracy", "accuracy");
-    add_estimate(table.columns, "loss_difference", "loss - as trained");
-    add_estimate(table.columns, "accuracy_difference", "accuracy - as trained");
     for (const Candidate& each : candidates_)
       for (size_t s = 0; s < each.scored.segments.size(); ++s) {
         const auto& [name, scores] = each.scored.segments[s];
-        auto& row = table.rows.emplace_back(first_cells(each));
-        row.emplace_back(name);
-        row.emplace_back(scores.size());
-        add_estimate(row, loss_of(scores));
-        add_estimate(row, accuracy_of(scores));
-        add_differences(
-            scores, each.as_trained ? nullptr : &reference_of(each).scored.segments[s].second, row);
+        const ScoreDifference trained = difference_to(
+            scores, each.as_trained ? nullptr : &reference_of(each).scored.segments[s].second);
+        add_row(table, first_cells(each),
+                {{"segment", name},
+                 {"examples", scores.size()},
+                 {"loss", loss_of(scores), "loss"},
+                 {"accuracy", accuracy_of(scores), "accuracy"},
+                 {"loss_difference", trained.loss, "loss - as trained"},
+                 {"accuracy_difference", trained.accuracy, "accuracy - as trained"}});
       }
     if (!table.rows.empty())
       table.charts.push_back({.title = "Accuracy by segment",

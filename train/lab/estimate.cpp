@@ -154,4 +154,21 @@ std::vector<VariantEstimate> estimate(const Sweep& sweep, const Grid& grid,
   return out;
 }
 
+SweepEstimate add_up(const std::vector<VariantEstimate>& estimates, int64_t jobs) {
+  SweepEstimate out;
+  std::vector<int64_t> memory;
+  for (const VariantEstimate& each : estimates) {
+    out.cells += each.cells;
+    out.cells_left += each.cells_left;
+    out.failed += each.failure.empty() ? 0 : 1;
+    out.seconds += each.seconds_left;
+    memory.push_back(each.peak_memory);
+  }
+  out.seconds /= static_cast<double>(jobs);
+  std::sort(memory.rbegin(), memory.rend());
+  for (int64_t i = 0; i < jobs; ++i)
+    out.memory += memory.empty() ? 0 : memory[std::min(static_cast<size_t>(i), memory.size() - 1)];
+  return out;
+}
+
 }  // namespace longhand::train

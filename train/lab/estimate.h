@@ -37,4 +37,13 @@ struct EstimateOptions {
 std::vector<VariantEstimate> estimate(const Sweep& sweep, const Grid& grid,
                                       const CellStates& states, const EstimateOptions& options);
 
+/// What a sweep takes that runs `jobs` cells side by side.
+struct SweepEstimate {
+  int64_t cells = 0, cells_left = 0;
+  int64_t failed = 0;  // variants
+  int64_t memory = 0;  // bytes, of the largest cells side by side
+  double seconds = 0;
+};
+SweepEstimate add_up(const std::vector<VariantEstimate>& estimates, int64_t jobs);
+
 }  // namespace longhand::train

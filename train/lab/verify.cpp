@@ -187,4 +187,20 @@ std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
   return out;
 }
 
+std::vector<std::string> changed_results(const Results& recorded, const fs::path& directory) {
+  std::vector<std::string> out;
+  for (const auto& [name, table] : {std::pair("results.csv", "variants"), {"cells.csv", "cells"}}) {
+    const fs::path file = directory / name;
+    if (fs::exists(file) && data::read_text_file(file) != to_csv(recorded.table(table)))
+      out.push_back(file.string() +
+                    ": not the table of these cells; longhand ablate writes it again");
+  }
+  if (const fs::path file = directory / "results.json"; fs::exists(file)) try {
+      results_of_json(data::read_text_file(file), file.string());
+    } catch (const DataError& error) {
+      out.emplace_back(error.what());
+    }
+  return out;
+}
+
 }  // namespace longhand::train

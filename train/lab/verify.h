@@ -10,6 +10,7 @@
 #include "longhand/train/lab/cell.h"
 #include "longhand/train/lab/grid.h"
 #include "longhand/train/lab/sweep.h"
+#include "longhand/train/results/table.h"
 
 namespace longhand::train {
 
@@ -31,6 +32,10 @@ struct Verification {
 /// Damaged cells are differences, too. Throws DataError if files cannot be written.
 Verification verify(const Grid& grid, const std::filesystem::path& sweep,
                     const VerifyOptions& options);
+
+/// Sentences that name the files of a sweep that do not hold these results, or cannot be read.
+std::vector<std::string> changed_results(const Results& recorded,
+                                         const std::filesystem::path& directory);
 
 /// What repair_cells() did for a cell.
 struct RepairedCell {

@@ -12,9 +12,78 @@
 #include "longhand/core/error.h"
 #include "longhand/core/utf8.h"
 #include "longhand/data/file.h"
-#include "longhand/train/results/json.h"
+#include "longhand/train/results/codec.h"
 
 namespace longhand::train {
+
+Json json_of(const Cell& cell) {
+  if (const auto* const text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* const integer = std::get_if<int64_t>(&cell)) return *integer;
+  if (const auto* const number = std::get_if<double>(&cell)) return json_number(*number);
+  return nullptr;
+}
+
+void Strict::read(const Json& from, Cell& to) {
+  if (from.is_null())
+    to = {};
+  else if (from.is_number_integer())
+    to = from.get<int64_t>();
+  else if (const auto number = number_in(from))
+    to = *number;
+  else
+    to = from.get<std::string>();
+}
+
+void fields(Is<Column> auto& c, auto& f) {
+  f("name", c.name);
+  if (std::string shown = c.heading.empty() ? c.name : c.heading; f.writes)
+    f("heading", shown);
+  else
+    f("heading", c.heading);
+  f("digits", c.digits);
+}
+
+void fields(Is<Chart> auto& c, auto& f) {
+  f("title", c.title);
+  f("x", c.x);
+  f("y", c.y);
+  f("series", c.series);
+  f("low", c.low);
+  f("high", c.high);
+  f("log_x", c.log_x);
+  f("log_y", c.log_y);
+  f("bars", c.bars);
+  f.added("theory", c.theory);
+  f.added("colour", c.colour);
+  f.added("end", c.end);
+}
+
+void fields(Is<Table> auto& t, auto& f) {
+  if (f.writes) t.check();
+  f("name", t.name);
+  f("title", t.title);
+  f("note", t.note);
+  f("columns", t.columns);
+  f("rows", t.rows);
+  f("charts", t.charts);
+  if (f.when(!t.marked.empty())) {
+    f.added("mark", t.mark);
+    f.added("marked", t.marked);
+  }
+  if (!f.writes) t.check();
+}
+
+void fields(Is<Results> auto& r, auto& f) {
+  f("kind", r.kind);
+  f("title", r.title);
+  f("summary", r.summary);
+  f("command", r.command);
+  f("machine", r.machine);
+  f("date", r.date);
+  f("version", r.version);
+  f("tables", r.tables);
+}
+
 namespace {
 
 const std::string& heading(const Column& column) {
@@ -71,86 +140,7 @@ std::string latex(const std::string& text) {
   return out;
 }
 
-Json json(const Cell& cell) {
-  if (const auto* const text = std::get_if<std::string>(&cell)) return *text;
-  if (const auto* const integer = std::get_if<int64_t>(&cell)) return *integer;
-  if (const auto* const number = std::get_if<double>(&cell)) return json_number(*number);
-  return nullptr;
-}
-
-Cell cell_of(const Json& value) {
-  if (value.is_null()) return {};
-  if (value.is_number_integer()) return value.get<int64_t>();
-  if (const auto number = number_in(value)) return *number;
-  return value.get<std::string>();
-}
-
-Json json(const Chart& chart) {
-  return {{"title", chart.title},   {"x", chart.x},           {"y", chart.y},
-          {"series", chart.series}, {"low", chart.low},       {"high", chart.high},
-          {"log_x", chart.log_x},   {"log_y", chart.log_y},   {"bars", chart.bars},
-          {"theory", chart.theory}, {"colour", chart.colour}, {"end", chart.end}};
-}
-
-Chart chart_of(const Json& value) {
-  Chart chart;
-  value.at("title").get_to(chart.title);
-  value.at("x").get_to(chart.x);
-  value.at("y").get_to(chart.y);
-  value.at("series").get_to(chart.series);
-  value.at("low").get_to(chart.low);
-  value.at("high").get_to(chart.high);
-  value.at("log_x").get_to(chart.log_x);
-  value.at("log_y").get_to(chart.log_y);
-  value.at("bars").get_to(chart.bars);
-  chart.theory = value.value("theory", "");
-  chart.colour = value.value("colour", "");
-  chart.end = value.value("end", "");
-  return chart;
-}
-
 std::string digest_of(const Json& value) { return data::text_digest(dump(value)); }
-
-Json json(const Table& table) {
-  table.check();
-  Json out = {{"name", table.name}, {"title", table.title}, {"note", table.note}};
-  for (const char* const list : {"columns", "rows", "charts"}) out[list] = Json::array();
-  for (const Column& column : table.columns)
-    out["columns"].push_back(
-        {{"name", column.name}, {"heading", heading(column)}, {"digits", column.digits}});
-  for (const auto& row : table.rows) {
-    Json cells = Json::array();
-    for (const Cell& cell : row) cells.push_back(json(cell));
-    out["rows"].push_back(std::move(cells));
-  }
-  for (const Chart& chart : table.charts) out["charts"].push_back(json(chart));
-  if (!table.marked.empty()) {
-    out["mark"] = table.mark;
-    out["marked"] = table.marked;
-  }
-  return out;
-}
-
-Table table_of(const Json& value) {
-  Table table;
-  value.at("name").get_to(table.name);
-  value.at("title").get_to(table.title);
-  value.at("note").get_to(table.note);
-  for (const Json& column : value.at("columns"))
-    table.columns.push_back({column.at("name"), column.at("heading"),
-                             static_cast<int>(integer_in(column.at("digits")))});
-  for (const Json& row : value.at("rows")) {
-    auto& cells = table.rows.emplace_back();
-    for (const Json& cell : row) cells.push_back(cell_of(cell));
-  }
-  for (const Json& chart : value.at("charts")) table.charts.push_back(chart_of(chart));
-  table.mark = value.value("mark", "");
-  if (value.contains("marked"))
-    for (const Json& cell : value.at("marked"))
-      table.marked.emplace(integer_in(cell.at(0)), integer_in(cell.at(1)));
-  table.check();
-  return table;
-}
 
 }  // namespace
 
@@ -285,6 +275,17 @@ std::string to_text(const Cell& cell, int digits) {
   const double size = std::abs(*number);
   if (size < 1e7 && size >= std::pow(10.0, digits)) return fmt::format("{:.0f}", *number);
   return fmt::format("{:.{}g}", *number, digits);
+}
+
+std::string with_commas(int64_t value) {
+  const std::string digits = std::to_string(value);
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    out += digits[i];
+    const size_t left = digits.size() - 1 - i;
+    if (left > 0 && left % 3 == 0 && digits[i] != '-') out += ',';
+  }
+  return out;
 }
 
 namespace {
@@ -479,11 +480,7 @@ std::string utc_now() {
 }
 
 std::string to_json(const Results& results) {
-  Json out = {{"kind", results.kind},       {"title", results.title},
-              {"summary", results.summary}, {"command", results.command},
-              {"machine", results.machine}, {"date", results.date},
-              {"version", results.version}, {"tables", Json::array()}};
-  for (const Table& table : results.tables) out["tables"].push_back(json(table));
+  Json out = json_of(results);
   out["digest"] = digest_of(out);
   return dump(out, 1) + "\n";
 }
@@ -499,16 +496,7 @@ Results results_of_json(std::string_view text, const std::string& source) {
                        "the file is damaged, or was changed without removing its \"digest\"; "
                        "repeat the command that wrote it");
     }
-    Results results;
-    value.at("kind").get_to(results.kind);
-    value.at("title").get_to(results.title);
-    value.at("summary").get_to(results.summary);
-    value.at("command").get_to(results.command);
-    value.at("machine").get_to(results.machine);
-    value.at("date").get_to(results.date);
-    value.at("version").get_to(results.version);
-    for (const Json& table : value.at("tables")) results.tables.push_back(table_of(table));
-    return results;
+    return read_json<Strict, Results>(value);
   } catch (const std::exception& error) {
     throw DataError(source + ": expected results as written by Longhand: " + plain_message(error));
   }

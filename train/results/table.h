@@ -44,9 +44,9 @@ struct Chart {
 
 /// One table, with the charts that show it. Every row has one cell per column.
 struct Table {
-  std::string name;    // in snake_case, unique within its analysis
-  std::string title;   // one line
-  std::string note{};  // sentences for the reader: what was measured, and what to expect
+  std::string name;     // in snake_case, unique within its analysis
+  std::string title{};  // one line
+  std::string note{};   // sentences for the reader: what was measured, and what to expect
   std::vector<Column> columns;
   std::vector<std::vector<Cell>> rows{};
   std::vector<Chart> charts{};
@@ -85,6 +85,9 @@ Table without_empty_columns(const Table& table);
 /// A value as it is shown: `digits` significant digits, "-" if not available, "NaN".
 std::string to_text(const Cell& cell, int digits = 4);
 
+/// "12,345,678"
+std::string with_commas(int64_t value);
+
 /// Aligned columns for a terminal of `width` columns, numbers to the right, without title and note. What
 /// is wider is broken: headings and text between words, and the table into tables below each other that
 /// begin with the same columns.
@@ -104,13 +107,13 @@ void check_format(std::string_view format);
 
 /// The result of an analysis or of a sweep: tables, and where they are from.
 struct Results {
-  std::string kind;     // "analyse error", "bench", "ablate"
-  std::string title;    // one line
-  std::string summary;  // what the tables show, in one or two sentences
-  std::string command;  // that repeats it
-  std::string machine;  // CPU, cores and threads
-  std::string date;     // ISO 8601, UTC
-  std::string version;  // of Longhand
+  std::string kind{};     // "analyse error", "bench", "ablate"
+  std::string title{};    // one line
+  std::string summary{};  // what the tables show, in one or two sentences
+  std::string command{};  // that repeats it
+  std::string machine{};  // CPU, cores and threads
+  std::string date{};     // ISO 8601, UTC
+  std::string version{};  // of Longhand
   std::vector<Table> tables{};
 
   /// The table of this name. Throws Error if there is none.

@@ -19,35 +19,117 @@
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
-#include "longhand/train/results/json.h"
+#include "longhand/train/results/codec.h"
 #include "longhand/train/run/lock.h"
 
 namespace longhand::train {
-namespace {
 
 namespace fs = std::filesystem;
 
-/// Rounded to milliseconds.
-Json milliseconds(double seconds) { return json_number(std::round(seconds * 1000) / 1000); }
+namespace {
 
-Json object(const Record& record) {
-  Json out;
-  out["step"] = record.step;
-  out["split"] = record.split;
-  out["loss"] = json_number(record.loss);
-  out["accuracy"] = json_number(record.accuracy);
-  for (const auto& [name, value] : record.terms) out["terms"][name] = json_number(value);
-  out["perplexity"] = json_number(std::exp(record.cross_entropy()));
-  if (record.bits_per_byte) out["bits_per_byte"] = json_number(*record.bits_per_byte);
-  if (record.learning_rate) out["learning_rate"] = json_number(*record.learning_rate);
-  if (record.gradient_norm) out["gradient_norm"] = json_number(*record.gradient_norm);
-  out["tokens_per_second"] = json_number(std::round(record.tokens_per_second));
-  out["peak_memory_bytes"] = record.peak_memory;
-  for (const auto& [name, value] : record.model) out["model"][name] = json_number(value);
-  if (record.skipped > 0) out["skipped"] = record.skipped;
-  if (record.split == "validation") out["best"] = record.best;
-  if (record.seconds) out["seconds"] = milliseconds(*record.seconds);
-  return out;
+constexpr double milliseconds = 1e3, microseconds = 1e6;  // to which times are rounded
+
+}  // namespace
+
+void fields(Is<Record> auto& r, auto& f) {
+  f("step", r.step);
+  f("split", r.split);
+  f.number("loss", r.loss);
+  f.number("accuracy", r.accuracy);
+  f.filled("terms", r.terms);
+  f.derived("perplexity", std::exp(r.cross_entropy()));
+  f("bits_per_byte", r.bits_per_byte);
+  f("learning_rate", r.learning_rate);
+  f("gradient_norm", r.gradient_norm);
+  f.number("tokens_per_second", r.tokens_per_second, 1);
+  f("peak_memory_bytes", r.peak_memory);
+  f.filled("model", r.model);
+  f.filled("skipped", r.skipped);
+  if (f.when(r.split == "validation")) f("best", r.best);
+  f("seconds", r.seconds, milliseconds);
+}
+
+void fields(Is<Source> auto& s, auto& f) {
+  f("checkpoint", s.checkpoint);
+  f("digest", s.digest);
+  f("step", s.step);
+}
+
+void fields(Is<Initialisation> auto& i, auto& f) {
+  fields(i.source, f);
+  f("taken", i.tensors.taken);
+  f("initialised", i.tensors.initialised);
+  f("unused", i.tensors.unused);
+}
+
+void fields(Is<Sources> auto& s, auto& f) {
+  f("init_from", s.init);
+  f("distill_from", s.teacher);
+}
+
+void fields(Is<PluginRecord> auto& p, auto& f) {
+  f("name", p.name);
+  f("version", p.version);
+  f("digest", p.digest);
+}
+
+void fields(Is<ProcessSummary> auto& p, auto& f) {
+  f.filled("host", p.host);
+  f.filled("threads", p.threads);
+  f.filled("ranks", p.ranks, 1);
+  f("begin", p.begin);
+  f("step", p.step);
+  if (f.when(p.trained > 0)) {  // else none, or unknown
+    f("trained_steps", p.trained);
+    f("tokens", p.tokens);
+    // Steps may be short: rates follow from this.
+    f("training_seconds", p.training_seconds, microseconds);
+  }
+  f("step_seconds", p.step_seconds);
+  f("seconds", p.seconds, milliseconds);
+  f("peak_memory_bytes", p.peak_memory);
+}
+
+void fields(Is<Summary> auto& s, auto& f) {
+  f("status", s.status);
+  f("task", s.task);
+  f.filled("length", s.length);
+  f("attention", s.attention);
+  f.filled("algorithm", s.algorithm);
+  f("step", s.step);
+  f("steps", s.steps);
+  f("parameters", s.parameters);
+  f.object("best", s.best.has_value(), [&](auto& best) {
+    best("metric", s.best_metric);
+    best.number("value", s.best);
+    best("step", s.best_step);
+  });
+  f.filled("skipped_steps", s.skipped);
+  f("train", s.training);
+  f("validation", s.validation);
+  f("seed", s.seed);
+  f.filled("host", s.host);
+  f("threads", s.threads);
+  f.number("seconds", s.seconds, milliseconds);
+  f("step_seconds", s.step_seconds);
+  f("tokens_per_second", s.tokens_per_second, 1);
+  f("peak_memory_bytes", s.peak_memory);
+  f.filled("state_bytes", s.state_bytes);
+  f.filled("version", s.version);
+  f.filled("machine", s.machine);
+  f.filled("data", s.data);
+  f.filled("plugins", s.plugins);
+  f.filled("warnings", s.warnings);
+  fields(s.sources, f);
+  f.filled("processes", s.processes);
+}
+
+namespace {
+
+/// Whether a line of the metrics is an object with a step.
+bool has_step(const Json& line) {
+  return line.is_object() && line.contains("step") && line["step"].is_number_integer();
 }
 
 /// The files of a run beside its checkpoints.
@@ -88,231 +170,18 @@ bool holds_results(const fs::path& path) {
   });
 }
 
-/// The value of a key, or nothing if it is missing or of another type. Numbers that are not finite
-/// are stored as strings.
-template <class T>
-std::optional<T> find(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end()) return std::nullopt;
-  if constexpr (std::is_same_v<T, std::string>) {
-    if (found->is_string()) return found->get<T>();
-  } else if constexpr (std::is_same_v<T, bool>) {
-    if (found->is_boolean()) return found->get<T>();
-  } else {
-    if constexpr (std::is_same_v<T, double>) return number_in(*found);
-    if (found->is_number_integer()) return found->get<T>();
-  }
-  return std::nullopt;
-}
-
-double number_of(const Json& object, const char* key) {
-  return find<double>(object, key).value_or(std::numeric_limits<double>::quiet_NaN());
-}
-
-Record record_of(const Json& line) {
-  Record r;
-  r.step = find<int64_t>(line, "step").value_or(0);
-  r.split = find<std::string>(line, "split").value_or("");
-  r.loss = number_of(line, "loss");
-  r.accuracy = number_of(line, "accuracy");
-  r.bits_per_byte = find<double>(line, "bits_per_byte");
-  r.learning_rate = find<double>(line, "learning_rate");
-  r.gradient_norm = find<double>(line, "gradient_norm");
-  r.tokens_per_second = number_of(line, "tokens_per_second");
-  r.peak_memory = find<int64_t>(line, "peak_memory_bytes").value_or(0);
-  const auto numbers = [&](const char* key, std::map<std::string, double>& to) {
-    const auto found = line.find(key);
-    if (found == line.end() || !found->is_object()) return;
-    for (const auto& [name, value] : found->items()) to[name] = number_of(*found, name.c_str());
-  };
-  numbers("terms", r.terms);
-  numbers("model", r.model);
-  r.skipped = find<int64_t>(line, "skipped").value_or(0);
-  r.best = find<bool>(line, "best").value_or(false);
-  r.seconds = find<double>(line, "seconds");
-  return r;
-}
-
-void put(Json& out, const Sources& sources) {
-  const auto object = [](const Source& source) {
-    return Json{
-        {"checkpoint", source.checkpoint}, {"digest", source.digest}, {"step", source.step}};
-  };
-  if (sources.init) {
-    Json& init = out["init_from"] = object(sources.init->source);
-    init["taken"] = sources.init->tensors.taken;
-    init["initialised"] = sources.init->tensors.initialised;
-    init["unused"] = sources.init->tensors.unused;
-  }
-  if (sources.teacher) out["distill_from"] = object(*sources.teacher);
-}
-
-Sources sources_of(const Json& object) {
-  const auto source = [](const Json& from) {
-    return Source{find<std::string>(from, "checkpoint").value_or(""),
-                  find<std::string>(from, "digest").value_or(""),
-                  find<int64_t>(from, "step").value_or(0)};
-  };
-  const auto names = [](const Json& from, const char* key) {
-    std::vector<std::string> out;
-    if (const auto list = from.find(key); list != from.end() && list->is_array())
-      for (const Json& name : *list)
-        if (name.is_string()) out.push_back(name.get<std::string>());
-    return out;
-  };
-  Sources out;
-  if (const auto init = object.find("init_from"); init != object.end() && init->is_object())
-    out.init = {source(*init), Fresh{.initialised = names(*init, "initialised"),
-                                     .unused = names(*init, "unused"),
-                                     .taken = names(*init, "taken"),
-                                     .drawn = {}}};
-  if (const auto teacher = object.find("distill_from");
-      teacher != object.end() && teacher->is_object())
-    out.teacher = source(*teacher);
-  return out;
-}
-
-ProcessSummary process_of(const Json& object) {
-  const auto count = [&](const char* key) { return find<int64_t>(object, key).value_or(0); };
-  return {.host = find<std::string>(object, "host").value_or(""),
-          .threads = find<int>(object, "threads").value_or(0),
-          .ranks = find<int>(object, "ranks").value_or(1),
-          .begin = count("begin"),
-          .step = count("step"),
-          .trained = count("trained_steps"),
-          .tokens = count("tokens"),
-          .training_seconds = find<double>(object, "training_seconds").value_or(0),
-          .step_seconds = find<double>(object, "step_seconds"),
-          .seconds = find<double>(object, "seconds").value_or(0),
-          .peak_memory = count("peak_memory_bytes")};
-}
-
-Json object(const ProcessSummary& process) {
-  Json out;
-  if (!process.host.empty()) out["host"] = process.host;
-  if (process.threads > 0) out["threads"] = process.threads;
-  if (process.ranks > 1) out["ranks"] = process.ranks;
-  out["begin"] = process.begin;
-  out["step"] = process.step;
-  if (process.trained > 0) {  // else none, or unknown
-    out["trained_steps"] = process.trained;
-    out["tokens"] = process.tokens;
-    // Steps may be short: rates follow from this.
-    out["training_seconds"] = json_number(std::round(process.training_seconds * 1e6) / 1e6);
-  }
-  if (process.step_seconds) out["step_seconds"] = *process.step_seconds;
-  out["seconds"] = milliseconds(process.seconds);
-  out["peak_memory_bytes"] = process.peak_memory;
-  return out;
-}
-
-Summary summary_of(const Json& object) {
-  const auto text = [&](const char* key) { return find<std::string>(object, key).value_or(""); };
-  const auto count = [&](const char* key) { return find<int64_t>(object, key).value_or(0); };
-  const auto part = [&](const char* key) {
-    const auto found = object.find(key);
-    return found != object.end() && found->is_object() ? &*found : nullptr;
-  };
-  Summary s;
-  s.status = text("status");
-  s.task = text("task");
-  s.length = count("length");
-  s.attention = text("attention");
-  s.algorithm = text("algorithm");
-  s.step = count("step");
-  s.steps = count("steps");
-  s.parameters = count("parameters");
-  if (const Json* best = part("best")) {
-    s.best_metric = find<std::string>(*best, "metric").value_or("");
-    s.best = number_of(*best, "value");
-    s.best_step = find<int64_t>(*best, "step").value_or(0);
-  }
-  if (const Json* training = part("train")) s.training = record_of(*training);
-  if (const Json* validation = part("validation")) s.validation = record_of(*validation);
-  s.skipped = count("skipped_steps");
-  s.seed = find<uint64_t>(object, "seed").value_or(0);
-  s.seconds = number_of(object, "seconds");
-  s.step_seconds = find<double>(object, "step_seconds");
-  s.tokens_per_second = find<double>(object, "tokens_per_second");
-  s.host = text("host");
-  s.threads = find<int>(object, "threads").value_or(1);
-  s.peak_memory = count("peak_memory_bytes");
-  s.state_bytes = count("state_bytes");
-  s.version = text("version");
-  s.machine = text("machine");
-  if (const Json* hashes = part("data"))
-    for (const auto& [split, hash] : hashes->items())
-      if (hash.is_string()) s.data[split] = hash.get<std::string>();
-  if (const auto warnings = object.find("warnings");
-      warnings != object.end() && warnings->is_array())
-    for (const Json& warning : *warnings)
-      if (warning.is_string()) s.warnings.push_back(warning.get<std::string>());
-  s.sources = sources_of(object);
-  if (const auto plugins = object.find("plugins"); plugins != object.end() && plugins->is_array())
-    for (const Json& plugin : *plugins)
-      if (plugin.is_object())
-        s.plugins.push_back({.name = find<std::string>(plugin, "name").value_or(""),
-                             .version = find<std::string>(plugin, "version").value_or(""),
-                             .digest = find<std::string>(plugin, "digest").value_or(""),
-                             .variants = {},
-                             .tasks = {}});
-  if (const auto processes = object.find("processes");
-      processes != object.end() && processes->is_array())
-    for (const Json& process : *processes)
-      if (process.is_object()) s.processes.push_back(process_of(process));
-  return s;
-}
-
 }  // namespace
 
 Summary read_summary(const fs::path& path) {
   const Json object = try_parse_json(data::read_text_file(path));
   check<DataError>(object.is_object(), path.string(),
                    ": expected a JSON object; remove the file, which only summarises the run");
-  return summary_of(object);
+  return read_json<Lenient, Summary>(object);
 }
 
-std::string to_json(const Record& record) { return dump(object(record)); }
+std::string to_json(const Record& record) { return dump(json_of(record)); }
 
-std::string to_json(const Summary& summary) {
-  Json out;
-  out["status"] = summary.status;
-  out["task"] = summary.task;
-  if (summary.length > 0) out["length"] = summary.length;
-  out["attention"] = summary.attention;
-  if (!summary.algorithm.empty()) out["algorithm"] = summary.algorithm;
-  out["step"] = summary.step;
-  out["steps"] = summary.steps;
-  out["parameters"] = summary.parameters;
-  if (summary.best) {
-    out["best"] = {{"metric", summary.best_metric},
-                   {"value", json_number(*summary.best)},
-                   {"step", summary.best_step}};
-  }
-  if (summary.skipped > 0) out["skipped_steps"] = summary.skipped;
-  if (summary.training) out["train"] = object(*summary.training);
-  if (summary.validation) out["validation"] = object(*summary.validation);
-  out["seed"] = summary.seed;
-  if (!summary.host.empty()) out["host"] = summary.host;
-  out["threads"] = summary.threads;
-  out["seconds"] = milliseconds(summary.seconds);
-  if (summary.step_seconds) out["step_seconds"] = *summary.step_seconds;
-  if (summary.tokens_per_second)
-    out["tokens_per_second"] = json_number(std::round(*summary.tokens_per_second));
-  out["peak_memory_bytes"] = summary.peak_memory;
-  if (summary.state_bytes > 0) out["state_bytes"] = summary.state_bytes;
-  if (!summary.version.empty()) out["version"] = summary.version;
-  if (!summary.machine.empty()) out["machine"] = summary.machine;
-  if (!summary.data.empty()) out["data"] = summary.data;
-  for (const PluginRecord& plugin : summary.plugins)
-    out["plugins"].push_back(
-        {{"name", plugin.name}, {"version", plugin.version}, {"digest", plugin.digest}});
-  if (!summary.warnings.empty()) out["warnings"] = summary.warnings;
-  put(out, summary.sources);
-  for (const ProcessSummary& process : summary.processes)
-    out["processes"].push_back(object(process));
-  return dump(out, 2) + "\n";
-}
+std::string to_json(const Summary& summary) { return dump(json_of(summary), 2) + "\n"; }
 
 void Summary::add_up() {
   seconds = 0;
@@ -544,19 +413,19 @@ EarlierMetrics RunRecord::earlier_metrics(const TrainingState& state) const {
   // A last line without an end is one that a process did not complete.
   for (int64_t number = 1; std::getline(in, line) && !in.eof(); ++number) {
     const Json json = try_parse_json(line);
-    const auto step = json.is_object() ? find<int64_t>(json, "step") : std::nullopt;
-    const Record record = step ? record_of(json) : Record{};
+    const bool whole = has_step(json);
+    const Record record = whole ? read_json<Lenient, Record>(json) : Record{};
     const auto before = last.find(record.split);
-    if (!step || (before != last.end() && *step <= before->second)) {
+    if (!whole || (before != last.end() && record.step <= before->second)) {
       out.damage += (out.damage.empty() ? "damaged lines: " : ", ") + std::to_string(number);
       continue;
     }
-    last[record.split] = *step;
+    last[record.split] = record.step;
     out.step = std::max(out.step, record.step);
     out.seconds = std::max(out.seconds, record.seconds.value_or(0));
     out.peak_memory = std::max(out.peak_memory, record.peak_memory);
     // A checkpoint may have been saved after a step, but before the evaluation that follows it.
-    if (*step > (record.split == "validation" ? state.evaluated_step : state.step)) continue;
+    if (record.step > (record.split == "validation" ? state.evaluated_step : state.step)) continue;
     out.kept += line + "\n";
     if (record.split == "train") out.training = record;
     if (record.split == "validation") out.validation = record;
@@ -587,9 +456,7 @@ std::optional<Summary> RunRecord::summary() const {
 }
 
 void RunRecord::write_sources(const Sources& sources) const {
-  Json out;
-  put(out, sources);
-  data::write_file_durably(path_ / "sources.json", dump(out, 2) + "\n");
+  data::write_file_durably(path_ / "sources.json", dump(json_of(sources), 2) + "\n");
 }
 
 Sources RunRecord::sources() const {
@@ -597,7 +464,7 @@ Sources RunRecord::sources() const {
   if (!fs::exists(path)) return {};
   const Json object = try_parse_json(data::read_text_file(path));
   check<DataError>(object.is_object(), path.string(), ": no JSON object");
-  return sources_of(object);
+  return read_json<Lenient, Sources>(object);
 }
 
 RecordedRun read_run(const fs::path& path) {
@@ -617,12 +484,12 @@ RecordedRun read_run(const fs::path& path) {
     if (end == std::string::npos) break;
     const Json line = try_parse_json(std::string_view(lines).substr(begin, end - begin));
     ++count;
-    check<DataError>(line.is_object() && find<int64_t>(line, "step"), metrics.string(), ":", count,
+    check<DataError>(has_step(line), metrics.string(), ":", count,
                      ": expected a JSON object with a step");
-    if (const auto hash = find<std::string>(line, "hash"))
-      run.hashes[*find<int64_t>(line, "step")] = *hash;
+    if (const auto hash = line.find("hash"); hash != line.end() && hash->is_string())
+      hash->get_to(run.hashes[line["step"].get<int64_t>()]);
     else
-      run.metrics.push_back(record_of(line));
+      run.metrics.push_back(read_json<Lenient, Record>(line));
     begin = end + 1;
   }
   return run;

@@ -1,19 +1,58 @@
 #include "longhand/train/run/sandbox.h"
 
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <vector>
 
 namespace longhand::train {
+namespace {
+
+void limit_resource(decltype(RLIMIT_AS) resource, uint64_t value) {
+  rlimit limit{};
+  getrlimit(resource, &limit);
+  // Time: SIGXCPU, which says why, one second before SIGKILL.
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_cur, value);
+  limit.rlim_max = std::min<rlim_t>(limit.rlim_max, resource == RLIMIT_CPU ? value + 1 : value);
+  setrlimit(resource, &limit);
+}
+
+/// The bytes of address space that this process uses.
+uint64_t address_space() {
+  std::ifstream in("/proc/self/statm");
+  uint64_t pages = 0;
+  in >> pages;
+  return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+void limit_resources(uint64_t file_bytes) {
+  limit_resource(RLIMIT_AS, address_space() + (uint64_t{1} << 30) + 4 * file_bytes);
+  limit_resource(RLIMIT_CPU, 10 + 5 * (file_bytes >> 20));
+  limit_resource(RLIMIT_FSIZE, 1 << 16);
+  limit_resource(RLIMIT_CORE, 0);
+#ifdef __SANITIZE_ADDRESS__
+  constexpr int files = 3;  // the sanitizer tests addresses with a pipe
+#else
+  constexpr int files = 1;
+#endif
+  const int lowest = open("/", O_RDONLY | O_DIRECTORY);  // the next that is free
+  close(lowest);
+  if (lowest >= 0) limit_resource(RLIMIT_NOFILE, static_cast<uint64_t>(lowest) + files);
+}
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
     (defined(__x86_64__) || defined(__aarch64__))

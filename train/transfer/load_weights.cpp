@@ -208,6 +208,15 @@ Fresh load_weights(attention::Transformer& model, const Checkpoint& checkpoint,
       options.new_draws ? random_tensors(model) : std::set<std::string>{});
 }
 
+Fresh load_weights(attention::Transformer& model, const SavedModel& saved,
+                   const LoadOptions& options) {
+  try {
+    return load_weights(model, saved.checkpoint, options);
+  } catch (const DataError& error) {
+    throw DataError(saved.file + ": " + error.what());
+  }
+}
+
 Fresh load_fitting_weights(attention::Transformer& model, const Checkpoint& checkpoint) {
   return load(model, checkpoint, [](const std::string&) { return true; });
 }

@@ -37,6 +37,10 @@ struct LoadOptions {
 Fresh load_weights(attention::Transformer& model, const Checkpoint& checkpoint,
                    const LoadOptions& options = {});
 
+/// The same, naming the file in errors.
+Fresh load_weights(attention::Transformer& model, const SavedModel& saved,
+                   const LoadOptions& options = {});
+
 /// Copies those weights that have the name and the shape of a tensor of the model, averaged ones
 /// where the checkpoint has them. The others stay as they are.
 Fresh load_fitting_weights(attention::Transformer& model, const Checkpoint& checkpoint);

@@ -44,6 +44,29 @@ std::vector<fs::path> checkpoints_in(const fs::path& checkpoints) {
   return out;
 }
 
+std::vector<std::string> checkpoints_below(const std::string& all) {
+  const fs::path directory = (fs::path(all) / "").parent_path();  // without a slash at its end
+  check<ConfigError>(fs::is_directory(directory), "--all ", directory.string(),
+                     ": expected a directory");
+  const bool is_folder = fs::canonical(directory).filename() == "checkpoints";
+  std::vector<std::string> out;
+  const auto options = fs::directory_options::skip_permission_denied;
+  for (fs::recursive_directory_iterator entry(directory, options), end; entry != end; ++entry) {
+    const fs::path& path = entry->path();
+    // A hidden folder may be an incomplete copy.
+    if (path.filename().string().starts_with('.')) entry.disable_recursion_pending();
+    const fs::path folder = path.parent_path();
+    const bool is_checkpoint =
+        folder.filename() == "checkpoints" || (is_folder && folder == directory);
+    if (is_checkpoint && path.extension() == ".h5" && !path.filename().string().starts_with('.'))
+      out.push_back(path.string());
+  }
+  check<ConfigError>(!out.empty(), "--all ", directory.string(),
+                     ": no folder named checkpoints with files *.h5 in it or below it");
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 fs::path find_checkpoint(const fs::path& run, const std::string& name) {
   if (fs::is_regular_file(run)) return run;
   check<ConfigError>(fs::is_directory(run), "no run directory ", run.string());

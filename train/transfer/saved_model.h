@@ -25,6 +25,10 @@ struct Source {
 /// The complete checkpoints in a folder, which need not exist, by name.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder);
 
+/// The checkpoints in folders named `checkpoints`: the directory `all`, or any below it. Throws ConfigError,
+/// naming --all, if there are none.
+std::vector<std::string> checkpoints_below(const std::string& all);
+
 /// Returns the path of a checkpoint of a run: `name` is "best", "last", or the name of a file in its
 /// checkpoints folder, in which zeros before a number may be omitted ("step-5"). Without a best one (before the first evaluation) it is the last. `run` may
 /// also be a checkpoint file itself. Throws ConfigError if there is none.

@@ -1,0 +1,125 @@
+#include "longhand/train/analyse/source.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "longhand/train/transfer/load_weights.h"
+#include "longhand/train/transfer/saved_model.h"
+
+namespace longhand::train::analyse {
+namespace {
+
+using attention::analysis::HeadInputs;
+using attention::analysis::LayerInputs;
+
+double root_mean_square_norm(const Tensor& q) {
+  double sum = 0;
+  for (const double x : q.to_vector<double>()) sum += x * x;
+  return std::sqrt(sum / static_cast<double>(q.size(1)));
+}
+
+}  // namespace
+
+LoadedRun load_run(const std::string& run, const std::string& checkpoint, const std::string& split,
+                   bool trust_paths) {
+  LoadedRun out;
+  SavedModel saved = load_model(run, checkpoint);
+  if (!trust_paths) saved.check_paths();
+  out.file = saved.file;
+  out.experiment = std::make_unique<Experiment>(saved.config, data::Splits::only(split));
+  load_weights(out.experiment->model, saved);
+  out.dataset = &out.experiment->task.split(split);
+  return out;
+}
+
+std::vector<LayerInputs> probe_run(const LoadedRun& run, int64_t count, int64_t length) {
+  std::vector<int64_t> chosen;
+  int64_t longest = 0;
+  for (int64_t i = 0; i < run.dataset->size() && static_cast<int64_t>(chosen.size()) < count; ++i) {
+    longest = std::max(longest, run.dataset->length(i));
+    if (run.dataset->length(i) >= length) chosen.push_back(i);
+  }
+  check<ConfigError>(!chosen.empty(), "--length ", length,
+                     ": no sequence is that long; the longest has ", longest, " tokens");
+  const data::Batch batch = run.dataset->collate(chosen);
+  return attention::analysis::probe(run.model(), batch.tokens.slice(1, 0, length).contiguous(), {});
+}
+
+std::vector<Source> sources(const SourceOptions& options, const LoadedRun* run,
+                            const std::vector<int64_t>& default_lengths,
+                            const std::vector<double>& default_norms) {
+  std::vector<Source> out;
+  if (!run) {
+    for (const int64_t length : options.length.empty() ? default_lengths : options.length)
+      for (const double norm : options.norm.empty() ? default_norms : options.norm) {
+        Source source{length, norm, -1, -1, options.causal, {}};
+        for (int64_t i = 0; i < options.count; ++i)
+          source.heads.push_back(
+              attention::analysis::random_head({length, options.dim, norm, options.correlation},
+                                               Generator(options.seed)
+                                                   .fork("inputs")
+                                                   .fork(static_cast<uint64_t>(length))
+                                                   .fork(static_cast<uint64_t>(i))));
+        out.push_back(std::move(source));
+      }
+    return out;
+  }
+  check<ConfigError>(
+      options.norm.empty() && options.correlation == 0 && !options.causal,
+      "--norm, --correlation and --causal describe random inputs; with --run, queries "
+      "and keys are those of the model");
+  std::vector<int64_t> lengths = options.length;
+  if (lengths.empty()) {
+    int64_t shortest = run->model().config().max_length;
+    for (int64_t i = 0; i < std::min(run->dataset->size(), options.count); ++i)
+      shortest = std::min(shortest, run->dataset->length(i));
+    for (const int64_t length : default_lengths)
+      if (lengths.empty() || length <= shortest) lengths.push_back(std::min(length, shortest));
+  }
+  for (const int64_t length : lengths) {
+    const std::vector<HeadInputs> heads =
+        attention::analysis::heads_of(probe_run(*run, options.count, length));
+    for (const HeadInputs& head : heads) {
+      if (out.empty() || out.back().length != head.length() || out.back().layer != head.layer ||
+          out.back().head != head.head)
+        out.push_back({head.length(), 0, head.layer, head.head, run->model().config().causal, {}});
+      out.back().heads.push_back(head);
+    }
+  }
+  for (Source& source : out)
+    for (const HeadInputs& head : source.heads)
+      source.norm += root_mean_square_norm(head.q) / static_cast<double>(source.heads.size());
+  return out;
+}
+
+std::vector<Column> source_columns() {
+  return {{"length", ""}, {"layer", ""}, {"head", ""}, {"norm", "|q|", 3}};
+}
+
+std::vector<Cell> source_cells(const Source& source) {
+  if (source.layer < 0) return {source.length, {}, {}, source.norm};
+  return {source.length, source.layer, source.head, source.norm};
+}
+
+std::vector<std::string> source_series(bool of_run) {
+  return of_run ? std::vector<std::string>{"length", "layer", "head"}
+                : std::vector<std::string>{"length", "norm"};
+}
+
+std::string size_option(const std::string& variant) {
+  static const std::map<std::string, std::string> options = {
+      {"linformer", "k"},  {"performer", "features"},  {"nystrom", "landmarks"},
+      {"rff", "features"}, {"skyformer", "landmarks"}, {"window", "window"},
+      {"lowrank", "rank"}};
+  const auto found = options.find(variant);
+  return found == options.end() ? "" : found->second;
+}
+
+Estimate estimate_of(const Line& line, size_t count) {
+  return {line.slope, line.low, line.high, static_cast<int64_t>(count)};
+}
+
+std::string short_text(double value) { return to_text(value, 3); }
+
+}  // namespace longhand::train::analyse

@@ -1,0 +1,70 @@
+// Where the queries, keys and values that are analysed come from: random numbers, or a run.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "longhand/attention/analysis/probe.h"
+#include "longhand/core/statistics.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/results/table.h"
+
+namespace longhand::train::analyse {
+
+struct SourceOptions {
+  std::vector<int64_t> length{};  // empty: a default of the analysis
+  int64_t count = 4;              // random inputs, or sequences of the run
+  // Of random inputs:
+  std::vector<double> norm{};
+  int64_t dim = 32;
+  double correlation = 0;  // of neighbouring tokens
+  bool causal = false;
+  uint64_t seed = 0;
+};
+
+/// A trained model and the data to run it on.
+struct LoadedRun {
+  std::unique_ptr<train::Experiment> experiment;
+  std::string file;  // its checkpoint
+  const data::Dataset* dataset = nullptr;
+
+  attention::Transformer& model() const { return experiment->model; }
+};
+LoadedRun load_run(const std::string& run, const std::string& checkpoint, const std::string& split,
+                   bool trust_paths);
+
+/// What each layer receives for the first `count` sequences that have `length` tokens, cut to that
+/// length. Throws ConfigError if there are none.
+std::vector<attention::analysis::LayerInputs> probe_run(const LoadedRun& run, int64_t count,
+                                                        int64_t length);
+
+/// Inputs to analyse: random ones, or one head of a model.
+struct Source {
+  int64_t length = 0;
+  double norm = 0;  // of queries: given if random, otherwise measured
+  int64_t layer = -1, head = -1;
+  bool causal = false;
+  std::vector<attention::analysis::HeadInputs> heads;  // one for each sequence
+};
+/// One for each length and norm, or for each length, layer and head of the run.
+std::vector<Source> sources(const SourceOptions& options, const LoadedRun* run,
+                            const std::vector<int64_t>& default_lengths,
+                            const std::vector<double>& default_norms);
+/// The first columns of a table by source: the length, and the norm or the layer and head.
+std::vector<Column> source_columns();
+std::vector<Cell> source_cells(const Source& source);
+/// Names of the columns that distinguish curves of different sources.
+std::vector<std::string> source_series(bool of_run);
+
+/// The option that sets the size of a variant; empty if it has none.
+std::string size_option(const std::string& variant);
+
+/// The slope of a line through this many points.
+Estimate estimate_of(const Line& line, size_t count);
+
+/// A number for a sentence, with three digits.
+std::string short_text(double value);
+
+}  // namespace longhand::train::analyse

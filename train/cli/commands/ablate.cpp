@@ -1,0 +1,482 @@
+// longhand ablate: compares configurations, by means of train/lab.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "longhand/core/error.h"
+#include "longhand/core/measure/clock.h"
+#include "longhand/core/parallel.h"
+#include "longhand/core/utf8.h"
+#include "longhand/data/file.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output/answer.h"
+#include "longhand/train/cli/output/output.h"
+#include "longhand/train/cli/output/progress.h"
+#include "longhand/train/cli/plugins.h"
+#include "longhand/train/lab/estimate.h"
+#include "longhand/train/lab/merge.h"
+#include "longhand/train/lab/results.h"
+#include "longhand/train/lab/runner.h"
+#include "longhand/train/lab/verify.h"
+#include "longhand/train/run/child.h"
+#include "longhand/train/run/process.h"
+
+namespace longhand::train {
+
+void fields(Is<VariantEstimate> auto& e, auto& f) {
+  f("variant", e.label);
+  f("cells", e.cells);
+  f("cells_left", e.cells_left);
+  f("step_seconds", e.step_seconds);
+  f("peak_memory_bytes", e.peak_memory);
+  f("seconds_left", e.seconds_left);
+  f("failure", e.failure);
+}
+
+}  // namespace longhand::train
+
+namespace longhand::cli {
+namespace {
+
+namespace fs = std::filesystem;
+struct Arguments : Common {
+  std::string sweep;  // the sweep file; with --table, the directory of a sweep
+  std::string out;
+  std::string status;  // a directory
+  std::string table;   // a format
+  std::string shard = "1/1";
+  std::vector<std::string> merge;  // directories
+  int64_t jobs = 1, max_failures = 0;
+  std::optional<int64_t> threads, cell_timeout;
+  bool dry_run = false, verify = false, repair = false;
+};
+
+/// A sweep, and the states of its cells in its directory.
+struct Opened {
+  train::Sweep sweep;
+  train::Grid grid;
+  train::CellStates states;
+};
+
+Opened open(train::Sweep sweep, const fs::path& directory) {
+  Opened out{std::move(sweep), {}, {}};
+  out.grid = expand(out.sweep);
+  out.states = read_cells(out.grid, directory);
+  const train::Manifest manifest = train::read_manifest(directory);
+  for (const std::string& line : manifest.damage)
+    print_stderr("longhand: warning: {}\n", one_line(line));
+  if (manifest.cells.empty() && manifest.damage.empty() && fs::exists(directory / "results.json") &&
+      std::any_of(out.states.begin(), out.states.end(),
+                  [](const auto& each) { return each.second.is_trained(); }))
+    print_stderr(
+        "longhand: warning: {}: missing or empty; damage of cells is not noticed until longhand "
+        "ablate records them again\n",
+        one_line((directory / "manifest").string()));
+  return out;
+}
+
+/// The sweep file of a directory, undamaged.
+fs::path sweep_file(const fs::path& directory) {
+  fs::path file = directory / "sweep.toml";
+  check<ConfigError>(fs::exists(file), directory.string(), " holds no sweep: no sweep.toml");
+  train::check_digest(file);
+  return file;
+}
+
+Opened open_directory(const fs::path& directory) {
+  return open(train::Sweep::load(sweep_file(directory)), directory);
+}
+
+int64_t threads_of_a_cell(const Arguments& a) {
+  return a.threads.value_or(std::max<int64_t>(1, threads() / a.jobs));
+}
+
+/// "2/4": the second of four shards.
+train::Shard read_shard(const std::string& text) {
+  int64_t shard = 0, shards = 0;
+  char slash = 0, rest = 0;
+  const int count = std::sscanf(text.c_str(), "%ld%c%ld%c", &shard, &slash, &shards, &rest);
+  check<ConfigError>(count == 3 && slash == '/' && shards >= 1 && shard >= 1 && shard <= shards,
+                     "--shard ", text, ": expected i/n with 1 <= i <= n, such as 2/4");
+  return {shard - 1, shards};
+}
+
+std::string command_of(const Arguments& a) {
+  std::string text =
+      "longhand ablate " + shell_word(a.sweep) + " --out " + shell_word(a.out) + plugin_flags();
+  for (const std::string& assignment : a.set) text += " --set " + shell_word(assignment);
+  return text;
+}
+
+// ---- progress
+
+std::string counts(const train::SweepProgress& p) {
+  std::string text = fmt::format("{}/{} cells", p.finished, p.cells);
+  if (p.failed > 0) text += fmt::format(", {} failed", p.failed);
+  if (p.damaged > 0) text += fmt::format(", {} damaged", p.damaged);
+  if (p.elsewhere > 0) text += fmt::format(", {} in other processes", p.elsewhere);
+  if (p.seconds_left) text += fmt::format(", {} left", duration(*p.seconds_left));
+  return text;
+}
+
+/// Why a cell seems not to go on; empty if it does.
+std::string stall(const train::RunningCell& cell) {
+  if (!cell.stalled) return "";
+  return cell.stopped ? "stopped by a signal" : "no progress for " + duration(cell.quiet);
+}
+
+/// The live table: what is running, below what is done in all.
+std::vector<std::string> live_table(const train::SweepProgress& p) {
+  std::vector<std::string> lines = {"ablate " + counts(p)};
+  size_t width = 4;
+  for (const auto& cell : p.running) width = std::max(width, cell.label.size());
+  for (const auto& cell : p.running)
+    lines.push_back(fmt::format("  {:<{}}  {:>12}  {:>8}  {}", cell.label, width,
+                                cell.testing ? "test" : fmt::format("{}/{}", cell.step, cell.steps),
+                                duration(cell.seconds), stall(cell)));
+  return lines;
+}
+
+std::string describe(const train::Sweep& sweep, const train::EndedCell& cell) {
+  const train::CellState& s = cell.state;
+  std::string text = fmt::format("{}: {}", cell.label, to_string(s.status));
+  if (s.has_failed() || s.status == train::CellStatus::damaged)
+    return text + ": " + s.record.reason;
+  if (s.validation)
+    text += fmt::format("  validation {} {:.4f}", sweep.metric, metric_of(sweep, *s.validation));
+  if (s.test && s.has_test_split()) text += fmt::format("  test {:.4f}", metric_of(sweep, *s.test));
+  return text + fmt::format("  {}", duration(s.record.seconds));
+}
+
+// ---- tables
+
+/// The variants to be read by people: their labels stand for the values of the axes.
+train::Table variants_to_read(const train::Results& results, const train::Grid& grid) {
+  const train::Table& table = results.table("variants");
+  return without_empty_columns(without_columns(table, [&](size_t i) {
+    return std::find(grid.keys.begin(), grid.keys.end(), table.columns[i].heading) !=
+           grid.keys.end();
+  }));
+}
+
+train::Results results_of(const Opened& opened, const fs::path& directory,
+                          const std::string& command) {
+  return sweep_results(opened.sweep, opened.grid, opened.states, directory, command);
+}
+
+int print_table(const Arguments& a) {
+  train::check_format(a.table);
+  check<ConfigError>(!a.sweep.empty(),
+                     "--table: expected the directory of a sweep, as in: longhand "
+                     "ablate --table md DIR");
+  const Opened opened = open_directory(a.sweep);
+  const train::Results results = results_of(opened, a.sweep, "");
+  const train::Table table = variants_to_read(results, opened.grid);
+  print_stdout("{}", to_format(a.table, results.table("variants"), table));
+  if (a.table == "text") print_stdout("\n{}\n", wrapped_lines(results.summary, 100));
+  return success;
+}
+
+int print_status(const Arguments& a) {
+  const Opened opened = open_directory(a.status);
+  const train::Results results = results_of(opened, a.status, command_line());
+  if (a.json) {
+    print_stdout("{}", to_json(results));
+    return success;
+  }
+  train::Table cells = results.table("cells");
+  std::map<std::string, int64_t> by_status;
+  for (const auto& row : cells.rows)
+    ++by_status[std::get<std::string>(row[cells.column("status")])];
+  std::string text;
+  for (const auto& [status, number] : by_status)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", number, status);
+  // Label, seed and state; the other columns are in cells.csv.
+  train::Table out{.name = "status", .title = "", .columns = {}};
+  for (const char* const name : {"cell", "variant", "trial", "seed", "phase", "status", "step",
+                                 "attempts", "seconds", "reason"}) {
+    const auto found = std::find_if(cells.columns.begin(), cells.columns.end(),
+                                    [&](const train::Column& c) { return c.name == name; });
+    if (found == cells.columns.end()) continue;
+    const auto index = static_cast<size_t>(found - cells.columns.begin());
+    out.columns.push_back(*found);
+    out.rows.resize(cells.rows.size());
+    for (size_t i = 0; i < cells.rows.size(); ++i) out.rows[i].push_back(cells.rows[i][index]);
+  }
+  print_stdout("{}{}\n", to_text(without_empty_columns(out)), text);
+  return success;
+}
+
+// ---- verification
+
+int print_verification(const Arguments& a) {
+  const fs::path directory = a.out.empty() ? a.sweep : a.out;
+  Opened opened = open_directory(directory);
+  Progress progress(Progress::mode_for_stderr(a.quiet), "verify");
+  const train::SignalRequests signals;
+  const train::Verification found =
+      verify(opened.grid, directory,
+             {.threads = threads_of_a_cell(a),
+              .on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); },
+              .should_stop = [&] { return signals.stop(); }});
+  progress.clear();
+  if (signals.stop()) return stopped;
+  std::vector<std::string> differences = found.differences;
+  for (std::string& each : train::changed_results(results_of(opened, directory, ""), directory))
+    differences.push_back(std::move(each));
+  opened.states = found.states;
+  const train::Results results = results_of(opened, directory, "");
+  const bool whole = differences.empty() && train::read_manifest(directory).damage.empty();
+  Answer out(a.json);
+  out.add("cells", found.cells)
+      .add("differences", differences)
+      .add("results", Json::parse(to_json(results)))
+      .table(variants_to_read(results, opened.grid))
+      .literal("\n" + wrapped_lines(results.summary, 100) + "\n");
+  for (const std::string& each : differences) out.literal("differs: " + one_line(each) + "\n");
+  return out.text("{cells} cells evaluated from their checkpoints, ")
+      .literal(fmt::format("{} differences\n", differences.size()))
+      .end(whole ? success : failure);
+}
+
+// ---- running
+
+int print_estimate(const Arguments& a, const Opened& opened) {
+  Progress progress(Progress::mode_for_stderr(a.quiet), "measuring");
+  const train::SignalRequests signals;
+  const std::vector<train::VariantEstimate> estimates =
+      estimate(opened.sweep, opened.grid, opened.states,
+               {.threads = threads_of_a_cell(a),
+                .shard = read_shard(a.shard),
+                .on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); },
+                .should_stop = [&] { return signals.stop(); }});
+  progress.clear();
+  if (signals.stop()) return stopped;
+  train::Table table{.name = "estimate",
+                     .title = "",
+                     .columns = {{"variant", ""},
+                                 {"cells", ""},
+                                 {"left", "to run"},
+                                 {"ms", "ms a step", 3},
+                                 {"memory", "memory (MiB)"},
+                                 {"time", ""},
+                                 {"failure", ""}}};
+  for (const train::VariantEstimate& each : estimates) {
+    const bool ok = each.failure.empty();
+    table.rows.push_back(
+        {each.label, each.cells, each.cells_left,
+         ok ? train::Cell{1000 * each.step_seconds} : train::Cell{}, each.peak_memory >> 20,
+         ok ? train::Cell{duration(each.seconds_left)} : train::Cell{}, each.failure});
+  }
+  const train::SweepEstimate all = train::add_up(estimates, a.jobs);
+  const int64_t available = train::available_memory();
+  const bool enough = available <= 0 || all.memory <= available;
+  return Answer(a.json)
+      .add("cells", all.cells)
+      .add("cells_left", all.cells_left)
+      .add("jobs", a.jobs)
+      .add("seconds_left", all.seconds)
+      .add("memory_bytes", all.memory)
+      .add("available_bytes", available)
+      .add("variants", estimates)
+      .table(without_empty_columns(table))
+      .text("{cells} cells, {cells_left} to run: about ")
+      .literal(duration(all.seconds))
+      .text("; jobs: {jobs}, threads of each: ")
+      .literal(fmt::format("{}\n", threads_of_a_cell(a)))
+      .text("memory: up to {memory_bytes:MiB} MiB at a time, {available_bytes:MiB} MiB available")
+      .literal(enough ? "\n" : ": too little; expected fewer --jobs\n")
+      .end(all.failed > 0 || !enough ? failure : success);
+}
+
+int exit_code(const train::SweepOutcome& outcome) {
+  if (outcome.stopped) return stopped;
+  if (outcome.failed + outcome.damaged > 0) return failure;
+  if (outcome.diverged > 0) return diverged;
+  return outcome.finished == outcome.cells ? success : failure;
+}
+
+int run(const Arguments& a, Opened& opened) {
+  const fs::path directory = a.out;
+  train::RunnerOptions options;
+  options.shard = read_shard(a.shard);
+  options.jobs = a.jobs;
+  options.threads = threads_of_a_cell(a);
+  options.max_failures = a.max_failures;
+  options.cell_timeout = static_cast<double>(a.cell_timeout.value_or(0));
+  const auto presence = train::Claim::share(directory);
+  data::write_file_durably(directory / "sweep.toml", train::with_digest(opened.sweep.to_toml()));
+
+  LiveLines display(Progress::mode_for_stderr(a.quiet));
+  bool all_merged = true;
+  const auto merged = merge_cells(opened.grid, {a.merge.begin(), a.merge.end()}, directory);
+  for (size_t i = 0; i < merged.size(); ++i) {
+    for (const std::string& damaged : merged[i].damaged)
+      print_stderr("longhand: not taken over: {}\n", damaged);
+    display.line(fmt::format("{}: {} cells taken over", a.merge[i], merged[i].copied));
+    all_merged = all_merged && merged[i].damaged.empty();
+  }
+  if (a.repair)
+    for (const train::RepairedCell& each : repair_cells(opened.sweep, opened.grid, directory))
+      display.line(fmt::format("{}: {}; {} in {}", each.cell, each.reason,
+                               each.run_kept ? "test.json and cell.json are kept"
+                                             : "it is trained again, its files are kept",
+                               each.kept_in.string()));
+  if (!a.merge.empty() || a.repair) opened.states = read_cells(opened.grid, directory);
+  display.line(fmt::format("{}: {} variants, jobs: {}, threads of each: {}", directory.string(),
+                           opened.grid.variants.size(), options.jobs, options.threads));
+  train::SignalRequests signals;
+  train::SweepProgress now;
+  options.should_stop = [&] { return signals.stop(); };
+  std::set<std::string> stalled;  // cells that the user knows about
+  options.on_progress = [&](const train::SweepProgress& p) {
+    now = p;
+    for (const train::RunningCell& cell : p.running)
+      if (!cell.stalled)
+        stalled.erase(cell.label);
+      else if (stalled.insert(cell.label).second)
+        display.line(fmt::format(
+            "longhand: warning: {} (process {}): {}{}", cell.label, cell.pid, stall(cell),
+            cell.stopped ? fmt::format("; kill -CONT {} continues it", cell.pid) : std::string()));
+    display.show(live_table(p));
+  };
+  // Written meanwhile for a report on a sweep that goes on, but not so often that it takes long.
+  double written = clock_seconds();
+  double cost = 0;
+  const auto write = [&] {
+    const double begin = clock_seconds();
+    train::Results results = results_of(opened, directory, command_of(a));
+    write_results(results, directory);
+    written = clock_seconds();
+    cost = written - begin;
+    return results;
+  };
+  write();
+  options.on_end = [&](const train::EndedCell& cell) {
+    opened.states[fs::path(cell.directory).filename().string()] = cell.state;
+    try {
+      if (clock_seconds() - written > std::max(1.0, 50 * cost)) write();
+    } catch (const DataError& unwritten) {  // the cells go on; at the end they are written again
+      display.line(fmt::format("longhand: warning: {}", unwritten.what()));
+    }
+    const std::string text = describe(opened.sweep, cell);
+    const bool plain = display.mode() == Progress::Mode::lines;
+    display.line(plain ? fmt::format("{}  ({})", text, counts(now)) : text);
+  };
+  const train::SweepOutcome outcome = run_sweep(opened.sweep, opened.grid, directory, options);
+  display.show({});
+
+  opened.states = read_cells(opened.grid, directory);
+  const train::Results results = write();
+  if (a.json)
+    print_stdout("{}", to_json(results));
+  else
+    print_stdout("{}{}\n{}\n", to_text(variants_to_read(results, opened.grid)),
+                 wrapped_lines(results.summary, 100), (directory / "results.json").string());
+  const int64_t left =
+      outcome.cells - outcome.finished - outcome.diverged - outcome.failed - outcome.damaged;
+  if (outcome.damaged > 0)
+    print_stderr(
+        "longhand: {} of {} cells are damaged, or undecided because a trial is; repair them with: "
+        "longhand ablate {} --repair\n",
+        outcome.damaged, outcome.cells, shell_word(directory.string()));
+  if (outcome.failed + outcome.diverged > 0)
+    print_stderr("longhand: {} of {} cells failed; see longhand ablate --status {}\n",
+                 outcome.failed + outcome.diverged, outcome.cells, directory.string());
+  if (outcome.stopped || left > 0)
+    print_stderr("longhand: {}, {} cells left; continue with: {}\n",
+                 outcome.stopped ? "stopped" : "ended after too many failures", left,
+                 command_of(a));
+  const int code = exit_code(outcome);
+  return code == success && !all_merged ? failure : code;
+}
+
+int ablate(Arguments a) {
+  if (!a.status.empty()) return print_status(a);
+  if (!a.table.empty()) return print_table(a);
+  check<ConfigError>(
+      !a.sweep.empty(),
+      "ablate: expected SWEEP.toml, --status DIR or --table FORMAT DIR; see longhand "
+      "ablate --help");
+  if (a.verify) return print_verification(a);
+  if (a.out.empty() && fs::is_directory(a.sweep)) {
+    a.out = a.sweep;
+    a.sweep = sweep_file(a.out);
+  }
+  check<ConfigError>(!a.out.empty() || a.dry_run, "ablate: expected --out DIR");
+  Opened opened = open(train::Sweep::load(a.sweep, a.set), a.out);
+  return a.dry_run ? print_estimate(a, opened) : run(a, opened);
+}
+
+}  // namespace
+
+void add_ablate(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command c = program.command("ablate", "Compare configurations: train every cell of a sweep",
+                              [a] { return ablate(*a); });
+  c.responds_to_signals();
+  c.add("sweep", a->sweep, "SWEEP.toml",
+        "The sweep: a base configuration, axes and seeds; or the directory of one, to continue it, "
+        "and with --table, --verify and --repair");
+  c.add("--out", a->out, "DIR",
+        "Directory of the sweep; finished cells in it are skipped, others continue");
+  c.add("--jobs", a->jobs, "N", "Cells side by side [1]").positive();
+  c.add("--threads", a->threads, "N", "Threads of each cell [cores / jobs]").positive();
+  c.add("--shard", a->shard, "I/N",
+        "Run only the I-th of N parts of the cells; with [search], of the variants [1/1]");
+  c.add("--merge", a->merge, "DIR,...",
+        "First take over the cells that have ended in these directories, such as those of other "
+        "machines, which ran other shards")
+      .separated_by_commas();
+  c.add("--max-failures", a->max_failures, "N", "Start no more cells after N failures [any number]")
+      .positive();
+  c.add("--cell-timeout", a->cell_timeout, "SECONDS",
+        "Stop a cell that writes neither metrics nor progress for so long; it fails, and the next "
+        "call continues it [no limit]")
+      .positive();
+  const Argument verify = c.flag(
+      "--verify", a->verify,
+      "Compare the files of the sweep in DIR with their digests, and its scores with those that "
+      "the checkpoints give");
+  c.flag("--repair", a->repair,
+         "First set aside the files of damaged cells, which are evaluated or trained again")
+      .excludes(verify);
+  c.flag("--dry-run", a->dry_run,
+         "Measure a few steps of each variant, and print cells, time and memory");
+  c.add("--status", a->status, "DIR", "Print the state of every cell of the sweep in DIR");
+  const Argument table = c.add("--table", a->table, "FORMAT",
+                               "Print the results of the sweep in DIR: md, csv, tex or text");
+  c.common(*a, "set quiet");
+  c.json(a->json).excludes(table);
+  c.words_to_set(*a);
+  c.footer(
+      "Each cell is a process of its own, in DIR/cells/HASH, a run directory named by the hash of "
+      "its effective configuration: a second call skips finished cells, resumes interrupted ones "
+      "from their checkpoint and tries failed ones again (but not diverged ones). SIGINT and "
+      "SIGTERM stop all cells, which save, and exit with 75. Several calls may share one DIR, as "
+      "the tasks of a job array do: examples/slurm/ablate.sbatch.\n"
+      "Results: DIR/results.json, results.csv and cells.csv. Exit codes: 1 if cells failed, 4 if "
+      "cells diverged.\n"
+      "A sweep file, of which only an [[axis]] is required (see also train/README.md):\n"
+      "  [sweep]\n"
+      "  base = \"mqar.toml\"              # or sections [model] ... in this file\n"
+      "  seeds = 3\n"
+      "  baseline = { attention.type = \"softmax\" }\n"
+      "  [[axis]]\n"
+      "  attention.type = [\"softmax\", \"linformer\"]\n"
+      "  [[axis]]                         # of some variants only\n"
+      "  when = { attention.type = \"linformer\" }\n"
+      "  attention.k = { from = 8, to = 64, factor = 2 }\n"
+      "  [search]                         # for each variant, on the validation split\n"
+      "  optimizer.lr = { log_uniform = [1e-4, 1e-2], count = 5 }\n"
+      "Example: longhand ablate examples/sweeps/variants.toml --out runs/variants --jobs 2\n"
+      "         longhand ablate --table md runs/variants");
+}
+
+}  // namespace longhand::cli

@@ -1,0 +1,282 @@
+// longhand bench: the cost of training steps and of attention, next to what the hardware could do.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "longhand/attention/model/transformer.h"
+#include "longhand/core/parallel.h"
+#include "longhand/core/utf8.h"
+#include "longhand/train/cli/child.h"
+#include "longhand/train/cli/commands/groups.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output/answer.h"
+#include "longhand/train/cli/output/output.h"
+#include "longhand/train/cli/output/progress.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/cost/bench.h"
+#include "longhand/train/cost/bench_grid.h"
+#include "longhand/train/cost/efficiency.h"
+
+namespace longhand::cli {
+namespace {
+
+struct BenchArguments : Common {
+  std::string what;  // "step" or "attention"
+  train::BenchGrid grid;
+  bool recompute = false;
+  int64_t tokens = 16384;
+  int64_t repetitions = 0;
+  double seconds = 1;
+};
+
+Json to_json(const train::BenchCell& cell, const train::Config& config, int64_t batch,
+             const train::BenchResult& result) {
+  const train::Machine& machine = result.machine;
+  const double limit = train::limit(result.work, machine);
+  const double gflops = result.work.flops / result.seconds * 1e-9;
+  const double tokens = static_cast<double>(batch * cell.length);
+  return {{"attention", cell.attention},
+          {"length", cell.length},
+          {"batch", batch},
+          {"dropout", read_options<attention::TransformerConfig>(config.model()).dropout},
+          {"attention_dropout", train::attention_dropout(config)},
+          {"threads", threads()},
+          {"parameters", result.parameters},
+          {"repetitions", result.repetitions},
+          {"seconds", result.seconds},
+          {"seconds_low", result.seconds_low},
+          {"seconds_high", result.seconds_high},
+          {"seconds_forward", result.seconds_forward},
+          {"tokens_per_second", tokens / result.seconds},
+          {"gflops", json_number(gflops)},
+          {"share_of_peak", json_number(gflops * 1e9 / machine.flops)},
+          {"limit_seconds", json_number(limit)},
+          {"share_of_limit", json_number(limit / result.seconds)},
+          {"peak_memory_bytes", result.peak_memory},
+          {"allocated_bytes", result.allocated},
+          {"page_faults", result.page_faults},
+          {"machine_gflops", machine.flops * 1e-9},
+          {"machine_exps_per_second", machine.exps},
+          {"machine_bytes_per_second", machine.bytes}};
+}
+
+/// Measures a cell in this process.
+Json measure(const BenchArguments& a, const train::BenchCell& cell,
+             const std::vector<std::string>& set) {
+  const train::Config config = train::config_with(cell, set);
+  const int64_t batch = std::max<int64_t>(1, a.tokens / cell.length);
+  Progress progress(Progress::mode_for_stderr(a.quiet), "bench");
+  train::BenchOptions options;
+  options.repetitions = a.repetitions;
+  options.seconds = a.seconds;
+  options.seed = seed_or_default(a);
+  options.recompute = a.recompute;
+  options.on_progress = [&](int64_t done, int64_t all) {
+    progress.update(done, all, fmt::format("{} {}", cell.attention, cell.length));
+  };
+  const auto bench = a.what == "step" ? train::bench_step : train::bench_attention;
+  return to_json(cell, config, batch, bench(config, batch, options));
+}
+
+/// Measures a cell in a process of its own, so that the peak of memory is that of this cell alone.
+/// Returns nothing if the process failed; the reason is then on stderr.
+std::optional<Json> measure_elsewhere(const BenchArguments& a, const train::BenchCell& cell,
+                                      const std::vector<std::string>& set, int& code) {
+  std::vector<std::string> words = {"bench", a.what, "--quiet", "--json"};
+  const auto add = [&](const char* name, const std::string& value) {
+    words.insert(words.end(), {name, value});
+  };
+  add("--attention", cell.attention);
+  add("--length", std::to_string(cell.length));
+  add("--tokens", std::to_string(a.tokens));
+  add("--threads", std::to_string(threads()));
+  add("--seconds", fmt::format("{}", a.seconds));
+  if (a.repetitions) add("--repetitions", std::to_string(a.repetitions));
+  if (a.seed) add("--seed", std::to_string(*a.seed));
+  if (a.recompute) words.emplace_back("--recompute");
+  for (const std::string& assignment : set) add("--set", assignment);
+  const std::optional<std::string> text =
+      run_program_with(words, fmt::format("{} {}", cell.attention, cell.length), code);
+  return text ? std::optional(Json::parse(*text).at("cells").at(0)) : std::nullopt;
+}
+
+double number(const Json& json, const char* key) {
+  return json[key].is_number() ? json[key].get<double>() : std::nan("");
+}
+
+std::string percent(double share) {
+  return std::isfinite(share) ? fmt::format("{:.0f} %", 100 * share) : "-";
+}
+
+/// A line of at most 100 columns. A longer name of a variant has a line of its own.
+std::string row_of(const std::vector<std::string>& cells) {
+  constexpr size_t widths[] = {14, 7, 9, 10, 9, 8, 8, 9, 7, 8};
+  std::string line = fmt::format("{:<{}}", cells[0], widths[0]);
+  if (line.size() > widths[0]) line = wrapped_lines(line, 100) + "\n" + std::string(widths[0], ' ');
+  for (size_t i = 1; i < cells.size(); ++i) line += fmt::format(" {:>{}}", cells[i], widths[i]);
+  return line + "\n";
+}
+
+std::string row_of_cell(const Json& json) {
+  const auto fixed = [&](const char* key, int digits, double unit = 1) {
+    const double value = number(json, key) / unit;
+    return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
+  };
+  return row_of({json["attention"], json["length"].dump(), fixed("seconds", 4),
+                 fixed("seconds_forward", 4), short_number(number(json, "tokens_per_second")),
+                 fixed("gflops", 1), percent(number(json, "share_of_peak")),
+                 percent(number(json, "share_of_limit")), fixed("peak_memory_bytes", 0, 1 << 20),
+                 fixed("page_faults", 0)});
+}
+
+std::string crossovers_text(const std::vector<Json>& done) {
+  std::map<std::string, std::map<double, double>> times;
+  for (const Json& json : done)
+    times[json["attention"]][json["length"].get<double>()] = number(json, "seconds");
+  if (!times.contains("softmax") || times.size() < 2) return "";
+  std::string out = "\nAgainst exact attention (softmax):\n";
+  for (const auto& [name, of_length] : times)
+    if (name != "softmax")
+      if (const std::string text =
+              train::to_text(train::crossover(times.at("softmax"), of_length), "faster");
+          !text.empty())
+        out += fmt::format("  {:<12} {}\n", name, text);
+  return out;
+}
+
+int bench(const BenchArguments& arguments) {
+  seed_or_default(arguments);  // throws
+  train::BenchGrid grid = arguments.grid;
+  grid.set = arguments.set;
+  const std::vector<train::BenchCell> cells = train::cells_of(grid);
+  const auto set = train::assignments(grid, cells);
+  // Check all before measuring the first, while errors can still refer to the command line.
+  for (const train::BenchCell& cell : cells)
+    train::check_bench(train::config_of(grid, cell), arguments.what == "attention");
+  Progress progress(Progress::mode_for_stderr(arguments.quiet || cells.size() == 1), "bench");
+  Answer out(arguments.json);
+  std::vector<Json> done;
+  int worst = success;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const train::BenchCell& cell = cells[i];
+    progress.update(static_cast<int64_t>(i), static_cast<int64_t>(cells.size()),
+                    fmt::format("{} {}", cell.attention, cell.length));
+    int code = success;
+    const std::optional<Json> result =
+        cells.size() == 1 ? measure(arguments, cell, set.at(cell.attention))
+                          : measure_elsewhere(arguments, cell, set.at(cell.attention), code);
+    progress.clear();
+    if (code == usage_error) return code;
+    if (!result) {
+      worst = failure;
+      continue;
+    }
+    if (done.empty())
+      out.literal(
+          row_of({"attention", "length", arguments.what == "step" ? "step s" : "both s",
+                  "forward s", "tokens/s", "GFLOP/s", "of peak", "of limit", "MiB", "faults"}));
+    done.push_back(*result);
+    out.literal(row_of_cell(*result));
+    flush_stdout();
+  }
+  if (!done.empty())
+    out.literal(crossovers_text(done))
+        .literal(fmt::format(
+            "\nThis machine, {} threads, in the last cell: {:.0f} GFLOP/s, {:.1f} G exp/s, "
+            "{:.0f} GB/s\n",
+            threads(), number(done.back(), "machine_gflops"),
+            number(done.back(), "machine_exps_per_second") * 1e-9,
+            number(done.back(), "machine_bytes_per_second") * 1e-9));
+  return out.add("cells", done).end(worst);
+}
+
+void add_one_bench(Command& group, const std::string& what, const std::string& text) {
+  const auto a = std::make_shared<BenchArguments>();
+  a->what = what;
+  Command c = group.command(what, text, [a] { return bench(*a); });
+  c.add(
+      "--model", a->grid.model, "L|M",
+      "The model that is measured. L classifies long sequences: an encoder of 2 layers, d_model "
+      "64, 2 heads, d_mlp 128, 10 classes, lengths from 1024 to 16384. M predicts the next byte of "
+      "text: causal, 4 layers, d_model 256, 8 heads, d_mlp 1024, 256 tokens, lengths 2048 and 8192 "
+      "[L]");
+  c.add("--attention", a->grid.attention, "NAME,...",
+        "The attention variants to compare, one row of results for each and for each length; "
+        "window+linear has another variant in each layer [all that the model can use]")
+      .separated_by_commas();
+  c.add("--length", a->grid.length, "N,...",
+        "The lengths of sequences, in tokens [those of the model]")
+      .separated_by_commas()
+      .positive();
+  c.add("--tokens", a->tokens, "N",
+        "Tokens in one step: the batch has as many sequences as fit into this number, and at least "
+        "one, so that rows of different lengths do comparable work [16384]")
+      .positive();
+  c.add("--dropout", a->grid.dropout, "P",
+        "Dropout probability of the model, and of attention weights where the variant has them [0]")
+      .not_negative();
+  c.add("--d-model", a->grid.d_model, "N", "Size of each token's vector in the model").positive();
+  c.add("--heads", a->grid.heads, "N", "Number of attention heads of each layer").positive();
+  c.add("--layers", a->grid.layers, "N", "Number of layers of the model").positive();
+  c.add("--d-mlp", a->grid.d_mlp, "N", "Size of the hidden layer of the feed-forward part; 0: none")
+      .not_negative();
+  c.flag("--causal", a->grid.causal, "Let tokens attend only to themselves and to earlier tokens");
+  if (what == "step")
+    c.flag("--recompute", a->recompute,
+           "Keep only the input of each block and compute the rest again in the backward pass, "
+           "which needs less memory and more time (train.recompute)");
+  c.add("--seconds", a->seconds, "S",
+        "Repeat each measurement for S seconds, and at least three times [1]")
+      .not_negative();
+  c.add("--repetitions", a->repetitions, "N", "Repeat each measurement N times instead").positive();
+  c.common(*a, "set seed threads quiet json");
+  c.footer(
+      std::string(
+          what == "step"
+              ? "Measures what one training step costs: a forward pass, a backward pass and "
+                "Adam, on a\nbatch of random tokens."
+              : "Measures what attention costs without the rest of the model: queries, keys "
+                "and values of\none layer, forward and backward, with random numbers.") +
+      "\nEach row of the table is measured in a process of its own:\n"
+      "  step s, both s  seconds of one step, or of both passes: the median of all repetitions\n"
+      "  forward s       the part of it that the forward pass takes\n"
+      "  tokens/s        tokens that are processed in a second; higher is better\n"
+      "  GFLOP/s         necessary floating-point operations in a second, in billions\n"
+      "  of peak         GFLOP/s as a fraction of what this machine does in matrix products\n"
+      "  of limit        the least time that the work can take on this machine, as a fraction of "
+      "the\n"
+      "                  time measured: 100 % means that the code can hardly be faster\n"
+      "  MiB             largest memory of the process\n"
+      "  faults          page faults of one step: many mean that memory is taken anew in each "
+      "step\n"
+      "The least time is flops / peak + exponentials / rate + bytes / bandwidth. These rates are\n"
+      "measured between the repetitions, by a matrix product, by Longhand's exp and by y <- a x + "
+      "y on\n"
+      "large vectors. The formulas for flops and bytes are in train/README.md, section bench.\n"
+      "An option that only some variants have, such as --set attention.k=128, applies to those.\n"
+      "Examples:\n" +
+      (what == "step" ? "  longhand bench step --attention softmax,linear --length 1024,4096\n"
+                        "  longhand bench step --model M --attention softmax --recompute"
+                      : "  longhand bench attention --attention softmax,linear --length 1024,4096\n"
+                        "  longhand bench attention --attention nystrom --set "
+                        "attention.landmarks=32"));
+}
+
+}  // namespace
+
+void add_bench(Command& program) {
+  Command group = program.group(
+      "bench", "Measure time and memory of training steps and of attention, and communication");
+  add_one_bench(group, "step", "Measure whole training steps: forward, backward and optimizer");
+  add_one_bench(group, "attention",
+                "Measure the attention of one layer alone, forward and backward");
+  add_bench_ranks(group);
+  add_bench_sequence(group);
+  add_bench_comm(group);
+}
+
+}  // namespace longhand::cli

@@ -1,0 +1,126 @@
+// longhand-mpi bench ranks: what several ranks gain over one, and how much of their communication is hidden.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "longhand/core/communicator.h"
+#include "longhand/core/error.h"
+#include "longhand/core/parallel.h"
+#include "longhand/train/cli/commands/groups.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output/progress.h"
+#include "longhand/train/cli/output/results.h"
+#include "longhand/train/cli/ranks.h"
+#include "longhand/train/cost/scaling.h"
+#include "longhand/train/ranks/places.h"
+
+namespace longhand::cli {
+namespace {
+
+struct Arguments : ResultsArguments {
+  std::string config;
+  int64_t steps = 5, turns = 7;
+};
+
+train::Table rates(const train::Scaling& s, int ranks) {
+  train::Table out{
+      .name = "rates",
+      .title = "One rank and all ranks, in turns",
+      .note =
+          "Each rank has the same number of examples (weak scaling). The speed-up is the ratio of "
+          "tokens per second; at best it is the number of ranks.",
+      .columns = {{"ranks", ""},
+                  {"threads", "threads of each"},
+                  {"tokens_per_second", "tokens/s"},
+                  {"speed_up", "speed-up"},
+                  {"sent_bytes", "sent by a rank in a step (bytes)"},
+                  {"communication_s", "communication in a step (s)"},
+                  {"waited_s", "of this, waited (s)"},
+                  {"hidden", "hidden"}}};
+  add_estimate(out.columns, "step_s", "step (s)");
+  const auto row = [&](int count, const std::vector<double>& seconds) {
+    const bool all = count > 1;
+    const auto only_all = [&](train::Cell cell) { return all ? cell : train::Cell(); };
+    const Estimate step = estimate(seconds);
+    out.rows.push_back({int64_t{count}, int64_t{threads()},
+                        static_cast<double>(count * s.tokens) / step.mean,
+                        all ? s.speed_up(ranks) : 1.0, only_all(s.bytes), only_all(s.communication),
+                        only_all(s.waited), only_all(s.hidden())});
+    train::add_estimate(out.rows.back(), step);
+  };
+  row(1, s.one);
+  row(ranks, s.all);
+  return out;
+}
+
+train::Table timeline(const train::Scaling& s) {
+  train::Table out{
+      .name = "timeline",
+      .title = "Timeline of one step",
+      .note =
+          "Each rank has two lanes: what it computes, and what it sends meanwhile. \"wait\" is the "
+          "time in which a rank only waits for others.",
+      .columns = {{"lane", ""}, {"span", ""}, {"begin_ms", "begin (ms)"}, {"end_ms", "end (ms)"}},
+      .charts = {{.title = "Timeline of one step",
+                  .x = "begin_ms",
+                  .y = "lane",
+                  .series = {"span"},
+                  .end = "end_ms"}}};
+  for (const train::Span& span : s.timeline)
+    out.rows.push_back({fmt::format("rank {} {}", span.rank, span.sends ? "sends" : "computes"),
+                        span.what, 1e3 * span.begin, 1e3 * span.end});
+  return out;
+}
+
+int run(const Arguments& a) {
+  require_several_ranks();
+  train::Config config = train::Config::load(a.config);
+  apply(a, config);
+  const bool leads = ranks().rank() == 0;
+  const std::vector<std::string> warnings = train::binding_warnings(ranks());
+  Progress progress(leads ? a.progress() : Progress::Mode::none, "bench ranks");
+  if (leads)
+    for (const std::string& warning : warnings) progress.line("longhand: warning: " + warning);
+  progress.update(0, a.turns, "the first steps");
+  const train::Scaling scaling = train::measure_scaling(
+      ranks(), config, {.steps = a.steps, .turns = a.turns, .on_turn = [&](int64_t turn) {
+                          progress.update(turn, a.turns, "one rank and all ranks, in turns");
+                        }});
+  progress.clear();
+  if (!leads) return success;
+  train::Results results = new_results(
+      fmt::format("{} ranks against one", ranks().size()),
+      fmt::format("{} ranks process {:.2f} times the tokens per second of one; {:.0f} % of their "
+                  "communication happens while they compute.",
+                  ranks().size(), scaling.speed_up(ranks().size()), 100 * scaling.hidden()));
+  results.tables = {rates(scaling, ranks().size()), timeline(scaling)};
+  return finish(a, std::move(results), {.hidden = {"timeline"}});
+}
+
+}  // namespace
+
+void add_bench_ranks(Command& bench) {
+  const auto a = std::make_shared<Arguments>();
+  Command c = bench.command(
+      "ranks", "Measure what several ranks gain over one, and how much communication is hidden",
+      [a] { return run(*a); });
+  c.add("config", a->config, "CONFIG.toml", "Configuration; its batch is that of one rank")
+      .required();
+  c.add("--steps", a->steps, "N", "Steps of one turn [5]").positive();
+  c.add("--turns", a->turns, "N", "Turns of one rank, and of all ranks [7]").positive();
+  c.runs_on_ranks();
+  c.common(*a, "set seed threads");
+  add_out(c, *a);
+  c.common(*a, "quiet json words");
+  c.footer(
+      "Trains by the configuration in turns: the first rank alone while the others wait, then all "
+      "ranks with as many examples for each. Nothing is written but the results. A report shows "
+      "the timeline of one step.\n"
+      "Example:\n"
+      "  mpirun -np 2 longhand-mpi bench ranks examples/configs/mqar.toml --threads 1 -o "
+      "ranks.json\n"
+      "  longhand report ranks.json -o ranks.html");
+}
+
+}  // namespace longhand::cli

@@ -1,0 +1,131 @@
+// longhand check attention: the conformance suite, over the library's variants.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "longhand/attention/conformance/conformance.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output/answer.h"
+#include "longhand/train/cli/output/output.h"
+
+namespace longhand::cli {
+namespace {
+
+using attention::CheckResult;
+
+struct Arguments : Common {
+  std::vector<std::string> variants;  // if empty, all
+  std::vector<std::string> checks;    // if empty, all
+  bool list = false, verbose = false;
+};
+
+struct Count {
+  int64_t held = 0, all = 0;
+  double seconds = 0;
+
+  void add(const CheckResult& result) {
+    held += result.passed();
+    ++all;
+    seconds += result.seconds;
+  }
+};
+
+int list_checks(const std::vector<std::string>& variants, bool json) {
+  Answer out(json);
+  Json all = Json::array();
+  const auto add = [&](const std::string& of, const auto& checks) {
+    if (!checks.empty()) out.literal(of + ":\n");
+    for (const auto& check : checks) {
+      out.literal(fmt::format("  {:<24}{}\n", check.name, check.summary));
+      all.push_back({{"variant", of}, {"check", check.name}, {"summary", check.summary}});
+    }
+  };
+  add("every variant", attention::invariants());
+  for (const std::string& variant : variants) add(variant, attention::evidence(variant));
+  return out.add("checks", all).end();
+}
+
+int check_attention(const Arguments& arguments) {
+  const std::vector<std::string> variants =
+      arguments.variants.empty() ? attention::names() : arguments.variants;
+  for (const std::string& variant : variants) attention::spec(variant);  // throws if unknown
+  if (arguments.list) return list_checks(variants, arguments.json);
+  attention::OptionSet options;
+  if (!arguments.set.empty()) {
+    if (variants.size() != 1)
+      throw ConfigError("check attention: --set requires exactly one --variant");
+    train::Config config;
+    apply(arguments, config);
+    for (const auto& [name, value] : config.given()) {
+      if (!name.starts_with("attention.") || name == "attention.type")
+        throw ConfigError(
+            "check attention: " + name +
+            ": expected an option of [attention] other than type; set the variant with --variant");
+      options.emplace_back(name.substr(name.find('.') + 1), value);
+    }
+  }
+
+  Answer out(arguments.json);
+  Count total, of_subject;
+  Json results = Json::array();
+  std::string subject;  // the variant or group being counted
+  const auto end_subject = [&] {
+    if (of_subject.all && !arguments.quiet)
+      out.literal(fmt::format("{:<60} {:>3} of {:>3}  {:6.2f} s\n", subject, of_subject.held,
+                              of_subject.all, of_subject.seconds));
+    flush_stdout();
+    of_subject = {};
+  };
+  attention::ConformanceOptions how{.checks = arguments.checks};
+  how.on_result = [&](const CheckResult& result) {
+    total.add(result);
+    if (result.variant != subject) end_subject();
+    subject = result.variant;
+    of_subject.add(result);
+    results.push_back({{"variant", result.variant},
+                       {"check", result.check},
+                       {"passed", result.passed()},
+                       {"failures", result.failures},
+                       {"measured", result.measured},
+                       {"seconds", json_number(result.seconds)}});
+    for (const std::string& failure : result.failures)
+      out.literal(fmt::format("FAILED {} / {}: {}\n", result.variant, result.check, failure));
+    if (result.passed() && arguments.verbose && !result.measured.empty())
+      out.literal(fmt::format("  {} / {}: {}\n", result.variant, result.check, result.measured));
+  };
+  for (const std::string& variant : variants) {
+    if (arguments.set.empty())
+      attention::check_conformance(variant, how);
+    else
+      attention::check_invariants(variant, options, how);
+    end_subject();
+  }
+  return out.add("passed", total.held)
+      .add("checks_run", total.all)
+      .add("seconds", total.seconds)
+      .add("checks", results)
+      .text("{passed} of {checks_run} checks passed, {seconds:.1f} s\n")
+      .end(total.held == total.all ? success : failure);
+}
+
+}  // namespace
+
+void add_check(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command group = program.group("check", "Run the library's self-checks");
+  Command c = group.command(
+      "attention",
+      "Run the conformance suite over attention variants; exits with 1 if a check fails",
+      [a] { return check_attention(*a); });
+  c.add("--variant", a->variants, "NAME", "Only this variant; may be repeated").repeated();
+  c.add("--check", a->checks, "NAME", "Only this check; may be repeated").repeated();
+  c.flag("--list", a->list, "List the checks and run none");
+  c.flag("-v,--verbose", a->verbose, "Also print measured values");
+  c.common(*a, "set quiet threads json");
+  c.footer(
+      "With --set attention.KEY=VALUE the invariants run for these options of one --variant; "
+      "otherwise for option sets that cover all of its options, followed by limits and "
+      "statistics. For variants of your own, see longhand/attention/conformance/conformance.h.");
+}
+
+}  // namespace longhand::cli

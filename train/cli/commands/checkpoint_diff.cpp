@@ -1,0 +1,144 @@
+// longhand checkpoint diff: what differs between two checkpoints, or a checkpoint and a file of tensors.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "longhand/core/error.h"
+#include "longhand/train/cli/commands/groups.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output/answer.h"
+#include "longhand/train/cli/output/output.h"
+#include "longhand/train/results/table.h"
+#include "longhand/train/transfer/compare.h"
+
+namespace longhand::cli {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> files;
+  train::CompareOptions options;
+  bool all = false, json = false;
+};
+
+std::string shape_and_type(const Tensor& tensor) {
+  if (!tensor.defined()) return "-";
+  return fmt::format("{} {}", name_of(tensor.dtype()), concat_message(tensor.shape()));
+}
+
+train::Table table_of(const train::ComparedState& part, const Arguments& a) {
+  train::Table out{"tensors",
+                   part.name,
+                   "",
+                   {{"tensor", ""},
+                    {"first", "in A"},
+                    {"second", "in B"},
+                    {"differing", "values that differ"},
+                    {"largest", "largest |a - b|", 3},
+                    {"relative", "|a - b| / |a|", 3}}};
+  std::vector<const train::TensorDifference*> order;
+  for (const auto& each : part.tensors)
+    if (a.all || !each.is_within(a.options.tolerance)) order.push_back(&each);
+  // What cannot be compared first, then the largest differences.
+  const auto key = [](const train::TensorDifference* each) {
+    const bool huge = !each->same_shape() || !each->same_dtype() || !std::isfinite(each->largest);
+    return huge ? std::numeric_limits<double>::infinity() : each->largest;
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const auto* x, const auto* y) { return key(x) > key(y); });
+  for (const auto* each : order) {
+    const bool same = each->same_shape();
+    out.rows.push_back({each->name, shape_and_type(each->first),
+                        same && each->same_dtype() ? train::Cell{"same"}
+                                                   : train::Cell{shape_and_type(each->second)},
+                        same ? train::Cell{each->differing} : train::Cell{},
+                        same ? train::Cell{each->largest} : train::Cell{},
+                        same ? train::Cell{each->relative} : train::Cell{}});
+  }
+  return out;
+}
+
+Json to_json(const train::TensorDifference& each) {
+  const auto side = [](const Tensor& tensor) {
+    return tensor.defined() ? json_of_type(tensor) : Json();
+  };
+  Json out = {{"name", each.name}, {"a", side(each.first)}, {"b", side(each.second)}};
+  if (each.same_shape()) {
+    out["differing"] = each.differing;
+    out["largest"] = json_number(each.largest);
+    out["relative"] = json_number(each.relative);
+  }
+  return out;
+}
+
+int diff(const Arguments& a) {
+  check<ConfigError>(a.files.size() == 2, "checkpoint diff: expected two files or runs, got ",
+                     a.files.size());
+  const train::Comparison found = train::compare(a.files[0], a.files[1], a.options);
+  const auto text = [](const std::optional<OptionValue>& value) {
+    return value ? to_string(*value) : std::string("-");
+  };
+  Answer out(a.json);
+  out.add("a", found.first)
+      .add("b", found.second)
+      .add("equal", found.equal)
+      .text("A  {a}\nB  {b}\n");
+  Json tensors, other = Json::object();
+  for (const auto& [name, values] : found.other) {
+    other[name] = {text(values.first), text(values.second)};
+    out.literal(
+        fmt::format("{}: {} in A, {} in B\n", name, text(values.first), text(values.second)));
+  }
+  for (const train::ComparedState& part : found.states) {
+    int64_t different = 0;
+    Json& list = tensors[part.name] = Json::array();
+    for (const auto& each : part.tensors) {
+      const bool differs = !each.is_within(a.options.tolerance);
+      different += differs;
+      if (a.all || differs) list.push_back(to_json(each));
+    }
+    if (part.tensors.empty()) continue;
+    if (part.in_first == 0 || part.in_second == 0) {
+      out.literal(fmt::format("\n{}: {} tensors in A, {} in B\n", part.name, part.in_first,
+                              part.in_second));
+      continue;
+    }
+    out.literal(
+        fmt::format("\n{}: {} of {} tensors differ\n", part.name, different, part.tensors.size()));
+    if (const train::Table table = table_of(part, a); !table.rows.empty())
+      out.literal("\n").table(table);
+  }
+  return out.add("tensors", tensors).add("other", other).end(found.equal ? success : failure);
+}
+
+}  // namespace
+
+void add_checkpoint_diff(Command& group) {
+  const auto a = std::make_shared<Arguments>();
+  Command c =
+      group.command("diff", "Compare the tensors of two checkpoints; exits with 1 if they differ",
+                    [a] { return diff(*a); });
+  c.add("files", a->files, "A B",
+        "Two checkpoints, run directories or files of tensors (.safetensors, .npz)")
+      .required();
+  c.add("--checkpoint", a->options.checkpoint, "NAME",
+        "Of run directories: best, last or the name of another checkpoint [best]");
+  c.add("--tolerance", a->options.tolerance, "X",
+        "Tensors count as equal if no two values differ by more than X [0]")
+      .not_negative();
+  c.flag("--weights", a->options.weights,
+         "Compare only the weights used in evaluation, not what training goes on with");
+  c.flag("--all", a->all, "List tensors that are equal, too");
+  c.json(a->json);
+  c.footer(
+      "Lists tensors that one of them does not have, then those of other shapes and types, then "
+      "the largest differences; and options, steps and versions that differ. A file of tensors "
+      "is compared with the weights used in evaluation, which are averaged ones where there are "
+      "any.");
+}
+
+}  // namespace longhand::cli

@@ -1,0 +1,155 @@
+// longhand checkpoint export and import: weights in files that other programs read and write.
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "longhand/core/error.h"
+#include "longhand/train/cli/commands/groups.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output/answer.h"
+#include "longhand/train/cli/output/output.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/run/model_directory.h"
+#include "longhand/train/run/run_record.h"
+#include "longhand/train/transfer/saved_model.h"
+#include "longhand/train/transfer/weights.h"
+
+namespace longhand::cli {
+namespace {
+
+struct ExportArguments : Common {
+  std::string run, out;
+  std::string checkpoint = "best", part = "weights";
+};
+
+struct ImportArguments : Common {
+  std::string file, out, config;
+  train::ImportOptions options;
+};
+
+int64_t numbers(const nn::StateDict& state) {
+  int64_t sum = 0;
+  for (const auto& [name, tensor] : state) sum += tensor.numel();
+  return sum;
+}
+
+int export_checkpoint(const ExportArguments& a) {
+  check<ConfigError>(train::is_tensor_file(a.out), "-o ", a.out,
+                     ": expected a name that ends in .safetensors or .npz");
+  const train::SavedModel saved = train::load_model(a.run, a.checkpoint);
+  train::TensorFile file = train::export_part(saved.checkpoint, a.part);
+  file.metadata["writer"] = "longhand checkpoint export";
+  train::write_tensor_file(a.out, file);
+  return Answer(a.json)
+      .add("checkpoint", saved.file)
+      .add("part", a.part)
+      .add("tensors", file.tensors.size())
+      .add("numbers", numbers(file.tensors))
+      .add("out", a.out)
+      .text(
+          "written  {out}: {tensors} tensors, {numbers:,} numbers, {part} of {checkpoint} after "
+          "step ")
+      .literal(fmt::format("{}\n", saved.checkpoint.training.step))
+      .end();
+}
+
+/// The configuration of the model: that of the user, completed by its data, or the one in the file.
+train::Config config_for(const ImportArguments& a, const train::TensorFile& file) {
+  if (!a.config.empty()) {
+    train::Config config = train::Config::load(a.config);
+    apply(a, config);
+    train::check_config(config);
+    std::optional<data::TaskInfo> task;
+    const std::vector<std::string> sizes = {"vocabulary", "classes", "per_token", "max_length"};
+    for (const std::string& key : sizes)
+      if (!config.model().has(key) && !task) {
+        task = train::read_task_info(config);
+        if (!task) task = train::read_task(config).info;
+      }
+    if (!task) return config;
+    return train::Config::parse(train::effective_config(config, &*task), a.config);
+  }
+  const auto stored = file.metadata.find("config");
+  check<ConfigError>(stored != file.metadata.end(), a.file,
+                     " has no configuration, because Longhand did not write it: describe the model "
+                     "with --config CONFIG.toml");
+  train::Config config = train::Config::parse(stored->second, a.file + ": config");
+  // What others wrote could name any file, which commands that use the model would open.
+  if (!a.trust_paths)
+    train::SavedModel{a.file, {}, config, ""}.check_paths(
+        {"data.path", "train.init_from", "train.distill_from"}, &a.set);
+  apply(a, config);
+  return config;
+}
+
+int import_weights(const ImportArguments& a) {
+  check<ConfigError>(train::is_tensor_file(a.file), a.file,
+                     ": expected a file whose name ends in .safetensors or .npz");
+  train::check_model_path(a.out);
+  const train::TensorFile file = train::read_tensor_file(a.file);
+  const train::Imported imported =
+      train::import_weights(file, config_for(a, file), a.file, a.options);
+  train::write_model(a.out, imported.checkpoint);
+  const train::Fresh& tensors = imported.tensors;
+  Answer out(a.json);
+  out.add("file", a.file)
+      .add("out", a.out)
+      .add("parameters", imported.parameters)
+      .add("taken", tensors.taken)
+      .add("initialised", tensors.initialised)
+      .add("unused", tensors.unused)
+      .literal("taken        " + train::short_list(tensors.taken) + "\n");
+  if (!tensors.initialised.empty())
+    out.literal("initialised  " + train::short_list(tensors.initialised) + "\n");
+  if (!tensors.unused.empty())
+    out.literal("unused       " + train::short_list(tensors.unused) + "\n");
+  return out.text("written      {out}: {parameters:,} parameters\n").end();
+}
+
+}  // namespace
+
+void add_checkpoint_export(Command& group) {
+  const auto a = std::make_shared<ExportArguments>();
+  Command c = group.command("export", "Write the weights of a checkpoint for other programs",
+                            [a] { return export_checkpoint(*a); });
+  c.add("run", a->run, "DIR", "Run directory or checkpoint file").required();
+  c.out(a->out, "FILE", "File to write: NAME.safetensors or NAME.npz", [](const auto& file) {
+     return is_tensor_file_of(file, "longhand checkpoint export");
+   }).required();
+  c.add("--checkpoint", a->checkpoint, "NAME",
+        "best, last or the name of another checkpoint of the run [best]");
+  c.add("--part", a->part, "PART",
+        "weights: those used in evaluation, which are averaged ones where there are any; model: "
+        "those being trained; optimizer: its state; ema: the averaged weights [weights]");
+  c.json(a->json);
+  c.footer(
+      "In Python: safetensors.torch.load_file(FILE), or numpy.load(FILE). Names and shapes are "
+      "those of PyTorch: a linear layer has NAME.weight (out, in) and NAME.bias (out). The "
+      "metadata hold the step, the seed and the configuration.");
+}
+
+void add_checkpoint_import(Command& group) {
+  const auto a = std::make_shared<ImportArguments>();
+  Command c = group.command("import", "Make a model from the weights that another program wrote",
+                            [a] { return import_weights(*a); });
+  c.add("file", a->file, "FILE", "A file of tensors: NAME.safetensors or NAME.npz (numpy.savez)")
+      .required();
+  c.add("--out", a->out, "DIR", "Directory to create").required();
+  c.add("--config", a->config, "CONFIG.toml",
+        "The configuration of the model; files of longhand checkpoint export have it");
+  c.set(*a);
+  c.add("--prefix", a->options.prefix, "TEXT",
+        "Take only tensors whose names begin with this, without it, such as \"module.\"");
+  c.flag("--partial", a->options.partial,
+         "Take the tensors that fit; the model keeps its initial values for the others, which are "
+         "listed");
+  c.common(*a, "trust_paths json words");
+  c.footer(
+      "The new directory can be evaluated, and trained further as a new run:\n"
+      "  longhand train DIR/config.toml --init-from DIR --out NEW\n"
+      "Every tensor of the model must be in the file, with its shape; longhand checkpoint "
+      "inspect lists those of a run. Types of 16 bits become f32. Archives must not be "
+      "compressed.");
+}
+
+}  // namespace longhand::cli

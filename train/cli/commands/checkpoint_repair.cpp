@@ -1,0 +1,64 @@
+// longhand checkpoint repair: puts the files of a run in order.
+#include <memory>
+
+#include "longhand/train/cli/commands/groups.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output/answer.h"
+#include "longhand/train/cli/output/output.h"
+#include "longhand/train/run/repair.h"
+
+namespace longhand::cli {
+namespace {
+
+struct Arguments {
+  std::string run;
+  bool json = false;
+};
+
+int repair(const Arguments& a) {
+  const train::Repair done = train::repair(a.run);
+  const auto name = [](const std::filesystem::path& file) {
+    return file.empty() ? std::nullopt : std::optional(file.string());
+  };
+  Answer out(a.json);
+  out.add("run", a.run)
+      .add("changed", done.changed())
+      .add("step", done.step)
+      .add("last_from", name(done.last_from))
+      .add("best_from", name(done.best_from))
+      .add("set_aside", list_of(done.set_aside,
+                                [](const train::SetAside& each) -> Json {
+                                  return {{"file", each.file.string()},
+                                          {"reason", each.reason},
+                                          {"kept_as", each.kept_as.string()}};
+                                }))
+      .add("notes", done.notes);
+  for (const train::SetAside& each : done.set_aside)
+    out.literal(fmt::format("kept      {} as {}: {}\n", each.file.string(),
+                            each.kept_as.filename().string(), bounded(each.reason, 1000)));
+  if (!done.last_from.empty()) out.text("restored  last.h5 from {last_from}, after step {step}\n");
+  if (!done.best_from.empty()) out.text("restored  best.h5 from {best_from}\n");
+  out.each("notes", "note      {}\n")
+      .literal(done.changed() ? "repaired: " : "in order: ")
+      .text(done.step ? "last.h5 is of step {step}"
+                      : "it has saved no checkpoint yet, and begins anew")
+      .literal("; continue with longhand train --resume " + shell_word(a.run) + "\n");
+  return out.end();
+}
+
+}  // namespace
+
+void add_checkpoint_repair(Command& group) {
+  const auto a = std::make_shared<Arguments>();
+  Command c =
+      group.command("repair", "Put a run with damaged files in order", [a] { return repair(*a); });
+  c.add("run", a->run, "DIR", "Run directory").required();
+  c.json(a->json);
+  c.footer(
+      "last.h5 becomes the valid checkpoint after the most steps, best.h5 is restored if another "
+      "checkpoint is of its step, and metrics.jsonl ends where last.h5 does. Nothing is deleted:\n"
+      "damaged files are kept as NAME.damaged, others as NAME.before-repair. A run that is in "
+      "order is not changed. Exits with 3, and changes nothing, if no checkpoint is valid.");
+}
+
+}  // namespace longhand::cli

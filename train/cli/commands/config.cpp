@@ -1,0 +1,139 @@
+// longhand config: prints configurations, and starts new ones.
+#include "longhand/train/config/config.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "longhand/attention/registry.h"
+#include "longhand/core/error.h"
+#include "longhand/core/version.h"
+#include "longhand/data/file.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output/output.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/config/reference.h"
+
+namespace longhand::cli {
+namespace {
+
+struct Arguments : Common {
+  std::string config;
+  bool comments = false;
+  std::string task, variant = "softmax", out;
+};
+
+/// What the data requires of a model. Nothing, with a message, if it cannot be read: a configuration can
+/// be printed without its data.
+std::optional<data::TaskInfo> read_task(const train::Config& config, bool quiet) {
+  train::check_config(config);
+  std::optional<data::TaskInfo> task = train::read_task_info(config);
+  try {
+    if (!task) task = train::read_task(config).info;
+  } catch (const DataError& error) {
+    if (!quiet)
+      print_stderr("longhand: {}; defaults that depend on the data are omitted\n", error.what());
+  }
+  return task;
+}
+
+int dump(const Arguments& arguments) {
+  train::Config config = train::Config::load(arguments.config);
+  apply(arguments, config);
+  const std::optional<data::TaskInfo> task = read_task(config, arguments.quiet);
+  std::vector<std::string> ignored;
+  const std::string text = train::effective_config(config, task ? &*task : nullptr, &ignored);
+  print_stdout("{}", arguments.comments ? train::commented_toml(text) : text);
+  report_ignored(ignored, arguments.quiet);
+  return success;
+}
+
+/// Words of the command line that repeat a call of config init.
+std::string call_of(const Arguments& a) {
+  std::string text = "longhand config init " + a.task + " " + a.variant;
+  for (const std::string& assignment : a.set) text += " --set " + shell_word(assignment);
+  return text;
+}
+
+int init(const Arguments& arguments) {
+  const bool causal_only = attention::capabilities(arguments.variant).causal_only;
+  train::Config config;
+  // With these, small models train well on most tasks.
+  for (const char* const assignment :
+       {"optimizer.schedule=cosine", "optimizer.lr=0.002", "optimizer.warmup_steps=50",
+        "optimizer.decay=matrices", "train.clip_norm=1.0"})
+    config.assign(assignment);
+  config.assign("data", "task", arguments.task, "TASK");
+  config.assign("attention", "type", arguments.variant, "VARIANT");
+  if (causal_only) config.assign("model", "causal", true, "VARIANT");
+  apply(arguments, config);
+  std::optional<data::TaskInfo> task;
+  try {
+    task = read_task(config, arguments.quiet);
+  } catch (const ConfigError& error) {
+    const bool needs_path = std::string(error.what()).starts_with("data.path = \"\"");
+    throw ConfigError(std::string(error.what()) +
+                      (needs_path ? ": " + call_of(arguments) + " --set data.path=PATH" : ""));
+  }
+  const std::string name = arguments.out.empty() ? "FILE.toml" : arguments.out;
+  const std::string text =
+      fmt::format(
+          "# {} with {} attention. Written by: {}\n"
+          "# Train with:        longhand train {} --out runs/{}\n"
+          "# About an option:   longhand help SECTION.NAME\n"
+          "# Options that begin with # follow from others or from the data, or do not apply; to "
+          "set "
+          "one, remove the #.\n\n",
+          arguments.task, arguments.variant, call_of(arguments), shell_word(name),
+          arguments.variant) +
+      train::starting_toml(train::effective_config(config, task ? &*task : nullptr), config);
+  if (arguments.out.empty()) {
+    print_stdout("{}", text);
+  } else {
+    data::write_file_durably(arguments.out, text);
+    if (!arguments.quiet)
+      print_stdout_if_possible("written to {}; train with: longhand train {} --out runs/{}\n", name,
+                               shell_word(name), arguments.variant);
+  }
+  return success;
+}
+
+}  // namespace
+
+void add_config(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command group = program.group("config", "Print configurations, and write one to start from");
+  const auto add_common = [&](Command& c) {
+    c.set(*a);
+    c.seed(*a);
+    c.threads();
+    c.quiet(*a);
+  };
+  Command c = group.command("dump", "Print every option of a configuration with its value",
+                            [a] { return dump(*a); });
+  c.add("config", a->config, "CONFIG.toml", "A configuration").required();
+  c.flag("--comments", a->comments,
+         "Add the meaning, the values and the default of each option as a comment");
+  add_common(c);
+  c.words_to_set(*a);
+
+  Command start = group.command(
+      "init", "Print or write a configuration with every option, which trains as it is",
+      [a] { return init(*a); });
+  start.add("task", a->task, "TASK", "A task; longhand data tasks lists them").required();
+  start.add("variant", a->variant, "VARIANT",
+            "An attention variant; longhand variants lists them [softmax]");
+  // A file that was written may have been edited.
+  start.out(a->out, "FILE.toml", "Write to a new file [print]", [](const auto&) { return false; });
+  add_common(start);
+  start.words_to_set(*a);
+  start.footer(
+      "Each option stands below its meaning, the values that it accepts and its default. Tasks "
+      "that read files need data.path. Examples:\n"
+      "  longhand config init mqar performer -o mqar.toml\n"
+      "  longhand config init text_lm linear --set data.path=book.txt -o book.toml");
+}
+
+}  // namespace longhand::cli

@@ -1,0 +1,210 @@
+// longhand convert: gives the linear layers of a trained model low rank.
+#include "longhand/train/transfer/convert.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output/answer.h"
+#include "longhand/train/cli/output/progress.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/cost/bench.h"
+#include "longhand/train/results/table.h"
+#include "longhand/train/run/model_directory.h"
+#include "longhand/train/transfer/load_weights.h"
+#include "longhand/train/transfer/saved_model.h"
+
+namespace longhand::cli {
+namespace {
+
+struct Arguments : Common {
+  std::string run;
+  std::string low_rank;
+  std::string checkpoint = "best";
+  std::string out;
+  std::string split = "validation";
+  bool no_evaluate = false;
+  double seconds = 1;
+};
+
+/// Metrics of the model before and after.
+struct Evaluated {
+  train::Metrics before, after;
+};
+
+Evaluated evaluate(const Arguments& a, const train::SavedModel& run,
+                   const train::Conversion& conversion) {
+  const Progress::Mode mode = Progress::mode_for_stderr(a.quiet);
+  const auto experiment = [&] {
+    const Waiting waiting(mode, "preparing data and model");
+    return std::make_unique<train::Experiment>(run.config, data::Splits::only(a.split));
+  }();
+  load_weights(experiment->model, run.checkpoint);
+  attention::Transformer converted(nn::root(), conversion.after);
+  load_weights(converted, conversion.checkpoint);
+  const auto metrics = [&](attention::Transformer& model, const std::string& what) {
+    Progress progress(mode, "evaluate", 2);
+    return *train::evaluate(train::logits_of(model), experiment->task.split(a.split),
+                            {.batch_size = experiment->options.eval_batch_size,
+                             .on_progress = [&](const train::EvaluationProgress& p) {
+                               progress.update(p.examples, p.all_examples, what);
+                             }});
+  };
+  return {metrics(experiment->model, "before"), metrics(converted, "after")};
+}
+
+/// The time of both models on batches as in training.
+struct Timed {
+  int64_t batch;
+  train::ModelSeconds before, after;
+};
+
+Timed measure(const Arguments& a, const train::SavedModel& run,
+              const train::Conversion& conversion) {
+  const Waiting waiting(Progress::mode_for_stderr(a.quiet), "timing");
+  const int64_t batch = read_options<train::TrainSection>(run.config.train()).loading.batch_size;
+  train::BenchOptions options;
+  options.seconds = a.seconds;
+  const auto times = train::compare_models({conversion.before, conversion.after}, batch, options);
+  return {batch, times[0], times[1]};
+}
+
+/// Parameters of a layer of this rank, with its bias; 0: full.
+int64_t parameters_of(const attention::LinearLayer& layer, int64_t rank) {
+  return layer.weights_of_rank(rank) + layer.out;
+}
+
+train::Table table_of(const train::Conversion& conversion) {
+  train::Table table{"layers",
+                     "Linear layers",
+                     "",
+                     {{"layer", ""},
+                      {"shape", ""},
+                      {"rank", ""},
+                      {"form", ""},
+                      {"energy", "energy kept"},
+                      {"error", "relative error"},
+                      {"before", "parameters before"},
+                      {"after", ""}}};
+  for (const train::ConvertedLayer& each : conversion.layers)
+    table.rows.push_back({each.layer.name, fmt::format("{} x {}", each.layer.out, each.layer.in),
+                          each.chosen, each.is_full() ? "full" : "low rank", each.energy,
+                          each.error, parameters_of(each.layer, 0),
+                          parameters_of(each.layer, each.layer.rank)});
+  return table;
+}
+
+int answer(const Arguments& a, const train::SavedModel& run, const train::Conversion& conversion,
+           const std::optional<Evaluated>& evaluated, const Timed& timed) {
+  Answer out(a.json);
+  out.add("checkpoint", run.file)
+      .add("step", run.checkpoint.training.step)
+      .add("out", a.out)
+      .add("low_rank", conversion.after.low_rank)
+      .add("layers",
+           list_of(conversion.layers,
+                   [](const train::ConvertedLayer& each) -> Json {
+                     return {{"name", each.layer.name},
+                             {"shape", {each.layer.out, each.layer.in}},
+                             {"rank", each.chosen},
+                             {"full", each.is_full()},
+                             {"energy", each.energy},
+                             {"error", each.error},
+                             {"parameters_before", parameters_of(each.layer, 0)},
+                             {"parameters_after", parameters_of(each.layer, each.layer.rank)}};
+                   }))
+      .add("parameters_before", conversion.parameters_before)
+      .add("parameters_after", conversion.parameters_after)
+      .text("checkpoint     {checkpoint} (step {step})\n\n")
+      .table(table_of(conversion));
+  if (std::any_of(conversion.layers.begin(), conversion.layers.end(),
+                  [](const auto& each) { return each.is_full(); }))
+    out.text("full: factors of this rank would hold at least as many parameters as the weight\n");
+  out.literal(fmt::format("\nparameters     {} -> {} ({:.0f} %)\n",
+                          with_commas(conversion.parameters_before),
+                          with_commas(conversion.parameters_after),
+                          100 * static_cast<double>(conversion.parameters_after) /
+                              static_cast<double>(conversion.parameters_before)));
+  if (evaluated) {
+    const train::Metrics &before = evaluated->before, &after = evaluated->after;
+    out.add("evaluation", Json{{"split", a.split},
+                               {"examples", before.examples},
+                               {"loss_before", json_number(before.loss())},
+                               {"loss_after", json_number(after.loss())},
+                               {"accuracy_before", json_number(before.accuracy())},
+                               {"accuracy_after", json_number(after.accuracy())}});
+    const auto line = [](const char* what, double from, double to) {
+      return fmt::format("{:<14} {:.6f} -> {:.6f} ({:+.6f})\n", what, from, to, to - from);
+    };
+    out.literal(fmt::format("{:<14} {} examples\n", a.split, with_commas(before.examples)) +
+                line("loss", before.loss(), after.loss()) +
+                line("accuracy", before.accuracy(), after.accuracy()));
+  }
+  out.add("time", Json{{"batch", timed.batch},
+                       {"length", conversion.before.max_length},
+                       {"forward_seconds_before", timed.before.forward},
+                       {"forward_seconds_after", timed.after.forward},
+                       {"step_seconds_before", timed.before.step},
+                       {"step_seconds_after", timed.after.step}});
+  const auto time = [](const char* what, double before, double after) {
+    return fmt::format("{:<14} {:.3f} ms -> {:.3f} ms ({:.2f} times as fast)\n", what, 1e3 * before,
+                       1e3 * after, before / after);
+  };
+  out.literal(time("forward pass", timed.before.forward, timed.after.forward) +
+              time("training step", timed.before.step, timed.after.step));
+  out.literal(fmt::format("               medians, in turn, on {} x {} random tokens\n",
+                          timed.batch, conversion.before.max_length));
+  return out.text("written        {out}\n").end();
+}
+
+int convert(const Arguments& a) {
+  const auto rule = train::LowRankRule::parse(a.low_rank);
+  train::check_model_path(a.out);
+  if (!a.no_evaluate) data::Splits::only(a.split);
+  const train::SavedModel run = train::load_model(a.run, a.checkpoint);
+  if (!a.no_evaluate && !a.trust_paths) run.check_paths();
+  const train::Conversion conversion = [&] {
+    const Waiting waiting(Progress::mode_for_stderr(a.quiet), "factoring weights");
+    return train::convert_to_low_rank(run, rule);
+  }();
+  std::optional<Evaluated> evaluated;
+  if (!a.no_evaluate) evaluated = evaluate(a, run, conversion);
+  const Timed timed = measure(a, run, conversion);
+  train::write_model(a.out, conversion.checkpoint);
+  return answer(a, run, conversion, evaluated, timed);
+}
+
+}  // namespace
+
+void add_convert(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command c = program.command("convert",
+                              "Replace the linear layers of a trained model by layers of low rank",
+                              [a] { return convert(*a); });
+  c.add("run", a->run, "DIR", "Run directory or checkpoint file").required();
+  c.add("--low-rank", a->low_rank, "R|E",
+        "Rank of all layers, such as 16; or the fraction of the energy that each layer keeps, such "
+        "as 0.95: the sum of the squares of its singular values")
+      .required();
+  c.add("--out", a->out, "DIR", "Directory to create").required();
+  c.add("--checkpoint", a->checkpoint, "NAME",
+        "best, last or the name of another checkpoint of the run [best]");
+  c.add("--split", a->split, "SPLIT",
+        "Split on which both models are evaluated: train, validation or test [validation]");
+  c.trust_paths(*a);
+  c.flag("--no-evaluate", a->no_evaluate, "Do not evaluate the models: the data is not needed");
+  c.add("--seconds", a->seconds, "S", "Time each model for S seconds, at least three times [1]")
+      .not_negative();
+  c.common(*a, "threads quiet json");
+  c.footer(
+      "Each weight of the blocks (query, key, value, output and both layers of the feed-forward "
+      "network) is replaced by the two factors of its truncated singular value decomposition. "
+      "Layers stay full where the factors would hold at least as many numbers. Averaged weights "
+      "are converted where the checkpoint has them. The new directory can be evaluated, and "
+      "trained further as a new run: longhand train DIR/config.toml --init-from DIR.");
+}
+
+}  // namespace longhand::cli

@@ -1,0 +1,244 @@
+// longhand data check: verifies data files and lists what they hold.
+#include "longhand/train/cli/commands/groups.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "longhand/core/error.h"
+#include "longhand/core/parallel.h"
+#include "longhand/data/contents.h"
+#include "longhand/data/file.h"
+#include "longhand/data/file_guard.h"
+#include "longhand/data/hdf5.h"
+#include "longhand/data/in_memory.h"
+#include "longhand/data/listops.h"
+#include "longhand/train/checkpoint/checkpoint.h"
+#include "longhand/train/cli/child.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output/answer.h"
+#include "longhand/train/cli/output/output.h"
+#include "longhand/train/cli/output/progress.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/run/sandbox.h"
+
+namespace longhand::cli {
+namespace {
+
+struct Arguments : Common {
+  std::string path, split;
+};
+
+/// A split and what it holds.
+using Named = std::pair<std::string, data::Contents>;
+
+/// "neg 12, pos 13", the first classes.
+std::string text_of_classes(const data::TaskInfo& info, const data::Contents& contents) {
+  constexpr size_t most = 12;
+  std::string out;
+  size_t shown = 0;
+  for (const auto& [target, count] : contents.classes) {
+    if (++shown > most) break;
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", bounded(info.label_of(target), 30),
+                       with_commas(count));
+  }
+  if (contents.classes.size() > most)
+    out += fmt::format(", ... ({} classes)", with_commas(std::ssize(contents.classes)));
+  return out;
+}
+
+/// The field "splits" and its text.
+void add_splits(Answer& out, const std::vector<Named>& splits, const data::TaskInfo& info) {
+  Json all;
+  for (const auto& [name, c] : splits) {
+    Json& json = all[name] = {{"examples", c.examples},
+                              {"shortest", c.shortest},
+                              {"median", c.median},
+                              {"longest", c.longest},
+                              {"tokens", c.tokens},
+                              {"different_tokens", c.different_tokens},
+                              {"largest_token", c.largest_token},
+                              {"ignored", c.ignored},
+                              {"repeated", c.repeated},
+                              {"hash", c.hash}};
+    out.literal(fmt::format("{:<11} ", name))
+        .text(
+            "{examples:,} examples, hash {hash}\n"
+            "  lengths     {shortest:,} to {longest:,} tokens, median {median:,}; {tokens:,} in "
+            "all\n"
+            "  vocabulary  {different_tokens:,} different tokens, the largest {largest_token:,}\n",
+            json)
+        .literal(fmt::format("  {:<11} {}\n", info.per_token ? "targets" : "labels",
+                             text_of_classes(info, c)));
+    if (c.ignored > 0) out.text("  ignored     {ignored:,} targets\n", json);
+    if (c.repeated > 0)
+      out.text("  repeated    {repeated:,} examples have the tokens of an earlier one\n", json);
+    for (const auto& [target, count] : c.classes) {
+      Json& entry = json["classes"].emplace_back(Json{{"class", target}, {"count", count}});
+      if (!info.labels.empty()) entry["label"] = info.label_of(target);
+    }
+  }
+  // Examples of training that occur in evaluation make its scores too good.
+  for (size_t i = 1; i < splits.size() && splits[0].first == "train"; ++i) {
+    const int64_t shared = data::shared_examples(splits[0].second, splits[i].second);
+    all[splits[i].first]["shared_with_train"] = shared;
+    if (shared > 0)
+      out.literal(fmt::format("{} examples of {} occur in train, too\n", with_commas(shared),
+                              splits[i].first));
+  }
+  out.add("splits", all);
+}
+
+/// Reads a task from files, all of it, and lists what its splits hold.
+int check_task(const std::string& name, const Arguments& arguments) {
+  train::Config config;
+  config.assign("data", "task", name, "TASK");
+  config.assign("data", "path", arguments.path, "PATH");
+  apply_to_data(arguments, config);
+  for (const char* section : {"model", "attention", "optimizer"})
+    config.section(section).check_known({});
+  config.train().check_known({"seed"});
+  std::vector<Named> splits;
+  data::Task task;
+  {
+    const Waiting waiting(Progress::mode_for_stderr(arguments.json), "reading");
+    task = train::read_task(
+        config, arguments.split.empty() ? data::Splits() : data::Splits::only(arguments.split));
+    for (const std::string& split : task.splits())
+      if (arguments.split.empty() || split == arguments.split)
+        splits.emplace_back(split, data::contents_of(task.split(split)));
+  }
+  const data::TaskInfo& info = task.info;
+  Answer out(arguments.json);
+  out.add("path", arguments.path)
+      .add("task", info.name)
+      .add("vocabulary", info.vocabulary)
+      .add("classes", info.classes)
+      .add("per_token", info.per_token)
+      .add("causal", info.causal)
+      .add("max_length", info.max_length)
+      .text("{path}: {task}, tokens below {vocabulary:,}, one class below {classes:,} per ")
+      .literal(info.per_token ? "token" : "sequence")
+      .literal(info.causal ? ", causal\n" : "\n");
+  add_splits(out, splits, info);
+  return out.end();
+}
+
+data::Contents contents_of_listops(const std::string& file) {
+  data::Sequences all;
+  data::listops::read_tsv(
+      file, [&](int64_t, std::span<const uint8_t> tokens, int target) { all.add(tokens, target); });
+  return data::contents_of(*data::in_memory(std::move(all)));
+}
+
+int check_listops(const std::string& file, bool json) {
+  const data::listops::TsvReport report = data::listops::check_tsv(file);
+  Answer out(json);
+  out.add("file", file)
+      .add("expressions", report.expressions)
+      .add("agreeing", report.agreeing)
+      .add("disagreeing",
+           list_of(report.first,
+                   [](const auto& d) -> Json {
+                     return {{"line", d.line}, {"target", d.target}, {"value", d.value}};
+                   }))
+      .text("{agreeing} of {expressions} targets agree\n")
+      .each("disagreeing",
+            "line {line}: target {target}, but the value of the expression is {value}\n");
+  add_splits(out, {{"file", contents_of_listops(file)}}, {});
+  out.end();
+  check<DataError>(report.agreeing == report.expressions, file, ": ",
+                   report.expressions - report.agreeing, " of ", report.expressions,
+                   " targets disagree with their expression");
+  return success;
+}
+
+int check_hdf5(const std::string& file, bool json, bool in_process, bool from_stdin) {
+  const auto open_again = [&] {
+    return from_stdin ? data::RegularFile(dup(STDIN_FILENO), file) : data::RegularFile(file);
+  };
+  data::RegularFile regular = open_again();
+  if (!in_process) {
+    print_stdout("{}", read_file_in_child(regular, json));
+    return success;
+  }
+  data::RegularFile same = open_again();
+  command_line();  // while /proc can be read
+  train::limit_resources(regular.size());
+  Tensor::zeros({1});  // while the arena of tensors can ask for the limits of its size
+  set_threads(1);      // none start in the sandbox
+  const bool sandboxed = train::enter_sandbox();
+  // A checkpoint first in the way in which it will be loaded: whether libhdf5 crashes depends on it.
+  data::set_file_guard([](const data::RegularFile&) {});
+  try {
+    train::load(std::move(same));
+  } catch (const DataError&) {
+    // a data file, or a checkpoint that is refused for a reason that loading it will state
+  }
+  const data::Survey found = data::survey(regular);
+  Answer out(json);
+  out.add("file", file)
+      .add("sandboxed", sandboxed)
+      .add("groups", found.groups)
+      .add("datasets", found.datasets)
+      .add("attributes", found.attributes)
+      .add("refused", found.refused)
+      .add("first_refusal", found.first_refusal)
+      .text(
+          "{groups} groups, {datasets} datasets and {attributes} attributes; {refused} cannot be "
+          "read\n");
+  if (found.refused > 0) out.literal("first: " + bounded(found.first_refusal, 1000) + "\n");
+  return out.end();
+}
+
+}  // namespace
+
+void add_data_checks(Command& data) {
+  const auto file = std::make_shared<std::string>();
+  const auto json = std::make_shared<bool>(false);
+  Command check_files = data.group("check", "Verify data files and list what they hold");
+  for (const auto& [task, text] :
+       {std::pair{"tokens", "Token sequences: HDF5, CSV or JSON Lines"},
+        {"text_classification", "Labelled texts: TSV, CSV or JSON Lines"},
+        {"text_lm", "Text: a file or a folder of files"},
+        {"pixels", "Images: a folder of IDX files"}}) {
+    const auto a = std::make_shared<Arguments>();
+    const std::string name = task;
+    Command c = check_files.command(name, text, [a, name] { return check_task(name, *a); });
+    c.add("path", a->path, "PATH", "What data.path names").required();
+    c.add("--split", a->split, "SPLIT", "Only train, validation or test [all that there are]");
+    c.set(*a, "data.KEY=VALUE", "Set an option of the task; may be repeated");
+    c.json(a->json);
+    c.words_to_set(*a);
+    c.footer(
+        "Reads everything as training would, and lists for each split its examples, lengths, "
+        "tokens, labels and hash, and the examples of evaluation that occur in training, too.");
+  }
+  Command listops = check_files.command(
+      "listops", "Recompute every target of a ListOps TSV file; exits with 3 if any disagrees",
+      [file, json] { return check_listops(*file, *json); });
+  listops
+      .add("file", *file, "FILE.tsv", "File with the columns Source and Target of Long Range Arena")
+      .required();
+  listops.json(*json);
+  const auto in_process = std::make_shared<bool>(false);
+  const auto from_stdin = std::make_shared<bool>(false);
+  Command hdf5 = check_files.command(
+      "hdf5", "Read everything in an HDF5 file, under limits of time, memory and files",
+      [=] { return check_hdf5(*file, *json, *in_process, *from_stdin); });
+  hdf5.add("file", *file, "FILE.h5", "A data file or a checkpoint").required();
+  hdf5.flag("--in-process", *in_process,
+            "Read it in this process, which damaged files may crash [a process of its own]");
+  hdf5.flag("--stdin", *from_stdin, "Read it from stdin, a regular file; FILE.h5 is its name");
+  hdf5.json(*json);
+  hdf5.footer(
+      "Every other command does this before it reads an HDF5 file, and refuses the file if the "
+      "process that reads it crashes. Objects that cannot be read are counted; they are no error "
+      "unless they are used.");
+}
+
+}  // namespace longhand::cli

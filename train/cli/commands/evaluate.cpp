@@ -1,0 +1,267 @@
+// longhand evaluate: loss and accuracy of a trained model, also with another attention variant or on
+// other data, over a grid of both, and of ensembles.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "longhand/core/error.h"
+#include "longhand/core/storage.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output/answer.h"
+#include "longhand/train/cli/output/output.h"
+#include "longhand/train/cli/output/progress.h"
+#include "longhand/train/cli/output/results.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/evaluate/ensemble.h"
+#include "longhand/train/lab/drop_in.h"
+#include "longhand/train/lab/drop_in_grid.h"
+#include "longhand/train/run/run_record.h"
+#include "longhand/train/transfer/load_weights.h"
+
+namespace longhand::train {
+
+void fields(Is<Metrics> auto& m, auto& f) {
+  f("examples", m.examples);
+  f("targets", m.targets);
+  f("loss", m.loss());
+  f("accuracy", m.accuracy());
+}
+
+void fields(Is<SegmentMetrics> auto& s, auto& f) {
+  f("name", s.name);
+  fields(s.metrics, f);
+}
+
+}  // namespace longhand::train
+
+namespace longhand::cli {
+namespace {
+
+struct Arguments : ResultsArguments {
+  std::vector<std::string> words;  // runs, and assignments after --set
+  std::vector<std::string> runs;
+  std::string split = "test";
+  std::string checkpoint = "best";
+  int64_t limit = 0;
+  std::string grid;               // a file
+  std::vector<std::string> over;  // section.key=value,value
+  std::optional<int64_t> draws;
+  std::string table;  // a format
+};
+
+/// Loads a checkpoint for evaluation. Throws DivergedError if its weights are not finite: their metrics
+/// would mean nothing.
+train::SavedModel load(const Arguments& arguments, const std::string& run) {
+  train::SavedModel saved = train::load_model(run, arguments.checkpoint);
+  check_finite(saved.checkpoint, saved.file);
+  if (!arguments.trust_paths) saved.check_paths({"data.path"}, &arguments.set);
+  saved.accept_data = arguments.accept_data;
+  return saved;
+}
+
+bool changes_attention(const std::vector<std::string>& assignments) {
+  return std::any_of(assignments.begin(), assignments.end(),
+                     [](const std::string& a) { return a.starts_with("attention."); });
+}
+
+/// Seeds of draws: as many as --draws, from --seed on.
+std::vector<int64_t> seeds_of(const Arguments& arguments) {
+  std::vector<int64_t> seeds;
+  for (int64_t i = 0; i < arguments.draws.value_or(0); ++i)
+    seeds.push_back(static_cast<int64_t>(seed_or_default(arguments)) + i);
+  return seeds;
+}
+
+int evaluate_over_grid(const Arguments& arguments) {
+  check<ConfigError>(arguments.runs.size() == 1, "--grid and --over: expected one run, got ",
+                     arguments.runs.size());
+  const train::SavedModel run = load(arguments, arguments.runs[0]);
+  train::Sweep sweep = train::drop_in_grid(run, arguments.grid, arguments.over, arguments.set);
+  if (arguments.draws) sweep.seeds = seeds_of(arguments);
+  Progress progress(arguments.progress(), "evaluate", 2);
+  const train::Results results =
+      train::evaluate_grid(run, sweep,
+                           {.split = arguments.split,
+                            .limit = arguments.limit,
+                            .on_progress = [&](int64_t done, int64_t all, const std::string& what) {
+                              progress.update(done, all, what);
+                            }});
+  progress.clear();
+  // The labels of variants stand for the values of the axes.
+  const auto readable = [&](const train::Table& table) {
+    return with_intervals(without_empty_columns(without_columns(
+        table, [&](size_t i) { return table.columns[i].heading.find('.') != std::string::npos; })));
+  };
+  return finish(arguments, results,
+                {.hidden = {"draws"}, .format = arguments.table, .readable = readable});
+}
+
+int evaluate_as_ensemble(const Arguments& arguments) {
+  std::vector<train::SavedModel> runs;
+  for (const std::string& run : arguments.runs) runs.push_back(load(arguments, run));
+  Progress progress(arguments.progress(), "evaluate", 2);
+  const train::Results results = train::evaluate_ensemble(
+      runs, {.split = arguments.split,
+             .limit = arguments.limit,
+             .seeds = seeds_of(arguments),
+             .set = arguments.set,
+             .on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); }});
+  progress.clear();
+  return finish(arguments, results,
+                {.format = arguments.table, .readable = [](const train::Table& table) {
+                   return with_intervals(without_empty_columns(table));
+                 }});
+}
+
+/// Reports data with longer sequences than those that the model was trained on. Throws ConfigError if
+/// the model cannot read them. `trained` is the configuration of the checkpoint, `config` that of the
+/// evaluation. Lengths that are known only from files are not compared.
+void check_length(const train::Config& trained, const train::Config& config,
+                  const Arguments& arguments) {
+  const auto before = train::read_task_info(trained), now = train::read_task_info(config);
+  if (!before || !now || now->max_length <= before->max_length) return;
+  const int64_t longest = train::read_model(config, nullptr).max_length;
+  check<ConfigError>(
+      now->max_length <= longest, "the data has sequences of up to ", now->max_length,
+      " tokens, but the model reads at most model.max_length = ", longest,
+      "; if its positions are not learned, raise that with --set model.max_length=",
+      now->max_length, ", otherwise train it with model.max_length of at least ", now->max_length);
+  if (!arguments.quiet)
+    print_stderr(
+        "longhand: warning: the {} split has sequences of up to {} tokens, but the model was "
+        "trained on at most {}: what it does with later positions was never trained; to compare "
+        "models at this length, train them on it, or on a mixture such as data.length = [{}, {}]\n",
+        arguments.split, now->max_length, before->max_length, before->max_length, now->max_length);
+}
+
+int evaluate_run(const Arguments& arguments) {
+  for (const auto& [flag, value] : {std::pair{"-o", &arguments.out}, {"--table", &arguments.table}})
+    check<ConfigError>(value->empty(), flag, " ", *value,
+                       ": expected --grid, --over, --draws or several runs; the result of a single "
+                       "evaluation is printed, with --json as JSON");
+  check<ConfigError>(!arguments.seed, "--seed: expected --draws, whose first seed it is");
+  train::SavedModel run = load(arguments, arguments.runs[0]);
+  const train::Config trained = run.config;
+  for (const std::string& assignment : arguments.set) run.config.assign(assignment);
+  check_length(trained, run.config, arguments);
+  const Progress::Mode mode = Progress::mode_for_stderr(arguments.quiet);
+  const auto experiment = [&] {
+    const Waiting waiting(mode, "preparing data and model");
+    return std::make_unique<train::Experiment>(run.config, data::Splits::only(arguments.split));
+  }();
+  report_ignored(experiment->config.ignored(experiment->effective), arguments.quiet);
+  const train::Fresh fresh =
+      load_weights(experiment->model, run, {.other_attention = changes_attention(arguments.set)});
+  run.check_data(experiment->task, experiment->config);
+  const data::Dataset& dataset = experiment->task.split(arguments.split);
+  std::vector<train::SegmentMetrics> segments;
+  {
+    Progress progress(mode, "evaluate", 2);
+    segments = *train::evaluate_segments(train::logits_of(experiment->model), dataset,
+                                         {.batch_size = experiment->options.eval_batch_size,
+                                          .limit = arguments.limit,
+                                          .on_progress = [&](const train::EvaluationProgress& p) {
+                                            progress.update(p.examples, p.all_examples, "");
+                                          }});
+  }
+  train::Metrics metrics;
+  for (const train::SegmentMetrics& segment : segments) metrics += segment.metrics;
+  if (segments.size() == 1) segments.clear();
+  check<DivergedError>(std::isfinite(metrics.loss()), run.file, ": the loss on the ",
+                       arguments.split, " split is ", metrics.loss(),
+                       ", although all weights are finite");
+
+  const bool bytes = experiment->task.info.bytes && experiment->task.info.per_token;
+  Answer out(arguments.json);
+  out.add("checkpoint", run.file)
+      .add("step", run.checkpoint.training.step)
+      .add("task", experiment->task.info.name)
+      .add("split", arguments.split)
+      .add("data_hash", arguments.json ? dataset.fingerprint() : "")
+      .add("attention", experiment->model.config().attention_name())
+      .add(metrics)
+      .add("perplexity", metrics.perplexity())
+      .add("peak_memory_bytes", peak_resident_memory());
+  if (bytes) out.add("bits_per_byte", metrics.bits_per_byte());
+  if (!segments.empty()) out.add("segments", segments);
+  out.add("initialised", fresh.initialised).add("unused", fresh.unused);
+  out.text(
+         "checkpoint     {checkpoint} (step {step})\n"
+         "data           {task}, {split}: {examples:,} examples, {targets:,} targets\n"
+         "attention      {attention}\n")
+      .each("initialised", "initialised    {}\n")
+      .each("unused", "unused         {}\n")
+      .text(
+          "loss           {loss:.6f}\naccuracy       {accuracy:.6f}\n"
+          "perplexity     {perplexity:.4f}\n");
+  if (bytes) out.text("bits per byte  {bits_per_byte:.6f}\n");
+  out.each(
+      "segments",
+      "segment        {name}: loss {loss:.6f}, accuracy {accuracy:.6f}, {targets:,} targets\n");
+  return out.text("peak memory    {peak_memory_bytes:MiB} MiB\n").end();
+}
+
+int evaluate(Arguments arguments) {
+  for (const std::string& word : arguments.words) {
+    const bool is_run = word.find('=') == std::string::npos || std::filesystem::exists(word);
+    (is_run ? arguments.runs : arguments.set).push_back(word);
+  }
+  check<ConfigError>(!arguments.runs.empty(), "evaluate: expected the directory of a run");
+  if (!arguments.table.empty()) train::check_format(arguments.table);
+  if (!arguments.grid.empty() || !arguments.over.empty()) return evaluate_over_grid(arguments);
+  if (arguments.runs.size() > 1 || arguments.draws) return evaluate_as_ensemble(arguments);
+  return evaluate_run(arguments);
+}
+
+}  // namespace
+
+void add_evaluate(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command c = program.command("evaluate", "Compute loss and accuracy of a trained model",
+                              [a] { return evaluate(*a); });
+  c.add("runs", a->words, "DIR",
+        "Run directory or checkpoint file; several are evaluated as an ensemble")
+      .required();
+  c.add("--split", a->split, "SPLIT", "train, validation or test [test]");
+  c.add("--checkpoint", a->checkpoint, "NAME",
+        "best, last or the name of another checkpoint of the run [best]");
+  c.add("--limit", a->limit, "N",
+        "Evaluate the first N examples, of each segment of a mixture [all]")
+      .positive();
+  c.add("--grid", a->grid, "FILE.toml",
+        "Evaluate over the axes of a file, written as those of a sweep: a drop-in table");
+  c.add("--over", a->over, "KEY=V,...",
+        "The same without a file: an axis with these values; may be repeated, axes multiply")
+      .repeated();
+  c.add("--draws", a->draws, "K",
+        "Draw random features (and weights that are initialised) K times: with --grid and --over, "
+        "intervals over draws; otherwise the ensemble of the draws")
+      .positive();
+  c.add("--seed", a->seed, "N", "Seed of the first draw; others follow it [0]");
+  c.common(*a, "set trust_paths accept_data threads quiet json");
+  add_out(c, *a);
+  c.add("--table", a->table, "FORMAT", "Print only the table: md, csv, tex or text");
+  c.footer(
+      "With another variant (--set attention.type=NAME), weights that both have are loaded; "
+      "parameters that only the new one has are initialised and listed. On other data: --set "
+      "data.task=tokens --set data.path=FILE.h5, of which only the split is read. Without options "
+      "of [data] the data must be those of the run, by their hash.\n"
+      "A mixture is reported segment by segment: --set 'data.length=[64,128]' evaluates a model of "
+      "a generated task such as mqar or parity at both lengths, of which the longest must be at "
+      "most model.max_length.\n"
+      "A table of drop-in variants, with differences to the model as trained:\n"
+      "  longhand evaluate DIR --over attention.type=softmax,nystrom,performer \\\n"
+      "    --over attention.features=64,256 --draws 5 -o drop_in.json\n"
+      "An option of attention applies to the variants that have it: here performer with 64 and "
+      "with 256 features, softmax and nystrom once. --grid takes [[axis]] with conditions and "
+      "linked keys, and seeds, as in longhand ablate; the base is the run. Nothing is evaluated "
+      "unless every variant can stand in.\n"
+      "An ensemble predicts with the mean of its members' probabilities: longhand evaluate DIR1 "
+      "DIR2, or --draws K for draws of one run. All members must have the same data and classes.");
+}
+
+}  // namespace longhand::cli

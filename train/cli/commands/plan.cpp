@@ -1,0 +1,153 @@
+// longhand plan: what a training step takes on any number of ranks, and how to divide them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/data/file.h"
+#include "longhand/train/cli/output/output.h"
+#include "longhand/train/cli/output/progress.h"
+#include "longhand/train/cli/output/results.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/cost/plan.h"
+
+namespace longhand::cli {
+namespace {
+
+struct Arguments : ResultsArguments {
+  std::string config, bench, table;
+  std::vector<int64_t> ranks{1, 2, 4, 8}, length;  // length: empty: that of the configuration
+  std::vector<std::string> rates;
+  std::optional<double> latency, bandwidth;  // us, GB/s
+  std::optional<double> memory;              // GiB
+  double seconds = 0.5;
+  bool here = false;
+};
+
+train::Rates network_of(const Arguments& a) {
+  check<ConfigError>(a.rates.empty() || (!a.latency && !a.bandwidth),
+                     "plan: --rates are measured, --latency and --bandwidth assumed; expected one "
+                     "or the other");
+  for (const auto& [flag, value] :
+       {std::pair("--latency", a.latency), {"--bandwidth", a.bandwidth}})
+    check<ConfigError>(!value || (*value > 0 && std::isfinite(*value)), flag, " ",
+                       value.value_or(0), ": expected a number above 0");
+  if (a.rates.empty())
+    return train::Rates::assumed(1e-6 * a.latency.value_or(50), 1e9 * a.bandwidth.value_or(1));
+  std::vector<train::CollectiveRate> rates;
+  std::string names;
+  for (const std::string& file : a.rates) {
+    const auto more =
+        train::rates_in(train::results_of_json(data::read_text_file(file), file), file);
+    rates.insert(rates.end(), more.begin(), more.end());
+    names += (names.empty() ? "" : ", ") + file;
+  }
+  return {std::move(rates), names};
+}
+
+void check_numbers(const std::vector<int64_t>& values, const char* flag, int64_t most) {
+  for (const int64_t value : values)
+    check<ConfigError>(value <= most, flag, " ", value, ": expected at most ", most);
+}
+
+int plan(const Arguments& a) {
+  check_numbers(a.ranks, "--ranks", 1 << 20);
+  check_numbers(a.length, "--length", int64_t{1} << 30);
+  check<ConfigError>(!a.memory || (*a.memory > 0 && std::isfinite(*a.memory)), "--memory ",
+                     a.memory.value_or(0), ": expected a number above 0, in GiB");
+  if (!a.table.empty()) train::check_format(a.table);
+  train::Config config = train::Config::load(a.config);
+  apply(a, config);
+  train::ForecastRequest request;
+  request.network = network_of(a);
+  {
+    const Waiting waiting(a.progress(), "plan: reading the data");
+    request.memory = train::memory_request(config);
+  }
+  const auto section = read_section<train::TrainSection>(config.train());
+  request.shards = section.trainer.shards;
+  request.micro_batches = section.trainer.micro_batches;
+  request.memory.shares_optimizer = section.trainer.shard_optimizer;
+  train::MemoryLimit machine = train::memory_limit(request.memory);
+  if (a.memory) machine = {*a.memory * (1 << 30), "--memory"};
+  request.limit = machine;
+
+  const attention::TransformerConfig model = request.memory.model;
+  std::vector<int64_t> lengths = a.length;
+  if (lengths.empty()) lengths = {model.max_length};
+  // Errors of any length come before the measurement.
+  std::vector<attention::TransformerConfig> models;
+  for (const int64_t length : lengths)
+    models.push_back(train::read_model(train::model_config(config, model, length), nullptr));
+  if (!a.bench.empty()) {
+    request.compute =
+        train::compute_of_bench(data::read_text_file(a.bench), model.attention_name(), a.bench);
+  } else {
+    Progress progress(a.progress(), "plan: measuring steps", 2);
+    train::BenchOptions options{
+        .seconds = a.seconds, .seed = seed_or_default(a), .recompute = request.memory.recompute};
+    options.on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); };
+    request.compute = train::measure_compute(
+        train::model_config(config, model, *std::max_element(lengths.begin(), lengths.end())),
+        request.memory.micro_batch_size(), options);
+  }
+  const train::Results results = [&] {
+    const Waiting waiting(a.progress(), "plan: computing");
+    return train::plan(request, models, {.ranks = a.ranks, .here = a.here});
+  }();
+  return finish(a, results, {.hidden = {}, .format = a.table});
+}
+
+}  // namespace
+
+void add_plan(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command c = program.command(
+      "plan", "Predict time, memory and traffic of training on several ranks, and choose a split",
+      [a] { return plan(*a); });
+  c.add("config", a->config, "CONFIG.toml", "Configuration of the run").required();
+  c.add("--ranks", a->ranks, "N,...", "Numbers of ranks [1,2,4,8]")
+      .separated_by_commas()
+      .positive();
+  c.add("--length", a->length, "N,...",
+        "Lengths of sequences in tokens [that of the configuration]")
+      .separated_by_commas()
+      .positive();
+  c.add("--rates", a->rates, "FILE.json",
+        "Rates of the network, measured by longhand-mpi bench comm -o FILE.json; may be repeated, "
+        "for several numbers of ranks: the nearest one counts")
+      .repeated();
+  c.add("--latency", a->latency, "US",
+        "Without --rates: assume a network of this latency, in microseconds [50]");
+  c.add("--bandwidth", a->bandwidth, "X",
+        "Without --rates: assume a network of this bandwidth, in GB/s [1]");
+  c.add("--bench", a->bench, "FILE.json",
+        "How fast a rank computes, from longhand bench step --json > FILE.json, instead of "
+        "measuring it now");
+  c.add("--seconds", a->seconds, "S", "Measure steps at each of two lengths for S seconds [0.5]")
+      .not_negative();
+  c.add("--memory", a->memory, "GIB",
+        "Memory of each rank, in GiB [train.memory_limit, or what this machine has]");
+  c.flag("--here", a->here,
+         "All ranks run on this machine and share its cores and its memory, instead of one rank on "
+         "each machine");
+  c.add("--table", a->table, "FORMAT", "Print only the choices, as md, csv, tex or text");
+  add_out(c, *a);
+  c.common(*a, "set seed threads quiet json words");
+  c.footer(
+      "Trains nothing: measures a few steps of short sequences, and computes the rest. Ranks are "
+      "divided into rows: the ranks of a row share out the tokens of the same sequences "
+      "(train.sequence_ranks), the rows share out the sequences of a batch (train.shards). Of the "
+      "splits that fit into memory the fastest one is chosen. --threads are those of each rank. "
+      "train/cost/plan.md has the formulas, and how far measured times are from computed "
+      "ones.\n"
+      "Examples:\n"
+      "  mpirun -np 4 longhand-mpi bench comm -o comm.json\n"
+      "  longhand plan CONFIG.toml --rates comm.json --ranks 4,16,64 --length 65536,1048576\n"
+      "  longhand plan CONFIG.toml --latency 2 --bandwidth 12 --memory 64 --table md");
+}
+
+}  // namespace longhand::cli

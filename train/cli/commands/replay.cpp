@@ -1,0 +1,133 @@
+// longhand replay: repeats a training step and names the operation that went wrong.
+#include "longhand/train/evaluate/replay.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output/answer.h"
+#include "longhand/train/cli/output/output.h"
+#include "longhand/train/cli/output/progress.h"
+#include "longhand/train/transfer/saved_model.h"
+
+namespace longhand::train {
+
+void fields(Is<ValueRange> auto& r, auto& f) {
+  f("shape", std::vector<int64_t>(r.shape.begin(), r.shape.end()));
+  f("dtype", std::string(name_of(r.dtype)));
+  f("least", r.least);
+  f("greatest", r.greatest);
+  f("nan", r.nan);
+  f("inf", r.positive_infinity);
+  f("minus_inf", r.negative_infinity);
+  f.filled("name", r.name);
+}
+
+void fields(Is<BadOperation> auto& b, auto& f) {
+  f("operation", b.operation);
+  f("layer", b.layer);
+  f("pass", b.backward ? "backward" : "forward");
+  f("inputs", b.inputs);
+  f(b.backward ? "gradients_of_inputs" : "results", b.results);
+  f("gradient_of_result", b.gradient);
+}
+
+void fields(Is<GradientNorm> auto& g, auto& f) {
+  f("parameter", g.parameter);
+  f("norm", g.norm);
+}
+
+}  // namespace longhand::train
+
+namespace longhand::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t most_gradients = 8;  // that are printed
+
+struct Arguments : Common {
+  std::string file;
+};
+
+/// The text of an operation.
+void print(Answer& out, const train::BadOperation& bad) {
+  out.literal(fmt::format("first value that is not finite: {} pass, {} in {}\n",
+                          bad.backward ? "backward" : "forward", bad.operation, bad.layer));
+  const auto print = [&](const std::string& title, const std::vector<train::ValueRange>& ranges) {
+    for (size_t i = 0; i < ranges.size(); ++i)
+      out.literal(fmt::format("  {:<24} {}\n",
+                              ranges.size() > 1 ? fmt::format("{} {}", title, i + 1) : title,
+                              to_text(ranges[i])));
+  };
+  print("input", bad.inputs);
+  if (bad.gradient) print("gradient of its result", {*bad.gradient});
+  print(bad.backward ? "gradient of input" : "result", bad.results);
+}
+
+int answer(const Arguments& arguments, const std::string& file, const train::ReplayedStep& step) {
+  Answer out(arguments.json);
+  out.add("snapshot", file)
+      .add("step", step.step)
+      .add("learning_rate", step.learning_rate)
+      .add("good", step.good())
+      .add("not_finite_before", step.state)
+      .add("first", step.first)
+      .text("{snapshot}: step {step}, learning rate {learning_rate:.6g}\n");
+  if (!step.state.empty()) out.literal("not finite before the step:\n");
+  for (const train::ValueRange& range : step.state) out.literal("  " + to_text(range) + "\n");
+  if (step.first) print(out, *step.first);
+  if (!step.error.empty())
+    out.add("error", step.error).text("the step ended with an error: {error}\n");
+  out.add("loss", step.loss).add("gradient_norm", step.gradient_norm);
+  if (step.loss && !step.gradients.empty()) out.add("gradients", step.gradients);
+  if (!step.defect.empty()) out.add("defect", step.defect);
+  if (!step.loss) return out.end(step.good() ? success : diverged);
+  out.text("loss {loss:.6g}, gradient norm {gradient_norm:.6g}: ")
+      .literal(step.defect.empty() ? "every value is finite\n" : step.defect + "\n");
+  for (size_t i = 0; i < std::min(step.gradients.size(), most_gradients); ++i)
+    out.literal(fmt::format("  {:<48} gradient norm {:.4g}\n", step.gradients[i].parameter,
+                            step.gradients[i].norm));
+  return out.end(step.good() ? success : diverged);
+}
+
+int replay(const Arguments& arguments) {
+  const bool is_run = fs::is_directory(arguments.file);
+  train::SavedModel snapshot =
+      train::load_model(arguments.file, is_run ? train::last_snapshot(arguments.file) : "");
+  if (!arguments.trust_paths) snapshot.check_paths({"data.path", "train.distill_from"});
+  snapshot.accept_data = arguments.accept_data;
+  const std::string warning = train::resume_warning(snapshot.checkpoint);
+  if (!warning.empty() && !arguments.quiet) print_stderr("longhand: {}\n", warning);
+  train::ReplayedStep step;
+  {
+    const Waiting wait(Progress::mode_for_stderr(arguments.quiet), "repeating the step");
+    step = train::replay(snapshot);
+  }
+  return answer(arguments, snapshot.file, step);
+}
+
+}  // namespace
+
+void add_replay(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command c = program.command(
+      "replay", "Repeat a training step with every operation checked, to find the first bad value",
+      [a] { return replay(*a); });
+  c.add("file", a->file, "FILE.h5",
+        "Snapshot that training saved before a bad step, or another checkpoint; or a run "
+        "directory, whose last snapshot is taken")
+      .required();
+  c.common(*a, "trust_paths accept_data threads quiet json");
+  c.footer(
+      "Names the operation, its layer, the pass, and the ranges of its inputs and results. Nothing "
+      "is written. Exit codes: 0 if every value of the step is finite and it is no outlier, 4 "
+      "otherwise. Example:\n"
+      "  longhand replay runs/mqar/checkpoints/before-step-00000120.h5");
+}
+
+}  // namespace longhand::cli

@@ -1,0 +1,284 @@
+// longhand train: starts or resumes a run, by means of train/run/run.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "longhand/core/communicator.h"
+#include "longhand/core/error.h"
+#include "longhand/core/parallel.h"
+#include "longhand/train/cli/common.h"
+#include "longhand/train/cli/output/answer.h"
+#include "longhand/train/cli/output/output.h"
+#include "longhand/train/cli/output/progress.h"
+#include "longhand/train/cli/ranks.h"
+#include "longhand/train/config/memory.h"
+#include "longhand/train/ranks/places.h"
+#include "longhand/train/results/table.h"
+#include "longhand/train/run/child.h"
+#include "longhand/train/run/process.h"
+#include "longhand/train/run/run.h"
+
+namespace longhand::cli {
+namespace {
+
+struct Arguments : Common {
+  std::string config;  // for a new run
+  std::string resume;  // or the directory of a run to resume
+  std::string init_from, distill_from;
+  std::string out;
+  bool resume_or_start = false, overwrite = false;
+  bool estimate = false;
+};
+
+std::string describe(const train::Record& record) {
+  std::string text = fmt::format("loss {:.4f}  accuracy {:.4f}", record.loss, record.accuracy);
+  if (record.bits_per_byte) text += fmt::format("  bits/byte {:.4f}", *record.bits_per_byte);
+  return text;
+}
+
+/// Prints the progress of the trainer.
+class Reporter {
+ public:
+  explicit Reporter(Progress::Mode mode) : progress_(mode, "train") {}
+
+  train::Observer observer() {
+    train::Observer out;
+    out.on_record = [this](const train::Record& record) {
+      if (record.split != "train")
+        say(fmt::format("step {}  {} {}{}", record.step, record.split, describe(record),
+                        record.best ? "  (best)" : ""));
+    };
+    out.on_skipped = [this](const std::string& reason) { say("longhand: " + reason); };
+    out.on_progress = [this](const train::Progress& p) {
+      now_ = p;
+      progress_.update(
+          p.step, p.steps,
+          fmt::format("loss {:.4f}  {} tokens/s", p.loss, short_number(p.tokens_per_second)));
+    };
+    out.on_evaluation = [this](const train::EvaluationProgress& p) {
+      progress_.update(now_.step, now_.steps,
+                       fmt::format("evaluating, {} of {} batches", p.batches, p.all_batches));
+    };
+    out.on_warning = [this](const std::string& warning) { warn(warning); };
+    return out;
+  }
+
+  void warn(const std::string& warning) { say("longhand: warning: " + warning); }
+  void say(const std::string& line) { progress_.line(line); }
+
+ private:
+  Progress progress_;
+  train::Progress now_;
+};
+
+train::Config configuration(const Arguments& a) {
+  check<ConfigError>(!a.config.empty(),
+                     "train: expected CONFIG.toml or --resume DIR; see longhand train --help");
+  train::Config config = train::Config::load(a.config);
+  apply(a, config);
+  if (!a.init_from.empty()) config.assign("train", "init_from", a.init_from, "--init-from");
+  if (!a.distill_from.empty())
+    config.assign("train", "distill_from", a.distill_from, "--distill-from");
+  return config;
+}
+
+/// Prints what the run would take; an error if that is more than there is.
+int print_estimate(const Arguments& a) {
+  const train::MemoryRequest request = train::memory_request(configuration(a));
+  const train::MemoryEstimate estimate = train::estimate_memory(request);
+  const train::MemoryLimit limit = train::memory_limit(request);
+  const auto parts = train::memory_parts(estimate, limit);
+  Json bytes_of = Json::object();
+  train::Table table{
+      .name = "memory", .title = "Estimated memory", .columns = {{"part", ""}, {"size", ""}}};
+  for (const auto& [part, bytes] : parts) {
+    bytes_of[part] = static_cast<int64_t>(std::min(std::round(bytes), 9e18));
+    table.rows.push_back({part, train::bytes_text(bytes)});
+  }
+  Answer(a.json).add("unit", "bytes").add("memory", bytes_of).table(table).end();
+  train::check_memory(request);
+  return success;
+}
+
+std::unique_ptr<train::Run> start(const Arguments& a) {
+  const auto waiting = [&] {
+    return Waiting(Progress::mode_for_stderr(a.quiet), "preparing data and model");
+  };
+  if (!a.resume.empty()) {
+    check<ConfigError>(!a.seed, "--seed: the seed of a resumed run cannot change");
+    const Waiting wait = waiting();
+    return train::Run::resume(a.resume, a.set, a.accept_data);
+  }
+  check<ConfigError>(!a.out.empty() || !(a.resume_or_start || a.overwrite),
+                     a.overwrite ? "--overwrite" : "--resume-or-start",
+                     ": expected --out DIR, which names the run");
+  const train::Config config = configuration(a);
+  const Waiting wait = waiting();
+  if (a.resume_or_start) return train::Run::resume_or_create(config, a.out, a.accept_data);
+  return train::Run::create(config, a.out, std::filesystem::path(a.config).stem().string(),
+                            a.overwrite ? train::Existing::overwrite : train::Existing::refuse);
+}
+
+/// What was taken from other runs.
+void introduce_sources(const train::Sources& sources, const train::DistillOptions& distill,
+                       bool begins, Reporter& reporter) {
+  if (sources.init && begins) {
+    const auto& [source, tensors] = *sources.init;
+    reporter.say(fmt::format("initialised from {} (step {}): {} tensors taken, {} new, {} unused",
+                             source.checkpoint, source.step, tensors.taken.size(),
+                             tensors.initialised.size(), tensors.unused.size()));
+    for (const auto& [what, names] : {std::pair{"taken", &tensors.taken},
+                                      {"new", &tensors.initialised},
+                                      {"unused", &tensors.unused}})
+      if (!names->empty()) reporter.say(fmt::format("  {}: {}", what, train::short_list(*names)));
+  }
+  if (sources.teacher)
+    reporter.say(
+        fmt::format("learning from {} (step {}): logits {} at temperature {}, outputs {}, "
+                    "weights {}",
+                    sources.teacher->checkpoint, sources.teacher->step, distill.logits,
+                    distill.temperature, distill.outputs, distill.weights));
+}
+
+void introduce(train::Run& run, Reporter& reporter) {
+  const train::Summary& s = run.summary();
+  const std::string threads =
+      ranks().size() == 1 ? fmt::format("{} threads", s.threads)
+                          : fmt::format("{} ranks of {} threads", ranks().size(), s.threads);
+  reporter.say(fmt::format("{}: {}, {} attention, {} parameters, {}", run.path().string(), s.task,
+                           s.attention, with_commas(s.parameters), threads));
+  if (!s.algorithm.empty()) reporter.say("attention computes " + s.algorithm);
+  const train::MemoryEstimate& memory = run.experiment().memory;
+  reporter.say(train::memory_line(memory, train::machine_memory()));
+  if (const double needed = memory.total() + train::program_memory,
+      available = static_cast<double>(train::available_memory());
+      needed > available)
+    reporter.warn(
+        fmt::format("the estimated memory is {}, of which other processes leave {}: end some of "
+                    "them, or reduce it with train.micro_batches and train.eval_batch_size",
+                    train::bytes_text(needed), train::bytes_text(available)));
+  for (const std::string& warning : run.warnings()) reporter.warn(warning);
+  introduce_sources(s.sources, run.experiment().distill, run.step() == 0, reporter);
+  if (run.resumed()) reporter.say(fmt::format("resuming after step {}", run.step()));
+}
+
+/// A rank that another one leads.
+int follow() {
+  train::SignalRequests signals;
+  const auto why = train::follow(ranks(), {.should_stop = [&] { return signals.stop(); },
+                                           .should_save = [&] { return signals.take_save(); }});
+  return why == train::Stopped::signal ? stopped : success;
+}
+
+int train(const Arguments& arguments) {
+  if (arguments.estimate) return print_estimate(arguments);
+  const std::vector<std::string> binding = train::binding_warnings(ranks());
+  if (ranks().rank() > 0) return follow();
+  train::Lead lead(ranks());
+  const auto run = start(arguments);
+  const train::Experiment& experiment = run->experiment();
+  report_ignored(experiment.config.ignored(experiment.effective), arguments.quiet);
+  Reporter reporter(Progress::mode_for_stderr(arguments.quiet));
+  if (!run->is_finished()) {
+    introduce(*run, reporter);
+    for (const std::string& warning : binding) reporter.warn(warning);
+  } else {
+    for (const std::string& warning : run->warnings()) reporter.warn(warning);
+  }
+
+  train::SignalRequests signals;
+  train::Observer observer = reporter.observer();
+  observer.should_stop = [&] { return signals.stop(); };
+  observer.should_save = [&] { return signals.take_save(); };
+  const train::Stopped why = run->train(std::move(observer), &lead);
+  const train::Summary& summary = run->summary();
+  if (arguments.json) {
+    Json out = Json::parse(to_json(summary));
+    out["run"] = run->path().string();
+    print_json(out);
+  } else if (why != train::Stopped::signal) {
+    std::string best;
+    if (summary.best)
+      best = fmt::format("; best validation {} {:.4f} after step {}", summary.best_metric,
+                         *summary.best, summary.best_step);
+    print_stdout_if_possible(
+        "{}{} after {} steps, {}{}; peak memory {} MiB; {}\n", run->is_finished() ? "already " : "",
+        why == train::Stopped::finished ? "finished" : "stopped early", summary.step,
+        duration(summary.seconds), best, summary.peak_memory >> 20, one_line(run->path().string()));
+    if (run->is_finished())
+      reporter.say(
+          why == train::Stopped::finished
+              ? fmt::format("nothing was changed; to train longer: {} train --resume {} --set "
+                            "train.steps={}",
+                            program_words(), shell_word(run->path().string()), 2 * summary.steps)
+              : "nothing was changed; train.patience or train.target_accuracy has ended this run");
+  }
+  if (why != train::Stopped::signal) return success;
+  reporter.say("");
+  print_stderr("longhand: stopped after step {} and saved; continue with: {} train --resume {}\n",
+               summary.step, program_words(), run->path().string());
+  return stopped;
+}
+
+}  // namespace
+
+void add_train(Command& program) {
+  const auto a = std::make_shared<Arguments>();
+  Command c =
+      program.command("train", "Train a model described by a configuration, or resume a run",
+                      [a] { return train(*a); });
+  std::string resumable;
+  for (const std::string& name : train::resumable_options())
+    resumable += (resumable.empty() ? "" : ", ") + name;
+  Argument config = c.add("config", a->config, "CONFIG.toml", "Configuration of a new run");
+  Argument resume = c.add("--resume", a->resume, "DIR",
+                          "Resume the run in DIR from its last checkpoint; --set may then "
+                          "change only " +
+                              resumable);
+  resume.excludes(config);
+  c.add("--out", a->out, "DIR",
+        "Run directory [runs/CONFIG-DATE-TIME]; must not already hold a run, except with "
+        "--resume-or-start or --overwrite")
+      .excludes(resume);
+  Argument go_on = c.flag(
+      "--resume-or-start", a->resume_or_start,
+      "If the directory of --out holds a run of this configuration, resume it, or say that it "
+      "is finished; otherwise start it. So the same command can be repeated");
+  go_on.excludes(resume);
+  c.flag("--overwrite", a->overwrite,
+         "If the directory of --out holds a run, replace it, once the new one begins")
+      .excludes(resume)
+      .excludes(go_on);
+  c.add("--init-from", a->init_from, "DIR",
+        "Start from the weights of this run or checkpoint file, as far as they fit, also with "
+        "another attention variant: train.init_from")
+      .excludes(resume);
+  c.add("--distill-from", a->distill_from, "DIR",
+        "Learn also from the predictions of this run or checkpoint file: train.distill_from")
+      .excludes(resume);
+  c.accept_data(*a);
+  c.flag("--estimate", a->estimate,
+         "Print the memory that the run would take, part by part, and what this machine has; train "
+         "nothing")
+      .excludes(resume);
+  c.responds_to_signals();
+  c.runs_on_ranks();
+  c.common(*a, "set seed threads quiet json words");
+  c.footer(
+      "A run directory holds config.toml (every option with its value), metrics.jsonl (one object "
+      "per line), checkpoints/last.h5 and best.h5, and summary.json. Time, rates and peak memory "
+      "are those of all processes of the run. --resume of a finished run changes nothing. SIGINT "
+      "and SIGTERM finish the step, save and exit with 75; a second one exits immediately. SIGUSR1 "
+      "saves and continues. SIGUSR2 is like SIGTERM; use it with mpirun, which kills its processes "
+      "one second after SIGTERM.\n"
+      "longhand-mpi trains on several processes: train.shards, train.sequence_ranks. Examples:\n"
+      "  longhand train examples/configs/mqar.toml --set attention.type=linear\n"
+      "  longhand train examples/configs/mqar.toml --set attention.type=linear \\\n"
+      "      --init-from runs/softmax --distill-from runs/softmax --set train.distill_weights=1");
+}
+
+}  // namespace longhand::cli

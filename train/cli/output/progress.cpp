@@ -1,0 +1,181 @@
+#include "longhand/train/cli/output/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "longhand/core/measure/clock.h"
+#include "longhand/train/cli/output/output.h"
+
+namespace longhand::cli {
+namespace {
+
+constexpr double redraw_seconds = 0.1;
+constexpr double line_seconds = 5;
+
+bool is_set(const char* name) {
+  const char* value = std::getenv(name);
+  return value && *value;
+}
+
+}  // namespace
+
+// Queried at every redraw, because windows change their size.
+TerminalSize terminal_size() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0)
+    return {80, 24};
+  return {size.ws_col, size.ws_row};
+}
+
+Progress::Mode Progress::mode_for_stderr(bool quiet) {
+  if (quiet) return Mode::none;
+  const char* term = std::getenv("TERM");
+  const bool dumb = !term || std::string_view(term) == "dumb";
+  return isatty(STDERR_FILENO) && !dumb ? Mode::bar : Mode::lines;
+}
+
+Progress::Progress(Mode mode, std::string what, double delay)
+    : mode_(mode), what_(std::move(what)), delay_(delay), colour_(!is_set("NO_COLOR")) {}
+
+Progress::~Progress() { clear(); }
+
+bool Progress::due() {
+  if (mode_ == Mode::none || clock_seconds() - begin_ < delay_) return false;
+  if (begun_ && clock_seconds() - shown_ < (mode_ == Mode::bar ? redraw_seconds : line_seconds))
+    return false;
+  shown_ = clock_seconds();
+  begun_ = true;
+  return true;
+}
+
+void Progress::show(const std::string& text, double fraction) {
+  if (mode_ == Mode::bar)
+    draw(text, fraction);
+  else
+    print_stderr("{}\n", text);
+}
+
+void Progress::update(int64_t done, int64_t total, const std::string& details) {
+  if (first_ < 0) {
+    first_ = done;
+    begin_ = clock_seconds();
+  }
+  if (!due()) return;
+  std::string text = fmt::format("{} {}/{}", what_, done, total);
+  if (!details.empty()) text += "  " + details;
+  // The remaining time follows from the work done since the clock started, not by an earlier process.
+  if (done > first_ && done < total)
+    text += fmt::format("  {} left",
+                        duration((clock_seconds() - begin_) * static_cast<double>(total - done) /
+                                 static_cast<double>(done - first_)));
+  show(text, total > 0
+                 ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0)
+                 : 0);
+}
+
+void Progress::pulse() {
+  if (due()) show(fmt::format("{}, {}", what_, duration(clock_seconds() - begin_)), -1);
+}
+
+void Progress::draw(const std::string& what, double fraction) {
+  // Leave the last column free: some terminals would begin a new line.
+  const size_t width = terminal_size().columns - 1;
+  const std::string text = printable(what);
+  std::string out = "\r";
+  constexpr size_t frame = 4, shortest = 8, longest = 40;  // "[", "] " and a space
+  if (fraction >= 0 && width >= width_of(text) + frame + shortest) {
+    const size_t cells = std::min(width - width_of(text) - frame, longest);
+    const size_t full = static_cast<size_t>(fraction * static_cast<double>(cells));
+    out += fmt::format("[{}{:#<{}}{}{:.<{}}] {}", colour_ ? "\x1b[32m" : "", "", full,
+                       colour_ ? "\x1b[0m" : "", "", cells - full, text);
+  } else {
+    out += first_characters(text, width);
+  }
+  write_stderr(out + "\x1b[K");
+  drawn_ = true;
+}
+
+void Progress::clear() {
+  if (drawn_) write_stderr("\r\x1b[K");
+  drawn_ = false;
+}
+
+void Progress::line(const std::string& text) {
+  if (mode_ == Mode::none) return;
+  clear();
+  print_stderr("{}\n", text);
+}
+
+LiveLines::~LiveLines() { clear(); }
+
+void LiveLines::clear() {
+  if (drawn_ > 0) write_stderr(fmt::format("\r\x1b[{}A\x1b[J", drawn_));
+  drawn_ = 0;
+}
+
+void LiveLines::show(const std::vector<std::string>& lines) {
+  if (mode_ != Progress::Mode::bar) return;
+  lines_ = lines;
+  clear();
+  const TerminalSize size = terminal_size();
+  std::string out;
+  // One row stays free for the cursor.
+  for (const std::string& each : lines_) {
+    if (drawn_ + 1 >= size.rows) break;
+    out.append(first_characters(printable(each), size.columns - 1)).append("\n");
+    ++drawn_;
+  }
+  write_stderr(out);
+}
+
+void LiveLines::line(const std::string& text) {
+  if (mode_ == Progress::Mode::none) return;
+  clear();
+  print_stderr("{}\n", text);
+  if (!lines_.empty()) show(std::vector<std::string>(lines_));
+}
+
+Waiting::Waiting(Progress::Mode mode, std::string what) : progress_(mode, std::move(what), 2) {
+  if (mode != Progress::Mode::none) watcher_ = std::thread([this] { watch(); });
+}
+
+Waiting::~Waiting() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
+  }
+  over_.notify_one();
+  if (watcher_.joinable()) watcher_.join();
+}
+
+void Waiting::watch() {
+  std::unique_lock lock(mutex_);
+  while (!over_.wait_for(lock, std::chrono::duration<double>(redraw_seconds),
+                         [this] { return is_over_; }))
+    progress_.pulse();
+}
+
+std::string duration(double seconds) {
+  const auto s = static_cast<int64_t>(std::min(seconds + 0.5, 1e9));
+  if (s < 3600) return fmt::format("{}:{:02}", s / 60, s % 60);
+  return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+}
+
+std::string short_number(double value) {
+  constexpr const char* units[] = {"", "k", "M", "G", "T"};
+  size_t unit = 0;
+  while (value >= 999.5 && unit < 4) {
+    value /= 1000;
+    ++unit;
+  }
+  const int decimals = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  return fmt::format("{:.{}f}{}", value, decimals, units[unit]);
+}
+
+}  // namespace longhand::cli

@@ -1,0 +1,180 @@
+#include "longhand/train/cost/bench_grid.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "longhand/attention/model/transformer.h"
+#include "longhand/attention/registry.h"
+#include "longhand/train/config/experiment.h"
+
+namespace longhand::train {
+namespace {
+
+std::vector<std::string> variants_of(const std::string& attention) {
+  std::vector<std::string> variants;
+  std::istringstream words(attention);
+  for (std::string variant; std::getline(words, variant, '+');) variants.push_back(variant);
+  return variants;
+}
+
+void set_cell(const BenchCell& cell, Config& config) {
+  config.assign("attention", "type", variants_of(cell.attention), "--attention");
+  config.assign("model", "max_length", cell.length, "--length");
+}
+
+// The usual models: L encodes and classifies a long sequence, M is a byte-level language model.
+void set_model(const std::string& name, Config& config) {
+  struct Preset {
+    int64_t layers, d_model, heads, d_mlp, classes;
+    bool is_language_model;
+  };
+  static const std::map<std::string, Preset> presets = {{"L", {2, 64, 2, 128, 10, false}},
+                                                        {"M", {4, 256, 8, 1024, 256, true}}};
+  const auto found = presets.find(name);
+  check<ConfigError>(found != presets.end(), "--model ", name, ": expected L or M");
+  const Preset& p = found->second;
+  const auto set = [&](const char* key, OptionValue value) {
+    config.assign("model", key, std::move(value), "--model");
+  };
+  set("layers", p.layers);
+  set("d_model", p.d_model);
+  set("heads", p.heads);
+  set("d_mlp", p.d_mlp);
+  set("vocabulary", int64_t{256});
+  set("classes", p.classes);
+  set("per_token", p.is_language_model);
+  set("causal", p.is_language_model);
+}
+
+Config without_variant(const BenchGrid& a) {
+  Config config;
+  set_model(a.model, config);
+  const auto set = [&](const char* flag, const char* key, const std::optional<int64_t>& value) {
+    if (value) config.assign("model", key, *value, flag);
+  };
+  set("--d-model", "d_model", a.d_model);
+  set("--heads", "heads", a.heads);
+  set("--layers", "layers", a.layers);
+  set("--d-mlp", "d_mlp", a.d_mlp);
+  if (a.causal) config.assign("model", "causal", true, "--causal");
+  if (a.dropout) config.assign("model", "dropout", *a.dropout, "--dropout");
+  for (const std::string& assignment : a.set) config.assign(assignment);
+  config.erase("train", "seed");  // BenchOptions::seed
+  check<ConfigError>(!config.attention().has("type") && !config.model().has("max_length"),
+                     "bench: set the variant with --attention and the length with --length");
+  return config;
+}
+
+/// The options of [model].
+attention::TransformerConfig model_of(const Config& config) {
+  return read_options<attention::TransformerConfig>(config.model());
+}
+
+/// The options of [attention] that the variants declare; a single variant is that of all layers.
+std::set<std::string> options_of(std::vector<std::string> variants, int64_t layers) {
+  if (variants.size() == 1) variants.resize(static_cast<size_t>(layers), variants.front());
+  std::set<std::string> names{"type"};
+  for (size_t layer = 0; layer < variants.size(); ++layer)
+    for (const Field& field : attention::spec(variants[layer]).options)
+      names.insert({field.name, fmt::format("{}.{}", layer, field.name)});
+  return names;
+}
+
+/// Throws ConfigError for options of [attention] that none of the variants declares.
+void check_declared(const BenchGrid& a, const std::vector<BenchCell>& cells) {
+  const Config config = without_variant(a);
+  const int64_t layers = model_of(config).layers;
+  std::set<std::string> known;
+  for (const BenchCell& cell : cells) known.merge(options_of(variants_of(cell.attention), layers));
+  for (const std::string& key : config.attention().keys())
+    check<ConfigError>(known.contains(key), "attention.", key,
+                       ": none of the variants has this option");
+}
+
+/// Whether attention.dropout, if it were given, would apply to every layer whose variant declares it,
+/// and to at least one that sets none of its own.
+bool drops_probabilities(const Config& config) {
+  EffectiveSections values;
+  const attention::TransformerConfig model = read_model(config, nullptr, &values);
+  const EffectiveValues& read = values.at("attention");
+  bool any = false;
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    if (!options_of({model.attention_of(layer)}, 1).contains("dropout")) continue;
+    const auto dropout =
+        read.find(model.layer_attention.empty() ? "dropout" : fmt::format("{}.dropout", layer));
+    if (dropout == read.end()) return false;
+    any = any || !dropout->second.given;
+  }
+  return any;
+}
+
+}  // namespace
+
+Config config_of(const BenchGrid& a, const BenchCell& cell) {
+  Config config = without_variant(a);
+  set_cell(cell, config);
+  const auto known = options_of(variants_of(cell.attention), model_of(config).layers);
+  for (const std::string& key : config.attention().keys())
+    if (!known.contains(key)) config.erase("attention", key);
+  return config;
+}
+
+std::map<std::string, std::vector<std::string>> assignments(const BenchGrid& a,
+                                                            const std::vector<BenchCell>& cells) {
+  check_declared(a, cells);
+  std::map<std::string, std::vector<std::string>> out;
+  for (const BenchCell& cell : cells) {
+    if (out.contains(cell.attention)) continue;
+    auto& set = out[cell.attention];
+    const Config config = config_of(a, cell);
+    for (const auto& [name, value] : config.given())
+      if (name != "attention.type" && name != "model.max_length")
+        set.push_back(name + "=" + to_string(value));
+    if (a.dropout && *a.dropout > 0 && drops_probabilities(config))
+      set.push_back("attention.dropout=" + to_string(OptionValue(*a.dropout)));
+  }
+  return out;
+}
+
+double attention_dropout(const Config& config) {
+  EffectiveSections values;
+  read_model(config, nullptr, &values);
+  double most = 0;
+  for (const auto& [key, option] : values.at("attention"))
+    if (key == "dropout" || key.ends_with(".dropout"))
+      most = std::max(most, std::get<double>(option.value));
+  return most;
+}
+
+Config config_with(const BenchCell& cell, const std::vector<std::string>& set) {
+  Config config;
+  for (const std::string& assignment : set) config.assign(assignment);
+  set_cell(cell, config);
+  return config;
+}
+
+std::vector<BenchCell> cells_of(const BenchGrid& a) {
+  const bool causal = model_of(without_variant(a)).causal;
+  std::vector<std::string> variants = a.attention;
+  if (variants.empty())
+    for (const std::string& name : attention::names()) {
+      const attention::Capabilities can = attention::capabilities(name);
+      if (causal ? can.causal : !can.causal_only) variants.push_back(name);
+    }
+  std::vector<int64_t> lengths = a.length;
+  if (lengths.empty())
+    lengths = a.model == "M" ? std::vector<int64_t>{2048, 8192}
+                             : std::vector<int64_t>{1024, 2048, 4096, 8192, 16384};
+  std::vector<BenchCell> cells;
+  for (const std::string& name : variants) {
+    for (const std::string& variant : variants_of(name)) attention::spec(variant);  // throws
+    for (const int64_t length : lengths) cells.push_back({name, length});
+  }
+  return cells;
+}
+
+}  // namespace longhand::train

@@ -1,0 +1,58 @@
+#include "longhand/train/transfer/compare.h"
+
+#include <filesystem>
+
+#include "longhand/train/checkpoint/tensor_file.h"
+#include "longhand/train/transfer/saved_model.h"
+
+namespace longhand::train {
+namespace {
+
+/// One side: its states by name, and what is known of its training.
+struct Side {
+  std::string file;
+  std::map<std::string, nn::StateDict> states;
+  std::map<std::string, OptionValue> facts;  // options, step, seed
+};
+
+/// Not the directory of a run, whatever its name.
+bool names_tensors(const std::string& path) {
+  return is_tensor_file(path) && !std::filesystem::is_directory(path);
+}
+
+/// `weights_only`: the other side is a file of tensors, which has the weights used in evaluation.
+Side read(const CompareOptions& options, const std::string& path, bool weights_only) {
+  if (names_tensors(path)) return {path, {{"weights", read_tensor_file(path).tensors}}, {}};
+  SavedModel saved = load_model(path, options.checkpoint);
+  const Checkpoint& c = saved.checkpoint;
+  Side out{saved.file, {{"weights", c.weights()}}, saved.config.given()};
+  if (!weights_only)
+    out.states = {{"model", c.model}, {"optimizer", c.optimizer}, {"averaged weights", c.ema}};
+  out.facts["step"] = c.training.step;
+  out.facts["version"] = c.version;
+  out.facts["machine"] = c.machine;
+  return out;
+}
+
+}  // namespace
+
+Comparison compare(const std::string& first, const std::string& second,
+                   const CompareOptions& options) {
+  const bool weights_only = options.weights || names_tensors(first) || names_tensors(second);
+  const Side a = read(options, first, weights_only), b = read(options, second, weights_only);
+  Comparison out{.first = a.file, .second = b.file};
+  for (const auto& [name, state] : a.states) {
+    const nn::StateDict& other = b.states.at(name);
+    out.states.push_back({name, state.size(), other.size(), differences(state, other)});
+    for (const TensorDifference& each : out.states.back().tensors)
+      out.equal &= each.is_within(options.tolerance);
+  }
+  if (a.facts.empty() || b.facts.empty()) return out;  // a file of tensors
+  for (const auto& [name, value] : a.facts) out.other[name].first = value;
+  for (const auto& [name, value] : b.facts) out.other[name].second = value;
+  std::erase_if(out.other,
+                [](const auto& each) { return each.second.first == each.second.second; });
+  return out;
+}
+
+}  // namespace longhand::train
