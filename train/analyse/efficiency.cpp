@@ -2,9 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <optional>
 
 #include "longhand/attention/registry.h"
 #include "longhand/train/analyse/analyse.h"

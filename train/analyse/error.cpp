@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
 
 #include <sstream>
 #include "longhand/attention/analysis/error.h"

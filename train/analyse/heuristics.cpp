@@ -2,9 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <optional>
 
 #include <cstdlib>
 #include "longhand/autograd/grad_mode.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
 
 #include "longhand/train/analyse/analyse.h"
 #include "longhand/train/results/rows.h"

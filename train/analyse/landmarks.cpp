@@ -1,11 +1,6 @@
 // longhand analyse landmarks.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <map>
-#include <optional>
-
 #include "longhand/train/analyse/analyse.h"
 #include "longhand/train/results/rows.h"
 

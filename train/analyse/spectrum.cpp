@@ -1,11 +1,6 @@
 // longhand analyse spectrum.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <map>
-#include <optional>
-
 #include "longhand/attention/analysis/spectrum.h"
 #include "longhand/train/analyse/analyse.h"
 #include "longhand/train/results/rows.h"

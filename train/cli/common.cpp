@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "longhand/core/utf8.h"
 #include "longhand/core/version.h"

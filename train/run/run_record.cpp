@@ -12,7 +12,6 @@
 #include <ctime>
 #include <fstream>
 #include <iterator>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>

@@ -1,7 +1,6 @@
 // longhand-mpi bench ranks: what several ranks gain over one, and how much of their communication is hidden.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 
 #include "longhand/core/communicator.h"

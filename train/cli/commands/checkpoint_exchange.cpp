@@ -1,5 +1,4 @@
 // longhand checkpoint export and import: weights in files that other programs read and write.
-#include <filesystem>
 #include <memory>
 #include <optional>
 

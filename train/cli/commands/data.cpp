@@ -1,7 +1,6 @@
 // longhand data: writes, prints, hashes and verifies the data of tasks.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <numeric>
 #include <vector>

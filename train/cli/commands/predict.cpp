@@ -1,7 +1,6 @@
 // longhand predict: the predictions of a trained model, example by example.
 #include "longhand/train/evaluate/predictions_file.h"
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>

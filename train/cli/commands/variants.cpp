@@ -1,7 +1,6 @@
 // longhand variants: the capabilities and costs of each attention variant.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "longhand/attention/ranks/over_ranks.h"
