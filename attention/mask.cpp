@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <vector>
 
+#include "longhand/core/dry_run.h"
+
 namespace longhand::attention {
 
 Tensor real_tokens(const Tensor& lengths, int64_t tokens) {
   Tensor real = Tensor::empty({lengths.numel(), tokens, 1, 1}, DType::u8);
+  if (is_dry()) return real;
   uint8_t* out = real.data<uint8_t>();
   for (const int32_t length : lengths.to_vector<int32_t>())
     for (int64_t n = 0; n < tokens; ++n) *out++ = n < length;
@@ -22,6 +25,7 @@ Tensor lengths_from(const Tensor& lengths, int64_t first, int64_t count) {
 
 Tensor causal_keep(int64_t tokens) {
   Tensor keep = Tensor::empty({tokens, tokens}, DType::u8);
+  if (is_dry()) return keep;
   uint8_t* out = keep.data<uint8_t>();
   for (int64_t i = 0; i < tokens; ++i)
     for (int64_t j = 0; j < tokens; ++j) *out++ = j <= i;

@@ -110,13 +110,6 @@ void check_replaced(std::string_view name, const std::string& option, const Opti
                     concat_message(name, " has no such option; ", found->second));
 }
 
-Memory memory(std::string_view name, const Config& config, const Extent& extent) {
-  const Config complete = checked(name, config).config;
-  if (const Spec& of = spec(name); of.memory) return of.memory(complete, extent);
-  const MemorySizes z(complete, extent);
-  return {.kept = 2 * (z.values + z.keys), .forward = z.values, .backward = z.values};
-}
-
 std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, const Config& config) {
   return spec(name).make(scope, checked(name, config).config);
 }

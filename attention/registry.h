@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "longhand/attention/memory.h"
 #include "longhand/attention/variant.h"
 #include "longhand/core/schema.h"
 
@@ -52,8 +51,6 @@ struct Spec {
   /// Reads and checks the options of a configuration, except for unknown ones.
   Checked (*check)(const Config&) = nullptr;
   std::unique_ptr<Variant> (*make)(const nn::Scope&, const Config&) = nullptr;
-  /// The memory of a batch; null if the variant does not declare it.
-  Memory (*memory)(const Config&, const Extent&) = nullptr;
 };
 
 /// The options of a configuration: `config.options` over the defaults. `values` is set to those that
@@ -75,8 +72,6 @@ VariantOptions read_variant_options(const Config& config, EffectiveValues* value
 ///   Capabilities capabilities() const;                // of a variant with these options
 ///   static VariantOptions defaults(const Config&);    // if defaults depend on the configuration
 ///   void check(const Config&) const;                  // if allowed values do; throws ConfigError
-///   Memory memory(const Config&, const Extent&) const;  // see memory.h; without it, estimates of
-///                                                       // memory assume a variant of cost N
 template <class VariantOptions, class VariantClass>
 Spec make_spec(Spec spec) {
   spec.options = schema_of(VariantOptions{});
@@ -90,12 +85,6 @@ Spec make_spec(Spec spec) {
     return std::make_unique<VariantClass>(scope, config,
                                           read_variant_options<VariantOptions>(config));
   };
-  if constexpr (requires(const VariantOptions& o, const Config& c, const Extent& e) {
-                  o.memory(c, e);
-                })
-    spec.memory = [](const Config& config, const Extent& extent) {
-      return read_variant_options<VariantOptions>(config).memory(config, extent);
-    };
   return spec;
 }
 
@@ -114,10 +103,6 @@ EffectiveValues check_options(std::string_view name, const Config& config);
 /// `key` is the name of the option in `section`: "1.projection" if it is for one layer.
 void check_replaced(std::string_view name, const std::string& option, const Options& section,
                     const std::string& key);
-/// The memory of a variant for a batch, without constructing it. For one that declares none, that of
-/// twice its queries and keys, which is what a variant of linear cost may need. Throws ConfigError as
-/// check_options() does.
-Memory memory(std::string_view name, const Config& config, const Extent& extent);
 /// Constructs a variant. Throws ConfigError as check_options() does.
 std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, const Config& config);
 /// Registers a variant defined outside the library. Throws ConfigError if the name is taken, or if

@@ -93,9 +93,6 @@ class Variant : public nn::Module {
   virtual int64_t state_bytes(int64_t tokens) const;
   /// The cost of forward() and of its gradients for one sequence.
   virtual Work work(int64_t queries, int64_t keys) const = 0;
-  /// Bytes that are sent in forward() and for its gradients to join `parts` of a batch of sequences of this
-  /// number of tokens.
-  virtual double sequence_bytes(int64_t batch, int64_t tokens, int parts) const;
   /// An upper bound on the rank of the N x N weights, if it is below N.
   virtual std::optional<int64_t> rank(int64_t tokens) const;
   /// A short description of what forward() computes for the given number of tokens, if that depends
@@ -123,8 +120,6 @@ class Variant : public nn::Module {
   /// What attend() gets as x, for tokens x (B, N, H D): x itself, or (B, N, H, …), computed for each head,
   /// without which heads need each other.
   virtual Variable gates(const Variable& x) const { return x; }
-  /// How many numbers gates() has for each head of a token.
-  virtual int64_t numbers_of_heads() const { return 1; }
   /// The index of the first token that attend() gets, one for which there are parameters.
   int64_t first_token(const nn::Pass& pass) const;
 

@@ -217,6 +217,7 @@ void multiply(Tensor& out, const Operand& a, const Operand& b, T alpha, T beta) 
   };
   // A task computes many small products.
   const int64_t flops = 2 * s.row_block * n * s.k_chunk;
+  if (is_dry()) count_multiply_adds(count * m, n, k);
   const int64_t grain = std::max<int64_t>(1, task_flops / 8 / std::max<int64_t>(1, flops));
   parallel_for(count * row_blocks * chunks, grain, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
@@ -262,6 +263,7 @@ void gemm(Trans trans_a, Trans trans_b, T alpha, MatrixView<const T> a, MatrixVi
   if (m == 0 || n == 0) return;
   prepare_blas();
   count_multiply_adds(m, n, k);
+  if (is_dry()) return;
   // How a library adds up the k terms of an element depends on its kernel, and a chain of n equal
   // terms in f32 is off by up to n 2^-25 of the sum. So f32 sums are cut into parts of `depth`.
   constexpr int64_t depth = std::is_same_v<T, float> ? 256 : std::numeric_limits<int64_t>::max();

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "longhand/core/dry_run.h"
 #include "longhand/core/gemm.h"
 
 namespace longhand {
@@ -55,6 +56,7 @@ Qr qr(const Tensor& a) {
   check_matrix(a, "qr");
   const int m = lapack_int_of(a.size(0)), n = lapack_int_of(a.size(1)), k = std::min(m, n);
   Qr out{Tensor::empty({m, k}, a.dtype()), Tensor::zeros({k, n}, a.dtype())};
+  if (is_dry()) return out;
   dispatch_float(a.dtype(), [&]<class T>() {
     std::vector<T> factor = a.to_vector<T>(), tau(k);
     check(geqrf(m, n, factor.data(), n, tau.data()) == 0, "qr: geqrf failed for ", a.shape());
@@ -80,6 +82,7 @@ Svd svd(const Tensor& a) {
   const int m = lapack_int_of(a.size(0)), n = lapack_int_of(a.size(1)), k = std::min(m, n);
   Svd out{Tensor::empty({m, k}, a.dtype()), Tensor::empty({k}, a.dtype()),
           Tensor::empty({k, n}, a.dtype())};
+  if (is_dry()) return out;
   dispatch_float(a.dtype(), [&]<class T>() {
     std::vector<T> copy = a.to_vector<T>();
     for (const T x : copy)  // which LAPACK calls an invalid argument, or no convergence
@@ -97,6 +100,7 @@ Tensor symmetric_eigenvalues(const Tensor& a) {
                     a.shape());
   const int n = lapack_int_of(a.size(0));
   Tensor out = Tensor::empty({n}, a.dtype());
+  if (is_dry()) return out;
   dispatch_float(a.dtype(), [&]<class T>() {
     std::vector<T> copy = a.to_vector<T>();
     const int info = syevd(n, copy.data(), out.data<T>());
@@ -109,7 +113,7 @@ Tensor symmetric_eigenvalues(const Tensor& a) {
 Tensor pseudo_inverse(const Tensor& a, double tolerance) {
   const Svd d = svd(a);
   Tensor scaled = d.u.clone();  // columns divided by the singular values: A⁺ = V S⁻¹ Uᵀ
-  dispatch_float(a.dtype(), [&]<class T>() {
+  if (!is_dry()) dispatch_float(a.dtype(), [&]<class T>() {
     const int64_t k = d.s.numel();
     const double noise = static_cast<double>(std::max(a.size(0), a.size(1))) *
                          static_cast<double>(std::numeric_limits<T>::epsilon());

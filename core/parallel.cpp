@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "longhand/core/dry_run.h"
 #include "longhand/core/error.h"
 #include "longhand/core/gemm.h"
 
@@ -366,6 +367,7 @@ Background::~Background() {
 }
 
 void Background::run(std::function<void()> work) {
+  if (is_dry()) return work();
   State* const state = new State(process().pool, std::move(work));
   state_ = std::shared_ptr<State>(state, [](State* s) { s->drop(); });
   state->start.release();

@@ -8,6 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "longhand/core/dry_run.h"
+
 namespace longhand {
 
 /// Number of threads that parallel_for may use. Default: the cores this process may run on.
@@ -23,10 +25,10 @@ void parallel_blocks(int64_t blocks, void (*run)(void* context, int64_t block), 
 
 /// Calls body(begin, end) for the blocks [0, grain), [grain, 2 grain), … of [0, n), in parallel.
 /// The blocks do not depend on the number of threads. The first exception that a body throws is
-/// rethrown here. Calls may be nested.
+/// rethrown here. Calls may be nested. In a DryRun, nothing is called.
 template <class F>
 void parallel_for(int64_t n, int64_t grain, F&& body) {
-  if (n <= 0) return;
+  if (n <= 0 || is_dry()) return;
   grain = std::max<int64_t>(grain, 1);
   if (n <= grain) return body(int64_t{0}, n);
   struct Context {
@@ -44,6 +46,7 @@ void parallel_for(int64_t n, int64_t grain, F&& body) {
 /// Returns the sum of body(begin, end) over the same blocks, in index order. T needs += and T{}.
 template <class T, class F>
 T parallel_sum(int64_t n, int64_t grain, F&& body) {
+  if (is_dry()) return {};
   grain = std::max<int64_t>(grain, 1);
   std::vector<T> parts((std::max<int64_t>(n, 0) + grain - 1) / grain);
   parallel_for(n, grain,

@@ -1,5 +1,7 @@
 #include "longhand/core/storage.h"
 
+#include "longhand/core/dry_run.h"
+#include "longhand/core/error.h"
 #include "longhand/core/measure/memory_peak.h"
 
 #include <malloc.h>
@@ -51,25 +53,34 @@ double addresses_left() {
 // pages.
 class Arena {
  public:
-  // `share`: of the addresses that a limit leaves.
-  explicit Arena(double share) {
-    // Addresses are free: reserve as many as fragmentation may require, or as the system allows.
-    const double most = 4 * static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
-                        static_cast<double>(sysconf(_SC_PAGESIZE));
-    const auto wanted = static_cast<size_t>(std::min(most, share * addresses_left()));
-    capacity_ = std::max(round_up(wanted, huge_page), huge_page);
-    void* range = MAP_FAILED;
-    for (; capacity_ >= huge_page; capacity_ = round_up(capacity_ / 2, huge_page)) {
-      range = mmap(nullptr, capacity_ + huge_page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (range != MAP_FAILED || capacity_ == huge_page) break;
-    }
-    if (range == MAP_FAILED) throw std::bad_alloc();
-    void* aligned = range;
-    size_t space = capacity_ + huge_page;
-    begin_ = static_cast<std::byte*>(std::align(huge_page, capacity_, aligned, space));
+  // `share`: of the addresses that a limit leaves. Addresses are free: reserve as many as fragmentation
+  // may require, or as the system allows.
+  explicit Arena(double share)
+      : Arena(std::min(4 * static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+                           static_cast<double>(sysconf(_SC_PAGESIZE)),
+                       share * addresses_left()),
+              PROT_NONE) {
     madvise(begin_, capacity_, MADV_HUGEPAGE);
+  }
+  // Of so many bytes, or fewer. Pages beyond the first blocks are requested from the system, unless
+  // `protection` lets all be used.
+  Arena(double wanted, int protection) : is_open_(protection != PROT_NONE) {
+    capacity_ = std::max(round_up(static_cast<size_t>(wanted), huge_page), huge_page);
+    for (; capacity_ >= huge_page; capacity_ = round_up(capacity_ / 2, huge_page)) {
+      range_ = mmap(nullptr, capacity_ + huge_page, protection,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (range_ != MAP_FAILED || capacity_ == huge_page) break;
+    }
+    if (range_ == MAP_FAILED) throw std::bad_alloc();
+    mapped_ = capacity_ + huge_page;
+    void* aligned = range_;
+    size_t space = mapped_;
+    begin_ = static_cast<std::byte*>(std::align(huge_page, capacity_, aligned, space));
     add_free(new_free_block(), begin_, capacity_);
   }
+  ~Arena() { munmap(range_, mapped_); }
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
 
   size_t reserved() const { return reserved_; }
 
@@ -154,7 +165,8 @@ class Arena {
     const size_t first = (block - begin_) / huge_page;
     const size_t last = round_up(block - begin_ + size, huge_page) / huge_page;
     if (const size_t pages = backed_.size(); last > pages) {
-      if (mprotect(begin_ + pages * huge_page, (last - pages) * huge_page, PROT_READ | PROT_WRITE))
+      if (!is_open_ &&
+          mprotect(begin_ + pages * huge_page, (last - pages) * huge_page, PROT_READ | PROT_WRITE))
         throw std::bad_alloc();
       backed_.resize(last);
     }
@@ -165,8 +177,10 @@ class Arena {
     }
   }
 
-  std::byte* begin_;
-  size_t capacity_, reserved_ = 0;
+  void* range_ = MAP_FAILED;
+  std::byte* begin_ = nullptr;
+  size_t mapped_ = 0, capacity_ = 0, reserved_ = 0;
+  bool is_open_;
   std::vector<bool> backed_;  // per page: whether the system may have backed it
   ByAddress by_address_;
   BySize by_size_;
@@ -200,17 +214,13 @@ using Source = System;
 using Source = Arena;
 #endif
 
+template <class Source>
 class Pool {
  public:
-  Pool() {
-#ifdef __GLIBC__
-    // Other allocations of a step, such as its graph, are small and come from malloc, which would
-    // return them to the system after each step and request them again. glibc sets these values
-    // itself after the first large block.
-    mallopt(M_MMAP_THRESHOLD, 32 << 20);
-    mallopt(M_TRIM_THRESHOLD, 64 << 20);
-#endif
-  }
+  // The arguments of the sources of small and of large blocks.
+  template <class... Args>
+  explicit Pool(double small, double large, Args... args)
+      : small_(small, args...), large_(large, args...) {}
 
   std::byte* take(size_t bytes) {
     const size_t size = block_size(bytes);
@@ -256,25 +266,77 @@ class Pool {
 
   // Held for less than a microsecond: a thread that slept for it would wake up much later.
   tbb::spin_mutex mutex_;
-  // The rest of limited addresses is left to everything else.
-  Source small_{0.1}, large_{0.5};
+  Source small_, large_;
   size_t in_use_ = 0, peak_ = 0;
 };
 
 // Never destroyed: tensors in static objects may outlive it.
-Pool& pool() {
-  static Pool* const pool = new Pool;
+Pool<Source>& pool() {
+  static Pool<Source>* const pool = [] {
+#ifdef __GLIBC__
+    // Other allocations of a step, such as its graph, are small and come from malloc, which would
+    // return them to the system after each step and request them again. glibc sets these values
+    // itself after the first large block.
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 64 << 20);
+#endif
+    // The rest of limited addresses is left to everything else.
+    return new Pool<Source>(0.1, 0.5);
+  }();
   return *pool;
 }
 
 }  // namespace
 
-Storage::Storage(size_t bytes) : data_(pool().take(bytes)), bytes_(bytes) {}
-Storage::~Storage() { pool().give(data_, bytes_); }
+// The arena of a dry run, whose addresses may be used, but are not meant to be.
+struct detail::DryPool : Pool<Arena> {
+  explicit DryPool(double bytes)
+      : Pool(std::min({bytes, most, addresses_left() / 8}),
+             std::min({bytes, most, addresses_left() / 4}), PROT_READ | PROT_WRITE) {}
 
-MemoryStats memory_stats() { return pool().stats(); }
-void reset_memory_peak() { pool().reset_peak(); }
-void release_free_memory() { pool().release(); }
+  static constexpr double most = int64_t{1} << 45;  // a quarter of the addresses of a process
+};
+
+namespace {
+
+thread_local std::shared_ptr<detail::DryPool> dry_pool;
+
+// Of this thread: its dry run, or the process.
+template <class F>
+auto of_this_thread(F&& f) {
+  return is_dry() ? f(*dry_pool) : f(pool());
+}
+
+}  // namespace
+
+constinit thread_local bool detail::dry = false;
+
+DryRun::DryRun(double bytes) {
+  check(!is_dry(), "dry run: expected one at a time on a thread, but another is in progress");
+  dry_pool = std::make_shared<detail::DryPool>(bytes);
+  detail::dry = true;
+}
+
+DryRun::~DryRun() {
+  detail::dry = false;
+  dry_pool.reset();  // lives on in the storage that is left of it
+}
+
+Storage::Storage(size_t bytes) : bytes_(bytes) {
+  if (is_dry()) dry_ = dry_pool;
+  data_ = dry_ ? dry_->take(bytes) : pool().take(bytes);
+}
+Storage::~Storage() { dry_ ? dry_->give(data_, bytes_) : pool().give(data_, bytes_); }
+
+MemoryStats memory_stats() {
+  return of_this_thread([](auto& pool) { return pool.stats(); });
+}
+void reset_memory_peak() {
+  of_this_thread([](auto& pool) { pool.reset_peak(); });
+}
+void release_free_memory() {
+  of_this_thread([](auto& pool) { pool.release(); });
+}
 
 // VmHWM: unlike ru_maxrss, it does not start from the value of the parent process.
 int64_t peak_resident_memory() {

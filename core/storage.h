@@ -7,6 +7,10 @@
 
 namespace longhand {
 
+namespace detail {
+struct DryPool;
+}
+
 /// A block of uninitialised memory, aligned to 64 bytes. Freed blocks return to an arena of huge
 /// pages and are reused: the first touch of new pages costs more than most kernels. The constructor
 /// throws std::bad_alloc; the destructor allocates nothing and never fails. The first block of a
@@ -24,11 +28,12 @@ class Storage {
   size_t bytes() const { return bytes_; }
 
  private:
-  std::byte* data_;
+  std::shared_ptr<detail::DryPool> dry_{};  // null: not of a dry run
+  std::byte* data_ = nullptr;
   size_t bytes_;
 };
 
-/// State of the arena, in bytes. Sanitized builds have no arena: freed memory returns to the system,
+/// State of the arena, in bytes: of the process, or of the dry run of this thread (dry_run.h). Sanitized builds have no arena: freed memory returns to the system,
 /// so that its later use is detected.
 struct MemoryStats {
   size_t in_use;    // currently allocated, in multiples of the alignment

@@ -64,20 +64,6 @@ void DeltaRuleOptions::describe(OptionVisitor& v) {
 
 Capabilities DeltaRuleOptions::capabilities() const { return recurrence_capabilities(!norm); }
 
-// Unit queries and keys, and with silu what they are the unit vectors of; strengths; states; with a
-// norm what it divides; two moments for each row that is normalised.
-Memory DeltaRuleOptions::memory(const Config& config, const Extent& e) const {
-  const MemorySizes z(config, e);
-  Memory out;
-  out.parameters = z.H * z.H * z.D + (norm ? z.D : 0);
-  out.kept = (silu ? 4 : 2) * z.values + (norm ? z.values : 0) +
-             ((negative ? 2 : 1) + 4 + (norm ? 2 : 0)) * z.tokens +
-             kept_scan_states(config, e, z.D);
-  // While the scan gets its gradients, the norm has done its part.
-  out.backward = norm ? -z.values : 0;
-  return out;
-}
-
 DeltaInputs DeltaAttention::padded_operands(const Inputs& in, const Tensor& lengths) const {
   DeltaInputs of = operands(in);
   const int64_t r = of.q.size(1) / in.q.size(1);  // steps of a token
@@ -88,13 +74,6 @@ DeltaInputs DeltaAttention::padded_operands(const Inputs& in, const Tensor& leng
   }
   of.log_decay = without_decay_of_padding(of.log_decay, steps);
   return of;
-}
-
-// The transitions and states of all parts, and their gradients.
-double DeltaAttention::sequence_bytes(int64_t batch, int64_t, int ranks) const {
-  const int64_t D = config().head_dim;
-  return 2.0 * (ranks - 1) *
-         static_cast<double>(batch * config().heads * 2 * D * D * size_of(parameter_dtype()));
 }
 
 Variable DeltaAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) {

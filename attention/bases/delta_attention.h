@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/delta_scan.h"
 #include "longhand/attention/variant.h"
 #include "longhand/core/schema.h"
@@ -19,8 +18,6 @@ struct DeltaRuleOptions {
   void describe(OptionVisitor& v);
   /// What all of them support; without gates.
   Capabilities capabilities() const;
-  /// Parameters and memory without gates and decays.
-  Memory memory(const Config& config, const Extent& e) const;
 };
 
 /// Causal attention by a delta rule, for whole sequences or token by token with a state of D x D
@@ -28,7 +25,6 @@ struct DeltaRuleOptions {
 class DeltaAttention : public Variant {
  public:
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
-  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override;
 
   /// The operands of the scan, (B, r N, H, D) for N tokens in r steps each; in a decoder N = 1.
   virtual DeltaInputs operands(const Inputs& in) const = 0;

@@ -14,6 +14,7 @@
 #include "longhand/attention/ops/linear_attention.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/dry_run.h"
 
 namespace longhand::attention {
 namespace {
@@ -71,7 +72,7 @@ std::pair<Variable, Variable> scale_of_keys(const Tensor& h, const Join* join) {
   Tensor decay;
   dispatch_float(c.dtype(), [&]<class T>() {
     const int64_t H = c.size(2), row = (last + 1) * H;
-    for (int64_t i = 0; i < c.numel(); ++i) {
+    for (int64_t i = 0; !is_dry() && i < c.numel(); ++i) {
       T& x = c.data<T>()[i];
       x = std::max(x, before.data<T>()[i / row * H + i % H]);
     }
@@ -187,14 +188,6 @@ Work FeatureAttention::work(int64_t queries, int64_t keys) const {
   return static_cast<double>(config().heads) *
          Work{counts(map_->forward, 1), counts(map_->backward, 2),
               numbers * static_cast<double>(size_of(parameter_dtype()))};
-}
-
-// The sums, or states, of all parts, and their gradients.
-double FeatureAttention::sequence_bytes(int64_t batch, int64_t tokens, int ranks) const {
-  if (capabilities().needs != Needs::sums) return Variant::sequence_bytes(batch, tokens, ranks);
-  return 2.0 * (ranks - 1) *
-         static_cast<double>(batch * config().heads * map_->count * (config().head_dim + 1) *
-                             size_of(parameter_dtype()));
 }
 
 // With a causal mask the weights are not a product of features, so the rank is not bounded by m.

@@ -23,7 +23,6 @@ class FeatureAttention : public Variant {
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
   Work work(int64_t queries, int64_t keys) const override;
   std::optional<int64_t> rank(int64_t tokens) const override;
-  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override;
 
   const FeatureMap& map() const { return *map_; }
 

@@ -36,23 +36,6 @@ class ScanDecoder final : public Decoder {
 
 }  // namespace
 
-// The norm keeps its input. The gate keeps xWᵀ, its silu, and what that multiplies.
-Memory scan_memory(const Config& config, const Extent& e, const ScanOutput& output, double decays) {
-  const MemorySizes z(config, e);
-  const double width = z.H * z.D;
-  Memory out;
-  if (output.gate) out.parameters += width * width;
-  if (output.norm && output.weight) out.parameters += output.norm_last ? width : z.D;
-  out.kept = (output.norm ? z.values : 0) + (output.gate ? 3 * z.values : 0) + decays +
-             kept_scan_states(config, e, z.D);
-  out.forward = z.values;  // of queries, before they are scaled
-  // While a gate or a norm gets its gradient, q, k and v have none yet.
-  out.backward = output.gate   ? -3 * z.values
-                 : output.norm ? decays - 2 * z.values
-                               : decays - z.values;
-  return out;
-}
-
 ScanAttention::ScanAttention(const nn::Scope& scope_, const Config& config,
                              const ScanOutput& output)
     : Variant(scope_, config), output_(output) {
@@ -96,13 +79,6 @@ Variable ScanAttention::attend(const Inputs& in, const Mask& mask, const nn::Pas
       padded_operands(in, lengths_from(mask.lengths, pass.tokens.first, in.q.size(1)));
   const ScanOptions options{.normalizer = false, .final_state = false, .join = pass.join};
   return finished(scan(of, nullptr, options).out, in);
-}
-
-// The states of all parts, and their gradients.
-double ScanAttention::sequence_bytes(int64_t batch, int64_t, int ranks) const {
-  const int64_t D = config().head_dim;
-  return 2.0 * (ranks - 1) *
-         static_cast<double>(batch * config().heads * D * (D + 1) * size_of(parameter_dtype()));
 }
 
 Variable ScanAttention::finished(const Variable& sums, const Inputs& in) const {

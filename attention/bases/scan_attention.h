@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/variant.h"
 #include "longhand/nn/linear.h"
@@ -21,10 +20,6 @@ struct ScanOutput {
   bool weight = false;  // the norm has a learned weight, of as many numbers
 };
 
-/// The memory of such a variant whose decays have `decays` numbers. What else its operands keep is
-/// the variant's to add.
-Memory scan_memory(const Config& config, const Extent& e, const ScanOutput& output, double decays);
-
 /// Causal attention o_i = S_iᵀ q_i with S_i = e^{g_i} S_(i-1) + k_i v_iᵀ, for operands that a
 /// derived class computes from q, k, v and the tokens x: for whole sequences, or token by token with
 /// a state of D x D numbers a head.
@@ -32,7 +27,6 @@ class ScanAttention : public Variant {
  public:
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
   Work work(int64_t queries, int64_t keys) const override;
-  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override;
 
   /// The operands of the scan, with log_decay (B, N, H) or (B, N, H, D), for sequences of any
   /// length: a decoder gives single tokens.

@@ -39,8 +39,6 @@ constinit const MapKind hedgehog_map{
     .count = [](int64_t D, const MapKindOptions&) { return 2 * D; },
     .make = [](const MapScope& scope, const MapKindOptions&) -> std::unique_ptr<FeatureMap> {
       return std::make_unique<HedgehogMap>(scope, scope.config.heads, scope.config.head_dim);
-    },
-    .peak = 1.2,
-    .parameters = [](double H, double D, double) { return 2 * H * D * D; }};
+    }};
 
 }  // namespace longhand::attention

@@ -22,10 +22,6 @@ struct MapKind {
   bool by_position = false;
   const char* time = "N D^2";
   const char* memory = "D^2";
-  /// For Memory: what is kept and what is in memory at once, in features of queries and keys, the peak of
-  /// forward() relative to the latter, copies of q and k that are kept, and parameters.
-  double kept = 1, written = 1, peak = 1, copies = 0;
-  double (*parameters)(double H, double D, double m) = [](double, double, double) { return 0.0; };
 };
 
 extern const MapKind elu1_map, relu_map, squared_relu_map, exp_map, taylor2_map, cosformer_map,

@@ -36,13 +36,11 @@ Variable squared_relu(const Variable& x) { return square(relu(x)); }
 
 }  // namespace
 
-constinit const MapKind elu1_map{
-    .name = "elu1", .count = of_width, .make = make<elu_plus_one, 1>, .kept = 0};
+constinit const MapKind elu1_map{.name = "elu1", .count = of_width, .make = make<elu_plus_one, 1>};
 constinit const MapKind relu_map{
-    .name = "relu", .count = of_width, .make = make<relu, 0>, .may_vanish = true, .kept = 0};
+    .name = "relu", .count = of_width, .make = make<relu, 0>, .may_vanish = true};
 constinit const MapKind squared_relu_map{
     .name = "squared_relu", .count = of_width, .make = make<squared_relu, 0>, .may_vanish = true};
-constinit const MapKind exp_map{
-    .name = "exp", .count = of_width, .make = make<nullptr, 1>, .kept = 0, .written = 0};
+constinit const MapKind exp_map{.name = "exp", .count = of_width, .make = make<nullptr, 1>};
 
 }  // namespace longhand::attention

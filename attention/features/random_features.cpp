@@ -129,30 +129,6 @@ void RandomFeatureOptions::describe(OptionVisitor& v) {
   });
 }
 
-Memory with_buffers(const Config& config, const RandomFeatureOptions& options, Memory memory) {
-  const MemorySizes z(config, {});
-  const double W =
-      (options.heads == "per_head" ? z.H : 1) * static_cast<double>(options.features) * z.D;
-  (options.learned() ? memory.parameters : memory.buffers) += W;
-  memory.kept += W;
-  return memory;
-}
-
-Memory random_feature_memory(const Config& config, const Extent& e,
-                             const RandomFeatureOptions& options, Waves waves, bool factor) {
-  const MemorySizes z(config, e);
-  const bool pairs = waves == Waves::sin_cos;
-  const double m = static_cast<double>((pairs ? 2 : 1) * options.features);
-  if (!config.causal && !options.learned())
-    return with_buffers(config, options, feature_memory(config, e, m, 0, 0));
-  const double queries = z.tokens * m, keys = queries / e.queries * e.keys;
-  // With a phase, cosine and sine are computed and the latter is not used.
-  const double kept = (pairs ? 1 : 2) * (queries + keys) + (factor ? keys : 0);
-  Memory out = feature_memory(config, e, m, kept, queries + keys);
-  out.forward = 0;  // what is written is kept
-  return with_buffers(config, options, out);
-}
-
 RandomFeatureMap::RandomFeatureMap(const MapScope& scope, const RandomFeatureOptions& options,
                                    bool with_phases, int64_t columns, int64_t exponentials)
     : config_(scope.config), dtype_(scope.dtype), options_(options) {

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "longhand/attention/features/feature_map.h"
-#include "longhand/attention/memory.h"
 
 namespace longhand::attention {
 
@@ -80,13 +79,6 @@ struct RandomFeatureOptions {
 
 /// The kinds of trigonometric features: a pair for each row of W, or one with a phase.
 enum class Waves { sin_cos, phase };
-
-/// Adds W, and its scaled copy, to the memory of a variant.
-Memory with_buffers(const Config& config, const RandomFeatureOptions& options, Memory memory);
-/// The memory of trigonometric features, which are written out if they are learned or causal.
-/// `factor`: those of keys are multiplied by another factor.
-Memory random_feature_memory(const Config& config, const Extent& e,
-                             const RandomFeatureOptions& options, Waves waves, bool factor);
 
 /// Base of maps with a random projection. The buffer "features" is (m, D) or, with heads =
 /// "per_head", (H, m, D); with phases, the buffer "phases" is (m) or (H, m). The counts of steps

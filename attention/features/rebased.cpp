@@ -45,9 +45,6 @@ constinit const MapKind rebased_map{
     },
     .may_vanish = true,
     .time = "N D^3",
-    .memory = "N D^2",
-    .peak = 0,
-    .copies = 2,
-    .parameters = [](double H, double D, double) { return 4 * H * D; }};
+    .memory = "N D^2"};
 
 }  // namespace longhand::attention

@@ -40,7 +40,6 @@ constinit const MapKind t2r_map{
     },
     .may_vanish = true,
     .time = "N m D",
-    .memory = "m D",
-    .parameters = [](double H, double D, double m) { return H * m * (D + 1); }};
+    .memory = "m D"};
 
 }  // namespace longhand::attention

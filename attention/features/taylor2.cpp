@@ -36,7 +36,6 @@ constinit const MapKind taylor2_map{
     },
     .may_underflow = false,
     .time = "N D^3",
-    .memory = "N D^2",
-    .peak = 0};
+    .memory = "N D^2"};
 
 }  // namespace longhand::attention

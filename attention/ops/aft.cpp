@@ -30,9 +30,9 @@
 #include "longhand/autograd/ops/pointwise.h"
 #include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/kernels/rows.h"
+#include "longhand/core/kernels/scratch.h"
 #include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
-#include "longhand/core/scratch.h"
 #include "longhand/core/simd.h"
 
 namespace longhand::attention {

@@ -17,8 +17,8 @@
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/kernels/rows.h"
+#include "longhand/core/kernels/scratch.h"
 #include "longhand/core/parallel.h"
-#include "longhand/core/scratch.h"
 #include "longhand/core/simd.h"
 
 namespace longhand::attention {

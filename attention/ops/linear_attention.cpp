@@ -37,8 +37,8 @@
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/attention/ops/tile/state.h"
 #include "longhand/core/kernels/rows.h"
+#include "longhand/core/kernels/scratch.h"
 #include "longhand/core/parallel.h"
-#include "longhand/core/scratch.h"
 
 namespace longhand::attention {
 namespace {

@@ -13,6 +13,7 @@
 
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/pointwise.h"
+#include "longhand/core/dry_run.h"
 #include "longhand/core/linalg.h"
 #include "longhand/core/parallel.h"
 
@@ -26,6 +27,13 @@ struct Kept {
   double energy = 0;
 };
 
+// A parallel loop that a dry run enters, since most of the memory is taken in it.
+template <class F>
+void for_matrices(int64_t count, F&& body) {
+  if (is_dry()) return body(int64_t{0}, count);
+  parallel_for(count, 1, body);
+}
+
 Kept decompose(const Tensor& P, const LowRankOptions& rule) {
   Kept kept{svd(P)};
   const std::vector<double> s = kept.svd.s.to_vector<double>();
@@ -33,6 +41,7 @@ Kept decompose(const Tensor& P, const LowRankOptions& rule) {
   double total = 0, sum = 0;
   for (const double sigma : s) total += part(sigma);
   const auto enough = [&] {
+    if (is_dry()) return rule.energy <= 0 && kept.rank >= rule.rank;
     return rule.energy > 0 ? sum >= rule.energy * total : kept.rank >= rule.rank;
   };
   while (kept.rank < static_cast<int64_t>(s.size()) && !enough()) sum += part(s[kept.rank++]);
@@ -63,7 +72,7 @@ Tensor gradient(const Kept& kept, const Tensor& G, bool projector) {
       Gji = product(product(u2.transpose(0, 1), G), v).transpose(0, 1).contiguous();
   Tensor x = Tensor::empty({r, k - r}, DType::f64), y = Tensor::empty({r, k - r}, DType::f64);
   const double* const s = kept.svd.s.data<double>();
-  for (int64_t i = 0; i < r; ++i)
+  for (int64_t i = 0; !is_dry() && i < r; ++i)
     for (int64_t j = 0; j < k - r; ++j) {
       const int64_t at = i * (k - r) + j;
       const double a = s[i], b = s[r + j], gap = (a - b) * (a + b);
@@ -93,7 +102,7 @@ LowRank low_rank(const Variable& P, const Tensor& lengths, const LowRankOptions&
       lengths.defined() ? lengths.to_vector<int32_t>() : std::vector<int32_t>();
   Tensor out = Tensor::zeros(P.shape(), P.dtype());
   std::vector<Kept> kept(static_cast<size_t>(P.size(0) * P.size(1)));
-  parallel_for(static_cast<int64_t>(kept.size()), 1, [&](int64_t begin, int64_t end) {
+  for_matrices(std::ssize(kept), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Tensor from = real_part(P.value(), i, n).to(DType::f64);
       if (from.numel() == 0) continue;
@@ -116,7 +125,7 @@ LowRank low_rank(const Variable& P, const Tensor& lengths, const LowRankOptions&
       "low_rank", out, {P},
       [kept, n, projector = options.projector](const Tensor& dPr, std::span<GradSlot> slots) {
         Tensor dP = Tensor::zeros(dPr.shape(), dPr.dtype());
-        parallel_for(static_cast<int64_t>(kept.size()), 1, [&](int64_t begin, int64_t end) {
+        for_matrices(std::ssize(kept), [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i) {
             Tensor to = real_part(dP, i, n);
             const Tensor G = real_part(dPr, i, n).to(DType::f64);

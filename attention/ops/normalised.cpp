@@ -9,6 +9,7 @@
 
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/dry_run.h"
 #include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
@@ -22,6 +23,7 @@ Tensor where_normaliser(const Tensor& sums, F f) {
   const Tensor den = sums.slice(3, -1, sums.size(3)).contiguous();
   Tensor out = Tensor::empty(den.shape(), DType::u8);
   bool any = false;
+  if (is_dry()) return {};
   dispatch_float(den.dtype(), [&]<class T>() {
     const T* const d = den.data<T>();
     uint8_t* const o = out.data<uint8_t>();
@@ -71,6 +73,7 @@ int64_t nonpositive_normalisers(const Tensor& normalisers, const Tensor& lengths
   int64_t count = 0;
   for (int64_t b = 0; b < normalisers.size(0); ++b) {
     const Tensor dens = normalisers.select(0, b).slice(0, 0, real[b]).contiguous();
+    if (is_dry()) continue;
     dispatch_float(dens.dtype(), [&]<class T>() {
       const T* const d = dens.data<T>();
       count += std::count_if(d, d + dens.numel(),
@@ -83,6 +86,7 @@ int64_t nonpositive_normalisers(const Tensor& normalisers, const Tensor& lengths
 Tensor running_max(const Tensor& x) {
   Tensor out = x.contiguous().clone();
   const int64_t N = x.size(1), H = x.size(2);
+  if (is_dry()) return out;
   dispatch_float(x.dtype(), [&]<class T>() {
     T* p = out.data<T>();
     for (int64_t b = 0; b < x.size(0); ++b, p += N * H)

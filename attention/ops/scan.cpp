@@ -16,6 +16,7 @@
 #include "longhand/attention/ops/tile/channel_blocks.h"
 #include "longhand/attention/ops/tile/head_blocks.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/dry_run.h"
 #include "longhand/core/parallel.h"
 
 namespace longhand::attention {
@@ -516,7 +517,7 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
   if (options.final_state) final_states = Tensor::empty({rule.B, rule.H, shape.size()}, dtype);
   dispatch_scan(rule, dtype, [&]<class T, class Blocks>() {
     const Tensor states = initial ? start.value().contiguous() : Tensor();
-    for (int64_t head = 0; head < rule.heads(); ++head) {
+    for (int64_t head = 0; !is_dry() && head < rule.heads(); ++head) {
       T* const s = kept.before<T>(head, 0);
       if (initial)
         std::copy_n(states.data<T>() + head * shape.size(), shape.size(), s);

@@ -53,8 +53,8 @@
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/kernels/rows.h"
+#include "longhand/core/kernels/scratch.h"
 #include "longhand/core/parallel.h"
-#include "longhand/core/scratch.h"
 #include "longhand/core/simd.h"
 
 namespace longhand::attention {
@@ -106,16 +106,16 @@ struct Rule {
   std::vector<double> slopes;
   int64_t first_query, first_key;  // indices in the sequence
   ProbabilityDropout dropout;
-  // G (B, H, M) and c (B, H, M), as exponents of Base; empty: 0.
-  std::vector<double> decays, key_bias;
+  // G (B, H, M) and c (B, H, M) f64, as exponents of Base; undefined: 0.
+  Tensor decays, key_bias;
   std::shared_ptr<const BlockPattern> pattern;
   int64_t keys_of_query;  // about how many a query attends to
 
   const double* decays_of(int64_t b, int64_t h) const {
-    return decays.empty() ? nullptr : decays.data() + (b * sizes.H + h) * sizes.M + first_query;
+    return decays ? decays.data<double>() + (b * sizes.H + h) * sizes.M + first_query : nullptr;
   }
   const double* key_bias_of(int64_t b, int64_t h) const {
-    return key_bias.empty() ? nullptr : key_bias.data() + (b * sizes.H + h) * sizes.M;
+    return key_bias ? key_bias.data<double>() + (b * sizes.H + h) * sizes.M : nullptr;
   }
   // The keys that query i attends to. Both ends are non-decreasing in i.
   Range keys_of(int64_t b, int64_t i) const {
@@ -858,10 +858,10 @@ void backward(const Rule& rule, const Operands<T>& in) {
   dc.join();
 }
 
-// Calls f(i, at, x) for every number of x (B, N, H), head by head: i is its token, `at` its
-// index in (B, H, N), and x its value as an exponent of Base.
+// Calls f(i, to, x) for every number of x (B, N, H), head by head: i is its token, `to` its place in
+// out (B, H, N), and x its value as an exponent of Base.
 template <class F>
-void for_tokens(const Tensor& x, F f) {
+void for_tokens(const Tensor& x, Tensor& out, F f) {
   const int64_t N = x.size(1), H = x.size(2);
   dispatch_float(x.dtype(), [&]<class T>() {
     const T* const from = x.data<T>();
@@ -870,7 +870,7 @@ void for_tokens(const Tensor& x, F f) {
       for (int64_t head = begin; head < end; ++head) {
         const T* const row = from + head / H * s[0] + head % H * s[2];
         for (int64_t i = 0; i < N; ++i)
-          f(i, static_cast<size_t>(head * N + i),
+          f(i, out.data<double>() + head * N + i,
             static_cast<double>(row[i * s[1]]) * static_cast<double>(Base<T>::log_e));
       }
     });
@@ -878,19 +878,20 @@ void for_tokens(const Tensor& x, F f) {
 }
 
 // G_i, the sums of g_t (B, N, H) over t <= i: (B, H, N).
-std::vector<double> running_sums(const Tensor& g) {
-  std::vector<double> out(static_cast<size_t>(g.numel()));
-  for_tokens(g, [&](int64_t i, size_t at, double x) { out[at] = i > 0 ? out[at - 1] + x : x; });
+Tensor running_sums(const Tensor& g) {
+  Tensor out = Tensor::empty({g.size(0), g.size(2), g.size(1)}, DType::f64);
+  for_tokens(g, out, [](int64_t i, double* to, double x) { *to = i > 0 ? to[-1] + x : x; });
   return out;
 }
 
-// c_j = b_j - G_j (B, H, M), for b (B, M, H) or undefined, and G or empty.
-std::vector<double> key_terms(const Variable& b, const std::vector<double>& G) {
-  std::vector<double> out(G.size());
-  std::transform(G.begin(), G.end(), out.begin(), std::negate<>());
-  if (!b.defined()) return out;
-  out.resize(static_cast<size_t>(b.value().numel()));
-  for_tokens(b.value(), [&](int64_t, size_t at, double x) { out[at] += x; });
+// c_j = b_j - G_j (B, H, M), for b (B, M, H) and G, or one of them; undefined without both.
+Tensor key_terms(const Variable& b, const Tensor& G) {
+  if (!b.defined()) return G ? affine(Variable(G), -1).value() : Tensor();
+  Tensor out = Tensor::empty({b.size(0), b.size(2), b.size(1)}, DType::f64);
+  const double* const sums = G ? G.data<double>() : nullptr;
+  for_tokens(b.value(), out, [sums, begin = out.data<double>()](int64_t, double* to, double x) {
+    *to = sums ? x - sums[to - begin] : x;
+  });
   return out;
 }
 
@@ -1002,8 +1003,7 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
                      "softmax_attention: expected dropout in [0, 1), got ", options.dropout);
   check<ConfigError>(options.window >= 0, "softmax_attention: expected window >= 0, got ",
                      options.window);
-  std::vector<double> G = g.defined() ? running_sums(g.value()) : std::vector<double>(),
-                      c = key_terms(key_bias, G);
+  const Tensor G = g.defined() ? running_sums(g.value()) : Tensor(), c = key_terms(key_bias, G);
   return {z,
           options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(z.D)),
           options.causal,
@@ -1014,8 +1014,8 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
           first_query,
           first_key,
           ProbabilityDropout(options.dropout, options.generator, z.H, options.heads, first_query),
-          std::move(G),
-          std::move(c),
+          G,
+          c,
           options.pattern,
           keys_of_query(pattern, z)};
 }
@@ -1057,7 +1057,7 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
                                         Heads<const T>(out), Heads<const T>(dout), lse.data<T>(),
                                         dlse.defined() ? dlse.data<T>() : nullptr, dq, dk, dv, dc});
                    });
-                   const bool decays = !rule.decays.empty();
+                   const bool decays = rule.decays.defined();
                    if (decays && biases.front()) biases.front().take(sums_of_later(dc.to));
                    if (biases.size() > (decays ? 1 : 0) && biases.back()) biases.back().take(dc.to);
                  });

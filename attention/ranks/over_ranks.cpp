@@ -208,32 +208,4 @@ Variable attend_over_ranks(Variant& variant, const Inputs& inputs, const Mask& m
       return attend_own(variant, inputs, mask, pass, part);
   }
 }
-
-// Heads go to their ranks and come back, forward and backward; gathered tokens, or their keys and values,
-// go to all ranks, and their gradients come back. In a ring, keys and values go to all others twice, and
-// their gradients all the way round.
-double Variant::sequence_bytes(int64_t batch, int64_t tokens, int ranks) const {
-  const Capabilities& can = capabilities();
-  const auto number = [](int64_t n) { return static_cast<double>(n); };
-  const SequencePath path = sequence_path(*this, ranks);
-  const bool heads = path == SequencePath::heads;
-  const int64_t G = heads && config_.kv_heads % ranks != 0 ? config_.heads : config_.kv_heads;
-  const bool ring = path == SequencePath::ring, keys = ring || path == SequencePath::keys;
-  double width = number(G * config_.head_dim);
-  if (can.uses_queries_and_keys)
-    width += number(((keys ? 0 : config_.heads) + (can.uses_keys ? G : 0)) * config_.head_dim);
-  if (keys)
-    width += number(can.uses_x ? config_.heads * numbers_of_heads() : 0);
-  else if (heads)
-    width += number(config_.heads * config_.head_dim +
-                    (can.uses_x ? config_.heads * numbers_of_heads() : 0));
-  else if (can.uses_x)
-    width += number(config_.heads * config_.head_dim);
-  if (path == SequencePath::local) return 0;
-  const double others = number(ranks - 1) / (heads ? number(ranks) : 1),
-               times = ring ? 2 * others + number(ranks) : 2 * others;
-  return times * number(batch * SequencePart::tokens_of(tokens, ranks)) * width *
-         number(static_cast<int64_t>(size_of(parameter_dtype())));
-}
-
 }  // namespace longhand::attention

@@ -17,7 +17,6 @@
 
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/aft.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -66,19 +65,6 @@ struct AftOptions {
                     : kind == "local" ? "N w D"
                                       : "N^2 D",
             .memory = "N D"};
-  }
-  // y, L and the gate, instead of q; in the backward pass, the gradient of the biases.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const double L = static_cast<double>(config.max_length), r = static_cast<double>(rank);
-    Memory out{.kept = 2 * z.values, .backward = -2 * z.values};
-    if (kind == "full") {
-      out.parameters = rank ? 2 * L * r : L * L;
-      if (rank) out.kept += e.queries * e.keys;
-      out.backward += e.queries * e.keys;
-    }
-    if (kind == "local") out.parameters = L * (2 * static_cast<double>(window) - 1);
-    return out;
   }
 };
 

@@ -24,7 +24,6 @@
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/nn/dropout.h"
@@ -62,10 +61,6 @@ struct BigbirdOptions {
         .time = "N b D",
         .memory = "N",
         .state = "random_state"};
-  }
-  // A logarithm for each query.
-  Memory memory(const Config& config, const Extent& e) const {
-    return {.buffers = 4, .kept = MemorySizes(config, e).tokens, .shares_heads = true};
   }
 };
 

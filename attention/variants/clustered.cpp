@@ -17,7 +17,6 @@
 #include "longhand/attention/bases/landmarks.h"
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/highest.h"
 #include "longhand/attention/ops/listed_attention.h"
 #include "longhand/attention/ops/softmax_attention.h"
@@ -45,19 +44,6 @@ struct ClusteredOptions {
             .needs = Needs::heads,
             .time = topk ? "N (C + k) D" : "N C D",
             .memory = "N C"};
-  }
-  // The weights of the means and, with topk, the weights of the centroids, with and without those of the
-  // best keys, which are listed, and the result of each query.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const double C = std::min(static_cast<double>(clusters), e.queries), all = e.batch * z.H * C,
-                 of_queries = all * e.queries, of_keys = all * e.keys;
-    if (topk == 0)
-      return {.kept = of_queries + 2 * all * z.D + z.tokens, .backward = -2.8 * z.values};
-    const double lists = all * std::min(static_cast<double>(topk), e.keys);
-    return {.kept = of_queries + 2.25 * of_keys + 2 * z.values + 4 * z.tokens + lists,
-            .forward = of_keys / 2,
-            .backward = of_keys / 2 - 1.9 * z.values};
   }
 };
 

@@ -11,7 +11,6 @@
 
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
@@ -63,14 +62,6 @@ struct ConvOptions {
             .time = "N D (H D + w)",
             .memory = "w D"};
   }
-  // The two factors of the result.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const double d = z.H * z.D;
-    return {.parameters = d * d + d + d * static_cast<double>(width),
-            .kept = 2 * z.values,
-            .forward = 0};
-  }
 };
 
 class Conv final : public Variant {
@@ -89,11 +80,6 @@ class Conv final : public Variant {
     const auto d = static_cast<double>(channels()), numbers = static_cast<double>(queries) * d;
     const double flops = numbers * (2 * d + 2 * static_cast<double>(width_) + 1);
     return {{flops}, {2 * flops}, 2 * numbers * static_cast<double>(size_of(parameter_dtype()))};
-  }
-  // The tokens before a part, forward, and their gradients.
-  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
-    const int64_t before = std::min(width_ - 1, tokens / ranks * (ranks - 1));
-    return 2 * static_cast<double>(batch * before * channels() * size_of(parameter_dtype()));
   }
 
  private:

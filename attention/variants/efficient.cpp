@@ -10,7 +10,6 @@
 // keys e^(k - L) <= 1 and, for each entry d, the log decay L_(i-1) - L_i <= 0: gated linear
 // attention whose gates keep every entry of the state a weighted mean of values.
 #include "longhand/attention/bases/masked_softmax.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 
 #include <algorithm>
@@ -65,16 +64,6 @@ struct EfficientOptions {
     return {
         .causal = true, .decodes = true, .needs = Needs::sums, .time = "N D^2", .memory = "N D"};
   }
-  // The softmax of queries and of keys instead of these, and D x D numbers for each head; causally,
-  // also their logarithms of sums and decays.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    if (!config.causal)
-      return {.kept = e.batch * z.H * z.D * z.D, .forward = 2 * z.keys, .backward = -z.values};
-    return {.kept = 3 * z.keys + kept_scan_states(config, e, z.D),
-            .forward = 2 * z.keys,
-            .backward = z.values / 2};
-  }
 };
 
 class EfficientAttention final : public Variant {
@@ -95,13 +84,6 @@ class EfficientAttention final : public Variant {
   std::optional<int64_t> rank(int64_t tokens) const override {
     if (config().causal || config().head_dim >= tokens) return {};
     return config().head_dim;
-  }
-
-  // The sums of all parts, or their states, decays and sums of exponentials, with their gradients.
-  double sequence_bytes(int64_t batch, int64_t, int ranks) const override {
-    const int64_t D = config().head_dim, columns = config().causal ? D + 2 : D + 1;
-    return 2.0 * (ranks - 1) *
-           static_cast<double>(batch * config().heads * D * columns * size_of(parameter_dtype()));
   }
 
   Work work(int64_t queries, int64_t keys) const override {

@@ -26,7 +26,6 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -172,15 +171,6 @@ struct EvaOptions {
             .needs = Needs::heads,
             .time = "N (w + N/c) D",
             .memory = "N + (N/w)^2"};
-  }
-  // Of one block, a logarithm for each query. Otherwise the two results that are joined, their
-  // logarithms and factors; and the means, values and ω of chunks.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    if (e.queries <= static_cast<double>(window)) return {.kept = z.tokens};
-    return {.kept = 2 * z.values + 4 * z.tokens + 3 * z.values / static_cast<double>(chunk),
-            .forward = 2 * z.values,
-            .backward = -z.values};
   }
 };
 

@@ -10,7 +10,6 @@
 #include <cmath>
 
 #include "longhand/attention/conformance/evidence.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/fourier_mix.h"
 #include "longhand/attention/registry.h"
 
@@ -35,12 +34,6 @@ struct FnetOptions {
             .cross_lengths = false,
             .time = "N D log(N H D)",
             .memory = "N D"};
-  }
-  // Nothing is kept, not even v. A complex number for each value of a sequence at a time.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const double one = 2 * z.values / e.batch;
-    return {.kept = -z.values, .forward = z.values + one, .backward = one - z.values};
   }
 };
 

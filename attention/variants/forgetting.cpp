@@ -13,7 +13,6 @@
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/mask.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
@@ -51,21 +50,6 @@ struct ForgettingOptions {
             .needs = impl == "tiled" ? Needs::keys : Needs::heads,
             .time = "N^2 D",
             .memory = impl == "tiled" ? "N" : "N^2"};
-  }
-  // Tiled, a logarithm for each query, and two sums of the gates in f64; otherwise the
-  // probabilities, twice with dropout, and as much again for the scores and their gradients.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    Memory out{.parameters = z.H * (z.H * z.D + 1)};
-    if (impl == "tiled") {
-      out.kept = 8 * z.tokens;
-      return out;
-    }
-    const bool drops = dropout > 0 && e.training;
-    out.kept = (drops ? 2.25 : 1) * z.pairs + e.queries * e.keys / 4 + 4 * z.tokens;
-    out.forward = (drops ? 1.7 : 2.9) * z.pairs;
-    out.backward = std::max(2 * z.pairs - 4 * z.values, 0.0);
-    return out;
   }
 };
 

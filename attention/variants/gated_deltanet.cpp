@@ -24,16 +24,6 @@ struct GatedDeltaNetOptions {
     v.boolean("gate", gate, "whether the result is gated by silu(x Wᵀ)");
   }
   Capabilities capabilities() const { return rule.capabilities(); }
-  // The gate keeps xW, its silu, and what that multiplies.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const double width = z.H * z.D;
-    Memory out = rule.memory(config, e);
-    out.parameters += width * z.H + 2 * z.H + (gate ? width * width : 0);
-    out.kept += 3 * z.tokens + (gate ? 3 * z.values : 0);
-    if (gate) out.backward -= 2 * z.values;
-    return out;
-  }
 };
 
 class GatedDeltaNet final : public UnitDeltaAttention {

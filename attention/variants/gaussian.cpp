@@ -17,7 +17,6 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
@@ -45,12 +44,6 @@ struct GaussianOptions {
             .needs = Needs::keys,
             .time = "N M D",
             .memory = "N"};
-  }
-  // A logarithm for each query, and the norms of keys in f64; if not normalised, also the normalised
-  // result.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    return {.kept = z.tokens + 2 * z.keys / z.D + (normalized ? 0 : z.values + 2 * z.tokens)};
   }
 };
 

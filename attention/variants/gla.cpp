@@ -49,17 +49,6 @@ struct GlaOptions {
   }
   ScanOutput output() const { return {.norm = norm, .gate = gate, .weight = true}; }
   Capabilities capabilities() const { return recurrence_capabilities(!norm); }
-  // Decays, and what they are the logarithm of.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const double width = z.H * z.D, r = static_cast<double>(decay_rank);
-    Memory out = scan_memory(config, e, output(), z.values);
-    out.parameters += 2 * r * width + width;
-    out.kept += z.values + e.batch * e.queries * r;
-    out.forward += z.values;
-    if (!gate) out.backward -= z.values;  // x gets its gradient after q, k and v
-    return out;
-  }
 };
 
 class Gla final : public ScanAttention {

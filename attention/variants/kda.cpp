@@ -33,16 +33,6 @@ struct KdaOptions {
               "the dimension of a head");
   }
   Capabilities capabilities() const { return rule.capabilities(); }
-  // Decays, their softplus and its argument; the gate and what it multiplies.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const double width = z.H * z.D, r = static_cast<double>(rank), maps = gate ? 2 : 1;
-    Memory out = rule.memory(config, e);
-    out.parameters += maps * 2 * width * r + z.H + maps * width;
-    out.kept += 3 * z.values + (gate ? 2 * z.values : 0) + maps * z.tokens / z.H * r;
-    out.backward += z.values - (gate ? 2 * z.values : 0);
-    return out;
-  }
 };
 
 class Kda final : public UnitDeltaAttention {

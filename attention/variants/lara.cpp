@@ -24,7 +24,6 @@
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/features/random_features.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 
@@ -53,16 +52,6 @@ struct LaraOptions {
             .needs = Needs::heads,
             .time = "N C D",
             .memory = "N C"};
-  }
-  // Scaled queries and keys, and the scores and weights of all tokens and samples in several forms.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const double C = std::min(static_cast<double>(landmarks), e.queries);
-    const double all = C * (e.training ? std::max(1.0, static_cast<double>(samples)) : 1.0);
-    const bool query = weights == "query";
-    return {.kept = 2 * z.values + z.tokens * (query ? 4.4 * all + C : 2.2 * all),
-            .forward = z.tokens * (query ? 3.5 : 1.1) * all,
-            .backward = z.tokens * (query ? 3.6 : 1.7) * all};
   }
 };
 

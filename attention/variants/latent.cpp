@@ -12,7 +12,6 @@
 
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/joined_softmax.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -33,14 +32,6 @@ struct LatentOptions {
             .time = "N m D",
             .memory = "m D"};
   }
-  // The results of the latents and their logarithms, and one of those for each query.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const double m = static_cast<double>(latents), all = e.batch * z.H * m;
-    return {.parameters = z.H * m * z.D,
-            .kept = all * (z.D + 1) + z.tokens,
-            .backward = 3 * all * z.D - 1.7 * z.values};
-  }
 };
 
 class Latent final : public Variant {
@@ -57,12 +48,6 @@ class Latent final : public Variant {
             {10 * pairs * D, pairs},
             static_cast<double>(config().heads * count_ * config().head_dim) *
                 static_cast<double>(size_of(parameter_dtype()))};
-  }
-  // What the latents have collected from all parts, and its gradients.
-  double sequence_bytes(int64_t batch, int64_t, int ranks) const override {
-    return 2.0 * (ranks - 1) *
-           static_cast<double>(batch * config().heads * count_ * (config().head_dim + 1) *
-                               size_of(parameter_dtype()));
   }
   std::optional<int64_t> rank(int64_t tokens) const override {
     if (count_ >= tokens) return {};

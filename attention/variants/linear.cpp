@@ -18,7 +18,6 @@
 #include "longhand/attention/bases/feature_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/features/kinds.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 
 namespace longhand::attention {
@@ -71,18 +70,6 @@ struct LinearOptions {
             .time = kind().time,
             .memory = kind().memory,
             .state = kind().may_underflow ? "nonpositive_normalizers" : "-"};
-  }
-  // Features of queries and keys instead of these; exp computes them tile by tile.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const MapKind& map = kind();
-    const double qk = z.values + z.keys,
-                 m = static_cast<double>(map.count(config.head_dim, of_map)), all = qk / z.D * m;
-    Memory out = feature_memory(config, e, m, map.kept * all, map.written * all);
-    out.forward *= map.peak;
-    out.kept += map.copies * qk;
-    out.parameters = map.parameters(z.H, z.D, m);
-    return out;
   }
 };
 

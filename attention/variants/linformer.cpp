@@ -30,7 +30,6 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
@@ -146,39 +145,6 @@ struct LinformerOptions {
         .time = local ? "N (k + s) D" : "N k D",
         .memory = local ? "N (k + s)" : "k D + N"};
   }
-  // The mixtures of keys and values, which pooling keeps instead of keys and values.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const auto number = [](int64_t n) { return static_cast<double>(n); };
-    const double slots = number(
-        k[static_cast<size_t>(config.layer) < k.size() ? static_cast<size_t>(config.layer) : 0]);
-    const double taps = std::ceil(number(config.max_length) / slots);
-    const double mixed =
-        2 * e.batch * z.H * z.D * (projection == "linear" ? slots : std::ceil(e.keys / taps));
-    Memory out{.kept = mixed + z.tokens,
-               .backward = std::max(mixed - 1.8 * z.values, -1.8 * z.values)};
-    if (local) {
-      // The probabilities, and as much for scores and their gradients.
-      const bool drops = dropout > 0 && e.training;
-      const double pairs = z.tokens * (taps + std::ceil(e.keys / taps));
-      out.kept += (drops ? 2 : 1) * pairs + (projection == "max_pool" ? mixed : 0) - z.tokens;
-      out.forward = 2 * pairs + z.values / 2;
-      out.backward = 2 * pairs - 3.5 * z.values;
-    } else if (pools()) {
-      out.kept += (projection == "max_pool" ? mixed : 0) - 2 * z.keys;
-      out.forward = 2 * z.keys;
-    }
-    if (pools()) return out;
-    // Normalised tokens are kept in memory, and keys and values are those of the mixtures.
-    if (order == "inputs") out.kept += z.values + mixed - 2 * z.keys;
-    const double projections = sharing == "none" || sharing == "headwise"   ? 2
-                               : sharing == "layerwise" && config.layer > 0 ? 0
-                                                                            : 1;
-    const double weights = projections * (sharing == "none" ? z.H : 1) *
-                           (projection == "linear" ? slots * number(config.max_length) : taps);
-    (freeze ? out.buffers : out.parameters) = weights;
-    return out;
-  }
 };
 
 class Linformer final : public Variant {
@@ -226,18 +192,6 @@ class Linformer final : public Variant {
     };
     const Variable keys = squeeze(mixed(false), 2);
     return {keys, two_projections() ? squeeze(mixed(true), 2) : keys};
-  }
-  // The mixtures, or their summands, and the gradients of these; with order = "inputs" of all heads
-  // together.
-  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
-    if (capabilities().needs == Needs::tokens) return Variant::sequence_bytes(batch, tokens, ranks);
-    const int64_t width = config().heads * config().head_dim,
-                  mixtures = (inputs_ && !two_projections() ? 1 : 2) *
-                             (inputs_ ? width : config().kv_heads * config().head_dim);
-    const auto numbers = kind_ == "linear" ? static_cast<double>(batch * k_ * mixtures)
-                                           : static_cast<double>(batch * (tokens / ranks) * width);
-    return 2 * static_cast<double>(ranks - 1) * numbers *
-           static_cast<double>(size_of(parameter_dtype()));
   }
 
   std::optional<int64_t> rank(int64_t tokens) const override {

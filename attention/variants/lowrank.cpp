@@ -16,7 +16,6 @@
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/registry.h"
@@ -59,25 +58,6 @@ struct LowrankOptions {
             .time = softmax ? "N^2 D" : "N r D",
             .memory = softmax ? "N^2" : "r D"};
   }
-  // With a softmax, weights that all sequences share until dropout; otherwise V^T X, causally its
-  // states.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const double r = static_cast<double>(rank);
-    Memory out{.parameters = 2 * z.H * static_cast<double>(config.max_length) * r};
-    if (!softmax) {
-      out.kept = config.causal ? kept_scan_states(config, e, r) : e.batch * z.H * r * z.D;
-      out.forward = config.causal ? 0 : z.values;
-      out.backward = config.causal ? 2 * z.tokens * r - 0.8 * z.values : -0.5 * z.values;
-      return out;
-    }
-    const bool drops = dropout > 0 && e.training;
-    const double shared = z.pairs / e.batch;
-    out.kept = shared * (config.causal ? 1.25 : 1) + (drops ? z.pairs : 0);
-    out.forward = std::max({shared + z.values, 2 * shared - z.values, drops ? z.pairs / 4 : 0});
-    out.backward = std::max({shared + z.values, 2 * shared - 3 * z.values, drops ? z.pairs : 0});
-    return out;
-  }
 };
 
 class Lowrank final : public Variant {
@@ -103,13 +83,6 @@ class Lowrank final : public Variant {
       return StepInputs{row(u), row(v), x};
     };
     return make_state_decoder(batch, config(), step, Normalizer::none);
-  }
-  // The sums, or states, of all parts, and their gradients.
-  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
-    if (softmax_) return Variant::sequence_bytes(batch, tokens, ranks);
-    return 2.0 * (ranks - 1) *
-           static_cast<double>(batch * config().heads * rank_ * config().head_dim *
-                               size_of(parameter_dtype()));
   }
   std::optional<int64_t> rank(int64_t tokens) const override {
     if (softmax_ || config().causal || rank_ >= tokens) return {};

@@ -37,16 +37,6 @@ struct Mamba2Options {
     return {.norm = norm, .gate = gate, .norm_last = true, .weight = true};
   }
   Capabilities capabilities() const { return recurrence_capabilities(!norm); }
-  // Also values times their steps.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    Memory out = scan_memory(config, e, output(), z.tokens);
-    out.parameters += z.H * z.H * z.D + (skip ? 3 : 2) * z.H;
-    out.kept += z.values + 2 * z.tokens;
-    out.forward += skip ? z.values : 0;
-    if (!gate) out.backward -= z.values;  // x gets its gradient after q, k and v
-    return out;
-  }
 };
 
 class Mamba2 final : public ScanAttention {

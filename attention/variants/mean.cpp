@@ -3,7 +3,6 @@
 //   out_i = mean of v_j over the real tokens j (causal: over j <= i)
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -48,11 +47,6 @@ struct MeanOptions {
             .time = "N D",
             .memory = "D"};
   }
-  // v is not kept.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    return {.kept = -z.keys, .forward = (config.causal ? 2 : 1) * z.values, .backward = -z.values};
-  }
 };
 
 class Mean final : public Variant {
@@ -62,12 +56,6 @@ class Mean final : public Variant {
 
   std::unique_ptr<Decoder> make_decoder(int64_t) const override {
     return std::make_unique<MeanDecoder>(config().heads);
-  }
-  // One sum, forward and backward.
-  double sequence_bytes(int64_t batch, int64_t, int ranks) const override {
-    return 2.0 * (ranks - 1) *
-           static_cast<double>(batch * config().heads * config().head_dim *
-                               size_of(parameter_dtype()));
   }
   std::optional<int64_t> rank(int64_t tokens) const override {
     if (config().causal || tokens == 1) return {};

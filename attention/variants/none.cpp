@@ -3,7 +3,6 @@
 //
 //   out_i = v_i
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 
 namespace longhand::attention {
@@ -29,11 +28,6 @@ struct NoneOptions {
             .needs = Needs::nothing,
             .time = "0",
             .memory = "0"};
-  }
-  // The result is v.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    return {.kept = -z.values, .backward = -z.values};
   }
 };
 

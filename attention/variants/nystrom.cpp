@@ -35,7 +35,6 @@
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/joined_softmax.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -104,35 +103,6 @@ struct NystromOptions {
             .memory = "m (m + D) + N",
             .state = drawn ? "random_state" : "-"};
   }
-  // The landmarks, A and its pseudo-inverse with every iteration; the weights of landmarks that are
-  // not means of even segments.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const auto number = [](int64_t n) { return static_cast<double>(n); };
-    const bool learned = landmark_kind == "learned";
-    Memory out{.parameters = number(config.heads * conv_kernel)};
-    if (learned) out.parameters += 2 * z.H * number(landmarks) * z.D;
-    if (conv_kernel) out.kept = out.forward = z.values;
-    if (e.queries <= number(exact_below)) {
-      out.kept += z.values + z.tokens;
-      out.backward = -z.values / 2;
-      return out;
-    }
-    const double m = learned ? number(landmarks) : std::min(number(landmarks), e.queries),
-                 L = e.batch * z.H * m * z.D, A = (learned ? 1 : e.batch) * z.H * m * m;
-    const double inverse = pinv == "iterative" ? 4 + (e.training ? number(pinv_iterations) : 0)
-                           : pinv == "svd"     ? 2
-                                               : 3;
-    out.kept += 4 * L + inverse * A + 2 * z.H * m * m + z.tokens;
-    if (learned)
-      out.kept += A - L;  // one set of landmarks for all sequences
-    else if (landmark_kind == "kmeans")
-      out.kept += 2 * z.tokens * m - L;
-    else if (landmark_kind != "mean" || std::fmod(e.queries, m) != 0)
-      out.kept += 2 * m * e.queries - L;
-    out.backward = std::max(2 * L + 2 * A - 1.8 * z.values, -1.7 * z.values);
-    return out;
-  }
 };
 
 class Nystrom final : public Variant {
@@ -164,19 +134,6 @@ class Nystrom final : public Variant {
                           exact_below_ == landmarks_ ? " landmarks" : "");
   }
 
-  // The landmarks, what they have collected from all parts, and exact attention to few tokens, with the
-  // gradients of these, and the tokens next to a part.
-  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
-    if (kind_ == "kmeans") return Variant::sequence_bytes(batch, tokens, ranks);
-    const auto number = [](int64_t n) { return static_cast<double>(n); };
-    const double H = number(config().heads), D = number(config().head_dim),
-                 m = number(query_landmarks_ ? landmarks_ : std::min(landmarks_, tokens));
-    double rows = tokens <= exact_below_ ? number(tokens) * 2 * D
-                                         : m * ((query_landmarks_ ? 0 : 2 * D) + D + 1);
-    rows *= number(ranks - 1);
-    if (conv_) rows += number(std::min(conv_->size(1) - 1, tokens)) * D;
-    return 2 * number(batch) * H * rows * number(size_of(parameter_dtype()));
-  }
   std::optional<int64_t> rank(int64_t tokens) const override {
     if (conv_ || tokens <= exact_below_ || tokens <= landmarks_) return {};
     return landmarks_;

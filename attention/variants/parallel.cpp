@@ -12,7 +12,6 @@
 
 #include "longhand/attention/conformance/tools.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 
@@ -163,27 +162,6 @@ struct ParallelOptions {
     }
     return all;
   }
-  // The results of the parts, besides the joined one, and what each part takes. The gradients are
-  // computed from the last part to the first: what later parts kept is free by then, and earlier
-  // parts have no gradients yet.
-  Memory memory(const Config& layer, const Extent& e) const {
-    const double values = MemorySizes(layer, e).values;
-    Memory sum{.kept = values};
-    double heads_before = 0, backward = -std::numeric_limits<double>::infinity();
-    for (const Config& part : configs()) {
-      const Memory m = attention::memory(part.name, part, e);
-      const auto count = static_cast<double>(part.heads), all = static_cast<double>(layer.heads);
-      sum.parameters += m.parameters;
-      sum.buffers += m.buffers;
-      sum.kept += m.kept;
-      sum.forward = std::max(sum.forward, m.forward);
-      // Relative to this and the earlier parts, of which `backward` is the maximum so far.
-      backward = std::max(backward - m.kept, m.backward - 3 * values * heads_before / all);
-      heads_before += count;
-    }
-    sum.backward = backward;
-    return sum;
-  }
 
  private:
   std::vector<int64_t> heads_of(int64_t count) const {
@@ -284,11 +262,6 @@ class Parallel final : public Variant {
       add(sum.backward, one.backward);
       sum.bytes += one.bytes;
     }
-    return sum;
-  }
-  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
-    double sum = 0;
-    for (const auto& part : parts_) sum += part->sequence_bytes(batch, tokens, ranks);
     return sum;
   }
   std::string algorithm(int64_t tokens) const override {

@@ -26,11 +26,11 @@
 #include "longhand/attention/conformance/feature_statistics.h"
 #include "longhand/attention/features/random_features.h"
 #include "longhand/attention/mask.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/linear_attention.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/dry_run.h"
 
 namespace longhand::attention {
 namespace {
@@ -102,45 +102,14 @@ struct PerformerOptions {
             .memory = "N m",
             .state = projection.state(kernel == "trigonometric_bias")};
   }
-  Memory memory(const Config& config, const Extent& e) const {
-    Memory out = feature_memory_of(config, e);
-    const MemorySizes z(config, e);
-    if (balance) out.kept += z.values + z.keys;  // scaled copies of q and k
-    return out;
-  }
-  // The projection and its functions; positive features without eps are computed tile by tile, and
-  // trigonometric ones that are not causal.
-  Memory feature_memory_of(const Config& config, const Extent& e) const {
-    if (trigonometric())
-      return random_feature_memory(config, e, projection,
-                                   kernel == "trigonometric" ? Waves::sin_cos : Waves::phase, true);
-    const MemorySizes z(config, e);
-    const double m = static_cast<double>((kernel == "hyperbolic" ? 2 : 1) * projection.features);
-    const double all = e.batch * z.H * (e.queries + e.keys) * m;  // features
-    if (!generalized() && eps == 0) {
-      Memory out = projection.learned() ? feature_memory(config, e, m, all, all)
-                                        : feature_memory(config, e, m, 0, 0);
-      // Copies of q and k with one more entry, instead of these.
-      if (kernel == "optimal" && !projection.learned()) {
-        out.kept += (z.values + z.keys) / z.D;
-        out.forward = z.values + z.keys;
-      }
-      return with_buffers(config, projection, out);
-    }
-    const double copies = kernel == "exp" ? 4 : reference() || eps > 0 || kernel != "relu" ? 2 : 1;
-    Memory out = feature_memory(config, e, m, copies * all, all);
-    out.forward =
-        (kernel == "exp" ? 3.2 : 1.2) * all + (reference() && config.causal ? 3 * z.values : 0);
-    if (kernel == "exp") out.backward = std::max(3.5 * all - 6 * z.values, 0.0);
-    return with_buffers(config, projection, out);
-  }
 };
 
 // Returns the running maximum, over j <= i of x_j, along axis 1 of x (B, N, H, 1).
 Variable so_far(const Variable& x) {
   const int64_t H = x.size(2), NH = x.size(1) * H;
-  const auto values = x.value().to_vector<double>();
   Tensor index = Tensor::zeros(x.shape(), DType::i32);
+  if (is_dry()) return gather(x, 1, index);
+  const auto values = x.value().to_vector<double>();
   for (int64_t b = 0; b < x.size(0); ++b) {
     int32_t* const best = index.data<int32_t>() + b * NH;
     const double* const at = values.data() + b * NH;
@@ -173,15 +142,6 @@ class Performer final : public FeatureAttention {
         eps_(options.eps) {}
 
  private:
-  // Balanced channels also take the sums of squares of queries and keys.
-  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
-    const double sums = FeatureAttention::sequence_bytes(batch, tokens, ranks);
-    if (!balance_ || capabilities().needs != Needs::sums) return sums;
-    return sums + 4.0 * (ranks - 1) *
-                      static_cast<double>(batch * config().heads * config().head_dim *
-                                          size_of(parameter_dtype()));
-  }
-
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Inputs in = balance_ ? balanced(inputs, pass) : inputs;
     return reference_ ? attend_as_references(in.q, in.k, in.v, mask)

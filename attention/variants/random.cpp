@@ -13,7 +13,6 @@
 #include "longhand/attention/bases/latest.h"
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/bases/random_state.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/random_rows.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -39,16 +38,6 @@ struct RandomOptions {
             .time = "N^2 D",
             .memory = "N^2",
             .state = "random_state"};
-  }
-  // softmax(R), which all sequences share until dropout; copies of v and the result in the order of
-  // heads.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const bool drops = dropout > 0 && e.training;
-    const double shared = z.pairs / e.batch;
-    return {.kept = drops ? z.pairs + shared : shared,
-            .forward = drops ? z.pairs / 4 : z.values,
-            .backward = drops ? std::max(z.pairs / 4 - 2 * z.values, 0.0) : 0};
   }
 };
 

@@ -19,7 +19,6 @@
 
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/hash_buckets.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -140,16 +139,6 @@ struct ReformerOptions {
             .time = "N R (w + b) D",
             .memory = "N (R + D)",
             .state = "rotations, random_state, redraws, steps"};
-  }
-  // The keys, their norms and a sum for each query, and three indices for each query and round.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const auto number = [](int64_t n) { return static_cast<double>(n); };
-    const double R = z.H * number(rounds * std::max<int64_t>(1, buckets / 2)) * z.D;
-    return {.buffers = R,
-            .kept = z.values - z.keys + z.tokens * (2 + 3 * number(rounds)),
-            .forward = 2 * R,
-            .backward = -z.keys};
   }
 };
 

@@ -40,10 +40,6 @@ struct RetnetOptions {
             .time = "N D^2",
             .memory = "D^2"};
   }
-  // What is kept for the gradients besides q, k, v and the result: see memory.h.
-  Memory memory(const Config& config, const Extent& e) const {
-    return scan_memory(config, e, output(), 0);
-  }
 };
 
 class Retnet final : public ScanAttention {

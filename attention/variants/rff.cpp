@@ -19,7 +19,6 @@
 #include "longhand/attention/bases/feature_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/features/random_features.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
@@ -68,21 +67,6 @@ struct RffOptions {
             .time = "N m D",
             .memory = "N m",
             .state = projection.state(has_phases())};
-  }
-  // sigma scales q and k in copies of their own.
-  Memory memory(const Config& config, const Extent& e) const {
-    Memory out = random_feature_memory(
-        config, e, projection, has_phases() ? Waves::phase : Waves::sin_cos, kernel == "softmax");
-    const MemorySizes z(config, e);
-    if (kernel == "rfa") {
-      out.parameters = z.H * z.D;
-      out.kept += 2 * (z.values + z.keys);
-    }
-    if (gate) {  // the features of keys, gated
-      out.parameters += z.H * (z.H * z.D + 1);
-      out.kept += z.tokens * static_cast<double>((has_phases() ? 1 : 2) * projection.features);
-    }
-    return out;
   }
 };
 

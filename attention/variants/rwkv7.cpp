@@ -46,21 +46,6 @@ struct Rwkv7Options {
               "the dimension of a head");
   }
   Capabilities capabilities() const { return recurrence_capabilities(!norm); }
-  // Two rows of q, k, v, g and r a token, and what they are computed from; the states of the steps;
-  // what norm, bonus and gate multiply, of which nothing is left when the scan gets its gradients.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const double width = z.H * z.D, r = static_cast<double>(rank), maps = gate ? 3 : 2;
-    const double around = (norm ? 3 : 0) + (bonus ? 7 : 0) + (gate ? 2 : 0);
-    Memory out;
-    out.parameters =
-        maps * 2 * width * r + 4 * width + (norm ? 2 * width : 0) + (bonus ? width : 0);
-    out.kept = (15 + around) * z.values + 2 * kept_scan_states(config, e, z.D) +
-               2 * maps * z.tokens / z.H * r;
-    out.forward = 3 * z.values;
-    out.backward = (6 - around) * z.values;
-    return out;
-  }
 };
 
 // The channels of a layer start to forget at rates from slow to fast, as in the authors' code: more

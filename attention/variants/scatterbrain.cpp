@@ -21,7 +21,6 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/features/random_features.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/near_and_far.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/registry.h"
@@ -51,22 +50,6 @@ struct ScatterbrainOptions {
             .time = "N (w + m) D",
             .memory = "N m",
             .state = "features, redraws, steps, random_state, nonpositive_normalizers"};
-  }
-  // The result of near keys with its logarithms, the weights of the parts, and states. A learned
-  // projection needs the features of queries and keys.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const double m = static_cast<double>(projection.features), directions = config.causal ? 1 : 2;
-    const double features = projection.learned() ? 2 * z.tokens * m : 0;
-    if (window == 0)
-      return with_buffers(config, projection, feature_memory(config, e, m, features, features));
-    if (static_cast<double>(window) >= e.queries)
-      return with_buffers(config, projection, {.kept = z.tokens});
-    Memory out{.kept = features + z.values + (3 + directions) * z.tokens +
-                       directions * kept_scan_states(config, e, m),
-               .forward = directions * (z.values + 2 * z.tokens),
-               .backward = (0.5 + directions) * z.values};
-    return with_buffers(config, projection, out);
   }
 };
 

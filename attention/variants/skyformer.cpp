@@ -19,7 +19,6 @@
 #include "longhand/attention/bases/gaussian_kernel.h"
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/inverse.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -64,21 +63,6 @@ struct SkyformerOptions {
         .time = "N d D + d^3",
         .memory = "N d",
         .state = "redraws, steps, random_state"};
-  }
-  // Kernels of all rows with the landmarks and of the landmarks, and products of every iteration.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const double half = static_cast<double>(landmarks / 2),
-                 d = std::min(half, e.queries) + std::min(half, e.keys);
-    // Samples are computed one by one, and only gradients need all of them.
-    const double samples = e.training ? e.batch : 1;
-    const double rows = samples * z.H * (e.queries + e.keys) * d, A = samples * z.H * d * d;
-    const double products = inverse == "iterative" && e.training
-                                ? 4 + 5.5 * static_cast<double>(inverse_iterations)
-                                : 3;
-    return {.kept = 2 * rows + products * A + 4 * samples * z.H * d * z.D,
-            .forward = z.values,
-            .backward = -z.values};
   }
 };
 

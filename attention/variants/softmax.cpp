@@ -11,11 +11,11 @@
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/dry_run.h"
 #include "longhand/nn/dropout.h"
 
 namespace longhand::attention {
@@ -50,17 +50,6 @@ struct SoftmaxOptions {
             .needs = impl == "tiled" ? Needs::key_blocks : Needs::heads,
             .time = "N M D",
             .memory = impl == "tiled" ? "N" : "N M"};
-  }
-  // Tiled, a logarithm for each query; otherwise the probabilities, twice with dropout, and which
-  // keys each query sees, and as much again for the scores and their gradients.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    if (impl == "tiled") return {.kept = z.tokens, .shares_heads = true};
-    const bool drops = dropout > 0 && e.training;
-    return {.kept = (drops ? 2.25 : 1) * z.pairs + e.queries * e.keys / 4,
-            .forward =
-                drops ? std::max(2 * z.pairs - z.values, z.pairs + z.values) : z.pairs + z.values,
-            .backward = std::max(2 * z.pairs - 4 * z.values, 0.0)};
   }
 };
 
@@ -141,6 +130,7 @@ class Softmax final : public Variant {
   // Returns -slope |i - j|, (H, N, N).
   static Tensor distances(const std::vector<double>& slopes, int64_t n, DType dtype) {
     Tensor bias = Tensor::empty({static_cast<int64_t>(slopes.size()), n, n}, dtype);
+    if (is_dry()) return bias;
     dispatch_float(dtype, [&]<class T>() {
       T* out = bias.data<T>();
       for (const double slope : slopes)
@@ -156,6 +146,7 @@ class Softmax final : public Variant {
     std::vector<int32_t> ends(1, static_cast<int32_t>(m));
     if (lengths.defined()) ends = lengths.to_vector<int32_t>();
     Tensor keep = Tensor::empty({lengths.defined() ? batch : 1, 1, n, m}, DType::u8);
+    if (is_dry()) return keep;
     uint8_t* out = keep.data<uint8_t>();
     for (const int32_t end : ends)
       for (int64_t i = 0; i < n; ++i)

@@ -15,10 +15,10 @@
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/low_rank.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/dry_run.h"
 #include "longhand/core/linalg.h"
 
 namespace longhand::attention {
@@ -54,15 +54,6 @@ struct SvdOptions {
             .needs = Needs::heads,
             .time = "N^3",
             .memory = "N M"};
-  }
-  // P, P_r, and the singular vectors in f64.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const double least = std::min(e.queries, e.keys);
-    const double vectors = 2 * e.batch * z.H * (e.queries + e.keys) * least;
-    return {.kept = 2 * z.pairs + vectors + (renormalize ? z.values : 0),
-            .forward = 1.5 * z.pairs,
-            .backward = 2 * z.pairs};
   }
 };
 
@@ -114,12 +105,14 @@ class SvdAttention final : public Variant {
     // Truncation may also remove all of a row, which then cannot be normalised.
     const Variable sums = sum(Pr, {3}, true);
     Tensor attends = Tensor::empty(sums.shape(), DType::u8);
-    const auto whole = sum(P, {3}).value().to_vector<double>();
-    const auto left = sums.value().to_vector<double>();
-    std::transform(whole.begin(), whole.end(), left.begin(), attends.data<uint8_t>(),
-                   [this](double w, double cut) {
-                     return w > 0.5 && !(renormalize_ && std::abs(cut) <= 1e-6);
-                   });
+    if (!is_dry()) {
+      const auto whole = sum(P, {3}).value().to_vector<double>();
+      const auto left = sums.value().to_vector<double>();
+      std::transform(whole.begin(), whole.end(), left.begin(), attends.data<uint8_t>(),
+                     [this](double w, double cut) {
+                       return w > 0.5 && !(renormalize_ && std::abs(cut) <= 1e-6);
+                     });
+    }
     if (mask.lengths.defined()) attends = both(attends, mask.lengths);
     if (renormalize_) out = out / where(attends, sums, 1.0);
     return transpose(where(attends, out, 0.0), 1, 2);

@@ -19,7 +19,6 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/definitions/definitions.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/grad_mode.h"
@@ -64,25 +63,6 @@ struct SynthesizerOptions {
             .needs = Needs::heads,
             .time = dense ? "N^2 max(r, D)" : "N^2 D",
             .memory = dense ? "N" : "N^2"};
-  }
-  // Dense: the hidden layer and, if widths differ, what is filled up to the larger one. Random: weights
-  // that all sequences share until dropout.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const double L = static_cast<double>(config.max_length), r = static_cast<double>(hidden);
-    const double hidden_layer = z.tokens * r, wide = std::max(hidden_layer, z.values);
-    if (kind == "dense")
-      return {.parameters = z.H * (r * (z.H * z.D + 1) + L * (r + 1)),
-              .kept = hidden_layer + 3 * z.tokens + (r < z.D ? wide : 0) +
-                      (r > z.D ? 2 * wide - z.values : 0),
-              .forward = hidden_layer,
-              .backward = 2 * wide - z.values};
-    const bool drops = dropout > 0 && e.training;
-    const double p = z.pairs / e.batch;
-    return {.parameters = z.H * L * L,
-            .kept = p + (drops ? z.pairs : 0) + (config.causal ? e.queries * e.keys / 4 : 0),
-            .forward = std::max(p, z.values),
-            .backward = std::max({p + z.values, 2 * p - 3 * z.values, drops ? z.pairs : 0})};
   }
 };
 
@@ -156,7 +136,6 @@ class Synthesizer final : public Variant {
     return relu(reshape(first_->forward(x), {x.size(0), x.size(1), config().heads, hidden_}));
   }
   Variable gates(const Variable& x) const override { return hidden(x); }
-  int64_t numbers_of_heads() const override { return hidden_; }
   // The scores (B, H, n, keys) of n queries from `begin` on, with tokens x (B, n, H D); of positions
   // (1, H, n, keys).
   Variable scores(const Variable& x, int64_t begin, int64_t end, int64_t keys) const {

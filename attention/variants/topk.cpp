@@ -12,12 +12,12 @@
 
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/ops/highest.h"
 #include "longhand/attention/ops/listed_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/dry_run.h"
 #include "longhand/nn/dropout.h"
 
 namespace longhand::attention {
@@ -39,13 +39,6 @@ struct TopkOptions {
             .needs = Needs::heads,
             .time = "N^2 D",
             .memory = "N k"};
-  }
-  // The lists, and two sums for each query; with dropout the factors of the keys on the lists.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const double lists = z.tokens * std::min(static_cast<double>(k), e.keys);
-    const bool drops = dropout > 0 && e.training;
-    return {.kept = (drops ? 2 : 1) * lists + 2 * z.tokens};
   }
 };
 
@@ -104,6 +97,7 @@ class Topk final : public Variant {
   static Tensor without_ends(const Tensor& lists) {
     Tensor out = lists.clone();
     int32_t* const x = out.data<int32_t>();
+    if (is_dry()) return out;
     std::transform(x, x + out.numel(), x, [](int32_t j) { return std::max(j, 0); });
     return out;
   }

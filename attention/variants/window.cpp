@@ -16,9 +16,9 @@
 
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
-#include "longhand/attention/memory.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/dry_run.h"
 #include "longhand/nn/dropout.h"
 
 namespace longhand::attention {
@@ -83,6 +83,7 @@ struct Blocks {
   Tensor keep(const std::vector<int32_t>& lengths) const {
     Tensor out =
         Tensor::empty({static_cast<int64_t>(lengths.size()) * d, 1, count, C, keys()}, DType::u8);
+    if (is_dry()) return out;
     uint8_t* to = out.data<uint8_t>();
     for (const int32_t length : lengths)
       for (int64_t r = 0; r < d; ++r)
@@ -214,26 +215,6 @@ struct WindowOptions {
         .time = "N w D",
         .memory = "N w"};
   }
-  // Scores of whole blocks, and copies of the keys and values of each block instead of k and v;
-  // global tokens join two results.
-  Memory memory(const Config& config, const Extent& e) const {
-    const MemorySizes z(config, e);
-    const auto number = [](int64_t n) { return static_cast<double>(n); };
-    const double d = std::min(number(dilation), e.queries), N = std::ceil(e.queries / d),
-                 w = std::min(number(window), N - 1),
-                 g = std::min(number(global_tokens), e.queries),
-                 C = std::min(N, std::max(w, number(least_block))), count = std::ceil(N / C) * d;
-    const double width = g + C + (count > d ? (config.causal ? 1 : 2) * w : 0);
-    const double pairs = e.batch * z.H * count * C * width,
-                 copies = 2 * e.batch * z.H * count * width * z.D,
-                 global = g > 0 ? 2 * z.values + z.tokens * g : 0;
-    const bool drops = dropout > 0 && e.training;
-    const double scratch = (drops ? 1.25 : 2) * pairs;
-    const double masks = (d > 1 ? e.batch : 1) * count * C * width / 4;
-    return {.kept = pairs * (drops ? 2 : 1) + copies - 2 * z.keys + global + masks,
-            .forward = std::max(scratch + z.values - global, z.values),
-            .backward = std::max(scratch - (drops ? 2 : 4) * z.values, 0.0)};
-  }
 };
 
 class Window final : public Variant {
@@ -270,15 +251,6 @@ class Window final : public Variant {
     return H * Work{{4 * D * scores, scores},
                     {8 * D * scores},
                     (2 * kept + 2 * key_numbers) * number(size_of(parameter_dtype()))};
-  }
-
-  // The keys and values next to a part, and their gradients.
-  double sequence_bytes(int64_t batch, int64_t tokens, int ranks) const override {
-    if (capabilities().needs != Needs::neighbours)
-      return Variant::sequence_bytes(batch, tokens, ranks);
-    const int64_t rows = (config().causal ? 1 : 2) * reach(tokens, tokens / ranks * (ranks - 1));
-    return 2.0 * static_cast<double>(batch * rows * 2 * config().heads * config().head_dim *
-                                     size_of(parameter_dtype()));
   }
 
  private:
@@ -345,7 +317,7 @@ class Window final : public Variant {
     Tensor keep = Tensor::empty({static_cast<int64_t>(lengths.size()), 1, g, N}, DType::u8);
     uint8_t* to = keep.data<uint8_t>();
     for (const int32_t n : lengths)
-      for (int64_t i = 0; i < g; ++i)
+      for (int64_t i = 0; !is_dry() && i < g; ++i)
         for (int64_t j = 0; j < N; ++j) *to++ = j < n && (!blocks.causal || j <= i);
     const Variable first =
         transpose(attend(transpose(slice(q, 1, 0, g), 1, 2), transpose(k, 1, 2), transpose(v, 1, 2),

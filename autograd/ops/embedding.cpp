@@ -3,6 +3,7 @@
 
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/rows.h"
+#include "longhand/core/dry_run.h"
 
 namespace longhand {
 using namespace ops;
@@ -11,13 +12,16 @@ namespace {
 // The positions of each token, in ascending order: those of v are places[begin[v]] …
 // places[begin[v + 1] - 1].
 struct Places {
-  std::vector<int64_t> begin, places;
+  Tensor begin_of_token, place;
+  int64_t *const begin = begin_of_token.data<int64_t>(), *const places = place.data<int64_t>();
 
   Places(const int32_t* tokens, int64_t count, int64_t vocabulary)
-      : begin(vocabulary + 1), places(count) {
+      : begin_of_token(Tensor::zeros({vocabulary + 1}, DType::i64)),
+        place(Tensor::empty({count}, DType::i64)) {
+    if (is_dry()) return;
     for (int64_t i = 0; i < count; ++i) ++begin[tokens[i] + 1];
     for (int64_t v = 0; v < vocabulary; ++v) begin[v + 1] += begin[v];
-    std::vector<int64_t> next(begin.begin(), begin.end() - 1);
+    std::vector<int64_t> next(begin, begin + vocabulary);
     for (int64_t i = 0; i < count; ++i) places[next[tokens[i]]++] = i;
   }
 };
@@ -71,7 +75,7 @@ void scatter_add(const Places& at, Rows<const T> dy, Rows<T> table, T beta) {
       for (int64_t v = begin; v < end; ++v) {
         const int64_t count = at.begin[v + 1] - at.begin[v];
         if (count > 0)
-          add_token(at.places.data() + at.begin[v], count, dy, table[v], beta);
+          add_token(at.places + at.begin[v], count, dy, table[v], beta);
         else if (beta == 0)
           std::fill(table[v], table[v] + table.width, T{0});
       }
@@ -89,7 +93,7 @@ Variable embedding(const Variable& table, const Tensor& tokens) {
   const int64_t vocabulary = table.size(0), width = table.size(1), count = tokens.numel();
   const Tensor index = tokens.contiguous();
   const int32_t* const t = index.data<int32_t>();
-  for (int64_t i = 0; i < count; ++i)
+  for (int64_t i = 0; !is_dry() && i < count; ++i)
     check<ShapeError>(t[i] >= 0 && t[i] < vocabulary, "embedding: token ", t[i], " at index ", i,
                       " of ", tokens.shape(), " is out of range for a table of ", vocabulary,
                       " rows");

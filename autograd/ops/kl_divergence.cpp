@@ -6,6 +6,7 @@
 
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/rows.h"
+#include "longhand/core/dry_run.h"
 
 namespace longhand {
 using namespace ops;
@@ -84,7 +85,7 @@ Variable kl_divergence(const Variable& logits, const Tensor& teacher,
   const int64_t count = counts.numel();
   int32_t* const c = counts.data<int32_t>();
   int64_t counted = 0;
-  for (int64_t r = 0; r < count; ++r) counted += c[r] = c[r] != options.ignore_index;
+  for (int64_t r = 0; !is_dry() && r < count; ++r) counted += c[r] = c[r] != options.ignore_index;
   const double t = options.temperature;
   const double divisor =
       options.normalizer.value_or(static_cast<double>(std::max<int64_t>(1, counted)));

@@ -17,7 +17,7 @@
 #include "longhand/core/gemm.h"
 #include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/kernels/reduce.h"
-#include "longhand/core/scratch.h"
+#include "longhand/core/kernels/scratch.h"
 
 namespace longhand::ops {
 namespace {

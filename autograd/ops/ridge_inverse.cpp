@@ -2,6 +2,7 @@
 // dA = -Zᵀ dZ Zᵀ + (I - A Z) dZᵀ M,  M = (AᵀA + εI)⁻¹ = V 1/(s² + ε) Vᵀ
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/pointwise.h"
+#include "longhand/core/dry_run.h"
 #include "longhand/core/gemm.h"
 #include "longhand/core/linalg.h"
 #include "longhand/core/parallel.h"
@@ -15,6 +16,7 @@ template <class F>
 Tensor scaled_columns(const Tensor& x, const Tensor& s, F f) {
   Tensor out = x.contiguous().clone();
   const int64_t n = s.numel();
+  if (is_dry()) return out;
   dispatch_float(x.dtype(), [&]<class T>() {
     T* p = out.data<T>();
     for (int64_t i = 0; i < out.numel(); ++i) p[i] *= static_cast<T>(f(double{s.data<T>()[i % n]}));

@@ -107,6 +107,21 @@ TEST_CASE("plugin: a run needs it, records it, and names it when it is missing")
   CHECK(train::load(folder / "tiny/checkpoints/last.h5").plugins.empty());
 }
 
+TEST_CASE("plugin: memory is estimated by its own code") {
+  const PluginFolder folder;
+  const auto activations = [&](const std::string& length) {
+    const std::string out =
+        succeed({"--plugin", "example.so", "train", "config.toml", "--estimate", "--json", "--set",
+                 "data.length=" + length},
+                folder.path())
+            .out;
+    return nlohmann::json::parse(out).at("memory").at("activations").get<double>();
+  };
+  // Weights, and scores, of 4 sequences and 2 heads.
+  CHECK(activations("2049") > 2 * 4 * 4 * 2 * 2048. * 2048.);
+  CHECK(activations("2049") > 3.5 * activations("1025"));
+}
+
 TEST_CASE("plugin: its names are as good as those of the library") {
   const PluginFolder folder;
   const auto out = [&](Words words) {

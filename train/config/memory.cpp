@@ -9,292 +9,244 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <new>
 #include <numeric>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string_view>
 #include <utility>
 
-#include "longhand/attention/ranks/over_ranks.h"
-#include "longhand/attention/ranks/sequence_part.h"
-#include "longhand/attention/registry.h"
+#include "longhand/attention/model/transformer.h"
+#include "longhand/core/dry_run.h"
 #include "longhand/core/error.h"
+#include "longhand/core/measure/memory_peak.h"
+#include "longhand/core/storage.h"
 #include "longhand/train/config/experiment.h"
-#include "longhand/train/step/gradients.h"
+#include "longhand/train/step/step.h"
 
 namespace longhand::train {
 namespace {
 
 namespace fs = std::filesystem;
-using attention::BlockLinear;
-using attention::SequencePath;
 using attention::TransformerConfig;
 
 double number(int64_t n) { return static_cast<double>(n); }
 
-/// Numbers (of TransformerConfig::element_bytes() bytes) of one block for B sequences of N tokens.
-struct Layer {
-  double parameters = 0, buffers = 0;
-  double kept = 0;          // from the forward pass on
-  double feed_forward = 0;  // the part of it that is freed before the gradients of attention
-  double attention = 0;     // gradients of attention, besides what is kept
-  double forward = 0;       // scratch of the forward pass of attention
-  double scratch = 0;       // of the gradients of the widest linear layer
-  double evaluation = 0;    // peak of a forward pass without gradients, besides its input
-};
-
-/// Partial sums and packed copies of a weight in the gradients of a linear layer: see
-/// autograd/ops/linear_kernel.cpp.
-double linear_scratch(double rows, double in, double out) {
-  constexpr double small_weight = 1 << 19, most_sums = 1 << 22;  // numbers of f32
-  const double weight = in * out, tasks = std::clamp(rows / 192, 1.0, 64.0);
-  return weight + (weight <= small_weight ? std::min(tasks * weight, most_sums) : weight);
+double length_of(const TransformerConfig& c) {
+  return number(c.max_length) + (!c.per_token && c.pooling == "cls" ? 1 : 0);
 }
 
-/// A batch of B sequences, and the tokens of each that a rank has: N of P N.
-struct Tokens {
-  double B, N, P = 1;
+/// Examples of which only the sizes mean something.
+class Shapes : public data::Dataset {
+ public:
+  Shapes(const MemoryRequest& request, int64_t size) : request_(request), size_(size) {}
+
+  int64_t size() const override { return size_; }
+  int64_t length(int64_t) const override { return request_.model.max_length; }
+  data::Batch collate(std::span<const int64_t> indices) const override {
+    const int64_t B = std::ssize(indices), N = request_.model.max_length;
+    const Shape tokens{B, N}, sequences{B};
+    data::Batch out{Tensor::empty(tokens, DType::i32),
+                    Tensor::empty(request_.model.per_token ? tokens : sequences, DType::i32),
+                    {}};
+    if (!request_.padded || N == 1) return out;
+    std::vector<int32_t> lengths(static_cast<size_t>(B), static_cast<int32_t>(N));
+    lengths[0] = static_cast<int32_t>(N - 1);
+    out.lengths = Tensor::from(lengths, {B});
+    return out;
+  }
+
+ private:
+  const MemoryRequest& request_;
+  int64_t size_;
 };
 
-/// The memory of a variant. If sequences are cut, that of what it computes on each rank, and of the
-/// tokens and heads that it gets from others.
-attention::Memory attention_memory(const attention::Config& config,
-                                   const attention::Capabilities& can, const Tokens& t,
-                                   bool training) {
-  const auto of = [&](const attention::Config& own, double queries, double keys) {
-    return attention::memory(
-        config.name, own, {.batch = t.B, .queries = queries, .keys = keys, .training = training});
+/// As logits_of(): of the targets that count.
+LogitsFn shapes_of_logits(attention::Transformer& model, double counted) {
+  return [&model, counted](const data::Batch& batch, const nn::Pass& pass) {
+    if (batch.targets.rank() != 2 || counted > 0.5)
+      return Prediction{model.forward(batch.tokens, batch.lengths, pass), batch.targets};
+    const auto count = static_cast<int64_t>(counted * number(batch.targets.numel()));
+    const Tensor rows = Tensor::empty({std::max<int64_t>(1, count)}, DType::i32);
+    return Prediction{model.forward(batch.tokens, batch.lengths, pass, rows),
+                      Tensor::empty(rows.shape(), DType::i32)};
   };
-  attention::Memory out = of(config, t.N, t.N);
-  const auto P = static_cast<int64_t>(t.P);
-  const SequencePath path =
-      attention::sequence_path(can.needs, config.causal, config.heads % P == 0);
-  const bool heads = path == SequencePath::heads;
-  if (t.P == 1 || (!heads && path != SequencePath::gathered && path != SequencePath::ring &&
-                   path != SequencePath::keys))
+}
+
+/// The cross entropy, and that of a teacher's logits.
+LossFn taught_loss(const LogitsFn& student, const LogitsFn& teacher) {
+  return [=](const data::Batch& part, const BatchSize& whole, const nn::Pass& pass) {
+    const Prediction predicted = predict(student, part, pass);
+    const Tensor taught = [&] {
+      const NoGrad no_grad;
+      return teacher(part, nn::Pass::evaluate()).logits.value();
+    }();
+    Loss out;
+    measure_into(out, predicted, whole, 0);
+    out.value =
+        cross_entropy(predicted.logits, predicted.targets, cross_entropy_options(whole, 0)) +
+        kl_divergence(predicted.logits, taught, {.targets = predicted.targets});
     return out;
-  const double of_part = t.B * t.N * number(config.heads * config.head_dim);
-  if (path == SequencePath::ring) {
-    // Keys and values of the part are kept as one message, which replaces them. Two more are under way;
-    // in the backward pass, so are two of gradients.
-    const double message = 2 * of_part;
-    out.forward += 3 * message + of_part;
-    out.backward += 4 * message;
-    return out;
-  }
-  if (path == SequencePath::keys) {
-    const attention::Memory of_keys = of(config, t.N, t.P * t.N);
-    const double more = 2 * (t.P - 1) * of_part;
-    out.kept = of_keys.kept + more;
-    out.forward = of_keys.forward + more;
-    out.backward = of_keys.backward + more;
-    return out;
-  }
-  attention::Config whole = config;
-  if (heads) {
-    whole.heads /= P;
-    whole.kv_heads = std::max<int64_t>(1, whole.kv_heads / P);
-  }
-  const attention::Memory of_whole = of(whole, t.P * t.N, t.P * t.N);
-  // Queries, keys and values of whole sequences replace those of the part; the result comes in addition
-  // to that of the part. Each is copied once on its way.
-  const double inputs = can.uses_queries_and_keys ? 3 : 1;
-  const double result = t.B * t.P * t.N * number(whole.heads * whole.head_dim);
-  out.kept = of_whole.kept + inputs * (result - of_part) + result;
-  out.forward = of_whole.forward + inputs * result;
-  out.backward = of_whole.backward + inputs * result + result;
+  };
+}
+
+double bytes_of(const nn::StateDict& state) {
+  double out = 0;
+  for (const auto& [name, tensor] : state)
+    out += number(tensor.numel()) * number(static_cast<int64_t>(size_of(tensor.dtype())));
   return out;
 }
 
-Layer layer_memory(const TransformerConfig& c, int64_t index, const Tokens& t, bool training) {
-  const double B = t.B, N = t.N;
-  const attention::Config config = c.attention_config(index);
-  const auto can = attention::capabilities(config.name, config);
-  const attention::Memory memory = attention_memory(config, can, t, training);
-  const double d = number(c.d_model), tokens = B * N, x = tokens * d, h = number(c.d_mlp),
-               kv = number(c.d_model / c.heads * (c.kv_heads ? c.kv_heads : c.heads)),
-               norm = c.norm_type == "layer_norm" ? 2 : 1, branches = c.d_mlp > 0 ? 2 : 1;
-  const bool qk = can.uses_queries_and_keys;
-  Layer out;
-  double inner = 0;  // between the two products of layers of low rank
-  const auto linear = [&](BlockLinear which, double in, double to) {
-    const double rank = number(c.rank_of(index, which));
-    out.parameters += (rank > 0 ? rank * (in + to) : in * to) + to;
-    if (rank > 0) inner += tokens * rank;
-  };
-  if (qk) linear(BlockLinear::query, d, d);
-  if (qk && can.uses_keys) linear(BlockLinear::key, d, kv);
-  linear(BlockLinear::value, d, kv);
-  linear(BlockLinear::output, d, d);
-  if (c.d_mlp > 0) linear(BlockLinear::fc1, d, h), linear(BlockLinear::fc2, h, d);
-  out.parameters += branches * norm * d + memory.parameters;
-  const attention::Surroundings& around = c.around;
-  const bool gated = around.output_gate != "none", convolved = around.short_conv > 0,
-             normed_heads = around.head_norm != "none";
-  const double D = number(c.d_model / c.heads);
-  if (gated) out.parameters += d * d + d;
-  if (normed_heads) out.parameters += (around.head_norm == "layer_norm" ? 2 : 1) * D;
-  if (qk && around.qk_norm == "rms_norm") out.parameters += (can.uses_keys ? 2 : 1) * D;
-  if (convolved) out.parameters += number(around.short_conv * c.projected_width(index));
-  out.buffers = memory.buffers;
+double in_use() { return number(static_cast<int64_t>(memory_stats().in_use)); }
+double reserved() { return number(static_cast<int64_t>(memory_stats().reserved)); }
 
-  // q, k and v as they are projected, and where the variant needs them copied for all heads.
-  const double keys = qk && can.uses_keys ? tokens * kv : 0;
-  const double projected = (qk ? x : 0) + keys + tokens * kv;
-  const double copies = memory.shares_heads || kv == d ? 0 : (qk ? 2 : 1) * x;
-  const double rotated = qk && c.positions == "rotary" ? 3 * x : 0;
-  const double normed = can.uses_x || can.shortens ? x : 0;
-  // A convolution keeps its input and what SiLU is applied to, a norm its input. With a gate, what
-  // it multiplies, what it multiplies by and, for SiLU, its input are kept.
-  const double convolutions = convolved ? 2 * projected : 0;
-  const double norms = (qk && around.qk_norm != "none" ? x + keys : 0) + (normed_heads ? x : 0);
-  const double gate = gated ? (around.output_gate == "silu" ? 3 : 2) * x : 0;
-  const double surroundings = convolutions + norms + gate;
-  const double streams = branches * x * (c.norm == "post" ? 2 : 1);
-  out.feed_forward = c.d_mlp > 0 ? tokens * h + x : 0;
-  out.kept = streams + (out.feed_forward - (c.d_mlp > 0 ? x : 0)) + projected + copies + x +
-             memory.kept + inner + normed + surroundings;
-  // The gradients of the residual stream and of the result, then those of q, k and v.
-  out.attention = (gated ? 3 : 2) * x + projected + copies + memory.backward;
-  out.forward = std::max(memory.forward, rotated);
-  out.scratch = x + std::max(linear_scratch(tokens, d, d + (qk ? d + kv : 0) + (gated ? d : 0)),
-                             c.d_mlp > 0 ? linear_scratch(tokens, d, h) : 0);
-  out.evaluation = std::max(projected + copies + memory.kept + std::max(memory.forward, rotated) +
-                                normed + (gated ? x : 0) + (convolved ? x : 0),
-                            c.d_mlp > 0 ? x + tokens * h : x);
+/// A run of one step, one batch of an evaluation and one checkpoint, without computations.
+class Rehearsal {
+ public:
+  Rehearsal(const MemoryRequest& request, const RanksOfEstimate& ranks)
+      : r_(request), ranks_(ranks), most_(8 * memory_limit(request).bytes) {}
+
+  MemoryEstimate run() {
+    double* part = &out_.parameters;  // what takes memory now
+    try {
+      rehearse(part);
+    } catch (const std::bad_alloc&) {
+      *part = most_, out_.exceeds = true;
+    } catch (const std::length_error&) {  // of a vector
+      *part = most_, out_.exceeds = true;
+    } catch (const ShapeError& error) {
+      if (!std::string_view(error.what()).ends_with("exceed 64-bit integers")) throw;
+      *part = most_, out_.exceeds = true;
+    }
+    return out_;
+  }
+
+ private:
+  void rehearse(double*& part) {
+    const DryRun dry(most_);
+    attention::Transformer model(nn::root(), r_.model);
+    const Parameters parameters = model.named_parameters();
+    for (const auto& [name, parameter] : parameters)
+      out_.parameter_count += number(parameter.value().numel());
+    const double P = out_.parameter_count * number(r_.model.element_bytes());
+    out_.parameters = in_use();
+    part = &out_.optimizer;
+    const auto optimizer = make_optimizer(r_.optimizer, parameters);
+    if (r_.shares_optimizer) ranks_.reducer.divide(*optimizer);
+    std::optional<Ema> average;
+    if (r_.average) average.emplace(parameters, 0.5);
+    out_.optimizer = in_use() - out_.parameters;
+    part = &out_.teacher;
+    std::optional<attention::Transformer> teacher;
+    if (r_.teacher) teacher.emplace(nn::root(), r_.model);
+    out_.teacher = in_use() - out_.parameters - out_.optimizer;
+    const double state = in_use();
+    const LogitsFn logits = shapes_of_logits(model, r_.counted);
+    if (r_.trains) {
+      part = &out_.training;
+      LossFn loss = cross_entropy_loss(logits, 0);
+      if (teacher) loss = taught_loss(logits, shapes_of_logits(*teacher, r_.counted));
+      train(model, *optimizer, std::move(loss), average ? &*average : nullptr, P);
+      out_.training = std::max(0.0, reserved() - state - out_.gradients);
+    }
+    if (r_.eval_batch_size > 0) {
+      part = &out_.evaluation;
+      const double before = reserved();
+      reset_memory_peak();
+      const Shapes examples(r_, r_.eval_batch_size);
+      evaluate(logits, examples, {.batch_size = r_.eval_batch_size, .reducer = &ranks_.reducer});
+      const double peak =
+          reserved() > before ? reserved() : number(static_cast<int64_t>(memory_stats().peak));
+      out_.evaluation = std::max(0.0, peak - state);
+    }
+    part = &out_.checkpoint;
+    if (r_.saves) {
+      const double before = reserved();
+      double image = bytes_of(model.state_dict()) + bytes_of(optimizer->state_dict());
+      if (average) image += bytes_of(average->state_dict());
+      out_.checkpoint = 2 * image + reserved() - before;
+    }
+    const double B = number(std::max(r_.trains ? r_.batch_size : 0, r_.eval_batch_size));
+    out_.data = r_.data.bytes + 8 * r_.data.examples;
+    // Of the batches, what has not been made.
+    if (r_.trains) out_.data += 8 * (B - number(trained_)) * number(r_.model.max_length);
+  }
+
+  /// Of many micro-batches only some, because more take no more than sums of gradients.
+  void train(nn::Module& model, Optimizer& optimizer, LossFn loss, Ema* average, double P) {
+    constexpr int64_t fewer = 8;
+    const int64_t of = ranks_.reducer.share().of, parts = std::min(r_.micro_batches, r_.batch_size),
+                  shards = std::min(parts, std::max(fewer, of));
+    trained_ = parts > shards ? r_.micro_batch_size() * shards : r_.batch_size;
+    const TrainerOptions options{.shards = shards, .recompute = r_.recompute};
+    const auto levels = [&](int64_t n) {
+      return std::floor(std::log2(number(std::max<int64_t>(1, n / of))));
+    };
+    out_.gradients = P;
+    const Shapes examples(r_, trained_);
+    data::Loader loader(examples, {.batch_size = trained_, .shuffle = false}, Generator(0));
+    Step step({.model = model,
+               .loss = std::move(loss),
+               .optimizer = optimizer,
+               .schedule = {},
+               .loader = loader,
+               .options = options});
+    step.join(ranks_.reducer);
+    TrainingState state;
+    if (ranks_.sent) out_.sent = ranks_.sent();
+    step.take(state, average);
+    for (size_t i = 0; i < out_.sent.size(); ++i) out_.sent[i] = ranks_.sent()[i] - out_.sent[i];
+    out_.repeats = number(parts) / number(shards);
+    out_.gradients += P * (levels(parts) - levels(shards));
+  }
+
+  const MemoryRequest& r_;
+  const RanksOfEstimate& ranks_;
+  double most_;  // bytes beyond which it ends
+  int64_t trained_ = 0;
+  MemoryEstimate out_;
+};
+
+/// a + t (b - a)
+MemoryEstimate extrapolated(const MemoryEstimate& a, const MemoryEstimate& b, double t) {
+  if (a.exceeds || b.exceeds) return a.exceeds ? a : b;
+  MemoryEstimate out = b;
+  for (double MemoryEstimate::*const part :
+       {&MemoryEstimate::parameters, &MemoryEstimate::gradients, &MemoryEstimate::optimizer,
+        &MemoryEstimate::training, &MemoryEstimate::evaluation, &MemoryEstimate::data,
+        &MemoryEstimate::teacher, &MemoryEstimate::checkpoint, &MemoryEstimate::parameter_count})
+    out.*part = std::max(0.0, a.*part + t * (b.*part - a.*part));
+  for (size_t i = 0; i < out.sent.size(); ++i)
+    out.sent[i] = a.sent[i] + t * (b.sent[i] - a.sent[i]);
   return out;
 }
 
-/// The number of layers that may differ; all others are like the last of these.
-int64_t differing_layers(const TransformerConfig& c) {
+/// Whether each layer needs to be constructed, because options or ranks differ.
+bool layers_differ(const TransformerConfig& c) {
   const auto has_list = [&](const std::string& key) {
     const auto* const list =
         std::get_if<std::vector<int64_t>>(&c.attention_options.find(key)->value);
     return list && list->size() > 1;
   };
   const std::vector<std::string> keys = c.attention_options.keys();
-  const bool differ = !c.layer_attention.empty() || c.low_rank.size() > 1 ||
-                      std::any_of(keys.begin(), keys.end(), has_list);
-  return differ ? c.layers : 2;  // the first may own what all share
+  return !c.layer_attention.empty() || c.low_rank.size() > 1 ||
+         std::any_of(keys.begin(), keys.end(), has_list);
 }
 
-/// Sums over the layers.
-struct Blocks {
-  double parameters = 0, buffers = 0, kept = 0, evaluation = 0;
-  Layer first, last, largest;  // largest: kept
-
-  Blocks(const TransformerConfig& c, const Tokens& tokens, bool training) {
-    const int64_t each = std::min(c.layers, differing_layers(c));
-    for (int64_t i = 0; i < each; ++i) {
-      const double times = i + 1 == each ? number(c.layers - i) : 1;
-      last = layer_memory(c, i, tokens, training);
-      if (i == 0) first = last;
-      if (last.kept >= largest.kept) largest = last;
-      parameters += times * last.parameters;
-      buffers += times * last.buffers;
-      kept += times * last.kept;
-      evaluation = std::max(evaluation, last.evaluation);
-    }
-  }
-};
-
-double length_of(const TransformerConfig& c) {
-  return number(c.max_length) + (!c.per_token && c.pooling == "cls" ? 1 : 0);
-}
-
-/// The tokens of a sequence that a rank has.
-double part_of_sequence(const MemoryRequest& r) {
-  return number(attention::SequencePart::tokens_of(static_cast<int64_t>(length_of(r.model)),
-                                                   r.sequence_ranks));
-}
-
-/// Parameters outside of blocks, in numbers; `table` are those of the positions and tokens.
-struct Ends {
-  double table = 0, head = 0, buffers = 0;
-
-  explicit Ends(const TransformerConfig& c) {
-    const double d = number(c.d_model), width = c.head_hidden ? number(c.head_hidden) : d;
-    table = number(c.vocabulary) * d;
-    if (c.positions == "learned") table += length_of(c) * d;
-    if (c.positions == "sinusoidal") buffers = length_of(c) * d;
-    if (!c.per_token && c.pooling == "cls") table += d;
-    head = number(c.classes);
-    if (c.head_hidden) head += d * width + width;
-    if (!c.tied_embeddings) head += number(c.classes) * width;
-    if (c.norm == "pre") head += (c.norm_type == "layer_norm" ? 2 : 1) * d;
-  }
-};
-
-/// Rows of logits, for `sequences` sequences.
-double logit_rows(const MemoryRequest& r, double sequences) {
-  if (!r.model.per_token) return sequences;
-  return sequences * part_of_sequence(r) * (r.counted <= 0.5 ? r.counted : 1);
-}
-
-/// The head: its input, what is gathered from it, and logits.
-double head_memory(const MemoryRequest& r, double B, double N) {
-  const TransformerConfig& c = r.model;
-  const double d = number(c.d_model), rows = logit_rows(r, B);
-  double out = rows * number(c.classes + c.head_hidden) + 3 * rows;
-  if (!c.per_token)
-    out += B * N * d + 2 * B * d;  // the normalised tokens that are pooled
-  else if (r.counted <= 0.5)
-    out += rows * d;
-  return out;
-}
-
-struct Step {
-  double activations = 0;  // besides all gradients
-};
-
-/// The peak of a training step in numbers, besides parameters, gradients and optimizer.
-double step_memory(const MemoryRequest& r, const Blocks& blocks, const Ends& ends) {
-  const TransformerConfig& c = r.model;
-  const double B = number(r.micro_batch_size()), N = part_of_sequence(r),
-               x = B * N * number(c.d_model);
-  const double all = blocks.parameters + ends.head + ends.table, head = head_memory(r, B, N);
-  const Layer& last = blocks.largest;
-  double peak = 0;  // with the gradients that are there
-  const auto at = [&](double numbers, double gradients) {
-    peak = std::max(peak, numbers + gradients);
-  };
-  const double of_block = std::max(last.attention - last.feed_forward, last.scratch);
-  if (r.recompute) {
-    const double inputs = number(c.layers) * x;
-    at(inputs + x + std::max(head + number(c.classes) * number(c.d_model), last.evaluation), 0);
-    at(inputs + last.kept + x + of_block, ends.head);
-    at(last.kept + x + of_block, all - ends.table);
-  } else {
-    at(blocks.kept + x + head + number(c.classes) * number(c.d_model), 0);
-    at(blocks.kept + last.forward, 0);
-    at(blocks.kept + of_block, ends.head);
-    at(last.kept + of_block, all - ends.table);
-  }
-  at(2 * x, all);
-  return std::max(peak - all, 0.0);
-}
-
-/// The number of gradient sums that wait in the tree of micro-batches.
-double waiting_sums(int64_t micro_batches) {
-  return std::floor(std::log2(number(std::max<int64_t>(1, micro_batches))));
-}
-
-/// Bytes that the sum of gradients over ranks takes besides them: of the bucket that is on its way, the
-/// parts of all ranks, and a copy for each of the two sums. `P` are those of all parameters.
-double joining(const MemoryRequest& r, double P, const Ends& ends) {
-  if (r.ranks() == 1) return 0;
-  const double bucket = number(bucket_bytes) + number(r.model.element_bytes()) * ends.table;
-  return 3 * std::min(P, bucket);
-}
-
-/// The share of the targets of a few examples that count.
-double counted_share(const data::Dataset& dataset) {
+/// Sets what a few examples tell: the share of their targets that count, and whether some are padded.
+void look_at(const data::Dataset& dataset, MemoryRequest& request) {
+  request.counted = 1;
   std::vector<int64_t> indices(static_cast<size_t>(std::min<int64_t>(8, dataset.size())));
   std::iota(indices.begin(), indices.end(), int64_t{0});
-  if (indices.empty()) return 1;
+  if (indices.empty()) return;
   const data::Batch batch = dataset.collate(indices);
-  if (batch.targets.rank() != 2) return 1;
+  request.padded = batch.lengths.defined();
+  if (batch.targets.rank() != 2) return;
   const auto targets = batch.targets.to_vector<int32_t>();
   const auto counted = std::count_if(targets.begin(), targets.end(),
                                      [](int32_t t) { return t != data::ignore_index; });
-  return number(counted) / number(std::max<int64_t>(1, std::ssize(targets)));
+  request.counted = number(counted) / number(std::max<int64_t>(1, std::ssize(targets)));
 }
 
 /// The limit in a file of a control group; infinity if there is none.
@@ -378,11 +330,12 @@ class Excess {
     if (is_largest(state())) {
       const bool of_tokens =
           number(c.vocabulary) * number(c.d_model) > estimate_.parameter_count / 4;
-      return concat_message(size("model.layers", c.layers), " x ", size("model.d_model", c.d_model),
-                            c.d_mlp > 0 ? ", " + size("model.d_mlp", c.d_mlp) : "",
-                            of_tokens ? ", " + size("model.vocabulary", c.vocabulary) : "", ": ",
-                            count_text(estimate_.parameter_count), " parameters",
-                            request_.trains ? " with gradients and optimizer state need" : " need");
+      return concat_message(
+          size("model.layers", c.layers), " x ", size("model.d_model", c.d_model),
+          c.d_mlp > 0 ? ", " + size("model.d_mlp", c.d_mlp) : "",
+          of_tokens ? ", " + size("model.vocabulary", c.vocabulary) : "", ": ",
+          estimate_.parameter_count > 0 ? count_text(estimate_.parameter_count) + " " : "",
+          "parameters", request_.trains ? " with gradients and optimizer state need" : " need");
     }
     const bool evaluates = is_largest(evaluation());
     // Sizes of the model where they are what is large.
@@ -427,9 +380,14 @@ class Excess {
     return estimate_.parameters + estimate_.gradients + estimate_.optimizer + estimate_.teacher +
            estimate_.checkpoint;
   }
+  /// Infinite if that is far more than there is.
+  static double bytes(const MemoryRequest& r) {
+    const MemoryEstimate e = estimate_memory(r);
+    return e.exceeds ? INFINITY : e.total() + program_memory;
+  }
   bool fits(const MemoryRequest& r) const {
     try {
-      return estimate_memory(r).total() + program_memory <= limit_;
+      return bytes(r) <= limit_;
     } catch (const ConfigError&) {  // another option does not allow this value
       return false;
     }
@@ -437,17 +395,30 @@ class Excess {
 
   /// The largest value below the present one that fits; 0 if none does.
   int64_t largest(const Knob& knob) const {
-    const auto fits_with = [&](int64_t units) {
+    const auto bytes_with = [&](int64_t units) {
       MemoryRequest other = request_;
       knob.set(other, units * knob.step);
-      return fits(other);
+      try {
+        return bytes(other);
+      } catch (const ConfigError&) {  // another option does not allow this value
+        return double{INFINITY};
+      }
     };
-    int64_t low = 0, high = knob.value / knob.step;  // units: low fits, or is 0; high does not
-    if (!fits_with(std::max<int64_t>(1, knob.least / knob.step))) return 0;
-    low = std::max<int64_t>(1, knob.least / knob.step);
-    while (high - low > 1) {
-      const int64_t middle = low + (high - low) / 2;
-      (fits_with(middle) ? low : high) = middle;
+    // In units of a step: low fits, high does not.
+    int64_t low = std::max<int64_t>(1, knob.least / knob.step), high = knob.value / knob.step;
+    double below = bytes_with(low), above = INFINITY;
+    if (below > limit_) return 0;
+    // By the line through both ends where that is known, because most sizes count as they are.
+    for (bool halve = false; high - low > std::max<int64_t>(1, high / 256); halve = !halve) {
+      const double share = (limit_ - below) / (above - below);
+      const int64_t by_line = low + static_cast<int64_t>(share * number(high - low)),
+                    by_ratio = static_cast<int64_t>(std::sqrt(number(low) * number(high)));
+      const int64_t middle =
+          std::clamp(halve || !std::isfinite(above) ? by_ratio : by_line, low + 1, high - 1);
+      const double between = bytes_with(middle);
+      const bool fits = between <= limit_;
+      (fits ? low : high) = middle;
+      (fits ? below : above) = between;
     }
     return low * knob.step;
   }
@@ -512,20 +483,29 @@ class Excess {
     if (!request_.trains || request_.micro_batches >= request_.batch_size ||
         estimate_.training < evaluation())
       return {};
-    for (const bool with_evaluation : {false, true})
-      for (int64_t parts = request_.micro_batches + 1; parts <= request_.batch_size;
-           parts = std::max(parts + 1, parts + parts / 16)) {
-        MemoryRequest other = request_;
+    for (const bool with_evaluation : {false, true}) {
+      MemoryRequest other = request_;
+      const auto fits_in = [&](int64_t parts) {
         other.micro_batches = parts;
+        other.eval_batch_size = request_.eval_batch_size;
         if (with_evaluation)
           other.eval_batch_size = std::min(other.eval_batch_size, other.micro_batch_size());
-        if (!fits(other)) continue;
-        std::string text = concat_message("train.micro_batches = ", count_text(number(parts)));
-        if (with_evaluation)
-          text += concat_message(" with train.eval_batch_size = ",
-                                 count_text(number(other.eval_batch_size)));
-        return text;
+        return fits(other);
+      };
+      int64_t low = request_.micro_batches, high = request_.batch_size;  // high fits, low does not
+      if (!fits_in(high)) continue;
+      while (high - low > std::max<int64_t>(1, low / 16)) {
+        const auto middle = std::clamp(static_cast<int64_t>(std::sqrt(number(low) * number(high))),
+                                       low + 1, high - 1);
+        (fits_in(middle) ? high : low) = middle;
       }
+      fits_in(high);
+      std::string text = concat_message("train.micro_batches = ", count_text(number(high)));
+      if (with_evaluation)
+        text += concat_message(" with train.eval_batch_size = ",
+                               count_text(number(other.eval_batch_size)));
+      return text;
+    }
     return {};
   }
 
@@ -570,16 +550,13 @@ MemoryRequest memory_request(const Plan& plan, const data::Task* task) {
                     .eval_batch_size = t.eval_batch_size,
                     .eval_follows = !plan.effective.at("train").at("eval_batch_size").given,
                     .recompute = t.recompute,
-                    .moments = plan.optimizer.optimizer.type != "sgd"      ? 2.0
-                               : plan.optimizer.optimizer.sgd.momentum > 0 ? 1.0
-                                                                           : 0.0,
+                    .optimizer = plan.optimizer.optimizer,
                     .average = t.ema_decay > 0,
                     .teacher = !plan.train.distill.from.empty(),
                     .saves = !task || task->train,
                     .counted = 0,
                     .data = plan.data,
                     .limit_gib = plan.train.memory_limit,
-                    .sequence_ranks = t.sequence_ranks,
                     .shares_optimizer = t.shard_optimizer};
   if (!task) {
     if (out.data.examples > 0)
@@ -591,7 +568,7 @@ MemoryRequest memory_request(const Plan& plan, const data::Task* task) {
                                     : task->validation ? task->validation.get()
                                                        : task->test.get();
   if (!some) return out;
-  out.counted = counted_share(*some);
+  look_at(*some, out);
   if (!task->train) return out;
   out.data.examples = number(task->train->size());
   out.batch_size = std::min(out.batch_size, task->train->size());
@@ -601,45 +578,28 @@ MemoryRequest memory_request(const Plan& plan, const data::Task* task) {
   return out;
 }
 
-MemoryEstimate estimate_memory(const MemoryRequest& r) {
-  const TransformerConfig& c = r.model;
-  const double N = part_of_sequence(r);
-  const Ends ends(c);
-  MemoryEstimate out;
-  const Blocks blocks(c, {number(r.micro_batch_size()), N, number(r.sequence_ranks)}, true);
-  out.parameter_count = blocks.parameters + ends.head + ends.table;
-  // Parameters are tensors with names, handles and moments, a few hundred bytes each.
-  const double objects = 16 * 1024 * number(c.layers);
-  const double size = number(c.element_bytes()), P = size * out.parameter_count;
-  const double ranks = number(r.ranks());
-  const bool shares = r.shares_optimizer && r.ranks() > 1;
-  out.parameters = P + size * (blocks.buffers + ends.buffers) + objects;
-  if (r.trains) {
-    out.gradients = P * (1 + waiting_sums(r.micro_batches / r.data_ranks)) + joining(r, P, ends);
-    out.training = size * step_memory(r, blocks, ends);
-    // Each rank sends its part of the parameters, and receives all.
-    if (shares) out.training = std::max(out.training, P + P / ranks);
-  }
-  const double moments = P * r.moments, average = r.average ? P : 0;
-  out.optimizer = (shares ? moments / ranks : moments) + average;
-  if (r.eval_batch_size > 0) {
-    const double B = number(r.eval_batch_size), x = B * N * number(c.d_model);
-    const Blocks forward(c, {B, N, number(r.sequence_ranks)}, false);
-    out.evaluation = size * std::max(2 * x + forward.evaluation, x + head_memory(r, B, N));
-  }
-  const double targets = c.per_token ? number(c.max_length) : 1;
-  out.data = r.data.bytes + 8 * r.data.examples +
-             2 * sizeof(int32_t) *
-                 number(std::max(r.trains ? r.batch_size : 0, r.eval_batch_size)) *
-                 (number(c.max_length) + targets);
-  if (r.teacher)
-    out.teacher = P + size * logit_rows(r, number(r.micro_batch_size())) * number(c.classes);
-  if (r.saves) {
-    constexpr double retained = 64.0 * (1 << 20);  // M_TRIM_THRESHOLD: see core/storage.cpp
-    const double image = P + moments + average;
-    out.checkpoint = 2 * image + std::min(image / 2, retained) + (shares ? moments : 0);
-  }
-  return out;
+// What is beyond these sizes is more of the same.
+MemoryEstimate estimate_memory(const MemoryRequest& r, const RanksOfEstimate& ranks) {
+  constexpr int64_t layers = 16, sequences = 2048;
+  const auto between = [&](const auto& resize, int64_t size, int64_t enough) {
+    const auto of = [&](int64_t n) {
+      MemoryRequest other = r;
+      resize(other, n);
+      return estimate_memory(other, ranks);
+    };
+    const int64_t fewer = enough / 2;
+    const MemoryEstimate a = of(fewer);
+    return a.exceeds ? a : extrapolated(a, of(enough), number(size - fewer) / number(fewer));
+  };
+  if (r.model.layers > layers && !layers_differ(r.model))
+    return between([](MemoryRequest& o, int64_t n) { o.model.layers = n; }, r.model.layers, layers);
+  if (r.trains && r.micro_batch_size() > sequences)
+    return between([&](MemoryRequest& o, int64_t n) { o.batch_size = n * r.micro_batches; },
+                   r.micro_batch_size(), sequences);
+  if (r.eval_batch_size > sequences)
+    return between([](MemoryRequest& o, int64_t n) { o.eval_batch_size = n; }, r.eval_batch_size,
+                   sequences);
+  return Rehearsal(r, ranks).run();
 }
 
 MemoryLimit machine_memory() {
@@ -667,9 +627,11 @@ void check_memory(const MemoryRequest& request) {
   const Excess excess(request, limit.bytes);
   if (!excess.exists()) return;
   const std::string remedies = excess.remedies();
+  const MemoryEstimate estimate = estimate_memory(request);
   throw ConfigError(concat_message(
-      excess.cause(), " ", bytes_text(estimate_memory(request).total() + program_memory), ", ",
-      limit.what, " has ", bytes_text(limit.bytes),
+      excess.cause(), estimate.exceeds ? " more than " : " ",
+      bytes_text(estimate.total() + program_memory), ", ", limit.what, " has ",
+      bytes_text(limit.bytes),
       remedies.empty() ? "; no single option can reduce that enough" : ": " + remedies,
       "; train.memory_limit = GIB replaces the limit, --estimate shows the parts"));
 }

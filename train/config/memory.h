@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "longhand/attention/model/transformer_config.h"
 #include "longhand/data/dataset.h"
+#include "longhand/train/step/optimizer.h"
+#include "longhand/train/step/reducer.h"
 
 namespace longhand::train {
 
@@ -22,22 +25,18 @@ struct MemoryRequest {
   int64_t eval_batch_size = 1;  // 0: no evaluation
   bool eval_follows = false;    // eval_batch_size was not given: it is batch_size
   bool recompute = false;
-  double moments = 2;    // numbers that the optimizer keeps per parameter
+  OptimizerOptions optimizer{};
   bool average = false;  // exponential moving average of the weights
   bool teacher = false;  // of distillation: assumed to be as large as the model
   bool saves = true;     // checkpoints
   /// The share of the targets of tokens that count: the head computes logits of these alone if they
   /// are at most half.
   double counted = 1;
+  bool padded = false;  // some sequences of a batch are shorter than others
   data::DataMemory data{};
-  double limit_gib = 0;  // train.memory_limit; 0: what is available
-  // Of a run on data_ranks x sequence_ranks ranks, the estimate is that of the leading one, which also
-  // writes the checkpoints.
-  int64_t data_ranks = 1;         // that share out the parts of a batch: a divisor of micro_batches
-  int64_t sequence_ranks = 1;     // that share out the tokens of each sequence
-  bool shares_optimizer = false;  // Optimizer::share()
+  double limit_gib = 0;           // train.memory_limit; 0: what is available
+  bool shares_optimizer = false;  // Optimizer::share(), with several ranks
 
-  int64_t ranks() const { return data_ranks * sequence_ranks; }
   /// The number of sequences that are processed at a time in training.
   int64_t micro_batch_size() const { return (batch_size + micro_batches - 1) / micro_batches; }
 };
@@ -47,8 +46,8 @@ struct MemoryRequest {
 MemoryRequest memory_request(const Plan& plan, const data::Task* task);
 
 /// Bytes, in double: they may exceed every integer. The parts are those at the peak of the run;
-/// activations include scratch memory, and are those of a training step or of an evaluation, of
-/// which the larger counts.
+/// activations include scratch memory and what the allocator cannot use, and are those of a training step
+/// or of an evaluation, of which the larger counts.
 struct MemoryEstimate {
   double parameters = 0;  // also buffers, such as random features
   double gradients = 0;   // also sums of those of micro-batches
@@ -57,9 +56,11 @@ struct MemoryEstimate {
   double evaluation = 0;  // activations of an evaluation
   double data = 0;        // examples in memory, their order, and batches
   double teacher = 0;
-  double checkpoint = 0;  // the image of a checkpoint, twice, while it is written, and what of it
-                          // the allocator does not return
-  double parameter_count = 0;
+  double checkpoint = 0;       // the image of a checkpoint, twice, while it is written
+  double parameter_count = 0;  // 0: too many
+  std::vector<double> sent{};  // RanksOfEstimate::sent() of a step
+  double repeats = 1;          // the number of micro-batches for each that was run
+  bool exceeds = false;  // several times what the request may take, which was not followed further
 
   /// Of a step or an evaluation: gradients and activations.
   double work() const;
@@ -68,11 +69,22 @@ struct MemoryEstimate {
 
 /// Resident memory of a process besides what is estimated: code, libraries, stacks and the scratch
 /// memory of a few threads. The smallest run takes 29 MiB.
-inline constexpr double program_memory = 36.0 * (1 << 20);
+inline constexpr double program_memory = 30.0 * (1 << 20);
 /// What MPI adds to it.
 inline constexpr double mpi_memory = 11.0 * (1 << 20);
 
-MemoryEstimate estimate_memory(const MemoryRequest& request);
+/// The ranks of a run, of which the estimate is that of the leading one.
+struct RanksOfEstimate {
+  const Reducer& reducer = one_process();
+  /// What they have sent so far, in numbers that are added up over a step.
+  std::function<std::vector<double>()> sent = {};
+};
+
+/// Builds the model, takes a training step, evaluates a batch and saves a checkpoint, in a DryRun: so the
+/// estimate is that of the code itself, with every option and for variants of plugins. Of very many
+/// layers, sequences or micro-batches only some are run. Throws ConfigError for a model that cannot be
+/// constructed.
+MemoryEstimate estimate_memory(const MemoryRequest& request, const RanksOfEstimate& ranks = {});
 
 /// The memory that this process can have, and what limits it: the least of 90 % of the machine's memory
 /// (the rest is left to the system and the cache of files), the limits of its control groups (v1 and

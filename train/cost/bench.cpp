@@ -13,6 +13,7 @@
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/dry_run.h"
 #include "longhand/core/gemm.h"
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/math.h"
@@ -274,15 +275,11 @@ AttentionWork attention_work(const attention::Variant& variant, int64_t tokens) 
 
 void for_variants(const attention::TransformerConfig& model,
                   const std::function<void(const attention::Variant&)>& with) {
-  constexpr double most_numbers = 1 << 20;
-  constexpr int64_t fewer_tokens = 4096;
+  const DryRun dry(double{int64_t{1} << 45});                        // of sizes for any machine
   std::map<std::string, std::unique_ptr<attention::Variant>> first;  // by type: owns what is shared
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     attention::Config config = model.attention_config(layer);
     const std::string& type = model.attention_of(layer);
-    const attention::Memory memory = attention::memory(type, config, {});
-    if (memory.parameters + memory.buffers > most_numbers)
-      config.max_length = std::min(config.max_length, fewer_tokens);
     const nn::Scope scope = nn::root(DType::f32, 0);
     auto& owner = first[type];
     if (!owner) {
@@ -340,7 +337,7 @@ BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& 
                 .batch_size = batch,
                 .eval_batch_size = 0,
                 .recompute = options.recompute,
-                .moments = optimization.optimizer.type == "sgd" ? 1.0 : 2.0,
+                .optimizer = optimization.optimizer,
                 .saves = false});
   StepBench bench(shape, optimization, batch, options);
   BenchResult result = repeat(options, [&](int64_t i) { return bench.step(i); });
@@ -398,7 +395,7 @@ BenchResult bench_attention(const Config& config, int64_t batch, const BenchOpti
                 .fixed_mlp = true,
                 .batch_size = batch,
                 .eval_batch_size = 0,
-                .moments = 0,
+                .optimizer = {.type = "sgd"},
                 .saves = false});
   const int64_t N = shape.max_length, H = shape.heads, D = shape.d_model / H;
   const auto variant = attention::make(shape.attention, nn::root(DType::f32, options.seed),

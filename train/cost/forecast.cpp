@@ -9,12 +9,13 @@
 
 #include "longhand/attention/ranks/over_ranks.h"
 #include "longhand/attention/registry.h"
+#include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/statistics.h"
 #include "longhand/train/config/experiment.h"
+#include "longhand/train/ranks/grid.h"
 #include "longhand/train/results/json.h"
-#include "longhand/train/step/gradients.h"
 
 namespace longhand::train {
 namespace {
@@ -23,174 +24,179 @@ using attention::TransformerConfig;
 
 double number(int64_t n) { return static_cast<double>(n); }
 
-/// The number of parameter tensors outside of variants.
-double parameter_tensors(const TransformerConfig& c) {
-  double out = 2;  // tokens, and the weight of the head
-  for (const attention::LinearLayer& linear : c.linear_layers()) out += linear.rank > 0 ? 3 : 2;
-  const double of_norm = c.norm_type == "layer_norm" ? 2 : 1;
-  out += number(c.layers) * of_norm * (c.d_mlp > 0 ? 2 : 1) + (c.norm == "pre" ? of_norm : 0);
-  return out + 1 + (c.positions == "learned" ? 1 : 0) + (c.head_hidden ? 2 : 0) -
-         (c.tied_embeddings ? 1 : 0);
-}
-
-/// What the ranks of a sequence exchange in one layer for one sequence, forward and backward.
-struct SequenceExchange {
-  Collective operation = Collective::all_to_all;
-  double forward = 0, backward = 0;  // operations, whose bytes are about equal
-  double sent = 0;                   // bytes of a rank
-  double share = 1;                  // of the work of attention, which each rank does
-};
-SequenceExchange sequence_exchange(const attention::Variant& variant, bool causal, int64_t tokens,
-                                   int64_t ranks) {
-  if (ranks == 1) return {};
+/// The share of the work of attention that a rank does, of `ranks` to a sequence.
+double share_of_rank(const attention::Variant& variant, bool causal, int64_t ranks) {
   using attention::SequencePath;
-  const auto P = static_cast<int>(ranks);
-  SequenceExchange out{.sent = variant.sequence_bytes(1, tokens, P), .share = 1 / number(ranks)};
-  const auto of = [&](Collective operation, double forward, double backward) {
-    out.operation = operation;
-    out.forward = forward;
-    out.backward = backward;
-    return out;
-  };
-  switch (attention::sequence_path(variant, P)) {
+  switch (attention::sequence_path(variant, static_cast<int>(ranks))) {
     case SequencePath::gathered:
-      out.share = 1;
-      return of(Collective::all_gather, 1, 1);
-    case SequencePath::heads:
-      return of(Collective::all_to_all, 2, 2);
+      return 1;
     case SequencePath::keys:
-      // Of causal attention, the queries of the last rank see most of the keys: 1 - (1 - 1 / P)².
-      if (causal) out.share *= 2 - 1 / number(ranks);
-      return of(Collective::all_gather, 1, 1);
     case SequencePath::ring:
-      // In each step, the last rank has something to do.
-      if (causal) out.share *= 2 - 1 / number(ranks);
-      return of(Collective::shift, number(ranks - 1), number(2 * ranks - 1));
-    case SequencePath::sums:
-      return of(causal ? Collective::all_gather : Collective::sum, 1, 1);
-    case SequencePath::state:
-      return of(Collective::all_gather, 1, 1);
-    case SequencePath::landmarks:
-      return of(Collective::sum, 2, 2);
-    case SequencePath::halo:
-      return of(Collective::shift, 2, 2);
-    case SequencePath::local:
-      return of(Collective::shift, 0, 0);
-    case SequencePath::parts:
-      return of(Collective::all_to_all, 4, 4);
+      // Of causal attention, the queries of the last rank see most of the keys: 1 - (1 - 1 / P)².
+      return (causal ? 2 - 1 / number(ranks) : 1) / number(ranks);
+    default:
+      return 1 / number(ranks);
   }
-  return out;
 }
 
-/// Seconds of operations in which a rank sends so many bytes in all.
-double seconds_to_send(const Rates& rates, Collective operation, int64_t ranks, double operations,
-                       double sent) {
-  if (ranks == 1 || operations == 0) return 0;
-  const double each = sent / operations;
-  const double bytes = operation == Collective::shift ? each
-                       : operation == Collective::sum
-                           ? each * number(ranks) / (2 * number(ranks - 1))
-                           : each * number(ranks) / number(ranks - 1);
-  return operations * rates.seconds(operation, ranks, bytes);
-}
-
-/// Seconds and bytes of what a rank sends.
-struct Sent {
-  double seconds = 0, bytes = 0;
-
-  void add(double more_seconds, double more_bytes) {
-    seconds += more_seconds;
-    bytes += more_bytes;
-  }
-};
-
-/// The work of a step on one rank, and what the ranks of a sequence exchange meanwhile.
+/// The work of a step on one rank.
 struct RankWork {
   Work forward, backward, attention_forward, attention_backward, optimizer;
-  Sent exchange;
 };
-RankWork work_of_rank(const ForecastRequest& r, const Split& split, double parameters,
-                      double parts) {
+RankWork work_of_rank(const ForecastRequest& r, const Split& split, double parameters) {
   const TransformerConfig& c = r.memory.model;
   const int64_t S = split.sequence_ranks;
   const double sequences = number(r.memory.batch_size) / number(split.data_ranks);
   const double tokens = sequences * number(c.max_length) / number(S);
   // Recomputation and teachers repeat the forward pass.
-  const double forward = 1 + (r.memory.recompute ? 1 : 0) + (r.memory.teacher ? 1 : 0);
-  const double in_backward = r.memory.recompute ? 1 : 0, in_forward = forward - in_backward;
+  const double in_forward = 1 + (r.memory.teacher ? 1 : 0),
+               in_backward = r.memory.recompute ? 1 : 0;
   RankWork out;
   const ModelWork rest = model_work(c, tokens, parameters);
   out.forward = in_forward * rest.forward;
   out.backward = rest.backward + in_backward * rest.forward;
   out.optimizer = (r.memory.shares_optimizer ? 1 / number(split.ranks()) : 1.0) * rest.optimizer;
-  const auto exchange = [&](const SequenceExchange& e) {
-    const double each = e.forward + e.backward, all = forward * e.forward + e.backward;
-    if (each == 0) return;
-    const double bytes = sequences * e.sent / each * all;
-    out.exchange.add(seconds_to_send(r.network, e.operation, S, parts * all, bytes), bytes);
-  };
   for_variants(c, [&](const attention::Variant& variant) {
-    const SequenceExchange of_layer = sequence_exchange(variant, c.causal, c.max_length, S);
     const AttentionWork work = attention_work(variant, c.max_length);
-    const double times = sequences * of_layer.share;
+    const double times = sequences * share_of_rank(variant, c.causal, S);
     out.attention_forward = out.attention_forward + times * in_forward * work.forward;
     out.attention_backward =
         out.attention_backward + times * (work.backward + in_backward * work.forward);
-    exchange(of_layer);
   });
-  if (S == 1) return out;
-  // Short convolutions see the tokens before a part, and pooling is a sum over all parts.
-  for (int64_t layer = 0; layer < c.layers && c.around.short_conv > 1; ++layer)
-    exchange({.operation = Collective::shift,
-              .forward = 3,
-              .backward = 3,
-              .sent = 8 * number((c.around.short_conv - 1) * c.projected_width(layer))});
-  if (!c.per_token)
-    exchange({.operation = Collective::sum,
-              .forward = 1,
-              .backward = 1,
-              .sent = 2 * bytes_sent(Collective::sum, S, 4 * number(c.d_model))});
   return out;
 }
 
-/// Sums over all ranks: over those of a row, then over those of a column.
-Sent sums_of(const ForecastRequest& r, const Split& split, double bytes) {
-  Sent out;
-  for (const int64_t ranks : {split.sequence_ranks, split.data_ranks})
-    out.add(r.network.seconds(Collective::sum, ranks, bytes),
-            bytes_sent(Collective::sum, ranks, bytes));
-  return out;
-}
+/// What a rank sends in a step, by its purpose.
+struct Messages {
+  struct Sent {
+    double seconds = 0, bytes = 0;
+  };
+  Sent sequence;    // between the ranks of a sequence
+  Sent gradients;   // sums of buckets
+  Sent small;       // sums of losses and counts
+  Sent parameters;  // parts of them, if the optimizer is shared out
+  double buckets = 0;
 
-/// Sums of gradients in equal buckets, and of what else is summed in a step: losses, correct
-/// predictions, and which gradients are there; and whether any rank stops or saves.
-void add_gradients(const ForecastRequest& r, const Split& split, double parameters, double backward,
-                   Forecast& out) {
-  if (split.ranks() == 1) return;
-  const double bytes = 4 * parameters, tensors = parameter_tensors(r.memory.model);
-  // A bucket is complete with the parameter that fills it.
-  const double buckets =
-      std::max(1.0, std::floor(bytes / (number(bucket_bytes) + bytes / tensors / 2)));
-  const Sent bucket = sums_of(r, split, bytes / buckets);
-  const double last_known = backward / buckets;  // seconds from each bucket to the next
-  out.gradients = buckets * bucket.seconds;
-  // The first one leaves after last_known seconds, the last one after the backward pass.
-  const double exposed = std::max(bucket.seconds, last_known + out.gradients - backward);
-  if (r.has_free_cores) out.hidden = std::max(0.0, out.gradients - exposed);
-  out.sent += buckets * bucket.bytes;
-  for (const double small : {8 * (1 + r.terms), 8.0, 8 * tensors}) {
-    const Sent each = sums_of(r, split, small);
-    out.gradients += each.seconds;
-    out.sent += each.bytes;
+  static Messages from(const std::vector<double>& v) {
+    if (v.empty()) return {};
+    return {{v[0], v[1]}, {v[2], v[3]}, {v[4], v[5]}, {v[6], v[7]}, v[8]};
   }
-  out.gradients += 2 * r.network.seconds(Collective::sum, split.ranks(), 8);
-  out.sent += 2 * bytes_sent(Collective::sum, split.ranks(), 8);
+  std::vector<double> totals() const {
+    return {sequence.seconds, sequence.bytes,     gradients.seconds, gradients.bytes, small.seconds,
+            small.bytes,      parameters.seconds, parameters.bytes,  buckets};
+  }
+};
+
+/// The first rank of a dry run, which counts what it sends.
+class DryRanks : public Communicator {
+ public:
+  enum class Role { all, data, sequence };  // in the order of RankGrid's splits
+  /// `log` counts all of them together.
+  struct Log {
+    Messages messages{};
+    Messages::Sent last{};  // of the last sum over a sequence
+    const void* summed{};   // its tensor
+  };
+
+  DryRanks(const Rates& rates, const Split& split, Log& log, Role role = Role::all)
+      : rates_(rates), split_(split), log_(log), role_(role) {}
+
+  int rank() const override { return 0; }
+  int size() const override {
+    return static_cast<int>(role_ == Role::data       ? split_.data_ranks
+                            : role_ == Role::sequence ? split_.sequence_ranks
+                                                      : split_.ranks());
+  }
+  std::future<void> start_sum(Tensor x) override {
+    const Messages::Sent sent = sent_by(Collective::sum, x);
+    if (role_ == Role::sequence) {
+      add(log_.messages.sequence, sent);
+      log_.last = sent, log_.summed = data_of(x);
+      return {};
+    }
+    // Gradients and losses are summed over the ranks of a sequence, then over those of a column.
+    const bool is_small = x.dtype() == DType::i64 || x.numel() <= 16;
+    Messages::Sent& to = is_small ? log_.messages.small : log_.messages.gradients;
+    add(to, sent);
+    log_.messages.buckets += is_small ? 0 : 1;
+    if (log_.summed == data_of(x)) {
+      add(to, log_.last);
+      add(log_.messages.sequence, {-log_.last.seconds, -log_.last.bytes});
+    }
+    return {};
+  }
+  Tensor all_gather(const Tensor& x) override {
+    Shape shape{size()};
+    for (const int64_t n : x.shape()) shape.push_back(n);
+    return counted(Collective::all_gather, Tensor::empty(shape, x.dtype()));
+  }
+  Tensor sum_scatter(const Tensor& x) override {
+    counted(Collective::sum_scatter, x);
+    return Tensor::empty(x.shape().without_axis(0), x.dtype());
+  }
+  Tensor all_to_all(const Tensor& x) override {
+    return counted(Collective::all_to_all, Tensor::empty(x.shape(), x.dtype()));
+  }
+  std::future<void> start_shift(Tensor x, Tensor, int) override {
+    counted(Collective::shift, x);
+    return {};
+  }
+  void broadcast(std::string&) override {}
+  std::vector<std::string> gather(const std::string& own) override {
+    return std::vector(static_cast<size_t>(size()), own);
+  }
+  void barrier() override {}
+  std::unique_ptr<Communicator> split(int) override {
+    last_split_ = last_split_ == Role::all ? Role::data : Role::sequence;
+    return std::make_unique<DryRanks>(rates_, split_, log_, last_split_);
+  }
+  void wait(std::future<void>) override {}
+  Traffic traffic() const override { return {}; }
+
+ private:
+  static const void* data_of(const Tensor& x) {
+    return dispatch_any(x.dtype(), [&]<class T>() -> const void* { return x.data<T>(); });
+  }
+  static void add(Messages::Sent& to, const Messages::Sent& sent) {
+    to.seconds += sent.seconds;
+    to.bytes += sent.bytes;
+  }
+  /// `x`: the larger one of what the rank gives and gets.
+  Messages::Sent sent_by(Collective operation, const Tensor& x) const {
+    const double bytes = number(x.numel()) * number(static_cast<int64_t>(size_of(x.dtype())));
+    return {rates_.seconds(operation, size(), bytes), bytes_sent(operation, size(), bytes)};
+  }
+  Tensor counted(Collective operation, Tensor x) {
+    add(role_ == Role::all ? log_.messages.parameters : log_.messages.sequence,
+        sent_by(operation, x));
+    return x;
+  }
+
+  const Rates& rates_;
+  const Split& split_;
+  Log& log_;
+  Role role_, last_split_ = Role::all;
+};
+
+/// Seconds and bytes of gradients, of what else is summed in a step, and of whether any rank stops or saves.
+void add_gradients(const ForecastRequest& r, const Split& split, const Messages& messages,
+                   double backward, Forecast& out) {
+  if (split.ranks() == 1) return;
+  const double buckets = std::max(1.0, messages.buckets),
+               of_bucket = messages.gradients.seconds / buckets;
+  const double last_known = backward / buckets;  // seconds from each bucket to the next
+  out.gradients = messages.gradients.seconds;
+  // The first one leaves after last_known seconds, the last one after the backward pass.
+  const double exposed = std::max(of_bucket, last_known + out.gradients - backward);
+  if (r.has_free_cores) out.hidden = std::max(0.0, out.gradients - exposed);
+  out.gradients +=
+      messages.small.seconds + 2 * r.network.seconds(Collective::sum, split.ranks(), 8);
+  out.sent += messages.gradients.bytes + messages.small.bytes +
+              2 * bytes_sent(Collective::sum, split.ranks(), 8);
 }
 
 MemoryRequest memory_of(const ForecastRequest& r, const Split& split) {
   MemoryRequest out = r.memory;
-  out.data_ranks = split.data_ranks;
-  out.sequence_ranks = split.sequence_ranks;
   out.micro_batches =
       std::min(std::max(r.shards, split.data_ranks) * r.micro_batches, out.batch_size);
   return out;
@@ -306,11 +312,15 @@ std::string to_text(const Split& split) {
 
 Forecast forecast(const ForecastRequest& r, const Split& split) {
   const MemoryRequest request = memory_of(r, split);
-  const MemoryEstimate memory = estimate_memory(request);
-  const double P = memory.parameter_count;
+  DryRanks::Log log;
+  DryRanks world(r.network, split, log);
+  const RankGrid grid(world, split.sequence_ranks, split.data_ranks);
+  const MemoryEstimate memory =
+      estimate_memory(request, {grid, [&] { return log.messages.totals(); }});
+  const Messages messages = Messages::from(memory.sent);
   const double parts =
       std::max(1.0, std::floor(number(request.micro_batches) / number(split.data_ranks)));
-  const RankWork work = work_of_rank(r, split, P, parts);
+  const RankWork work = work_of_rank(r, split, memory.parameter_count);
   Forecast out{.split = split};
   const double slower = 1 / r.cores_per_thread;
   const auto seconds = [&](const Work& rest, const Work& attention) {
@@ -318,17 +328,13 @@ Forecast forecast(const ForecastRequest& r, const Split& split) {
   };
   out.compute =
       seconds(work.forward + work.backward, work.attention_forward + work.attention_backward);
-  out.optimizer = seconds(work.optimizer, {});
-  if (r.memory.shares_optimizer && split.ranks() > 1) {
-    out.optimizer += r.network.seconds(Collective::all_gather, split.ranks(), 4 * P);
-    out.sent += bytes_sent(Collective::all_gather, split.ranks(), 4 * P);
-  }
-  out.sequence = work.exchange.seconds;
-  out.sent += work.exchange.bytes;
+  out.optimizer = seconds(work.optimizer, {}) + messages.parameters.seconds;
+  out.sequence = memory.repeats * messages.sequence.seconds;
+  out.sent = messages.parameters.bytes + memory.repeats * messages.sequence.bytes;
   // Gradients leave during the backward pass of the last of a rank's parts.
-  add_gradients(r, split, P, seconds(work.backward, work.attention_backward) / parts, out);
+  add_gradients(r, split, messages, seconds(work.backward, work.attention_backward) / parts, out);
   out.memory = memory.total() + program_memory + (split.ranks() > 1 ? mpi_memory : 0);
-  out.fits = out.memory <= r.limit.bytes;
+  out.fits = !memory.exceeds && out.memory <= r.limit.bytes;
   return out;
 }
 

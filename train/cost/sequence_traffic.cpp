@@ -36,7 +36,6 @@ SequenceTraffic measure_sequence_traffic(Communicator& ranks,
   const attention::Variant& kernel = model.kernel(0);
   SequenceTraffic out;
   out.path = attention::name_of(attention::sequence_path(kernel, ranks.size()));
-  out.declared = kernel.sequence_bytes(1, N, ranks.size());
   for (int repetition = 0; repetition < 3; ++repetition) {
     model.zero_grad();
     ranks.barrier();

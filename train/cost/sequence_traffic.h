@@ -17,8 +17,7 @@ struct SequenceTraffic {
   std::string path;  // attention::name_of() that of the variant
   double bytes =
       0;  // that this rank sends for one layer in a forward and a backward pass, measured
-  double declared = 0;  // the same as Variant::sequence_bytes() has it
-  double seconds = 0;   // of both passes through the whole model, the least of three
+  double seconds = 0;  // of both passes through the whole model, the least of three
 };
 
 /// Runs a forward and a backward pass of the model, which has one target a token, on one sequence of

@@ -6,7 +6,7 @@
 #include "longhand/attention/ops/tile/lanes.h"
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/core/kernels/rows.h"
-#include "longhand/core/scratch.h"
+#include "longhand/core/kernels/scratch.h"
 
 namespace longhand::attention::tile {
 

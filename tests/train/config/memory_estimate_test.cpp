@@ -1,4 +1,4 @@
-// Numbers of parameters and bytes that are estimated without constructing anything.
+// Estimates of memory, by steps without computations.
 #include <cmath>
 #include <functional>
 #include <set>
@@ -44,16 +44,16 @@ TEST_CASE("memory: parameters are counted exactly, for every variant and shape o
   }
 }
 
-TEST_CASE("memory: any sizes give a finite estimate, which grows with each of them") {
+TEST_CASE("memory: any sizes give a finite estimate, which does not fall with any of them") {
   constexpr int64_t most = int64_t{1} << 30;
   attention::TransformerConfig c;
   c.vocabulary = c.classes = c.max_length = c.d_model = c.layers = c.d_mlp = most;
   c.heads = 1;
   MemoryRequest request{.model = c, .batch_size = INT32_MAX, .eval_batch_size = INT32_MAX};
   request.data = {9e18, 9e18};
-  const double total = estimate_memory(request).total();
-  CHECK(std::isfinite(total));
-  CHECK(total > 1e30);
+  const MemoryEstimate estimate = estimate_memory(request);
+  CHECK(std::isfinite(estimate.total()));
+  CHECK(estimate.exceeds);
   CHECK_THROWS_WITH(check_memory(request), Catch::Contains("no single option"));
 
   attention::TransformerConfig small;
@@ -66,10 +66,12 @@ TEST_CASE("memory: any sizes give a finite estimate, which grows with each of th
                                      &Model::d_model, &Model::layers, &Model::d_mlp}) {
     MemoryRequest more = one;
     more.model.*size *= 2;
+    CHECK(estimate_memory(more).total() >= least);
+    more.model.*size *= 1 << 8;
     CHECK(estimate_memory(more).total() > least);
   }
   MemoryRequest more = one;
-  more.batch_size = 16;
+  more.batch_size = 256;
   CHECK(estimate_memory(more).total() > least);
   more = one;
   more.data.bytes = 2000;
@@ -141,43 +143,4 @@ TEST_CASE("memory: what a refusal suggests fits, and a fifth more does not") {
   c.vocabulary = 16, c.max_length = 16, c.d_model = 4096, c.d_mlp = 8192, c.heads = 4;
   CHECK(
       tried({.model = c, .batch_size = 1, .eval_batch_size = 0}, 0.5).contains("model.d_model = "));
-}
-
-TEST_CASE("memory: activations of naive attention are weights, copies and the feed-forward part") {
-  attention::TransformerConfig c;
-  c.vocabulary = 5, c.classes = 4, c.max_length = 512, c.d_model = 4, c.heads = 1, c.layers = 1;
-  c.d_mlp = 1024;
-  c.attention_options.set("impl", std::string("naive"));
-  const MemoryEstimate e =
-      estimate_memory({.model = c, .batch_size = 8, .eval_batch_size = 8, .saves = false});
-  const double tokens = 8 * 512, x = tokens * 4, hidden = tokens * 1024, weights = tokens * 512,
-               seen = 512 * 512 / 4;
-  CHECK(e.parameter_count == 11412);
-  // Kept: both residual streams, q, k, v, the result, the weights, what is seen, the hidden layer. The
-  // peak is in the forward pass of attention: as many scores as weights, and a copy of the result.
-  const double kept = 6 * x + weights + seen + hidden;
-  CHECK(e.training == 4 * (kept + weights + x - e.parameter_count));
-  // The input, its sum, q, k, v, the weights, what is seen, the scores and a copy of the result.
-  CHECK(e.evaluation == 4 * (2 * x + 3 * x + weights + seen + weights + x));
-}
-
-TEST_CASE("memory: ranks of a sequence share out heads if they can, else receive all keys") {
-  attention::TransformerConfig c;
-  c.vocabulary = 5, c.classes = 1000, c.max_length = 32, c.d_model = 12, c.layers = 1, c.d_mlp = 64;
-  c.per_token = true;
-  c.attention = "gaussian";
-  const auto kept_by_attention = [&](int64_t heads) {
-    c.heads = heads;
-    const MemoryEstimate e = estimate_memory(
-        {.model = c, .batch_size = 4, .eval_batch_size = 0, .saves = false, .sequence_ranks = 2});
-    CHECK(e.parameter_count == 15752);
-    // The peak is at the logits of the 16 tokens of a rank; all but that of attention is known.
-    const double tokens = 4 * 16, x = tokens * 12, logits = tokens * (1000 + 3) + 1000 * 12;
-    return e.training / 4 + e.parameter_count - (6 * x + tokens * 64 + x + logits);
-  };
-  // One head of 32 queries: a logarithm each, two numbers for each key, and the result.
-  CHECK(kept_by_attention(2) == 4 * 32 * (1 + 2) + 4 * 32 * 6);
-  // Three heads of 16 queries: a logarithm each, two numbers for each of 32 keys; keys and values of
-  // the other rank.
-  CHECK(kept_by_attention(3) == 4 * 3 * (16 + 2 * 32) + 2 * 4 * 16 * 12);
 }

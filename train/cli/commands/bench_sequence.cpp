@@ -80,7 +80,6 @@ int run(const Arguments& a) {
                   {"path", "exchanges"},
                   {"length", ""},
                   {"bytes", "sent (bytes)"},
-                  {"declared_bytes", "declared (bytes)"},
                   {"seconds", "both passes (s)"}},
       .charts = {{.title = "Bytes sent for one layer against length",
                   .x = "length",
@@ -96,8 +95,7 @@ int run(const Arguments& a) {
       const auto model = model_of(a, variant, length);
       if (!model) continue;
       const train::SequenceTraffic found = train::measure_sequence_traffic(ranks(), *model);
-      table.rows.push_back(
-          {variant, found.path, length, found.bytes, found.declared, found.seconds});
+      table.rows.push_back({variant, found.path, length, found.bytes, found.seconds});
     }
   progress.clear();
   if (!leads) return success;
