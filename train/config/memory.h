@@ -69,7 +69,7 @@ struct MemoryEstimate {
 
 /// Resident memory of a process besides what is estimated: code, libraries, stacks and the scratch
 /// memory of a few threads. The smallest run takes 29 MiB.
-inline constexpr double program_memory = 30.0 * (1 << 20);
+inline constexpr double program_memory = 32.0 * (1 << 20);
 /// What MPI adds to it.
 inline constexpr double mpi_memory = 11.0 * (1 << 20);
 
