@@ -113,16 +113,17 @@ Tensor symmetric_eigenvalues(const Tensor& a) {
 Tensor pseudo_inverse(const Tensor& a, double tolerance) {
   const Svd d = svd(a);
   Tensor scaled = d.u.clone();  // columns divided by the singular values: A⁺ = V S⁻¹ Uᵀ
-  if (!is_dry()) dispatch_float(a.dtype(), [&]<class T>() {
-    const int64_t k = d.s.numel();
-    const double noise = static_cast<double>(std::max(a.size(0), a.size(1))) *
-                         static_cast<double>(std::numeric_limits<T>::epsilon());
-    const T least = static_cast<T>(std::max(tolerance, noise)) * d.s.data<T>()[0];
-    const T* const s = d.s.data<T>();
-    T* const u = scaled.data<T>();
-    for (int64_t i = 0; i < scaled.size(0); ++i)
-      for (int64_t j = 0; j < k; ++j) u[i * k + j] *= s[j] > least ? 1 / s[j] : T{0};
-  });
+  if (!is_dry())
+    dispatch_float(a.dtype(), [&]<class T>() {
+      const int64_t k = d.s.numel();
+      const double noise = static_cast<double>(std::max(a.size(0), a.size(1))) *
+                           static_cast<double>(std::numeric_limits<T>::epsilon());
+      const T least = static_cast<T>(std::max(tolerance, noise)) * d.s.data<T>()[0];
+      const T* const s = d.s.data<T>();
+      T* const u = scaled.data<T>();
+      for (int64_t i = 0; i < scaled.size(0); ++i)
+        for (int64_t j = 0; j < k; ++j) u[i * k + j] *= s[j] > least ? 1 / s[j] : T{0};
+    });
   Tensor out = Tensor::empty({a.size(1), a.size(0)}, a.dtype());
   matmul_into(out, d.vt.transpose(0, 1), scaled.transpose(0, 1));
   return out;

@@ -110,11 +110,10 @@ TEST_CASE("plugin: a run needs it, records it, and names it when it is missing")
 TEST_CASE("plugin: memory is estimated by its own code") {
   const PluginFolder folder;
   const auto activations = [&](const std::string& length) {
-    const std::string out =
-        succeed({"--plugin", "example.so", "train", "config.toml", "--estimate", "--json", "--set",
-                 "data.length=" + length},
-                folder.path())
-            .out;
+    const std::string out = succeed({"--plugin", "example.so", "train", "config.toml", "--estimate",
+                                     "--json", "--set", "data.length=" + length},
+                                    folder.path())
+                                .out;
     return nlohmann::json::parse(out).at("memory").at("activations").get<double>();
   };
   // Weights, and scores, of 4 sequences and 2 heads.
