@@ -22,7 +22,7 @@ struct Operation {
 
 /// Observes the operations of the thread that constructed it, during its lifetime. Observers nest
 /// and must be destroyed in reverse order of construction; the first one is called first. Without an
-/// observer, an operation and a rule test one pointer each.
+/// observer, an operation and a rule test one pointer each. A DryRun is not observed.
 ///
 /// The functions may replace tensors by others of the same shape and dtype, for tests that inject
 /// faults, and may throw; the exception passes through the operation or backward().

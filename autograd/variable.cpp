@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "longhand/autograd/observer.h"
+#include "longhand/core/dry_run.h"
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/view.h"
 
@@ -182,7 +183,7 @@ Variable detail::make_result(std::string_view op, Tensor out, std::span<const Va
 
 void detail::notify_observer(std::string_view op, std::span<const Variable> inputs,
                              const Variable& recorded, Variable& result) {
-  if (!observer) [[likely]]
+  if (!observer || is_dry()) [[likely]]
     return;
   Operation operation{.name = op, .inputs = inputs, .in_backward = foreign_nodes > 0};
   if (recorded.node_) operation.number = recorded.node_->number;
@@ -282,7 +283,7 @@ void run_rule(detail::Node& node) {
           " gave no gradient for input ", i);
     if (again[i].defined()) GradSlot(*inputs[i], inputs[i]->grad).take(std::move(again[i]));
   }
-  if (observer && node.computes) [[unlikely]] {
+  if (observer && node.computes && !is_dry()) [[unlikely]] {
     std::vector<Tensor*> grads;
     for (const auto& input : inputs) grads.push_back(input ? &input->grad : nullptr);
     OperationObserver::notify(node.op, node.number, grad_out, grads);

@@ -158,14 +158,14 @@ TEST_CASE("a run that is only evaluated needs the memory of an evaluation") {
 }
 
 TEST_CASE("a model that is too large for any data is refused before the data are read") {
-  // With a single token, class and position: linear layers of 33,472 numbers with their norms, an
-  // embedding and a position of 64 each, and 193 of the head.
+  // With a single token, class and position: linear layers of 2,102,784 numbers with their
+  // norms, an embedding and a position of 512 each, and 1,537 of the head.
   const Config config = Config::parse(
-      "[model]\nd_model = 64\nheads = 2\nlayers = 1\n[data]\ntask = 'tokens'\n"
+      "[model]\nd_model = 512\nheads = 2\nlayers = 1\n[data]\ntask = 'tokens'\n"
       "path = 'none.h5'\n[train]\nmemory_limit = 0.01\n",
       "c.toml");
   CHECK_THAT(message_of<ConfigError>([&] { Experiment e(config); }),
-             Contains(": 33,793 parameters with gradients and optimizer state need "));
+             Contains("2,105,345 parameters with gradients and optimizer state need "));
 }
 
 TEST_CASE("logits are computed where targets count, if at most half of them do") {
