@@ -243,7 +243,9 @@ TEST_CASE("npz files that are compressed, of other types or contradict themselve
   };
   const std::string central("PK\1\2", 4);
   const size_t first = find(valid, central), second = find(valid, central, first + 1);
-  CHECK_THAT(changed(first + 8, "\x01"), Contains("is encrypted"));
+  // Versions of libzip from 1.10 on find that an encrypted entry is longer.
+  CHECK_THAT(changed(first + 8, "\x01"),
+             Contains("is encrypted") || Contains("compressed and uncompressed sizes"));
   CHECK_THAT(changed(find(valid, "NUMPY"), "n"), Contains("a.npy is damaged"));
   Bytes compressed = valid;
   for (const size_t method : {size_t{8}, first + 10}) replace(compressed, method, "\x08");

@@ -317,7 +317,7 @@ int run(const Arguments& a, Opened& opened) {
   const auto merged = merge_cells(opened.grid, {a.merge.begin(), a.merge.end()}, directory);
   for (size_t i = 0; i < merged.size(); ++i) {
     for (const std::string& damaged : merged[i].damaged)
-      print_stderr("longhand: not taken over: {}\n", damaged);
+      print_stderr("longhand: not taken over: {}\n", one_line(damaged));
     display.line(fmt::format("{}: {} cells taken over", a.merge[i], merged[i].copied));
     all_merged = all_merged && merged[i].damaged.empty();
   }
