@@ -8,10 +8,10 @@ namespace longhand {
 /// thread. memory_stats() is that of the dry run, from an arena of its own that gives blocks as the real
 /// one does, so a step that runs dry tells what the step would take, in milliseconds.
 ///
-/// Tensors hold zeros, or whatever code outside of these functions writes; copies of small tensors of i32,
-/// such as lengths, are made. So work on tensors belongs into
-/// parallel_for(), and code that chooses sizes by values of tensors must choose the largest ones if
-/// is_dry(). Storage of a dry run may outlive it, but what it holds means nothing. Runs cannot be nested.
+/// Tensors hold zeros, or whatever code outside of these functions writes; small tensors of i32, such as
+/// lengths, are filled and copied. So loops over tensors belong in parallel_for(), and code that chooses
+/// sizes by the values of tensors must choose the largest ones if is_dry(). Storage of a dry run may
+/// outlive it, but its contents have no meaning. Dry runs cannot be nested.
 class DryRun {
  public:
   /// Storage of more than `bytes` at a time throws std::bad_alloc.

@@ -1,4 +1,4 @@
-// longhand analyse attention.
+// What longhand analyse attention computes.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// longhand analyse efficiency.
+// What longhand analyse efficiency computes.
 #include <fmt/format.h>
 
 #include <algorithm>

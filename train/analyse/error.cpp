@@ -1,11 +1,12 @@
-// longhand analyse error.
+// What longhand analyse error computes.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
-
+#include <optional>
 #include <sstream>
+
 #include "longhand/attention/analysis/error.h"
 #include "longhand/attention/registry.h"
 #include "longhand/train/analyse/analyse.h"

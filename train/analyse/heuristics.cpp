@@ -1,4 +1,4 @@
-// longhand analyse heuristics.
+// What longhand analyse heuristics computes.
 #include <fmt/format.h>
 
 #include <algorithm>

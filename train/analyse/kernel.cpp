@@ -1,4 +1,4 @@
-// longhand analyse kernel.
+// What longhand analyse kernel computes.
 #include <fmt/format.h>
 
 #include <algorithm>

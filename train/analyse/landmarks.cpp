@@ -1,4 +1,4 @@
-// longhand analyse landmarks.
+// What longhand analyse landmarks computes.
 #include <fmt/format.h>
 
 #include "longhand/train/analyse/analyse.h"

@@ -1,4 +1,4 @@
-// longhand analyse spectrum.
+// What longhand analyse spectrum computes.
 #include <fmt/format.h>
 
 #include "longhand/attention/analysis/spectrum.h"

@@ -1,5 +1,4 @@
 #include "longhand/train/evaluate/replay.h"
-#include "longhand/train/results/table.h"
 
 #include <fmt/format.h>
 
@@ -13,6 +12,7 @@
 
 #include "longhand/autograd/observer.h"
 #include "longhand/train/config/experiment.h"
+#include "longhand/train/results/table.h"
 #include "longhand/train/step/gradients.h"
 #include "longhand/train/trainer.h"
 #include "longhand/train/transfer/distill.h"
