@@ -5,12 +5,9 @@
 #include <zip.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <deque>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
 #include "longhand/train/checkpoint/bytes.h"
@@ -25,27 +22,13 @@ constexpr std::string_view npy_magic{"\x93NUMPY", 6};
 
 constexpr uint16_t first_of_1980 = 0x21;  // a date
 
-constexpr std::array<std::pair<const char*, Stored>, 11> descriptions = {
-    {{"<f8", Stored::f64},
-     {"<f4", Stored::f32},
-     {"<f2", Stored::f16},
-     {"<i8", Stored::i64},
-     {"<i4", Stored::i32},
-     {"<i2", Stored::i16},
-     {"|i1", Stored::i8},
-     {"<u4", Stored::u32},
-     {"<u2", Stored::u16},
-     {"|u1", Stored::u8},
-     {"|b1", Stored::boolean}}};
+/// That of version 1, whose length is a u16. NumPy writes some 100 bytes.
+constexpr uint64_t longest_header = 65535;
 
 /// What comes before the values of an array.
 Bytes npy_header(const Tensor& tensor) {
-  const char* const description =
-      std::find_if(descriptions.begin(), descriptions.end(), [&](const auto& each) {
-        return each.second == stored_type(tensor.dtype());
-      })->first;
-  std::string header =
-      concat_message("{'descr': '", description, "', 'fortran_order': False, ", "'shape': (");
+  std::string header = concat_message("{'descr': '", stored_type(tensor.dtype()).npy,
+                                      "', 'fortran_order': False, ", "'shape': (");
   for (const int64_t size : tensor.shape()) header += std::to_string(size) + ", ";
   header += "), }";
   constexpr size_t before = 10, alignment = 64;
@@ -61,86 +44,42 @@ Bytes npy_header(const Tensor& tensor) {
   return out;
 }
 
-/// Reads the dictionary at the beginning of an array.
-class NpyHeader {
- public:
-  NpyHeader(std::string_view text, std::string where) : rest_(text), where_(std::move(where)) {
-    expect('{');
-    while (!skip('}')) {
-      const std::string key = quoted();
-      expect(':');
-      if (key == "descr" && description.empty())
-        description = quoted();
-      else if (key == "fortran_order" && !fortran)
-        fortran = boolean();
-      else if (key == "shape" && !shape)
-        shape = tuple();
-      else
-        fail();
-      if (!skip(',')) {
-        expect('}');
-        break;
-      }
+struct NpyHeader {
+  std::string type;
+  bool fortran = false;
+  std::vector<uint64_t> shape;
+};
+
+/// The dictionary as JSON: that has other quotes, brackets for tuples, "true" and "false", and no comma
+/// after the last element.
+std::string json_of_python(std::string_view text) {
+  constexpr std::string_view python = "'()TF", json = "\"[]tf";
+  std::string out;
+  for (const char c : text) {
+    if (c == ')' || c == '}') {
+      out.resize(out.find_last_not_of(" \n") + 1);
+      if (out.ends_with(',')) out.pop_back();
     }
-    blanks();
-    if (!rest_.empty() || description.empty() || !fortran || !shape) fail();
+    const size_t at = python.find(c);
+    out += at == std::string_view::npos ? c : json[at];
   }
+  return out;
+}
 
-  std::string description{};
-  std::optional<bool> fortran{};
-  std::optional<std::vector<uint64_t>> shape{};
-
- private:
-  [[noreturn]] void fail() const {
-    throw DataError(where_ +
+NpyHeader read_header(std::string_view text, const std::string& where) {
+  try {
+    const SortedJson header = parse_sorted_json(json_of_python(text));
+    const SortedJson& shape = header.at("shape");
+    check<DataError>(header.size() == 3 && shape.is_array() &&
+                         std::ranges::all_of(shape, &SortedJson::is_number_unsigned),
+                     where);
+    return {header.at("descr"), header.at("fortran_order"), shape};
+  } catch (const std::exception&) {
+    throw DataError(where +
                     ": the header of the array is not {'descr': '<f4', 'fortran_order': False, "
                     "'shape': (2, 3), }, with numbers of its own");
   }
-  void blanks() { rest_.remove_prefix(std::min(rest_.find_first_not_of(" \n"), rest_.size())); }
-  bool skip(std::string_view word) {
-    blanks();
-    if (!rest_.starts_with(word)) return false;
-    rest_.remove_prefix(word.size());
-    return true;
-  }
-  bool skip(char c) { return skip(std::string_view(&c, 1)); }
-  void expect(char c) {
-    if (!skip(c)) fail();
-  }
-  std::string quoted() {
-    expect('\'');
-    const size_t end = rest_.find('\'');
-    if (end == std::string_view::npos) fail();
-    std::string out(rest_.substr(0, end));
-    rest_.remove_prefix(end + 1);
-    return out;
-  }
-  bool boolean() {
-    if (skip("True")) return true;
-    if (skip("False")) return false;
-    fail();
-  }
-  std::vector<uint64_t> tuple() {
-    std::vector<uint64_t> out;
-    expect('(');
-    while (!skip(')')) {
-      blanks();
-      uint64_t value = 0;
-      const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
-      if (error != std::errc()) fail();
-      rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
-      out.push_back(value);
-      if (!skip(',')) {
-        expect(')');
-        break;
-      }
-    }
-    return out;
-  }
-
-  std::string_view rest_;
-  std::string where_;
-};
+}
 
 Tensor tensor_of_npy(ByteView bytes, const std::string& file, const std::string& entry) {
   const std::string where = file + ": " + entry;
@@ -152,21 +91,22 @@ Tensor tensor_of_npy(ByteView bytes, const std::string& file, const std::string&
   const uint64_t length =
       version == 1 ? uint64_t{get<uint16_t>(bytes, 8, where, "the length of the header")}
                    : uint64_t{get<uint32_t>(bytes, 8, where, "the length of the header")};
-  const NpyHeader header(text_of(part(bytes, begin, length, where, "the header")), where);
-  const auto type = std::find_if(descriptions.begin(), descriptions.end(), [&](const auto& each) {
-    return header.description == each.first;
-  });
-  check<DataError>(type != descriptions.end(), where, ": values of type '", header.description,
+  check<DataError>(length <= longest_header, where, ": the header would have ", length,
+                   " bytes, expected at most ", longest_header);
+  const NpyHeader header =
+      read_header(text_of(part(bytes, begin, length, where, "the header")), where);
+  const StoredType* const type = find_stored_type(&StoredType::npy, header.type);
+  check<DataError>(type, where, ": values of type '", header.type,
                    "'; expected little-endian numbers, such as '<f4' or '<i8'");
   const ByteView values = bytes.subspan(begin + length);
-  std::vector<uint64_t> shape = *header.shape;
-  const uint64_t size = checked_bytes(shape, type->second, values.size(), file, entry);
+  const uint64_t size = checked_bytes(header.shape, *type, values.size(), file, entry);
   check<DataError>(size == values.size(), where, ": its shape takes ", size,
                    " bytes, but there are ", values.size());
-  if (!*header.fortran) return tensor_of(type->second, shape, values);
-  std::reverse(shape.begin(), shape.end());
-  const Tensor reversed = tensor_of(type->second, shape, values);
-  std::vector<int> order(shape.size());
+  std::vector<uint64_t> sizes = header.shape;
+  if (!header.fortran) return type->read(sizes, values);
+  std::ranges::reverse(sizes);
+  const Tensor reversed = type->read(sizes, values);
+  std::vector<int> order(sizes.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(order.size() - 1 - i);
   return reversed.permute(order).contiguous();
 }

@@ -2,7 +2,6 @@
 //   {"__metadata__": {"key": "text"}, "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
 // whose offsets count from its end; the values, row-major and little-endian.
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -17,29 +16,10 @@ constexpr const char* metadata_key = "__metadata__";
 /// A header of 16 MiB names some 100,000 tensors. Parsed JSON is many times as large as its text.
 constexpr uint64_t longest_header = uint64_t{16} << 20;
 
-constexpr std::array<std::pair<const char*, Stored>, 12> names = {{{"F64", Stored::f64},
-                                                                   {"F32", Stored::f32},
-                                                                   {"F16", Stored::f16},
-                                                                   {"BF16", Stored::bf16},
-                                                                   {"I64", Stored::i64},
-                                                                   {"I32", Stored::i32},
-                                                                   {"I16", Stored::i16},
-                                                                   {"I8", Stored::i8},
-                                                                   {"U32", Stored::u32},
-                                                                   {"U16", Stored::u16},
-                                                                   {"U8", Stored::u8},
-                                                                   {"BOOL", Stored::boolean}}};
-
-const char* name_of(Stored type) {
-  return std::find_if(names.begin(), names.end(),
-                      [&](const auto& each) { return each.second == type; })
-      ->first;
-}
-
 /// An entry of the header.
 struct Entry {
   std::string name;
-  Stored type = Stored::f32;
+  const StoredType* type = nullptr;
   std::vector<uint64_t> shape;
   uint64_t begin = 0, end = 0;
 };
@@ -65,18 +45,16 @@ Entry entry_of(const std::string& name, const SortedJson& from, uint64_t availab
   Entry out{.name = name, .shape = integers(from, "shape", where)};
   const auto dtype = from.find("dtype");
   check<DataError>(dtype != from.end() && dtype->is_string(), where, ": expected a text \"dtype\"");
-  const auto type = std::find_if(names.begin(), names.end(), [&](const auto& each) {
-    return dtype->get_ref<const std::string&>() == each.first;
-  });
-  check<DataError>(type != names.end(), where, ": dtype ", dtype->get_ref<const std::string&>(),
+  const auto& type = dtype->get_ref<const std::string&>();
+  out.type = find_stored_type(&StoredType::safetensors, type);
+  check<DataError>(out.type, where, ": dtype ", type,
                    " is not supported; expected F64, F32, F16, BF16, I64, I32, I16, I8, U32, U16, "
                    "U8 or BOOL");
-  out.type = type->second;
   const std::vector<uint64_t> offsets = integers(from, "data_offsets", where);
   check<DataError>(offsets.size() == 2, where, ": expected 2 data_offsets, got ", offsets.size());
   out.begin = offsets[0];
   out.end = offsets[1];
-  const uint64_t bytes = checked_bytes(out.shape, out.type, available, file, "tensor " + name);
+  const uint64_t bytes = checked_bytes(out.shape, *out.type, available, file, "tensor " + name);
   check<DataError>(out.begin <= out.end && out.end - out.begin == bytes, where,
                    ": its shape takes ", bytes, " bytes, but its data_offsets are ", out.begin,
                    " and ", out.end);
@@ -100,7 +78,7 @@ Bytes to_safetensors(const TensorFile& file) {
   uint64_t offset = 0;
   for (const auto& [name, tensor] : tensors) {
     const uint64_t end = offset + values_of(tensor).size();
-    header[name] = {{"dtype", name_of(stored_type(tensor.dtype()))},
+    header[name] = {{"dtype", stored_type(tensor.dtype()).safetensors},
                     {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())},
                     {"data_offsets", {offset, end}}};
     offset = end;
@@ -157,13 +135,8 @@ TensorFile from_safetensors(ByteView bytes, const std::string& name) {
   check<DataError>(end == values.size(), name, ": its tensors take ", end, " bytes, but there are ",
                    values.size(), " after the header");
   for (const Entry& entry : entries)
-    check<DataError>(
-        out.tensors
-            .try_emplace(entry.name,
-                         tensor_of(entry.type, entry.shape,
-                                   values.subspan(entry.begin, entry.end - entry.begin)))
-            .second,
-        name, ": there are two tensors ", entry.name);
+    out.tensors[entry.name] =
+        entry.type->read(entry.shape, values.subspan(entry.begin, entry.end - entry.begin));
   return out;
 }
 

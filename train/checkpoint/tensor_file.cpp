@@ -1,8 +1,9 @@
 #include "longhand/train/checkpoint/tensor_file.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
-#include <type_traits>
+#include <iterator>
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
@@ -30,22 +31,37 @@ float widened(uint16_t bits) {
   return std::bit_cast<float>(sign | wide << 23 | mantissa << (23 - mantissa_bits));
 }
 
-template <class To, class From, class F>
-Tensor converted(const Shape& shape, std::span<const std::byte> values, F&& convert) {
+template <class To, class From = To, To (*convert)(From) = nullptr>
+Tensor read_as(std::span<const uint64_t> sizes, std::span<const std::byte> values) {
+  Shape shape;
+  for (const uint64_t size : sizes) shape.push_back(static_cast<int64_t>(size));
   Tensor out = Tensor::empty(shape, dtype_of<To>);
   To* const to = out.data<To>();
   for (size_t i = 0; i < values.size() / sizeof(From); ++i) {
     From from;
     std::memcpy(&from, values.data() + i * sizeof(From), sizeof(From));
-    to[i] = static_cast<To>(convert(from));
+    if constexpr (convert != nullptr)
+      to[i] = convert(from);
+    else
+      to[i] = from;
   }
   return out;
 }
 
-template <class To, class From = To>
-Tensor converted(const Shape& shape, std::span<const std::byte> values) {
-  return converted<To, From>(shape, values, [](From x) { return x; });
-}
+/// Those of tensors are the first, in the order of DType.
+constexpr StoredType types[] = {{4, "F32", "<f4", read_as<float>},
+                                {8, "F64", "<f8", read_as<double>},
+                                {4, "I32", "<i4", read_as<int32_t>},
+                                {8, "I64", "<i8", read_as<int64_t>},
+                                {1, "U8", "|u1", read_as<uint8_t>},
+                                {2, "F16", "<f2", read_as<float, uint16_t, widened<5>>},
+                                {2, "BF16", "", read_as<float, uint16_t, widened<8>>},
+                                {2, "I16", "<i2", read_as<int32_t, int16_t>},
+                                {1, "I8", "|i1", read_as<int32_t, int8_t>},
+                                {4, "U32", "<u4", read_as<int64_t, uint32_t>},
+                                {2, "U16", "<u2", read_as<int32_t, uint16_t>},
+                                {1, "BOOL", "|b1", read_as<uint8_t>}};
+static_assert(static_cast<int>(DType::u8) == 4);
 
 struct Format {
   const char* extension;
@@ -63,80 +79,31 @@ const Format& format_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-size_t size_of(Stored type) {
-  switch (type) {
-    case Stored::f64:
-    case Stored::i64:
-      return 8;
-    case Stored::f32:
-    case Stored::i32:
-    case Stored::u32:
-      return 4;
-    case Stored::f16:
-    case Stored::bf16:
-    case Stored::i16:
-    case Stored::u16:
-      return 2;
-    case Stored::i8:
-    case Stored::u8:
-    case Stored::boolean:
-      return 1;
-  }
-  return 0;
+const StoredType& stored_type(DType dtype) { return types[static_cast<size_t>(dtype)]; }
+
+const StoredType* find_stored_type(const char* StoredType::*format, std::string_view name) {
+  const auto* const found = std::ranges::find(types, name, format);
+  return name.empty() || found == std::end(types) ? nullptr : found;
 }
 
-uint64_t checked_bytes(std::span<const uint64_t> shape, Stored type, uint64_t available,
+uint64_t checked_bytes(std::span<const uint64_t> sizes, const StoredType& type, uint64_t available,
                        const std::string& file, const std::string& tensor) {
-  check<DataError>(shape.size() <= size_t{Shape::max_rank}, file, ": ", tensor, " has ",
-                   shape.size(), " axes, expected at most ", Shape::max_rank);
+  check<DataError>(sizes.size() <= size_t{Shape::max_rank}, file, ": ", tensor, " has ",
+                   sizes.size(), " axes, expected at most ", Shape::max_rank);
   // Sizes beside a 0 are bounded, too: products of some of them are computed.
   constexpr uint64_t most = uint64_t{1} << 48;
   uint64_t positive = 1, numbers = 1;
-  for (const uint64_t size : shape) {
+  for (const uint64_t size : sizes) {
     const uint64_t factor = size == 0 ? 1 : size;
     check<DataError>(factor <= most / positive, file, ": the shape of ", tensor,
                      " has more than 2^48 elements");
     positive *= factor;
     numbers *= size;
   }
-  const uint64_t bytes = numbers * size_of(type);  // below 2^51
+  const uint64_t bytes = numbers * type.bytes;  // below 2^51
   check<DataError>(bytes <= available, file, ": ", tensor, " would take ", bytes,
                    " bytes, but the file has only ", available);
   return bytes;
-}
-
-Tensor tensor_of(Stored type, std::span<const uint64_t> sizes, std::span<const std::byte> values) {
-  Shape shape;
-  for (const uint64_t size : sizes) shape.push_back(static_cast<int64_t>(size));
-  check<DataError>(values.size() == static_cast<uint64_t>(shape.numel()) * size_of(type),
-                   "expected ", shape.numel(), " values of ", size_of(type), " bytes, got ",
-                   values.size(), " bytes");
-  switch (type) {
-    case Stored::f64:
-      return converted<double>(shape, values);
-    case Stored::f32:
-      return converted<float>(shape, values);
-    case Stored::f16:
-      return converted<float, uint16_t>(shape, values, widened<5>);
-    case Stored::bf16:
-      return converted<float, uint16_t>(shape, values, widened<8>);
-    case Stored::i64:
-      return converted<int64_t>(shape, values);
-    case Stored::i32:
-      return converted<int32_t>(shape, values);
-    case Stored::i16:
-      return converted<int32_t, int16_t>(shape, values);
-    case Stored::i8:
-      return converted<int32_t, int8_t>(shape, values);
-    case Stored::u32:
-      return converted<int64_t, uint32_t>(shape, values);
-    case Stored::u16:
-      return converted<int32_t, uint16_t>(shape, values);
-    case Stored::u8:
-    case Stored::boolean:
-      return converted<uint8_t>(shape, values);
-  }
-  throw Error("no dtype for this stored type");
 }
 
 std::span<const std::byte> values_of(const Tensor& contiguous) {

@@ -44,23 +44,23 @@ bool is_tensor_file(const std::filesystem::path& path);
 TensorFile read_tensor_file(const std::filesystem::path& path);
 void write_tensor_file(const std::filesystem::path& path, const TensorFile& file);
 
-/// Types of numbers in files of other programs.
-enum class Stored : uint8_t { f32, f64, i32, i64, u8, f16, bf16, i16, i8, u32, u16, boolean };
+/// A type of numbers in files of other programs.
+struct StoredType {
+  size_t bytes;
+  const char *safetensors, *npy;  // its names in the formats; empty: a format does not have it
+  /// Makes a tensor of values in row-major order, little-endian, as many as checked_bytes() says.
+  Tensor (*read)(std::span<const uint64_t> sizes, std::span<const std::byte> values);
+};
 
-/// Bytes of a number.
-size_t size_of(Stored type);
+/// The type in which a tensor is stored.
+const StoredType& stored_type(DType dtype);
+/// The type of this name, where `format` is one of the names of StoredType; null if there is none.
+const StoredType* find_stored_type(const char* StoredType::*format, std::string_view name);
 
-/// The type in which a tensor is stored: those of tensors are the first, in their order.
-constexpr Stored stored_type(DType dtype) { return static_cast<Stored>(dtype); }
-static_assert(stored_type(DType::u8) == Stored::u8);
-
-/// The bytes that a tensor of this shape takes. Throws DataError, naming file and tensor, unless there
-/// are at most `available`, and for shapes that no Tensor has.
-uint64_t checked_bytes(std::span<const uint64_t> shape, Stored type, uint64_t available,
+/// The bytes that a tensor of these sizes takes. Throws DataError, naming file and tensor, unless there
+/// are at most `available`, and for sizes that no Tensor has.
+uint64_t checked_bytes(std::span<const uint64_t> sizes, const StoredType& type, uint64_t available,
                        const std::string& file, const std::string& tensor);
-
-/// A tensor of values in row-major order, little-endian; their number must be that of the shape.
-Tensor tensor_of(Stored type, std::span<const uint64_t> shape, std::span<const std::byte> values);
 
 /// The values of a tensor in row-major order. The tensor must outlive them.
 std::span<const std::byte> values_of(const Tensor& contiguous);

@@ -1,12 +1,32 @@
 #include "longhand/train/transfer/compare.h"
 
+#include <cmath>
 #include <filesystem>
+#include <vector>
 
 #include "longhand/train/checkpoint/tensor_file.h"
 #include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
 namespace {
+
+/// Compares the values of tensors of the same shape as numbers of type T.
+template <class T>
+void add_values(TensorDifference& out) {
+  const std::vector<T> a = out.first.to_vector<T>(), b = out.second.to_vector<T>();
+  double squares = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const auto x = static_cast<double>(a[i]), y = static_cast<double>(b[i]);
+    norm += x * x;
+    if (a[i] == b[i] || (std::isnan(x) && std::isnan(y))) continue;
+    const double difference = std::abs(x - y);
+    ++out.differing;
+    squares += difference * difference;
+    // NaN stays.
+    if (!(difference <= out.largest) && !std::isnan(out.largest)) out.largest = difference;
+  }
+  if (out.differing > 0) out.relative = std::sqrt(squares / norm);
+}
 
 /// One side: its states by name, and what is known of its training.
 struct Side {
@@ -35,6 +55,24 @@ Side read(const CompareOptions& options, const std::string& path, bool weights_o
 }
 
 }  // namespace
+
+std::vector<TensorDifference> differences(const nn::StateDict& first, const nn::StateDict& second) {
+  nn::StateDict all = first;
+  all.insert(second.begin(), second.end());
+  std::vector<TensorDifference> out;
+  for (const auto& [name, tensor] : all) {
+    TensorDifference& each = out.emplace_back();
+    each.name = name;
+    if (const auto a = first.find(name); a != first.end()) each.first = a->second;
+    if (const auto b = second.find(name); b != second.end()) each.second = b->second;
+    if (!each.same_shape()) continue;
+    if (is_float(each.first.dtype()) || is_float(each.second.dtype()))
+      add_values<double>(each);
+    else
+      add_values<int64_t>(each);
+  }
+  return out;
+}
 
 Comparison compare(const std::string& first, const std::string& second,
                    const CompareOptions& options) {

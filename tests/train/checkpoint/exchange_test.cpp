@@ -8,7 +8,7 @@
 #include "longhand/core/random.h"
 #include "longhand/data/file.h"
 #include "longhand/train/checkpoint/bytes.h"
-#include "longhand/train/checkpoint/difference.h"
+#include "longhand/train/transfer/compare.h"
 #include "longhand/train/checkpoint/tensor_file.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/transfer/weights.h"
