@@ -68,28 +68,23 @@ void visit(State& s, Visit&& f) {
   f("best_step", s.best_step);
   f("evaluations_since_best", s.evaluations_since_best);
   f("last_accuracy", s.last_accuracy);
-  f("guard", s.guard);
-}
-
-/// The numbers of the guard. Those that are 0, as in most runs, are not stored.
-template <class State, class Visit>
-void visit_guard(State& s, Visit&& f) {
-  f("skipped", s.skipped);
-  f("skipped_in_turn", s.skipped_in_turn);
-  f("skipped_interval", s.skipped_interval);
-  f("loss_count", s.loss.count);
-  f("loss_mean", s.loss.mean);
-  f("loss_variance", s.loss.variance);
-  f("gradient_count", s.gradient_norm.count);
-  f("gradient_mean", s.gradient_norm.mean);
-  f("gradient_variance", s.gradient_norm.variance);
+  // Those that are 0, as in most runs, are not stored.
+  f.filled("guard.skipped", s.guard.skipped);
+  f.filled("guard.skipped_in_turn", s.guard.skipped_in_turn);
+  f.filled("guard.skipped_interval", s.guard.skipped_interval);
+  f.filled("guard.loss_count", s.guard.loss.count);
+  f.filled("guard.loss_mean", s.guard.loss.mean);
+  f.filled("guard.loss_variance", s.guard.loss.variance);
+  f.filled("guard.gradient_count", s.guard.gradient_norm.count);
+  f.filled("guard.gradient_mean", s.guard.gradient_norm.mean);
+  f.filled("guard.gradient_variance", s.guard.gradient_norm.variance);
 }
 
 struct Put {
   data::Hdf5Writer& out;
   void operator()(const char* key, int64_t x) const { out.attribute("training", key, x); }
-  void operator()(const char* key, uint64_t x) const { (*this)(key, std::bit_cast<int64_t>(x)); }
   void operator()(const char* key, double x) const { out.attribute("training", key, x); }
+  void operator()(const char* key, uint64_t x) const { (*this)(key, std::bit_cast<int64_t>(x)); }
   void operator()(const char* key, const std::optional<double>& x) const {
     if (x) (*this)(key, *x);
   }
@@ -103,27 +98,23 @@ struct Put {
     }
     if (!names.empty()) out.attribute("training", key, names);
   }
-  void operator()(const char* key, const GuardState& guard) const {
-    visit_guard(guard, [&](const char* name, auto x) {
-      if (x != 0) out.attribute("training", key + (std::string(".") + name), x);
-    });
+  void filled(const char* key, auto x) const {
+    if (x != 0) (*this)(key, x);
   }
 };
 
 struct Get {
   const data::Hdf5Reader& in;
   uint32_t version;  // of the format
-  void operator()(const char* key, int64_t& x) const {
-    x = in.attribute_as<int64_t>("training", key);
+  template <class T>
+  void operator()(const char* key, T& x) const {
+    x = in.attribute_as<T>("training", key);
   }
   void operator()(const char* key, uint64_t& x) const {
     x = std::bit_cast<uint64_t>(in.attribute_as<int64_t>("training", key));
   }
-  void operator()(const char* key, double& x) const {
-    x = in.attribute_as<double>("training", key);
-  }
   void operator()(const char* key, std::optional<double>& x) const {
-    if (in.has_attribute("training", key)) x = in.attribute_as<double>("training", key);
+    if (in.has_attribute("training", key)) (*this)(key, x.emplace());
   }
   void operator()(const char* key, std::map<std::string, double>& values) const {
     const std::string prefix = std::string(key) + ".";
@@ -137,11 +128,8 @@ struct Get {
         values[name] = in.attribute_as<double>("training", prefix + name);
     }
   }
-  void operator()(const char* key, GuardState& guard) const {
-    visit_guard(guard, [&]<class T>(const char* name, T& x) {
-      const std::string attribute = key + (std::string(".") + name);
-      if (in.has_attribute("training", attribute)) x = in.attribute_as<T>("training", attribute);
-    });
+  void filled(const char* key, auto& x) const {
+    if (in.has_attribute("training", key)) (*this)(key, x);
   }
 };
 
