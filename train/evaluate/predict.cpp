@@ -4,114 +4,79 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iterator>
 #include <numeric>
 
 #include "longhand/autograd/ops.h"
 #include "longhand/core/error.h"
+#include "longhand/data/file.h"
+#include "longhand/data/hdf5.h"
+#include "longhand/train/config/memory.h"
 #include "longhand/train/results/json.h"
+#include "longhand/train/results/table.h"
 
 namespace longhand::train {
 namespace {
 
-/// The number of targets that count, of the examples that the options select. `on_count` gets it after
-/// every batch, and may throw.
-int64_t count_targets(const data::Dataset& dataset, const EvaluationOptions& options,
-                      const std::function<void(int64_t)>& on_count) {
+/// For each example of the dataset, the row of its first prediction, in the order of examples; at the
+/// end the number of all. `on_count` gets the number so far after every batch, and may throw.
+std::vector<int64_t> first_rows(const data::Dataset& dataset, const EvaluationOptions& options,
+                                const std::function<void(int64_t)>& on_count) {
   EvaluationOptions quiet = options;
   quiet.on_progress = {};
   quiet.should_stop = {};
+  std::vector<int64_t> rows(static_cast<size_t>(dataset.size()) + 1);
   int64_t count = 0;
   for_each_segment(dataset, quiet, [&](const data::Segment&, const EvaluationOptions& own) {
-    return for_each_batch(dataset, own, [&](const data::Batch& batch, std::span<const int64_t>) {
-      count += train::count_targets(batch.targets);
-      if (on_count) on_count(count);
-    });
+    return for_each_batch(
+        dataset, own, [&](const data::Batch& batch, std::span<const int64_t> examples) {
+          const Tensor places = counted_places(batch.targets);
+          const int64_t width = batch.targets.numel() / std::ssize(examples);
+          for (const int32_t place : places.to_vector<int32_t>())
+            ++rows[static_cast<size_t>(examples[static_cast<size_t>(place / width)]) + 1];
+          count += places.numel();
+          if (on_count) on_count(count);
+        });
   });
-  return count;
+  std::partial_sum(rows.begin(), rows.end(), rows.begin());
+  return rows;
 }
 
-/// Collects predictions in the order in which they are computed, and sorts them.
-class Collector {
- public:
-  Collector(bool logits, int64_t rows) : logits_(logits), rows_(rows) {}
-
-  /// `prediction` is that of the batch, whose examples have these numbers. Returns its metrics.
-  Metrics add(const Prediction& prediction, const data::Batch& batch,
-              std::span<const int64_t> examples) {
-    const Variable& logits = prediction.logits;
-    const Tensor values =
-        (logits_ ? logits.value() : softmax(logits).value()).to(DType::f32).contiguous();
-    const Tensor scores = logits.value().to(DType::f32).contiguous();
-    const int64_t C = values.size(-1);
-    if (!out_.values) out_.values = Tensor::empty({rows_, C});
-    const Tensor given = prediction.targets.contiguous(), all = batch.targets.contiguous();
-    const int32_t *const g = given.data<int32_t>(), *const t = all.data<int32_t>();
-    const bool per_token = all.rank() == 2;
-    const int64_t width = per_token ? all.size(1) : 1;
-    int64_t row = 0;  // of the prediction, which may omit targets that do not count
-    for (int64_t i = 0; i < all.numel(); ++i) {
-      if (t[i] == data::ignore_index) continue;
-      while (row < given.numel() && g[row] == data::ignore_index) ++row;
-      check<Error>(row < given.numel() && g[row] == t[i] && out_.size() < rows_,
-                   "predict: expected predictions of all targets that count");
-      const float* const from = scores.data<float>() + row * C;
-      out_.example.push_back(examples[static_cast<size_t>(i / width)]);
-      if (per_token) out_.position.push_back(static_cast<int32_t>(i % width));
-      out_.target.push_back(t[i]);
-      out_.predicted.push_back(static_cast<int32_t>(std::max_element(from, from + C) - from));
-      std::copy_n(values.data<float>() + row * C, C,
-                  out_.values.data<float>() + (out_.size() - 1) * C);
-      ++row;
-    }
-    Metrics m = measure(logits.value(), prediction.targets);
-    m.examples = std::ssize(examples);
-    m.tokens = count_tokens(batch);
-    return m;
+/// Writes the prediction of a batch to the next rows of its examples, which have these numbers.
+void put(const Prediction& prediction, const data::Batch& batch, std::span<const int64_t> examples,
+         std::vector<int64_t>& next, Predictions& out) {
+  const Variable& logits = prediction.logits;
+  const Tensor values =
+      (out.logits ? logits.value() : softmax(logits).value()).to(DType::f32).contiguous();
+  const Tensor scores = logits.value().to(DType::f32).contiguous();
+  const int64_t C = values.size(-1);
+  const bool per_token = batch.targets.rank() == 2;
+  if (!out.values) {
+    out.values = Tensor::empty({out.size(), C});
+    if (per_token) out.position.resize(out.target.size());
   }
-
-  Predictions finish(const Metrics& metrics) && {
-    out_.metrics = metrics;
-    std::vector<size_t> order(out_.target.size());
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return out_.example[a] < out_.example[b]; });
-    const auto sort = [&](auto& list) {
-      if (list.empty()) return;
-      auto sorted = list;
-      for (size_t i = 0; i < order.size(); ++i) sorted[i] = list[order[i]];
-      list = std::move(sorted);
-    };
-    sort(out_.example), sort(out_.position), sort(out_.target), sort(out_.predicted);
-    if (out_.values) sort_rows(order);
-    out_.logits = logits_;
-    return std::move(out_);
+  // The prediction may omit targets that do not count.
+  const Tensor places = counted_places(batch.targets), given = counted_places(prediction.targets);
+  const std::vector<int32_t> targets = targets_at(batch.targets, places).to_vector<int32_t>();
+  check<Error>(targets == targets_at(prediction.targets, given).to_vector<int32_t>(),
+               "predict: expected predictions of all targets that count");
+  const auto width = static_cast<int32_t>(batch.targets.numel() / std::ssize(examples));
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const int32_t place = places.data<int32_t>()[i];
+    const int64_t example = examples[static_cast<size_t>(place / width)];
+    const int64_t row = next[static_cast<size_t>(example)]++;
+    check<Error>(row < out.size(), "predict: the data have changed since targets were counted");
+    const auto to = static_cast<size_t>(row);
+    const int64_t begin = given.data<int32_t>()[i] * C;
+    const float* const from = scores.data<float>() + begin;
+    out.example[to] = example;
+    if (per_token) out.position[to] = place % width;
+    out.target[to] = targets[i];
+    out.predicted[to] = static_cast<int32_t>(std::max_element(from, from + C) - from);
+    std::copy_n(values.data<float>() + begin, C, out.values.data<float>() + row * C);
   }
-
- private:
-  /// Moves rows along the cycles of the permutation: a copy of all would take the memory twice.
-  void sort_rows(std::vector<size_t> order) {
-    const auto C = static_cast<size_t>(out_.values.size(1));
-    float* const x = out_.values.data<float>();
-    std::vector<float> first(C);
-    for (size_t begin = 0; begin < order.size(); ++begin) {
-      if (order[begin] == begin) continue;
-      std::copy_n(x + begin * C, C, first.begin());
-      size_t to = begin;
-      for (size_t from = order[to]; from != begin; from = order[to]) {
-        std::copy_n(x + from * C, C, x + to * C);
-        order[to] = to;
-        to = from;
-      }
-      std::copy_n(first.begin(), C, x + to * C);
-      order[to] = to;
-    }
-  }
-
-  bool logits_;
-  int64_t rows_;
-  Predictions out_;
-};
+}
 
 void put_number(std::string& out, float value) {
   if (std::isfinite(value))
@@ -131,26 +96,46 @@ void put_list(std::string& out, int64_t begin, int64_t end, F&& f) {
   out += ']';
 }
 
+enum class Format { json_lines, hdf5, tensors };
+
+Format format_of(const std::string& out) {
+  const std::filesystem::path path(out);
+  if (out.empty() || path.extension() == ".jsonl") return Format::json_lines;
+  if (path.extension() == ".h5") return Format::hdf5;
+  check<ConfigError>(is_tensor_file(path), "-o ", out,
+                     ": expected a name that ends in .jsonl, .h5, .npz or .safetensors");
+  return Format::tensors;
+}
+
 }  // namespace
 
 std::optional<Predictions> predict(const LogitsFn& model, const data::Dataset& dataset, bool logits,
                                    const EvaluationOptions& options,
                                    const std::function<void(int64_t)>& on_count) {
   const NoGrad no_grad;
-  const int64_t rows = count_targets(dataset, options, on_count);
-  Collector collector(logits, rows);
-  Metrics metrics;
+  std::vector<int64_t> next = first_rows(dataset, options, on_count);
+  const auto rows = static_cast<size_t>(next.back());
+  Predictions out;
+  out.logits = logits;
+  out.example.resize(rows);
+  out.target.resize(rows);
+  out.predicted.resize(rows);
   const bool all =
       for_each_segment(dataset, options, [&](const data::Segment&, const EvaluationOptions& own) {
         Metrics part;  // the sums of evaluate_segments()
         const bool done = for_each_batch(
             dataset, own, [&](const data::Batch& batch, std::span<const int64_t> examples) {
-              part += collector.add(model(batch, nn::Pass::evaluate()), batch, examples);
+              const Prediction prediction = model(batch, nn::Pass::evaluate());
+              put(prediction, batch, examples, next, out);
+              Metrics m = measure(prediction.logits.value(), prediction.targets);
+              m.examples = std::ssize(examples);
+              m.tokens = count_tokens(batch);
+              part += m;
             });
-        metrics += part;
+        out.metrics += part;
         return done;
       });
-  return all ? std::optional(std::move(collector).finish(metrics)) : std::nullopt;
+  return all ? std::optional(std::move(out)) : std::nullopt;
 }
 
 std::string to_json_lines(const Predictions& p) {
@@ -198,6 +183,58 @@ TensorFile to_tensors(const Predictions& p) {
   out.tensors["prediction"] = Tensor::from(p.predicted, rows);
   if (p.values) out.tensors[p.logits ? "logits" : "probabilities"] = p.values;
   return out;
+}
+
+void check_predictions_path(const std::string& out) { format_of(out); }
+
+void check_predictions_memory(const std::string& out, int64_t targets, int64_t classes,
+                              double available) {
+  // The values, and the file, which is made in memory: numbers as text, or values twice.
+  const double each = format_of(out) == Format::json_lines ? 4 + 16 : 4 + 8;
+  const double bytes = each * static_cast<double>(targets) * static_cast<double>(classes);
+  check<ConfigError>(bytes <= available, "predictions of ", with_commas(targets),
+                     " targets or more with ", with_commas(classes), " classes need ",
+                     bytes_text(bytes), ", other processes leave ", bytes_text(available),
+                     "; predict the first N examples with --limit N");
+}
+
+void write_predictions(const std::string& out, const Predictions& predictions,
+                       const std::map<std::string, std::string>& metadata) {
+  switch (format_of(out)) {
+    case Format::json_lines:
+      return data::write_file_durably(out, to_json_lines(predictions));
+    case Format::tensors: {
+      TensorFile file = to_tensors(predictions);
+      file.metadata = metadata;
+      return write_tensor_file(out, file);
+    }
+    case Format::hdf5: {
+      data::Hdf5Writer file;
+      for (const auto& [key, value] : metadata) file.attribute("/", key, value);
+      for (const auto& [name, tensor] : to_tensors(predictions).tensors) file.put(name, tensor);
+      return data::write_file_durably(out, file.image());
+    }
+  }
+}
+
+void read_data_from(const std::string& file, Config& config) {
+  const std::string task = to_string(config.given().at("data.task"));
+  const std::string name = task.substr(1, task.size() - 2);  // without quotes
+  const bool is_hdf5 = std::filesystem::path(file).extension() == ".h5";
+  const Schema options = data::task_options(name);
+  const bool reads_files = std::any_of(options.begin(), options.end(),
+                                       [](const auto& option) { return option.name == "path"; });
+  check<ConfigError>(reads_files || is_hdf5, "--data ", file, ": the data of ", name,
+                     " are generated; expected an HDF5 file, FILE.h5, with tokens and targets, or "
+                     "--set data.task=TASK with the options of that task");
+  if (is_hdf5 && name != "tokens") {
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : config.given())
+      if (key.starts_with("data.")) keys.push_back(key.substr(5));
+    for (const std::string& key : keys) config.erase("data", key);
+    config.assign("data", "task", std::string("tokens"), "--data");
+  }
+  config.assign("data", "path", file, "--data");
 }
 
 }  // namespace longhand::train

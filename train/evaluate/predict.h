@@ -1,13 +1,15 @@
-// Predictions of a trained model, example by example.
+// Predictions of a trained model, example by example, and files of them.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "longhand/train/checkpoint/tensor_file.h"
+#include "longhand/train/config/config.h"
 #include "longhand/train/step/metrics.h"
 
 namespace longhand::train {
@@ -43,5 +45,20 @@ std::string to_json_lines(const Predictions& predictions);
 /// The tensors example (R) i64, position (R) i32 (if targets are of tokens), target (R) i32, prediction
 /// (R) i32, and probabilities or logits (R, C) f32.
 TensorFile to_tensors(const Predictions& predictions);
+
+/// Throws ConfigError unless the name of a file ends in one of the formats .jsonl, .h5, .npz and
+/// .safetensors. An empty name stands for JSON Lines.
+void check_predictions_path(const std::string& out);
+
+/// Throws ConfigError if predictions and their file do not fit into `available` bytes of memory.
+void check_predictions_memory(const std::string& out, int64_t targets, int64_t classes,
+                              double available);
+
+void write_predictions(const std::string& out, const Predictions& predictions,
+                       const std::map<std::string, std::string>& metadata);
+
+/// Replaces the data of a configuration by a file: of its task, if that reads files, else of the task
+/// tokens.
+void read_data_from(const std::string& file, Config& config);
 
 }  // namespace longhand::train

@@ -64,17 +64,6 @@ class MeanProbabilities {
   int64_t count_ = 0;
 };
 
-/// For each target of the batch that counts, in row-major order, the place of its example.
-std::vector<size_t> places_of_targets(const data::Batch& batch) {
-  const Tensor targets = batch.targets.contiguous();
-  const int32_t* const t = targets.data<int32_t>();
-  const int64_t width = targets.rank() == 2 ? targets.size(1) : 1;
-  std::vector<size_t> places;
-  for (int64_t i = 0; i < targets.numel(); ++i)
-    if (t[i] != data::ignore_index) places.push_back(static_cast<size_t>(i / width));
-  return places;
-}
-
 Scores empty_scores(int64_t examples) {
   const auto n = static_cast<size_t>(examples);
   return {{}, {std::vector<double>(n), std::vector<double>(n), std::vector<double>(n)}};
@@ -85,11 +74,13 @@ void add(const Tensor& logits, const Tensor& targets, const data::Batch& batch,
          std::span<const int64_t> examples, int64_t begin, Scores& to) {
   std::vector<TargetScore> each;
   Metrics m = measure(logits, targets, &each);
-  const std::vector<size_t> places = places_of_targets(batch);
+  const std::vector<int32_t> places = counted_places(batch.targets).to_vector<int32_t>();
   check<Error>(each.size() == places.size(), "evaluate: expected predictions of ", places.size(),
                " targets, got ", each.size());
+  const int64_t width = batch.targets.numel() / std::ssize(examples);
   for (size_t i = 0; i < each.size(); ++i) {
-    const auto example = static_cast<size_t>(examples[places[i]] - begin);
+    const auto example =
+        static_cast<size_t>(examples[static_cast<size_t>(places[i] / width)] - begin);
     to.examples.loss[example] += each[i].loss;
     to.examples.correct[example] += each[i].correct ? 1 : 0;
     to.examples.targets[example] += 1;

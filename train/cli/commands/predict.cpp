@@ -1,5 +1,5 @@
 // longhand predict: the predictions of a trained model, example by example.
-#include "longhand/train/evaluate/predictions_file.h"
+#include "longhand/train/evaluate/predict.h"
 
 #include <cmath>
 #include <filesystem>
