@@ -167,16 +167,9 @@ ValueRange range_of(const Tensor& tensor, std::string name) {
 ReplayedStep replay(const SavedModel& snapshot) {
   Experiment e(snapshot.config);
   snapshot.check_data(e.task, e.config);
-  std::unique_ptr<Distillation> distillation;
-  LossFn loss;
-  if (!e.distill.from.empty()) {
-    distillation = std::make_unique<Distillation>(
-        load_teacher(e.distill).model, e.model, e.task.info, e.distill, e.options.label_smoothing);
-    loss = distillation->function();
-  }
   data::Loader loader = e.loader();
   Trainer trainer(e.model, logits_of(e.model), *e.optimizer, e.schedule, loader, e.task, e.options,
-                  {}, {}, {}, std::move(loss));
+                  {}, {}, {}, distilled_loss(e, load_teacher(e.distill)));
   trainer.resume(snapshot.checkpoint);
 
   const TrainingState& state = snapshot.checkpoint.training;

@@ -54,22 +54,15 @@ struct Follower {
   explicit Follower(const Start& start, Observer observer)
       : experiment(Config::parse(start.config, "the configuration of the leading rank")),
         loader(experiment.loader()) {
-    if (!experiment.distill.from.empty()) {
-      Teacher teacher = load_teacher(experiment.distill);
-      distillation = std::make_unique<Distillation>(std::move(teacher.model), experiment.model,
-                                                    experiment.task.info, experiment.distill,
-                                                    experiment.options.label_smoothing);
-    }
     trainer = std::make_unique<Trainer>(
         experiment.model, logits_of(experiment.model), *experiment.optimizer, experiment.schedule,
         loader, experiment.task, experiment.options, std::move(observer), start.folder,
-        start.config, distillation ? distillation->function() : LossFn());
+        start.config, distilled_loss(experiment, load_teacher(experiment.distill)));
     const auto bytes = std::as_bytes(std::span(start.checkpoint));
     trainer->resume(from_bytes(bytes, "the state of the leading rank"));
   }
 
   Experiment experiment;
-  std::unique_ptr<Distillation> distillation;
   data::Loader loader;
   std::unique_ptr<Trainer> trainer;
 };

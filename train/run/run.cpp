@@ -147,8 +147,7 @@ Run::Parts Run::prepare(Config config, const RunRecord* record, const Checkpoint
                      teacher.source.digest, ", expected ", before ? before->digest : "",
                      "; restore the checkpoint, or start a new run");
     out.sources.teacher = teacher.source;
-    out.distillation = std::make_unique<Distillation>(
-        std::move(teacher.model), e.model, e.task.info, e.distill, e.options.label_smoothing);
+    out.loss = distilled_loss(e, std::move(teacher));
   }
   return out;
 }
@@ -192,14 +191,13 @@ std::unique_ptr<Run> Run::resume_or_create(Config config, const fs::path& direct
 
 Run::Run(Parts parts, RunRecord record, const ResumePoint* from, bool resumed, bool accept_data)
     : experiment_(std::move(parts.experiment)),
-      distillation_(std::move(parts.distillation)),
       record_(std::move(record)),
       config_(to_toml(experiment_->effective)),
       resumed_(resumed),
       loader_(experiment_->loader()),
       trainer_(experiment_->model, logits_of(experiment_->model), *experiment_->optimizer,
                experiment_->schedule, loader_, experiment_->task, experiment_->options, observe(),
-               record_.checkpoints(), config_, loss()) {
+               record_.checkpoints(), config_, std::move(parts.loss)) {
   summary_.sources = std::move(parts.sources);
   warnings_ = advice(*experiment_);
   if (from) resume_from(*from, accept_data);
@@ -284,8 +282,6 @@ void Run::continue_record() {
 }
 
 Run::~Run() = default;
-
-LossFn Run::loss() { return distillation_ ? distillation_->function() : LossFn(); }
 
 Observer Run::observe() {
   Observer out;

@@ -87,7 +87,7 @@ class Run {
   struct Parts {
     std::unique_ptr<Experiment> experiment;
     Sources sources{};
-    std::unique_ptr<Distillation> distillation{};
+    LossFn loss{};  // empty without a teacher
   };
   /// Reads the teacher; without a checkpoint also the weights to start from.
   static Parts prepare(Config config, const RunRecord* record, const Checkpoint* checkpoint);
@@ -102,14 +102,12 @@ class Run {
   template <class F>
   void write_metrics(F&& f);
   Observer observe();
-  LossFn loss();  // empty without a teacher
   /// Writes the metrics of earlier processes to a new event file, for TensorBoard.
   void open_events();
   void summarise(const std::string& status);
   void write_summary_so_far();
 
   std::unique_ptr<Experiment> experiment_;
-  std::unique_ptr<Distillation> distillation_;  // null without a teacher
   RunRecord record_;
   std::string config_;  // the effective configuration
   bool resumed_;

@@ -10,7 +10,6 @@
 #include "longhand/autograd/ops.h"
 #include "longhand/core/error.h"
 #include "longhand/core/view.h"
-#include "longhand/train/config/experiment.h"
 #include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
@@ -217,10 +216,20 @@ Loss Distillation::loss(const data::Batch& part, const BatchSize& whole, const n
 }
 
 Teacher load_teacher(const DistillOptions& options) {
+  if (options.from.empty()) return {};
   const SavedModel saved = load_model(options.from, options.checkpoint);
   auto model = std::make_unique<Transformer>(nn::root(), read_model(saved.config, nullptr));
   load_weights(*model, saved.checkpoint);
   return {saved.source(), std::move(model)};
+}
+
+LossFn distilled_loss(Experiment& e, Teacher teacher) {
+  if (!teacher.model) return {};
+  const auto distillation = std::make_shared<Distillation>(
+      std::move(teacher.model), e.model, e.task.info, e.distill, e.options.label_smoothing);
+  return [distillation](const data::Batch& part, const BatchSize& whole, const nn::Pass& pass) {
+    return distillation->loss(part, whole, pass);
+  };
 }
 
 }  // namespace longhand::train

@@ -5,8 +5,7 @@
 #include <string>
 
 #include "longhand/attention/model/transformer.h"
-#include "longhand/data/dataset.h"
-#include "longhand/train/config/sources.h"
+#include "longhand/train/config/experiment.h"
 #include "longhand/train/step/loss.h"
 #include "longhand/train/transfer/load_weights.h"
 
@@ -41,12 +40,6 @@ class Distillation {
   /// Loss::terms are those above, not weighted: "cross_entropy", "distill_logits",
   /// "distill_outputs" and "distill_weights".
   Loss loss(const data::Batch& part, const BatchSize& whole, const nn::Pass& pass);
-  /// loss() as a function, which must not outlive this object.
-  LossFn function() {
-    return [this](const data::Batch& part, const BatchSize& whole, const nn::Pass& pass) {
-      return loss(part, whole, pass);
-    };
-  }
 
  private:
   std::unique_ptr<attention::Transformer> teacher_;
@@ -57,11 +50,14 @@ class Distillation {
 
 /// A teacher as a checkpoint describes it.
 struct Teacher {
-  Source source;
-  std::unique_ptr<attention::Transformer> model;
+  Source source{};
+  std::unique_ptr<attention::Transformer> model{};
 };
-/// Loads the teacher that the options name. Throws ConfigError if there is no such checkpoint,
-/// DataError for a damaged file.
+/// Loads the teacher that the options name; nothing if they name none. Throws ConfigError if there is no
+/// such checkpoint, DataError for a damaged file.
 Teacher load_teacher(const DistillOptions& options);
+
+/// Distillation::loss() of the model of an experiment, which must outlive it; empty without a teacher.
+LossFn distilled_loss(Experiment& experiment, Teacher teacher);
 
 }  // namespace longhand::train
