@@ -1,5 +1,7 @@
 #include "longhand/train/run/run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -106,11 +108,8 @@ std::vector<std::string> changes(const Config& of_run, const Config& asked, int6
 void assign(Config& config, const std::vector<std::string>& assignments) {
   for (const std::string& assignment : assignments) {
     const std::string name = assignment.substr(0, assignment.find('='));
-    std::string allowed;
-    for (const std::string& option : resumable_options())
-      allowed += (allowed.empty() ? "" : ", ") + option;
     check<ConfigError>(is_resumable(name), "--set ", name, ": a resumed run may change only ",
-                       allowed);
+                       fmt::format("{}", fmt::join(resumable_options(), ", ")));
     config.assign(assignment);
   }
 }
@@ -137,8 +136,7 @@ Run::Parts Run::prepare(Config config, const RunRecord* record, const Checkpoint
   Parts out{.experiment = std::make_unique<Experiment>(std::move(config))};
   Experiment& e = *out.experiment;
   if (checkpoint) out.sources = record->sources();
-  if (!e.init.from.empty() && !checkpoint)
-    out.sources.init = initialise(e.model, e.effective.at("model"), e.init);
+  if (!e.init.from.empty() && !checkpoint) out.sources.init = initialise(e.model, e.init);
   if (!e.distill.from.empty()) {
     Teacher teacher = load_teacher(e.distill);
     const auto& before = out.sources.teacher;

@@ -1,5 +1,7 @@
 #include "longhand/train/transfer/load_weights.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -41,30 +43,12 @@ bool fits(const Tensor& from, const Tensor& to) {
 
 /// The options that say which tensors a model has, and of which shapes.
 EffectiveValues options_of_tensors(const attention::TransformerConfig& model) {
-  EffectiveValues values;
-  const auto add = [&](const char* name, OptionValue value) {
-    values[concat_message("model.", name)].value = std::move(value);
-  };
-  add("d_model", model.d_model);
-  add("heads", model.heads);
-  add("kv_heads", model.kv_heads);
-  add("layers", model.layers);
-  add("d_mlp", model.d_mlp);
-  add("low_rank", model.low_rank);
-  add("vocabulary", model.vocabulary);
-  add("classes", model.classes);
-  add("per_token", model.per_token);
-  add("max_length", model.max_length);
-  add("norm", model.norm);
-  add("norm_type", model.norm_type);
-  add("positions", model.positions);
-  add("short_conv", model.around.short_conv);
-  add("qk_norm", model.around.qk_norm);
-  add("head_norm", model.around.head_norm);
-  add("output_gate", model.around.output_gate);
-  add("pooling", model.pooling);
-  add("head_hidden", model.head_hidden);
-  add("tied_embeddings", model.tied_embeddings);
+  Options section("model");
+  section.set("d_mlp", model.d_mlp);  // its default depends on d_model
+  EffectiveValues of_model, values;
+  read_section(section, model, &of_model);
+  for (const auto& [name, value] : of_model)
+    if (name != "causal" && name != "dropout" && name != "dtype") values["model." + name] = value;
   values["attention.type"].value = model.attention_name();
   for (const auto& [name, value] : model.check_attention())
     if (name != "type") values["attention." + name] = value;
@@ -142,7 +126,7 @@ std::string alternatives(const std::vector<std::string>& words) {
       if (end > begin + 1) out += concat_message("-", numbers[end - 1]);
     }
   } else {
-    for (const std::string& word : words) out += (out.empty() ? "" : ",") + word;
+    out = fmt::format("{}", fmt::join(words, ","));
   }
   return words.size() == 1 ? out : concat_message("{", out, "}");
 }
@@ -164,8 +148,8 @@ std::vector<std::string> shortened(const std::vector<std::string>& names) {
     std::string text;
     if (rests != std::vector<std::string>{""}) {
       const std::vector<std::string> parts = shortened(rests);
-      for (const std::string& part : parts) text += (text.empty() ? "" : ",") + part;
-      text = parts.size() == 1 ? concat_message(".", text) : concat_message(".{", text, "}");
+      text = fmt::format("{}", fmt::join(parts, ","));
+      text = parts.size() == 1 ? "." + text : ".{" + text + "}";
     }
     const auto same = std::find_if(groups.begin(), groups.end(),
                                    [&](const auto& group) { return group.first == text; });
@@ -186,14 +170,15 @@ bool is_matrix_of_block(const std::string& name, const Tensor& tensor) {
 }
 
 /// "model.d_model is 64 there and 32 here", for each size of the blocks that differs.
-std::string differences(const Options& theirs, const EffectiveValues& ours) {
+std::string differences(const Options& theirs, const attention::TransformerConfig& model) {
+  const EffectiveValues ours = options_of_tensors(model);
   std::string out;
   for (const char* const key : {"d_model", "d_mlp", "heads", "kv_heads"}) {
     const Options::Given* const given = theirs.find(key);
-    const auto own = ours.find(key);
-    if (!given || own == ours.end() || given->value == own->second.value) continue;
-    out += concat_message(out.empty() ? "" : ", ", "model.", key, " is ", to_string(given->value),
-                          " there and ", to_string(own->second.value), " here");
+    const OptionValue& own = ours.at(concat_message("model.", key)).value;
+    if (given && given->value != own)
+      out += concat_message(out.empty() ? "" : ", ", "model.", key, " is ", to_string(given->value),
+                            " there and ", to_string(own), " here");
   }
   return out.empty() ? "the names or the shapes of all tensors differ" : out;
 }
@@ -233,13 +218,10 @@ void check_finite(const Checkpoint& checkpoint, const std::string& file) {
 }
 
 std::string short_list(const std::vector<std::string>& names) {
-  std::string out;
-  for (const std::string& part : shortened(names)) out += (out.empty() ? "" : ", ") + part;
-  return out;
+  return fmt::format("{}", fmt::join(shortened(names), ", "));
 }
 
-Initialisation initialise(attention::Transformer& model, const EffectiveValues& model_options,
-                          const InitOptions& options) {
+Initialisation initialise(attention::Transformer& model, const InitOptions& options) {
   const SavedModel saved = load_model(options.from, options.checkpoint);
   const nn::StateDict own = model.state_dict(), theirs = saved.checkpoint.weights();
   const bool any = std::any_of(own.begin(), own.end(), [&](const auto& tensor) {
@@ -248,7 +230,7 @@ Initialisation initialise(attention::Transformer& model, const EffectiveValues& 
            fits(found->second, tensor.second);
   });
   check<ConfigError>(any, "train.init_from: no weights of the blocks of ", saved.file,
-                     " fit this model: ", differences(saved.config.model(), model_options),
+                     " fit this model: ", differences(saved.config.model(), model.config()),
                      "; start from a run with the same sizes, or train without init_from");
   return {saved.source(), load_fitting_weights(model, saved.checkpoint)};
 }

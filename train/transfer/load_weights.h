@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "longhand/attention/model/transformer.h"
-#include "longhand/core/options.h"
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/config/sources.h"
 #include "longhand/train/transfer/saved_model.h"
@@ -58,11 +57,9 @@ struct Initialisation {
   Fresh tensors;
 };
 
-/// Initialises a model by load_fitting_weights(). `model_options` are the values of its section
-/// [model]. Throws ConfigError if there is no such checkpoint, and if no matrix of its blocks (apart
-/// from those of attention variants) fits, naming the options that differ; DataError for a damaged
-/// file.
-Initialisation initialise(attention::Transformer& model, const EffectiveValues& model_options,
-                          const InitOptions& options);
+/// Initialises a model by load_fitting_weights(). Throws ConfigError if there is no such checkpoint, and
+/// if no matrix of its blocks (apart from those of attention variants) fits, naming the options that
+/// differ; DataError for a damaged file.
+Initialisation initialise(attention::Transformer& model, const InitOptions& options);
 
 }  // namespace longhand::train

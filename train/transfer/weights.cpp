@@ -1,6 +1,5 @@
 #include "longhand/train/transfer/weights.h"
 
-#include <algorithm>
 #include <charconv>
 
 #include "longhand/core/error.h"
@@ -10,15 +9,13 @@
 namespace longhand::train {
 namespace {
 
-/// The part of a checkpoint of this name, of those that exported_parts() lists.
+/// The part of a checkpoint of this name: see export_part().
 nn::StateDict part_of(const Checkpoint& checkpoint, const std::string& part) {
   if (part == "weights") return checkpoint.weights();
   if (part == "model") return checkpoint.model;
   if (part == "optimizer") return checkpoint.optimizer;
   if (part == "ema") return checkpoint.ema;
-  std::string names;
-  for (const std::string& each : exported_parts()) names += (names.empty() ? "" : ", ") + each;
-  throw ConfigError("--part " + part + ": expected one of " + names);
+  throw ConfigError("--part " + part + ": expected one of weights, model, optimizer, ema");
 }
 
 /// A metadata entry that is an integer of at least 0; 0 for anything else.
@@ -32,11 +29,6 @@ int64_t count_in(const TensorFile& file, const std::string& key) {
 }
 
 }  // namespace
-
-const std::vector<std::string>& exported_parts() {
-  static const std::vector<std::string> parts = {"weights", "model", "optimizer", "ema"};
-  return parts;
-}
 
 TensorFile export_part(const Checkpoint& checkpoint, const std::string& part) {
   TensorFile out{.tensors = part_of(checkpoint, part)};

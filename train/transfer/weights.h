@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/checkpoint/tensor_file.h"
@@ -11,12 +10,10 @@
 
 namespace longhand::train {
 
-/// The parts of a checkpoint that can be exported: "weights", those used in evaluation, which are
-/// averaged where the checkpoint has an average; "model", those being trained; "optimizer"; "ema".
-const std::vector<std::string>& exported_parts();
-
-/// A part of a checkpoint, with metadata that import_weights() reads: longhand, part, step, seed and
-/// config. Throws ConfigError for another part, and for one that the checkpoint does not have.
+/// A part of a checkpoint: "weights", those used in evaluation, which are averaged where the checkpoint
+/// has an average; "model", those being trained; "optimizer"; "ema". It has metadata that
+/// import_weights() reads: longhand, part, step, seed and config. Throws ConfigError for another part,
+/// and for one that the checkpoint does not have.
 TensorFile export_part(const Checkpoint& checkpoint, const std::string& part);
 
 struct ImportOptions {

@@ -60,8 +60,7 @@ TEST_CASE("a model starts from the averaged weights that fit") {
     return copy;
   }();
   const Initialisation init =
-      initialise(e.model, e.effective.at("model"),
-                 {.from = (runs / "teacher").string(), .checkpoint = "last"});
+      initialise(e.model, {.from = (runs / "teacher").string(), .checkpoint = "last"});
   const nn::StateDict weights = load(runs / "teacher/checkpoints/last.h5").weights();
   CHECK(init.source.digest == stored_digest(runs / "teacher/checkpoints/last.h5"));
   CHECK(init.source.step == 6);
