@@ -12,31 +12,10 @@
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/evaluate/scores.h"
 #include "longhand/train/results/rows.h"
-#include "longhand/train/transfer/saved_model.h"
+#include "longhand/train/transfer/load_weights.h"
 
 namespace longhand::train {
 namespace {
-
-/// A run with its complete configuration.
-struct MemberSource {
-  const SavedModel* run = nullptr;
-  Config config;
-  bool other_attention = false;
-};
-
-std::vector<MemberSource> sources_of(const std::vector<SavedModel>& runs,
-                                     const EnsembleOptions& options) {
-  std::vector<MemberSource> out;
-  for (const SavedModel& run : runs) {
-    MemberSource source{&run, run.config};
-    for (const std::string& assignment : options.set) {
-      source.config.assign(assignment);
-      source.other_attention = source.other_attention || assignment.starts_with("attention.");
-    }
-    out.push_back(std::move(source));
-  }
-  return out;
-}
 
 std::string text_of(const Options& section, const std::string& key) {
   const Options::Given* const given = section.find(key);
@@ -45,11 +24,11 @@ std::string text_of(const Options& section, const std::string& key) {
 
 /// Throws ConfigError unless both runs have the same data, and gives the second one the seed of the
 /// first.
-void match_data(const MemberSource& first, MemberSource& other) {
+void match_data(const SavedModel& first, SavedModel& other) {
   const Options &a = first.config.data(), &b = other.config.data();
   const auto require = [&](const std::string& key) {
-    check<ConfigError>(text_of(a, key) == text_of(b, key), other.run->file, ": data.", key, " is ",
-                       text_of(b, key), ", but ", text_of(a, key), " in ", first.run->file,
+    check<ConfigError>(text_of(a, key) == text_of(b, key), other.file, ": data.", key, " is ",
+                       text_of(b, key), ", but ", text_of(a, key), " in ", first.file,
                        ": members of an ensemble need the same data; --set data.", key,
                        "=... sets it for all");
   };
@@ -66,7 +45,7 @@ void match_data(const MemberSource& first, MemberSource& other) {
   for (const std::string& key : keys)
     if ((key != "seed" || !generated) && !is_unused(key)) require(key);
   if (const Options::Given* const seed = a.find("seed"); seed && generated)
-    other.config.assign("data", "seed", seed->value, first.run->file);
+    other.config.assign("data", "seed", seed->value, first.file);
 }
 
 struct Member {
@@ -75,47 +54,43 @@ struct Member {
   std::unique_ptr<attention::Transformer> model{};
 };
 
-std::vector<Member> members_of(const MemberSource& source, const data::Task& task,
+std::vector<Member> members_of(const SavedModel& run, const data::Task& task,
                                const EnsembleOptions& options) {
-  const std::string& file = source.run->file;
   const attention::TransformerConfig config = [&] {
     try {
-      return read_plan(source.config, task.info).model;
+      return read_plan(run.config, task.info).model;
     } catch (const ConfigError& error) {
-      throw ConfigError(file + ": " + error.what());
+      throw ConfigError(run.file + ": " + error.what());
     }
   }();
+  const bool other_attention =
+      std::ranges::any_of(options.set, [](const auto& a) { return a.starts_with("attention."); });
   std::vector<std::optional<int64_t>> seeds(options.seeds.begin(), options.seeds.end());
   if (seeds.empty()) seeds.emplace_back();
   std::vector<Member> out;
   for (const auto& seed : seeds) {
     Member& member = out.emplace_back();
-    member.label = seed ? fmt::format("{}, draw {}", file, *seed) : file;
+    member.label = seed ? fmt::format("{}, draw {}", run.file, *seed) : run.file;
     member.attention = config.attention_name();
     member.seed = seed;
     member.model = std::make_unique<attention::Transformer>(
-        seed ? scope_of_draw(*seed) : nn::root(DType::f32, read_seed(source.config)), config);
-    try {
-      const Fresh fresh =
-          load_weights(*member.model, source.run->checkpoint,
-                       {.other_attention = source.other_attention, .new_draws = seed.has_value()});
-      check<ConfigError>(!seed || !fresh.drawn.empty() || !fresh.initialised.empty(), file,
-                         ": its attention, ", member.attention,
-                         ", has no random numbers, so that all draws are the same");
-    } catch (const DataError& error) {
-      throw DataError(file + ": " + error.what());
-    }
+        seed ? scope_of_draw(*seed) : nn::root(DType::f32, read_seed(run.config)), config);
+    const Fresh fresh = load_weights(
+        *member.model, run, {.other_attention = other_attention, .new_draws = seed.has_value()});
+    check<ConfigError>(!seed || !fresh.drawn.empty() || !fresh.initialised.empty(), run.file,
+                       ": its attention, ", member.attention,
+                       ", has no random numbers, so that all draws are the same");
   }
   return out;
 }
 
-void check_outputs(const MemberSource& first, const Member& a, const MemberSource& source,
+void check_outputs(const SavedModel& first, const Member& a, const SavedModel& run,
                    const Member& b) {
   const attention::TransformerConfig &x = a.model->config(), &y = b.model->config();
-  check<ConfigError>(x.classes == y.classes && x.per_token == y.per_token, source.run->file, ": ",
+  check<ConfigError>(x.classes == y.classes && x.per_token == y.per_token, run.file, ": ",
                      y.classes, " classes of ", y.per_token ? "tokens" : "sequences", ", but ",
-                     x.classes, " of ", x.per_token ? "tokens" : "sequences", " in ",
-                     first.run->file, ": members of an ensemble need the same classes");
+                     x.classes, " of ", x.per_token ? "tokens" : "sequences", " in ", first.file,
+                     ": members of an ensemble need the same classes");
 }
 
 /// Rows of the members, of their mean, of the ensemble and of its gain.
@@ -172,23 +147,29 @@ nn::Scope scope_of_draw(int64_t seed) {
   return {nullptr, "", DType::f32, Generator(static_cast<uint64_t>(seed)).fork("draw")};
 }
 
-Results evaluate_ensemble(const std::vector<SavedModel>& runs, const EnsembleOptions& options) {
+Results evaluate_ensemble(std::vector<SavedModel> runs, const EnsembleOptions& options) {
   check<ConfigError>(!runs.empty(), "ensemble: expected at least one run");
-  std::vector<MemberSource> sources = sources_of(runs, options);
-  for (size_t i = 1; i < sources.size(); ++i) match_data(sources.front(), sources[i]);
-  for (const MemberSource& source : sources) check_config(source.config);
-  const data::Task task = read_task(sources.front().config, data::Splits::only(options.split));
-  for (const MemberSource& source : sources) source.run->check_data(task, source.config);
+  const SavedModel& first = runs.front();
+  bool other_seeds = false;
+  for (SavedModel& run : runs) {
+    const std::string seed = text_of(run.config.data(), "seed");
+    for (const std::string& assignment : options.set) run.config.assign(assignment);
+    if (&run == &first) continue;
+    match_data(first, run);
+    other_seeds = other_seeds || text_of(run.config.data(), "seed") != seed;
+  }
+  for (const SavedModel& run : runs) check_config(run.config);
+  const data::Task task = read_task(first.config, data::Splits::only(options.split));
+  for (const SavedModel& run : runs) run.check_data(task, run.config);
   std::vector<Member> members;
-  for (const MemberSource& source : sources) {
-    std::vector<Member> own = members_of(source, task, options);
-    if (!members.empty()) check_outputs(sources.front(), members.front(), source, own.front());
+  for (const SavedModel& run : runs) {
+    std::vector<Member> own = members_of(run, task, options);
+    if (!members.empty()) check_outputs(first, members.front(), run, own.front());
     std::move(own.begin(), own.end(), std::back_inserter(members));
   }
   std::vector<LogitsFn> logits;
   for (const Member& member : members) logits.push_back(logits_of(*member.model));
-  const int64_t batch =
-      read_section<TrainSection>(sources.front().config.train()).trainer.eval_batch_size;
+  const int64_t batch = read_section<TrainSection>(first.config.train()).trainer.eval_batch_size;
   const std::vector<SegmentScores> segments = *evaluate_members(
       logits, task.split(options.split),
       {.batch_size = batch, .limit = options.limit, .on_progress = [&](const auto& p) {
@@ -208,12 +189,9 @@ Results evaluate_ensemble(const std::vector<SavedModel>& runs, const EnsembleOpt
       "softmax(logits); its loss is -log p(target). 95 % intervals over examples are Student's for "
       "the loss and for differences, which are paired by example, and Wilson's for the accuracy; "
       "over members they are Student's.";
-  for (size_t i = 1; i < runs.size(); ++i)
-    if (text_of(runs[i].config.data(), "seed") != text_of(sources[i].config.data(), "seed")) {
-      table.note += " The data are those of " + runs.front().file +
-                    "; other members were trained on data from other seeds.";
-      break;
-    }
+  if (other_seeds)
+    table.note += " The data are those of " + first.file +
+                  "; other members were trained on data from other seeds.";
   add_rows(members, all, {}, table);
   results.tables.push_back(std::move(table));
   if (segments.size() > 1) {

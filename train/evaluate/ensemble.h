@@ -8,7 +8,6 @@
 
 #include "longhand/nn/module.h"
 #include "longhand/train/results/table.h"
-#include "longhand/train/run/run_record.h"
 #include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
@@ -32,6 +31,6 @@ struct EnsembleOptions {
 /// the ensemble, and its gain, paired by example), and "segments" if the data are a mixture. They do
 /// not depend on the number of threads. Throws ConfigError if the runs differ in task, classes or
 /// options of the data (except for the seed of generated data), and for seeds without an effect.
-Results evaluate_ensemble(const std::vector<SavedModel>& runs, const EnsembleOptions& options = {});
+Results evaluate_ensemble(std::vector<SavedModel> runs, const EnsembleOptions& options = {});
 
 }  // namespace longhand::train

@@ -206,11 +206,8 @@ ReplayedStep replay(const SavedModel& snapshot) {
 
 std::string last_snapshot(const std::filesystem::path& run) {
   std::string last;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints", ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("before-step-") && name.ends_with(".h5")) last = std::max(last, name);
-  }
+  for (const std::filesystem::path& file : checkpoints_in(run / "checkpoints"))
+    if (file.filename().string().starts_with("before-step-")) last = file.filename().string();
   check<ConfigError>(
       !last.empty(), run.string(),
       " has no checkpoints/before-step-N.h5, which training saves when a step is not "

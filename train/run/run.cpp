@@ -225,7 +225,7 @@ void Run::resume_from(const ResumePoint& from, bool accept_data) {
                      "train.steps = ", experiment_->options.steps, ": ", record_.path().string(),
                      " has done ", state.step, " steps already; expected at least as many");
   const std::string other_data =
-      data_difference(checkpoint.data, trainer_.data_hashes(), file, experiment_->effective);
+      data_difference(checkpoint.data, trainer_.data_hashes(), file, experiment_->config);
   check<DataError>(other_data.empty() || accept_data, other_data, data_remedy);
   const int64_t batches = loader_.batches_per_epoch();
   check<DataError>(state.step >= 0 && state.cursor.epoch == state.step / batches &&

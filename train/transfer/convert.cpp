@@ -11,24 +11,19 @@
 #include "longhand/nn/low_rank_linear.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/config/toml.h"
+#include "longhand/train/step/gradients.h"
 #include "longhand/train/transfer/load_weights.h"
 #include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
 namespace {
 
-double norm(const Tensor& x) {
-  double sum = 0;
-  for (const double each : x.to_vector<double>()) sum += each * each;
-  return std::sqrt(sum);
-}
-
 /// |weight - out in| / |weight|; 0 for a weight of zeros.
 double relative_error(const Tensor& weight, const nn::LowRankFactors& factors) {
   Tensor difference = weight.clone();
   matmul_into(difference, factors.out.to(weight.dtype()), factors.in.to(weight.dtype()), -1, 1);
-  const double size = norm(weight);
-  return size > 0 ? norm(difference) / size : 0;
+  const double size = global_norm({weight});
+  return size > 0 ? global_norm({difference}) / size : 0;
 }
 
 /// Converts one layer in `state`, if that makes it smaller.

@@ -114,16 +114,14 @@ void SavedModel::check_paths(std::initializer_list<std::string_view> options,
 
 std::string data_difference(const std::map<std::string, std::string>& then,
                             const std::map<std::string, std::string>& now, const std::string& file,
-                            const EffectiveSections& effective) {
+                            const Config& used) {
   for (const auto& [split, hash] : now) {
     const auto before = then.find(split);
     if (before == then.end() || before->second == hash) continue;
     std::string source = "of the task";
-    if (const auto section = effective.find("data"); section != effective.end())
-      if (const auto path = section->second.find("path"); path != section->second.end())
-        if (const auto* text = std::get_if<std::string>(&path->second.value);
-            text && !text->empty())
-          source = "in " + *text;
+    if (const Options::Given* const path = used.data().find("path"))
+      if (const auto* text = std::get_if<std::string>(&path->value); text && !text->empty())
+        source = "in " + absolute_path(*text);
     return concat_message(file, " is of a run on other data: the ", split, " examples ", source,
                           " have the hash ", hash, ", expected ", before->second);
   }
@@ -134,20 +132,16 @@ void SavedModel::check_data(const data::Task& task, const Config& used) const {
   if (accept_data) return;
   // The configuration of this object may have been changed since.
   const Config trained = Config::parse(checkpoint.config, file);
-  const auto same = [&](const std::string& key) {
-    const Options::Given* const ours = used.data().find(key);
-    const Options::Given* const theirs = trained.data().find(key);
-    return ours && theirs && ours->value == theirs->value;
+  const auto options = [](const Config& from) {
+    std::map<std::string, OptionValue> out = from.given();
+    std::erase_if(out, [](const auto& option) { return !option.first.starts_with("data."); });
+    return out;
   };
-  const std::vector<std::string> keys = trained.data().keys();
-  if (keys != used.data().keys() || !std::all_of(keys.begin(), keys.end(), same)) return;
+  if (options(used) != options(trained)) return;
   std::map<std::string, std::string> now;
   for (const std::string& split : task.splits())
     if (checkpoint.data.contains(split)) now[split] = task.split(split).fingerprint();
-  EffectiveSections sections;
-  if (const Options::Given* const path = trained.data().find("path"))
-    sections["data"]["path"] = {path->value, true};
-  const std::string difference = data_difference(checkpoint.data, now, file, sections);
+  const std::string difference = data_difference(checkpoint.data, now, file, trained);
   check<DataError>(difference.empty(), difference, data_remedy);
 }
 

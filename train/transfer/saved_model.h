@@ -55,10 +55,10 @@ struct SavedModel {
 };
 
 /// Returns one sentence about the first split whose hash in a checkpoint, `then`, is not that of the data
-/// at hand, `now`, which the options in `effective` describe; an empty string if there is none.
+/// at hand, `now`, which the section [data] of `used` describes; an empty string if there is none.
 std::string data_difference(const std::map<std::string, std::string>& then,
                             const std::map<std::string, std::string>& now, const std::string& file,
-                            const EffectiveSections& effective);
+                            const Config& used);
 /// What the user can do about it.
 inline constexpr const char* data_remedy =
     "; restore the data, or name them with --set data.path=PATH; --accept-data takes them as they "

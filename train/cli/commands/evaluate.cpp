@@ -105,11 +105,12 @@ int evaluate_as_ensemble(const Arguments& arguments) {
   for (const std::string& run : arguments.runs) runs.push_back(load(arguments, run));
   Progress progress(arguments.progress(), "evaluate", 2);
   const train::Results results = train::evaluate_ensemble(
-      runs, {.split = arguments.split,
-             .limit = arguments.limit,
-             .seeds = seeds_of(arguments),
-             .set = arguments.set,
-             .on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); }});
+      std::move(runs),
+      {.split = arguments.split,
+       .limit = arguments.limit,
+       .seeds = seeds_of(arguments),
+       .set = arguments.set,
+       .on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); }});
   progress.clear();
   return finish(arguments, results,
                 {.format = arguments.table, .readable = [](const train::Table& table) {
