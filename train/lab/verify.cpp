@@ -12,7 +12,6 @@
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/run/child.h"
-#include "longhand/train/run/repair.h"
 #include "longhand/train/run/run_record.h"
 
 namespace longhand::train {
@@ -151,7 +150,7 @@ std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
         RepairedCell& repaired = out.emplace_back();
         repaired.cell = folder.string();
         repaired.reason = before.record.reason.substr(0, before.record.reason.rfind("; repair "));
-        repaired.kept_in = name_beside(folder / "files", "damaged");
+        repaired.kept_in = unused_path(folder / "files.damaged");
         data::create_directories_durably(repaired.kept_in);
         const auto set_aside = [&](const char* name) {
           std::error_code error;

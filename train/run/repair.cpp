@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 SetAside set_aside(const fs::path& file, const std::string& word, std::string reason) {
-  const fs::path to = name_beside(file, word);
+  const fs::path to = unused_path(file.string() + "." + word);
   std::error_code error;
   fs::rename(file, to, error);
   check<DataError>(!error, "cannot rename ", file.string(), " to ", to.string(), ": ",
@@ -67,13 +67,6 @@ std::string defect(F&& read) {
 
 }  // namespace
 
-fs::path name_beside(const fs::path& file, const std::string& word) {
-  const std::string first = file.string() + "." + word;
-  fs::path out = first;
-  for (int n = 2; fs::exists(fs::symlink_status(out)); ++n) out = first + "-" + std::to_string(n);
-  return out;
-}
-
 Repair repair(const fs::path& path) {
   const RunRecord run = RunRecord::open(path);
   const Checkpoints found = read_checkpoints(run);
@@ -111,7 +104,8 @@ Repair repair(const fs::path& path) {
   const std::string reason = has_metrics ? defect([&] { read_run(run.path()); }) : "";
   if (has_metrics && (!reason.empty() || !out.last_from.empty())) {
     const std::string before = data::read_text_file(metrics);
-    const fs::path kept = name_beside(metrics, reason.empty() ? "before-repair" : "damaged");
+    const fs::path kept =
+        unused_path(metrics.string() + (reason.empty() ? ".before-repair" : ".damaged"));
     data::write_file_durably(kept, before);
     run.cut_metrics(run.earlier_metrics(state));
     if (data::read_text_file(metrics) == before)

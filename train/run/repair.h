@@ -9,9 +9,6 @@
 
 namespace longhand::train {
 
-/// The name of a file to be kept: FILE.WORD, or FILE.WORD-2 if that exists, and so on.
-std::filesystem::path name_beside(const std::filesystem::path& file, const std::string& word);
-
 /// A file that cannot be read, or that no longer belongs to the rest.
 struct SetAside {
   std::filesystem::path file;

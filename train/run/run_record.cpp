@@ -1,17 +1,13 @@
 #include "longhand/train/run/run_record.h"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <charconv>
 #include <cmath>
-#include <cstring>
 #include <ctime>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
@@ -20,6 +16,7 @@
 #include "longhand/data/file.h"
 #include "longhand/train/results/codec.h"
 #include "longhand/train/run/lock.h"
+#include "longhand/train/run/tensorboard.h"
 
 namespace longhand::train {
 
@@ -126,9 +123,18 @@ void fields(Is<Summary> auto& s, auto& f) {
 
 namespace {
 
-/// Whether a line of the metrics is an object with a step.
-bool has_step(const Json& line) {
-  return line.is_object() && line.contains("step") && line["step"].is_number_integer();
+/// Calls f(number, text, JSON) for each line of the metrics; the JSON is null unless it is an object with
+/// a step. A last line without an end is one that a process has not completed.
+template <class F>
+void for_each_line(const fs::path& metrics, F&& f) {
+  std::istringstream in(fs::exists(metrics) ? data::read_text_file(metrics) : "");
+  std::string line;
+  for (int64_t number = 1; std::getline(in, line) && !in.eof(); ++number) {
+    const Json json = try_parse_json(line);
+    const bool has_step =
+        json.is_object() && json.contains("step") && json["step"].is_number_integer();
+    f(number, line, has_step ? &json : nullptr);
+  }
 }
 
 /// The files of a run beside its checkpoints.
@@ -241,9 +247,7 @@ void RunRecord::remove_files() const {
 
 void RunRecord::remove_events() const {
   std::error_code ignored;
-  remove_own(path_ / "tensorboard", [](const std::string& name) {
-    return name.starts_with("events.out.tfevents.") && name.ends_with(".longhand");
-  });
+  remove_own(path_ / "tensorboard", is_event_file);
   if (!fs::is_symlink(path_ / "tensorboard")) fs::remove(path_ / "tensorboard", ignored);
 }
 
@@ -259,16 +263,16 @@ int RunRecord::lock(const fs::path& path) {
   return fd;
 }
 
+fs::path unused_path(const fs::path& first) {
+  fs::path out = first;
+  for (int n = 2; fs::exists(fs::symlink_status(out)); ++n)
+    out = first.string() + "-" + std::to_string(n);
+  return out;
+}
+
 fs::path RunRecord::fresh_path(const fs::path& folder, const std::string& name) {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  char time[32];
-  std::strftime(time, sizeof time, "%Y%m%d-%H%M%S", &local);
-  const fs::path first = folder / (name + "-" + time);
-  fs::path path = first;
-  for (int n = 2; fs::exists(path); ++n) path = first.string() + "-" + std::to_string(n);
-  return path;
+  const std::tm now = fmt::localtime(std::time(nullptr));
+  return unused_path(folder / fmt::format("{}-{:%Y%m%d-%H%M%S}", name, now));
 }
 
 bool RunRecord::holds_run(const fs::path& path) {
@@ -386,6 +390,11 @@ std::optional<ResumePoint> RunRecord::resume_point() const {
 
 void RunRecord::append(const std::string& line) {
   unwritten_ += line + '\n';
+  write_lines();
+}
+
+void RunRecord::write_lines() {
+  if (unwritten_.empty()) return;
   data::append_to_file(metrics(), unwritten_);
   unwritten_.clear();
 }
@@ -397,38 +406,30 @@ void RunRecord::append_hash(int64_t step, const std::string& hash) {
 }
 
 void RunRecord::sync_metrics() {
-  if (!unwritten_.empty()) {
-    data::append_to_file(metrics(), unwritten_);
-    unwritten_.clear();
-  }
+  write_lines();
   if (fs::exists(metrics())) data::sync_file(metrics());
 }
 
 EarlierMetrics RunRecord::earlier_metrics(const TrainingState& state) const {
   EarlierMetrics out;
-  std::istringstream in(fs::exists(metrics()) ? data::read_text_file(metrics()) : "");
-  std::string line;
   std::map<std::string, int64_t> last;  // step of each split
-  // A last line without an end is one that a process did not complete.
-  for (int64_t number = 1; std::getline(in, line) && !in.eof(); ++number) {
-    const Json json = try_parse_json(line);
-    const bool whole = has_step(json);
-    const Record record = whole ? read_json<Lenient, Record>(json) : Record{};
+  for_each_line(metrics(), [&](int64_t number, const std::string& line, const Json* json) {
+    const Record record = json ? read_json<Lenient, Record>(*json) : Record{};
     const auto before = last.find(record.split);
-    if (!whole || (before != last.end() && record.step <= before->second)) {
+    if (!json || (before != last.end() && record.step <= before->second)) {
       out.damage += (out.damage.empty() ? "damaged lines: " : ", ") + std::to_string(number);
-      continue;
+      return;
     }
     last[record.split] = record.step;
     out.step = std::max(out.step, record.step);
     out.seconds = std::max(out.seconds, record.seconds.value_or(0));
     out.peak_memory = std::max(out.peak_memory, record.peak_memory);
     // A checkpoint may have been saved after a step, but before the evaluation that follows it.
-    if (record.step > (record.split == "validation" ? state.evaluated_step : state.step)) continue;
+    if (record.step > (record.split == "validation" ? state.evaluated_step : state.step)) return;
     out.kept += line + "\n";
     if (record.split == "train") out.training = record;
     if (record.split == "validation") out.validation = record;
-  }
+  });
   const int64_t trained = out.training ? out.training->step : 0;
   const int64_t evaluated = out.validation ? out.validation->step : 0;
   if (out.damage.empty() &&
@@ -475,23 +476,29 @@ RecordedRun read_run(const fs::path& path) {
   if (run.name.size() > 1 && run.name.back() == '/') run.name.pop_back();
   if (fs::exists(path / "config.toml")) run.config = data::read_text_file(path / "config.toml");
   if (fs::exists(summary)) run.summary = read_summary(summary);
-  const std::string lines = fs::exists(metrics) ? data::read_text_file(metrics) : "";
-  int64_t count = 0;
-  for (size_t begin = 0; begin < lines.size();) {
-    const size_t end = lines.find('\n', begin);
-    // A run in progress may have written its last line only partially.
-    if (end == std::string::npos) break;
-    const Json line = try_parse_json(std::string_view(lines).substr(begin, end - begin));
-    ++count;
-    check<DataError>(has_step(line), metrics.string(), ":", count,
-                     ": expected a JSON object with a step");
-    if (const auto hash = line.find("hash"); hash != line.end() && hash->is_string())
-      hash->get_to(run.hashes[line["step"].get<int64_t>()]);
+  for_each_line(metrics, [&](int64_t number, const std::string&, const Json* line) {
+    check<DataError>(line, metrics.string(), ":", number, ": expected a JSON object with a step");
+    if (const auto hash = line->find("hash"); hash != line->end() && hash->is_string())
+      hash->get_to(run.hashes[line->at("step").get<int64_t>()]);
     else
-      run.metrics.push_back(read_json<Lenient, Record>(line));
-    begin = end + 1;
-  }
+      run.metrics.push_back(read_json<Lenient, Record>(*line));
+  });
   return run;
+}
+
+void check_model_path(const fs::path& path) {
+  RunRecord::check_free(path);
+  check<ConfigError>(!fs::exists(path) || fs::is_empty(path), path.string(),
+                     " is not empty; choose another --out");
+}
+
+void write_model(const fs::path& path, const Checkpoint& checkpoint) {
+  check_model_path(path);
+  RunRecord record = RunRecord::create(path);
+  for (const char* const name : {"best.h5", "last.h5"})
+    save(record.checkpoints() / name, checkpoint);
+  record.write_config(checkpoint.config);
+  record.keep();
 }
 
 }  // namespace longhand::train

@@ -111,6 +111,9 @@ inline constexpr const char* damaged_metrics = "metrics.damaged.jsonl";
 /// What to do with a directory that holds a run already.
 enum class Existing { refuse, overwrite };
 
+/// A name that no file has: `first`, or first-2, and so on.
+std::filesystem::path unused_path(const std::filesystem::path& first);
+
 /// A directory with config.toml (the effective configuration), metrics.jsonl (one Record per line),
 /// checkpoints/{last,previous,best,step-N}.h5 and summary.json. It is locked during the lifetime of
 /// this object: a second process that wants to write there is refused. All functions throw ConfigError
@@ -182,6 +185,7 @@ class RunRecord {
   RunRecord(std::filesystem::path path, int lock);
   static int lock(const std::filesystem::path& path);
   void append(const std::string& line);
+  void write_lines();
   /// Removes the files of a run, config.toml first, so that a run is not left with some of them.
   void remove_files() const;
   /// Removes the event files for TensorBoard.
@@ -213,5 +217,15 @@ Summary read_summary(const std::filesystem::path& path);
 /// Throws ConfigError if the directory holds no run, and DataError, naming file and line, for
 /// unreadable contents.
 RecordedRun read_run(const std::filesystem::path& path);
+
+/// Throws ConfigError if a model cannot be written to this path: unless it is an empty folder or does
+/// not exist.
+void check_model_path(const std::filesystem::path& path);
+
+/// Creates a directory with config.toml, checkpoints/best.h5 and checkpoints/last.h5, from which a
+/// model can be evaluated and further trained as a new run. It cannot be resumed, because last.h5
+/// has no state of an optimizer. Throws as check_model_path(), and DataError if it cannot be
+/// written; nothing remains then.
+void write_model(const std::filesystem::path& path, const Checkpoint& checkpoint);
 
 }  // namespace longhand::train

@@ -116,16 +116,6 @@ std::string start_of(double begin) {
   return framed(start);
 }
 
-/// The files of earlier processes, in no particular order.
-std::vector<fs::path> event_files(const fs::path& folder) {
-  std::vector<fs::path> out;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(prefix) && name.ends_with(suffix)) out.push_back(entry.path());
-  }
-  return out;
-}
-
 /// The text that follows `digits` among those of its length; a longer one after the last of them.
 std::string after(std::string digits) {
   for (size_t i = digits.size(); i > 0 && digits[i - 1] >= '0' && digits[i - 1] <= '9'; --i) {
@@ -153,10 +143,16 @@ fs::path next_name(const fs::path& folder, const std::vector<fs::path>& others, 
 
 }  // namespace
 
+bool is_event_file(const std::string& name) {
+  return name.starts_with(prefix) && name.ends_with(suffix);
+}
+
 EventFile::EventFile(const fs::path& folder, const std::vector<Record>& records, double begin)
     : begin_(begin) {
   data::create_directories_durably(folder);
-  const std::vector<fs::path> others = event_files(folder);
+  std::vector<fs::path> others;  // of earlier processes, in no particular order
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (is_event_file(entry.path().filename().string())) others.push_back(entry.path());
   path_ = next_name(folder, others, begin);
   std::string text = version_of(begin) + start_of(begin);
   for (const Record& record : records) text += event_of(record, begin);

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "longhand/train/trainer.h"
 
 namespace longhand::train {
+
+/// Whether a file of this name is one that EventFile has written.
+bool is_event_file(const std::string& name);
 
 /// A file of events in a folder. It has the metrics of the whole run, also of the processes before this
 /// one: metrics.jsonl is what they are made from, and nothing of the file is in a checkpoint. So a run

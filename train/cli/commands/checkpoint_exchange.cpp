@@ -8,7 +8,6 @@
 #include "longhand/train/cli/output/answer.h"
 #include "longhand/train/cli/output/output.h"
 #include "longhand/train/config/experiment.h"
-#include "longhand/train/run/model_directory.h"
 #include "longhand/train/run/run_record.h"
 #include "longhand/train/transfer/saved_model.h"
 #include "longhand/train/transfer/weights.h"

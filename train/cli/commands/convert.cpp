@@ -13,7 +13,7 @@
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/cost/bench.h"
 #include "longhand/train/results/table.h"
-#include "longhand/train/run/model_directory.h"
+#include "longhand/train/run/run_record.h"
 #include "longhand/train/transfer/load_weights.h"
 #include "longhand/train/transfer/saved_model.h"
 
