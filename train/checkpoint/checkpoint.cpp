@@ -8,7 +8,6 @@
 #include "longhand/core/gemm.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
-#include "longhand/data/file.h"
 #include "longhand/data/file_guard.h"
 #include "longhand/data/hdf5.h"
 #include "longhand/data/trailer.h"

@@ -16,7 +16,6 @@
 #include "longhand/train/step/gradients.h"
 #include "longhand/train/trainer.h"
 #include "longhand/train/transfer/distill.h"
-#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
 namespace {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "longhand/core/tensor.h"
-#include "longhand/train/run/run_record.h"
 #include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {

@@ -14,7 +14,6 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
-#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <thread>

@@ -22,38 +22,6 @@ SetAside set_aside(const fs::path& file, const std::string& word, std::string re
   return {file, std::move(reason), to};
 }
 
-struct Valid {
-  fs::path file;
-  TrainingState training;
-};
-
-/// The checkpoints of a run, read and verified.
-struct Checkpoints {
-  std::vector<Valid> valid;                           // the one after the most steps first
-  std::vector<std::pair<fs::path, std::string>> bad;  // with the reason
-
-  const Valid* find(const fs::path& file) const {
-    for (const Valid& each : valid)
-      if (each.file == file) return &each;
-    return nullptr;
-  }
-};
-
-Checkpoints read_checkpoints(const RunRecord& run) {
-  Checkpoints out;
-  for (const fs::path& file : run.checkpoint_files()) {
-    try {
-      out.valid.push_back({file, load(file).training});
-    } catch (const DataError& error) {
-      out.bad.emplace_back(file, error.what());
-    }
-  }
-  std::stable_sort(out.valid.begin(), out.valid.end(), [](const Valid& a, const Valid& b) {
-    return a.training.step > b.training.step;
-  });
-  return out;
-}
-
 /// The message of the Error that `read` throws; empty if it does not.
 template <class F>
 std::string defect(F&& read) {
@@ -69,7 +37,7 @@ std::string defect(F&& read) {
 
 Repair repair(const fs::path& path) {
   const RunRecord run = RunRecord::open(path);
-  const Checkpoints found = read_checkpoints(run);
+  const VerifiedCheckpoints found = run.verified_checkpoints();
   Repair out;
   if (found.valid.empty()) {
     std::string reasons;
@@ -79,8 +47,9 @@ Repair repair(const fs::path& path) {
   }
   const fs::path best = run.checkpoints() / "best.h5";
   const fs::path metrics = run.path() / "metrics.jsonl", summary = run.path() / "summary.json";
-  const Valid* const last = found.find(run.last());
-  const Valid* const newest = last || found.valid.empty() ? last : &found.valid.front();
+  const VerifiedCheckpoints::Valid* const last = found.find(run.last());
+  const VerifiedCheckpoints::Valid* const newest =
+      last || found.valid.empty() ? last : &found.valid.front();
   if (newest) out.step = newest->training.step;
 
   for (const auto& [file, reason] : found.bad)
@@ -116,7 +85,7 @@ Repair repair(const fs::path& path) {
            kept});
   }
   if (newest && state.best && !found.find(best)) {
-    const auto same = std::find_if(found.valid.begin(), found.valid.end(), [&](const Valid& each) {
+    const auto same = std::find_if(found.valid.begin(), found.valid.end(), [&](const auto& each) {
       return each.training.step == state.best_step;
     });
     if (same != found.valid.end()) {

@@ -13,7 +13,6 @@
 #include "longhand/core/storage.h"
 #include "longhand/core/version.h"
 #include "longhand/train/cost/bench.h"
-#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
 namespace {
@@ -278,8 +277,6 @@ void Run::continue_record() {
   warn(concat_message("metrics.jsonl: ", metrics.damage,
                       fs::exists(path() / "metrics.jsonl") ? kept : ""));
 }
-
-Run::~Run() = default;
 
 Observer Run::observe() {
   Observer out;

@@ -57,7 +57,6 @@ class Run {
                                                const std::filesystem::path& directory,
                                                bool accept_data = false);
 
-  ~Run();
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 

@@ -358,34 +358,44 @@ std::vector<fs::path> RunRecord::checkpoint_files() const {
   return out;
 }
 
+const VerifiedCheckpoints::Valid* VerifiedCheckpoints::find(const fs::path& file) const {
+  const auto found = std::ranges::find(valid, file, &Valid::file);
+  return found == valid.end() ? nullptr : &*found;
+}
+
+VerifiedCheckpoints RunRecord::verified_checkpoints() const {
+  VerifiedCheckpoints out;
+  for (const fs::path& file : checkpoint_files()) {
+    try {
+      out.valid.push_back({file, load(file).training});
+    } catch (const DataError& error) {
+      out.bad.emplace_back(file, error.what());
+    }
+  }
+  std::stable_sort(out.valid.begin(), out.valid.end(),
+                   [](const auto& a, const auto& b) { return a.training.step > b.training.step; });
+  return out;
+}
+
 std::optional<ResumePoint> RunRecord::resume_point() const {
-  std::vector<fs::path> others = checkpoint_files();
-  std::erase(others, last());
-  std::string reason;
+  std::string reason = last().string() + " is missing";
   if (fs::exists(last())) {
     try {
       return ResumePoint{last(), load(last())};
     } catch (const DataError& error) {
       reason = error.what();
     }
-  } else {
-    if (others.empty()) return std::nullopt;
-    reason = last().string() + " is missing";
   }
-  std::optional<ResumePoint> newest;
-  for (const fs::path& file : others) {
-    try {
-      Checkpoint checkpoint = load(file);
-      if (newest && checkpoint.training.step <= newest->checkpoint.training.step) continue;
-      newest = ResumePoint{file, std::move(checkpoint)};
-    } catch (const DataError&) {  // there may be a better one
-    }
-  }
-  check<DataError>(newest.has_value(), reason, others.empty() ? "" : "; no other checkpoint of ",
-                   others.empty() ? "" : path_.string(), others.empty() ? "" : " is valid");
-  newest->warning = concat_message(reason, "; continuing from ", newest->file.string(),
-                                   ", after step ", newest->checkpoint.training.step);
-  return newest;
+  const VerifiedCheckpoints found = verified_checkpoints();
+  if (found.valid.empty() && found.bad.empty()) return std::nullopt;
+  const bool others = found.bad.size() > (fs::exists(last()) ? 1 : 0);
+  check<DataError>(!found.valid.empty(), reason, others ? "; no other checkpoint of " : "",
+                   others ? path_.string() : "", others ? " is valid" : "");
+  const fs::path& newest = found.valid.front().file;
+  ResumePoint out{newest, load(newest)};
+  out.warning = concat_message(reason, "; continuing from ", newest.string(), ", after step ",
+                               out.checkpoint.training.step);
+  return out;
 }
 
 void RunRecord::append(const std::string& line) {

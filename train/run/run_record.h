@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "longhand/train/checkpoint/checkpoint.h"
@@ -94,6 +95,19 @@ struct ResumePoint {
   std::string warning{};  // why it is not last.h5; empty if it is
 };
 
+/// The checkpoints of a run, read and verified.
+struct VerifiedCheckpoints {
+  struct Valid {
+    std::filesystem::path file;
+    TrainingState training;
+  };
+  std::vector<Valid> valid{};  // the one after the most steps first
+  std::vector<std::pair<std::filesystem::path, std::string>> bad{};  // with the reason
+
+  /// Null if it is not valid.
+  const Valid* find(const std::filesystem::path& file) const;
+};
+
 /// The metrics of a run that is going to be resumed.
 struct EarlierMetrics {
   std::string kept;                            // the lines up to a checkpoint
@@ -151,8 +165,8 @@ class RunRecord {
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   std::filesystem::path last() const { return checkpoints() / "last.h5"; }
 
-  /// All checkpoints, in alphabetical order.
-  std::vector<std::filesystem::path> checkpoint_files() const;
+  /// Reads and verifies all checkpoints.
+  VerifiedCheckpoints verified_checkpoints() const;
   /// Loads last.h5. If it is missing or invalid, loads the others and returns the valid one after the
   /// most steps, with a warning. Nothing if the run has no checkpoint at all; throws DataError if it
   /// has some, but none of them is valid.
@@ -184,6 +198,8 @@ class RunRecord {
  private:
   RunRecord(std::filesystem::path path, int lock);
   static int lock(const std::filesystem::path& path);
+  /// All checkpoints, in alphabetical order.
+  std::vector<std::filesystem::path> checkpoint_files() const;
   void append(const std::string& line);
   void write_lines();
   /// Removes the files of a run, config.toml first, so that a run is not left with some of them.

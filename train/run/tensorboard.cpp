@@ -7,7 +7,6 @@
 //   SessionLog  { Status status = 1; }             START = 1: what was read of later steps is void
 #include "longhand/train/run/tensorboard.h"
 
-#include <algorithm>
 #include <bit>
 #include <cinttypes>
 #include <cmath>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "longhand/attention/analysis/spectrum.h"
 #include "longhand/core/error.h"
@@ -13,7 +12,6 @@
 #include "longhand/train/config/toml.h"
 #include "longhand/train/step/gradients.h"
 #include "longhand/train/transfer/load_weights.h"
-#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
 namespace {

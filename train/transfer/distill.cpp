@@ -1,16 +1,12 @@
 #include "longhand/train/transfer/distill.h"
 
-#include <cmath>
 #include <functional>
 #include <utility>
 #include <vector>
 
 #include "longhand/attention/analysis/weights.h"
-#include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/error.h"
-#include "longhand/core/view.h"
-#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
 namespace {

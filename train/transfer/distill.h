@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "longhand/attention/model/transformer.h"
 #include "longhand/train/config/experiment.h"

@@ -1,8 +1,6 @@
 // The weights of a checkpoint in a model: all of them, or those that fit.
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "longhand/core/error.h"
-#include "longhand/train/plugin/load_plugin.h"
 
 namespace longhand::train {
 namespace {

@@ -3,7 +3,6 @@
 #include <charconv>
 
 #include "longhand/core/error.h"
-#include "longhand/core/version.h"
 #include "longhand/train/config/experiment.h"
 
 namespace longhand::train {
