@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "longhand/core/error.h"
+#include "longhand/train/plugin/load_plugin.h"
 
 namespace longhand::train {
 namespace {
