@@ -5,10 +5,9 @@
 #include <limits>
 #include <utility>
 
+#include "longhand/autograd/ops.h"
 #include "longhand/core/error.h"
 #include "longhand/core/kernels/elementwise.h"
-#include "longhand/core/kernels/rows.h"
-#include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
 
 namespace longhand::train {
@@ -26,19 +25,18 @@ class MeanProbabilities {
  public:
   /// Adds softmax(logits) along the last axis, for logits (..., C).
   void add(const Tensor& logits) {
-    const Tensor dense = logits.to(DType::f64).contiguous();
-    const bool first = count_++ == 0;
-    if (first) sum_ = Tensor::empty(dense.shape(), DType::f64);
-    check<ShapeError>(sum_.shape() == dense.shape(), "ensemble: expected logits ", sum_.shape(),
-                      " of every member, got ", dense.shape());
-    const int64_t C = dense.size(-1), rows = C > 0 ? dense.numel() / C : 0;
-    const double* const from = dense.data<double>();
+    const Tensor own = log_softmax(Variable(logits.to(DType::f64))).value().contiguous();
+    if (count_++ == 0) {
+      sum_ = own;
+      return;
+    }
+    check<ShapeError>(sum_.shape() == own.shape(), "ensemble: expected logits ", sum_.shape(),
+                      " of every member, got ", own.shape());
+    const double* const from = own.data<double>();
     double* const to = sum_.data<double>();
-    parallel_for(rows, kernels::elements_per_task / std::max<int64_t>(C, 1),
-                 [&](int64_t begin, int64_t end) {
-                   for (int64_t r = begin; r < end; ++r)
-                     add_row(from + r * C, C, first, to + r * C);
-                 });
+    parallel_for(own.numel(), kernels::elements_per_task, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) to[i] = log_add(to[i], from[i]);
+    });
   }
 
   /// Logits of the mean: its logarithms, in f64.
@@ -51,15 +49,6 @@ class MeanProbabilities {
   }
 
  private:
-  static void add_row(const double* x, int64_t C, bool first, double* sum) {
-    simd([&] {
-      const double top = kernels::row_max(x, C);
-      const double norm = top + std::log(kernels::lane_sum<double>(
-                                    C, [=](int64_t j) { return math::exp(x[j] - top); }));
-      for (int64_t j = 0; j < C; ++j) sum[j] = first ? x[j] - norm : log_add(sum[j], x[j] - norm);
-    });
-  }
-
   Tensor sum_;
   int64_t count_ = 0;
 };

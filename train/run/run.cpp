@@ -20,8 +20,13 @@ namespace {
 namespace fs = std::filesystem;
 
 bool is_resumable(const std::string& name) {
-  const auto& names = resumable_options();
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::count(resumable_options(), name) > 0;
+}
+
+/// The value of an option in messages.
+std::string text_of(const std::map<std::string, OptionValue>& options, const std::string& name) {
+  const auto found = options.find(name);
+  return found == options.end() ? "no such option" : to_string(found->second);
 }
 
 /// Throws DataError unless the checkpoint was made with the run's configuration, except for
@@ -30,14 +35,10 @@ void check_same(const ResumePoint& from, const Config& config) {
   const std::string file = from.file.string();
   const auto ours = config.given();
   const auto theirs = Config::parse(from.checkpoint.config, file).given();
-  for (const auto& [name, value] : theirs) {
-    if (is_resumable(name)) continue;
-    const auto found = ours.find(name);
-    check<DataError>(found != ours.end() && found->second == value, file,
+  for (const auto& [name, value] : theirs)
+    check<DataError>(is_resumable(name) || text_of(ours, name) == to_string(value), file,
                      " is a checkpoint of another run: it was made with ", name, " = ",
-                     to_string(value), ", but config.toml has ",
-                     found == ours.end() ? "no such option" : to_string(found->second));
-  }
+                     to_string(value), ", but config.toml has ", text_of(ours, name));
   const auto steps = theirs.find("train.steps");
   const int64_t* const limit =
       steps == theirs.end() ? nullptr : std::get_if<int64_t>(&steps->second);
@@ -87,19 +88,14 @@ std::vector<std::string> changes(const Config& of_run, const Config& asked, int6
              theirs = values(asked, read_task_info(asked).value_or(task));
   std::vector<std::string> out;
   for (const auto& [name, value] : theirs) {
-    const auto found = ours.find(name);
-    if (found != ours.end() && found->second == value) continue;
     const std::string text = to_string(value);
-    if (is_resumable(name)) {
-      // It may have been extended, and have done more steps since.
-      if (name != "train.steps" || std::get<int64_t>(value) > steps)
-        out.push_back(name + "=" + text);
-      continue;
-    }
-    throw ConfigError(concat_message(
-        name, " = ", text, ", but the run in ", directory.string(), " has ",
-        found == ours.end() ? "no such option" : to_string(found->second),
-        "; give what it was started with, replace it with --overwrite, or choose another --out"));
+    if (text_of(ours, name) == text) continue;
+    check<ConfigError>(
+        is_resumable(name), name, " = ", text, ", but the run in ", directory.string(), " has ",
+        text_of(ours, name),
+        "; give what it was started with, replace it with --overwrite, or choose another --out");
+    // It may have been extended, and have done more steps since.
+    if (name != "train.steps" || std::get<int64_t>(value) > steps) out.push_back(name + "=" + text);
   }
   return out;
 }
@@ -327,8 +323,7 @@ Observer Run::observe() {
 }
 
 void Run::warn(const std::string& warning) {
-  std::vector<std::string>& all = summary_.warnings;
-  if (std::find(all.begin(), all.end(), warning) == all.end()) all.push_back(warning);
+  add_warnings(summary_.warnings, {warning});
   if (observer_.on_warning) observer_.on_warning(warning);
 }
 

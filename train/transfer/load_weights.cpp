@@ -223,16 +223,15 @@ std::string short_list(const std::vector<std::string>& names) {
 
 Initialisation initialise(attention::Transformer& model, const InitOptions& options) {
   const SavedModel saved = load_model(options.from, options.checkpoint);
-  const nn::StateDict own = model.state_dict(), theirs = saved.checkpoint.weights();
-  const bool any = std::any_of(own.begin(), own.end(), [&](const auto& tensor) {
-    const auto found = theirs.find(tensor.first);
-    return is_matrix_of_block(tensor.first, tensor.second) && found != theirs.end() &&
-           fits(found->second, tensor.second);
-  });
-  check<ConfigError>(any, "train.init_from: no weights of the blocks of ", saved.file,
-                     " fit this model: ", differences(saved.config.model(), model.config()),
-                     "; start from a run with the same sizes, or train without init_from");
-  return {saved.source(), load_fitting_weights(model, saved.checkpoint)};
+  const Fresh tensors = load_fitting_weights(model, saved.checkpoint);
+  const nn::StateDict own = model.state_dict();
+  check<ConfigError>(
+      std::ranges::any_of(tensors.taken,
+                          [&](const auto& name) { return is_matrix_of_block(name, own.at(name)); }),
+      "train.init_from: no weights of the blocks of ", saved.file,
+      " fit this model: ", differences(saved.config.model(), model.config()),
+      "; start from a run with the same sizes, or train without init_from");
+  return {saved.source(), tensors};
 }
 
 }  // namespace longhand::train
