@@ -68,7 +68,7 @@ std::string json_of_python(std::string_view text) {
 
 NpyHeader read_header(std::string_view text, const std::string& where) {
   try {
-    const SortedJson header = parse_sorted_json(json_of_python(text));
+    const SortedJson header = parse_sorted_json(json_of_python(text), where);
     const SortedJson& shape = header.at("shape");
     check<DataError>(header.size() == 3 && shape.is_array() &&
                          std::ranges::all_of(shape, &SortedJson::is_number_unsigned),
@@ -237,12 +237,7 @@ TensorFile from_npz(ByteView bytes, const std::string& name) {
     total += entry.size;
     const Bytes contents = archive.contents(i, entry.size, where);
     if (own_name == metadata_entry) {
-      SortedJson metadata;
-      try {
-        metadata = parse_sorted_json(text_of(contents));
-      } catch (const DataError& error) {
-        throw DataError(where + ": no JSON: " + error.what());
-      }
+      const SortedJson metadata = parse_sorted_json(text_of(contents), where + ":");
       check<DataError>(metadata.is_object(), where, ": expected a JSON object");
       for (const auto& [key, value] : metadata.items()) {
         check<DataError>(value.is_string(), where, ": ", key, ": expected a text");

@@ -102,12 +102,7 @@ TensorFile from_safetensors(ByteView bytes, const std::string& name) {
   const std::string_view text = text_of(part(bytes, 8, length, name, "the header"));
   check<DataError>(text.front() == '{', name,
                    ": the header does not begin with {: not a safetensors file");
-  SortedJson header;
-  try {
-    header = parse_sorted_json(text);
-  } catch (const DataError& error) {
-    throw DataError(name + ": the header is no JSON: " + error.what());
-  }
+  const SortedJson header = parse_sorted_json(text, name + ": the header is");
   const ByteView values = bytes.subspan(8 + length);
   TensorFile out;
   std::vector<Entry> entries;

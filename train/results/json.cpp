@@ -43,7 +43,13 @@ T parse_as(std::string_view text) {
 
 Json parse_json(std::string_view text) { return parse_as<Json>(text); }
 
-SortedJson parse_sorted_json(std::string_view text) { return parse_as<SortedJson>(text); }
+SortedJson parse_sorted_json(std::string_view text, const std::string& subject) {
+  try {
+    return parse_as<SortedJson>(text);
+  } catch (const DataError& error) {
+    throw DataError(subject + " no JSON: " + error.what());
+  }
+}
 
 Json try_parse_json(std::string_view text) {
   return Json::parse(nests_too_deep(text) ? "" : text, nullptr, false);

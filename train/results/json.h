@@ -20,8 +20,9 @@ using SortedJson = nlohmann::json;
 /// than 64 deep: Json copies and destroys them recursively.
 Json parse_json(std::string_view text);
 /// The same with keys in alphabetical order. For files of others with any number of keys: Json searches
-/// them one by one, so reading n of them takes n² / 2 steps.
-SortedJson parse_sorted_json(std::string_view text);
+/// them one by one, so reading n of them takes n² / 2 steps. Messages begin with `subject`:
+/// "FILE: the header is", which is followed by " no JSON: " and the reason.
+SortedJson parse_sorted_json(std::string_view text, const std::string& subject);
 /// As parse_json(), but returns a discarded value (Json::is_discarded()) instead of throwing.
 Json try_parse_json(std::string_view text);
 /// JSON as text, on one line or indented. Bytes that are not UTF-8, which names of files may have, are
