@@ -47,9 +47,8 @@ Repair repair(const fs::path& path) {
   }
   const fs::path best = run.checkpoints() / "best.h5";
   const fs::path metrics = run.path() / "metrics.jsonl", summary = run.path() / "summary.json";
-  const VerifiedCheckpoints::Valid* const last = found.find(run.last());
-  const VerifiedCheckpoints::Valid* const newest =
-      last || found.valid.empty() ? last : &found.valid.front();
+  const auto* const last = found.find(run.last());
+  const auto* const newest = last || found.valid.empty() ? last : &found.valid.front();
   if (newest) out.step = newest->training.step;
 
   for (const auto& [file, reason] : found.bad)
