@@ -20,38 +20,22 @@ double log_add(double a, double b) {
   return top + std::log1p(std::exp(-std::abs(a - b)));
 }
 
-/// Sums probabilities as logarithms, so that none of them becomes 0.
-class MeanProbabilities {
- public:
-  /// Adds softmax(logits) along the last axis, for logits (..., C).
-  void add(const Tensor& logits) {
-    const Tensor own = log_softmax(Variable(logits.to(DType::f64))).value().contiguous();
-    if (count_++ == 0) {
-      sum_ = own;
-      return;
-    }
-    check<ShapeError>(sum_.shape() == own.shape(), "ensemble: expected logits ", sum_.shape(),
-                      " of every member, got ", own.shape());
-    const double* const from = own.data<double>();
-    double* const to = sum_.data<double>();
-    parallel_for(own.numel(), kernels::elements_per_task, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) to[i] = log_add(to[i], from[i]);
-    });
+/// Adds softmax(logits), for logits (..., C), to the probabilities whose logarithms are `sum`: so none of
+/// them becomes 0. As logits, these sums predict what their mean does.
+void add_probabilities(const Tensor& logits, Tensor& sum) {
+  const Tensor own = log_softmax(Variable(logits.to(DType::f64))).value().contiguous();
+  if (!sum) {
+    sum = own;
+    return;
   }
-
-  /// Logits of the mean: its logarithms, in f64.
-  Tensor log_mean() const {
-    Tensor out = sum_.clone();
-    double* const x = out.data<double>();
-    const double shift = std::log(static_cast<double>(count_));
-    for (int64_t i = 0; i < out.numel(); ++i) x[i] -= shift;
-    return out;
-  }
-
- private:
-  Tensor sum_;
-  int64_t count_ = 0;
-};
+  check<ShapeError>(sum.shape() == own.shape(), "ensemble: expected logits ", sum.shape(),
+                    " of every member, got ", own.shape());
+  const double* const from = own.data<double>();
+  double* const to = sum.data<double>();
+  parallel_for(own.numel(), kernels::elements_per_task, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = log_add(to[i], from[i]);
+  });
+}
 
 Scores empty_scores(int64_t examples) {
   const auto n = static_cast<size_t>(examples);
@@ -107,17 +91,15 @@ std::optional<std::vector<SegmentScores>> evaluate_members(std::span<const Logit
         if (members.size() > 1) scores.ensemble = empty_scores(size);
         return for_each_batch(
             dataset, own, [&](const data::Batch& batch, std::span<const int64_t> examples) {
-              MeanProbabilities mean_of_all;
-              Tensor targets;
+              Tensor sum, targets;
               for (size_t k = 0; k < members.size(); ++k) {
                 const Prediction prediction = members[k](batch, nn::Pass::evaluate());
                 const Tensor& logits = prediction.logits.value();
                 targets = prediction.targets;
                 add(logits, targets, batch, examples, own.begin, scores.members[k]);
-                if (scores.ensemble) mean_of_all.add(logits);
+                if (scores.ensemble) add_probabilities(logits, sum);
               }
-              if (scores.ensemble)
-                add(mean_of_all.log_mean(), targets, batch, examples, own.begin, *scores.ensemble);
+              if (scores.ensemble) add(sum, targets, batch, examples, own.begin, *scores.ensemble);
             });
       });
   return all ? std::optional(std::move(out)) : std::nullopt;

@@ -132,8 +132,7 @@ Run::Parts Run::prepare(Config config, const RunRecord* record, const Checkpoint
   Experiment& e = *out.experiment;
   if (checkpoint) out.sources = record->sources();
   if (!e.init.from.empty() && !checkpoint) out.sources.init = initialise(e.model, e.init);
-  if (!e.distill.from.empty()) {
-    Teacher teacher = load_teacher(e.distill);
+  if (Teacher teacher = load_teacher(e.distill); teacher.model) {
     const auto& before = out.sources.teacher;
     check<DataError>(!before || before->digest == teacher.source.digest, teacher.source.checkpoint,
                      " has changed since this run began to learn from it: its digest is ",
