@@ -219,6 +219,12 @@ void Summary::add_up() {
 
 RunRecord::RunRecord(fs::path path, int lock) : path_(std::move(path)), lock_(lock) {}
 
+RunRecord::RunRecord(const fs::path& path)
+    : RunRecord(path, ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  check<DataError>(lock_ >= 0, "cannot open ", path.string(), ": ", data::system_reason());
+  check<ConfigError>(take_lock(lock_, path), path.string(), " is in use by another process");
+}
+
 RunRecord::RunRecord(RunRecord&& other) noexcept
     : path_(std::move(other.path_)),
       lock_(std::exchange(other.lock_, -1)),
@@ -249,18 +255,6 @@ void RunRecord::remove_events() const {
   std::error_code ignored;
   remove_own(path_ / "tensorboard", is_event_file);
   if (!fs::is_symlink(path_ / "tensorboard")) fs::remove(path_ / "tensorboard", ignored);
-}
-
-int RunRecord::lock(const fs::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  check<DataError>(fd >= 0, "cannot open ", path.string(), ": ", data::system_reason());
-  try {
-    check<ConfigError>(take_lock(fd, path), path.string(), " is in use by another process");
-  } catch (const Error&) {
-    close(fd);
-    throw;
-  }
-  return fd;
 }
 
 fs::path unused_path(const fs::path& first) {
@@ -313,7 +307,7 @@ RunRecord RunRecord::create(const fs::path& where, Existing existing) {
   for (fs::path folder = fs::absolute(path); !fs::exists(folder); folder = folder.parent_path())
     topmost = folder;
   data::create_directories_durably(path);
-  RunRecord run(path, lock(path));
+  RunRecord run(path);
   check_free(path, existing);  // another process may have been faster
   // What is overwritten stays until start(); what was never more than begun does not.
   if (!holds_results(path)) {
@@ -342,7 +336,7 @@ RunRecord RunRecord::open(const fs::path& path) {
   check<ConfigError>(fs::is_directory(path), "no run directory ", path.string());
   for (const char* part : {"config.toml", "checkpoints"})
     check<ConfigError>(fs::exists(path / part), path.string(), " holds no run: no ", part);
-  RunRecord run(path, lock(path));
+  RunRecord run(path);
   data::remove_stale_temporaries(path);
   data::remove_stale_temporaries(run.checkpoints());
   return run;

@@ -197,7 +197,8 @@ class RunRecord {
 
  private:
   RunRecord(std::filesystem::path path, int lock);
-  static int lock(const std::filesystem::path& path);
+  /// Locks the directory.
+  explicit RunRecord(const std::filesystem::path& path);
   /// All checkpoints, in alphabetical order.
   std::vector<std::filesystem::path> checkpoint_files() const;
   void append(const std::string& line);

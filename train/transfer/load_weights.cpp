@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -109,16 +110,14 @@ Fresh load(attention::Transformer& model, const Checkpoint& checkpoint,
 
 /// "{a,b}", "{0-3,5}"; "a" if there is only one. Integers are in ascending order.
 std::string alternatives(const std::vector<std::string>& words) {
-  const auto number = [](const std::string& word) {
-    const bool digits = word.size() < 10 && std::all_of(word.begin(), word.end(), [](char c) {
-                          return '0' <= c && c <= '9';
-                        });
-    return digits && !word.empty() ? std::stol(word) : -1L;
-  };
-  std::vector<long> numbers;
-  for (const std::string& word : words) numbers.push_back(number(word));
+  std::vector<int64_t> numbers;
+  for (const std::string& word : words) {
+    int64_t number = -1;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error == std::errc() && *end == '\0' && number >= 0) numbers.push_back(number);
+  }
   std::string out;
-  if (std::find(numbers.begin(), numbers.end(), -1L) == numbers.end()) {
+  if (numbers.size() == words.size()) {
     std::sort(numbers.begin(), numbers.end());
     for (size_t begin = 0, end = 0; begin < numbers.size(); begin = end) {
       for (end = begin + 1; end < numbers.size() && numbers[end] == numbers[end - 1] + 1;) ++end;
