@@ -112,7 +112,7 @@ Fresh load(attention::Transformer& model, const Checkpoint& checkpoint,
 std::string alternatives(const std::vector<std::string>& words) {
   std::vector<int64_t> numbers;
   for (const std::string& word : words) {
-    int64_t number = -1;
+    int32_t number = -1;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
     if (error == std::errc() && *end == '\0' && number >= 0) numbers.push_back(number);
   }
