@@ -27,7 +27,7 @@ constexpr uint64_t longest_header = 65535;
 
 /// What comes before the values of an array.
 Bytes npy_header(const Tensor& tensor) {
-  std::string header = concat_message("{'descr': '", stored_type(tensor.dtype()).npy,
+  std::string header = concat_message("{'descr': '", number_type(tensor.dtype()).npy,
                                       "', 'fortran_order': False, ", "'shape': (");
   for (const int64_t size : tensor.shape()) header += std::to_string(size) + ", ";
   header += "), }";
@@ -95,7 +95,7 @@ Tensor tensor_of_npy(ByteView bytes, const std::string& file, const std::string&
                    " bytes, expected at most ", longest_header);
   const NpyHeader header =
       read_header(text_of(part(bytes, begin, length, where, "the header")), where);
-  const StoredType* const type = find_stored_type(&StoredType::npy, header.type);
+  const NumberType* const type = find_number_type(&NumberType::npy, header.type);
   check<DataError>(type, where, ": values of type '", header.type,
                    "'; expected little-endian numbers, such as '<f4' or '<i8'");
   const ByteView values = bytes.subspan(begin + length);

@@ -19,7 +19,7 @@ constexpr uint64_t longest_header = uint64_t{16} << 20;
 /// An entry of the header.
 struct Entry {
   std::string name;
-  const StoredType* type = nullptr;
+  const NumberType* type = nullptr;
   std::vector<uint64_t> shape;
   uint64_t begin = 0, end = 0;
 };
@@ -46,7 +46,7 @@ Entry entry_of(const std::string& name, const SortedJson& from, uint64_t availab
   const auto dtype = from.find("dtype");
   check<DataError>(dtype != from.end() && dtype->is_string(), where, ": expected a text \"dtype\"");
   const auto& type = dtype->get_ref<const std::string&>();
-  out.type = find_stored_type(&StoredType::safetensors, type);
+  out.type = find_number_type(&NumberType::safetensors, type);
   check<DataError>(out.type, where, ": dtype ", type,
                    " is not supported; expected F64, F32, F16, BF16, I64, I32, I16, I8, U32, U16, "
                    "U8 or BOOL");
@@ -78,7 +78,7 @@ Bytes to_safetensors(const TensorFile& file) {
   uint64_t offset = 0;
   for (const auto& [name, tensor] : tensors) {
     const uint64_t end = offset + values_of(tensor).size();
-    header[name] = {{"dtype", stored_type(tensor.dtype()).safetensors},
+    header[name] = {{"dtype", number_type(tensor.dtype()).safetensors},
                     {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())},
                     {"data_offsets", {offset, end}}};
     offset = end;

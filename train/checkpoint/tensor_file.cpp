@@ -49,7 +49,7 @@ Tensor read_as(std::span<const uint64_t> sizes, std::span<const std::byte> value
 }
 
 /// Those of tensors are the first, in the order of DType.
-constexpr StoredType types[] = {{4, "F32", "<f4", read_as<float>},
+constexpr NumberType types[] = {{4, "F32", "<f4", read_as<float>},
                                 {8, "F64", "<f8", read_as<double>},
                                 {4, "I32", "<i4", read_as<int32_t>},
                                 {8, "I64", "<i8", read_as<int64_t>},
@@ -79,14 +79,14 @@ const Format& format_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-const StoredType& stored_type(DType dtype) { return types[static_cast<size_t>(dtype)]; }
+const NumberType& number_type(DType dtype) { return types[static_cast<size_t>(dtype)]; }
 
-const StoredType* find_stored_type(const char* StoredType::*format, std::string_view name) {
+const NumberType* find_number_type(const char* NumberType::*format, std::string_view name) {
   const auto* const found = std::ranges::find(types, name, format);
   return name.empty() || found == std::end(types) ? nullptr : found;
 }
 
-uint64_t checked_bytes(std::span<const uint64_t> sizes, const StoredType& type, uint64_t available,
+uint64_t checked_bytes(std::span<const uint64_t> sizes, const NumberType& type, uint64_t available,
                        const std::string& file, const std::string& tensor) {
   check<DataError>(sizes.size() <= size_t{Shape::max_rank}, file, ": ", tensor, " has ",
                    sizes.size(), " axes, expected at most ", Shape::max_rank);

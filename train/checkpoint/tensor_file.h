@@ -45,21 +45,21 @@ TensorFile read_tensor_file(const std::filesystem::path& path);
 void write_tensor_file(const std::filesystem::path& path, const TensorFile& file);
 
 /// A type of numbers in files of other programs.
-struct StoredType {
+struct NumberType {
   size_t bytes;
   const char *safetensors, *npy;  // its names in the formats; empty: a format does not have it
   /// Makes a tensor of values in row-major order, little-endian, as many as checked_bytes() says.
   Tensor (*read)(std::span<const uint64_t> sizes, std::span<const std::byte> values);
 };
 
-/// The type in which a tensor is stored.
-const StoredType& stored_type(DType dtype);
-/// The type of this name, where `format` is one of the names of StoredType; null if there is none.
-const StoredType* find_stored_type(const char* StoredType::*format, std::string_view name);
+/// The type of the elements of a tensor.
+const NumberType& number_type(DType dtype);
+/// The type of this name, where `format` is one of the names of NumberType; null if there is none.
+const NumberType* find_number_type(const char* NumberType::*format, std::string_view name);
 
 /// The bytes that a tensor of these sizes takes. Throws DataError, naming file and tensor, unless there
 /// are at most `available`, and for sizes that no Tensor has.
-uint64_t checked_bytes(std::span<const uint64_t> sizes, const StoredType& type, uint64_t available,
+uint64_t checked_bytes(std::span<const uint64_t> sizes, const NumberType& type, uint64_t available,
                        const std::string& file, const std::string& tensor);
 
 /// The values of a tensor in row-major order. The tensor must outlive them.
