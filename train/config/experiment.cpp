@@ -63,7 +63,7 @@ void check_memory(const Config& config, const data::Splits& splits) {
   MemoryRequest request = memory_request(plan, nullptr);
   if (!info) {  // only the data, and what was given of the model
     request.model.vocabulary = request.model.classes = request.model.max_length = 1;
-    request.batch_size = request.micro_batches = request.eval_batch_size = 1;
+    request.train.loading.batch_size = request.train.trainer.eval_batch_size = 1;
   }
   request.trains = request.saves = splits.train;
   if (!splits.train) request.data.examples = 0;
@@ -77,45 +77,7 @@ Plan fitting_plan(const Config& config, const data::Task& task) {
   return plan;
 }
 
-/// train.seed alone.
-struct Seed {
-  int64_t seed = 0;
-
-  void describe(OptionVisitor& v) {
-    v.integer(
-        "seed", seed, {0},
-        "seed of the weights, the order of the examples, dropout and random features; that of "
-        "generated data is data.seed");
-  }
-};
-
 }  // namespace
-
-void TrainSection::describe(OptionVisitor& v) {
-  Seed of_all{seed};
-  of_all.describe(v);
-  seed = of_all.seed;
-  loading.describe(v);
-  trainer.describe(v, loading.batch_size);
-  init.describe(v);
-  distill.describe(v, trainer.recompute);
-  v.require(trainer.sequence_ranks == 1 || distill.from.empty(), "sequence_ranks",
-            "a teacher compares whole sequences: expected 1 with distill_from");
-  v.boolean(
-      "tensorboard", tensorboard,
-      "whether to write the metrics as events for TensorBoard, too, in the folder tensorboard "
-      "of the run");
-  v.number(
-      "memory_limit", memory_limit, {0},
-      "GiB of memory that the run may take: one whose estimate exceeds it is refused before it "
-      "begins; 0: what the machine has");
-  trainer.seed = static_cast<uint64_t>(seed);
-}
-
-void OptimizerSection::describe(OptionVisitor& v) {
-  optimizer.describe(v);
-  schedule.describe(v);
-}
 
 attention::TransformerConfig read_model(const Config& config, const data::TaskInfo* task,
                                         EffectiveSections* values) {

@@ -42,7 +42,7 @@ struct Group {
 
 std::string options_of(const ForecastRequest& request, const Split& split) {
   std::string out;
-  if (split.data_ranks > request.shards) out = fmt::format("train.shards={}", split.data_ranks);
+  if (split.data_ranks > request.memory.train.trainer.shards) out = fmt::format("train.shards={}", split.data_ranks);
   if (split.sequence_ranks > 1)
     out += fmt::format("{}train.sequence_ranks={}", out.empty() ? "" : " ", split.sequence_ranks);
   return out;
@@ -58,10 +58,11 @@ Group plan_group(ForecastRequest request, bool here, int64_t ranks, const Memory
   for (const Split& split : possible_splits(request, ranks))
     out.forecasts.push_back(forecast_of(split));
   if (out.forecasts.empty()) {
+    const int64_t sequences = request.memory.train.loading.batch_size;
     out.why = fmt::format(
         "cannot train: the ranks that share out {} {} must be a power of two, and those that share "
         "out a sequence a divisor of the rest",
-        request.memory.batch_size, request.memory.batch_size == 1 ? "sequence" : "sequences");
+        sequences, sequences == 1 ? "sequence" : "sequences");
     return out;
   }
   out.choice = choose(out.forecasts, request.limit);
@@ -206,7 +207,7 @@ Results plan(const ForecastRequest& request,
               .summary = summary_of(groups)};
   out.tables = {choice_table(groups, request,
                              fmt::format("The best split: {} attention, {} sequences a step",
-                                         attention, request.memory.batch_size)),
+                                         attention, request.memory.train.loading.batch_size)),
                 forecast_table(groups)};
   return out;
 }

@@ -6,7 +6,7 @@
 
 #include "longhand/attention/model/transformer.h"
 #include "longhand/data/dataset.h"
-#include "longhand/train/config/sources.h"
+#include "longhand/train/config/sections.h"
 #include "longhand/train/step/loss.h"
 #include "longhand/train/transfer/load_weights.h"
 

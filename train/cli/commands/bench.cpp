@@ -36,8 +36,8 @@ struct BenchArguments : Common {
 Json to_json(const train::BenchCell& cell, const train::Config& config, int64_t batch,
              const train::BenchResult& result) {
   const train::Machine& machine = result.machine;
-  const double limit = train::limit(result.work, machine);
-  const double gflops = result.work.flops / result.seconds * 1e-9;
+  const double limit = train::limit(result.work.total(), machine);
+  const double gflops = result.work.total().flops / result.seconds * 1e-9;
   const double tokens = static_cast<double>(batch * cell.length);
   return {{"attention", cell.attention},
           {"length", cell.length},
