@@ -37,6 +37,15 @@ Work operator+(const Work& a, const Work& b) {
   return {a.flops + b.flops, a.exps + b.exps, a.bytes + b.bytes};
 }
 
+Tensor random_ids(const Shape& shape, int64_t below, const Generator& generator) {
+  Tensor out = Tensor::empty(shape, DType::i32);
+  auto* const ids = out.data<int32_t>();
+  for (int64_t i = 0; i < out.numel(); ++i)
+    ids[i] = static_cast<int32_t>(generator.bits(static_cast<uint64_t>(i)) %
+                                  static_cast<uint64_t>(below));
+  return out;
+}
+
 namespace {
 
 /// Mean seconds of one call, over as many calls as fit into the given time, at least one.
@@ -147,15 +156,6 @@ BenchResult repeat(const BenchOptions& options, F once) {
   result.peak_memory = peak_resident_memory();
   result.machine = {median(products), median(exps), bytes_per_second(0.1)};
   return result;
-}
-
-Tensor random_ids(const Shape& shape, int64_t below, const Generator& generator) {
-  Tensor out = Tensor::empty(shape, DType::i32);
-  auto* const ids = out.data<int32_t>();
-  for (int64_t i = 0; i < out.numel(); ++i)
-    ids[i] = static_cast<int32_t>(generator.bits(static_cast<uint64_t>(i)) %
-                                  static_cast<uint64_t>(below));
-  return out;
 }
 
 /// The section [optimizer] as bench reads it.

@@ -49,6 +49,9 @@ StepWork step_work(const attention::TransformerConfig& model, double batch, doub
 /// model is not causal or a variant has no decoder.
 int64_t decoding_bytes(const attention::TransformerConfig& model);
 
+/// Random integers from 0 to below `below`, such as tokens, in i32.
+Tensor random_ids(const Shape& shape, int64_t below, const Generator& generator);
+
 struct BenchOptions {
   int64_t repetitions = 0;  // timed ones; 0: as many as fit into `seconds`, at least three
   double seconds = 1;
