@@ -16,7 +16,7 @@ namespace longhand::train {
 struct Topic {
   std::string name;     // "train", "attention.performer"
   std::string summary;  // one line
-  Schema options;       // empty for "attention"
+  Schema options{};     // empty for "attention"
   /// Topics below this one, with their summaries.
   std::vector<std::pair<std::string, std::string>> topics{};
 };
@@ -32,6 +32,8 @@ struct DeclaredOption {
   std::string topic;  // "attention.performer"
   Field field;
 
+  std::string section() const;  // "attention"
+  std::string owner() const;    // "performer"; the section if that declares it
   /// "attention.features", as in --set.
   std::string name() const;
   /// "attention.performer.features", unique.
@@ -56,9 +58,9 @@ std::vector<DeclaredOption> options_about(const std::string& text);
 std::vector<std::string> names_of(const std::vector<DeclaredOption>& options);
 
 /// The topic as text for a terminal.
-std::string to_text(const Topic& topic, int64_t width = 100);
+std::string to_text(const Topic& topic);
 /// Options as text for a terminal: each with its meaning, values, default, and how to set it.
-std::string to_text(const std::vector<DeclaredOption>& options, int64_t width = 100);
+std::string to_text(const std::vector<DeclaredOption>& options);
 /// Its options as a Markdown table, or its topics as a list.
 std::string to_markdown(const Topic& topic);
 /// All topics as one Markdown page, which is train/options.md.
