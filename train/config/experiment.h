@@ -86,8 +86,9 @@ struct Experiment {
   data::Loader loader() const;
 
  private:
-  Experiment(Config config, data::Task&& task);
-  Experiment(Config config, data::Task&& task, const Plan& plan);
+  struct Parts;
+  static Parts prepare(const Config& config, const data::Splits& splits);
+  Experiment(Config config, Parts&& parts);
 };
 
 /// Warnings, with what to do instead, about options that have no use in this combination: a warm-up

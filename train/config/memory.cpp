@@ -234,10 +234,8 @@ void look_at(const data::Dataset& dataset, MemoryRequest& request) {
   const data::Batch batch = dataset.collate(indices);
   request.padded = batch.lengths.defined();
   if (batch.targets.rank() != 2) return;
-  const auto targets = batch.targets.to_vector<int32_t>();
-  const auto counted = std::count_if(targets.begin(), targets.end(),
-                                     [](int32_t t) { return t != data::ignore_index; });
-  request.counted = number(counted) / number(std::max<int64_t>(1, std::ssize(targets)));
+  request.counted = number(counted_places(batch.targets).numel()) /
+                    number(std::max<int64_t>(1, batch.targets.numel()));
 }
 
 }  // namespace

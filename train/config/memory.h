@@ -86,9 +86,9 @@ MemoryLimit machine_memory();
 /// The limit of a request: its own, or machine_memory().
 MemoryLimit memory_limit(const MemoryRequest& request);
 
-/// Throws ConfigError if the estimate with program_memory exceeds the limit. The message says which
+/// Returns the estimate. Throws ConfigError if it exceeds the limit, with program_memory. The message says which
 /// options cause it, and for each, alone, which value would fit.
-void check_memory(const MemoryRequest& request);
+MemoryEstimate check_memory(const MemoryRequest& request);
 
 /// "41 GiB", "350 MiB", with two to three digits.
 std::string bytes_text(double bytes);

@@ -96,7 +96,7 @@ class Excess {
   Excess(const MemoryRequest& request, double limit)
       : request_(request), limit_(limit), estimate_(estimate_memory(request)) {}
 
-  bool exists() const { return !fits(request_); }
+  bool exists() const { return !fits(estimate_); }
   const MemoryEstimate& estimate() const { return estimate_; }
 
   /// "train.batch_size = 100,000 x 64 tokens with softmax attention needs"
@@ -173,10 +173,12 @@ class Excess {
     return estimate_.parameters + estimate_.gradients + estimate_.optimizer + estimate_.teacher +
            estimate_.checkpoint;
   }
+  bool fits(const MemoryEstimate& e) const {
+    return !e.exceeds && e.total() + program_memory <= limit_;
+  }
   bool fits(const MemoryRequest& r) const {
     try {
-      const MemoryEstimate e = estimate_memory(r);
-      return !e.exceeds && e.total() + program_memory <= limit_;
+      return fits(estimate_memory(r));
     } catch (const ConfigError&) {  // another option does not allow this value
       return false;
     }
@@ -303,10 +305,10 @@ MemoryLimit memory_limit(const MemoryRequest& request) {
   return machine_memory();
 }
 
-void check_memory(const MemoryRequest& request) {
+MemoryEstimate check_memory(const MemoryRequest& request) {
   const MemoryLimit limit = memory_limit(request);
   const Excess excess(request, limit.bytes);
-  if (!excess.exists()) return;
+  if (!excess.exists()) return excess.estimate();
   const std::string remedies = excess.remedies();
   const MemoryEstimate& estimate = excess.estimate();
   throw ConfigError(concat_message(

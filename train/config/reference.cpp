@@ -102,15 +102,6 @@ std::vector<std::string> choices(const Field& field) {
   return words;
 }
 
-bool is_computed(const Field& field) {
-  try {
-    parse_toml("default = " + field.default_value, "");
-    return false;
-  } catch (const ConfigError&) {
-    return true;
-  }
-}
-
 std::vector<DeclaredOption> declared_options() {
   std::vector<DeclaredOption> out;
   for (Topic& topic : topics())
@@ -157,6 +148,16 @@ std::string to_text(const Topic& topic) {
 }
 
 namespace {
+
+/// Whether the default is a phrase, such as "2 d_model".
+bool is_computed(const Field& field) {
+  try {
+    parse_toml("default = " + field.default_value, "");
+    return false;
+  } catch (const ConfigError&) {
+    return true;
+  }
+}
 
 /// Whether two options are the same one, which several tasks or variants declare.
 bool are_same(const DeclaredOption& a, const DeclaredOption& b) {

@@ -44,8 +44,6 @@ struct DeclaredOption {
 std::string accepted_values(const Field& field);
 /// The words that an option accepts; empty if it is no choice and not true or false.
 std::vector<std::string> choices(const Field& field);
-/// Whether the default is a phrase, such as "2 d_model".
-bool is_computed(const Field& field);
 
 /// Every option of every topic, in the order of topic_names().
 std::vector<DeclaredOption> declared_options();

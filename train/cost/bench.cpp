@@ -211,16 +211,6 @@ class StepBench {
   Tensor tokens_, targets_;
 };
 
-/// Throws ConfigError for options of sections that bench does not use.
-void check_unused(const Config& config, bool attention_alone) {
-  config.data().check_known({});
-  config.train().check_known({});
-  if (attention_alone)
-    config.optimizer().check_known({});
-  else
-    read_section<BenchOptimizer>(config.optimizer());
-}
-
 /// A run of training steps and nothing else.
 MemoryRequest steps_alone(const attention::TransformerConfig& model, int64_t batch) {
   MemoryRequest out;
@@ -355,7 +345,12 @@ void check_bench(const Config& config, bool attention_alone) {
       !attention_alone || model.layer_attention.empty(),
       "bench attention measures one layer, but the layers differ in their variant or its options (",
       model.attention_name(), "); expected one attention.type and no options of single layers");
-  check_unused(config, attention_alone);
+  config.data().check_known({});
+  config.train().check_known({});
+  if (attention_alone)
+    config.optimizer().check_known({});
+  else
+    read_section<BenchOptimizer>(config.optimizer());
 }
 
 BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& options) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -23,26 +24,16 @@ std::vector<std::string> variants_of(const std::string& attention) {
 
 // The usual models: L encodes and classifies a long sequence, M is a byte-level language model.
 void set_model(const std::string& name, Config& config) {
-  struct Preset {
-    int64_t layers, d_model, heads, d_mlp, classes;
-    bool is_language_model;
-  };
-  static const std::map<std::string, Preset> presets = {{"L", {2, 64, 2, 128, 10, false}},
-                                                        {"M", {4, 256, 8, 1024, 256, true}}};
+  static const std::map<std::string, std::vector<std::string>> presets = {
+      {"L",
+       {"layers=2", "d_model=64", "heads=2", "d_mlp=128", "vocabulary=256", "classes=10",
+        "per_token=false", "causal=false"}},
+      {"M",
+       {"layers=4", "d_model=256", "heads=8", "d_mlp=1024", "vocabulary=256", "classes=256",
+        "per_token=true", "causal=true"}}};
   const auto found = presets.find(name);
   check<ConfigError>(found != presets.end(), "--model ", name, ": expected L or M");
-  const Preset& p = found->second;
-  const auto set = [&](const char* key, OptionValue value) {
-    config.assign("model", key, std::move(value), "--model");
-  };
-  set("layers", p.layers);
-  set("d_model", p.d_model);
-  set("heads", p.heads);
-  set("d_mlp", p.d_mlp);
-  set("vocabulary", int64_t{256});
-  set("classes", p.classes);
-  set("per_token", p.is_language_model);
-  set("causal", p.is_language_model);
+  for (const std::string& option : found->second) config.assign("model." + option, "--model");
 }
 
 Config without_variant(const BenchGrid& a) {
