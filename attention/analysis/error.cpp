@@ -151,18 +151,14 @@ struct Samples : Errors<Values> {
   }
 };
 
+template <class T>
+constexpr T Errors<T>::* members[] = {
+    &Errors<T>::output, &Errors<T>::weights,      &Errors<T>::dq,       &Errors<T>::dk,
+    &Errors<T>::dv,     &Errors<T>::bias_squared, &Errors<T>::variance, &Errors<T>::svd_floor};
+
 VariantError summary_of(const Samples& s, VariantError facts) {
-  using To = Errors<Estimate>;
-  using From = Errors<Values>;
-  for (const auto& [to, from] : {std::pair(&To::output, &From::output),
-                                 {&To::weights, &From::weights},
-                                 {&To::dq, &From::dq},
-                                 {&To::dk, &From::dk},
-                                 {&To::dv, &From::dv},
-                                 {&To::bias_squared, &From::bias_squared},
-                                 {&To::variance, &From::variance},
-                                 {&To::svd_floor, &From::svd_floor}})
-    facts.*to = estimate(s.*from);
+  for (size_t i = 0; i < std::size(members<Values>); ++i)
+    facts.*members<Estimate>[i] = estimate(s.*members<Values>[i]);
   return facts;
 }
 

@@ -289,42 +289,35 @@ std::vector<Split> possible_splits(const ForecastRequest& r, int64_t ranks) {
 Choice choose(const std::vector<Forecast>& all, const MemoryLimit& limit) {
   check(!all.empty(), "forecast: expected at least one forecast to choose from");
   constexpr double equal = 1.02;
-  const bool any_fits =
-      std::any_of(all.begin(), all.end(), [](const Forecast& f) { return f.fits; });
-  // If none fits, the one that needs the least memory is the best.
-  const auto value = [&](const Forecast& f) { return f.fits ? f.seconds() : f.memory; };
-  double least = INFINITY;
-  for (const Forecast& f : all)
-    if (f.fits == any_fits) least = std::min(least, value(f));
-  size_t best = all.size();
-  for (size_t i = 0; i < all.size(); ++i)
-    if (all[i].fits == any_fits && value(all[i]) <= equal * least &&
-        (best == all.size() || all[i].split.sequence_ranks < all[best].split.sequence_ranks))
-      best = i;
-  const Forecast& chosen = all[best];
-  const auto needs = [&](const Forecast& f) {
-    return fmt::format("{} needs {} a rank", to_text(f.split), bytes_text(f.memory));
+  const bool any_fits = std::ranges::any_of(all, &Forecast::fits);
+  // Of those that do not fit, the one that needs the least memory is the best.
+  const auto value = [](const Forecast& f) { return f.fits ? f.seconds() : f.memory; };
+  const auto best_of = [&](bool fits, const Forecast* without) {
+    const Forecast* best = nullptr;
+    for (const Forecast& f : all)
+      if (f.fits == fits && &f != without && (!best || value(f) < value(*best))) best = &f;
+    return best;
   };
-  if (!chosen.fits)
-    return {best, fmt::format("does not fit: {}, {} has {}", needs(chosen), limit.what,
-                              bytes_text(limit.bytes))};
-  std::string why = fmt::format("{} a step", seconds_text(chosen.seconds()));
-  const Forecast *next = nullptr, *too_large = nullptr;
-  for (const Forecast& f : all) {
-    if (&f == &chosen) continue;
-    const Forecast*& other = f.fits ? next : too_large;
-    if (!other || value(f) < value(*other)) other = &f;
-  }
-  if (next)
-    why += fmt::format(", of those that fit the least; {} takes {}", to_text(next->split),
-                       seconds_text(next->seconds()));
-  else if (too_large)
-    why += ", and alone fits";
-  else
-    why += ", and there is no other split";
-  if (too_large)
-    why += fmt::format("; {}, {} has {}", needs(*too_large), limit.what, bytes_text(limit.bytes));
-  return {best, why};
+  const double least = value(*best_of(any_fits, nullptr));
+  const Forecast* chosen = nullptr;
+  for (const Forecast& f : all)
+    if (f.fits == any_fits && value(f) <= equal * least &&
+        (!chosen || f.split.sequence_ranks < chosen->split.sequence_ranks))
+      chosen = &f;
+  const auto index = static_cast<size_t>(chosen - all.data());
+  const auto needs = [&](const Forecast& f) {
+    return fmt::format("{} needs {} a rank, {} has {}", to_text(f.split), bytes_text(f.memory),
+                       limit.what, bytes_text(limit.bytes));
+  };
+  if (!any_fits) return {index, "does not fit: " + needs(*chosen)};
+  const Forecast *const next = best_of(true, chosen), *const too_large = best_of(false, chosen);
+  return {index, fmt::format("{} a step, {}{}", seconds_text(chosen->seconds()),
+                             next        ? fmt::format("of those that fit the least; {} takes {}",
+                                                       to_text(next->split),
+                                                       seconds_text(next->seconds()))
+                             : too_large ? "and alone fits"
+                                         : "and there is no other split",
+                             too_large ? "; " + needs(*too_large) : "")};
 }
 
 std::string seconds_text(double seconds) {
