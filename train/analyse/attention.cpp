@@ -87,7 +87,7 @@ AttentionMaps attention(const AttentionOptions& a, const LoadedRun& run,
         sharpest = s.largest;
         summary = fmt::format(
             "Layer {}, head {} attends most sharply: {} of its weight is on one key.", layer.layer,
-            h, short_text(s.largest));
+            h, to_text(s.largest, 3));
       }
       const Tensor small = analysis::pooled_map(map, a.size);
       for (int64_t i = 0; i < small.size(0); ++i)

@@ -195,7 +195,7 @@ std::string summary_of(const std::vector<Found>& all) {
       "In the last group, {}{} comes closest to exact attention: an error of {}, where "
       "uniform weights have {}.",
       best->variant, best->size ? fmt::format(" of size {}", best->size) : "",
-      short_text(best->error.output.mean), short_text(uniform->error.output.mean));
+      to_text(best->error.output.mean, 3), to_text(uniform->error.output.mean, 3));
 }
 
 }  // namespace

@@ -129,7 +129,7 @@ Results kernel(const KernelOptions& a, const LoadedRun* run, const OnProgress& o
       .summary = fmt::format(
           "Squared errors of independent rows are within {:.0f} % of their closed form; "
           "the smallest eigenvalue of any approximation is {} of the largest of K.",
-          100 * worst, short_text(least))};
+          100 * worst, to_text(least, 3))};
   results.tables = {table};
   if (Table slopes = slope_table(found); !slopes.rows.empty()) results.tables.push_back(slopes);
   return results;

@@ -234,7 +234,7 @@ void look_at(const data::Dataset& dataset, MemoryRequest& request) {
   const data::Batch batch = dataset.collate(indices);
   request.padded = batch.lengths.defined();
   if (batch.targets.rank() != 2) return;
-  request.counted = number(counted_places(batch.targets).numel()) /
+  request.counted = number(count_targets(batch.targets)) /
                     number(std::max<int64_t>(1, batch.targets.numel()));
 }
 

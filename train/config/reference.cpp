@@ -279,8 +279,9 @@ std::string as_comment(const std::string& text) {
   return out;
 }
 
-/// With a configuration, one to start from, in which these options are given.
-std::string commented(const std::string& effective, const Config* given) {
+}  // namespace
+
+std::string commented_toml(const std::string& effective, const Config* given) {
   const Config all = Config::parse(effective, "configuration");
   std::string out;
   for (const Topic& section : topics()) {
@@ -314,14 +315,6 @@ std::string commented(const std::string& effective, const Config* given) {
       if (!written.contains(key)) out += concat_message(key, " = ", to_string(value.value), "\n");
   }
   return out;
-}
-
-}  // namespace
-
-std::string commented_toml(const std::string& effective) { return commented(effective, nullptr); }
-
-std::string starting_toml(const std::string& effective, const Config& given) {
-  return commented(effective, &given);
 }
 
 }  // namespace longhand::train

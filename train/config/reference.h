@@ -65,11 +65,9 @@ std::string to_markdown(const Topic& topic);
 std::string reference_page();
 
 /// An effective_config() in the order of the declarations, each option below a comment with its meaning,
-/// the values that it accepts and its default.
-std::string commented_toml(const std::string& effective);
-/// The same as a configuration to start from: options that are not in `given` are comments if their
-/// default is computed from other options or from the data, and those that do not apply are comments,
-/// too.
-std::string starting_toml(const std::string& effective, const Config& given);
+/// the values that it accepts and its default. With `given`, a configuration to start from: options that
+/// are not in it are comments if their default is computed from other options or from the data, and those
+/// that do not apply are comments, too.
+std::string commented_toml(const std::string& effective, const Config* given = nullptr);
 
 }  // namespace longhand::train
