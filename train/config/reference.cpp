@@ -189,7 +189,8 @@ std::string to_text(const std::vector<DeclaredOption>& options) {
   std::vector<Shown> all;
   std::map<std::string, int> forms;  // the number of different options of a name
   for (const DeclaredOption& option : options) {
-    auto shown = std::ranges::find_if(all, [&](const Shown& s) { return are_same(s.option, option); });
+    auto shown =
+        std::ranges::find_if(all, [&](const Shown& s) { return are_same(s.option, option); });
     if (shown == all.end()) {
       shown = all.insert(all.end(), {option});
       ++forms[option.name()];

@@ -255,9 +255,8 @@ Forecast forecast(const ForecastRequest& r, const Split& split) {
     out.gradients = sent(gradients).seconds;
     // Gradients leave during the backward pass of the last of a rank's parts: the first bucket after
     // the time from one to the next, the last one after the pass.
-    const double parts = std::max(
-        1.0, std::floor(number(request.micro_batches(split.data_ranks)) / number(split.data_ranks)));
-    const double pass = backward / parts;
+    const int64_t parts = request.micro_batches(split.data_ranks) / split.data_ranks;
+    const double pass = backward / number(std::max<int64_t>(1, parts));
     const double exposed =
         std::max(out.gradients / buckets, pass / buckets + out.gradients - pass);
     if (r.has_free_cores) out.hidden = std::max(0.0, out.gradients - exposed);
@@ -276,12 +275,13 @@ std::vector<Split> possible_splits(const ForecastRequest& r, int64_t ranks) {
   const TransformerConfig& c = r.memory.model;
   std::vector<Split> out;
   const int64_t most = std::min(ranks, r.memory.train.loading.batch_size);
+  // The class token belongs to no part, and a teacher reads whole sequences.
+  const bool can_cut =
+      (c.per_token || c.pooling != "cls") && r.memory.train.distill.from.empty();
   for (int64_t data = 1; data <= most; data *= 2) {
     const int64_t of_sequence = ranks / data;
     const bool divides = ranks % data == 0 && of_sequence <= c.max_length;
-    // The class token belongs to no part, and a teacher reads whole sequences.
-    if (divides && (of_sequence == 1 || ((c.per_token || c.pooling != "cls") && r.memory.train.distill.from.empty())))
-      out.push_back({data, of_sequence});
+    if (divides && (of_sequence == 1 || can_cut)) out.push_back({data, of_sequence});
   }
   return out;
 }
