@@ -58,7 +58,7 @@ double length_of(const TransformerConfig& c) {
 std::string count_text(double value) {
   if (value >= 1e15) return fmt::format("{:.2g}", value);
   std::string out = fmt::format("{:.0f}", value);
-  for (auto i = std::ssize(out) - 3; i > 0; i -= 3) out.insert(static_cast<size_t>(i), ",");
+  for (auto i = std::ssize(out) - 3; i > 0; i -= 3) out.insert(static_cast<size_t>(i), 1, ',');
   return out;
 }
 
