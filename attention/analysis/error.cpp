@@ -235,17 +235,18 @@ std::vector<VariantError> errors(const std::vector<HeadInputs>& inputs,
 
 std::vector<VariantError> errors_of_layer(Variant& variant, const LayerInputs& layer, bool causal,
                                           uint64_t seed) {
-  const int64_t B = layer.q.size(0), H = layer.q.size(2);
+  const int64_t B = layer.in.q.size(0), H = layer.in.q.size(2);
   std::vector<Samples> samples(static_cast<size_t>(H));
   VariantError facts;
   for (int64_t b = 0; b < B; ++b) {
     const int64_t length = layer.lengths[static_cast<size_t>(b)];
-    const auto one = [&](const Tensor& t) {
-      return t.defined() ? t.slice(0, b, b + 1).slice(1, 0, length).contiguous() : t;
+    const auto one = [&](const Variable& all) {
+      return all.defined() ? all.value().slice(0, b, b + 1).slice(1, 0, length).contiguous()
+                           : Tensor();
     };
-    const Tensor q = one(layer.q), k = one(layer.k), v = one(layer.v);
+    const Tensor q = one(layer.in.q), k = one(layer.in.k), v = one(layer.in.v);
     const Tensor cotangent = random_cotangent(q.shape(), seed, b);
-    const auto heads = outcomes_of(variant, q, k, v, one(layer.x), cotangent);
+    const auto heads = outcomes_of(variant, q, k, v, one(layer.in.x), cotangent);
     facts.rank = std::max(facts.rank, rank_of(variant, length));
     facts.algorithm = variant.algorithm(length);
     std::vector<Outcome> right;

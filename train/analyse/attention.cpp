@@ -65,10 +65,7 @@ AttentionMaps attention(const AttentionOptions& a, const LoadedRun& run,
   const auto layers = analysis::probe(model, batch.tokens.slice(1, 0, length).contiguous(), {});
   for (const analysis::LayerInputs& layer : layers) {
     on_progress(layer.layer, static_cast<int64_t>(layers.size()), "");
-    const auto variable = [](const Tensor& t) { return t.defined() ? Variable(t) : Variable(); };
-    const longhand::attention::Inputs in{variable(layer.q), variable(layer.k), variable(layer.v),
-                                         variable(layer.x)};
-    const Tensor all = analysis::weights(model.kernel(layer.layer), in).select(0, 0);
+    const Tensor all = analysis::weights(model.kernel(layer.layer), layer.in).select(0, 0);
     for (int64_t h = 0; h < all.size(0); ++h) {
       const Tensor map = all.select(0, h);
       const analysis::MapShape s = analysis::map_shape(map);
