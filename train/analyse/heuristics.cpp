@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
-#include <cstdlib>
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/data/heuristics.h"
 #include "longhand/train/analyse/analyse.h"

@@ -40,9 +40,10 @@ class DryRanks : public Communicator {
   enum class Role { all, data, sequence };  // in the order of RankGrid's splits
   /// All of them together.
   struct Log {
-    std::vector<double> numbers = std::vector<double>(3 * purposes);  // of each purpose: Sent
-    Sent last{};             // the last sum over a sequence
-    const void* summed{};    // its tensor
+    /// The members of Sent, of each purpose.
+    std::vector<double> numbers = std::vector<double>(3 * purposes);
+    Sent last{};           // the last sum over a sequence
+    const void* summed{};  // its tensor
 
     void add(Purpose purpose, const Sent& sent, double times = 1) {
       double* const of = &numbers[static_cast<size_t>(3 * purpose)];
@@ -257,8 +258,7 @@ Forecast forecast(const ForecastRequest& r, const Split& split) {
     // the time from one to the next, the last one after the pass.
     const int64_t parts = request.micro_batches(split.data_ranks) / split.data_ranks;
     const double pass = backward / number(std::max<int64_t>(1, parts));
-    const double exposed =
-        std::max(out.gradients / buckets, pass / buckets + out.gradients - pass);
+    const double exposed = std::max(out.gradients / buckets, pass / buckets + out.gradients - pass);
     if (r.has_free_cores) out.hidden = std::max(0.0, out.gradients - exposed);
     // What else is summed, and whether any rank stops or saves.
     out.gradients +=
@@ -276,8 +276,7 @@ std::vector<Split> possible_splits(const ForecastRequest& r, int64_t ranks) {
   std::vector<Split> out;
   const int64_t most = std::min(ranks, r.memory.train.loading.batch_size);
   // The class token belongs to no part, and a teacher reads whole sequences.
-  const bool can_cut =
-      (c.per_token || c.pooling != "cls") && r.memory.train.distill.from.empty();
+  const bool can_cut = (c.per_token || c.pooling != "cls") && r.memory.train.distill.from.empty();
   for (int64_t data = 1; data <= most; data *= 2) {
     const int64_t of_sequence = ranks / data;
     const bool divides = ranks % data == 0 && of_sequence <= c.max_length;
