@@ -46,13 +46,13 @@ struct TimedStep {
   }
 };
 
-// What ranks tell each other of their steps.
+// What ranks tell each other of their steps, in whole nanoseconds.
 void fields(Is<Span> auto& s, auto& f) {
   f("rank", s.rank);
   f("what", s.what);
   f("sends", s.sends);
-  f("begin", s.begin);
-  f("end", s.end);
+  f("begin", s.begin, 1e9);
+  f("end", s.end, 1e9);
 }
 void fields(Is<TimedStep> auto& s, auto& f) {
   f("seconds", s.seconds);
