@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 #include <sstream>
-#include <utility>
+#include <tuple>
 
 #include "longhand/attention/model/transformer.h"
 #include "longhand/attention/registry.h"
@@ -39,13 +39,11 @@ void set_model(const std::string& name, Config& config) {
 Config without_variant(const BenchGrid& a) {
   Config config;
   set_model(a.model, config);
-  const auto set = [&](const char* flag, const char* key, const std::optional<int64_t>& value) {
+  for (const auto& [flag, key, value] : {std::tuple("--d-model", "d_model", a.d_model),
+                                         {"--heads", "heads", a.heads},
+                                         {"--layers", "layers", a.layers},
+                                         {"--d-mlp", "d_mlp", a.d_mlp}})
     if (value) config.assign("model", key, *value, flag);
-  };
-  set("--d-model", "d_model", a.d_model);
-  set("--heads", "heads", a.heads);
-  set("--layers", "layers", a.layers);
-  set("--d-mlp", "d_mlp", a.d_mlp);
   if (a.causal) config.assign("model", "causal", true, "--causal");
   if (a.dropout) config.assign("model", "dropout", *a.dropout, "--dropout");
   for (const std::string& assignment : a.set) config.assign(assignment);
