@@ -109,9 +109,7 @@ double floor_of(const Values& singular_values, int64_t rank) {
 }
 
 /// The errors of one variant on each input.
-struct Samples {
-  Values output, weights, dq, dk, dv, bias_squared, variance, floor;
-
+struct Samples : Errors<Values> {
   /// Adds an input, from the outcomes of all draws.
   void add(const std::vector<Outcome>& draws, const Outcome& right, const Values& singular_values,
            int64_t rank) {
@@ -126,7 +124,7 @@ struct Samples {
     dq.push_back(rms(&Outcome::dq));
     dk.push_back(rms(&Outcome::dk));
     dv.push_back(rms(&Outcome::dv));
-    floor.push_back(floor_of(singular_values, rank));
+    svd_floor.push_back(floor_of(singular_values, rank));
     split(draws, right.out);
   }
 
@@ -153,18 +151,15 @@ struct Samples {
   }
 };
 
-VariantError summary_of(const std::string& label, const Samples& s) {
-  VariantError out;
-  out.label = label;
-  out.output = estimate(s.output);
-  out.weights = estimate(s.weights);
-  out.dq = estimate(s.dq);
-  out.dk = estimate(s.dk);
-  out.dv = estimate(s.dv);
-  out.bias_squared = estimate(s.bias_squared);
-  out.variance = estimate(s.variance);
-  out.svd_floor = estimate(s.floor);
-  return out;
+template <class T>
+constexpr T Errors<T>::* members[] = {
+    &Errors<T>::output, &Errors<T>::weights,      &Errors<T>::dq,       &Errors<T>::dk,
+    &Errors<T>::dv,     &Errors<T>::bias_squared, &Errors<T>::variance, &Errors<T>::svd_floor};
+
+VariantError summary_of(const Samples& s, VariantError facts) {
+  for (size_t i = 0; i < std::size(members<Values>); ++i)
+    facts.*members<Estimate>[i] = estimate(s.*members<Values>[i]);
+  return facts;
 }
 
 /// Variant::rank(), at most the number of tokens.
@@ -193,21 +188,6 @@ Tensor row_weights(const Tensor& x, const Tensor& y) {
 
 }  // namespace
 
-std::string Candidate::label() const {
-  const std::string text = options_text();
-  return text.empty() ? variant : variant + " " + text;
-}
-
-std::string Candidate::options_text(const std::string& except) const {
-  std::string text;
-  for (const auto& [key, value] : options) {
-    if (key == except) continue;
-    const auto* const word = std::get_if<std::string>(&value);
-    text += concat_message(text.empty() ? "" : " ", key, "=", word ? *word : to_string(value));
-  }
-  return text;
-}
-
 std::vector<VariantError> errors(const std::vector<HeadInputs>& inputs,
                                  const std::vector<Candidate>& candidates,
                                  const ErrorOptions& options) {
@@ -217,7 +197,7 @@ std::vector<VariantError> errors(const std::vector<HeadInputs>& inputs,
   const auto all = static_cast<int64_t>(inputs.size() * (candidates.size() + 1));
   std::vector<Samples> samples(candidates.size() + 1);
   std::vector<VariantError> facts(candidates.size() + 1);
-  facts[0] = {"uniform", "", 1, 1, {}, {}, {}, {}, {}, {}, {}, {}};
+  facts[0].rank = 1;
   int64_t done = 0;
   const auto progress = [&] {
     if (options.on_progress) options.on_progress(++done, all);
@@ -249,31 +229,26 @@ std::vector<VariantError> errors(const std::vector<HeadInputs>& inputs,
     }
   }
   std::vector<VariantError> out;
-  for (size_t c = 0; c < samples.size(); ++c) {
-    out.push_back(summary_of(c == 0 ? "uniform" : candidates[c - 1].label(), samples[c]));
-    out.back().algorithm = facts[c].algorithm;
-    out.back().draws = facts[c].draws;
-    out.back().rank = facts[c].rank;
-  }
+  for (size_t c = 0; c < samples.size(); ++c) out.push_back(summary_of(samples[c], facts[c]));
   return out;
 }
 
 std::vector<VariantError> errors_of_layer(Variant& variant, const LayerInputs& layer, bool causal,
                                           uint64_t seed) {
-  const int64_t B = layer.q.size(0), H = layer.q.size(2);
+  const int64_t B = layer.in.q.size(0), H = layer.in.q.size(2);
   std::vector<Samples> samples(static_cast<size_t>(H));
-  int64_t rank = 0;
-  std::string algorithm;
+  VariantError facts;
   for (int64_t b = 0; b < B; ++b) {
     const int64_t length = layer.lengths[static_cast<size_t>(b)];
-    const auto one = [&](const Tensor& t) {
-      return t.defined() ? t.slice(0, b, b + 1).slice(1, 0, length).contiguous() : t;
+    const auto one = [&](const Variable& all) {
+      return all.defined() ? all.value().slice(0, b, b + 1).slice(1, 0, length).contiguous()
+                           : Tensor();
     };
-    const Tensor q = one(layer.q), k = one(layer.k), v = one(layer.v);
+    const Tensor q = one(layer.in.q), k = one(layer.in.k), v = one(layer.in.v);
     const Tensor cotangent = random_cotangent(q.shape(), seed, b);
-    const auto heads = outcomes_of(variant, q, k, v, one(layer.x), cotangent);
-    rank = std::max(rank, rank_of(variant, length));
-    algorithm = variant.algorithm(length);
+    const auto heads = outcomes_of(variant, q, k, v, one(layer.in.x), cotangent);
+    facts.rank = std::max(facts.rank, rank_of(variant, length));
+    facts.algorithm = variant.algorithm(length);
     std::vector<Outcome> right;
     for (int64_t h = 0; h < H; ++h)
       right.push_back(exact({of_head(q, h, q), of_head(k, h, q), of_head(v, h, q)},
@@ -284,20 +259,16 @@ std::vector<VariantError> errors_of_layer(Variant& variant, const LayerInputs& l
                      rank_of(variant, length));
   }
   std::vector<VariantError> out;
-  for (const Samples& each : samples) {
-    out.push_back(summary_of("trained", each));
-    out.back().rank = rank;
-    out.back().algorithm = algorithm;
-  }
+  for (const Samples& each : samples) out.push_back(summary_of(each, facts));
   return out;
 }
 
-std::vector<RankError> rank_errors(const std::vector<HeadInputs>& inputs,
-                                   const std::vector<int64_t>& ranks, bool causal) {
+std::vector<VariantError> rank_errors(const std::vector<HeadInputs>& inputs,
+                                      const std::vector<int64_t>& ranks, bool causal) {
   std::vector<Values> weights(ranks.size()), outputs(ranks.size());
   for (const HeadInputs& in : inputs) {
     const Tensor P = exact_weights(in, causal);
-    const Tensor v = matrix(in.v), out = product(P, v);
+    const Tensor out = product(P, matrix(in.v));
     const Svd d = svd(P);
     const Values singular_values = d.s.to_vector<double>();
     for (size_t i = 0; i < ranks.size(); ++i) {
@@ -308,9 +279,12 @@ std::vector<RankError> rank_errors(const std::vector<HeadInputs>& inputs,
           relative_error(product(u, product(u.transpose(0, 1).contiguous(), out)), out));
     }
   }
-  std::vector<RankError> all;
-  for (size_t i = 0; i < ranks.size(); ++i)
-    all.push_back({ranks[i], estimate(weights[i]), estimate(outputs[i])});
+  std::vector<VariantError> all(ranks.size());
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    all[i].rank = ranks[i];
+    all[i].output = estimate(outputs[i]);
+    all[i].weights = all[i].svd_floor = estimate(weights[i]);
+  }
   return all;
 }
 

@@ -16,11 +16,7 @@ namespace longhand::attention::analysis {
 struct Candidate {
   std::string variant;
   OptionSet options{};
-
-  /// "performer features=64"
-  std::string label() const;
-  /// "features=64", without the option `except`.
-  std::string options_text(const std::string& except = {}) const;
+  int64_t size = 0;  // of features, landmarks or slots, for tables; 0: it has none
 };
 
 /// Reports progress: `done` of `all` parts.
@@ -33,22 +29,24 @@ struct ErrorOptions {
   OnProgress on_progress{};
 };
 
-/// Relative errors |approximate - exact| / |exact| (Frobenius norms), means over the inputs. Exact
-/// are the definition's result O, its weights P and the gradients of <O, G> for a random G. Errors
-/// of a random variant are root mean squares over its draws.
-struct VariantError {
-  std::string label;
-  std::string algorithm;  // Variant::algorithm(): "softmax: …" if it is exact at this length
-  int64_t draws = 1;
-  int64_t rank = 0;  // a bound on the rank of the weights: Variant::rank(), at most the tokens
-  Estimate output, weights, dq, dk, dv;
+/// Relative errors |approximate - exact| / |exact| (Frobenius norms): estimates over the inputs, or the
+/// values of all inputs. Exact are the definition's result O, its weights P and the gradients of <O, G>
+/// for a random G. Errors of a random variant are root mean squares over its draws.
+template <class T>
+struct Errors {
+  T output{}, weights{}, dq{}, dk{}, dv{};
   /// |output error|² = bias² + variance: of the mean of all draws, and of a single draw around that
   /// mean, relative to |exact|². Both are unbiased estimates, so bias² may be below 0. The variance
   /// of a variant without random numbers is 0.
-  Estimate bias_squared, variance;
+  T bias_squared{}, variance{};
   /// The least possible error of weights of this rank: (Σ_{i > rank} σ_i² / Σ σ_i²)^(1/2) over the
   /// singular values of P (Eckart & Young 1936).
-  Estimate svd_floor;
+  T svd_floor{};
+};
+struct VariantError : Errors<Estimate> {
+  std::string algorithm{};  // Variant::algorithm(): "softmax: …" if it is exact at this length
+  int64_t draws = 1;
+  int64_t rank = 0;  // a bound on the rank of the weights: Variant::rank(), at most the tokens
 };
 
 /// The errors of each candidate, made with one head and inputs' D for every head in `inputs`, and
@@ -64,13 +62,9 @@ std::vector<VariantError> errors(const std::vector<HeadInputs>& inputs,
 std::vector<VariantError> errors_of_layer(Variant& variant, const LayerInputs& layer, bool causal,
                                           uint64_t seed = 0);
 
-/// Exact attention truncated to the rank r, P_r V: the error of its weights and of its result.
-struct RankError {
-  int64_t rank = 0;
-  Estimate weights, output;
-};
-std::vector<RankError> rank_errors(const std::vector<HeadInputs>& inputs,
-                                   const std::vector<int64_t>& ranks, bool causal = false);
+/// Exact attention truncated to each rank r, P_r V: the errors of its weights and of its result.
+std::vector<VariantError> rank_errors(const std::vector<HeadInputs>& inputs,
+                                      const std::vector<int64_t>& ranks, bool causal = false);
 
 /// The iteration of nystrom for A⁺, A = softmax(Q̃ K̃ᵀ / sqrt(D)) of segment means Q̃ and K̃, from
 /// Z = Aᵀ / (|A|_1 |A|_inf), after `iteration` steps (0: at the start).

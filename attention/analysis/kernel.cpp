@@ -138,13 +138,6 @@ void measure(KernelError& e, const Tensor& K, double largest_eigenvalue, bool ra
   if (random && single) e.single_error = estimate(of_single);
 }
 
-Tensor rows_of(const Tensor& x, const std::vector<int64_t>& which) {
-  Tensor out = Tensor::empty({static_cast<int64_t>(which.size()), x.size(1)}, DType::f64);
-  for (size_t i = 0; i < which.size(); ++i)
-    copy_into(out.select(0, static_cast<int64_t>(i)), x.select(0, which[i]));
-  return out;
-}
-
 Tensor kmeans(const Tensor& points, int64_t m, RandomStream& random) {
   const int64_t n = points.size(0), D = points.size(1);
   // k-means++: each further centre is a point drawn in proportion to its squared distance.
@@ -223,17 +216,8 @@ std::vector<int64_t> by_leverage(const Tensor& K, int64_t m, RandomStream& rando
 std::string name_of(Kernel kernel) { return kernel == Kernel::softmax ? "softmax" : "gaussian"; }
 
 std::string name_of(Landmarks landmarks) {
-  switch (landmarks) {
-    case Landmarks::uniform:
-      return "uniform";
-    case Landmarks::segment:
-      return "segment";
-    case Landmarks::kmeans:
-      return "kmeans";
-    case Landmarks::leverage:
-      return "leverage";
-  }
-  return "";
+  constexpr const char* names[] = {"uniform", "segment", "kmeans", "leverage"};
+  return names[static_cast<size_t>(landmarks)];
 }
 
 Tensor kernel_matrix(Kernel kernel, const Tensor& points) {

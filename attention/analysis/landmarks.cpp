@@ -31,14 +31,8 @@ Tensor kernel(LandmarkTarget target, const Tensor& q, const Tensor& k) {
   return s;
 }
 
-Tensor rows(const Tensor& x, const std::vector<int64_t>& which) {
-  Tensor out = Tensor::empty({static_cast<int64_t>(which.size()), x.size(1)}, x.dtype());
-  for (size_t i = 0; i < which.size(); ++i)
-    copy_into(out.select(0, static_cast<int64_t>(i)), x.select(0, which[i]));
-  return out;
-}
-Tensor columns(const Tensor& x, const std::vector<int64_t>& which) {
-  return rows(x.transpose(0, 1), which).transpose(0, 1).contiguous();
+Tensor columns_of(const Tensor& x, const std::vector<int64_t>& which) {
+  return rows_of(x.transpose(0, 1), which).transpose(0, 1).contiguous();
 }
 
 // With S, the kernel of all pairs.
@@ -46,28 +40,19 @@ double error_of(LandmarkTarget target, const Tensor& S, const Tensor& q, const T
                 const std::vector<int64_t>& J) {
   constexpr double tolerance = 1e-10;
   if (target == LandmarkTarget::nystrom) {
-    const Tensor Q = rows(q, J), K = rows(k, J);
+    const Tensor Q = rows_of(q, J), K = rows_of(k, J);
     const Tensor inverse = pseudo_inverse(kernel(target, Q, K), tolerance);
     return relative_error(product(product(kernel(target, q, K), inverse), kernel(target, Q, k)), S);
   }
-  const Tensor C = columns(S, J), R = rows(S, J);
-  return relative_error(product(product(C, pseudo_inverse(columns(R, J), tolerance)), R), S);
+  const Tensor C = columns_of(S, J), R = rows_of(S, J);
+  return relative_error(product(product(C, pseudo_inverse(columns_of(R, J), tolerance)), R), S);
 }
 
 }  // namespace
 
 std::string name_of(LandmarkTarget target) {
-  switch (target) {
-    case LandmarkTarget::linear:
-      return "linear";
-    case LandmarkTarget::exponential:
-      return "exponential";
-    case LandmarkTarget::softmax:
-      return "softmax";
-    case LandmarkTarget::nystrom:
-      return "nystrom";
-  }
-  return "";
+  constexpr const char* names[] = {"linear", "exponential", "softmax", "nystrom"};
+  return names[static_cast<size_t>(target)];
 }
 
 std::vector<int64_t> draw_subset(RandomStream& random, int64_t n, int64_t m) {
@@ -96,34 +81,32 @@ std::vector<LandmarkError> landmark_errors(const LandmarkOptions& options) {
   for (const int64_t m : sizes)
     check<ConfigError>(m >= 1 && m <= N, "landmarks: expected 1 to ", N, " landmarks, got ", m);
   const double std = options.norm > 0 ? options.norm / std::sqrt(static_cast<double>(D)) : 1.0;
-  // errors[target][size][draw]
-  const std::vector<std::vector<double>> of_target(sizes.size(),
-                                                   std::vector<double>(options.draws));
-  std::vector<std::vector<std::vector<double>>> errors(std::size(targets), of_target);
+  std::vector<LandmarkError> out;
+  for (const LandmarkTarget target : targets)
+    for (const int64_t m : sizes) out.push_back({.target = target, .landmarks = m});
+  std::vector<std::vector<double>> errors(out.size(), std::vector<double>(options.draws));
   parallel_for(options.draws, 1, [&](int64_t begin, int64_t end) {
     for (int64_t draw = begin; draw < end; ++draw) {
       const Generator generator = Generator(options.seed).fork("landmarks").fork(draw);
       Tensor q = Tensor::empty({N, D}, DType::f64), k = Tensor::empty({N, D}, DType::f64);
       fill_normal(q, generator.fork("q"), 0, std);
       fill_normal(k, generator.fork("k"), 0, std);
-      for (size_t t = 0; t < std::size(targets); ++t) {
-        const Tensor S = kernel(targets[t], q, k);
-        for (size_t i = 0; i < sizes.size(); ++i) {
-          RandomStream random(generator.fork("landmarks").fork(i));
-          errors[t][i][draw] = error_of(targets[t], S, q, k, draw_subset(random, N, sizes[i]));
-        }
+      Tensor S;
+      for (size_t e = 0; e < out.size(); ++e) {
+        const size_t i = e % sizes.size();
+        if (i == 0) S = kernel(out[e].target, q, k);
+        RandomStream random(generator.fork("landmarks").fork(i));
+        errors[e][draw] = error_of(out[e].target, S, q, k, draw_subset(random, N, sizes[i]));
       }
     }
   });
-  std::vector<LandmarkError> out;
-  for (size_t t = 0; t < std::size(targets); ++t)
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      const std::vector<double>& of = errors[t][i];
-      const auto exact = std::count_if(of.begin(), of.end(), [](double e) { return e <= 1e-6; });
-      out.push_back({targets[t], sizes[i], estimate(of), quantile(of, 0.1), quantile(of, 0.5),
-                     quantile(of, 0.9),
-                     static_cast<double>(exact) / static_cast<double>(of.size())});
-    }
+  for (size_t e = 0; e < out.size(); ++e) {
+    const auto quantile_of = [&](double p) { return quantile(errors[e], p); };
+    out[e].mean = estimate(errors[e]);
+    out[e].low = quantile_of(0.1), out[e].median = quantile_of(0.5), out[e].high = quantile_of(0.9);
+    const auto exact = std::ranges::count_if(errors[e], [](double error) { return error <= 1e-6; });
+    out[e].exact = static_cast<double>(exact) / static_cast<double>(options.draws);
+  }
   return out;
 }
 

@@ -36,7 +36,7 @@ struct LandmarkOptions {
 struct LandmarkError {
   LandmarkTarget target{};
   int64_t landmarks = 0;
-  Estimate mean;
+  Estimate mean{};
   double low = 0, median = 0, high = 0;  // quantiles 0.1, 0.5, 0.9: errors have long tails
   double exact = 0;                      // the fraction of draws with an error of at most 1e-6
 };

@@ -31,4 +31,10 @@ Tensor product(const Tensor& a, const Tensor& b) {
   return out;
 }
 
+Tensor rows_of(const Tensor& x, const std::vector<int64_t>& which) {
+  Tensor out = Tensor::empty({std::ssize(which), x.size(1)}, x.dtype());
+  for (int64_t i = 0; i < out.size(0); ++i) copy_into(out.select(0, i), x.select(0, which[i]));
+  return out;
+}
+
 }  // namespace longhand::attention::analysis

@@ -1,6 +1,9 @@
 // Shared by analyses: norms and products of matrices in f64.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "longhand/core/tensor.h"
 
 namespace longhand::attention::analysis {
@@ -11,5 +14,7 @@ double square_norm(const Tensor& a);
 double relative_error(const Tensor& a, const Tensor& b);
 /// a b of matrices.
 Tensor product(const Tensor& a, const Tensor& b);
+/// These rows of x (n, D).
+Tensor rows_of(const Tensor& x, const std::vector<int64_t>& which);
 
 }  // namespace longhand::attention::analysis

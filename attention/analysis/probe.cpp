@@ -30,12 +30,8 @@ class Observed {
       layer.variant = model.config().attention_of(i);
       const bool reads = model.kernel(i).capabilities().uses_queries_and_keys;
       model.kernel(i).observe([&layer, reads](const Inputs& in, const Mask& mask, const auto&) {
-        if (reads) {
-          layer.q = in.q.value();
-          layer.k = in.k.value();
-        }
-        layer.v = in.v.value();
-        if (in.x.defined()) layer.x = in.x.value();
+        layer.in = in;
+        if (!reads) layer.in.q = layer.in.k = {};
         layer.lengths.assign(static_cast<size_t>(in.q.size(0)), in.q.size(1));
         if (mask.lengths.defined()) layer.lengths = mask.lengths.to_vector<int64_t>();
       });
@@ -79,23 +75,26 @@ std::vector<LayerInputs> probe(Transformer& model, const Tensor& tokens, const T
 std::vector<HeadInputs> heads_of(const std::vector<LayerInputs>& layers) {
   std::vector<HeadInputs> out;
   for (const LayerInputs& layer : layers) {
-    const bool mixed = layer.q.defined() && layer.k.size(1) != layer.q.size(1);
-    check<ConfigError>(layer.q.defined() && !mixed, "layer ", layer.layer, ": the variant \"",
+    const auto& [q, k, v, x] = layer.in;
+    const bool mixed = q.defined() && k.size(1) != q.size(1);
+    check<ConfigError>(q.defined() && !mixed, "layer ", layer.layer, ": the variant \"",
                        layer.variant, "\" has no ",
                        mixed ? "keys of single tokens, but of mixtures"
                              : "queries and keys: its weights do not depend on them",
                        "; analyse a model of another variant");
-    for (int64_t h = 0; h < layer.q.size(2); ++h)
-      for (int64_t b = 0; b < layer.q.size(0); ++b) {
-        const auto one = [&](const Tensor& x) {
-          const int64_t at = h * x.size(2) / layer.q.size(2);
-          return x.slice(0, b, b + 1)
+    const int64_t H = q.size(2);
+    for (int64_t h = 0; h < H; ++h)
+      for (int64_t b = 0; b < q.size(0); ++b) {
+        const auto one = [&](const Variable& of_all) {
+          const int64_t at = h * of_all.size(2) / H;
+          return of_all.value()
+              .slice(0, b, b + 1)
               .slice(1, 0, layer.lengths[static_cast<size_t>(b)])
               .slice(2, at, at + 1)
               .to(DType::f64)
               .contiguous();
         };
-        out.push_back({one(layer.q), one(layer.k), one(layer.v), layer.layer, h, b});
+        out.push_back({one(q), one(k), one(v), layer.layer, h, b});
       }
   }
   return out;

@@ -33,9 +33,9 @@ HeadInputs random_head(const RandomInputs& what, const Generator& generator);
 struct LayerInputs {
   int64_t layer = 0;
   std::string variant;
-  Tensor q;     // (B, N, H, D), rotated if the model rotates them
-  Tensor k, v;  // (B, N, kv_heads, D); of another length where keys are mixtures of tokens
-  Tensor x;     // (B, N, H D) for variants with Capabilities::uses_x
+  /// q (B, N, H, D), rotated if the model rotates them; k and v (B, N, kv_heads, D), of another length
+  /// where keys are mixtures of tokens; x (B, N, H D) for variants with Capabilities::uses_x.
+  Inputs in{};
   std::vector<int64_t> lengths{};  // real tokens of each sequence
 };
 /// Runs a model on tokens (B, N) and lengths (B), undefined for none, in evaluation mode, and returns

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <utility>
 
 #include "longhand/attention/definitions/definitions.h"
 #include "longhand/autograd/grad_mode.h"
@@ -46,49 +44,33 @@ double entropy_rank(const std::vector<double>& values) {
   return std::exp(entropy);
 }
 
-std::vector<Spectrum> spectra(const std::vector<HeadInputs>& inputs, bool causal) {
-  std::vector<std::vector<double>> values(inputs.size());
-  for (const HeadInputs& in : inputs)
-    check<ConfigError>(in.length() == inputs[0].length(),
-                       "spectra: expected sequences of one length, got ", inputs[0].length(),
+Spectrum spectrum(const std::vector<HeadInputs>& sequences, bool causal) {
+  struct Values {
+    std::vector<double> values, energy, squared;
+  };
+  std::vector<Values> all(sequences.size());
+  for (const HeadInputs& in : sequences)
+    check<ConfigError>(in.length() == sequences[0].length(),
+                       "spectra: expected sequences of one length, got ", sequences[0].length(),
                        " and ", in.length());
-  parallel_for(static_cast<int64_t>(inputs.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      values[i] = svd(exact_weights(inputs[i], causal)).s.to_vector<double>();
+  parallel_for(std::ssize(sequences), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto values = svd(exact_weights(sequences[i], causal)).s.to_vector<double>();
+      all[i] = {values, cumulative_energy(values, false), cumulative_energy(values, true)};
+    }
   });
-  std::map<std::pair<int64_t, int64_t>, std::vector<size_t>> of_head;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    of_head[{inputs[i].layer, inputs[i].head}].push_back(i);
-  std::vector<Spectrum> out;
-  for (const auto& entry : of_head) {
-    const auto& [layer, head] = entry.first;
-    const std::vector<size_t>& samples = entry.second;
-    const auto mean = [&](const auto& f) {
-      std::vector<double> each;
-      for (const size_t i : samples) each.push_back(static_cast<double>(f(values[i])));
-      return estimate(each);
-    };
-    Spectrum s{layer, head, inputs[samples[0]].length(), {}, {}, {}, {}};
-    s.rank90 = mean([](const auto& v) { return energy_rank(v, 0.9, false); });
-    s.rank90_squared = mean([](const auto& v) { return energy_rank(v, 0.9, true); });
-    s.entropy_rank = mean([](const auto& v) { return analysis::entropy_rank(v); });
-    std::vector<std::vector<double>> energy, squared;
-    for (const size_t i : samples) {
-      energy.push_back(cumulative_energy(values[i], false));
-      squared.push_back(cumulative_energy(values[i], true));
-    }
-    for (size_t r = 0; r < values[samples[0]].size(); ++r) {
-      std::vector<double> one, two;
-      for (size_t i = 0; i < samples.size(); ++i) {
-        one.push_back(energy[i][r]);
-        two.push_back(squared[i][r]);
-      }
-      s.points.push_back({static_cast<int64_t>(r) + 1,
-                          mean([&](const auto& v) { return v[r] / v[0]; }), estimate(one),
-                          estimate(two)});
-    }
-    out.push_back(std::move(s));
-  }
+  const auto mean = [&](const auto& f) {
+    std::vector<double> each;
+    for (const Values& v : all) each.push_back(static_cast<double>(f(v)));
+    return estimate(each);
+  };
+  Spectrum out{mean([](const Values& v) { return energy_rank(v.values, 0.9, false); }),
+               mean([](const Values& v) { return energy_rank(v.values, 0.9, true); }),
+               mean([](const Values& v) { return entropy_rank(v.values); })};
+  for (int64_t r = 0; r < sequences[0].length(); ++r)
+    out.points.push_back({r + 1, mean([&](const Values& v) { return v.values[r] / v.values[0]; }),
+                          mean([&](const Values& v) { return v.energy[r]; }),
+                          mean([&](const Values& v) { return v.squared[r]; })});
   return out;
 }
 

@@ -28,12 +28,11 @@ struct SpectrumPoint {
 };
 /// Means over the sequences of one head.
 struct Spectrum {
-  int64_t layer = 0, head = 0, length = 0;
   Estimate rank90, rank90_squared;  // energy_rank() for 90 % of σ and of σ²
   Estimate entropy_rank;
-  std::vector<SpectrumPoint> points;
+  std::vector<SpectrumPoint> points{};
 };
-/// The spectra of each layer and head, over all its sequences, which must have the same length.
-std::vector<Spectrum> spectra(const std::vector<HeadInputs>& inputs, bool causal = false);
+/// Throws ConfigError unless all sequences have the same length.
+Spectrum spectrum(const std::vector<HeadInputs>& sequences, bool causal = false);
 
 }  // namespace longhand::attention::analysis

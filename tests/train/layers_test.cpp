@@ -120,7 +120,7 @@ TEST_CASE("layers: token by token gives the logits of the whole sequence") {
 TEST_CASE("layers: a bench of a step adds the work of each") {
   const BenchOptions once{.repetitions = 1};
   const auto flops = [&](const std::string& types) {
-    return bench_step(mixed("[attention]\ntype = " + types + "\n"), 1, once).work.flops;
+    return bench_step(mixed("[attention]\ntype = " + types + "\n"), 1, once).work.total().flops;
   };
   CHECK(2 * flops("['softmax', 'linear']") == flops("'softmax'") + flops("'linear'"));
   CHECK_THROWS_AS(bench_attention(mixed(window_linear), 1, once), ConfigError);

@@ -60,14 +60,12 @@ AttentionMaps attention(const AttentionOptions& a, const LoadedRun& run,
                          .y = "query",
                          .series = {"layer", "head"},
                          .colour = "weight"});
-  std::string drawn;
+  std::string drawn, summary;
+  double sharpest = -1;
   const auto layers = analysis::probe(model, batch.tokens.slice(1, 0, length).contiguous(), {});
   for (const analysis::LayerInputs& layer : layers) {
     on_progress(layer.layer, static_cast<int64_t>(layers.size()), "");
-    const auto variable = [](const Tensor& t) { return t.defined() ? Variable(t) : Variable(); };
-    const longhand::attention::Inputs in{variable(layer.q), variable(layer.k), variable(layer.v),
-                                         variable(layer.x)};
-    const Tensor all = analysis::weights(model.kernel(layer.layer), in).select(0, 0);
+    const Tensor all = analysis::weights(model.kernel(layer.layer), layer.in).select(0, 0);
     for (int64_t h = 0; h < all.size(0); ++h) {
       const Tensor map = all.select(0, h);
       const analysis::MapShape s = analysis::map_shape(map);
@@ -82,6 +80,12 @@ AttentionMaps attention(const AttentionOptions& a, const LoadedRun& run,
                {"first", s.first, "first", 3},
                {"distance", s.distance, "distance", 3},
                {"negative", s.negative, "negative", 3}});
+      if (s.largest > sharpest) {
+        sharpest = s.largest;
+        summary = fmt::format(
+            "Layer {}, head {} attends most sharply: {} of its weight is on one key.", layer.layer,
+            h, to_text(s.largest, 3));
+      }
       const Tensor small = analysis::pooled_map(map, a.size);
       for (int64_t i = 0; i < small.size(0); ++i)
         for (int64_t j = 0; j < small.size(1); ++j)
@@ -91,16 +95,7 @@ AttentionMaps attention(const AttentionOptions& a, const LoadedRun& run,
                            shaded(analysis::pooled_map(map, std::min<int64_t>(a.size, 48))));
     }
   }
-  const auto most =
-      std::max_element(shapes.rows.begin(), shapes.rows.end(), [&](const auto& x, const auto& y) {
-        return std::get<double>(x[shapes.column("largest")]) <
-               std::get<double>(y[shapes.column("largest")]);
-      });
-  Results results{.title = "Attention maps of " + run.file,
-                  .summary = fmt::format(
-                      "Layer {}, head {} attends most sharply: {} of its weight is on one key.",
-                      std::get<int64_t>((*most)[0]), std::get<int64_t>((*most)[1]),
-                      short_text(std::get<double>((*most)[shapes.column("largest")])))};
+  Results results{.title = "Attention maps of " + run.file, .summary = summary};
   results.tables = {shapes, maps};
   return {std::move(results), std::move(drawn)};
 }

@@ -96,22 +96,20 @@ Table crossover_table(const std::vector<Cost>& costs, std::string& summary) {
        {"forward", "forward faster from", 3},
        {"memory", "less memory from", 3},
        {"meaning", ""}}};
-  std::vector<std::pair<std::string, int64_t>> order;
-  for (const Cost& c : costs)
-    if (const std::pair key(c.attention, c.size);
-        c.attention != "softmax" && std::find(order.begin(), order.end(), key) == order.end())
-      order.push_back(key);
-  for (const auto& variant : order) {
-    const std::string& attention = variant.first;
-    const int64_t size = variant.second;
-    const auto by_length = [&](const std::string& of, int64_t of_size, double Cost::*value) {
+  const auto key = [](const Cost& c) { return std::pair(c.attention, c.size); };
+  for (const auto& group : in_groups(costs, key)) {
+    const Cost& first = *group[0];
+    if (first.attention == "softmax") continue;
+    const auto by_length = [&](const std::string& attention, int64_t size, double Cost::*value) {
       std::map<double, double> out;
       for (const Cost& c : costs)
-        if (c.attention == of && c.size == of_size) out[static_cast<double>(c.length)] = c.*value;
+        if (c.attention == attention && c.size == size)
+          out[static_cast<double>(c.length)] = c.*value;
       return out;
     };
     const auto find = [&](double Cost::*value) {
-      return crossover(by_length("softmax", 0, value), by_length(attention, size, value));
+      return crossover(by_length("softmax", 0, value),
+                       by_length(first.attention, first.size, value));
     };
     const auto cell = [](const Crossover& c) {
       return c.kind == Crossover::Kind::at || c.kind == Crossover::Kind::always ? Cell(c.length)
@@ -119,11 +117,11 @@ Table crossover_table(const std::vector<Cost>& costs, std::string& summary) {
     };
     const Crossover time = find(&Cost::seconds);
     const std::string text = to_text(time, "faster");
-    table.rows.push_back({attention, size_cell(size), cell(time),
+    table.rows.push_back({first.attention, size_cell(first.size), cell(time),
                           cell(find(&Cost::seconds_forward)), cell(find(&Cost::bytes)), text});
     if (summary.empty())
-      summary = fmt::format("Against softmax, {}{} is {}.", attention,
-                            size ? fmt::format(" of size {}", size) : "", text);
+      summary = fmt::format("Against softmax, {}{} is {}.", first.attention,
+                            first.size ? fmt::format(" of size {}", first.size) : "", text);
   }
   return table;
 }

@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
-#include <cstdlib>
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/data/heuristics.h"
 #include "longhand/train/analyse/analyse.h"
@@ -28,14 +28,9 @@ data::Scores scores_of(longhand::attention::Transformer& model, int64_t batch_si
       };
       const Prediction p = logits({part(batch.tokens), part(batch.targets), part(batch.lengths)},
                                   nn::Pass::evaluate());
-      const int64_t classes = p.logits.size(-1);
-      const auto values = p.logits.value().to_vector<double>();
-      const auto targets = p.targets.to_vector<int32_t>();
-      for (size_t i = 0; i < targets.size(); ++i) {
-        if (targets[i] == data::ignore_index) continue;
-        const auto row = values.begin() + static_cast<std::ptrdiff_t>(i) * classes;
-        out.push_back(std::max_element(row, row + classes) - row == targets[i]);
-      }
+      std::vector<TargetScore> scores;
+      measure(p.logits.value(), p.targets, &scores);
+      for (const TargetScore& score : scores) out.push_back(score.correct);
     }
     return out;
   };

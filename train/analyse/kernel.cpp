@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <tuple>
 
 #include "longhand/train/analyse/analyse.h"
 #include "longhand/train/results/rows.h"
@@ -14,8 +14,13 @@ namespace {
 namespace analysis = attention::analysis;
 using analysis::KernelError;
 
+struct Found {
+  const Source* source;
+  KernelError error;
+};
+
 /// The queries or keys of a head times D^(-1/4), (N, D).
-Tensor points_of(const attention::analysis::HeadInputs& head, bool keys) {
+Tensor points_of(const analysis::HeadInputs& head, bool keys) {
   Tensor points = (keys ? head.k : head.q).select(2, 0).select(0, 0).contiguous().clone();
   const double scale = std::pow(static_cast<double>(head.dim()), -0.25);
   double* const x = points.data<double>();
@@ -47,34 +52,28 @@ Table kernel_table() {
   return table;
 }
 
-Table slope_table(const std::vector<std::pair<const Source*, KernelError>>& all) {
+Table slope_table(const std::vector<Found>& all) {
   Table table{
       "slopes", "Exponents of rms errors against m: error ~ m^exponent",
       "-0.5 for random features, by the closed form. Heavy-tailed estimators (positive "
       "features at large norms) approach it slowly. Landmarks decrease as the spectrum does.",
       source_columns()};
-  std::map<std::pair<const Source*, std::string>, std::vector<const KernelError*>> curves;
-  std::vector<std::pair<const Source*, std::string>> order;
-  for (const auto& [source, e] : all) {
-    const std::pair key(source, analysis::name_of(e.kernel) + e.method + e.draw);
-    if (!curves.contains(key)) order.push_back(key);
-    curves[key].push_back(&e);
-  }
-  for (const auto& key : order) {
+  for (const auto& curve : in_groups(all, [](const Found& f) {
+         return std::tuple(f.source, f.error.kernel, f.error.method, f.error.draw);
+       })) {
     std::vector<double> sizes, errors;
-    for (const KernelError* const e : curves[key])
-      if (e->rms > 1e-12) {
-        sizes.push_back(static_cast<double>(e->size));
-        errors.push_back(e->rms);
+    for (const Found* const each : curve)
+      if (each->error.rms > 1e-12) {
+        sizes.push_back(static_cast<double>(each->error.size));
+        errors.push_back(each->error.rms);
       }
     if (sizes.size() < 3) continue;
-    const Line line = fit_power(sizes, errors);
-    const KernelError& first = *curves[key][0];
-    add_row(table, source_cells(*key.first),
+    const KernelError& first = curve[0]->error;
+    add_row(table, source_cells(*curve[0]->source),
             {{"kernel", analysis::name_of(first.kernel)},
              {"method", first.method},
              {"rows", first.draw},
-             {"exponent", estimate_of(line, sizes.size()), "exponent"},
+             {"exponent", estimate_of(fit_power(sizes, errors), sizes.size()), "exponent"},
              {"theory", first.draw.empty() ? Cell() : Cell(-0.5)}});
   }
   return table;
@@ -92,7 +91,7 @@ Results kernel(const KernelOptions& a, const LoadedRun* run, const OnProgress& o
   analysis::KernelOptions options = a.kernels;
   options.seed = a.seed;
   Table table = kernel_table();
-  std::vector<std::pair<const Source*, KernelError>> found;
+  std::vector<Found> found;
   int64_t done = 0;
   double worst = 0, least = 0;
   for (const Source& source : all)
@@ -101,7 +100,7 @@ Results kernel(const KernelOptions& a, const LoadedRun* run, const OnProgress& o
                   fmt::format("{}, {} tokens", analysis::name_of(each), source.length));
       for (const KernelError& e :
            analysis::kernel_errors(points_of(source.heads[0], a.keys), each, options)) {
-        found.emplace_back(&source, e);
+        found.push_back({&source, e});
         add_row(table, source_cells(source),
                 {{"kernel", analysis::name_of(each)},
                  {"method", e.method},
@@ -130,7 +129,7 @@ Results kernel(const KernelOptions& a, const LoadedRun* run, const OnProgress& o
       .summary = fmt::format(
           "Squared errors of independent rows are within {:.0f} % of their closed form; "
           "the smallest eigenvalue of any approximation is {} of the largest of K.",
-          100 * worst, short_text(least))};
+          100 * worst, to_text(least, 3))};
   results.tables = {table};
   if (Table slopes = slope_table(found); !slopes.rows.empty()) results.tables.push_back(slopes);
   return results;

@@ -120,6 +120,4 @@ Estimate estimate_of(const Line& line, size_t count) {
   return {line.slope, line.low, line.high, static_cast<int64_t>(count)};
 }
 
-std::string short_text(double value) { return to_text(value, 3); }
-
 }  // namespace longhand::train::analyse

@@ -64,7 +64,4 @@ std::string size_option(const std::string& variant);
 /// The slope of a line through this many points.
 Estimate estimate_of(const Line& line, size_t count);
 
-/// A number for a sentence, with three digits.
-std::string short_text(double value);
-
 }  // namespace longhand::train::analyse

@@ -27,7 +27,7 @@ Results spectrum(const SourceOptions& options, const LoadedRun* run,
     const Source& source = all[i];
     on_progress(static_cast<int64_t>(i), static_cast<int64_t>(all.size()),
                 fmt::format("{} tokens", source.length));
-    const analysis::Spectrum s = analysis::spectra(source.heads, source.causal)[0];
+    const analysis::Spectrum s = analysis::spectrum(source.heads, source.causal);
     share = s.rank90.mean / static_cast<double>(source.length);
     add_row(ranks, source_cells(source),
             {{"rank90", s.rank90, "rank 90 % σ"},

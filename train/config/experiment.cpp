@@ -12,19 +12,11 @@
 namespace longhand::train {
 namespace {
 
-/// Makes a path absolute, in the options and in the effective configuration.
-void make_absolute(std::string& path, EffectiveValue& value) {
-  if (path.empty()) return;
-  path = absolute_path(path);
-  value.value = path;
-}
-
-/// The same of data.path, if the task has one, in the effective configuration alone.
-void make_path_absolute(EffectiveValues& data) {
-  const auto found = data.find("path");
-  if (found == data.end()) return;
-  if (auto* const path = std::get_if<std::string>(&found->second.value); path && !path->empty())
-    *path = absolute_path(*path);
+/// Makes a path absolute in the effective configuration, and returns it; empty if it is not given.
+std::string made_absolute(EffectiveValue& value) {
+  auto* const path = std::get_if<std::string>(&value.value);
+  if (path && !path->empty()) *path = absolute_path(*path);
+  return path ? *path : "";
 }
 
 /// The options of [model] that describe its inputs and outputs; 0 if not given.
@@ -63,59 +55,14 @@ void check_memory(const Config& config, const data::Splits& splits) {
   MemoryRequest request = memory_request(plan, nullptr);
   if (!info) {  // only the data, and what was given of the model
     request.model.vocabulary = request.model.classes = request.model.max_length = 1;
-    request.batch_size = request.micro_batches = request.eval_batch_size = 1;
+    request.train.loading.batch_size = request.train.trainer.eval_batch_size = 1;
   }
   request.trains = request.saves = splits.train;
   if (!splits.train) request.data.examples = 0;
   check_memory(request);
 }
 
-/// The plan of a task that has been made, before a model is constructed for it.
-Plan fitting_plan(const Config& config, const data::Task& task) {
-  Plan plan = read_plan(config, task.info);
-  check_memory(memory_request(plan, &task));
-  return plan;
-}
-
-/// train.seed alone.
-struct Seed {
-  int64_t seed = 0;
-
-  void describe(OptionVisitor& v) {
-    v.integer(
-        "seed", seed, {0},
-        "seed of the weights, the order of the examples, dropout and random features; that of "
-        "generated data is data.seed");
-  }
-};
-
 }  // namespace
-
-void TrainSection::describe(OptionVisitor& v) {
-  Seed of_all{seed};
-  of_all.describe(v);
-  seed = of_all.seed;
-  loading.describe(v);
-  trainer.describe(v, loading.batch_size);
-  init.describe(v);
-  distill.describe(v, trainer.recompute);
-  v.require(trainer.sequence_ranks == 1 || distill.from.empty(), "sequence_ranks",
-            "a teacher compares whole sequences: expected 1 with distill_from");
-  v.boolean(
-      "tensorboard", tensorboard,
-      "whether to write the metrics as events for TensorBoard, too, in the folder tensorboard "
-      "of the run");
-  v.number(
-      "memory_limit", memory_limit, {0},
-      "GiB of memory that the run may take: one whose estimate exceeds it is refused before it "
-      "begins; 0: what the machine has");
-  trainer.seed = static_cast<uint64_t>(seed);
-}
-
-void OptimizerSection::describe(OptionVisitor& v) {
-  optimizer.describe(v);
-  schedule.describe(v);
-}
 
 attention::TransformerConfig read_model(const Config& config, const data::TaskInfo* task,
                                         EffectiveSections* values) {
@@ -150,7 +97,8 @@ attention::TransformerConfig read_model(const Config& config, const data::TaskIn
 
 std::optional<data::TaskInfo> read_task_info(const Config& config, EffectiveValues* values) {
   const auto info = data::check_task(config.data(), seed_of_data, max_length_of(config), values);
-  if (values) make_path_absolute(*values);
+  if (values)
+    if (const auto path = values->find("path"); path != values->end()) made_absolute(path->second);
   return info;
 }
 
@@ -158,8 +106,8 @@ Plan read_plan(const Config& config, const data::TaskInfo& task) {
   Plan plan;
   EffectiveSections& values = plan.effective;
   plan.train = read_section<TrainSection>(config.train(), {}, &values["train"]);
-  make_absolute(plan.train.init.from, values["train"]["init_from"]);
-  make_absolute(plan.train.distill.from, values["train"]["distill_from"]);
+  plan.train.init.from = made_absolute(values["train"]["init_from"]);
+  plan.train.distill.from = made_absolute(values["train"]["distill_from"]);
   plan.optimizer.schedule.total_steps = plan.train.trainer.steps;
   plan.optimizer = read_section(config.optimizer(), plan.optimizer, &values["optimizer"]);
   read_task_info(config, &values["data"]);
@@ -238,27 +186,38 @@ LogitsFn logits_of(attention::Transformer& model) {
   };
 }
 
-// Everything is checked before data is read or generated, which may take long and much memory.
+struct Experiment::Parts {
+  data::Task task;
+  Plan plan;
+  MemoryEstimate memory;
+};
+
+Experiment::Parts Experiment::prepare(const Config& config, const data::Splits& splits) {
+  // Everything is checked before data is read or generated, which may take long and much memory.
+  check_memory(config, splits);
+  data::Task task = read_task(config, splits);
+  Plan plan = read_plan(config, task.info);
+  const MemoryEstimate memory = check_memory(memory_request(plan, &task));
+  return {std::move(task), std::move(plan), memory};
+}
+
 Experiment::Experiment(Config config_, const data::Splits& splits)
-    : Experiment(config_, (check_memory(config_, splits), read_task(config_, splits))) {}
+    : Experiment(config_, prepare(config_, splits)) {}
 
-Experiment::Experiment(Config config_, data::Task&& task_)
-    : Experiment(config_, std::move(task_), fitting_plan(config_, task_)) {}
-
-Experiment::Experiment(Config config_, data::Task&& task_, const Plan& plan)
+Experiment::Experiment(Config config_, Parts&& parts)
     : config(std::move(config_)),
-      effective(plan.effective),
-      seed(plan.train.trainer.seed),
-      loading(plan.train.loading),
-      options(plan.train.trainer),
-      init(plan.train.init),
-      distill(plan.train.distill),
-      tensorboard(plan.train.tensorboard),
-      schedule(plan.optimizer.schedule),
-      task(std::move(task_)),
-      memory(estimate_memory(memory_request(plan, &task))),
-      model(nn::root(DType::f32, seed), plan.model),
-      optimizer(make_optimizer(plan.optimizer.optimizer, model.named_parameters())) {}
+      effective(parts.plan.effective),
+      seed(parts.plan.train.trainer.seed),
+      loading(parts.plan.train.loading),
+      options(parts.plan.train.trainer),
+      init(parts.plan.train.init),
+      distill(parts.plan.train.distill),
+      tensorboard(parts.plan.train.tensorboard),
+      schedule(parts.plan.optimizer.schedule),
+      task(std::move(parts.task)),
+      memory(parts.memory),
+      model(nn::root(DType::f32, seed), parts.plan.model),
+      optimizer(make_optimizer(parts.plan.optimizer.optimizer, model.named_parameters())) {}
 
 data::Loader Experiment::loader() const {
   return data::Loader(*task.train, loading, Generator(seed).fork("loader"));

@@ -7,15 +7,10 @@
 #include <vector>
 
 #include "longhand/attention/model/transformer.h"
-#include "longhand/data/dataset.h"
-#include "longhand/data/loader.h"
 #include "longhand/train/config/config.h"
 #include "longhand/train/config/memory.h"
-#include "longhand/train/config/sources.h"
+#include "longhand/train/config/sections.h"
 #include "longhand/train/step/metrics.h"
-#include "longhand/train/step/optimizer.h"
-#include "longhand/train/step/options.h"
-#include "longhand/train/step/schedule.h"
 
 namespace longhand::train {
 
@@ -27,37 +22,6 @@ namespace longhand::train {
 /// effective configuration. The values read of both sections are added to `values`.
 attention::TransformerConfig read_model(const Config& config, const data::TaskInfo* task,
                                         EffectiveSections* values = nullptr);
-
-/// The section [train].
-struct TrainSection {
-  int64_t seed = 0;
-  data::LoaderConfig loading;
-  TrainerOptions trainer;
-  InitOptions init;
-  DistillOptions distill;
-  bool tensorboard = false;  // whether Run writes events for TensorBoard
-  double memory_limit = 0;   // GiB; 0: what the machine has
-
-  void describe(OptionVisitor& v);
-};
-
-/// The section [optimizer].
-struct OptimizerSection {
-  OptimizerOptions optimizer;
-  Schedule schedule;
-
-  void describe(OptionVisitor& v);
-};
-
-/// All sections of a configuration, read before data and model are constructed.
-struct Plan {
-  TrainSection train;
-  OptimizerSection optimizer;
-  attention::TransformerConfig model;
-  data::DataMemory data;  // as far as it is known without them
-  /// Every option that applies, with its value: the effective configuration.
-  EffectiveSections effective;
-};
 
 /// Reads all sections for data with the requirements of `task`. The paths data.path,
 /// train.init_from and train.distill_from become absolute, so that the effective configuration means the
@@ -122,8 +86,9 @@ struct Experiment {
   data::Loader loader() const;
 
  private:
-  Experiment(Config config, data::Task&& task);
-  Experiment(Config config, data::Task&& task, const Plan& plan);
+  struct Parts;
+  static Parts prepare(const Config& config, const data::Splits& splits);
+  Experiment(Config config, Parts&& parts);
 };
 
 /// Warnings, with what to do instead, about options that have no use in this combination: a warm-up

@@ -7,38 +7,25 @@
 #include <utility>
 #include <vector>
 
-#include "longhand/attention/model/transformer_config.h"
 #include "longhand/data/dataset.h"
-#include "longhand/train/step/optimizer.h"
+#include "longhand/train/config/sections.h"
 #include "longhand/train/step/reducer.h"
 
 namespace longhand::train {
 
-struct Plan;
-
-/// What determines the memory of a run. Sizes may be far too large for this machine.
-struct MemoryRequest {
-  attention::TransformerConfig model;
-  bool fixed_mlp = false;  // d_mlp was given: it does not follow d_model
-  bool trains = true;      // otherwise the model only evaluates
-  int64_t batch_size = 1, micro_batches = 1;
-  int64_t eval_batch_size = 1;  // 0: no evaluation
-  bool eval_follows = false;    // eval_batch_size was not given: it is batch_size
-  bool recompute = false;
-  OptimizerOptions optimizer{};
-  bool average = false;  // exponential moving average of the weights
-  bool teacher = false;  // of distillation: assumed to be as large as the model
-  bool saves = true;     // checkpoints
+/// A plan, with what is known of its data. Sizes may be far too large for this machine; a batch of
+/// evaluation of 0 sequences stands for none.
+struct MemoryRequest : Plan {
+  bool trains = true;  // otherwise the model only evaluates
+  bool saves = true;   // checkpoints
   /// The share of the targets of tokens that count: the head computes logits of these alone if they
   /// are at most half.
   double counted = 1;
   bool padded = false;  // some sequences of a batch are shorter than others
-  data::DataMemory data{};
-  double limit_gib = 0;           // train.memory_limit; 0: what is available
-  bool shares_optimizer = false;  // Optimizer::share(), with several ranks
 
-  /// The number of sequences that are processed at a time in training.
-  int64_t micro_batch_size() const { return (batch_size + micro_batches - 1) / micro_batches; }
+  /// The parts in which a batch is processed, if so many ranks share it, and their largest size.
+  int64_t micro_batches(int64_t data_ranks = 1) const;
+  int64_t micro_batch_size(int64_t data_ranks = 1) const;
 };
 
 /// The request of a plan. `counted` and the size of the data are those of `task` where it has been
@@ -99,9 +86,9 @@ MemoryLimit machine_memory();
 /// The limit of a request: its own, or machine_memory().
 MemoryLimit memory_limit(const MemoryRequest& request);
 
-/// Throws ConfigError if the estimate with program_memory exceeds the limit. The message says which
+/// Returns the estimate. Throws ConfigError if it exceeds the limit, with program_memory. The message says which
 /// options cause it, and for each, alone, which value would fit.
-void check_memory(const MemoryRequest& request);
+MemoryEstimate check_memory(const MemoryRequest& request);
 
 /// "41 GiB", "350 MiB", with two to three digits.
 std::string bytes_text(double bytes);

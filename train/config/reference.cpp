@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -15,73 +16,74 @@
 namespace longhand::train {
 namespace {
 
-const std::vector<std::pair<std::string, std::string>> sections = {
-    {"model", "the Transformer, except its attention"},
-    {"attention", "the attention variant and its options"},
-    {"data", "the task and its options"},
-    {"train", "steps, batches, evaluation and checkpoints"},
-    {"optimizer", "the optimizer and the learning rate"},
-};
+constexpr size_t width = 100;  // of lines for a terminal
 
-Schema options_of(const std::string& section) {
-  if (section == "model") return schema_of<attention::TransformerConfig>();
-  if (section == "attention") return schema_of<attention::AttentionSection>();
-  if (section == "data") return data::section_options();
-  if (section == "train") return schema_of<TrainSection>();
-  return schema_of<OptimizerSection>();
+/// All of them: the five sections, then variants and tasks.
+std::vector<Topic> topics() {
+  std::vector<Topic> out = {
+      {"model", "the Transformer, except its attention", schema_of<attention::TransformerConfig>()},
+      {"attention", "the attention variant and its options",
+       schema_of<attention::AttentionSection>()},
+      {"data", "the task and its options", data::section_options()},
+      {"train", "steps, batches, evaluation and checkpoints", schema_of<TrainSection>()},
+      {"optimizer", "the optimizer and the learning rate", schema_of<OptimizerSection>()}};
+  const auto add = [&](Topic& section, const std::string& name, const std::string& summary) {
+    section.topics.emplace_back(section.name + "." + name, summary);
+    return section.topics.back().first;
+  };
+  for (const std::string& name : attention::names()) {
+    const attention::Spec& spec = attention::spec(name);
+    const std::string full = add(out[1], name, spec.summary);
+    out.push_back({full, concat_message(spec.summary, " (", spec.paper, ")"), spec.options});
+  }
+  for (const std::string& name : data::task_names()) {
+    const std::string summary = data::task_summary(name);
+    const std::string full = add(out[2], name, summary);
+    out.push_back({full, summary, data::task_options(name)});
+  }
+  return out;
+}
+
+bool is_section(const std::string& topic) { return topic.find('.') == std::string::npos; }
+
+/// `head`, and beside it the lines of a text, from this column on.
+std::string beside(std::string head, const std::string& text, size_t column) {
+  std::string out;
+  for (const std::string& line : wrapped(text, width - column)) {
+    head.resize(column, ' ');
+    out += head + line + "\n";
+    head.clear();
+  }
+  return out;
 }
 
 }  // namespace
 
 std::vector<std::string> topic_names() {
   std::vector<std::string> names;
-  for (const auto& [name, summary] : sections) names.push_back(name);
-  for (const std::string& name : attention::names()) names.push_back("attention." + name);
-  for (const std::string& name : data::task_names()) names.push_back("data." + name);
+  for (const Topic& each : topics()) names.push_back(each.name);
   return names;
 }
 
 Topic topic(const std::string& name) {
-  for (const auto& [section, summary] : sections) {
-    if (name != section) continue;
-    Topic page{name, summary, options_of(section), {}};
-    if (section == "attention")
-      for (const std::string& variant : attention::names())
-        page.topics.emplace_back("attention." + variant, attention::spec(variant).summary);
-    if (section == "data")
-      for (const std::string& task : data::task_names())
-        page.topics.emplace_back("data." + task, data::task_summary(task));
-    return page;
-  }
-  const auto below = [&](const std::string& section, const std::vector<std::string>& names) {
-    return name.starts_with(section + ".") &&
-           std::find(names.begin(), names.end(), name.substr(section.size() + 1)) != names.end();
-  };
-  const std::string key = name.substr(name.find('.') + 1);
-  if (below("attention", attention::names()))
-    return {name,
-            concat_message(attention::spec(key).summary, " (", attention::spec(key).paper, ")"),
-            attention::spec(key).options,
-            {}};
-  if (below("data", data::task_names()))
-    return {name, data::task_summary(key), data::task_options(key), {}};
-  std::string hint;
-  for (const auto& [section, summary] : sections) hint += (hint.empty() ? "" : ", ") + section;
-  hint = "; expected one of " + hint + ", attention.NAME and data.NAME";
-  // The bare name of a variant or task, or a misspelling.
-  std::vector<std::string> known = topic_names();
+  std::vector<std::string> known;
   std::string near;
-  for (const std::string& each : known)
-    if (each.ends_with("." + name)) near = each;
+  for (Topic& each : topics()) {
+    if (each.name == name) return std::move(each);
+    if (each.name.ends_with("." + name)) near = each.name;  // the bare name of a variant or task
+    known.push_back(each.name);
+  }
   if (near.empty()) near = nearest(name, known);
-  if (!near.empty()) hint = "; did you mean " + near + '?';
-  throw ConfigError("no help for \"" + name + "\"" + hint);
+  throw ConfigError(concat_message(
+      "no help for \"", name, "\"",
+      near.empty() ? "; expected one of model, attention, data, train, optimizer, attention.NAME "
+                     "and data.NAME"
+                   : "; did you mean " + near + '?'));
 }
 
-std::string DeclaredOption::name() const {
-  return topic.substr(0, topic.find('.')) + "." + field.name;
-}
-
+std::string DeclaredOption::section() const { return topic.substr(0, topic.find('.')); }
+std::string DeclaredOption::owner() const { return topic.substr(topic.find('.') + 1); }
+std::string DeclaredOption::name() const { return section() + "." + field.name; }
 std::string DeclaredOption::full_name() const { return topic + "." + field.name; }
 
 std::string accepted_values(const Field& field) {
@@ -100,27 +102,18 @@ std::vector<std::string> choices(const Field& field) {
   return words;
 }
 
-bool is_computed(const Field& field) {
-  try {
-    parse_toml("default = " + field.default_value, "");
-    return false;
-  } catch (const ConfigError&) {
-    return true;
-  }
-}
-
 std::vector<DeclaredOption> declared_options() {
   std::vector<DeclaredOption> out;
-  for (const std::string& name : topic_names())
-    for (Field& field : topic(name).options) out.push_back({name, std::move(field)});
+  for (Topic& topic : topics())
+    for (Field& field : topic.options) out.push_back({topic.name, std::move(field)});
   return out;
 }
 
 std::vector<DeclaredOption> options_named(const std::string& name) {
-  std::vector<DeclaredOption> out;
-  for (DeclaredOption& option : declared_options())
-    if (name == option.name() || name == option.full_name() || name == option.field.name)
-      out.push_back(std::move(option));
+  std::vector<DeclaredOption> out = declared_options();
+  std::erase_if(out, [&](const DeclaredOption& option) {
+    return name != option.name() && name != option.full_name() && name != option.field.name;
+  });
   return out;
 }
 
@@ -129,11 +122,10 @@ std::vector<DeclaredOption> options_about(const std::string& text) {
     for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     return word;
   };
-  std::vector<DeclaredOption> out;
-  for (DeclaredOption& option : declared_options())
-    if (lower(option.full_name() + " " + option.field.meaning).find(lower(text)) !=
-        std::string::npos)
-      out.push_back(std::move(option));
+  std::vector<DeclaredOption> out = declared_options();
+  std::erase_if(out, [&, sought = lower(text)](const DeclaredOption& option) {
+    return lower(option.full_name() + " " + option.field.meaning).find(sought) == std::string::npos;
+  });
   return out;
 }
 
@@ -145,27 +137,27 @@ std::vector<std::string> names_of(const std::vector<DeclaredOption>& options) {
   return names;
 }
 
-std::string to_text(const Topic& topic, int64_t width) {
-  const auto columns = static_cast<size_t>(width);
-  std::string out = wrapped_lines(topic.name + ": " + topic.summary, columns) + "\n";
+std::string to_text(const Topic& topic) {
+  std::string out = wrapped_lines(topic.name + ": " + topic.summary, width) + "\n";
   if (!topic.options.empty()) out.append("\n").append(to_text(topic.options, width));
-  if (!topic.topics.empty()) {
-    size_t column = 0;
-    for (const auto& [name, summary] : topic.topics) column = std::max(column, name.size() + 4);
-    out += "\n";
-    for (const auto& [name, summary] : topic.topics) {
-      std::string head = "  " + name;
-      for (const std::string& line : wrapped(summary, columns - column)) {
-        head.resize(column, ' ');
-        out += head + line + "\n";
-        head.clear();
-      }
-    }
-  }
+  size_t column = 0;
+  for (const auto& [name, summary] : topic.topics) column = std::max(column, name.size() + 4);
+  if (!topic.topics.empty()) out += "\n";
+  for (const auto& [name, summary] : topic.topics) out += beside("  " + name, summary, column);
   return out;
 }
 
 namespace {
+
+/// Whether the default is a phrase, such as "2 d_model".
+bool is_computed(const Field& field) {
+  try {
+    parse_toml("default = " + field.default_value, "");
+    return false;
+  } catch (const ConfigError&) {
+    return true;
+  }
+}
 
 /// Whether two options are the same one, which several tasks or variants declare.
 bool are_same(const DeclaredOption& a, const DeclaredOption& b) {
@@ -177,7 +169,7 @@ bool are_same(const DeclaredOption& a, const DeclaredOption& b) {
 /// The words of the command line and of a file that set an option to its default.
 std::string how_to_set(const DeclaredOption& option) {
   const Field& field = option.field;
-  const std::string section = option.topic.substr(0, option.topic.find('.'));
+  const std::string section = option.section();
   const bool has_value = !is_computed(field) && field.default_value != "\"\"";
   const std::string value = has_value ? field.default_value : "VALUE";
   std::string word = value;
@@ -188,37 +180,36 @@ std::string how_to_set(const DeclaredOption& option) {
 
 }  // namespace
 
-std::string to_text(const std::vector<DeclaredOption>& options, int64_t width) {
+std::string to_text(const std::vector<DeclaredOption>& options) {
   constexpr size_t column = 12;
-  std::string out;
-  std::vector<bool> shown(options.size(), false);
-  for (size_t i = 0; i < options.size(); ++i) {
-    if (shown[i]) continue;
-    const DeclaredOption& option = options[i];
-    const Field& field = option.field;
-    std::string owners;    // the tasks or variants that declare it
-    bool differs = false;  // among those of the same name
-    for (size_t j = 0; j < options.size(); ++j) {
-      if (options[j].name() != option.name()) continue;
-      shown[j] = shown[j] || are_same(option, options[j]);
-      differs = differs || !are_same(option, options[j]);
-      const size_t dot = options[j].topic.find('.');
-      if (are_same(option, options[j]) && dot != std::string::npos)
-        owners += (owners.empty() ? "" : ", ") + options[j].topic.substr(dot + 1);
+  struct Shown {
+    DeclaredOption option;
+    std::string owners{};  // the tasks or variants that declare it
+  };
+  std::vector<Shown> all;
+  std::map<std::string, int> forms;  // the number of different options of a name
+  for (const DeclaredOption& option : options) {
+    auto shown =
+        std::ranges::find_if(all, [&](const Shown& s) { return are_same(s.option, option); });
+    if (shown == all.end()) {
+      shown = all.insert(all.end(), {option});
+      ++forms[option.name()];
     }
+    if (!is_section(option.topic))
+      shown->owners += (shown->owners.empty() ? "" : ", ") + option.owner();
+  }
+  std::string out;
+  for (const auto& [option, owners] : all) {
+    const Field& field = option.field;
     const auto line = [&](const char* name, const std::string& text) {
-      std::string head = concat_message("  ", name);
-      for (const std::string& part : wrapped(text, static_cast<size_t>(width) - column)) {
-        head.resize(column, ' ');
-        out += head + part + "\n";
-        head.clear();
-      }
+      out += beside(concat_message("  ", name), text, column);
     };
     out += out.empty() ? "" : "\n";
+    const bool differs = forms[option.name()] > 1 && !owners.empty();
     const std::string title =
-        differs && !owners.empty() ? concat_message(option.name(), " of ", owners) : option.name();
+        differs ? concat_message(option.name(), " of ", owners) : option.name();
     std::string indent;
-    for (const std::string& part : wrapped(title, static_cast<size_t>(width) - column)) {
+    for (const std::string& part : wrapped(title, width - column)) {
       out += indent + part + "\n";
       indent.assign(column, ' ');
     }
@@ -226,7 +217,7 @@ std::string to_text(const std::vector<DeclaredOption>& options, int64_t width) {
     line("values", accepted_values(field));
     line("default", field.default_value);
     if (!field.condition.empty()) line("only with", field.condition);
-    if (!owners.empty()) line(option.topic.starts_with("data.") ? "tasks" : "variants", owners);
+    if (!owners.empty()) line(option.section() == "data" ? "tasks" : "variants", owners);
     line("set it by", how_to_set(option));
   }
   return out;
@@ -253,10 +244,9 @@ std::string reference_page() {
       "`[optimizer]`, or on the command line, as\n"
       "`--set optimizer.lr=1e-3`. This page is generated from the declarations: "
       "`tests/update_pages.sh` writes it.\n";
-  for (const std::string& name : topic_names()) {
-    const Topic page = topic(name);
-    const bool is_section = name.find('.') == std::string::npos;
-    out += concat_message("\n", is_section ? "## [" : "### ", name, is_section ? "]" : "", "\n\n",
+  for (const Topic& page : topics()) {
+    const bool section = is_section(page.name);
+    out += concat_message("\n", section ? "## [" : "### ", page.name, section ? "]" : "", "\n\n",
                           static_cast<char>(std::toupper(page.summary.front())),
                           page.summary.substr(1), ".\n\n");
     const std::string text = to_markdown(page);
@@ -268,20 +258,19 @@ std::string reference_page() {
 namespace {
 
 /// The options of a section that `values` may hold: those of the section and of its task or variants.
-Schema options_of(const std::string& section, const EffectiveValues& values) {
-  Schema schema = options_of(section);
-  std::set<std::string> names;
-  for (const Field& field : schema) names.insert(field.name);
-  const auto selected = values.find(section == "data" ? "task" : "type");
-  if ((section != "data" && section != "attention") || selected == values.end()) return schema;
+Schema options_of(const Topic& section, const EffectiveValues& values) {
+  Schema schema = section.options;
+  const auto selected = values.find(section.name == "data" ? "task" : "type");
+  if (section.topics.empty() || selected == values.end()) return schema;
   std::vector<std::string> words;
   if (const auto* const list = std::get_if<std::vector<std::string>>(&selected->second.value))
     words = *list;
   else
     words = {std::get<std::string>(selected->second.value)};
   for (const std::string& word : words)
-    for (const Field& field : topic(section + "." + word).options)
-      if (names.insert(field.name).second) schema.push_back(field);
+    for (const Field& field : topic(section.name + "." + word).options)
+      if (std::ranges::find(schema, field.name, &Field::name) == schema.end())
+        schema.push_back(field);
   return schema;
 }
 
@@ -291,16 +280,19 @@ std::string as_comment(const std::string& text) {
   return out;
 }
 
-/// With a configuration, one to start from, in which these options are given.
-std::string commented(const std::string& effective, const Config* given) {
+}  // namespace
+
+std::string commented_toml(const std::string& effective, const Config* given) {
   const Config all = Config::parse(effective, "configuration");
   std::string out;
-  for (const auto& [section, summary] : sections) {
+  for (const Topic& section : topics()) {
+    if (!is_section(section.name)) break;
+    const Options& options = all.section(section.name);
     EffectiveValues values;
-    for (const std::string& key : all.section(section).keys())
-      values[key] = {all.section(section).find(key)->value,
-                     !given || given->section(section).has(key)};
-    out += concat_message(out.empty() ? "" : "\n", "# ---- ", summary, "\n[", section, "]\n");
+    for (const std::string& key : options.keys())
+      values[key] = {options.find(key)->value, !given || given->section(section.name).has(key)};
+    out += concat_message(out.empty() ? "" : "\n", "# ---- ", section.summary, "\n[", section.name,
+                          "]\n");
     std::set<std::string> written;
     for (const Field& field : options_of(section, values)) {
       std::string text;
@@ -324,14 +316,6 @@ std::string commented(const std::string& effective, const Config* given) {
       if (!written.contains(key)) out += concat_message(key, " = ", to_string(value.value), "\n");
   }
   return out;
-}
-
-}  // namespace
-
-std::string commented_toml(const std::string& effective) { return commented(effective, nullptr); }
-
-std::string starting_toml(const std::string& effective, const Config& given) {
-  return commented(effective, &given);
 }
 
 }  // namespace longhand::train

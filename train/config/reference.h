@@ -16,7 +16,7 @@ namespace longhand::train {
 struct Topic {
   std::string name;     // "train", "attention.performer"
   std::string summary;  // one line
-  Schema options;       // empty for "attention"
+  Schema options{};     // empty for "attention"
   /// Topics below this one, with their summaries.
   std::vector<std::pair<std::string, std::string>> topics{};
 };
@@ -32,6 +32,8 @@ struct DeclaredOption {
   std::string topic;  // "attention.performer"
   Field field;
 
+  std::string section() const;  // "attention"
+  std::string owner() const;    // "performer"; the section if that declares it
   /// "attention.features", as in --set.
   std::string name() const;
   /// "attention.performer.features", unique.
@@ -42,8 +44,6 @@ struct DeclaredOption {
 std::string accepted_values(const Field& field);
 /// The words that an option accepts; empty if it is no choice and not true or false.
 std::vector<std::string> choices(const Field& field);
-/// Whether the default is a phrase, such as "2 d_model".
-bool is_computed(const Field& field);
 
 /// Every option of every topic, in the order of topic_names().
 std::vector<DeclaredOption> declared_options();
@@ -56,20 +56,18 @@ std::vector<DeclaredOption> options_about(const std::string& text);
 std::vector<std::string> names_of(const std::vector<DeclaredOption>& options);
 
 /// The topic as text for a terminal.
-std::string to_text(const Topic& topic, int64_t width = 100);
+std::string to_text(const Topic& topic);
 /// Options as text for a terminal: each with its meaning, values, default, and how to set it.
-std::string to_text(const std::vector<DeclaredOption>& options, int64_t width = 100);
+std::string to_text(const std::vector<DeclaredOption>& options);
 /// Its options as a Markdown table, or its topics as a list.
 std::string to_markdown(const Topic& topic);
 /// All topics as one Markdown page, which is train/options.md.
 std::string reference_page();
 
 /// An effective_config() in the order of the declarations, each option below a comment with its meaning,
-/// the values that it accepts and its default.
-std::string commented_toml(const std::string& effective);
-/// The same as a configuration to start from: options that are not in `given` are comments if their
-/// default is computed from other options or from the data, and those that do not apply are comments,
-/// too.
-std::string starting_toml(const std::string& effective, const Config& given);
+/// the values that it accepts and its default. With `given`, a configuration to start from: options that
+/// are not in it are comments if their default is computed from other options or from the data, and those
+/// that do not apply are comments, too.
+std::string commented_toml(const std::string& effective, const Config* given = nullptr);
 
 }  // namespace longhand::train

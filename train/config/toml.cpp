@@ -18,6 +18,13 @@ std::string place(const std::string& name, const toml::source_region& source) {
   return concat_message(name, ":", source.begin.line, ":", source.begin.column);
 }
 
+template <class T>
+OptionValue list_of(const toml::array& array) {
+  std::vector<T> values;
+  for (const auto& item : array) values.push_back(*item.value<T>());
+  return values;
+}
+
 std::optional<OptionValue> to_option(const toml::node& node) {
   if (const auto* value = node.as_boolean()) return OptionValue(value->get());
   if (const auto* value = node.as_integer()) return OptionValue(value->get());
@@ -25,16 +32,8 @@ std::optional<OptionValue> to_option(const toml::node& node) {
   if (const auto* value = node.as_string()) return OptionValue(value->get());
   const auto* array = node.as_array();
   if (!array) return std::nullopt;
-  if (array->empty() || array->is_homogeneous<int64_t>()) {
-    std::vector<int64_t> values;
-    for (const auto& item : *array) values.push_back(item.as_integer()->get());
-    return OptionValue(std::move(values));
-  }
-  if (array->is_homogeneous<std::string>()) {
-    std::vector<std::string> values;
-    for (const auto& item : *array) values.push_back(item.as_string()->get());
-    return OptionValue(std::move(values));
-  }
+  if (array->empty() || array->is_homogeneous<int64_t>()) return list_of<int64_t>(*array);
+  if (array->is_homogeneous<std::string>()) return list_of<std::string>(*array);
   return std::nullopt;
 }
 

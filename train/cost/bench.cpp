@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "longhand/attention/ranks/over_ranks.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/autograd/ops.h"
@@ -24,6 +25,27 @@
 #include "longhand/train/config/memory.h"
 
 namespace longhand::train {
+
+double limit(const Work& work, const Machine& machine) {
+  return work.flops / machine.flops + work.exps / machine.exps + work.bytes / machine.bytes;
+}
+
+Work operator*(double factor, const Work& w) {
+  return {factor * w.flops, factor * w.exps, factor * w.bytes};
+}
+Work operator+(const Work& a, const Work& b) {
+  return {a.flops + b.flops, a.exps + b.exps, a.bytes + b.bytes};
+}
+
+Tensor random_ids(const Shape& shape, int64_t below, const Generator& generator) {
+  Tensor out = Tensor::empty(shape, DType::i32);
+  auto* const ids = out.data<int32_t>();
+  for (int64_t i = 0; i < out.numel(); ++i)
+    ids[i] = static_cast<int32_t>(generator.bits(static_cast<uint64_t>(i)) %
+                                  static_cast<uint64_t>(below));
+  return out;
+}
+
 namespace {
 
 /// Mean seconds of one call, over as many calls as fit into the given time, at least one.
@@ -136,15 +158,6 @@ BenchResult repeat(const BenchOptions& options, F once) {
   return result;
 }
 
-Tensor random_ids(const Shape& shape, int64_t below, const Generator& generator) {
-  Tensor out = Tensor::empty(shape, DType::i32);
-  auto* const ids = out.data<int32_t>();
-  for (int64_t i = 0; i < out.numel(); ++i)
-    ids[i] = static_cast<int32_t>(generator.bits(static_cast<uint64_t>(i)) %
-                                  static_cast<uint64_t>(below));
-  return out;
-}
-
 /// The section [optimizer] as bench reads it.
 struct BenchOptimizer {
   OptimizerOptions optimizer{.type = "adam"};
@@ -198,32 +211,19 @@ class StepBench {
   Tensor tokens_, targets_;
 };
 
-/// Throws ConfigError for options of sections that bench does not use.
-void check_unused(const Config& config, bool attention_alone) {
-  config.data().check_known({});
-  config.train().check_known({});
-  if (attention_alone)
-    config.optimizer().check_known({});
-  else
-    read_section<BenchOptimizer>(config.optimizer());
+/// A run of training steps and nothing else.
+MemoryRequest steps_alone(const attention::TransformerConfig& model, int64_t batch) {
+  MemoryRequest out;
+  out.model = model;
+  out.train.loading.batch_size = batch;
+  out.train.trainer.eval_batch_size = 0;
+  out.saves = false;
+  return out;
 }
 
 /// Bytes of q, k, v and the result: part of model_work(), but counted here for attention alone.
 Work attention_traffic(int64_t batch, int64_t N, int64_t width, double tensors) {
   return {0, 0, sizeof(float) * tensors * static_cast<double>(batch * N * width)};
-}
-
-}  // namespace
-
-double limit(const Work& work, const Machine& machine) {
-  return work.flops / machine.flops + work.exps / machine.exps + work.bytes / machine.bytes;
-}
-
-Work operator*(double factor, const Work& w) {
-  return {factor * w.flops, factor * w.exps, factor * w.bytes};
-}
-Work operator+(const Work& a, const Work& b) {
-  return {a.flops + b.flops, a.exps + b.exps, a.bytes + b.bytes};
 }
 
 // Values of width d and h (of the feed-forward part) read or written per token and layer, where
@@ -236,7 +236,7 @@ Work operator+(const Work& a, const Work& b) {
 //
 // so 22d + 4h, and 38d + 8h. What a layer of low rank computes between its two products stays in the
 // cache. The optimizer reads and writes 28 bytes per parameter.
-ModelWork model_work(const attention::TransformerConfig& c, double tokens, double parameters) {
+StepWork model_work(const attention::TransformerConfig& c, double tokens, double parameters) {
   const auto d = static_cast<double>(c.d_model), h = static_cast<double>(c.d_mlp);
   const double n = tokens, layers = static_cast<double>(c.layers);
   double weights = 0;
@@ -262,17 +262,36 @@ ModelWork model_work(const attention::TransformerConfig& c, double tokens, doubl
                      sizeof(float) * n * (layers * (22 * d + 4 * h) + around)};
   const Work backward{4 * n * (weights + taps), n * exps,
                       sizeof(float) * n * (layers * (38 * d + 8 * h) + 2 * around)};
-  return {forward, backward, {0, 0, 28 * parameters}};
+  return {forward, backward, {}, {}, {0, 0, 28 * parameters}};
 }
 
-AttentionWork attention_work(const attention::Variant& variant, int64_t tokens) {
+/// The share of the work of attention that a rank does, of `ranks` to a sequence.
+double share_of_rank(const attention::Variant& variant, bool causal, int64_t ranks) {
+  using attention::SequencePath;
+  const auto P = static_cast<double>(ranks);
+  switch (attention::sequence_path(variant, static_cast<int>(ranks))) {
+    case SequencePath::gathered:
+      return 1;
+    case SequencePath::keys:
+    case SequencePath::ring:
+      // Of causal attention, the queries of the last rank see most of the keys: 1 - (1 - 1 / P)².
+      return (causal ? 2 - 1 / P : 1) / P;
+    default:
+      return 1 / P;
+  }
+}
+
+/// Adds `times` the work of a variant on a sequence of `tokens` tokens.
+void add_attention(StepWork& to, const attention::Variant& variant, int64_t tokens, double times) {
   const attention::Work work = variant.work(tokens, tokens);
-  const auto of = [](const attention::Work::Counts& counts) {
-    return Work{counts.flops, counts.exponentials, 0};
+  const auto of = [&](const attention::Work::Counts& counts) {
+    return times * Work{counts.flops, counts.exponentials, 0};
   };
-  return {of(work.forward), of(work.backward)};
+  to.attention_forward = to.attention_forward + of(work.forward);
+  to.attention_backward = to.attention_backward + of(work.backward);
 }
 
+/// Calls `with` for the variant of each layer, constructed without the rest of the model.
 void for_variants(const attention::TransformerConfig& model,
                   const std::function<void(const attention::Variant&)>& with) {
   const DryRun dry(double{int64_t{1} << 45});                        // of sizes for any machine
@@ -292,16 +311,17 @@ void for_variants(const attention::TransformerConfig& model,
   }
 }
 
-Work step_work(const attention::TransformerConfig& model, int64_t batch, int64_t parameters) {
+}  // namespace
+
+StepWork step_work(const attention::TransformerConfig& model, double batch, double parameters,
+                   int64_t sequence_ranks) {
   const int64_t N = model.max_length;
-  const ModelWork rest =
-      model_work(model, static_cast<double>(batch * N), static_cast<double>(parameters));
-  Work total = rest.forward + rest.backward + rest.optimizer;
+  const double tokens = batch * static_cast<double>(N) / static_cast<double>(sequence_ranks);
+  StepWork out = model_work(model, tokens, parameters);
   for_variants(model, [&](const attention::Variant& variant) {
-    const AttentionWork work = attention_work(variant, N);
-    total = total + static_cast<double>(batch) * (work.forward + work.backward);
+    add_attention(out, variant, N, batch * share_of_rank(variant, model.causal, sequence_ranks));
   });
-  return total;
+  return out;
 }
 
 int64_t decoding_bytes(const attention::TransformerConfig& model) {
@@ -325,35 +345,29 @@ void check_bench(const Config& config, bool attention_alone) {
       !attention_alone || model.layer_attention.empty(),
       "bench attention measures one layer, but the layers differ in their variant or its options (",
       model.attention_name(), "); expected one attention.type and no options of single layers");
-  check_unused(config, attention_alone);
+  config.data().check_known({});
+  config.train().check_known({});
+  if (attention_alone)
+    config.optimizer().check_known({});
+  else
+    read_section<BenchOptimizer>(config.optimizer());
 }
 
 BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& options) {
   check_bench(config, false);
-  const attention::TransformerConfig shape = read_model(config, nullptr);
+  EffectiveSections values;
+  const attention::TransformerConfig shape = read_model(config, nullptr, &values);
   const auto optimization = read_section<BenchOptimizer>(config.optimizer());
-  check_memory({.model = shape,
-                .fixed_mlp = true,
-                .batch_size = batch,
-                .eval_batch_size = 0,
-                .recompute = options.recompute,
-                .optimizer = optimization.optimizer,
-                .saves = false});
+  MemoryRequest memory = steps_alone(shape, batch);
+  memory.train.trainer.recompute = options.recompute;
+  memory.optimizer.optimizer = optimization.optimizer;
+  memory.effective = values;
+  check_memory(memory);
   StepBench bench(shape, optimization, batch, options);
   BenchResult result = repeat(options, [&](int64_t i) { return bench.step(i); });
-  attention::Transformer& model = bench.model;
-  const int64_t N = shape.max_length;
-  result.parameters = model.parameter_count();
-  const ModelWork rest =
-      model_work(shape, static_cast<double>(batch * N), static_cast<double>(result.parameters));
-  result.work_forward = rest.forward;
-  result.work = rest.forward + rest.backward + rest.optimizer;
-  const auto times = static_cast<double>(batch);
-  for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    const AttentionWork work = attention_work(model.kernel(layer), N);
-    result.work_forward = result.work_forward + times * work.forward;
-    result.work = result.work + times * (work.forward + work.backward);
-  }
+  result.parameters = bench.model.parameter_count();
+  result.work =
+      step_work(shape, static_cast<double>(batch), static_cast<double>(result.parameters));
   return result;
 }
 
@@ -391,12 +405,9 @@ BenchResult bench_attention(const Config& config, int64_t batch, const BenchOpti
   alone.d_mlp = 0;
   alone.positions = "none";
   alone.tied_embeddings = false;
-  check_memory({.model = alone,
-                .fixed_mlp = true,
-                .batch_size = batch,
-                .eval_batch_size = 0,
-                .optimizer = {.type = "sgd"},
-                .saves = false});
+  MemoryRequest memory = steps_alone(alone, batch);
+  memory.optimizer.optimizer.type = "sgd";
+  check_memory(memory);
   const int64_t N = shape.max_length, H = shape.heads, D = shape.d_model / H;
   const auto variant = attention::make(shape.attention, nn::root(DType::f32, options.seed),
                                        shape.attention_config(0));
@@ -424,10 +435,9 @@ BenchResult bench_attention(const Config& config, int64_t batch, const BenchOpti
     return forward;
   });
   result.parameters = variant->parameter_count();
-  const AttentionWork work = attention_work(*variant, N);
-  const auto times = static_cast<double>(batch);
-  result.work_forward = times * work.forward + attention_traffic(batch, N, H * D, 4);
-  result.work = result.work_forward + times * work.backward + attention_traffic(batch, N, H * D, 8);
+  add_attention(result.work, *variant, N, static_cast<double>(batch));
+  result.work.forward = attention_traffic(batch, N, H * D, 4);
+  result.work.backward = attention_traffic(batch, N, H * D, 8);
   return result;
 }
 

@@ -31,29 +31,26 @@ double limit(const Work& work, const Machine& machine);
 Work operator*(double factor, const Work& work);
 Work operator+(const Work& a, const Work& b);
 
-/// The work of a training step on `tokens` tokens besides attention.
-struct ModelWork {
-  Work forward, backward;
+/// The work of a training step, which is that of the formulas of its layers and variants.
+struct StepWork {
+  Work forward, backward;  // besides attention, with all memory traffic
+  Work attention_forward, attention_backward;
   Work optimizer;  // of all parameters
-};
-ModelWork model_work(const attention::TransformerConfig& model, double tokens, double parameters);
-/// The work of one variant on a sequence of `tokens` tokens. Its memory traffic is part of model_work().
-struct AttentionWork {
-  Work forward, backward;
-};
-AttentionWork attention_work(const attention::Variant& variant, int64_t tokens);
-/// Calls `with` for the variant of each layer, constructed without the rest of the model. Those with many
-/// parameters are constructed for fewer tokens than model.max_length: their work() and the like remain
-/// functions of the number of tokens that they are asked for.
-void for_variants(const attention::TransformerConfig& model,
-                  const std::function<void(const attention::Variant&)>& with);
 
-/// The work of a training step of a model with this number of parameters, optimizer included, on
-/// `batch` sequences of model.max_length tokens.
-Work step_work(const attention::TransformerConfig& model, int64_t batch, int64_t parameters);
+  Work attention() const { return attention_forward + attention_backward; }
+  Work rest() const { return forward + backward + optimizer; }
+  Work total() const { return rest() + attention(); }
+};
+/// Of a model with this number of parameters, on `batch` sequences of model.max_length tokens: what one of
+/// `sequence_ranks` does, over which each sequence is cut.
+StepWork step_work(const attention::TransformerConfig& model, double batch, double parameters,
+                   int64_t sequence_ranks = 1);
 /// Bytes that decoding keeps for one sequence of model.max_length tokens, in all layers; 0 if the
 /// model is not causal or a variant has no decoder.
 int64_t decoding_bytes(const attention::TransformerConfig& model);
+
+/// Random integers from 0 to below `below`, such as tokens, in i32.
+Tensor random_ids(const Shape& shape, int64_t below, const Generator& generator);
 
 struct BenchOptions {
   int64_t repetitions = 0;  // timed ones; 0: as many as fit into `seconds`, at least three
@@ -74,7 +71,7 @@ struct BenchResult {
   double page_faults = 0;   // mean, of the process
   int64_t peak_memory = 0;  // resident bytes, of the process so far
   int64_t allocated = 0;  // bytes of tensors at the peak of the process, without code and libraries
-  Work work, work_forward;
+  StepWork work;
   /// Medians of rates measured alternately with the repetitions, so that changes in the speed of a
   /// shared machine affect both in the same way; the bandwidth is measured afterwards, because that
   /// takes 128 MiB.

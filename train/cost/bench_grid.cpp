@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <sstream>
-#include <utility>
+#include <tuple>
 
 #include "longhand/attention/model/transformer.h"
 #include "longhand/attention/registry.h"
@@ -21,45 +22,28 @@ std::vector<std::string> variants_of(const std::string& attention) {
   return variants;
 }
 
-void set_cell(const BenchCell& cell, Config& config) {
-  config.assign("attention", "type", variants_of(cell.attention), "--attention");
-  config.assign("model", "max_length", cell.length, "--length");
-}
-
 // The usual models: L encodes and classifies a long sequence, M is a byte-level language model.
 void set_model(const std::string& name, Config& config) {
-  struct Preset {
-    int64_t layers, d_model, heads, d_mlp, classes;
-    bool is_language_model;
-  };
-  static const std::map<std::string, Preset> presets = {{"L", {2, 64, 2, 128, 10, false}},
-                                                        {"M", {4, 256, 8, 1024, 256, true}}};
+  static const std::map<std::string, std::vector<std::string>> presets = {
+      {"L",
+       {"layers=2", "d_model=64", "heads=2", "d_mlp=128", "vocabulary=256", "classes=10",
+        "per_token=false", "causal=false"}},
+      {"M",
+       {"layers=4", "d_model=256", "heads=8", "d_mlp=1024", "vocabulary=256", "classes=256",
+        "per_token=true", "causal=true"}}};
   const auto found = presets.find(name);
   check<ConfigError>(found != presets.end(), "--model ", name, ": expected L or M");
-  const Preset& p = found->second;
-  const auto set = [&](const char* key, OptionValue value) {
-    config.assign("model", key, std::move(value), "--model");
-  };
-  set("layers", p.layers);
-  set("d_model", p.d_model);
-  set("heads", p.heads);
-  set("d_mlp", p.d_mlp);
-  set("vocabulary", int64_t{256});
-  set("classes", p.classes);
-  set("per_token", p.is_language_model);
-  set("causal", p.is_language_model);
+  for (const std::string& option : found->second) config.assign("model." + option, "--model");
 }
 
 Config without_variant(const BenchGrid& a) {
   Config config;
   set_model(a.model, config);
-  const auto set = [&](const char* flag, const char* key, const std::optional<int64_t>& value) {
+  for (const auto& [flag, key, value] : {std::tuple("--d-model", "d_model", a.d_model),
+                                         {"--heads", "heads", a.heads},
+                                         {"--layers", "layers", a.layers},
+                                         {"--d-mlp", "d_mlp", a.d_mlp}})
     if (value) config.assign("model", key, *value, flag);
-  };
-  set("--d-model", "d_model", a.d_model);
-  set("--heads", "heads", a.heads);
-  set("--layers", "layers", a.layers);
-  set("--d-mlp", "d_mlp", a.d_mlp);
   if (a.causal) config.assign("model", "causal", true, "--causal");
   if (a.dropout) config.assign("model", "dropout", *a.dropout, "--dropout");
   for (const std::string& assignment : a.set) config.assign(assignment);
@@ -85,8 +69,7 @@ std::set<std::string> options_of(std::vector<std::string> variants, int64_t laye
 }
 
 /// Throws ConfigError for options of [attention] that none of the variants declares.
-void check_declared(const BenchGrid& a, const std::vector<BenchCell>& cells) {
-  const Config config = without_variant(a);
+void check_declared(const Config& config, const std::vector<BenchCell>& cells) {
   const int64_t layers = model_of(config).layers;
   std::set<std::string> known;
   for (const BenchCell& cell : cells) known.merge(options_of(variants_of(cell.attention), layers));
@@ -115,28 +98,23 @@ bool drops_probabilities(const Config& config) {
 }  // namespace
 
 Config config_of(const BenchGrid& a, const BenchCell& cell) {
+  const std::vector<std::string> variants = variants_of(cell.attention);
   Config config = without_variant(a);
-  set_cell(cell, config);
-  const auto known = options_of(variants_of(cell.attention), model_of(config).layers);
+  config.assign("attention", "type", variants, "--attention");
+  config.assign("model", "max_length", cell.length, "--length");
+  const auto known = options_of(variants, model_of(config).layers);
   for (const std::string& key : config.attention().keys())
     if (!known.contains(key)) config.erase("attention", key);
+  if (a.dropout && *a.dropout > 0 && drops_probabilities(config))
+    config.assign("attention", "dropout", *a.dropout, "--dropout");
   return config;
 }
 
-std::map<std::string, std::vector<std::string>> assignments(const BenchGrid& a,
-                                                            const std::vector<BenchCell>& cells) {
-  check_declared(a, cells);
-  std::map<std::string, std::vector<std::string>> out;
-  for (const BenchCell& cell : cells) {
-    if (out.contains(cell.attention)) continue;
-    auto& set = out[cell.attention];
-    const Config config = config_of(a, cell);
-    for (const auto& [name, value] : config.given())
-      if (name != "attention.type" && name != "model.max_length")
-        set.push_back(name + "=" + to_string(value));
-    if (a.dropout && *a.dropout > 0 && drops_probabilities(config))
-      set.push_back("attention.dropout=" + to_string(OptionValue(*a.dropout)));
-  }
+std::vector<std::string> assignments(const Config& config) {
+  std::vector<std::string> out;
+  for (const auto& [name, value] : config.given())
+    if (name != "attention.type" && name != "model.max_length")
+      out.push_back(name + "=" + to_string(value));
   return out;
 }
 
@@ -150,15 +128,9 @@ double attention_dropout(const Config& config) {
   return most;
 }
 
-Config config_with(const BenchCell& cell, const std::vector<std::string>& set) {
-  Config config;
-  for (const std::string& assignment : set) config.assign(assignment);
-  set_cell(cell, config);
-  return config;
-}
-
 std::vector<BenchCell> cells_of(const BenchGrid& a) {
-  const bool causal = model_of(without_variant(a)).causal;
+  const Config config = without_variant(a);
+  const bool causal = model_of(config).causal;
   std::vector<std::string> variants = a.attention;
   if (variants.empty())
     for (const std::string& name : attention::names()) {
@@ -174,6 +146,7 @@ std::vector<BenchCell> cells_of(const BenchGrid& a) {
     for (const std::string& variant : variants_of(name)) attention::spec(variant);  // throws
     for (const int64_t length : lengths) cells.push_back({name, length});
   }
+  check_declared(config, cells);
   return cells;
 }
 

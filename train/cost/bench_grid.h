@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,19 +25,15 @@ struct BenchCell {
   int64_t length;
 };
 
-/// Throws ConfigError for unknown variants and models.
+/// Throws ConfigError for unknown variants and models, and for options that no variant declares.
 std::vector<BenchCell> cells_of(const BenchGrid& grid);
 
-/// The configuration of a cell, without the options that only other variants declare.
+/// The configuration of a cell, without the options that only other variants declare. Throws ConfigError
+/// for invalid values.
 Config config_of(const BenchGrid& grid, const BenchCell& cell);
 
-/// The assignments for each variant: BenchGrid::set and the model, without options that only other
-/// variants declare. Throws ConfigError for options that no variant declares, and for invalid values.
-std::map<std::string, std::vector<std::string>> assignments(const BenchGrid& grid,
-                                                            const std::vector<BenchCell>& cells);
-
-/// The configuration of a cell, from the assignments() for its variant.
-Config config_with(const BenchCell& cell, const std::vector<std::string>& set);
+/// What sets the options of a configuration, except for the variant and the length.
+std::vector<std::string> assignments(const Config& config);
 
 /// The dropout of attention probabilities, the largest of all layers.
 double attention_dropout(const Config& config);

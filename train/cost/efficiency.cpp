@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <set>
 #include <utility>
 
 namespace longhand::train {
@@ -11,30 +12,21 @@ namespace {
 /// Slopes of the costs in groups with the same variant and `fixed`, against `varied`.
 std::vector<CostSlope> slopes(const std::vector<Cost>& costs, int64_t Cost::*fixed,
                               int64_t Cost::*varied) {
-  std::vector<std::pair<std::string, int64_t>> order;
-  std::map<std::pair<std::string, int64_t>, std::vector<const Cost*>> groups;
-  for (const Cost& cost : costs) {
-    if (cost.*varied <= 0) continue;
-    const std::pair key(cost.attention, cost.*fixed);
-    if (!groups.contains(key)) order.push_back(key);
-    groups[key].push_back(&cost);
-  }
   std::vector<CostSlope> out;
-  for (const auto& key : order) {
-    const auto& group = groups[key];
-    std::map<int64_t, bool> different;
-    for (const Cost* const cost : group) different[cost->*varied] = true;
-    if (different.size() < 2) continue;
+  const auto key = [&](const Cost& c) { return std::pair(c.attention, c.*fixed); };
+  for (const auto& group : in_groups(costs, key)) {
+    std::vector<double> x;
+    for (const Cost* const cost : group)
+      if (cost->*varied > 0) x.push_back(static_cast<double>(cost->*varied));
+    if (std::set(x.begin(), x.end()).size() < 2) continue;
     const auto line = [&](double Cost::*value) {
-      std::vector<double> x, y;
-      for (const Cost* const cost : group) {
-        x.push_back(static_cast<double>(cost->*varied));
-        y.push_back(cost->*value);
-      }
+      std::vector<double> y;
+      for (const Cost* const cost : group)
+        if (cost->*varied > 0) y.push_back(cost->*value);
       return fit_power(x, y);
     };
-    out.push_back({key.first, key.second, line(&Cost::seconds), line(&Cost::seconds_forward),
-                   line(&Cost::bytes)});
+    out.push_back({group[0]->attention, group[0]->*fixed, line(&Cost::seconds),
+                   line(&Cost::seconds_forward), line(&Cost::bytes)});
   }
   return out;
 }

@@ -3,13 +3,26 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "longhand/core/statistics.h"
 
 namespace longhand::train {
+
+/// Those with the same key together, in order of first appearance.
+template <class T, class Key>
+std::vector<std::vector<const T*>> in_groups(const std::vector<T>& all, const Key& key_of) {
+  std::vector<std::vector<const T*>> out;
+  std::map<std::invoke_result_t<Key, const T&>, size_t> index;
+  for (const T& each : all) {
+    const auto [at, is_new] = index.try_emplace(key_of(each), out.size());
+    if (is_new) out.emplace_back();
+    out[at->second].push_back(&each);
+  }
+  return out;
+}
 
 /// The measured cost of one variant at one length, for one sequence.
 struct Cost {

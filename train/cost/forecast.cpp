@@ -7,8 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "longhand/attention/ranks/over_ranks.h"
-#include "longhand/attention/registry.h"
 #include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
@@ -24,78 +22,33 @@ using attention::TransformerConfig;
 
 double number(int64_t n) { return static_cast<double>(n); }
 
-/// The share of the work of attention that a rank does, of `ranks` to a sequence.
-double share_of_rank(const attention::Variant& variant, bool causal, int64_t ranks) {
-  using attention::SequencePath;
-  switch (attention::sequence_path(variant, static_cast<int>(ranks))) {
-    case SequencePath::gathered:
-      return 1;
-    case SequencePath::keys:
-    case SequencePath::ring:
-      // Of causal attention, the queries of the last rank see most of the keys: 1 - (1 - 1 / P)².
-      return (causal ? 2 - 1 / number(ranks) : 1) / number(ranks);
-    default:
-      return 1 / number(ranks);
-  }
-}
-
-/// The work of a step on one rank.
-struct RankWork {
-  Work forward, backward, attention_forward, attention_backward, optimizer;
+/// What is sent in a step, by its purpose.
+enum Purpose {
+  sequence,    // between the ranks of a sequence
+  gradients,   // sums of buckets
+  small,       // sums of losses and counts
+  parameters,  // parts of them, if the optimizer is shared out
+  purposes
 };
-RankWork work_of_rank(const ForecastRequest& r, const Split& split, double parameters) {
-  const TransformerConfig& c = r.memory.model;
-  const int64_t S = split.sequence_ranks;
-  const double sequences = number(r.memory.batch_size) / number(split.data_ranks);
-  const double tokens = sequences * number(c.max_length) / number(S);
-  // Recomputation and teachers repeat the forward pass.
-  const double in_forward = 1 + (r.memory.teacher ? 1 : 0),
-               in_backward = r.memory.recompute ? 1 : 0;
-  RankWork out;
-  const ModelWork rest = model_work(c, tokens, parameters);
-  out.forward = in_forward * rest.forward;
-  out.backward = rest.backward + in_backward * rest.forward;
-  out.optimizer = (r.memory.shares_optimizer ? 1 / number(split.ranks()) : 1.0) * rest.optimizer;
-  for_variants(c, [&](const attention::Variant& variant) {
-    const AttentionWork work = attention_work(variant, c.max_length);
-    const double times = sequences * share_of_rank(variant, c.causal, S);
-    out.attention_forward = out.attention_forward + times * in_forward * work.forward;
-    out.attention_backward =
-        out.attention_backward + times * (work.backward + in_backward * work.forward);
-  });
-  return out;
-}
-
-/// What a rank sends in a step, by its purpose.
-struct Messages {
-  struct Sent {
-    double seconds = 0, bytes = 0;
-  };
-  Sent sequence;    // between the ranks of a sequence
-  Sent gradients;   // sums of buckets
-  Sent small;       // sums of losses and counts
-  Sent parameters;  // parts of them, if the optimizer is shared out
-  double buckets = 0;
-
-  static Messages from(const std::vector<double>& v) {
-    if (v.empty()) return {};
-    return {{v[0], v[1]}, {v[2], v[3]}, {v[4], v[5]}, {v[6], v[7]}, v[8]};
-  }
-  std::vector<double> totals() const {
-    return {sequence.seconds, sequence.bytes,     gradients.seconds, gradients.bytes, small.seconds,
-            small.bytes,      parameters.seconds, parameters.bytes,  buckets};
-  }
+struct Sent {
+  double seconds = 0, bytes = 0, operations = 0;
 };
 
 /// The first rank of a dry run, which counts what it sends.
 class DryRanks : public Communicator {
  public:
   enum class Role { all, data, sequence };  // in the order of RankGrid's splits
-  /// `log` counts all of them together.
+  /// All of them together.
   struct Log {
-    Messages messages{};
-    Messages::Sent last{};  // of the last sum over a sequence
-    const void* summed{};   // its tensor
+    /// The members of Sent, of each purpose.
+    std::vector<double> numbers = std::vector<double>(3 * purposes);
+    Sent last{};           // the last sum over a sequence
+    const void* summed{};  // its tensor
+
+    void add(Purpose purpose, const Sent& sent, double times = 1) {
+      double* const of = &numbers[static_cast<size_t>(3 * purpose)];
+      of[0] += times * sent.seconds, of[1] += times * sent.bytes, of[2] += times * sent.operations;
+    }
   };
 
   DryRanks(const Rates& rates, const Split& split, Log& log, Role role = Role::all)
@@ -108,20 +61,18 @@ class DryRanks : public Communicator {
                                                       : split_.ranks());
   }
   std::future<void> start_sum(Tensor x) override {
-    const Messages::Sent sent = sent_by(Collective::sum, x);
+    const Sent sent = sent_by(Collective::sum, x);
     if (role_ == Role::sequence) {
-      add(log_.messages.sequence, sent);
+      log_.add(sequence, sent);
       log_.last = sent, log_.summed = data_of(x);
       return {};
     }
     // Gradients and losses are summed over the ranks of a sequence, then over those of a column.
-    const bool is_small = x.dtype() == DType::i64 || x.numel() <= 16;
-    Messages::Sent& to = is_small ? log_.messages.small : log_.messages.gradients;
-    add(to, sent);
-    log_.messages.buckets += is_small ? 0 : 1;
+    const Purpose purpose = x.dtype() == DType::i64 || x.numel() <= 16 ? small : gradients;
+    log_.add(purpose, sent);
     if (log_.summed == data_of(x)) {
-      add(to, log_.last);
-      add(log_.messages.sequence, {-log_.last.seconds, -log_.last.bytes});
+      log_.add(purpose, {log_.last.seconds, log_.last.bytes});
+      log_.add(sequence, log_.last, -1);
     }
     return {};
   }
@@ -157,18 +108,13 @@ class DryRanks : public Communicator {
   static const void* data_of(const Tensor& x) {
     return dispatch_any(x.dtype(), [&]<class T>() -> const void* { return x.data<T>(); });
   }
-  static void add(Messages::Sent& to, const Messages::Sent& sent) {
-    to.seconds += sent.seconds;
-    to.bytes += sent.bytes;
-  }
   /// `x`: the larger one of what the rank gives and gets.
-  Messages::Sent sent_by(Collective operation, const Tensor& x) const {
+  Sent sent_by(Collective operation, const Tensor& x) const {
     const double bytes = number(x.numel()) * number(static_cast<int64_t>(size_of(x.dtype())));
-    return {rates_.seconds(operation, size(), bytes), bytes_sent(operation, size(), bytes)};
+    return {rates_.seconds(operation, size(), bytes), bytes_sent(operation, size(), bytes), 1};
   }
   Tensor counted(Collective operation, Tensor x) {
-    add(role_ == Role::all ? log_.messages.parameters : log_.messages.sequence,
-        sent_by(operation, x));
+    log_.add(role_ == Role::all ? parameters : sequence, sent_by(operation, x));
     return x;
   }
 
@@ -177,30 +123,6 @@ class DryRanks : public Communicator {
   Log& log_;
   Role role_, last_split_ = Role::all;
 };
-
-/// Seconds and bytes of gradients, of what else is summed in a step, and of whether any rank stops or saves.
-void add_gradients(const ForecastRequest& r, const Split& split, const Messages& messages,
-                   double backward, Forecast& out) {
-  if (split.ranks() == 1) return;
-  const double buckets = std::max(1.0, messages.buckets),
-               of_bucket = messages.gradients.seconds / buckets;
-  const double last_known = backward / buckets;  // seconds from each bucket to the next
-  out.gradients = messages.gradients.seconds;
-  // The first one leaves after last_known seconds, the last one after the backward pass.
-  const double exposed = std::max(of_bucket, last_known + out.gradients - backward);
-  if (r.has_free_cores) out.hidden = std::max(0.0, out.gradients - exposed);
-  out.gradients +=
-      messages.small.seconds + 2 * r.network.seconds(Collective::sum, split.ranks(), 8);
-  out.sent += messages.gradients.bytes + messages.small.bytes +
-              2 * bytes_sent(Collective::sum, split.ranks(), 8);
-}
-
-MemoryRequest memory_of(const ForecastRequest& r, const Split& split) {
-  MemoryRequest out = r.memory;
-  out.micro_batches =
-      std::min(std::max(r.shards, split.data_ranks) * r.micro_batches, out.batch_size);
-  return out;
-}
 
 }  // namespace
 
@@ -239,8 +161,7 @@ ComputeRates fit_compute(const std::vector<StepSample>& samples, const Machine& 
 
 ComputeRates measure_compute(const Config& config, int64_t sequences, const BenchOptions& options) {
   constexpr int64_t longest = 2048, shorter = 4, tokens = 4096;
-  TransformerConfig model = read_model(config, nullptr);
-  const int64_t full = std::min(model.max_length, longest);
+  const int64_t full = std::min(read_model(config, nullptr).max_length, longest);
   std::vector<int64_t> lengths{full};
   if (full >= 16 * shorter) lengths.insert(lengths.begin(), full / shorter);
   std::vector<StepSample> samples;
@@ -248,16 +169,9 @@ ComputeRates measure_compute(const Config& config, int64_t sequences, const Benc
   for (const int64_t length : lengths) {
     Config at_length = config;
     at_length.assign("model", "max_length", length, "--length");
-    model = read_model(at_length, nullptr);
-    const int64_t batch = std::clamp<int64_t>(tokens / length, 1, sequences);
-    const BenchResult result = bench_step(at_length, batch, options);
-    const ModelWork rest = model_work(model, number(batch * length), number(result.parameters));
-    Work attention;
-    for_variants(model, [&](const attention::Variant& variant) {
-      const AttentionWork work = attention_work(variant, length);
-      attention = attention + number(batch) * (work.forward + work.backward);
-    });
-    samples.push_back({rest.forward + rest.backward + rest.optimizer, attention, result.seconds});
+    const BenchResult result =
+        bench_step(at_length, std::clamp<int64_t>(tokens / length, 1, sequences), options);
+    samples.push_back({result.work.rest(), result.work.attention(), result.seconds});
     flops.push_back(result.machine.flops);
     exps.push_back(result.machine.exps);
     bytes.push_back(result.machine.bytes);
@@ -311,28 +225,47 @@ std::string to_text(const Split& split) {
 }
 
 Forecast forecast(const ForecastRequest& r, const Split& split) {
-  const MemoryRequest request = memory_of(r, split);
+  const MemoryRequest& request = r.memory;
   DryRanks::Log log;
   DryRanks world(r.network, split, log);
   const RankGrid grid(world, split.sequence_ranks, split.data_ranks);
-  const MemoryEstimate memory =
-      estimate_memory(request, {grid, [&] { return log.messages.totals(); }});
-  const Messages messages = Messages::from(memory.sent);
-  const double parts =
-      std::max(1.0, std::floor(number(request.micro_batches) / number(split.data_ranks)));
-  const RankWork work = work_of_rank(r, split, memory.parameter_count);
-  Forecast out{.split = split};
-  const double slower = 1 / r.cores_per_thread;
-  const auto seconds = [&](const Work& rest, const Work& attention) {
-    return slower * r.compute.seconds(rest, attention);
+  const MemoryEstimate memory = estimate_memory(request, {grid, [&] { return log.numbers; }});
+  const auto sent = [&](Purpose purpose) {
+    const double* const of = memory.sent.empty() ? nullptr : &memory.sent[3UL * purpose];
+    return of ? Sent{of[0], of[1], of[2]} : Sent();
   };
-  out.compute =
-      seconds(work.forward + work.backward, work.attention_forward + work.attention_backward);
-  out.optimizer = seconds(work.optimizer, {}) + messages.parameters.seconds;
-  out.sequence = memory.repeats * messages.sequence.seconds;
-  out.sent = messages.parameters.bytes + memory.repeats * messages.sequence.bytes;
-  // Gradients leave during the backward pass of the last of a rank's parts.
-  add_gradients(r, split, messages, seconds(work.backward, work.attention_backward) / parts, out);
+  const StepWork work =
+      step_work(request.model, number(request.train.loading.batch_size) / number(split.data_ranks),
+                memory.parameter_count, split.sequence_ranks);
+  const auto seconds = [&](const Work& rest, const Work& attention) {
+    return r.compute.seconds(rest, attention) / r.cores_per_thread;
+  };
+  // Recomputation and teachers repeat the forward pass.
+  const double again = request.train.trainer.recompute ? 1 : 0;
+  const double teacher = request.train.distill.from.empty() ? 0 : 1;
+  const double backward = seconds(work.backward + again * work.forward,
+                                  work.attention_backward + again * work.attention_forward);
+  Forecast out{.split = split};
+  out.compute = backward + (1 + teacher) * seconds(work.forward, work.attention_forward);
+  const double share = request.train.trainer.shard_optimizer ? 1 / number(split.ranks()) : 1;
+  out.optimizer = seconds(share * work.optimizer, {}) + sent(parameters).seconds;
+  out.sequence = memory.repeats * sent(sequence).seconds;
+  out.sent = sent(parameters).bytes + memory.repeats * sent(sequence).bytes;
+  if (split.ranks() > 1) {
+    const double buckets = std::max(1.0, sent(gradients).operations);
+    out.gradients = sent(gradients).seconds;
+    // Gradients leave during the backward pass of the last of a rank's parts: the first bucket after
+    // the time from one to the next, the last one after the pass.
+    const int64_t parts = request.micro_batches(split.data_ranks) / split.data_ranks;
+    const double pass = backward / number(std::max<int64_t>(1, parts));
+    const double exposed = std::max(out.gradients / buckets, pass / buckets + out.gradients - pass);
+    if (r.has_free_cores) out.hidden = std::max(0.0, out.gradients - exposed);
+    // What else is summed, and whether any rank stops or saves.
+    out.gradients +=
+        sent(small).seconds + 2 * r.network.seconds(Collective::sum, split.ranks(), 8);
+    out.sent += sent(gradients).bytes + sent(small).bytes +
+                2 * bytes_sent(Collective::sum, split.ranks(), 8);
+  }
   out.memory = memory.total() + program_memory + (split.ranks() > 1 ? mpi_memory : 0);
   out.fits = !memory.exceeds && out.memory <= r.limit.bytes;
   return out;
@@ -341,12 +274,13 @@ Forecast forecast(const ForecastRequest& r, const Split& split) {
 std::vector<Split> possible_splits(const ForecastRequest& r, int64_t ranks) {
   const TransformerConfig& c = r.memory.model;
   std::vector<Split> out;
-  for (int64_t data = 1; data <= std::min(ranks, r.memory.batch_size); data *= 2) {
+  const int64_t most = std::min(ranks, r.memory.train.loading.batch_size);
+  // The class token belongs to no part, and a teacher reads whole sequences.
+  const bool can_cut = (c.per_token || c.pooling != "cls") && r.memory.train.distill.from.empty();
+  for (int64_t data = 1; data <= most; data *= 2) {
     const int64_t of_sequence = ranks / data;
     const bool divides = ranks % data == 0 && of_sequence <= c.max_length;
-    // The class token belongs to no part, and a teacher reads whole sequences.
-    if (divides && (of_sequence == 1 || ((c.per_token || c.pooling != "cls") && !r.memory.teacher)))
-      out.push_back({data, of_sequence});
+    if (divides && (of_sequence == 1 || can_cut)) out.push_back({data, of_sequence});
   }
   return out;
 }
@@ -354,42 +288,35 @@ std::vector<Split> possible_splits(const ForecastRequest& r, int64_t ranks) {
 Choice choose(const std::vector<Forecast>& all, const MemoryLimit& limit) {
   check(!all.empty(), "forecast: expected at least one forecast to choose from");
   constexpr double equal = 1.02;
-  const bool any_fits =
-      std::any_of(all.begin(), all.end(), [](const Forecast& f) { return f.fits; });
-  // If none fits, the one that needs the least memory is the best.
-  const auto value = [&](const Forecast& f) { return f.fits ? f.seconds() : f.memory; };
-  double least = INFINITY;
-  for (const Forecast& f : all)
-    if (f.fits == any_fits) least = std::min(least, value(f));
-  size_t best = all.size();
-  for (size_t i = 0; i < all.size(); ++i)
-    if (all[i].fits == any_fits && value(all[i]) <= equal * least &&
-        (best == all.size() || all[i].split.sequence_ranks < all[best].split.sequence_ranks))
-      best = i;
-  const Forecast& chosen = all[best];
-  const auto needs = [&](const Forecast& f) {
-    return fmt::format("{} needs {} a rank", to_text(f.split), bytes_text(f.memory));
+  const bool any_fits = std::ranges::any_of(all, &Forecast::fits);
+  // Of those that do not fit, the one that needs the least memory is the best.
+  const auto value = [](const Forecast& f) { return f.fits ? f.seconds() : f.memory; };
+  const auto best_of = [&](bool fits, const Forecast* without) {
+    const Forecast* best = nullptr;
+    for (const Forecast& f : all)
+      if (f.fits == fits && &f != without && (!best || value(f) < value(*best))) best = &f;
+    return best;
   };
-  if (!chosen.fits)
-    return {best, fmt::format("does not fit: {}, {} has {}", needs(chosen), limit.what,
-                              bytes_text(limit.bytes))};
-  std::string why = fmt::format("{} a step", seconds_text(chosen.seconds()));
-  const Forecast *next = nullptr, *too_large = nullptr;
-  for (const Forecast& f : all) {
-    if (&f == &chosen) continue;
-    const Forecast*& other = f.fits ? next : too_large;
-    if (!other || value(f) < value(*other)) other = &f;
-  }
-  if (next)
-    why += fmt::format(", of those that fit the least; {} takes {}", to_text(next->split),
-                       seconds_text(next->seconds()));
-  else if (too_large)
-    why += ", and alone fits";
-  else
-    why += ", and there is no other split";
-  if (too_large)
-    why += fmt::format("; {}, {} has {}", needs(*too_large), limit.what, bytes_text(limit.bytes));
-  return {best, why};
+  const double least = value(*best_of(any_fits, nullptr));
+  const Forecast* chosen = nullptr;
+  for (const Forecast& f : all)
+    if (f.fits == any_fits && value(f) <= equal * least &&
+        (!chosen || f.split.sequence_ranks < chosen->split.sequence_ranks))
+      chosen = &f;
+  const auto index = static_cast<size_t>(chosen - all.data());
+  const auto needs = [&](const Forecast& f) {
+    return fmt::format("{} needs {} a rank, {} has {}", to_text(f.split), bytes_text(f.memory),
+                       limit.what, bytes_text(limit.bytes));
+  };
+  if (!any_fits) return {index, "does not fit: " + needs(*chosen)};
+  const Forecast *const next = best_of(true, chosen), *const too_large = best_of(false, chosen);
+  return {index, fmt::format("{} a step, {}{}", seconds_text(chosen->seconds()),
+                             next        ? fmt::format("of those that fit the least; {} takes {}",
+                                                       to_text(next->split),
+                                                       seconds_text(next->seconds()))
+                             : too_large ? "and alone fits"
+                                         : "and there is no other split",
+                             too_large ? "; " + needs(*too_large) : "")};
 }
 
 std::string seconds_text(double seconds) {

@@ -49,9 +49,7 @@ struct Split {
 std::string to_text(const Split& split);
 
 struct ForecastRequest {
-  MemoryRequest memory;                   // of one process
-  int64_t shards = 1, micro_batches = 1;  // train.shards, train.micro_batches
-  double terms = 0;                       // of the loss: see Loss::terms
+  MemoryRequest memory;  // of one process
   ComputeRates compute{};
   Rates network = Rates::assumed(50e-6, 1e9);
   MemoryLimit limit{};  // of each rank

@@ -12,6 +12,7 @@
 
 #include "longhand/core/parallel.h"
 #include "longhand/train/config/experiment.h"
+#include "longhand/train/results/rows.h"
 
 namespace longhand::train {
 namespace {
@@ -34,15 +35,15 @@ struct Group {
   double one = 0;  // seconds of one rank
   std::vector<Forecast> forecasts{};
   std::optional<Choice> choice{};  // nothing: no split can train
-  std::string why{};
-  std::string options{};  // to set
+  std::string why{}, options{};    // of the choice; the options to set
 
   const Forecast& chosen() const { return forecasts[choice->index]; }
 };
 
 std::string options_of(const ForecastRequest& request, const Split& split) {
   std::string out;
-  if (split.data_ranks > request.shards) out = fmt::format("train.shards={}", split.data_ranks);
+  if (split.data_ranks > request.memory.train.trainer.shards)
+    out = fmt::format("train.shards={}", split.data_ranks);
   if (split.sequence_ranks > 1)
     out += fmt::format("{}train.sequence_ranks={}", out.empty() ? "" : " ", split.sequence_ranks);
   return out;
@@ -58,10 +59,11 @@ Group plan_group(ForecastRequest request, bool here, int64_t ranks, const Memory
   for (const Split& split : possible_splits(request, ranks))
     out.forecasts.push_back(forecast_of(split));
   if (out.forecasts.empty()) {
+    const int64_t sequences = request.memory.train.loading.batch_size;
     out.why = fmt::format(
         "cannot train: the ranks that share out {} {} must be a power of two, and those that share "
         "out a sequence a divisor of the rest",
-        request.memory.batch_size, request.memory.batch_size == 1 ? "sequence" : "sequences");
+        sequences, sequences == 1 ? "sequence" : "sequences");
     return out;
   }
   out.choice = choose(out.forecasts, request.limit);
@@ -82,24 +84,22 @@ Table choice_table(const std::vector<Group>& groups, const ForecastRequest& requ
                           "share out the sequences of a batch x ranks that share out the tokens of "
                           "each. Sent and memory are those of one rank.",
                           request.compute.source, request.network.source()),
-              {{"length", ""},
-               {"ranks", ""},
-               {"split", ""},
-               {"step", ""},
-               {"speed_up", "speed-up", 2},
-               {"memory", ""},
-               {"sent", ""},
-               {"options", ""},
-               {"why", ""}}};
+              {}};
   for (const Group& g : groups) {
-    if (!g.choice) {
-      table.rows.push_back({g.length, g.ranks, "-", {}, {}, {}, {}, "", g.why});
-      continue;
-    }
-    const Forecast& f = g.chosen();
-    table.rows.push_back({g.length, g.ranks, to_text(f.split), seconds_text(f.seconds()),
-                          g.one / f.seconds(), bytes_text(f.memory), bytes_text(f.sent), g.options,
-                          g.why});
+    const auto of_chosen = [&](const auto& value) {
+      return g.choice ? Cell(value(g.chosen())) : Cell();
+    };
+    add_row(table, {},
+            {{"length", g.length},
+             {"ranks", g.ranks},
+             {"split", g.choice ? to_text(g.chosen().split) : "-"},
+             {"step", of_chosen([](const Forecast& f) { return seconds_text(f.seconds()); })},
+             {"speed_up", of_chosen([&](const Forecast& f) { return g.one / f.seconds(); }),
+              "speed-up", 2},
+             {"memory", of_chosen([](const Forecast& f) { return bytes_text(f.memory); })},
+             {"sent", of_chosen([](const Forecast& f) { return bytes_text(f.sent); })},
+             {"options", g.options},
+             {"why", g.why}});
   }
   return table;
 }
@@ -130,18 +130,11 @@ Table forecast_table(const std::vector<Group>& groups) {
                             f.seconds(), f.compute, f.optimizer, f.communication(), f.hidden,
                             f.sent / mib, f.memory / mib, f.fits ? "yes" : "no"});
     }
-  table.charts = {{.title = "Computed seconds of a step against ranks",
-                   .x = "ranks",
-                   .y = "step_s",
-                   .series = {"length", "sequence_ranks"},
-                   .log_x = true,
-                   .log_y = true},
-                  {.title = "Computed memory of a rank against ranks (MiB)",
-                   .x = "ranks",
-                   .y = "memory_mib",
-                   .series = {"length", "sequence_ranks"},
-                   .log_x = true,
-                   .log_y = true}};
+  const std::vector<std::string> series{"length", "sequence_ranks"};
+  add_chart(table, "Computed seconds of a step against ranks", "ranks", "step_s", series, true,
+            true);
+  add_chart(table, "Computed memory of a rank against ranks (MiB)", "ranks", "memory_mib", series,
+            true, true);
   return table;
 }
 
@@ -206,7 +199,7 @@ Results plan(const ForecastRequest& request,
               .summary = summary_of(groups)};
   out.tables = {choice_table(groups, request,
                              fmt::format("The best split: {} attention, {} sequences a step",
-                                         attention, request.memory.batch_size)),
+                                         attention, request.memory.train.loading.batch_size)),
                 forecast_table(groups)};
   return out;
 }

@@ -1,6 +1,10 @@
 #include "longhand/train/cost/rates.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <iterator>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -9,10 +13,13 @@
 #include "longhand/core/error.h"
 #include "longhand/core/measure/clock.h"
 #include "longhand/core/statistics.h"
+#include "longhand/train/results/rows.h"
 
 namespace longhand::train {
 namespace {
 
+constexpr std::array names = {"sum",   "all_gather", "sum_scatter", "all_to_all",
+                              "shift", "broadcast",  "barrier"};
 constexpr double element = 4;           // bytes
 constexpr double small_sum = 1024 * 4;  // up to this, a sum is one all_gather: see mpi.cpp
 
@@ -86,61 +93,31 @@ CollectiveTime measure(Communicator& ranks, const CollectiveBench& options, Coll
 }
 
 /// Bytes that leave a rank one after the other, which the bandwidth refers to.
-double serial_bytes(Collective operation, int64_t ranks, double bytes) {
-  return operation == Collective::broadcast ? bytes * rounds(ranks)
-                                            : bytes_sent(operation, ranks, bytes);
+double serial_bytes(const CollectiveTime& t) {
+  const auto bytes = static_cast<double>(t.bytes);
+  return t.operation == Collective::broadcast ? bytes * rounds(t.ranks)
+                                              : bytes_sent(t.operation, t.ranks, bytes);
 }
 
 }  // namespace
 
-const char* name_of(Collective operation) {
-  switch (operation) {
-    case Collective::sum:
-      return "sum";
-    case Collective::all_gather:
-      return "all_gather";
-    case Collective::sum_scatter:
-      return "sum_scatter";
-    case Collective::all_to_all:
-      return "all_to_all";
-    case Collective::shift:
-      return "shift";
-    case Collective::broadcast:
-      return "broadcast";
-    case Collective::barrier:
-      return "barrier";
-  }
-  return "";
-}
+const char* name_of(Collective operation) { return names[static_cast<size_t>(operation)]; }
 
 Collective collective_named(const std::string& name, const std::string& source) {
-  std::string known;
-  for (const Collective each : all_collectives) {
-    if (name == name_of(each)) return each;
-    known += (known.empty() ? "" : ", ") + std::string(name_of(each));
-  }
-  throw DataError(
-      concat_message(source, ": unknown operation \"", name, "\", expected one of ", known));
+  const auto found = std::find(names.begin(), names.end(), name);
+  check<DataError>(found != names.end(), source, ": unknown operation \"", name,
+                   "\", expected one of ", fmt::format("{}", fmt::join(names, ", ")));
+  return all_collectives[static_cast<size_t>(found - names.begin())];
 }
 
 double bytes_sent(Collective operation, int64_t ranks, double bytes) {
-  const auto P = static_cast<double>(ranks);
-  const double to_others = (P - 1) * std::ceil(bytes / element / P) * element;
-  switch (operation) {
-    case Collective::sum:
-      return bytes <= small_sum ? (P - 1) * bytes : 2 * to_others;
-    case Collective::all_gather:
-    case Collective::sum_scatter:
-    case Collective::all_to_all:
-      return to_others;
-    case Collective::shift:
-      return ranks > 1 ? bytes : 0;
-    case Collective::broadcast:
-      return (P - 1) * bytes;  // of rank 0
-    case Collective::barrier:
-      return 0;
-  }
-  return 0;
+  const auto others = static_cast<double>(ranks - 1);
+  if (operation == Collective::barrier || ranks == 1) return 0;
+  if (operation == Collective::shift) return bytes;
+  if (operation == Collective::broadcast) return others * bytes;  // of rank 0
+  if (operation == Collective::sum && bytes <= small_sum) return others * bytes;
+  const double part = std::ceil(bytes / element / static_cast<double>(ranks)) * element;
+  return (operation == Collective::sum ? 2 : 1) * others * part;
 }
 
 int64_t least_bytes(int64_t ranks) { return 4 * ranks; }
@@ -171,33 +148,27 @@ std::vector<CollectiveRate> fit_rates(const std::vector<CollectiveTime>& times) 
   std::vector<CollectiveRate> out;
   for (const CollectiveTime& first : times) {
     const auto same = [&](const auto& each) { return each.operation == first.operation; };
-    if (std::any_of(out.begin(), out.end(), same)) continue;
-    const CollectiveTime* smallest = &first;
-    for (const CollectiveTime& t : times)
-      if (same(t) && t.bytes < smallest->bytes) smallest = &t;
+    if (std::ranges::any_of(out, same)) continue;
+    std::vector<CollectiveTime> own;
+    std::ranges::copy_if(times, std::back_inserter(own), same);
+    const double latency =
+        std::ranges::min_element(own, {}, [](const CollectiveTime& t) { return t.bytes; })->seconds;
     // Minimises the sum of ((t - latency - x b) / t)² over x = 1 / bandwidth.
     double with_rest = 0, squares = 0, fastest = 0;
-    for (const CollectiveTime& t : times) {
-      if (!same(t)) continue;
-      const double b = serial_bytes(t.operation, t.ranks, static_cast<double>(t.bytes)) / t.seconds;
-      with_rest += b * (1 - smallest->seconds / t.seconds);
+    for (const CollectiveTime& t : own) {
+      const double b = serial_bytes(t) / t.seconds;
+      with_rest += b * (1 - latency / t.seconds);
       squares += b * b;
       fastest = std::max(fastest, b);
     }
     double inverse = squares > 0 ? with_rest / squares : 0;
     // Times that do not grow with the size still bound the bandwidth from below.
     if (inverse <= 0 && squares > 0) inverse = 1 / fastest;
-    double deviations = 0, count = 0;
-    for (const CollectiveTime& t : times) {
-      if (!same(t)) continue;
-      const double line = smallest->seconds + inverse * serial_bytes(t.operation, t.ranks,
-                                                                     static_cast<double>(t.bytes));
-      deviations += std::abs(line / t.seconds - 1);
-      ++count;
-    }
-    out.push_back({first.operation, first.ranks, smallest->seconds,
-                   inverse > 0 ? 1 / inverse : std::numeric_limits<double>::infinity(),
-                   deviations / count});
+    double error = 0;
+    for (const CollectiveTime& t : own)
+      error += std::abs((latency + inverse * serial_bytes(t)) / t.seconds - 1);
+    out.push_back({first.operation, first.ranks, latency, 1 / inverse,
+                   error / static_cast<double>(own.size())});
   }
   return out;
 }
@@ -208,15 +179,16 @@ Table rate_table(const std::vector<CollectiveRate>& rates) {
       "Latency and bandwidth of each operation",
       "Time = latency + bytes sent by a rank / bandwidth. The latency is the time of the smallest "
       "message; deviation is the mean distance of all measured times from that line.",
-      {{"operation", ""},
-       {"ranks", ""},
-       {"latency_us", "latency (us)", 3},
-       {"gb_per_second", "bandwidth (GB/s)", 3},
-       {"deviation", "deviation (%)", 2}}};
+      {}};
   for (const CollectiveRate& r : rates)
-    table.rows.push_back({std::string(name_of(r.operation)), r.ranks, 1e6 * r.latency,
-                          std::isfinite(r.bandwidth) ? Cell(1e-9 * r.bandwidth) : Cell(),
-                          1e2 * r.error});
+    add_row(
+        table, {},
+        {{"operation", name_of(r.operation)},
+         {"ranks", r.ranks},
+         {"latency_us", 1e6 * r.latency, "latency (us)", 3},
+         {"gb_per_second", std::isfinite(r.bandwidth) ? Cell(1e-9 * r.bandwidth) : Cell(),
+          "bandwidth (GB/s)", 3},
+         {"deviation", 1e2 * r.error, "deviation (%)", 2}});
   return table;
 }
 

@@ -1,48 +1,65 @@
 #include "longhand/train/cost/scaling.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <iterator>
 #include <memory>
-#include <sstream>
 #include <utility>
 
+#include "longhand/attention/ranks/over_ranks.h"
+#include "longhand/autograd/ops.h"
 #include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/core/measure/clock.h"
 #include "longhand/train/config/experiment.h"
+#include "longhand/train/cost/bench.h"
 #include "longhand/train/ranks/grid.h"
+#include "longhand/train/results/codec.h"
 #include "longhand/train/trainer.h"
 
 namespace longhand::train {
-namespace {
 
-/// The seconds that at least one of the spans covers.
-double covered(std::vector<Message> spans) {
-  std::sort(spans.begin(), spans.end(),
-            [](const auto& a, const auto& b) { return a.begin < b.begin; });
-  double sum = 0, until = 0;
-  for (const Message& span : spans) {
-    sum += std::max(0.0, span.end - std::max(span.begin, until));
-    until = std::max(until, span.end);
-  }
-  return sum;
-}
-
-/// A step with its phases and what it has sent.
+/// A step of one rank, with its phases and what it sends.
 struct TimedStep {
-  double begin = 0, end = 0;
-  std::vector<Span> phases{};
-  std::vector<Message> messages{};
+  double begin = 0, seconds = 0;
   int64_t bytes = 0, tokens = 0;
-  double seconds() const { return end - begin; }
+  std::vector<Span> spans{};
 
-  double communication() const { return covered(messages); }
+  /// The seconds in which something is sent.
+  double communication() const {
+    std::vector<Span> sent;
+    std::ranges::copy_if(spans, std::back_inserter(sent), &Span::sends);
+    std::ranges::sort(sent, {}, &Span::begin);
+    double sum = 0, until = 0;
+    for (const Span& span : sent) {
+      sum += std::max(0.0, span.end - std::max(span.begin, until));
+      until = std::max(until, span.end);
+    }
+    return sum;
+  }
   double waited() const {
     double sum = 0;
-    for (const Span& phase : phases)
-      if (phase.what == "wait") sum += phase.end - phase.begin;
+    for (const Span& span : spans)
+      if (!span.sends && span.what == "wait") sum += span.end - span.begin;
     return sum;
   }
 };
+
+// What ranks tell each other of their steps, in whole nanoseconds.
+void fields(Is<Span> auto& s, auto& f) {
+  f("rank", s.rank);
+  f("what", s.what);
+  f("sends", s.sends);
+  f("begin", s.begin, 1e9);
+  f("end", s.end, 1e9);
+}
+void fields(Is<TimedStep> auto& s, auto& f) {
+  f("seconds", s.seconds);
+  f("spans", s.spans);
+}
+
+namespace {
 
 /// A model that trains some steps at a time.
 class Runner {
@@ -70,17 +87,20 @@ class Runner {
     Observer out;
     out.on_phase = [this](const char* name) {
       const double time = clock_seconds();
-      if (steps_.empty() || steps_.back().end > 0) steps_.push_back({.begin = time});
+      if (steps_.empty() || steps_.back().seconds > 0) steps_.push_back({.begin = time});
       TimedStep& step = steps_.back();
-      if (!step.phases.empty()) step.phases.back().end = time;
-      if (name == std::string("end")) {
-        step.end = time;
-        step.messages = grid_.data().take_messages();
-        const int64_t bytes = grid_.data().traffic().bytes;
-        step.bytes = bytes - std::exchange(bytes_, bytes);
-      } else {
-        step.phases.push_back({.rank = grid_.world().rank(), .what = name, .begin = time});
+      const double at = time - step.begin;
+      const int rank = grid_.world().rank();
+      if (!step.spans.empty()) step.spans.back().end = at;
+      if (name != std::string("end")) {
+        step.spans.push_back({.rank = rank, .what = name, .begin = at});
+        return;
       }
+      step.seconds = at;
+      for (const Message& m : grid_.data().take_messages())
+        step.spans.push_back({rank, m.name, true, m.begin - step.begin, m.end - step.begin});
+      const int64_t bytes = grid_.data().traffic().bytes;
+      step.bytes = bytes - std::exchange(bytes_, bytes);
     };
     out.on_progress = [this](const Progress& progress) {
       steps_.back().tokens = progress.tokens;
@@ -111,29 +131,6 @@ std::unique_ptr<Runner> make_runner(Config config, Communicator& ranks) {
   set("log_every", int64_t{1} << 40);
   set("checkpoint_every", int64_t{0});
   return std::make_unique<Runner>(std::move(config), ranks);
-}
-
-/// The timeline of a step of this rank, as text for the others.
-std::string to_text(const TimedStep& step) {
-  std::ostringstream out;
-  out.precision(9);
-  const auto line = [&](const std::string& what, bool sends, double begin, double end) {
-    out << what << ' ' << sends << ' ' << begin - step.begin << ' ' << end - step.begin << '\n';
-  };
-  for (const Span& phase : step.phases) line(phase.what, false, phase.begin, phase.end);
-  for (const Message& message : step.messages) line(message.name, true, message.begin, message.end);
-  return out.str();
-}
-
-std::vector<Span> timeline_of(const std::vector<std::string>& texts) {
-  std::vector<Span> out;
-  for (size_t rank = 0; rank < texts.size(); ++rank) {
-    std::istringstream in(texts[rank]);
-    Span span;
-    span.rank = static_cast<int>(rank);
-    while (in >> span.what >> span.sends >> span.begin >> span.end) out.push_back(span);
-  }
-  return out;
 }
 
 double largest(Communicator& world, double value) {
@@ -170,39 +167,58 @@ Scaling measure_scaling(Communicator& world, const Config& config, const Scaling
     out.all.push_back(largest(world, seconds(*joint)));
     if (options.on_turn) options.on_turn(turn + 1);
   }
+  std::vector<std::vector<TimedStep>> of_ranks;
+  for (const std::string& text : world.gather(json_of(steps).dump()))
+    of_ranks.push_back(read_json<Strict, std::vector<TimedStep>>(Json::parse(text)));
   // A step ends when its slowest rank does, which has waited least.
-  const int64_t n = std::ssize(steps);
-  Tensor own = Tensor::empty({n, 3}, DType::f64);
-  for (int64_t i = 0; i < n; ++i) {
-    own.data<double>()[3 * i] = steps[i].seconds();
-    own.data<double>()[3 * i + 1] = steps[i].communication();
-    own.data<double>()[3 * i + 2] = steps[i].waited();
-  }
-  const Tensor all = world.all_gather(own);
-  std::vector<double> length, communication, waited;
-  for (int64_t i = 0; i < n; ++i) {
-    const auto of_all = [&](int64_t j) {
-      std::vector<double> values;
-      for (int64_t rank = 0; rank < world.size(); ++rank)
-        values.push_back(all.data<double>()[(rank * n + i) * 3 + j]);
-      return values;
-    };
-    const std::vector<double> lengths = of_all(0);
-    const auto slowest =
-        static_cast<size_t>(std::max_element(lengths.begin(), lengths.end()) - lengths.begin());
-    length.push_back(lengths[slowest]);
-    communication.push_back(of_all(1)[slowest]);
-    waited.push_back(of_all(2)[slowest]);
-  }
-  out.communication = quantile(communication, 0.5);
-  out.waited = quantile(waited, 0.5);
+  std::vector<TimedStep> slowest;
+  for (size_t i = 0; i < steps.size(); ++i)
+    slowest.push_back(std::ranges::max_element(of_ranks, {}, [&](const auto& own) {
+                        return own[i].seconds;
+                      })->at(i));
+  const auto median = [&](const auto& value) {
+    std::vector<double> all;
+    for (const TimedStep& step : slowest) all.push_back(std::invoke(value, step));
+    return quantile(all, 0.5);
+  };
+  out.communication = median(&TimedStep::communication);
+  out.waited = median(&TimedStep::waited);
   out.bytes = steps.back().bytes;
-  const double middle = quantile(length, 0.5);
-  const auto typical = std::min_element(length.begin(), length.end(), [&](double a, double b) {
-    return std::abs(a - middle) < std::abs(b - middle);
-  });
-  out.timeline =
-      timeline_of(world.gather(to_text(steps[static_cast<size_t>(typical - length.begin())])));
+  const double middle = median(&TimedStep::seconds);
+  const auto typical = std::ranges::min_element(
+      slowest, {}, [&](const TimedStep& step) { return std::abs(step.seconds - middle); });
+  for (const std::vector<TimedStep>& own : of_ranks) {
+    const std::vector<Span>& spans = own[static_cast<size_t>(typical - slowest.begin())].spans;
+    out.timeline.insert(out.timeline.end(), spans.begin(), spans.end());
+  }
+  return out;
+}
+
+SequenceTraffic measure_sequence_traffic(Communicator& ranks,
+                                         const attention::TransformerConfig& config) {
+  const Generator random(1);
+  const int64_t N = config.max_length;
+  attention::Transformer model(nn::root(), config);
+  const auto part = attention::SequencePart::of(ranks, N);
+  const nn::Pass pass = attention::over_part(nn::Pass::train(random), part);
+  const data::Batch batch =
+      part_of({random_ids({1, N}, config.vocabulary, random.fork("tokens")),
+               random_ids({1, N}, config.classes, random.fork("targets")), Tensor()},
+              *part);
+  const attention::Variant& kernel = model.kernel(0);
+  SequenceTraffic out;
+  out.path = attention::name_of(attention::sequence_path(kernel, ranks.size()));
+  for (int repetition = 0; repetition < 3; ++repetition) {
+    model.zero_grad();
+    ranks.barrier();
+    const Traffic before = ranks.traffic();
+    const double begin = clock_seconds();
+    backward(cross_entropy(model.forward(batch.tokens, {}, pass), batch.targets, {}));
+    const double seconds = clock_seconds() - begin;
+    out.seconds = repetition == 0 ? seconds : std::min(out.seconds, seconds);
+    out.bytes =
+        static_cast<double>((ranks.traffic() - before).bytes) / static_cast<double>(config.layers);
+  }
   return out;
 }
 

@@ -1,11 +1,12 @@
 // What several ranks gain: the rate of one rank and of all of them, measured in turns, and a timeline of a
-// step.
+// step. What they send for attention if sequences are cut.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "longhand/attention/model/transformer_config.h"
 #include "longhand/core/statistics.h"
 #include "longhand/train/config/config.h"
 
@@ -50,5 +51,18 @@ struct Scaling {
 /// the first rank alone, while the others wait, then all ranks, with as many examples for each. Nothing is
 /// written. Collective; the first rank has the result.
 Scaling measure_scaling(Communicator& world, const Config& config, const ScalingOptions& options);
+
+/// What the layers of a model send if its sequences are cut over ranks.
+struct SequenceTraffic {
+  std::string path;  // attention::name_of() that of the variant
+  /// That this rank sends for one layer in a forward and a backward pass.
+  double bytes = 0;
+  double seconds = 0;  // of both passes through the whole model, the least of three
+};
+
+/// Runs a forward and a backward pass of the model, which has one target a token, on one sequence of
+/// max_length random tokens, cut over the ranks. Collective.
+SequenceTraffic measure_sequence_traffic(Communicator& ranks,
+                                         const attention::TransformerConfig& config);
 
 }  // namespace longhand::train

@@ -61,8 +61,9 @@ void append(std::vector<T>& to, std::vector<T> more) {
 void add_model_costs(const fs::path& run, int64_t parameters, Budgets& budgets) {
   const Config config = Config::load(run / "config.toml");
   const attention::TransformerConfig model = read_model(config, nullptr);
-  const int64_t batch = read_section<TrainSection>(config.train()).loading.batch_size;
-  budgets.flops = step_work(model, batch, parameters).flops;
+  const auto batch =
+      static_cast<double>(read_section<TrainSection>(config.train()).loading.batch_size);
+  budgets.flops = step_work(model, batch, static_cast<double>(parameters)).total().flops;
   if (const int64_t bytes = decoding_bytes(model); bytes > 0)
     budgets.state = static_cast<double>(bytes);
 }

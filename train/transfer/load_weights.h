@@ -6,7 +6,7 @@
 
 #include "longhand/attention/model/transformer.h"
 #include "longhand/train/checkpoint/checkpoint.h"
-#include "longhand/train/config/sources.h"
+#include "longhand/train/config/sections.h"
 #include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {

@@ -36,7 +36,7 @@ Approx as_numpy(double expected) { return Approx(expected).epsilon(1e-9); }
 }  // namespace
 
 TEST_CASE("analysis: spectra are those of NumPy") {
-  const Spectrum all = spectra({wave_head()})[0], causal = spectra({wave_head()}, true)[0];
+  const Spectrum all = spectrum({wave_head()}), causal = spectrum({wave_head()}, true);
   CHECK(all.points[1].value.mean == as_numpy(5.769860896991336e-01));
   CHECK(all.points[6].value.mean == as_numpy(7.116019267591414e-02));
   CHECK(all.points[11].value.mean == Approx(2.068063429730170e-04).epsilon(1e-7));

@@ -43,8 +43,8 @@ TEST_CASE("analysis: a probe sees what every layer attends to") {
   const auto layers = probe(model, tokens(), lengths);
   REQUIRE(layers.size() == 2);
   CHECK(layers[1].layer == 1);
-  CHECK(layers[0].q.shape() == Shape{2, 12, 4, 4});
-  CHECK(layers[0].k.shape() == Shape{2, 12, 2, 4});  // each for two heads of queries
+  CHECK(layers[0].in.q.shape() == Shape{2, 12, 4, 4});
+  CHECK(layers[0].in.k.shape() == Shape{2, 12, 2, 4});  // each for two heads of queries
   CHECK(layers[0].lengths == std::vector<int64_t>{12, 7});
   // Rotated queries: attention of the probe's q, k and v is that of the model's own variant.
   const auto errors = errors_of_layer(model.kernel(1), layers[1], false);
@@ -84,9 +84,7 @@ TEST_CASE("analysis: variants without queries and keys of tokens have maps, but 
     const auto layers = probe(model, tokens(), {});
     CHECK(layers[1].variant == name);
     CHECK_THROWS_AS(heads_of(layers), ConfigError);
-    const auto variable = [](const Tensor& t) { return t.defined() ? Variable(t) : Variable(); };
-    const Tensor W = weights(model.kernel(1),
-                             {variable(layers[1].q), variable(layers[1].k), Variable(layers[1].v)});
+    const Tensor W = weights(model.kernel(1), layers[1].in);
     CHECK(W.shape() == Shape{2, 4, 12, keys});
     // Weights of one query add up to 1; of mean they are equal.
     CHECK(near(sum(Variable(W), {3}).value(), Tensor::full({2, 4, 12}, 1, DType::f64), 1e-12));

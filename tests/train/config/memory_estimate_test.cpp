@@ -12,6 +12,19 @@
 using namespace longhand;
 using namespace longhand::train;
 
+namespace {
+
+MemoryRequest request_of(const attention::TransformerConfig& model, int64_t batch_size = 1,
+                         int64_t eval_batch_size = 0) {
+  MemoryRequest out;
+  out.model = model;
+  out.train.loading.batch_size = batch_size;
+  out.train.trainer.eval_batch_size = eval_batch_size;
+  return out;
+}
+
+}  // namespace
+
 TEST_CASE("memory: parameters are counted exactly, for every variant and shape of model") {
   for (const std::string& variant : attention::names()) {
     attention::TransformerConfig c;
@@ -22,7 +35,7 @@ TEST_CASE("memory: parameters are counted exactly, for every variant and shape o
     const auto check = [&] {
       CAPTURE(variant, c.positions, c.pooling, c.norm, c.d_mlp, c.low_rank, c.kv_heads);
       const attention::Transformer model(nn::root(), c);
-      CHECK(estimate_memory({.model = c}).parameter_count ==
+      CHECK(estimate_memory(request_of(c)).parameter_count ==
             static_cast<double>(model.parameter_count()));
     };
     check();
@@ -49,7 +62,7 @@ TEST_CASE("memory: any sizes give a finite estimate, which does not fall with an
   attention::TransformerConfig c;
   c.vocabulary = c.classes = c.max_length = c.d_model = c.layers = c.d_mlp = most;
   c.heads = 1;
-  MemoryRequest request{.model = c, .batch_size = INT32_MAX, .eval_batch_size = INT32_MAX};
+  MemoryRequest request = request_of(c, INT32_MAX, INT32_MAX);
   request.data = {9e18, 9e18};
   const MemoryEstimate estimate = estimate_memory(request);
   CHECK(std::isfinite(estimate.total()));
@@ -58,7 +71,7 @@ TEST_CASE("memory: any sizes give a finite estimate, which does not fall with an
 
   attention::TransformerConfig small;
   small.vocabulary = 100, small.classes = 10, small.max_length = 64;
-  MemoryRequest one{.model = small, .batch_size = 8, .eval_batch_size = 8};
+  MemoryRequest one = request_of(small, 8, 8);
   one.data = {.examples = 100, .bytes = 1000};
   const double least = estimate_memory(one).total();
   using Model = attention::TransformerConfig;
@@ -71,7 +84,7 @@ TEST_CASE("memory: any sizes give a finite estimate, which does not fall with an
     CHECK(estimate_memory(more).total() > least);
   }
   MemoryRequest more = one;
-  more.batch_size = 256;
+  more.train.loading.batch_size = 256;
   CHECK(estimate_memory(more).total() > least);
   more = one;
   more.data.bytes = 2000;
@@ -81,23 +94,23 @@ TEST_CASE("memory: any sizes give a finite estimate, which does not fall with an
 TEST_CASE("memory: micro-batches and recomputation need less, averages more") {
   attention::TransformerConfig c;
   c.vocabulary = c.classes = 16, c.max_length = 256, c.layers = 4;
-  const MemoryRequest whole{.model = c, .batch_size = 64, .eval_batch_size = 0};
+  const MemoryRequest whole = request_of(c, 64);
   const auto bytes = [](const MemoryRequest& r) { return estimate_memory(r).total(); };
   MemoryRequest other = whole;
-  other.micro_batches = 4;
+  other.train.trainer.micro_batches = 4;
   CHECK(bytes(other) < 0.5 * bytes(whole));
   other = whole;
-  other.recompute = true;
+  other.train.trainer.recompute = true;
   CHECK(bytes(other) < 0.6 * bytes(whole));
   other = whole;
-  other.average = true;
+  other.train.trainer.ema_decay = 0.9;
   CHECK(bytes(other) > bytes(whole));
 }
 
 TEST_CASE("memory: what a refusal suggests fits, and a fifth more does not") {
   using Change = std::function<void(MemoryRequest&, int64_t)>;
   const std::vector<std::pair<std::string, Change>> changes = {
-      {"train.batch_size = ", [](MemoryRequest& r, int64_t v) { r.batch_size = v; }},
+      {"train.batch_size = ", [](MemoryRequest& r, int64_t v) { r.train.loading.batch_size = v; }},
       {" tokens in a sequence", [](MemoryRequest& r, int64_t v) { r.model.max_length = v; }},
       {"model.layers = ", [](MemoryRequest& r, int64_t v) { r.model.layers = v; }},
       {"model.d_model = ",
@@ -108,7 +121,9 @@ TEST_CASE("memory: what a refusal suggests fits, and a fifth more does not") {
       {" different tokens, numbered from 0",
        [](MemoryRequest& r, int64_t v) { r.model.vocabulary = v; }}};
   const auto tried = [&](MemoryRequest request, double share) {
-    request.limit_gib = share * estimate_memory(request).total() / (int64_t{1} << 30) + 0.2;
+    request.train.memory_limit =
+        share * estimate_memory(request).total() / (int64_t{1} << 30) + 0.2;
+    request.effective["model"]["d_mlp"] = {request.model.d_mlp, false};  // it follows d_model
     const std::string message = test::message_of<ConfigError>([&] { check_memory(request); });
     CAPTURE(message);
     std::set<std::string> suggested;
@@ -136,11 +151,9 @@ TEST_CASE("memory: what a refusal suggests fits, and a fifth more does not") {
   };
   attention::TransformerConfig c;
   c.vocabulary = c.classes = 16, c.max_length = 1000, c.layers = 4;
-  CHECK(tried({.model = c, .batch_size = 5000, .eval_batch_size = 0}, 0.5).size() >= 2);
+  CHECK(tried(request_of(c, 5000), 0.5).size() >= 2);
   c.vocabulary = 4'000'000, c.classes = 2;
-  CHECK(tried({.model = c, .batch_size = 1, .eval_batch_size = 0}, 0.5)
-            .contains(" different tokens, numbered from 0"));
+  CHECK(tried(request_of(c), 0.5).contains(" different tokens, numbered from 0"));
   c.vocabulary = 16, c.max_length = 16, c.d_model = 4096, c.d_mlp = 8192, c.heads = 4;
-  CHECK(
-      tried({.model = c, .batch_size = 1, .eval_batch_size = 0}, 0.5).contains("model.d_model = "));
+  CHECK(tried(request_of(c), 0.5).contains("model.d_model = "));
 }

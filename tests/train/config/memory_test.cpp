@@ -7,6 +7,7 @@
 #include "longhand/core/parallel.h"
 #include "longhand/core/storage.h"
 #include "longhand/train/config/experiment.h"
+#include "longhand/train/trainer.h"
 #include "tests/support/catch.h"
 
 using namespace longhand;

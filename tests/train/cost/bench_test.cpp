@@ -35,7 +35,7 @@ TEST_CASE("the work of a step is that of its linear layers and its attention") {
   const auto flops = [&](const std::string& name, const std::vector<std::string>& options = {}) {
     Config config = bench_config(name, 32);
     for (const std::string& option : options) config.assign("attention." + option);
-    return bench_step(config, 2, once).work.flops - linear;
+    return bench_step(config, 2, once).work.total().flops - linear;
   };
   const double units = B * heads * layers;
   CHECK(flops("softmax") == units * 14 * N * N * D);
@@ -56,8 +56,8 @@ TEST_CASE("the work of a step is that of its linear layers and its attention") {
 
   const BenchResult softmax = bench_step(bench_config("softmax", 32), 2, once);
   const double bytes = 4 * B * N * layers * (60 * d + 12 * h);
-  CHECK(softmax.work.bytes == bytes + 28 * static_cast<double>(softmax.parameters));
-  CHECK(softmax.work.exps == units * 2 * N * N);
+  CHECK(softmax.work.total().bytes == bytes + 28 * static_cast<double>(softmax.parameters));
+  CHECK(softmax.work.total().exps == units * 2 * N * N);
 }
 
 TEST_CASE("the work of linear layers is that of the layers a model has") {
@@ -73,7 +73,7 @@ TEST_CASE("the work of linear layers is that of the layers a model has") {
       const attention::Work work = variant->work(32, 32);
       others += 2 * (work.forward.flops + work.backward.flops);
     }
-    return (step_work(shape, 2, 0).flops - others) / (6 * tokens);
+    return (step_work(shape, 2, 0).total().flops - others) / (6 * tokens);
   };
   const double square = 64 * 64, wide = 64 * 128;
   CHECK(flops("softmax", "0") == 2 * (4 * square + 2 * wide));
@@ -88,7 +88,7 @@ TEST_CASE("the work of linear layers is that of the layers a model has") {
   const attention::TransformerConfig shape = read_model(config, nullptr);
   const BenchResult result = bench_step(config, 2, {.repetitions = 1});
   CHECK(result.parameters == attention::Transformer(nn::root(), shape).parameter_count());
-  CHECK(result.work.flops == step_work(shape, 2, 0).flops);
+  CHECK(result.work.total().flops == step_work(shape, 2, 0).total().flops);
 }
 
 TEST_CASE("models are timed in turn, as often as requested") {
@@ -111,11 +111,11 @@ TEST_CASE("causal attention is half the work of exact attention") {
   causal.assign("model.causal=true");
   const BenchResult half = bench_attention(causal, 1, once);
   const BenchResult full = bench_attention(bench_config("softmax", 16), 1, once);
-  CHECK(2 * half.work.flops == full.work.flops);
-  CHECK(half.work.bytes == full.work.bytes);
-  CHECK(half.work_forward.flops > 0);
-  CHECK(2 * half.work_forward.flops == full.work_forward.flops);
-  CHECK(full.work_forward.flops < full.work.flops);
+  CHECK(2 * half.work.total().flops == full.work.total().flops);
+  CHECK(half.work.total().bytes == full.work.total().bytes);
+  CHECK(half.work.attention_forward.flops > 0);
+  CHECK(2 * half.work.attention_forward.flops == full.work.attention_forward.flops);
+  CHECK(full.work.attention_forward.flops < full.work.total().flops);
   CHECK(half.parameters == 0);
 }
 

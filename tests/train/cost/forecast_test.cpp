@@ -20,8 +20,8 @@ ForecastRequest request() {
   attention::TransformerConfig& c = out.memory.model;
   c.vocabulary = c.classes = 16, c.max_length = 1024, c.d_model = 32, c.heads = 4, c.layers = 2;
   c.d_mlp = 64;
-  out.memory.batch_size = 4;
-  out.memory.eval_batch_size = 0;
+  out.memory.train.loading.batch_size = 4;
+  out.memory.train.trainer.eval_batch_size = 0;
   out.compute.machine = {1e9, 1e9, 1e9};
   out.network = Rates::assumed(1e-3, 1e9);
   out.limit = {1e12, "a machine"};
@@ -57,8 +57,7 @@ TEST_CASE("forecast: rates of computation are found from steps that follow them"
 TEST_CASE("forecast: one rank computes what a step is, and sends nothing") {
   const ForecastRequest r = request();
   const Forecast f = forecast(r, {1, 1});
-  const Work work =
-      step_work(r.memory.model, 4, static_cast<int64_t>(std::lround(parameters_of(r))));
+  const Work work = step_work(r.memory.model, 4, parameters_of(r)).total();
   CHECK(f.seconds() == Approx(limit(work, r.compute.machine)));
   CHECK(f.optimizer == Approx(28 * parameters_of(r) / 1e9));
   CHECK(f.sent == 0);
@@ -118,7 +117,7 @@ TEST_CASE("forecast: sharded optimizer states are less memory and work, and one 
   r.memory.saves = false;
   const double P = parameters_of(r);
   const Forecast whole = forecast(r, {4, 1});
-  r.memory.shares_optimizer = true;
+  r.memory.train.trainer.shard_optimizer = true;
   const Forecast shared = forecast(r, {4, 1});
   CHECK(shared.sent - whole.sent == Approx(3 * 4 * std::ceil(P / 4)));
   const double gather = 2e-3 + 3 * P / 1e9;
@@ -158,7 +157,7 @@ TEST_CASE("forecast: ranks of a sequence share out its tokens, and exchange head
   CHECK(forecast(r, {1, 4}).sent < sums + 4 * pooled + 1);
   // Recomputation sends again what the forward pass of the blocks sends: half.
   r = request();
-  r.memory.recompute = true;
+  r.memory.train.trainer.recompute = true;
   const double recomputed = forecast(r, {1, 4}).sent - sums, kept = heads.sent - sums;
   CHECK(recomputed == Approx(1.5 * kept).epsilon(0.01));
   // It computes a third more, as far as products are concerned.
@@ -185,7 +184,7 @@ TEST_CASE("forecast: ranks of a sequence need less memory the more they are") {
 TEST_CASE("forecast: more ranks do not take longer to compute, and a slower network nothing less") {
   for (const std::string& variant : attention::names()) {
     ForecastRequest r = request();
-    r.memory.batch_size = 16;
+    r.memory.train.loading.batch_size = 16;
     r.memory.model.attention = variant;
     r.memory.model.causal = attention::capabilities(variant).causal_only;
     r.memory.model.max_length = variant == "svd" ? 128 : 512;

@@ -36,8 +36,8 @@ struct BenchArguments : Common {
 Json to_json(const train::BenchCell& cell, const train::Config& config, int64_t batch,
              const train::BenchResult& result) {
   const train::Machine& machine = result.machine;
-  const double limit = train::limit(result.work, machine);
-  const double gflops = result.work.flops / result.seconds * 1e-9;
+  const double limit = train::limit(result.work.total(), machine);
+  const double gflops = result.work.total().flops / result.seconds * 1e-9;
   const double tokens = static_cast<double>(batch * cell.length);
   return {{"attention", cell.attention},
           {"length", cell.length},
@@ -65,9 +65,7 @@ Json to_json(const train::BenchCell& cell, const train::Config& config, int64_t 
 }
 
 /// Measures a cell in this process.
-Json measure(const BenchArguments& a, const train::BenchCell& cell,
-             const std::vector<std::string>& set) {
-  const train::Config config = train::config_with(cell, set);
+Json measure(const BenchArguments& a, const train::BenchCell& cell, const train::Config& config) {
   const int64_t batch = std::max<int64_t>(1, a.tokens / cell.length);
   Progress progress(Progress::mode_for_stderr(a.quiet), "bench");
   train::BenchOptions options;
@@ -85,7 +83,7 @@ Json measure(const BenchArguments& a, const train::BenchCell& cell,
 /// Measures a cell in a process of its own, so that the peak of memory is that of this cell alone.
 /// Returns nothing if the process failed; the reason is then on stderr.
 std::optional<Json> measure_elsewhere(const BenchArguments& a, const train::BenchCell& cell,
-                                      const std::vector<std::string>& set, int& code) {
+                                      const train::Config& config, int& code) {
   std::vector<std::string> words = {"bench", a.what, "--quiet", "--json"};
   const auto add = [&](const char* name, const std::string& value) {
     words.insert(words.end(), {name, value});
@@ -98,7 +96,7 @@ std::optional<Json> measure_elsewhere(const BenchArguments& a, const train::Benc
   if (a.repetitions) add("--repetitions", std::to_string(a.repetitions));
   if (a.seed) add("--seed", std::to_string(*a.seed));
   if (a.recompute) words.emplace_back("--recompute");
-  for (const std::string& assignment : set) add("--set", assignment);
+  for (const std::string& assignment : train::assignments(config)) add("--set", assignment);
   const std::optional<std::string> text =
       run_program_with(words, fmt::format("{} {}", cell.attention, cell.length), code);
   return text ? std::optional(Json::parse(*text).at("cells").at(0)) : std::nullopt;
@@ -153,10 +151,12 @@ int bench(const BenchArguments& arguments) {
   train::BenchGrid grid = arguments.grid;
   grid.set = arguments.set;
   const std::vector<train::BenchCell> cells = train::cells_of(grid);
-  const auto set = train::assignments(grid, cells);
   // Check all before measuring the first, while errors can still refer to the command line.
-  for (const train::BenchCell& cell : cells)
-    train::check_bench(train::config_of(grid, cell), arguments.what == "attention");
+  std::vector<train::Config> configs;
+  for (const train::BenchCell& cell : cells) {
+    configs.push_back(train::config_of(grid, cell));
+    train::check_bench(configs.back(), arguments.what == "attention");
+  }
   Progress progress(Progress::mode_for_stderr(arguments.quiet || cells.size() == 1), "bench");
   Answer out(arguments.json);
   std::vector<Json> done;
@@ -167,8 +167,8 @@ int bench(const BenchArguments& arguments) {
                     fmt::format("{} {}", cell.attention, cell.length));
     int code = success;
     const std::optional<Json> result =
-        cells.size() == 1 ? measure(arguments, cell, set.at(cell.attention))
-                          : measure_elsewhere(arguments, cell, set.at(cell.attention), code);
+        cells.size() == 1 ? measure(arguments, cell, configs[i])
+                          : measure_elsewhere(arguments, cell, configs[i], code);
     progress.clear();
     if (code == usage_error) return code;
     if (!result) {

@@ -15,7 +15,7 @@
 #include "longhand/train/cli/output/results.h"
 #include "longhand/train/cli/ranks.h"
 #include "longhand/train/config/experiment.h"
-#include "longhand/train/cost/sequence_traffic.h"
+#include "longhand/train/cost/scaling.h"
 
 namespace longhand::cli {
 namespace {

@@ -87,7 +87,7 @@ int init(const Arguments& arguments) {
           "one, remove the #.\n\n",
           arguments.task, arguments.variant, call_of(arguments), shell_word(name),
           arguments.variant) +
-      train::starting_toml(train::effective_config(config, task ? &*task : nullptr), config);
+      train::commented_toml(train::effective_config(config, task ? &*task : nullptr), &config);
   if (arguments.out.empty()) {
     print_stdout("{}", text);
   } else {

@@ -67,10 +67,6 @@ int plan(const Arguments& a) {
     const Waiting waiting(a.progress(), "plan: reading the data");
     request.memory = train::memory_request(config);
   }
-  const auto section = read_section<train::TrainSection>(config.train());
-  request.shards = section.trainer.shards;
-  request.micro_batches = section.trainer.micro_batches;
-  request.memory.shares_optimizer = section.trainer.shard_optimizer;
   train::MemoryLimit machine = train::memory_limit(request.memory);
   if (a.memory) machine = {*a.memory * (1 << 30), "--memory"};
   request.limit = machine;
@@ -87,8 +83,9 @@ int plan(const Arguments& a) {
         train::compute_of_bench(data::read_text_file(a.bench), model.attention_name(), a.bench);
   } else {
     Progress progress(a.progress(), "plan: measuring steps", 2);
-    train::BenchOptions options{
-        .seconds = a.seconds, .seed = seed_or_default(a), .recompute = request.memory.recompute};
+    train::BenchOptions options{.seconds = a.seconds,
+                                .seed = seed_or_default(a),
+                                .recompute = request.memory.train.trainer.recompute};
     options.on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); };
     request.compute = train::measure_compute(
         train::model_config(config, model, *std::max_element(lengths.begin(), lengths.end())),

@@ -1,4 +1,4 @@
-#include "longhand/train/config/sources.h"
+#include "longhand/train/config/sections.h"
 
 namespace longhand::train {
 
@@ -37,6 +37,38 @@ void DistillOptions::describe(OptionVisitor& v, bool recompute) {
               "blocks that are recomputed do not keep the inputs of their attention; expected "
               "train.recompute = false");
   });
+}
+
+void Seed::describe(OptionVisitor& v) {
+  v.integer("seed", seed, {0},
+            "seed of the weights, the order of the examples, dropout and random features; that of "
+            "generated data is data.seed");
+}
+
+void TrainSection::describe(OptionVisitor& v) {
+  Seed of_all{seed};
+  of_all.describe(v);
+  seed = of_all.seed;
+  loading.describe(v);
+  trainer.describe(v, loading.batch_size);
+  init.describe(v);
+  distill.describe(v, trainer.recompute);
+  v.require(trainer.sequence_ranks == 1 || distill.from.empty(), "sequence_ranks",
+            "a teacher compares whole sequences: expected 1 with distill_from");
+  v.boolean(
+      "tensorboard", tensorboard,
+      "whether to write the metrics as events for TensorBoard, too, in the folder tensorboard "
+      "of the run");
+  v.number(
+      "memory_limit", memory_limit, {0},
+      "GiB of memory that the run may take: one whose estimate exceeds it is refused before it "
+      "begins; 0: what the machine has");
+  trainer.seed = static_cast<uint64_t>(seed);
+}
+
+void OptimizerSection::describe(OptionVisitor& v) {
+  optimizer.describe(v);
+  schedule.describe(v);
 }
 
 }  // namespace longhand::train

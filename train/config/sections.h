@@ -1,0 +1,75 @@
+// Sections: those of a configuration as structs, and the plan that they make.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "longhand/attention/model/transformer_config.h"
+#include "longhand/core/schema.h"
+#include "longhand/data/dataset.h"
+#include "longhand/data/loader.h"
+#include "longhand/train/step/optimizer.h"
+#include "longhand/train/step/options.h"
+#include "longhand/train/step/schedule.h"
+
+namespace longhand::train {
+
+/// The options of [train] that name a checkpoint to start from.
+struct InitOptions {
+  std::string from;  // a run directory or a checkpoint file; empty: none
+  std::string checkpoint = "best";
+
+  void describe(OptionVisitor& v);
+};
+
+/// The options of [train] that name a teacher and weight the terms of the loss.
+struct DistillOptions {
+  std::string from;  // a run directory or a checkpoint file; empty: no teacher
+  std::string checkpoint = "best";
+  double logits = 0.5;  // alpha
+  double temperature = 2;
+  double outputs = 0, weights = 0;
+
+  /// `recompute` is train.recompute, read before.
+  void describe(OptionVisitor& v, bool recompute);
+};
+
+/// The section [train].
+struct TrainSection {
+  int64_t seed = 0;
+  data::LoaderConfig loading{};
+  TrainerOptions trainer{};
+  InitOptions init{};
+  DistillOptions distill{};
+  bool tensorboard = false;  // whether Run writes events for TensorBoard
+  double memory_limit = 0;   // GiB; 0: what the machine has
+
+  void describe(OptionVisitor& v);
+};
+
+/// The section [optimizer].
+struct OptimizerSection {
+  OptimizerOptions optimizer{};
+  Schedule schedule{};
+
+  void describe(OptionVisitor& v);
+};
+
+/// All sections of a configuration, read before data and model are constructed.
+struct Plan {
+  TrainSection train{};
+  OptimizerSection optimizer{};
+  attention::TransformerConfig model{};
+  data::DataMemory data{};  // as far as it is known without them
+  /// Every option that applies, with its value: the effective configuration.
+  EffectiveSections effective{};
+};
+
+/// train.seed alone.
+struct Seed {
+  int64_t seed = 0;
+
+  void describe(OptionVisitor& v);
+};
+
+}  // namespace longhand::train
