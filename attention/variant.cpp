@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "longhand/attention/mask.h"
-#include "longhand/attention/ranks/over_ranks.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/dropout.h"
 
@@ -150,8 +149,10 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
   Mask known = mask;
   known.lengths = checked_lengths(inputs, mask.lengths, pass);
   check_pairs(inputs, mask);
+  const auto* const part = dynamic_cast<const SequenceJoin*>(pass.join.get());
+  check(part || !pass.join, "attention: expected a pass over a part of sequences: see over_part()");
   const Variable out =
-      pass.join ? attend_over_ranks(*this, inputs, known, pass) : apply(inputs, known, pass);
+      part ? part->attend(*this, inputs, known, pass) : apply(inputs, known, pass);
   if (observer_) observer_(inputs, mask, out);
   return out;
 }

@@ -52,6 +52,17 @@ struct Sources {
   Variable keys, values;
 };
 
+class Variant;
+
+/// The parts of the same sequences (Pass::join) as Variant::forward() needs them: ranks/sequence_part.h.
+class SequenceJoin : public Join {
+ public:
+  /// The result of variant.forward() at the tokens of this part, for inputs with these tokens that are
+  /// checked; mask.lengths are those of whole sequences.
+  virtual Variable attend(Variant& variant, const Inputs& inputs, const Mask& mask,
+                          const nn::Pass& pass) const = 0;
+};
+
 /// An attention mechanism. B batch size, N queries, M keys, H heads, D head dimension. Keys and
 /// values may have fewer heads, each shared by H / kv_heads consecutive query heads (Ainslie et al.
 /// 2023, arXiv 2305.13245).
