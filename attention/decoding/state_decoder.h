@@ -4,7 +4,8 @@
 #include <functional>
 #include <memory>
 
-#include "longhand/attention/ops/scan.h"
+#include "longhand/attention/ops/normalised.h"
+#include "longhand/attention/ops/scan_step.h"
 #include "longhand/attention/variant.h"
 
 namespace longhand::attention {

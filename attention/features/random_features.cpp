@@ -200,6 +200,14 @@ Variable RandomFeatureMap::project(const Variable& x, double scale) const {
   return options_.per_head() ? linear_of_heads(x, W) : linear(x, W);
 }
 
+TrigonometricMap::TrigonometricMap(const MapScope& scope, const RandomFeatureOptions& options,
+                                   bool with_phases, const GuardOptions& guard_options)
+    : RandomFeatureMap(scope, options, with_phases, with_phases ? 1 : 2, with_phases ? 1 : 2) {
+  // cos² + sin² = 1 for each w; cos² is 1/2 on average
+  const auto m = static_cast<double>(options.features);
+  guard = guard_options.of(with_phases ? m / 2 : m);
+}
+
 FeatureMap::Features RandomFeatureMap::wave_features(const Variable& q, const Variable& k,
                                                      double scale, bool factor) const {
   const Tensor phases = phases_ ? phases_->value() : Tensor();

@@ -77,9 +77,6 @@ struct RandomFeatureOptions {
   void describe(OptionVisitor& v);
 };
 
-/// The kinds of trigonometric features: a pair for each row of W, or one with a phase.
-enum class Waves { sin_cos, phase };
-
 /// Base of maps with a random projection. The buffer "features" is (m, D) or, with heads =
 /// "per_head", (H, m, D); with phases, the buffer "phases" is (m) or (H, m). The counts of steps
 /// and redraws and the random state are buffers too: a run resumed from a checkpoint makes the same
@@ -122,21 +119,30 @@ class RandomFeatureMap : public FeatureMap {
   std::optional<nn::Buffer> phases_;
 };
 
+/// exp(|x̂|²/2) [cos W x̂, sin W x̂] or, with phases b, exp(|x̂|²/2) cos(W x̂ + b), x̂ = D^(-1/4) x: signed,
+/// so normalisers may be near 0. Choromanski et al. 2020 (arXiv 2009.14794); Rahimi & Recht 2007.
+class TrigonometricMap : public RandomFeatureMap {
+ public:
+  TrigonometricMap(const MapScope& scope, const RandomFeatureOptions& options, bool with_phases,
+                   const GuardOptions& guard_options);
+
+  Features features(const Variable& q, const Variable& k, int64_t) const override {
+    return wave_features(q, k, x_scale(), true);
+  }
+};
+
 // ---- maps of performer -------------------------------------------------------------------------
 // With x̂ = D^(-1/4) x and u = W x̂; constants that cancel in the quotient are left out.
 
-/// exp(u - |x̂|²/2), or the 2m features exp(±u - |x̂|²/2) if `both`; exp(u) without `norm`.
+/// exp(u - |x̂|²/2), or the 2m features exp(±u - |x̂|²/2) if `both`; exp(u) without `norm`. `absolute`:
+/// no factor of all features of a query is left out.
 std::unique_ptr<RandomFeatureMap> exponential_map(const MapScope& scope,
                                                   const RandomFeatureOptions& options, bool both,
-                                                  bool norm);
+                                                  bool norm, bool absolute = false);
 /// exp(A |w_l|² + (1 - 4A)^(1/2) u - |x̂|²/2), A that of optimal_coefficient() for entries of q and k of
 /// standard deviation `spread`.
 std::unique_ptr<RandomFeatureMap> optimal_map(const MapScope& scope,
                                               const RandomFeatureOptions& options, double spread);
-/// exp(|x̂|²/2) [cos u, sin u], or exp(|x̂|²/2) cos(u + b): signed.
-std::unique_ptr<RandomFeatureMap> trigonometric_map(const MapScope& scope,
-                                                    const RandomFeatureOptions& options,
-                                                    Waves waves, const GuardOptions& guard);
 /// f(u) + eps, f of "relu", "gelu", "square" or, with eps > 0, "exp": other kernels.
 std::unique_ptr<RandomFeatureMap> elementwise_map(const MapScope& scope,
                                                   const RandomFeatureOptions& options,

@@ -19,6 +19,8 @@
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined.h"
+#include "longhand/attention/ops/log_cumulative_sum_exp.h"
+#include "longhand/attention/ops/normalised.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/autograd/ops.h"
 
@@ -118,31 +120,8 @@ class EfficientAttention final : public Variant {
 namespace conformance {
 namespace {
 
-using namespace sizes;
-
-// The weight of query i and key j is the sum over d of softmax_d(q_i) e^k_jd / sum_j' e^k_j'd.
 void efficient_weights(Findings& f) {
-  for (const bool causal : {false, true}) {
-    const Sample x;
-    const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
-    Tensor expected = Tensor::zeros({N, N}, DType::f64);
-    for (int64_t i = 0; i < N; ++i) {
-      const int64_t seen = causal ? i + 1 : N;
-      double total = 0;
-      for (int64_t d = 0; d < D; ++d) total += std::exp(q.at({0, i, 0, d}));
-      for (int64_t d = 0; d < D; ++d) {
-        double keys = 0;
-        for (int64_t j = 0; j < seen; ++j) keys += std::exp(k.at({0, j, 0, d}));
-        for (int64_t j = 0; j < seen; ++j)
-          expected.data<double>()[i * N + j] +=
-              std::exp(q.at({0, i, 0, d})) / total * std::exp(k.at({0, j, 0, d})) / keys;
-      }
-    }
-    const double error =
-        distance(weights(*make_variant("efficient", {}, made(causal)), q, k), expected);
-    f.expect(error <= 1e-12, causal ? "causal " : "", "weights differ by ", error);
-    f.measured(causal ? "causal " : "", "weights to ", error);
-  }
+  has_weights(f, "weights", "efficient", {}, definitions::efficient, 1e-12);
 }
 
 }  // namespace

@@ -79,29 +79,17 @@ using namespace sizes;
 void mamba2_limits(Findings& f) {
   const OptionSet options{{"skip", false}, {"norm", false}, {"gate", false}};
   const auto variant = make_variant("mamba2", options, made(true));
-  // Head 0: e^(-a (Δ_(j+1) + … + Δ_i)) Δ_j q·k / sqrt(D), with Δ as the variant's projection of x,
-  // which is q here, has it.
+  // e^(-a (Δ_(j+1) + … + Δ_i)) Δ_j q·k / sqrt(D), with Δ as the variant's projection of x, which is q
+  // here, has it.
   const Sample x;
   const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
   const auto state = variant->state_dict();
-  const auto of = [&](const char* name) { return state.at(name).to_vector<double>(); };
-  const auto P = of("step.weight"), b = of("step_bias"), A = of("log_rate");
-  Row steps;
-  for (int64_t i = 0; i < N; ++i) {
-    double t = b[0];
-    for (int64_t c = 0; c < H * D; ++c) t += P[c] * q.at({0, i, c / D, c % D});
-    steps.push_back(std::log1p(std::exp(t)));
-  }
-  Tensor expected = Tensor::zeros({N, N}, DType::f64);
-  for (int64_t i = 0; i < N; ++i) {
-    double passed = 0;
-    for (int64_t j = i; j >= 0; passed += steps[j--]) {
-      double s = 0;
-      for (int64_t d = 0; d < D; ++d) s += q.at({0, i, 0, d}) * k.at({0, j, 0, d});
-      expected.data<double>()[i * N + j] = s / 2 * steps[j] * std::exp(-std::exp(A[0]) * passed);
-    }
-  }
-  const double error = distance(weights(*variant, q, k), expected);
+  const auto of = [&](const char* name) { return Variable(state.at(name)); };
+  const Variable tokens(q.contiguous().reshape({1, N, H * D}));
+  const Variable step = softplus(linear(tokens, of("step.weight")) + of("step_bias"));
+  const Variable expected = definitions::retention(
+      Variable(q) / 2, Variable(k) * unsqueeze(step, 3), -(step * exp(of("log_rate"))));
+  const double error = distance(weights(*variant, q, k), expected.value().select(0, 0).select(0, 0));
   f.expect(error <= 1e-13, "weights differ by ", error);
   f.measured("weights to ", error);
   // Steps of 1 and the rates -log γ.

@@ -106,10 +106,14 @@ namespace {
 using namespace sizes;
 
 void controls(Findings& f) {
-  has_kernel(f, "mean: equal weights", "mean", {},
-             [](int64_t, int64_t, const Row&, const Row&) { return 1.0; });
-  has_kernel(f, "none: itself", "none", {},
-             [](int64_t i, int64_t j, const Row&, const Row&) { return i == j ? 1.0 : 0.0; });
+  has_weights(f, "mean: equal weights", "mean", {},
+              [](const Variable&, const Variable&, const Tensor& visible) {
+                return definitions::mean(visible, DType::f64);
+              });
+  has_weights(f, "none: itself", "none", {},
+              [](const Variable&, const Variable&, const Tensor& visible) {
+                return definitions::none(visible, DType::f64);
+              });
 }
 
 }  // namespace

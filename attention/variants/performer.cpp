@@ -4,7 +4,7 @@
 //
 //   exponential.cpp    positive, hyperbolic; exp without eps
 //   optimal.cpp        optimal: those of least variance
-//   trigonometric.cpp  trigonometric, trigonometric_bias: signed
+//   random_features.h  trigonometric, trigonometric_bias: signed
 //   elementwise.cpp    relu, gelu, square, exp: other kernels ("generalised attention")
 //
 // With `balance`, queries are multiplied and keys divided by ψ_c = (mean_j k_jc² / mean_i q_ic²)^(1/4)
@@ -123,8 +123,8 @@ Variable so_far(const Variable& x) {
 
 std::unique_ptr<FeatureMap> map_of(const PerformerOptions& o, const MapScope& scope) {
   if (o.trigonometric())
-    return trigonometric_map(scope, o.projection,
-                             o.kernel == "trigonometric" ? Waves::sin_cos : Waves::phase, o.guard);
+    return std::make_unique<TrigonometricMap>(scope, o.projection,
+                                              o.kernel == "trigonometric_bias", o.guard);
   if (o.kernel == "optimal") return optimal_map(scope, o.projection, o.spread);
   if (o.estimates_positive() || (o.kernel == "exp" && o.eps == 0))
     return exponential_map(scope, o.projection, o.kernel == "hyperbolic", o.kernel != "exp");

@@ -22,7 +22,7 @@
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/features/random_features.h"
 #include "longhand/attention/ops/near_and_far.h"
-#include "longhand/attention/ops/scan.h"
+#include "longhand/attention/ops/scan_step.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/autograd/ops.h"
@@ -53,29 +53,12 @@ struct ScatterbrainOptions {
   }
 };
 
-// log φ(x) = w_l·x̂ - |x̂|²/2 with x̂ = D^(-1/4) x, but for the factor 1/m: computed tile by tile
-// unless W is learned. Without a window the norm of queries cancels.
-class ScatterbrainMap final : public RandomFeatureMap {
- public:
-  ScatterbrainMap(const MapScope& scope, const RandomFeatureOptions& options)
-      : RandomFeatureMap(scope, options, false, 1, 1) {}
-
-  Features features(const Variable& q, const Variable& k, int64_t) const override {
-    if (learned()) return {logarithms(q), logarithms(k), true};
-    const double scale = x_scale();
-    return {q, k, true, {}, projection(scale).value(), scale * scale / 2};
-  }
-  Variable logarithms(const Variable& x) const {
-    return project(x, x_scale()) - half_square(x, x_scale());
-  }
-};
-
 class Scatterbrain final : public FeatureAttention {
  public:
   Scatterbrain(const nn::Scope& scope_, const Config& config, const ScatterbrainOptions& options)
       : FeatureAttention(scope_, config,
                          [&](const MapScope& scope) {
-                           return std::make_unique<ScatterbrainMap>(scope, options.projection);
+                           return exponential_map(scope, options.projection, false, true, true);
                          }),
         window_(options.window),
         scale_(1 / std::sqrt(static_cast<double>(config.head_dim))) {}
@@ -104,8 +87,10 @@ class Scatterbrain final : public FeatureAttention {
     return concat_message("softmax: ", tokens, " tokens are within a window of ", window_);
   }
   int64_t window() const { return window_; }
+  // log φ(x) = w_l·x̂ - |x̂|²/2 with x̂ = D^(-1/4) x, but for the factor 1/m.
   Variable logarithms(const Variable& x) const {
-    return static_cast<const ScatterbrainMap&>(map()).logarithms(x);
+    const auto& of = static_cast<const RandomFeatureMap&>(map());
+    return of.project(x, of.x_scale()) - half_square(x, of.x_scale());
   }
   double scale() const { return scale_; }
 

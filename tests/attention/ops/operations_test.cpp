@@ -9,6 +9,7 @@
 #include "longhand/attention/ops/inverse.h"
 #include "longhand/attention/ops/linear_attention.h"
 #include "longhand/attention/ops/listed_attention.h"
+#include "longhand/attention/ops/log_cumulative_sum_exp.h"
 #include "longhand/attention/ops/low_rank.h"
 #include "longhand/attention/ops/near_and_far.h"
 #include "longhand/attention/ops/normalised.h"

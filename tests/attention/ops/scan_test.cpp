@@ -1,6 +1,9 @@
 #include "longhand/attention/ops/scan.h"
 
 #include "longhand/attention/definitions/definitions.h"
+#include "longhand/attention/ops/log_cumulative_sum_exp.h"
+#include "longhand/attention/ops/normalised.h"
+#include "longhand/attention/ops/scan_step.h"
 #include "longhand/core/layouts.h"
 #include "longhand/core/parallel.h"
 #include "tests/attention/attention_check.h"
