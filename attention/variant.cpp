@@ -48,6 +48,12 @@ int64_t Variant::state_bytes(int64_t tokens) const {
   return one->bytes();
 }
 
+Variant::Sizes Variant::sizes(int64_t queries, int64_t keys) const {
+  const auto number = [](int64_t n) { return static_cast<double>(n); };
+  return {number(queries), number(keys), number(config_.heads), number(config_.head_dim),
+          number(static_cast<int64_t>(size_of(parameter_dtype())))};
+}
+
 std::optional<int64_t> Variant::rank(int64_t) const { return {}; }
 
 std::string Variant::algorithm(int64_t) const { return {}; }
@@ -74,6 +80,8 @@ void Variant::check_inputs(const Inputs& inputs) const {
   check<ShapeError>(!config_.causal || N == M,
                     "attention: causal attention expects as many queries as keys, got ", N, " and ",
                     M);
+  check<ShapeError>(N == M || capabilities().cross_lengths || capabilities().shortens, config_.name,
+                    ": expected as many queries as keys, got ", N, " queries and ", M, " keys");
   if (capabilities().uses_x)
     check<ShapeError>(
         x.defined() && x.shape() == Shape{B, N, qs[2] * qs[3]} && x.dtype() == q.dtype(),

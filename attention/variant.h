@@ -135,6 +135,12 @@ class Variant : public nn::Module {
   int64_t first_token(const nn::Pass& pass) const;
 
  protected:
+  /// What costs depend on: N queries, M keys, H heads of width D, and the bytes of a parameter.
+  struct Sizes {
+    double N, M, H, D, bytes;
+  };
+  Sizes sizes(int64_t queries, int64_t keys) const;
+
   /// Numbers from N(0, 1) of this shape, drawn for training: those of the heads along axis `axis` that
   /// the pass has, out of those of all heads.
   Tensor training_noise(Shape shape, int axis, DType dtype, const nn::Pass& pass) const;

@@ -175,8 +175,8 @@ std::unique_ptr<Decoder> FeatureAttention::make_decoder(int64_t batch) const {
 // them in the backward pass. In memory: D + 1 columns of values; causally, one in four of the
 // states between blocks.
 Work FeatureAttention::work(int64_t queries, int64_t keys) const {
-  const double N = static_cast<double>(queries), M = static_cast<double>(keys), tokens = N + M;
-  const double m = static_cast<double>(map_->count), D = static_cast<double>(config().head_dim);
+  const auto [N, M, H, D, bytes] = sizes(queries, keys);
+  const double tokens = N + M, m = static_cast<double>(map_->count);
   double numbers = tokens * m + (M + m) * (D + 1);
   if (config().causal) {
     const double C = std::min(static_cast<double>(scan_block), N);
@@ -185,9 +185,7 @@ Work FeatureAttention::work(int64_t queries, int64_t keys) const {
   const auto counts = [&](const Work::Counts& token, double products) -> Work::Counts {
     return {tokens * (token.flops + products * 2 * m * D), tokens * token.exponentials};
   };
-  return static_cast<double>(config().heads) *
-         Work{counts(map_->forward, 1), counts(map_->backward, 2),
-              numbers * static_cast<double>(size_of(parameter_dtype()))};
+  return H * Work{counts(map_->forward, 1), counts(map_->backward, 2), numbers * bytes};
 }
 
 // With a causal mask the weights are not a product of features, so the rank is not bounded by m.

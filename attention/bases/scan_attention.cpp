@@ -53,19 +53,17 @@ void ScanAttention::set_work(const Work::Counts& forward, const Work::Counts& ba
 // Per head: the products of keys with values and of queries with the state; two products for each
 // of them in the backward pass. In memory: the operands, one in four of the states between blocks,
 // and what follows the sums.
-Work ScanAttention::work(int64_t queries, int64_t) const {
-  const auto number = [](int64_t n) { return static_cast<double>(n); };
-  const double N = number(queries), H = number(config().heads), D = number(config().head_dim),
-               width = H * D, gate = gate_ ? 1 : 0;
-  const double C = std::min(number(scan_block), N);
+Work ScanAttention::work(int64_t queries, int64_t keys) const {
+  const auto [N, M, H, D, bytes] = sizes(queries, keys);
+  const double width = H * D, gate = gate_ ? 1 : 0,
+               C = std::min(static_cast<double>(scan_block), N);
   const double numbers =
       N * width * (1 + 3 * gate + (output_.norm ? 1 : 0)) + std::ceil(N / (4 * C)) * width * D;
   const auto counts = [&](const Work::Counts& token, double products) -> Work::Counts {
     return {N * (token.flops + products * (4 * width * D + gate * 2 * width * width)),
             N * (token.exponentials + gate * width)};
   };
-  return {counts(token_forward_, 1), counts(token_backward_, 2),
-          numbers * number(static_cast<int64_t>(size_of(parameter_dtype())))};
+  return {counts(token_forward_, 1), counts(token_backward_, 2), numbers * bytes};
 }
 
 ScanInputs ScanAttention::padded_operands(const Inputs& in, const Tensor& lengths) const {

@@ -177,25 +177,21 @@ class Aft final : public Variant {
   }
   // For each pair in the window an exponential, shared by all channels, and for each channel two
   // multiply-adds; in the backward pass that exponential twice, and four multiply-adds.
-  Work work(int64_t queries, int64_t) const override {
-    const double N = static_cast<double>(queries),
-                 D = static_cast<double>(config().head_dim * config().heads),
-                 reach = static_cast<double>(std::min(options_.reach(queries), queries)),
-                 each = config().causal ? 1 : 2;
+  Work work(int64_t queries, int64_t keys) const override {
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double C = H * D, each = config().causal ? 1 : 2,
+                 reach = static_cast<double>(std::min(options_.reach(queries), queries));
     const double pairs = options_.kind == "full" ? N * N * each / 2 : N * reach * each;
     const double products = 2 * N * N * static_cast<double>(options_.rank);
-    const double own = (each + 2) * N * D;  // of keys, the sums outside and the gate
-    return {{(4 * pairs + 8 * N) * D + products, pairs + own},
-            {(8 * pairs + 12 * N) * D + 2 * products, 2 * pairs + 2 * own},
-            static_cast<double>(size_of(parameter_dtype())) *
-                (3 * N * D + (options_.rank ? N * N : 0))};
+    const double own = (each + 2) * N * C;  // of keys, the sums outside and the gate
+    return {{(4 * pairs + 8 * N) * C + products, pairs + own},
+            {(8 * pairs + 12 * N) * C + 2 * products, 2 * pairs + 2 * own},
+            bytes * (3 * N * C + (options_.rank ? N * N : 0))};
   }
 
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
     const int64_t N = inputs.q.size(1);
-    check<ShapeError>(inputs.k.size(1) == N, "aft: expected as many queries as keys, got ", N,
-                      " queries and ", inputs.k.size(1), " keys");
     const bool simple = options_.kind == "simple";
     check<ShapeError>(simple || N <= config().max_length,
                       "aft: expected at most max_length = ", config().max_length, " tokens, got ",

@@ -89,17 +89,14 @@ class EfficientAttention final : public Variant {
   }
 
   Work work(int64_t queries, int64_t keys) const override {
-    const double N = static_cast<double>(queries), M = static_cast<double>(keys);
-    const double D = static_cast<double>(config().head_dim);
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
     double numbers = (N + M) * D + D * D;
     if (config().causal) {
       const double C = std::min(static_cast<double>(scan_block), N);
       numbers += N * C + std::ceil(N / C) * D * D;
     }
-    return static_cast<double>(config().heads) *
-           Work{{(N + M) * 2 * D * D, (N + M) * D},
-                {(N + M) * 4 * D * D},
-                numbers * static_cast<double>(size_of(parameter_dtype()))};
+    return H *
+           Work{{(N + M) * 2 * D * D, (N + M) * D}, {(N + M) * 4 * D * D}, numbers * bytes};
   }
 
  private:

@@ -62,10 +62,9 @@ class Mean final : public Variant {
     return 1;
   }
   Work work(int64_t queries, int64_t keys) const override {
-    const int64_t width = config().heads * config().head_dim;
-    const double sums = static_cast<double>((config().causal ? queries : 1) * width);
-    const double flops = static_cast<double>(keys * width) + sums;
-    return {{flops}, {flops}, sums * static_cast<double>(size_of(parameter_dtype()))};
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double sums = (config().causal ? N : 1) * H * D, flops = M * H * D + sums;
+    return {{flops}, {flops}, sums * bytes};
   }
 
  private:

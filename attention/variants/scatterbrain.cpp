@@ -70,9 +70,8 @@ class Scatterbrain final : public FeatureAttention {
   Work work(int64_t queries, int64_t keys) const override {
     const double scans = config().causal || window_ == 0 ? 1 : 2;
     const Work far = scans * FeatureAttention::work(queries, keys);
-    const double H = static_cast<double>(config().heads), N = static_cast<double>(queries),
-                 D = static_cast<double>(config().head_dim),
-                 w = static_cast<double>(std::min(window_, queries));
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double w = static_cast<double>(std::min(window_, queries));
     const double before = N * w - w * (w - 1) / 2;  // pairs with i - w < j <= i
     const double pairs = H * (config().causal ? before : std::max(0.0, 2 * before - N));
     return {{far.forward.flops + 4 * pairs * D, far.forward.exponentials + pairs},
@@ -131,8 +130,6 @@ class Scatterbrain final : public FeatureAttention {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t N = q.size(1);
     const bool causal = config().causal;
-    check<ShapeError>(k.size(1) == N, "scatterbrain: expected as many queries as keys, got ", N,
-                      " queries and ", k.size(1), " keys");
     if (window_ == 0) return FeatureAttention::attend(inputs, mask, pass);
     const SoftmaxAttentionOptions near_options{.scale = scale_,
                                                .causal = causal,
