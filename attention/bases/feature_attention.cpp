@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -14,7 +13,6 @@
 #include "longhand/attention/ops/linear_attention.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/dry_run.h"
 
 namespace longhand::attention {
 namespace {
@@ -64,27 +62,13 @@ Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, c
 // c_i, the maximum over the keys j <= i of h (B, n, H), also of parts before this one, and the log decay of
 // sums that are relative to it.
 std::pair<Variable, Variable> scale_of_keys(const Tensor& h, const Join* join) {
-  Tensor c = running_max(h);
-  if (!join) return {Variable(c), log_decay_of_scale(Variable(c))};
-  const int64_t last = c.size(1) - 1;
-  const Tensor before = max_before(c.select(1, last), *join);  // (B, H)
-  c = c.contiguous();
-  Tensor decay;
-  dispatch_float(c.dtype(), [&]<class T>() {
-    const int64_t H = c.size(2), row = (last + 1) * H;
-    for (int64_t i = 0; !is_dry() && i < c.numel(); ++i) {
-      T& x = c.data<T>()[i];
-      x = std::max(x, before.data<T>()[i / row * H + i % H]);
-    }
-    decay = log_decay_of_scale(Variable(c)).value().contiguous().clone();
-    // The state before the part is relative to the maximum there; if it is empty, it has no scale.
-    for (int64_t i = 0; i < before.numel(); ++i) {
-      const T x = before.data<T>()[i];
-      const int64_t first = i / H * row + i % H;
-      if (x > -std::numeric_limits<T>::infinity()) decay.data<T>()[first] = x - c.data<T>()[first];
-    }
-  });
-  return {Variable(c), Variable(decay)};
+  const int64_t n = h.size(1);
+  const Variable c(running_max(h));
+  if (!join) return {c, log_decay_of_scale(c)};
+  // Keys of the parts before this one count as one token. If there are none, -inf resets an empty state.
+  const Variable before(max_before(c.value().slice(1, n - 1, n), *join)),
+      all(running_max(concat({before, c}, 1).value())), own = slice(all, 1, 1, n + 1);
+  return {own, slice(all, 1, 0, n) - own};
 }
 
 // A causal query must not depend on the maximum over later keys: sums are kept relative to c_j, the

@@ -108,13 +108,6 @@ void for_groups(const Sizes& z, int64_t tokens, F visit) {
   });
 }
 
-template <class T>
-void add_to(T* sum, const T* x, int64_t n) {
-  simd([=] {
-    for (int64_t i = 0; i < n; ++i) sum[i] += x[i];
-  });
-}
-
 // The maxima of exponents: c (B H, m) and C (B H, N), as exponents of Base. All c_l of a head are
 // equal with waves.
 struct Maxima {
@@ -148,32 +141,23 @@ void for_feature_blocks(int64_t m, F visit) {
   for (int64_t l = 0; l < m; l += feature_block) visit(l, std::min(feature_block, m - l));
 }
 
-// Scratch memory of the tasks.
+// Scratch memory of a task.
 template <class T>
-struct KeyTask {
-  KeyTask(const Rule& rule, Scratch& scratch)
-      : tile(rule.features, feature_block, scratch), shrink(scratch.take<T>(feature_block)) {}
-  FeatureTile<T> tile;
-  T* shrink;  // factor for the sums of each feature
-};
-template <class T>
-struct QueryTask {
-  QueryTask(const Rule& rule, Scratch& scratch)
+struct Task {
+  Task(const Rule& rule, bool gradients, Scratch& scratch)
       : tile(rule.features, feature_block, scratch),
         delta(scratch.take<T>(block)),
         top(scratch.take<T>(block)),
-        shrink(scratch.take<T>(block)) {}
+        shrink(scratch.take<T>(std::max(block, feature_block))) {
+    if (!gradients) return;
+    dfeatures = scratch.take<T>(feature_block * block);
+    rows = scratch.take<T>(rule.sizes.E * block);
+    transposed = scratch.take<T>(rule.sizes.E * block);
+  }
   FeatureTile<T> tile;
-  T *delta, *top, *shrink;  // one number a token
-};
-template <class T>
-struct GradientTask : QueryTask<T> {
-  GradientTask(const Rule& rule, Scratch& scratch)
-      : QueryTask<T>(rule, scratch),
-        dfeatures(scratch.take<T>(feature_block * block)),
-        rows(scratch.take<T>(rule.sizes.E * block)),
-        transposed(scratch.take<T>(rule.sizes.E * block)) {}
-  T *dfeatures, *rows, *transposed;
+  T *const delta, *const top;  // one number a token
+  T* const shrink;             // factor for the sums of each feature or token
+  T *dfeatures = nullptr, *rows = nullptr, *transposed = nullptr;
 };
 
 // Sums over some of the keys: rows of S (rows, E), z (rows) and, if they are relative to it, c (rows).
@@ -182,7 +166,7 @@ struct SumsOfRows {
   T *S, *z, *c;
 };
 
-// Joins partial sums part(0), …, each relative to its own c, in order. Overwrites their c.
+// Joins partial sums part(0), …, in order, each relative to its own c, if they are. Overwrites their c.
 template <class T, class Part>
 void join_sums(int64_t count, int64_t all_rows, int64_t E, const Part& part,
                const SumsOfRows<T>& to) {
@@ -220,7 +204,7 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Ma
   if (scaled && groups > 1) tops.keys = Tensor::empty({groups * z.B * z.H, m}, k.dtype());
   for_groups(z, z.M,
              [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-               Workspace<KeyTask<T>> task(rule);
+               Workspace<Task<T>> task(rule, false);
                FeatureTile<T>& tile = task->tile;
                T* const shrink = task->shrink;
                T *const S = parts.S<T>(group, head), *const sum = parts.z<T>(group, head);
@@ -257,11 +241,10 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Ma
              });
   if (groups == 1) return;
   // Joins the partial sums of the groups, each relative to its own c, in order.
-  const int64_t rows = z.B * z.H * m;
-  const auto group = [&](int64_t g) -> SumsOfRows<T> {
+  const auto of_group = [&](int64_t g) -> SumsOfRows<T> {
     return {parts.S<T>(g, 0), parts.z<T>(g, 0), scaled ? tops.c<T>(g * z.B * z.H) : nullptr};
   };
-  join_sums<T>(groups, rows, E, group,
+  join_sums<T>(groups, z.B * z.H * m, E, of_group,
                {sums.S<T>(0, 0), sums.z<T>(0, 0), scaled ? maxima.c<T>(0) : nullptr});
 }
 
@@ -309,7 +292,7 @@ void attend(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxima, Tenso
   const int64_t m = z.m, E = z.E;
   T* const dens = normalisers.data<T>();
   for_groups(z, z.N, [&](int64_t b, int64_t h, int64_t head, int64_t, int64_t begin, int64_t end) {
-    Workspace<QueryTask<T>> task(rule);
+    Workspace<Task<T>> task(rule, false);
     FeatureTile<T>& tile = task->tile;
     T *const den = task->delta, *const top = task->top, *const shrink = task->shrink;
     const T *const S = sums.S<T>(0, head), *const sum = sums.z<T>(0, head);
@@ -364,7 +347,7 @@ void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxi
   const T* const dens = normalisers.data<T>();
   for_groups(
       z, z.N, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-        Workspace<GradientTask<T>> task(rule);
+        Workspace<Task<T>> task(rule, true);
         FeatureTile<T>& tile = task->tile;
         T *const dg = task->dfeatures, *const delta = task->delta, *const top = task->top;
         T *const n = task->rows, *const transposed = task->transposed;
@@ -404,17 +387,11 @@ void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxi
         }
       });
   if (groups == 1) return;
-  parallel_for(z.B * z.H, 1, [&](int64_t from, int64_t to) {
-    for (int64_t head = from; head < to; ++head) {
-      T *const dS = gradients.S<T>(0, head), *const dz = gradients.z<T>(0, head);
-      std::copy_n(parts.S<T>(0, head), m * E, dS);
-      std::copy_n(parts.z<T>(0, head), m, dz);
-      for (int64_t g = 1; g < groups; ++g) {
-        add_to(dS, parts.S<T>(g, head), m * E);
-        add_to(dz, parts.z<T>(g, head), m);
-      }
-    }
-  });
+  const auto of_group = [&](int64_t g) -> SumsOfRows<T> {
+    return {parts.S<T>(g, 0), parts.z<T>(g, 0), nullptr};
+  };
+  join_sums<T>(groups, z.B * z.H * m, E, of_group,
+               {gradients.S<T>(0, 0), gradients.z<T>(0, 0), nullptr});
 }
 
 // Computes dk and dv from dS and dz.
@@ -425,7 +402,7 @@ void key_gradients(const Rule& rule, const Tensor& k, const Tensor& v, Maxima& m
   const Heads<const T> hk(k), hv(v);
   const int64_t m = z.m, E = z.E;
   for_groups(z, z.M, [&](int64_t b, int64_t h, int64_t head, int64_t, int64_t begin, int64_t end) {
-    Workspace<GradientTask<T>> task(rule);
+    Workspace<Task<T>> task(rule, true);
     FeatureTile<T>& tile = task->tile;
     T *const df = task->dfeatures, *const transposed = task->transposed;
     T ones[block];
