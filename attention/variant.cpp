@@ -159,8 +159,7 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
   check_pairs(inputs, mask);
   const auto* const part = dynamic_cast<const SequenceJoin*>(pass.join.get());
   check(part || !pass.join, "attention: expected a pass over a part of sequences: see over_part()");
-  const Variable out =
-      part ? part->attend(*this, inputs, known, pass) : apply(inputs, known, pass);
+  const Variable out = part ? part->attend(*this, inputs, known, pass) : apply(inputs, known, pass);
   if (observer_) observer_(inputs, mask, out);
   return out;
 }

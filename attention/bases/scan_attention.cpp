@@ -2,40 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "longhand/attention/bases/recurrence.h"
-#include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
 #include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
-namespace {
-
-// The sums of a state decoder, finished.
-class ScanDecoder final : public Decoder {
- public:
-  ScanDecoder(const ScanAttention& of, int64_t heads, std::unique_ptr<Decoder> sums)
-      : of_(of), heads_(heads), sums_(std::move(sums)) {}
-
-  Tensor step(const Token& token) override {
-    const NoGrad no_grad;
-    const Tensor sums = sums_->step(token);
-    const Token all{token.q, repeat_groups(token.k, heads_), repeat_groups(token.v, heads_),
-                    token.x};
-    return of_.finished(Variable(sums.unsqueeze(1)), sequences_of(all)).value().squeeze(1);
-  }
-  int64_t bytes() const override { return sums_->bytes(); }
-
- private:
-  const ScanAttention& of_;
-  int64_t heads_;
-  std::unique_ptr<Decoder> sums_;
-};
-
-}  // namespace
-
 ScanAttention::ScanAttention(const nn::Scope& scope_, const Config& config,
                              const ScanOutput& output)
     : Variant(scope_, config), output_(output) {
@@ -99,8 +72,10 @@ std::unique_ptr<Decoder> ScanAttention::make_decoder(int64_t batch) const {
     const auto row = [](const Variable& x) { return x.value().squeeze(1); };
     return StepInputs{row(of.q), row(of.k), row(of.v), row(of.log_decay)};
   };
-  return std::make_unique<ScanDecoder>(*this, config().heads,
-                                       make_state_decoder(batch, config(), step, Normalizer::none));
+  const auto finish = [this](const Tensor& sums, const Token& token) {
+    return finished(Variable(sums.unsqueeze(1)), sequences_of(token)).value().squeeze(1);
+  };
+  return make_state_decoder(batch, config(), step, Normalizer::none, {}, finish);
 }
 
 }  // namespace longhand::attention

@@ -26,8 +26,8 @@ class ExponentialMap final : public RandomFeatureMap {
       const auto estimator = both_ ? Estimator::hyperbolic : Estimator::positive;
       const Variable uq = exponents(estimator, project(q, scale)),
                      uk = exponents(estimator, project(k, scale));
-      return {absolute_ ? uq - half_square(q, scale) : uq,
-              norm_ ? uk - half_square(k, scale) : uk, true};
+      return {absolute_ ? uq - half_square(q, scale) : uq, norm_ ? uk - half_square(k, scale) : uk,
+              true};
     }
     Variable W = projection(scale);
     if (both_) W = concat({W, -W}, -2);

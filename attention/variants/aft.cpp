@@ -75,7 +75,8 @@ struct AftSums {
   // These sums and the terms of t and v (n, C).
   AftSums with(const Tensor& t_, const Tensor& v_) const {
     const Variable t(t_.to(DType::f64)), v(v_.to(DType::f64));
-    const Variable top = max(concat({most, t}, 0), 0, true), own = exp(most - top), e = exp(t - top);
+    const Variable top = max(concat({most, t}, 0), 0, true), own = exp(most - top),
+                   e = exp(t - top);
     return {top, own * value + sum(e * v, {0}, true), own * total + sum(e, {0}, true)};
   }
 };

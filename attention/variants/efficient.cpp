@@ -95,8 +95,7 @@ class EfficientAttention final : public Variant {
       const double C = std::min(static_cast<double>(scan_block), N);
       numbers += N * C + std::ceil(N / C) * D * D;
     }
-    return H *
-           Work{{(N + M) * 2 * D * D, (N + M) * D}, {(N + M) * 4 * D * D}, numbers * bytes};
+    return H * Work{{(N + M) * 2 * D * D, (N + M) * D}, {(N + M) * 4 * D * D}, numbers * bytes};
   }
 
  private:

@@ -122,8 +122,8 @@ Variable so_far(const Variable& x) {
 
 std::unique_ptr<FeatureMap> map_of(const PerformerOptions& o, const MapScope& scope) {
   if (o.trigonometric())
-    return std::make_unique<TrigonometricMap>(scope, o.projection,
-                                              o.kernel == "trigonometric_bias", o.guard);
+    return std::make_unique<TrigonometricMap>(scope, o.projection, o.kernel == "trigonometric_bias",
+                                              o.guard);
   if (o.kernel == "optimal") return optimal_map(scope, o.projection, o.spread);
   if (o.estimates_positive() || (o.kernel == "exp" && o.eps == 0))
     return exponential_map(scope, o.projection, o.kernel == "hyperbolic", o.kernel != "exp");
