@@ -24,8 +24,6 @@ Work operator*(double factor, const Work& work) {
   return {times(work.forward), times(work.backward), factor * work.bytes};
 }
 
-Sources Variant::sources(const Variable& x, const Mask&, const nn::Pass&) { return {x, x}; }
-
 std::unique_ptr<Decoder> Variant::decoder(int64_t batch) const {
   check<ConfigError>(capabilities().decodes, config_.name, ": this variant has no decoder");
   check<ConfigError>(config_.causal, config_.name,
@@ -53,12 +51,6 @@ Variant::Sizes Variant::sizes(int64_t queries, int64_t keys) const {
   return {number(queries), number(keys), number(config_.heads), number(config_.head_dim),
           number(static_cast<int64_t>(size_of(parameter_dtype())))};
 }
-
-std::optional<int64_t> Variant::rank(int64_t) const { return {}; }
-
-std::string Variant::algorithm(int64_t) const { return {}; }
-
-std::string Variant::advice(int64_t) const { return {}; }
 
 void Variant::check_inputs(const Inputs& inputs) const {
   const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v, &x = inputs.x;

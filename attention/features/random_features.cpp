@@ -54,8 +54,6 @@ Tensor random_rotations(const Generator& generator, int64_t dim) {
   return q;
 }
 
-double over_root(int64_t n) { return 1 / std::sqrt(static_cast<double>(n)); }
-
 }  // namespace
 
 Tensor draw_gaussian(const Generator& generator, int64_t features, int64_t dim, RowNorm norm) {
@@ -76,9 +74,7 @@ Tensor draw_givens(const Generator& generator, int64_t features, int64_t dim, Ro
                         [dim](const Generator& block) { return random_rotations(block, dim); });
 }
 
-Variable exponents(Estimator estimator, const Variable& u) {
-  return estimator == Estimator::hyperbolic ? concat({u, -u}, -1) : u;
-}
+Variable exponents(const Variable& u, bool both) { return both ? concat({u, -u}, -1) : u; }
 
 Variable waves(const Variable& u, const Tensor& phases) {
   if (!phases.defined()) return cos_sin(u);
@@ -87,21 +83,6 @@ Variable waves(const Variable& u, const Tensor& phases) {
 
 Variable half_square(const Variable& x, double scale) {
   return affine(sum(square(x), {-1}, true), scale * scale / 2);
-}
-
-Tensor softmax_features(Estimator estimator, const Tensor& x, const Tensor& W,
-                        const Tensor& phases) {
-  const Variable h = half_square(Variable(x), 1);
-  const bool has_waves =
-      estimator == Estimator::trigonometric || estimator == Estimator::trigonometric_bias;
-  if (has_waves) return (Variable(gaussian_features(x, W, phases)) * exp(h)).value();
-  const Variable t = exponents(estimator, linear(Variable(x), Variable(W))) - h;
-  return affine(exp(t), over_root(t.size(-1))).value();
-}
-
-Tensor gaussian_features(const Tensor& x, const Tensor& W, const Tensor& phases) {
-  const double scale = over_root(W.size(0)) * (phases.defined() ? std::numbers::sqrt2 : 1);
-  return affine(waves(linear(Variable(x), Variable(W)), phases), scale).value();
 }
 
 double optimal_coefficient(int64_t dim, double square) {

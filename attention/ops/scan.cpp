@@ -26,6 +26,12 @@ using namespace tile;
 
 static_assert(scan_block <= block);
 
+// The numbers (head, i, …) of x (heads, ., .).
+template <class T>
+T* row(Tensor& x, int64_t head, int64_t i) {
+  return x.data<T>() + (head * x.size(1) + i) * x.size(2);
+}
+
 // Saved states of each head, (heads, ., size): those before blocks 0, every, 2 every, ...
 struct KeptStates {
   Tensor states;
@@ -37,7 +43,7 @@ struct KeptStates {
         every(every_) {}
   template <class T>
   T* before(int64_t head, int64_t block_) {
-    return states.data<T>() + (head * states.size(1) + block_ / every) * states.size(2);
+    return row<T>(states, head, block_ / every);
   }
 };
 
@@ -79,19 +85,19 @@ void for_groups(const ScanRule& rule, const ScanTensors& x, int64_t first, int64
 }
 
 // Properties of groups that joins require: the sum of g over each group, (heads, groups, 1 or m),
-// and the scale before each group, (heads, groups).
+// and the scale before each group, (heads, groups, 1).
 struct Groups {
   Tensor log_decays, scales;
   Groups(const ScanRule& rule, DType dtype)
       : log_decays(Tensor::zeros({rule.heads(), rule.groups, rule.decay_rows()}, dtype)),
-        scales(Tensor::zeros({rule.heads(), rule.groups}, dtype)) {}
+        scales(Tensor::zeros({rule.heads(), rule.groups, 1}, dtype)) {}
   template <class T>
   T* log_decay(int64_t head, int64_t group) {
-    return log_decays.data<T>() + (head * log_decays.size(1) + group) * log_decays.size(2);
+    return row<T>(log_decays, head, group);
   }
   template <class T>
   T& scale(int64_t head, int64_t group) {
-    return scales.data<T>()[head * scales.size(1) + group];
+    return *row<T>(scales, head, group);
   }
 };
 
@@ -180,9 +186,7 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
   const int64_t n = rule.state().size();
   Groups groups(rule, x.q.dtype());
   Tensor states = Tensor::empty({rule.heads(), rule.groups, n}, x.q.dtype());
-  const auto after = [&](int64_t head, int64_t group) {
-    return states.data<T>() + (head * rule.groups + group) * n;
-  };
+  const auto after = [&](int64_t head, int64_t group) { return row<T>(states, head, group); };
   const Heads<const T> d = rule.heads<const T>(dout);
   const auto sum = [&](const Group& group, Blocks& blocks, T*) {
     T* const r = after(group.head, group.index - 1);
@@ -230,7 +234,7 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
   const Heads<const T> d = rule.heads<const T>(dout);
   const auto retreat = [&](const Group& group, Blocks& blocks, T* states) {
     const auto [head, index, begin, end] = group;
-    T* const R = after.data<T>() + (head * rule.groups + index) * n;
+    T* const R = row<T>(after, head, index);
     if (to.log_decay.to.defined())
       blocks.end_decay(end < rule.blocks  ? kept.before<T>(head, end)
                        : dfinal.defined() ? final_states.data<T>() + head * n
