@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined.h"

@@ -101,18 +101,6 @@ struct Groups {
   }
 };
 
-// x = join of the state x (left), which decays and has a scale, and y (right). Returns the new
-// scale.
-template <class T>
-T join_decayed(const ScanRule& rule, T* x, T left_scale, const T* log_decay, const T* y,
-               T right_scale) {
-  std::vector<JoinFactors<T>> joins(rule.decay_rows());
-  for (size_t l = 0; l < joins.size(); ++l)
-    joins[l] = join_of(left_scale + log_decay[l], right_scale);
-  join_states(rule.state(), x, y, joins.data(), !rule.channels);
-  return joins[0].scale;
-}
-
 // Computes the state before each group, in `kept`, whose first state is the initial one. Returns
 // the scales.
 template <class T, class Blocks>
@@ -134,19 +122,18 @@ Groups states_before(const ScanRule& rule, ScanTensors& x, KeptStates& kept) {
   };
   for_groups<T, Blocks>(rule, x, 0, rule.groups - 1, {.slots = 1}, sum);
   parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
-    std::vector<T> own(n);
+    std::vector<JoinFactors<T>> joins(rule.decay_rows());
     for (int64_t head = from; head < to; ++head) {
       groups.scale<T>(head, 0) = x.scale_at_start<T>(head);
       for (int64_t group = 1; group < rule.groups; ++group) {
         const int64_t at = group * rule.blocks_of_group;
-        const T* const left = kept.before<T>(head, at - rule.blocks_of_group);
-        T* const s = kept.before<T>(head, at);
-        std::copy_n(s, n, own.data());
-        std::copy_n(left, n, s);
-        const T own_scale = x.c ? x.scales<T>(rule, head)[rule.first(at) - 1] : T{0};
-        groups.scale<T>(head, group) =
-            join_decayed(rule, s, groups.scale<T>(head, group - 1),
-                         groups.log_decay<T>(head, group - 1), own.data(), own_scale);
+        const T own = x.c ? x.scales<T>(rule, head)[rule.first(at) - 1] : T{0},
+                before = groups.scale<T>(head, group - 1);
+        for (size_t l = 0; l < joins.size(); ++l)
+          joins[l] = join_of(own, before + groups.log_decay<T>(head, group - 1)[l]);
+        join_states(rule.state(), kept.before<T>(head, at),
+                    kept.before<T>(head, at - rule.blocks_of_group), joins.data(), !rule.channels);
+        groups.scale<T>(head, group) = joins[0].scale;
       }
     }
   });

@@ -21,7 +21,6 @@
 #include <algorithm>
 
 #include "longhand/attention/bases/feature_attention.h"
-#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/feature_statistics.h"
 #include "longhand/attention/features/random_features.h"
 #include "longhand/attention/mask.h"
