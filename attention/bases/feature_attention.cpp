@@ -165,7 +165,7 @@ Work FeatureAttention::work(int64_t queries, int64_t keys) const {
     const double C = std::min(static_cast<double>(scan_block), N);
     numbers += std::ceil(N / (4 * C)) * m * (D + 1);
   }
-  const auto counts = [&](const Work::Counts& token, double products) -> Work::Counts {
+  const auto counts = [&, D = D](const Work::Counts& token, double products) -> Work::Counts {
     return {tokens * (token.flops + products * 2 * m * D), tokens * token.exponentials};
   };
   return H * Work{counts(map_->forward, 1), counts(map_->backward, 2), numbers * bytes};

@@ -18,11 +18,6 @@ ScanAttention::ScanAttention(const nn::Scope& scope_, const Config& config,
     weight_.emplace(scope("norm"), Shape{output.norm_last ? width : D}, nn::init::ones());
 }
 
-void ScanAttention::set_work(const Work::Counts& forward, const Work::Counts& backward) {
-  token_forward_ = forward;
-  token_backward_ = backward;
-}
-
 // Per head: the products of keys with values and of queries with the state; two products for each
 // of them in the backward pass. In memory: the operands, one in four of the states between blocks,
 // and what follows the sums.
@@ -32,7 +27,8 @@ Work ScanAttention::work(int64_t queries, int64_t keys) const {
                C = std::min(static_cast<double>(scan_block), N);
   const double numbers =
       N * width * (1 + 3 * gate + (output_.norm ? 1 : 0)) + std::ceil(N / (4 * C)) * width * D;
-  const auto counts = [&](const Work::Counts& token, double products) -> Work::Counts {
+  const auto counts = [&, N = N, D = D](const Work::Counts& token,
+                                        double products) -> Work::Counts {
     return {N * (token.flops + products * (4 * width * D + gate * 2 * width * width)),
             N * (token.exponentials + gate * width)};
   };

@@ -49,8 +49,8 @@ class Mamba2 final : public ScanAttention {
             // the default of PyTorch, from which the authors' code starts
             nn::init::uniform(1 / std::sqrt(static_cast<double>(config.heads * config.head_dim)))) {
     if (options.skip) skip_.emplace(scope("skip"), Shape{config.heads}, nn::init::ones());
-    const Work::Counts token = HeadDecay::work(config);
-    set_work(token, {2 * token.flops, token.exponentials});
+    token_forward_ = HeadDecay::work(config);
+    token_backward_ = {2 * token_forward_.flops, token_forward_.exponentials};
   }
 
   ScanInputs operands(const Inputs& in) const override {
