@@ -23,13 +23,10 @@ Variable largest(const Variable& x, int axis) { return max(x.detach(), axis, tru
 // The features with W x written out, if a projection is given.
 Features written_out(const Features& f) {
   if (!f.projection.defined()) return f;
-  const Variable W(f.projection);
-  const auto project = [&](const Variable& x) {
-    return W.rank() == 3 ? linear_of_heads(x, W) : linear(x, W);
-  };
-  const Variable key = project(f.key);
-  if (f.half_norm == 0) return {project(f.query), key, true};
-  return {project(f.query), key - affine(sum(square(f.key), {-1}, true), f.half_norm), true};
+  const Variable W(f.projection), query = linear_of_heads(f.query, W);
+  const Variable key = linear_of_heads(f.key, W);
+  if (f.half_norm == 0) return {query, key, true};
+  return {query, key - affine(sum(square(f.key), {-1}, true), f.half_norm), true};
 }
 
 // A factor e^h_j common to all features of key j enters as exp(h_j - max_j h_j), the maximum taken

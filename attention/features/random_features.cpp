@@ -136,12 +136,6 @@ double RandomFeatureMap::x_scale() const {
   return std::pow(static_cast<double>(config_.head_dim), -0.25);
 }
 
-// The generator of the current draw, by the counter of redraws.
-Generator RandomFeatureMap::generator() const {
-  return generator_of(random_state_->value())
-      .fork(static_cast<uint64_t>(*redraws_->value().data<int64_t>()));
-}
-
 Tensor RandomFeatureMap::draw(const Generator& generator) const {
   const auto draw_one = options_.draw == "iid"      ? draw_gaussian
                         : options_.draw == "givens" ? draw_givens
@@ -167,9 +161,11 @@ void RandomFeatureMap::on_step() {
   if (learned()) return;
   const int64_t step = ++*steps_->mutable_value().data<int64_t>();
   if (options_.redraw_interval == 0 || step % options_.redraw_interval != 0) return;
-  ++*redraws_->mutable_value().data<int64_t>();
-  copy_into(features_->mutable_value(), draw(generator()));
-  if (phases_) copy_into(phases_->mutable_value(), draw_phases(generator()));
+  const int64_t redraw = ++*redraws_->mutable_value().data<int64_t>();
+  const Generator of_draw =
+      generator_of(random_state_->value()).fork(static_cast<uint64_t>(redraw));
+  copy_into(features_->mutable_value(), draw(of_draw));
+  if (phases_) copy_into(phases_->mutable_value(), draw_phases(of_draw));
 }
 
 Variable RandomFeatureMap::projection(double scale) const {
@@ -177,8 +173,7 @@ Variable RandomFeatureMap::projection(double scale) const {
 }
 
 Variable RandomFeatureMap::project(const Variable& x, double scale) const {
-  const Variable W = projection(scale);
-  return options_.per_head() ? linear_of_heads(x, W) : linear(x, W);
+  return linear_of_heads(x, projection(scale));
 }
 
 TrigonometricMap::TrigonometricMap(const MapScope& scope, const RandomFeatureOptions& options,

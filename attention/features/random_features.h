@@ -90,7 +90,6 @@ class RandomFeatureMap : public FeatureMap {
  private:
   Tensor draw(const Generator& generator) const;
   Tensor draw_phases(const Generator& generator) const;
-  Generator generator() const;
 
   const Config& config_;
   DType dtype_;

@@ -91,14 +91,6 @@ struct Groups {
   Groups(const ScanRule& rule, DType dtype)
       : log_decays(Tensor::zeros({rule.heads(), rule.groups, rule.decay_rows()}, dtype)),
         scales(Tensor::zeros({rule.heads(), rule.groups, 1}, dtype)) {}
-  template <class T>
-  T* log_decay(int64_t head, int64_t group) {
-    return row<T>(log_decays, head, group);
-  }
-  template <class T>
-  T& scale(int64_t head, int64_t group) {
-    return *row<T>(scales, head, group);
-  }
 };
 
 // Computes the state before each group, in `kept`, whose first state is the initial one. Returns
@@ -117,23 +109,23 @@ Groups states_before(const ScanRule& rule, ScanTensors& x, KeptStates& kept) {
                                        : T{0},
                        true);
       blocks.advance(0, i, s);
-      if (rule.decays) blocks.add_log_decay(i, groups.log_decay<T>(group.head, group.index));
+      if (rule.decays) blocks.add_log_decay(i, row<T>(groups.log_decays, group.head, group.index));
     }
   };
   for_groups<T, Blocks>(rule, x, 0, rule.groups - 1, {.slots = 1}, sum);
   parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
     std::vector<JoinFactors<T>> joins(rule.decay_rows());
     for (int64_t head = from; head < to; ++head) {
-      groups.scale<T>(head, 0) = x.scale_at_start<T>(head);
+      *row<T>(groups.scales, head, 0) = x.scale_at_start<T>(head);
       for (int64_t group = 1; group < rule.groups; ++group) {
         const int64_t at = group * rule.blocks_of_group;
         const T own = x.c ? x.scales<T>(rule, head)[rule.first(at) - 1] : T{0},
-                before = groups.scale<T>(head, group - 1);
+                before = *row<T>(groups.scales, head, group - 1);
         for (size_t l = 0; l < joins.size(); ++l)
-          joins[l] = join_of(own, before + groups.log_decay<T>(head, group - 1)[l]);
+          joins[l] = join_of(own, before + row<T>(groups.log_decays, head, group - 1)[l]);
         join_states(rule.state(), kept.before<T>(head, at),
                     kept.before<T>(head, at - rule.blocks_of_group), joins.data(), !rule.channels);
-        groups.scale<T>(head, group) = joins[0].scale;
+        *row<T>(groups.scales, head, group) = joins[0].scale;
       }
     }
   });
@@ -154,8 +146,8 @@ void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor
     const bool returns_state = index + 1 == rule.groups && final_states.defined();
     for (int64_t i = begin; i < end; ++i) {
       if (i > begin && i % kept.every == 0) std::copy_n(s, n, kept.before<T>(head, i));
-      blocks.load_keys(0, i, i > begin ? blocks.scale_before(i) : groups.scale<T>(head, index),
-                       true);
+      blocks.load_keys(
+          0, i, i > begin ? blocks.scale_before(i) : *row<T>(groups.scales, head, index), true);
       blocks.load_queries(i);
       if (log_scales.defined()) blocks.put_log_scales(i, log_scales);
       blocks.attend(0, i, s, to.at(head / rule.H, rule.first(i), head % rule.H), to.token);
@@ -182,7 +174,7 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
       blocks.use(i, blocks.scale_before(i));
       blocks.load_queries(i);
       blocks.retreat(i, d, r);
-      if (rule.decays) blocks.add_log_decay(i, groups.log_decay<T>(group.head, group.index));
+      if (rule.decays) blocks.add_log_decay(i, row<T>(groups.log_decays, group.head, group.index));
     }
   };
   for_groups<T, Blocks>(rule, x, 1, rule.groups, {}, sum);
@@ -200,7 +192,7 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
                       end = std::min(rule.N, rule.first((group + 1) * rule.blocks_of_group));
         const T rescaling = c ? c[first - 1] - c[end - 1] : T{0};
         for (size_t l = 0; l < joins.size(); ++l)
-          joins[l] = {0, 1, Base<T>::power(rescaling + groups.log_decay<T>(head, group)[l])};
+          joins[l] = {0, 1, Base<T>::power(rescaling + row<T>(groups.log_decays, head, group)[l])};
         join_states(rule.state(), after(head, group - 1), after(head, group), joins.data(),
                     !rule.channels);
       }
