@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "longhand/attention/mask.h"
-#include "longhand/attention/ranks/over_ranks.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/dropout.h"
 
@@ -24,8 +23,6 @@ Work operator*(double factor, const Work& work) {
   };
   return {times(work.forward), times(work.backward), factor * work.bytes};
 }
-
-Sources Variant::sources(const Variable& x, const Mask&, const nn::Pass&) { return {x, x}; }
 
 std::unique_ptr<Decoder> Variant::decoder(int64_t batch) const {
   check<ConfigError>(capabilities().decodes, config_.name, ": this variant has no decoder");
@@ -49,11 +46,11 @@ int64_t Variant::state_bytes(int64_t tokens) const {
   return one->bytes();
 }
 
-std::optional<int64_t> Variant::rank(int64_t) const { return {}; }
-
-std::string Variant::algorithm(int64_t) const { return {}; }
-
-std::string Variant::advice(int64_t) const { return {}; }
+Variant::Sizes Variant::sizes(int64_t queries, int64_t keys) const {
+  const auto number = [](int64_t n) { return static_cast<double>(n); };
+  return {number(queries), number(keys), number(config_.heads), number(config_.head_dim),
+          number(static_cast<int64_t>(size_of(parameter_dtype())))};
+}
 
 void Variant::check_inputs(const Inputs& inputs) const {
   const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v, &x = inputs.x;
@@ -75,6 +72,8 @@ void Variant::check_inputs(const Inputs& inputs) const {
   check<ShapeError>(!config_.causal || N == M,
                     "attention: causal attention expects as many queries as keys, got ", N, " and ",
                     M);
+  check<ShapeError>(N == M || capabilities().cross_lengths || capabilities().shortens, config_.name,
+                    ": expected as many queries as keys, got ", N, " queries and ", M, " keys");
   if (capabilities().uses_x)
     check<ShapeError>(
         x.defined() && x.shape() == Shape{B, N, qs[2] * qs[3]} && x.dtype() == q.dtype(),
@@ -150,8 +149,9 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
   Mask known = mask;
   known.lengths = checked_lengths(inputs, mask.lengths, pass);
   check_pairs(inputs, mask);
-  const Variable out =
-      pass.join ? attend_over_ranks(*this, inputs, known, pass) : apply(inputs, known, pass);
+  const auto* const part = dynamic_cast<const SequenceJoin*>(pass.join.get());
+  check(part || !pass.join, "attention: expected a pass over a part of sequences: see over_part()");
+  const Variable out = part ? part->attend(*this, inputs, known, pass) : apply(inputs, known, pass);
   if (observer_) observer_(inputs, mask, out);
   return out;
 }

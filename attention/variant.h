@@ -52,6 +52,17 @@ struct Sources {
   Variable keys, values;
 };
 
+class Variant;
+
+/// The parts of the same sequences (Pass::join) as Variant::forward() needs them: ranks/sequence_part.h.
+class SequenceJoin : public Join {
+ public:
+  /// The result of variant.forward() at the tokens of this part, for inputs with these tokens that are
+  /// checked; mask.lengths are those of whole sequences.
+  virtual Variable attend(Variant& variant, const Inputs& inputs, const Mask& mask,
+                          const nn::Pass& pass) const = 0;
+};
+
 /// An attention mechanism. B batch size, N queries, M keys, H heads, D head dimension. Keys and
 /// values may have fewer heads, each shared by H / kv_heads consecutive query heads (Ainslie et al.
 /// 2023, arXiv 2305.13245).
@@ -83,7 +94,7 @@ class Variant : public nn::Module {
   /// The tokens to project keys and values from, for tokens x (B, N, d): x itself, except in
   /// variants that compress tokens before projection (Capabilities::shortens). Their forward()
   /// takes M keys and values without padding, while the mask's lengths refer to the N tokens.
-  virtual Sources sources(const Variable& x, const Mask& mask, const nn::Pass& pass);
+  virtual Sources sources(const Variable& x, const Mask&, const nn::Pass&) { return {x, x}; }
 
   /// A decoder for a batch of sequences, from their start. Throws ConfigError if the variant has
   /// none or is not causal.
@@ -94,13 +105,13 @@ class Variant : public nn::Module {
   /// The cost of forward() and of its gradients for one sequence.
   virtual Work work(int64_t queries, int64_t keys) const = 0;
   /// An upper bound on the rank of the N x N weights, if it is below N.
-  virtual std::optional<int64_t> rank(int64_t tokens) const;
+  virtual std::optional<int64_t> rank(int64_t /*tokens*/) const { return {}; }
   /// A short description of what forward() computes for the given number of tokens, if that depends
   /// on the number ("softmax: 50 tokens are at most 64 landmarks"); otherwise empty.
-  virtual std::string algorithm(int64_t tokens) const;
+  virtual std::string algorithm(int64_t /*tokens*/) const { return {}; }
   /// A warning, with what to do instead, if options that should save work save none for sequences of
   /// at most this number of tokens; otherwise empty.
-  virtual std::string advice(int64_t tokens) const;
+  virtual std::string advice(int64_t /*tokens*/) const { return {}; }
   const Capabilities& capabilities() const { return config_.capabilities; }
   const Config& config() const { return config_; }
 
@@ -124,6 +135,12 @@ class Variant : public nn::Module {
   int64_t first_token(const nn::Pass& pass) const;
 
  protected:
+  /// What costs depend on: N queries, M keys, H heads of width D, and the bytes of a parameter.
+  struct Sizes {
+    double N, M, H, D, bytes;
+  };
+  Sizes sizes(int64_t queries, int64_t keys) const;
+
   /// Numbers from N(0, 1) of this shape, drawn for training: those of the heads along axis `axis` that
   /// the pass has, out of those of all heads.
   Tensor training_noise(Shape shape, int axis, DType dtype, const nn::Pass& pass) const;

@@ -3,18 +3,15 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <utility>
 
-#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/linear_attention.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/dry_run.h"
 
 namespace longhand::attention {
 namespace {
@@ -25,14 +22,12 @@ Variable largest(const Variable& x, int axis) { return max(x.detach(), axis, tru
 
 // The features with W x written out, if a projection is given.
 Features written_out(const Features& f) {
-  if (!f.projection.defined()) return f;
-  const Variable W(f.projection);
-  const auto project = [&](const Variable& x) {
-    return W.rank() == 3 ? linear_of_heads(x, W) : linear(x, W);
-  };
-  const Variable key = project(f.key);
-  if (f.half_norm == 0) return {project(f.query), key, true};
-  return {project(f.query), key - affine(sum(square(f.key), {-1}, true), f.half_norm), true};
+  if (!f.formula.projection.defined()) return f;
+  const Variable W(f.formula.projection), query = linear_of_heads(f.query, W);
+  const Variable key = linear_of_heads(f.key, W);
+  const double half_norm = f.formula.half_norm;
+  if (half_norm == 0) return {query, key, {.exponentials = true}};
+  return {query, key - affine(sum(square(f.key), {-1}, true), half_norm), {.exponentials = true}};
 }
 
 // A factor e^h_j common to all features of key j enters as exp(h_j - max_j h_j), the maximum taken
@@ -49,42 +44,22 @@ Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, c
     if (lengths.defined()) c = where(not_empty(mask.lengths), c, 0.0);
     key = key * exp(h - c);
   }
-  return linear_attention(f.query, key, v,
-                          {.exponentials = f.logarithms,
-                           .projection = f.projection,
-                           .half_norm = f.half_norm,
-                           .waves = f.waves,
-                           .phases = f.phases,
-                           .key_lengths = lengths,
-                           .guard = guard,
-                           .join = pass.join},
-                          normalisers);
+  return linear_attention(
+      f.query, key, v,
+      {.features = f.formula, .key_lengths = lengths, .guard = guard, .join = pass.join},
+      normalisers);
 }
 
 // c_i, the maximum over the keys j <= i of h (B, n, H), also of parts before this one, and the log decay of
 // sums that are relative to it.
 std::pair<Variable, Variable> scale_of_keys(const Tensor& h, const Join* join) {
-  Tensor c = running_max(h);
-  if (!join) return {Variable(c), log_decay_of_scale(Variable(c))};
-  const int64_t last = c.size(1) - 1;
-  const Tensor before = max_before(c.select(1, last), *join);  // (B, H)
-  c = c.contiguous();
-  Tensor decay;
-  dispatch_float(c.dtype(), [&]<class T>() {
-    const int64_t H = c.size(2), row = (last + 1) * H;
-    for (int64_t i = 0; !is_dry() && i < c.numel(); ++i) {
-      T& x = c.data<T>()[i];
-      x = std::max(x, before.data<T>()[i / row * H + i % H]);
-    }
-    decay = log_decay_of_scale(Variable(c)).value().contiguous().clone();
-    // The state before the part is relative to the maximum there; if it is empty, it has no scale.
-    for (int64_t i = 0; i < before.numel(); ++i) {
-      const T x = before.data<T>()[i];
-      const int64_t first = i / H * row + i % H;
-      if (x > -std::numeric_limits<T>::infinity()) decay.data<T>()[first] = x - c.data<T>()[first];
-    }
-  });
-  return {Variable(c), Variable(decay)};
+  const int64_t n = h.size(1);
+  const Variable c(running_max(h));
+  if (!join) return {c, log_decay_of_scale(c)};
+  // Keys of the parts before this one count as one token. If there are none, -inf resets an empty state.
+  const Variable before(max_before(c.value().slice(1, n - 1, n), *join)),
+      all(running_max(concat({before, c}, 1).value())), own = slice(all, 1, 1, n + 1);
+  return {own, slice(all, 1, 0, n) - own};
 }
 
 // A causal query must not depend on the maximum over later keys: sums are kept relative to c_j, the
@@ -97,13 +72,7 @@ Variable causal_sums(const Features& f, const Variable& v,
     in.k = f.key * exp(f.key_log - unsqueeze(c, 3));
     in.log_decay = decay;
   }
-  return scan(in, nullptr,
-              {.exponentials = f.logarithms,
-               .projection = f.projection,
-               .half_norm = f.half_norm,
-               .final_state = false,
-               .join = join})
-      .out;
+  return scan(in, nullptr, {.features = f.formula, .final_state = false, .join = join}).out;
 }
 
 }  // namespace
@@ -158,7 +127,7 @@ std::unique_ptr<Decoder> FeatureAttention::make_decoder(int64_t batch) const {
     };
     Features f = map_->gated(written_out(map_->features(one(token.q), one(token.k), position)),
                              one(token.x));
-    if (f.logarithms) {
+    if (f.formula.exponentials) {
       f.key_log = largest(f.key, 3);
       f.key = exp(f.key - f.key_log);
       f.query = exp(f.query - largest(f.query, 3));
@@ -175,19 +144,17 @@ std::unique_ptr<Decoder> FeatureAttention::make_decoder(int64_t batch) const {
 // them in the backward pass. In memory: D + 1 columns of values; causally, one in four of the
 // states between blocks.
 Work FeatureAttention::work(int64_t queries, int64_t keys) const {
-  const double N = static_cast<double>(queries), M = static_cast<double>(keys), tokens = N + M;
-  const double m = static_cast<double>(map_->count), D = static_cast<double>(config().head_dim);
+  const auto [N, M, H, D, bytes] = sizes(queries, keys);
+  const double tokens = N + M, m = static_cast<double>(map_->count);
   double numbers = tokens * m + (M + m) * (D + 1);
   if (config().causal) {
     const double C = std::min(static_cast<double>(scan_block), N);
     numbers += std::ceil(N / (4 * C)) * m * (D + 1);
   }
-  const auto counts = [&](const Work::Counts& token, double products) -> Work::Counts {
+  const auto counts = [&, D = D](const Work::Counts& token, double products) -> Work::Counts {
     return {tokens * (token.flops + products * 2 * m * D), tokens * token.exponentials};
   };
-  return static_cast<double>(config().heads) *
-         Work{counts(map_->forward, 1), counts(map_->backward, 2),
-              numbers * static_cast<double>(size_of(parameter_dtype()))};
+  return H * Work{counts(map_->forward, 1), counts(map_->backward, 2), numbers * bytes};
 }
 
 // With a causal mask the weights are not a product of features, so the rank is not bounded by m.

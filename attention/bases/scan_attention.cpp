@@ -2,40 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "longhand/attention/bases/recurrence.h"
-#include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
 #include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
-namespace {
-
-// The sums of a state decoder, finished.
-class ScanDecoder final : public Decoder {
- public:
-  ScanDecoder(const ScanAttention& of, int64_t heads, std::unique_ptr<Decoder> sums)
-      : of_(of), heads_(heads), sums_(std::move(sums)) {}
-
-  Tensor step(const Token& token) override {
-    const NoGrad no_grad;
-    const Tensor sums = sums_->step(token);
-    const Token all{token.q, repeat_groups(token.k, heads_), repeat_groups(token.v, heads_),
-                    token.x};
-    return of_.finished(Variable(sums.unsqueeze(1)), sequences_of(all)).value().squeeze(1);
-  }
-  int64_t bytes() const override { return sums_->bytes(); }
-
- private:
-  const ScanAttention& of_;
-  int64_t heads_;
-  std::unique_ptr<Decoder> sums_;
-};
-
-}  // namespace
-
 ScanAttention::ScanAttention(const nn::Scope& scope_, const Config& config,
                              const ScanOutput& output)
     : Variant(scope_, config), output_(output) {
@@ -45,27 +18,21 @@ ScanAttention::ScanAttention(const nn::Scope& scope_, const Config& config,
     weight_.emplace(scope("norm"), Shape{output.norm_last ? width : D}, nn::init::ones());
 }
 
-void ScanAttention::set_work(const Work::Counts& forward, const Work::Counts& backward) {
-  token_forward_ = forward;
-  token_backward_ = backward;
-}
-
 // Per head: the products of keys with values and of queries with the state; two products for each
 // of them in the backward pass. In memory: the operands, one in four of the states between blocks,
 // and what follows the sums.
-Work ScanAttention::work(int64_t queries, int64_t) const {
-  const auto number = [](int64_t n) { return static_cast<double>(n); };
-  const double N = number(queries), H = number(config().heads), D = number(config().head_dim),
-               width = H * D, gate = gate_ ? 1 : 0;
-  const double C = std::min(number(scan_block), N);
+Work ScanAttention::work(int64_t queries, int64_t keys) const {
+  const auto [N, M, H, D, bytes] = sizes(queries, keys);
+  const double width = H * D, gate = gate_ ? 1 : 0,
+               C = std::min(static_cast<double>(scan_block), N);
   const double numbers =
       N * width * (1 + 3 * gate + (output_.norm ? 1 : 0)) + std::ceil(N / (4 * C)) * width * D;
-  const auto counts = [&](const Work::Counts& token, double products) -> Work::Counts {
+  const auto counts = [&, N = N, D = D](const Work::Counts& token,
+                                        double products) -> Work::Counts {
     return {N * (token.flops + products * (4 * width * D + gate * 2 * width * width)),
             N * (token.exponentials + gate * width)};
   };
-  return {counts(token_forward_, 1), counts(token_backward_, 2),
-          numbers * number(static_cast<int64_t>(size_of(parameter_dtype())))};
+  return {counts(token_forward_, 1), counts(token_backward_, 2), numbers * bytes};
 }
 
 ScanInputs ScanAttention::padded_operands(const Inputs& in, const Tensor& lengths) const {
@@ -101,8 +68,10 @@ std::unique_ptr<Decoder> ScanAttention::make_decoder(int64_t batch) const {
     const auto row = [](const Variable& x) { return x.value().squeeze(1); };
     return StepInputs{row(of.q), row(of.k), row(of.v), row(of.log_decay)};
   };
-  return std::make_unique<ScanDecoder>(*this, config().heads,
-                                       make_state_decoder(batch, config(), step, Normalizer::none));
+  const auto finish = [this](const Tensor& sums, const Token& token) {
+    return finished(Variable(sums.unsqueeze(1)), sequences_of(token)).value().squeeze(1);
+  };
+  return make_state_decoder(batch, config(), step, Normalizer::none, {}, finish);
 }
 
 }  // namespace longhand::attention

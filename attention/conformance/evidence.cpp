@@ -39,30 +39,17 @@ double dot(const Row& a, const Row& b) {
   return sum;
 }
 
-void has_kernel(Findings& f, const std::string& what, const std::string& name,
-                const OptionSet& options, const Kernel& kernel) {
+void has_weights(Findings& f, const std::string& what, const std::string& name,
+                 const OptionSet& options, const Formula& formula, double tolerance) {
   using namespace sizes;
+  const Sample x;
   for (const bool causal : {false, true}) {
     const auto variant = make_variant(name, options, made(causal));
-    const Sample x;
-    const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
-    const Tensor found = weights(*variant, q, k);
-    Tensor expected = Tensor::zeros({N, N}, DType::f64);
-    double* w = expected.data<double>();
-    for (int64_t i = 0; i < N; ++i, w += N) {
-      double sum = 0;
-      for (int64_t j = 0; j < (causal ? i + 1 : N); ++j) {
-        std::vector<double> qi, kj;
-        for (int64_t d = 0; d < D; ++d) {
-          qi.push_back(q.at({0, i, 0, d}));
-          kj.push_back(k.at({0, j, 0, d}));
-        }
-        sum += w[j] = kernel(i, j, qi, kj);
-      }
-      for (int64_t j = 0; j < N; ++j) w[j] /= sum > 0 ? sum : 1;  // no common feature: 0
-    }
-    const double d = distance(found, expected);
-    f.expect(d <= 1e-11, what, causal ? " causal" : "", ": weights differ by ", d);
+    const Variable expected =
+        formula(Variable(x.q), Variable(x.k), definitions::visible(N, N, {.causal = causal}));
+    const double d = distance(weights(*variant, one(x.q, 0, N), one(x.k, 0, N)),
+                              expected.value().select(0, 0).select(0, 0));
+    f.expect(d <= tolerance, what, causal ? " causal" : "", ": weights differ by ", d);
     f.measured(what, causal ? " causal" : "", " to ", d);
   }
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "longhand/attention/conformance/tools.h"
+#include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/registry.h"
 #include "longhand/core/statistics.h"
 
@@ -34,11 +35,12 @@ Tensor identity(int64_t n);
 
 using Row = std::vector<double>;
 double dot(const Row& a, const Row& b);
-/// The value that the pair of query i and key j is given, before rows are divided by their sums.
-using Kernel = std::function<double(int64_t i, int64_t j, const Row& q, const Row& k)>;
-/// Checks that the weights of a variant are kernel(i, j, q_i, k_j) divided by row sums.
-void has_kernel(Findings& f, const std::string& what, const std::string& name,
-                const OptionSet& options, const Kernel& kernel);
+/// The weights (B or 1, H or 1, N, N) of a formula in definitions.h.
+using Formula =
+    std::function<Variable(const Variable& q, const Variable& k, const Tensor& visible)>;
+/// Checks that the weights of a variant are those of the formula, without and with a causal mask.
+void has_weights(Findings& f, const std::string& what, const std::string& name,
+                 const OptionSet& options, const Formula& formula, double tolerance = 1e-11);
 
 /// retnet without norm and gate, whose result is linear in v, and the decays of its heads.
 inline const OptionSet plain_retnet{{"norm", false}, {"gate", false}};

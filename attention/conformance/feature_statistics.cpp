@@ -15,6 +15,8 @@ namespace longhand::attention::conformance {
 namespace {
 
 using Values = Row;
+using analysis::Estimator;
+using analysis::softmax_features;
 
 struct Moments {
   double mean = 0, variance = 0, error = 0;  // error: standard error of the mean
@@ -293,6 +295,82 @@ void redraws(Findings& f) {
   f.expect(std::abs(p.mean) <= 4 * p.error,
            "draws depend on earlier ones: expected a mean product of 0, got ", p.mean, " +- ",
            p.error);
+}
+
+// ---- attention ----------------------------------------------------------------------------------
+
+void positive_rate(Findings& f) { rate(f, "performer", {{"draw", "iid"}}); }
+void orthogonal_rate(Findings& f) { rate(f, "performer", {{"kernel", "hyperbolic"}}); }
+
+// With channels of q multiplied by a factor and those of k divided by it, q·k and softmax attention
+// stay the same, but the norms grow. Balanced channels undo that.
+void balanced_better(Findings& f) {
+  const Case even = small_case(0.5, 31);
+  Case skewed = even;
+  const int64_t D = even.q.size(3);
+  skewed.q = even.q.clone(), skewed.k = even.k.clone();
+  for (int64_t i = 0; i < even.q.numel(); ++i) {
+    const double factor = i % D % 2 == 0 ? 3 : 1.0 / 3;
+    skewed.q.data<double>()[i] *= factor;
+    skewed.k.data<double>()[i] /= factor;
+  }
+  for (const char* kernel : {"positive", "optimal"}) {
+    const auto error = [&](const Case& c, bool balance) {
+      return attention_error("performer", {{"kernel", kernel}, {"balance", balance}}, 64, c);
+    };
+    const double plain = error(skewed, false), balanced = error(skewed, true),
+                 before = error(even, true);
+    f.measured(kernel, ": error ", balanced, " with balanced channels, ", plain, " without");
+    f.expect(balanced < 0.7 * plain, kernel, ": expected balanced channels to lower the error of ",
+             plain, ", got ", balanced);
+    f.expect(std::abs(balanced - before) <= 1e-9 * before, kernel, ": expected the error ", before,
+             " of balanced channels for any factors, got ", balanced);
+  }
+}
+
+// A softmax over the estimates of the kernel, as in some texts, estimates something else: its error
+// does not decrease with the number of features.
+void softmax_of_features(Findings& f) {
+  const Case c = small_case(0.25, 21);
+  const int64_t N = c.q.size(1), D = c.q.size(3);
+  const auto rows = [&](const Tensor& x) {
+    return affine(Variable(x.contiguous().reshape({N, D})), std::pow(static_cast<double>(D), -0.25))
+        .value();
+  };
+  const auto error = [&](int64_t m) {
+    const Tensor W = draw_orthogonal(Generator(31), m, D);
+    const Variable fq(softmax_features(Estimator::positive, rows(c.q), W));
+    const Variable fk(softmax_features(Estimator::positive, rows(c.k), W));
+    const Variable out =
+        matmul(softmax(matmul(fq, transpose(fk, 0, 1), 1 / std::sqrt(static_cast<double>(D)))),
+               Variable(c.v.contiguous().reshape({N, D})));
+    return relative_error(out.value().reshape(c.exact.shape()), c.exact);
+  };
+  const double few = error(16), many = error(4096),
+               ours = attention_error("performer", {}, 4096, c);
+  f.measured("softmax of features: ", few, " at 16 features, ", many, " at 4096; performer ", ours);
+  f.expect(many > 0.5 * few && many > 3 * ours,
+           "a softmax of features is a good estimate, so this check distinguishes nothing");
+}
+
+// Reference implementations add eps to features that underflow: attention is uniform from 2 N(0, 1)
+// on.
+void no_collapse(Findings& f) {
+  const int64_t N = 128, D = 64;
+  for (const double std : {1.0, 2.0, 3.0}) {
+    const Case c = small_case(std, 41, N, D);
+    const auto narrow = make_variant("performer", {{"features", 256}},
+                                     {.heads = 1, .dim = D, .max_length = N, .dtype = DType::f32});
+    const auto down = [](const Tensor& t) { return t.to(DType::f32); };
+    const Tensor out = forward(*narrow, down(c.q), down(c.k), down(c.v)).to(DType::f64);
+    f.context(concat_message("q and k of ", std, " N(0, 1)"));
+    if (!f.expect(all_finite(out), "the result is not finite")) continue;
+    const double from_uniform = relative_error(out, c.uniform);
+    f.measured("at ", std, ": from uniform ", from_uniform, ", from exact ",
+               relative_error(out, c.exact));
+    f.expect(from_uniform >= 0.5,
+             "expected a distance of at least 0.5 from uniform attention, got ", from_uniform);
+  }
 }
 
 }  // namespace longhand::attention::conformance

@@ -1,4 +1,5 @@
-// The mean and the error of random features as estimators of the softmax kernel: evidence of performer.
+// Evidence of performer: the mean and the error of random features as estimators of the softmax kernel, and of
+// attention with them.
 #pragma once
 
 namespace longhand::attention::conformance {
@@ -12,5 +13,11 @@ void orthogonal_better(Findings&);
 void optimal_better(Findings&);
 void row_distribution(Findings&);
 void redraws(Findings&);
+
+void positive_rate(Findings&);
+void orthogonal_rate(Findings&);
+void balanced_better(Findings&);
+void softmax_of_features(Findings&);
+void no_collapse(Findings&);
 
 }  // namespace longhand::attention::conformance

@@ -12,8 +12,8 @@ namespace {
 
 class CosformerMap final : public FeatureMap {
  public:
-  explicit CosformerMap(const Config& config) : config_(config) {
-    count = 2 * config.head_dim;
+  CosformerMap(const MapScope& scope, const MapKindOptions&) : config_(scope.config) {
+    count = 2 * config_.head_dim;
     forward = backward = {static_cast<double>(count), 0};
   }
   Features features(const Variable& q, const Variable& k, int64_t position) const override {
@@ -45,12 +45,6 @@ class CosformerMap final : public FeatureMap {
 }  // namespace
 
 constinit const MapKind cosformer_map{
-    .name = "cosformer",
-    .count = [](int64_t D, const MapKindOptions&) { return 2 * D; },
-    .make = [](const MapScope& scope, const MapKindOptions&) -> std::unique_ptr<FeatureMap> {
-      return std::make_unique<CosformerMap>(scope.config);
-    },
-    .may_vanish = true,
-    .by_position = true};
+    .name = "cosformer", .make = make_map<CosformerMap>, .may_vanish = true, .by_position = true};
 
 }  // namespace longhand::attention

@@ -9,8 +9,8 @@ namespace {
 
 class DpfpMap final : public FeatureMap {
  public:
-  DpfpMap(int64_t D, int64_t nu) : nu_(nu) {
-    count = 2 * D * nu;
+  DpfpMap(const MapScope& scope, const MapKindOptions& options) : nu_(options.nu) {
+    count = 2 * scope.config.head_dim * nu_;
     forward = {static_cast<double>(count), 0};
     backward = {4 * static_cast<double>(count), 0};
   }
@@ -24,15 +24,10 @@ class DpfpMap final : public FeatureMap {
 
 }  // namespace
 
-constinit const MapKind dpfp_map{
-    .name = "dpfp",
-    .count = [](int64_t D, const MapKindOptions& options) { return 2 * D * options.nu; },
-    .make = [](const MapScope& scope,
-               const MapKindOptions& options) -> std::unique_ptr<FeatureMap> {
-      return std::make_unique<DpfpMap>(scope.config.head_dim, options.nu);
-    },
-    .may_vanish = true,
-    .time = "N nu D^2",
-    .memory = "nu D^2"};
+constinit const MapKind dpfp_map{.name = "dpfp",
+                                 .make = make_map<DpfpMap>,
+                                 .may_vanish = true,
+                                 .time = "N nu D^2",
+                                 .memory = "nu D^2"};
 
 }  // namespace longhand::attention

@@ -3,8 +3,8 @@
 //
 //   φ(x)_l = exp(w_l·x̂ - |x̂|²/2),   hyperbolic: also exp(-w_l·x̂ - |x̂|²/2)
 //
-// The norm is common to all features of a query and is dropped there; without it in keys, φ are features of
-// another kernel. They are kept as logarithms, computed tile by tile unless W is learned.
+// The norm is common to all features of a query and may be dropped there; without it in keys, φ are features
+// of another kernel. They are kept as logarithms, computed tile by tile unless W is learned.
 #include "longhand/attention/features/random_features.h"
 #include "longhand/autograd/ops.h"
 
@@ -13,34 +13,38 @@ namespace {
 
 class ExponentialMap final : public RandomFeatureMap {
  public:
-  ExponentialMap(const MapScope& scope, const RandomFeatureOptions& options, bool both, bool norm)
+  ExponentialMap(const MapScope& scope, const RandomFeatureOptions& options, bool both, bool norm,
+                 bool absolute)
       : RandomFeatureMap(scope, options, false, both ? 2 : 1, both ? 2 : 1),
         both_(both),
-        norm_(norm) {}
+        norm_(norm),
+        absolute_(absolute) {}
 
   Features features(const Variable& q, const Variable& k, int64_t) const override {
     const double scale = x_scale();
     if (learned()) {
-      const auto estimator = both_ ? Estimator::hyperbolic : Estimator::positive;
-      const Variable uq = exponents(estimator, project(q, scale)),
-                     uk = exponents(estimator, project(k, scale));
-      return {uq, norm_ ? uk - half_square(k, scale) : uk, true};
+      const Variable uq = exponents(project(q, scale), both_),
+                     uk = exponents(project(k, scale), both_);
+      return {absolute_ ? uq - half_square(q, scale) : uq,
+              norm_ ? uk - half_square(k, scale) : uk,
+              {.exponentials = true}};
     }
     Variable W = projection(scale);
     if (both_) W = concat({W, -W}, -2);
-    return {q, k, true, {}, W.value(), norm_ ? scale * scale / 2 : 0};
+    const double half_norm = norm_ ? scale * scale / 2 : 0;
+    return {q, k, {.exponentials = true, .projection = W.value(), .half_norm = half_norm}};
   }
 
  private:
-  bool both_, norm_;
+  bool both_, norm_, absolute_;
 };
 
 }  // namespace
 
 std::unique_ptr<RandomFeatureMap> exponential_map(const MapScope& scope,
                                                   const RandomFeatureOptions& options, bool both,
-                                                  bool norm) {
-  return std::make_unique<ExponentialMap>(scope, options, both, norm);
+                                                  bool norm, bool absolute) {
+  return std::make_unique<ExponentialMap>(scope, options, both, norm, absolute);
 }
 
 }  // namespace longhand::attention

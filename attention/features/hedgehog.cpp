@@ -14,31 +14,30 @@ void identity(Tensor& w, const Generator&) {  // (H, D, D)
 
 class HedgehogMap final : public FeatureMap {
  public:
-  explicit HedgehogMap(const MapScope& scope, int64_t H, int64_t D)
-      : query_(scope.scope("query_map"), Shape{H, D, D}, identity),
-        key_(scope.scope("key_map"), Shape{H, D, D}, identity) {
-    const auto d = static_cast<double>(D);
-    count = 2 * D;
+  HedgehogMap(const MapScope& scope, const MapKindOptions&)
+      : query_(scope.scope("query_map"), shape(scope.config), identity),
+        key_(scope.scope("key_map"), shape(scope.config), identity) {
+    const auto d = static_cast<double>(scope.config.head_dim);
+    count = 2 * scope.config.head_dim;
     forward = {2 * d * d, 2 * d};
     backward = {4 * d * d, 2 * d};
   }
   Features features(const Variable& q, const Variable& k, int64_t) const override {
     // The query's normaliser cancels.
     const Variable uq = linear_of_heads(q, query_), uk = linear_of_heads(k, key_);
-    return {concat({uq, -uq}, 3), log_softmax(concat({uk, -uk}, 3)), true};
+    return {concat({uq, -uq}, 3), log_softmax(concat({uk, -uk}, 3)), {.exponentials = true}};
   }
 
  private:
+  static Shape shape(const Config& config) {
+    return {config.heads, config.head_dim, config.head_dim};
+  }
+
   nn::Parameter query_, key_;  // (H, D, D)
 };
 
 }  // namespace
 
-constinit const MapKind hedgehog_map{
-    .name = "hedgehog",
-    .count = [](int64_t D, const MapKindOptions&) { return 2 * D; },
-    .make = [](const MapScope& scope, const MapKindOptions&) -> std::unique_ptr<FeatureMap> {
-      return std::make_unique<HedgehogMap>(scope, scope.config.heads, scope.config.head_dim);
-    }};
+constinit const MapKind hedgehog_map{.name = "hedgehog", .make = make_map<HedgehogMap>};
 
 }  // namespace longhand::attention

@@ -15,14 +15,19 @@ struct MapKindOptions {
 /// What is known of a map before it is constructed.
 struct MapKind {
   const char* name;
-  int64_t (*count)(int64_t D, const MapKindOptions& options);  // of features
   std::unique_ptr<FeatureMap> (*make)(const MapScope& scope, const MapKindOptions& options);
   bool may_vanish = false;    // normalisers may be 0
-  bool may_underflow = true;  // or underflow
+  bool may_underflow = true;  // FeatureMap::may_underflow
   bool by_position = false;
   const char* time = "N D^2";
   const char* memory = "D^2";
 };
+
+/// MapKind::make of a class.
+template <class Map>
+std::unique_ptr<FeatureMap> make_map(const MapScope& scope, const MapKindOptions& options) {
+  return std::make_unique<Map>(scope, options);
+}
 
 extern const MapKind elu1_map, relu_map, squared_relu_map, exp_map, taylor2_map, cosformer_map,
     hedgehog_map, dpfp_map, rebased_map, t2r_map;

@@ -10,37 +10,31 @@
 namespace longhand::attention {
 namespace {
 
+// f of each entry; null: exp.
+template <Variable (*f)(const Variable&), int exponentials>
 class PointwiseMap final : public FeatureMap {
  public:
-  PointwiseMap(int64_t D, double exponentials, Variable (*f)(const Variable&)) : f_(f) {
-    count = D;
-    forward = backward = {0, exponentials * static_cast<double>(D)};
+  PointwiseMap(const MapScope& scope, const MapKindOptions&) {
+    count = scope.config.head_dim;
+    forward = backward = {0, static_cast<double>(exponentials * count)};
   }
   Features features(const Variable& q, const Variable& k, int64_t) const override {
-    if (!f_) return {q, k, true};
-    return {f_(q), f_(k)};
+    if constexpr (f == nullptr)
+      return {q, k, {.exponentials = true}};
+    else
+      return {f(q), f(k)};
   }
-
- private:
-  Variable (*f_)(const Variable&);  // null: exp
 };
-
-int64_t of_width(int64_t D, const MapKindOptions&) { return D; }
-
-template <Variable (*f)(const Variable&), int exponentials>
-std::unique_ptr<FeatureMap> make(const MapScope& scope, const MapKindOptions&) {
-  return std::make_unique<PointwiseMap>(scope.config.head_dim, exponentials, f);
-}
 
 Variable squared_relu(const Variable& x) { return square(relu(x)); }
 
 }  // namespace
 
-constinit const MapKind elu1_map{.name = "elu1", .count = of_width, .make = make<elu_plus_one, 1>};
+constinit const MapKind elu1_map{.name = "elu1", .make = make_map<PointwiseMap<elu_plus_one, 1>>};
 constinit const MapKind relu_map{
-    .name = "relu", .count = of_width, .make = make<relu, 0>, .may_vanish = true};
+    .name = "relu", .make = make_map<PointwiseMap<relu, 0>>, .may_vanish = true};
 constinit const MapKind squared_relu_map{
-    .name = "squared_relu", .count = of_width, .make = make<squared_relu, 0>, .may_vanish = true};
-constinit const MapKind exp_map{.name = "exp", .count = of_width, .make = make<nullptr, 1>};
+    .name = "squared_relu", .make = make_map<PointwiseMap<squared_relu, 0>>, .may_vanish = true};
+constinit const MapKind exp_map{.name = "exp", .make = make_map<PointwiseMap<nullptr, 1>>};
 
 }  // namespace longhand::attention

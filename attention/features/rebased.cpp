@@ -11,8 +11,10 @@ namespace {
 
 // γ ∘ norm(x) + β, for x (B, N, H, D).
 struct Affine {
-  Affine(const nn::Scope& of_scale, const nn::Scope& of_shift, const Shape& shape)
-      : scale(of_scale, shape, nn::init::ones()), shift(of_shift, shape, nn::init::zeros()) {}
+  Affine(const MapScope& scope, const std::string& of)
+      : scale(scope.scope(of + "_scale"), shape(scope.config), nn::init::ones()),
+        shift(scope.scope(of + "_shift"), shape(scope.config), nn::init::zeros()) {}
+  static Shape shape(const Config& config) { return {config.heads, config.head_dim}; }
   Variable operator()(const Variable& x) const { return layer_norm(x, {}, {}) * scale + shift; }
 
   nn::Parameter scale, shift;  // (H, D): γ and β
@@ -20,9 +22,9 @@ struct Affine {
 
 class RebasedMap final : public FeatureMap {
  public:
-  RebasedMap(const MapScope& scope, int64_t H, int64_t D)
-      : query_(scope.scope("query_scale"), scope.scope("query_shift"), Shape{H, D}),
-        key_(scope.scope("key_scale"), scope.scope("key_shift"), Shape{H, D}) {
+  RebasedMap(const MapScope& scope, const MapKindOptions&)
+      : query_(scope, "query"), key_(scope, "key") {
+    const int64_t D = scope.config.head_dim;
     count = D * (D + 1) / 2;
     forward = {2 * static_cast<double>(count), 0};
     backward = {4 * static_cast<double>(count), 0};
@@ -37,14 +39,10 @@ class RebasedMap final : public FeatureMap {
 
 }  // namespace
 
-constinit const MapKind rebased_map{
-    .name = "rebased",
-    .count = [](int64_t D, const MapKindOptions&) { return D * (D + 1) / 2; },
-    .make = [](const MapScope& scope, const MapKindOptions&) -> std::unique_ptr<FeatureMap> {
-      return std::make_unique<RebasedMap>(scope, scope.config.heads, scope.config.head_dim);
-    },
-    .may_vanish = true,
-    .time = "N D^3",
-    .memory = "N D^2"};
+constinit const MapKind rebased_map{.name = "rebased",
+                                    .make = make_map<RebasedMap>,
+                                    .may_vanish = true,
+                                    .time = "N D^3",
+                                    .memory = "N D^2"};
 
 }  // namespace longhand::attention

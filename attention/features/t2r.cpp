@@ -9,11 +9,13 @@ namespace {
 
 class T2rMap final : public FeatureMap {
  public:
-  T2rMap(const MapScope& scope, int64_t H, int64_t m, int64_t D)
-      : weight_(scope.scope("weight"), Shape{H, m, D}, nn::init::xavier_uniform()),
-        bias_(scope.scope("bias"), Shape{H, m}, nn::init::zeros()) {
-    const auto products = static_cast<double>(m) * static_cast<double>(D);
-    count = m;
+  T2rMap(const MapScope& scope, const MapKindOptions& options)
+      : weight_(scope.scope("weight"),
+                Shape{scope.config.heads, options.features, scope.config.head_dim},
+                nn::init::xavier_uniform()),
+        bias_(scope.scope("bias"), Shape{scope.config.heads, options.features}, nn::init::zeros()) {
+    count = options.features;
+    const auto products = static_cast<double>(count * scope.config.head_dim);
     forward = {2 * products, 0};
     backward = {4 * products, 0};
   }
@@ -31,15 +33,6 @@ class T2rMap final : public FeatureMap {
 }  // namespace
 
 constinit const MapKind t2r_map{
-    .name = "t2r",
-    .count = [](int64_t, const MapKindOptions& options) { return options.features; },
-    .make = [](const MapScope& scope,
-               const MapKindOptions& options) -> std::unique_ptr<FeatureMap> {
-      return std::make_unique<T2rMap>(scope, scope.config.heads, options.features,
-                                      scope.config.head_dim);
-    },
-    .may_vanish = true,
-    .time = "N m D",
-    .memory = "m D"};
+    .name = "t2r", .make = make_map<T2rMap>, .may_vanish = true, .time = "N m D", .memory = "m D"};
 
 }  // namespace longhand::attention

@@ -10,15 +10,13 @@
 namespace longhand::attention {
 namespace {
 
-int64_t features_of(int64_t D, const MapKindOptions&) { return 1 + D + D * (D + 1) / 2; }
-
 class Taylor2Map final : public FeatureMap {
  public:
-  explicit Taylor2Map(int64_t D) {
-    count = features_of(D, {});
+  Taylor2Map(const MapScope& scope, const MapKindOptions&) {
+    const int64_t D = scope.config.head_dim;
+    count = 1 + D + D * (D + 1) / 2;
     forward = {2 * static_cast<double>(count), 0};
     backward = {4 * static_cast<double>(count), 0};
-    may_underflow = false;
   }
   Features features(const Variable& q, const Variable& k, int64_t) const override {
     const double scale = std::pow(static_cast<double>(q.size(3)), -0.25);
@@ -28,14 +26,10 @@ class Taylor2Map final : public FeatureMap {
 
 }  // namespace
 
-constinit const MapKind taylor2_map{
-    .name = "taylor2",
-    .count = features_of,
-    .make = [](const MapScope& scope, const MapKindOptions&) -> std::unique_ptr<FeatureMap> {
-      return std::make_unique<Taylor2Map>(scope.config.head_dim);
-    },
-    .may_underflow = false,
-    .time = "N D^3",
-    .memory = "N D^2"};
+constinit const MapKind taylor2_map{.name = "taylor2",
+                                    .make = make_map<Taylor2Map>,
+                                    .may_underflow = false,
+                                    .time = "N D^3",
+                                    .memory = "N D^2"};
 
 }  // namespace longhand::attention

@@ -20,12 +20,4 @@ namespace longhand::attention {
 Variable aft(const Variable& k, const Variable& v, const Variable& biases, int64_t window,
              bool band, bool causal, const Tensor& lengths);
 
-/// Of each of C channels the largest exponent and both sums, relative to it: (3, C) f64, of no tokens.
-Tensor aft_state(int64_t channels);
-/// y (C) of a query, from the sums of keys with w = 0 and from keys k and values v (tokens, C), row-major,
-/// with biases (tokens); of a state alone if k is undefined and v is of the dtype of the result.
-Tensor aft_step(const Tensor& state, const Tensor& k, const Tensor& v, const Tensor& biases);
-/// Adds the terms of a key k and value v (1, C) with w = 0 to a state, in place.
-void aft_add(Tensor& state, const Tensor& k, const Tensor& v);
-
 }  // namespace longhand::attention

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "longhand/attention/ops/joined.h"
@@ -26,16 +27,10 @@ using namespace tile;
 
 static_assert(scan_block <= block);
 
-// Calls visit(b, h, head index, group, first block, end) for each group, as one task each.
-template <class F>
-void for_groups(const ScanRule& rule, F visit) {
-  parallel_for(rule.heads() * rule.groups, 1, [&](int64_t from, int64_t to) {
-    for (int64_t task = from; task < to; ++task) {
-      const int64_t head = task / rule.groups, group = task % rule.groups;
-      visit(head / rule.H, head % rule.H, head, group, group * rule.blocks_of_group,
-            std::min(rule.blocks, (group + 1) * rule.blocks_of_group));
-    }
-  });
+// The numbers (head, i, …) of x (heads, ., .).
+template <class T>
+T* row(Tensor& x, int64_t head, int64_t i) {
+  return x.data<T>() + (head * x.size(1) + i) * x.size(2);
 }
 
 // Saved states of each head, (heads, ., size): those before blocks 0, every, 2 every, ...
@@ -49,49 +44,55 @@ struct KeptStates {
         every(every_) {}
   template <class T>
   T* before(int64_t head, int64_t block_) {
-    return states.data<T>() + (head * states.size(1) + block_ / every) * states.size(2);
+    return row<T>(states, head, block_ / every);
   }
 };
 
-// The memory of a task: its blocks, and a number of states.
+// The memory of a task: its blocks, with features of several blocks of keys, and a number of states.
+struct TaskSize {
+  int slots = 0;
+  int64_t states = 0;
+  bool gradients = false;
+};
 template <class T, class Blocks>
 struct Task {
-  Task(const ScanRule& rule, const ScanTensors& x, int slots, int64_t states_, bool gradients,
-       Scratch& scratch)
-      : blocks(rule, x, slots, gradients, scratch),
-        states(scratch.take<T>(states_ * rule.state().size())) {}
+  Task(const ScanRule& rule, const ScanTensors& x, const TaskSize& size, Scratch& scratch)
+      : blocks(rule, x, size.slots, size.gradients, scratch),
+        states(scratch.take<T>(size.states * rule.state().size())) {}
   Blocks blocks;
   T* states;
 };
 
+// Blocks [begin, end) of a head, which a task processes.
+struct Group {
+  int64_t head, index, begin, end;
+};
+
+// Calls visit(group, its blocks, states) for groups [first, last) of each head.
+template <class T, class Blocks, class F>
+void for_groups(const ScanRule& rule, const ScanTensors& x, int64_t first, int64_t last,
+                const TaskSize& size, F visit) {
+  const int64_t count = last - first;
+  parallel_for(rule.heads() * count, 1, [&](int64_t from, int64_t to) {
+    for (int64_t at = from; at < to; ++at) {
+      const int64_t head = at / count, index = first + at % count;
+      Workspace<Task<T, Blocks>> task(rule, x, size);
+      task->blocks.start(head / rule.H, head % rule.H);
+      visit(Group{head, index, index * rule.blocks_of_group,
+                  std::min(rule.blocks, (index + 1) * rule.blocks_of_group)},
+            task->blocks, task->states);
+    }
+  });
+}
+
 // Properties of groups that joins require: the sum of g over each group, (heads, groups, 1 or m),
-// and the scale before each group, (heads, groups).
+// and the scale before each group, (heads, groups, 1).
 struct Groups {
   Tensor log_decays, scales;
   Groups(const ScanRule& rule, DType dtype)
       : log_decays(Tensor::zeros({rule.heads(), rule.groups, rule.decay_rows()}, dtype)),
-        scales(Tensor::zeros({rule.heads(), rule.groups}, dtype)) {}
-  template <class T>
-  T* log_decay(int64_t head, int64_t group) {
-    return log_decays.data<T>() + (head * log_decays.size(1) + group) * log_decays.size(2);
-  }
-  template <class T>
-  T& scale(int64_t head, int64_t group) {
-    return scales.data<T>()[head * scales.size(1) + group];
-  }
+        scales(Tensor::zeros({rule.heads(), rule.groups, 1}, dtype)) {}
 };
-
-// x = join of the state x (left), which decays and has a scale, and y (right). Returns the new
-// scale.
-template <class T>
-T join_decayed(const ScanRule& rule, T* x, T left_scale, const T* log_decay, const T* y,
-               T right_scale) {
-  std::vector<JoinFactors<T>> joins(rule.decay_rows());
-  for (size_t l = 0; l < joins.size(); ++l)
-    joins[l] = join_of(left_scale + log_decay[l], right_scale);
-  join_states(rule.state(), x, y, joins.data(), !rule.channels);
-  return joins[0].scale;
-}
 
 // Computes the state before each group, in `kept`, whose first state is the initial one. Returns
 // the scales.
@@ -99,39 +100,33 @@ template <class T, class Blocks>
 Groups states_before(const ScanRule& rule, ScanTensors& x, KeptStates& kept) {
   const int64_t n = rule.state().size();
   Groups groups(rule, x.q.dtype());
-  if (rule.groups > 1)
-    for_groups(rule,
-               [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-                 if (group == rule.groups - 1) return;
-                 Workspace<Task<T, Blocks>> task(rule, x, 1, 0, false);
-                 Blocks& blocks = task->blocks;
-                 blocks.start(b, h);
-                 T* const s = kept.before<T>(head, end);
-                 std::fill_n(s, n, T{0});
-                 for (int64_t i = begin; i < end; ++i) {
-                   blocks.load_keys(0, i,
-                                    i > begin ? blocks.scale_before(i)
-                                    : x.c     ? -infinity<T>
-                                              : T{0},
-                                    true);
-                   blocks.advance(0, i, s);
-                   if (rule.decays) blocks.add_log_decay(i, groups.log_decay<T>(head, group));
-                 }
-               });
+  const auto sum = [&](const Group& group, Blocks& blocks, T*) {
+    T* const s = kept.before<T>(group.head, group.end);
+    std::fill_n(s, n, T{0});
+    for (int64_t i = group.begin; i < group.end; ++i) {
+      blocks.load_keys(0, i,
+                       i > group.begin ? blocks.scale_before(i)
+                       : x.c           ? -infinity<T>
+                                       : T{0},
+                       true);
+      blocks.advance(0, i, s);
+      if (rule.decays) blocks.add_log_decay(i, row<T>(groups.log_decays, group.head, group.index));
+    }
+  };
+  for_groups<T, Blocks>(rule, x, 0, rule.groups - 1, {.slots = 1}, sum);
   parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
-    std::vector<T> own(n);
+    std::vector<JoinFactors<T>> joins(rule.decay_rows());
     for (int64_t head = from; head < to; ++head) {
-      groups.scale<T>(head, 0) = x.scale_at_start<T>(head);
+      *row<T>(groups.scales, head, 0) = x.scale_at_start<T>(head);
       for (int64_t group = 1; group < rule.groups; ++group) {
         const int64_t at = group * rule.blocks_of_group;
-        const T* const left = kept.before<T>(head, at - rule.blocks_of_group);
-        T* const s = kept.before<T>(head, at);
-        std::copy_n(s, n, own.data());
-        std::copy_n(left, n, s);
-        const T own_scale = x.c ? x.scales<T>(rule, head)[rule.first(at) - 1] : T{0};
-        groups.scale<T>(head, group) =
-            join_decayed(rule, s, groups.scale<T>(head, group - 1),
-                         groups.log_decay<T>(head, group - 1), own.data(), own_scale);
+        const T own = x.c ? x.scales<T>(rule, head)[rule.first(at) - 1] : T{0},
+                before = *row<T>(groups.scales, head, group - 1);
+        for (size_t l = 0; l < joins.size(); ++l)
+          joins[l] = join_of(own, before + row<T>(groups.log_decays, head, group - 1)[l]);
+        join_states(rule.state(), kept.before<T>(head, at),
+                    kept.before<T>(head, at - rule.blocks_of_group), joins.data(), !rule.channels);
+        *row<T>(groups.scales, head, group) = joins[0].scale;
       }
     }
   });
@@ -146,25 +141,22 @@ void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor
   const int64_t n = rule.state().size();
   Groups groups = states_before<T, Blocks>(rule, x, kept);
   const Heads<T> to = rule.heads<T>(out);
-  for_groups(rule,
-             [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-               Workspace<Task<T, Blocks>> task(rule, x, 1, 1, false);
-               Blocks& blocks = task->blocks;
-               blocks.start(b, h);
-               T* const s = task->states;
-               std::copy_n(kept.before<T>(head, begin), n, s);
-               const bool returns_state = group + 1 == rule.groups && final_states.defined();
-               for (int64_t i = begin; i < end; ++i) {
-                 if (i > begin && i % kept.every == 0) std::copy_n(s, n, kept.before<T>(head, i));
-                 blocks.load_keys(
-                     0, i, i > begin ? blocks.scale_before(i) : groups.scale<T>(head, group), true);
-                 blocks.load_queries(i);
-                 if (log_scales.defined()) blocks.put_log_scales(i, log_scales);
-                 blocks.attend(0, i, s, to.at(b, rule.first(i), h), to.token);
-                 if (i + 1 < end || returns_state) blocks.advance(0, i, s);
-               }
-               if (returns_state) std::copy_n(s, n, final_states.data<T>() + head * n);
-             });
+  const auto attend = [&](const Group& group, Blocks& blocks, T* s) {
+    const auto [head, index, begin, end] = group;
+    std::copy_n(kept.before<T>(head, begin), n, s);
+    const bool returns_state = index + 1 == rule.groups && final_states.defined();
+    for (int64_t i = begin; i < end; ++i) {
+      if (i > begin && i % kept.every == 0) std::copy_n(s, n, kept.before<T>(head, i));
+      blocks.load_keys(
+          0, i, i > begin ? blocks.scale_before(i) : *row<T>(groups.scales, head, index), true);
+      blocks.load_queries(i);
+      if (log_scales.defined()) blocks.put_log_scales(i, log_scales);
+      blocks.attend(0, i, s, to.at(head / rule.H, rule.first(i), head % rule.H), to.token);
+      if (i + 1 < end || returns_state) blocks.advance(0, i, s);
+    }
+    if (returns_state) std::copy_n(s, n, final_states.data<T>() + head * n);
+  };
+  for_groups<T, Blocks>(rule, x, 0, rule.groups, {.slots = 1, .states = 1}, attend);
 }
 
 // The gradient of the state after each group: (heads, groups, size).
@@ -174,26 +166,19 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
   const int64_t n = rule.state().size();
   Groups groups(rule, x.q.dtype());
   Tensor states = Tensor::empty({rule.heads(), rule.groups, n}, x.q.dtype());
-  const auto after = [&](int64_t head, int64_t group) {
-    return states.data<T>() + (head * rule.groups + group) * n;
-  };
+  const auto after = [&](int64_t head, int64_t group) { return row<T>(states, head, group); };
   const Heads<const T> d = rule.heads<const T>(dout);
-  if (rule.groups > 1)
-    for_groups(rule,
-               [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-                 if (group == 0) return;
-                 Workspace<Task<T, Blocks>> task(rule, x, 0, 0, false);
-                 Blocks& blocks = task->blocks;
-                 blocks.start(b, h);
-                 T* const r = after(head, group - 1);
-                 std::fill_n(r, n, T{0});
-                 for (int64_t i = end - 1; i >= begin; --i) {
-                   blocks.use(i, blocks.scale_before(i));
-                   blocks.load_queries(i);
-                   blocks.retreat(i, d, r);
-                   if (rule.decays) blocks.add_log_decay(i, groups.log_decay<T>(head, group));
-                 }
-               });
+  const auto sum = [&](const Group& group, Blocks& blocks, T*) {
+    T* const r = after(group.head, group.index - 1);
+    std::fill_n(r, n, T{0});
+    for (int64_t i = group.end - 1; i >= group.begin; --i) {
+      blocks.use(i, blocks.scale_before(i));
+      blocks.load_queries(i);
+      blocks.retreat(i, d, r);
+      if (rule.decays) blocks.add_log_decay(i, row<T>(groups.log_decays, group.head, group.index));
+    }
+  };
+  for_groups<T, Blocks>(rule, x, 1, rule.groups, {}, sum);
   parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
     std::vector<JoinFactors<T>> joins(rule.decay_rows());
     for (int64_t head = from; head < to; ++head) {
@@ -208,7 +193,7 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
                       end = std::min(rule.N, rule.first((group + 1) * rule.blocks_of_group));
         const T rescaling = c ? c[first - 1] - c[end - 1] : T{0};
         for (size_t l = 0; l < joins.size(); ++l)
-          joins[l] = {0, 1, Base<T>::power(rescaling + groups.log_decay<T>(head, group)[l])};
+          joins[l] = {0, 1, Base<T>::power(rescaling + row<T>(groups.log_decays, head, group)[l])};
         join_states(rule.state(), after(head, group - 1), after(head, group), joins.data(),
                     !rule.channels);
       }
@@ -227,12 +212,9 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
   const int64_t n = rule.state().size();
   Tensor after = states_after<T, Blocks>(rule, x, dout, dfinal);
   const Heads<const T> d = rule.heads<const T>(dout);
-  for_groups(rule, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin,
-                       int64_t end) {
-    Workspace<Task<T, Blocks>> task(rule, x, static_cast<int>(every), every, true);
-    Blocks& blocks = task->blocks;
-    blocks.start(b, h);
-    T* const R = after.data<T>() + (head * rule.groups + group) * n;
+  const auto retreat = [&](const Group& group, Blocks& blocks, T* states) {
+    const auto [head, index, begin, end] = group;
+    T* const R = row<T>(after, head, index);
     if (to.log_decay.to.defined())
       blocks.end_decay(end < rule.blocks  ? kept.before<T>(head, end)
                        : dfinal.defined() ? final_states.data<T>() + head * n
@@ -240,23 +222,26 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
                        R);
     for (int64_t stop = end, from; stop > begin; stop = from) {
       from = (stop - 1) / every * every;
-      std::copy_n(kept.before<T>(head, from), n, task->states);
+      std::copy_n(kept.before<T>(head, from), n, states);
       for (int64_t i = from; i < stop; ++i) {
         const auto slot = static_cast<int>(i - from);
         blocks.load_keys(slot, i, blocks.scale_before(i), false);
         if (i + 1 == stop) break;
-        T* const s = task->states + slot * n;
+        T* const s = states + slot * n;
         std::copy_n(s, n, s + n);
         blocks.advance(slot, i, s + n);
       }
       for (int64_t i = stop - 1; i >= from; --i) {
         blocks.use(i, blocks.scale_before(i));
         blocks.load_queries(i);
-        blocks.gradients(static_cast<int>(i - from), i, d, task->states + (i - from) * n, R, to);
+        blocks.gradients(static_cast<int>(i - from), i, d, states + (i - from) * n, R, to);
       }
     }
-    if (group == 0 && dinitial.defined()) std::copy_n(R, n, dinitial.data<T>() + head * n);
-  });
+    if (index == 0 && dinitial.defined()) std::copy_n(R, n, dinitial.data<T>() + head * n);
+  };
+  for_groups<T, Blocks>(rule, x, 0, rule.groups,
+                        {.slots = static_cast<int>(every), .states = every, .gradients = true},
+                        retreat);
 }
 
 template <class F>
@@ -332,22 +317,15 @@ ScanRule rule_of(const ScanInputs& inputs, const ScanOptions& options) {
       "scan: expected a log_decay ", Shape{qs[0], qs[1], qs[2]}, " or ", qs, " of ", dtype,
       ", got ", decays ? g.shape() : Shape{}, " of ", g.dtype());
   check<ShapeError>(
-      !channels || !options.exponentials,
+      !channels || !options.features.exponentials,
       "scan: expected a log_decay with one value a head for exponentials, got one with "
       "one value a channel");
   check<ShapeError>(!channels || !options.reverse,
                     "scan: expected a log_decay with one value a head for a scan in reverse");
+  check<ShapeError>(!options.features.waves, "scan: expected features without waves");
   check<ShapeError>(1 <= options.block && options.block <= scan_block,
                     "scan: expected blocks of 1 to ", scan_block, " tokens, got ", options.block);
-  return {
-      feature_rule("scan", inputs.q, options.exponentials, options.projection, options.half_norm),
-      vs,
-      options.normalizer,
-      decays,
-      channels,
-      options.block,
-      options.query_norm,
-      options.reverse};
+  return {feature_rule("scan", inputs.q, options.features), inputs, options};
 }
 
 void check_initial(const ScanRule& rule, const ScanState& initial, DType dtype) {
@@ -361,31 +339,6 @@ void check_initial(const ScanRule& rule, const ScanState& initial, DType dtype) 
   check<ShapeError>(initial.log_scale.defined() == rule.features.exponentials,
                     "scan: expected an initial state ",
                     rule.features.exponentials ? "with" : "without", " a log_scale");
-}
-
-// The gradient rule of the sums. `dfinal` holds the gradient of the final states `final_states`.
-Backward backward_of(const ScanRule& rule, ScanTensors x, KeptStates kept,
-                     const Tensor& final_states, const std::shared_ptr<Tensor>& dfinal) {
-  return [rule, x, kept, final_states, dfinal](const Tensor& grad_out,
-                                               std::span<GradSlot> slots) mutable {
-    const Tensor dout = with_contiguous_rows(grad_out);
-    const auto gradient = [&](size_t i) -> Gradient {
-      if (!slots[i]) return {};
-      const GradSlot::Accumulator to = slots[i].accumulate();
-      return {to.grad, to.beta};
-    };
-    ScanGradients to{gradient(0), gradient(1), gradient(2), {}};
-    if (rule.decays) to.log_decay = gradient(3);
-    const size_t initial = rule.decays ? 4 : 3;
-    Tensor dinitial;
-    if (initial < slots.size() && slots[initial])
-      dinitial = Tensor::empty({rule.B, rule.H, rule.state().size()}, x.q.dtype());
-    dispatch_scan(rule, x.q.dtype(), [&]<class T, class Blocks>() {
-      scan_backward<T, Blocks>(rule, x, kept, dout, final_states, *dfinal, to, dinitial);
-    });
-    if (dinitial.defined()) slots[initial].take(dinitial);
-    *dfinal = {};
-  };
 }
 
 }  // namespace
@@ -464,7 +417,7 @@ Variable joined_scan(const ScanInputs& inputs, const ScanOptions& options) {
     return out;
   };
   const ScanState before = state_of(state_before(states, neutral, joined, *options.join));
-  if (options.exponentials) {
+  if (options.features.exponentials) {
     of_part.final_state = false;
     return scan(inputs, &before, of_part).out;
   }
@@ -492,7 +445,7 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
   if (initial) {
     check_initial(rule, *initial, dtype);
     start = pack(*initial);
-    if (options.exponentials)
+    if (options.features.exponentials)
       x.initial_scale = exponents("a log_scale", initial->log_scale, initial->S.shape(), 1, dtype);
   }
   const Variable q = with_contiguous_rows(inputs.q), k = with_contiguous_rows(inputs.k),
@@ -501,7 +454,7 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
                      rule.channels ? with_contiguous_rows(inputs.log_decay) : inputs.log_decay;
   x.q = q.value(), x.k = k.value(), x.v = v.value();
   if (rule.decays) x.log_decay = log_decay.value();
-  if (options.exponentials) x.c = Tensor::empty({rule.B, rule.H, rule.N}, dtype);
+  if (options.features.exponentials) x.c = Tensor::empty({rule.B, rule.H, rule.N}, dtype);
   std::vector<Variable> operands{q, k, v};
   if (rule.decays) operands.push_back(log_decay);
   if (initial) operands.push_back(start);
@@ -512,7 +465,7 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
   KeptStates kept(rule, gradients ? ScanRule::kept_every : rule.blocks_of_group, dtype);
   Tensor out = Tensor::empty({rule.B, rule.N, rule.H, rule.columns()}, dtype), final_states;
   Tensor log_scales;
-  if (options.log_scales && options.exponentials)
+  if (options.log_scales && options.features.exponentials)
     log_scales = Tensor::empty({rule.B, rule.H, rule.N}, dtype);
   if (options.final_state) final_states = Tensor::empty({rule.B, rule.H, shape.size()}, dtype);
   dispatch_scan(rule, dtype, [&]<class T, class Blocks>() {
@@ -527,12 +480,31 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
     scan_forward<T, Blocks>(rule, x, kept, out, final_states, log_scales);
   });
 
-  // Passes the gradient of the final state to the rule of the sums. The rule of the final state,
-  // which is recorded later, runs first.
+  // The gradient of the final states, whose rule is recorded later and runs first.
   const auto dfinal = std::make_shared<Tensor>();
   ScanResult result;
   result.log_scales = log_scales;
-  result.out = record("scan", out, operands, backward_of(rule, x, kept, final_states, dfinal));
+  auto of_sums = [rule, x, kept, final_states, dfinal](const Tensor& grad_out,
+                                                       std::span<GradSlot> slots) mutable {
+    const Tensor dout = with_contiguous_rows(grad_out);
+    const auto gradient = [&](size_t i) -> Gradient {
+      if (!slots[i]) return {};
+      const GradSlot::Accumulator to = slots[i].accumulate();
+      return {to.grad, to.beta};
+    };
+    ScanGradients to{gradient(0), gradient(1), gradient(2), {}};
+    if (rule.decays) to.log_decay = gradient(3);
+    const size_t last = rule.decays ? 4 : 3;
+    Tensor dinitial;
+    if (last < slots.size() && slots[last])
+      dinitial = Tensor::empty({rule.B, rule.H, rule.state().size()}, x.q.dtype());
+    dispatch_scan(rule, x.q.dtype(), [&]<class T, class Blocks>() {
+      scan_backward<T, Blocks>(rule, x, kept, dout, final_states, *dfinal, to, dinitial);
+    });
+    if (dinitial.defined()) slots[last].take(dinitial);
+    *dfinal = {};
+  };
+  result.out = record("scan", out, operands, std::move(of_sums));
   if (!options.final_state) return result;
   const Variable states = record("scan_state", final_states, {result.out},
                                  [dfinal](const Tensor& grad_out, std::span<GradSlot> slots) {
@@ -541,85 +513,11 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
                                    if (to.beta == 0) to.grad.fill(0);
                                  });
   result.state = unpack(states, shape);
-  if (options.exponentials) {
+  if (options.features.exponentials) {
     const Tensor c = x.c.select(2, rule.N - 1).contiguous();
     result.state.log_scale = affine(Variable(c), dtype == DType::f32 ? 1 / Base<float>::log_e : 1);
   }
   return result;
-}
-
-Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer) {
-  const NoGrad no_grad;
-  const Shape& ks = in.k.shape();
-  const int64_t B = ks[0], H = ks[1], m = ks[2], E = in.v.size(2);
-  const DType dtype = in.k.dtype();
-  check<ShapeError>(in.q.shape() == ks && in.v.size(0) == B && in.v.size(1) == H,
-                    "scan: expected q and k (B, H, m) and v (B, H, E), got q ", in.q.shape(),
-                    ", k ", ks, ", v ", in.v.shape());
-  const bool z = normalizer != Normalizer::none, scaled = in.key_log.defined();
-  if (!state.S.defined()) {
-    state.S = Variable(Tensor::zeros({B, H, m, E}, dtype));
-    if (z) state.z = Variable(Tensor::zeros({B, H, m}, dtype));
-    if (scaled)
-      state.log_scale = Variable(
-          Tensor::full(in.key_log.shape(), -std::numeric_limits<double>::infinity(), dtype));
-  }
-  check<ShapeError>(state.S.shape() == Shape{B, H, m, E} && state.z.defined() == z &&
-                        state.log_scale.defined() == scaled,
-                    "scan: expected a state of ", Shape{B, H, m, E}, ", got ", state.S.shape());
-  check<ShapeError>(
-      !scaled || in.key_log.rank() == 3 || !in.log_decay.defined() || in.log_decay.rank() == 2,
-      "scan: expected a key_log with one value a channel, as log_decay has, got ",
-      in.log_decay.defined() ? in.log_decay.shape() : Shape{}, " and ",
-      scaled ? in.key_log.shape() : Shape{});
-  const auto dense = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
-  const Tensor q = dense(in.q), k = dense(in.k), v = dense(in.v), g = dense(in.log_decay),
-               key_log = dense(in.key_log);
-  const bool column = normalizer == Normalizer::query;
-  Tensor out = Tensor::zeros({B, H, column ? E + 1 : E}, dtype);
-  const bool g_each = g.defined() && g.rank() == 3, log_each = scaled && key_log.rank() == 3;
-  dispatch_float(dtype, [&]<class T>() {
-    T* const S = state.S.mutable_value().data<T>();
-    T* const zs = z ? state.z.mutable_value().data<T>() : nullptr;
-    T* const scales = scaled ? state.log_scale.mutable_value().data<T>() : nullptr;
-    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t head = begin; head < end; ++head)
-        simd([&, width = out.size(2)] {
-          T* const to = out.data<T>() + head * width;
-          const T* const value = v.data<T>() + head * E;
-          T decay = 1, weight = 1;
-          for (int64_t l = 0; l < m; ++l) {
-            const int64_t at = head * m + l;
-            if (l == 0 || g_each || log_each) {
-              const T log_decay = g.defined() ? g.data<T>()[g_each ? at : head] : T{0};
-              decay = math::exp(log_decay);
-              if (scaled) {
-                T& c = scales[log_each ? at : head];
-                const T log = key_log.data<T>()[log_each ? at : head];
-                const T next = std::max(c + log_decay, log);
-                decay = math::exp(c + log_decay - next), weight = math::exp(log - next);
-                c = next;
-              }
-            }
-            const T key = weight * k.data<T>()[at];
-            T query = q.data<T>()[at];
-            if (zs) {
-              zs[at] = decay * zs[at] + key;
-              if (column)
-                to[E] += query * zs[at];
-              else
-                query /= zs[at];
-            }
-            T* const row = S + at * E;
-            for (int64_t e = 0; e < E; ++e) {
-              row[e] = decay * row[e] + key * value[e];
-              to[e] += query * row[e];
-            }
-          }
-        });
-    });
-  });
-  return out;
 }
 
 }  // namespace longhand::attention

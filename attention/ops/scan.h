@@ -1,5 +1,5 @@
-// The scan: causal sums over a state that may decay. One operation for whole sequences, for
-// sequences split into parts that pass the state on, and for single tokens.
+// The scan: causal sums over a state that may decay, for whole sequences, and for sequences split into
+// parts that pass the state on. scan_step.h has it for single tokens.
 //
 //   S_i = e^{g_i} S_(i-1) + φ(k_i) v_iᵀ,   z_i = e^{g_i} z_(i-1) + φ(k_i),   out_i = S_iᵀ φ(q_i)
 //
@@ -10,9 +10,8 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
-#include "longhand/attention/ops/normalised.h"
+#include "longhand/attention/ops/feature_formula.h"
 #include "longhand/autograd/join.h"
 #include "longhand/autograd/variable.h"
 
@@ -45,14 +44,9 @@ struct ScanInputs {
 };
 
 struct ScanOptions {
-  /// Whether the features are e^t instead of t. Scales are chosen so that nothing overflows: the
-  /// state has log_scale c_i = max(c_(i-1) + g_i, max_l t_il), and the largest t of each query is
-  /// subtracted.
-  bool exponentials = false;
-  /// W (m, D) or (H, m, D), a constant: t = W x for queries, W x - half_norm |x|² for keys; only
-  /// with exponentials. Undefined: t = x.
-  Tensor projection{};
-  double half_norm = 0;
+  /// Without waves. With exponentials the state has log_scale c_i = max(c_(i-1) + g_i, max_l t_il), and
+  /// the largest t of each query is subtracted.
+  FeatureFormula features{};
   bool query_norm = false;  // subtract half_norm |x|² from t of queries too
   bool reverse =
       false;  // from the last token to the first: sums over j >= i; not with one g a channel
@@ -84,23 +78,5 @@ struct ScanResult {
 /// ShapeError if shapes or dtypes do not match.
 ScanResult scan(const ScanInputs& inputs, const ScanState* initial = nullptr,
                 const ScanOptions& options = {});
-
-/// Inputs of scan_step(): one token.
-struct StepInputs {
-  Tensor q, k, v;      // (B, H, m), (B, H, m), (B, H, E); q and k are features
-  Tensor log_decay{};  // (B, H) or (B, H, m)
-  Tensor key_log{};    // (B, H) or (B, H, m): the features of the key are e^key_log k
-};
-
-enum class Normalizer {
-  none,     // out = Sᵀ q
-  query,    // also z·q, in the last column
-  features  // out = sum_l q_l S_l / z_l
-};
-
-/// Advances the state by one token, in place and without gradients; an undefined state means
-/// zeros. Returns out (B, H, E), or (B, H, E + 1) with Normalizer::query. With a key_log the state
-/// has a log_scale, and out is relative to e^log_scale. Throws ShapeError if shapes do not match.
-Tensor scan_step(ScanState& state, const StepInputs& inputs, Normalizer normalizer);
 
 }  // namespace longhand::attention

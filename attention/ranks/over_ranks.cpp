@@ -184,28 +184,28 @@ SequencePath sequence_path(const Variant& variant, int ranks) {
   return sequence_path(config.capabilities.needs, config.causal, config.heads % ranks == 0);
 }
 
-Variable attend_over_ranks(Variant& variant, const Inputs& inputs, const Mask& mask,
-                           const nn::Pass& pass) {
-  const SequencePart& part = SequencePart::of(pass);
+Variable SequencePart::attend(Variant& variant, const Inputs& inputs, const Mask& mask,
+                              const nn::Pass& pass) const {
   const int64_t n = inputs.q.size(1);
   check<ConfigError>(!mask.keep.defined() && !mask.bias.defined(), variant.config().name,
                      ": keep and bias apply to pairs of tokens, which different ranks may have; "
                      "sequences with them cannot be cut over ranks");
-  check<ShapeError>(n == part.tokens(), "attention: expected the ", part.tokens(),
-                    " tokens of a part, got ", n);
+  check<ShapeError>(n == tokens(), "attention: expected the ", tokens(), " tokens of a part, got ",
+                    n);
   check<ShapeError>(n == inputs.k.size(1) || variant.capabilities().shortens,
                     "attention: sequences that are cut over ranks expect as many queries as keys, "
                     "got ",
                     n, " and ", inputs.k.size(1));
-  switch (sequence_path(variant, static_cast<int>(part.parts()))) {
+  switch (sequence_path(variant, static_cast<int>(parts()))) {
     case SequencePath::heads:
-      return attend_heads(variant, inputs, mask, pass, part);
+      return attend_heads(variant, inputs, mask, pass, *this);
     case SequencePath::keys:
-      return attend_keys(variant, inputs, mask, pass, part);
+      return attend_keys(variant, inputs, mask, pass, *this);
     case SequencePath::gathered:
-      return attend_gathered(variant, inputs, mask, pass, part);
+      return attend_gathered(variant, inputs, mask, pass, *this);
     default:
-      return attend_own(variant, inputs, mask, pass, part);
+      return attend_own(variant, inputs, mask, pass, *this);
   }
 }
+
 }  // namespace longhand::attention

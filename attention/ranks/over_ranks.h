@@ -26,9 +26,4 @@ SequencePath sequence_path(Needs needs, bool causal, bool divided = true);
 /// What a variant does if sequences are cut over this number of ranks.
 SequencePath sequence_path(const Variant& variant, int ranks);
 
-/// Variant::forward() in a pass over_part() of each sequence, of checked inputs with the tokens of the part;
-/// mask.lengths are those of whole sequences.
-Variable attend_over_ranks(Variant& variant, const Inputs& inputs, const Mask& mask,
-                           const nn::Pass& pass);
-
 }  // namespace longhand::attention

@@ -71,12 +71,6 @@ std::shared_ptr<const SequencePart> SequencePart::of(Communicator& ranks, int64_
   return std::shared_ptr<const SequencePart>(new SequencePart(ranks, begin, length));
 }
 
-const SequencePart& SequencePart::of(const nn::Pass& pass) {
-  const auto* const part = dynamic_cast<const SequencePart*>(pass.join.get());
-  check(part != nullptr, "attention: expected a pass over a part of sequences: see over_part()");
-  return *part;
-}
-
 int64_t SequencePart::part() const { return ranks.rank(); }
 int64_t SequencePart::parts() const { return ranks.size(); }
 

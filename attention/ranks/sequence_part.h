@@ -3,8 +3,7 @@
 
 #include <memory>
 
-#include "longhand/autograd/join.h"
-#include "longhand/nn/module.h"
+#include "longhand/attention/variant.h"
 
 namespace longhand {
 class Communicator;
@@ -13,12 +12,10 @@ class Communicator;
 namespace longhand::attention {
 
 /// The part of each sequence that this rank has. The group must outlive the graph of the pass.
-class SequencePart final : public Join {
+class SequencePart final : public SequenceJoin {
  public:
   /// The part of this rank in sequences of `length` tokens. Throws ShapeError for a length below 1.
   static std::shared_ptr<const SequencePart> of(Communicator& ranks, int64_t length);
-  /// The part that a pass is over. Throws Error if it is over none.
-  static const SequencePart& of(const nn::Pass& pass);
 
   Communicator& ranks;
   const int64_t begin;   // the first token of this part
@@ -45,6 +42,9 @@ class SequencePart final : public Join {
   Variable all(const Variable& x) const override;
   Variable with_neighbours(const Variable& x, int64_t before, int64_t after) const override;
   Arrival pass_on(const Tensor& x) const override;
+  /// over_ranks.cpp
+  Variable attend(Variant& variant, const Inputs& inputs, const Mask& mask,
+                  const nn::Pass& pass) const override;
 
  private:
   SequencePart(Communicator& ranks_, int64_t begin_, int64_t length_)

@@ -68,29 +68,48 @@ struct AftOptions {
   }
 };
 
-// Keeps the sums before the window, in f64, and the keys and values of the window.
+// Of each channel of all samples Σ e^t v and Σ e^t, relative to e^most: (1, C) in f64.
+struct AftSums {
+  Variable most, value, total;
+
+  // These sums and the terms of t and v (n, C).
+  AftSums with(const Tensor& t_, const Tensor& v_) const {
+    const Variable t(t_.to(DType::f64)), v(v_.to(DType::f64));
+    const Variable top = max(concat({most, t}, 0), 0, true), own = exp(most - top),
+                   e = exp(t - top);
+    return {top, own * value + sum(e * v, {0}, true), own * total + sum(e, {0}, true)};
+  }
+};
+
+// Keeps the sums before the window, and the keys and values of the window.
 class AftDecoder final : public Decoder {
  public:
   // row(i, first) gives the biases of query i, from that of key `first` on.
   using Row = std::function<Tensor(int64_t i, int64_t first)>;
-  AftDecoder(const Config& config, int64_t window, Row row)
-      : heads_(config.heads), window_(window), row_(std::move(row)) {}
+  AftDecoder(int64_t batch, const Config& config, int64_t window, Row row)
+      : heads_(config.heads), window_(window), row_(std::move(row)) {
+    const Tensor zeros = Tensor::zeros({1, batch * heads_ * config.head_dim}, DType::f64);
+    before_ = {Variable(zeros) - 1e300, Variable(zeros), Variable(zeros.clone())};
+  }
 
   Tensor step(const Token& token) override {
+    const NoGrad no_grad;
     append(keys_, token.k);
     append(values_, token.v);
     ++tokens_;
-    if (!before_) before_ = aft_state(keys_.size(1));
-    const Tensor none = Tensor::empty({0}, token.q.dtype());
     if (window_ == 0) forget();
-    const int64_t near = keys_ ? keys_.size(0) : 0;
-    const Tensor y = near ? aft_step(before_, keys_, values_, row_(tokens_ - 1, tokens_ - near))
-                          : aft_step(before_, {}, none, {});
-    if (near == window_ && near > 0) forget();
+    AftSums all = before_;
+    if (keys_) {
+      const int64_t near = keys_.size(0);
+      const Variable biases(row_(tokens_ - 1, tokens_ - near).reshape({near, 1}));
+      all = before_.with((Variable(keys_) + biases).value(), values_);
+      if (near == window_) forget();
+    }
+    const Tensor y = (all.value / all.total).value().to(token.q.dtype());
     return (sigmoid(Variable(token.q)) * Variable(y.reshape(token.q.shape()))).value();
   }
   int64_t bytes() const override {
-    int64_t out = before_ ? before_.numel() * 8 : 0;
+    int64_t out = tokens_ ? 3 * 8 * before_.total.value().numel() : 0;
     if (keys_) out += 2 * keys_.numel() * size_of(keys_.dtype());
     return out;
   }
@@ -105,7 +124,7 @@ class AftDecoder final : public Decoder {
   // Moves the oldest token of the window to the sums before it.
   void forget() {
     const int64_t near = keys_.size(0);
-    aft_add(before_, keys_, values_);
+    before_ = before_.with(keys_.slice(0, 0, 1), values_.slice(0, 0, 1));
     for (Tensor* const t : {&keys_, &values_})
       *t = near > 1 ? t->slice(0, 1, near).clone() : Tensor();
   }
@@ -113,7 +132,7 @@ class AftDecoder final : public Decoder {
   int64_t heads_, window_;
   Row row_;
   int64_t tokens_ = 0;
-  Tensor before_;         // (3, C): of each channel the largest exponent, and both sums
+  AftSums before_;
   Tensor keys_, values_;  // (tokens, C)
 };
 
@@ -133,7 +152,7 @@ class Aft final : public Variant {
     }
   }
 
-  std::unique_ptr<Decoder> make_decoder(int64_t) const override {
+  std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     const int64_t L = config().max_length, w = options_.reach(L);
     const auto row = [this, L, w](int64_t i, int64_t first) {
       check<ShapeError>(i < L, "aft: expected at most max_length = ", L, " tokens to decode");
@@ -148,7 +167,7 @@ class Aft final : public Variant {
       return all.slice(0, i, i + 1).slice(1, at, at + i + 1 - first).contiguous();
     };
     // A window that no sequence fills keeps all tokens.
-    return std::make_unique<AftDecoder>(config(), options_.kind == "full" ? L + 1 : w, row);
+    return std::make_unique<AftDecoder>(batch, config(), options_.kind == "full" ? L + 1 : w, row);
   }
   int64_t state_bytes(int64_t tokens) const override {
     if (!decodes() || tokens == 0) return 0;
@@ -159,25 +178,21 @@ class Aft final : public Variant {
   }
   // For each pair in the window an exponential, shared by all channels, and for each channel two
   // multiply-adds; in the backward pass that exponential twice, and four multiply-adds.
-  Work work(int64_t queries, int64_t) const override {
-    const double N = static_cast<double>(queries),
-                 D = static_cast<double>(config().head_dim * config().heads),
-                 reach = static_cast<double>(std::min(options_.reach(queries), queries)),
-                 each = config().causal ? 1 : 2;
+  Work work(int64_t queries, int64_t keys) const override {
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double C = H * D, each = config().causal ? 1 : 2,
+                 reach = static_cast<double>(std::min(options_.reach(queries), queries));
     const double pairs = options_.kind == "full" ? N * N * each / 2 : N * reach * each;
     const double products = 2 * N * N * static_cast<double>(options_.rank);
-    const double own = (each + 2) * N * D;  // of keys, the sums outside and the gate
-    return {{(4 * pairs + 8 * N) * D + products, pairs + own},
-            {(8 * pairs + 12 * N) * D + 2 * products, 2 * pairs + 2 * own},
-            static_cast<double>(size_of(parameter_dtype())) *
-                (3 * N * D + (options_.rank ? N * N : 0))};
+    const double own = (each + 2) * N * C;  // of keys, the sums outside and the gate
+    return {{(4 * pairs + 8 * N) * C + products, pairs + own},
+            {(8 * pairs + 12 * N) * C + 2 * products, 2 * pairs + 2 * own},
+            bytes * (3 * N * C + (options_.rank ? N * N : 0))};
   }
 
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
     const int64_t N = inputs.q.size(1);
-    check<ShapeError>(inputs.k.size(1) == N, "aft: expected as many queries as keys, got ", N,
-                      " queries and ", inputs.k.size(1), " keys");
     const bool simple = options_.kind == "simple";
     check<ShapeError>(simple || N <= config().max_length,
                       "aft: expected at most max_length = ", config().max_length, " tokens, got ",

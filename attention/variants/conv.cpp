@@ -76,10 +76,10 @@ class Conv final : public Variant {
   std::unique_ptr<Decoder> make_decoder(int64_t) const override {
     return std::make_unique<ConvDecoder>(config().heads, filter_.value(), gate_.parameters());
   }
-  Work work(int64_t queries, int64_t) const override {
-    const auto d = static_cast<double>(channels()), numbers = static_cast<double>(queries) * d;
-    const double flops = numbers * (2 * d + 2 * static_cast<double>(width_) + 1);
-    return {{flops}, {2 * flops}, 2 * numbers * static_cast<double>(size_of(parameter_dtype()))};
+  Work work(int64_t queries, int64_t keys) const override {
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double flops = N * H * D * (2 * H * D + 2 * static_cast<double>(width_) + 1);
+    return {{flops}, {2 * flops}, 2 * N * H * D * bytes};
   }
 
  private:
@@ -88,8 +88,6 @@ class Conv final : public Variant {
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable& v = inputs.v;
     const int64_t B = v.size(0), N = v.size(1);
-    check<ShapeError>(inputs.q.size(1) == N, "conv: expected as many queries as keys, got ",
-                      inputs.q.size(1), " queries and ", N, " keys");
     const Variable filtered = nn::conv_of_pass(reshape(v, {B, N, channels()}), filter_,
                                                {.causal = true, .lengths = mask.lengths}, pass);
     return reshape(gate_.forward(inputs.x).eval() * filtered, v.shape());

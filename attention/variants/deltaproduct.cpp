@@ -7,7 +7,7 @@
 // The first key, value and strength are those of gated_deltanet; the others are k_ij = x_i W_j, v_ij = x_i V_j
 // and β_ij = sigmoid(x_i P_j). Keys have length 1, after silu. With n = 1 it is gated_deltanet.
 #include "longhand/attention/bases/delta_attention.h"
-#include "longhand/attention/bases/recurrence.h"
+#include "longhand/attention/bases/head_decay.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"

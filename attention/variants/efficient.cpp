@@ -9,7 +9,6 @@
 // sum_(j<=i) e^k_jd. As e^(k_jd - L_id) = e^(k_jd - L_jd) e^(L_jd - L_id), this is a scan with
 // keys e^(k - L) <= 1 and, for each entry d, the log decay L_(i-1) - L_i <= 0: gated linear
 // attention whose gates keep every entry of the state a weighted mean of values.
-#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/registry.h"
 
 #include <algorithm>
@@ -19,6 +18,8 @@
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined.h"
+#include "longhand/attention/ops/log_cumulative_sum_exp.h"
+#include "longhand/attention/ops/normalised.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/autograd/ops.h"
 
@@ -87,17 +88,13 @@ class EfficientAttention final : public Variant {
   }
 
   Work work(int64_t queries, int64_t keys) const override {
-    const double N = static_cast<double>(queries), M = static_cast<double>(keys);
-    const double D = static_cast<double>(config().head_dim);
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
     double numbers = (N + M) * D + D * D;
     if (config().causal) {
       const double C = std::min(static_cast<double>(scan_block), N);
       numbers += N * C + std::ceil(N / C) * D * D;
     }
-    return static_cast<double>(config().heads) *
-           Work{{(N + M) * 2 * D * D, (N + M) * D},
-                {(N + M) * 4 * D * D},
-                numbers * static_cast<double>(size_of(parameter_dtype()))};
+    return H * Work{{(N + M) * 2 * D * D, (N + M) * D}, {(N + M) * 4 * D * D}, numbers * bytes};
   }
 
  private:
@@ -118,31 +115,8 @@ class EfficientAttention final : public Variant {
 namespace conformance {
 namespace {
 
-using namespace sizes;
-
-// The weight of query i and key j is the sum over d of softmax_d(q_i) e^k_jd / sum_j' e^k_j'd.
 void efficient_weights(Findings& f) {
-  for (const bool causal : {false, true}) {
-    const Sample x;
-    const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
-    Tensor expected = Tensor::zeros({N, N}, DType::f64);
-    for (int64_t i = 0; i < N; ++i) {
-      const int64_t seen = causal ? i + 1 : N;
-      double total = 0;
-      for (int64_t d = 0; d < D; ++d) total += std::exp(q.at({0, i, 0, d}));
-      for (int64_t d = 0; d < D; ++d) {
-        double keys = 0;
-        for (int64_t j = 0; j < seen; ++j) keys += std::exp(k.at({0, j, 0, d}));
-        for (int64_t j = 0; j < seen; ++j)
-          expected.data<double>()[i * N + j] +=
-              std::exp(q.at({0, i, 0, d})) / total * std::exp(k.at({0, j, 0, d})) / keys;
-      }
-    }
-    const double error =
-        distance(weights(*make_variant("efficient", {}, made(causal)), q, k), expected);
-    f.expect(error <= 1e-12, causal ? "causal " : "", "weights differ by ", error);
-    f.measured(causal ? "causal " : "", "weights to ", error);
-  }
+  has_weights(f, "weights", "efficient", {}, definitions::efficient, 1e-12);
 }
 
 }  // namespace

@@ -43,23 +43,20 @@ class Fnet final : public Variant {
       : Variant(scope_, config), ortho_(options.norm == "ortho") {}
 
   // A transform of n takes 5 n log2 n of a power of 2; of others, two of the next one but one.
-  Work work(int64_t queries, int64_t) const override {
-    const double N = static_cast<double>(queries),
-                 C = static_cast<double>(config().heads * config().head_dim);
+  Work work(int64_t queries, int64_t keys) const override {
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double C = H * D;
     const auto transform = [](double n) {
       const double all = std::exp2(std::ceil(std::log2(n)));
       const auto direct = [](double m) { return 5 * m * std::log2(std::max(m, 2.0)); };
       return all == n ? direct(n) : 2 * direct(2 * all) + 6 * (2 * n + 2 * all);
     };
     const double flops = N * transform(C) + C * transform(N);
-    return {{flops}, {flops}, 2 * N * C * static_cast<double>(size_of(parameter_dtype()))};
+    return {{flops}, {flops}, 2 * N * C * bytes};
   }
 
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
-    const int64_t N = inputs.v.size(1);
-    check<ShapeError>(inputs.q.size(1) == N, "fnet: expected as many queries as keys, got ",
-                      inputs.q.size(1), " queries and ", N, " keys");
     return fourier_mix(inputs.v, mask.lengths, ortho_);
   }
 

@@ -80,8 +80,7 @@ class Forgetting final : public Variant {
   // Counts Q Kᵀ and P V; in the backward pass dV, dP, dQ and dK and, if tiled, Q Kᵀ and the
   // exponentials again; and the projection to the gates.
   Work work(int64_t queries, int64_t keys) const override {
-    const double H = static_cast<double>(config().heads), N = static_cast<double>(queries),
-                 M = static_cast<double>(keys), D = static_cast<double>(config().head_dim);
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double gates = 2 * N * H * D;
     if (!tiled_)
       return H * Work{{4 * N * M * D + gates, N * M}, {8 * N * M * D + 2 * gates}, 8 * N * M};

@@ -7,7 +7,7 @@
 // with queries and keys of length 1, after silu, β_i = sigmoid(x_i P), and A and b learned for each
 // head. The short convolution of the paper's block is not part of the variant.
 #include "longhand/attention/bases/delta_attention.h"
-#include "longhand/attention/bases/recurrence.h"
+#include "longhand/attention/bases/head_decay.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"

@@ -149,12 +149,10 @@ void gaussian_limits(Findings& f) {
     f.expect(d <= 1e-12, "with keys of equal norms the result differs from softmax attention by ",
              d);
   }
-  has_kernel(f, "e^(-|q - k|² / (2 sqrt D sigma²))", "gaussian", {{"sigma", 1.5}},
-             [](int64_t, int64_t, const Row& q, const Row& key) {
-               double square = 0;
-               for (int64_t d = 0; d < D; ++d) square += (q[d] - key[d]) * (q[d] - key[d]);
-               return std::exp(-square / (2 * 2 * 1.5 * 1.5));
-             });
+  has_weights(f, "e^(-|q - k|² / (2 sqrt D sigma²))", "gaussian", {{"sigma", 1.5}},
+              [](const Variable& q, const Variable& key, const Tensor& visible) {
+                return definitions::gaussian(q, key, visible, 1.5);
+              });
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 // the gate have rank r; A is learned for each head, b and c for each channel. The short convolution
 // of the paper's block is not part of the variant.
 #include "longhand/attention/bases/delta_attention.h"
-#include "longhand/attention/bases/recurrence.h"
+#include "longhand/attention/bases/head_decay.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"

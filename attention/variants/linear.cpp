@@ -76,7 +76,9 @@ struct LinearOptions {
 struct Linear final : FeatureAttention {
   Linear(const nn::Scope& scope_, const Config& config, const LinearOptions& options)
       : FeatureAttention(scope_, config, [&](const MapScope& scope) {
-          return options.kind().make(scope, options.of_map);
+          auto map = options.kind().make(scope, options.of_map);
+          map->may_underflow = options.kind().may_underflow;
+          return map;
         }) {}
 };
 
@@ -88,46 +90,26 @@ namespace {
 using namespace sizes;
 
 void linear_kernels(Findings& f) {
-  has_kernel(f, "taylor2: 1 + s + s²/2", "linear", {{"feature_map", "taylor2"}},
-             [](int64_t, int64_t, const Row& q, const Row& k) {
-               const double s = dot(q, k) / 2;  // sqrt(D) = 2
-               return 1 + s + s * s / 2;
-             });
-  // cos a cos b + sin a sin b = cos(a - b)
-  has_kernel(f, "cosformer: relu(q)·relu(k) cos(π (i - j) / 2M)", "linear",
-             {{"feature_map", "cosformer"}}, [](int64_t i, int64_t j, const Row& q, const Row& k) {
-               double s = 0;
-               for (int64_t d = 0; d < D; ++d) s += std::max(q[d], 0.0) * std::max(k[d], 0.0);
-               return s * std::cos(std::numbers::pi * static_cast<double>(i - j) /
-                                   (2 * static_cast<double>(N)));
-             });
-  has_kernel(f, "elu + 1", "linear", {}, [](int64_t, int64_t, const Row& q, const Row& k) {
-    const auto phi = [](double x) { return x > 0 ? x + 1 : std::exp(x); };
-    double s = 0;
-    for (int64_t d = 0; d < D; ++d) s += phi(q[d]) * phi(k[d]);
-    return s;
-  });
-  has_kernel(f, "dpfp", "linear", {{"feature_map", "dpfp"}, {"nu", int64_t{2}}},
-             [](int64_t, int64_t, const Row& q, const Row& k) {
-               const auto r = [](const Row& x, int64_t i) {
-                 i %= 2 * D;
-                 return std::max(i < D ? x[i] : -x[i - D], 0.0);
-               };
-               double s = 0;
-               for (int64_t i = 0; i < 2 * D; ++i)
-                 for (const int64_t j : {1, 2}) s += r(q, i) * r(q, i + j) * r(k, i) * r(k, i + j);
-               return s;
-             });
-  has_kernel(f, "rebased: (norm(q)·norm(k))²", "linear", {{"feature_map", "rebased"}},
-             [](int64_t, int64_t, Row q, Row k) {
-               for (Row* x : {&q, &k}) {
-                 double mean = 0, variance = 1e-5;
-                 for (const double a : *x) mean += a / D;
-                 for (const double a : *x) variance += (a - mean) * (a - mean) / D;
-                 for (double& a : *x) a = (a - mean) / std::sqrt(variance);
-               }
-               return dot(q, k) * dot(q, k);
-             });
+  const auto has_features = [&](const char* what, const OptionSet& options, const auto& phi) {
+    has_weights(f, what, "linear", options,
+                [&](const Variable& q, const Variable& k, const Tensor& visible) {
+                  return definitions::of_features(phi(q), phi(k), visible);
+                });
+  };
+  using Named = std::pair<const char*, const char*>;
+  for (const auto& [what, map] :
+       {Named("taylor2: 1 + s + s²/2", "taylor2"),
+        Named("cosformer: relu(q)·relu(k) cos(π (i - j) / 2M)", "cosformer"),
+        Named("elu + 1", "elu1")})
+    has_features(what, {{"feature_map", map}}, [map = map](const Variable& x) {
+      return definitions::linear_features(map, x, N);
+    });
+  has_features("dpfp", {{"feature_map", "dpfp"}, {"nu", int64_t{2}}},
+               [](const Variable& x) { return definitions::dpfp_features(x, 2); });
+  const Variable scale(Tensor::full({H, D}, 1, DType::f64)),
+      shift(Tensor::zeros({H, D}, DType::f64));
+  has_features("rebased: (norm(q)·norm(k))²", {{"feature_map", "rebased"}},
+               [&](const Variable& x) { return definitions::rebased_features(x, scale, shift); });
   const auto learned = make_variant("linear", {{"feature_map", "t2r"}, {"features", D}}, made());
   Tensor W = Tensor::empty({H, D, D}, DType::f64);
   for (int64_t h = 0; h < H; ++h) copy_into(W.select(0, h), identity(D));

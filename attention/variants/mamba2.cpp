@@ -13,6 +13,7 @@
 #include <cmath>
 #include <optional>
 
+#include "longhand/attention/bases/head_decay.h"
 #include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/bases/scan_attention.h"
 #include "longhand/attention/conformance/evidence.h"
@@ -43,30 +44,27 @@ class Mamba2 final : public ScanAttention {
  public:
   Mamba2(const nn::Scope& scope_, const Config& config, const Mamba2Options& options)
       : ScanAttention(scope_, config, options.output()),
-        step_(scope("step"), config.heads * config.head_dim, config.heads, false,
-              decay_projection_init(config.heads * config.head_dim)),
-        step_bias_(scope("step_bias"), {config.heads}, fill_step_bias),
-        log_rate_(scope("log_rate"), {config.heads}, fill_log_rate) {
+        decay_(
+            scope("step"), scope("step_bias"), scope("log_rate"), config,
+            // the default of PyTorch, from which the authors' code starts
+            nn::init::uniform(1 / std::sqrt(static_cast<double>(config.heads * config.head_dim)))) {
     if (options.skip) skip_.emplace(scope("skip"), Shape{config.heads}, nn::init::ones());
-    const double H = static_cast<double>(config.heads),
-                 product = 2 * H * H * static_cast<double>(config.head_dim);
-    set_work({product, 2 * H}, {2 * product, 2 * H});
+    token_forward_ = HeadDecay::work(config);
+    token_backward_ = {2 * token_forward_.flops, token_forward_.exponentials};
   }
 
   ScanInputs operands(const Inputs& in) const override {
-    const Variable projected = step_.forward(in.x);
-    const Variable step = softplus(projected + step_bias_);  // (B, N, H)
+    const Variable step = decay_.steps(in.x);  // (B, N, H)
     return {in.q / std::sqrt(static_cast<double>(in.q.size(3))), in.k, in.v * unsqueeze(step, 3),
-            -(step * exp(log_rate_))};
+            decay_.of_steps(step)};
   }
   Variable direct(const Inputs& in) const override {
     return skip_ ? in.v * unsqueeze(*skip_, 1) : Variable();
   }
 
  private:
-  nn::Linear step_;
-  nn::Parameter step_bias_, log_rate_;  // (H)
-  std::optional<nn::Parameter> skip_;   // (H)
+  HeadDecay decay_;
+  std::optional<nn::Parameter> skip_;  // (H)
 };
 
 }  // namespace
@@ -79,29 +77,18 @@ using namespace sizes;
 void mamba2_limits(Findings& f) {
   const OptionSet options{{"skip", false}, {"norm", false}, {"gate", false}};
   const auto variant = make_variant("mamba2", options, made(true));
-  // Head 0: e^(-a (Δ_(j+1) + … + Δ_i)) Δ_j q·k / sqrt(D), with Δ as the variant's projection of x,
-  // which is q here, has it.
+  // e^(-a (Δ_(j+1) + … + Δ_i)) Δ_j q·k / sqrt(D), with Δ as the variant's projection of x, which is q
+  // here, has it.
   const Sample x;
   const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
   const auto state = variant->state_dict();
-  const auto of = [&](const char* name) { return state.at(name).to_vector<double>(); };
-  const auto P = of("step.weight"), b = of("step_bias"), A = of("log_rate");
-  Row steps;
-  for (int64_t i = 0; i < N; ++i) {
-    double t = b[0];
-    for (int64_t c = 0; c < H * D; ++c) t += P[c] * q.at({0, i, c / D, c % D});
-    steps.push_back(std::log1p(std::exp(t)));
-  }
-  Tensor expected = Tensor::zeros({N, N}, DType::f64);
-  for (int64_t i = 0; i < N; ++i) {
-    double passed = 0;
-    for (int64_t j = i; j >= 0; passed += steps[j--]) {
-      double s = 0;
-      for (int64_t d = 0; d < D; ++d) s += q.at({0, i, 0, d}) * k.at({0, j, 0, d});
-      expected.data<double>()[i * N + j] = s / 2 * steps[j] * std::exp(-std::exp(A[0]) * passed);
-    }
-  }
-  const double error = distance(weights(*variant, q, k), expected);
+  const auto of = [&](const char* name) { return Variable(state.at(name)); };
+  const Variable tokens(q.contiguous().reshape({1, N, H * D}));
+  const Variable step = softplus(linear(tokens, of("step.weight")) + of("step_bias"));
+  const Variable expected = definitions::retention(
+      Variable(q) / 2, Variable(k) * unsqueeze(step, 3), -(step * exp(of("log_rate"))));
+  const double error =
+      distance(weights(*variant, q, k), expected.value().select(0, 0).select(0, 0));
   f.expect(error <= 1e-13, "weights differ by ", error);
   f.measured("weights to ", error);
   // Steps of 1 and the rates -log γ.

@@ -62,10 +62,9 @@ class Mean final : public Variant {
     return 1;
   }
   Work work(int64_t queries, int64_t keys) const override {
-    const int64_t width = config().heads * config().head_dim;
-    const double sums = static_cast<double>((config().causal ? queries : 1) * width);
-    const double flops = static_cast<double>(keys * width) + sums;
-    return {{flops}, {flops}, sums * static_cast<double>(size_of(parameter_dtype()))};
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double sums = (config().causal ? N : 1) * H * D, flops = M * H * D + sums;
+    return {{flops}, {flops}, sums * bytes};
   }
 
  private:
@@ -106,10 +105,14 @@ namespace {
 using namespace sizes;
 
 void controls(Findings& f) {
-  has_kernel(f, "mean: equal weights", "mean", {},
-             [](int64_t, int64_t, const Row&, const Row&) { return 1.0; });
-  has_kernel(f, "none: itself", "none", {},
-             [](int64_t i, int64_t j, const Row&, const Row&) { return i == j ? 1.0 : 0.0; });
+  has_weights(f, "mean: equal weights", "mean", {},
+              [](const Variable&, const Variable&, const Tensor& visible) {
+                return definitions::mean(visible, DType::f64);
+              });
+  has_weights(f, "none: itself", "none", {},
+              [](const Variable&, const Variable&, const Tensor& visible) {
+                return definitions::none(visible, DType::f64);
+              });
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 //
 //   exponential.cpp    positive, hyperbolic; exp without eps
 //   optimal.cpp        optimal: those of least variance
-//   trigonometric.cpp  trigonometric, trigonometric_bias: signed
+//   random_features.h  trigonometric, trigonometric_bias: signed
 //   elementwise.cpp    relu, gelu, square, exp: other kernels ("generalised attention")
 //
 // With `balance`, queries are multiplied and keys divided by ψ_c = (mean_j k_jc² / mean_i q_ic²)^(1/4)
@@ -21,8 +21,6 @@
 #include <algorithm>
 
 #include "longhand/attention/bases/feature_attention.h"
-#include "longhand/attention/bases/masked_softmax.h"
-#include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/conformance/feature_statistics.h"
 #include "longhand/attention/features/random_features.h"
 #include "longhand/attention/mask.h"
@@ -123,8 +121,8 @@ Variable so_far(const Variable& x) {
 
 std::unique_ptr<FeatureMap> map_of(const PerformerOptions& o, const MapScope& scope) {
   if (o.trigonometric())
-    return trigonometric_map(scope, o.projection,
-                             o.kernel == "trigonometric" ? Waves::sin_cos : Waves::phase, o.guard);
+    return std::make_unique<TrigonometricMap>(scope, o.projection, o.kernel == "trigonometric_bias",
+                                              o.guard);
   if (o.kernel == "optimal") return optimal_map(scope, o.projection, o.spread);
   if (o.estimates_positive() || (o.kernel == "exp" && o.eps == 0))
     return exponential_map(scope, o.projection, o.kernel == "hyperbolic", o.kernel != "exp");
@@ -136,7 +134,7 @@ class Performer final : public FeatureAttention {
   Performer(const nn::Scope& scope_, const Config& config, const PerformerOptions& options)
       : FeatureAttention(scope_, config,
                          [&](const MapScope& scope) { return map_of(options, scope); }),
-        estimator_(options.kernel == "positive" ? Estimator::positive : Estimator::hyperbolic),
+        both_(options.kernel == "hyperbolic"),
         reference_(options.reference()),
         balance_(options.balance),
         eps_(options.eps) {}
@@ -166,7 +164,7 @@ class Performer final : public FeatureAttention {
                                 const Mask& mask) const {
     const auto& W = static_cast<const RandomFeatureMap&>(map());
     const double scale = W.x_scale();
-    const auto u = [&](const Variable& x) { return exponents(estimator_, W.project(x, scale)); };
+    const auto u = [&](const Variable& x) { return exponents(W.project(x, scale), both_); };
     const auto phi = [&](const Variable& x, const Variable& ux, const Variable& c) {
       return exp(ux - half_square(x, scale) - c);
     };
@@ -189,92 +187,11 @@ class Performer final : public FeatureAttention {
     return linear_attention(fq, phi(k, uk, c) + eps_, v, {.key_lengths = mask.lengths});
   }
 
-  Estimator estimator_;
-  bool reference_, balance_;
+  bool both_, reference_, balance_;
   double eps_;
 };
 
 }  // namespace
-
-namespace conformance {
-namespace {
-
-void positive_rate(Findings& f) { rate(f, "performer", {{"draw", "iid"}}); }
-void orthogonal_rate(Findings& f) { rate(f, "performer", {{"kernel", "hyperbolic"}}); }
-
-// With channels of q multiplied by a factor and those of k divided by it, q·k and softmax attention
-// stay the same, but the norms grow. Balanced channels undo that.
-void balanced_better(Findings& f) {
-  const Case even = small_case(0.5, 31);
-  Case skewed = even;
-  const int64_t D = even.q.size(3);
-  skewed.q = even.q.clone(), skewed.k = even.k.clone();
-  for (int64_t i = 0; i < even.q.numel(); ++i) {
-    const double factor = i % D % 2 == 0 ? 3 : 1.0 / 3;
-    skewed.q.data<double>()[i] *= factor;
-    skewed.k.data<double>()[i] /= factor;
-  }
-  for (const char* kernel : {"positive", "optimal"}) {
-    const auto error = [&](const Case& c, bool balance) {
-      return attention_error("performer", {{"kernel", kernel}, {"balance", balance}}, 64, c);
-    };
-    const double plain = error(skewed, false), balanced = error(skewed, true),
-                 before = error(even, true);
-    f.measured(kernel, ": error ", balanced, " with balanced channels, ", plain, " without");
-    f.expect(balanced < 0.7 * plain, kernel, ": expected balanced channels to lower the error of ",
-             plain, ", got ", balanced);
-    f.expect(std::abs(balanced - before) <= 1e-9 * before, kernel, ": expected the error ", before,
-             " of balanced channels for any factors, got ", balanced);
-  }
-}
-
-// A softmax over the estimates of the kernel, as in some texts, estimates something else: its error
-// does not decrease with the number of features.
-void softmax_of_features(Findings& f) {
-  const Case c = small_case(0.25, 21);
-  const int64_t N = c.q.size(1), D = c.q.size(3);
-  const auto rows = [&](const Tensor& x) {
-    return affine(Variable(x.contiguous().reshape({N, D})), std::pow(static_cast<double>(D), -0.25))
-        .value();
-  };
-  const auto error = [&](int64_t m) {
-    const Tensor W = draw_orthogonal(Generator(31), m, D);
-    const Variable fq(softmax_features(Estimator::positive, rows(c.q), W));
-    const Variable fk(softmax_features(Estimator::positive, rows(c.k), W));
-    const Variable out =
-        matmul(softmax(matmul(fq, transpose(fk, 0, 1), 1 / std::sqrt(static_cast<double>(D)))),
-               Variable(c.v.contiguous().reshape({N, D})));
-    return relative_error(out.value().reshape(c.exact.shape()), c.exact);
-  };
-  const double few = error(16), many = error(4096),
-               ours = attention_error("performer", {}, 4096, c);
-  f.measured("softmax of features: ", few, " at 16 features, ", many, " at 4096; performer ", ours);
-  f.expect(many > 0.5 * few && many > 3 * ours,
-           "a softmax of features is a good estimate, so this check distinguishes nothing");
-}
-
-// Reference implementations add eps to features that underflow: attention is uniform from 2 N(0, 1)
-// on.
-void no_collapse(Findings& f) {
-  const int64_t N = 128, D = 64;
-  for (const double std : {1.0, 2.0, 3.0}) {
-    const Case c = small_case(std, 41, N, D);
-    const auto narrow = make_variant("performer", {{"features", 256}},
-                                     {.heads = 1, .dim = D, .max_length = N, .dtype = DType::f32});
-    const auto down = [](const Tensor& t) { return t.to(DType::f32); };
-    const Tensor out = forward(*narrow, down(c.q), down(c.k), down(c.v)).to(DType::f64);
-    f.context(concat_message("q and k of ", std, " N(0, 1)"));
-    if (!f.expect(all_finite(out), "the result is not finite")) continue;
-    const double from_uniform = relative_error(out, c.uniform);
-    f.measured("at ", std, ": from uniform ", from_uniform, ", from exact ",
-               relative_error(out, c.exact));
-    f.expect(from_uniform >= 0.5,
-             "expected a distance of at least 0.5 from uniform attention, got ", from_uniform);
-  }
-}
-
-}  // namespace
-}  // namespace conformance
 
 Spec performer_variant() {
   using namespace conformance;

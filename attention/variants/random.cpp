@@ -51,9 +51,9 @@ class Random final : public Variant {
 
   // The exponentials of the first pass are not counted.
   Work work(int64_t queries, int64_t keys) const override {
-    const double pairs = static_cast<double>(config().heads * queries * keys);
-    const double flops = 2 * pairs * static_cast<double>(config().head_dim);
-    return {{flops, 0}, {flops}, pairs * static_cast<double>(size_of(parameter_dtype()))};
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double pairs = H * N * M;
+    return {{2 * pairs * D}, {2 * pairs * D}, pairs * bytes};
   }
 
  private:
@@ -64,10 +64,8 @@ class Random final : public Variant {
   };
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
-    const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
+    const Variable &q = inputs.q, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
-    check<ShapeError>(k.size(1) == N, "random: expected as many queries as keys, got ", N,
-                      " queries and ", k.size(1), " keys");
     const DropoutOptions drop = weight_dropout(dropout_, pass);
     const bool padded = mask.lengths.defined(), drops = drop.p > 0;
     // (H, N, N)

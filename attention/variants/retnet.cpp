@@ -71,38 +71,24 @@ using namespace sizes;
 
 void retention_weights(Findings& f) {
   const Sample x;
-  const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
-  for (const int64_t fastest : {5, 40}) {  // 1 - 2^-40: no decay
+  Tensor decays = Tensor::empty({1, 1, H}, DType::f64);
+  for (int64_t h = 0; h < H; ++h) decays.data<double>()[h] = std::log(decay_of_head(h));
+  const Variable g(decays.expand({2, N, H})), q = Variable(x.q) / 2, k(x.k);  // sqrt(D) = 2
+  for (const int64_t fastest : {5, 40}) {                                     // 1 - 2^-40: no decay
     OptionSet options = plain_retnet;
     options.emplace_back("fastest", fastest);
-    Tensor expected = Tensor::zeros({N, N}, DType::f64);
-    for (int64_t i = 0; i < N; ++i)
-      for (int64_t j = 0; j <= i; ++j) {
-        double s = 0;
-        for (int64_t d = 0; d < D; ++d) s += q.at({0, i, 0, d}) * k.at({0, j, 0, d});
-        expected.data<double>()[i * N + j] =
-            s / 2 * (fastest == 5 ? std::pow(decay_of_head(0), i - j) : 1);
-      }
-    const double error = distance(weights(*make_variant("retnet", options, made(true)), q, k),
-                                  expected),
+    const Tensor expected = definitions::retention(q, k, fastest == 5 ? g : Variable()).value();
+    const double error = distance(weights(*make_variant("retnet", options, made(true)),
+                                          one(x.q, 0, N), one(x.k, 0, N)),
+                                  expected.select(0, 0).select(0, 0)),
                  most = fastest == 5 ? 1e-13 : 1e-10;
     f.expect(error <= most, "fastest = ", fastest, ": weights differ by ", error);
     f.measured("fastest = ", fastest, " to ", error);
   }
   // Every head has a decay of its own.
   const Tensor out = forward(*make_variant("retnet", plain_retnet, made(true)), x.q, x.k, x.v);
-  double worst = 0;
-  for (int64_t h = 0; h < H; ++h)
-    for (int64_t i = 0; i < N; ++i)
-      for (int64_t e = 0; e < D; ++e) {
-        double sum = 0;
-        for (int64_t j = 0; j <= i; ++j) {
-          double s = 0;
-          for (int64_t d = 0; d < D; ++d) s += x.q.at({0, i, h, d}) * x.k.at({0, j, h, d});
-          sum += s / 2 * std::pow(decay_of_head(h), i - j) * x.v.at({0, j, h, e});
-        }
-        worst = std::max(worst, std::abs(out.at({0, i, h, e}) - sum));
-      }
+  const Variable expected = definitions::apply(definitions::retention(q, k, g), Variable(x.v));
+  const double worst = distance(out, expected.value());
   f.expect(worst <= 1e-12, "results of all heads differ by ", worst);
   f.measured("all heads to ", worst);
 }

@@ -70,11 +70,10 @@ struct RffOptions {
   }
 };
 
-class RffMap final : public RandomFeatureMap {
+class RffMap final : public TrigonometricMap {
  public:
   RffMap(const MapScope& scope, const RffOptions& options)
-      : RandomFeatureMap(scope, options.projection, options.has_phases(),
-                         options.has_phases() ? 1 : 2, options.has_phases() ? 1 : 2),
+      : TrigonometricMap(scope, options.projection, options.has_phases(), options.guard),
         kernel_(options.kernel),
         scale_(kernel_ == "rfa" ? 1 : x_scale()) {
     const int64_t H = scope.config.heads, D = scope.config.head_dim;
@@ -88,9 +87,6 @@ class RffMap final : public RandomFeatureMap {
         token->exponentials += 1;
       }
     }
-    // cos² + sin² = 1 for each w; cos² is 1/2 on average
-    const double m = static_cast<double>(options.projection.features);
-    guard = options.guard.of(options.has_phases() ? m / 2 : m);
   }
 
   Features features(const Variable& q, const Variable& k, int64_t) const override {
@@ -145,20 +141,10 @@ void rff_limits(Findings& f) {
   many[0].second = int64_t{20000};
   many.emplace_back("sigma", 2.0);
   const auto wide = make_variant("rff", many, made());
-  const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
-  Tensor expected = Tensor::empty({N, N}, DType::f64);
-  for (int64_t i = 0; i < N; ++i) {
-    double sum = 0;
-    double* const w = expected.data<double>() + i * N;
-    for (int64_t j = 0; j < N; ++j) {
-      double square = 0;
-      for (int64_t c = 0; c < D; ++c)
-        square += std::pow(q.at({0, i, 0, c}) - k.at({0, j, 0, c}), 2);
-      sum += w[j] = std::exp(-square / (2 * 2 * 4));
-    }
-    for (int64_t j = 0; j < N; ++j) w[j] /= sum;
-  }
-  const double error = relative_error(weights(*wide, q, k), expected);
+  const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N), all = definitions::visible(N, N, {});
+  const Variable expected = definitions::gaussian(Variable(q), Variable(k), all, 2);
+  const double error =
+      relative_error(weights(*wide, q, k), expected.value().select(0, 0).select(0, 0));
   f.measured("20,000 features and the Gaussian kernel: ", error);
   f.expect(error <= 0.02, "with 20,000 features the weights differ from the Gaussian kernel's by ",
            error);
@@ -193,18 +179,11 @@ void rfa_gates(Findings& f) {
   const Tensor found =
       with->forward({Variable(zero), Variable(zero), Variable(x.v), Variable(tokens)}, {}, {})
           .value();
-  double worst = 0;
-  for (int64_t b = 0; b < 2; ++b)
-    for (int64_t h = 0; h < H; ++h)
-      for (int64_t d = 0; d < D; ++d) {
-        double sum = 0, total = 0;
-        for (int64_t i = 0; i < N; ++i) {
-          const double keep = g.value().at({b, i, h});
-          sum = keep * sum + (1 - keep) * x.v.at({b, i, h, d});
-          total = keep * total + (1 - keep);
-          worst = std::max(worst, std::abs(found.at({b, i, h, d}) - sum / total));
-        }
-      }
+  const Variable log_g = log(g), own_weight = unsqueeze(1 - g, 3),
+                 ones(Tensor::full({2, N, H, 1}, 1, DType::f64)),
+                 W = definitions::retention(ones, own_weight, log_g);
+  const Variable means = definitions::apply(W, Variable(x.v)) / definitions::apply(W, ones);
+  const double worst = distance(found, means.value());
   f.expect(worst <= 1e-9, "gated means differ by ", worst);
   f.measured("gated means to ", worst);
 }

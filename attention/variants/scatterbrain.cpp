@@ -17,12 +17,12 @@
 #include <cmath>
 
 #include "longhand/attention/bases/feature_attention.h"
-#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/features/random_features.h"
+#include "longhand/attention/mask.h"
 #include "longhand/attention/ops/near_and_far.h"
-#include "longhand/attention/ops/scan.h"
+#include "longhand/attention/ops/scan_step.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/autograd/ops.h"
@@ -53,29 +53,12 @@ struct ScatterbrainOptions {
   }
 };
 
-// log φ(x) = w_l·x̂ - |x̂|²/2 with x̂ = D^(-1/4) x, but for the factor 1/m: computed tile by tile
-// unless W is learned. Without a window the norm of queries cancels.
-class ScatterbrainMap final : public RandomFeatureMap {
- public:
-  ScatterbrainMap(const MapScope& scope, const RandomFeatureOptions& options)
-      : RandomFeatureMap(scope, options, false, 1, 1) {}
-
-  Features features(const Variable& q, const Variable& k, int64_t) const override {
-    if (learned()) return {logarithms(q), logarithms(k), true};
-    const double scale = x_scale();
-    return {q, k, true, {}, projection(scale).value(), scale * scale / 2};
-  }
-  Variable logarithms(const Variable& x) const {
-    return project(x, x_scale()) - half_square(x, x_scale());
-  }
-};
-
 class Scatterbrain final : public FeatureAttention {
  public:
   Scatterbrain(const nn::Scope& scope_, const Config& config, const ScatterbrainOptions& options)
       : FeatureAttention(scope_, config,
                          [&](const MapScope& scope) {
-                           return std::make_unique<ScatterbrainMap>(scope, options.projection);
+                           return exponential_map(scope, options.projection, false, true, true);
                          }),
         window_(options.window),
         scale_(1 / std::sqrt(static_cast<double>(config.head_dim))) {}
@@ -87,9 +70,8 @@ class Scatterbrain final : public FeatureAttention {
   Work work(int64_t queries, int64_t keys) const override {
     const double scans = config().causal || window_ == 0 ? 1 : 2;
     const Work far = scans * FeatureAttention::work(queries, keys);
-    const double H = static_cast<double>(config().heads), N = static_cast<double>(queries),
-                 D = static_cast<double>(config().head_dim),
-                 w = static_cast<double>(std::min(window_, queries));
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double w = static_cast<double>(std::min(window_, queries));
     const double before = N * w - w * (w - 1) / 2;  // pairs with i - w < j <= i
     const double pairs = H * (config().causal ? before : std::max(0.0, 2 * before - N));
     return {{far.forward.flops + 4 * pairs * D, far.forward.exponentials + pairs},
@@ -104,8 +86,10 @@ class Scatterbrain final : public FeatureAttention {
     return concat_message("softmax: ", tokens, " tokens are within a window of ", window_);
   }
   int64_t window() const { return window_; }
+  // log φ(x) = w_l·x̂ - |x̂|²/2 with x̂ = D^(-1/4) x, but for the factor 1/m.
   Variable logarithms(const Variable& x) const {
-    return static_cast<const ScatterbrainMap&>(map()).logarithms(x);
+    const auto& of = static_cast<const RandomFeatureMap&>(map());
+    return of.project(x, of.x_scale()) - half_square(x, of.x_scale());
   }
   double scale() const { return scale_; }
 
@@ -123,10 +107,8 @@ class Scatterbrain final : public FeatureAttention {
     ScanInputs in{queries(f.query), keys(f.key), keys(v)};
     if (right && lengths.defined()) in.log_decay = Variable(resets(lengths, N, v));
     const ScanResult r = scan(in, nullptr,
-                              {.exponentials = true,
-                               .projection = f.projection,
-                               .half_norm = f.half_norm,
-                               .query_norm = f.projection.defined(),
+                              {.features = f.formula,
+                               .query_norm = f.formula.projection.defined(),
                                .reverse = right,
                                .log_scales = true,
                                .final_state = false});
@@ -146,8 +128,6 @@ class Scatterbrain final : public FeatureAttention {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t N = q.size(1);
     const bool causal = config().causal;
-    check<ShapeError>(k.size(1) == N, "scatterbrain: expected as many queries as keys, got ", N,
-                      " queries and ", k.size(1), " keys");
     if (window_ == 0) return FeatureAttention::attend(inputs, mask, pass);
     const SoftmaxAttentionOptions near_options{.scale = scale_,
                                                .causal = causal,

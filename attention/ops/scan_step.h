@@ -1,0 +1,26 @@
+// A scan of one token, in place: what decoders do.
+#pragma once
+
+#include "longhand/attention/ops/scan.h"
+
+namespace longhand::attention {
+
+/// Inputs of scan_step(): one token.
+struct StepInputs {
+  Tensor q, k, v;      // (B, H, m), (B, H, m), (B, H, E); q and k are features
+  Tensor log_decay{};  // (B, H) or (B, H, m)
+  Tensor key_log{};    // (B, H) or (B, H, m): the features of the key are e^key_log k
+};
+
+enum class Normalizer {
+  none,     // out = Sᵀ q
+  query,    // also z·q, in the last column
+  features  // out = sum_l q_l S_l / z_l
+};
+
+/// Advances the state by one token, in place and without gradients; an undefined state means
+/// zeros. Returns out (B, H, E), or (B, H, E + 1) with Normalizer::query. With a key_log the state
+/// has a log_scale, and out is relative to e^log_scale. Throws ShapeError if shapes do not match.
+Tensor scan_step(ScanState& state, const StepInputs& inputs, Normalizer normalizer);
+
+}  // namespace longhand::attention
