@@ -24,6 +24,13 @@ Work operator*(double factor, const Work& work) {
   return {times(work.forward), times(work.backward), factor * work.bytes};
 }
 
+Work operator+(const Work& a, const Work& b) {
+  const auto sum = [](const Work::Counts& x, const Work::Counts& y) -> Work::Counts {
+    return {x.flops + y.flops, x.exponentials + y.exponentials};
+  };
+  return {sum(a.forward, b.forward), sum(a.backward, b.backward), a.bytes + b.bytes};
+}
+
 Sources Variant::sources(const Variable& x, const Mask&, const nn::Pass&) { return {x, x}; }
 
 std::unique_ptr<Decoder> Variant::decoder(int64_t batch) const {

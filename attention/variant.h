@@ -46,6 +46,7 @@ struct Work {
   double bytes = 0;          // of working memory in forward(), besides q, k, v and the result
 };
 Work operator*(double factor, const Work& work);
+Work operator+(const Work& a, const Work& b);
 
 /// The tokens that keys and values are projected from, (B, M, d) each.
 struct Sources {

@@ -12,16 +12,6 @@
 #include "longhand/attention/registry.h"
 
 namespace longhand::attention {
-namespace {
-
-class DeltaNet final : public UnitDeltaAttention {
- public:
-  DeltaNet(const nn::Scope& scope_, const Config& config, const DeltaRuleOptions& options)
-      : UnitDeltaAttention(scope_, config, options) {}
-};
-
-}  // namespace
-
 namespace conformance {
 namespace {
 
@@ -54,7 +44,7 @@ void deltanet_limits(Findings& f) {
 }  // namespace conformance
 
 Spec deltanet_variant() {
-  return make_spec<DeltaRuleOptions, DeltaNet>(
+  return make_spec<DeltaRuleOptions, UnitDeltaAttention>(
       {.summary = "linear attention whose state is corrected by the delta rule",
        .paper = "Yang et al. 2024, arXiv 2406.06484",
        .cases = {{}, {{"silu", false}, {"norm", false}}, {{"negative", true}, {"norm", false}}},

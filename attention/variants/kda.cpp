@@ -8,7 +8,6 @@
 // the gate have rank r; A is learned for each head, b and c for each channel. The short convolution
 // of the paper's block is not part of the variant.
 #include "longhand/attention/bases/delta_attention.h"
-#include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -16,8 +15,7 @@
 namespace longhand::attention {
 namespace {
 
-struct KdaOptions {
-  DeltaRuleOptions rule;
+struct KdaOptions : DeltaRuleOptions {
   bool gate = true;
   int64_t rank = 1;
 
@@ -27,18 +25,17 @@ struct KdaOptions {
     return options;
   }
   void describe(OptionVisitor& v) {
-    rule.describe(v);
+    DeltaRuleOptions::describe(v);
     v.boolean("gate", gate, "whether the result is gated by a sigmoid of the tokens");
     v.integer("rank", rank, {1, 1 << 20}, "rank r of the maps from tokens to decays and gates",
               "the dimension of a head");
   }
-  Capabilities capabilities() const { return rule.capabilities(); }
 };
 
 class Kda final : public UnitDeltaAttention {
  public:
   Kda(const nn::Scope& scope_, const Config& config, const KdaOptions& options)
-      : UnitDeltaAttention(scope_, config, options.rule),
+      : UnitDeltaAttention(scope_, config, options),
         decay_down_(scope("decay_down"), config.heads * config.head_dim, options.rank, false),
         decay_up_(scope("decay_up"), options.rank, config.heads * config.head_dim, false),
         step_bias_(scope("step_bias"), {config.heads, config.head_dim}, fill_step_bias),
@@ -49,7 +46,7 @@ class Kda final : public UnitDeltaAttention {
       gate_up_.emplace(scope("gate_up"), options.rank, width);
     }
     const double w = static_cast<double>(width), maps = options.gate ? 2 : 1;
-    set_work({maps * 4 * w * static_cast<double>(options.rank), (2 + maps) * w});
+    add_work({maps * 4 * w * static_cast<double>(options.rank), (2 + maps) * w});
   }
 
  private:

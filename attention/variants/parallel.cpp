@@ -252,16 +252,7 @@ class Parallel final : public Variant {
   }
   Work work(int64_t queries, int64_t keys) const override {
     Work sum;
-    for (const auto& part : parts_) {
-      const Work one = part->work(queries, keys);
-      const auto add = [](Work::Counts& to, const Work::Counts& more) {
-        to.flops += more.flops;
-        to.exponentials += more.exponentials;
-      };
-      add(sum.forward, one.forward);
-      add(sum.backward, one.backward);
-      sum.bytes += one.bytes;
-    }
+    for (const auto& part : parts_) sum = sum + part->work(queries, keys);
     return sum;
   }
   std::string algorithm(int64_t tokens) const override {
