@@ -31,16 +31,17 @@ class CacheDecoder final : public Decoder {
         q.shape() == Shape{batch_, heads_, dim_} && k.shape() == kv && v.shape() == kv,
         "decoder: expected q ", Shape{batch_, heads_, dim_}, ", k and v ", kv, ", got q ",
         q.shape(), ", k ", k.shape(), ", v ", v.shape());
-    if (length_ == capacity()) grow(q.dtype());
-    copy_into(keys_.select(2, length_), k);
-    copy_into(values_.select(2, length_), v);
+    const int64_t place = scores_.place ? scores_.place(length_) : length_;
+    if (place >= capacity()) grow(q.dtype());
+    copy_into(keys_.select(2, place), k);
+    copy_into(values_.select(2, place), v);
     if (scores_.log_decay) add_decays(scores_.log_decay(token).to(DType::f64).contiguous());
     ++length_;
     const Tensor queries = q.contiguous();
     Tensor out = Tensor::empty(q.shape(), q.dtype());
     dispatch_float(q.dtype(), [&]<class T>() {
       parallel_for(batch_ * heads_, 1, [&](int64_t begin, int64_t end) {
-        std::vector<T> weights(length_);
+        std::vector<T> weights(capacity());
         std::vector<double> sums(dim_);
         for (int64_t r = begin; r < end; ++r) {  // b H + head
           const int64_t at = r / heads_ * groups_ + r % heads_ / (heads_ / groups_);
@@ -66,7 +67,8 @@ class CacheDecoder final : public Decoder {
   int64_t capacity() const { return keys_.defined() ? keys_.size(2) : 0; }
 
   void grow(DType dtype) {
-    const int64_t larger = std::max(first_capacity, 2 * capacity());
+    const int64_t larger =
+        scores_.capacity ? scores_.capacity : std::max(first_capacity, 2 * capacity());
     const auto move = [&](Tensor& cache, const Shape& shape, DType type) {
       Tensor moved = Tensor::empty(shape, type);
       if (length_) copy_into(moved.slice(2, 0, length_), cache);
@@ -111,7 +113,7 @@ class CacheDecoder final : public Decoder {
   }
 
   // Attention of q (D) to the given runs of k and v (t, D), with the sums of decays (t) or null.
-  // `weights` has room for t values; `sums` (D) adds up the results of blocks of keys.
+  // `weights` has room for all in the cache; `sums` (D) adds up the results of blocks of keys.
   template <class T>
   void attend(const T* q, const T* k, const T* v, double slope, const double* decays,
               const Parts& parts, T* weights, double* sums, T* out) const {

@@ -91,7 +91,8 @@ class Bigbird final : public Variant {
   }
 
   // Counts the pairs of a query and a key in the pattern.
-  Work work(int64_t queries, int64_t) const override {
+  Work work(int64_t queries, int64_t keys) const override {
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const BlockPattern p = pattern({queries}, queries, 0, config().heads);
     const int64_t rows = blocks_of(queries);
     double pairs = 0;
@@ -105,10 +106,7 @@ class Bigbird final : public Variant {
             config().causal && p.keys[at] == r % rows ? n * (n + 1) / 2 : n * tokens(p.keys[at]);
       }
     pairs *= static_cast<double>(config().heads / p.heads);
-    const double D = static_cast<double>(config().head_dim), N = static_cast<double>(queries);
-    return {{4 * pairs * D, pairs},
-            {10 * pairs * D, pairs},
-            4 * N * static_cast<double>(config().heads)};
+    return {{4 * pairs * D, pairs}, {10 * pairs * D, pairs}, 4 * N * H};
   }
   std::string algorithm(int64_t tokens) const override {
     if (!attends_to_all(tokens)) return {};

@@ -65,9 +65,8 @@ class Gaussian final : public Variant {
 
   // As softmax: the backward pass computes Q Kᵀ and the exponentials again.
   Work work(int64_t queries, int64_t keys) const override {
-    const double H = static_cast<double>(config().heads),
-                 D = static_cast<double>(config().head_dim), N = static_cast<double>(queries),
-                 M = static_cast<double>(keys), seen = config().causal ? M / 2 : M;
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double seen = config().causal ? M / 2 : M;
     return H * Work{{4 * N * seen * D, N * seen}, {10 * N * seen * D, N * seen}, 4 * N + 12 * M};
   }
 
@@ -144,10 +143,8 @@ void gaussian_limits(Findings& f) {
   for (const bool causal : {false, true}) {
     const auto gaussian = make_variant("gaussian", {}, made(causal));
     const auto softmax = make_variant("softmax", {}, made(causal));
-    const double d = distance(forward(*gaussian, x.q, x.k, x.v), forward(*softmax, x.q, x.k, x.v));
-    f.measured(causal ? "causal, " : "", "keys of equal norms and softmax to ", d);
-    f.expect(d <= 1e-12, "with keys of equal norms the result differs from softmax attention by ",
-             d);
+    equal(f, concat_message(causal ? "causal, " : "", "keys of equal norms and softmax"),
+          forward(*gaussian, x), forward(*softmax, x), 1e-12);
   }
   has_weights(f, "e^(-|q - k|² / (2 sqrt D sigma²))", "gaussian", {{"sigma", 1.5}},
               [](const Variable& q, const Variable& key, const Tensor& visible) {

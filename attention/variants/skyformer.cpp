@@ -82,15 +82,12 @@ class Skyformer final : public Variant {
 
   // Counts κ(Q, L), κ(L, K) and κ(L, L), the iterations for the inverse, and products with V.
   Work work(int64_t queries, int64_t keys) const override {
-    const double N = static_cast<double>(queries), M = static_cast<double>(keys);
-    const double D = static_cast<double>(config().head_dim), d = static_cast<double>(landmarks_);
-    const double solve = static_cast<double>(iterative_ ? 8 * iterations_ : 30);
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double d = static_cast<double>(landmarks_),
+                 solve = static_cast<double>(iterative_ ? 8 * iterations_ : 30);
     const double flops = (N + M + d) * 4 * d * D + solve * d * d * d;
     const double numbers = (N + M) * d + 4 * d * d;
-    return static_cast<double>(config().heads) *
-           Work{{flops, (N + M + d) * d},
-                {2 * flops},
-                numbers * static_cast<double>(size_of(parameter_dtype()))};
+    return H * Work{{flops, (N + M + d) * d}, {2 * flops}, numbers * bytes};
   }
 
   std::optional<int64_t> rank(int64_t tokens) const override {

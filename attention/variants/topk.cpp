@@ -55,13 +55,11 @@ class Topk final : public Variant {
   }
   // Counts all scores, and those of the selected keys, which are computed again.
   Work work(int64_t queries, int64_t keys) const override {
-    const double rows = static_cast<double>(config().heads * queries),
-                 selected = rows * static_cast<double>(std::min(k_, keys)),
-                 D = static_cast<double>(config().head_dim);
-    return {
-        {2 * rows * static_cast<double>(keys) * D + 4 * selected * D, selected},
-        {10 * selected * D, selected},
-        selected * sizeof(int32_t) + 2 * rows * static_cast<double>(size_of(parameter_dtype()))};
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double selected = N * std::min(static_cast<double>(k_), M);
+    return H * Work{{2 * N * M * D + 4 * selected * D, selected},
+                    {10 * selected * D, selected},
+                    selected * sizeof(int32_t) + 2 * N * bytes};
   }
   std::string advice(int64_t tokens) const override {
     if (k_ < tokens) return {};
