@@ -52,7 +52,7 @@ int64_t Variant::state_bytes(int64_t tokens) const {
   if (capabilities().uses_x) token.x = zeros({1, H * D});
   const auto one = make_decoder(1);
   one->step(token);
-  return one->bytes();
+  return one->bytes_after(tokens);
 }
 
 Variant::Sizes Variant::sizes(int64_t queries, int64_t keys) const {

@@ -101,7 +101,7 @@ class Variant : public nn::Module {
   /// none or is not causal.
   std::unique_ptr<Decoder> decoder(int64_t batch) const;
   /// Bytes that a decoder keeps for one sequence after the given number of tokens; 0 without a
-  /// decoder. The default is for states of constant size: the bytes kept after one token.
+  /// decoder. The default asks a decoder after one token.
   virtual int64_t state_bytes(int64_t tokens) const;
   /// The cost of forward() and of its gradients for one sequence.
   virtual Work work(int64_t queries, int64_t keys) const = 0;

@@ -63,6 +63,12 @@ class CacheDecoder final : public Decoder {
     return total;
   }
 
+  int64_t bytes_after(int64_t tokens) const override {
+    int64_t grown = capacity();
+    while (grown < tokens && !scores_.capacity) grown *= 2;
+    return bytes() / capacity() * grown;
+  }
+
  private:
   int64_t capacity() const { return keys_.defined() ? keys_.size(2) : 0; }
 
@@ -178,14 +184,6 @@ std::unique_ptr<Decoder> make_cache_decoder(int64_t batch, const Config& config,
   check<ConfigError>(config.causal, config.name,
                      ": only causal attention can be decoded token by token");
   return std::make_unique<CacheDecoder>(batch, config, scores);
-}
-
-int64_t cache_bytes(const Config& config, DType dtype, int64_t tokens, bool decays) {
-  int64_t capacity = tokens > 0 ? first_capacity : 0;
-  while (capacity < tokens) capacity *= 2;
-  const int64_t of_decays = decays ? config.heads * static_cast<int64_t>(sizeof(double)) : 0;
-  return capacity *
-         (2 * config.kv_heads * config.head_dim * static_cast<int64_t>(size_of(dtype)) + of_decays);
 }
 
 }  // namespace longhand::attention

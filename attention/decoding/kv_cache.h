@@ -36,7 +36,5 @@ struct CacheScores {
 /// of decays, (B, H, t) in f64, and attends to them. Throws ConfigError unless config.causal.
 std::unique_ptr<Decoder> make_cache_decoder(int64_t batch, const Config& config,
                                             const CacheScores& scores);
-/// Bytes that this decoder keeps for one sequence after the given number of tokens.
-int64_t cache_bytes(const Config& config, DType dtype, int64_t tokens, bool decays = false);
 
 }  // namespace longhand::attention

@@ -86,9 +86,6 @@ class Bigbird final : public Variant {
            return parts;
          }});
   }
-  int64_t state_bytes(int64_t tokens) const override {
-    return decodes() ? cache_bytes(config(), parameter_dtype(), tokens) : 0;
-  }
 
   // Counts the pairs of a query and a key in the pattern.
   Work work(int64_t queries, int64_t keys) const override {
@@ -216,11 +213,7 @@ class Bigbird final : public Variant {
   nn::Buffer random_state_;  // (2) i64, generator state
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
+using namespace conformance;
 using namespace sizes;
 
 void bigbird_limits(Findings& f) {
@@ -287,7 +280,6 @@ void bigbird_draws(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec bigbird_variant() {
   return make_spec<BigbirdOptions, Bigbird>(
@@ -302,9 +294,9 @@ Spec bigbird_variant() {
                  {{"block", 4}, {"window", 1}, {"random_blocks", 0}, {"last_blocks", 1}}},
        .evidence = {
            {"limits", "with enough global, neighbouring or random blocks it is softmax attention",
-            conformance::bigbird_limits},
+            bigbird_limits},
            {"random-blocks", "every other block is drawn equally often",
-            conformance::bigbird_draws}}});
+            bigbird_draws}}});
 }
 
 }  // namespace longhand::attention

@@ -12,9 +12,9 @@
 #include "longhand/attention/registry.h"
 
 namespace longhand::attention {
-namespace conformance {
 namespace {
 
+using namespace conformance;
 using namespace sizes;
 
 // With orthonormal keys no key holds anything of another one, so nothing is corrected.
@@ -41,7 +41,6 @@ void deltanet_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec deltanet_variant() {
   return make_spec<DeltaRuleOptions, UnitDeltaAttention>(
@@ -49,7 +48,7 @@ Spec deltanet_variant() {
        .paper = "Yang et al. 2024, arXiv 2406.06484",
        .cases = {{}, {{"silu", false}, {"norm", false}}, {{"negative", true}, {"norm", false}}},
        .evidence = {{"orthonormal-keys", "with orthonormal keys it is linear attention",
-                     conformance::deltanet_limits}}});
+                     deltanet_limits}}});
 }
 
 }  // namespace longhand::attention

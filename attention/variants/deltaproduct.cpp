@@ -74,11 +74,7 @@ class DeltaProduct final : public GatedDeltaAttention {
   std::optional<nn::Linear> keys_, values_, strengths_;  // W_j, V_j, P_j of all j > 1
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
+using namespace conformance;
 using namespace sizes;
 
 void deltaproduct_limits(Findings& f) {
@@ -127,7 +123,6 @@ void deltaproduct_rotation(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec deltaproduct_variant() {
   return make_spec<DeltaProductOptions, DeltaProduct>(
@@ -138,9 +133,9 @@ Spec deltaproduct_variant() {
                  {{"householders", 1}, {"negative", true}}},
        .evidence = {
            {"gated-deltanet", "with one step a token, or further keys of 0, it is gated_deltanet",
-            conformance::deltaproduct_limits},
+            deltaproduct_limits},
            {"rotation", "two reflections turn the state by twice the angle of their keys",
-            conformance::deltaproduct_rotation}}});
+            deltaproduct_rotation}}});
 }
 
 }  // namespace longhand::attention

@@ -73,9 +73,6 @@ class Forgetting final : public Variant {
            return log_decay(Variable(token.x)).value();
          }});
   }
-  int64_t state_bytes(int64_t tokens) const override {
-    return decodes() ? cache_bytes(config(), parameter_dtype(), tokens, true) : 0;
-  }
 
   // Counts Q Kᵀ and P V; in the backward pass dV, dP, dQ and dK and, if tiled, Q Kᵀ and the
   // exponentials again; and the projection to the gates.

@@ -11,9 +11,9 @@
 #include "longhand/attention/registry.h"
 
 namespace longhand::attention {
-namespace conformance {
 namespace {
 
+using namespace conformance;
 using namespace sizes;
 
 void gated_deltanet_limits(Findings& f) {
@@ -27,7 +27,6 @@ void gated_deltanet_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec gated_deltanet_variant() {
   return make_spec<GatedDeltaOptions, GatedDeltaAttention>(
@@ -37,7 +36,7 @@ Spec gated_deltanet_variant() {
                  {{"silu", false}, {"norm", false}, {"gate", false}},
                  {{"negative", true}, {"norm", false}}},
        .evidence = {
-           {"without-decay", "without decay it is deltanet", conformance::gated_deltanet_limits}}});
+           {"without-decay", "without decay it is deltanet", gated_deltanet_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -59,9 +59,6 @@ class Gaussian final : public Variant {
     return make_cache_decoder(batch, config(),
                               {.scale = scale(), .distance = true, .normalized = normalized_});
   }
-  int64_t state_bytes(int64_t tokens) const override {
-    return decodes() ? cache_bytes(config(), parameter_dtype(), tokens) : 0;
-  }
 
   // As softmax: the backward pass computes Q Kᵀ and the exponentials again.
   Work work(int64_t queries, int64_t keys) const override {
@@ -124,11 +121,7 @@ class Gaussian final : public Variant {
   bool normalized_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
+using namespace conformance;
 using namespace sizes;
 
 void gaussian_limits(Findings& f) {
@@ -153,7 +146,6 @@ void gaussian_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec gaussian_variant() {
   const std::string moved = "landmarks belong to a separate variant: type = \"skyformer\"";
@@ -162,7 +154,7 @@ Spec gaussian_variant() {
        .paper = "Chen et al. 2021, arXiv 2111.00035",
        .cases = {{}, {{"sigma", 0.7}, {"normalized", false}, {"dropout", 0.3}}},
        .evidence = {{"limits", "keys of equal norms give softmax; weights match the closed form",
-                     conformance::gaussian_limits}},
+                     gaussian_limits}},
        .replaced = {{"landmarks", moved},
                     {"gamma", moved},
                     {"inverse", moved},

@@ -64,11 +64,7 @@ class Kda final : public UnitDeltaAttention {
   std::optional<nn::Linear> gate_down_, gate_up_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
+using namespace conformance;
 using namespace sizes;
 
 void kda_limits(Findings& f) {
@@ -85,7 +81,6 @@ void kda_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec kda_variant() {
   return make_spec<KdaOptions, Kda>(
@@ -95,7 +90,7 @@ Spec kda_variant() {
                  {{"silu", false}, {"norm", false}, {"gate", false}},
                  {{"negative", true}, {"norm", false}, {"rank", 2}}},
        .evidence = {{"equal-channels", "with equal decays in a head it is gated_deltanet",
-                     conformance::kda_limits}}});
+                     kda_limits}}});
 }
 
 }  // namespace longhand::attention

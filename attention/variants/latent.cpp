@@ -70,11 +70,7 @@ class Latent final : public Variant {
   nn::Parameter latents_;  // (H, m, D)
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
+using namespace conformance;
 using namespace sizes;
 
 void latent_limits(Findings& f) {
@@ -92,7 +88,6 @@ void latent_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec latent_variant() {
   return make_spec<LatentOptions, Latent>(
@@ -101,7 +96,7 @@ Spec latent_variant() {
        .cases = {{{"latents", 4}}, {{"latents", 20}}},
        .evidence = {{"limits",
                      "latents of 0 give the mean; one latent gives all queries its result",
-                     conformance::latent_limits}}});
+                     latent_limits}}});
 }
 
 }  // namespace longhand::attention

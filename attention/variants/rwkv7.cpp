@@ -149,11 +149,7 @@ class Rwkv7 final : public DeltaAttention {
   Variable unit_;  // (D): D^(-1/2)
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
+using namespace conformance;
 using namespace sizes;
 
 void rwkv7_limits(Findings& f) {
@@ -222,7 +218,6 @@ void rwkv7_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec rwkv7_variant() {
   return make_spec<Rwkv7Options, Rwkv7>(
@@ -235,7 +230,7 @@ Spec rwkv7_variant() {
                      "without removal it is gla with the same decays; with unit keys, no decay, "
                      "equal ξ and rates of 1 it is deltanet; for equal channels and keys of one "
                      "direction its weights have a closed form",
-                     conformance::rwkv7_limits}}});
+                     rwkv7_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -187,11 +187,7 @@ class Skyformer final : public Variant {
   nn::Buffer random_state_, redraws_, steps_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
+using namespace conformance;
 using namespace sizes;
 
 // If all 2N rows are landmarks and gamma is 0, the approximation is exact.
@@ -203,7 +199,6 @@ void skyformer_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec skyformer_variant() {
   return make_spec<SkyformerOptions, Skyformer>(
@@ -212,7 +207,7 @@ Spec skyformer_variant() {
        .cases = {{{"landmarks", 8}},
                  {{"landmarks", 8}, {"inverse", "exact"}, {"redraw_interval", 2}, {"sigma", 1.5}}},
        .evidence = {{"limits", "all rows as landmarks give the exact kernel",
-                     conformance::skyformer_limits}}});
+                     skyformer_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -73,9 +73,6 @@ class Softmax final : public Variant {
     return make_cache_decoder(batch, config(),
                               {.scale = scale_, .window = window_, .slopes = slopes_});
   }
-  int64_t state_bytes(int64_t tokens) const override {
-    return decodes() ? cache_bytes(config(), parameter_dtype(), tokens) : 0;
-  }
 
   // Counts Q Kᵀ and P V; in the backward pass dV, dP, dQ and dK and, if tiled, Q Kᵀ and the
   // exponentials again, which is cheaper than storing them.
@@ -150,11 +147,7 @@ class Softmax final : public Variant {
   double dropout_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
+using namespace conformance;
 using namespace sizes;
 
 void softmax_tiled(Findings& f) {
@@ -170,7 +163,6 @@ void softmax_tiled(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec softmax_variant() {
   return make_spec<SoftmaxOptions, Softmax>(
@@ -181,7 +173,7 @@ Spec softmax_variant() {
                  {{"window", 5}, {"bias", "alibi"}, {"scale", 0.3}, {"dropout", 0.3}},
                  {{"impl", "naive"}, {"window", 5}, {"bias", "alibi"}, {"scale", 0.3}}},
        .evidence = {{"tiled", "tiled and naive give the same results and gradients",
-                     conformance::softmax_tiled}},
+                     softmax_tiled}},
        .alibi = true});
 }
 

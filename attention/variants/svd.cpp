@@ -132,11 +132,7 @@ class SvdAttention final : public Variant {
   Latest<Means> means_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
+using namespace conformance;
 using namespace sizes;
 
 void svd_limits(Findings& f) {
@@ -164,7 +160,6 @@ void svd_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec svd_variant() {
   return make_spec<SvdOptions, SvdAttention>(
@@ -175,7 +170,7 @@ Spec svd_variant() {
                  {{"rank", 3}, {"renormalize", true}, {"gradient", "exact"}}},
        .evidence = {{"eckart-young",
                      "r = N gives softmax; the error is that of the singular values left out",
-                     conformance::svd_limits}}});
+                     svd_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -50,9 +50,6 @@ class Topk final : public Variant {
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return make_cache_decoder(batch, config(), {.scale = scale(), .most = k_});
   }
-  int64_t state_bytes(int64_t tokens) const override {
-    return decodes() ? cache_bytes(config(), parameter_dtype(), tokens) : 0;
-  }
   // Counts all scores, and those of the selected keys, which are computed again.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
@@ -104,11 +101,7 @@ class Topk final : public Variant {
   double dropout_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
+using namespace conformance;
 using namespace sizes;
 
 void topk_limits(Findings& f) {
@@ -153,7 +146,6 @@ void topk_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec topk_variant() {
   return make_spec<TopkOptions, Topk>(
@@ -162,7 +154,7 @@ Spec topk_variant() {
        .cases = {{{"k", 4}}, {{"k", 9}, {"dropout", 0.3}}},
        .evidence = {{"limits",
                      "k >= N is softmax attention; k = 1 copies the value of the best key",
-                     conformance::topk_limits}}});
+                     topk_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -295,11 +295,7 @@ class Window final : public Variant {
   int64_t window_, dilation_, globals_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
+using namespace conformance;
 using namespace sizes;
 
 void window_limits(Findings& f) {
@@ -316,7 +312,6 @@ void window_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec window_variant() {
   return make_spec<WindowOptions, Window>(
@@ -328,7 +323,7 @@ Spec window_variant() {
                  {{"window", 0}}},
        .evidence = {{"limits",
                      "a window of N or N global tokens gives softmax; a window of 0, none",
-                     conformance::window_limits}}});
+                     window_limits}}});
 }
 
 }  // namespace longhand::attention
