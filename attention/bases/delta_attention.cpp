@@ -30,11 +30,9 @@ class DeltaDecoder final : public Decoder {
     const DeltaInputs of = of_.operands(in);
     Tensor reads;
     for (int64_t step = 0; step < of.q.size(1); ++step) {
-      const auto row = [&](const Variable& x) {
+      reads = delta_step(state_, of.each([&](const Variable& x) {
         return x.defined() ? x.value().select(1, step).to(DType::f64) : Tensor();
-      };
-      reads = delta_step(
-          state_, {row(of.q), row(of.k), row(of.v), row(of.beta), row(of.log_decay), row(of.read)});
+      }));
     }
     const Variable x(reads.to(token.v.dtype()).unsqueeze(1));
     return of_.finished(x, in).value().squeeze(1);

@@ -142,22 +142,15 @@ struct ParallelOptions {
                      .memory = "sum of the parts"};
     for (const Config& part : configs()) {
       const Capabilities can = attention::capabilities(part.name, part);
-      all.exact = all.exact && can.exact;
-      all.random = all.random || can.random;
-      all.averages = all.averages && can.averages;
-      all.linear = all.linear && can.linear;
-      all.separate_queries = all.separate_queries && can.separate_queries;
-      all.positional = all.positional || can.positional;
-      all.signed_weights = all.signed_weights || can.signed_weights;
       if (all.causal && !can.causal) all.causal_reason = part.name + ": " + can.causal_reason;
-      all.causal = all.causal && can.causal;
-      all.causal_only = all.causal_only || can.causal_only;
-      all.decodes = all.decodes && can.decodes;
-      all.uses_queries_and_keys = all.uses_queries_and_keys || can.uses_queries_and_keys;
-      all.uses_keys = all.uses_keys || can.uses_keys;
-      all.cross_lengths = all.cross_lengths && can.cross_lengths;
-      all.fixed_length = all.fixed_length || can.fixed_length;
-      all.uses_x = all.uses_x || can.uses_x;
+      using C = Capabilities;
+      for (bool C::* const of_all : {&C::exact, &C::averages, &C::linear, &C::separate_queries,
+                                     &C::causal, &C::decodes, &C::cross_lengths})
+        all.*of_all = all.*of_all && can.*of_all;
+      for (bool C::* const of_any :
+           {&C::random, &C::positional, &C::signed_weights, &C::causal_only,
+            &C::uses_queries_and_keys, &C::uses_keys, &C::fixed_length, &C::uses_x})
+        all.*of_any = all.*of_any || can.*of_any;
       if (can.state != "-") all.state = can.state;
     }
     return all;
