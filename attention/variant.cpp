@@ -61,8 +61,6 @@ Variant::Sizes Variant::sizes(int64_t queries, int64_t keys) const {
           number(static_cast<int64_t>(size_of(parameter_dtype())))};
 }
 
-std::optional<int64_t> Variant::rank(int64_t) const { return {}; }
-
 std::string Variant::algorithm(int64_t) const { return {}; }
 
 std::string Variant::advice(int64_t) const { return {}; }

@@ -105,8 +105,8 @@ class Variant : public nn::Module {
   virtual int64_t state_bytes(int64_t tokens) const;
   /// The cost of forward() and of its gradients for one sequence.
   virtual Work work(int64_t queries, int64_t keys) const = 0;
-  /// An upper bound on the rank of the N x N weights, if it is below N.
-  virtual std::optional<int64_t> rank(int64_t tokens) const;
+  /// An upper bound on the rank of the N x N weights; N or more: none is known.
+  virtual int64_t rank(int64_t tokens) const { return tokens; }
   /// A short description of what forward() computes for the given number of tokens, if that depends
   /// on the number ("softmax: 50 tokens are at most 64 landmarks"); otherwise empty.
   virtual std::string algorithm(int64_t tokens) const;

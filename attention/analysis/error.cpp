@@ -167,11 +167,6 @@ VariantError summary_of(const std::string& label, const Samples& s) {
   return out;
 }
 
-/// Variant::rank(), at most the number of tokens.
-int64_t rank_of(const Variant& variant, int64_t length) {
-  return std::min(length, variant.rank(length).value_or(length));
-}
-
 std::unique_ptr<Variant> made(const Candidate& candidate, const HeadInputs& in, bool causal,
                               uint64_t seed) {
   Config config;
@@ -238,7 +233,7 @@ std::vector<VariantError> errors(const std::vector<HeadInputs>& inputs,
         // The initial values of parameters are random too.
         const bool random = variant->capabilities().random || !variant->named_parameters().empty();
         fact.draws = random ? options.draws : 1;
-        fact.rank = rank_of(*variant, in.length());
+        fact.rank = std::min(in.length(), variant->rank(in.length()));
         fact.algorithm = variant->algorithm(in.length());
         const Tensor x =
             variant->capabilities().uses_x ? in.q.reshape({1, in.length(), in.dim()}) : Tensor();
@@ -272,7 +267,7 @@ std::vector<VariantError> errors_of_layer(Variant& variant, const LayerInputs& l
     const Tensor q = one(layer.q), k = one(layer.k), v = one(layer.v);
     const Tensor cotangent = random_cotangent(q.shape(), seed, b);
     const auto heads = outcomes_of(variant, q, k, v, one(layer.x), cotangent);
-    rank = std::max(rank, rank_of(variant, length));
+    rank = std::max(rank, std::min(length, variant.rank(length)));
     algorithm = variant.algorithm(length);
     std::vector<Outcome> right;
     for (int64_t h = 0; h < H; ++h)
@@ -281,7 +276,7 @@ std::vector<VariantError> errors_of_layer(Variant& variant, const LayerInputs& l
     add_in_groups(right, k.size(2));
     for (size_t h = 0; h < heads.size(); ++h)
       samples[h].add({heads[h]}, right[h], svd(right[h].P).s.to_vector<double>(),
-                     rank_of(variant, length));
+                     std::min(length, variant.rank(length)));
   }
   std::vector<VariantError> out;
   for (const Samples& each : samples) {

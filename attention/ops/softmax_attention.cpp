@@ -925,7 +925,7 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
                     k.dtype(), ", v ", v.dtype());
   const BlockPattern* const pattern = options.pattern.get();
   const Sizes z{qs[0], qs[1], ks[1], qs[2], ks[2], qs[3], pattern ? pattern->block : qs[1]};
-  if (pattern) check_pattern(*pattern, z, options.dropout > 0);
+  if (pattern) check_pattern(*pattern, z, options.dropout.p > 0);
   std::vector<int32_t> key_lengths = lengths_or("softmax_attention: key_lengths",
                                                 options.key_lengths, z.B, z.M),
                        query_lengths = lengths_or("softmax_attention: query_lengths",
@@ -954,8 +954,8 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
   check<ShapeError>(options.slopes.empty() || static_cast<int64_t>(options.slopes.size()) == z.H,
                     "softmax_attention: expected ", z.H, " slopes, one a head, or none, got ",
                     options.slopes.size());
-  check<ConfigError>(0 <= options.dropout && options.dropout < 1,
-                     "softmax_attention: expected dropout in [0, 1), got ", options.dropout);
+  const double p = options.dropout.p;
+  check<ConfigError>(0 <= p && p < 1, "softmax_attention: expected dropout in [0, 1), got ", p);
   check<ConfigError>(options.window >= 0, "softmax_attention: expected window >= 0, got ",
                      options.window);
   const NoGrad no_grad;
@@ -970,7 +970,7 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
           options.slopes,
           first_query,
           first_key,
-          ProbabilityDropout(options.dropout, options.generator, z.H, options.heads, first_query),
+          ProbabilityDropout(options.dropout, z.H, first_query),
           G,
           c,
           options.pattern,

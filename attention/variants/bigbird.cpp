@@ -203,9 +203,7 @@ class Bigbird final : public Variant {
                               .query_lengths = mask.lengths,
                               .pattern = std::make_shared<const BlockPattern>(pattern(
                                   std::move(lengths), N, pass.heads.first, inputs.q.size(2))),
-                              .dropout = drop.p,
-                              .generator = drop.generator,
-                              .heads = drop.section});
+                              .dropout = drop});
   }
 
   BigbirdOptions options_;

@@ -52,9 +52,8 @@ class Clustered final : public Variant {
   Clustered(const nn::Scope& scope_, const Config& config, const ClusteredOptions& options)
       : Variant(scope_, config), options_(options) {}
 
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (options_.topk > 0 || options_.clusters >= tokens) return {};
-    return options_.clusters;
+  int64_t rank(int64_t tokens) const override {
+    return options_.topk > 0 ? tokens : options_.clusters;
   }
   // Counts the distances of Lloyd's algorithm, the means, and the products with keys and values.
   Work work(int64_t queries, int64_t keys) const override {

@@ -83,9 +83,8 @@ class EfficientAttention final : public Variant {
     return make_state_decoder(batch, config(), step, Normalizer::features);
   }
 
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (config().causal || config().head_dim >= tokens) return {};
-    return config().head_dim;
+  int64_t rank(int64_t tokens) const override {
+    return config().causal ? tokens : config().head_dim;
   }
 
   Work work(int64_t queries, int64_t keys) const override {

@@ -108,9 +108,7 @@ class Forgetting final : public Variant {
            .key_lengths = mask.lengths,
            .query_lengths = lengths_from(mask.lengths, pass.tokens.first, q.size(1)),
            .log_decay = g,
-           .dropout = drop.p,
-           .generator = drop.generator,
-           .heads = drop.section,
+           .dropout = drop,
            .first_query = first_query(pass)});
     const int64_t N = q.size(1);
     const Tensor seen = definitions::visible(

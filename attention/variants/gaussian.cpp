@@ -93,9 +93,7 @@ class Gaussian final : public Variant {
         .key_lengths = mask.lengths,
         .query_lengths = lengths_from(mask.lengths, pass.tokens.first, q.size(1)),
         .key_bias = reshape(broadcast_to(norms, {B, M, G, H / G}), {B, M, H}),
-        .dropout = drop.p,
-        .generator = drop.generator,
-        .heads = drop.section,
+        .dropout = drop,
         .first_query = first_query(pass)};
     if (normalized_) return softmax_attention(q, k, inputs.v, options);
     const SoftmaxAttentionResult r = softmax_attention_with_sums(q, k, inputs.v, options);

@@ -79,10 +79,7 @@ class Lara final : public Variant {
                                          {products * 4 * N * C * D, 0},
                                          size * (products + 1) * N * C};
   }
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (options_.landmarks >= tokens) return {};
-    return options_.landmarks;
-  }
+  int64_t rank(int64_t) const override { return options_.landmarks; }
   std::string advice(int64_t tokens) const override {
     if (4 * options_.landmarks < tokens) return {};
     return concat_message("attention.landmarks = ", options_.landmarks, " for at most ", tokens,

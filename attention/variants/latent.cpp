@@ -46,10 +46,7 @@ class Latent final : public Variant {
     const double m = static_cast<double>(count_), pairs = (N + M) * m;
     return H * Work{{4 * pairs * D, pairs}, {10 * pairs * D, pairs}, m * D * bytes};
   }
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (count_ >= tokens) return {};
-    return count_;
-  }
+  int64_t rank(int64_t) const override { return count_; }
   std::string advice(int64_t tokens) const override {
     if (2 * count_ < tokens) return {};
     return concat_message("attention.latents = ", count_, " for at most ", tokens,

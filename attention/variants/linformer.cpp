@@ -194,9 +194,8 @@ class Linformer final : public Variant {
     return {keys, two_projections() ? squeeze(mixed(true), 2) : keys};
   }
 
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (inputs_ || local_ || slots_of(tokens) >= tokens) return {};
-    return slots_of(tokens);
+  int64_t rank(int64_t tokens) const override {
+    return inputs_ || local_ ? tokens : slots_of(tokens);
   }
   std::string algorithm(int64_t tokens) const override {
     if (!local_ || tokens > block_) return {};
@@ -349,9 +348,9 @@ class Linformer final : public Variant {
     options.scale = scale();
     if (kind_ != "linear" && mask.lengths.defined())
       options.key_lengths = filled_slots(mask.lengths);
-    if (pass.training) options.dropout = dropout_;
-    if (options.dropout > 0) {
-      options.generator = pass.random.fork(full_name());
+    if (pass.training) options.dropout.p = dropout_;
+    if (options.dropout.p > 0) {
+      options.dropout.generator = pass.random.fork(full_name());
       options.first_query = first_token(pass);
     }
     return softmax_attention(q, keys, values, options);

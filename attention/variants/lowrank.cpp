@@ -84,9 +84,8 @@ class Lowrank final : public Variant {
     };
     return make_state_decoder(batch, config(), step, Normalizer::none);
   }
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (softmax_ || config().causal || rank_ >= tokens) return {};
-    return rank_;
+  int64_t rank(int64_t tokens) const override {
+    return softmax_ || config().causal ? tokens : rank_;
   }
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);

@@ -134,9 +134,8 @@ class Nystrom final : public Variant {
                           exact_below_ == landmarks_ ? " landmarks" : "");
   }
 
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (conv_ || tokens <= exact_below_ || tokens <= landmarks_) return {};
-    return landmarks_;
+  int64_t rank(int64_t tokens) const override {
+    return conv_ || tokens <= exact_below_ ? tokens : landmarks_;
   }
   // Counts F, G, G V and F Z (G V), the iterations for Z, and the convolution; the backward pass
   // has two products for each, and computes the exponentials of F and G again.

@@ -78,8 +78,8 @@ class Scatterbrain final : public FeatureAttention {
             {far.backward.flops + 10 * pairs * D, far.backward.exponentials + pairs},
             far.bytes};
   }
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    return window_ > 0 ? std::optional<int64_t>() : FeatureAttention::rank(tokens);
+  int64_t rank(int64_t tokens) const override {
+    return window_ > 0 ? tokens : FeatureAttention::rank(tokens);
   }
   std::string algorithm(int64_t tokens) const override {
     if (tokens > window_) return {};

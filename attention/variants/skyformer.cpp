@@ -90,10 +90,7 @@ class Skyformer final : public Variant {
     return H * Work{{flops, (N + M + d) * d}, {2 * flops}, numbers * bytes};
   }
 
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (landmarks_ >= tokens) return {};
-    return landmarks_;
-  }
+  int64_t rank(int64_t) const override { return landmarks_; }
 
   std::string algorithm(int64_t tokens) const override {
     if (landmarks_ / 2 < tokens) return {};

@@ -110,9 +110,7 @@ class Softmax final : public Variant {
                                 .key_lengths = mask.lengths,
                                 .query_lengths = mask.lengths,
                                 .slopes = slopes,
-                                .dropout = drop.p,
-                                .generator = drop.generator,
-                                .heads = drop.section,
+                                .dropout = drop,
                                 .join = pass.join});
     const Variable keys = permute(k, {0, 2, 3, 1});                    // (B, H, D, M)
     Variable scores = matmul(permute(q, {0, 2, 1, 3}), keys, scale_);  // (B, H, N, M)

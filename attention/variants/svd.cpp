@@ -70,10 +70,7 @@ class SvdAttention final : public Variant {
     if (rule_.energy > 0 || tokens > rule_.rank) return {};
     return concat_message("softmax: the rank of ", tokens, " tokens is at most ", rule_.rank);
   }
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (rule_.energy > 0 || rule_.rank >= tokens) return {};
-    return rule_.rank;
-  }
+  int64_t rank(int64_t tokens) const override { return rule_.energy > 0 ? tokens : rule_.rank; }
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double least = std::min(N, M), most = std::max(N, M);

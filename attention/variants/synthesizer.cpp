@@ -171,9 +171,7 @@ class Synthesizer final : public Variant {
                                             .key_lengths = mask.lengths,
                                             .query_lengths = mask.lengths,
                                             .key_bias = broadcast_to(b, {B, N, H}),
-                                            .dropout = drop.p,
-                                            .generator = drop.generator,
-                                            .heads = drop.section});
+                                            .dropout = drop});
     return slice(out, 3, 0, D);
   }
   // x (…, n) with zeros up to `width` columns.
