@@ -13,10 +13,9 @@
 namespace longhand::attention {
 namespace {
 
-using namespace conformance;
-using namespace sizes;
-
-void gated_deltanet_limits(Findings& f) {
+void gated_deltanet_limits(conformance::Findings& f) {
+  using namespace conformance;
+  using namespace conformance::sizes;
   for (const bool silu : {false, true}) {
     const auto gated =
         make_variant("gated_deltanet", {{"gate", false}, {"silu", silu}}, made(true));

@@ -119,10 +119,9 @@ class Gaussian final : public Variant {
   bool normalized_;
 };
 
-using namespace conformance;
-using namespace sizes;
-
-void gaussian_limits(Findings& f) {
+void gaussian_limits(conformance::Findings& f) {
+  using namespace conformance;
+  using namespace conformance::sizes;
   // Keys of equal norms: e^(-|q - k|²/2) equals e^(q·k) up to factors of the query.
   Sample x;
   double* k = x.k.data<double>();

@@ -64,10 +64,9 @@ class Kda final : public UnitDeltaAttention {
   std::optional<nn::Linear> gate_down_, gate_up_;
 };
 
-using namespace conformance;
-using namespace sizes;
-
-void kda_limits(Findings& f) {
+void kda_limits(conformance::Findings& f) {
+  using namespace conformance;
+  using namespace conformance::sizes;
   const auto kda = make_variant("kda", {{"gate", false}, {"rank", 2}}, made(true)),
              gated = make_variant("gated_deltanet", {{"gate", false}}, made(true));
   const Tensor rates = normal({H}, 5), steps = normal({H}, 6);

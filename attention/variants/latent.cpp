@@ -67,10 +67,9 @@ class Latent final : public Variant {
   nn::Parameter latents_;  // (H, m, D)
 };
 
-using namespace conformance;
-using namespace sizes;
-
-void latent_limits(Findings& f) {
+void latent_limits(conformance::Findings& f) {
+  using namespace conformance;
+  using namespace conformance::sizes;
   const auto equal_latents = make_variant("latent", {{"latents", int64_t{3}}}, made());
   set(*equal_latents, {{"latents", Tensor::zeros({H, 3, D}, DType::f64)}});
   const Sample x;

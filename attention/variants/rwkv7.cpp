@@ -149,10 +149,9 @@ class Rwkv7 final : public DeltaAttention {
   Variable unit_;  // (D): D^(-1/2)
 };
 
-using namespace conformance;
-using namespace sizes;
-
-void rwkv7_limits(Findings& f) {
+void rwkv7_limits(conformance::Findings& f) {
+  using namespace conformance;
+  using namespace conformance::sizes;
   const OptionSet core{{"norm", false}, {"bonus", false}, {"gate", false}, {"rank", 2}};
   const auto rule = make_variant("rwkv7", core, made(true)),
              gla = make_variant(

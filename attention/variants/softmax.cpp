@@ -145,10 +145,9 @@ class Softmax final : public Variant {
   double dropout_;
 };
 
-using namespace conformance;
-using namespace sizes;
-
-void softmax_tiled(Findings& f) {
+void softmax_tiled(conformance::Findings& f) {
+  using namespace conformance;
+  using namespace conformance::sizes;
   const Sample x = sample({2, 203, H, D}, DType::f64, 1, 1);  // more than a tile
   for (const bool causal : {false, true})
     for (OptionSet options :

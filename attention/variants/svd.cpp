@@ -129,10 +129,9 @@ class SvdAttention final : public Variant {
   Latest<Means> means_;
 };
 
-using namespace conformance;
-using namespace sizes;
-
-void svd_limits(Findings& f) {
+void svd_limits(conformance::Findings& f) {
+  using namespace conformance;
+  using namespace conformance::sizes;
   const Sample x;
   const auto softmax = make_variant("softmax", {}, made());
   for (const auto& [name, options] :

@@ -101,10 +101,9 @@ class Topk final : public Variant {
   double dropout_;
 };
 
-using namespace conformance;
-using namespace sizes;
-
-void topk_limits(Findings& f) {
+void topk_limits(conformance::Findings& f) {
+  using namespace conformance;
+  using namespace conformance::sizes;
   for (const bool causal : {false, true}) {
     equal(f, "k = N and softmax", *make_variant("topk", {{"k", N}}, made(causal)),
           *make_variant("softmax", {}, made(causal)), 1e-12);

@@ -295,10 +295,9 @@ class Window final : public Variant {
   int64_t window_, dilation_, globals_;
 };
 
-using namespace conformance;
-using namespace sizes;
-
-void window_limits(Findings& f) {
+void window_limits(conformance::Findings& f) {
+  using namespace conformance;
+  using namespace conformance::sizes;
   for (const bool causal : {false, true})
     for (const OptionSet& options :
          {OptionSet{{"window", N}}, OptionSet{{"window", 2}, {"global_tokens", N}}})
