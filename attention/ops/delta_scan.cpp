@@ -270,9 +270,10 @@ Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& in) {
           (!in.log_decay.defined() || in.log_decay.shape() == head || in.log_decay.shape() == ks) &&
           (!in.read.defined() || in.read.shape() == ks),
       "delta_step: expected beta ", head, ", log_decay ", head, " or ", ks, " and read ", ks);
-  const auto [q, k, v, beta, g, own] =
+  const DeltaOperands<Tensor> x =
       in.each([](const Tensor& t) { return t.defined() ? t.contiguous() : t; });
-  const Tensor& r = own.defined() ? own : k;
+  const Tensor &q = x.q, &k = x.k, &v = x.v, &beta = x.beta, &g = x.log_decay,
+               &r = x.read.defined() ? x.read : k;
   const bool each = g.defined() && g.rank() == 3;
   Tensor out = Tensor::zeros({B, H, E}, in.k.dtype());
   dispatch_float(in.k.dtype(), [&]<class T>() {
