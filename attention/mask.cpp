@@ -23,15 +23,6 @@ Tensor lengths_from(const Tensor& lengths, int64_t first, int64_t count) {
   return Tensor::from(out, lengths.shape());
 }
 
-Tensor causal_keep(int64_t tokens) {
-  Tensor keep = Tensor::empty({tokens, tokens}, DType::u8);
-  if (is_dry()) return keep;
-  uint8_t* out = keep.data<uint8_t>();
-  for (int64_t i = 0; i < tokens; ++i)
-    for (int64_t j = 0; j < tokens; ++j) *out++ = j <= i;
-  return keep;
-}
-
 Tensor not_empty(const Tensor& lengths) { return real_tokens(lengths, 1); }
 
 }  // namespace longhand::attention

@@ -1,9 +1,14 @@
-// Masks built from sequence lengths.
+// Masks built from sequence lengths, and the score of what they mask.
 #pragma once
+
+#include <limits>
 
 #include "longhand/core/tensor.h"
 
 namespace longhand::attention {
+
+/// The score of a masked pair: e^never = 0.
+inline constexpr double never = -std::numeric_limits<double>::infinity();
 
 /// (B, N, 1, 1) u8, 1 at the real tokens of sequences of the given lengths (B) i32; broadcasts
 /// against (B, N, H, D).
@@ -15,8 +20,5 @@ Tensor lengths_from(const Tensor& lengths, int64_t first, int64_t count);
 
 /// (B, 1, 1, 1) u8, 1 where a sequence is not empty.
 Tensor not_empty(const Tensor& lengths);
-
-/// (N, N) u8, 1 where j <= i: the keys j that a causal query i may attend to.
-Tensor causal_keep(int64_t tokens);
 
 }  // namespace longhand::attention

@@ -31,8 +31,6 @@ Work operator+(const Work& a, const Work& b) {
   return {sum(a.forward, b.forward), sum(a.backward, b.backward), a.bytes + b.bytes};
 }
 
-Sources Variant::sources(const Variable& x, const Mask&, const nn::Pass&) { return {x, x}; }
-
 std::unique_ptr<Decoder> Variant::decoder(int64_t batch) const {
   check<ConfigError>(capabilities().decodes, config_.name, ": this variant has no decoder");
   check<ConfigError>(config_.causal, config_.name,
@@ -60,10 +58,6 @@ Variant::Sizes Variant::sizes(int64_t queries, int64_t keys) const {
   return {number(queries), number(keys), number(config_.heads), number(config_.head_dim),
           number(static_cast<int64_t>(size_of(parameter_dtype())))};
 }
-
-std::string Variant::algorithm(int64_t) const { return {}; }
-
-std::string Variant::advice(int64_t) const { return {}; }
 
 void Variant::check_inputs(const Inputs& inputs) const {
   const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v, &x = inputs.x;
@@ -164,8 +158,7 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
   check_pairs(inputs, mask);
   const auto* const part = dynamic_cast<const SequenceJoin*>(pass.join.get());
   check(part || !pass.join, "attention: expected a pass over a part of sequences: see over_part()");
-  const Variable out =
-      part ? part->attend(*this, inputs, known, pass) : apply(inputs, known, pass);
+  const Variable out = part ? part->attend(*this, inputs, known, pass) : apply(inputs, known, pass);
   if (observer_) observer_(inputs, mask, out);
   return out;
 }

@@ -95,7 +95,7 @@ class Variant : public nn::Module {
   /// The tokens to project keys and values from, for tokens x (B, N, d): x itself, except in
   /// variants that compress tokens before projection (Capabilities::shortens). Their forward()
   /// takes M keys and values without padding, while the mask's lengths refer to the N tokens.
-  virtual Sources sources(const Variable& x, const Mask& mask, const nn::Pass& pass);
+  virtual Sources sources(const Variable& x, const Mask&, const nn::Pass&) { return {x, x}; }
 
   /// A decoder for a batch of sequences, from their start. Throws ConfigError if the variant has
   /// none or is not causal.
@@ -109,10 +109,10 @@ class Variant : public nn::Module {
   virtual int64_t rank(int64_t tokens) const { return tokens; }
   /// A short description of what forward() computes for the given number of tokens, if that depends
   /// on the number ("softmax: 50 tokens are at most 64 landmarks"); otherwise empty.
-  virtual std::string algorithm(int64_t tokens) const;
+  virtual std::string algorithm(int64_t /*tokens*/) const { return {}; }
   /// A warning, with what to do instead, if options that should save work save none for sequences of
   /// at most this number of tokens; otherwise empty.
-  virtual std::string advice(int64_t tokens) const;
+  virtual std::string advice(int64_t /*tokens*/) const { return {}; }
   const Capabilities& capabilities() const { return config_.capabilities; }
   const Config& config() const { return config_; }
 

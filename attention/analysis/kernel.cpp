@@ -218,7 +218,25 @@ std::vector<int64_t> by_leverage(const Tensor& K, int64_t m, RandomStream& rando
   return out;
 }
 
+double over_root(int64_t n) { return 1 / std::sqrt(static_cast<double>(n)); }
+
 }  // namespace
+
+Tensor softmax_features(Estimator estimator, const Tensor& x, const Tensor& W,
+                        const Tensor& phases) {
+  const Variable h = half_square(Variable(x), 1);
+  const bool has_waves =
+      estimator == Estimator::trigonometric || estimator == Estimator::trigonometric_bias;
+  if (has_waves) return (Variable(gaussian_features(x, W, phases)) * exp(h)).value();
+  const Variable t =
+      exponents(linear(Variable(x), Variable(W)), estimator == Estimator::hyperbolic) - h;
+  return affine(exp(t), over_root(t.size(-1))).value();
+}
+
+Tensor gaussian_features(const Tensor& x, const Tensor& W, const Tensor& phases) {
+  const double scale = over_root(W.size(0)) * (phases.defined() ? std::numbers::sqrt2 : 1);
+  return affine(waves(linear(Variable(x), Variable(W)), phases), scale).value();
+}
 
 std::string name_of(Kernel kernel) { return kernel == Kernel::softmax ? "softmax" : "gaussian"; }
 

@@ -12,6 +12,24 @@
 
 namespace longhand::attention::analysis {
 
+// In these u = W x (…, m) for rows w_l of N(0, I).
+
+/// Estimators of the softmax kernel: E φ(x)·φ(y) = exp(x·y).
+enum class Estimator {
+  positive,           // m^(-1/2) exp(u - |x|²/2)
+  hyperbolic,         // (2m)^(-1/2) [exp(u - |x|²/2), exp(-u - |x|²/2)]
+  trigonometric,      // m^(-1/2) exp(|x|²/2) [cos u, sin u]
+  trigonometric_bias  // (2/m)^(1/2) exp(|x|²/2) cos(u + b), b uniform on [0, 2π)
+};
+
+/// φ for the softmax kernel, for x (n, D), W (m, D) and, with trigonometric_bias, phases (m):
+/// (n, m) or (n, 2m).
+Tensor softmax_features(Estimator estimator, const Tensor& x, const Tensor& W,
+                        const Tensor& phases = {});
+/// φ for the Gaussian kernel, E φ(x)·φ(y) = exp(-|x - y|²/2): m^(-1/2) [cos u, sin u] or
+/// (2/m)^(1/2) cos(u + b). Rahimi & Recht 2007.
+Tensor gaussian_features(const Tensor& x, const Tensor& W, const Tensor& phases = {});
+
 /// Kernels of points x and y, such as queries or keys times D^(-1/4).
 enum class Kernel {
   softmax,  // e^(x·y), positive definite too

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "longhand/attention/bases/head_decay.h"
 #include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/ops/delta_scan.h"
 #include "longhand/core/schema.h"

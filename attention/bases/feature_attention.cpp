@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined.h"
@@ -24,13 +23,10 @@ Variable largest(const Variable& x, int axis) { return max(x.detach(), axis, tru
 // The features with W x written out, if a projection is given.
 Features written_out(const Features& f) {
   if (!f.projection.defined()) return f;
-  const Variable W(f.projection);
-  const auto project = [&](const Variable& x) {
-    return W.rank() == 3 ? linear_of_heads(x, W) : linear(x, W);
-  };
-  const Variable key = project(f.key);
-  if (f.half_norm == 0) return {project(f.query), key, true};
-  return {project(f.query), key - affine(sum(square(f.key), {-1}, true), f.half_norm), true};
+  const Variable W(f.projection), query = linear_of_heads(f.query, W);
+  const Variable key = linear_of_heads(f.key, W);
+  if (f.half_norm == 0) return {query, key, true};
+  return {query, key - affine(sum(square(f.key), {-1}, true), f.half_norm), true};
 }
 
 // A factor e^h_j common to all features of key j enters as exp(h_j - max_j h_j), the maximum taken
@@ -166,7 +162,7 @@ Work FeatureAttention::work(int64_t queries, int64_t keys) const {
     const double C = std::min(static_cast<double>(scan_block), N);
     numbers += std::ceil(N / (4 * C)) * m * (D + 1);
   }
-  const auto counts = [&](const Work::Counts& token, double products) -> Work::Counts {
+  const auto counts = [&, D = D](const Work::Counts& token, double products) -> Work::Counts {
     return {tokens * (token.flops + products * 2 * m * D), tokens * token.exponentials};
   };
   return H * Work{counts(map_->forward, 1), counts(map_->backward, 2), numbers * bytes};

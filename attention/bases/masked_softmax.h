@@ -1,19 +1,25 @@
 // Masking of scores before a softmax.
 #pragma once
 
-#include <limits>
-
 #include "longhand/attention/mask.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/dry_run.h"
 
 namespace longhand::attention {
-
-/// The score of a masked pair: e^never = 0.
-inline constexpr double never = -std::numeric_limits<double>::infinity();
 
 /// The scores where keep (u8) is 1, otherwise -inf; both broadcast.
 inline Variable masked_scores(const Tensor& keep, const Variable& scores) {
   return where(keep, scores, never);
+}
+
+/// (N, N) u8, 1 where j <= i: the keys j that a causal query i may attend to.
+inline Tensor causal_keep(int64_t tokens) {
+  Tensor keep = Tensor::empty({tokens, tokens}, DType::u8);
+  if (is_dry()) return keep;
+  uint8_t* out = keep.data<uint8_t>();
+  for (int64_t i = 0; i < tokens; ++i)
+    for (int64_t j = 0; j < tokens; ++j) *out++ = j <= i;
+  return keep;
 }
 
 /// The scores (…, N, M) with -inf for masked keys: keys j > i if causal, otherwise keys from

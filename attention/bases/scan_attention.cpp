@@ -2,40 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "longhand/attention/bases/recurrence.h"
-#include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
 #include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
-namespace {
-
-// The sums of a state decoder, finished.
-class ScanDecoder final : public Decoder {
- public:
-  ScanDecoder(const ScanAttention& of, int64_t heads, std::unique_ptr<Decoder> sums)
-      : of_(of), heads_(heads), sums_(std::move(sums)) {}
-
-  Tensor step(const Token& token) override {
-    const NoGrad no_grad;
-    const Tensor sums = sums_->step(token);
-    const Token all{token.q, repeat_groups(token.k, heads_), repeat_groups(token.v, heads_),
-                    token.x};
-    return of_.finished(Variable(sums.unsqueeze(1)), sequences_of(all)).value().squeeze(1);
-  }
-  int64_t bytes() const override { return sums_->bytes(); }
-
- private:
-  const ScanAttention& of_;
-  int64_t heads_;
-  std::unique_ptr<Decoder> sums_;
-};
-
-}  // namespace
-
 ScanAttention::ScanAttention(const nn::Scope& scope_, const Config& config,
                              const ScanOutput& output)
     : Variant(scope_, config), output_(output) {
@@ -43,11 +16,6 @@ ScanAttention::ScanAttention(const nn::Scope& scope_, const Config& config,
   if (output.gate) gate_.emplace(scope("gate"), width, width, false);
   if (output.norm && output.weight)
     weight_.emplace(scope("norm"), Shape{output.norm_last ? width : D}, nn::init::ones());
-}
-
-void ScanAttention::set_work(const Work::Counts& forward, const Work::Counts& backward) {
-  token_forward_ = forward;
-  token_backward_ = backward;
 }
 
 // Per head: the products of keys with values and of queries with the state; two products for each
@@ -59,7 +27,8 @@ Work ScanAttention::work(int64_t queries, int64_t keys) const {
                C = std::min(static_cast<double>(scan_block), N);
   const double numbers =
       N * width * (1 + 3 * gate + (output_.norm ? 1 : 0)) + std::ceil(N / (4 * C)) * width * D;
-  const auto counts = [&](const Work::Counts& token, double products) -> Work::Counts {
+  const auto counts = [&, N = N, D = D](const Work::Counts& token,
+                                        double products) -> Work::Counts {
     return {N * (token.flops + products * (4 * width * D + gate * 2 * width * width)),
             N * (token.exponentials + gate * width)};
   };
@@ -99,8 +68,10 @@ std::unique_ptr<Decoder> ScanAttention::make_decoder(int64_t batch) const {
     const auto row = [](const Variable& x) { return x.value().squeeze(1); };
     return StepInputs{row(of.q), row(of.k), row(of.v), row(of.log_decay)};
   };
-  return std::make_unique<ScanDecoder>(*this, config().heads,
-                                       make_state_decoder(batch, config(), step, Normalizer::none));
+  const auto finish = [this](const Tensor& sums, const Token& token) {
+    return finished(Variable(sums.unsqueeze(1)), sequences_of(token)).value().squeeze(1);
+  };
+  return make_state_decoder(batch, config(), step, Normalizer::none, {}, finish);
 }
 
 }  // namespace longhand::attention

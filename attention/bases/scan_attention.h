@@ -42,15 +42,13 @@ class ScanAttention : public Variant {
  protected:
   ScanAttention(const nn::Scope& scope, const Config& config, const ScanOutput& output);
 
-  /// Sets the cost of the operands of a token in all heads, in forward() and for gradients. To be
-  /// called by a constructor.
-  void set_work(const Work::Counts& forward, const Work::Counts& backward);
-
   Variable attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) override;
+
+  /// The cost of the operands of a token in all heads, in forward() and for gradients.
+  Work::Counts token_forward_, token_backward_;
 
  private:
   ScanOutput output_;
-  Work::Counts token_forward_, token_backward_;
   std::optional<nn::Linear> gate_;
   std::optional<nn::Parameter> weight_;  // (D) or (H D)
 };

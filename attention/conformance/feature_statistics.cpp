@@ -17,6 +17,8 @@ namespace longhand::attention::conformance {
 namespace {
 
 using Values = Row;
+using analysis::Estimator;
+using analysis::softmax_features;
 
 struct Moments {
   double mean = 0, variance = 0, error = 0;  // error: standard error of the mean

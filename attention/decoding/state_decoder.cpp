@@ -10,12 +10,13 @@ namespace {
 class StateDecoder final : public Decoder {
  public:
   StateDecoder(int64_t batch, int64_t heads, StepFunction step, Normalizer normalizer,
-               const Guard& guard)
+               const Guard& guard, FinishFunction finish)
       : batch_(batch),
         heads_(heads),
         step_(std::move(step)),
         normalizer_(normalizer),
-        guard_(guard) {}
+        guard_(guard),
+        finish_(std::move(finish)) {}
 
   Tensor step(const Token& token) override {
     const NoGrad no_grad;
@@ -26,16 +27,17 @@ class StateDecoder final : public Decoder {
         "decoder: expected q (", batch_, ", ", heads_, ", D), k and v (", batch_,
         ", kv_heads, D), got q ", q.defined() ? q.shape() : Shape{}, ", k ",
         k.defined() ? k.shape() : Shape{}, ", v ", v.shape());
-    StepInputs in =
-        step_({q, k.defined() ? repeat_groups(k, heads_) : k, repeat_groups(v, heads_), token.x},
-              position_++);
+    const Token all{q, k.defined() ? repeat_groups(k, heads_) : k, repeat_groups(v, heads_),
+                    token.x};
+    StepInputs in = step_(all, position_++);
     // Tokens are added one after the other: in f32, sums over 65,536 tokens lose up to 3 digits.
     for (Tensor* const x : {&in.q, &in.k, &in.v, &in.log_decay, &in.key_log})
       if (x->defined()) *x = x->to(DType::f64);
     Tensor out = scan_step(state_, in, normalizer_);
     if (normalizer_ == Normalizer::query)
       out = normalised(Variable(out.unsqueeze(1)), guard_).value().squeeze(1);
-    return out.to(v.dtype());
+    out = out.to(v.dtype());
+    return finish_ ? finish_(out, all) : out;
   }
 
   int64_t bytes() const override {
@@ -50,6 +52,7 @@ class StateDecoder final : public Decoder {
   StepFunction step_;
   Normalizer normalizer_;
   Guard guard_;
+  FinishFunction finish_;
   ScanState state_;
   int64_t position_ = 0;
 };
@@ -57,8 +60,10 @@ class StateDecoder final : public Decoder {
 }  // namespace
 
 std::unique_ptr<Decoder> make_state_decoder(int64_t batch, const Config& config, StepFunction step,
-                                            Normalizer normalizer, const Guard& guard) {
-  return std::make_unique<StateDecoder>(batch, config.heads, std::move(step), normalizer, guard);
+                                            Normalizer normalizer, const Guard& guard,
+                                            FinishFunction finish) {
+  return std::make_unique<StateDecoder>(batch, config.heads, std::move(step), normalizer, guard,
+                                        std::move(finish));
 }
 
 }  // namespace longhand::attention

@@ -14,9 +14,13 @@ namespace longhand::attention {
 /// its position, counted from 0. Tensors of the token that are undefined stay undefined.
 using StepFunction = std::function<StepInputs(const Token& token, int64_t position)>;
 
+/// Returns the result of a decoder for its sums and the token that a StepFunction gets.
+using FinishFunction = std::function<Tensor(const Tensor& sums, const Token& token)>;
+
 /// A decoder that keeps a ScanState, in f64 whatever the dtype of the tokens. With
 /// Normalizer::query, sums are divided by their normalisers, subject to the guard.
 std::unique_ptr<Decoder> make_state_decoder(int64_t batch, const Config& config, StepFunction step,
-                                            Normalizer normalizer, const Guard& guard = {});
+                                            Normalizer normalizer, const Guard& guard = {},
+                                            FinishFunction finish = {});
 
 }  // namespace longhand::attention

@@ -44,9 +44,7 @@ class CosformerMap final : public FeatureMap {
 
 }  // namespace
 
-constinit const MapKind cosformer_map{.name = "cosformer",
-                                      .make = make_map<CosformerMap>,
-                                      .may_vanish = true,
-                                      .by_position = true};
+constinit const MapKind cosformer_map{
+    .name = "cosformer", .make = make_map<CosformerMap>, .may_vanish = true, .by_position = true};
 
 }  // namespace longhand::attention

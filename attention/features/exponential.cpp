@@ -23,11 +23,10 @@ class ExponentialMap final : public RandomFeatureMap {
   Features features(const Variable& q, const Variable& k, int64_t) const override {
     const double scale = x_scale();
     if (learned()) {
-      const auto estimator = both_ ? Estimator::hyperbolic : Estimator::positive;
-      const Variable uq = exponents(estimator, project(q, scale)),
-                     uk = exponents(estimator, project(k, scale));
-      return {absolute_ ? uq - half_square(q, scale) : uq,
-              norm_ ? uk - half_square(k, scale) : uk, true};
+      const Variable uq = exponents(project(q, scale), both_),
+                     uk = exponents(project(k, scale), both_);
+      return {absolute_ ? uq - half_square(q, scale) : uq, norm_ ? uk - half_square(k, scale) : uk,
+              true};
     }
     Variable W = projection(scale);
     if (both_) W = concat({W, -W}, -2);

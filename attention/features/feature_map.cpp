@@ -25,6 +25,7 @@ Guard GuardOptions::of(double unit, bool has_scale) const {
 }
 
 Variable linear_of_heads(const Variable& x, const Variable& W) {
+  if (W.rank() == 2) return linear(x, W);
   return transpose(matmul(transpose(x, 1, 2), transpose(W, 1, 2)), 1, 2);
 }
 

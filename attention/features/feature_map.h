@@ -68,7 +68,7 @@ class FeatureMap {
   bool may_underflow = true;  // whether normalisers may be 0 or negative, or underflow
 };
 
-/// x_h W_hᵀ for each head, for x (B, N, H, D) and W (H, m, D): (B, N, H, m).
+/// W x for each head, for x (B, N, H, D) and W (m, D) or (H, m, D): (B, N, H, m).
 Variable linear_of_heads(const Variable& x, const Variable& W);
 
 }  // namespace longhand::attention

@@ -54,8 +54,6 @@ Tensor random_rotations(const Generator& generator, int64_t dim) {
   return q;
 }
 
-double over_root(int64_t n) { return 1 / std::sqrt(static_cast<double>(n)); }
-
 }  // namespace
 
 Tensor draw_gaussian(const Generator& generator, int64_t features, int64_t dim, RowNorm norm) {
@@ -76,9 +74,7 @@ Tensor draw_givens(const Generator& generator, int64_t features, int64_t dim, Ro
                         [dim](const Generator& block) { return random_rotations(block, dim); });
 }
 
-Variable exponents(Estimator estimator, const Variable& u) {
-  return estimator == Estimator::hyperbolic ? concat({u, -u}, -1) : u;
-}
+Variable exponents(const Variable& u, bool both) { return both ? concat({u, -u}, -1) : u; }
 
 Variable waves(const Variable& u, const Tensor& phases) {
   if (!phases.defined()) return cos_sin(u);
@@ -87,21 +83,6 @@ Variable waves(const Variable& u, const Tensor& phases) {
 
 Variable half_square(const Variable& x, double scale) {
   return affine(sum(square(x), {-1}, true), scale * scale / 2);
-}
-
-Tensor softmax_features(Estimator estimator, const Tensor& x, const Tensor& W,
-                        const Tensor& phases) {
-  const Variable h = half_square(Variable(x), 1);
-  const bool has_waves =
-      estimator == Estimator::trigonometric || estimator == Estimator::trigonometric_bias;
-  if (has_waves) return (Variable(gaussian_features(x, W, phases)) * exp(h)).value();
-  const Variable t = exponents(estimator, linear(Variable(x), Variable(W))) - h;
-  return affine(exp(t), over_root(t.size(-1))).value();
-}
-
-Tensor gaussian_features(const Tensor& x, const Tensor& W, const Tensor& phases) {
-  const double scale = over_root(W.size(0)) * (phases.defined() ? std::numbers::sqrt2 : 1);
-  return affine(waves(linear(Variable(x), Variable(W)), phases), scale).value();
 }
 
 double optimal_coefficient(int64_t dim, double square) {
@@ -155,12 +136,6 @@ double RandomFeatureMap::x_scale() const {
   return std::pow(static_cast<double>(config_.head_dim), -0.25);
 }
 
-// The generator of the current draw, by the counter of redraws.
-Generator RandomFeatureMap::generator() const {
-  return generator_of(random_state_->value())
-      .fork(static_cast<uint64_t>(*redraws_->value().data<int64_t>()));
-}
-
 Tensor RandomFeatureMap::draw(const Generator& generator) const {
   const auto draw_one = options_.draw == "iid"      ? draw_gaussian
                         : options_.draw == "givens" ? draw_givens
@@ -186,9 +161,11 @@ void RandomFeatureMap::on_step() {
   if (learned()) return;
   const int64_t step = ++*steps_->mutable_value().data<int64_t>();
   if (options_.redraw_interval == 0 || step % options_.redraw_interval != 0) return;
-  ++*redraws_->mutable_value().data<int64_t>();
-  copy_into(features_->mutable_value(), draw(generator()));
-  if (phases_) copy_into(phases_->mutable_value(), draw_phases(generator()));
+  const int64_t redraw = ++*redraws_->mutable_value().data<int64_t>();
+  const Generator of_draw =
+      generator_of(random_state_->value()).fork(static_cast<uint64_t>(redraw));
+  copy_into(features_->mutable_value(), draw(of_draw));
+  if (phases_) copy_into(phases_->mutable_value(), draw_phases(of_draw));
 }
 
 Variable RandomFeatureMap::projection(double scale) const {
@@ -196,8 +173,7 @@ Variable RandomFeatureMap::projection(double scale) const {
 }
 
 Variable RandomFeatureMap::project(const Variable& x, double scale) const {
-  const Variable W = projection(scale);
-  return options_.per_head() ? linear_of_heads(x, W) : linear(x, W);
+  return linear_of_heads(x, projection(scale));
 }
 
 TrigonometricMap::TrigonometricMap(const MapScope& scope, const RandomFeatureOptions& options,

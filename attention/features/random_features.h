@@ -1,5 +1,5 @@
-// Random features of the softmax and Gaussian kernels: the estimators, and how their projections
-// are drawn, stored and redrawn.
+// Random features of the softmax and Gaussian kernels, and how their projections are drawn, stored and
+// redrawn.
 #pragma once
 
 #include <optional>
@@ -30,37 +30,21 @@ Tensor draw_orthogonal(const Generator& generator, int64_t features, int64_t dim
 Tensor draw_givens(const Generator& generator, int64_t features, int64_t dim,
                    RowNorm norm = RowNorm::chi);
 
-// ---- estimators --------------------------------------------------------------------------------
+// ---- features -----------------------------------------------------------------------------------
 // In these u = W x (…, m) for rows w_l of N(0, I).
-
-/// Estimators of the softmax kernel: E φ(x)·φ(y) = exp(x·y).
-enum class Estimator {
-  positive,           // m^(-1/2) exp(u - |x|²/2)
-  hyperbolic,         // (2m)^(-1/2) [exp(u - |x|²/2), exp(-u - |x|²/2)]
-  trigonometric,      // m^(-1/2) exp(|x|²/2) [cos u, sin u]
-  trigonometric_bias  // (2/m)^(1/2) exp(|x|²/2) cos(u + b), b uniform on [0, 2π)
-};
 
 /// A <= 0 for which the features (1 - 4A)^(D/4) m^(-1/2) exp(A |w_l|² + sqrt(1 - 4A) u - |x|²/2) have
 /// the least variance for pairs of |x + y|² = `square`; they are unbiased for every A, bounded for A <
-/// 0, and those of Estimator::positive for A = 0. Likhosherstov et al. 2022 (arXiv 2205.15317), eq. 9
-/// and theorem 3.2.
+/// 0, and the positive ones for A = 0. Likhosherstov et al. 2022 (arXiv 2205.15317), eq. 9 and theorem
+/// 3.2.
 double optimal_coefficient(int64_t dim, double square);
 
-/// Logarithms of positive features without the norm and the constant: u, or [u, -u].
-Variable exponents(Estimator estimator, const Variable& u);
+/// Logarithms of positive features without the norm and the constant: u, or [u, -u] if `both`.
+Variable exponents(const Variable& u, bool both);
 /// [cos u, sin u], or cos(u + b) with phases b, which broadcast.
 Variable waves(const Variable& u, const Tensor& phases = {});
 /// |scale x|² / 2 along the last axis of x, which is kept with size 1.
 Variable half_square(const Variable& x, double scale);
-
-/// φ for the softmax kernel, for x (n, D), W (m, D) and, with trigonometric_bias, phases (m):
-/// (n, m) or (n, 2m).
-Tensor softmax_features(Estimator estimator, const Tensor& x, const Tensor& W,
-                        const Tensor& phases = {});
-/// φ for the Gaussian kernel, E φ(x)·φ(y) = exp(-|x - y|²/2): m^(-1/2) [cos u, sin u] or
-/// (2/m)^(1/2) cos(u + b). Rahimi & Recht 2007.
-Tensor gaussian_features(const Tensor& x, const Tensor& W, const Tensor& phases = {});
 
 // ---- maps --------------------------------------------------------------------------------------
 
@@ -106,7 +90,6 @@ class RandomFeatureMap : public FeatureMap {
  private:
   Tensor draw(const Generator& generator) const;
   Tensor draw_phases(const Generator& generator) const;
-  Generator generator() const;
 
   const Config& config_;
   DType dtype_;

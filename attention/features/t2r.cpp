@@ -13,8 +13,7 @@ class T2rMap final : public FeatureMap {
       : weight_(scope.scope("weight"),
                 Shape{scope.config.heads, options.features, scope.config.head_dim},
                 nn::init::xavier_uniform()),
-        bias_(scope.scope("bias"), Shape{scope.config.heads, options.features},
-              nn::init::zeros()) {
+        bias_(scope.scope("bias"), Shape{scope.config.heads, options.features}, nn::init::zeros()) {
     count = options.features;
     const auto products = static_cast<double>(count * scope.config.head_dim);
     forward = {2 * products, 0};
@@ -33,10 +32,7 @@ class T2rMap final : public FeatureMap {
 
 }  // namespace
 
-constinit const MapKind t2r_map{.name = "t2r",
-                                .make = make_map<T2rMap>,
-                                .may_vanish = true,
-                                .time = "N m D",
-                                .memory = "m D"};
+constinit const MapKind t2r_map{
+    .name = "t2r", .make = make_map<T2rMap>, .may_vanish = true, .time = "N m D", .memory = "m D"};
 
 }  // namespace longhand::attention

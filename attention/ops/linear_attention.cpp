@@ -71,25 +71,33 @@ struct Rule {
   bool scales_keys() const { return features.exponentials || features.waves; }
 };
 
-// S and z of each head, or their gradients: (sets, B H, m, E) and (sets, B H, m).
-struct Sums {
-  Tensor products, features;
+// Sums over some of the keys: rows of S (rows, E), z (rows) and, if they are relative to it, c (rows).
+template <class T>
+struct SumsOfRows {
+  T *S, *z, *c;
+};
 
-  Sums(const Sizes& z, int64_t sets, DType dtype)
+// S and z of each head, or their gradients: (sets, B H, m, E) and (sets, B H, m). With exponentials or
+// waves S and z are relative to c (sets, B H, m), maxima of exponents of Base; all c_l of a head are equal
+// with waves.
+struct Sums {
+  Tensor products, features, maxima;
+
+  Sums(const Sizes& z, int64_t sets, DType dtype, bool relative)
       : products(Tensor::empty({sets, z.B * z.H, z.m, z.E}, dtype)),
-        features(Tensor::empty({sets, z.B * z.H, z.m}, dtype)) {}
+        features(Tensor::empty({sets, z.B * z.H, z.m}, dtype)) {
+    if (relative) maxima = Tensor::empty(features.shape(), dtype);
+  }
   // Memory for the partial sums of each group; this, if there is only one.
   Sums of_groups(const Sizes& z, int64_t groups) const {
-    return groups > 1 ? Sums(z, groups, products.dtype()) : *this;
+    return groups > 1 ? Sums(z, groups, products.dtype(), maxima.defined()) : *this;
   }
+  // From a head on.
   template <class T>
-  T* S(int64_t set, int64_t head) {
-    return products.data<T>() +
-           (set * products.size(1) + head) * products.size(2) * products.size(3);
-  }
-  template <class T>
-  T* z(int64_t set, int64_t head) {
-    return features.data<T>() + (set * features.size(1) + head) * features.size(2);
+  SumsOfRows<T> rows(int64_t set, int64_t head) {
+    const int64_t at = (set * features.size(1) + head) * features.size(2);
+    return {products.data<T>() + at * products.size(3), features.data<T>() + at,
+            maxima ? maxima.data<T>() + at : nullptr};
   }
 };
 
@@ -108,31 +116,10 @@ void for_groups(const Sizes& z, int64_t tokens, F visit) {
   });
 }
 
-// The maxima of exponents: c (B H, m) and C (B H, N), as exponents of Base. All c_l of a head are
-// equal with waves.
-struct Maxima {
-  Tensor keys;     // undefined without exponentials or waves
-  Tensor queries;  // undefined without exponentials
-
-  Maxima(const Rule& rule, DType dtype) {
-    const Sizes& z = rule.sizes;
-    if (rule.scales_keys()) keys = Tensor::empty({z.B * z.H, z.m}, dtype);
-    if (rule.features.exponentials) queries = Tensor::empty({z.B * z.H, z.N}, dtype);
-  }
-  template <class T>
-  T* c(int64_t head) {
-    return keys ? keys.data<T>() + head * keys.size(1) : nullptr;
-  }
-  template <class T>
-  T* C(int64_t head) {
-    return queries ? queries.data<T>() + head * queries.size(1) : nullptr;
-  }
-};
-
-// For an empty sequence c is -inf; any finite value works instead.
+// The maxima C of the exponents of queries, (B H, N), from a head on; null without exponentials.
 template <class T>
-void make_finite(T* c, int64_t m) {
-  std::replace(c, c + m, -infinity<T>, T{0});
+T* tops_of(Tensor& tops, int64_t head) {
+  return tops ? tops.data<T>() + head * tops.size(1) : nullptr;
 }
 
 // Calls visit(l, n) for each block of the m features.
@@ -158,12 +145,6 @@ struct Task {
   T *const delta, *const top;  // one number a token
   T* const shrink;             // factor for the sums of each feature or token
   T *dfeatures = nullptr, *rows = nullptr, *transposed = nullptr;
-};
-
-// Sums over some of the keys: rows of S (rows, E), z (rows) and, if they are relative to it, c (rows).
-template <class T>
-struct SumsOfRows {
-  T *S, *z, *c;
 };
 
 // Joins partial sums part(0), …, in order, each relative to its own c, if they are. Overwrites their c.
@@ -194,21 +175,19 @@ void join_sums(int64_t count, int64_t all_rows, int64_t E, const Part& part,
 
 // Computes S, z and, with exponentials or waves, c, which is -inf if there are no keys.
 template <class T>
-void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Maxima& maxima) {
+void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums) {
   const Sizes& z = rule.sizes;
   const Heads<const T> hk(k), hv(v);
   const int64_t groups = z.groups(z.M), m = z.m, E = z.E;
   const bool scaled = rule.scales_keys();
   Sums parts = sums.of_groups(z, groups);
-  Maxima tops = maxima;
-  if (scaled && groups > 1) tops.keys = Tensor::empty({groups * z.B * z.H, m}, k.dtype());
   for_groups(z, z.M,
              [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
                Workspace<Task<T>> task(rule, false);
                FeatureTile<T>& tile = task->tile;
                T* const shrink = task->shrink;
-               T *const S = parts.S<T>(group, head), *const sum = parts.z<T>(group, head);
-               T* const c = tops.c<T>(group * z.B * z.H + head);
+               const SumsOfRows<T> of_head = parts.rows<T>(group, head);
+               T *const S = of_head.S, *const sum = of_head.z, *const c = of_head.c;
                end = std::min<int64_t>(end, rule.key_lengths[b]);
                if (begin >= end) std::fill_n(S, m * E, T{0});
                std::fill_n(sum, m, T{0});
@@ -241,19 +220,16 @@ void sum_keys(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Ma
              });
   if (groups == 1) return;
   // Joins the partial sums of the groups, each relative to its own c, in order.
-  const auto of_group = [&](int64_t g) -> SumsOfRows<T> {
-    return {parts.S<T>(g, 0), parts.z<T>(g, 0), scaled ? tops.c<T>(g * z.B * z.H) : nullptr};
-  };
-  join_sums<T>(groups, z.B * z.H * m, E, of_group,
-               {sums.S<T>(0, 0), sums.z<T>(0, 0), scaled ? maxima.c<T>(0) : nullptr});
+  join_sums<T>(
+      groups, z.B * z.H * m, E, [&](int64_t g) { return parts.rows<T>(g, 0); }, sums.rows<T>(0, 0));
 }
 
 // Joins the sums of all parts.
 template <class T>
-void join_parts(const Join& join, Sums& sums, Maxima& maxima) {
+void join_parts(const Join& join, Sums& sums) {
   const int64_t rows = sums.features.numel(), E = sums.products.size(3);
-  T* const c = maxima.c<T>(0);
-  const SumsOfRows<T> to{sums.S<T>(0, 0), sums.z<T>(0, 0), c};
+  const SumsOfRows<T> to = sums.rows<T>(0, 0);
+  T* const c = to.c;
   Tensor own = Tensor::empty({rows * (c ? E + 2 : E + 1)}, sums.products.dtype());
   T* const packed = own.data<T>();
   std::copy_n(to.S, rows * E, packed);
@@ -284,7 +260,7 @@ Inverse<T> inverse_of(T den, const Guard& guard) {
 }
 
 template <class T>
-void attend(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxima, Tensor& out,
+void attend(const Rule& rule, const Tensor& q, Sums& sums, Tensor& tops, Tensor& out,
             Tensor& normalisers) {
   const Sizes& z = rule.sizes;
   const Heads<const T> hq(q);
@@ -295,9 +271,9 @@ void attend(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxima, Tenso
     Workspace<Task<T>> task(rule, false);
     FeatureTile<T>& tile = task->tile;
     T *const den = task->delta, *const top = task->top, *const shrink = task->shrink;
-    const T *const S = sums.S<T>(0, head), *const sum = sums.z<T>(0, head);
-    const T* const c = maxima.c<T>(head);
-    T* const C = maxima.C<T>(head);
+    const SumsOfRows<T> of_head = sums.rows<T>(0, head);
+    T *const S = of_head.S, *const sum = of_head.z, *const c = of_head.c;
+    T* const C = tops_of<T>(tops, head);
     for (int64_t first = begin; first < end; first += block) {
       tile.start(hq, b, h, first, std::min(block, end - first), false);
       const int64_t count = tile.count(), lanes = tile.lanes();
@@ -337,9 +313,8 @@ void attend(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxima, Tenso
 
 // Computes dq, dS and dz.
 template <class T>
-void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxima,
-                     const Tensor& out, const Tensor& normalisers, const Tensor& dout, Gradient& dq,
-                     Sums& gradients) {
+void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, Tensor& tops, const Tensor& out,
+                     const Tensor& normalisers, const Tensor& dout, Gradient& dq, Sums& gradients) {
   const Sizes& z = rule.sizes;
   const Heads<const T> hq(q), ho(out), hdo(dout);
   const int64_t groups = z.groups(z.N), m = z.m, E = z.E;
@@ -351,9 +326,10 @@ void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxi
         FeatureTile<T>& tile = task->tile;
         T *const dg = task->dfeatures, *const delta = task->delta, *const top = task->top;
         T *const n = task->rows, *const transposed = task->transposed;
-        const T *const S = sums.S<T>(0, head), *const sum = sums.z<T>(0, head);
-        T *const dS = parts.S<T>(group, head), *const dz = parts.z<T>(group, head);
-        const T *const c = maxima.c<T>(head), *const C = maxima.C<T>(head);
+        const SumsOfRows<T> of_head = sums.rows<T>(0, head);
+        T *const S = of_head.S, *const sum = of_head.z, *const c = of_head.c;
+        T *const dS = parts.rows<T>(group, head).S, *const dz = parts.rows<T>(group, head).z;
+        const T* const C = tops_of<T>(tops, head);
         if (begin >= end) std::fill_n(dS, m * E, T{0});
         std::fill_n(dz, m, T{0});
         for (int64_t first = begin; first < end; first += block) {
@@ -387,17 +363,15 @@ void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, Maxima& maxi
         }
       });
   if (groups == 1) return;
-  const auto of_group = [&](int64_t g) -> SumsOfRows<T> {
-    return {parts.S<T>(g, 0), parts.z<T>(g, 0), nullptr};
-  };
-  join_sums<T>(groups, z.B * z.H * m, E, of_group,
-               {gradients.S<T>(0, 0), gradients.z<T>(0, 0), nullptr});
+  join_sums<T>(
+      groups, z.B * z.H * m, E, [&](int64_t g) { return parts.rows<T>(g, 0); },
+      gradients.rows<T>(0, 0));
 }
 
 // Computes dk and dv from dS and dz.
 template <class T>
-void key_gradients(const Rule& rule, const Tensor& k, const Tensor& v, Maxima& maxima,
-                   Sums& gradients, Gradient& dk, Gradient& dv) {
+void key_gradients(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sums, Sums& gradients,
+                   Gradient& dk, Gradient& dv) {
   const Sizes& z = rule.sizes;
   const Heads<const T> hk(k), hv(v);
   const int64_t m = z.m, E = z.E;
@@ -407,8 +381,8 @@ void key_gradients(const Rule& rule, const Tensor& k, const Tensor& v, Maxima& m
     T *const df = task->dfeatures, *const transposed = task->transposed;
     T ones[block];
     std::fill_n(ones, block, T{1});
-    const T* const c = maxima.c<T>(head);
-    const T *const dS = gradients.S<T>(0, head), *const dz = gradients.z<T>(0, head);
+    const T* const c = sums.rows<T>(0, head).c;
+    const T *const dS = gradients.rows<T>(0, head).S, *const dz = gradients.rows<T>(0, head).z;
     const int64_t real = std::clamp<int64_t>(rule.key_lengths[b], begin, end);
     for (int64_t j = begin; j < real; j += block) {
       tile.start(hk, b, h, j, std::min(block, real - j), true);
@@ -461,31 +435,33 @@ Variable linear_attention(const Variable& q_, const Variable& k_, const Variable
                  v = with_contiguous_rows(v_);
   const DType dtype = q.dtype();
   const std::shared_ptr<const Join> join = options.join;
-  Sums sums(z, 1, dtype);
-  Maxima maxima(rule, dtype);
+  Sums sums(z, 1, dtype, rule.scales_keys());
+  Tensor tops = options.exponentials ? Tensor::empty({z.B * z.H, z.N}, dtype) : Tensor();
   Tensor out = Tensor::empty({z.B, z.N, z.H, z.E}, dtype);
   Tensor den = Tensor::empty({z.B, z.N, z.H}, dtype);
   dispatch_float(dtype, [&]<class T>() {
-    sum_keys<T>(rule, k.value(), v.value(), sums, maxima);
-    if (join) join_parts<T>(*join, sums, maxima);
-    if (maxima.keys) make_finite(maxima.c<T>(0), maxima.keys.numel());
-    attend<T>(rule, q.value(), sums, maxima, out, den);
+    sum_keys<T>(rule, k.value(), v.value(), sums);
+    if (join) join_parts<T>(*join, sums);
+    // For an empty sequence c is -inf; any finite value works instead.
+    if (T* const c = sums.rows<T>(0, 0).c)
+      std::replace(c, c + sums.maxima.numel(), -infinity<T>, T{0});
+    attend<T>(rule, q.value(), sums, tops, out, den);
   });
   if (normalisers) *normalisers = den;
   return record("linear_attention", out, {q, k, v},
-                [rule, join, q = q.value(), k = k.value(), v = v.value(), sums, maxima, out, den](
+                [rule, join, q = q.value(), k = k.value(), v = v.value(), sums, tops, out, den](
                     const Tensor& grad_out, std::span<GradSlot> grad_in) mutable {
                   const Tensor dout = with_contiguous_rows(grad_out);
                   auto to = gradients_of(grad_in);
                   dispatch_float(q.dtype(), [&]<class T>() {
                     auto& [dq, dk, dv] = to;
-                    Sums gradients(rule.sizes, 1, q.dtype());
-                    query_gradients<T>(rule, q, sums, maxima, out, den, dout, dq, gradients);
+                    Sums gradients(rule.sizes, 1, q.dtype(), false);
+                    query_gradients<T>(rule, q, sums, tops, out, den, dout, dq, gradients);
                     if (join) {
                       gradients.products = join->sum(gradients.products);
                       gradients.features = join->sum(gradients.features);
                     }
-                    key_gradients<T>(rule, k, v, maxima, gradients, dk, dv);
+                    key_gradients<T>(rule, k, v, sums, gradients, dk, dv);
                   });
                 });
 }

@@ -26,16 +26,10 @@ using namespace tile;
 
 static_assert(scan_block <= block);
 
-// Calls visit(b, h, head index, group, first block, end) for each group, as one task each.
-template <class F>
-void for_groups(const ScanRule& rule, F visit) {
-  parallel_for(rule.heads() * rule.groups, 1, [&](int64_t from, int64_t to) {
-    for (int64_t task = from; task < to; ++task) {
-      const int64_t head = task / rule.groups, group = task % rule.groups;
-      visit(head / rule.H, head % rule.H, head, group, group * rule.blocks_of_group,
-            std::min(rule.blocks, (group + 1) * rule.blocks_of_group));
-    }
-  });
+// The numbers (head, i, …) of x (heads, ., .).
+template <class T>
+T* row(Tensor& x, int64_t head, int64_t i) {
+  return x.data<T>() + (head * x.size(1) + i) * x.size(2);
 }
 
 // Saved states of each head, (heads, ., size): those before blocks 0, every, 2 every, ...
@@ -49,49 +43,55 @@ struct KeptStates {
         every(every_) {}
   template <class T>
   T* before(int64_t head, int64_t block_) {
-    return states.data<T>() + (head * states.size(1) + block_ / every) * states.size(2);
+    return row<T>(states, head, block_ / every);
   }
 };
 
-// The memory of a task: its blocks, and a number of states.
+// The memory of a task: its blocks, with features of several blocks of keys, and a number of states.
+struct TaskSize {
+  int slots = 0;
+  int64_t states = 0;
+  bool gradients = false;
+};
 template <class T, class Blocks>
 struct Task {
-  Task(const ScanRule& rule, const ScanTensors& x, int slots, int64_t states_, bool gradients,
-       Scratch& scratch)
-      : blocks(rule, x, slots, gradients, scratch),
-        states(scratch.take<T>(states_ * rule.state().size())) {}
+  Task(const ScanRule& rule, const ScanTensors& x, const TaskSize& size, Scratch& scratch)
+      : blocks(rule, x, size.slots, size.gradients, scratch),
+        states(scratch.take<T>(size.states * rule.state().size())) {}
   Blocks blocks;
   T* states;
 };
 
+// Blocks [begin, end) of a head, which a task processes.
+struct Group {
+  int64_t head, index, begin, end;
+};
+
+// Calls visit(group, its blocks, states) for groups [first, last) of each head.
+template <class T, class Blocks, class F>
+void for_groups(const ScanRule& rule, const ScanTensors& x, int64_t first, int64_t last,
+                const TaskSize& size, F visit) {
+  const int64_t count = last - first;
+  parallel_for(rule.heads() * count, 1, [&](int64_t from, int64_t to) {
+    for (int64_t at = from; at < to; ++at) {
+      const int64_t head = at / count, index = first + at % count;
+      Workspace<Task<T, Blocks>> task(rule, x, size);
+      task->blocks.start(head / rule.H, head % rule.H);
+      visit(Group{head, index, index * rule.blocks_of_group,
+                  std::min(rule.blocks, (index + 1) * rule.blocks_of_group)},
+            task->blocks, task->states);
+    }
+  });
+}
+
 // Properties of groups that joins require: the sum of g over each group, (heads, groups, 1 or m),
-// and the scale before each group, (heads, groups).
+// and the scale before each group, (heads, groups, 1).
 struct Groups {
   Tensor log_decays, scales;
   Groups(const ScanRule& rule, DType dtype)
       : log_decays(Tensor::zeros({rule.heads(), rule.groups, rule.decay_rows()}, dtype)),
-        scales(Tensor::zeros({rule.heads(), rule.groups}, dtype)) {}
-  template <class T>
-  T* log_decay(int64_t head, int64_t group) {
-    return log_decays.data<T>() + (head * log_decays.size(1) + group) * log_decays.size(2);
-  }
-  template <class T>
-  T& scale(int64_t head, int64_t group) {
-    return scales.data<T>()[head * scales.size(1) + group];
-  }
+        scales(Tensor::zeros({rule.heads(), rule.groups, 1}, dtype)) {}
 };
-
-// x = join of the state x (left), which decays and has a scale, and y (right). Returns the new
-// scale.
-template <class T>
-T join_decayed(const ScanRule& rule, T* x, T left_scale, const T* log_decay, const T* y,
-               T right_scale) {
-  std::vector<JoinFactors<T>> joins(rule.decay_rows());
-  for (size_t l = 0; l < joins.size(); ++l)
-    joins[l] = join_of(left_scale + log_decay[l], right_scale);
-  join_states(rule.state(), x, y, joins.data(), !rule.channels);
-  return joins[0].scale;
-}
 
 // Computes the state before each group, in `kept`, whose first state is the initial one. Returns
 // the scales.
@@ -99,39 +99,33 @@ template <class T, class Blocks>
 Groups states_before(const ScanRule& rule, ScanTensors& x, KeptStates& kept) {
   const int64_t n = rule.state().size();
   Groups groups(rule, x.q.dtype());
-  if (rule.groups > 1)
-    for_groups(rule,
-               [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-                 if (group == rule.groups - 1) return;
-                 Workspace<Task<T, Blocks>> task(rule, x, 1, 0, false);
-                 Blocks& blocks = task->blocks;
-                 blocks.start(b, h);
-                 T* const s = kept.before<T>(head, end);
-                 std::fill_n(s, n, T{0});
-                 for (int64_t i = begin; i < end; ++i) {
-                   blocks.load_keys(0, i,
-                                    i > begin ? blocks.scale_before(i)
-                                    : x.c     ? -infinity<T>
-                                              : T{0},
-                                    true);
-                   blocks.advance(0, i, s);
-                   if (rule.decays) blocks.add_log_decay(i, groups.log_decay<T>(head, group));
-                 }
-               });
+  const auto sum = [&](const Group& group, Blocks& blocks, T*) {
+    T* const s = kept.before<T>(group.head, group.end);
+    std::fill_n(s, n, T{0});
+    for (int64_t i = group.begin; i < group.end; ++i) {
+      blocks.load_keys(0, i,
+                       i > group.begin ? blocks.scale_before(i)
+                       : x.c           ? -infinity<T>
+                                       : T{0},
+                       true);
+      blocks.advance(0, i, s);
+      if (rule.decays) blocks.add_log_decay(i, row<T>(groups.log_decays, group.head, group.index));
+    }
+  };
+  for_groups<T, Blocks>(rule, x, 0, rule.groups - 1, {.slots = 1}, sum);
   parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
-    std::vector<T> own(n);
+    std::vector<JoinFactors<T>> joins(rule.decay_rows());
     for (int64_t head = from; head < to; ++head) {
-      groups.scale<T>(head, 0) = x.scale_at_start<T>(head);
+      *row<T>(groups.scales, head, 0) = x.scale_at_start<T>(head);
       for (int64_t group = 1; group < rule.groups; ++group) {
         const int64_t at = group * rule.blocks_of_group;
-        const T* const left = kept.before<T>(head, at - rule.blocks_of_group);
-        T* const s = kept.before<T>(head, at);
-        std::copy_n(s, n, own.data());
-        std::copy_n(left, n, s);
-        const T own_scale = x.c ? x.scales<T>(rule, head)[rule.first(at) - 1] : T{0};
-        groups.scale<T>(head, group) =
-            join_decayed(rule, s, groups.scale<T>(head, group - 1),
-                         groups.log_decay<T>(head, group - 1), own.data(), own_scale);
+        const T own = x.c ? x.scales<T>(rule, head)[rule.first(at) - 1] : T{0},
+                before = *row<T>(groups.scales, head, group - 1);
+        for (size_t l = 0; l < joins.size(); ++l)
+          joins[l] = join_of(own, before + row<T>(groups.log_decays, head, group - 1)[l]);
+        join_states(rule.state(), kept.before<T>(head, at),
+                    kept.before<T>(head, at - rule.blocks_of_group), joins.data(), !rule.channels);
+        *row<T>(groups.scales, head, group) = joins[0].scale;
       }
     }
   });
@@ -146,25 +140,22 @@ void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor
   const int64_t n = rule.state().size();
   Groups groups = states_before<T, Blocks>(rule, x, kept);
   const Heads<T> to = rule.heads<T>(out);
-  for_groups(rule,
-             [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-               Workspace<Task<T, Blocks>> task(rule, x, 1, 1, false);
-               Blocks& blocks = task->blocks;
-               blocks.start(b, h);
-               T* const s = task->states;
-               std::copy_n(kept.before<T>(head, begin), n, s);
-               const bool returns_state = group + 1 == rule.groups && final_states.defined();
-               for (int64_t i = begin; i < end; ++i) {
-                 if (i > begin && i % kept.every == 0) std::copy_n(s, n, kept.before<T>(head, i));
-                 blocks.load_keys(
-                     0, i, i > begin ? blocks.scale_before(i) : groups.scale<T>(head, group), true);
-                 blocks.load_queries(i);
-                 if (log_scales.defined()) blocks.put_log_scales(i, log_scales);
-                 blocks.attend(0, i, s, to.at(b, rule.first(i), h), to.token);
-                 if (i + 1 < end || returns_state) blocks.advance(0, i, s);
-               }
-               if (returns_state) std::copy_n(s, n, final_states.data<T>() + head * n);
-             });
+  const auto attend = [&](const Group& group, Blocks& blocks, T* s) {
+    const auto [head, index, begin, end] = group;
+    std::copy_n(kept.before<T>(head, begin), n, s);
+    const bool returns_state = index + 1 == rule.groups && final_states.defined();
+    for (int64_t i = begin; i < end; ++i) {
+      if (i > begin && i % kept.every == 0) std::copy_n(s, n, kept.before<T>(head, i));
+      blocks.load_keys(
+          0, i, i > begin ? blocks.scale_before(i) : *row<T>(groups.scales, head, index), true);
+      blocks.load_queries(i);
+      if (log_scales.defined()) blocks.put_log_scales(i, log_scales);
+      blocks.attend(0, i, s, to.at(head / rule.H, rule.first(i), head % rule.H), to.token);
+      if (i + 1 < end || returns_state) blocks.advance(0, i, s);
+    }
+    if (returns_state) std::copy_n(s, n, final_states.data<T>() + head * n);
+  };
+  for_groups<T, Blocks>(rule, x, 0, rule.groups, {.slots = 1, .states = 1}, attend);
 }
 
 // The gradient of the state after each group: (heads, groups, size).
@@ -174,26 +165,19 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
   const int64_t n = rule.state().size();
   Groups groups(rule, x.q.dtype());
   Tensor states = Tensor::empty({rule.heads(), rule.groups, n}, x.q.dtype());
-  const auto after = [&](int64_t head, int64_t group) {
-    return states.data<T>() + (head * rule.groups + group) * n;
-  };
+  const auto after = [&](int64_t head, int64_t group) { return row<T>(states, head, group); };
   const Heads<const T> d = rule.heads<const T>(dout);
-  if (rule.groups > 1)
-    for_groups(rule,
-               [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin, int64_t end) {
-                 if (group == 0) return;
-                 Workspace<Task<T, Blocks>> task(rule, x, 0, 0, false);
-                 Blocks& blocks = task->blocks;
-                 blocks.start(b, h);
-                 T* const r = after(head, group - 1);
-                 std::fill_n(r, n, T{0});
-                 for (int64_t i = end - 1; i >= begin; --i) {
-                   blocks.use(i, blocks.scale_before(i));
-                   blocks.load_queries(i);
-                   blocks.retreat(i, d, r);
-                   if (rule.decays) blocks.add_log_decay(i, groups.log_decay<T>(head, group));
-                 }
-               });
+  const auto sum = [&](const Group& group, Blocks& blocks, T*) {
+    T* const r = after(group.head, group.index - 1);
+    std::fill_n(r, n, T{0});
+    for (int64_t i = group.end - 1; i >= group.begin; --i) {
+      blocks.use(i, blocks.scale_before(i));
+      blocks.load_queries(i);
+      blocks.retreat(i, d, r);
+      if (rule.decays) blocks.add_log_decay(i, row<T>(groups.log_decays, group.head, group.index));
+    }
+  };
+  for_groups<T, Blocks>(rule, x, 1, rule.groups, {}, sum);
   parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
     std::vector<JoinFactors<T>> joins(rule.decay_rows());
     for (int64_t head = from; head < to; ++head) {
@@ -208,7 +192,7 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
                       end = std::min(rule.N, rule.first((group + 1) * rule.blocks_of_group));
         const T rescaling = c ? c[first - 1] - c[end - 1] : T{0};
         for (size_t l = 0; l < joins.size(); ++l)
-          joins[l] = {0, 1, Base<T>::power(rescaling + groups.log_decay<T>(head, group)[l])};
+          joins[l] = {0, 1, Base<T>::power(rescaling + row<T>(groups.log_decays, head, group)[l])};
         join_states(rule.state(), after(head, group - 1), after(head, group), joins.data(),
                     !rule.channels);
       }
@@ -227,12 +211,9 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
   const int64_t n = rule.state().size();
   Tensor after = states_after<T, Blocks>(rule, x, dout, dfinal);
   const Heads<const T> d = rule.heads<const T>(dout);
-  for_groups(rule, [&](int64_t b, int64_t h, int64_t head, int64_t group, int64_t begin,
-                       int64_t end) {
-    Workspace<Task<T, Blocks>> task(rule, x, static_cast<int>(every), every, true);
-    Blocks& blocks = task->blocks;
-    blocks.start(b, h);
-    T* const R = after.data<T>() + (head * rule.groups + group) * n;
+  const auto retreat = [&](const Group& group, Blocks& blocks, T* states) {
+    const auto [head, index, begin, end] = group;
+    T* const R = row<T>(after, head, index);
     if (to.log_decay.to.defined())
       blocks.end_decay(end < rule.blocks  ? kept.before<T>(head, end)
                        : dfinal.defined() ? final_states.data<T>() + head * n
@@ -240,23 +221,26 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
                        R);
     for (int64_t stop = end, from; stop > begin; stop = from) {
       from = (stop - 1) / every * every;
-      std::copy_n(kept.before<T>(head, from), n, task->states);
+      std::copy_n(kept.before<T>(head, from), n, states);
       for (int64_t i = from; i < stop; ++i) {
         const auto slot = static_cast<int>(i - from);
         blocks.load_keys(slot, i, blocks.scale_before(i), false);
         if (i + 1 == stop) break;
-        T* const s = task->states + slot * n;
+        T* const s = states + slot * n;
         std::copy_n(s, n, s + n);
         blocks.advance(slot, i, s + n);
       }
       for (int64_t i = stop - 1; i >= from; --i) {
         blocks.use(i, blocks.scale_before(i));
         blocks.load_queries(i);
-        blocks.gradients(static_cast<int>(i - from), i, d, task->states + (i - from) * n, R, to);
+        blocks.gradients(static_cast<int>(i - from), i, d, states + (i - from) * n, R, to);
       }
     }
-    if (group == 0 && dinitial.defined()) std::copy_n(R, n, dinitial.data<T>() + head * n);
-  });
+    if (index == 0 && dinitial.defined()) std::copy_n(R, n, dinitial.data<T>() + head * n);
+  };
+  for_groups<T, Blocks>(rule, x, 0, rule.groups,
+                        {.slots = static_cast<int>(every), .states = every, .gradients = true},
+                        retreat);
 }
 
 template <class F>

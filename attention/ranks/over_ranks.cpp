@@ -190,8 +190,8 @@ Variable SequencePart::attend(Variant& variant, const Inputs& inputs, const Mask
   check<ConfigError>(!mask.keep.defined() && !mask.bias.defined(), variant.config().name,
                      ": keep and bias apply to pairs of tokens, which different ranks may have; "
                      "sequences with them cannot be cut over ranks");
-  check<ShapeError>(n == tokens(), "attention: expected the ", tokens(),
-                    " tokens of a part, got ", n);
+  check<ShapeError>(n == tokens(), "attention: expected the ", tokens(), " tokens of a part, got ",
+                    n);
   check<ShapeError>(n == inputs.k.size(1) || variant.capabilities().shortens,
                     "attention: sequences that are cut over ranks expect as many queries as keys, "
                     "got ",

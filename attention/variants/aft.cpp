@@ -68,14 +68,15 @@ struct AftOptions {
   }
 };
 
-// Of each channel Σ e^t v and Σ e^t, relative to e^most: (1, C) in f64.
+// Of each channel of all samples Σ e^t v and Σ e^t, relative to e^most: (1, C) in f64.
 struct AftSums {
   Variable most, value, total;
 
   // These sums and the terms of t and v (n, C).
   AftSums with(const Tensor& t_, const Tensor& v_) const {
     const Variable t(t_.to(DType::f64)), v(v_.to(DType::f64));
-    const Variable top = max(concat({most, t}, 0), 0, true), own = exp(most - top), e = exp(t - top);
+    const Variable top = max(concat({most, t}, 0), 0, true), own = exp(most - top),
+                   e = exp(t - top);
     return {top, own * value + sum(e * v, {0}, true), own * total + sum(e, {0}, true)};
   }
 };
@@ -85,10 +86,10 @@ class AftDecoder final : public Decoder {
  public:
   // row(i, first) gives the biases of query i, from that of key `first` on.
   using Row = std::function<Tensor(int64_t i, int64_t first)>;
-  AftDecoder(const Config& config, int64_t window, Row row)
+  AftDecoder(int64_t batch, const Config& config, int64_t window, Row row)
       : heads_(config.heads), window_(window), row_(std::move(row)) {
-    const Tensor zeros = Tensor::zeros({1, heads_ * config.head_dim}, DType::f64);
-    before_ = {Variable(zeros) - 1e300, Variable(zeros), Variable(zeros)};
+    const Tensor zeros = Tensor::zeros({1, batch * heads_ * config.head_dim}, DType::f64);
+    before_ = {Variable(zeros) - 1e300, Variable(zeros), Variable(zeros.clone())};
   }
 
   Tensor step(const Token& token) override {
@@ -151,7 +152,7 @@ class Aft final : public Variant {
     }
   }
 
-  std::unique_ptr<Decoder> make_decoder(int64_t) const override {
+  std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     const int64_t L = config().max_length, w = options_.reach(L);
     const auto row = [this, L, w](int64_t i, int64_t first) {
       check<ShapeError>(i < L, "aft: expected at most max_length = ", L, " tokens to decode");
@@ -166,7 +167,7 @@ class Aft final : public Variant {
       return all.slice(0, i, i + 1).slice(1, at, at + i + 1 - first).contiguous();
     };
     // A window that no sequence fills keeps all tokens.
-    return std::make_unique<AftDecoder>(config(), options_.kind == "full" ? L + 1 : w, row);
+    return std::make_unique<AftDecoder>(batch, config(), options_.kind == "full" ? L + 1 : w, row);
   }
   int64_t state_bytes(int64_t tokens) const override {
     if (!decodes() || tokens == 0) return 0;

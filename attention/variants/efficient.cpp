@@ -9,7 +9,6 @@
 // sum_(j<=i) e^k_jd. As e^(k_jd - L_id) = e^(k_jd - L_jd) e^(L_jd - L_id), this is a scan with
 // keys e^(k - L) <= 1 and, for each entry d, the log decay L_(i-1) - L_i <= 0: gated linear
 // attention whose gates keep every entry of the state a weighted mean of values.
-#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/registry.h"
 
 #include <algorithm>
@@ -94,8 +93,7 @@ class EfficientAttention final : public Variant {
       const double C = std::min(static_cast<double>(scan_block), N);
       numbers += N * C + std::ceil(N / C) * D * D;
     }
-    return H *
-           Work{{(N + M) * 2 * D * D, (N + M) * D}, {(N + M) * 4 * D * D}, numbers * bytes};
+    return H * Work{{(N + M) * 2 * D * D, (N + M) * D}, {(N + M) * 4 * D * D}, numbers * bytes};
   }
 
  private:

@@ -61,7 +61,8 @@ class Gla final : public ScanAttention {
     const double width = static_cast<double>(config.heads * config.head_dim),
                  product = 4 * width * static_cast<double>(options.decay_rank);
     // Of a decay: σ, and the power that is its use.
-    set_work({product, 2 * width}, {2 * product, 2 * width});
+    token_forward_ = {product, 2 * width};
+    token_backward_ = {2 * product, 2 * width};
   }
 
   ScanInputs operands(const Inputs& in) const override {

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <optional>
 
+#include "longhand/attention/bases/head_decay.h"
 #include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/bases/scan_attention.h"
 #include "longhand/attention/conformance/evidence.h"
@@ -43,30 +44,27 @@ class Mamba2 final : public ScanAttention {
  public:
   Mamba2(const nn::Scope& scope_, const Config& config, const Mamba2Options& options)
       : ScanAttention(scope_, config, options.output()),
-        step_(scope("step"), config.heads * config.head_dim, config.heads, false,
-              decay_projection_init(config.heads * config.head_dim)),
-        step_bias_(scope("step_bias"), {config.heads}, fill_step_bias),
-        log_rate_(scope("log_rate"), {config.heads}, fill_log_rate) {
+        decay_(
+            scope("step"), scope("step_bias"), scope("log_rate"), config,
+            // the default of PyTorch, from which the authors' code starts
+            nn::init::uniform(1 / std::sqrt(static_cast<double>(config.heads * config.head_dim)))) {
     if (options.skip) skip_.emplace(scope("skip"), Shape{config.heads}, nn::init::ones());
-    const double H = static_cast<double>(config.heads),
-                 product = 2 * H * H * static_cast<double>(config.head_dim);
-    set_work({product, 2 * H}, {2 * product, 2 * H});
+    token_forward_ = HeadDecay::work(config);
+    token_backward_ = {2 * token_forward_.flops, token_forward_.exponentials};
   }
 
   ScanInputs operands(const Inputs& in) const override {
-    const Variable projected = step_.forward(in.x);
-    const Variable step = softplus(projected + step_bias_);  // (B, N, H)
+    const Variable step = decay_.steps(in.x);  // (B, N, H)
     return {in.q / std::sqrt(static_cast<double>(in.q.size(3))), in.k, in.v * unsqueeze(step, 3),
-            -(step * exp(log_rate_))};
+            decay_.of_steps(step)};
   }
   Variable direct(const Inputs& in) const override {
     return skip_ ? in.v * unsqueeze(*skip_, 1) : Variable();
   }
 
  private:
-  nn::Linear step_;
-  nn::Parameter step_bias_, log_rate_;  // (H)
-  std::optional<nn::Parameter> skip_;   // (H)
+  HeadDecay decay_;
+  std::optional<nn::Parameter> skip_;  // (H)
 };
 
 }  // namespace
@@ -89,7 +87,8 @@ void mamba2_limits(Findings& f) {
   const Variable step = softplus(linear(tokens, of("step.weight")) + of("step_bias"));
   const Variable expected = definitions::retention(
       Variable(q) / 2, Variable(k) * unsqueeze(step, 3), -(step * exp(of("log_rate"))));
-  const double error = distance(weights(*variant, q, k), expected.value().select(0, 0).select(0, 0));
+  const double error =
+      distance(weights(*variant, q, k), expected.value().select(0, 0).select(0, 0));
   f.expect(error <= 1e-13, "weights differ by ", error);
   f.measured("weights to ", error);
   // Steps of 1 and the rates -log γ.

@@ -42,9 +42,7 @@ class None final : public Variant {
   Work work(int64_t, int64_t) const override { return {}; }
 
  private:
-  Variable attend(const Inputs& inputs, const Mask&, const nn::Pass&) override {
-    return inputs.v;
-  }
+  Variable attend(const Inputs& inputs, const Mask&, const nn::Pass&) override { return inputs.v; }
 };
 
 }  // namespace

@@ -21,7 +21,6 @@
 #include <algorithm>
 
 #include "longhand/attention/bases/feature_attention.h"
-#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/feature_statistics.h"
 #include "longhand/attention/features/random_features.h"
 #include "longhand/attention/mask.h"
@@ -122,8 +121,8 @@ Variable so_far(const Variable& x) {
 
 std::unique_ptr<FeatureMap> map_of(const PerformerOptions& o, const MapScope& scope) {
   if (o.trigonometric())
-    return std::make_unique<TrigonometricMap>(scope, o.projection,
-                                              o.kernel == "trigonometric_bias", o.guard);
+    return std::make_unique<TrigonometricMap>(scope, o.projection, o.kernel == "trigonometric_bias",
+                                              o.guard);
   if (o.kernel == "optimal") return optimal_map(scope, o.projection, o.spread);
   if (o.estimates_positive() || (o.kernel == "exp" && o.eps == 0))
     return exponential_map(scope, o.projection, o.kernel == "hyperbolic", o.kernel != "exp");
@@ -135,7 +134,7 @@ class Performer final : public FeatureAttention {
   Performer(const nn::Scope& scope_, const Config& config, const PerformerOptions& options)
       : FeatureAttention(scope_, config,
                          [&](const MapScope& scope) { return map_of(options, scope); }),
-        estimator_(options.kernel == "positive" ? Estimator::positive : Estimator::hyperbolic),
+        both_(options.kernel == "hyperbolic"),
         reference_(options.reference()),
         balance_(options.balance),
         eps_(options.eps) {}
@@ -165,7 +164,7 @@ class Performer final : public FeatureAttention {
                                 const Mask& mask) const {
     const auto& W = static_cast<const RandomFeatureMap&>(map());
     const double scale = W.x_scale();
-    const auto u = [&](const Variable& x) { return exponents(estimator_, W.project(x, scale)); };
+    const auto u = [&](const Variable& x) { return exponents(W.project(x, scale), both_); };
     const auto phi = [&](const Variable& x, const Variable& ux, const Variable& c) {
       return exp(ux - half_square(x, scale) - c);
     };
@@ -188,8 +187,7 @@ class Performer final : public FeatureAttention {
     return linear_attention(fq, phi(k, uk, c) + eps_, v, {.key_lengths = mask.lengths});
   }
 
-  Estimator estimator_;
-  bool reference_, balance_;
+  bool both_, reference_, balance_;
   double eps_;
 };
 

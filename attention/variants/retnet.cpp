@@ -74,7 +74,7 @@ void retention_weights(Findings& f) {
   Tensor decays = Tensor::empty({1, 1, H}, DType::f64);
   for (int64_t h = 0; h < H; ++h) decays.data<double>()[h] = std::log(decay_of_head(h));
   const Variable g(decays.expand({2, N, H})), q = Variable(x.q) / 2, k(x.k);  // sqrt(D) = 2
-  for (const int64_t fastest : {5, 40}) {  // 1 - 2^-40: no decay
+  for (const int64_t fastest : {5, 40}) {                                     // 1 - 2^-40: no decay
     OptionSet options = plain_retnet;
     options.emplace_back("fastest", fastest);
     const Tensor expected = definitions::retention(q, k, fastest == 5 ? g : Variable()).value();

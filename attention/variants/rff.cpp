@@ -182,8 +182,7 @@ void rfa_gates(Findings& f) {
   const Variable log_g = log(g), own_weight = unsqueeze(1 - g, 3),
                  ones(Tensor::full({2, N, H, 1}, 1, DType::f64)),
                  W = definitions::retention(ones, own_weight, log_g);
-  const Variable means =
-      definitions::apply(W, Variable(x.v)) / definitions::apply(W, ones);
+  const Variable means = definitions::apply(W, Variable(x.v)) / definitions::apply(W, ones);
   const double worst = distance(found, means.value());
   f.expect(worst <= 1e-9, "gated means differ by ", worst);
   f.measured("gated means to ", worst);

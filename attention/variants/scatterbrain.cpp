@@ -17,10 +17,10 @@
 #include <cmath>
 
 #include "longhand/attention/bases/feature_attention.h"
-#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/features/random_features.h"
+#include "longhand/attention/mask.h"
 #include "longhand/attention/ops/near_and_far.h"
 #include "longhand/attention/ops/scan_step.h"
 #include "longhand/attention/registry.h"

@@ -142,8 +142,9 @@ class Synthesizer final : public Variant {
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const int64_t B = inputs.q.size(0), N = inputs.q.size(1), H = inputs.q.size(2);
-    check<ShapeError>(N <= config().max_length, "synthesizer: expected at most max_length = ",
-                      config().max_length, " tokens, got ", N);
+    check<ShapeError>(N <= config().max_length,
+                      "synthesizer: expected at most max_length = ", config().max_length,
+                      " tokens, got ", N);
     const DropoutOptions drop = weight_dropout(dropout_, pass);
     if (!scores_) return dense(inputs, mask, pass, drop);
     Variable s = scores({}, 0, N, N);

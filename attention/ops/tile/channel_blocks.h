@@ -165,19 +165,15 @@ class ChannelBlocks {
         for (int64_t l = 0; l < m_; ++l) to[i * m_ + l] += (u ? u[i] : T{1}) * z[l];
     });
   }
+  // Uses the memory of weighed rows.
   void decay_gradients(Gradient& dg) {
-    const Heads<T> to(dg.to);
-    simd([=, this, p = to.at(b_, first_, h_), q = q_.at(b_, first_, h_), k = k_.at(b_, first_, h_),
-          add = dg.beta != 0] {
-      for (int64_t i = count_ - 1; i >= 0; --i)
-#pragma GCC ivdep
-        for (int64_t l = 0; l < m_; ++l) {
-          T& x = p[i * to.token + l];
-          dg_[l] += static_cast<double>(q[i * q_.token + l] * dq_[i * m_ + l] -
-                                        k[i * k_.token + l] * dk_[i * m_ + l]);
-          x = static_cast<T>(dg_[l]) + (add ? x : T{0});
-        }
+    simd([=, this, q = queries(), k = keys()] {
+      for (int64_t i = 0; i < count_; ++i)
+        for (int64_t l = 0; l < m_; ++l)
+          weighed_[i * m_ + l] =
+              q[i * q_.token + l] * dq_[i * m_ + l] - k[i * k_.token + l] * dk_[i * m_ + l];
     });
+    pairs_.decay_gradients(dg_, weighed_, b_, h_, first_, dg);
   }
   void put(const T* rows, Gradient& dx) const {
     const Heads<T> to(dx.to);

@@ -1,9 +1,11 @@
 #include "longhand/attention/features/random_features.h"
 
+#include "longhand/attention/analysis/kernel.h"
 #include "tests/attention/attention_check.h"
 
 using namespace longhand;
 using namespace longhand::attention;
+using namespace longhand::attention::analysis;
 using namespace longhand::test;
 
 namespace {

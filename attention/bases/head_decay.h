@@ -1,0 +1,31 @@
+// Decays of heads computed from the tokens, of Mamba-2 and of the delta rules with a gate.
+#pragma once
+
+#include "longhand/attention/variant.h"
+#include "longhand/nn/init.h"
+#include "longhand/nn/linear.h"
+
+namespace longhand::attention {
+
+/// The decays of Mamba-2 (Dao & Gu 2024, arXiv 2405.21060), g = -e^A softplus(y + b) with b and A
+/// learned, start as in the authors' code: softplus(b) log-uniform on [0.001, 0.1], e^A uniform on [1,
+/// 16].
+void fill_step_bias(Tensor& b, const Generator& random);
+void fill_log_rate(Tensor& A, const Generator& random);
+
+/// These decays of the tokens, one a head, with y = x W_g.
+struct HeadDecay {
+  HeadDecay(const nn::Scope& step_scope, const nn::Scope& bias_scope, const nn::Scope& rate_scope,
+            const Config& config, const nn::Init& step_init = nn::init::xavier_uniform());
+  /// softplus(y + b) (B, N, H) of x (B, N, H D), and g of that.
+  Variable steps(const Variable& x) const { return softplus(step.forward(x) + step_bias); }
+  Variable of_steps(const Variable& s) const { return s * -exp(log_rate); }
+  Variable operator()(const Variable& x) const { return of_steps(steps(x)); }
+  /// The cost for a token.
+  static Work::Counts work(const Config& config);
+
+  nn::Linear step;
+  nn::Parameter step_bias, log_rate;  // (H)
+};
+
+}  // namespace longhand::attention
