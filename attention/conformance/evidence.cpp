@@ -12,13 +12,6 @@ void equal(Findings& f, const std::string& what, const Tensor& found, const Tens
   f.measured(what, " to ", near(f, what, found, expected, tolerance));
 }
 
-void equal(Findings& f, const std::string& what, const Tensor& found, const Tensor& expected,
-           double tolerance) {
-  const double d = distance(found, expected);
-  f.expect(d <= tolerance, what, ": expected a difference of at most ", tolerance, ", got ", d);
-  f.measured(what, " to ", d);
-}
-
 void set(Variant& variant, const nn::StateDict& values) {
   nn::StateDict state = variant.state_dict();
   for (const auto& [name, tensor] : values) {
