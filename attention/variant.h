@@ -101,8 +101,8 @@ class Variant : public nn::Module {
   /// none or is not causal.
   std::unique_ptr<Decoder> decoder(int64_t batch) const;
   /// Bytes that a decoder keeps for one sequence after the given number of tokens; 0 without a
-  /// decoder. The default asks a decoder after one token.
-  virtual int64_t state_bytes(int64_t tokens) const;
+  /// decoder.
+  int64_t state_bytes(int64_t tokens) const;
   /// The cost of forward() and of its gradients for one sequence.
   virtual Work work(int64_t queries, int64_t keys) const = 0;
   /// An upper bound on the rank of the N x N weights; N or more: none is known.

@@ -206,6 +206,11 @@ class ParallelDecoder final : public Decoder {
     for (const auto& part : parts_) sum += part->bytes();
     return sum;
   }
+  int64_t bytes_after(int64_t tokens) const override {
+    int64_t sum = 0;
+    for (const auto& part : parts_) sum += part->bytes_after(tokens);
+    return sum;
+  }
 
  private:
   int64_t heads_;
@@ -237,11 +242,6 @@ class Parallel final : public Variant {
     std::vector<std::unique_ptr<Decoder>> decoders;
     for (const auto& part : parts_) decoders.push_back(part->decoder(batch));
     return std::make_unique<ParallelDecoder>(config().heads, std::move(decoders), counts_);
-  }
-  int64_t state_bytes(int64_t tokens) const override {
-    int64_t sum = 0;
-    for (const auto& part : parts_) sum += part->state_bytes(tokens);
-    return sum;
   }
   Work work(int64_t queries, int64_t keys) const override {
     Work sum;

@@ -64,7 +64,6 @@ class Scatterbrain final : public FeatureAttention {
         scale_(1 / std::sqrt(static_cast<double>(config.head_dim))) {}
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
-  int64_t state_bytes(int64_t) const override;
 
   // Also counts the pairs in the window, and the scans of both directions.
   Work work(int64_t queries, int64_t keys) const override {
@@ -226,10 +225,6 @@ class ScatterbrainDecoder final : public Decoder {
 std::unique_ptr<Decoder> Scatterbrain::make_decoder(int64_t batch) const {
   if (window_ == 0) return FeatureAttention::make_decoder(batch);
   return std::make_unique<ScatterbrainDecoder>(*this, config(), parameter_dtype(), batch);
-}
-int64_t Scatterbrain::state_bytes(int64_t tokens) const {
-  if (window_ == 0 || !decodes()) return FeatureAttention::state_bytes(tokens);
-  return make_decoder(1)->bytes();
 }
 
 }  // namespace

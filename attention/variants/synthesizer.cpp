@@ -83,10 +83,6 @@ class Synthesizer final : public Variant {
   std::unique_ptr<Decoder> make_decoder(int64_t) const override {
     return std::make_unique<ValueDecoder>(*this);
   }
-  int64_t state_bytes(int64_t tokens) const override {
-    if (!decodes()) return 0;
-    return tokens * config().kv_heads * config().head_dim * size_of(parameter_dtype());
-  }
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     if (scores_) return H * Work{{2 * N * M * D, N * M}, {4 * N * M * D}, 2 * N * M * bytes};
@@ -119,6 +115,7 @@ class Synthesizer final : public Variant {
     int64_t bytes() const override {
       return values_.defined() ? values_.value().numel() * size_of(values_.dtype()) : 0;
     }
+    int64_t bytes_after(int64_t tokens) const override { return bytes() / tokens_ * tokens; }
 
    private:
     const Synthesizer& variant_;
