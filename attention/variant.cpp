@@ -43,7 +43,7 @@ std::unique_ptr<Decoder> Variant::make_decoder(int64_t) const {
 }
 
 int64_t Variant::state_bytes(int64_t tokens) const {
-  if (!decodes() || tokens == 0) return 0;
+  if (!config_.causal || !capabilities().decodes || tokens == 0) return 0;
   const auto zeros = [&](const Shape& shape) { return Tensor::zeros(shape, parameter_dtype()); };
   const int64_t H = config_.heads, D = config_.head_dim;
   Token token{zeros({1, H, D}), zeros({1, config_.kv_heads, D}), zeros({1, config_.kv_heads, D})};

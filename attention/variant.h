@@ -152,8 +152,6 @@ class Variant : public nn::Module {
 
   /// Implements decoder() for a causal variant with Capabilities::decodes.
   virtual std::unique_ptr<Decoder> make_decoder(int64_t batch) const;
-  /// Whether decoder() returns a decoder.
-  bool decodes() const { return config_.causal && config_.capabilities.decodes; }
 
  private:
   // checked_lengths() is undefined where nothing is padded.

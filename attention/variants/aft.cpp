@@ -210,12 +210,8 @@ class Aft final : public Variant {
   std::optional<nn::Parameter> u_, v_;   // (L, r)
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void aft_limits(Findings& f) {
   const Sample x;
@@ -248,7 +244,6 @@ void aft_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec aft_variant() {
   return make_spec<AftOptions, Aft>(
@@ -262,7 +257,7 @@ Spec aft_variant() {
        .evidence = {{"limits",
                      "keys of 0 give half the mean without gates; biases of 0 make full, local and "
                      "simple the same; a window of all tokens makes local full",
-                     conformance::aft_limits}}});
+                     aft_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -211,9 +211,10 @@ class Bigbird final : public Variant {
   nn::Buffer random_state_;  // (2) i64, generator state
 };
 
-void bigbird_limits(conformance::Findings& f) {
-  using namespace conformance;
-  using namespace conformance::sizes;
+using namespace conformance;
+using namespace conformance::sizes;
+
+void bigbird_limits(Findings& f) {
   for (const bool causal : {false, true})
     for (const auto& [what, more] : {std::pair("global", OptionSet{{"global_blocks", N}}),
                                      std::pair("neighbouring", OptionSet{{"window", N}}),
@@ -231,9 +232,7 @@ void bigbird_limits(conformance::Findings& f) {
 }
 
 // Row that are unit vectors show the weights of all heads, which are equal where a query attends.
-void bigbird_draws(conformance::Findings& f) {
-  using namespace conformance;
-  using namespace conformance::sizes;
+void bigbird_draws(Findings& f) {
   constexpr int64_t N = 24, block = 2, blocks = N / block, heads = 1000, drawn = 3;
   const Tensor zero = Tensor::zeros({1, N, heads, N}, DType::f64);
   Tensor v = zero.clone();

@@ -14,10 +14,11 @@
 namespace longhand::attention {
 namespace {
 
+using namespace conformance;
+using namespace conformance::sizes;
+
 // With orthonormal keys no key holds anything of another one, so nothing is corrected.
-void deltanet_limits(conformance::Findings& f) {
-  using namespace conformance;
-  using namespace conformance::sizes;
+void deltanet_limits(Findings& f) {
   const auto variant =
       make_variant("deltanet", {{"silu", false}, {"norm", false}}, {.heads = 1, .causal = true});
   set(*variant, {{"beta.weight", Tensor::zeros({1, D}, DType::f64)}});  // β = 1/2

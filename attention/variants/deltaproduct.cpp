@@ -74,9 +74,10 @@ class DeltaProduct final : public GatedDeltaAttention {
   std::optional<nn::Linear> keys_, values_, strengths_;  // W_j, V_j, P_j of all j > 1
 };
 
-void deltaproduct_limits(conformance::Findings& f) {
-  using namespace conformance;
-  using namespace conformance::sizes;
+using namespace conformance;
+using namespace conformance::sizes;
+
+void deltaproduct_limits(Findings& f) {
   const auto gated = make_variant("gated_deltanet", {}, made(true));
   const auto with_weights_of_gated = [&](int64_t n) {
     auto out = make_variant("deltaproduct", {{"householders", n}}, made(true));
@@ -92,9 +93,7 @@ void deltaproduct_limits(conformance::Findings& f) {
 
 // Two reflections I - 2 k kᵀ in the plane of their keys are a rotation by twice the angle between them, which no
 // single delta rule is: the state after i tokens is the first one, turned i times.
-void deltaproduct_rotation(conformance::Findings& f) {
-  using namespace conformance;
-  using namespace conformance::sizes;
+void deltaproduct_rotation(Findings& f) {
   const auto variant = make_variant(
       "deltaproduct", {{"silu", false}, {"negative", true}, {"norm", false}, {"gate", false}},
       {.heads = 1, .dim = 2, .max_length = N, .causal = true});

@@ -123,12 +123,8 @@ class Forgetting final : public Variant {
   nn::Linear gate_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void forgetting_limits(Findings& f) {
   const auto open = make_variant("forgetting", {{"gate_bias", 40.0}}, made(true));
@@ -155,7 +151,6 @@ void forgetting_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec forgetting_variant() {
   return make_spec<ForgettingOptions, Forgetting>(
@@ -165,7 +160,7 @@ Spec forgetting_variant() {
                  {{"impl", "naive"}, {"dropout", 0.3}, {"gate_bias", 2.0}},
                  {{"window", 5}, {"dropout", 0.3}, {"gate_bias", -1.0}}},
        .evidence = {{"open-gates", "with open gates it is causal softmax attention",
-                     conformance::forgetting_limits}}});
+                     forgetting_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -13,9 +13,10 @@
 namespace longhand::attention {
 namespace {
 
-void gated_deltanet_limits(conformance::Findings& f) {
-  using namespace conformance;
-  using namespace conformance::sizes;
+using namespace conformance;
+using namespace conformance::sizes;
+
+void gated_deltanet_limits(Findings& f) {
   for (const bool silu : {false, true}) {
     const auto gated =
         make_variant("gated_deltanet", {{"gate", false}, {"silu", silu}}, made(true));

@@ -119,9 +119,10 @@ class Gaussian final : public Variant {
   bool normalized_;
 };
 
-void gaussian_limits(conformance::Findings& f) {
-  using namespace conformance;
-  using namespace conformance::sizes;
+using namespace conformance;
+using namespace conformance::sizes;
+
+void gaussian_limits(Findings& f) {
   // Keys of equal norms: e^(-|q - k|²/2) equals e^(q·k) up to factors of the query.
   Sample x;
   double* k = x.k.data<double>();

@@ -64,9 +64,10 @@ class Kda final : public UnitDeltaAttention {
   std::optional<nn::Linear> gate_down_, gate_up_;
 };
 
-void kda_limits(conformance::Findings& f) {
-  using namespace conformance;
-  using namespace conformance::sizes;
+using namespace conformance;
+using namespace conformance::sizes;
+
+void kda_limits(Findings& f) {
   const auto kda = make_variant("kda", {{"gate", false}, {"rank", 2}}, made(true)),
              gated = make_variant("gated_deltanet", {{"gate", false}}, made(true));
   const Tensor rates = normal({H}, 5), steps = normal({H}, 6);

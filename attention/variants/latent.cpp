@@ -67,9 +67,10 @@ class Latent final : public Variant {
   nn::Parameter latents_;  // (H, m, D)
 };
 
-void latent_limits(conformance::Findings& f) {
-  using namespace conformance;
-  using namespace conformance::sizes;
+using namespace conformance;
+using namespace conformance::sizes;
+
+void latent_limits(Findings& f) {
   const auto equal_latents = make_variant("latent", {{"latents", int64_t{3}}}, made());
   set(*equal_latents, {{"latents", Tensor::zeros({H, 3, D}, DType::f64)}});
   const Sample x;

@@ -94,12 +94,8 @@ class Mean final : public Variant {
   }
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void controls(Findings& f) {
   has_weights(f, "mean: equal weights", "mean", {},
@@ -113,14 +109,13 @@ void controls(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec mean_variant() {
   return make_spec<MeanOptions, Mean>(
       {.summary = "the mean of all values: uniform attention, a control",
        .paper = "-",
        .evidence = {{"weights", "mean: equal over all visible tokens; none: the token itself only",
-                     conformance::controls}}});
+                     controls}}});
 }
 
 }  // namespace longhand::attention

@@ -285,9 +285,10 @@ class Parallel final : public Variant {
   std::vector<std::string> names_;
 };
 
+using namespace conformance;
+
 // Parts of one variant are that variant.
-void same_parts(conformance::Findings& f) {
-  using namespace conformance;
+void same_parts(Findings& f) {
   for (const bool causal : {false, true})
     for (const char* const name : {"softmax", "linear", "none"}) {
       const Made made{.heads = 4, .causal = causal};

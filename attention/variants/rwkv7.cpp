@@ -149,9 +149,10 @@ class Rwkv7 final : public DeltaAttention {
   Variable unit_;  // (D): D^(-1/2)
 };
 
-void rwkv7_limits(conformance::Findings& f) {
-  using namespace conformance;
-  using namespace conformance::sizes;
+using namespace conformance;
+using namespace conformance::sizes;
+
+void rwkv7_limits(Findings& f) {
   const OptionSet core{{"norm", false}, {"bonus", false}, {"gate", false}, {"rank", 2}};
   const auto rule = make_variant("rwkv7", core, made(true)),
              gla = make_variant(

@@ -227,12 +227,8 @@ std::unique_ptr<Decoder> Scatterbrain::make_decoder(int64_t batch) const {
   return std::make_unique<ScatterbrainDecoder>(*this, config(), parameter_dtype(), batch);
 }
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 // The features are those of the same state.
 void scatterbrain_limits(Findings& f) {
@@ -265,7 +261,6 @@ void scatterbrain_rate(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec scatterbrain_variant() {
   return make_spec<ScatterbrainOptions, Scatterbrain>(
@@ -279,9 +274,9 @@ Spec scatterbrain_variant() {
                   {"norm", "sqrt_d"},
                   {"redraw_interval", 1}}},
        .evidence = {{"limits", "a window of N gives softmax; a window of 0, performer",
-                     conformance::scatterbrain_limits},
+                     scatterbrain_limits},
                     {"rate", "the error decreases as m^-0.5, and with the window",
-                     conformance::scatterbrain_rate}}});
+                     scatterbrain_rate}}});
 }
 
 }  // namespace longhand::attention

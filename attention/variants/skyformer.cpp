@@ -184,10 +184,11 @@ class Skyformer final : public Variant {
   nn::Buffer random_state_, redraws_, steps_;
 };
 
+using namespace conformance;
+using namespace conformance::sizes;
+
 // If all 2N rows are landmarks and gamma is 0, the approximation is exact.
-void skyformer_limits(conformance::Findings& f) {
-  using namespace conformance;
-  using namespace conformance::sizes;
+void skyformer_limits(Findings& f) {
   equal(f, "all landmarks, gamma = 0 and the exact kernel",
         *make_variant("skyformer", {{"landmarks", 2 * N}, {"gamma", 0.0}, {"inverse", "exact"}},
                       made()),

@@ -145,9 +145,10 @@ class Softmax final : public Variant {
   double dropout_;
 };
 
-void softmax_tiled(conformance::Findings& f) {
-  using namespace conformance;
-  using namespace conformance::sizes;
+using namespace conformance;
+using namespace conformance::sizes;
+
+void softmax_tiled(Findings& f) {
   const Sample x = sample({2, 203, H, D}, DType::f64, 1, 1);  // more than a tile
   for (const bool causal : {false, true})
     for (OptionSet options :

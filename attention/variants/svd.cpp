@@ -129,9 +129,10 @@ class SvdAttention final : public Variant {
   Latest<Means> means_;
 };
 
-void svd_limits(conformance::Findings& f) {
-  using namespace conformance;
-  using namespace conformance::sizes;
+using namespace conformance;
+using namespace conformance::sizes;
+
+void svd_limits(Findings& f) {
   const Sample x;
   const auto softmax = make_variant("softmax", {}, made());
   for (const auto& [name, options] :

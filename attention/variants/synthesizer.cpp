@@ -187,12 +187,8 @@ class Synthesizer final : public Variant {
   std::optional<nn::Parameter> weight_, bias_;  // (H, L, r) and (H, L)
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void synthesizer_limits(Findings& f) {
   const Shape square{H, N, N};
@@ -217,7 +213,6 @@ void synthesizer_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec synthesizer_variant() {
   return make_spec<SynthesizerOptions, Synthesizer>(
@@ -226,7 +221,7 @@ Spec synthesizer_variant() {
        .cases = {{}, {{"hidden", 3}, {"dropout", 0.3}}, {{"kind", "random"}, {"dropout", 0.3}}},
        .evidence = {{"limits",
                      "scores of 0 give the mean; W = 0 makes dense random; R of rank r is lowrank",
-                     conformance::synthesizer_limits}}});
+                     synthesizer_limits}}});
 }
 
 }  // namespace longhand::attention

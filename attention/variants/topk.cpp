@@ -101,9 +101,10 @@ class Topk final : public Variant {
   double dropout_;
 };
 
-void topk_limits(conformance::Findings& f) {
-  using namespace conformance;
-  using namespace conformance::sizes;
+using namespace conformance;
+using namespace conformance::sizes;
+
+void topk_limits(Findings& f) {
   for (const bool causal : {false, true}) {
     equal(f, "k = N and softmax", *make_variant("topk", {{"k", N}}, made(causal)),
           *make_variant("softmax", {}, made(causal)), 1e-12);

@@ -295,9 +295,10 @@ class Window final : public Variant {
   int64_t window_, dilation_, globals_;
 };
 
-void window_limits(conformance::Findings& f) {
-  using namespace conformance;
-  using namespace conformance::sizes;
+using namespace conformance;
+using namespace conformance::sizes;
+
+void window_limits(Findings& f) {
   for (const bool causal : {false, true})
     for (const OptionSet& options :
          {OptionSet{{"window", N}}, OptionSet{{"window", 2}, {"global_tokens", N}}})
