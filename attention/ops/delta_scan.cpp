@@ -163,10 +163,6 @@ DeltaRule rule_of(const DeltaInputs& in, const Variable& initial, const DeltaOpt
           (qs[1] + options.block - 1) / options.block};
 }
 
-}  // namespace
-
-namespace {
-
 // DeltaResult::out of this part. The state after a part is A S + B, S the one before it; parts exchange A
 // and B, which one scan gives.
 Variable joined_delta_scan(const DeltaInputs& inputs, const Join& join) {

@@ -59,15 +59,15 @@ std::vector<Part> parts_of(std::string_view text) {
     const size_t open = each.find('(');
     const bool closed = open == std::string_view::npos || each.back() == ')';
     Part& part = parts.emplace_back(Part{std::string(trimmed(each.substr(0, open)))});
-    check<ConfigError>(closed && !part.name.empty(), "\"", each,
+    check<ConfigError>(closed && !part.name.empty(), "attention.parts: \"", each,
                        "\": expected a variant, or a variant with options in parentheses, such as "
                        "window(window=16)");
     if (open == std::string_view::npos) continue;
     for (const std::string_view option :
          split(each.substr(open + 1, each.size() - open - 2), ',')) {
       const size_t equals = option.find('=');
-      check<ConfigError>(equals != std::string_view::npos && equals > 0, "\"", option,
-                         "\": expected an option and its value, such as window=16");
+      check<ConfigError>(equals != std::string_view::npos && equals > 0, "attention.parts: \"",
+                         option, "\": expected an option and its value, such as window=16");
       part.options.set(std::string(trimmed(option.substr(0, equals))),
                        value_of(trimmed(option.substr(equals + 1))));
     }
@@ -110,12 +110,7 @@ struct ParallelOptions {
   /// The configurations of the parts. Outside of a model (Config::layers = 0) there may be fewer
   /// heads than parts: the first parts then have one each, and the others are left out.
   std::vector<Config> configs() const {
-    std::vector<Part> list;
-    try {
-      list = parts_of(parts);
-    } catch (const ConfigError& error) {
-      throw ConfigError(concat_message("attention.parts: ", error.what()));
-    }
+    const std::vector<Part> list = parts_of(parts);
     const std::vector<int64_t> counts = heads_of(static_cast<int64_t>(list.size()));
     std::vector<Config> out;
     for (size_t i = 0; i < list.size(); ++i) {
