@@ -37,8 +37,8 @@ Tensor of_block_sizes(const Tensor& lengths, int64_t tokens, int64_t block, DTyp
 }
 
 Variable block_means(const Variable& x, const Tensor& lengths, int64_t block) {
-  const Tensor shares = of_block_sizes(lengths, x.size(1), block, x.dtype(),
-                                       [](double n) { return 1 / n; });
+  const Tensor shares =
+      of_block_sizes(lengths, x.size(1), block, x.dtype(), [](double n) { return 1 / n; });
   return sum(in_blocks(x, block), {2}) * Variable(shares);
 }
 

@@ -39,8 +39,8 @@ void has_weights(Findings& f, const std::string& what, const std::string& name,
   const Sample x;
   for (const bool causal : {false, true}) {
     const auto variant = make_variant(name, options, made(causal));
-    const Variable expected = formula(Variable(x.q), Variable(x.k),
-                                      definitions::visible(N, N, {.causal = causal}));
+    const Variable expected =
+        formula(Variable(x.q), Variable(x.k), definitions::visible(N, N, {.causal = causal}));
     equal(f, concat_message(what, causal ? " causal" : ""),
           weights(*variant, one(x.q, 0, N), one(x.k, 0, N)),
           expected.value().select(0, 0).select(0, 0), tolerance);

@@ -679,8 +679,7 @@ void rank_oracle(const Subject& s, Findings& f) {
   if (rank >= N || !variant->capabilities().linear) return;
   const Tensor q = normal({1, N, 1, 4}, 1, DType::f64, 1),
                k = normal({1, N, 1, 4}, 2, DType::f64, 1);
-  const auto softmax =
-      make_variant("softmax", {}, {.heads = 1, .max_length = N});
+  const auto softmax = make_variant("softmax", {}, {.heads = 1, .max_length = N});
   const Tensor P = weights(*softmax, q, k), A = weights(*variant, q, k);
   const auto values = svd(P).s.to_vector<double>();
   const auto own = svd(A).s.to_vector<double>();
@@ -718,8 +717,8 @@ void exactness(const Subject& s, Findings& f) {
         for (int64_t d = 0; d < 4; ++d)
           expected.select(0, b).select(0, i).select(0, h).slice(0, d, d + 1).fill(row[d] / total);
       }
-  near(f, "the result and softmax attention by plain loops", forward(*variant, x, mask),
-       expected, 1e-12);
+  near(f, "the result and softmax attention by plain loops", forward(*variant, x, mask), expected,
+       1e-12);
 }
 
 void work(const Subject& s, Findings& f) {

@@ -196,9 +196,8 @@ DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial,
   const int64_t heads = rule.heads(), n = rule.state_size();
 
   // Operands with contiguous rows, and where each stands among those that are recorded.
-  const DeltaInputs in = inputs.each([](const Variable& y) {
-    return y.defined() && y.rank() == 4 ? with_contiguous_rows(y) : y;
-  });
+  const DeltaInputs in = inputs.each(
+      [](const Variable& y) { return y.defined() && y.rank() == 4 ? with_contiguous_rows(y) : y; });
   std::vector<Variable> operands;
   const auto add = [&](const Variable& y) -> int {
     if (!y.defined()) return -1;
@@ -210,8 +209,8 @@ DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial,
   const auto numbers = [](const Tensor& t) {  // (B, N, H, .)
     return t.defined() && t.rank() == 3 ? t.unsqueeze(3) : t;
   };
-  const DeltaTensors x = in.each(
-      [&](const Variable& y) { return y.defined() ? numbers(y.value()) : Tensor(); });
+  const DeltaTensors x =
+      in.each([&](const Variable& y) { return y.defined() ? numbers(y.value()) : Tensor(); });
 
   bool gradients = false;
   for (const Variable& operand : operands)

@@ -293,8 +293,7 @@ Spec bigbird_variant() {
        .evidence = {
            {"limits", "with enough global, neighbouring or random blocks it is softmax attention",
             bigbird_limits},
-           {"random-blocks", "every other block is drawn equally often",
-            bigbird_draws}}});
+           {"random-blocks", "every other block is drawn equally often", bigbird_draws}}});
 }
 
 }  // namespace longhand::attention

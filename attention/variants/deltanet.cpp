@@ -38,8 +38,8 @@ Spec deltanet_variant() {
       {.summary = "linear attention whose state is corrected by the delta rule",
        .paper = "Yang et al. 2024, arXiv 2406.06484",
        .cases = {{}, {{"silu", false}, {"norm", false}}, {{"negative", true}, {"norm", false}}},
-       .evidence = {{"orthonormal-keys", "with orthonormal keys it is linear attention",
-                     deltanet_limits}}});
+       .evidence = {
+           {"orthonormal-keys", "with orthonormal keys it is linear attention", deltanet_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -148,13 +148,13 @@ class Eva final : public Variant {
       own.keys.push_back(static_cast<int32_t>(n));
       own.begin.push_back(n + 1);
     }
-    const Variable values = softmax_attention(
-        W, inputs.k, inputs.v,
-        {.scale = scale,
-         .key_lengths = lengths,
-         .query_lengths = filled_blocks(lengths, c),
-         .pattern = std::make_shared<const BlockPattern>(std::move(own)),
-         .key_bias = squeeze(affine(half_norms(inputs.k), -scale * scale), 3)});
+    const Variable values =
+        softmax_attention(W, inputs.k, inputs.v,
+                          {.scale = scale,
+                           .key_lengths = lengths,
+                           .query_lengths = filled_blocks(lengths, c),
+                           .pattern = std::make_shared<const BlockPattern>(std::move(own)),
+                           .key_bias = squeeze(affine(half_norms(inputs.k), -scale * scale), 3)});
     return {k_mean, values};
   }
 

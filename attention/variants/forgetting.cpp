@@ -159,8 +159,8 @@ Spec forgetting_variant() {
        .cases = {{},
                  {{"impl", "naive"}, {"dropout", 0.3}, {"gate_bias", 2.0}},
                  {{"window", 5}, {"dropout", 0.3}, {"gate_bias", -1.0}}},
-       .evidence = {{"open-gates", "with open gates it is causal softmax attention",
-                     forgetting_limits}}});
+       .evidence = {
+           {"open-gates", "with open gates it is causal softmax attention", forgetting_limits}}});
 }
 
 }  // namespace longhand::attention

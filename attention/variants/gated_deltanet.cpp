@@ -35,8 +35,7 @@ Spec gated_deltanet_variant() {
        .cases = {{},
                  {{"silu", false}, {"norm", false}, {"gate", false}},
                  {{"negative", true}, {"norm", false}}},
-       .evidence = {
-           {"without-decay", "without decay it is deltanet", gated_deltanet_limits}}});
+       .evidence = {{"without-decay", "without decay it is deltanet", gated_deltanet_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -89,8 +89,8 @@ Spec kda_variant() {
        .cases = {{},
                  {{"silu", false}, {"norm", false}, {"gate", false}},
                  {{"negative", true}, {"norm", false}, {"rank", 2}}},
-       .evidence = {{"equal-channels", "with equal decays in a head it is gated_deltanet",
-                     kda_limits}}});
+       .evidence = {
+           {"equal-channels", "with equal decays in a head it is gated_deltanet", kda_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -200,12 +200,12 @@ Spec lara_variant() {
        .cases = {{{"landmarks", 4}},
                  {{"landmarks", 4}, {"weights", "balance"}, {"samples", 3}},
                  {{"landmarks", 20}, {"samples", 0}}},
-       .evidence = {{"rate",
-                     "with samples of the densities, errors decrease as samples^(-1/2) towards "
-                     "softmax attention",
-                     lara_rate},
-                    {"one-landmark", "one landmark gives all queries the result f(μ)",
-                     lara_one_landmark}}});
+       .evidence = {
+           {"rate",
+            "with samples of the densities, errors decrease as samples^(-1/2) towards "
+            "softmax attention",
+            lara_rate},
+           {"one-landmark", "one landmark gives all queries the result f(μ)", lara_one_landmark}}});
 }
 
 }  // namespace longhand::attention

@@ -179,8 +179,7 @@ class Linformer final : public Variant {
     const nn::Pass own = gathers ? nn::Pass{} : pass;
     Variable tokens = gathers ? whole_sequence(x, *pass.join, pass.tokens.of) : x;
     // Without what follows the end of sequences, for which E has no columns.
-    if (own.join)
-      tokens = slice(x, 1, 0, std::min(x.size(1), own.tokens.of - first_token(own)));
+    if (own.join) tokens = slice(x, 1, 0, std::min(x.size(1), own.tokens.of - first_token(own)));
     const int64_t N = tokens.size(1);
     tokens = unsqueeze(tokens, 2);  // (B, N, 1, d)
     const Tensor lengths = lengths_from(mask.lengths, own.tokens.first, N);
@@ -221,7 +220,9 @@ class Linformer final : public Variant {
     const double slots = static_cast<double>(slots_of(keys)),
                  seen = slots + (local_ ? static_cast<double>(block_) : 0), pairs = H * N * seen,
                  projections = inputs_ && !two_projections() ? 1 : 2,
-                 per_token = kind_ == "linear" ? 2 * slots : kind_ == "conv" ? 2 : 1,
+                 per_token = kind_ == "linear" ? 2 * slots
+                             : kind_ == "conv" ? 2
+                                               : 1,
                  flops = projections * per_token * M * H * D + 4 * pairs * D;
     if (local_) return {{flops, pairs}, {2 * flops}, 2 * pairs * bytes};
     return {{flops, pairs}, {2 * flops, pairs}, bytes * (2 * slots * H * D + N * H)};
@@ -304,9 +305,9 @@ class Linformer final : public Variant {
     if (kind_ == "linear") {
       const Variable whole = projection();
       const Variable E = M == whole.size(-1) ? whole : slice(whole, -1, first, first + M);
-      const Variable mixed =
-          E.rank() == 3 ? transpose(matmul(E, transpose(x, 1, 2)), 1, 2)
-                        : reshape(matmul(E, reshape(x, {B, M, G * d})), {B, slots, G, d});
+      const Variable mixed = E.rank() == 3
+                                 ? transpose(matmul(E, transpose(x, 1, 2)), 1, 2)
+                                 : reshape(matmul(E, reshape(x, {B, M, G * d})), {B, slots, G, d});
       return sum_of_parts(mixed, pass.join);
     }
     if (kind_ == "mean_pool") return block_means(x, lengths, block_);

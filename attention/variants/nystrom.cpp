@@ -175,10 +175,10 @@ class Nystrom final : public Variant {
       } else {
         first = Variable(Tensor::zeros({B, N - n, H, D}, q.dtype()));
         if (n > 0)
-          first = concat({softmax_attention(slice(q, 1, 0, n), slice(k, 1, 0, n),
-                                            slice(v, 1, 0, n), few_only),
-                          first},
-                         1);
+          first = concat(
+              {softmax_attention(slice(q, 1, 0, n), slice(k, 1, 0, n), slice(v, 1, 0, n), few_only),
+               first},
+              1);
       }
       out = all ? first : where(few, first, out);
     }
@@ -240,7 +240,7 @@ class Nystrom final : public Variant {
     Variable A =
         weights(cast(transpose(Qm, 1, 2), exact), cast(transpose(Km, 1, 2), exact), landmarks);
     if (landmarks) A = where(real_tokens(landmarks, m).transpose(1, 2), A, 0.0);
-    const Variable inverse = options_.pinv == "svd"     ? pinv(A, noise(m, q.dtype()))
+    const Variable inverse = options_.pinv == "svd" ? pinv(A, noise(m, q.dtype()))
                              : options_.pinv == "ridge"
                                  ? ridge_inverse(A, options_.ridge)
                                  : iterated_inverse(A, options_.pinv_iterations);

@@ -139,10 +139,10 @@ struct ParallelOptions {
       const Capabilities can = attention::capabilities(part.name, part);
       if (all.causal && !can.causal) all.causal_reason = part.name + ": " + can.causal_reason;
       using C = Capabilities;
-      for (bool C::* const of_all : {&C::exact, &C::averages, &C::linear, &C::separate_queries,
-                                     &C::causal, &C::decodes, &C::cross_lengths})
+      for (bool C::*const of_all : {&C::exact, &C::averages, &C::linear, &C::separate_queries,
+                                    &C::causal, &C::decodes, &C::cross_lengths})
         all.*of_all = all.*of_all && can.*of_all;
-      for (bool C::* const of_any :
+      for (bool C::*const of_any :
            {&C::random, &C::positional, &C::signed_weights, &C::causal_only,
             &C::uses_queries_and_keys, &C::uses_keys, &C::fixed_length, &C::uses_x})
         all.*of_any = all.*of_any || can.*of_any;

@@ -273,10 +273,9 @@ Spec scatterbrain_variant() {
                   {"draw", "givens"},
                   {"norm", "sqrt_d"},
                   {"redraw_interval", 1}}},
-       .evidence = {{"limits", "a window of N gives softmax; a window of 0, performer",
-                     scatterbrain_limits},
-                    {"rate", "the error decreases as m^-0.5, and with the window",
-                     scatterbrain_rate}}});
+       .evidence = {
+           {"limits", "a window of N gives softmax; a window of 0, performer", scatterbrain_limits},
+           {"rate", "the error decreases as m^-0.5, and with the window", scatterbrain_rate}}});
 }
 
 }  // namespace longhand::attention

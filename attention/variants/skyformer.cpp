@@ -203,8 +203,7 @@ Spec skyformer_variant() {
        .paper = "Chen et al. 2021, arXiv 2111.00035",
        .cases = {{{"landmarks", 8}},
                  {{"landmarks", 8}, {"inverse", "exact"}, {"redraw_interval", 2}, {"sigma", 1.5}}},
-       .evidence = {{"limits", "all rows as landmarks give the exact kernel",
-                     skyformer_limits}}});
+       .evidence = {{"limits", "all rows as landmarks give the exact kernel", skyformer_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -76,10 +76,9 @@ class SvdAttention final : public Variant {
     const double least = std::min(N, M), most = std::max(N, M);
     // A decomposition takes about 6 m n² + 20 n³ for m >= n (Golub & Van Loan); it is done in f64.
     const double svd = 6 * most * least * least + 20 * least * least * least;
-    return H *
-           Work{{4 * N * M * D + svd, N * M},
-                {8 * N * M * D + 4 * most * least * least},
-                3 * N * M * bytes + (N + M) * least * 8};
+    return H * Work{{4 * N * M * D + svd, N * M},
+                    {8 * N * M * D + 4 * most * least * least},
+                    3 * N * M * bytes + (N + M) * least * 8};
   }
 
  private:

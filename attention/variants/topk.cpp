@@ -77,8 +77,7 @@ class Topk final : public Variant {
       options.added = gather(broadcast_to(mask.bias, {q.size(0), q.size(2), q.size(1), k.size(1)}),
                              3, without_ends(lists));
     if (const DropoutOptions drop = weight_dropout(dropout_, pass); drop.p > 0)
-      options.factors =
-          ProbabilityDropout(drop, q.size(2)).factors(lists, k.size(1), q.dtype());
+      options.factors = ProbabilityDropout(drop, q.size(2)).factors(lists, k.size(1), q.dtype());
     return listed_attention(
         q, k, v, options, [lists](int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
           const int64_t most = lists.size(3);

@@ -207,9 +207,8 @@ class Window final : public Variant {
     const double scores = config().causal ? half : 2 * half - N;
     const auto kept = number(blocks.d * blocks.count * blocks.C * blocks.keys()),
                key_numbers = number(blocks.d * blocks.count * blocks.keys()) * D;
-    return H * Work{{4 * D * scores, scores},
-                    {8 * D * scores},
-                    (2 * kept + 2 * key_numbers) * bytes};
+    return H *
+           Work{{4 * D * scores, scores}, {8 * D * scores}, (2 * kept + 2 * key_numbers) * bytes};
   }
 
  private:
