@@ -1,9 +1,14 @@
 // Masks built from sequence lengths.
 #pragma once
 
+#include <vector>
+
 #include "longhand/core/tensor.h"
 
 namespace longhand::attention {
+
+/// The lengths (B) i32 of all samples; if they are undefined, one length for all: `tokens`.
+std::vector<int32_t> sample_lengths(const Tensor& lengths, int64_t tokens);
 
 /// (B, N, 1, 1) u8, 1 at the real tokens of sequences of the given lengths (B) i32; broadcasts
 /// against (B, N, H, D).

@@ -75,17 +75,22 @@ double attention_error(const std::string& name, OptionSet options, int64_t m, co
   return std::sqrt(squares);
 }
 
+void rate(Findings& f, const Case& c, const Row& sizes, const std::string& what, double tolerance,
+          const std::function<double(int64_t)>& error) {
+  Row errors;
+  for (const double m : sizes) errors.push_back(error(static_cast<int64_t>(m)));
+  const double found = fit_power(sizes, errors).slope;
+  f.measured("slope ", found, ", error ", errors.front(), " at ", sizes.front(), " ", what, ", ",
+             errors.back(), " at ", sizes.back(), ", of uniform attention ",
+             relative_error(c.uniform, c.exact));
+  f.expect(std::abs(found + 0.5) <= tolerance, "expected the error to decrease as ", what,
+           "^-0.5, got ^", found);
+}
+
 void rate(Findings& f, const std::string& name, const OptionSet& options) {
   const Case c = small_case(0.25, 21);
-  const Row sizes{16, 64, 256, 1024, 4096};
-  Row errors;
-  for (const double m : sizes)
-    errors.push_back(attention_error(name, options, static_cast<int64_t>(m), c));
-  const double found = fit_power(sizes, errors).slope;
-  f.measured("slope ", found, ", error ", errors.front(), " at 16 features, ", errors.back(),
-             " at 4096, of uniform attention ", relative_error(c.uniform, c.exact));
-  f.expect(std::abs(found + 0.5) <= 0.05, "expected the error to decrease as m^-0.5, got m^",
-           found);
+  rate(f, c, {16, 64, 256, 1024, 4096}, "features", 0.05,
+       [&](int64_t m) { return attention_error(name, options, m, c); });
 }
 
 }  // namespace longhand::attention::conformance

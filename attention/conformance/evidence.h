@@ -46,6 +46,9 @@ struct Case {
 Case small_case(double std, uint64_t seed, int64_t N = 128, int64_t D = 16);
 /// Returns the root mean square relative error of attention over draws of m features.
 double attention_error(const std::string& name, OptionSet options, int64_t m, const Case& c);
+/// Checks that error(m) decreases as m^-0.5 with these m, which are numbers of `what`.
+void rate(Findings& f, const Case& c, const Row& sizes, const std::string& what, double tolerance,
+          const std::function<double(int64_t m)>& error);
 /// Checks that the error of a variant with m features decreases as m^-0.5.
 void rate(Findings& f, const std::string& name, const OptionSet& options);
 

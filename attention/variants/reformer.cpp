@@ -168,16 +168,16 @@ class Reformer final : public Variant {
   // Counts the hashes, and the keys of each query as if all buckets were equal and no key were found
   // in two rounds.
   Work work(int64_t queries, int64_t) const override {
+    const auto [N, M, H, D, bytes] = sizes(queries, queries);
     const auto number = [](int64_t n) { return static_cast<double>(n); };
-    const double N = number(queries), D = number(config().head_dim), R = number(options_.rounds),
-                 both = config().causal ? 1 : 2, bucket = N / number(options_.buckets);
-    const double round = std::min(both * number(options_.window), both / 2 * bucket);
-    const double pairs = number(config().heads) * N * std::min(R * round + 1, N);
-    const double hash = number(config().heads * options_.rounds * (options_.buckets / 2)) * N * D;
+    const double R = number(options_.rounds), both = config().causal ? 1 : 2,
+                 round = std::min(both * number(options_.window),
+                                  both / 2 * N / number(options_.buckets)),
+                 pairs = H * N * std::min(R * round + 1, N),
+                 hash = H * R * number(options_.buckets / 2) * N * D;
     return {{4 * pairs * D + 2 * hash, pairs},
             {10 * pairs * D, pairs},
-            number(config().heads) * N *
-                (12 * R + (D + 2) * number(static_cast<int64_t>(size_of(parameter_dtype()))))};
+            H * N * (12 * R + (D + 2) * bytes)};
   }
   std::string advice(int64_t tokens) const override {
     if (options_.buckets > 1 || options_.window < tokens - 1) return {};
@@ -190,9 +190,6 @@ class Reformer final : public Variant {
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable& q = inputs.q;
-    check<ShapeError>(inputs.v.size(1) == q.size(1),
-                      "reformer: expected as many queries as keys, got ", q.size(1),
-                      " queries and ", inputs.v.size(1), " keys");
     const Tensor rotations =
         rotations_.value().slice(0, pass.heads.first, pass.heads.first + q.size(2));
     return bucket_attention(q, rms_norm(q, {}, eps), inputs.v,
