@@ -120,12 +120,8 @@ class Clustered final : public Variant {
   ClusteredOptions options_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void clustered_limits(Findings& f) {
   const auto softmax = make_variant("softmax", {}, made());
@@ -144,7 +140,6 @@ void clustered_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec clustered_variant() {
   return make_spec<ClusteredOptions, Clustered>(
@@ -156,7 +151,7 @@ Spec clustered_variant() {
        .evidence = {{"limits",
                      "as many clusters as tokens, or topk >= N, give softmax; one cluster without "
                      "topk gives all queries the result of the mean query",
-                     conformance::clustered_limits}}});
+                     clustered_limits}}});
 }
 
 }  // namespace longhand::attention

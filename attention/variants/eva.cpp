@@ -168,12 +168,8 @@ class Eva final : public Variant {
   bool weighs_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void eva_limits(Findings& f) {
   for (const bool causal : {false, true}) {
@@ -193,7 +189,6 @@ void eva_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec eva_variant() {
   return make_spec<EvaOptions, Eva>(
@@ -206,7 +201,7 @@ Spec eva_variant() {
        .evidence = {{"limits",
                      "a window of N, or chunks of one token, give softmax; so do equal keys, of "
                      "which a chunk has the mean value",
-                     conformance::eva_limits}}});
+                     eva_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -154,12 +154,8 @@ class Lara final : public Variant {
   LaraOptions options_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 // Self-normalised estimates of one mean from more samples of the same densities. Noise of a scale other
 // than that of the densities in the weights leaves an error that does not decrease.
@@ -199,7 +195,6 @@ void lara_one_landmark(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec lara_variant() {
   return make_spec<LaraOptions, Lara>(
@@ -211,9 +206,9 @@ Spec lara_variant() {
        .evidence = {{"rate",
                      "with samples of the densities, errors decrease as samples^(-1/2) towards "
                      "softmax attention",
-                     conformance::lara_rate},
+                     lara_rate},
                     {"one-landmark", "one landmark gives all queries the result f(μ)",
-                     conformance::lara_one_landmark}}});
+                     lara_one_landmark}}});
 }
 
 }  // namespace longhand::attention

@@ -348,12 +348,8 @@ class Linformer final : public Variant {
   const Linformer* owner_ = nullptr;        // layer 0, if it owns the E of all layers
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void linformer_identity(Findings& f) {
   const auto variant = make_variant("linformer", {{"k", N}}, made());
@@ -390,7 +386,6 @@ void linformer_local(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec linformer_variant() {
   return make_spec<LinformerOptions, Linformer>(
@@ -407,12 +402,11 @@ Spec linformer_variant() {
                  {{"k", 5}, {"projection", "mean_pool"}, {"local", true}, {"dropout", 0.3}},
                  {{"k", 5}, {"projection", "max_pool"}, {"local", true}},
                  {{"k", 5}, {"projection", "conv"}, {"sharing", "none"}, {"local", true}}},
-       .evidence = {{"identity", "k = N, E = F = I gives softmax attention",
-                     conformance::linformer_identity},
+       .evidence = {{"identity", "k = N, E = F = I gives softmax attention", linformer_identity},
                     {"pooling", "E of block means, mean pooling and a constant convolution agree",
-                     conformance::linformer_pooling},
+                     linformer_pooling},
                     {"local", "local with one block, or with blocks of one token, is softmax",
-                     conformance::linformer_local}}});
+                     linformer_local}}});
 }
 
 }  // namespace longhand::attention

@@ -283,13 +283,10 @@ class Nystrom final : public Variant {
       for (size_t b = 0; b < lengths.size(); ++b) {
         T* row = W.data<T>() + static_cast<int64_t>(b) * m * tokens;
         if (lengths[b] == 0) continue;
-        const std::vector<int64_t> begin = segments(lengths[b], counts[b]);
-        const std::vector<int64_t> drawn =
-            random_state_ ? draw(lengths[b], counts[b]) : std::vector<int64_t>();
+        const std::vector<int64_t> chosen =
+            random_state_ ? draw(lengths[b], counts[b]) : segments(lengths[b], counts[b]);
         for (int64_t i = 0; i < counts[b]; ++i, row += tokens)
-          if (const int64_t at = (drawn.empty() ? begin[i] : drawn[i]) - first;
-              at >= 0 && at < tokens)
-            row[at] = 1;
+          if (const int64_t at = chosen[i] - first; at >= 0 && at < tokens) row[at] = 1;
       }
     });
     return W;
@@ -326,12 +323,8 @@ class Nystrom final : public Variant {
   Latest<std::pair<Tensor, Tensor>> first_;                       // A and Z (H, m, m)
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void nystrom_limits(Findings& f) {
   const auto softmax = make_variant("softmax", {}, made());
@@ -376,7 +369,6 @@ void nystrom_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec nystrom_variant() {
   return make_spec<NystromOptions, Nystrom>(
@@ -393,7 +385,7 @@ Spec nystrom_variant() {
            {"limits",
             "m = N gives softmax, by SVD and after 20 iterations, also with learned landmarks "
             "set to the tokens; exact attention is reported",
-            conformance::nystrom_limits}}});
+            nystrom_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -220,12 +220,8 @@ class Reformer final : public Variant {
   nn::Buffer rotations_;        // (H, rounds, buckets / 2, D)
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 // The result and the gradients of queries and values of f(q, v), for the inputs of the limits.
 Outcome shared_keys(const Sample& x, const std::function<Variable(const Variables&)>& f) {
@@ -275,7 +271,6 @@ void reformer_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec reformer_variant() {
   return make_spec<ReformerOptions, Reformer>(
@@ -288,7 +283,7 @@ Spec reformer_variant() {
                      "one bucket and w >= N is softmax attention with shared queries and keys, "
                      "except to itself; one bucket and w is a window; rounds of equal buckets "
                      "count keys once",
-                     conformance::reformer_limits}}});
+                     reformer_limits}}});
 }
 
 }  // namespace longhand::attention
