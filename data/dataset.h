@@ -46,6 +46,10 @@ class Dataset {
   virtual std::vector<Segment> segments() const { return {}; }
 };
 
+/// A batch of these examples with their lengths, whose tokens are 0 and whose targets, one or as many as
+/// tokens, are ignore_index.
+Batch blank_batch(const Dataset& dataset, std::span<const int64_t> indices, bool per_token);
+
 /// The properties of a task that a model needs.
 struct TaskInfo {
   std::string name{};

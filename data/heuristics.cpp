@@ -131,6 +131,18 @@ void for_targets(const Batch& batch, F visit) {
       if (example.targets[place] != ignore_index) visit(example, place);
 }
 
+/// score(example, place) of every target that counts.
+template <class F>
+Scores for_each_target(F score) {
+  return [score](const Batch& batch) {
+    std::vector<double> out;
+    for_targets(batch, [&](const Example& example, size_t place) {
+      out.push_back(score(example, place));
+    });
+    return out;
+  };
+}
+
 using Counts = std::map<int32_t, int64_t>;
 
 int32_t most_frequent(const Counts& counts) {
@@ -153,14 +165,11 @@ Scores most_frequent_after(const Dataset& train, int64_t limit, Clue clue) {
   std::map<int64_t, int32_t> best;
   for (const auto& [key, classes] : counts) best[key] = most_frequent(classes);
   check(!all.empty(), "heuristics: the training split has no targets");
-  return [best, fallback = most_frequent(all), clue](const Batch& batch) {
-    std::vector<double> out;
-    for_targets(batch, [&](const Example& example, size_t place) {
-      const auto found = best.find(clue(example, place));
-      out.push_back((found == best.end() ? fallback : found->second) == example.targets[place]);
-    });
-    return out;
-  };
+  return for_each_target(
+      [best, fallback = most_frequent(all), clue](const Example& example, size_t place) {
+        const auto found = best.find(clue(example, place));
+        return (found == best.end() ? fallback : found->second) == example.targets[place];
+      });
 }
 
 /// Multinomial naive Bayes: the class with the largest ln p(class) + Σ ln p(token | class), each
@@ -182,17 +191,13 @@ Scores bag_of_tokens(const TaskInfo& task, const Dataset& train, int64_t limit) 
     for (int64_t t = 0; t < V; ++t) tokens[c * V + t] = std::log(tokens[c * V + t] / sums[c]);
     classes[c] = std::log(classes[c] / all);
   }
-  return [tokens = std::move(tokens), classes = std::move(classes), V, C](const Batch& batch) {
-    std::vector<double> out;
-    for_targets(batch, [&](const Example& example, size_t) {
-      std::vector<double> scores = classes;
-      for (int64_t c = 0; c < C; ++c)
-        for (const int32_t token : example.tokens) scores[c] += tokens[c * V + token];
-      const auto best = std::max_element(scores.begin(), scores.end()) - scores.begin();
-      out.push_back(best == example.targets[0]);
-    });
-    return out;
-  };
+  return for_each_target([tokens = std::move(tokens), classes = std::move(classes), V, C](
+                             const Example& example, size_t) {
+    std::vector<double> scores = classes;
+    for (int64_t c = 0; c < C; ++c)
+      for (const int32_t token : example.tokens) scores[c] += tokens[c * V + token];
+    return std::max_element(scores.begin(), scores.end()) - scores.begin() == example.targets[0];
+  });
 }
 
 /// One of the different values shown: the targets of the example, whichever key they belong to.
@@ -210,13 +215,9 @@ std::vector<double> values_shown(const Batch& batch) {
 /// Scores from what is shown before each query: score(shown, target).
 template <class Score>
 Scores from_shown(const TaskInfo& task, Score score) {
-  return [task, score](const Batch& batch) {
-    std::vector<double> out;
-    for_targets(batch, [&](const Example& example, size_t place) {
-      out.push_back(score(shown_before(task, example, place), example.targets[place]));
-    });
-    return out;
-  };
+  return for_each_target([task, score](const Example& example, size_t place) {
+    return score(shown_before(task, example, place), example.targets[place]);
+  });
 }
 
 double share_of(const std::vector<int32_t>& values, int32_t target) {
@@ -225,15 +226,11 @@ double share_of(const std::vector<int32_t>& values, int32_t target) {
 }
 
 /// One of the tokens before the target, at random, that differ from the token at its place.
-std::vector<double> tokens_shown(const Batch& batch) {
-  std::vector<double> out;
-  for_targets(batch, [&](const Example& example, size_t place) {
-    std::vector<int32_t> before(example.tokens.begin(),
-                                example.tokens.begin() + static_cast<std::ptrdiff_t>(place));
-    std::erase(before, example.tokens[place]);
-    out.push_back(before.empty() ? 0 : share_of(before, example.targets[place]));
-  });
-  return out;
+double tokens_shown(const Example& example, size_t place) {
+  std::vector<int32_t> before(example.tokens.begin(),
+                              example.tokens.begin() + static_cast<std::ptrdiff_t>(place));
+  std::erase(before, example.tokens[place]);
+  return before.empty() ? 0 : share_of(before, example.targets[place]);
 }
 
 /// The bits at a place and the 7 before it, and whether these are all.
@@ -305,7 +302,7 @@ std::vector<Heuristic> heuristics(const Task& task, const HeuristicOptions& opti
     }
     if (info.name == "copy" || info.name == "selective_copy" || info.name == "induction")
       planned.push_back({"tokens shown", "the tokens before, but not their order",
-                         [] { return Scores(tokens_shown); }});
+                         [] { return for_each_target(tokens_shown); }});
     if (info.name == "parity")
       planned.push_back({"last bits", "the bit and the 7 before it", after(last_bits)});
   } else {

@@ -109,6 +109,20 @@ std::string TaskInfo::label_of(int32_t target) const {
   return is_named ? labels[target] : std::to_string(target);
 }
 
+Batch blank_batch(const Dataset& dataset, std::span<const int64_t> indices, bool per_token) {
+  const auto count = static_cast<int64_t>(indices.size());
+  std::vector<int32_t> lengths;
+  for (const int64_t index : indices)
+    lengths.push_back(static_cast<int32_t>(dataset.length(index)));
+  const auto [shortest, longest] = std::minmax_element(lengths.begin(), lengths.end());
+  const int64_t width = count > 0 ? *longest : 0;
+  const bool padded = count > 0 && *shortest < *longest;
+  return {
+      Tensor::zeros({count, width}, DType::i32),
+      Tensor::full(per_token ? Shape{count, width} : Shape{count}, ignore_index, DType::i32),
+      padded ? Tensor::from(lengths, {count}) : Tensor()};
+}
+
 std::string Dataset::fingerprint() const { return content_hash(*this); }
 
 const Dataset& Task::split(const std::string& name) const {
