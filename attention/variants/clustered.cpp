@@ -135,7 +135,7 @@ void clustered_limits(Findings& f) {
   const auto single =
       make_variant("clustered", {{"clusters", int64_t{1}}, {"topk", int64_t{0}}}, made());
   const Tensor centre = broadcast_to(mean(Variable(x.q), {1}, true), x.q.shape()).value();
-  equal(f, "one cluster", forward(*single, x.q, x.k, x.v), forward(*softmax, centre, x.k, x.v),
+  equal(f, "one cluster", forward(*single, x), forward(*softmax, centre, x.k, x.v),
         1e-12);
 }
 

@@ -190,7 +190,7 @@ void lara_one_landmark(Findings& f) {
   for (const char* const weights : {"query", "balance"}) {
     const auto variant =
         make_variant("lara", {{"landmarks", int64_t{1}}, {"weights", weights}}, made());
-    equal(f, weights, forward(*variant, x.q, x.k, x.v), expected, 1e-12);
+    equal(f, weights, forward(*variant, x), expected, 1e-12);
   }
 }
 
