@@ -1,7 +1,6 @@
 #include "longhand/data/tasks/generated.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -56,11 +55,8 @@ class Generated : public Dataset {
   std::string fingerprint() const override {
     constexpr int64_t most = 256;
     ContentHasher hasher;
-    for (const Part& part : parts_) {
-      std::vector<int64_t> indices(std::min(part.end - part.begin, most));
-      std::iota(indices.begin(), indices.end(), part.begin);
-      hasher.add(collate(indices));
-    }
+    for (const Part& part : parts_)
+      hasher.add(collate(indices_from(part.begin, std::min(part.begin + most, part.end))));
     return hasher.hex();
   }
 
