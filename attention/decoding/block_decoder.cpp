@@ -35,6 +35,12 @@ class BlockDecoder final : public Decoder {
       if (x->defined()) total += x->value().numel() * static_cast<int64_t>(size_of(x->dtype()));
     return total;
   }
+  int64_t bytes_after(int64_t tokens) const override {
+    const int64_t own = tokens % summaries_.block, before = tokens / summaries_.block;
+    const Tensor& k = keys_.value();
+    return ((summaries_.queries ? 3 : 2) * own + 2 * before * summaries_.rows) *
+           (k.numel() / k.size(1)) * static_cast<int64_t>(size_of(k.dtype()));
+  }
 
  private:
   Tensor attend(const Variable& q) const {
@@ -67,13 +73,6 @@ class BlockDecoder final : public Decoder {
 
 std::unique_ptr<Decoder> make_block_decoder(const Config& config, const BlockSummaries& summaries) {
   return std::make_unique<BlockDecoder>(config, summaries);
-}
-
-int64_t block_decoder_bytes(const Config& config, const BlockSummaries& summaries, DType dtype,
-                            int64_t tokens) {
-  const int64_t own = tokens % summaries.block, before = tokens / summaries.block;
-  return ((summaries.queries ? 3 : 2) * own + 2 * before * summaries.rows) * config.heads *
-         config.head_dim * static_cast<int64_t>(size_of(dtype));
 }
 
 }  // namespace longhand::attention

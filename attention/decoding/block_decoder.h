@@ -23,8 +23,5 @@ struct BlockSummaries {
 /// A decoder that keeps the tokens of the current block and the summaries of those before it, and
 /// attends to both in one softmax of scores q·k / sqrt(D).
 std::unique_ptr<Decoder> make_block_decoder(const Config& config, const BlockSummaries& summaries);
-/// Bytes that this decoder keeps for one sequence after the given number of tokens.
-int64_t block_decoder_bytes(const Config& config, const BlockSummaries& summaries, DType dtype,
-                            int64_t tokens);
 
 }  // namespace longhand::attention

@@ -121,7 +121,7 @@ class Clustered final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
+using namespace sizes;
 
 void clustered_limits(Findings& f) {
   const auto softmax = make_variant("softmax", {}, made());

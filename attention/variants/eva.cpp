@@ -67,10 +67,12 @@ class Eva final : public Variant {
       : Variant(scope_, config), options_(options), weighs_(options.chunk_weight == "tokens") {}
 
   std::unique_ptr<Decoder> make_decoder(int64_t) const override {
-    return make_block_decoder(config(), summaries());
-  }
-  int64_t state_bytes(int64_t tokens) const override {
-    return decodes() ? block_decoder_bytes(config(), summaries(), parameter_dtype(), tokens) : 0;
+    return make_block_decoder(
+        config(), {.block = options_.window,
+                   .rows = options_.window / options_.chunk,
+                   .queries = true,
+                   .bias = weighs_ ? std::log(static_cast<double>(options_.chunk)) : 0,
+                   .of = [this](const Inputs& block) { return chunks(block, {}, {}); }});
   }
   std::string algorithm(int64_t tokens) const override {
     if (tokens > options_.window) return {};
@@ -156,20 +158,12 @@ class Eva final : public Variant {
     return {k_mean, values};
   }
 
-  BlockSummaries summaries() const {
-    return {.block = options_.window,
-            .rows = options_.window / options_.chunk,
-            .queries = true,
-            .bias = weighs_ ? std::log(static_cast<double>(options_.chunk)) : 0,
-            .of = [this](const Inputs& block) { return chunks(block, {}, {}); }};
-  }
-
   EvaOptions options_;
   bool weighs_;
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
+using namespace sizes;
 
 void eva_limits(Findings& f) {
   for (const bool causal : {false, true}) {

@@ -155,7 +155,7 @@ class Lara final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
+using namespace sizes;
 
 // Self-normalised estimates of one mean from more samples of the same densities. Noise of a scale other
 // than that of the densities in the weights leaves an error that does not decrease.

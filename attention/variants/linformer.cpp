@@ -211,10 +211,10 @@ class Linformer final : public Variant {
         std::max<int64_t>(tokens / 4, 1), ", or use attention.type = \"softmax\"");
   }
   std::unique_ptr<Decoder> make_decoder(int64_t) const override {
-    return make_block_decoder(config(), summaries());
-  }
-  int64_t state_bytes(int64_t tokens) const override {
-    return decodes() ? block_decoder_bytes(config(), summaries(), parameter_dtype(), tokens) : 0;
+    const auto slots = [this](const Inputs& block) {
+      return std::pair(compress(block.k, {}, false, {}), compress(block.v, {}, true, {}));
+    };
+    return make_block_decoder(config(), {.block = block_, .of = slots});
   }
   // Counts E K, F V and attention to the slots; the backward pass has two products for each.
   Work work(int64_t queries, int64_t keys) const override {
@@ -229,12 +229,6 @@ class Linformer final : public Variant {
   }
 
  private:
-  BlockSummaries summaries() const {
-    return {.block = block_, .of = [this](const Inputs& block) {
-              return std::pair(compress(block.k, {}, false, {}), compress(block.v, {}, true, {}));
-            }};
-  }
-
   double scale() const { return 1 / std::sqrt(static_cast<double>(config().head_dim)); }
 
   // Softmax attention to the tokens of a query's own block and to the slots of the other blocks.
@@ -349,7 +343,7 @@ class Linformer final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
+using namespace sizes;
 
 void linformer_identity(Findings& f) {
   const auto variant = make_variant("linformer", {{"k", N}}, made());

@@ -324,7 +324,7 @@ class Nystrom final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
+using namespace sizes;
 
 void nystrom_limits(Findings& f) {
   const auto softmax = make_variant("softmax", {}, made());

@@ -28,13 +28,6 @@ namespace {
 
 constexpr double eps = 1e-6;  // added to the mean square of a key, as in the authors' code
 
-// Bytes of the state of a decoder for one sequence: keys, values and, for every round, each token in
-// the list of its bucket.
-int64_t reformer_state_bytes(int64_t tokens, int64_t heads, int64_t kv_heads, int64_t D,
-                             int64_t rounds, size_t size) {
-  return tokens * ((heads + kv_heads) * D * static_cast<int64_t>(size) + heads * rounds * 4);
-}
-
 // Keeps the keys and values of all tokens, and for every round the tokens of each bucket.
 template <class T>
 class ReformerDecoder final : public Decoder {
@@ -68,9 +61,11 @@ class ReformerDecoder final : public Decoder {
     ++tokens_;
     return out;
   }
-  int64_t bytes() const override {
-    return static_cast<int64_t>(values_.size()) / G_ *
-           reformer_state_bytes(tokens_, H_, G_, D_, rounds_, sizeof(T));
+  int64_t bytes() const override { return bytes_after(tokens_); }
+  // Keys, values and, for every round, each token in the list of its bucket.
+  int64_t bytes_after(int64_t tokens) const override {
+    const int64_t rows = std::ssize(keys_), groups = std::ssize(values_);
+    return tokens * ((rows + groups) * D_ * static_cast<int64_t>(sizeof(T)) + rows * rounds_ * 4);
   }
 
  private:
@@ -160,11 +155,6 @@ class Reformer final : public Variant {
     });
     return decoder;
   }
-  int64_t state_bytes(int64_t tokens) const override {
-    if (!decodes()) return 0;
-    return reformer_state_bytes(tokens, config().heads, config().kv_heads, config().head_dim,
-                                options_.rounds, size_of(parameter_dtype()));
-  }
   // Counts the hashes, and the keys of each query as if all buckets were equal and no key were found
   // in two rounds.
   Work work(int64_t queries, int64_t) const override {
@@ -221,7 +211,7 @@ class Reformer final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
+using namespace sizes;
 
 void reformer_limits(Findings& f) {
   const Sample x;
